@@ -1,0 +1,4 @@
+//! testudo: status and benchmarks.
+#![forbid(unsafe_code)]
+
+fn main() {}

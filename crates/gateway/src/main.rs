@@ -1,0 +1,4 @@
+//! testudod: the gateway daemon.
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,206 @@
+//! Connections as an operator configures them, in the words of `swanctl.conf`.
+
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use std::time::Duration;
+use testudo_ipsec::sa::HeaderCopy;
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// A `connections.<name>` section.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// Name of the section.
+    pub name: String,
+    /// `local_addrs`; empty means any.
+    pub local_addrs: Vec<AddrRange>,
+    /// `remote_addrs`; empty means any (then only the peer can initiate).
+    pub remote_addrs: Vec<AddrRange>,
+    /// `local_port`, default 500.
+    pub local_port: u16,
+    /// `remote_port`, default 500.
+    pub remote_port: u16,
+    /// `proposals`, in order of preference; never empty.
+    pub proposals: Vec<IkeProposal>,
+    /// `encap`: force UDP encapsulation by faking NAT detection.
+    pub encap: bool,
+    /// `dpd_delay`; zero turns active liveness checks off.
+    pub dpd_delay: Duration,
+    /// `keyingtries`: attempts at initiation before giving up; 0 means for ever.
+    pub keyingtries: u32,
+    /// The `local` section.
+    pub local: LocalAuth,
+    /// The `remote` section.
+    pub remote: RemoteAuth,
+    /// The `children` sections.
+    pub children: Vec<Child>,
+}
+
+/// `connections.<name>.local`: how we prove who we are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalAuth {
+    /// `id`; by default our address.
+    pub id: Option<Identity>,
+    /// `auth`.
+    pub method: AuthMethod,
+}
+
+/// `connections.<name>.remote`: what we demand from the peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteAuth {
+    /// `id`; `None` or `%any` accepts any identity that authenticates.
+    pub id: Option<Identity>,
+    /// `auth`.
+    pub method: AuthMethod,
+}
+
+/// Methods of authentication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AuthMethod {
+    /// `psk`: shared key message integrity code (RFC 7296 §2.15).
+    Psk,
+}
+
+/// Identification payload data (RFC 7296 §3.5).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Identity {
+    /// ID_IPV4_ADDR or ID_IPV6_ADDR.
+    Addr(IpAddr),
+    /// ID_FQDN.
+    Fqdn(String),
+    /// ID_RFC822_ADDR.
+    Email(String),
+    /// ID_KEY_ID.
+    KeyId(Vec<u8>),
+}
+
+/// A `children.<name>` section.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Child {
+    /// Name of the section.
+    pub name: String,
+    /// `local_ts`.
+    pub local_ts: Vec<TsSpec>,
+    /// `remote_ts`.
+    pub remote_ts: Vec<TsSpec>,
+    /// `esp_proposals`, in order of preference; empty for [`ChildMode::Pass`] and [`ChildMode::Drop`].
+    pub proposals: Vec<EspProposal>,
+    /// `mode`.
+    pub mode: ChildMode,
+    /// `start_action`.
+    pub start_action: StartAction,
+    /// `replay_window`, in packets.
+    pub replay_window: u32,
+    /// `copy_df`, `copy_ecn`, `copy_dscp`.
+    pub copy: HeaderCopy,
+    /// `priority`: lower is looked at first; 0 means computed from the selectors.
+    pub priority: u32,
+}
+
+/// What a child does with matching traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChildMode {
+    /// `tunnel`: protect.
+    Tunnel,
+    /// `pass`: bypass.
+    Pass,
+    /// `drop`: discard.
+    Drop,
+}
+
+/// What happens when a connection is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartAction {
+    /// Wait for the peer or the operator.
+    None,
+    /// Initiate at once.
+    Start,
+    /// Initiate at the first packet.
+    Trap,
+}
+
+/// A traffic selector as configured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TsSpec {
+    /// `dynamic`: the outer address of that side, with protocol and ports as given.
+    Dynamic {
+        /// IP protocol, 0 for any.
+        protocol: u8,
+        /// First port.
+        port_start: u16,
+        /// Last port.
+        port_end: u16,
+    },
+    /// A subnet, range or address.
+    Fixed(TrafficSelector),
+}
+
+/// Encryption transforms of IKE (RFC 7296 §3.3.2, RFC 5282).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum IkeEncryption {
+    /// `aes128gcm16`.
+    Aes128Gcm16,
+    /// `aes256gcm16`.
+    Aes256Gcm16,
+}
+
+/// Pseudo-random functions of IKE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Prf {
+    /// `prfsha256`.
+    HmacSha256,
+    /// `prfsha384`.
+    HmacSha384,
+}
+
+/// Key exchange methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum KeyExchange {
+    /// `x25519` (group 31).
+    X25519,
+    /// `ecp256` (group 19).
+    Ecp256,
+}
+
+/// One IKE proposal: any combination of the listed transforms is acceptable, earlier ones preferred.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IkeProposal {
+    /// Encryption, AEAD only so far.
+    pub encryption: Vec<IkeEncryption>,
+    /// Pseudo-random functions.
+    pub prf: Vec<Prf>,
+    /// Key exchange methods.
+    pub ke: Vec<KeyExchange>,
+}
+
+/// One ESP proposal: any combination of the listed transforms is acceptable, earlier ones preferred.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EspProposal {
+    /// Encryption, AEAD only so far.
+    pub encryption: Vec<testudo_ipsec::sa::EspAlgorithm>,
+    /// Key exchange methods for rekeying with PFS; not sent in IKE_AUTH (RFC 7296 §1.2).
+    pub ke: Vec<KeyExchange>,
+    /// Extended sequence numbers, in order of preference; `[true, false]` offers both, ESN preferred.
+    pub esn: Vec<bool>,
+}
+
+/// A `secrets.ike<suffix>` section: a pre-shared key and the identities that own it (none: anybody).
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
+pub struct SharedSecret {
+    /// Unique name of the secret, as VICI gives it.
+    pub name: String,
+    /// Identities of the owners.
+    #[zeroize(skip)]
+    pub owners: Vec<Identity>,
+    /// The key itself.
+    pub secret: Vec<u8>,
+}
+
+impl std::fmt::Debug for SharedSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedSecret")
+            .field("name", &self.name)
+            .field("owners", &self.owners)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,9 @@
+//! IKEv2 (RFC 7296) without I/O.
+//!
+//! Bytes and `now` in; bytes, deadlines and events out. No socket, clock, thread or random source lives here:
+//! entropy, SPIs and cookie secrets come from injected allocators, and all SA state is plain, versioned,
+//! serialisable data.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod output;

@@ -1,0 +1,130 @@
+//! What the IKE endpoint asks its host to do, and what it tells.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::spi::Spi;
+
+/// Time since an arbitrary origin, monotonic, chosen by the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Time(pub std::time::Duration);
+
+/// Local number of an IKE SA: strongSwan's `uniqueid`. Never used twice by one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct IkeSaId(pub u64);
+
+/// Local number of a Child SA: strongSwan's `uniqueid` of a child. Never used twice by one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ChildSaId(pub u64);
+
+/// Names a state change. An output may leave only once the change it names is stable; a single node commits at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CommitId(pub u64);
+
+/// The two ends of a UDP conversation. On port 4500 the host puts the non-ESP marker before the message (RFC 7296 §2.23).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Path {
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The peer's address and port.
+    pub remote: SocketAddr,
+}
+
+/// One thing for the host to do, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Output {
+    /// Send an IKE message (without non-ESP marker) once `after` is stable.
+    Send {
+        /// The state change that the message depends on.
+        after: CommitId,
+        /// From where to where.
+        path: Path,
+        /// The message.
+        bytes: Vec<u8>,
+    },
+    /// Send a NAT keepalive, one octet 0xFF (RFC 3948 §2.3).
+    Keepalive {
+        /// From where to where.
+        path: Path,
+    },
+    /// Give the Child SA to the data plane.
+    InstallChild {
+        /// Its IKE SA.
+        ike: IkeSaId,
+        /// The Child SA.
+        child: ChildSaId,
+        /// `connections.<name>`.
+        connection: String,
+        /// `children.<name>`.
+        name: String,
+        /// All that the data plane needs.
+        params: Box<ChildSaParams>,
+    },
+    /// Take the Child SA away from the data plane; its SPI rests.
+    RemoveChild {
+        /// The Child SA.
+        child: ChildSaId,
+        /// The SPI that we chose.
+        spi_in: Spi,
+    },
+    /// Something happened that operators and waiting commands want to know.
+    Event(Event),
+}
+
+/// Events for logs, `swanctl --initiate` and monitoring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// A line about an IKE SA as `swanctl` would show it; never holds a secret.
+    Log {
+        /// Which IKE SA, if any yet.
+        ike: Option<IkeSaId>,
+        /// `connections.<name>`, if known.
+        connection: Option<String>,
+        /// 0 for what an operator must see, 1 for the ordinary course, 2 for detail.
+        level: u8,
+        /// The line.
+        message: String,
+    },
+    /// An IKE SA is established.
+    IkeUp(IkeSaId),
+    /// An IKE SA is gone.
+    IkeDown(IkeSaId, Reason),
+    /// A Child SA is installed.
+    ChildUp(IkeSaId, ChildSaId),
+    /// A Child SA is gone.
+    ChildDown(IkeSaId, ChildSaId, Reason),
+    /// An initiation asked for by the host came to its end.
+    InitiateDone {
+        /// The IKE SA that tried.
+        ike: IkeSaId,
+        /// `children.<name>`.
+        child: String,
+        /// The Child SA, or why there is none.
+        result: Result<ChildSaId, Reason>,
+    },
+}
+
+/// Why something ended; the text is for operators.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Reason {
+    /// The operator asked for it.
+    #[error("terminated by request")]
+    Requested,
+    /// The peer sent a delete.
+    #[error("deleted by the peer")]
+    DeletedByPeer,
+    /// No answer to this many transmissions.
+    #[error("no answer from {remote} after {transmissions} transmissions")]
+    Timeout {
+        /// The silent peer.
+        remote: SocketAddr,
+        /// How often the request was sent.
+        transmissions: u32,
+    },
+    /// The peer answered with an error notify (RFC 7296 §3.10.1).
+    #[error("the peer answered {0}")]
+    Notify(String),
+    /// The peer's answer cannot be accepted.
+    #[error("{0}")]
+    Refused(String),
+}

@@ -1,0 +1,85 @@
+//! What IKE hands to the packet pipeline when it establishes a Child SA.
+
+use crate::selector::TrafficSelector;
+use crate::spi::Spi;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// ESP algorithms (RFC 8221); the name in comments is that of strongSwan's proposals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum EspAlgorithm {
+    /// `aes128gcm16` (RFC 4106): 16 octets of key, 4 of salt.
+    Aes128Gcm16,
+    /// `aes256gcm16` (RFC 4106): 32 octets of key, 4 of salt.
+    Aes256Gcm16,
+}
+
+/// Key material of one direction, as RFC 7296 §2.17 takes it from KEYMAT: for AEADs the key followed by the salt.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
+pub struct KeyMaterial(pub Vec<u8>);
+
+impl std::fmt::Debug for KeyMaterial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KeyMaterial({} octets)", self.0.len())
+    }
+}
+
+/// Encapsulation of ESP between the two gateways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Encapsulation {
+    /// ESP right behind the outer IP header.
+    Plain,
+    /// ESP in UDP (RFC 3948); the ports are those of the `local` and `remote` socket addresses.
+    Udp,
+}
+
+/// Whether copying of DSCP and ECN between the headers is wanted (strongSwan: copy_dscp, copy_ecn, copy_df).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeaderCopy {
+    /// Copy DSCP from the inner to the outer header.
+    pub dscp_out: bool,
+    /// Copy DSCP from the outer to the inner header.
+    pub dscp_in: bool,
+    /// ECN by RFC 6040 normal mode; otherwise the outer header is Not-ECT.
+    pub ecn: bool,
+    /// Copy DF of an inner IPv4 header; otherwise the outer DF is clear.
+    pub df: bool,
+}
+
+impl Default for HeaderCopy {
+    fn default() -> Self {
+        Self { dscp_out: true, dscp_in: false, ecn: true, df: true }
+    }
+}
+
+/// A Child SA pair in tunnel mode: everything that the data plane needs, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildSaParams {
+    /// SPI that we chose; arrives in packets to us.
+    pub spi_in: Spi,
+    /// SPI that the peer chose; stands in packets that we send.
+    pub spi_out: Spi,
+    /// The same both ways.
+    pub algorithm: EspAlgorithm,
+    /// Key of packets to us.
+    pub key_in: KeyMaterial,
+    /// Key of packets from us.
+    pub key_out: KeyMaterial,
+    /// Extended sequence numbers (RFC 4303 §2.2.1).
+    pub esn: bool,
+    /// Anti-replay window in packets, 64 to 8192 (rounded up to a multiple of 64); 0 turns it off.
+    pub replay_window: u32,
+    /// Our side, narrowed.
+    pub local_ts: Vec<TrafficSelector>,
+    /// The peer's side, narrowed.
+    pub remote_ts: Vec<TrafficSelector>,
+    /// Our outer address; the port counts with [`Encapsulation::Udp`].
+    pub local: SocketAddr,
+    /// The peer's outer address; the port counts with [`Encapsulation::Udp`].
+    pub remote: SocketAddr,
+    /// How ESP crosses.
+    pub encapsulation: Encapsulation,
+    /// Header fields that cross the tunnel.
+    pub copy: HeaderCopy,
+}

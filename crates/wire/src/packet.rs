@@ -1,0 +1,103 @@
+//! A packet inside a larger frame, so that headers can be put before it and a trailer behind it in place.
+
+/// Bytes of a packet with room on both sides; the frame belongs to someone else (an AF_XDP UMEM, a test).
+#[derive(Debug)]
+pub struct PacketBuf<'a> {
+    frame: &'a mut [u8],
+    start: usize,
+    end: usize,
+}
+
+impl<'a> PacketBuf<'a> {
+    /// The packet is `frame[start..start + len]`. `None` if that is outside the frame.
+    pub fn new(frame: &'a mut [u8], start: usize, len: usize) -> Option<Self> {
+        let end = start.checked_add(len)?;
+        (end <= frame.len()).then_some(Self { frame, start, end })
+    }
+
+    /// The packet's bytes.
+    #[inline]
+    pub fn data(&self) -> &[u8] {
+        &self.frame[self.start..self.end]
+    }
+
+    /// The packet's bytes, to be changed.
+    #[inline]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.frame[self.start..self.end]
+    }
+
+    /// Offset of the packet in its frame.
+    #[inline]
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Octets in the packet.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// True if the packet has no octets.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Octets free before the packet.
+    #[inline]
+    pub fn headroom(&self) -> usize {
+        self.start
+    }
+
+    /// Octets free behind the packet.
+    #[inline]
+    pub fn tailroom(&self) -> usize {
+        self.frame.len() - self.end
+    }
+
+    /// Grows the packet by `n` octets at its front. False, and nothing changed, if the headroom is too small.
+    #[inline]
+    #[must_use]
+    pub fn grow_front(&mut self, n: usize) -> bool {
+        let fits = n <= self.start;
+        if fits {
+            self.start -= n;
+        }
+        fits
+    }
+
+    /// Grows the packet by `n` octets at its end. False, and nothing changed, if the tailroom is too small.
+    #[inline]
+    #[must_use]
+    pub fn grow_back(&mut self, n: usize) -> bool {
+        let fits = n <= self.tailroom();
+        if fits {
+            self.end += n;
+        }
+        fits
+    }
+
+    /// Removes `n` octets from the front. False, and nothing changed, if the packet is shorter.
+    #[inline]
+    #[must_use]
+    pub fn shrink_front(&mut self, n: usize) -> bool {
+        let fits = n <= self.len();
+        if fits {
+            self.start += n;
+        }
+        fits
+    }
+
+    /// Removes `n` octets from the end. False, and nothing changed, if the packet is shorter.
+    #[inline]
+    #[must_use]
+    pub fn shrink_back(&mut self, n: usize) -> bool {
+        let fits = n <= self.len();
+        if fits {
+            self.end -= n;
+        }
+        fits
+    }
+}
