@@ -6,4 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod message;
 pub mod output;
+pub mod suite;

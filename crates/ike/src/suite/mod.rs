@@ -1,0 +1,1 @@
+//! Everything cryptographic in IKEv2, over injected entropy.
