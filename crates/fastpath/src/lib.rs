@@ -1,1 +1,7 @@
 //! Packets in and out: AF_XDP ports, the XDP filter, the frame pool, the host TUN, routes and neighbours, workers.
+
+pub mod error;
+pub mod frame;
+pub mod mac;
+mod mmap;
+pub mod port;

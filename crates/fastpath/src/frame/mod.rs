@@ -1,0 +1,149 @@
+//! Frames: the only packet buffers there are. They circulate between a worker's pool and its ports and are neither
+//! allocated nor freed while packets flow.
+//!
+//! A worker has one region of memory cut into chunks of equal size. A [`Frame`] is the right to use one chunk: it
+//! cannot be copied, so a chunk has one owner at any time, be it the pool, the worker, or a port that lent it to the
+//! kernel. Dropping a frame instead of giving it back loses its chunk until the process ends; the pool counts that.
+
+mod memory;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+pub use memory::{ChunkSize, FrameMemory};
+pub use pool::FramePool;
+
+use std::ptr::NonNull;
+use testudo_wire::packet::PacketBuf;
+
+/// Octets that the kernel keeps free before a received packet (XDP_PACKET_HEADROOM).
+pub const XDP_HEADROOM: u16 = 256;
+/// Octets that we ask for on top of it, so that outer headers fit however much of its own room XDP has used.
+pub const EXTRA_HEADROOM: u16 = 128;
+/// Where a packet starts in a fresh frame, and where the kernel puts received ones.
+pub const HEADROOM: u16 = XDP_HEADROOM + EXTRA_HEADROOM;
+
+/// The right to use one chunk of a [`FrameMemory`], and where in it the packet lies.
+///
+/// Give it back to the [`FramePool`] or to a port; to drop it is to leak the chunk.
+#[must_use = "a frame that is dropped is lost to its pool"]
+pub struct Frame {
+    chunk: NonNull<u8>,
+    size: ChunkSize,
+    start: u16,
+    len: u16,
+}
+
+// SAFETY: a frame is the only owner of its chunk, and the chunk is plain memory.
+unsafe impl Send for Frame {}
+// SAFETY: `&Frame` gives shared access to the chunk's bytes only.
+unsafe impl Sync for Frame {}
+
+impl Frame {
+    /// # Safety
+    /// `chunk` is the start of a chunk of `size` octets of a live [`FrameMemory`], no other frame or kernel ring
+    /// stands for it, and the memory outlives the frame (see [`FramePool`]'s drop).
+    #[inline]
+    pub(crate) unsafe fn from_chunk(chunk: NonNull<u8>, size: ChunkSize) -> Self {
+        Self { chunk, size, start: HEADROOM, len: 0 }
+    }
+
+    /// Address of the chunk.
+    #[inline]
+    pub(crate) fn chunk(&self) -> NonNull<u8> {
+        self.chunk
+    }
+
+    /// Offset of the packet in its chunk.
+    #[inline]
+    pub fn start(&self) -> u16 {
+        self.start
+    }
+
+    /// Octets of the packet.
+    #[inline]
+    pub fn len(&self) -> u16 {
+        self.len
+    }
+
+    /// True if the packet has no octets.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Octets of the chunk.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.size.octets()
+    }
+
+    /// Says where the packet lies. False, and nothing changed, if that is outside the chunk.
+    #[inline]
+    #[must_use]
+    pub fn set_extent(&mut self, start: usize, len: usize) -> bool {
+        let fits = start.checked_add(len).is_some_and(|end| end <= self.capacity());
+        if fits {
+            // A chunk has at most 4096 octets, so both fit.
+            self.start = start as u16;
+            self.len = len as u16;
+        }
+        fits
+    }
+
+    /// Copies a packet in behind the usual headroom. False, and nothing changed, if it is too long.
+    #[must_use]
+    pub fn fill(&mut self, packet: &[u8]) -> bool {
+        let start = usize::from(HEADROOM);
+        let fits = self.set_extent(start, packet.len());
+        if fits {
+            self.data_mut().copy_from_slice(packet);
+        }
+        fits
+    }
+
+    /// The whole chunk.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the frame owns the chunk of `capacity` octets, initialised when it was mapped.
+        unsafe { std::slice::from_raw_parts(self.chunk.as_ptr(), self.capacity()) }
+    }
+
+    /// The whole chunk, to be changed.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.chunk.as_ptr(), self.capacity()) }
+    }
+
+    /// The packet's octets.
+    #[inline]
+    pub fn data(&self) -> &[u8] {
+        let start = usize::from(self.start);
+        &self.bytes()[start..start + usize::from(self.len)]
+    }
+
+    /// The packet's octets, to be changed.
+    #[inline]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        let (start, len) = (usize::from(self.start), usize::from(self.len));
+        &mut self.bytes_mut()[start..start + len]
+    }
+
+    /// The packet with all of the chunk around it. Changes of its extent do not reach the frame by themselves:
+    /// take them over with [`Frame::set_extent`].
+    #[inline]
+    pub fn packet(&mut self) -> PacketBuf<'_> {
+        let (start, len) = (usize::from(self.start), usize::from(self.len));
+        match PacketBuf::new(self.bytes_mut(), start, len) {
+            Some(packet) => packet,
+            None => unreachable!("set_extent keeps the packet inside the chunk"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Frame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Frame({:p}: {}+{})", self.chunk, self.start, self.len)
+    }
+}

@@ -1,0 +1,92 @@
+//! Frames and their pool.
+
+use super::*;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+#[test]
+fn every_frame_is_another_chunk_and_comes_home() {
+    let mut pool = FramePool::new(100, ChunkSize::K2).unwrap();
+    let mut frames: Vec<Frame> = std::iter::from_fn(|| pool.take()).collect();
+    assert_eq!(frames.len(), 100);
+    assert_eq!(pool.available(), 0);
+    let starts: HashSet<usize> = frames.iter().map(|f| f.bytes().as_ptr() as usize).collect();
+    assert_eq!(starts.len(), 100);
+    for (number, frame) in frames.iter_mut().enumerate() {
+        frame.bytes_mut().fill(number as u8);
+    }
+    for (number, frame) in frames.iter().enumerate() {
+        assert!(frame.bytes().iter().all(|&octet| octet == number as u8), "chunks overlap");
+    }
+    for frame in frames {
+        pool.give(frame);
+    }
+    assert_eq!(pool.available(), pool.total());
+}
+
+#[test]
+fn a_pool_that_misses_a_frame_keeps_the_region() {
+    let mut pool = FramePool::new(2, ChunkSize::K2).unwrap();
+    let memory = Arc::downgrade(pool.memory());
+    let mut frame = pool.take().unwrap();
+    drop(pool);
+    frame.bytes_mut().fill(7);
+    assert_eq!(frame.bytes()[2047], 7);
+    assert_eq!(memory.strong_count(), 1);
+
+    let pool = FramePool::new(2, ChunkSize::K2).unwrap();
+    let memory = Arc::downgrade(pool.memory());
+    drop(pool);
+    assert_eq!(memory.strong_count(), 0, "a whole pool must free its region");
+}
+
+#[test]
+#[should_panic(expected = "another pool")]
+fn a_pool_refuses_a_foreign_frame() {
+    let mut ours = FramePool::new(2, ChunkSize::K2).unwrap();
+    let mut theirs = FramePool::new(2, ChunkSize::K2).unwrap();
+    ours.give(theirs.take().unwrap());
+}
+
+#[test]
+fn an_extent_outside_the_chunk_is_refused() {
+    let mut pool = FramePool::new(1, ChunkSize::K2).unwrap();
+    let mut frame = pool.take().unwrap();
+    assert!(frame.set_extent(0, 2048));
+    assert!(!frame.set_extent(1, 2048));
+    assert!(!frame.set_extent(usize::MAX, 2));
+    assert_eq!((frame.start(), frame.len()), (0, 2048), "a refused extent must change nothing");
+    assert!(!frame.fill(&[0; 1665]));
+    assert!(frame.fill(&[9; 1664]));
+    assert_eq!(frame.data(), [9; 1664]);
+    let mut packet = frame.packet();
+    assert_eq!(packet.headroom(), usize::from(HEADROOM));
+    assert!(packet.grow_front(usize::from(HEADROOM)));
+    pool.give(frame);
+}
+
+#[test]
+fn given_frames_start_empty_behind_the_headroom() {
+    let mut pool = FramePool::new(1, ChunkSize::K4).unwrap();
+    let mut frame = pool.take().unwrap();
+    assert!(frame.set_extent(3, 1000));
+    pool.give(frame);
+    let frame = pool.take().unwrap();
+    assert_eq!((frame.start(), frame.len(), frame.capacity()), (HEADROOM, 0, 4096));
+    pool.give(frame);
+}
+
+#[test]
+fn chunk_size_follows_the_mtu() {
+    assert_eq!(ChunkSize::for_mtu(1500), Some(ChunkSize::K2));
+    assert_eq!(ChunkSize::for_mtu(1600), Some(ChunkSize::K2));
+    assert_eq!(ChunkSize::for_mtu(1601), Some(ChunkSize::K4));
+    assert_eq!(ChunkSize::for_mtu(3498), Some(ChunkSize::K4));
+    assert_eq!(ChunkSize::for_mtu(9000), None);
+}
+
+#[test]
+fn a_pool_needs_a_possible_number_of_frames() {
+    assert!(FramePool::new(0, ChunkSize::K2).is_err());
+    assert!(FramePool::new(FrameMemory::LIMIT + 1, ChunkSize::K2).is_err());
+}

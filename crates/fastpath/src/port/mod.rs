@@ -1,0 +1,88 @@
+//! Ports: where a worker's packets come from and go to, one queue of an interface each.
+//!
+//! A port moves frames and knows nothing of what is in them. [`xdp::XdpPort`] is AF_XDP; [`fake::FakePort`] is
+//! memory, for tests and for measuring the pipeline without a network.
+
+pub mod fake;
+
+use crate::frame::{Frame, FramePool};
+use crate::mac::MacAddr;
+use arrayvec::ArrayVec;
+use std::os::fd::BorrowedFd;
+
+/// Most frames that a port gives or takes at a time.
+pub const BURST: usize = 64;
+
+/// A burst of frames in order of arrival.
+pub type FrameBurst = ArrayVec<Frame, BURST>;
+
+/// Number of a port within its worker: the index into the worker's ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortId(pub u8);
+
+/// What a port is attached to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Number of the port within its worker.
+    pub id: PortId,
+    /// Name of the interface.
+    pub name: String,
+    /// Index of the interface in the kernel.
+    pub ifindex: u32,
+    /// Address of the interface; source of the frames sent.
+    pub mac: MacAddr,
+    /// Largest IP packet that the interface takes.
+    pub mtu: u16,
+}
+
+/// What happened below the port, where the worker cannot count it (XDP_STATISTICS).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStatistics {
+    /// Packets lost because of a fault other than a full ring.
+    pub rx_dropped: u64,
+    /// Packets lost because the RX ring was full.
+    pub rx_ring_full: u64,
+    /// Packets lost because the FILL ring was empty.
+    pub fill_ring_empty: u64,
+    /// RX descriptors that the kernel found invalid.
+    pub rx_invalid: u64,
+    /// TX descriptors that the kernel found invalid: packets lost.
+    pub tx_invalid: u64,
+    /// Times that the kernel found the TX ring empty.
+    pub tx_ring_empty: u64,
+}
+
+/// One queue of an interface. Frames are Ethernet frames without check sequence.
+pub trait Port {
+    /// What the port is attached to.
+    fn info(&self) -> &PortInfo;
+
+    /// Appends received frames to `burst` until it is full or there are no more.
+    fn rx(&mut self, burst: &mut FrameBurst);
+
+    /// Takes frames from the front of `burst` and queues them to be sent; leaves those that find no room.
+    fn tx(&mut self, burst: &mut FrameBurst);
+
+    /// Makes sure that queued frames leave: at most a few system calls, none when the other side is awake.
+    fn flush(&mut self);
+
+    /// Lends free frames of the pool to the receiving side.
+    fn refill(&mut self, pool: &mut FramePool);
+
+    /// Brings frames that have been sent back to the pool.
+    fn reclaim(&mut self, pool: &mut FramePool);
+
+    /// Readable when there is something to receive. `None` if one cannot wait for this port.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Losses below the port.
+    fn statistics(&self) -> PortStatistics;
+
+    /// Frames that the port holds: lent for receiving, received and not fetched, or queued and not yet sent.
+    fn held(&self) -> usize;
+
+    /// Ends the port and brings every frame back to the pool.
+    fn close(self, pool: &mut FramePool)
+    where
+        Self: Sized;
+}
