@@ -1,0 +1,44 @@
+//! What can go wrong before the first packet. Burst calls themselves have no errors, only packets that are not authentic.
+
+use crate::library::Library;
+
+/// Why a library, key or argument was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CryptoError {
+    /// The key has not the length of the algorithm.
+    #[error("key of {found} octets, expected {expected}")]
+    KeyLength {
+        /// Octets given.
+        found: usize,
+        /// Octets that the algorithm takes.
+        expected: usize,
+    },
+    /// More additional authenticated data than a job holds.
+    #[error("additional authenticated data of {found} octets, expected at most {limit}")]
+    AadLength {
+        /// Octets given.
+        found: usize,
+        /// Octets that a job holds.
+        limit: usize,
+    },
+    /// The library cannot be used in this process.
+    #[error("{library} cannot be used: {reason}")]
+    Unavailable {
+        /// Which one.
+        library: Library,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// Not the name of a library.
+    #[error("unknown cipher library {found:?}, expected \"ipsec-mb\" or \"aws-lc\"")]
+    UnknownLibrary {
+        /// The name given.
+        found: String,
+    },
+    /// The library refused a key of the right length.
+    #[error("{library} refused the key")]
+    KeyRefused {
+        /// Which one.
+        library: Library,
+    },
+}

@@ -1,0 +1,179 @@
+//! intel-ipsec-mb through its direct GCM calls.
+//!
+//! The calls are pure functions of their arguments, chosen once for this processor; `ipsec_mb.c` asks the library for
+//! them, so that no layout of its header is repeated here.
+
+use crate::aead::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
+use crate::error::CryptoError;
+use crate::library::Library;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use subtle::ConstantTimeEq;
+use zeroize::Zeroize;
+
+type Expand = unsafe extern "C" fn(key: *const c_void, schedule: *mut c_void);
+
+type Crypt = unsafe extern "C" fn(
+    schedule: *const c_void,
+    context: *mut c_void,
+    output: *mut u8,
+    input: *const u8,
+    len: u64,
+    nonce: *const u8,
+    aad: *const u8,
+    aad_len: u64,
+    tag: *mut u8,
+    tag_len: u64,
+);
+
+/// What the library offers on this processor; `struct testudo_imb` of the C side.
+#[repr(C)]
+pub(crate) struct Functions {
+    expand128: Expand,
+    expand256: Expand,
+    seal128: Crypt,
+    open128: Crypt,
+    seal256: Crypt,
+    open256: Crypt,
+    schedule_size: usize,
+    version: *const c_char,
+}
+
+// SAFETY: `version` points to a string constant of the library; the rest are code addresses and a number.
+unsafe impl Send for Functions {}
+// SAFETY: as above, nothing in it ever changes.
+unsafe impl Sync for Functions {}
+
+impl Functions {
+    pub(crate) fn version(&self) -> Option<&'static str> {
+        // SAFETY: the library promises a constant, zero-terminated string.
+        let version = unsafe { CStr::from_ptr::<'static>(self.version) };
+        version.to_str().ok()
+    }
+}
+
+unsafe extern "C" {
+    fn testudo_imb_load(out: *mut Functions) -> c_int;
+}
+
+/// The functions for this processor, asked for once a process.
+pub(crate) fn functions() -> Result<&'static Functions, CryptoError> {
+    static FUNCTIONS: OnceLock<Result<Functions, CryptoError>> = OnceLock::new();
+    FUNCTIONS.get_or_init(load).as_ref().map_err(Clone::clone)
+}
+
+fn load() -> Result<Functions, CryptoError> {
+    let mut functions = MaybeUninit::<Functions>::uninit();
+    // SAFETY: the pointer is valid for writing one `Functions`.
+    let reason = match unsafe { testudo_imb_load(functions.as_mut_ptr()) } {
+        // SAFETY: 0 means that every field has been filled, the function pointers from a manager that is never null.
+        0 => return Ok(unsafe { functions.assume_init() }),
+        1 => "out of memory",
+        2 => "the processor lacks AES-NI or PCLMULQDQ",
+        _ => "its self-test failed",
+    };
+    Err(CryptoError::Unavailable { library: Library::IpsecMb, reason })
+}
+
+/// Memory as the library wants it: aligned to a cache line.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+struct Line([u8; 64]);
+
+/// Room for `struct gcm_context_data`; `ipsec_mb.c` asserts that it is enough.
+type Context = MaybeUninit<[Line; 2]>;
+
+/// An expanded key.
+pub(crate) struct Schedule {
+    /// `struct gcm_key_data`, only ever read after its making.
+    lines: Box<[Line]>,
+    seal: Crypt,
+    open: Crypt,
+}
+
+impl Schedule {
+    pub(crate) fn new(algorithm: AeadAlgorithm, key: &[u8]) -> Result<Self, CryptoError> {
+        let functions = functions()?;
+        if key.len() != algorithm.key_len() {
+            return Err(CryptoError::KeyRefused { library: Library::IpsecMb });
+        }
+        let (expand, seal, open) = match algorithm {
+            AeadAlgorithm::Aes128Gcm => (functions.expand128, functions.seal128, functions.open128),
+            AeadAlgorithm::Aes256Gcm => (functions.expand256, functions.seal256, functions.open256),
+        };
+        let count = functions.schedule_size.div_ceil(size_of::<Line>());
+        let mut lines = vec![Line([0; 64]); count].into_boxed_slice();
+        // SAFETY: `key` has the octets that `expand` reads, `lines` the size and alignment of what it writes.
+        unsafe { expand(key.as_ptr().cast(), lines.as_mut_ptr().cast()) };
+        Ok(Self { lines, seal, open })
+    }
+
+    /// Always true: the library refuses nothing that is not null.
+    #[inline]
+    pub(crate) fn seal(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        aad: &[u8],
+        text: &mut [u8],
+        tag: &mut [u8; TAG_LEN],
+    ) -> bool {
+        self.call(self.seal, nonce, aad, text, tag);
+        true
+    }
+
+    /// False, with the unauthentic plaintext in `text`, if the tag does not fit.
+    #[inline]
+    pub(crate) fn open(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        aad: &[u8],
+        text: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> bool {
+        let mut expected = [0; TAG_LEN];
+        self.call(self.open, nonce, aad, text, &mut expected);
+        let authentic = bool::from(expected.ct_eq(tag));
+        if !authentic {
+            // The right tag of a forged packet is as good as a forgery.
+            expected.zeroize();
+        }
+        authentic
+    }
+
+    #[inline]
+    fn call(
+        &self,
+        crypt: Crypt,
+        nonce: &[u8; NONCE_LEN],
+        aad: &[u8],
+        text: &mut [u8],
+        tag: &mut [u8; TAG_LEN],
+    ) {
+        let mut context = Context::uninit();
+        let pointer = text.as_mut_ptr();
+        // SAFETY: the schedule was made by the `expand` that belongs to `crypt`. The context has its size and alignment
+        // and is written before it is read. Input and output are the same `len` octets, which the library allows.
+        // Nonce, data and tag are of the lengths given (a nonce is always 12 octets).
+        unsafe {
+            crypt(
+                self.lines.as_ptr().cast(),
+                context.as_mut_ptr().cast(),
+                pointer,
+                pointer,
+                text.len() as u64,
+                nonce.as_ptr(),
+                aad.as_ptr(),
+                aad.len() as u64,
+                tag.as_mut_ptr(),
+                TAG_LEN as u64,
+            );
+        }
+    }
+}
+
+impl Drop for Schedule {
+    fn drop(&mut self) {
+        self.lines.iter_mut().for_each(|line| line.0.zeroize());
+    }
+}

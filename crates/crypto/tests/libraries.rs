@@ -1,0 +1,239 @@
+//! What one library seals the other opens, bursts do what single calls do, and nothing forged passes.
+
+mod common;
+
+use proptest::prelude::*;
+use testudo_crypto::{
+    Aad, AeadAlgorithm, AeadKey, CryptoError, Library, OpenJob, SealJob, TAG_LEN, open_burst, seal_burst,
+};
+
+const ALGORITHMS: [AeadAlgorithm; 2] = [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm];
+
+/// One packet of a burst, independent of any library.
+#[derive(Clone, Debug)]
+struct Packet {
+    algorithm: AeadAlgorithm,
+    key: [u8; 32],
+    salt: [u8; 4],
+    iv: [u8; 8],
+    aad: Vec<u8>,
+    text: Vec<u8>,
+}
+
+impl Packet {
+    fn key(&self, library: Library) -> AeadKey {
+        let key = &self.key[..self.algorithm.key_len()];
+        AeadKey::new(library, self.algorithm, key, self.salt).expect("a key of the right length")
+    }
+}
+
+prop_compose! {
+    fn packet(max: usize)(
+        algorithm in prop::sample::select(ALGORITHMS.to_vec()),
+        key in any::<[u8; 32]>(),
+        salt in any::<[u8; 4]>(),
+        iv in any::<[u8; 8]>(),
+        aad in prop::collection::vec(any::<u8>(), 0..=Aad::MAX),
+        text in prop::collection::vec(any::<u8>(), 0..=max),
+    ) -> Packet {
+        Packet { algorithm, key, salt, iv, aad, text }
+    }
+}
+
+/// Seals with the given library for each packet, in one burst. Returns ciphertexts and tags.
+fn seal_all(packets: &[(Packet, Library)]) -> Vec<(Vec<u8>, [u8; TAG_LEN])> {
+    let keys: Vec<_> = packets.iter().map(|(p, library)| p.key(*library)).collect();
+    let mut out: Vec<_> = packets.iter().map(|(p, _)| (p.text.clone(), [0; TAG_LEN])).collect();
+    let mut jobs: Vec<_> = (packets.iter().zip(&keys).zip(&mut out))
+        .map(|(((p, _), key), (text, tag))| SealJob {
+            key,
+            iv: p.iv,
+            aad: Aad::new(&p.aad).expect("it fits"),
+            text,
+            tag,
+        })
+        .collect();
+    seal_burst(&mut jobs);
+    out
+}
+
+/// Opens in one burst. Returns what each packet turned into and whether it was authentic.
+fn open_all(packets: &[(Packet, Library)], sealed: &[(Vec<u8>, [u8; TAG_LEN])]) -> Vec<(Vec<u8>, bool)> {
+    let keys: Vec<_> = packets.iter().map(|(p, library)| p.key(*library)).collect();
+    let mut texts: Vec<_> = sealed.iter().map(|(text, _)| text.clone()).collect();
+    let mut jobs: Vec<_> = (packets.iter().zip(&keys).zip(&mut texts).zip(sealed))
+        .map(|((((p, _), key), text), (_, tag))| OpenJob {
+            key,
+            iv: p.iv,
+            aad: Aad::new(&p.aad).expect("it fits"),
+            text,
+            tag,
+            ok: false,
+        })
+        .collect();
+    open_burst(&mut jobs);
+    let verdicts: Vec<_> = jobs.iter().map(|job| job.ok).collect();
+    texts.into_iter().zip(verdicts).collect()
+}
+
+fn other(library: Library) -> Library {
+    let libraries = common::libraries();
+    *libraries.iter().find(|l| **l != library).unwrap_or(&library)
+}
+
+/// Flips one bit of what the tag protects: the packet, its data, its IV or the tag itself.
+fn tamper(packet: &mut Packet, sealed: &mut (Vec<u8>, [u8; TAG_LEN]), bit: usize) {
+    let (text, tag) = sealed;
+    let parts: [&mut [u8]; 4] = [text, tag, &mut packet.aad, &mut packet.iv];
+    let octets: usize = parts.iter().map(|part| part.len()).sum();
+    let (octet, bit) = (bit / 8 % octets, bit % 8);
+    let target = parts.into_iter().flatten().nth(octet).expect("within the parts");
+    *target ^= 1 << bit;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn libraries_agree_on_mixed_bursts(packets in prop::collection::vec((packet(9000), any::<bool>()), 1..=16)) {
+        let libraries = common::libraries();
+        let sealers: Vec<_> = packets.into_iter()
+            .map(|(p, first)| (p, if first { libraries[0] } else { libraries[libraries.len() - 1] }))
+            .collect();
+        let openers: Vec<_> = sealers.iter().map(|(p, library)| (p.clone(), other(*library))).collect();
+
+        let sealed = seal_all(&sealers);
+        prop_assert_eq!(&sealed, &seal_all(&openers), "the libraries seal differently");
+        for ((text, ok), (packet, _)) in open_all(&openers, &sealed).into_iter().zip(&sealers) {
+            prop_assert!(ok);
+            prop_assert_eq!(&text, &packet.text);
+        }
+    }
+
+    #[test]
+    fn tampered_packets_are_refused_and_wiped_alone(
+        packets in prop::collection::vec(packet(300), 2..=8),
+        victim in any::<prop::sample::Index>(),
+        bit in any::<usize>(),
+    ) {
+        for library in common::libraries() {
+            let mut packets: Vec<_> = packets.iter().map(|p| (p.clone(), library)).collect();
+            let mut sealed = seal_all(&packets);
+            let victim = victim.index(packets.len());
+            tamper(&mut packets[victim].0, &mut sealed[victim], bit);
+            for (i, (text, ok)) in open_all(&packets, &sealed).into_iter().enumerate() {
+                prop_assert_eq!(ok, i != victim);
+                let expected = if ok { packets[i].0.text.clone() } else { vec![0; text.len()] };
+                prop_assert_eq!(text, expected);
+            }
+        }
+    }
+}
+
+/// Every length up to a few times the widest kernel's stride, and the neighbourhood of larger strides.
+#[test]
+fn libraries_agree_on_every_length() {
+    let packet = |algorithm, len: usize| Packet {
+        algorithm,
+        key: std::array::from_fn(|i| i as u8),
+        salt: [1, 2, 3, 4],
+        iv: len.to_be_bytes(),
+        aad: (0..12).collect(),
+        text: (0..len).map(|i| (i * 7) as u8).collect(),
+    };
+    let lengths = (0..1100).chain((1..=9).flat_map(|k| k * 1024 - 3..k * 1024 + 3));
+    for len in lengths {
+        for algorithm in ALGORITHMS {
+            let sealed: Vec<_> =
+                common::libraries().into_iter().map(|l| seal_all(&[(packet(algorithm, len), l)])).collect();
+            assert!(sealed.windows(2).all(|pair| pair[0] == pair[1]), "{algorithm:?}, {len} octets");
+        }
+    }
+}
+
+#[test]
+fn every_bit_of_a_tag_counts() {
+    for library in common::libraries() {
+        let packet = Packet {
+            algorithm: AeadAlgorithm::Aes128Gcm,
+            key: [7; 32],
+            salt: [8; 4],
+            iv: [9; 8],
+            aad: vec![1; 8],
+            text: vec![0x5A; 40],
+        };
+        let sealed = seal_all(&[(packet.clone(), library)]);
+        for bit in 0..TAG_LEN * 8 {
+            let mut forged = sealed.clone();
+            forged[0].1[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(
+                open_all(&[(packet.clone(), library)], &forged),
+                [(vec![0; 40], false)],
+                "{library}, bit {bit}"
+            );
+        }
+    }
+}
+
+/// A schedule is only read: threads that share a key do not disturb one another.
+#[test]
+fn one_key_serves_many_threads() {
+    for library in common::libraries() {
+        let key = AeadKey::new(library, AeadAlgorithm::Aes256Gcm, &[3; 32], [4; 4]).expect("a good key");
+        let work = |thread: u64| {
+            for n in 0..2000u64 {
+                let (iv, aad) = ((thread << 32 | n).to_be_bytes(), [thread as u8; 12]);
+                let (mut text, mut tag) = ([n as u8; 200], [0; TAG_LEN]);
+                key.seal(iv, &aad, &mut text, &mut tag);
+                assert!(key.open(iv, &aad, &mut text, &tag));
+                assert_eq!(text, [n as u8; 200]);
+            }
+        };
+        std::thread::scope(|scope| (0..4).for_each(|t| drop(scope.spawn(move || work(t)))));
+    }
+}
+
+#[test]
+fn keys_of_the_wrong_length_are_refused() {
+    for library in common::libraries() {
+        for algorithm in ALGORITHMS {
+            for len in (0..=40).filter(|len| *len != algorithm.key_len()) {
+                let refused =
+                    AeadKey::new(library, algorithm, &vec![0; len], [0; 4]).expect_err("a wrong length");
+                assert_eq!(refused, CryptoError::KeyLength { found: len, expected: algorithm.key_len() });
+            }
+        }
+    }
+}
+
+#[test]
+fn esp_data_is_spi_and_sequence_number() {
+    assert_eq!(Aad::esp(0x0102_0304, 0x0506_0708).as_bytes(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    let esn = Aad::esp_esn(0x0102_0304, 0x0506_0708_090A_0B0C);
+    assert_eq!(esn.as_bytes(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    assert_eq!(Aad::new(&[0; 21]), Err(CryptoError::AadLength { found: 21, limit: 20 }));
+}
+
+#[test]
+fn jobs_fit_a_cache_line() {
+    assert!(size_of::<SealJob<'_>>() <= 64);
+}
+
+#[test]
+fn the_preferred_library_is_detected_and_named() {
+    assert_eq!(Library::detect(), common::libraries()[0]);
+    for library in Library::ALL {
+        assert_eq!(library.name().parse(), Ok(library));
+    }
+    let unknown = CryptoError::UnknownLibrary { found: "openssl".into() };
+    assert_eq!("openssl".parse::<Library>(), Err(unknown));
+}
+
+#[test]
+fn keys_show_nothing_of_themselves() {
+    for library in common::libraries() {
+        let key =
+            AeadKey::new(library, AeadAlgorithm::Aes128Gcm, &[0xAB; 16], [0xCD; 4]).expect("a good key");
+        assert_eq!(format!("{key:?}"), format!("AeadKey(Aes128Gcm, {library})"));
+    }
+}
