@@ -1,1 +1,47 @@
-//! The IKEv2 wire format (RFC 7296 §3): bytes to typed payloads and back.
+//! The IKEv2 wire format (RFC 7296 §3): octets to typed payloads and back.
+//!
+//! Everything here comes from the wire or goes to it, so this module may not panic, may not allocate more than a
+//! small multiple of what it was given, and knows no key and no state. What is well formed but unknown is kept
+//! ([`Payload::Unknown`], unknown numbers, unknown transforms) so that its reader can skip it as the RFC asks.
+//!
+//! - [`Message::parse`] reads a datagram. Where it ends in an Encrypted payload, [`Message::encrypted`] is what
+//!   `suite::sk` opens; the payloads inside are read by [`Payloads::parse`].
+//! - [`MessageBuilder`] writes one, either in clear or as a [`Draft`] for `suite::sk` to seal.
+
+mod auth;
+mod build;
+mod delete;
+mod error;
+mod header;
+mod id;
+mod ke;
+mod nonce;
+mod notify;
+mod number;
+mod opaque;
+mod parse;
+mod payload;
+mod reader;
+mod sa;
+mod spi;
+mod ts;
+mod writer;
+
+pub use auth::AuthPayload;
+pub use build::{Draft, MessageBuilder};
+pub use delete::Delete;
+pub use error::{EncodeError, ParseError, Place};
+pub use header::{Header, IkeSpi, MessageId};
+pub use id::IdPayload;
+pub use ke::KePayload;
+pub use nonce::Nonce;
+pub use notify::{Notify, NotifySa};
+pub use number::{
+    AuthMethodId, ExchangeType, IdType, KeMethod, NotifyType, PayloadType, Protocol, TransformType,
+};
+pub use opaque::{UnknownPayload, VendorId};
+pub use parse::{Encrypted, MAX_PAYLOADS, Message};
+pub use payload::{Payload, Payloads};
+pub use sa::{Attribute, Proposal, SaPayload, Transform, TransformId};
+pub use spi::SaSpi;
+pub use ts::{TsPayload, UnknownSelector};

@@ -1,0 +1,32 @@
+//! Nonce payload (RFC 7296 §3.9).
+
+use super::error::ParseError;
+use super::reader::{Reader, bad_value};
+use serde::{Deserialize, Serialize};
+
+/// A nonce of 16 to 256 octets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nonce(Vec<u8>);
+
+impl Nonce {
+    /// What we send: as long as the key of our longest PRF is strong, and then some (RFC 7296 §2.10 asks for half).
+    pub const OUR_LENGTH: usize = 32;
+
+    /// `None` unless there are 16 to 256 octets.
+    pub fn new(bytes: Vec<u8>) -> Option<Self> {
+        (16..=256).contains(&bytes.len()).then_some(Self(bytes))
+    }
+
+    pub(super) fn read(mut reader: Reader<'_>) -> Result<Self, ParseError> {
+        let place = reader.place();
+        let bytes = reader.rest().to_vec();
+        let length = bytes.len() as u64;
+        Self::new(bytes).ok_or_else(|| bad_value(place, "length of the nonce", length, "16 to 256"))
+    }
+}
+
+impl AsRef<[u8]> for Nonce {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}

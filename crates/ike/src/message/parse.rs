@@ -1,0 +1,117 @@
+//! The walk along the chain of payloads (RFC 7296 §3.2).
+
+use super::error::ParseError;
+use super::header::Header;
+use super::number::PayloadType;
+use super::payload::{Payload, Payloads};
+use super::reader::{Reader, bad_value};
+
+/// The most payloads that a message may have. Honest ones have a dozen or two; the limit bounds what a datagram of
+/// empty payloads can make us allocate.
+pub const MAX_PAYLOADS: usize = 128;
+
+/// Octets of the generic payload header.
+pub(super) const GENERIC_HEADER: usize = 4;
+const CRITICAL: u8 = 0x80;
+
+/// A message as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// The header.
+    pub header: Header,
+    /// The payloads in clear. In all exchanges but IKE_SA_INIT an honest message has none, and nobody vouches for them.
+    pub payloads: Payloads,
+    /// The Encrypted payload that ends the message.
+    pub encrypted: Option<Encrypted<'a>>,
+}
+
+/// An Encrypted payload, not yet opened (RFC 7296 §3.14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encrypted<'a> {
+    /// Type of the first payload inside.
+    pub first: PayloadType,
+    /// What is authenticated but not encrypted: the message up to and with the generic header (RFC 5282 §5.1).
+    pub aad: &'a [u8],
+    /// Initialisation vector, ciphertext, integrity check value.
+    pub body: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Reads a datagram (behind the non-ESP marker, if any).
+    pub fn parse(datagram: &'a [u8]) -> Result<Self, ParseError> {
+        let mut reader = Reader::new(datagram, 0, PayloadType::None);
+        let (header, first) = Header::read(&mut reader)?;
+        let (payloads, last) = walk(first, &mut reader, true)?;
+        let encrypted = last.map(|(first, body)| {
+            let aad = datagram.len().checked_sub(body.len()).and_then(|length| datagram.get(..length));
+            Encrypted { first, aad: aad.unwrap_or_default(), body }
+        });
+        Ok(Self { header, payloads, encrypted })
+    }
+}
+
+impl Payloads {
+    /// Reads the content of an Encrypted payload, after decryption and without padding.
+    pub fn parse(first: PayloadType, content: &[u8]) -> Result<Self, ParseError> {
+        let mut reader = Reader::new(content, 0, PayloadType::None);
+        let (payloads, _) = walk(first, &mut reader, false)?;
+        Ok(payloads)
+    }
+}
+
+/// The payloads before the Encrypted payload, and this, as the type of its first payload and its body.
+type Walked<'a> = (Payloads, Option<(PayloadType, &'a [u8])>);
+
+/// Reads payloads until the chain ends. The Encrypted payload always ends it; where `outer` is false, there must be none.
+fn walk<'a>(mut kind: PayloadType, reader: &mut Reader<'a>, outer: bool) -> Result<Walked<'a>, ParseError> {
+    let mut payloads = Vec::new();
+    while kind != PayloadType::None {
+        let place = reader.on_behalf_of(kind).place();
+        let mut header = reader.on_behalf_of(kind).sub(GENERIC_HEADER, "generic payload header")?;
+        reader.take(GENERIC_HEADER, "generic payload header")?;
+        let next = PayloadType::from(header.u8("next payload")?);
+        let critical = header.u8("critical bit")? & CRITICAL != 0;
+        let stated = header.u16("payload length")?;
+        let Some(length) = usize::from(stated).checked_sub(GENERIC_HEADER) else {
+            return Err(bad_value(place, "payload length", stated, "at least 4"));
+        };
+        let mut body = reader.on_behalf_of(kind).sub(length, "payload")?;
+        reader.take(length, "payload")?;
+        if kind == PayloadType::Encrypted {
+            if !outer {
+                return Err(bad_value(place, "payload type", 46_u8, "no SK within SK"));
+            }
+            reader.end("the Encrypted payload")?;
+            return Ok((Payloads(payloads), Some((next, body.rest()))));
+        }
+        if payloads.len() >= MAX_PAYLOADS {
+            return Err(ParseError::TooManyPayloads { limit: MAX_PAYLOADS });
+        }
+        let payload = Payload::read(kind, body)?;
+        if critical && !kind.is_base() && matches!(payload, Payload::Unknown(_)) {
+            return Err(ParseError::Critical(kind));
+        }
+        if stands_once(kind) && payloads.iter().any(|earlier: &Payload| earlier.kind() == kind) {
+            return Err(ParseError::Duplicate(kind));
+        }
+        payloads.push(payload);
+        kind = next;
+    }
+    reader.end("the last payload")?;
+    Ok((Payloads(payloads), None))
+}
+
+/// True for payloads that would leave us guessing which one is meant if there were two.
+fn stands_once(kind: PayloadType) -> bool {
+    matches!(
+        kind,
+        PayloadType::SecurityAssociation
+            | PayloadType::KeyExchange
+            | PayloadType::IdInitiator
+            | PayloadType::IdResponder
+            | PayloadType::Authentication
+            | PayloadType::Nonce
+            | PayloadType::TsInitiator
+            | PayloadType::TsResponder
+    )
+}
