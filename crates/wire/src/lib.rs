@@ -1,7 +1,19 @@
 //! Headers read and written in place: Ethernet, IPv4, IPv6, UDP, TCP, ICMP and ESP.
 //!
-//! Everything here works on borrowed bytes: no allocation, no I/O, no panic on any input. A parser answers
-//! `None` or an error where the bytes do not hold what they claim.
+//! Everything here works on borrowed bytes: no allocation, no I/O, no panic on any input. A parser answers with an
+//! [`Error`] where the bytes do not hold what they claim; what it returns borrows the bytes that it has checked.
 #![forbid(unsafe_code)]
 
+pub mod checksum;
+mod error;
+pub mod esp;
+pub mod ethernet;
+pub mod icmp;
+pub mod ip;
+pub mod ipv4;
+pub mod ipv6;
 pub mod packet;
+pub mod tcp;
+pub mod udp;
+
+pub use error::Error;

@@ -1,0 +1,153 @@
+//! ICMP errors that a gateway sends (RFC 792, RFC 1191, RFC 4443), built in place around the packet that caused them.
+
+mod quiet;
+
+use crate::Error;
+use crate::checksum::Sum;
+use crate::ip::{self, Protocol};
+use crate::ipv4::{self, Ipv4};
+use crate::ipv6::{self, Ipv6};
+use crate::packet::PacketBuf;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Octets of an ICMP error's own header.
+const ICMP_HEADER: usize = 8;
+/// The longest ICMP error over IPv4 (RFC 1812 §4.3.2.3).
+const MAX_V4: usize = 576;
+/// The longest ICMPv6 error (RFC 4443 §2.4(c)).
+const MAX_V6: usize = ipv6::MIN_MTU as usize;
+/// TOS of ICMP errors: precedence "internetwork control" (RFC 1812 §4.3.2.5).
+const TOS: u8 = 0xc0;
+const TTL: u8 = 64;
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// "Fragmentation needed and DF set" (RFC 1191 §4) or "packet too big" (RFC 4443 §3.2), with the MTU that fits.
+    TooBig {
+        /// The largest packet that would have passed.
+        mtu: u16,
+    },
+    /// "Time to live exceeded in transit" or "hop limit exceeded in transit".
+    TimeExceeded,
+}
+
+impl Kind {
+    fn header_v4(self) -> [u8; ICMP_HEADER] {
+        match self {
+            Self::TooBig { mtu } => {
+                let [m0, m1] = mtu.to_be_bytes();
+                [3, 4, 0, 0, 0, 0, m0, m1]
+            }
+            Self::TimeExceeded => [11, 0, 0, 0, 0, 0, 0, 0],
+        }
+    }
+
+    fn header_v6(self) -> [u8; ICMP_HEADER] {
+        match self {
+            Self::TooBig { mtu } => {
+                let [m0, m1] = mtu.to_be_bytes();
+                [2, 0, 0, 0, 0, 0, m0, m1]
+            }
+            Self::TimeExceeded => [3, 0, 0, 0, 0, 0, 0, 0],
+        }
+    }
+}
+
+/// Where the error comes from, by family; where there is none, it comes from the offending packet's destination.
+///
+/// The destination always lies inside the selectors through which the offending packet came, so that the error may take
+/// the same way back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Source of ICMP errors.
+    pub v4: Option<Ipv4Addr>,
+    /// Source of ICMPv6 errors.
+    pub v6: Option<Ipv6Addr>,
+}
+
+/// True if the packet in the buffer may be answered with an error of this kind (RFC 1122 §3.2.2, RFC 4443 §2.4(e)).
+pub fn may_answer(packet: &[u8], kind: Kind) -> bool {
+    match ip::version(packet) {
+        Some(4) => Ipv4::parse(packet).is_ok_and(|packet| quiet::may_answer_v4(&packet)),
+        Some(6) => Ipv6::parse(packet).is_ok_and(|packet| quiet::may_answer_v6(&packet, kind)),
+        _ => false,
+    }
+}
+
+/// Turns the packet in the buffer into an ICMP error about itself, addressed to its sender.
+///
+/// Needs 28 octets of headroom for IPv4 and 48 for IPv6. On an error the buffer is as it was. Whether the packet
+/// may be answered at all is for [`may_answer`] to say.
+pub fn answer(buf: &mut PacketBuf<'_>, kind: Kind, sources: &Sources) -> Result<(), Error> {
+    match ip::version(buf.data()) {
+        Some(4) => answer_v4(buf, kind, sources.v4),
+        found => answer_v6(buf, kind, sources.v6, found),
+    }
+}
+
+/// Keeps the first octets of the packet, at most `room` and at most `total`, and puts `header` octets before them.
+fn reshape(buf: &mut PacketBuf<'_>, total: usize, room: usize, header: usize) -> Result<usize, Error> {
+    let quoted = total.min(room - header);
+    let surplus = buf.len().saturating_sub(quoted);
+    if !buf.grow_front(header) {
+        return Err(Error::NoRoom { found: buf.headroom(), expected: header });
+    }
+    if !buf.shrink_back(surplus) {
+        return Err(Error::Truncated { found: buf.len(), expected: surplus });
+    }
+    Ok(header + quoted)
+}
+
+fn answer_v4(buf: &mut PacketBuf<'_>, kind: Kind, source: Option<Ipv4Addr>) -> Result<(), Error> {
+    const HEADERS: usize = ipv4::HEADER + ICMP_HEADER;
+    let packet = Ipv4::parse(buf.data())?;
+    let (src, dst) = (source.unwrap_or(packet.dst()), packet.src());
+    let len = reshape(buf, packet.total_len(), MAX_V4, HEADERS)?;
+    let fields = ipv4::Fields {
+        tos: TOS,
+        total_len: len as u16,
+        // Never fragmented on its way, so that the identification may be anything (RFC 6864 §4.1).
+        id: 0,
+        df: true,
+        ttl: TTL,
+        protocol: Protocol::ICMP,
+        src,
+        dst,
+    };
+    let (ip, icmp) = buf.data_mut().split_at_mut(ipv4::HEADER);
+    ip.copy_from_slice(&fields.to_bytes());
+    icmp[..ICMP_HEADER].copy_from_slice(&kind.header_v4());
+    let checksum = Sum::new().bytes(icmp).finish();
+    icmp[2..4].copy_from_slice(&checksum.to_be_bytes());
+    Ok(())
+}
+
+fn answer_v6(
+    buf: &mut PacketBuf<'_>,
+    kind: Kind,
+    source: Option<Ipv6Addr>,
+    version: Option<u8>,
+) -> Result<(), Error> {
+    const HEADERS: usize = ipv6::HEADER + ICMP_HEADER;
+    if version.is_some_and(|version| version != 6) {
+        return Err(Error::Version { found: version.unwrap_or(0), expected: 6 });
+    }
+    let packet = Ipv6::parse(buf.data())?;
+    let (src, dst) = (source.unwrap_or(packet.dst()), packet.src());
+    let len = reshape(buf, packet.total_len(), MAX_V6, HEADERS)? - ipv6::HEADER;
+    let fields = ipv6::Fields {
+        traffic_class: TOS,
+        payload_len: len as u16,
+        next_header: Protocol::ICMPV6,
+        hop_limit: TTL,
+        src,
+        dst,
+    };
+    let (ip, icmp) = buf.data_mut().split_at_mut(ipv6::HEADER);
+    ip.copy_from_slice(&fields.to_bytes());
+    icmp[..ICMP_HEADER].copy_from_slice(&kind.header_v6());
+    let checksum = Sum::new().pseudo_v6(src, dst, Protocol::ICMPV6.0, len as u32).bytes(icmp).finish();
+    icmp[2..4].copy_from_slice(&checksum.to_be_bytes());
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! IPv4 options: only their framing; what they ask for is not done.
+
+use crate::Error;
+
+const END: u8 = 0;
+const NOP: u8 = 1;
+/// The bit of an option's type that puts it into every fragment (RFC 791 §3.1).
+const COPIED: u8 = 0x80;
+
+/// Octets of options that a header has room for.
+pub(super) const MAX: usize = 40;
+
+/// An option with its type and length octets, and what follows it.
+type Split<'a> = (&'a [u8], &'a [u8]);
+
+/// The next option. `None` at the end of the list.
+fn next(options: &[u8]) -> Result<Option<Split<'_>>, Error> {
+    let len = match options {
+        [] | [END, ..] => return Ok(None),
+        [NOP, ..] => 1,
+        [_, len, ..] if *len >= 2 => usize::from(*len),
+        _ => return Err(Error::Options),
+    };
+    options.split_at_checked(len).map(Some).ok_or(Error::Options)
+}
+
+/// Checks that each option ends inside the header.
+pub(super) fn check(mut options: &[u8]) -> Result<(), Error> {
+    while let Some((_, rest)) = next(options)? {
+        options = rest;
+    }
+    Ok(())
+}
+
+/// Writes the options that later fragments repeat, padded to words; returns their octets. The options have been checked.
+pub(super) fn copied(mut options: &[u8], out: &mut [u8; MAX]) -> usize {
+    let mut len = 0;
+    while let Ok(Some((option, rest))) = next(options) {
+        if option[0] & COPIED != 0
+            && let Some(place) = out.get_mut(len..len + option.len())
+        {
+            place.copy_from_slice(option);
+            len += option.len();
+        }
+        options = rest;
+    }
+    len.next_multiple_of(4)
+}
