@@ -1,7 +1,9 @@
 //! Packets in and out: AF_XDP ports, the XDP filter, the frame pool, the host TUN, routes and neighbours, workers.
 
 pub mod error;
+pub mod fib;
 pub mod frame;
 pub mod mac;
 mod mmap;
 pub mod port;
+pub mod prefix;

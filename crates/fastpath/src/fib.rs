@@ -1,0 +1,200 @@
+//! The forwarding table: an immutable picture of the kernel's routes, neighbours and addresses.
+//!
+//! Workers only read it; [`crate::netlink`] makes a new one when the kernel's tables change. Nothing here asks the
+//! kernel anything, so tests build tables of their own with [`Fib::builder`].
+
+mod builder;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use builder::FibBuilder;
+
+use crate::mac::MacAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use table::RangeTable;
+
+/// Number of a port within the instance: its place in the configuration, the same for every queue and worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortIndex(pub u16);
+
+/// Where packets to a destination go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Route {
+    /// Out of an interface.
+    Forward(NextHop),
+    /// An address of this machine, a broadcast or a multicast address: the kernel's.
+    Local,
+    /// Discarded with an ICMP "host unreachable".
+    Unreachable,
+    /// Discarded with an ICMP "administratively prohibited".
+    Prohibit,
+    /// Discarded silently.
+    Blackhole,
+    /// No route matches: discarded with an ICMP "net unreachable".
+    NoRoute,
+}
+
+/// A way out of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NextHop {
+    /// The interface.
+    pub out: Out,
+    /// The router to send to. `None`: the destination itself is on the link. May be of the other family (RFC 5549).
+    pub gateway: Option<IpAddr>,
+    /// Largest IP packet: the route's MTU if it has one, else the link's.
+    pub mtu: u16,
+}
+
+impl NextHop {
+    /// The address whose MAC address the frame is for.
+    pub fn neighbour(&self, destination: IpAddr) -> IpAddr {
+        self.gateway.unwrap_or(destination)
+    }
+}
+
+/// The interface of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Out {
+    /// One of our ports.
+    Port(PortIndex),
+    /// An interface that only the kernel can send on: such packets go through the TUN.
+    Other {
+        /// Its number in the kernel.
+        ifindex: u32,
+    },
+}
+
+/// What the kernel says of a port's interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortLink {
+    /// Number of the port.
+    pub index: PortIndex,
+    /// Name of the interface.
+    pub name: String,
+    /// Number of the interface in the kernel; 0 while there is no such interface.
+    pub ifindex: u32,
+    /// Address of the interface.
+    pub mac: MacAddr,
+    /// Largest IP packet that the interface takes.
+    pub mtu: u16,
+    /// True if the interface is up and has a carrier.
+    pub up: bool,
+    /// Addresses of the interface in the kernel's order, primary ones first, link-local ones last.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// A neighbour whose MAC address is known. Shared by the tables that follow each other, so that a use is not lost.
+#[derive(Debug)]
+pub struct Neighbour {
+    mac: MacAddr,
+    used: AtomicBool,
+}
+
+impl Neighbour {
+    /// A neighbour that nobody has used yet.
+    pub fn new(mac: MacAddr) -> Self {
+        Self { mac, used: AtomicBool::new(false) }
+    }
+
+    /// Its address.
+    pub fn mac(&self) -> MacAddr {
+        self.mac
+    }
+
+    /// True if packets were sent to it since the last call. The kernel does not see what AF_XDP sends, so someone
+    /// has to tell it which entries to keep.
+    pub fn take_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+
+    fn mark_used(&self) {
+        // Loading first keeps the cache line shared while many packets go to one neighbour.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The forwarding table.
+#[derive(Debug)]
+pub struct Fib {
+    generation: u64,
+    ports: Vec<PortLink>,
+    routes: Vec<Route>,
+    v4: RangeTable<u32>,
+    v6: RangeTable<u128>,
+    neighbours4: Vec<((PortIndex, Ipv4Addr), Arc<Neighbour>)>,
+    neighbours6: Vec<((PortIndex, Ipv6Addr), Arc<Neighbour>)>,
+}
+
+impl Fib {
+    /// Starts a table.
+    pub fn builder() -> FibBuilder {
+        FibBuilder::default()
+    }
+
+    /// Grows by one with every table that the kernel's changes made; 0 before the first.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The most specific route. The kernel's local table stands above its main table, whatever the prefix lengths.
+    #[inline]
+    pub fn lookup(&self, destination: IpAddr) -> Route {
+        match destination {
+            IpAddr::V4(addr) => self.lookup4(addr),
+            IpAddr::V6(addr) => self.lookup6(addr),
+        }
+    }
+
+    /// [`Self::lookup`] of an IPv4 address.
+    #[inline]
+    pub fn lookup4(&self, destination: Ipv4Addr) -> Route {
+        self.route(self.v4.lookup(destination.into()))
+    }
+
+    /// [`Self::lookup`] of an IPv6 address.
+    #[inline]
+    pub fn lookup6(&self, destination: Ipv6Addr) -> Route {
+        self.route(self.v6.lookup(destination.into()))
+    }
+
+    fn route(&self, number: u32) -> Route {
+        self.routes.get(number as usize).copied().unwrap_or(Route::NoRoute)
+    }
+
+    /// The MAC address of a neighbour, if the kernel knows it. Marks the neighbour as used.
+    #[inline]
+    pub fn neighbour(&self, port: PortIndex, addr: IpAddr) -> Option<MacAddr> {
+        let found = match addr {
+            IpAddr::V4(a) => find(&self.neighbours4, (port, a)),
+            IpAddr::V6(a) => find(&self.neighbours6, (port, a)),
+        }?;
+        found.mark_used();
+        Some(found.mac)
+    }
+
+    /// The ports, by number.
+    pub fn ports(&self) -> &[PortLink] {
+        &self.ports
+    }
+
+    /// A port's interface.
+    pub fn port(&self, index: PortIndex) -> Option<&PortLink> {
+        self.ports.binary_search_by_key(&index, |p| p.index).ok().and_then(|i| self.ports.get(i))
+    }
+
+    /// An address of the port, of the same family as `like`: what an ICMP error sent there carries as source
+    /// (RFC 1812 §4.3.2.4).
+    pub fn source(&self, port: PortIndex, like: IpAddr) -> Option<IpAddr> {
+        self.port(port)?.addresses.iter().copied().find(|a| a.is_ipv4() == like.is_ipv4())
+    }
+}
+
+fn find<K: Ord + Copy>(sorted: &[(K, Arc<Neighbour>)], key: K) -> Option<&Neighbour> {
+    let at = sorted.binary_search_by_key(&key, |(k, _)| *k).ok()?;
+    sorted.get(at).map(|(_, neighbour)| &**neighbour)
+}

@@ -1,0 +1,116 @@
+//! Longest-prefix match by binary search over disjoint ranges.
+//!
+//! Prefixes either nest or are disjoint, so a set of n of them cuts the addresses into at most 2n + 1 ranges, each
+//! with one answer. A search touches log2(2n + 1) words of one array: five for a dozen routes, and no pointer is
+//! followed.
+
+use crate::prefix::Prefix;
+use std::net::IpAddr;
+
+/// Routes of a higher table hide those of a lower one, however specific.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tier {
+    Main,
+    Local,
+}
+
+/// A prefix and the number of its answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) tier: Tier,
+    pub(super) prefix: Prefix,
+    pub(super) value: u32,
+}
+
+/// Number of the answer for what no prefix holds.
+pub(super) const NOTHING: u32 = 0;
+
+#[derive(Debug)]
+pub(super) struct RangeTable<A> {
+    starts: Vec<A>,
+    values: Vec<u32>,
+}
+
+impl<A: Copy + Ord> RangeTable<A> {
+    #[inline]
+    pub(super) fn lookup(&self, addr: A) -> u32 {
+        let above = self.starts.partition_point(|&start| start <= addr);
+        above.checked_sub(1).and_then(|i| self.values.get(i)).copied().unwrap_or(NOTHING)
+    }
+}
+
+impl RangeTable<u32> {
+    /// The table of the IPv4 entries. Of equal prefixes of a tier the first counts.
+    pub(super) fn v4(entries: &[Entry]) -> Self {
+        let ranges = cut(spans(entries, true)).into_iter();
+        // A prefix that ends with 255.255.255.255 makes a range behind the last address.
+        let (starts, values) = ranges.filter_map(|(s, v)| Some((u32::try_from(s).ok()?, v))).unzip();
+        Self { starts, values }
+    }
+}
+
+impl RangeTable<u128> {
+    /// The table of the IPv6 entries. Of equal prefixes of a tier the first counts.
+    pub(super) fn v6(entries: &[Entry]) -> Self {
+        let (starts, values) = cut(spans(entries, false)).into_iter().unzip();
+        Self { starts, values }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Span {
+    first: u128,
+    last: u128,
+    /// The larger one wins where spans overlap.
+    rank: (Tier, u8),
+    value: u32,
+}
+
+fn spans(entries: &[Entry], ipv4: bool) -> Vec<Span> {
+    let family = entries.iter().filter(|e| e.prefix.is_ipv4() == ipv4);
+    let mut spans: Vec<Span> = family.map(span).collect();
+    // Stable, so that of equal prefixes the first stays first.
+    spans.sort_by_key(|s| (s.first, std::cmp::Reverse(s.last)));
+    spans
+}
+
+fn span(entry: &Entry) -> Span {
+    let (first, width) = match entry.prefix.addr() {
+        IpAddr::V4(a) => (u128::from(u32::from(a)), 32),
+        IpAddr::V6(a) => (u128::from(a), 128),
+    };
+    let host_bits = width - u32::from(entry.prefix.length());
+    let hosts = u128::MAX.checked_shr(128 - host_bits).unwrap_or(0);
+    Span { first, last: first | hosts, rank: (entry.tier, entry.prefix.length()), value: entry.value }
+}
+
+/// Cuts nested spans, outer before inner, into ranges: the start of each and its answer.
+fn cut(spans: Vec<Span>) -> Vec<(u128, u32)> {
+    let mut ranges = vec![(0, NOTHING)];
+    // The spans that hold the current address; `rank` and `value` are those of the best so far.
+    let mut open: Vec<Span> = Vec::new();
+    for span in spans {
+        close_before(&mut open, Some(span.first), &mut ranges);
+        let best = open.last().filter(|outer| outer.rank >= span.rank).copied().unwrap_or(span);
+        open.push(Span { first: span.first, last: span.last, ..best });
+        start_range(&mut ranges, span.first, best.value);
+    }
+    close_before(&mut open, None, &mut ranges);
+    ranges
+}
+
+/// Closes the spans that end before `limit` (all, if there is none).
+fn close_before(open: &mut Vec<Span>, limit: Option<u128>, ranges: &mut Vec<(u128, u32)>) {
+    while let Some(ended) = open.pop_if(|s| limit.is_none_or(|l| s.last < l)) {
+        if let Some(next) = ended.last.checked_add(1) {
+            start_range(ranges, next, open.last().map_or(NOTHING, |outer| outer.value));
+        }
+    }
+}
+
+fn start_range(ranges: &mut Vec<(u128, u32)>, start: u128, value: u32) {
+    match ranges.last_mut() {
+        Some(last) if last.0 == start => last.1 = value,
+        _ => ranges.push((start, value)),
+    }
+}
