@@ -1,5 +1,6 @@
 //! The libraries that this machine must be able to test.
 
+use std::sync::Once;
 use testudo_crypto::Library;
 
 /// Every library, or a loud failure: a library that is quietly left out is a library that is not tested. Where
@@ -14,7 +15,8 @@ pub(crate) fn libraries() -> Vec<Library> {
             "{reason}. On x86-64 both libraries are tested: install libipsec-mb-dev, or set TESTUDO_IPSEC_MB=no to \
              build and test without it."
         );
-        write_stderr(&format!("NOT TESTED: {reason}\n"));
+        static SAID: Once = Once::new();
+        SAID.call_once(|| write_stderr(&format!("NOT TESTED: {reason}\n")));
         libraries.retain(|l| *l != Library::IpsecMb);
     }
     libraries
