@@ -1,6 +1,7 @@
 //! Connections as an operator configures them, in the words of `swanctl.conf`.
 
 use serde::{Deserialize, Serialize};
+use std::fmt::{self, Write};
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ipsec::sa::HeaderCopy;
@@ -72,6 +73,22 @@ pub enum Identity {
     Email(String),
     /// ID_KEY_ID.
     KeyId(Vec<u8>),
+}
+
+/// As `swanctl` shows it. Control characters from the wire are replaced, so that a peer cannot forge log lines.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Addr(addr) => write!(f, "{addr}"),
+            Self::Fqdn(name) | Self::Email(name) => {
+                name.chars().try_for_each(|c| f.write_char(if c.is_control() { '?' } else { c }))
+            }
+            Self::KeyId(octets) if octets.iter().all(|o| o.is_ascii_graphic()) && !octets.is_empty() => {
+                octets.iter().try_for_each(|&o| f.write_char(char::from(o)))
+            }
+            Self::KeyId(octets) => octets.iter().try_for_each(|o| write!(f, "{o:02x}")),
+        }
+    }
 }
 
 /// A `children.<name>` section.
@@ -196,8 +213,8 @@ pub struct SharedSecret {
     pub secret: Vec<u8>,
 }
 
-impl std::fmt::Debug for SharedSecret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for SharedSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedSecret")
             .field("name", &self.name)
             .field("owners", &self.owners)

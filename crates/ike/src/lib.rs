@@ -5,7 +5,9 @@
 //! serialisable data.
 #![forbid(unsafe_code)]
 
+pub mod alloc;
 pub mod config;
+pub mod endpoint;
 pub mod message;
 pub mod output;
 pub mod suite;

@@ -60,6 +60,17 @@ pub enum Output {
         /// All that the data plane needs.
         params: Box<ChildSaParams>,
     },
+    /// The peer moved (RFC 7296 §2.23): the Child SA has new outer addresses from now on.
+    UpdateChild {
+        /// The Child SA.
+        child: ChildSaId,
+        /// The SPI that we chose.
+        spi_in: Spi,
+        /// The SPI that the peer chose.
+        spi_out: Spi,
+        /// The new ends; the ports count with UDP encapsulation.
+        path: Path,
+    },
     /// Take the Child SA away from the data plane; its SPI rests.
     RemoveChild {
         /// The Child SA.

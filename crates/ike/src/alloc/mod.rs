@@ -1,0 +1,84 @@
+//! Where an [`crate::endpoint::Endpoint`] gets everything that must come from outside: entropy, SPIs, the sender ID
+//! and the secrets of cookies.
+//!
+//! The endpoint makes no such choice itself, so that a cluster can make it for several nodes at once, a test can
+//! repeat it, and a fuzzer can steer it.
+
+mod esp_slots;
+mod single_node;
+
+pub use esp_slots::EspSlots;
+pub use single_node::SingleNodeAllocator;
+
+use crate::output::Time;
+use serde::{Deserialize, Serialize};
+use testudo_ipsec::spi::{SenderId, Share, Spi};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// A source of secret random octets.
+pub trait Entropy {
+    /// Fills `out` with octets that nobody can predict.
+    fn fill(&mut self, out: &mut [u8]);
+}
+
+impl<T: Entropy + ?Sized> Entropy for Box<T> {
+    fn fill(&mut self, out: &mut [u8]) {
+        (**self).fill(out);
+    }
+}
+
+/// Security Parameters Index of IKE (RFC 7296 §3.1), laid out as share:8 | random:56; never zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct IkeSpi(pub u64);
+
+impl IkeSpi {
+    /// The share that is home to the IKE SA, if this SPI is ours.
+    pub fn share(self) -> Share {
+        Share((self.0 >> 56) as u8)
+    }
+}
+
+impl std::fmt::Display for IkeSpi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// A secret from which stateless cookies are made (RFC 7296 §2.6), and its version, which stands in the cookie.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct CookieSecret {
+    /// Which secret it is.
+    pub version: u32,
+    /// The secret.
+    pub key: [u8; 32],
+}
+
+impl std::fmt::Debug for CookieSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CookieSecret").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// Everything that an endpoint must be given.
+pub trait Allocator: Entropy {
+    /// An SPI for a new IKE SA. `peer` is the initiator's SPI when we respond: it decides the home share.
+    fn ike_spi(&mut self, peer: Option<IkeSpi>) -> IkeSpi;
+
+    /// An SPI for a new inbound ESP SA whose home is `home`; `None` when the share has no free slot.
+    fn esp_spi(&mut self, now: Time, home: Share) -> Option<Spi>;
+
+    /// The SPI is in use: it came with an SA that another node established.
+    fn claim_esp_spi(&mut self, spi: Spi);
+
+    /// The SPI is in use no longer. Its slot must rest before it is given out again.
+    fn release_esp_spi(&mut self, now: Time, spi: Spi);
+
+    /// The sender ID of this node: the leftmost 16 bits of every IV that it makes (RFC 6054).
+    fn sender_id(&self) -> SenderId;
+
+    /// The secret to make cookies with.
+    fn cookie_secret(&mut self, now: Time) -> CookieSecret;
+
+    /// The secret that a returned cookie names, as long as it is still good.
+    fn cookie_secret_of(&mut self, now: Time, version: u32) -> Option<CookieSecret>;
+}

@@ -1,0 +1,105 @@
+//! What holds for the whole endpoint; the defaults are charon's where charon has them.
+
+use std::time::Duration;
+
+/// Settings of an [`super::Endpoint`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointConfig {
+    /// The port on which a conversation begins.
+    pub ike_port: u16,
+    /// The port to which it moves when there is a NAT.
+    pub nat_port: u16,
+    /// How requests are repeated.
+    pub retransmit: RetransmitPolicy,
+    /// How long a delete of an IKE SA waits for its answer before the SA is gone anyway.
+    pub delete_timeout: Duration,
+    /// How long a responder waits for IKE_AUTH.
+    pub half_open_timeout: Duration,
+    /// Half-open IKE SAs from which on a cookie is demanded of everybody (RFC 7296 §2.6).
+    pub cookie_threshold: usize,
+    /// Half-open IKE SAs of one source (an IPv4 address, an IPv6 /64) from which on it must return a cookie.
+    pub source_cookie_threshold: usize,
+    /// Half-open IKE SAs of one source that did return a cookie; more are dropped.
+    pub source_half_open_limit: usize,
+    /// Half-open IKE SAs altogether; more are dropped.
+    pub half_open_limit: usize,
+    /// How long an initiator goes on after an error notify that nobody authenticated (RFC 7296 §2.21.1).
+    pub unauthenticated_error_wait: Duration,
+    /// How long an IKE SA that is gone still repeats its last response.
+    pub linger: Duration,
+    /// Silence after which a peer behind our NAT gets a keepalive (RFC 3948 §4).
+    pub keepalive_interval: Duration,
+    /// How long after a failed initiation a child with `start_action = start` is tried again.
+    pub start_retry: Duration,
+}
+
+impl Default for EndpointConfig {
+    fn default() -> Self {
+        Self {
+            ike_port: 500,
+            nat_port: 4500,
+            retransmit: RetransmitPolicy::default(),
+            delete_timeout: Duration::from_secs(20),
+            half_open_timeout: Duration::from_secs(30),
+            cookie_threshold: 30,
+            source_cookie_threshold: 10,
+            source_half_open_limit: 1000,
+            half_open_limit: 10_000,
+            unauthenticated_error_wait: Duration::from_secs(2),
+            linger: Duration::from_secs(10),
+            keepalive_interval: Duration::from_secs(20),
+            start_retry: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Exponential back-off: transmission n+1 follows transmission n after `timeout * base^n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetransmitPolicy {
+    /// Wait after the first transmission.
+    pub timeout: Duration,
+    /// Growth of the wait, in thousandths: 1800 for 1.8.
+    pub base_milli: u32,
+    /// Repetitions after the first transmission.
+    pub tries: u32,
+    /// No wait is longer than this.
+    pub limit: Duration,
+}
+
+impl Default for RetransmitPolicy {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(4), base_milli: 1800, tries: 5, limit: Duration::from_secs(120) }
+    }
+}
+
+impl RetransmitPolicy {
+    /// The wait after transmission number `transmissions`, counted from 1.
+    pub fn wait_after(&self, transmissions: u32) -> Duration {
+        let mut wait = self.timeout;
+        for _ in 1..transmissions {
+            if wait >= self.limit {
+                break;
+            }
+            wait = wait.saturating_mul(self.base_milli) / 1000;
+        }
+        wait.min(self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_as_charons_do() {
+        let policy = RetransmitPolicy::default();
+        let waits: Vec<u128> = (1..=6).map(|n| policy.wait_after(n).as_millis()).collect();
+        assert_eq!(waits, [4000, 7200, 12960, 23328, 41990, 75582]);
+    }
+
+    #[test]
+    fn a_wait_never_passes_the_limit() {
+        let policy = RetransmitPolicy { limit: Duration::from_secs(5), ..RetransmitPolicy::default() };
+        assert_eq!(policy.wait_after(u32::MAX), Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,120 @@
+//! The loaded connections: checked before they are taken, found by name, by addresses and by child.
+
+use super::error::{InitiateError, LoadError};
+use crate::config::{Child, ChildMode, Connection, StartAction};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// Connections by name.
+#[derive(Debug, Default)]
+pub(crate) struct Connections(BTreeMap<String, Connection>);
+
+impl Connections {
+    /// Adds a connection in the place of one of the same name, which is returned.
+    pub(crate) fn load(&mut self, connection: Connection) -> Result<Option<Connection>, LoadError> {
+        check(&connection)?;
+        Ok(self.0.insert(connection.name.clone(), connection))
+    }
+
+    /// False if there is none of that name.
+    pub(crate) fn unload(&mut self, name: &str) -> bool {
+        self.0.remove(name).is_some()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Connection> {
+        self.0.get(name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.0.values()
+    }
+
+    /// The child to negotiate, with its connection; without a connection's name the first that has such a child.
+    pub(crate) fn child(
+        &self,
+        connection: Option<&str>,
+        child: &str,
+    ) -> Result<(&Connection, &Child), InitiateError> {
+        if let Some(name) = connection
+            && !self.0.contains_key(name)
+        {
+            return Err(InitiateError::UnknownConnection(name.into()));
+        }
+        let (found_in, found) = self
+            .iter()
+            .filter(|c| connection.is_none_or(|name| c.name == name))
+            .find_map(|c| c.child(child).map(|found| (c, found)))
+            .ok_or_else(|| InitiateError::UnknownChild(child.into()))?;
+        match found.mode {
+            ChildMode::Tunnel => Ok((found_in, found)),
+            ChildMode::Pass | ChildMode::Drop => Err(InitiateError::NotNegotiated(child.into())),
+        }
+    }
+
+    /// The connections that accept a peer between these addresses, the most specific first.
+    pub(crate) fn between(&self, local: IpAddr, remote: IpAddr) -> Vec<&Connection> {
+        let mut found: Vec<_> =
+            self.iter().filter_map(|c| Some((c.address_fit(local, remote)?, c))).collect();
+        // Stable: among equals the order of names stands.
+        found.sort_by_key(|(fit, _)| std::cmp::Reverse(*fit));
+        found.into_iter().map(|(_, c)| c).collect()
+    }
+}
+
+fn check(connection: &Connection) -> Result<(), LoadError> {
+    let empty = |connection: String, what| Err(LoadError::Empty { connection, what });
+    if connection.proposals.is_empty() {
+        return empty(connection.name.clone(), "proposals");
+    }
+    let mut names = BTreeSet::new();
+    for child in &connection.children {
+        let full_name = || format!("{}.{}", connection.name, child.name);
+        if !names.insert(&child.name) {
+            return Err(LoadError::DuplicateChild {
+                connection: connection.name.clone(),
+                child: child.name.clone(),
+            });
+        }
+        if child.local_ts.is_empty() || child.remote_ts.is_empty() {
+            return empty(full_name(), "local_ts or remote_ts");
+        }
+        if child.mode != ChildMode::Tunnel {
+            continue;
+        }
+        if child.proposals.iter().any(|p| p.encryption.is_empty()) || child.proposals.is_empty() {
+            return empty(full_name(), "esp_proposals");
+        }
+        if child.start_action != StartAction::None && connection.peer_address().is_none() {
+            return Err(LoadError::NoPeer {
+                connection: connection.name.clone(),
+                child: child.name.clone(),
+                action: child.start_action,
+            });
+        }
+    }
+    Ok(())
+}
+
+impl Connection {
+    /// The child of that name.
+    pub(crate) fn child(&self, name: &str) -> Option<&Child> {
+        self.children.iter().find(|c| c.name == name)
+    }
+
+    /// Where to initiate to: the first single address.
+    pub(crate) fn peer_address(&self) -> Option<IpAddr> {
+        self.remote_addrs.iter().find(|r| r.start() == r.end()).map(|r| r.start())
+    }
+
+    /// How well the connection fits a pair of addresses, 0 (any to any) to 4 (both single); `None`: not at all.
+    pub(crate) fn address_fit(&self, local: IpAddr, remote: IpAddr) -> Option<u8> {
+        let side = |ranges: &[testudo_ipsec::selector::AddrRange], addr| {
+            if ranges.is_empty() {
+                return Some(0);
+            }
+            let containing = ranges.iter().filter(|r| r.contains(addr));
+            containing.map(|r| if r.start() == r.end() { 2 } else { 1 }).max()
+        };
+        Some(side(&self.local_addrs, local)? + side(&self.remote_addrs, remote)?)
+    }
+}

@@ -1,0 +1,90 @@
+//! Why a verb of the endpoint was refused.
+
+use crate::config::StartAction;
+use std::net::IpAddr;
+
+/// A connection that cannot be used as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// Something that must not be empty is.
+    #[error("{connection}: {what} is empty, expected at least one")]
+    Empty {
+        /// Name of the connection, with the child's behind it where one is meant.
+        connection: String,
+        /// What is empty.
+        what: &'static str,
+    },
+    /// Two children have one name.
+    #[error("{connection}: two children are named {child}, expected different names")]
+    DuplicateChild {
+        /// Name of the connection.
+        connection: String,
+        /// The name.
+        child: String,
+    },
+    /// A child that we must initiate has no peer.
+    #[error("{connection}: start_action {action:?} of {child} found without a remote address, expected one")]
+    NoPeer {
+        /// Name of the connection.
+        connection: String,
+        /// Name of the child.
+        child: String,
+        /// Its start action.
+        action: StartAction,
+    },
+}
+
+/// Why an initiation did not begin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InitiateError {
+    /// No such connection is loaded.
+    #[error("no connection is named {0}")]
+    UnknownConnection(String),
+    /// No connection (or not the one named) has such a child.
+    #[error("no child is named {0}")]
+    UnknownChild(String),
+    /// The child is a bypass or discard policy.
+    #[error("child {0} is a bypass or discard policy and needs no SA")]
+    NotNegotiated(String),
+    /// The connection does not say where the peer is.
+    #[error("connection {0} has no single remote address to initiate to")]
+    NoPeer(String),
+    /// None of our addresses can talk to the peer for this connection.
+    #[error("connection {connection} has no local address to reach {peer} from")]
+    NoLocalAddress {
+        /// Name of the connection.
+        connection: String,
+        /// The peer.
+        peer: IpAddr,
+    },
+    /// Without a key there is nothing to authenticate with.
+    #[error("no shared key is loaded for connection {0} between its identities")]
+    NoSecret(String),
+    /// No SPI is left.
+    #[error("no free SPI is left")]
+    NoSpi,
+}
+
+/// Why nothing was terminated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TerminateError {
+    /// Nothing matches.
+    #[error("no matching SA found")]
+    NotFound,
+}
+
+/// Why the serialised state of an IKE SA was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// Another version of the format.
+    #[error("snapshot of version {found}, expected {expected}")]
+    Version {
+        /// The version found.
+        found: u16,
+        /// The version that this code writes and reads.
+        expected: u16,
+    },
+    /// Not the serialised state of an IKE SA.
+    #[error("snapshot of {0} octets is damaged")]
+    Damaged(usize),
+}

@@ -1,0 +1,144 @@
+//! What operators see of the IKE SAs: everything that `swanctl --list-sas` shows.
+
+use crate::alloc::IkeSpi;
+use crate::config::Identity;
+use crate::output::{ChildSaId, CommitId, IkeSaId, Time};
+use std::net::SocketAddr;
+use testudo_ipsec::selector::TrafficSelector;
+use testudo_ipsec::spi::Spi;
+
+/// An algorithm as charon prints it: name and key size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlgorithmName {
+    /// For example `AES_GCM_16`.
+    pub name: &'static str,
+    /// Key size in bits.
+    pub keysize: Option<u16>,
+}
+
+/// States of an IKE SA, in charon's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IkeSaState {
+    /// IKE_SA_INIT or IKE_AUTH is under way.
+    Connecting,
+    /// Both sides are authenticated.
+    Established,
+    /// A delete is under way.
+    Deleting,
+}
+
+impl IkeSaState {
+    /// As charon prints it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connecting => "CONNECTING",
+            Self::Established => "ESTABLISHED",
+            Self::Deleting => "DELETING",
+        }
+    }
+}
+
+/// States of a Child SA, in charon's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildSaState {
+    /// The data plane has it.
+    Installed,
+    /// A delete is under way.
+    Deleting,
+}
+
+impl ChildSaState {
+    /// As charon prints it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Installed => "INSTALLED",
+            Self::Deleting => "DELETING",
+        }
+    }
+}
+
+/// Where a NAT was found on the way (RFC 7296 §2.23).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct NatStatus {
+    /// We are behind a NAT.
+    pub local: bool,
+    /// The peer is behind a NAT, or says so to force UDP encapsulation.
+    pub remote: bool,
+    /// We pretended to be behind a NAT (`encap`).
+    pub fake: bool,
+}
+
+impl NatStatus {
+    /// ESP goes in UDP.
+    pub fn any(self) -> bool {
+        self.local || self.remote || self.fake
+    }
+}
+
+/// An IKE SA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IkeSaStatus {
+    /// charon's `uniqueid`.
+    pub id: IkeSaId,
+    /// `connections.<name>`; none while a responder does not know yet.
+    pub connection: Option<String>,
+    /// Its state.
+    pub state: IkeSaState,
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The peer's address and port.
+    pub remote: SocketAddr,
+    /// Who we say we are, once said.
+    pub local_id: Option<Identity>,
+    /// Who the peer says it is, once said.
+    pub remote_id: Option<Identity>,
+    /// We initiated it.
+    pub initiator: bool,
+    /// The initiator's SPI.
+    pub spi_i: IkeSpi,
+    /// The responder's SPI; zero before it is known.
+    pub spi_r: IkeSpi,
+    /// NATs on the way.
+    pub nat: NatStatus,
+    /// Encryption, once negotiated.
+    pub encryption: Option<AlgorithmName>,
+    /// Pseudo-random function, once negotiated.
+    pub prf: Option<AlgorithmName>,
+    /// Key exchange method, once negotiated.
+    pub ke: Option<AlgorithmName>,
+    /// When both sides were authenticated.
+    pub established: Option<Time>,
+    /// The last change of this SA: what a cluster must have replicated.
+    pub commit: CommitId,
+    /// Its Child SAs.
+    pub children: Vec<ChildSaStatus>,
+}
+
+/// A Child SA; always ESP in tunnel mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildSaStatus {
+    /// charon's `uniqueid` of the child.
+    pub id: ChildSaId,
+    /// `children.<name>`.
+    pub name: String,
+    /// The same for all SAs of a child, as charon numbers its policies.
+    pub reqid: u32,
+    /// Its state.
+    pub state: ChildSaState,
+    /// ESP goes in UDP.
+    pub encap: bool,
+    /// The SPI that we chose.
+    pub spi_in: Spi,
+    /// The SPI that the peer chose.
+    pub spi_out: Spi,
+    /// Encryption.
+    pub encryption: AlgorithmName,
+    /// Extended sequence numbers.
+    pub esn: bool,
+    /// When it was given to the data plane.
+    pub installed: Time,
+    /// Our side, narrowed.
+    pub local_ts: Vec<TrafficSelector>,
+    /// The peer's side, narrowed.
+    pub remote_ts: Vec<TrafficSelector>,
+}
