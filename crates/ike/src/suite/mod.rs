@@ -1,1 +1,37 @@
-//! Everything cryptographic in IKEv2, over injected entropy.
+//! The cryptography of IKEv2, over aws-lc-rs.
+//!
+//! Bytes in, bytes out: no random source (see [`Entropy`]), no clock, no decision about the exchange. Keys are plain
+//! serialisable data, because a cluster replicates them; they are wiped when dropped, compared in constant time and never
+//! shown by `Debug`.
+//!
+//! - [`offer`], [`select`] and [`accept`]: proposals (RFC 7296 §3.3) from the configuration, chosen by the responder,
+//!   checked by the initiator.
+//! - [`KePrivate`]: key exchange. [`IkeKeys`]: SKEYSEED and all that follows from it. [`SkSealer`], [`SkOpener`]: the Encrypted
+//!   payload.
+//! - [`nat_detection_hash`] and [`cookie`]: what is hashed before there are keys.
+
+pub mod accept;
+mod algorithm;
+mod auth;
+pub mod cookie;
+mod entropy;
+mod error;
+mod ke;
+mod keys;
+mod nat;
+pub mod offer;
+mod prf;
+mod secret;
+pub mod select;
+mod sk;
+
+pub use algorithm::{EspSuite, IkeSuite, Role};
+pub use auth::SignedOctets;
+pub use entropy::Entropy;
+pub use error::SuiteError;
+pub use ke::KePrivate;
+pub use keys::{ChildKeys, IkeKeys, IkeSpis, Nonces};
+pub use nat::nat_detection_hash;
+pub use secret::Secret;
+pub use select::{EspChoice, IkeChoice};
+pub use sk::{Opened, SkOpener, SkSealer};

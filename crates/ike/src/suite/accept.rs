@@ -1,0 +1,91 @@
+//! The initiator's check that the answer is a choice from its offer (RFC 7296 §3.3.6).
+
+use super::algorithm::{EspSuite, IkeSuite, Wire};
+use super::error::SuiteError;
+use crate::config::{EspProposal, IkeProposal};
+use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, TransformId, TransformType};
+use testudo_ipsec::spi::Spi;
+
+/// Checks the answer about an IKE SA against `offer`, made from `ours`. Gives the algorithms, and the responder's new SPI
+/// when an IKE SA is rekeyed.
+pub fn ike(
+    offer: &SaPayload,
+    ours: &[IkeProposal],
+    answer: &SaPayload,
+) -> Result<(IkeSuite, Option<IkeSpi>), SuiteError> {
+    let (chosen, offered) = chosen(offer, answer, Protocol::Ike)?;
+    let spi = match (&offered.spi, &chosen.spi) {
+        (SaSpi::None, SaSpi::None) => None,
+        (SaSpi::Ike(_), SaSpi::Ike(spi)) if !spi.is_zero() => Some(*spi),
+        _ => return Err(SuiteError::NotOffered("it has an SPI of the wrong length, or zero")),
+    };
+    let encryption = find(chosen, ours.iter().flat_map(|own| &own.encryption))?;
+    let prf = find(chosen, ours.iter().flat_map(|own| &own.prf))?;
+    let ke = find(chosen, ours.iter().flat_map(|own| &own.ke))?;
+    Ok((IkeSuite { encryption, prf, ke }, spi))
+}
+
+/// Checks the answer about a Child SA against `offer`, made from `ours`. Gives the algorithms, and the responder's SPI.
+pub fn esp(
+    offer: &SaPayload,
+    ours: &[EspProposal],
+    answer: &SaPayload,
+) -> Result<(EspSuite, Spi), SuiteError> {
+    let (chosen, offered) = chosen(offer, answer, Protocol::Esp)?;
+    // Values to 255 are reserved (RFC 4303 §2.1).
+    let SaSpi::Child(spi @ Spi(256..)) = chosen.spi else {
+        return Err(SuiteError::NotOffered("it has an SPI of the wrong length, or a reserved one"));
+    };
+    let algorithm = find(chosen, ours.iter().flat_map(|own| &own.encryption))?;
+    let esn = find(chosen, ours.iter().flat_map(|own| &own.esn))?;
+    let ke = match offered.transforms_of(TransformType::KeyExchange).next() {
+        None => None,
+        Some(_) => Some(find(chosen, ours.iter().flat_map(|own| &own.ke))?),
+    };
+    Ok((EspSuite { algorithm, esn, ke }, spi))
+}
+
+/// The one proposal of the answer and that of the offer which it answers, once they agree.
+fn chosen<'a>(
+    offer: &'a SaPayload,
+    answer: &'a SaPayload,
+    protocol: Protocol,
+) -> Result<(&'a Proposal, &'a Proposal), SuiteError> {
+    let [chosen] = answer.proposals.as_slice() else {
+        return Err(SuiteError::NotOffered("it holds more than one proposal"));
+    };
+    let offered = offer
+        .proposals
+        .iter()
+        .find(|offered| offered.number == chosen.number && offered.protocol == protocol)
+        .filter(|_| chosen.protocol == protocol)
+        .ok_or(SuiteError::NotOffered("it has another number or protocol"))?;
+    for transform in &chosen.transforms {
+        if !offered.transforms.contains(transform) && !says_none(offered, transform) {
+            return Err(SuiteError::NotOffered("it holds a transform that was not offered"));
+        }
+        if chosen.transforms_of(transform.kind).count() != 1 {
+            return Err(SuiteError::NotOffered("it holds two transforms of one type"));
+        }
+    }
+    let missing =
+        offered.transforms.iter().any(|transform| chosen.transforms_of(transform.kind).next().is_none());
+    if missing {
+        return Err(SuiteError::NotOffered("it leaves out a transform type"));
+    }
+    Ok((chosen, offered))
+}
+
+/// True for a transform that says NONE of a type that we did not offer: the same as to leave it out (RFC 7296 §3.3.3).
+fn says_none(offered: &Proposal, transform: &Transform) -> bool {
+    matches!(transform.kind, TransformType::Integrity | TransformType::KeyExchange)
+        && *transform == Transform::new(transform.kind, TransformId::NONE)
+        && offered.transforms_of(transform.kind).next().is_none()
+}
+
+/// The algorithm that a transform of the answer stands for.
+fn find<'a, T: Wire + 'a>(chosen: &Proposal, mut ours: impl Iterator<Item = &'a T>) -> Result<T, SuiteError> {
+    ours.find(|algorithm| chosen.transforms.contains(&algorithm.transform()))
+        .copied()
+        .ok_or(SuiteError::NotOffered("it leaves out a transform type"))
+}

@@ -1,0 +1,49 @@
+//! AUTH: who holds the pre-shared key has seen the same IKE_SA_INIT (RFC 7296 §2.15).
+
+use super::algorithm::Role;
+use super::error::SuiteError;
+use super::keys::IkeKeys;
+use crate::message::{AuthMethodId, AuthPayload, IdPayload, Nonce};
+use subtle::ConstantTimeEq;
+
+const KEY_PAD: &[u8] = b"Key Pad for IKEv2";
+
+/// What one side signs, before its identity is bound to it with SK_p.
+#[derive(Clone, Copy, Debug)]
+pub struct SignedOctets<'a> {
+    /// The signer's own IKE_SA_INIT message: the last one, if it was repeated with a cookie or another KE.
+    pub message: &'a [u8],
+    /// The other side's nonce.
+    pub peer_nonce: &'a Nonce,
+    /// The signer's identity.
+    pub id: &'a IdPayload,
+}
+
+impl IkeKeys {
+    /// The AUTH payload of `signer`, who holds the pre-shared key `psk`.
+    pub fn psk_auth(
+        &self,
+        signer: Role,
+        psk: &[u8],
+        octets: &SignedOctets<'_>,
+    ) -> Result<AuthPayload, SuiteError> {
+        let prf = self.suite().prf;
+        let key = prf.compute(psk, &[KEY_PAD])?;
+        let maced_id = prf.compute(self.identity_key(signer).expose(), &[&octets.id.body()])?;
+        let input = [octets.message, octets.peer_nonce.as_ref(), maced_id.expose()];
+        let data = prf.compute(key.expose(), &input)?.expose().to_vec();
+        Ok(AuthPayload { method: AuthMethodId::SharedKeyMic, data })
+    }
+
+    /// True if `auth` proves that `signer` holds the pre-shared key `psk`.
+    pub fn psk_verify(
+        &self,
+        signer: Role,
+        psk: &[u8],
+        octets: &SignedOctets<'_>,
+        auth: &AuthPayload,
+    ) -> Result<bool, SuiteError> {
+        let expected = self.psk_auth(signer, psk, octets)?;
+        Ok(auth.method == expected.method && bool::from(auth.data.ct_eq(&expected.data)))
+    }
+}

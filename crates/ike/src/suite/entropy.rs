@@ -1,0 +1,14 @@
+//! Where randomness comes in.
+
+/// A source of secret random octets. Nothing in this crate makes randomness of its own, so that tests and the simulator
+/// can repeat a run.
+pub trait Entropy {
+    /// Fills `out` with octets that nobody can predict.
+    fn fill(&mut self, out: &mut [u8]);
+}
+
+impl<T: Entropy + ?Sized> Entropy for Box<T> {
+    fn fill(&mut self, out: &mut [u8]) {
+        (**self).fill(out);
+    }
+}

@@ -1,0 +1,92 @@
+//! What can go wrong in the cryptography.
+
+use crate::config::KeyExchange;
+use crate::message::{EncodeError, KeMethod};
+
+/// Why a computation gave no result. No variant holds a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SuiteError {
+    /// The entropy source gave no usable private key, many times over.
+    #[error("the entropy source gives no valid private key for {0:?}")]
+    Entropy(KeyExchange),
+    /// The KE payload is of another method than the one agreed.
+    #[error("KE payload is for method {found}, expected {expected}")]
+    KeMethod {
+        /// In the payload.
+        found: KeMethod,
+        /// As agreed.
+        expected: KeMethod,
+    },
+    /// The public value has not the length that the method fixes.
+    #[error("public value for {method} has {found} octets, expected {expected}")]
+    KeLength {
+        /// The method.
+        method: KeMethod,
+        /// Octets in the payload.
+        found: usize,
+        /// Octets that the method has.
+        expected: usize,
+    },
+    /// The public value is no point of the curve, or leads to the all-zero secret (RFC 5903 §5, RFC 8031 §5).
+    #[error("public value for {0} is not valid")]
+    KePublic(KeMethod),
+    /// A private key that was stored is none.
+    #[error("stored private key for {0} is not valid")]
+    KePrivate(KeMethod),
+    /// prf+ ends after 255 rounds (RFC 7296 §2.13).
+    #[error("prf+ was asked for {asked} octets, it gives at most {limit}")]
+    PrfPlus {
+        /// Octets wanted.
+        asked: usize,
+        /// Octets that there are.
+        limit: usize,
+    },
+    /// HMAC failed within the library.
+    #[error("the library could not compute HMAC")]
+    Hmac,
+    /// A stored key has not the length of its algorithm.
+    #[error("key and salt have {found} octets, expected {expected}")]
+    KeyLength {
+        /// Octets stored.
+        found: usize,
+        /// Octets of the algorithm.
+        expected: usize,
+    },
+    /// All IVs under this key are used: the IKE SA must be rekeyed.
+    #[error("no IV is left for this key")]
+    IvExhausted,
+    /// The message does not fit the wire format.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// AES-GCM failed to seal within the library.
+    #[error("the library could not seal the message")]
+    Seal,
+    /// The Encrypted payload is shorter than IV, pad length and ICV together.
+    #[error("Encrypted payload has {found} octets, expected at least {needed}")]
+    Short {
+        /// Octets found.
+        found: usize,
+        /// The least there can be.
+        needed: usize,
+    },
+    /// The integrity check failed: forged, damaged, or sealed with other keys.
+    #[error("integrity check of the Encrypted payload failed")]
+    Integrity,
+    /// The padding of an authentic payload is longer than the payload.
+    #[error("padding of {found} octets in {available} octets of plaintext")]
+    Padding {
+        /// The pad length.
+        found: usize,
+        /// Octets before it.
+        available: usize,
+    },
+    /// The responder found nothing acceptable in the offer.
+    #[error("no acceptable proposal among {offered}")]
+    NoProposal {
+        /// Proposals looked at.
+        offered: usize,
+    },
+    /// The responder's choice is none that we offered (RFC 7296 §3.3.6).
+    #[error("the answer is not a choice from our offer: {0}")]
+    NotOffered(&'static str),
+}

@@ -1,0 +1,147 @@
+//! SKEYSEED, the keys of an IKE SA and those of its Child SAs (RFC 7296 §2.14, §2.17, §2.18).
+
+use super::algorithm::{IkeSuite, Role, esp_material};
+use super::error::SuiteError;
+use super::secret::Secret;
+use super::sk::{SkOpener, SkSealer};
+use crate::message::{IkeSpi, Nonce};
+use serde::{Deserialize, Serialize};
+use testudo_ipsec::sa::{EspAlgorithm, KeyMaterial};
+use testudo_ipsec::spi::SenderId;
+
+/// The nonces of an exchange.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nonces {
+    /// Ni.
+    pub initiator: Nonce,
+    /// Nr.
+    pub responder: Nonce,
+}
+
+/// The SPIs of an IKE SA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct IkeSpis {
+    /// SPIi.
+    pub initiator: IkeSpi,
+    /// SPIr.
+    pub responder: IkeSpi,
+}
+
+/// The keys of an IKE SA. With an AEAD there are no SK_ai and SK_ar (RFC 5282 §7).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IkeKeys {
+    suite: IkeSuite,
+    d: Secret,
+    ei: Secret,
+    er: Secret,
+    pi: Secret,
+    pr: Secret,
+}
+
+/// The keys of a Child SA, as taken from KEYMAT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildKeys {
+    /// Of packets from the initiator of the exchange to its responder.
+    pub from_initiator: KeyMaterial,
+    /// Of packets from the responder of the exchange to its initiator.
+    pub from_responder: KeyMaterial,
+}
+
+impl IkeKeys {
+    /// The keys of an IKE SA that IKE_SA_INIT sets up. `shared` is g^ir.
+    pub fn derive(
+        suite: IkeSuite,
+        shared: &Secret,
+        nonces: &Nonces,
+        spis: IkeSpis,
+    ) -> Result<Self, SuiteError> {
+        let key = [nonces.initiator.as_ref(), nonces.responder.as_ref()].concat();
+        let skeyseed = suite.prf.compute(&key, &[shared.expose()])?;
+        Self::expand(suite, &skeyseed, nonces, spis)
+    }
+
+    /// The keys of the IKE SA that replaces this one (RFC 7296 §2.18). SKEYSEED comes from the old PRF, the rest from the new.
+    pub fn derive_rekeyed(
+        &self,
+        suite: IkeSuite,
+        shared: &Secret,
+        nonces: &Nonces,
+        spis: IkeSpis,
+    ) -> Result<Self, SuiteError> {
+        let input = [shared.expose(), nonces.initiator.as_ref(), nonces.responder.as_ref()];
+        let skeyseed = self.suite.prf.compute(self.d.expose(), &input)?;
+        Self::expand(suite, &skeyseed, nonces, spis)
+    }
+
+    fn expand(
+        suite: IkeSuite,
+        skeyseed: &Secret,
+        nonces: &Nonces,
+        spis: IkeSpis,
+    ) -> Result<Self, SuiteError> {
+        let (prf, cipher) = (suite.prf.length(), suite.encryption.material());
+        let lengths = [prf, cipher, cipher, prf, prf];
+        let seed: [&[u8]; 4] = [
+            nonces.initiator.as_ref(),
+            nonces.responder.as_ref(),
+            &spis.initiator.to_bytes(),
+            &spis.responder.to_bytes(),
+        ];
+        let stream = suite.prf.plus(skeyseed.expose(), &seed, lengths.iter().sum())?;
+        let mut rest = stream.expose();
+        let [d, ei, er, pi, pr] = lengths.map(|length| {
+            let (key, tail) = rest.split_at_checked(length).unwrap_or_default();
+            rest = tail;
+            Secret::new(key.to_vec())
+        });
+        Ok(Self { suite, d, ei, er, pi, pr })
+    }
+
+    /// The algorithms that the keys are for.
+    pub fn suite(&self) -> IkeSuite {
+        self.suite
+    }
+
+    /// SK_pi or SK_pr: the key that binds the identity of `role` into AUTH.
+    pub(super) fn identity_key(&self, role: Role) -> &Secret {
+        match role {
+            Role::Initiator => &self.pi,
+            Role::Responder => &self.pr,
+        }
+    }
+
+    fn message_key(&self, role: Role) -> &Secret {
+        match role {
+            Role::Initiator => &self.ei,
+            Role::Responder => &self.er,
+        }
+    }
+
+    /// What seals the messages of `role`. To be made once: a second one would use the same IVs.
+    pub fn sealer(&self, role: Role, sender: SenderId) -> SkSealer {
+        SkSealer::new(self.suite.encryption, self.message_key(role).clone(), sender)
+    }
+
+    /// What opens the messages of `role`.
+    pub fn opener(&self, role: Role) -> SkOpener {
+        SkOpener::new(self.suite.encryption, self.message_key(role).clone())
+    }
+
+    /// The keys of a Child SA. `shared` is the g^ir of its own exchange, if CREATE_CHILD_SA had one.
+    pub fn child(
+        &self,
+        algorithm: EspAlgorithm,
+        shared: Option<&Secret>,
+        nonces: &Nonces,
+    ) -> Result<ChildKeys, SuiteError> {
+        let shared = shared.map(Secret::expose).unwrap_or_default();
+        let seed = [shared, nonces.initiator.as_ref(), nonces.responder.as_ref()];
+        let length = esp_material(algorithm);
+        let stream = self.suite.prf.plus(self.d.expose(), &seed, length.saturating_mul(2))?;
+        let (initiator, responder) = stream.expose().split_at_checked(length).unwrap_or_default();
+        Ok(ChildKeys {
+            from_initiator: KeyMaterial(initiator.to_vec()),
+            from_responder: KeyMaterial(responder.to_vec()),
+        })
+    }
+}

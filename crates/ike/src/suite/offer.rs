@@ -1,0 +1,55 @@
+//! From the configuration to proposals on the wire.
+//!
+//! One proposal structure for each configured proposal, in the configured order. All ciphers are AEADs so far, so no
+//! proposal holds an integrity transform (RFC 5282 §8, RFC 7296 §3.3): the RFC forbids to offer one beside an AEAD.
+
+use super::algorithm::Wire;
+use crate::config::{EspProposal, IkeProposal};
+use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform};
+use testudo_ipsec::spi::Spi;
+
+/// The exchange that a Child SA is made in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildExchange {
+    /// IKE_AUTH: no key exchange of its own (RFC 7296 §1.2).
+    IkeAuth,
+    /// CREATE_CHILD_SA: with a key exchange, where the configuration names one.
+    CreateChildSa,
+}
+
+/// The offer of an IKE SA. `spi`: ours, when an IKE SA is rekeyed (RFC 7296 §1.3.2).
+pub fn ike(proposals: &[IkeProposal], spi: Option<IkeSpi>) -> SaPayload {
+    let spi = spi.map_or(SaSpi::None, SaSpi::Ike);
+    numbered(proposals.iter().map(|proposal| {
+        let mut transforms = transforms(&proposal.encryption);
+        transforms.extend(self::transforms(&proposal.prf));
+        transforms.extend(self::transforms(&proposal.ke));
+        (Protocol::Ike, spi.clone(), transforms)
+    }))
+}
+
+/// The offer of a Child SA, whose packets to us will carry `spi`.
+pub fn esp(proposals: &[EspProposal], spi: Spi, exchange: ChildExchange) -> SaPayload {
+    numbered(proposals.iter().map(|proposal| {
+        let mut transforms = transforms(&proposal.encryption);
+        if exchange == ChildExchange::CreateChildSa {
+            transforms.extend(self::transforms(&proposal.ke));
+        }
+        transforms.extend(self::transforms(&proposal.esn));
+        (Protocol::Esp, SaSpi::Child(spi), transforms)
+    }))
+}
+
+fn transforms<T: Wire>(algorithms: &[T]) -> Vec<Transform> {
+    algorithms.iter().map(|algorithm| algorithm.transform()).collect()
+}
+
+/// Numbers proposals from 1 (RFC 7296 §3.3.1). There are no more numbers than 255, so no more proposals.
+fn numbered(proposals: impl Iterator<Item = (Protocol, SaSpi, Vec<Transform>)>) -> SaPayload {
+    let proposals = (1..=u8::MAX).zip(proposals);
+    SaPayload {
+        proposals: proposals
+            .map(|(number, (protocol, spi, transforms))| Proposal { number, protocol, spi, transforms })
+            .collect(),
+    }
+}

@@ -1,0 +1,152 @@
+//! The responder's choice (RFC 7296 §2.7, §3.3.6).
+//!
+//! Our order decides, as with strongSwan: the first configured proposal that matches any that is offered, and in it, for each
+//! type, our first transform that is offered. What we do not know makes a proposal (unknown transform type) or a transform
+//! (unknown ID or attribute) unacceptable, never the payload.
+
+use super::algorithm::{EspSuite, IkeSuite, Wire};
+use super::error::SuiteError;
+use super::offer::ChildExchange;
+use crate::config::{EspProposal, IkeProposal};
+use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, TransformId, TransformType};
+use testudo_ipsec::spi::Spi;
+
+/// The chosen algorithms of an IKE SA, and the answer that says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IkeChoice {
+    /// The algorithms.
+    pub suite: IkeSuite,
+    /// The initiator's new SPI, when an IKE SA is rekeyed.
+    pub spi: Option<IkeSpi>,
+    answer: Proposal,
+}
+
+/// The chosen algorithms of a Child SA, and the answer that says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EspChoice {
+    /// The algorithms.
+    pub suite: EspSuite,
+    /// The initiator's SPI, for packets from us.
+    pub spi: Spi,
+    answer: Proposal,
+}
+
+impl IkeChoice {
+    /// The SA payload to answer with. `spi`: ours, when an IKE SA is rekeyed.
+    pub fn answer(&self, spi: Option<IkeSpi>) -> SaPayload {
+        answer(&self.answer, spi.map_or(SaSpi::None, SaSpi::Ike))
+    }
+}
+
+impl EspChoice {
+    /// The SA payload to answer with; packets to us will carry `spi`.
+    pub fn answer(&self, spi: Spi) -> SaPayload {
+        answer(&self.answer, SaSpi::Child(spi))
+    }
+}
+
+fn answer(chosen: &Proposal, spi: SaSpi) -> SaPayload {
+    SaPayload { proposals: vec![Proposal { spi, ..chosen.clone() }] }
+}
+
+/// Chooses for an IKE SA. The KE payload may yet be of another method than the one chosen: then the answer is
+/// INVALID_KE_PAYLOAD (RFC 7296 §1.2).
+pub fn ike(offered: &SaPayload, ours: &[IkeProposal]) -> Result<IkeChoice, SuiteError> {
+    for own in ours {
+        for offer in offered.proposals.iter().filter(|offer| offer.protocol == Protocol::Ike) {
+            let spi = match offer.spi {
+                SaSpi::None => None,
+                SaSpi::Ike(spi) if !spi.is_zero() => Some(spi),
+                _ => continue,
+            };
+            if let Some((suite, transforms)) = match_ike(offer, own) {
+                let answer = Proposal { transforms, ..offer.clone() };
+                return Ok(IkeChoice { suite, spi, answer });
+            }
+        }
+    }
+    Err(SuiteError::NoProposal { offered: offered.proposals.len() })
+}
+
+/// Chooses for a Child SA.
+pub fn esp(
+    offered: &SaPayload,
+    ours: &[EspProposal],
+    exchange: ChildExchange,
+) -> Result<EspChoice, SuiteError> {
+    for own in ours {
+        for offer in offered.proposals.iter().filter(|offer| offer.protocol == Protocol::Esp) {
+            // Values to 255 are reserved (RFC 4303 §2.1).
+            let SaSpi::Child(spi @ Spi(256..)) = offer.spi else { continue };
+            if let Some((suite, transforms)) = match_esp(offer, own, exchange) {
+                let answer = Proposal { transforms, ..offer.clone() };
+                return Ok(EspChoice { suite, spi, answer });
+            }
+        }
+    }
+    Err(SuiteError::NoProposal { offered: offered.proposals.len() })
+}
+
+fn match_ike(offer: &Proposal, own: &IkeProposal) -> Option<(IkeSuite, Vec<Transform>)> {
+    const KNOWN: [TransformType; 4] =
+        [TransformType::Encryption, TransformType::Prf, TransformType::Integrity, TransformType::KeyExchange];
+    if !holds_only(offer, &KNOWN) {
+        return None;
+    }
+    let encryption = pick(offer, &own.encryption)?;
+    let prf = pick(offer, &own.prf)?;
+    let ke = pick(offer, &own.ke)?;
+    let mut transforms = vec![encryption.transform(), prf.transform()];
+    transforms.extend(without(offer, TransformType::Integrity)?);
+    transforms.push(ke.transform());
+    Some((IkeSuite { encryption, prf, ke }, transforms))
+}
+
+fn match_esp(
+    offer: &Proposal,
+    own: &EspProposal,
+    exchange: ChildExchange,
+) -> Option<(EspSuite, Vec<Transform>)> {
+    const KNOWN: [TransformType; 4] =
+        [TransformType::Encryption, TransformType::Integrity, TransformType::KeyExchange, TransformType::Esn];
+    if !holds_only(offer, &KNOWN) {
+        return None;
+    }
+    let algorithm = pick(offer, &own.encryption)?;
+    let esn = pick(offer, &own.esn)?;
+    let mut transforms = vec![algorithm.transform()];
+    transforms.extend(without(offer, TransformType::Integrity)?);
+    let ke = match exchange {
+        // A method offered here has no meaning: there is no KE payload in IKE_AUTH (RFC 7296 §1.2).
+        ChildExchange::IkeAuth => None,
+        ChildExchange::CreateChildSa if own.ke.is_empty() => {
+            transforms.extend(without(offer, TransformType::KeyExchange)?);
+            None
+        }
+        ChildExchange::CreateChildSa => Some(pick(offer, &own.ke)?),
+    };
+    transforms.extend(ke.map(Wire::transform));
+    transforms.push(esn.transform());
+    Some((EspSuite { algorithm, esn, ke }, transforms))
+}
+
+/// True if all transforms are of types that we understand for the protocol; else the proposal is unacceptable (RFC 7296 §3.3.6).
+fn holds_only(offer: &Proposal, known: &[TransformType]) -> bool {
+    offer.transforms.iter().all(|transform| known.contains(&transform.kind))
+}
+
+/// Our first algorithm that is offered exactly so: with the same attributes, and no others.
+fn pick<T: Wire>(offer: &Proposal, own: &[T]) -> Option<T> {
+    own.iter().copied().find(|algorithm| offer.transforms.contains(&algorithm.transform()))
+}
+
+/// For a type that we want none of: what to answer where the type is absent (nothing) or may be none (NONE). `None`
+/// where the initiator insists on one.
+fn without(offer: &Proposal, kind: TransformType) -> Option<Option<Transform>> {
+    let none = Transform::new(kind, TransformId::NONE);
+    if offer.transforms_of(kind).next().is_none() {
+        Some(None)
+    } else {
+        offer.transforms.contains(&none).then_some(Some(none))
+    }
+}
