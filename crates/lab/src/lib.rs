@@ -1,2 +1,37 @@
 //! Real hosts in network namespaces: links, strongSwan peers, web servers, load, capture. For tests and the demo.
+//!
+//! A [`Lab`] owns everything that it makes: namespaces (`tl-<pid>-<role>`), processes, files. All of it goes when
+//! the last handle goes, and a later lab sweeps what a killed one has left. Only one lab exists on a machine at a
+//! time, so that tests do not disturb each other's timing.
+//!
+//! Needs root. Nothing here touches the host's own network, and nothing waits without a limit.
 #![forbid(unsafe_code)]
+
+pub mod capture;
+pub mod command;
+pub mod count;
+pub mod cpu;
+pub mod download;
+mod error;
+pub mod files;
+pub mod interrupt;
+pub mod iperf;
+mod lab;
+mod lock;
+pub mod namespace;
+pub mod nginx;
+pub mod ping;
+pub mod process;
+pub mod strongswan;
+pub mod swanctl;
+pub mod swanctl_conf;
+pub mod sweep;
+pub mod testudo;
+pub mod topology;
+mod wait;
+
+pub use error::{Error, Result};
+pub use lab::Lab;
+pub use namespace::Namespace;
+pub use topology::Topology;
+pub use wait::wait_until;

@@ -1,0 +1,126 @@
+//! Packet capture in the untrusted network, with kernel filters that keep it cheap at speed.
+
+use crate::command::Cmd;
+use crate::process::Process;
+use crate::topology::{Family, Side, WIRE_PORTS};
+use crate::{Error, Namespace, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// tcpdump reads what arrived just before it is asked to stop.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// A running capture, of what the gateways send.
+#[derive(Debug)]
+pub struct Capture {
+    taps: Vec<(Process, PathBuf)>,
+}
+
+/// A finished capture.
+#[derive(Clone, Debug)]
+pub struct Captured {
+    /// Packets that matched and were written.
+    pub packets: u64,
+    /// Packets that matched, but were lost by the capture: then its verdict is worth nothing.
+    pub lost: u64,
+    files: Vec<PathBuf>,
+}
+
+impl Capture {
+    /// Captures only what is neither IKE nor ESP between the gateways, nor ARP, nor neighbour discovery, nor
+    /// multicast listener reports: clear text. It may run all the time.
+    pub fn clear_text(wire: &Namespace) -> Result<Self> {
+        Self::start(wire, "clear", &[], &format!("not ({})", harmless()))
+    }
+
+    /// Captures everything whole, up to so many packets from each gateway.
+    pub fn everything(wire: &Namespace, packets: u32) -> Result<Self> {
+        Self::start(wire, "all", &["-c", &packets.to_string()], "")
+    }
+
+    fn start(wire: &Namespace, name: &str, options: &[&str], filter: &str) -> Result<Self> {
+        let mut taps = Vec::new();
+        for port in WIRE_PORTS {
+            // AppArmor lets tcpdump write files of this suffix only.
+            let file = unused(wire.lab().dir(), &format!("{name}-{port}"));
+            let title = format!("tcpdump-{}", file.file_stem().unwrap_or_default().display());
+            let mut cmd = wire.cmd("tcpdump").args(["-i", port, "-Q", "in", "-n", "-U", "--immediate-mode"]);
+            cmd = cmd.args(["-Z", "root", "-B", "4096", "-w"]).arg(&file).args(options);
+            let mut tap = wire.start(&title, if filter.is_empty() { cmd } else { cmd.arg(filter) })?;
+            tap.wait_log("listening on", START_LIMIT)?;
+            taps.push((tap, file));
+        }
+        Ok(Self { taps })
+    }
+
+    /// Ends it.
+    pub fn stop(self) -> Result<Captured> {
+        sleep(SETTLE);
+        let mut captured = Captured { packets: 0, lost: 0, files: Vec::new() };
+        for (mut tap, file) in self.taps {
+            tap.stop(STOP_LIMIT)?;
+            let log = tap.log()?;
+            captured.packets += summary(&log, "captured")?;
+            captured.lost += summary(&log, "dropped by kernel")?;
+            captured.files.push(file);
+        }
+        Ok(captured)
+    }
+}
+
+impl Captured {
+    /// The first packets of each gateway, one a line.
+    pub fn show(&self, packets: u32) -> Result<String> {
+        let count = packets.to_string();
+        let mut text = String::new();
+        for file in &self.files {
+            text.push_str(&Cmd::new("tcpdump").args(["-nn", "-c", &count, "-r"]).arg(file).run()?.stdout);
+        }
+        Ok(text)
+    }
+
+    /// Whether these octets stand anywhere in what was captured.
+    pub fn contains(&self, needle: &[u8]) -> Result<bool> {
+        for file in &self.files {
+            let bytes = fs::read(file).map_err(Error::io(format!("read {}", file.display())))?;
+            if bytes.windows(needle.len()).any(|window| window == needle) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// pcap-filter(7) of what may cross the untrusted network.
+fn harmless() -> String {
+    let mut allowed = vec!["arp".to_owned(), neighbour_discovery().to_owned()];
+    for (family, word) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
+        let (one, two) = (Side::One.outer(family), Side::Two.outer(family));
+        allowed.push(format!(
+            "({word} src {one} or {word} src {two}) and ({word} dst {one} or {word} dst {two}) \
+             and ({word} proto 50 or ({word} proto 17 and (dst port 500 or dst port 4500)))"
+        ));
+    }
+    allowed.iter().map(|part| format!("({part})")).collect::<Vec<_>>().join(" or ")
+}
+
+/// ICMPv6 types 133 to 136 (RFC 4861), and MLD (RFC 3810) behind its hop-by-hop header.
+fn neighbour_discovery() -> &'static str {
+    "(icmp6 and ip6[40] >= 133 and ip6[40] <= 136) or (ip6[6] = 0 and ip6[40] = 58 and (ip6[48] = 143 or \
+     (ip6[48] >= 130 and ip6[48] <= 132)))"
+}
+
+fn summary(log: &str, label: &str) -> Result<u64> {
+    log.lines()
+        .find(|line| line.ends_with(label) && line.contains(" packet"))
+        .and_then(|line| line.split_ascii_whitespace().next()?.parse().ok())
+        .ok_or_else(|| Error::unexpected("tcpdump's summary", format!("packets {label}"), log))
+}
+
+fn unused(dir: &Path, stem: &str) -> PathBuf {
+    (0..).map(|n| dir.join(format!("{stem}-{n}.pcap"))).find(|path| !path.exists()).unwrap_or_default()
+}

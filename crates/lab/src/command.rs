@@ -1,0 +1,237 @@
+//! Commands: run to their end with a limit, or started as a [`Process`].
+//!
+//! Every command in a namespace is bound to the thread that starts it (`PR_SET_PDEATHSIG`), so that nothing outlives
+//! a killed lab.
+
+use crate::process::Process;
+use crate::{Error, Result, interrupt};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+
+const DEFAULT_LIMIT: Duration = Duration::from_secs(30);
+
+/// A command line with the place where it runs.
+#[derive(Clone, Debug)]
+pub struct Cmd {
+    namespace: Option<String>,
+    argv: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    limit: Duration,
+}
+
+/// What a command left.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Standard output, as far as it is UTF-8.
+    pub stdout: String,
+    /// Standard error, as far as it is UTF-8.
+    pub stderr: String,
+}
+
+impl Cmd {
+    /// A command of the host.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            namespace: None,
+            argv: vec![program.as_ref().to_owned()],
+            env: Vec::new(),
+            limit: DEFAULT_LIMIT,
+        }
+    }
+
+    /// Runs it in the network namespace of that name; mounts stay those of the host.
+    pub(crate) fn within(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// Adds an argument.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.argv.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.argv.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets a variable of its environment.
+    pub fn env(mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.env.push((key.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// How long it may run; 30 seconds unless told.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Runs it to its end and demands success.
+    pub fn run(self) -> Result<Finished> {
+        let line = self.line();
+        let done = self.run_any()?;
+        if done.status.success() {
+            return Ok(done);
+        }
+        let output = if done.stderr.trim().is_empty() { done.stdout } else { done.stderr };
+        Err(Error::Command { command: line, status: describe(done.status), output })
+    }
+
+    /// Runs it to its end, however it ends.
+    pub fn run_any(self) -> Result<Finished> {
+        let mut child = self.spawn(Stdio::piped(), Stdio::piped())?;
+        let stdout = reader(child.stdout.take());
+        let stderr = reader(child.stderr.take());
+        let ended = wait_child(&mut child, self.limit);
+        if !matches!(ended, Ok(Some(_))) {
+            kill_group(&mut child);
+        }
+        let (stdout, stderr) = (collect(stdout), collect(stderr));
+        match ended? {
+            Some(status) => Ok(Finished { status, stdout, stderr }),
+            None => Err(Error::CommandTimeout {
+                command: self.line(),
+                after: self.limit,
+                output: format!("{stderr}{stdout}"),
+            }),
+        }
+    }
+
+    /// Starts it in the background; both outputs go to `log`.
+    pub fn start(self, name: &str, log: &Path) -> Result<Process> {
+        let action = || Error::io(format!("write the log {}", log.display()));
+        let out = File::options().create(true).append(true).open(log).map_err(action())?;
+        let err = out.try_clone().map_err(action())?;
+        let child = self.spawn(out.into(), err.into())?;
+        Ok(Process::new(name, child, log))
+    }
+
+    fn spawn(&self, stdout: Stdio, stderr: Stdio) -> Result<Child> {
+        let mut argv: Vec<OsString> = Vec::new();
+        if let Some(namespace) = &self.namespace {
+            argv.extend(["setpriv", "--pdeathsig", "KILL", "nsenter"].map(Into::into));
+            argv.push(format!("--net=/run/netns/{namespace}").into());
+            argv.push("--".into());
+        }
+        argv.extend(self.argv.iter().cloned());
+        let (program, args) = argv.split_first().expect("a command has a program");
+        Command::new(program)
+            .args(args)
+            .envs(self.env.iter().map(|(k, v)| (k, v)))
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(stderr)
+            .process_group(0)
+            .spawn()
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::NotFound => Error::Missing { program: program.display().to_string() },
+                _ => Error::io(format!("start `{}`", self.line()))(e),
+            })
+    }
+
+    /// The command line as shown in errors.
+    pub fn line(&self) -> String {
+        let words: Vec<_> = self.argv.iter().map(|a| a.to_string_lossy()).collect();
+        match &self.namespace {
+            Some(namespace) => format!("[{namespace}] {}", words.join(" ")),
+            None => words.join(" "),
+        }
+    }
+}
+
+/// Exit code or signal in words.
+pub(crate) fn describe(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// Waits for the child; `None` when the limit is over first.
+pub(crate) fn wait_child(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(500);
+    loop {
+        if let Some(status) = child.try_wait().map_err(Error::io("wait for a child process"))? {
+            return Ok(Some(status));
+        }
+        interrupt::check()?;
+        if start.elapsed() >= limit {
+            return Ok(None);
+        }
+        sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// Kills the child with its process group, and reaps it.
+pub(crate) fn kill_group(child: &mut Child) {
+    if let Ok(None) = child.try_wait() {
+        // Not reaped yet, so the number still means this group.
+        let _gone = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+    }
+    let _reaped = child.wait();
+}
+
+fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // A broken pipe ends the output; what came before still counts.
+            let _end = pipe.read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}
+
+fn collect(reader: JoinHandle<Vec<u8>>) -> String {
+    String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_tells_line_code_and_stderr() {
+        let error = Cmd::new("sh").args(["-c", "echo out; echo bad >&2; exit 3"]).run().unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("`sh -c echo out; echo bad >&2; exit 3` ended with exit code 3: bad"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = Cmd::new("no-such-program").run().unwrap_err();
+        assert!(matches!(error, Error::Missing { ref program } if program == "no-such-program"), "{error}");
+    }
+
+    #[test]
+    fn the_limit_kills_the_whole_group() {
+        let start = Instant::now();
+        let error = Cmd::new("sh")
+            .args(["-c", "echo begun; sleep 60 & wait"])
+            .limit(Duration::from_millis(200))
+            .run();
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("had not ended after 200ms and was killed: begun"), "{text}");
+        assert!(start.elapsed() < Duration::from_secs(10), "the sleeper kept the pipe open");
+    }
+}

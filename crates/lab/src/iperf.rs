@@ -1,0 +1,131 @@
+//! TCP throughput by iperf3.
+
+use crate::process::Process;
+use crate::{Error, Namespace, Result};
+use serde::Deserialize;
+use std::net::IpAddr;
+use std::time::Duration;
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// A running `iperf3 --server`.
+#[derive(Debug)]
+pub struct IperfServer {
+    _process: Process,
+}
+
+impl IperfServer {
+    /// Starts it in the namespace and waits until it listens.
+    pub fn start(namespace: &Namespace) -> Result<Self> {
+        let mut process =
+            namespace.start("iperf3", namespace.cmd("iperf3").args(["--server", "--forceflush"]))?;
+        process.wait_log("Server listening", START_LIMIT)?;
+        Ok(Self { _process: process })
+    }
+}
+
+/// Which way the data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the server.
+    Up,
+    /// From the server to the client.
+    Down,
+}
+
+/// A measured run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Throughput {
+    /// Octets of payload that arrived.
+    pub bytes: u64,
+    /// Time that they took.
+    pub elapsed: Duration,
+    /// Segments that the sender had to send again.
+    pub retransmits: u64,
+}
+
+impl Throughput {
+    /// Runs one client for `length`, with that many TCP streams.
+    pub fn run(
+        client: &Namespace,
+        server: IpAddr,
+        direction: Direction,
+        length: Duration,
+        streams: u32,
+    ) -> Result<Self> {
+        let (time, streams) = (length.as_secs().max(1).to_string(), streams.to_string());
+        let mut cmd = client.cmd("iperf3").args(["--json", "--connect-timeout", "5000", "--client"]);
+        cmd = cmd.arg(server.to_string()).args(["--time", &time, "--parallel", &streams]);
+        if direction == Direction::Down {
+            cmd = cmd.arg("--reverse");
+        }
+        let done = cmd.limit(length + Duration::from_secs(20)).run_any()?;
+        parse(&done.stdout)
+    }
+
+    /// Gigabits per second of payload.
+    pub fn gbps(&self) -> f64 {
+        self.gigabits() / self.elapsed.as_secs_f64()
+    }
+
+    /// Gigabits of payload.
+    pub fn gigabits(&self) -> f64 {
+        self.bytes as f64 * 8.0 / 1e9
+    }
+}
+
+#[derive(Deserialize)]
+struct Report {
+    error: Option<String>,
+    end: Option<End>,
+}
+
+#[derive(Deserialize)]
+struct End {
+    sum_sent: Option<Sum>,
+    sum_received: Option<Sum>,
+}
+
+#[derive(Deserialize)]
+struct Sum {
+    bytes: u64,
+    seconds: f64,
+    #[serde(default)]
+    retransmits: u64,
+}
+
+fn parse(output: &str) -> Result<Throughput> {
+    let report: Report = serde_json::from_str(output)
+        .map_err(|e| Error::unexpected("iperf3's report", "JSON", format!("{e} in \"{output}\"")))?;
+    if let Some(error) = report.error {
+        return Err(Error::unexpected("iperf3", "a finished test", error));
+    }
+    let end = report.end.and_then(|end| Some((end.sum_sent?, end.sum_received?)));
+    let (sent, received) =
+        end.ok_or_else(|| Error::unexpected("iperf3's report", "sums of both ends", output))?;
+    Ok(Throughput {
+        bytes: received.bytes,
+        elapsed: Duration::from_secs_f64(received.seconds),
+        retransmits: sent.retransmits,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_read() {
+        let output = r#"{"end": {"sum_sent": {"bytes": 1100, "seconds": 2.0, "retransmits": 3},
+            "sum_received": {"bytes": 1000, "seconds": 2.5}}}"#;
+        let expected = Throughput { bytes: 1000, elapsed: Duration::from_millis(2500), retransmits: 3 };
+        assert_eq!(parse(output).unwrap(), expected);
+    }
+
+    #[test]
+    fn its_own_error_is_told() {
+        let output = r#"{"start": {}, "end": {}, "error": "unable to connect to server"}"#;
+        let error = parse(output).unwrap_err().to_string();
+        assert!(error.contains("unable to connect to server"), "{error}");
+    }
+}

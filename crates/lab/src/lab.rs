@@ -1,0 +1,109 @@
+//! The lab itself: its names, its directory, its end.
+
+use crate::lock::Lock;
+use crate::process::tail;
+use crate::{Error, Namespace, Result, sweep};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Another lab may be a whole demo run.
+const LOCK_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// A handle to the only lab on this machine. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    // Dropped in this order: the directory goes before others may have the lock.
+    dir: TempDir,
+    _lock: Lock,
+}
+
+impl Lab {
+    /// Waits for the lock, sweeps what dead labs left, and makes the directory of this one.
+    pub fn new(name: &str) -> Result<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(Error::unexpected("the user of the lab", "root", "somebody else"));
+        }
+        let lock = Lock::wait(LOCK_LIMIT)?;
+        sweep::leftovers()?;
+        mount_bpffs()?;
+        let dir = tempfile::Builder::new()
+            .prefix(&format!("{}{}-{name}-", sweep::DIR_PREFIX, std::process::id()))
+            .tempdir()
+            .map_err(Error::io("make the lab's directory"))?;
+        Ok(Self { inner: Arc::new(Inner { dir, _lock: lock }) })
+    }
+
+    /// Directory for files of this lab.
+    pub fn dir(&self) -> &Path {
+        self.inner.dir.path()
+    }
+
+    /// Makes a directory in the lab's one.
+    pub fn subdir(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.dir().join(name);
+        fs::create_dir_all(&dir).map_err(Error::io(format!("make {}", dir.display())))?;
+        Ok(dir)
+    }
+
+    /// Makes a namespace for that role ("client", "gw1", ...).
+    pub fn namespace(&self, role: &str) -> Result<Namespace> {
+        Namespace::create(self, role)
+    }
+
+    /// A name for a daemon's instance that a later sweep knows as the lab's: it goes into names of pins.
+    pub fn instance(&self, role: &str) -> String {
+        format!("{}{role}", sweep::INSTANCE_PREFIX)
+    }
+
+    fn show_logs(&self) {
+        // Best effort on the way down: whoever reads a failed test wants the daemons' last words.
+        for path in logs_under(self.dir()) {
+            let Ok(bytes) = fs::read(&path) else { continue };
+            let text = String::from_utf8_lossy(&bytes);
+            let _ = writeln!(std::io::stderr(), "--- {}\n{}", path.display(), tail(&text));
+        }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if std::thread::panicking() && Arc::strong_count(&self.inner) == 1 {
+            self.show_logs();
+        }
+    }
+}
+
+fn logs_under(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let mut found = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            found.extend(logs_under(&path));
+        } else if path.extension().is_some_and(|e| e == "log") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// systemd mounts it on ordinary hosts; in a container it may be missing.
+fn mount_bpffs() -> Result<()> {
+    use nix::mount::{MsFlags, mount};
+    use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+    let there = statfs(sweep::BPFFS).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC);
+    if there {
+        return Ok(());
+    }
+    mount(Some("bpf"), sweep::BPFFS, Some("bpf"), MsFlags::empty(), None::<&str>)
+        .map_err(|e| Error::io(format!("mount a bpf file system on {}", sweep::BPFFS))(e.into()))
+}

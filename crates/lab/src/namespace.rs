@@ -1,0 +1,186 @@
+//! Network namespaces as hosts: links, addresses, routes, settings, commands inside.
+
+use crate::command::{Cmd, Finished};
+use crate::process::Process;
+use crate::{Error, Lab, Result, sweep};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A namespace of the lab; deleted, with every process in it, when the last clone goes.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    name: String,
+    role: String,
+    // Keeps the lock and the directory until the namespace is gone.
+    lab: Lab,
+}
+
+/// Which work the kernel may leave to a (virtual) NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offloads {
+    /// As the kernel makes a veth: super-segments and unfilled checksums cross it.
+    Default,
+    /// Every frame complete and no longer than the MTU, as on a real wire. Whoever sends to an AF_XDP port needs it:
+    /// the port would see checksums that nobody has filled in.
+    None,
+}
+
+impl Namespace {
+    pub(crate) fn create(lab: &Lab, role: &str) -> Result<Self> {
+        let name = format!("{}{}-{role}", sweep::NAMESPACE_PREFIX, std::process::id());
+        Cmd::new("ip").args(["netns", "add", &name]).run()?;
+        let ns = Self { inner: Arc::new(Inner { name, role: role.into(), lab: lab.clone() }) };
+        // Hosts that speak only when the test wants it: no duplicate address detection, no router solicitations.
+        ns.sysctl(&[
+            ("net.ipv6.conf.default.accept_dad", "0"),
+            ("net.ipv6.conf.default.accept_ra", "0"),
+            ("net.ipv6.conf.default.router_solicitations", "0"),
+            ("net.ipv4.conf.all.rp_filter", "0"),
+            ("net.ipv4.conf.default.rp_filter", "0"),
+        ])?;
+        ns.ip("link set lo up")?;
+        Ok(ns)
+    }
+
+    /// Its name, as `ip netns` knows it.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The role that it was made for.
+    pub fn role(&self) -> &str {
+        &self.inner.role
+    }
+
+    /// The lab that it belongs to.
+    pub fn lab(&self) -> &Lab {
+        &self.inner.lab
+    }
+
+    /// Path of the namespace, for setns(2).
+    pub fn path(&self) -> PathBuf {
+        Path::new(sweep::NETNS).join(self.name())
+    }
+
+    /// A command inside.
+    pub fn cmd(&self, program: impl AsRef<OsStr>) -> Cmd {
+        Cmd::new(program).within(self.name())
+    }
+
+    /// Runs a command inside and demands success.
+    pub fn run<S: AsRef<OsStr>>(&self, program: &str, args: impl IntoIterator<Item = S>) -> Result<Finished> {
+        self.cmd(program).args(args).run()
+    }
+
+    /// Starts a command inside; it logs to `<lab>/<role>-<name>.log`.
+    pub fn start(&self, name: &str, cmd: Cmd) -> Result<Process> {
+        let log = self.lab().dir().join(format!("{}-{name}.log", self.role()));
+        cmd.within(self.name()).start(&format!("{name} of {}", self.role()), &log)
+    }
+
+    /// `ip` with these words, inside.
+    pub fn ip(&self, words: &str) -> Result<Finished> {
+        Cmd::new("ip").args(["-n", self.name()]).args(words.split_ascii_whitespace()).run()
+    }
+
+    /// Writes settings below /proc/sys/net of this namespace.
+    pub fn sysctl(&self, settings: &[(&str, &str)]) -> Result<()> {
+        let words = settings.iter().map(|(key, value)| format!("{key}={value}"));
+        self.cmd("sysctl").arg("-qw").args(words).run().map(drop)
+    }
+
+    /// Forwards packets, IPv4 and IPv6, and sends no redirects.
+    pub fn forward(&self) -> Result<()> {
+        self.sysctl(&[
+            ("net.ipv4.ip_forward", "1"),
+            ("net.ipv6.conf.all.forwarding", "1"),
+            ("net.ipv4.conf.all.send_redirects", "0"),
+            ("net.ipv4.conf.default.send_redirects", "0"),
+        ])
+    }
+
+    /// Adds an address with its prefix length ("192.0.2.1/24"), usable at once.
+    pub fn address(&self, interface: &str, address: &str) -> Result<()> {
+        let nodad = if address.contains(':') { " nodad" } else { "" };
+        self.ip(&format!("address add {address} dev {interface}{nodad}")).map(drop)
+    }
+
+    /// Adds a route.
+    pub fn route(&self, destination: &str, via: &str) -> Result<()> {
+        let family = if via.contains(':') { "-6" } else { "-4" };
+        self.ip(&format!("{family} route add {destination} via {via}")).map(drop)
+    }
+
+    /// Sets an interface up with this MTU.
+    pub fn up(&self, interface: &str, mtu: u16) -> Result<()> {
+        self.ip(&format!("link set {interface} mtu {mtu} up")).map(drop)
+    }
+
+    /// A bridge over `ports`, without addresses and without spanning tree.
+    pub fn bridge(&self, name: &str, ports: &[&str], mtu: u16) -> Result<()> {
+        self.ip(&format!("link add {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"))?;
+        for port in ports {
+            self.ip(&format!("link set {port} master {name}"))?;
+        }
+        self.up(name, mtu)
+    }
+
+    /// Sets what the kernel may leave to the interface.
+    pub fn offloads(&self, interface: &str, offloads: Offloads) -> Result<()> {
+        match offloads {
+            Offloads::Default => Ok(()),
+            Offloads::None => self
+                .run("ethtool", ["-K", interface, "tx", "off", "tso", "off", "gso", "off", "gro", "off"])
+                .map(drop),
+        }
+    }
+
+    /// A counter of an interface, as /sys/class/net/*/statistics names it.
+    pub fn statistic(&self, interface: &str, name: &str) -> Result<u64> {
+        let shown =
+            Cmd::new("ip").args(["-n", self.name(), "-j", "-s", "link", "show", interface]).run()?.stdout;
+        let json: serde_json::Value = serde_json::from_str(&shown)
+            .map_err(|e| Error::unexpected("ip -j -s link", "JSON", e.to_string()))?;
+        let (direction, key) = name.split_once('_').unwrap_or(("", name));
+        json[0]["stats64"][direction][key]
+            .as_u64()
+            .ok_or_else(|| Error::unexpected("ip -j -s link", format!("counter {name}"), shown))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = sweep::delete_namespace(&self.name) {
+            // The next lab sweeps; but nobody should have to find out by himself.
+            let _ = writeln!(std::io::stderr(), "namespace {} stays behind: {error}", self.name);
+        }
+    }
+}
+
+/// Joins two namespaces by a pair of veth interfaces, still down.
+pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<()> {
+    let ((a, a_name), (b, b_name)) = (a, b);
+    a.ip(&format!("link add {a_name} type veth peer name {b_name} netns {}", b.name())).map(drop)
+}
+
+/// Writes a file that a daemon of the lab reads; secrets may be in it.
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let action = || Error::io(format!("write {}", path.display()));
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(action())?;
+    file.write_all(text.as_bytes()).map_err(action())
+}

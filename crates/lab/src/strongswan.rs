@@ -1,0 +1,140 @@
+//! strongSwan as a peer: charon in a namespace, ESP in user space (this must work on kernels without ESP).
+//!
+//! Its `kernel-libipsec` always encapsulates in UDP, knows no extended sequence numbers and has a fixed replay window
+//! of 128 packets.
+
+use crate::cpu::CpuTime;
+use crate::namespace::write_private;
+use crate::process::Process;
+use crate::swanctl::Swanctl;
+use crate::{Error, Namespace, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const CHARON: &str = "/usr/lib/ipsec/charon";
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// `kernel-libipsec` has to stand before `kernel-netlink`, and needs it.
+const PLUGINS: &str = "random nonce openssl aesni gcm aes sha1 sha2 hmac kdf ccm ctr chapoly cmac drbg x509 pubkey \
+    pkcs1 pkcs8 pem revocation constraints curve25519 gmp mgf1 kernel-libipsec kernel-netlink socket-default vici \
+    updown counters";
+
+/// A running charon.
+#[derive(Debug)]
+pub struct Strongswan {
+    process: Process,
+    swanctl: Swanctl,
+}
+
+impl Strongswan {
+    /// Starts charon in the namespace and waits until it answers.
+    pub fn start(namespace: &Namespace) -> Result<Self> {
+        let dir = namespace.lab().subdir(&format!("{}-charon", namespace.role()))?;
+        let socket = dir.join("vici.sock");
+        let settings = dir.join("strongswan.conf");
+        write_private(&settings, &settings_text(&socket))?;
+        let charon = unconfined(CHARON, &dir)?;
+        // The path of charon's pid file is compiled in: each instance gets a /run of its own.
+        let script = "mount -t tmpfs tmpfs /run && exec \"$0\"";
+        let cmd = namespace
+            .cmd("unshare")
+            .args(["-m", "--propagation", "private", "sh", "-c", script])
+            .arg(&charon)
+            .env("STRONGSWAN_CONF", &settings);
+        let mut process = namespace.start("charon", cmd)?;
+        let swanctl = Swanctl::new(namespace, &dir, &socket)?;
+        process.wait_ready(START_LIMIT, || {
+            if !socket.exists() {
+                return Ok(Err("no VICI socket".into()));
+            }
+            let answer = swanctl.cmd(["--version", "--daemon"]).run_any()?;
+            Ok(if answer.status.success() { Ok(()) } else { Err(answer.stderr) })
+        })?;
+        Ok(Self { process, swanctl })
+    }
+
+    /// swanctl against it.
+    pub fn swanctl(&self) -> &Swanctl {
+        &self.swanctl
+    }
+
+    /// The daemon's process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// CPU time that it has used.
+    pub fn cpu(&self) -> Result<CpuTime> {
+        self.process.cpu()
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> Result<String> {
+        self.process.log()
+    }
+}
+
+fn settings_text(socket: &Path) -> String {
+    format!(
+        "charon {{
+    load = {PLUGINS}
+    install_virtual_ip = no
+    # A peer that never answers is given up after seconds, not minutes.
+    retransmit_tries = 3
+    retransmit_timeout = 1.0
+    filelog {{
+        stderr {{
+            default = 1
+            ike_name = yes
+            flush_line = yes
+        }}
+    }}
+    plugins {{
+        vici {{
+            socket = unix://{socket}
+        }}
+        kernel-libipsec {{
+            allow_peer_ts = no
+        }}
+        updown {{
+            dns_handler = no
+        }}
+    }}
+}}
+",
+        socket = socket.display(),
+    )
+}
+
+/// Where AppArmor confines a program of strongSwan to its usual paths, a copy in the lab's directory is free of it:
+/// profiles go by path.
+pub(crate) fn unconfined(program: &str, dir: &Path) -> Result<PathBuf> {
+    let profiles = fs::read_to_string("/sys/kernel/security/apparmor/profiles").unwrap_or_default();
+    if !Path::new(program).exists() {
+        return Err(Error::Missing { program: program.to_owned() });
+    }
+    if !is_confined(&profiles, program) {
+        return Ok(program.into());
+    }
+    let name = Path::new(program).file_name().unwrap_or_default();
+    let copy = dir.join(name);
+    fs::copy(program, &copy).map_err(Error::io(format!("copy {program} to {}", copy.display())))?;
+    Ok(copy)
+}
+
+fn is_confined(profiles: &str, program: &str) -> bool {
+    profiles.lines().any(|line| line.split_ascii_whitespace().next() == Some(program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_profile_of_the_program_itself_confines() {
+        let profiles = "/usr/lib/ipsec/charon (enforce)\n/usr/lib/ipsec/charon//child (enforce)\n";
+        assert!(is_confined(profiles, CHARON));
+        assert!(!is_confined(profiles, "/usr/sbin/swanctl"));
+    }
+}

@@ -1,0 +1,199 @@
+//! swanctl as an operator runs it, against any daemon that speaks VICI.
+
+use crate::command::{Cmd, Finished};
+use crate::namespace::write_private;
+use crate::{Error, Namespace, Result};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// swanctl with the configuration directory and the socket of one daemon.
+#[derive(Clone, Debug)]
+pub struct Swanctl {
+    namespace: Namespace,
+    program: PathBuf,
+    dir: PathBuf,
+    socket: PathBuf,
+}
+
+/// Plugins for reading keys and certificates; swanctl's own default would load all that are installed.
+pub(crate) const PLUGINS: &str = "pem pkcs1 pkcs8 x509 pubkey openssl random revocation constraints";
+
+impl Swanctl {
+    /// `dir` receives the configuration; `socket` is the daemon's.
+    pub fn new(namespace: &Namespace, dir: &Path, socket: &Path) -> Result<Self> {
+        let swanctl = Self {
+            namespace: namespace.clone(),
+            program: crate::strongswan::unconfined("/usr/sbin/swanctl", dir)?,
+            dir: dir.join("swanctl"),
+            socket: socket.to_owned(),
+        };
+        std::fs::create_dir_all(&swanctl.dir)
+            .map_err(Error::io(format!("make {}", swanctl.dir.display())))?;
+        write_private(&swanctl.settings(), &format!("swanctl {{\n    load = {PLUGINS}\n}}\n"))?;
+        Ok(swanctl)
+    }
+
+    /// Writes `swanctl.conf` and loads everything.
+    pub fn load(&self, conf: &str) -> Result<Finished> {
+        self.write_conf(conf)?;
+        self.run(["--load-all", "--noprompt"])
+    }
+
+    /// Writes `swanctl.conf` only.
+    pub fn write_conf(&self, conf: &str) -> Result<()> {
+        write_private(&self.dir.join("swanctl.conf"), conf)
+    }
+
+    /// Brings a child up.
+    pub fn initiate(&self, child: &str, limit: Duration) -> Result<Finished> {
+        let seconds = limit.as_secs().max(1).to_string();
+        let args = ["--initiate", "--child", child, "--timeout", &seconds];
+        self.cmd(args).limit(limit + Duration::from_secs(5)).run()
+    }
+
+    /// Closes an IKE SA with its children.
+    pub fn terminate(&self, ike: &str) -> Result<Finished> {
+        self.run(["--terminate", "--ike", ike, "--timeout", "10"])
+    }
+
+    /// The SAs, parsed.
+    pub fn list_sas(&self) -> Result<Vec<IkeSa>> {
+        let shown = self.run(["--list-sas", "--raw", "--pretty"])?.stdout;
+        parse_sas(&shown)
+    }
+
+    /// The SAs, as swanctl shows them to people.
+    pub fn list_sas_text(&self) -> Result<String> {
+        Ok(self.run(["--list-sas"])?.stdout)
+    }
+
+    /// Runs it with these arguments and demands success.
+    pub fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Result<Finished> {
+        self.cmd(args).run()
+    }
+
+    /// A command line of it, for those who expect a failure.
+    pub fn cmd<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Cmd {
+        self.namespace
+            .cmd(&self.program)
+            .args(args)
+            .args(["--uri", &format!("unix://{}", self.socket.display())])
+            .env("STRONGSWAN_CONF", self.settings())
+            .env("SWANCTL_DIR", &self.dir)
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.dir.join("strongswan.conf")
+    }
+}
+
+/// An IKE SA, as far as the lab looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IkeSa {
+    /// Name of its connection.
+    pub name: String,
+    /// `ESTABLISHED`, ...
+    pub state: String,
+    /// Its Child SAs.
+    pub children: Vec<ChildSa>,
+    values: Vec<(String, String)>,
+}
+
+/// A Child SA, as far as the lab looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildSa {
+    /// Name of its configuration.
+    pub name: String,
+    /// `INSTALLED`, ...
+    pub state: String,
+    values: Vec<(String, String)>,
+}
+
+impl IkeSa {
+    /// Whether it and at least one of its Child SAs carry traffic.
+    pub fn is_up(&self) -> bool {
+        self.state == "ESTABLISHED" && self.children.iter().any(|child| child.state == "INSTALLED")
+    }
+
+    /// Any other value, by VICI's name.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        find(&self.values, key)
+    }
+}
+
+impl ChildSa {
+    /// Any other value, by VICI's name.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        find(&self.values, key)
+    }
+
+    /// A value that must be a decimal number: `packets-in`, `bytes-out`, ...
+    pub fn number(&self, key: &str) -> Result<u64> {
+        let found = self.get(key).unwrap_or("nothing");
+        found
+            .parse()
+            .map_err(|_| Error::unexpected(format!("{key} of child {}", self.name), "a number", found))
+    }
+}
+
+fn find<'a>(values: &'a [(String, String)], key: &str) -> Option<&'a str> {
+    values.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+}
+
+/// A section of a message as `swanctl --raw --pretty` prints it.
+#[derive(Debug, Default)]
+struct Section {
+    values: Vec<(String, String)>,
+    sections: Vec<(String, Section)>,
+}
+
+impl Section {
+    fn parse<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Self {
+        let mut section = Self::default();
+        while let Some(line) = lines.next().map(str::trim) {
+            if line == "}" {
+                break;
+            } else if let Some(name) = line.strip_suffix(" {") {
+                section.sections.push((name.to_owned(), Self::parse(lines)));
+            } else if let Some(name) = line.strip_suffix(" = [") {
+                let items: Vec<_> = lines.by_ref().map(str::trim).take_while(|line| *line != "]").collect();
+                section.values.push((name.to_owned(), items.join(" ")));
+            } else if let Some((key, value)) = line.split_once(" = ") {
+                section.values.push((key.to_owned(), value.to_owned()));
+            }
+        }
+        section
+    }
+
+    fn take(&mut self, name: &str) -> Vec<(String, Section)> {
+        let at = self.sections.iter().position(|(n, _)| n == name);
+        at.map_or_else(Vec::new, |at| self.sections.remove(at).1.sections)
+    }
+
+    fn state(&self) -> String {
+        find(&self.values, "state").unwrap_or_default().to_owned()
+    }
+}
+
+fn parse_sas(shown: &str) -> Result<Vec<IkeSa>> {
+    let events = Section::parse(&mut shown.lines()).sections;
+    let mut sas = Vec::new();
+    for (title, event) in events.into_iter().filter(|(title, _)| title != "list-sas reply") {
+        if title != "list-sa event" {
+            return Err(Error::unexpected("swanctl --list-sas --raw", "list-sa event", title));
+        }
+        for (name, mut section) in event.sections {
+            let children = section
+                .take("child-sas")
+                .into_iter()
+                .map(|(key, child)| ChildSa {
+                    name: find(&child.values, "name").unwrap_or(&key).to_owned(),
+                    state: child.state(),
+                    values: child.values,
+                })
+                .collect();
+            sas.push(IkeSa { name, state: section.state(), children, values: section.values });
+        }
+    }
+    Ok(sas)
+}

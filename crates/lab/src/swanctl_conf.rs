@@ -1,0 +1,125 @@
+//! Connections between two gateways of the lab, as `swanctl.conf` text that every daemon loads alike.
+
+use crate::topology::{Family, Side};
+use std::fmt::{self, Display, Formatter};
+use std::net::IpAddr;
+
+/// One connection with one child, and its secret.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// Name of the connection; the child bears it too.
+    pub name: String,
+    /// Our outer address.
+    pub local_addr: IpAddr,
+    /// The peer's outer address.
+    pub remote_addr: IpAddr,
+    /// Our identity.
+    pub local_id: String,
+    /// The peer's identity.
+    pub remote_id: String,
+    /// The pre-shared key, in ASCII.
+    pub psk: String,
+    /// IKE proposals.
+    pub proposals: String,
+    /// ESP proposals.
+    pub esp_proposals: String,
+    /// UDP encapsulation even where there is no NAT.
+    pub encap: bool,
+    /// Seconds between liveness checks; 0 for none.
+    pub dpd_delay: u32,
+    /// Protected networks on our side.
+    pub local_ts: Vec<String>,
+    /// Protected networks on the peer's side.
+    pub remote_ts: Vec<String>,
+    /// Further lines of the connection section.
+    pub more: Vec<String>,
+    /// Further lines of the child section.
+    pub more_child: Vec<String>,
+}
+
+impl Connection {
+    /// The connection of the gateway on `side` to the other one, over outer addresses of that family. Both sides'
+    /// texts fit each other.
+    pub fn of(side: Side, outer: Family) -> Self {
+        let networks = |side: Side| vec![side.network(Family::V4), side.network(Family::V6)];
+        let id = |side: Side| match side {
+            Side::One => "gw1.lab.example".to_owned(),
+            Side::Two => "gw2.lab.example".to_owned(),
+        };
+        Self {
+            name: "lab".into(),
+            local_addr: side.outer(outer),
+            remote_addr: side.other().outer(outer),
+            local_id: id(side),
+            remote_id: id(side.other()),
+            psk: "a key that only the lab knows".into(),
+            proposals: "aes128gcm16-prfsha256-x25519".into(),
+            esp_proposals: "aes128gcm16".into(),
+            encap: false,
+            dpd_delay: 0,
+            local_ts: networks(side),
+            remote_ts: networks(side.other()),
+            more: Vec::new(),
+            more_child: Vec::new(),
+        }
+    }
+}
+
+impl Display for Connection {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let indented = |lines: &[String], by: &str| -> String {
+            lines.iter().map(|line| format!("{by}{line}\n")).collect()
+        };
+        write!(
+            f,
+            "connections {{
+    {name} {{
+        version = 2
+        local_addrs = {local_addr}
+        remote_addrs = {remote_addr}
+        proposals = {proposals}
+        encap = {encap}
+        dpd_delay = {dpd_delay}s
+{more}        local {{
+            auth = psk
+            id = {local_id}
+        }}
+        remote {{
+            auth = psk
+            id = {remote_id}
+        }}
+        children {{
+            {name} {{
+                mode = tunnel
+                local_ts = {local_ts}
+                remote_ts = {remote_ts}
+                esp_proposals = {esp_proposals}
+{more_child}            }}
+        }}
+    }}
+}}
+secrets {{
+    ike-{name} {{
+        id-1 = {local_id}
+        id-2 = {remote_id}
+        secret = \"{psk}\"
+    }}
+}}
+",
+            name = self.name,
+            local_addr = self.local_addr,
+            remote_addr = self.remote_addr,
+            proposals = self.proposals,
+            encap = if self.encap { "yes" } else { "no" },
+            dpd_delay = self.dpd_delay,
+            more = indented(&self.more, "        "),
+            local_id = self.local_id,
+            remote_id = self.remote_id,
+            local_ts = self.local_ts.join(","),
+            remote_ts = self.remote_ts.join(","),
+            esp_proposals = self.esp_proposals,
+            more_child = indented(&self.more_child, "                "),
+            psk = self.psk,
+        )
+    }
+}

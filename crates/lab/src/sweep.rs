@@ -1,0 +1,121 @@
+//! Removal of what labs leave when they are killed.
+//!
+//! Call it with the lock held: then no other lab lives, and everything that bears a lab's name is a leftover.
+
+use crate::command::Cmd;
+use crate::lock::Lock;
+use crate::{Error, Result, interrupt, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where named namespaces live (ip-netns(8)).
+pub(crate) const NETNS: &str = "/run/netns";
+/// Where BPF objects are pinned.
+pub(crate) const BPFFS: &str = "/sys/fs/bpf";
+/// Namespaces of labs.
+pub(crate) const NAMESPACE_PREFIX: &str = "tl-";
+/// Directories of labs, in the directory for temporary files.
+pub(crate) const DIR_PREFIX: &str = "testudo-lab-";
+/// Instances of daemons in labs. Short, because an interface's name may come from it.
+pub(crate) const INSTANCE_PREFIX: &str = "tl";
+
+const LOCK_LIMIT: Duration = Duration::from_secs(60);
+const DEATH_LIMIT: Duration = Duration::from_secs(10);
+
+/// What was found and removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Names of namespaces.
+    pub namespaces: Vec<String>,
+    /// Processes that lived in them.
+    pub processes: usize,
+    /// Temporary directories and pin directories.
+    pub directories: Vec<PathBuf>,
+}
+
+impl Swept {
+    /// Whether there was nothing to do.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Waits until no lab is running, and removes all leftovers.
+pub fn run() -> Result<Swept> {
+    let _lock = Lock::wait(LOCK_LIMIT)?;
+    leftovers()
+}
+
+/// Removes everything that bears a lab's name. The caller holds the lock.
+pub(crate) fn leftovers() -> Result<Swept> {
+    let mut swept = Swept::default();
+    for path in entries(Path::new(NETNS), NAMESPACE_PREFIX)? {
+        let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
+        swept.processes += delete_namespace(name)?;
+        swept.namespaces.push(name.to_owned());
+    }
+    let pins = format!("testudo-{INSTANCE_PREFIX}");
+    let mut directories = entries(Path::new(BPFFS), &pins)?;
+    directories.extend(entries(&std::env::temp_dir(), DIR_PREFIX)?);
+    for dir in directories {
+        remove_dir(&dir)?;
+        swept.directories.push(dir);
+    }
+    Ok(swept)
+}
+
+/// Kills every process in the namespace, waits for their end, deletes the namespace. Returns how many there were.
+pub(crate) fn delete_namespace(name: &str) -> Result<usize> {
+    let _shield = interrupt::shield();
+    let path = Path::new(NETNS).join(name);
+    let what = format!("the end of the processes in namespace {name}");
+    let mut killed = 0;
+    wait_until(&what, DEATH_LIMIT, || {
+        let inside = processes_in(&path);
+        killed = killed.max(inside.len());
+        for pid in &inside {
+            // Whoever ended meanwhile needs no signal.
+            let _gone = kill(*pid, Signal::SIGKILL);
+        }
+        Ok(if inside.is_empty() { Ok(()) } else { Err(format!("{} left", inside.len())) })
+    })?;
+    Cmd::new("ip").args(["netns", "delete", name]).run()?;
+    Ok(killed)
+}
+
+/// Processes whose network namespace is the one mounted at `path`.
+fn processes_in(path: &Path) -> Vec<Pid> {
+    let identity = |path: &Path| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+    let Some(wanted) = identity(path) else { return Vec::new() };
+    let Ok(proc) = fs::read_dir("/proc") else { return Vec::new() };
+    proc.flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw))
+        .filter(|pid| identity(Path::new(&format!("/proc/{pid}/ns/net"))) == Some(wanted))
+        .collect()
+}
+
+/// Removes a directory with all in it; one that is already gone is no error.
+pub(crate) fn remove_dir(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other.map_err(Error::io(format!("remove {}", dir.display()))),
+    }
+}
+
+fn entries(dir: &Path, prefix: &str) -> Result<Vec<PathBuf>> {
+    let listing = match fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(Error::io(format!("list {}", dir.display())))?,
+    };
+    let mut found: Vec<_> = listing
+        .flatten()
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,150 @@
+//! Testudo itself as a gateway of the lab.
+
+use crate::command::Cmd;
+use crate::cpu::CpuTime;
+use crate::namespace::write_private;
+use crate::process::Process;
+use crate::swanctl::Swanctl;
+use crate::topology::{INNER, OUTER};
+use crate::{Error, Namespace, Result, interrupt};
+use std::env;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// A `testudod` with the two ports of a lab's gateway.
+#[derive(Debug)]
+pub struct Testudo {
+    namespace: Namespace,
+    config: PathBuf,
+    socket: PathBuf,
+    process: Process,
+    swanctl: Swanctl,
+}
+
+impl Testudo {
+    /// Starts it in the namespace and waits until it answers.
+    pub fn start(namespace: &Namespace) -> Result<Self> {
+        Self::start_with(namespace, "")
+    }
+
+    /// The same with further sections of the configuration.
+    pub fn start_with(namespace: &Namespace, more: &str) -> Result<Self> {
+        let dir = namespace.lab().subdir(&format!("{}-testudod", namespace.role()))?;
+        let socket = dir.join("vici.sock");
+        let config = dir.join("testudo.toml");
+        let instance = namespace.lab().instance(namespace.role());
+        write_private(&config, &config_text(&instance, &socket, more))?;
+        let mut process = launch(namespace, &config)?;
+        let swanctl = Swanctl::new(namespace, &dir, &socket)?;
+        await_answer(&mut process, &swanctl, &socket)?;
+        Ok(Self { namespace: namespace.clone(), config, socket, process, swanctl })
+    }
+
+    /// Starts it again after its end, with the same configuration.
+    pub fn restart(&mut self) -> Result<()> {
+        self.process = launch(&self.namespace, &self.config)?;
+        await_answer(&mut self.process, &self.swanctl, &self.socket)
+    }
+
+    /// Ends it as an operator does: SAs are deleted at the peer.
+    pub fn stop(&mut self) -> Result<()> {
+        let status = self.process.stop(STOP_LIMIT)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Error::unexpected("the end of testudod", "exit code 0", crate::command::describe(status)))
+    }
+
+    /// Takes away what protects the gateway while the daemon is down: `testudod --cleanup`.
+    pub fn cleanup(&self) -> Result<()> {
+        self.command(["--cleanup"])?.run().map(drop)
+    }
+
+    /// swanctl against it.
+    pub fn swanctl(&self) -> &Swanctl {
+        &self.swanctl
+    }
+
+    /// The daemon's process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// CPU time that it has used.
+    pub fn cpu(&self) -> Result<CpuTime> {
+        self.process.cpu()
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> Result<String> {
+        self.process.log()
+    }
+
+    fn command<const N: usize>(&self, args: [&str; N]) -> Result<Cmd> {
+        Ok(self.namespace.cmd(binary("testudod")?).arg("--config").arg(&self.config).args(args))
+    }
+}
+
+impl Drop for Testudo {
+    fn drop(&mut self) {
+        let _shield = interrupt::shield();
+        self.process.kill();
+        if let Err(error) = self.cleanup() {
+            // Pins outlive the namespace; the next lab removes them.
+            let _ = writeln!(std::io::stderr(), "pins of {} stay behind: {error}", self.namespace.name());
+        }
+    }
+}
+
+fn launch(namespace: &Namespace, config: &Path) -> Result<Process> {
+    namespace.start("testudod", namespace.cmd(binary("testudod")?).arg("--config").arg(config))
+}
+
+fn await_answer(process: &mut Process, swanctl: &Swanctl, socket: &Path) -> Result<()> {
+    process.wait_ready(START_LIMIT, || {
+        if !socket.exists() {
+            return Ok(Err("no VICI socket".into()));
+        }
+        let answer = swanctl.cmd(["--version", "--daemon"]).run_any()?;
+        Ok(if answer.status.success() { Ok(()) } else { Err(answer.stderr) })
+    })
+}
+
+fn config_text(instance: &str, socket: &Path, more: &str) -> String {
+    format!(
+        "instance = \"{instance}\"
+
+[vici]
+socket = \"{socket}\"
+
+[log]
+level = \"info\"
+
+[[port]]
+interface = \"{OUTER}\"
+
+[[port]]
+interface = \"{INNER}\"
+{more}",
+        socket = socket.display(),
+    )
+}
+
+/// Path of a binary of this workspace: in `TESTUDO_BIN_DIR`, or where the running one was built.
+pub fn binary(name: &str) -> Result<PathBuf> {
+    let dir = match env::var_os("TESTUDO_BIN_DIR") {
+        Some(dir) => PathBuf::from(dir),
+        None => {
+            let exe = env::current_exe().map_err(Error::io("find the running program"))?;
+            let dir = exe.parent().unwrap_or(Path::new("/"));
+            // Tests live in target/<profile>/deps.
+            if dir.ends_with("deps") { dir.parent().unwrap_or(dir).to_owned() } else { dir.to_owned() }
+        }
+    };
+    let path = dir.join(name);
+    if path.is_file() { Ok(path) } else { Err(Error::Missing { program: path.display().to_string() }) }
+}

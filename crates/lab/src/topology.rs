@@ -1,0 +1,190 @@
+//! The usual lab: `client — gw1 — (untrusted network) — gw2 — server`, IPv4 and IPv6 everywhere.
+//!
+//! ```text
+//!  client      gw1               wire (bridge)             gw2      server
+//!   eth0 ── inner0  outer0 ── port1   port2 ── outer0  inner0 ── eth0
+//! ```
+//!
+//! The gateways have routes to each other's networks through the untrusted one, so that without a tunnel packets
+//! *do* cross it in clear: a lab in which clear text cannot flow proves nothing when none is seen.
+
+use crate::namespace::{Offloads, veth};
+use crate::{Lab, Namespace, Result};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Which of the two gateways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// `gw1`, before the client.
+    One,
+    /// `gw2`, before the server.
+    Two,
+}
+
+impl Side {
+    /// 0 for one, 1 for two.
+    pub fn index(self) -> usize {
+        usize::from(self.number() - 1)
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::One => 1,
+            Self::Two => 2,
+        }
+    }
+
+    /// The side across.
+    pub fn other(self) -> Self {
+        match self {
+            Self::One => Self::Two,
+            Self::Two => Self::One,
+        }
+    }
+
+    /// The gateway's address in the untrusted network.
+    pub fn outer(self, family: Family) -> IpAddr {
+        match family {
+            Family::V4 => Ipv4Addr::new(192, 0, 2, self.number()).into(),
+            Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, self.number().into()).into(),
+        }
+    }
+
+    /// The gateway's address in its protected network.
+    pub fn inner(self, family: Family) -> IpAddr {
+        self.inside(family, 1)
+    }
+
+    /// The address of the host behind the gateway: the client or the server.
+    pub fn host(self, family: Family) -> IpAddr {
+        self.inside(family, 2)
+    }
+
+    /// The protected network, as a prefix.
+    pub fn network(self, family: Family) -> String {
+        match family {
+            Family::V4 => format!("10.{}.0.0/24", self.number()),
+            Family::V6 => format!("fd00:{}::/64", self.number()),
+        }
+    }
+
+    fn inside(self, family: Family, host: u8) -> IpAddr {
+        match family {
+            Family::V4 => Ipv4Addr::new(10, self.number(), 0, host).into(),
+            Family::V6 => Ipv6Addr::new(0xfd00, self.number().into(), 0, 0, 0, 0, 0, host.into()).into(),
+        }
+    }
+}
+
+/// How a topology differs from the usual one.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// MTU of the untrusted network and of the gateways' interfaces in it.
+    pub outer_mtu: u16,
+    /// MTU of the protected networks.
+    pub inner_mtu: u16,
+    /// Offloads of what sends to gw1, and to gw2. [`Offloads::None`] where the gateway reads by AF_XDP.
+    pub towards: [Offloads; 2],
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { outer_mtu: 1500, inner_mtu: 1500, towards: [Offloads::Default; 2] }
+    }
+}
+
+/// The five hosts.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// Behind gw1.
+    pub client: Namespace,
+    /// The gateway that the tests are about.
+    pub gw1: Namespace,
+    /// The untrusted network; see [`WIRE_PORTS`].
+    pub wire: Namespace,
+    /// The peer.
+    pub gw2: Namespace,
+    /// Behind gw2.
+    pub server: Namespace,
+}
+
+/// The interfaces of the untrusted network, towards gw1 and gw2: what comes in there has just left the gateway.
+pub const WIRE_PORTS: [&str; 2] = ["port1", "port2"];
+/// The gateways' interface towards the untrusted network.
+pub const OUTER: &str = "outer0";
+/// The gateways' interface towards their protected network.
+pub const INNER: &str = "inner0";
+/// The interface of client and server.
+pub const HOST: &str = "eth0";
+
+impl Topology {
+    /// Builds it, with all addresses and routes.
+    pub fn build(lab: &Lab, options: &Options) -> Result<Self> {
+        let topology = Self {
+            client: lab.namespace("client")?,
+            gw1: lab.namespace("gw1")?,
+            wire: lab.namespace("wire")?,
+            gw2: lab.namespace("gw2")?,
+            server: lab.namespace("server")?,
+        };
+        // The bridge's own stack stays silent, so that every packet seen comes from a host.
+        topology.wire.sysctl(&[("net.ipv6.conf.default.disable_ipv6", "1")])?;
+        for side in [Side::One, Side::Two] {
+            topology.connect(side, options)?;
+        }
+        topology.wire.bridge("br0", &WIRE_PORTS, options.outer_mtu)?;
+        Ok(topology)
+    }
+
+    /// The gateway of that side.
+    pub fn gateway(&self, side: Side) -> &Namespace {
+        match side {
+            Side::One => &self.gw1,
+            Side::Two => &self.gw2,
+        }
+    }
+
+    /// The host behind the gateway of that side.
+    pub fn host(&self, side: Side) -> &Namespace {
+        match side {
+            Side::One => &self.client,
+            Side::Two => &self.server,
+        }
+    }
+
+    fn connect(&self, side: Side, options: &Options) -> Result<()> {
+        let (gateway, host) = (self.gateway(side), self.host(side));
+        let index = side.index();
+        let port = WIRE_PORTS[index];
+        gateway.forward()?;
+        veth((host, HOST), (gateway, INNER))?;
+        veth((&self.wire, port), (gateway, OUTER))?;
+        for (ns, interface, mtu) in [
+            (host, HOST, options.inner_mtu),
+            (gateway, INNER, options.inner_mtu),
+            (gateway, OUTER, options.outer_mtu),
+            (&self.wire, port, options.outer_mtu),
+        ] {
+            ns.up(interface, mtu)?;
+        }
+        host.offloads(HOST, options.towards[index])?;
+        self.wire.offloads(port, options.towards[index])?;
+        for (family, outer, inner) in [(Family::V4, 24, 24), (Family::V6, 64, 64)] {
+            gateway.address(OUTER, &format!("{}/{outer}", side.outer(family)))?;
+            gateway.address(INNER, &format!("{}/{inner}", side.inner(family)))?;
+            host.address(HOST, &format!("{}/{inner}", side.host(family)))?;
+            host.route("default", &side.inner(family).to_string())?;
+            gateway.route(&side.other().network(family), &side.other().outer(family).to_string())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,27 @@
+//! Waiting by looking again, with a limit.
+
+use crate::{Error, Result, interrupt};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Calls `probe` until it yields something. `Ok(Err(seen))` means not yet, and `seen` says what was seen instead;
+/// an error of the probe itself ends the wait.
+pub fn wait_until<T>(
+    what: &str,
+    limit: Duration,
+    mut probe: impl FnMut() -> Result<std::result::Result<T, String>>,
+) -> Result<T> {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        interrupt::check()?;
+        match probe()? {
+            Ok(value) => return Ok(value),
+            Err(last) if start.elapsed() >= limit => {
+                return Err(Error::Timeout { what: what.into(), after: limit, last });
+            }
+            Err(_) => sleep(pause),
+        }
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,79 @@
+//! A lab that is killed leaves nothing to the next one.
+#![allow(missing_docs)]
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use testudo_lab::ping::Ping;
+use testudo_lab::topology::{Family, Options, Side};
+use testudo_lab::{Lab, Topology, sweep, wait_until};
+
+const MARK: &str = "TESTUDO_LAB_TEST_DIR_FILE";
+
+/// Runs as a process of its own, started by the test below.
+#[test]
+#[ignore = "a helper that waits to be killed"]
+fn a_lab_that_waits_to_be_killed() {
+    let Some(mark) = std::env::var_os(MARK) else { return };
+    let lab = Lab::new("killed").unwrap();
+    let t = Topology::build(&lab, &Options::default()).unwrap();
+    // One process that is not bound to this one's life, as a daemon's own child would be.
+    let orphan = t.server.run("sh", ["-c", "sleep 600 >/dev/null 2>&1 & echo $!"]).unwrap().stdout;
+    let text = format!("{}\n{orphan}", lab.dir().display());
+    std::fs::write(mark, text).unwrap();
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+fn namespaces(pid: u32) -> usize {
+    let prefix = format!("tl-{pid}-");
+    let entries = std::fs::read_dir("/run/netns").unwrap();
+    entries.flatten().filter(|e| e.file_name().to_string_lossy().starts_with(&prefix)).count()
+}
+
+#[test]
+fn the_next_lab_sweeps_what_a_killed_one_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("mark");
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "a_lab_that_waits_to_be_killed"])
+        .env(MARK, &mark)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (left, orphan) = wait_until("the victim's lab", Duration::from_secs(600), || {
+        let text = std::fs::read_to_string(&mark).unwrap_or_default();
+        let parts = text.strip_suffix('\n').and_then(|text| text.split_once('\n'));
+        Ok(parts.map(|(dir, pid)| (dir.to_owned(), pid.to_owned())).ok_or("no mark".into()))
+    })
+    .unwrap();
+    // Until init reaps it, a dead process has an entry, but no namespace any more.
+    let orphan = || std::fs::read_link(format!("/proc/{orphan}/ns/net")).is_ok();
+    assert!(orphan());
+    assert_eq!(namespaces(victim.id()), 5);
+    kill(Pid::from_raw(victim.id().cast_signed()), Signal::SIGKILL).unwrap();
+    victim.wait().unwrap();
+
+    sweep::run().unwrap();
+    assert_eq!(namespaces(victim.id()), 0);
+    assert!(!Path::new(&left).exists() && !orphan());
+}
+
+#[test]
+fn a_lab_takes_everything_with_it_when_it_ends() {
+    let lab = Lab::new("ends").unwrap();
+    let dir = lab.dir().to_owned();
+    let t = Topology::build(&lab, &Options::default()).unwrap();
+    let sleeper = t.client.start("sleep", t.client.cmd("sleep").arg("600")).unwrap();
+    let proc = PathBuf::from(format!("/proc/{}", sleeper.pid()));
+    let pong = Ping::new(Side::One.outer(Family::V4)).count(1).run(&t.client).unwrap();
+    assert_eq!(pong.received, 1);
+    // The directory goes with the last handle, whatever the order.
+    drop(lab);
+    assert!(dir.exists() && proc.exists());
+    drop(sleeper);
+    let name = t.gw1.path();
+    drop(t);
+    assert!(!dir.exists() && !proc.exists() && !Path::new(&name).exists());
+}
