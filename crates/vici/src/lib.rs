@@ -1,2 +1,22 @@
-//! strongSwan's control protocol (VICI): codec, server sessions without I/O, a small blocking client.
+//! strongSwan's control protocol (VICI), so that `swanctl` and the `vici` Python package work unchanged.
+//!
+//! [`server::Server`] keeps the clients' [`session::Session`]s, decodes what they ask for strictly, calls the gateway
+//! through [`control::Control`], and encodes what comes back. It knows no socket, clock or thread: bytes and `now` in,
+//! bytes and deadlines out. [`client::Client`] is the other end, small and blocking, for tools and tests.
+//!
+//! What this crate may not do: decide anything about IKE or packets, or ignore a word of the configuration.
 #![forbid(unsafe_code)]
+
+pub mod client;
+pub mod codec;
+pub mod control;
+pub mod counters;
+mod error;
+pub mod message;
+pub mod render;
+pub mod schema;
+pub mod server;
+pub mod session;
+pub mod view;
+
+pub use error::Error;

@@ -1,0 +1,67 @@
+//! Cuts the stream into packets.
+
+use super::MAX_PACKET;
+use crate::Error;
+use zeroize::{Zeroize, Zeroizing};
+
+/// Octets received and not consumed yet. Secrets pass through here: what was consumed is wiped.
+#[derive(Default)]
+pub struct Deframer {
+    buffer: Zeroizing<Vec<u8>>,
+    /// Octets at the start of `buffer` that are consumed.
+    consumed: usize,
+}
+
+impl Deframer {
+    /// Most octets that wait: a packet with its length field, and a read behind it.
+    pub const MAX_BUFFER: usize = MAX_PACKET + 4 + 64 * 1024;
+
+    /// Appends octets from the stream.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let needed = self.len().saturating_add(bytes.len());
+        if needed > Self::MAX_BUFFER {
+            return Err(Error::Flood { found: needed, most: Self::MAX_BUFFER });
+        }
+        if self.buffer.len().saturating_add(bytes.len()) > self.buffer.capacity() {
+            // A Vec that grows by itself leaves its old copy behind, unwiped.
+            let mut fresh = Zeroizing::new(Vec::with_capacity(needed.next_power_of_two()));
+            fresh.extend_from_slice(self.pending());
+            self.buffer = fresh;
+            self.consumed = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The next whole packet without its length field.
+    pub fn next_packet(&mut self) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
+        let Some((field, rest)) = self.pending().split_first_chunk::<4>() else { return Ok(None) };
+        let found = u32::from_be_bytes(*field);
+        let len = usize::try_from(found).unwrap_or(usize::MAX);
+        if len == 0 || len > MAX_PACKET {
+            return Err(Error::PacketLength { found: found.into() });
+        }
+        let Some(packet) = rest.get(..len) else { return Ok(None) };
+        let packet = Zeroizing::new(packet.to_vec());
+        self.consumed += 4 + len;
+        if self.is_empty() {
+            self.buffer.zeroize();
+            self.consumed = 0;
+        }
+        Ok(Some(packet))
+    }
+
+    /// Octets that wait.
+    pub fn len(&self) -> usize {
+        self.pending().len()
+    }
+
+    /// True if nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.pending().is_empty()
+    }
+
+    fn pending(&self) -> &[u8] {
+        self.buffer.get(self.consumed..).unwrap_or_default()
+    }
+}

@@ -1,0 +1,18 @@
+//! The octets of VICI: message elements, packets, and the stream of length-prefixed packets.
+//!
+//! Everything here is strict and bounded. A malformed message is an error of the whole connection: whoever sends one
+//! speaks another protocol.
+
+mod element;
+mod frame;
+mod packet;
+mod reader;
+
+pub use element::{encode, encoded_len, parse};
+pub use frame::Deframer;
+pub use packet::Packet;
+
+/// Longest packet, without its length field.
+pub const MAX_PACKET: usize = 512 * 1024;
+/// Deepest nesting of sections. Configurations need four levels.
+pub const MAX_DEPTH: usize = 16;

@@ -1,0 +1,117 @@
+//! What the gateway must be able to do, in typed form.
+//!
+//! The server calls these methods while it processes a request; they answer at once. What takes time
+//! ([`Control::initiate`], [`Control::terminate`]) is only begun here and reported later with the [`JobId`] to
+//! [`crate::server::Server::finish_initiate`] and [`crate::server::Server::finish_terminate`].
+
+use crate::counters::Counters;
+use crate::view::ChildUsage;
+use std::time::{Duration, SystemTime};
+use testudo_ike::config::{Connection, SharedSecret};
+use testudo_ike::endpoint::IkeSaStatus;
+use testudo_ike::output::{ChildSaId, IkeSaId};
+
+/// Names a command that completes later. Never used twice by one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// `initiate`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Initiate {
+    /// Child to bring up; without one the IKE SA alone.
+    pub child: Option<String>,
+    /// Connection to bring up, or to look for the child in.
+    pub ike: Option<String>,
+}
+
+/// `terminate`: all SAs that match every given field. With `child` or `child_id` only Child SAs go, else IKE SAs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terminate {
+    /// Name of the child.
+    pub child: Option<String>,
+    /// Name of the connection.
+    pub ike: Option<String>,
+    /// Number of the Child SA.
+    pub child_id: Option<ChildSaId>,
+    /// Number of the IKE SA.
+    pub ike_id: Option<IkeSaId>,
+    /// Do not wait for the peer's answer to the delete.
+    pub force: bool,
+}
+
+/// Who we are, for `version`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Name of the daemon.
+    pub daemon: String,
+    /// Its version.
+    pub version: String,
+    /// Name of the operating system.
+    pub sysname: String,
+    /// Its release.
+    pub release: String,
+    /// The hardware.
+    pub machine: String,
+}
+
+/// How we are, for `stats`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Since when we run.
+    pub since: SystemTime,
+    /// For how long.
+    pub uptime: Duration,
+    /// Worker threads.
+    pub workers: u32,
+    /// Worker threads without packets.
+    pub workers_idle: u32,
+    /// Deadlines that wait: retransmissions, liveness checks, ...
+    pub scheduled: u32,
+    /// IKE SAs.
+    pub ike_sas: u32,
+    /// IKE SAs not established yet.
+    pub ike_sas_half_open: u32,
+    /// Names of the parts in use: cipher library, kinds of ports.
+    pub plugins: Vec<String>,
+}
+
+/// The gateway, as the server sees it. Errors are texts for operators and must not hold secrets.
+pub trait Control {
+    /// Adds a connection, or replaces the one of the same name.
+    fn load_connection(&mut self, connection: Connection) -> Result<(), String>;
+    /// Removes a connection.
+    fn unload_connection(&mut self, name: &str) -> Result<(), String>;
+    /// Names of all connections.
+    fn connection_names(&self) -> Vec<String>;
+    /// A connection by name.
+    fn connection(&self, name: &str) -> Option<&Connection>;
+
+    /// Adds a secret, or replaces the one of the same name.
+    fn load_secret(&mut self, secret: SharedSecret) -> Result<(), String>;
+    /// Removes a secret; one that is not there is gone already.
+    fn unload_secret(&mut self, name: &str);
+    /// Names of all secrets.
+    fn secret_names(&self) -> Vec<String>;
+    /// Removes all secrets.
+    fn clear_secrets(&mut self);
+
+    /// Begins to bring something up. An error ends the job at once. The job may be forgotten by the server (its client
+    /// left, its time is over) without a word; the initiation goes on.
+    fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String>;
+    /// Begins to take SAs down and returns how many match; with 0 the job is over.
+    fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, String>;
+
+    /// Numbers of all IKE SAs.
+    fn ike_sa_ids(&self) -> Vec<IkeSaId>;
+    /// An IKE SA by number, `None` if it is gone.
+    fn ike_sa(&self, id: IkeSaId) -> Option<IkeSaStatus>;
+    /// What a Child SA has carried.
+    fn child_usage(&self, id: ChildSaId) -> ChildUsage;
+
+    /// Who we are.
+    fn version(&self) -> Version;
+    /// How we are.
+    fn stats(&self) -> Stats;
+    /// Counters of the data plane.
+    fn counters(&self) -> Counters;
+}

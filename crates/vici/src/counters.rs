@@ -1,0 +1,207 @@
+//! `testudo-counters`, a command of our own: what the data plane counts.
+//!
+//! ```text
+//! {} => {
+//!     totals = { <counter> = <n> ... }
+//!     drops = { <reason> = <n> ... }
+//!     ike = { <counter> = <n> ... }
+//!     ports = {
+//!         <interface> = {
+//!             kind = <xdp or tun>
+//!             rx-packets = <n>  rx-bytes = <n>  tx-packets = <n>  tx-bytes = <n>
+//!             drops = { <reason> = <n> ... }
+//!         }
+//!     }
+//!     workers = {
+//!         <number> = {
+//!             cpu = <processor, if pinned>
+//!             cipher = <library>
+//!             bursts = <n>  packets = <n>
+//!             drops = { <reason> = <n> ... }
+//!         }
+//!     }
+//!     inherited = [ <protected prefixes that an earlier process left and nobody has claimed yet> ]
+//! }
+//! ```
+
+use crate::Error;
+use crate::message::Message;
+use serde::Serialize;
+
+/// Counters by name, in the order in which they are shown.
+pub type Named = Vec<(String, u64)>;
+
+/// Everything that `testudo-counters` tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Of the whole data plane: packets and octets protected, opened, bypassed, ...
+    pub totals: Named,
+    /// Packets dropped by reason, in total.
+    pub drops: Named,
+    /// Of the key exchange: messages, failures, discards by reason.
+    pub ike: Named,
+    /// By port.
+    pub ports: Vec<PortCounters>,
+    /// By worker.
+    pub workers: Vec<WorkerCounters>,
+    /// Protected prefixes left by an earlier process: their traffic is dropped until a connection claims them.
+    pub inherited: Vec<String>,
+}
+
+/// Counters of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PortCounters {
+    /// Interface.
+    pub name: String,
+    /// `xdp` or `tun`.
+    pub kind: String,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Octets received.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Octets sent.
+    pub tx_bytes: u64,
+    /// Packets lost at the port, by reason.
+    pub drops: Named,
+}
+
+/// Counters of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkerCounters {
+    /// Number of the worker.
+    pub index: u32,
+    /// Processor that it is pinned to.
+    pub cpu: Option<u32>,
+    /// Cipher library.
+    pub cipher: String,
+    /// Bursts processed.
+    pub bursts: u64,
+    /// Packets processed.
+    pub packets: u64,
+    /// Packets dropped by reason.
+    pub drops: Named,
+}
+
+impl Counters {
+    /// The answer to `testudo-counters`.
+    pub fn to_message(&self) -> Message {
+        let mut ports = Message::new();
+        for port in &self.ports {
+            ports.add_section(&port.name, port.to_message());
+        }
+        let mut workers = Message::new();
+        for worker in &self.workers {
+            workers.add_section(&worker.index.to_string(), worker.to_message());
+        }
+        Message::new()
+            .with_section("totals", named(&self.totals))
+            .with_section("drops", named(&self.drops))
+            .with_section("ike", named(&self.ike))
+            .with_section("ports", ports)
+            .with_section("workers", workers)
+            .with_list("inherited", self.inherited.iter().map(String::as_str))
+    }
+
+    /// Reads the answer to `testudo-counters`.
+    pub fn from_message(message: &Message) -> Result<Self, Error> {
+        let mut counters = Self {
+            totals: read_named(message, "totals")?,
+            drops: read_named(message, "drops")?,
+            ike: read_named(message, "ike")?,
+            inherited: message.texts("inherited").map(str::to_owned).collect(),
+            ..Self::default()
+        };
+        for (name, port) in section(message, "ports")?.sections() {
+            counters.ports.push(PortCounters::from_message(name, port)?);
+        }
+        for (index, worker) in section(message, "workers")?.sections() {
+            counters.workers.push(WorkerCounters::from_message(index, worker)?);
+        }
+        Ok(counters)
+    }
+}
+
+impl PortCounters {
+    fn to_message(&self) -> Message {
+        let mut message = Message::new().with("kind", self.kind.as_str());
+        message.add_text("rx-packets", self.rx_packets);
+        message.add_text("rx-bytes", self.rx_bytes);
+        message.add_text("tx-packets", self.tx_packets);
+        message.add_text("tx-bytes", self.tx_bytes);
+        message.with_section("drops", named(&self.drops))
+    }
+
+    fn from_message(name: &str, message: &Message) -> Result<Self, Error> {
+        Ok(Self {
+            name: name.to_owned(),
+            kind: text(message, "kind")?.to_owned(),
+            rx_packets: number(message, "rx-packets")?,
+            rx_bytes: number(message, "rx-bytes")?,
+            tx_packets: number(message, "tx-packets")?,
+            tx_bytes: number(message, "tx-bytes")?,
+            drops: read_named(message, "drops")?,
+        })
+    }
+}
+
+impl WorkerCounters {
+    fn to_message(&self) -> Message {
+        let mut message = Message::new();
+        if let Some(cpu) = self.cpu {
+            message.add_text("cpu", cpu);
+        }
+        message.add("cipher", self.cipher.as_str());
+        message.add_text("bursts", self.bursts);
+        message.add_text("packets", self.packets);
+        message.with_section("drops", named(&self.drops))
+    }
+
+    fn from_message(index: &str, message: &Message) -> Result<Self, Error> {
+        let bad = |key: &str, found: &str| answer_error(key, found, "a number");
+        let cpu = message.text("cpu");
+        Ok(Self {
+            index: index.parse().map_err(|_| bad("workers", index))?,
+            cpu: cpu.map(|cpu| cpu.parse().map_err(|_| bad("cpu", cpu))).transpose()?,
+            cipher: text(message, "cipher")?.to_owned(),
+            bursts: number(message, "bursts")?,
+            packets: number(message, "packets")?,
+            drops: read_named(message, "drops")?,
+        })
+    }
+}
+
+fn named(counters: &Named) -> Message {
+    let mut message = Message::new();
+    for (name, value) in counters {
+        message.add_text(name, value);
+    }
+    message
+}
+
+fn read_named(message: &Message, name: &str) -> Result<Named, Error> {
+    let section = section(message, name)?;
+    section
+        .elements()
+        .iter()
+        .map(|element| Ok((element.name().to_owned(), number(section, element.name())?)))
+        .collect()
+}
+
+fn section<'a>(message: &'a Message, name: &str) -> Result<&'a Message, Error> {
+    message.section(name).ok_or_else(|| answer_error(name, "missing", "a section"))
+}
+
+fn text<'a>(message: &'a Message, name: &str) -> Result<&'a str, Error> {
+    message.text(name).ok_or_else(|| answer_error(name, "missing", "text"))
+}
+
+fn number(message: &Message, name: &str) -> Result<u64, Error> {
+    let text = text(message, name)?;
+    text.parse().map_err(|_| answer_error(name, text, "a number"))
+}
+
+fn answer_error(key: &str, found: &str, expected: &'static str) -> Error {
+    Error::Answer { key: key.to_owned(), found: found.to_owned(), expected }
+}

@@ -1,0 +1,107 @@
+//! What can go wrong between a client and the server, below the level of a command's own `errmsg`.
+
+use std::io;
+
+/// Errors of the protocol and of the client's transport.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The length field of a packet is out of bounds.
+    #[error("packet of {found} octets announced, expected 1 to {}", crate::codec::MAX_PACKET)]
+    PacketLength {
+        /// What the length field says.
+        found: u64,
+    },
+    /// A packet or message ends inside a field.
+    #[error("message ends inside {field}")]
+    Truncated {
+        /// The field that is cut off.
+        field: &'static str,
+    },
+    /// The first octet of a packet is not a known packet type, or not one that this side may receive.
+    #[error("packet type {found} found, expected {expected}")]
+    PacketType {
+        /// The type found.
+        found: u8,
+        /// The types that would do.
+        expected: &'static str,
+    },
+    /// Octets behind the end of a packet that carries no message.
+    #[error("{found} octets found behind a packet that carries no message")]
+    TrailingOctets {
+        /// How many.
+        found: usize,
+    },
+    /// An octet that starts no element, or an element where it may not stand.
+    #[error("element type {found} found {place}, expected {expected}")]
+    ElementType {
+        /// The type found.
+        found: u8,
+        /// Where it stood.
+        place: &'static str,
+        /// The types that would do.
+        expected: &'static str,
+    },
+    /// A name is not UTF-8.
+    #[error("name is not UTF-8")]
+    NameEncoding,
+    /// Sections are nested too deeply.
+    #[error("sections nested deeper than {}", crate::codec::MAX_DEPTH)]
+    TooDeep,
+    /// A name, value or message does not fit its length field.
+    #[error("{what} of {found} octets does not fit, expected at most {most}")]
+    TooLong {
+        /// What is too long.
+        what: &'static str,
+        /// Its length.
+        found: usize,
+        /// The longest that fits.
+        most: usize,
+    },
+    /// The client sends more than it waits for.
+    #[error("client sent {found} octets ahead of the answers, expected at most {most}")]
+    Flood {
+        /// Octets not processed yet.
+        found: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// The client does not read what it asked for.
+    #[error("client left {found} octets unread, expected at most {most}")]
+    Backlog {
+        /// Octets that wait for the client.
+        found: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// No room for one more client.
+    #[error("{most} clients are connected already")]
+    TooManyClients {
+        /// The limit.
+        most: usize,
+    },
+    /// The transport failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The peer closed the connection.
+    #[error("connection closed by the peer")]
+    Closed,
+    /// The server does not know a command.
+    #[error("the server knows no command {0:?}")]
+    UnknownCommand(String),
+    /// The server does not know an event.
+    #[error("the server knows no event {0:?}")]
+    UnknownEvent(String),
+    /// The server answered `success = no`.
+    #[error("{0}")]
+    Refused(String),
+    /// An answer lacks something, or it is not what it should be.
+    #[error("answer: {key} is {found}, expected {expected}")]
+    Answer {
+        /// The key.
+        key: String,
+        /// What stands there.
+        found: String,
+        /// What should.
+        expected: &'static str,
+    },
+}

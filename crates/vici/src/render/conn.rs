@@ -1,0 +1,103 @@
+//! Loaded connections: `list-conn` and `list-policy`.
+
+use super::{split_events, text};
+use crate::message::Message;
+use testudo_ike::config::{AuthMethod, Child, ChildMode, Connection, Identity, StartAction};
+
+/// The events for one connection: one, unless its children do not fit.
+pub fn list_conn(connection: &Connection) -> Vec<Message> {
+    let children = connection.children.iter().map(|child| (child.name.clone(), list_child(child)));
+    split_events(children, |children| {
+        let body = head(connection).with_section("children", children);
+        Message::new().with_section(&connection.name, body)
+    })
+}
+
+fn head(connection: &Connection) -> Message {
+    let addrs = |ranges: &[_]| match ranges {
+        [] => vec!["%any".to_owned()],
+        ranges => ranges.iter().map(text::endpoint).collect(),
+    };
+    let mut message = Message::new()
+        .with_list("local_addrs", addrs(&connection.local_addrs))
+        .with_list("remote_addrs", addrs(&connection.remote_addrs))
+        .with("version", "IKEv2")
+        .with("reauth_time", "0")
+        .with("rekey_time", "0")
+        .with("unique", "UNIQUE_NO");
+    if !connection.dpd_delay.is_zero() {
+        message.add_text("dpd_delay", connection.dpd_delay.as_secs());
+    }
+    message
+        .with_section("local-1", auth(connection.local.method, connection.local.id.as_ref()))
+        .with_section("remote-1", auth(connection.remote.method, connection.remote.id.as_ref()))
+}
+
+fn auth(method: AuthMethod, id: Option<&Identity>) -> Message {
+    let mut message = Message::new();
+    message.add(
+        "class",
+        match method {
+            AuthMethod::Psk => "pre-shared key",
+        },
+    );
+    if let Some(id) = id {
+        message.add("id", text::identity(id));
+    }
+    for list in ["groups", "cert_policy", "certs", "cacerts"] {
+        message.add_list(list, [] as [&str; 0]);
+    }
+    message
+}
+
+fn list_child(child: &Child) -> Message {
+    let action = if child.start_action == StartAction::Trap { "trap" } else { "none" };
+    let mut message = Message::new()
+        .with("mode", mode(child.mode))
+        .with("rekey_time", "0")
+        .with("rekey_bytes", "0")
+        .with("rekey_packets", "0")
+        .with("dpd_action", action)
+        .with("close_action", action)
+        .with_list("local-ts", child.local_ts.iter().map(text::spec))
+        .with_list("remote-ts", child.remote_ts.iter().map(text::spec));
+    if child.priority != 0 {
+        message.add_text("priority", child.priority);
+    }
+    message
+}
+
+fn mode(mode: ChildMode) -> &'static str {
+    match mode {
+        ChildMode::Tunnel => "TUNNEL",
+        ChildMode::Pass => "PASS",
+        ChildMode::Drop => "DROP",
+    }
+}
+
+/// True if loading the child installs a policy of its own.
+pub fn has_policy(child: &Child) -> bool {
+    child.start_action == StartAction::Trap
+}
+
+/// The event for an installed policy of a connection.
+pub fn list_policy(connection: &str, child: &Child) -> Message {
+    let body = Message::new()
+        .with("child", child.name.as_str())
+        .with("ike", connection)
+        .with("mode", mode(child.mode))
+        .with_list("local-ts", child.local_ts.iter().map(text::spec))
+        .with_list("remote-ts", child.remote_ts.iter().map(text::spec));
+    Message::new().with_section(&policy_name(connection, &child.name), body)
+}
+
+/// `<connection>/<child>`, cut to what a section's name can hold.
+fn policy_name(connection: &str, child: &str) -> String {
+    let mut name = format!("{connection}/{child}");
+    let mut end = name.len().min(u8::MAX.into());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    name
+}

@@ -1,0 +1,39 @@
+//! Answers and events with charon's field names and shapes, so that `swanctl` prints them as it prints charon's.
+
+mod conn;
+mod daemon;
+mod sa;
+mod text;
+
+pub use conn::{has_policy, list_conn, list_policy};
+pub use daemon::{algorithms, log_line, stats, version};
+pub use sa::{child_updown, ike_updown, list_sa};
+pub use text::{identity, selector};
+
+use crate::codec::{MAX_PACKET, encoded_len};
+use crate::message::Message;
+
+/// Room that the children of one event may take: the rest is for the head of the event and the packet.
+const CHILDREN_MOST: usize = MAX_PACKET / 2;
+
+/// Wraps sections of children into as many events as the length of a packet demands, each with the same head; one at
+/// least.
+fn split_events(
+    children: impl IntoIterator<Item = (String, Message)>,
+    wrap: impl Fn(Message) -> Message,
+) -> Vec<Message> {
+    let mut events = Vec::new();
+    let mut current = Message::new();
+    let mut len = 0;
+    for (name, child) in children {
+        let more = encoded_len(&child);
+        if len > 0 && len + more > CHILDREN_MOST {
+            events.push(wrap(std::mem::take(&mut current)));
+            len = 0;
+        }
+        len += more;
+        current.add_section(&name, child);
+    }
+    events.push(wrap(current));
+    events
+}

@@ -1,0 +1,134 @@
+//! IKE SAs and their Child SAs: `list-sa`, `ike-updown`, `child-updown`.
+
+use super::{split_events, text};
+use crate::message::Message;
+use crate::view::{ChildUsage, Usage};
+use testudo_ike::config::Identity;
+use testudo_ike::endpoint::{AlgorithmName, ChildSaStatus, IkeSaState, IkeSaStatus};
+use testudo_ike::output::{ChildSaId, Time};
+
+/// charon's name for an IKE SA whose connection is not known yet.
+const UNNAMED: &str = "(unnamed)";
+
+/// The events for one IKE SA: one, unless its Child SAs do not fit.
+pub fn list_sa(sa: &IkeSaStatus, now: Time, usage: &dyn Fn(ChildSaId) -> ChildUsage) -> Vec<Message> {
+    let children = sa.children.iter().map(|child| (child_name(child), child_sa(child, now, usage(child.id))));
+    split_events(children, |children| named(sa, ike_sa(sa, now).with_section("child-sas", children)))
+}
+
+/// The event for an IKE SA that came up or went down.
+pub fn ike_updown(up: bool, sa: &IkeSaStatus, now: Time) -> Message {
+    updown(up, named(sa, ike_sa(sa, now)))
+}
+
+/// The event for a Child SA that came up or went down.
+pub fn child_updown(
+    up: bool,
+    sa: &IkeSaStatus,
+    child: &ChildSaStatus,
+    now: Time,
+    usage: &dyn Fn(ChildSaId) -> ChildUsage,
+) -> Message {
+    let children = Message::new().with_section(&child_name(child), child_sa(child, now, usage(child.id)));
+    updown(up, named(sa, ike_sa(sa, now).with_section("child-sas", children)))
+}
+
+fn updown(up: bool, sa: Message) -> Message {
+    let mut message = if up { Message::new().with("up", "yes") } else { Message::new() };
+    for element in sa.into_elements() {
+        message.push(element);
+    }
+    message
+}
+
+fn named(sa: &IkeSaStatus, content: Message) -> Message {
+    Message::new().with_section(sa.connection.as_deref().unwrap_or(UNNAMED), content)
+}
+
+fn child_name(child: &ChildSaStatus) -> String {
+    format!("{}-{}", child.name, child.id.0)
+}
+
+fn ike_sa(sa: &IkeSaStatus, now: Time) -> Message {
+    let mut message = Message::new();
+    message.add_text("uniqueid", sa.id.0);
+    message.add("version", "2");
+    message.add("state", sa.state.as_str());
+    message.add_text("local-host", sa.local.ip());
+    message.add_text("local-port", sa.local.port());
+    message.add("local-id", peer_identity(sa.local_id.as_ref()));
+    message.add_text("remote-host", sa.remote.ip());
+    message.add_text("remote-port", sa.remote.port());
+    message.add("remote-id", peer_identity(sa.remote_id.as_ref()));
+    add_flag(&mut message, "initiator", sa.initiator);
+    message.add_text("initiator-spi", sa.spi_i);
+    message.add_text("responder-spi", sa.spi_r);
+    add_flag(&mut message, "nat-local", sa.nat.local);
+    add_flag(&mut message, "nat-remote", sa.nat.remote);
+    add_flag(&mut message, "nat-fake", sa.nat.fake);
+    add_flag(&mut message, "nat-any", sa.nat.any());
+    add_algorithm(&mut message, "encr", sa.encryption);
+    for (key, algorithm) in [("prf-alg", sa.prf), ("dh-group", sa.ke)] {
+        if let Some(algorithm) = algorithm {
+            message.add(key, algorithm.name);
+        }
+    }
+    if let Some(established) = sa.established.filter(|_| sa.state == IkeSaState::Established) {
+        message.add_text("established", seconds_since(established, now));
+    }
+    message
+}
+
+/// charon shows an identity that is not known yet as `%any`.
+fn peer_identity(identity: Option<&Identity>) -> String {
+    identity.map_or_else(|| "%any".to_owned(), text::identity)
+}
+
+fn child_sa(child: &ChildSaStatus, now: Time, usage: ChildUsage) -> Message {
+    let mut message = Message::new();
+    message.add("name", child.name.as_str());
+    message.add_text("uniqueid", child.id.0);
+    message.add_text("reqid", child.reqid);
+    message.add("state", child.state.as_str());
+    message.add("mode", "TUNNEL");
+    message.add("protocol", "ESP");
+    add_flag(&mut message, "encap", child.encap);
+    message.add_text("spi-in", child.spi_in);
+    message.add_text("spi-out", child.spi_out);
+    add_algorithm(&mut message, "encr", Some(child.encryption));
+    if child.esn {
+        message.add("esn", "1");
+    }
+    add_usage(&mut message, "in", usage.inbound);
+    add_usage(&mut message, "out", usage.outbound);
+    message.add_text("install-time", seconds_since(child.installed, now));
+    message.add_list("local-ts", child.local_ts.iter().map(text::selector));
+    message.add_list("remote-ts", child.remote_ts.iter().map(text::selector));
+    message
+}
+
+fn add_flag(message: &mut Message, key: &str, set: bool) {
+    if set {
+        message.add(key, "yes");
+    }
+}
+
+fn add_algorithm(message: &mut Message, kind: &str, algorithm: Option<AlgorithmName>) {
+    let Some(algorithm) = algorithm else { return };
+    message.add(&format!("{kind}-alg"), algorithm.name);
+    if let Some(bits) = algorithm.keysize {
+        message.add_text(&format!("{kind}-keysize"), bits);
+    }
+}
+
+fn add_usage(message: &mut Message, direction: &str, usage: Usage) {
+    message.add_text(&format!("bytes-{direction}"), usage.bytes);
+    message.add_text(&format!("packets-{direction}"), usage.packets);
+    if let Some(idle) = usage.idle {
+        message.add_text(&format!("use-{direction}"), idle.as_secs());
+    }
+}
+
+fn seconds_since(then: Time, now: Time) -> u64 {
+    now.0.saturating_sub(then.0).as_secs()
+}

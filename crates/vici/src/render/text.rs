@@ -1,0 +1,100 @@
+//! Identities and selectors in the form in which strongSwan prints them.
+
+use crate::schema::protocol_name;
+use std::fmt::Write;
+use std::net::IpAddr;
+use testudo_ike::config::{Identity, TsSpec};
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+
+/// An identity as strongSwan's `%Y`.
+pub fn identity(identity: &Identity) -> String {
+    match identity {
+        Identity::Addr(address) => address.to_string(),
+        Identity::Fqdn(name) | Identity::Email(name) => printable(name),
+        Identity::KeyId(octets) => match std::str::from_utf8(octets) {
+            // 20 octets may be a hash that happens to be printable.
+            Ok(text) if octets.len() != 20 && !text.contains(|c: char| c.is_control()) => text.to_owned(),
+            _ => octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":"),
+        },
+    }
+}
+
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// A selector as strongSwan's `%R`, with ports in numbers.
+pub fn selector(ts: &TrafficSelector) -> String {
+    range(&ts.addrs) + &limit(ts.protocol, ts.port_start, ts.port_end)
+}
+
+/// A configured selector.
+pub(super) fn spec(spec: &TsSpec) -> String {
+    match spec {
+        TsSpec::Dynamic { protocol, port_start, port_end } => {
+            format!("dynamic{}", limit(*protocol, *port_start, *port_end))
+        }
+        TsSpec::Fixed(ts) => selector(ts),
+    }
+}
+
+/// Addresses as subnet, or else with `..` between the ends.
+pub(super) fn range(range: &AddrRange) -> String {
+    match prefix_len(range) {
+        Some(length) => format!("{}/{length}", range.start()),
+        None => format!("{}..{}", range.start(), range.end()),
+    }
+}
+
+/// Addresses as in `local_addrs`: a single one without its length.
+pub(super) fn endpoint(range: &AddrRange) -> String {
+    match prefix_len(range) {
+        _ if range.start() == range.end() => range.start().to_string(),
+        Some(length) => format!("{}/{length}", range.start()),
+        None => format!("{}-{}", range.start(), range.end()),
+    }
+}
+
+/// Length of the prefix, if the range is a subnet.
+fn prefix_len(range: &AddrRange) -> Option<u32> {
+    let (first, last, bits) = match (range.start(), range.end()) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => (first.to_bits().into(), last.to_bits().into(), 32),
+        (IpAddr::V6(first), IpAddr::V6(last)) => (first.to_bits(), last.to_bits(), 128),
+        _ => return None,
+    };
+    let differ: u128 = first ^ last;
+    let host = 128 - differ.leading_zeros();
+    let subnet = differ.count_ones() == host && first & differ == 0;
+    subnet.then_some(bits - host)
+}
+
+fn limit(protocol: u8, start: u16, end: u16) -> String {
+    let any_port = (start, end) == (0, u16::MAX);
+    if protocol == 0 && any_port {
+        return String::new();
+    }
+    let mut out = String::from("[");
+    // Writing to a String cannot fail.
+    let _ = match protocol_name(protocol).filter(|_| protocol != 0) {
+        Some(name) => write!(out, "{name}"),
+        None => write!(out, "{protocol}"),
+    };
+    let _ = match (start, end) {
+        _ if any_port => Ok(()),
+        (u16::MAX, 0) => write!(out, "/OPAQUE"),
+        _ if start == end => write!(out, "/{}", port(protocol, start)),
+        _ => write!(out, "/{}-{}", port(protocol, start), port(protocol, end)),
+    };
+    out.push(']');
+    out
+}
+
+/// A port, or for ICMP its type, with the code where it is not 0.
+fn port(protocol: u8, port: u16) -> String {
+    let [kind, code] = port.to_be_bytes();
+    match (protocol, code) {
+        (1 | 58, 0) => kind.to_string(),
+        (1 | 58, _) => format!("{kind}({code})"),
+        _ => port.to_string(),
+    }
+}

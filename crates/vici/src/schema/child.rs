@@ -1,0 +1,143 @@
+//! `connections.<conn>.children.<child>`.
+
+use super::connection::or_default;
+use super::fields::Fields;
+use super::keys::CHILD;
+use super::refusal::{Refusal, Why, because, expected, quote};
+use super::{proposal, selector, value};
+use testudo_ike::config::{Child, ChildMode, EspProposal, StartAction, TsSpec};
+use testudo_ipsec::sa::HeaderCopy;
+
+/// Anti-replay window where none is given. strongSwan's 32 packets are too few for many queues and processors.
+const REPLAY_WINDOW: u32 = 1024;
+/// Largest anti-replay window.
+const MAX_REPLAY_WINDOW: u32 = 8192;
+
+pub(super) fn child(name: &str, mut section: Fields<'_>) -> Result<Child, Refusal> {
+    let mode = section.parsed("mode", mode)?.unwrap_or(ChildMode::Tunnel);
+    let start_action = start_action(&mut section, mode)?;
+    check_actions(&mut section, start_action)?;
+    let child = Child {
+        name: name.to_owned(),
+        local_ts: selectors(&mut section, "local_ts", mode)?,
+        remote_ts: selectors(&mut section, "remote_ts", mode)?,
+        proposals: proposals(&mut section, mode)?,
+        mode,
+        start_action,
+        replay_window: section.parsed("replay_window", replay_window)?.unwrap_or(REPLAY_WINDOW),
+        copy: header_copy(&mut section)?,
+        priority: section.parsed("priority", value::number32)?.unwrap_or(0),
+    };
+    section.finish_with(CHILD)?;
+    Ok(child)
+}
+
+fn mode(text: &str) -> Result<ChildMode, Why> {
+    match text.to_ascii_lowercase().as_str() {
+        "tunnel" => Ok(ChildMode::Tunnel),
+        "pass" => Ok(ChildMode::Pass),
+        "drop" => Ok(ChildMode::Drop),
+        "transport" | "transport_proxy" | "beet" | "iptfs" => {
+            Err(because("but this mode is not supported; expected tunnel, pass or drop".to_owned()))
+        }
+        _ => Err(expected("tunnel, pass or drop")),
+    }
+}
+
+/// What strongSwan's words for actions mean.
+fn action(text: &str) -> Result<StartAction, Why> {
+    match text.to_ascii_lowercase().as_str() {
+        "none" | "clear" => Ok(StartAction::None),
+        "start" | "restart" => Ok(StartAction::Start),
+        "trap" | "route" => Ok(StartAction::Trap),
+        text if text.contains('|') => Err(because("but combined actions are not supported".to_owned())),
+        _ => Err(expected("none, trap or start")),
+    }
+}
+
+/// A pass or drop policy that is not installed when it is loaded would never be: there is no `install`.
+fn start_action(section: &mut Fields<'_>, mode: ChildMode) -> Result<StartAction, Refusal> {
+    let found = section.parsed("start_action", action)?;
+    let action = found.unwrap_or(StartAction::None);
+    if mode != ChildMode::Tunnel && action != StartAction::Trap {
+        let path = section.path("start_action");
+        return Err(match found {
+            None => Refusal::Missing {
+                path,
+                expected: "trap, without which a pass or drop policy is not installed",
+            },
+            Some(_) => {
+                let why = "expected trap, without which a pass or drop policy is not installed".to_owned();
+                Refusal::Bad { path, found: "another action".to_owned(), why }
+            }
+        });
+    }
+    Ok(action)
+}
+
+/// After a dead peer or a close we clear; with a trap in place the next packet initiates, which is what `trap` asks for.
+fn check_actions(section: &mut Fields<'_>, start: StartAction) -> Result<(), Refusal> {
+    for name in ["dpd_action", "close_action"] {
+        let Some(found) = section.text(name)? else { continue };
+        let path = section.path(name);
+        let action = action(found).map_err(|Why(why)| Refusal::Bad {
+            path: path.clone(),
+            found: quote(found.as_bytes()),
+            why,
+        })?;
+        if action == StartAction::None || (action == StartAction::Trap && start == StartAction::Trap) {
+            continue;
+        }
+        return Err(Refusal::Unsupported {
+            path,
+            found: quote(found.as_bytes()),
+            what: "this action",
+            expected: "none, or trap together with start_action = trap",
+        });
+    }
+    Ok(())
+}
+
+fn selectors(section: &mut Fields<'_>, name: &str, mode: ChildMode) -> Result<Vec<TsSpec>, Refusal> {
+    let selectors = or_default(section.list(name, selector::selector)?, || selector::DYNAMIC);
+    let dynamic = selectors.iter().any(|selector| matches!(selector, TsSpec::Dynamic { .. }));
+    if dynamic && mode != ChildMode::Tunnel {
+        let why =
+            "which has no meaning without a peer; expected subnets such as 0.0.0.0/0 or ::/0".to_owned();
+        return Err(Refusal::Bad {
+            path: section.path(name),
+            found: "dynamic, the default,".to_owned(),
+            why,
+        });
+    }
+    Ok(selectors)
+}
+
+fn proposals(section: &mut Fields<'_>, mode: ChildMode) -> Result<Vec<EspProposal>, Refusal> {
+    let proposals = or_default(section.list("esp_proposals", proposal::esp)?, proposal::default_esp);
+    // Without a negotiation there is nothing to propose; templates for all children may still say so.
+    Ok(if mode == ChildMode::Tunnel { proposals } else { Vec::new() })
+}
+
+fn replay_window(text: &str) -> Result<u32, Why> {
+    let window = value::number32(text).ok().filter(|window| *window <= MAX_REPLAY_WINDOW);
+    window.ok_or_else(|| expected("a number of packets up to 8192, or 0 for no anti-replay"))
+}
+
+fn header_copy(section: &mut Fields<'_>) -> Result<HeaderCopy, Refusal> {
+    let default = HeaderCopy::default();
+    let dscp = section.parsed("copy_dscp", |text| match text.to_ascii_lowercase().as_str() {
+        "no" => Ok((false, false)),
+        "in" => Ok((false, true)),
+        "out" => Ok((true, false)),
+        "yes" => Ok((true, true)),
+        _ => Err(expected("out, in, yes or no")),
+    })?;
+    let (dscp_out, dscp_in) = dscp.unwrap_or((default.dscp_out, default.dscp_in));
+    Ok(HeaderCopy {
+        dscp_out,
+        dscp_in,
+        ecn: section.parsed("copy_ecn", value::boolean)?.unwrap_or(default.ecn),
+        df: section.parsed("copy_df", value::boolean)?.unwrap_or(default.df),
+    })
+}

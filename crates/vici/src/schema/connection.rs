@@ -1,0 +1,65 @@
+//! `connections.<conn>`.
+
+use super::fields::Fields;
+use super::keys::CONNECTION;
+use super::refusal::Refusal;
+use super::{addr, auth, child, proposal, value};
+use crate::message::{Element, Message};
+use testudo_ike::config::{Child, Connection, LocalAuth, RemoteAuth};
+
+/// The port of IKE, where NAT detection may move on to 4500.
+const IKE_PORT: u16 = 500;
+/// Longest name, so that `<child>-<number>` still fits the length field of a name.
+const MAX_NAME: usize = 200;
+
+/// Decodes the argument of `load-conn`: one section, named like the connection.
+pub fn connection(message: &Message) -> Result<Connection, Refusal> {
+    let [Element::Section(name, content)] = message.elements() else {
+        return Err(Refusal::Missing { path: "connections".to_owned(), expected: "exactly one connection" });
+    };
+    check_name(name, "connections")?;
+    let mut conn = Fields::new(&format!("connections.{name}"), content)?;
+    let local = auth::auth(&mut conn, "local")?;
+    let remote = auth::auth(&mut conn, "remote")?;
+    let connection = Connection {
+        name: name.clone(),
+        local_addrs: addr::endpoints(conn.list("local_addrs", addr::endpoint)?),
+        remote_addrs: addr::endpoints(conn.list("remote_addrs", addr::endpoint)?),
+        local_port: conn.parsed("local_port", value::udp_port)?.unwrap_or(IKE_PORT),
+        remote_port: conn.parsed("remote_port", value::udp_port)?.unwrap_or(IKE_PORT),
+        proposals: or_default(conn.list("proposals", proposal::ike)?, proposal::default_ike),
+        encap: conn.parsed("encap", value::boolean)?.unwrap_or(false),
+        dpd_delay: conn.parsed("dpd_delay", value::seconds)?.unwrap_or_default(),
+        keyingtries: conn.parsed("keyingtries", value::number32)?.unwrap_or(1),
+        local: LocalAuth { id: local.id, method: local.method },
+        remote: RemoteAuth { id: remote.id, method: remote.method },
+        children: children(&mut conn)?,
+    };
+    conn.finish_with(CONNECTION)?;
+    Ok(connection)
+}
+
+fn children(conn: &mut Fields<'_>) -> Result<Vec<Child>, Refusal> {
+    let Some(mut section) = conn.section("children")? else { return Ok(Vec::new()) };
+    let sections = section.sections("")?;
+    let path = conn.path("children");
+    section.finish()?;
+    let decode = |(name, fields)| {
+        check_name(name, &path)?;
+        child::child(name, fields)
+    };
+    sections.into_iter().map(decode).collect()
+}
+
+/// The list, or the default where it is left out or empty.
+pub(super) fn or_default<T>(list: Option<Vec<T>>, default: impl FnOnce() -> T) -> Vec<T> {
+    list.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![default()])
+}
+
+fn check_name(name: &str, section: &str) -> Result<(), Refusal> {
+    if (1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control) {
+        return Ok(());
+    }
+    let why = format!("expected a printable name of 1 to {MAX_NAME} octets");
+    Err(Refusal::Bad { path: section.to_owned(), found: super::refusal::quote(name.as_bytes()), why })
+}

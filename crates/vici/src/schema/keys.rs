@@ -1,0 +1,239 @@
+//! The table of all keys of a connection: what is decoded, and what of strongSwan's is accepted only with the value
+//! that asks for what this gateway does anyway. `docs/swanctl.md` explains each; a test holds the two together.
+
+use super::refusal::{Refusal, quote};
+use super::value;
+use crate::message::Element;
+
+/// A key of one kind of section.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    /// Name of the key; a trailing `*` stands for any suffix.
+    pub(super) name: &'static str,
+    /// What becomes of it.
+    pub(super) rule: Rule,
+}
+
+/// What becomes of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rule {
+    /// Decoded into the configuration.
+    Decoded,
+    /// Accepted with these values only; the text names what any other value would ask for.
+    Only(Accepted, &'static str),
+}
+
+/// Values that ask for nothing that the gateway does not do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Accepted {
+    /// Any boolean: without effect with IKEv2 and pre-shared keys, in strongSwan too.
+    AnyBoolean,
+    /// Any time: without effect with IKEv2, in strongSwan too.
+    AnyTime,
+    /// False.
+    No,
+    /// True.
+    Yes,
+    /// 0, as a number, time or size.
+    Zero,
+    /// Nothing between `=` and the end of the line.
+    Empty,
+    /// One of these words.
+    Words(&'static [&'static str], &'static str),
+    /// No value.
+    Never,
+}
+
+const fn decoded(name: &'static str) -> Key {
+    Key { name, rule: Rule::Decoded }
+}
+
+const fn only(name: &'static str, accepted: Accepted, what: &'static str) -> Key {
+    Key { name, rule: Rule::Only(accepted, what) }
+}
+
+const fn words(
+    name: &'static str,
+    words: &'static [&'static str],
+    expected: &'static str,
+    what: &'static str,
+) -> Key {
+    only(name, Accepted::Words(words, expected), what)
+}
+
+use Accepted::{AnyBoolean, AnyTime, Empty, Never, No, Yes, Zero};
+
+/// `connections.<conn>`.
+pub(super) const CONNECTION: &[Key] = &[
+    decoded("local_addrs"),
+    decoded("remote_addrs"),
+    decoded("local_port"),
+    decoded("remote_port"),
+    decoded("proposals"),
+    decoded("encap"),
+    decoded("dpd_delay"),
+    decoded("keyingtries"),
+    decoded("local*"),
+    decoded("remote*"),
+    decoded("children"),
+    words("version", &["0", "2"], "2, or 0 for the default", "IKEv1"),
+    only("mobike", No, "MOBIKE"),
+    words("fragmentation", &["yes", "accept", "no"], "yes, accept or no", "forced fragmentation (IKEv1)"),
+    words("childless", &["never"], "never", "childless initiation (RFC 6023)"),
+    words("unique", &["no"], "no", "a uniqueness policy"),
+    only("reauth_time", Zero, "reauthentication"),
+    only("rekey_time", Zero, "rekeying"),
+    only("over_time", Zero, "a hard lifetime"),
+    only("rand_time", Zero, "rekeying"),
+    only("dscp", Accepted::Words(&["000000", "0"], "000000"), "marking of IKE packets"),
+    only("dpd_timeout", AnyTime, ""),
+    only("aggressive", No, "aggressive mode (IKEv1)"),
+    only("pull", Yes, "push mode (IKEv1)"),
+    only("send_certreq", AnyBoolean, ""),
+    words(
+        "send_cert",
+        &["ifasked", "always", "never"],
+        "ifasked, always or never",
+        "this certificate policy",
+    ),
+    words("ocsp", &["no", "never"], "never", "OCSP"),
+    only("vips", Empty, "asking for virtual addresses"),
+    only("pools", Empty, "handing out virtual addresses"),
+    only("ppk_id", Empty, "a post-quantum pre-shared key (RFC 8784)"),
+    only("ppk_required", No, "a post-quantum pre-shared key (RFC 8784)"),
+    only("if_id_in", Zero, "an XFRM interface"),
+    only("if_id_out", Zero, "an XFRM interface"),
+    only("mediation", No, "mediation"),
+    only("mediated_by", Empty, "mediation"),
+    only("mediation_peer", Empty, "mediation"),
+];
+
+/// `connections.<conn>.local<suffix>` and `connections.<conn>.remote<suffix>`.
+pub(super) const AUTH: &[Key] = &[
+    decoded("auth"),
+    decoded("id"),
+    decoded("round"),
+    only("ca_id", Empty, "authentication with certificates"),
+    only("aaa_id", Empty, "EAP"),
+    only("eap_id", Empty, "EAP"),
+    only("xauth_id", Empty, "XAuth (IKEv1)"),
+    words("revocation", &["relaxed"], "relaxed", "a revocation policy"),
+    only("groups", Empty, "group membership"),
+    only("cert_policy", Empty, "authentication with certificates"),
+    only("certs", Empty, "authentication with certificates"),
+    only("cacerts", Empty, "authentication with certificates"),
+    only("pubkeys", Empty, "authentication with public keys"),
+    only("cert*", Never, "authentication with certificates"),
+    only("cacert*", Never, "authentication with certificates"),
+];
+
+/// `connections.<conn>.children.<child>`.
+pub(super) const CHILD: &[Key] = &[
+    decoded("local_ts"),
+    decoded("remote_ts"),
+    decoded("esp_proposals"),
+    decoded("mode"),
+    decoded("start_action"),
+    decoded("dpd_action"),
+    decoded("close_action"),
+    decoded("replay_window"),
+    decoded("copy_df"),
+    decoded("copy_ecn"),
+    decoded("copy_dscp"),
+    decoded("priority"),
+    only("ah_proposals", Empty, "AH"),
+    only("sha256_96", No, "truncation of HMAC-SHA-256 to 96 bits"),
+    only("rekey_time", Zero, "rekeying"),
+    only("life_time", Zero, "a hard lifetime"),
+    only("rand_time", Zero, "rekeying"),
+    only("rekey_bytes", Zero, "rekeying"),
+    only("life_bytes", Zero, "a hard lifetime"),
+    only("rand_bytes", Zero, "rekeying"),
+    only("rekey_packets", Zero, "rekeying"),
+    only("life_packets", Zero, "a hard lifetime"),
+    only("rand_packets", Zero, "rekeying"),
+    only("updown", Empty, "an updown script"),
+    only("hostaccess", No, "an updown script"),
+    only("policies", Yes, "an SA without a policy"),
+    only("policies_fwd_out", No, "a forward policy"),
+    only("ipcomp", No, "compression (IPComp)"),
+    only("inactivity", Zero, "closing after inactivity"),
+    only("reqid", Zero, "a fixed reqid"),
+    only("mark_in", Zero, "a mark"),
+    only("mark_in_sa", No, "a mark"),
+    only("mark_out", Zero, "a mark"),
+    only("set_mark_in", Zero, "a mark"),
+    only("set_mark_out", Zero, "a mark"),
+    only("tfc_padding", Zero, "traffic flow confidentiality padding"),
+    only("interface", Empty, "binding a policy to an interface"),
+    words("hw_offload", &["no", "auto"], "no or auto", "offload to hardware"),
+    only("if_id_in", Zero, "an XFRM interface"),
+    only("if_id_out", Zero, "an XFRM interface"),
+    only("label", Empty, "a security label"),
+    words("label_mode", &["system"], "system", "a security label"),
+    only("per_cpu_sas", No, "an SA per processor (RFC 9611)"),
+];
+
+impl Key {
+    /// True if this row is about `name`.
+    pub(super) fn is(&self, name: &str) -> bool {
+        match self.name.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => self.name == name,
+        }
+    }
+
+    /// Accepts what is left of a section, or says why not.
+    pub(super) fn check(&self, path: String, element: &Element) -> Result<(), Refusal> {
+        let Rule::Only(accepted, what) = self.rule else {
+            // Decoded keys are taken before; only sections are taken by prefix, and this is none.
+            let found = "no section".to_owned();
+            return Err(Refusal::Bad { path, found, why: "expected a section".to_owned() });
+        };
+        let found = match element {
+            Element::Value(_, value) if value.text().is_some_and(|text| accepted.accepts(text)) => {
+                return Ok(());
+            }
+            Element::List(_, items) if items.is_empty() && matches!(accepted, Empty) => return Ok(()),
+            Element::Value(_, value) => quote(value.bytes()),
+            Element::List(_, items) => match items.first() {
+                Some(first) => quote(first.bytes()),
+                None => "an empty list".to_owned(),
+            },
+            Element::Section(..) => "a section".to_owned(),
+        };
+        let expected = accepted.expected();
+        Err(match accepted {
+            AnyBoolean | AnyTime => Refusal::Bad { path, found, why: format!("expected {expected}") },
+            _ => Refusal::Unsupported { path, found, what, expected },
+        })
+    }
+}
+
+impl Accepted {
+    fn accepts(self, text: &str) -> bool {
+        match self {
+            Self::AnyBoolean => value::boolean(text).is_ok(),
+            Self::AnyTime => value::seconds(text).is_ok(),
+            Self::No => value::boolean(text) == Ok(false),
+            Self::Yes => value::boolean(text) == Ok(true),
+            Self::Zero => value::is_zero(text),
+            Self::Empty => text.is_empty(),
+            Self::Words(words, _) => words.iter().any(|word| text.eq_ignore_ascii_case(word)),
+            Self::Never => false,
+        }
+    }
+
+    /// The accepted values in words; empty if there are none.
+    fn expected(self) -> &'static str {
+        match self {
+            Self::AnyBoolean => "yes or no",
+            Self::AnyTime => "a time",
+            Self::No => "no",
+            Self::Yes => "yes",
+            Self::Zero => "0",
+            Self::Empty | Self::Never => "",
+            Self::Words(_, expected) => expected,
+        }
+    }
+}

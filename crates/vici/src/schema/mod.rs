@@ -1,0 +1,25 @@
+//! From messages to typed configuration, strictly: every key is taken, or refused by its full path.
+//!
+//! Which keys of `swanctl.conf` are taken stands in one table (`keys`), explained for operators in `docs/swanctl.md`.
+//! Nothing is passed over in silence: a key that strongSwan knows and this gateway does not is accepted only with a
+//! value that asks for what the gateway does anyway.
+
+mod addr;
+mod auth;
+mod child;
+mod connection;
+mod fields;
+mod identity;
+mod keys;
+mod proposal;
+mod refusal;
+mod secret;
+mod selector;
+pub(crate) mod value;
+
+pub use connection::connection;
+pub(crate) use fields::Fields;
+pub use identity::identity;
+pub use refusal::Refusal;
+pub use secret::shared_secret;
+pub(crate) use selector::protocol_name;

@@ -1,0 +1,43 @@
+//! `load-shared`: pre-shared keys. `swanctl` has decoded `0x`, `0s` and quotes before it sends the octets.
+
+use super::fields::Fields;
+use super::identity;
+use super::refusal::{Refusal, because, expected};
+use crate::message::Message;
+use testudo_ike::config::{Identity, SharedSecret};
+
+/// Decodes the argument of `load-shared`.
+pub fn shared_secret(message: &Message) -> Result<SharedSecret, Refusal> {
+    let id = message.text("id").filter(|id| !id.is_empty());
+    let mut section = Fields::new(&id.map_or("secrets".to_owned(), |id| format!("secrets.{id}")), message)?;
+    section.text("id")?;
+    let kind = section.parsed("type", |text| match text.to_ascii_lowercase().as_str() {
+        "ike" => Ok(()),
+        "eap" | "xauth" | "ntlm" | "ppk" => {
+            Err(because("but secrets of this type are not supported; expected ike".to_owned()))
+        }
+        _ => Err(expected("ike")),
+    })?;
+    kind.ok_or_else(|| Refusal::Missing { path: section.path("type"), expected: "ike" })?;
+    let data = section.blob("data")?.filter(|data| !data.bytes().is_empty());
+    let data = data.ok_or_else(|| Refusal::Missing { path: section.path("data"), expected: "the key" })?;
+    let owners = section.list("owners", identity::parse)?.unwrap_or_default();
+    let path = section.path("owners");
+    section.finish()?;
+    let named: Vec<Identity> = owners.iter().flatten().cloned().collect();
+    if !named.is_empty() && named.len() < owners.len() {
+        let why = "which makes it the key of everybody; expected either identities or %any alone".to_owned();
+        return Err(Refusal::Bad { path, found: "%any beside other identities".to_owned(), why });
+    }
+    let name = id.map_or_else(|| name_of_owners(&named), str::to_owned);
+    Ok(SharedSecret { name, owners: named, secret: data.bytes().to_vec() })
+}
+
+/// A client need not name a secret: then its owners do, and a later one of theirs replaces it.
+fn name_of_owners(owners: &[Identity]) -> String {
+    if owners.is_empty() {
+        return "ike-of-anybody".to_owned();
+    }
+    let owners: Vec<_> = owners.iter().map(crate::render::identity).collect();
+    format!("ike-of-{}", owners.join(","))
+}

@@ -1,0 +1,259 @@
+//! Commands: decodes arguments strictly, calls the gateway, makes the answers.
+
+use super::Answer;
+use super::jobs::{Kind, Pending};
+use super::stream::{PolicyFilter, SaFilter, Source, Stream};
+use crate::control::{Control, Initiate, JobId, Terminate};
+use crate::message::Message;
+use crate::render;
+use crate::schema::{self, Fields, Refusal, value};
+use crate::session::Request;
+use std::time::Duration;
+use testudo_ike::output::{ChildSaId, IkeSaId};
+
+/// What strongSwan has and this gateway has not yet: said so, never passed over.
+const UNSUPPORTED: [(&str, &str); 14] = [
+    ("load-cert", "certificates are not supported yet"),
+    ("load-key", "private keys are not supported yet"),
+    ("unload-key", "private keys are not supported yet"),
+    ("load-token", "tokens are not supported yet"),
+    ("load-authority", "certification authorities are not supported yet"),
+    ("unload-authority", "certification authorities are not supported yet"),
+    ("load-pool", "pools of virtual addresses are not supported yet"),
+    ("unload-pool", "pools of virtual addresses are not supported yet"),
+    ("rekey", "rekeying is not supported yet"),
+    ("redirect", "redirecting is not supported yet"),
+    ("install", "not supported: a policy is installed when its child is loaded with start_action = trap"),
+    ("uninstall", "not supported: a policy goes when its child is unloaded"),
+    ("get-counters", "not kept by this gateway: see testudo status"),
+    ("reset-counters", "not kept by this gateway: see testudo status"),
+];
+
+/// Processes a request. `job` is for a command that takes time.
+pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) -> Answer {
+    let arguments = &request.message;
+    if let Some((_, why)) = UNSUPPORTED.iter().find(|(name, _)| *name == request.name) {
+        return Answer::Now(failed((*why).to_owned()));
+    }
+    let answer = match request.name.as_str() {
+        "version" => query(request, || render::version(&control.version())),
+        "stats" => query(request, || render::stats(&control.stats())),
+        "testudo-counters" => query(request, || control.counters().to_message()),
+        "get-conns" => query(request, || Message::new().with_list("conns", control.connection_names())),
+        "get-shared" => query(request, || Message::new().with_list("keys", control.secret_names())),
+        "get-keys" => query(request, || Message::new().with_list("keys", [] as [&str; 0])),
+        "get-authorities" => query(request, || Message::new().with_list("authorities", [] as [&str; 0])),
+        "get-pools" => get_pools(request),
+        "get-algorithms" => query(request, render::algorithms),
+        "load-conn" => schema::connection(arguments)
+            .map(|connection| Answer::Now(done(control.load_connection(connection)))),
+        "unload-conn" => unload_conn(request, control),
+        "load-shared" => {
+            schema::shared_secret(arguments).map(|secret| Answer::Now(done(control.load_secret(secret))))
+        }
+        "unload-shared" => unload_shared(request, control),
+        "clear-creds" => query(request, || {
+            control.clear_secrets();
+            done(Ok(()))
+        }),
+        // Nothing is cached, and testudod has no strongswan.conf.
+        "flush-certs" => fields(request).and_then(|mut fields| {
+            fields.text("type")?;
+            fields.finish()?;
+            Ok(Answer::Now(done(Ok(()))))
+        }),
+        "reload-settings" => query(request, || failed("settings are read at the start only".to_owned())),
+        "initiate" => initiate(request, job, control),
+        "terminate" => terminate(request, job, control),
+        "list-sas" => list_sas(request, control),
+        "list-conns" => list_conns(request, control),
+        "list-policies" => list_policies(request, control),
+        "list-certs" => list_nothing(request, &["type", "flag", "subject"]),
+        "list-authorities" => list_nothing(request, &["name"]),
+        _ => return Answer::Unknown,
+    };
+    answer.unwrap_or_else(|refusal| Answer::Now(failed(refusal.to_string())))
+}
+
+/// `success = no` with the reason.
+pub(super) fn failed(errmsg: String) -> Message {
+    Message::new().with("success", "no").with("errmsg", errmsg)
+}
+
+fn done(result: Result<(), String>) -> Message {
+    match result {
+        Ok(()) => Message::new().with("success", "yes"),
+        Err(why) => failed(why),
+    }
+}
+
+/// The answer to `initiate`; `what` as in "CHILD_SA 'net'".
+pub(super) fn initiated(what: &str, result: Result<(), String>) -> Message {
+    done(result.map_err(|why| format!("establishing {what} failed: {why}")))
+}
+
+/// The answer to `terminate`.
+pub(super) fn terminated(matches: u32, terminated: u32) -> Message {
+    let errmsg = match (matches, terminated) {
+        (0, _) => Some("no matching SAs to terminate found"),
+        (1, 0) => Some("terminating SA failed"),
+        _ if terminated < matches => Some("not all matching SAs could be terminated"),
+        _ => None,
+    };
+    let mut message = Message::new().with("success", if errmsg.is_none() { "yes" } else { "no" });
+    message.add_text("matches", matches);
+    message.add_text("terminated", terminated);
+    if let Some(errmsg) = errmsg {
+        message.add("errmsg", errmsg);
+    }
+    message
+}
+
+fn fields(request: &Request) -> Result<Fields<'_>, Refusal> {
+    Fields::new(&request.name, &request.message)
+}
+
+/// A command without arguments.
+fn query(request: &Request, answer: impl FnOnce() -> Message) -> Result<Answer, Refusal> {
+    fields(request)?.finish()?;
+    Ok(Answer::Now(answer()))
+}
+
+fn get_pools(request: &Request) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    fields.parsed("leases", value::boolean)?;
+    fields.text("name")?;
+    fields.finish()?;
+    Ok(Answer::Now(Message::new()))
+}
+
+fn unload_conn(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let name = fields.required("name", "the name of a connection")?;
+    fields.finish()?;
+    if control.connection(name).is_none() {
+        return Ok(Answer::Now(failed(format!("unload: connection '{name}' not found"))));
+    }
+    Ok(Answer::Now(done(control.unload_connection(name))))
+}
+
+fn unload_shared(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let name = fields.required("id", "the identifier of a secret")?;
+    fields.finish()?;
+    control.unload_secret(name);
+    Ok(Answer::Now(done(Ok(()))))
+}
+
+/// Arguments that `initiate` and `terminate` share.
+struct Patience {
+    /// Negative: answer at once, without a log.
+    timeout: i64,
+    log_level: i64,
+}
+
+impl Patience {
+    fn take(fields: &mut Fields<'_>) -> Result<Self, Refusal> {
+        let timeout = fields.parsed("timeout", value::signed)?.unwrap_or(0);
+        let log_level = fields.parsed("loglevel", value::signed)?.unwrap_or(1);
+        Ok(Self { timeout, log_level })
+    }
+
+    fn answer(self, job: JobId, kind: Kind) -> Answer {
+        // 0 waits for ever.
+        let timeout = u64::try_from(self.timeout).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
+        Answer::Later(job, Pending { kind, log_level: self.log_level, timeout })
+    }
+}
+
+fn initiate(request: &Request, job: JobId, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let child = fields.text("child")?.map(str::to_owned);
+    let ike = fields.text("ike")?.map(str::to_owned);
+    let patience = Patience::take(&mut fields)?;
+    fields.parsed("init-limits", value::boolean)?;
+    fields.finish()?;
+    let what = match (&child, &ike) {
+        (Some(child), _) => format!("CHILD_SA '{child}'"),
+        (None, Some(ike)) => format!("IKE_SA '{ike}'"),
+        (None, None) => return Ok(Answer::Now(failed("missing configuration name".to_owned()))),
+    };
+    Ok(match control.initiate(job, &Initiate { child, ike }) {
+        Err(why) => Answer::Now(initiated(&what, Err(why))),
+        Ok(()) if patience.timeout < 0 => Answer::Now(done(Ok(()))),
+        Ok(()) => patience.answer(job, Kind::Initiate { what }),
+    })
+}
+
+fn terminate(request: &Request, job: JobId, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let target = Terminate {
+        child: fields.text("child")?.map(str::to_owned),
+        ike: fields.text("ike")?.map(str::to_owned),
+        child_id: fields.parsed("child-id", value::number)?.map(ChildSaId),
+        ike_id: fields.parsed("ike-id", value::number)?.map(IkeSaId),
+        force: fields.parsed("force", value::boolean)?.unwrap_or(false),
+    };
+    let patience = Patience::take(&mut fields)?;
+    fields.finish()?;
+    let named = target.child.is_some() || target.ike.is_some();
+    if !named && target.child_id.is_none() && target.ike_id.is_none() {
+        return Ok(Answer::Now(failed("missing terminate selector".to_owned())));
+    }
+    Ok(match control.terminate(job, &target) {
+        Err(why) => Answer::Now(failed(why)),
+        Ok(0) => Answer::Now(terminated(0, 0)),
+        Ok(matches) if patience.timeout < 0 => Answer::Now(terminated(matches, matches)),
+        Ok(matches) => patience.answer(job, Kind::Terminate { matches }),
+    })
+}
+
+fn list_sas(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    // Nothing here ever blocks.
+    fields.text("noblock")?;
+    let ike_id = fields.parsed("ike-id", value::number)?.map(IkeSaId);
+    let filter = SaFilter {
+        ike: fields.text("ike")?.map(str::to_owned),
+        child: fields.text("child")?.map(str::to_owned),
+        child_id: fields.parsed("child-id", value::number)?.map(ChildSaId),
+    };
+    fields.finish()?;
+    let ids = control.ike_sa_ids().into_iter().filter(|id| ike_id.is_none_or(|wanted| wanted == *id));
+    Ok(Answer::Stream(Stream::new(Source::Sas(ids.collect(), filter))))
+}
+
+fn list_conns(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let ike = fields.text("ike")?;
+    fields.finish()?;
+    Ok(Answer::Stream(Stream::new(Source::Conns(connections(control, ike)))))
+}
+
+fn list_policies(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    // As in charon, the mere presence of these keys counts.
+    let filter = PolicyFilter {
+        drop: fields.text("drop")?.is_some(),
+        pass: fields.text("pass")?.is_some(),
+        trap: fields.text("trap")?.is_some(),
+        child: fields.text("child")?.map(str::to_owned),
+    };
+    let ike = fields.text("ike")?;
+    fields.finish()?;
+    Ok(Answer::Stream(Stream::new(Source::Policies(connections(control, ike), filter))))
+}
+
+fn connections<T: FromIterator<String>>(control: &dyn Control, wanted: Option<&str>) -> T {
+    let names = control.connection_names().into_iter();
+    names.filter(|name| wanted.is_none_or(|wanted| wanted == name)).collect()
+}
+
+fn list_nothing(request: &Request, arguments: &[&str]) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    for argument in arguments {
+        fields.text(argument)?;
+    }
+    fields.finish()?;
+    Ok(Answer::Stream(Stream::new(Source::Empty)))
+}

@@ -1,0 +1,101 @@
+//! Commands that take time: who waits for which, until when, and how they are answered.
+
+use super::{ClientId, commands};
+use crate::control::JobId;
+use crate::message::Message;
+use crate::session::RequestId;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use testudo_ike::output::Time;
+
+/// A command that was begun.
+pub(super) struct Pending {
+    pub(super) kind: Kind,
+    /// Lines above this level are not sent.
+    pub(super) log_level: i64,
+    pub(super) timeout: Option<Duration>,
+}
+
+pub(super) enum Kind {
+    /// What is brought up, as in "CHILD_SA 'net'".
+    Initiate { what: String },
+    /// How many SAs match.
+    Terminate { matches: u32 },
+}
+
+struct Job {
+    client: ClientId,
+    request: RequestId,
+    pending: Pending,
+    deadline: Option<Time>,
+}
+
+/// An answer that is due.
+pub(super) type Done = (ClientId, RequestId, Message);
+
+#[derive(Default)]
+pub(super) struct Jobs {
+    jobs: BTreeMap<JobId, Job>,
+    last: u64,
+}
+
+impl Jobs {
+    pub(super) fn next_id(&mut self) -> JobId {
+        self.last += 1;
+        JobId(self.last)
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        id: JobId,
+        client: ClientId,
+        request: RequestId,
+        pending: Pending,
+        now: Time,
+    ) {
+        let deadline = pending.timeout.and_then(|timeout| now.0.checked_add(timeout)).map(Time);
+        self.jobs.insert(id, Job { client, request, pending, deadline });
+    }
+
+    /// The client is gone.
+    pub(super) fn forget(&mut self, client: ClientId) {
+        self.jobs.retain(|_, job| job.client != client);
+    }
+
+    /// Who wants to hear about a job.
+    pub(super) fn listener(&self, id: JobId, level: u8) -> Option<ClientId> {
+        let job = self.jobs.get(&id)?;
+        (i64::from(level) <= job.pending.log_level).then_some(job.client)
+    }
+
+    pub(super) fn finish_initiate(&mut self, id: JobId, result: Result<(), String>) -> Option<Done> {
+        let Kind::Initiate { what } = &self.jobs.get(&id)?.pending.kind else { return None };
+        let message = commands::initiated(what, result);
+        self.take(id, message)
+    }
+
+    pub(super) fn finish_terminate(&mut self, id: JobId, terminated: u32) -> Option<Done> {
+        let Kind::Terminate { matches } = self.jobs.get(&id)?.pending.kind else { return None };
+        self.take(id, commands::terminated(matches, terminated))
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.jobs.values().filter_map(|job| job.deadline).min()
+    }
+
+    /// A job whose time is over.
+    pub(super) fn expire(&mut self, now: Time) -> Option<Done> {
+        let due = |job: &Job| job.deadline.is_some_and(|deadline| deadline <= now);
+        let (&id, job) = self.jobs.iter().find(|(_, job)| due(job))?;
+        let after = job.pending.timeout.unwrap_or_default().as_millis();
+        let message = match &job.pending.kind {
+            Kind::Initiate { what } => commands::failed(format!("{what} not established after {after}ms")),
+            Kind::Terminate { matches } => commands::terminated(*matches, 0),
+        };
+        self.take(id, message)
+    }
+
+    fn take(&mut self, id: JobId, message: Message) -> Option<Done> {
+        self.jobs.remove(&id).map(|job| (job.client, job.request, message))
+    }
+}

@@ -1,0 +1,270 @@
+//! The server: clients' sessions, commands that take time, streamed answers.
+//!
+//! How a host drives it: [`Server::connect`] for each accepted connection; octets read go to [`Server::receive`]; then,
+//! and after anything else that it does with the server, the host writes what [`Server::poll_output`] gives for each of
+//! [`Server::clients`] and says how much with [`Server::sent`]. An error of either means: close the connection and call
+//! [`Server::disconnect`]. While [`Server::wants_input`] is false the host leaves octets in the socket. At
+//! [`Server::next_deadline`] it calls [`Server::handle_deadline`].
+
+mod commands;
+mod jobs;
+mod stream;
+
+use crate::Error;
+use crate::control::{Control, JobId};
+use crate::message::Message;
+use crate::render;
+use crate::session::{Event, Request, RequestId, Session};
+use jobs::{Jobs, Pending};
+use std::collections::BTreeMap;
+use stream::Stream;
+use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
+use testudo_ike::output::{IkeSaId, Time};
+
+/// Names a client. Never used twice by one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// A line of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLine<'a> {
+    /// 0 for what an operator must see, 1 for the ordinary course, 2 for detail.
+    pub level: u8,
+    /// The IKE SA, if it is about one.
+    pub ike: Option<IkeSaId>,
+    /// Its connection, if known.
+    pub connection: Option<&'a str>,
+    /// The line, without secrets.
+    pub message: &'a str,
+}
+
+/// All clients, and what they wait for.
+#[derive(Default)]
+pub struct Server {
+    clients: BTreeMap<ClientId, Client>,
+    last_client: u64,
+    jobs: Jobs,
+}
+
+#[derive(Default)]
+struct Client {
+    session: Session,
+    work: Option<Work>,
+    failed: Option<Error>,
+}
+
+/// What the active request of a client waits for.
+enum Work {
+    /// The client reads a streamed answer.
+    Stream(RequestId, Stream),
+    /// The gateway finishes a job.
+    Job,
+}
+
+/// What comes of a request at once.
+enum Answer {
+    Now(Message),
+    Unknown,
+    Stream(Stream),
+    Later(JobId, Pending),
+}
+
+impl Server {
+    /// Most clients at a time.
+    pub const MAX_CLIENTS: usize = 64;
+
+    /// A server without clients.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A client has connected.
+    pub fn connect(&mut self) -> Result<ClientId, Error> {
+        if self.clients.len() >= Self::MAX_CLIENTS {
+            return Err(Error::TooManyClients { most: Self::MAX_CLIENTS });
+        }
+        self.last_client += 1;
+        let id = ClientId(self.last_client);
+        self.clients.insert(id, Client::default());
+        Ok(id)
+    }
+
+    /// A client is gone. What it has begun goes on.
+    pub fn disconnect(&mut self, client: ClientId) {
+        self.clients.remove(&client);
+        self.jobs.forget(client);
+    }
+
+    /// All clients.
+    pub fn clients(&self) -> impl Iterator<Item = ClientId> + '_ {
+        self.clients.keys().copied()
+    }
+
+    /// False while a client's octets should stay in its socket.
+    pub fn wants_input(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_some_and(|client| client.session.wants_input())
+    }
+
+    /// A client has sent octets: processes what is complete.
+    pub fn receive(
+        &mut self,
+        client: ClientId,
+        bytes: &[u8],
+        now: Time,
+        control: &mut dyn Control,
+    ) -> Result<(), Error> {
+        self.clients.get_mut(&client).ok_or(Error::Closed)?.session.receive(bytes)?;
+        self.advance(client, now, control)
+    }
+
+    /// Octets to write to a client, empty if there are none now. Continues streamed answers as the client reads.
+    pub fn poll_output(
+        &mut self,
+        client: ClientId,
+        now: Time,
+        control: &mut dyn Control,
+    ) -> Result<&[u8], Error> {
+        self.advance(client, now, control)?;
+        Ok(self.clients.get(&client).ok_or(Error::Closed)?.session.output())
+    }
+
+    /// The first `len` octets of [`Server::poll_output`] are written.
+    pub fn sent(&mut self, client: ClientId, len: usize) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.session.sent(len);
+        }
+    }
+
+    fn advance(&mut self, id: ClientId, now: Time, control: &mut dyn Control) -> Result<(), Error> {
+        loop {
+            let client = self.clients.get_mut(&id).ok_or(Error::Closed)?;
+            if let Some(error) = client.failed.take() {
+                return Err(error);
+            }
+            match &mut client.work {
+                Some(Work::Job) => return Ok(()),
+                Some(Work::Stream(request, stream)) => {
+                    let request = *request;
+                    if !stream.fill(&mut client.session, now, control)? {
+                        return Ok(());
+                    }
+                    client.work = None;
+                    client.session.respond(request, Message::new())?;
+                }
+                None => {
+                    let Some(request) = client.session.next_request()? else { return Ok(()) };
+                    self.begin(id, request, now, control)?;
+                }
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        id: ClientId,
+        request: Request,
+        now: Time,
+        control: &mut dyn Control,
+    ) -> Result<(), Error> {
+        let job = self.jobs.next_id();
+        let answer = commands::process(&request, job, control);
+        let client = self.clients.get_mut(&id).ok_or(Error::Closed)?;
+        match answer {
+            Answer::Now(message) => client.session.respond(request.id, message),
+            Answer::Unknown => client.session.respond_unknown(request.id),
+            Answer::Stream(stream) => {
+                client.work = Some(Work::Stream(request.id, stream));
+                Ok(())
+            }
+            Answer::Later(job, pending) => {
+                client.work = Some(Work::Job);
+                self.jobs.insert(job, id, request.id, pending, now);
+                Ok(())
+            }
+        }
+    }
+
+    /// An initiation is over; the text says why it failed.
+    pub fn finish_initiate(&mut self, job: JobId, result: Result<(), String>) {
+        if let Some(done) = self.jobs.finish_initiate(job, result) {
+            self.answer_job(done);
+        }
+    }
+
+    /// A termination is over: so many of the matching SAs are gone.
+    pub fn finish_terminate(&mut self, job: JobId, terminated: u32) {
+        if let Some(done) = self.jobs.finish_terminate(job, terminated) {
+            self.answer_job(done);
+        }
+    }
+
+    /// When a job's time is over next.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.jobs.next_deadline()
+    }
+
+    /// Answers the jobs whose time is over.
+    pub fn handle_deadline(&mut self, now: Time) {
+        while let Some(done) = self.jobs.expire(now) {
+            self.answer_job(done);
+        }
+    }
+
+    fn answer_job(&mut self, (client, request, message): (ClientId, RequestId, Message)) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.work = None;
+            client.attempt(|session| session.respond(request, message));
+        }
+    }
+
+    /// A line about a running job, for the client that waits for it.
+    pub fn control_log(&mut self, job: JobId, line: LogLine<'_>) {
+        if let Some(client) = self.jobs.listener(job, line.level)
+            && let Some(client) = self.clients.get_mut(&client)
+        {
+            client.attempt(|session| session.send_event(Event::ControlLog, render::log_line(&line)));
+        }
+    }
+
+    /// A line of the log, for all who registered for `log`.
+    pub fn log(&mut self, line: LogLine<'_>) {
+        self.broadcast(Event::Log, || render::log_line(&line));
+    }
+
+    /// An IKE SA came up or went down.
+    pub fn ike_updown(&mut self, up: bool, sa: &IkeSaStatus, now: Time) {
+        self.broadcast(Event::IkeUpdown, || render::ike_updown(up, sa, now));
+    }
+
+    /// A Child SA of `sa` came up or went down.
+    pub fn child_updown(
+        &mut self,
+        up: bool,
+        sa: &IkeSaStatus,
+        child: &ChildSaStatus,
+        now: Time,
+        control: &dyn Control,
+    ) {
+        let usage = |id| control.child_usage(id);
+        self.broadcast(Event::ChildUpdown, || render::child_updown(up, sa, child, now, &usage));
+    }
+
+    fn broadcast(&mut self, event: Event, message: impl Fn() -> Message) {
+        for client in self.clients.values_mut() {
+            if client.session.is_registered(event) {
+                client.attempt(|session| session.send_event(event, message()));
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Keeps an error for the next time that the host asks about this client.
+    fn attempt(&mut self, action: impl FnOnce(&mut Session) -> Result<(), Error>) {
+        if self.failed.is_none()
+            && let Err(error) = action(&mut self.session)
+        {
+            self.failed = Some(error);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Answers that come as a series of events, made as fast as the client reads and no faster.
+
+use crate::Error;
+use crate::codec::MAX_PACKET;
+use crate::control::Control;
+use crate::message::Message;
+use crate::render;
+use crate::session::{Event, Session};
+use std::collections::VecDeque;
+use testudo_ike::config::ChildMode;
+use testudo_ike::output::{ChildSaId, IkeSaId, Time};
+
+/// A streamed answer: what is left to be made, and what is made and waits for the client.
+pub(super) struct Stream {
+    source: Source,
+    ready: VecDeque<Message>,
+}
+
+/// What is left to be made.
+pub(super) enum Source {
+    /// `list-sas`.
+    Sas(VecDeque<IkeSaId>, SaFilter),
+    /// `list-conns`.
+    Conns(VecDeque<String>),
+    /// `list-policies`.
+    Policies(VecDeque<String>, PolicyFilter),
+    /// A list that has never an entry.
+    Empty,
+}
+
+/// Which SAs `list-sas` shows.
+pub(super) struct SaFilter {
+    pub(super) ike: Option<String>,
+    pub(super) child: Option<String>,
+    pub(super) child_id: Option<ChildSaId>,
+}
+
+/// Which policies `list-policies` shows.
+pub(super) struct PolicyFilter {
+    pub(super) drop: bool,
+    pub(super) pass: bool,
+    pub(super) trap: bool,
+    pub(super) child: Option<String>,
+}
+
+impl PolicyFilter {
+    fn shows(&self, mode: ChildMode, name: &str) -> bool {
+        let kind = match mode {
+            ChildMode::Tunnel => self.trap,
+            ChildMode::Pass => self.pass,
+            ChildMode::Drop => self.drop,
+        };
+        kind && self.child.as_deref().is_none_or(|child| child == name)
+    }
+}
+
+impl Stream {
+    /// Backlog at which the stream waits for the client to read.
+    const PAUSE: usize = MAX_PACKET / 2;
+
+    pub(super) fn new(source: Source) -> Self {
+        Self { source, ready: VecDeque::new() }
+    }
+
+    /// Sends events until the stream is over (true) or the client must read first (false).
+    pub(super) fn fill(
+        &mut self,
+        session: &mut Session,
+        now: Time,
+        control: &dyn Control,
+    ) -> Result<bool, Error> {
+        while session.output().len() < Self::PAUSE {
+            if let Some(message) = self.ready.pop_front() {
+                session.send_event(self.source.event(), message)?;
+            } else if !self.source.make(&mut self.ready, now, control) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Source {
+    fn event(&self) -> Event {
+        match self {
+            Self::Sas(..) => Event::ListSa,
+            Self::Conns(_) => Event::ListConn,
+            Self::Policies(..) => Event::ListPolicy,
+            Self::Empty => Event::ListCert,
+        }
+    }
+
+    /// Makes the events of the next item, perhaps none; false when there is no next item.
+    fn make(&mut self, out: &mut VecDeque<Message>, now: Time, control: &dyn Control) -> bool {
+        match self {
+            Self::Sas(ids, filter) => {
+                let Some(id) = ids.pop_front() else { return false };
+                out.extend(sa_events(id, filter, now, control));
+            }
+            Self::Conns(names) => {
+                let Some(name) = names.pop_front() else { return false };
+                out.extend(control.connection(&name).into_iter().flat_map(render::list_conn));
+            }
+            Self::Policies(names, filter) => {
+                let Some(name) = names.pop_front() else { return false };
+                let children = control.connection(&name).map(|c| c.children.as_slice()).unwrap_or_default();
+                let shown =
+                    children.iter().filter(|c| render::has_policy(c) && filter.shows(c.mode, &c.name));
+                out.extend(shown.map(|child| render::list_policy(&name, child)));
+            }
+            Self::Empty => return false,
+        }
+        true
+    }
+}
+
+fn sa_events(id: IkeSaId, filter: &SaFilter, now: Time, control: &dyn Control) -> Vec<Message> {
+    let Some(mut sa) = control.ike_sa(id) else { return Vec::new() };
+    if filter.ike.is_some() && filter.ike != sa.connection {
+        return Vec::new();
+    }
+    sa.children.retain(|child| {
+        filter.child.as_ref().is_none_or(|name| *name == child.name)
+            && filter.child_id.is_none_or(|id| id == child.id)
+    });
+    render::list_sa(&sa, now, &|id| control.child_usage(id))
+}

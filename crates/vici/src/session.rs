@@ -1,0 +1,219 @@
+//! One client's connection as a state machine: octets in, requests out; answers and events in, octets out.
+//!
+//! VICI has no number that ties an answer to its request, so a session works on one request at a time, and leaves the
+//! next one unread until the first is answered. Both directions are bounded: a client that writes without waiting or
+//! asks without reading is an error, not a buffer.
+
+use crate::Error;
+use crate::codec::{Deframer, Packet};
+use crate::message::Message;
+
+/// Events that a client may register for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An IKE SA, streamed by `list-sas`.
+    ListSa,
+    /// A connection, streamed by `list-conns`.
+    ListConn,
+    /// A policy, streamed by `list-policies`.
+    ListPolicy,
+    /// A certificate, streamed by `list-certs`.
+    ListCert,
+    /// A certification authority, streamed by `list-authorities`.
+    ListAuthority,
+    /// A line about a running `initiate` or `terminate`, for the client that gave it.
+    ControlLog,
+    /// Any line of the log.
+    Log,
+    /// An IKE SA came up or went down.
+    IkeUpdown,
+    /// A Child SA came up or went down.
+    ChildUpdown,
+}
+
+impl Event {
+    const ALL: [Self; 9] = [
+        Self::ListSa,
+        Self::ListConn,
+        Self::ListPolicy,
+        Self::ListCert,
+        Self::ListAuthority,
+        Self::ControlLog,
+        Self::Log,
+        Self::IkeUpdown,
+        Self::ChildUpdown,
+    ];
+
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ListSa => "list-sa",
+            Self::ListConn => "list-conn",
+            Self::ListPolicy => "list-policy",
+            Self::ListCert => "list-cert",
+            Self::ListAuthority => "list-authority",
+            Self::ControlLog => "control-log",
+            Self::Log => "log",
+            Self::IkeUpdown => "ike-updown",
+            Self::ChildUpdown => "child-updown",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|event| event.name() == name)
+    }
+}
+
+/// Names a request of one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId(u64);
+
+/// A command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Names the request in the answer.
+    pub id: RequestId,
+    /// The command's name.
+    pub name: String,
+    /// Its arguments.
+    pub message: Message,
+}
+
+/// The server's end of one connection.
+#[derive(Default)]
+pub struct Session {
+    input: Deframer,
+    output: Output,
+    registered: Vec<Event>,
+    active: Option<RequestId>,
+    requests: u64,
+}
+
+impl Session {
+    /// Most octets that wait for a client. Streamed answers are made as the client reads; this much is allowed for
+    /// what it did not ask for just now.
+    pub const MAX_BACKLOG: usize = 2 * crate::codec::MAX_PACKET;
+
+    /// A new connection.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes octets that the client sent.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.input.push(bytes)
+    }
+
+    /// False while so much waits to be processed that the host should leave the rest in the socket.
+    pub fn wants_input(&self) -> bool {
+        self.input.len() <= Deframer::MAX_BUFFER / 2
+    }
+
+    /// Answers registrations until a request comes; `None` if there is none yet or the last is not answered.
+    pub fn next_request(&mut self) -> Result<Option<Request>, Error> {
+        while self.active.is_none() {
+            let Some(bytes) = self.input.next_packet()? else { break };
+            match Packet::parse(&bytes)? {
+                Packet::CmdRequest(name, message) => {
+                    self.requests += 1;
+                    let id = RequestId(self.requests);
+                    self.active = Some(id);
+                    return Ok(Some(Request { id, name, message }));
+                }
+                Packet::EventRegister(name) => self.register(&name)?,
+                Packet::EventUnregister(name) => self.unregister(&name)?,
+                other => return Err(Error::PacketType { found: other.kind(), expected: "0, 3 or 4" }),
+            }
+        }
+        Ok(None)
+    }
+
+    fn register(&mut self, name: &str) -> Result<(), Error> {
+        let Some(event) = Event::from_name(name) else { return self.output.push(&Packet::EventUnknown) };
+        if !self.is_registered(event) {
+            self.registered.push(event);
+        }
+        self.output.push(&Packet::EventConfirm)
+    }
+
+    fn unregister(&mut self, name: &str) -> Result<(), Error> {
+        let before = self.registered.len();
+        self.registered.retain(|event| event.name() != name);
+        let found = self.registered.len() < before;
+        self.output.push(if found { &Packet::EventConfirm } else { &Packet::EventUnknown })
+    }
+
+    /// True if the client wants this event.
+    pub fn is_registered(&self, event: Event) -> bool {
+        self.registered.contains(&event)
+    }
+
+    /// Answers the active request; an answer to any other request is dropped.
+    pub fn respond(&mut self, id: RequestId, message: Message) -> Result<(), Error> {
+        self.finish(id, &Packet::CmdResponse(message))
+    }
+
+    /// Tells that there is no such command.
+    pub fn respond_unknown(&mut self, id: RequestId) -> Result<(), Error> {
+        self.finish(id, &Packet::CmdUnknown)
+    }
+
+    fn finish(&mut self, id: RequestId, packet: &Packet) -> Result<(), Error> {
+        if self.active == Some(id) {
+            self.active = None;
+            self.output.push(packet)?;
+        }
+        Ok(())
+    }
+
+    /// Sends an event if the client wants it.
+    pub fn send_event(&mut self, event: Event, message: Message) -> Result<(), Error> {
+        if !self.is_registered(event) {
+            return Ok(());
+        }
+        self.output.push(&Packet::Event(event.name().to_owned(), message))
+    }
+
+    /// Octets to write to the client.
+    pub fn output(&self) -> &[u8] {
+        self.output.pending()
+    }
+
+    /// The first `len` octets of [`Session::output`] are written.
+    pub fn sent(&mut self, len: usize) {
+        self.output.sent(len);
+    }
+}
+
+/// Octets on their way to the client.
+#[derive(Default)]
+struct Output {
+    buffer: Vec<u8>,
+    sent: usize,
+}
+
+impl Output {
+    fn pending(&self) -> &[u8] {
+        self.buffer.get(self.sent..).unwrap_or_default()
+    }
+
+    fn push(&mut self, packet: &Packet) -> Result<(), Error> {
+        packet.encode(&mut self.buffer)?;
+        let found = self.pending().len();
+        if found > Session::MAX_BACKLOG {
+            return Err(Error::Backlog { found, most: Session::MAX_BACKLOG });
+        }
+        Ok(())
+    }
+
+    fn sent(&mut self, len: usize) {
+        self.sent = self.sent.saturating_add(len).min(self.buffer.len());
+        if self.sent == self.buffer.len() {
+            self.buffer.clear();
+            self.sent = 0;
+        } else if self.sent > self.buffer.len() / 2 {
+            self.buffer.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}
