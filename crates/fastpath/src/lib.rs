@@ -7,3 +7,6 @@ pub mod mac;
 mod mmap;
 pub mod port;
 pub mod prefix;
+mod ring;
+mod umem;
+mod xsk;

@@ -93,11 +93,6 @@ impl FrameMemory {
         self.mapping.base()
     }
 
-    /// Octets of the mapping: whole pages, so perhaps a little more than the chunks need.
-    pub(crate) fn len(&self) -> usize {
-        self.mapping.len()
-    }
-
     /// Number of the frame's chunk. `None` if the frame is another region's.
     #[inline]
     pub(crate) fn index_of(&self, frame: &Frame) -> Option<u32> {
@@ -122,6 +117,8 @@ impl FrameMemory {
     pub(crate) unsafe fn frame(&self, index: u32) -> Frame {
         debug_assert!(index < self.chunks);
         // SAFETY: the offset is inside the mapping because `index` is below `chunks`; the rest is the caller's word.
-        unsafe { Frame::from_chunk(self.mapping.base().add((index as usize) << self.size.shift()), self.size) }
+        unsafe {
+            Frame::from_chunk(self.mapping.base().add((index as usize) << self.size.shift()), self.size)
+        }
     }
 }

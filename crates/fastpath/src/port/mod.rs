@@ -4,7 +4,10 @@
 //! memory, for tests and for measuring the pipeline without a network.
 
 pub mod fake;
+mod link;
+pub mod xdp;
 
+use crate::fib::PortIndex;
 use crate::frame::{Frame, FramePool};
 use crate::mac::MacAddr;
 use arrayvec::ArrayVec;
@@ -16,15 +19,11 @@ pub const BURST: usize = 64;
 /// A burst of frames in order of arrival.
 pub type FrameBurst = ArrayVec<Frame, BURST>;
 
-/// Number of a port within its worker: the index into the worker's ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PortId(pub u8);
-
 /// What a port is attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortInfo {
-    /// Number of the port within its worker.
-    pub id: PortId,
+    /// Number of the port within the instance.
+    pub index: PortIndex,
     /// Name of the interface.
     pub name: String,
     /// Index of the interface in the kernel.
@@ -50,6 +49,10 @@ pub struct PortStatistics {
     pub tx_invalid: u64,
     /// Times that the kernel found the TX ring empty.
     pub tx_ring_empty: u64,
+    /// Packets that the device refused and the kernel dropped.
+    pub tx_refused: u64,
+    /// Descriptors from the kernel that named no frame on loan; not zero means a driver's fault.
+    pub stray: u64,
 }
 
 /// One queue of an interface. Frames are Ethernet frames without check sequence.

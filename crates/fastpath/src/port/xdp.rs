@@ -1,0 +1,197 @@
+//! A port over AF_XDP: one queue of one interface.
+
+use super::{FrameBurst, Port, PortInfo, PortStatistics, link};
+use crate::error::{Error, Result};
+use crate::fib::PortIndex;
+use crate::frame::{FrameMemory, FramePool};
+use crate::umem::Umem;
+use crate::xsk::{XskConfig, XskSocket};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How to open an [`XdpPort`].
+#[derive(Clone, Debug)]
+pub struct XdpConfig {
+    /// Number of the port within the instance.
+    pub index: PortIndex,
+    /// Name of the interface, in the network namespace of the calling thread.
+    pub interface: String,
+    /// Queue of the interface.
+    pub queue: u32,
+    /// Entries of the FILL and RX rings: packets that may wait for the worker. A power of two.
+    pub rx_ring: u32,
+    /// Entries of the TX and COMPLETION rings. A power of two.
+    pub tx_ring: u32,
+    /// Let the driver read and write frames itself. Fails where the driver cannot.
+    pub zero_copy: bool,
+}
+
+impl XdpConfig {
+    /// Queue 0 of an interface with rings of the usual size, copying.
+    pub fn new(index: PortIndex, interface: &str) -> Self {
+        Self {
+            index,
+            interface: interface.to_owned(),
+            queue: 0,
+            rx_ring: 2048,
+            tx_ring: 2048,
+            zero_copy: false,
+        }
+    }
+
+    /// Frames that the port may have at a time; a pool should have as many for each of its ports, and some bursts.
+    pub fn frames(&self) -> usize {
+        self.rx_ring as usize + self.tx_ring as usize
+    }
+}
+
+/// One queue of an interface. Received packets must be redirected to its socket by an XDP program ([`Port::fd`]).
+#[derive(Debug)]
+pub struct XdpPort {
+    info: PortInfo,
+    socket: XskSocket,
+    umem: Umem,
+    /// Frames queued to be sent that have not completed.
+    in_flight: usize,
+    /// Completions and received descriptors that named no chunk on loan.
+    stray: u64,
+}
+
+impl XdpPort {
+    /// Opens a socket on the interface and registers `memory` as its UMEM.
+    pub fn open(config: &XdpConfig, memory: &Arc<FrameMemory>) -> Result<Self> {
+        let link = link::query(&config.interface)?;
+        let limit = memory.chunk_size().largest_mtu();
+        let (Ok(mtu), true) = (u16::try_from(link.mtu), link.mtu <= limit) else {
+            return Err(Error::MtuTooLarge {
+                interface: config.interface.clone(),
+                found: link.mtu,
+                limit,
+                chunk: memory.chunk_size().octets(),
+            });
+        };
+        let name = config.interface.clone();
+        let info = PortInfo { index: config.index, name, ifindex: link.ifindex, mac: link.mac, mtu };
+        let wanted = XskConfig {
+            interface: &config.interface,
+            ifindex: link.ifindex,
+            queue: config.queue,
+            fill_ring: config.rx_ring,
+            rx_ring: config.rx_ring,
+            tx_ring: config.tx_ring,
+            zero_copy: config.zero_copy,
+        };
+        let socket = XskSocket::open(&wanted, memory)?;
+        Ok(Self { info, socket, umem: Umem::new(Arc::clone(memory)), in_flight: 0, stray: 0 })
+    }
+}
+
+impl Port for XdpPort {
+    fn info(&self) -> &PortInfo {
+        &self.info
+    }
+
+    #[inline]
+    fn rx(&mut self, burst: &mut FrameBurst) {
+        let chunk = self.umem.memory().chunk_size().octets() as u64;
+        while burst.remaining_capacity() > 0 {
+            let Some(descriptor) = self.socket.rx.take() else { break };
+            let Some(mut frame) = self.umem.redeem(descriptor.addr) else {
+                self.stray += 1;
+                continue;
+            };
+            let start = (descriptor.addr & (chunk - 1)) as usize;
+            // A packet that left its chunk becomes an empty one, which the worker counts as bad.
+            if !frame.set_extent(start, descriptor.len as usize) {
+                let _ = frame.set_extent(start, 0);
+            }
+            burst.push(frame);
+        }
+        self.socket.rx.release();
+    }
+
+    #[inline]
+    fn tx(&mut self, burst: &mut FrameBurst) {
+        let count = burst.len().min(self.socket.tx.room(burst.len() as u32) as usize);
+        self.in_flight += count;
+        for frame in burst.drain(..count) {
+            let (start, len) = (u64::from(frame.start()), u32::from(frame.len()));
+            let addr = self.umem.lend(frame) + start;
+            let staged = self.socket.tx.stage(libc::xdp_desc { addr, len, options: 0 });
+            debug_assert!(staged.is_ok(), "room was counted before");
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.socket.flush_tx();
+    }
+
+    #[inline]
+    fn refill(&mut self, pool: &mut FramePool) {
+        let wanted = self.socket.fill.size();
+        for _ in 0..self.socket.fill.room(wanted) {
+            let Some(frame) = pool.take() else { break };
+            let staged = self.socket.fill.stage(self.umem.lend(frame));
+            debug_assert!(staged.is_ok(), "room was counted before");
+        }
+        self.socket.flush_fill();
+    }
+
+    #[inline]
+    fn reclaim(&mut self, pool: &mut FramePool) {
+        while let Some(address) = self.socket.completion.take() {
+            match self.umem.redeem(address) {
+                Some(frame) => {
+                    self.in_flight -= 1;
+                    pool.give(frame);
+                }
+                None => self.stray += 1,
+            }
+        }
+        self.socket.completion.release();
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.fd())
+    }
+
+    fn statistics(&self) -> PortStatistics {
+        let Ok(kernel) = self.socket.statistics() else { return PortStatistics::default() };
+        PortStatistics {
+            rx_dropped: kernel.rx_dropped,
+            rx_ring_full: kernel.rx_ring_full,
+            fill_ring_empty: kernel.rx_fill_ring_empty_descs,
+            rx_invalid: kernel.rx_invalid_descs,
+            tx_invalid: kernel.tx_invalid_descs,
+            tx_ring_empty: kernel.tx_ring_empty_descs,
+            tx_refused: self.socket.tx_refused(),
+            stray: self.stray,
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.umem.count()
+    }
+
+    /// Waits for frames on their way out: some devices send from the frame itself, and a frame that were used again
+    /// too early would send what its next user wrote into it. Should they not complete, all that the port holds is
+    /// given up for lost.
+    fn close(mut self, pool: &mut FramePool) {
+        let give_up = Instant::now() + SEND_PATIENCE;
+        while self.in_flight != 0 && Instant::now() < give_up {
+            self.flush();
+            self.reclaim(pool);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Closing the socket ends receiving before it returns.
+        drop(self.socket);
+        if self.in_flight == 0 {
+            self.umem.redeem_all(pool);
+        }
+    }
+}
+
+/// How long closing waits for frames to leave.
+const SEND_PATIENCE: Duration = Duration::from_millis(200);

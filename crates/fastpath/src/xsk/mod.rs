@@ -1,0 +1,99 @@
+//! An AF_XDP socket: one queue of an interface as four rings of frame addresses.
+//!
+//! It moves addresses; whose frames they are is the business of [`crate::port::xdp`]. `socket` sets up, `sys` calls
+//! the kernel, and this file is what happens per burst.
+
+mod socket;
+mod sys;
+
+use crate::error::Result;
+use crate::frame::FrameMemory;
+use crate::ring::{Consumer, Producer};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// What a socket is bound to, and how large its rings are (powers of two).
+#[derive(Clone, Debug)]
+pub(crate) struct XskConfig<'a> {
+    pub(crate) interface: &'a str,
+    pub(crate) ifindex: u32,
+    pub(crate) queue: u32,
+    pub(crate) fill_ring: u32,
+    pub(crate) rx_ring: u32,
+    /// Also the size of the COMPLETION ring: no more can complete than was queued.
+    pub(crate) tx_ring: u32,
+    pub(crate) zero_copy: bool,
+}
+
+/// An AF_XDP socket bound to a queue.
+#[derive(Debug)]
+pub(crate) struct XskSocket {
+    pub(crate) fill: Producer<u64>,
+    pub(crate) rx: Consumer<libc::xdp_desc>,
+    pub(crate) tx: Producer<libc::xdp_desc>,
+    pub(crate) completion: Consumer<u64>,
+    /// Packets that the device refused and the kernel dropped.
+    tx_refused: u64,
+    fd: OwnedFd,
+}
+
+impl XskSocket {
+    /// Opens a socket, registers the memory as its UMEM, maps its rings, binds.
+    pub(crate) fn open(config: &XskConfig<'_>, memory: &FrameMemory) -> Result<Self> {
+        socket::open(config, memory)
+    }
+
+    /// Readable when there is something in the RX ring.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Packets that the device refused.
+    pub(crate) fn tx_refused(&self) -> u64 {
+        self.tx_refused
+    }
+
+    /// Publishes what is staged in the TX ring and calls the kernel as often as that takes, at most.
+    #[inline]
+    pub(crate) fn flush_tx(&mut self) {
+        self.tx.publish();
+        if !self.tx.needs_wakeup() {
+            return;
+        }
+        let mut left = self.tx.outstanding();
+        while left != 0 {
+            let before = left;
+            let result = sys::kick_tx(self.fd.as_fd());
+            left = self.tx.outstanding();
+            match result.as_ref().map_err(io::Error::raw_os_error) {
+                // All taken, or the COMPLETION ring is full: what is left goes with the next flush.
+                Ok(()) => return,
+                // More than a budget was queued. No progress: the device is full.
+                Err(Some(libc::EAGAIN)) if left < before => {}
+                // The device refused one packet, which is lost; the rest has not been looked at.
+                Err(Some(libc::EBUSY)) => {
+                    self.tx_refused += 1;
+                    if left == before {
+                        return;
+                    }
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Publishes what is staged in the FILL ring and wakes the driver if it sleeps for want of frames.
+    #[inline]
+    pub(crate) fn flush_fill(&mut self) {
+        self.fill.publish();
+        if self.fill.needs_wakeup() {
+            // Whatever it answers, the next burst tries again.
+            let _ = sys::kick_rx(self.fd.as_fd());
+        }
+    }
+
+    /// The kernel's counters of this socket.
+    pub(crate) fn statistics(&self) -> io::Result<libc::xdp_statistics> {
+        sys::get(self.fd.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS)
+    }
+}

@@ -1,0 +1,230 @@
+//! AF_XDP ports over real veth pairs.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::redirect::Redirect;
+use support::{in_namespace, veth};
+use testudo_fastpath::fib::PortIndex;
+use testudo_fastpath::frame::{ChunkSize, Frame, FramePool, HEADROOM};
+use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
+use testudo_fastpath::port::{FrameBurst, Port};
+
+const STAMP: [u8; 4] = [0x54, 1, 7, 0];
+
+fn open(name: &str, index: u16, pool: &FramePool) -> (XdpPort, Redirect) {
+    let config = XdpConfig { rx_ring: 256, tx_ring: 256, ..XdpConfig::new(PortIndex(index), name) };
+    let port = XdpPort::open(&config, pool.memory()).unwrap();
+    let redirect = Redirect::attach(port.info().ifindex, STAMP);
+    redirect.set(0, port.fd().unwrap());
+    (port, redirect)
+}
+
+/// An Ethernet frame with an IPv4 EtherType and a number that tells it from others.
+fn numbered(pool: &mut FramePool, number: u32, len: usize) -> Frame {
+    let mut bytes = vec![0xa5; len];
+    bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+    bytes[14..18].copy_from_slice(&number.to_be_bytes());
+    let mut frame = pool.take().expect("frame");
+    assert!(frame.fill(&bytes));
+    frame
+}
+
+fn number(frame: &Frame) -> u32 {
+    u32::from_be_bytes(frame.data()[14..18].try_into().unwrap())
+}
+
+/// Receives `count` frames or panics.
+fn receive(port: &mut XdpPort, pool: &mut FramePool, count: usize) -> Vec<Frame> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut frames = Vec::new();
+    while frames.len() < count {
+        assert!(Instant::now() < deadline, "{} of {count} frames: {:?}", frames.len(), port.statistics());
+        let mut burst = FrameBurst::new();
+        port.rx(&mut burst);
+        frames.extend(burst);
+        port.refill(pool);
+    }
+    frames
+}
+
+fn send(port: &mut XdpPort, pool: &mut FramePool, frames: impl IntoIterator<Item = Frame>) {
+    let mut burst = FrameBurst::new();
+    for frame in frames {
+        if burst.is_full() {
+            port.tx(&mut burst);
+            port.flush();
+            port.reclaim(pool);
+        }
+        burst.push(frame);
+    }
+    port.tx(&mut burst);
+    assert!(burst.is_empty(), "TX ring full");
+    port.flush();
+}
+
+#[test]
+fn frames_cross_with_their_stamp_and_headroom() {
+    in_namespace(|| {
+        veth("ttxda0", "ttxda1");
+        let mut pool = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let (mut one, _redirect) = open("ttxda0", 0, &pool);
+        let (mut other, _redirect) = open("ttxda1", 1, &pool);
+        other.refill(&mut pool);
+        assert_eq!(other.held(), 256);
+
+        let frames: Vec<Frame> = (0..200).map(|n| numbered(&mut pool, n, 60 + n as usize)).collect();
+        send(&mut one, &mut pool, frames);
+        for (n, frame) in receive(&mut other, &mut pool, 200).into_iter().enumerate() {
+            assert_eq!((number(&frame), frame.len()), (n as u32, 60 + n as u16));
+            assert_eq!(frame.start(), HEADROOM);
+            let start = usize::from(frame.start());
+            assert_eq!(frame.bytes()[start - 4..start], STAMP, "what XDP wrote before the packet");
+            assert!(frame.data()[18..].iter().all(|&octet| octet == 0xa5));
+            pool.give(frame);
+        }
+        close_all(vec![one, other], pool);
+    });
+}
+
+/// Every frame must come home when the ports close.
+fn close_all(ports: Vec<XdpPort>, mut pool: FramePool) {
+    for port in ports {
+        let statistics = port.statistics();
+        assert_eq!((statistics.stray, statistics.tx_invalid, statistics.rx_dropped), (0, 0, 0));
+        port.close(&mut pool);
+    }
+    assert_eq!(pool.available(), pool.total(), "frames leaked");
+}
+
+#[test]
+fn a_frame_received_on_one_port_leaves_on_another_from_the_same_memory() {
+    in_namespace(|| {
+        veth("ttxda0", "ttxda1");
+        veth("ttxdb0", "ttxdb1");
+        let mut pool = FramePool::new(2048, ChunkSize::K2).unwrap();
+        let mut ends = FramePool::new(2048, ChunkSize::K2).unwrap();
+        let (mut source, _redirect) = open("ttxda1", 0, &ends);
+        let (mut left, _redirect) = open("ttxda0", 0, &pool);
+        let (mut right, _redirect) = open("ttxdb0", 1, &pool);
+        let (mut sink, _redirect) = open("ttxdb1", 1, &ends);
+        left.refill(&mut pool);
+        sink.refill(&mut ends);
+
+        let memory = Arc::clone(pool.memory());
+        for round in 0..50u32 {
+            let frames: Vec<Frame> = (0..100).map(|n| numbered(&mut ends, round * 100 + n, 1514)).collect();
+            send(&mut source, &mut ends, frames);
+            let passing = receive(&mut left, &mut pool, 100);
+            assert_eq!(pool.memory().chunks(), memory.chunks());
+            send(&mut right, &mut pool, passing);
+            for (n, frame) in receive(&mut sink, &mut ends, 100).into_iter().enumerate() {
+                assert_eq!((number(&frame), frame.len()), (round * 100 + n as u32, 1514));
+                ends.give(frame);
+            }
+            source.reclaim(&mut ends);
+            right.reclaim(&mut pool);
+            assert_eq!(pool.available() + left.held() + right.held(), pool.total());
+        }
+        assert_eq!(right.held(), 0, "all sent frames have completed");
+        close_all(vec![left, right], pool);
+        close_all(vec![source, sink], ends);
+    });
+}
+
+#[test]
+fn a_full_transmit_ring_keeps_the_frames_it_cannot_take() {
+    in_namespace(|| {
+        veth("ttxda0", "ttxda1");
+        let mut pool = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let (mut port, _redirect) = open("ttxda0", 0, &pool);
+        let mut refused = 0;
+        for start in (0..320).step_by(64) {
+            let mut burst: FrameBurst = (start..start + 64).map(|n| numbered(&mut pool, n, 60)).collect();
+            port.tx(&mut burst);
+            refused += burst.len();
+            burst.into_iter().for_each(|frame| pool.give(frame));
+        }
+        assert_eq!((refused, port.held()), (64, 256), "a ring of 256 entries holds 256 frames");
+        close_all(vec![port], pool);
+    });
+}
+
+#[test]
+fn a_queue_can_be_bound_again_at_once() {
+    in_namespace(|| {
+        veth("ttxda0", "ttxda1");
+        let mut pool = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let (mut other, _redirect) = open("ttxda1", 1, &pool);
+        for round in 0..5 {
+            let (mut one, redirect) = open("ttxda0", 0, &pool);
+            one.refill(&mut pool);
+            let frames: Vec<Frame> = (0..10).map(|n| numbered(&mut pool, n, 100)).collect();
+            send(&mut other, &mut pool, frames);
+            let frames = receive(&mut one, &mut pool, 10);
+            frames.into_iter().for_each(|frame| pool.give(frame));
+            drop(redirect);
+            one.close(&mut pool);
+            other.reclaim(&mut pool);
+            assert_eq!(pool.available() + other.held(), pool.total(), "round {round}");
+        }
+        close_all(vec![other], pool);
+    });
+}
+
+#[test]
+fn two_sockets_of_one_queue_are_refused() {
+    in_namespace(|| {
+        veth("ttxda0", "ttxda1");
+        let pool = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let (_port, _redirect) = open("ttxda0", 0, &pool);
+        let error = XdpPort::open(&XdpConfig::new(PortIndex(1), "ttxda0"), pool.memory()).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("interface ttxda0: bind(AF_XDP): ") && text.contains("busy"), "{text}");
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_with_the_reason() {
+    in_namespace(|| {
+        veth("ttxda0", "ttxda1");
+        support::ip("link set ttxda1 mtu 1601");
+        let pool = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let refused = |config: XdpConfig| XdpPort::open(&config, pool.memory()).unwrap_err().to_string();
+        let config = |name: &str| XdpConfig::new(PortIndex(0), name);
+        assert_eq!(
+            refused(config("ttxda1")),
+            "interface ttxda1: MTU 1601, expected at most 1600 with frames of 2048 octets"
+        );
+        assert_eq!(refused(config("lo")), "interface lo: link type 772, expected Ethernet (1)");
+        assert!(refused(config("ttxdnone")).starts_with("interface ttxdnone: ioctl(SIOCGIFINDEX): "));
+        assert!(refused(config("a-name-that-is-too-long")).contains("name longer than 15 octets"));
+        assert_eq!(
+            refused(XdpConfig { tx_ring: 100, ..config("ttxda0") }),
+            "interface ttxda0: ring of 100 entries, expected a power of two from 64 to 32768"
+        );
+        let zero_copy = refused(XdpConfig { zero_copy: true, ..config("ttxda0") });
+        assert!(zero_copy.starts_with("interface ttxda0: bind(AF_XDP): "), "{zero_copy}");
+    });
+}
+
+#[test]
+fn losses_below_the_port_are_counted() {
+    in_namespace(|| {
+        veth("ttxda0", "ttxda1");
+        let mut pool = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let (mut one, _redirect) = open("ttxda0", 0, &pool);
+        let (other, _redirect) = open("ttxda1", 1, &pool);
+        // No frame was lent for receiving.
+        let frames: Vec<Frame> = (0..20).map(|n| numbered(&mut pool, n, 100)).collect();
+        send(&mut one, &mut pool, frames);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while other.statistics().fill_ring_empty < 20 {
+            assert!(Instant::now() < deadline, "{:?}", other.statistics());
+            std::thread::yield_now();
+        }
+        let statistics = other.statistics();
+        assert_eq!((statistics.fill_ring_empty, statistics.rx_ring_full, statistics.stray), (20, 0, 0));
+    });
+}
