@@ -14,6 +14,7 @@ pub mod cpu;
 pub mod download;
 mod error;
 pub mod files;
+pub mod gateway;
 pub mod interrupt;
 pub mod iperf;
 mod lab;

@@ -10,6 +10,7 @@
 
 use crate::namespace::{Offloads, veth};
 use crate::{Lab, Namespace, Result};
+use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Address family.
@@ -19,6 +20,15 @@ pub enum Family {
     V4,
     /// IPv6.
     V6,
+}
+
+impl Display for Family {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
 }
 
 /// Which of the two gateways.

@@ -1,0 +1,24 @@
+# make test: install what is missing, build, lint, run every test.   make demo: show the gateway at work.
+# Both need root. Everything else is cargo.
+.PHONY: all packages build lint test demo clean-lab
+
+all: build
+
+packages:
+	@scripts/install-packages.sh
+
+build: packages
+	@scripts/build.sh
+
+lint: packages
+	@scripts/lint.sh
+
+test: packages
+	@scripts/test.sh
+
+demo: packages
+	@scripts/demo.sh
+
+# Removes namespaces, processes, pins and directories of labs that were killed.
+clean-lab:
+	@scripts/clean-lab.sh

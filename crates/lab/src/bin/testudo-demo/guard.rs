@@ -1,0 +1,52 @@
+//! A parent process that outlives whatever happens to the demo, and cleans up after it.
+//!
+//! The demo cleans up by itself when it ends or is interrupted. If it is killed or crashes, this process sweeps; if
+//! this process is killed, the demo gets a SIGTERM and cleans up.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::error::Error;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+use testudo_lab::sweep;
+
+/// Runs this program again as the one that works, and waits for its end.
+pub(crate) fn run() -> Result<ExitCode, Box<dyn Error>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    let mut child = Command::new("setpriv")
+        .args(["--pdeathsig", "TERM"])
+        .arg(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .arg("--guarded")
+        .spawn()
+        .map_err(|e| format!("start setpriv (of util-linux): {e}"))?;
+    let status = wait(&mut child, &interrupted)?;
+    if let Some(signal) = status.signal() {
+        let swept = sweep::unless_busy()?;
+        let what = format!("{} namespaces, {} processes", swept.namespaces.len(), swept.processes);
+        writeln!(std::io::stderr(), "testudo-demo: ended by signal {signal}; removed {what}")?;
+    }
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn wait(child: &mut Child, interrupted: &AtomicBool) -> Result<ExitStatus, Box<dyn Error>> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if interrupted.swap(false, Ordering::Relaxed) {
+            // From a terminal the child has it already; twice does no harm.
+            kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM)?;
+        }
+        sleep(Duration::from_millis(50));
+    }
+}

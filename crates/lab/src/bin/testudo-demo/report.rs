@@ -1,0 +1,219 @@
+//! The figures: what is written as JSON, and what must be true of them.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+use testudo_lab::gateway::Kind;
+use testudo_lab::{Error, Result};
+
+/// One TCP stream between Testudos, against one between strongSwans.
+pub(crate) const WANTED_SPEEDUP: f64 = 4.0;
+/// Testudo's CPU time per gigabit, as a part of strongSwan's.
+pub(crate) const WANTED_CPU: f64 = 0.25;
+
+/// All runs.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// strongSwan to strongSwan, for comparison.
+    pub(crate) baseline: RunReport,
+    /// Testudo to each peer.
+    pub(crate) runs: Vec<RunReport>,
+    /// Against the numbers to reach.
+    pub(crate) comparison: Comparison,
+}
+
+/// One run.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunReport {
+    /// The daemon that is measured.
+    pub(crate) gateway: Kind,
+    /// The daemon across.
+    pub(crate) peer: Kind,
+    /// Octets that the download should have had.
+    pub(crate) download_wanted: u64,
+    /// What ended the run early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    /// As far as the run came.
+    #[serde(flatten)]
+    pub(crate) measured: Measured,
+}
+
+/// What was measured. `out` is from the measured gateway's network to the peer's.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Measured {
+    pub(crate) tunnel_established: bool,
+    pub(crate) ping_sent: u32,
+    pub(crate) ping_received: u32,
+    pub(crate) download_bytes: u64,
+    pub(crate) download_sha256_ok: bool,
+    pub(crate) download_gbps: f64,
+    pub(crate) iperf_gbps_in: f64,
+    pub(crate) iperf_gbps_out: f64,
+    pub(crate) cpu_s_per_gbit: f64,
+    pub(crate) peer_cpu_s_per_gbit: f64,
+    pub(crate) esp_packets: u64,
+    pub(crate) cleartext_packets: Option<u64>,
+    pub(crate) capture_lost: u64,
+    pub(crate) drops: BTreeMap<String, u64>,
+    #[serde(skip)]
+    pub(crate) list_sas: String,
+    #[serde(skip)]
+    pub(crate) setup: String,
+    #[serde(skip)]
+    pub(crate) clear_packets_shown: String,
+}
+
+/// Ratios to strongSwan.
+#[derive(Debug, Serialize)]
+pub(crate) struct Comparison {
+    /// Testudo to Testudo, over strongSwan to strongSwan; the slower direction.
+    pub(crate) speedup: f64,
+    /// Testudo's CPU time per gigabit over strongSwan's.
+    pub(crate) cpu_ratio: f64,
+}
+
+impl RunReport {
+    pub(crate) fn new(gateway: Kind, peer: Kind, download_wanted: u64) -> Self {
+        Self { gateway, peer, download_wanted, error: None, measured: Measured::default() }
+    }
+
+    /// What is not as it must be.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let title = format!("{} to {}", self.gateway, self.peer);
+        if let Some(error) = &self.error {
+            // The rest would only repeat that the run did not come that far.
+            return vec![format!("{title}: {}", error.trim_end())];
+        }
+        let m = &self.measured;
+        let checks = [
+            (m.tunnel_established, "no tunnel".to_owned()),
+            (
+                m.ping_sent > 0 && m.ping_received == m.ping_sent,
+                format!("{} of {} pings answered", m.ping_received, m.ping_sent),
+            ),
+            (
+                m.download_bytes == self.download_wanted,
+                format!("{} of {} octets downloaded", m.download_bytes, self.download_wanted),
+            ),
+            (m.download_sha256_ok, "the download's checksum is not that of the file".to_owned()),
+            (m.iperf_gbps_out > 0.0 && m.iperf_gbps_in > 0.0, "iperf3 moved nothing".to_owned()),
+            (m.esp_packets > 0, "no ESP packet on the untrusted network".to_owned()),
+            (
+                m.cleartext_packets == Some(0),
+                format!("clear packets on the untrusted network: {}", known(m.cleartext_packets)),
+            ),
+            (m.capture_lost == 0, format!("the capture lost {} packets", m.capture_lost)),
+        ];
+        let failed = checks.into_iter().filter(|(right, _)| !right).map(|(_, problem)| problem);
+        failed.map(|problem| format!("{title}: {problem}")).collect()
+    }
+}
+
+fn known(count: Option<u64>) -> String {
+    count.map_or_else(|| "unknown".into(), |count| count.to_string())
+}
+
+impl Report {
+    pub(crate) fn new(baseline: RunReport, runs: Vec<RunReport>) -> Self {
+        let comparison = compare(&baseline.measured, &runs);
+        Self { baseline, runs, comparison }
+    }
+
+    /// What is not as it must be, of all runs.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        [&self.baseline].into_iter().chain(&self.runs).flat_map(RunReport::problems).collect()
+    }
+
+    /// Writes it whole, or not at all.
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let action = || Error::io(format!("write {}", path.display()));
+        let text = serde_json::to_string_pretty(self).map_err(io::Error::from).map_err(action())?;
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).map_err(action())?;
+        }
+        let half = path.with_extension("json.part");
+        fs::write(&half, text + "\n").map_err(action())?;
+        fs::rename(&half, path).map_err(action())
+    }
+}
+
+/// Removes the report of an earlier demo, so that it is not taken for this one's.
+pub(crate) fn discard(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map_err(Error::io(format!("remove the old {}", path.display()))),
+    }
+}
+
+fn compare(baseline: &Measured, runs: &[RunReport]) -> Comparison {
+    let testudos = runs.iter().find(|run| run.gateway == Kind::Testudo && run.peer == Kind::Testudo);
+    let measured = testudos.map(|run| &run.measured);
+    let ratio = |of: fn(&Measured) -> f64| measured.map_or(0.0, |m| of(m) / of(baseline));
+    Comparison {
+        speedup: ratio(|m| m.iperf_gbps_out).min(ratio(|m| m.iperf_gbps_in)),
+        cpu_ratio: ratio(|m| m.cpu_s_per_gbit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn perfect() -> RunReport {
+        let mut run = RunReport::new(Kind::Testudo, Kind::Testudo, 1000);
+        run.measured = Measured {
+            tunnel_established: true,
+            ping_sent: 20,
+            ping_received: 20,
+            download_bytes: 1000,
+            download_sha256_ok: true,
+            iperf_gbps_in: 2.0,
+            iperf_gbps_out: 3.0,
+            cpu_s_per_gbit: 0.25,
+            esp_packets: 10,
+            cleartext_packets: Some(0),
+            ..Measured::default()
+        };
+        run
+    }
+
+    #[test]
+    fn a_perfect_run_has_no_problem_and_each_flaw_is_one() {
+        assert_eq!(perfect().problems(), Vec::<String>::new());
+        let flaws: [fn(&mut Measured); 8] = [
+            |m| m.tunnel_established = false,
+            |m| m.ping_received = 19,
+            |m| m.download_bytes = 999,
+            |m| m.download_sha256_ok = false,
+            |m| m.iperf_gbps_in = 0.0,
+            |m| m.esp_packets = 0,
+            |m| m.cleartext_packets = Some(1),
+            |m| m.capture_lost = 1,
+        ];
+        for (number, flaw) in flaws.into_iter().enumerate() {
+            let mut run = perfect();
+            flaw(&mut run.measured);
+            assert_eq!(run.problems().len(), 1, "flaw {number}: {:?}", run.problems());
+        }
+    }
+
+    #[test]
+    fn clear_packets_that_nobody_counted_are_a_problem() {
+        let mut run = perfect();
+        run.measured.cleartext_packets = None;
+        assert_eq!(run.problems(), ["Testudo to Testudo: clear packets on the untrusted network: unknown"]);
+    }
+
+    #[test]
+    fn the_slower_direction_decides_the_speedup() {
+        let mut baseline = perfect();
+        baseline.measured.iperf_gbps_in = 0.5;
+        baseline.measured.iperf_gbps_out = 0.5;
+        baseline.measured.cpu_s_per_gbit = 1.0;
+        let report = Report::new(baseline, vec![perfect()]);
+        assert_eq!((report.comparison.speedup, report.comparison.cpu_ratio), (4.0, 0.25));
+    }
+}

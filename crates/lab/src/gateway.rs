@@ -1,0 +1,83 @@
+//! A gateway of the lab, whichever daemon it runs: both are configured and driven by the same swanctl.
+
+use crate::cpu::CpuTime;
+use crate::namespace::Offloads;
+use crate::process::Process;
+use crate::strongswan::Strongswan;
+use crate::swanctl::Swanctl;
+use crate::testudo::Testudo;
+use crate::{Namespace, Result};
+use serde::Serialize;
+use std::fmt::{self, Display, Formatter};
+
+/// Which daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Debian's strongSwan.
+    Strongswan,
+    /// Testudo.
+    Testudo,
+}
+
+impl Kind {
+    /// Offloads of the links towards it.
+    pub fn offloads_towards(self) -> Offloads {
+        match self {
+            Self::Strongswan => Offloads::Default,
+            Self::Testudo => Offloads::None,
+        }
+    }
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Strongswan => "strongSwan",
+            Self::Testudo => "Testudo",
+        })
+    }
+}
+
+/// A running daemon.
+#[derive(Debug)]
+pub enum Gateway {
+    /// charon.
+    Strongswan(Strongswan),
+    /// testudod.
+    Testudo(Testudo),
+}
+
+impl Gateway {
+    /// Starts a daemon of that kind in the namespace of a gateway, and waits until it answers.
+    pub fn start(kind: Kind, namespace: &Namespace) -> Result<Self> {
+        Ok(match kind {
+            Kind::Strongswan => Self::Strongswan(Strongswan::start(namespace)?),
+            Kind::Testudo => Self::Testudo(Testudo::start(namespace)?),
+        })
+    }
+
+    /// swanctl against it.
+    pub fn swanctl(&self) -> &Swanctl {
+        match self {
+            Self::Strongswan(charon) => charon.swanctl(),
+            Self::Testudo(testudod) => testudod.swanctl(),
+        }
+    }
+
+    /// CPU time that it has used.
+    pub fn cpu(&self) -> Result<CpuTime> {
+        match self {
+            Self::Strongswan(charon) => charon.cpu(),
+            Self::Testudo(testudod) => testudod.cpu(),
+        }
+    }
+
+    /// The daemon's process.
+    pub fn process(&mut self) -> &mut Process {
+        match self {
+            Self::Strongswan(charon) => charon.process(),
+            Self::Testudo(testudod) => testudod.process(),
+        }
+    }
+}
