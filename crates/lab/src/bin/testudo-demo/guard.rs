@@ -3,7 +3,9 @@
 //! The demo cleans up by itself when it ends or is interrupted. If it is killed or crashes, this process sweeps; if
 //! this process is killed, the demo gets a SIGTERM and cleans up.
 
+use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::error::Error;
@@ -14,7 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
-use testudo_lab::sweep;
+use testudo_lab::{sweep, wait_until};
+
+const ORPHANS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs this program again as the one that works, and waits for its end.
 pub(crate) fn run() -> Result<ExitCode, Box<dyn Error>> {
@@ -22,6 +26,8 @@ pub(crate) fn run() -> Result<ExitCode, Box<dyn Error>> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
+    // What a crashed demo orphans becomes ours, so that not even a zombie is left to init.
+    set_child_subreaper(true)?;
     let mut child = Command::new("setpriv")
         .args(["--pdeathsig", "TERM"])
         .arg(std::env::current_exe()?)
@@ -32,6 +38,7 @@ pub(crate) fn run() -> Result<ExitCode, Box<dyn Error>> {
     let status = wait(&mut child, &interrupted)?;
     if let Some(signal) = status.signal() {
         let swept = sweep::unless_busy()?;
+        reap_orphans()?;
         let what = format!("{} namespaces, {} processes", swept.namespaces.len(), swept.processes);
         writeln!(std::io::stderr(), "testudo-demo: ended by signal {signal}; removed {what}")?;
     }
@@ -49,4 +56,17 @@ fn wait(child: &mut Child, interrupted: &AtomicBool) -> Result<ExitStatus, Box<d
         }
         sleep(Duration::from_millis(50));
     }
+}
+
+/// Waits for the orphans that the sweep has killed.
+fn reap_orphans() -> Result<(), Box<dyn Error>> {
+    wait_until("the end of the demo's processes", ORPHANS_LIMIT, || {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => Ok(Err("some still run".into())),
+            Ok(_) => Ok(Err("not all are reaped".into())),
+            // No child is left.
+            Err(_) => Ok(Ok(())),
+        }
+    })?;
+    Ok(())
 }
