@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod fib;
+pub mod filter;
 pub mod frame;
 pub mod mac;
 mod mmap;

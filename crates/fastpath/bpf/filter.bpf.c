@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * The XDP filter: every frame that a port receives goes to the kernel, to a worker, or nowhere, and is counted.
+ *
+ * It fails closed. A worker's packets are redirected to its AF_XDP socket; without a socket the redirect drops them.
+ * The program and its maps are pinned, so that this goes on after the daemon's death.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "classify.h"
+#include "verdict.h"
+
+/* A port that the daemon has not named: nothing leaves through it to a worker, and no check is off. */
+static const struct port unknown_port = {
+	.index = MAX_PORTS,
+	.flags = PORT_CHECK_SOURCE,
+};
+
+/*
+ * The kernel handles a frame with VLAN number 0 (a priority tag) like one without a tag, so it must not pass by the
+ * filter: the tag is removed. Answers 0 if that failed.
+ */
+static __always_inline int strip_priority_tag(struct xdp_md *ctx)
+{
+	struct ethernet *eth = (void *)(long)ctx->data;
+	struct vlan_tag *tag = (void *)(eth + 1);
+	struct ethernet untagged;
+
+	if ((void *)(tag + 1) > (void *)(long)ctx->data_end)
+		return 1;
+	if (eth->type != bpf_htons(ETHERTYPE_VLAN) && eth->type != bpf_htons(ETHERTYPE_QINQ))
+		return 1;
+	if (tag->control & bpf_htons(VLAN_ID_MASK))
+		return 1;
+	untagged = *eth;
+	untagged.type = tag->type;
+	if (bpf_xdp_adjust_head(ctx, sizeof(*tag)))
+		return 0;
+	eth = (void *)(long)ctx->data;
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	*eth = untagged;
+	return 1;
+}
+
+static __always_inline __u32 classify(struct xdp_md *ctx, const struct port *port)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct ethernet *eth = (void *)(long)ctx->data;
+	__u32 frame = bpf_xdp_get_buff_len(ctx) - sizeof(*eth);
+
+	if ((void *)(eth + 1) > end)
+		return DROP_MALFORMED;
+	switch (eth->type) {
+	case bpf_htons(ETHERTYPE_IPV4):
+		return classify_ipv4(port, eth + 1, end, frame);
+	case bpf_htons(ETHERTYPE_IPV6):
+		return classify_ipv6(port, eth + 1, end, frame);
+	case bpf_htons(ETHERTYPE_VLAN):
+	case bpf_htons(ETHERTYPE_QINQ):
+		return PASS_VLAN;
+	}
+	return PASS_NOT_IP;
+}
+
+SEC("xdp.frags")
+int testudo_filter(struct xdp_md *ctx)
+{
+	__u32 ifindex = ctx->ingress_ifindex;
+	const struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
+
+	if (!port)
+		port = &unknown_port;
+	if (!strip_priority_tag(ctx))
+		return drop(port, DROP_MALFORMED);
+	return act(ctx, port, classify(ctx, port));
+}
+
+/* What the kernel is told; its list of licences has no word for the choice above. */
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Memory of the datagrams of which the filter dropped the first fragment, so that the later ones, which show no port,
+ * can follow it. What is forgotten too early goes up to the kernel and waits there in vain for the first fragment.
+ */
+#ifndef TESTUDO_FRAGMENTS_H
+#define TESTUDO_FRAGMENTS_H
+
+#include "maps.h"
+
+/* A receiver gives up after 60 seconds (RFC 8200 4.5); after that the number belongs to another datagram. */
+#define REASSEMBLY_NS 60000000000ULL
+
+static __always_inline void remember_datagram(const struct datagram *datagram)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	bpf_map_update_elem(&fragments, datagram, &now, BPF_ANY);
+}
+
+static __always_inline void forget_datagram(const struct datagram *datagram)
+{
+	bpf_map_delete_elem(&fragments, datagram);
+}
+
+static __always_inline int is_remembered(const struct datagram *datagram)
+{
+	const __u64 *since = bpf_map_lookup_elem(&fragments, datagram);
+
+	return since && bpf_ktime_get_ns() - *since < REASSEMBLY_NS;
+}
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Protocol headers and numbers, as far as the filter reads them; everything in network byte order. */
+#ifndef TESTUDO_HEADERS_H
+#define TESTUDO_HEADERS_H
+
+#include "layout.h"
+
+#define ETHERTYPE_IPV4 0x0800
+#define ETHERTYPE_IPV6 0x86dd
+#define ETHERTYPE_VLAN 0x8100  /* IEEE 802.1Q */
+#define ETHERTYPE_QINQ 0x88a8  /* IEEE 802.1ad */
+#define VLAN_ID_MASK 0x0fff
+
+#define PROTO_HOP_BY_HOP 0
+#define PROTO_ICMP 1
+#define PROTO_UDP 17
+#define PROTO_ROUTING 43
+#define PROTO_FRAGMENT 44
+#define PROTO_ESP 50
+#define PROTO_ICMPV6 58
+#define PROTO_DESTINATION 60
+
+#define UDP_PORT_IKE 500
+#define UDP_PORT_NATT 4500
+
+#define IPV4_MORE_FRAGMENTS 0x2000
+#define IPV4_OFFSET_MASK 0x1fff
+#define IPV6_MORE_FRAGMENTS 0x0001
+#define IPV6_OFFSET_MASK 0xfff8
+
+struct ethernet {
+	__u8 dst[6];
+	__u8 src[6];
+	__be16 type;
+} __attribute__((packed));
+
+struct vlan_tag {
+	__be16 control;
+	__be16 type;
+} __attribute__((packed));
+
+struct ipv4 {
+	__u8 version_length;
+	__u8 tos;
+	__be16 total_length;
+	__be16 id;
+	__be16 fragment;
+	__u8 ttl;
+	__u8 proto;
+	__be16 checksum;
+	struct address4 src;
+	struct address4 dst;
+} __attribute__((packed));
+
+struct ipv6 {
+	__u8 version_class;
+	__u8 class_label[3];
+	__be16 payload_length;
+	__u8 next;
+	__u8 hop_limit;
+	struct address6 src;
+	struct address6 dst;
+} __attribute__((packed));
+
+/* Hop-by-hop, routing and destination options begin alike; `segments_left` is the routing header's (RFC 8200 4.4). */
+struct extension {
+	__u8 next;
+	__u8 length; /* in 8 octets, without the first 8 */
+	__u8 type;
+	__u8 segments_left;
+	__u8 rest[4];
+} __attribute__((packed));
+
+struct fragment6 {
+	__u8 next;
+	__u8 zero;
+	__be16 offset;
+	__be32 id;
+} __attribute__((packed));
+
+struct udp {
+	__be16 src;
+	__be16 dst;
+	__be16 length;
+	__be16 checksum;
+} __attribute__((packed));
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Packets to one of the gateway's own addresses: IKE for the kernel, ESP for a worker. Each function answers a reason,
+ * or UNDECIDED if the packet is an ordinary one.
+ */
+#ifndef TESTUDO_LOCAL_H
+#define TESTUDO_LOCAL_H
+
+#include "fragments.h"
+#include "packet.h"
+
+#define UNDECIDED REASONS
+
+/* SPI and sequence number (RFC 4303 2). */
+#define ESP_HEADER 8
+
+/* UDP to port 4500: IKE behind a marker of four zero octets, a keepalive, or ESP (RFC 3948 2). */
+static __always_inline int classify_natt(void *payload, __u32 length, void *end)
+{
+	const __u8 *octet = payload;
+	const __be32 *marker = payload;
+
+	if (length == 0)
+		return DROP_NATT_SHORT;
+	if ((void *)(octet + 1) > end)
+		return DROP_NOT_LINEAR;
+	if (length == 1 && *octet == 0xff)
+		return DROP_KEEPALIVE;
+	if (length < sizeof(*marker))
+		return DROP_NATT_SHORT;
+	if ((void *)(marker + 1) > end)
+		return DROP_NOT_LINEAR;
+	if (*marker == 0)
+		return PASS_IKE;
+	return length < ESP_HEADER ? DROP_NATT_SHORT : WORKER_ESP_IN_UDP;
+}
+
+static __always_inline int classify_udp(const struct payload *payload, void *end)
+{
+	const struct udp *udp = payload->start;
+	__u32 length;
+
+	if (payload->length < sizeof(*udp))
+		return DROP_MALFORMED;
+	if ((void *)(udp + 1) > end)
+		return DROP_NOT_LINEAR;
+	length = bpf_ntohs(udp->length);
+	if (length < sizeof(*udp) || length > payload->length)
+		return DROP_MALFORMED;
+	if (udp->dst == bpf_htons(UDP_PORT_IKE))
+		return PASS_IKE;
+	if (udp->dst == bpf_htons(UDP_PORT_NATT))
+		return classify_natt((void *)(udp + 1), length - sizeof(*udp), end);
+	return UNDECIDED;
+}
+
+/* The first fragment of a UDP datagram; its ports are all that matters here. */
+static __always_inline int classify_udp_start(const struct payload *payload, const struct datagram *datagram,
+					      void *end)
+{
+	const struct udp *udp = payload->start;
+
+	if (payload->length < offsetof(struct udp, length))
+		return DROP_FRAGMENT_SHORT;
+	if ((void *)&udp->length > end)
+		return DROP_NOT_LINEAR;
+	if (udp->dst == bpf_htons(UDP_PORT_NATT)) {
+		remember_datagram(datagram);
+		return DROP_FRAGMENT_NATT;
+	}
+	forget_datagram(datagram);
+	return udp->dst == bpf_htons(UDP_PORT_IKE) ? PASS_IKE : UNDECIDED;
+}
+
+/*
+ * Fragments of what belongs to a worker must not reach the kernel: put together there, they would be handled behind
+ * the worker's back.
+ */
+static __always_inline int classify_fragment(const struct payload *payload, const struct datagram *datagram,
+					     void *end)
+{
+	if (payload->proto == PROTO_ESP) {
+		if (payload->fragment == FIRST_FRAGMENT)
+			remember_datagram(datagram);
+		return DROP_FRAGMENT_ESP;
+	}
+	if (payload->fragment == LATER_FRAGMENT)
+		return is_remembered(datagram) ? DROP_FRAGMENT_NATT : UNDECIDED;
+	if (payload->proto == PROTO_UDP)
+		return classify_udp_start(payload, datagram, end);
+	return UNDECIDED;
+}
+
+/*
+ * ICMP errors tell path MTUs and come from any router on the way, whose address may lie in a protected prefix. They
+ * are the kernel's, which checks the packet quoted in them (RFC 4301 6).
+ */
+static __always_inline int classify_icmp(const struct payload *payload, void *end)
+{
+	const __u8 *type = payload->start;
+	int error;
+
+	if (payload->length < 8)
+		return DROP_MALFORMED;
+	if ((void *)(type + 1) > end)
+		return DROP_NOT_LINEAR;
+	if (payload->proto == PROTO_ICMP)
+		error = *type == 3 || *type == 11 || *type == 12;
+	else
+		error = *type >= 1 && *type <= 4;
+	return error ? PASS_ICMP_ERROR : UNDECIDED;
+}
+
+/* `icmp` is the family's number of ICMP. */
+static __always_inline int classify_local(const struct payload *payload, const struct datagram *datagram, __u8 icmp,
+					  void *end)
+{
+	if (payload->fragment != WHOLE)
+		return classify_fragment(payload, datagram, end);
+	if (payload->proto == PROTO_ESP)
+		return payload->length < ESP_HEADER ? DROP_ESP_SHORT : WORKER_ESP;
+	if (payload->proto == PROTO_UDP)
+		return classify_udp(payload, end);
+	if (payload->proto == icmp)
+		return classify_icmp(payload, end);
+	return UNDECIDED;
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The maps. All ports share them, and all are pinned: they are the policy that stands while no daemon runs. */
+#ifndef TESTUDO_MAPS_H
+#define TESTUDO_MAPS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "layout.h"
+
+/* Written when the other maps are there; not read by the filter. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct layout);
+} layout SEC(".maps");
+
+/* By interface index. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_PORTS);
+	__type(key, __u32);
+	__type(value, struct port);
+} ports SEC(".maps");
+
+/* The gateway's own addresses that IKE and ESP come to. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_ADDRESSES);
+	__type(key, struct address4);
+	__type(value, __u32);
+} local4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_ADDRESSES);
+	__type(key, struct address6);
+	__type(value, __u32);
+} local6 SEC(".maps");
+
+/* Protected prefixes and the exceptions inside them; values are PREFIX_ flags. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, MAX_PREFIXES);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct prefix4);
+	__type(value, __u32);
+} prefixes4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, MAX_PREFIXES);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct prefix6);
+	__type(value, __u32);
+} prefixes6 SEC(".maps");
+
+/* Datagrams to port 4500 whose first fragment was dropped, and when (nanoseconds since boot). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_FRAGMENTS);
+	__type(key, struct datagram);
+	__type(value, __u64);
+} fragments SEC(".maps");
+
+/* By port index * MAX_QUEUES + queue. An entry vanishes with its socket. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, MAX_PORTS * MAX_QUEUES);
+	__type(key, __u32);
+	__type(value, __u32);
+} xsks SEC(".maps");
+
+/* By port index * MAX_REASONS + reason; unknown ports count as port MAX_PORTS. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, (MAX_PORTS + 1) * MAX_REASONS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+#endif

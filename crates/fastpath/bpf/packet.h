@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Parsing: from an IP header to what its payload is, without looking at any address. */
+#ifndef TESTUDO_PACKET_H
+#define TESTUDO_PACKET_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "headers.h"
+#include "reasons.h"
+
+/* Extension headers before the filter gives up. Real packets have one or two. */
+#define MAX_EXTENSIONS 8
+
+enum fragment {
+	WHOLE,
+	FIRST_FRAGMENT,
+	LATER_FRAGMENT,
+};
+
+/* The payload of an IP packet. */
+struct payload {
+	void *start;
+	__u32 length; /* octets that the IP header claims, all of them in the frame */
+	__u32 id;     /* of the datagram, if this is a fragment */
+	__u8 proto;
+	__u8 fragment; /* enum fragment */
+};
+
+#define PARSED (-1)
+
+/*
+ * Finds the payload of an IPv4 packet. `frame` is the length of the frame behind the Ethernet header, padding
+ * included. Answers PARSED, or the reason to drop the packet.
+ */
+static __always_inline int parse_ipv4(const struct ipv4 *ip, __u32 frame, struct payload *payload)
+{
+	__u32 header = (ip->version_length & 0x0f) * 4;
+	__u32 total = bpf_ntohs(ip->total_length);
+	__u16 fragment = bpf_ntohs(ip->fragment);
+
+	if (ip->version_length >> 4 != 4 || header < sizeof(*ip) || total < header || total > frame)
+		return DROP_MALFORMED;
+	payload->start = (void *)ip + header;
+	payload->length = total - header;
+	payload->proto = ip->proto;
+	payload->id = ip->id;
+	if (fragment & IPV4_OFFSET_MASK)
+		payload->fragment = LATER_FRAGMENT;
+	else if (fragment & IPV4_MORE_FRAGMENTS)
+		payload->fragment = FIRST_FRAGMENT;
+	else
+		payload->fragment = WHOLE;
+	return PARSED;
+}
+
+/* Reads a fragment header. An atomic fragment (RFC 6946) counts as a first one: it is a fragment all the same. */
+static __always_inline void parse_fragment6(const struct fragment6 *header, struct payload *payload)
+{
+	payload->id = header->id;
+	payload->fragment =
+		bpf_ntohs(header->offset) & IPV6_OFFSET_MASK ? LATER_FRAGMENT : FIRST_FRAGMENT;
+}
+
+/*
+ * Goes one extension header further. Answers PARSED if the upper layer is reached, the reason to drop the packet, or
+ * REASONS if there is more to walk.
+ */
+static __always_inline int walk_extension(struct payload *payload, void *end)
+{
+	struct extension *header = payload->start;
+	__u32 size;
+
+	switch (payload->proto) {
+	case PROTO_HOP_BY_HOP:
+	case PROTO_ROUTING:
+	case PROTO_FRAGMENT:
+	case PROTO_DESTINATION:
+		break;
+	default:
+		return PARSED;
+	}
+	if (payload->length < sizeof(*header))
+		return payload->fragment == WHOLE ? DROP_MALFORMED : DROP_FRAGMENT_SHORT;
+	if ((void *)(header + 1) > end)
+		return DROP_NOT_LINEAR;
+	if (payload->proto == PROTO_ROUTING && header->segments_left)
+		return DROP_ROUTING_HEADER;
+	if (payload->proto == PROTO_FRAGMENT) {
+		if (payload->fragment != WHOLE)
+			return DROP_MALFORMED;
+		parse_fragment6((void *)header, payload);
+		size = sizeof(struct fragment6);
+	} else {
+		size = (header->length + 1) * 8;
+	}
+	if (payload->length < size)
+		return payload->fragment == WHOLE ? DROP_MALFORMED : DROP_FRAGMENT_SHORT;
+	payload->proto = header->next;
+	payload->start += size;
+	payload->length -= size;
+	return payload->fragment == LATER_FRAGMENT ? PARSED : REASONS;
+}
+
+/*
+ * Finds the payload of an IPv6 packet, whose length has been checked, behind its extension headers. In a later fragment, the protocol is that of the
+ * first header of the fragmentable part (RFC 8200 4.5). Answers PARSED, or the reason to drop the packet.
+ */
+static __always_inline int parse_ipv6(const struct ipv6 *ip, void *end, struct payload *payload)
+{
+	payload->start = (void *)(ip + 1);
+	payload->length = bpf_ntohs(ip->payload_length);
+	payload->proto = ip->next;
+	payload->fragment = WHOLE;
+	payload->id = 0;
+
+#pragma unroll
+	for (int i = 0; i <= MAX_EXTENSIONS; i++) {
+		int result = walk_extension(payload, end);
+
+		if (result != REASONS)
+			return result;
+	}
+	return DROP_EXTENSION_HEADERS;
+}
+
+#endif

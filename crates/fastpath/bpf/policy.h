@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Packets between others, and ordinary ones to us, by their addresses alone: no header further in can change the
+ * verdict, so nothing can hide in extension headers or fragments.
+ */
+#ifndef TESTUDO_POLICY_H
+#define TESTUDO_POLICY_H
+
+#include "maps.h"
+#include "reasons.h"
+
+/* PREFIX_ flags of the longest match; none if there is no match. */
+static __always_inline __u32 flags4(const struct address4 *addr)
+{
+	struct prefix4 key = { .length = 32, .addr = *addr };
+	const __u32 *flags = bpf_map_lookup_elem(&prefixes4, &key);
+
+	return flags ? *flags : 0;
+}
+
+static __always_inline __u32 flags6(const struct address6 *addr)
+{
+	struct prefix6 key = { .length = 128, .addr = *addr };
+	const __u32 *flags = bpf_map_lookup_elem(&prefixes6, &key);
+
+	return flags ? *flags : 0;
+}
+
+/*
+ * `from` are the flags of the source, `to` those of the destination. What comes in clear from a prefix whose traffic
+ * must be protected is discarded (RFC 4301 5.2): it is forged, or took the wrong way.
+ */
+static __always_inline int classify_transit(const struct port *port, __u32 from, __u32 to)
+{
+	if ((port->flags & PORT_CHECK_SOURCE) && (from & PREFIX_REFUSE_FROM))
+		return DROP_CLEAR_INBOUND;
+	return to & PREFIX_PROTECT_TO ? WORKER_PROTECT : PASS_OTHER;
+}
+
+static __always_inline int classify_ordinary(const struct port *port, __u32 from)
+{
+	if ((port->flags & PORT_CHECK_SOURCE) && (from & PREFIX_REFUSE_FROM))
+		return DROP_CLEAR_INBOUND;
+	return PASS_LOCAL;
+}
+
+#endif

@@ -1,0 +1,196 @@
+//! What `bpf/layout.h` says, in Rust: the limits, and keys and values of the maps as bytes.
+
+use crate::fib::PortIndex;
+use crate::mac::MacAddr;
+use crate::prefix::Prefix;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Grows with every change of a map or of what a value means.
+pub(super) const LAYOUT_VERSION: u32 = 1;
+/// Ports of an instance.
+pub const MAX_PORTS: u16 = 64;
+/// Receive queues of a port.
+pub const MAX_QUEUES: u16 = 64;
+/// Room for reasons, so that a new one does not change the map.
+pub(super) const MAX_REASONS: u32 = 64;
+const PORT_CHECK_SOURCE: u16 = 1;
+const PREFIX_PROTECT_TO: u32 = 1;
+const PREFIX_REFUSE_FROM: u32 = 2;
+
+/// First octet of the stamp before a packet.
+pub const STAMP_MAGIC: u8 = 0x54;
+/// Octets of the stamp.
+pub const STAMP_LEN: usize = 4;
+
+/// What the filter found a worker's packet to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// To a protected prefix: to be encrypted.
+    Protect = 1,
+    /// ESP to one of our addresses.
+    Esp = 2,
+    /// ESP in UDP to port 4500 of one of our addresses.
+    EspInUdp = 3,
+}
+
+/// The four octets that the filter writes directly before a packet for a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// What the packet is.
+    pub class: Class,
+    /// The port that received it.
+    pub port: PortIndex,
+}
+
+impl Stamp {
+    /// Reads a stamp. `None` if the octets are none, which would mean a filter that is not ours.
+    #[inline]
+    pub fn read(octets: [u8; STAMP_LEN]) -> Option<Self> {
+        let [STAMP_MAGIC, class, port_0, port_1] = octets else { return None };
+        let class = match class {
+            1 => Class::Protect,
+            2 => Class::Esp,
+            3 => Class::EspInUdp,
+            _ => return None,
+        };
+        Some(Self { class, port: PortIndex(u16::from_ne_bytes([port_0, port_1])) })
+    }
+}
+
+/// What the filter does with the packets of a prefix. Both false is an exception inside a larger prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PrefixUse {
+    /// Packets to the prefix go to a worker.
+    pub protect_to: bool,
+    /// Packets from the prefix that arrive in clear are discarded (RFC 4301 §5.2).
+    pub refuse_from: bool,
+}
+
+impl PrefixUse {
+    /// The remote side of a policy that protects.
+    pub const PROTECT: Self = Self { protect_to: true, refuse_from: true };
+    /// An exception: bypassed, or directly connected.
+    pub const PASS: Self = Self { protect_to: false, refuse_from: false };
+
+    pub(super) fn encode(self) -> [u8; 4] {
+        let to = if self.protect_to { PREFIX_PROTECT_TO } else { 0 };
+        let from = if self.refuse_from { PREFIX_REFUSE_FROM } else { 0 };
+        (to | from).to_ne_bytes()
+    }
+
+    pub(super) fn decode(value: [u8; 4]) -> Self {
+        let flags = u32::from_ne_bytes(value);
+        Self { protect_to: flags & PREFIX_PROTECT_TO != 0, refuse_from: flags & PREFIX_REFUSE_FROM != 0 }
+    }
+}
+
+/// `struct port`.
+pub(super) fn port_value(index: PortIndex, mac: MacAddr, check_source: bool) -> [u8; 12] {
+    let flags = if check_source { PORT_CHECK_SOURCE } else { 0 };
+    let mut value = [0; 12];
+    value[0..2].copy_from_slice(&index.0.to_ne_bytes());
+    value[2..4].copy_from_slice(&flags.to_ne_bytes());
+    value[4..10].copy_from_slice(&mac.0);
+    value
+}
+
+/// The number of a port from a `struct port`.
+pub(super) fn port_index(value: &[u8]) -> Option<PortIndex> {
+    Some(PortIndex(u16::from_ne_bytes(*value.first_chunk()?)))
+}
+
+/// `struct layout`.
+pub(super) fn layout_value(version: u32, netns: u64) -> [u8; 16] {
+    let mut value = [0; 16];
+    value[0..4].copy_from_slice(&version.to_ne_bytes());
+    value[8..16].copy_from_slice(&netns.to_ne_bytes());
+    value
+}
+
+/// Version and network namespace from a `struct layout`.
+pub(super) fn read_layout(value: &[u8]) -> Option<(u32, u64)> {
+    let version = u32::from_ne_bytes(*value.first_chunk()?);
+    let netns = u64::from_ne_bytes(*value.get(8..)?.first_chunk()?);
+    Some((version, netns))
+}
+
+/// `struct prefix4` or `struct prefix6`, as the family has it.
+pub(super) fn prefix_key(prefix: &Prefix) -> Vec<u8> {
+    let mut key = u32::from(prefix.length()).to_ne_bytes().to_vec();
+    key.extend(address_key(prefix.addr()));
+    key
+}
+
+/// A prefix from its key.
+pub(super) fn read_prefix(key: &[u8]) -> Option<Prefix> {
+    let (length, addr) = key.split_first_chunk()?;
+    Prefix::new(read_address(addr)?, u8::try_from(u32::from_ne_bytes(*length)).ok()?)
+}
+
+/// `struct address4` or `struct address6`, as the family has it.
+pub(super) fn address_key(addr: IpAddr) -> Vec<u8> {
+    match addr {
+        IpAddr::V4(a) => a.octets().to_vec(),
+        IpAddr::V6(a) => a.octets().to_vec(),
+    }
+}
+
+/// An address from its key.
+pub(super) fn read_address(key: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(key).map(Ipv4Addr::from).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(key).map(Ipv6Addr::from).map(IpAddr::from)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn defined(name: &str) -> u32 {
+        let header = include_str!("../../bpf/layout.h");
+        let mut lines = header.lines().filter_map(|l| l.strip_prefix("#define "));
+        let line = lines.find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')).expect(name);
+        let value = line.split_whitespace().next().expect(name);
+        match value.strip_prefix("0x") {
+            Some(hex) => u32::from_str_radix(hex, 16).expect(name),
+            None => value.parse().expect(name),
+        }
+    }
+
+    #[test]
+    fn the_constants_are_those_of_the_filter() {
+        assert_eq!(defined("LAYOUT_VERSION"), LAYOUT_VERSION);
+        assert_eq!(defined("MAX_PORTS"), MAX_PORTS.into());
+        assert_eq!(defined("MAX_QUEUES"), MAX_QUEUES.into());
+        assert_eq!(defined("MAX_REASONS"), MAX_REASONS);
+        assert_eq!(defined("STAMP_MAGIC"), STAMP_MAGIC.into());
+        assert_eq!(defined("CLASS_PROTECT"), Class::Protect as u32);
+        assert_eq!(defined("CLASS_ESP"), Class::Esp as u32);
+        assert_eq!(defined("CLASS_ESP_IN_UDP"), Class::EspInUdp as u32);
+        assert_eq!(defined("PORT_CHECK_SOURCE"), PORT_CHECK_SOURCE.into());
+        assert_eq!(defined("PREFIX_PROTECT_TO"), PREFIX_PROTECT_TO);
+        assert_eq!(defined("PREFIX_REFUSE_FROM"), PREFIX_REFUSE_FROM);
+    }
+
+    #[test]
+    fn keys_can_be_read_back() {
+        for text in ["0.0.0.0/0", "10.0.0.0/8", "192.0.2.1/32", "::/0", "2001:db8::/32", "::1/128"] {
+            let prefix: Prefix = text.parse().expect(text);
+            assert_eq!(read_prefix(&prefix_key(&prefix)), Some(prefix));
+            assert_eq!(read_address(&address_key(prefix.addr())), Some(prefix.addr()));
+        }
+        assert_eq!(read_prefix(&[0; 7]), None);
+        assert_eq!(read_layout(&layout_value(7, 9)), Some((7, 9)));
+        assert_eq!(port_index(&port_value(PortIndex(300), MacAddr([0; 6]), true)), Some(PortIndex(300)));
+    }
+
+    #[test]
+    fn a_stamp_is_read_strictly() {
+        let [low, high] = 513u16.to_ne_bytes();
+        let stamp = Stamp { class: Class::EspInUdp, port: PortIndex(513) };
+        assert_eq!(Stamp::read([STAMP_MAGIC, 3, low, high]), Some(stamp));
+        assert_eq!(Stamp::read([STAMP_MAGIC, 4, low, high]), None);
+        assert_eq!(Stamp::read([STAMP_MAGIC, 0, low, high]), None);
+        assert_eq!(Stamp::read([0, 1, low, high]), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! The XDP filter: loading, attaching, pinning, its policy and its counters.
+//!
+//! The filter decides for each received frame: to the kernel, to a worker, or nowhere (`bpf/filter.bpf.c`). Its links
+//! and maps are pinned under `/sys/fs/bpf/testudo-INSTANCE/` and go on without the daemon; the sockets do not, and
+//! then what was for a worker is dropped. [`cleanup`] alone takes it all away.
+
+mod bpffs;
+mod cleanup;
+mod counters;
+mod error;
+mod layout;
+mod link;
+mod netns;
+mod object;
+mod policy;
+mod ports;
+mod reason;
+
+pub use bpffs::{BPFFS, Instance};
+pub use cleanup::{Cleaned, cleanup};
+pub use counters::{CounterSet, Counters};
+pub use error::{FilterError, Result};
+pub use layout::{Class, MAX_PORTS, MAX_QUEUES, PrefixUse, STAMP_LEN, STAMP_MAGIC, Stamp};
+pub use link::Mode;
+pub use policy::PrefixUses;
+pub use ports::FilterPort;
+pub use reason::{Action, Reason};
+
+use crate::fib::PortIndex;
+use crate::prefix::Prefix;
+use bpffs::PinDir;
+use layout::{LAYOUT_VERSION, address_key, layout_value, prefix_key, read_address, read_prefix};
+use object::{FilterMap, Loaded};
+use policy::Step;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// The loaded filter of an instance.
+#[derive(Debug)]
+pub struct Filter {
+    pins: PinDir,
+    loaded: Loaded,
+    inherited: bool,
+}
+
+impl Filter {
+    /// Loads the filter. Pinned maps of an earlier run are taken over with all that is in them, so that what was
+    /// protected stays so; the program on the ports is replaced by [`Self::attach`].
+    pub fn open(instance: &Instance) -> Result<Self> {
+        let netns = netns::cookie()?;
+        let pins = PinDir::create(instance)?;
+        let inherited = cleanup::take_over(instance, &pins, netns)?;
+        let loaded = Loaded::pinned(&pins)?;
+        loaded.layout.set(&FIRST, &layout_value(LAYOUT_VERSION, netns), &"version")?;
+        Ok(Self { pins, loaded, inherited })
+    }
+
+    /// True if the maps are those of an earlier run.
+    pub fn is_inherited(&self) -> bool {
+        self.inherited
+    }
+
+    /// The gateway's own addresses.
+    pub fn addresses(&self) -> BTreeSet<IpAddr> {
+        let maps = [&self.loaded.local4, &self.loaded.local6];
+        maps.iter().flat_map(|m| m.keys()).filter_map(|key| read_address(&key)).collect()
+    }
+
+    /// Sets the gateway's own addresses: those that IKE and ESP come to.
+    pub fn set_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<()> {
+        let old = self.addresses();
+        for addr in addresses.difference(&old) {
+            self.local(addr).set(&address_key(*addr), &1u32.to_ne_bytes(), addr)?;
+        }
+        for addr in old.difference(addresses) {
+            self.local(addr).remove(&address_key(*addr), addr)?;
+        }
+        Ok(())
+    }
+
+    fn local(&self, addr: &IpAddr) -> &FilterMap {
+        if addr.is_ipv4() { &self.loaded.local4 } else { &self.loaded.local6 }
+    }
+
+    /// The prefixes that the filter knows; after a restart those of the earlier run.
+    pub fn prefixes(&self) -> Result<PrefixUses> {
+        let mut prefixes = PrefixUses::new();
+        for map in [&self.loaded.prefixes4, &self.loaded.prefixes6] {
+            for prefix in map.keys().iter().filter_map(|key| read_prefix(key)) {
+                let value = map.get(&prefix_key(&prefix), &prefix)?;
+                if let Some(value) = value.as_deref().and_then(<[u8]>::first_chunk) {
+                    prefixes.insert(prefix, PrefixUse::decode(*value));
+                }
+            }
+        }
+        Ok(prefixes)
+    }
+
+    /// Sets the prefixes. While this goes on, every packet is treated the old way or the new one. If it fails, call it
+    /// again with the earlier set.
+    pub fn set_prefixes(&mut self, prefixes: &PrefixUses) -> Result<()> {
+        for step in policy::steps(&self.prefixes()?, prefixes) {
+            match step {
+                Step::Set(prefix, to) => {
+                    self.trie(&prefix).set(&prefix_key(&prefix), &to.encode(), &prefix)?;
+                }
+                Step::Remove(prefix) => self.trie(&prefix).remove(&prefix_key(&prefix), &prefix)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn trie(&self, prefix: &Prefix) -> &FilterMap {
+        if prefix.is_ipv4() { &self.loaded.prefixes4 } else { &self.loaded.prefixes6 }
+    }
+
+    /// Gives the packets of a queue to an AF_XDP socket that is bound to it. The kernel forgets the socket when it is
+    /// closed.
+    pub fn set_socket(&mut self, port: PortIndex, queue: u16, socket: BorrowedFd<'_>) -> Result<()> {
+        let key = socket_key(port, queue)?;
+        let value = socket.as_raw_fd().to_ne_bytes();
+        self.loaded.sockets.set(&key, &value, &format_args!("of port {} queue {queue}", port.0))
+    }
+
+    /// Drops the packets of a queue from now on.
+    pub fn remove_socket(&mut self, port: PortIndex, queue: u16) -> Result<()> {
+        let key = socket_key(port, queue)?;
+        self.loaded.sockets.remove(&key, &format_args!("of port {} queue {queue}", port.0))
+    }
+
+    /// What was counted since the maps were made.
+    pub fn counters(&self, set: CounterSet) -> Result<Counters> {
+        let mut counters = Counters::default();
+        for reason in Reason::ALL {
+            let values = self.loaded.counters.get_per_cpu(&set.key(*reason), &reason.name())?;
+            counters.set(*reason, &values);
+        }
+        Ok(counters)
+    }
+}
+
+const FIRST: [u8; 4] = [0; 4];
+
+fn socket_key(port: PortIndex, queue: u16) -> Result<[u8; 4]> {
+    ports::check_index(port)?;
+    if queue >= MAX_QUEUES {
+        return Err(FilterError::Range { what: "queue", found: queue, limit: MAX_QUEUES - 1 });
+    }
+    Ok((u32::from(port.0) * u32::from(MAX_QUEUES) + u32::from(queue)).to_ne_bytes())
+}

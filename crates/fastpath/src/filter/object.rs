@@ -1,0 +1,143 @@
+//! The compiled filter and its maps, loaded into the kernel.
+
+use super::bpffs::PinDir;
+use super::error::{FilterError, Result};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, ProgramMut};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// ELF headers are read in place.
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+
+/// Made by `build.rs` from `bpf/filter.bpf.c`.
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/filter.bpf.o")));
+
+const PROGRAM: &str = "testudo_filter";
+
+/// A map of the filter.
+#[derive(Debug)]
+pub(super) struct FilterMap {
+    name: &'static str,
+    handle: MapHandle,
+}
+
+impl FilterMap {
+    fn of(object: &Object, name: &'static str) -> Result<Self> {
+        let map = object.maps().find(|m| m.name() == name).ok_or(FilterError::Missing { what: name })?;
+        let handle = MapHandle::try_from(&map).map_err(|source| FilterError::Load { source })?;
+        Ok(Self { name, handle })
+    }
+
+    /// Writes an entry.
+    pub(super) fn set(&self, key: &[u8], value: &[u8], entry: &dyn std::fmt::Display) -> Result<()> {
+        let written = self.handle.update(key, value, MapFlags::ANY);
+        written.map_err(self.failed("cannot write", entry))
+    }
+
+    /// Reads an entry.
+    pub(super) fn get(&self, key: &[u8], entry: &dyn std::fmt::Display) -> Result<Option<Vec<u8>>> {
+        self.handle.lookup(key, MapFlags::ANY).map_err(self.failed("cannot read", entry))
+    }
+
+    /// Reads the values of all processors.
+    pub(super) fn get_per_cpu(&self, key: &[u8], entry: &dyn std::fmt::Display) -> Result<Vec<Vec<u8>>> {
+        let values = self.handle.lookup_percpu(key, MapFlags::ANY);
+        Ok(values.map_err(self.failed("cannot read", entry))?.unwrap_or_default())
+    }
+
+    /// Removes an entry, if it is there.
+    pub(super) fn remove(&self, key: &[u8], entry: &dyn std::fmt::Display) -> Result<()> {
+        match self.handle.delete(key) {
+            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(self.failed("cannot remove", entry)(e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All keys.
+    pub(super) fn keys(&self) -> Vec<Vec<u8>> {
+        self.handle.keys().collect()
+    }
+
+    fn failed(
+        &self,
+        operation: &'static str,
+        entry: &dyn std::fmt::Display,
+    ) -> impl FnOnce(libbpf_rs::Error) -> FilterError {
+        let (map, entry) = (self.name, entry.to_string());
+        move |source| FilterError::Map { map, operation, entry, source }
+    }
+}
+
+/// The loaded filter.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    object: Object,
+    pub(super) layout: FilterMap,
+    pub(super) ports: FilterMap,
+    pub(super) local4: FilterMap,
+    pub(super) local6: FilterMap,
+    pub(super) prefixes4: FilterMap,
+    pub(super) prefixes6: FilterMap,
+    pub(super) sockets: FilterMap,
+    pub(super) counters: FilterMap,
+}
+
+impl Loaded {
+    /// Loads the filter with the pinned maps; pins those that are new.
+    pub(super) fn pinned(pins: &PinDir) -> Result<Self> {
+        Self::load(Some(pins))
+    }
+
+    /// Loads the filter with maps of its own, which end with it.
+    #[cfg(test)]
+    pub(super) fn unpinned() -> Result<Self> {
+        Self::load(None)
+    }
+
+    fn load(pins: Option<&PinDir>) -> Result<Self> {
+        // Otherwise libbpf writes to standard error.
+        libbpf_rs::set_print(Some((PrintLevel::Info, |level, text| match level {
+            PrintLevel::Warn => tracing::warn!("{}", text.trim_end()),
+            _ => tracing::debug!("{}", text.trim_end()),
+        })));
+        let object = open_object(pins).and_then(libbpf_rs::OpenObject::load);
+        let object = object.map_err(|source| FilterError::Load { source })?;
+        let map = |name| FilterMap::of(&object, name);
+        Ok(Self {
+            layout: map("layout")?,
+            ports: map("ports")?,
+            local4: map("local4")?,
+            local6: map("local6")?,
+            prefixes4: map("prefixes4")?,
+            prefixes6: map("prefixes6")?,
+            sockets: map("xsks")?,
+            counters: map("counters")?,
+            object,
+        })
+    }
+
+    /// The program.
+    pub(super) fn program(&self) -> Result<ProgramMut<'_>> {
+        let mut programs = self.object.progs_mut();
+        programs.find(|p| p.name() == PROGRAM).ok_or(FilterError::Missing { what: PROGRAM })
+    }
+
+    /// Calls `f` with the program's descriptor.
+    pub(super) fn with_program<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Result<R> {
+        let program = self.program()?;
+        Ok(f(program.as_fd()))
+    }
+}
+
+fn open_object(pins: Option<&PinDir>) -> libbpf_rs::Result<libbpf_rs::OpenObject> {
+    let mut object = ObjectBuilder::default().name("testudo")?.open_memory(&OBJECT.0)?;
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if let Some(pins) = pins {
+            map.set_pin_path(pins.map(&name))?;
+        }
+    }
+    Ok(object)
+}

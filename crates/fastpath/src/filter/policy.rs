@@ -1,0 +1,78 @@
+//! From one set of prefixes to another without a moment in which a packet meets neither.
+
+use super::layout::PrefixUse;
+use crate::prefix::Prefix;
+use std::collections::BTreeMap;
+
+/// What the filter does with the packets of each prefix.
+pub type PrefixUses = BTreeMap<Prefix, PrefixUse>;
+
+/// One change of a trie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Set(Prefix, PrefixUse),
+    Remove(Prefix),
+}
+
+/// The changes from `old` to `new`, in an order that keeps this promise: after each of them, every address is treated
+/// as `old` has it or as `new` has it.
+///
+/// An address has one longest match in each set. Longer prefixes are written first, so its new match stands before
+/// any shorter new prefix could hide the old one. Shorter ones are removed first, so its old match falls last of
+/// those that could show through.
+pub(super) fn steps(old: &PrefixUses, new: &PrefixUses) -> Vec<Step> {
+    let mut set: Vec<_> = new.iter().filter(|(p, to)| old.get(p) != Some(to)).collect();
+    set.sort_by_key(|(p, _)| std::cmp::Reverse(p.length()));
+    let mut removed: Vec<_> = old.keys().filter(|p| !new.contains_key(p)).collect();
+    removed.sort_by_key(|p| p.length());
+    let set = set.into_iter().map(|(p, to)| Step::Set(*p, *to));
+    set.chain(removed.into_iter().map(|p| Step::Remove(*p))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    fn treatment(set: &PrefixUses, addr: IpAddr) -> PrefixUse {
+        let holding = set.iter().filter(|(p, _)| p.contains(addr));
+        holding.max_by_key(|(p, _)| p.length()).map(|(_, to)| *to).unwrap_or_default()
+    }
+
+    /// Nested prefixes in a small space: every address of 10.0.0.0/28 can be looked at.
+    fn arb_set() -> impl Strategy<Value = PrefixUses> {
+        let entry = (0..16u8, 26..=32u8, any::<bool>(), any::<bool>()).prop_map(|(host, len, to, from)| {
+            let addr = IpAddr::from(Ipv4Addr::new(10, 0, 0, host));
+            let prefix = Prefix::new(addr, len).expect("at most 32");
+            (prefix, PrefixUse { protect_to: to, refuse_from: from })
+        });
+        prop::collection::btree_map(entry.clone().prop_map(|(p, _)| p), entry.prop_map(|(_, u)| u), 0..10)
+    }
+
+    proptest! {
+        #[test]
+        fn every_address_is_always_treated_the_old_or_the_new_way(old in arb_set(), new in arb_set()) {
+            let mut now = old.clone();
+            for step in steps(&old, &new) {
+                match step {
+                    Step::Set(prefix, to) => now.insert(prefix, to),
+                    Step::Remove(prefix) => now.remove(&prefix),
+                };
+                for host in 0..16 {
+                    let addr = IpAddr::from(Ipv4Addr::new(10, 0, 0, host));
+                    let (then, found, later) =
+                        (treatment(&old, addr), treatment(&now, addr), treatment(&new, addr));
+                    prop_assert!(found == then || found == later, "{addr} after {step:?}: {found:?}");
+                }
+            }
+            prop_assert_eq!(now, new);
+        }
+    }
+
+    #[test]
+    fn nothing_changes_nothing() {
+        let set = PrefixUses::from([("10.0.0.0/8".parse().unwrap(), PrefixUse::PROTECT)]);
+        assert_eq!(steps(&set, &set), []);
+    }
+}

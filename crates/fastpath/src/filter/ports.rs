@@ -1,0 +1,169 @@
+//! Attaching the filter to ports, and taking it away.
+
+use super::bpffs::remove_pin;
+use super::error::{FilterError, Result};
+use super::layout::{MAX_PORTS, port_index, port_value};
+use super::link::{Mode, XdpLink};
+use super::{Filter, bpffs};
+use crate::fib::PortIndex;
+use crate::mac::MacAddr;
+use std::io;
+use std::path::Path;
+
+/// A port, as the filter has to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterPort {
+    /// Number of the port, below [`super::MAX_PORTS`]; stands in the stamp.
+    pub index: PortIndex,
+    /// Name of the interface.
+    pub name: String,
+    /// Number of the interface in the kernel.
+    pub ifindex: u32,
+    /// Its address: frames for others do not go to a worker.
+    pub mac: MacAddr,
+    /// Discard what comes in clear from a protected prefix. On by default, on every port: also on the inner side such
+    /// a packet is forged or has taken a way around the tunnel. Off only where hosts of the remote prefix are also
+    /// reached in clear, behind this port.
+    pub check_source: bool,
+    /// Attach in generic mode if the driver has no native XDP.
+    pub allow_generic: bool,
+}
+
+impl Filter {
+    /// Attaches the filter to a port, or replaces the program of an earlier run without a gap, and pins the link.
+    pub fn attach(&mut self, port: &FilterPort) -> Result<Mode> {
+        self.set_port(port)?;
+        let pin = self.pins.link(port.ifindex);
+        let mode = match self.replace(port, &pin)? {
+            Some(mode) => mode,
+            None => self.attach_new(port, &pin)?,
+        };
+        self.forget_others(port)?;
+        Ok(mode)
+    }
+
+    /// Tells the filter what has changed about a port: its address or its flags.
+    pub fn set_port(&mut self, port: &FilterPort) -> Result<()> {
+        check_index(port.index)?;
+        let value = port_value(port.index, port.mac, port.check_source);
+        self.loaded.ports.set(&port.ifindex.to_ne_bytes(), &value, &port.name)
+    }
+
+    /// Numbers of the interfaces that have the filter, be it from an earlier run.
+    pub fn attached(&self) -> Result<Vec<u32>> {
+        let mut attached = Vec::new();
+        for ifindex in self.pins.linked()? {
+            if is_attached(ifindex, &self.pins.link(ifindex))? {
+                attached.push(ifindex);
+            }
+        }
+        Ok(attached)
+    }
+
+    /// Takes the filter from an interface: what it protected there is protected by nothing but the routes any more.
+    pub fn detach(&mut self, ifindex: u32) -> Result<()> {
+        remove_link(ifindex, &self.pins.link(ifindex))?;
+        self.loaded.ports.remove(&ifindex.to_ne_bytes(), &interface_name(ifindex))
+    }
+
+    /// Puts the program into the pinned link of an earlier run. `None` if the interface has none.
+    fn replace(&mut self, port: &FilterPort, pin: &Path) -> Result<Option<Mode>> {
+        let Some(link) = open_link(port.ifindex, pin)? else { return Ok(None) };
+        if link.ifindex().map_err(failed(&port.name, "cannot read the link"))?.is_none() {
+            // Interface numbers are not given twice, but one can leave the namespace and come back without its link.
+            return remove_pin(pin).map(|()| None);
+        }
+        let updated = self.loaded.with_program(|program| link.update(program))?;
+        updated.map_err(failed(&port.name, "cannot replace the program of the pinned link"))?;
+        attached_mode(&port.name, port.ifindex).map(Some)
+    }
+
+    fn attach_new(&mut self, port: &FilterPort, pin: &Path) -> Result<Mode> {
+        let try_mode = |mode| self.loaded.with_program(|p| XdpLink::attach(p, port.ifindex, mode));
+        let (link, mode) = match try_mode(Mode::Native)? {
+            Ok(link) => (link, Mode::Native),
+            Err(e) if port.allow_generic && e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                let link = try_mode(Mode::Generic)?;
+                (link.map_err(failed(&port.name, "cannot attach in generic mode"))?, Mode::Generic)
+            }
+            Err(e) => return Err(failed(&port.name, "cannot attach in native mode")(e)),
+        };
+        link.pin(pin).map_err(bpffs::failed(pin, "cannot pin the link"))?;
+        Ok(mode)
+    }
+
+    /// Removes entries of the port's number that belong to interfaces that are gone.
+    fn forget_others(&self, port: &FilterPort) -> Result<()> {
+        let ports = &self.loaded.ports;
+        for key in ports.keys().iter().filter(|k| **k != port.ifindex.to_ne_bytes()) {
+            let value = ports.get(key, &port.name)?;
+            if value.as_deref().and_then(port_index) == Some(port.index) {
+                ports.remove(key, &port.name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn check_index(port: PortIndex) -> Result<()> {
+    if port.0 < MAX_PORTS {
+        return Ok(());
+    }
+    Err(FilterError::Range { what: "port index", found: port.0, limit: MAX_PORTS - 1 })
+}
+
+/// True if the pinned link is on an interface that still exists, in whatever network namespace.
+pub(super) fn is_attached(ifindex: u32, pin: &Path) -> Result<bool> {
+    let Some(link) = open_link(ifindex, pin)? else { return Ok(false) };
+    let found = link.ifindex().map_err(failed(&interface_name(ifindex), "cannot read the link"))?;
+    Ok(found.is_some())
+}
+
+/// Detaches a link and removes its pin. One whose interface is gone is detached already.
+pub(super) fn remove_link(ifindex: u32, pin: &Path) -> Result<()> {
+    if let Some(link) = open_link(ifindex, pin)? {
+        match link.detach() {
+            Err(e) if e.raw_os_error() != Some(libc::ENOLINK) => {
+                return Err(failed(&interface_name(ifindex), "cannot detach")(e));
+            }
+            _ => {}
+        }
+    }
+    remove_pin(pin)
+}
+
+/// The interface's name, or its number if it has none here.
+pub(super) fn interface_name(ifindex: u32) -> String {
+    nix::net::if_::if_indextoname(ifindex)
+        .map_or_else(|_| format!("with number {ifindex}"), |n| n.to_string_lossy().into_owned())
+}
+
+/// Opens a pinned link; `None` if there is no pin.
+fn open_link(ifindex: u32, pin: &Path) -> Result<Option<XdpLink>> {
+    match XdpLink::open(pin) {
+        Ok(link) => Ok(Some(link)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(failed(&interface_name(ifindex), "cannot open the pinned link")(e)),
+    }
+}
+
+/// How the program of an interface runs.
+fn attached_mode(name: &str, ifindex: u32) -> Result<Mode> {
+    let target = i32::try_from(ifindex).unwrap_or(0);
+    let mut options = libbpf_rs::libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_rs::libbpf_sys::bpf_xdp_query_opts>() as libbpf_rs::libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `options` is valid for the call, and says how large it is.
+    let result = unsafe { libbpf_rs::libbpf_sys::bpf_xdp_query(target, 0, &mut options) };
+    if result < 0 {
+        return Err(failed(name, "cannot ask for the XDP mode")(io::Error::from_raw_os_error(-result)));
+    }
+    let generic = u32::from(options.attach_mode) == libbpf_rs::libbpf_sys::XDP_ATTACHED_SKB;
+    Ok(if generic { Mode::Generic } else { Mode::Native })
+}
+
+fn failed(port: &str, operation: &'static str) -> impl FnOnce(io::Error) -> FilterError {
+    let port = port.to_owned();
+    move |source| FilterError::Port { port, operation, source }
+}

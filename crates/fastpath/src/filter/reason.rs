@@ -1,0 +1,141 @@
+//! The filter's reasons, in the order of `bpf/reasons.h`, which says the same to the kernel side.
+
+/// What the filter does with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Up to the kernel's stack.
+    Pass,
+    /// To the AF_XDP socket of the queue.
+    Worker,
+    /// Nowhere.
+    Drop,
+}
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal, $action:ident;)+) => {
+        /// Why a packet went where it went. Each packet that a port receives counts for exactly one reason.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u32)]
+        pub enum Reason {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Reason {
+            /// All reasons.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+
+            /// The name of the counter.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)+
+                }
+            }
+
+            /// What happens to such a packet.
+            pub fn action(self) -> Action {
+                match self {
+                    $(Self::$name => Action::$action,)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Neither IPv4 nor IPv6: ARP and others.
+    PassNotIp = "pass_not_ip", Pass;
+    /// With a VLAN tag: belongs to a VLAN interface, not to the port.
+    PassVlan = "pass_vlan", Pass;
+    /// To a multicast group or the limited broadcast address.
+    PassMulticast = "pass_multicast", Pass;
+    /// IKE to one of our addresses.
+    PassIke = "pass_ike", Pass;
+    /// Unicast Neighbour Discovery.
+    PassNeighbourDiscovery = "pass_neighbour_discovery", Pass;
+    /// An ICMP error to one of our addresses.
+    PassIcmpError = "pass_icmp_error", Pass;
+    /// Another packet to one of our addresses.
+    PassLocal = "pass_local", Pass;
+    /// A packet that no policy is about.
+    PassOther = "pass_other", Pass;
+    /// To a protected prefix.
+    WorkerProtect = "protect", Worker;
+    /// ESP to one of our addresses.
+    WorkerEsp = "esp", Worker;
+    /// ESP in UDP to port 4500 of one of our addresses.
+    WorkerEspInUdp = "esp_in_udp", Worker;
+    /// For a worker, but no worker listens on the queue.
+    DropNoSocket = "drop_no_socket", Drop;
+    /// For a worker, but on a queue with too high a number.
+    DropQueueRange = "drop_queue_range", Drop;
+    /// For a worker, but on an interface that is no port of ours.
+    DropUnknownPort = "drop_unknown_port", Drop;
+    /// For a worker, but the driver leaves no room for the stamp.
+    DropNoMetadata = "drop_no_metadata", Drop;
+    /// For a worker, but in a frame that was not for the port's own MAC address.
+    DropOtherHost = "drop_other_host", Drop;
+    /// Lengths that contradict each other, or the wrong IP version.
+    DropMalformed = "drop_malformed", Drop;
+    /// A header that the driver did not put into the first part of the frame.
+    DropNotLinear = "drop_not_linear", Drop;
+    /// A NAT keepalive (RFC 3948 §2.3).
+    DropKeepalive = "drop_keepalive", Drop;
+    /// To port 4500, and too short to be anything (RFC 3948 §2).
+    DropNattShort = "drop_natt_short", Drop;
+    /// ESP without a whole ESP header.
+    DropEspShort = "drop_esp_short", Drop;
+    /// A fragment of an ESP packet.
+    DropFragmentEsp = "drop_fragment_esp", Drop;
+    /// A fragment of a datagram to port 4500.
+    DropFragmentNatt = "drop_fragment_natt", Drop;
+    /// A first fragment that does not show its ports.
+    DropFragmentShort = "drop_fragment_short", Drop;
+    /// To one of our addresses, with more extension headers than anyone needs.
+    DropExtensionHeaders = "drop_extension_headers", Drop;
+    /// To one of our addresses as a way station of an IPv6 routing header (RFC 5095).
+    DropRoutingHeader = "drop_routing_header", Drop;
+    /// In clear, from a prefix whose traffic has to be protected (RFC 4301 §5.2).
+    DropClearInbound = "drop_clear_inbound", Drop;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PASS_NOT_IP from PassNotIp.
+    fn c_name(reason: Reason) -> String {
+        let mut name = String::new();
+        for letter in format!("{reason:?}").chars() {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_uppercase());
+        }
+        name
+    }
+
+    #[test]
+    fn the_list_is_that_of_the_filter() {
+        let header = include_str!("../../bpf/reasons.h");
+        let list = header.split_once("enum reason {").and_then(|(_, rest)| rest.split_once("};"));
+        let list = list.expect("enum reason in bpf/reasons.h").0;
+        let in_c: Vec<_> = list
+            .lines()
+            .map(str::trim)
+            .filter(|l| !l.starts_with("/*"))
+            .filter_map(|l| l.strip_suffix(','))
+            .collect();
+        let mut here: Vec<_> = Reason::ALL.iter().map(|r| c_name(*r)).collect();
+        here.push("REASONS".to_owned());
+        assert_eq!(in_c, here);
+    }
+
+    #[test]
+    fn the_order_tells_the_action() {
+        let actions: Vec<_> = Reason::ALL.iter().map(|r| r.action()).collect();
+        let starts = [Reason::PassNotIp, Reason::WorkerProtect, Reason::DropNoSocket].map(|r| r as usize);
+        assert!(actions[starts[0]..starts[1]].iter().all(|a| *a == Action::Pass));
+        assert!(actions[starts[1]..starts[2]].iter().all(|a| *a == Action::Worker));
+        assert!(actions[starts[2]..].iter().all(|a| *a == Action::Drop));
+    }
+}
