@@ -1,6 +1,17 @@
-//! What IKE hands to the packet pipeline when it establishes a Child SA.
+//! Security associations: what IKE hands to the packet pipeline when it establishes a Child SA, and what the pipeline
+//! makes of it.
 
-use crate::selector::TrafficSelector;
+mod counters;
+mod inbound;
+mod key;
+mod outbound;
+
+pub use counters::{SaCounters, SaTotals};
+pub use inbound::{InboundSa, InboundSnapshot};
+pub use outbound::{OutboundSa, OutboundSnapshot};
+
+use crate::error::Error;
+use crate::selector::{SelectorPair, TrafficSelector};
 use crate::spi::Spi;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -82,4 +93,16 @@ pub struct ChildSaParams {
     pub encapsulation: Encapsulation,
     /// Header fields that cross the tunnel.
     pub copy: HeaderCopy,
+}
+
+impl ChildSaParams {
+    /// The selectors, ready for comparing.
+    fn selectors(&self) -> Result<SelectorPair, Error> {
+        for (list, side) in [(&self.local_ts, "local"), (&self.remote_ts, "remote")] {
+            if list.is_empty() {
+                return Err(Error::NoSelectors { side });
+            }
+        }
+        Ok(SelectorPair::new(&self.local_ts, &self.remote_ts))
+    }
 }

@@ -1,5 +1,6 @@
 //! Traffic selectors: address range, protocol, port range (RFC 7296 §3.13.1, RFC 4301 §4.4.1).
 
+use crate::packet_selector::PacketSelector;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -43,4 +44,91 @@ pub struct TrafficSelector {
     pub port_start: u16,
     /// Last port, 65535 for any.
     pub port_end: u16,
+}
+
+impl TrafficSelector {
+    /// True if the selector takes every port, and packets without one.
+    pub fn is_any_port(&self) -> bool {
+        self.port_start == 0 && self.port_end == u16::MAX
+    }
+
+    /// True if the selector takes only packets that have no port to look at (RFC 4301 §4.4.1.1).
+    pub fn is_opaque(&self) -> bool {
+        self.port_start > self.port_end
+    }
+}
+
+/// An address as a number; the family is kept beside it.
+pub(crate) fn addr_bits(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(addr) => u128::from(addr.to_bits()),
+        IpAddr::V6(addr) => addr.to_bits(),
+    }
+}
+
+/// A traffic selector ready for comparing.
+#[derive(Clone, Debug)]
+struct Side {
+    start: u128,
+    end: u128,
+    v6: bool,
+    protocol: u8,
+    ports: Ports,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Ports {
+    Any,
+    Opaque,
+    Range(u16, u16),
+}
+
+impl Side {
+    fn new(selector: &TrafficSelector) -> Self {
+        let ports = if selector.is_any_port() {
+            Ports::Any
+        } else if selector.is_opaque() {
+            Ports::Opaque
+        } else {
+            Ports::Range(selector.port_start, selector.port_end)
+        };
+        let (start, end) = (addr_bits(selector.addrs.start()), addr_bits(selector.addrs.end()));
+        Self { start, end, v6: selector.addrs.start().is_ipv6(), protocol: selector.protocol, ports }
+    }
+
+    #[inline]
+    fn accepts(&self, packet: &PacketSelector, addr: u128, port: u16) -> bool {
+        self.start <= addr
+            && addr <= self.end
+            && self.v6 == packet.is_ipv6()
+            && (self.protocol == 0 || self.protocol == packet.protocol())
+            && match self.ports {
+                Ports::Any => true,
+                Ports::Opaque => !packet.has_ports(),
+                Ports::Range(start, end) => packet.has_ports() && start <= port && port <= end,
+            }
+    }
+}
+
+/// The selectors of a policy or an SA: what both sides may be. Every combination of a local and a remote one is meant
+/// (RFC 7296 §2.9).
+#[derive(Clone, Debug)]
+pub struct SelectorPair {
+    local: Box<[Side]>,
+    remote: Box<[Side]>,
+}
+
+impl SelectorPair {
+    /// Prepares the selectors of both sides for comparing.
+    pub fn new(local: &[TrafficSelector], remote: &[TrafficSelector]) -> Self {
+        let sides = |list: &[TrafficSelector]| list.iter().map(Side::new).collect();
+        Self { local: sides(local), remote: sides(remote) }
+    }
+
+    /// True if the packet lies inside on both sides.
+    #[inline]
+    pub fn accepts(&self, packet: &PacketSelector) -> bool {
+        self.local.iter().any(|side| side.accepts(packet, packet.local, packet.local_port()))
+            && self.remote.iter().any(|side| side.accepts(packet, packet.remote, packet.remote_port()))
+    }
 }

@@ -1,0 +1,125 @@
+//! One worker's packet pipeline. Bursts in, verdicts out; no allocation, lock or system call.
+//!
+//! The worker owns its [`Dataplane`]. Control changes it by [`Command`]s, which the worker applies between bursts; what a
+//! change puts out of use goes back as [`Garbage`], to be freed by control. Control may read the [`Counters`], and those
+//! inside the SAs, at any time.
+
+mod burst;
+mod command;
+mod counters;
+mod event;
+mod inbound;
+mod limit;
+mod local;
+mod outbound;
+mod reply;
+mod table;
+
+pub use burst::{BURST, Ingress, Item, Verdict};
+pub use command::{Command, Garbage};
+pub use counters::{Counters, DirectionTotals, Totals};
+pub use event::Event;
+pub use local::LocalAddrs;
+pub use table::OutboundTable;
+pub use testudo_wire::icmp::Sources;
+
+use crate::flow::FlowCache;
+use crate::number::{IvAllocator, WorkerId};
+use crate::sad::Sad;
+use crate::spd::Spd;
+use crate::spi::SenderId;
+use event::Events;
+use limit::TokenBucket;
+use std::sync::Arc;
+
+/// What a worker's pipeline is built from.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which worker of the node.
+    pub worker: WorkerId,
+    /// The sender ID of its IVs: never used before under any key that is still in use.
+    pub sender: SenderId,
+    /// Our port of UDP-encapsulated ESP, 4500 as a rule.
+    pub udp_port: u16,
+    /// A random number, so that outsiders cannot choose flows that collide in the cache.
+    pub seed: u64,
+    /// The flow cache holds `2^flow_bits` sets of two flows of 64 octets each; at most 20.
+    pub flow_bits: u32,
+    /// ICMP errors that the worker sends in a second at most.
+    pub icmp_per_second: u32,
+    /// Source addresses of ICMP errors.
+    pub icmp_sources: Sources,
+}
+
+impl Config {
+    /// The usual settings.
+    pub fn new(worker: WorkerId, sender: SenderId, seed: u64) -> Self {
+        Self {
+            worker,
+            sender,
+            udp_port: 4500,
+            seed,
+            flow_bits: 12,
+            icmp_per_second: 1000,
+            icmp_sources: Sources::default(),
+        }
+    }
+}
+
+/// The pipeline of one worker.
+#[derive(Debug)]
+pub struct Dataplane {
+    spd: Arc<Spd>,
+    outbound: Box<OutboundTable>,
+    flows: FlowCache,
+    ivs: IvAllocator,
+    sad: Sad,
+    local: Arc<LocalAddrs>,
+    udp_port: u16,
+    icmp_sources: Sources,
+    icmp_limit: TokenBucket,
+    /// Identification of outer IPv4 headers.
+    next_id: u16,
+    now: u64,
+    counters: Arc<Counters>,
+    events: Events,
+}
+
+impl Dataplane {
+    /// A pipeline without policies and SAs: it discards everything.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            spd: Arc::new(Spd::empty()),
+            outbound: Box::new(OutboundTable::for_spd(&Spd::empty())),
+            flows: FlowCache::new(config.flow_bits, config.seed),
+            ivs: IvAllocator::new(config.sender, config.worker),
+            sad: Sad::new(),
+            local: Arc::new(LocalAddrs::default()),
+            udp_port: config.udp_port,
+            icmp_sources: config.icmp_sources,
+            icmp_limit: TokenBucket::new(config.icmp_per_second),
+            // Workers begin far apart, so that two of them do not send the same identification at the same time.
+            next_id: u16::from(config.worker.get()) << 10,
+            now: 0,
+            counters: Arc::new(Counters::new()),
+            events: Events::new(),
+        }
+    }
+
+    /// Tells the time, in milliseconds since any origin. To be called once per turn of the worker's loop.
+    #[inline]
+    pub fn set_now(&mut self, milliseconds: u64) {
+        self.now = milliseconds;
+        self.icmp_limit.refill(milliseconds);
+    }
+
+    /// The counters, to be read by anybody.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Takes the events that have come up since the last call, oldest first.
+    pub fn drain_events(&mut self) -> impl Iterator<Item = Event> + '_ {
+        self.events.drain()
+    }
+}

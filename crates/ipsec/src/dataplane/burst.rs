@@ -1,0 +1,56 @@
+//! What goes into the pipeline and what comes out.
+
+use crate::drops::DropReason;
+use testudo_wire::packet::PacketBuf;
+
+/// The most packets of one call.
+pub const BURST: usize = 64;
+
+/// How a packet reached us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ingress {
+    /// Through a port: we are a hop on its way.
+    Port,
+    /// From our own kernel, through the TUN, or made here: the TTL is left alone.
+    Host,
+}
+
+/// What is to be done with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Not decided yet.
+    Pending,
+    /// Route it by the IP destination now in the buffer: the outer one after encryption, the inner one after decryption.
+    Forward,
+    /// Give it to the kernel, through the TUN.
+    ToHost,
+    /// The buffer now holds an ICMP error about the packet: send it back to where the packet came from. After
+    /// `inbound` that is through the tunnel: give it to `outbound` as [`Ingress::Host`].
+    Reply,
+    /// Too big, and may be fragmented: split it (`wire::ipv4::fragment`) and give the pieces to `outbound` again, as
+    /// [`Ingress::Host`], because the TTL has been taken care of.
+    Fragment {
+        /// The largest piece.
+        mtu: u16,
+    },
+    /// Let it go. It has been counted.
+    Drop(DropReason),
+}
+
+/// A packet on its way through the pipeline.
+#[derive(Debug)]
+pub struct Item<'a> {
+    /// From the IP header on; the Ethernet header is stripped. Octets behind the IP packet's end are cut off.
+    pub buf: PacketBuf<'a>,
+    /// How it reached us.
+    pub ingress: Ingress,
+    /// The result.
+    pub verdict: Verdict,
+}
+
+impl<'a> Item<'a> {
+    /// A packet that waits for its verdict.
+    pub fn new(buf: PacketBuf<'a>, ingress: Ingress) -> Self {
+        Self { buf, ingress, verdict: Verdict::Pending }
+    }
+}

@@ -1,0 +1,161 @@
+//! What a worker counts. One writer, any number of readers.
+
+use crate::drops::DropReason;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A counter that only one thread writes: no locked instruction.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(super) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    #[inline]
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Counters of one direction.
+#[derive(Debug)]
+pub(super) struct DirectionCounters {
+    pub(super) received: Counter,
+    pub(super) received_bytes: Counter,
+    pub(super) generated: Counter,
+    pub(super) forwarded: Counter,
+    pub(super) forwarded_bytes: Counter,
+    pub(super) to_host: Counter,
+    pub(super) replies: Counter,
+    pub(super) to_split: Counter,
+    drops: [Counter; DropReason::COUNT],
+}
+
+impl DirectionCounters {
+    fn new() -> Self {
+        Self {
+            received: Counter::default(),
+            received_bytes: Counter::default(),
+            generated: Counter::default(),
+            forwarded: Counter::default(),
+            forwarded_bytes: Counter::default(),
+            to_host: Counter::default(),
+            replies: Counter::default(),
+            to_split: Counter::default(),
+            drops: std::array::from_fn(|_| Counter::default()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn drop(&self, reason: DropReason) {
+        if let Some(drops) = self.drops.get(reason as usize) {
+            drops.add(1);
+        }
+    }
+
+    fn totals(&self) -> DirectionTotals {
+        DirectionTotals {
+            received: self.received.get(),
+            received_bytes: self.received_bytes.get(),
+            generated: self.generated.get(),
+            forwarded: self.forwarded.get(),
+            forwarded_bytes: self.forwarded_bytes.get(),
+            to_host: self.to_host.get(),
+            replies: self.replies.get(),
+            to_split: self.to_split.get(),
+            dropped: self.drops.iter().map(Counter::get).sum(),
+        }
+    }
+}
+
+/// Counters of one worker's pipeline.
+#[derive(Debug)]
+pub struct Counters {
+    pub(super) outbound: DirectionCounters,
+    pub(super) inbound: DirectionCounters,
+    pub(super) icmp_suppressed: Counter,
+    pub(super) mss_clamped: Counter,
+}
+
+/// One direction at one moment, in packets unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectionTotals {
+    /// Given to the pipeline; pieces of a split packet count again.
+    pub received: u64,
+    /// Octets of these, as they came.
+    pub received_bytes: u64,
+    /// ICMP errors made in place of packets that count as dropped.
+    pub generated: u64,
+    /// To be routed on.
+    pub forwarded: u64,
+    /// Octets of these, as they leave.
+    pub forwarded_bytes: u64,
+    /// For the kernel.
+    pub to_host: u64,
+    /// ICMP errors given back.
+    pub replies: u64,
+    /// Given back to be fragmented.
+    pub to_split: u64,
+    /// Dropped, for all reasons.
+    pub dropped: u64,
+}
+
+impl DirectionTotals {
+    /// True if every packet is accounted for. Holds between two bursts.
+    pub fn is_balanced(&self) -> bool {
+        self.received + self.generated
+            == self.forwarded + self.to_host + self.replies + self.to_split + self.dropped
+    }
+}
+
+/// All totals at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// What `outbound` did.
+    pub outbound: DirectionTotals,
+    /// What `inbound` did.
+    pub inbound: DirectionTotals,
+    /// ICMP errors not sent, because the packet may not be answered or the rate is reached.
+    pub icmp_suppressed: u64,
+    /// TCP segments whose MSS was lowered.
+    pub mss_clamped: u64,
+}
+
+impl Counters {
+    pub(super) fn new() -> Self {
+        Self {
+            outbound: DirectionCounters::new(),
+            inbound: DirectionCounters::new(),
+            icmp_suppressed: Counter::default(),
+            mss_clamped: Counter::default(),
+        }
+    }
+
+    /// The totals now. Read while the worker is at work, they may be a burst apart from each other.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            outbound: self.outbound.totals(),
+            inbound: self.inbound.totals(),
+            icmp_suppressed: self.icmp_suppressed.get(),
+            mss_clamped: self.mss_clamped.get(),
+        }
+    }
+
+    /// Packets dropped by `outbound` for this reason.
+    pub fn dropped_outbound(&self, reason: DropReason) -> u64 {
+        self.outbound.drops.get(reason as usize).map_or(0, Counter::get)
+    }
+
+    /// Packets dropped by `inbound` for this reason.
+    pub fn dropped_inbound(&self, reason: DropReason) -> u64 {
+        self.inbound.drops.get(reason as usize).map_or(0, Counter::get)
+    }
+
+    /// Packets dropped in both directions for this reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped_outbound(reason) + self.dropped_inbound(reason)
+    }
+}

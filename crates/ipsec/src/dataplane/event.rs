@@ -1,0 +1,62 @@
+//! What a worker tells control.
+
+use crate::packet_selector::PacketSelector;
+use crate::spd::PolicyId;
+use crate::spi::Spi;
+use arrayvec::ArrayVec;
+use std::net::SocketAddr;
+
+/// How often control hears about one missing SA, in milliseconds.
+pub(super) const NO_SA_INTERVAL: u64 = 1000;
+/// Events kept until control takes them. All of them are raised again or can be seen in counters, so that losing one
+/// does no harm.
+const KEPT: usize = 64;
+
+/// Something that control should know, and perhaps act upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Traffic matches a policy that has no SA: initiate, if the policy is a trap. At most once a second and policy.
+    NoSa {
+        /// The policy.
+        policy: PolicyId,
+        /// The packet that found no SA, for the first traffic selector (RFC 7296 §2.9).
+        packet: PacketSelector,
+    },
+    /// An authentic UDP-encapsulated packet came from another outer address than the SA's: a NAT has changed its mapping
+    /// (RFC 7296 §2.23). Told once per new address.
+    AddressChanged {
+        /// The inbound SA.
+        spi: Spi,
+        /// Where the peer is now.
+        remote: SocketAddr,
+    },
+    /// Half of an outbound SA's block of sequence numbers is used.
+    SequenceLow {
+        /// The policy that the SA serves.
+        policy: PolicyId,
+        /// The outbound SA.
+        spi: Spi,
+    },
+    /// Seven eighths of the sender ID's IVs are used.
+    IvLow,
+}
+
+/// Events that wait for control.
+#[derive(Debug)]
+pub(super) struct Events(ArrayVec<Event, KEPT>);
+
+impl Events {
+    pub(super) fn new() -> Self {
+        Self(ArrayVec::new())
+    }
+
+    /// False if there is no room; the event should then be raised again when its cause comes up again.
+    #[cold]
+    pub(super) fn raise(&mut self, event: Event) -> bool {
+        self.0.try_push(event).is_ok()
+    }
+
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Event> + '_ {
+        self.0.drain(..)
+    }
+}

@@ -1,0 +1,290 @@
+//! Packets addressed to us: demultiplexing, look-up, replay check, cipher, and all that RFC 4301 §5.2 and RFC 4303 §3.4 ask
+//! of the packet inside. Stage by stage over the whole burst, as in `outbound`.
+
+use super::burst::{BURST, Ingress, Item, Verdict};
+use super::counters::{Counters, DirectionCounters};
+use super::event::{Event, Events};
+use super::reply::Replier;
+use super::{Dataplane, LocalAddrs};
+use crate::demux::{self, Arrived, Kind};
+use crate::drops::DropReason;
+use crate::esp::tunnel;
+use crate::inner::Inner;
+use crate::packet_selector::Direction;
+use crate::sa::{Encapsulation, InboundSa};
+use crate::sad::Sad;
+use crate::spi::Spi;
+use arrayvec::ArrayVec;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use testudo_crypto::{Aad, IV_LEN, OpenJob, TAG_LEN, open_burst};
+use testudo_wire::icmp;
+use testudo_wire::ip::Protocol;
+use testudo_wire::packet::PacketBuf;
+use testudo_wire::{Error, esp};
+
+/// Octets of ESP before the ciphertext.
+const BEFORE_TEXT: usize = esp::HEADER + IV_LEN;
+
+/// An ESP packet whose SA is known and whose number may be accepted.
+struct Plan<'s> {
+    sa: &'s InboundSa,
+    sequence: u64,
+    arrived: Arrived,
+    at: u8,
+}
+
+type Burst<T> = ArrayVec<T, BURST>;
+
+impl Dataplane {
+    /// Works on a burst of packets addressed to us. Bursts longer than [`BURST`] are worked off in parts.
+    pub fn inbound(&mut self, burst: &mut [Item<'_>]) {
+        for part in burst.chunks_mut(BURST) {
+            self.inbound_part(part);
+        }
+    }
+
+    fn inbound_part(&mut self, burst: &mut [Item<'_>]) {
+        let counters = &*self.counters;
+        let bytes: usize = burst.iter().map(|item| item.buf.len()).sum();
+        counters.inbound.received.add(burst.len() as u64);
+        counters.inbound.received_bytes.add(bytes as u64);
+
+        let arrived = sort(burst, &self.local, self.udp_port, &counters.inbound);
+        let plans = admit(burst, &arrived, &self.sad, &counters.inbound);
+        let authentic = open(burst, &plans);
+        let mut receiver = Receiver {
+            local: &self.local,
+            replier: Replier { sources: self.icmp_sources, limit: &mut self.icmp_limit, counters },
+            counters,
+            events: &mut self.events,
+            now: self.now,
+        };
+        for (plan, authentic) in plans.iter().zip(authentic) {
+            if let Some(item) = burst.get_mut(usize::from(plan.at)) {
+                receiver.receive(item, plan, authentic);
+            }
+        }
+    }
+}
+
+/// Finds the ESP packets of the burst.
+fn sort(
+    burst: &mut [Item<'_>],
+    local: &LocalAddrs,
+    udp_port: u16,
+    counters: &DirectionCounters,
+) -> Burst<(u8, Arrived)> {
+    let mut found = Burst::new();
+    for (at, item) in burst.iter_mut().enumerate() {
+        item.verdict = Verdict::Pending;
+        match demux::sort(item.buf.data(), local, udp_port) {
+            Ok(Kind::Esp(arrived)) => found.push((at as u8, arrived)),
+            Ok(Kind::Ike) => {
+                counters.to_host.add(1);
+                item.verdict = Verdict::ToHost;
+            }
+            Err(reason) => refuse(item, reason, counters),
+        }
+    }
+    found
+}
+
+#[cold]
+fn refuse(item: &mut Item<'_>, reason: DropReason, counters: &DirectionCounters) {
+    counters.drop(reason);
+    item.verdict = Verdict::Drop(reason);
+}
+
+/// Finds the SA of each packet and asks its replay window.
+fn admit<'s>(
+    burst: &mut [Item<'_>],
+    arrived: &[(u8, Arrived)],
+    sad: &'s Sad,
+    counters: &DirectionCounters,
+) -> Burst<Plan<'s>> {
+    let found: Burst<Option<&InboundSa>> =
+        arrived.iter().map(|(_, arrived)| sad.get(Spi(arrived.spi))).collect();
+    let mut plans = Burst::new();
+    for ((at, arrived), sa) in arrived.iter().zip(found) {
+        let reason = match sa {
+            None => DropReason::UnknownSpi,
+            Some(sa) => match admit_one(sa, arrived) {
+                Ok(sequence) => {
+                    plans.push(Plan { sa, sequence, arrived: *arrived, at: *at });
+                    continue;
+                }
+                Err(reason) => {
+                    sa.counters.add_drop(reason);
+                    reason
+                }
+            },
+        };
+        if let Some(item) = burst.get_mut(usize::from(*at)) {
+            refuse(item, reason, counters);
+        }
+    }
+    plans
+}
+
+#[inline]
+fn admit_one(sa: &InboundSa, arrived: &Arrived) -> Result<u64, DropReason> {
+    if sa.encapsulation != arrived.encapsulation {
+        return Err(DropReason::WrongEncapsulation);
+    }
+    sa.window.check(arrived.sequence)
+}
+
+/// Verifies and decrypts. The answers are in the order of the plans.
+fn open(burst: &mut [Item<'_>], plans: &[Plan<'_>]) -> Burst<bool> {
+    let mut jobs: Burst<OpenJob<'_>> = Burst::new();
+    let mut results = Burst::new();
+    let mut plans = plans.iter().peekable();
+    for (at, item) in burst.iter_mut().enumerate() {
+        let Some(plan) = plans.next_if(|plan| usize::from(plan.at) == at) else {
+            continue;
+        };
+        match job(item.buf.data_mut(), plan) {
+            Some(job) => {
+                results.push(true);
+                jobs.push(job);
+            }
+            None => results.push(false),
+        }
+    }
+    open_burst(&mut jobs);
+    let mut jobs = jobs.iter();
+    for result in results.iter_mut().filter(|result| **result) {
+        *result = jobs.next().is_some_and(|job| job.ok);
+    }
+    results
+}
+
+/// The cipher's job. `None` if the packet is too short, which demultiplexing has ruled out.
+#[inline]
+fn job<'a>(packet: &'a mut [u8], plan: &Plan<'a>) -> Option<OpenJob<'a>> {
+    let Plan { sa, sequence, arrived, .. } = plan;
+    let (start, len) = (usize::from(arrived.at), usize::from(arrived.len));
+    let esp = packet.get_mut(start..start + len)?;
+    let (head, body) = esp.split_first_chunk_mut::<BEFORE_TEXT>()?;
+    let (_, iv) = head.split_last_chunk::<IV_LEN>()?;
+    let (text, tag) = body.split_last_chunk_mut::<TAG_LEN>()?;
+    let aad = if sa.esn { Aad::esp_esn(sa.spi.0, *sequence) } else { Aad::esp(sa.spi.0, arrived.sequence) };
+    Some(OpenJob { key: &sa.key, iv: *iv, aad, text, tag, ok: false })
+}
+
+/// Works on decrypted packets.
+struct Receiver<'d> {
+    local: &'d LocalAddrs,
+    replier: Replier<'d>,
+    counters: &'d Counters,
+    events: &'d mut Events,
+    now: u64,
+}
+
+impl Receiver<'_> {
+    #[inline]
+    fn receive(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, authentic: bool) {
+        let accepted =
+            if authentic { plan.sa.window.accept(plan.sequence) } else { Err(DropReason::AuthFailed) };
+        let inner = accepted.and_then(|()| {
+            self.note_source(plan);
+            decapsulate(&mut item.buf, plan)
+        });
+        match inner {
+            Ok(inner) => {
+                plan.sa.counters.add_owned(1, u64::from(inner.len), self.now);
+                self.pass_on(item, plan, &inner);
+            }
+            Err(reason) => {
+                plan.sa.counters.add_drop(reason);
+                refuse(item, reason, &self.counters.inbound);
+            }
+        }
+    }
+
+    /// Tells control, once, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT.
+    #[inline]
+    fn note_source(&mut self, plan: &Plan<'_>) {
+        let moved = plan.sa.encapsulation == Encapsulation::Udp && plan.arrived.source != plan.sa.remote;
+        if moved {
+            self.tell_source(plan);
+        }
+    }
+
+    #[cold]
+    fn tell_source(&mut self, plan: &Plan<'_>) {
+        let mut hasher = DefaultHasher::new();
+        plan.arrived.source.hash(&mut hasher);
+        let digest = hasher.finish() | 1;
+        let event = Event::AddressChanged { spi: plan.sa.spi, remote: plan.arrived.source };
+        if plan.sa.told_source.load(Relaxed) != digest && self.events.raise(event) {
+            plan.sa.told_source.store(digest, Relaxed);
+        }
+    }
+
+    /// To the kernel, or one hop on.
+    #[inline]
+    fn pass_on(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, inner: &Inner) {
+        let counters = &self.counters.inbound;
+        if inner.clamp_mss(item.buf.data_mut(), plan.sa.inner_mtu()) {
+            self.counters.mss_clamped.add(1);
+        }
+        let for_us = match inner.flow.local() {
+            IpAddr::V4(addr) => self.local.has_v4(addr),
+            IpAddr::V6(addr) => self.local.has_v6(addr),
+        };
+        if for_us {
+            counters.to_host.add(1);
+            item.verdict = Verdict::ToHost;
+            return;
+        }
+        if inner.ttl <= 1 && item.ingress == Ingress::Port {
+            plan.sa.counters.add_drop(DropReason::TtlExceeded);
+            self.replier.refuse(item, icmp::Kind::TimeExceeded, DropReason::TtlExceeded, counters);
+            return;
+        }
+        if item.ingress == Ingress::Port {
+            inner.decrement_ttl(item.buf.data_mut());
+        }
+        counters.forwarded.add(1);
+        counters.forwarded_bytes.add(u64::from(inner.len));
+        item.verdict = Verdict::Forward;
+    }
+}
+
+/// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set.
+#[inline]
+fn decapsulate(buf: &mut PacketBuf<'_>, plan: &Plan<'_>) -> Result<Inner, DropReason> {
+    let (start, len) = (usize::from(plan.arrived.at), usize::from(plan.arrived.len));
+    let text_end = start + len - TAG_LEN;
+    let behind = buf.len().checked_sub(text_end).ok_or(DropReason::EspTooShort)?;
+    if !(buf.shrink_back(behind) && buf.shrink_front(start + BEFORE_TEXT)) {
+        return Err(DropReason::EspTooShort);
+    }
+    let (payload, next_header) = esp::split_trailer(buf.data()).map_err(|_| DropReason::BadPadding)?;
+    let inner = parse(payload, next_header)?;
+    if !plan.sa.selectors.accepts(&inner.flow) {
+        return Err(DropReason::SelectorMismatch);
+    }
+    inner.trim(buf);
+    let class = tunnel::inner_class(plan.sa.copy, plan.arrived.class, inner.class)
+        .ok_or(DropReason::EcnNotCapable)?;
+    if class != inner.class {
+        inner.set_class(buf.data_mut(), class);
+    }
+    Ok(inner)
+}
+
+/// The packet inside. Its version must be what the trailer says.
+#[inline]
+fn parse(payload: &[u8], next_header: Protocol) -> Result<Inner, DropReason> {
+    let parsed: Result<Inner, Error> = match next_header {
+        Protocol::IPV4 => Inner::parse_v4(payload, Direction::In),
+        Protocol::IPV6 => Inner::parse_v6(payload, Direction::In),
+        Protocol::NO_NEXT => return Err(DropReason::Dummy),
+        _ => return Err(DropReason::BadNextHeader),
+    };
+    parsed.map_err(|_| DropReason::MalformedInner)
+}

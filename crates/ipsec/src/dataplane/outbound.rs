@@ -1,0 +1,369 @@
+//! Packets to protect: look-up, size, numbers, cipher, outer header. Each stage goes over the whole burst before the next
+//! begins, so that the memory accesses of different packets overlap.
+
+use super::Dataplane;
+use super::burst::{BURST, Ingress, Item, Verdict};
+use super::counters::{Counters, DirectionCounters};
+use super::event::{Event, Events, NO_SA_INTERVAL};
+use super::reply::Replier;
+use super::table::OutboundTable;
+use crate::drops::DropReason;
+use crate::esp::{Marks, Outer, tunnel};
+use crate::flow::{FlowCache, Path};
+use crate::inner::Inner;
+use crate::number::IvAllocator;
+use crate::packet_selector::Direction;
+use crate::sa::OutboundSa;
+use crate::spd::{Action, Decision, PolicyId, Spd};
+use arrayvec::ArrayVec;
+use testudo_crypto::{Aad, SealJob, TAG_LEN, seal_burst};
+use testudo_wire::icmp::Kind;
+use testudo_wire::ip::Protocol;
+use testudo_wire::packet::PacketBuf;
+use testudo_wire::{esp, ipv6};
+
+/// A packet whose headers have been read.
+struct Parsed {
+    inner: Inner,
+    hash: u64,
+    at: u8,
+}
+
+/// A packet that will be encrypted.
+struct Plan<'s> {
+    sa: &'s OutboundSa,
+    sequence: u64,
+    iv: u64,
+    len: u16,
+    at: u8,
+    class: u8,
+    df: bool,
+    next_header: Protocol,
+}
+
+type Burst<T> = ArrayVec<T, BURST>;
+
+impl Dataplane {
+    /// Protects a burst of clear packets. Bursts longer than [`BURST`] are worked off in parts.
+    pub fn outbound(&mut self, burst: &mut [Item<'_>]) {
+        for part in burst.chunks_mut(BURST) {
+            self.outbound_part(part);
+        }
+    }
+
+    fn outbound_part(&mut self, burst: &mut [Item<'_>]) {
+        let counters = &*self.counters;
+        let bytes: usize = burst.iter().map(|item| item.buf.len()).sum();
+        counters.outbound.received.add(burst.len() as u64);
+        counters.outbound.received_bytes.add(bytes as u64);
+
+        let parsed = parse(burst, &self.flows, &counters.outbound);
+        let paths = look_up(&parsed, &mut self.flows, &self.spd, &self.outbound);
+        let mut planner = Planner {
+            table: &self.outbound,
+            replier: Replier { sources: self.icmp_sources, limit: &mut self.icmp_limit, counters },
+            counters,
+            events: &mut self.events,
+            now: self.now,
+        };
+        let mut plans = Burst::new();
+        for (parsed, path) in parsed.iter().zip(paths) {
+            if let Some(item) = burst.get_mut(usize::from(parsed.at))
+                && let Some(plan) = planner.plan(item, parsed, path)
+            {
+                plans.push(plan);
+            }
+        }
+        number(&mut plans, &mut self.ivs, &mut self.events);
+        refuse_unnumbered(burst, &mut plans, &counters.outbound);
+        seal(burst, &plans, &mut self.next_id, &counters.outbound);
+        finish(burst, &plans, &counters.outbound, self.now);
+    }
+}
+
+fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &DirectionCounters) -> Burst<Parsed> {
+    let mut parsed = Burst::new();
+    for (at, item) in burst.iter_mut().enumerate() {
+        item.verdict = Verdict::Pending;
+        match Inner::parse(item.buf.data(), Direction::Out) {
+            Ok(inner) => {
+                inner.trim(&mut item.buf);
+                let hash = flows.hash(&inner.flow);
+                parsed.push(Parsed { inner, hash, at: at as u8 });
+            }
+            Err(_) => refuse(item, DropReason::Malformed, counters),
+        }
+    }
+    parsed
+}
+
+#[cold]
+fn refuse(item: &mut Item<'_>, reason: DropReason, counters: &DirectionCounters) {
+    counters.drop(reason);
+    item.verdict = Verdict::Drop(reason);
+}
+
+fn look_up(parsed: &[Parsed], flows: &mut FlowCache, spd: &Spd, table: &OutboundTable) -> Burst<Path> {
+    let mut paths = Burst::new();
+    for Parsed { inner, hash, .. } in parsed {
+        let path = flows.get(*hash, &inner.flow).unwrap_or_else(|| {
+            let path = resolve(inner, spd, table);
+            flows.insert(*hash, &inner.flow, path);
+            path
+        });
+        paths.push(path);
+    }
+    paths
+}
+
+#[cold]
+fn resolve(inner: &Inner, spd: &Spd, table: &OutboundTable) -> Path {
+    match spd.lookup(&inner.flow) {
+        Decision::Act(Action::Protect(policy)) => match table.sa(policy) {
+            Some(sa) if !sa.selectors.accepts(&inner.flow) => Path::OutsideSa(policy),
+            _ => Path::Protect(policy),
+        },
+        Decision::Act(Action::Bypass) => Path::Bypass,
+        Decision::Act(Action::Discard) => Path::Discard,
+        Decision::NoPolicy => Path::NoPolicy,
+    }
+}
+
+/// Decides what becomes of each packet, and prepares those that will be encrypted.
+struct Planner<'s, 'd> {
+    table: &'s OutboundTable,
+    replier: Replier<'d>,
+    counters: &'d Counters,
+    events: &'d mut Events,
+    now: u64,
+}
+
+impl<'s> Planner<'s, '_> {
+    #[inline]
+    fn plan(&mut self, item: &mut Item<'_>, parsed: &Parsed, path: Path) -> Option<Plan<'s>> {
+        let reason = match path {
+            Path::Protect(policy) => match self.table.sa(policy) {
+                Some(sa) => return self.protect(item, parsed, sa),
+                None => {
+                    self.tell_no_sa(policy, &parsed.inner);
+                    DropReason::NoSa
+                }
+            },
+            Path::Bypass => {
+                self.bypass(item, &parsed.inner);
+                return None;
+            }
+            Path::OutsideSa(policy) => {
+                if let Some(sa) = self.table.sa(policy) {
+                    sa.counters.add_drop(DropReason::OutsideSa);
+                }
+                DropReason::OutsideSa
+            }
+            Path::Discard => DropReason::PolicyDiscard,
+            Path::NoPolicy => DropReason::NoPolicy,
+        };
+        refuse(item, reason, &self.counters.outbound);
+        None
+    }
+
+    #[cold]
+    fn tell_no_sa(&mut self, policy: PolicyId, inner: &Inner) {
+        let Some(place) = self.table.get(policy) else {
+            return;
+        };
+        let due = place.told.get().is_none_or(|told| self.now.saturating_sub(told) >= NO_SA_INTERVAL);
+        if due && self.events.raise(Event::NoSa { policy, packet: inner.flow }) {
+            place.told.set(Some(self.now));
+        }
+    }
+
+    /// Takes a hop off packets that came through a port. False if there was none left; the packet is done with then.
+    #[inline]
+    fn take_hop(&mut self, item: &mut Item<'_>, inner: &Inner) -> bool {
+        if item.ingress == Ingress::Host {
+            return true;
+        }
+        if inner.ttl <= 1 {
+            let (kind, reason) = (Kind::TimeExceeded, DropReason::TtlExceeded);
+            self.replier.refuse(item, kind, reason, &self.counters.outbound);
+            return false;
+        }
+        inner.decrement_ttl(item.buf.data_mut());
+        true
+    }
+
+    fn bypass(&mut self, item: &mut Item<'_>, inner: &Inner) {
+        if self.take_hop(item, inner) {
+            self.counters.outbound.forwarded.add(1);
+            self.counters.outbound.forwarded_bytes.add(u64::from(inner.len));
+            item.verdict = Verdict::Forward;
+        }
+    }
+
+    #[inline]
+    fn protect(&mut self, item: &mut Item<'_>, parsed: &Parsed, sa: &'s OutboundSa) -> Option<Plan<'s>> {
+        let inner = &parsed.inner;
+        let mtu = sa.inner_mtu();
+        let too_big = inner.len > mtu;
+        if too_big && inner.df && inner.len > reported_mtu(inner, mtu) {
+            let kind = Kind::TooBig { mtu: reported_mtu(inner, mtu) };
+            sa.counters.add_drop(DropReason::TooBig);
+            self.replier.refuse(item, kind, DropReason::TooBig, &self.counters.outbound);
+            return None;
+        }
+        if !self.take_hop(item, inner) {
+            return None;
+        }
+        if too_big && !inner.df {
+            self.counters.outbound.to_split.add(1);
+            item.verdict = Verdict::Fragment { mtu };
+            return None;
+        }
+        let behind = Outer::trailer_len(usize::from(inner.len)) + TAG_LEN;
+        if item.buf.headroom() < sa.outer.prefix_len() || item.buf.tailroom() < behind {
+            sa.counters.add_drop(DropReason::NoRoom);
+            refuse(item, DropReason::NoRoom, &self.counters.outbound);
+            return None;
+        }
+        if inner.clamp_mss(item.buf.data_mut(), mtu) {
+            self.counters.mss_clamped.add(1);
+        }
+        Some(Plan {
+            sa,
+            sequence: 0,
+            iv: 0,
+            len: inner.len,
+            at: parsed.at,
+            class: tunnel::outer_class(sa.copy, inner.class),
+            // An IPv6 packet that must pass although it is too big needs the help of routers on the way.
+            df: sa.copy.df && inner.df && !too_big,
+            next_header: inner.next_header(),
+        })
+    }
+}
+
+/// The MTU to tell a sender. No IPv6 sender can go below 1280 octets (RFC 8200 §5), so that packets up to that size must
+/// pass whatever the path's MTU is.
+#[inline]
+fn reported_mtu(inner: &Inner, mtu: u16) -> u16 {
+    if inner.is_ipv6() { mtu.max(ipv6::MIN_MTU) } else { mtu }
+}
+
+/// Gives each plan its sequence number and IV: one reservation per run of packets of one SA.
+fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, events: &mut Events) {
+    for run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
+        let Some(sa) = run.first().map(|plan| plan.sa) else {
+            continue;
+        };
+        let numbers = sa.numbers.reserve(run.len() as u32);
+        let numbered = run.len().min(numbers.count as usize);
+        let ivs = ivs.reserve(numbered as u32);
+        for (plan, offset) in run.iter_mut().zip(0..numbers.count.min(ivs.count)) {
+            plan.sequence = numbers.first + offset;
+            plan.iv = ivs.first + offset;
+        }
+        if numbers.low {
+            events.raise(Event::SequenceLow { policy: sa.policy(), spi: sa.spi });
+        }
+        if ivs.low {
+            events.raise(Event::IvLow);
+        }
+    }
+}
+
+/// Takes out the packets for which there was no sequence number, or no IV.
+#[inline]
+fn refuse_unnumbered(burst: &mut [Item<'_>], plans: &mut Burst<Plan<'_>>, counters: &DirectionCounters) {
+    if plans.iter().any(|plan| plan.sequence == 0) {
+        refuse_unnumbered_of(burst, plans, counters);
+    }
+}
+
+#[cold]
+fn refuse_unnumbered_of(burst: &mut [Item<'_>], plans: &mut Burst<Plan<'_>>, counters: &DirectionCounters) {
+    plans.retain(|plan| {
+        let numbered = plan.sequence != 0;
+        if !numbered && let Some(item) = burst.get_mut(usize::from(plan.at)) {
+            let block = plan.sa.numbers.block();
+            let used_up = block.next >= block.end;
+            let reason = if used_up { DropReason::SequenceExhausted } else { DropReason::IvExhausted };
+            plan.sa.counters.add_drop(reason);
+            refuse(item, reason, counters);
+        }
+        numbered
+    });
+}
+
+/// Puts ESP around each planned packet and encrypts the burst. Only what is encrypted gets the verdict to be forwarded.
+fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], next_id: &mut u16, counters: &DirectionCounters) {
+    let mut jobs = Burst::new();
+    let mut plans = plans.iter().peekable();
+    for (at, item) in burst.iter_mut().enumerate() {
+        let Some(plan) = plans.next_if(|plan| usize::from(plan.at) == at) else {
+            continue;
+        };
+        *next_id = next_id.wrapping_add(1);
+        item.verdict = match encapsulate(&mut item.buf, plan, *next_id) {
+            Some(job) => {
+                jobs.push(job);
+                Verdict::Forward
+            }
+            None => {
+                counters.drop(DropReason::NoRoom);
+                Verdict::Drop(DropReason::NoRoom)
+            }
+        };
+    }
+    seal_burst(&mut jobs);
+}
+
+/// Writes outer header and trailer. `None` if there is no room, which the planner has ruled out.
+#[inline]
+fn encapsulate<'a>(buf: &'a mut PacketBuf<'_>, plan: &Plan<'a>, id: u16) -> Option<SealJob<'a>> {
+    let Plan { sa, sequence, iv, .. } = *plan;
+    let prefix_len = sa.outer.prefix_len();
+    let trailer_len = Outer::trailer_len(usize::from(plan.len));
+    if !(buf.grow_front(prefix_len) && buf.grow_back(trailer_len + TAG_LEN)) {
+        return None;
+    }
+    let total = buf.len() as u16;
+    let (prefix, rest) = buf.data_mut().split_at_mut_checked(prefix_len)?;
+    let marks = Marks { class: plan.class, df: plan.df, id, sequence, iv };
+    sa.outer.write(prefix, total, &marks);
+    let (text, tag) = rest.split_last_chunk_mut::<TAG_LEN>()?;
+    let (_, trailer) = text.split_at_mut_checked(usize::from(plan.len))?;
+    if !esp::write_trailer(trailer, plan.next_header) {
+        return None;
+    }
+    let aad = if sa.esn { Aad::esp_esn(sa.spi.0, sequence) } else { Aad::esp(sa.spi.0, sequence as u32) };
+    Some(SealJob { key: &sa.key, iv: iv.to_be_bytes(), aad, text, tag })
+}
+
+/// What remains after encryption: checksums over ciphertext, counters.
+fn finish(burst: &mut [Item<'_>], plans: &[Plan<'_>], counters: &DirectionCounters, now: u64) {
+    let (mut forwarded, mut forwarded_bytes) = (0, 0);
+    for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
+        let Some(sa) = run.first().map(|plan| plan.sa) else {
+            continue;
+        };
+        let (mut packets, mut bytes) = (0, 0);
+        for plan in run {
+            let Some(item) = burst.get_mut(usize::from(plan.at)) else {
+                continue;
+            };
+            if item.verdict != Verdict::Forward {
+                continue;
+            }
+            if sa.outer.needs_checksum() {
+                sa.outer.fill_checksum(item.buf.data_mut());
+            }
+            packets += 1;
+            bytes += u64::from(plan.len);
+            forwarded_bytes += item.buf.len() as u64;
+        }
+        sa.counters.add_shared(packets, bytes, now);
+        forwarded += packets;
+    }
+    counters.forwarded.add(forwarded);
+    counters.forwarded_bytes.add(forwarded_bytes);
+}

@@ -1,0 +1,148 @@
+//! Sorts what arrives for us: ESP, ESP in UDP, IKE, keepalives (RFC 3948 §2, §4.2).
+
+use crate::dataplane::LocalAddrs;
+use crate::drops::DropReason;
+use crate::sa::Encapsulation;
+use std::net::{IpAddr, SocketAddr};
+use testudo_crypto::{IV_LEN, TAG_LEN};
+use testudo_wire::ip::{self, Protocol};
+use testudo_wire::ipv4::Ipv4;
+use testudo_wire::ipv6::Ipv6;
+use testudo_wire::udp::{self, Udp};
+use testudo_wire::{esp, esp::Esp};
+
+/// The shortest ESP packet with AES-GCM: header, IV, one word of padding and trailer, ICV.
+const MIN_ESP: usize = esp::HEADER + IV_LEN + 4 + TAG_LEN;
+const KEEPALIVE: [u8; 1] = [0xff];
+const NON_ESP_MARKER: [u8; 4] = [0; 4];
+
+/// An ESP packet found in an outer packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) spi: u32,
+    /// The low 32 bits of the sequence number.
+    pub(crate) sequence: u32,
+    /// Where the ESP header stands in the outer packet.
+    pub(crate) at: u16,
+    /// Octets of ESP, from header to ICV.
+    pub(crate) len: u16,
+    /// Outer DSCP and ECN.
+    pub(crate) class: u8,
+    pub(crate) encapsulation: Encapsulation,
+    /// Outer source; the port is 0 without UDP.
+    pub(crate) source: SocketAddr,
+}
+
+/// What an outer packet is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Esp(Arrived),
+    /// Should not have come here; the kernel has the socket.
+    Ike,
+}
+
+/// Reads the outer headers. The UDP checksum is not looked at: the ICV says more, and over IPv4 it may be zero
+/// (RFC 3948 §2.1).
+#[inline]
+pub(crate) fn sort(packet: &[u8], local: &LocalAddrs, udp_port: u16) -> Result<Kind, DropReason> {
+    match ip::version(packet) {
+        Some(4) => {
+            let ip = Ipv4::parse_verified(packet).map_err(|_| DropReason::Malformed)?;
+            if !local.has_v4(ip.dst()) {
+                return Err(DropReason::NotLocal);
+            }
+            if ip.is_fragment() {
+                return Err(DropReason::OuterFragment);
+            }
+            let outer = Outer {
+                protocol: ip.protocol(),
+                payload: ip.payload(),
+                at: ip.header_len(),
+                src: IpAddr::V4(ip.src()),
+                class: ip.tos(),
+            };
+            outer.sort(udp_port)
+        }
+        _ => {
+            let ip = Ipv6::parse(packet).map_err(|_| DropReason::Malformed)?;
+            if !local.has_v6(ip.dst()) {
+                return Err(DropReason::NotLocal);
+            }
+            let upper = ip.upper().map_err(|_| DropReason::Malformed)?;
+            // An "atomic" fragment is whole (RFC 6946).
+            if upper.fragment.is_some_and(|fragment| fragment.offset != 0 || fragment.more) {
+                return Err(DropReason::OuterFragment);
+            }
+            let outer = Outer {
+                protocol: upper.protocol,
+                payload: upper.payload,
+                at: ip.total_len() - upper.payload.len(),
+                src: IpAddr::V6(ip.src()),
+                class: ip.traffic_class(),
+            };
+            outer.sort(udp_port)
+        }
+    }
+}
+
+/// What both families have in common.
+struct Outer<'a> {
+    protocol: Protocol,
+    payload: &'a [u8],
+    at: usize,
+    src: IpAddr,
+    class: u8,
+}
+
+impl Outer<'_> {
+    #[inline]
+    fn sort(&self, udp_port: u16) -> Result<Kind, DropReason> {
+        match self.protocol {
+            Protocol::ESP => self.esp(self.payload, self.at, Encapsulation::Plain, 0),
+            Protocol::UDP => self.udp(udp_port),
+            _ => Err(DropReason::NotEsp),
+        }
+    }
+
+    #[inline]
+    fn udp(&self, udp_port: u16) -> Result<Kind, DropReason> {
+        let datagram = Udp::parse(self.payload).map_err(|_| DropReason::MalformedUdp)?;
+        if datagram.dst_port != udp_port {
+            return Err(DropReason::NotEsp);
+        }
+        if datagram.payload == KEEPALIVE {
+            return Err(DropReason::NatKeepalive);
+        }
+        if datagram.payload.len() < esp::HEADER {
+            return Err(DropReason::EspTooShort);
+        }
+        if datagram.payload.first_chunk() == Some(&NON_ESP_MARKER) {
+            return Ok(Kind::Ike);
+        }
+        self.esp(datagram.payload, self.at + udp::HEADER, Encapsulation::Udp, datagram.src_port)
+    }
+
+    #[inline]
+    fn esp(
+        &self,
+        bytes: &[u8],
+        at: usize,
+        encapsulation: Encapsulation,
+        port: u16,
+    ) -> Result<Kind, DropReason> {
+        if bytes.len() < MIN_ESP {
+            return Err(DropReason::EspTooShort);
+        }
+        let found = Esp::parse(bytes).map_err(|_| DropReason::EspTooShort)?;
+        let fits = |value: usize| u16::try_from(value).map_err(|_| DropReason::Malformed);
+        Ok(Kind::Esp(Arrived {
+            spi: found.spi,
+            sequence: found.sequence,
+            at: fits(at)?,
+            len: fits(bytes.len())?,
+            class: self.class,
+            encapsulation,
+            source: SocketAddr::new(self.src, port),
+        }))
+    }
+}

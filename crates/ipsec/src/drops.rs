@@ -1,0 +1,109 @@
+//! Why a packet went no further. Every reason has a name that operators and programs may rely on.
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// Why a packet was dropped.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl DropReason {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: [Self; Self::COUNT] = [$(Self::$variant),+];
+            /// How many reasons there are.
+            pub const COUNT: usize = [$($name),+].len();
+
+            /// The stable name in output.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Neither IPv4 nor IPv6, a header that contradicts itself, a wrong header checksum, or too short for its ports.
+    Malformed = "malformed",
+    /// No policy matches: the default is to discard (RFC 4301 §5.1).
+    NoPolicy = "no_policy",
+    /// A policy says discard.
+    PolicyDiscard = "policy_discard",
+    /// A policy says protect and there is no SA yet.
+    NoSa = "no_sa",
+    /// A policy says protect, and its SA was negotiated for less than the policy covers.
+    OutsideSa = "outside_sa",
+    /// Came in clear although a policy says protect (RFC 4301 §5.2).
+    ClearButProtected = "clear_but_protected",
+    /// The TTL or hop limit ran out here.
+    TtlExceeded = "ttl_exceeded",
+    /// Larger than the path takes, and must not be fragmented.
+    TooBig = "too_big",
+    /// The frame has no room for headers and trailer.
+    NoRoom = "no_room",
+    /// The block of sequence numbers is used up.
+    SequenceExhausted = "sequence_exhausted",
+    /// The sender ID's IVs are used up.
+    IvExhausted = "iv_exhausted",
+    /// The outer destination is not ours.
+    NotLocal = "not_local",
+    /// A fragment of an outer packet: reassembly comes before ESP (RFC 4303 §3.4.1), and is not done here.
+    OuterFragment = "outer_fragment",
+    /// Neither ESP nor our UDP port.
+    NotEsp = "not_esp",
+    /// A UDP header that lies about its length.
+    MalformedUdp = "malformed_udp",
+    /// A NAT keepalive (RFC 3948 §2.3), which has done its work by arriving.
+    NatKeepalive = "nat_keepalive",
+    /// Too short for an ESP packet.
+    EspTooShort = "esp_too_short",
+    /// No inbound SA has this SPI.
+    UnknownSpi = "unknown_spi",
+    /// In UDP although the SA is plain, or the other way round.
+    WrongEncapsulation = "wrong_encapsulation",
+    /// Sequence number 0, or beyond the last one.
+    SequenceInvalid = "sequence_invalid",
+    /// Left of the replay window.
+    ReplayTooOld = "replay_too_old",
+    /// A sequence number that was accepted before.
+    Replayed = "replayed",
+    /// The ICV does not fit: forged or damaged.
+    AuthFailed = "auth_failed",
+    /// A dummy packet (RFC 4303 §2.6).
+    Dummy = "dummy",
+    /// Authentic, but with padding that RFC 4303 §2.4 does not allow.
+    BadPadding = "bad_padding",
+    /// Authentic, but neither IPv4 nor IPv6 inside.
+    BadNextHeader = "bad_next_header",
+    /// Authentic, but the inner packet is malformed.
+    MalformedInner = "malformed_inner",
+    /// Authentic, but outside the SA's selectors (RFC 4301 §5.2).
+    SelectorMismatch = "selector_mismatch",
+    /// Congestion was marked on the outer header of a packet that cannot carry the mark (RFC 6040 §4.2).
+    EcnNotCapable = "ecn_not_capable",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_snake_case_and_unique() {
+        let names: HashSet<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+        assert_eq!(names.len(), DropReason::COUNT);
+        for name in names {
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_the_order_of_all() {
+        for (number, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, number);
+        }
+    }
+}

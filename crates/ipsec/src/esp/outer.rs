@@ -1,0 +1,194 @@
+//! The outer header, prepared once per SA and patched per packet; and the arithmetic of sizes that follows from it.
+
+use crate::error::Error;
+use crate::sa::{ChildSaParams, Encapsulation};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use testudo_crypto::{IV_LEN, TAG_LEN};
+use testudo_wire::checksum::Sum;
+use testudo_wire::ip::Protocol;
+use testudo_wire::{esp, ipv4, ipv6, udp};
+
+/// Payload, padding and trailer end on a multiple of this (RFC 4303 §2.4); AES-GCM asks for no more.
+const ALIGN: usize = 4;
+/// TTL and hop limit of outer packets.
+const TTL: u8 = 64;
+/// The longest prefix: IPv6, UDP, ESP header, IV.
+const MAX_PREFIX: usize = ipv6::HEADER + udp::HEADER + esp::HEADER + IV_LEN;
+/// The smallest inner packet worth a tunnel: what every IPv4 host must take whole (RFC 791 §3.1).
+const MIN_INNER: u16 = 576;
+
+/// What each packet puts into its outer header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marks {
+    /// DSCP and ECN.
+    pub(crate) class: u8,
+    /// Don't Fragment; only IPv4 has it.
+    pub(crate) df: bool,
+    /// Identification; only IPv4 has it.
+    pub(crate) id: u16,
+    pub(crate) sequence: u64,
+    pub(crate) iv: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+/// Outer IP header, UDP header if any, and SPI.
+#[derive(Debug)]
+pub(crate) struct Outer {
+    bytes: [u8; MAX_PREFIX],
+    /// Of the IPv4 header without TOS, length, identification, flags.
+    sum: Sum,
+    /// Octets before the ciphertext.
+    prefix: u8,
+    family: Family,
+    udp: bool,
+    src: IpAddr,
+    dst: IpAddr,
+}
+
+impl Outer {
+    pub(crate) fn new(params: &ChildSaParams) -> Result<Self, Error> {
+        let udp = params.encapsulation == Encapsulation::Udp;
+        let protocol = if udp { Protocol::UDP } else { Protocol::ESP };
+        let (src, dst) = (params.local.ip(), params.remote.ip());
+        let (header, family): (&[u8], _) = match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => (&header_v4(src, dst, protocol), Family::V4),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => (&header_v6(src, dst, protocol), Family::V6),
+            _ => return Err(Error::OuterFamilies),
+        };
+        let sum = Sum::new().bytes(header);
+        let mut prefix = header.to_vec();
+        if udp {
+            prefix.extend(udp::header(params.local.port(), params.remote.port(), 0));
+        }
+        prefix.extend(params.spi_out.0.to_be_bytes());
+        prefix.extend([0; 4 + IV_LEN]);
+        let mut bytes = [0; MAX_PREFIX];
+        bytes[..prefix.len()].copy_from_slice(&prefix);
+        Ok(Self { bytes, sum, prefix: prefix.len() as u8, family, udp, src, dst })
+    }
+
+    /// Octets before the ciphertext: outer header, UDP, ESP header, IV.
+    #[inline]
+    pub(crate) fn prefix_len(&self) -> usize {
+        usize::from(self.prefix)
+    }
+
+    /// Octets of padding and trailer behind an inner packet, ICV not included.
+    #[inline]
+    pub(crate) fn trailer_len(inner: usize) -> usize {
+        esp::pad_len(inner, ALIGN) + esp::TRAILER
+    }
+
+    /// The largest inner packet whose outer packet is no larger than `path_mtu`.
+    pub(crate) fn inner_mtu(&self, path_mtu: u16) -> Result<u16, Error> {
+        let overhead = (self.prefix_len() + TAG_LEN) as u16;
+        let inner = path_mtu.saturating_sub(overhead) & !(ALIGN as u16 - 1);
+        let inner = inner.saturating_sub(esp::TRAILER as u16);
+        if inner < MIN_INNER {
+            let expected = (MIN_INNER + esp::TRAILER as u16).next_multiple_of(ALIGN as u16) + overhead;
+            return Err(Error::PathMtu { found: path_mtu, expected });
+        }
+        Ok(inner)
+    }
+
+    /// True if the outer header is IPv6 and there is a UDP header whose checksum is to be computed at the end.
+    #[inline]
+    pub(crate) fn needs_checksum(&self) -> bool {
+        self.udp && self.family == Family::V6
+    }
+
+    /// Writes the prefix. `prefix` is [`Self::prefix_len`] octets, `total` those of the outer packet.
+    #[inline]
+    pub(crate) fn write(&self, prefix: &mut [u8], total: u16, marks: &Marks) {
+        match (self.family, self.udp) {
+            (Family::V4, false) => self.write_v4::<{ ipv4::HEADER + 16 }>(prefix, total, marks),
+            (Family::V4, true) => self.write_v4::<{ ipv4::HEADER + 24 }>(prefix, total, marks),
+            (Family::V6, false) => self.write_v6::<{ ipv6::HEADER + 16 }>(prefix, total, marks),
+            (Family::V6, true) => self.write_v6::<{ ipv6::HEADER + 24 }>(prefix, total, marks),
+        }
+    }
+
+    /// The prepared octets with sequence number and IV at their end.
+    #[inline]
+    fn patched<const LEN: usize>(&self, marks: &Marks) -> [u8; LEN] {
+        const { assert!(LEN <= MAX_PREFIX && LEN > 12) };
+        let mut bytes: [u8; LEN] = std::array::from_fn(|at| self.bytes[at]);
+        bytes[LEN - 12..LEN - 8].copy_from_slice(&(marks.sequence as u32).to_be_bytes());
+        bytes[LEN - 8..].copy_from_slice(&marks.iv.to_be_bytes());
+        bytes
+    }
+
+    #[inline]
+    fn write_v4<const LEN: usize>(&self, prefix: &mut [u8], total: u16, marks: &Marks) {
+        const DF: u16 = 0x4000;
+        let mut bytes = self.patched::<LEN>(marks);
+        let flags = if marks.df { DF } else { 0 };
+        let sum = self.sum.u16(u16::from(marks.class)).u16(total).u16(marks.id).u16(flags);
+        bytes[1] = marks.class;
+        bytes[2..4].copy_from_slice(&total.to_be_bytes());
+        bytes[4..6].copy_from_slice(&marks.id.to_be_bytes());
+        bytes[6..8].copy_from_slice(&flags.to_be_bytes());
+        bytes[10..12].copy_from_slice(&sum.finish().to_be_bytes());
+        if self.udp {
+            put_u16(&mut bytes, ipv4::HEADER + 4, total.wrapping_sub(ipv4::HEADER as u16));
+        }
+        copy(prefix, &bytes);
+    }
+
+    #[inline]
+    fn write_v6<const LEN: usize>(&self, prefix: &mut [u8], total: u16, marks: &Marks) {
+        let mut bytes = self.patched::<LEN>(marks);
+        let payload = total.wrapping_sub(ipv6::HEADER as u16);
+        bytes[0] = 0x60 | marks.class >> 4;
+        bytes[1] = marks.class << 4;
+        bytes[4..6].copy_from_slice(&payload.to_be_bytes());
+        if self.udp {
+            put_u16(&mut bytes, ipv6::HEADER + 4, payload);
+        }
+        copy(prefix, &bytes);
+    }
+
+    /// Computes the UDP checksum of a finished outer packet, where IPv6 demands it.
+    #[inline]
+    pub(crate) fn fill_checksum(&self, packet: &mut [u8]) {
+        if let (IpAddr::V6(src), IpAddr::V6(dst)) = (self.src, self.dst)
+            && let Some(datagram) = packet.get_mut(ipv6::HEADER..)
+        {
+            // The datagram fits: its length has been written into 16 bits before.
+            let _fits = udp::fill_checksum_v6(src, dst, datagram);
+        }
+    }
+}
+
+#[inline]
+fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
+    if let Some(place) = bytes.get_mut(at..at + 2) {
+        place.copy_from_slice(&value.to_be_bytes());
+    }
+}
+
+#[inline]
+fn copy<const LEN: usize>(to: &mut [u8], from: &[u8; LEN]) {
+    if let Some(to) = to.first_chunk_mut::<LEN>() {
+        *to = *from;
+    }
+}
+
+/// The header with every field zero that changes from packet to packet.
+fn header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: Protocol) -> [u8; ipv4::HEADER] {
+    let fields = ipv4::Fields { tos: 0, total_len: 0, id: 0, df: false, ttl: TTL, protocol, src, dst };
+    let mut bytes = fields.to_bytes();
+    bytes[10..12].fill(0);
+    bytes
+}
+
+fn header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: Protocol) -> [u8; ipv6::HEADER] {
+    let fields =
+        ipv6::Fields { traffic_class: 0, payload_len: 0, next_header: protocol, hop_limit: TTL, src, dst };
+    fields.to_bytes()
+}

@@ -1,0 +1,96 @@
+//! A worker's cache from flow to the SPD's decision, so that the SPD is searched once a flow, not once a packet.
+
+use crate::packet_selector::PacketSelector;
+use crate::spd::PolicyId;
+
+/// What is to happen to a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// Through the policy's SA, if there is one.
+    Protect(PolicyId),
+    /// The policy's SA was not negotiated for this flow.
+    OutsideSa(PolicyId),
+    Bypass,
+    Discard,
+    NoPolicy,
+}
+
+/// Two ways a set, in one pair of cache lines.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Entry {
+    flow: PacketSelector,
+    path: Path,
+    /// Entries of an older generation are void.
+    generation: u32,
+}
+
+/// The cache. Its size never changes.
+#[derive(Debug)]
+pub(crate) struct FlowCache {
+    sets: Box<[[Entry; 2]]>,
+    generation: u32,
+    seed: u64,
+}
+
+impl FlowCache {
+    /// `2^bits` sets of two. The seed keeps outsiders from choosing flows that collide.
+    pub(crate) fn new(bits: u32, seed: u64) -> Self {
+        let flow = PacketSelector { local: 0, remote: 0, meta: 0 };
+        let empty = Entry { flow, path: Path::NoPolicy, generation: 0 };
+        Self { sets: vec![[empty; 2]; 1 << bits.min(20)].into(), generation: 1, seed }
+    }
+
+    /// Forgets all flows.
+    pub(crate) fn invalidate(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        if self.generation == 0 {
+            // Once in four thousand million changes, entries of the first generation would come back to life.
+            for entry in self.sets.as_flattened_mut() {
+                entry.generation = 0;
+            }
+            self.generation = 1;
+        }
+    }
+
+    /// A keyed hash of the flow (folded multiplication).
+    #[inline]
+    pub(crate) fn hash(&self, flow: &PacketSelector) -> u64 {
+        const ODD: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03, 0x8cb9_2ba7_2f3d_8dd7];
+        let (local, remote) = (flow.local, flow.remote);
+        let low = fold(local as u64 ^ self.seed, remote as u64 ^ ODD[0]);
+        let high = fold((local >> 64) as u64 ^ ODD[1], (remote >> 64) as u64 ^ self.seed.rotate_left(32));
+        fold(low ^ flow.meta, high ^ ODD[2])
+    }
+
+    #[inline]
+    fn set(&self, hash: u64) -> usize {
+        hash as usize & (self.sets.len() - 1)
+    }
+
+    /// The path of a known flow.
+    #[inline]
+    pub(crate) fn get(&self, hash: u64, flow: &PacketSelector) -> Option<Path> {
+        let set = self.sets.get(self.set(hash))?;
+        set.iter()
+            .find(|entry| entry.generation == self.generation && entry.flow == *flow)
+            .map(|entry| entry.path)
+    }
+
+    /// Remembers a flow, in place of the older one of its set.
+    pub(crate) fn insert(&mut self, hash: u64, flow: &PacketSelector, path: Path) {
+        let (at, generation) = (self.set(hash), self.generation);
+        if let Some(set) = self.sets.get_mut(at) {
+            if set[0].generation == generation {
+                set[1] = set[0];
+            }
+            set[0] = Entry { flow: *flow, path, generation };
+        }
+    }
+}
+
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}

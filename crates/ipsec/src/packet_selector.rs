@@ -1,0 +1,184 @@
+//! The fields of a packet that selectors look at (RFC 4301 §4.4.1.1), seen from our side of the tunnel.
+
+use crate::selector::addr_bits;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use testudo_wire::Error;
+use testudo_wire::ip::Protocol;
+use testudo_wire::ipv4::Ipv4;
+use testudo_wire::ipv6::{Ipv6, Upper};
+
+/// Which way a packet goes: it says which of its addresses is the local one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From our side to the peer's: the source is local.
+    Out,
+    /// From the peer's side to ours: the destination is local.
+    In,
+}
+
+/// Addresses, protocol and ports of a packet. Compact, because it is also the key of the flow cache.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PacketSelector {
+    pub(crate) local: u128,
+    pub(crate) remote: u128,
+    /// local port:16 | remote port:16 | zero:14 | has ports:1 | IPv6:1 | zero:8 | protocol:8
+    pub(crate) meta: u64,
+}
+
+const HAS_PORTS: u64 = 1 << 17;
+const IPV6: u64 = 1 << 16;
+
+impl PacketSelector {
+    /// From the fields themselves. `ports` (local, remote) is `None` where the packet has none to look at: in later
+    /// fragments, and with protocols that have none. `protocol` 0 stands for one that cannot be known.
+    ///
+    /// `None` if the addresses are of different families.
+    pub fn new(local: IpAddr, remote: IpAddr, protocol: Protocol, ports: Option<(u16, u16)>) -> Option<Self> {
+        (local.is_ipv4() == remote.is_ipv4())
+            .then(|| Self::from_bits(addr_bits(local), addr_bits(remote), local.is_ipv6(), protocol, ports))
+    }
+
+    #[inline]
+    fn from_bits(local: u128, remote: u128, v6: bool, protocol: Protocol, ports: Option<(u16, u16)>) -> Self {
+        let mut meta = u64::from(protocol.0);
+        if v6 {
+            meta |= IPV6;
+        }
+        if let Some((local, remote)) = ports {
+            meta |= HAS_PORTS | u64::from(local) << 48 | u64::from(remote) << 32;
+        }
+        Self { local, remote, meta }
+    }
+
+    #[inline]
+    fn directed(
+        way: Direction,
+        addrs: (u128, u128),
+        v6: bool,
+        protocol: Protocol,
+        ports: Option<(u16, u16)>,
+    ) -> Self {
+        let (src, dst) = addrs;
+        match way {
+            Direction::Out => Self::from_bits(src, dst, v6, protocol, ports),
+            Direction::In => Self::from_bits(dst, src, v6, protocol, ports.map(|(src, dst)| (dst, src))),
+        }
+    }
+
+    /// The fields of an IPv4 packet.
+    ///
+    /// An error if the packet should have ports, or an ICMP type, and is too short for them.
+    #[inline]
+    pub fn of_ipv4(packet: &Ipv4<'_>, way: Direction) -> Result<Self, Error> {
+        let protocol = packet.protocol();
+        let ports = if packet.fragment_offset() == 0 { ports_of(protocol, packet.payload())? } else { None };
+        let addrs = (u128::from(packet.src().to_bits()), u128::from(packet.dst().to_bits()));
+        Ok(Self::directed(way, addrs, false, protocol, ports))
+    }
+
+    /// The fields of an IPv6 packet and what stands behind its extension headers.
+    ///
+    /// An error if the packet should have ports, or an ICMP type, and is too short for them.
+    #[inline]
+    pub fn of_ipv6(packet: &Ipv6<'_>, upper: &Upper<'_>, way: Direction) -> Result<Self, Error> {
+        let (protocol, ports) = if !upper.is_later_fragment() {
+            (upper.protocol, ports_of(upper.protocol, upper.payload)?)
+        } else if upper.protocol.is_extension() {
+            (Protocol(0), None)
+        } else {
+            (upper.protocol, None)
+        };
+        let addrs = (packet.src().to_bits(), packet.dst().to_bits());
+        Ok(Self::directed(way, addrs, true, protocol, ports))
+    }
+
+    /// The fields of any IP packet.
+    pub fn of_packet(packet: &[u8], way: Direction) -> Result<Self, Error> {
+        match testudo_wire::ip::version(packet) {
+            Some(4) => Self::of_ipv4(&Ipv4::parse(packet)?, way),
+            _ => {
+                let packet = Ipv6::parse(packet)?;
+                Self::of_ipv6(&packet, &packet.upper()?, way)
+            }
+        }
+    }
+
+    /// True for IPv6.
+    #[inline]
+    pub fn is_ipv6(&self) -> bool {
+        self.meta & IPV6 != 0
+    }
+
+    /// The protocol; 0 if it cannot be known.
+    #[inline]
+    pub fn protocol(&self) -> u8 {
+        self.meta as u8
+    }
+
+    /// True if the packet has ports, or an ICMP type and code.
+    #[inline]
+    pub fn has_ports(&self) -> bool {
+        self.meta & HAS_PORTS != 0
+    }
+
+    /// Port on our side; for ICMP type:8 | code:8.
+    #[inline]
+    pub fn local_port(&self) -> u16 {
+        (self.meta >> 48) as u16
+    }
+
+    /// Port on the peer's side; for ICMP type:8 | code:8.
+    #[inline]
+    pub fn remote_port(&self) -> u16 {
+        (self.meta >> 32) as u16
+    }
+
+    fn addr(&self, bits: u128) -> IpAddr {
+        if self.is_ipv6() {
+            IpAddr::V6(Ipv6Addr::from_bits(bits))
+        } else {
+            IpAddr::V4(Ipv4Addr::from_bits(bits as u32))
+        }
+    }
+
+    /// Address on our side.
+    pub fn local(&self) -> IpAddr {
+        self.addr(self.local)
+    }
+
+    /// Address on the peer's side.
+    pub fn remote(&self) -> IpAddr {
+        self.addr(self.remote)
+    }
+}
+
+impl fmt::Debug for PacketSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ports = self.has_ports().then(|| (self.local_port(), self.remote_port()));
+        f.debug_struct("PacketSelector")
+            .field("local", &self.local())
+            .field("remote", &self.remote())
+            .field("protocol", &self.protocol())
+            .field("ports", &ports)
+            .finish()
+    }
+}
+
+/// Source and destination port, or what stands for them: type and code of ICMP, type of the mobility header
+/// (RFC 4301 §4.4.1.1).
+#[inline]
+fn ports_of(protocol: Protocol, payload: &[u8]) -> Result<Option<(u16, u16)>, Error> {
+    let truncated = |expected| Error::Truncated { found: payload.len(), expected };
+    if protocol.has_ports() {
+        let &[s0, s1, d0, d1] = payload.first_chunk().ok_or(truncated(4))?;
+        return Ok(Some((u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]))));
+    }
+    let value = match protocol {
+        Protocol::ICMP | Protocol::ICMPV6 => *payload.first_chunk().ok_or(truncated(2))?,
+        Protocol::MOBILITY => [*payload.get(2).ok_or(truncated(3))?, 0],
+        _ => return Ok(None),
+    };
+    let value = u16::from_be_bytes(value);
+    Ok(Some((value, value)))
+}

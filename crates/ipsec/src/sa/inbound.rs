@@ -1,0 +1,124 @@
+//! The inbound half of a Child SA.
+
+use super::counters::{SaCounters, SaTotals};
+use super::{ChildSaParams, Encapsulation, HeaderCopy, key};
+use crate::error::Error;
+use crate::esp::Outer;
+use crate::replay::{ReplayWindow, WindowSnapshot};
+use crate::selector::SelectorPair;
+use crate::spd::PolicyId;
+use crate::spi::Spi;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU16, AtomicU64};
+use testudo_crypto::{AeadKey, Library};
+
+/// An inbound SA, shared by its worker and control. What every packet touches comes first.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct InboundSa {
+    pub(crate) spi: Spi,
+    pub(crate) encapsulation: Encapsulation,
+    pub(crate) copy: HeaderCopy,
+    pub(crate) esn: bool,
+    /// The largest packet that fits the way back, for the MSS.
+    inner_mtu: AtomicU16,
+    pub(crate) window: ReplayWindow,
+    pub(crate) key: AeadKey,
+    pub(crate) selectors: SelectorPair,
+    pub(crate) remote: SocketAddr,
+    pub(crate) counters: SaCounters,
+    /// A digest of the last changed outer source told to control, so that it is told once.
+    pub(crate) told_source: AtomicU64,
+    /// The outer header of the way back, for its size.
+    way_back: Outer,
+    policy: PolicyId,
+}
+
+/// What must outlive a node: window and counters as plain data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboundSnapshot {
+    /// The replay window.
+    pub window: WindowSnapshot,
+    /// The counters.
+    pub totals: SaTotals,
+}
+
+impl InboundSa {
+    /// Builds the SA. `path_mtu` is the MTU towards the peer's outer address, as for the outbound half.
+    pub fn new(
+        params: &ChildSaParams,
+        policy: PolicyId,
+        path_mtu: u16,
+        library: Library,
+    ) -> Result<Self, Error> {
+        let way_back = Outer::new(params)?;
+        Ok(Self {
+            spi: params.spi_in,
+            encapsulation: params.encapsulation,
+            copy: params.copy,
+            esn: params.esn,
+            inner_mtu: AtomicU16::new(way_back.inner_mtu(path_mtu)?),
+            window: ReplayWindow::new(params.replay_window, params.esn)?,
+            key: key::expand(params.algorithm, &params.key_in, library)?,
+            selectors: params.selectors()?,
+            remote: params.remote,
+            counters: SaCounters::new(),
+            told_source: AtomicU64::new(0),
+            way_back,
+            policy,
+        })
+    }
+
+    /// The SPI that we chose.
+    pub fn spi(&self) -> Spi {
+        self.spi
+    }
+
+    /// The policy that the SA serves.
+    pub fn policy(&self) -> PolicyId {
+        self.policy
+    }
+
+    /// The largest packet that fits the way back.
+    #[inline]
+    pub fn inner_mtu(&self) -> u16 {
+        self.inner_mtu.load(Relaxed)
+    }
+
+    /// Learns a new path MTU of the way back.
+    pub fn set_path_mtu(&self, path_mtu: u16) -> Result<(), Error> {
+        self.inner_mtu.store(self.way_back.inner_mtu(path_mtu)?, Relaxed);
+        Ok(())
+    }
+
+    /// The replay window.
+    pub fn window(&self) -> &ReplayWindow {
+        &self.window
+    }
+
+    /// What the SA has counted.
+    pub fn counters(&self) -> &SaCounters {
+        &self.counters
+    }
+
+    /// The SA's changing state as plain data.
+    pub fn snapshot(&self) -> InboundSnapshot {
+        InboundSnapshot { window: self.window.snapshot(), totals: self.counters.totals() }
+    }
+
+    /// Builds the SA again from its parameters and a snapshot.
+    pub fn restore(
+        params: &ChildSaParams,
+        policy: PolicyId,
+        path_mtu: u16,
+        snapshot: &InboundSnapshot,
+        library: Library,
+    ) -> Result<Self, Error> {
+        let mut sa = Self::new(params, policy, path_mtu, library)?;
+        sa.window.restore(&snapshot.window)?;
+        sa.counters.restore(&snapshot.totals);
+        Ok(sa)
+    }
+}

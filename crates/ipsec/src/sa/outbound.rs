@@ -1,0 +1,130 @@
+//! The outbound half of a Child SA.
+
+use super::counters::{SaCounters, SaTotals};
+use super::{ChildSaParams, HeaderCopy, key};
+use crate::error::Error;
+use crate::esp::Outer;
+use crate::number::{SequenceAllocator, SequenceBlock};
+use crate::selector::SelectorPair;
+use crate::spd::PolicyId;
+use crate::spi::Spi;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::Relaxed;
+use testudo_crypto::{AeadKey, Library};
+
+/// An outbound SA, shared by workers and control. What every packet touches comes first.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct OutboundSa {
+    pub(crate) numbers: SequenceAllocator,
+    /// The largest inner packet that the path takes.
+    inner_mtu: AtomicU16,
+    path_mtu: AtomicU16,
+    pub(crate) copy: HeaderCopy,
+    pub(crate) esn: bool,
+    pub(crate) spi: Spi,
+    pub(crate) key: AeadKey,
+    pub(crate) outer: Outer,
+    pub(crate) counters: SaCounters,
+    pub(crate) selectors: SelectorPair,
+    policy: PolicyId,
+}
+
+/// What must outlive a node: numbers, path MTU and counters as plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutboundSnapshot {
+    /// The numbers that were left.
+    pub numbers: SequenceBlock,
+    /// The path MTU.
+    pub path_mtu: u16,
+    /// The counters.
+    pub totals: SaTotals,
+}
+
+impl OutboundSa {
+    /// Builds the SA for a policy. `path_mtu` is the MTU towards the peer's outer address.
+    pub fn new(
+        params: &ChildSaParams,
+        policy: PolicyId,
+        numbers: SequenceBlock,
+        path_mtu: u16,
+        library: Library,
+    ) -> Result<Self, Error> {
+        let outer = Outer::new(params)?;
+        let inner_mtu = outer.inner_mtu(path_mtu)?;
+        Ok(Self {
+            numbers: SequenceAllocator::new(numbers, params.esn)?,
+            inner_mtu: AtomicU16::new(inner_mtu),
+            path_mtu: AtomicU16::new(path_mtu),
+            copy: params.copy,
+            esn: params.esn,
+            spi: params.spi_out,
+            key: key::expand(params.algorithm, &params.key_out, library)?,
+            outer,
+            counters: SaCounters::new(),
+            selectors: params.selectors()?,
+            policy,
+        })
+    }
+
+    /// The SPI that the peer chose.
+    pub fn spi(&self) -> Spi {
+        self.spi
+    }
+
+    /// The policy that the SA serves.
+    pub fn policy(&self) -> PolicyId {
+        self.policy
+    }
+
+    /// Octets that fit through the path, outer header included.
+    pub fn path_mtu(&self) -> u16 {
+        self.path_mtu.load(Relaxed)
+    }
+
+    /// The largest inner packet that the path takes.
+    #[inline]
+    pub fn inner_mtu(&self) -> u16 {
+        self.inner_mtu.load(Relaxed)
+    }
+
+    /// Learns a new path MTU.
+    pub fn set_path_mtu(&self, path_mtu: u16) -> Result<(), Error> {
+        self.inner_mtu.store(self.outer.inner_mtu(path_mtu)?, Relaxed);
+        self.path_mtu.store(path_mtu, Relaxed);
+        Ok(())
+    }
+
+    /// Sequence numbers of the SA.
+    pub fn numbers(&self) -> &SequenceAllocator {
+        &self.numbers
+    }
+
+    /// What the SA has counted.
+    pub fn counters(&self) -> &SaCounters {
+        &self.counters
+    }
+
+    /// The SA's changing state as plain data.
+    pub fn snapshot(&self) -> OutboundSnapshot {
+        OutboundSnapshot {
+            numbers: self.numbers.block(),
+            path_mtu: self.path_mtu(),
+            totals: self.counters.totals(),
+        }
+    }
+
+    /// Builds the SA again from its parameters and a snapshot. Whoever takes an SA over passes a snapshot whose numbers
+    /// are a new block.
+    pub fn restore(
+        params: &ChildSaParams,
+        policy: PolicyId,
+        snapshot: &OutboundSnapshot,
+        library: Library,
+    ) -> Result<Self, Error> {
+        let mut sa = Self::new(params, policy, snapshot.numbers, snapshot.path_mtu, library)?;
+        sa.counters.restore(&snapshot.totals);
+        Ok(sa)
+    }
+}
