@@ -77,11 +77,11 @@ fn demo(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     progress.title("Preparation")?;
     let lab =
         progress.step("wait for other labs, sweep leftovers", || Ok((Lab::new("demo")?, String::new())))?;
-    let files = run::Files::generate(&lab, &mut progress, &[256 * MIB, GIB])?;
+    let mut files = run::Files::of(&lab);
     let iperf = Duration::from_secs(arguments.iperf);
     let mut one = |gateways, download| {
         let plan = run::Plan { gateways, download, iperf };
-        run::run(&lab, &files, &plan, &mut progress)
+        run::run(&lab, &mut files, &plan, &mut progress)
     };
     let report = Report::new(
         one([Kind::Strongswan, Kind::Strongswan], 256 * MIB)?,

@@ -22,32 +22,32 @@ const UP_LIMIT: Duration = Duration::from_secs(15);
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(90);
 const SETUP_PACKETS: u32 = 40;
 
-/// The files to download, by size.
+/// The files to download, by size; made when they are first wanted.
 #[derive(Debug)]
 pub(crate) struct Files {
+    dir: PathBuf,
     by_size: BTreeMap<u64, (PathBuf, Sha256)>,
 }
 
 impl Files {
-    /// Writes them into the lab's directory.
-    pub(crate) fn generate(lab: &Lab, progress: &mut Progress, sizes: &[u64]) -> Result<Self> {
-        let mut by_size = BTreeMap::new();
-        for &size in sizes {
-            let name = format!("random-{}MiB", size >> 20);
-            let path = lab.dir().join(&name);
-            let made = progress.step(&format!("generate {name}"), || {
-                let sha256 = files::write_random(&path, size, size)?;
-                let said = format!("sha256 {}...", &sha256.0[..16]);
-                Ok((sha256, said))
-            })?;
-            by_size.insert(size, (path, made));
-        }
-        Ok(Self { by_size })
+    /// Keeps them in the lab's directory.
+    pub(crate) fn of(lab: &Lab) -> Self {
+        Self { dir: lab.dir().to_owned(), by_size: BTreeMap::new() }
     }
 
-    fn get(&self, size: u64) -> Result<&(PathBuf, Sha256)> {
-        let wanted = || format!("a file of {size} octets");
-        self.by_size.get(&size).ok_or_else(|| Error::unexpected("the files to download", wanted(), "none"))
+    fn get(&mut self, size: u64, progress: &mut Progress) -> Result<(PathBuf, Sha256)> {
+        if let Some(made) = self.by_size.get(&size) {
+            return Ok(made.clone());
+        }
+        let name = format!("random-{}MiB", size >> 20);
+        let path = self.dir.join(&name);
+        let made = progress.step(&format!("generate {name}"), || {
+            let sha256 = files::write_random(&path, size, size)?;
+            let said = format!("sha256 {}...", &sha256.0[..16]);
+            Ok(((path, sha256), said))
+        })?;
+        self.by_size.insert(size, made.clone());
+        Ok(made)
     }
 }
 
@@ -63,11 +63,12 @@ pub(crate) struct Plan {
 }
 
 /// Runs the plan. What fails in it is part of the report; only an interruption ends the demo.
-pub(crate) fn run(lab: &Lab, files: &Files, plan: &Plan, progress: &mut Progress) -> Result<RunReport> {
+pub(crate) fn run(lab: &Lab, files: &mut Files, plan: &Plan, progress: &mut Progress) -> Result<RunReport> {
     let [gateway, peer] = plan.gateways;
     progress.title(&format!("{gateway} to {peer}"))?;
     let mut report = RunReport::new(gateway, peer, plan.download);
-    match Run::start(lab, plan, progress).and_then(|run| run.measure(files, progress, &mut report.measured)) {
+    let file = files.get(plan.download, progress)?;
+    match Run::start(lab, plan, progress).and_then(|run| run.measure(&file, progress, &mut report.measured)) {
         Err(Error::Interrupted) => return Err(Error::Interrupted),
         Err(error) => {
             progress.complain(&error.to_string())?;
@@ -119,11 +120,16 @@ impl<'a> Run<'a> {
         Ok([start(Side::One)?, start(Side::Two)?])
     }
 
-    fn measure(self, files: &Files, progress: &mut Progress, measured: &mut Measured) -> Result<()> {
+    fn measure(
+        self,
+        file: &(PathBuf, Sha256),
+        progress: &mut Progress,
+        measured: &mut Measured,
+    ) -> Result<()> {
         self.tunnel(progress, measured)?;
         self.pings(progress, measured)?;
         let before = self.cpu()?;
-        let mut gigabits = self.download(files, progress, measured)?;
+        let mut gigabits = self.download(file, progress, measured)?;
         gigabits += self.throughput(Direction::Up, progress, &mut measured.iperf_gbps_out)?;
         gigabits += self.throughput(Direction::Down, progress, &mut measured.iperf_gbps_in)?;
         let after = self.cpu()?;
@@ -170,8 +176,12 @@ impl<'a> Run<'a> {
         Ok([self.gateways[0].cpu()?, self.gateways[1].cpu()?])
     }
 
-    fn download(&self, files: &Files, progress: &mut Progress, measured: &mut Measured) -> Result<f64> {
-        let (path, expected) = files.get(self.plan.download)?;
+    fn download(
+        &self,
+        (path, expected): &(PathBuf, Sha256),
+        progress: &mut Progress,
+        measured: &mut Measured,
+    ) -> Result<f64> {
         self.nginx.link_file(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let server = Side::Two.host(Family::V4);
