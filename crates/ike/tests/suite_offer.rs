@@ -1,0 +1,168 @@
+//! What is offered, and that the answer must be a choice from it.
+
+#[path = "suite_support/proposals.rs"]
+mod proposals;
+
+use proposals::{esp_all, esp_large, gcm, ike_all, ike_large, transform};
+use testudo_ike::config::{IkeEncryption, KeyExchange, Prf};
+use testudo_ike::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi};
+use testudo_ike::suite::offer::ChildExchange;
+use testudo_ike::suite::{EspSuite, IkeSuite, SuiteError, accept, offer, select};
+use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::spi::Spi;
+
+const OURS: Spi = Spi(0x1000_0001);
+const PEERS: Spi = Spi(0x2000_0002);
+
+/// The answer with one thing changed.
+fn changed(answer: &SaPayload, change: impl FnOnce(&mut Proposal)) -> SaPayload {
+    let mut answer = answer.clone();
+    change(&mut answer.proposals[0]);
+    answer
+}
+
+#[test]
+fn an_ike_offer_lists_what_is_configured() {
+    let offer = offer::ike(&[ike_all(), ike_large()], None);
+    let all = vec![gcm(128), gcm(256), transform(2, 5), transform(2, 6), transform(4, 31), transform(4, 19)];
+    let large = vec![gcm(256), transform(2, 6), transform(4, 19)];
+    let proposal =
+        |number, transforms| Proposal { number, protocol: Protocol::Ike, spi: SaSpi::None, transforms };
+    assert_eq!(offer.proposals, [proposal(1, all), proposal(2, large)]);
+    let rekeying = offer::ike(&[ike_large()], Some(IkeSpi(7)));
+    assert_eq!(rekeying.proposals[0].spi, SaSpi::Ike(IkeSpi(7)));
+}
+
+#[test]
+fn an_esp_offer_has_key_exchange_only_in_create_child_sa() {
+    let transforms = |exchange| offer::esp(&[esp_all()], OURS, exchange).proposals[0].transforms.clone();
+    let without = [gcm(128), gcm(256), transform(5, 1), transform(5, 0)];
+    assert_eq!(transforms(ChildExchange::IkeAuth), without);
+    let with = [gcm(128), gcm(256), transform(4, 31), transform(5, 1), transform(5, 0)];
+    assert_eq!(transforms(ChildExchange::CreateChildSa), with);
+    let offer = offer::esp(&[esp_all(), esp_large()], OURS, ChildExchange::IkeAuth);
+    assert_eq!(offer.proposals.iter().map(|proposal| proposal.number).collect::<Vec<_>>(), [1, 2]);
+    assert!(offer.proposals.iter().all(|proposal| proposal.protocol == Protocol::Esp));
+    assert!(offer.proposals.iter().all(|proposal| proposal.spi == SaSpi::Child(OURS)));
+}
+
+#[test]
+fn an_offer_has_at_most_255_proposals() {
+    let offer = offer::ike(&vec![ike_large(); 300], None);
+    assert_eq!(offer.proposals.len(), 255);
+    assert_eq!(offer.proposals[254].number, 255);
+}
+
+#[test]
+fn the_choice_of_our_own_responder_is_accepted() {
+    let (initiator, responder) = ([ike_all()], [ike_large(), ike_all()]);
+    for (spi_i, spi_r) in [(None, None), (Some(IkeSpi(1)), Some(IkeSpi(2)))] {
+        let offer = offer::ike(&initiator, spi_i);
+        let choice = select::ike(&offer, &responder).unwrap();
+        assert_eq!(choice.spi, spi_i);
+        let suite = IkeSuite {
+            encryption: IkeEncryption::Aes256Gcm16,
+            prf: Prf::HmacSha384,
+            ke: KeyExchange::Ecp256,
+        };
+        assert_eq!(choice.suite, suite);
+        assert_eq!(accept::ike(&offer, &initiator, &choice.answer(spi_r)), Ok((suite, spi_r)));
+    }
+    let (initiator, responder) = ([esp_large(), esp_all()], [esp_all()]);
+    for (exchange, ke) in
+        [(ChildExchange::IkeAuth, None), (ChildExchange::CreateChildSa, Some(KeyExchange::X25519))]
+    {
+        let offer = offer::esp(&initiator, OURS, exchange);
+        let choice = select::esp(&offer, &responder, exchange).unwrap();
+        assert_eq!(choice.spi, OURS);
+        // In IKE_AUTH the first configured transform that is in the first proposal offered; with a key exchange only the second fits.
+        let expected = match exchange {
+            ChildExchange::IkeAuth => EspSuite { algorithm: EspAlgorithm::Aes256Gcm16, esn: false, ke },
+            ChildExchange::CreateChildSa => EspSuite { algorithm: EspAlgorithm::Aes128Gcm16, esn: true, ke },
+        };
+        assert_eq!(choice.suite, expected);
+        assert_eq!(accept::esp(&offer, &initiator, &choice.answer(PEERS)), Ok((expected, PEERS)));
+    }
+}
+
+#[test]
+fn an_ike_answer_that_was_not_offered_is_refused() {
+    let ours = [ike_large()];
+    let offer = offer::ike(&ours, None);
+    let answer = select::ike(&offer, &ours).unwrap().answer(None);
+    assert!(accept::ike(&offer, &ours, &answer).is_ok());
+    let refused = [
+        SaPayload { proposals: vec![] },
+        SaPayload { proposals: [&answer.proposals[..], &answer.proposals].concat() },
+        changed(&answer, |proposal| proposal.number = 2),
+        changed(&answer, |proposal| proposal.protocol = Protocol::Esp),
+        changed(&answer, |proposal| proposal.spi = SaSpi::Ike(IkeSpi(1))),
+        changed(&answer, |proposal| proposal.transforms[0] = gcm(128)),
+        changed(&answer, |proposal| proposal.transforms[0].attributes.clear()),
+        changed(&answer, |proposal| proposal.transforms[1] = transform(2, 2)),
+        changed(&answer, |proposal| proposal.transforms[2] = transform(4, 31)),
+        changed(&answer, |proposal| proposal.transforms.truncate(2)),
+        changed(&answer, |proposal| proposal.transforms.push(transform(4, 19))),
+        changed(&answer, |proposal| proposal.transforms.push(transform(3, 12))),
+        changed(&answer, |proposal| proposal.transforms.push(transform(99, 0))),
+    ];
+    for answer in refused {
+        let found = accept::ike(&offer, &ours, &answer);
+        assert!(matches!(found, Err(SuiteError::NotOffered(_))), "{answer:?}: {found:?}");
+    }
+}
+
+#[test]
+fn an_answer_of_two_transforms_that_were_both_offered_is_refused() {
+    let ours = [ike_all()];
+    let offer = offer::ike(&ours, None);
+    let answer = SaPayload { proposals: offer.proposals.clone() };
+    let expected = SuiteError::NotOffered("it holds two transforms of one type");
+    assert_eq!(accept::ike(&offer, &ours, &answer), Err(expected));
+}
+
+#[test]
+fn an_esp_answer_that_was_not_offered_is_refused() {
+    let ours = [esp_large()];
+    let offer = offer::esp(&ours, OURS, ChildExchange::IkeAuth);
+    let answer = select::esp(&offer, &ours, ChildExchange::IkeAuth).unwrap().answer(PEERS);
+    assert!(accept::esp(&offer, &ours, &answer).is_ok());
+    let refused = [
+        changed(&answer, |proposal| proposal.spi = SaSpi::None),
+        changed(&answer, |proposal| proposal.spi = SaSpi::Ike(IkeSpi(1))),
+        changed(&answer, |proposal| proposal.spi = SaSpi::Child(Spi(255))),
+        changed(&answer, |proposal| proposal.protocol = Protocol::Ah),
+        changed(&answer, |proposal| proposal.transforms[1] = transform(5, 1)),
+        changed(&answer, |proposal| proposal.transforms.truncate(1)),
+        changed(&answer, |proposal| proposal.transforms.push(transform(4, 31))),
+    ];
+    for answer in refused {
+        let found = accept::esp(&offer, &ours, &answer);
+        assert!(matches!(found, Err(SuiteError::NotOffered(_))), "{answer:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_key_exchange_that_was_offered_must_be_answered() {
+    let ours = [esp_all()];
+    let offer = offer::esp(&ours, OURS, ChildExchange::CreateChildSa);
+    let answer = select::esp(&offer, &ours, ChildExchange::CreateChildSa).unwrap().answer(PEERS);
+    for none in [vec![], vec![transform(4, 0)]] {
+        let without = changed(&answer, |proposal| {
+            proposal.transforms.retain(|transform| u8::from(transform.kind) != 4);
+            proposal.transforms.extend(none);
+        });
+        assert!(matches!(accept::esp(&offer, &ours, &without), Err(SuiteError::NotOffered(_))));
+    }
+}
+
+#[test]
+fn none_of_a_type_that_was_not_offered_is_the_same_as_nothing() {
+    let ours = [esp_large()];
+    let offer = offer::esp(&ours, OURS, ChildExchange::IkeAuth);
+    let answer = select::esp(&offer, &ours, ChildExchange::IkeAuth).unwrap().answer(PEERS);
+    let with_none = changed(&answer, |proposal| {
+        proposal.transforms.extend([transform(3, 0), transform(4, 0)]);
+    });
+    assert!(accept::esp(&offer, &ours, &with_none).is_ok());
+}

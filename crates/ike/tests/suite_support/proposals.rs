@@ -1,0 +1,47 @@
+//! Configured proposals, and transforms by their numbers.
+
+use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, KeyExchange, Prf};
+use testudo_ike::message::{Transform, TransformId, TransformType};
+use testudo_ipsec::sa::EspAlgorithm;
+
+/// `aes128gcm16-aes256gcm16-prfsha256-prfsha384-x25519-ecp256`.
+pub(crate) fn ike_all() -> IkeProposal {
+    IkeProposal {
+        encryption: vec![IkeEncryption::Aes128Gcm16, IkeEncryption::Aes256Gcm16],
+        prf: vec![Prf::HmacSha256, Prf::HmacSha384],
+        ke: vec![KeyExchange::X25519, KeyExchange::Ecp256],
+    }
+}
+
+/// `aes256gcm16-prfsha384-ecp256`.
+pub(crate) fn ike_large() -> IkeProposal {
+    IkeProposal {
+        encryption: vec![IkeEncryption::Aes256Gcm16],
+        prf: vec![Prf::HmacSha384],
+        ke: vec![KeyExchange::Ecp256],
+    }
+}
+
+/// `aes128gcm16-aes256gcm16-x25519-esn-noesn`.
+pub(crate) fn esp_all() -> EspProposal {
+    EspProposal {
+        encryption: vec![EspAlgorithm::Aes128Gcm16, EspAlgorithm::Aes256Gcm16],
+        ke: vec![KeyExchange::X25519],
+        esn: vec![true, false],
+    }
+}
+
+/// `aes256gcm16-noesn`.
+pub(crate) fn esp_large() -> EspProposal {
+    EspProposal { encryption: vec![EspAlgorithm::Aes256Gcm16], ke: vec![], esn: vec![false] }
+}
+
+/// AES-GCM with a key of `bits`.
+pub(crate) fn gcm(bits: u16) -> Transform {
+    Transform::cipher(TransformId(20), bits)
+}
+
+/// Any other transform.
+pub(crate) fn transform(kind: u8, id: u16) -> Transform {
+    Transform::new(TransformType::from(kind), TransformId(id))
+}
