@@ -5,7 +5,7 @@
 //! asks without reading is an error, not a buffer.
 
 use crate::Error;
-use crate::codec::{Deframer, Packet};
+use crate::codec::{Deframer, MAX_PACKET, Packet};
 use crate::message::Message;
 
 /// Events that a client may register for.
@@ -92,7 +92,7 @@ pub struct Session {
 impl Session {
     /// Most octets that wait for a client. Streamed answers are made as the client reads; this much is allowed for
     /// what it did not ask for just now.
-    pub const MAX_BACKLOG: usize = 2 * crate::codec::MAX_PACKET;
+    pub const MAX_BACKLOG: usize = 2 * MAX_PACKET;
 
     /// A new connection.
     pub fn new() -> Self {
@@ -104,9 +104,11 @@ impl Session {
         self.input.push(bytes)
     }
 
-    /// False while so much waits to be processed that the host should leave the rest in the socket.
+    /// False while so much waits to be processed that the host must leave the rest in the socket. One read may
+    /// bring [`crate::codec::MAX_READ`] octets.
     pub fn wants_input(&self) -> bool {
-        self.input.len() <= Deframer::MAX_BUFFER / 2
+        // Whatever is below this may be the incomplete packet that the session waits for.
+        self.input.len() < MAX_PACKET + 4
     }
 
     /// Answers registrations until a request comes; `None` if there is none yet or the last is not answered.

@@ -1,6 +1,6 @@
 //! Cuts the stream into packets.
 
-use super::MAX_PACKET;
+use super::{MAX_PACKET, MAX_READ};
 use crate::Error;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -14,7 +14,7 @@ pub struct Deframer {
 
 impl Deframer {
     /// Most octets that wait: a packet with its length field, and a read behind it.
-    pub const MAX_BUFFER: usize = MAX_PACKET + 4 + 64 * 1024;
+    pub const MAX_BUFFER: usize = MAX_PACKET + 4 + MAX_READ;
 
     /// Appends octets from the stream.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), Error> {

@@ -14,5 +14,7 @@ pub use packet::Packet;
 
 /// Longest packet, without its length field.
 pub const MAX_PACKET: usize = 512 * 1024;
+/// Most octets that a host may hand over at once.
+pub const MAX_READ: usize = 64 * 1024;
 /// Deepest nesting of sections. Configurations need four levels.
 pub const MAX_DEPTH: usize = 16;

@@ -94,10 +94,6 @@ pub fn list_policy(connection: &str, child: &Child) -> Message {
 /// `<connection>/<child>`, cut to what a section's name can hold.
 fn policy_name(connection: &str, child: &str) -> String {
     let mut name = format!("{connection}/{child}");
-    let mut end = name.len().min(u8::MAX.into());
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name.truncate(end);
+    name.truncate(name.floor_char_boundary(u8::MAX.into()));
     name
 }

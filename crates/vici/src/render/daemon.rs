@@ -66,7 +66,8 @@ pub fn log_line(line: &LogLine<'_>) -> Message {
     if let Some(ike) = line.ike {
         message.add("ikesa-uniqueid", ike.0.to_string());
     }
-    message.with("msg", line.message)
+    let (text, _) = line.message.split_at(line.message.floor_char_boundary(u16::MAX.into()));
+    message.with("msg", text)
 }
 
 /// A span of time as strongSwan's `%V`: one unit, two of it at least.

@@ -6,9 +6,12 @@ use std::net::IpAddr;
 use testudo_ike::config::{Identity, TsSpec};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
+/// Longest identity shown: peers choose theirs, and a key ID of 64 KiB is nobody's name.
+const MAX_IDENTITY: usize = 512;
+
 /// An identity as strongSwan's `%Y`.
 pub fn identity(identity: &Identity) -> String {
-    match identity {
+    let mut text = match identity {
         Identity::Addr(address) => address.to_string(),
         Identity::Fqdn(name) | Identity::Email(name) => printable(name),
         Identity::KeyId(octets) => match std::str::from_utf8(octets) {
@@ -16,7 +19,12 @@ pub fn identity(identity: &Identity) -> String {
             Ok(text) if octets.len() != 20 && !text.contains(|c: char| c.is_control()) => text.to_owned(),
             _ => octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":"),
         },
+    };
+    if text.len() > MAX_IDENTITY {
+        text.truncate(text.floor_char_boundary(MAX_IDENTITY));
+        text.push('…');
     }
+    text
 }
 
 fn printable(name: &str) -> String {

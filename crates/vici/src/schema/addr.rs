@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_ipsec::selector::AddrRange;
 
 const EXPECTED: &str = "an address, a subnet, a range or %any";
+const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
 /// `local_addrs`, `remote_addrs`. An empty result means any address: so does `%any` alone.
 pub(super) fn endpoints(items: Option<Vec<Endpoint>>) -> Vec<AddrRange> {
@@ -13,7 +14,7 @@ pub(super) fn endpoints(items: Option<Vec<Endpoint>>) -> Vec<AddrRange> {
         return Vec::new();
     }
     let ranges = items.into_iter().flat_map(|item| match item {
-        Endpoint::Any => vec![all_v4(), all_v6()],
+        Endpoint::Any => ALL.into_iter().filter_map(range).collect(),
         Endpoint::Range(range) => vec![range],
     });
     ranges.collect()
@@ -28,12 +29,13 @@ pub(super) enum Endpoint {
 
 /// Parses one item of `local_addrs` or `remote_addrs`.
 pub(super) fn endpoint(text: &str) -> Result<Endpoint, Why> {
-    match text {
-        "%any" => Ok(Endpoint::Any),
-        "%any4" | "0.0.0.0" | "0.0.0.0/0" => Ok(Endpoint::Range(all_v4())),
-        "%any6" | "::" | "::/0" => Ok(Endpoint::Range(all_v6())),
-        _ => range(text).map(Endpoint::Range).ok_or_else(|| expected(hint(text))),
-    }
+    let subnet = match text {
+        "%any" => return Ok(Endpoint::Any),
+        "%any4" | "0.0.0.0" => "0.0.0.0/0",
+        "%any6" | "::" => "::/0",
+        other => other,
+    };
+    range(subnet).map(Endpoint::Range).ok_or_else(|| expected(hint(text)))
 }
 
 fn hint(text: &str) -> &'static str {
@@ -76,16 +78,4 @@ fn subnet(address: IpAddr, length: u32) -> Option<AddrRange> {
             if length <= 128 { AddrRange::new(first.into(), last.into()) } else { None }
         }
     }
-}
-
-fn all_v4() -> AddrRange {
-    full(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into())
-}
-
-fn all_v6() -> AddrRange {
-    full(Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::from_bits(u128::MAX).into())
-}
-
-fn full(first: IpAddr, last: IpAddr) -> AddrRange {
-    AddrRange::new(first, last).unwrap_or_else(|| unreachable!("both ends are of one family, in order"))
 }

@@ -3,7 +3,7 @@
 use super::connection::or_default;
 use super::fields::Fields;
 use super::keys::CHILD;
-use super::refusal::{Refusal, Why, because, expected, quote};
+use super::refusal::{Refusal, Why, because, expected};
 use super::{proposal, selector, value};
 use testudo_ike::config::{Child, ChildMode, EspProposal, StartAction, TsSpec};
 use testudo_ipsec::sa::HeaderCopy;
@@ -57,43 +57,27 @@ fn action(text: &str) -> Result<StartAction, Why> {
 
 /// A pass or drop policy that is not installed when it is loaded would never be: there is no `install`.
 fn start_action(section: &mut Fields<'_>, mode: ChildMode) -> Result<StartAction, Refusal> {
-    let found = section.parsed("start_action", action)?;
-    let action = found.unwrap_or(StartAction::None);
-    if mode != ChildMode::Tunnel && action != StartAction::Trap {
-        let path = section.path("start_action");
-        return Err(match found {
-            None => Refusal::Missing {
-                path,
-                expected: "trap, without which a pass or drop policy is not installed",
-            },
-            Some(_) => {
-                let why = "expected trap, without which a pass or drop policy is not installed".to_owned();
-                Refusal::Bad { path, found: "another action".to_owned(), why }
-            }
-        });
-    }
-    Ok(action)
+    const EXPECTED: &str = "trap, without which a pass or drop policy is not installed";
+    let negotiated = mode == ChildMode::Tunnel;
+    let found = section.parsed("start_action", |text| match action(text)? {
+        StartAction::None | StartAction::Start if !negotiated => Err(expected(EXPECTED)),
+        action => Ok(action),
+    })?;
+    let missing = || Refusal::Missing { path: section.path("start_action"), expected: EXPECTED };
+    if negotiated { Ok(found.unwrap_or(StartAction::None)) } else { found.ok_or_else(missing) }
 }
 
 /// After a dead peer or a close we clear; with a trap in place the next packet initiates, which is what `trap` asks for.
 fn check_actions(section: &mut Fields<'_>, start: StartAction) -> Result<(), Refusal> {
     for name in ["dpd_action", "close_action"] {
-        let Some(found) = section.text(name)? else { continue };
-        let path = section.path(name);
-        let action = action(found).map_err(|Why(why)| Refusal::Bad {
-            path: path.clone(),
-            found: quote(found.as_bytes()),
-            why,
+        section.parsed(name, |text| match action(text)? {
+            StartAction::None => Ok(()),
+            StartAction::Trap if start == StartAction::Trap => Ok(()),
+            _ => {
+                let expected = "none, or trap together with start_action = trap";
+                Err(because(format!("but this action is not supported; expected {expected}")))
+            }
         })?;
-        if action == StartAction::None || (action == StartAction::Trap && start == StartAction::Trap) {
-            continue;
-        }
-        return Err(Refusal::Unsupported {
-            path,
-            found: quote(found.as_bytes()),
-            what: "this action",
-            expected: "none, or trap together with start_action = trap",
-        });
     }
     Ok(())
 }
@@ -104,11 +88,7 @@ fn selectors(section: &mut Fields<'_>, name: &str, mode: ChildMode) -> Result<Ve
     if dynamic && mode != ChildMode::Tunnel {
         let why =
             "which has no meaning without a peer; expected subnets such as 0.0.0.0/0 or ::/0".to_owned();
-        return Err(Refusal::Bad {
-            path: section.path(name),
-            found: "dynamic, the default,".to_owned(),
-            why,
-        });
+        return Err(Refusal::Bad { path: section.path(name), found: "dynamic, the default".to_owned(), why });
     }
     Ok(selectors)
 }
@@ -119,9 +99,11 @@ fn proposals(section: &mut Fields<'_>, mode: ChildMode) -> Result<Vec<EspProposa
     Ok(if mode == ChildMode::Tunnel { proposals } else { Vec::new() })
 }
 
+/// The data plane's windows are whole words.
 fn replay_window(text: &str) -> Result<u32, Why> {
     let window = value::number32(text).ok().filter(|window| *window <= MAX_REPLAY_WINDOW);
-    window.ok_or_else(|| expected("a number of packets up to 8192, or 0 for no anti-replay"))
+    let why = || expected("a number of packets up to 8192, or 0 for no anti-replay");
+    window.map(|window| window.next_multiple_of(64)).ok_or_else(why)
 }
 
 fn header_copy(section: &mut Fields<'_>) -> Result<HeaderCopy, Refusal> {

@@ -7,11 +7,6 @@ use testudo_ike::config::Identity;
 const ANY: [&str; 7] = ["", "%any", "%any6", "0.0.0.0", "*", "::", "0::0"];
 
 /// Parses an identity; `None` is anybody.
-pub fn identity(text: &str) -> Result<Option<Identity>, String> {
-    parse(text).map_err(|Why(why)| why)
-}
-
-/// Parses an identity; `None` is anybody.
 pub(super) fn parse(text: &str) -> Result<Option<Identity>, Why> {
     if ANY.contains(&text) {
         return Ok(None);

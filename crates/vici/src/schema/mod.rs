@@ -19,7 +19,6 @@ pub(crate) mod value;
 
 pub use connection::connection;
 pub(crate) use fields::Fields;
-pub use identity::identity;
 pub use refusal::Refusal;
 pub use secret::shared_secret;
 pub(crate) use selector::protocol_name;

@@ -75,8 +75,9 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
     answer.unwrap_or_else(|refusal| Answer::Now(failed(refusal.to_string())))
 }
 
-/// `success = no` with the reason.
-pub(super) fn failed(errmsg: String) -> Message {
+/// `success = no` with the reason, cut to what a value can hold.
+pub(super) fn failed(mut errmsg: String) -> Message {
+    errmsg.truncate(errmsg.floor_char_boundary(u16::MAX.into()));
     Message::new().with("success", "no").with("errmsg", errmsg)
 }
 

@@ -3,7 +3,8 @@
 //! How a host drives it: [`Server::connect`] for each accepted connection; octets read go to [`Server::receive`]; then,
 //! and after anything else that it does with the server, the host writes what [`Server::poll_output`] gives for each of
 //! [`Server::clients`] and says how much with [`Server::sent`]. An error of either means: close the connection and call
-//! [`Server::disconnect`]. While [`Server::wants_input`] is false the host leaves octets in the socket. At
+//! [`Server::disconnect`]. While [`Server::wants_input`] is false the host leaves octets in the socket; it reads at most
+//! [`crate::codec::MAX_READ`] of them at once, and wipes its read buffer, which may have held a secret. At
 //! [`Server::next_deadline`] it calls [`Server::handle_deadline`].
 
 mod commands;
@@ -226,9 +227,11 @@ impl Server {
         }
     }
 
-    /// A line of the log, for all who registered for `log`.
+    /// A line of the log, for all who registered for `log`; like charon without details.
     pub fn log(&mut self, line: LogLine<'_>) {
-        self.broadcast(Event::Log, || render::log_line(&line));
+        if line.level <= 1 {
+            self.broadcast(Event::Log, || render::log_line(&line));
+        }
     }
 
     /// An IKE SA came up or went down.

@@ -1,0 +1,8 @@
+//! The crate as its users see it: octets, sessions, configuration, and the real `swanctl`.
+
+mod codec;
+mod connections;
+mod secrets;
+mod server;
+mod support;
+mod swanctl;

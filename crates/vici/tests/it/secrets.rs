@@ -1,0 +1,71 @@
+//! `load-shared`.
+
+use crate::support::message;
+use testudo_ike::config::Identity;
+use testudo_vici::message::Message;
+use testudo_vici::schema::shared_secret;
+
+fn psk(owners: &[&str]) -> Message {
+    message(&[("id", "ike-1"), ("type", "IKE"), ("data", "key")]).with_list("owners", owners.iter().copied())
+}
+
+#[test]
+fn owners_are_identities() {
+    let secret =
+        shared_secret(&psk(&["@gw", "me@example.org", "192.0.2.1", "keyid:#0aff", "@#0b", "dns:x"])).unwrap();
+    assert_eq!(secret.name, "ike-1");
+    assert_eq!(secret.secret, b"key");
+    assert_eq!(
+        secret.owners,
+        [
+            Identity::Fqdn("gw".to_owned()),
+            Identity::Email("me@example.org".to_owned()),
+            Identity::Addr("192.0.2.1".parse().unwrap()),
+            Identity::KeyId(vec![0x0a, 0xff]),
+            Identity::KeyId(vec![0x0b]),
+            Identity::Fqdn("x".to_owned()),
+        ]
+    );
+    assert!(shared_secret(&psk(&["%any"])).unwrap().owners.is_empty());
+    assert!(shared_secret(&psk(&[])).unwrap().owners.is_empty());
+}
+
+#[test]
+fn a_secret_without_name_is_named_by_its_owners() {
+    let named = |owners: &[&str]| {
+        let message = message(&[("type", "ike"), ("data", "key")]);
+        shared_secret(&message.with_list("owners", owners.iter().copied())).unwrap().name.clone()
+    };
+    assert_eq!(named(&["a", "b"]), "ike-of-a,b");
+    assert_eq!(named(&[]), "ike-of-anybody");
+}
+
+#[test]
+fn what_is_wrong_is_named_and_never_shows_the_key() {
+    for (message, why) in [
+        (message(&[("type", "ike")]), "secrets.data: missing, expected the key"),
+        (message(&[("id", "x"), ("data", "key")]), "secrets.x.type: missing, expected ike"),
+        (message(&[("id", "x"), ("type", "ike"), ("data", "")]), "secrets.x.data: missing, expected the key"),
+        (
+            message(&[("id", "x"), ("type", "EAP"), ("data", "key")]),
+            "secrets.x.type: found \"EAP\", but secrets of this type are not supported; expected ike",
+        ),
+        (
+            psk(&["%any", "gw"]),
+            "secrets.ike-1.owners: found %any beside other identities, which makes it the key of everybody; \
+             expected either identities or %any alone",
+        ),
+        (
+            psk(&["C=CH, CN=gw"]),
+            "secrets.ike-1.owners: found \"C=CH, CN=gw\", but distinguished names (X.501) are not supported",
+        ),
+        (psk(&[]).with("extra", "key"), "secrets.ike-1.extra: unknown key"),
+        (psk(&[]).with_list("data", ["key"]), "secrets.ike-1.data: given more than once"),
+        (
+            message(&[("type", "ike")]).with_list("data", ["key"]),
+            "secrets.data: found a list, expected a single value",
+        ),
+    ] {
+        assert_eq!(shared_secret(&message).unwrap_err().to_string(), why);
+    }
+}

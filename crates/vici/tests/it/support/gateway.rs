@@ -1,0 +1,204 @@
+use std::time::{Duration, SystemTime};
+use testudo_ike::alloc::IkeSpi;
+use testudo_ike::config::{Connection, Identity, SharedSecret};
+use testudo_ike::endpoint::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus};
+use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use testudo_ipsec::spi::Spi;
+use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
+use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
+use testudo_vici::view::{ChildUsage, Usage};
+
+/// What the script does with commands that take time: they wait here until the test or its server lets them go.
+#[derive(Default)]
+pub(crate) struct Gateway {
+    pub(crate) connections: Vec<Connection>,
+    pub(crate) secrets: Vec<SharedSecret>,
+    pub(crate) sas: Vec<IkeSaStatus>,
+    pub(crate) initiations: Vec<(JobId, Initiate)>,
+    pub(crate) terminations: Vec<(JobId, Terminate)>,
+}
+
+impl Gateway {
+    fn matches(&self, target: &Terminate) -> u32 {
+        let fits = |sa: &&IkeSaStatus| {
+            target.ike.as_ref().is_none_or(|name| sa.connection.as_ref() == Some(name))
+                && target.ike_id.is_none_or(|id| id == sa.id)
+        };
+        let sas = self.sas.iter().filter(fits);
+        if target.child.is_none() && target.child_id.is_none() {
+            return sas.count() as u32;
+        }
+        let children = sas.flat_map(|sa| &sa.children).filter(|child| {
+            target.child.as_ref().is_none_or(|name| *name == child.name)
+                && target.child_id.is_none_or(|id| id == child.id)
+        });
+        children.count() as u32
+    }
+}
+
+impl Control for Gateway {
+    fn load_connection(&mut self, connection: Connection) -> Result<(), String> {
+        if connection.name == "full" {
+            return Err("connections.full: no room for one more connection".to_owned());
+        }
+        self.connections.retain(|other| other.name != connection.name);
+        self.connections.push(connection);
+        Ok(())
+    }
+
+    fn unload_connection(&mut self, name: &str) -> Result<(), String> {
+        self.connections.retain(|other| other.name != name);
+        Ok(())
+    }
+
+    fn connection_names(&self) -> Vec<String> {
+        self.connections.iter().map(|connection| connection.name.clone()).collect()
+    }
+
+    fn connection(&self, name: &str) -> Option<&Connection> {
+        self.connections.iter().find(|connection| connection.name == name)
+    }
+
+    fn load_secret(&mut self, secret: SharedSecret) -> Result<(), String> {
+        self.unload_secret(&secret.name);
+        self.secrets.push(secret);
+        Ok(())
+    }
+
+    fn unload_secret(&mut self, name: &str) {
+        self.secrets.retain(|other| other.name != name);
+    }
+
+    fn secret_names(&self) -> Vec<String> {
+        self.secrets.iter().map(|secret| secret.name.clone()).collect()
+    }
+
+    fn clear_secrets(&mut self) {
+        self.secrets.clear();
+    }
+
+    fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {
+        if request.child.as_deref() == Some("absent") {
+            return Err("no connection has a child of that name".to_owned());
+        }
+        self.initiations.push((job, request.clone()));
+        Ok(())
+    }
+
+    fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, String> {
+        let matches = self.matches(request);
+        if matches > 0 {
+            self.terminations.push((job, request.clone()));
+        }
+        Ok(matches)
+    }
+
+    fn ike_sa_ids(&self) -> Vec<IkeSaId> {
+        self.sas.iter().map(|sa| sa.id).collect()
+    }
+
+    fn ike_sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
+        self.sas.iter().find(|sa| sa.id == id).cloned()
+    }
+
+    fn child_usage(&self, _: ChildSaId) -> ChildUsage {
+        ChildUsage {
+            inbound: Usage { bytes: 840, packets: 10, idle: Some(Duration::from_secs(1)) },
+            outbound: Usage { bytes: 1680, packets: 20, idle: Some(Duration::from_secs(2)) },
+        }
+    }
+
+    fn version(&self) -> Version {
+        Version {
+            daemon: "testudod".to_owned(),
+            version: "0.1.0".to_owned(),
+            sysname: "Linux".to_owned(),
+            release: "6.18.5".to_owned(),
+            machine: "x86_64".to_owned(),
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        Stats {
+            since: SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_293_300),
+            uptime: Duration::from_secs(600),
+            workers: 4,
+            workers_idle: 3,
+            scheduled: 7,
+            ike_sas: 2,
+            ike_sas_half_open: 1,
+            plugins: vec!["intel-ipsec-mb".to_owned(), "xdp".to_owned()],
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        let named = |name: &str, value| vec![(name.to_owned(), value)];
+        Counters {
+            totals: named("protected", 20),
+            drops: vec![("replay".to_owned(), 3), ("no_sa".to_owned(), 0)],
+            ike: named("received", 12),
+            ports: vec![PortCounters {
+                name: "eth0".to_owned(),
+                kind: "xdp".to_owned(),
+                rx_packets: 30,
+                rx_bytes: 3000,
+                tx_packets: 20,
+                tx_bytes: 2000,
+                drops: named("ring_full", 1),
+            }],
+            workers: vec![WorkerCounters {
+                index: 0,
+                cpu: Some(1),
+                cipher: "intel-ipsec-mb".to_owned(),
+                bursts: 5,
+                packets: 50,
+                drops: named("replay", 3),
+            }],
+            inherited: vec!["10.9.0.0/16".to_owned()],
+        }
+    }
+}
+
+fn ts(first: &str, last: &str) -> TrafficSelector {
+    let addrs = AddrRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
+    TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
+}
+
+/// An established IKE SA of connection `gw` with one Child SA `net`.
+pub(crate) fn net_sa(number: u64) -> IkeSaStatus {
+    let gcm = AlgorithmName { name: "AES_GCM_16", keysize: Some(128) };
+    let bare = |name| Some(AlgorithmName { name, keysize: None });
+    IkeSaStatus {
+        id: IkeSaId(number),
+        connection: Some("gw".to_owned()),
+        state: IkeSaState::Established,
+        local: "192.0.2.1:4500".parse().unwrap(),
+        remote: "192.0.2.2:4500".parse().unwrap(),
+        local_id: Some(Identity::Fqdn("moon.example.org".to_owned())),
+        remote_id: Some(Identity::Addr("192.0.2.2".parse().unwrap())),
+        initiator: true,
+        spi_i: IkeSpi(0x0102_0304_0506_0708),
+        spi_r: IkeSpi(0x1112_1314_1516_1718),
+        nat: NatStatus { local: false, remote: true, fake: false },
+        encryption: Some(gcm),
+        prf: bare("PRF_HMAC_SHA2_256"),
+        ke: bare("CURVE_25519"),
+        established: Some(Time(Duration::ZERO)),
+        commit: CommitId(1),
+        children: vec![ChildSaStatus {
+            id: ChildSaId(number),
+            name: "net".to_owned(),
+            reqid: 1,
+            state: ChildSaState::Installed,
+            encap: true,
+            spi_in: Spi(0xc0de_cafe),
+            spi_out: Spi(0x0bad_f00d),
+            encryption: gcm,
+            esn: true,
+            installed: Time(Duration::ZERO),
+            local_ts: vec![ts("10.1.0.0", "10.1.255.255")],
+            remote_ts: vec![ts("10.2.0.0", "10.2.255.255"), ts("10.3.0.1", "10.3.0.9")],
+        }],
+    }
+}
