@@ -151,3 +151,7 @@ fn answer_v6(
     icmp[2..4].copy_from_slice(&checksum.to_be_bytes());
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "icmp/tests.rs"]
+mod tests;

@@ -247,3 +247,7 @@ impl Fields {
 pub fn is_df(packet: &[u8]) -> bool {
     ip::version(packet) == Some(4) && packet.get(6).is_some_and(|flags| flags & 0x40 != 0)
 }
+
+#[cfg(test)]
+#[path = "ipv4/tests.rs"]
+mod tests;

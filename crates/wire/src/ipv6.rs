@@ -207,3 +207,7 @@ impl Fields {
         bytes
     }
 }
+
+#[cfg(test)]
+#[path = "ipv6/tests.rs"]
+mod tests;

@@ -101,3 +101,34 @@ impl<'a> PacketBuf<'a> {
         fits
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stays_inside_its_frame() {
+        let mut frame = [0; 10];
+        assert!(PacketBuf::new(&mut frame, 4, 7).is_none());
+        assert!(PacketBuf::new(&mut frame, usize::MAX, 1).is_none());
+        let buf = PacketBuf::new(&mut frame, 10, 0).unwrap();
+        assert!(buf.is_empty());
+        assert_eq!((buf.headroom(), buf.tailroom()), (10, 0));
+    }
+
+    #[test]
+    fn grows_and_shrinks_at_both_ends() {
+        let mut frame = *b"0123456789";
+        let mut buf = PacketBuf::new(&mut frame, 4, 3).unwrap();
+        assert_eq!((buf.data(), buf.len(), buf.start()), (&b"456"[..], 3, 4));
+        assert!(buf.grow_front(4) && buf.grow_back(3));
+        assert_eq!(buf.data(), b"0123456789");
+        assert!(!buf.grow_front(1) && !buf.grow_back(1));
+        assert!(buf.shrink_front(2) && buf.shrink_back(3));
+        assert_eq!(buf.data(), b"23456");
+        assert!(!buf.shrink_front(6) && !buf.shrink_back(6));
+        assert_eq!(buf.data(), b"23456");
+        buf.data_mut().fill(b'x');
+        assert_eq!(&frame, b"01xxxxx789");
+    }
+}

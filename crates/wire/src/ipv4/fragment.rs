@@ -104,3 +104,7 @@ impl Fragments<'_> {
         if done == 0 { self.packet.options() } else { self.repeated.get(..self.repeated_len).unwrap_or(&[]) }
     }
 }
+
+#[cfg(test)]
+#[path = "fragment_tests.rs"]
+mod tests;
