@@ -3,6 +3,7 @@
 use crate::command::{Cmd, Finished};
 use crate::process::Process;
 use crate::{Error, Lab, Result, sweep};
+use nix::sched::{CloneFlags, setns};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -84,6 +85,31 @@ impl Namespace {
     pub fn start(&self, name: &str, cmd: Cmd) -> Result<Process> {
         let log = self.lab().dir().join(format!("{}-{name}.log", self.role()));
         cmd.within(self.name()).start(&format!("{name} of {}", self.role()), &log)
+    }
+
+    /// Runs a function in a thread of its own inside: sockets that it opens belong to the namespace for good.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        let open = || Error::io(format!("enter namespace {}", self.name()));
+        let namespace = fs::File::open(self.path()).map_err(open())?;
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|e| open()(e.into()))?;
+                Ok(work())
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// The MAC address of an interface.
+    pub fn mac(&self, interface: &str) -> Result<[u8; 6]> {
+        let shown = Cmd::new("ip").args(["-n", self.name(), "-j", "link", "show", interface]).run()?.stdout;
+        let json: serde_json::Value = serde_json::from_str(&shown)
+            .map_err(|e| Error::unexpected("ip -j link", "JSON", e.to_string()))?;
+        let text = json[0]["address"].as_str().unwrap_or_default();
+        let octets: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
+        octets
+            .and_then(|octets| octets.try_into().ok())
+            .ok_or_else(|| Error::unexpected(format!("ip link show {interface}"), "a MAC address", text))
     }
 
     /// `ip` with these words, inside.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
 use testudo_lab::download::Download;
+use testudo_lab::inject::Injector;
 use testudo_lab::iperf::{Direction, IperfServer, Throughput};
 use testudo_lab::nginx::Nginx;
 use testudo_lab::ping::Ping;
@@ -61,6 +62,41 @@ fn between_the_gateways_only_ike_and_esp_are_allowed() {
     let captured = capture.stop().unwrap();
     assert_eq!(captured.packets, 8, "{}", captured.show(50).unwrap());
     assert_eq!(counters.clear_packets().unwrap(), 8);
+}
+
+/// Packets that pretend to be others count for what they are.
+#[test]
+fn injected_frames_are_told_apart() {
+    let t = topology("inject");
+    let counters = Counters::install(&t.wire).unwrap();
+    let injector = Injector::open(&t.gw1, "outer0").unwrap();
+    assert_eq!(injector.address(), t.gw1.mac("outer0").unwrap());
+    let (gw1, gw2, client) = ([192, 0, 2, 1], [192, 0, 2, 2], [10, 1, 0, 2]);
+    let to = t.gw2.mac("outer0").unwrap();
+    let frame = |source: [u8; 4], protocol: u8, payload: &[u8]| {
+        let mut frame = [&to[..], &injector.address(), &[8, 0]].concat();
+        let length = 20 + u8::try_from(payload.len()).unwrap();
+        frame.extend([0x45, 0, 0, length, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
+        frame.extend([source, gw2].concat());
+        frame.extend(payload);
+        frame
+    };
+    let udp_esp = [0x11, 0x94, 0x11, 0x94, 0, 24, 0, 0, 1, 2, 3, 4, 0, 0, 0, 1, 9, 9, 9, 9, 9, 9, 9, 9];
+    let udp_ike = [0x11, 0x94, 0x11, 0x94, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9, 9, 9, 9, 9, 9, 9, 9];
+    let keepalive = [0x11, 0x94, 0x11, 0x94, 0, 9, 0, 0, 0xff];
+    for frame in [
+        frame(gw1, 50, &[1; 32]),
+        frame(gw1, 17, &udp_esp),
+        frame(gw1, 17, &udp_ike),
+        frame(gw1, 17, &keepalive),
+        frame(client, 50, &[1; 32]),
+        frame(client, 17, &udp_esp),
+        frame(gw1, 6, &[1; 32]),
+    ] {
+        injector.send(&frame).unwrap();
+    }
+    let sent = counters.sent(Side::One).unwrap();
+    assert_eq!((sent.esp.packets, sent.ike.packets, sent.clear.packets), (2, 2, 3), "{sent:?}");
 }
 
 #[test]
