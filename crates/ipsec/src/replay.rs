@@ -99,7 +99,7 @@ impl ReplayWindow {
         let low = u64::from(low);
         let high = if top_low >= self.size - 1 {
             // The window lies within one subspace of 2^32 numbers.
-            if low > top_low - self.size { Some(top_high) } else { top_high.checked_add(1) }
+            if low + self.size > top_low { Some(top_high) } else { top_high.checked_add(1) }
         } else if low >= (top_low + (1 << 32) + 1 - self.size) {
             // The window spans two subspaces and this number lies in the lower one, if there is one.
             match top_high {
