@@ -38,16 +38,18 @@ impl Testudo {
         let config = dir.join("testudo.toml");
         let instance = namespace.lab().instance(namespace.role());
         write_private(&config, &config_text(&instance, &socket, more))?;
-        let mut process = launch(namespace, &config)?;
         let swanctl = Swanctl::new(namespace, &dir, &socket)?;
-        await_answer(&mut process, &swanctl, &socket)?;
-        Ok(Self { namespace: namespace.clone(), config, socket, process, swanctl })
+        let process = launch(namespace, &config)?;
+        // From here on whatever happens ends with the cleaning up of a drop.
+        let mut testudo = Self { namespace: namespace.clone(), config, socket, process, swanctl };
+        testudo.await_answer()?;
+        Ok(testudo)
     }
 
     /// Starts it again after its end, with the same configuration.
     pub fn restart(&mut self) -> Result<()> {
         self.process = launch(&self.namespace, &self.config)?;
-        await_answer(&mut self.process, &self.swanctl, &self.socket)
+        self.await_answer()
     }
 
     /// Ends it as an operator does: SAs are deleted at the peer.
@@ -84,6 +86,16 @@ impl Testudo {
         self.process.log()
     }
 
+    fn await_answer(&mut self) -> Result<()> {
+        self.process.wait_ready(START_LIMIT, || {
+            if !self.socket.exists() {
+                return Ok(Err("no VICI socket".into()));
+            }
+            let answer = self.swanctl.cmd(["--version", "--daemon"]).run_any()?;
+            Ok(if answer.status.success() { Ok(()) } else { Err(answer.stderr) })
+        })
+    }
+
     fn command<const N: usize>(&self, args: [&str; N]) -> Result<Cmd> {
         Ok(self.namespace.cmd(binary("testudod")?).arg("--config").arg(&self.config).args(args))
     }
@@ -102,16 +114,6 @@ impl Drop for Testudo {
 
 fn launch(namespace: &Namespace, config: &Path) -> Result<Process> {
     namespace.start("testudod", namespace.cmd(binary("testudod")?).arg("--config").arg(config))
-}
-
-fn await_answer(process: &mut Process, swanctl: &Swanctl, socket: &Path) -> Result<()> {
-    process.wait_ready(START_LIMIT, || {
-        if !socket.exists() {
-            return Ok(Err("no VICI socket".into()));
-        }
-        let answer = swanctl.cmd(["--version", "--daemon"]).run_any()?;
-        Ok(if answer.status.success() { Ok(()) } else { Err(answer.stderr) })
-    })
 }
 
 fn config_text(instance: &str, socket: &Path, more: &str) -> String {
