@@ -19,14 +19,19 @@ pub fn connection(message: &Message) -> Result<Connection, Refusal> {
     };
     check_name(name, "connections")?;
     let mut conn = Fields::new(&format!("connections.{name}"), content)?;
+    let local_addrs = addr::endpoints(conn.list("local_addrs", addr::endpoint)?);
+    let remote_addrs = addr::endpoints(conn.list("remote_addrs", addr::endpoint)?);
+    let local_port = conn.parsed("local_port", value::udp_port)?.unwrap_or(IKE_PORT);
+    let remote_port = conn.parsed("remote_port", value::udp_port)?.unwrap_or(IKE_PORT);
+    // These take whatever else begins with their names.
     let local = auth::auth(&mut conn, "local")?;
     let remote = auth::auth(&mut conn, "remote")?;
     let connection = Connection {
         name: name.clone(),
-        local_addrs: addr::endpoints(conn.list("local_addrs", addr::endpoint)?),
-        remote_addrs: addr::endpoints(conn.list("remote_addrs", addr::endpoint)?),
-        local_port: conn.parsed("local_port", value::udp_port)?.unwrap_or(IKE_PORT),
-        remote_port: conn.parsed("remote_port", value::udp_port)?.unwrap_or(IKE_PORT),
+        local_addrs,
+        remote_addrs,
+        local_port,
+        remote_port,
         proposals: or_default(conn.list("proposals", proposal::ike)?, proposal::default_ike),
         encap: conn.parsed("encap", value::boolean)?.unwrap_or(false),
         dpd_delay: conn.parsed("dpd_delay", value::seconds)?.unwrap_or_default(),

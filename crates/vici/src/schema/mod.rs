@@ -11,6 +11,8 @@ mod connection;
 mod fields;
 mod identity;
 mod keys;
+#[cfg(test)]
+mod keys_tests;
 mod proposal;
 mod refusal;
 mod secret;

@@ -1,0 +1,112 @@
+//! Every row of the table does what it says, and stands in `docs/swanctl.md`.
+
+use super::keys::{AUTH, Accepted, CHILD, CONNECTION, Key, Rule};
+use crate::message::{Element, Message};
+use crate::schema::connection;
+
+const DOC: &str = include_str!("../../../../docs/swanctl.md");
+
+#[derive(Clone, Copy)]
+enum Section {
+    Connection,
+    Auth,
+    Child,
+}
+
+/// Loads a connection with `element` in the given section.
+fn load(section: Section, element: Element) -> Result<(), String> {
+    let mut auth = Message::new();
+    let mut child = Message::new();
+    let mut conn = Message::new();
+    match section {
+        Section::Connection => conn.push(element),
+        Section::Auth => auth.push(element),
+        Section::Child => child.push(element),
+    }
+    if auth.value("auth").is_none() && auth.section("auth").is_none() {
+        auth.add("auth", "psk");
+    }
+    conn.add_section("remote", Message::new().with("auth", "psk"));
+    conn.add_section("local", auth);
+    if !conn.elements().iter().any(|element| element.name() == "children") {
+        conn.add_section("children", Message::new().with_section("net", child));
+    }
+    connection(&Message::new().with_section("gw", conn)).map(drop).map_err(|refusal| refusal.to_string())
+}
+
+fn value(name: &str, text: &str) -> Element {
+    Element::Value(name.to_owned(), text.into())
+}
+
+fn rows() -> impl Iterator<Item = (Section, &'static Key)> {
+    let connection = CONNECTION.iter().map(|key| (Section::Connection, key));
+    let auth = AUTH.iter().map(|key| (Section::Auth, key));
+    let child = CHILD.iter().map(|key| (Section::Child, key));
+    connection.chain(auth).chain(child)
+}
+
+#[test]
+fn decoded_keys_are_decoded() {
+    for (section, key) in rows().filter(|(_, key)| matches!(key.rule, Rule::Decoded)) {
+        if key.name.ends_with('*') || key.name == "children" {
+            continue;
+        }
+        let shape = Element::Section(key.name.to_owned(), Message::new());
+        let why = load(section, shape).unwrap_err();
+        assert!(why.contains(": found a section, expected a "), "{}: {why}", key.name);
+    }
+}
+
+#[test]
+fn other_keys_are_accepted_with_harmless_values_only() {
+    for (section, key) in rows() {
+        let Rule::Only(accepted, what) = key.rule else { continue };
+        let good: Vec<&str> = match accepted {
+            Accepted::AnyBoolean => vec!["yes", "no"],
+            Accepted::AnyTime => vec!["0", "30s", "1h"],
+            Accepted::No => vec!["no", "0", "False"],
+            Accepted::Yes => vec!["yes", "1", "True"],
+            Accepted::Zero => vec!["0", "0s", "0x0", "00", "0/0x00000000", "0 m"],
+            Accepted::Empty => vec![""],
+            Accepted::Words(words, _) => words.to_vec(),
+            Accepted::Never => vec![],
+        };
+        let name = key.name.trim_end_matches('*');
+        for text in good {
+            assert_eq!(load(section, value(name, text)), Ok(()), "{name} = {text}");
+        }
+        let bad = if matches!(accepted, Accepted::Yes) { "no" } else { "1x" };
+        let why = load(section, value(name, bad)).unwrap_err();
+        assert!(why.contains(&format!("{name}: found \"{bad}\", ")), "{why}");
+        assert!(why.contains(what), "{why}");
+    }
+}
+
+#[test]
+fn zero_is_nothing_else() {
+    for text in ["1", "", "s", "0x", "0/1", "1/0", "0sm0", "0smh", "-0", "0.0", "00000001"] {
+        assert!(load(Section::Child, value("life_time", text)).is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn the_documentation_has_the_same_keys() {
+    let mut tables: Vec<Vec<&str>> = Vec::new();
+    for line in DOC.lines() {
+        if line.starts_with("## ") {
+            tables.push(Vec::new());
+        }
+        let row = line.strip_prefix("| `").and_then(|row| row.split_once('`'));
+        if let (Some((key, _)), Some(table)) = (row, tables.last_mut()) {
+            table.push(key);
+        }
+    }
+    for keys in [CONNECTION, AUTH, CHILD] {
+        let names: Vec<_> = keys.iter().map(|key| key.name).collect();
+        let table = tables.iter().find(|table| table.first() == names.first()).unwrap();
+        let missing: Vec<_> = names.iter().filter(|name| !table.contains(name)).collect();
+        assert!(missing.is_empty(), "not in docs/swanctl.md: {missing:?}");
+        let extra: Vec<_> = table.iter().filter(|name| !names.contains(name)).collect();
+        assert!(extra.is_empty(), "only in docs/swanctl.md: {extra:?}");
+    }
+}
