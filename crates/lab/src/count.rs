@@ -1,12 +1,15 @@
 //! Exact, cheap counting of what crosses the untrusted network, by nftables at the ingress of its two ports.
 //!
 //! AF_PACKET taps on the gateways would miss what AF_XDP sends and what XDP takes; a port in the middle misses
-//! nothing. Whatever is not recognised counts as clear text.
+//! nothing. Whatever is not recognised counts as clear text. All that is not ESP is copied to an interface of its own,
+//! where a capture can run all the time without costing the ESP packets anything.
 
+use crate::namespace::{veth, write_private};
 use crate::topology::{Family, Side, WIRE_PORTS};
 use crate::{Error, Namespace, Result};
 use serde::Deserialize;
 use std::fmt::Write;
+use std::ops::Sub;
 
 /// Packets and octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,39 +33,41 @@ pub struct Sent {
     pub clear: Tally,
 }
 
-/// Counters in the untrusted network.
+/// What crosses the untrusted network from a certain moment on.
 #[derive(Clone, Debug)]
 pub struct Counters {
     wire: Namespace,
+    before: [Sent; 2],
 }
 
 const TABLE: &str = "testudo_lab";
 const KINDS: [&str; 4] = ["n_esp", "n_ike", "n_neighbour", "n_clear"];
+/// Copies of what is not ESP go out here and come in at [`MIRROR`].
+const MIRROR_ENTRY: &str = "mirror0";
+/// Where everything that is not ESP can be captured.
+pub(crate) const MIRROR: &str = "mirror1";
+
+/// Prepares the namespace of an untrusted network, whose ports are already there.
+pub(crate) fn install(wire: &Namespace) -> Result<()> {
+    veth((wire, MIRROR_ENTRY), (wire, MIRROR))?;
+    for end in [MIRROR_ENTRY, MIRROR] {
+        wire.ip(&format!("link set {end} mtu {} up", u16::MAX))?;
+    }
+    let file = wire.lab().dir().join("counters.nft");
+    write_private(&file, &ruleset())?;
+    wire.cmd("nft").arg("-f").arg(&file).run().map(drop)
+}
 
 impl Counters {
-    /// Starts to count in the namespace of the untrusted network.
-    pub fn install(wire: &Namespace) -> Result<Self> {
-        let file = wire.lab().dir().join("counters.nft");
-        crate::namespace::write_private(&file, &ruleset())?;
-        wire.cmd("nft").arg("-f").arg(&file).run()?;
-        Ok(Self { wire: wire.clone() })
+    /// Counts from now on.
+    pub fn start(wire: &Namespace) -> Result<Self> {
+        let before = [read(wire, Side::One)?, read(wire, Side::Two)?];
+        Ok(Self { wire: wire.clone(), before })
     }
 
-    /// What the gateway of that side has sent so far.
+    /// What the gateway of that side has sent since the start.
     pub fn sent(&self, side: Side) -> Result<Sent> {
-        let shown = self.wire.run("nft", ["-j", "list", "counters"])?.stdout;
-        let listing: Listing = serde_json::from_str(&shown)
-            .map_err(|e| Error::unexpected("nft -j list counters", "JSON", e.to_string()))?;
-        let port = WIRE_PORTS[side.index()];
-        let tally = |kind: &str| {
-            let name = format!("{kind}_{port}");
-            let found = listing.nftables.iter().filter_map(|o| o.counter.as_ref()).find(|c| c.name == name);
-            found
-                .map(|c| Tally { packets: c.packets, bytes: c.bytes })
-                .ok_or_else(|| Error::unexpected("nft -j list counters", format!("counter {name}"), &shown))
-        };
-        let [esp, ike, neighbour, clear] = KINDS.map(tally);
-        Ok(Sent { esp: esp?, ike: ike?, neighbour: neighbour?, clear: clear? })
+        Ok(read(&self.wire, side)? - self.before[side.index()])
     }
 
     /// ESP packets of both gateways.
@@ -74,6 +79,44 @@ impl Counters {
     pub fn clear_packets(&self) -> Result<u64> {
         Ok(self.sent(Side::One)?.clear.packets + self.sent(Side::Two)?.clear.packets)
     }
+}
+
+impl Sub for Tally {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self { packets: self.packets - before.packets, bytes: self.bytes - before.bytes }
+    }
+}
+
+impl Sub for Sent {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            esp: self.esp - before.esp,
+            ike: self.ike - before.ike,
+            neighbour: self.neighbour - before.neighbour,
+            clear: self.clear - before.clear,
+        }
+    }
+}
+
+/// What the gateway of that side has sent since the network was made.
+fn read(wire: &Namespace, side: Side) -> Result<Sent> {
+    let shown = wire.run("nft", ["-j", "list", "counters"])?.stdout;
+    let listing: Listing = serde_json::from_str(&shown)
+        .map_err(|e| Error::unexpected("nft -j list counters", "JSON", e.to_string()))?;
+    let port = WIRE_PORTS[side.index()];
+    let tally = |kind: &str| {
+        let name = format!("{kind}_{port}");
+        let found = listing.nftables.iter().filter_map(|o| o.counter.as_ref()).find(|c| c.name == name);
+        found
+            .map(|c| Tally { packets: c.packets, bytes: c.bytes })
+            .ok_or_else(|| Error::unexpected("nft -j list counters", format!("counter {name}"), &shown))
+    };
+    let [esp, ike, neighbour, clear] = KINDS.map(tally);
+    Ok(Sent { esp: esp?, ike: ike?, neighbour: neighbour?, clear: clear? })
 }
 
 #[derive(Deserialize)]
@@ -93,25 +136,23 @@ struct Counter {
     bytes: u64,
 }
 
+/// ESP comes first and is done with after one rule; the rest is copied, then told apart.
 fn ruleset() -> String {
     let mut text = format!("table netdev {TABLE} {{\n");
-    for port in WIRE_PORTS {
-        for kind in KINDS {
-            let _ = writeln!(text, "  counter {kind}_{port} {{ }}");
-        }
-        let _ = writeln!(
-            text,
-            "  chain from_{port} {{\n    type filter hook ingress device {port} priority 0; policy accept;"
-        );
-        for family in [Family::V4, Family::V6] {
-            text.push_str(&between_gateways(family, port));
-        }
+    for side in [Side::One, Side::Two] {
+        let port = WIRE_PORTS[side.index()];
+        let counters: String = KINDS.iter().map(|kind| format!("  counter {kind}_{port} {{ }}\n")).collect();
+        let families = [Family::V4, Family::V6];
+        let esp: String = families.iter().map(|family| esp_rules(side, *family)).collect();
+        let ike: String = families.iter().map(|family| ike_rule(side, *family)).collect();
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "    ether type arp counter name n_neighbour_{port} accept
-    icmpv6 type {{ nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, \
-    mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report }} \
-    counter name n_neighbour_{port} accept
+            "{counters}  chain from_{port} {{
+    type filter hook ingress device {port} priority 0; policy accept;
+{esp}    dup to {MIRROR_ENTRY}
+{ike}    ether type arp counter name n_neighbour_{port} accept
+    icmpv6 type {{ {NEIGHBOUR_DISCOVERY} }} counter name n_neighbour_{port} accept
     counter name n_clear_{port}
   }}
 "
@@ -121,19 +162,34 @@ fn ruleset() -> String {
     text
 }
 
-/// Packets between the gateways' own addresses. `@th,64,32` are the four octets behind the UDP header: zero in IKE
-/// (RFC 3948 §2.2); a keepalive has one octet (§2.3).
-fn between_gateways(family: Family, port: &str) -> String {
+/// RFC 4861, and multicast listener discovery (RFC 2710, RFC 3810).
+const NEIGHBOUR_DISCOVERY: &str = "nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, \
+    mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report";
+
+/// From this gateway's address to the other's.
+fn pair(side: Side, family: Family) -> String {
     let word = match family {
         Family::V4 => "ip",
         Family::V6 => "ip6",
     };
-    let (one, two) = (Side::One.outer(family), Side::Two.outer(family));
-    let pair = format!("{word} saddr {{ {one}, {two} }} {word} daddr {{ {one}, {two} }}");
+    format!("{word} saddr {} {word} daddr {}", side.outer(family), side.other().outer(family))
+}
+
+/// `@th,64,32` are the four octets behind the UDP header: zero in IKE (RFC 3948 §2.2); a keepalive has one octet (§2.3).
+fn esp_rules(side: Side, family: Family) -> String {
+    let (pair, port) = (pair(side, family), WIRE_PORTS[side.index()]);
+    let plain = match family {
+        Family::V4 => "ip protocol esp",
+        Family::V6 => "ip6 nexthdr esp",
+    };
     format!(
-        "    {pair} meta l4proto esp counter name n_esp_{port} accept
+        "    {plain} {pair} counter name n_esp_{port} accept
     {pair} udp dport 4500 udp length > 9 @th,64,32 != 0 counter name n_esp_{port} accept
-    {pair} udp dport {{ 500, 4500 }} counter name n_ike_{port} accept
 "
     )
+}
+
+fn ike_rule(side: Side, family: Family) -> String {
+    let (pair, port) = (pair(side, family), WIRE_PORTS[side.index()]);
+    format!("    {pair} udp dport {{ 500, 4500 }} counter name n_ike_{port} accept\n")
 }

@@ -9,7 +9,7 @@
 //! *do* cross it in clear: a lab in which clear text cannot flow proves nothing when none is seen.
 
 use crate::namespace::{Offloads, veth};
-use crate::{Lab, Namespace, Result};
+use crate::{Lab, Namespace, Result, count};
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -152,6 +152,7 @@ impl Topology {
             topology.connect(side, options)?;
         }
         topology.wire.bridge("br0", &WIRE_PORTS, options.outer_mtu)?;
+        count::install(&topology.wire)?;
         Ok(topology)
     }
 

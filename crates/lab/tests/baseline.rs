@@ -35,7 +35,7 @@ fn charons(topology: &Topology, outer: Family) -> [Strongswan; 2] {
 #[test]
 fn without_a_tunnel_capture_and_counters_see_clear_packets() {
     let t = topology("control");
-    let counters = Counters::install(&t.wire).unwrap();
+    let counters = Counters::start(&t.wire).unwrap();
     let capture = Capture::clear_text(&t.wire).unwrap();
     for family in [Family::V4, Family::V6] {
         let pong = Ping::new(Side::Two.host(family)).count(5).run(&t.client).unwrap();
@@ -53,7 +53,7 @@ fn without_a_tunnel_capture_and_counters_see_clear_packets() {
 #[test]
 fn between_the_gateways_only_ike_and_esp_are_allowed() {
     let t = topology("strict");
-    let counters = Counters::install(&t.wire).unwrap();
+    let counters = Counters::start(&t.wire).unwrap();
     let capture = Capture::clear_text(&t.wire).unwrap();
     for family in [Family::V4, Family::V6] {
         let pong = Ping::new(Side::Two.outer(family)).count(2).run(&t.gw1).unwrap();
@@ -68,7 +68,7 @@ fn between_the_gateways_only_ike_and_esp_are_allowed() {
 #[test]
 fn injected_frames_are_told_apart() {
     let t = topology("inject");
-    let counters = Counters::install(&t.wire).unwrap();
+    let counters = Counters::start(&t.wire).unwrap();
     let injector = Injector::open(&t.gw1, "outer0").unwrap();
     assert_eq!(injector.address(), t.gw1.mac("outer0").unwrap());
     let (gw1, gw2, client) = ([192, 0, 2, 1], [192, 0, 2, 2], [10, 1, 0, 2]);
@@ -111,7 +111,7 @@ fn a_tunnel_over_ipv6_carries_everything_and_shows_nothing() {
 
 fn tunnel(outer: Family) {
     let t = topology("baseline");
-    let counters = Counters::install(&t.wire).unwrap();
+    let counters = Counters::start(&t.wire).unwrap();
     let [one, two] = charons(&t, outer);
     let clear = Capture::clear_text(&t.wire).unwrap();
     let setup = Capture::everything(&t.wire, 100).unwrap();
@@ -124,7 +124,7 @@ fn tunnel(outer: Family) {
     let sas = one.swanctl().list_sas().unwrap();
     assert_eq!(sas[0].get("remote-host"), Some(Side::Two.outer(outer).to_string().as_str()));
     pings(&t);
-    assert!(setup.stop().unwrap().show(2).unwrap().contains("isakmp: parent_sa ikev2_init[I]"));
+    assert!(setup.stop().unwrap().show(20).unwrap().contains("isakmp: parent_sa ikev2_init[I]"));
     let moved = transfers(&t);
     let esp = counters.esp_packets().unwrap();
     assert!(esp as f64 * 1400.0 * 8.0 / 1e9 > moved, "{esp} ESP packets cannot have carried {moved} Gbit");

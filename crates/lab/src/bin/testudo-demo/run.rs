@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
             Ok((Topology::build(lab, &Options { towards, ..Options::default() })?, "5 namespaces".into()))
         })?;
         let (counters, clear, setup) = progress.step("capture on the untrusted network", || {
-            let counters = Counters::install(&topology.wire)?;
+            let counters = Counters::start(&topology.wire)?;
             let clear = Capture::clear_text(&topology.wire)?;
             Ok(((counters, clear, Capture::everything(&topology.wire, SETUP_PACKETS)?), String::new()))
         })?;
