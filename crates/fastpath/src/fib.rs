@@ -4,16 +4,19 @@
 //! kernel anything, so tests build tables of their own with [`Fib::builder`].
 
 mod builder;
+mod neighbours;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use builder::FibBuilder;
+pub use neighbours::Neighbour;
 
 use crate::mac::MacAddr;
+use crate::prefix::Prefix;
+use neighbours::NeighbourTable;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use table::RangeTable;
 
 /// Number of a port within the instance: its place in the configuration, the same for every queue and worker.
@@ -86,48 +89,23 @@ pub struct PortLink {
     pub addresses: Vec<IpAddr>,
 }
 
-/// A neighbour whose MAC address is known. Shared by the tables that follow each other, so that a use is not lost.
+/// What does not change when only neighbours do.
 #[derive(Debug)]
-pub struct Neighbour {
-    mac: MacAddr,
-    used: AtomicBool,
-}
-
-impl Neighbour {
-    /// A neighbour that nobody has used yet.
-    pub fn new(mac: MacAddr) -> Self {
-        Self { mac, used: AtomicBool::new(false) }
-    }
-
-    /// Its address.
-    pub fn mac(&self) -> MacAddr {
-        self.mac
-    }
-
-    /// True if packets were sent to it since the last call. The kernel does not see what AF_XDP sends, so someone
-    /// has to tell it which entries to keep.
-    pub fn take_used(&self) -> bool {
-        self.used.swap(false, Ordering::Relaxed)
-    }
-
-    fn mark_used(&self) {
-        // Loading first keeps the cache line shared while many packets go to one neighbour.
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
-        }
-    }
+struct Routing {
+    ports: Vec<PortLink>,
+    addresses: Vec<IpAddr>,
+    connected: Vec<Prefix>,
+    routes: Vec<Route>,
+    v4: RangeTable<u32>,
+    v6: RangeTable<u128>,
 }
 
 /// The forwarding table.
 #[derive(Debug)]
 pub struct Fib {
     generation: u64,
-    ports: Vec<PortLink>,
-    routes: Vec<Route>,
-    v4: RangeTable<u32>,
-    v6: RangeTable<u128>,
-    neighbours4: Vec<((PortIndex, Ipv4Addr), Arc<Neighbour>)>,
-    neighbours6: Vec<((PortIndex, Ipv6Addr), Arc<Neighbour>)>,
+    routing: Arc<Routing>,
+    neighbours: NeighbourTable,
 }
 
 impl Fib {
@@ -153,38 +131,57 @@ impl Fib {
     /// [`Self::lookup`] of an IPv4 address.
     #[inline]
     pub fn lookup4(&self, destination: Ipv4Addr) -> Route {
-        self.route(self.v4.lookup(destination.into()))
+        self.route(self.routing.v4.lookup(destination.into()))
     }
 
     /// [`Self::lookup`] of an IPv6 address.
     #[inline]
     pub fn lookup6(&self, destination: Ipv6Addr) -> Route {
-        self.route(self.v6.lookup(destination.into()))
+        self.route(self.routing.v6.lookup(destination.into()))
     }
 
     fn route(&self, number: u32) -> Route {
-        self.routes.get(number as usize).copied().unwrap_or(Route::NoRoute)
+        self.routing.routes.get(number as usize).copied().unwrap_or(Route::NoRoute)
     }
 
     /// The MAC address of a neighbour, if the kernel knows it. Marks the neighbour as used.
     #[inline]
     pub fn neighbour(&self, port: PortIndex, addr: IpAddr) -> Option<MacAddr> {
-        let found = match addr {
-            IpAddr::V4(a) => find(&self.neighbours4, (port, a)),
-            IpAddr::V6(a) => find(&self.neighbours6, (port, a)),
-        }?;
+        let found = self.neighbours.find(port, addr)?;
         found.mark_used();
-        Some(found.mac)
+        Some(found.mac())
+    }
+
+    /// The same routes with other neighbours.
+    #[must_use]
+    pub fn with_neighbours(
+        &self,
+        generation: u64,
+        neighbours: impl IntoIterator<Item = (PortIndex, IpAddr, Arc<Neighbour>)>,
+    ) -> Self {
+        let neighbours = neighbours.into_iter().collect();
+        Self { generation, routing: Arc::clone(&self.routing), neighbours }
+    }
+
+    /// All addresses of this machine, those of interfaces that are no port included.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.routing.addresses
+    }
+
+    /// The prefixes that are on a link, without a router: exceptions in any larger prefix that is protected.
+    pub fn connected(&self) -> &[Prefix] {
+        &self.routing.connected
     }
 
     /// The ports, by number.
     pub fn ports(&self) -> &[PortLink] {
-        &self.ports
+        &self.routing.ports
     }
 
     /// A port's interface.
     pub fn port(&self, index: PortIndex) -> Option<&PortLink> {
-        self.ports.binary_search_by_key(&index, |p| p.index).ok().and_then(|i| self.ports.get(i))
+        let ports = &self.routing.ports;
+        ports.binary_search_by_key(&index, |p| p.index).ok().and_then(|i| ports.get(i))
     }
 
     /// An address of the port, of the same family as `like`: what an ICMP error sent there carries as source
@@ -192,9 +189,4 @@ impl Fib {
     pub fn source(&self, port: PortIndex, like: IpAddr) -> Option<IpAddr> {
         self.port(port)?.addresses.iter().copied().find(|a| a.is_ipv4() == like.is_ipv4())
     }
-}
-
-fn find<K: Ord + Copy>(sorted: &[(K, Arc<Neighbour>)], key: K) -> Option<&Neighbour> {
-    let at = sorted.binary_search_by_key(&key, |(k, _)| *k).ok()?;
-    sorted.get(at).map(|(_, neighbour)| &**neighbour)
 }

@@ -1,11 +1,11 @@
 //! Putting a table together.
 
 use super::table::{Entry, NOTHING, RangeTable, Tier};
-use super::{Fib, Neighbour, PortIndex, PortLink, Route};
+use super::{Fib, Neighbour, PortIndex, PortLink, Route, Routing};
 use crate::mac::MacAddr;
 use crate::prefix::Prefix;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A forwarding table in the making.
@@ -17,8 +17,9 @@ pub struct FibBuilder {
     /// Where each route stands in the finished table, in which [`NOTHING`] comes before all others.
     numbers: HashMap<Route, u32>,
     entries: Vec<Entry>,
-    neighbours4: Vec<((PortIndex, Ipv4Addr), Arc<Neighbour>)>,
-    neighbours6: Vec<((PortIndex, Ipv6Addr), Arc<Neighbour>)>,
+    addresses: Vec<IpAddr>,
+    connected: Vec<Prefix>,
+    neighbours: Vec<(PortIndex, IpAddr, Arc<Neighbour>)>,
 }
 
 impl FibBuilder {
@@ -67,31 +68,44 @@ impl FibBuilder {
     /// Adds a neighbour of an earlier table, with its mark of use.
     #[must_use]
     pub fn shared_neighbour(mut self, port: PortIndex, addr: IpAddr, neighbour: Arc<Neighbour>) -> Self {
-        match addr {
-            IpAddr::V4(a) => self.neighbours4.push(((port, a), neighbour)),
-            IpAddr::V6(a) => self.neighbours6.push(((port, a), neighbour)),
-        }
+        self.neighbours.push((port, addr, neighbour));
         self
     }
 
-    /// The table. Multicast addresses are local in it: we forward none.
+    /// Adds an address of this machine.
+    #[must_use]
+    pub fn address(mut self, addr: IpAddr) -> Self {
+        self.addresses.push(addr);
+        self
+    }
+
+    /// Adds a prefix that is on a link.
+    #[must_use]
+    pub fn connected(mut self, prefix: Prefix) -> Self {
+        self.connected.push(prefix);
+        self
+    }
+
+    /// The table. Multicast and link-local addresses are local in it: we forward to none.
     pub fn build(self) -> Fib {
-        let multicast = ["224.0.0.0/4", "255.255.255.255/32", "ff00::/8"];
-        let multicast = multicast.iter().filter_map(|p| p.parse().ok());
-        let mut this = multicast.fold(self, |b, p| b.local(p, Route::Local));
+        let kernels = ["224.0.0.0/4", "255.255.255.255/32", "ff00::/8", "fe80::/10"];
+        let kernels = kernels.iter().filter_map(|p| p.parse().ok());
+        let mut this = kernels.fold(self, |b, p| b.local(p, Route::Local));
         this.ports.sort_by_key(|p| p.index);
-        this.neighbours4.sort_by_key(|(key, _)| *key);
-        this.neighbours6.sort_by_key(|(key, _)| *key);
         let mut routes = vec![Route::NoRoute];
         routes.append(&mut this.routes);
-        Fib {
-            generation: this.generation,
+        let routing = Routing {
             ports: this.ports,
+            addresses: this.addresses,
+            connected: this.connected,
             routes,
             v4: RangeTable::v4(&this.entries),
             v6: RangeTable::v6(&this.entries),
-            neighbours4: this.neighbours4,
-            neighbours6: this.neighbours6,
+        };
+        Fib {
+            generation: this.generation,
+            routing: Arc::new(routing),
+            neighbours: this.neighbours.into_iter().collect(),
         }
     }
 }

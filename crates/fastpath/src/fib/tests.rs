@@ -112,9 +112,9 @@ fn near(prefix: Prefix, by: u8) -> IpAddr {
 
 /// What the table has to answer, found by looking at every route.
 fn linear(routes: &[(bool, Prefix)], addr: IpAddr) -> Route {
-    let multicast = ["224.0.0.0/4", "255.255.255.255/32", "ff00::/8"].map(prefix);
+    let kernels = ["224.0.0.0/4", "255.255.255.255/32", "ff00::/8", "fe80::/10"].map(prefix);
     let own = routes.iter().enumerate().map(|(i, (local, p))| (*local, *p, route_number(i as u32)));
-    let all = own.chain(multicast.iter().map(|p| (true, *p, Route::Local)));
+    let all = own.chain(kernels.iter().map(|p| (true, *p, Route::Local)));
     let holding = all.filter(|(_, p, _)| p.contains(addr));
     let best = holding.fold(None, |best: Option<(bool, Prefix, Route)>, next| match best {
         Some(b) if (b.0, b.1.length()) >= (next.0, next.1.length()) => Some(b),

@@ -1,0 +1,77 @@
+//! Neighbours, and who of them is in use.
+
+use super::PortIndex;
+use crate::mac::MacAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A neighbour whose MAC address is known. Shared by the tables that follow each other, so that a use is not lost.
+#[derive(Debug)]
+pub struct Neighbour {
+    mac: MacAddr,
+    used: AtomicBool,
+}
+
+impl Neighbour {
+    /// A neighbour that nobody has used yet.
+    pub fn new(mac: MacAddr) -> Self {
+        Self { mac, used: AtomicBool::new(false) }
+    }
+
+    /// Its address.
+    pub fn mac(&self) -> MacAddr {
+        self.mac
+    }
+
+    /// True if packets were sent to it since the last call. The kernel does not see what AF_XDP sends, so someone
+    /// has to tell it which entries to keep.
+    pub fn take_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+
+    pub(super) fn mark_used(&self) {
+        // Loading first keeps the cache line shared while many packets go to one neighbour.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Neighbours by port and address. Sorted rather than hashed: whoever is on a link chooses addresses, and must not
+/// choose collisions.
+#[derive(Debug, Default)]
+pub(super) struct NeighbourTable {
+    v4: Vec<((PortIndex, Ipv4Addr), Arc<Neighbour>)>,
+    v6: Vec<((PortIndex, Ipv6Addr), Arc<Neighbour>)>,
+}
+
+impl NeighbourTable {
+    #[inline]
+    pub(super) fn find(&self, port: PortIndex, addr: IpAddr) -> Option<&Neighbour> {
+        match addr {
+            IpAddr::V4(addr) => find(&self.v4, (port, addr)),
+            IpAddr::V6(addr) => find(&self.v6, (port, addr)),
+        }
+    }
+}
+
+impl FromIterator<(PortIndex, IpAddr, Arc<Neighbour>)> for NeighbourTable {
+    fn from_iter<T: IntoIterator<Item = (PortIndex, IpAddr, Arc<Neighbour>)>>(all: T) -> Self {
+        let mut table = Self::default();
+        for (port, addr, neighbour) in all {
+            match addr {
+                IpAddr::V4(addr) => table.v4.push(((port, addr), neighbour)),
+                IpAddr::V6(addr) => table.v6.push(((port, addr), neighbour)),
+            }
+        }
+        table.v4.sort_by_key(|(key, _)| *key);
+        table.v6.sort_by_key(|(key, _)| *key);
+        table
+    }
+}
+
+fn find<K: Ord + Copy>(sorted: &[(K, Arc<Neighbour>)], key: K) -> Option<&Neighbour> {
+    let at = sorted.binary_search_by_key(&key, |(k, _)| *k).ok()?;
+    sorted.get(at).map(|(_, neighbour)| &**neighbour)
+}

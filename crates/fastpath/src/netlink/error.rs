@@ -1,0 +1,54 @@
+//! What can go wrong between us and the kernel's routing tables.
+
+use std::io;
+
+/// Errors of rtnetlink.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetlinkError {
+    /// The kernel refused a request.
+    #[error("{operation}: {source}{}", hint(source))]
+    Request {
+        /// What was asked for.
+        operation: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The thread that follows the tables could not be started.
+    #[error("cannot start the thread that follows routes and neighbours: {source}")]
+    Thread {
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Someone else uses our place among the routing rules.
+    #[error(
+        "routing rule {priority} ({family}) exists and is not ours; another IPsec daemon may be installed here: \
+         remove it, or choose another priority and table"
+    )]
+    ForeignRule {
+        /// Priority of the rule.
+        priority: u32,
+        /// IPv4 or IPv6.
+        family: &'static str,
+    },
+}
+
+impl NetlinkError {
+    /// The kernel's error number, if it gave one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Request { source, .. } | Self::Thread { source } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+}
+
+/// What rtnetlink functions answer.
+pub type Result<T> = std::result::Result<T, NetlinkError>;
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => " (needs CAP_NET_ADMIN)",
+        _ => "",
+    }
+}

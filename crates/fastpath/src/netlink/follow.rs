@@ -1,0 +1,303 @@
+//! The thread that follows the kernel's links, addresses, routes and neighbours.
+//!
+//! Neighbours change often, one at a time, and are followed message by message. Anything else that changes makes it
+//! read those tables anew: the kernel does not announce the IPv4 routes that fall with a link or an address, so
+//! messages alone would not do. How often is bounded: changes within [`QUIET`] make one table, and reading takes at
+//! most a fifth of the time.
+
+use super::connection::{Connection, Messages, receive_from_kernel};
+use super::error::{NetlinkError, Result};
+use super::handle::{FibHandle, Shared};
+use super::neighbours::{Key, Neighbours, probe};
+use super::view::{Interfaces, Tables, on_ports};
+use netlink_packet_core::NetlinkPayload;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Changes within this time make one table.
+const QUIET: Duration = Duration::from_millis(5);
+/// Reading the tables takes at most one part in this many of the time.
+const READING_SHARE: u32 = 5;
+/// How often the kernel is told which neighbours are in use.
+const REFRESH: Duration = Duration::from_secs(5);
+/// One neighbour is asked for once in this time, however many packets wait for it.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Different neighbours asked for in that time: someone who scans our links must not flood the kernel's table.
+const ASKED_AT_MOST: usize = 1024;
+/// After a failure, before the tables are read again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Datagrams taken before other things get their turn.
+const HEARD_AT_ONCE: usize = 1024;
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// Follows the kernel until dropped.
+#[derive(Debug)]
+pub struct Follower {
+    handle: FibHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Reads the tables of this network namespace, and starts to follow them.
+    pub fn start(interfaces: Interfaces) -> Result<Self> {
+        let started = |source| NetlinkError::Thread { source };
+        let mut state = State::open(interfaces)?;
+        state.resync()?;
+        let fib = state.tables.fib(1, &state.interfaces, &state.neighbours);
+        let shared = Arc::new(Shared::new(fib).map_err(started)?);
+        let handle = FibHandle { shared: Arc::clone(&shared) };
+        let thread = std::thread::Builder::new().name("netlink".to_owned());
+        let thread = thread.spawn(move || state.run(&shared)).map_err(started)?;
+        Ok(Self { handle, thread: Some(thread) })
+    }
+
+    /// The results.
+    pub fn handle(&self) -> FibHandle {
+        self.handle.clone()
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.handle.shared.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that follows routes and neighbours panicked");
+        }
+    }
+}
+
+/// What has changed since the last table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Changes {
+    tables: bool,
+    neighbours: bool,
+    /// Messages were lost: everything may have changed.
+    lost: bool,
+}
+
+impl Changes {
+    fn any(self) -> bool {
+        self.tables || self.neighbours || self.lost
+    }
+}
+
+struct State {
+    interfaces: Interfaces,
+    connection: Connection,
+    events: Socket,
+    buffer: Vec<u8>,
+    tables: Tables,
+    neighbours: Neighbours,
+    changes: Changes,
+    /// When the changes are to be published.
+    due: Option<Instant>,
+    /// Not before this.
+    earliest: Instant,
+    asked: HashSet<Key>,
+    ask_again: Instant,
+    refresh: Instant,
+}
+
+impl State {
+    fn open(interfaces: Interfaces) -> Result<Self> {
+        let now = Instant::now();
+        Ok(Self {
+            interfaces,
+            connection: Connection::open()?,
+            events: subscribe().map_err(|source| NetlinkError::Request {
+                operation: "cannot subscribe to changes of routes and neighbours".to_owned(),
+                source,
+            })?,
+            buffer: vec![0; 1 << 16],
+            tables: Tables::default(),
+            neighbours: Neighbours::default(),
+            changes: Changes::default(),
+            due: None,
+            earliest: now,
+            asked: HashSet::new(),
+            ask_again: now + ASK_AGAIN,
+            refresh: now + REFRESH,
+        })
+    }
+
+    /// Reads everything anew.
+    fn resync(&mut self) -> Result<()> {
+        self.neighbours.resync(&mut self.connection)?;
+        self.tables = Tables::read(&mut self.connection)?;
+        Ok(())
+    }
+
+    fn run(mut self, shared: &Shared) {
+        while !shared.is_stopping() {
+            self.wait(shared);
+            self.hear(shared);
+            self.ask(shared);
+            let now = Instant::now();
+            if now >= self.refresh {
+                self.refresh = now + REFRESH;
+                self.tell_used(shared);
+            }
+            if now >= self.ask_again {
+                self.ask_again = now + ASK_AGAIN;
+                self.asked.clear();
+            }
+            if self.changes.any() {
+                let due = *self.due.get_or_insert((now + QUIET).max(self.earliest));
+                if now >= due {
+                    self.publish(shared);
+                }
+            }
+        }
+    }
+
+    fn wait(&self, shared: &Shared) {
+        let next = self.due.unwrap_or(self.refresh).min(self.refresh);
+        let left = next.saturating_duration_since(Instant::now());
+        // Rounded up: to wake early is to wake twice.
+        let timeout = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::ZERO);
+        let mut fds = [
+            PollFd::new(self.events.as_fd(), PollFlags::POLLIN),
+            PollFd::new(shared.wake_fd(), PollFlags::POLLIN),
+        ];
+        // Interrupted or not, everything is looked at afterwards.
+        let _ = poll(&mut fds, timeout);
+    }
+
+    /// Takes what the kernel has announced, and leaves some for later if it does not stop.
+    fn hear(&mut self, shared: &Shared) {
+        for _ in 0..HEARD_AT_ONCE {
+            match receive_from_kernel(&self.events, &mut self.buffer) {
+                Ok(length) => {
+                    for message in Messages(self.buffer.get(..length).unwrap_or_default()) {
+                        match message.map(|m| m.payload) {
+                            Ok(NetlinkPayload::InnerMessage(object)) => {
+                                note(&mut self.changes, &mut self.neighbours, &object);
+                            }
+                            Ok(_) => {}
+                            // Announces something that is newer than this program, such as a next-hop object.
+                            Err(_) => self.changes.tables = true,
+                        }
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    // ENOBUFS: the kernel had no room for more. Whatever else it may be, reading all again helps.
+                    tracing::debug!("netlink: {e}; reading all tables again");
+                    shared.statistics.overruns.fetch_add(1, Ordering::Relaxed);
+                    self.changes.lost = true;
+                    if e.raw_os_error() != Some(libc::ENOBUFS) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes the workers' requests for neighbours on.
+    fn ask(&mut self, shared: &Shared) {
+        let ports = self.tables.ports(&self.interfaces);
+        for (port, addr) in shared.take_requests() {
+            let ifindex = ports.iter().find(|(_, p)| **p == port).map(|(ifindex, _)| *ifindex);
+            let Some(ifindex) = ifindex else { continue };
+            if self.asked.len() < ASKED_AT_MOST && self.asked.insert((ifindex, addr)) {
+                count_probe(shared, probe(&mut self.connection, (ifindex, addr)));
+            }
+        }
+    }
+
+    /// Tells the kernel which neighbours are in use, so that it makes sure of them and keeps them.
+    fn tell_used(&mut self, shared: &Shared) {
+        for key in self.neighbours.take_used() {
+            count_probe(shared, probe(&mut self.connection, key));
+        }
+    }
+
+    fn publish(&mut self, shared: &Shared) {
+        let begun = Instant::now();
+        let changes = std::mem::take(&mut self.changes);
+        self.due = None;
+        if let Err(error) = self.update(changes, shared) {
+            tracing::warn!("{error}; trying again");
+            shared.statistics.errors.fetch_add(1, Ordering::Relaxed);
+            self.changes.lost = true;
+            self.earliest = Instant::now() + RETRY;
+            return;
+        }
+        let now = Instant::now();
+        self.earliest = now + now.duration_since(begun) * (READING_SHARE - 1);
+    }
+
+    fn update(&mut self, changes: Changes, shared: &Shared) -> Result<()> {
+        if changes.lost {
+            self.neighbours.resync(&mut self.connection)?;
+        }
+        let generation = shared.fib.load().generation().wrapping_add(1);
+        let tables = match changes.tables || changes.lost {
+            true => Some(Tables::read(&mut self.connection)?).filter(|t| *t != self.tables),
+            false => None,
+        };
+        if let Some(tables) = tables {
+            self.tables = tables;
+            shared.publish(self.tables.fib(generation, &self.interfaces, &self.neighbours));
+        } else if changes.neighbours || changes.lost {
+            let ports = self.tables.ports(&self.interfaces);
+            let neighbours = on_ports(&self.neighbours, &ports);
+            shared.publish(shared.fib.load().with_neighbours(generation, neighbours));
+        }
+        Ok(())
+    }
+}
+
+/// What a message of the kernel's changes.
+fn note(changes: &mut Changes, neighbours: &mut Neighbours, object: &RouteNetlinkMessage) {
+    match object {
+        RouteNetlinkMessage::NewNeighbour(message) => changes.neighbours |= neighbours.learn(message),
+        RouteNetlinkMessage::DelNeighbour(message) => changes.neighbours |= neighbours.forget(message),
+        _ => changes.tables = true,
+    }
+}
+
+fn count_probe(shared: &Shared, result: Result<()>) {
+    let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+    count(&shared.statistics.probes);
+    if let Err(error) = result {
+        tracing::debug!("{error}");
+        count(&shared.statistics.errors);
+    }
+}
+
+fn subscribe() -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.set_non_blocking(true)?;
+    // More room only makes losses rarer; without the right to it we go on.
+    let _ = setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER);
+    let groups = [
+        libc::RTNLGRP_LINK,
+        libc::RTNLGRP_NEIGH,
+        libc::RTNLGRP_IPV4_IFADDR,
+        libc::RTNLGRP_IPV6_IFADDR,
+        libc::RTNLGRP_IPV4_ROUTE,
+        libc::RTNLGRP_IPV6_ROUTE,
+        RTNLGRP_NEXTHOP,
+    ];
+    for group in groups {
+        socket.add_membership(group)?;
+    }
+    Ok(socket)
+}
+
+/// Of the kernel's `linux/rtnetlink.h`; libc does not have it.
+const RTNLGRP_NEXTHOP: u32 = 32;

@@ -1,0 +1,276 @@
+//! The kernel's own packets to protected prefixes: a routing table that leads them into the TUN.
+//!
+//! A rule sends every packet without our mark through this table before the main one. Each protected prefix has two
+//! routes there: into the TUN, and, should the TUN go, `unreachable`. Exceptions have a `throw` route, which goes on
+//! to the next rule. All of it outlives the daemon, and [`remove`] takes it away.
+
+use super::connection::Connection;
+use super::error::Result;
+use super::routes::{KernelRoute, Target, dump_routes};
+use super::rules;
+use crate::prefix::Prefix;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// Who made our routes and rules, in the numbers of `/etc/iproute2/rt_protos`: T, for Testudo.
+pub(super) const PROTOCOL: RouteProtocol = RouteProtocol::Other(84);
+/// Metric of the route that counts.
+const FIRST: u32 = 16;
+/// Metric of the route that counts without it.
+const LAST: u32 = 65536;
+
+/// Where the table is, and what does not use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuardConfig {
+    /// Number of the routing table.
+    pub table: u32,
+    /// Priority of the rule.
+    pub priority: u32,
+    /// Mark of the packets that the table is not for: our own IKE.
+    pub mark: u32,
+}
+
+impl Default for GuardConfig {
+    /// The numbers that IPsec daemons use on Linux.
+    fn default() -> Self {
+        Self { table: 220, priority: 220, mark: 220 }
+    }
+}
+
+/// What the table does with a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuardUse {
+    /// Into the TUN, or nowhere.
+    Protect {
+        /// Largest packet that a connection of this machine's should send.
+        mtu: Option<u16>,
+        /// Source address for what has none yet: one that the policy covers.
+        source: Option<IpAddr>,
+    },
+    /// As if there were no table: bypassed, or directly connected.
+    Exempt,
+}
+
+/// The table's prefixes.
+pub type GuardRoutes = BTreeMap<Prefix, GuardUse>;
+
+/// How many routes changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuardChanges {
+    /// Routes added or replaced.
+    pub set: usize,
+    /// Routes removed.
+    pub removed: usize,
+}
+
+/// The table, and the rule that leads to it.
+pub struct Guard {
+    connection: Connection,
+    config: GuardConfig,
+    tun: u32,
+}
+
+/// Prefix and metric: what makes a route the same route to the kernel.
+type Place = (Prefix, u32);
+
+impl Guard {
+    /// Makes the rules if they are not there. `tun` is the number of the TUN's interface.
+    pub fn open(config: GuardConfig, tun: u32) -> Result<Self> {
+        let mut connection = Connection::open()?;
+        for family in families() {
+            rules::install(&mut connection, family, &config)?;
+        }
+        Ok(Self { connection, config, tun })
+    }
+
+    /// Makes the table exactly this. At any moment in between, a prefix that was protected and stays so is.
+    pub fn set(&mut self, routes: &GuardRoutes) -> Result<GuardChanges> {
+        let wanted = places(routes, self.tun);
+        let found = self.current()?;
+        let mut changes = GuardChanges::default();
+        let mut set: Vec<_> = wanted.iter().filter(|(place, to)| found.get(place) != Some(to)).collect();
+        // As in the filter: longer prefixes come first and go last. Of one prefix, what counts last comes first.
+        set.sort_by_key(|((prefix, metric), _)| (Reverse(prefix.length()), Reverse(*metric)));
+        for (place, target) in set {
+            self.add(*place, target)?;
+            changes.set += 1;
+        }
+        let mut removed: Vec<_> = found.iter().filter(|(place, _)| !wanted.contains_key(place)).collect();
+        removed.sort_by_key(|((prefix, metric), _)| (prefix.length(), *metric));
+        for ((prefix, metric), _) in removed {
+            delete(&mut self.connection, self.config.table, *prefix, *metric)?;
+            changes.removed += 1;
+        }
+        Ok(changes)
+    }
+
+    /// The table as it is.
+    pub fn routes(&mut self) -> Result<GuardRoutes> {
+        let current = self.current()?;
+        let first = current.into_iter().filter(|((_, metric), _)| *metric == FIRST);
+        let uses = first.filter_map(|((prefix, _), target)| match target {
+            Target::Throw => Some((prefix, GuardUse::Exempt)),
+            Target::Interface { mtu, source, .. } => {
+                let mtu = mtu.and_then(|m| u16::try_from(m).ok());
+                Some((prefix, GuardUse::Protect { mtu, source }))
+            }
+            _ => None,
+        });
+        Ok(uses.collect())
+    }
+
+    fn current(&mut self) -> Result<BTreeMap<Place, Target>> {
+        let routes = dump(&mut self.connection, self.config.table)?;
+        Ok(routes.into_iter().map(|r| ((r.prefix, r.metric), r.target)).collect())
+    }
+
+    fn add(&mut self, (prefix, metric): Place, target: &Target) -> Result<()> {
+        let mut message = message(self.config.table, prefix, metric);
+        message.header.protocol = PROTOCOL;
+        match *target {
+            Target::Throw => message.header.kind = RouteType::Throw,
+            Target::Interface { ifindex, mtu, source, .. } => {
+                message.header.kind = RouteType::Unicast;
+                message.header.scope = RouteScope::Link;
+                message.attributes.push(RouteAttribute::Oif(ifindex));
+                message.attributes.extend(mtu.map(|m| RouteAttribute::Metrics(vec![RouteMetric::Mtu(m)])));
+                message.attributes.extend(source.map(|s| RouteAttribute::PrefSource(route_address(s))));
+            }
+            _ => message.header.kind = RouteType::Unreachable,
+        }
+        let table = self.config.table;
+        let operation = || format!("cannot set the route to {prefix} in table {table}");
+        self.connection.request(
+            operation,
+            RouteNetlinkMessage::NewRoute(message),
+            NLM_F_CREATE | NLM_F_REPLACE,
+        )
+    }
+}
+
+/// Removes the rules, and everything in the table.
+pub fn remove(config: &GuardConfig) -> Result<()> {
+    let mut connection = Connection::open()?;
+    for family in families() {
+        rules::remove(&mut connection, family, config)?;
+    }
+    for route in dump(&mut connection, config.table)? {
+        delete(&mut connection, config.table, route.prefix, route.metric)?;
+    }
+    Ok(())
+}
+
+/// What never goes into a tunnel, whatever prefix covers it: it does not leave its link, or is no unicast.
+const NEVER: &[&str] = &["224.0.0.0/4", "255.255.255.255/32", "fe80::/10", "ff00::/8"];
+
+/// The kernel's routes that `routes` stand for.
+fn places(routes: &GuardRoutes, tun: u32) -> BTreeMap<Place, Target> {
+    let mut places = BTreeMap::new();
+    for (prefix, to) in routes {
+        match *to {
+            GuardUse::Exempt => {
+                places.insert((*prefix, FIRST), Target::Throw);
+            }
+            GuardUse::Protect { mtu, source } => {
+                let mtu = mtu.map(u32::from);
+                let target = Target::Interface { ifindex: tun, gateway: None, mtu, source };
+                places.insert((*prefix, FIRST), target);
+                places.insert((*prefix, LAST), Target::Unreachable);
+            }
+        }
+    }
+    let covered = |never: &Prefix| {
+        let mut wider = routes.iter().filter(|(p, _)| p.length() < never.length());
+        wider.any(|(p, to)| *to != GuardUse::Exempt && p.contains(never.addr()))
+    };
+    let never = NEVER.iter().filter_map(|p| p.parse().ok()).filter(covered);
+    for prefix in never {
+        places.entry((prefix, FIRST)).or_insert(Target::Throw);
+    }
+    places
+}
+
+fn dump(connection: &mut Connection, table: u32) -> Result<Vec<KernelRoute>> {
+    let mut routes = Vec::new();
+    for family in families() {
+        routes.extend(dump_routes(connection, family, table)?);
+    }
+    Ok(routes)
+}
+
+fn delete(connection: &mut Connection, table: u32, prefix: Prefix, metric: u32) -> Result<()> {
+    let mut message = message(table, prefix, metric);
+    message.header.scope = RouteScope::NoWhere;
+    let operation = || format!("cannot remove the route to {prefix} from table {table}");
+    match connection.request(operation, RouteNetlinkMessage::DelRoute(message), 0) {
+        // It went by itself, with its interface.
+        Err(e) if e.errno() == Some(libc::ESRCH) => Ok(()),
+        result => result,
+    }
+}
+
+fn message(table: u32, prefix: Prefix, metric: u32) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = if prefix.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.destination_prefix_length = prefix.length();
+    message.header.table = u8::try_from(table).unwrap_or(0);
+    message.attributes.push(RouteAttribute::Table(table));
+    message.attributes.push(RouteAttribute::Destination(route_address(prefix.addr())));
+    message.attributes.push(RouteAttribute::Priority(metric));
+    message
+}
+
+fn route_address(addr: IpAddr) -> RouteAddress {
+    match addr {
+        IpAddr::V4(addr) => RouteAddress::Inet(addr),
+        IpAddr::V6(addr) => RouteAddress::Inet6(addr),
+    }
+}
+
+/// The families that the kernel has.
+fn families() -> impl Iterator<Item = AddressFamily> {
+    let ipv6 = Path::new("/proc/sys/net/ipv6").exists();
+    std::iter::once(AddressFamily::Inet).chain(ipv6.then_some(AddressFamily::Inet6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str) -> Prefix {
+        text.parse().expect(text)
+    }
+
+    const PROTECT: GuardUse = GuardUse::Protect { mtu: None, source: None };
+
+    #[test]
+    fn a_protected_prefix_has_a_way_in_and_a_dead_end_behind_it() {
+        let routes =
+            GuardRoutes::from([(prefix("10.0.0.0/8"), PROTECT), (prefix("10.1.0.0/16"), GuardUse::Exempt)]);
+        let places = places(&routes, 9);
+        let tun = Target::Interface { ifindex: 9, gateway: None, mtu: None, source: None };
+        let expected = [
+            ((prefix("10.0.0.0/8"), FIRST), tun),
+            ((prefix("10.0.0.0/8"), LAST), Target::Unreachable),
+            ((prefix("10.1.0.0/16"), FIRST), Target::Throw),
+        ];
+        assert_eq!(places, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn protecting_everything_leaves_the_links_alone() {
+        let routes = GuardRoutes::from([(prefix("0.0.0.0/0"), PROTECT), (prefix("::/0"), PROTECT)]);
+        let places = places(&routes, 9);
+        for never in NEVER {
+            assert_eq!(places.get(&(prefix(never), FIRST)), Some(&Target::Throw), "{never}");
+        }
+        assert_eq!(places.len(), 8);
+    }
+}

@@ -1,0 +1,145 @@
+//! What workers and control hold of the follower: the newest table, and a way to ask for neighbours.
+
+use crate::fib::{Fib, PortIndex};
+use arc_swap::{ArcSwap, Guard};
+use crossbeam_queue::ArrayQueue;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Neighbours that can be asked for at a time. Who finds no room asks again with the next packet.
+const REQUESTS: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) fib: ArcSwap<Fib>,
+    requests: ArrayQueue<(PortIndex, IpAddr)>,
+    /// True while the follower has been woken and has not looked yet.
+    woken: AtomicBool,
+    wake: EventFd,
+    changed: EventFd,
+    stopping: AtomicBool,
+    pub(super) statistics: Counts,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) overruns: AtomicU64,
+    pub(super) errors: AtomicU64,
+    pub(super) probes: AtomicU64,
+    unasked: AtomicU64,
+}
+
+/// What the follower has met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FollowStatistics {
+    /// Times that the kernel had more to tell than we could hear; all was read anew.
+    pub overruns: u64,
+    /// Requests that the kernel refused.
+    pub errors: u64,
+    /// Neighbours asked for, or made sure of.
+    pub probes: u64,
+    /// Neighbours not asked for, because too many were asked for at a time.
+    pub unasked: u64,
+}
+
+impl Shared {
+    pub(super) fn new(fib: Fib) -> io::Result<Self> {
+        let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
+        Ok(Self {
+            fib: ArcSwap::from_pointee(fib),
+            requests: ArrayQueue::new(REQUESTS),
+            woken: AtomicBool::new(false),
+            wake: event()?,
+            changed: event()?,
+            stopping: AtomicBool::new(false),
+            statistics: Counts::default(),
+        })
+    }
+
+    /// Readable after [`Self::wake`].
+    pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// The neighbours asked for since the last call.
+    pub(super) fn take_requests(&self) -> impl Iterator<Item = (PortIndex, IpAddr)> + '_ {
+        // In this order, so that a request that comes now wakes us again.
+        let _ = self.wake.read();
+        self.woken.store(false, Ordering::SeqCst);
+        std::iter::from_fn(|| self.requests.pop())
+    }
+
+    pub(super) fn publish(&self, fib: Fib) {
+        self.fib.store(Arc::new(fib));
+        // Fails only if nobody has read it 2^64 times.
+        let _ = self.changed.write(1);
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn wake(&self) {
+        if !self.woken.swap(true, Ordering::SeqCst) {
+            let _ = self.wake.write(1);
+        }
+    }
+}
+
+/// The follower's results; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct FibHandle {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl FibHandle {
+    /// The newest table, to look at for a burst: no lock, and no reference counted.
+    #[inline]
+    pub fn load(&self) -> Guard<Arc<Fib>> {
+        self.shared.fib.load()
+    }
+
+    /// The newest table, to keep.
+    pub fn fib(&self) -> Arc<Fib> {
+        self.shared.fib.load_full()
+    }
+
+    /// Asks the kernel for a neighbour. It will be in a later table, if it answers. Never blocks; a system call only
+    /// if the follower sleeps.
+    pub fn resolve(&self, port: PortIndex, addr: IpAddr) {
+        if self.shared.requests.push((port, addr)).is_err() {
+            self.shared.statistics.unasked.fetch_add(1, Ordering::Relaxed);
+        }
+        self.shared.wake();
+    }
+
+    /// Readable when there is a table that [`Self::acknowledge`] has not been called for.
+    pub fn changed(&self) -> BorrowedFd<'_> {
+        self.shared.changed.as_fd()
+    }
+
+    /// Makes [`Self::changed`] unreadable until the next table. Call it before looking at the table.
+    pub fn acknowledge(&self) {
+        let _ = self.shared.changed.read();
+    }
+
+    /// What the follower has met.
+    pub fn statistics(&self) -> FollowStatistics {
+        let counts = &self.shared.statistics;
+        FollowStatistics {
+            overruns: counts.overruns.load(Ordering::Relaxed),
+            errors: counts.errors.load(Ordering::Relaxed),
+            probes: counts.probes.load(Ordering::Relaxed),
+            unasked: counts.unasked.load(Ordering::Relaxed),
+        }
+    }
+}

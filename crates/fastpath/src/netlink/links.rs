@@ -1,0 +1,120 @@
+//! Interfaces and their addresses.
+
+use super::connection::Connection;
+use super::error::{NetlinkError, Result};
+use crate::mac::MacAddr;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use std::io;
+use std::net::IpAddr;
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) ifindex: u32,
+    pub(crate) name: String,
+    pub(crate) mac: MacAddr,
+    pub(crate) mtu: u32,
+    /// Up, and with a carrier.
+    pub(crate) up: bool,
+}
+
+impl Link {
+    fn read(message: &LinkMessage) -> Option<Self> {
+        let up = LinkFlags::Up | LinkFlags::LowerUp;
+        let mut link = Self {
+            ifindex: message.header.index,
+            name: String::new(),
+            mac: MacAddr([0; 6]),
+            mtu: 0,
+            up: message.header.flags.contains(up),
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                LinkAttribute::Address(octets) => {
+                    link.mac = MacAddr(<[u8; 6]>::try_from(octets.as_slice()).unwrap_or_default());
+                }
+                _ => {}
+            }
+        }
+        (!link.name.is_empty()).then_some(link)
+    }
+}
+
+/// All interfaces.
+pub(crate) fn dump_links(connection: &mut Connection) -> Result<Vec<Link>> {
+    let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    connection.dump("cannot list the interfaces", &request, |links: &mut Vec<Link>, object| {
+        if let RouteNetlinkMessage::NewLink(message) = object {
+            links.extend(Link::read(&message));
+        }
+    })
+}
+
+/// The number of an interface.
+pub(crate) fn ifindex_of(name: &str) -> Result<u32> {
+    nix::net::if_::if_nametoindex(name).map_err(|errno| NetlinkError::Request {
+        operation: format!("cannot find interface {name}"),
+        source: io::Error::from(errno),
+    })
+}
+
+/// Sets the MTU of an interface, and brings it up.
+pub(crate) fn bring_up(connection: &mut Connection, name: &str, ifindex: u32, mtu: u32) -> Result<()> {
+    let mut message = LinkMessage::default();
+    message.header.index = ifindex;
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    message.attributes.push(LinkAttribute::Mtu(mtu));
+    let operation = || format!("cannot bring interface {name} up with MTU {mtu}");
+    connection.request(operation, RouteNetlinkMessage::SetLink(message), 0)
+}
+
+/// An address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) ifindex: u32,
+    pub(crate) addr: IpAddr,
+    /// Global and primary ones first, link-local ones last.
+    pub(crate) rank: u8,
+}
+
+impl Address {
+    /// `None` for an address that cannot be used yet, or never.
+    fn read(message: &AddressMessage) -> Option<Self> {
+        let flags = message.header.flags;
+        if flags.intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed) {
+            return None;
+        }
+        // On a point-to-point link, Address is the other side's.
+        let local = message.attributes.iter().find_map(|a| match a {
+            AddressAttribute::Local(addr) => Some(*addr),
+            _ => None,
+        });
+        let addr = local.or_else(|| {
+            message.attributes.iter().find_map(|a| match a {
+                AddressAttribute::Address(addr) => Some(*addr),
+                _ => None,
+            })
+        })?;
+        let wide = message.header.scope == AddressScope::Universe;
+        let secondary = flags.contains(AddressHeaderFlags::Secondary);
+        Some(Self { ifindex: message.header.index, addr, rank: u8::from(secondary) + 2 * u8::from(!wide) })
+    }
+}
+
+/// All addresses, best ones first.
+pub(crate) fn dump_addresses(connection: &mut Connection) -> Result<Vec<Address>> {
+    let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+    let mut addresses =
+        connection.dump("cannot list the addresses", &request, |list: &mut Vec<Address>, object| {
+            if let RouteNetlinkMessage::NewAddress(message) = object {
+                list.extend(Address::read(&message));
+            }
+        })?;
+    addresses.sort_by_key(|a| a.rank);
+    Ok(addresses)
+}

@@ -1,0 +1,22 @@
+//! The kernel's view of the network, over rtnetlink: followed live for forwarding, and programmed where the kernel
+//! itself must not send in clear.
+
+mod connection;
+mod error;
+mod follow;
+mod guard;
+mod handle;
+mod links;
+mod neighbours;
+mod routes;
+mod rules;
+mod view;
+
+pub use error::{NetlinkError, Result};
+pub use follow::Follower;
+pub use guard::{Guard, GuardChanges, GuardConfig, GuardRoutes, GuardUse, remove as remove_guard};
+pub use handle::{FibHandle, FollowStatistics};
+pub use view::Interfaces;
+
+pub(crate) use connection::Connection;
+pub(crate) use links::{bring_up, ifindex_of};

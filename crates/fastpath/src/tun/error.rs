@@ -1,0 +1,61 @@
+//! What can go wrong with the TUN.
+
+use crate::netlink::NetlinkError;
+use std::io;
+
+/// Errors of making, setting up and removing the TUN.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TunError {
+    /// A name that no interface can have.
+    #[error("TUN {found:?}, expected 1 to 15 printable characters without / : %")]
+    Name {
+        /// What was given.
+        found: String,
+    },
+    /// The TUN driver refused.
+    #[error("TUN {name}: {operation}: {source}{}", hint(source))]
+    Device {
+        /// Name of the interface.
+        name: String,
+        /// What was tried.
+        operation: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A setting under /proc/sys could not be made.
+    #[error("TUN {name}: cannot set {setting} to {value}: {source}")]
+    Setting {
+        /// Name of the interface.
+        name: String,
+        /// The sysctl.
+        setting: String,
+        /// The value it needs.
+        value: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The interface could not be brought up.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+}
+
+impl TunError {
+    pub(super) fn because(name: &str, operation: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let name = name.to_owned();
+        move |source| Self::Device { name, operation, source }
+    }
+}
+
+/// What the TUN's functions answer.
+pub type Result<T> = std::result::Result<T, TunError>;
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => " (needs CAP_NET_ADMIN and the right to open /dev/net/tun)",
+        Some(libc::EBUSY) => " (another process holds it)",
+        Some(libc::EINVAL) => " (an interface of this name exists that is no TUN)",
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => " (is the kernel's tun driver there?)",
+        _ => "",
+    }
+}

@@ -1,0 +1,56 @@
+//! The kernel's settings for the TUN, made before it is up.
+
+use super::error::{Result, TunError};
+use std::path::PathBuf;
+use std::{fs, io};
+
+/// What arrives from the TUN was received by a worker on another interface, so that the reverse path is another and
+/// the source may be one of our own addresses. Replies through the TUN are no reason for redirects.
+const IPV4: &[(&str, &str)] = &[("accept_local", "1"), ("send_redirects", "0")];
+
+/// Nobody is on the link: no address of its own, no solicitation, nothing to learn.
+const IPV6: &[(&str, &str)] = &[
+    ("addr_gen_mode", "1"),
+    ("accept_ra", "0"),
+    ("autoconf", "0"),
+    ("accept_dad", "0"),
+    ("dad_transmits", "0"),
+    ("router_solicitations", "0"),
+];
+
+pub(super) fn apply(name: &str) -> Result<()> {
+    set(name, "ipv4", "rp_filter", rp_filter())?;
+    for (setting, value) in IPV4 {
+        set(name, "ipv4", setting, value)?;
+    }
+    // Without IPv6 in the kernel there is nothing to set.
+    if !path(name, "ipv6", "").exists() {
+        return Ok(());
+    }
+    IPV6.iter().try_for_each(|(setting, value)| set(name, "ipv6", setting, value))
+}
+
+/// The kernel takes the larger value of the interface's and of `all`. Where the strict check (1) is on for all, only
+/// the loose one (2) turns it off.
+fn rp_filter() -> &'static str {
+    let all = fs::read_to_string(path("all", "ipv4", "rp_filter"));
+    if all.is_ok_and(|v| v.trim() == "0") { "0" } else { "2" }
+}
+
+fn path(interface: &str, family: &str, setting: &str) -> PathBuf {
+    ["/proc/sys/net", family, "conf", interface, setting].iter().collect()
+}
+
+fn set(name: &str, family: &str, setting: &str, value: &'static str) -> Result<()> {
+    let path = path(name, family, setting);
+    // Containers often have /proc/sys read-only; a value that is right already is no reason to fail.
+    if fs::read_to_string(&path).is_ok_and(|v| v.trim() == value) {
+        return Ok(());
+    }
+    fs::write(&path, value).map_err(|source: io::Error| TunError::Setting {
+        name: name.to_owned(),
+        setting: format!("net.{family}.conf.{name}.{setting}"),
+        value,
+        source,
+    })
+}
