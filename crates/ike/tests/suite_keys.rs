@@ -1,8 +1,10 @@
-//! Derivation where no published vector reaches: rekeyed IKE SAs, Child SAs with a key exchange of their own, all suites.
+//! Derivation where no published vector reaches: rekeyed IKE SAs, Child SAs with a key exchange of their own,
+//! all suites.
 //!
-//! Expected values come from Python's `hmac`, an independent implementation, with the formulas of RFC 7296 §2.13 to §2.18
-//! written out: Ni is the octets 0 to 31, Nr 32 to 63, g^ir 64 to 95, g^ir (new) 96 to 127; SPIi is 0x0102030405060708, SPIr
-//! 0x1112131415161718. A rekeyed IKE SA has the same nonces and SPIs, and g^ir (new).
+//! Expected values come from Python's `hmac`, an independent implementation, with the formulas of RFC 7296
+//! §2.13 to §2.18 written out: Ni is the octets 0 to 31, Nr 32 to 63, g^ir 64 to 95, g^ir (new) 96 to 127;
+//! SPIi is 0x0102030405060708, SPIr 0x1112131415161718. A rekeyed IKE SA has the same nonces and SPIs, and
+//! g^ir (new).
 
 use testudo_ike::config::{IkeEncryption, KeyExchange, Prf};
 use testudo_ike::message::{IkeSpi, Nonce};

@@ -75,7 +75,8 @@ fn the_choice_of_our_own_responder_is_accepted() {
         let offer = offer::esp(&initiator, OURS, exchange);
         let choice = select::esp(&offer, &responder, exchange).unwrap();
         assert_eq!(choice.spi, OURS);
-        // In IKE_AUTH the first configured transform that is in the first proposal offered; with a key exchange only the second fits.
+        // In IKE_AUTH the first configured transform that is in the first proposal offered; with a key
+        // exchange only the second fits.
         let expected = match exchange {
             ChildExchange::IkeAuth => EspSuite { algorithm: EspAlgorithm::Aes256Gcm16, esn: false, ke },
             ChildExchange::CreateChildSa => EspSuite { algorithm: EspAlgorithm::Aes128Gcm16, esn: true, ke },

@@ -96,8 +96,8 @@ fn hmac_agrees_with_wycheproof() {
     }
 }
 
-/// A sample of NIST's CAVP for the KDF of IKEv2 (SP 800-135). Its nonces are shorter than IKEv2 allows, so it is the
-/// PRF that is tested here; the nonces of real messages are in the captures.
+/// A sample of NIST's CAVP for the KDF of IKEv2 (SP 800-135). Its nonces are shorter than IKEv2 allows, so it
+/// is the PRF that is tested here; the nonces of real messages are in the captures.
 struct Sample {
     prf: Prf,
     ni: &'static str,

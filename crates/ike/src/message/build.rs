@@ -17,7 +17,8 @@ pub struct MessageBuilder {
 /// A message whose Encrypted payload is still to be sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
-    /// The message up to and with the generic header of the Encrypted payload, with all lengths as they will be.
+    /// The message up to and with the generic header of the Encrypted payload, with all lengths as they will
+    /// be.
     pub aad: Vec<u8>,
     /// The payloads to encrypt, without padding.
     pub plaintext: Vec<u8>,
@@ -53,8 +54,8 @@ impl MessageBuilder {
         Ok(message)
     }
 
-    /// The message with all its payloads in an Encrypted payload. `overhead`: what sealing adds to them, that is IV,
-    /// padding with its length, and integrity check value.
+    /// The message with all its payloads in an Encrypted payload. `overhead`: what sealing adds to them, that
+    /// is IV, padding with its length, and integrity check value.
     pub fn draft(&self, overhead: usize) -> Result<Draft, EncodeError> {
         let mut plaintext = Vec::new();
         self.write_chain(&mut plaintext)?;

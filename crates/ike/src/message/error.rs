@@ -4,11 +4,11 @@ use super::header::Header;
 use super::number::{NotifyType, PayloadType};
 use std::fmt;
 
-/// Where in the octets a problem was found. Offsets count from the start of what was parsed: the message, or the
-/// content of its Encrypted payload.
+/// Where in the octets a problem was found. Offsets count from the start of what was parsed: the message, or
+/// the content of its Encrypted payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The payload being read; `None` stands for the header.
+    /// The payload being read; `None` stands for the message itself.
     pub payload: PayloadType,
     /// Octets before it.
     pub offset: usize,
@@ -17,7 +17,7 @@ pub struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.payload {
-            PayloadType::None => write!(f, "header, octet {}", self.offset),
+            PayloadType::None => write!(f, "message, octet {}", self.offset),
             payload => write!(f, "payload {payload}, octet {}", self.offset),
         }
     }
@@ -59,6 +59,12 @@ pub enum ParseError {
         found: u64,
         /// The values that it may have.
         expected: &'static str,
+    },
+    /// A traffic selector whose range ends before it begins.
+    #[error("{place}: last address is below the first")]
+    AddressRange {
+        /// Where the selector begins.
+        place: Place,
     },
     /// The length in the header is not that of the datagram.
     #[error("header: message length is {stated}, the datagram has {found} octets")]

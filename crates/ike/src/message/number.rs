@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Declares an enum over a registry: known numbers by name, all others as `Unknown`. Make values with `From`, which never
-/// gives `Unknown` for a number that has a name.
+/// Declares an enum over a registry: known numbers by name, all others as `Unknown`. Make values with `From`,
+/// which never gives `Unknown` for a number that has a name.
 macro_rules! registry {
     ($(#[$about:meta])* $name:ident: $repr:ty { $($(#[$doc:meta])* $variant:ident = $number:literal $text:literal,)* }) => {
         $(#[$about])*
@@ -107,8 +107,8 @@ registry! {
 }
 
 impl PayloadType {
-    /// True for the types of RFC 7296 itself. Every implementation knows these, so their critical bit says nothing
-    /// (RFC 7296 §3.2).
+    /// True for the types of RFC 7296 itself. Every implementation knows these, so their critical bit says
+    /// nothing (RFC 7296 §3.2).
     pub fn is_base(self) -> bool {
         (33..=48).contains(&u8::from(self))
     }

@@ -6,8 +6,8 @@ use super::number::PayloadType;
 use super::payload::{Payload, Payloads};
 use super::reader::{Reader, bad_value};
 
-/// The most payloads that a message may have. Honest ones have a dozen or two; the limit bounds what a datagram of
-/// empty payloads can make us allocate.
+/// The most payloads that a message may have. Honest ones have a dozen or two; the limit bounds what a
+/// datagram of empty payloads can make us allocate.
 pub const MAX_PAYLOADS: usize = 128;
 
 /// Octets of the generic payload header.
@@ -19,7 +19,8 @@ const CRITICAL: u8 = 0x80;
 pub struct Message<'a> {
     /// The header.
     pub header: Header,
-    /// The payloads in clear. In all exchanges but IKE_SA_INIT an honest message has none, and nobody vouches for them.
+    /// The payloads in clear. In all exchanges but IKE_SA_INIT an honest message has none, and nobody vouches
+    /// for them.
     pub payloads: Payloads,
     /// The Encrypted payload that ends the message.
     pub encrypted: Option<Encrypted<'a>>,
@@ -30,7 +31,8 @@ pub struct Message<'a> {
 pub struct Encrypted<'a> {
     /// Type of the first payload inside.
     pub first: PayloadType,
-    /// What is authenticated but not encrypted: the message up to and with the generic header (RFC 5282 §5.1).
+    /// What is authenticated but not encrypted: the message up to and with the generic header (RFC 5282
+    /// §5.1).
     pub aad: &'a [u8],
     /// Initialisation vector, ciphertext, integrity check value.
     pub body: &'a [u8],
@@ -62,43 +64,58 @@ impl Payloads {
 /// The payloads before the Encrypted payload, and this, as the type of its first payload and its body.
 type Walked<'a> = (Payloads, Option<(PayloadType, &'a [u8])>);
 
-/// Reads payloads until the chain ends. The Encrypted payload always ends it; where `outer` is false, there must be none.
+/// Reads payloads until the chain ends. The Encrypted payload always ends it; where `outer` is false, there
+/// must be none.
 fn walk<'a>(mut kind: PayloadType, reader: &mut Reader<'a>, outer: bool) -> Result<Walked<'a>, ParseError> {
     let mut payloads = Vec::new();
     while kind != PayloadType::None {
-        let place = reader.on_behalf_of(kind).place();
-        let mut header = reader.on_behalf_of(kind).sub(GENERIC_HEADER, "generic payload header")?;
-        reader.take(GENERIC_HEADER, "generic payload header")?;
-        let next = PayloadType::from(header.u8("next payload")?);
-        let critical = header.u8("critical bit")? & CRITICAL != 0;
-        let stated = header.u16("payload length")?;
-        let Some(length) = usize::from(stated).checked_sub(GENERIC_HEADER) else {
-            return Err(bad_value(place, "payload length", stated, "at least 4"));
-        };
-        let mut body = reader.on_behalf_of(kind).sub(length, "payload")?;
-        reader.take(length, "payload")?;
+        if payloads.len() >= MAX_PAYLOADS {
+            return Err(ParseError::TooManyPayloads { limit: MAX_PAYLOADS });
+        }
+        let Generic { next, critical, mut body } = Generic::read(kind, reader)?;
         if kind == PayloadType::Encrypted {
             if !outer {
-                return Err(bad_value(place, "payload type", 46_u8, "no SK within SK"));
+                return Err(bad_value(body.place(), "payload type", 46_u8, "any but SK within SK"));
             }
             reader.end("the Encrypted payload")?;
             return Ok((Payloads(payloads), Some((next, body.rest()))));
         }
-        if payloads.len() >= MAX_PAYLOADS {
-            return Err(ParseError::TooManyPayloads { limit: MAX_PAYLOADS });
+        if stands_once(kind) && payloads.iter().any(|earlier: &Payload| earlier.kind() == kind) {
+            return Err(ParseError::Duplicate(kind));
         }
         let payload = Payload::read(kind, body)?;
         if critical && !kind.is_base() && matches!(payload, Payload::Unknown(_)) {
             return Err(ParseError::Critical(kind));
-        }
-        if stands_once(kind) && payloads.iter().any(|earlier: &Payload| earlier.kind() == kind) {
-            return Err(ParseError::Duplicate(kind));
         }
         payloads.push(payload);
         kind = next;
     }
     reader.end("the last payload")?;
     Ok((Payloads(payloads), None))
+}
+
+/// A payload by its generic header.
+struct Generic<'a> {
+    next: PayloadType,
+    critical: bool,
+    body: Reader<'a>,
+}
+
+impl<'a> Generic<'a> {
+    /// Reads a payload of type `kind`, generic header and body, off `reader`.
+    fn read(kind: PayloadType, reader: &mut Reader<'a>) -> Result<Self, ParseError> {
+        let mut payload = reader.on_behalf_of(kind);
+        let place = payload.place();
+        let next = PayloadType::from(payload.u8("next payload")?);
+        let critical = payload.u8("critical bit")? & CRITICAL != 0;
+        let stated = payload.u16("payload length")?;
+        let Some(length) = usize::from(stated).checked_sub(GENERIC_HEADER) else {
+            return Err(bad_value(place, "payload length", stated, "at least 4"));
+        };
+        let body = payload.sub(length, "body of the payload")?;
+        *reader = payload.on_behalf_of(PayloadType::None);
+        Ok(Self { next, critical, body })
+    }
 }
 
 /// True for payloads that would leave us guessing which one is meant if there were two.

@@ -1,7 +1,7 @@
 //! Security Association payload (RFC 7296 §3.3): proposals, transforms, attributes.
 //!
-//! Nothing is judged here. Unknown protocols, transforms and attributes are kept, because the RFC wants the proposal
-//! or transform that holds them skipped, and the rest of the payload looked at as usual (§3.3.6).
+//! Nothing is judged here. Unknown protocols, transforms and attributes are kept, because the RFC wants the
+//! proposal or transform that holds them skipped, and the rest of the payload looked at as usual (§3.3.6).
 
 use super::error::{EncodeError, ParseError};
 use super::number::{KeMethod, Protocol, TransformType};
@@ -89,6 +89,8 @@ pub enum Attribute {
 
 const ATTRIBUTE_KEY_LENGTH: u16 = 14;
 const ATTRIBUTE_FORMAT_TV: u16 = 0x8000;
+/// There are no more numbers for them.
+const MAX_PROPOSALS: usize = 255;
 const LAST: u8 = 0;
 const MORE_PROPOSALS: u8 = 2;
 const MORE_TRANSFORMS: u8 = 3;
@@ -97,6 +99,10 @@ impl SaPayload {
     pub(super) fn read(mut reader: Reader<'_>) -> Result<Self, ParseError> {
         let mut proposals = Vec::new();
         loop {
+            let place = reader.place();
+            if proposals.len() >= MAX_PROPOSALS {
+                return Err(bad_value(place, "number of proposals", 256_u32, "at most 255"));
+            }
             let (mut body, more) =
                 substructure(&mut reader, "proposal", MORE_PROPOSALS, "0 (last) or 2 (more proposals)")?;
             proposals.push(Proposal::read(&mut body)?);
@@ -117,7 +123,8 @@ impl SaPayload {
     }
 }
 
-/// Reads the four octets that proposals and transforms begin with. Gives a reader of the rest, and whether another follows.
+/// Reads the four octets that proposals and transforms begin with. Gives a reader of the rest, and whether
+/// another follows.
 fn substructure<'a>(
     reader: &mut Reader<'a>,
     what: &'static str,
@@ -150,9 +157,13 @@ impl Proposal {
         let place = reader.place();
         let stated = reader.u8("number of transforms")?;
         let spi = SaSpi::from_bytes(reader.take(usize::from(spi_size), "SPI")?);
+        let miscounted = bad_value(place, "number of transforms", stated, "as many as follow");
         let mut transforms = Vec::new();
         let mut more = !reader.is_empty();
         while more {
+            if transforms.len() >= usize::from(stated) {
+                return Err(miscounted);
+            }
             let body;
             (body, more) =
                 substructure(reader, "transform", MORE_TRANSFORMS, "0 (last) or 3 (more transforms)")?;
@@ -160,7 +171,7 @@ impl Proposal {
         }
         reader.end("the last transform")?;
         if transforms.len() != usize::from(stated) {
-            return Err(bad_value(place, "number of transforms", stated, "as many as follow"));
+            return Err(miscounted);
         }
         Ok(Self { number, protocol, spi, transforms })
     }

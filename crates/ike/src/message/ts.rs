@@ -77,7 +77,7 @@ impl TsPayload {
         let (start, end) = (addr(&mut body)?, addr(&mut body)?);
         body.end("the addresses of a selector")?;
         let Some(addrs) = AddrRange::new(start, end) else {
-            return Err(bad_value(place, "last address", 0_u8, "not below the first"));
+            return Err(ParseError::AddressRange { place });
         };
         self.selectors.push(TrafficSelector { addrs, protocol, port_start, port_end });
         Ok(())

@@ -6,8 +6,8 @@ use crate::config::{EspProposal, IkeProposal};
 use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, TransformId, TransformType};
 use testudo_ipsec::spi::Spi;
 
-/// Checks the answer about an IKE SA against `offer`, made from `ours`. Gives the algorithms, and the responder's new SPI
-/// when an IKE SA is rekeyed.
+/// Checks the answer about an IKE SA against `offer`, made from `ours`. Gives the algorithms, and the
+/// responder's new SPI when an IKE SA is rekeyed.
 pub fn ike(
     offer: &SaPayload,
     ours: &[IkeProposal],
@@ -25,7 +25,8 @@ pub fn ike(
     Ok((IkeSuite { encryption, prf, ke }, spi))
 }
 
-/// Checks the answer about a Child SA against `offer`, made from `ours`. Gives the algorithms, and the responder's SPI.
+/// Checks the answer about a Child SA against `offer`, made from `ours`. Gives the algorithms, and the
+/// responder's SPI.
 pub fn esp(
     offer: &SaPayload,
     ours: &[EspProposal],
@@ -76,7 +77,8 @@ fn chosen<'a>(
     Ok((chosen, offered))
 }
 
-/// True for a transform that says NONE of a type that we did not offer: the same as to leave it out (RFC 7296 §3.3.3).
+/// True for a transform that says NONE of a type that we did not offer: the same as to leave it out (RFC 7296
+/// §3.3.3).
 fn says_none(offered: &Proposal, transform: &Transform) -> bool {
     matches!(transform.kind, TransformType::Integrity | TransformType::KeyExchange)
         && *transform == Transform::new(transform.kind, TransformId::NONE)

@@ -5,7 +5,8 @@ use crate::message::{KeMethod, Transform, TransformId, TransformType};
 use serde::{Deserialize, Serialize};
 use testudo_ipsec::sa::EspAlgorithm;
 
-/// Who began the exchange that keys come from. For the keys of an IKE SA: who sent IKE_SA_INIT, or asked to rekey.
+/// Who began the exchange that keys come from. For the keys of an IKE SA: who sent IKE_SA_INIT, or asked to
+/// rekey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// The initiator.

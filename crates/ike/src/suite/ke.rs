@@ -31,7 +31,8 @@ impl KePrivate {
             let mut octets = Zeroizing::new(vec![0; PRIVATE_LENGTH]);
             entropy.fill(&mut octets);
             let private = Secret::new(std::mem::take(&mut *octets));
-            // For ECP-256 zero and what is not below the order are no keys. To draw again keeps the rest uniform.
+            // For ECP-256 zero and what is not below the order are no keys. To draw again keeps the rest
+            // uniform.
             if let Ok(key) = load(method, &private) {
                 return Ok(Self { method, public: public_value(method, &key)?, private });
             }
@@ -62,7 +63,8 @@ impl KePrivate {
         let public = [prefix, &peer.data].concat();
         let key = load(self.method, &self.private)?;
         let invalid = SuiteError::KePublic(method);
-        // The library checks that the point is on the curve and not at infinity, and that X25519 gives not zero.
+        // The library checks that the point is on the curve and not at infinity, and that X25519 gives not
+        // zero.
         agreement::agree(&key, UnparsedPublicKey::new(algorithm(self.method), public), invalid, |shared| {
             Ok(Secret::new(shared.to_vec()))
         })

@@ -60,7 +60,8 @@ impl IkeKeys {
         Self::expand(suite, &skeyseed, nonces, spis)
     }
 
-    /// The keys of the IKE SA that replaces this one (RFC 7296 §2.18). SKEYSEED comes from the old PRF, the rest from the new.
+    /// The keys of the IKE SA that replaces this one (RFC 7296 §2.18). SKEYSEED comes from the old PRF, the
+    /// rest from the new.
     pub fn derive_rekeyed(
         &self,
         suite: IkeSuite,

@@ -1,7 +1,8 @@
 //! From the configuration to proposals on the wire.
 //!
-//! One proposal structure for each configured proposal, in the configured order. All ciphers are AEADs so far, so no
-//! proposal holds an integrity transform (RFC 5282 §8, RFC 7296 §3.3): the RFC forbids to offer one beside an AEAD.
+//! One proposal structure for each configured proposal, in the configured order. All ciphers are AEADs so
+//! far, so no proposal holds an integrity transform (RFC 5282 §8, RFC 7296 §3.3): the RFC forbids to offer
+//! one beside an AEAD.
 
 use super::algorithm::Wire;
 use crate::config::{EspProposal, IkeProposal};

@@ -1,8 +1,8 @@
 //! The responder's choice (RFC 7296 §2.7, §3.3.6).
 //!
-//! Our order decides, as with strongSwan: the first configured proposal that matches any that is offered, and in it, for each
-//! type, our first transform that is offered. What we do not know makes a proposal (unknown transform type) or a transform
-//! (unknown ID or attribute) unacceptable, never the payload.
+//! Our order decides, as with strongSwan: the first configured proposal that matches any that is offered, and
+//! in it, for each type, our first transform that is offered. What we do not know makes a proposal (unknown
+//! transform type) or a transform (unknown ID or attribute) unacceptable, never the payload.
 
 use super::algorithm::{EspSuite, IkeSuite, Wire};
 use super::error::SuiteError;
@@ -130,7 +130,8 @@ fn match_esp(
     Some((EspSuite { algorithm, esn, ke }, transforms))
 }
 
-/// True if all transforms are of types that we understand for the protocol; else the proposal is unacceptable (RFC 7296 §3.3.6).
+/// True if all transforms are of types that we understand for the protocol; else the proposal is unacceptable
+/// (RFC 7296 §3.3.6).
 fn holds_only(offer: &Proposal, known: &[TransformType]) -> bool {
     offer.transforms.iter().all(|transform| known.contains(&transform.kind))
 }
@@ -140,8 +141,8 @@ fn pick<T: Wire>(offer: &Proposal, own: &[T]) -> Option<T> {
     own.iter().copied().find(|algorithm| offer.transforms.contains(&algorithm.transform()))
 }
 
-/// For a type that we want none of: what to answer where the type is absent (nothing) or may be none (NONE). `None`
-/// where the initiator insists on one.
+/// For a type that we want none of: what to answer where the type is absent (nothing) or may be none (NONE).
+/// `None` where the initiator insists on one.
 fn without(offer: &Proposal, kind: TransformType) -> Option<Option<Transform>> {
     let none = Transform::new(kind, TransformId::NONE);
     if offer.transforms_of(kind).next().is_none() {

@@ -1,7 +1,7 @@
 //! The Encrypted payload with AES-GCM (RFC 7296 §3.14, RFC 5282).
 //!
-//! IV: sender ID:16 | counter:48 (RFC 6054). Two members of a cluster have different sender IDs, so that not even a split
-//! brain can make them use an IV twice under one key. The counter is part of the SA's state.
+//! IV: sender ID:16 | counter:48 (RFC 6054). Two members of a cluster have different sender IDs, so that not
+//! even a split brain can make them use an IV twice under one key. The counter is part of the SA's state.
 
 use super::error::SuiteError;
 use super::secret::Secret;

@@ -4,17 +4,11 @@ use std::collections::HashMap;
 use testudo_ike::config::{IkeEncryption, KeyExchange, Prf};
 use testudo_ike::message::{Message, Payloads};
 use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret};
-use testudo_ipsec::sa::EspAlgorithm;
-
-/// The pre-shared key of both captures.
-pub(crate) const PSK: &[u8] = b"correct horse battery staple";
 
 /// A negotiation.
 pub(crate) struct Capture {
     /// The algorithms chosen.
     pub(crate) suite: IkeSuite,
-    /// The algorithm of the Child SA.
-    pub(crate) esp: EspAlgorithm,
     fields: HashMap<&'static str, Vec<u8>>,
 }
 
@@ -27,7 +21,6 @@ pub(crate) fn captures() -> [Capture; 2] {
                 prf: Prf::HmacSha256,
                 ke: KeyExchange::X25519,
             },
-            esp: EspAlgorithm::Aes128Gcm16,
             fields: fields(include_str!("../fixtures/strongswan_x25519.txt")),
         },
         Capture {
@@ -36,7 +29,6 @@ pub(crate) fn captures() -> [Capture; 2] {
                 prf: Prf::HmacSha384,
                 ke: KeyExchange::Ecp256,
             },
-            esp: EspAlgorithm::Aes256Gcm16,
             fields: fields(include_str!("../fixtures/strongswan_ecp256.txt")),
         },
     ]
