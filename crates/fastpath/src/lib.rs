@@ -12,4 +12,5 @@ pub mod prefix;
 mod ring;
 pub mod tun;
 mod umem;
+pub mod worker;
 mod xsk;

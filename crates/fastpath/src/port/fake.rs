@@ -13,13 +13,20 @@ pub struct FakePort {
     arriving: VecDeque<Frame>,
     sent: VecDeque<Frame>,
     depth: usize,
+    keeps: bool,
 }
 
 impl FakePort {
-    /// A port whose queues hold `depth` frames each.
+    /// A port whose queues hold `depth` frames each. Frames that are sent stay until somebody fetches them.
     pub fn new(info: PortInfo, depth: usize) -> Self {
         let queue = || VecDeque::with_capacity(depth);
-        Self { info, arriving: queue(), sent: queue(), depth }
+        Self { info, arriving: queue(), sent: queue(), depth, keeps: true }
+    }
+
+    /// A port whose frames go back to the pool once they are sent.
+    #[must_use]
+    pub fn recycling(self) -> Self {
+        Self { keeps: false, ..self }
     }
 
     /// Lets a frame arrive. The frame comes back if the queue is full.
@@ -31,8 +38,7 @@ impl FakePort {
         Ok(())
     }
 
-    /// The oldest frame that the worker has sent and nobody has fetched. Frames that are not fetched go back to the
-    /// pool with the next [`Port::reclaim`].
+    /// The oldest frame that the worker has sent and nobody has fetched.
     pub fn sent(&mut self) -> Option<Frame> {
         self.sent.pop_front()
     }
@@ -58,12 +64,16 @@ impl Port for FakePort {
         self.sent.extend(burst.drain(..count));
     }
 
-    fn flush(&mut self) {}
+    fn flush(&mut self) -> bool {
+        true
+    }
 
     fn refill(&mut self, _pool: &mut FramePool) {}
 
     fn reclaim(&mut self, pool: &mut FramePool) {
-        self.sent.drain(..).for_each(|frame| pool.give(frame));
+        if !self.keeps {
+            self.sent.drain(..).for_each(|frame| pool.give(frame));
+        }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -79,7 +89,7 @@ impl Port for FakePort {
     }
 
     fn close(mut self, pool: &mut FramePool) {
-        self.reclaim(pool);
+        self.sent.drain(..).for_each(|frame| pool.give(frame));
         self.arriving.drain(..).for_each(|frame| pool.give(frame));
     }
 }

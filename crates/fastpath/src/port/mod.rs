@@ -66,8 +66,9 @@ pub trait Port {
     /// Takes frames from the front of `burst` and queues them to be sent; leaves those that find no room.
     fn tx(&mut self, burst: &mut FrameBurst);
 
-    /// Makes sure that queued frames leave: at most a few system calls, none when the other side is awake.
-    fn flush(&mut self);
+    /// Makes sure that queued frames leave: at most a few system calls, none when the other side is awake. False if some
+    /// must wait: flush again a little later.
+    fn flush(&mut self) -> bool;
 
     /// Lends free frames of the pool to the receiving side.
     fn refill(&mut self, pool: &mut FramePool);

@@ -124,8 +124,8 @@ impl Port for XdpPort {
     }
 
     #[inline]
-    fn flush(&mut self) {
-        self.socket.flush_tx();
+    fn flush(&mut self) -> bool {
+        self.socket.flush_tx()
     }
 
     #[inline]

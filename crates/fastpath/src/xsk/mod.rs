@@ -53,12 +53,12 @@ impl XskSocket {
         self.tx_refused
     }
 
-    /// Publishes what is staged in the TX ring and calls the kernel as often as that takes, at most.
+    /// Publishes what is staged in the TX ring and makes the kernel take it. False if some of it must wait.
     #[inline]
-    pub(crate) fn flush_tx(&mut self) {
+    pub(crate) fn flush_tx(&mut self) -> bool {
         self.tx.publish();
         if !self.tx.needs_wakeup() {
-            return;
+            return true;
         }
         let mut left = self.tx.outstanding();
         while left != 0 {
@@ -66,20 +66,18 @@ impl XskSocket {
             let result = sys::kick_tx(self.fd.as_fd());
             left = self.tx.outstanding();
             match result.as_ref().map_err(io::Error::raw_os_error) {
-                // All taken, or the COMPLETION ring is full: what is left goes with the next flush.
-                Ok(()) => return,
-                // More than a budget was queued. No progress: the device is full.
-                Err(Some(libc::EAGAIN)) if left < before => {}
+                // Either all are taken, or the COMPLETION ring is full.
+                Ok(()) => break,
                 // The device refused one packet, which is lost; the rest has not been looked at.
-                Err(Some(libc::EBUSY)) => {
-                    self.tx_refused += 1;
-                    if left == before {
-                        return;
-                    }
-                }
-                Err(_) => return,
+                Err(Some(libc::EBUSY)) => self.tx_refused += 1,
+                // EAGAIN: more was queued than one call takes. ENOBUFS: no memory at the moment.
+                Err(_) => {}
+            }
+            if left >= before {
+                break;
             }
         }
+        left == 0
     }
 
     /// Publishes what is staged in the FILL ring and wakes the driver if it sleeps for want of frames.

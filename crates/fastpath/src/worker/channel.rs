@@ -1,0 +1,123 @@
+//! Between control and a worker: commands there, garbage and events back, each a bounded queue without a lock.
+
+use crate::error::{Error, Result};
+use crate::fib::{Fib, PortIndex};
+use crossbeam_queue::ArrayQueue;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use testudo_ipsec::dataplane;
+
+/// Commands that may wait for a worker. Also the garbage that may wait for control: one command makes one piece at most.
+const COMMANDS: usize = 4096;
+/// Events that may wait for control.
+const EVENTS: usize = 1024;
+
+/// What control asks of a worker. Applied between two bursts, in order.
+#[derive(Debug)]
+pub enum WorkerCommand {
+    /// For the IPsec pipeline.
+    Ipsec(dataplane::Command),
+    /// A new forwarding table.
+    Fib(Arc<Fib>),
+}
+
+/// What a worker has put out of use, for control to free.
+#[derive(Debug)]
+pub enum WorkerGarbage {
+    /// From the IPsec pipeline.
+    Ipsec(dataplane::Garbage),
+    /// A former forwarding table.
+    Fib(Arc<Fib>),
+}
+
+/// What a worker tells control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerEvent {
+    /// From the IPsec pipeline.
+    Ipsec(dataplane::Event),
+    /// Packets wait for this neighbour: have the kernel ask for it. At most once a second and neighbour.
+    NeighbourMissing {
+        /// The port behind which it is.
+        port: PortIndex,
+        /// Its address.
+        addr: IpAddr,
+    },
+    /// A protected packet is larger than the link towards its destination takes: the path MTU of its SA is too large.
+    PathTooBig {
+        /// Outer destination.
+        remote: IpAddr,
+        /// What the link takes.
+        mtu: u16,
+    },
+}
+
+/// The queues, and what wakes either side.
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) commands: ArrayQueue<WorkerCommand>,
+    pub(super) garbage: ArrayQueue<WorkerGarbage>,
+    pub(super) events: ArrayQueue<WorkerEvent>,
+    stop: AtomicBool,
+    to_worker: EventFd,
+    to_control: EventFd,
+}
+
+impl Channel {
+    pub(super) fn new() -> Result<Self> {
+        let eventfd = || {
+            EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
+                .map_err(|errno| Error::System { call: "eventfd", source: errno.into() })
+        };
+        Ok(Self {
+            commands: ArrayQueue::new(COMMANDS),
+            garbage: ArrayQueue::new(COMMANDS),
+            events: ArrayQueue::new(EVENTS),
+            stop: AtomicBool::new(false),
+            to_worker: eventfd()?,
+            to_control: eventfd()?,
+        })
+    }
+
+    /// Ends the worker at its next turn.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake_worker();
+    }
+
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Wakes the worker, should it sleep. A full counter has woken it already, so the answer does not matter.
+    pub(super) fn wake_worker(&self) {
+        let _ = self.to_worker.write(1);
+    }
+
+    pub(super) fn wake_control(&self) {
+        let _ = self.to_control.write(1);
+    }
+
+    /// Readable after [`Channel::wake_worker`].
+    pub(super) fn worker_fd(&self) -> BorrowedFd<'_> {
+        self.to_worker.as_fd()
+    }
+
+    /// Readable after [`Channel::wake_control`].
+    pub(super) fn control_fd(&self) -> BorrowedFd<'_> {
+        self.to_control.as_fd()
+    }
+
+    /// Makes the worker's descriptor unreadable again.
+    pub(super) fn quiet_worker(&self) {
+        let _ = self.to_worker.read();
+    }
+
+    /// Makes control's descriptor unreadable again.
+    pub(super) fn quiet_control(&self) {
+        let _ = self.to_control.read();
+    }
+}

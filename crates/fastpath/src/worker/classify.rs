@@ -1,0 +1,41 @@
+//! Which way a received frame goes: what the filter has stamped on it, and an Ethernet header that carries IP.
+//!
+//! The stamp is a hint. The pipeline parses strictly again, and a frame with a wrong stamp is dropped there.
+
+use super::drops::WorkerDrop;
+use crate::filter::{Class, STAMP_LEN, Stamp};
+use crate::frame::Frame;
+use testudo_wire::ethernet::{EtherType, Ethernet, HEADER};
+
+/// The two halves of the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// Towards the peer: to be protected.
+    Outbound,
+    /// From the peer: to be verified and opened.
+    Inbound,
+}
+
+/// Says where the frame goes and strips its Ethernet header. On an error the frame is as it was.
+#[inline]
+pub(super) fn classify(frame: &mut Frame) -> Result<Direction, WorkerDrop> {
+    let direction = match stamp(frame).ok_or(WorkerDrop::NoStamp)?.class {
+        Class::Protect => Direction::Outbound,
+        Class::Esp | Class::EspInUdp => Direction::Inbound,
+    };
+    let (ethernet, packet) = Ethernet::parse(frame.data()).map_err(|_| WorkerDrop::BadEthernet)?;
+    let len = packet.len();
+    let is_ip = matches!(ethernet.ethertype, EtherType::IPV4 | EtherType::IPV6);
+    if is_ip && frame.set_extent(usize::from(frame.start()) + HEADER, len) {
+        Ok(direction)
+    } else {
+        Err(WorkerDrop::BadEthernet)
+    }
+}
+
+/// The stamp lies directly before the packet.
+#[inline]
+fn stamp(frame: &Frame) -> Option<Stamp> {
+    let (before, _) = frame.bytes().split_at_checked(usize::from(frame.start()))?;
+    Stamp::read(*before.last_chunk::<STAMP_LEN>()?)
+}

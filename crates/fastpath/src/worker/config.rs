@@ -1,0 +1,21 @@
+//! How a worker works.
+
+/// Settings of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerConfig {
+    /// Number of the worker.
+    pub id: u8,
+    /// The core that it keeps to; `None` leaves that to the scheduler.
+    pub cpu: Option<usize>,
+    /// Turns without work before it sleeps until something arrives.
+    pub idle_turns: u32,
+    /// While busy, it looks at the TUN once in so many turns.
+    pub tun_interval: u32,
+}
+
+impl WorkerConfig {
+    /// The usual settings.
+    pub fn new(id: u8) -> Self {
+        Self { id, cpu: None, idle_turns: 16, tun_interval: 8 }
+    }
+}

@@ -1,0 +1,191 @@
+//! What a worker counts. One writer, any number of readers, no locked instruction.
+
+use super::drops::WorkerDrop;
+use crate::port::PortStatistics;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A counter that only the worker's thread writes.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(super) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Counters of one port.
+#[derive(Debug, Default)]
+pub(super) struct PortCounters {
+    pub(super) rx_packets: Counter,
+    pub(super) rx_bytes: Counter,
+    pub(super) tx_packets: Counter,
+    pub(super) tx_bytes: Counter,
+    below: [Counter; 8],
+}
+
+impl PortCounters {
+    /// Publishes what the kernel has counted below the port.
+    pub(super) fn set_below(&self, statistics: &PortStatistics) {
+        for (counter, value) in self.below.iter().zip(to_array(statistics)) {
+            counter.set(value);
+        }
+    }
+
+    fn totals(&self) -> PortTotals {
+        PortTotals {
+            rx_packets: self.rx_packets.get(),
+            rx_bytes: self.rx_bytes.get(),
+            tx_packets: self.tx_packets.get(),
+            tx_bytes: self.tx_bytes.get(),
+            below: from_array(std::array::from_fn(|at| self.below[at].get())),
+        }
+    }
+}
+
+fn to_array(from: &PortStatistics) -> [u64; 8] {
+    let PortStatistics { rx_dropped, rx_ring_full, fill_ring_empty, rx_invalid, .. } = *from;
+    let PortStatistics { tx_invalid, tx_ring_empty, tx_refused, stray, .. } = *from;
+    [rx_dropped, rx_ring_full, fill_ring_empty, rx_invalid, tx_invalid, tx_ring_empty, tx_refused, stray]
+}
+
+fn from_array(from: [u64; 8]) -> PortStatistics {
+    let [rx_dropped, rx_ring_full, fill_ring_empty, rx_invalid, tx_invalid, tx_ring_empty, tx_refused, stray] =
+        from;
+    PortStatistics {
+        rx_dropped,
+        rx_ring_full,
+        fill_ring_empty,
+        rx_invalid,
+        tx_invalid,
+        tx_ring_empty,
+        tx_refused,
+        stray,
+    }
+}
+
+/// Counters of one worker.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct WorkerCounters {
+    pub(super) ports: Box<[PortCounters]>,
+    pub(super) from_tun: Counter,
+    pub(super) to_tun: Counter,
+    pub(super) generated: Counter,
+    pub(super) split: Counter,
+    pub(super) dropped_by_pipeline: Counter,
+    pub(super) held: Counter,
+    pub(super) turns: Counter,
+    pub(super) sleeps: Counter,
+    pub(super) events_lost: Counter,
+    drops: [Counter; WorkerDrop::COUNT],
+}
+
+/// Packets and octets of one port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortTotals {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Octets received, Ethernet header included.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Octets sent, Ethernet header included.
+    pub tx_bytes: u64,
+    /// Losses below the port, at most a second old while the worker is busy or idle.
+    pub below: PortStatistics,
+}
+
+/// A worker's totals at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerTotals {
+    /// By port, in the order in which the worker was given them.
+    pub ports: Vec<PortTotals>,
+    /// Packets that the kernel gave us through the TUN.
+    pub from_tun: u64,
+    /// Packets given to the kernel through the TUN.
+    pub to_tun: u64,
+    /// Packets made here: ICMP errors.
+    pub generated: u64,
+    /// Pieces that splitting packets added.
+    pub split: u64,
+    /// Packets that wait for their neighbour now.
+    pub held: u64,
+    /// Packets dropped by the IPsec pipeline; its own counters have the reasons.
+    pub dropped_by_pipeline: u64,
+    /// Packets dropped by the worker itself; [`WorkerCounters::dropped`] has the reasons.
+    pub dropped: u64,
+    /// Turns of the loop.
+    pub turns: u64,
+    /// Times that the worker went to sleep for want of work.
+    pub sleeps: u64,
+    /// Events that control was too slow to take.
+    pub events_lost: u64,
+}
+
+impl WorkerTotals {
+    /// True if every packet is accounted for (design.md, invariant 5). Holds between two turns.
+    pub fn is_balanced(&self) -> bool {
+        let rx: u64 = self.ports.iter().map(|port| port.rx_packets).sum();
+        let tx: u64 = self.ports.iter().map(|port| port.tx_packets).sum();
+        rx + self.from_tun + self.generated + self.split
+            == tx + self.to_tun + self.dropped + self.dropped_by_pipeline + self.held
+    }
+}
+
+impl WorkerCounters {
+    pub(super) fn new(ports: usize) -> Self {
+        Self {
+            ports: (0..ports).map(|_| PortCounters::default()).collect(),
+            from_tun: Counter::default(),
+            to_tun: Counter::default(),
+            generated: Counter::default(),
+            split: Counter::default(),
+            dropped_by_pipeline: Counter::default(),
+            held: Counter::default(),
+            turns: Counter::default(),
+            sleeps: Counter::default(),
+            events_lost: Counter::default(),
+            drops: std::array::from_fn(|_| Counter::default()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn count_drop(&self, reason: WorkerDrop) {
+        self.drops[reason as usize].add(1);
+    }
+
+    /// Packets that the worker itself dropped for this reason.
+    pub fn dropped(&self, reason: WorkerDrop) -> u64 {
+        self.drops[reason as usize].get()
+    }
+
+    /// The totals now. Read while the worker is at work, they may be a burst apart from each other.
+    pub fn totals(&self) -> WorkerTotals {
+        WorkerTotals {
+            ports: self.ports.iter().map(PortCounters::totals).collect(),
+            from_tun: self.from_tun.get(),
+            to_tun: self.to_tun.get(),
+            generated: self.generated.get(),
+            split: self.split.get(),
+            held: self.held.get(),
+            dropped_by_pipeline: self.dropped_by_pipeline.get(),
+            dropped: self.drops.iter().map(Counter::get).sum(),
+            turns: self.turns.get(),
+            sleeps: self.sleeps.get(),
+            events_lost: self.events_lost.get(),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Carrying out verdicts: out of a port, to the kernel, back to the sender, in pieces, or nowhere.
+
+use super::channel::{Channel, WorkerEvent};
+use super::classify::Direction;
+use super::counters::WorkerCounters;
+use super::drops::WorkerDrop;
+use super::egress::Egress;
+use super::hold::{Held, HoldQueue};
+use super::host::HostPort;
+use super::route::{Hop, Router, SendHop};
+use super::split::split;
+use crate::fib::{Fib, PortIndex};
+use crate::frame::{Frame, FramePool};
+use crate::port::{FrameBurst, Port};
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use testudo_ipsec::dataplane::{Ingress, Verdict};
+use testudo_wire::icmp::{self, Kind, Sources};
+
+/// Packets that may wait for their second way through the pipeline.
+const AGAIN: usize = 256;
+/// ICMP errors that the worker itself makes between two ticks.
+const ANSWERS: u32 = 100;
+
+/// Where a packet comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// From a port.
+    Port,
+    /// From the kernel.
+    Tun,
+    /// From the pipeline or the worker: a piece of a packet, or an ICMP error.
+    Again,
+}
+
+impl Source {
+    /// What the pipeline has to know of it.
+    #[inline]
+    pub(super) fn ingress(self) -> Ingress {
+        match self {
+            Self::Port => Ingress::Port,
+            Self::Tun | Self::Again => Ingress::Host,
+        }
+    }
+}
+
+/// What is known of a packet besides its octets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context {
+    pub(super) source: Source,
+    pub(super) direction: Direction,
+    /// Not encrypted: it was decrypted, or bypassed.
+    pub(super) clear: bool,
+}
+
+/// Everything behind the pipeline.
+#[derive(Debug)]
+pub(super) struct Delivery<P, H> {
+    pub(super) egress: Egress<P>,
+    pub(super) host: Option<H>,
+    pub(super) pool: FramePool,
+    pub(super) counters: Arc<WorkerCounters>,
+    pub(super) channel: Arc<Channel>,
+    router: Router,
+    hold: HoldQueue,
+    again: VecDeque<Frame>,
+    answers_left: u32,
+    told_too_big: bool,
+    /// Something went to a queue that control reads.
+    pub(super) told: bool,
+    now: u64,
+}
+
+impl<P: Port, H: HostPort> Delivery<P, H> {
+    pub(super) fn new(
+        ports: Vec<P>,
+        host: Option<H>,
+        pool: FramePool,
+        fib: Arc<Fib>,
+        channel: Arc<Channel>,
+    ) -> Self {
+        let indices = ports.iter().map(|port| port.info().index).collect();
+        let counters = Arc::new(WorkerCounters::new(ports.len()));
+        Self {
+            egress: Egress::new(ports),
+            host,
+            pool,
+            counters,
+            channel,
+            router: Router::new(fib, indices),
+            hold: HoldQueue::new(),
+            again: VecDeque::with_capacity(AGAIN),
+            answers_left: ANSWERS,
+            told_too_big: false,
+            told: false,
+            now: 0,
+        }
+    }
+
+    /// Carries out a verdict.
+    #[inline]
+    pub(super) fn deliver(&mut self, frame: Frame, verdict: Verdict, context: Context) {
+        match verdict {
+            Verdict::Forward => self.forward(frame, context),
+            Verdict::ToHost => self.give_to_host(frame, context),
+            Verdict::Reply => {
+                // The packet ended in the pipeline; the answer is a new one.
+                self.counters.dropped_by_pipeline.add(1);
+                self.counters.generated.add(1);
+                self.reply(frame, context);
+            }
+            Verdict::Fragment { mtu } => self.resubmit_in_pieces(frame, mtu, context),
+            Verdict::Drop(_) | Verdict::Pending => {
+                debug_assert_ne!(verdict, Verdict::Pending, "the pipeline gives every packet a verdict");
+                self.counters.dropped_by_pipeline.add(1);
+                self.pool.give(frame);
+            }
+        }
+    }
+
+    /// Lets a packet go and counts why.
+    pub(super) fn discard(&mut self, frame: Frame, reason: WorkerDrop) {
+        self.counters.count_drop(reason);
+        self.pool.give(frame);
+    }
+
+    #[inline]
+    fn forward(&mut self, frame: Frame, context: Context) {
+        match self.router.hop_of(frame.data()) {
+            Some(Hop::Send(hop)) if frame.len() <= hop.mtu => {
+                self.egress.send(frame, &hop, &mut self.pool, &self.counters);
+            }
+            Some(Hop::Send(hop)) => self.too_big(frame, &hop, context),
+            Some(Hop::Host) => self.give_to_host(frame, context),
+            Some(Hop::Wait { port, neighbour }) => self.wait(frame, port, neighbour),
+            Some(Hop::Discard(reason)) => self.discard(frame, reason),
+            None => self.discard(frame, WorkerDrop::BadEthernet),
+        }
+    }
+
+    fn give_to_host(&mut self, frame: Frame, context: Context) {
+        // The kernel sent it here because it has no better way: it would only come again.
+        if context.source == Source::Tun && context.clear && context.direction == Direction::Outbound {
+            return self.discard(frame, WorkerDrop::TunLoop);
+        }
+        let Some(host) = &mut self.host else { return self.discard(frame, WorkerDrop::NoTun) };
+        match host.write(frame.data()) {
+            Ok(()) => {
+                self.counters.to_tun.add(1);
+                self.pool.give(frame);
+            }
+            Err(_) => self.discard(frame, WorkerDrop::TunWriteFailed),
+        }
+    }
+
+    /// Sends an ICMP error back to where the packet that caused it came from.
+    fn reply(&mut self, frame: Frame, context: Context) {
+        let own = Context { source: Source::Again, ..context };
+        match (context.source, context.direction) {
+            (Source::Again, _) => self.discard(frame, WorkerDrop::Resubmitted),
+            (_, Direction::Inbound) => self.submit_again(frame),
+            (Source::Port, Direction::Outbound) => self.forward(frame, own),
+            (Source::Tun, Direction::Outbound) => self.give_to_host(frame, own),
+        }
+    }
+
+    /// Has a packet protected in the worker's next round.
+    fn submit_again(&mut self, frame: Frame) {
+        if self.again.len() == AGAIN {
+            return self.discard(frame, WorkerDrop::Resubmitted);
+        }
+        self.again.push_back(frame);
+    }
+
+    /// The next packets for a second way through the outbound pipeline.
+    #[inline]
+    pub(super) fn take_again(&mut self, burst: &mut FrameBurst) {
+        let count = self.again.len().min(burst.remaining_capacity());
+        burst.extend(self.again.drain(..count));
+    }
+
+    fn resubmit_in_pieces(&mut self, frame: Frame, mtu: u16, context: Context) {
+        if context.source == Source::Again {
+            return self.discard(frame, WorkerDrop::Resubmitted);
+        }
+        self.in_pieces(frame, mtu, Self::submit_again);
+    }
+
+    /// Splits a packet and gives each piece to `next`.
+    fn in_pieces(&mut self, frame: Frame, mtu: u16, mut next: impl FnMut(&mut Self, Frame)) {
+        match split(&frame, mtu, &mut self.pool) {
+            Ok(pieces) => {
+                self.counters.split.add(pieces.len() as u64 - 1);
+                self.pool.give(frame);
+                pieces.into_iter().for_each(|piece| next(self, piece));
+            }
+            Err(reason) => self.discard(frame, reason),
+        }
+    }
+
+    /// A packet that does not fit the link of its next hop.
+    #[cold]
+    fn too_big(&mut self, mut frame: Frame, hop: &SendHop, context: Context) {
+        let mtu = hop.mtu;
+        if frame.data().first().is_some_and(|octet| octet >> 4 == 4)
+            && !testudo_wire::ipv4::is_df(frame.data())
+        {
+            return self.in_pieces(frame, mtu, |this, piece| {
+                this.egress.send(piece, hop, &mut this.pool, &this.counters);
+            });
+        }
+        self.counters.count_drop(WorkerDrop::LinkTooBig);
+        if !context.clear {
+            self.tell_too_big(&frame, mtu);
+            return self.pool.give(frame);
+        }
+        let kind = Kind::TooBig { mtu };
+        if self.answers_left == 0 || context.source == Source::Again || !icmp::may_answer(frame.data(), kind)
+        {
+            return self.pool.give(frame);
+        }
+        self.answers_left -= 1;
+        let mut packet = frame.packet();
+        // The source of the error is the offending packet's destination, so that the answer may take the tunnel.
+        let answered = icmp::answer(&mut packet, kind, &Sources::default());
+        let (start, len) = (packet.start(), packet.len());
+        if answered.is_err() || !frame.set_extent(start, len) {
+            return self.pool.give(frame);
+        }
+        self.counters.generated.add(1);
+        self.reply(frame, context);
+    }
+
+    fn tell_too_big(&mut self, frame: &Frame, mtu: u16) {
+        if let Some(remote) = super::route::destination(frame.data())
+            && !self.told_too_big
+        {
+            self.told_too_big = true;
+            self.tell(WorkerEvent::PathTooBig { remote, mtu });
+        }
+    }
+
+    /// Queues an event for control.
+    pub(super) fn tell(&mut self, event: WorkerEvent) {
+        self.told = true;
+        if self.channel.events.push(event).is_err() {
+            self.counters.events_lost.add(1);
+        }
+    }
+
+    #[cold]
+    fn wait(&mut self, frame: Frame, port: PortIndex, neighbour: IpAddr) {
+        match self.hold.hold(port, neighbour, frame, self.now) {
+            Held::First => self.tell(WorkerEvent::NeighbourMissing { port, addr: neighbour }),
+            Held::Behind => {}
+            Held::InsteadOf(oldest) => self.discard(oldest, WorkerDrop::NeighbourQueueFull),
+            Held::TableFull(frame) => self.discard(frame, WorkerDrop::NeighbourTableFull),
+        }
+        self.counters.held.set(self.hold.len() as u64);
+    }
+
+    /// Takes a new forwarding table, and sends what has waited for a neighbour that it knows. Returns the former one.
+    pub(super) fn set_fib(&mut self, fib: Arc<Fib>) -> Arc<Fib> {
+        let former = self.router.replace(fib);
+        loop {
+            let router = &self.router;
+            let Some(frames) = self.hold.release(|port, neighbour| router.knows(port, neighbour)) else {
+                break;
+            };
+            let context = Context { source: Source::Again, direction: Direction::Outbound, clear: false };
+            frames.into_iter().for_each(|frame| self.forward(frame, context));
+        }
+        self.counters.held.set(self.hold.len() as u64);
+        former
+    }
+
+    /// Sends what is staged and refills the ports.
+    #[inline]
+    pub(super) fn flush(&mut self) {
+        self.egress.flush(&mut self.pool, &self.counters);
+    }
+
+    /// Tells the time.
+    pub(super) fn set_now(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    /// What is due about ten times a second.
+    pub(super) fn tick(&mut self) {
+        self.answers_left = ANSWERS;
+        self.told_too_big = false;
+        while let Some(frames) = self.hold.expire(self.now) {
+            frames.into_iter().for_each(|frame| self.discard(frame, WorkerDrop::NeighbourTimeout));
+        }
+        self.counters.held.set(self.hold.len() as u64);
+    }
+
+    /// What is due about once a second.
+    pub(super) fn slow_tick(&mut self) {
+        self.router.forget();
+        for (port, counters) in self.egress.ports().zip(&self.counters.ports) {
+            counters.set_below(&port.statistics());
+        }
+    }
+
+    /// True if packets wait for a neighbour.
+    pub(super) fn is_holding(&self) -> bool {
+        !self.hold.is_empty()
+    }
+
+    /// Gives up what waits, ends the ports, and returns the frames that are missing then.
+    pub(super) fn close(mut self) -> usize {
+        while let Some(frames) = self.hold.clear() {
+            frames.into_iter().for_each(|frame| self.discard(frame, WorkerDrop::NeighbourTimeout));
+        }
+        self.counters.held.set(0);
+        self.egress.close(&mut self.pool);
+        self.pool.total() - self.pool.available()
+    }
+}

@@ -1,0 +1,80 @@
+//! Why the worker itself let a packet go. The pipeline's reasons are `testudo_ipsec::drops`.
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// Why the worker dropped a packet.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum WorkerDrop {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl WorkerDrop {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: [Self; Self::COUNT] = [$(Self::$variant),+];
+            /// How many reasons there are.
+            pub const COUNT: usize = [$($name),+].len();
+
+            /// The stable name in output.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Without the stamp of our filter: nothing says which way it should go.
+    NoStamp = "no_stamp",
+    /// Too short for an Ethernet header, or neither IPv4 nor IPv6 in it.
+    BadEthernet = "bad_ethernet",
+    /// To be routed, and no route matches.
+    NoRoute = "no_route",
+    /// The route says unreachable.
+    Unreachable = "unreachable",
+    /// The route says prohibit.
+    Prohibited = "prohibited",
+    /// The route says blackhole.
+    Blackhole = "blackhole",
+    /// The route leads to a port that this worker does not have.
+    NoPort = "no_port",
+    /// Larger than the link takes, and must not be fragmented.
+    LinkTooBig = "link_too_big",
+    /// A packet that waited for its neighbour had to make room for a later one.
+    NeighbourQueueFull = "neighbour_queue_full",
+    /// As many neighbours as we wait for at a time are already being asked for.
+    NeighbourTableFull = "neighbour_table_full",
+    /// The neighbour did not answer in time.
+    NeighbourTimeout = "neighbour_timeout",
+    /// The port cannot send as fast as packets come.
+    TxRingFull = "tx_ring_full",
+    /// For the kernel, and there is no TUN.
+    NoTun = "no_tun",
+    /// The kernel did not take it from the TUN.
+    TunWriteFailed = "tun_write_failed",
+    /// Came from the kernel and would go back to it as it is.
+    TunLoop = "tun_loop",
+    /// No free frame to put it into.
+    NoFrame = "no_frame",
+    /// Was to be split, and cannot be.
+    NotSplit = "not_split",
+    /// Has been here too often: a piece that was to be split again, or an answer to an answer.
+    Resubmitted = "resubmitted",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_in_order() {
+        let names: HashSet<_> = WorkerDrop::ALL.iter().map(|reason| reason.name()).collect();
+        assert_eq!(names.len(), WorkerDrop::COUNT);
+        for (number, reason) in WorkerDrop::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, number);
+        }
+    }
+}

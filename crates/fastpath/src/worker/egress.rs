@@ -1,0 +1,127 @@
+//! The ports of a worker and the frames collected for them during a turn.
+
+use super::counters::WorkerCounters;
+use super::drops::WorkerDrop;
+use super::route::SendHop;
+use crate::frame::{Frame, FramePool};
+use crate::port::{FrameBurst, Port};
+use testudo_wire::ethernet::HEADER;
+
+/// A port and what is about to be sent through it.
+#[derive(Debug)]
+struct Lane<P> {
+    port: P,
+    staged: FrameBurst,
+    /// Frames are queued that the kernel has not taken yet.
+    backlog: bool,
+}
+
+/// All ports of a worker.
+#[derive(Debug)]
+pub(super) struct Egress<P> {
+    lanes: Vec<Lane<P>>,
+}
+
+impl<P: Port> Egress<P> {
+    pub(super) fn new(ports: Vec<P>) -> Self {
+        let lane = |port| Lane { port, staged: FrameBurst::new(), backlog: false };
+        Self { lanes: ports.into_iter().map(lane).collect() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lanes.len()
+    }
+
+    pub(super) fn ports(&self) -> impl Iterator<Item = &P> {
+        self.lanes.iter().map(|lane| &lane.port)
+    }
+
+    pub(super) fn port_mut(&mut self, slot: usize) -> Option<&mut P> {
+        self.lanes.get_mut(slot).map(|lane| &mut lane.port)
+    }
+
+    /// True if a port still has frames that the kernel would not take.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.backlog)
+    }
+
+    /// Receives a burst from a port.
+    #[inline]
+    pub(super) fn receive(&mut self, slot: usize, burst: &mut FrameBurst, counters: &WorkerCounters) {
+        self.lanes[slot].port.rx(burst);
+        if !burst.is_empty() {
+            let port = &counters.ports[slot];
+            port.rx_packets.add(burst.len() as u64);
+            port.rx_bytes.add(burst.iter().map(|frame| u64::from(frame.len())).sum());
+        }
+    }
+
+    /// Writes the Ethernet header before an IP packet and stages it.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        mut frame: Frame,
+        hop: &SendHop,
+        pool: &mut FramePool,
+        counters: &WorkerCounters,
+    ) {
+        let slot = usize::from(hop.slot);
+        let lane = &mut self.lanes[slot];
+        let extended = usize::from(frame.start())
+            .checked_sub(HEADER)
+            .is_some_and(|start| frame.set_extent(start, usize::from(frame.len()) + HEADER));
+        if !extended {
+            counters.count_drop(WorkerDrop::BadEthernet);
+            return pool.give(frame);
+        }
+        frame.data_mut()[..HEADER].copy_from_slice(&hop.header);
+        if lane.staged.is_full() {
+            lane.submit(slot, pool, counters);
+        }
+        lane.staged.push(frame);
+    }
+
+    /// Sends what is staged, brings sent frames back, and lends free ones for receiving.
+    #[inline]
+    pub(super) fn flush(&mut self, pool: &mut FramePool, counters: &WorkerCounters) {
+        for (slot, lane) in self.lanes.iter_mut().enumerate() {
+            if !lane.staged.is_empty() {
+                lane.submit(slot, pool, counters);
+                lane.backlog = !lane.port.flush();
+            } else if lane.backlog {
+                lane.backlog = !lane.port.flush();
+            }
+            lane.port.reclaim(pool);
+            lane.port.refill(pool);
+        }
+    }
+
+    /// Ends all ports and brings their frames home.
+    pub(super) fn close(self, pool: &mut FramePool) {
+        for mut lane in self.lanes {
+            lane.staged.drain(..).for_each(|frame| pool.give(frame));
+            lane.port.close(pool);
+        }
+    }
+}
+
+impl<P: Port> Lane<P> {
+    /// Moves what is staged to the port's queue; what finds no room after a second attempt is dropped.
+    fn submit(&mut self, slot: usize, pool: &mut FramePool, counters: &WorkerCounters) {
+        let octets = |burst: &FrameBurst| burst.iter().map(|frame| u64::from(frame.len())).sum::<u64>();
+        let (packets, bytes) = (self.staged.len(), octets(&self.staged));
+        self.port.tx(&mut self.staged);
+        if !self.staged.is_empty() {
+            self.port.flush();
+            self.port.reclaim(pool);
+            self.port.tx(&mut self.staged);
+        }
+        let port = &counters.ports[slot];
+        port.tx_packets.add((packets - self.staged.len()) as u64);
+        port.tx_bytes.add(bytes - octets(&self.staged));
+        for frame in self.staged.drain(..) {
+            counters.count_drop(WorkerDrop::TxRingFull);
+            pool.give(frame);
+        }
+    }
+}

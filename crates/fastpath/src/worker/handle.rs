@@ -1,0 +1,149 @@
+//! A worker's thread, as control sees it.
+
+use super::channel::{Channel, WorkerCommand, WorkerEvent, WorkerGarbage};
+use super::{HostPort, Pipeline, Worker, WorkerCounters};
+use crate::error::{Error, Result};
+use crate::port::Port;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+use std::any::Any;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// A running worker. Dropping the handle ends it.
+#[derive(Debug)]
+pub struct WorkerHandle {
+    id: u8,
+    channel: Arc<Channel>,
+    counters: Arc<WorkerCounters>,
+    /// Ends with the number of frames that are missing.
+    thread: Option<JoinHandle<usize>>,
+}
+
+impl WorkerHandle {
+    /// Starts a worker on a thread of its own.
+    pub fn spawn<P, H, D>(worker: Worker<P, H, D>) -> Result<Self>
+    where
+        P: Port + Send + 'static,
+        H: HostPort + Send + 'static,
+        D: Pipeline + Send + 'static,
+    {
+        let id = worker.config.id;
+        let channel = Arc::clone(&worker.delivery.channel);
+        let counters = Arc::clone(&worker.delivery.counters);
+        let thread = Builder::new()
+            .name(format!("worker-{id}"))
+            .spawn(move || run(worker))
+            .map_err(|source| Error::System { call: "spawning a worker", source })?;
+        Ok(Self { id, channel, counters, thread: Some(thread) })
+    }
+
+    /// Number of the worker.
+    pub fn id(&self) -> u8 {
+        self.id
+    }
+
+    /// The worker's counters.
+    pub fn counters(&self) -> &Arc<WorkerCounters> {
+        &self.counters
+    }
+
+    /// Sends a command. It comes back if too many wait: collect the garbage and try again.
+    pub fn send(&self, command: WorkerCommand) -> std::result::Result<(), WorkerCommand> {
+        self.channel.commands.push(command)?;
+        self.channel.wake_worker();
+        Ok(())
+    }
+
+    /// Readable when there are events or garbage, or when the thread has ended. [`WorkerHandle::events`] and
+    /// [`WorkerHandle::collect`] make it unreadable again.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.channel.control_fd()
+    }
+
+    /// Takes the events that have come up, oldest first.
+    pub fn events(&self) -> impl Iterator<Item = WorkerEvent> + '_ {
+        self.channel.quiet_control();
+        std::iter::from_fn(|| self.channel.events.pop())
+    }
+
+    /// Takes what the worker has put out of use; dropping it frees it.
+    pub fn collect(&self) -> impl Iterator<Item = WorkerGarbage> + '_ {
+        self.channel.quiet_control();
+        std::iter::from_fn(|| self.channel.garbage.pop())
+    }
+
+    /// True if the thread has ended, which it does by itself only by a panic: [`WorkerHandle::stop`] says which.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Ends the worker and waits for it. Returns the number of frames that got lost while it ran, 0 unless there is
+    /// a fault; fails if the worker panicked.
+    pub fn stop(mut self) -> Result<usize> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<usize> {
+        self.channel.stop();
+        let Some(thread) = self.thread.take() else { return Ok(0) };
+        thread.join().map_err(|panic| Error::WorkerPanicked { worker: self.id, message: message(&*panic) })
+    }
+}
+
+impl Drop for WorkerHandle {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "a worker had failed");
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
+}
+
+/// Wakes control however the thread ends, so that a panic is not found out late.
+struct Bell(Arc<Channel>);
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.0.wake_control();
+    }
+}
+
+fn run<P: Port, H: HostPort, D: Pipeline>(mut worker: Worker<P, H, D>) -> usize {
+    let channel = Arc::clone(&worker.delivery.channel);
+    let _bell = Bell(Arc::clone(&channel));
+    if let Some(cpu) = worker.config.cpu {
+        pin(worker.config.id, cpu);
+    }
+    let mut idle = 0;
+    while !channel.is_stopped() {
+        if worker.turn(milliseconds()) {
+            idle = 0;
+        } else if idle < worker.config.idle_turns {
+            idle += 1;
+            std::hint::spin_loop();
+        } else {
+            worker.sleep();
+        }
+    }
+    worker.close()
+}
+
+fn pin(worker: u8, cpu: usize) {
+    let mut set = CpuSet::new();
+    if let Err(error) = set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)) {
+        tracing::warn!(worker, cpu, %error, "worker not pinned");
+    }
+}
+
+/// The coarse clock, a few nanoseconds to read: timers here are no finer than its 4 ms.
+fn milliseconds() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE)
+        .map_or(0, |now| now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000)
+}

@@ -1,0 +1,94 @@
+//! Packets that wait until their neighbour's MAC address is known (RFC 1122 §2.3.2.2).
+//!
+//! Bounded three ways: neighbours, packets a neighbour, and time. A neighbour's latest packets are kept, not its first.
+
+use crate::fib::PortIndex;
+use crate::frame::Frame;
+use arrayvec::ArrayVec;
+use std::net::IpAddr;
+
+/// Neighbours that packets wait for at a time.
+pub(super) const NEIGHBOURS: usize = 32;
+/// Packets that wait for one neighbour.
+pub(super) const PACKETS: usize = 8;
+/// How long they wait, in milliseconds.
+pub(super) const PATIENCE: u64 = 1000;
+
+/// What became of a packet that was to wait.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// It is the first for its neighbour, which somebody should ask for.
+    First,
+    /// It waits with others.
+    Behind,
+    /// It waits, and this older one had to go.
+    InsteadOf(Frame),
+    /// Too many neighbours are waited for.
+    TableFull(Frame),
+}
+
+/// The packets for one neighbour.
+#[derive(Debug)]
+struct Waiting {
+    port: PortIndex,
+    neighbour: IpAddr,
+    since: u64,
+    frames: ArrayVec<Frame, PACKETS>,
+}
+
+/// All packets that wait.
+#[derive(Debug)]
+pub(super) struct HoldQueue {
+    waiting: Vec<Waiting>,
+}
+
+impl HoldQueue {
+    pub(super) fn new() -> Self {
+        Self { waiting: Vec::with_capacity(NEIGHBOURS) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Packets that wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.iter().map(|entry| entry.frames.len()).sum()
+    }
+
+    /// Lets an IP packet wait for a neighbour.
+    pub(super) fn hold(&mut self, port: PortIndex, neighbour: IpAddr, frame: Frame, now: u64) -> Held {
+        let known = self.waiting.iter_mut().find(|entry| entry.port == port && entry.neighbour == neighbour);
+        if let Some(entry) = known {
+            let oldest = entry.frames.is_full().then(|| entry.frames.remove(0));
+            entry.frames.push(frame);
+            return oldest.map_or(Held::Behind, Held::InsteadOf);
+        }
+        if self.waiting.len() == NEIGHBOURS {
+            return Held::TableFull(frame);
+        }
+        let frames = ArrayVec::from_iter([frame]);
+        self.waiting.push(Waiting { port, neighbour, since: now, frames });
+        Held::First
+    }
+
+    /// Takes the packets of a neighbour for which `ready` holds, oldest first.
+    pub(super) fn release(
+        &mut self,
+        ready: impl Fn(PortIndex, IpAddr) -> bool,
+    ) -> Option<ArrayVec<Frame, PACKETS>> {
+        let at = self.waiting.iter().position(|entry| ready(entry.port, entry.neighbour))?;
+        Some(self.waiting.swap_remove(at).frames)
+    }
+
+    /// Takes the packets of a neighbour that has been waited for too long.
+    pub(super) fn expire(&mut self, now: u64) -> Option<ArrayVec<Frame, PACKETS>> {
+        let at = self.waiting.iter().position(|entry| now.saturating_sub(entry.since) >= PATIENCE)?;
+        Some(self.waiting.swap_remove(at).frames)
+    }
+
+    /// Takes all packets, neighbour by neighbour.
+    pub(super) fn clear(&mut self) -> Option<ArrayVec<Frame, PACKETS>> {
+        self.waiting.pop().map(|entry| entry.frames)
+    }
+}

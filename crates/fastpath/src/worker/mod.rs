@@ -1,0 +1,258 @@
+//! Workers: each one thread that owns its ports, frames and pipeline, and shares nothing but counters and queues.
+//!
+//! A turn of the loop: commands, then a burst from each port through the pipeline, then the TUN now and then, then all
+//! that was collected leaves. No lock, no allocation, and a few system calls a burst, none a packet, except for what
+//! goes through the TUN.
+
+mod channel;
+mod classify;
+mod config;
+mod counters;
+mod deliver;
+mod drops;
+mod egress;
+mod handle;
+mod hold;
+mod host;
+mod pipeline;
+mod route;
+mod split;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+pub use channel::{WorkerCommand, WorkerEvent, WorkerGarbage};
+pub use config::WorkerConfig;
+pub use counters::{PortTotals, WorkerCounters, WorkerTotals};
+pub use drops::WorkerDrop;
+pub use handle::WorkerHandle;
+pub use host::HostPort;
+pub use pipeline::Pipeline;
+
+use crate::error::Result;
+use crate::fib::Fib;
+use crate::frame::FramePool;
+use crate::port::{BURST, FrameBurst, Port};
+use arrayvec::ArrayVec;
+use channel::Channel;
+use classify::{Direction, classify};
+use deliver::{Context, Delivery, Source};
+use std::sync::Arc;
+use testudo_ipsec::dataplane::{Item, Verdict};
+
+/// Milliseconds between two looks at timers.
+const TICK: u64 = 100;
+/// Milliseconds between two looks at slow things.
+const SLOW_TICK: u64 = 1000;
+
+/// Ports, TUN and pipeline, and the frames between them.
+#[derive(Debug)]
+pub struct Worker<P, H, D> {
+    config: WorkerConfig,
+    pipeline: D,
+    delivery: Delivery<P, H>,
+    turns_to_tun: u32,
+    tick_due: u64,
+    slow_tick_due: u64,
+}
+
+/// What the pipeline made of a packet.
+struct Outcome {
+    start: usize,
+    len: usize,
+    verdict: Verdict,
+}
+
+impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
+    /// A worker over ports whose frames are of this pool. The pool needs as many frames as the ports may hold, and some
+    /// bursts more ([`crate::port::xdp::XdpConfig::frames`]).
+    pub fn new(
+        config: WorkerConfig,
+        ports: Vec<P>,
+        host: Option<H>,
+        pool: FramePool,
+        fib: Arc<Fib>,
+        pipeline: D,
+    ) -> Result<Self> {
+        let channel = Arc::new(Channel::new()?);
+        let delivery = Delivery::new(ports, host, pool, fib, channel);
+        let mut worker = Self { config, pipeline, delivery, turns_to_tun: 0, tick_due: 0, slow_tick_due: 0 };
+        worker.delivery.flush();
+        Ok(worker)
+    }
+
+    /// The counters, to be read by anybody.
+    pub fn counters(&self) -> &Arc<WorkerCounters> {
+        &self.delivery.counters
+    }
+
+    /// A port, by its place in the list given to [`Worker::new`]. For tests and measurements that turn the worker
+    /// themselves.
+    pub fn port_mut(&mut self, place: usize) -> Option<&mut P> {
+        self.delivery.egress.port_mut(place)
+    }
+
+    /// The TUN.
+    pub fn host_mut(&mut self) -> Option<&mut H> {
+        self.delivery.host.as_mut()
+    }
+
+    /// The pipeline.
+    pub fn pipeline_mut(&mut self) -> &mut D {
+        &mut self.pipeline
+    }
+
+    /// The free frames.
+    pub fn pool_mut(&mut self) -> &mut FramePool {
+        &mut self.delivery.pool
+    }
+
+    /// One turn of the loop. `now` is in milliseconds since any origin. False if there was nothing to do.
+    pub fn turn(&mut self, now: u64) -> bool {
+        self.pipeline.set_now(now);
+        self.delivery.set_now(now);
+        let mut busy = self.apply_commands();
+        for place in 0..self.delivery.egress.len() {
+            busy |= self.receive(place);
+        }
+        if self.turns_to_tun == 0 {
+            busy |= self.receive_from_host();
+        } else {
+            self.turns_to_tun -= 1;
+        }
+        self.tick(now);
+        self.delivery.flush();
+        self.tell_control();
+        self.delivery.counters.turns.add(1);
+        debug_assert!(
+            self.delivery.counters.totals().is_balanced(),
+            "packets vanished: {:?}",
+            self.counters().totals()
+        );
+        busy
+    }
+
+    /// Applies what control has asked for, as long as control takes the garbage away.
+    fn apply_commands(&mut self) -> bool {
+        let mut any = false;
+        while !self.delivery.channel.garbage.is_full() {
+            let Some(command) = self.delivery.channel.commands.pop() else { break };
+            any = true;
+            let garbage = match command {
+                WorkerCommand::Ipsec(command) => self.pipeline.apply(command).map(WorkerGarbage::Ipsec),
+                WorkerCommand::Fib(fib) => Some(WorkerGarbage::Fib(self.delivery.set_fib(fib))),
+            };
+            if let Some(garbage) = garbage {
+                self.delivery.told = true;
+                // There is room, checked above, and nobody else pushes.
+                let _ = self.delivery.channel.garbage.push(garbage);
+            }
+        }
+        any
+    }
+
+    /// A burst from a port through the pipeline.
+    #[inline]
+    fn receive(&mut self, place: usize) -> bool {
+        let mut received = FrameBurst::new();
+        self.delivery.egress.receive(place, &mut received, &self.delivery.counters);
+        if received.is_empty() {
+            return false;
+        }
+        let (mut outbound, mut inbound) = (FrameBurst::new(), FrameBurst::new());
+        for mut frame in received {
+            match classify(&mut frame) {
+                Ok(Direction::Outbound) => outbound.push(frame),
+                Ok(Direction::Inbound) => inbound.push(frame),
+                Err(reason) => self.delivery.discard(frame, reason),
+            }
+        }
+        self.run(&mut outbound, Direction::Outbound, Source::Port);
+        self.run(&mut inbound, Direction::Inbound, Source::Port);
+        self.run_again();
+        true
+    }
+
+    /// A burst from the kernel through the pipeline. While there is more, the next turn looks again.
+    fn receive_from_host(&mut self) -> bool {
+        let mut burst = FrameBurst::new();
+        if let Some(host) = &mut self.delivery.host {
+            host::read_burst(host, &mut self.delivery.pool, &mut burst);
+        }
+        if burst.is_empty() {
+            self.turns_to_tun = self.config.tun_interval;
+            return false;
+        }
+        self.delivery.counters.from_tun.add(burst.len() as u64);
+        self.run(&mut burst, Direction::Outbound, Source::Tun);
+        self.run_again();
+        true
+    }
+
+    /// Gives the pipeline what it asked to see again, pieces of packets and ICMP errors. What comes of these is not
+    /// submitted once more, so that this ends.
+    #[inline]
+    fn run_again(&mut self) {
+        loop {
+            let mut burst = FrameBurst::new();
+            self.delivery.take_again(&mut burst);
+            if burst.is_empty() {
+                return;
+            }
+            self.run(&mut burst, Direction::Outbound, Source::Again);
+        }
+    }
+
+    /// A burst of IP packets through the pipeline, and what it decides carried out.
+    #[inline]
+    fn run(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
+        if frames.is_empty() {
+            return;
+        }
+        let ingress = source.ingress();
+        let mut items: ArrayVec<Item<'_>, BURST> =
+            frames.iter_mut().map(|frame| Item::new(frame.packet(), ingress)).collect();
+        match direction {
+            Direction::Outbound => self.pipeline.outbound(&mut items),
+            Direction::Inbound => self.pipeline.inbound(&mut items),
+        }
+        let outcome =
+            |item: &Item<'_>| Outcome { start: item.buf.start(), len: item.buf.len(), verdict: item.verdict };
+        let outcomes: ArrayVec<Outcome, BURST> = items.iter().map(outcome).collect();
+        drop(items);
+        for (mut frame, outcome) in frames.drain(..).zip(outcomes) {
+            let unmoved = usize::from(frame.start()) == outcome.start;
+            let fits = frame.set_extent(outcome.start, outcome.len);
+            debug_assert!(fits, "the pipeline works inside the frame");
+            let clear = direction == Direction::Inbound || unmoved;
+            self.delivery.deliver(frame, outcome.verdict, Context { source, direction, clear });
+        }
+    }
+
+    #[inline]
+    fn tick(&mut self, now: u64) {
+        if now >= self.tick_due {
+            self.tick_due = now + TICK;
+            self.delivery.tick();
+        }
+        if now >= self.slow_tick_due {
+            self.slow_tick_due = now + SLOW_TICK;
+            self.delivery.slow_tick();
+        }
+    }
+
+    /// Hands the pipeline's events on, and wakes control if there is anything for it.
+    #[inline]
+    fn tell_control(&mut self) {
+        let delivery = &mut self.delivery;
+        self.pipeline.drain_events(|event| delivery.tell(WorkerEvent::Ipsec(event)));
+        if std::mem::take(&mut self.delivery.told) {
+            self.delivery.channel.wake_control();
+        }
+    }
+
+    /// Ends the worker; returns the number of frames that are missing then.
+    pub fn close(self) -> usize {
+        self.delivery.close()
+    }
+}

@@ -1,0 +1,47 @@
+//! The IPsec pipeline as the worker sees it.
+
+use testudo_ipsec::dataplane::{Command, Dataplane, Event, Garbage, Item};
+
+/// Gives each packet of a burst its verdict. [`Dataplane`] is the one there is; tests of the worker use simpler ones.
+pub trait Pipeline {
+    /// Packets to be protected.
+    fn outbound(&mut self, burst: &mut [Item<'_>]);
+
+    /// Packets addressed to us that the filter took for ESP.
+    fn inbound(&mut self, burst: &mut [Item<'_>]);
+
+    /// Tells the time, in milliseconds since any origin.
+    fn set_now(&mut self, milliseconds: u64);
+
+    /// Applies a command; returns what it put out of use.
+    fn apply(&mut self, command: Command) -> Option<Garbage>;
+
+    /// Hands over events that have come up.
+    fn drain_events(&mut self, sink: impl FnMut(Event));
+}
+
+impl Pipeline for Dataplane {
+    #[inline]
+    fn outbound(&mut self, burst: &mut [Item<'_>]) {
+        Dataplane::outbound(self, burst);
+    }
+
+    #[inline]
+    fn inbound(&mut self, burst: &mut [Item<'_>]) {
+        Dataplane::inbound(self, burst);
+    }
+
+    #[inline]
+    fn set_now(&mut self, milliseconds: u64) {
+        Dataplane::set_now(self, milliseconds);
+    }
+
+    fn apply(&mut self, command: Command) -> Option<Garbage> {
+        Dataplane::apply(self, command)
+    }
+
+    #[inline]
+    fn drain_events(&mut self, sink: impl FnMut(Event)) {
+        Dataplane::drain_events(self).for_each(sink);
+    }
+}

@@ -1,0 +1,205 @@
+//! Packets from port to port.
+
+use super::*;
+
+#[test]
+fn a_packet_leaves_with_the_header_of_its_next_hop() {
+    let mut worker = worker(full_fib());
+    let packet = ipv4(CLIENT, PEER, 100, true);
+    arrive(&mut worker, LAN, &packet, Class::Protect);
+    assert!(worker.turn(1));
+    let expected = [2, 0, 0, 0, 0, 0x99, 2, 0, 0, 0, 0, 1, 8, 0];
+    assert_eq!(sent(&mut worker, WAN), [(expected, packet)]);
+    assert!(sent(&mut worker, LAN).is_empty());
+    assert!(!worker.turn(2), "nothing is left to do");
+    check_and_close(worker);
+}
+
+#[test]
+fn a_gateway_is_the_neighbour_of_what_lies_behind_it() {
+    let mut worker = worker(full_fib());
+    for last in 1..40 {
+        arrive(&mut worker, LAN, &ipv4(CLIENT, &format!("203.0.113.{last}"), 60, true), Class::Protect);
+    }
+    worker.turn(1);
+    let frames = sent(&mut worker, WAN);
+    assert_eq!(frames.len(), 39);
+    assert!(frames.iter().all(|(header, _)| header[..6] == [2, 0, 0, 0, 0, 0xfe]));
+    let order: Vec<u8> = frames.iter().map(|(_, packet)| packet[19]).collect();
+    assert_eq!(order, (1..40).collect::<Vec<u8>>(), "order is kept");
+    check_and_close(worker);
+}
+
+#[test]
+fn each_class_goes_its_way_through_the_pipeline() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(|item| {
+        assert_eq!(item.ingress, testudo_ipsec::dataplane::Ingress::Port);
+        item.buf.data_mut()[8] = 11;
+        Verdict::Forward
+    });
+    worker.pipeline_mut().inbound = Some(|item| {
+        item.buf.data_mut()[8] = 22;
+        Verdict::Forward
+    });
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::Esp);
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::EspInUdp);
+    worker.turn(1);
+    assert_eq!(sent(&mut worker, WAN).iter().map(|(_, p)| p[8]).collect::<Vec<_>>(), [11]);
+    assert_eq!(sent(&mut worker, LAN).iter().map(|(_, p)| p[8]).collect::<Vec<_>>(), [22, 22]);
+    check_and_close(worker);
+}
+
+#[test]
+fn what_the_pipeline_puts_before_and_cuts_off_is_sent_so() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(|item| {
+        assert!(item.buf.grow_front(20));
+        item.buf.data_mut()[..20].copy_from_slice(&ipv4("192.0.2.1", PEER, 120, true)[..20]);
+        Verdict::Forward
+    });
+    worker.pipeline_mut().inbound = Some(|item| {
+        assert!(item.buf.shrink_front(20) && item.buf.shrink_back(3));
+        Verdict::Forward
+    });
+    let inner = ipv4(CLIENT, "203.0.113.1", 100, true);
+    arrive(&mut worker, LAN, &inner, Class::Protect);
+    worker.turn(1);
+    let (_, outer) = sent(&mut worker, WAN).pop().unwrap();
+    assert_eq!(outer.len(), 120);
+    assert_eq!(outer[20..], inner);
+
+    let inner = ipv4(PEER, CLIENT, 77, true);
+    let outer = [&ipv4(PEER, "192.0.2.1", 100, true)[..20], &inner, &[1, 2, 3]].concat();
+    arrive(&mut worker, WAN, &outer, Class::Esp);
+    worker.turn(2);
+    assert_eq!(sent(&mut worker, LAN).pop().unwrap().1, inner);
+    check_and_close(worker);
+}
+
+#[test]
+fn ipv6_is_routed_with_its_own_ethertype() {
+    let mut worker = worker(full_fib());
+    arrive(&mut worker, WAN, &ipv6("2001:db8::7", 90), Class::Esp);
+    worker.turn(1);
+    let (header, _) = sent(&mut worker, LAN).pop().unwrap();
+    assert_eq!(header, [2, 0, 0, 0, 0, 0x76, 2, 0, 0, 0, 0, 0, 0x86, 0xdd]);
+    check_and_close(worker);
+}
+
+#[test]
+fn a_new_table_takes_effect_at_once() {
+    let mut worker = worker(full_fib());
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);
+    worker.turn(1);
+    assert_eq!(sent(&mut worker, WAN)[0].0[5], 0x99);
+
+    let moved = fib(&[(1, PEER, 0x42)]);
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(moved)).unwrap();
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);
+    worker.turn(2);
+    assert_eq!(sent(&mut worker, WAN)[0].0[5], 0x42, "the cached header is out of date");
+    let garbage = worker.delivery.channel.garbage.pop();
+    assert!(matches!(garbage, Some(WorkerGarbage::Fib(_))), "the former table goes back to control");
+    check_and_close(worker);
+}
+
+#[test]
+fn the_table_hears_every_second_that_a_neighbour_is_in_use() {
+    let fib = full_fib();
+    let neighbour = Arc::new(crate::fib::Neighbour::new(mac(0x99)));
+    let shared = Fib::builder()
+        .port(fib.ports()[1].clone())
+        .route("192.0.2.0/24".parse().unwrap(), next_hop(1, None))
+        .shared_neighbour(PortIndex(1), addr(PEER), Arc::clone(&neighbour))
+        .build();
+    let mut worker = worker(Arc::new(shared));
+    for second in 1..4u64 {
+        assert!(!neighbour.take_used());
+        for turn in 0..5 {
+            arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);
+            worker.turn(second * 1000 + turn);
+            sent(&mut worker, WAN);
+        }
+        assert!(neighbour.take_used(), "second {second}");
+    }
+    check_and_close(worker);
+}
+
+#[test]
+fn bad_frames_are_dropped_by_name() {
+    let mut worker = worker(full_fib());
+    let packet = ipv4(CLIENT, PEER, 60, true);
+    let mut deliver = |packet: &[u8], class: u8, change: fn(&mut Frame)| {
+        let mut frame = stamped(worker.pool_mut(), packet, class);
+        change(&mut frame);
+        worker.port_mut(LAN).unwrap().deliver(frame).unwrap();
+        worker.turn(1);
+        WorkerDrop::ALL.map(|reason| worker.counters().dropped(reason))
+    };
+    let at = |counts: [u64; WorkerDrop::COUNT], reason| counts[reason as usize];
+    assert_eq!(at(deliver(&packet, 0, |_| ()), WorkerDrop::NoStamp), 1);
+    assert_eq!(at(deliver(&packet, 4, |_| ()), WorkerDrop::NoStamp), 2);
+    let unstamped = deliver(&packet, 1, |frame| {
+        let start = usize::from(frame.start());
+        frame.bytes_mut()[start - 4] = 0;
+    });
+    assert_eq!(at(unstamped, WorkerDrop::NoStamp), 3);
+    let arp = deliver(&packet, 1, |frame| frame.data_mut()[13] = 6);
+    assert_eq!(at(arp, WorkerDrop::BadEthernet), 1);
+    let short = deliver(&packet, 1, |frame| {
+        let start = usize::from(frame.start());
+        assert!(frame.set_extent(start, 13));
+    });
+    assert_eq!(at(short, WorkerDrop::BadEthernet), 2);
+    assert_eq!(short.iter().sum::<u64>(), 5);
+    check_and_close(worker);
+}
+
+#[test]
+fn routes_that_lead_nowhere_have_their_reasons() {
+    let mut worker = worker(full_fib());
+    let cases = [
+        ("8.8.8.8", WorkerDrop::NoRoute),
+        ("198.51.100.1", WorkerDrop::Unreachable),
+        ("198.51.101.1", WorkerDrop::Prohibited),
+        ("198.51.102.1", WorkerDrop::Blackhole),
+        ("172.17.0.1", WorkerDrop::NoPort),
+    ];
+    for (destination, reason) in cases {
+        arrive(&mut worker, WAN, &ipv4(PEER, destination, 60, true), Class::Esp);
+        worker.turn(1);
+        assert_eq!(dropped(&worker, reason), 1, "{destination}");
+    }
+    check_and_close(worker);
+}
+
+#[test]
+fn a_port_that_cannot_send_fast_enough_drops_the_rest() {
+    let mut worker = worker(full_fib());
+    for _ in 0..300 {
+        // The fake port holds 256 frames until somebody fetches them.
+        arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);
+        worker.turn(1);
+    }
+    assert_eq!(dropped(&worker, WorkerDrop::TxRingFull), 44);
+    assert_eq!(worker.counters().totals().ports[WAN].tx_packets, 256);
+    assert_eq!(worker.counters().totals().ports[WAN].tx_bytes, 256 * 74);
+    assert_eq!(sent(&mut worker, WAN).len(), 256);
+    check_and_close(worker);
+}
+
+#[test]
+fn a_burst_larger_than_the_egress_stage_is_sent_whole() {
+    let mut worker = worker(full_fib());
+    for _ in 0..100 {
+        arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);
+        arrive(&mut worker, WAN, &ipv4(CLIENT, PEER, 60, true), Class::Esp);
+    }
+    worker.turn(1);
+    assert_eq!(sent(&mut worker, WAN).len(), 128, "a burst from each port");
+    worker.turn(2);
+    assert_eq!(sent(&mut worker, WAN).len(), 72);
+    check_and_close(worker);
+}

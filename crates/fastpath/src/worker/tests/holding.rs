@@ -1,0 +1,109 @@
+//! Packets that wait for a neighbour.
+
+use super::super::hold::{NEIGHBOURS, PACKETS};
+use super::*;
+
+fn events(worker: &TestWorker) -> Vec<WorkerEvent> {
+    std::iter::from_fn(|| worker.delivery.channel.events.pop()).collect()
+}
+
+fn missing(port: u16, address: &str) -> WorkerEvent {
+    WorkerEvent::NeighbourMissing { port: PortIndex(port), addr: addr(address) }
+}
+
+#[test]
+fn a_packet_waits_and_leaves_when_the_neighbour_is_known() {
+    let mut worker = worker(fib(&[]));
+    for length in 60..63 {
+        arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, length, true), Class::Esp);
+    }
+    worker.turn(1);
+    assert!(sent(&mut worker, LAN).is_empty());
+    assert_eq!(events(&worker), [missing(0, CLIENT)], "asked for once");
+    assert_eq!(worker.counters().totals().held, 3);
+
+    // A table that does not have it changes nothing.
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(fib(&[(0, "10.0.0.8", 1)]))).unwrap();
+    worker.turn(2);
+    assert_eq!(worker.counters().totals().held, 3);
+
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(full_fib())).unwrap();
+    worker.turn(3);
+    let lengths: Vec<usize> = sent(&mut worker, LAN).iter().map(|(_, packet)| packet.len()).collect();
+    assert_eq!(lengths, [60, 61, 62], "in order, once");
+    assert_eq!(worker.counters().totals().held, 0);
+    check_and_close(worker);
+}
+
+#[test]
+fn the_gateway_is_asked_for_not_what_lies_behind() {
+    let mut worker = worker(fib(&[]));
+    arrive(&mut worker, LAN, &ipv4(CLIENT, "203.0.113.1", 60, true), Class::Protect);
+    arrive(&mut worker, LAN, &ipv4(CLIENT, "203.0.113.2", 60, true), Class::Protect);
+    worker.turn(1);
+    assert_eq!(events(&worker), [missing(1, ROUTER)]);
+    check_and_close(worker);
+}
+
+#[test]
+fn a_neighbour_that_stays_silent_is_given_up_after_a_second() {
+    let mut worker = worker(fib(&[]));
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::Esp);
+    worker.turn(5000);
+    worker.turn(5999);
+    assert_eq!((dropped(&worker, WorkerDrop::NeighbourTimeout), worker.counters().totals().held), (0, 1));
+    worker.turn(6100);
+    assert_eq!((dropped(&worker, WorkerDrop::NeighbourTimeout), worker.counters().totals().held), (1, 0));
+
+    events(&worker);
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::Esp);
+    worker.turn(6101);
+    assert_eq!(events(&worker), [missing(0, CLIENT)], "asked for again");
+    check_and_close(worker);
+}
+
+#[test]
+fn a_neighbours_latest_packets_are_kept() {
+    let mut worker = worker(fib(&[]));
+    for length in 60..80 {
+        arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, length, true), Class::Esp);
+    }
+    worker.turn(1);
+    assert_eq!(worker.counters().totals().held, PACKETS as u64);
+    assert_eq!(dropped(&worker, WorkerDrop::NeighbourQueueFull), 20 - PACKETS as u64);
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(full_fib())).unwrap();
+    worker.turn(2);
+    let lengths: Vec<usize> = sent(&mut worker, LAN).iter().map(|(_, packet)| packet.len()).collect();
+    assert_eq!(lengths, (80 - PACKETS..80).collect::<Vec<_>>());
+    check_and_close(worker);
+}
+
+#[test]
+fn a_scan_of_the_network_does_not_take_all_frames() {
+    let mut worker = worker(fib(&[]));
+    for last in 2..=255 {
+        arrive(&mut worker, WAN, &ipv4(PEER, &format!("10.0.0.{last}"), 60, true), Class::Esp);
+        worker.turn(1);
+    }
+    assert_eq!(worker.counters().totals().held, NEIGHBOURS as u64);
+    assert_eq!(dropped(&worker, WorkerDrop::NeighbourTableFull), 254 - NEIGHBOURS as u64);
+    assert_eq!(events(&worker).len(), NEIGHBOURS);
+    assert_eq!(worker.pool_mut().available(), FRAMES - NEIGHBOURS);
+    check_and_close(worker);
+}
+
+#[test]
+fn neighbours_of_different_ports_and_addresses_do_not_mix() {
+    let mut worker = worker(fib(&[]));
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::Esp);
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 61, true), Class::Protect);
+    arrive(&mut worker, WAN, &ipv6("2001:db8::7", 62), Class::Esp);
+    worker.turn(1);
+    assert_eq!(worker.counters().totals().held, 3);
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(fib(&[(1, PEER, 9)]))).unwrap();
+    worker.turn(2);
+    assert_eq!(sent(&mut worker, WAN)[0].1.len(), 61);
+    assert!(sent(&mut worker, LAN).is_empty());
+    assert_eq!(worker.counters().totals().held, 2);
+    check_and_close(worker);
+}

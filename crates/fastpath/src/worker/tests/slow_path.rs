@@ -1,0 +1,265 @@
+//! The TUN, ICMP errors, fragments: all that is not port to port.
+
+use super::*;
+use testudo_ipsec::dataplane::Ingress;
+
+fn written(worker: &mut TestWorker) -> Vec<Vec<u8>> {
+    std::mem::take(&mut worker.host_mut().unwrap().written)
+}
+
+#[test]
+fn packets_for_this_machine_go_to_the_kernel() {
+    let mut worker = worker(full_fib());
+    let local = ipv4(PEER, "10.0.0.1", 80, true);
+    let other_interface = ipv4(PEER, "172.16.0.1", 81, true);
+    arrive(&mut worker, WAN, &local, Class::Esp);
+    arrive(&mut worker, WAN, &other_interface, Class::Esp);
+    worker.turn(1);
+    worker.pipeline_mut().inbound = Some(|_| Verdict::ToHost);
+    let by_verdict = ipv4(PEER, CLIENT, 82, true);
+    arrive(&mut worker, WAN, &by_verdict, Class::Esp);
+    worker.turn(2);
+    assert_eq!(written(&mut worker), [local, other_interface, by_verdict]);
+    assert_eq!(worker.counters().totals().to_tun, 3);
+    check_and_close(worker);
+}
+
+#[test]
+fn packets_from_the_kernel_are_protected_and_sent() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(|item| {
+        assert_eq!(item.ingress, Ingress::Host);
+        assert!(item.buf.grow_front(20));
+        item.buf.data_mut()[..20].copy_from_slice(&ipv4("192.0.2.1", PEER, 120, true)[..20]);
+        Verdict::Forward
+    });
+    for _ in 0..100 {
+        worker.host_mut().unwrap().to_read.push_back(ipv4("10.0.0.1", "203.0.113.1", 100, true));
+    }
+    worker.turn(1);
+    assert_eq!(worker.counters().totals().from_tun, 64, "a burst at a time");
+    worker.turn(2);
+    assert_eq!(sent(&mut worker, WAN).len(), 100, "and the next without waiting");
+    check_and_close(worker);
+}
+
+#[test]
+fn an_idle_tun_is_looked_at_now_and_then() {
+    let mut worker = worker(full_fib());
+    worker.turn(1);
+    worker.host_mut().unwrap().to_read.push_back(ipv4("10.0.0.1", PEER, 100, true));
+    let interval = WorkerConfig::new(0).tun_interval;
+    let turns = (0..).take_while(|_| !worker.turn(2)).count();
+    assert_eq!(turns, interval as usize);
+    check_and_close(worker);
+}
+
+#[test]
+fn what_the_kernel_would_get_back_as_it_was_is_dropped() {
+    let mut worker = worker(full_fib());
+    worker.host_mut().unwrap().to_read.push_back(ipv4("10.0.0.1", "172.16.0.1", 100, true));
+    worker.turn(1);
+    assert_eq!(dropped(&worker, WorkerDrop::TunLoop), 1);
+    // Encrypted, it is another packet, and the kernel may know its way.
+    worker.pipeline_mut().outbound = Some(|item| {
+        assert!(item.buf.grow_front(20));
+        item.buf.data_mut()[..20].copy_from_slice(&ipv4("192.0.2.1", "172.16.0.9", 120, true)[..20]);
+        Verdict::Forward
+    });
+    worker.host_mut().unwrap().to_read.push_back(ipv4("10.0.0.1", "172.16.0.1", 100, true));
+    (0..20).for_each(|_| {
+        worker.turn(2);
+    });
+    assert_eq!(written(&mut worker).len(), 1);
+    check_and_close(worker);
+}
+
+#[test]
+fn a_broken_or_missing_tun_is_counted() {
+    let mut worker = worker(full_fib());
+    worker.host_mut().unwrap().broken = true;
+    arrive(&mut worker, WAN, &ipv4(PEER, "10.0.0.1", 80, true), Class::Esp);
+    worker.turn(1);
+    assert_eq!(dropped(&worker, WorkerDrop::TunWriteFailed), 1);
+    worker.delivery.host = None;
+    arrive(&mut worker, WAN, &ipv4(PEER, "10.0.0.1", 80, true), Class::Esp);
+    worker.turn(2);
+    assert_eq!(dropped(&worker, WorkerDrop::NoTun), 1);
+    check_and_close(worker);
+}
+
+/// Stands for an ICMP error: addressed to the client, whatever the packet was.
+fn answer(item: &mut Item<'_>) -> Verdict {
+    let error = ipv4("10.0.0.1", CLIENT, 56, true);
+    assert!(item.buf.shrink_back(item.buf.len() - 56));
+    item.buf.data_mut().copy_from_slice(&error);
+    Verdict::Reply
+}
+
+#[test]
+fn an_answer_goes_back_out_of_the_port() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(answer);
+    arrive(&mut worker, LAN, &ipv4(CLIENT, "203.0.113.1", 100, true), Class::Protect);
+    worker.turn(1);
+    assert_eq!(sent(&mut worker, LAN)[0].1, ipv4("10.0.0.1", CLIENT, 56, true));
+    let totals = worker.counters().totals();
+    assert_eq!((totals.generated, totals.dropped_by_pipeline), (1, 1));
+    check_and_close(worker);
+}
+
+#[test]
+fn an_answer_to_the_kernel_goes_to_the_kernel() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(answer);
+    worker.host_mut().unwrap().to_read.push_back(ipv4("10.0.0.1", "203.0.113.1", 100, true));
+    worker.turn(1);
+    assert_eq!(written(&mut worker), [ipv4("10.0.0.1", CLIENT, 56, true)]);
+    check_and_close(worker);
+}
+
+#[test]
+fn an_answer_to_what_was_decrypted_goes_back_through_the_tunnel() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().inbound = Some(answer);
+    worker.pipeline_mut().outbound = Some(|item| {
+        assert_eq!(item.ingress, Ingress::Host, "made here: the TTL is left alone");
+        assert_eq!(item.buf.data(), ipv4("10.0.0.1", CLIENT, 56, true));
+        assert!(item.buf.grow_front(20));
+        item.buf.data_mut()[..20].copy_from_slice(&ipv4("192.0.2.1", PEER, 76, true)[..20]);
+        Verdict::Forward
+    });
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 100, true), Class::Esp);
+    worker.turn(1);
+    assert_eq!(sent(&mut worker, WAN)[0].1.len(), 76);
+    check_and_close(worker);
+}
+
+#[test]
+fn answers_to_answers_end() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().inbound = Some(answer);
+    worker.pipeline_mut().outbound = Some(answer);
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 100, true), Class::Esp);
+    worker.turn(1);
+    assert_eq!(dropped(&worker, WorkerDrop::Resubmitted), 1);
+    check_and_close(worker);
+}
+
+#[test]
+fn a_packet_too_big_to_protect_goes_through_in_pieces() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(|item| {
+        if item.buf.len() > 600 {
+            return Verdict::Fragment { mtu: 600 };
+        }
+        assert_eq!(item.ingress, Ingress::Host, "the TTL has been taken care of");
+        Verdict::Forward
+    });
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 1500, false), Class::Protect);
+    worker.turn(1);
+    let pieces = sent(&mut worker, WAN);
+    assert_eq!(pieces.iter().map(|(_, piece)| piece.len()).collect::<Vec<_>>(), [596, 596, 348]);
+    let offsets: Vec<usize> =
+        pieces.iter().map(|(_, p)| Ipv4::parse_verified(p).unwrap().fragment_offset()).collect();
+    assert_eq!(offsets, [0, 576, 1152]);
+    assert_eq!(worker.counters().totals().split, 2);
+
+    // A pipeline that wants even pieces smaller gets no second chance.
+    worker.pipeline_mut().outbound = Some(|_| Verdict::Fragment { mtu: 600 });
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 1500, false), Class::Protect);
+    worker.turn(2);
+    assert_eq!(dropped(&worker, WorkerDrop::Resubmitted), 3);
+    check_and_close(worker);
+}
+
+#[test]
+fn what_cannot_be_split_is_dropped_whole() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(|_| Verdict::Fragment { mtu: 28 });
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 1500, false), Class::Protect);
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 1500, true), Class::Protect);
+    worker.turn(1);
+    assert_eq!(dropped(&worker, WorkerDrop::NotSplit), 2, "too many pieces, and DF");
+
+    worker.pipeline_mut().outbound = Some(|_| Verdict::Fragment { mtu: 600 });
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 1500, false), Class::Protect);
+    let taken: Vec<Frame> = std::iter::from_fn(|| worker.pool_mut().take()).collect();
+    worker.turn(2);
+    assert_eq!(dropped(&worker, WorkerDrop::NoFrame), 1);
+    taken.into_iter().for_each(|frame| worker.pool_mut().give(frame));
+    check_and_close(worker);
+}
+
+/// A table in which the LAN takes no more than 1000 octets.
+fn narrow_lan() -> Arc<Fib> {
+    let full = full_fib();
+    let route = Route::Forward(NextHop { out: Out::Port(PortIndex(0)), gateway: None, mtu: 1000 });
+    let mut builder = Fib::builder().route("10.0.0.0/24".parse().unwrap(), route);
+    for link in full.ports() {
+        builder = builder.port(link.clone());
+    }
+    Arc::new(
+        builder
+            .route("192.0.2.0/24".parse().unwrap(), next_hop(1, None))
+            .neighbour(PortIndex(0), addr(CLIENT), mac(0x77))
+            .neighbour(PortIndex(1), addr(PEER), mac(0x99))
+            .build(),
+    )
+}
+
+#[test]
+fn a_decrypted_packet_too_big_for_its_link_is_split_if_it_may_be() {
+    let mut worker = worker(narrow_lan());
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 1400, false), Class::Esp);
+    worker.turn(1);
+    assert_eq!(sent(&mut worker, LAN).iter().map(|(_, p)| p.len()).collect::<Vec<_>>(), [996, 424]);
+    check_and_close(worker);
+}
+
+#[test]
+fn and_answered_through_the_tunnel_if_not() {
+    let mut worker = worker(narrow_lan());
+    worker.pipeline_mut().outbound = Some(|item| {
+        assert_eq!(
+            item.buf.data()[20..28],
+            [3, 4, item.buf.data()[22], item.buf.data()[23], 0, 0, 0x03, 0xe8]
+        );
+        Verdict::Forward
+    });
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 1400, true), Class::Esp);
+    worker.turn(1);
+    assert_eq!(dropped(&worker, WorkerDrop::LinkTooBig), 1);
+    let (_, error) = sent(&mut worker, WAN).pop().unwrap();
+    let error = Ipv4::parse_verified(&error).unwrap();
+    assert_eq!((error.src().to_string(), error.dst().to_string()), (CLIENT.to_owned(), PEER.to_owned()));
+    assert!(sent(&mut worker, LAN).is_empty());
+
+    // Not without end: a hundred between two ticks; one was before the tick.
+    worker.turn(500);
+    for _ in 0..300 {
+        arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 1400, true), Class::Esp);
+        worker.turn(501);
+        sent(&mut worker, WAN);
+    }
+    assert_eq!(worker.counters().totals().generated, 101);
+    check_and_close(worker);
+}
+
+#[test]
+fn control_hears_of_protected_packets_that_are_too_big() {
+    let mut worker = worker(narrow_lan());
+    worker.pipeline_mut().outbound = Some(|item| {
+        assert!(item.buf.grow_front(20));
+        item.buf.data_mut()[..20].copy_from_slice(&ipv4("192.0.2.1", CLIENT, 1420, true)[..20]);
+        Verdict::Forward
+    });
+    for _ in 0..3 {
+        arrive(&mut worker, LAN, &ipv4(CLIENT, "203.0.113.1", 1400, true), Class::Protect);
+    }
+    worker.turn(1);
+    assert_eq!(dropped(&worker, WorkerDrop::LinkTooBig), 3);
+    let events: Vec<_> = std::iter::from_fn(|| worker.delivery.channel.events.pop()).collect();
+    assert_eq!(events, [WorkerEvent::PathTooBig { remote: addr(CLIENT), mtu: 1000 }], "once");
+    check_and_close(worker);
+}

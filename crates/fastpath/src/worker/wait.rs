@@ -1,0 +1,41 @@
+//! Sleeping while there is nothing to do.
+
+use super::{HostPort, Pipeline, TICK, Worker};
+use crate::port::Port;
+use arrayvec::ArrayVec;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Descriptors to wait for at most: ports, the TUN and the wake-up of control.
+const DESCRIPTORS: usize = 128;
+/// Milliseconds of sleep at most with nothing due, so that slow ticks go on.
+const LONGEST: u16 = 1000;
+
+impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
+    /// Sleeps until something arrives or is due.
+    pub(super) fn sleep(&mut self) {
+        let delivery = &self.delivery;
+        let mut descriptors: ArrayVec<PollFd<'_>, DESCRIPTORS> = ArrayVec::new();
+        let tun = delivery.host.as_ref().and_then(HostPort::fd);
+        let ports = delivery.egress.ports().filter_map(Port::fd);
+        let fds = tun.into_iter().chain([delivery.channel.worker_fd()]).chain(ports);
+        descriptors.extend(fds.take(DESCRIPTORS).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let timeout = if delivery.egress.has_backlog() {
+            PollTimeout::from(1u8)
+        } else if delivery.is_holding() {
+            PollTimeout::from(TICK as u8)
+        } else {
+            PollTimeout::from(LONGEST)
+        };
+        delivery.counters.sleeps.add(1);
+        // An interrupted sleep is a short one.
+        let _ = poll(&mut descriptors, timeout);
+        let is_ready = |at: usize| descriptors.get(at).is_some_and(|fd| fd.any() == Some(true));
+        let woken = is_ready(usize::from(tun.is_some()));
+        if tun.is_some() && is_ready(0) {
+            self.turns_to_tun = 0;
+        }
+        if woken {
+            self.delivery.channel.quiet_worker();
+        }
+    }
+}
