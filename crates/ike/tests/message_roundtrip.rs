@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use testudo_ike::config::{Identity, IkeEncryption, KeyExchange, Prf};
 use testudo_ike::message::{
-    Attribute, Header, IdPayload, IkeSpi, KeMethod, Message, MessageBuilder, Nonce, Notify, NotifyType,
-    Payload, PayloadType, Payloads, Proposal, Protocol, SaPayload, SaSpi, Transform, TransformId,
-    TransformType, VendorId,
+    Attribute, AuthMethodId, ExchangeType, Header, IdPayload, IdType, IkeSpi, KeMethod, Message,
+    MessageBuilder, Nonce, Notify, NotifyType, Payload, PayloadType, Payloads, Proposal, Protocol, SaPayload,
+    SaSpi, Transform, TransformId, TransformType, VendorId,
 };
 use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret};
 use testudo_ipsec::spi::SenderId;
@@ -67,6 +67,33 @@ proptest! {
     fn payloads_survive_storing(payloads in payloads()) {
         let stored = postcard::to_allocvec(&payloads).unwrap();
         prop_assert_eq!(postcard::from_bytes::<Vec<Payload>>(&stored).unwrap(), payloads);
+    }
+}
+
+#[test]
+fn numbers_read_as_written() {
+    for number in 0..=u8::MAX {
+        assert_eq!(u8::from(ExchangeType::from(number)), number);
+        assert_eq!(u8::from(PayloadType::from(number)), number);
+        assert_eq!(u8::from(Protocol::from(number)), number);
+        assert_eq!(u8::from(TransformType::from(number)), number);
+        assert_eq!(u8::from(IdType::from(number)), number);
+        assert_eq!(u8::from(AuthMethodId::from(number)), number);
+    }
+    for number in 0..=u16::MAX {
+        assert_eq!(u16::from(KeMethod::from(number)), number);
+        assert_eq!(u16::from(NotifyType::from(number)), number);
+        assert_eq!(NotifyType::from(number).is_error(), number < 16384);
+    }
+    assert_eq!(NotifyType::from(14).to_string(), "NO_PROPOSAL_CHOSEN");
+    assert_eq!(NotifyType::from(9999).to_string(), "(9999)");
+}
+
+#[test]
+fn a_stored_nonce_keeps_its_bounds() {
+    for (length, good) in [(15, false), (16, true), (256, true), (257, false)] {
+        let stored = postcard::to_allocvec(&vec![7_u8; length]).unwrap();
+        assert_eq!(postcard::from_bytes::<Nonce>(&stored).is_ok(), good, "{length} octets");
     }
 }
 

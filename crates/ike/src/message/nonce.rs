@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A nonce of 16 to 256 octets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>")]
 pub struct Nonce(Vec<u8>);
 
 impl Nonce {
@@ -23,6 +24,15 @@ impl Nonce {
         let bytes = reader.rest().to_vec();
         let length = bytes.len() as u64;
         Self::new(bytes).ok_or_else(|| bad_value(place, "length of the nonce", length, "16 to 256"))
+    }
+}
+
+impl TryFrom<Vec<u8>> for Nonce {
+    type Error = String;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Self, String> {
+        let found = bytes.len();
+        Self::new(bytes).ok_or_else(|| format!("nonce has {found} octets, expected 16 to 256"))
     }
 }
 

@@ -6,7 +6,11 @@ use std::fmt;
 /// Declares an enum over a registry: known numbers by name, all others as `Unknown`. Make values with `From`,
 /// which never gives `Unknown` for a number that has a name.
 macro_rules! registry {
-    ($(#[$about:meta])* $name:ident: $repr:ty { $($(#[$doc:meta])* $variant:ident = $number:literal $text:literal,)* }) => {
+    (
+        $(#[$about:meta])* $name:ident: $repr:ty {
+            $($(#[$doc:meta])* $variant:ident = $number:literal $text:literal,)*
+        }
+    ) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum $name {

@@ -90,12 +90,15 @@ impl IkeKeys {
         ];
         let stream = suite.prf.plus(skeyseed.expose(), &seed, lengths.iter().sum())?;
         let mut rest = stream.expose();
-        let [d, ei, er, pi, pr] = lengths.map(|length| {
-            let (key, tail) = rest.split_at_checked(length).unwrap_or_default();
-            rest = tail;
-            Secret::new(key.to_vec())
-        });
-        Ok(Self { suite, d, ei, er, pi, pr })
+        let mut next = |length| take(&mut rest, length).map(|key| Secret::new(key.to_vec()));
+        Ok(Self {
+            suite,
+            d: next(prf)?,
+            ei: next(cipher)?,
+            er: next(cipher)?,
+            pi: next(prf)?,
+            pr: next(prf)?,
+        })
     }
 
     /// The algorithms that the keys are for.
@@ -139,10 +142,16 @@ impl IkeKeys {
         let seed = [shared, nonces.initiator.as_ref(), nonces.responder.as_ref()];
         let length = esp_material(algorithm);
         let stream = self.suite.prf.plus(self.d.expose(), &seed, length.saturating_mul(2))?;
-        let (initiator, responder) = stream.expose().split_at_checked(length).unwrap_or_default();
+        let mut rest = stream.expose();
         Ok(ChildKeys {
-            from_initiator: KeyMaterial(initiator.to_vec()),
-            from_responder: KeyMaterial(responder.to_vec()),
+            from_initiator: KeyMaterial(take(&mut rest, length)?.to_vec()),
+            from_responder: KeyMaterial(take(&mut rest, length)?.to_vec()),
         })
     }
+}
+
+/// Takes the next key off the stream.
+fn take<'a>(stream: &mut &'a [u8], length: usize) -> Result<&'a [u8], SuiteError> {
+    let short = SuiteError::KeyLength { found: stream.len(), expected: length };
+    stream.split_off(..length).ok_or(short)
 }
