@@ -1,4 +1,28 @@
-//! testudo: status and benchmarks.
+//! testudo: shows what `testudod` does, and measures what it could.
 #![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its terminal")]
 
-fn main() {}
+mod status;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Looks after a Testudo IPsec gateway.
+#[derive(Debug, Parser)]
+#[command(name = "testudo", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Shows tunnels, ports, workers and why packets were dropped.
+    Status(status::StatusArgs),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Status(args) => status::run(&args),
+    }
+}

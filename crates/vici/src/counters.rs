@@ -26,7 +26,7 @@
 
 use crate::Error;
 use crate::message::Message;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Counters by name, in the order in which they are shown.
 pub type Named = Vec<(String, u64)>;
@@ -35,10 +35,13 @@ pub type Named = Vec<(String, u64)>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Of the whole data plane: packets and octets protected, opened, bypassed, ...
+    #[serde(serialize_with = "as_map")]
     pub totals: Named,
     /// Packets dropped by reason, in total.
+    #[serde(serialize_with = "as_map")]
     pub drops: Named,
     /// Of the key exchange: messages, failures, discards by reason.
+    #[serde(serialize_with = "as_map")]
     pub ike: Named,
     /// By port.
     pub ports: Vec<PortCounters>,
@@ -64,6 +67,7 @@ pub struct PortCounters {
     /// Octets sent.
     pub tx_bytes: u64,
     /// Packets lost at the port, by reason.
+    #[serde(serialize_with = "as_map")]
     pub drops: Named,
 }
 
@@ -81,6 +85,7 @@ pub struct WorkerCounters {
     /// Packets processed.
     pub packets: u64,
     /// Packets dropped by reason.
+    #[serde(serialize_with = "as_map")]
     pub drops: Named,
 }
 
@@ -170,6 +175,10 @@ impl WorkerCounters {
             drops: read_named(message, "drops")?,
         })
     }
+}
+
+fn as_map<S: Serializer>(counters: &Named, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counters.iter().map(|(name, value)| (name, value)))
 }
 
 fn named(counters: &Named) -> Message {

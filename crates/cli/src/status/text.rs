@@ -1,0 +1,215 @@
+//! The status for people.
+
+use super::sa::{ChildSa, Direction, Endpoint, IkeSa};
+use super::snapshot::{Daemon, Snapshot};
+use super::table::Align::{Left, Right};
+use super::table::Table;
+use testudo_vici::counters::{Counters, Named};
+
+/// The whole status.
+pub(super) fn format(snapshot: &Snapshot) -> String {
+    let mut out = daemon(&snapshot.daemon, snapshot.ike_sas.len());
+    for sa in &snapshot.ike_sas {
+        out.push('\n');
+        ike_sa(sa, &mut out);
+    }
+    counters(&snapshot.counters, &mut out);
+    out
+}
+
+fn daemon(daemon: &Daemon, ike_sas: usize) -> String {
+    let sas = if ike_sas == 1 { "IKE SA" } else { "IKE SAs" };
+    format!(
+        "{} {}, up {} (since {}), {ike_sas} {sas}, {} half-open\n",
+        daemon.name, daemon.version, daemon.uptime, daemon.since, daemon.half_open
+    )
+}
+
+fn ike_sa(sa: &IkeSa, out: &mut String) {
+    let since = sa.established.map(|seconds| format!(" {}", span(seconds))).unwrap_or_default();
+    let role = if sa.initiator { "initiator" } else { "responder" };
+    out.push_str(&format!("{} #{}  {}{since}  {role}", sa.connection, sa.id, sa.state));
+    if !sa.suite.is_empty() {
+        out.push_str(&format!("  {}", sa.suite));
+    }
+    out.push_str(&format!("\n  {} === {}\n", endpoint(&sa.local), endpoint(&sa.remote)));
+    for child in &sa.children {
+        child_sa(child, out);
+    }
+}
+
+fn endpoint(end: &Endpoint) -> String {
+    let address = &end.address;
+    let address = if address.contains(':') { format!("[{address}]") } else { address.clone() };
+    format!("{address}:{} ({})", end.port, end.identity)
+}
+
+fn child_sa(child: &ChildSa, out: &mut String) {
+    let esn = if child.esn { " ESN" } else { "" };
+    let udp = if child.udp { " in UDP" } else { "" };
+    out.push_str(&format!(
+        "  {} #{}  {} {}  ESP {}{esn}{udp}\n    {} === {}\n",
+        child.name,
+        child.id,
+        child.state,
+        span(child.installed),
+        child.cipher,
+        child.local_ts.join(" "),
+        child.remote_ts.join(" "),
+    ));
+    let mut table = Table::new(&[("", Left), ("", Left), ("", Right), ("", Right), ("", Left)]);
+    for (name, direction) in [("in", &child.inbound), ("out", &child.outbound)] {
+        table.row(direction_row(name, direction));
+    }
+    table.write(out, "    ");
+}
+
+fn direction_row(name: &str, direction: &Direction) -> Vec<String> {
+    let last = direction.idle.map(|seconds| format!("last {} ago", span(seconds)));
+    vec![
+        name.to_owned(),
+        direction.spi.clone(),
+        format!("{} packets", grouped(direction.packets)),
+        bytes(direction.bytes),
+        last.unwrap_or_else(|| "unused".to_owned()),
+    ]
+}
+
+fn counters(counters: &Counters, out: &mut String) {
+    ports(counters, out);
+    workers(counters, out);
+    named("Data plane", &counters.totals, out);
+    named("Key exchange", &counters.ike, out);
+    named("Dropped", &counters.drops, out);
+    if !counters.inherited.is_empty() {
+        out.push_str("\nInherited from an earlier process, dropped until a connection claims them:\n");
+        for prefix in &counters.inherited {
+            out.push_str(&format!("  {prefix}\n"));
+        }
+    }
+}
+
+fn ports(counters: &Counters, out: &mut String) {
+    let mut table = Table::new(&[
+        ("PORT", Left),
+        ("KIND", Left),
+        ("RX PACKETS", Right),
+        ("RX BYTES", Right),
+        ("TX PACKETS", Right),
+        ("TX BYTES", Right),
+        ("DROPS", Left),
+    ]);
+    for port in &counters.ports {
+        table.row(vec![
+            port.name.clone(),
+            port.kind.clone(),
+            grouped(port.rx_packets),
+            bytes(port.rx_bytes),
+            grouped(port.tx_packets),
+            bytes(port.tx_bytes),
+            reasons(&port.drops),
+        ]);
+    }
+    out.push('\n');
+    table.write(out, "");
+}
+
+fn workers(counters: &Counters, out: &mut String) {
+    let mut table = Table::new(&[
+        ("WORKER", Left),
+        ("CPU", Right),
+        ("CIPHER", Left),
+        ("BURSTS", Right),
+        ("PACKETS", Right),
+        ("PER BURST", Right),
+        ("DROPS", Left),
+    ]);
+    for worker in &counters.workers {
+        let per_burst = worker.packets as f64 / worker.bursts.max(1) as f64;
+        table.row(vec![
+            worker.index.to_string(),
+            worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
+            worker.cipher.clone(),
+            grouped(worker.bursts),
+            grouped(worker.packets),
+            format!("{per_burst:.1}"),
+            reasons(&worker.drops),
+        ]);
+    }
+    out.push('\n');
+    table.write(out, "");
+}
+
+/// The reasons that occurred, in one cell.
+fn reasons(drops: &Named) -> String {
+    let occurred = drops.iter().filter(|(_, count)| *count > 0);
+    let shown: Vec<_> = occurred.map(|(reason, count)| format!("{reason} {}", grouped(*count))).collect();
+    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+}
+
+/// Counters that are not zero, one a line.
+fn named(title: &str, counters: &Named, out: &mut String) {
+    let mut table = Table::new(&[("", Left), ("", Right)]);
+    let mut any = false;
+    for (name, count) in counters.iter().filter(|(_, count)| *count > 0) {
+        table.row(vec![name.clone(), grouped(*count)]);
+        any = true;
+    }
+    out.push_str(&format!("\n{title}{}\n", if any { "" } else { ": nothing" }));
+    table.write(out, "  ");
+}
+
+/// `1 234 567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `840 B`, `1.7 kB`: decimal, like the rates of links.
+fn bytes(count: u64) -> String {
+    if count < 1000 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64;
+    let mut unit = "B";
+    for larger in ["kB", "MB", "GB", "TB", "PB", "EB"] {
+        if value < 999.95 {
+            break;
+        }
+        value /= 1000.0;
+        unit = larger;
+    }
+    format!("{value:.1} {unit}")
+}
+
+/// `10m 3s`: the two largest units.
+fn span(seconds: u64) -> String {
+    let (days, hours, minutes, rest) =
+        (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{rest}s"),
+        (0, 0, _) => format!("{minutes}m {rest}s"),
+        (0, _, _) => format!("{hours}h {minutes}m"),
+        _ => format!("{days}d {hours}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
+        assert_eq!([999, 1000, 999_949, 999_950].map(bytes), ["999 B", "1.0 kB", "999.9 kB", "1.0 MB"]);
+        assert_eq!(bytes(u64::MAX), "18.4 EB");
+        assert_eq!([59, 603, 7260, 90_000].map(span), ["59s", "10m 3s", "2h 1m", "1d 1h"]);
+    }
+}

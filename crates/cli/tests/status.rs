@@ -1,0 +1,215 @@
+//! `testudo status` against a daemon that answers from a script.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Output};
+use testudo_vici::codec::{Deframer, Packet};
+use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
+use testudo_vici::message::Message;
+
+fn message(pairs: &[(&str, &str)]) -> Message {
+    let mut message = Message::new();
+    for (key, value) in pairs {
+        message.add(key, *value);
+    }
+    message
+}
+
+fn list_sa() -> Message {
+    let child = message(&[
+        ("name", "net"),
+        ("uniqueid", "3"),
+        ("state", "INSTALLED"),
+        ("encap", "yes"),
+        ("spi-in", "c0decafe"),
+        ("spi-out", "0badf00d"),
+        ("encr-alg", "AES_GCM_16"),
+        ("encr-keysize", "128"),
+        ("esn", "1"),
+        ("bytes-in", "1234567"),
+        ("packets-in", "1000"),
+        ("use-in", "2"),
+        ("bytes-out", "0"),
+        ("packets-out", "0"),
+        ("install-time", "603"),
+    ])
+    .with_list("local-ts", ["10.1.0.0/16"])
+    .with_list("remote-ts", ["10.2.0.0/16", "10.3.0.0/16"]);
+    let sa = message(&[
+        ("uniqueid", "1"),
+        ("state", "ESTABLISHED"),
+        ("local-host", "2001:db8::1"),
+        ("local-port", "4500"),
+        ("local-id", "moon"),
+        ("remote-host", "192.0.2.2"),
+        ("remote-port", "4500"),
+        ("remote-id", "sun"),
+        ("initiator", "yes"),
+        ("encr-alg", "AES_GCM_16"),
+        ("encr-keysize", "128"),
+        ("prf-alg", "PRF_HMAC_SHA2_256"),
+        ("dh-group", "CURVE_25519"),
+        ("established", "604"),
+    ]);
+    let children = Message::new().with_section("net-3", child);
+    Message::new().with_section("gw", sa.with_section("child-sas", children))
+}
+
+fn counters() -> Counters {
+    let named = |pairs: &[(&str, u64)]| pairs.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+    Counters {
+        totals: named(&[("opened", 1000), ("protected", 0)]),
+        drops: named(&[("no_sa", 12), ("replay", 0)]),
+        ike: named(&[("received", 4)]),
+        ports: vec![PortCounters {
+            name: "eth0".to_owned(),
+            kind: "xdp".to_owned(),
+            rx_packets: 1_000_000,
+            rx_bytes: 1_500_000_000,
+            tx_packets: 7,
+            tx_bytes: 900,
+            drops: named(&[("ring_full", 3)]),
+        }],
+        workers: vec![WorkerCounters {
+            index: 0,
+            cpu: Some(1),
+            cipher: "intel-ipsec-mb".to_owned(),
+            bursts: 40_000,
+            packets: 1_000_000,
+            drops: named(&[]),
+        }],
+        inherited: vec!["10.9.0.0/16".to_owned()],
+    }
+}
+
+fn answer(packet: &Packet) -> Vec<Packet> {
+    let Packet::CmdRequest(name, _) = packet else { return vec![Packet::EventConfirm] };
+    match name.as_str() {
+        "version" => vec![Packet::CmdResponse(message(&[("daemon", "testudod"), ("version", "0.1.0")]))],
+        "stats" => vec![Packet::CmdResponse(
+            Message::new()
+                .with_section("uptime", message(&[("running", "10 minutes"), ("since", "Nov 21 20:35:00 UTC 2026")]))
+                .with_section("ikesas", message(&[("total", "1"), ("half-open", "0")])),
+        )],
+        "list-sas" => {
+            vec![Packet::Event("list-sa".to_owned(), list_sa()), Packet::CmdResponse(Message::new())]
+        }
+        "testudo-counters" => vec![Packet::CmdResponse(counters().to_message())],
+        other => panic!("unexpected command {other}"),
+    }
+}
+
+fn serve(mut stream: UnixStream) {
+    let mut deframer = Deframer::default();
+    let mut chunk = [0; 4096];
+    while let Ok(len @ 1..) = stream.read(&mut chunk) {
+        deframer.push(&chunk[..len]).unwrap();
+        while let Some(bytes) = deframer.next_packet().unwrap() {
+            let mut out = Vec::new();
+            for packet in answer(&Packet::parse(&bytes).unwrap()) {
+                packet.encode(&mut out).unwrap();
+            }
+            stream.write_all(&out).unwrap();
+        }
+    }
+}
+
+fn status(socket: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_testudo"));
+    command.arg("status").arg("--socket").arg(socket).args(args).output().unwrap()
+}
+
+fn status_of_the_script(args: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("vici.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let daemon = std::thread::spawn(move || serve(listener.accept().unwrap().0));
+    let output = status(&socket, args);
+    daemon.join().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn people_get_aligned_text() {
+    assert_eq!(
+        status_of_the_script(&[]),
+        "\
+testudod 0.1.0, up 10 minutes (since Nov 21 20:35:00 UTC 2026), 1 IKE SA, 0 half-open
+
+gw #1  ESTABLISHED 10m 4s  initiator  AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519
+  [2001:db8::1]:4500 (moon) === 192.0.2.2:4500 (sun)
+  net #3  INSTALLED 10m 3s  ESP AES_GCM_16-128 ESN in UDP
+    10.1.0.0/16 === 10.2.0.0/16 10.3.0.0/16
+    in   c0decafe  1 000 packets  1.2 MB  last 2s ago
+    out  0badf00d      0 packets     0 B  unused
+
+PORT  KIND  RX PACKETS  RX BYTES  TX PACKETS  TX BYTES  DROPS
+eth0  xdp    1 000 000    1.5 GB           7     900 B  ring_full 3
+
+WORKER  CPU  CIPHER          BURSTS    PACKETS  PER BURST  DROPS
+0         1  intel-ipsec-mb  40 000  1 000 000       25.0  none
+
+Data plane
+  opened  1 000
+
+Key exchange
+  received  4
+
+Dropped
+  no_sa  12
+
+Inherited from an earlier process, dropped until a connection claims them:
+  10.9.0.0/16
+"
+    );
+}
+
+#[test]
+fn programs_get_json() {
+    let json: serde_json::Value = serde_json::from_str(&status_of_the_script(&["--json"])).unwrap();
+    let at = |pointer: &str| json.pointer(pointer).unwrap_or_else(|| panic!("{pointer} in {json}")).clone();
+    assert_eq!(at("/daemon/version"), "0.1.0");
+    assert_eq!(at("/ike_sas/0/connection"), "gw");
+    assert_eq!(at("/ike_sas/0/children/0/inbound/bytes"), 1_234_567);
+    assert_eq!(at("/ike_sas/0/children/0/outbound/idle"), serde_json::Value::Null);
+    assert_eq!(at("/counters/ports/0/rx_packets"), 1_000_000);
+    assert_eq!(at("/counters/drops/no_sa"), 12);
+    assert_eq!(at("/counters/workers/0/cpu"), 1);
+    assert_eq!(at("/counters/inherited/0"), "10.9.0.0/16");
+}
+
+#[test]
+fn an_unreachable_daemon_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("vici.sock");
+    for (errno, advice) in [("os error 2", "Is testudod running?"), ("os error 111", "nobody listens")] {
+        let output = status(&socket, &[]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let start = format!("testudo status: cannot connect to testudod at {}: ", socket.display());
+        assert!(said.starts_with(&start), "{said}");
+        assert!(said.contains(errno) && said.contains(advice), "{said}");
+        // A socket that nobody listens on any more.
+        drop(UnixListener::bind(&socket));
+    }
+}
+
+#[test]
+fn a_daemon_that_speaks_something_else_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("vici.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let daemon = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"220 hello\r\n").unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    });
+    let output = status(&socket, &[]);
+    daemon.join().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("packet of 842149920 octets announced, expected 1 to 524288"), "{said}");
+}
