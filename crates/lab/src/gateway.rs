@@ -8,6 +8,7 @@ use crate::swanctl::Swanctl;
 use crate::testudo::Testudo;
 use crate::{Namespace, Result};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 /// Which daemon.
@@ -70,6 +71,14 @@ impl Gateway {
         match self {
             Self::Strongswan(charon) => charon.cpu(),
             Self::Testudo(testudod) => testudod.cpu(),
+        }
+    }
+
+    /// Packets that it has dropped, by reason. charon does not tell.
+    pub fn drops(&self) -> Result<BTreeMap<String, u64>> {
+        match self {
+            Self::Strongswan(_) => Ok(BTreeMap::new()),
+            Self::Testudo(testudod) => testudod.drops(),
         }
     }
 

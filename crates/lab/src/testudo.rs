@@ -7,6 +7,7 @@ use crate::process::Process;
 use crate::swanctl::Swanctl;
 use crate::topology::{INNER, OUTER};
 use crate::{Error, Namespace, Result, interrupt};
+use std::collections::BTreeMap;
 use std::env;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -64,6 +65,24 @@ impl Testudo {
     /// Takes away what protects the gateway while the daemon is down: `testudod --cleanup`.
     pub fn cleanup(&self) -> Result<()> {
         self.command(["--cleanup"])?.run().map(drop)
+    }
+
+    /// What `testudo status --json` says.
+    pub fn status(&self) -> Result<serde_json::Value> {
+        let cmd = self.namespace.cmd(binary("testudo")?).args(["status", "--json", "--socket"]);
+        let shown = cmd.arg(&self.socket).run()?.stdout;
+        serde_json::from_str(&shown)
+            .map_err(|e| Error::unexpected("testudo status --json", "JSON", e.to_string()))
+    }
+
+    /// Packets that it has dropped, by reason, in total.
+    pub fn drops(&self) -> Result<BTreeMap<String, u64>> {
+        let status = self.status()?;
+        let drops = &status["counters"]["drops"];
+        let found =
+            || Error::unexpected("testudo status --json", "numbers in counters.drops", drops.to_string());
+        let drops = drops.as_object().ok_or_else(found)?;
+        drops.iter().map(|(reason, n)| Ok((reason.clone(), n.as_u64().ok_or_else(found)?))).collect()
     }
 
     /// swanctl against it.

@@ -136,6 +136,7 @@ impl<'a> Run<'a> {
         measured.cpu_s_per_gbit = (after[0] - before[0]).seconds() / gigabits;
         measured.peer_cpu_s_per_gbit = (after[1] - before[1]).seconds() / gigabits;
         measured.list_sas = self.gateways[0].swanctl().list_sas_text()?;
+        measured.drops = self.gateways[0].drops()?;
         self.verdict(progress, measured)
     }
 
