@@ -66,7 +66,7 @@ reasons! {
     WrongEncapsulation = "wrong_encapsulation",
     /// Sequence number 0, or beyond the last one.
     SequenceInvalid = "sequence_invalid",
-    /// Left of the replay window.
+    /// Left of the replay window; with ESN, not authentic and by its number most likely late.
     ReplayTooOld = "replay_too_old",
     /// A sequence number that was accepted before.
     Replayed = "replayed",

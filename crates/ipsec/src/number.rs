@@ -179,3 +179,7 @@ impl IvAllocator {
         self.sender
     }
 }
+
+#[cfg(test)]
+#[path = "number_tests.rs"]
+mod tests;

@@ -76,6 +76,14 @@ impl ReplayWindow {
         Ok(sequence)
     }
 
+    /// Why a packet whose number could be accepted is not authentic. With ESN a packet that comes too late is taken for
+    /// one that is almost 2^32 numbers ahead (appendix A2), and fails; a real leap that long is far less likely.
+    #[cold]
+    pub fn blame(&self, sequence: u64) -> DropReason {
+        let ahead = sequence.saturating_sub(self.top.load(Relaxed));
+        if self.esn && ahead > 1 << 31 { DropReason::ReplayTooOld } else { DropReason::AuthFailed }
+    }
+
     /// Marks the number of an authentic packet as seen. Asks again first: its double may have come in the same burst.
     #[inline]
     pub fn accept(&self, sequence: u64) -> Result<(), DropReason> {
@@ -135,7 +143,8 @@ impl ReplayWindow {
     /// Moves the right edge. The edge is published before the bits are cleared: see [`Self::snapshot`].
     #[inline]
     fn slide(&self, top: u64, sequence: u64) {
-        self.top.store(sequence, Relaxed);
+        // Who sees the new edge sees the bits of all earlier numbers.
+        self.top.store(sequence, Release);
         let (from, to) = (top / 64, sequence / 64);
         if from == to {
             return;
@@ -152,7 +161,7 @@ impl ReplayWindow {
     /// The window now. If it moves too fast to be read, all numbers up to its edge count as seen.
     pub fn snapshot(&self) -> WindowSnapshot {
         for _ in 0..SNAPSHOT_TRIES {
-            let top = self.top.load(Relaxed);
+            let top = self.top.load(Acquire);
             let words = self.words.iter().map(|word| word.load(Relaxed)).collect();
             // If a bit was cleared under us, we now see the edge that cleared it.
             fence(Acquire);
@@ -182,3 +191,7 @@ impl ReplayWindow {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "replay_tests.rs"]
+mod tests;

@@ -186,8 +186,11 @@ struct Receiver<'d> {
 impl Receiver<'_> {
     #[inline]
     fn receive(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, authentic: bool) {
-        let accepted =
-            if authentic { plan.sa.window.accept(plan.sequence) } else { Err(DropReason::AuthFailed) };
+        let accepted = if authentic {
+            plan.sa.window.accept(plan.sequence)
+        } else {
+            Err(plan.sa.window.blame(plan.sequence))
+        };
         let inner = accepted.and_then(|()| {
             self.note_source(plan);
             decapsulate(&mut item.buf, plan)

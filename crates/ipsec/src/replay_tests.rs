@@ -1,0 +1,214 @@
+//! The window against a plain model: a set of everything ever accepted.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashSet;
+
+/// What RFC 4303 says, with a set, a signed number line, and no cleverness.
+struct Model {
+    size: i128,
+    esn: bool,
+    top: i128,
+    seen: HashSet<i128>,
+}
+
+impl Model {
+    fn check(&self, low: u32) -> Result<u64, DropReason> {
+        let low = i128::from(low);
+        let sequence = if self.esn {
+            // The one number with these low bits among the 2^32 that begin with the window's left edge.
+            let left = self.top - self.size + 1;
+            left + (low - left).rem_euclid(1 << 32)
+        } else {
+            low
+        };
+        if sequence < 0 {
+            return Err(DropReason::ReplayTooOld);
+        }
+        if sequence == 0 || sequence > i128::from(u64::MAX) {
+            return Err(DropReason::SequenceInvalid);
+        }
+        if sequence <= self.top - self.size {
+            return Err(DropReason::ReplayTooOld);
+        }
+        if self.seen.contains(&sequence) {
+            return Err(DropReason::Replayed);
+        }
+        Ok(sequence as u64)
+    }
+
+    fn accept(&mut self, sequence: u64) {
+        self.seen.insert(i128::from(sequence));
+        self.top = self.top.max(i128::from(sequence));
+    }
+}
+
+/// A window whose right edge stands at `top`, and its model.
+fn at(size: u32, esn: bool, top: u64) -> (ReplayWindow, Model) {
+    let mut window = ReplayWindow::new(size, esn).unwrap();
+    let mut snapshot = window.snapshot();
+    snapshot.top = top;
+    window.restore(&snapshot).unwrap();
+    let size = i128::from(size.next_multiple_of(64));
+    let mut model = Model { size, esn, top: 0, seen: HashSet::new() };
+    if top > 0 {
+        model.accept(top);
+    }
+    (window, model)
+}
+
+fn step(window: &ReplayWindow, model: &mut Model, low: u32, authentic: bool) {
+    let expected = model.check(low);
+    assert_eq!(window.check(low), expected, "top {}, low {low}", model.top);
+    if let Ok(sequence) = expected
+        && authentic
+    {
+        assert_eq!(window.accept(sequence), Ok(()));
+        assert_eq!(window.accept(sequence), Err(DropReason::Replayed), "at once again");
+        model.accept(sequence);
+    }
+    assert_eq!(i128::from(window.top()), model.top);
+}
+
+const SIZES: [u32; 9] = [1, 64, 65, 128, 192, 1024, 4096, 8128, 8192];
+
+#[test]
+fn every_number_once_in_order_and_backwards() {
+    for size in SIZES {
+        for esn in [false, true] {
+            let (window, mut model) = at(size, esn, 0);
+            let numbers = (0..3 * size + 200).chain((0..3 * size + 200).rev());
+            for low in numbers {
+                step(&window, &mut model, low, true);
+            }
+        }
+    }
+}
+
+#[test]
+fn edges_of_the_window_at_edges_of_a_subspace() {
+    for size in SIZES {
+        let rounded = u64::from(size.next_multiple_of(64));
+        for subspace in [1u64 << 32, 5 << 32] {
+            for offset in [0, 1, rounded - 2, rounded - 1, rounded, rounded + 1] {
+                for top in [subspace - 1 - offset, subspace, subspace + offset] {
+                    for probe in [-2i128, -1, 0, 1, 2] {
+                        for edge in [i128::from(top), i128::from(top) - i128::from(rounded)] {
+                            let (window, mut model) = at(size, true, top);
+                            step(&window, &mut model, (edge + probe) as u32, true);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_numbers_are_the_last() {
+    let (window, mut model) = at(64, false, u64::from(u32::MAX) - 1);
+    for low in [u32::MAX, u32::MAX, 0, 1, u32::MAX - 10] {
+        step(&window, &mut model, low, true);
+    }
+    let (window, mut model) = at(64, true, u64::MAX - 1);
+    for low in [u32::MAX, 0, 1, u32::MAX - 10, 12345] {
+        step(&window, &mut model, low, true);
+    }
+}
+
+#[test]
+fn a_jump_over_the_whole_ring_forgets_nothing_inside_the_window() {
+    for size in [64, 8192] {
+        for jump in [u64::from(size), u64::from(size) * 2, 1 << 20, 1 << 31] {
+            let (window, mut model) = at(size, true, 1000);
+            for low in [900, 990, 1000 + jump as u32, 1000, 1000 + jump as u32 - 1, 990] {
+                step(&window, &mut model, low, true);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_window_everything_passes_and_high_bits_are_inferred() {
+    let window = ReplayWindow::new(0, true).unwrap();
+    for sequence in [5, 5, 3, (1 << 31) + 4, (1 << 32) - 1, (1 << 32) + 4, (1 << 32) - 9, (1 << 32) - 9] {
+        assert_eq!(window.check(sequence as u32), Ok(sequence));
+        assert_eq!(window.accept(sequence), Ok(()));
+    }
+    assert_eq!(window.check(0), Ok(1 << 32));
+    let window = ReplayWindow::new(0, false).unwrap();
+    assert_eq!(window.check(0), Err(DropReason::SequenceInvalid));
+    assert_eq!(window.check(u32::MAX), Ok(u64::from(u32::MAX)));
+}
+
+#[test]
+fn refuses_windows_that_are_too_large() {
+    assert_eq!(ReplayWindow::new(8193, true).unwrap_err(), Error::ReplayWindow { found: 8193 });
+}
+
+#[test]
+fn refuses_the_snapshot_of_another_window() {
+    let snapshot = ReplayWindow::new(64, true).unwrap().snapshot();
+    let mut window = ReplayWindow::new(8192, true).unwrap();
+    assert_eq!(window.restore(&snapshot), Err(Error::Snapshot { found: 2, expected: 256 }));
+}
+
+#[test]
+fn a_snapshot_read_while_the_window_moves_gives_no_number_away() {
+    const STEP: usize = 3;
+    let window = ReplayWindow::new(1024, true).unwrap();
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for sequence in (1..2_000_000).step_by(STEP) {
+                window.accept(sequence).unwrap();
+            }
+            done.store(1, Release);
+        });
+        let mut restored = ReplayWindow::new(1024, true).unwrap();
+        while done.load(Acquire) == 0 {
+            // All of these were accepted before the snapshot began.
+            let before = window.top();
+            restored.restore(&window.snapshot()).unwrap();
+            for sequence in (1..=before).rev().step_by(STEP).take(1024 / STEP) {
+                assert!(restored.accept(sequence).is_err(), "{sequence} of {restored:?}");
+            }
+        }
+    });
+}
+
+proptest! {
+    #[test]
+    fn walks_like_the_model(
+        size in prop::sample::select(&SIZES[..]),
+        esn in any::<bool>(),
+        start in prop_oneof![0u64..10_000, (1u64 << 32) - 10_000..(1 << 32) + 10_000, Just(u64::MAX - 20_000)],
+        steps in prop::collection::vec(
+            (prop_oneof![8 => -200i64..200, 2 => -9000i64..9000, 1 => any::<i64>()], any::<bool>()), 1..400
+        ),
+    ) {
+        let start = if esn { start } else { start.min(u64::from(u32::MAX) - 9000) };
+        let (window, mut model) = at(size, esn, start);
+        for (distance, authentic) in steps {
+            let low = (model.top as u64).wrapping_add_signed(distance) as u32;
+            step(&window, &mut model, low, authentic);
+        }
+    }
+
+    #[test]
+    fn a_restored_window_goes_on_like_the_first(
+        size in prop::sample::select(&SIZES[..]),
+        before in prop::collection::vec(1u32..10_000, 0..200),
+        after in prop::collection::vec(1u32..10_000, 0..200),
+    ) {
+        let (first, mut model) = at(size, true, 0);
+        for low in before {
+            step(&first, &mut model, low, true);
+        }
+        let mut second = ReplayWindow::new(size, true).unwrap();
+        second.restore(&first.snapshot()).unwrap();
+        for low in after {
+            step(&second, &mut model, low, true);
+        }
+    }
+}
