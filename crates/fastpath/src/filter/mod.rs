@@ -15,6 +15,8 @@ mod object;
 mod policy;
 mod ports;
 mod reason;
+#[cfg(test)]
+mod tests;
 
 pub use bpffs::{BPFFS, Instance};
 pub use cleanup::{Cleaned, cleanup};

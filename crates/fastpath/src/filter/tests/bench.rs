@@ -1,0 +1,129 @@
+//! The filter in the kernel, run on one frame at a time (BPF_PROG_TEST_RUN).
+
+use super::frames::{PORT_MAC, US4, US6};
+use crate::fib::PortIndex;
+use crate::filter::layout::{address_key, port_value, prefix_key};
+use crate::filter::object::Loaded;
+use crate::filter::{CounterSet, Counters, PrefixUse, Reason, STAMP_LEN, Stamp};
+use crate::mac::MacAddr;
+use libbpf_rs::ProgramInput;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+pub(super) const XDP_DROP: u32 = 1;
+pub(super) const XDP_PASS: u32 = 2;
+pub(super) const XDP_REDIRECT: u32 = 4;
+
+pub(super) const PORT: PortIndex = PortIndex(5);
+
+/// Test runs come from the loopback interface of the network namespace, queue 0.
+const LOOPBACK: u32 = 1;
+
+/// What became of a frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) action: u32,
+    /// The one reason that was counted.
+    pub(super) reason: Reason,
+    pub(super) stamp: Option<Stamp>,
+    /// The frame, as the filter left it.
+    pub(super) frame: Vec<u8>,
+}
+
+pub(super) struct Bench {
+    loaded: Loaded,
+    socket: Option<OwnedFd>,
+}
+
+impl Bench {
+    /// A gateway with two addresses, a protected prefix of each family, and an exception inside each.
+    pub(super) fn new() -> Self {
+        let loaded = Loaded::unpinned().expect("load the filter (root, CAP_BPF, CAP_NET_ADMIN)");
+        let bench = Self { loaded, socket: None };
+        bench.set_port(true);
+        for addr in [US4, US6] {
+            let addr: IpAddr = addr.parse().unwrap();
+            let map = if addr.is_ipv4() { &bench.loaded.local4 } else { &bench.loaded.local6 };
+            map.set(&address_key(addr), &[1, 0, 0, 0], &addr).unwrap();
+        }
+        for (prefix, to) in [
+            ("10.2.0.0/16", PrefixUse::PROTECT),
+            ("10.2.9.0/24", PrefixUse::PASS),
+            ("2001:db8:2::/48", PrefixUse::PROTECT),
+            ("2001:db8:2:9::/64", PrefixUse::PASS),
+        ] {
+            bench.set_prefix(prefix, to);
+        }
+        bench
+    }
+
+    pub(super) fn set_port(&self, check_source: bool) {
+        let value = port_value(PORT, MacAddr(PORT_MAC), check_source);
+        self.loaded.ports.set(&LOOPBACK.to_ne_bytes(), &value, &"lo").unwrap();
+    }
+
+    pub(super) fn remove_port(&self) {
+        self.loaded.ports.remove(&LOOPBACK.to_ne_bytes(), &"lo").unwrap();
+    }
+
+    pub(super) fn set_prefix(&self, prefix: &str, to: PrefixUse) {
+        let prefix = prefix.parse().unwrap();
+        let maps = &self.loaded;
+        let map = if prefix_key(&prefix).len() == 8 { &maps.prefixes4 } else { &maps.prefixes6 };
+        map.set(&prefix_key(&prefix), &to.encode(), &prefix).unwrap();
+    }
+
+    /// Lets a worker listen; without one, what is for it is dropped.
+    pub(super) fn with_socket(mut self) -> Self {
+        // SAFETY: the call takes three numbers.
+        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        assert!(fd >= 0, "AF_XDP socket: {}", std::io::Error::last_os_error());
+        // SAFETY: the call made this descriptor, and nobody else knows it.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let key = (u32::from(PORT.0) * 64).to_ne_bytes();
+        self.loaded.sockets.set(&key, &socket.as_raw_fd().to_ne_bytes(), &"queue 0").unwrap();
+        self.socket = Some(socket);
+        self
+    }
+
+    pub(super) fn counters(&self, set: CounterSet) -> Counters {
+        let mut counters = Counters::default();
+        for reason in Reason::ALL {
+            let values = self.loaded.counters.get_per_cpu(&set.key(*reason), &reason.name()).unwrap();
+            counters.set(*reason, &values);
+        }
+        counters
+    }
+
+    fn all_counters(&self) -> [Counters; 2] {
+        [CounterSet::Port(PORT), CounterSet::Unknown].map(|set| self.counters(set))
+    }
+
+    pub(super) fn run(&self, frame: &[u8]) -> Outcome {
+        let before = self.all_counters();
+        let (action, output) = self.run_uncounted(frame);
+        let after = self.all_counters();
+        let counted: Vec<_> = after
+            .iter()
+            .zip(&before)
+            .flat_map(|(a, b)| a.since(b).iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>())
+            .collect();
+        let [(reason, 1)] = counted[..] else { panic!("a frame counts once, for one reason: {counted:?}") };
+        // The output begins with the metadata, if the filter made room for any.
+        let grown = output.len() == frame.len() + STAMP_LEN;
+        let (stamp, rest) = output.split_at(if grown { STAMP_LEN } else { 0 });
+        let stamp = stamp.first_chunk().map(|s| Stamp::read(*s).expect("a stamp"));
+        Outcome { action, reason, stamp, frame: rest.to_vec() }
+    }
+
+    /// Only what the filter answers, and the frame with its metadata.
+    pub(super) fn run_uncounted(&self, frame: &[u8]) -> (u32, Vec<u8>) {
+        let mut output = vec![0; frame.len() + 256];
+        let input = ProgramInput { data_in: Some(frame), data_out: Some(&mut output), ..Default::default() };
+        let result = self.loaded.program().unwrap().test_run(input);
+        let result = result.expect("BPF_PROG_TEST_RUN");
+        let (action, length) = (result.return_value, result.data.map_or(0, |d| d.len()));
+        output.truncate(length);
+        (action, output)
+    }
+}

@@ -1,0 +1,130 @@
+//! Ports, tags, and what else stands before the IP header.
+
+use super::bench::{Bench, PORT, XDP_DROP, XDP_PASS, XDP_REDIRECT};
+use super::frames::*;
+use crate::filter::{Class, CounterSet, PrefixUse, Reason, Stamp};
+
+fn protected_packet() -> Vec<u8> {
+    ipv4(CLIENT4, REMOTE4, TCP).packet(&[0x5a; 20])
+}
+
+/// A tag with this control information.
+fn tagged(kind: u16, control: u16, packet: &[u8]) -> Vec<u8> {
+    ethernet(kind, &[&control.to_be_bytes()[..], &[8, 0], packet].concat())
+}
+
+#[test]
+fn a_priority_tag_hides_nothing() {
+    let bench = Bench::new().with_socket();
+    for kind in [0x8100, 0x88a8] {
+        let outcome = bench.run(&tagged(kind, 0xe000, &protected_packet()));
+        assert_eq!((outcome.action, outcome.reason), (XDP_REDIRECT, Reason::WorkerProtect));
+        let forged = ipv4(REMOTE4, US4, TCP).packet(&[0; 20]);
+        assert_eq!(bench.run(&tagged(kind, 0, &forged)).reason, Reason::DropClearInbound);
+    }
+}
+
+#[test]
+fn a_priority_tag_is_removed() {
+    let bench = Bench::new();
+    let packet = ipv4(CLIENT4, PEER4, TCP).packet(&[0x5a; 20]);
+    let outcome = bench.run(&tagged(0x8100, 0xa000, &packet));
+    assert_eq!((outcome.action, outcome.reason), (XDP_PASS, Reason::PassOther));
+    assert_eq!(outcome.frame, ethernet(0x0800, &packet));
+}
+
+#[test]
+fn a_vlan_is_another_interface() {
+    let bench = Bench::new().with_socket();
+    for control in [1, 0x0fff, 0xe001] {
+        let frame = tagged(0x8100, control, &protected_packet());
+        let outcome = bench.run(&frame);
+        assert_eq!((outcome.action, outcome.reason), (XDP_PASS, Reason::PassVlan));
+        assert_eq!(outcome.frame, frame);
+    }
+}
+
+#[test]
+fn a_frame_for_another_host_is_not_forwarded() {
+    let bench = Bench::new().with_socket();
+    for mac in [[2, 0, 0, 0, 0, 9], [0xff; 6], [1, 0, 0x5e, 0, 0, 1]] {
+        let outcome = bench.run(&ethernet_to(mac, 0x0800, &protected_packet()));
+        assert_eq!((outcome.action, outcome.reason), (XDP_DROP, Reason::DropOtherHost));
+        let esp = ethernet_to(mac, 0x0800, &ipv4(PEER4, US4, ESP).packet(&esp()));
+        assert_eq!(bench.run(&esp).reason, Reason::DropOtherHost);
+        let ordinary = ethernet_to(mac, 0x0800, &ipv4(CLIENT4, PEER4, TCP).packet(&[0; 20]));
+        assert_eq!(bench.run(&ordinary).reason, Reason::PassOther);
+    }
+}
+
+#[test]
+fn an_unknown_interface_gives_a_worker_nothing() {
+    let bench = Bench::new().with_socket();
+    bench.remove_port();
+    let before = bench.counters(CounterSet::Unknown);
+    let outcome = bench.run(&ethernet(0x0800, &protected_packet()));
+    assert_eq!((outcome.action, outcome.reason), (XDP_DROP, Reason::DropUnknownPort));
+    let forged = ipv4(REMOTE4, CLIENT4, TCP).frame(&[0; 20]);
+    assert_eq!(bench.run(&forged).reason, Reason::DropClearInbound);
+    assert_eq!(bench.run(&ethernet(0x0806, &[0; 46])).reason, Reason::PassNotIp);
+    assert_eq!(bench.counters(CounterSet::Unknown).since(&before).total(), 3);
+    assert_eq!(bench.counters(CounterSet::Port(PORT)).total(), 0);
+}
+
+#[test]
+fn the_source_check_can_be_turned_off() {
+    let bench = Bench::new();
+    bench.set_port(false);
+    assert_eq!(bench.run(&ipv4(REMOTE4, CLIENT4, TCP).frame(&[0; 20])).reason, Reason::PassOther);
+    assert_eq!(bench.run(&ipv6(REMOTE6, US6, TCP, &[0; 20])).reason, Reason::PassLocal);
+}
+
+#[test]
+fn each_direction_of_a_prefix_is_its_own() {
+    let bench = Bench::new();
+    let only_to = PrefixUse { protect_to: true, refuse_from: false };
+    bench.set_prefix("10.2.3.0/24", only_to);
+    assert_eq!(bench.run(&ipv4(REMOTE4, CLIENT4, TCP).frame(&[0; 20])).reason, Reason::PassOther);
+    assert_eq!(bench.run(&ipv4(CLIENT4, REMOTE4, TCP).frame(&[0; 20])).reason, Reason::DropNoSocket);
+    let only_from = PrefixUse { protect_to: false, refuse_from: true };
+    bench.set_prefix("10.2.3.0/24", only_from);
+    assert_eq!(bench.run(&ipv4(REMOTE4, CLIENT4, TCP).frame(&[0; 20])).reason, Reason::DropClearInbound);
+    assert_eq!(bench.run(&ipv4(CLIENT4, REMOTE4, TCP).frame(&[0; 20])).reason, Reason::PassOther);
+}
+
+#[test]
+fn a_default_route_into_the_tunnel_leaves_the_link_working() {
+    let bench = Bench::new().with_socket();
+    bench.set_prefix("0.0.0.0/0", PrefixUse::PROTECT);
+    bench.set_prefix("::/0", PrefixUse::PROTECT);
+    bench.set_prefix("2001:db8:a::/64", PrefixUse::PASS);
+    let solicitation = [&[135, 0, 0, 0][..], &[0; 20]].concat();
+    let nd = |src, dst| ethernet(0x86dd, &ipv6_packet(src, dst, ICMPV6, 255, &solicitation));
+    for (name, frame, reason) in [
+        ("IKE", ipv4(PEER4, US4, UDP).frame(&udp(500, 500, &ike())), Reason::PassIke),
+        ("ESP", ipv4(PEER4, US4, ESP).frame(&esp()), Reason::WorkerEsp),
+        ("DHCP", ipv4("0.0.0.0", "255.255.255.255", UDP).frame(&udp(68, 67, &[0; 9])), Reason::PassMulticast),
+        ("OSPF", ipv4(PEER4, "224.0.0.5", 89).frame(&[0; 20]), Reason::PassMulticast),
+        ("solicitation for us", nd(PEER6, US6), Reason::PassNeighbourDiscovery),
+        ("solicitation for a neighbour", nd(PEER6, CLIENT6), Reason::PassNeighbourDiscovery),
+        ("solicitation for a link-local address", nd("fe80::9", "fe80::1"), Reason::PassNeighbourDiscovery),
+        ("between link-local addresses", ipv6("fe80::9", "fe80::1", TCP, &[0; 20]), Reason::PassOther),
+        ("from a link-local address to us", ipv6("fe80::9", US6, TCP, &[0; 20]), Reason::PassLocal),
+        ("from a link-local address", ipv6("fe80::9", REMOTE6, TCP, &[0; 20]), Reason::WorkerProtect),
+        ("from a client", ipv6(CLIENT6, PEER6, TCP, &[0; 20]), Reason::WorkerProtect),
+        ("in clear from anywhere", ipv6(PEER6, CLIENT6, TCP, &[0; 20]), Reason::DropClearInbound),
+    ] {
+        assert_eq!(bench.run(&frame).reason, reason, "{name}");
+    }
+}
+
+#[test]
+fn a_frame_in_several_buffers_is_read_by_its_headers() {
+    let bench = Bench::new().with_socket();
+    let outcome = bench.run(&ipv4(CLIENT4, REMOTE4, UDP).frame(&[0x5a; 8900]));
+    let stamp = Stamp { class: Class::Protect, port: PORT };
+    assert_eq!((outcome.action, outcome.stamp), (XDP_REDIRECT, Some(stamp)));
+    let outcome = bench.run(&ipv4(PEER4, US4, UDP).frame(&udp(4500, 4500, &[0x5a; 8900])));
+    assert_eq!(outcome.reason, Reason::WorkerEspInUdp);
+    assert_eq!(bench.run(&ipv4(CLIENT4, PEER4, UDP).frame(&[0x5a; 8900])).reason, Reason::PassOther);
+}
