@@ -75,6 +75,16 @@ pub enum Identity {
     KeyId(Vec<u8>),
 }
 
+impl Identity {
+    /// True if both name the same party: the letters of names and mail addresses count alike in both cases.
+    pub fn matches(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) => a.eq_ignore_ascii_case(b),
+            _ => self == other,
+        }
+    }
+}
+
 /// As `swanctl` shows it. Control characters from the wire are replaced, so that a peer cannot forge log lines.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

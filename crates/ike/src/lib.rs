@@ -8,6 +8,8 @@
 pub mod alloc;
 pub mod config;
 pub mod endpoint;
+mod exchange;
 pub mod message;
 pub mod output;
+mod sa;
 pub mod suite;

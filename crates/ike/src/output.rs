@@ -9,6 +9,19 @@ use testudo_ipsec::spi::Spi;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Time(pub std::time::Duration);
 
+impl Time {
+    /// This much later.
+    #[must_use]
+    pub fn plus(self, wait: std::time::Duration) -> Self {
+        Self(self.0.saturating_add(wait))
+    }
+
+    /// Time passed since `earlier`, zero if it lies ahead.
+    pub fn since(self, earlier: Self) -> std::time::Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
 /// Local number of an IKE SA: strongSwan's `uniqueid`. Never used twice by one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct IkeSaId(pub u64);
@@ -135,7 +148,10 @@ pub enum Reason {
     /// The peer answered with an error notify (RFC 7296 §3.10.1).
     #[error("the peer answered {0}")]
     Notify(String),
-    /// The peer's answer cannot be accepted.
+    /// What the peer sent cannot be accepted, or nothing could be sent; the text says why.
     #[error("{0}")]
     Refused(String),
+    /// The same peer set up a new IKE SA and said that it knows of no other (INITIAL_CONTACT).
+    #[error("replaced: the peer began anew")]
+    Replaced,
 }

@@ -1,7 +1,7 @@
 //! The slots of ESP SPIs: taken at random, resting after use, one table a share.
 
-use super::Entropy;
 use crate::output::Time;
+use crate::suite::Entropy;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use testudo_ipsec::spi::{Share, Spi};

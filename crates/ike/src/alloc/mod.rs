@@ -10,39 +10,11 @@ mod single_node;
 pub use esp_slots::EspSlots;
 pub use single_node::SingleNodeAllocator;
 
+use crate::message::IkeSpi;
 use crate::output::Time;
-use serde::{Deserialize, Serialize};
+use crate::suite::Entropy;
 use testudo_ipsec::spi::{SenderId, Share, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop};
-
-/// A source of secret random octets.
-pub trait Entropy {
-    /// Fills `out` with octets that nobody can predict.
-    fn fill(&mut self, out: &mut [u8]);
-}
-
-impl<T: Entropy + ?Sized> Entropy for Box<T> {
-    fn fill(&mut self, out: &mut [u8]) {
-        (**self).fill(out);
-    }
-}
-
-/// Security Parameters Index of IKE (RFC 7296 §3.1), laid out as share:8 | random:56; never zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct IkeSpi(pub u64);
-
-impl IkeSpi {
-    /// The share that is home to the IKE SA, if this SPI is ours.
-    pub fn share(self) -> Share {
-        Share((self.0 >> 56) as u8)
-    }
-}
-
-impl std::fmt::Display for IkeSpi {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
 
 /// A secret from which stateless cookies are made (RFC 7296 §2.6), and its version, which stands in the cookie.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]

@@ -1,7 +1,9 @@
 //! The allocator of a gateway that stands alone and owns every share.
 
-use super::{Allocator, CookieSecret, Entropy, EspSlots, IkeSpi};
+use super::{Allocator, CookieSecret, EspSlots};
+use crate::message::IkeSpi;
 use crate::output::Time;
+use crate::suite::Entropy;
 use std::time::Duration;
 use testudo_ipsec::spi::{SenderId, Share, Spi};
 

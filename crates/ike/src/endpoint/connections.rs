@@ -4,16 +4,17 @@ use super::error::{InitiateError, LoadError};
 use crate::config::{Child, ChildMode, Connection, StartAction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Connections by name.
 #[derive(Debug, Default)]
-pub(crate) struct Connections(BTreeMap<String, Connection>);
+pub(crate) struct Connections(BTreeMap<String, Arc<Connection>>);
 
 impl Connections {
     /// Adds a connection in the place of one of the same name, which is returned.
-    pub(crate) fn load(&mut self, connection: Connection) -> Result<Option<Connection>, LoadError> {
+    pub(crate) fn load(&mut self, connection: Connection) -> Result<Option<Arc<Connection>>, LoadError> {
         check(&connection)?;
-        Ok(self.0.insert(connection.name.clone(), connection))
+        Ok(self.0.insert(connection.name.clone(), Arc::new(connection)))
     }
 
     /// False if there is none of that name.
@@ -21,20 +22,20 @@ impl Connections {
         self.0.remove(name).is_some()
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&Connection> {
-        self.0.get(name)
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Connection>> {
+        self.0.get(name).cloned()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Connection>> {
         self.0.values()
     }
 
-    /// The child to negotiate, with its connection; without a connection's name the first that has such a child.
+    /// The connection of a child to negotiate; without a connection's name the first that has such a child.
     pub(crate) fn child(
         &self,
         connection: Option<&str>,
         child: &str,
-    ) -> Result<(&Connection, &Child), InitiateError> {
+    ) -> Result<Arc<Connection>, InitiateError> {
         if let Some(name) = connection
             && !self.0.contains_key(name)
         {
@@ -46,18 +47,18 @@ impl Connections {
             .find_map(|c| c.child(child).map(|found| (c, found)))
             .ok_or_else(|| InitiateError::UnknownChild(child.into()))?;
         match found.mode {
-            ChildMode::Tunnel => Ok((found_in, found)),
+            ChildMode::Tunnel => Ok(found_in.clone()),
             ChildMode::Pass | ChildMode::Drop => Err(InitiateError::NotNegotiated(child.into())),
         }
     }
 
     /// The connections that accept a peer between these addresses, the most specific first.
-    pub(crate) fn between(&self, local: IpAddr, remote: IpAddr) -> Vec<&Connection> {
+    pub(crate) fn between(&self, local: IpAddr, remote: IpAddr) -> Vec<Arc<Connection>> {
         let mut found: Vec<_> =
             self.iter().filter_map(|c| Some((c.address_fit(local, remote)?, c))).collect();
         // Stable: among equals the order of names stands.
         found.sort_by_key(|(fit, _)| std::cmp::Reverse(*fit));
-        found.into_iter().map(|(_, c)| c).collect()
+        found.into_iter().map(|(_, c)| c.clone()).collect()
     }
 }
 

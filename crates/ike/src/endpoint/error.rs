@@ -1,6 +1,8 @@
 //! Why a verb of the endpoint was refused.
 
 use crate::config::StartAction;
+use crate::message::IkeSpi;
+use crate::output::{CommitId, Reason};
 use std::net::IpAddr;
 
 /// A connection that cannot be used as it stands.
@@ -60,9 +62,9 @@ pub enum InitiateError {
     /// Without a key there is nothing to authenticate with.
     #[error("no shared key is loaded for connection {0} between its identities")]
     NoSecret(String),
-    /// No SPI is left.
-    #[error("no free SPI is left")]
-    NoSpi,
+    /// The first message could not be made.
+    #[error("{0}")]
+    Failed(Reason),
 }
 
 /// Why nothing was terminated.
@@ -84,6 +86,17 @@ pub enum SnapshotError {
         /// The version that this code writes and reads.
         expected: u16,
     },
+    /// Older than the state that is here: to go back would use IVs and Message IDs twice.
+    #[error("snapshot of {found:?}, but the IKE SA is at {current:?} already")]
+    Stale {
+        /// The last change in the snapshot.
+        found: CommitId,
+        /// The last change here.
+        current: CommitId,
+    },
+    /// Another IKE SA here has the SPI.
+    #[error("the SPI {0} belongs to another IKE SA")]
+    SpiInUse(IkeSpi),
     /// Not the serialised state of an IKE SA.
     #[error("snapshot of {0} octets is damaged")]
     Damaged(usize),

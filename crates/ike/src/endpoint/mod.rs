@@ -5,10 +5,22 @@
 
 mod config;
 mod connections;
+mod dispatch;
 mod error;
+pub(crate) mod half_open;
+mod import;
+mod initiate;
+mod lifecycle;
+mod log_limit;
+pub(crate) mod report;
 mod secrets;
+pub(crate) mod send;
+mod starts;
 mod stats;
 mod status;
+mod table;
+mod terminate;
+mod timers;
 
 pub use config::{EndpointConfig, RetransmitPolicy};
 pub use error::{InitiateError, LoadError, SnapshotError, TerminateError};
@@ -16,22 +28,38 @@ pub use stats::{Discard, Stats};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus};
 
 use crate::alloc::Allocator;
-use crate::config::{Connection, SharedSecret};
-use crate::output::{ChildSaId, IkeSaId, Output, Path, Time};
+use crate::config::{ChildMode, Connection, SharedSecret, StartAction};
+use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Path, Time};
+use crate::sa::encode;
 use connections::Connections;
+use dispatch::Datagram;
+use half_open::HalfOpens;
+use log_limit::{AnswerLimit, LogLimit};
 use secrets::Secrets;
-use std::collections::VecDeque;
+use starts::Starts;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
+use table::Table;
+use zeroize::Zeroizing;
 
 /// All of IKE on one node.
 pub struct Endpoint {
-    config: EndpointConfig,
-    alloc: Box<dyn Allocator + Send>,
+    pub(crate) config: EndpointConfig,
+    pub(crate) alloc: Box<dyn Allocator + Send>,
     local_addrs: Vec<IpAddr>,
-    connections: Connections,
-    secrets: Secrets,
-    outputs: VecDeque<Output>,
-    stats: Stats,
+    pub(crate) connections: Connections,
+    pub(crate) secrets: Secrets,
+    starts: Starts,
+    pub(crate) table: Table,
+    pub(crate) half_opens: HalfOpens,
+    pub(crate) outputs: VecDeque<Output>,
+    pub(crate) stats: Stats,
+    log_limit: LogLimit,
+    answer_limit: AnswerLimit,
+    commit: CommitId,
+    last_ike: u64,
+    last_child: u64,
+    reqids: BTreeMap<(String, String), u32>,
 }
 
 /// Which SAs to terminate.
@@ -72,8 +100,17 @@ impl Endpoint {
             local_addrs: Vec::new(),
             connections: Connections::default(),
             secrets: Secrets::default(),
+            starts: Starts::default(),
+            table: Table::default(),
+            half_opens: HalfOpens::default(),
             outputs: VecDeque::new(),
             stats: Stats::default(),
+            log_limit: LogLimit::default(),
+            answer_limit: AnswerLimit::default(),
+            commit: CommitId(0),
+            last_ike: 0,
+            last_child: 0,
+            reqids: BTreeMap::new(),
         }
     }
 
@@ -84,21 +121,33 @@ impl Endpoint {
     }
 
     /// Takes a connection in the place of one of the same name, and initiates its children with `start_action =
-    /// start`. SAs that are up stay as they are.
+    /// start`, again after failures. SAs that are up stay as they are, and so does all if nothing has changed.
     pub fn load_connection(&mut self, now: Time, connection: Connection) -> Result<(), LoadError> {
-        let _ = now;
-        self.connections.load(connection)?;
+        let name = connection.name.clone();
+        let before = self.connections.load(connection)?;
+        let Some(loaded) = self.connections.get(&name).filter(|loaded| before.as_ref() != Some(loaded))
+        else {
+            return Ok(());
+        };
+        self.starts.forget(&name);
+        for child in &loaded.children {
+            if child.mode == ChildMode::Tunnel && child.start_action == StartAction::Start {
+                self.starts.schedule(&name, &child.name, now);
+            }
+        }
+        self.run_starts(now);
         Ok(())
     }
 
     /// Forgets a connection; its SAs stay up. False if there is none of that name.
     pub fn unload_connection(&mut self, name: &str) -> bool {
+        self.starts.forget(name);
         self.connections.unload(name)
     }
 
     /// The loaded connections, by name.
     pub fn connections(&self) -> impl Iterator<Item = &Connection> {
-        self.connections.iter()
+        self.connections.iter().map(|connection| &**connection)
     }
 
     /// Takes a shared key in the place of one of the same name.
@@ -122,65 +171,71 @@ impl Endpoint {
     }
 
     /// Brings a child up; `InitiateDone` tells the result. Without a connection's name the first connection that has
-    /// such a child is meant. A child that is up, or on its way up, is not doubled: its IKE SA is returned, and
-    /// `InitiateDone` follows all the same. A second child of a connection gets an IKE SA of its own.
+    /// such a child is meant.
+    ///
+    /// A child that is up, or on its way up, is not doubled: its IKE SA is returned, and `InitiateDone` follows all the
+    /// same. Every other child gets an IKE SA of its own, whose IKE_AUTH makes it. IKE SAs of the connection that we
+    /// initiated before and that carry no child (any more) are deleted.
     pub fn initiate(
         &mut self,
         now: Time,
         connection: Option<&str>,
         child: &str,
     ) -> Result<IkeSaId, InitiateError> {
-        let _ = now;
-        self.connections.child(connection, child)?;
-        Err(InitiateError::NoSpi)
+        self.bring_up(now, connection, child, true)
     }
 
-    /// A packet wants a child that has no SA: like [`Endpoint::initiate`], but without an `InitiateDone` for what is
-    /// already up.
+    /// A packet wants a child that has no SA: like [`Endpoint::initiate`], but silent about what is already up.
     pub fn acquire(&mut self, now: Time, connection: &str, child: &str) -> Result<IkeSaId, InitiateError> {
-        self.initiate(now, Some(connection), child)
+        self.bring_up(now, Some(connection), child, false)
     }
 
-    /// Takes SAs down. With `force` the peer is told once and not waited for.
+    /// Takes SAs down. The events `IkeDown` and `ChildDown` tell when they are gone: when the peer has answered, or
+    /// after the timeout. With `force` they are gone at once, and the peer is told as far as that needs no waiting.
     pub fn terminate(
         &mut self,
         now: Time,
         target: &Target,
         force: bool,
     ) -> Result<Terminating, TerminateError> {
-        let _ = (now, target, force);
-        Err(TerminateError::NotFound)
+        self.take_down(now, target, force)
     }
 
     /// An IKE message arrived (without the non-ESP marker).
     pub fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
-        let _ = (now, path, bytes);
         self.stats.received += 1;
+        self.dispatch(Datagram { now, path, bytes });
     }
 
     /// A packet that authenticated arrived on the Child SA: the peer lives, and needs no liveness check for a while.
     pub fn traffic_seen(&mut self, now: Time, child: ChildSaId) {
-        let _ = (now, child);
+        if let Some(id) = self.table.by_child(child).map(|sa| sa.id) {
+            self.with_sa(now, id, |_, sa| {
+                sa.last_heard = sa.last_heard.max(now);
+                Ok(())
+            });
+        }
     }
 
     /// Does what is due. Call it when [`Endpoint::next_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Time) {
-        let _ = now;
+        self.run_starts(now);
+        self.run_timers(now);
     }
 
     /// When something is due next.
     pub fn next_timeout(&self) -> Option<Time> {
-        None
+        [self.table.next_deadline(), self.starts.next()].into_iter().flatten().min()
     }
 
-    /// The next thing for the host to do; call until there is none after every other call.
+    /// The next thing for the host to do. To be called until there is none, after every call that may change something.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
     /// The IKE SAs, by number.
     pub fn sas(&self) -> impl Iterator<Item = IkeSaStatus> + '_ {
-        std::iter::empty()
+        self.table.iter().filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
     }
 
     /// Counters.
@@ -188,17 +243,26 @@ impl Endpoint {
         &self.stats
     }
 
-    /// The whole state of an IKE SA, pending exchanges included, in a versioned form. `None`: no such IKE SA. It
+    /// IKE SAs that wait for IKE_AUTH.
+    pub fn half_open(&self) -> usize {
+        self.half_opens.total()
+    }
+
+    /// All IKE SAs whose state is to be kept, with the last change of each; also those that are not listed by
+    /// [`Endpoint::sas`], because nothing is left of them but their last response.
+    pub fn states(&self) -> impl Iterator<Item = (IkeSaId, CommitId)> + '_ {
+        self.table.iter().map(|sa| (sa.id, sa.commit))
+    }
+
+    /// The whole state of an IKE SA, exchanges under way included, in a versioned form. `None`: no such IKE SA. It
     /// holds keys: whoever stores or sends it must protect it.
-    pub fn export_sa(&self, id: IkeSaId) -> Option<Vec<u8>> {
-        let _ = id;
-        None
+    pub fn export_sa(&self, id: IkeSaId) -> Option<Zeroizing<Vec<u8>>> {
+        self.table.get(id).and_then(encode)
     }
 
     /// Takes over an IKE SA from [`Endpoint::export_sa`] of this or another endpoint, in the place of one of the
-    /// same number.
-    pub fn import_sa(&mut self, now: Time, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
-        let _ = now;
-        Err(SnapshotError::Damaged(bytes.len()))
+    /// same number. The data plane is the host's to prepare. On this node the state must not be older than what is here.
+    pub fn import_sa(&mut self, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
+        self.take_over(bytes)
     }
 }

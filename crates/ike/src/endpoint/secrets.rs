@@ -54,11 +54,15 @@ fn fit(secret: &SharedSecret, local: Option<&Identity>, remote: Option<&Identity
     if secret.owners.is_empty() {
         return Some(Fit::Anybody);
     }
-    let owns = |end: Option<&Identity>| end.is_some_and(|id| secret.owners.contains(id));
+    let owns =
+        |end: Option<&Identity>| end.is_some_and(|id| secret.owners.iter().any(|owner| owner.matches(id)));
     match (owns(local), owns(remote)) {
         (true, true) => Some(Fit::Both),
         (false, true) => Some(Fit::Remote),
-        (true, false) if remote.is_none() || secret.owners.iter().all(|id| Some(id) == local) => {
+        (true, false)
+            if remote.is_none()
+                || secret.owners.iter().all(|owner| local.is_some_and(|id| owner.matches(id))) =>
+        {
             Some(Fit::Local)
         }
         _ => None,

@@ -29,6 +29,8 @@ pub enum Discard {
     SourceLimit,
     /// No connection is configured between these addresses.
     NoConnection,
+    /// No proposal of the offer is configured.
+    NoProposal,
     /// An unprotected message where only protected ones count.
     Unprotected,
     /// A response without what it must hold, or whose contents cannot be accepted.
@@ -39,7 +41,7 @@ pub enum Discard {
 
 impl Discard {
     /// Every reason.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Version,
@@ -53,6 +55,7 @@ impl Discard {
         Self::HalfOpenLimit,
         Self::SourceLimit,
         Self::NoConnection,
+        Self::NoProposal,
         Self::Unprotected,
         Self::Unacceptable,
         Self::Exhausted,
@@ -74,6 +77,7 @@ impl Discard {
             Self::HalfOpenLimit => "half_open_limit",
             Self::SourceLimit => "source_limit",
             Self::NoConnection => "no_connection",
+            Self::NoProposal => "no_proposal",
             Self::Unprotected => "unprotected",
             Self::Unacceptable => "unacceptable",
             Self::Exhausted => "exhausted",

@@ -1,9 +1,12 @@
 //! What operators see of the IKE SAs: everything that `swanctl --list-sas` shows.
 
-use crate::alloc::IkeSpi;
-use crate::config::Identity;
+use crate::config::{Identity, IkeEncryption, KeyExchange, Prf};
+use crate::message::IkeSpi;
 use crate::output::{ChildSaId, CommitId, IkeSaId, Time};
+use crate::sa::{ChildPhase, ChildSa, IkeSa, Phase};
+use crate::suite::Role;
 use std::net::SocketAddr;
+use testudo_ipsec::sa::{Encapsulation, EspAlgorithm};
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spi::Spi;
 
@@ -141,4 +144,104 @@ pub struct ChildSaStatus {
     pub local_ts: Vec<TrafficSelector>,
     /// The peer's side, narrowed.
     pub remote_ts: Vec<TrafficSelector>,
+}
+
+impl AlgorithmName {
+    fn aes_gcm_16(bits: u16) -> Self {
+        Self { name: "AES_GCM_16", keysize: Some(bits) }
+    }
+}
+
+impl From<IkeEncryption> for AlgorithmName {
+    fn from(encryption: IkeEncryption) -> Self {
+        match encryption {
+            IkeEncryption::Aes128Gcm16 => Self::aes_gcm_16(128),
+            IkeEncryption::Aes256Gcm16 => Self::aes_gcm_16(256),
+        }
+    }
+}
+
+impl From<EspAlgorithm> for AlgorithmName {
+    fn from(algorithm: EspAlgorithm) -> Self {
+        match algorithm {
+            EspAlgorithm::Aes128Gcm16 => Self::aes_gcm_16(128),
+            EspAlgorithm::Aes256Gcm16 => Self::aes_gcm_16(256),
+        }
+    }
+}
+
+impl From<Prf> for AlgorithmName {
+    fn from(prf: Prf) -> Self {
+        let name = match prf {
+            Prf::HmacSha256 => "PRF_HMAC_SHA2_256",
+            Prf::HmacSha384 => "PRF_HMAC_SHA2_384",
+        };
+        Self { name, keysize: None }
+    }
+}
+
+impl From<KeyExchange> for AlgorithmName {
+    fn from(ke: KeyExchange) -> Self {
+        let name = match ke {
+            KeyExchange::X25519 => "CURVE_25519",
+            KeyExchange::Ecp256 => "ECP_256",
+        };
+        Self { name, keysize: None }
+    }
+}
+
+impl From<&IkeSa> for IkeSaStatus {
+    fn from(sa: &IkeSa) -> Self {
+        let suite = sa.keys.as_ref().map(|keys| keys.ike.suite());
+        let state = match sa.phase {
+            _ if sa.closing.is_some() => IkeSaState::Deleting,
+            Phase::Established => IkeSaState::Established,
+            Phase::Gone { .. } => IkeSaState::Deleting,
+            _ => IkeSaState::Connecting,
+        };
+        // Before IKE_AUTH a responder has only guessed.
+        let guessed = matches!(sa.phase, Phase::HalfOpen(_));
+        Self {
+            id: sa.id,
+            connection: (!guessed).then(|| sa.connection.clone()),
+            state,
+            local: sa.path.local,
+            remote: sa.path.remote,
+            local_id: sa.local_id.clone(),
+            remote_id: sa.remote_id.clone(),
+            initiator: sa.role == Role::Initiator,
+            spi_i: sa.spis.initiator,
+            spi_r: sa.spis.responder,
+            nat: sa.nat,
+            encryption: suite.map(|suite| suite.encryption.into()),
+            prf: suite.map(|suite| suite.prf.into()),
+            ke: suite.map(|suite| suite.ke.into()),
+            established: sa.established,
+            commit: sa.commit,
+            children: sa.children.iter().map(ChildSaStatus::from).collect(),
+        }
+    }
+}
+
+impl From<&ChildSa> for ChildSaStatus {
+    fn from(child: &ChildSa) -> Self {
+        let params = &child.params;
+        Self {
+            id: child.id,
+            name: child.name.clone(),
+            reqid: child.reqid,
+            state: match child.phase {
+                ChildPhase::Installed => ChildSaState::Installed,
+                ChildPhase::Deleting => ChildSaState::Deleting,
+            },
+            encap: params.encapsulation == Encapsulation::Udp,
+            spi_in: params.spi_in,
+            spi_out: params.spi_out,
+            encryption: params.algorithm.into(),
+            esn: params.esn,
+            installed: child.installed,
+            local_ts: params.local_ts.clone(),
+            remote_ts: params.remote_ts.clone(),
+        }
+    }
 }

@@ -1,0 +1,279 @@
+//! From a datagram to the IKE SA and the exchange that it belongs to.
+
+use super::send::Request;
+use super::{Discard, Endpoint};
+use crate::exchange::InitRequest;
+use crate::message::{
+    ExchangeType, Header, Message, MessageBuilder, MessageId, Notify, NotifyType, ParseError, Payload,
+    Payloads,
+};
+use crate::output::{Path, Reason, Time};
+use crate::sa::{IkeSa, InitKey, Phase, digest};
+use crate::suite::Role;
+use std::time::Duration;
+
+/// No message of ours or of an honest peer is larger.
+const MAX_MESSAGE: usize = 16 * 1024;
+/// Nor is an IKE_SA_INIT, which half-open IKE SAs must store.
+const MAX_INIT: usize = 4 * 1024;
+/// Forged hints lead to a liveness check at most this often (RFC 7296 §2.21.4).
+const HINT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A datagram with its circumstances.
+#[derive(Clone, Copy)]
+pub(crate) struct Datagram<'a> {
+    pub(crate) now: Time,
+    pub(crate) path: Path,
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Endpoint {
+    pub(crate) fn dispatch(&mut self, datagram: Datagram<'_>) {
+        let Datagram { now, path, bytes } = datagram;
+        if bytes.len() > MAX_MESSAGE {
+            let length = bytes.len();
+            return self.discard(now, Discard::TooLarge, || {
+                format!("ignored a message of {length} octets from {}", path.remote)
+            });
+        }
+        let header = match Header::parse(bytes) {
+            Ok(header) => header,
+            Err(error) => return self.unreadable(datagram, &error),
+        };
+        let begins = header.exchange == ExchangeType::IkeSaInit && !header.response;
+        if begins {
+            return self.initiated(datagram, header);
+        }
+        let ours = if header.from_initiator { header.responder_spi } else { header.initiator_spi };
+        let Some(sa) = self.table.by_spi(ours) else { return self.unknown(datagram, header) };
+        let id = sa.id;
+        if let Err((reason, why)) = check_header(sa, &header, bytes) {
+            return self.discard(now, reason, || format!("ignored {why} from {}", path.remote));
+        }
+        let message = match Message::parse(bytes) {
+            Ok(message) => message,
+            Err(error) => return self.unreadable(datagram, &error),
+        };
+        self.with_sa(now, id, |endpoint, sa| endpoint.of_sa(datagram, sa, &message));
+    }
+
+    /// What cannot be read as a message. Only a higher major version is answered (RFC 7296 §2.5), for nobody vouches
+    /// for the rest.
+    fn unreadable(&mut self, datagram: Datagram<'_>, error: &ParseError) {
+        let Datagram { now, path, bytes } = datagram;
+        if let ParseError::MajorVersion { found, header } = *error {
+            if found > 2 && !header.response {
+                self.answer_with(datagram, header, Notify::new(NotifyType::InvalidMajorVersion, Vec::new()));
+            }
+            return self.discard(now, Discard::Version, || {
+                format!("ignored a message of IKE version {found} from {}", path.remote)
+            });
+        }
+        self.discard(now, Discard::Malformed, || {
+            format!("ignored a malformed message of {} octets from {}: {error}", bytes.len(), path.remote)
+        });
+    }
+
+    /// A message that names no IKE SA of ours. After a crash of ours the peer learns by the answer that it should look
+    /// (RFC 7296 §2.21.4).
+    fn unknown(&mut self, datagram: Datagram<'_>, header: Header) {
+        if !header.response {
+            self.answer_with(datagram, header, Notify::new(NotifyType::InvalidIkeSpi, Vec::new()));
+        }
+        let remote = datagram.path.remote;
+        self.discard(datagram.now, Discard::UnknownSpi, || {
+            let (i, r) = (header.initiator_spi, header.responder_spi);
+            format!("ignored a message from {remote} for an unknown IKE_SA {i}_i {r}_r")
+        });
+    }
+
+    /// Answers a request outside any IKE SA, in clear.
+    fn answer_with(&mut self, datagram: Datagram<'_>, request: Header, notify: Notify) {
+        let header = Header { response: true, from_initiator: !request.from_initiator, ..request };
+        let message = MessageBuilder::new(header).with(Payload::Notify(notify));
+        self.answer_stranger(datagram.now, datagram.path, datagram.bytes, &message);
+    }
+
+    /// IKE_SA_INIT, or its repetition.
+    fn initiated(&mut self, datagram: Datagram<'_>, header: Header) {
+        let Datagram { now, path, bytes } = datagram;
+        let well_formed = header.from_initiator
+            && header.message_id == MessageId(0)
+            && header.responder_spi.is_zero()
+            && !header.initiator_spi.is_zero();
+        if !well_formed || bytes.len() > MAX_INIT {
+            let reason = if well_formed { Discard::TooLarge } else { Discard::WrongRole };
+            return self.discard(now, reason, || {
+                format!("ignored an IKE_SA_INIT request from {} with an odd header or size", path.remote)
+            });
+        }
+        let key = InitKey { remote: path.remote, digest: digest(bytes) };
+        if let Some(sa) = self.table.by_init(&key) {
+            let id = sa.id;
+            return self.with_sa(now, id, |endpoint, sa| endpoint.repeat(datagram, sa, key.digest));
+        }
+        let message = match Message::parse(bytes) {
+            Ok(message) => message,
+            Err(ParseError::Critical(payload)) => {
+                self.answer_with(datagram, header, Notify::unsupported_critical(payload));
+                return self.unreadable(datagram, &ParseError::Critical(payload));
+            }
+            Err(error) => return self.unreadable(datagram, &error),
+        };
+        self.init_request(&InitRequest { now, path, message: &message, bytes, key });
+    }
+
+    /// A message that belongs to an IKE SA by its header.
+    fn of_sa(&mut self, datagram: Datagram<'_>, sa: &mut IkeSa, message: &Message<'_>) -> Result<(), Reason> {
+        let Datagram { now, path, bytes } = datagram;
+        let header = message.header;
+        if header.exchange == ExchangeType::IkeSaInit {
+            return self.init_response(now, sa, path, message, bytes);
+        }
+        let Some(encrypted) = &message.encrypted else {
+            self.unprotected(datagram, sa, message);
+            return Ok(());
+        };
+        if !header.response && header.message_id < sa.incoming.expected {
+            return self.repeat(datagram, sa, digest(bytes));
+        }
+        let Some(keys) = &sa.keys else { return Ok(()) };
+        let opened = match keys.opener.open(encrypted) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.discard(now, Discard::Integrity, || {
+                    format!("ignored {} from {}: {error}", header.exchange, path.remote)
+                });
+                return Ok(());
+            }
+        };
+        self.commit(sa);
+        sa.last_heard = now;
+        self.follow(sa, path);
+        if header.response {
+            self.protected_response(now, sa, header, opened.payloads())
+        } else {
+            let request = Request { exchange: header.exchange, id: header.message_id, path, bytes };
+            self.protected_request(now, sa, &request, opened.payloads())
+        }
+    }
+
+    fn protected_request(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request<'_>,
+        payloads: Result<Payloads, ParseError>,
+    ) -> Result<(), Reason> {
+        if request.exchange == ExchangeType::IkeAuth {
+            return self.auth_request(now, sa, request, payloads);
+        }
+        match (payloads, request.exchange) {
+            (Err(error), _) => self.unreadable_request(now, sa, request, &error),
+            (Ok(_), ExchangeType::CreateChildSa) => self.create_child_request(now, sa, request),
+            (Ok(payloads), _) => self.informational_request(now, sa, request, &payloads),
+        }
+    }
+
+    fn protected_response(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        header: Header,
+        payloads: Result<Payloads, ParseError>,
+    ) -> Result<(), Reason> {
+        if header.exchange == ExchangeType::IkeAuth {
+            sa.outgoing.pending = None;
+            return self.auth_response(now, sa, payloads);
+        }
+        let Some(pending) = sa.outgoing.answered(header.exchange, header.message_id) else { return Ok(()) };
+        let payloads = payloads
+            .map_err(|error| Reason::Refused(format!("the peer sent a malformed response: {error}")))?;
+        self.informational_response(now, sa, pending.kind, &payloads)
+    }
+
+    /// An answered request comes again: the answer goes out again, octet for octet. To where the request comes from, for a
+    /// NAT may have changed that; but where there is none, another address is that of a victim.
+    fn repeat(&mut self, datagram: Datagram<'_>, sa: &mut IkeSa, digest: [u8; 32]) -> Result<(), Reason> {
+        let Datagram { now, path, .. } = datagram;
+        let from_peer = sa.nat.remote || path.remote.ip() == sa.path.remote.ip();
+        let same = sa.incoming.last.as_ref().filter(|last| last.digest == digest && from_peer);
+        if let Some(response) = same.map(|last| last.response.clone()) {
+            self.stats.responses_repeated += 1;
+            self.send(now, sa, path, response);
+        } else {
+            self.discard(now, Discard::MessageId, || format!("ignored an old request from {}", path.remote));
+        }
+        Ok(())
+    }
+
+    /// A message in clear within an IKE SA changes nothing. One that says that the peer has lost the SA makes us ask,
+    /// now and then (RFC 7296 §2.21.4).
+    fn unprotected(&mut self, datagram: Datagram<'_>, sa: &mut IkeSa, message: &Message<'_>) {
+        let Datagram { now, path, .. } = datagram;
+        let hint = message.payloads.notify(NotifyType::InvalidIkeSpi).is_some();
+        if hint && sa.is_established() && sa.outgoing.pending.is_none() && now >= sa.next_hint {
+            sa.next_hint = now.plus(HINT_INTERVAL);
+            // The request can fail to be sealed only when no IV is left; then nothing else can be sent either.
+            if self.check_liveness(now, sa).is_err() {
+                self.stats.discard(Discard::Exhausted);
+            }
+        }
+        self.discard(now, Discard::Unprotected, || {
+            let kind = message.payloads.error().map_or_else(|| "nothing".to_owned(), |n| n.kind.to_string());
+            format!("ignored an unprotected message from {} that tells {kind}", path.remote)
+        });
+    }
+
+    /// Follows a peer behind a NAT to where its authentic messages come from. We must not be behind one ourselves: then
+    /// an attacker could lead us anywhere by changing addresses on the way (RFC 7296 §2.23).
+    fn follow(&mut self, sa: &mut IkeSa, path: Path) {
+        if sa.is_established() && sa.nat.remote && !sa.nat.local && path != sa.path {
+            let (from, to) = (sa.path.remote, path.remote);
+            sa.path = path;
+            self.log(sa, super::report::ORDINARY, format!("the peer moved from {from} to {to}"));
+            self.move_children(sa);
+        }
+    }
+}
+
+/// Whether a message may belong to the SA at all, by what can be seen without a key.
+fn check_header(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Discard, &'static str)> {
+    let peer_is_initiator = sa.role == Role::Responder;
+    if header.from_initiator != peer_is_initiator {
+        return Err((Discard::WrongRole, "a message of ours that came back"));
+    }
+    let theirs = if peer_is_initiator { header.initiator_spi } else { header.responder_spi };
+    // The first response brings the responder's SPI.
+    if theirs != sa.peer_spi() && !(header.exchange == ExchangeType::IkeSaInit && header.response) {
+        return Err((Discard::UnknownSpi, "a message with another peer's SPI"));
+    }
+    if header.response { check_response(sa, header) } else { check_request(sa, header, bytes) }
+}
+
+fn check_response(sa: &IkeSa, header: &Header) -> Result<(), (Discard, &'static str)> {
+    let waiting = sa
+        .outgoing
+        .pending
+        .as_ref()
+        .is_some_and(|pending| (pending.id, pending.exchange) == (header.message_id, header.exchange));
+    if waiting { Ok(()) } else { Err((Discard::UnexpectedResponse, "a response that nothing waits for")) }
+}
+
+fn check_request(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Discard, &'static str)> {
+    let last = sa.incoming.last.as_ref().filter(|last| last.id == header.message_id);
+    if last.is_some_and(|last| last.digest == digest(bytes)) {
+        return Ok(());
+    }
+    if header.message_id != sa.incoming.expected {
+        return Err((Discard::MessageId, "a request outside the window"));
+    }
+    let fits = match sa.phase {
+        Phase::HalfOpen(_) => header.exchange == ExchangeType::IkeAuth,
+        Phase::Established => {
+            matches!(header.exchange, ExchangeType::Informational | ExchangeType::CreateChildSa)
+        }
+        Phase::InitSent(_) | Phase::AuthSent(_) | Phase::Rejecting | Phase::Gone { .. } => false,
+    };
+    if fits { Ok(()) } else { Err((Discard::WrongExchange, "a request that does not fit the state")) }
+}

@@ -1,0 +1,109 @@
+//! Initiation by the operator, by traffic, and by `start_action`.
+
+use super::report::ORDINARY;
+use super::{Endpoint, InitiateError};
+use crate::config::Connection;
+use crate::message::IkeSpi;
+use crate::output::{ChildSaId, IkeSaId, Path, Reason, Time};
+use crate::sa::{Attempt, ChildPhase, IkeSa, Phase};
+use crate::suite::{IkeSpis, Role};
+use std::net::{IpAddr, SocketAddr};
+
+/// A child that need not be initiated again.
+enum Present {
+    Up(IkeSaId, ChildSaId),
+    OnItsWay(IkeSaId),
+}
+
+impl Endpoint {
+    /// See [`Endpoint::initiate`]; `report`: tell also about what is up already.
+    pub(crate) fn bring_up(
+        &mut self,
+        now: Time,
+        connection: Option<&str>,
+        child: &str,
+        report: bool,
+    ) -> Result<IkeSaId, InitiateError> {
+        let connection = self.connections.child(connection, child)?;
+        match self.present(&connection.name, child) {
+            Some(Present::OnItsWay(ike)) => return Ok(ike),
+            Some(Present::Up(ike, id)) => {
+                if report {
+                    self.initiate_done(now, &connection.name, ike, child, Ok(id));
+                }
+                return Ok(ike);
+            }
+            None => {}
+        }
+        let path = self.initial_path(&connection)?;
+        if self.key_to(&connection, path).is_none() {
+            return Err(InitiateError::NoSecret(connection.name.clone()));
+        }
+        self.sweep_childless(now, &connection.name);
+        let id = self.new_ike_id();
+        let spis = IkeSpis { initiator: IkeSpi::ZERO, responder: IkeSpi::ZERO };
+        let mut sa = IkeSa::new(id, Role::Initiator, spis, connection.name.clone(), path, now);
+        let line = format!("initiating IKE_SA {}[{}] to {}", connection.name, id.0, path.remote.ip());
+        self.log(&sa, ORDINARY, line);
+        let attempt = Attempt { child: child.to_owned(), number: 1 };
+        self.begin_attempt(now, &mut sa, &connection, attempt, path).map_err(InitiateError::Failed)?;
+        self.put(sa);
+        Ok(id)
+    }
+
+    fn present(&self, connection: &str, child: &str) -> Option<Present> {
+        let live = |sa: &&IkeSa| sa.connection == connection && sa.closing.is_none();
+        self.table.iter().filter(live).find_map(|sa| match &sa.phase {
+            Phase::InitSent(init) if init.attempt.child == child => Some(Present::OnItsWay(sa.id)),
+            Phase::AuthSent(sent) if sent.attempt.child == child => Some(Present::OnItsWay(sa.id)),
+            Phase::Established => {
+                let up = |c: &&crate::sa::ChildSa| c.name == child && c.phase == ChildPhase::Installed;
+                sa.children.iter().find(up).map(|found| Present::Up(sa.id, found.id))
+            }
+            _ => None,
+        })
+    }
+
+    /// Deletes the connection's IKE SAs that we initiated and that carry nothing: a new one takes their place.
+    fn sweep_childless(&mut self, now: Time, connection: &str) {
+        let empty = |sa: &&IkeSa| {
+            sa.connection == connection
+                && sa.role == Role::Initiator
+                && sa.is_established()
+                && sa.children.is_empty()
+                && sa.closing.is_none()
+        };
+        let ids: Vec<IkeSaId> = self.table.iter().filter(empty).map(|sa| sa.id).collect();
+        let deadline = now.plus(self.config.delete_timeout);
+        for id in ids {
+            self.with_sa(now, id, |endpoint, sa| endpoint.delete_ike(now, sa, Reason::Replaced, deadline));
+        }
+    }
+
+    /// From which of our addresses to which of the peer's a connection begins.
+    pub(crate) fn initial_path(&self, connection: &Connection) -> Result<Path, InitiateError> {
+        let single = |range: &testudo_ipsec::selector::AddrRange| {
+            (range.start() == range.end()).then_some(range.start())
+        };
+        let mut peers = connection.remote_addrs.iter().filter_map(single);
+        let first = peers.clone().next().ok_or_else(|| InitiateError::NoPeer(connection.name.clone()))?;
+        let found = peers.find_map(|peer| Some((self.address_towards(connection, peer)?, peer)));
+        let (local, remote) = found.ok_or_else(|| InitiateError::NoLocalAddress {
+            connection: connection.name.clone(),
+            peer: first,
+        })?;
+        Ok(Path {
+            local: SocketAddr::new(local, connection.local_port),
+            remote: SocketAddr::new(remote, connection.remote_port),
+        })
+    }
+
+    /// The address that the connection names, else the host's first that it allows.
+    fn address_towards(&self, connection: &Connection, peer: IpAddr) -> Option<IpAddr> {
+        let ranges = &connection.local_addrs;
+        let named = ranges.iter().filter(|r| r.start() == r.end()).map(|r| r.start());
+        let hosts = self.local_addrs.iter().copied();
+        let allowed = hosts.filter(|addr| ranges.is_empty() || ranges.iter().any(|r| r.contains(*addr)));
+        named.chain(allowed).find(|addr| addr.is_ipv4() == peer.is_ipv4())
+    }
+}

@@ -1,0 +1,114 @@
+//! IKE SAs come, are worked on, and go.
+
+use super::Endpoint;
+use super::report::{IMPORTANT, ORDINARY};
+use crate::output::{ChildSaId, Event, IkeSaId, Reason, Time};
+use crate::sa::{Attempt, IkeSa, Phase};
+use crate::suite::Role;
+
+impl Endpoint {
+    /// Works on an IKE SA. Where `work` fails, the SA goes, for that reason.
+    pub(crate) fn with_sa(
+        &mut self,
+        now: Time,
+        id: IkeSaId,
+        work: impl FnOnce(&mut Self, &mut IkeSa) -> Result<(), Reason>,
+    ) {
+        let Some(mut sa) = self.table.take(id) else { return };
+        if let Err(reason) = work(self, &mut sa) {
+            self.retire(now, &mut sa, reason);
+        }
+        if !matches!(sa.phase, Phase::Gone { until } if until <= now) {
+            self.put(sa);
+        }
+    }
+
+    /// Puts an IKE SA into the table.
+    pub(crate) fn put(&mut self, sa: IkeSa) {
+        self.table.put(sa, self.config.keepalive_interval);
+    }
+
+    /// The end of an IKE SA and of all that hangs on it. What is left repeats its last response for a while, because
+    /// the peer may have missed it.
+    pub(crate) fn retire(&mut self, now: Time, sa: &mut IkeSa, reason: Reason) {
+        if sa.is_gone() {
+            return;
+        }
+        self.commit(sa);
+        match &sa.phase {
+            Phase::InitSent(_) | Phase::AuthSent(_) => self.attempt_failed(now, sa, &reason),
+            Phase::HalfOpen(half) => {
+                self.half_opens.leave(half.source);
+                self.stats.failed += 1;
+            }
+            _ => {}
+        }
+        let children: Vec<ChildSaId> = sa.children.iter().map(|child| child.id).collect();
+        for child in children {
+            self.remove_child(now, sa, child, &reason);
+        }
+        if sa.established.is_some() {
+            let line = format!("IKE_SA {}[{}] closed: {reason}", sa.connection, sa.id.0);
+            self.log(sa, ORDINARY, line);
+        }
+        // Strangers who never got further are no event.
+        if sa.established.is_some() || sa.role == Role::Initiator || reason == Reason::Requested {
+            self.event(Event::IkeDown(sa.id, reason));
+        }
+        let until = if sa.incoming.last.is_some() { now.plus(self.config.linger) } else { now };
+        sa.phase = Phase::Gone { until };
+        sa.outgoing.pending = None;
+        sa.outgoing.tasks.clear();
+        sa.closing = None;
+        sa.keys = None;
+    }
+
+    /// What we initiated comes to nothing: says so, and lets go what it had taken.
+    pub(crate) fn attempt_failed(&mut self, now: Time, sa: &mut IkeSa, reason: &Reason) {
+        let Some(attempt) = self.end_attempt(now, sa) else { return };
+        self.stats.failed += 1;
+        let line = format!("establishing CHILD_SA {} of {} failed: {reason}", attempt.child, sa.connection);
+        self.log(sa, IMPORTANT, line);
+        let connection = sa.connection.clone();
+        self.initiate_done(now, &connection, sa.id, &attempt.child, Err(reason.clone()));
+    }
+
+    /// Lets go what an attempt has taken. Gives the attempt, if one is under way.
+    pub(crate) fn end_attempt(&mut self, now: Time, sa: &IkeSa) -> Option<Attempt> {
+        match &sa.phase {
+            Phase::InitSent(init) => Some(init.attempt.clone()),
+            Phase::AuthSent(sent) => {
+                self.alloc.release_esp_spi(now, sent.spi_in);
+                Some(sent.attempt.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// The peer of a new IKE SA knows of no other: those that we have with it are dead (RFC 7296 §2.4).
+    pub(crate) fn supersede(&mut self, now: Time, sa: &IkeSa) {
+        let same = |other: &&IkeSa| {
+            other.is_established() && other.local_id == sa.local_id && other.remote_id == sa.remote_id
+        };
+        let dead: Vec<IkeSaId> = self.table.iter().filter(same).map(|other| other.id).collect();
+        for id in dead {
+            self.with_sa(now, id, |_, _| Err(Reason::Replaced));
+        }
+    }
+
+    pub(crate) fn new_ike_id(&mut self) -> IkeSaId {
+        self.last_ike = self.last_ike.saturating_add(1);
+        IkeSaId(self.last_ike)
+    }
+
+    pub(crate) fn new_child_id(&mut self) -> ChildSaId {
+        self.last_child = self.last_child.saturating_add(1);
+        ChildSaId(self.last_child)
+    }
+
+    /// The number that all SAs of a child share.
+    pub(crate) fn reqid(&mut self, connection: &str, child: &str) -> u32 {
+        let next = self.reqids.values().max().copied().unwrap_or_default().saturating_add(1);
+        *self.reqids.entry((connection.to_owned(), child.to_owned())).or_insert(next)
+    }
+}

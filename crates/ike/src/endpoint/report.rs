@@ -1,0 +1,64 @@
+//! What the endpoint tells its host about: events, log lines, counters.
+
+use super::Endpoint;
+use super::stats::Discard;
+use crate::output::{ChildSaId, Event, IkeSaId, Output, Reason, Time};
+use crate::sa::IkeSa;
+
+/// What an operator must see.
+pub(crate) const IMPORTANT: u8 = 0;
+/// The ordinary course.
+pub(crate) const ORDINARY: u8 = 1;
+/// For who looks into a problem.
+pub(crate) const DETAIL: u8 = 2;
+
+impl Endpoint {
+    pub(crate) fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// A line about an IKE SA.
+    pub(crate) fn log(&mut self, sa: &IkeSa, level: u8, message: impl Into<String>) {
+        let connection = (!sa.connection.is_empty()).then(|| sa.connection.clone());
+        self.event(Event::Log { ike: Some(sa.id), connection, level, message: message.into() });
+    }
+
+    /// A line about a connection.
+    pub(crate) fn log_connection(&mut self, connection: &str, level: u8, message: impl Into<String>) {
+        let connection = Some(connection.to_owned());
+        self.event(Event::Log { ike: None, connection, level, message: message.into() });
+    }
+
+    /// Counts what is refused, and says so at most once a second for each reason.
+    pub(crate) fn discard(&mut self, now: Time, reason: Discard, message: impl FnOnce() -> String) {
+        self.stats.discard(reason);
+        if let Some(line) = self.limited(now, reason, message) {
+            self.event(Event::Log { ike: None, connection: None, level: ORDINARY, message: line });
+        }
+    }
+
+    /// A line that strangers can cause; what went unsaid is mentioned with the next.
+    pub(crate) fn limited(
+        &mut self,
+        now: Time,
+        reason: Discard,
+        message: impl FnOnce() -> String,
+    ) -> Option<String> {
+        let left_out = self.log_limit.admit(now, reason)?;
+        let line = message();
+        Some(if left_out == 0 { line } else { format!("{line} (and {left_out} more like it)") })
+    }
+
+    /// The end of an initiation.
+    pub(crate) fn initiate_done(
+        &mut self,
+        now: Time,
+        connection: &str,
+        ike: IkeSaId,
+        child: &str,
+        result: Result<ChildSaId, Reason>,
+    ) {
+        self.starts.finished(connection, child, &result, now.plus(self.config.start_retry));
+        self.event(Event::InitiateDone { ike, child: child.to_owned(), result });
+    }
+}

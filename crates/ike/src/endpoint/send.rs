@@ -1,0 +1,122 @@
+//! The ways in which messages leave: requests that are repeated, responses that are kept, answers to strangers.
+
+use super::Endpoint;
+use crate::message::{ExchangeType, MessageBuilder, MessageId, Payload};
+use crate::output::{CommitId, Output, Path, Reason, Time};
+use crate::sa::{Answered, IkeSa, Pending, RequestKind, digest};
+use crate::suite::SuiteError;
+
+/// Message IDs must not start over; the IKE SA ends before (RFC 7296 §2.2).
+const LAST_ID: MessageId = MessageId(u32::MAX);
+
+impl Endpoint {
+    /// The state of the SA changes; what is sent from now on depends on it.
+    pub(crate) fn commit(&mut self, sa: &mut IkeSa) {
+        self.commit = CommitId(self.commit.0.saturating_add(1));
+        sa.commit = self.commit;
+    }
+
+    /// Hands a message out.
+    pub(crate) fn send(&mut self, now: Time, sa: &mut IkeSa, path: Path, bytes: Vec<u8>) {
+        // What goes elsewhere does not keep the NAT's mapping of the path alive.
+        if path == sa.path {
+            sa.last_sent = now;
+        }
+        self.stats.sent += 1;
+        self.outputs.push_back(Output::Send { after: sa.commit, path, bytes });
+    }
+
+    /// Answers somebody with whom we share no state, if that is no gain to an attacker with a forged address: never
+    /// with more octets than the request had, and not too often.
+    pub(crate) fn answer_stranger(
+        &mut self,
+        now: Time,
+        path: Path,
+        request: &[u8],
+        message: &MessageBuilder,
+    ) {
+        let Ok(bytes) = message.finish() else { return };
+        if bytes.len() <= request.len() && self.answer_limit.take(now) {
+            self.stats.sent += 1;
+            self.outputs.push_back(Output::Send { after: self.commit, path, bytes });
+        }
+    }
+
+    /// Encrypts a message under the keys of the SA. Every call uses up an IV, so every call changes the state.
+    fn seal(&mut self, sa: &mut IkeSa, message: &MessageBuilder) -> Result<Vec<u8>, SuiteError> {
+        self.commit(sa);
+        let keys = sa.keys.as_mut().ok_or(SuiteError::Seal)?;
+        keys.sealer.seal(message)
+    }
+
+    /// Sends a protected request and keeps it for repetition.
+    pub(crate) fn request(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        exchange: ExchangeType,
+        kind: RequestKind,
+        payloads: Vec<Payload>,
+    ) -> Result<(), Reason> {
+        let id = sa.outgoing.next;
+        if id == LAST_ID {
+            return Err(Reason::Refused("no Message ID is left".into()));
+        }
+        let mut message = MessageBuilder::new(sa.header(exchange, false, id));
+        for payload in payloads {
+            message.push(payload);
+        }
+        let bytes = self.seal(sa, &message)?;
+        self.request_bytes(now, sa, exchange, kind, bytes);
+        Ok(())
+    }
+
+    /// Sends a request that is already made, as the next of the SA, and keeps it for repetition.
+    pub(crate) fn request_bytes(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        exchange: ExchangeType,
+        kind: RequestKind,
+        bytes: Vec<u8>,
+    ) {
+        let id = sa.outgoing.next;
+        sa.outgoing.next = MessageId(id.0.saturating_add(1));
+        let next = now.plus(self.config.retransmit.wait_after(1));
+        let stored = bytes.clone();
+        sa.outgoing.pending = Some(Pending { id, exchange, kind, bytes: stored, transmissions: 1, next });
+        self.send(now, sa, sa.path, bytes);
+    }
+
+    /// Answers the peer's request, to where it came from (RFC 7296 §2.11), and keeps the answer for repetition.
+    pub(crate) fn respond(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request<'_>,
+        payloads: Vec<Payload>,
+    ) -> Result<(), Reason> {
+        if request.id == LAST_ID {
+            return Err(Reason::Refused("the peer has used up its Message IDs".into()));
+        }
+        let mut message = MessageBuilder::new(sa.header(request.exchange, true, request.id));
+        for payload in payloads {
+            message.push(payload);
+        }
+        let bytes = self.seal(sa, &message)?;
+        sa.incoming.expected = MessageId(request.id.0.saturating_add(1));
+        sa.incoming.last =
+            Some(Answered { id: request.id, digest: digest(request.bytes), response: bytes.clone() });
+        self.send(now, sa, request.path, bytes);
+        Ok(())
+    }
+}
+
+/// A request of the peer, once authenticated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) exchange: ExchangeType,
+    pub(crate) id: MessageId,
+    pub(crate) path: Path,
+    pub(crate) bytes: &'a [u8],
+}

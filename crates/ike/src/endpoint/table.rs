@@ -1,0 +1,82 @@
+//! The IKE SAs of an endpoint and the ways to find one: number, our SPI, first request, deadline.
+
+use crate::message::IkeSpi;
+use crate::output::{ChildSaId, IkeSaId, Time};
+use crate::sa::{IkeSa, InitKey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// All IKE SAs. One that is being worked on is taken out and put back, so that its indexes are always right.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    sas: BTreeMap<IkeSaId, Entry>,
+    by_spi: BTreeMap<IkeSpi, IkeSaId>,
+    by_init: BTreeMap<InitKey, IkeSaId>,
+    timers: BTreeSet<(Time, IkeSaId)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    sa: IkeSa,
+    deadline: Option<Time>,
+}
+
+impl Table {
+    /// Takes an IKE SA out to work on it.
+    pub(crate) fn take(&mut self, id: IkeSaId) -> Option<IkeSa> {
+        let Entry { sa, deadline } = self.sas.remove(&id)?;
+        self.by_spi.remove(&sa.our_spi());
+        if let Some(key) = &sa.init {
+            self.by_init.remove(key);
+        }
+        if let Some(deadline) = deadline {
+            self.timers.remove(&(deadline, id));
+        }
+        Some(sa)
+    }
+
+    /// Puts an IKE SA in, or back.
+    pub(crate) fn put(&mut self, sa: IkeSa, keepalive: Duration) {
+        let deadline = sa.deadline(keepalive);
+        if let Some(deadline) = deadline {
+            self.timers.insert((deadline, sa.id));
+        }
+        if let Some(key) = sa.init {
+            self.by_init.insert(key, sa.id);
+        }
+        self.by_spi.insert(sa.our_spi(), sa.id);
+        self.sas.insert(sa.id, Entry { sa, deadline });
+    }
+
+    pub(crate) fn get(&self, id: IkeSaId) -> Option<&IkeSa> {
+        self.sas.get(&id).map(|entry| &entry.sa)
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &IkeSa> {
+        self.sas.values().map(|entry| &entry.sa)
+    }
+
+    /// The IKE SA for which we chose that SPI.
+    pub(crate) fn by_spi(&self, ours: IkeSpi) -> Option<&IkeSa> {
+        self.by_spi.get(&ours).and_then(|id| self.get(*id))
+    }
+
+    /// The IKE SA that this very IKE_SA_INIT request made.
+    pub(crate) fn by_init(&self, key: &InitKey) -> Option<&IkeSa> {
+        self.by_init.get(key).and_then(|id| self.get(*id))
+    }
+
+    /// The IKE SA of a Child SA.
+    pub(crate) fn by_child(&self, child: ChildSaId) -> Option<&IkeSa> {
+        self.iter().find(|sa| sa.child(child).is_some())
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.timers.first().map(|(time, _)| *time)
+    }
+
+    /// The IKE SAs whose deadline has come.
+    pub(crate) fn due(&self, now: Time) -> Vec<IkeSaId> {
+        self.timers.iter().take_while(|(time, _)| *time <= now).map(|(_, id)| *id).collect()
+    }
+}

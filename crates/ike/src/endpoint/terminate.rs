@@ -1,0 +1,79 @@
+//! Termination by the operator.
+
+use super::{Endpoint, Target, TerminateError, Terminating};
+use crate::output::{ChildSaId, IkeSaId, Reason, Time};
+use crate::sa::{IkeSa, Phase};
+
+impl Endpoint {
+    pub(crate) fn take_down(
+        &mut self,
+        now: Time,
+        target: &Target,
+        force: bool,
+    ) -> Result<Terminating, TerminateError> {
+        let found = self.resolve(target);
+        if found.ikes.is_empty() && found.children.is_empty() {
+            return Err(TerminateError::NotFound);
+        }
+        for &id in &found.ikes {
+            self.with_sa(now, id, |endpoint, sa| endpoint.terminate_ike(now, sa, force));
+        }
+        for &id in &found.children {
+            if let Some(ike) = self.table.by_child(id).map(|sa| sa.id) {
+                self.with_sa(now, ike, |endpoint, sa| endpoint.terminate_child(now, sa, id, force));
+            }
+        }
+        Ok(found)
+    }
+
+    fn resolve(&self, target: &Target) -> Terminating {
+        let live = || self.table.iter().filter(|sa| !sa.is_gone());
+        let ikes = |wanted: &dyn Fn(&IkeSa) -> bool| {
+            let ikes: Vec<IkeSaId> = live().filter(|sa| wanted(sa)).map(|sa| sa.id).collect();
+            Terminating { ikes, children: Vec::new() }
+        };
+        let children = |wanted: &dyn Fn(&IkeSa, &crate::sa::ChildSa) -> bool| {
+            let of_sa = |sa: &IkeSa| -> Vec<ChildSaId> {
+                sa.children.iter().filter(|child| wanted(sa, child)).map(|child| child.id).collect()
+            };
+            Terminating { ikes: Vec::new(), children: live().flat_map(of_sa).collect() }
+        };
+        match target {
+            Target::Ike(id) => ikes(&|sa| sa.id == *id),
+            Target::Connection(name) => ikes(&|sa| sa.connection == *name),
+            Target::All => ikes(&|_| true),
+            Target::Child(id) => children(&|_, child| child.id == *id),
+            Target::ChildName { connection, child: name } => children(&|sa, child| {
+                child.name == *name && connection.as_ref().is_none_or(|wanted| *wanted == sa.connection)
+            }),
+        }
+    }
+
+    /// Takes an IKE SA down: with a delete where the peer may know of it, else at once.
+    fn terminate_ike(&mut self, now: Time, sa: &mut IkeSa, force: bool) -> Result<(), Reason> {
+        match sa.phase {
+            Phase::Established | Phase::AuthSent(_) => {
+                let deadline = if force { now } else { now.plus(self.config.delete_timeout) };
+                self.delete_ike(now, sa, Reason::Requested, deadline)?;
+                if force { Err(Reason::Requested) } else { Ok(()) }
+            }
+            Phase::InitSent(_) | Phase::HalfOpen(_) | Phase::Rejecting => Err(Reason::Requested),
+            Phase::Gone { .. } => Ok(()),
+        }
+    }
+
+    fn terminate_child(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        id: ChildSaId,
+        force: bool,
+    ) -> Result<(), Reason> {
+        let Some(spi_in) = sa.child(id).map(|child| child.params.spi_in) else { return Ok(()) };
+        self.delete_child(now, sa, spi_in)?;
+        if force {
+            self.remove_child(now, sa, id, &Reason::Requested);
+        }
+        Ok(())
+    }
+}

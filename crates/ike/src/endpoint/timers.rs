@@ -1,0 +1,117 @@
+//! What time brings: repetitions, giving up, liveness checks, keepalives, expiry, and initiations that are due.
+
+use super::Endpoint;
+use super::report::{DETAIL, IMPORTANT, ORDINARY};
+use crate::output::{Output, Reason, Time};
+use crate::sa::{Attempt, IkeSa, Phase, RequestKind};
+
+impl Endpoint {
+    /// Serves every IKE SA whose deadline has come, once.
+    pub(crate) fn run_timers(&mut self, now: Time) {
+        for id in self.table.due(now) {
+            self.with_sa(now, id, |endpoint, sa| endpoint.fire(now, sa));
+        }
+    }
+
+    fn fire(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
+        if let Some(closing) = sa.closing.as_ref().filter(|closing| closing.deadline <= now) {
+            return Err(closing.reason.clone());
+        }
+        match &sa.phase {
+            Phase::Gone { .. } => return Ok(()),
+            Phase::HalfOpen(half) if half.until <= now => {
+                self.log(sa, ORDINARY, "deleting half open IKE_SA: IKE_AUTH did not come");
+                self.retire(now, sa, Reason::Refused("IKE_AUTH did not come".into()));
+                // There is no answer that the peer could still need.
+                sa.phase = Phase::Gone { until: now };
+                return Ok(());
+            }
+            Phase::InitSent(init) => {
+                if let Some(error) = init.error.as_ref().filter(|error| error.until <= now) {
+                    return Err(Reason::Notify(error.text.clone()));
+                }
+            }
+            _ => {}
+        }
+        if sa.outgoing.pending.as_ref().is_some_and(|pending| pending.next <= now) {
+            self.repeat_request(now, sa)?;
+        }
+        if sa.liveness_due().is_some_and(|due| due <= now) {
+            self.check_liveness(now, sa)?;
+        }
+        if sa.keepalive_due(self.config.keepalive_interval).is_some_and(|due| due <= now) {
+            sa.last_sent = now;
+            self.outputs.push_back(Output::Keepalive { path: sa.path });
+        }
+        Ok(())
+    }
+
+    /// Sends the request under way again, octet for octet, or gives up.
+    fn repeat_request(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
+        let Some(pending) = sa.outgoing.pending.as_mut() else { return Ok(()) };
+        let policy = self.config.retransmit;
+        if pending.transmissions > policy.tries {
+            let transmissions = pending.transmissions;
+            let kind = pending.kind;
+            return self.unanswered(now, sa, kind, transmissions);
+        }
+        pending.transmissions = pending.transmissions.saturating_add(1);
+        pending.next = now.plus(policy.wait_after(pending.transmissions));
+        let number = pending.transmissions.saturating_sub(1);
+        let line = format!("retransmit {number} of request with message ID {}", pending.id);
+        let bytes = pending.bytes.clone();
+        self.log(sa, ORDINARY, line);
+        self.stats.retransmitted += 1;
+        self.send(now, sa, sa.path, bytes);
+        Ok(())
+    }
+
+    /// The peer is silent: another attempt where we still try to reach it, else the end.
+    fn unanswered(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        kind: RequestKind,
+        transmissions: u32,
+    ) -> Result<(), Reason> {
+        let silent = Reason::Timeout { remote: sa.path.remote, transmissions };
+        if let Some(closing) = &sa.closing {
+            return Err(closing.reason.clone());
+        }
+        if !matches!(kind, RequestKind::Init | RequestKind::Auth) {
+            return Err(silent);
+        }
+        let Some(connection) = self.connections.get(&sa.connection) else { return Err(silent) };
+        let number = match &sa.phase {
+            Phase::InitSent(init) => init.attempt.number,
+            Phase::AuthSent(sent) => sent.attempt.number,
+            _ => return Err(silent),
+        };
+        if connection.keyingtries != 0 && number >= connection.keyingtries {
+            return Err(silent);
+        }
+        let Ok(path) = self.initial_path(&connection) else { return Err(silent) };
+        let Some(attempt) = self.end_attempt(now, sa) else { return Err(silent) };
+        let next = Attempt { number: number.saturating_add(1), ..attempt };
+        let of =
+            if connection.keyingtries == 0 { String::new() } else { format!("/{}", connection.keyingtries) };
+        self.log(sa, IMPORTANT, format!("{silent}, trying again ({}{of})", next.number));
+        self.begin_attempt(now, sa, &connection, next, path)
+    }
+
+    /// Initiates the children whose turn it is.
+    pub(crate) fn run_starts(&mut self, now: Time) {
+        for (connection, child) in self.starts.due(now) {
+            if let Err(error) = self.initiate(now, Some(&connection), &child) {
+                self.log_connection(&connection, IMPORTANT, format!("cannot initiate {child}: {error}"));
+                self.starts.schedule(&connection, &child, now.plus(self.config.start_retry));
+            } else {
+                self.log_connection(
+                    &connection,
+                    DETAIL,
+                    format!("initiated {child} because of start_action"),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Proposals and selectors in words, for logs.
+
+use crate::config::{EspProposal, IkeProposal};
+use crate::message::{Attribute, KeMethod, SaPayload, Transform, TransformType};
+use crate::suite::offer;
+use std::fmt::Write;
+use testudo_ipsec::selector::TrafficSelector;
+use testudo_ipsec::spi::Spi;
+
+/// A stranger's offer is cut behind so many words.
+const MAX_WORDS: usize = 48;
+
+/// An offer or answer as charon writes it, such as `IKE:AES_GCM_16_128/PRF_HMAC_SHA2_256/CURVE_25519`.
+pub(crate) fn sa(payload: &SaPayload) -> String {
+    let mut text = String::new();
+    let mut words = 0;
+    for proposal in &payload.proposals {
+        let separator = if text.is_empty() { "" } else { ", " };
+        let _ = write!(text, "{separator}{}:", proposal.protocol);
+        for (index, transform) in proposal.transforms.iter().enumerate() {
+            words += 1;
+            if words > MAX_WORDS {
+                text.push_str("...");
+                return text;
+            }
+            let separator = if index == 0 { "" } else { "/" };
+            let _ = write!(text, "{separator}{}", name(transform));
+        }
+    }
+    text
+}
+
+/// What we are configured to take for an IKE SA.
+pub(crate) fn ike_proposals(proposals: &[IkeProposal]) -> String {
+    sa(&offer::ike(proposals, None))
+}
+
+/// What we are configured to take for a Child SA.
+pub(crate) fn esp_proposals(proposals: &[EspProposal]) -> String {
+    sa(&offer::esp(proposals, Spi(0), offer::ChildExchange::IkeAuth))
+}
+
+fn name(transform: &Transform) -> String {
+    let number = transform.id.0;
+    let known = match (transform.kind, number) {
+        (TransformType::Encryption, 3) => "3DES_CBC",
+        (TransformType::Encryption, 11) => "NULL",
+        (TransformType::Encryption, 12) => "AES_CBC",
+        (TransformType::Encryption, 13) => "AES_CTR",
+        (TransformType::Encryption, 16) => "AES_CCM_16",
+        (TransformType::Encryption, 18) => "AES_GCM_8",
+        (TransformType::Encryption, 19) => "AES_GCM_12",
+        (TransformType::Encryption, 20) => "AES_GCM_16",
+        (TransformType::Encryption, 28) => "CHACHA20_POLY1305",
+        (TransformType::Prf, 2) => "PRF_HMAC_SHA1",
+        (TransformType::Prf, 5) => "PRF_HMAC_SHA2_256",
+        (TransformType::Prf, 6) => "PRF_HMAC_SHA2_384",
+        (TransformType::Prf, 7) => "PRF_HMAC_SHA2_512",
+        (TransformType::Integrity, 2) => "HMAC_SHA1_96",
+        (TransformType::Integrity, 12) => "HMAC_SHA2_256_128",
+        (TransformType::Integrity, 13) => "HMAC_SHA2_384_192",
+        (TransformType::Integrity, 14) => "HMAC_SHA2_512_256",
+        (TransformType::Esn, 0) => "NO_EXT_SEQ",
+        (TransformType::Esn, 1) => "EXT_SEQ",
+        _ => "",
+    };
+    let mut text = match transform.kind {
+        TransformType::KeyExchange => KeMethod::from(number).to_string(),
+        kind if known.is_empty() => format!("{kind}({number})"),
+        _ => known.to_owned(),
+    };
+    for attribute in &transform.attributes {
+        if let Attribute::KeyLength(bits) = attribute {
+            let _ = write!(text, "_{bits}");
+        }
+    }
+    text
+}
+
+/// Selectors as charon writes them, such as `10.1.0.0/16[tcp/80]`.
+pub(crate) fn selectors(list: &[TrafficSelector]) -> String {
+    list.iter().map(selector).collect::<Vec<_>>().join(" ")
+}
+
+fn selector(ts: &TrafficSelector) -> String {
+    let mut text = addrs(ts);
+    let ports = match (ts.port_start, ts.port_end) {
+        (0, u16::MAX) => None,
+        (start, end) if start > end => Some("OPAQUE".to_owned()),
+        (start, end) if start == end => Some(start.to_string()),
+        (start, end) => Some(format!("{start}-{end}")),
+    };
+    let protocol = match ts.protocol {
+        0 => None,
+        1 => Some("icmp".to_owned()),
+        6 => Some("tcp".to_owned()),
+        17 => Some("udp".to_owned()),
+        58 => Some("ipv6-icmp".to_owned()),
+        other => Some(other.to_string()),
+    };
+    let _ = match (protocol, ports) {
+        (None, None) => Ok(()),
+        (Some(protocol), None) => write!(text, "[{protocol}]"),
+        (protocol, Some(ports)) => write!(text, "[{}/{ports}]", protocol.as_deref().unwrap_or("0")),
+    };
+    text
+}
+
+/// A prefix where the range is one, else the range.
+fn addrs(ts: &TrafficSelector) -> String {
+    let (start, end) = (ts.addrs.start(), ts.addrs.end());
+    let (bits, first, last) = match (start, end) {
+        (std::net::IpAddr::V4(a), std::net::IpAddr::V4(b)) => {
+            (32, u128::from(a.to_bits()), u128::from(b.to_bits()))
+        }
+        (std::net::IpAddr::V6(a), std::net::IpAddr::V6(b)) => (128, a.to_bits(), b.to_bits()),
+        _ => return format!("{start}..{end}"),
+    };
+    let differing = 128 - (first ^ last).leading_zeros();
+    let host = if differing == 128 { u128::MAX } else { (1 << differing) - 1 };
+    if first & host == 0 && last & host == host {
+        format!("{start}/{}", bits - differing)
+    } else {
+        format!("{start}..{end}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{IkeEncryption, KeyExchange, Prf};
+    use crate::message::{Proposal, Protocol, SaSpi, TransformId};
+    use testudo_ipsec::selector::AddrRange;
+
+    #[test]
+    fn proposals_read_as_charon_writes_them() {
+        let ours = IkeProposal {
+            encryption: vec![IkeEncryption::Aes256Gcm16],
+            prf: vec![Prf::HmacSha384],
+            ke: vec![KeyExchange::X25519, KeyExchange::Ecp256],
+        };
+        assert_eq!(ike_proposals(&[ours]), "IKE:AES_GCM_16_256/PRF_HMAC_SHA2_384/CURVE_25519/ECP_256");
+    }
+
+    #[test]
+    fn a_long_offer_is_cut() {
+        let transforms = vec![Transform::new(TransformType::Prf, TransformId(77)); 300];
+        let proposal = Proposal { number: 1, protocol: Protocol::Ike, spi: SaSpi::None, transforms };
+        let text = sa(&SaPayload { proposals: vec![proposal] });
+        assert!(text.starts_with("IKE:PRF(77)/PRF(77)") && text.ends_with("..."), "{text}");
+        assert!(text.len() < 600, "{}", text.len());
+    }
+
+    #[test]
+    fn selectors_read_as_prefixes_where_they_are() {
+        let ts = |start: &str, end: &str, protocol, port_start, port_end| TrafficSelector {
+            addrs: AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap(),
+            protocol,
+            port_start,
+            port_end,
+        };
+        let list = [
+            ts("10.1.0.0", "10.1.255.255", 0, 0, u16::MAX),
+            ts("0.0.0.0", "255.255.255.255", 6, 80, 80),
+            ts("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 0, 0, u16::MAX),
+            ts("2001:db8::1", "2001:db8::1", 17, 0, u16::MAX),
+            ts("10.0.0.1", "10.0.0.4", 0, u16::MAX, 0),
+        ];
+        assert_eq!(
+            selectors(&list),
+            "10.1.0.0/16 0.0.0.0/0[tcp/80] ::/0 2001:db8::1/128[udp] 10.0.0.1..10.0.0.4[0/OPAQUE]"
+        );
+    }
+}

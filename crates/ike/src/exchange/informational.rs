@@ -1,0 +1,152 @@
+//! INFORMATIONAL (RFC 7296 §1.4): is the peer alive, and deletes of both kinds.
+
+use crate::endpoint::Endpoint;
+use crate::endpoint::report::{DETAIL, ORDINARY};
+use crate::endpoint::send::Request;
+use crate::message::{Delete, ExchangeType, Notify, NotifyType, Payload, Payloads};
+use crate::output::{Reason, Time};
+use crate::sa::{ChildPhase, Closing, IkeSa, RequestKind, Task};
+use testudo_ipsec::spi::Spi;
+
+impl Endpoint {
+    /// A request of the peer. `Err`: the IKE SA is gone, the answer is sent.
+    pub(crate) fn informational_request(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request<'_>,
+        payloads: &Payloads,
+    ) -> Result<(), Reason> {
+        if payloads.deletes().any(|delete| *delete == Delete::IkeSa) {
+            self.respond(now, sa, request, Vec::new())?;
+            return Err(Reason::DeletedByPeer);
+        }
+        if payloads.notify(NotifyType::AuthenticationFailed).is_some() {
+            self.respond(now, sa, request, Vec::new())?;
+            return Err(Reason::Notify(NotifyType::AuthenticationFailed.to_string()));
+        }
+        for notify in payloads.notifies() {
+            self.log(sa, DETAIL, format!("the peer notifies of {}", notify.kind));
+        }
+        let mut ours = Vec::new();
+        for delete in payloads.deletes() {
+            match delete {
+                Delete::Esp(spis) => ours.extend(self.deleted_by_peer(now, sa, spis)),
+                Delete::Ah(_) | Delete::IkeSa => {}
+            }
+        }
+        let answer = if ours.is_empty() { Vec::new() } else { vec![Payload::Delete(Delete::Esp(ours))] };
+        self.respond(now, sa, request, answer)?;
+        Ok(())
+    }
+
+    /// The peer lets its halves of Child SAs go, and so do we. Gives ours, to be named in the answer; but not where our own
+    /// delete is under way, whose answer then finds nothing (RFC 7296 §1.4.1).
+    fn deleted_by_peer(&mut self, now: Time, sa: &mut IkeSa, spis: &[Spi]) -> Vec<Spi> {
+        let mut ours = Vec::new();
+        for spi in spis {
+            let Some(child) = sa.children.iter().find(|child| child.params.spi_out == *spi) else { continue };
+            let (id, spi_in) = (child.id, child.params.spi_in);
+            let kind = sa.outgoing.pending.as_ref().map(|pending| pending.kind);
+            if kind != Some(RequestKind::DeleteSpi(spi_in)) {
+                ours.push(spi_in);
+            }
+            sa.outgoing.tasks.retain(|task| *task != Task::DeleteSpi(spi_in));
+            self.remove_child(now, sa, id, &Reason::DeletedByPeer);
+        }
+        ours
+    }
+
+    /// Begins to delete the IKE SA: at once, or when the request under way is answered, and at `deadline` without the
+    /// peer's consent.
+    pub(crate) fn delete_ike(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        reason: Reason,
+        deadline: Time,
+    ) -> Result<(), Reason> {
+        sa.closing = Some(Closing { reason, deadline });
+        sa.outgoing.tasks.clear();
+        sa.outgoing.queue(Task::DeleteIke);
+        self.next_task(now, sa)
+    }
+
+    /// Begins to delete a Child SA.
+    pub(crate) fn delete_child(&mut self, now: Time, sa: &mut IkeSa, spi_in: Spi) -> Result<(), Reason> {
+        if let Some(child) = sa.children.iter_mut().find(|child| child.params.spi_in == spi_in) {
+            child.phase = ChildPhase::Deleting;
+        }
+        sa.outgoing.queue(Task::DeleteSpi(spi_in));
+        self.next_task(now, sa)
+    }
+
+    /// Asks whether the peer is alive (RFC 7296 §2.4).
+    pub(crate) fn check_liveness(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
+        self.log(sa, ORDINARY, format!("sending a liveness check to {}", sa.path.remote));
+        self.request(now, sa, ExchangeType::Informational, RequestKind::Liveness, Vec::new())?;
+        Ok(())
+    }
+
+    /// Makes the next request that waits, unless one is under way.
+    pub(crate) fn next_task(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
+        if sa.outgoing.pending.is_some() {
+            return Ok(());
+        }
+        let Some(task) = sa.outgoing.tasks.pop_front() else { return Ok(()) };
+        let (kind, delete) = match task {
+            Task::DeleteIke => (RequestKind::DeleteIke, Delete::IkeSa),
+            Task::DeleteSpi(spi) => (RequestKind::DeleteSpi(spi), Delete::Esp(vec![spi])),
+        };
+        let payloads = vec![Payload::Delete(delete)];
+        self.request(now, sa, ExchangeType::Informational, kind, payloads)?;
+        Ok(())
+    }
+
+    /// The answer to one of our requests. `Err`: the IKE SA is gone.
+    pub(crate) fn informational_response(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        kind: RequestKind,
+        payloads: &Payloads,
+    ) -> Result<(), Reason> {
+        let closed = |sa: &IkeSa| sa.closing.as_ref().map_or(Reason::Requested, |c| c.reason.clone());
+        match kind {
+            RequestKind::DeleteIke | RequestKind::AuthFailed => return Err(closed(sa)),
+            RequestKind::DeleteSpi(spi_in) => {
+                let child = sa.children.iter().find(|child| child.params.spi_in == spi_in);
+                if let Some(id) = child.map(|child| child.id) {
+                    self.remove_child(now, sa, id, &Reason::Requested);
+                }
+            }
+            RequestKind::Liveness | RequestKind::Init | RequestKind::Auth => {}
+        }
+        // The peer has given the IKE SA up (RFC 7296 §2.21.3).
+        let fatal = [NotifyType::InvalidSyntax, NotifyType::AuthenticationFailed];
+        if let Some(error) = fatal.iter().find_map(|kind| payloads.notify(*kind)) {
+            return Err(Reason::Notify(error.kind.to_string()));
+        }
+        self.next_task(now, sa)
+    }
+
+    /// A protected request that cannot be read: fatal on both sides, except for a critical payload that we do not know
+    /// (RFC 7296 §2.21.3, §2.5).
+    pub(crate) fn unreadable_request(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request<'_>,
+        error: &crate::message::ParseError,
+    ) -> Result<(), Reason> {
+        if let crate::message::ParseError::Critical(payload) = error {
+            let notify = Payload::Notify(Notify::unsupported_critical(*payload));
+            self.log(sa, ORDINARY, format!("refused a request of the peer: {error}"));
+            self.respond(now, sa, request, vec![notify])?;
+            return Ok(());
+        }
+        let notify = Payload::Notify(Notify::new(NotifyType::InvalidSyntax, Vec::new()));
+        self.respond(now, sa, request, vec![notify])?;
+        Err(Reason::Refused(format!("the peer sent a malformed request: {error}")))
+    }
+}

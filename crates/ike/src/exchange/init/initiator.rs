@@ -1,0 +1,243 @@
+//! The initiator's side of IKE_SA_INIT.
+
+use super::nonce_fits;
+use crate::config::{Connection, KeyExchange};
+use crate::endpoint::report::{DETAIL, ORDINARY};
+use crate::endpoint::{Discard, Endpoint};
+use crate::exchange::{describe, nat};
+use crate::message::{
+    EncodeError, ExchangeType, IkeSpi, Message, MessageBuilder, MessageId, Notify, NotifyType, Payload,
+};
+use crate::output::{Path, Reason, Time};
+use crate::sa::{
+    Attempt, IkeSa, Incoming, InitSent, Keys, Outgoing, Phase, RequestKind, UnauthenticatedError,
+};
+use crate::suite::{IkeKeys, IkeSpis, KePrivate, Nonces, Role, accept, offer};
+
+/// Cookies that an attempt takes before it believes that it is being led in circles.
+const MAX_COOKIES: u8 = 4;
+/// A cookie has 1 to 64 octets (RFC 7296 §2.6).
+const MAX_COOKIE: usize = 64;
+
+/// What came of a response that was looked at.
+enum Judged {
+    /// The exchange goes on, in one way or another.
+    Handled,
+    /// As if it had never come.
+    Ignored(String),
+}
+
+impl Endpoint {
+    /// Begins an attempt, the first or another, with everything new: SPI, nonce, key.
+    pub(crate) fn begin_attempt(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        connection: &Connection,
+        attempt: Attempt,
+        path: Path,
+    ) -> Result<(), Reason> {
+        let none_left = || Reason::Refused("no free SPI is left".into());
+        let spi = self.new_ike_spi(None).ok_or_else(none_left)?;
+        let method =
+            first_method(connection).ok_or_else(|| Reason::Refused("no key exchange method".into()))?;
+        let ke = KePrivate::generate(method, self.entropy())?;
+        let nonce = self.new_nonce().ok_or_else(none_left)?;
+        sa.spis = IkeSpis { initiator: spi, responder: IkeSpi::ZERO };
+        sa.path = path;
+        sa.nat = Default::default();
+        sa.keys = None;
+        sa.outgoing = Outgoing::default();
+        sa.incoming = Incoming::default();
+        let tried = vec![method];
+        let init = InitSent { attempt, ke, nonce, cookie: None, tried, cookies: 0, error: None };
+        self.send_init(now, sa, connection, init)
+    }
+
+    /// Sends the request that `init` describes, as the first of the SA.
+    fn send_init(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        connection: &Connection,
+        init: InitSent,
+    ) -> Result<(), Reason> {
+        let bytes = request(sa, connection, &init)?;
+        sa.phase = Phase::InitSent(Box::new(init));
+        sa.outgoing.next = MessageId(0);
+        self.commit(sa);
+        self.request_bytes(now, sa, ExchangeType::IkeSaInit, RequestKind::Init, bytes);
+        Ok(())
+    }
+
+    /// A response to our IKE_SA_INIT. Nobody vouches for it, so whatever is wrong with it is ignored: the true one may
+    /// still come (RFC 7296 §2.21.1).
+    pub(crate) fn init_response(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        path: Path,
+        message: &Message<'_>,
+        bytes: &[u8],
+    ) -> Result<(), Reason> {
+        let Phase::InitSent(init) = &sa.phase else { return Ok(()) };
+        if path.remote != sa.path.remote {
+            self.discard(now, Discard::UnexpectedResponse, || {
+                format!("ignored an IKE_SA_INIT response from {}, which was not asked", path.remote)
+            });
+            return Ok(());
+        }
+        let init = InitSent::clone(init);
+        let Some(connection) = self.connections.get(&sa.connection) else {
+            return Err(Reason::Refused("the connection was unloaded meanwhile".into()));
+        };
+        let judged = if message.payloads.sa().is_some() {
+            self.agreed(now, sa, path, &connection, &init, message, bytes)?
+        } else {
+            self.refused(now, sa, &connection, init, message)?
+        };
+        if let Judged::Ignored(why) = judged {
+            self.discard(now, Discard::Unacceptable, || {
+                format!("ignored an IKE_SA_INIT response from {}: {why}", path.remote)
+            });
+        }
+        Ok(())
+    }
+
+    /// The responder chose. Derives the keys and goes on to IKE_AUTH.
+    #[expect(clippy::too_many_arguments, reason = "each is a different thing, and they meet here only")]
+    fn agreed(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        path: Path,
+        connection: &Connection,
+        init: &InitSent,
+        message: &Message<'_>,
+        bytes: &[u8],
+    ) -> Result<Judged, Reason> {
+        let ignored = |why: &str| Ok(Judged::Ignored(why.to_owned()));
+        let payloads = &message.payloads;
+        let (Some(answer), Some(ke), Some(nonce)) = (payloads.sa(), payloads.ke(), payloads.nonce()) else {
+            return ignored("SA, KE or Nonce is missing");
+        };
+        let spis = IkeSpis { responder: message.header.responder_spi, ..sa.spis };
+        if spis.responder.is_zero() {
+            return ignored("the responder's SPI is zero");
+        }
+        let offered = offer::ike(&connection.proposals, None);
+        let suite = match accept::ike(&offered, &connection.proposals, answer) {
+            Ok((suite, _)) => suite,
+            Err(error) => return ignored(&error.to_string()),
+        };
+        if suite.ke != init.ke.method() || !nonce_fits(nonce, suite.prf) {
+            return ignored("its KE or Nonce does not fit the algorithms that it chose");
+        }
+        let shared = match init.ke.agree(ke) {
+            Ok(shared) => shared,
+            Err(error) => return ignored(&error.to_string()),
+        };
+        let nonces = Nonces { initiator: init.nonce.clone(), responder: nonce.clone() };
+        let ike = IkeKeys::derive(suite, &shared, &nonces, spis)?;
+        let sender = self.alloc.sender_id();
+        let sealer = ike.sealer(Role::Initiator, sender);
+        let opener = ike.opener(Role::Responder);
+        sa.spis = spis;
+        sa.keys = Some(Keys { ike, sealer, opener });
+        sa.nat = nat::detect(payloads, spis, path, connection.encap);
+        if sa.nat.any() {
+            sa.path = nat::float(sa.path, &self.config);
+        }
+        let chosen = format!("selected proposal: {}", describe::sa(answer));
+        self.log(sa, ORDINARY, chosen);
+        self.send_auth(now, sa, connection, init.attempt.clone(), nonces, bytes)?;
+        Ok(Judged::Handled)
+    }
+
+    /// The responder wants something else, or nothing to do with us.
+    fn refused(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        connection: &Connection,
+        mut init: InitSent,
+        message: &Message<'_>,
+    ) -> Result<Judged, Reason> {
+        let payloads = &message.payloads;
+        if let Some(cookie) = payloads.notify(NotifyType::Cookie) {
+            if cookie.data.is_empty() || cookie.data.len() > MAX_COOKIE || init.cookies >= MAX_COOKIES {
+                return Ok(Judged::Ignored("its cookie is not acceptable".into()));
+            }
+            init.cookies = init.cookies.saturating_add(1);
+            init.cookie = Some(cookie.data.clone());
+            self.log(sa, DETAIL, "the responder demands a cookie");
+            self.send_init(now, sa, connection, init)?;
+            return Ok(Judged::Handled);
+        }
+        let Some(error) = payloads.error() else {
+            return Ok(Judged::Ignored("it has neither an SA payload nor an error".into()));
+        };
+        if let Some(wanted) = error.wanted_ke() {
+            let usable = KeyExchange::from_wire(wanted)
+                .filter(|method| offers(connection, *method) && !init.tried.contains(method));
+            if let Some(method) = usable {
+                init.ke = KePrivate::generate(method, self.entropy())?;
+                init.tried.push(method);
+                self.log(sa, ORDINARY, format!("the responder wants key exchange by {wanted}"));
+                self.send_init(now, sa, connection, init)?;
+                return Ok(Judged::Handled);
+            }
+        }
+        if init.error.is_none() {
+            let text = refusal(connection, error);
+            self.log(
+                sa,
+                ORDINARY,
+                format!("received {text}, not authenticated: waiting for a better answer"),
+            );
+            let until = now.plus(self.config.unauthenticated_error_wait);
+            init.error = Some(UnauthenticatedError { text, until });
+            self.commit(sa);
+            sa.phase = Phase::InitSent(Box::new(init));
+        }
+        Ok(Judged::Handled)
+    }
+}
+
+/// What an error notify means for an operator.
+fn refusal(connection: &Connection, error: &Notify) -> String {
+    match (error.kind, error.wanted_ke()) {
+        (NotifyType::NoProposalChosen, _) => format!(
+            "NO_PROPOSAL_CHOSEN: the peer takes none of our proposals {}",
+            describe::ike_proposals(&connection.proposals)
+        ),
+        (_, Some(wanted)) => {
+            format!("INVALID_KE_PAYLOAD: the peer insists on {wanted}, which is not configured")
+        }
+        (kind, None) => kind.to_string(),
+    }
+}
+
+fn first_method(connection: &Connection) -> Option<KeyExchange> {
+    connection.proposals.iter().find_map(|proposal| proposal.ke.first()).copied()
+}
+
+fn offers(connection: &Connection, method: KeyExchange) -> bool {
+    connection.proposals.iter().any(|proposal| proposal.ke.contains(&method))
+}
+
+/// The request, always with the whole offer: a forged INVALID_KE_PAYLOAD cannot weaken the choice (RFC 7296 §1.2).
+fn request(sa: &IkeSa, connection: &Connection, init: &InitSent) -> Result<Vec<u8>, EncodeError> {
+    let mut message = MessageBuilder::new(sa.header(ExchangeType::IkeSaInit, false, MessageId(0)));
+    if let Some(cookie) = &init.cookie {
+        message.push(Payload::Notify(Notify::new(NotifyType::Cookie, cookie.clone())));
+    }
+    message
+        .push(Payload::Sa(offer::ike(&connection.proposals, None)))
+        .push(Payload::Ke(init.ke.payload()))
+        .push(Payload::Nonce(init.nonce.clone()));
+    for notify in nat::notifies(sa.spis, sa.path, connection.encap) {
+        message.push(notify);
+    }
+    message.finish()
+}

@@ -1,0 +1,210 @@
+//! The responder's side of IKE_SA_INIT. Until IKE_AUTH anybody may be behind a request, under any address: every
+//! refusal leaves no state, and none is larger than the request.
+
+use super::nonce_fits;
+use crate::config::Connection;
+use crate::endpoint::half_open::Admission;
+use crate::endpoint::report::ORDINARY;
+use crate::endpoint::{Discard, Endpoint};
+use crate::exchange::{describe, nat};
+use crate::message::{
+    EncodeError, Header, IkeSpi, KePayload, Message, MessageBuilder, MessageId, Nonce, Notify, NotifyType,
+    Payload, SaPayload,
+};
+use crate::output::{Path, Reason, Time};
+use crate::sa::{Answered, HalfOpen, HalfOpenSource, IkeSa, Incoming, InitKey, Keys, Phase};
+use crate::suite::{IkeChoice, IkeKeys, IkeSpis, KePrivate, Nonces, Role, cookie, cookie::Claim, select};
+use std::sync::Arc;
+
+/// A request for a new IKE SA.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InitRequest<'a> {
+    pub(crate) now: Time,
+    pub(crate) path: Path,
+    pub(crate) message: &'a Message<'a>,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) key: InitKey,
+}
+
+/// The payloads that a request must have.
+#[derive(Clone, Copy)]
+struct Offer<'a> {
+    sa: &'a SaPayload,
+    ke: &'a KePayload,
+    nonce: &'a Nonce,
+}
+
+impl Endpoint {
+    /// Answers a request for a new IKE SA that is no repetition.
+    pub(crate) fn init_request(&mut self, request: &InitRequest<'_>) {
+        let payloads = &request.message.payloads;
+        let (Some(sa), Some(ke), Some(nonce)) = (payloads.sa(), payloads.ke(), payloads.nonce()) else {
+            let remote = request.path.remote;
+            self.discard(request.now, Discard::Malformed, || {
+                format!("ignored an IKE_SA_INIT request from {remote} without SA, KE or Nonce")
+            });
+            return;
+        };
+        let offer = Offer { sa, ke, nonce };
+        let Some(source) = self.admit(request, nonce) else { return };
+        let Some((connection, choice)) = self.choose(request, &offer) else { return };
+        if ke.method != choice.suite.ke.into() {
+            self.refuse(request, Notify::invalid_ke(choice.suite.ke.into()));
+            return;
+        }
+        if let Err(error) = self.open(request, &offer, source, &connection, &choice) {
+            let remote = request.path.remote;
+            self.discard(request.now, Discard::Unacceptable, || {
+                format!("ignored an IKE_SA_INIT request from {remote}: {error}")
+            });
+        }
+    }
+
+    /// Decides by load whether to look at the request at all. `None`: it was refused, or a cookie demanded.
+    fn admit(&mut self, request: &InitRequest<'_>, nonce: &Nonce) -> Option<HalfOpenSource> {
+        let (now, addr) = (request.now, request.path.remote.ip());
+        let claim = Claim { spi: request.message.header.initiator_spi, addr, nonce };
+        let returned = request.message.payloads.notify(NotifyType::Cookie);
+        let proven = returned.is_some_and(|notify| self.proves(now, &claim, &notify.data));
+        match self.half_opens.admit(&self.config, addr, proven) {
+            Admission::Admit => Some(HalfOpenSource { addr, proven }),
+            Admission::DemandCookie => {
+                if returned.is_some() {
+                    self.discard(now, Discard::BadCookie, || format!("wrong or old cookie from {addr}"));
+                }
+                let secret = self.alloc.cookie_secret(now);
+                if let Ok(data) = cookie::make(secret.version, &secret.key, &claim) {
+                    self.stats.cookies_demanded += 1;
+                    self.refuse(request, Notify::new(NotifyType::Cookie, data));
+                }
+                None
+            }
+            Admission::Refuse(reason) => {
+                let open = self.half_opens.total();
+                self.discard(now, reason, || {
+                    format!("ignored an IKE_SA_INIT request from {addr}: {open} IKE SAs are half open")
+                });
+                None
+            }
+        }
+    }
+
+    fn proves(&mut self, now: Time, claim: &Claim<'_>, data: &[u8]) -> bool {
+        let Some(secret) = cookie::version(data).and_then(|v| self.alloc.cookie_secret_of(now, v)) else {
+            return false;
+        };
+        cookie::verify(secret.version, &secret.key, claim, data).unwrap_or(false)
+    }
+
+    /// The first connection between the addresses that has a proposal in common, and the choice.
+    fn choose(
+        &mut self,
+        request: &InitRequest<'_>,
+        offer: &Offer<'_>,
+    ) -> Option<(Arc<Connection>, IkeChoice)> {
+        let Path { local, remote } = request.path;
+        let candidates = self.connections.between(local.ip(), remote.ip());
+        for connection in &candidates {
+            if let Ok(choice) = select::ike(offer.sa, &connection.proposals) {
+                return Some((connection.clone(), choice));
+            }
+        }
+        let reason = if candidates.is_empty() { Discard::NoConnection } else { Discard::NoProposal };
+        self.stats.failed += 1;
+        self.discard(request.now, reason, || match candidates.first() {
+            None => format!("no connection is configured between {local} and {remote}"),
+            Some(first) => format!(
+                "no common IKE proposal with {remote}: offered {}, configured for {} {}",
+                describe::sa(offer.sa),
+                first.name,
+                describe::ike_proposals(&first.proposals)
+            ),
+        });
+        self.refuse(request, Notify::new(NotifyType::NoProposalChosen, Vec::new()));
+        None
+    }
+
+    /// Answers with a notify, and keeps no state.
+    pub(crate) fn refuse(&mut self, request: &InitRequest<'_>, notify: Notify) {
+        let header = response_header(request, IkeSpi::ZERO);
+        let message = MessageBuilder::new(header).with(Payload::Notify(notify));
+        self.answer_stranger(request.now, request.path, request.bytes, &message);
+    }
+
+    /// Makes the half-open IKE SA and answers.
+    fn open(
+        &mut self,
+        request: &InitRequest<'_>,
+        offer: &Offer<'_>,
+        source: HalfOpenSource,
+        connection: &Connection,
+        choice: &IkeChoice,
+    ) -> Result<(), Reason> {
+        let &InitRequest { now, path, message, bytes, key } = request;
+        let initiator = message.header.initiator_spi;
+        let suite = choice.suite;
+        if !nonce_fits(offer.nonce, suite.prf) {
+            return Err(Reason::Refused("its nonce is too short for the PRF".into()));
+        }
+        let (Some(responder), Some(nonce)) = (self.new_ike_spi(Some(initiator)), self.new_nonce()) else {
+            self.stats.discard(Discard::Exhausted);
+            return Ok(());
+        };
+        let spis = IkeSpis { initiator, responder };
+        let ke = KePrivate::generate(suite.ke, self.entropy())?;
+        let shared = ke.agree(offer.ke)?;
+        let nonces = Nonces { initiator: offer.nonce.clone(), responder: nonce };
+        let ike = IkeKeys::derive(suite, &shared, &nonces, spis)?;
+        let response = response(request, connection, choice, &ke, &nonces, spis)?;
+        let keys = Keys {
+            sealer: ike.sealer(Role::Responder, self.alloc.sender_id()),
+            opener: ike.opener(Role::Initiator),
+            ike,
+        };
+        let until = now.plus(self.config.half_open_timeout);
+        let half =
+            HalfOpen { nonces, init_request: bytes.to_vec(), init_response: response.clone(), source, until };
+        let id = self.new_ike_id();
+        let mut sa = IkeSa::new(id, Role::Responder, spis, connection.name.clone(), path, now);
+        sa.phase = Phase::HalfOpen(Box::new(half));
+        sa.keys = Some(keys);
+        sa.init = Some(key);
+        // The notifies were made before our SPI was known.
+        let seen = IkeSpis { initiator, responder: IkeSpi::ZERO };
+        sa.nat = nat::detect(&message.payloads, seen, path, connection.encap);
+        let answered = Answered { id: MessageId(0), digest: key.digest, response: response.clone() };
+        sa.incoming = Incoming { expected: MessageId(1), last: Some(answered) };
+        self.half_opens.enter(source);
+        self.commit(&mut sa);
+        let opened = format!("{} is initiating an IKE_SA", path.remote.ip());
+        self.log(&sa, ORDINARY, opened);
+        self.send(now, &mut sa, path, response);
+        self.put(sa);
+        Ok(())
+    }
+}
+
+fn response_header(request: &InitRequest<'_>, responder_spi: IkeSpi) -> Header {
+    Header { responder_spi, from_initiator: false, response: true, ..request.message.header }
+}
+
+fn response(
+    request: &InitRequest<'_>,
+    connection: &Connection,
+    choice: &IkeChoice,
+    ke: &KePrivate,
+    nonces: &Nonces,
+    spis: IkeSpis,
+) -> Result<Vec<u8>, EncodeError> {
+    let mut message = MessageBuilder::new(response_header(request, spis.responder))
+        .with(Payload::Sa(choice.answer(None)))
+        .with(Payload::Ke(ke.payload()))
+        .with(Payload::Nonce(nonces.responder.clone()));
+    // To one who does not speak of NATs, neither do we; so the answer is no larger than the request.
+    if nat::spoken(&request.message.payloads) {
+        for notify in nat::notifies(spis, request.path, connection.encap) {
+            message.push(notify);
+        }
+    }
+    message.finish()
+}

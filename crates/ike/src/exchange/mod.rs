@@ -1,0 +1,31 @@
+//! The exchanges of IKEv2: what the messages of each mean, on both sides.
+//!
+//! All code here works on one IKE SA that was taken out of the endpoint's table. It changes the SA, and lets the endpoint
+//! send and tell; it never finds SAs, keeps time or counts transmissions.
+
+mod auth;
+mod child;
+mod create_child;
+mod describe;
+mod informational;
+mod init;
+mod narrow;
+mod nat;
+
+pub(crate) use init::InitRequest;
+
+use crate::message::EncodeError;
+use crate::output::Reason;
+use crate::suite::SuiteError;
+
+impl From<SuiteError> for Reason {
+    fn from(error: SuiteError) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+impl From<EncodeError> for Reason {
+    fn from(error: EncodeError) -> Self {
+        Self::Refused(error.to_string())
+    }
+}

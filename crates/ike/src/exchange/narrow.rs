@@ -1,0 +1,186 @@
+//! Traffic selectors: what the configuration means, and what two sides have in common (RFC 7296 §2.9).
+
+use crate::config::{Child, TsSpec};
+use std::net::IpAddr;
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+
+/// The most selectors of one side that we answer with. More would be more policies than anybody wants for one SA.
+const MAX_SELECTORS: usize = 64;
+
+/// The selectors of an SA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Selectors {
+    pub(crate) local: Vec<TrafficSelector>,
+    pub(crate) remote: Vec<TrafficSelector>,
+}
+
+impl Selectors {
+    /// What a child is configured for; `dynamic` means the outer addresses.
+    pub(crate) fn configured(child: &Child, local: IpAddr, remote: IpAddr) -> Self {
+        Self { local: resolve(&child.local_ts, local), remote: resolve(&child.remote_ts, remote) }
+    }
+
+    /// What these and others have in common. `None` if no packet could ever match both sides.
+    pub(crate) fn narrow(&self, other: &Self) -> Option<Self> {
+        let mut local = common(&self.local, &other.local);
+        let mut remote = common(&self.remote, &other.remote);
+        for v4 in [true, false] {
+            let of_family = |selector: &TrafficSelector| selector.addrs.start().is_ipv4() == v4;
+            if !local.iter().any(of_family) || !remote.iter().any(of_family) {
+                local.retain(|selector| !of_family(selector));
+                remote.retain(|selector| !of_family(selector));
+            }
+        }
+        (!local.is_empty() && !remote.is_empty()).then_some(Self { local, remote })
+    }
+
+    /// True if each selector lies within one of the other's.
+    pub(crate) fn within(&self, other: &Self) -> bool {
+        let inside = |ours: &[TrafficSelector], theirs: &[TrafficSelector]| {
+            !ours.is_empty() && ours.iter().all(|ts| theirs.iter().any(|wide| contains(wide, ts)))
+        };
+        inside(&self.local, &other.local) && inside(&self.remote, &other.remote)
+    }
+}
+
+fn resolve(specs: &[TsSpec], outer: IpAddr) -> Vec<TrafficSelector> {
+    specs
+        .iter()
+        .filter_map(|spec| match *spec {
+            TsSpec::Fixed(selector) => Some(selector),
+            TsSpec::Dynamic { protocol, port_start, port_end } => {
+                let addrs = AddrRange::new(outer, outer)?;
+                Some(TrafficSelector { addrs, protocol, port_start, port_end })
+            }
+        })
+        .collect()
+}
+
+/// Every non-empty intersection, without those that lie within another. The order of `theirs` is kept, because the
+/// initiator's first choice stands first (RFC 7296 §2.9).
+fn common(ours: &[TrafficSelector], theirs: &[TrafficSelector]) -> Vec<TrafficSelector> {
+    let mut found: Vec<TrafficSelector> = Vec::new();
+    for selector in theirs.iter().flat_map(|their| ours.iter().filter_map(|our| intersect(our, their))) {
+        if found.iter().any(|wide| contains(wide, &selector)) {
+            continue;
+        }
+        found.retain(|narrow| !contains(&selector, narrow));
+        if found.len() == MAX_SELECTORS {
+            break;
+        }
+        found.push(selector);
+    }
+    found
+}
+
+fn intersect(a: &TrafficSelector, b: &TrafficSelector) -> Option<TrafficSelector> {
+    let addrs = AddrRange::new(a.addrs.start().max(b.addrs.start()), a.addrs.end().min(b.addrs.end()))
+        .filter(|_| a.addrs.start().is_ipv4() == b.addrs.start().is_ipv4())?;
+    let protocol = match (a.protocol, b.protocol) {
+        (0, other) | (other, 0) => other,
+        (one, other) if one == other => one,
+        _ => return None,
+    };
+    let (port_start, port_end) = intersect_ports(a, b)?;
+    Some(TrafficSelector { addrs, protocol, port_start, port_end })
+}
+
+/// OPAQUE lies within ANY and itself only (RFC 4301 §4.4.1.1).
+fn intersect_ports(a: &TrafficSelector, b: &TrafficSelector) -> Option<(u16, u16)> {
+    let any = |ts: &TrafficSelector| (ts.port_start, ts.port_end) == (0, u16::MAX);
+    let opaque = |ts: &TrafficSelector| ts.port_start > ts.port_end;
+    if opaque(a) || opaque(b) {
+        let both = (opaque(a) || any(a)) && (opaque(b) || any(b));
+        return both.then_some((u16::MAX, 0));
+    }
+    let (start, end) = (a.port_start.max(b.port_start), a.port_end.min(b.port_end));
+    (start <= end).then_some((start, end))
+}
+
+fn contains(wide: &TrafficSelector, narrow: &TrafficSelector) -> bool {
+    intersect(wide, narrow).as_ref() == Some(narrow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ts(range: &str) -> TrafficSelector {
+        let (start, end) = range.split_once('-').unwrap_or((range, range));
+        let addrs = AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap();
+        TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
+    }
+
+    fn with(base: &str, protocol: u8, port_start: u16, port_end: u16) -> TrafficSelector {
+        TrafficSelector { protocol, port_start, port_end, ..ts(base) }
+    }
+
+    fn selectors(local: &[&str], remote: &[&str]) -> Selectors {
+        let list = |texts: &[&str]| texts.iter().map(|text| ts(text)).collect();
+        Selectors { local: list(local), remote: list(remote) }
+    }
+
+    #[test]
+    fn the_smaller_range_is_what_is_common() {
+        let ours = selectors(&["10.1.0.0-10.1.255.255"], &["10.2.0.0-10.2.0.255"]);
+        let theirs = selectors(&["10.1.2.0-10.1.2.255"], &["10.2.0.0-10.2.255.255"]);
+        let narrowed = ours.narrow(&theirs).unwrap();
+        assert_eq!(narrowed, selectors(&["10.1.2.0-10.1.2.255"], &["10.2.0.0-10.2.0.255"]));
+        assert!(narrowed.within(&ours) && narrowed.within(&theirs));
+    }
+
+    #[test]
+    fn nothing_in_common_is_no_selector() {
+        let ours = selectors(&["10.1.0.0-10.1.0.255"], &["10.2.0.0-10.2.0.255"]);
+        assert_eq!(ours.narrow(&selectors(&["10.9.0.1"], &["10.2.0.1"])), None);
+        assert_eq!(ours.narrow(&selectors(&["10.1.0.1"], &["10.9.0.1"])), None);
+    }
+
+    #[test]
+    fn a_family_without_a_counterpart_goes() {
+        let ours = selectors(&["10.1.0.1", "2001:db8::1"], &["10.2.0.1", "2001:db8::2"]);
+        let theirs = selectors(&["10.1.0.1", "2001:db8::1"], &["10.2.0.1"]);
+        assert_eq!(ours.narrow(&theirs), Some(selectors(&["10.1.0.1"], &["10.2.0.1"])));
+        let crossed = selectors(&["10.1.0.1"], &["2001:db8::2"]);
+        assert_eq!(ours.narrow(&crossed), None, "no packet is of both families");
+    }
+
+    #[test]
+    fn the_initiators_packet_selector_is_swallowed_by_the_wider_one() {
+        let ours = selectors(&["10.1.0.0-10.1.0.255"], &["10.2.0.0-10.2.0.255"]);
+        let theirs =
+            selectors(&["10.1.0.5", "10.1.0.0-10.1.255.255"], &["10.2.0.9", "0.0.0.0-255.255.255.255"]);
+        assert_eq!(ours.narrow(&theirs), Some(ours.clone()));
+    }
+
+    #[test]
+    fn protocols_and_ports_narrow_too() {
+        let any = ts("10.0.0.1");
+        let web = with("10.0.0.1", 6, 80, 443);
+        assert_eq!(intersect(&any, &web), Some(web));
+        assert_eq!(intersect(&web, &with("10.0.0.1", 6, 100, 8080)), Some(with("10.0.0.1", 6, 100, 443)));
+        assert_eq!(intersect(&web, &with("10.0.0.1", 17, 80, 443)), None);
+        assert_eq!(intersect(&web, &with("10.0.0.1", 6, 444, 445)), None);
+        let opaque = with("10.0.0.1", 6, u16::MAX, 0);
+        assert_eq!(intersect(&any, &opaque), Some(opaque));
+        assert_eq!(intersect(&opaque, &opaque), Some(opaque));
+        assert_eq!(intersect(&opaque, &web), None);
+    }
+
+    #[test]
+    fn a_flood_of_selectors_is_cut() {
+        let ours = selectors(&["0.0.0.0-255.255.255.255"], &["10.2.0.1"]);
+        let many = (0..255).map(|i| ts(&format!("10.1.{i}.1"))).collect();
+        let theirs = Selectors { local: many, remote: vec![ts("10.2.0.1")] };
+        let narrowed = ours.narrow(&theirs).unwrap();
+        assert_eq!(narrowed.local.len(), MAX_SELECTORS);
+        assert_eq!(narrowed.local[0], ts("10.1.0.1"), "the initiator's first choice stays");
+    }
+
+    #[test]
+    fn within_refuses_what_is_wider_or_empty() {
+        let ours = selectors(&["10.1.0.0-10.1.0.255"], &["10.2.0.1"]);
+        assert!(!selectors(&["10.1.0.0-10.1.1.0"], &["10.2.0.1"]).within(&ours));
+        assert!(!Selectors { local: vec![], remote: vec![ts("10.2.0.1")] }.within(&ours));
+    }
+}

@@ -1,0 +1,25 @@
+//! The state of a Child SA.
+
+use crate::output::{ChildSaId, Time};
+use serde::{Deserialize, Serialize};
+use testudo_ipsec::sa::ChildSaParams;
+
+/// A Child SA that the data plane has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChildSa {
+    pub(crate) id: ChildSaId,
+    /// `children.<name>`.
+    pub(crate) name: String,
+    pub(crate) reqid: u32,
+    pub(crate) params: ChildSaParams,
+    pub(crate) installed: Time,
+    pub(crate) phase: ChildPhase,
+}
+
+/// The stages of a Child SA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ChildPhase {
+    Installed,
+    /// Our delete waits or is under way.
+    Deleting,
+}

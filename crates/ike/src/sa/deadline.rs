@@ -1,0 +1,42 @@
+//! When an IKE SA next needs attention.
+
+use super::{IkeSa, Phase};
+use crate::output::Time;
+use std::time::Duration;
+
+impl IkeSa {
+    /// The earliest of all that can fall due; `keepalive` is the interval of NAT keepalives.
+    pub(crate) fn deadline(&self, keepalive: Duration) -> Option<Time> {
+        if let Phase::Gone { until } = self.phase {
+            return Some(until);
+        }
+        let stage = match &self.phase {
+            Phase::InitSent(init) => init.error.as_ref().map(|error| error.until),
+            Phase::HalfOpen(half) => Some(half.until),
+            _ => None,
+        };
+        let due = [
+            stage,
+            self.outgoing.pending.as_ref().map(|pending| pending.next),
+            self.closing.as_ref().map(|closing| closing.deadline),
+            self.liveness_due(),
+            self.keepalive_due(keepalive),
+        ];
+        due.into_iter().flatten().min()
+    }
+
+    /// When to ask whether the peer lives: after silence, unless something is being asked already.
+    pub(crate) fn liveness_due(&self) -> Option<Time> {
+        let wanted = self.is_established()
+            && !self.dpd_delay.is_zero()
+            && self.outgoing.pending.is_none()
+            && self.closing.is_none();
+        wanted.then(|| self.last_heard.plus(self.dpd_delay))
+    }
+
+    /// When the NAT in front of us needs to be reminded (RFC 3948 §4).
+    pub(crate) fn keepalive_due(&self, interval: Duration) -> Option<Time> {
+        let wanted = self.is_established() && self.nat.local && !interval.is_zero();
+        wanted.then(|| self.last_sent.plus(interval))
+    }
+}

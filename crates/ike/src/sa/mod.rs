@@ -1,0 +1,165 @@
+//! The state of an IKE SA: plain data that serialises, exchanges under way included.
+//!
+//! Nothing here sends, decides or knows the configuration; `exchange` does that with these types.
+
+mod child;
+mod deadline;
+mod phase;
+mod snapshot;
+mod window;
+
+pub(crate) use child::{ChildPhase, ChildSa};
+pub(crate) use phase::{Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, Phase, UnauthenticatedError};
+pub(crate) use snapshot::{decode, encode};
+pub(crate) use window::{Answered, Incoming, Outgoing, Pending, RequestKind, Task, digest};
+
+use crate::config::Identity;
+use crate::endpoint::NatStatus;
+use crate::message::{Header, IkeSpi, MessageId};
+use crate::output::{ChildSaId, CommitId, IkeSaId, Path, Reason, Time};
+use crate::suite::{IkeKeys, IkeSpis, Role, SkOpener, SkSealer};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// An IKE SA, from the first message to the last repetition of its last response.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IkeSa {
+    pub(crate) id: IkeSaId,
+    /// The last change.
+    pub(crate) commit: CommitId,
+    pub(crate) role: Role,
+    pub(crate) spis: IkeSpis,
+    /// `connections.<name>`; for a responder that of the proposal choice until IKE_AUTH names the peer.
+    pub(crate) connection: String,
+    pub(crate) path: Path,
+    pub(crate) nat: NatStatus,
+    pub(crate) local_id: Option<Identity>,
+    pub(crate) remote_id: Option<Identity>,
+    pub(crate) phase: Phase,
+    pub(crate) keys: Option<Keys>,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) incoming: Incoming,
+    pub(crate) children: Vec<ChildSa>,
+    /// Where and as what the request came that made this SA; a repetition finds the SA by it.
+    pub(crate) init: Option<InitKey>,
+    pub(crate) created: Time,
+    pub(crate) established: Option<Time>,
+    /// When the peer last proved that it lives.
+    pub(crate) last_heard: Time,
+    /// When we last sent something.
+    pub(crate) last_sent: Time,
+    /// When a forged hint may next lead to a liveness check (RFC 7296 §2.21.4).
+    pub(crate) next_hint: Time,
+    /// Silence after which we ask whether the peer lives; zero: never.
+    pub(crate) dpd_delay: Duration,
+    /// Set once the SA is to be deleted.
+    pub(crate) closing: Option<Closing>,
+}
+
+/// Everything that protects messages, and the root of the children's keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Keys {
+    pub(crate) ike: IkeKeys,
+    pub(crate) sealer: SkSealer,
+    pub(crate) opener: SkOpener,
+}
+
+/// Source and SHA-256 digest of an IKE_SA_INIT request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct InitKey {
+    pub(crate) remote: SocketAddr,
+    pub(crate) digest: [u8; 32],
+}
+
+/// A delete of the IKE SA that we want or have sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Closing {
+    pub(crate) reason: Reason,
+    /// When the SA goes without the peer's answer.
+    pub(crate) deadline: Time,
+}
+
+impl IkeSa {
+    /// An IKE SA about which nothing is known yet; its stage is for the caller to set.
+    pub(crate) fn new(
+        id: IkeSaId,
+        role: Role,
+        spis: IkeSpis,
+        connection: String,
+        path: Path,
+        now: Time,
+    ) -> Self {
+        Self {
+            id,
+            commit: CommitId(0),
+            role,
+            spis,
+            connection,
+            path,
+            nat: NatStatus::default(),
+            local_id: None,
+            remote_id: None,
+            phase: Phase::Gone { until: now },
+            keys: None,
+            outgoing: Outgoing::default(),
+            incoming: Incoming::default(),
+            children: Vec::new(),
+            init: None,
+            created: now,
+            established: None,
+            last_heard: now,
+            last_sent: now,
+            next_hint: now,
+            dpd_delay: Duration::ZERO,
+            closing: None,
+        }
+    }
+
+    /// The SPI that we chose, by which messages find this SA.
+    pub(crate) fn our_spi(&self) -> IkeSpi {
+        match self.role {
+            Role::Initiator => self.spis.initiator,
+            Role::Responder => self.spis.responder,
+        }
+    }
+
+    /// The peer's SPI; zero before it is known.
+    pub(crate) fn peer_spi(&self) -> IkeSpi {
+        match self.role {
+            Role::Initiator => self.spis.responder,
+            Role::Responder => self.spis.initiator,
+        }
+    }
+
+    /// Header of a message of ours.
+    pub(crate) fn header(
+        &self,
+        exchange: crate::message::ExchangeType,
+        response: bool,
+        message_id: MessageId,
+    ) -> Header {
+        Header {
+            initiator_spi: self.spis.initiator,
+            responder_spi: self.spis.responder,
+            exchange,
+            from_initiator: self.role == Role::Initiator,
+            response,
+            message_id,
+        }
+    }
+
+    /// True once both sides are authenticated, until it is gone.
+    pub(crate) fn is_established(&self) -> bool {
+        matches!(self.phase, Phase::Established)
+    }
+
+    /// True if nothing is left but to repeat the last response.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.phase, Phase::Gone { .. })
+    }
+
+    pub(crate) fn child(&self, id: ChildSaId) -> Option<&ChildSa> {
+        self.children.iter().find(|child| child.id == id)
+    }
+}

@@ -1,0 +1,91 @@
+//! How far an IKE SA has come, and what each stage must remember.
+
+use crate::config::KeyExchange;
+use crate::message::Nonce;
+use crate::output::Time;
+use crate::suite::{KePrivate, Nonces};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use testudo_ipsec::spi::Spi;
+
+/// The stages of an IKE SA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Phase {
+    /// Initiator: IKE_SA_INIT is sent.
+    InitSent(Box<InitSent>),
+    /// Initiator: IKE_AUTH is sent.
+    AuthSent(Box<AuthSent>),
+    /// Responder: IKE_SA_INIT is answered, IKE_AUTH awaited.
+    HalfOpen(Box<HalfOpen>),
+    /// Both sides are authenticated.
+    Established,
+    /// Initiator: the responder is not who it should be, and is being told.
+    Rejecting,
+    /// Nothing is left but to repeat the last response until then.
+    Gone {
+        /// When the SA is forgotten.
+        until: Time,
+    },
+}
+
+/// What an initiation is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attempt {
+    /// `children.<name>`.
+    pub(crate) child: String,
+    /// Which try this is, from 1.
+    pub(crate) number: u32,
+}
+
+/// An initiator's state before the responder's keys are known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InitSent {
+    pub(crate) attempt: Attempt,
+    pub(crate) ke: KePrivate,
+    pub(crate) nonce: Nonce,
+    pub(crate) cookie: Option<Vec<u8>>,
+    /// Key exchange methods sent so far in this attempt: a responder that asks for one twice leads us in circles.
+    pub(crate) tried: Vec<KeyExchange>,
+    /// Cookies taken so far in this attempt.
+    pub(crate) cookies: u8,
+    pub(crate) error: Option<UnauthenticatedError>,
+}
+
+/// An error notify that may be forged (RFC 7296 §2.21.1): believed if nothing better comes before `until`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UnauthenticatedError {
+    pub(crate) text: String,
+    pub(crate) until: Time,
+}
+
+/// An initiator's state before the responder is authenticated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AuthSent {
+    pub(crate) attempt: Attempt,
+    pub(crate) nonces: Nonces,
+    /// The responder's IKE_SA_INIT message, which its AUTH covers.
+    pub(crate) init_response: Vec<u8>,
+    /// SPI of the child that we offered.
+    pub(crate) spi_in: Spi,
+}
+
+/// A responder's state before the initiator is authenticated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HalfOpen {
+    pub(crate) nonces: Nonces,
+    /// The initiator's IKE_SA_INIT message, which its AUTH covers.
+    pub(crate) init_request: Vec<u8>,
+    /// Our answer, which our AUTH covers.
+    pub(crate) init_response: Vec<u8>,
+    pub(crate) source: HalfOpenSource,
+    /// When we give up waiting.
+    pub(crate) until: Time,
+}
+
+/// Whom a half-open IKE SA counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HalfOpenSource {
+    pub(crate) addr: IpAddr,
+    /// It returned a cookie, so the address is not forged.
+    pub(crate) proven: bool,
+}

@@ -1,0 +1,88 @@
+//! Message IDs, requests under way and responses kept: windows of one (RFC 7296 §2.1 to §2.3).
+
+use crate::message::{ExchangeType, MessageId};
+use crate::output::Time;
+use aws_lc_rs::digest::{SHA256, digest as sha};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use testudo_ipsec::spi::Spi;
+
+/// Requests of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Outgoing {
+    /// Message ID of the next request.
+    pub(crate) next: MessageId,
+    /// The one that waits for its response.
+    pub(crate) pending: Option<Pending>,
+    /// What is to be asked when that one is answered.
+    pub(crate) tasks: VecDeque<Task>,
+}
+
+/// A request that waits for its response. Its octets are repeated as they are, never encrypted again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pending {
+    pub(crate) id: MessageId,
+    pub(crate) exchange: ExchangeType,
+    pub(crate) kind: RequestKind,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) transmissions: u32,
+    /// When to send again, or to give up.
+    pub(crate) next: Time,
+}
+
+/// What a request asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RequestKind {
+    Init,
+    Auth,
+    Liveness,
+    DeleteIke,
+    /// Of the Child SA for which we chose that SPI.
+    DeleteSpi(Spi),
+    /// AUTHENTICATION_FAILED about the responder (RFC 7296 §2.21.2).
+    AuthFailed,
+}
+
+/// A request to be made as soon as none is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Task {
+    DeleteIke,
+    DeleteSpi(Spi),
+}
+
+impl Outgoing {
+    /// The request that a response answers.
+    pub(crate) fn answered(&mut self, exchange: ExchangeType, id: MessageId) -> Option<Pending> {
+        self.pending.take_if(|pending| pending.id == id && pending.exchange == exchange)
+    }
+
+    /// Adds a task that is not waiting yet.
+    pub(crate) fn queue(&mut self, task: Task) {
+        if !self.tasks.contains(&task) {
+            self.tasks.push_back(task);
+        }
+    }
+}
+
+/// Requests of the peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Incoming {
+    /// Message ID of the next request.
+    pub(crate) expected: MessageId,
+    /// The last one with our response.
+    pub(crate) last: Option<Answered>,
+}
+
+/// A request that was answered. The same octets again get the same octets back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answered {
+    pub(crate) id: MessageId,
+    /// Of the request.
+    pub(crate) digest: [u8; 32],
+    pub(crate) response: Vec<u8>,
+}
+
+/// SHA-256 of a message.
+pub(crate) fn digest(message: &[u8]) -> [u8; 32] {
+    sha(&SHA256, message).as_ref().try_into().unwrap_or_default()
+}

@@ -1,0 +1,79 @@
+//! Configurations for tests.
+
+use std::net::IpAddr;
+use std::time::Duration;
+use testudo_ike::config::{
+    AuthMethod, Child, ChildMode, Connection, EspProposal, Identity, IkeEncryption, IkeProposal, KeyExchange,
+    LocalAuth, Prf, RemoteAuth, SharedSecret, StartAction, TsSpec,
+};
+use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+
+/// A range such as `10.1.0.0-10.1.255.255`, or a single address.
+pub(crate) fn range(text: &str) -> AddrRange {
+    let (start, end) = text.split_once('-').unwrap_or((text, text));
+    AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap()
+}
+
+/// All traffic of a range.
+pub(crate) fn ts(text: &str) -> TrafficSelector {
+    TrafficSelector { addrs: range(text), protocol: 0, port_start: 0, port_end: u16::MAX }
+}
+
+pub(crate) fn fqdn(name: &str) -> Identity {
+    Identity::Fqdn(name.into())
+}
+
+pub(crate) fn ike_proposal(ke: &[KeyExchange]) -> IkeProposal {
+    IkeProposal { encryption: vec![IkeEncryption::Aes128Gcm16], prf: vec![Prf::HmacSha256], ke: ke.to_vec() }
+}
+
+pub(crate) fn esp_proposal(encryption: EspAlgorithm) -> EspProposal {
+    EspProposal { encryption: vec![encryption], ke: vec![], esn: vec![true, false] }
+}
+
+pub(crate) fn child(name: &str, local: &str, remote: &str) -> Child {
+    Child {
+        name: name.into(),
+        local_ts: vec![TsSpec::Fixed(ts(local))],
+        remote_ts: vec![TsSpec::Fixed(ts(remote))],
+        proposals: vec![esp_proposal(EspAlgorithm::Aes128Gcm16)],
+        mode: ChildMode::Tunnel,
+        start_action: StartAction::None,
+        replay_window: 64,
+        copy: HeaderCopy::default(),
+        priority: 0,
+    }
+}
+
+/// A connection `site` with a child `net`, from `local` (an address and an identity) to `remote`.
+pub(crate) fn connection(local: (&str, &str), remote: (&str, &str)) -> Connection {
+    let single = |addr: &str| {
+        let addr: IpAddr = addr.parse().unwrap();
+        vec![AddrRange::new(addr, addr).unwrap()]
+    };
+    // The net behind a host: its own letter decides, so that both ends agree.
+    let net = |name: &str| {
+        let octet = name.bytes().next().unwrap_or_default();
+        format!("10.{octet}.0.0-10.{octet}.255.255")
+    };
+    Connection {
+        name: "site".into(),
+        local_addrs: single(local.0),
+        remote_addrs: single(remote.0),
+        local_port: 500,
+        remote_port: 500,
+        proposals: vec![ike_proposal(&[KeyExchange::X25519])],
+        encap: false,
+        dpd_delay: Duration::ZERO,
+        keyingtries: 1,
+        local: LocalAuth { id: Some(fqdn(local.1)), method: AuthMethod::Psk },
+        remote: RemoteAuth { id: Some(fqdn(remote.1)), method: AuthMethod::Psk },
+        children: vec![child("net", &net(local.1), &net(remote.1))],
+    }
+}
+
+pub(crate) fn secret(name: &str, key: &[u8], owners: &[&str]) -> SharedSecret {
+    let owners = owners.iter().map(|owner| fqdn(owner)).collect();
+    SharedSecret { name: name.into(), owners, secret: key.to_vec() }
+}

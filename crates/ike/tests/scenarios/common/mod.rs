@@ -1,0 +1,11 @@
+//! What the scenarios share: deterministic randomness, configurations, and a network in virtual time between endpoints.
+
+pub(crate) mod build;
+pub(crate) mod network;
+pub(crate) mod random;
+pub(crate) mod world;
+
+pub(crate) use build::{connection, secret};
+pub(crate) use network::Weather;
+pub(crate) use random::Random;
+pub(crate) use world::World;

@@ -1,0 +1,284 @@
+//! Endpoints on a network, run event by event. After every event each IKE SA is serialised and restored.
+
+use super::network::{Datagram, Network, Weather};
+use super::random::Random;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use testudo_ike::alloc::SingleNodeAllocator;
+use testudo_ike::config::{Connection, SharedSecret};
+use testudo_ike::endpoint::{Endpoint, EndpointConfig, IkeSaStatus};
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Reason, Time};
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::spi::SenderId;
+
+/// A gateway: its endpoint, and what a data plane and an operator would have seen.
+pub(crate) struct Host {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) addr: IpAddr,
+    /// What the data plane has now.
+    pub(crate) installed: BTreeMap<ChildSaId, ChildSaParams>,
+    /// Every message sent, in order.
+    pub(crate) sent: Vec<(Path, Vec<u8>)>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) keepalives: usize,
+    /// A stopped host neither receives nor sends.
+    pub(crate) stopped: bool,
+    config: EndpointConfig,
+    connections: Vec<Connection>,
+    secrets: Vec<SharedSecret>,
+    sender: u16,
+    seed: u64,
+}
+
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) network: Network,
+    /// Restore the SAs after every event.
+    pub(crate) restore: bool,
+}
+
+fn endpoint(config: &EndpointConfig, seed: u64, sender: u16) -> Endpoint {
+    let alloc = SingleNodeAllocator::new(Random::new(seed), SenderId(sender));
+    Endpoint::new(config.clone(), Box::new(alloc))
+}
+
+impl Host {
+    /// Takes a connection and keeps it for a successor.
+    pub(crate) fn load(&mut self, now: Time, connection: Connection) {
+        self.endpoint.load_connection(now, connection.clone()).unwrap();
+        self.connections.retain(|other| other.name != connection.name);
+        self.connections.push(connection);
+    }
+
+    pub(crate) fn load_secret(&mut self, secret: SharedSecret) {
+        self.endpoint.load_secret(secret.clone());
+        self.secrets.retain(|other| other.name != secret.name);
+        self.secrets.push(secret);
+    }
+
+    /// Another node takes everything over: a new endpoint with another sender ID gets the states and no more.
+    pub(crate) fn take_over(&mut self, now: Time) {
+        self.sender += 1;
+        self.seed += 1;
+        let mut successor = endpoint(&self.config, self.seed, self.sender);
+        for connection in &self.connections {
+            successor.load_connection(now, connection.clone()).unwrap();
+        }
+        for secret in &self.secrets {
+            successor.load_secret(secret.clone());
+        }
+        let ids: Vec<IkeSaId> = self.endpoint.states().map(|(id, _)| id).collect();
+        for id in ids {
+            let state = self.endpoint.export_sa(id).unwrap();
+            assert_eq!(successor.import_sa(&state), Ok(id));
+            assert_eq!(successor.export_sa(id).map(|s| s.len()), Some(state.len()));
+        }
+        let listed = |endpoint: &Endpoint| endpoint.sas().collect::<Vec<IkeSaStatus>>();
+        assert_eq!(listed(&successor), listed(&self.endpoint));
+        assert_eq!(successor.half_open(), self.endpoint.half_open());
+        self.endpoint = successor;
+    }
+
+    /// Every state goes through its octets.
+    fn restore(&mut self) {
+        let ids: Vec<IkeSaId> = self.endpoint.states().map(|(id, _)| id).collect();
+        for id in ids {
+            let state = self.endpoint.export_sa(id).expect("every state serialises");
+            let before = self.endpoint.next_timeout();
+            assert_eq!(self.endpoint.import_sa(&state), Ok(id));
+            assert_eq!(self.endpoint.export_sa(id), Some(state), "a restored state is the same");
+            assert_eq!(self.endpoint.next_timeout(), before, "and so are its deadlines");
+        }
+    }
+
+    pub(crate) fn sas(&self) -> Vec<IkeSaStatus> {
+        self.endpoint.sas().collect()
+    }
+
+    /// The log lines so far.
+    pub(crate) fn log(&self) -> Vec<&str> {
+        self.events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Log { message, .. } => Some(message.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn logged(&self, part: &str) -> bool {
+        self.log().iter().any(|line| line.contains(part))
+    }
+
+    /// Results of initiations so far.
+    pub(crate) fn results(&self) -> Vec<Result<ChildSaId, Reason>> {
+        self.events
+            .iter()
+            .filter_map(|event| match event {
+                Event::InitiateDone { result, .. } => Some(result.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, weather: Weather) -> Self {
+        let network = Network::new(weather, Random::new(seed));
+        Self { now: Time(Duration::from_secs(1000)), hosts: Vec::new(), network, restore: true }
+    }
+
+    pub(crate) fn add(&mut self, addr: &str, config: EndpointConfig) -> &mut Host {
+        let sender = u16::try_from(self.hosts.len()).unwrap() * 256 + 1;
+        let seed = self.network.random.next();
+        self.hosts.push(Host {
+            endpoint: endpoint(&config, seed, sender),
+            addr: addr.parse().unwrap(),
+            installed: BTreeMap::new(),
+            sent: Vec::new(),
+            events: Vec::new(),
+            keepalives: 0,
+            stopped: false,
+            config,
+            connections: Vec::new(),
+            secrets: Vec::new(),
+            sender,
+            seed,
+        });
+        self.hosts.last_mut().unwrap()
+    }
+
+    /// Two hosts, `moon` at 192.0.2.1 and `sun` at 192.0.2.2, each configured for the other.
+    pub(crate) fn pair(seed: u64, weather: Weather) -> Self {
+        let mut world = Self::new(seed, weather);
+        let ends = [("192.0.2.1", "moon"), ("192.0.2.2", "sun")];
+        for (local, remote) in [(ends[0], ends[1]), (ends[1], ends[0])] {
+            let now = world.now;
+            let host = world.add(local.0, EndpointConfig::default());
+            host.load_secret(super::secret("psk", b"a shared key", &["moon", "sun"]));
+            host.load(now, super::connection(local, remote));
+        }
+        world
+    }
+
+    /// Hands outputs on until there are none.
+    pub(crate) fn settle(&mut self, host: usize) {
+        let host = &mut self.hosts[host];
+        while let Some(output) = host.endpoint.poll_output() {
+            match output {
+                Output::Send { after, path, bytes } => {
+                    let known = host.endpoint.states().map(|(_, commit)| commit).max();
+                    assert!(known.is_none_or(|newest| after <= newest) || after.0 > 0);
+                    host.sent.push((path, bytes.clone()));
+                    if !host.stopped {
+                        self.network.send(self.now, path, &bytes);
+                    }
+                }
+                Output::Keepalive { .. } => host.keepalives += 1,
+                Output::InstallChild { child, params, .. } => {
+                    assert!(host.installed.insert(child, *params).is_none(), "a child is installed once");
+                }
+                Output::UpdateChild { child, path, spi_in, spi_out } => {
+                    let params = host.installed.get_mut(&child).expect("only what is installed moves");
+                    assert_eq!((params.spi_in, params.spi_out), (spi_in, spi_out));
+                    (params.local, params.remote) = (path.local, path.remote);
+                }
+                Output::RemoveChild { child, spi_in } => {
+                    let removed = host.installed.remove(&child).expect("only what is installed goes");
+                    assert_eq!(removed.spi_in, spi_in);
+                }
+                Output::Event(event) => host.events.push(event),
+            }
+        }
+        if self.restore {
+            host.restore();
+        }
+    }
+
+    pub(crate) fn initiate(&mut self, host: usize) -> IkeSaId {
+        let id = self.hosts[host].endpoint.initiate(self.now, Some("site"), "net").unwrap();
+        self.settle(host);
+        id
+    }
+
+    /// When something happens next.
+    fn next_event(&self) -> Option<Time> {
+        let timers = self.hosts.iter().filter(|host| !host.stopped).map(|host| host.endpoint.next_timeout());
+        timers.chain([self.network.next_arrival()]).flatten().min()
+    }
+
+    /// One event; false if there is none until `end`.
+    pub(crate) fn step(&mut self, end: Time) -> bool {
+        let Some(next) = self.next_event().filter(|next| *next <= end) else { return false };
+        self.now = self.now.max(next);
+        if let Some(datagram) = self.network.arrive(self.now) {
+            self.deliver(&datagram);
+            return true;
+        }
+        for index in 0..self.hosts.len() {
+            if !self.hosts[index].stopped && self.hosts[index].endpoint.next_timeout() <= Some(self.now) {
+                self.hosts[index].endpoint.handle_timeout(self.now);
+                self.settle(index);
+            }
+        }
+        true
+    }
+
+    pub(crate) fn deliver(&mut self, datagram: &Datagram) {
+        let Datagram { from, to, bytes } = datagram;
+        let receiver = self.hosts.iter().position(|host| host.addr == to.ip() && !host.stopped);
+        if let Some(index) = receiver {
+            let path = Path { local: *to, remote: *from };
+            self.hosts[index].endpoint.handle_datagram(self.now, path, bytes);
+            self.settle(index);
+        }
+    }
+
+    /// Lets so much time pass.
+    pub(crate) fn run(&mut self, time: Duration) {
+        let end = self.now.plus(time);
+        while self.step(end) {}
+        self.now = end;
+    }
+
+    pub(crate) fn run_secs(&mut self, seconds: u64) {
+        self.run(Duration::from_secs(seconds));
+    }
+
+    /// Sends octets from one address to another, past the endpoints.
+    pub(crate) fn forge(&mut self, from: &str, to: &str, bytes: &[u8]) {
+        let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
+        self.network.inject(self.now, Datagram { from: addr(from), to: addr(to), bytes: bytes.to_vec() });
+    }
+
+    /// Asserts that both hosts have one Child SA, and that the two fit.
+    pub(crate) fn assert_tunnel(&self) {
+        let [a, b] = [0, 1].map(|index| {
+            let children: Vec<_> = self.hosts[index].installed.values().collect();
+            assert_eq!(children.len(), 1, "host {index} has one child: {:?}", self.hosts[index].log());
+            children[0]
+        });
+        assert_fit(a, b);
+    }
+
+    /// Asserts that no host has any SA or state left.
+    pub(crate) fn assert_nothing_left(&self) {
+        for (index, host) in self.hosts.iter().enumerate() {
+            assert!(host.installed.is_empty(), "host {index}");
+            assert_eq!(host.sas(), [], "host {index}");
+            assert_eq!(host.endpoint.states().count(), 0, "host {index}");
+            assert_eq!(host.endpoint.half_open(), 0, "host {index}");
+        }
+    }
+}
+
+/// Two ends of one Child SA.
+pub(crate) fn assert_fit(a: &ChildSaParams, b: &ChildSaParams) {
+    assert_eq!((a.spi_in, a.spi_out), (b.spi_out, b.spi_in));
+    assert!(a.key_in == b.key_out && a.key_out == b.key_in, "keys cross");
+    assert!(a.key_in != a.key_out, "each direction has its own key");
+    assert_eq!((&a.local_ts, &a.remote_ts), (&b.remote_ts, &b.local_ts));
+    assert_eq!((a.algorithm, a.esn, a.encapsulation), (b.algorithm, b.esn, b.encapsulation));
+}
