@@ -26,7 +26,8 @@ pub(super) fn auth(conn: &mut Fields<'_>, side: &'static str) -> Result<Auth, Re
     round(first)
 }
 
-fn round(mut section: Fields<'_>) -> Result<Auth, Refusal> {
+fn round(section: Fields<'_>) -> Result<Auth, Refusal> {
+    let mut section = section.known(AUTH)?;
     let missing = Refusal::Missing {
         path: section.path("auth"),
         expected: "psk (strongSwan's default, pubkey, is not supported)",

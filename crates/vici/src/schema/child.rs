@@ -13,7 +13,8 @@ const REPLAY_WINDOW: u32 = 1024;
 /// Largest anti-replay window.
 const MAX_REPLAY_WINDOW: u32 = 8192;
 
-pub(super) fn child(name: &str, mut section: Fields<'_>) -> Result<Child, Refusal> {
+pub(super) fn child(name: &str, section: Fields<'_>) -> Result<Child, Refusal> {
+    let mut section = section.known(CHILD)?;
     let mode = section.parsed("mode", mode)?.unwrap_or(ChildMode::Tunnel);
     let start_action = start_action(&mut section, mode)?;
     check_actions(&mut section, start_action)?;

@@ -18,7 +18,7 @@ pub fn connection(message: &Message) -> Result<Connection, Refusal> {
         return Err(Refusal::Missing { path: "connections".to_owned(), expected: "exactly one connection" });
     };
     check_name(name, "connections")?;
-    let mut conn = Fields::new(&format!("connections.{name}"), content)?;
+    let mut conn = Fields::new(&format!("connections.{name}"), content)?.known(CONNECTION)?;
     let local_addrs = addr::endpoints(conn.list("local_addrs", addr::endpoint)?);
     let remote_addrs = addr::endpoints(conn.list("remote_addrs", addr::endpoint)?);
     let local_port = conn.parsed("local_port", value::udp_port)?.unwrap_or(IKE_PORT);

@@ -3,10 +3,13 @@
 use super::keys::{AUTH, Accepted, CHILD, CONNECTION, Key, Rule};
 use crate::message::{Element, Message};
 use crate::schema::connection;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
 
 const DOC: &str = include_str!("../../../../docs/swanctl.md");
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Section {
     Connection,
     Auth,
@@ -108,5 +111,77 @@ fn the_documentation_has_the_same_keys() {
         assert!(missing.is_empty(), "not in docs/swanctl.md: {missing:?}");
         let extra: Vec<_> = table.iter().filter(|name| !names.contains(name)).collect();
         assert!(extra.is_empty(), "only in docs/swanctl.md: {extra:?}");
+    }
+}
+
+/// Texts that mean something somewhere, and some that mean nothing.
+fn text() -> impl Strategy<Value = String> {
+    let words = [
+        "yes",
+        "no",
+        "0",
+        "2",
+        "30s",
+        "64",
+        "psk",
+        "trap",
+        "start",
+        "pass",
+        "drop",
+        "tunnel",
+        "default",
+        "dynamic",
+        "%any",
+        "192.0.2.1",
+        "10.1.0.0/16[tcp/80]",
+        "aes128gcm16-prfsha256-x25519",
+        "aes256gcm16-esn",
+        "@gw",
+        "@#0a",
+    ];
+    prop_oneof![4 => select(words.to_vec()).prop_map(str::to_owned), 1 => ".{0,12}"]
+}
+
+fn element(section: Section) -> impl Strategy<Value = Element> {
+    let names: Vec<_> =
+        rows().filter(|(of, _)| *of == section).map(|(_, key)| key.name.trim_end_matches('*')).collect();
+    let value = |name: &'static str| text().prop_map(move |text| value(name, &text));
+    let list = |name: &'static str| {
+        let items = vec(text(), 0..3);
+        items.prop_map(move |items| {
+            Element::List(name.to_owned(), items.into_iter().map(Into::into).collect())
+        })
+    };
+    select(names).prop_flat_map(move |name| prop_oneof![value(name), list(name)])
+}
+
+fn section(of: Section) -> impl Strategy<Value = Message> {
+    vec(element(of), 0..4).prop_map(|elements| {
+        let mut message = Message::new();
+        elements.into_iter().for_each(|element| message.push(element));
+        message
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_configuration_is_refused_by_a_path_or_can_be_listed(
+        conn in section(Section::Connection),
+        local in section(Section::Auth),
+        child in section(Section::Child),
+    ) {
+        let local = if local.value("auth").is_some() { local } else { local.with("auth", "psk") };
+        let conn = conn
+            .with_section("local", local)
+            .with_section("remote", Message::new().with("auth", "psk"))
+            .with_section("children", Message::new().with_section("net", child));
+        match connection(&Message::new().with_section("gw", conn)) {
+            Ok(connection) => {
+                for message in crate::render::list_conn(&connection) {
+                    prop_assert!(crate::codec::encode(&message, &mut Vec::new()).is_ok());
+                }
+            }
+            Err(refusal) => prop_assert!(refusal.to_string().starts_with("connections.gw."), "{refusal}"),
+        }
     }
 }
