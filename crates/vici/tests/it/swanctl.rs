@@ -4,6 +4,7 @@ use crate::support::{TestServer, net_sa};
 use std::process::{Command, Output};
 use std::time::Duration;
 use testudo_ike::config::{ChildMode, Identity, StartAction};
+use testudo_ike::endpoint::IkeSaState;
 
 const CONFIG: &str = r#"
 connections {
@@ -239,6 +240,29 @@ fn list_sas_prints_everything() {
             "    local  10.1.0.0/16",
             "    remote 10.2.0.0/16 10.3.0.1..10.3.0.9",
         ]
+    );
+}
+
+#[test]
+fn list_sas_prints_an_sa_under_way() {
+    let server = server_with(CONFIG);
+    let mut sa = net_sa(2);
+    sa.state = IkeSaState::Connecting;
+    sa.connection = None;
+    (sa.local_id, sa.remote_id, sa.established) = (None, None, None);
+    (sa.encryption, sa.prf, sa.ke) = (None, None, None);
+    sa.initiator = false;
+    sa.children.clear();
+    server.gateway.lock().unwrap().sas = vec![sa];
+    let output = swanctl(&server, &["--list-sas"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert_eq!(
+        stdout(&output),
+        "\
+(unnamed): #2, CONNECTING, IKEv2, 0102030405060708_i 1112131415161718_r*
+  local  '%any' @ 192.0.2.1[4500]
+  remote '%any' @ 192.0.2.2[4500]
+"
     );
 }
 

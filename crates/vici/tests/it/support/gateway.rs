@@ -1,7 +1,8 @@
 use std::time::{Duration, SystemTime};
-use testudo_ike::alloc::IkeSpi;
+
 use testudo_ike::config::{Connection, Identity, SharedSecret};
 use testudo_ike::endpoint::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus};
+use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
