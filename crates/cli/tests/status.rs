@@ -89,7 +89,10 @@ fn answer(packet: &Packet) -> Vec<Packet> {
         "version" => vec![Packet::CmdResponse(message(&[("daemon", "testudod"), ("version", "0.1.0")]))],
         "stats" => vec![Packet::CmdResponse(
             Message::new()
-                .with_section("uptime", message(&[("running", "10 minutes"), ("since", "Nov 21 20:35:00 UTC 2026")]))
+                .with_section(
+                    "uptime",
+                    message(&[("running", "10 minutes"), ("since", "Nov 21 20:35:00 UTC 2026")]),
+                )
                 .with_section("ikesas", message(&[("total", "1"), ("half-open", "0")])),
         )],
         "list-sas" => {
