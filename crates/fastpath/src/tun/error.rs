@@ -35,6 +35,15 @@ pub enum TunError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The kernel would drop what a worker hands it.
+    #[error(
+        "net.ipv4.conf.all.rp_filter is {found}, expected 0: the kernel would drop what workers give it through the \
+         TUN. Set it to 0, and the check of each other interface by its own rp_filter"
+    )]
+    ReversePath {
+        /// The value.
+        found: String,
+    },
     /// The interface could not be brought up.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),

@@ -6,7 +6,7 @@ use std::{fs, io};
 
 /// What arrives from the TUN was received by a worker on another interface, so that the reverse path is another and
 /// the source may be one of our own addresses. Replies through the TUN are no reason for redirects.
-const IPV4: &[(&str, &str)] = &[("accept_local", "1"), ("send_redirects", "0")];
+const IPV4: &[(&str, &str)] = &[("rp_filter", "0"), ("accept_local", "1"), ("send_redirects", "0")];
 
 /// Nobody is on the link: no address of its own, no solicitation, nothing to learn.
 const IPV6: &[(&str, &str)] = &[
@@ -19,7 +19,7 @@ const IPV6: &[(&str, &str)] = &[
 ];
 
 pub(super) fn apply(name: &str) -> Result<()> {
-    set(name, "ipv4", "rp_filter", rp_filter())?;
+    check_reverse_path()?;
     for (setting, value) in IPV4 {
         set(name, "ipv4", setting, value)?;
     }
@@ -30,11 +30,15 @@ pub(super) fn apply(name: &str) -> Result<()> {
     IPV6.iter().try_for_each(|(setting, value)| set(name, "ipv6", setting, value))
 }
 
-/// The kernel takes the larger value of the interface's and of `all`. Where the strict check (1) is on for all, only
-/// the loose one (2) turns it off.
-fn rp_filter() -> &'static str {
-    let all = fs::read_to_string(path("all", "ipv4", "rp_filter"));
-    if all.is_ok_and(|v| v.trim() == "0") { "0" } else { "2" }
+/// The kernel takes the larger value of the interface's and of `all`, so the TUN's own is not enough; and on an
+/// interface without addresses even the loose check (2) is a strict one. Other interfaces depend on `all`: changing it
+/// is the operator's business.
+fn check_reverse_path() -> Result<()> {
+    let setting = path("all", "ipv4", "rp_filter");
+    match fs::read_to_string(&setting) {
+        Ok(found) if found.trim() != "0" => Err(TunError::ReversePath { found: found.trim().to_owned() }),
+        _ => Ok(()),
+    }
 }
 
 fn path(interface: &str, family: &str, setting: &str) -> PathBuf {

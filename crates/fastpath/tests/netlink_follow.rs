@@ -1,0 +1,312 @@
+//! The forwarding table follows the kernel.
+
+mod hosts;
+mod support;
+
+use hosts::{eventually, sysctl};
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+use support::ip;
+use support::namespace::Namespace;
+use testudo_fastpath::fib::{Fib, NextHop, Out, PortIndex, Route};
+use testudo_fastpath::mac::MacAddr;
+use testudo_fastpath::netlink::{FibHandle, Follower, Interfaces};
+
+const PORT: PortIndex = PortIndex(2);
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x21]);
+
+fn addr(text: &str) -> IpAddr {
+    text.parse().expect(text)
+}
+
+/// A namespace with a port whose other end is with a neighbour.
+struct Link {
+    here: Namespace,
+    there: Namespace,
+}
+
+impl Link {
+    fn new() -> Self {
+        let (here, there) = (Namespace::new(), Namespace::new());
+        here.run(|| {
+            ip(&format!("link add port0 address {MAC} type veth peer name peer0"));
+            sysctl("ipv6/conf/port0/accept_dad", "0");
+            ip("link set port0 up");
+            ip("address add 192.0.2.1/24 dev port0");
+            ip("address add 2001:db8:1::1/64 dev port0 nodad");
+            there.take("peer0", "192.0.2.2/24");
+        });
+        there.run(|| {
+            sysctl("ipv6/conf/peer0/accept_dad", "0");
+            sysctl("ipv6/conf/peer0/disable_ipv6", "0");
+            ip("address add 2001:db8:1::2/64 dev peer0 nodad");
+        });
+        Self { here, there }
+    }
+
+    fn follow(&self) -> Follower {
+        self.here.run(|| Follower::start(interfaces()).expect("follower"))
+    }
+
+    fn ip(&self, arguments: &str) {
+        self.here.run(|| ip(arguments));
+    }
+}
+
+fn interfaces() -> Interfaces {
+    Interfaces { ports: [(PORT, "port0".to_owned())].into(), tun: Some("tun0".to_owned()) }
+}
+
+fn on_link(mtu: u16) -> Route {
+    Route::Forward(NextHop { out: Out::Port(PORT), gateway: None, mtu })
+}
+
+fn via(gateway: &str, mtu: u16) -> Route {
+    Route::Forward(NextHop { out: Out::Port(PORT), gateway: Some(addr(gateway)), mtu })
+}
+
+#[track_caller]
+fn leads(handle: &FibHandle, to: &str, expected: Route) {
+    eventually(&format!("{to} leads to {expected:?}"), || handle.fib().lookup(addr(to)) == expected);
+}
+
+#[test]
+fn the_first_table_is_complete() {
+    let link = Link::new();
+    link.ip("route add 10.0.0.0/8 via 192.0.2.2 mtu 1400");
+    link.ip("-6 route add 2001:db8:2::/48 via 2001:db8:1::2");
+    let fib = link.follow().handle().fib();
+    assert_eq!(fib.generation(), 1);
+    for (to, route) in [
+        ("192.0.2.1", Route::Local),
+        ("192.0.2.255", Route::Local),
+        ("127.0.0.1", Route::Local),
+        ("2001:db8:1::1", Route::Local),
+        ("fe80::1", Route::Local),
+        ("192.0.2.2", on_link(1500)),
+        ("2001:db8:1::2", on_link(1500)),
+        ("10.1.2.3", via("192.0.2.2", 1400)),
+        ("2001:db8:2::1", via("2001:db8:1::2", 1500)),
+        ("198.51.100.1", Route::NoRoute),
+    ] {
+        assert_eq!(fib.lookup(addr(to)), route, "{to}");
+    }
+    let port = fib.port(PORT).expect("port");
+    assert_eq!((port.name.as_str(), port.mac, port.mtu, port.up), ("port0", MAC, 1500, true));
+    assert_eq!(fib.source(PORT, addr("0.0.0.0")), Some(addr("192.0.2.1")));
+    assert_eq!(fib.source(PORT, addr("::")), Some(addr("2001:db8:1::1")));
+    assert!(fib.addresses().contains(&addr("127.0.0.1")));
+    let connected: Vec<_> = fib.connected().iter().map(ToString::to_string).collect();
+    assert!(connected.contains(&"192.0.2.0/24".to_owned()), "{connected:?}");
+    assert!(!connected.contains(&"10.0.0.0/8".to_owned()), "{connected:?}");
+}
+
+#[test]
+fn routes_are_followed() {
+    let link = Link::new();
+    let follower = link.follow();
+    let handle = follower.handle();
+    link.ip("route add 10.0.0.0/8 via 192.0.2.2");
+    leads(&handle, "10.1.0.1", via("192.0.2.2", 1500));
+    link.ip("route replace 10.0.0.0/8 via 192.0.2.3 mtu 1300");
+    leads(&handle, "10.1.0.1", via("192.0.2.3", 1300));
+    for (kind, route) in [
+        ("blackhole", Route::Blackhole),
+        ("unreachable", Route::Unreachable),
+        ("prohibit", Route::Prohibit),
+        ("throw", Route::NoRoute),
+    ] {
+        for prefix in ["10.1.0.0/16", "2001:db8:3::/48"] {
+            let family = if prefix.contains(':') { "-6" } else { "-4" };
+            link.ip(&format!("{family} route add {kind} {prefix}"));
+            leads(&handle, &prefix.replace("0.0/16", "0.1").replace("::/48", "::1"), route);
+            link.ip(&format!("{family} route del {kind} {prefix}"));
+        }
+    }
+    leads(&handle, "10.1.0.1", via("192.0.2.3", 1300));
+    leads(&handle, "2001:db8:3::1", Route::NoRoute);
+    link.ip("route del 10.0.0.0/8");
+    leads(&handle, "10.1.0.1", Route::NoRoute);
+}
+
+#[test]
+fn the_lowest_metric_and_the_first_of_several_paths_count() {
+    let link = Link::new();
+    let follower = link.follow();
+    let handle = follower.handle();
+    link.ip("route add 10.0.0.0/8 via 192.0.2.9 metric 200");
+    link.ip("route add 10.0.0.0/8 via 192.0.2.2 metric 100");
+    leads(&handle, "10.0.0.1", via("192.0.2.2", 1500));
+    link.ip("route del 10.0.0.0/8 metric 100");
+    leads(&handle, "10.0.0.1", via("192.0.2.9", 1500));
+    link.ip("route add 10.1.0.0/16 nexthop via 192.0.2.4 nexthop via 192.0.2.5");
+    leads(&handle, "10.1.0.1", via("192.0.2.4", 1500));
+    link.ip("route add 10.2.0.0/16 via inet6 fe80::9 dev port0");
+    leads(&handle, "10.2.0.1", via("fe80::9", 1500));
+    link.ip("nexthop add id 7 via 192.0.2.6 dev port0");
+    link.ip("route add 10.3.0.0/16 nhid 7");
+    leads(&handle, "10.3.0.1", via("192.0.2.6", 1500));
+    link.ip("nexthop replace id 7 via 192.0.2.7 dev port0");
+    leads(&handle, "10.3.0.1", via("192.0.2.7", 1500));
+}
+
+#[test]
+fn other_tables_and_the_tun_are_ignored() {
+    let link = Link::new();
+    link.ip("tuntap add tun0 mode tun");
+    link.ip("link set tun0 up");
+    link.ip("link add other0 type bridge");
+    link.ip("link set other0 up");
+    let follower = link.follow();
+    let handle = follower.handle();
+    link.ip("route add 10.0.0.0/8 dev tun0");
+    link.ip("route add 10.1.0.0/16 via 192.0.2.2 table 220");
+    link.ip("route add 10.2.0.0/16 dev other0");
+    eventually("the last of the three is there", || {
+        matches!(
+            handle.fib().lookup(addr("10.2.0.1")),
+            Route::Forward(NextHop { out: Out::Other { .. }, .. })
+        )
+    });
+    assert_eq!(handle.fib().lookup(addr("10.0.0.1")), Route::NoRoute);
+    assert_eq!(handle.fib().lookup(addr("10.1.0.1")), Route::NoRoute);
+}
+
+#[test]
+fn routes_that_fall_with_a_link_or_an_address_are_gone() {
+    let link = Link::new();
+    link.ip("route add 10.0.0.0/8 via 192.0.2.2");
+    let follower = link.follow();
+    let handle = follower.handle();
+    link.ip("link set port0 down");
+    // The kernel announces the link, and not one of the IPv4 routes.
+    leads(&handle, "10.0.0.1", Route::NoRoute);
+    assert!(!handle.fib().port(PORT).expect("port").up);
+    link.ip("link set port0 up");
+    link.ip("route add 10.0.0.0/8 via 192.0.2.2");
+    leads(&handle, "10.0.0.1", via("192.0.2.2", 1500));
+    link.ip("address del 192.0.2.1/24 dev port0");
+    leads(&handle, "10.0.0.1", Route::NoRoute);
+    leads(&handle, "192.0.2.1", Route::NoRoute);
+    assert_eq!(handle.fib().source(PORT, addr("0.0.0.0")), None);
+}
+
+#[test]
+fn links_are_followed() {
+    let link = Link::new();
+    let follower = link.follow();
+    let handle = follower.handle();
+    let port = |fib: &Fib| fib.port(PORT).cloned().expect("port");
+    link.ip("link set port0 mtu 1400");
+    eventually("the MTU", || port(&handle.fib()).mtu == 1400);
+    leads(&handle, "192.0.2.2", on_link(1400));
+    link.ip("link set port0 address 02:00:00:00:00:99");
+    eventually("the address", || port(&handle.fib()).mac == MacAddr([2, 0, 0, 0, 0, 0x99]));
+    link.there.run(|| ip("link set peer0 down"));
+    eventually("the carrier", || !port(&handle.fib()).up);
+    link.ip("link delete port0");
+    eventually("the end", || port(&handle.fib()).ifindex == 0);
+    leads(&handle, "192.0.2.2", Route::NoRoute);
+    link.ip("link add port0 type veth peer name peer1");
+    link.ip("link set peer1 up");
+    link.ip("link set port0 up");
+    eventually("a new one of that name", || port(&handle.fib()).up);
+}
+
+fn resolved(handle: &FibHandle, neighbour: &str) -> bool {
+    handle.fib().neighbour(PORT, addr(neighbour)).is_some()
+}
+
+#[test]
+fn a_missing_neighbour_is_asked_for() {
+    let link = Link::new();
+    let follower = link.follow();
+    let handle = follower.handle();
+    for neighbour in ["192.0.2.2", "2001:db8:1::2"] {
+        assert!(!resolved(&handle, neighbour));
+        handle.resolve(PORT, addr(neighbour));
+        eventually(neighbour, || resolved(&handle, neighbour));
+    }
+    handle.resolve(PORT, addr("192.0.2.77"));
+    handle.resolve(PortIndex(40), addr("192.0.2.2"));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!resolved(&handle, "192.0.2.77"));
+    assert_eq!(handle.statistics().probes, 3);
+    assert_eq!(handle.statistics().errors, 0);
+}
+
+#[test]
+fn a_neighbour_that_moves_or_goes_is_followed() {
+    let link = Link::new();
+    let follower = link.follow();
+    let handle = follower.handle();
+    let mac = |handle: &FibHandle| handle.fib().neighbour(PORT, addr("192.0.2.9"));
+    link.ip("neighbour add 192.0.2.9 lladdr 02:00:00:00:00:31 dev port0");
+    eventually("added", || mac(&handle) == Some(MacAddr([2, 0, 0, 0, 0, 0x31])));
+    link.ip("neighbour replace 192.0.2.9 lladdr 02:00:00:00:00:32 dev port0");
+    eventually("moved", || mac(&handle) == Some(MacAddr([2, 0, 0, 0, 0, 0x32])));
+    link.ip("neighbour del 192.0.2.9 dev port0");
+    eventually("gone", || mac(&handle).is_none());
+}
+
+#[test]
+fn a_neighbour_in_use_is_made_sure_of() {
+    let link = Link::new();
+    let follower = link.follow();
+    let handle = follower.handle();
+    handle.resolve(PORT, addr("192.0.2.2"));
+    eventually("resolved", || resolved(&handle, "192.0.2.2"));
+    link.ip("neighbour replace 192.0.2.2 lladdr 02:00:00:00:00:55 dev port0 nud stale");
+    let mac = || handle.fib().neighbour(PORT, addr("192.0.2.2"));
+    let wrong = MacAddr([2, 0, 0, 0, 0, 0x55]);
+    eventually("the wrong address", || mac() == Some(wrong));
+    // The wrong address is in use, so the kernel is made to look, and finds that nobody answers there.
+    let end = Instant::now() + Duration::from_secs(30);
+    while mac() == Some(wrong) {
+        assert!(Instant::now() < end, "still the wrong address");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    handle.resolve(PORT, addr("192.0.2.2"));
+    eventually("the right one", || mac().is_some_and(|m| m != wrong));
+}
+
+/// True if the descriptor becomes readable within a second.
+fn readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [nix::poll::PollFd::new(fd, nix::poll::PollFlags::POLLIN)];
+    nix::poll::poll(&mut fds, 1000u16).expect("poll") == 1
+}
+
+#[test]
+fn a_change_is_told_once_and_many_make_few_tables() {
+    let link = Link::new();
+    let follower = link.follow();
+    let handle = follower.handle();
+    let mut batch = String::new();
+    for i in 0..2000 {
+        batch.push_str(&format!("route add 10.{}.{}.0/24 via 192.0.2.2\n", i / 250, i % 250));
+    }
+    let file = std::env::temp_dir().join(format!("ttbp-routes-{}", std::process::id()));
+    std::fs::write(&file, batch).expect("batch");
+    link.ip(&format!("-batch {}", file.display()));
+    std::fs::remove_file(&file).expect("batch");
+    leads(&handle, "10.7.249.1", via("192.0.2.2", 1500));
+    assert!(readable(handle.changed()));
+    let generation = handle.fib().generation();
+    assert!(generation < 200, "{generation} tables for 2000 routes");
+    handle.acknowledge();
+    link.ip("route add 10.200.0.0/16 via 192.0.2.2");
+    assert!(readable(handle.changed()));
+    leads(&handle, "10.200.0.1", via("192.0.2.2", 1500));
+}
+
+#[test]
+fn a_change_that_changes_nothing_makes_no_table() {
+    let link = Link::new();
+    let follower = link.follow();
+    let handle = follower.handle();
+    let generation = handle.fib().generation();
+    link.ip("route add 10.1.0.0/16 via 192.0.2.2 table 220");
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(handle.fib().generation(), generation);
+}
