@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its terminal")]
 
+mod bench;
 mod status;
 
 use clap::{Parser, Subcommand};
@@ -19,10 +20,14 @@ struct Cli {
 enum Command {
     /// Shows tunnels, ports, workers and why packets were dropped.
     Status(status::StatusArgs),
+    /// Measures the packet path of this machine, without a network.
+    #[command(subcommand)]
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Status(args) => status::run(&args),
+        Command::Bench(bench) => bench::run(&bench),
     }
 }

@@ -46,6 +46,7 @@
 mod aead;
 mod aws_lc;
 pub mod burst;
+pub mod cycles;
 mod error;
 #[cfg(ipsec_mb)]
 mod ipsec_mb;

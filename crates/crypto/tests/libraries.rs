@@ -215,6 +215,14 @@ fn esp_data_is_spi_and_sequence_number() {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
+fn the_time_stamp_counter_advances() {
+    let before = testudo_crypto::cycles::now().expect("x86-64 has one");
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    assert!(testudo_crypto::cycles::now().expect("x86-64 has one") > before);
+}
+
+#[test]
 fn jobs_fit_a_cache_line() {
     assert!(size_of::<SealJob<'_>>() <= 64);
 }

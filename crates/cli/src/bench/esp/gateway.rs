@@ -1,0 +1,132 @@
+//! Two gateways with one tunnel between them, as far as the data plane goes.
+
+use super::{Suite, traffic};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use testudo_crypto::Library;
+use testudo_ipsec::Error;
+use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, OutboundTable};
+use testudo_ipsec::number::{SequenceBlock, WorkerId};
+use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, KeyMaterial, OutboundSa};
+use testudo_ipsec::sad::SlotTable;
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
+use testudo_ipsec::spi::{SenderId, Share, Spi};
+
+const POLICY: PolicyId = PolicyId(0);
+const PATH_MTU: u16 = 1500;
+/// RFC 4303's default, and Linux's largest but for special configuration.
+const REPLAY_WINDOW: u32 = 1024;
+
+/// One of the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The end that encrypts.
+    Near,
+    /// The end that decrypts.
+    Far,
+}
+
+impl Side {
+    fn other(self) -> Self {
+        match self {
+            Self::Near => Self::Far,
+            Self::Far => Self::Near,
+        }
+    }
+
+    /// Outer address.
+    pub(crate) fn address(self) -> Ipv4Addr {
+        match self {
+            Self::Near => Ipv4Addr::new(192, 0, 2, 1),
+            Self::Far => Ipv4Addr::new(192, 0, 2, 2),
+        }
+    }
+
+    /// The host behind the gateway.
+    fn host(self) -> Ipv4Addr {
+        match self {
+            Self::Near => traffic::SOURCE,
+            Self::Far => traffic::DESTINATION,
+        }
+    }
+
+    /// The SPI that it chose.
+    fn spi(self) -> Spi {
+        match self {
+            Self::Near => Spi(0x0012_3456),
+            Self::Far => Spi(0x0065_4321),
+        }
+    }
+
+    /// Key of what arrives here.
+    fn key(self, suite: Suite) -> KeyMaterial {
+        let octet = match self {
+            Self::Near => 0x11,
+            Self::Far => 0x22,
+        };
+        KeyMaterial(vec![octet; suite.aead().key_len() + testudo_crypto::SALT_LEN])
+    }
+
+    /// The /16 around the host.
+    fn selector(self) -> Vec<TrafficSelector> {
+        let [a, b, _, _] = self.host().octets();
+        let (start, end) = (Ipv4Addr::new(a, b, 0, 0), Ipv4Addr::new(a, b, 255, 255));
+        let range = AddrRange::new(IpAddr::V4(start), IpAddr::V4(end));
+        range
+            .map(|addrs| TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX })
+            .into_iter()
+            .collect()
+    }
+
+    fn params(self, suite: Suite) -> ChildSaParams {
+        let peer = self.other();
+        ChildSaParams {
+            spi_in: self.spi(),
+            spi_out: peer.spi(),
+            algorithm: suite.esp(),
+            key_in: self.key(suite),
+            key_out: peer.key(suite),
+            esn: true,
+            replay_window: REPLAY_WINDOW,
+            local_ts: self.selector(),
+            remote_ts: peer.selector(),
+            local: SocketAddr::new(IpAddr::V4(self.address()), 0),
+            remote: SocketAddr::new(IpAddr::V4(peer.address()), 0),
+            encapsulation: Encapsulation::Plain,
+            copy: HeaderCopy::default(),
+        }
+    }
+}
+
+/// The data plane of one end with its tunnel up.
+pub(crate) fn dataplane(side: Side, library: Library, suite: Suite) -> Result<Dataplane, Error> {
+    let worker = WorkerId::new(0).expect("zero is below the limit");
+    let mut dataplane = Dataplane::new(&Config::new(worker, SenderId(1), 0x5EED));
+    commands(side, library, suite)?.into_iter().for_each(|command| drop(dataplane.apply(command)));
+    Ok(dataplane)
+}
+
+/// What control would send to the worker of one end to bring its tunnel up.
+pub(crate) fn commands(side: Side, library: Library, suite: Suite) -> Result<Vec<Command>, Error> {
+    let params = side.params(suite);
+    let policy = Policy {
+        priority: 0,
+        local: params.local_ts.clone(),
+        remote: params.remote_ts.clone(),
+        action: Action::Protect(POLICY),
+    };
+    let spd = Spd::new(vec![policy])?;
+    let table = OutboundTable::for_spd(&spd);
+    let own: LocalAddrs = [IpAddr::V4(side.address())].into_iter().collect();
+    let inbound = InboundSa::new(&params, POLICY, PATH_MTU, library)?;
+    let numbers = SequenceBlock::whole(params.esn);
+    let outbound = OutboundSa::new(&params, POLICY, numbers, PATH_MTU, library)?;
+    Ok(vec![
+        Command::SetLocalAddrs(Arc::new(own)),
+        Command::SetSpd(Arc::new(spd), Box::new(table)),
+        Command::AddShare(Box::new(SlotTable::new(Share(0)))),
+        Command::AddInbound(Arc::new(inbound)),
+        Command::SetOutbound(POLICY, Arc::new(outbound)),
+    ])
+}

@@ -1,0 +1,165 @@
+//! `testudo bench esp`: the packet pipeline from end to end on one core, beside the bare cipher.
+//!
+//! Rounds of pipeline and cipher alternate, so that both see the same machine; the figures are medians over stretches of
+//! a few bursts, so that a disturbed one does not count. Only the pipeline's own work is inside the clock: packets are
+//! written before and checked afterwards.
+
+mod cipher;
+mod gateway;
+mod rig;
+mod traffic;
+
+use crate::bench::machine::Machine;
+use crate::bench::pin::{PinError, pin};
+use crate::bench::report::{Header, Labels, Report, Row};
+use crate::bench::stopwatch::Stopwatch;
+use cipher::BareCipher;
+use rig::Rig;
+use std::path::PathBuf;
+use std::time::Duration;
+use testudo_crypto::{AeadAlgorithm, CryptoError, Library};
+use testudo_ipsec::sa::EspAlgorithm;
+
+/// Packets in a burst, as in the worker.
+const BURST: usize = 64;
+/// Bursts that are prepared together: 256 frames stay in the second-level cache, as freshly received ones do.
+const BURSTS: usize = 4;
+
+/// Options of `testudo bench esp`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EspArgs {
+    /// Also write the report as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Cipher library: ipsec-mb or aws-lc [default: the faster one that is there].
+    #[arg(long)]
+    library: Option<Library>,
+    /// Octets of the inner IP packets.
+    #[arg(long, value_delimiter = ',', default_values_t = [64, 512, 1420],
+          value_parser = clap::value_parser!(u16).range(traffic::SIZES))]
+    sizes: Vec<u16>,
+    /// Ciphers, by strongSwan's names.
+    #[arg(long, value_delimiter = ',', default_value = "aes128gcm16")]
+    ciphers: Vec<Suite>,
+    /// Measured time of each row, pipeline and cipher each.
+    #[arg(long, default_value_t = 1.0, value_parser = positive)]
+    seconds: f64,
+    /// Rounds that this time is divided into.
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// CPU to run on [default: the last one that is allowed].
+    #[arg(long)]
+    cpu: Option<usize>,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
+        _ => Err("expected seconds, above 0 and at most 3600".into()),
+    }
+}
+
+/// An ESP cipher suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Suite {
+    /// AES-GCM, 128-bit key, 16-octet ICV.
+    Aes128gcm16,
+    /// AES-GCM, 256-bit key, 16-octet ICV.
+    Aes256gcm16,
+}
+
+impl Suite {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Aes128gcm16 => "aes128gcm16",
+            Self::Aes256gcm16 => "aes256gcm16",
+        }
+    }
+
+    fn aead(self) -> AeadAlgorithm {
+        match self {
+            Self::Aes128gcm16 => AeadAlgorithm::Aes128Gcm,
+            Self::Aes256gcm16 => AeadAlgorithm::Aes256Gcm,
+        }
+    }
+
+    fn esp(self) -> EspAlgorithm {
+        match self {
+            Self::Aes128gcm16 => EspAlgorithm::Aes128Gcm16,
+            Self::Aes256gcm16 => EspAlgorithm::Aes256Gcm16,
+        }
+    }
+}
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EspError {
+    /// The library cannot be used.
+    #[error(transparent)]
+    Library(#[from] CryptoError),
+    /// The thread has no CPU of its own.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// The gateways could not be set up.
+    #[error("cannot set up the tunnel: {0}")]
+    Setup(#[from] testudo_ipsec::Error),
+    /// A packet was lost or damaged: the figures would be of something else.
+    #[error(transparent)]
+    Pipeline(#[from] rig::Fault),
+    /// The bare cipher did not decrypt what it had encrypted.
+    #[error("the cipher refused its own packets")]
+    Cipher,
+    /// The report could not be written.
+    #[error("cannot write {}: {source}", .path.display())]
+    Write {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+/// Measures, prints the table, writes the report.
+pub(crate) fn run(args: &EspArgs) -> Result<(), EspError> {
+    let library = args.library.unwrap_or_else(Library::detect);
+    library.available()?;
+    let mut report = Report::new("esp", Machine::here(library, pin(args.cpu)?));
+    println!("{}\n\n{Header}", report.machine());
+    for suite in &args.ciphers {
+        for size in &args.sizes {
+            for row in measure(args, library, *suite, *size)? {
+                println!("{row}");
+                report.push(row);
+            }
+        }
+    }
+    if let Some(path) = &args.json {
+        report.write_json(path).map_err(|source| EspError::Write { path: path.clone(), source })?;
+    }
+    Ok(())
+}
+
+/// Both directions of one case.
+fn measure(args: &EspArgs, library: Library, suite: Suite, size: u16) -> Result<[Row; 2], EspError> {
+    let mut rig = Rig::new(library, suite, size)?;
+    let mut cipher = BareCipher::new(library, suite, rig.text_len())?;
+    let [mut outward, mut inward, mut seal, mut open] = [const { Stopwatch::new() }; 4];
+    let round = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));
+    for number in 0..=args.rounds {
+        // The first round warms caches, branch predictor and clock up; it does not count.
+        if number == 1 {
+            [&mut outward, &mut inward, &mut seal, &mut open].into_iter().for_each(Stopwatch::reset);
+        }
+        let end = round * number.max(1);
+        while outward.time().min(inward.time()) < end {
+            rig.run(&mut outward, &mut inward)?;
+        }
+        while seal.time().min(open.time()) < end {
+            if !cipher.run(&mut seal, &mut open) {
+                return Err(EspError::Cipher);
+            }
+        }
+    }
+    let labels = |direction| Labels { direction, cipher: suite.name(), size: usize::from(size) };
+    Ok([Row::new(labels("out"), &outward, &seal), Row::new(labels("in"), &inward, &open)])
+}

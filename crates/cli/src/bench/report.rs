@@ -1,0 +1,165 @@
+//! Rows of figures: a table for people, JSON for programs. Every bench writes the same shape.
+
+use crate::bench::machine::Machine;
+use crate::bench::stopwatch::{PerPacket, Stopwatch};
+use serde::Serialize;
+use std::fmt;
+use std::path::Path;
+
+/// One measured case.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    direction: &'static str,
+    cipher: &'static str,
+    /// Octets of the inner IP packet; rates count these.
+    size: usize,
+    /// The whole pipeline, a packet.
+    ns: f64,
+    /// The same in cycles of the time-stamp counter, where there is one.
+    cycles: Option<f64>,
+    /// The bare cipher of the same run, a packet.
+    cipher_ns: f64,
+    mpps: f64,
+    gbps: f64,
+    /// Packets that went through while the clock ran.
+    packets: u64,
+}
+
+impl Row {
+    /// A row from what was measured of the pipeline and of the bare cipher.
+    pub(crate) fn new(case: Labels, pipeline: &Stopwatch, cipher: &Stopwatch) -> Self {
+        Self::from_medians(case, pipeline.median(), cipher.median(), pipeline.packets())
+    }
+
+    fn from_medians(case: Labels, pipeline: PerPacket, cipher: PerPacket, packets: u64) -> Self {
+        let Labels { direction, cipher: name, size } = case;
+        let mpps = 1e3 / pipeline.ns;
+        Self {
+            direction,
+            cipher: name,
+            size,
+            ns: round(pipeline.ns),
+            cycles: pipeline.cycles.map(round),
+            cipher_ns: round(cipher.ns),
+            mpps: round(mpps),
+            gbps: round(mpps * size as f64 * 8.0 / 1e3),
+            packets,
+        }
+    }
+}
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Labels {
+    pub(crate) direction: &'static str,
+    pub(crate) cipher: &'static str,
+    pub(crate) size: usize,
+}
+
+/// Three decimals: more would be noise.
+fn round(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+/// All rows of one run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    bench: &'static str,
+    machine: Machine,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    pub(crate) fn new(bench: &'static str, machine: Machine) -> Self {
+        Self { bench, machine, rows: Vec::new() }
+    }
+
+    pub(crate) fn push(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Writes the report where a program finds it.
+    pub(crate) fn write_json(&self, path: &Path) -> std::io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        std::fs::write(path, text)
+    }
+}
+
+/// The table's head, to stand before the rows.
+pub(crate) struct Header;
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:<4} {:<12} {:>6} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8}",
+            "dir", "cipher", "octets", "ns/packet", "cycles", "cipher ns", "over it", "Mpps", "Gb/s"
+        )
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cycles = self.cycles.map_or("-".into(), |cycles| format!("{cycles:.0}"));
+        write!(
+            f,
+            "{:<4} {:<12} {:>6} {:>10.1} {:>10} {:>10.1} {:>10.1} {:>8.2} {:>8.2}",
+            self.direction,
+            self.cipher,
+            self.size,
+            self.ns,
+            cycles,
+            self.cipher_ns,
+            self.ns - self.cipher_ns,
+            self.mpps,
+            self.gbps
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testudo_crypto::Library;
+
+    fn row() -> Row {
+        let case = Labels { direction: "out", cipher: "aes128gcm16", size: 500 };
+        let at = |ns| PerPacket { ns, cycles: Some(ns * 2.0) };
+        Row::from_medians(case, at(100.0), at(60.0), 7)
+    }
+
+    #[test]
+    fn rates_follow_from_the_time_of_a_packet() {
+        let row = row();
+        assert_eq!((row.mpps, row.gbps, row.cycles), (10.0, 40.0, Some(200.0)));
+    }
+
+    #[test]
+    fn json_has_the_agreed_shape() {
+        let mut report = Report::new("esp", Machine::here(Library::AwsLc, 0));
+        report.push(row());
+        let json = serde_json::to_value(&report).expect("it serialises");
+        assert_eq!(json["bench"], "esp");
+        assert_eq!(json["machine"]["library"], "aws-lc");
+        let row = &json["rows"][0];
+        assert_eq!(row["direction"], "out");
+        assert_eq!(row["cipher"], "aes128gcm16");
+        assert_eq!(row["size"], 500);
+        for (key, value) in
+            [("ns", 100.0), ("cycles", 200.0), ("cipher_ns", 60.0), ("mpps", 10.0), ("gbps", 40.0)]
+        {
+            assert_eq!(row[key].as_f64(), Some(value), "{key}");
+        }
+    }
+
+    #[test]
+    fn table_columns_stand_under_their_heads() {
+        let (header, row) = (Header.to_string(), row().to_string());
+        assert_eq!(header.len(), row.len(), "{header}\n{row}");
+    }
+}
