@@ -94,3 +94,7 @@ fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
+
+#[cfg(test)]
+#[path = "flow_tests.rs"]
+mod tests;

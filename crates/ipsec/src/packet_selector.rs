@@ -182,3 +182,7 @@ fn ports_of(protocol: Protocol, payload: &[u8]) -> Result<Option<(u16, u16)>, Er
     let value = u16::from_be_bytes(value);
     Ok(Some((value, value)))
 }
+
+#[cfg(test)]
+#[path = "packet_selector_tests.rs"]
+mod tests;

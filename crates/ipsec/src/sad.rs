@@ -77,3 +77,7 @@ impl Sad {
         table.slots.get(usize::from(spi.slot()))?.as_deref().filter(|sa| sa.spi() == spi)
     }
 }
+
+#[cfg(test)]
+#[path = "sad_tests.rs"]
+mod tests;

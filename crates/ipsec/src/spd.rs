@@ -173,3 +173,7 @@ fn check(policies: &[Policy]) -> Result<usize, Error> {
     }
     Ok(numbers.last().map_or(0, |id| id.index() + 1))
 }
+
+#[cfg(test)]
+#[path = "spd/tests.rs"]
+mod tests;

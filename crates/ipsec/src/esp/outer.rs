@@ -192,3 +192,7 @@ fn header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: Protocol) -> [u8; ipv6::HEA
         ipv6::Fields { traffic_class: 0, payload_len: 0, next_header: protocol, hop_limit: TTL, src, dst };
     fields.to_bytes()
 }
+
+#[cfg(test)]
+#[path = "outer_tests.rs"]
+mod tests;

@@ -147,3 +147,15 @@ impl Segments {
         list.and_then(|(from, to)| self.candidates.get(*from as usize..*to as usize)).unwrap_or(&[])
     }
 }
+
+#[cfg(test)]
+impl Index {
+    /// The most policies that a look-up may have to compare.
+    pub(super) fn longest_walk(&self) -> usize {
+        let longest = |segments: &Segments| {
+            segments.lists.iter().map(|(from, to)| (to - from) as usize).max().unwrap_or(0)
+        };
+        let of = |families: &Families| longest(&families.v4).max(longest(&families.v6));
+        of(&self.remote) + of(&self.local) + self.broad.len()
+    }
+}

@@ -1,7 +1,12 @@
 //! The whole pipeline from outside: clear packets in, ESP out, and back again.
 
+mod accounting;
+mod control;
 mod forge;
 mod harness;
 mod hostile;
+mod icmp;
 mod packets;
 mod round_trip;
+mod tunnel;
+mod vectors;
