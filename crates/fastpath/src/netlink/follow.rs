@@ -301,3 +301,43 @@ fn subscribe() -> io::Result<Socket> {
 
 /// Of the kernel's `linux/rtnetlink.h`; libc does not have it.
 const RTNLGRP_NEXTHOP: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fib::{Fib, Route};
+    use nix::sched::{CloneFlags, unshare};
+    use nix::sys::socket::sockopt::RcvBuf;
+    use std::process::Command;
+
+    fn ip(arguments: &str) {
+        let status = Command::new("ip").args(arguments.split_whitespace()).status().expect("ip of iproute2");
+        assert!(status.success(), "ip {arguments}");
+    }
+
+    #[test]
+    fn after_an_overrun_everything_is_read_again() {
+        let test = std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace (root)");
+            ip("link set lo up");
+            let mut state = State::open(Interfaces::default()).expect("state");
+            setsockopt(&state.events, RcvBuf, &2048).expect("a small buffer");
+            let shared = Shared::new(Fib::builder().build()).expect("shared");
+            for i in 0..100 {
+                ip(&format!("route add blackhole 10.0.{i}.0/24"));
+            }
+            state.hear(&shared);
+            assert!(state.changes.lost, "100 changes do not fit");
+            assert_eq!(shared.statistics.overruns.load(Ordering::Relaxed), 1);
+            state.publish(&shared);
+            assert!(!state.changes.any());
+            let lookup = |addr: &str| shared.fib.load().lookup(addr.parse().expect(addr));
+            assert_eq!(lookup("10.0.0.1"), Route::Blackhole);
+            assert_eq!(lookup("10.0.99.1"), Route::Blackhole);
+            assert_eq!(lookup("10.0.100.1"), Route::NoRoute);
+        });
+        if let Err(panic) = test.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
