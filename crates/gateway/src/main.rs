@@ -1,4 +1,88 @@
 //! testudod: the gateway daemon.
+//!
+//! Reads `testudo.toml`, checks its rights, and hands over to [`event_loop`]. All protocol work is done in the crates
+//! below; this one owns the sockets, the threads and the order of things.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod config;
+mod datapath;
+mod entropy;
+mod event_loop;
+mod gateway;
+mod ike_sockets;
+mod jobs;
+mod policies;
+mod prefix;
+mod privileges;
+mod reader;
+mod vici_control;
+mod vici_socket;
+
+use clap::Parser;
+use config::Config;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The Testudo IPsec gateway.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    /// Configuration file.
+    #[arg(long, value_name = "FILE", default_value = "/etc/testudo/testudo.toml")]
+    config: PathBuf,
+    /// Check the configuration and leave.
+    #[arg(long, conflicts_with = "cleanup")]
+    check: bool,
+    /// Take away the XDP filter, its maps, the TUN and the routes that a gateway left behind, and leave. Protected
+    /// traffic is no longer held back after this.
+    #[arg(long)]
+    cleanup: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let config = match Config::load(&arguments.config) {
+        Ok(config) => config,
+        Err(error) => return fail(&error.to_string()),
+    };
+    start_log(config.log_level);
+    if arguments.check {
+        return ExitCode::SUCCESS;
+    }
+    let result = check_rights().and_then(|()| {
+        if arguments.cleanup { datapath::DataPath::cleanup(&config) } else { event_loop::run(&config) }
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn start_log(level: tracing::Level) {
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .init();
+}
+
+fn check_rights() -> Result<(), String> {
+    let missing = privileges::missing()?;
+    if !missing.is_empty() {
+        return Err(missing.join("\n"));
+    }
+    privileges::raise_memlock()?;
+    privileges::protect_secrets()
+}
+
+/// Before there is a log, or where the operator sits at the terminal, errors go to stderr as they are.
+fn fail(error: &str) -> ExitCode {
+    use std::io::Write;
+    let mut stderr = std::io::stderr().lock();
+    for line in error.lines() {
+        // Nothing is left to be done if even stderr is gone.
+        let _ = writeln!(stderr, "testudod: {line}");
+    }
+    ExitCode::FAILURE
+}

@@ -49,3 +49,24 @@ impl std::fmt::Display for Spi {
 /// Sender ID of RFC 6054: the leftmost 16 bits of every IV that this sender makes, node slot:5 | incarnation:11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SenderId(pub u16);
+
+impl SenderId {
+    /// The same node's next incarnation; `None` after the last, when every SA must get new keys first.
+    pub fn next_incarnation(self) -> Option<Self> {
+        const INCARNATION: u16 = (1 << 11) - 1;
+        (self.0 & INCARNATION != INCARNATION).then(|| Self(self.0 + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn incarnations_end_before_the_next_node_begins() {
+        let node = 3 << 11;
+        assert_eq!(SenderId(node).next_incarnation(), Some(SenderId(node + 1)));
+        assert_eq!(SenderId(node + 2046).next_incarnation(), Some(SenderId(node + 2047)));
+        assert_eq!(SenderId(node + 2047).next_incarnation(), None);
+    }
+}

@@ -9,6 +9,7 @@ use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
 use crate::spi::Spi;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
 use testudo_crypto::{AeadKey, Library};
@@ -17,7 +18,8 @@ use testudo_crypto::{AeadKey, Library};
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct OutboundSa {
-    pub(crate) numbers: SequenceAllocator,
+    /// Shared with the SA's former self after a move, so that no number is used twice in between.
+    pub(crate) numbers: Arc<SequenceAllocator>,
     /// The largest inner packet that the path takes.
     inner_mtu: AtomicU16,
     path_mtu: AtomicU16,
@@ -26,7 +28,7 @@ pub struct OutboundSa {
     pub(crate) spi: Spi,
     pub(crate) key: AeadKey,
     pub(crate) outer: Outer,
-    pub(crate) counters: SaCounters,
+    pub(crate) counters: Arc<SaCounters>,
     pub(crate) selectors: SelectorPair,
     policy: PolicyId,
 }
@@ -54,7 +56,7 @@ impl OutboundSa {
         let outer = Outer::new(params)?;
         let inner_mtu = outer.inner_mtu(path_mtu)?;
         Ok(Self {
-            numbers: SequenceAllocator::new(numbers, params.esn)?,
+            numbers: Arc::new(SequenceAllocator::new(numbers, params.esn)?),
             inner_mtu: AtomicU16::new(inner_mtu),
             path_mtu: AtomicU16::new(path_mtu),
             copy: params.copy,
@@ -62,7 +64,7 @@ impl OutboundSa {
             spi: params.spi_out,
             key: key::expand(params.algorithm, &params.key_out, library)?,
             outer,
-            counters: SaCounters::new(),
+            counters: Arc::new(SaCounters::new()),
             selectors: params.selectors()?,
             policy,
         })
@@ -123,8 +125,16 @@ impl OutboundSa {
         snapshot: &OutboundSnapshot,
         library: Library,
     ) -> Result<Self, Error> {
-        let mut sa = Self::new(params, policy, snapshot.numbers, snapshot.path_mtu, library)?;
-        sa.counters.restore(&snapshot.totals);
-        Ok(sa)
+        let mut counters = SaCounters::new();
+        counters.restore(&snapshot.totals);
+        let sa = Self::new(params, policy, snapshot.numbers, snapshot.path_mtu, library)?;
+        Ok(Self { counters: Arc::new(counters), ..sa })
+    }
+
+    /// The same SA with other outer addresses (RFC 7296 §2.23): a worker may still use the former one while the new one
+    /// is on its way, and both draw from the same numbers.
+    pub fn moved(&self, params: &ChildSaParams, path_mtu: u16, library: Library) -> Result<Self, Error> {
+        let sa = Self::new(params, self.policy, self.numbers.block(), path_mtu, library)?;
+        Ok(Self { numbers: Arc::clone(&self.numbers), counters: Arc::clone(&self.counters), ..sa })
     }
 }

@@ -75,6 +75,27 @@ fn numbers_go_on_across_two_to_the_32() {
     }
 }
 
+/// A NAT has changed its mapping: the SA moves, and its numbers and counters go on.
+#[test]
+fn an_sa_that_moves_goes_on_counting() {
+    let params = Tunnel { udp: true, ..Tunnel::default() }.params();
+    let library = Library::detect();
+    let (mut a, mut b) = (Gateway::new(&params, library), Gateway::new(&mirrored(&params), library));
+    let packets = vec![sized(false, 100); 3];
+    let before = forwarded(a.outbound(&packets));
+    let mut moved = params.clone();
+    moved.remote.set_port(61_000);
+    let sa = Arc::new(a.outbound.moved(&moved, PATH_MTU, library).unwrap());
+    a.plane.apply(Command::SetOutbound(POLICY, sa.clone()));
+    let after = forwarded(a.outbound(&packets));
+    assert_eq!(forwarded(b.inbound(&before)).len(), 3);
+    assert_eq!(b.inbound.window().top(), 3);
+    // UDP destination port, behind the IPv4 header.
+    assert!(after.iter().all(|packet| packet[22..24] == 61_000u16.to_be_bytes()));
+    assert_eq!(sa.numbers().block().next, 7);
+    assert_eq!(sa.counters().totals().packets, 6);
+}
+
 #[test]
 fn outer_headers_are_well_formed() {
     for tunnel in Tunnel::all() {

@@ -1,0 +1,223 @@
+//! `testudo.toml`: what strongSwan has no word for. Connections live in `swanctl.conf`.
+//!
+//! A file is taken whole or refused whole, before anything changes.
+
+use crate::reader::{ConfigError, Section, Source};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Everything that the daemon is told at its start.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Names the pins, the TUN and the log lines of this gateway.
+    pub(crate) instance: String,
+    /// Where `swanctl` and `testudo status` connect.
+    pub(crate) vici_socket: PathBuf,
+    /// Most verbose level that is logged.
+    pub(crate) log_level: tracing::Level,
+    /// Interfaces that carry packets to and from workers.
+    pub(crate) ports: Vec<PortConfig>,
+    /// The worker thread.
+    pub(crate) worker: WorkerSettings,
+    /// The slow path's interface.
+    pub(crate) tun: String,
+    /// The key exchange daemon.
+    pub(crate) ike: IkeSettings,
+}
+
+/// `[[port]]`
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PortConfig {
+    /// Name of the interface.
+    pub(crate) interface: String,
+    /// How the filter attaches.
+    pub(crate) mode: XdpMode,
+}
+
+/// Where on the receive path the filter runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum XdpMode {
+    /// In the driver.
+    Native,
+    /// In the stack, for drivers without XDP; slower.
+    Generic,
+}
+
+/// `[worker]`
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct WorkerSettings {
+    /// Processor to run on; none leaves it to the scheduler.
+    pub(crate) cpu: Option<usize>,
+    /// Cipher library.
+    pub(crate) cipher: Cipher,
+    /// Chunks in the frame pool.
+    pub(crate) frames: u32,
+}
+
+/// Which cipher library carries ESP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cipher {
+    /// The fastest that this machine has.
+    Auto,
+    /// intel-ipsec-mb.
+    IpsecMb,
+    /// aws-lc-rs.
+    AwsLc,
+}
+
+/// `[ike]`
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct IkeSettings {
+    /// First retransmission after this long; each next one after 1.8 times as long.
+    pub(crate) retransmit_timeout: Duration,
+    /// Retransmissions before the peer counts as dead.
+    pub(crate) retransmit_tries: u32,
+    /// Half-open IKE SAs from which on cookies are demanded.
+    pub(crate) cookie_threshold: u32,
+    /// Half-open IKE SAs at most, in total.
+    pub(crate) half_open_limit: u32,
+    /// Half-open IKE SAs at most, from one address.
+    pub(crate) half_open_per_source: u32,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub(crate) fn load(file: &Path) -> Result<Self, Box<dyn std::error::Error>> {
+        let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        Ok(Self::parse(file, &text)?)
+    }
+
+    /// Checks a file's text; `file` is for the messages.
+    pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        let source = Source { file, text };
+        let table = source.parse()?;
+        let root = Section::root(source, &table);
+        let instance = root
+            .string("instance", "a name of 1 to 12 letters, digits or '-'", instance_name)?
+            .unwrap_or_else(|| "default".to_owned());
+        let config = Self {
+            vici_socket: parse_vici(&root)?,
+            log_level: parse_log(&root)?,
+            ports: parse_ports(&root)?,
+            worker: parse_worker(&root)?,
+            tun: parse_tun(&root, &instance)?,
+            ike: parse_ike(&root)?,
+            instance,
+        };
+        root.finish()?;
+        Ok(config)
+    }
+}
+
+fn instance_name(s: &str) -> Option<String> {
+    let fits = (1..=12).contains(&s.len()) && s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    fits.then(|| s.to_owned())
+}
+
+/// IFNAMSIZ is 16 with the closing NUL; the kernel refuses '/', ':' and white space.
+fn interface_name(s: &str) -> Option<String> {
+    let printable = s.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b':');
+    ((1..=15).contains(&s.len()) && printable && s != "." && s != "..").then(|| s.to_owned())
+}
+
+fn parse_vici(root: &Section<'_>) -> Result<PathBuf, ConfigError> {
+    let default = PathBuf::from("/run/testudo/vici.sock");
+    let Some(vici) = root.section("vici")? else { return Ok(default) };
+    // sockaddr_un holds 108 octets with the closing NUL.
+    let path = |s: &str| (s.starts_with('/') && s.len() < 108).then(|| PathBuf::from(s));
+    let socket = vici.string("socket", "an absolute path of at most 107 octets", path)?.unwrap_or(default);
+    vici.finish()?;
+    Ok(socket)
+}
+
+fn parse_log(root: &Section<'_>) -> Result<tracing::Level, ConfigError> {
+    let Some(log) = root.section("log")? else { return Ok(tracing::Level::INFO) };
+    let expected = "\"error\", \"warn\", \"info\", \"debug\" or \"trace\"";
+    let level = log.string("level", expected, |s| s.parse().ok())?.unwrap_or(tracing::Level::INFO);
+    log.finish()?;
+    Ok(level)
+}
+
+fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
+    let mut ports: Vec<PortConfig> = Vec::new();
+    for section in root.sections("port")? {
+        let unused = |s: &str| interface_name(s).filter(|n| ports.iter().all(|p| &p.interface != n));
+        let expected = "the name of a network interface that no other [[port]] has";
+        let interface = section
+            .string("interface", expected, unused)?
+            .ok_or_else(|| section.missing("interface", expected))?;
+        let mode = section
+            .string("xdp", "\"native\" or \"generic\"", |s| match s {
+                "native" => Some(XdpMode::Native),
+                "generic" => Some(XdpMode::Generic),
+                _ => None,
+            })?
+            .unwrap_or(XdpMode::Native);
+        section.finish()?;
+        ports.push(PortConfig { interface, mode });
+    }
+    if ports.is_empty() {
+        return Err(root.missing("port", "at least one [[port]] with an interface"));
+    }
+    Ok(ports)
+}
+
+fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
+    let default = WorkerSettings { cpu: None, cipher: Cipher::Auto, frames: 16384 };
+    let Some(worker) = root.section("worker")? else { return Ok(default) };
+    let cipher = |s: &str| match s {
+        "auto" => Some(Cipher::Auto),
+        "ipsec-mb" => Some(Cipher::IpsecMb),
+        "aws-lc" => Some(Cipher::AwsLc),
+        _ => None,
+    };
+    let settings = WorkerSettings {
+        cpu: worker.integer("cpu", 0, 1023)?.map(|n| n as usize),
+        cipher: worker
+            .string("cipher", "\"auto\", \"ipsec-mb\" or \"aws-lc\"", cipher)?
+            .unwrap_or(default.cipher),
+        frames: worker.integer("frames", 4096, 1 << 20)?.map_or(default.frames, |n| n as u32),
+    };
+    worker.finish()?;
+    Ok(settings)
+}
+
+fn parse_tun(root: &Section<'_>, instance: &str) -> Result<String, ConfigError> {
+    let default = if instance == "default" { "testudo0".to_owned() } else { format!("tu-{instance}") };
+    let Some(tun) = root.section("tun")? else { return Ok(default) };
+    let expected = "the name of a network interface, at most 15 characters";
+    let name = tun.string("name", expected, interface_name)?.unwrap_or(default);
+    tun.finish()?;
+    Ok(name)
+}
+
+fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
+    let mut settings = IkeSettings {
+        retransmit_timeout: Duration::from_secs(4),
+        retransmit_tries: 5,
+        cookie_threshold: 30,
+        half_open_limit: 10_000,
+        half_open_per_source: 1000,
+    };
+    let Some(ike) = root.section("ike")? else { return Ok(settings) };
+    if let Some(n) = ike.integer("retransmit_timeout_ms", 10, 60_000)? {
+        settings.retransmit_timeout = Duration::from_millis(n);
+    }
+    let set = |key, min, max, field: &mut u32| {
+        ike.integer(key, min, max).map(|n| {
+            if let Some(n) = n {
+                *field = n as u32;
+            }
+        })
+    };
+    set("retransmit_tries", 1, 20, &mut settings.retransmit_tries)?;
+    set("cookie_threshold", 0, 1 << 20, &mut settings.cookie_threshold)?;
+    set("half_open_limit", 1, 1 << 20, &mut settings.half_open_limit)?;
+    set("half_open_per_source", 1, 1 << 20, &mut settings.half_open_per_source)?;
+    ike.finish()?;
+    Ok(settings)
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

@@ -1,0 +1,236 @@
+//! The data path as the control thread drives it: filter, ports, TUN, routes, one worker.
+//!
+//! Order is everything here. At the start the gate is shut before anything else happens: prefixes that an earlier run
+//! protected stay in the filter and in the routes until a connection claims them or `--cleanup` takes them. A policy
+//! reaches the filter and the routes before the worker hears of it, and leaves them after.
+
+mod counters;
+mod guard;
+mod sas;
+mod start;
+
+use crate::policies::Policies;
+use guard::Guard;
+use sas::Sas;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use testudo_crypto::Library;
+use testudo_fastpath::fib::{Fib, Out, Route};
+use testudo_fastpath::netlink::{FibHandle, Follower};
+use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, WorkerHandle};
+use testudo_ike::output::{ChildSaId, Path};
+use testudo_ipsec::dataplane::{Command, Counters as PipelineCounters, Event, LocalAddrs, OutboundTable};
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::spd::{PolicyId, Spd};
+use testudo_ipsec::spi::SenderId;
+
+/// Marks our own packets, so that the rule for protected routes leaves them alone.
+const MARK: u32 = 0x7e57;
+/// An outer path of unknown MTU is taken for Ethernet.
+const DEFAULT_MTU: u16 = 1500;
+
+/// Everything below the control thread.
+pub(crate) struct DataPath {
+    worker: WorkerHandle,
+    pipeline: Arc<PipelineCounters>,
+    routing: FibHandle,
+    /// Ends with us.
+    _follower: Follower,
+    fib: Arc<Fib>,
+    guard: Guard,
+    sas: Sas,
+    library: Library,
+    sender: SenderId,
+    cpu: Option<usize>,
+    /// Commands that found the worker's queue full, in order.
+    backlog: VecDeque<WorkerCommand>,
+    /// For [`DataPath::is_idle`].
+    packets_seen: std::cell::Cell<u64>,
+}
+
+/// What a worker has to tell that the data path does not settle by itself.
+pub(crate) enum WorkerEvent {
+    /// Traffic matches a policy that has no SA.
+    NoSa(PolicyId),
+    /// Something an operator should know.
+    Warning(String),
+}
+
+impl DataPath {
+    /// Keeps the sockets of IKE out of the protected routes.
+    pub(crate) fn mark(&self) -> u32 {
+        MARK
+    }
+
+    /// The sender ID of this run (RFC 6054).
+    pub(crate) fn sender(&self) -> SenderId {
+        self.sender
+    }
+
+    /// Readable when routes or neighbours have changed.
+    pub(crate) fn netlink_fd(&self) -> RawFd {
+        self.routing.changed().as_raw_fd()
+    }
+
+    /// Readable when the worker has something to tell.
+    pub(crate) fn events_fd(&self) -> RawFd {
+        self.worker.fd().as_raw_fd()
+    }
+
+    /// This machine's addresses, those of the ports first.
+    pub(crate) fn local_addresses(&self) -> Vec<IpAddr> {
+        let mut addresses: Vec<IpAddr> = self.fib.ports().iter().flat_map(|p| p.addresses.clone()).collect();
+        for addr in self.fib.addresses() {
+            if !addresses.contains(addr) {
+                addresses.push(*addr);
+            }
+        }
+        addresses
+    }
+
+    /// Gives a new Child SA to the worker: what comes in can be opened from now on. What goes out waits for
+    /// [`DataPath::set_policies`].
+    pub(crate) fn install(
+        &mut self,
+        child: ChildSaId,
+        policy: PolicyId,
+        params: ChildSaParams,
+    ) -> Result<(), String> {
+        let path_mtu = path_mtu(&self.fib, params.remote.ip());
+        let commands = self.sas.install(child, policy, params, path_mtu, self.library)?;
+        self.send_all(commands);
+        Ok(())
+    }
+
+    /// The peer has moved: what goes out follows it from now on.
+    pub(crate) fn update(&mut self, child: ChildSaId, path: Path) -> Result<(), String> {
+        let path_mtu = path_mtu(&self.fib, path.remote.ip());
+        let commands = self.sas.update(child, path, path_mtu, self.library)?;
+        self.send_all(commands);
+        Ok(())
+    }
+
+    /// Takes a Child SA from the worker.
+    pub(crate) fn remove(&mut self, child: ChildSaId) {
+        let commands = self.sas.remove(child);
+        self.send_all(commands);
+    }
+
+    /// Makes filter, routes and worker follow the policies, and attaches new outbound SAs to theirs.
+    pub(crate) fn set_policies(&mut self, policies: &Policies) -> Result<(), String> {
+        let spd = Arc::new(Spd::new(policies.spd()).map_err(|e| e.to_string())?);
+        self.guard.set(policies.protection(), &self.fib)?;
+        let table = Box::new(OutboundTable::for_spd(&spd));
+        self.send(Command::SetSpd(spd, table));
+        let outbound = self.sas.take_waiting();
+        self.send_all(outbound);
+        Ok(())
+    }
+
+    fn send_all(&mut self, commands: Vec<Command>) {
+        for command in commands {
+            self.send(command);
+        }
+    }
+
+    fn send(&mut self, command: Command) {
+        self.backlog.push_back(WorkerCommand::Ipsec(command));
+        self.flush();
+    }
+
+    /// The worker's queue is bounded; ours holds what IKE has decided and cannot take back.
+    fn flush(&mut self) {
+        while let Some(command) = self.backlog.pop_front() {
+            if let Err(command) = self.worker.send(command) {
+                self.backlog.push_front(command);
+                return;
+            }
+        }
+    }
+
+    /// Takes what the worker has to tell, and frees what it has put out of use.
+    pub(crate) fn events(&mut self) -> Vec<WorkerEvent> {
+        // Dropping is all that there is to do with it.
+        self.worker.collect().for_each(drop);
+        self.flush();
+        let events: Vec<FastEvent> = self.worker.events().collect();
+        events.into_iter().filter_map(|event| self.event(event)).collect()
+    }
+
+    fn event(&mut self, event: FastEvent) -> Option<WorkerEvent> {
+        match event {
+            FastEvent::NeighbourMissing { port, addr } => {
+                self.routing.resolve(port, addr);
+                None
+            }
+            FastEvent::PathTooBig { remote, mtu } => {
+                self.sas.set_path_mtu(remote, mtu);
+                None
+            }
+            FastEvent::Ipsec(Event::NoSa { policy, .. }) => Some(WorkerEvent::NoSa(policy)),
+            FastEvent::Ipsec(Event::IvLow) => self.renew_sender(),
+            // Only an authenticated IKE message moves an SA here (RFC 7296 §2.23).
+            FastEvent::Ipsec(Event::AddressChanged { .. }) => None,
+            FastEvent::Ipsec(Event::SequenceLow { spi, .. }) => {
+                let message = format!("SA {spi}: half of its sequence numbers are used; it must be renewed");
+                Some(WorkerEvent::Warning(message))
+            }
+        }
+    }
+
+    /// The next incarnation of this node (design: node slot:5 | incarnation:11).
+    fn renew_sender(&mut self) -> Option<WorkerEvent> {
+        match self.sender.next_incarnation() {
+            Some(sender) => {
+                self.sender = sender;
+                self.send(Command::SetSenderId(sender));
+                None
+            }
+            None => Some(WorkerEvent::Warning("all sender IDs are used: restart testudod".into())),
+        }
+    }
+
+    /// Routes, addresses or neighbours have changed.
+    pub(crate) fn routes_changed(&mut self) -> Result<(), String> {
+        self.routing.acknowledge();
+        let fib = self.routing.fib();
+        if fib.addresses() != self.fib.addresses() {
+            let addresses: Arc<LocalAddrs> = Arc::new(fib.addresses().iter().copied().collect());
+            self.send(Command::SetLocalAddrs(addresses));
+        }
+        self.sas.set_path_mtus(|remote| path_mtu(&fib, remote));
+        self.guard.follow(&fib)?;
+        self.fib = Arc::clone(&fib);
+        self.backlog.push_back(WorkerCommand::Fib(fib));
+        self.flush();
+        Ok(())
+    }
+
+    /// Once a second.
+    pub(crate) fn housekeeping(&mut self) -> Result<(), String> {
+        if self.worker.is_finished() {
+            return Err("the worker has ended: see the log above".into());
+        }
+        self.flush();
+        Ok(())
+    }
+
+    /// Ends the worker. Filter, TUN and routes stay: without a daemon, protected traffic is dropped.
+    pub(crate) fn stop(self) -> Result<(), String> {
+        let Self { worker, .. } = self;
+        match worker.stop().map_err(|e| e.to_string())? {
+            0 => Ok(()),
+            lost => Err(format!("{lost} frames were lost while the worker ran")),
+        }
+    }
+}
+
+/// The MTU towards an outer address, by the kernel's routes.
+fn path_mtu(fib: &Fib, remote: IpAddr) -> u16 {
+    match fib.lookup(remote) {
+        Route::Forward(hop) if matches!(hop.out, Out::Port(_)) => hop.mtu,
+        _ => DEFAULT_MTU,
+    }
+}

@@ -1,0 +1,147 @@
+//! Building the data path, in the order that never leaves a gap: first what keeps clear text in, then what lets
+//! protected packets through.
+
+use super::guard::Guard;
+use super::sas::Sas;
+use super::{DataPath, MARK};
+use crate::config::{Cipher, Config, XdpMode};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use testudo_crypto::Library;
+use testudo_fastpath::fib::{Fib, PortIndex};
+use testudo_fastpath::filter::{Filter, FilterPort, Instance, cleanup};
+use testudo_fastpath::frame::{ChunkSize, FramePool};
+use testudo_fastpath::netlink::{Follower, Guard as RouteGuard, GuardConfig, Interfaces, remove_guard};
+use testudo_fastpath::port::Port;
+use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
+use testudo_fastpath::tun::{self, Tun};
+use testudo_fastpath::worker::{Worker, WorkerConfig, WorkerHandle};
+use testudo_ike::suite::Entropy;
+use testudo_ipsec::dataplane::{Command, Config as PipelineConfig, Dataplane, LocalAddrs};
+use testudo_ipsec::number::WorkerId;
+use testudo_ipsec::spi::SenderId;
+
+/// The only node there is, in its first incarnation: its SAs do not outlive it, so no key meets an older one's IVs.
+const FIRST_SENDER: SenderId = SenderId(1);
+const WORKER: u8 = 0;
+/// Table and priority that IPsec daemons use on Linux.
+const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, mark: MARK };
+
+impl DataPath {
+    /// Shuts the gate, then opens ports and starts the worker.
+    pub(crate) fn start(config: &Config) -> Result<Self, String> {
+        let library = library(config.worker.cipher)?;
+        let instance = Instance::new(&config.instance).map_err(|e| e.to_string())?;
+        let filter = Filter::open(&instance).map_err(|e| e.to_string())?;
+        let tun = Tun::open(&config.tun, TUN_MTU).map_err(|e| e.to_string())?;
+        let follower = Follower::start(interfaces(config, &tun)).map_err(|e| e.to_string())?;
+        let fib = follower.handle().fib();
+        let ports = filter_ports(config, &fib)?;
+        let routes = RouteGuard::open(GUARD, tun.ifindex()).map_err(|e| e.to_string())?;
+        let mut guard = Guard::new(filter, routes, ports)?;
+        guard.follow(&fib)?;
+        guard.attach()?;
+
+        let (xdp, pool) = open_ports(config, &fib)?;
+        for port in &xdp {
+            let fd = port.fd().ok_or("an AF_XDP port has no descriptor")?;
+            guard.set_socket(port.info().index, fd)?;
+        }
+        let dataplane = dataplane()?;
+        let pipeline = Arc::clone(dataplane.counters());
+        let settings = WorkerConfig { cpu: config.worker.cpu, ..WorkerConfig::new(WORKER) };
+        let worker = Worker::new(settings, xdp, Some(tun), pool, Arc::clone(&fib), dataplane)
+            .map_err(|e| e.to_string())?;
+        let mut this = Self {
+            worker: WorkerHandle::spawn(worker).map_err(|e| e.to_string())?,
+            pipeline,
+            routing: follower.handle(),
+            _follower: follower,
+            guard,
+            sas: Sas::default(),
+            library,
+            sender: FIRST_SENDER,
+            cpu: config.worker.cpu,
+            backlog: VecDeque::new(),
+            packets_seen: std::cell::Cell::new(0),
+            fib,
+        };
+        let addresses: LocalAddrs = this.fib.addresses().iter().copied().collect();
+        this.send(Command::SetLocalAddrs(Arc::new(addresses)));
+        Ok(this)
+    }
+
+    /// Takes away all that an instance has left: filter, routes, TUN.
+    pub(crate) fn cleanup(config: &Config) -> Result<(), String> {
+        let instance = Instance::new(&config.instance).map_err(|e| e.to_string())?;
+        let cleaned = cleanup(&instance).map_err(|e| e.to_string())?;
+        remove_guard(&GUARD).map_err(|e| e.to_string())?;
+        let tun = tun::remove(&config.tun).map_err(|e| e.to_string())?;
+        tracing::info!("removed: filter from {} ports, routes, TUN: {tun}", cleaned.ports.len());
+        Ok(())
+    }
+}
+
+/// Packets of the kernel may be as long as its routes allow; what is too long for a tunnel is answered by the worker.
+const TUN_MTU: u16 = 1500;
+
+fn library(cipher: Cipher) -> Result<Library, String> {
+    let library = match cipher {
+        Cipher::Auto => Library::detect(),
+        Cipher::IpsecMb => Library::IpsecMb,
+        Cipher::AwsLc => Library::AwsLc,
+    };
+    library.available().map_err(|e| e.to_string())?;
+    Ok(library)
+}
+
+fn interfaces(config: &Config, tun: &Tun) -> Interfaces {
+    let number =
+        |(n, port): (usize, &crate::config::PortConfig)| (PortIndex(n as u16), port.interface.clone());
+    Interfaces {
+        ports: config.ports.iter().enumerate().map(number).collect(),
+        tun: Some(tun.name().to_owned()),
+    }
+}
+
+fn filter_ports(config: &Config, fib: &Fib) -> Result<Vec<FilterPort>, String> {
+    let one = |(n, port): (usize, &crate::config::PortConfig)| {
+        let index = PortIndex(n as u16);
+        let link = fib.port(index).filter(|link| link.ifindex != 0);
+        let link = link.ok_or_else(|| format!("port {}: there is no such interface", port.interface))?;
+        Ok(FilterPort {
+            index,
+            name: port.interface.clone(),
+            ifindex: link.ifindex,
+            mac: link.mac,
+            check_source: true,
+            allow_generic: port.mode == XdpMode::Generic,
+        })
+    };
+    config.ports.iter().enumerate().map(one).collect()
+}
+
+fn open_ports(config: &Config, fib: &Fib) -> Result<(Vec<XdpPort>, FramePool), String> {
+    let mtu = fib.ports().iter().map(|link| u32::from(link.mtu)).max().unwrap_or(1500);
+    let chunk = ChunkSize::for_mtu(mtu).ok_or_else(|| format!("MTU {mtu} is more than a frame holds"))?;
+    let wanted: Vec<XdpConfig> = config
+        .ports
+        .iter()
+        .enumerate()
+        .map(|(n, port)| XdpConfig::new(PortIndex(n as u16), &port.interface))
+        .collect();
+    // Every port may hold its rings full; a quarter more is in the worker's hands.
+    let needed: usize = wanted.iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
+    let pool = FramePool::new(needed.max(config.worker.frames as usize), chunk).map_err(|e| e.to_string())?;
+    let open = |port: &XdpConfig| XdpPort::open(port, pool.memory()).map_err(|e| e.to_string());
+    let ports = wanted.iter().map(open).collect::<Result<_, _>>()?;
+    Ok((ports, pool))
+}
+
+fn dataplane() -> Result<Dataplane, String> {
+    let worker = WorkerId::new(WORKER).ok_or("worker numbers are below 64")?;
+    let mut seed = [0; 8];
+    crate::entropy::OsEntropy.fill(&mut seed);
+    let config = PipelineConfig::new(worker, FIRST_SENDER, u64::from_le_bytes(seed));
+    Ok(Dataplane::new(&config))
+}

@@ -1,0 +1,201 @@
+//! The control thread: waits for descriptors and deadlines, and gives each turn to the gateway.
+
+use crate::config::Config;
+use crate::datapath::DataPath;
+use crate::entropy::OsEntropy;
+use crate::gateway::Gateway;
+use crate::ike_sockets::IkeSockets;
+use crate::vici_control::pass_on;
+use crate::vici_socket::ViciSocket;
+use mio::net::UnixStream;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Registry, Token};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::Read;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+use testudo_ike::alloc::SingleNodeAllocator;
+use testudo_ike::endpoint::{Endpoint, EndpointConfig, RetransmitPolicy};
+use testudo_ike::output::Time;
+use testudo_vici::server::Server;
+
+const SIGNALS: Token = Token(0);
+const NETLINK: Token = Token(1);
+const WORKERS: Token = Token(2);
+const FIRST_IKE: usize = 3;
+/// Up to four IKE sockets, then VICI's listener and behind it VICI's clients.
+const VICI: usize = 16;
+
+/// IKE messages handled before commands and routes get their turn.
+const IKE_BURST: usize = 64;
+/// How often traffic is looked at for liveness, and neighbours are kept fresh.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// How long a clean end waits for the peers to confirm.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Everything with a descriptor.
+struct Loop {
+    poll: Poll,
+    signals: UnixStream,
+    vici: ViciSocket,
+    server: Server,
+    gateway: Gateway,
+    origin: Instant,
+    next_housekeeping: Instant,
+    ike_waits: bool,
+}
+
+/// Runs the gateway until a signal ends it.
+pub(crate) fn run(config: &Config) -> Result<(), String> {
+    let mut this = Loop::start(config)?;
+    tracing::info!("ready: {}", this.gateway.data.describe());
+    let mut events = Events::with_capacity(64);
+    let mut farewell: Option<Instant> = None;
+    loop {
+        let timeout = this.timeout(farewell);
+        match this.poll.poll(&mut events, Some(timeout)) {
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+            result => result.map_err(|e| format!("cannot wait for events: {e}"))?,
+        }
+        let ended = this.turn(&events)?;
+        if ended && farewell.is_none() {
+            tracing::info!("ending: deleting all SAs at the peers");
+            farewell = Some(Instant::now() + FAREWELL);
+            this.gateway.terminate_all();
+        }
+        let quiet = this.gateway.endpoint.sas().next().is_none();
+        if farewell.is_some_and(|until| quiet || until <= Instant::now()) {
+            this.gateway.data.stop()?;
+            tracing::info!("ended; protected prefixes stay closed until testudod runs again or --cleanup");
+            return Ok(());
+        }
+    }
+}
+
+impl Loop {
+    fn start(config: &Config) -> Result<Self, String> {
+        let poll = Poll::new().map_err(|e| format!("cannot make a poller: {e}"))?;
+        let registry = poll.registry();
+        let signals = signal_stream(registry)?;
+        // First of all the gate is shut: whatever fails from here on, nothing leaves in clear.
+        let data = DataPath::start(config)?;
+        let sockets = IkeSockets::open(data.mark())?;
+        for (n, fd) in sockets.fds().enumerate() {
+            watch(registry, fd, Token(FIRST_IKE + n))?;
+        }
+        watch(registry, data.netlink_fd(), NETLINK)?;
+        watch(registry, data.events_fd(), WORKERS)?;
+        let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
+        let endpoint = endpoint(config, &data);
+        Ok(Self {
+            signals,
+            vici,
+            server: Server::new(),
+            gateway: Gateway::new(endpoint, data, sockets),
+            origin: Instant::now(),
+            next_housekeeping: Instant::now() + HOUSEKEEPING,
+            ike_waits: false,
+            poll,
+        })
+    }
+
+    /// One turn; true if a signal asks for the end.
+    fn turn(&mut self, events: &Events) -> Result<bool, String> {
+        self.gateway.now = Time(self.origin.elapsed());
+        let mut ended = false;
+        let mut ike = std::mem::take(&mut self.ike_waits);
+        for event in events {
+            match event.token() {
+                SIGNALS => ended |= self.drain_signals(),
+                NETLINK => self.gateway.data.routes_changed()?,
+                WORKERS => self.gateway.worker_events(),
+                Token(VICI) => self.vici.accept(&mut self.server, self.poll.registry()),
+                token if self.vici.owns(token) => self.vici.ready(token),
+                _ => ike = true,
+            }
+        }
+        if ike {
+            self.ike_waits = self.gateway.receive(IKE_BURST);
+        }
+        self.deadlines()?;
+        self.vici.pump(&mut self.server, self.gateway.now, &mut self.gateway);
+        pass_on(&mut self.gateway, &mut self.server);
+        // Answers that came of the notes.
+        self.vici.pump(&mut self.server, self.gateway.now, &mut self.gateway);
+        Ok(ended)
+    }
+
+    fn deadlines(&mut self) -> Result<(), String> {
+        let now = self.gateway.now;
+        if self.gateway.endpoint.next_timeout().is_some_and(|due| due <= now) {
+            self.gateway.endpoint.handle_timeout(now);
+            self.gateway.settle();
+        }
+        self.server.handle_deadline(now);
+        if self.next_housekeeping <= Instant::now() {
+            self.next_housekeeping = Instant::now() + HOUSEKEEPING;
+            self.gateway.data.housekeeping()?;
+            self.gateway.report_traffic();
+        }
+        Ok(())
+    }
+
+    /// How long nothing is due.
+    fn timeout(&self, farewell: Option<Instant>) -> Duration {
+        if self.ike_waits {
+            return Duration::ZERO;
+        }
+        let elapsed = Time(self.origin.elapsed());
+        let due = [self.gateway.endpoint.next_timeout(), self.server.next_deadline()].into_iter().flatten();
+        let protocol = due.map(|at| at.0.saturating_sub(elapsed.0)).min();
+        let clock = [Some(self.next_housekeeping), farewell];
+        let instants = clock.into_iter().flatten().map(|at| at.saturating_duration_since(Instant::now()));
+        protocol.into_iter().chain(instants).min().unwrap_or(HOUSEKEEPING)
+    }
+
+    fn drain_signals(&mut self) -> bool {
+        let mut buffer = [0; 64];
+        let mut any = false;
+        while matches!(self.signals.read(&mut buffer), Ok(n) if n > 0) {
+            any = true;
+        }
+        any
+    }
+}
+
+fn signal_stream(registry: &Registry) -> Result<UnixStream, String> {
+    let failed = |e: std::io::Error| format!("cannot listen for signals: {e}");
+    let (mut ours, theirs) = UnixStream::pair().map_err(failed)?;
+    let theirs = std::os::unix::net::UnixStream::from(std::os::fd::OwnedFd::from(theirs));
+    for signal in [SIGTERM, SIGINT] {
+        let end = theirs.try_clone().map_err(failed)?;
+        signal_hook::low_level::pipe::register(signal, end).map_err(failed)?;
+    }
+    registry.register(&mut ours, SIGNALS, Interest::READABLE).map_err(failed)?;
+    Ok(ours)
+}
+
+fn watch(registry: &Registry, fd: RawFd, token: Token) -> Result<(), String> {
+    registry
+        .register(&mut SourceFd(&fd), token, Interest::READABLE)
+        .map_err(|e| format!("cannot watch a descriptor: {e}"))
+}
+
+fn endpoint(config: &Config, data: &DataPath) -> Endpoint {
+    let defaults = EndpointConfig::default();
+    let settings = EndpointConfig {
+        retransmit: RetransmitPolicy {
+            timeout: config.ike.retransmit_timeout,
+            tries: config.ike.retransmit_tries,
+            ..defaults.retransmit
+        },
+        cookie_threshold: config.ike.cookie_threshold as usize,
+        half_open_limit: config.ike.half_open_limit as usize,
+        source_half_open_limit: config.ike.half_open_per_source as usize,
+        ..defaults
+    };
+    let allocator = SingleNodeAllocator::new(OsEntropy, data.sender());
+    let mut endpoint = Endpoint::new(settings, Box::new(allocator));
+    endpoint.set_local_addresses(data.local_addresses());
+    endpoint
+}

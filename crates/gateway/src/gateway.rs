@@ -1,0 +1,258 @@
+//! The gateway between two turns of the event loop: IKE, the SPD, the data path and who waits for what.
+//!
+//! Whatever happens (a datagram, a command, a deadline, an event of a worker) ends with [`Gateway::settle`], which does
+//! what IKE asks for in the one order that is safe: a new inbound SA is with the worker, and the SPD changed, before the
+//! message leaves that lets the peer use them.
+
+use crate::datapath::{DataPath, WorkerEvent};
+use crate::ike_sockets::IkeSockets;
+use crate::jobs::Jobs;
+use crate::policies::Policies;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::SystemTime;
+use testudo_ike::config::StartAction;
+use testudo_ike::endpoint::{ChildSaStatus, Endpoint, IkeSaStatus, Target};
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time};
+use testudo_vici::control::JobId;
+
+/// All state of the control thread but its descriptors.
+pub(crate) struct Gateway {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) policies: Policies,
+    pub(crate) data: DataPath,
+    pub(crate) jobs: Jobs,
+    pub(crate) now: Time,
+    pub(crate) since: SystemTime,
+    pub(crate) policies_changed: bool,
+    sockets: IkeSockets,
+    notes: VecDeque<Note>,
+    /// As last seen, so that an SA that goes down can still be described.
+    ikes: BTreeMap<IkeSaId, IkeSaStatus>,
+    /// Packets that had come in at the last look, by Child SA.
+    seen: BTreeMap<ChildSaId, u64>,
+}
+
+/// Something for the VICI server to pass on.
+pub(crate) enum Note {
+    /// A line of the log, and the jobs it belongs to.
+    Log { ike: Option<IkeSaId>, connection: Option<String>, level: u8, message: String, jobs: Vec<JobId> },
+    /// An initiation is over.
+    Initiated(JobId, Result<(), String>),
+    /// A termination is over.
+    Terminated(JobId, u32),
+    /// An IKE SA came up or went down.
+    Ike(bool, Box<IkeSaStatus>),
+    /// A Child SA came up or went down.
+    Child(bool, Box<IkeSaStatus>, Box<ChildSaStatus>),
+}
+
+/// A message that waits until the data path is ready for its effect.
+enum Departure {
+    Message(Path, Vec<u8>),
+    Keepalive(Path),
+}
+
+impl Gateway {
+    /// A gateway without connections.
+    pub(crate) fn new(endpoint: Endpoint, data: DataPath, sockets: IkeSockets) -> Self {
+        Self {
+            endpoint,
+            policies: Policies::default(),
+            data,
+            jobs: Jobs::default(),
+            now: Time::default(),
+            since: SystemTime::now(),
+            policies_changed: false,
+            sockets,
+            notes: VecDeque::new(),
+            ikes: BTreeMap::new(),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Takes IKE messages until none waits, at most `limit`; true if there may be more.
+    pub(crate) fn receive(&mut self, limit: usize) -> bool {
+        let mut buffer = vec![0; 65536];
+        for _ in 0..limit {
+            let Some((path, len)) = self.sockets.receive(&mut buffer) else { return false };
+            let bytes = buffer.get(len).unwrap_or_default();
+            self.endpoint.handle_datagram(self.now, path, bytes);
+            self.settle();
+        }
+        true
+    }
+
+    /// Does everything that IKE asks for, then lets the messages go.
+    pub(crate) fn settle(&mut self) {
+        let mut departures = Vec::new();
+        while let Some(output) = self.endpoint.poll_output() {
+            self.perform(output, &mut departures);
+        }
+        if std::mem::take(&mut self.policies_changed)
+            && let Err(error) = self.data.set_policies(&self.policies)
+        {
+            self.log(None, None, 0, format!("cannot change the policies: {error}"));
+        }
+        for departure in departures {
+            let sent = match &departure {
+                Departure::Message(path, bytes) => self.sockets.send(*path, bytes),
+                Departure::Keepalive(path) => self.sockets.send_keepalive(*path),
+            };
+            if let Err(error) = sent {
+                let (Departure::Message(path, _) | Departure::Keepalive(path)) = departure;
+                // IKE repeats what is not answered; the operator should know why nothing arrives.
+                self.log(
+                    None,
+                    None,
+                    1,
+                    format!("cannot send from {} to {}: {error}", path.local, path.remote),
+                );
+            }
+        }
+    }
+
+    fn perform(&mut self, output: Output, departures: &mut Vec<Departure>) {
+        match output {
+            // A single node has no one to wait for: the state that `after` names is stable at once.
+            Output::Send { after: _, path, bytes } => departures.push(Departure::Message(path, bytes)),
+            Output::Keepalive { path } => departures.push(Departure::Keepalive(path)),
+            Output::InstallChild { ike, child, connection, name, params } => {
+                let loaded = self.endpoint.connections().find(|c| c.name == connection);
+                let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == name));
+                let policy = self.policies.install(child, config, &params.local_ts, &params.remote_ts);
+                self.policies_changed = true;
+                if let Err(error) = self.data.install(child, policy, *params) {
+                    self.policies.remove(child);
+                    let message = format!("cannot install child {name}: {error}");
+                    self.log(Some(ike), Some(connection), 0, message);
+                }
+            }
+            Output::UpdateChild { child, path, .. } => {
+                if let Err(error) = self.data.update(child, path) {
+                    self.log(None, None, 0, format!("cannot move Child SA #{}: {error}", child.0));
+                }
+            }
+            Output::RemoveChild { child, .. } => {
+                self.data.remove(child);
+                self.policies_changed |= self.policies.remove(child).is_some();
+                self.seen.remove(&child);
+            }
+            Output::Event(event) => self.event(event),
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Log { ike, connection, level, message } => self.log(ike, connection, level, message),
+            Event::IkeUp(ike) => {
+                if let Some(status) = self.look(ike) {
+                    self.notes.push_back(Note::Ike(true, Box::new(status)));
+                }
+            }
+            Event::IkeDown(ike, _) => {
+                if let Some(status) = self.ikes.remove(&ike) {
+                    self.notes.push_back(Note::Ike(false, Box::new(status)));
+                }
+                let complete = self.jobs.ike_gone(ike);
+                self.notes.extend(complete.into_iter().map(|(job, gone)| Note::Terminated(job, gone)));
+            }
+            Event::ChildUp(ike, child) => {
+                if let Some(status) = self.look(ike) {
+                    self.note_child(true, status, child);
+                }
+            }
+            Event::ChildDown(ike, child, _) => {
+                if let Some(status) = self.ikes.get(&ike).cloned() {
+                    self.note_child(false, status, child);
+                }
+                let complete = self.jobs.child_gone(child);
+                self.notes.extend(complete.into_iter().map(|(job, gone)| Note::Terminated(job, gone)));
+            }
+            Event::InitiateDone { ike, child, result } => {
+                let result = result.map(drop).map_err(|reason| reason.to_string());
+                for job in self.jobs.initiated(ike, &child) {
+                    self.notes.push_back(Note::Initiated(job, result.clone()));
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, ike: IkeSaId) -> Option<IkeSaStatus> {
+        let status = self.endpoint.sas().find(|sa| sa.id == ike)?;
+        self.ikes.insert(ike, status.clone());
+        Some(status)
+    }
+
+    fn note_child(&mut self, up: bool, ike: IkeSaStatus, child: ChildSaId) {
+        if let Some(child) = ike.children.iter().find(|c| c.id == child).cloned() {
+            self.notes.push_back(Note::Child(up, Box::new(ike), Box::new(child)));
+        }
+    }
+
+    /// To the log, and to every `swanctl` that waits for that IKE SA.
+    fn log(&mut self, ike: Option<IkeSaId>, connection: Option<String>, level: u8, message: String) {
+        let name = connection.as_deref().unwrap_or("-");
+        let number = ike.map_or(0, |ike| ike.0);
+        match level {
+            0 => tracing::warn!("<{name}|{number}> {message}"),
+            1 => tracing::info!("<{name}|{number}> {message}"),
+            _ => tracing::debug!("<{name}|{number}> {message}"),
+        }
+        let jobs = ike.map(|ike| self.jobs.listeners(ike)).unwrap_or_default();
+        self.notes.push_back(Note::Log { ike, connection, level, message, jobs });
+    }
+
+    /// What the VICI server should hear about.
+    pub(crate) fn take_notes(&mut self) -> VecDeque<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// What workers have to tell.
+    pub(crate) fn worker_events(&mut self) {
+        for event in self.data.events() {
+            match event {
+                WorkerEvent::NoSa(policy) => self.acquire(policy),
+                WorkerEvent::Warning(message) => self.log(None, None, 0, message),
+            }
+        }
+        self.settle();
+    }
+
+    fn acquire(&mut self, policy: testudo_ipsec::spd::PolicyId) {
+        let Some(name) = self.policies.child_of(policy).cloned() else { return };
+        let trap = self
+            .endpoint
+            .connections()
+            .find(|c| c.name == name.connection)
+            .and_then(|c| c.children.iter().find(|c| c.name == name.child))
+            .is_some_and(|child| child.start_action == StartAction::Trap);
+        if !trap {
+            return;
+        }
+        if let Err(error) = self.endpoint.acquire(self.now, &name.connection, &name.child) {
+            self.log(
+                None,
+                Some(name.connection),
+                0,
+                format!("traffic asks for child {}: {error}", name.child),
+            );
+        }
+    }
+
+    /// A peer whose packets authenticate is alive: saves it the liveness checks.
+    pub(crate) fn report_traffic(&mut self) {
+        for (child, packets) in self.data.inbound_packets() {
+            if self.seen.insert(child, packets).is_some_and(|before| before < packets) {
+                self.endpoint.traffic_seen(self.now, child);
+            }
+        }
+        self.settle();
+    }
+
+    /// Begins to take every SA down. True if there is something to wait for.
+    pub(crate) fn terminate_all(&mut self) -> bool {
+        let begun = self.endpoint.terminate(self.now, &Target::All, false).is_ok();
+        self.settle();
+        begun
+    }
+}

@@ -1,0 +1,208 @@
+//! From connections and Child SAs to the SPD, and to the prefixes that the filter and the routes must hold back.
+//!
+//! A configured child stands in the SPD from the moment it is loaded, without an SA: what it protects never leaves in
+//! clear. An installed Child SA adds a policy of its own, with the selectors that were negotiated, before that one.
+
+use crate::prefix::{cover, covers};
+use std::collections::{BTreeMap, BTreeSet};
+use testudo_fastpath::prefix::Prefix;
+use testudo_ike::config::{Child, ChildMode, Connection, TsSpec};
+use testudo_ike::output::ChildSaId;
+use testudo_ipsec::selector::TrafficSelector;
+use testudo_ipsec::spd::{Action, Policy, PolicyId};
+
+/// A child of a connection, by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ChildName {
+    /// `connections.<name>`
+    pub(crate) connection: String,
+    /// `children.<name>`
+    pub(crate) child: String,
+}
+
+/// Everything that the SPD is made of.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    configured: BTreeMap<ChildName, Entry>,
+    installed: BTreeMap<ChildSaId, Entry>,
+    /// Numbers below `next_id` that nobody has: workers index tables by them, so they stay small.
+    free_ids: BTreeSet<PolicyId>,
+    next_id: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    id: PolicyId,
+    mode: ChildMode,
+    /// `priority` of the child: lower is looked at first; 0 means computed.
+    priority: u32,
+    local: Vec<TrafficSelector>,
+    remote: Vec<TrafficSelector>,
+}
+
+/// What the kernel's side must hold back, and what it must not although it lies inside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Protection {
+    /// Remote prefixes whose traffic goes to a worker and nowhere else.
+    pub(crate) protected: BTreeSet<Prefix>,
+    /// Our own sides: their traffic towards us is not "clear text that should have been protected".
+    pub(crate) local: BTreeSet<Prefix>,
+}
+
+impl Policies {
+    /// Takes a connection's children in the place of those that it had.
+    pub(crate) fn load(&mut self, connection: &Connection) {
+        let mut old = self.take_connection(&connection.name);
+        for child in &connection.children {
+            let name = ChildName { connection: connection.name.clone(), child: child.name.clone() };
+            let (local, remote) = (fixed(&child.local_ts), fixed(&child.remote_ts));
+            if local.is_empty() || remote.is_empty() {
+                // `dynamic` on one side: nothing is known before an SA is negotiated.
+                continue;
+            }
+            let id = old.remove(&name).map_or_else(|| self.take_id(), |entry| entry.id);
+            let entry = Entry { id, mode: child.mode, priority: child.priority, local, remote };
+            self.configured.insert(name, entry);
+        }
+        self.free_ids.extend(old.into_values().map(|entry| entry.id));
+    }
+
+    /// Forgets a connection's children; its Child SAs stay.
+    pub(crate) fn unload(&mut self, connection: &str) {
+        let old = self.take_connection(connection);
+        self.free_ids.extend(old.into_values().map(|entry| entry.id));
+    }
+
+    fn take_connection(&mut self, connection: &str) -> BTreeMap<ChildName, Entry> {
+        let (old, kept) = std::mem::take(&mut self.configured)
+            .into_iter()
+            .partition(|(name, _)| name.connection == connection);
+        self.configured = kept;
+        old
+    }
+
+    fn take_id(&mut self) -> PolicyId {
+        self.free_ids.pop_first().unwrap_or_else(|| {
+            self.next_id += 1;
+            PolicyId(self.next_id - 1)
+        })
+    }
+
+    /// Adds the policy of a new Child SA.
+    pub(crate) fn install(
+        &mut self,
+        sa: ChildSaId,
+        child: Option<&Child>,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+    ) -> PolicyId {
+        let id = self.take_id();
+        let entry = Entry {
+            id,
+            mode: ChildMode::Tunnel,
+            priority: child.map_or(0, |c| c.priority),
+            local: local.to_vec(),
+            remote: remote.to_vec(),
+        };
+        self.installed.insert(sa, entry);
+        id
+    }
+
+    /// Takes the policy of a Child SA that is gone.
+    pub(crate) fn remove(&mut self, sa: ChildSaId) -> Option<PolicyId> {
+        let id = self.installed.remove(&sa)?.id;
+        self.free_ids.insert(id);
+        Some(id)
+    }
+
+    /// The configured child that a policy came from.
+    pub(crate) fn child_of(&self, id: PolicyId) -> Option<&ChildName> {
+        self.configured.iter().find(|(_, entry)| entry.id == id).map(|(name, _)| name)
+    }
+
+    /// The SPD in the order of look-up: by priority, then Child SAs (the newest first) before configured children.
+    pub(crate) fn spd(&self) -> Vec<Policy> {
+        let installed = self.installed.values().rev().map(|entry| (0, entry));
+        let configured = self.configured.values().map(|entry| (1, entry));
+        let mut entries: Vec<(u8, &Entry)> = installed.chain(configured).collect();
+        // Stable: what is equal keeps the order given above.
+        entries.sort_by_key(|(class, entry)| (entry.effective_priority(), *class));
+        entries.iter().map(|(_, entry)| entry.policy()).collect()
+    }
+
+    /// What must be held back whether or not there is an SA.
+    pub(crate) fn protection(&self) -> Protection {
+        let mut protection = Protection::default();
+        let holding = |e: &&Entry| e.mode != ChildMode::Pass;
+        for entry in self.configured.values().chain(self.installed.values()).filter(holding) {
+            protection.protected.extend(entry.remote.iter().flat_map(|ts| cover(&ts.addrs)));
+            protection.local.extend(entry.local.iter().flat_map(|ts| cover(&ts.addrs)));
+        }
+        protection
+    }
+}
+
+impl Protection {
+    /// The parts of `candidates` (directly connected prefixes, our own sides) that lie strictly inside a protected
+    /// prefix and are not protected themselves.
+    pub(crate) fn exceptions<'a>(
+        &self,
+        candidates: impl IntoIterator<Item = &'a Prefix>,
+    ) -> BTreeSet<Prefix> {
+        let inside = |c: &Prefix| self.protected.iter().any(|p| p != c && covers(p, c));
+        candidates.into_iter().filter(|c| inside(c) && !self.protected.contains(c)).copied().collect()
+    }
+}
+
+/// Computed priorities lie where strongSwan's lie: 100 000 and more, bypass before protect before discard, so that a
+/// small explicit `priority` comes before all of them.
+const BASE_PASS: u32 = 100_000;
+const BASE_TUNNEL: u32 = 200_000;
+const BASE_DROP: u32 = 300_000;
+
+impl Entry {
+    fn effective_priority(&self) -> u32 {
+        if self.priority != 0 {
+            return self.priority;
+        }
+        let base = match self.mode {
+            ChildMode::Pass => BASE_PASS,
+            ChildMode::Tunnel => BASE_TUNNEL,
+            ChildMode::Drop => BASE_DROP,
+        };
+        base + width(&self.local) + width(&self.remote)
+    }
+
+    fn policy(&self) -> Policy {
+        let action = match self.mode {
+            ChildMode::Pass => Action::Bypass,
+            ChildMode::Tunnel => Action::Protect(self.id),
+            ChildMode::Drop => Action::Discard,
+        };
+        let priority = self.effective_priority();
+        Policy { priority, local: self.local.clone(), remote: self.remote.clone(), action }
+    }
+}
+
+/// How much a side admits: more is less specific and looked at later.
+fn width(selectors: &[TrafficSelector]) -> u32 {
+    let one = |ts: &TrafficSelector| {
+        let host_bits =
+            cover(&ts.addrs).iter().map(|p| if p.is_ipv4() { 32 } else { 128 } - p.length()).max();
+        let any_port = ts.port_start == 0 && ts.port_end == u16::MAX;
+        u32::from(host_bits.unwrap_or(0)) * 4 + u32::from(ts.protocol == 0) * 2 + u32::from(any_port)
+    };
+    selectors.iter().map(one).max().unwrap_or(0)
+}
+
+fn fixed(specs: &[TsSpec]) -> Vec<TrafficSelector> {
+    let one = |spec: &TsSpec| match spec {
+        TsSpec::Fixed(ts) => Some(*ts),
+        TsSpec::Dynamic { .. } => None,
+    };
+    specs.iter().filter_map(one).collect()
+}
+
+#[cfg(test)]
+#[path = "policies_tests.rs"]
+mod tests;

@@ -1,0 +1,138 @@
+//! The order of the SPD and what is held back, from connections as an operator writes them.
+
+use super::*;
+use std::time::Duration;
+use testudo_ike::config::{AuthMethod, LocalAuth, RemoteAuth, StartAction};
+use testudo_ipsec::sa::HeaderCopy;
+use testudo_ipsec::selector::AddrRange;
+
+fn ts(prefix: &str) -> TrafficSelector {
+    let (addr, len) = prefix.split_once('/').unwrap();
+    let start: std::net::Ipv4Addr = addr.parse().unwrap();
+    let hosts = u32::MAX.checked_shr(len.parse().unwrap()).unwrap_or(0);
+    let end = std::net::Ipv4Addr::from(u32::from(start) | hosts);
+    let addrs = AddrRange::new(start.into(), end.into()).unwrap();
+    TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
+}
+
+fn child(name: &str, mode: ChildMode, local: &str, remote: &str) -> Child {
+    Child {
+        name: name.into(),
+        local_ts: vec![TsSpec::Fixed(ts(local))],
+        remote_ts: vec![TsSpec::Fixed(ts(remote))],
+        proposals: Vec::new(),
+        mode,
+        start_action: StartAction::None,
+        replay_window: 128,
+        copy: HeaderCopy::default(),
+        priority: 0,
+    }
+}
+
+fn connection(children: Vec<Child>) -> Connection {
+    Connection {
+        name: "gw".into(),
+        local_addrs: Vec::new(),
+        remote_addrs: Vec::new(),
+        local_port: 500,
+        remote_port: 500,
+        proposals: Vec::new(),
+        encap: false,
+        dpd_delay: Duration::ZERO,
+        keyingtries: 1,
+        local: LocalAuth { id: None, method: AuthMethod::Psk },
+        remote: RemoteAuth { id: None, method: AuthMethod::Psk },
+        children,
+    }
+}
+
+fn order(policies: &Policies) -> Vec<Action> {
+    policies.spd().iter().map(|p| p.action).collect()
+}
+
+fn id_of(policies: &Policies, child: &str) -> PolicyId {
+    let name = ChildName { connection: "gw".into(), child: child.into() };
+    policies.configured[&name].id
+}
+
+#[test]
+fn bypass_comes_before_protect_before_discard_and_the_specific_first() {
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![
+        child("drop", ChildMode::Drop, "10.1.0.0/16", "10.2.3.0/24"),
+        child("wide", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16"),
+        child("narrow", ChildMode::Tunnel, "10.1.0.0/16", "10.2.9.0/24"),
+        child("pass", ChildMode::Pass, "0.0.0.0/0", "0.0.0.0/0"),
+    ]));
+    let (wide, narrow) = (id_of(&policies, "wide"), id_of(&policies, "narrow"));
+    let expected = [Action::Bypass, Action::Protect(narrow), Action::Protect(wide), Action::Discard];
+    assert_eq!(order(&policies), expected);
+}
+
+#[test]
+fn an_explicit_priority_comes_before_computed_ones() {
+    let mut policies = Policies::default();
+    let mut first = child("first", ChildMode::Drop, "10.1.0.0/16", "10.2.0.0/16");
+    first.priority = 7;
+    policies.load(&connection(vec![child("pass", ChildMode::Pass, "10.1.0.0/16", "10.2.0.0/16"), first]));
+    assert_eq!(order(&policies), [Action::Discard, Action::Bypass]);
+}
+
+#[test]
+fn the_newest_sa_comes_before_older_ones_and_the_configured_child() {
+    let mut policies = Policies::default();
+    let net = child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16");
+    policies.load(&connection(vec![net.clone()]));
+    let (local, remote) = ([ts("10.1.0.0/16")], [ts("10.2.0.0/16")]);
+    let old = policies.install(ChildSaId(1), Some(&net), &local, &remote);
+    let new = policies.install(ChildSaId(2), Some(&net), &local, &remote);
+    let configured = id_of(&policies, "net");
+    assert_eq!(order(&policies), [new, old, configured].map(Action::Protect));
+    assert_eq!(policies.remove(ChildSaId(1)), Some(old));
+    assert_eq!(order(&policies), [new, configured].map(Action::Protect));
+    assert_eq!(policies.child_of(configured).unwrap().child, "net");
+    assert_eq!(policies.child_of(new), None);
+}
+
+#[test]
+fn a_reload_keeps_the_numbers_of_children_that_stay() {
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![child("a", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16")]));
+    let before = id_of(&policies, "a");
+    policies.load(&connection(vec![
+        child("a", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/24"),
+        child("b", ChildMode::Tunnel, "10.1.0.0/16", "10.3.0.0/16"),
+    ]));
+    assert_eq!(id_of(&policies, "a"), before);
+    assert_ne!(id_of(&policies, "b"), before);
+    policies.unload("gw");
+    assert!(policies.spd().is_empty());
+}
+
+#[test]
+fn numbers_are_used_again_so_that_tables_stay_small() {
+    let mut policies = Policies::default();
+    let side = [ts("10.1.0.0/16")];
+    for n in 0..1000 {
+        let id = policies.install(ChildSaId(n), None, &side, &side);
+        assert!(id.0 < 2, "{id:?}");
+        if n > 0 {
+            policies.remove(ChildSaId(n - 1)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_loaded_is_held_back_before_there_is_an_sa() {
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![
+        child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.0.0.0/8"),
+        child("pass", ChildMode::Pass, "10.1.0.0/16", "192.0.2.0/24"),
+    ]));
+    let protection = policies.protection();
+    let prefix = |s: &str| s.parse::<Prefix>().unwrap();
+    assert_eq!(protection.protected, [prefix("10.0.0.0/8")].into());
+    assert_eq!(protection.local, [prefix("10.1.0.0/16")].into());
+    let connected = [prefix("10.1.0.0/16"), prefix("192.0.2.0/24"), prefix("10.0.0.0/8")];
+    assert_eq!(protection.exceptions(&connected), [prefix("10.1.0.0/16")].into());
+}

@@ -1,0 +1,81 @@
+//! Address ranges as the fewest prefixes, which is what routes and BPF tries understand.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use testudo_fastpath::prefix::Prefix;
+use testudo_ipsec::selector::AddrRange;
+
+/// The fewest prefixes that hold the range's addresses and no others, in order.
+pub(crate) fn cover(range: &AddrRange) -> Vec<Prefix> {
+    let like = range.start();
+    let width: u8 = if like.is_ipv4() { 32 } else { 128 };
+    let (mut next, last) = (to_u128(range.start()), to_u128(range.end()));
+    let mut prefixes = Vec::new();
+    loop {
+        let host_bits = largest_block(next, last, width);
+        prefixes.extend(Prefix::new(from_u128(next, like), width - host_bits));
+        let block_end = next | low_mask(host_bits);
+        if block_end >= last {
+            return prefixes;
+        }
+        next = block_end + 1;
+    }
+}
+
+/// True if all of `inner` lies in `outer`.
+pub(crate) fn covers(outer: &Prefix, inner: &Prefix) -> bool {
+    outer.length() <= inner.length() && outer.contains(inner.addr())
+}
+
+/// The most host bits of a block that starts at `next`, is aligned and does not pass `last`.
+fn largest_block(next: u128, last: u128, width: u8) -> u8 {
+    let aligned = (next.trailing_zeros() as u8).min(width);
+    (0..=aligned).rev().find(|&bits| next | low_mask(bits) <= last).unwrap_or(0)
+}
+
+fn low_mask(bits: u8) -> u128 {
+    1u128.checked_shl(bits.into()).map_or(u128::MAX, |v| v - 1)
+}
+
+fn to_u128(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(a) => u32::from(a).into(),
+        IpAddr::V6(a) => a.into(),
+    }
+}
+
+fn from_u128(value: u128, like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(value as u32)),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from(value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cover_text(start: &str, end: &str) -> String {
+        let range = AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap();
+        cover(&range).iter().map(Prefix::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn ranges_become_the_fewest_prefixes() {
+        assert_eq!(cover_text("10.1.0.0", "10.1.255.255"), "10.1.0.0/16");
+        assert_eq!(cover_text("0.0.0.0", "255.255.255.255"), "0.0.0.0/0");
+        assert_eq!(cover_text("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), "::/0");
+        assert_eq!(cover_text("10.0.0.1", "10.0.0.6"), "10.0.0.1/32 10.0.0.2/31 10.0.0.4/31 10.0.0.6/32");
+        assert_eq!(cover_text("255.255.255.255", "255.255.255.255"), "255.255.255.255/32");
+        assert_eq!(cover_text("fd00::1", "fd00::2"), "fd00::1/128 fd00::2/128");
+    }
+
+    #[test]
+    fn a_prefix_covers_what_lies_inside_it() {
+        let prefix = |s: &str| s.parse::<Prefix>().unwrap();
+        assert!(covers(&prefix("10.0.0.0/8"), &prefix("10.9.0.0/16")));
+        assert!(covers(&prefix("10.0.0.0/8"), &prefix("10.0.0.0/8")));
+        assert!(covers(&prefix("::/0"), &prefix("fd00::/8")));
+        assert!(!covers(&prefix("10.9.0.0/16"), &prefix("10.0.0.0/8")));
+        assert!(!covers(&prefix("0.0.0.0/0"), &prefix("fd00::/8")));
+    }
+}

@@ -1,0 +1,80 @@
+//! What the daemon needs of the kernel, checked before anything changes, and what it gives up for its secrets' sake.
+
+use nix::sys::resource::{Resource, setrlimit};
+
+/// A capability, its bit (linux/capability.h) and what it is for.
+struct Need {
+    name: &'static str,
+    bit: u32,
+    why: &'static str,
+}
+
+const NEEDS: [Need; 5] = [
+    Need { name: "CAP_NET_ADMIN", bit: 12, why: "to attach the XDP filter, create the TUN and set routes" },
+    Need { name: "CAP_NET_RAW", bit: 13, why: "to open AF_XDP sockets" },
+    Need { name: "CAP_NET_BIND_SERVICE", bit: 10, why: "to bind UDP port 500" },
+    Need { name: "CAP_BPF", bit: 39, why: "to load the XDP filter and its maps" },
+    Need { name: "CAP_PERFMON", bit: 38, why: "to let the XDP filter read packets by variable offset" },
+];
+
+/// CAP_SYS_ADMIN stands in for CAP_BPF and CAP_PERFMON (capabilities(7)).
+const SYS_ADMIN: u32 = 21;
+
+/// One line for each missing right.
+pub(crate) fn missing() -> Result<Vec<String>, String> {
+    let status =
+        std::fs::read_to_string("/proc/self/status").map_err(|e| format!("/proc/self/status: {e}"))?;
+    let effective = effective(&status).ok_or("/proc/self/status: found no CapEff line, expected one")?;
+    Ok(missing_of(effective))
+}
+
+fn effective(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+fn missing_of(effective: u64) -> Vec<String> {
+    let has = |bit: u32| effective & (1 << bit) != 0;
+    NEEDS
+        .iter()
+        .filter(|need| !has(need.bit) && !(need.bit >= 38 && has(SYS_ADMIN)))
+        .map(|need| format!("{} is missing: testudod needs it {}", need.name, need.why))
+        .collect()
+}
+
+/// Keys never reach a core dump or another process's debugger.
+pub(crate) fn protect_secrets() -> Result<(), String> {
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|e| format!("cannot forbid core dumps: {e}"))?;
+    nix::sys::prctl::set_dumpable(false).map_err(|e| format!("cannot make the process undumpable: {e}"))
+}
+
+/// UMEM and BPF maps count as locked memory.
+pub(crate) fn raise_memlock() -> Result<(), String> {
+    let unlimited = nix::libc::RLIM_INFINITY;
+    setrlimit(Resource::RLIMIT_MEMLOCK, unlimited, unlimited)
+        .map_err(|e| format!("cannot lift the limit on locked memory (RLIMIT_MEMLOCK): {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_lacks_nothing_and_nobody_lacks_all() {
+        assert!(missing_of(u64::MAX).is_empty());
+        assert_eq!(missing_of(0).len(), NEEDS.len());
+    }
+
+    #[test]
+    fn sys_admin_stands_in_for_the_bpf_capabilities_alone() {
+        let missing = missing_of(1 << SYS_ADMIN);
+        assert_eq!(missing.len(), 3);
+        assert!(missing.iter().all(|m| !m.contains("CAP_BPF") && !m.contains("CAP_PERFMON")), "{missing:?}");
+    }
+
+    #[test]
+    fn the_effective_set_is_read() {
+        assert_eq!(effective("Name:\tx\nCapEff:\t000001ffffffffff\n"), Some(0x1ff_ffff_ffff));
+        assert_eq!(effective("Name:\tx\n"), None);
+    }
+}

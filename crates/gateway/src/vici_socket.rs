@@ -1,0 +1,196 @@
+//! The Unix socket of VICI: accepts clients and moves octets between them and [`Server`]. Knows no command.
+
+use mio::net::{UnixListener, UnixStream};
+use mio::{Interest, Registry, Token};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use testudo_ike::output::Time;
+use testudo_vici::control::Control;
+use testudo_vici::server::{ClientId, Server};
+
+/// The listening socket; removed from the file system on drop.
+pub(crate) struct ViciSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Tokens from here on belong to clients.
+    first_token: usize,
+    streams: BTreeMap<ClientId, Client>,
+}
+
+struct Client {
+    stream: UnixStream,
+    /// Edge-triggered: more may wait until a read says otherwise.
+    readable: bool,
+}
+
+/// What a client's stream came to.
+enum Progress {
+    /// Nothing more can be done until the next readiness event.
+    Waiting,
+    /// The client is gone, or broke the protocol.
+    Over,
+}
+
+impl ViciSocket {
+    /// Listens at `path`, readable by root alone: whoever connects may load keys.
+    pub(crate) fn open(path: &Path, registry: &Registry, token: usize) -> Result<Self, String> {
+        let failed =
+            |what: &str, e: io::Error| format!("cannot {what} the VICI socket {}: {e}", path.display());
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(|e| failed("make the directory of", e))?;
+        }
+        remove_stale(path)?;
+        let mut listener = UnixListener::bind(path).map_err(|e| failed("bind", e))?;
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(path, mode).map_err(|e| failed("restrict", e))?;
+        registry.register(&mut listener, Token(token), Interest::READABLE).map_err(|e| failed("poll", e))?;
+        Ok(Self { listener, path: path.to_owned(), first_token: token + 1, streams: BTreeMap::new() })
+    }
+
+    /// True if the token is that of a client.
+    pub(crate) fn owns(&self, token: Token) -> bool {
+        token.0 >= self.first_token
+    }
+
+    /// Takes every client that waits at the door.
+    pub(crate) fn accept(&mut self, server: &mut Server, registry: &Registry) {
+        loop {
+            let mut stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) => {
+                    tracing::warn!("VICI: cannot accept a client: {e}");
+                    return;
+                }
+            };
+            let id = match server.connect() {
+                Ok(id) => id,
+                Err(e) => {
+                    tracing::warn!("VICI: {e}");
+                    continue;
+                }
+            };
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let token = Token(self.first_token + id.0 as usize);
+            if let Err(e) = registry.register(&mut stream, token, interest) {
+                tracing::warn!("VICI: cannot poll a client: {e}");
+                server.disconnect(id);
+                continue;
+            }
+            self.streams.insert(id, Client { stream, readable: true });
+        }
+    }
+
+    /// A client's stream became ready for something.
+    pub(crate) fn ready(&mut self, token: Token) {
+        let id = ClientId((token.0 - self.first_token) as u64);
+        if let Some(client) = self.streams.get_mut(&id) {
+            client.readable = true;
+        }
+    }
+
+    /// Reads and writes what can be read and written now, for every client.
+    pub(crate) fn pump(&mut self, server: &mut Server, now: Time, control: &mut dyn Control) {
+        let ids: Vec<ClientId> = self.streams.keys().copied().collect();
+        for id in ids {
+            let Some(client) = self.streams.get_mut(&id) else { continue };
+            if let Progress::Over = client.pump(id, server, now, control) {
+                server.disconnect(id);
+                self.streams.remove(&id);
+            }
+        }
+    }
+}
+
+impl Client {
+    fn pump(&mut self, id: ClientId, server: &mut Server, now: Time, control: &mut dyn Control) -> Progress {
+        loop {
+            let wrote = match self.write(id, server, now, control) {
+                Ok(wrote) => wrote,
+                Err(over) => return over,
+            };
+            let read = match self.read(id, server, now, control) {
+                Ok(read) => read,
+                Err(over) => return over,
+            };
+            if !wrote && !read {
+                return Progress::Waiting;
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        id: ClientId,
+        server: &mut Server,
+        now: Time,
+        control: &mut dyn Control,
+    ) -> Result<bool, Progress> {
+        let output = server.poll_output(id, now, control).map_err(|e| {
+            tracing::warn!("VICI: client {}: {e}", id.0);
+            Progress::Over
+        })?;
+        if output.is_empty() {
+            return Ok(false);
+        }
+        match self.stream.write(output) {
+            Ok(0) => Err(Progress::Over),
+            Ok(len) => {
+                server.sent(id, len);
+                Ok(true)
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(_) => Err(Progress::Over),
+        }
+    }
+
+    fn read(
+        &mut self,
+        id: ClientId,
+        server: &mut Server,
+        now: Time,
+        control: &mut dyn Control,
+    ) -> Result<bool, Progress> {
+        if !self.readable || !server.wants_input(id) {
+            return Ok(false);
+        }
+        let mut buffer = [0; 16384];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => Err(Progress::Over),
+            Ok(len) => {
+                let received = buffer.get(..len).unwrap_or_default();
+                server.receive(id, received, now, control).map_err(|e| {
+                    tracing::warn!("VICI: client {}: {e}", id.0);
+                    Progress::Over
+                })?;
+                Ok(true)
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(false)
+            }
+            Err(_) => Err(Progress::Over),
+        }
+    }
+}
+
+/// A socket that nobody answers at is left over from a crash; one that somebody answers at is somebody's.
+fn remove_stale(path: &Path) -> Result<(), String> {
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => Err(format!("the VICI socket {} is in use: another testudod runs here", path.display())),
+        Err(e) if e.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)
+            .map_err(|e| format!("cannot remove the stale VICI socket {}: {e}", path.display())),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(format!("the VICI socket {} cannot be used: {e}", path.display())),
+    }
+}
+
+impl Drop for ViciSocket {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_file(&self.path) {
+            tracing::warn!("cannot remove the VICI socket {}: {e}", self.path.display());
+        }
+    }
+}
