@@ -15,8 +15,10 @@ use testudo_ipsec::spi::{SenderId, Share, Spi};
 
 const POLICY: PolicyId = PolicyId(0);
 const PATH_MTU: u16 = 1500;
-/// RFC 4303's default, and Linux's largest but for special configuration.
+/// Larger than the usual 64: a gateway receives through several queues.
 const REPLAY_WINDOW: u32 = 1024;
+/// Of the flow cache; here nobody attacks it.
+const SEED: u64 = 0x5EED;
 
 /// One of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +30,8 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    fn other(self) -> Self {
+    /// The end at the other side of the tunnel.
+    pub(crate) fn other(self) -> Self {
         match self {
             Self::Near => Self::Far,
             Self::Far => Self::Near,
@@ -44,7 +47,7 @@ impl Side {
     }
 
     /// The host behind the gateway.
-    fn host(self) -> Ipv4Addr {
+    pub(crate) fn host(self) -> Ipv4Addr {
         match self {
             Self::Near => traffic::SOURCE,
             Self::Far => traffic::DESTINATION,
@@ -101,14 +104,6 @@ impl Side {
 
 /// The data plane of one end with its tunnel up.
 pub(crate) fn dataplane(side: Side, library: Library, suite: Suite) -> Result<Dataplane, Error> {
-    let worker = WorkerId::new(0).expect("zero is below the limit");
-    let mut dataplane = Dataplane::new(&Config::new(worker, SenderId(1), 0x5EED));
-    commands(side, library, suite)?.into_iter().for_each(|command| drop(dataplane.apply(command)));
-    Ok(dataplane)
-}
-
-/// What control would send to the worker of one end to bring its tunnel up.
-pub(crate) fn commands(side: Side, library: Library, suite: Suite) -> Result<Vec<Command>, Error> {
     let params = side.params(suite);
     let policy = Policy {
         priority: 0,
@@ -122,11 +117,16 @@ pub(crate) fn commands(side: Side, library: Library, suite: Suite) -> Result<Vec
     let inbound = InboundSa::new(&params, POLICY, PATH_MTU, library)?;
     let numbers = SequenceBlock::whole(params.esn);
     let outbound = OutboundSa::new(&params, POLICY, numbers, PATH_MTU, library)?;
-    Ok(vec![
+
+    let worker = WorkerId::new(0).expect("zero is below the limit");
+    let mut dataplane = Dataplane::new(&Config::new(worker, SenderId(1), SEED));
+    let commands = [
         Command::SetLocalAddrs(Arc::new(own)),
         Command::SetSpd(Arc::new(spd), Box::new(table)),
         Command::AddShare(Box::new(SlotTable::new(Share(0)))),
         Command::AddInbound(Arc::new(inbound)),
         Command::SetOutbound(POLICY, Arc::new(outbound)),
-    ])
+    ];
+    commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
+    Ok(dataplane)
 }

@@ -6,6 +6,7 @@
 
 mod cipher;
 mod gateway;
+mod node;
 mod rig;
 mod traffic;
 
@@ -101,8 +102,8 @@ pub(crate) enum EspError {
     #[error(transparent)]
     Pin(#[from] PinError),
     /// The gateways could not be set up.
-    #[error("cannot set up the tunnel: {0}")]
-    Setup(#[from] testudo_ipsec::Error),
+    #[error(transparent)]
+    Setup(#[from] node::SetupError),
     /// A packet was lost or damaged: the figures would be of something else.
     #[error(transparent)]
     Pipeline(#[from] rig::Fault),

@@ -1,47 +1,47 @@
 //! The two gateways at work: every packet is encrypted by one, decrypted by the other, and compared with what it was.
 
-use super::gateway::{Side, dataplane};
+use super::gateway::Side;
+use super::node::{Link, Node, SetupError};
 use super::{BURST, BURSTS, Suite, traffic};
 use crate::bench::stopwatch::Stopwatch;
 use testudo_crypto::{IV_LEN, Library, TAG_LEN};
-use testudo_ipsec::dataplane::{Dataplane, Ingress, Item, Verdict};
-use testudo_wire::packet::PacketBuf;
 use testudo_wire::{esp, ipv4};
 
-/// Octets of a frame, and where the IP packet begins in it: as in the worker.
-const FRAME: usize = 2048;
-const HEADROOM: usize = 384 + 14;
+/// Packets of one stretch.
+const PACKETS: usize = BURST * BURSTS;
 
-/// Both ends and the frames between them.
+/// Both ends, and what passes between them.
 pub(crate) struct Rig {
-    near: Dataplane,
-    far: Dataplane,
-    memory: Vec<u8>,
-    /// What a host sends, and what the other must get: two hops later.
+    near: Node,
+    far: Node,
+    /// What a host sends.
     sent: Vec<u8>,
+    /// What the other host must get: the same, two hops later.
     expected: Vec<u8>,
 }
 
 /// A packet did not come out as it should.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    /// The pipeline did something else than to forward it.
-    #[error("a packet was not forwarded {0}: {1:?}")]
-    Verdict(&'static str, Verdict),
-    /// What was decrypted is not what had been encrypted.
-    #[error("a decrypted packet differs from the one sent")]
-    Altered,
+    /// The bench asks more of ports or pools than they hold.
+    #[error("a port or a pool of frames is full")]
+    Full,
+    /// The worker did something else than to forward.
+    #[error("{found} packets sent by the {gateway} gateway, expected {expected}")]
+    Lost { gateway: &'static str, found: usize, expected: usize },
     /// The bare cipher would be measured on something else than what the pipeline encrypts.
     #[error("an outer packet of {found} octets, expected {expected}")]
     Length { found: usize, expected: usize },
+    /// What was decrypted is not what had been encrypted.
+    #[error("a decrypted packet differs from the one sent")]
+    Altered,
 }
 
 impl Rig {
-    pub(crate) fn new(library: Library, suite: Suite, size: u16) -> Result<Self, testudo_ipsec::Error> {
+    pub(crate) fn new(library: Library, suite: Suite, size: u16) -> Result<Self, SetupError> {
         Ok(Self {
-            near: dataplane(Side::Near, library, suite)?,
-            far: dataplane(Side::Far, library, suite)?,
-            memory: vec![0; FRAME * BURST * BURSTS],
+            near: Node::new(Side::Near, library, suite)?,
+            far: Node::new(Side::Far, library, suite)?,
             sent: traffic::packet(size, traffic::TTL),
             expected: traffic::packet(size, traffic::TTL - 2),
         })
@@ -54,33 +54,47 @@ impl Rig {
 
     /// Sends some bursts from end to end.
     pub(crate) fn run(&mut self, outward: &mut Stopwatch, inward: &mut Stopwatch) -> Result<(), Fault> {
-        let outer_len = ipv4::HEADER + esp::HEADER + IV_LEN + self.text_len() + TAG_LEN;
-        let Self { near, far, memory, sent, expected } = self;
-        let mut items: Vec<Item<'_>> =
-            memory.chunks_exact_mut(FRAME).filter_map(|frame| item(frame, sent)).collect();
-        outward.measure(items.len(), || items.chunks_mut(BURST).for_each(|burst| near.outbound(burst)));
-        all_forwarded("by outbound", &items)?;
-        if let Some(odd) = items.iter().find(|item| item.buf.len() != outer_len) {
-            return Err(Fault::Length { found: odd.buf.len(), expected: outer_len });
-        }
+        self.encrypt(outward)?;
+        self.cross()?;
+        self.decrypt(inward)
+    }
 
-        inward.measure(items.len(), || items.chunks_mut(BURST).for_each(|burst| far.inbound(burst)));
-        all_forwarded("by inbound", &items)?;
-        if items.iter().any(|item| item.buf.data() != expected) {
-            return Err(Fault::Altered);
+    fn encrypt(&mut self, watch: &mut Stopwatch) -> Result<(), Fault> {
+        let Self { near, sent, .. } = self;
+        if !(0..PACKETS).all(|_| near.arrive(Link::Lan, sent)) {
+            return Err(Fault::Full);
         }
+        watch.measure(PACKETS, || (0..BURSTS).for_each(|_| near.turn()));
         Ok(())
     }
-}
 
-fn item<'a>(frame: &'a mut [u8], packet: &[u8]) -> Option<Item<'a>> {
-    frame.get_mut(HEADROOM..HEADROOM + packet.len())?.copy_from_slice(packet);
-    PacketBuf::new(frame, HEADROOM, packet.len()).map(|buf| Item::new(buf, Ingress::Port))
-}
-
-fn all_forwarded(stage: &'static str, items: &[Item<'_>]) -> Result<(), Fault> {
-    match items.iter().find(|item| item.verdict != Verdict::Forward) {
-        Some(item) => Err(Fault::Verdict(stage, item.verdict)),
-        None => Ok(()),
+    /// Carries the outer packets over.
+    fn cross(&mut self) -> Result<(), Fault> {
+        let expected = ipv4::HEADER + esp::HEADER + IV_LEN + self.text_len() + TAG_LEN;
+        let mut found = 0;
+        self.near.take_sent(Link::Wan, |packet| {
+            found += 1;
+            if packet.len() != expected {
+                return Err(Fault::Length { found: packet.len(), expected });
+            }
+            self.far.arrive(Link::Wan, packet).then_some(()).ok_or(Fault::Full)
+        })?;
+        all("encrypting", found)
     }
+
+    fn decrypt(&mut self, watch: &mut Stopwatch) -> Result<(), Fault> {
+        let Self { far, expected, .. } = self;
+        watch.measure(PACKETS, || (0..BURSTS).for_each(|_| far.turn()));
+        let mut found = 0;
+        far.take_sent(Link::Lan, |packet| {
+            found += 1;
+            (packet == expected).then_some(()).ok_or(Fault::Altered)
+        })?;
+        all("decrypting", found)
+    }
+}
+
+fn all(gateway: &'static str, found: usize) -> Result<(), Fault> {
+    let lost = Fault::Lost { gateway, found, expected: PACKETS };
+    (found == PACKETS).then_some(()).ok_or(lost)
 }

@@ -1,0 +1,163 @@
+//! One gateway of the bench: a worker on two ports of memory.
+
+use super::gateway::{Side, dataplane};
+use super::{BURST, BURSTS, Suite};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use testudo_crypto::Library;
+use testudo_fastpath::error::Error as FastpathError;
+use testudo_fastpath::fib::{Fib, NextHop, Out, PortIndex, PortLink, Route};
+use testudo_fastpath::filter::{Class, STAMP_LEN, STAMP_MAGIC};
+use testudo_fastpath::frame::{ChunkSize, FramePool};
+use testudo_fastpath::mac::MacAddr;
+use testudo_fastpath::port::PortInfo;
+use testudo_fastpath::port::fake::FakePort;
+use testudo_fastpath::prefix::Prefix;
+use testudo_fastpath::tun::Tun;
+use testudo_fastpath::worker::{Worker, WorkerConfig};
+use testudo_ipsec::dataplane::Dataplane;
+use testudo_wire::ethernet::{self, EtherType, Ethernet};
+
+const MTU: u16 = 1500;
+/// Every neighbour has the same address: there is one on each link.
+const NEIGHBOUR: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+/// A port of the node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Link {
+    /// Towards the host.
+    Lan = 0,
+    /// Towards the other gateway.
+    Wan = 1,
+}
+
+impl Link {
+    const ALL: [Self; 2] = [Self::Lan, Self::Wan];
+
+    fn index(self) -> PortIndex {
+        PortIndex(self as u16)
+    }
+
+    fn mac(self) -> MacAddr {
+        MacAddr([2, 0, 0, 0, 0, self as u8])
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lan => "lan",
+            Self::Wan => "wan",
+        }
+    }
+
+    /// What the filter would say of packets that arrive here.
+    fn class(self) -> Class {
+        match self {
+            Self::Lan => Class::Protect,
+            Self::Wan => Class::Esp,
+        }
+    }
+
+    /// The only neighbour.
+    fn neighbour(self, side: Side) -> Ipv4Addr {
+        match self {
+            Self::Lan => side.host(),
+            Self::Wan => side.other().address(),
+        }
+    }
+}
+
+/// A worker that has its tunnel up and knows its neighbours.
+pub(crate) struct Node {
+    worker: Worker<FakePort, Tun, Dataplane>,
+    now: u64,
+}
+
+/// A node could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SetupError {
+    /// The tunnel.
+    #[error("cannot set up the tunnel: {0}")]
+    Tunnel(#[from] testudo_ipsec::Error),
+    /// The worker.
+    #[error("cannot set up a worker: {0}")]
+    Worker(#[from] FastpathError),
+}
+
+impl Node {
+    pub(crate) fn new(side: Side, library: Library, suite: Suite) -> Result<Self, SetupError> {
+        let depth = BURST * BURSTS;
+        // What waits at a port and what has been sent, with bursts to spare.
+        let pool = FramePool::new(4 * depth, ChunkSize::K2)?;
+        let ports = Link::ALL.map(|link| FakePort::new(info(link), depth)).into();
+        let pipeline = dataplane(side, library, suite)?;
+        let worker = Worker::new(WorkerConfig::new(0), ports, None, pool, Arc::new(fib(side)), pipeline)?;
+        Ok(Self { worker, now: 1 })
+    }
+
+    /// Lets an IP packet arrive. False if the port or the pool is full.
+    #[must_use]
+    pub(crate) fn arrive(&mut self, link: Link, packet: &[u8]) -> bool {
+        let Some(mut frame) = self.worker.pool_mut().take() else { return false };
+        let start = usize::from(frame.start());
+        let [port_0, port_1] = link.index().0.to_ne_bytes();
+        let stamp: [u8; STAMP_LEN] = [STAMP_MAGIC, link.class() as u8, port_0, port_1];
+        let header = Ethernet { dst: link.mac(), src: NEIGHBOUR, ethertype: EtherType::IPV4 }.to_bytes();
+        let (before, rest) = frame.bytes_mut().split_at_mut(start);
+        before[start - STAMP_LEN..].copy_from_slice(&stamp);
+        rest[..header.len()].copy_from_slice(&header);
+        rest[header.len()..][..packet.len()].copy_from_slice(packet);
+        let inside = frame.set_extent(start, header.len() + packet.len());
+        inside && self.worker.port_mut(link as usize).is_some_and(|port| port.deliver(frame).is_ok())
+    }
+
+    /// One turn of the worker's loop: at most a burst from each port.
+    #[inline]
+    pub(crate) fn turn(&mut self) {
+        self.worker.turn(self.now);
+    }
+
+    /// Shows every IP packet sent through a port to `look`, oldest first, and gives its frame back.
+    pub(crate) fn take_sent<E>(
+        &mut self,
+        link: Link,
+        mut look: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while let Some(frame) = self.worker.port_mut(link as usize).and_then(FakePort::sent) {
+            let seen = look(frame.data().get(ethernet::HEADER..).unwrap_or(&[]));
+            self.worker.pool_mut().give(frame);
+            seen?;
+        }
+        Ok(())
+    }
+}
+
+fn info(link: Link) -> PortInfo {
+    let PortLink { index, name, ifindex, mac, mtu, .. } = port_link(link);
+    PortInfo { index, name, ifindex, mac, mtu }
+}
+
+fn port_link(link: Link) -> PortLink {
+    PortLink {
+        index: link.index(),
+        name: link.name().to_owned(),
+        ifindex: 1 + link as u32,
+        mac: link.mac(),
+        mtu: MTU,
+        up: true,
+        addresses: Vec::new(),
+    }
+}
+
+/// Routes to both neighbours.
+fn fib(side: Side) -> Fib {
+    let builder = Link::ALL.into_iter().fold(Fib::builder(), |builder, link| {
+        let neighbour = IpAddr::V4(link.neighbour(side));
+        let hop = NextHop { out: Out::Port(link.index()), gateway: None, mtu: MTU };
+        builder.port(port_link(link)).route(Prefix::host(neighbour), Route::Forward(hop)).neighbour(
+            link.index(),
+            neighbour,
+            NEIGHBOUR,
+        )
+    });
+    builder.local(Prefix::host(IpAddr::V4(side.address())), Route::Local).build()
+}
