@@ -30,8 +30,8 @@ const BEFORE_TEXT: usize = esp::HEADER + IV_LEN;
 /// An ESP packet whose SA is known and whose number may be accepted.
 struct Plan<'s> {
     sa: &'s InboundSa,
+    arrived: &'s Arrived,
     sequence: u64,
-    arrived: Arrived,
     at: u8,
 }
 
@@ -100,7 +100,7 @@ fn refuse(item: &mut Item<'_>, reason: DropReason, counters: &DirectionCounters)
 /// Finds the SA of each packet and asks its replay window.
 fn admit<'s>(
     burst: &mut [Item<'_>],
-    arrived: &[(u8, Arrived)],
+    arrived: &'s [(u8, Arrived)],
     sad: &'s Sad,
     counters: &DirectionCounters,
 ) -> Burst<Plan<'s>> {
@@ -112,7 +112,7 @@ fn admit<'s>(
             None => DropReason::UnknownSpi,
             Some(sa) => match admit_one(sa, arrived) {
                 Ok(sequence) => {
-                    plans.push(Plan { sa, sequence, arrived: *arrived, at: *at });
+                    plans.push(Plan { sa, arrived, sequence, at: *at });
                     continue;
                 }
                 Err(reason) => {
