@@ -133,7 +133,8 @@ impl Schedule {
     ) -> bool {
         let mut expected = [0; TAG_LEN];
         self.call(self.open, nonce, aad, text, &mut expected);
-        let authentic = bool::from(expected.ct_eq(tag));
+        // As whole numbers: octet by octet the comparison costs more than all else here.
+        let authentic = bool::from(u128::from_ne_bytes(expected).ct_eq(&u128::from_ne_bytes(*tag)));
         if !authentic {
             // The right tag of a forged packet is as good as a forgery.
             expected.zeroize();
