@@ -113,6 +113,11 @@ impl Dataplane {
         self.icmp_limit.refill(milliseconds);
     }
 
+    /// The policies in force, for packets that arrive in clear: see [`Spd::inbound_clear`].
+    pub fn spd(&self) -> &Spd {
+        &self.spd
+    }
+
     /// The counters, to be read by anybody.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
@@ -123,3 +128,7 @@ impl Dataplane {
         self.events.drain()
     }
 }
+
+#[cfg(test)]
+#[path = "dataplane/tests.rs"]
+mod tests;

@@ -15,9 +15,7 @@ use crate::sa::{Encapsulation, InboundSa};
 use crate::sad::Sad;
 use crate::spi::Spi;
 use arrayvec::ArrayVec;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
-use std::sync::atomic::Ordering::Relaxed;
 use testudo_crypto::{Aad, IV_LEN, OpenJob, TAG_LEN, open_burst};
 use testudo_wire::icmp;
 use testudo_wire::ip::Protocol;
@@ -207,23 +205,19 @@ impl Receiver<'_> {
         }
     }
 
-    /// Tells control, once, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT.
+    /// Tells control, once, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT, and only the
+    /// newest packet: a late one tells where the peer was (RFC 7296 §2.23).
     #[inline]
     fn note_source(&mut self, plan: &Plan<'_>) {
-        let moved = plan.sa.encapsulation == Encapsulation::Udp && plan.arrived.source != plan.sa.remote;
-        if moved {
-            self.tell_source(plan);
-        }
-    }
-
-    #[cold]
-    fn tell_source(&mut self, plan: &Plan<'_>) {
-        let mut hasher = DefaultHasher::new();
-        plan.arrived.source.hash(&mut hasher);
-        let digest = hasher.finish() | 1;
-        let event = Event::AddressChanged { spi: plan.sa.spi, remote: plan.arrived.source };
-        if plan.sa.told_source.load(Relaxed) != digest && self.events.raise(event) {
-            plan.sa.told_source.store(digest, Relaxed);
+        let Plan { sa, arrived, sequence, .. } = plan;
+        if sa.encapsulation == Encapsulation::Udp
+            && !sa.knows_source(arrived.source)
+            && *sequence == sa.window.top()
+        {
+            let event = Event::AddressChanged { spi: sa.spi, remote: arrived.source };
+            if self.events.raise(event) {
+                sa.set_known_source(arrived.source);
+            }
         }
     }
 

@@ -27,10 +27,9 @@ pub struct InboundSa {
     pub(crate) window: ReplayWindow,
     pub(crate) key: AeadKey,
     pub(crate) selectors: SelectorPair,
-    pub(crate) remote: SocketAddr,
     pub(crate) counters: SaCounters,
-    /// A digest of the last changed outer source told to control, so that it is told once.
-    pub(crate) told_source: AtomicU64,
+    /// Digest of the outer source that control knows.
+    known_source: AtomicU64,
     /// The outer header of the way back, for its size.
     way_back: Outer,
     policy: PolicyId,
@@ -63,9 +62,8 @@ impl InboundSa {
             window: ReplayWindow::new(params.replay_window, params.esn)?,
             key: key::expand(params.algorithm, &params.key_in, library)?,
             selectors: params.selectors()?,
-            remote: params.remote,
             counters: SaCounters::new(),
-            told_source: AtomicU64::new(0),
+            known_source: AtomicU64::new(digest(params.remote)),
             way_back,
             policy,
         })
@@ -91,6 +89,17 @@ impl InboundSa {
     pub fn set_path_mtu(&self, path_mtu: u16) -> Result<(), Error> {
         self.inner_mtu.store(self.way_back.inner_mtu(path_mtu)?, Relaxed);
         Ok(())
+    }
+
+    /// True if packets come from where control thinks that the peer is.
+    #[inline]
+    pub(crate) fn knows_source(&self, source: SocketAddr) -> bool {
+        self.known_source.load(Relaxed) == digest(source)
+    }
+
+    /// Control has been told where packets come from.
+    pub(crate) fn set_known_source(&self, source: SocketAddr) {
+        self.known_source.store(digest(source), Relaxed);
     }
 
     /// The replay window.
@@ -120,5 +129,19 @@ impl InboundSa {
         sa.window.restore(&snapshot.window)?;
         sa.counters.restore(&snapshot.totals);
         Ok(sa)
+    }
+}
+
+/// Address and port in one word: exact for IPv4, mixed for IPv6.
+#[inline]
+fn digest(addr: SocketAddr) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    match addr {
+        SocketAddr::V4(addr) => u64::from(addr.ip().to_bits()) << 16 | u64::from(addr.port()),
+        SocketAddr::V6(addr) => {
+            let bits = addr.ip().to_bits();
+            let mixed = ((bits >> 64) as u64).wrapping_mul(ODD).rotate_left(32) ^ bits as u64;
+            mixed.wrapping_mul(ODD) ^ u64::from(addr.port())
+        }
     }
 }

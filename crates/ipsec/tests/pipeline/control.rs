@@ -17,6 +17,7 @@ use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
 use testudo_ipsec::sad::SlotTable;
 use testudo_ipsec::spd::{Action, InboundClear, Policy, PolicyId, Spd};
 use testudo_ipsec::spi::{SenderId, Spi};
+use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
 
 fn policy(priority: u32, remote: (&str, &str), action: Action) -> Policy {
@@ -221,27 +222,45 @@ fn a_new_sender_id_begins_new_ivs_and_the_old_one_does_not() {
     assert_eq!(iv(&mut a), 7 << 48 | 5 << 42);
 }
 
+/// A packet from A with this number and this UDP source port, and the events that it causes at B.
+fn arrive_from(tunnel: &Tunnel, b: &mut Gateway, sequence: u64, port: u16, authentic: bool) -> Vec<Event> {
+    let text = padded(&sized(false, 100), Protocol::IPV4);
+    let mut packet = around(tunnel, &sealed(&tunnel.params(), sequence, &text));
+    let udp = packet.len() - text.len() - 40;
+    packet[udp..udp + 2].copy_from_slice(&port.to_be_bytes());
+    let last = packet.len() - 1;
+    packet[last] ^= u8::from(!authentic);
+    assert_eq!(b.inbound(&[packet])[0].0 == Verdict::Forward, authentic);
+    b.plane.drain_events().collect()
+}
+
 #[test]
 fn a_nat_that_changes_its_mapping_is_told_once() {
-    let tunnel = Tunnel { udp: true, ..Tunnel::default() };
-    let (_, mut b) = pair(&tunnel);
-    let mut sequence = 0;
-    let mut arrive = |b: &mut Gateway, port: u16, authentic: bool| {
-        sequence += 1;
-        let text = padded(&sized(false, 100), Protocol::IPV4);
-        let mut packet = around(&tunnel, &sealed(&tunnel.params(), sequence, &text));
-        packet[20..22].copy_from_slice(&port.to_be_bytes());
-        let last = packet.len() - 1;
-        packet[last] ^= u8::from(!authentic);
-        assert_eq!(b.inbound(&[packet])[0].0 == Verdict::Forward, authentic);
-        b.plane.drain_events().collect::<Vec<_>>()
-    };
-    let moved = |port| [Event::AddressChanged { spi: SPI_B, remote: SocketAddr::new(tunnel.outer(1), port) }];
-    assert_eq!(arrive(&mut b, 4500, true), []);
-    assert_eq!(arrive(&mut b, 1024, false), [], "anybody can send from anywhere");
-    assert_eq!(arrive(&mut b, 1024, true), moved(1024));
-    assert_eq!(arrive(&mut b, 1024, true), []);
-    assert_eq!(arrive(&mut b, 1025, true), moved(1025));
+    for tunnel in Tunnel::all().filter(|tunnel| tunnel.udp) {
+        let (_, mut b) = pair(&tunnel);
+        let remote = |port| SocketAddr::new(tunnel.outer(1), port);
+        let moved = |port| [Event::AddressChanged { spi: SPI_B, remote: remote(port) }];
+        assert_eq!(arrive_from(&tunnel, &mut b, 1, 4500, true), []);
+        assert_eq!(arrive_from(&tunnel, &mut b, 2, 1024, false), [], "anybody can send from anywhere");
+        assert_eq!(arrive_from(&tunnel, &mut b, 5, 1024, true), moved(1024));
+        assert_eq!(arrive_from(&tunnel, &mut b, 6, 1024, true), []);
+        assert_eq!(arrive_from(&tunnel, &mut b, 4, 4500, true), [], "a late packet from the old mapping");
+        assert_eq!(arrive_from(&tunnel, &mut b, 7, 4500, true), moved(4500), "back again");
+        assert_eq!(arrive_from(&tunnel, &mut b, 8, 1025, true), moved(1025));
+    }
+}
+
+#[test]
+fn a_plain_sa_follows_nobody() {
+    let tunnel = Tunnel::default();
+    let (mut a, mut b) = pair(&tunnel);
+    let mut outer = forwarded(a.outbound(&[sized(false, 100)]));
+    outer[0][15] = 77;
+    outer[0][10..12].fill(0);
+    let checksum = Sum::new().bytes(&outer[0][..20]).finish();
+    outer[0][10..12].copy_from_slice(&checksum.to_be_bytes());
+    assert_eq!(forwarded(b.inbound(&outer)).len(), 1, "the SPI alone finds the SA (RFC 4301 §4.1)");
+    assert_eq!(b.plane.drain_events().count(), 0);
 }
 
 #[test]
