@@ -72,7 +72,7 @@ fn check_rights() -> Result<(), String> {
     if !missing.is_empty() {
         return Err(missing.join("\n"));
     }
-    privileges::raise_memlock()?;
+    privileges::raise_memlock();
     privileges::protect_secrets()
 }
 

@@ -1,6 +1,6 @@
 //! What the daemon needs of the kernel, checked before anything changes, and what it gives up for its secrets' sake.
 
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// A capability, its bit (linux/capability.h) and what it is for.
 struct Need {
@@ -48,11 +48,15 @@ pub(crate) fn protect_secrets() -> Result<(), String> {
     nix::sys::prctl::set_dumpable(false).map_err(|e| format!("cannot make the process undumpable: {e}"))
 }
 
-/// UMEM and BPF maps count as locked memory.
-pub(crate) fn raise_memlock() -> Result<(), String> {
+/// UMEM and BPF maps count as locked memory, unless the process has CAP_IPC_LOCK: takes as much as it may.
+pub(crate) fn raise_memlock() {
     let unlimited = nix::libc::RLIM_INFINITY;
-    setrlimit(Resource::RLIMIT_MEMLOCK, unlimited, unlimited)
-        .map_err(|e| format!("cannot lift the limit on locked memory (RLIMIT_MEMLOCK): {e}"))
+    if setrlimit(Resource::RLIMIT_MEMLOCK, unlimited, unlimited).is_err()
+        && let Ok((_, hard)) = getrlimit(Resource::RLIMIT_MEMLOCK)
+    {
+        // Should it be too little, registering the frames fails and says so.
+        let _ = setrlimit(Resource::RLIMIT_MEMLOCK, hard, hard);
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,5 @@
+//! testudod against real peers: Debian's strongSwan and itself, over real interfaces.
+#![allow(missing_docs)]
+
+mod common;
+mod strongswan;
