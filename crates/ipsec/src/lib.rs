@@ -1,6 +1,11 @@
 //! The IPsec packet pipeline without I/O: SPD, SAD, ESP, anti-replay, numbers, path MTU.
 //!
 //! Bytes and counters in, bytes and verdicts out. No socket, clock, thread or random source lives here.
+//!
+//! A worker owns a [`dataplane::Dataplane`] and calls it with bursts. Control builds the immutable tables
+//! ([`spd::Spd`]) and the SAs ([`sa::InboundSa`], [`sa::OutboundSa`]) and hands them over as commands; it may read their
+//! counters, replay windows and numbers at any time, because each has one writer and no lock. [`replay`] and [`number`]
+//! hold the two invariants on which all else rests: no number is accepted twice, and none is used twice.
 #![forbid(unsafe_code)]
 
 pub mod dataplane;

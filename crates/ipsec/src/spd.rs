@@ -1,6 +1,6 @@
 //! The security policy database (RFC 4301 §4.4.1): ordered policies, immutable once built.
 //!
-//! Changes reach workers as a whole new SPD. The look-up does not walk all policies: see [`index`](self::index).
+//! Changes reach workers as a whole new SPD. The look-up does not walk all policies: see the module `index`.
 
 mod index;
 
