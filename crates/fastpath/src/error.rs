@@ -73,6 +73,15 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
+    /// The XDP filter.
+    #[error(transparent)]
+    Filter(#[from] crate::filter::FilterError),
+    /// The TUN.
+    #[error(transparent)]
+    Tun(#[from] crate::tun::TunError),
+    /// Routes and neighbours.
+    #[error(transparent)]
+    Netlink(#[from] crate::netlink::NetlinkError),
 }
 
 /// What the fast path's set-up answers.

@@ -162,16 +162,40 @@ fn mount_bpffs(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// True in a mount namespace of one's own, which ends with its last process.
+/// True in a mount namespace that a process above us does not share, so that it may end with us. A container whose
+/// processes share one is no such case.
 fn has_private_mounts() -> bool {
+    // What we have no right to look at says nothing.
     let namespace = |process: &str| fs::metadata(format!("/proc/{process}/ns/mnt")).map(|m| m.ino()).ok();
-    // Without the right to look, assume the usual.
-    namespace("1").is_some_and(|init| namespace("self") != Some(init))
+    let own = namespace("self");
+    let ancestors = std::iter::successors(parent("self"), |process| parent(process));
+    ancestors.filter_map(|process| namespace(&process)).any(|found| Some(found) != own)
+}
+
+/// The parent of a process.
+fn parent(process: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let parent = status.lines().find_map(|l| l.strip_prefix("PPid:"))?.trim();
+    (parent != "0").then(|| parent.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_system_is_mounted_once() {
+        let path = std::env::temp_dir().join(format!("ttbp-bpffs-{}", std::process::id()));
+        fs::create_dir(&path).expect("directory");
+        assert!(!is_bpffs(&path).expect("statfs"));
+        for _ in 0..2 {
+            mount_bpffs(&path).expect("mount (root)");
+            assert!(is_bpffs(&path).expect("statfs"));
+        }
+        nix::mount::umount(&path).expect("unmount");
+        assert!(!is_bpffs(&path).expect("statfs"), "it was mounted twice");
+        fs::remove_dir(&path).expect("directory");
+    }
 
     #[test]
     fn an_instance_name_cannot_leave_its_directory() {

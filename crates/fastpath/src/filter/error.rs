@@ -66,7 +66,7 @@ pub enum FilterError {
         found: u32,
     },
     /// The kernel refused the program or a map.
-    #[error("loading the XDP filter: {source}{}", load_hint(source))]
+    #[error("loading the XDP filter: {source:#}{}", load_hint(source))]
     Load {
         /// What libbpf says.
         source: libbpf_rs::Error,
@@ -78,7 +78,7 @@ pub enum FilterError {
         what: &'static str,
     },
     /// A map cannot be read or written.
-    #[error("map {map}: {operation} {entry}: {source}")]
+    #[error("map {map}: {operation} {entry}: {source:#}")]
     Map {
         /// Its name.
         map: &'static str,

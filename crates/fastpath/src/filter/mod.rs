@@ -3,6 +3,9 @@
 //! The filter decides for each received frame: to the kernel, to a worker, or nowhere (`bpf/filter.bpf.c`). Its links
 //! and maps are pinned under `/sys/fs/bpf/testudo-INSTANCE/` and go on without the daemon; the sockets do not, and
 //! then what was for a worker is dropped. [`cleanup`] alone takes it all away.
+//!
+//! Open it, set addresses and prefixes, attach it to the ports, and set the sockets, in this order: from the first
+//! packet on, a port knows what is protected.
 
 mod bpffs;
 mod cleanup;

@@ -142,15 +142,15 @@ impl State {
         while !shared.is_stopping() {
             self.wait(shared);
             self.hear(shared);
-            self.ask(shared);
             let now = Instant::now();
-            if now >= self.refresh {
-                self.refresh = now + REFRESH;
-                self.tell_used(shared);
-            }
             if now >= self.ask_again {
                 self.ask_again = now + ASK_AGAIN;
                 self.asked.clear();
+            }
+            self.ask(shared);
+            if now >= self.refresh {
+                self.refresh = now + REFRESH;
+                self.tell_used(shared);
             }
             if self.changes.any() {
                 let due = *self.due.get_or_insert((now + QUIET).max(self.earliest));

@@ -8,7 +8,7 @@ use super::routes::{KernelRoute, TABLE_LOCAL, TABLE_MAIN, Target, dump_routes};
 use crate::fib::{Fib, Neighbour, NextHop, Out, PortIndex, PortLink, Route};
 use crate::mac::MacAddr;
 use netlink_packet_route::AddressFamily;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -57,6 +57,7 @@ impl Tables {
     /// The forwarding table.
     pub(super) fn fib(&self, generation: u64, interfaces: &Interfaces, neighbours: &Neighbours) -> Fib {
         let ports = self.ports(interfaces);
+        let mtus = self.links.iter().map(|l| (l.ifindex, l.mtu)).collect();
         let tun = self.links.iter().find(|l| Some(&l.name) == interfaces.tun.as_ref()).map(|l| l.ifindex);
         let mut builder = Fib::builder().generation(generation);
         for (port, name) in &interfaces.ports {
@@ -74,7 +75,7 @@ impl Tables {
             if matches!(route.target, Target::Interface { gateway: None, .. }) {
                 builder = builder.connected(route.prefix);
             }
-            builder = builder.route(route.prefix, self.route(route.target, &ports));
+            builder = builder.route(route.prefix, forwarding(route.target, &ports, &mtus));
         }
         for (port, addr, neighbour) in on_ports(neighbours, &ports) {
             builder = builder.shared_neighbour(port, addr, neighbour);
@@ -103,20 +104,19 @@ impl Tables {
             ..absent
         }
     }
+}
 
-    fn route(&self, target: Target, ports: &BTreeMap<u32, PortIndex>) -> Route {
-        match target {
-            Target::Local => Route::Local,
-            Target::Blackhole => Route::Blackhole,
-            Target::Unreachable => Route::Unreachable,
-            Target::Prohibit => Route::Prohibit,
-            Target::Throw => Route::NoRoute,
-            Target::Interface { ifindex, gateway, mtu, .. } => {
-                let out = ports.get(&ifindex).map_or(Out::Other { ifindex }, |port| Out::Port(*port));
-                let link = self.links.iter().find(|l| l.ifindex == ifindex).map_or(0, |l| l.mtu);
-                let mtu = mtu.map_or(link, |m| m.min(link));
-                Route::Forward(NextHop { out, gateway, mtu: to_mtu(mtu) })
-            }
+fn forwarding(target: Target, ports: &BTreeMap<u32, PortIndex>, mtus: &HashMap<u32, u32>) -> Route {
+    match target {
+        Target::Local => Route::Local,
+        Target::Blackhole => Route::Blackhole,
+        Target::Unreachable => Route::Unreachable,
+        Target::Prohibit => Route::Prohibit,
+        Target::Throw => Route::NoRoute,
+        Target::Interface { ifindex, gateway, mtu, .. } => {
+            let out = ports.get(&ifindex).map_or(Out::Other { ifindex }, |port| Out::Port(*port));
+            let link = mtus.get(&ifindex).copied().unwrap_or(0);
+            Route::Forward(NextHop { out, gateway, mtu: to_mtu(mtu.map_or(link, |m| m.min(link))) })
         }
     }
 }

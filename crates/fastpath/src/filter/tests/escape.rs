@@ -110,7 +110,8 @@ fn no_row_of_extension_headers_brings_esp_to_the_kernel() {
         let (first, packet) = headers.chunks_exact(4).rev().fold((ESP, esp()), |(next, packet), header| {
             let [kind, length, kind_of_routing, field] = header else { unreachable!("chunks of four") };
             let wrapped = match *kind {
-                FRAGMENT => fragment6(next, u16::from(*field), field & 1 != 0, 9, &packet),
+                // A first fragment; behind the header of a later one there are no headers to be found.
+                FRAGMENT => fragment6(next, 0, field & 1 != 0, 9, &packet),
                 ROUTING => routing(next, *kind_of_routing, &packet),
                 _ => options(next, length + 1, &packet),
             };
