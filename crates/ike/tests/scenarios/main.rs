@@ -1,4 +1,17 @@
 //! The endpoint in scenarios: a file each, in virtual time, every state serialised and restored after every event.
 
+mod answers;
 mod common;
+mod cookies;
+mod deletion;
 mod establishment;
+mod foul_weather;
+mod key_exchange;
+mod liveness;
+mod mutation;
+mod nat;
+mod refusals;
+mod repetition;
+mod strangers;
+mod takeover;
+mod unreachable;

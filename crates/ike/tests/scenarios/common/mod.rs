@@ -2,7 +2,10 @@
 
 pub(crate) mod build;
 pub(crate) mod network;
+pub(crate) mod peer;
 pub(crate) mod random;
+pub(crate) mod seal;
+pub(crate) mod wire;
 pub(crate) mod world;
 
 pub(crate) use build::{connection, secret};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::config::{Connection, SharedSecret};
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, IkeSaStatus};
-use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Reason, Time};
+use testudo_ike::output::{ChildSaId, CommitId, Event, IkeSaId, Output, Path, Reason, Time};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::SenderId;
 
@@ -29,6 +29,7 @@ pub(crate) struct Host {
     secrets: Vec<SharedSecret>,
     sender: u16,
     seed: u64,
+    last_commit: CommitId,
 }
 
 pub(crate) struct World {
@@ -146,19 +147,38 @@ impl World {
             secrets: Vec::new(),
             sender,
             seed,
+            last_commit: CommitId(0),
         });
         self.hosts.last_mut().unwrap()
     }
 
     /// Two hosts, `moon` at 192.0.2.1 and `sun` at 192.0.2.2, each configured for the other.
     pub(crate) fn pair(seed: u64, weather: Weather) -> Self {
+        Self::pair_with(seed, weather, |_, _| {})
+    }
+
+    /// The same, with what `edit` makes of each host's connection.
+    pub(crate) fn pair_with(seed: u64, weather: Weather, edit: impl Fn(usize, &mut Connection)) -> Self {
+        Self::pair_of(["192.0.2.1", "192.0.2.2"], seed, weather, EndpointConfig::default(), edit)
+    }
+
+    /// The same, at any addresses and with any settings.
+    pub(crate) fn pair_of(
+        addrs: [&str; 2],
+        seed: u64,
+        weather: Weather,
+        config: EndpointConfig,
+        edit: impl Fn(usize, &mut Connection),
+    ) -> Self {
         let mut world = Self::new(seed, weather);
-        let ends = [("192.0.2.1", "moon"), ("192.0.2.2", "sun")];
-        for (local, remote) in [(ends[0], ends[1]), (ends[1], ends[0])] {
+        let ends = [(addrs[0], "moon"), (addrs[1], "sun")];
+        for index in 0..2 {
             let now = world.now;
-            let host = world.add(local.0, EndpointConfig::default());
+            let mut connection = super::connection(ends[index], ends[1 - index]);
+            edit(index, &mut connection);
+            let host = world.add(ends[index].0, config.clone());
             host.load_secret(super::secret("psk", b"a shared key", &["moon", "sun"]));
-            host.load(now, super::connection(local, remote));
+            host.load(now, connection);
         }
         world
     }
@@ -169,8 +189,9 @@ impl World {
         while let Some(output) = host.endpoint.poll_output() {
             match output {
                 Output::Send { after, path, bytes } => {
-                    let known = host.endpoint.states().map(|(_, commit)| commit).max();
-                    assert!(known.is_none_or(|newest| after <= newest) || after.0 > 0);
+                    // A change is named before what depends on it leaves, and never again for something later.
+                    assert!(after >= host.last_commit || host.sent.iter().any(|(_, old)| *old == bytes));
+                    host.last_commit = host.last_commit.max(after);
                     host.sent.push((path, bytes.clone()));
                     if !host.stopped {
                         self.network.send(self.now, path, &bytes);
@@ -241,6 +262,14 @@ impl World {
         let end = self.now.plus(time);
         while self.step(end) {}
         self.now = end;
+    }
+
+    /// Runs until something holds, for ten minutes at most.
+    pub(crate) fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
+        let end = self.now.plus(Duration::from_secs(600));
+        while !done(self) {
+            assert!(self.step(end), "it never came to that: {:?}", self.hosts[0].log());
+        }
     }
 
     pub(crate) fn run_secs(&mut self, seconds: u64) {

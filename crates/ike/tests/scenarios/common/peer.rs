@@ -1,0 +1,187 @@
+//! An initiator that says whatever a scenario wants: the suites are real, the manners are not.
+
+use super::{Random, World};
+use testudo_ike::config::{EspProposal, Identity, KeyExchange};
+use testudo_ike::message::{
+    ExchangeType, Header, IdPayload, IkeSpi, Message, MessageBuilder, MessageId, Nonce, Notify, NotifyType,
+    Payload, TsPayload,
+};
+use testudo_ike::output::Path;
+use testudo_ike::suite::{
+    Entropy, IkeKeys, IkeSpis, KePrivate, Nonces, Role, SignedOctets, SkOpener, SkSealer, accept, offer,
+};
+use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::spi::{SenderId, Spi};
+
+pub(crate) struct Peer {
+    pub(crate) path: Path,
+    pub(crate) spis: IkeSpis,
+    pub(crate) keys: IkeKeys,
+    pub(crate) sealer: SkSealer,
+    opener: SkOpener,
+    nonces: Nonces,
+    init_request: Vec<u8>,
+    /// Message ID of the next request.
+    pub(crate) next: u32,
+    /// The last request as sent.
+    pub(crate) last: Vec<u8>,
+}
+
+/// SPI of the child that the peer offers.
+pub(crate) const SPI: Spi = Spi(0x1234_5678);
+
+/// The payloads of an IKE_SA_INIT request, and what stays secret.
+pub(crate) fn init_payloads(random: &mut Random) -> (Vec<Payload>, KePrivate, Nonce) {
+    let ke = KePrivate::generate(KeyExchange::X25519, random).unwrap();
+    let mut octets = vec![0; 32];
+    random.fill(&mut octets);
+    let nonce = Nonce::new(octets).unwrap();
+    let proposals = [super::build::ike_proposal(&[KeyExchange::X25519])];
+    let payloads = vec![
+        Payload::Sa(offer::ike(&proposals, None)),
+        Payload::Ke(ke.payload()),
+        Payload::Nonce(nonce.clone()),
+    ];
+    (payloads, ke, nonce)
+}
+
+/// Sends octets to host 0 of the world; gives what it sends back at once.
+pub(crate) fn exchange(world: &mut World, path: Path, bytes: &[u8]) -> Vec<Vec<u8>> {
+    let before = world.hosts[0].sent.len();
+    let arrival = Path { local: path.remote, remote: path.local };
+    let now = world.now;
+    world.hosts[0].endpoint.handle_datagram(now, arrival, bytes);
+    world.settle(0);
+    world.hosts[0].sent[before..].iter().map(|(_, bytes)| bytes.clone()).collect()
+}
+
+pub(crate) fn message(header: Header, payloads: Vec<Payload>) -> MessageBuilder {
+    payloads.into_iter().fold(MessageBuilder::new(header), MessageBuilder::with)
+}
+
+impl Peer {
+    /// Host 0 becomes sun; the peer is moon, as far as IKE_SA_INIT. `extra` goes behind the payloads of the request.
+    pub(crate) fn init(world: &mut World, seed: u64, extra: Vec<Payload>) -> Self {
+        let path = Path { local: "192.0.2.1:500".parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() };
+        let mut random = Random::new(seed);
+        let (mut payloads, ke, nonce) = init_payloads(&mut random);
+        payloads.extend(extra);
+        let initiator = IkeSpi(random.next());
+        let header = Header {
+            initiator_spi: initiator,
+            responder_spi: IkeSpi::ZERO,
+            exchange: ExchangeType::IkeSaInit,
+            from_initiator: true,
+            response: false,
+            message_id: MessageId(0),
+        };
+        let request = message(header, payloads).finish().unwrap();
+        let answers = exchange(world, path, &request);
+        assert_eq!(answers.len(), 1, "{:?}", world.hosts[0].log());
+        let response = Message::parse(&answers[0]).unwrap();
+        let spis = IkeSpis { initiator, responder: response.header.responder_spi };
+        let proposals = [super::build::ike_proposal(&[KeyExchange::X25519])];
+        let answer = response.payloads.sa().expect("a choice");
+        let (suite, _) = accept::ike(&offer::ike(&proposals, None), &proposals, answer).unwrap();
+        let shared = ke.agree(response.payloads.ke().unwrap()).unwrap();
+        let nonces = Nonces { initiator: nonce, responder: response.payloads.nonce().unwrap().clone() };
+        let keys = IkeKeys::derive(suite, &shared, &nonces, spis).unwrap();
+        Self {
+            path,
+            spis,
+            sealer: keys.sealer(Role::Initiator, SenderId(0xffff)),
+            opener: keys.opener(Role::Responder),
+            keys,
+            nonces,
+            init_request: request,
+            next: 1,
+            last: Vec::new(),
+        }
+    }
+
+    /// As far as IKE_AUTH, with a child.
+    pub(crate) fn establish(world: &mut World, seed: u64) -> Self {
+        let mut peer = Self::init(world, seed, vec![]);
+        let payloads = peer.auth_payloads();
+        let answer = peer.request(world, ExchangeType::IkeAuth, payloads).expect("an answer");
+        assert!(answer.iter().any(|payload| matches!(payload, Payload::Sa(_))), "{answer:?}");
+        peer
+    }
+
+    /// What a well-mannered moon says in IKE_AUTH.
+    pub(crate) fn auth_payloads(&self) -> Vec<Payload> {
+        self.auth_as(&super::build::fqdn("moon"), b"a shared key")
+    }
+
+    pub(crate) fn auth_as(&self, identity: &Identity, psk: &[u8]) -> Vec<Payload> {
+        let id = IdPayload::from(identity);
+        let octets =
+            SignedOctets { message: &self.init_request, peer_nonce: &self.nonces.responder, id: &id };
+        let auth = self.keys.psk_auth(Role::Initiator, psk, &octets).unwrap();
+        let esp: EspProposal = super::build::esp_proposal(EspAlgorithm::Aes128Gcm16);
+        let ts = |range: &str| TsPayload::new(vec![super::build::ts(range)]);
+        vec![
+            Payload::IdInitiator(id),
+            Payload::Auth(auth),
+            Payload::Sa(offer::esp(&[esp], SPI, offer::ChildExchange::IkeAuth)),
+            Payload::TsInitiator(ts("10.109.0.0-10.109.255.255")),
+            Payload::TsResponder(ts("10.115.0.0-10.115.255.255")),
+        ]
+    }
+
+    pub(crate) fn header(&self, exchange: ExchangeType, response: bool, id: u32) -> Header {
+        Header {
+            initiator_spi: self.spis.initiator,
+            responder_spi: self.spis.responder,
+            exchange,
+            from_initiator: true,
+            response,
+            message_id: MessageId(id),
+        }
+    }
+
+    /// The next request, sealed.
+    pub(crate) fn seal(&mut self, exchange: ExchangeType, payloads: Vec<Payload>) -> Vec<u8> {
+        let header = self.header(exchange, false, self.next);
+        self.sealer.seal(&message(header, payloads)).unwrap()
+    }
+
+    /// Sends the next request; gives what the answer holds, if there is one.
+    pub(crate) fn request(
+        &mut self,
+        world: &mut World,
+        exchange: ExchangeType,
+        payloads: Vec<Payload>,
+    ) -> Option<Vec<Payload>> {
+        let bytes = self.seal(exchange, payloads);
+        self.request_bytes(world, bytes)
+    }
+
+    pub(crate) fn request_bytes(&mut self, world: &mut World, bytes: Vec<u8>) -> Option<Vec<Payload>> {
+        let answers = self::exchange(world, self.path, &bytes);
+        self.last = bytes;
+        let answer = self.open(answers.first()?);
+        self.next += 1;
+        Some(answer)
+    }
+
+    /// The content of a protected message of the host.
+    pub(crate) fn open(&self, bytes: &[u8]) -> Vec<Payload> {
+        let message = Message::parse(bytes).unwrap();
+        assert_eq!(message.payloads.iter().count(), 0, "nothing in clear");
+        let opened = self.opener.open(&message.encrypted.expect("protected")).unwrap();
+        opened.payloads().unwrap().into()
+    }
+}
+
+/// The one notify of an answer that holds nothing else.
+pub(crate) fn only_notify(answer: Option<Vec<Payload>>) -> NotifyType {
+    match answer.as_deref() {
+        Some([Payload::Notify(notify)]) => notify.kind,
+        other => panic!("one notify, not {other:?}"),
+    }
+}
+
+pub(crate) fn status(kind: NotifyType) -> Payload {
+    Payload::Notify(Notify::new(kind, Vec::new()))
+}

@@ -1,0 +1,120 @@
+//! Another node goes on where one died: at any event, with the serialised states and nothing else.
+
+use crate::common::wire::assert_ivs_never_repeat;
+use crate::common::{Weather, World};
+use std::time::Duration;
+use testudo_ike::alloc::SingleNodeAllocator;
+use testudo_ike::endpoint::{Endpoint, EndpointConfig, SnapshotError, Target};
+use testudo_ipsec::spi::SenderId;
+
+/// The whole life of a tunnel, with a takeover of host `host` after event number `at`. Gives the number of events.
+fn life(host: usize, at: Option<usize>) -> usize {
+    let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
+        if index == 0 {
+            connection.dpd_delay = Duration::from_secs(30);
+        }
+    });
+    world.initiate(0);
+    let mut events = 0;
+    let mut step = |world: &mut World, seconds: u64| {
+        let end = world.now.plus(Duration::from_secs(seconds));
+        while world.step(end) {
+            events += 1;
+            if at == Some(events) {
+                let now = world.now;
+                world.hosts[host].take_over(now);
+            }
+        }
+        world.now = end;
+    };
+    step(&mut world, 100);
+    world.assert_tunnel();
+    assert!(world.hosts[0].results()[0].is_ok());
+    let now = world.now;
+    world.hosts[1].endpoint.terminate(now, &Target::All, false).unwrap();
+    world.settle(1);
+    step(&mut world, 100);
+    world.assert_nothing_left();
+    assert_ivs_never_repeat(&world);
+    events
+}
+
+#[test]
+fn at_every_event_on_either_side() {
+    let events = life(0, None);
+    assert!(events > 10);
+    for host in 0..2 {
+        for at in 1..=events {
+            life(host, Some(at));
+        }
+    }
+}
+
+#[test]
+fn at_random_in_foul_weather() {
+    for seed in 0..100 {
+        let mut world = World::pair_with(seed, Weather::FOUL, |_, connection| {
+            connection.keyingtries = 0;
+            connection.dpd_delay = Duration::from_secs(30);
+        });
+        world.initiate(0);
+        let end = world.now.plus(Duration::from_secs(200));
+        while world.step(end) {
+            if world.network.random.percent(10) {
+                let (host, now) = (world.network.random.below(2) as usize, world.now);
+                world.hosts[host].take_over(now);
+            }
+        }
+        world.network.weather = Weather::FAIR;
+        world.run_secs(400);
+        world.initiate(0);
+        world.run_secs(60);
+        world.assert_tunnel();
+        assert_ivs_never_repeat(&world);
+    }
+}
+
+#[test]
+fn an_older_state_of_an_ike_sa_is_refused() {
+    let mut world = World::pair(2, Weather::FAIR);
+    let id = world.initiate(0);
+    let old = world.hosts[0].endpoint.export_sa(id).unwrap();
+    world.run_secs(1);
+    let refused = world.hosts[0].endpoint.import_sa(&old);
+    assert!(matches!(refused, Err(SnapshotError::Stale { .. })), "{refused:?}");
+    world.assert_tunnel();
+}
+
+#[test]
+fn octets_that_are_no_state_are_refused() {
+    let mut world = World::pair(3, Weather::FAIR);
+    let id = world.initiate(0);
+    world.run_secs(1);
+    let state = world.hosts[0].endpoint.export_sa(id).unwrap().to_vec();
+    let alloc = SingleNodeAllocator::new(crate::common::Random::new(5), SenderId(9));
+    let mut other = Endpoint::new(EndpointConfig::default(), Box::new(alloc));
+    for length in 0..state.len() {
+        assert!(other.import_sa(&state[..length]).is_err(), "cut to {length} octets");
+    }
+    let longer = [state.as_slice(), &[0]].concat();
+    assert_eq!(other.import_sa(&longer), Err(SnapshotError::Damaged(longer.len())));
+    let mut newer = state.clone();
+    newer[1] += 1;
+    assert!(matches!(other.import_sa(&newer), Err(SnapshotError::Version { found: 2, expected: 1 })));
+    assert_eq!(other.states().count(), 0);
+    assert_eq!(other.import_sa(&state), Ok(id));
+    // The successor gives out neither its numbers nor its SPIs again.
+    let sas: Vec<_> = other.sas().collect();
+    assert_eq!(sas, world.hosts[0].sas());
+}
+
+#[test]
+fn debug_and_logs_show_no_key() {
+    let mut world = World::pair(4, Weather::FAIR);
+    world.initiate(0);
+    world.run_secs(1);
+    let shown = format!("{:?}{:?}", world.hosts[0].events, world.hosts[0].sas());
+    assert!(!shown.contains("a shared key"));
+    let installed = format!("{:?}", world.hosts[0].installed);
+    assert!(installed.contains("KeyMaterial(20 octets)"), "{installed}");
+}
