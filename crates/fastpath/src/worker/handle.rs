@@ -9,8 +9,10 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use std::any::Any;
 use std::os::fd::BorrowedFd;
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 /// A running worker. Dropping the handle ends it.
 #[derive(Debug)]
@@ -72,12 +74,25 @@ impl WorkerHandle {
     /// Takes what the worker has put out of use; dropping it frees it.
     pub fn collect(&self) -> impl Iterator<Item = WorkerGarbage> + '_ {
         self.channel.quiet_control();
-        std::iter::from_fn(|| self.channel.garbage.pop())
+        std::iter::from_fn(|| {
+            let garbage = self.channel.garbage.pop();
+            // The worker takes no more commands while there is no room for what they put out of use.
+            if garbage.is_none() && !self.channel.commands.is_empty() {
+                self.channel.wake_worker();
+            }
+            garbage
+        })
     }
 
     /// True if the thread has ended, which it does by itself only by a panic: [`WorkerHandle::stop`] says which.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Processor time that the thread has used so far. What the kernel does in the thread's system calls and in
+    /// interrupts on top of it counts too.
+    pub fn cpu_time(&self) -> Duration {
+        self.thread.as_ref().and_then(thread_time).unwrap_or_default()
     }
 
     /// Ends the worker and waits for it. Returns the number of frames that got lost while it ran, 0 unless there is
@@ -99,6 +114,14 @@ impl Drop for WorkerHandle {
             tracing::error!(%error, "a worker had failed");
         }
     }
+}
+
+fn thread_time(thread: &JoinHandle<usize>) -> Option<Duration> {
+    let mut clock = 0;
+    // SAFETY: the thread has not been joined, so its handle is valid; the clock's number is written to a live variable.
+    let failed = unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), &raw mut clock) };
+    let time = if failed == 0 { clock_gettime(ClockId::from_raw(clock)).ok()? } else { return None };
+    Some(time.into())
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

@@ -1,6 +1,7 @@
 //! Network namespaces, veth pairs and a minimal XDP program for tests with real sockets. They need root.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod bpf;
 pub mod namespace;
 pub mod redirect;
 pub mod tunnel;

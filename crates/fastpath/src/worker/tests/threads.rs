@@ -126,3 +126,23 @@ fn a_worker_keeps_to_its_core() {
     assert!(pinned.count() >= 1);
     assert_eq!(handle.stop().unwrap(), 0);
 }
+
+#[test]
+fn collecting_garbage_lets_waiting_commands_go_on() {
+    let handle = WorkerHandle::spawn(worker(full_fib())).unwrap();
+    let mut sent = 0u32;
+    while handle.send(WorkerCommand::Ipsec(Command::SetSenderId(SenderId(sent as u16)))).is_ok() {
+        sent += 1;
+        if sent.is_multiple_of(64) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    let begun = Instant::now();
+    let mut seen = 0;
+    wait_for(&handle, "garbage", || {
+        seen += handle.collect().count() as u32;
+        seen == sent
+    });
+    assert!(begun.elapsed() < Duration::from_millis(900), "the worker slept although there was room again");
+    assert_eq!(handle.stop().unwrap(), 0);
+}
