@@ -63,7 +63,7 @@ pub enum AuthMethod {
 }
 
 /// Identification payload data (RFC 7296 §3.5).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Identity {
     /// ID_IPV4_ADDR or ID_IPV6_ADDR.
     Addr(IpAddr),

@@ -1,7 +1,7 @@
 //! The loaded connections: checked before they are taken, found by name, by addresses and by child.
 
 use super::error::{InitiateError, LoadError};
-use crate::config::{Child, ChildMode, Connection, StartAction};
+use crate::config::{Child, ChildMode, Connection, EspProposal, IkeProposal, StartAction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -64,8 +64,9 @@ impl Connections {
 
 fn check(connection: &Connection) -> Result<(), LoadError> {
     let empty = |connection: String, what| Err(LoadError::Empty { connection, what });
-    if connection.proposals.is_empty() {
-        return empty(connection.name.clone(), "proposals");
+    let lacks = |p: &IkeProposal| p.encryption.is_empty() || p.prf.is_empty() || p.ke.is_empty();
+    if connection.proposals.is_empty() || connection.proposals.iter().any(lacks) {
+        return empty(connection.name.clone(), "proposals, or a kind of algorithm in one,");
     }
     let mut names = BTreeSet::new();
     for child in &connection.children {
@@ -82,8 +83,9 @@ fn check(connection: &Connection) -> Result<(), LoadError> {
         if child.mode != ChildMode::Tunnel {
             continue;
         }
-        if child.proposals.iter().any(|p| p.encryption.is_empty()) || child.proposals.is_empty() {
-            return empty(full_name(), "esp_proposals");
+        let lacks = |p: &EspProposal| p.encryption.is_empty() || p.esn.is_empty();
+        if child.proposals.is_empty() || child.proposals.iter().any(lacks) {
+            return empty(full_name(), "esp_proposals, or a kind of algorithm in one,");
         }
         if child.start_action != StartAction::None && connection.peer_address().is_none() {
             return Err(LoadError::NoPeer {

@@ -87,11 +87,14 @@ impl Endpoint {
         });
     }
 
-    /// Answers a request outside any IKE SA, in clear.
+    /// Answers a request outside any IKE SA, in clear, and not too often (RFC 7296 §2.21.4).
     fn answer_with(&mut self, datagram: Datagram<'_>, request: Header, notify: Notify) {
+        if !self.answer_limit.take(datagram.now) {
+            return;
+        }
         let header = Header { response: true, from_initiator: !request.from_initiator, ..request };
         let message = MessageBuilder::new(header).with(Payload::Notify(notify));
-        self.answer_stranger(datagram.now, datagram.path, datagram.bytes, &message);
+        self.answer_stranger(datagram.path, datagram.bytes, &message);
     }
 
     /// IKE_SA_INIT, or its repetition.
@@ -225,10 +228,12 @@ impl Endpoint {
         });
     }
 
-    /// Follows a peer behind a NAT to where its authentic messages come from. We must not be behind one ourselves: then
-    /// an attacker could lead us anywhere by changing addresses on the way (RFC 7296 §2.23).
+    /// Follows a peer behind a NAT to where its authentic messages come from. Not if we are behind one ourselves and began:
+    /// then an attacker on the way could lead us anywhere by changing addresses (RFC 7296 §2.23). Who is behind a NAT and
+    /// was found all the same has an address there that does not change.
     fn follow(&mut self, sa: &mut IkeSa, path: Path) {
-        if sa.is_established() && sa.nat.remote && !sa.nat.local && path != sa.path {
+        let fixed = !sa.nat.local || sa.role == Role::Responder;
+        if sa.is_established() && sa.nat.remote && fixed && path != sa.path {
             let (from, to) = (sa.path.remote, path.remote);
             sa.path = path;
             self.log(sa, super::report::ORDINARY, format!("the peer moved from {from} to {to}"));

@@ -29,7 +29,7 @@ impl LogLimit {
     }
 }
 
-/// At most so many unprotected answers a second, to all strangers together (RFC 7296 §2.21.4).
+/// At most so many answers a second to messages of unknown IKE SAs and versions, to all together (RFC 7296 §2.21.4).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnswerLimit {
     second: u64,

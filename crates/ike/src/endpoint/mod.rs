@@ -238,6 +238,11 @@ impl Endpoint {
         self.table.iter().filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
     }
 
+    /// One IKE SA.
+    pub fn sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
+        self.table.get(id).filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
+    }
+
     /// Counters.
     pub fn stats(&self) -> &Stats {
         &self.stats

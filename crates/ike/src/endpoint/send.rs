@@ -27,16 +27,10 @@ impl Endpoint {
     }
 
     /// Answers somebody with whom we share no state, if that is no gain to an attacker with a forged address: never
-    /// with more octets than the request had, and not too often.
-    pub(crate) fn answer_stranger(
-        &mut self,
-        now: Time,
-        path: Path,
-        request: &[u8],
-        message: &MessageBuilder,
-    ) {
+    /// with more octets than the request had.
+    pub(crate) fn answer_stranger(&mut self, path: Path, request: &[u8], message: &MessageBuilder) {
         let Ok(bytes) = message.finish() else { return };
-        if bytes.len() <= request.len() && self.answer_limit.take(now) {
+        if bytes.len() <= request.len() {
             self.stats.sent += 1;
             self.outputs.push_back(Output::Send { after: self.commit, path, bytes });
         }

@@ -33,6 +33,10 @@ pub enum Discard {
     NoProposal,
     /// An unprotected message where only protected ones count.
     Unprotected,
+    /// IKE_AUTH did not come in time.
+    HalfOpenExpired,
+    /// IKE_AUTH came, and was refused.
+    Refused,
     /// A response without what it must hold, or whose contents cannot be accepted.
     Unacceptable,
     /// No SPI, number or IV was left to answer with.
@@ -41,7 +45,7 @@ pub enum Discard {
 
 impl Discard {
     /// Every reason.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Version,
@@ -57,6 +61,8 @@ impl Discard {
         Self::NoConnection,
         Self::NoProposal,
         Self::Unprotected,
+        Self::HalfOpenExpired,
+        Self::Refused,
         Self::Unacceptable,
         Self::Exhausted,
     ];
@@ -79,6 +85,8 @@ impl Discard {
             Self::NoConnection => "no_connection",
             Self::NoProposal => "no_proposal",
             Self::Unprotected => "unprotected",
+            Self::HalfOpenExpired => "half_open_expired",
+            Self::Refused => "refused",
             Self::Unacceptable => "unacceptable",
             Self::Exhausted => "exhausted",
         }

@@ -1,9 +1,11 @@
-//! The IKE SAs of an endpoint and the ways to find one: number, our SPI, first request, deadline.
+//! The IKE SAs of an endpoint and the ways to find one: number, our SPI, first request, child, peer, deadline.
 
+use crate::config::Identity;
 use crate::message::IkeSpi;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, InitKey};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// All IKE SAs. One that is being worked on is taken out and put back, so that its indexes are always right.
@@ -12,6 +14,9 @@ pub(crate) struct Table {
     sas: BTreeMap<IkeSaId, Entry>,
     by_spi: BTreeMap<IkeSpi, IkeSaId>,
     by_init: BTreeMap<InitKey, IkeSaId>,
+    by_child: BTreeMap<ChildSaId, IkeSaId>,
+    by_identity: BTreeSet<(Identity, IkeSaId)>,
+    by_addr: BTreeSet<(IpAddr, IkeSaId)>,
     timers: BTreeSet<(Time, IkeSaId)>,
 }
 
@@ -29,6 +34,13 @@ impl Table {
         if let Some(key) = &sa.init {
             self.by_init.remove(key);
         }
+        for child in &sa.children {
+            self.by_child.remove(&child.id);
+        }
+        if let Some(identity) = &sa.remote_id {
+            self.by_identity.remove(&(identity.clone(), id));
+        }
+        self.by_addr.remove(&(sa.path.remote.ip(), id));
         if let Some(deadline) = deadline {
             self.timers.remove(&(deadline, id));
         }
@@ -44,6 +56,13 @@ impl Table {
         if let Some(key) = sa.init {
             self.by_init.insert(key, sa.id);
         }
+        for child in &sa.children {
+            self.by_child.insert(child.id, sa.id);
+        }
+        if let Some(identity) = &sa.remote_id {
+            self.by_identity.insert((identity.clone(), sa.id));
+        }
+        self.by_addr.insert((sa.path.remote.ip(), sa.id));
         self.by_spi.insert(sa.our_spi(), sa.id);
         self.sas.insert(sa.id, Entry { sa, deadline });
     }
@@ -68,7 +87,19 @@ impl Table {
 
     /// The IKE SA of a Child SA.
     pub(crate) fn by_child(&self, child: ChildSaId) -> Option<&IkeSa> {
-        self.iter().find(|sa| sa.child(child).is_some())
+        self.by_child.get(&child).and_then(|id| self.get(*id))
+    }
+
+    /// The IKE SAs whose peer is authenticated as that identity.
+    pub(crate) fn by_identity<'a>(&'a self, identity: &'a Identity) -> impl Iterator<Item = &'a IkeSa> {
+        let all = (identity.clone(), IkeSaId(0))..=(identity.clone(), IkeSaId(u64::MAX));
+        self.by_identity.range(all).filter_map(|(_, id)| self.get(*id))
+    }
+
+    /// The IKE SAs with a peer at that address.
+    pub(crate) fn by_addr(&self, addr: IpAddr) -> impl Iterator<Item = &IkeSa> {
+        let all = (addr, IkeSaId(0))..=(addr, IkeSaId(u64::MAX));
+        self.by_addr.range(all).filter_map(|(_, id)| self.get(*id))
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {

@@ -1,7 +1,7 @@
 //! What time brings: repetitions, giving up, liveness checks, keepalives, expiry, and initiations that are due.
 
-use super::Endpoint;
 use super::report::{DETAIL, IMPORTANT, ORDINARY};
+use super::{Discard, Endpoint};
 use crate::output::{Output, Reason, Time};
 use crate::sa::{Attempt, IkeSa, Phase, RequestKind};
 
@@ -20,7 +20,10 @@ impl Endpoint {
         match &sa.phase {
             Phase::Gone { .. } => return Ok(()),
             Phase::HalfOpen(half) if half.until <= now => {
-                self.log(sa, ORDINARY, "deleting half open IKE_SA: IKE_AUTH did not come");
+                let remote = sa.path.remote;
+                self.discard(now, Discard::HalfOpenExpired, || {
+                    format!("deleted a half open IKE_SA: no valid IKE_AUTH came from {remote}")
+                });
                 self.retire(now, sa, Reason::Refused("IKE_AUTH did not come".into()));
                 // There is no answer that the peer could still need.
                 sa.phase = Phase::Gone { until: now };

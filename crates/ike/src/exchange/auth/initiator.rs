@@ -63,11 +63,10 @@ impl Endpoint {
 
     /// True if we share no other IKE SA with the peer's address: only then may we say so (RFC 7296 §2.4).
     fn is_initial_contact(&self, sa: &IkeSa) -> bool {
-        let peer = sa.path.remote.ip();
-        !self.table.iter().any(|other| {
-            other.path.remote.ip() == peer
-                && (other.is_established() || matches!(other.phase, Phase::AuthSent(_)))
-        })
+        !self
+            .table
+            .by_addr(sa.path.remote.ip())
+            .any(|other| other.is_established() || matches!(other.phase, Phase::AuthSent(_)))
     }
 
     /// The protected answer to our IKE_AUTH.

@@ -2,9 +2,9 @@
 
 use super::choose::Candidates;
 use crate::config::Identity;
-use crate::endpoint::Endpoint;
 use crate::endpoint::report::IMPORTANT;
 use crate::endpoint::send::Request;
+use crate::endpoint::{Discard, Endpoint};
 use crate::message::{AuthMethodId, IdPayload, Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::{Reason, Time};
 use crate::sa::{HalfOpen, IkeSa, Phase};
@@ -46,7 +46,11 @@ impl Endpoint {
                 self.accept_initiator(now, sa, request, &half, &payloads, &candidates, remote)
             }
             Err(Refusal(notify, why)) => {
-                self.log(sa, IMPORTANT, format!("refused {}: {why}", request.path.remote));
+                self.stats.discard(Discard::Refused);
+                let line = || format!("refused {}: {why}", request.path.remote);
+                if let Some(line) = self.limited(now, Discard::Refused, line) {
+                    self.log(sa, IMPORTANT, line);
+                }
                 self.respond(now, sa, request, vec![Payload::Notify(notify)])?;
                 Err(Reason::Refused(why))
             }

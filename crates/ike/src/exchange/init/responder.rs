@@ -4,7 +4,6 @@
 use super::nonce_fits;
 use crate::config::Connection;
 use crate::endpoint::half_open::Admission;
-use crate::endpoint::report::ORDINARY;
 use crate::endpoint::{Discard, Endpoint};
 use crate::exchange::{describe, nat};
 use crate::message::{
@@ -128,7 +127,7 @@ impl Endpoint {
     pub(crate) fn refuse(&mut self, request: &InitRequest<'_>, notify: Notify) {
         let header = response_header(request, IkeSpi::ZERO);
         let message = MessageBuilder::new(header).with(Payload::Notify(notify));
-        self.answer_stranger(request.now, request.path, request.bytes, &message);
+        self.answer_stranger(request.path, request.bytes, &message);
     }
 
     /// Makes the half-open IKE SA and answers.
@@ -176,8 +175,6 @@ impl Endpoint {
         sa.incoming = Incoming { expected: MessageId(1), last: Some(answered) };
         self.half_opens.enter(source);
         self.commit(&mut sa);
-        let opened = format!("{} is initiating an IKE_SA", path.remote.ip());
-        self.log(&sa, ORDINARY, opened);
         self.send(now, &mut sa, path, response);
         self.put(sa);
         Ok(())
