@@ -122,6 +122,12 @@ impl PacketSelector {
         self.meta & HAS_PORTS != 0
     }
 
+    /// The same packet's later fragments.
+    pub(crate) fn without_ports(&self) -> Self {
+        const PORTS: u64 = !(u32::MAX as u64);
+        Self { meta: self.meta & !(PORTS | HAS_PORTS), ..*self }
+    }
+
     /// Port on our side; for ICMP type:8 | code:8.
     #[inline]
     pub fn local_port(&self) -> u16 {

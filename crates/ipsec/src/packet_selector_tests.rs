@@ -104,6 +104,10 @@ fn later_fragments_have_no_ports_and_perhaps_no_protocol() {
         let found = PacketSelector::of_packet(&later, Direction::Out).unwrap();
         assert_eq!((found.has_ports(), found.protocol()), (false, known));
     }
+    let whole = PacketSelector::of_packet(&v4(Protocol::UDP, &[1, 2, 3, 4]), Direction::Out).unwrap();
+    let mut later = v4(Protocol::UDP, &[]);
+    later[7] = 1;
+    assert_eq!(Ok(whole.without_ports()), PacketSelector::of_packet(&later, Direction::Out));
     let first = v6(Protocol::FRAGMENT, &[17, 0, 0, 1, 0, 0, 0, 1, 1, 2, 3, 4]);
     assert!(PacketSelector::of_packet(&first, Direction::Out).unwrap().has_ports());
 }

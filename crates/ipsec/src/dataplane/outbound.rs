@@ -214,7 +214,7 @@ impl<'s> Planner<'s, '_> {
         if !self.take_hop(item, inner) {
             return None;
         }
-        if too_big && !inner.df {
+        if too_big && !inner.df && may_split(inner, sa) {
             self.counters.outbound.to_split.add(1);
             item.verdict = Verdict::Fragment { mtu };
             return None;
@@ -235,11 +235,18 @@ impl<'s> Planner<'s, '_> {
             len: inner.len,
             at: parsed.at,
             class: tunnel::outer_class(sa.copy, inner.class),
-            // An IPv6 packet that must pass although it is too big needs the help of routers on the way.
+            // What must pass whole although it is too big is fragmented outside, here or on its way.
             df: sa.copy.df && inner.df && !too_big,
             next_header: inner.next_header(),
         })
     }
+}
+
+/// True if the pieces of a packet may go through the SA too: where its selectors ask for ports, the later pieces have none
+/// to show (RFC 4301 §7), and the packet is encrypted whole.
+#[cold]
+fn may_split(inner: &Inner, sa: &OutboundSa) -> bool {
+    sa.selectors.accepts(&inner.flow.without_ports())
 }
 
 /// The MTU to tell a sender. No IPv6 sender can go below 1280 octets (RFC 8200 §5), so that packets up to that size must

@@ -1,9 +1,10 @@
 //! Packets that are too big, or have come too far: ICMP errors, fragments.
 
-use crate::harness::{TAILROOM, Tunnel, Way, forwarded, pair, run};
+use crate::harness::{Gateway, TAILROOM, Tunnel, Way, forwarded, mirrored, pair, run};
 use crate::packets::{A4, B4, one_hop_on, sized, v4_with, v6_with};
 use testudo_ipsec::dataplane::{Command, Ingress, Item, Sources, Verdict};
 use testudo_ipsec::drops::DropReason;
+use testudo_ipsec::selector::TrafficSelector;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv4::{Ipv4, fragment};
 use testudo_wire::ipv6::Ipv6;
@@ -93,6 +94,22 @@ fn without_df_the_packet_is_split_and_its_pieces_arrive() {
         assert_eq!((totals.received, totals.to_split, totals.forwarded), (4, 1, 3));
         assert!(totals.is_balanced());
     }
+}
+
+/// Later pieces show no port, and neither end would take them (RFC 4301 §7).
+#[test]
+fn where_selectors_ask_for_ports_the_packet_is_encrypted_whole() {
+    let tunnel = Tunnel::default();
+    let mut params = tunnel.params();
+    for ts in params.remote_ts.iter_mut() {
+        *ts = TrafficSelector { protocol: 17, port_start: 2000, port_end: 2000, ..*ts };
+    }
+    let mut a = Gateway::new(&params, tunnel.library);
+    let mut b = Gateway::new(&mirrored(&params), tunnel.library);
+    let packet = sized(false, 1600);
+    let outer = forwarded(a.outbound(std::slice::from_ref(&packet)));
+    assert!(!Ipv4::parse(&outer[0]).unwrap().df(), "to be fragmented outside");
+    assert_eq!(forwarded(b.inbound(&outer)), [one_hop_on(&one_hop_on(&packet))]);
 }
 
 #[test]
