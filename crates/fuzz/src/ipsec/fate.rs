@@ -1,0 +1,152 @@
+//! What must become of an authentic packet: RFC 4301 §5.2, RFC 4303 §3.4 and RFC 6040 once more, in the plainest words.
+
+use super::gateway::Done;
+use std::net::IpAddr;
+use testudo_ipsec::dataplane::{Ingress, Verdict};
+use testudo_ipsec::drops::DropReason;
+use testudo_ipsec::packet_selector::{Direction, PacketSelector};
+use testudo_ipsec::selector::SelectorPair;
+use testudo_wire::ip::{self, Ecn, Protocol};
+use testudo_wire::ipv4::Ipv4;
+use testudo_wire::ipv6::Ipv6;
+use testudo_wire::{Error, esp};
+
+/// True for verdicts that only an authentic packet with a fresh number may get.
+pub(super) fn after_authentication(verdict: Verdict) -> bool {
+    use DropReason::{
+        BadNextHeader, BadPadding, Dummy, EcnNotCapable, MalformedInner, SelectorMismatch, TtlExceeded,
+    };
+    match verdict {
+        Verdict::Forward | Verdict::ToHost | Verdict::Reply => true,
+        Verdict::Drop(reason) => matches!(
+            reason,
+            Dummy
+                | BadPadding
+                | BadNextHeader
+                | MalformedInner
+                | SelectorMismatch
+                | EcnNotCapable
+                | TtlExceeded
+        ),
+        _ => panic!("{verdict:?} makes no sense here"),
+    }
+}
+
+/// The fate of an authentic packet.
+pub(super) enum Fate {
+    Dropped(DropReason),
+    ToHost(Vec<u8>),
+    Forwarded(Vec<u8>),
+    /// Answered with an ICMP error, or dropped where that is not allowed.
+    Expired(IpAddr),
+}
+
+/// What is read of an inner packet.
+struct Header {
+    len: usize,
+    ttl: u8,
+    class: u8,
+}
+
+fn header(packet: &[u8], next_header: Protocol) -> Result<(Header, PacketSelector), Error> {
+    let header = if next_header == Protocol::IPV4 {
+        let ip = Ipv4::parse_verified(packet)?;
+        Header { len: ip.total_len(), ttl: ip.ttl(), class: ip.tos() }
+    } else {
+        let ip = Ipv6::parse(packet)?;
+        Header { len: ip.total_len(), ttl: ip.hop_limit(), class: ip.traffic_class() }
+    };
+    Ok((header, PacketSelector::of_packet(packet, Direction::In)?))
+}
+
+impl Fate {
+    /// What becomes of this plaintext, which came in an outer packet of this traffic class.
+    pub(super) fn of(
+        text: &[u8],
+        class: u8,
+        ingress: Ingress,
+        selectors: &SelectorPair,
+        own: &[IpAddr],
+    ) -> Self {
+        let Ok((payload, next_header)) = esp::split_trailer(text) else {
+            return Self::Dropped(DropReason::BadPadding);
+        };
+        if next_header == Protocol::NO_NEXT {
+            return Self::Dropped(DropReason::Dummy);
+        }
+        if next_header != Protocol::IPV4 && next_header != Protocol::IPV6 {
+            return Self::Dropped(DropReason::BadNextHeader);
+        }
+        let Ok((header, flow)) = header(payload, next_header) else {
+            return Self::Dropped(DropReason::MalformedInner);
+        };
+        if !selectors.accepts(&flow) {
+            return Self::Dropped(DropReason::SelectorMismatch);
+        }
+        if Ecn::of(class) == Ecn::Ce && Ecn::of(header.class) == Ecn::NotEct {
+            return Self::Dropped(DropReason::EcnNotCapable);
+        }
+        let packet = payload[..header.len].to_vec();
+        if own.contains(&flow.local()) {
+            Self::ToHost(packet)
+        } else if header.ttl <= 1 && ingress == Ingress::Port {
+            Self::Expired(flow.remote())
+        } else {
+            Self::Forwarded(packet)
+        }
+    }
+
+    pub(super) fn check(&self, (verdict, packet): &Done) {
+        match self {
+            Self::Dropped(reason) => assert_eq!(*verdict, Verdict::Drop(*reason)),
+            Self::ToHost(inner) => {
+                assert_eq!(*verdict, Verdict::ToHost);
+                same_but_for_routing(inner, packet);
+            }
+            Self::Forwarded(inner) => {
+                assert_eq!(*verdict, Verdict::Forward);
+                same_but_for_routing(inner, packet);
+            }
+            Self::Expired(sender) => match verdict {
+                Verdict::Reply => assert_eq!(addressed_to(packet), *sender),
+                _ => assert_eq!(*verdict, Verdict::Drop(DropReason::TtlExceeded)),
+            },
+        }
+    }
+}
+
+/// Asserts that `after` is the packet `before` further on its way: only traffic class, TTL, IPv4 checksum and the MSS of
+/// TCP may differ.
+pub(super) fn same_but_for_routing(before: &[u8], after: &[u8]) {
+    assert_eq!(before.len(), after.len());
+    let flow = |packet| PacketSelector::of_packet(packet, Direction::In).expect("a packet");
+    assert_eq!(flow(before), flow(after));
+    let head = match ip::version(after) {
+        Some(4) => {
+            let (before, after) = (Ipv4::parse(before).expect("it is"), Ipv4::parse_verified(after));
+            let after = after.expect("its checksum is right");
+            assert!(after.total_len() == before.total_len() && after.options() == before.options());
+            after.header_len()
+        }
+        _ => 40,
+    };
+    if flow(before).protocol() != Protocol::TCP.0 {
+        assert_eq!(before[head..], after[head..]);
+    }
+}
+
+/// The destination of an ICMP error.
+pub(super) fn addressed_to(packet: &[u8]) -> IpAddr {
+    match ip::version(packet) {
+        Some(4) => {
+            let ip = Ipv4::parse_verified(packet).expect("a packet");
+            assert_eq!(ip.protocol(), Protocol::ICMP);
+            ip.dst().into()
+        }
+        _ => {
+            let ip = Ipv6::parse(packet).expect("a packet");
+            assert_eq!(ip.next_header(), Protocol::ICMPV6);
+            ip.dst().into()
+        }
+    }
+}

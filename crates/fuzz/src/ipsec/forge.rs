@@ -1,0 +1,66 @@
+//! Outer packets as the peer sends them, with anything inside.
+
+use std::net::IpAddr;
+use testudo_crypto::{Aad, AeadAlgorithm, AeadKey, Library};
+use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm};
+use testudo_wire::ip::Protocol;
+use testudo_wire::{esp, ipv4, ipv6, udp};
+
+/// An outer packet with this traffic class from the sender of `params` to its peer.
+pub(super) fn outer(params: &ChildSaParams, class: u8, protocol: Protocol, payload: &[u8]) -> Vec<u8> {
+    match (params.local.ip(), params.remote.ip()) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let total_len = (ipv4::HEADER + payload.len()) as u16;
+            let fields = ipv4::Fields { tos: class, total_len, id: 0, df: true, ttl: 9, protocol, src, dst };
+            [&fields.to_bytes()[..], payload].concat()
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            let fields = ipv6::Fields {
+                traffic_class: class,
+                payload_len: payload.len() as u16,
+                next_header: protocol,
+                hop_limit: 9,
+                src,
+                dst,
+            };
+            [&fields.to_bytes()[..], payload].concat()
+        }
+        _ => unreachable!("both ends of a tunnel are of one family"),
+    }
+}
+
+/// ESP in whatever the SA has around it.
+pub(super) fn around(params: &ChildSaParams, class: u8, esp: &[u8]) -> Vec<u8> {
+    match params.encapsulation {
+        Encapsulation::Plain => outer(params, class, Protocol::ESP, esp),
+        Encapsulation::Udp => {
+            let len = (udp::HEADER + esp.len()) as u16;
+            let header = udp::header(params.local.port(), params.remote.port(), len);
+            outer(params, class, Protocol::UDP, &[&header[..], esp].concat())
+        }
+    }
+}
+
+/// Payload, padding as RFC 4303 §2.4 wants it, and trailer.
+pub(super) fn padded(payload: &[u8], next_header: Protocol) -> Vec<u8> {
+    let mut text = payload.to_vec();
+    text.resize(payload.len() + esp::pad_len(payload.len(), 4) + esp::TRAILER, 0);
+    assert!(esp::write_trailer(&mut text[payload.len()..], next_header));
+    text
+}
+
+/// ESP that the sender's key authenticates, with any plaintext.
+pub(super) fn sealed(params: &ChildSaParams, sequence: u64, plaintext: &[u8]) -> Vec<u8> {
+    let algorithm = match params.algorithm {
+        EspAlgorithm::Aes128Gcm16 => AeadAlgorithm::Aes128Gcm,
+        EspAlgorithm::Aes256Gcm16 => AeadAlgorithm::Aes256Gcm,
+    };
+    let (key, salt) = params.key_out.0.split_last_chunk::<4>().expect("key and salt");
+    let key = AeadKey::new(Library::AwsLc, algorithm, key, *salt).expect("a key");
+    let iv = (sequence ^ 0x5a5a_0000_0000_0000).to_be_bytes();
+    let spi = params.spi_out.0;
+    let aad = if params.esn { Aad::esp_esn(spi, sequence) } else { Aad::esp(spi, sequence as u32) };
+    let (mut text, mut tag) = (plaintext.to_vec(), [0; 16]);
+    key.seal(iv, aad.as_bytes(), &mut text, &mut tag);
+    [&spi.to_be_bytes()[..], &(sequence as u32).to_be_bytes(), &iv, &text, &tag].concat()
+}

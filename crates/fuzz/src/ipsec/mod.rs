@@ -1,0 +1,9 @@
+//! The packet pipeline: a gateway with policies and SAs, fed with anything from either side.
+
+mod fate;
+mod forge;
+mod gateway;
+pub mod inbound;
+pub mod outbound;
+mod replay;
+mod shape;

@@ -1,0 +1,269 @@
+//! Packets from the protected side, through policies of every kind. What leaves towards the peer must open at the peer.
+
+use super::fate::{addressed_to, same_but_for_routing};
+use super::gateway::{Done, Gateway, Given, ROOMY, TIGHT, Way};
+use super::shape::{Shape, all_of, far_hosts, host, mirrored, near_hosts};
+use crate::input::{Input, bit};
+use crate::repair;
+use std::collections::BTreeSet;
+use testudo_ipsec::dataplane::{BURST, Ingress, Verdict};
+use testudo_ipsec::drops::DropReason;
+use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::packet_selector::{Direction, PacketSelector};
+use testudo_ipsec::sa::{ChildSaParams, Encapsulation};
+use testudo_ipsec::selector::{SelectorPair, TrafficSelector};
+use testudo_ipsec::spd::{Action, Decision, Policy, PolicyId, Spd};
+use testudo_wire::ip::{self, Protocol};
+use testudo_wire::ipv4::{self, Ipv4};
+use testudo_wire::ipv6::{self, Ipv6};
+use testudo_wire::{esp, udp};
+
+/// Has an SA.
+const TUNNEL: PolicyId = PolicyId(0);
+/// Has none.
+const TRAP: PolicyId = PolicyId(1);
+/// The most packets of one input.
+const MOST: usize = 150;
+const LONGEST: usize = 5000;
+
+/// `shape:16 | numbers:8`, then packets as [`Rig::packet`] reads them, each with an octet that ends the burst if it is
+/// zero.
+pub fn target(data: &[u8]) {
+    let mut input = Input::new(data);
+    let shape = Shape::read(&mut input);
+    let mut rig = Rig::new(shape, input.u8());
+    let mut burst = Vec::new();
+    for _ in 0..MOST {
+        if input.is_empty() {
+            break;
+        }
+        burst.push(Rig::packet(&mut input));
+        if input.u8() == 0 {
+            rig.flush(&mut burst);
+        }
+    }
+    rig.flush(&mut burst);
+}
+
+/// The near gateway, and the far one to receive what it sends.
+struct Rig {
+    near: Gateway,
+    far: Gateway,
+    params: ChildSaParams,
+    spd: Spd,
+    negotiated: SelectorPair,
+    path_mtu: u16,
+    /// The next sequence number, as far as there are any.
+    numbers: SequenceBlock,
+    ivs: BTreeSet<u64>,
+}
+
+/// Everything to the far hosts and to network 6 is protected, to network 3 passes, to network 4 does not, to network 5
+/// waits for an SA. There is no policy for anything else.
+fn policies() -> Vec<Policy> {
+    let net = |number: u8| {
+        let v4 = all_of(&format!("10.{number}.0.0"), &format!("10.{number}.255.255"));
+        let v6 = all_of(&format!("2001:db8:{number}::"), &format!("2001:db8:{number}:ffff::"));
+        vec![v4, v6]
+    };
+    let policy = |remote, action| Policy { priority: 0, local: near_hosts(), remote, action };
+    vec![
+        policy([far_hosts(), net(6)].concat(), Action::Protect(TUNNEL)),
+        policy(net(5), Action::Protect(TRAP)),
+        policy(net(3), Action::Bypass),
+        policy(net(4), Action::Discard),
+    ]
+}
+
+impl Rig {
+    fn new(shape: Shape, numbers: u8) -> Self {
+        // Of network 6 only some UDP ports were negotiated.
+        let ports = TrafficSelector { protocol: 17, port_end: 2000, ..all_of("10.6.0.0", "10.6.255.255") };
+        let params = shape.near(&near_hosts(), &[far_hosts(), vec![ports]].concat());
+        let whole = SequenceBlock::whole(params.esn);
+        let numbers = match numbers {
+            0 => whole,
+            few => SequenceBlock { next: 1, end: 1 + u64::from(few) },
+        };
+        let spd = || Spd::new(policies()).expect("policies");
+        let mut near = Gateway::new(spd(), [params.local.ip()]);
+        near.add_outbound(&params, TUNNEL, numbers, shape.path_mtu);
+        let received = ChildSaParams { replay_window: 64, ..mirrored(&params) };
+        let mut far = Gateway::new(Spd::empty(), [params.remote.ip()]);
+        far.add_inbound(&received, TUNNEL, shape.path_mtu);
+        Self {
+            near,
+            far,
+            spd: spd(),
+            negotiated: SelectorPair::new(&params.local_ts, &params.remote_ts),
+            path_mtu: shape.path_mtu,
+            params,
+            numbers,
+            ivs: BTreeSet::new(),
+        }
+    }
+
+    /// `flags:8 | to:8 | length:16 | octets`: where to, by network and host, and how much of the packet is put right.
+    fn packet(input: &mut Input<'_>) -> Given {
+        let (flags, to) = (input.u8(), input.u8());
+        let mut packet = input.padded_chunk(LONGEST);
+        let v6 = ip::version(&packet) == Some(6);
+        if bit(flags, 0) {
+            repair::addresses(&mut packet, host(v6, 1, 2), host(v6, to & 7, to >> 3));
+        }
+        if bit(flags, 1) {
+            repair::length(&mut packet);
+        }
+        if bit(flags, 2) {
+            repair::checksum(&mut packet);
+        }
+        let ingress = if bit(flags, 3) { Ingress::Host } else { Ingress::Port };
+        Given { packet, ingress, room: if bit(flags, 4) { TIGHT } else { ROOMY } }
+    }
+
+    fn flush(&mut self, burst: &mut Vec<Given>) {
+        self.near.set_now(1000);
+        for part in burst.chunks(BURST) {
+            let done = self.near.run(Way::Outbound, part);
+            let mut pieces = Vec::new();
+            for (given, done) in part.iter().zip(&done) {
+                pieces.extend(self.judge(given, done));
+            }
+            self.deliver(part, &done);
+            // A piece is not split again.
+            for part in pieces.chunks(BURST) {
+                let done = self.near.run(Way::Outbound, part);
+                for (given, done) in part.iter().zip(&done) {
+                    assert_eq!(self.judge(given, done).len(), 0, "{:?}", done.0);
+                }
+                self.deliver(part, &done);
+            }
+        }
+        burst.clear();
+    }
+
+    /// What the SPD says, looked up again.
+    fn decision(&self, packet: &[u8]) -> Option<(PacketSelector, Decision)> {
+        let verified = ip::version(packet) != Some(4) || Ipv4::parse_verified(packet).is_ok();
+        let flow = PacketSelector::of_packet(packet, Direction::Out).ok().filter(|_| verified)?;
+        Some((flow, self.spd.lookup(&flow)))
+    }
+
+    /// Holds a verdict against the SPD. Gives the pieces of a packet that must be split.
+    fn judge(&self, given: &Given, (verdict, packet): &Done) -> Vec<Given> {
+        let Some((flow, decision)) = self.decision(&given.packet) else {
+            assert_eq!(*verdict, Verdict::Drop(DropReason::Malformed));
+            return Vec::new();
+        };
+        let covered = self.negotiated.accepts(&flow);
+        match (decision, *verdict) {
+            (Decision::NoPolicy, found) => assert_eq!(found, Verdict::Drop(DropReason::NoPolicy)),
+            (Decision::Act(Action::Discard), found) => {
+                assert_eq!(found, Verdict::Drop(DropReason::PolicyDiscard));
+            }
+            (Decision::Act(Action::Protect(TRAP)), found) => {
+                assert_eq!(found, Verdict::Drop(DropReason::NoSa));
+            }
+            (Decision::Act(Action::Protect(_)), found) if !covered => {
+                assert_eq!(found, Verdict::Drop(DropReason::OutsideSa));
+            }
+            (_, Verdict::Reply) => assert_eq!(addressed_to(packet), flow.local()),
+            (_, Verdict::Drop(DropReason::TtlExceeded)) => assert_eq!(given.ingress, Ingress::Port),
+            (Decision::Act(Action::Bypass), found) => {
+                assert_eq!(found, Verdict::Forward);
+                same_but_for_routing(whole(&given.packet), packet);
+            }
+            (Decision::Act(Action::Protect(_)), Verdict::Forward) => (), // See `deliver`.
+            (Decision::Act(Action::Protect(_)), Verdict::Fragment { mtu }) => return split(packet, mtu),
+            (Decision::Act(Action::Protect(_)), Verdict::Drop(reason)) => match reason {
+                DropReason::NoRoom => assert_eq!(given.room, TIGHT),
+                DropReason::SequenceExhausted => assert!(self.numbers.end < 300),
+                DropReason::TooBig => assert!(whole(&given.packet).len() > usize::from(self.path_mtu) - 100),
+                _ => panic!("{reason:?}"),
+            },
+            (Decision::Act(Action::Protect(_)), found) => panic!("{found:?}"),
+        }
+        Vec::new()
+    }
+
+    /// The far gateway receives what is for it, in order, and finds the packets that were given.
+    fn deliver(&mut self, given: &[Given], done: &[Done]) {
+        let protected = given.iter().zip(done).filter(|(given, (verdict, _))| {
+            let decision = self.decision(&given.packet).map(|(_, decision)| decision);
+            *verdict == Verdict::Forward && decision == Some(Decision::Act(Action::Protect(TUNNEL)))
+        });
+        let (given, sent): (Vec<&Given>, Vec<&Done>) = protected.unzip();
+        let arriving: Vec<Given> = sent
+            .iter()
+            .map(|(_, packet)| Given { packet: packet.clone(), ingress: Ingress::Host, room: ROOMY })
+            .collect();
+        for (given, outer) in given.iter().zip(&arriving) {
+            self.check_outer(&outer.packet);
+            assert!(outer.packet.len() <= usize::from(self.path_mtu) || is_excused(whole(&given.packet)));
+        }
+        let received = self.far.run(Way::Inbound, &arriving);
+        for (given, (verdict, packet)) in given.iter().zip(&received) {
+            assert_eq!(*verdict, Verdict::Forward);
+            same_but_for_routing(whole(&given.packet), packet);
+        }
+    }
+
+    /// The outer header, and the numbers behind it, that must not repeat.
+    fn check_outer(&mut self, packet: &[u8]) {
+        let (src, dst, protocol, payload) = match ip::version(packet) {
+            Some(4) => {
+                let ip = Ipv4::parse_verified(packet).expect("an outer packet");
+                assert_eq!(ip.total_len(), packet.len());
+                (ip.src().into(), ip.dst().into(), ip.protocol(), ip.payload())
+            }
+            _ => {
+                let ip = Ipv6::parse(packet).expect("an outer packet");
+                assert_eq!(ip.total_len(), packet.len());
+                (ip.src().into(), ip.dst().into(), ip.next_header(), ip.payload())
+            }
+        };
+        assert_eq!((src, dst), (self.params.local.ip(), self.params.remote.ip()));
+        let esp = match self.params.encapsulation {
+            Encapsulation::Plain => payload,
+            Encapsulation::Udp => &payload[udp::HEADER..],
+        };
+        assert_eq!(protocol == Protocol::UDP, self.params.encapsulation == Encapsulation::Udp);
+        let found = esp::Esp::parse(esp).expect("ESP");
+        assert_eq!((found.spi, found.sequence), (self.params.spi_out.0, self.numbers.next as u32));
+        self.numbers.next += 1;
+        assert!(self.numbers.next <= self.numbers.end);
+        let iv = u64::from_be_bytes(*found.body.first_chunk().expect("an IV"));
+        assert!(self.ivs.insert(iv), "an IV must not repeat");
+    }
+}
+
+/// True if a packet may leave in an outer packet that is larger than the path takes: IPv6 that its sender cannot make
+/// smaller, and what goes through selectors with ports, which its fragments do not have.
+fn is_excused(packet: &[u8]) -> bool {
+    match ip::version(packet) {
+        Some(4) => Ipv4::parse(packet).is_ok_and(|ip| !ip.df() && ip.dst().octets()[1] == 6),
+        _ => packet.len() <= usize::from(ipv6::MIN_MTU),
+    }
+}
+
+/// The packet without the octets behind its end.
+fn whole(packet: &[u8]) -> &[u8] {
+    let len = match ip::version(packet) {
+        Some(4) => Ipv4::parse(packet).expect("a packet").total_len(),
+        _ => Ipv6::parse(packet).expect("a packet").total_len(),
+    };
+    &packet[..len]
+}
+
+/// The pieces, as the worker makes them.
+fn split(packet: &[u8], mtu: u16) -> Vec<Given> {
+    let mut fragments = ipv4::fragment(packet, mtu).expect("what is to be split can be");
+    let mut pieces = Vec::new();
+    while let Some(len) = fragments.next_len() {
+        let mut piece = vec![0; len];
+        assert_eq!(fragments.write_next(&mut piece), Ok(Some(len)));
+        pieces.push(Given { packet: piece, ingress: Ingress::Host, room: ROOMY });
+    }
+    assert!(pieces.len() > 1);
+    pieces
+}

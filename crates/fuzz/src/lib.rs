@@ -1,0 +1,30 @@
+//! Fuzz targets: everything that reads hostile input, as plain functions over octets.
+//!
+//! A target may panic only where there is a bug. It therefore does more than to call a parser: it holds what comes back
+//! against what was put in, or against a plain model. The corpus of each target lies in `fuzz/corpus/<name>` at the root
+//! of the repository; `fuzz/` wraps the targets for libFuzzer, and the tests of this crate replay the corpus.
+#![forbid(unsafe_code)]
+
+mod input;
+pub mod ipsec;
+mod repair;
+pub mod seeds;
+pub mod wire;
+
+/// A fuzz target.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name: that of its binary in `fuzz/` and of its corpus.
+    pub name: &'static str,
+    /// Runs it on one input.
+    pub run: fn(&[u8]),
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target { name: "wire_headers", run: wire::headers::target },
+    Target { name: "wire_fragment", run: wire::fragment::target },
+    Target { name: "wire_icmp", run: wire::icmp::target },
+    Target { name: "ipsec_outbound", run: ipsec::outbound::target },
+    Target { name: "ipsec_inbound", run: ipsec::inbound::target },
+];

@@ -1,0 +1,100 @@
+//! Seeds of the pipeline targets.
+
+use super::{Seed, chunk, packet};
+use testudo_wire::ip::Protocol;
+
+/// Every combination of outer family, encapsulation and ESN; DSCP, ECN and DF are copied.
+const SHAPES: std::ops::Range<u8> = 0xd0..0xd8;
+/// A plain tunnel over IPv4.
+const PLAIN: [u8; 2] = [0xd0, 0];
+/// Behind a packet: the burst goes on, or it ends.
+const MORE: u8 = 1;
+const END: u8 = 0;
+
+/// `flags:8 | to:8 | packet`, and the octet that ends the burst or does not.
+fn given(flags: u8, to: u8, packet: &[u8], then: u8) -> Vec<u8> {
+    [&[flags, to][..], &chunk(packet), &[then]].concat()
+}
+
+/// `shape:16 | numbers:8 | packets`.
+pub(super) fn outbound() -> Vec<Seed> {
+    let every: Vec<u8> = packet::every().iter().flat_map(|(_, packet)| given(0, 0, packet, MORE)).collect();
+    let mut seeds: Vec<Seed> =
+        SHAPES.map(|shape| (format!("shape-{shape:x}"), [&[shape, 0, 0][..], &every].concat())).collect();
+    let udp = packet::v4(|_| (), Protocol::UDP, &packet::datagram(1000, 2000, b"payload"));
+    let first = [&PLAIN[..], &[0]].concat();
+    let mut one = |name: &str, head: &[u8], packets: &[Vec<u8>]| {
+        seeds.push((name.to_owned(), [head, &packets.concat()].concat()));
+    };
+    let networks: Vec<_> = (0..8).map(|to| given(7, to, &udp, MORE)).collect();
+    one("networks", &first, &networks);
+    one("twice", &first, &[given(0, 0, &udp, END), given(0, 0, &udp, END)]);
+    one("tight", &first, &[given(0x10, 0, &udp, END)]);
+    one("from-host", &first, &[given(8, 0, &udp, END)]);
+    one("few-numbers", &[PLAIN[0], PLAIN[1], 2], &vec![given(0, 0, &udp, MORE); 4]);
+    // Lengths beyond the input are filled up with zeros: a fragment, a refusal, a refusal of IPv6.
+    for (name, head) in [
+        ("long", packet::v4(|_| (), Protocol::UDP, &[])),
+        ("long-df", packet::v4(|fields| fields.df = true, Protocol::UDP, &[])),
+        ("long-v6", packet::v6(|_| (), Protocol::UDP, &[])),
+    ] {
+        one(name, &first, &[[&[6, 0, 6, 0][..], &head].concat()]);
+    }
+    one("burst", &first, &vec![given(0, 0, &udp, MORE); 70]);
+    seeds
+}
+
+/// Octets of a sealed packet's head: kind, class; the number is the next.
+fn sealed(kind: u8, class: u8, rest: &[&[u8]]) -> Vec<u8> {
+    [&[kind, class][..], &rest.concat(), &[MORE]].concat()
+}
+
+/// `shape:16 | packets`.
+pub(super) fn inbound() -> Vec<Seed> {
+    let udp = packet::v4(|_| (), Protocol::UDP, &packet::datagram(1000, 2000, b"payload"));
+    let inner = |class, packet: &[u8]| sealed(5, class, &[&[2], &chunk(packet)]);
+    let plain = |packets: &[Vec<u8>]| [&PLAIN[..], &packets.concat()].concat();
+    let every: Vec<_> = packet::every().iter().map(|(_, packet)| inner(0, packet)).collect();
+    let mut seeds: Vec<Seed> = SHAPES
+        .map(|shape| (format!("shape-{shape:x}"), [&[shape, 0][..], &every.concat()].concat()))
+        .collect();
+    let repeat = vec![7, 0, MORE];
+    let damage = |at: u8, mask: u8| vec![6, 0, 0, at, mask, MORE];
+    let more: [(&str, Vec<u8>); 11] = [
+        ("congested", plain(&[inner(3, &udp)])),
+        ("repeated", plain(&[inner(0, &udp), repeat.clone(), repeat])),
+        ("damaged", plain(&[inner(0, &udp), damage(30, 1), inner(0, &udp), damage(4, 0x80)])),
+        ("cut", plain(&[inner(0, &udp), damage(40, 0), inner(0, &udp), damage(3, 0)])),
+        ("ahead", plain(&[sealed(0x15, 0, &[&[0, 100, 2], &chunk(&udp)]), inner(0, &udp)])),
+        (
+            "late",
+            plain(&[
+                sealed(0x15, 0, &[&[0, 100, 2], &chunk(&udp)]),
+                sealed(0x25, 0, &[&[0, 3, 2], &chunk(&udp)]),
+            ]),
+        ),
+        (
+            "far",
+            [&[0xd4, 0][..], &sealed(0x35, 0, &[&(1u64 << 33).to_be_bytes(), &[2], &chunk(&udp)])].concat(),
+        ),
+        ("dummy", plain(&[sealed(4, 0, &[&[59], &chunk(&[7; 8])]), sealed(4, 0, &[&[6], &chunk(&[7; 8])])])),
+        ("bad-padding", plain(&[sealed(3, 0, &[&chunk(&[1, 2, 4, 3, 4])]), sealed(3, 0, &[&chunk(&[9])])])),
+        (
+            "garbage",
+            plain(&[
+                sealed(2, 0, &[&[0, 0, 0, 1], &chunk(&[7; 40])]),
+                sealed(1, 0, &[&[50], &chunk(&[7; 40])]),
+            ]),
+        ),
+        ("to-us", plain(&[sealed(5, 0, &[&[1], &chunk(&udp)]), sealed(0xd, 0, &[&[2], &chunk(&udp)])])),
+    ];
+    seeds.extend(more.map(|(name, seed)| (name.to_owned(), seed)));
+    // Raw: IKE, a keepalive, ESP in UDP and a fragment, addressed to us.
+    let raw = |packet: &[u8]| [&[0, 0, 7][..], &chunk(packet), &[MORE]].concat();
+    let to_4500 = |payload: &[u8]| packet::v4(|_| (), Protocol::UDP, &packet::datagram(4500, 4500, payload));
+    let mut cut = packet::v4(|_| (), Protocol::ESP, &packet::esp());
+    cut[6] = 0x20;
+    let packets = [raw(&to_4500(&[0; 32])), raw(&to_4500(&[0xff])), raw(&to_4500(&[7; 64])), raw(&cut)];
+    seeds.push(("raw".to_owned(), plain(&packets)));
+    seeds
+}

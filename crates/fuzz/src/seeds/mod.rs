@@ -1,0 +1,28 @@
+//! Inputs to begin with: whole packets and messages, one for each thing that a target can do.
+//!
+//! They lie in the corpus as `seed-<name>`; `cargo run -p testudo-fuzz --example seeds` writes them there, and a test
+//! holds that they are what is written here.
+
+mod ipsec;
+mod packet;
+mod wire;
+
+/// An input and its name.
+pub type Seed = (String, Vec<u8>);
+
+/// The seeds of a target.
+pub fn of(target: &str) -> Vec<Seed> {
+    match target {
+        "wire_headers" => wire::headers(),
+        "wire_fragment" => wire::fragment(),
+        "wire_icmp" => wire::icmp(),
+        "ipsec_outbound" => ipsec::outbound(),
+        "ipsec_inbound" => ipsec::inbound(),
+        _ => Vec::new(),
+    }
+}
+
+/// Octets behind a length of two, as [`crate::input::Input::chunk`] reads them.
+fn chunk(octets: &[u8]) -> Vec<u8> {
+    [&(octets.len() as u16).to_be_bytes()[..], octets].concat()
+}

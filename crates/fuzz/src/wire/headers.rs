@@ -1,0 +1,117 @@
+//! Every header parser, and every change in place.
+
+use crate::input::Input;
+use testudo_wire::checksum::Sum;
+use testudo_wire::ethernet::Ethernet;
+use testudo_wire::ip::Protocol;
+use testudo_wire::ipv4::{Ipv4, Ipv4Mut};
+use testudo_wire::ipv6::{self, Ipv6, Ipv6Mut};
+use testudo_wire::tcp::{self, Tcp};
+use testudo_wire::udp::{self, Udp};
+use testudo_wire::{esp, esp::Esp};
+
+/// `flags:8 | value:16 | packet`; the value is a traffic class, an MSS, a port.
+pub fn target(data: &[u8]) {
+    let mut input = Input::new(data);
+    let (flags, value) = (input.u8(), input.u16());
+    let packet = super::packet(&mut input, flags);
+    if let Ok((_, payload)) = Ethernet::parse(&packet) {
+        assert!(packet.ends_with(payload));
+    }
+    ipv4(&packet, value);
+    ipv6(&packet, value);
+    // Behind IPsec a transport header may follow anything.
+    for protocol in [Protocol::UDP, Protocol::TCP, Protocol::ESP] {
+        transport(protocol, &packet, value);
+    }
+}
+
+fn ipv4(packet: &[u8], value: u16) {
+    let Ok(ip) = Ipv4::parse(packet) else {
+        assert!(Ipv4::parse_verified(packet).is_err());
+        return;
+    };
+    assert_eq!(ip.payload(), &packet[ip.header_len()..ip.total_len()]);
+    assert!(ip.fragment_offset() < 65_536 && (ip.is_fragment() == (ip.mf() || ip.fragment_offset() != 0)));
+    transport(ip.protocol(), ip.payload(), value);
+    let verified = Ipv4::parse_verified(packet).is_ok();
+    assert_eq!(verified, ip.has_valid_checksum());
+    let (tos, ttl) = (value as u8, (value >> 8) as u8);
+    let mut changed = packet.to_vec();
+    let mut header = Ipv4Mut::new(&mut changed).expect("a parsed packet has a header");
+    header.set_tos(tos);
+    header.set_ttl(ttl);
+    header.decrement_ttl();
+    let after = Ipv4::parse(&changed).expect("no setter makes a packet malformed");
+    assert_eq!((after.tos(), after.ttl()), (tos, ttl.saturating_sub(1)));
+    assert_eq!((after.src(), after.dst(), after.payload()), (ip.src(), ip.dst(), ip.payload()));
+    assert!(!verified || after.has_valid_checksum(), "every setter keeps the checksum");
+}
+
+fn ipv6(packet: &[u8], value: u16) {
+    let Ok(ip) = Ipv6::parse(packet) else { return };
+    assert_eq!(ip.payload(), &packet[ipv6::HEADER..ip.total_len()]);
+    if let Ok(upper) = ip.upper() {
+        assert!(ip.payload().ends_with(upper.payload));
+        assert!((ip.payload().len() - upper.payload.len()).is_multiple_of(8));
+        assert!(upper.is_later_fragment() || !upper.protocol.is_extension());
+        if !upper.is_later_fragment() {
+            transport(upper.protocol, upper.payload, value);
+        }
+    }
+    let class = value as u8;
+    let mut changed = packet.to_vec();
+    let mut header = Ipv6Mut::new(&mut changed).expect("a parsed packet has a header");
+    header.set_traffic_class(class);
+    header.decrement_hop_limit();
+    let after = Ipv6::parse(&changed).expect("no setter makes a packet malformed");
+    assert_eq!((after.traffic_class(), after.hop_limit()), (class, ip.hop_limit().saturating_sub(1)));
+    assert_eq!((after.src(), after.dst(), after.payload()), (ip.src(), ip.dst(), ip.payload()));
+}
+
+fn transport(protocol: Protocol, payload: &[u8], value: u16) {
+    match protocol {
+        Protocol::UDP => datagram(payload),
+        Protocol::TCP => segment(payload, value),
+        Protocol::ESP => esp(payload),
+        _ => (),
+    }
+}
+
+fn datagram(bytes: &[u8]) {
+    let Ok(datagram) = Udp::parse(bytes) else { return };
+    let len = udp::HEADER + datagram.payload.len();
+    assert_eq!(datagram.payload, &bytes[udp::HEADER..len]);
+    let (src, dst) = ([0xfd; 16].into(), [0xfe; 16].into());
+    let mut filled = bytes[..len].to_vec();
+    assert!(udp::fill_checksum_v6(src, dst, &mut filled));
+    assert_ne!(filled[6..8], [0, 0], "RFC 8200 §8.1");
+    assert!(Sum::new().pseudo_v6(src, dst, 17, len as u32).bytes(&filled).is_valid());
+}
+
+fn segment(bytes: &[u8], limit: u16) {
+    let parsed = Tcp::parse(bytes).ok();
+    let mut clamped = bytes.to_vec();
+    let changed = tcp::clamp_mss(&mut clamped, limit);
+    assert_eq!(changed, clamped != bytes);
+    if changed {
+        let before = parsed.and_then(|tcp| tcp.mss()).expect("only a segment with the option changes");
+        let after = Tcp::parse(&clamped).expect("it is still a segment");
+        assert!(before > limit && after.mss() == Some(limit) && after.is_syn());
+        // Whatever the checksum was off by, it is off by the same.
+        let off = |bytes: &[u8]| Sum::new().bytes(bytes).finish() % 0xffff;
+        assert_eq!(off(bytes), off(&clamped));
+    }
+}
+
+fn esp(bytes: &[u8]) {
+    let Ok(packet) = Esp::parse(bytes) else { return };
+    assert_eq!(packet.body, &bytes[esp::HEADER..]);
+    let Ok((payload, next_header)) = esp::split_trailer(packet.body) else { return };
+    // There is one way to write the trailer, and it is the one that was read.
+    let mut again = packet.body.to_vec();
+    assert!(esp::write_trailer(&mut again[payload.len()..], next_header));
+    assert_eq!(again, packet.body);
+    let pad = esp::pad_len(payload.len(), 4);
+    assert!(pad < 4 && (payload.len() + pad + esp::TRAILER).is_multiple_of(4));
+}
