@@ -178,7 +178,7 @@ impl Gateway {
     }
 
     fn look(&mut self, ike: IkeSaId) -> Option<IkeSaStatus> {
-        let status = self.endpoint.sas().find(|sa| sa.id == ike)?;
+        let status = self.endpoint.sa(ike)?;
         self.ikes.insert(ike, status.clone());
         Some(status)
     }
@@ -194,8 +194,7 @@ impl Gateway {
         let name = connection.as_deref().unwrap_or("-");
         let number = ike.map_or(0, |ike| ike.0);
         match level {
-            0 => tracing::warn!("<{name}|{number}> {message}"),
-            1 => tracing::info!("<{name}|{number}> {message}"),
+            0 | 1 => tracing::info!("<{name}|{number}> {message}"),
             _ => tracing::debug!("<{name}|{number}> {message}"),
         }
         let jobs = ike.map(|ike| self.jobs.listeners(ike)).unwrap_or_default();

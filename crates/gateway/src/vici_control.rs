@@ -94,7 +94,7 @@ impl Control for Gateway {
     }
 
     fn ike_sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
-        self.endpoint.sas().find(|sa| sa.id == id)
+        self.endpoint.sa(id)
     }
 
     fn child_usage(&self, id: ChildSaId) -> ChildUsage {

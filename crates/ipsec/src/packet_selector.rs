@@ -104,6 +104,14 @@ impl PacketSelector {
         }
     }
 
+    /// The same packet with the sides exchanged: what came in through one tunnel, as it would go out through another.
+    #[inline]
+    pub(crate) fn reversed(&self) -> Self {
+        let (local, remote) = (self.meta >> 48, self.meta >> 32 & 0xffff);
+        let meta = self.meta & 0xffff_ffff | remote << 48 | local << 32;
+        Self { local: self.remote, remote: self.local, meta }
+    }
+
     /// True for IPv6.
     #[inline]
     pub fn is_ipv6(&self) -> bool {

@@ -30,6 +30,8 @@ pub(super) enum Source {
     Port,
     /// From the kernel.
     Tun,
+    /// From one tunnel, on its way into another.
+    Tunnel,
     /// From the pipeline or the worker: a piece of a packet, or an ICMP error.
     Again,
 }
@@ -40,7 +42,7 @@ impl Source {
     pub(super) fn ingress(self) -> Ingress {
         match self {
             Self::Port => Ingress::Port,
-            Self::Tun | Self::Again => Ingress::Host,
+            Self::Tun | Self::Tunnel | Self::Again => Ingress::Host,
         }
     }
 }
@@ -65,6 +67,7 @@ pub(super) struct Delivery<P, H> {
     router: Router,
     hold: HoldQueue,
     again: VecDeque<Frame>,
+    onward: FrameBurst,
     answers_left: u32,
     told_too_big: bool,
     /// Something went to a queue that control reads.
@@ -91,6 +94,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             router: Router::new(fib, indices),
             hold: HoldQueue::new(),
             again: VecDeque::with_capacity(AGAIN),
+            onward: FrameBurst::new(),
             answers_left: ANSWERS,
             told_too_big: false,
             told: false,
@@ -110,6 +114,11 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
                 self.counters.generated.add(1);
                 self.reply(frame, context);
             }
+            Verdict::Onward => match self.onward.try_push(frame) {
+                Ok(()) => {}
+                // A burst makes no more of them than it has packets, and each burst's are taken before the next.
+                Err(full) => self.discard(full.element(), WorkerDrop::Resubmitted),
+            },
             Verdict::Fragment { mtu } => self.resubmit_in_pieces(frame, mtu, context),
             Verdict::Drop(_) | Verdict::Pending => {
                 debug_assert_ne!(verdict, Verdict::Pending, "the pipeline gives every packet a verdict");
@@ -159,7 +168,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         let own = Context { source: Source::Again, ..context };
         match (context.source, context.direction) {
             (Source::Again, _) => self.discard(frame, WorkerDrop::Resubmitted),
-            (_, Direction::Inbound) => self.submit_again(frame),
+            (_, Direction::Inbound) | (Source::Tunnel, _) => self.submit_again(frame),
             (Source::Port, Direction::Outbound) => self.forward(frame, own),
             (Source::Tun, Direction::Outbound) => self.give_to_host(frame, own),
         }
@@ -171,6 +180,12 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             return self.discard(frame, WorkerDrop::Resubmitted);
         }
         self.again.push_back(frame);
+    }
+
+    /// The packets that go from one tunnel into another.
+    #[inline]
+    pub(super) fn take_onward(&mut self) -> FrameBurst {
+        std::mem::take(&mut self.onward)
     }
 
     /// The next packets for a second way through the outbound pipeline.

@@ -193,6 +193,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// submitted once more, so that this ends.
     #[inline]
     fn run_again(&mut self) {
+        let mut onward = self.delivery.take_onward();
+        self.run(&mut onward, Direction::Outbound, Source::Tunnel);
         loop {
             let mut burst = FrameBurst::new();
             self.delivery.take_again(&mut burst);

@@ -27,6 +27,9 @@ pub enum Verdict {
     /// The buffer now holds an ICMP error about the packet: send it back to where the packet came from. After
     /// `inbound` that is through the tunnel: give it to `outbound` as [`Ingress::Host`].
     Reply,
+    /// Decrypted, and a policy wants it protected on its way on: we are the hub between two tunnels. Give it to
+    /// `outbound`, as [`Ingress::Host`], because the TTL has been taken care of.
+    Onward,
     /// Too big, and its pieces may go: split it (`wire::ipv4::fragment`) and give the pieces to `outbound` again, as
     /// [`Ingress::Host`], because the TTL has been taken care of.
     Fragment {

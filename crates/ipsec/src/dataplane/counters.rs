@@ -31,6 +31,7 @@ pub(super) struct DirectionCounters {
     pub(super) to_host: Counter,
     pub(super) replies: Counter,
     pub(super) to_split: Counter,
+    pub(super) onward: Counter,
     drops: [Counter; DropReason::COUNT],
 }
 
@@ -45,6 +46,7 @@ impl DirectionCounters {
             to_host: Counter::default(),
             replies: Counter::default(),
             to_split: Counter::default(),
+            onward: Counter::default(),
             drops: std::array::from_fn(|_| Counter::default()),
         }
     }
@@ -66,6 +68,7 @@ impl DirectionCounters {
             to_host: self.to_host.get(),
             replies: self.replies.get(),
             to_split: self.to_split.get(),
+            onward: self.onward.get(),
             dropped: self.drops.iter().map(Counter::get).sum(),
         }
     }
@@ -99,6 +102,8 @@ pub struct DirectionTotals {
     pub replies: u64,
     /// Given back to be fragmented.
     pub to_split: u64,
+    /// Given back to be protected again, on the way from one tunnel into another.
+    pub onward: u64,
     /// Dropped, for all reasons.
     pub dropped: u64,
 }
@@ -107,7 +112,7 @@ impl DirectionTotals {
     /// True if every packet is accounted for. Holds between two bursts.
     pub fn is_balanced(&self) -> bool {
         self.received + self.generated
-            == self.forwarded + self.to_host + self.replies + self.to_split + self.dropped
+            == self.forwarded + self.to_host + self.replies + self.to_split + self.onward + self.dropped
     }
 }
 

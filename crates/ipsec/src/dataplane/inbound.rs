@@ -5,14 +5,16 @@ use super::burst::{BURST, Ingress, Item, Verdict};
 use super::counters::{Counters, DirectionCounters};
 use super::event::{Event, Events};
 use super::reply::Replier;
-use super::{Dataplane, LocalAddrs};
+use super::{Dataplane, LocalAddrs, OutboundTable, outbound};
 use crate::demux::{self, Arrived, Kind};
 use crate::drops::DropReason;
 use crate::esp::tunnel;
+use crate::flow::{FlowCache, Path};
 use crate::inner::Inner;
 use crate::packet_selector::Direction;
 use crate::sa::{Encapsulation, InboundSa};
 use crate::sad::Sad;
+use crate::spd::Spd;
 use crate::spi::Spi;
 use arrayvec::ArrayVec;
 use std::net::IpAddr;
@@ -54,6 +56,9 @@ impl Dataplane {
         let authentic = open(burst, &plans);
         let mut receiver = Receiver {
             local: &self.local,
+            flows: &mut self.flows,
+            spd: &self.spd,
+            outbound: &self.outbound,
             replier: Replier { sources: self.icmp_sources, limit: &mut self.icmp_limit, counters },
             counters,
             events: &mut self.events,
@@ -175,6 +180,9 @@ fn job<'a>(packet: &'a mut [u8], plan: &Plan<'a>) -> Option<OpenJob<'a>> {
 /// Works on decrypted packets.
 struct Receiver<'d> {
     local: &'d LocalAddrs,
+    flows: &'d mut FlowCache,
+    spd: &'d Spd,
+    outbound: &'d OutboundTable,
     replier: Replier<'d>,
     counters: &'d Counters,
     events: &'d mut Events,
@@ -245,9 +253,26 @@ impl Receiver<'_> {
         if item.ingress == Ingress::Port {
             inner.decrement_ttl(item.buf.data_mut());
         }
+        if self.goes_onward(plan.sa, inner) {
+            counters.onward.add(1);
+            item.verdict = Verdict::Onward;
+            return;
+        }
         counters.forwarded.add(1);
         counters.forwarded_bytes.add(u64::from(inner.len));
         item.verdict = Verdict::Forward;
+    }
+
+    /// True if the packet leaves us by a protected boundary again (RFC 4301 §5.1): to another spoke of this hub. What
+    /// the SA itself would carry back has arrived, whatever the policies say: its selectors are the same on both sides.
+    #[inline]
+    fn goes_onward(&mut self, sa: &InboundSa, inner: &Inner) -> bool {
+        let onward = inner.flow.reversed();
+        let hash = self.flows.hash(&onward);
+        match outbound::path(hash, &onward, self.flows, self.spd, self.outbound) {
+            Path::Protect(_) | Path::OutsideSa(_) | Path::Discard => !sa.selectors.accepts(&onward),
+            Path::Bypass | Path::NoPolicy => false,
+        }
     }
 }
 

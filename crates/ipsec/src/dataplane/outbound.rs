@@ -12,7 +12,7 @@ use crate::esp::{Marks, Outer, tunnel};
 use crate::flow::{FlowCache, Path};
 use crate::inner::Inner;
 use crate::number::IvAllocator;
-use crate::packet_selector::Direction;
+use crate::packet_selector::{Direction, PacketSelector};
 use crate::sa::OutboundSa;
 use crate::spd::{Action, Decision, PolicyId, Spd};
 use arrayvec::ArrayVec;
@@ -104,23 +104,30 @@ fn refuse(item: &mut Item<'_>, reason: DropReason, counters: &DirectionCounters)
 }
 
 fn look_up(parsed: &[Parsed], flows: &mut FlowCache, spd: &Spd, table: &OutboundTable) -> Burst<Path> {
-    let mut paths = Burst::new();
-    for Parsed { inner, hash, .. } in parsed {
-        let path = flows.get(*hash, &inner.flow).unwrap_or_else(|| {
-            let path = resolve(inner, spd, table);
-            flows.insert(*hash, &inner.flow, path);
-            path
-        });
-        paths.push(path);
-    }
-    paths
+    parsed.iter().map(|Parsed { inner, hash, .. }| path(*hash, &inner.flow, flows, spd, table)).collect()
+}
+
+/// What becomes of a flow: from the cache, or from the SPD and then the cache. `hash` is that of the flow.
+#[inline]
+pub(super) fn path(
+    hash: u64,
+    flow: &PacketSelector,
+    flows: &mut FlowCache,
+    spd: &Spd,
+    table: &OutboundTable,
+) -> Path {
+    flows.get(hash, flow).unwrap_or_else(|| {
+        let path = resolve(flow, spd, table);
+        flows.insert(hash, flow, path);
+        path
+    })
 }
 
 #[cold]
-fn resolve(inner: &Inner, spd: &Spd, table: &OutboundTable) -> Path {
-    match spd.lookup(&inner.flow) {
+fn resolve(flow: &PacketSelector, spd: &Spd, table: &OutboundTable) -> Path {
+    match spd.lookup(flow) {
         Decision::Act(Action::Protect(policy)) => match table.sa(policy) {
-            Some(sa) if !sa.selectors.accepts(&inner.flow) => Path::OutsideSa(policy),
+            Some(sa) if !sa.selectors.accepts(flow) => Path::OutsideSa(policy),
             _ => Path::Protect(policy),
         },
         Decision::Act(Action::Bypass) => Path::Bypass,

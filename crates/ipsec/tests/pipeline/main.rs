@@ -5,6 +5,7 @@ mod control;
 mod forge;
 mod harness;
 mod hostile;
+mod hub;
 mod icmp;
 mod packets;
 mod round_trip;

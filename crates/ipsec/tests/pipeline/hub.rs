@@ -1,0 +1,89 @@
+//! A hub between spokes: what comes out of one tunnel and belongs into another never leaves in clear (RFC 4301 §5.1).
+
+use crate::harness::{Gateway, POLICY, Tunnel, Way, forwarded, mirrored, net, run, set_spd};
+use crate::packets::{sized, v4_with};
+use std::net::Ipv4Addr;
+use testudo_crypto::Library;
+use testudo_ipsec::dataplane::{Ingress, Verdict};
+use testudo_ipsec::drops::DropReason;
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::selector::TrafficSelector;
+use testudo_ipsec::spd::{Action, Policy, PolicyId};
+use testudo_wire::ip::Protocol;
+
+const OTHER: PolicyId = PolicyId(POLICY.0 + 1);
+
+fn everything() -> TrafficSelector {
+    net("0.0.0.0", "255.255.255.255")
+}
+
+/// From the spoke's network to another address.
+fn to(dst: Ipv4Addr) -> Vec<u8> {
+    v4_with(|fields| fields.dst = dst, Protocol(253), &[0; 64])
+}
+
+/// A spoke whose tunnel takes everything, and the hub at its other end with further policies.
+fn spoke_and_hub(further: Vec<Policy>) -> (Gateway, Gateway) {
+    let tunnel = Tunnel::default();
+    let params = ChildSaParams { remote_ts: vec![everything()], ..tunnel.params() };
+    let spoke = Gateway::new(&params, tunnel.library);
+    let mut hub = Gateway::new(&mirrored(&params), Library::detect());
+    let own = Policy {
+        priority: 1,
+        local: vec![everything()],
+        remote: params.local_ts.clone(),
+        action: Action::Protect(POLICY),
+    };
+    set_spd(&mut hub.plane, [vec![own], further].concat());
+    (spoke, hub)
+}
+
+fn policy(action: Action) -> Policy {
+    Policy { priority: 0, local: vec![everything()], remote: vec![net("10.3.0.0", "10.3.255.255")], action }
+}
+
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 2);
+
+#[test]
+fn what_belongs_into_another_tunnel_goes_through_the_outbound_policy() {
+    let (mut spoke, mut hub) = spoke_and_hub(vec![policy(Action::Protect(OTHER))]);
+    let outer = forwarded(spoke.outbound(&[to(ELSEWHERE)]));
+    let results = hub.inbound(&outer);
+    assert_eq!(results[0].0, Verdict::Onward);
+    // That tunnel is down: the packet stays here.
+    let again = run(&mut hub.plane, Way::Outbound, Ingress::Host, &[results[0].1.clone()]);
+    assert_eq!(again[0].0, Verdict::Drop(DropReason::NoSa));
+    let totals = hub.plane.counters().totals();
+    assert!(totals.inbound.is_balanced() && totals.outbound.is_balanced(), "{totals:?}");
+}
+
+#[test]
+fn what_is_to_be_discarded_is_discarded_also_behind_a_tunnel() {
+    let (mut spoke, mut hub) = spoke_and_hub(vec![policy(Action::Discard)]);
+    let outer = forwarded(spoke.outbound(&[to(ELSEWHERE)]));
+    let results = hub.inbound(&outer);
+    assert_eq!(results[0].0, Verdict::Onward);
+    let again = run(&mut hub.plane, Way::Outbound, Ingress::Host, &[results[0].1.clone()]);
+    assert_eq!(again[0].0, Verdict::Drop(DropReason::PolicyDiscard));
+}
+
+#[test]
+fn bypassed_and_unknown_destinations_are_forwarded() {
+    for further in [vec![], vec![policy(Action::Bypass)]] {
+        let (mut spoke, mut hub) = spoke_and_hub(further);
+        let outer = forwarded(spoke.outbound(&[to(ELSEWHERE), to(Ipv4Addr::new(203, 0, 113, 9))]));
+        assert_eq!(forwarded(hub.inbound(&outer)).len(), 2);
+    }
+}
+
+/// Selectors that are the same on both sides say nothing about where a packet belongs: it has arrived.
+#[test]
+fn a_packet_does_not_go_back_into_its_own_tunnel() {
+    let tunnel = Tunnel::default();
+    let all = vec![everything(), net("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")];
+    let params = ChildSaParams { local_ts: all.clone(), remote_ts: all, ..tunnel.params() };
+    let mut a = Gateway::new(&params, tunnel.library);
+    let mut b = Gateway::new(&mirrored(&params), tunnel.library);
+    let outer = forwarded(a.outbound(&[sized(false, 100), sized(true, 100)]));
+    assert_eq!(forwarded(b.inbound(&outer)).len(), 2);
+}
