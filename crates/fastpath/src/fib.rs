@@ -168,7 +168,7 @@ impl Fib {
         &self.routing.addresses
     }
 
-    /// The prefixes that are on a link, without a router: exceptions in any larger prefix that is protected.
+    /// The prefixes that this machine has an address in: exceptions in any larger prefix that is protected.
     pub fn connected(&self) -> &[Prefix] {
         &self.routing.connected
     }

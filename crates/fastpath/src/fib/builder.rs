@@ -79,7 +79,7 @@ impl FibBuilder {
         self
     }
 
-    /// Adds a prefix that is on a link.
+    /// Adds a prefix that this machine has an address in.
     #[must_use]
     pub fn connected(mut self, prefix: Prefix) -> Self {
         self.connected.push(prefix);

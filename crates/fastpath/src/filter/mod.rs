@@ -6,6 +6,9 @@
 //!
 //! Open it, set addresses and prefixes, attach it to the ports, and set the sockets, in this order: from the first
 //! packet on, a port knows what is protected.
+//!
+//! Frames with a VLAN tag are another interface's and go to the kernel. A driver that takes tags off by itself hides
+//! them: turn that off (`ethtool -K PORT rxvlan off`) where a port also carries VLANs.
 
 mod bpffs;
 mod cleanup;

@@ -8,6 +8,7 @@ use super::routes::{KernelRoute, TABLE_LOCAL, TABLE_MAIN, Target, dump_routes};
 use crate::fib::{Fib, Neighbour, NextHop, Out, PortIndex, PortLink, Route};
 use crate::mac::MacAddr;
 use netlink_packet_route::AddressFamily;
+use netlink_packet_route::route::RouteProtocol;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl Tables {
         let foreign =
             |r: &&KernelRoute| !matches!(r.target, Target::Interface { ifindex, .. } if Some(ifindex) == tun);
         for route in self.main.iter().filter(foreign) {
-            if matches!(route.target, Target::Interface { gateway: None, .. }) {
+            if is_connected(route) {
                 builder = builder.connected(route.prefix);
             }
             builder = builder.route(route.prefix, forwarding(route.target, &ports, &mtus));
@@ -104,6 +105,12 @@ impl Tables {
             ..absent
         }
     }
+}
+
+/// True for a route that the kernel made for an address. One that someone else made without a router may be meant as
+/// an exception from what is protected, or not; then it is none.
+fn is_connected(route: &KernelRoute) -> bool {
+    matches!(route.target, Target::Interface { gateway: None, .. }) && route.protocol == RouteProtocol::Kernel
 }
 
 fn forwarding(target: Target, ports: &BTreeMap<u32, PortIndex>, mtus: &HashMap<u32, u32>) -> Route {
@@ -140,7 +147,6 @@ fn to_mtu(mtu: u32) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netlink_packet_route::route::RouteProtocol;
 
     fn link(ifindex: u32, name: &str) -> Link {
         Link { ifindex, name: name.to_owned(), mac: MacAddr([2, 0, 0, 0, 0, 1]), mtu: 1500, up: true }
@@ -167,7 +173,10 @@ mod tests {
                 route("10.0.0.0/8", through(4, None, None)),
                 route("10.1.0.0/16", through(3, None, Some(9000))),
                 route("10.2.0.0/16", Target::Throw),
-                route("192.0.2.0/24", through(2, None, None)),
+                KernelRoute {
+                    protocol: RouteProtocol::Kernel,
+                    ..route("192.0.2.0/24", through(2, None, None))
+                },
             ],
         };
         let interfaces = Interfaces {
@@ -186,7 +195,7 @@ mod tests {
         assert_eq!(lookup("10.1.0.1"), hop(Out::Other { ifindex: 3 }, None, 1500));
         assert_eq!(lookup("10.2.0.1"), Route::NoRoute);
         assert_eq!(lookup("10.3.0.1"), lookup("8.8.8.8"));
-        assert_eq!(fib.connected(), ["10.1.0.0/16", "192.0.2.0/24"].map(|p| p.parse().unwrap()));
+        assert_eq!(fib.connected(), ["192.0.2.0/24".parse().unwrap()]);
         let ports: Vec<_> = fib.ports().iter().map(|p| (p.index.0, p.ifindex, p.up)).collect();
         assert_eq!(ports, [(7, 2, true), (8, 0, false)]);
         assert_eq!(fib.source(PortIndex(7), "1.1.1.1".parse().unwrap()), "192.0.2.1".parse().ok());
