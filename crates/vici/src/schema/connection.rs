@@ -61,7 +61,8 @@ pub(super) fn or_default<T>(list: Option<Vec<T>>, default: impl FnOnce() -> T) -
     list.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![default()])
 }
 
-fn check_name(name: &str, section: &str) -> Result<(), Refusal> {
+/// A name goes into logs, lists and errors.
+pub(super) fn check_name(name: &str, section: &str) -> Result<(), Refusal> {
     if (1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control) {
         return Ok(());
     }

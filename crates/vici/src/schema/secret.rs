@@ -1,5 +1,6 @@
 //! `load-shared`: pre-shared keys. `swanctl` has decoded `0x`, `0s` and quotes before it sends the octets.
 
+use super::connection::check_name;
 use super::fields::Fields;
 use super::identity;
 use super::refusal::{Refusal, because, expected};
@@ -9,6 +10,9 @@ use testudo_ike::config::{Identity, SharedSecret};
 /// Decodes the argument of `load-shared`.
 pub fn shared_secret(message: &Message) -> Result<SharedSecret, Refusal> {
     let id = message.text("id").filter(|id| !id.is_empty());
+    if let Some(id) = id {
+        check_name(id, "secrets")?;
+    }
     let mut section = Fields::new(&id.map_or("secrets".to_owned(), |id| format!("secrets.{id}")), message)?;
     section.text("id")?;
     let kind = section.parsed("type", |text| match text.to_ascii_lowercase().as_str() {

@@ -47,6 +47,10 @@ fn what_is_wrong_is_named_and_never_shows_the_key() {
         (message(&[("id", "x"), ("data", "key")]), "secrets.x.type: missing, expected ike"),
         (message(&[("id", "x"), ("type", "ike"), ("data", "")]), "secrets.x.data: missing, expected the key"),
         (
+            message(&[("id", "x\ny"), ("type", "ike"), ("data", "key")]),
+            "secrets: found \"x\\ny\", expected a printable name of 1 to 200 octets",
+        ),
+        (
             message(&[("id", "x"), ("type", "EAP"), ("data", "key")]),
             "secrets.x.type: found \"EAP\", but secrets of this type are not supported; expected ike",
         ),
