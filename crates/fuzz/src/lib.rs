@@ -9,6 +9,7 @@ mod input;
 pub mod ipsec;
 mod repair;
 pub mod seeds;
+pub mod vici;
 pub mod wire;
 
 /// A fuzz target.
@@ -27,4 +28,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "wire_icmp", run: wire::icmp::target },
     Target { name: "ipsec_outbound", run: ipsec::outbound::target },
     Target { name: "ipsec_inbound", run: ipsec::inbound::target },
+    Target { name: "vici_codec", run: vici::codec::target },
+    Target { name: "vici_schema", run: vici::schema::target },
+    Target { name: "vici_server", run: vici::server::target },
 ];

@@ -90,4 +90,13 @@ macro_rules! replay {
     };
 }
 
-replay!(wire_headers, wire_fragment, wire_icmp, ipsec_outbound, ipsec_inbound);
+replay!(
+    wire_headers,
+    wire_fragment,
+    wire_icmp,
+    ipsec_outbound,
+    ipsec_inbound,
+    vici_codec,
+    vici_schema,
+    vici_server,
+);

@@ -5,6 +5,7 @@
 
 mod ipsec;
 mod packet;
+mod vici;
 mod wire;
 
 /// An input and its name.
@@ -18,6 +19,9 @@ pub fn of(target: &str) -> Vec<Seed> {
         "wire_icmp" => wire::icmp(),
         "ipsec_outbound" => ipsec::outbound(),
         "ipsec_inbound" => ipsec::inbound(),
+        "vici_codec" => vici::codec(),
+        "vici_schema" => vici::schema(),
+        "vici_server" => vici::server(),
         _ => Vec::new(),
     }
 }

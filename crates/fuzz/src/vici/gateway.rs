@@ -1,0 +1,109 @@
+//! A gateway that keeps what it is told, for the server to talk to.
+
+use std::time::{Duration, SystemTime};
+use testudo_ike::config::{Connection, SharedSecret};
+use testudo_ike::endpoint::IkeSaStatus;
+use testudo_ike::output::{ChildSaId, IkeSaId};
+use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
+use testudo_vici::counters::Counters;
+use testudo_vici::view::ChildUsage;
+
+/// Keeps connections and secrets; jobs wait here until the fuzzer lets them end.
+#[derive(Default)]
+pub(super) struct Gateway {
+    connections: Vec<Connection>,
+    secrets: Vec<SharedSecret>,
+    pub(super) initiations: Vec<JobId>,
+    pub(super) terminations: Vec<JobId>,
+}
+
+impl Control for Gateway {
+    fn load_connection(&mut self, connection: Connection) -> Result<(), String> {
+        self.connections.retain(|other| other.name != connection.name);
+        self.connections.push(connection);
+        Ok(())
+    }
+
+    fn unload_connection(&mut self, name: &str) -> Result<(), String> {
+        self.connections.retain(|other| other.name != name);
+        Ok(())
+    }
+
+    fn connection_names(&self) -> Vec<String> {
+        self.connections.iter().map(|connection| connection.name.clone()).collect()
+    }
+
+    fn connection(&self, name: &str) -> Option<&Connection> {
+        self.connections.iter().find(|connection| connection.name == name)
+    }
+
+    fn load_secret(&mut self, secret: SharedSecret) -> Result<(), String> {
+        self.unload_secret(&secret.name);
+        self.secrets.push(secret);
+        Ok(())
+    }
+
+    fn unload_secret(&mut self, name: &str) {
+        self.secrets.retain(|other| other.name != name);
+    }
+
+    fn secret_names(&self) -> Vec<String> {
+        self.secrets.iter().map(|secret| secret.name.clone()).collect()
+    }
+
+    fn clear_secrets(&mut self) {
+        self.secrets.clear();
+    }
+
+    fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {
+        if self.connections.is_empty() {
+            return Err(format!("there is no {:?}", request.child));
+        }
+        self.initiations.push(job);
+        Ok(())
+    }
+
+    fn terminate(&mut self, job: JobId, _: &Terminate) -> Result<u32, String> {
+        let matches = self.connections.len() as u32;
+        if matches > 0 {
+            self.terminations.push(job);
+        }
+        Ok(matches)
+    }
+
+    fn ike_sa_ids(&self) -> Vec<IkeSaId> {
+        (0..self.connections.len() as u64).map(IkeSaId).collect()
+    }
+
+    fn ike_sa(&self, _: IkeSaId) -> Option<IkeSaStatus> {
+        // Gone between the list and the question.
+        None
+    }
+
+    fn child_usage(&self, _: ChildSaId) -> ChildUsage {
+        ChildUsage::default()
+    }
+
+    fn version(&self) -> Version {
+        let [daemon, version, sysname, release, machine] =
+            ["testudod", "0", "Linux", "6", "any"].map(str::to_owned);
+        Version { daemon, version, sysname, release, machine }
+    }
+
+    fn stats(&self) -> Stats {
+        Stats {
+            since: SystemTime::UNIX_EPOCH,
+            uptime: Duration::ZERO,
+            workers: 1,
+            workers_idle: 0,
+            scheduled: 0,
+            ike_sas: 0,
+            ike_sas_half_open: 0,
+            plugins: Vec::new(),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}

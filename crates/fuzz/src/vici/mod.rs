@@ -1,0 +1,7 @@
+//! VICI: whoever may open the socket may send anything.
+
+pub mod codec;
+mod gateway;
+pub mod schema;
+pub mod server;
+pub(crate) mod text;
