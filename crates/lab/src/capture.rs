@@ -6,7 +6,7 @@ use crate::process::Process;
 use crate::topology::{Family, Side, WIRE_PORTS};
 use crate::{Error, Namespace, Result};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Capture {
         let mut taps = Vec::new();
         for port in interfaces {
             // AppArmor lets tcpdump write files of this suffix only.
-            let file = unused(wire.lab().dir(), &format!("{name}-{port}"));
+            let file = wire.lab().unused(&format!("{name}-{port}"), ".pcap");
             let title = format!("tcpdump-{}", file.file_stem().unwrap_or_default().display());
             let mut cmd = wire.cmd("tcpdump").args(["-i", port, "-Q", "in", "-n", "-U", "--immediate-mode"]);
             cmd = cmd.args(["-Z", "root", "-B", "4096", "-w"]).arg(&file).args(options);
@@ -126,8 +126,4 @@ fn summary(log: &str, label: &str) -> Result<u64> {
         .find(|line| line.ends_with(label) && line.contains(" packet"))
         .and_then(|line| line.split_ascii_whitespace().next()?.parse().ok())
         .ok_or_else(|| Error::unexpected("tcpdump's summary", format!("packets {label}"), log))
-}
-
-fn unused(dir: &Path, stem: &str) -> PathBuf {
-    (0..).map(|n| dir.join(format!("{stem}-{n}.pcap"))).find(|path| !path.exists()).unwrap_or_default()
 }

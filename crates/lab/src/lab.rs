@@ -47,10 +47,17 @@ impl Lab {
         self.inner.dir.path()
     }
 
-    /// Makes a directory in the lab's one.
+    /// A path in the lab's directory that nothing has yet: `stem.suffix`, or `stem-2.suffix`, ...
+    pub fn unused(&self, stem: &str, suffix: &str) -> PathBuf {
+        let first = self.dir().join(format!("{stem}{suffix}"));
+        let others = (2_u32..).map(|n| self.dir().join(format!("{stem}-{n}{suffix}")));
+        std::iter::once(first.clone()).chain(others).find(|path| !path.exists()).unwrap_or(first)
+    }
+
+    /// Makes an empty directory in the lab's one.
     pub fn subdir(&self, name: &str) -> Result<PathBuf> {
-        let dir = self.dir().join(name);
-        fs::create_dir_all(&dir).map_err(Error::io(format!("make {}", dir.display())))?;
+        let dir = self.unused(name, "");
+        fs::create_dir(&dir).map_err(Error::io(format!("make {}", dir.display())))?;
         Ok(dir)
     }
 

@@ -81,9 +81,9 @@ impl Namespace {
         self.cmd(program).args(args).run()
     }
 
-    /// Starts a command inside; it logs to `<lab>/<role>-<name>.log`.
+    /// Starts a command inside; it logs to `<lab>/<role>-<name>.log`, or with a number when it starts again.
     pub fn start(&self, name: &str, cmd: Cmd) -> Result<Process> {
-        let log = self.lab().dir().join(format!("{}-{name}.log", self.role()));
+        let log = self.lab().unused(&format!("{}-{name}", self.role()), ".log");
         cmd.within(self.name()).start(&format!("{name} of {}", self.role()), &log)
     }
 

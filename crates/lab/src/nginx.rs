@@ -20,7 +20,8 @@ impl Nginx {
     /// Starts it in the namespace and waits until it listens.
     pub fn start(namespace: &Namespace) -> Result<Self> {
         let dir = namespace.lab().subdir(&format!("{}-nginx", namespace.role()))?;
-        let root = namespace.lab().subdir(&format!("{}-nginx/www", namespace.role()))?;
+        let root = dir.join("www");
+        std::fs::create_dir(&root).map_err(Error::io(format!("make {}", root.display())))?;
         let config = dir.join("nginx.conf");
         write_private(&config, &config_text(&dir, &root))?;
         let cmd = namespace.cmd("nginx").arg("-p").arg(&dir).arg("-c").arg(&config);
