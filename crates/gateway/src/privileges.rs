@@ -35,9 +35,10 @@ fn effective(status: &str) -> Option<u64> {
 
 fn missing_of(effective: u64) -> Vec<String> {
     let has = |bit: u32| effective & (1 << bit) != 0;
+    let granted = |need: &&Need| has(need.bit) || need.bit >= 38 && has(SYS_ADMIN);
     NEEDS
         .iter()
-        .filter(|need| !has(need.bit) && !(need.bit >= 38 && has(SYS_ADMIN)))
+        .filter(|need| !granted(need))
         .map(|need| format!("{} is missing: testudod needs it {}", need.name, need.why))
         .collect()
 }

@@ -1,17 +1,48 @@
 //! The gateway as VICI sees it: commands in, answers out.
 
 use crate::gateway::{Gateway, Note};
+use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use std::time::{Duration, SystemTime};
 use testudo_ike::config::{ChildMode, Connection, SharedSecret};
-use testudo_ike::endpoint::{IkeSaState, IkeSaStatus, Target};
+use testudo_ike::endpoint::{IkeSaState, IkeSaStatus, Target, Terminating};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::server::{LogLine, Server};
 use testudo_vici::view::ChildUsage;
 
+impl Gateway {
+    /// The SAs that match every given field, as charon has it: Child SAs if one of their fields is given.
+    fn matching(&self, request: &Terminate) -> Vec<Target> {
+        let wanted = |sa: &IkeSaStatus| {
+            request.ike_id.is_none_or(|id| id == sa.id)
+                && request.ike.as_ref().is_none_or(|name| sa.connection.as_ref() == Some(name))
+        };
+        let of_children = request.child.is_some() || request.child_id.is_some();
+        let mut targets = Vec::new();
+        for sa in self.endpoint.sas().filter(wanted) {
+            if !of_children {
+                targets.push(Target::Ike(sa.id));
+                continue;
+            }
+            let children = sa.children.iter().filter(|child| {
+                request.child_id.is_none_or(|id| id == child.id)
+                    && request.child.as_ref().is_none_or(|name| *name == child.name)
+            });
+            targets.extend(children.map(|child| Target::Child(child.id)));
+        }
+        targets
+    }
+}
+
 impl Control for Gateway {
     fn load_connection(&mut self, connection: Connection) -> Result<(), String> {
+        if ![IKE_PORT, NAT_PORT].contains(&connection.local_port) {
+            return Err(format!(
+                "{}.local_port: found {}, expected {IKE_PORT} or {NAT_PORT}, where testudod listens",
+                connection.name, connection.local_port
+            ));
+        }
         self.policies.load(&connection);
         self.policies_changed = true;
         // The policies stand before the first message goes out; a refused connection takes them along.
@@ -74,16 +105,17 @@ impl Control for Gateway {
     }
 
     fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, String> {
-        let target = match request {
-            Terminate { child_id: Some(id), .. } => Target::Child(*id),
-            Terminate { ike_id: Some(id), .. } => Target::Ike(*id),
-            Terminate { child: Some(child), ike, .. } => {
-                Target::ChildName { connection: ike.clone(), child: child.clone() }
+        let mut begun = Terminating::default();
+        for target in self.matching(request) {
+            // One that went with another just now needs no termination any more.
+            if let Ok(more) = self.endpoint.terminate(self.now, &target, request.force) {
+                begun.ikes.extend(more.ikes);
+                begun.children.extend(more.children);
             }
-            Terminate { ike: Some(ike), .. } => Target::Connection(ike.clone()),
-            _ => return Ok(0),
-        };
-        let Ok(begun) = self.endpoint.terminate(self.now, &target, request.force) else { return Ok(0) };
+        }
+        if begun == Terminating::default() {
+            return Ok(0);
+        }
         self.jobs.terminating(job, &begun);
         self.settle();
         Ok((begun.ikes.len() + begun.children.len()) as u32)

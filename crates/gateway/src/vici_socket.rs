@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use testudo_ike::output::Time;
 use testudo_vici::control::Control;
 use testudo_vici::server::{ClientId, Server};
+use zeroize::Zeroizing;
 
 /// The listening socket; removed from the file system on drop.
 pub(crate) struct ViciSocket {
@@ -156,8 +157,9 @@ impl Client {
         if !self.readable || !server.wants_input(id) {
             return Ok(false);
         }
-        let mut buffer = [0; 16384];
-        match self.stream.read(&mut buffer) {
+        // Secrets pass through here.
+        let mut buffer = Zeroizing::new([0; 16384]);
+        match self.stream.read(buffer.as_mut_slice()) {
             Ok(0) => Err(Progress::Over),
             Ok(len) => {
                 let received = buffer.get(..len).unwrap_or_default();
