@@ -5,6 +5,7 @@
 //! of the repository; `fuzz/` wraps the targets for libFuzzer, and the tests of this crate replay the corpus.
 #![forbid(unsafe_code)]
 
+pub mod ike;
 mod input;
 pub mod ipsec;
 mod repair;
@@ -28,6 +29,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "wire_icmp", run: wire::icmp::target },
     Target { name: "ipsec_outbound", run: ipsec::outbound::target },
     Target { name: "ipsec_inbound", run: ipsec::inbound::target },
+    Target { name: "ike_message", run: ike::message::target },
+    Target { name: "ike_endpoint", run: ike::endpoint::target },
     Target { name: "vici_codec", run: vici::codec::target },
     Target { name: "vici_schema", run: vici::schema::target },
     Target { name: "vici_server", run: vici::server::target },

@@ -96,6 +96,8 @@ replay!(
     wire_icmp,
     ipsec_outbound,
     ipsec_inbound,
+    ike_message,
+    ike_endpoint,
     vici_codec,
     vici_schema,
     vici_server,

@@ -3,6 +3,7 @@
 //! They lie in the corpus as `seed-<name>`; `cargo run -p testudo-fuzz --example seeds` writes them there, and a test
 //! holds that they are what is written here.
 
+mod ike;
 mod ipsec;
 mod packet;
 mod vici;
@@ -19,6 +20,8 @@ pub fn of(target: &str) -> Vec<Seed> {
         "wire_icmp" => wire::icmp(),
         "ipsec_outbound" => ipsec::outbound(),
         "ipsec_inbound" => ipsec::inbound(),
+        "ike_message" => ike::message(),
+        "ike_endpoint" => ike::endpoint(),
         "vici_codec" => vici::codec(),
         "vici_schema" => vici::schema(),
         "vici_server" => vici::server(),

@@ -1,0 +1,84 @@
+//! What the endpoint under test is configured for, in the words of `swanctl.conf`.
+
+use crate::vici::text;
+use std::time::Duration;
+use testudo_ike::config::{Connection, Identity, SharedSecret};
+use testudo_ike::endpoint::EndpointConfig;
+use testudo_vici::schema;
+
+/// The pre-shared key with the peer.
+pub(super) const PSK: &[u8] = b"known to both";
+/// Who the peer is.
+pub(super) const PEER: &str = "sun";
+
+/// One peer that is known, and whoever else may come.
+const CONNECTIONS: [&str; 2] = [
+    ">site
+local_addrs:192.0.2.1
+remote_addrs:192.0.2.2
+proposals:aes128gcm16-prfsha256-x25519-ecp256
+dpd_delay=30s
+>local
+auth=psk
+id=moon
+<
+>remote
+auth=psk
+id=sun
+<
+>children
+>net
+local_ts:10.1.0.0/16,2001:db8:1::/48
+remote_ts:10.2.0.0/16,2001:db8:2::/48
+esp_proposals:aes128gcm16-esn-noesn,aes256gcm16
+<
+>web
+local_ts:10.3.0.0/16[tcp/80]
+remote_ts:dynamic
+esp_proposals:aes128gcm16
+<
+<
+<
+",
+    ">any
+local_addrs:192.0.2.1
+proposals:aes256gcm16-prfsha384-ecp256
+dpd_delay=30s
+>local
+auth=psk
+<
+>remote
+auth=psk
+<
+>children
+>all
+local_ts:0.0.0.0/0
+remote_ts:dynamic
+<
+<
+<
+",
+];
+
+/// The connections.
+pub(crate) fn connections() -> Vec<Connection> {
+    let read = |text: &&str| schema::connection(&text::message(text.as_bytes())).expect("a connection");
+    CONNECTIONS.iter().map(read).collect()
+}
+
+pub(super) fn secret() -> SharedSecret {
+    let owners = [PEER, "moon"].map(|name| Identity::Fqdn(name.to_owned())).to_vec();
+    SharedSecret { name: "psk".to_owned(), owners, secret: PSK.to_vec() }
+}
+
+/// Limits so low that a short input reaches them.
+pub(super) fn limits() -> EndpointConfig {
+    EndpointConfig {
+        cookie_threshold: 4,
+        source_cookie_threshold: 3,
+        source_half_open_limit: 2,
+        half_open_limit: 6,
+        start_retry: Duration::from_secs(5),
+        ..EndpointConfig::default()
+    }
+}

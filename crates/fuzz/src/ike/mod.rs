@@ -1,0 +1,13 @@
+//! IKE: the codec, and the endpoint with a peer that is honest, careless or hostile.
+
+mod config;
+mod content;
+pub mod endpoint;
+pub mod message;
+mod node;
+mod peer;
+mod phase;
+mod seal;
+
+pub(crate) use phase::Phase;
+pub(crate) use seal::chain;

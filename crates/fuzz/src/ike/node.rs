@@ -1,0 +1,203 @@
+//! The endpoint under test, with what a host around it would notice.
+
+use super::config::{connections, limits, secret};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::OnceLock;
+use std::time::Duration;
+use testudo_ike::alloc::SingleNodeAllocator;
+use testudo_ike::config::Connection;
+use testudo_ike::endpoint::Endpoint;
+use testudo_ike::message::Message;
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time};
+use testudo_ike::suite::Entropy;
+use testudo_ipsec::spi::{SenderId, Spi};
+
+/// More timers than any state of the endpoint can set off.
+const MANY: usize = 20_000;
+
+/// A generator that is the same in every run (SplitMix64).
+struct Random(u64);
+
+impl Entropy for Random {
+    fn fill(&mut self, out: &mut [u8]) {
+        for octet in out {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            *octet = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb).to_be_bytes()[0];
+        }
+    }
+}
+
+/// What a host knows of its endpoint.
+#[derive(Clone, Default)]
+struct Seen {
+    installed: BTreeMap<ChildSaId, Spi>,
+    up: BTreeSet<IkeSaId>,
+}
+
+/// An endpoint and its host.
+pub(super) struct Node {
+    pub(super) endpoint: Endpoint,
+    pub(super) now: Time,
+    seen: Seen,
+    /// Messages by SPIs, direction and IV.
+    sealed: BTreeMap<([u8; 17], [u8; 8]), Vec<u8>>,
+    /// The peer has proved who it is, so that something may come up.
+    pub(super) trusted: bool,
+    delivered: u64,
+}
+
+/// All of a node's state, to begin from again.
+#[derive(Clone)]
+pub(super) struct State {
+    sas: Vec<Vec<u8>>,
+    now: Time,
+    seen: Seen,
+}
+
+impl Node {
+    pub(super) fn new(seed: u64) -> Self {
+        static CONNECTIONS: OnceLock<Vec<Connection>> = OnceLock::new();
+        let alloc = SingleNodeAllocator::new(Random(seed), SenderId(1));
+        let mut endpoint = Endpoint::new(limits(), Box::new(alloc));
+        let now = Time(Duration::from_secs(1000));
+        endpoint.set_local_addresses(vec![IpAddr::from([192, 0, 2, 1])]);
+        for connection in CONNECTIONS.get_or_init(connections) {
+            endpoint.load_connection(now, connection.clone()).expect("a connection");
+        }
+        endpoint.load_secret(secret());
+        let (seen, sealed) = (Seen::default(), BTreeMap::new());
+        Self { endpoint, now, seen, sealed, trusted: false, delivered: 0 }
+    }
+
+    pub(super) fn save(&self) -> State {
+        let ids = self.endpoint.states().map(|(id, _)| id);
+        let sas = ids.map(|id| self.endpoint.export_sa(id).expect("every state serialises").to_vec());
+        State { sas: sas.collect(), now: self.now, seen: self.seen.clone() }
+    }
+
+    pub(super) fn restore(seed: u64, state: &State) -> Self {
+        let mut node = Self::new(seed);
+        node.now = state.now;
+        node.seen = state.seen.clone();
+        node.trusted = !node.seen.up.is_empty();
+        for sa in &state.sas {
+            node.endpoint.import_sa(sa).expect("every state is restored");
+        }
+        node
+    }
+
+    /// Child SAs that the data plane has.
+    pub(super) fn children(&self) -> usize {
+        self.seen.installed.len()
+    }
+
+    /// A datagram arrives. Gives what is sent.
+    pub(super) fn deliver(&mut self, path: Path, datagram: &[u8]) -> Vec<Vec<u8>> {
+        let stranger = self.endpoint.states().next().is_none();
+        self.delivered += 1;
+        self.endpoint.handle_datagram(self.now, path, datagram);
+        assert_eq!(self.endpoint.stats().received, self.delivered);
+        let sent = self.drain();
+        if stranger {
+            // A forged address must not turn us into an amplifier.
+            let octets: usize = sent.iter().map(Vec::len).sum();
+            assert!(octets <= 2 * datagram.len(), "{octets} octets for {}", datagram.len());
+        }
+        sent
+    }
+
+    /// Takes all outputs. Gives what is sent.
+    pub(super) fn drain(&mut self) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        while let Some(output) = self.endpoint.poll_output() {
+            match output {
+                Output::Send { bytes, .. } => {
+                    self.check_sent(&bytes);
+                    sent.push(bytes);
+                }
+                Output::InstallChild { child, params, .. } => {
+                    assert!(self.trusted, "nobody has proved who he is");
+                    assert!(self.seen.installed.insert(child, params.spi_in).is_none());
+                }
+                Output::RemoveChild { child, spi_in } => {
+                    assert_eq!(self.seen.installed.remove(&child), Some(spi_in));
+                }
+                Output::UpdateChild { child, spi_in, .. } => {
+                    assert_eq!(self.seen.installed.get(&child), Some(&spi_in));
+                }
+                Output::Event(event) => self.check_event(&event),
+                Output::Keepalive { .. } => (),
+            }
+        }
+        assert!(self.endpoint.half_open() <= limits().half_open_limit);
+        sent
+    }
+
+    fn check_sent(&mut self, bytes: &[u8]) {
+        let message = Message::parse(bytes).expect("what we send is well formed");
+        let Some(encrypted) = message.encrypted else { return };
+        let head = &bytes[..16];
+        let iv = *encrypted.body.first_chunk().expect("an IV");
+        let key = [head, &[u8::from(message.header.from_initiator)]].concat();
+        let key = <[u8; 17]>::try_from(key).expect("SPIs and direction");
+        let first = self.sealed.entry((key, iv)).or_insert_with(|| bytes.to_vec());
+        assert_eq!(first, bytes, "an IV is used for one message only");
+    }
+
+    fn check_event(&mut self, event: &Event) {
+        match event {
+            Event::Log { message, .. } => {
+                assert!(!message.contains(char::is_control), "a peer forges log lines: {message:?}");
+            }
+            Event::IkeUp(id) => {
+                assert!(self.trusted, "nobody has proved who he is");
+                assert!(self.seen.up.insert(*id));
+            }
+            Event::IkeDown(id, reason) => {
+                self.seen.up.remove(id);
+                assert!(!reason.to_string().contains(char::is_control));
+            }
+            Event::ChildUp(..) => assert!(self.trusted, "nobody has proved who he is"),
+            Event::ChildDown(_, child, _) => assert!(!self.seen.installed.contains_key(child)),
+            Event::InitiateDone { .. } => (),
+        }
+    }
+
+    /// Time passes. Gives what is sent.
+    pub(super) fn pass(&mut self, time: Duration) -> Vec<Vec<u8>> {
+        let end = self.now.plus(time);
+        let mut sent = Vec::new();
+        for _ in 0..MANY {
+            let Some(next) = self.endpoint.next_timeout().filter(|next| *next <= end) else {
+                self.now = end;
+                return sent;
+            };
+            self.now = self.now.max(next);
+            self.endpoint.handle_timeout(self.now);
+            sent.extend(self.drain());
+        }
+        panic!("the timers of the endpoint never rest");
+    }
+
+    /// Every state goes through its octets and is the same afterwards.
+    pub(super) fn check_states(&mut self) {
+        let ids: Vec<IkeSaId> = self.endpoint.states().map(|(id, _)| id).collect();
+        let (half_open, next) = (self.endpoint.half_open(), self.endpoint.next_timeout());
+        for id in ids {
+            let state = self.endpoint.export_sa(id).expect("every state serialises");
+            assert_eq!(self.endpoint.import_sa(&state), Ok(id));
+            assert_eq!(self.endpoint.export_sa(id), Some(state));
+        }
+        assert_eq!((self.endpoint.half_open(), self.endpoint.next_timeout()), (half_open, next));
+    }
+
+    /// The peer is never heard of again: nothing may stay behind.
+    pub(super) fn finish(&mut self) {
+        self.pass(Duration::from_secs(3600));
+        assert_eq!(self.endpoint.states().count(), 0, "a state stays behind");
+        assert_eq!(self.endpoint.half_open(), 0);
+        assert!(self.seen.installed.is_empty() && self.seen.up.is_empty());
+    }
+}
