@@ -80,14 +80,17 @@ impl Capture {
 }
 
 impl Captured {
-    /// The first packets of each gateway, one a line.
+    /// The first packets of each gateway, one a line, in the order of their time.
     pub fn show(&self, packets: u32) -> Result<String> {
         let count = packets.to_string();
-        let mut text = String::new();
+        let mut lines = Vec::new();
         for file in &self.files {
-            text.push_str(&Cmd::new("tcpdump").args(["-nn", "-c", &count, "-r"]).arg(file).run()?.stdout);
+            let shown = Cmd::new("tcpdump").args(["-nn", "-tt", "-c", &count, "-r"]).arg(file).run()?.stdout;
+            lines.extend(shown.lines().map(str::to_owned));
         }
-        Ok(text)
+        // Each begins with seconds since 1970, of the same length for the next centuries.
+        lines.sort();
+        Ok(lines.join("\n"))
     }
 
     /// Whether these octets stand anywhere in what was captured.

@@ -71,6 +71,8 @@ pub(crate) struct Measured {
 pub(crate) struct Comparison {
     /// Testudo to Testudo, over strongSwan to strongSwan; the slower direction.
     pub(crate) speedup: f64,
+    /// The same of the download.
+    pub(crate) download_speedup: f64,
     /// Testudo's CPU time per gigabit over strongSwan's.
     pub(crate) cpu_ratio: f64,
 }
@@ -154,6 +156,7 @@ fn compare(baseline: &Measured, runs: &[RunReport]) -> Comparison {
     let ratio = |of: fn(&Measured) -> f64| measured.map_or(0.0, |m| of(m) / of(baseline));
     Comparison {
         speedup: ratio(|m| m.iperf_gbps_out).min(ratio(|m| m.iperf_gbps_in)),
+        download_speedup: ratio(|m| m.download_gbps),
         cpu_ratio: ratio(|m| m.cpu_s_per_gbit),
     }
 }
