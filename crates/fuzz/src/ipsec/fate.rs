@@ -6,6 +6,7 @@ use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::packet_selector::{Direction, PacketSelector};
 use testudo_ipsec::selector::SelectorPair;
+use testudo_ipsec::spd::{Action, Decision, Spd};
 use testudo_wire::ip::{self, Ecn, Protocol};
 use testudo_wire::ipv4::Ipv4;
 use testudo_wire::ipv6::Ipv6;
@@ -17,7 +18,7 @@ pub(super) fn after_authentication(verdict: Verdict) -> bool {
         BadNextHeader, BadPadding, Dummy, EcnNotCapable, MalformedInner, SelectorMismatch, TtlExceeded,
     };
     match verdict {
-        Verdict::Forward | Verdict::ToHost | Verdict::Reply => true,
+        Verdict::Forward | Verdict::ToHost | Verdict::Onward | Verdict::Reply => true,
         Verdict::Drop(reason) => matches!(
             reason,
             Dummy
@@ -28,7 +29,7 @@ pub(super) fn after_authentication(verdict: Verdict) -> bool {
                 | EcnNotCapable
                 | TtlExceeded
         ),
-        _ => panic!("{verdict:?} makes no sense here"),
+        Verdict::Pending | Verdict::Fragment { .. } => panic!("{verdict:?} makes no sense here"),
     }
 }
 
@@ -37,8 +38,28 @@ pub(super) enum Fate {
     Dropped(DropReason),
     ToHost(Vec<u8>),
     Forwarded(Vec<u8>),
+    /// To be protected again, on its way to another peer.
+    Onward(Vec<u8>),
     /// Answered with an ICMP error, or dropped where that is not allowed.
     Expired(IpAddr),
+}
+
+/// What the receiving gateway is configured for.
+pub(super) struct Near<'a> {
+    pub(super) selectors: &'a SelectorPair,
+    pub(super) own: &'a [IpAddr],
+    pub(super) spd: &'a Spd,
+}
+
+impl Near<'_> {
+    /// True if a policy wants the packet protected, or discarded, when it leaves again (RFC 4301 §5.1). What the SA
+    /// itself would carry back has arrived.
+    fn goes_onward(&self, packet: &[u8]) -> bool {
+        let flow = PacketSelector::of_packet(packet, Direction::Out).expect("a packet");
+        let policy = self.spd.lookup(&flow);
+        let concerned = matches!(policy, Decision::Act(Action::Protect(_) | Action::Discard));
+        concerned && !self.selectors.accepts(&flow)
+    }
 }
 
 /// What is read of an inner packet.
@@ -61,13 +82,7 @@ fn header(packet: &[u8], next_header: Protocol) -> Result<(Header, PacketSelecto
 
 impl Fate {
     /// What becomes of this plaintext, which came in an outer packet of this traffic class.
-    pub(super) fn of(
-        text: &[u8],
-        class: u8,
-        ingress: Ingress,
-        selectors: &SelectorPair,
-        own: &[IpAddr],
-    ) -> Self {
+    pub(super) fn of(text: &[u8], class: u8, ingress: Ingress, near: &Near<'_>) -> Self {
         let Ok((payload, next_header)) = esp::split_trailer(text) else {
             return Self::Dropped(DropReason::BadPadding);
         };
@@ -80,17 +95,19 @@ impl Fate {
         let Ok((header, flow)) = header(payload, next_header) else {
             return Self::Dropped(DropReason::MalformedInner);
         };
-        if !selectors.accepts(&flow) {
+        if !near.selectors.accepts(&flow) {
             return Self::Dropped(DropReason::SelectorMismatch);
         }
         if Ecn::of(class) == Ecn::Ce && Ecn::of(header.class) == Ecn::NotEct {
             return Self::Dropped(DropReason::EcnNotCapable);
         }
         let packet = payload[..header.len].to_vec();
-        if own.contains(&flow.local()) {
+        if near.own.contains(&flow.local()) {
             Self::ToHost(packet)
         } else if header.ttl <= 1 && ingress == Ingress::Port {
             Self::Expired(flow.remote())
+        } else if near.goes_onward(&packet) {
+            Self::Onward(packet)
         } else {
             Self::Forwarded(packet)
         }
@@ -105,6 +122,10 @@ impl Fate {
             }
             Self::Forwarded(inner) => {
                 assert_eq!(*verdict, Verdict::Forward);
+                same_but_for_routing(inner, packet);
+            }
+            Self::Onward(inner) => {
+                assert_eq!(*verdict, Verdict::Onward);
                 same_but_for_routing(inner, packet);
             }
             Self::Expired(sender) => match verdict {

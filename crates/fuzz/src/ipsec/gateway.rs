@@ -131,6 +131,7 @@ impl Gateway {
         assert_eq!(counted(|totals| totals.forwarded), count(|verdict| *verdict == Verdict::Forward));
         assert_eq!(counted(|totals| totals.forwarded_bytes), octets);
         assert_eq!(counted(|totals| totals.to_host), count(|verdict| *verdict == Verdict::ToHost));
+        assert_eq!(counted(|totals| totals.onward), count(|verdict| *verdict == Verdict::Onward));
         let split = count(|verdict| matches!(verdict, Verdict::Fragment { .. }));
         assert_eq!(counted(|totals| totals.to_split), split);
         let dropped = count(|verdict| matches!(verdict, Verdict::Drop(_)));

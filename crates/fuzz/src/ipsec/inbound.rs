@@ -1,17 +1,17 @@
 //! Packets from the untrusted side: raw, damaged, repeated, or sealed with the peer's key around anything.
 
-use super::fate::{Fate, after_authentication};
+use super::fate::{Fate, Near, after_authentication};
 use super::forge::{around, outer, padded, sealed};
 use super::gateway::{Done, Gateway, Given, ROOMY, Way};
 use super::replay::Model;
-use super::shape::{Shape, all_of, far_hosts, host, mirrored, near_hosts};
+use super::shape::{Shape, all_of, far_hosts, host, mirrored, near_hosts, net};
 use crate::input::{Input, bit};
 use crate::repair;
 use std::net::IpAddr;
 use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation};
 use testudo_ipsec::selector::{SelectorPair, TrafficSelector};
-use testudo_ipsec::spd::{PolicyId, Spd};
+use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 use testudo_wire::ip::{self, Protocol};
 use testudo_wire::ipv4::Ipv4;
 use testudo_wire::ipv6::Ipv6;
@@ -50,6 +50,13 @@ pub fn target(data: &[u8]) {
     rig.flush(&mut burst);
 }
 
+/// Policies of a hub: packets of the far hosts are protected again on their way to network 9, and do not get to network 8.
+fn hub() -> Spd {
+    let policy = |remote, action| Policy { priority: 0, local: far_hosts(), remote, action };
+    let policies = vec![policy(net(8), Action::Discard), policy(net(9), Action::Protect(POLICY))];
+    Spd::new(policies).expect("policies")
+}
+
 /// The near gateway, and the far one's key.
 struct Rig {
     gateway: Gateway,
@@ -57,6 +64,7 @@ struct Rig {
     far: ChildSaParams,
     own: [IpAddr; 3],
     selectors: SelectorPair,
+    spd: Spd,
     model: Model,
     last: Option<Sent>,
     /// The number after the last one.
@@ -67,15 +75,17 @@ impl Rig {
     fn new(shape: Shape) -> Self {
         // A selector with ports, because the check behind decryption looks at them too.
         let ports = TrafficSelector { protocol: 17, port_end: 2000, ..all_of("10.3.0.0", "10.3.255.255") };
-        let near = shape.near(&near_hosts(), &[far_hosts(), vec![ports]].concat());
+        let local = [near_hosts(), net(8), net(9)].concat();
+        let near = shape.near(&local, &[far_hosts(), vec![ports]].concat());
         let own = [near.local.ip(), host(false, 1, 1), host(true, 1, 1)];
-        let mut gateway = Gateway::new(Spd::empty(), own);
+        let mut gateway = Gateway::new(hub(), own);
         gateway.add_inbound(&near, POLICY, shape.path_mtu);
         Self {
             gateway,
             far: mirrored(&near),
             own,
             selectors: SelectorPair::new(&near.local_ts, &near.remote_ts),
+            spd: hub(),
             model: Model::new(shape.window, shape.esn),
             near,
             last: None,
@@ -166,8 +176,9 @@ impl Rig {
         let to = input.u8();
         let mut packet = input.padded_chunk(LONGEST);
         let v6 = ip::version(&packet) == Some(6);
+        let net = [1, 8, 9, 3][usize::from(to >> 6)];
         if !bit(kind, 7) {
-            repair::addresses(&mut packet, host(v6, 2 + (to >> 4 & 1), 2), host(v6, 1, to & 3));
+            repair::addresses(&mut packet, host(v6, 2 + (to >> 4 & 1), 2), host(v6, net, to & 3));
         }
         repair::length(&mut packet);
         repair::checksum(&mut packet);
@@ -214,8 +225,8 @@ impl Rig {
         assert_eq!(passed, self.model.accepts(*number, since), "number {number}, {:?}", done.0);
         if passed {
             self.model.accept(*number);
-            let fate = Fate::of(text, sent.class, sent.given.ingress, &self.selectors, &self.own);
-            fate.check(done);
+            let near = Near { selectors: &self.selectors, own: &self.own, spd: &self.spd };
+            Fate::of(text, sent.class, sent.given.ingress, &near).check(done);
         }
     }
 }

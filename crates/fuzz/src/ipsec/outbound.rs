@@ -2,7 +2,7 @@
 
 use super::fate::{addressed_to, same_but_for_routing};
 use super::gateway::{Done, Gateway, Given, ROOMY, TIGHT, Way};
-use super::shape::{Shape, all_of, far_hosts, host, mirrored, near_hosts};
+use super::shape::{Shape, all_of, far_hosts, host, mirrored, near_hosts, net};
 use crate::input::{Input, bit};
 use crate::repair;
 use std::collections::BTreeSet;
@@ -61,11 +61,6 @@ struct Rig {
 /// Everything to the far hosts and to network 6 is protected, to network 3 passes, to network 4 does not, to network 5
 /// waits for an SA. There is no policy for anything else.
 fn policies() -> Vec<Policy> {
-    let net = |number: u8| {
-        let v4 = all_of(&format!("10.{number}.0.0"), &format!("10.{number}.255.255"));
-        let v6 = all_of(&format!("2001:db8:{number}::"), &format!("2001:db8:{number}:ffff::"));
-        vec![v4, v6]
-    };
     let policy = |remote, action| Policy { priority: 0, local: near_hosts(), remote, action };
     vec![
         policy([far_hosts(), net(6)].concat(), Action::Protect(TUNNEL)),

@@ -100,14 +100,21 @@ pub(super) fn all_of(start: &str, end: &str) -> TrafficSelector {
     TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
 }
 
+/// A network of both families: 10.`number`.0.0/16 and 2001:db8:`number`::/48.
+pub(super) fn net(number: u8) -> Vec<TrafficSelector> {
+    let v4 = all_of(&format!("10.{number}.0.0"), &format!("10.{number}.255.255"));
+    let last = "ffff:ffff:ffff:ffff:ffff";
+    vec![v4, all_of(&format!("2001:db8:{number}::"), &format!("2001:db8:{number}:{last}"))]
+}
+
 /// The hosts behind the near gateway.
 pub(super) fn near_hosts() -> Vec<TrafficSelector> {
-    vec![all_of("10.1.0.0", "10.1.255.255"), all_of("2001:db8:1::", "2001:db8:1:ffff:ffff:ffff:ffff:ffff")]
+    net(1)
 }
 
 /// The hosts behind the far gateway. Networks beside theirs have policies of their own.
 pub(super) fn far_hosts() -> Vec<TrafficSelector> {
-    vec![all_of("10.2.0.0", "10.2.255.255"), all_of("2001:db8:2::", "2001:db8:2:ffff:ffff:ffff:ffff:ffff")]
+    net(2)
 }
 
 /// Host `number` of network `net`: 1 is near, 2 is far.

@@ -60,7 +60,8 @@ pub(super) fn inbound() -> Vec<Seed> {
         .collect();
     let repeat = vec![7, 0, MORE];
     let damage = |at: u8, mask: u8| vec![6, 0, 0, at, mask, MORE];
-    let more: [(&str, Vec<u8>); 11] = [
+    let more: [(&str, Vec<u8>); 12] = [
+        ("onward", plain(&[sealed(5, 0, &[&[0x42], &chunk(&udp)]), sealed(5, 0, &[&[0x82], &chunk(&udp)])])),
         ("congested", plain(&[inner(3, &udp)])),
         ("repeated", plain(&[inner(0, &udp), repeat.clone(), repeat])),
         ("damaged", plain(&[inner(0, &udp), damage(30, 1), inner(0, &udp), damage(4, 0x80)])),
