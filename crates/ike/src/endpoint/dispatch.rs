@@ -2,7 +2,7 @@
 
 use super::send::Request;
 use super::{Discard, Endpoint};
-use crate::exchange::InitRequest;
+use crate::exchange::{InitRequest, Reply};
 use crate::message::{
     ExchangeType, Header, Message, MessageBuilder, MessageId, Notify, NotifyType, ParseError, Payload,
     Payloads,
@@ -131,7 +131,7 @@ impl Endpoint {
         let Datagram { now, path, bytes } = datagram;
         let header = message.header;
         if header.exchange == ExchangeType::IkeSaInit {
-            return self.init_response(now, sa, path, message, bytes);
+            return self.init_response(now, sa, Reply { path, message, bytes });
         }
         let Some(encrypted) = &message.encrypted else {
             self.unprotected(datagram, sa, message);

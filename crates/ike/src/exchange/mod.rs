@@ -12,7 +12,7 @@ mod init;
 mod narrow;
 mod nat;
 
-pub(crate) use init::InitRequest;
+pub(crate) use init::{InitRequest, Reply};
 
 use crate::message::EncodeError;
 use crate::output::Reason;

@@ -6,6 +6,7 @@ mod cookies;
 mod deletion;
 mod establishment;
 mod foul_weather;
+mod initiator_checks;
 mod key_exchange;
 mod liveness;
 mod mutation;

@@ -7,10 +7,11 @@ use crate::output::Path;
 use crate::suite::IkeSuite;
 use std::sync::Arc;
 
-/// The connections that fit equally well; never empty. They agree on who we are.
+/// The connections that fit equally well; never empty. They agree on who the two sides are.
 #[derive(Clone, Debug)]
 pub(super) struct Candidates {
     pub(super) local: Identity,
+    pub(super) remote: Identity,
     pub(super) connections: Vec<Arc<Connection>>,
 }
 
@@ -38,7 +39,7 @@ impl Endpoint {
         connections.retain(|connection| rank(connection) == best);
         let local = local_identity(connections.first()?, path);
         connections.retain(|connection| local_identity(connection, path) == local);
-        Some(Candidates { local, connections })
+        Some(Candidates { local, remote: remote.clone(), connections })
     }
 }
 

@@ -1,7 +1,6 @@
 //! The responder's side of IKE_AUTH.
 
 use super::choose::Candidates;
-use crate::config::Identity;
 use crate::endpoint::report::IMPORTANT;
 use crate::endpoint::send::Request;
 use crate::endpoint::{Discard, Endpoint};
@@ -37,13 +36,13 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let Phase::HalfOpen(half) = sa.phase.clone() else { return Ok(()) };
         let judged = payloads.map_err(|error| Refusal(refusal_of(&error), error.to_string())).and_then(|p| {
-            let (candidates, remote) = self.authenticate(sa, &half, &p)?;
-            Ok((p, candidates, remote))
+            let candidates = self.authenticate(sa, &half, &p)?;
+            Ok((p, candidates))
         });
         match judged {
-            Ok((payloads, candidates, remote)) => {
+            Ok((payloads, candidates)) => {
                 sa.path = request.path;
-                self.accept_initiator(now, sa, request, &half, &payloads, &candidates, remote)
+                self.accept_initiator(now, sa, request, &half, &payloads, candidates)
             }
             Err(Refusal(notify, why)) => {
                 self.stats.discard(Discard::Refused);
@@ -58,16 +57,11 @@ impl Endpoint {
     }
 
     /// Checks who asks.
-    fn authenticate(
-        &self,
-        sa: &IkeSa,
-        half: &HalfOpen,
-        payloads: &Payloads,
-    ) -> Result<(Candidates, Identity), Refusal> {
+    fn authenticate(&self, sa: &IkeSa, half: &HalfOpen, payloads: &Payloads) -> Result<Candidates, Refusal> {
         let malformed =
             |why: &str| Refusal(Notify::new(NotifyType::InvalidSyntax, Vec::new()), why.to_owned());
         let id = payloads.id_initiator().ok_or_else(|| malformed("IDi is missing"))?;
-        let keys = sa.keys.as_ref().ok_or_else(|| malformed("no keys"))?;
+        let keys = sa.keys.as_ref().ok_or_else(|| malformed("the IKE SA has no keys"))?;
         let remote = id.identity().ok_or_else(|| {
             Refusal::authentication(format!("an identity of type {} is not supported", id.kind()))
         })?;
@@ -96,11 +90,10 @@ impl Endpoint {
         if !keys.ike.psk_verify(Role::Initiator, &secret.secret, &octets, auth)? {
             return Err(Refusal::authentication(format!("{remote} does not hold our shared key")));
         }
-        Ok((candidates, remote))
+        Ok(candidates)
     }
 
     /// The initiator is authenticated: proves who we are, and makes the child.
-    #[expect(clippy::too_many_arguments, reason = "each is a different thing, and they meet here only")]
     fn accept_initiator(
         &mut self,
         now: Time,
@@ -108,22 +101,19 @@ impl Endpoint {
         request: &Request<'_>,
         half: &HalfOpen,
         payloads: &Payloads,
-        candidates: &Candidates,
-        remote: Identity,
+        candidates: Candidates,
     ) -> Result<(), Reason> {
         let refuse = |text: &str| Reason::Refused(text.to_owned());
-        let connection = candidates.connections.first().ok_or_else(|| refuse("no connection"))?;
-        let keys = sa.keys.as_ref().ok_or_else(|| refuse("no keys"))?;
-        let id = IdPayload::from(&candidates.local);
-        let secret = self
-            .secrets
-            .find(Some(&candidates.local), Some(&remote))
-            .ok_or_else(|| refuse("no shared key"))?;
+        let Candidates { local, remote, connections } = candidates;
+        let connection = connections.first().ok_or_else(|| refuse("no connection"))?;
+        let keys = sa.keys.as_ref().ok_or_else(|| refuse("the IKE SA has no keys"))?;
+        let id = IdPayload::from(&local);
+        let secret = self.secrets.find(Some(&local), Some(&remote)).ok_or_else(|| refuse("no shared key"))?;
         let octets =
             SignedOctets { message: &half.init_response, peer_nonce: &half.nonces.initiator, id: &id };
         let auth = keys.ike.psk_auth(Role::Responder, &secret.secret, &octets)?;
         sa.connection = connection.name.clone();
-        sa.local_id = Some(candidates.local.clone());
+        sa.local_id = Some(local);
         sa.remote_id = Some(remote);
         self.half_opens.leave(half.source);
         if payloads.notify(NotifyType::InitialContact).is_some() {
@@ -131,7 +121,7 @@ impl Endpoint {
         }
         self.establish(now, sa, connection);
         let mut answer = vec![Payload::IdResponder(id), Payload::Auth(auth)];
-        answer.extend(self.answer_child(now, sa, &candidates.connections, &half.nonces, payloads));
+        answer.extend(self.answer_child(now, sa, &connections, &half.nonces, payloads));
         self.respond(now, sa, request, answer)?;
         Ok(())
     }

@@ -19,6 +19,14 @@ const MAX_COOKIES: u8 = 4;
 /// A cookie has 1 to 64 octets (RFC 7296 §2.6).
 const MAX_COOKIE: usize = 64;
 
+/// A response with its circumstances.
+#[derive(Clone, Copy)]
+pub(crate) struct Reply<'a> {
+    pub(crate) path: Path,
+    pub(crate) message: &'a Message<'a>,
+    pub(crate) bytes: &'a [u8],
+}
+
 /// What came of a response that was looked at.
 enum Judged {
     /// The exchange goes on, in one way or another.
@@ -76,10 +84,9 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        path: Path,
-        message: &Message<'_>,
-        bytes: &[u8],
+        reply: Reply<'_>,
     ) -> Result<(), Reason> {
+        let path = reply.path;
         let Phase::InitSent(init) = &sa.phase else { return Ok(()) };
         if path.remote != sa.path.remote {
             self.discard(now, Discard::UnexpectedResponse, || {
@@ -91,10 +98,10 @@ impl Endpoint {
         let Some(connection) = self.connections.get(&sa.connection) else {
             return Err(Reason::Refused("the connection was unloaded meanwhile".into()));
         };
-        let judged = if message.payloads.sa().is_some() {
-            self.agreed(now, sa, path, &connection, &init, message, bytes)?
+        let judged = if reply.message.payloads.sa().is_some() {
+            self.agreed(now, sa, &connection, &init, reply)?
         } else {
-            self.refused(now, sa, &connection, init, message)?
+            self.refused(now, sa, &connection, init, reply)?
         };
         if let Judged::Ignored(why) = judged {
             self.discard(now, Discard::Unacceptable, || {
@@ -105,17 +112,15 @@ impl Endpoint {
     }
 
     /// The responder chose. Derives the keys and goes on to IKE_AUTH.
-    #[expect(clippy::too_many_arguments, reason = "each is a different thing, and they meet here only")]
     fn agreed(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        path: Path,
         connection: &Connection,
         init: &InitSent,
-        message: &Message<'_>,
-        bytes: &[u8],
+        reply: Reply<'_>,
     ) -> Result<Judged, Reason> {
+        let Reply { path, message, bytes } = reply;
         let ignored = |why: &str| Ok(Judged::Ignored(why.to_owned()));
         let payloads = &message.payloads;
         let (Some(answer), Some(ke), Some(nonce)) = (payloads.sa(), payloads.ke(), payloads.nonce()) else {
@@ -161,9 +166,9 @@ impl Endpoint {
         sa: &mut IkeSa,
         connection: &Connection,
         mut init: InitSent,
-        message: &Message<'_>,
+        reply: Reply<'_>,
     ) -> Result<Judged, Reason> {
-        let payloads = &message.payloads;
+        let payloads = &reply.message.payloads;
         if let Some(cookie) = payloads.notify(NotifyType::Cookie) {
             if cookie.data.is_empty() || cookie.data.len() > MAX_COOKIE || init.cookies >= MAX_COOKIES {
                 return Ok(Judged::Ignored("its cookie is not acceptable".into()));

@@ -3,6 +3,7 @@
 mod initiator;
 mod responder;
 
+pub(crate) use initiator::Reply;
 pub(crate) use responder::InitRequest;
 
 use crate::endpoint::Endpoint;

@@ -4,6 +4,7 @@ pub(crate) mod build;
 pub(crate) mod network;
 pub(crate) mod peer;
 pub(crate) mod random;
+pub(crate) mod responder;
 pub(crate) mod seal;
 pub(crate) mod wire;
 pub(crate) mod world;
