@@ -17,6 +17,8 @@ pub struct Ping {
     pub interval: Duration,
     /// Sets DF and never fragments (IPv4), or never fragments (IPv6).
     pub dont_fragment: bool,
+    /// Octets that fill the data, over and over, behind the time stamp.
+    pub pattern: Option<[u8; 8]>,
 }
 
 /// What came back.
@@ -35,7 +37,14 @@ pub struct Pong {
 impl Ping {
     /// Ten requests of the usual size in 0.2 s.
     pub fn new(to: IpAddr) -> Self {
-        Self { to, count: 10, size: 56, interval: Duration::from_millis(20), dont_fragment: false }
+        Self {
+            to,
+            count: 10,
+            size: 56,
+            interval: Duration::from_millis(20),
+            dont_fragment: false,
+            pattern: None,
+        }
     }
 
     /// How many to send.
@@ -56,6 +65,12 @@ impl Ping {
         self
     }
 
+    /// Marks the data, so that it can be looked for in a capture.
+    pub fn pattern(mut self, octets: [u8; 8]) -> Self {
+        self.pattern = Some(octets);
+        self
+    }
+
     /// Sends from that namespace, and waits two seconds for the last reply. That nothing comes back is no error.
     pub fn run(&self, from: &Namespace) -> Result<Pong> {
         let mut args = vec!["-n".into(), "-q".into(), "-W".into(), "2".into()];
@@ -63,6 +78,9 @@ impl Ping {
         args.extend(["-i".into(), self.interval.as_secs_f64().to_string()]);
         if self.dont_fragment {
             args.extend(["-M".into(), "do".into()]);
+        }
+        if let Some(pattern) = self.pattern {
+            args.extend(["-p".into(), pattern.iter().map(|octet| format!("{octet:02x}")).collect()]);
         }
         args.push(self.to.to_string());
         let limit = self.interval * self.count + Duration::from_secs(10);

@@ -30,16 +30,6 @@ impl Process {
         self.child.id()
     }
 
-    /// The name it was started under.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Path of its log.
-    pub fn log_path(&self) -> &Path {
-        &self.log
-    }
-
     /// Everything that it has written so far.
     pub fn log(&self) -> Result<String> {
         read_log(&self.log)

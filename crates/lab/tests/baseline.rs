@@ -16,6 +16,8 @@ use testudo_lab::topology::{Family, Options, Side};
 use testudo_lab::{Lab, Topology};
 
 const UP_LIMIT: Duration = Duration::from_secs(15);
+/// Data of echo requests, looked for in captures.
+const MARK: [u8; 8] = *b"in clear";
 const MIB: u64 = 1 << 20;
 
 fn topology(name: &str) -> Topology {
@@ -38,10 +40,11 @@ fn without_a_tunnel_capture_and_counters_see_clear_packets() {
     let counters = Counters::start(&t.wire).unwrap();
     let capture = Capture::clear_text(&t.wire).unwrap();
     for family in [Family::V4, Family::V6] {
-        let pong = Ping::new(Side::Two.host(family)).count(5).run(&t.client).unwrap();
+        let pong = Ping::new(Side::Two.host(family)).count(5).pattern(MARK).run(&t.client).unwrap();
         assert_eq!((pong.sent, pong.received), (5, 5), "{family:?}");
     }
     let captured = capture.stop().unwrap();
+    assert!(captured.contains(&MARK).unwrap());
     assert_eq!((captured.packets, captured.lost), (20, 0), "{}", captured.show(50).unwrap());
     assert!(captured.show(1).unwrap().contains("10.1.0.2 > 10.2.0.2: ICMP echo request"));
     assert_eq!(counters.sent(Side::One).unwrap().clear.packets, 10);
@@ -124,7 +127,9 @@ fn tunnel(outer: Family) {
     let sas = one.swanctl().list_sas().unwrap();
     assert_eq!(sas[0].get("remote-host"), Some(Side::Two.outer(outer).to_string().as_str()));
     pings(&t);
-    assert!(setup.stop().unwrap().show(20).unwrap().contains("isakmp: parent_sa ikev2_init[I]"));
+    let setup = setup.stop().unwrap();
+    assert!(setup.show(20).unwrap().contains("isakmp: parent_sa ikev2_init[I]"));
+    assert!(setup.packets > 40 && !setup.contains(&MARK).unwrap());
     let moved = transfers(&t);
     let esp = counters.esp_packets().unwrap();
     assert!(esp as f64 * 1400.0 * 8.0 / 1e9 > moved, "{esp} ESP packets cannot have carried {moved} Gbit");
@@ -141,7 +146,7 @@ fn tunnel(outer: Family) {
 fn pings(t: &Topology) {
     for family in [Family::V4, Family::V6] {
         for size in [56, 1200] {
-            let pong = Ping::new(Side::Two.host(family)).size(size).run(&t.client).unwrap();
+            let pong = Ping::new(Side::Two.host(family)).size(size).pattern(MARK).run(&t.client).unwrap();
             assert_eq!((pong.sent, pong.received), (10, 10), "{family:?}, {size} octets");
         }
     }

@@ -57,6 +57,8 @@ pub(crate) struct Measured {
     pub(crate) esp_packets: u64,
     pub(crate) cleartext_packets: Option<u64>,
     pub(crate) capture_lost: u64,
+    /// The data of an echo request stood readable in a packet that crossed the untrusted network.
+    pub(crate) ping_data_seen: bool,
     pub(crate) drops: BTreeMap<String, u64>,
     #[serde(skip)]
     pub(crate) list_sas: String,
@@ -107,6 +109,7 @@ impl RunReport {
                 m.cleartext_packets == Some(0),
                 format!("clear packets on the untrusted network: {}", known(m.cleartext_packets)),
             ),
+            (!m.ping_data_seen, "the data of echo requests can be read on the untrusted network".to_owned()),
             (m.capture_lost == 0, format!("the capture lost {} packets", m.capture_lost)),
         ];
         let failed = checks.into_iter().filter(|(right, _)| !right).map(|(_, problem)| problem);
@@ -186,7 +189,7 @@ mod tests {
     #[test]
     fn a_perfect_run_has_no_problem_and_each_flaw_is_one() {
         assert_eq!(perfect().problems(), Vec::<String>::new());
-        let flaws: [fn(&mut Measured); 8] = [
+        let flaws: [fn(&mut Measured); 9] = [
             |m| m.tunnel_established = false,
             |m| m.ping_received = 19,
             |m| m.download_bytes = 999,
@@ -195,6 +198,7 @@ mod tests {
             |m| m.esp_packets = 0,
             |m| m.cleartext_packets = Some(1),
             |m| m.capture_lost = 1,
+            |m| m.ping_data_seen = true,
         ];
         for (number, flaw) in flaws.into_iter().enumerate() {
             let mut run = perfect();

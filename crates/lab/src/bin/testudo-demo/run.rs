@@ -20,6 +20,8 @@ use testudo_lab::{Error, Lab, Result, Topology};
 
 const UP_LIMIT: Duration = Duration::from_secs(15);
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(90);
+/// Data of the echo requests; nobody may read it on the untrusted network.
+const MARK: [u8; 8] = *b"in clear";
 const SETUP_PACKETS: u32 = 40;
 
 /// The files to download, by size; made when they are first wanted.
@@ -163,7 +165,7 @@ impl<'a> Run<'a> {
         let client = &self.topology.client;
         for family in [Family::V4, Family::V6] {
             progress.step(&format!("ping the server over {family}"), || {
-                let pong = Ping::new(Side::Two.host(family)).run(client)?;
+                let pong = Ping::new(Side::Two.host(family)).pattern(MARK).run(client)?;
                 measured.ping_sent += pong.sent;
                 measured.ping_received += pong.received;
                 let mean = pong.mean.map_or(f64::NAN, |mean| mean.as_secs_f64() * 1e3);
@@ -214,7 +216,9 @@ impl<'a> Run<'a> {
     fn verdict(self, progress: &mut Progress, measured: &mut Measured) -> Result<()> {
         progress.step("swanctl --terminate, captures read", || {
             self.gateways[0].swanctl().terminate("lab")?;
-            measured.setup = self.setup.stop()?.show(SETUP_PACKETS)?;
+            let setup = self.setup.stop()?;
+            measured.setup = setup.show(SETUP_PACKETS)?;
+            measured.ping_data_seen = setup.contains(&MARK)?;
             let captured = self.clear.stop()?;
             measured.clear_packets_shown = captured.show(10)?;
             measured.capture_lost = captured.lost;
