@@ -5,6 +5,7 @@ use crate::common::{Weather, World};
 use std::time::Duration;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, SnapshotError, Target};
+use testudo_ike::message::Message;
 use testudo_ipsec::spi::SenderId;
 
 /// The whole life of a tunnel, with a takeover of host `host` after event number `at`. Gives the number of events.
@@ -86,6 +87,35 @@ fn an_older_state_of_an_ike_sa_is_refused() {
 }
 
 #[test]
+fn a_successor_makes_ivs_of_its_own_and_new_numbers() {
+    let mut world = World::pair_with(5, Weather::FAIR, |index, connection| {
+        let nets = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
+        let child = crate::common::build::child("more", nets[index], nets[1 - index]);
+        connection.children.push(child);
+    });
+    let old = world.initiate(0);
+    world.run_secs(1);
+    let now = world.now;
+    world.hosts[0].take_over(now);
+    let ivs = |world: &World| -> Vec<[u8; 2]> {
+        let messages = world.hosts[0].sent.iter().map(|(_, bytes)| Message::parse(bytes).unwrap());
+        messages.filter_map(|m| m.encrypted?.body.first_chunk().copied()).collect()
+    };
+    let before = ivs(&world);
+    let new = world.hosts[0].endpoint.initiate(now, Some("site"), "more").unwrap();
+    world.settle(0);
+    world.run_secs(1);
+    let [first, second] = [0, 1].map(|index| world.hosts[0].sas()[index].children[0].clone());
+    assert!(old < new && first.id < second.id && first.reqid != second.reqid);
+    let now = world.now;
+    world.hosts[0].endpoint.terminate(now, &Target::Ike(old), false).unwrap();
+    world.settle(0);
+    let after = ivs(&world).split_off(before.len());
+    assert!(before.iter().all(|sender| *sender == [0, 1]), "{before:?}");
+    assert!(after.len() == 2 && after.iter().all(|sender| *sender == [0, 2]), "{after:?}");
+}
+
+#[test]
 fn octets_that_are_no_state_are_refused() {
     let mut world = World::pair(3, Weather::FAIR);
     let id = world.initiate(0);
@@ -103,7 +133,6 @@ fn octets_that_are_no_state_are_refused() {
     assert!(matches!(other.import_sa(&newer), Err(SnapshotError::Version { found: 2, expected: 1 })));
     assert_eq!(other.states().count(), 0);
     assert_eq!(other.import_sa(&state), Ok(id));
-    // The successor gives out neither its numbers nor its SPIs again.
     let sas: Vec<_> = other.sas().collect();
     assert_eq!(sas, world.hosts[0].sas());
 }
