@@ -16,7 +16,6 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, RetransmitPolicy};
-use testudo_ike::output::Time;
 use testudo_vici::server::Server;
 
 const SIGNALS: Token = Token(0);
@@ -40,7 +39,6 @@ struct Loop {
     vici: ViciSocket,
     server: Server,
     gateway: Gateway,
-    origin: Instant,
     next_housekeeping: Instant,
     ike_waits: bool,
 }
@@ -92,7 +90,6 @@ impl Loop {
             vici,
             server: Server::new(),
             gateway: Gateway::new(endpoint, data, sockets),
-            origin: Instant::now(),
             next_housekeeping: Instant::now() + HOUSEKEEPING,
             ike_waits: false,
             poll,
@@ -101,7 +98,7 @@ impl Loop {
 
     /// One turn; true if a signal asks for the end.
     fn turn(&mut self, events: &Events) -> Result<bool, String> {
-        self.gateway.now = Time(self.origin.elapsed());
+        self.gateway.look_at_clock();
         let mut ended = false;
         let mut ike = std::mem::take(&mut self.ike_waits);
         for event in events {
@@ -141,13 +138,14 @@ impl Loop {
     }
 
     /// How long nothing is due.
-    fn timeout(&self, farewell: Option<Instant>) -> Duration {
+    fn timeout(&mut self, farewell: Option<Instant>) -> Duration {
         if self.ike_waits {
             return Duration::ZERO;
         }
-        let elapsed = Time(self.origin.elapsed());
+        self.gateway.look_at_clock();
+        let now = self.gateway.now;
         let due = [self.gateway.endpoint.next_timeout(), self.server.next_deadline()].into_iter().flatten();
-        let protocol = due.map(|at| at.0.saturating_sub(elapsed.0)).min();
+        let protocol = due.map(|at| at.since(now)).min();
         let clock = [Some(self.next_housekeeping), farewell];
         let instants = clock.into_iter().flatten().map(|at| at.saturating_duration_since(Instant::now()));
         protocol.into_iter().chain(instants).min().unwrap_or(HOUSEKEEPING)

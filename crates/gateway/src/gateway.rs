@@ -9,7 +9,7 @@ use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
 use crate::policies::Policies;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use testudo_ike::config::StartAction;
 use testudo_ike::endpoint::{ChildSaStatus, Endpoint, IkeSaStatus, Target};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time};
@@ -21,9 +21,11 @@ pub(crate) struct Gateway {
     pub(crate) policies: Policies,
     pub(crate) data: DataPath,
     pub(crate) jobs: Jobs,
+    /// See [`Gateway::look_at_clock`].
     pub(crate) now: Time,
     pub(crate) since: SystemTime,
     pub(crate) policies_changed: bool,
+    origin: Instant,
     sockets: IkeSockets,
     notes: VecDeque<Note>,
     /// As last seen, so that an SA that goes down can still be described.
@@ -63,11 +65,18 @@ impl Gateway {
             now: Time::default(),
             since: SystemTime::now(),
             policies_changed: false,
+            origin: Instant::now(),
             sockets,
             notes: VecDeque::new(),
             ikes: BTreeMap::new(),
             seen: BTreeMap::new(),
         }
+    }
+
+    /// Sets [`Gateway::now`]. Once for each message and each turn: of two messages the one that came later must have the
+    /// later time, because IKE compares when SAs began (RFC 7296 §2.4).
+    pub(crate) fn look_at_clock(&mut self) {
+        self.now = Time(self.origin.elapsed());
     }
 
     /// Takes IKE messages until none waits, at most `limit`; true if there may be more.
@@ -76,6 +85,7 @@ impl Gateway {
         for _ in 0..limit {
             let Some((path, len)) = self.sockets.receive(&mut buffer) else { return false };
             let bytes = buffer.get(len).unwrap_or_default();
+            self.look_at_clock();
             self.endpoint.handle_datagram(self.now, path, bytes);
             self.settle();
         }
