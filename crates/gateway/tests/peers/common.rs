@@ -1,54 +1,200 @@
-//! What every scenario needs: two gateways with a connection loaded, and traffic between their hosts.
+//! What every scenario needs: two gateways with a connection loaded, traffic between their hosts, and an eye on the
+//! untrusted network.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+use testudo_lab::capture::Capture;
+use testudo_lab::count::Counters;
 use testudo_lab::gateway::{Gateway, Kind};
+use testudo_lab::iperf::{Direction, IperfServer, Throughput};
 use testudo_lab::ping::Ping;
+use testudo_lab::swanctl::{IkeSa, Swanctl};
 use testudo_lab::swanctl_conf::Connection;
+use testudo_lab::testudo::Testudo;
 use testudo_lab::topology::{Family, Options, Side};
-use testudo_lab::{Lab, Topology};
+use testudo_lab::{Lab, Topology, wait_until};
 
 pub(crate) const UP_LIMIT: Duration = Duration::from_secs(15);
+/// Long enough for whatever should come at once, on a machine that has much else to do.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+/// For what takes part in every scenario: gives a silent peer up 1.5 s after the first transmission.
+pub(crate) const IMPATIENT: &str = "\n[ike]\nretransmit_timeout_ms = 250\nretransmit_tries = 2\n";
+
+const MIB: u64 = 1 << 20;
+
+/// What a scenario starts from: Testudo on side one, `peer` on side two.
+pub(crate) struct Scenario {
+    name: &'static str,
+    peer: Kind,
+    outer: Family,
+    options: Options,
+    settings: &'static str,
+}
 
 /// The lab with both gateways running.
 pub(crate) struct Pair {
-    pub(crate) one: Gateway,
+    pub(crate) one: Testudo,
     pub(crate) two: Gateway,
     pub(crate) t: Topology,
 }
 
-impl Pair {
-    /// Testudo on side one, `peer` on side two; `adjust` changes both connections before they are loaded.
-    pub(crate) fn with(name: &str, peer: Kind, outer: Family, adjust: impl Fn(Side, &mut Connection)) -> Self {
-        let towards = [Kind::Testudo.offloads_towards(), peer.offloads_towards()];
-        let options = Options { towards, ..Options::default() };
-        let t = Topology::build(&Lab::new(name).unwrap(), &options).unwrap();
-        let one = Gateway::start(Kind::Testudo, t.gateway(Side::One)).unwrap();
-        let two = Gateway::start(peer, t.gateway(Side::Two)).unwrap();
-        for (side, gateway) in [(Side::One, &one), (Side::Two, &two)] {
-            let mut connection = Connection::of(side, outer);
-            adjust(side, &mut connection);
-            gateway.swanctl().load(&connection.to_string()).unwrap();
-        }
-        Self { one, two, t }
+impl Scenario {
+    /// Over IPv4, with a connection that both sides agree on.
+    pub(crate) fn new(name: &'static str, peer: Kind) -> Self {
+        Self { name, peer, outer: Family::V4, options: Options::default(), settings: "" }
     }
 
-    /// A gateway by its side.
-    pub(crate) fn gateway(&self, side: Side) -> &Gateway {
-        match side {
-            Side::One => &self.one,
-            Side::Two => &self.two,
+    /// The family of the outer addresses.
+    pub(crate) fn outer(mut self, outer: Family) -> Self {
+        self.outer = outer;
+        self
+    }
+
+    /// MTU of the untrusted network.
+    pub(crate) fn outer_mtu(mut self, mtu: u16) -> Self {
+        self.options.outer_mtu = mtu;
+        self
+    }
+
+    /// Further sections of Testudo's configuration, on both sides if both run it.
+    pub(crate) fn settings(mut self, settings: &'static str) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Starts both gateways and loads a connection into each.
+    pub(crate) fn start(self) -> Pair {
+        self.start_with(|_, _| {})
+    }
+
+    /// The same; `adjust` changes both connections before they are loaded.
+    pub(crate) fn start_with(self, adjust: impl Fn(Side, &mut Connection)) -> Pair {
+        let outer = self.outer;
+        let pair = self.start_empty();
+        for side in [Side::One, Side::Two] {
+            let mut connection = Connection::of(side, outer);
+            adjust(side, &mut connection);
+            pair.swanctl(side).load(&connection.to_string()).unwrap();
         }
+        pair
+    }
+
+    /// Starts both gateways, without a connection.
+    pub(crate) fn start_empty(mut self) -> Pair {
+        self.options.towards = [Kind::Testudo.offloads_towards(), self.peer.offloads_towards()];
+        let t = Topology::build(&Lab::new(self.name).unwrap(), &self.options).unwrap();
+        let one = Testudo::start_with(t.gateway(Side::One), self.settings).unwrap();
+        let two = match self.peer {
+            Kind::Testudo => {
+                Gateway::Testudo(Testudo::start_with(t.gateway(Side::Two), self.settings).unwrap())
+            }
+            Kind::Strongswan => Gateway::start(Kind::Strongswan, t.gateway(Side::Two)).unwrap(),
+        };
+        Pair { one, two, t }
+    }
+}
+
+impl Pair {
+    /// swanctl against the gateway of that side.
+    pub(crate) fn swanctl(&self, side: Side) -> &Swanctl {
+        match side {
+            Side::One => self.one.swanctl(),
+            Side::Two => self.two.swanctl(),
+        }
+    }
+
+    /// The SAs of that side.
+    pub(crate) fn sas(&self, side: Side) -> Vec<IkeSa> {
+        self.swanctl(side).list_sas().unwrap()
+    }
+
+    /// Brings the tunnel up from that side; both sides have exactly one then.
+    pub(crate) fn up(&self, initiator: Side) {
+        self.swanctl(initiator).initiate("lab", UP_LIMIT).unwrap();
+        // The responder installs its Child SA before it answers; a charon that initiates, before swanctl ends.
+        for side in [Side::One, Side::Two] {
+            let sas = self.sas(side);
+            assert!(matches!(sas.as_slice(), [sa] if sa.is_up()), "{side:?}: {sas:?}");
+        }
+    }
+
+    /// Waits until that side has as many IKE SAs, all of them up.
+    pub(crate) fn await_sas(&self, side: Side, count: usize, limit: Duration) {
+        let what = format!("{count} IKE SAs at side {side:?}");
+        wait_until(&what, limit, || {
+            let sas = self.swanctl(side).list_sas()?;
+            let fits = sas.len() == count && sas.iter().all(IkeSa::is_up);
+            Ok(if fits { Ok(()) } else { Err(format!("{sas:?}")) })
+        })
+        .unwrap();
+    }
+
+    /// Every ping from that side's host to the other's is answered.
+    pub(crate) fn ping_from(&self, from: Side, family: Family, size: u32) {
+        let pong = Ping::new(from.other().host(family)).size(size).run(self.t.host(from)).unwrap();
+        let drops = (self.one.drops().unwrap(), self.two.drops().unwrap());
+        assert_eq!(pong.received, pong.sent, "{family}, {size} octets, from {from:?}; drops {drops:?}");
     }
 
     /// Small and large pings from client to server and back, IPv4 and IPv6.
     pub(crate) fn ping_both_ways(&self) {
-        for (from, to) in [(Side::One, Side::Two), (Side::Two, Side::One)] {
+        for from in [Side::One, Side::Two] {
             for family in [Family::V4, Family::V6] {
                 for size in [56, 1200] {
-                    let pong = Ping::new(to.host(family)).size(size).run(self.t.host(from)).unwrap();
-                    assert_eq!(pong.received, pong.sent, "{family:?}, {size} octets, from {from:?}");
+                    self.ping_from(from, family, size);
                 }
             }
         }
+    }
+
+    /// TCP from client to server and back, for a second each.
+    pub(crate) fn tcp_both_ways(&self, family: Family) {
+        let _server = IperfServer::start(&self.t.server).unwrap();
+        for direction in [Direction::Up, Direction::Down] {
+            let to = Side::Two.host(family);
+            let run = Throughput::run(&self.t.client, to, direction, Duration::from_secs(1), 1).unwrap();
+            assert!(run.bytes > MIB, "{family} {direction:?}: {run:?}");
+        }
+    }
+
+    /// Packets that our side has dropped for this reason so far.
+    pub(crate) fn dropped(&self, reason: &str) -> u64 {
+        self.drops().get(reason).copied().unwrap_or_else(|| panic!("no counter is named {reason}"))
+    }
+
+    /// All drops of our side, by reason.
+    pub(crate) fn drops(&self) -> BTreeMap<String, u64> {
+        self.one.drops().unwrap()
+    }
+
+    /// Waits until our log has a line with this text.
+    pub(crate) fn await_log(&mut self, text: &str) {
+        self.one.process().wait_log(text, SOON).unwrap();
+    }
+}
+
+/// What watches the untrusted network for clear text, by two means that do not depend on each other.
+pub(crate) struct Watch {
+    capture: Capture,
+    counters: Counters,
+}
+
+impl Watch {
+    /// From now on.
+    pub(crate) fn start(t: &Topology) -> Self {
+        Self { capture: Capture::clear_text(&t.wire).unwrap(), counters: Counters::start(&t.wire).unwrap() }
+    }
+
+    /// ESP packets of both sides so far.
+    pub(crate) fn esp_packets(&self) -> u64 {
+        self.counters.esp_packets().unwrap()
+    }
+
+    /// Nothing in clear has left a gateway since the start.
+    pub(crate) fn saw_nothing(self) {
+        let clear = self.counters.clear_packets().unwrap();
+        let captured = self.capture.stop().unwrap();
+        let shown = captured.show(10).unwrap();
+        assert_eq!((captured.packets, captured.lost, clear), (0, 0, 0), "{shown}");
     }
 }

@@ -2,4 +2,8 @@
 #![allow(missing_docs)]
 
 mod common;
+mod fail_closed;
+mod lifecycle;
+mod refusals;
 mod strongswan;
+mod testudo;

@@ -1,0 +1,149 @@
+//! Clear text never leaves a protected path: not before the tunnel is there, not while the daemon dies under traffic, not
+//! after its death, not while a new one takes over. And the instruments do see clear text where there is some.
+
+use crate::common::{Pair, SOON, Scenario, Watch};
+use std::time::Duration;
+use testudo_lab::capture::Capture;
+use testudo_lab::count::Counters;
+use testudo_lab::gateway::{Gateway, Kind};
+use testudo_lab::iperf::IperfServer;
+use testudo_lab::ping::Ping;
+use testudo_lab::process::Process;
+use testudo_lab::swanctl_conf::Connection;
+use testudo_lab::topology::{Family, OUTER, Side};
+use testudo_lab::wait_until;
+
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// Pings that nobody answers, from the client and from the gateway itself, to what is protected.
+fn nobody_gets_through(pair: &Pair) {
+    for family in FAMILIES {
+        let server = Side::Two.host(family);
+        for from in [&pair.t.client, &pair.t.gw1] {
+            let pong = Ping::new(server).count(5).run(from).unwrap();
+            assert_eq!((pong.sent, pong.received), (5, 0), "{family} from {}", from.role());
+        }
+        // With a source that no policy covers, too.
+        let outer = Side::One.outer(family).to_string();
+        let args = ["-n", "-c", "3", "-i", "0.02", "-W", "1", "-I", &outer, &server.to_string()];
+        let done = pair.t.gw1.cmd("ping").args(args).run_any().unwrap();
+        assert!(!done.status.success() && !done.stdout.contains("3 packets transmitted, 3 received"));
+    }
+}
+
+/// Load in both directions and both families for as long as it lives.
+fn load(pair: &Pair) -> (IperfServer, Vec<Process>) {
+    let server = IperfServer::start(&pair.t.server).unwrap();
+    let client = &pair.t.client;
+    let v4 = Side::Two.host(Family::V4).to_string();
+    let v6 = Side::Two.host(Family::V6).to_string();
+    let iperf = client.cmd("iperf3").args(["--client", &v4, "--bidir", "--time", "60"]);
+    let flood = client.cmd("ping").args(["-n", "-q", "-f", &v6]);
+    let own = pair.t.gw1.cmd("ping").args(["-n", "-q", "-i", "0.002", &v4]);
+    let load = vec![
+        client.start("iperf3-client", iperf).unwrap(),
+        client.start("flood", flood).unwrap(),
+        pair.t.gw1.start("own-ping", own).unwrap(),
+    ];
+    let sent = || Ok(pair.t.gw1.statistic(OUTER, "tx_packets")?);
+    let begin = sent().unwrap();
+    wait_until("the load to flow", SOON, || {
+        let flown = sent()? - begin;
+        Ok(if flown > 1000 { Ok(()) } else { Err(format!("{flown} packets")) })
+    })
+    .unwrap();
+    (server, load)
+}
+
+#[test]
+fn nothing_leaves_when_the_daemon_is_killed_under_traffic() {
+    let mut pair = Scenario::new("kill", Kind::Testudo).start();
+    pair.up(Side::One);
+    let watch = Watch::start(&pair.t);
+    let load = load(&pair);
+    let before = watch.esp_packets();
+    pair.one.process().kill();
+    std::thread::sleep(Duration::from_secs(2));
+    nobody_gets_through(&pair);
+    assert!(watch.esp_packets() > before, "there was no traffic to protect");
+
+    // A new daemon inherits what was shut, and opens it to nobody.
+    pair.one.restart().unwrap();
+    let inherited = |pair: &Pair| pair.one.status().unwrap()["counters"]["inherited"].to_string();
+    for family in FAMILIES {
+        let prefix = Side::Two.network(family);
+        assert!(inherited(&pair).contains(&prefix), "{}", inherited(&pair));
+    }
+    nobody_gets_through(&pair);
+
+    // With the connection it is shut as before, and open to the tunnel once that is there.
+    pair.swanctl(Side::One).load(&Connection::of(Side::One, Family::V4).to_string()).unwrap();
+    assert_eq!(inherited(&pair), "[]");
+    nobody_gets_through(&pair);
+    drop(load);
+    pair.swanctl(Side::One).initiate("lab", SOON).unwrap();
+    pair.ping_both_ways();
+    let own = Ping::new(Side::Two.host(Family::V4)).run(&pair.t.gw1).unwrap();
+    assert_eq!(own.received, own.sent);
+    watch.saw_nothing();
+}
+
+/// The control: what all other tests would see if something went wrong.
+#[test]
+fn after_a_cleanup_everything_passes_in_clear_and_is_seen() {
+    let mut pair = Scenario::new("cleanup", Kind::Testudo).start();
+    let Gateway::Testudo(two) = &mut pair.two else { panic!("side two runs Testudo") };
+    two.stop().unwrap();
+    two.cleanup().unwrap();
+    pair.one.process().kill();
+    let watch = Watch::start(&pair.t);
+    nobody_gets_through(&pair);
+    watch.saw_nothing();
+
+    pair.one.cleanup().unwrap();
+    let counters = Counters::start(&pair.t.wire).unwrap();
+    let capture = Capture::clear_text(&pair.t.wire).unwrap();
+    for family in FAMILIES {
+        for from in [&pair.t.client, &pair.t.gw1] {
+            let pong = Ping::new(Side::Two.host(family)).count(5).run(from).unwrap();
+            assert_eq!(pong.received, 5, "{family} from {}", from.role());
+        }
+    }
+    assert_eq!(counters.clear_packets().unwrap(), 40);
+    assert_eq!(capture.stop().unwrap().packets, 40);
+    nothing_is_left(&pair);
+}
+
+/// Neither pins, nor a TUN, nor rules, nor routes.
+fn nothing_is_left(pair: &Pair) {
+    let pins = format!("/sys/fs/bpf/testudo-{}", pair.t.gw1.lab().instance("gw1"));
+    assert!(!std::path::Path::new(&pins).exists(), "{pins}");
+    for (words, unwanted) in [
+        ("rule", "220"),
+        ("-6 rule", "220"),
+        ("route show table all", "220"),
+        ("link", "tu-"),
+        ("link", "xdp"),
+    ] {
+        let shown = pair.t.gw1.ip(words).unwrap().stdout;
+        assert!(!shown.contains(unwanted), "ip {words}: {shown}");
+    }
+}
+
+#[test]
+fn without_a_tunnel_everything_is_dropped_and_counted() {
+    let pair = Scenario::new("no-sa", Kind::Strongswan).start();
+    let watch = Watch::start(&pair.t);
+    let before = pair.dropped("no_sa");
+    let mut sent = 0;
+    for family in FAMILIES {
+        for from in [&pair.t.client, &pair.t.gw1] {
+            let pong = Ping::new(Side::Two.host(family)).count(20).run(from).unwrap();
+            assert_eq!(pong.received, 0);
+            sent += u64::from(pong.sent);
+        }
+    }
+    assert_eq!(pair.dropped("no_sa") - before, sent);
+    nobody_gets_through(&pair);
+    watch.saw_nothing();
+}

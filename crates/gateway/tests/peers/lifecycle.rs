@@ -1,0 +1,200 @@
+//! How tunnels come and go: by command, with a daemon's end, with a peer's death, by traffic, by themselves.
+
+use crate::common::{IMPATIENT, Pair, SOON, Scenario, Watch};
+use std::time::{Duration, Instant};
+use testudo_lab::gateway::{Gateway, Kind};
+use testudo_lab::ping::Ping;
+use testudo_lab::strongswan::Strongswan;
+use testudo_lab::swanctl_conf::Connection;
+use testudo_lab::topology::{Family, Side, WIRE_PORTS};
+
+/// Each side deletes the tunnel once; each time it is gone on both, and comes up again.
+fn deletes_from_each_side(peer: Kind) {
+    let mut pair = Scenario::new("delete", peer).start();
+    let watch = Watch::start(&pair.t);
+    for (side, reason) in [(Side::One, "terminated by request"), (Side::Two, "deleted by the peer")] {
+        pair.up(Side::One);
+        pair.ping_from(Side::One, Family::V4, 56);
+        pair.swanctl(side).terminate("lab").unwrap();
+        for side in [Side::One, Side::Two] {
+            pair.await_sas(side, 0, SOON);
+        }
+        pair.await_log(&format!("closed: {reason}"));
+        nothing_passes(&pair);
+    }
+    pair.up(Side::Two);
+    pair.ping_both_ways();
+    watch.saw_nothing();
+}
+
+/// Without an SA what should be protected is dropped, and counted.
+fn nothing_passes(pair: &Pair) {
+    let before = pair.dropped("no_sa");
+    let pong = Ping::new(Side::Two.host(Family::V4)).count(5).run(&pair.t.client).unwrap();
+    assert_eq!((pong.sent, pong.received), (5, 0));
+    assert_eq!(pair.dropped("no_sa") - before, 5);
+}
+
+#[test]
+fn strongswan_and_we_delete() {
+    deletes_from_each_side(Kind::Strongswan);
+}
+
+#[test]
+fn testudo_and_we_delete() {
+    deletes_from_each_side(Kind::Testudo);
+}
+
+#[test]
+fn a_clean_end_deletes_the_sas_at_the_peer() {
+    let mut pair = Scenario::new("shutdown", Kind::Strongswan).start();
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    pair.one.stop().unwrap();
+    pair.await_sas(Side::Two, 0, SOON);
+    let log = pair.one.log().unwrap();
+    assert!(log.contains("ending: deleting all SAs at the peers"), "{log}");
+    assert!(log.contains("protected prefixes stay closed"), "{log}");
+    let pong = Ping::new(Side::Two.host(Family::V4)).count(5).run(&pair.t.client).unwrap();
+    assert_eq!(pong.received, 0);
+    watch.saw_nothing();
+}
+
+/// A peer that cannot answer does not hold up the end for longer than a few seconds.
+#[test]
+fn an_end_with_a_silent_peer_is_short() {
+    let mut pair = Scenario::new("silent", Kind::Testudo).start();
+    pair.up(Side::One);
+    cut(&pair);
+    let begun = Instant::now();
+    pair.one.stop().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+}
+
+/// Takes the carrier from the peer's cable.
+fn cut(pair: &Pair) {
+    pair.t.wire.ip(&format!("link set {} down", WIRE_PORTS[1])).unwrap();
+}
+
+fn mend(pair: &Pair) {
+    pair.t.wire.ip(&format!("link set {} up", WIRE_PORTS[1])).unwrap();
+}
+
+/// Liveness (RFC 7296 §2.4): a check after a second of silence, two repetitions, and 1.5 s after the first it is over.
+#[test]
+fn a_peer_that_is_cut_off_is_found_dead() {
+    let mut pair = Scenario::new("dpd", Kind::Testudo)
+        .settings(IMPATIENT)
+        .start_with(|_, connection| connection.dpd_delay = 1);
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    // A peer that answers checks lives on without traffic.
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(pair.one.log().unwrap().contains("sending a liveness check"));
+    pair.await_sas(Side::One, 1, SOON);
+
+    let begun = Instant::now();
+    cut(&pair);
+    for side in [Side::One, Side::Two] {
+        pair.await_sas(side, 0, SOON);
+    }
+    let after = begun.elapsed();
+    assert!(after > Duration::from_millis(1500) && after < Duration::from_millis(4500), "{after:?}");
+    pair.await_log("closed: no answer from 192.0.2.2:500 after 3 transmissions");
+    nothing_passes(&pair);
+
+    mend(&pair);
+    pair.up(Side::Two);
+    pair.ping_from(Side::One, Family::V4, 56);
+    watch.saw_nothing();
+}
+
+/// ESP that authenticates is a sign of life: no check is sent while it comes in.
+#[test]
+fn traffic_saves_liveness_checks() {
+    let pair = Scenario::new("alive", Kind::Testudo).start_with(|side, connection| {
+        connection.dpd_delay = if side == Side::One { 2 } else { 0 };
+    });
+    pair.up(Side::One);
+    let ping = Ping { interval: Duration::from_millis(100), ..Ping::new(Side::Two.host(Family::V4)) };
+    let pong = ping.count(50).run(&pair.t.client).unwrap();
+    assert_eq!(pong.received, 50);
+    let log = pair.one.log().unwrap();
+    assert!(!log.contains("sending a liveness check"), "{log}");
+}
+
+#[test]
+fn start_is_tried_until_it_succeeds() {
+    let mut pair = Scenario::new("start", Kind::Testudo).settings(IMPATIENT).start_empty();
+    cut(&pair);
+    let mut connection = Connection::of(Side::One, Family::V4);
+    connection.more = vec!["keyingtries = 0".into()];
+    connection.more_child = vec!["start_action = start".into()];
+    // Loading does not wait for the tunnel.
+    pair.one.swanctl().load(&connection.to_string()).unwrap();
+    pair.await_log("trying again (3)");
+    pair.swanctl(Side::Two).load(&Connection::of(Side::Two, Family::V4).to_string()).unwrap();
+    mend(&pair);
+    pair.await_sas(Side::One, 1, SOON);
+    // Beside it the peer may have what came of earlier attempts, half open.
+    assert_eq!(pair.sas(Side::Two).iter().filter(|sa| sa.is_up()).count(), 1);
+    pair.ping_both_ways();
+}
+
+/// `start_action = trap`: the first packet asks for the tunnel, whoever sends it, also after the tunnel has gone.
+#[test]
+fn a_trap_brings_the_tunnel_up_with_the_first_packet() {
+    let pair = Scenario::new("trap", Kind::Strongswan).start_with(|side, connection| {
+        if side == Side::One {
+            connection.more_child = vec!["start_action = trap".into()];
+        }
+    });
+    let watch = Watch::start(&pair.t);
+    let server = Side::Two.host(Family::V6);
+    assert_eq!(pair.sas(Side::One), []);
+    for from in [&pair.t.client, &pair.t.gw1] {
+        let _dropped = Ping::new(server).count(1).run(from).unwrap();
+        for side in [Side::One, Side::Two] {
+            pair.await_sas(side, 1, SOON);
+        }
+        let pong = Ping::new(server).run(from).unwrap();
+        assert_eq!(pong.received, pong.sent, "from {}", from.role());
+        pair.swanctl(Side::Two).terminate("lab").unwrap();
+        pair.await_sas(Side::One, 0, SOON);
+    }
+    assert!(pair.dropped("no_sa") >= 2);
+    watch.saw_nothing();
+}
+
+/// A peer that comes back knows of no SA (INITIAL_CONTACT, RFC 7296 §2.4): ours with it goes.
+fn the_peer_begins_anew(pair: &mut Pair) {
+    pair.up(Side::Two);
+    let watch = Watch::start(&pair.t);
+    restart_peer(pair);
+    pair.swanctl(Side::Two).load(&Connection::of(Side::Two, Family::V4).to_string()).unwrap();
+    pair.await_sas(Side::One, 1, SOON);
+    pair.up(Side::Two);
+    pair.await_log("closed: replaced: the peer began anew");
+    pair.ping_both_ways();
+    watch.saw_nothing();
+}
+
+fn restart_peer(pair: &mut Pair) {
+    pair.two.process().kill();
+    match &mut pair.two {
+        Gateway::Testudo(testudo) => testudo.restart().unwrap(),
+        Gateway::Strongswan(_) => {
+            pair.two = Gateway::Strongswan(Strongswan::start(&pair.t.gw2).unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_strongswan_that_begins_anew_replaces_its_old_tunnel() {
+    the_peer_begins_anew(&mut Scenario::new("anew", Kind::Strongswan).start());
+}
+
+#[test]
+fn a_testudo_that_begins_anew_replaces_its_old_tunnel() {
+    the_peer_begins_anew(&mut Scenario::new("anew", Kind::Testudo).start());
+}
