@@ -1,6 +1,7 @@
 //! What the endpoint under test is configured for, in the words of `swanctl.conf`.
 
 use crate::vici::text;
+use std::sync::OnceLock;
 use std::time::Duration;
 use testudo_ike::config::{Connection, Identity, SharedSecret};
 use testudo_ike::endpoint::EndpointConfig;
@@ -61,9 +62,10 @@ remote_ts:dynamic
 ];
 
 /// The connections.
-pub(crate) fn connections() -> Vec<Connection> {
+pub(super) fn connections() -> &'static [Connection] {
+    static ALL: OnceLock<Vec<Connection>> = OnceLock::new();
     let read = |text: &&str| schema::connection(&text::message(text.as_bytes())).expect("a connection");
-    CONNECTIONS.iter().map(read).collect()
+    ALL.get_or_init(|| CONNECTIONS.iter().map(read).collect())
 }
 
 pub(super) fn secret() -> SharedSecret {

@@ -1,8 +1,8 @@
 //! The endpoint in any phase, with a peer that says anything: in clear, or sealed with the right keys.
 
 use super::node::Node;
-use super::peer::{Draft, Peer};
-use super::phase::{begin, path};
+use super::peer::{AUTH, Draft, Peer};
+use super::phase::begin;
 use super::seal::{Head, chain};
 use crate::input::{Input, bit};
 use std::time::Duration;
@@ -17,9 +17,8 @@ const MOST_PARTS: usize = 20;
 /// `phase:8`, then steps: `what:8 | ...`, see [`Rig::step`].
 pub fn target(data: &[u8]) {
     let mut input = Input::new(data);
-    let phase = input.u8();
-    let (node, peer) = begin(phase);
-    let mut rig = Rig { node, peer, path: path(phase >= 7), last: Vec::new() };
+    let (node, peer, path) = begin(input.u8());
+    let mut rig = Rig { node, peer, path, last: Vec::new() };
     for _ in 0..MOST {
         if input.is_empty() {
             break;
@@ -122,7 +121,7 @@ impl Rig {
             payloads.splice(start..end, input.chunk().iter().copied());
         }
         // It may hold the proof of the peer's identity, whatever the edits are.
-        self.node.trusted = true;
+        self.node.trusted |= draft.head.exchange == AUTH;
         if let Some(message) = self.peer.send(&Draft { payloads, ..draft }) {
             self.deliver(from, message);
         }

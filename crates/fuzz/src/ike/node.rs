@@ -3,10 +3,8 @@
 use super::config::{connections, limits, secret};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::OnceLock;
 use std::time::Duration;
 use testudo_ike::alloc::SingleNodeAllocator;
-use testudo_ike::config::Connection;
 use testudo_ike::endpoint::Endpoint;
 use testudo_ike::message::Message;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time};
@@ -58,12 +56,11 @@ pub(super) struct State {
 
 impl Node {
     pub(super) fn new(seed: u64) -> Self {
-        static CONNECTIONS: OnceLock<Vec<Connection>> = OnceLock::new();
         let alloc = SingleNodeAllocator::new(Random(seed), SenderId(1));
         let mut endpoint = Endpoint::new(limits(), Box::new(alloc));
         let now = Time(Duration::from_secs(1000));
         endpoint.set_local_addresses(vec![IpAddr::from([192, 0, 2, 1])]);
-        for connection in CONNECTIONS.get_or_init(connections) {
+        for connection in connections() {
             endpoint.load_connection(now, connection.clone()).expect("a connection");
         }
         endpoint.load_secret(secret());

@@ -15,7 +15,7 @@ use testudo_ike::suite::{
 use testudo_ipsec::spi::Spi;
 
 const INIT: u8 = 34;
-const AUTH: u8 = 35;
+pub(super) const AUTH: u8 = 35;
 const INFORMATIONAL: u8 = 37;
 const RESPONSE: u8 = 0x20;
 const FROM_INITIATOR: u8 = 0x08;
@@ -66,12 +66,14 @@ impl Entropy for Constant {
     }
 }
 
-fn site() -> Connection {
-    connections().remove(0)
+/// The connection that the endpoint has with us.
+fn site() -> &'static Connection {
+    &connections()[0]
 }
 
-fn net() -> Child {
-    site().children.remove(0)
+/// The child of it that we want.
+fn net() -> &'static Child {
+    &site().children[0]
 }
 
 /// The selectors that are no dynamic ones.
@@ -178,10 +180,10 @@ impl Peer {
     fn init_request(&self) -> Option<Draft> {
         let cookie =
             self.cookie.clone().map(|cookie| Payload::Notify(Notify::new(NotifyType::Cookie, cookie)));
-        let proposals = site().proposals;
+        let proposals = &site().proposals;
         let ke = KePrivate::generate(*proposals.first()?.ke.first()?, &mut Constant).ok()?;
         let payloads = [
-            Payload::Sa(offer::ike(&proposals, None)),
+            Payload::Sa(offer::ike(proposals, None)),
             Payload::Ke(ke.payload()),
             Payload::Nonce(self.nonce.clone()),
         ];

@@ -44,7 +44,7 @@ impl Phase {
 }
 
 /// Between the endpoint and its peer.
-pub(super) fn path(nat: bool) -> Path {
+fn path(nat: bool) -> Path {
     let addr = |text: &str| text.parse().expect("an address");
     if nat {
         Path { local: addr("192.0.2.1:4500"), remote: addr("192.0.2.2:4500") }
@@ -53,17 +53,17 @@ pub(super) fn path(nat: bool) -> Path {
     }
 }
 
-/// The endpoint in a phase, and its peer. `number` counts the phases, first without and then with a NAT between the two.
-pub(super) fn begin(number: u8) -> (Node, Peer) {
-    static STATES: OnceLock<Vec<(State, Peer)>> = OnceLock::new();
+/// The endpoint in a phase, its peer, and the path between. `number` counts the phases, first without and then with a NAT.
+pub(super) fn begin(number: u8) -> (Node, Peer, Path) {
+    static STATES: OnceLock<Vec<(State, Peer, Path)>> = OnceLock::new();
     let states = STATES.get_or_init(|| {
         [false, true].iter().flat_map(|nat| Phase::ALL.map(|phase| reach(phase, *nat))).collect()
     });
-    let (state, peer) = &states[usize::from(number) % states.len()];
-    (Node::restore(u64::from(number) + 2, state), peer.clone())
+    let (state, peer, path) = &states[usize::from(number) % states.len()];
+    (Node::restore(u64::from(number) + 2, state), peer.clone(), *path)
 }
 
-fn reach(phase: Phase, nat: bool) -> (State, Peer) {
+fn reach(phase: Phase, nat: bool) -> (State, Peer, Path) {
     let (role, messages) = phase.way();
     let (mut node, mut peer) = (Node::new(1), Peer::new(role, nat));
     node.trusted = true;
@@ -83,5 +83,5 @@ fn reach(phase: Phase, nat: bool) -> (State, Peer) {
         node.endpoint.terminate(node.now, &Target::All, false).expect("something to delete");
         node.drain().iter().for_each(|message| peer.hear(message));
     }
-    (node.save(), peer)
+    (node.save(), peer, path(nat))
 }

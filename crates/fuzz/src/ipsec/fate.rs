@@ -9,7 +9,7 @@ use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::{Action, Decision, Spd};
 use testudo_wire::ip::{self, Ecn, Protocol};
 use testudo_wire::ipv4::Ipv4;
-use testudo_wire::ipv6::Ipv6;
+use testudo_wire::ipv6::{self, Ipv6};
 use testudo_wire::{Error, esp};
 
 /// True for verdicts that only an authentic packet with a fresh number may get.
@@ -37,9 +37,10 @@ pub(super) fn after_authentication(verdict: Verdict) -> bool {
 pub(super) enum Fate {
     Dropped(DropReason),
     ToHost(Vec<u8>),
-    Forwarded(Vec<u8>),
+    /// One hop on, if it came through a port.
+    Forwarded(Vec<u8>, u8),
     /// To be protected again, on its way to another peer.
-    Onward(Vec<u8>),
+    Onward(Vec<u8>, u8),
     /// Answered with an ICMP error, or dropped where that is not allowed.
     Expired(IpAddr),
 }
@@ -52,13 +53,10 @@ pub(super) struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// True if a policy wants the packet protected, or discarded, when it leaves again (RFC 4301 §5.1). What the SA
-    /// itself would carry back has arrived.
+    /// True if a policy wants the packet protected, or discarded, when it leaves again (RFC 4301 §5.1).
     fn goes_onward(&self, packet: &[u8]) -> bool {
         let flow = PacketSelector::of_packet(packet, Direction::Out).expect("a packet");
-        let policy = self.spd.lookup(&flow);
-        let concerned = matches!(policy, Decision::Act(Action::Protect(_) | Action::Discard));
-        concerned && !self.selectors.accepts(&flow)
+        matches!(self.spd.lookup(&flow), Decision::Act(Action::Protect(_) | Action::Discard))
     }
 }
 
@@ -102,14 +100,15 @@ impl Fate {
             return Self::Dropped(DropReason::EcnNotCapable);
         }
         let packet = payload[..header.len].to_vec();
+        let hops = u8::from(ingress == Ingress::Port);
         if near.own.contains(&flow.local()) {
             Self::ToHost(packet)
         } else if header.ttl <= 1 && ingress == Ingress::Port {
             Self::Expired(flow.remote())
         } else if near.goes_onward(&packet) {
-            Self::Onward(packet)
+            Self::Onward(packet, hops)
         } else {
-            Self::Forwarded(packet)
+            Self::Forwarded(packet, hops)
         }
     }
 
@@ -118,15 +117,15 @@ impl Fate {
             Self::Dropped(reason) => assert_eq!(*verdict, Verdict::Drop(*reason)),
             Self::ToHost(inner) => {
                 assert_eq!(*verdict, Verdict::ToHost);
-                same_but_for_routing(inner, packet);
+                same_but_for_routing(inner, packet, 0);
             }
-            Self::Forwarded(inner) => {
+            Self::Forwarded(inner, hops) => {
                 assert_eq!(*verdict, Verdict::Forward);
-                same_but_for_routing(inner, packet);
+                same_but_for_routing(inner, packet, *hops);
             }
-            Self::Onward(inner) => {
+            Self::Onward(inner, hops) => {
                 assert_eq!(*verdict, Verdict::Onward);
-                same_but_for_routing(inner, packet);
+                same_but_for_routing(inner, packet, *hops);
             }
             Self::Expired(sender) => match verdict {
                 Verdict::Reply => assert_eq!(addressed_to(packet), *sender),
@@ -136,21 +135,25 @@ impl Fate {
     }
 }
 
-/// Asserts that `after` is the packet `before` further on its way: only traffic class, TTL, IPv4 checksum and the MSS of
-/// TCP may differ.
-pub(super) fn same_but_for_routing(before: &[u8], after: &[u8]) {
+/// Asserts that `after` is the packet `before` so many hops on: only traffic class, TTL, IPv4 checksum and the MSS of TCP may
+/// differ.
+pub(super) fn same_but_for_routing(before: &[u8], after: &[u8], hops: u8) {
     assert_eq!(before.len(), after.len());
     let flow = |packet| PacketSelector::of_packet(packet, Direction::In).expect("a packet");
     assert_eq!(flow(before), flow(after));
-    let head = match ip::version(after) {
+    let (head, ttl) = match ip::version(after) {
         Some(4) => {
             let (before, after) = (Ipv4::parse(before).expect("it is"), Ipv4::parse_verified(after));
             let after = after.expect("its checksum is right");
             assert!(after.total_len() == before.total_len() && after.options() == before.options());
-            after.header_len()
+            (after.header_len(), [before.ttl(), after.ttl()])
         }
-        _ => 40,
+        _ => {
+            let [before, after] = [before, after].map(|packet| Ipv6::parse(packet).expect("it is"));
+            (ipv6::HEADER, [before.hop_limit(), after.hop_limit()])
+        }
     };
+    assert_eq!(ttl[0].checked_sub(hops), Some(ttl[1]));
     if flow(before).protocol() != Protocol::TCP.0 {
         assert_eq!(before[head..], after[head..]);
     }

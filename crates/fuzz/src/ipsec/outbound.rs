@@ -166,7 +166,7 @@ impl Rig {
             (_, Verdict::Drop(DropReason::TtlExceeded)) => assert_eq!(given.ingress, Ingress::Port),
             (Decision::Act(Action::Bypass), found) => {
                 assert_eq!(found, Verdict::Forward);
-                same_but_for_routing(whole(&given.packet), packet);
+                same_but_for_routing(whole(&given.packet), packet, hops(given));
             }
             (Decision::Act(Action::Protect(_)), Verdict::Forward) => (), // See `deliver`.
             (Decision::Act(Action::Protect(_)), Verdict::Fragment { mtu }) => return split(packet, mtu),
@@ -199,7 +199,7 @@ impl Rig {
         let received = self.far.run(Way::Inbound, &arriving);
         for (given, (verdict, packet)) in given.iter().zip(&received) {
             assert_eq!(*verdict, Verdict::Forward);
-            same_but_for_routing(whole(&given.packet), packet);
+            same_but_for_routing(whole(&given.packet), packet, hops(given));
         }
     }
 
@@ -239,6 +239,11 @@ fn is_excused(packet: &[u8]) -> bool {
         Some(4) => Ipv4::parse(packet).is_ok_and(|ip| !ip.df() && ip.dst().octets()[1] == 6),
         _ => packet.len() <= usize::from(ipv6::MIN_MTU),
     }
+}
+
+/// Hops that the near gateway takes off.
+fn hops(given: &Given) -> u8 {
+    u8::from(given.ingress == Ingress::Port)
 }
 
 /// The packet without the octets behind its end.

@@ -107,6 +107,24 @@ pub(super) fn endpoint() -> Vec<Seed> {
         let each = payloads.iter().flat_map(|(kind, body)| [&[*kind][..], &chunk(body)].concat());
         each.chain([0]).collect()
     };
+    // Who does not know the key can say no more than this.
+    let selector: &[u8] = &[1, 0, 0, 0, 7, 0, 0, 16, 0, 0, 255, 255, 10, 2, 0, 0, 10, 2, 255, 255];
+    for (name, phase, response, id) in [("initiator", 1, 0, 35), ("responder", 4, 1, 36)] {
+        let forged: &[(u8, &[u8])] = &[
+            (id, b"\x02\0\0\0sun"),
+            (39, &[2, 0, 0, 0, 1, 2, 3, 4]),
+            (
+                33,
+                &[
+                    0, 0, 0, 32, 1, 3, 4, 2, 9, 9, 9, 9, 3, 0, 0, 12, 1, 0, 0, 20, 128, 14, 0, 128, 0, 0, 0,
+                    8, 5, 0, 0, 1,
+                ],
+            ),
+            (44, selector),
+            (45, selector),
+        ];
+        seeds.push((format!("forged-{name}"), [&[phase, 3, 1, response][..], &listed(forged)].concat()));
+    }
     let up = Phase::ALL.iter().position(|phase| *phase == Phase::ResponderUp).expect("a phase") as u8;
     let mut more = |name: &str, steps: &[&[u8]]| {
         seeds.push((name.to_owned(), [&[up], &steps.concat()[..]].concat()));
