@@ -17,15 +17,21 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Anonymous zeroed memory, on huge pages where the machine has some reserved. The flag says whether it is.
+    /// Anonymous zeroed memory that core dumps leave out, populated at once. On huge pages where the machine has some
+    /// reserved, which the flag says, or can put some together.
     pub(crate) fn anonymous(len: usize) -> io::Result<(Self, bool)> {
-        let base = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        if len.is_multiple_of(HUGE_PAGE)
-            && let Ok(mapping) = Self::map(len, base | libc::MAP_HUGETLB, -1, 0)
-        {
-            return Ok((mapping, true));
-        }
-        Self::map(len, base, -1, 0).map(|mapping| (mapping, false))
+        let base = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let reserved = libc::MAP_HUGETLB | libc::MAP_POPULATE;
+        let (mapping, huge) =
+            match len.is_multiple_of(HUGE_PAGE).then(|| Self::map(len, base | reserved, -1, 0)) {
+                Some(Ok(mapping)) => (mapping, true),
+                _ => (Self::map(len, base, -1, 0)?, false),
+            };
+        // All three are improvements that a kernel may lack: without the last, pages come with their first use.
+        mapping.advise(libc::MADV_DONTDUMP);
+        mapping.advise(libc::MADV_HUGEPAGE);
+        mapping.advise(libc::MADV_POPULATE_WRITE);
+        Ok((mapping, huge))
     }
 
     /// A kernel object's memory, shared with the kernel.
@@ -43,6 +49,11 @@ impl Mapping {
         let base = NonNull::new(address.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap answered the null address"))?;
         Ok(Self { base, len })
+    }
+
+    fn advise(&self, advice: libc::c_int) {
+        // SAFETY: the range is a whole live mapping, and none of the advice given here changes what is in it.
+        let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
     }
 
     /// First octet.

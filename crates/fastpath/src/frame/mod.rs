@@ -29,9 +29,40 @@ pub const HEADROOM: u16 = XDP_HEADROOM + EXTRA_HEADROOM;
 #[must_use = "a frame that is dropped is lost to its pool"]
 pub struct Frame {
     chunk: NonNull<u8>,
-    size: ChunkSize,
-    start: u16,
-    len: u16,
+    extent: Extent,
+}
+
+/// Start, length and chunk size in one word: a frame is two words, which move in registers. As separate fields they would
+/// be written in parts and read as a whole, for which a processor has to wait.
+#[derive(Clone, Copy)]
+struct Extent(u64);
+
+impl Extent {
+    #[inline]
+    fn new(start: u16, len: u16, size: ChunkSize) -> Self {
+        Self(u64::from(start) | u64::from(len) << 16 | u64::from(size.shift()) << 32)
+    }
+
+    #[inline]
+    fn start(self) -> u16 {
+        self.0 as u16
+    }
+
+    #[inline]
+    fn len(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// Octets of the chunk.
+    #[inline]
+    fn capacity(self) -> usize {
+        1 << (self.0 >> 32)
+    }
+
+    #[inline]
+    fn at(self, start: u16, len: u16) -> Self {
+        Self(self.0 & !0xffff_ffff | u64::from(start) | u64::from(len) << 16)
+    }
 }
 
 // SAFETY: a frame is the only owner of its chunk, and the chunk is plain memory.
@@ -45,7 +76,7 @@ impl Frame {
     /// stands for it, and the memory outlives the frame (see [`FramePool`]'s drop).
     #[inline]
     pub(crate) unsafe fn from_chunk(chunk: NonNull<u8>, size: ChunkSize) -> Self {
-        Self { chunk, size, start: HEADROOM, len: 0 }
+        Self { chunk, extent: Extent::new(HEADROOM, 0, size) }
     }
 
     /// Address of the chunk.
@@ -57,25 +88,31 @@ impl Frame {
     /// Offset of the packet in its chunk.
     #[inline]
     pub fn start(&self) -> u16 {
-        self.start
+        self.extent.start()
     }
 
     /// Octets of the packet.
     #[inline]
     pub fn len(&self) -> u16 {
-        self.len
+        self.extent.len()
     }
 
     /// True if the packet has no octets.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Octets of the chunk.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.size.octets()
+        self.extent.capacity()
+    }
+
+    /// An empty packet behind the usual headroom.
+    #[inline]
+    fn reset(&mut self) {
+        self.extent = self.extent.at(HEADROOM, 0);
     }
 
     /// Says where the packet lies. False, and nothing changed, if that is outside the chunk.
@@ -85,8 +122,7 @@ impl Frame {
         let fits = start.checked_add(len).is_some_and(|end| end <= self.capacity());
         if fits {
             // A chunk has at most 4096 octets, so both fit.
-            self.start = start as u16;
-            self.len = len as u16;
+            self.extent = self.extent.at(start as u16, len as u16);
         }
         fits
     }
@@ -119,14 +155,14 @@ impl Frame {
     /// The packet's octets.
     #[inline]
     pub fn data(&self) -> &[u8] {
-        let start = usize::from(self.start);
-        &self.bytes()[start..start + usize::from(self.len)]
+        let start = usize::from(self.start());
+        &self.bytes()[start..start + usize::from(self.len())]
     }
 
     /// The packet's octets, to be changed.
     #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
-        let (start, len) = (usize::from(self.start), usize::from(self.len));
+        let (start, len) = (usize::from(self.start()), usize::from(self.len()));
         &mut self.bytes_mut()[start..start + len]
     }
 
@@ -134,7 +170,7 @@ impl Frame {
     /// take them over with [`Frame::set_extent`].
     #[inline]
     pub fn packet(&mut self) -> PacketBuf<'_> {
-        let (start, len) = (usize::from(self.start), usize::from(self.len));
+        let (start, len) = (usize::from(self.start()), usize::from(self.len()));
         match PacketBuf::new(self.bytes_mut(), start, len) {
             Some(packet) => packet,
             None => unreachable!("set_extent keeps the packet inside the chunk"),
@@ -144,6 +180,6 @@ impl Frame {
 
 impl std::fmt::Debug for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Frame({:p}: {}+{})", self.chunk, self.start, self.len)
+        write!(f, "Frame({:p}: {}+{})", self.chunk, self.start(), self.len())
     }
 }

@@ -1,6 +1,6 @@
 //! The free frames of a worker.
 
-use super::{ChunkSize, Frame, FrameMemory, HEADROOM};
+use super::{ChunkSize, Frame, FrameMemory};
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -53,8 +53,7 @@ impl FramePool {
     #[inline]
     pub fn give(&mut self, mut frame: Frame) {
         assert!(self.memory.index_of(&frame).is_some(), "frame given back to another pool than its own");
-        frame.start = HEADROOM;
-        frame.len = 0;
+        frame.reset();
         // Never reallocates: no frame exists twice, so the list cannot outgrow its first length.
         self.free.push(frame);
     }

@@ -138,12 +138,12 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     fn forward(&mut self, frame: Frame, context: Context) {
         match self.router.hop_of(frame.data()) {
             Some(Hop::Send(hop)) if frame.len() <= hop.mtu => {
-                self.egress.send(frame, &hop, &mut self.pool, &self.counters);
+                self.egress.send(frame, hop, &mut self.pool, &self.counters);
             }
-            Some(Hop::Send(hop)) => self.too_big(frame, &hop, context),
+            Some(&Hop::Send(hop)) => self.too_big(frame, &hop, context),
             Some(Hop::Host) => self.give_to_host(frame, context),
-            Some(Hop::Wait { port, neighbour }) => self.wait(frame, port, neighbour),
-            Some(Hop::Discard(reason)) => self.discard(frame, reason),
+            Some(&Hop::Wait { port, neighbour }) => self.wait(frame, port, neighbour),
+            Some(&Hop::Discard(reason)) => self.discard(frame, reason),
             None => self.discard(frame, WorkerDrop::BadEthernet),
         }
     }
@@ -184,8 +184,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     /// The packets that go from one tunnel into another.
     #[inline]
-    pub(super) fn take_onward(&mut self) -> FrameBurst {
-        std::mem::take(&mut self.onward)
+    pub(super) fn take_onward(&mut self, burst: &mut FrameBurst) {
+        burst.extend(self.onward.drain(..));
     }
 
     /// The next packets for a second way through the outbound pipeline.

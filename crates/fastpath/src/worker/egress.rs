@@ -12,6 +12,8 @@ use testudo_wire::ethernet::HEADER;
 struct Lane<P> {
     port: P,
     staged: FrameBurst,
+    /// Octets of these.
+    octets: u64,
     /// Frames are queued that the kernel has not taken yet.
     backlog: bool,
 }
@@ -24,7 +26,7 @@ pub(super) struct Egress<P> {
 
 impl<P: Port> Egress<P> {
     pub(super) fn new(ports: Vec<P>) -> Self {
-        let lane = |port| Lane { port, staged: FrameBurst::new(), backlog: false };
+        let lane = |port| Lane { port, staged: FrameBurst::new(), octets: 0, backlog: false };
         Self { lanes: ports.into_iter().map(lane).collect() }
     }
 
@@ -78,6 +80,7 @@ impl<P: Port> Egress<P> {
         if lane.staged.is_full() {
             lane.submit(slot, pool, counters);
         }
+        lane.octets += u64::from(frame.len());
         lane.staged.push(frame);
     }
 
@@ -108,8 +111,7 @@ impl<P: Port> Egress<P> {
 impl<P: Port> Lane<P> {
     /// Moves what is staged to the port's queue; what finds no room after a second attempt is dropped.
     fn submit(&mut self, slot: usize, pool: &mut FramePool, counters: &WorkerCounters) {
-        let octets = |burst: &FrameBurst| burst.iter().map(|frame| u64::from(frame.len())).sum::<u64>();
-        let (packets, bytes) = (self.staged.len(), octets(&self.staged));
+        let staged = self.staged.len();
         self.port.tx(&mut self.staged);
         if !self.staged.is_empty() {
             self.port.flush();
@@ -117,11 +119,12 @@ impl<P: Port> Lane<P> {
             self.port.tx(&mut self.staged);
         }
         let port = &counters.ports[slot];
-        port.tx_packets.add((packets - self.staged.len()) as u64);
-        port.tx_bytes.add(bytes - octets(&self.staged));
+        port.tx_packets.add((staged - self.staged.len()) as u64);
         for frame in self.staged.drain(..) {
+            self.octets -= u64::from(frame.len());
             counters.count_drop(WorkerDrop::TxRingFull);
             pool.give(frame);
         }
+        port.tx_bytes.add(std::mem::take(&mut self.octets));
     }
 }

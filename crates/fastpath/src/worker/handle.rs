@@ -60,7 +60,7 @@ impl WorkerHandle {
     }
 
     /// Readable when there are events or garbage, or when the thread has ended. [`WorkerHandle::events`] and
-    /// [`WorkerHandle::collect`] make it unreadable again.
+    /// [`WorkerHandle::collect`] make it unreadable again, unless there is something left for the other.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.channel.control_fd()
     }
@@ -68,12 +68,18 @@ impl WorkerHandle {
     /// Takes the events that have come up, oldest first.
     pub fn events(&self) -> impl Iterator<Item = WorkerEvent> + '_ {
         self.channel.quiet_control();
+        if !self.channel.garbage.is_empty() {
+            self.channel.wake_control();
+        }
         std::iter::from_fn(|| self.channel.events.pop())
     }
 
     /// Takes what the worker has put out of use; dropping it frees it.
     pub fn collect(&self) -> impl Iterator<Item = WorkerGarbage> + '_ {
         self.channel.quiet_control();
+        if !self.channel.events.is_empty() {
+            self.channel.wake_control();
+        }
         std::iter::from_fn(|| {
             let garbage = self.channel.garbage.pop();
             // The worker takes no more commands while there is no room for what they put out of use.

@@ -58,8 +58,8 @@ pub struct Worker<P, H, D> {
 
 /// What the pipeline made of a packet.
 struct Outcome {
-    start: usize,
-    len: usize,
+    start: u16,
+    len: u16,
     verdict: Verdict,
 }
 
@@ -160,7 +160,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             return false;
         }
         let (mut outbound, mut inbound) = (FrameBurst::new(), FrameBurst::new());
-        for mut frame in received {
+        for mut frame in received.drain(..) {
             match classify(&mut frame) {
                 Ok(Direction::Outbound) => outbound.push(frame),
                 Ok(Direction::Inbound) => inbound.push(frame),
@@ -193,10 +193,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// submitted once more, so that this ends.
     #[inline]
     fn run_again(&mut self) {
-        let mut onward = self.delivery.take_onward();
-        self.run(&mut onward, Direction::Outbound, Source::Tunnel);
+        let mut burst = FrameBurst::new();
+        self.delivery.take_onward(&mut burst);
+        self.run(&mut burst, Direction::Outbound, Source::Tunnel);
         loop {
-            let mut burst = FrameBurst::new();
             self.delivery.take_again(&mut burst);
             if burst.is_empty() {
                 return;
@@ -218,13 +218,17 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             Direction::Outbound => self.pipeline.outbound(&mut items),
             Direction::Inbound => self.pipeline.inbound(&mut items),
         }
-        let outcome =
-            |item: &Item<'_>| Outcome { start: item.buf.start(), len: item.buf.len(), verdict: item.verdict };
+        // A chunk has at most 4096 octets, so that both numbers fit.
+        let outcome = |item: &Item<'_>| Outcome {
+            start: item.buf.start() as u16,
+            len: item.buf.len() as u16,
+            verdict: item.verdict,
+        };
         let outcomes: ArrayVec<Outcome, BURST> = items.iter().map(outcome).collect();
         drop(items);
         for (mut frame, outcome) in frames.drain(..).zip(outcomes) {
-            let unmoved = usize::from(frame.start()) == outcome.start;
-            let fits = frame.set_extent(outcome.start, outcome.len);
+            let unmoved = frame.start() == outcome.start;
+            let fits = frame.set_extent(outcome.start.into(), outcome.len.into());
             debug_assert!(fits, "the pipeline works inside the frame");
             let clear = direction == Direction::Inbound || unmoved;
             self.delivery.deliver(frame, outcome.verdict, Context { source, direction, clear });

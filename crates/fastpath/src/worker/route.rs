@@ -36,11 +36,53 @@ pub(super) struct SendHop {
 /// Entries of the cache, a power of two.
 const ENTRIES: usize = 256;
 
+/// A destination in words. An [`IpAddr`] is written in parts and read as a whole, for which a processor has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    v6: bool,
+    high: u64,
+    low: u64,
+}
+
+impl Key {
+    /// Reads the destination in an IP header.
+    #[inline]
+    fn of(packet: &[u8]) -> Option<Self> {
+        match packet.first()? >> 4 {
+            4 => {
+                let low = u32::from_be_bytes(*packet.get(16..)?.first_chunk()?);
+                Some(Self { v6: false, high: 0, low: low.into() })
+            }
+            6 => {
+                let (high, rest) = packet.get(24..)?.split_first_chunk()?;
+                let (high, low) = (u64::from_be_bytes(*high), u64::from_be_bytes(*rest.first_chunk()?));
+                Some(Self { v6: true, high, low })
+            }
+            _ => None,
+        }
+    }
+
+    fn addr(self) -> IpAddr {
+        if self.v6 {
+            Ipv6Addr::from_bits(u128::from(self.high) << 64 | u128::from(self.low)).into()
+        } else {
+            Ipv4Addr::from_bits(self.low as u32).into()
+        }
+    }
+
+    /// Place in the cache.
+    #[inline]
+    fn place(self) -> usize {
+        let mixed = (self.high ^ self.low).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 56) as usize % ENTRIES
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// The entry counts only in this epoch. 0 is none.
     epoch: u64,
-    destination: IpAddr,
+    key: Key,
     hop: Hop,
 }
 
@@ -51,13 +93,15 @@ pub(super) struct Router {
     /// The worker's ports in the order of their places.
     ports: Box<[PortIndex]>,
     cache: Box<[Entry; ENTRIES]>,
+    /// The last answer that is not worth keeping.
+    other: Hop,
     epoch: u64,
 }
 
 impl Router {
     pub(super) fn new(fib: Arc<Fib>, ports: Box<[PortIndex]>) -> Self {
-        let nothing = Entry { epoch: 0, destination: IpAddr::V4(Ipv4Addr::UNSPECIFIED), hop: Hop::Host };
-        Self { fib, ports, cache: Box::new([nothing; ENTRIES]), epoch: 1 }
+        let nothing = Entry { epoch: 0, key: Key { v6: false, high: 0, low: 0 }, hop: Hop::Host };
+        Self { fib, ports, cache: Box::new([nothing; ENTRIES]), other: Hop::Host, epoch: 1 }
     }
 
     /// Takes a new table; returns the former one.
@@ -78,22 +122,28 @@ impl Router {
 
     /// The next hop of an IP packet. `None` if it is none.
     #[inline]
-    pub(super) fn hop_of(&mut self, packet: &[u8]) -> Option<Hop> {
-        Some(self.hop_to(destination(packet)?))
+    pub(super) fn hop_of(&mut self, packet: &[u8]) -> Option<&Hop> {
+        let key = Key::of(packet)?;
+        let place = key.place();
+        let entry = &self.cache[place];
+        if entry.epoch == self.epoch && entry.key == key {
+            return Some(&self.cache[place].hop);
+        }
+        Some(self.learn(key))
     }
 
-    #[inline]
-    fn hop_to(&mut self, destination: IpAddr) -> Hop {
-        let place = place(destination);
-        let entry = &self.cache[place];
-        if entry.epoch == self.epoch && entry.destination == destination {
-            return entry.hop;
-        }
-        let hop = self.resolve(destination);
+    /// Asks the table, and keeps the answer if it can be used again.
+    #[cold]
+    fn learn(&mut self, key: Key) -> &Hop {
+        let hop = self.resolve(key.addr());
+        let entry = &mut self.cache[key.place()];
         if matches!(hop, Hop::Send(_) | Hop::Host) {
-            self.cache[place] = Entry { epoch: self.epoch, destination, hop };
+            *entry = Entry { epoch: self.epoch, key, hop };
+            &entry.hop
+        } else {
+            self.other = hop;
+            &self.other
         }
-        hop
     }
 
     fn resolve(&self, destination: IpAddr) -> Hop {
@@ -125,20 +175,6 @@ impl Router {
 }
 
 /// The destination in an IP header.
-#[inline]
 pub(super) fn destination(packet: &[u8]) -> Option<IpAddr> {
-    match packet.first()? >> 4 {
-        4 => Some(Ipv4Addr::from(*packet.get(16..)?.first_chunk::<4>()?).into()),
-        6 => Some(Ipv6Addr::from(*packet.get(24..)?.first_chunk::<16>()?).into()),
-        _ => None,
-    }
-}
-
-#[inline]
-fn place(destination: IpAddr) -> usize {
-    let mixed = match destination {
-        IpAddr::V4(addr) => u64::from(addr.to_bits()),
-        IpAddr::V6(addr) => (addr.to_bits() >> 64) as u64 ^ addr.to_bits() as u64,
-    };
-    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % ENTRIES
+    Key::of(packet).map(Key::addr)
 }

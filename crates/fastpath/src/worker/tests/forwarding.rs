@@ -89,6 +89,20 @@ fn ipv6_is_routed_with_its_own_ethertype() {
 }
 
 #[test]
+fn addresses_of_the_two_families_do_not_meet_in_the_cache() {
+    let mut worker = worker(full_fib());
+    // The same bits as 10.0.0.7 in both halves that could be mistaken for it.
+    for destination in ["::a00:7", "::ffff:a00:7", "0:0:0:a00::7", "0:0:a00:7::"] {
+        arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::Esp);
+        arrive(&mut worker, WAN, &ipv6(destination, 60), Class::Esp);
+        worker.turn(1);
+        assert_eq!(sent(&mut worker, LAN).len(), 1, "{destination}");
+    }
+    assert_eq!(dropped(&worker, WorkerDrop::NoRoute) + worker.counters().totals().to_tun, 4);
+    check_and_close(worker);
+}
+
+#[test]
 fn a_new_table_takes_effect_at_once() {
     let mut worker = worker(full_fib());
     arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);

@@ -136,6 +136,26 @@ fn an_answer_to_what_was_decrypted_goes_back_through_the_tunnel() {
 }
 
 #[test]
+fn what_leaves_one_tunnel_for_another_is_protected_again() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().inbound = Some(|_| Verdict::Onward);
+    worker.pipeline_mut().outbound = Some(|item| {
+        assert_eq!(item.ingress, Ingress::Host, "the TTL was taken care of on the way in");
+        assert!(item.buf.grow_front(20));
+        item.buf.data_mut()[..20].copy_from_slice(&ipv4("192.0.2.1", PEER, 100, true)[..20]);
+        Verdict::Forward
+    });
+    for _ in 0..100 {
+        arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 80, true), Class::Esp);
+    }
+    worker.turn(1);
+    worker.turn(2);
+    assert!(sent(&mut worker, LAN).is_empty(), "not one in clear");
+    assert_eq!(sent(&mut worker, WAN).len(), 100);
+    check_and_close(worker);
+}
+
+#[test]
 fn answers_to_answers_end() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().inbound = Some(answer);

@@ -82,6 +82,20 @@ fn events_of_the_pipeline_reach_control() {
 }
 
 #[test]
+fn taking_events_does_not_hide_garbage_nor_the_other_way_round() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().events = vec![Event::IvLow];
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(full_fib())).unwrap();
+    let handle = WorkerHandle::spawn(worker).unwrap();
+    assert!(is_readable(&handle, 5000));
+    assert_eq!(handle.events().count(), 1);
+    assert!(is_readable(&handle, 0), "there is garbage still");
+    assert_eq!(handle.collect().count(), 1);
+    assert!(!is_readable(&handle, 0));
+    assert_eq!(handle.stop().unwrap(), 0);
+}
+
+#[test]
 fn events_that_nobody_takes_are_counted() {
     let mut worker = worker(full_fib());
     for _ in 0..3 {
