@@ -12,7 +12,8 @@ pub(crate) enum Path {
     OutsideSa(PolicyId),
     Bypass,
     Discard,
-    NoPolicy,
+    /// No policy matches; but what goes to that address from elsewhere may be held back: by a range of that width.
+    NoPolicy(Option<u8>),
 }
 
 /// Two ways a set, in one pair of cache lines.
@@ -37,7 +38,7 @@ impl FlowCache {
     /// `2^bits` sets of two. The seed keeps outsiders from choosing flows that collide.
     pub(crate) fn new(bits: u32, seed: u64) -> Self {
         let flow = PacketSelector { local: 0, remote: 0, meta: 0 };
-        let empty = Entry { flow, path: Path::NoPolicy, generation: 0 };
+        let empty = Entry { flow, path: Path::NoPolicy(None), generation: 0 };
         Self { sets: vec![[empty; 2]; 1 << bits.min(20)].into(), generation: 1, seed }
     }
 

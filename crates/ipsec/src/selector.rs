@@ -67,7 +67,7 @@ pub(crate) fn addr_bits(addr: IpAddr) -> u128 {
 }
 
 /// A traffic selector ready for comparing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Side {
     start: u128,
     end: u128,
@@ -76,7 +76,7 @@ struct Side {
     ports: Ports,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ports {
     Any,
     Opaque,
@@ -112,7 +112,7 @@ impl Side {
 
 /// The selectors of a policy or an SA: what both sides may be. Every combination of a local and a remote one is meant
 /// (RFC 7296 §2.9).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorPair {
     local: Box<[Side]>,
     remote: Box<[Side]>,
@@ -125,10 +125,26 @@ impl SelectorPair {
         Self { local: sides(local), remote: sides(remote) }
     }
 
+    /// How wide the narrowest range of our side that has the packet's local address is: the number of bits of the
+    /// distance between its ends.
+    pub(crate) fn local_width(&self, packet: &PacketSelector) -> Option<u8> {
+        width(&self.local, packet.local, packet.is_ipv6())
+    }
+
+    /// The same for the peer's side.
+    pub(crate) fn remote_width(&self, packet: &PacketSelector) -> Option<u8> {
+        width(&self.remote, packet.remote, packet.is_ipv6())
+    }
+
     /// True if the packet lies inside on both sides.
     #[inline]
     pub fn accepts(&self, packet: &PacketSelector) -> bool {
         self.local.iter().any(|side| side.accepts(packet, packet.local, packet.local_port()))
             && self.remote.iter().any(|side| side.accepts(packet, packet.remote, packet.remote_port()))
     }
+}
+
+fn width(sides: &[Side], addr: u128, v6: bool) -> Option<u8> {
+    let around = sides.iter().filter(|side| side.v6 == v6 && side.start <= addr && addr <= side.end);
+    around.map(|side| (u128::BITS - (side.end - side.start).leading_zeros()) as u8).min()
 }

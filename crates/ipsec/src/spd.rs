@@ -138,6 +138,14 @@ impl Spd {
             .map_or(Decision::NoPolicy, |entry| Decision::Act(entry.action))
     }
 
+    /// How narrow the narrowest range is that holds back what goes to the packet's remote address, from wherever it
+    /// comes: the width of [`SelectorPair`]'s ranges.
+    pub(crate) fn held_back(&self, packet: &PacketSelector) -> Option<u8> {
+        let entries = self.index.by_remote(packet).filter_map(|rank| self.entries.get(rank as usize));
+        let holding = entries.filter(|entry| entry.action != Action::Bypass);
+        holding.filter_map(|entry| entry.selectors.remote_width(packet)).min()
+    }
+
     /// Judges a packet that came in clear; `packet` is seen from our side ([`Direction::In`]).
     ///
     /// [`Direction::In`]: crate::packet_selector::Direction::In

@@ -12,7 +12,7 @@ use crate::esp::tunnel;
 use crate::flow::{FlowCache, Path};
 use crate::inner::Inner;
 use crate::packet_selector::Direction;
-use crate::sa::{Encapsulation, InboundSa};
+use crate::sa::{Encapsulation, InboundSa, OutboundSa};
 use crate::sad::Sad;
 use crate::spd::Spd;
 use crate::spi::Spi;
@@ -263,15 +263,21 @@ impl Receiver<'_> {
         item.verdict = Verdict::Forward;
     }
 
-    /// True if the packet leaves us by a protected boundary again (RFC 4301 §5.1): to another spoke of this hub. What
-    /// the SA itself would carry back has arrived, whatever the policies say: its selectors are the same on both sides.
+    /// True if the packet is not for this side of the gateway (RFC 4301 §5.1): a policy wants it in another tunnel, or
+    /// nowhere; or the address is one that another policy holds back, and nearer than our side of this SA is. What the
+    /// SA's own policy would carry back has arrived: its selectors are the same on both sides.
     #[inline]
     fn goes_onward(&mut self, sa: &InboundSa, inner: &Inner) -> bool {
         let onward = inner.flow.reversed();
         let hash = self.flows.hash(&onward);
         match outbound::path(hash, &onward, self.flows, self.spd, self.outbound) {
-            Path::Protect(_) | Path::OutsideSa(_) | Path::Discard => !sa.selectors.accepts(&onward),
-            Path::Bypass | Path::NoPolicy => false,
+            Path::Protect(policy) => {
+                let own = |out: &OutboundSa| out.selectors == sa.selectors;
+                policy != sa.policy() && !self.outbound.sa(policy).is_some_and(own)
+            }
+            Path::OutsideSa(_) | Path::Discard => true,
+            Path::Bypass | Path::NoPolicy(None) => false,
+            Path::NoPolicy(Some(held)) => sa.selectors.local_width(&inner.flow).is_none_or(|own| held < own),
         }
     }
 }

@@ -132,7 +132,7 @@ fn resolve(flow: &PacketSelector, spd: &Spd, table: &OutboundTable) -> Path {
         },
         Decision::Act(Action::Bypass) => Path::Bypass,
         Decision::Act(Action::Discard) => Path::Discard,
-        Decision::NoPolicy => Path::NoPolicy,
+        Decision::NoPolicy => Path::NoPolicy(spd.held_back(flow)),
     }
 }
 
@@ -167,7 +167,7 @@ impl<'s> Planner<'s, '_> {
                 DropReason::OutsideSa
             }
             Path::Discard => DropReason::PolicyDiscard,
-            Path::NoPolicy => DropReason::NoPolicy,
+            Path::NoPolicy(_) => DropReason::NoPolicy,
         };
         refuse(item, reason, &self.counters.outbound);
         None

@@ -18,6 +18,8 @@ pub(super) struct Index {
     remote: Families,
     local: Families,
     broad: Vec<u32>,
+    /// Those that `remote` does not have.
+    broad_remote: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -41,7 +43,7 @@ impl Index {
         let all: Vec<u32> = (0..policies.len() as u32).collect();
         let (remote, left) = Families::new(policies, &all, |policy| &policy.remote);
         let (local, broad) = Families::new(policies, &left, |policy| &policy.local);
-        Self { remote, local, broad }
+        Self { remote, local, broad, broad_remote: left }
     }
 
     /// The lowest rank for which `matches` holds, among those that the addresses allow.
@@ -57,6 +59,11 @@ impl Index {
             best = list.iter().take_while(better).copied().find(|rank| matches(*rank)).or(best);
         }
         best
+    }
+
+    /// Ranks of the policies that may have the packet's remote address.
+    pub(super) fn by_remote(&self, packet: &PacketSelector) -> impl Iterator<Item = u32> + '_ {
+        self.remote.of(packet).list(packet.remote).iter().chain(&self.broad_remote).copied()
     }
 }
 

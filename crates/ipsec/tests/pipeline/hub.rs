@@ -76,6 +76,52 @@ fn bypassed_and_unknown_destinations_are_forwarded() {
     }
 }
 
+/// The other tunnel takes only what comes from the hub's own network: what another spoke sends there is nobody's, and
+/// must not be routed on in clear.
+#[test]
+fn what_another_tunnel_holds_back_is_not_forwarded_from_elsewhere() {
+    let own_network =
+        Policy { local: vec![net("10.9.0.0", "10.9.255.255")], ..policy(Action::Protect(OTHER)) };
+    let (mut spoke, mut hub) = spoke_and_hub(vec![own_network]);
+    let outer = forwarded(spoke.outbound(&[to(ELSEWHERE)]));
+    let results = hub.inbound(&outer);
+    assert_eq!(results[0].0, Verdict::Onward);
+    let again = run(&mut hub.plane, Way::Outbound, Ingress::Host, &[results[0].1.clone()]);
+    assert_eq!(again[0].0, Verdict::Drop(DropReason::NoPolicy));
+}
+
+/// A spoke whose tunnel takes a range that its own network is a part of: what arrives for that network has arrived.
+#[test]
+fn a_network_inside_the_peers_range_is_reached() {
+    let tunnel = Tunnel::default();
+    let wide = vec![net("10.0.0.0", "10.255.255.255")];
+    let params = ChildSaParams { local_ts: wide, ..tunnel.params() };
+    let mut hub = Gateway::new(&params, tunnel.library);
+    let mut spoke = Gateway::new(&mirrored(&params), tunnel.library);
+    let outer = forwarded(hub.outbound(&[sized(false, 100)]));
+    assert_eq!(forwarded(spoke.inbound(&outer)).len(), 1);
+}
+
+/// A tunnel for everything beside a tunnel for one network: the more specific policy decides.
+#[test]
+fn a_tunnel_for_everything_does_not_hide_the_others() {
+    let tunnel = Tunnel::default();
+    let params =
+        ChildSaParams { local_ts: vec![everything()], remote_ts: vec![everything()], ..tunnel.params() };
+    let mut spoke = Gateway::new(&params, tunnel.library);
+    let mut hub = Gateway::new(&mirrored(&params), tunnel.library);
+    let own = Policy {
+        priority: 1,
+        local: vec![everything()],
+        remote: vec![everything()],
+        action: Action::Protect(POLICY),
+    };
+    set_spd(&mut hub.plane, vec![own, policy(Action::Protect(OTHER))]);
+    let outer = forwarded(spoke.outbound(&[to(ELSEWHERE), to(Ipv4Addr::new(203, 0, 113, 9))]));
+    let verdicts: Vec<Verdict> = hub.inbound(&outer).into_iter().map(|(verdict, _)| verdict).collect();
+    assert_eq!(verdicts, [Verdict::Onward, Verdict::Forward]);
+}
+
 /// Selectors that are the same on both sides say nothing about where a packet belongs: it has arrived.
 #[test]
 fn a_packet_does_not_go_back_into_its_own_tunnel() {
