@@ -75,15 +75,16 @@ impl Loop {
         let poll = Poll::new().map_err(|e| format!("cannot make a poller: {e}"))?;
         let registry = poll.registry();
         let signals = signal_stream(registry)?;
-        // First of all the gate is shut: whatever fails from here on, nothing leaves in clear.
+        // What can fail and changes nothing comes first. What an earlier run protects is shut all the time.
+        let sockets = IkeSockets::open(DataPath::MARK)?;
+        let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
+        // Then the gate is shut: whatever fails from here on, nothing leaves in clear.
         let data = DataPath::start(config)?;
-        let sockets = IkeSockets::open(data.mark())?;
         for (n, fd) in sockets.fds().enumerate() {
             watch(registry, fd, Token(FIRST_IKE + n))?;
         }
         watch(registry, data.netlink_fd(), NETLINK)?;
         watch(registry, data.events_fd(), WORKERS)?;
-        let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
         let endpoint = endpoint(config, &data);
         Ok(Self {
             signals,

@@ -26,8 +26,6 @@ use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spd::{PolicyId, Spd};
 use testudo_ipsec::spi::SenderId;
 
-/// Marks our own packets, so that the rule for protected routes leaves them alone.
-const MARK: u32 = 0x7e57;
 /// An outer path of unknown MTU is taken for Ethernet.
 const DEFAULT_MTU: u16 = 1500;
 
@@ -60,9 +58,7 @@ pub(crate) enum WorkerEvent {
 
 impl DataPath {
     /// Keeps the sockets of IKE out of the protected routes.
-    pub(crate) fn mark(&self) -> u32 {
-        MARK
-    }
+    pub(crate) const MARK: u32 = 0x7e57;
 
     /// The sender ID of this run (RFC 6054).
     pub(crate) fn sender(&self) -> SenderId {

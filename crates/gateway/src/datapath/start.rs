@@ -3,7 +3,7 @@
 
 use super::guard::Guard;
 use super::sas::Sas;
-use super::{DataPath, MARK};
+use super::DataPath;
 use crate::config::{Cipher, Config, XdpMode};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,15 +25,29 @@ use testudo_ipsec::spi::SenderId;
 const FIRST_SENDER: SenderId = SenderId(1);
 const WORKER: u8 = 0;
 /// Table and priority that IPsec daemons use on Linux.
-const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, mark: MARK };
+const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, mark: DataPath::MARK };
 
 impl DataPath {
-    /// Shuts the gate, then opens ports and starts the worker.
+    /// Shuts the gate, then opens ports and starts the worker. A failure leaves things as they were: shut, where an
+    /// earlier run had shut them, else as if nothing had been tried.
     pub(crate) fn start(config: &Config) -> Result<Self, String> {
         let library = library(config.worker.cipher)?;
         let instance = Instance::new(&config.instance).map_err(|e| e.to_string())?;
         let filter = Filter::open(&instance).map_err(|e| e.to_string())?;
-        let tun = Tun::open(&config.tun, TUN_MTU).map_err(|e| e.to_string())?;
+        let inherited = filter.is_inherited();
+        let tun = Tun::open(&config.tun, TUN_MTU).map_err(|e| e.to_string());
+        let has_tun = tun.is_ok();
+        let built = tun.and_then(|tun| Self::build(config, library, filter, tun));
+        built.map_err(|error| match inherited {
+            true => error,
+            false => match take_away(config, &instance, has_tun) {
+                Ok(_) => error,
+                Err(also) => format!("{error}\nand what was begun stays behind: {also}"),
+            },
+        })
+    }
+
+    fn build(config: &Config, library: Library, filter: Filter, tun: Tun) -> Result<Self, String> {
         let follower = Follower::start(interfaces(config, &tun)).map_err(|e| e.to_string())?;
         let fib = follower.handle().fib();
         let ports = filter_ports(config, &fib)?;
@@ -74,12 +88,20 @@ impl DataPath {
     /// Takes away all that an instance has left: filter, routes, TUN.
     pub(crate) fn cleanup(config: &Config) -> Result<(), String> {
         let instance = Instance::new(&config.instance).map_err(|e| e.to_string())?;
-        let cleaned = cleanup(&instance).map_err(|e| e.to_string())?;
-        remove_guard(&GUARD).map_err(|e| e.to_string())?;
-        let tun = tun::remove(&config.tun).map_err(|e| e.to_string())?;
-        tracing::info!("removed: filter from {} ports, routes, TUN: {tun}", cleaned.ports.len());
+        let ports = take_away(config, &instance, true)?;
+        tracing::info!("removed: filter from {ports} ports, routes, TUN");
         Ok(())
     }
+}
+
+/// Takes away the filter, and the TUN with the routes into it. Answers how many ports had the filter.
+fn take_away(config: &Config, instance: &Instance, with_tun: bool) -> Result<usize, String> {
+    let cleaned = cleanup(instance).map_err(|e| e.to_string())?;
+    if with_tun {
+        remove_guard(&GUARD).map_err(|e| e.to_string())?;
+        tun::remove(&config.tun).map_err(|e| e.to_string())?;
+    }
+    Ok(cleaned.ports.len())
 }
 
 /// Packets of the kernel may be as long as its routes allow; what is too long for a tunnel is answered by the worker.
