@@ -2,6 +2,7 @@
 //! untrusted network.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
@@ -12,7 +13,7 @@ use testudo_lab::swanctl::{IkeSa, Swanctl};
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::testudo::Testudo;
 use testudo_lab::topology::{Family, Options, Side};
-use testudo_lab::{Lab, Topology, wait_until};
+use testudo_lab::{Lab, Namespace, Topology, wait_until};
 
 pub(crate) const UP_LIMIT: Duration = Duration::from_secs(15);
 /// Long enough for whatever should come at once, on a machine that has much else to do.
@@ -167,6 +168,14 @@ impl Pair {
         self.one.drops().unwrap()
     }
 
+    /// What `testudo status --json` says of side two.
+    pub(crate) fn two_status(&self) -> serde_json::Value {
+        match &self.two {
+            Gateway::Testudo(testudo) => testudo.status().unwrap(),
+            Gateway::Strongswan(_) => panic!("side two runs strongSwan"),
+        }
+    }
+
     /// Waits until our log has a line with this text.
     pub(crate) fn await_log(&mut self, text: &str) {
         self.one.process().wait_log(text, SOON).unwrap();
@@ -196,5 +205,22 @@ impl Watch {
         let captured = self.capture.stop().unwrap();
         let shown = captured.show(10).unwrap();
         assert_eq!((captured.packets, captured.lost, clear), (0, 0, 0), "{shown}");
+    }
+}
+
+/// A gateway's instance has left neither pins, nor a TUN, nor rules, nor routes, nor a filter.
+pub(crate) fn nothing_is_left(namespace: &Namespace, instance: &str) {
+    let pins = format!("/sys/fs/bpf/testudo-{instance}");
+    assert!(!Path::new(&pins).exists(), "{pins} is left");
+    for (words, unwanted) in [
+        ("rule", "220"),
+        ("-6 rule", "220"),
+        ("route show table all", " 220 "),
+        ("-6 route show table all", " 220 "),
+        ("link", "tu-"),
+        ("link", "xdp"),
+    ] {
+        let shown = namespace.ip(words).unwrap().stdout;
+        assert!(!shown.contains(unwanted), "ip {words}: {shown}");
     }
 }

@@ -1,7 +1,7 @@
 //! Clear text never leaves a protected path: not before the tunnel is there, not while the daemon dies under traffic, not
 //! after its death, not while a new one takes over. And the instruments do see clear text where there is some.
 
-use crate::common::{Pair, SOON, Scenario, Watch};
+use crate::common::{Pair, SOON, Scenario, Watch, nothing_is_left};
 use std::time::Duration;
 use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
@@ -45,7 +45,7 @@ fn load(pair: &Pair) -> (IperfServer, Vec<Process>) {
         client.start("flood", flood).unwrap(),
         pair.t.gw1.start("own-ping", own).unwrap(),
     ];
-    let sent = || Ok(pair.t.gw1.statistic(OUTER, "tx_packets")?);
+    let sent = || pair.t.gw1.statistic(OUTER, "tx_packets");
     let begin = sent().unwrap();
     wait_until("the load to flow", SOON, || {
         let flown = sent()? - begin;
@@ -111,23 +111,7 @@ fn after_a_cleanup_everything_passes_in_clear_and_is_seen() {
     }
     assert_eq!(counters.clear_packets().unwrap(), 40);
     assert_eq!(capture.stop().unwrap().packets, 40);
-    nothing_is_left(&pair);
-}
-
-/// Neither pins, nor a TUN, nor rules, nor routes.
-fn nothing_is_left(pair: &Pair) {
-    let pins = format!("/sys/fs/bpf/testudo-{}", pair.t.gw1.lab().instance("gw1"));
-    assert!(!std::path::Path::new(&pins).exists(), "{pins}");
-    for (words, unwanted) in [
-        ("rule", "220"),
-        ("-6 rule", "220"),
-        ("route show table all", "220"),
-        ("link", "tu-"),
-        ("link", "xdp"),
-    ] {
-        let shown = pair.t.gw1.ip(words).unwrap().stdout;
-        assert!(!shown.contains(unwanted), "ip {words}: {shown}");
-    }
+    nothing_is_left(&pair.t.gw1, &pair.t.gw1.lab().instance("gw1"));
 }
 
 #[test]

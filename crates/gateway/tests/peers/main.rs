@@ -4,6 +4,8 @@
 mod common;
 mod fail_closed;
 mod lifecycle;
+mod mtu;
 mod refusals;
+mod start;
 mod strongswan;
 mod testudo;

@@ -1,0 +1,124 @@
+//! Sizes: an untrusted network that takes less than the protected ones. What must not be fragmented is answered with the
+//! size that would have fitted; the rest is fragmented; TCP never gets that far.
+
+use crate::common::{Pair, Scenario, Watch};
+use testudo_lab::gateway::Kind;
+use testudo_lab::topology::{Family, Side};
+
+const OUTER_MTU: u16 = 1400;
+
+/// The largest packet that fits into one ESP packet of [`OUTER_MTU`] octets: 8 octets of header, 8 of IV, 16 of ICV, and
+/// 2 of trailer after padding to a multiple of 4 (RFC 4303 §2.4, RFC 4106).
+fn largest(outer: Family) -> u32 {
+    let header = match outer {
+        Family::V4 => 20,
+        Family::V6 => 40,
+    };
+    (u32::from(OUTER_MTU) - header - 32) / 4 * 4 - 2
+}
+
+/// IP and ICMP header of an echo request.
+fn headers(inner: Family) -> u32 {
+    match inner {
+        Family::V4 => 28,
+        Family::V6 => 48,
+    }
+}
+
+fn start(outer: Family) -> Pair {
+    let pair = Scenario::new("mtu", Kind::Testudo).outer(outer).outer_mtu(OUTER_MTU).start();
+    pair.up(Side::One);
+    pair
+}
+
+/// `ping` with that many octets, and fragmentation as `-M` has it.
+fn ping(pair: &Pair, from: Side, inner: Family, size: u32, fragmentation: &str, count: u32) -> String {
+    let to = from.other().host(inner).to_string();
+    let args = ["-n", "-i", "0.05", "-W", "2", "-M", fragmentation];
+    let counted = ["-c".into(), count.to_string(), "-s".into(), size.to_string(), to];
+    let done = pair.t.host(from).cmd("ping").args(args).args(counted).run_any().unwrap();
+    format!("{}{}", done.stdout, done.stderr)
+}
+
+/// Before anyone has learnt a path MTU: whole packets of 1500 octets, and datagrams of several.
+fn what_may_be_fragmented_passes(pair: &Pair) {
+    for from in [Side::One, Side::Two] {
+        for size in [1472, 4000] {
+            let said = ping(pair, from, Family::V4, size, "dont", 5);
+            assert!(said.contains("5 packets transmitted, 5 received"), "from {from:?}: {said}");
+        }
+    }
+}
+
+/// The boundary itself passes, one octet more is answered.
+fn what_must_not_is_answered(pair: &Pair, outer: Family) {
+    let mtu = largest(outer);
+    for from in [Side::One, Side::Two] {
+        for inner in [Family::V4, Family::V6] {
+            let fitting = mtu - headers(inner);
+            let said = ping(pair, from, inner, fitting, "do", 3);
+            assert!(said.contains("3 packets transmitted, 3 received"), "{inner} from {from:?}: {said}");
+            let said = ping(pair, from, inner, fitting + 1, "do", 1);
+            let expected = match inner {
+                Family::V4 => format!("Frag needed and DF set (mtu = {mtu})"),
+                Family::V6 => format!("Packet too big: mtu={mtu}"),
+            };
+            assert!(said.contains(&expected), "{inner} from {from:?}: {said}");
+            // Who has learnt it keeps to it: the host's kernel refuses by itself, or fragments.
+            let said = ping(pair, from, inner, fitting + 1, "do", 1);
+            assert!(
+                said.contains("message too long, mtu") && said.contains(&mtu.to_string()),
+                "{inner} from {from:?}: {said}"
+            );
+        }
+    }
+}
+
+fn who_has_learnt_fragments(pair: &Pair) {
+    for from in [Side::One, Side::Two] {
+        for inner in [Family::V4, Family::V6] {
+            let said = ping(pair, from, inner, 3000, "want", 5);
+            assert!(said.contains("5 packets transmitted, 5 received"), "{inner} from {from:?}: {said}");
+        }
+    }
+}
+
+fn sizes(outer: Family) {
+    let pair = start(outer);
+    let watch = Watch::start(&pair.t);
+    what_may_be_fragmented_passes(&pair);
+    let too_big = pair.dropped("too_big");
+    what_must_not_is_answered(&pair, outer);
+    who_has_learnt_fragments(&pair);
+    assert_eq!(pair.dropped("too_big") - too_big, 2, "one for each family from the client's side");
+    let counters = &pair.one.status().unwrap()["counters"];
+    assert!(counters["totals"]["split"].as_u64() > Some(0), "{counters}");
+    watch.saw_nothing();
+}
+
+#[test]
+fn sizes_over_ipv4() {
+    sizes(Family::V4);
+}
+
+#[test]
+fn sizes_over_ipv6() {
+    sizes(Family::V6);
+}
+
+/// The MSS of a new connection is made to fit, in both directions, so that nothing has to be refused or fragmented.
+#[test]
+fn tcp_is_clamped_to_what_fits() {
+    for outer in [Family::V4, Family::V6] {
+        let pair = start(outer);
+        for inner in [Family::V4, Family::V6] {
+            pair.tcp_both_ways(inner);
+        }
+        for side in [&pair.one.status().unwrap(), &pair.two_status()] {
+            let totals = &side["counters"]["totals"];
+            assert!(totals["mss_clamped"].as_u64() >= Some(8), "{totals}");
+            assert_eq!(totals["split"], 0, "{totals}");
+            assert_eq!(side["counters"]["drops"]["too_big"], 0, "{side}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What testudod cannot start with, it says, and leaves nothing behind.
+
+use crate::common::{Scenario, nothing_is_left};
+use std::fs;
+use std::path::PathBuf;
+use testudo_lab::gateway::Kind;
+use testudo_lab::testudo::binary;
+use testudo_lab::topology::{INNER, OUTER, Options, Side};
+use testudo_lab::{Lab, Namespace, Topology};
+
+/// A daemon that is never meant to run.
+struct Trial<'a> {
+    namespace: &'a Namespace,
+    instance: String,
+    config: PathBuf,
+    socket: PathBuf,
+}
+
+impl<'a> Trial<'a> {
+    fn new(namespace: &'a Namespace, role: &str) -> Self {
+        let dir = namespace.lab().subdir(&format!("trial-{role}")).unwrap();
+        let instance = namespace.lab().instance(role);
+        let this =
+            Self { namespace, instance, config: dir.join("testudo.toml"), socket: dir.join("vici.sock") };
+        this.write(&this.text(OUTER));
+        this
+    }
+
+    fn text(&self, port: &str) -> String {
+        format!(
+            "instance = \"{}\"\n[vici]\nsocket = \"{}\"\n[[port]]\ninterface = \"{port}\"\n[[port]]\ninterface = \
+             \"{INNER}\"\n",
+            self.instance,
+            self.socket.display()
+        )
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(&self.config, text).unwrap();
+    }
+
+    /// Runs it behind the words of `wrapper`; it must fail with exit code 1, say all this, and leave nothing.
+    fn fails(&self, wrapper: &[&str], expected: &[&str]) {
+        let mut words: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
+        words.push(binary("testudod").unwrap().display().to_string());
+        words.extend(["--config".into(), self.config.display().to_string()]);
+        let done = self.namespace.cmd(&words[0]).args(&words[1..]).run_any().unwrap();
+        assert_eq!(done.status.code(), Some(1), "{}{}", done.stdout, done.stderr);
+        for text in expected {
+            assert!(done.stderr.contains(text), "no {text:?} in {:?}", done.stderr);
+        }
+        assert!(!self.socket.exists());
+        nothing_is_left(self.namespace, &self.instance);
+    }
+}
+
+/// An ordinary lab without a daemon.
+fn topology() -> Topology {
+    Topology::build(&Lab::new("start").unwrap(), &Options::default()).unwrap()
+}
+
+#[test]
+fn each_missing_right_is_named_with_its_purpose() {
+    let t = topology();
+    let trial = Trial::new(&t.gw1, "rights");
+    for (capability, expected) in [
+        ("-net_admin", "CAP_NET_ADMIN is missing: testudod needs it to attach the XDP filter"),
+        ("-net_raw", "CAP_NET_RAW is missing: testudod needs it to open AF_XDP sockets"),
+        ("-net_bind_service", "CAP_NET_BIND_SERVICE is missing: testudod needs it to bind UDP port 500"),
+        ("-cap_39,-sys_admin", "CAP_BPF is missing: testudod needs it to load the XDP filter"),
+        ("-cap_38,-sys_admin", "CAP_PERFMON is missing: testudod needs it to let the XDP filter read"),
+    ] {
+        let wrapper = ["setpriv", "--inh-caps", capability, "--bounding-set", capability];
+        trial.fails(&wrapper, &[expected]);
+    }
+    let wrapper = ["setpriv", "--inh-caps", "-all", "--bounding-set", "-all"];
+    trial
+        .fails(&wrapper, &["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_NET_BIND_SERVICE", "CAP_BPF", "CAP_PERFMON"]);
+}
+
+#[test]
+fn a_bad_configuration_is_refused_by_line_and_key() {
+    let t = topology();
+    let trial = Trial::new(&t.gw1, "config");
+    let at = |line: usize| format!("testudod: {}:{line}: ", trial.config.display());
+    for (text, line, expected) in [
+        ("colour = \"blue\"", 8, "colour: found an unknown key holding a string, expected one of"),
+        ("[worker]\ncipher = \"rot13\"", 9, "worker.cipher: found \"rot13\", expected \"auto\""),
+        ("[ike]\nretransmit_tries = 0", 9, "ike.retransmit_tries: found 0, expected an integer from 1 to 20"),
+    ] {
+        // Top-level keys stand before all tables.
+        let good = trial.text(OUTER);
+        let (text, line) = match text.starts_with('[') {
+            true => (format!("{good}{text}\n"), line),
+            false => (format!("{text}\n{good}"), 1),
+        };
+        trial.write(&text);
+        trial.fails(&[], &[&at(line), expected]);
+        trial.fails(&["env", "LANG=C"], &[expected]);
+    }
+    fs::remove_file(&trial.config).unwrap();
+    trial.fails(&[], &[&format!("testudod: {}: No such file", trial.config.display())]);
+}
+
+#[test]
+fn a_port_that_is_not_there_is_named() {
+    let t = topology();
+    let trial = Trial::new(&t.gw1, "port");
+    trial.write(&trial.text("nosuch0"));
+    trial.fails(&[], &["testudod: port nosuch0: there is no such interface"]);
+}
+
+#[test]
+fn a_second_daemon_does_not_disturb_the_first() {
+    let pair = Scenario::new("second", Kind::Testudo).start();
+    pair.up(Side::One);
+    // Beside the first: the ports of IKE are taken.
+    let beside = Trial::new(&pair.t.gw1, "beside");
+    let fails = |trial: &Trial<'_>, expected: &str| {
+        let testudod = binary("testudod").unwrap();
+        let done = trial.namespace.cmd(testudod).arg("--config").arg(&trial.config).run_any().unwrap();
+        assert_eq!(done.status.code(), Some(1), "{}", done.stderr);
+        assert!(done.stderr.contains(expected), "{}", done.stderr);
+        pair.ping_from(Side::One, testudo_lab::topology::Family::V4, 56);
+    };
+    fails(&beside, "cannot open UDP 0.0.0.0:500: Address already in use");
+    fails(&beside, "(is another IKE daemon running here?)");
+
+    // Elsewhere, with the instance or the socket of the first.
+    let mut elsewhere = Trial::new(&pair.t.server, "elsewhere");
+    let own = elsewhere.instance.clone();
+    elsewhere.instance = pair.t.gw1.lab().instance("gw1");
+    elsewhere.write(&elsewhere.text("eth0").replace(INNER, "lo"));
+    fails(&elsewhere, "is in use by another process; stop it first");
+    elsewhere.instance = own;
+    elsewhere.socket = pair.t.gw1.lab().dir().join("gw1-testudod").join("vici.sock");
+    elsewhere.write(&elsewhere.text("eth0").replace(INNER, "lo"));
+    fails(&elsewhere, "is in use: another testudod runs here");
+    nothing_is_left(&pair.t.server, &elsewhere.instance);
+    assert!(pair.sas(Side::One)[0].is_up());
+}
