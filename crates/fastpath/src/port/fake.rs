@@ -1,6 +1,6 @@
 //! A port made of memory.
 
-use super::{FrameBurst, Port, PortInfo, PortStatistics};
+use super::{Flushed, FrameBurst, Port, PortInfo, PortStatistics};
 use crate::frame::{Frame, FramePool};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -14,13 +14,14 @@ pub struct FakePort {
     sent: VecDeque<Frame>,
     depth: usize,
     keeps: bool,
+    down: bool,
 }
 
 impl FakePort {
     /// A port whose queues hold `depth` frames each. Frames that are sent stay until somebody fetches them.
     pub fn new(info: PortInfo, depth: usize) -> Self {
         let queue = || VecDeque::with_capacity(depth);
-        Self { info, arriving: queue(), sent: queue(), depth, keeps: true }
+        Self { info, arriving: queue(), sent: queue(), depth, keeps: true, down: false }
     }
 
     /// A port whose frames go back to the pool once they are sent.
@@ -41,6 +42,11 @@ impl FakePort {
     /// The oldest frame that the worker has sent and nobody has fetched.
     pub fn sent(&mut self) -> Option<Frame> {
         self.sent.pop_front()
+    }
+
+    /// Takes the port down or up, as far as sending goes.
+    pub fn set_down(&mut self, down: bool) {
+        self.down = down;
     }
 
     /// Frames that the worker has not received yet.
@@ -64,8 +70,8 @@ impl Port for FakePort {
         self.sent.extend(burst.drain(..count));
     }
 
-    fn flush(&mut self) -> bool {
-        true
+    fn flush(&mut self) -> Flushed {
+        if self.down { Flushed::Down } else { Flushed::All }
     }
 
     fn refill(&mut self, _pool: &mut FramePool) {}

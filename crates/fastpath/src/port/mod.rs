@@ -55,6 +55,17 @@ pub struct PortStatistics {
     pub stray: u64,
 }
 
+/// What became of queued frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// All are on their way.
+    All,
+    /// Some must wait: flush again a little later.
+    Later,
+    /// The interface is down or gone. Frames stay queued, in case it comes up again.
+    Down,
+}
+
 /// One queue of an interface. Frames are Ethernet frames without check sequence.
 pub trait Port {
     /// What the port is attached to.
@@ -66,9 +77,8 @@ pub trait Port {
     /// Takes frames from the front of `burst` and queues them to be sent; leaves those that find no room.
     fn tx(&mut self, burst: &mut FrameBurst);
 
-    /// Makes sure that queued frames leave: at most a few system calls, none when the other side is awake. False if some
-    /// must wait: flush again a little later.
-    fn flush(&mut self) -> bool;
+    /// Makes sure that queued frames leave: at most a few system calls, none when the other side is awake.
+    fn flush(&mut self) -> Flushed;
 
     /// Lends free frames of the pool to the receiving side.
     fn refill(&mut self, pool: &mut FramePool);

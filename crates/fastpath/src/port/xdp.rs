@@ -1,6 +1,6 @@
 //! A port over AF_XDP: one queue of one interface.
 
-use super::{FrameBurst, Port, PortInfo, PortStatistics, link};
+use super::{Flushed, FrameBurst, Port, PortInfo, PortStatistics, link};
 use crate::error::{Error, Result};
 use crate::fib::PortIndex;
 use crate::frame::{FrameMemory, FramePool};
@@ -124,7 +124,7 @@ impl Port for XdpPort {
     }
 
     #[inline]
-    fn flush(&mut self) -> bool {
+    fn flush(&mut self) -> Flushed {
         self.socket.flush_tx()
     }
 
@@ -180,14 +180,16 @@ impl Port for XdpPort {
     /// given up for lost.
     fn close(mut self, pool: &mut FramePool) {
         let give_up = Instant::now() + SEND_PATIENCE;
-        while self.in_flight != 0 && Instant::now() < give_up {
-            self.flush();
+        while self.in_flight != 0 && self.flush() != Flushed::Down && Instant::now() < give_up {
             self.reclaim(pool);
             std::thread::sleep(Duration::from_millis(1));
         }
+        self.reclaim(pool);
+        // What the kernel has not taken from the ring it will not take once the socket is closed.
+        let with_the_device = self.in_flight - self.socket.tx.outstanding() as usize;
         // Closing the socket ends receiving before it returns.
         drop(self.socket);
-        if self.in_flight == 0 {
+        if with_the_device == 0 {
             self.umem.redeem_all(pool);
         }
     }

@@ -305,6 +305,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     pub(super) fn tick(&mut self) {
         self.answers_left = ANSWERS;
         self.told_too_big = false;
+        self.egress.retry();
         while let Some(frames) = self.hold.expire(self.now) {
             frames.into_iter().for_each(|frame| self.discard(frame, WorkerDrop::NeighbourTimeout));
         }

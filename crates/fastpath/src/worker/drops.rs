@@ -40,6 +40,8 @@ reasons! {
     Blackhole = "blackhole",
     /// The route leads to a port that this worker does not have.
     NoPort = "no_port",
+    /// The port's interface is down or gone.
+    PortDown = "port_down",
     /// Larger than the link takes, and must not be fragmented.
     LinkTooBig = "link_too_big",
     /// A packet that waited for its neighbour had to make room for a later one.

@@ -4,7 +4,7 @@ use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
 use super::route::SendHop;
 use crate::frame::{Frame, FramePool};
-use crate::port::{FrameBurst, Port};
+use crate::port::{Flushed, FrameBurst, Port};
 use testudo_wire::ethernet::HEADER;
 
 /// A port and what is about to be sent through it.
@@ -14,8 +14,8 @@ struct Lane<P> {
     staged: FrameBurst,
     /// Octets of these.
     octets: u64,
-    /// Frames are queued that the kernel has not taken yet.
-    backlog: bool,
+    /// What the last flush came to.
+    state: Flushed,
 }
 
 /// All ports of a worker.
@@ -26,7 +26,7 @@ pub(super) struct Egress<P> {
 
 impl<P: Port> Egress<P> {
     pub(super) fn new(ports: Vec<P>) -> Self {
-        let lane = |port| Lane { port, staged: FrameBurst::new(), octets: 0, backlog: false };
+        let lane = |port| Lane { port, staged: FrameBurst::new(), octets: 0, state: Flushed::All };
         Self { lanes: ports.into_iter().map(lane).collect() }
     }
 
@@ -44,7 +44,7 @@ impl<P: Port> Egress<P> {
 
     /// True if a port still has frames that the kernel would not take.
     pub(super) fn has_backlog(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.backlog)
+        self.lanes.iter().any(|lane| lane.state == Flushed::Later)
     }
 
     /// Receives a burst from a port.
@@ -69,6 +69,10 @@ impl<P: Port> Egress<P> {
     ) {
         let slot = usize::from(hop.slot);
         let lane = &mut self.lanes[slot];
+        if lane.state == Flushed::Down {
+            counters.count_drop(WorkerDrop::PortDown);
+            return pool.give(frame);
+        }
         let extended = usize::from(frame.start())
             .checked_sub(HEADER)
             .is_some_and(|start| frame.set_extent(start, usize::from(frame.len()) + HEADER));
@@ -90,12 +94,19 @@ impl<P: Port> Egress<P> {
         for (slot, lane) in self.lanes.iter_mut().enumerate() {
             if !lane.staged.is_empty() {
                 lane.submit(slot, pool, counters);
-                lane.backlog = !lane.port.flush();
-            } else if lane.backlog {
-                lane.backlog = !lane.port.flush();
+                lane.state = lane.port.flush();
+            } else if lane.state == Flushed::Later {
+                lane.state = lane.port.flush();
             }
             lane.port.reclaim(pool);
             lane.port.refill(pool);
+        }
+    }
+
+    /// Tries ports that were down.
+    pub(super) fn retry(&mut self) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.state == Flushed::Down) {
+            lane.state = lane.port.flush();
         }
     }
 

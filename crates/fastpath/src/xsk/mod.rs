@@ -8,6 +8,7 @@ mod sys;
 
 use crate::error::Result;
 use crate::frame::FrameMemory;
+use crate::port::Flushed;
 use crate::ring::{Consumer, Producer};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -53,12 +54,12 @@ impl XskSocket {
         self.tx_refused
     }
 
-    /// Publishes what is staged in the TX ring and makes the kernel take it. False if some of it must wait.
+    /// Publishes what is staged in the TX ring and makes the kernel take it.
     #[inline]
-    pub(crate) fn flush_tx(&mut self) -> bool {
+    pub(crate) fn flush_tx(&mut self) -> Flushed {
         self.tx.publish();
         if !self.tx.needs_wakeup() {
-            return true;
+            return Flushed::All;
         }
         let mut left = self.tx.outstanding();
         while left != 0 {
@@ -70,6 +71,7 @@ impl XskSocket {
                 Ok(()) => break,
                 // The device refused one packet, which is lost; the rest has not been looked at.
                 Err(Some(libc::EBUSY)) => self.tx_refused += 1,
+                Err(Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV)) => return Flushed::Down,
                 // EAGAIN: more was queued than one call takes. ENOBUFS: no memory at the moment.
                 Err(_) => {}
             }
@@ -77,7 +79,7 @@ impl XskSocket {
                 break;
             }
         }
-        left == 0
+        if left == 0 { Flushed::All } else { Flushed::Later }
     }
 
     /// Publishes what is staged in the FILL ring and wakes the driver if it sleeps for want of frames.

@@ -217,3 +217,24 @@ fn a_burst_larger_than_the_egress_stage_is_sent_whole() {
     assert_eq!(sent(&mut worker, WAN).len(), 72);
     check_and_close(worker);
 }
+
+#[test]
+fn what_is_for_a_port_that_is_down_is_dropped_until_it_is_up() {
+    let mut worker = worker(full_fib());
+    let send = |worker: &mut TestWorker, now: u64| {
+        arrive(worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);
+        worker.turn(now);
+        sent(worker, WAN).len()
+    };
+    assert_eq!(send(&mut worker, 1), 1);
+    worker.port_mut(WAN).unwrap().set_down(true);
+    assert_eq!(send(&mut worker, 2), 1, "the first finds out");
+    assert_eq!(send(&mut worker, 3), 0);
+    assert_eq!(dropped(&worker, WorkerDrop::PortDown), 1);
+    worker.port_mut(WAN).unwrap().set_down(false);
+    assert_eq!(send(&mut worker, 4), 0, "looked at again with the next tick");
+    assert_eq!(send(&mut worker, 300), 0);
+    assert_eq!(send(&mut worker, 301), 1);
+    assert_eq!(dropped(&worker, WorkerDrop::PortDown), 3);
+    check_and_close(worker);
+}
