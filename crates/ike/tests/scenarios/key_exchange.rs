@@ -48,11 +48,13 @@ fn demand(world: &mut World, method: KeMethod) {
 
 #[test]
 fn a_demand_for_what_is_not_configured_does_not_stop_the_true_answer() {
-    let mut world = World::pair(3, Weather { delay: std::time::Duration::from_millis(200), ..Weather::FAIR });
+    let mut world = World::pair(3, Weather { delay: std::time::Duration::from_millis(500), ..Weather::FAIR });
     world.hosts[1].stopped = true;
     world.initiate(0);
     world.network.weather.delay = std::time::Duration::from_millis(1);
+    // One that we do not know, and one that we know but that the operator did not name.
     demand(&mut world, KeMethod::Modp2048);
+    demand(&mut world, KeMethod::Ecp256);
     assert_eq!(sent(&world, 0, ExchangeType::IkeSaInit, false).len(), 1, "nothing weaker is sent");
     world.hosts[1].stopped = false;
     world.run_secs(10);

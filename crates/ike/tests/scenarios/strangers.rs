@@ -312,3 +312,29 @@ fn a_forged_answer_that_cannot_be_true_is_passed_over() {
     world.run_secs(10);
     world.assert_tunnel();
 }
+
+#[test]
+fn a_nonce_too_short_for_the_prf_is_refused() {
+    let mut world = sun();
+    let now = world.now;
+    let mut strong = crate::common::connection(("192.0.2.2", "sun"), ("192.0.2.1", "moon"));
+    strong.proposals[0].prf = vec![testudo_ike::config::Prf::HmacSha384];
+    world.hosts[0].load(now, strong.clone());
+    for (length, answered) in [(16, 0), (23, 0), (24, 1)] {
+        let (mut payloads, _, _) = peer::init_payloads(&mut Random::new(11));
+        payloads[0] = Payload::Sa(testudo_ike::suite::offer::ike(&strong.proposals, None));
+        payloads[2] = Payload::Nonce(testudo_ike::message::Nonce::new(vec![7; length]).unwrap());
+        let header = Header {
+            initiator_spi: IkeSpi(1),
+            responder_spi: IkeSpi::ZERO,
+            exchange: ExchangeType::IkeSaInit,
+            from_initiator: true,
+            response: false,
+            message_id: MessageId(0),
+        };
+        let request = peer::message(header, payloads).finish().unwrap();
+        let answers = peer::exchange(&mut world, from("192.0.2.1:500"), &request);
+        assert_eq!(answers.len(), answered, "{length} octets, half the key of PRF_HMAC_SHA2_384 are 24");
+    }
+    assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::Unacceptable), 2);
+}
