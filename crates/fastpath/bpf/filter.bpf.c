@@ -45,6 +45,14 @@ static __always_inline int strip_priority_tag(struct xdp_md *ctx)
 	return 1;
 }
 
+/* True if the tag behind the Ethernet header has VLAN number 0, or is cut short. */
+static __always_inline int is_priority_tag(struct ethernet *eth, void *end)
+{
+	struct vlan_tag *tag = (void *)(eth + 1);
+
+	return (void *)(tag + 1) > end || !(tag->control & bpf_htons(VLAN_ID_MASK));
+}
+
 static __always_inline __u32 classify(struct xdp_md *ctx, const struct port *port)
 {
 	void *end = (void *)(long)ctx->data_end;
@@ -60,7 +68,8 @@ static __always_inline __u32 classify(struct xdp_md *ctx, const struct port *por
 		return classify_ipv6(port, eth + 1, end, frame);
 	case bpf_htons(ETHERTYPE_VLAN):
 	case bpf_htons(ETHERTYPE_QINQ):
-		return PASS_VLAN;
+		/* The kernel would look through a second priority tag, as through the first; nobody sends two. */
+		return is_priority_tag(eth, end) ? DROP_MALFORMED : PASS_VLAN;
 	}
 	return PASS_NOT_IP;
 }

@@ -61,8 +61,8 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
             farewell = Some(Instant::now() + FAREWELL);
             this.gateway.terminate_all();
         }
-        let quiet = this.gateway.endpoint.sas().next().is_none();
-        if farewell.is_some_and(|until| quiet || until <= Instant::now()) {
+        let quiet = || this.gateway.endpoint.sas().next().is_none();
+        if farewell.is_some_and(|until| until <= Instant::now() || quiet()) {
             this.gateway.data.stop()?;
             tracing::info!("ended; protected prefixes stay closed until testudod runs again or --cleanup");
             return Ok(());
@@ -105,7 +105,7 @@ impl Loop {
         for event in events {
             match event.token() {
                 SIGNALS => ended |= self.drain_signals(),
-                NETLINK => self.gateway.data.routes_changed()?,
+                NETLINK => self.gateway.routes_changed(),
                 WORKERS => self.gateway.worker_events(),
                 Token(VICI) => self.vici.accept(&mut self.server, self.poll.registry()),
                 token if self.vici.owns(token) => self.vici.ready(token),
@@ -133,6 +133,7 @@ impl Loop {
         if self.next_housekeeping <= Instant::now() {
             self.next_housekeeping = Instant::now() + HOUSEKEEPING;
             self.gateway.data.housekeeping()?;
+            self.gateway.routes_changed();
             self.gateway.report_traffic();
         }
         Ok(())

@@ -25,6 +25,10 @@ pub(crate) struct Gateway {
     pub(crate) now: Time,
     pub(crate) since: SystemTime,
     pub(crate) policies_changed: bool,
+    /// The end has begun: nothing new comes up.
+    closing: bool,
+    /// Messages that wait for the policies.
+    held: Vec<Departure>,
     origin: Instant,
     sockets: IkeSockets,
     notes: VecDeque<Note>,
@@ -65,6 +69,8 @@ impl Gateway {
             now: Time::default(),
             since: SystemTime::now(),
             policies_changed: false,
+            closing: false,
+            held: Vec::new(),
             origin: Instant::now(),
             sockets,
             notes: VecDeque::new(),
@@ -98,12 +104,13 @@ impl Gateway {
         while let Some(output) = self.endpoint.poll_output() {
             self.perform(output, &mut departures);
         }
-        if std::mem::take(&mut self.policies_changed)
-            && let Err(error) = self.data.set_policies(&self.policies)
-        {
-            self.log(None, None, 0, format!("cannot change the policies: {error}"));
+        self.held.append(&mut departures);
+        if let Err(error) = self.apply_policies() {
+            // What is held back may tell the peer to use what is not there yet.
+            self.log(None, None, 0, format!("cannot change the policies, trying again: {error}"));
+            return;
         }
-        for departure in departures {
+        for departure in std::mem::take(&mut self.held) {
             let sent = match &departure {
                 Departure::Message(path, bytes) => self.sockets.send(*path, bytes),
                 Departure::Keepalive(path) => self.sockets.send_keepalive(*path),
@@ -121,6 +128,24 @@ impl Gateway {
         }
     }
 
+    /// Makes filter, routes and worker follow the policies, if they have changed.
+    pub(crate) fn apply_policies(&mut self) -> Result<(), String> {
+        if self.policies_changed {
+            self.data.set_policies(&self.policies)?;
+            self.policies_changed = false;
+        }
+        Ok(())
+    }
+
+    /// Routes, addresses or neighbours have changed.
+    pub(crate) fn routes_changed(&mut self) {
+        if let Err(error) = self.data.routes_changed() {
+            // Everything stays as shut as it was; housekeeping tries again.
+            self.log(None, None, 0, format!("cannot follow the routes: {error}"));
+        }
+        self.endpoint.set_local_addresses(self.data.local_addresses());
+    }
+
     fn perform(&mut self, output: Output, departures: &mut Vec<Departure>) {
         match output {
             // A single node has no one to wait for: the state that `after` names is stable at once.
@@ -135,6 +160,8 @@ impl Gateway {
                     self.policies.remove(child);
                     let message = format!("cannot install child {name}: {error}");
                     self.log(Some(ike), Some(connection), 0, message);
+                    // The peer believes in it: tell it otherwise.
+                    let _ = self.endpoint.terminate(self.now, &Target::Child(child), false);
                 }
             }
             Output::UpdateChild { child, path, .. } => {
@@ -228,6 +255,9 @@ impl Gateway {
     }
 
     fn acquire(&mut self, policy: testudo_ipsec::spd::PolicyId) {
+        if self.closing {
+            return;
+        }
         let Some(name) = self.policies.child_of(policy).cloned() else { return };
         let trap = self
             .endpoint
@@ -260,6 +290,12 @@ impl Gateway {
 
     /// Begins to take every SA down. True if there is something to wait for.
     pub(crate) fn terminate_all(&mut self) -> bool {
+        self.closing = true;
+        // Without connections, no peer and no packet brings up a new one.
+        let names: Vec<String> = self.endpoint.connections().map(|c| c.name.clone()).collect();
+        for name in names {
+            self.endpoint.unload_connection(&name);
+        }
         let begun = self.endpoint.terminate(self.now, &Target::All, false).is_ok();
         self.settle();
         begun

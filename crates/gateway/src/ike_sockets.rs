@@ -9,6 +9,7 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrStorage, recvmsg, sendmsg,
 };
 use socket2::{Domain, Protocol, Socket, Type};
+use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -28,7 +29,11 @@ struct IkeSocket {
 }
 
 /// All sockets that the kernel lets us have.
-pub(crate) struct IkeSockets(Vec<IkeSocket>);
+pub(crate) struct IkeSockets {
+    sockets: Vec<IkeSocket>,
+    /// Where the next look begins, so that a flood on one socket does not hide the others.
+    next: Cell<usize>,
+}
 
 impl IkeSockets {
     /// Opens ports 500 and 4500; `mark` keeps their packets out of the protected routes.
@@ -51,22 +56,21 @@ impl IkeSockets {
                 }
             }
         }
-        Ok(Self(sockets))
+        Ok(Self { sockets, next: Cell::new(0) })
     }
 
     /// For the poller.
     pub(crate) fn fds(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.0.iter().map(|s| s.socket.as_raw_fd())
+        self.sockets.iter().map(|s| s.socket.as_raw_fd())
     }
 
     /// The next IKE message of any socket, marker taken off: its path and where in the buffer it lies.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Option<(Path, Range<usize>)> {
-        self.0.iter().find_map(|socket| match socket.receive(buffer) {
-            Ok(found) => found,
-            Err(error) => {
-                tracing::warn!("cannot receive on UDP port {}: {error}", socket.port);
-                None
-            }
+        let count = self.sockets.len();
+        (0..count).find_map(|_| {
+            let at = self.next.get() % count;
+            self.next.set(at + 1);
+            self.sockets.get(at)?.receive(buffer)
         })
     }
 
@@ -83,7 +87,10 @@ impl IkeSockets {
 
     fn serving(&self, local: SocketAddr) -> io::Result<&IkeSocket> {
         let serves = |s: &&IkeSocket| s.port == local.port() && s.is_ipv4() == local.is_ipv4();
-        self.0.iter().find(serves).ok_or_else(|| io::Error::other(format!("no socket is bound to {local}")))
+        self.sockets
+            .iter()
+            .find(serves)
+            .ok_or_else(|| io::Error::other(format!("no socket is bound to {local}")))
     }
 }
 
@@ -103,15 +110,16 @@ fn open(local: SocketAddr, mark: u32) -> io::Result<Socket> {
 }
 
 impl IkeSocket {
-    /// `Ok(None)` when nothing waits; what is no IKE message is skipped.
-    fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(Path, Range<usize>)>> {
+    /// `None` when nothing waits; what is no IKE message is skipped.
+    fn receive(&self, buffer: &mut [u8]) -> Option<(Path, Range<usize>)> {
         let skip = if self.port == NAT_PORT { MARKER.len() } else { 0 };
         loop {
             match self.receive_raw(buffer) {
-                Ok(Some((path, len))) => return Ok(Some((path, skip..len))),
-                Ok(None) => continue,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(e) => return Err(e),
+                Ok(Some((path, len))) => return Some((path, skip..len)),
+                Ok(None) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
+                // An error is told once and then gone; datagrams may stand behind it.
+                Err(error) => tracing::warn!("cannot receive on UDP port {}: {error}", self.port),
             }
         }
     }

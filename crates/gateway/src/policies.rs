@@ -3,12 +3,12 @@
 //! A configured child stands in the SPD from the moment it is loaded, without an SA: what it protects never leaves in
 //! clear. An installed Child SA adds a policy of its own, with the selectors that were negotiated, before that one.
 
-use crate::prefix::{cover, covers};
+use crate::prefix::{self, cover, covers};
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_fastpath::prefix::Prefix;
 use testudo_ike::config::{Child, ChildMode, Connection, TsSpec};
 use testudo_ike::output::ChildSaId;
-use testudo_ipsec::selector::TrafficSelector;
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
 
 /// A child of a connection, by name.
@@ -45,8 +45,10 @@ struct Entry {
 pub(crate) struct Protection {
     /// Remote prefixes whose traffic goes to a worker and nowhere else.
     pub(crate) protected: BTreeSet<Prefix>,
-    /// Our own sides: their traffic towards us is not "clear text that should have been protected".
+    /// Our own sides, as configured: what comes from there is not "clear text that should have been protected".
     pub(crate) local: BTreeSet<Prefix>,
+    /// Prefixes on both sides of one policy, which says nothing then about where a packet comes from.
+    pub(crate) both: BTreeSet<Prefix>,
 }
 
 impl Policies {
@@ -55,9 +57,9 @@ impl Policies {
         let mut old = self.take_connection(&connection.name);
         for child in &connection.children {
             let name = ChildName { connection: connection.name.clone(), child: child.name.clone() };
-            let (local, remote) = (fixed(&child.local_ts), fixed(&child.remote_ts));
-            if local.is_empty() || remote.is_empty() {
-                // `dynamic` on one side: nothing is known before an SA is negotiated.
+            let (local, remote) = (local_side(child), remote_side(connection, child));
+            if remote.is_empty() {
+                // A peer with any address and `dynamic` selectors: nothing is known before it comes.
                 continue;
             }
             let id = old.remove(&name).map_or_else(|| self.take_id(), |entry| entry.id);
@@ -135,20 +137,21 @@ impl Policies {
         let mut protection = Protection::default();
         let holding = |e: &&Entry| e.mode != ChildMode::Pass;
         for entry in self.configured.values().chain(self.installed.values()).filter(holding) {
-            protection.protected.extend(entry.remote.iter().flat_map(|ts| cover(&ts.addrs)));
-            protection.local.extend(entry.local.iter().flat_map(|ts| cover(&ts.addrs)));
+            let (local, remote) = (prefixes(&entry.local), prefixes(&entry.remote));
+            protection.both.extend(local.intersection(&remote));
+            protection.protected.extend(remote);
+        }
+        // Not from SAs: a peer has a say in their selectors.
+        for entry in self.configured.values().filter(holding) {
+            protection.local.extend(prefixes(&entry.local));
         }
         protection
     }
 }
 
 impl Protection {
-    /// The parts of `candidates` (directly connected prefixes, our own sides) that lie strictly inside a protected
-    /// prefix and are not protected themselves.
-    pub(crate) fn exceptions<'a>(
-        &self,
-        candidates: impl IntoIterator<Item = &'a Prefix>,
-    ) -> BTreeSet<Prefix> {
+    /// Those of `candidates` that lie strictly inside a protected prefix and are not protected themselves.
+    pub(crate) fn inside<'a>(&self, candidates: impl IntoIterator<Item = &'a Prefix>) -> BTreeSet<Prefix> {
         let inside = |c: &Prefix| self.protected.iter().any(|p| p != c && covers(p, c));
         candidates.into_iter().filter(|c| inside(c) && !self.protected.contains(c)).copied().collect()
     }
@@ -195,12 +198,31 @@ fn width(selectors: &[TrafficSelector]) -> u32 {
     selectors.iter().map(one).max().unwrap_or(0)
 }
 
-fn fixed(specs: &[TsSpec]) -> Vec<TrafficSelector> {
-    let one = |spec: &TsSpec| match spec {
-        TsSpec::Fixed(ts) => Some(*ts),
-        TsSpec::Dynamic { .. } => None,
-    };
-    specs.iter().filter_map(one).collect()
+fn prefixes(selectors: &[TrafficSelector]) -> BTreeSet<Prefix> {
+    selectors.iter().flat_map(|ts| cover(&ts.addrs)).collect()
+}
+
+/// Our side. Before there is an SA, `dynamic` may be any address: whatever goes to the remote side is held back.
+fn local_side(child: &Child) -> Vec<TrafficSelector> {
+    let everything = [prefix::whole(false), prefix::whole(true)];
+    child.local_ts.iter().flat_map(|spec| resolve(spec, &everything)).collect()
+}
+
+/// The peer's side: `dynamic` is the peer's address, if the connection names just one.
+fn remote_side(connection: &Connection, child: &Child) -> Vec<TrafficSelector> {
+    let single: Vec<AddrRange> =
+        connection.remote_addrs.iter().filter(|range| range.start() == range.end()).copied().collect();
+    child.remote_ts.iter().flat_map(|spec| resolve(spec, &single)).collect()
+}
+
+fn resolve(spec: &TsSpec, dynamic: &[AddrRange]) -> Vec<TrafficSelector> {
+    match *spec {
+        TsSpec::Fixed(ts) => vec![ts],
+        TsSpec::Dynamic { protocol, port_start, port_end } => {
+            let one = |addrs: &AddrRange| TrafficSelector { addrs: *addrs, protocol, port_start, port_end };
+            dynamic.iter().map(one).collect()
+        }
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,16 @@ pub(crate) fn cover(range: &AddrRange) -> Vec<Prefix> {
     }
 }
 
+/// All addresses of a family.
+pub(crate) fn whole(v6: bool) -> AddrRange {
+    let (first, last): (IpAddr, IpAddr) = if v6 {
+        (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::from(u128::MAX).into())
+    } else {
+        (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into())
+    };
+    AddrRange::new(first, last).unwrap_or_else(|| unreachable!("the first address comes before the last"))
+}
+
 /// True if all of `inner` lies in `outer`.
 pub(crate) fn covers(outer: &Prefix, inner: &Prefix) -> bool {
     outer.length() <= inner.length() && outer.contains(inner.addr())

@@ -47,12 +47,15 @@ impl Control for Gateway {
         self.policies_changed = true;
         // The policies stand before the first message goes out; a refused connection takes them along.
         let name = connection.name.clone();
-        let loaded = self.endpoint.load_connection(self.now, connection).map_err(|e| e.to_string());
+        let loaded = self
+            .apply_policies()
+            .and_then(|()| self.endpoint.load_connection(self.now, connection).map_err(|e| e.to_string()));
         if loaded.is_err() {
             match self.endpoint.connections().find(|c| c.name == name) {
                 Some(before) => self.policies.load(before),
                 None => self.policies.unload(&name),
             }
+            self.policies_changed = true;
         }
         self.settle();
         loaded

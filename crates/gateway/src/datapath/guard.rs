@@ -21,6 +21,8 @@ pub(super) struct Guard {
     inherited: BTreeSet<Prefix>,
     shut: BTreeSet<Prefix>,
     exceptions: BTreeSet<Prefix>,
+    /// What filter and routes have: shut, exceptions, our own sides, prefixes on both sides.
+    applied: Option<(BTreeSet<Prefix>, BTreeSet<Prefix>, BTreeSet<Prefix>, BTreeSet<Prefix>)>,
 }
 
 impl Guard {
@@ -37,6 +39,7 @@ impl Guard {
             inherited,
             shut: BTreeSet::new(),
             exceptions: BTreeSet::new(),
+            applied: None,
         })
     }
 
@@ -94,27 +97,39 @@ impl Guard {
 
     fn apply(&mut self, fib: &Fib) -> Result<(), String> {
         let shut: BTreeSet<Prefix> = self.wanted.protected.union(&self.inherited).copied().collect();
-        let whole = Protection { protected: shut.clone(), local: self.wanted.local.clone() };
-        let exceptions = whole.exceptions(fib.connected().iter().chain(&self.wanted.local));
-        if shut == self.shut && exceptions == self.exceptions {
+        let whole = Protection { protected: shut.clone(), ..Protection::default() };
+        let exceptions = whole.inside(fib.connected());
+        for prefix in exceptions.difference(&self.exceptions) {
+            tracing::info!(
+                "{prefix} is directly connected: not protected, though a protected prefix covers it"
+            );
+        }
+        let ours = whole.inside(&self.wanted.local);
+        let state = (shut.clone(), exceptions.clone(), ours.clone(), self.wanted.both.clone());
+        if self.applied.as_ref() == Some(&state) {
             return Ok(());
         }
+        // Should a step fail, the next call begins anew.
+        self.applied = None;
         let shrunk = self.routes_for(&shut, &exceptions, fib);
         let grown = self.routes_for(&self.shut.union(&shut).copied().collect(), &exceptions, fib);
         let mut uses = PrefixUses::new();
+        uses.extend(ours.iter().map(|prefix| (*prefix, PrefixUse { protect_to: true, refuse_from: false })));
         uses.extend(exceptions.iter().map(|prefix| (*prefix, PrefixUse::PASS)));
         uses.extend(shut.iter().map(|prefix| (*prefix, self.usage(prefix))));
         // Shutting comes first on both sides; a prefix that opens, opens in the filter last.
         self.routes.set(&grown).map_err(|e| e.to_string())?;
         self.filter.set_prefixes(&uses).map_err(|e| e.to_string())?;
         self.routes.set(&shrunk).map_err(|e| e.to_string())?;
-        (self.shut, self.exceptions) = (shut, exceptions);
+        (self.shut, self.exceptions, self.applied) = (shut, exceptions, Some(state));
         Ok(())
     }
 
     fn routes_for(&self, shut: &BTreeSet<Prefix>, exceptions: &BTreeSet<Prefix>, fib: &Fib) -> GuardRoutes {
         // What the gateway itself sends takes an address that the policies cover, if it has one.
-        let covered = |addr: &IpAddr| self.wanted.local.iter().any(|local| local.contains(*addr));
+        // A side that is everything says nothing about which.
+        let sides = || self.wanted.local.iter().filter(|local| !local.is_default());
+        let covered = |addr: &IpAddr| sides().any(|local| local.contains(*addr));
         let own: Vec<IpAddr> = fib.addresses().iter().copied().filter(covered).collect();
         let source = |prefix: &Prefix| own.iter().copied().find(|addr| addr.is_ipv4() == prefix.is_ipv4());
         let protect = |p: &Prefix| (*p, GuardUse::Protect { mtu: None, source: source(p) });
@@ -122,8 +137,33 @@ impl Guard {
         shut.iter().map(protect).chain(exempt).collect()
     }
 
+    /// True if every port still is the interface that it was.
+    pub(super) fn check_ports(&self, fib: &Fib) -> Result<(), String> {
+        for port in &self.ports {
+            let now = fib.port(port.index).map_or(0, |link| link.ifindex);
+            if now != port.ifindex {
+                return Err(format!(
+                    "port {}: the interface is gone, or another one has its name",
+                    port.name
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that nobody has taken our rules and routes away: a network manager may remove what it does not know.
+    pub(super) fn reassert(&mut self, routes: RouteGuard, fib: &Fib) -> Result<(), String> {
+        self.routes = routes;
+        let wanted = self.routes_for(&self.shut, &self.exceptions, fib);
+        let changes = self.routes.set(&wanted).map_err(|e| e.to_string())?;
+        if changes.set > 0 {
+            tracing::warn!("{} routes of table 220 were missing, and are back", changes.set);
+        }
+        Ok(())
+    }
+
     /// A prefix on both sides of a policy (any to any) says nothing about where a packet comes from.
     fn usage(&self, prefix: &Prefix) -> PrefixUse {
-        PrefixUse { protect_to: true, refuse_from: !self.wanted.local.contains(prefix) }
+        PrefixUse { protect_to: true, refuse_from: !self.wanted.both.contains(prefix) }
     }
 }

@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, Out, Route};
-use testudo_fastpath::netlink::{FibHandle, Follower};
+use testudo_fastpath::netlink::{FibHandle, Follower, Guard as RouteGuard};
 use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, WorkerHandle};
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{Command, Counters as PipelineCounters, Event, LocalAddrs, OutboundTable};
@@ -42,10 +42,14 @@ pub(crate) struct DataPath {
     library: Library,
     sender: SenderId,
     cpu: Option<usize>,
+    /// Number of the TUN's interface.
+    tun: u32,
     /// Commands that found the worker's queue full, in order.
     backlog: VecDeque<WorkerCommand>,
     /// For [`DataPath::is_idle`].
     packets_seen: std::cell::Cell<u64>,
+    /// Generation of the table that the worker was sent last.
+    fib_sent: Option<u64>,
 }
 
 /// What a worker has to tell that the data path does not settle by itself.
@@ -199,8 +203,11 @@ impl DataPath {
         self.sas.set_path_mtus(|remote| path_mtu(&fib, remote));
         self.guard.follow(&fib)?;
         self.fib = Arc::clone(&fib);
-        self.backlog.push_back(WorkerCommand::Fib(fib));
-        self.flush();
+        if self.fib_sent != Some(self.fib.generation()) {
+            self.fib_sent = Some(self.fib.generation());
+            self.backlog.push_back(WorkerCommand::Fib(fib));
+            self.flush();
+        }
         Ok(())
     }
 
@@ -210,6 +217,11 @@ impl DataPath {
             return Err("the worker has ended: see the log above".into());
         }
         self.flush();
+        self.guard.check_ports(&self.fib)?;
+        let routes = RouteGuard::open(start::GUARD, self.tun).map_err(|e| e.to_string());
+        if let Err(error) = routes.and_then(|routes| self.guard.reassert(routes, &self.fib)) {
+            tracing::warn!("cannot look after table 220: {error}");
+        }
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! Building the data path, in the order that never leaves a gap: first what keeps clear text in, then what lets
 //! protected packets through.
 
+use super::DataPath;
 use super::guard::Guard;
 use super::sas::Sas;
-use super::DataPath;
 use crate::config::{Cipher, Config, XdpMode};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use testudo_ipsec::spi::SenderId;
 const FIRST_SENDER: SenderId = SenderId(1);
 const WORKER: u8 = 0;
 /// Table and priority that IPsec daemons use on Linux.
-const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, mark: DataPath::MARK };
+pub(super) const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, mark: DataPath::MARK };
 
 impl DataPath {
     /// Shuts the gate, then opens ports and starts the worker. A failure leaves things as they were: shut, where an
@@ -48,6 +48,7 @@ impl DataPath {
     }
 
     fn build(config: &Config, library: Library, filter: Filter, tun: Tun) -> Result<Self, String> {
+        let tun_index = tun.ifindex();
         let follower = Follower::start(interfaces(config, &tun)).map_err(|e| e.to_string())?;
         let fib = follower.handle().fib();
         let ports = filter_ports(config, &fib)?;
@@ -67,6 +68,8 @@ impl DataPath {
         let worker = Worker::new(settings, xdp, Some(tun), pool, Arc::clone(&fib), dataplane)
             .map_err(|e| e.to_string())?;
         let mut this = Self {
+            tun: tun_index,
+            fib_sent: None,
             worker: WorkerHandle::spawn(worker).map_err(|e| e.to_string())?,
             pipeline,
             routing: follower.handle(),
