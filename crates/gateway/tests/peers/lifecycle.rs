@@ -99,7 +99,7 @@ fn a_peer_that_is_cut_off_is_found_dead() {
         pair.await_sas(side, 0, SOON);
     }
     let after = begun.elapsed();
-    assert!(after > Duration::from_millis(1500) && after < Duration::from_millis(4500), "{after:?}");
+    assert!(after > Duration::from_millis(1500) && after < Duration::from_secs(10), "{after:?}");
     pair.await_log("closed: no answer from 192.0.2.2:500 after 3 transmissions");
     nothing_passes(&pair);
 
