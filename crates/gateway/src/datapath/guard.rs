@@ -22,7 +22,7 @@ pub(super) struct Guard {
     shut: BTreeSet<Prefix>,
     exceptions: BTreeSet<Prefix>,
     /// What filter and routes have: shut, exceptions, our own sides, prefixes on both sides.
-    applied: Option<(BTreeSet<Prefix>, BTreeSet<Prefix>, BTreeSet<Prefix>, BTreeSet<Prefix>)>,
+    applied: Option<[BTreeSet<Prefix>; 4]>,
 }
 
 impl Guard {
@@ -105,7 +105,7 @@ impl Guard {
             );
         }
         let ours = whole.inside(&self.wanted.local);
-        let state = (shut.clone(), exceptions.clone(), ours.clone(), self.wanted.both.clone());
+        let state = [shut.clone(), exceptions.clone(), ours.clone(), self.wanted.both.clone()];
         if self.applied.as_ref() == Some(&state) {
             return Ok(());
         }
