@@ -122,7 +122,8 @@ fn check_selectors(ts: &TsPayload) {
     for selector in &ts.selectors {
         assert_eq!(selector.addrs.start().is_ipv4(), selector.addrs.end().is_ipv4());
         assert!(selector.addrs.start() <= selector.addrs.end());
-        assert_eq!(selector.port_start > selector.port_end, selector.is_opaque());
+        let opaque = (selector.port_start, selector.port_end) == (u16::MAX, 0);
+        assert!(selector.port_start <= selector.port_end || opaque, "RFC 7296 §3.13.1");
     }
 }
 

@@ -32,6 +32,8 @@ impl Entropy for Random {
 struct Seen {
     installed: BTreeMap<ChildSaId, Spi>,
     up: BTreeSet<IkeSaId>,
+    /// Message ID of the last response, by the SPIs.
+    answered: BTreeMap<[u8; 16], u32>,
 }
 
 /// An endpoint and its host.
@@ -40,7 +42,7 @@ pub(super) struct Node {
     pub(super) now: Time,
     seen: Seen,
     /// Messages by SPIs, direction and IV.
-    sealed: BTreeMap<([u8; 17], [u8; 8]), Vec<u8>>,
+    sealed: BTreeMap<([u8; 16], bool, [u8; 8]), Vec<u8>>,
     /// The peer has proved who it is, so that something may come up.
     pub(super) trusted: bool,
     delivered: u64,
@@ -135,12 +137,18 @@ impl Node {
     fn check_sent(&mut self, bytes: &[u8]) {
         let message = Message::parse(bytes).expect("what we send is well formed");
         let Some(encrypted) = message.encrypted else { return };
-        let head = &bytes[..16];
+        let spis: [u8; 16] = *bytes.first_chunk().expect("SPIs");
         let iv = *encrypted.body.first_chunk().expect("an IV");
-        let key = [head, &[u8::from(message.header.from_initiator)]].concat();
-        let key = <[u8; 17]>::try_from(key).expect("SPIs and direction");
-        let first = self.sealed.entry((key, iv)).or_insert_with(|| bytes.to_vec());
+        let direction = message.header.from_initiator;
+        let first = self.sealed.entry((spis, direction, iv)).or_insert_with(|| bytes.to_vec());
         assert_eq!(first, bytes, "an IV is used for one message only");
+        if message.header.response {
+            // Our first answer is to IKE_AUTH, or to the first request of a responder (RFC 7296 §2.2).
+            let (id, first) = (message.header.message_id.0, u32::from(!direction));
+            let last = self.seen.answered.insert(spis, id);
+            let in_turn = last.map_or(id == first, |last| id == last || id == last + 1);
+            assert!(in_turn, "answered {id} after {last:?}");
+        }
     }
 
     fn check_event(&mut self, event: &Event) {

@@ -56,7 +56,13 @@ type List = Vec<(u8, &'static [u8])>;
 
 /// A datagram, or a type and content.
 pub(super) fn message() -> Vec<Seed> {
-    let payloads: [(&str, List); 3] = [
+    // An IPv4 range with ports, OPAQUE ports, a type that nobody knows; then ports the wrong way round.
+    let selectors = b"\x03\0\0\0\x07\x06\0\x10\0\x50\0\x51\x0a\0\0\0\x0a\0\0\x09\
+        \x07\0\0\x10\xff\xff\0\0\0\0\0\0\xff\xff\xff\xff\x09\0\0\x08\0\0\0\0";
+    let reversed = b"\x01\0\0\0\x07\x06\0\x10\0\x51\0\x50\x0a\0\0\0\x0a\0\0\x09";
+    let payloads: [(&str, List); 5] = [
+        ("selectors", vec![(44, selectors), (45, selectors)]),
+        ("reversed", vec![(44, reversed)]),
         ("deletes", vec![(42, &[3, 4, 0, 1, 0, 0, 1, 0]), (42, &[2, 4, 0, 0]), (42, &[1, 0, 0, 0])]),
         ("notifies", vec![(41, &[0, 0, 0, 17, 0, 19]), (41, &[3, 4, 0x40, 9, 0, 0, 1, 0]), (43, b"vendor")]),
         ("others", vec![(35, &[5, 0, 0, 0, 1]), (37, &[4, 1]), (47, &[1, 0, 0, 0]), (200, &[])]),

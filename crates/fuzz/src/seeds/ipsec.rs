@@ -60,20 +60,18 @@ pub(super) fn inbound() -> Vec<Seed> {
         .collect();
     let repeat = vec![7, 0, MORE];
     let damage = |at: u8, mask: u8| vec![6, 0, 0, at, mask, MORE];
-    let more: [(&str, Vec<u8>); 12] = [
+    // The first number behind the window, and the last inside it.
+    let ahead = sealed(0x15, 0, &[&[0, 100, 2], &chunk(&udp)]);
+    let at = |number: u8| sealed(0x25, 0, &[&[0, number, 2], &chunk(&udp)]);
+    let more: [(&str, Vec<u8>); 13] = [
+        ("edge", plain(&[ahead.clone(), at(37), at(38)])),
         ("onward", plain(&[sealed(5, 0, &[&[0x42], &chunk(&udp)]), sealed(5, 0, &[&[0x82], &chunk(&udp)])])),
         ("congested", plain(&[inner(3, &udp)])),
         ("repeated", plain(&[inner(0, &udp), repeat.clone(), repeat])),
         ("damaged", plain(&[inner(0, &udp), damage(30, 1), inner(0, &udp), damage(4, 0x80)])),
         ("cut", plain(&[inner(0, &udp), damage(40, 0), inner(0, &udp), damage(3, 0)])),
-        ("ahead", plain(&[sealed(0x15, 0, &[&[0, 100, 2], &chunk(&udp)]), inner(0, &udp)])),
-        (
-            "late",
-            plain(&[
-                sealed(0x15, 0, &[&[0, 100, 2], &chunk(&udp)]),
-                sealed(0x25, 0, &[&[0, 3, 2], &chunk(&udp)]),
-            ]),
-        ),
+        ("ahead", plain(&[ahead.clone(), inner(0, &udp)])),
+        ("late", plain(&[ahead, at(3)])),
         (
             "far",
             [&[0xd4, 0][..], &sealed(0x35, 0, &[&(1u64 << 33).to_be_bytes(), &[2], &chunk(&udp)])].concat(),
