@@ -133,7 +133,7 @@ impl Pair {
     /// Every ping from that side's host to the other's is answered.
     pub(crate) fn ping_from(&self, from: Side, family: Family, size: u32) {
         let pong = Ping::new(from.other().host(family)).size(size).run(self.t.host(from)).unwrap();
-        let drops = (self.one.drops().unwrap(), self.two.drops().unwrap());
+        let drops = (self.drops(Side::One), self.drops(Side::Two));
         assert_eq!(pong.received, pong.sent, "{family}, {size} octets, from {from:?}; drops {drops:?}");
     }
 
@@ -160,19 +160,24 @@ impl Pair {
 
     /// Packets that our side has dropped for this reason so far.
     pub(crate) fn dropped(&self, reason: &str) -> u64 {
-        self.drops().get(reason).copied().unwrap_or_else(|| panic!("no counter is named {reason}"))
+        let found = self.drops(Side::One).get(reason).copied();
+        found.unwrap_or_else(|| panic!("no counter is named {reason}"))
     }
 
-    /// All drops of our side, by reason.
-    pub(crate) fn drops(&self) -> BTreeMap<String, u64> {
-        self.one.drops().unwrap()
+    /// All drops of that side, by reason; strongSwan has none to tell.
+    pub(crate) fn drops(&self, side: Side) -> BTreeMap<String, u64> {
+        match side {
+            Side::One => self.one.drops().unwrap(),
+            Side::Two => self.two.drops().unwrap(),
+        }
     }
 
-    /// What `testudo status --json` says of side two.
-    pub(crate) fn two_status(&self) -> serde_json::Value {
-        match &self.two {
-            Gateway::Testudo(testudo) => testudo.status().unwrap(),
-            Gateway::Strongswan(_) => panic!("side two runs strongSwan"),
+    /// What `testudo status --json` says of that side.
+    pub(crate) fn status(&self, side: Side) -> serde_json::Value {
+        match (side, &self.two) {
+            (Side::One, _) => self.one.status().unwrap(),
+            (Side::Two, Gateway::Testudo(testudo)) => testudo.status().unwrap(),
+            (Side::Two, Gateway::Strongswan(_)) => panic!("side two runs strongSwan"),
         }
     }
 

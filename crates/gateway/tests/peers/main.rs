@@ -3,9 +3,11 @@
 
 mod common;
 mod fail_closed;
+mod hub;
 mod lifecycle;
 mod mtu;
 mod refusals;
+mod selectors;
 mod start;
 mod strongswan;
 mod testudo;

@@ -114,7 +114,7 @@ fn tcp_is_clamped_to_what_fits() {
         for inner in [Family::V4, Family::V6] {
             pair.tcp_both_ways(inner);
         }
-        for side in [&pair.one.status().unwrap(), &pair.two_status()] {
+        for side in [Side::One, Side::Two].map(|side| pair.status(side)) {
             let totals = &side["counters"]["totals"];
             assert!(totals["mss_clamped"].as_u64() >= Some(8), "{totals}");
             assert_eq!(totals["split"], 0, "{totals}");
