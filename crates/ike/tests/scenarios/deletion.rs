@@ -1,11 +1,13 @@
 //! SAs are taken down, by either side and by both at once (RFC 7296 §1.4.1).
 
+use crate::answers::sun;
+use crate::common::peer::{Peer, SPI};
 use crate::common::wire::sent;
 use crate::common::{Weather, World};
 use std::time::Duration;
 use testudo_ike::config::StartAction;
 use testudo_ike::endpoint::{ChildSaState, IkeSaState, Target, TerminateError};
-use testudo_ike::message::ExchangeType;
+use testudo_ike::message::{Delete, ExchangeType, Payload};
 use testudo_ike::output::{Event, Reason};
 
 fn established(seed: u64) -> World {
@@ -236,4 +238,25 @@ fn the_spi_of_a_deleted_child_rests() {
         terminate(&mut world, 0, &Target::All, false);
         world.run_secs(1);
     }
+}
+
+#[test]
+fn a_child_that_the_peer_deletes_first_is_not_deleted_again() {
+    let mut world = sun();
+    let now = world.now;
+    let mut asking = crate::common::connection(("192.0.2.2", "sun"), ("192.0.2.1", "moon"));
+    asking.dpd_delay = Duration::from_secs(30);
+    world.hosts[0].load(now, asking);
+    let mut peer = Peer::establish(&mut world, 15);
+    world.run_secs(31);
+    let checks = |world: &World| sent(world, 0, ExchangeType::Informational, false).len();
+    assert_eq!(checks(&world), 1, "a liveness check is under way");
+    let child = world.hosts[0].sas()[0].children[0].id;
+    terminate(&mut world, 0, &Target::Child(child), false);
+    let ours = world.hosts[0].installed.values().next().unwrap().spi_in;
+    let delete = vec![Payload::Delete(Delete::Esp(vec![SPI]))];
+    let answer = peer.request(&mut world, ExchangeType::Informational, delete).unwrap();
+    assert_eq!(answer, [Payload::Delete(Delete::Esp(vec![ours]))], "our delete had not left");
+    assert!(peer.answer(&mut world, ExchangeType::Informational, 0).is_empty(), "nothing is left to say");
+    assert_eq!(checks(&world), 1);
 }

@@ -154,6 +154,24 @@ fn the_responder_picks_the_connection_by_identity_and_the_child_by_selectors() {
 }
 
 #[test]
+fn a_connection_for_the_peers_identity_beats_one_for_its_address() {
+    let mut world = World::pair_with(16, Weather::FAIR, |index, connection| {
+        if index == 1 {
+            connection.remote_addrs = vec![];
+        }
+    });
+    let now = world.now;
+    let mut by_address = crate::common::connection(("192.0.2.2", "sun"), ("192.0.2.1", "moon"));
+    by_address.name = "by address".into();
+    by_address.remote.id = None;
+    world.hosts[1].load(now, by_address);
+    world.initiate(0);
+    world.run_secs(1);
+    world.assert_tunnel();
+    assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("site"));
+}
+
+#[test]
 fn a_child_that_is_up_is_not_doubled() {
     let mut world = World::pair(9, Weather::FAIR);
     let first = world.initiate(0);

@@ -115,7 +115,7 @@ fn a_child_that_was_not_offered_is_refused_and_deleted() {
         assert!(text.contains(expected), "{text}");
         assert!(matches!(&said[0].1[..], [Payload::Delete(Delete::Esp(spis))] if spis.len() == 1));
         sun.answer(&mut world, ExchangeType::Informational, 2, vec![]);
-        assert!(world.hosts[0].installed.is_empty());
+        assert!(world.hosts[0].installed.is_empty() && world.hosts[0].in_use.lock().unwrap().is_empty());
         assert_eq!(world.hosts[0].sas()[0].state, IkeSaState::Established, "the peer is who it should be");
     }
 }

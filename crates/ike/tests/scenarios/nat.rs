@@ -1,8 +1,12 @@
 //! NATs on the way (RFC 7296 §2.23): found, crossed on port 4500, kept open, followed.
 
+use crate::answers::sun;
 use crate::common::network::Nat;
+use crate::common::peer::{self, Peer};
 use crate::common::{Weather, World};
 use testudo_ike::endpoint::{Discard, NatStatus};
+use testudo_ike::message::{ExchangeType, Notify, NotifyType, Payload};
+use testudo_ike::output::Path;
 use testudo_ipsec::sa::Encapsulation;
 
 /// Host 0 is 10.0.0.1, and 198.51.100.7 to the outside.
@@ -174,4 +178,23 @@ fn foul_weather_behind_a_nat() {
         crate::common::world::assert_fit(moon, sun);
         assert_eq!(sun.remote.ip(), "198.51.100.7".parse::<std::net::IpAddr>().unwrap());
     }
+}
+
+#[test]
+fn replays_from_elsewhere_do_not_stop_keepalives() {
+    let mut world = sun();
+    // The peer saw other addresses on both sides: NATs in front of both.
+    let elsewhere = |kind| Payload::Notify(Notify::new(kind, vec![0; 20]));
+    let seen = [NotifyType::NatDetectionSourceIp, NotifyType::NatDetectionDestinationIp].map(elsewhere);
+    let mut peer = Peer::init(&mut world, 9, seen.to_vec());
+    let payloads = peer.auth_payloads();
+    peer.request(&mut world, ExchangeType::IkeAuth, payloads).unwrap();
+    let nat = world.hosts[0].sas()[0].nat;
+    assert!(nat.local && nat.remote);
+    let path = Path { local: "203.0.113.5:4500".parse().unwrap(), ..peer.path };
+    for _ in 0..20 {
+        world.run_secs(5);
+        assert_eq!(peer::exchange(&mut world, path, &peer.last).len(), 1);
+    }
+    assert_eq!(world.hosts[0].keepalives, 5);
 }

@@ -338,3 +338,14 @@ fn a_nonce_too_short_for_the_prf_is_refused() {
     }
     assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::Unacceptable), 2);
 }
+
+#[test]
+fn the_peers_spi_must_be_right_too() {
+    let mut world = sun();
+    let mut peer = Peer::establish(&mut world, 12);
+    let mut request = peer.seal(ExchangeType::Informational, vec![]);
+    request[0] ^= 1;
+    assert!(peer::exchange(&mut world, peer.path, &request).is_empty());
+    let stats = world.hosts[0].endpoint.stats();
+    assert_eq!((stats.discarded(Discard::UnknownSpi), stats.discarded(Discard::Integrity)), (1, 0));
+}

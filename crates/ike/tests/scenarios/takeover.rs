@@ -1,15 +1,13 @@
 //! Another node goes on where one died: at any event, with the serialised states and nothing else.
 
+use crate::common::allocator::Watched;
 use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Random, Weather, World};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use testudo_ike::alloc::{Allocator, CookieSecret, SingleNodeAllocator};
+use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, SnapshotError, Target};
-use testudo_ike::message::{ExchangeType, IkeSpi, Message};
-use testudo_ike::output::Time;
-use testudo_ike::suite::Entropy;
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ike::message::{ExchangeType, Message};
+use testudo_ipsec::spi::SenderId;
 
 /// The whole life of a tunnel, with a takeover of host `host` after event number `at`. Gives the number of events.
 fn life(host: usize, at: Option<usize>) -> usize {
@@ -151,40 +149,6 @@ fn debug_and_logs_show_no_key() {
     assert!(installed.contains("KeyMaterial(20 octets)"), "{installed}");
 }
 
-/// Remembers which SPIs it was told about.
-struct Watched(SingleNodeAllocator<Random>, Arc<Mutex<Vec<Spi>>>);
-
-impl Entropy for Watched {
-    fn fill(&mut self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
-
-impl Allocator for Watched {
-    fn ike_spi(&mut self, peer: Option<IkeSpi>) -> IkeSpi {
-        self.0.ike_spi(peer)
-    }
-    fn esp_spi(&mut self, now: Time, home: Share) -> Option<Spi> {
-        self.0.esp_spi(now, home)
-    }
-    fn claim_esp_spi(&mut self, spi: Spi) {
-        self.1.lock().unwrap().push(spi);
-        self.0.claim_esp_spi(spi);
-    }
-    fn release_esp_spi(&mut self, now: Time, spi: Spi) {
-        self.0.release_esp_spi(now, spi);
-    }
-    fn sender_id(&self) -> SenderId {
-        self.0.sender_id()
-    }
-    fn cookie_secret(&mut self, now: Time) -> CookieSecret {
-        self.0.cookie_secret(now)
-    }
-    fn cookie_secret_of(&mut self, now: Time, version: u32) -> Option<CookieSecret> {
-        self.0.cookie_secret_of(now, version)
-    }
-}
-
 #[test]
 fn a_successor_learns_which_spis_are_in_use() {
     let mut world = World::pair(6, Weather::FAIR);
@@ -195,10 +159,9 @@ fn a_successor_learns_which_spis_are_in_use() {
     let up = world.hosts[0].endpoint.export_sa(id).unwrap();
     let spi = world.hosts[0].installed.values().next().unwrap().spi_in;
     for state in [offered, up] {
-        let claimed = Arc::default();
-        let alloc = Watched(SingleNodeAllocator::new(Random::new(5), SenderId(9)), Arc::clone(&claimed));
+        let (alloc, in_use) = Watched::new(5, SenderId(9));
         let mut successor = Endpoint::new(EndpointConfig::default(), Box::new(alloc));
         successor.import_sa(&state).unwrap();
-        assert_eq!(*claimed.lock().unwrap(), [spi]);
+        assert_eq!(in_use.lock().unwrap().iter().collect::<Vec<_>>(), [&spi]);
     }
 }

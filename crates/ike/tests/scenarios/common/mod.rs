@@ -1,5 +1,6 @@
 //! What the scenarios share: deterministic randomness, configurations, and a network in virtual time between endpoints.
 
+pub(crate) mod allocator;
 pub(crate) mod build;
 pub(crate) mod network;
 pub(crate) mod peer;

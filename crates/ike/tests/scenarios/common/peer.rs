@@ -165,6 +165,13 @@ impl Peer {
         Some(answer)
     }
 
+    /// Answers the host's request number `id` with nothing; gives what the host says to that.
+    pub(crate) fn answer(&mut self, world: &mut World, exchange: ExchangeType, id: u32) -> Vec<Vec<u8>> {
+        let header = self.header(exchange, true, id);
+        let bytes = self.sealer.seal(&message(header, vec![])).unwrap();
+        self::exchange(world, self.path, &bytes)
+    }
+
     /// The content of a protected message of the host.
     pub(crate) fn open(&self, bytes: &[u8]) -> Vec<Payload> {
         let message = Message::parse(bytes).unwrap();

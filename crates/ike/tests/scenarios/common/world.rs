@@ -1,11 +1,11 @@
 //! Endpoints on a network, run event by event. After every event each IKE SA is serialised and restored.
 
+use super::allocator::{InUse, Watched};
 use super::network::{Datagram, Network, Weather};
 use super::random::Random;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::config::{Connection, SharedSecret};
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, CommitId, Event, IkeSaId, Output, Path, Reason, Time};
@@ -16,6 +16,8 @@ use testudo_ipsec::spi::SenderId;
 pub(crate) struct Host {
     pub(crate) endpoint: Endpoint,
     pub(crate) addr: IpAddr,
+    /// The ESP SPIs that the endpoint holds.
+    pub(crate) in_use: InUse,
     /// What the data plane has now.
     pub(crate) installed: BTreeMap<ChildSaId, ChildSaParams>,
     /// Every message sent, in order.
@@ -40,9 +42,9 @@ pub(crate) struct World {
     pub(crate) restore: bool,
 }
 
-fn endpoint(config: &EndpointConfig, seed: u64, sender: u16) -> Endpoint {
-    let alloc = SingleNodeAllocator::new(Random::new(seed), SenderId(sender));
-    Endpoint::new(config.clone(), Box::new(alloc))
+fn endpoint(config: &EndpointConfig, seed: u64, sender: u16) -> (Endpoint, InUse) {
+    let (alloc, in_use) = Watched::new(seed, SenderId(sender));
+    (Endpoint::new(config.clone(), Box::new(alloc)), in_use)
 }
 
 impl Host {
@@ -63,7 +65,7 @@ impl Host {
     pub(crate) fn take_over(&mut self, now: Time) {
         self.sender += 1;
         self.seed += 1;
-        let mut successor = endpoint(&self.config, self.seed, self.sender);
+        let (mut successor, in_use) = endpoint(&self.config, self.seed, self.sender);
         for connection in &self.connections {
             successor.load_connection(now, connection.clone()).unwrap();
         }
@@ -79,7 +81,9 @@ impl Host {
         let listed = |endpoint: &Endpoint| endpoint.sas().collect::<Vec<IkeSaStatus>>();
         assert_eq!(listed(&successor), listed(&self.endpoint));
         assert_eq!(successor.half_open(), self.endpoint.half_open());
+        assert_eq!(*in_use.lock().unwrap(), *self.in_use.lock().unwrap());
         self.endpoint = successor;
+        self.in_use = in_use;
     }
 
     /// Every state goes through its octets.
@@ -134,8 +138,10 @@ impl World {
     pub(crate) fn add(&mut self, addr: &str, config: EndpointConfig) -> &mut Host {
         let sender = u16::try_from(self.hosts.len()).unwrap() * 256 + 1;
         let seed = self.network.random.next();
+        let (endpoint, in_use) = endpoint(&config, seed, sender);
         self.hosts.push(Host {
-            endpoint: endpoint(&config, seed, sender),
+            endpoint,
+            in_use,
             addr: addr.parse().unwrap(),
             installed: BTreeMap::new(),
             sent: Vec::new(),
@@ -213,6 +219,8 @@ impl World {
                 Output::Event(event) => host.events.push(event),
             }
         }
+        let in_use = host.in_use.lock().unwrap().clone();
+        assert!(host.installed.values().all(|params| in_use.contains(&params.spi_in)));
         if self.restore {
             host.restore();
         }
@@ -299,6 +307,7 @@ impl World {
             assert_eq!(host.sas(), [], "host {index}");
             assert_eq!(host.endpoint.states().count(), 0, "host {index}");
             assert_eq!(host.endpoint.half_open(), 0, "host {index}");
+            assert!(host.in_use.lock().unwrap().is_empty(), "host {index}");
         }
     }
 }

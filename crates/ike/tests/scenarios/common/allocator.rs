@@ -1,0 +1,66 @@
+//! An allocator that sees to it that ESP SPIs are taken and given back in pairs.
+
+use super::Random;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use testudo_ike::alloc::{Allocator, CookieSecret, SingleNodeAllocator};
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::Time;
+use testudo_ike::suite::Entropy;
+use testudo_ipsec::spi::{SenderId, Share, Spi};
+
+/// The ESP SPIs in use.
+pub(crate) type InUse = Arc<Mutex<BTreeSet<Spi>>>;
+
+pub(crate) struct Watched {
+    inner: SingleNodeAllocator<Random>,
+    in_use: InUse,
+}
+
+impl Watched {
+    pub(crate) fn new(seed: u64, sender: SenderId) -> (Self, InUse) {
+        let in_use = InUse::default();
+        let inner = SingleNodeAllocator::new(Random::new(seed), sender);
+        (Self { inner, in_use: Arc::clone(&in_use) }, in_use)
+    }
+}
+
+impl Entropy for Watched {
+    fn fill(&mut self, out: &mut [u8]) {
+        self.inner.fill(out);
+    }
+}
+
+impl Allocator for Watched {
+    fn ike_spi(&mut self, peer: Option<IkeSpi>) -> IkeSpi {
+        self.inner.ike_spi(peer)
+    }
+
+    fn esp_spi(&mut self, now: Time, home: Share) -> Option<Spi> {
+        let spi = self.inner.esp_spi(now, home)?;
+        assert!(self.in_use.lock().unwrap().insert(spi), "{spi} is given out once");
+        Some(spi)
+    }
+
+    fn claim_esp_spi(&mut self, spi: Spi) {
+        self.inner.claim_esp_spi(spi);
+        self.in_use.lock().unwrap().insert(spi);
+    }
+
+    fn release_esp_spi(&mut self, now: Time, spi: Spi) {
+        assert!(self.in_use.lock().unwrap().remove(&spi), "{spi} is given back once");
+        self.inner.release_esp_spi(now, spi);
+    }
+
+    fn sender_id(&self) -> SenderId {
+        self.inner.sender_id()
+    }
+
+    fn cookie_secret(&mut self, now: Time) -> CookieSecret {
+        self.inner.cookie_secret(now)
+    }
+
+    fn cookie_secret_of(&mut self, now: Time, version: u32) -> Option<CookieSecret> {
+        self.inner.cookie_secret_of(now, version)
+    }
+}
