@@ -10,6 +10,17 @@ pub const TRAILER: usize = 2;
 /// The most padding that the pad length can tell.
 pub const MAX_PAD: usize = 255;
 
+/// 1, 2, 3, ... (RFC 4303 §2.4).
+const PADDING: [u8; MAX_PAD] = {
+    let mut padding = [0; MAX_PAD];
+    let mut at = 0;
+    while at < MAX_PAD {
+        padding[at] = at as u8 + 1;
+        at += 1;
+    }
+    padding
+};
+
 /// SPI and low sequence number, and what follows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Esp<'a> {
@@ -50,7 +61,9 @@ pub fn write_trailer(trailer: &mut [u8], next_header: Protocol) -> bool {
     let Ok(pad) = u8::try_from(padding.len()) else {
         return false;
     };
-    for (octet, value) in padding.iter_mut().zip(1..=pad) {
+    let mut value = 0;
+    for octet in padding {
+        value += 1;
         *octet = value;
     }
     *last = [pad, next_header.0];
@@ -67,7 +80,7 @@ pub fn split_trailer(plaintext: &[u8]) -> Result<(&[u8], Protocol), Error> {
         return Err(Error::Length { found: rest.len(), expected: pad_len });
     };
     let (payload, padding) = rest.split_at_checked(payload).ok_or(Error::Padding)?;
-    if padding.iter().zip(1..=pad).all(|(octet, value)| *octet == value) {
+    if padding.iter().zip(&PADDING).all(|(found, expected)| found == expected) {
         Ok((payload, Protocol(next_header)))
     } else {
         Err(Error::Padding)
