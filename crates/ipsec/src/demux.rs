@@ -2,7 +2,6 @@
 
 use crate::dataplane::LocalAddrs;
 use crate::drops::DropReason;
-use crate::sa::Encapsulation;
 use std::net::{IpAddr, SocketAddr};
 use testudo_crypto::{IV_LEN, TAG_LEN};
 use testudo_wire::ip::{self, Protocol};
@@ -17,7 +16,7 @@ const KEEPALIVE: [u8; 1] = [0xff];
 const NON_ESP_MARKER: [u8; 4] = [0; 4];
 
 /// An ESP packet found in an outer packet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrived {
     pub(crate) spi: u32,
     /// The low 32 bits of the sequence number.
@@ -28,23 +27,30 @@ pub(crate) struct Arrived {
     pub(crate) len: u16,
     /// Outer DSCP and ECN.
     pub(crate) class: u8,
-    pub(crate) encapsulation: Encapsulation,
-    /// Outer source; the port is 0 without UDP.
-    pub(crate) source: SocketAddr,
+    /// In UDP.
+    pub(crate) udp: bool,
+    /// Outer source port, 0 without UDP. The address stays in the packet until somebody asks for the [`source`].
+    pub(crate) source_port: u16,
 }
 
 /// What an outer packet is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    Esp(Arrived),
+    Esp,
     /// Should not have come here; the kernel has the socket.
     Ike,
 }
 
-/// Reads the outer headers. The UDP checksum is not looked at: the ICV says more, and over IPv4 it may be zero
-/// (RFC 3948 §2.1).
+/// Reads the outer headers, and notes in `arrived` what they say about an ESP packet: in the place where it is to stay,
+/// because to move it takes longer than to find it out. The UDP checksum is not looked at: the ICV says more, and over
+/// IPv4 it may be zero (RFC 3948 §2.1).
 #[inline]
-pub(crate) fn sort(packet: &[u8], local: &LocalAddrs, udp_port: u16) -> Result<Kind, DropReason> {
+pub(crate) fn sort(
+    packet: &[u8],
+    local: &LocalAddrs,
+    udp_port: u16,
+    arrived: &mut Arrived,
+) -> Result<Kind, DropReason> {
     match ip::version(packet) {
         Some(4) => {
             let ip = Ipv4::parse_verified(packet).map_err(|_| DropReason::Malformed)?;
@@ -54,12 +60,12 @@ pub(crate) fn sort(packet: &[u8], local: &LocalAddrs, udp_port: u16) -> Result<K
             if ip.is_fragment() {
                 return Err(DropReason::OuterFragment);
             }
-            let outer = Outer {
+            let mut outer = Outer {
                 protocol: ip.protocol(),
                 payload: ip.payload(),
                 at: ip.header_len(),
-                src: IpAddr::V4(ip.src()),
                 class: ip.tos(),
+                arrived,
             };
             outer.sort(udp_port)
         }
@@ -73,16 +79,25 @@ pub(crate) fn sort(packet: &[u8], local: &LocalAddrs, udp_port: u16) -> Result<K
             if upper.fragment.is_some_and(|fragment| fragment.offset != 0 || fragment.more) {
                 return Err(DropReason::OuterFragment);
             }
-            let outer = Outer {
+            let mut outer = Outer {
                 protocol: upper.protocol,
                 payload: upper.payload,
                 at: ip.total_len() - upper.payload.len(),
-                src: IpAddr::V6(ip.src()),
                 class: ip.traffic_class(),
+                arrived,
             };
             outer.sort(udp_port)
         }
     }
+}
+
+/// Where an outer packet comes from that [`sort`] has found ESP in.
+pub(crate) fn source(packet: &[u8], arrived: &Arrived) -> Option<SocketAddr> {
+    let address = match ip::version(packet) {
+        Some(4) => IpAddr::V4(Ipv4::parse(packet).ok()?.src()),
+        _ => IpAddr::V6(Ipv6::parse(packet).ok()?.src()),
+    };
+    Some(SocketAddr::new(address, arrived.source_port))
 }
 
 /// What both families have in common.
@@ -90,22 +105,22 @@ struct Outer<'a> {
     protocol: Protocol,
     payload: &'a [u8],
     at: usize,
-    src: IpAddr,
     class: u8,
+    arrived: &'a mut Arrived,
 }
 
 impl Outer<'_> {
     #[inline]
-    fn sort(&self, udp_port: u16) -> Result<Kind, DropReason> {
+    fn sort(&mut self, udp_port: u16) -> Result<Kind, DropReason> {
         match self.protocol {
-            Protocol::ESP => self.esp(self.payload, self.at, Encapsulation::Plain, 0),
+            Protocol::ESP => self.esp(self.payload, self.at, None),
             Protocol::UDP => self.udp(udp_port),
             _ => Err(DropReason::NotEsp),
         }
     }
 
     #[inline]
-    fn udp(&self, udp_port: u16) -> Result<Kind, DropReason> {
+    fn udp(&mut self, udp_port: u16) -> Result<Kind, DropReason> {
         let datagram = Udp::parse(self.payload).map_err(|_| DropReason::MalformedUdp)?;
         if datagram.dst_port != udp_port {
             return Err(DropReason::NotEsp);
@@ -119,30 +134,27 @@ impl Outer<'_> {
         if datagram.payload.first_chunk() == Some(&NON_ESP_MARKER) {
             return Ok(Kind::Ike);
         }
-        self.esp(datagram.payload, self.at + udp::HEADER, Encapsulation::Udp, datagram.src_port)
+        let at = self.at + udp::HEADER;
+        self.esp(datagram.payload, at, Some(datagram.src_port))
     }
 
+    /// `bytes` stand at `at`; `port` is the source port, if they came in UDP.
     #[inline]
-    fn esp(
-        &self,
-        bytes: &[u8],
-        at: usize,
-        encapsulation: Encapsulation,
-        port: u16,
-    ) -> Result<Kind, DropReason> {
+    fn esp(&mut self, bytes: &[u8], at: usize, port: Option<u16>) -> Result<Kind, DropReason> {
         if bytes.len() < MIN_ESP {
             return Err(DropReason::EspTooShort);
         }
         let found = Esp::parse(bytes).map_err(|_| DropReason::EspTooShort)?;
         let fits = |value: usize| u16::try_from(value).map_err(|_| DropReason::Malformed);
-        Ok(Kind::Esp(Arrived {
+        *self.arrived = Arrived {
             spi: found.spi,
             sequence: found.sequence,
             at: fits(at)?,
             len: fits(bytes.len())?,
             class: self.class,
-            encapsulation,
-            source: SocketAddr::new(self.src, port),
-        }))
+            udp: port.is_some(),
+            source_port: port.unwrap_or(0),
+        };
+        Ok(Kind::Esp)
     }
 }

@@ -82,14 +82,19 @@ fn sort(
     let mut found = Burst::new();
     for (at, item) in burst.iter_mut().enumerate() {
         item.verdict = Verdict::Pending;
-        match demux::sort(item.buf.data(), local, udp_port) {
-            Ok(Kind::Esp(arrived)) => found.push((at as u8, arrived)),
+        found.push((at as u8, Arrived::default()));
+        let Some((_, arrived)) = found.last_mut() else {
+            continue;
+        };
+        match demux::sort(item.buf.data(), local, udp_port, arrived) {
+            Ok(Kind::Esp) => continue,
             Ok(Kind::Ike) => {
                 counters.to_host.add(1);
                 item.verdict = Verdict::ToHost;
             }
             Err(reason) => refuse(item, reason, counters),
         }
+        found.pop();
     }
     found
 }
@@ -133,7 +138,7 @@ fn admit<'s>(
 
 #[inline]
 fn admit_one(sa: &InboundSa, arrived: &Arrived) -> Result<u64, DropReason> {
-    if sa.encapsulation != arrived.encapsulation {
+    if (sa.encapsulation == Encapsulation::Udp) != arrived.udp {
         return Err(DropReason::WrongEncapsulation);
     }
     sa.window.check(arrived.sequence)
@@ -198,7 +203,7 @@ impl Receiver<'_> {
             Err(plan.sa.window.blame(plan.sequence))
         };
         let inner = accepted.and_then(|()| {
-            self.note_source(plan);
+            self.note_source(item.buf.data(), plan);
             decapsulate(&mut item.buf, plan)
         });
         match inner {
@@ -216,16 +221,15 @@ impl Receiver<'_> {
     /// Tells control, once, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT, and only the
     /// newest packet: a late one tells where the peer was (RFC 7296 §2.23).
     #[inline]
-    fn note_source(&mut self, plan: &Plan<'_>) {
+    fn note_source(&mut self, outer: &[u8], plan: &Plan<'_>) {
         let Plan { sa, arrived, sequence, .. } = plan;
-        if sa.encapsulation == Encapsulation::Udp
-            && !sa.knows_source(arrived.source)
+        if arrived.udp
+            && let Some(source) = demux::source(outer, arrived)
+            && !sa.knows_source(source)
             && *sequence == sa.window.top()
+            && self.events.raise(Event::AddressChanged { spi: sa.spi, remote: source })
         {
-            let event = Event::AddressChanged { spi: sa.spi, remote: arrived.source };
-            if self.events.raise(event) {
-                sa.set_known_source(arrived.source);
-            }
+            sa.set_known_source(source);
         }
     }
 
