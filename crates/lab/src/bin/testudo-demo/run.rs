@@ -22,6 +22,8 @@ const UP_LIMIT: Duration = Duration::from_secs(15);
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(90);
 /// Data of the echo requests; nobody may read it on the untrusted network.
 const MARK: [u8; 8] = *b"in clear";
+/// So many clear packets of each gateway are shown, should there be any.
+const SHOWN_CLEAR: u32 = 10;
 const SETUP_PACKETS: u32 = 40;
 
 /// The files to download, by size; made when they are first wanted.
@@ -212,20 +214,27 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Closes the tunnel and asks the instruments.
+    /// Asks the instruments, then closes the tunnel: strongSwan sends in clear what comes after its end.
     fn verdict(self, progress: &mut Progress, measured: &mut Measured) -> Result<()> {
-        progress.step("swanctl --terminate, captures read", || {
-            self.gateways[0].swanctl().terminate("lab")?;
+        progress.step("captures and counters", || {
             let setup = self.setup.stop()?;
             measured.setup = setup.show(SETUP_PACKETS)?;
             measured.ping_data_seen = setup.contains(&MARK)?;
             let captured = self.clear.stop()?;
-            measured.clear_packets_shown = captured.show(10)?;
+            measured.clear_packets_shown = captured.show(SHOWN_CLEAR)?;
             measured.capture_lost = captured.lost;
             measured.esp_packets = self.counters.esp_packets()?;
             let clear = captured.packets.max(self.counters.clear_packets()?);
             measured.cleartext_packets = Some(clear);
             Ok(((), format!("{} ESP packets, {clear} in clear", measured.esp_packets)))
+        })?;
+        progress.step("swanctl --terminate --ike lab", || {
+            self.gateways[0].swanctl().terminate("lab")?;
+            let left = self.gateways[1].swanctl().list_sas()?;
+            if left.is_empty() {
+                return Ok(((), "deleted on both sides".into()));
+            }
+            Err(Error::unexpected("swanctl --list-sas on the peer", "nothing", format!("{left:?}")))
         })
     }
 }

@@ -31,6 +31,9 @@ pub(crate) fn render(report: &Report) -> String {
         for problem in problems {
             let _ = writeln!(text, "  {problem}");
         }
+        for shown in runs.iter().map(|run| &run.measured.clear_packets_shown).filter(|s| !s.is_empty()) {
+            let _ = writeln!(text, "Clear packets:\n{shown}");
+        }
     }
     text
 }
