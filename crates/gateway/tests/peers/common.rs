@@ -229,3 +229,38 @@ pub(crate) fn nothing_is_left(namespace: &Namespace, instance: &str) {
         assert!(!shown.contains(unwanted), "ip {words}: {shown}");
     }
 }
+
+/// Counts what comes in at an interface, apart from ARP, neighbour discovery and listener reports.
+pub(crate) struct Arrivals {
+    namespace: Namespace,
+    table: String,
+}
+
+impl Arrivals {
+    /// From now on, and without what one of the nftables expressions in `allowed` matches.
+    pub(crate) fn count(namespace: &Namespace, interface: &str, allowed: &[&str]) -> Self {
+        let table = format!("arrivals_{interface}");
+        let accept: String = allowed.iter().map(|expression| format!("{expression} accept\n")).collect();
+        let rules = format!(
+            "table netdev {table} {{
+                counter rest {{ }}
+                chain ingress {{
+                    type filter hook ingress device {interface} priority 0; policy accept;
+                    ether type arp accept
+                    icmpv6 type {{ 133, 134, 135, 136, 143 }} accept
+                    {accept}counter name rest
+                }}
+            }}"
+        );
+        namespace.run("nft", [rules]).unwrap();
+        Self { namespace: namespace.clone(), table }
+    }
+
+    /// Packets so far.
+    pub(crate) fn packets(&self) -> u64 {
+        let args = ["list", "counter", "netdev", &self.table, "rest"];
+        let shown = self.namespace.run("nft", args).unwrap().stdout;
+        let mut words = shown.split_ascii_whitespace().skip_while(|word| *word != "packets");
+        words.nth(1).and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{shown}"))
+    }
+}

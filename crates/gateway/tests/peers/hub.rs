@@ -1,7 +1,7 @@
 //! Hub and spoke: Testudo between two peers that reach each other through it. What comes out of one tunnel goes into the
 //! other, or nowhere.
 
-use crate::common::{SOON, UP_LIMIT};
+use crate::common::{Arrivals, SOON, UP_LIMIT};
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::namespace::{Offloads, veth};
 use testudo_lab::ping::Ping;
@@ -18,6 +18,8 @@ struct Star {
     hub: Testudo,
     hub_ns: Namespace,
     _behind: Namespace,
+    /// What the hub sends that is neither ESP nor IKE.
+    clear: Arrivals,
     t: Topology,
 }
 
@@ -26,7 +28,8 @@ impl Star {
         let options = Options { towards: [spokes.offloads_towards(); 2], ..Options::default() };
         let t = Topology::build(&Lab::new("hub").unwrap(), &options).unwrap();
         let (hub_ns, behind) = join(&t);
-        count_clear(&t.wire);
+        let esp_and_ike = ["ip protocol esp", "ip6 nexthdr esp", "udp dport { 500, 4500 }"];
+        let clear = Arrivals::count(&t.wire, HUB_PORT, &esp_and_ike);
         let hub = Testudo::start(&hub_ns).unwrap();
         let [one, two] = SIDES.map(|side| hub_connection(side).to_string());
         hub.swanctl().load(&format!("{one}{two}")).unwrap();
@@ -35,7 +38,7 @@ impl Star {
             spoke.swanctl().load(&spoke_connection(side).to_string()).unwrap();
             spoke
         });
-        Self { spokes, hub, hub_ns, _behind: behind, t }
+        Self { spokes, hub, hub_ns, _behind: behind, clear, t }
     }
 
     fn ping(&self, from: Side, family: Family) -> u32 {
@@ -89,31 +92,6 @@ fn hub_connection(side: Side) -> Connection {
     connection
 }
 
-/// Counts what the hub sends that is neither ESP, nor IKE, nor neighbour discovery.
-fn count_clear(wire: &Namespace) {
-    let rules = format!(
-        "table netdev hub {{
-            counter clear {{ }}
-            chain from_hub {{
-                type filter hook ingress device {HUB_PORT} priority 0; policy accept;
-                ip protocol esp accept
-                ip6 nexthdr esp accept
-                udp dport {{ 500, 4500 }} accept
-                ether type arp accept
-                icmpv6 type {{ 133, 134, 135, 136, 143 }} accept
-                counter name clear
-            }}
-        }}"
-    );
-    wire.run("nft", [rules]).unwrap();
-}
-
-fn clear_packets(wire: &Namespace) -> u64 {
-    let shown = wire.run("nft", ["list", "counter", "netdev", "hub", "clear"]).unwrap().stdout;
-    let mut words = shown.split_ascii_whitespace().skip_while(|word| *word != "packets");
-    words.nth(1).and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{shown}"))
-}
-
 fn hub_and_spokes(kind: Kind) {
     let star = Star::start(kind);
     let no_sa = || star.hub.drops().unwrap()["no_sa"];
@@ -142,12 +120,12 @@ fn hub_and_spokes(kind: Kind) {
         Ok(if found > 100 { Ok(()) } else { Err(format!("{found}")) })
     })
     .unwrap();
-    assert_eq!(clear_packets(&star.t.wire), 0);
+    assert_eq!(star.clear.packets(), 0);
 
     // The control: the hub's own clear text is seen.
     let own = Ping::new(Side::One.outer(Family::V4)).count(3).run(&star.hub_ns).unwrap();
     assert_eq!(own.received, 3);
-    assert_eq!(clear_packets(&star.t.wire), 3);
+    assert_eq!(star.clear.packets(), 3);
 }
 
 #[test]
