@@ -24,6 +24,7 @@ pub mod namespace;
 pub mod nginx;
 pub mod ping;
 pub mod process;
+mod receive;
 pub mod strongswan;
 pub mod swanctl;
 pub mod swanctl_conf;

@@ -150,8 +150,12 @@ impl Namespace {
         self.ip(&format!("link set {interface} mtu {mtu} up")).map(drop)
     }
 
-    /// A bridge over `ports`, without addresses and without spanning tree.
+    /// A bridge over `ports`, without addresses, spanning tree or packet filters of the IP layer: a plain switch.
     pub fn bridge(&self, name: &str, ports: &[&str], mtu: u16) -> Result<()> {
+        let filters = ["iptables", "ip6tables", "arptables"]
+            .map(|table| format!("net.bridge.bridge-nf-call-{table}=0"));
+        // Where the kernel cannot filter on bridges there is nothing to switch off.
+        self.cmd("sysctl").arg("-eqw").args(filters).run()?;
         self.ip(&format!("link add {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"))?;
         for port in ports {
             self.ip(&format!("link set {port} master {name}"))?;

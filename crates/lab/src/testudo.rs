@@ -1,12 +1,12 @@
 //! Testudo itself as a gateway of the lab.
 
 use crate::command::Cmd;
-use crate::cpu::CpuTime;
+use crate::cpu::{self, CpuTime};
 use crate::namespace::write_private;
 use crate::process::Process;
 use crate::swanctl::Swanctl;
 use crate::topology::{INNER, OUTER};
-use crate::{Error, Namespace, Result, interrupt};
+use crate::{Error, Namespace, Result, interrupt, receive};
 use std::collections::BTreeMap;
 use std::env;
 use std::io::Write;
@@ -24,6 +24,8 @@ pub struct Testudo {
     socket: PathBuf,
     process: Process,
     swanctl: Swanctl,
+    /// Threads of the kernel that receive for its ports.
+    receivers: Vec<u32>,
 }
 
 impl Testudo {
@@ -42,7 +44,8 @@ impl Testudo {
         let swanctl = Swanctl::new(namespace, &dir, &socket)?;
         let process = launch(namespace, &config)?;
         // From here on whatever happens ends with the cleaning up of a drop.
-        let mut testudo = Self { namespace: namespace.clone(), config, socket, process, swanctl };
+        let mut testudo =
+            Self { namespace: namespace.clone(), config, socket, process, swanctl, receivers: Vec::new() };
         testudo.await_answer()?;
         Ok(testudo)
     }
@@ -95,9 +98,16 @@ impl Testudo {
         &mut self.process
     }
 
-    /// CPU time that it has used.
+    /// From now on threads of the kernel receive for its ports, instead of whoever sends to them.
+    pub fn receive_in_threads(&mut self) -> Result<()> {
+        self.receivers = receive::in_threads(&self.namespace, &[OUTER, INNER])?;
+        Ok(())
+    }
+
+    /// CPU time that it has used, and that the kernel's threads have used in receiving for it.
     pub fn cpu(&self) -> Result<CpuTime> {
-        self.process.cpu()
+        let receivers = self.receivers.iter().map(|thread| cpu::of_tree(*thread));
+        receivers.chain([self.process.cpu()]).sum()
     }
 
     /// What it has logged.

@@ -117,7 +117,8 @@ impl<'a> Run<'a> {
 
     fn start_gateways(topology: &Topology, plan: &Plan) -> Result<[Gateway; 2]> {
         let start = |side: Side| {
-            let gateway = Gateway::start(plan.gateways[side.index()], topology.gateway(side))?;
+            let mut gateway = Gateway::start(plan.gateways[side.index()], topology.gateway(side))?;
+            gateway.receive_in_threads()?;
             gateway.swanctl().load(&Connection::of(side, Family::V4).to_string())?;
             Ok(gateway)
         };
