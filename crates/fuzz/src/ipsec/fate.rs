@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::packet_selector::{Direction, PacketSelector};
-use testudo_ipsec::selector::SelectorPair;
-use testudo_ipsec::spd::{Action, Decision, Spd};
+use testudo_ipsec::selector::{SelectorPair, TrafficSelector};
+use testudo_ipsec::spd::{Action, Decision, PolicyId, Spd};
 use testudo_wire::ip::{self, Ecn, Protocol};
 use testudo_wire::ipv4::Ipv4;
 use testudo_wire::ipv6::{self, Ipv6};
@@ -50,14 +50,35 @@ pub(super) struct Near<'a> {
     pub(super) selectors: &'a SelectorPair,
     pub(super) own: &'a [IpAddr],
     pub(super) spd: &'a Spd,
+    /// The SA's policy, and the ranges of its two sides.
+    pub(super) policy: PolicyId,
+    pub(super) sides: [&'a [TrafficSelector]; 2],
+    /// The far sides of all policies.
+    pub(super) held: &'a [TrafficSelector],
 }
 
 impl Near<'_> {
-    /// True if a policy wants the packet protected, or discarded, when it leaves again (RFC 4301 §5.1).
+    /// True if a policy wants the packet protected, or discarded, when it leaves again (RFC 4301 §5.1). Where the SA's own
+    /// policy matches, or none does, the nearest range around the destination says on which side it lies.
     fn goes_onward(&self, packet: &[u8]) -> bool {
         let flow = PacketSelector::of_packet(packet, Direction::Out).expect("a packet");
-        matches!(self.spd.lookup(&flow), Decision::Act(Action::Protect(_) | Action::Discard))
+        let [near, far] = self.sides.map(|side| nearest(side, flow.remote()));
+        match self.spd.lookup(&flow) {
+            Decision::Act(Action::Protect(policy)) if policy == self.policy => far < near,
+            Decision::Act(action) => action != Action::Bypass,
+            Decision::NoPolicy => nearest(self.held, flow.remote()) < near,
+        }
     }
+}
+
+/// The size of the smallest of the ranges that hold an address.
+fn nearest(ranges: &[TrafficSelector], addr: IpAddr) -> u128 {
+    let number = |addr| match addr {
+        IpAddr::V4(addr) => u128::from(addr.to_bits()),
+        IpAddr::V6(addr) => addr.to_bits(),
+    };
+    let around = ranges.iter().map(|range| range.addrs).filter(|range| range.contains(addr));
+    around.map(|range| number(range.end()) - number(range.start())).min().unwrap_or(u128::MAX)
 }
 
 /// What is read of an inner packet.

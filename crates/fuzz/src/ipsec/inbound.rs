@@ -54,10 +54,18 @@ pub fn target(data: &[u8]) {
 }
 
 /// Policies of a hub: packets of the far hosts are protected again on their way to network 9, and do not get to network 8.
-fn hub() -> Spd {
+/// The SA's own policy stands behind these.
+fn hub(near: &ChildSaParams) -> Spd {
     let policy = |remote, action| Policy { priority: 0, local: far_hosts(), remote, action };
-    let policies = vec![policy(net(8), Action::Discard), policy(net(9), Action::Protect(SPOKE))];
+    let (local, remote) = (near.local_ts.clone(), near.remote_ts.clone());
+    let own = Policy { priority: 1, local, remote, action: Action::Protect(POLICY) };
+    let policies = vec![policy(net(8), Action::Discard), policy(net(9), Action::Protect(SPOKE)), own];
     Spd::new(policies).expect("policies")
+}
+
+/// A range of our side around the far hosts.
+fn wide() -> [TrafficSelector; 2] {
+    [all_of("10.2.0.0", "10.3.255.255"), all_of("2001:db8:2::", "2001:db8:3:ffff:ffff:ffff:ffff:ffff")]
 }
 
 /// The near gateway, and the far one's key.
@@ -68,6 +76,8 @@ struct Rig {
     own: [IpAddr; 3],
     selectors: SelectorPair,
     spd: Spd,
+    /// The far sides of all policies.
+    held: Vec<TrafficSelector>,
     model: Model,
     last: Option<Sent>,
     /// The number after the last one.
@@ -78,17 +88,18 @@ impl Rig {
     fn new(shape: Shape) -> Self {
         // A selector with ports, because the check behind decryption looks at them too.
         let ports = TrafficSelector { protocol: 17, port_end: 2000, ..all_of("10.3.0.0", "10.3.255.255") };
-        let local = [near_hosts(), net(8), net(9)].concat();
+        let local = [near_hosts(), net(8), net(9), wide().to_vec()].concat();
         let near = shape.near(&local, &[far_hosts(), vec![ports]].concat());
         let own = [near.local.ip(), host(false, 1, 1), host(true, 1, 1)];
-        let mut gateway = Gateway::new(hub(), own);
+        let mut gateway = Gateway::new(hub(&near), own);
         gateway.add_inbound(&near, POLICY, shape.path_mtu);
         Self {
             gateway,
             far: mirrored(&near),
             own,
             selectors: SelectorPair::new(&near.local_ts, &near.remote_ts),
-            spd: hub(),
+            spd: hub(&near),
+            held: [net(8), net(9), near.remote_ts.clone()].concat(),
             model: Model::new(shape.window, shape.esn),
             near,
             last: None,
@@ -182,7 +193,7 @@ impl Rig {
         let to = input.u8();
         let mut packet = input.padded_chunk(LONGEST);
         let v6 = ip::version(&packet) == Some(6);
-        let net = [1, 8, 9, 3][usize::from(to >> 6)];
+        let net = if bit(to, 5) { 2 } else { [1, 8, 9, 3][usize::from(to >> 6)] };
         if !bit(kind, 7) {
             repair::addresses(&mut packet, host(v6, 2 + (to >> 4 & 1), 2), host(v6, net, to & 3));
         }
@@ -231,7 +242,14 @@ impl Rig {
         assert_eq!(passed, self.model.accepts(*number, since), "number {number}, {:?}", done.0);
         if passed {
             self.model.accept(*number);
-            let near = Near { selectors: &self.selectors, own: &self.own, spd: &self.spd };
+            let near = Near {
+                selectors: &self.selectors,
+                own: &self.own,
+                spd: &self.spd,
+                policy: POLICY,
+                sides: [&self.near.local_ts, &self.near.remote_ts],
+                held: &self.held,
+            };
             Fate::of(text, sent.class, sent.given.ingress, &near).check(done);
         }
     }

@@ -65,7 +65,7 @@ pub(super) fn inbound() -> Vec<Seed> {
     let at = |number: u8| sealed(0x25, 0, &[&[0, number, 2], &chunk(&udp)]);
     let more: [(&str, Vec<u8>); 13] = [
         ("edge", plain(&[ahead.clone(), at(37), at(38)])),
-        ("onward", plain(&[sealed(5, 0, &[&[0x42], &chunk(&udp)]), sealed(5, 0, &[&[0x82], &chunk(&udp)])])),
+        ("onward", plain(&[0x42, 0x82, 0x22].map(|to| sealed(5, 0, &[&[to], &chunk(&udp)])))),
         ("congested", plain(&[inner(3, &udp)])),
         ("repeated", plain(&[inner(0, &udp), repeat.clone(), repeat])),
         ("damaged", plain(&[inner(0, &udp), damage(30, 1), inner(0, &udp), damage(4, 0x80)])),

@@ -269,15 +269,17 @@ impl Receiver<'_> {
 
     /// True if the packet is not for this side of the gateway (RFC 4301 §5.1): a policy wants it in another tunnel, or
     /// nowhere; or the address is one that another policy holds back, and nearer than our side of this SA is. What the
-    /// SA's own policy would carry back has arrived: its selectors are the same on both sides.
+    /// SA's own policy would carry back has arrived, unless the peer's side of it is the nearer one: routed on, it would
+    /// leave in clear for the peer's own network.
     #[inline]
     fn goes_onward(&mut self, sa: &InboundSa, inner: &Inner) -> bool {
         let onward = inner.flow.reversed();
         let hash = self.flows.hash(&onward);
         match outbound::path(hash, &onward, self.flows, self.spd, self.outbound) {
             Path::Protect(policy) => {
-                let own = |out: &OutboundSa| out.selectors == sa.selectors;
-                policy != sa.policy() && !self.outbound.sa(policy).is_some_and(own)
+                let same = |out: &OutboundSa| out.selectors == sa.selectors;
+                let own = policy == sa.policy() || self.outbound.sa(policy).is_some_and(same);
+                !own || sa.selectors.remote_width(&onward) < sa.selectors.local_width(&inner.flow)
             }
             Path::OutsideSa(_) | Path::Discard => true,
             Path::Bypass | Path::NoPolicy(None) => false,

@@ -90,6 +90,25 @@ fn what_another_tunnel_holds_back_is_not_forwarded_from_elsewhere() {
     assert_eq!(again[0].0, Verdict::Drop(DropReason::NoPolicy));
 }
 
+/// From one host of a spoke to another address of the same spoke: it goes back where it came from, protected.
+#[test]
+fn what_belongs_to_the_spoke_itself_goes_back_through_its_tunnel() {
+    for wide in [net("10.0.0.0", "10.255.255.255"), everything()] {
+        let tunnel = Tunnel::default();
+        let params = ChildSaParams { remote_ts: vec![wide], ..tunnel.params() };
+        let mut spoke = Gateway::new(&params, tunnel.library);
+        let mut hub = Gateway::new(&mirrored(&params), tunnel.library);
+        let unused = to(Ipv4Addr::new(10, 1, 9, 9));
+        let outer = forwarded(spoke.outbound(std::slice::from_ref(&unused)));
+        let results = hub.inbound(&outer);
+        assert_eq!(results[0].0, Verdict::Onward);
+        let outer = forwarded(run(&mut hub.plane, Way::Outbound, Ingress::Host, &[results[0].1.clone()]));
+        assert_ne!(outer[0][16..20], unused[16..20], "encrypted again");
+        // It has arrived there, so that it does not go round in circles.
+        assert_eq!(spoke.inbound(&outer)[0].0, Verdict::Forward);
+    }
+}
+
 /// A spoke whose tunnel takes a range that its own network is a part of: what arrives for that network has arrived.
 #[test]
 fn a_network_inside_the_peers_range_is_reached() {
