@@ -46,9 +46,11 @@ enabled_before=()
 for service in "${services[@]}"; do
     if is_enabled "$service"; then enabled_before+=("$service"); fi
 done
-if [[ ! -e $policy ]]; then
+# One that an interrupted run of ours has left is ours to take away.
+mark="# of Testudo's install-packages.sh"
+if [[ ! -e $policy ]] || grep -qF "$mark" "$policy"; then
     # Debian asks this file before it starts a service (invoke-rc.d(8)); 101 forbids.
-    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    printf '#!/bin/sh\n%s\nexit 101\n' "$mark" >"$policy"
     chmod 755 "$policy"
     trap 'rm -f "$policy"' EXIT
 fi

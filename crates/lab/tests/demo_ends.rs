@@ -49,16 +49,27 @@ impl Demo {
         with_prefix(&std::env::temp_dir(), &format!("testudo-lab-{}-", self.worker))
     }
 
+    /// Processes that name the lab's directory: web server, captures, daemons.
+    fn processes(&self) -> usize {
+        let name = format!("testudo-lab-{}-", self.worker);
+        let names_it = |entry: &fs::DirEntry| {
+            fs::read(entry.path().join("cmdline"))
+                .is_ok_and(|line| String::from_utf8_lossy(&line).contains(&name))
+        };
+        fs::read_dir("/proc").unwrap().flatten().filter(names_it).count()
+    }
+
     /// Signals one of the two processes; then all must go, and the guard must not report success.
     fn ends_cleanly(mut self, whom: impl Fn(&Self) -> i32, signal: Signal) {
         assert_eq!((self.namespaces(), self.directories()), (5, 1));
+        assert_ne!(self.processes(), 0);
         kill(Pid::from_raw(whom(&self)), signal).unwrap();
         let status = self.guard.wait().unwrap();
         assert!(!status.success(), "{status}");
         // Where the guard itself was killed, the worker is still cleaning up.
         wait_until("the end of the lab", END_LIMIT, || {
-            let left = (self.namespaces(), self.directories());
-            Ok(if left == (0, 0) { Ok(()) } else { Err(format!("{left:?} left")) })
+            let left = (self.namespaces(), self.directories(), self.processes());
+            Ok(if left == (0, 0, 0) { Ok(()) } else { Err(format!("{left:?} left")) })
         })
         .unwrap();
         assert!(!self.dir.path().join("report.json").exists());
