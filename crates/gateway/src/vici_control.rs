@@ -4,7 +4,7 @@ use crate::gateway::{Gateway, Note};
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use std::time::{Duration, SystemTime};
 use testudo_ike::config::{ChildMode, Connection, SharedSecret};
-use testudo_ike::endpoint::{IkeSaState, IkeSaStatus, Target, Terminating};
+use testudo_ike::endpoint::{Endpoint, IkeSaState, IkeSaStatus, Target, Terminating};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
@@ -43,14 +43,18 @@ impl Control for Gateway {
                 connection.name, connection.local_port
             ));
         }
+        // A connection that is refused must have touched nothing: its policies would take the place of those that stand.
+        Endpoint::check_connection(&connection).map_err(|e| e.to_string())?;
         self.policies.load(&connection);
         self.policies_changed = true;
-        // The policies stand before the first message goes out; a refused connection takes them along.
+        // The policies stand before the first message goes out.
         let name = connection.name.clone();
         let loaded = self
             .apply_policies()
             .and_then(|()| self.endpoint.load_connection(self.now, connection).map_err(|e| e.to_string()));
-        if loaded.is_err() {
+        if loaded.is_ok() {
+            self.data.claim_inherited();
+        } else {
             match self.endpoint.connections().find(|c| c.name == name) {
                 Some(before) => self.policies.load(before),
                 None => self.policies.unload(&name),

@@ -74,9 +74,14 @@ impl Guard {
 
     /// Holds back what the policies want held back.
     pub(super) fn set(&mut self, wanted: Protection, fib: &Fib) -> Result<(), String> {
-        self.inherited.retain(|prefix| !wanted.protected.contains(prefix));
         self.wanted = wanted;
         self.apply(fib)
+    }
+
+    /// Leaves to the policies what they hold back by themselves. Only for policies that are there to stay: those of a
+    /// connection that is refused in the end must not take an inherited prefix along when they go.
+    pub(super) fn claim_inherited(&mut self) {
+        self.inherited.retain(|prefix| !self.wanted.protected.contains(prefix));
     }
 
     /// Addresses, links or connected prefixes may have changed.

@@ -129,6 +129,11 @@ impl DataPath {
         Ok(())
     }
 
+    /// What an earlier run protected and the policies protect too goes with the policies from now on.
+    pub(crate) fn claim_inherited(&mut self) {
+        self.guard.claim_inherited();
+    }
+
     fn send_all(&mut self, commands: Vec<Command>) {
         for command in commands {
             self.send(command);

@@ -31,6 +31,11 @@ fn nobody_gets_through(pair: &Pair) {
     }
 }
 
+/// What an earlier run protected and nobody has claimed.
+fn inherited(pair: &Pair) -> String {
+    pair.one.status().unwrap()["counters"]["inherited"].to_string()
+}
+
 /// Load in both directions and both families for as long as it lives.
 fn load(pair: &Pair) -> (IperfServer, Vec<Process>) {
     let server = IperfServer::start(&pair.t.server).unwrap();
@@ -69,7 +74,6 @@ fn nothing_leaves_when_the_daemon_is_killed_under_traffic() {
 
     // A new daemon inherits what was shut, and opens it to nobody.
     pair.one.restart().unwrap();
-    let inherited = |pair: &Pair| pair.one.status().unwrap()["counters"]["inherited"].to_string();
     for family in FAMILIES {
         let prefix = Side::Two.network(family);
         assert!(inherited(&pair).contains(&prefix), "{}", inherited(&pair));
@@ -85,6 +89,34 @@ fn nothing_leaves_when_the_daemon_is_killed_under_traffic() {
     pair.ping_both_ways();
     let own = Ping::new(Side::Two.host(Family::V4)).run(&pair.t.gw1).unwrap();
     assert_eq!(own.received, own.sent);
+    watch.saw_nothing();
+}
+
+/// A connection that cannot be used, and is refused, takes nothing with it: neither what the one in its place protects nor
+/// what an earlier run protected.
+#[test]
+fn a_refused_connection_opens_nothing() {
+    let mut pair = Scenario::new("refused", Kind::Testudo).start();
+    let watch = Watch::start(&pair.t);
+    let flood = pair.t.client.cmd("ping").args(["-n", "-q", "-f", &Side::Two.host(Family::V4).to_string()]);
+    let _flood = pair.t.client.start("flood", flood).unwrap();
+    let refuse = |pair: &Pair, remote_ts: &str| {
+        let mut connection = Connection::of(Side::One, Family::V4);
+        connection.remote_ts = vec![remote_ts.into()];
+        connection.more_child.push("start_action = trap".into());
+        let anybody = connection.to_string().replace("remote_addrs = 192.0.2.2", "remote_addrs = %any");
+        let said = pair.swanctl(Side::One).load(&anybody).unwrap_err().to_string();
+        assert!(said.contains("without a remote address"), "{said}");
+        nobody_gets_through(pair);
+    };
+    refuse(&pair, "10.77.0.0/16");
+
+    pair.one.process().kill();
+    pair.one.restart().unwrap();
+    let before = inherited(&pair);
+    assert!(before.contains(&Side::Two.network(Family::V4)), "{before}");
+    refuse(&pair, &Side::Two.network(Family::V4));
+    assert_eq!(inherited(&pair), before);
     watch.saw_nothing();
 }
 

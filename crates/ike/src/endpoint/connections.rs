@@ -62,7 +62,8 @@ impl Connections {
     }
 }
 
-fn check(connection: &Connection) -> Result<(), LoadError> {
+/// Finds what would keep the connection from being used.
+pub(crate) fn check(connection: &Connection) -> Result<(), LoadError> {
     let empty = |connection: String, what| Err(LoadError::Empty { connection, what });
     let lacks = |p: &IkeProposal| p.encryption.is_empty() || p.prf.is_empty() || p.ke.is_empty();
     if connection.proposals.is_empty() || connection.proposals.iter().any(lacks) {

@@ -120,6 +120,11 @@ impl Endpoint {
         self.local_addrs = addrs;
     }
 
+    /// Whether [`Endpoint::load_connection`] takes the connection. For hosts that prepare things before they load it.
+    pub fn check_connection(connection: &Connection) -> Result<(), LoadError> {
+        connections::check(connection)
+    }
+
     /// Takes a connection in the place of one of the same name, and initiates its children with `start_action =
     /// start`, again after failures. SAs that are up stay as they are, and so does all if nothing has changed.
     pub fn load_connection(&mut self, now: Time, connection: Connection) -> Result<(), LoadError> {
