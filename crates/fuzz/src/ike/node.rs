@@ -72,7 +72,8 @@ impl Node {
 
     pub(super) fn save(&self) -> State {
         let ids = self.endpoint.states().map(|(id, _)| id);
-        let sas = ids.map(|id| self.endpoint.export_sa(id).expect("every state serialises").to_vec());
+        let sas =
+            ids.map(|id| self.endpoint.export_sa(self.now, id).expect("every state serialises").to_vec());
         State { sas: sas.collect(), now: self.now, seen: self.seen.clone() }
     }
 
@@ -82,7 +83,7 @@ impl Node {
         node.seen = state.seen.clone();
         node.trusted = !node.seen.up.is_empty();
         for sa in &state.sas {
-            node.endpoint.import_sa(sa).expect("every state is restored");
+            node.endpoint.import_sa(node.now, sa).expect("every state is restored");
         }
         node
     }
@@ -191,9 +192,9 @@ impl Node {
         let ids: Vec<IkeSaId> = self.endpoint.states().map(|(id, _)| id).collect();
         let (half_open, next) = (self.endpoint.half_open(), self.endpoint.next_timeout());
         for id in ids {
-            let state = self.endpoint.export_sa(id).expect("every state serialises");
-            assert_eq!(self.endpoint.import_sa(&state), Ok(id));
-            assert_eq!(self.endpoint.export_sa(id), Some(state));
+            let state = self.endpoint.export_sa(self.now, id).expect("every state serialises");
+            assert_eq!(self.endpoint.import_sa(self.now, &state), Ok(id));
+            assert_eq!(self.endpoint.export_sa(self.now, id), Some(state));
         }
         assert_eq!((self.endpoint.half_open(), self.endpoint.next_timeout()), (half_open, next));
     }

@@ -1,34 +1,55 @@
 //! IKE SAs leave and enter as octets.
 
 use super::{Endpoint, SnapshotError};
-use crate::output::IkeSaId;
+use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, Phase, decode};
 
 impl Endpoint {
     /// See [`Endpoint::import_sa`].
-    pub(crate) fn take_over(&mut self, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
-        let mut sa = decode(bytes)?;
-        let id = sa.id;
-        if let Some(here) = self.table.get(id)
-            && here.commit > sa.commit
-        {
-            return Err(SnapshotError::Stale { found: sa.commit, current: here.commit });
+    pub(crate) fn take_over(&mut self, exported: Time, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
+        let mut sa = decode(bytes, exported)?;
+        let here = self.table.by_spi(sa.our_spi());
+        if let Some(here) = here {
+            if !same_sa(here, &sa) {
+                return Err(SnapshotError::SpiInUse(sa.our_spi()));
+            }
+            if here.commit > sa.commit {
+                return Err(SnapshotError::Stale { found: sa.commit, current: here.commit });
+            }
         }
-        if self.table.by_spi(sa.our_spi()).is_some_and(|other| other.id != id) {
-            return Err(SnapshotError::SpiInUse(sa.our_spi()));
-        }
-        if let Some(replaced) = self.table.take(id)
-            && let Phase::HalfOpen(half) = &replaced.phase
-        {
+        let here = here.map(|sa| sa.id);
+        let replaced = here.and_then(|id| self.table.take(id));
+        if let Some(Phase::HalfOpen(half)) = replaced.as_ref().map(|sa| &sa.phase) {
             self.half_opens.leave(half.source);
         }
+        self.number(&mut sa, replaced.as_ref());
         self.claim(&sa);
         if let Some(keys) = &mut sa.keys {
             // From now on this node makes the IVs.
             keys.sealer.set_sender(self.alloc.sender_id());
         }
+        let id = sa.id;
         self.put(sa);
         Ok(id)
+    }
+
+    /// Every node counts its SAs by itself: what is known here keeps its numbers, the rest gets free ones.
+    fn number(&mut self, sa: &mut IkeSa, here: Option<&IkeSa>) {
+        sa.id = match here {
+            Some(here) => here.id,
+            None if self.table.get(sa.id).is_none() => sa.id,
+            None => self.new_ike_id(),
+        };
+        for child in &mut sa.children {
+            let known = |here: &IkeSa| -> Option<ChildSaId> {
+                here.children.iter().find(|c| c.params.spi_in == child.params.spi_in).map(|c| c.id)
+            };
+            child.id = match here.and_then(known) {
+                Some(id) => id,
+                None if self.table.by_child(child.id).is_none() => child.id,
+                None => self.new_child_id(),
+            };
+        }
     }
 
     /// Numbers and SPIs that the SA uses are not to be given out again.
@@ -46,4 +67,10 @@ impl Endpoint {
             self.reqids.entry((sa.connection.clone(), child.name.clone())).or_insert(child.reqid);
         }
     }
+}
+
+/// Two states of one IKE SA. An initiator learns the responder's SPI on the way.
+fn same_sa(a: &IkeSa, b: &IkeSa) -> bool {
+    let unknown = a.peer_spi().is_zero() || b.peer_spi().is_zero();
+    a.our_spi() == b.our_spi() && a.role == b.role && (unknown || a.peer_spi() == b.peer_spi())
 }

@@ -266,13 +266,18 @@ impl Endpoint {
 
     /// The whole state of an IKE SA, exchanges under way included, in a versioned form. `None`: no such IKE SA. It
     /// holds keys: whoever stores or sends it must protect it.
-    pub fn export_sa(&self, id: IkeSaId) -> Option<Zeroizing<Vec<u8>>> {
-        self.table.get(id).and_then(encode)
+    pub fn export_sa(&self, now: Time, id: IkeSaId) -> Option<Zeroizing<Vec<u8>>> {
+        self.table.get(id).and_then(|sa| encode(sa, now))
     }
 
-    /// Takes over an IKE SA from [`Endpoint::export_sa`] of this or another endpoint, in the place of one of the
-    /// same number. The data plane is the host's to prepare. On this node the state must not be older than what is here.
-    pub fn import_sa(&mut self, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
-        self.take_over(bytes)
+    /// Takes over an IKE SA from [`Endpoint::export_sa`] of this or another endpoint. `exported`: when that was, by the
+    /// clock here; whoever keeps the octets must keep the time at which they came. What happened before the clock here
+    /// began counts as if it had happened then.
+    ///
+    /// An IKE SA is known by its SPIs: the state takes the place of what is here of the same IKE SA, and must not be older.
+    /// Local numbers stay as they are, unless an SA here has them: then the newcomer gets new ones. The data plane is the
+    /// host's to prepare, by what [`Endpoint::sa`] then tells.
+    pub fn import_sa(&mut self, exported: Time, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
+        self.take_over(exported, bytes)
     }
 }

@@ -159,6 +159,40 @@ impl IkeSa {
         matches!(self.phase, Phase::Gone { .. })
     }
 
+    /// Every moment in the state. Each type is taken apart to the last field, so that no new one can be forgotten.
+    pub(crate) fn for_each_time(&mut self, mut visit: impl FnMut(&mut Time)) {
+        let Self {
+            id: _,
+            commit: _,
+            role: _,
+            spis: _,
+            connection: _,
+            path: _,
+            nat: _,
+            local_id: _,
+            remote_id: _,
+            phase,
+            keys: _,
+            outgoing: Outgoing { next: _, pending, tasks: _ },
+            incoming: Incoming { expected: _, last: _ },
+            children,
+            init: _,
+            created,
+            established,
+            last_heard,
+            last_sent,
+            next_hint,
+            dpd_delay: _,
+            closing,
+        } = self;
+        [created, last_heard, last_sent, next_hint].into_iter().for_each(&mut visit);
+        established.iter_mut().for_each(&mut visit);
+        phase.time().into_iter().for_each(&mut visit);
+        pending.iter_mut().for_each(|pending| visit(&mut pending.next));
+        children.iter_mut().for_each(|child| visit(&mut child.installed));
+        closing.iter_mut().for_each(|closing| visit(&mut closing.deadline));
+    }
+
     pub(crate) fn child(&self, id: ChildSaId) -> Option<&ChildSa> {
         self.children.iter().find(|child| child.id == id)
     }

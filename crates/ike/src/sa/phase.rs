@@ -28,6 +28,18 @@ pub(crate) enum Phase {
     },
 }
 
+impl Phase {
+    /// When the stage ends by itself.
+    pub(super) fn time(&mut self) -> Option<&mut Time> {
+        match self {
+            Self::InitSent(init) => init.error.as_mut().map(|error| &mut error.until),
+            Self::HalfOpen(half) => Some(&mut half.until),
+            Self::Gone { until } => Some(until),
+            Self::AuthSent(_) | Self::Established | Self::Rejecting => None,
+        }
+    }
+}
+
 /// What an initiation is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attempt {

@@ -13,6 +13,7 @@ mod mutation;
 mod nat;
 mod refusals;
 mod repetition;
+mod snapshots;
 mod strangers;
 mod takeover;
 mod unreachable;

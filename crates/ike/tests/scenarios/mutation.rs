@@ -110,10 +110,11 @@ fn damaged_states_do_not_panic() {
     let end = world.now.plus(Duration::from_secs(2));
     while world.step(end) {
         for host in &world.hosts {
-            states.extend(host.endpoint.states().filter_map(|(id, _)| host.endpoint.export_sa(id)));
+            let export = |(id, _)| host.endpoint.export_sa(world.now, id);
+            states.extend(host.endpoint.states().filter_map(export));
         }
     }
-    assert!(states.len() > 6 && world.hosts[0].endpoint.export_sa(id).is_some());
+    assert!(states.len() > 6 && world.hosts[0].endpoint.export_sa(world.now, id).is_some());
     let mut random = Random::new(77);
     let mut taken = 0;
     for round in 0..20_000 {
@@ -124,7 +125,7 @@ fn damaged_states_do_not_panic() {
         }
         let alloc = SingleNodeAllocator::new(Random::new(5), SenderId(9));
         let mut endpoint = Endpoint::new(EndpointConfig::default(), Box::new(alloc));
-        if endpoint.import_sa(&state).is_ok() {
+        if endpoint.import_sa(world.now, &state).is_ok() {
             taken += 1;
             let now = world.now.plus(Duration::from_secs(1000));
             endpoint.handle_timeout(now);

@@ -80,9 +80,11 @@ fn at_random_in_foul_weather() {
 fn an_older_state_of_an_ike_sa_is_refused() {
     let mut world = World::pair(2, Weather::FAIR);
     let id = world.initiate(0);
-    let old = world.hosts[0].endpoint.export_sa(id).unwrap();
+    world.run_until(|world| !sent(world, 0, ExchangeType::IkeAuth, false).is_empty());
+    let old = world.hosts[0].endpoint.export_sa(world.now, id).unwrap();
     world.run_secs(1);
-    let refused = world.hosts[0].endpoint.import_sa(&old);
+    let now = world.now;
+    let refused = world.hosts[0].endpoint.import_sa(now, &old);
     assert!(matches!(refused, Err(SnapshotError::Stale { .. })), "{refused:?}");
     world.assert_tunnel();
 }
@@ -121,19 +123,20 @@ fn octets_that_are_no_state_are_refused() {
     let mut world = World::pair(3, Weather::FAIR);
     let id = world.initiate(0);
     world.run_secs(1);
-    let state = world.hosts[0].endpoint.export_sa(id).unwrap().to_vec();
+    let now = world.now;
+    let state = world.hosts[0].endpoint.export_sa(now, id).unwrap().to_vec();
     let alloc = SingleNodeAllocator::new(Random::new(5), SenderId(9));
     let mut other = Endpoint::new(EndpointConfig::default(), Box::new(alloc));
     for length in 0..state.len() {
-        assert!(other.import_sa(&state[..length]).is_err(), "cut to {length} octets");
+        assert!(other.import_sa(now, &state[..length]).is_err(), "cut to {length} octets");
     }
     let longer = [state.as_slice(), &[0]].concat();
-    assert_eq!(other.import_sa(&longer), Err(SnapshotError::Damaged(longer.len())));
+    assert_eq!(other.import_sa(now, &longer), Err(SnapshotError::Damaged(longer.len())));
     let mut newer = state.clone();
     newer[1] += 1;
-    assert!(matches!(other.import_sa(&newer), Err(SnapshotError::Version { found: 2, expected: 1 })));
+    assert!(matches!(other.import_sa(now, &newer), Err(SnapshotError::Version { found: 3, expected: 2 })));
     assert_eq!(other.states().count(), 0);
-    assert_eq!(other.import_sa(&state), Ok(id));
+    assert_eq!(other.import_sa(now, &state), Ok(id));
     let sas: Vec<_> = other.sas().collect();
     assert_eq!(sas, world.hosts[0].sas());
 }
@@ -154,14 +157,14 @@ fn a_successor_learns_which_spis_are_in_use() {
     let mut world = World::pair(6, Weather::FAIR);
     let id = world.initiate(0);
     world.run_until(|world| !sent(world, 0, ExchangeType::IkeAuth, false).is_empty());
-    let offered = world.hosts[0].endpoint.export_sa(id).unwrap();
+    let offered = world.hosts[0].endpoint.export_sa(world.now, id).unwrap();
     world.run_secs(1);
-    let up = world.hosts[0].endpoint.export_sa(id).unwrap();
+    let up = world.hosts[0].endpoint.export_sa(world.now, id).unwrap();
     let spi = world.hosts[0].installed.values().next().unwrap().spi_in;
     for state in [offered, up] {
         let (alloc, in_use) = Watched::new(5, SenderId(9));
         let mut successor = Endpoint::new(EndpointConfig::default(), Box::new(alloc));
-        successor.import_sa(&state).unwrap();
+        successor.import_sa(world.now, &state).unwrap();
         assert_eq!(in_use.lock().unwrap().iter().collect::<Vec<_>>(), [&spi]);
     }
 }

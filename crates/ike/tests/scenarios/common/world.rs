@@ -74,9 +74,9 @@ impl Host {
         }
         let ids: Vec<IkeSaId> = self.endpoint.states().map(|(id, _)| id).collect();
         for id in ids {
-            let state = self.endpoint.export_sa(id).unwrap();
-            assert_eq!(successor.import_sa(&state), Ok(id));
-            assert_eq!(successor.export_sa(id).map(|s| s.len()), Some(state.len()));
+            let state = self.endpoint.export_sa(now, id).unwrap();
+            assert_eq!(successor.import_sa(now, &state), Ok(id));
+            assert_eq!(successor.export_sa(now, id).map(|s| s.len()), Some(state.len()));
         }
         let listed = |endpoint: &Endpoint| endpoint.sas().collect::<Vec<IkeSaStatus>>();
         assert_eq!(listed(&successor), listed(&self.endpoint));
@@ -87,13 +87,13 @@ impl Host {
     }
 
     /// Every state goes through its octets.
-    fn restore(&mut self) {
+    fn restore(&mut self, now: Time) {
         let ids: Vec<IkeSaId> = self.endpoint.states().map(|(id, _)| id).collect();
         for id in ids {
-            let state = self.endpoint.export_sa(id).expect("every state serialises");
+            let state = self.endpoint.export_sa(now, id).expect("every state serialises");
             let before = self.endpoint.next_timeout();
-            assert_eq!(self.endpoint.import_sa(&state), Ok(id));
-            assert_eq!(self.endpoint.export_sa(id), Some(state), "a restored state is the same");
+            assert_eq!(self.endpoint.import_sa(now, &state), Ok(id));
+            assert_eq!(self.endpoint.export_sa(now, id), Some(state), "a restored state is the same");
             assert_eq!(self.endpoint.next_timeout(), before, "and so are its deadlines");
         }
     }
@@ -222,7 +222,7 @@ impl World {
         let in_use = host.in_use.lock().unwrap().clone();
         assert!(host.installed.values().all(|params| in_use.contains(&params.spi_in)));
         if self.restore {
-            host.restore();
+            host.restore(self.now);
         }
     }
 

@@ -1,0 +1,111 @@
+//! Serialised states on other clocks, beside other SAs, and behind the times.
+
+use crate::common::allocator::Watched;
+use crate::common::{Weather, World};
+use std::time::Duration;
+use testudo_ike::endpoint::{Endpoint, EndpointConfig, Target};
+use testudo_ike::output::{Event, IkeSaId, Output, Reason, Time};
+use testudo_ipsec::spi::SenderId;
+
+/// Host 0 asks after 30 seconds of silence.
+fn established(seed: u64) -> (World, IkeSaId) {
+    let mut world = World::pair_with(seed, Weather::FAIR, |index, connection| {
+        if index == 0 {
+            connection.dpd_delay = Duration::from_secs(30);
+        }
+    });
+    let id = world.initiate(0);
+    world.run_secs(1);
+    world.assert_tunnel();
+    (world, id)
+}
+
+fn successor() -> Endpoint {
+    let (alloc, _) = Watched::new(5, SenderId(9));
+    Endpoint::new(EndpointConfig::default(), Box::new(alloc))
+}
+
+fn outputs(endpoint: &mut Endpoint) -> Vec<Output> {
+    std::iter::from_fn(|| endpoint.poll_output()).collect()
+}
+
+/// The clock of the node that goes on began long after, or long before, that of the one that died.
+#[test]
+fn deadlines_do_not_depend_on_whose_clock_it_is() {
+    for (theirs, ours) in [(500_000, 200), (200, 500_000)] {
+        let (mut world, id) = established(1);
+        world.run_secs(theirs);
+        let state = world.hosts[0].endpoint.export_sa(world.now, id).unwrap();
+        let before = world.hosts[0].endpoint.next_timeout().unwrap().since(world.now);
+        let established = world.now.since(world.hosts[0].sas()[0].established.unwrap());
+
+        let mut now = Time(Duration::from_secs(ours));
+        let mut successor = successor();
+        successor.import_sa(now, &state).unwrap();
+        assert_eq!(
+            successor.next_timeout().unwrap().since(now),
+            before,
+            "the liveness check is due as it was"
+        );
+        let age = now.since(successor.sa(id).unwrap().established.unwrap());
+        assert_eq!(age, established.min(now.0), "as old as this clock can tell");
+
+        // The peer is silent: the check goes out, is repeated, and ends it.
+        let begun = now;
+        let mut messages = 0;
+        let down = loop {
+            now = successor.next_timeout().expect("it does not wait for ever");
+            successor.handle_timeout(now);
+            let outputs = outputs(&mut successor);
+            messages += outputs.iter().filter(|output| matches!(output, Output::Send { .. })).count();
+            let down = outputs.into_iter().find_map(|output| match output {
+                Output::Event(Event::IkeDown(_, reason)) => Some(reason),
+                _ => None,
+            });
+            if let Some(down) = down {
+                break down;
+            }
+        };
+        assert!(matches!(down, Reason::Timeout { transmissions: 6, .. }), "{down}");
+        assert_eq!(messages, 6);
+        assert_eq!(now.since(begun).as_secs(), (before + Duration::from_secs(165)).as_secs());
+    }
+}
+
+#[test]
+fn a_request_under_way_is_repeated_when_it_would_have_been() {
+    let mut world = World::pair(2, Weather::FAIR);
+    world.network.up = false;
+    let id = world.initiate(0);
+    world.run_secs(1);
+    let state = world.hosts[0].endpoint.export_sa(world.now, id).unwrap();
+    let now = Time(Duration::from_secs(7));
+    let mut successor = successor();
+    successor.import_sa(now, &state).unwrap();
+    assert_eq!(successor.next_timeout(), Some(now.plus(Duration::from_secs(3))), "4 s after it was sent");
+}
+
+/// Every node counts from 1: equal numbers say nothing, and an SA goes only with a word to the host.
+#[test]
+fn an_unrelated_sa_of_the_same_number_stays() {
+    let (mut ours, id) = established(3);
+    let (theirs, same) = established(4);
+    assert_eq!(id, same);
+    let state = theirs.hosts[0].endpoint.export_sa(theirs.now, id).unwrap();
+    let now = ours.now;
+    let host = &mut ours.hosts[0];
+    let before = host.sas();
+    let taken = host.endpoint.import_sa(now, &state).unwrap();
+    assert_ne!(taken, id);
+    let [kept, new] = host.sas().try_into().expect("two IKE SAs");
+    assert_eq!(before, std::slice::from_ref(&kept));
+    assert_eq!((new.id, new.spi_i), (taken, theirs.hosts[0].sas()[0].spi_i));
+    assert_ne!(new.children[0].id, kept.children[0].id);
+    // Each goes by its own number.
+    ours.hosts[0].endpoint.terminate(now, &Target::Child(kept.children[0].id), true).unwrap();
+    let [kept, new] = ours.hosts[0].sas().try_into().expect("two IKE SAs");
+    assert_eq!((kept.children.len(), new.children.len()), (0, 1));
+    // And the newcomer is known when it comes again.
+    assert_eq!(ours.hosts[0].endpoint.import_sa(now, &state), Ok(taken));
+    assert_eq!(ours.hosts[0].sas().len(), 2);
+}
