@@ -63,6 +63,7 @@ impl Endpoint {
         let number = pending.transmissions.saturating_sub(1);
         let line = format!("retransmit {number} of request with message ID {}", pending.id);
         let bytes = pending.bytes.clone();
+        self.commit(sa);
         self.log(sa, ORDINARY, line);
         self.stats.retransmitted += 1;
         self.send(now, sa, sa.path, bytes);

@@ -66,6 +66,8 @@ impl Endpoint {
         reason: Reason,
         deadline: Time,
     ) -> Result<(), Reason> {
+        // The wish counts, even where nothing can be sent yet.
+        self.commit(sa);
         sa.closing = Some(Closing { reason, deadline });
         sa.outgoing.tasks.clear();
         sa.outgoing.queue(Task::DeleteIke);
@@ -74,6 +76,7 @@ impl Endpoint {
 
     /// Begins to delete a Child SA.
     pub(crate) fn delete_child(&mut self, now: Time, sa: &mut IkeSa, spi_in: Spi) -> Result<(), Reason> {
+        self.commit(sa);
         if let Some(child) = sa.children.iter_mut().find(|child| child.params.spi_in == spi_in) {
             child.phase = ChildPhase::Deleting;
         }

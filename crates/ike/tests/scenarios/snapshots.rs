@@ -1,9 +1,11 @@
 //! Serialised states on other clocks, beside other SAs, and behind the times.
 
 use crate::common::allocator::Watched;
+use crate::common::wire::sent;
 use crate::common::{Weather, World};
 use std::time::Duration;
-use testudo_ike::endpoint::{Endpoint, EndpointConfig, Target};
+use testudo_ike::endpoint::{Endpoint, EndpointConfig, SnapshotError, Target};
+use testudo_ike::message::ExchangeType;
 use testudo_ike::output::{Event, IkeSaId, Output, Reason, Time};
 use testudo_ipsec::spi::SenderId;
 
@@ -108,4 +110,38 @@ fn an_unrelated_sa_of_the_same_number_stays() {
     // And the newcomer is known when it comes again.
     assert_eq!(ours.hosts[0].endpoint.import_sa(now, &state), Ok(taken));
     assert_eq!(ours.hosts[0].sas().len(), 2);
+}
+
+fn assert_stale(world: &mut World, old: &[u8]) {
+    let now = world.now;
+    let refused = world.hosts[0].endpoint.import_sa(now, old);
+    assert!(matches!(refused, Err(SnapshotError::Stale { .. })), "{refused:?}");
+}
+
+/// What an operator has asked for is not undone by an older state, though nothing could be sent yet.
+#[test]
+fn a_termination_that_waits_is_a_change() {
+    let child = || Target::ChildName { connection: None, child: "net".into() };
+    for target in [Target::All, child()] {
+        let (mut world, id) = established(5);
+        world.network.up = false;
+        world.run_secs(31);
+        assert_eq!(sent(&world, 0, ExchangeType::Informational, false).len(), 1, "a check is under way");
+        let now = world.now;
+        let old = world.hosts[0].endpoint.export_sa(now, id).unwrap();
+        world.hosts[0].endpoint.terminate(now, &target, false).unwrap();
+        world.settle(0);
+        assert_stale(&mut world, &old);
+    }
+}
+
+#[test]
+fn a_repetition_is_a_change() {
+    let mut world = World::pair(6, Weather::FAIR);
+    world.network.up = false;
+    let id = world.initiate(0);
+    let old = world.hosts[0].endpoint.export_sa(world.now, id).unwrap();
+    world.run_secs(5);
+    assert_eq!(sent(&world, 0, ExchangeType::IkeSaInit, false).len(), 2);
+    assert_stale(&mut world, &old);
 }
