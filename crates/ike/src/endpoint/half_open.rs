@@ -1,4 +1,5 @@
-//! How many half-open IKE SAs there are, altogether and by source, and what that means for a new one.
+//! How many half-open IKE SAs there are, altogether and by source, and what that means for a new one. One that failed in
+//! IKE_AUTH counts until it is forgotten: it takes up as much room.
 
 use super::config::EndpointConfig;
 use super::stats::Discard;

@@ -19,8 +19,8 @@ impl Endpoint {
         }
         let here = here.map(|sa| sa.id);
         let replaced = here.and_then(|id| self.table.take(id));
-        if let Some(Phase::HalfOpen(half)) = replaced.as_ref().map(|sa| &sa.phase) {
-            self.half_opens.leave(half.source);
+        if let Some(source) = replaced.as_ref().and_then(|sa| sa.phase.half_open_source()) {
+            self.half_opens.leave(source);
         }
         self.number(&mut sa, replaced.as_ref());
         self.claim(&sa);
@@ -56,10 +56,11 @@ impl Endpoint {
     fn claim(&mut self, sa: &IkeSa) {
         self.last_ike = self.last_ike.max(sa.id.0);
         self.commit = self.commit.max(sa.commit);
-        match &sa.phase {
-            Phase::HalfOpen(half) => self.half_opens.enter(half.source),
-            Phase::AuthSent(sent) => self.alloc.claim_esp_spi(sent.spi_in),
-            _ => {}
+        if let Some(source) = sa.phase.half_open_source() {
+            self.half_opens.enter(source);
+        }
+        if let Phase::AuthSent(sent) = &sa.phase {
+            self.alloc.claim_esp_spi(sent.spi_in);
         }
         for child in &sa.children {
             self.last_child = self.last_child.max(child.id.0);

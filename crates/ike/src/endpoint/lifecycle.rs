@@ -18,8 +18,11 @@ impl Endpoint {
         if let Err(reason) = work(self, &mut sa) {
             self.retire(now, &mut sa, reason);
         }
-        if !matches!(sa.phase, Phase::Gone { until } if until <= now) {
-            self.put(sa);
+        match sa.phase {
+            Phase::Gone { until, source } if until <= now => {
+                source.into_iter().for_each(|source| self.half_opens.leave(source));
+            }
+            _ => self.put(sa),
         }
     }
 
@@ -29,7 +32,8 @@ impl Endpoint {
     }
 
     /// The end of an IKE SA and of all that hangs on it. What is left repeats its last response for a while, because
-    /// the peer may have missed it.
+    /// the peer may have missed it; and it goes on counting as half open if it was, or whoever fails in IKE_AUTH would be
+    /// free to fill the table.
     pub(crate) fn retire(&mut self, now: Time, sa: &mut IkeSa, reason: Reason) {
         if sa.is_gone() {
             return;
@@ -37,10 +41,7 @@ impl Endpoint {
         self.commit(sa);
         match &sa.phase {
             Phase::InitSent(_) | Phase::AuthSent(_) => self.attempt_failed(now, sa, &reason),
-            Phase::HalfOpen(half) => {
-                self.half_opens.leave(half.source);
-                self.stats.failed += 1;
-            }
+            Phase::HalfOpen(_) => self.stats.failed += 1,
             _ => {}
         }
         let children: Vec<ChildSaId> = sa.children.iter().map(|child| child.id).collect();
@@ -56,7 +57,7 @@ impl Endpoint {
             self.event(Event::IkeDown(sa.id, reason));
         }
         let until = if sa.incoming.last.is_some() { now.plus(self.config.linger) } else { now };
-        sa.phase = Phase::Gone { until };
+        sa.phase = Phase::Gone { until, source: sa.phase.half_open_source() };
         sa.outgoing.pending = None;
         sa.outgoing.tasks.clear();
         sa.closing = None;

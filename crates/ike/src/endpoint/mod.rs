@@ -253,7 +253,7 @@ impl Endpoint {
         &self.stats
     }
 
-    /// IKE SAs that wait for IKE_AUTH.
+    /// IKE SAs that wait for IKE_AUTH, and those that failed in it and are not forgotten yet.
     pub fn half_open(&self) -> usize {
         self.half_opens.total()
     }

@@ -26,7 +26,7 @@ impl Endpoint {
                 });
                 self.retire(now, sa, Reason::Refused("IKE_AUTH did not come".into()));
                 // There is no answer that the peer could still need.
-                sa.phase = Phase::Gone { until: now };
+                sa.phase = Phase::Gone { until: now, source: sa.phase.half_open_source() };
                 return Ok(());
             }
             Phase::InitSent(init) => {

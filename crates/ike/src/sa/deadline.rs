@@ -7,7 +7,7 @@ use std::time::Duration;
 impl IkeSa {
     /// The earliest of all that can fall due; `keepalive` is the interval of NAT keepalives.
     pub(crate) fn deadline(&self, keepalive: Duration) -> Option<Time> {
-        if let Phase::Gone { until } = self.phase {
+        if let Phase::Gone { until, .. } = self.phase {
             return Some(until);
         }
         let stage = match &self.phase {

@@ -100,7 +100,7 @@ impl IkeSa {
             nat: NatStatus::default(),
             local_id: None,
             remote_id: None,
-            phase: Phase::Gone { until: now },
+            phase: Phase::Gone { until: now, source: None },
             keys: None,
             outgoing: Outgoing::default(),
             incoming: Incoming::default(),

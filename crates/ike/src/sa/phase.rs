@@ -25,16 +25,27 @@ pub(crate) enum Phase {
     Gone {
         /// When the SA is forgotten.
         until: Time,
+        /// Whom it counts against until then, if it never got further than half open.
+        source: Option<HalfOpenSource>,
     },
 }
 
 impl Phase {
+    /// Whom the IKE SA counts against: also when it has failed, for as long as it takes up room.
+    pub(crate) fn half_open_source(&self) -> Option<HalfOpenSource> {
+        match self {
+            Self::HalfOpen(half) => Some(half.source),
+            Self::Gone { until: _, source } => *source,
+            Self::InitSent(_) | Self::AuthSent(_) | Self::Established | Self::Rejecting => None,
+        }
+    }
+
     /// When the stage ends by itself.
     pub(super) fn time(&mut self) -> Option<&mut Time> {
         match self {
             Self::InitSent(init) => init.error.as_mut().map(|error| &mut error.until),
             Self::HalfOpen(half) => Some(&mut half.until),
-            Self::Gone { until } => Some(until),
+            Self::Gone { until, source: _ } => Some(until),
             Self::AuthSent(_) | Self::Established | Self::Rejecting => None,
         }
     }

@@ -164,8 +164,13 @@ fn a_half_open_ike_sa_can_be_taken_down() {
     assert_eq!(world.hosts[1].endpoint.half_open(), 1);
     assert_eq!(world.hosts[1].sas()[0].connection, None, "nobody knows yet whose it is");
     terminate(&mut world, 1, &Target::All, false);
-    assert_eq!(world.hosts[1].endpoint.half_open(), 0);
     assert_eq!(downs(&world, 1), [Reason::Requested]);
+    assert_eq!(world.hosts[1].sas(), []);
+    // What repeats its answer takes up room, and counts.
+    assert_eq!(world.hosts[1].endpoint.half_open(), 1);
+    world.hosts[0].stopped = true;
+    world.run_secs(11);
+    assert_eq!(world.hosts[1].endpoint.half_open(), 0);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The endpoint in scenarios: a file each, in virtual time, every state serialised and restored after every event.
 
 mod answers;
+mod bad_auth;
 mod common;
 mod cookies;
 mod deletion;

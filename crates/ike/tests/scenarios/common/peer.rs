@@ -62,6 +62,11 @@ pub(crate) fn message(header: Header, payloads: Vec<Payload>) -> MessageBuilder 
 impl Peer {
     /// Host 0 becomes sun; the peer is moon, as far as IKE_SA_INIT. `extra` goes behind the payloads of the request.
     pub(crate) fn init(world: &mut World, seed: u64, extra: Vec<Payload>) -> Self {
+        Self::try_init(world, seed, extra).unwrap_or_else(|| panic!("an answer: {:?}", world.hosts[0].log()))
+    }
+
+    /// The same; returns a cookie if one is demanded. `None` if there is no answer.
+    pub(crate) fn try_init(world: &mut World, seed: u64, extra: Vec<Payload>) -> Option<Self> {
         let path = Path { local: "192.0.2.1:500".parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() };
         let mut random = Random::new(seed);
         let (mut payloads, ke, nonce) = init_payloads(&mut random);
@@ -75,10 +80,16 @@ impl Peer {
             response: false,
             message_id: MessageId(0),
         };
-        let request = message(header, payloads).finish().unwrap();
-        let answers = exchange(world, path, &request);
-        assert_eq!(answers.len(), 1, "{:?}", world.hosts[0].log());
-        let response = Message::parse(&answers[0]).unwrap();
+        let mut request = message(header, payloads.clone()).finish().unwrap();
+        let mut answers = exchange(world, path, &request);
+        let demand = Message::parse(answers.first()?).unwrap();
+        if let Some(cookie) = demand.payloads.notify(NotifyType::Cookie) {
+            payloads.insert(0, Payload::Notify(cookie.clone()));
+            request = message(header, payloads).finish().unwrap();
+            answers = exchange(world, path, &request);
+        }
+        let [answer] = &answers[..] else { return None };
+        let response = Message::parse(answer).unwrap();
         let spis = IkeSpis { initiator, responder: response.header.responder_spi };
         let proposals = [super::build::ike_proposal(&[KeyExchange::X25519])];
         let answer = response.payloads.sa().expect("a choice");
@@ -86,7 +97,7 @@ impl Peer {
         let shared = ke.agree(response.payloads.ke().unwrap()).unwrap();
         let nonces = Nonces { initiator: nonce, responder: response.payloads.nonce().unwrap().clone() };
         let keys = IkeKeys::derive(suite, &shared, &nonces, spis).unwrap();
-        Self {
+        Some(Self {
             path,
             spis,
             sealer: keys.sealer(Role::Initiator, SenderId(0xffff)),
@@ -96,7 +107,7 @@ impl Peer {
             init_request: request,
             next: 1,
             last: Vec::new(),
-        }
+        })
     }
 
     /// As far as IKE_AUTH, with a child.
