@@ -10,9 +10,11 @@ use crate::vici_socket::ViciSocket;
 use mio::net::UnixStream;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Read;
 use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, RetransmitPolicy};
@@ -36,6 +38,8 @@ const FAREWELL: Duration = Duration::from_secs(3);
 struct Loop {
     poll: Poll,
     signals: UnixStream,
+    /// SIGHUP came.
+    hangup: Arc<AtomicBool>,
     vici: ViciSocket,
     server: Server,
     gateway: Gateway,
@@ -43,29 +47,49 @@ struct Loop {
     ike_waits: bool,
 }
 
-/// Runs the gateway until a signal ends it.
+/// The end, while the peers are being told.
+struct Farewell {
+    until: Instant,
+    /// How the run ends: well, or with the error that ended it.
+    result: Result<(), String>,
+}
+
+impl Farewell {
+    /// What went wrong first counts.
+    fn failed(&mut self, error: String) {
+        if self.result.is_ok() {
+            self.result = Err(error);
+        }
+    }
+}
+
+/// Runs the gateway until a signal or an error ends it. In both cases the peers are told.
 pub(crate) fn run(config: &Config) -> Result<(), String> {
     let mut this = Loop::start(config)?;
     tracing::info!("ready: {}", this.gateway.data.describe());
     let mut events = Events::with_capacity(64);
-    let mut farewell: Option<Instant> = None;
+    let mut farewell: Option<Farewell> = None;
     loop {
-        let timeout = this.timeout(farewell);
+        this.note_hangup();
+        let timeout = this.timeout(farewell.as_ref().map(|farewell| farewell.until));
         match this.poll.poll(&mut events, Some(timeout)) {
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
             result => result.map_err(|e| format!("cannot wait for events: {e}"))?,
         }
-        let ended = this.turn(&events)?;
-        if ended && farewell.is_none() {
-            tracing::info!("ending: deleting all SAs at the peers");
-            farewell = Some(Instant::now() + FAREWELL);
-            this.gateway.terminate_all();
+        match (this.turn(&events), &mut farewell) {
+            (Ok(false), _) | (Ok(true), Some(_)) => {}
+            (Err(error), Some(farewell)) => farewell.failed(error),
+            (turn, None) => farewell = Some(this.begin_farewell(turn.map(drop))),
         }
-        let quiet = || this.gateway.endpoint.sas().next().is_none();
-        if farewell.is_some_and(|until| until <= Instant::now() || quiet()) {
-            this.gateway.data.stop()?;
+        let over = |farewell: &mut Farewell| {
+            farewell.until <= Instant::now() || this.gateway.endpoint.sas().next().is_none()
+        };
+        if let Some(mut farewell) = farewell.take_if(over) {
+            if let Err(error) = this.gateway.data.stop() {
+                farewell.failed(error);
+            }
             tracing::info!("ended; protected prefixes stay closed until testudod runs again or --cleanup");
-            return Ok(());
+            return farewell.result;
         }
     }
 }
@@ -75,6 +99,9 @@ impl Loop {
         let poll = Poll::new().map_err(|e| format!("cannot make a poller: {e}"))?;
         let registry = poll.registry();
         let signals = signal_stream(registry)?;
+        let hangup = Arc::default();
+        signal_hook::flag::register(SIGHUP, Arc::clone(&hangup))
+            .map_err(|e| format!("cannot listen for SIGHUP: {e}"))?;
         // What can fail and changes nothing comes first. What an earlier run protects is shut all the time.
         let sockets = IkeSockets::open(DataPath::MARK)?;
         let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
@@ -88,6 +115,7 @@ impl Loop {
         let endpoint = endpoint(config, &data);
         Ok(Self {
             signals,
+            hangup,
             vici,
             server: Server::new(),
             gateway: Gateway::new(endpoint, data, sockets),
@@ -95,6 +123,24 @@ impl Loop {
             ike_waits: false,
             poll,
         })
+    }
+
+    /// Begins to take every SA down: because a signal asks for it, or because something is broken.
+    fn begin_farewell(&mut self, result: Result<(), String>) -> Farewell {
+        if let Err(error) = &result {
+            tracing::error!("cannot go on: {error}");
+        }
+        tracing::info!("ending: deleting all SAs at the peers");
+        self.gateway.look_at_clock();
+        self.gateway.shut_down(FAREWELL);
+        Farewell { until: Instant::now() + FAREWELL, result }
+    }
+
+    /// Whose terminal is gone does not want the tunnels gone, and there is nothing to read again.
+    fn note_hangup(&self) {
+        if self.hangup.swap(false, Ordering::Relaxed) {
+            tracing::info!("SIGHUP changes nothing: swanctl --load-all loads connections and secrets");
+        }
     }
 
     /// One turn; true if a signal asks for the end.

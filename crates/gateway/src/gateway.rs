@@ -9,7 +9,7 @@ use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
 use crate::policies::Policies;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use testudo_ike::config::StartAction;
 use testudo_ike::endpoint::{ChildSaStatus, Endpoint, IkeSaStatus, Target};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time};
@@ -106,9 +106,11 @@ impl Gateway {
         }
         self.held.append(&mut departures);
         if let Err(error) = self.apply_policies() {
-            // What is held back may tell the peer to use what is not there yet.
             self.log(None, None, 0, format!("cannot change the policies, trying again: {error}"));
-            return;
+            // What is held back may tell the peer to use what is not there yet; but at the end it takes SAs down.
+            if !self.closing {
+                return;
+            }
         }
         for departure in std::mem::take(&mut self.held) {
             let sent = match &departure {
@@ -288,16 +290,10 @@ impl Gateway {
         self.settle();
     }
 
-    /// Begins to take every SA down. True if there is something to wait for.
-    pub(crate) fn terminate_all(&mut self) -> bool {
+    /// Begins the end: nothing new comes up, and every SA goes within that time.
+    pub(crate) fn shut_down(&mut self, within: Duration) {
         self.closing = true;
-        // Without connections, no peer and no packet brings up a new one.
-        let names: Vec<String> = self.endpoint.connections().map(|c| c.name.clone()).collect();
-        for name in names {
-            self.endpoint.unload_connection(&name);
-        }
-        let begun = self.endpoint.terminate(self.now, &Target::All, false).is_ok();
+        self.endpoint.shut_down(self.now, within);
         self.settle();
-        begun
     }
 }

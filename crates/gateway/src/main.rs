@@ -23,9 +23,12 @@ use config::Config;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+const SIGNALS: &str = "Signals: SIGTERM and SIGINT delete all SAs at the peers and end. SIGHUP changes nothing: connections \
+                       and secrets are loaded by swanctl --load-all.";
+
 /// The Testudo IPsec gateway.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(version, about, after_help = SIGNALS)]
 struct Arguments {
     /// Configuration file.
     #[arg(long, value_name = "FILE", default_value = "/etc/testudo/testudo.toml")]

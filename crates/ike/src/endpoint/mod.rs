@@ -39,6 +39,7 @@ use secrets::Secrets;
 use starts::Starts;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
+use std::time::Duration;
 use table::Table;
 use zeroize::Zeroizing;
 
@@ -204,6 +205,12 @@ impl Endpoint {
         force: bool,
     ) -> Result<Terminating, TerminateError> {
         self.take_down(now, target, force)
+    }
+
+    /// The end: forgets the connections, so that nothing new comes up, and takes every SA down within that time. There is
+    /// no time for the usual patience, so requests, also those under way already, are repeated at short intervals.
+    pub fn shut_down(&mut self, now: Time, within: Duration) {
+        self.end_all(now, within);
     }
 
     /// An IKE message arrived (without the non-ESP marker).

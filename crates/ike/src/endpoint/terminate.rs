@@ -1,10 +1,37 @@
 //! Termination by the operator.
 
-use super::{Endpoint, Target, TerminateError, Terminating};
+use super::{Endpoint, RetransmitPolicy, Target, TerminateError, Terminating};
 use crate::output::{ChildSaId, IkeSaId, Reason, Time};
 use crate::sa::{IkeSa, Phase};
+use std::time::Duration;
+
+/// How often a request is sent while the endpoint shuts down.
+const LAST_TRANSMISSIONS: u32 = 6;
 
 impl Endpoint {
+    /// See [`Endpoint::shut_down`].
+    pub(crate) fn end_all(&mut self, now: Time, within: Duration) {
+        let names: Vec<String> = self.connections().map(|connection| connection.name.clone()).collect();
+        for name in names {
+            self.unload_connection(&name);
+        }
+        let wait = self.config.retransmit.timeout.min(within / LAST_TRANSMISSIONS);
+        // What ends it is the deadline, however often a request was sent before.
+        self.config.retransmit =
+            RetransmitPolicy { timeout: wait, base_milli: 1000, tries: u32::MAX, limit: wait };
+        self.config.delete_timeout = within;
+        let ids: Vec<IkeSaId> = self.table.iter().filter(|sa| !sa.is_gone()).map(|sa| sa.id).collect();
+        for id in ids {
+            self.with_sa(now, id, |endpoint, sa| {
+                // A delete has to wait for the answer to the request under way: the window is one (RFC 7296 §2.3).
+                if let Some(pending) = &mut sa.outgoing.pending {
+                    pending.next = pending.next.min(now.plus(wait));
+                }
+                endpoint.terminate_ike(now, sa, false)
+            });
+        }
+    }
+
     pub(crate) fn take_down(
         &mut self,
         now: Time,

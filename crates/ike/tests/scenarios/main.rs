@@ -6,6 +6,7 @@ mod common;
 mod cookies;
 mod deletion;
 mod establishment;
+mod farewell;
 mod foul_weather;
 mod initiator_checks;
 mod key_exchange;
