@@ -13,7 +13,7 @@ use crate::policies::Policies;
 use guard::Guard;
 use sas::Sas;
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use testudo_crypto::Library;
@@ -24,7 +24,7 @@ use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{Command, Counters as PipelineCounters, Event, LocalAddrs, OutboundTable};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spd::{PolicyId, Spd};
-use testudo_ipsec::spi::SenderId;
+use testudo_ipsec::spi::{SenderId, Spi};
 
 /// An outer path of unknown MTU is taken for Ethernet.
 const DEFAULT_MTU: u16 = 1500;
@@ -56,6 +56,8 @@ pub(crate) struct DataPath {
 pub(crate) enum WorkerEvent {
     /// Traffic matches a policy that has no SA.
     NoSa(PolicyId),
+    /// Authentic ESP with this SPI comes from there now.
+    Source(Spi, SocketAddr),
     /// Something an operator should know.
     Warning(String),
 }
@@ -176,8 +178,7 @@ impl DataPath {
             }
             FastEvent::Ipsec(Event::NoSa { policy, .. }) => Some(WorkerEvent::NoSa(policy)),
             FastEvent::Ipsec(Event::IvLow) => self.renew_sender(),
-            // Only an authenticated IKE message moves an SA here (RFC 7296 §2.23).
-            FastEvent::Ipsec(Event::AddressChanged { .. }) => None,
+            FastEvent::Ipsec(Event::AddressChanged { spi, remote }) => Some(WorkerEvent::Source(spi, remote)),
             FastEvent::Ipsec(Event::SequenceLow { spi, .. }) => {
                 let message = format!("SA {spi}: half of its sequence numbers are used; it must be renewed");
                 Some(WorkerEvent::Warning(message))

@@ -227,19 +227,6 @@ impl Endpoint {
             format!("ignored an unprotected message from {} that tells {kind}", path.remote)
         });
     }
-
-    /// Follows a peer behind a NAT to where its authentic messages come from. Not if we are behind one ourselves and began:
-    /// then an attacker on the way could lead us anywhere by changing addresses (RFC 7296 §2.23). Who is behind a NAT and
-    /// was found all the same has an address there that does not change.
-    fn follow(&mut self, sa: &mut IkeSa, path: Path) {
-        let fixed = !sa.nat.local || sa.role == Role::Responder;
-        if sa.is_established() && sa.nat.remote && fixed && path != sa.path {
-            let (from, to) = (sa.path.remote, path.remote);
-            sa.path = path;
-            self.log(sa, super::report::ORDINARY, format!("the peer moved from {from} to {to}"));
-            self.move_children(sa);
-        }
-    }
 }
 
 /// Whether a message may belong to the SA at all, by what can be seen without a key.

@@ -7,6 +7,7 @@ mod config;
 mod connections;
 mod dispatch;
 mod error;
+mod follow;
 pub(crate) mod half_open;
 mod import;
 mod initiate;
@@ -38,9 +39,10 @@ use log_limit::{AnswerLimit, LogLimit};
 use secrets::Secrets;
 use starts::Starts;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use table::Table;
+use testudo_ipsec::spi::Spi;
 use zeroize::Zeroizing;
 
 /// All of IKE on one node.
@@ -220,13 +222,16 @@ impl Endpoint {
     }
 
     /// A packet that authenticated arrived on the Child SA: the peer lives, and needs no liveness check for a while.
+    /// Unless it came from where ours do not go ([`Endpoint::esp_source`]): then only a check tells whether the peer still
+    /// hears us.
     pub fn traffic_seen(&mut self, now: Time, child: ChildSaId) {
-        if let Some(id) = self.table.by_child(child).map(|sa| sa.id) {
-            self.with_sa(now, id, |_, sa| {
-                sa.last_heard = sa.last_heard.max(now);
-                Ok(())
-            });
-        }
+        self.heard_on(now, child);
+    }
+
+    /// Authentic UDP-encapsulated ESP, newer than all before, comes from there now. That is evidence of a move as good as
+    /// an IKE message: a peer behind a NAT is followed (RFC 7296 §2.23).
+    pub fn esp_source(&mut self, now: Time, spi_in: Spi, remote: SocketAddr) {
+        self.found_elsewhere(now, spi_in, remote);
     }
 
     /// Does what is due. Call it when [`Endpoint::next_timeout`] has come.

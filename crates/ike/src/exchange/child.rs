@@ -181,7 +181,8 @@ impl Endpoint {
         });
         self.event(Event::ChildUp(sa.id, id));
         let name = child.name.clone();
-        sa.children.push(ChildSa { id, name, reqid, params, installed: now, phase: ChildPhase::Installed });
+        let phase = ChildPhase::Installed;
+        sa.children.push(ChildSa { id, name, reqid, params, installed: now, phase, source: None });
         Ok(id)
     }
 

@@ -13,6 +13,7 @@ mod narrow;
 mod nat;
 
 pub(crate) use init::{InitRequest, Reply};
+pub(crate) use nat::float;
 
 use crate::message::EncodeError;
 use crate::output::Reason;

@@ -189,7 +189,10 @@ impl IkeSa {
         established.iter_mut().for_each(&mut visit);
         phase.time().into_iter().for_each(&mut visit);
         pending.iter_mut().for_each(|pending| visit(&mut pending.next));
-        children.iter_mut().for_each(|child| visit(&mut child.installed));
+        for child in children {
+            let ChildSa { id: _, name: _, reqid: _, params: _, installed, phase: _, source: _ } = child;
+            visit(installed);
+        }
         closing.iter_mut().for_each(|closing| visit(&mut closing.deadline));
     }
 

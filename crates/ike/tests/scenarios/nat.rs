@@ -3,6 +3,7 @@
 use crate::answers::sun;
 use crate::common::network::Nat;
 use crate::common::peer::{self, Peer};
+use crate::common::wire::sent;
 use crate::common::{Weather, World};
 use testudo_ike::endpoint::{Discard, NatStatus};
 use testudo_ike::message::{ExchangeType, Notify, NotifyType, Payload};
@@ -117,6 +118,59 @@ fn a_peer_without_nat_is_not_followed() {
     world.run_secs(12);
     assert_eq!(world.hosts[1].sas()[0].remote, before);
     assert_eq!(world.hosts[1].endpoint.stats().discarded(Discard::Integrity), 0);
+}
+
+/// Nothing but ESP crosses the new mapping: the peer behind it has nothing to say in IKE.
+#[test]
+fn esp_alone_shows_that_the_peer_moved() {
+    let mut world = behind_nat(8);
+    world.initiate(0);
+    world.run_secs(1);
+    let child = world.hosts[1].sas()[0].children[0].clone();
+    let to = "198.51.100.7:50123".parse().unwrap();
+    let now = world.now;
+    world.hosts[1].endpoint.esp_source(now, child.spi_in, to);
+    world.settle(1);
+    assert_eq!(world.hosts[1].sas()[0].remote, to);
+    assert_eq!(world.hosts[1].installed[&child.id].remote, to, "what goes out follows");
+    assert_eq!(ports(&world, 1).0, 4500);
+    assert!(world.hosts[1].logged("the peer moved from"));
+    // What nobody has is nobody's.
+    world.hosts[1].endpoint.esp_source(
+        now,
+        testudo_ipsec::spi::Spi(0xdead_beef),
+        "203.0.113.1:4500".parse().unwrap(),
+    );
+    assert_eq!(world.hosts[1].sas()[0].remote, to);
+}
+
+/// Who is behind the NAT and began does not follow: what comes from elsewhere says nothing about whether we are heard.
+#[test]
+fn esp_from_where_nobody_follows_is_no_sign_of_life() {
+    let mut world = behind_nat(9);
+    let now = world.now;
+    let mut asking = crate::common::connection(("10.0.0.1", "moon"), ("192.0.2.2", "sun"));
+    asking.dpd_delay = std::time::Duration::from_secs(30);
+    world.hosts[0].load(now, asking);
+    world.initiate(0);
+    world.run_secs(1);
+    let child = world.hosts[0].sas()[0].children[0].clone();
+    let home = world.hosts[0].installed[&child.id].remote;
+    for (source, checked) in [("203.0.113.66:4500".parse().unwrap(), true), (home, false)] {
+        let before = sent(&world, 0, ExchangeType::Informational, false).len();
+        for second in 0..100 {
+            let now = world.now;
+            if second == 0 {
+                world.hosts[0].endpoint.esp_source(now, child.spi_in, source);
+            }
+            world.hosts[0].endpoint.traffic_seen(now, child.id);
+            world.settle(0);
+            world.run_secs(1);
+        }
+        let checks = sent(&world, 0, ExchangeType::Informational, false).len() - before;
+        assert_eq!(checks >= 3, checked, "{checks} checks while ESP came from {source}");
+        assert_eq!(world.hosts[0].installed[&child.id].remote, home);
+    }
 }
 
 #[test]

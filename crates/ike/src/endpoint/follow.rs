@@ -1,0 +1,54 @@
+//! A peer behind a NAT moves: where its messages and its ESP come from is where ours go (RFC 7296 §2.23).
+
+use super::Endpoint;
+use super::report::ORDINARY;
+use crate::exchange::float;
+use crate::output::{ChildSaId, Path, Reason, Time};
+use crate::sa::{ChildSa, IkeSa};
+use crate::suite::Role;
+use std::net::SocketAddr;
+use testudo_ipsec::spi::Spi;
+
+impl Endpoint {
+    /// Follows a peer behind a NAT to where its authentic messages come from. Not if we are behind one ourselves and began:
+    /// then an attacker on the way could lead us anywhere by changing addresses (RFC 7296 §2.23). Who is behind a NAT and
+    /// was found all the same has an address there that does not change.
+    pub(crate) fn follow(&mut self, sa: &mut IkeSa, path: Path) {
+        let fixed = !sa.nat.local || sa.role == Role::Responder;
+        if sa.is_established() && sa.nat.remote && fixed && path != sa.path {
+            let (from, to) = (sa.path.remote, path.remote);
+            sa.path = path;
+            self.log(sa, ORDINARY, format!("the peer moved from {from} to {to}"));
+            self.move_children(sa);
+        }
+    }
+
+    /// See [`Endpoint::esp_source`].
+    pub(crate) fn found_elsewhere(&mut self, now: Time, spi_in: Spi, remote: SocketAddr) {
+        let has = |sa: &&IkeSa| sa.children.iter().any(|child| child.params.spi_in == spi_in);
+        let Some(id) = self.table.iter().find(has).map(|sa| sa.id) else { return };
+        self.with_sa(now, id, |endpoint, sa| {
+            endpoint.commit(sa);
+            for child in sa.children.iter_mut().filter(|child| child.params.spi_in == spi_in) {
+                child.source = Some(remote);
+            }
+            // ESP and IKE share a mapping: those of the ports for NAT traversal.
+            let Path { local, .. } = float(sa.path, &endpoint.config);
+            if local.is_ipv4() == remote.is_ipv4() {
+                endpoint.follow(sa, Path { local, remote });
+            }
+            Ok(())
+        });
+    }
+
+    /// See [`Endpoint::traffic_seen`].
+    pub(crate) fn heard_on(&mut self, now: Time, child: ChildSaId) {
+        let Some(id) = self.table.by_child(child).map(|sa| sa.id) else { return };
+        self.with_sa(now, id, |_, sa| {
+            if sa.child(child).is_some_and(ChildSa::is_answerable) {
+                sa.last_heard = sa.last_heard.max(now);
+            }
+            Ok::<(), Reason>(())
+        });
+    }
+}
