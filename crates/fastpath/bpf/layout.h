@@ -50,6 +50,8 @@ struct port {
 /* What a prefix in the tries asks for. Neither: an exception inside a larger prefix. */
 #define PREFIX_PROTECT_TO 1
 #define PREFIX_REFUSE_FROM 2
+/* The prefix is here only because of one around it. A note of the daemon's to its successor. */
+#define PREFIX_WITHIN 4
 
 struct address4 {
 	__u8 octets[4];

@@ -3,7 +3,7 @@
 //! A configured child stands in the SPD from the moment it is loaded, without an SA: what it protects never leaves in
 //! clear. An installed Child SA adds a policy of its own, with the selectors that were negotiated, before that one.
 
-use crate::prefix::{self, cover, covers};
+use crate::prefix::{self, cover};
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_fastpath::prefix::Prefix;
 use testudo_ike::config::{Child, ChildMode, Connection, TsSpec};
@@ -146,14 +146,6 @@ impl Policies {
             protection.local.extend(prefixes(&entry.local));
         }
         protection
-    }
-}
-
-impl Protection {
-    /// Those of `candidates` that lie strictly inside a protected prefix and are not protected themselves.
-    pub(crate) fn inside<'a>(&self, candidates: impl IntoIterator<Item = &'a Prefix>) -> BTreeSet<Prefix> {
-        let inside = |c: &Prefix| self.protected.iter().any(|p| p != c && covers(p, c));
-        candidates.into_iter().filter(|c| inside(c) && !self.protected.contains(c)).copied().collect()
     }
 }
 

@@ -132,8 +132,6 @@ fn what_is_loaded_is_held_back_before_there_is_an_sa() {
     let prefix = |s: &str| s.parse::<Prefix>().unwrap();
     assert_eq!(protection.protected, [prefix("10.0.0.0/8")].into());
     assert_eq!(protection.local, [prefix("10.1.0.0/16")].into());
-    let connected = [prefix("10.1.0.0/16"), prefix("192.0.2.0/24"), prefix("10.0.0.0/8")];
-    assert_eq!(protection.inside(&connected), [prefix("10.1.0.0/16")].into());
     assert_eq!(protection.both, [].into());
 }
 

@@ -16,6 +16,7 @@ pub(super) const MAX_REASONS: u32 = 64;
 const PORT_CHECK_SOURCE: u16 = 1;
 const PREFIX_PROTECT_TO: u32 = 1;
 const PREFIX_REFUSE_FROM: u32 = 2;
+const PREFIX_WITHIN: u32 = 4;
 
 /// First octet of the stamp before a packet.
 pub const STAMP_MAGIC: u8 = 0x54;
@@ -65,23 +66,32 @@ pub struct PrefixUse {
     pub protect_to: bool,
     /// Packets from the prefix that arrive in clear are discarded (RFC 4301 §5.2).
     pub refuse_from: bool,
+    /// The prefix is here only because a larger one around it is. The filter does not care; whoever takes the pinned
+    /// maps over must know it from a prefix that has to be protected whatever becomes of those around it.
+    pub within: bool,
 }
 
 impl PrefixUse {
     /// The remote side of a policy that protects.
-    pub const PROTECT: Self = Self { protect_to: true, refuse_from: true };
+    pub const PROTECT: Self = Self { protect_to: true, refuse_from: true, within: false };
     /// An exception: bypassed, or directly connected.
-    pub const PASS: Self = Self { protect_to: false, refuse_from: false };
+    pub const PASS: Self = Self { protect_to: false, refuse_from: false, within: true };
 
     pub(super) fn encode(self) -> [u8; 4] {
         let to = if self.protect_to { PREFIX_PROTECT_TO } else { 0 };
         let from = if self.refuse_from { PREFIX_REFUSE_FROM } else { 0 };
-        (to | from).to_ne_bytes()
+        let within = if self.within { PREFIX_WITHIN } else { 0 };
+        (to | from | within).to_ne_bytes()
     }
 
     pub(super) fn decode(value: [u8; 4]) -> Self {
         let flags = u32::from_ne_bytes(value);
-        Self { protect_to: flags & PREFIX_PROTECT_TO != 0, refuse_from: flags & PREFIX_REFUSE_FROM != 0 }
+        let has = |flag: u32| flags & flag != 0;
+        Self {
+            protect_to: has(PREFIX_PROTECT_TO),
+            refuse_from: has(PREFIX_REFUSE_FROM),
+            within: has(PREFIX_WITHIN),
+        }
     }
 }
 
@@ -170,6 +180,7 @@ mod tests {
         assert_eq!(defined("PORT_CHECK_SOURCE"), PORT_CHECK_SOURCE.into());
         assert_eq!(defined("PREFIX_PROTECT_TO"), PREFIX_PROTECT_TO);
         assert_eq!(defined("PREFIX_REFUSE_FROM"), PREFIX_REFUSE_FROM);
+        assert_eq!(defined("PREFIX_WITHIN"), PREFIX_WITHIN);
     }
 
     #[test]
@@ -182,6 +193,14 @@ mod tests {
         assert_eq!(read_prefix(&[0; 7]), None);
         assert_eq!(read_layout(&layout_value(7, 9)), Some((7, 9)));
         assert_eq!(port_index(&port_value(PortIndex(300), MacAddr([0; 6]), true)), Some(PortIndex(300)));
+    }
+
+    #[test]
+    fn uses_can_be_read_back() {
+        for flags in 0..8u32 {
+            let value = flags.to_ne_bytes();
+            assert_eq!(PrefixUse::decode(value).encode(), value);
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod counters;
 mod guard;
+mod plan;
 mod sas;
 mod start;
 
@@ -123,12 +124,12 @@ impl DataPath {
     /// Makes filter, routes and worker follow the policies, and attaches new outbound SAs to theirs.
     pub(crate) fn set_policies(&mut self, policies: &Policies) -> Result<(), String> {
         let spd = Arc::new(Spd::new(policies.spd()).map_err(|e| e.to_string())?);
-        self.guard.set(policies.protection(), &self.fib)?;
+        self.guard.hold(policies.protection(), &self.fib)?;
         let table = Box::new(OutboundTable::for_spd(&spd));
         self.send(Command::SetSpd(spd, table));
         let outbound = self.sas.take_waiting();
         self.send_all(outbound);
-        Ok(())
+        self.guard.release(&self.fib)
     }
 
     /// What an earlier run protected and the policies protect too goes with the policies from now on.
@@ -225,7 +226,7 @@ impl DataPath {
         self.flush();
         self.guard.check_ports(&self.fib)?;
         let routes = RouteGuard::open(start::GUARD, self.tun).map_err(|e| e.to_string());
-        if let Err(error) = routes.and_then(|routes| self.guard.reassert(routes, &self.fib)) {
+        if let Err(error) = routes.and_then(|routes| self.guard.reassert(routes)) {
             tracing::warn!("cannot look after table 220: {error}");
         }
         Ok(())

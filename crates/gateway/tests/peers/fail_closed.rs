@@ -120,6 +120,40 @@ fn a_refused_connection_opens_nothing() {
     watch.saw_nothing();
 }
 
+/// After a restart our own side is no more shut than before, though the peer's lies around it: a host behind another
+/// router, which no connected prefix covers, gets through as soon as the tunnel is up again.
+#[test]
+fn a_restart_remembers_which_side_is_ours() {
+    let mut pair = Scenario::new("own-side", Kind::Testudo).start_empty();
+    let sides = |connection: &mut Connection, local: &str, remote: &str| {
+        (connection.local_ts, connection.remote_ts) = (vec![local.into()], vec![remote.into()]);
+    };
+    let [mut one, mut two] = [Side::One, Side::Two].map(|side| Connection::of(side, Family::V4));
+    sides(&mut one, "10.1.0.0/16", "10.0.0.0/8");
+    sides(&mut two, "10.0.0.0/8", "10.1.0.0/16");
+    pair.t.client.address("lo", "10.1.7.7/32").unwrap();
+    pair.t.gw1.route("10.1.7.0/24", "10.1.0.2").unwrap();
+    let watch = Watch::start(&pair.t);
+    let ping = |pair: &Pair| {
+        let args = ["-n", "-c", "5", "-i", "0.05", "-W", "2", "-I", "10.1.7.7", "10.2.0.2"];
+        let done = pair.t.client.cmd("ping").args(args).run_any().unwrap();
+        assert!(done.stdout.contains(" 5 received"), "{}; drops {:?}", done.stdout, pair.drops(Side::One));
+    };
+    pair.swanctl(Side::Two).load(&two.to_string()).unwrap();
+    pair.swanctl(Side::One).load(&one.to_string()).unwrap();
+    pair.up(Side::One);
+    ping(&pair);
+
+    pair.one.process().kill();
+    pair.one.restart().unwrap();
+    assert_eq!(inherited(&pair), r#"["10.0.0.0/8"]"#);
+    pair.swanctl(Side::One).load(&one.to_string()).unwrap();
+    assert_eq!(inherited(&pair), "[]");
+    pair.swanctl(Side::One).initiate("lab", SOON).unwrap();
+    ping(&pair);
+    watch.saw_nothing();
+}
+
 /// The control: what all other tests would see if something went wrong.
 #[test]
 fn after_a_cleanup_everything_passes_in_clear_and_is_seen() {

@@ -82,11 +82,11 @@ fn the_source_check_can_be_turned_off() {
 #[test]
 fn each_direction_of_a_prefix_is_its_own() {
     let bench = Bench::new();
-    let only_to = PrefixUse { protect_to: true, refuse_from: false };
+    let only_to = PrefixUse { protect_to: true, ..PrefixUse::default() };
     bench.set_prefix("10.2.3.0/24", only_to);
     assert_eq!(bench.run(&ipv4(REMOTE4, CLIENT4, TCP).frame(&[0; 20])).reason, Reason::PassOther);
     assert_eq!(bench.run(&ipv4(CLIENT4, REMOTE4, TCP).frame(&[0; 20])).reason, Reason::DropNoSocket);
-    let only_from = PrefixUse { protect_to: false, refuse_from: true };
+    let only_from = PrefixUse { refuse_from: true, ..PrefixUse::default() };
     bench.set_prefix("10.2.3.0/24", only_from);
     assert_eq!(bench.run(&ipv4(REMOTE4, CLIENT4, TCP).frame(&[0; 20])).reason, Reason::DropClearInbound);
     assert_eq!(bench.run(&ipv4(CLIENT4, REMOTE4, TCP).frame(&[0; 20])).reason, Reason::PassOther);

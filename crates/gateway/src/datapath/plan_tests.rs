@@ -1,0 +1,100 @@
+//! What filter and routes hold, in the cases that matter.
+
+use super::*;
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().expect(text)
+}
+
+fn set(prefixes: &[&str]) -> BTreeSet<Prefix> {
+    prefixes.iter().map(|p| prefix(p)).collect()
+}
+
+fn tunnel(local: &[&str], remote: &[&str]) -> Protection {
+    Protection { local: set(local), protected: set(remote), ..Protection::default() }
+}
+
+fn connected_to(prefixes: &[&str]) -> Fib {
+    prefixes.iter().fold(Fib::builder(), |fib, p| fib.connected(prefix(p))).build()
+}
+
+const OURS: PrefixUse = PrefixUse { within: true, ..TO_ALONE };
+
+#[test]
+fn connected_prefixes_and_our_side_are_exceptions_of_their_own_kind() {
+    let wanted = tunnel(&["10.1.0.0/16", "192.0.2.0/24"], &["10.0.0.0/8"]);
+    let fib = connected_to(&["10.1.0.0/24", "10.0.0.0/8", "198.51.100.0/24"]);
+    let plan = Plan::new(&wanted, &Inherited::default(), &fib);
+    let expected = [
+        (prefix("10.0.0.0/8"), PrefixUse::PROTECT),
+        (prefix("10.1.0.0/16"), OURS),
+        (prefix("10.1.0.0/24"), PrefixUse::PASS),
+    ];
+    assert_eq!(plan.uses, expected.into());
+    assert_eq!(plan.connected, set(&["10.1.0.0/24"]));
+    let protect = GuardUse::Protect { mtu: None, source: None };
+    let expected = [(prefix("10.0.0.0/8"), protect), (prefix("10.1.0.0/24"), GuardUse::Exempt)];
+    assert_eq!(plan.routes, expected.into());
+}
+
+#[test]
+fn a_prefix_on_both_sides_may_come_in_clear() {
+    let both = Protection { both: set(&["0.0.0.0/0"]), ..tunnel(&["0.0.0.0/0"], &["0.0.0.0/0"]) };
+    let plan = Plan::new(&both, &Inherited::default(), &connected_to(&[]));
+    assert_eq!(plan.uses, [(prefix("0.0.0.0/0"), TO_ALONE)].into());
+}
+
+/// Until something claims it, everything is as it was; then nothing is left of it.
+#[test]
+fn what_an_earlier_run_left_stands_as_it_was_until_it_is_claimed() {
+    let wanted = tunnel(&["10.1.0.0/16"], &["10.0.0.0/8", "192.0.2.0/24"]);
+    let any = Protection { both: set(&["::/0"]), ..tunnel(&["::/0"], &["::/0"]) };
+    let fib = connected_to(&["10.1.0.0/24"]);
+    let mut left = Plan::new(&wanted, &Inherited::default(), &fib).uses;
+    left.extend(Plan::new(&any, &Inherited::default(), &fib).uses);
+
+    let mut inherited = Inherited::new(left.clone());
+    assert_eq!(Plan::new(&Protection::default(), &inherited, &fib).uses, left);
+    let shut = |inherited: &Inherited| inherited.prefixes().copied().collect::<BTreeSet<_>>();
+    assert_eq!(shut(&inherited), set(&["10.0.0.0/8", "192.0.2.0/24", "::/0"]));
+
+    inherited.claim(&wanted);
+    assert_eq!(Plan::new(&wanted, &inherited, &fib).uses, left);
+    assert_eq!(shut(&inherited), set(&["::/0"]));
+    inherited.claim(&any);
+    assert_eq!(shut(&inherited), set(&[]));
+    assert_eq!(Plan::new(&Protection::default(), &inherited, &fib), Plan::default());
+}
+
+/// Our side of one connection is the peer's of another, which is loaded later.
+#[test]
+fn what_was_shut_for_its_own_sake_stays_so_inside_another_connection() {
+    let hub = Protection {
+        protected: set(&["10.0.0.0/8", "10.1.0.0/16"]),
+        local: set(&["10.1.0.0/16"]),
+        ..Protection::default()
+    };
+    let fib = connected_to(&[]);
+    let mut inherited = Inherited::new(Plan::new(&hub, &Inherited::default(), &fib).uses);
+    inherited.claim(&tunnel(&["10.1.0.0/16"], &["10.0.0.0/8"]));
+    assert_eq!(inherited.prefixes().collect::<Vec<_>>(), [&prefix("10.1.0.0/16")]);
+}
+
+#[test]
+fn on_the_way_from_one_plan_to_another_nothing_opens_that_either_holds_back() {
+    let fib = connected_to(&["10.2.3.0/24", "10.9.1.0/24"]);
+    let plan = |wanted: &Protection| Plan::new(wanted, &Inherited::default(), &fib);
+    let before = plan(&tunnel(&["10.1.0.0/16"], &["10.2.0.0/16", "10.2.3.0/25"]));
+    let after = plan(&tunnel(&["10.2.0.0/16"], &["10.0.0.0/8", "192.0.2.0/24"]));
+    let between = after.and_still(&before);
+    for addr in ["10.2.0.1/32", "10.2.3.1/32", "10.2.3.200/32", "10.9.1.1/32", "10.9.2.1/32", "192.0.2.1/32"]
+    {
+        let at = |plan: &Plan| longest(&plan.uses, &prefix(addr)).unwrap_or_default();
+        let (then, now, later) = (at(&before), at(&between), at(&after));
+        assert_eq!(now.protect_to, then.protect_to || later.protect_to, "{addr}");
+        assert_eq!(now.refuse_from, then.refuse_from || later.refuse_from, "{addr}");
+        let into_tun =
+            |plan: &Plan| matches!(longest(&plan.routes, &prefix(addr)), Some(GuardUse::Protect { .. }));
+        assert_eq!(into_tun(&between), into_tun(&before) || into_tun(&after), "{addr}");
+    }
+}
