@@ -168,7 +168,8 @@ impl Fib {
         &self.routing.addresses
     }
 
-    /// The prefixes that this machine has an address in: exceptions in any larger prefix that is protected.
+    /// The prefixes in which somebody gave this machine an address: exceptions in any larger prefix that is protected.
+    /// Addresses and routes that the network hands out count for nothing here.
     pub fn connected(&self) -> &[Prefix] {
         &self.routing.connected
     }

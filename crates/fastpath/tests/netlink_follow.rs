@@ -102,6 +102,27 @@ fn the_first_table_is_complete() {
     assert_eq!(connected, ["192.0.2.0/24", "2001:db8:1::/64", "fe80::/64"]);
 }
 
+/// Whoever shares a link with us can make such routes and addresses: by Router Advertisements, or as a DHCP server.
+#[test]
+fn what_the_network_says_of_itself_is_not_connected() {
+    let link = Link::new();
+    let follower = link.follow();
+    let handle = follower.handle();
+    link.ip("-6 route add fd00:2:0:1::/64 dev port0 proto kernel expires 100");
+    link.ip("-6 route add fd00:2:0:2::/64 dev port0 proto kernel");
+    link.ip("-6 address add fd00:2:0:3::1/64 dev port0 nodad valid_lft 100 preferred_lft 100");
+    link.ip("address add 10.2.0.1/16 dev port0 valid_lft 100 preferred_lft 100");
+    // What stays counts by what it reaches: the other side of a point-to-point link; nothing without a route.
+    link.ip("address add 10.3.0.1 peer 10.3.0.9/32 dev port0");
+    link.ip("address add 10.4.0.1/24 dev port0 noprefixroute");
+    for reached in ["fd00:2:0:1::9", "fd00:2:0:2::9", "fd00:2:0:3::9", "10.2.0.9", "10.3.0.9"] {
+        leads(&handle, reached, on_link(1500));
+    }
+    let mut connected: Vec<_> = handle.fib().connected().iter().map(ToString::to_string).collect();
+    connected.sort();
+    assert_eq!(connected, ["10.3.0.9/32", "192.0.2.0/24", "2001:db8:1::/64", "fe80::/64"]);
+}
+
 #[test]
 fn routes_are_followed() {
     let link = Link::new();

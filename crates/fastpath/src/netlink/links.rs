@@ -3,6 +3,7 @@
 use super::connection::Connection;
 use super::error::{NetlinkError, Result};
 use crate::mac::MacAddr;
+use crate::prefix::Prefix;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -78,6 +79,9 @@ pub(crate) fn bring_up(connection: &mut Connection, name: &str, ifindex: u32, mt
 pub(crate) struct Address {
     pub(crate) ifindex: u32,
     pub(crate) addr: IpAddr,
+    /// What it makes reachable without a router. `None` if it is here for a while only: configured by what the network
+    /// says of itself, in Router Advertisements or by DHCP.
+    pub(crate) on_link: Option<Prefix>,
     /// Global and primary ones first, link-local ones last.
     pub(crate) rank: u8,
 }
@@ -89,20 +93,23 @@ impl Address {
         if flags.intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed) {
             return None;
         }
-        // On a point-to-point link, Address is the other side's.
         let local = message.attributes.iter().find_map(|a| match a {
             AddressAttribute::Local(addr) => Some(*addr),
             _ => None,
         });
-        let addr = local.or_else(|| {
-            message.attributes.iter().find_map(|a| match a {
-                AddressAttribute::Address(addr) => Some(*addr),
-                _ => None,
-            })
-        })?;
+        // On a point-to-point link this is the other side's.
+        let other = message.attributes.iter().find_map(|a| match a {
+            AddressAttribute::Address(addr) => Some(*addr),
+            _ => None,
+        });
+        let addr = local.or(other)?;
+        let stays = flags.contains(AddressHeaderFlags::Permanent);
+        let on_link = other.or(local).filter(|_| stays);
+        let on_link = on_link.and_then(|addr| Prefix::new(addr, message.header.prefix_len));
         let wide = message.header.scope == AddressScope::Universe;
         let secondary = flags.contains(AddressHeaderFlags::Secondary);
-        Some(Self { ifindex: message.header.index, addr, rank: u8::from(secondary) + 2 * u8::from(!wide) })
+        let rank = u8::from(secondary) + 2 * u8::from(!wide);
+        Some(Self { ifindex: message.header.index, addr, on_link, rank })
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct KernelRoute {
     /// Of routes to one prefix the lowest counts.
     pub(super) metric: u32,
     pub(super) protocol: RouteProtocol,
+    /// The kernel removes it after a while, unless it is renewed.
+    pub(super) expires: bool,
     pub(super) target: Target,
 }
 
@@ -85,16 +87,17 @@ fn read(message: &RouteMessage) -> Option<KernelRoute> {
         AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         _ => return None,
     };
-    let mut metric = 0;
+    let (mut metric, mut expires) = (0, false);
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Destination(addr) => destination = address(addr)?,
             RouteAttribute::Priority(value) => metric = *value,
+            RouteAttribute::CacheInfo(info) => expires = info.expires != 0,
             _ => {}
         }
     }
     let prefix = Prefix::new(destination, header.destination_prefix_length)?;
-    Some(KernelRoute { prefix, metric, protocol: header.protocol, target: target(message)? })
+    Some(KernelRoute { prefix, metric, protocol: header.protocol, expires, target: target(message)? })
 }
 
 fn target(message: &RouteMessage) -> Option<Target> {

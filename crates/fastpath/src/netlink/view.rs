@@ -73,7 +73,7 @@ impl Tables {
         let foreign =
             |r: &&KernelRoute| !matches!(r.target, Target::Interface { ifindex, .. } if Some(ifindex) == tun);
         for route in self.main.iter().filter(foreign) {
-            if is_connected(route) {
+            if self.is_connected(route) {
                 builder = builder.connected(route.prefix);
             }
             builder = builder.route(route.prefix, forwarding(route.target, &ports, &mtus));
@@ -82,6 +82,16 @@ impl Tables {
             builder = builder.shared_neighbour(port, addr, neighbour);
         }
         builder.build()
+    }
+
+    /// True for a route that the kernel made for an address that somebody gave the interface. A route that someone else
+    /// made without a router may be meant as an exception from what is protected, or not; then it is none. What the
+    /// network says of itself is none either: else a single Router Advertisement (RFC 4861 §4.6.2), which anybody on the
+    /// link can send, would open a protected prefix.
+    fn is_connected(&self, route: &KernelRoute) -> bool {
+        let Target::Interface { ifindex, gateway: None, .. } = route.target else { return false };
+        let holds = |a: &Address| a.ifindex == ifindex && a.on_link == Some(route.prefix);
+        route.protocol == RouteProtocol::Kernel && !route.expires && self.addresses.iter().any(holds)
     }
 
     fn port_link(&self, index: PortIndex, name: &str) -> PortLink {
@@ -105,12 +115,6 @@ impl Tables {
             ..absent
         }
     }
-}
-
-/// True for a route that the kernel made for an address. One that someone else made without a router may be meant as
-/// an exception from what is protected, or not; then it is none.
-fn is_connected(route: &KernelRoute) -> bool {
-    matches!(route.target, Target::Interface { gateway: None, .. }) && route.protocol == RouteProtocol::Kernel
 }
 
 fn forwarding(target: Target, ports: &BTreeMap<u32, PortIndex>, mtus: &HashMap<u32, u32>) -> Route {
@@ -154,7 +158,7 @@ mod tests {
 
     fn route(prefix: &str, target: Target) -> KernelRoute {
         let prefix = prefix.parse().expect(prefix);
-        KernelRoute { prefix, metric: 0, protocol: RouteProtocol::Static, target }
+        KernelRoute { prefix, metric: 0, protocol: RouteProtocol::Static, expires: false, target }
     }
 
     fn through(ifindex: u32, gateway: Option<&str>, mtu: Option<u32>) -> Target {
@@ -166,7 +170,12 @@ mod tests {
     fn routes_lead_to_ports_to_the_kernel_or_nowhere() {
         let tables = Tables {
             links: vec![link(2, "eth0"), link(3, "eth1"), link(4, "testudo0")],
-            addresses: vec![Address { ifindex: 2, addr: "192.0.2.1".parse().unwrap(), rank: 0 }],
+            addresses: vec![Address {
+                ifindex: 2,
+                addr: "192.0.2.1".parse().unwrap(),
+                on_link: "192.0.2.0/24".parse().ok(),
+                rank: 0,
+            }],
             local: vec![route("192.0.2.1/32", Target::Local)],
             main: vec![
                 route("0.0.0.0/0", through(2, Some("192.0.2.254"), Some(1400))),
