@@ -54,7 +54,7 @@ pub(crate) enum Note {
 
 /// A message that waits until the data path is ready for its effect.
 enum Departure {
-    Message(Path, Vec<u8>),
+    Message(Option<IkeSaId>, Path, Vec<u8>),
     Keepalive(Path),
 }
 
@@ -100,11 +100,7 @@ impl Gateway {
 
     /// Does everything that IKE asks for, then lets the messages go.
     pub(crate) fn settle(&mut self) {
-        let mut departures = Vec::new();
-        while let Some(output) = self.endpoint.poll_output() {
-            self.perform(output, &mut departures);
-        }
-        self.held.append(&mut departures);
+        self.perform_all();
         if let Err(error) = self.apply_policies() {
             self.log(None, None, 0, format!("cannot change the policies, trying again: {error}"));
             // What is held back may tell the peer to use what is not there yet; but at the end it takes SAs down.
@@ -113,19 +109,31 @@ impl Gateway {
             }
         }
         for departure in std::mem::take(&mut self.held) {
-            let sent = match &departure {
-                Departure::Message(path, bytes) => self.sockets.send(*path, bytes),
-                Departure::Keepalive(path) => self.sockets.send_keepalive(*path),
-            };
-            if let Err(error) = sent {
-                let (Departure::Message(path, _) | Departure::Keepalive(path)) = departure;
-                // IKE repeats what is not answered; the operator should know why nothing arrives.
-                self.log(
-                    None,
-                    None,
-                    1,
-                    format!("cannot send from {} to {}: {error}", path.local, path.remote),
-                );
+            self.depart(departure);
+        }
+        // What could not be sent has led to events, and to nothing else.
+        self.perform_all();
+    }
+
+    fn perform_all(&mut self) {
+        while let Some(output) = self.endpoint.poll_output() {
+            self.perform(output);
+        }
+    }
+
+    fn depart(&mut self, departure: Departure) {
+        match departure {
+            Departure::Message(ike, path, bytes) => {
+                if let Err(error) = self.sockets.send(path, &bytes) {
+                    self.endpoint.not_sent(self.now, ike, path, &error.to_string());
+                }
+            }
+            Departure::Keepalive(path) => {
+                if let Err(error) = self.sockets.send_keepalive(path) {
+                    let Path { local, remote } = path;
+                    let message = format!("cannot send a NAT keepalive from {local} to {remote}: {error}");
+                    self.log(None, None, 1, message);
+                }
             }
         }
     }
@@ -148,11 +156,13 @@ impl Gateway {
         self.endpoint.set_local_addresses(self.data.local_addresses());
     }
 
-    fn perform(&mut self, output: Output, departures: &mut Vec<Departure>) {
+    fn perform(&mut self, output: Output) {
         match output {
             // A single node has no one to wait for: the state that `after` names is stable at once.
-            Output::Send { after: _, path, bytes } => departures.push(Departure::Message(path, bytes)),
-            Output::Keepalive { path } => departures.push(Departure::Keepalive(path)),
+            Output::Send { after: _, ike, path, bytes } => {
+                self.held.push(Departure::Message(ike, path, bytes));
+            }
+            Output::Keepalive { path } => self.held.push(Departure::Keepalive(path)),
             Output::InstallChild { ike, child, connection, name, params } => {
                 let loaded = self.endpoint.connections().find(|c| c.name == connection);
                 let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == name));

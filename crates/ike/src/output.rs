@@ -48,6 +48,8 @@ pub struct Path {
 pub enum Output {
     /// Send an IKE message (without non-ESP marker) once `after` is stable.
     Send {
+        /// The IKE SA whose message it is; none for an answer to a stranger. For [`crate::endpoint::Endpoint::not_sent`].
+        ike: Option<IkeSaId>,
         /// The state change that the message depends on.
         after: CommitId,
         /// From where to where.
@@ -144,6 +146,18 @@ pub enum Reason {
         remote: SocketAddr,
         /// How often the request was sent.
         transmissions: u32,
+    },
+    /// No answer either, and this host is to blame.
+    #[error(
+        "no answer from {remote} after {transmissions} transmissions, the last of which could not be sent: {error}"
+    )]
+    Unsent {
+        /// The peer that could not be reached.
+        remote: SocketAddr,
+        /// How often we tried to send the request.
+        transmissions: u32,
+        /// Why the last was not sent.
+        error: String,
     },
     /// The peer answered with an error notify (RFC 7296 §3.10.1).
     #[error("the peer answered {0}")]

@@ -1,6 +1,7 @@
 //! What cannot work is said clearly: by the command that asked for it, and in the log.
 
 use crate::common::{IMPATIENT, Pair, SOON, Scenario, Watch};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use testudo_lab::command::Finished;
 use testudo_lab::gateway::{Gateway, Kind};
@@ -128,6 +129,38 @@ fn an_unreachable_peer_is_named() {
     assert!(said.contains(&format!("establishing CHILD_SA 'lab' failed: {text}")), "{said}");
     pair.await_log(&format!("establishing CHILD_SA lab of lab failed: {text}"));
     assert_eq!(pair.sas(Side::One), []);
+}
+
+/// What this host cannot send is no silence of the peer's: swanctl hears it with every attempt, and in the end.
+#[test]
+fn what_cannot_be_sent_is_told() {
+    let mut pair = Scenario::new("unsent", Kind::Testudo).settings(IMPATIENT).start();
+    const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9));
+    let cases: [(fn(&mut Connection), _, _); 2] = [
+        (
+            |connection| connection.remote_addr = NOWHERE,
+            "from 192.0.2.1:500 to 203.0.113.9:500: Network is unreachable (os error 101)",
+            "203.0.113.9",
+        ),
+        (
+            |connection| connection.local_addr = NOWHERE,
+            "from 203.0.113.9:500 to 192.0.2.2:500: Network is unreachable (os error 101); this host has no address 203.0.113.9",
+            "192.0.2.2",
+        ),
+    ];
+    for (spoil, problem, remote) in cases {
+        let mut connection = Connection::of(Side::One, Family::V4);
+        spoil(&mut connection);
+        pair.one.swanctl().load(&connection.to_string()).unwrap();
+        let said = pair.refused(Side::One);
+        assert_eq!(said.matches(&format!("cannot send {problem}")).count(), 3, "{said}");
+        let error = problem.split_once(": ").unwrap().1;
+        let text = format!(
+            "no answer from {remote}:500 after 3 transmissions, the last of which could not be sent: {error}"
+        );
+        assert!(said.contains(&format!("establishing CHILD_SA 'lab' failed: {text}")), "{said}");
+        pair.await_log(&text);
+    }
 }
 
 /// `--timeout` ends the wait, not the attempt.

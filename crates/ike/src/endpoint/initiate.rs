@@ -98,12 +98,14 @@ impl Endpoint {
         })
     }
 
-    /// The address that the connection names, else the host's first that it allows.
+    /// The first address that the connection names and the host has, else the host's first that it allows. If the host has
+    /// none of them, the first named all the same: that it cannot be used will show.
     fn address_towards(&self, connection: &Connection, peer: IpAddr) -> Option<IpAddr> {
         let ranges = &connection.local_addrs;
         let named = ranges.iter().filter(|r| r.start() == r.end()).map(|r| r.start());
         let hosts = self.local_addrs.iter().copied();
         let allowed = hosts.filter(|addr| ranges.is_empty() || ranges.iter().any(|r| r.contains(*addr)));
-        named.chain(allowed).find(|addr| addr.is_ipv4() == peer.is_ipv4())
+        let present = named.clone().filter(|addr| self.local_addrs.contains(addr));
+        present.chain(allowed).chain(named).find(|addr| addr.is_ipv4() == peer.is_ipv4())
     }
 }

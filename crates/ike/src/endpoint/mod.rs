@@ -221,6 +221,12 @@ impl Endpoint {
         self.dispatch(Datagram { now, path, bytes });
     }
 
+    /// A message of [`Output::Send`] did not leave this host. It is repeated as if it had been lost on the way; but who
+    /// waits for the IKE SA sees why, and so does the reason if it comes to nothing.
+    pub fn not_sent(&mut self, now: Time, ike: Option<IkeSaId>, path: Path, error: &str) {
+        self.failed_to_send(now, ike, path, error);
+    }
+
     /// A packet that authenticated arrived on the Child SA: the peer lives, and needs no liveness check for a while.
     /// Unless it came from where ours do not go ([`Endpoint::esp_source`]): then only a check tells whether the peer still
     /// hears us.

@@ -1,10 +1,11 @@
 //! The ways in which messages leave: requests that are repeated, responses that are kept, answers to strangers.
 
-use super::Endpoint;
+use super::report::ORDINARY;
+use super::{Discard, Endpoint};
 use crate::message::{ExchangeType, MessageBuilder, MessageId, Payload};
-use crate::output::{CommitId, Output, Path, Reason, Time};
+use crate::output::{CommitId, IkeSaId, Output, Path, Reason, Time};
 use crate::sa::{Answered, IkeSa, Pending, RequestKind, digest};
-use crate::suite::SuiteError;
+use crate::suite::{Role, SuiteError};
 
 /// Message IDs must not start over; the IKE SA ends before (RFC 7296 §2.2).
 const LAST_ID: MessageId = MessageId(u32::MAX);
@@ -23,7 +24,30 @@ impl Endpoint {
             sa.last_sent = now;
         }
         self.stats.sent += 1;
-        self.outputs.push_back(Output::Send { after: sa.commit, path, bytes });
+        self.outputs.push_back(Output::Send { ike: Some(sa.id), after: sa.commit, path, bytes });
+    }
+
+    /// See [`Endpoint::not_sent`].
+    pub(crate) fn failed_to_send(&mut self, now: Time, ike: Option<IkeSaId>, path: Path, error: &str) {
+        let Path { local, remote } = path;
+        let has_address = self.local_addrs.is_empty() || self.local_addrs.contains(&local.ip());
+        let hint =
+            if has_address { String::new() } else { format!("; this host has no address {}", local.ip()) };
+        let error = format!("{error}{hint}");
+        let line = format!("cannot send from {local} to {remote}: {error}");
+        let ours = |sa: &&IkeSa| sa.role == Role::Initiator || sa.is_established();
+        let Some(id) = ike.and_then(|id| self.table.get(id)).filter(ours).map(|sa| sa.id) else {
+            // Strangers can cause this at will.
+            return self.discard(now, Discard::NotSent, || line);
+        };
+        self.with_sa(now, id, |endpoint, sa| {
+            endpoint.commit(sa);
+            if let Some(pending) = &mut sa.outgoing.pending {
+                pending.unsent = Some(error);
+            }
+            endpoint.log(sa, ORDINARY, line);
+            Ok(())
+        });
     }
 
     /// Answers somebody with whom we share no state, if that is no gain to an attacker with a forged address: never
@@ -32,7 +56,7 @@ impl Endpoint {
         let Ok(bytes) = message.finish() else { return };
         if bytes.len() <= request.len() {
             self.stats.sent += 1;
-            self.outputs.push_back(Output::Send { after: self.commit, path, bytes });
+            self.outputs.push_back(Output::Send { ike: None, after: self.commit, path, bytes });
         }
     }
 
@@ -78,7 +102,8 @@ impl Endpoint {
         sa.outgoing.next = MessageId(id.0.saturating_add(1));
         let next = now.plus(self.config.retransmit.wait_after(1));
         let stored = bytes.clone();
-        sa.outgoing.pending = Some(Pending { id, exchange, kind, bytes: stored, transmissions: 1, next });
+        let pending = Pending { id, exchange, kind, bytes: stored, transmissions: 1, unsent: None, next };
+        sa.outgoing.pending = Some(pending);
         self.send(now, sa, sa.path, bytes);
     }
 

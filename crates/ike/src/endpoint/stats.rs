@@ -41,11 +41,13 @@ pub enum Discard {
     Unacceptable,
     /// No SPI, number or IV was left to answer with.
     Exhausted,
+    /// The answer to a stranger did not leave this host.
+    NotSent,
 }
 
 impl Discard {
     /// Every reason.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Version,
@@ -65,6 +67,7 @@ impl Discard {
         Self::Refused,
         Self::Unacceptable,
         Self::Exhausted,
+        Self::NotSent,
     ];
 
     /// Name of the counter.
@@ -89,6 +92,7 @@ impl Discard {
             Self::Refused => "refused",
             Self::Unacceptable => "unacceptable",
             Self::Exhausted => "exhausted",
+            Self::NotSent => "not_sent",
         }
     }
 }

@@ -54,10 +54,14 @@ impl Endpoint {
         let Some(pending) = sa.outgoing.pending.as_mut() else { return Ok(()) };
         let policy = self.config.retransmit;
         if pending.transmissions > policy.tries {
-            let transmissions = pending.transmissions;
-            let kind = pending.kind;
-            return self.unanswered(now, sa, kind, transmissions);
+            let (kind, transmissions, remote) = (pending.kind, pending.transmissions, sa.path.remote);
+            let silent = match pending.unsent.take() {
+                Some(error) => Reason::Unsent { remote, transmissions, error },
+                None => Reason::Timeout { remote, transmissions },
+            };
+            return self.unanswered(now, sa, kind, silent);
         }
+        pending.unsent = None;
         pending.transmissions = pending.transmissions.saturating_add(1);
         pending.next = now.plus(policy.wait_after(pending.transmissions));
         let number = pending.transmissions.saturating_sub(1);
@@ -76,9 +80,8 @@ impl Endpoint {
         now: Time,
         sa: &mut IkeSa,
         kind: RequestKind,
-        transmissions: u32,
+        silent: Reason,
     ) -> Result<(), Reason> {
-        let silent = Reason::Timeout { remote: sa.path.remote, transmissions };
         if let Some(closing) = &sa.closing {
             return Err(closing.reason.clone());
         }

@@ -26,6 +26,8 @@ pub(crate) struct Pending {
     pub(crate) kind: RequestKind,
     pub(crate) bytes: Vec<u8>,
     pub(crate) transmissions: u32,
+    /// Why the last transmission did not leave this host, if it did not.
+    pub(crate) unsent: Option<String>,
     /// When to send again, or to give up.
     pub(crate) next: Time,
 }

@@ -148,3 +148,52 @@ fn a_peer_that_falls_silent_in_ike_auth() {
     assert!(requests.iter().all(|request| *request == requests[0]), "encrypted once");
     assert!(matches!(world.hosts[0].results()[0], Err(Reason::Timeout { transmissions: 6, .. })));
 }
+
+/// The host cannot send: whoever waits for the IKE SA hears why at once, and again at the end.
+#[test]
+fn what_this_host_cannot_send_is_told() {
+    let mut world = silent(1, StartAction::None);
+    let here = vec!["192.0.2.9".parse().unwrap()];
+    world.hosts[0].endpoint.set_local_addresses(here);
+    let id = world.initiate(0);
+    let (path, _) = world.hosts[0].sent[0].clone();
+    let now = world.now;
+    let line = "cannot send from 192.0.2.1:500 to 192.0.2.2:500: Invalid argument; this host has no address 192.0.2.1";
+    while world.hosts[0].results().is_empty() {
+        let now = world.now;
+        world.hosts[0].endpoint.not_sent(now, Some(id), path, "Invalid argument");
+        world.settle(0);
+        assert!(world.step(now.plus(Duration::from_secs(1000))));
+    }
+    let told = |event: &&Event| matches!(event, Event::Log { ike: Some(of), message, .. } if *of == id && message == line);
+    assert_eq!(world.hosts[0].events.iter().filter(told).count(), 6);
+    let [Err(reason)] = &world.hosts[0].results()[..] else { panic!("it failed once") };
+    assert_eq!(
+        reason.to_string(),
+        "no answer from 192.0.2.2:500 after 6 transmissions, the last of which could not be sent: Invalid argument; \
+         this host has no address 192.0.2.1"
+    );
+    // Strangers cannot fill the log with answers that do not get out.
+    for _ in 0..100 {
+        world.hosts[0].endpoint.not_sent(now, None, path, "Network is unreachable");
+    }
+    world.settle(0);
+    let stats = world.hosts[0].endpoint.stats();
+    assert_eq!(stats.discarded(testudo_ike::endpoint::Discard::NotSent), 100);
+    assert_eq!(world.hosts[0].log().iter().filter(|line| line.contains("Network is unreachable")).count(), 1);
+}
+
+/// Of the addresses that a connection names, the one that the host has.
+#[test]
+fn an_address_that_the_host_has_is_preferred() {
+    let mut world = World::pair_with(6, Weather::FAIR, |index, connection| {
+        if index == 0 {
+            let named = ["203.0.113.9", "192.0.2.1"];
+            connection.local_addrs = named.map(crate::common::build::range).to_vec();
+        }
+    });
+    world.hosts[0].endpoint.set_local_addresses(vec!["192.0.2.1".parse().unwrap()]);
+    world.initiate(0);
+    world.run_secs(1);
+    world.assert_tunnel();
+}

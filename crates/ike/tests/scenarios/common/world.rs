@@ -194,7 +194,7 @@ impl World {
         let host = &mut self.hosts[host];
         while let Some(output) = host.endpoint.poll_output() {
             match output {
-                Output::Send { after, path, bytes } => {
+                Output::Send { after, path, bytes, ike: _ } => {
                     // A change is named before what depends on it leaves, and never again for something later.
                     assert!(after >= host.last_commit || host.sent.iter().any(|(_, old)| *old == bytes));
                     host.last_commit = host.last_commit.max(after);
