@@ -22,6 +22,8 @@ pub(crate) struct Host {
     pub(crate) installed: BTreeMap<ChildSaId, ChildSaParams>,
     /// Every message sent, in order.
     pub(crate) sent: Vec<(Path, Vec<u8>)>,
+    /// Every message that reached it, in order.
+    pub(crate) received: Vec<Vec<u8>>,
     pub(crate) events: Vec<Event>,
     pub(crate) keepalives: usize,
     /// A stopped host neither receives nor sends.
@@ -145,6 +147,7 @@ impl World {
             addr: addr.parse().unwrap(),
             installed: BTreeMap::new(),
             sent: Vec::new(),
+            received: Vec::new(),
             events: Vec::new(),
             keepalives: 0,
             stopped: false,
@@ -260,6 +263,7 @@ impl World {
         let receiver = self.hosts.iter().position(|host| host.addr == to.ip() && !host.stopped);
         if let Some(index) = receiver {
             let path = Path { local: *to, remote: *from };
+            self.hosts[index].received.push(bytes.clone());
             self.hosts[index].endpoint.handle_datagram(self.now, path, bytes);
             self.settle(index);
         }
