@@ -39,7 +39,8 @@ impl AeadKey {
             SuiteError::KeyLength { found: self.material.len(), expected: self.encryption.material() };
         let (key, salt) =
             self.material.expose().split_at_checked(algorithm.key_len()).ok_or(wrong.clone())?;
-        let nonce: [u8; NONCE_LEN] = [salt, &iv].concat().try_into().map_err(|_| wrong.clone())?;
+        let nonce = Zeroizing::new([salt, &iv].concat());
+        let nonce: [u8; NONCE_LEN] = nonce.as_slice().try_into().map_err(|_| wrong.clone())?;
         let key = UnboundKey::new(algorithm, key).map_err(|_| wrong)?;
         Ok((LessSafeKey::new(key), Nonce::assume_unique_for_key(nonce)))
     }
