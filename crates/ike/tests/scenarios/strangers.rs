@@ -339,6 +339,25 @@ fn a_nonce_too_short_for_the_prf_is_refused() {
     assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::Unacceptable), 2);
 }
 
+/// Whoever forges addresses gains next to nothing, before cookies are demanded too.
+#[test]
+fn an_answer_is_larger_than_its_request_by_our_nonce_at_most() {
+    let mut world = sun();
+    let (mut payloads, _, _) = peer::init_payloads(&mut Random::new(13));
+    payloads[2] = Payload::Nonce(testudo_ike::message::Nonce::new(vec![7; 16]).unwrap());
+    let header = Header {
+        initiator_spi: IkeSpi(1),
+        responder_spi: IkeSpi::ZERO,
+        exchange: ExchangeType::IkeSaInit,
+        from_initiator: true,
+        response: false,
+        message_id: MessageId(0),
+    };
+    let request = peer::message(header, payloads).finish().unwrap();
+    let answers = peer::exchange(&mut world, from("192.0.2.1:500"), &request);
+    assert_eq!(answers.iter().map(Vec::len).collect::<Vec<_>>(), [request.len() + 16]);
+}
+
 #[test]
 fn the_peers_spi_must_be_right_too() {
     let mut world = sun();

@@ -197,7 +197,9 @@ fn response(
         .with(Payload::Sa(choice.answer(None)))
         .with(Payload::Ke(ke.payload()))
         .with(Payload::Nonce(nonces.responder.clone()));
-    // To one who does not speak of NATs, neither do we; so the answer is no larger than the request.
+    // The choice is no larger than the offer, the key as large as the initiator's, and to one who does not speak of NATs
+    // neither do we. Only our nonce may be longer, by 16 octets: whoever forges addresses wins no more than that, and
+    // cookies bound how often.
     if nat::spoken(&request.message.payloads) {
         for notify in nat::notifies(spis, request.path, connection.encap) {
             message.push(notify);
