@@ -2,13 +2,15 @@
 
 use super::fields::Fields;
 use super::keys::CONNECTION;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Why, expected};
 use super::{addr, auth, child, proposal, value};
 use crate::message::{Element, Message};
 use testudo_ike::config::{Child, Connection, LocalAuth, RemoteAuth};
 
 /// The port of IKE, where NAT detection may move on to 4500.
 const IKE_PORT: u16 = 500;
+/// The port of IKE and ESP with NAT traversal.
+const NAT_PORT: u16 = 4500;
 /// Longest name, so that `<child>-<number>` still fits the length field of a name.
 const MAX_NAME: usize = 200;
 
@@ -21,7 +23,7 @@ pub fn connection(message: &Message) -> Result<Connection, Refusal> {
     let mut conn = Fields::new(&format!("connections.{name}"), content)?.known(CONNECTION)?;
     let local_addrs = addr::endpoints(conn.list("local_addrs", addr::endpoint)?);
     let remote_addrs = addr::endpoints(conn.list("remote_addrs", addr::endpoint)?);
-    let local_port = conn.parsed("local_port", value::udp_port)?.unwrap_or(IKE_PORT);
+    let local_port = conn.parsed("local_port", local_port)?.unwrap_or(IKE_PORT);
     let remote_port = conn.parsed("remote_port", value::udp_port)?.unwrap_or(IKE_PORT);
     // These take whatever else begins with their names.
     let local = auth::auth(&mut conn, "local")?;
@@ -42,6 +44,14 @@ pub fn connection(message: &Message) -> Result<Connection, Refusal> {
     };
     conn.finish_with(CONNECTION)?;
     Ok(connection)
+}
+
+/// The gateway listens on no other port than these two (RFC 7296 §2).
+fn local_port(text: &str) -> Result<u16, Why> {
+    value::udp_port(text)
+        .ok()
+        .filter(|port| [IKE_PORT, NAT_PORT].contains(port))
+        .ok_or_else(|| expected("500 or 4500"))
 }
 
 fn children(conn: &mut Fields<'_>) -> Result<Vec<Child>, Refusal> {

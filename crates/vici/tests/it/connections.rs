@@ -326,8 +326,11 @@ fn scalars_of_a_connection() {
         ("dpd_delay", "99999999999999999999d", "a time such as 30s, 5m, 1h or 1d"),
         ("dpd_delay", "", "a time such as 30s, 5m, 1h or 1d"),
         ("keyingtries", "%forever", "a decimal number of at most 4294967295"),
-        ("local_port", "0", "a port from 1 to 65535"),
-        ("local_port", "65536", "a port from 1 to 65535"),
+        ("local_port", "0", "500 or 4500"),
+        ("local_port", "501", "500 or 4500"),
+        ("local_port", "070036", "500 or 4500"),
+        ("remote_port", "0", "a port from 1 to 65535"),
+        ("remote_port", "65536", "a port from 1 to 65535"),
         ("dpd_timeout", "x", "a time"),
         ("send_certreq", "x", "yes or no"),
     ] {
