@@ -81,7 +81,8 @@ fn measure(length: usize) {
         insn(EXIT, 0, 0, 0, 0),
     ]);
     let fib = Arc::new(fib(&right));
-    let mut config = WorkerConfig::new(0);
+    // There is a route to where the packets go, and none to where they come from.
+    let mut config = WorkerConfig { unchecked: [PortIndex(0)].into_iter().collect(), ..WorkerConfig::new(0) };
     config.idle_turns = number("--idle", config.idle_turns.into()) as u32;
     let worker = Worker::new(config, vec![left, right], None::<Tun>, pool, fib, Wire).unwrap();
     let worker = WorkerHandle::spawn(worker).unwrap();

@@ -116,6 +116,10 @@ fn fib() -> Fib {
         .port(link(0))
         .port(link(1))
         .route("192.0.2.0/24".parse().unwrap(), Route::Forward(hop))
+        .route(
+            "10.0.0.0/24".parse().unwrap(),
+            Route::Forward(NextHop { out: Out::Port(PortIndex(0)), ..hop }),
+        )
         .neighbour(PortIndex(1), "192.0.2.9".parse().unwrap(), MacAddr([2, 0, 0, 0, 0, 9]))
         .build()
 }

@@ -23,6 +23,32 @@ use table::RangeTable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortIndex(pub u16);
 
+/// Ports of the instance, as many as there may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PortSet(u64);
+
+impl PortSet {
+    fn bit(port: PortIndex) -> u64 {
+        1u64.checked_shl(port.0.into()).unwrap_or(0)
+    }
+
+    /// True if the port is one of them.
+    #[inline]
+    pub fn contains(self, port: PortIndex) -> bool {
+        self.0 & Self::bit(port) != 0
+    }
+
+    fn with(self, port: PortIndex) -> Self {
+        Self(self.0 | Self::bit(port))
+    }
+}
+
+impl FromIterator<PortIndex> for PortSet {
+    fn from_iter<I: IntoIterator<Item = PortIndex>>(ports: I) -> Self {
+        ports.into_iter().fold(Self::default(), Self::with)
+    }
+}
+
 /// Where packets to a destination go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
@@ -89,16 +115,26 @@ pub struct PortLink {
     pub addresses: Vec<IpAddr>,
 }
 
+/// A route, and all ports that its next hops lie behind: one that has several is used by its first alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Paths {
+    route: Route,
+    behind: PortSet,
+}
+
 /// What does not change when only neighbours do.
 #[derive(Debug)]
 struct Routing {
     ports: Vec<PortLink>,
     addresses: Vec<IpAddr>,
     connected: Vec<Prefix>,
-    routes: Vec<Route>,
+    routes: Vec<Paths>,
     v4: RangeTable<u32>,
     v6: RangeTable<u128>,
 }
+
+/// For what no prefix holds.
+const NO_PATHS: Paths = Paths { route: Route::NoRoute, behind: PortSet(0) };
 
 /// The forwarding table.
 #[derive(Debug)]
@@ -131,17 +167,28 @@ impl Fib {
     /// [`Self::lookup`] of an IPv4 address.
     #[inline]
     pub fn lookup4(&self, destination: Ipv4Addr) -> Route {
-        self.route(self.routing.v4.lookup(destination.into()))
+        self.paths(destination.into()).route
     }
 
     /// [`Self::lookup`] of an IPv6 address.
     #[inline]
     pub fn lookup6(&self, destination: Ipv6Addr) -> Route {
-        self.route(self.routing.v6.lookup(destination.into()))
+        self.paths(destination.into()).route
     }
 
-    fn route(&self, number: u32) -> Route {
-        self.routing.routes.get(number as usize).copied().unwrap_or(Route::NoRoute)
+    /// True if the route to an address leads out of this port, by one of its next hops at least: what strict reverse
+    /// path forwarding asks of the source of a packet that came in there (RFC 3704 §2.2).
+    pub fn leads_through(&self, port: PortIndex, addr: IpAddr) -> bool {
+        self.paths(addr).behind.contains(port)
+    }
+
+    #[inline]
+    fn paths(&self, addr: IpAddr) -> Paths {
+        let number = match addr {
+            IpAddr::V4(addr) => self.routing.v4.lookup(addr.into()),
+            IpAddr::V6(addr) => self.routing.v6.lookup(addr.into()),
+        };
+        self.routing.routes.get(number as usize).copied().unwrap_or(NO_PATHS)
     }
 
     /// The MAC address of a neighbour, if the kernel knows it. Marks the neighbour as used.

@@ -14,6 +14,8 @@ use testudo_fastpath::mac::MacAddr;
 use testudo_fastpath::netlink::{FibHandle, Follower, Interfaces};
 
 const PORT: PortIndex = PortIndex(2);
+/// Beside it; there only where a test makes it.
+const SECOND: PortIndex = PortIndex(3);
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x21]);
 
 fn addr(text: &str) -> IpAddr {
@@ -55,7 +57,8 @@ impl Link {
 }
 
 fn interfaces() -> Interfaces {
-    Interfaces { ports: [(PORT, "port0".to_owned())].into(), tun: Some("tun0".to_owned()) }
+    let ports = [(PORT, "port0".to_owned()), (SECOND, "port1".to_owned())];
+    Interfaces { ports: ports.into(), tun: Some("tun0".to_owned()) }
 }
 
 fn on_link(mtu: u16) -> Route {
@@ -170,6 +173,32 @@ fn the_lowest_metric_and_the_first_of_several_paths_count() {
     leads(&handle, "10.3.0.1", via("192.0.2.6", 1500));
     link.ip("nexthop replace id 7 via 192.0.2.7 dev port0");
     leads(&handle, "10.3.0.1", via("192.0.2.7", 1500));
+}
+
+#[test]
+fn a_source_may_be_behind_each_of_several_paths() {
+    let link = Link::new();
+    link.ip("link add port1 type veth peer name peer1");
+    link.ip("link set peer1 up");
+    link.ip("link set port1 up");
+    link.ip("address add 198.51.100.1/24 dev port1");
+    let follower = link.follow();
+    let handle = follower.handle();
+    link.ip("route add 10.1.0.0/16 nexthop via 192.0.2.4 nexthop via 198.51.100.5");
+    link.ip("-6 route add 2001:db8:9::/48 nexthop via 2001:db8:1::2 nexthop via fe80::5 dev port1");
+    link.ip("route add 10.2.0.0/16 via 192.0.2.4");
+    for (from, behind) in
+        [("10.1.0.1", [true, true]), ("2001:db8:9::1", [true, true]), ("10.2.0.1", [true, false])]
+    {
+        eventually(&format!("{from} is behind {behind:?}"), || {
+            [PORT, SECOND].map(|port| handle.fib().leads_through(port, addr(from))) == behind
+        });
+    }
+    link.ip("link set port1 down");
+    eventually("a path that is down is none", || {
+        let fib = handle.fib();
+        fib.leads_through(PORT, addr("10.1.0.1")) && !fib.leads_through(SECOND, addr("10.1.0.1"))
+    });
 }
 
 #[test]

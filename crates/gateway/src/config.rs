@@ -32,6 +32,8 @@ pub(crate) struct PortConfig {
     pub(crate) interface: String,
     /// How the filter attaches.
     pub(crate) mode: XdpMode,
+    /// Protect only what comes from where the route to its source leads (RFC 3704 §2.2).
+    pub(crate) source_check: bool,
 }
 
 /// Where on the receive path the filter runs.
@@ -153,8 +155,9 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
                 _ => None,
             })?
             .unwrap_or(XdpMode::Native);
+        let source_check = section.boolean("source_check")?.unwrap_or(true);
         section.finish()?;
-        ports.push(PortConfig { interface, mode });
+        ports.push(PortConfig { interface, mode, source_check });
     }
     if ports.is_empty() {
         return Err(root.missing("port", "at least one [[port]] with an interface"));

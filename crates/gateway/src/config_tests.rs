@@ -13,6 +13,7 @@ fn a_full_file_is_read() {
     let config = parse(
         "instance = \"gw1\"\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\n\
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
+         source_check = false\n\
          [worker]\ncpu = 1\ncipher = \"aws-lc\"\nframes = 8_192\n[tun]\nname = \"tun9\"\n\
          [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\n",
     )
@@ -22,6 +23,7 @@ fn a_full_file_is_read() {
     assert_eq!(config.log_level, tracing::Level::DEBUG);
     assert_eq!(config.ports[1].interface, "inner0");
     assert_eq!(config.ports[1].mode, XdpMode::Generic);
+    assert_eq!([0, 1].map(|n: usize| config.ports[n].source_check), [true, false]);
     assert_eq!(config.worker, WorkerSettings { cpu: Some(1), cipher: Cipher::AwsLc, frames: 8192 });
     assert_eq!(config.tun, "tun9");
     assert_eq!(config.ike.retransmit_timeout, Duration::from_millis(500));
@@ -48,7 +50,11 @@ fn complaints_name_file_line_key_found_and_expected() {
         ),
         (
             "[[port]]\ninterface = \"a\"\nmtu = 9\n",
-            "t.toml:3: port[0].mtu: found an unknown key holding an integer, expected one of interface, xdp",
+            "t.toml:3: port[0].mtu: found an unknown key holding an integer, expected one of interface, xdp, source_check",
+        ),
+        (
+            "[[port]]\ninterface = \"a\"\nsource_check = 0\n",
+            "t.toml:3: port[0].source_check: found 0, expected true or false",
         ),
         ("[worker]\ncpu = -1\n", "t.toml:2: worker.cpu: found -1, expected an integer from 0 to 1023"),
         ("[log]\nlevel = \"loud\"\n", "t.toml:2: log.level: found \"loud\", expected \"error\", \"warn\""),

@@ -120,6 +120,12 @@ impl<'a> Section<'a> {
             .ok_or_else(|| self.wrong(key, value, format!("an integer from {min} to {max}")))
     }
 
+    /// True or false.
+    pub(crate) fn boolean(&self, key: &'static str) -> Result<Option<bool>, ConfigError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        value.get_ref().as_bool().map(Some).ok_or_else(|| self.wrong(key, value, "true or false"))
+    }
+
     /// A sub-table; empty if it is not there.
     pub(crate) fn section(&self, key: &'static str) -> Result<Option<Section<'a>>, ConfigError> {
         let Some(value) = self.take(key) else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! Putting a table together.
 
 use super::table::{Entry, NOTHING, RangeTable, Tier};
-use super::{Fib, Neighbour, PortIndex, PortLink, Route, Routing};
+use super::{Fib, NO_PATHS, Neighbour, NextHop, Out, Paths, PortIndex, PortLink, PortSet, Route, Routing};
 use crate::mac::MacAddr;
 use crate::prefix::Prefix;
 use std::collections::HashMap;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 pub struct FibBuilder {
     generation: u64,
     ports: Vec<PortLink>,
-    routes: Vec<Route>,
+    routes: Vec<Paths>,
     /// Where each route stands in the finished table, in which [`NOTHING`] comes before all others.
-    numbers: HashMap<Route, u32>,
+    numbers: HashMap<Paths, u32>,
     entries: Vec<Entry>,
     addresses: Vec<IpAddr>,
     connected: Vec<Prefix>,
@@ -40,19 +40,35 @@ impl FibBuilder {
     /// Adds a route of the main table. Of routes to the same prefix the first counts.
     #[must_use]
     pub fn route(self, prefix: Prefix, route: Route) -> Self {
-        self.entry(Tier::Main, prefix, route)
+        self.multipath(prefix, route, [])
+    }
+
+    /// Adds a route of the main table that has further next hops, behind these ports.
+    #[must_use]
+    pub fn multipath(
+        self,
+        prefix: Prefix,
+        route: Route,
+        others: impl IntoIterator<Item = PortIndex>,
+    ) -> Self {
+        let first = match route {
+            Route::Forward(NextHop { out: Out::Port(port), .. }) => Some(port),
+            _ => None,
+        };
+        let behind: PortSet = first.into_iter().chain(others).collect();
+        self.entry(Tier::Main, prefix, Paths { route, behind })
     }
 
     /// Adds a route of the local table.
     #[must_use]
     pub fn local(self, prefix: Prefix, route: Route) -> Self {
-        self.entry(Tier::Local, prefix, route)
+        self.entry(Tier::Local, prefix, Paths { route, behind: PortSet::default() })
     }
 
-    fn entry(mut self, tier: Tier, prefix: Prefix, route: Route) -> Self {
+    fn entry(mut self, tier: Tier, prefix: Prefix, paths: Paths) -> Self {
         // Thousands of prefixes share a handful of routers: one copy of each keeps the table small.
-        let value = *self.numbers.entry(route).or_insert_with(|| {
-            self.routes.push(route);
+        let value = *self.numbers.entry(paths).or_insert_with(|| {
+            self.routes.push(paths);
             u32::try_from(self.routes.len()).unwrap_or(NOTHING)
         });
         self.entries.push(Entry { tier, prefix, value });
@@ -92,7 +108,7 @@ impl FibBuilder {
         let kernels = kernels.iter().filter_map(|p| p.parse().ok());
         let mut this = kernels.fold(self, |b, p| b.local(p, Route::Local));
         this.ports.sort_by_key(|p| p.index);
-        let mut routes = vec![Route::NoRoute];
+        let mut routes = vec![NO_PATHS];
         routes.append(&mut this.routes);
         let routing = Routing {
             ports: this.ports,

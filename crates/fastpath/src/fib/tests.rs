@@ -46,6 +46,28 @@ fn the_local_table_stands_above_the_main_table() {
 }
 
 #[test]
+fn a_source_fits_the_ports_of_its_next_hops() {
+    let fib = Fib::builder()
+        .route(prefix("10.0.0.0/8"), via(1, None))
+        .multipath(prefix("10.1.0.0/16"), via(1, Some("192.0.2.1")), [PortIndex(2), PortIndex(63)])
+        .route(prefix("10.2.0.0/16"), Route::Blackhole)
+        .local(prefix("10.0.0.1/32"), Route::Local)
+        .route(prefix("2001:db8::/32"), via(64, None))
+        .build();
+    let fitting = |addr: &str| {
+        let ports = (0..70).filter(|port| fib.leads_through(PortIndex(*port), ip(addr)));
+        ports.collect::<Vec<_>>()
+    };
+    assert_eq!(fitting("10.9.0.1"), [1]);
+    assert_eq!(fitting("10.1.0.1"), [1, 2, 63]);
+    for none in ["10.2.0.1", "10.0.0.1", "8.8.8.8", "224.0.0.5", "fe80::1"] {
+        assert!(fitting(none).is_empty(), "{none}");
+    }
+    assert!(fitting("2001:db8::1").is_empty(), "there are no such ports");
+    assert_eq!(fib.lookup(ip("10.1.0.1")), via(1, Some("192.0.2.1")));
+}
+
+#[test]
 fn an_empty_table_has_no_route() {
     let fib = Fib::builder().build();
     assert_eq!(fib.lookup(ip("10.0.0.1")), Route::NoRoute);

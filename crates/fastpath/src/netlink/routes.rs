@@ -25,6 +25,8 @@ pub(super) struct KernelRoute {
     /// The kernel removes it after a while, unless it is renewed.
     pub(super) expires: bool,
     pub(super) target: Target,
+    /// Interfaces of the further next hops, if there are several.
+    pub(super) others: Vec<u32>,
 }
 
 /// Where a route leads.
@@ -97,7 +99,8 @@ fn read(message: &RouteMessage) -> Option<KernelRoute> {
         }
     }
     let prefix = Prefix::new(destination, header.destination_prefix_length)?;
-    Some(KernelRoute { prefix, metric, protocol: header.protocol, expires, target: target(message)? })
+    let (protocol, target, others) = (header.protocol, target(message)?, others(message));
+    Some(KernelRoute { prefix, metric, protocol, expires, target, others })
 }
 
 fn target(message: &RouteMessage) -> Option<Target> {
@@ -122,7 +125,7 @@ fn interface(message: &RouteMessage) -> Option<Target> {
             RouteAttribute::Metrics(metrics) => mtu = mtu_of(metrics),
             RouteAttribute::MultiPath(hops) => {
                 // One path for all packets keeps flows in order; spreading them is another matter.
-                let alive = hops.iter().find(|h| !h.flags.contains(RouteNextHopFlags::Dead))?;
+                let alive = alive(hops).next()?;
                 ifindex = Some(alive.interface_index);
                 gateway = hop_gateway(alive);
             }
@@ -130,6 +133,19 @@ fn interface(message: &RouteMessage) -> Option<Target> {
         }
     }
     Some(Target::Interface { ifindex: ifindex?, gateway, mtu, source })
+}
+
+/// The interfaces of all next hops but the first.
+fn others(message: &RouteMessage) -> Vec<u32> {
+    let hops = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::MultiPath(hops) => Some(hops.as_slice()),
+        _ => None,
+    });
+    alive(hops.unwrap_or_default()).skip(1).map(|hop| hop.interface_index).collect()
+}
+
+fn alive(hops: &[RouteNextHop]) -> impl Iterator<Item = &RouteNextHop> {
+    hops.iter().filter(|hop| !hop.flags.contains(RouteNextHopFlags::Dead))
 }
 
 fn hop_gateway(hop: &RouteNextHop) -> Option<IpAddr> {

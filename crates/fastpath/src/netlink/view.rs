@@ -76,7 +76,8 @@ impl Tables {
             if self.is_connected(route) {
                 builder = builder.connected(route.prefix);
             }
-            builder = builder.route(route.prefix, forwarding(route.target, &ports, &mtus));
+            let others = route.others.iter().filter_map(|ifindex| ports.get(ifindex).copied());
+            builder = builder.multipath(route.prefix, forwarding(route.target, &ports, &mtus), others);
         }
         for (port, addr, neighbour) in on_ports(neighbours, &ports) {
             builder = builder.shared_neighbour(port, addr, neighbour);
@@ -158,7 +159,8 @@ mod tests {
 
     fn route(prefix: &str, target: Target) -> KernelRoute {
         let prefix = prefix.parse().expect(prefix);
-        KernelRoute { prefix, metric: 0, protocol: RouteProtocol::Static, expires: false, target }
+        let others = Vec::new();
+        KernelRoute { prefix, metric: 0, protocol: RouteProtocol::Static, expires: false, target, others }
     }
 
     fn through(ifindex: u32, gateway: Option<&str>, mtu: Option<u32>) -> Target {

@@ -1,5 +1,7 @@
 //! How a worker works.
 
+use crate::fib::PortSet;
+
 /// Settings of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerConfig {
@@ -11,11 +13,13 @@ pub struct WorkerConfig {
     pub idle_turns: u32,
     /// While busy, it looks at the TUN once in so many turns.
     pub tun_interval: u32,
+    /// Ports with asymmetric routes: what comes in there to be protected may come from anywhere.
+    pub unchecked: PortSet,
 }
 
 impl WorkerConfig {
     /// The usual settings.
     pub fn new(id: u8) -> Self {
-        Self { id, cpu: None, idle_turns: 16, tun_interval: 8 }
+        Self { id, cpu: None, idle_turns: 16, tun_interval: 8, unchecked: PortSet::default() }
     }
 }

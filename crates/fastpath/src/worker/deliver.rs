@@ -102,6 +102,17 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
+    /// The port at a place among the worker's ports.
+    pub(super) fn port(&self, place: usize) -> Option<PortIndex> {
+        self.router.port(place)
+    }
+
+    /// True if an IP packet may have come in by that port: the route to its source leads out of it.
+    #[inline]
+    pub(super) fn leads_back(&mut self, packet: &[u8], port: PortIndex) -> bool {
+        self.router.leads_back(packet, port)
+    }
+
     /// Carries out a verdict.
     #[inline]
     pub(super) fn deliver(&mut self, frame: Frame, verdict: Verdict, context: Context) {

@@ -30,6 +30,9 @@ reasons! {
     NoStamp = "no_stamp",
     /// Too short for an Ethernet header, or neither IPv4 nor IPv6 in it.
     BadEthernet = "bad_ethernet",
+    /// To be protected, and the route to its source does not lead out of the port that it came in by: forged, or the
+    /// port has asymmetric routes.
+    SpoofedSource = "spoofed_source",
     /// To be routed, and no route matches.
     NoRoute = "no_route",
     /// The route says unreachable.

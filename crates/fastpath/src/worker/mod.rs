@@ -16,6 +16,7 @@ mod hold;
 mod host;
 mod pipeline;
 mod route;
+mod source;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -159,9 +160,15 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if received.is_empty() {
             return false;
         }
+        let checked = self.delivery.port(place).filter(|port| !self.config.unchecked.contains(*port));
         let (mut outbound, mut inbound) = (FrameBurst::new(), FrameBurst::new());
         for mut frame in received.drain(..) {
             match classify(&mut frame) {
+                Ok(Direction::Outbound)
+                    if checked.is_some_and(|port| !self.delivery.leads_back(frame.data(), port)) =>
+                {
+                    self.delivery.discard(frame, WorkerDrop::SpoofedSource);
+                }
                 Ok(Direction::Outbound) => outbound.push(frame),
                 Ok(Direction::Inbound) => inbound.push(frame),
                 Err(reason) => self.delivery.discard(frame, reason),

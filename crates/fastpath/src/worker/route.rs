@@ -4,6 +4,7 @@
 //! is emptied when a new table comes, and every second, so that the table hears which neighbours are in use.
 
 use super::drops::WorkerDrop;
+use super::source::SourceCache;
 use crate::fib::{Fib, NextHop, Out, PortIndex, Route};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -33,28 +34,43 @@ pub(super) struct SendHop {
     pub(super) header: [u8; HEADER],
 }
 
-/// Entries of the cache, a power of two.
-const ENTRIES: usize = 256;
+/// Entries of a cache, a power of two.
+pub(super) const ENTRIES: usize = 256;
 
-/// A destination in words. An [`IpAddr`] is written in parts and read as a whole, for which a processor has to wait.
+/// An address in words. An [`IpAddr`] is written in parts and read as a whole, for which a processor has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
-    v6: bool,
-    high: u64,
-    low: u64,
+pub(super) struct Key {
+    pub(super) v6: bool,
+    pub(super) high: u64,
+    pub(super) low: u64,
 }
 
 impl Key {
+    /// Of no packet.
+    pub(super) const NONE: Self = Self { v6: false, high: 0, low: 0 };
+
     /// Reads the destination in an IP header.
     #[inline]
-    fn of(packet: &[u8]) -> Option<Self> {
+    fn destination(packet: &[u8]) -> Option<Self> {
+        Self::read(packet, 16, 24)
+    }
+
+    /// Reads the source in an IP header.
+    #[inline]
+    pub(super) fn source(packet: &[u8]) -> Option<Self> {
+        Self::read(packet, 12, 8)
+    }
+
+    /// Reads the address that begins there in the header of the packet's version.
+    #[inline]
+    fn read(packet: &[u8], v4_at: usize, v6_at: usize) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => {
-                let low = u32::from_be_bytes(*packet.get(16..)?.first_chunk()?);
+                let low = u32::from_be_bytes(*packet.get(v4_at..)?.first_chunk()?);
                 Some(Self { v6: false, high: 0, low: low.into() })
             }
             6 => {
-                let (high, rest) = packet.get(24..)?.split_first_chunk()?;
+                let (high, rest) = packet.get(v6_at..)?.split_first_chunk()?;
                 let (high, low) = (u64::from_be_bytes(*high), u64::from_be_bytes(*rest.first_chunk()?));
                 Some(Self { v6: true, high, low })
             }
@@ -62,7 +78,7 @@ impl Key {
         }
     }
 
-    fn addr(self) -> IpAddr {
+    pub(super) fn addr(self) -> IpAddr {
         if self.v6 {
             Ipv6Addr::from_bits(u128::from(self.high) << 64 | u128::from(self.low)).into()
         } else {
@@ -70,9 +86,9 @@ impl Key {
         }
     }
 
-    /// Place in the cache.
+    /// Place in a cache of so many entries.
     #[inline]
-    fn place(self) -> usize {
+    pub(super) fn place(self) -> usize {
         let mixed = (self.high ^ self.low).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 56) as usize % ENTRIES
     }
@@ -93,6 +109,7 @@ pub(super) struct Router {
     /// The worker's ports in the order of their places.
     ports: Box<[PortIndex]>,
     cache: Box<[Entry; ENTRIES]>,
+    sources: SourceCache,
     /// The last answer that is not worth keeping.
     other: Hop,
     epoch: u64,
@@ -100,8 +117,9 @@ pub(super) struct Router {
 
 impl Router {
     pub(super) fn new(fib: Arc<Fib>, ports: Box<[PortIndex]>) -> Self {
-        let nothing = Entry { epoch: 0, key: Key { v6: false, high: 0, low: 0 }, hop: Hop::Host };
-        Self { fib, ports, cache: Box::new([nothing; ENTRIES]), other: Hop::Host, epoch: 1 }
+        let nothing = Entry { epoch: 0, key: Key::NONE, hop: Hop::Host };
+        let cache = Box::new([nothing; ENTRIES]);
+        Self { fib, ports, cache, sources: SourceCache::new(), other: Hop::Host, epoch: 1 }
     }
 
     /// Takes a new table; returns the former one.
@@ -115,6 +133,19 @@ impl Router {
         self.epoch += 1;
     }
 
+    /// The port at a place among the worker's ports.
+    pub(super) fn port(&self, place: usize) -> Option<PortIndex> {
+        self.ports.get(place).copied()
+    }
+
+    /// True if the route to the source of an IP packet leads out of the port that it came in by. True for what is none:
+    /// the pipeline has a name for that.
+    #[inline]
+    pub(super) fn leads_back(&mut self, packet: &[u8], port: PortIndex) -> bool {
+        let Some(key) = Key::source(packet) else { return true };
+        self.sources.knows(self.epoch, key, port) || self.sources.learn(self.epoch, key, port, &self.fib)
+    }
+
     /// True if the MAC address of a neighbour is known now.
     pub(super) fn knows(&self, port: PortIndex, neighbour: IpAddr) -> bool {
         self.fib.neighbour(port, neighbour).is_some()
@@ -123,7 +154,7 @@ impl Router {
     /// The next hop of an IP packet. `None` if it is none.
     #[inline]
     pub(super) fn hop_of(&mut self, packet: &[u8]) -> Option<&Hop> {
-        let key = Key::of(packet)?;
+        let key = Key::destination(packet)?;
         let place = key.place();
         let entry = &self.cache[place];
         if entry.epoch == self.epoch && entry.key == key {
@@ -176,5 +207,5 @@ impl Router {
 
 /// The destination in an IP header.
 pub(super) fn destination(packet: &[u8]) -> Option<IpAddr> {
-    Key::of(packet).map(Key::addr)
+    Key::destination(packet).map(Key::addr)
 }

@@ -4,7 +4,7 @@
 use super::DataPath;
 use super::guard::Guard;
 use super::sas::Sas;
-use crate::config::{Cipher, Config, XdpMode};
+use crate::config::{Cipher, Config, PortConfig, XdpMode};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use testudo_crypto::Library;
@@ -64,7 +64,12 @@ impl DataPath {
         }
         let dataplane = dataplane()?;
         let pipeline = Arc::clone(dataplane.counters());
-        let settings = WorkerConfig { cpu: config.worker.cpu, ..WorkerConfig::new(WORKER) };
+        let unchecked = numbered(config).filter(|(_, port)| !port.source_check).map(|(index, _)| index);
+        let settings = WorkerConfig {
+            cpu: config.worker.cpu,
+            unchecked: unchecked.collect(),
+            ..WorkerConfig::new(WORKER)
+        };
         let worker = Worker::new(settings, xdp, Some(tun), pool, Arc::clone(&fib), dataplane)
             .map_err(|e| e.to_string())?;
         let mut this = Self {
@@ -120,18 +125,20 @@ fn library(cipher: Cipher) -> Result<Library, String> {
     Ok(library)
 }
 
+/// The ports with their numbers.
+fn numbered(config: &Config) -> impl Iterator<Item = (PortIndex, &PortConfig)> {
+    config.ports.iter().enumerate().map(|(n, port)| (PortIndex(n as u16), port))
+}
+
 fn interfaces(config: &Config, tun: &Tun) -> Interfaces {
-    let number =
-        |(n, port): (usize, &crate::config::PortConfig)| (PortIndex(n as u16), port.interface.clone());
     Interfaces {
-        ports: config.ports.iter().enumerate().map(number).collect(),
+        ports: numbered(config).map(|(index, port)| (index, port.interface.clone())).collect(),
         tun: Some(tun.name().to_owned()),
     }
 }
 
 fn filter_ports(config: &Config, fib: &Fib) -> Result<Vec<FilterPort>, String> {
-    let one = |(n, port): (usize, &crate::config::PortConfig)| {
-        let index = PortIndex(n as u16);
+    let one = |(index, port): (PortIndex, &PortConfig)| {
         let link = fib.port(index).filter(|link| link.ifindex != 0);
         let link = link.ok_or_else(|| format!("port {}: there is no such interface", port.interface))?;
         Ok(FilterPort {
@@ -143,18 +150,14 @@ fn filter_ports(config: &Config, fib: &Fib) -> Result<Vec<FilterPort>, String> {
             allow_generic: port.mode == XdpMode::Generic,
         })
     };
-    config.ports.iter().enumerate().map(one).collect()
+    numbered(config).map(one).collect()
 }
 
 fn open_ports(config: &Config, fib: &Fib) -> Result<(Vec<XdpPort>, FramePool), String> {
     let mtu = fib.ports().iter().map(|link| u32::from(link.mtu)).max().unwrap_or(1500);
     let chunk = ChunkSize::for_mtu(mtu).ok_or_else(|| format!("MTU {mtu} is more than a frame holds"))?;
-    let wanted: Vec<XdpConfig> = config
-        .ports
-        .iter()
-        .enumerate()
-        .map(|(n, port)| XdpConfig::new(PortIndex(n as u16), &port.interface))
-        .collect();
+    let wanted: Vec<XdpConfig> =
+        numbered(config).map(|(index, port)| XdpConfig::new(index, &port.interface)).collect();
     // Every port may hold its rings full; a quarter more is in the worker's hands.
     let needed: usize = wanted.iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
     let pool = FramePool::new(needed.max(config.worker.frames as usize), chunk).map_err(|e| e.to_string())?;

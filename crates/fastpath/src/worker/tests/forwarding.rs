@@ -125,6 +125,7 @@ fn the_table_hears_every_second_that_a_neighbour_is_in_use() {
     let neighbour = Arc::new(crate::fib::Neighbour::new(mac(0x99)));
     let shared = Fib::builder()
         .port(fib.ports()[1].clone())
+        .route("10.0.0.0/24".parse().unwrap(), next_hop(0, None))
         .route("192.0.2.0/24".parse().unwrap(), next_hop(1, None))
         .shared_neighbour(PortIndex(1), addr(PEER), Arc::clone(&neighbour))
         .build();
@@ -168,6 +169,70 @@ fn bad_frames_are_dropped_by_name() {
     });
     assert_eq!(at(short, WorkerDrop::BadEthernet), 2);
     assert_eq!(short.iter().sum::<u64>(), 5);
+    check_and_close(worker);
+}
+
+/// What comes in by a port that the route to its source does not lead out of (RFC 3704 §2.2).
+#[test]
+fn what_cannot_come_from_where_it_says_is_not_protected() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(|_| panic!("not for the pipeline"));
+    let sources = [
+        (WAN, CLIENT),         // of the other port
+        (LAN, "8.8.8.8"),      // of nobody
+        (LAN, "10.0.0.1"),     // our own
+        (LAN, "198.51.102.1"), // of nobody who may be answered
+        (WAN, "172.16.0.1"),   // of an interface that is no port
+    ];
+    for (place, source) in sources {
+        arrive(&mut worker, place, &ipv4(source, "203.0.113.1", 60, true), Class::Protect);
+    }
+    arrive(&mut worker, WAN, &ipv6("2001:db8::7", 60), Class::Protect);
+    worker.turn(1);
+    assert_eq!(dropped(&worker, WorkerDrop::SpoofedSource), sources.len() as u64 + 1);
+
+    // What is authentic needs no such check.
+    arrive(&mut worker, WAN, &ipv4("8.8.8.8", CLIENT, 60, true), Class::Esp);
+    worker.turn(2);
+    assert_eq!(sent(&mut worker, LAN).len(), 1);
+    check_and_close(worker);
+}
+
+#[test]
+fn a_source_is_known_behind_its_port_alone_and_until_routes_change() {
+    let mut worker = worker(full_fib());
+    let packet = ipv4(CLIENT, "203.0.113.1", 60, true);
+    let counts = |worker: &mut TestWorker, now| {
+        arrive(worker, LAN, &packet, Class::Protect);
+        arrive(worker, WAN, &packet, Class::Protect);
+        worker.turn(now);
+        (sent(worker, WAN).len(), dropped(worker, WorkerDrop::SpoofedSource))
+    };
+    assert_eq!(counts(&mut worker, 1), (1, 1));
+    assert_eq!(counts(&mut worker, 2), (1, 2), "remembered for the one, not for the other");
+    let base = full_fib();
+    let both = Fib::builder().port(base.ports()[0].clone()).port(base.ports()[1].clone());
+    let both = both
+        .multipath("10.0.0.0/24".parse().unwrap(), next_hop(0, None), [PortIndex(1)])
+        .route("203.0.113.0/24".parse().unwrap(), next_hop(1, Some(ROUTER)))
+        .neighbour(PortIndex(1), addr(ROUTER), mac(0xfe));
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(Arc::new(both.build()))).unwrap();
+    assert_eq!(counts(&mut worker, 3), (2, 2), "behind both");
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(fib(&[(1, ROUTER, 0xfe)]))).unwrap();
+    assert_eq!(counts(&mut worker, 4), (1, 3), "no longer");
+    check_and_close(worker);
+}
+
+#[test]
+fn a_port_with_asymmetric_routes_takes_packets_from_anywhere() {
+    let mut worker = worker(full_fib());
+    worker.config.unchecked = [PortIndex(WAN as u16)].into_iter().collect();
+    for place in [LAN, WAN] {
+        arrive(&mut worker, place, &ipv4("8.8.8.8", "203.0.113.1", 60, true), Class::Protect);
+    }
+    worker.turn(1);
+    assert_eq!(sent(&mut worker, WAN).len(), 1);
+    assert_eq!(dropped(&worker, WorkerDrop::SpoofedSource), 1);
     check_and_close(worker);
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Knowledge {
 type Maker = fn(&mut Random, Road, &Knowledge) -> Attack;
 
 /// Everything that can be had in both families.
-const KINDS: [Maker; 24] = [
+const KINDS: [Maker; 25] = [
     unknown_spi,
     unknown_spi_in_udp,
     without_header,
@@ -49,6 +49,7 @@ const KINDS: [Maker; 24] = [
     wrong_version,
     longer_than_its_frame,
     clear_from_inside,
+    clear_as_if_ours,
     other_host,
     ike_noise,
     ike_headers,
@@ -232,6 +233,16 @@ fn clear_from_inside(random: &mut Random, road: Road, _: &Knowledge) -> Attack {
     let payload = [&[0, 80, 0, 80, 0, 16, 0, 0][..], &random.octets(8)].concat();
     let protocol = [UDP, UNASSIGNED][random.range(0, 2)];
     attack(road.between(&inside, &to, protocol, &payload), "filter_drop_clear_inbound")
+}
+
+/// In clear, as if from behind us, to be carried into the peer's network.
+fn clear_as_if_ours(random: &mut Random, road: Road, _: &Knowledge) -> Attack {
+    let from = [Side::One.host(road.family), Side::One.inner(road.family), Side::One.outer(road.family)];
+    let from = octets(from[random.range(0, from.len())]);
+    let to = octets(Side::Two.host(road.family));
+    let payload = [&[0, 80, 0, 80, 0, 16, 0, 0][..], &random.octets(8)].concat();
+    let protocol = [UDP, UNASSIGNED][random.range(0, 2)];
+    attack(road.between(&from, &to, protocol, &payload), "spoofed_source")
 }
 
 /// For a worker by its contents, but in a frame for somebody else.

@@ -15,7 +15,7 @@ use testudo_lab::ping::Ping;
 use testudo_lab::topology::{Family, HOST, OUTER, Side, WIRE_PORTS};
 use testudo_lab::wait_until;
 
-/// Of each kind in each family: 54 kinds.
+/// Of each kind in each family: 56 kinds.
 const COUNT: usize = 200;
 /// Frames between two rests, so that neither AF_XDP rings nor the sockets of IKE overflow.
 const BURST: usize = 32;
@@ -127,11 +127,18 @@ fn each_frame_is_counted_and_none_arrives(pair: &Pair, injector: &Injector, atta
         *expected.entry(attack.counter.to_owned()).or_default() += 1;
     }
     let arrivals = Arrivals::count(&pair.t.client, HOST, &[]);
-    let before = counted(pair);
+    let (before, encrypted) = (counted(pair), encrypted(pair));
     fire(injector, attacks);
     let grown = await_count(pair, &before, attacks.len());
     assert_eq!(grown, expected);
     assert_eq!(arrivals.packets(), 0);
+    assert_eq!(self::encrypted(pair), encrypted, "carried to the peer");
+}
+
+/// Packets that our side has sent through the tunnel so far.
+fn encrypted(pair: &Pair) -> u64 {
+    let sas = pair.sas(Side::One);
+    sas[0].children[0].get("packets-out").and_then(|count| count.parse().ok()).expect("a counter")
 }
 
 /// With the tunnel in use the window moves on, and replays become too old: only the sum fits.

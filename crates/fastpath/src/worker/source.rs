@@ -1,0 +1,50 @@
+//! Strict reverse path forwarding (RFC 3704 §2.2) for what is to be protected: without it anybody on a link could have
+//! packets carried into the network behind the peer, under the addresses of ours.
+//!
+//! Only sources that fit are kept, so that forged ones cannot push them out of the cache. It forgets with the hops.
+
+use super::route::{ENTRIES, Key};
+use crate::fib::{Fib, PortIndex};
+
+/// A source that was found behind the port that its packets came in by. Three words, compared at once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// Epoch, in which alone the entry counts, then port:16 and IPv6:1. 0 is none.
+    scope: u64,
+    high: u64,
+    low: u64,
+}
+
+impl Entry {
+    #[inline]
+    fn new(epoch: u64, key: Key, port: PortIndex) -> Self {
+        let Key { v6, high, low } = key;
+        Self { scope: epoch << 17 | u64::from(port.0) << 1 | u64::from(v6), high, low }
+    }
+}
+
+/// The latest sources that fit.
+#[derive(Debug)]
+pub(super) struct SourceCache(Box<[Entry; ENTRIES]>);
+
+impl SourceCache {
+    pub(super) fn new() -> Self {
+        Self(Box::new([Entry::default(); ENTRIES]))
+    }
+
+    #[inline]
+    pub(super) fn knows(&self, epoch: u64, key: Key, port: PortIndex) -> bool {
+        let (kept, wanted) = (&self.0[key.place()], Entry::new(epoch, key, port));
+        (kept.scope ^ wanted.scope) | (kept.high ^ wanted.high) | (kept.low ^ wanted.low) == 0
+    }
+
+    /// Asks the table, and keeps a source that fits.
+    #[cold]
+    pub(super) fn learn(&mut self, epoch: u64, key: Key, port: PortIndex, fib: &Fib) -> bool {
+        let fits = fib.leads_through(port, key.addr());
+        if fits {
+            self.0[key.place()] = Entry::new(epoch, key, port);
+        }
+        fits
+    }
+}
