@@ -3,9 +3,13 @@
 //! A configured child stands in the SPD from the moment it is loaded, without an SA: what it protects never leaves in
 //! clear. An installed Child SA adds a policy of its own, with the selectors that were negotiated, before that one.
 
+mod addr_set;
+mod protection;
+
+pub(crate) use protection::Protection;
+
 use crate::prefix::{self, cover};
 use std::collections::{BTreeMap, BTreeSet};
-use testudo_fastpath::prefix::Prefix;
 use testudo_ike::config::{Child, ChildMode, Connection, TsSpec};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -34,21 +38,12 @@ pub(crate) struct Policies {
 struct Entry {
     id: PolicyId,
     mode: ChildMode,
-    /// `priority` of the child: lower is looked at first; 0 means computed.
-    priority: u32,
+    /// Lower is looked at first.
+    order: u32,
     local: Vec<TrafficSelector>,
+    /// Of our side, what the configuration names itself: `dynamic` may be any address, and says nothing.
+    named: Vec<AddrRange>,
     remote: Vec<TrafficSelector>,
-}
-
-/// What the kernel's side must hold back, and what it must not although it lies inside.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Protection {
-    /// Remote prefixes whose traffic goes to a worker and nowhere else.
-    pub(crate) protected: BTreeSet<Prefix>,
-    /// Our own sides, as configured: what comes from there is not "clear text that should have been protected".
-    pub(crate) local: BTreeSet<Prefix>,
-    /// Prefixes on both sides of one policy, which says nothing then about where a packet comes from.
-    pub(crate) both: BTreeSet<Prefix>,
 }
 
 impl Policies {
@@ -63,7 +58,8 @@ impl Policies {
                 continue;
             }
             let id = old.remove(&name).map_or_else(|| self.take_id(), |entry| entry.id);
-            let entry = Entry { id, mode: child.mode, priority: child.priority, local, remote };
+            let order = order(child.mode, child.priority, &local, &remote);
+            let entry = Entry { id, mode: child.mode, order, local, named: named(child), remote };
             self.configured.insert(name, entry);
         }
         self.free_ids.extend(old.into_values().map(|entry| entry.id));
@@ -99,11 +95,13 @@ impl Policies {
         remote: &[TrafficSelector],
     ) -> PolicyId {
         let id = self.take_id();
+        let priority = child.map_or(0, |c| c.priority);
         let entry = Entry {
             id,
             mode: ChildMode::Tunnel,
-            priority: child.map_or(0, |c| c.priority),
+            order: order(ChildMode::Tunnel, priority, local, remote),
             local: local.to_vec(),
+            named: Vec::new(),
             remote: remote.to_vec(),
         };
         self.installed.insert(sa, entry);
@@ -128,24 +126,8 @@ impl Policies {
         let configured = self.configured.values().map(|entry| (1, entry));
         let mut entries: Vec<(u8, &Entry)> = installed.chain(configured).collect();
         // Stable: what is equal keeps the order given above.
-        entries.sort_by_key(|(class, entry)| (entry.effective_priority(), *class));
+        entries.sort_by_key(|(class, entry)| (entry.order, *class));
         entries.iter().map(|(_, entry)| entry.policy()).collect()
-    }
-
-    /// What must be held back whether or not there is an SA.
-    pub(crate) fn protection(&self) -> Protection {
-        let mut protection = Protection::default();
-        let holding = |e: &&Entry| e.mode != ChildMode::Pass;
-        for entry in self.configured.values().chain(self.installed.values()).filter(holding) {
-            let (local, remote) = (prefixes(&entry.local), prefixes(&entry.remote));
-            protection.both.extend(local.intersection(&remote));
-            protection.protected.extend(remote);
-        }
-        // Not from SAs: a peer has a say in their selectors.
-        for entry in self.configured.values().filter(holding) {
-            protection.local.extend(prefixes(&entry.local));
-        }
-        protection
     }
 }
 
@@ -155,27 +137,27 @@ const BASE_PASS: u32 = 100_000;
 const BASE_TUNNEL: u32 = 200_000;
 const BASE_DROP: u32 = 300_000;
 
-impl Entry {
-    fn effective_priority(&self) -> u32 {
-        if self.priority != 0 {
-            return self.priority;
-        }
-        let base = match self.mode {
-            ChildMode::Pass => BASE_PASS,
-            ChildMode::Tunnel => BASE_TUNNEL,
-            ChildMode::Drop => BASE_DROP,
-        };
-        base + width(&self.local) + width(&self.remote)
+/// Where a policy stands among others. `priority` is the child's; 0 means computed.
+fn order(mode: ChildMode, priority: u32, local: &[TrafficSelector], remote: &[TrafficSelector]) -> u32 {
+    if priority != 0 {
+        return priority;
     }
+    let base = match mode {
+        ChildMode::Pass => BASE_PASS,
+        ChildMode::Tunnel => BASE_TUNNEL,
+        ChildMode::Drop => BASE_DROP,
+    };
+    base + width(local) + width(remote)
+}
 
+impl Entry {
     fn policy(&self) -> Policy {
         let action = match self.mode {
             ChildMode::Pass => Action::Bypass,
             ChildMode::Tunnel => Action::Protect(self.id),
             ChildMode::Drop => Action::Discard,
         };
-        let priority = self.effective_priority();
-        Policy { priority, local: self.local.clone(), remote: self.remote.clone(), action }
+        Policy { priority: self.order, local: self.local.clone(), remote: self.remote.clone(), action }
     }
 }
 
@@ -190,14 +172,19 @@ fn width(selectors: &[TrafficSelector]) -> u32 {
     selectors.iter().map(one).max().unwrap_or(0)
 }
 
-fn prefixes(selectors: &[TrafficSelector]) -> BTreeSet<Prefix> {
-    selectors.iter().flat_map(|ts| cover(&ts.addrs)).collect()
-}
-
 /// Our side. Before there is an SA, `dynamic` may be any address: whatever goes to the remote side is held back.
 fn local_side(child: &Child) -> Vec<TrafficSelector> {
     let everything = [prefix::whole(false), prefix::whole(true)];
     child.local_ts.iter().flat_map(|spec| resolve(spec, &everything)).collect()
+}
+
+/// What of our side the configuration names itself.
+fn named(child: &Child) -> Vec<AddrRange> {
+    let fixed = |spec: &TsSpec| match spec {
+        TsSpec::Fixed(ts) => Some(ts.addrs),
+        TsSpec::Dynamic { .. } => None,
+    };
+    child.local_ts.iter().filter_map(fixed).collect()
 }
 
 /// The peer's side: `dynamic` is the peer's address, if the connection names just one.

@@ -1,11 +1,11 @@
-//! The order of the SPD and what is held back, from connections as an operator writes them.
+//! The order of the SPD, from connections as an operator writes them.
 
 use super::*;
 use std::time::Duration;
 use testudo_ike::config::{AuthMethod, LocalAuth, RemoteAuth, StartAction};
 use testudo_ipsec::sa::HeaderCopy;
 
-fn ts(prefix: &str) -> TrafficSelector {
+pub(super) fn ts(prefix: &str) -> TrafficSelector {
     let (addr, len) = prefix.split_once('/').unwrap();
     let start: std::net::Ipv4Addr = addr.parse().unwrap();
     let hosts = u32::MAX.checked_shr(len.parse().unwrap()).unwrap_or(0);
@@ -14,7 +14,7 @@ fn ts(prefix: &str) -> TrafficSelector {
     TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
 }
 
-fn child(name: &str, mode: ChildMode, local: &str, remote: &str) -> Child {
+pub(super) fn child(name: &str, mode: ChildMode, local: &str, remote: &str) -> Child {
     Child {
         name: name.into(),
         local_ts: vec![TsSpec::Fixed(ts(local))],
@@ -28,7 +28,7 @@ fn child(name: &str, mode: ChildMode, local: &str, remote: &str) -> Child {
     }
 }
 
-fn connection(children: Vec<Child>) -> Connection {
+pub(super) fn connection(children: Vec<Child>) -> Connection {
     Connection {
         name: "gw".into(),
         local_addrs: Vec::new(),
@@ -119,65 +119,4 @@ fn numbers_are_used_again_so_that_tables_stay_small() {
             policies.remove(ChildSaId(n - 1)).unwrap();
         }
     }
-}
-
-#[test]
-fn what_is_loaded_is_held_back_before_there_is_an_sa() {
-    let mut policies = Policies::default();
-    policies.load(&connection(vec![
-        child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.0.0.0/8"),
-        child("pass", ChildMode::Pass, "10.1.0.0/16", "192.0.2.0/24"),
-    ]));
-    let protection = policies.protection();
-    let prefix = |s: &str| s.parse::<Prefix>().unwrap();
-    assert_eq!(protection.protected, [prefix("10.0.0.0/8")].into());
-    assert_eq!(protection.local, [prefix("10.1.0.0/16")].into());
-    assert_eq!(protection.both, [].into());
-}
-
-const DYNAMIC: TsSpec = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
-
-/// swanctl's default for both selectors.
-#[test]
-fn dynamic_selectors_hold_back_too() {
-    let mut policies = Policies::default();
-    let mut net = child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16");
-    net.local_ts = vec![DYNAMIC];
-    let mut host = child("host", ChildMode::Tunnel, "10.1.0.0/16", "10.3.0.0/16");
-    host.remote_ts = vec![DYNAMIC];
-    let mut gw = connection(vec![net, host.clone()]);
-    let peer = "192.0.2.2".parse().unwrap();
-    gw.remote_addrs = vec![AddrRange::new(peer, peer).unwrap()];
-    policies.load(&gw);
-    let prefix = |s: &str| s.parse::<Prefix>().unwrap();
-    let protection = policies.protection();
-    assert_eq!(protection.protected, [prefix("10.2.0.0/16"), prefix("192.0.2.2/32")].into());
-    assert!(protection.local.contains(&prefix("0.0.0.0/0")));
-    assert_eq!(policies.spd().len(), 2);
-    // A peer that may come from anywhere.
-    gw.remote_addrs.clear();
-    gw.children = vec![host];
-    policies.load(&gw);
-    assert!(policies.spd().is_empty());
-}
-
-#[test]
-fn a_prefix_on_both_sides_of_one_policy_is_known() {
-    let mut policies = Policies::default();
-    policies.load(&connection(vec![
-        child("any", ChildMode::Tunnel, "0.0.0.0/0", "0.0.0.0/0"),
-        child("a", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16"),
-        child("b", ChildMode::Tunnel, "10.2.0.0/16", "10.1.0.0/16"),
-    ]));
-    assert_eq!(policies.protection().both, ["0.0.0.0/0".parse().unwrap()].into());
-}
-
-/// A peer narrows our side of an SA as it likes: that must open nothing.
-#[test]
-fn an_sa_adds_nothing_to_our_side() {
-    let mut policies = Policies::default();
-    policies.load(&connection(vec![child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16")]));
-    let before = policies.protection().local;
-    policies.install(ChildSaId(1), None, &[ts("10.2.5.0/24")], &[ts("10.3.0.0/16")]);
-    assert_eq!(policies.protection().local, before);
 }

@@ -21,6 +21,21 @@ pub(crate) fn cover(range: &AddrRange) -> Vec<Prefix> {
     }
 }
 
+/// Prefixes that hold all of the range's addresses: at most `limit` of them, which is never less than two. Where the fewest
+/// that hold no others are more, these hold others too, next to both ends.
+pub(crate) fn cover_within(range: &AddrRange, limit: usize) -> Vec<Prefix> {
+    let (first, last, like) = (to_u128(range.start()), to_u128(range.end()), range.start());
+    let rounded = |bits: u8| {
+        let mask = low_mask(bits);
+        AddrRange::new(from_u128(first & !mask, like), from_u128(last | mask, like))
+            .map(|range| cover(&range))
+    };
+    // A range lies in two blocks of the first size that is no less than its own.
+    let coarsest = (last - first).checked_ilog2().map_or(0, |bits| bits as u8 + 1);
+    let fits = |prefixes: &Vec<Prefix>| prefixes.len() <= limit.max(2);
+    (0..=coarsest).filter_map(rounded).find(fits).unwrap_or_default()
+}
+
 /// All addresses of a family.
 pub(crate) fn whole(v6: bool) -> AddrRange {
     let (first, last): (IpAddr, IpAddr) = if v6 {
@@ -38,8 +53,9 @@ pub(crate) fn covers(outer: &Prefix, inner: &Prefix) -> bool {
 
 /// The most host bits of a block that starts at `next`, is aligned and does not pass `last`.
 fn largest_block(next: u128, last: u128, width: u8) -> u8 {
-    let aligned = (next.trailing_zeros() as u8).min(width);
-    (0..=aligned).rev().find(|&bits| next | low_mask(bits) <= last).unwrap_or(0)
+    let aligned = next.trailing_zeros().min(width.into());
+    let room = last.saturating_sub(next).checked_add(1).map_or(u128::BITS, u128::ilog2);
+    aligned.min(room) as u8
 }
 
 fn low_mask(bits: u8) -> u128 {
@@ -77,6 +93,24 @@ mod tests {
         assert_eq!(cover_text("10.0.0.1", "10.0.0.6"), "10.0.0.1/32 10.0.0.2/31 10.0.0.4/31 10.0.0.6/32");
         assert_eq!(cover_text("255.255.255.255", "255.255.255.255"), "255.255.255.255/32");
         assert_eq!(cover_text("fd00::1", "fd00::2"), "fd00::1/128 fd00::2/128");
+    }
+
+    #[test]
+    fn a_range_that_takes_too_many_prefixes_is_widened_at_its_ends() {
+        let within = |start: &str, end: &str, limit| {
+            let range = AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap();
+            let text: Vec<_> = cover_within(&range, limit).iter().map(Prefix::to_string).collect();
+            text.join(" ")
+        };
+        assert_eq!(within("10.0.0.1", "10.0.0.6", 4), "10.0.0.1/32 10.0.0.2/31 10.0.0.4/31 10.0.0.6/32");
+        assert_eq!(within("10.0.0.1", "10.0.0.6", 3), "10.0.0.0/29");
+        assert_eq!(within("10.0.0.1", "10.0.0.9", 2), "10.0.0.0/29 10.0.0.8/31");
+        assert_eq!(within("10.0.0.255", "10.0.1.0", 1), "10.0.0.255/32 10.0.1.0/32");
+        assert_eq!(within("10.0.0.1", "10.0.0.1", 0), "10.0.0.1/32");
+        assert_eq!(within("::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe", 2), "::/0");
+        let odd = ["1111", "eeee"].map(|group| [group; 8].join(":"));
+        let odd = within(&odd[0], &odd[1], 64);
+        assert!((32..=64).contains(&odd.split(' ').count()), "{odd}");
     }
 
     #[test]

@@ -55,20 +55,23 @@ pub(super) struct Plan {
 impl Plan {
     /// What `wanted` and `inherited` ask for.
     pub(super) fn new(wanted: &Protection, inherited: &Inherited, fib: &Fib) -> Self {
-        let shut = shut(wanted, inherited);
+        let mut outlines = shut(wanted, inherited);
+        let mut exempt = open_passed(&mut outlines, wanted, inherited);
         let lies_within = |prefix: &&Prefix| {
-            !shut.contains_key(prefix) && longest(&shut, prefix).is_some_and(|usage| usage.protect_to)
+            !outlines.contains_key(prefix) && longest(&outlines, prefix).is_some_and(|usage| usage.protect_to)
         };
         let connected: BTreeSet<Prefix> = fib.connected().iter().filter(lies_within).copied().collect();
-        let ours = wanted.local.iter().filter(lies_within);
+        let answering = wanted.passed_in_part.iter().chain(&wanted.local).filter(lies_within);
         let within = PrefixUse { within: true, ..TO_ALONE };
 
         let mut uses = PrefixUses::new();
         uses.extend(inherited.within.iter().map(|(prefix, usage)| (*prefix, *usage)));
-        uses.extend(ours.map(|prefix| (*prefix, within)));
+        uses.extend(answering.map(|prefix| (*prefix, within)));
         uses.extend(connected.iter().map(|prefix| (*prefix, PrefixUse::PASS)));
-        uses.extend(&shut);
-        let routes = routes(&shut, &connected, wanted, fib);
+        uses.extend(&outlines);
+        exempt.extend(&connected);
+        let shut = outlines.iter().filter(|(_, usage)| usage.protect_to).map(|(prefix, _)| prefix);
+        let routes = routes(shut, &exempt, wanted, fib);
         Self { uses, routes, connected }
     }
 
@@ -106,7 +109,25 @@ fn shut(wanted: &Protection, inherited: &Inherited) -> PrefixUses {
     shut
 }
 
-fn routes(shut: &PrefixUses, connected: &BTreeSet<Prefix>, wanted: &Protection, fib: &Fib) -> GuardRoutes {
+/// Opens in `shut` what policies let pass, and answers what of it lies inside prefixes that stay shut. What an earlier run
+/// has left stands first: its policies may have been others.
+fn open_passed(shut: &mut PrefixUses, wanted: &Protection, inherited: &Inherited) -> BTreeSet<Prefix> {
+    let meets = |a: &Prefix, b: &Prefix| covers(a, b) || covers(b, a);
+    let free = |passed: &&Prefix| !inherited.prefixes().any(|left| meets(left, passed));
+    let passed: Vec<&Prefix> = wanted.passed.iter().filter(free).collect();
+    shut.retain(|prefix, _| !passed.iter().any(|around| covers(around, prefix)));
+    let inside = |prefix: &&Prefix| longest(shut, prefix).is_some();
+    let exempt: BTreeSet<Prefix> = passed.into_iter().filter(inside).copied().collect();
+    shut.extend(exempt.iter().map(|prefix| (*prefix, PrefixUse::PASS)));
+    exempt
+}
+
+fn routes<'a>(
+    shut: impl Iterator<Item = &'a Prefix>,
+    exempt: &BTreeSet<Prefix>,
+    wanted: &Protection,
+    fib: &Fib,
+) -> GuardRoutes {
     // What the gateway itself sends takes an address that the policies cover, if it has one.
     // A side that is everything says nothing about which.
     let sides = || wanted.local.iter().filter(|local| !local.is_default());
@@ -114,8 +135,7 @@ fn routes(shut: &PrefixUses, connected: &BTreeSet<Prefix>, wanted: &Protection, 
     let own: Vec<IpAddr> = fib.addresses().iter().copied().filter(covered).collect();
     let source = |prefix: &Prefix| own.iter().copied().find(|addr| addr.is_ipv4() == prefix.is_ipv4());
     let protect = |p: &Prefix| (*p, GuardUse::Protect { mtu: None, source: source(p) });
-    let exempt = connected.iter().map(|p| (*p, GuardUse::Exempt));
-    shut.keys().map(protect).chain(exempt).collect()
+    shut.map(protect).chain(exempt.iter().map(|p| (*p, GuardUse::Exempt))).collect()
 }
 
 /// What holds for all of a prefix that nothing longer divides.

@@ -44,6 +44,38 @@ fn a_prefix_on_both_sides_may_come_in_clear() {
     assert_eq!(plan.uses, [(prefix("0.0.0.0/0"), TO_ALONE)].into());
 }
 
+#[test]
+fn what_is_passed_opens_inside_what_is_protected() {
+    let wanted = Protection {
+        passed: set(&["10.5.0.0/16", "172.16.0.0/12", "198.51.100.0/24"]),
+        passed_in_part: set(&["10.6.0.0/16", "203.0.113.0/24"]),
+        ..tunnel(&["10.5.1.0/24"], &["10.0.0.0/8", "172.16.1.0/24"])
+    };
+    let fib = connected_to(&["10.5.2.0/24"]);
+    let plan = Plan::new(&wanted, &Inherited::default(), &fib);
+    let expected = [
+        (prefix("10.0.0.0/8"), PrefixUse::PROTECT),
+        (prefix("10.5.0.0/16"), PrefixUse::PASS),
+        (prefix("10.6.0.0/16"), OURS),
+    ];
+    assert_eq!(plan.uses, expected.into());
+    let protect = GuardUse::Protect { mtu: None, source: None };
+    let expected = [(prefix("10.0.0.0/8"), protect), (prefix("10.5.0.0/16"), GuardUse::Exempt)];
+    assert_eq!(plan.routes, expected.into());
+    assert_eq!(plan.connected, set(&[]));
+}
+
+/// The connection that makes the bypass harmless may be the one that is not loaded yet.
+#[test]
+fn what_is_passed_stays_shut_while_it_is_inherited() {
+    let fib = connected_to(&[]);
+    let before = Plan::new(&tunnel(&[], &["10.0.0.0/8"]), &Inherited::default(), &fib);
+    let bypass = Protection { passed: set(&["10.5.0.0/16"]), ..Protection::default() };
+    let mut inherited = Inherited::new(before.uses.clone());
+    inherited.claim(&bypass);
+    assert_eq!(Plan::new(&bypass, &inherited, &fib), before);
+}
+
 /// Until something claims it, everything is as it was; then nothing is left of it.
 #[test]
 fn what_an_earlier_run_left_stands_as_it_was_until_it_is_claimed() {

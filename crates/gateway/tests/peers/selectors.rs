@@ -137,3 +137,28 @@ fn what_is_to_be_dropped_is_dropped() {
     pair.ping_both_ways();
     watch.saw_nothing();
 }
+
+/// A part of what is protected may pass in clear: the answers come back, also to the gateway itself, and the rest stays
+/// protected.
+#[test]
+fn what_may_pass_is_answered() {
+    let pair = Scenario::new("pass", Kind::Testudo).start_empty();
+    let mut connection = Connection::of(Side::One, Family::V4);
+    connection.remote_ts = vec!["10.0.0.0/8".into(), "fd00::/16".into()];
+    let shunt = shunt(Side::One, "pass", "");
+    pair.swanctl(Side::One).load(&with_child(&connection, &shunt)).unwrap();
+    for family in FAMILIES {
+        pair.ping_from(Side::One, family, 1200);
+        pair.ping_from(Side::Two, family, 1200);
+        let own = Ping::new(Side::Two.host(family)).run(&pair.t.gw1).unwrap();
+        assert_eq!(own.received, own.sent, "{family} from the gateway");
+        let before = pair.dropped("no_sa");
+        let beyond = match family {
+            Family::V4 => "10.3.0.2",
+            Family::V6 => "fd00:3::2",
+        };
+        let pong = Ping::new(beyond.parse().unwrap()).count(5).run(&pair.t.client).unwrap();
+        assert_eq!(pong.received, 0);
+        assert_eq!(pair.dropped("no_sa") - before, 5, "{family}");
+    }
+}

@@ -1,0 +1,140 @@
+//! What is held back, and what is not, from connections as an operator writes them.
+
+use crate::policies::tests::{child, connection, ts};
+use crate::policies::*;
+use std::net::{IpAddr, Ipv6Addr};
+use testudo_fastpath::prefix::Prefix;
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().expect(text)
+}
+
+fn prefixes(texts: &[&str]) -> BTreeSet<Prefix> {
+    texts.iter().map(|text| prefix(text)).collect()
+}
+
+#[test]
+fn what_is_loaded_is_held_back_before_there_is_an_sa() {
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![
+        child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.0.0.0/8"),
+        child("pass", ChildMode::Pass, "10.1.0.0/16", "192.0.2.0/24"),
+    ]));
+    let protection = policies.protection();
+    assert_eq!(protection.protected, [prefix("10.0.0.0/8")].into());
+    assert_eq!(protection.local, [prefix("10.1.0.0/16")].into());
+    assert_eq!(protection.both, [].into());
+}
+
+const DYNAMIC: TsSpec = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
+
+/// swanctl's default for both selectors.
+#[test]
+fn dynamic_selectors_hold_back_too() {
+    let mut policies = Policies::default();
+    let mut net = child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16");
+    net.local_ts = vec![DYNAMIC];
+    let mut host = child("host", ChildMode::Tunnel, "10.1.0.0/16", "10.3.0.0/16");
+    host.remote_ts = vec![DYNAMIC];
+    let mut gw = connection(vec![net, host.clone()]);
+    let peer = "192.0.2.2".parse().unwrap();
+    gw.remote_addrs = vec![AddrRange::new(peer, peer).unwrap()];
+    policies.load(&gw);
+    let protection = policies.protection();
+    assert_eq!(protection.protected, [prefix("10.2.0.0/16"), prefix("192.0.2.2/32")].into());
+    assert!(protection.local.contains(&prefix("0.0.0.0/0")));
+    assert_eq!(protection.both, [].into());
+    assert_eq!(policies.spd().len(), 2);
+    // A peer that may come from anywhere.
+    gw.remote_addrs.clear();
+    gw.children = vec![host];
+    policies.load(&gw);
+    assert!(policies.spd().is_empty());
+}
+
+#[test]
+fn a_prefix_on_both_sides_of_one_policy_is_known() {
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![
+        child("any", ChildMode::Tunnel, "0.0.0.0/0", "0.0.0.0/0"),
+        child("a", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16"),
+        child("b", ChildMode::Tunnel, "10.2.0.0/16", "10.1.0.0/16"),
+    ]));
+    assert_eq!(policies.protection().both, ["0.0.0.0/0".parse().unwrap()].into());
+}
+
+/// A peer narrows our side of an SA as it likes: that must open nothing.
+#[test]
+fn an_sa_adds_nothing_to_our_side() {
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16")]));
+    let before = policies.protection().local;
+    policies.install(ChildSaId(1), None, &[ts("10.2.5.0/24")], &[ts("10.3.0.0/16")]);
+    assert_eq!(policies.protection().local, before);
+}
+
+/// 64 ranges of IPv6 whose ends fit no prefix: as many as a peer can put into the selectors of one SA.
+fn odd_ranges() -> Vec<TrafficSelector> {
+    let addr =
+        |n: u16, rest: u16| IpAddr::from(Ipv6Addr::new(n, rest, rest, rest, rest, rest, rest, rest ^ 1));
+    let range = |n: u16| AddrRange::new(addr(n * 0x0400, 0), addr(n * 0x0400 + 0x3ff, 0xffff)).unwrap();
+    (0..64)
+        .map(|n| TrafficSelector { addrs: range(n), protocol: 0, port_start: 0, port_end: u16::MAX })
+        .collect()
+}
+
+#[test]
+fn what_a_peer_narrows_an_sa_to_needs_no_room_of_its_own() {
+    let mut policies = Policies::default();
+    let mut net = child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16");
+    let everything = TrafficSelector { addrs: prefix::whole(true), ..ts("0.0.0.0/0") };
+    net.remote_ts.push(TsSpec::Fixed(everything));
+    policies.load(&connection(vec![net.clone()]));
+    let before = policies.protection();
+    policies.install(ChildSaId(1), Some(&net), &[ts("10.1.0.0/16")], &odd_ranges());
+    assert_eq!(policies.protection(), before);
+    // The connection goes; what its SA carries stays held back, and takes little room.
+    policies.unload("gw");
+    let protected = policies.protection().protected;
+    assert!((64..=128).contains(&protected.len()), "{}", protected.len());
+    for range in odd_ranges() {
+        for addr in [range.addrs.start(), range.addrs.end()] {
+            assert!(protected.iter().any(|p| p.contains(addr)), "{addr}");
+        }
+    }
+}
+
+#[test]
+fn an_sa_with_a_peer_that_was_not_known_before_is_held_back() {
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16")]));
+    policies.install(ChildSaId(1), None, &[ts("10.1.0.0/16")], &[ts("10.2.3.0/24"), ts("198.51.100.7/32")]);
+    assert_eq!(policies.protection().protected, prefixes(&["10.2.0.0/16", "198.51.100.7/32"]));
+}
+
+/// Wholly passed, and passed in part.
+fn passed(children: Vec<Child>) -> [BTreeSet<Prefix>; 2] {
+    let mut policies = Policies::default();
+    policies.load(&connection(children));
+    let protection = policies.protection();
+    [protection.passed, protection.passed_in_part]
+}
+
+#[test]
+fn a_bypass_counts_wholly_if_no_policy_about_its_prefix_goes_beyond_it() {
+    let tunnel = child("tunnel", ChildMode::Tunnel, "10.1.0.0/16", "10.0.0.0/8");
+    let pass = |local: &str| child("pass", ChildMode::Pass, local, "10.5.0.0/16");
+    let [wholly, none] = [prefixes(&["10.5.0.0/16"]), prefixes(&[])];
+    assert_eq!(passed(vec![tunnel.clone(), pass("10.1.0.0/16")]), [wholly.clone(), none.clone()]);
+    assert_eq!(passed(vec![tunnel.clone(), pass("0.0.0.0/0")]), [wholly.clone(), none.clone()]);
+    // Others than those who may pass are protected.
+    assert_eq!(passed(vec![tunnel.clone(), pass("10.1.2.0/24")]), [none.clone(), wholly.clone()]);
+    // Another policy comes first.
+    let mut first = child("first", ChildMode::Drop, "10.1.0.0/16", "10.5.6.7/32");
+    first.priority = 7;
+    assert_eq!(passed(vec![tunnel.clone(), pass("10.1.0.0/16"), first]), [none.clone(), wholly]);
+    // A filter of prefixes cannot tell ports.
+    let mut web = pass("10.1.0.0/16");
+    web.remote_ts = vec![TsSpec::Fixed(TrafficSelector { protocol: 6, ..ts("10.5.0.0/16") })];
+    assert_eq!(passed(vec![tunnel, web]), [none.clone(), none]);
+}
