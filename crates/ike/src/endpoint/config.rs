@@ -25,6 +25,9 @@ pub struct EndpointConfig {
     pub half_open_limit: usize,
     /// How long an initiator goes on after an error notify that nobody authenticated (RFC 7296 §2.21.1).
     pub unauthenticated_error_wait: Duration,
+    /// How long an IKE SA stays without a child. Nothing but IKE_AUTH brings one up, so a peer that goes on using the IKE SA
+    /// would never get one.
+    pub childless_timeout: Duration,
     /// How long an IKE SA that is gone still repeats its last response.
     pub linger: Duration,
     /// Silence after which a peer behind our NAT gets a keepalive (RFC 3948 §4).
@@ -46,6 +49,7 @@ impl Default for EndpointConfig {
             source_half_open_limit: 1000,
             half_open_limit: 10_000,
             unauthenticated_error_wait: Duration::from_secs(2),
+            childless_timeout: Duration::from_secs(10),
             linger: Duration::from_secs(10),
             keepalive_interval: Duration::from_secs(20),
             start_retry: Duration::from_secs(30),

@@ -18,6 +18,7 @@ impl Endpoint {
         if let Err(reason) = work(self, &mut sa) {
             self.retire(now, &mut sa, reason);
         }
+        sa.note_childless(now);
         match sa.phase {
             Phase::Gone { until, source } if until <= now => {
                 source.into_iter().for_each(|source| self.half_opens.leave(source));
@@ -28,7 +29,7 @@ impl Endpoint {
 
     /// Puts an IKE SA into the table.
     pub(crate) fn put(&mut self, sa: IkeSa) {
-        self.table.put(sa, self.config.keepalive_interval);
+        self.table.put(sa, &self.config);
     }
 
     /// The end of an IKE SA and of all that hangs on it. What is left repeats its last response for a while, because

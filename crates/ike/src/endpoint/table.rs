@@ -1,12 +1,12 @@
 //! The IKE SAs of an endpoint and the ways to find one: number, our SPI, first request, child, peer, deadline.
 
+use super::EndpointConfig;
 use crate::config::Identity;
 use crate::message::IkeSpi;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, InitKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::Duration;
 
 /// All IKE SAs. One that is being worked on is taken out and put back, so that its indexes are always right.
 #[derive(Debug, Default)]
@@ -48,8 +48,8 @@ impl Table {
     }
 
     /// Puts an IKE SA in, or back.
-    pub(crate) fn put(&mut self, sa: IkeSa, keepalive: Duration) {
-        let deadline = sa.deadline(keepalive);
+    pub(crate) fn put(&mut self, sa: IkeSa, config: &EndpointConfig) {
+        let deadline = sa.deadline(config);
         if let Some(deadline) = deadline {
             self.timers.insert((deadline, sa.id));
         }

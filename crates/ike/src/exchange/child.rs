@@ -67,7 +67,7 @@ impl Endpoint {
     }
 
     /// The responder's choice among the children of `connections`, and the payloads that answer. Where nothing fits
-    /// they are the notify that says why, and the IKE SA goes on without a child (RFC 7296 §1.2).
+    /// they are the notify that says why, and the IKE SA goes on without a child for a while (RFC 7296 §1.2).
     pub(crate) fn answer_child(
         &mut self,
         now: Time,
@@ -80,7 +80,7 @@ impl Endpoint {
             Ok(payloads) => payloads,
             Err(NoChild(notify, why)) => {
                 self.stats.failed += 1;
-                self.log(sa, IMPORTANT, format!("no CHILD_SA: {why}; the IKE_SA stays"));
+                self.log(sa, IMPORTANT, format!("no CHILD_SA: {why}; the IKE_SA stays for now"));
                 vec![Payload::Notify(Notify::new(notify, Vec::new()))]
             }
         }

@@ -1,12 +1,13 @@
 //! When an IKE SA next needs attention.
 
 use super::{IkeSa, Phase};
+use crate::endpoint::EndpointConfig;
 use crate::output::Time;
 use std::time::Duration;
 
 impl IkeSa {
-    /// The earliest of all that can fall due; `keepalive` is the interval of NAT keepalives.
-    pub(crate) fn deadline(&self, keepalive: Duration) -> Option<Time> {
+    /// The earliest of all that can fall due.
+    pub(crate) fn deadline(&self, config: &EndpointConfig) -> Option<Time> {
         if let Phase::Gone { until, .. } = self.phase {
             return Some(until);
         }
@@ -20,7 +21,8 @@ impl IkeSa {
             self.outgoing.pending.as_ref().map(|pending| pending.next),
             self.closing.as_ref().map(|closing| closing.deadline),
             self.liveness_due(),
-            self.keepalive_due(keepalive),
+            self.keepalive_due(config.keepalive_interval),
+            self.childless_due(config.childless_timeout),
         ];
         due.into_iter().flatten().min()
     }
@@ -32,6 +34,11 @@ impl IkeSa {
             && self.outgoing.pending.is_none()
             && self.closing.is_none();
         wanted.then(|| self.last_heard.plus(self.dpd_delay))
+    }
+
+    /// When an IKE SA that carries nothing is to go.
+    pub(crate) fn childless_due(&self, timeout: Duration) -> Option<Time> {
+        self.childless.filter(|_| self.closing.is_none()).map(|since| since.plus(timeout))
     }
 
     /// When the NAT in front of us needs to be reminded (RFC 3948 §4).

@@ -53,6 +53,8 @@ pub(crate) struct IkeSa {
     pub(crate) next_hint: Time,
     /// Silence after which we ask whether the peer lives; zero: never.
     pub(crate) dpd_delay: Duration,
+    /// Since when it is established and has no child.
+    pub(crate) childless: Option<Time>,
     /// Set once the SA is to be deleted.
     pub(crate) closing: Option<Closing>,
 }
@@ -112,6 +114,7 @@ impl IkeSa {
             last_sent: now,
             next_hint: now,
             dpd_delay: Duration::ZERO,
+            childless: None,
             closing: None,
         }
     }
@@ -154,6 +157,12 @@ impl IkeSa {
         matches!(self.phase, Phase::Established)
     }
 
+    /// Notes from when on it has carried nothing.
+    pub(crate) fn note_childless(&mut self, now: Time) {
+        let empty = self.is_established() && self.children.is_empty();
+        self.childless = empty.then(|| self.childless.unwrap_or(now));
+    }
+
     /// True if nothing is left but to repeat the last response.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Gone { .. })
@@ -183,10 +192,11 @@ impl IkeSa {
             last_sent,
             next_hint,
             dpd_delay: _,
+            childless,
             closing,
         } = self;
         [created, last_heard, last_sent, next_hint].into_iter().for_each(&mut visit);
-        established.iter_mut().for_each(&mut visit);
+        established.iter_mut().chain(childless).for_each(&mut visit);
         phase.time().into_iter().for_each(&mut visit);
         pending.iter_mut().for_each(|pending| visit(&mut pending.next));
         for child in children {

@@ -2,6 +2,7 @@
 
 mod answers;
 mod bad_auth;
+mod childless;
 mod common;
 mod cookies;
 mod deletion;

@@ -142,7 +142,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The Child SA that came with IKE_AUTH, or why none did. Without it the IKE SA stays (RFC 7296 §1.2).
+    /// The Child SA that came with IKE_AUTH, or why none did. Without it the IKE SA stays (RFC 7296 §1.2), for a while.
     fn first_child(
         &mut self,
         now: Time,
@@ -162,7 +162,7 @@ impl Endpoint {
         };
         if let Err(reason) = &result {
             self.stats.failed += 1;
-            self.log(sa, IMPORTANT, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays"));
+            self.log(sa, IMPORTANT, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
             self.alloc.release_esp_spi(now, sent.spi_in);
         }
         self.initiate_done(now, &connection.name, sa.id, name, result);
