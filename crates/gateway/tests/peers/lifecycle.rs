@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::ping::Ping;
 use testudo_lab::strongswan::Strongswan;
+use testudo_lab::swanctl::IkeSa;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, INNER, Side, WIRE_PORTS};
+use testudo_lab::wait_until;
 
 /// Each side deletes the tunnel once; each time it is gone on both, and comes up again.
 fn deletes_from_each_side(peer: Kind) {
@@ -43,6 +45,45 @@ fn strongswan_and_we_delete() {
 #[test]
 fn testudo_and_we_delete() {
     deletes_from_each_side(Kind::Testudo);
+}
+
+/// A Child SA goes alone, at the word of either side. An IKE SA that carries nothing any more follows ten seconds later,
+/// at ours.
+fn a_child_is_deleted(peer: Kind, side: Side) {
+    let mut pair = Scenario::new("child", peer).start();
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    pair.ping_from(Side::One, Family::V4, 56);
+    pair.swanctl(side).run(["--terminate", "--child", "lab"]).unwrap();
+    for side in [Side::One, Side::Two] {
+        let what = format!("an IKE SA without a child at side {side:?}");
+        wait_until(&what, SOON, || {
+            let sas = pair.swanctl(side).list_sas()?;
+            let alone = |sa: &IkeSa| sa.state == "ESTABLISHED" && sa.children.is_empty();
+            Ok(if matches!(&sas[..], [sa] if alone(sa)) { Ok(()) } else { Err(format!("{sas:?}")) })
+        })
+        .unwrap();
+    }
+    let reason = if side == Side::One { "terminated by request" } else { "deleted by the peer" };
+    pair.await_log(&format!("CHILD_SA lab{{1}} closed: {reason}"));
+    nothing_passes(&pair);
+    for side in [Side::One, Side::Two] {
+        pair.await_sas(side, 0, Duration::from_secs(15));
+    }
+    pair.await_log("closed: it carried no CHILD_SA");
+    pair.up(side);
+    pair.ping_from(Side::One, Family::V4, 56);
+    watch.saw_nothing();
+}
+
+#[test]
+fn we_delete_a_child_that_we_share_with_strongswan() {
+    a_child_is_deleted(Kind::Strongswan, Side::One);
+}
+
+#[test]
+fn strongswan_deletes_a_child_that_it_shares_with_us() {
+    a_child_is_deleted(Kind::Strongswan, Side::Two);
 }
 
 #[test]
@@ -132,6 +173,55 @@ fn a_peer_that_is_cut_off_is_found_dead() {
     pair.up(Side::Two);
     pair.ping_from(Side::One, Family::V4, 56);
     watch.saw_nothing();
+}
+
+/// charon's liveness checks get their answers: both sides keep their tunnel without traffic.
+#[test]
+fn a_strongswan_that_checks_us_finds_us_alive() {
+    let mut pair = Scenario::new("asked", Kind::Strongswan)
+        .start_with(|side, connection| connection.dpd_delay = if side == Side::Two { 1 } else { 0 });
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    let up = |pair: &Pair| [Side::One, Side::Two].map(|side| spis(&pair.sas(side)));
+    let before = up(&pair);
+    // The third is answered only after the first two: its window is one.
+    pair.two.process().wait_log("parsed INFORMATIONAL response 2", Duration::from_secs(10)).unwrap();
+    assert_eq!(up(&pair), before);
+    pair.ping_both_ways();
+    watch.saw_nothing();
+}
+
+/// A charon that is cut off is found dead by our checks; it does not look, and still has its SA.
+#[test]
+fn a_strongswan_that_is_cut_off_is_found_dead() {
+    let mut pair = Scenario::new("dead", Kind::Strongswan)
+        .settings(IMPATIENT)
+        .start_with(|side, connection| connection.dpd_delay = if side == Side::One { 1 } else { 0 });
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    // As long as it answers, it lives.
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(pair.one.log().unwrap().contains("sending a liveness check to 192.0.2.2:4500"));
+    for side in [Side::One, Side::Two] {
+        pair.await_sas(side, 1, SOON);
+    }
+    cut(&pair);
+    pair.await_sas(Side::One, 0, SOON);
+    pair.await_log("closed: no answer from 192.0.2.2:4500 after 3 transmissions");
+    pair.await_sas(Side::Two, 1, SOON);
+    nothing_passes(&pair);
+
+    // The new tunnel replaces what charon has left of the old one.
+    mend(&pair);
+    pair.up(Side::One);
+    pair.ping_both_ways();
+    watch.saw_nothing();
+}
+
+/// The SPIs by which both sides know an IKE SA.
+fn spis(sas: &[IkeSa]) -> Vec<[String; 2]> {
+    let spi = |sa: &IkeSa, key| sa.get(key).expect("an SPI").to_owned();
+    sas.iter().map(|sa| ["initiator-spi", "responder-spi"].map(|key| spi(sa, key))).collect()
 }
 
 /// ESP that authenticates is a sign of life: no check is sent while it comes in.
