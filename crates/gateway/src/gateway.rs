@@ -25,6 +25,10 @@ pub(crate) struct Gateway {
     pub(crate) now: Time,
     pub(crate) since: SystemTime,
     pub(crate) policies_changed: bool,
+    /// They could not be applied as they are: housekeeping tries again.
+    policies_failed: bool,
+    /// Children installed since the policies were applied last.
+    fresh: Vec<Fresh>,
     /// The end has begun: nothing new comes up.
     closing: bool,
     /// Messages that wait for the policies.
@@ -52,6 +56,14 @@ pub(crate) enum Note {
     Child(bool, Box<IkeSaStatus>, Box<ChildSaStatus>),
 }
 
+/// A new Child SA whose policy does not stand yet.
+struct Fresh {
+    ike: IkeSaId,
+    connection: String,
+    child: ChildSaId,
+    name: String,
+}
+
 /// A message that waits until the data path is ready for its effect.
 enum Departure {
     Message(Option<IkeSaId>, Path, Vec<u8>),
@@ -69,6 +81,8 @@ impl Gateway {
             now: Time::default(),
             since: SystemTime::now(),
             policies_changed: false,
+            policies_failed: false,
+            fresh: Vec::new(),
             closing: false,
             held: Vec::new(),
             origin: Instant::now(),
@@ -102,11 +116,15 @@ impl Gateway {
     pub(crate) fn settle(&mut self) {
         self.perform_all();
         if let Err(error) = self.apply_policies() {
-            self.log(None, None, 0, format!("cannot change the policies, trying again: {error}"));
-            // What is held back may tell the peer to use what is not there yet; but at the end it takes SAs down.
-            if !self.closing {
-                return;
+            self.log(None, None, 0, format!("cannot change the policies: {error}"));
+            // The messages of all peers wait for this, so it must end, and not with a peer that believes in an SA whose
+            // traffic is not held back without it. Everything else stays as shut as it was.
+            for fresh in std::mem::take(&mut self.fresh) {
+                self.give_up(fresh, &error);
             }
+            self.perform_all();
+            // Housekeeping tries again what fails here.
+            let _ = self.apply_policies();
         }
         for departure in std::mem::take(&mut self.held) {
             self.depart(departure);
@@ -140,11 +158,22 @@ impl Gateway {
 
     /// Makes filter, routes and worker follow the policies, if they have changed.
     pub(crate) fn apply_policies(&mut self) -> Result<(), String> {
-        if self.policies_changed {
-            self.data.set_policies(&self.policies)?;
-            self.policies_changed = false;
+        if std::mem::take(&mut self.policies_changed) {
+            let applied = self.data.set_policies(&self.policies);
+            self.policies_failed = applied.is_err();
+            applied?;
+            self.fresh.clear();
         }
         Ok(())
+    }
+
+    /// Takes back a Child SA that the data path cannot carry.
+    fn give_up(&mut self, Fresh { ike, connection, child, name }: Fresh, error: &str) {
+        self.data.remove(child);
+        self.policies_changed |= self.policies.remove(child).is_some();
+        self.log(Some(ike), Some(connection), 0, format!("cannot install child {name}: {error}"));
+        // The peer believes in it: tell it otherwise.
+        let _ = self.endpoint.terminate(self.now, &Target::Child(child), false);
     }
 
     /// Routes, addresses or neighbours have changed.
@@ -168,12 +197,10 @@ impl Gateway {
                 let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == name));
                 let policy = self.policies.install(child, config, &params.local_ts, &params.remote_ts);
                 self.policies_changed = true;
-                if let Err(error) = self.data.install(child, policy, *params) {
-                    self.policies.remove(child);
-                    let message = format!("cannot install child {name}: {error}");
-                    self.log(Some(ike), Some(connection), 0, message);
-                    // The peer believes in it: tell it otherwise.
-                    let _ = self.endpoint.terminate(self.now, &Target::Child(child), false);
+                let fresh = Fresh { ike, connection, child, name };
+                match self.data.install(child, policy, *params) {
+                    Ok(()) => self.fresh.push(fresh),
+                    Err(error) => self.give_up(fresh, &error),
                 }
             }
             Output::UpdateChild { child, path, .. } => {
@@ -291,13 +318,14 @@ impl Gateway {
         }
     }
 
-    /// A peer whose packets authenticate is alive: saves it the liveness checks.
+    /// Once a second: tries again what failed. A peer whose packets authenticate is alive: saves it the liveness checks.
     pub(crate) fn report_traffic(&mut self) {
         for (child, packets) in self.data.inbound_packets() {
             if self.seen.insert(child, packets).is_some_and(|before| before < packets) {
                 self.endpoint.traffic_seen(self.now, child);
             }
         }
+        self.policies_changed |= self.policies_failed;
         self.settle();
     }
 

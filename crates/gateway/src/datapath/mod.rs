@@ -208,14 +208,15 @@ impl DataPath {
             self.send(Command::SetLocalAddrs(addresses));
         }
         self.sas.set_path_mtus(|remote| path_mtu(&fib, remote));
-        self.guard.follow(&fib)?;
+        let guarded = self.guard.follow(&fib);
         self.fib = Arc::clone(&fib);
         if self.fib_sent != Some(self.fib.generation()) {
             self.fib_sent = Some(self.fib.generation());
             self.backlog.push_back(WorkerCommand::Fib(fib));
             self.flush();
         }
-        Ok(())
+        // The worker needs the routes all the same: what it sends by them is encrypted, or may go.
+        guarded
     }
 
     /// Once a second.

@@ -154,6 +154,54 @@ fn a_restart_remembers_which_side_is_ours() {
     watch.saw_nothing();
 }
 
+/// Where the routes that should hold an SA's traffic back cannot be made, that SA goes again. IKE goes on.
+#[test]
+fn an_sa_that_cannot_be_guarded_is_taken_down() {
+    let pair = Scenario::new("unguarded", Kind::Testudo).start_empty();
+    // A peer from anywhere: what its SA takes is known when it comes, and has to be held back from then on.
+    let roaming = |side: Side, selectors: &str| {
+        let connection = Connection::of(side, Family::V4).to_string();
+        let child = format!("children {{\n roaming {{\n {selectors}\n esp_proposals = aes128gcm16\n }}\n");
+        connection.replacen("children {\n", &child, 1)
+    };
+    let one = roaming(Side::One, "local_ts = 10.1.0.0/24");
+    pair.swanctl(Side::One).load(&one.replace("remote_addrs = 192.0.2.2", "remote_addrs = %any")).unwrap();
+    pair.swanctl(Side::Two).load(&roaming(Side::Two, "remote_ts = 10.1.0.0/24")).unwrap();
+    let watch = Watch::start(&pair.t);
+    let links = pair.t.gw1.ip("-br link show type tun").unwrap().stdout;
+    let tun = links.split_whitespace().next().unwrap();
+    let child_goes = || {
+        wait_until("the child to go", SOON, || {
+            let sas = pair.sas(Side::Two);
+            let gone = matches!(sas.as_slice(), [sa] if sa.state == "ESTABLISHED" && sa.children.is_empty());
+            Ok(if gone { Ok(()) } else { Err(format!("{sas:?}")) })
+        })
+        .unwrap();
+    };
+
+    pair.t.gw1.ip(&format!("link set {tun} down")).unwrap();
+    pair.swanctl(Side::Two).initiate("roaming", SOON).unwrap();
+    child_goes();
+    let log = pair.one.log().unwrap();
+    assert!(log.contains("cannot install child roaming: cannot set the route to "), "{log}");
+    let pings = || {
+        let args = ["-n", "-c", "3", "-i", "0.05", "-W", "1", "-I", "192.0.2.2", "10.1.0.2"];
+        pair.t.gw2.cmd("ping").args(args).run_any().unwrap().stdout
+    };
+    assert!(pings().contains(" 0 received"));
+
+    pair.t.gw1.ip(&format!("link set {tun} up")).unwrap();
+    wait_until("the routes to be back", SOON, || {
+        let routes = pair.t.gw1.ip("route show table 220")?.stdout;
+        Ok(if routes.contains(tun) { Ok(()) } else { Err(routes) })
+    })
+    .unwrap();
+    pair.swanctl(Side::Two).initiate("roaming", SOON).unwrap();
+    let pinged = pings();
+    assert!(pinged.contains(" 3 received"), "{pinged}");
+    watch.saw_nothing();
+}
+
 /// The control: what all other tests would see if something went wrong.
 #[test]
 fn after_a_cleanup_everything_passes_in_clear_and_is_seen() {
