@@ -1,5 +1,9 @@
 //! IPv6 headers and the way through extension headers to the upper protocol (RFC 8200).
 
+mod fragment;
+
+pub use fragment::{Fragments, fragment};
+
 use crate::Error;
 use crate::ip::Protocol;
 use std::net::Ipv6Addr;

@@ -5,10 +5,10 @@ use super::classify::Direction;
 use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
 use super::egress::Egress;
-use super::hold::{Held, HoldQueue};
+use super::hold::{Held, HoldQueue, Waiter};
 use super::host::HostPort;
 use super::route::{Hop, Router, SendHop};
-use super::split::split;
+use super::split::{Identifications, split};
 use crate::fib::{Fib, PortIndex};
 use crate::frame::{Frame, FramePool};
 use crate::port::{FrameBurst, Port};
@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_wire::icmp::{self, Kind, Sources};
+use testudo_wire::{ip, ipv4};
 
 /// Packets that may wait for their second way through the pipeline.
 const AGAIN: usize = 256;
@@ -68,6 +69,7 @@ pub(super) struct Delivery<P, H> {
     hold: HoldQueue,
     again: VecDeque<Frame>,
     onward: FrameBurst,
+    ids: Identifications,
     answers_left: u32,
     told_too_big: bool,
     /// Something went to a queue that control reads.
@@ -95,6 +97,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             hold: HoldQueue::new(),
             again: VecDeque::with_capacity(AGAIN),
             onward: FrameBurst::new(),
+            ids: Identifications::new(),
             answers_left: ANSWERS,
             told_too_big: false,
             told: false,
@@ -118,6 +121,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     pub(super) fn deliver(&mut self, frame: Frame, verdict: Verdict, context: Context) {
         match verdict {
             Verdict::Forward => self.forward(frame, context),
+            Verdict::ForwardInPieces { mtu } => self.forward_in_pieces(frame, mtu, context),
             Verdict::ToHost => self.give_to_host(frame, context),
             Verdict::Reply => {
                 // The packet ended in the pipeline; the answer is a new one.
@@ -153,10 +157,23 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             }
             Some(&Hop::Send(hop)) => self.too_big(frame, &hop, context),
             Some(Hop::Host) => self.give_to_host(frame, context),
-            Some(&Hop::Wait { port, neighbour }) => self.wait(frame, port, neighbour),
+            Some(&Hop::Wait { port, neighbour }) => self.wait(Waiter { frame, context }, port, neighbour),
             Some(&Hop::Discard(reason)) => self.discard(frame, reason),
             None => self.discard(frame, WorkerDrop::BadEthernet),
         }
+    }
+
+    /// A packet of our own that is larger than the path takes.
+    #[cold]
+    fn forward_in_pieces(&mut self, frame: Frame, path: u16, context: Context) {
+        let mtu = match self.router.hop_of(frame.data()) {
+            Some(Hop::Send(hop)) => path.min(hop.mtu),
+            _ => path,
+        };
+        if mtu < path {
+            self.tell_too_big(&frame, mtu);
+        }
+        self.in_pieces(frame, mtu, |this, piece| this.forward(piece, context));
     }
 
     fn give_to_host(&mut self, frame: Frame, context: Context) {
@@ -215,7 +232,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     /// Splits a packet and gives each piece to `next`.
     fn in_pieces(&mut self, frame: Frame, mtu: u16, mut next: impl FnMut(&mut Self, Frame)) {
-        match split(&frame, mtu, &mut self.pool) {
+        match split(&frame, mtu, &mut self.ids, &mut self.pool) {
             Ok(pieces) => {
                 self.counters.split.add(pieces.len() as u64 - 1);
                 self.pool.give(frame);
@@ -229,9 +246,12 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     #[cold]
     fn too_big(&mut self, mut frame: Frame, hop: &SendHop, context: Context) {
         let mtu = hop.mtu;
-        if frame.data().first().is_some_and(|octet| octet >> 4 == 4)
-            && !testudo_wire::ipv4::is_df(frame.data())
-        {
+        let own_v6 = !context.clear && ip::version(frame.data()) == Some(6);
+        if own_v6 {
+            self.tell_too_big(&frame, mtu);
+        }
+        // Of IPv6 only the source may make pieces, which for an outer packet we are (RFC 8200 §5).
+        if own_v6 || ip::version(frame.data()) == Some(4) && !ipv4::is_df(frame.data()) {
             return self.in_pieces(frame, mtu, |this, piece| {
                 this.egress.send(piece, hop, &mut this.pool, &this.counters);
             });
@@ -276,8 +296,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     }
 
     #[cold]
-    fn wait(&mut self, frame: Frame, port: PortIndex, neighbour: IpAddr) {
-        match self.hold.hold(port, neighbour, frame, self.now) {
+    fn wait(&mut self, waiter: Waiter, port: PortIndex, neighbour: IpAddr) {
+        match self.hold.hold(port, neighbour, waiter, self.now) {
             Held::First => self.tell(WorkerEvent::NeighbourMissing { port, addr: neighbour }),
             Held::Behind => {}
             Held::InsteadOf(oldest) => self.discard(oldest, WorkerDrop::NeighbourQueueFull),
@@ -291,11 +311,10 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         let former = self.router.replace(fib);
         loop {
             let router = &self.router;
-            let Some(frames) = self.hold.release(|port, neighbour| router.knows(port, neighbour)) else {
+            let Some(waiters) = self.hold.release(|port, neighbour| router.knows(port, neighbour)) else {
                 break;
             };
-            let context = Context { source: Source::Again, direction: Direction::Outbound, clear: false };
-            frames.into_iter().for_each(|frame| self.forward(frame, context));
+            waiters.into_iter().for_each(|Waiter { frame, context }| self.forward(frame, context));
         }
         self.counters.held.set(self.hold.len() as u64);
         former
@@ -317,8 +336,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.answers_left = ANSWERS;
         self.told_too_big = false;
         self.egress.retry();
-        while let Some(frames) = self.hold.expire(self.now) {
-            frames.into_iter().for_each(|frame| self.discard(frame, WorkerDrop::NeighbourTimeout));
+        while let Some(waiters) = self.hold.expire(self.now) {
+            waiters.into_iter().for_each(|waiter| self.discard(waiter.frame, WorkerDrop::NeighbourTimeout));
         }
         self.counters.held.set(self.hold.len() as u64);
     }
@@ -338,8 +357,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     /// Gives up what waits, ends the ports, and returns the frames that are missing then.
     pub(super) fn close(mut self) -> usize {
-        while let Some(frames) = self.hold.clear() {
-            frames.into_iter().for_each(|frame| self.discard(frame, WorkerDrop::NeighbourTimeout));
+        while let Some(waiters) = self.hold.clear() {
+            waiters.into_iter().for_each(|waiter| self.discard(waiter.frame, WorkerDrop::NeighbourTimeout));
         }
         self.counters.held.set(0);
         self.egress.close(&mut self.pool);

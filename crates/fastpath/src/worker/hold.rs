@@ -2,6 +2,7 @@
 //!
 //! Bounded three ways: neighbours, packets a neighbour, and time. A neighbour's latest packets are kept, not its first.
 
+use super::deliver::Context;
 use crate::fib::PortIndex;
 use crate::frame::Frame;
 use arrayvec::ArrayVec;
@@ -13,6 +14,13 @@ pub(super) const NEIGHBOURS: usize = 32;
 pub(super) const PACKETS: usize = 8;
 /// How long they wait, in milliseconds.
 pub(super) const PATIENCE: u64 = 1000;
+
+/// A packet that waits, and what is known of it.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) frame: Frame,
+    pub(super) context: Context,
+}
 
 /// What became of a packet that was to wait.
 #[derive(Debug)]
@@ -33,7 +41,7 @@ struct Waiting {
     port: PortIndex,
     neighbour: IpAddr,
     since: u64,
-    frames: ArrayVec<Frame, PACKETS>,
+    packets: ArrayVec<Waiter, PACKETS>,
 }
 
 /// All packets that wait.
@@ -53,22 +61,22 @@ impl HoldQueue {
 
     /// Packets that wait.
     pub(super) fn len(&self) -> usize {
-        self.waiting.iter().map(|entry| entry.frames.len()).sum()
+        self.waiting.iter().map(|entry| entry.packets.len()).sum()
     }
 
     /// Lets an IP packet wait for a neighbour.
-    pub(super) fn hold(&mut self, port: PortIndex, neighbour: IpAddr, frame: Frame, now: u64) -> Held {
+    pub(super) fn hold(&mut self, port: PortIndex, neighbour: IpAddr, waiter: Waiter, now: u64) -> Held {
         let known = self.waiting.iter_mut().find(|entry| entry.port == port && entry.neighbour == neighbour);
         if let Some(entry) = known {
-            let oldest = entry.frames.is_full().then(|| entry.frames.remove(0));
-            entry.frames.push(frame);
+            let oldest = entry.packets.is_full().then(|| entry.packets.remove(0).frame);
+            entry.packets.push(waiter);
             return oldest.map_or(Held::Behind, Held::InsteadOf);
         }
         if self.waiting.len() == NEIGHBOURS {
-            return Held::TableFull(frame);
+            return Held::TableFull(waiter.frame);
         }
-        let frames = ArrayVec::from_iter([frame]);
-        self.waiting.push(Waiting { port, neighbour, since: now, frames });
+        let packets = ArrayVec::from_iter([waiter]);
+        self.waiting.push(Waiting { port, neighbour, since: now, packets });
         Held::First
     }
 
@@ -76,19 +84,19 @@ impl HoldQueue {
     pub(super) fn release(
         &mut self,
         ready: impl Fn(PortIndex, IpAddr) -> bool,
-    ) -> Option<ArrayVec<Frame, PACKETS>> {
+    ) -> Option<ArrayVec<Waiter, PACKETS>> {
         let at = self.waiting.iter().position(|entry| ready(entry.port, entry.neighbour))?;
-        Some(self.waiting.swap_remove(at).frames)
+        Some(self.waiting.swap_remove(at).packets)
     }
 
     /// Takes the packets of a neighbour that has been waited for too long.
-    pub(super) fn expire(&mut self, now: u64) -> Option<ArrayVec<Frame, PACKETS>> {
+    pub(super) fn expire(&mut self, now: u64) -> Option<ArrayVec<Waiter, PACKETS>> {
         let at = self.waiting.iter().position(|entry| now.saturating_sub(entry.since) >= PATIENCE)?;
-        Some(self.waiting.swap_remove(at).frames)
+        Some(self.waiting.swap_remove(at).packets)
     }
 
     /// Takes all packets, neighbour by neighbour.
-    pub(super) fn clear(&mut self) -> Option<ArrayVec<Frame, PACKETS>> {
-        self.waiting.pop().map(|entry| entry.frames)
+    pub(super) fn clear(&mut self) -> Option<ArrayVec<Waiter, PACKETS>> {
+        self.waiting.pop().map(|entry| entry.packets)
     }
 }

@@ -113,6 +113,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.pipeline.set_now(now);
         self.delivery.set_now(now);
         let mut busy = self.apply_commands();
+        if busy {
+            // What has waited for a neighbour may be answered with an ICMP error that takes the tunnel.
+            self.run_again();
+        }
         for place in 0..self.delivery.egress.len() {
             busy |= self.receive(place);
         }

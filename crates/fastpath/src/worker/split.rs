@@ -1,15 +1,51 @@
-//! Splitting a packet into frames of its own (RFC 791).
+//! Splitting a packet into frames of its own (RFC 791; RFC 8200 §4.5).
 
 use super::drops::WorkerDrop;
 use crate::frame::{Frame, FramePool, HEADROOM};
 use crate::port::FrameBurst;
-use testudo_wire::ipv4;
+use std::hash::{BuildHasher, RandomState};
+use testudo_wire::{Error, ip, ipv4, ipv6};
 
-/// The pieces of an IPv4 packet, each at most `mtu` octets. All or nothing.
-pub(super) fn split(frame: &Frame, mtu: u16, pool: &mut FramePool) -> Result<FrameBurst, WorkerDrop> {
-    let mut fragments = ipv4::fragment(frame.data(), mtu).map_err(|_| WorkerDrop::NotSplit)?;
+/// Hands out identifications of IPv6 packets that are fragmented here. They begin anywhere, so that a stranger cannot
+/// guess them (RFC 7739 §5.1), and come again after four thousand million packets.
+#[derive(Debug)]
+pub(super) struct Identifications(u32);
+
+impl Identifications {
+    pub(super) fn new() -> Self {
+        Self(RandomState::new().hash_one(()) as u32)
+    }
+
+    fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_add(1);
+        self.0
+    }
+}
+
+/// The pieces of a packet, each at most `mtu` octets. All or nothing.
+pub(super) fn split(
+    frame: &Frame,
+    mtu: u16,
+    ids: &mut Identifications,
+    pool: &mut FramePool,
+) -> Result<FrameBurst, WorkerDrop> {
+    let refused = |_| WorkerDrop::NotSplit;
+    if ip::version(frame.data()) == Some(6) {
+        let mut fragments = ipv6::fragment(frame.data(), mtu, ids.next()).map_err(refused)?;
+        fill(fragments.remaining(), pool, |out| fragments.write_next(out))
+    } else {
+        let mut fragments = ipv4::fragment(frame.data(), mtu).map_err(refused)?;
+        fill(fragments.remaining(), pool, |out| fragments.write_next(out))
+    }
+}
+
+/// Takes as many frames as are wanted and has each written.
+fn fill(
+    wanted: usize,
+    pool: &mut FramePool,
+    mut write_next: impl FnMut(&mut [u8]) -> Result<Option<usize>, Error>,
+) -> Result<FrameBurst, WorkerDrop> {
     let mut pieces = FrameBurst::new();
-    let wanted = fragments.remaining();
     if wanted > pieces.capacity() {
         return Err(WorkerDrop::NotSplit);
     }
@@ -19,7 +55,7 @@ pub(super) fn split(frame: &Frame, mtu: u16, pool: &mut FramePool) -> Result<Fra
     while pieces.len() < wanted {
         let Some(mut piece) = pool.take() else { break };
         let start = usize::from(HEADROOM);
-        let written = fragments.write_next(&mut piece.bytes_mut()[start..]);
+        let written = write_next(&mut piece.bytes_mut()[start..]);
         let fits = matches!(written, Ok(Some(len)) if piece.set_extent(start, len));
         pieces.push(piece);
         if !fits {

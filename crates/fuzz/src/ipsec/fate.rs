@@ -29,7 +29,9 @@ pub(super) fn after_authentication(verdict: Verdict) -> bool {
                 | EcnNotCapable
                 | TtlExceeded
         ),
-        Verdict::Pending | Verdict::Fragment { .. } => panic!("{verdict:?} makes no sense here"),
+        Verdict::Pending | Verdict::ForwardInPieces { .. } | Verdict::Fragment { .. } => {
+            panic!("{verdict:?} makes no sense here")
+        }
     }
 }
 

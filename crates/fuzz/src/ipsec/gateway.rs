@@ -35,6 +35,11 @@ pub(super) struct Given {
 /// What has become of a packet.
 pub(super) type Done = (Verdict, Vec<u8>);
 
+/// True if the packet is to leave, whole or in pieces.
+pub(super) fn is_forwarded(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Forward | Verdict::ForwardInPieces { .. })
+}
+
 /// A pipeline with its tables.
 pub(super) struct Gateway {
     plane: Dataplane,
@@ -121,14 +126,14 @@ impl Gateway {
         let count =
             |wanted: fn(&Verdict) -> bool| done.iter().filter(|(verdict, _)| wanted(verdict)).count() as u64;
         let replies = count(|verdict| *verdict == Verdict::Reply);
-        let forwarded = done.iter().filter(|(verdict, _)| *verdict == Verdict::Forward);
+        let forwarded = done.iter().filter(|(verdict, _)| is_forwarded(*verdict));
         let octets: u64 = forwarded.map(|(_, packet)| packet.len() as u64).sum();
         let counted = |field: fn(&DirectionTotals) -> u64| field(&now.totals) - field(&before.totals);
         assert_eq!(counted(|totals| totals.received), done.len() as u64);
         assert_eq!(counted(|totals| totals.received_bytes), bytes);
         assert_eq!(counted(|totals| totals.generated), replies);
         assert_eq!(counted(|totals| totals.replies), replies);
-        assert_eq!(counted(|totals| totals.forwarded), count(|verdict| *verdict == Verdict::Forward));
+        assert_eq!(counted(|totals| totals.forwarded), count(|verdict| is_forwarded(*verdict)));
         assert_eq!(counted(|totals| totals.forwarded_bytes), octets);
         assert_eq!(counted(|totals| totals.to_host), count(|verdict| *verdict == Verdict::ToHost));
         assert_eq!(counted(|totals| totals.onward), count(|verdict| *verdict == Verdict::Onward));

@@ -1,7 +1,7 @@
 //! Packets from the protected side, through policies of every kind. What leaves towards the peer must open at the peer.
 
 use super::fate::{addressed_to, same_but_for_routing};
-use super::gateway::{Done, Gateway, Given, ROOMY, TIGHT, Way};
+use super::gateway::{Done, Gateway, Given, ROOMY, TIGHT, Way, is_forwarded};
 use super::shape::{Shape, all_of, far_hosts, host, mirrored, near_hosts, net};
 use crate::input::{Input, bit};
 use crate::repair;
@@ -168,7 +168,7 @@ impl Rig {
                 assert_eq!(found, Verdict::Forward);
                 same_but_for_routing(whole(&given.packet), packet, hops(given));
             }
-            (Decision::Act(Action::Protect(_)), Verdict::Forward) => (), // See `deliver`.
+            (Decision::Act(Action::Protect(_)), found) if is_forwarded(found) => (), // See `deliver`.
             (Decision::Act(Action::Protect(_)), Verdict::Fragment { mtu }) => return split(packet, mtu),
             (Decision::Act(Action::Protect(_)), Verdict::Drop(reason)) => match reason {
                 DropReason::NoRoom => assert_eq!(given.room, TIGHT),
@@ -185,21 +185,32 @@ impl Rig {
     fn deliver(&mut self, given: &[Given], done: &[Done]) {
         let protected = given.iter().zip(done).filter(|(given, (verdict, _))| {
             let decision = self.decision(&given.packet).map(|(_, decision)| decision);
-            *verdict == Verdict::Forward && decision == Some(Decision::Act(Action::Protect(TUNNEL)))
+            is_forwarded(*verdict) && decision == Some(Decision::Act(Action::Protect(TUNNEL)))
         });
         let (given, sent): (Vec<&Given>, Vec<&Done>) = protected.unzip();
         let arriving: Vec<Given> = sent
             .iter()
             .map(|(_, packet)| Given { packet: packet.clone(), ingress: Ingress::Host, room: ROOMY })
             .collect();
-        for (given, outer) in given.iter().zip(&arriving) {
+        for ((given, (verdict, _)), outer) in given.iter().zip(&sent).zip(&arriving) {
             self.check_outer(&outer.packet);
+            assert_eq!(*verdict, self.leaves_as(&outer.packet));
             assert!(outer.packet.len() <= usize::from(self.path_mtu) || is_excused(whole(&given.packet)));
         }
         let received = self.far.run(Way::Inbound, &arriving);
         for (given, (verdict, packet)) in given.iter().zip(&received) {
             assert_eq!(*verdict, Verdict::Forward);
             same_but_for_routing(whole(&given.packet), packet, hops(given));
+        }
+    }
+
+    /// Whole, unless it is IPv6 and both its path and the narrowest of IPv6 links take less.
+    fn leaves_as(&self, outer: &[u8]) -> Verdict {
+        let mtu = self.path_mtu.max(ipv6::MIN_MTU);
+        if ip::version(outer) == Some(6) && outer.len() > usize::from(mtu) {
+            Verdict::ForwardInPieces { mtu }
+        } else {
+            Verdict::Forward
         }
     }
 

@@ -1,9 +1,10 @@
 //! Sizes: an untrusted network that takes less than the protected ones. What must not be fragmented is answered with the
 //! size that would have fitted; the rest is fragmented; TCP never gets that far.
 
-use crate::common::{Pair, Scenario, Watch};
+use crate::common::{Arrivals, Pair, SOON, Scenario, Watch};
 use testudo_lab::gateway::Kind;
-use testudo_lab::topology::{Family, Side};
+use testudo_lab::topology::{Family, HOST, Side};
+use testudo_lab::wait_until;
 
 const OUTER_MTU: u16 = 1400;
 
@@ -104,6 +105,24 @@ fn sizes_over_ipv4() {
 #[test]
 fn sizes_over_ipv6() {
     sizes(Family::V6);
+}
+
+/// An inner IPv6 packet of 1280 octets must pass (RFC 8200 §5), also where the outer path takes no more: the outer packet
+/// is fragmented, and the kernel at the other end puts it together. It answers with fragments of its own, which we refuse.
+#[test]
+fn the_smallest_ipv6_mtu_passes_a_path_of_the_same() {
+    let pair = Scenario::new("mtu", Kind::Strongswan).outer(Family::V6).outer_mtu(1280).start();
+    pair.up(Side::One);
+    let arrivals = Arrivals::count(&pair.t.server, HOST, &[]);
+    let said = ping(&pair, Side::One, Family::V6, 1280 - headers(Family::V6), "do", 5);
+    wait_until("the packets to arrive", SOON, || {
+        let found = arrivals.packets();
+        Ok(if found == 5 { Ok(()) } else { Err(format!("{found}: {said}")) })
+    })
+    .unwrap();
+    let totals = &pair.one.status().unwrap()["counters"]["totals"];
+    assert_eq!(totals["split"], 5, "{totals}");
+    assert_eq!(pair.dropped("link_too_big"), 0);
 }
 
 /// The MSS of a new connection is made to fit, in both directions, so that nothing has to be refused or fragmented.

@@ -22,6 +22,12 @@ pub enum Verdict {
     Pending,
     /// Route it by the IP destination now in the buffer: the outer one after encryption, the inner one after decryption.
     Forward,
+    /// The same with an IPv6 packet of our own that is larger than its path takes, in fragments (`wire::ipv6::fragment`):
+    /// nobody else on its way would make them (RFC 8200 §4.5).
+    ForwardInPieces {
+        /// The largest piece.
+        mtu: u16,
+    },
     /// Give it to the kernel, through the TUN.
     ToHost,
     /// The buffer now holds an ICMP error about the packet: send it back to where the packet came from. After

@@ -38,6 +38,8 @@ struct Plan<'s> {
     at: u8,
     class: u8,
     df: bool,
+    /// The largest piece, if the outer packet must be fragmented.
+    pieces: Option<u16>,
     next_header: Protocol,
 }
 
@@ -244,9 +246,19 @@ impl<'s> Planner<'s, '_> {
             class: tunnel::outer_class(sa.copy, inner.class),
             // What must pass whole although it is too big is fragmented outside, here or on its way.
             df: sa.copy.df && inner.df && !too_big,
+            pieces: if too_big { pieces(sa, usize::from(inner.len) + behind) } else { None },
             next_header: inner.next_header(),
         })
     }
+}
+
+/// The largest piece of an outer packet that only its source may fragment, because it is IPv6 (RFC 8200 §5): one that is
+/// larger than the path takes, and than every IPv6 link takes. `behind_prefix` are its octets behind the prefix.
+#[cold]
+fn pieces(sa: &OutboundSa, behind_prefix: usize) -> Option<u16> {
+    let mtu = sa.path_mtu().max(ipv6::MIN_MTU);
+    let total = sa.outer.prefix_len() + behind_prefix;
+    (sa.outer.is_ipv6() && total > usize::from(mtu)).then_some(mtu)
 }
 
 /// True if the pieces of a packet may go through the SA too: where its selectors ask for ports, the later pieces have none
@@ -320,7 +332,7 @@ fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], next_id: &mut u16, counters:
         item.verdict = match encapsulate(&mut item.buf, plan, *next_id) {
             Some(job) => {
                 jobs.push(job);
-                Verdict::Forward
+                plan.pieces.map_or(Verdict::Forward, |mtu| Verdict::ForwardInPieces { mtu })
             }
             None => {
                 counters.drop(DropReason::NoRoom);
@@ -365,7 +377,7 @@ fn finish(burst: &mut [Item<'_>], plans: &[Plan<'_>], counters: &DirectionCounte
             let Some(item) = burst.get_mut(usize::from(plan.at)) else {
                 continue;
             };
-            if item.verdict != Verdict::Forward {
+            if !matches!(item.verdict, Verdict::Forward | Verdict::ForwardInPieces { .. }) {
                 continue;
             }
             if sa.outer.needs_checksum() {

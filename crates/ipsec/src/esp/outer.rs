@@ -96,10 +96,16 @@ impl Outer {
         Ok(inner)
     }
 
+    /// True if the outer header is IPv6.
+    #[inline]
+    pub(crate) fn is_ipv6(&self) -> bool {
+        self.family == Family::V6
+    }
+
     /// True if the outer header is IPv6 and there is a UDP header whose checksum is to be computed at the end.
     #[inline]
     pub(crate) fn needs_checksum(&self) -> bool {
-        self.udp && self.family == Family::V6
+        self.udp && self.is_ipv6()
     }
 
     /// Writes the prefix. `prefix` is [`Self::prefix_len`] octets, `total` those of the outer packet.

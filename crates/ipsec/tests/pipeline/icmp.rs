@@ -68,6 +68,36 @@ fn ipv6_packets_of_the_minimum_size_always_pass() {
     assert_eq!(read_error(&reply).2, 1280);
 }
 
+/// The same over IPv6, where only the source of the outer packet may fragment (RFC 8200 §5).
+#[test]
+fn what_must_pass_whole_leaves_over_ipv6_in_pieces() {
+    for udp in [false, true] {
+        let tunnel = Tunnel { outer_v6: true, udp, ..Tunnel::default() };
+        let mut params = tunnel.params();
+        params.remote_ts[0] =
+            TrafficSelector { protocol: 17, port_start: 2000, port_end: 2000, ..params.remote_ts[0] };
+        let mut a = Gateway::new(&params, tunnel.library);
+        let mut b = Gateway::new(&mirrored(&params), tunnel.library);
+        for (path_mtu, packet) in
+            [(1500, sized(false, 1480)), (1280, sized(true, 1280)), (1000, sized(true, 1280))]
+        {
+            a.outbound.set_path_mtu(path_mtu).unwrap();
+            let fits = sized(true, a.outbound.inner_mtu().into());
+            assert_eq!(forwarded(a.outbound(&[fits])).len(), 1);
+            let (verdict, outer) = a.outbound(std::slice::from_ref(&packet)).remove(0);
+            assert_eq!(verdict, Verdict::ForwardInPieces { mtu: path_mtu.max(1280) });
+            assert!(outer.len() > path_mtu.into());
+            assert_eq!(forwarded(b.inbound(&[outer]))[0].len(), packet.len());
+        }
+        // Larger than the path is said to be, and smaller than any IPv6 link's MTU.
+        let smaller = forwarded(a.outbound(&[sized(true, 1100)]));
+        assert!(smaller[0].len() <= 1280);
+        let totals = a.plane.counters().totals().outbound;
+        assert_eq!((totals.received, totals.forwarded), (7, 7));
+        assert!(totals.is_balanced());
+    }
+}
+
 #[test]
 fn without_df_the_packet_is_split_and_its_pieces_arrive() {
     for tunnel in Tunnel::all() {

@@ -35,6 +35,34 @@ fn a_packet_waits_and_leaves_when_the_neighbour_is_known() {
     check_and_close(worker);
 }
 
+/// The neighbour turns out to be behind a link that the packet is too large for.
+#[test]
+fn a_packet_that_waited_is_still_known_for_what_it_is() {
+    let full = full_fib();
+    let narrow = Route::Forward(NextHop { out: Out::Port(PortIndex(0)), gateway: None, mtu: 1000 });
+    let mut builder = Fib::builder().route("10.0.0.0/24".parse().unwrap(), narrow);
+    builder = builder.route("192.0.2.0/24".parse().unwrap(), next_hop(1, None));
+    for link in full.ports() {
+        builder = builder.port(link.clone());
+    }
+    let narrow =
+        builder.neighbour(PortIndex(0), addr(CLIENT), mac(0x77)).neighbour(PortIndex(1), addr(PEER), mac(9));
+    let mut worker = worker(fib(&[]));
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 1400, true), Class::Esp);
+    worker.turn(1);
+    assert_eq!(worker.counters().totals().held, 1);
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(Arc::new(narrow.build()))).unwrap();
+    worker.turn(2);
+    assert_eq!(dropped(&worker, WorkerDrop::LinkTooBig), 1);
+    assert_eq!(events(&worker), [missing(0, CLIENT)], "it was decrypted: no path of an SA is too narrow");
+    let error = sent(&mut worker, WAN).pop().expect("an ICMP error, through the tunnel").1;
+    assert_eq!(
+        (Ipv4::parse(&error).unwrap().dst(), error[20..22].to_vec()),
+        (PEER.parse().unwrap(), vec![3, 4])
+    );
+    check_and_close(worker);
+}
+
 #[test]
 fn the_gateway_is_asked_for_not_what_lies_behind() {
     let mut worker = worker(fib(&[]));

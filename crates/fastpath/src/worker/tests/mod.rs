@@ -180,6 +180,7 @@ fn ipv4(src: &str, dst: &str, len: usize, dont_fragment: bool) -> Vec<u8> {
     packet
 }
 
+/// From behind the tunnel.
 fn ipv6(dst: &str, len: usize) -> Vec<u8> {
     let mut packet = vec![0x5a; len];
     packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, 17, 64]);

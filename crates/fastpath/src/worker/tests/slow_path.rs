@@ -266,6 +266,88 @@ fn and_answered_through_the_tunnel_if_not() {
     check_and_close(worker);
 }
 
+/// The addresses of an outer packet; the client stands for the peer.
+const OUTER: &str = "2001:db8::7";
+
+/// Stands for encryption: something before the packet and something behind.
+fn encapsulate(item: &mut Item<'_>) -> usize {
+    assert!(item.buf.grow_front(56) && item.buf.grow_back(20));
+    let len = item.buf.len();
+    item.buf.data_mut()[..40].copy_from_slice(&ipv6(OUTER, len)[..40]);
+    item.buf.data_mut()[6] = 50;
+    len
+}
+
+/// Puts the fragments of one IPv6 packet together.
+fn join(pieces: &[([u8; 14], Vec<u8>)]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (number, (_, piece)) in pieces.iter().enumerate() {
+        let upper = testudo_wire::ipv6::Ipv6::parse(piece).unwrap().upper().unwrap();
+        let found = upper.fragment.unwrap();
+        assert_eq!((found.offset, found.more), (payload.len(), number + 1 < pieces.len()));
+        assert_eq!(upper.protocol.0, 50);
+        payload.extend(upper.payload);
+    }
+    payload
+}
+
+/// An inner packet of 1280 octets must pass whole (RFC 8200 §5), through an outer path that takes no more itself.
+#[test]
+fn an_outer_ipv6_packet_too_big_for_its_path_leaves_in_fragments() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(|item| {
+        assert_eq!(encapsulate(item), 1356);
+        Verdict::ForwardInPieces { mtu: 1280 }
+    });
+    let inner = ipv4(CLIENT, "203.0.113.1", 1280, false);
+    arrive(&mut worker, LAN, &inner, Class::Protect);
+    worker.turn(1);
+    let pieces = sent(&mut worker, LAN);
+    assert_eq!(pieces.iter().map(|(_, piece)| piece.len()).collect::<Vec<_>>(), [1280, 48 + 1316 - 1232]);
+    assert_eq!(join(&pieces)[16..16 + 1280], inner);
+    assert_eq!(worker.counters().totals().split, 1);
+    assert!(worker.delivery.channel.events.is_empty(), "nobody has learnt anything");
+    check_and_close(worker);
+}
+
+/// The path was thought to be wider than the link is: the packet leaves all the same, and control hears of it.
+#[test]
+fn an_outer_ipv6_packet_too_big_for_its_link_leaves_in_fragments() {
+    let full = full_fib();
+    let lan = Route::Forward(NextHop { out: Out::Port(PortIndex(0)), gateway: None, mtu: 1280 });
+    let builder = Fib::builder().port(full.ports()[0].clone()).route("2001:db8::/64".parse().unwrap(), lan);
+    let builder = builder.route("10.0.0.0/24".parse().unwrap(), next_hop(0, None));
+    let fib = builder.neighbour(PortIndex(0), addr(OUTER), mac(0x76)).build();
+    let mut worker = worker(Arc::new(fib));
+    let scripts: [fn(&mut Item<'_>) -> Verdict; 2] = [
+        |item| {
+            encapsulate(item);
+            Verdict::Forward
+        },
+        |item| {
+            encapsulate(item);
+            Verdict::ForwardInPieces { mtu: 1300 }
+        },
+    ];
+    for (now, script) in [(1, scripts[0]), (200, scripts[1])] {
+        worker.pipeline_mut().outbound = Some(script);
+        arrive(&mut worker, LAN, &ipv4(CLIENT, "203.0.113.1", 1400, true), Class::Protect);
+        worker.turn(now);
+        let pieces = sent(&mut worker, LAN);
+        assert_eq!(pieces.len(), 2);
+        assert!(pieces.iter().all(|(_, piece)| piece.len() <= 1280));
+        assert_eq!(join(&pieces).len(), 1436);
+        let told = WorkerEvent::PathTooBig { remote: addr(OUTER), mtu: 1280 };
+        assert_eq!(worker.delivery.channel.events.pop(), Some(told));
+        worker.turn(now + 150);
+    }
+    // What is not our own is for its sender to make smaller.
+    arrive(&mut worker, LAN, &ipv6(OUTER, 1400), Class::Esp);
+    worker.turn(400);
+    assert_eq!(dropped(&worker, WorkerDrop::LinkTooBig), 1);
+    check_and_close(worker);
+}
+
 #[test]
 fn control_hears_of_protected_packets_that_are_too_big() {
     let mut worker = worker(narrow_lan());
