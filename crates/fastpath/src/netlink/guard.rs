@@ -90,7 +90,7 @@ impl Guard {
         Ok(Self { connection, config, tun })
     }
 
-    /// Makes the table exactly this. At any moment in between, a prefix that was protected and stays so is.
+    /// Makes our routes exactly this; those of others in the table stay. At any moment in between, a prefix that was protected and stays so is.
     pub fn set(&mut self, routes: &GuardRoutes) -> Result<GuardChanges> {
         let wanted = places(routes, self.tun);
         let found = self.current()?;
@@ -111,7 +111,7 @@ impl Guard {
         Ok(changes)
     }
 
-    /// The table as it is.
+    /// Our routes as they are.
     pub fn routes(&mut self) -> Result<GuardRoutes> {
         let current = self.current()?;
         let first = current.into_iter().filter(|((_, metric), _)| *metric == FIRST);
@@ -127,7 +127,7 @@ impl Guard {
     }
 
     fn current(&mut self) -> Result<BTreeMap<Place, Target>> {
-        let routes = dump(&mut self.connection, self.config.table)?;
+        let routes = ours(&mut self.connection, self.config.table)?;
         Ok(routes.into_iter().map(|r| ((r.prefix, r.metric), r.target)).collect())
     }
 
@@ -155,13 +155,13 @@ impl Guard {
     }
 }
 
-/// Removes the rules, and everything in the table.
+/// Removes our rules, and our routes in the table.
 pub fn remove(config: &GuardConfig) -> Result<()> {
     let mut connection = Connection::open()?;
     for family in families() {
         rules::remove(&mut connection, family, config)?;
     }
-    for route in dump(&mut connection, config.table)? {
+    for route in ours(&mut connection, config.table)? {
         delete(&mut connection, config.table, route.prefix, route.metric)?;
     }
     Ok(())
@@ -197,17 +197,20 @@ fn places(routes: &GuardRoutes, tun: u32) -> BTreeMap<Place, Target> {
     places
 }
 
-fn dump(connection: &mut Connection, table: u32) -> Result<Vec<KernelRoute>> {
+/// Other daemons use the table too.
+fn ours(connection: &mut Connection, table: u32) -> Result<Vec<KernelRoute>> {
     let mut routes = Vec::new();
     for family in families() {
         routes.extend(dump_routes(connection, family, table)?);
     }
+    routes.retain(|route| route.protocol == PROTOCOL);
     Ok(routes)
 }
 
 fn delete(connection: &mut Connection, table: u32, prefix: Prefix, metric: u32) -> Result<()> {
     let mut message = message(table, prefix, metric);
     message.header.scope = RouteScope::NoWhere;
+    message.header.protocol = PROTOCOL;
     let operation = || format!("cannot remove the route to {prefix} from table {table}");
     match connection.request(operation, RouteNetlinkMessage::DelRoute(message), 0) {
         // It went by itself, with its interface.
