@@ -62,8 +62,6 @@ reasons! {
     EspTooShort = "esp_too_short",
     /// No inbound SA has this SPI.
     UnknownSpi = "unknown_spi",
-    /// In UDP although the SA is plain, or the other way round.
-    WrongEncapsulation = "wrong_encapsulation",
     /// Sequence number 0, or beyond the last one.
     SequenceInvalid = "sequence_invalid",
     /// Left of the replay window; with ESN, not authentic and by its number most likely late.

@@ -4,18 +4,18 @@ use super::fate::{Fate, Near, after_authentication};
 use super::forge::{around, outer, padded, sealed};
 use super::gateway::{Done, Gateway, Given, ROOMY, Way};
 use super::replay::Model;
-use super::shape::{Shape, all_of, far_hosts, host, mirrored, near_hosts, net};
+use super::shape::{PORT, Shape, all_of, far_hosts, host, mirrored, near_hosts, net};
 use crate::input::{Input, bit};
 use crate::repair;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation};
 use testudo_ipsec::selector::{SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 use testudo_wire::ip::{self, Protocol};
-use testudo_wire::ipv4::Ipv4;
-use testudo_wire::ipv6::Ipv6;
-use testudo_wire::udp::Udp;
+use testudo_wire::ipv4::{self, Ipv4};
+use testudo_wire::ipv6::{self, Ipv6};
+use testudo_wire::udp::{self, Udp};
 
 /// Of the SA.
 const POLICY: PolicyId = PolicyId(0);
@@ -31,7 +31,7 @@ const SHORTEST: usize = 4;
 #[derive(Clone)]
 struct Sent {
     given: Given,
-    /// Number and plaintext, if the packet is authentic and in the SA's encapsulation.
+    /// Number and plaintext, if the packet is authentic.
     authentic: Option<(u64, Vec<u8>)>,
     class: u8,
 }
@@ -66,6 +66,17 @@ fn hub(near: &ChildSaParams) -> Spd {
 /// A range of our side around the far hosts.
 fn wide() -> [TrafficSelector; 2] {
     [all_of("10.2.0.0", "10.3.255.255"), all_of("2001:db8:2::", "2001:db8:3:ffff:ffff:ffff:ffff:ffff")]
+}
+
+/// The SA with its ESP packets in UDP if they were not, and the other way round, which the near gateway takes as well
+/// (RFC 7296 §2.23).
+fn swapped(params: &ChildSaParams) -> ChildSaParams {
+    let (encapsulation, port) = match params.encapsulation {
+        Encapsulation::Plain => (Encapsulation::Udp, PORT),
+        Encapsulation::Udp => (Encapsulation::Plain, 0),
+    };
+    let [local, remote] = [params.local, params.remote].map(|end| SocketAddr::new(end.ip(), port));
+    ChildSaParams { encapsulation, local, remote, ..params.clone() }
 }
 
 /// The near gateway, and the far one's key.
@@ -176,16 +187,10 @@ impl Rig {
         self.next = number.saturating_add(1) & (u64::MAX >> 1);
         let text = plaintext(kind, input);
         let esp = sealed(&self.far, number, &text);
-        if bit(kind, 6) {
-            let other = match self.far.encapsulation {
-                Encapsulation::Plain => Encapsulation::Udp,
-                Encapsulation::Udp => Encapsulation::Plain,
-            };
-            let swapped = ChildSaParams { encapsulation: other, ..self.far.clone() };
-            return (around(&swapped, class, &esp), None);
-        }
+        let params = if bit(kind, 6) { swapped(&self.far) } else { self.far.clone() };
+        let sent = around(&params, class, &esp);
         let whole = text.len() >= SHORTEST;
-        (around(&self.far, class, &esp), whole.then_some((number, text)))
+        (sent, whole.then_some((number, text)))
     }
 
     /// An inner packet with sound headers, from the far hosts to the near ones unless told otherwise.
@@ -208,7 +213,11 @@ impl Rig {
         let Some(mut packet) = self.last.as_ref().map(|last| last.given.packet.clone()) else {
             return Vec::new();
         };
-        let head = around(&self.far, 0, &[]).len();
+        let (ip, protocol) = match ip::version(&packet) {
+            Some(6) => (ipv6::HEADER, packet.get(6)),
+            _ => (ipv4::HEADER, packet.get(9)),
+        };
+        let head = ip + if protocol == Some(&Protocol::UDP.0) { udp::HEADER } else { 0 };
         let Some(esp) = packet.get_mut(head..).filter(|esp| !esp.is_empty()) else { return packet };
         let at = at % esp.len();
         if mask == 0 {

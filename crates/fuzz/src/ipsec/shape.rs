@@ -6,7 +6,7 @@ use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, 
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
 
-const PORT: u16 = 4500;
+pub(super) const PORT: u16 = 4500;
 /// The SPI of packets to the near gateway.
 const SPI_NEAR: Spi = Spi(0xa100_0401);
 /// The SPI of packets to the far gateway.

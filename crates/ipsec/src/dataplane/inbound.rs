@@ -118,7 +118,8 @@ fn admit<'s>(
     for ((at, arrived), sa) in arrived.iter().zip(found) {
         let reason = match sa {
             None => DropReason::UnknownSpi,
-            Some(sa) => match admit_one(sa, arrived) {
+            // Whatever the SA sends, in UDP or not, it accepts both at any time (RFC 7296 §2.23).
+            Some(sa) => match sa.window.check(arrived.sequence) {
                 Ok(sequence) => {
                     plans.push(Plan { sa, arrived, sequence, at: *at });
                     continue;
@@ -134,14 +135,6 @@ fn admit<'s>(
         }
     }
     plans
-}
-
-#[inline]
-fn admit_one(sa: &InboundSa, arrived: &Arrived) -> Result<u64, DropReason> {
-    if (sa.encapsulation == Encapsulation::Udp) != arrived.udp {
-        return Err(DropReason::WrongEncapsulation);
-    }
-    sa.window.check(arrived.sequence)
 }
 
 /// Verifies and decrypts. The answers are in the order of the plans.
@@ -224,6 +217,7 @@ impl Receiver<'_> {
     fn note_source(&mut self, outer: &[u8], plan: &Plan<'_>) {
         let Plan { sa, arrived, sequence, .. } = plan;
         if arrived.udp
+            && sa.encapsulation == Encapsulation::Udp
             && let Some(source) = demux::source(outer, arrived)
             && !sa.knows_source(source)
             && *sequence == sa.window.top()

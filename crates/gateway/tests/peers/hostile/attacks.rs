@@ -124,7 +124,7 @@ fn forged_number_zero(random: &mut Random, road: Road, known: &Knowledge) -> Att
 
 fn forged_in_udp(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
     let packet = esp(known.spi, known.fresh, &ciphertext(random));
-    attack(road.datagram(4500, &packet), "wrong_encapsulation")
+    attack(road.datagram(4500, &packet), "auth_failed")
 }
 
 fn any_captured(random: &mut Random, known: &Knowledge) -> Vec<u8> {
