@@ -2,9 +2,9 @@
 
 use mio::net::{UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use nix::sys::stat::{Mode, umask};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use testudo_ike::output::Time;
 use testudo_vici::control::Control;
@@ -43,9 +43,7 @@ impl ViciSocket {
             std::fs::create_dir_all(parent).map_err(|e| failed("make the directory of", e))?;
         }
         remove_stale(path)?;
-        let mut listener = UnixListener::bind(path).map_err(|e| failed("bind", e))?;
-        let mode = std::fs::Permissions::from_mode(0o600);
-        std::fs::set_permissions(path, mode).map_err(|e| failed("restrict", e))?;
+        let mut listener = bind_private(path).map_err(|e| failed("bind", e))?;
         registry.register(&mut listener, Token(token), Interest::READABLE).map_err(|e| failed("poll", e))?;
         Ok(Self { listener, path: path.to_owned(), first_token: token + 1, streams: BTreeMap::new() })
     }
@@ -189,10 +187,42 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     }
 }
 
+/// Binds a socket that is root's alone from its first moment: restricted only afterwards, it would let others connect in
+/// between. The mask is the process's: no other thread runs yet when this is called.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let before = umask(Mode::S_IXUSR | Mode::S_IRWXG | Mode::S_IRWXO);
+    let bound = UnixListener::bind(path);
+    umask(before);
+    bound
+}
+
 impl Drop for ViciSocket {
     fn drop(&mut self) {
         if let Err(e) = std::fs::remove_file(&self.path) {
             tracing::warn!("cannot remove the VICI socket {}: {e}", self.path.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_socket_is_for_its_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let file_mode = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "").unwrap();
+            mode(&path)
+        };
+        let before = file_mode("before");
+        let path = dir.path().join("vici.sock");
+        let _listener = bind_private(&path).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert!(bind_private(&path).is_err(), "it is in use");
+        assert_eq!(file_mode("after"), before);
     }
 }
