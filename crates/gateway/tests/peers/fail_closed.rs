@@ -154,6 +154,35 @@ fn a_restart_remembers_which_side_is_ours() {
     watch.saw_nothing();
 }
 
+/// Whoever takes our rules or routes away by hand, as a network manager does, finds them back within a second or two.
+#[test]
+fn rules_and_routes_that_are_deleted_come_back() {
+    let mut pair = Scenario::new("reassert", Kind::Testudo).start();
+    let lists = ["-4 rule", "-6 rule", "-4 route show table 220", "-6 route show table 220"];
+    let shown = |pair: &Pair| lists.map(|words| pair.t.gw1.ip(words).unwrap().stdout);
+    let before = shown(&pair);
+    assert!(before.iter().all(|list| list.contains("220") || list.contains("unreachable")), "{before:?}");
+    for family in ["-4", "-6"] {
+        pair.t.gw1.ip(&format!("{family} rule delete pref 220")).unwrap();
+        pair.t.gw1.ip(&format!("{family} route flush table 220")).unwrap();
+    }
+    wait_until("rules and routes to be back", SOON, || {
+        let now = shown(&pair);
+        Ok(if now == before { Ok(()) } else { Err(format!("{now:?}")) })
+    })
+    .unwrap();
+    let watch = Watch::start(&pair.t);
+    nobody_gets_through(&pair);
+    pair.await_log("routes of table 220 were missing, and are back");
+    // The tunnel carries the gateway's own packets as before.
+    pair.up(Side::One);
+    for family in FAMILIES {
+        let own = Ping::new(Side::Two.host(family)).run(&pair.t.gw1).unwrap();
+        assert_eq!(own.received, own.sent, "{family}");
+    }
+    watch.saw_nothing();
+}
+
 /// Where the routes that should hold an SA's traffic back cannot be made, that SA goes again. IKE goes on.
 #[test]
 fn an_sa_that_cannot_be_guarded_is_taken_down() {
