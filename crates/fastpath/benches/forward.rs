@@ -21,18 +21,18 @@ use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::tun::Tun;
 use testudo_fastpath::worker::{Pipeline, Worker, WorkerConfig, WorkerHandle};
-use testudo_ipsec::dataplane::{Command, Event, Garbage, Item, Verdict};
+use testudo_ipsec::dataplane::{Command, Event, Garbage, Item, Sources, Verdict};
 
 /// Forwards everything as it is.
 struct Wire;
 
 impl Pipeline for Wire {
-    fn outbound(&mut self, burst: &mut [Item<'_>]) {
+    fn outbound(&mut self, burst: &mut [Item<'_>], _: &Sources) {
         burst.iter_mut().for_each(|item| item.verdict = Verdict::Forward);
     }
 
     fn inbound(&mut self, burst: &mut [Item<'_>]) {
-        self.outbound(burst);
+        self.outbound(burst, &Sources::default());
     }
 
     fn set_now(&mut self, _milliseconds: u64) {}

@@ -18,6 +18,7 @@ use neighbours::NeighbourTable;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use table::RangeTable;
+use testudo_wire::icmp::Sources;
 
 /// Number of a port within the instance: its place in the configuration, the same for every queue and worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -232,9 +233,17 @@ impl Fib {
         ports.binary_search_by_key(&index, |p| p.index).ok().and_then(|i| ports.get(i))
     }
 
-    /// An address of the port, of the same family as `like`: what an ICMP error sent there carries as source
-    /// (RFC 1812 §4.3.2.4).
-    pub fn source(&self, port: PortIndex, like: IpAddr) -> Option<IpAddr> {
-        self.port(port)?.addresses.iter().copied().find(|a| a.is_ipv4() == like.is_ipv4())
+    /// Addresses of the port: what ICMP errors about packets that came in there carry as source (RFC 1812 §4.3.2.4). No
+    /// link-local one, with which an error would not get beyond the link.
+    pub fn sources(&self, port: PortIndex) -> Sources {
+        let mut sources = Sources::default();
+        for addr in self.port(port).map(|link| link.addresses.as_slice()).unwrap_or_default() {
+            match *addr {
+                IpAddr::V4(addr) => sources.v4 = sources.v4.or(Some(addr)),
+                IpAddr::V6(addr) if addr.is_unicast_link_local() => {}
+                IpAddr::V6(addr) => sources.v6 = sources.v6.or(Some(addr)),
+            }
+        }
+        sources
     }
 }

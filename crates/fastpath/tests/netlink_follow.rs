@@ -98,8 +98,8 @@ fn the_first_table_is_complete() {
     }
     let port = fib.port(PORT).expect("port");
     assert_eq!((port.name.as_str(), port.mac, port.mtu, port.up), ("port0", MAC, 1500, true));
-    assert_eq!(fib.source(PORT, addr("0.0.0.0")), Some(addr("192.0.2.1")));
-    assert_eq!(fib.source(PORT, addr("::")), Some(addr("2001:db8:1::1")));
+    assert_eq!(fib.sources(PORT).v4.map(IpAddr::from), Some(addr("192.0.2.1")));
+    assert_eq!(fib.sources(PORT).v6.map(IpAddr::from), Some(addr("2001:db8:1::1")));
     assert!(fib.addresses().contains(&addr("127.0.0.1")));
     let connected: Vec<_> = fib.connected().iter().map(ToString::to_string).collect();
     assert_eq!(connected, ["192.0.2.0/24", "2001:db8:1::/64", "fe80::/64"]);
@@ -239,7 +239,7 @@ fn routes_that_fall_with_a_link_or_an_address_are_gone() {
     link.ip("address del 192.0.2.1/24 dev port0");
     leads(&handle, "10.0.0.1", Route::NoRoute);
     leads(&handle, "192.0.2.1", Route::NoRoute);
-    assert_eq!(handle.fib().source(PORT, addr("0.0.0.0")), None);
+    assert_eq!(handle.fib().sources(PORT).v4, None);
 }
 
 #[test]

@@ -47,22 +47,12 @@ pub struct Config {
     pub flow_bits: u32,
     /// ICMP errors that the worker sends in a second at most.
     pub icmp_per_second: u32,
-    /// Source addresses of ICMP errors.
-    pub icmp_sources: Sources,
 }
 
 impl Config {
     /// The usual settings.
     pub fn new(worker: WorkerId, sender: SenderId, seed: u64) -> Self {
-        Self {
-            worker,
-            sender,
-            udp_port: 4500,
-            seed,
-            flow_bits: 12,
-            icmp_per_second: 1000,
-            icmp_sources: Sources::default(),
-        }
+        Self { worker, sender, udp_port: 4500, seed, flow_bits: 12, icmp_per_second: 1000 }
     }
 }
 
@@ -76,7 +66,6 @@ pub struct Dataplane {
     sad: Sad,
     local: Arc<LocalAddrs>,
     udp_port: u16,
-    icmp_sources: Sources,
     icmp_limit: TokenBucket,
     /// Identification of outer IPv4 headers.
     next_id: u16,
@@ -96,7 +85,6 @@ impl Dataplane {
             sad: Sad::new(),
             local: Arc::new(LocalAddrs::default()),
             udp_port: config.udp_port,
-            icmp_sources: config.icmp_sources,
             icmp_limit: TokenBucket::new(config.icmp_per_second),
             // Workers begin far apart, so that two of them do not send the same identification at the same time.
             next_id: u16::from(config.worker.get()) << 10,

@@ -100,12 +100,13 @@ fn a_port_has_a_source_address_of_each_family() {
         mac: MacAddr([2; 6]),
         mtu: 1500,
         up: true,
-        addresses: vec![ip("10.0.0.1"), ip("10.0.0.9"), ip("2001:db8::1"), ip("fe80::1")],
+        addresses: vec![ip("fe80::1"), ip("10.0.0.1"), ip("10.0.0.9"), ip("2001:db8::1")],
     };
     let fib = Fib::builder().port(link).build();
-    assert_eq!(fib.source(PortIndex(3), ip("1.1.1.1")), Some(ip("10.0.0.1")));
-    assert_eq!(fib.source(PortIndex(3), ip("::")), Some(ip("2001:db8::1")));
-    assert_eq!(fib.source(PortIndex(2), ip("::")), None);
+    let Sources { v4, v6 } = fib.sources(PortIndex(3));
+    assert_eq!(v4.map(IpAddr::from), Some(ip("10.0.0.1")));
+    assert_eq!(v6.map(IpAddr::from), Some(ip("2001:db8::1")), "not the link-local one before it");
+    assert_eq!(fib.sources(PortIndex(2)), Sources::default());
 }
 
 fn route_number(n: u32) -> Route {

@@ -209,6 +209,6 @@ mod tests {
         assert_eq!(fib.connected(), ["192.0.2.0/24".parse().unwrap()]);
         let ports: Vec<_> = fib.ports().iter().map(|p| (p.index.0, p.ifindex, p.up)).collect();
         assert_eq!(ports, [(7, 2, true), (8, 0, false)]);
-        assert_eq!(fib.source(PortIndex(7), "1.1.1.1".parse().unwrap()), "192.0.2.1".parse().ok());
+        assert_eq!(fib.sources(PortIndex(7)).v4, "192.0.2.1".parse().ok());
     }
 }

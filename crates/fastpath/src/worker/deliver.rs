@@ -24,11 +24,14 @@ const AGAIN: usize = 256;
 /// ICMP errors that the worker itself makes between two ticks.
 const ANSWERS: u32 = 100;
 
+/// The source of an ICMP error is the offending packet's destination.
+const NO_SOURCES: Sources = Sources { v4: None, v6: None };
+
 /// Where a packet comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// From a port.
-    Port,
+    /// From the port at this place.
+    Port { place: u8 },
     /// From the kernel.
     Tun,
     /// From one tunnel, on its way into another.
@@ -42,7 +45,7 @@ impl Source {
     #[inline]
     pub(super) fn ingress(self) -> Ingress {
         match self {
-            Self::Port => Ingress::Port,
+            Self::Port { .. } => Ingress::Port,
             Self::Tun | Self::Tunnel | Self::Again => Ingress::Host,
         }
     }
@@ -114,6 +117,16 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     #[inline]
     pub(super) fn leads_back(&mut self, packet: &[u8], port: PortIndex) -> bool {
         self.router.leads_back(packet, port)
+    }
+
+    /// Where ICMP errors about clear packets come from: addresses of the port that those came in by (RFC 1812 §4.3.2.4).
+    /// Errors that take a tunnel come from the offending packet's destination, so that they fit its selectors.
+    #[inline]
+    pub(super) fn error_sources(&self, source: Source) -> &Sources {
+        match source {
+            Source::Port { place } => self.router.error_sources(place),
+            Source::Tun | Source::Tunnel | Source::Again => &NO_SOURCES,
+        }
     }
 
     /// Carries out a verdict.
@@ -197,7 +210,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         match (context.source, context.direction) {
             (Source::Again, _) => self.discard(frame, WorkerDrop::Resubmitted),
             (_, Direction::Inbound) | (Source::Tunnel, _) => self.submit_again(frame),
-            (Source::Port, Direction::Outbound) => self.forward(frame, own),
+            (Source::Port { .. }, Direction::Outbound) => self.forward(frame, own),
             (Source::Tun, Direction::Outbound) => self.give_to_host(frame, own),
         }
     }
@@ -267,9 +280,12 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             return self.pool.give(frame);
         }
         self.answers_left -= 1;
+        let sources = match context.direction {
+            Direction::Outbound => self.error_sources(context.source),
+            Direction::Inbound => &NO_SOURCES,
+        };
         let mut packet = frame.packet();
-        // The source of the error is the offending packet's destination, so that the answer may take the tunnel.
-        let answered = icmp::answer(&mut packet, kind, &Sources::default());
+        let answered = icmp::answer(&mut packet, kind, sources);
         let (start, len) = (packet.start(), packet.len());
         if answered.is_err() || !frame.set_extent(start, len) {
             return self.pool.give(frame);

@@ -178,8 +178,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
                 Err(reason) => self.delivery.discard(frame, reason),
             }
         }
-        self.run(&mut outbound, Direction::Outbound, Source::Port);
-        self.run(&mut inbound, Direction::Inbound, Source::Port);
+        // There are at most 256 ports: see `route`.
+        let from = Source::Port { place: place as u8 };
+        self.run(&mut outbound, Direction::Outbound, from);
+        self.run(&mut inbound, Direction::Inbound, from);
         self.run_again();
         true
     }
@@ -226,7 +228,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         let mut items: ArrayVec<Item<'_>, BURST> =
             frames.iter_mut().map(|frame| Item::new(frame.packet(), ingress)).collect();
         match direction {
-            Direction::Outbound => self.pipeline.outbound(&mut items),
+            Direction::Outbound => self.pipeline.outbound(&mut items, self.delivery.error_sources(source)),
             Direction::Inbound => self.pipeline.inbound(&mut items),
         }
         // A chunk has at most 4096 octets, so that both numbers fit.

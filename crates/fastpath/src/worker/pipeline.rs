@@ -1,11 +1,11 @@
 //! The IPsec pipeline as the worker sees it.
 
-use testudo_ipsec::dataplane::{Command, Dataplane, Event, Garbage, Item};
+use testudo_ipsec::dataplane::{Command, Dataplane, Event, Garbage, Item, Sources};
 
 /// Gives each packet of a burst its verdict. [`Dataplane`] is the one there is; tests of the worker use simpler ones.
 pub trait Pipeline {
-    /// Packets to be protected.
-    fn outbound(&mut self, burst: &mut [Item<'_>]);
+    /// Packets to be protected. ICMP errors about them come from these addresses.
+    fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources);
 
     /// Packets addressed to us that the filter took for ESP.
     fn inbound(&mut self, burst: &mut [Item<'_>]);
@@ -22,8 +22,8 @@ pub trait Pipeline {
 
 impl Pipeline for Dataplane {
     #[inline]
-    fn outbound(&mut self, burst: &mut [Item<'_>]) {
-        Dataplane::outbound(self, burst);
+    fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
+        Dataplane::outbound(self, burst, sources);
     }
 
     #[inline]

@@ -9,6 +9,7 @@ use crate::fib::{Fib, NextHop, Out, PortIndex, Route};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use testudo_wire::ethernet::{EtherType, Ethernet, HEADER};
+use testudo_wire::icmp::Sources;
 
 /// Where a packet goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +109,8 @@ pub(super) struct Router {
     fib: Arc<Fib>,
     /// The worker's ports in the order of their places.
     ports: Box<[PortIndex]>,
+    /// An address of each port in either family.
+    addresses: Box<[Sources]>,
     cache: Box<[Entry; ENTRIES]>,
     sources: SourceCache,
     /// The last answer that is not worth keeping.
@@ -119,12 +122,16 @@ impl Router {
     pub(super) fn new(fib: Arc<Fib>, ports: Box<[PortIndex]>) -> Self {
         let nothing = Entry { epoch: 0, key: Key::NONE, hop: Hop::Host };
         let cache = Box::new([nothing; ENTRIES]);
-        Self { fib, ports, cache, sources: SourceCache::new(), other: Hop::Host, epoch: 1 }
+        let addresses = ports.iter().map(|port| fib.sources(*port)).collect();
+        Self { fib, ports, addresses, cache, sources: SourceCache::new(), other: Hop::Host, epoch: 1 }
     }
 
     /// Takes a new table; returns the former one.
     pub(super) fn replace(&mut self, fib: Arc<Fib>) -> Arc<Fib> {
         self.forget();
+        for (sources, port) in self.addresses.iter_mut().zip(&self.ports) {
+            *sources = fib.sources(*port);
+        }
         std::mem::replace(&mut self.fib, fib)
     }
 
@@ -136,6 +143,12 @@ impl Router {
     /// The port at a place among the worker's ports.
     pub(super) fn port(&self, place: usize) -> Option<PortIndex> {
         self.ports.get(place).copied()
+    }
+
+    /// Where ICMP errors come from about what came in by the port at that place.
+    #[inline]
+    pub(super) fn error_sources(&self, place: u8) -> &Sources {
+        &self.addresses[usize::from(place)]
     }
 
     /// True if the route to the source of an IP packet leads out of the port that it came in by. True for what is none:

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{
-    Command, Config, Counters, Dataplane, DirectionTotals, Ingress, Item, LocalAddrs, OutboundTable, Verdict,
+    Command, Config, Counters, Dataplane, DirectionTotals, Ingress, Item, LocalAddrs, OutboundTable, Sources,
+    Verdict,
 };
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
@@ -99,7 +100,7 @@ impl Gateway {
             })
             .collect();
         match way {
-            Way::Outbound => self.plane.outbound(&mut items),
+            Way::Outbound => self.plane.outbound(&mut items, &Sources::default()),
             Way::Inbound => self.plane.inbound(&mut items),
         }
         let done: Vec<Done> = items.iter().map(|item| (item.verdict, item.buf.data().to_vec())).collect();

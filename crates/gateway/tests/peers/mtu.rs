@@ -65,6 +65,8 @@ fn what_must_not_is_answered(pair: &Pair, outer: Family) {
                 Family::V6 => format!("Packet too big: mtu={mtu}"),
             };
             assert!(said.contains(&expected), "{inner} from {from:?}: {said}");
+            let source = format!("From {} ", from.inner(inner));
+            assert!(said.contains(&source), "{inner} from {from:?}: {said}");
             // Who has learnt it keeps to it: the host's kernel refuses by itself, or fragments.
             let said = ping(pair, from, inner, fitting + 1, "do", 1);
             assert!(

@@ -6,7 +6,6 @@ use crate::sad::SlotTable;
 use crate::spd::{PolicyId, Spd};
 use crate::spi::{SenderId, Spi};
 use std::sync::Arc;
-use testudo_wire::icmp::Sources;
 
 /// A change, applied between two bursts. Everything that needs memory brings it along.
 #[derive(Debug)]
@@ -28,8 +27,6 @@ pub enum Command {
     SetSenderId(SenderId),
     /// Changes the gateway's own addresses.
     SetLocalAddrs(Arc<LocalAddrs>),
-    /// Changes the source addresses of ICMP errors.
-    SetIcmpSources(Sources),
 }
 
 /// What a command has put out of use, to be freed by control.
@@ -71,10 +68,6 @@ impl Dataplane {
             }
             Command::SetLocalAddrs(addrs) => {
                 Some(Garbage::LocalAddrs(std::mem::replace(&mut self.local, addrs)))
-            }
-            Command::SetIcmpSources(sources) => {
-                self.icmp_sources = sources;
-                None
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::spi::Spi;
 use arrayvec::ArrayVec;
 use std::net::IpAddr;
 use testudo_crypto::{Aad, IV_LEN, OpenJob, TAG_LEN, open_burst};
-use testudo_wire::icmp;
+use testudo_wire::icmp::{self, Sources};
 use testudo_wire::ip::Protocol;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::{Error, esp};
@@ -59,7 +59,12 @@ impl Dataplane {
             flows: &mut self.flows,
             spd: &self.spd,
             outbound: &self.outbound,
-            replier: Replier { sources: self.icmp_sources, limit: &mut self.icmp_limit, counters },
+            // From the offending packet's destination, so that the errors fit the tunnel that it came through.
+            replier: Replier {
+                sources: &Sources { v4: None, v6: None },
+                limit: &mut self.icmp_limit,
+                counters,
+            },
             counters,
             events: &mut self.events,
             now: self.now,

@@ -17,7 +17,7 @@ use crate::sa::OutboundSa;
 use crate::spd::{Action, Decision, PolicyId, Spd};
 use arrayvec::ArrayVec;
 use testudo_crypto::{Aad, SealJob, TAG_LEN, seal_burst};
-use testudo_wire::icmp::Kind;
+use testudo_wire::icmp::{Kind, Sources};
 use testudo_wire::ip::Protocol;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::{esp, ipv6};
@@ -46,14 +46,15 @@ struct Plan<'s> {
 type Burst<T> = ArrayVec<T, BURST>;
 
 impl Dataplane {
-    /// Protects a burst of clear packets. Bursts longer than [`BURST`] are worked off in parts.
-    pub fn outbound(&mut self, burst: &mut [Item<'_>]) {
+    /// Protects a burst of clear packets. Bursts longer than [`BURST`] are worked off in parts. ICMP errors about them come
+    /// from `sources`: addresses of the interface that they came in by (RFC 1812 §4.3.2.4).
+    pub fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
         for part in burst.chunks_mut(BURST) {
-            self.outbound_part(part);
+            self.outbound_part(part, sources);
         }
     }
 
-    fn outbound_part(&mut self, burst: &mut [Item<'_>]) {
+    fn outbound_part(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
         let counters = &*self.counters;
         let bytes: usize = burst.iter().map(|item| item.buf.len()).sum();
         counters.outbound.received.add(burst.len() as u64);
@@ -63,7 +64,7 @@ impl Dataplane {
         let paths = look_up(&parsed, &mut self.flows, &self.spd, &self.outbound);
         let mut planner = Planner {
             table: &self.outbound,
-            replier: Replier { sources: self.icmp_sources, limit: &mut self.icmp_limit, counters },
+            replier: Replier { sources, limit: &mut self.icmp_limit, counters },
             counters,
             events: &mut self.events,
             now: self.now,

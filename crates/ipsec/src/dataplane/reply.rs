@@ -8,7 +8,7 @@ use testudo_wire::icmp::{self, Kind, Sources};
 
 /// What it takes to answer.
 pub(super) struct Replier<'a> {
-    pub(super) sources: Sources,
+    pub(super) sources: &'a Sources,
     pub(super) limit: &'a mut TokenBucket,
     pub(super) counters: &'a Counters,
 }
@@ -27,7 +27,7 @@ impl Replier<'_> {
         direction.drop(reason);
         let answered = icmp::may_answer(item.buf.data(), kind)
             && self.limit.take()
-            && icmp::answer(&mut item.buf, kind, &self.sources).is_ok();
+            && icmp::answer(&mut item.buf, kind, self.sources).is_ok();
         if answered {
             direction.generated.add(1);
             direction.replies.add(1);

@@ -68,7 +68,7 @@ fn send(plane: &mut Dataplane, count: usize) -> Vec<Verdict> {
             Item::new(PacketBuf::new(frame, 100, 20).unwrap(), Ingress::Port)
         })
         .collect();
-    plane.outbound(&mut items);
+    plane.outbound(&mut items, &Sources::default());
     items.iter().map(|item| item.verdict).collect()
 }
 

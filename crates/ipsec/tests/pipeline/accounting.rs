@@ -4,7 +4,7 @@ use crate::forge::{around, authentic, datagram, outer, padded};
 use crate::harness::{HEADROOM, POLICY, TAILROOM, Tunnel, Way, net, pair, run, set_spd};
 use crate::packets::{sized, v4_with, v6_with};
 use proptest::prelude::*;
-use testudo_ipsec::dataplane::{BURST, DirectionTotals, Ingress, Item, Verdict};
+use testudo_ipsec::dataplane::{BURST, DirectionTotals, Ingress, Item, Sources, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::spd::{Action, Policy};
 use testudo_wire::ip::Protocol;
@@ -134,7 +134,7 @@ fn no_packet_costs_an_allocation() {
             .collect();
         let info = allocation_counter::measure(|| {
             a.plane.set_now(1);
-            a.plane.outbound(&mut items);
+            a.plane.outbound(&mut items, &Sources::default());
             b.plane.inbound(&mut items);
             a.plane.drain_events().for_each(drop);
             b.plane.drain_events().for_each(drop);

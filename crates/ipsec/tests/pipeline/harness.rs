@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{
-    Command, Config, Dataplane, Ingress, Item, LocalAddrs, OutboundTable, Verdict,
+    Command, Config, Dataplane, Ingress, Item, LocalAddrs, OutboundTable, Sources, Verdict,
 };
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
@@ -193,6 +193,17 @@ pub(crate) fn run(
     ingress: Ingress,
     packets: &[Vec<u8>],
 ) -> Vec<(Verdict, Vec<u8>)> {
+    run_at(plane, way, ingress, &Sources::default(), packets)
+}
+
+/// The same at an interface that has these addresses.
+pub(crate) fn run_at(
+    plane: &mut Dataplane,
+    way: Way,
+    ingress: Ingress,
+    sources: &Sources,
+    packets: &[Vec<u8>],
+) -> Vec<(Verdict, Vec<u8>)> {
     let mut frames: Vec<Vec<u8>> =
         packets.iter().map(|packet| [&[0xee; HEADROOM][..], packet, &[0xee; TAILROOM]].concat()).collect();
     let mut items: Vec<Item<'_>> = frames
@@ -201,7 +212,7 @@ pub(crate) fn run(
         .map(|(frame, packet)| Item::new(PacketBuf::new(frame, HEADROOM, packet.len()).unwrap(), ingress))
         .collect();
     match way {
-        Way::Outbound => plane.outbound(&mut items),
+        Way::Outbound => plane.outbound(&mut items, sources),
         Way::Inbound => plane.inbound(&mut items),
     }
     items.iter().map(|item| (item.verdict, item.buf.data().to_vec())).collect()

@@ -1,8 +1,8 @@
 //! Packets that are too big, or have come too far: ICMP errors, fragments.
 
-use crate::harness::{Gateway, TAILROOM, Tunnel, Way, forwarded, mirrored, pair, run};
+use crate::harness::{Gateway, TAILROOM, Tunnel, Way, forwarded, mirrored, pair, run, run_at};
 use crate::packets::{A4, B4, one_hop_on, sized, v4_with, v6_with};
-use testudo_ipsec::dataplane::{Command, Ingress, Item, Sources, Verdict};
+use testudo_ipsec::dataplane::{Ingress, Item, Sources, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_wire::ip::Protocol;
@@ -173,11 +173,11 @@ fn time_exceeded_before_the_tunnel_and_behind_it() {
 }
 
 #[test]
-fn errors_come_from_the_configured_addresses() {
+fn errors_come_from_the_interface_that_the_packets_came_in_by() {
     let (mut a, _) = pair(&Tunnel::default());
     let sources = Sources { v4: Some([10, 1, 0, 1].into()), v6: Some("2001:db8:1::1".parse().unwrap()) };
-    assert!(a.plane.apply(Command::SetIcmpSources(sources)).is_none());
-    let replies = a.outbound(&[big(true, 1500), sized(true, 1500)]);
+    let packets = [big(true, 1500), sized(true, 1500)];
+    let replies = run_at(&mut a.plane, Way::Outbound, Ingress::Port, &sources, &packets);
     assert_eq!(Some(Ipv4::parse(&replies[0].1).unwrap().src()), sources.v4);
     assert_eq!(Some(Ipv6::parse(&replies[1].1).unwrap().src()), sources.v6);
 }
@@ -218,7 +218,7 @@ fn frames_without_room_are_dropped_and_counted() {
         for (head, tail, fits) in [(prefix, 19, true), (prefix - 1, TAILROOM, false), (prefix, 18, false)] {
             let mut frame = [&vec![0; head][..], &packet, &vec![0; tail]].concat();
             let mut items = [Item::new(PacketBuf::new(&mut frame, head, 101).unwrap(), Ingress::Port)];
-            a.plane.outbound(&mut items);
+            a.plane.outbound(&mut items, &Sources::default());
             if fits {
                 let outer = items[0].buf.data().to_vec();
                 assert_eq!(forwarded(b.inbound(&[outer])).len(), 1);

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
-use testudo_ipsec::dataplane::{Command, Event, Garbage};
+use testudo_ipsec::dataplane::{Command, Event, Garbage, Sources};
 use testudo_ipsec::drops::DropReason;
 use testudo_wire::checksum::Sum;
 use testudo_wire::ipv4::Ipv4;
@@ -38,11 +38,14 @@ struct Scripted {
     outbound: Option<fn(&mut Item<'_>) -> Verdict>,
     inbound: Option<fn(&mut Item<'_>) -> Verdict>,
     events: Vec<Event>,
+    /// Of the ICMP errors about each burst of clear packets.
+    sources: Vec<Sources>,
     now: u64,
 }
 
 impl Pipeline for Scripted {
-    fn outbound(&mut self, burst: &mut [Item<'_>]) {
+    fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
+        self.sources.push(*sources);
         let script = self.outbound.unwrap_or(|_| Verdict::Forward);
         burst.iter_mut().for_each(|item| item.verdict = script(item));
     }
@@ -130,7 +133,7 @@ fn fib(neighbours: &[(u16, &str, u8)]) -> Arc<Fib> {
         mac: mac(index as u8),
         mtu: 1500,
         up: true,
-        addresses: Vec::new(),
+        addresses: vec![addr(["10.0.0.1", "192.0.2.1"][usize::from(index)])],
     };
     let mut builder = Fib::builder()
         .port(link(0))

@@ -108,6 +108,55 @@ fn an_answer_goes_back_out_of_the_port() {
     check_and_close(worker);
 }
 
+/// What the pipeline was told to send ICMP errors from, burst by burst.
+fn sources(worker: &mut TestWorker) -> Vec<Option<IpAddr>> {
+    worker.pipeline_mut().sources.drain(..).map(|sources| sources.v4.map(IpAddr::from)).collect()
+}
+
+#[test]
+fn an_answer_out_of_the_port_comes_from_the_ports_address() {
+    let mut worker = worker(full_fib());
+    arrive(&mut worker, LAN, &ipv4(CLIENT, "203.0.113.1", 100, true), Class::Protect);
+    arrive(&mut worker, WAN, &ipv4("203.0.113.1", CLIENT, 100, true), Class::Protect);
+    worker.turn(1);
+    assert_eq!(sources(&mut worker), [Some(addr("10.0.0.1")), Some(addr("192.0.2.1"))]);
+
+    // What takes a tunnel, or goes to the kernel, comes from the offending packet's destination.
+    worker.pipeline_mut().inbound = Some(|_| Verdict::Onward);
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 100, true), Class::Esp);
+    worker.turn(2);
+    worker.pipeline_mut().inbound = Some(answer);
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 100, true), Class::Esp);
+    worker.turn(3);
+    worker.host_mut().unwrap().to_read.push_back(ipv4("10.0.0.1", "203.0.113.1", 100, true));
+    (0..20).for_each(|_| {
+        worker.turn(4);
+    });
+    assert_eq!(sources(&mut worker), [None; 3]);
+
+    let moved =
+        Fib::builder().port(PortLink { addresses: vec![addr("10.0.0.9")], ..full_fib().ports()[0].clone() });
+    let moved = moved.route("10.0.0.0/24".parse().unwrap(), next_hop(0, None)).build();
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(Arc::new(moved))).unwrap();
+    arrive(&mut worker, LAN, &ipv4(CLIENT, "203.0.113.1", 100, true), Class::Protect);
+    worker.turn(5);
+    assert_eq!(sources(&mut worker), [Some(addr("10.0.0.9"))]);
+    check_and_close(worker);
+}
+
+/// Bypassed, and too large for its link: the worker's own errors.
+#[test]
+fn an_answer_of_the_worker_comes_from_the_ports_address_too() {
+    let mut worker = worker(narrow_lan());
+    arrive(&mut worker, LAN, &ipv4(CLIENT, "10.0.0.8", 1400, true), Class::Protect);
+    arrive(&mut worker, LAN, &ipv4(CLIENT, CLIENT, 1400, true), Class::Protect);
+    worker.turn(1);
+    let (_, error) = sent(&mut worker, LAN).pop().unwrap();
+    let error = Ipv4::parse_verified(&error).unwrap();
+    assert_eq!((error.src(), error.payload()[..2].to_vec()), ("10.0.0.1".parse().unwrap(), vec![3, 4]));
+    check_and_close(worker);
+}
+
 #[test]
 fn an_answer_to_the_kernel_goes_to_the_kernel() {
     let mut worker = worker(full_fib());
