@@ -162,13 +162,47 @@ pub enum TsSpec {
     Fixed(TrafficSelector),
 }
 
-/// Encryption transforms of IKE (RFC 7296 §3.3.2, RFC 5282).
+/// Encryption transforms of IKE (RFC 7296 §3.3.2, RFC 5282, RFC 7634).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IkeEncryption {
     /// `aes128gcm16`.
     Aes128Gcm16,
+    /// `aes192gcm16`.
+    Aes192Gcm16,
     /// `aes256gcm16`.
     Aes256Gcm16,
+    /// `aes128ccm16`.
+    Aes128Ccm16,
+    /// `aes192ccm16`.
+    Aes192Ccm16,
+    /// `aes256ccm16`.
+    Aes256Ccm16,
+    /// `chacha20poly1305`.
+    ChaCha20Poly1305,
+    /// `aes128`: AES-CBC, which needs an [`Integrity`] beside it.
+    Aes128Cbc,
+    /// `aes192`: AES-CBC, which needs an [`Integrity`] beside it.
+    Aes192Cbc,
+    /// `aes256`: AES-CBC, which needs an [`Integrity`] beside it.
+    Aes256Cbc,
+}
+
+impl IkeEncryption {
+    /// True for a cipher that protects the integrity too, so that there is no [`Integrity`] beside it (RFC 5282 §8).
+    pub fn is_aead(self) -> bool {
+        !matches!(self, Self::Aes128Cbc | Self::Aes192Cbc | Self::Aes256Cbc)
+    }
+}
+
+/// Integrity algorithms of IKE, for ciphers that are no AEAD (RFC 4868).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Integrity {
+    /// `sha256`: HMAC-SHA2-256-128.
+    HmacSha256,
+    /// `sha384`: HMAC-SHA2-384-192.
+    HmacSha384,
+    /// `sha512`: HMAC-SHA2-512-256.
+    HmacSha512,
 }
 
 /// Pseudo-random functions of IKE.
@@ -178,6 +212,10 @@ pub enum Prf {
     HmacSha256,
     /// `prfsha384`.
     HmacSha384,
+    /// `prfsha512`.
+    HmacSha512,
+    /// `prfaesxcbc` (RFC 4434).
+    AesXcbc,
 }
 
 /// Key exchange methods.
@@ -187,13 +225,25 @@ pub enum KeyExchange {
     X25519,
     /// `ecp256` (group 19).
     Ecp256,
+    /// `ecp384` (group 20).
+    Ecp384,
+    /// `ecp521` (group 21).
+    Ecp521,
+    /// `modp2048` (group 14).
+    Modp2048,
+    /// `modp3072` (group 15).
+    Modp3072,
+    /// `modp4096` (group 16).
+    Modp4096,
 }
 
 /// One IKE proposal: any combination of the listed transforms is acceptable, earlier ones preferred.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IkeProposal {
-    /// Encryption, AEAD only so far.
+    /// Encryption: AEADs only, or none of them.
     pub encryption: Vec<IkeEncryption>,
+    /// Integrity algorithms; empty exactly where the ciphers are AEADs.
+    pub integrity: Vec<Integrity>,
     /// Pseudo-random functions.
     pub prf: Vec<Prf>,
     /// Key exchange methods.

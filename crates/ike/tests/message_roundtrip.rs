@@ -3,10 +3,14 @@
 #[path = "message_support/arbitrary.rs"]
 mod arbitrary;
 
+#[path = "suite_support/entropy.rs"]
+mod entropy;
+
 use arbitrary::{header, payloads};
+use entropy::Script;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use testudo_ike::config::{Identity, IkeEncryption, KeyExchange, Prf};
+use testudo_ike::config::{Identity, IkeEncryption, Integrity, KeyExchange, Prf};
 use testudo_ike::message::{
     Attribute, AuthMethodId, ExchangeType, Header, IdPayload, IdType, IkeSpi, KeMethod, Message,
     MessageBuilder, Nonce, Notify, NotifyType, Payload, PayloadType, Payloads, Proposal, Protocol, SaPayload,
@@ -20,7 +24,13 @@ fn builder(header: Header, payloads: &[Payload]) -> MessageBuilder {
 }
 
 fn keys(encryption: IkeEncryption) -> IkeKeys {
-    let suite = IkeSuite { encryption, prf: Prf::HmacSha384, ke: KeyExchange::X25519 };
+    let integrity = match encryption.key_bits() {
+        _ if encryption.is_aead() => None,
+        128 => Some(Integrity::HmacSha256),
+        192 => Some(Integrity::HmacSha384),
+        _ => Some(Integrity::HmacSha512),
+    };
+    let suite = IkeSuite { encryption, integrity, prf: Prf::HmacSha384, ke: KeyExchange::X25519 };
     let nonces =
         Nonces { initiator: Nonce::new(vec![1; 32]).unwrap(), responder: Nonce::new(vec![2; 32]).unwrap() };
     let spis = IkeSpis { initiator: IkeSpi(3), responder: IkeSpi(4) };
@@ -49,13 +59,15 @@ proptest! {
     fn a_sealed_message_reads_as_written(
         header in header(),
         payloads in payloads(),
-        aes256 in any::<bool>(),
+        encryption in prop::sample::select(IkeEncryption::ALL.to_vec()),
         sender in any::<u16>(),
     ) {
-        let encryption = if aes256 { IkeEncryption::Aes256Gcm16 } else { IkeEncryption::Aes128Gcm16 };
         let keys = keys(encryption);
         let octets =
-            keys.sealer(Role::Responder, SenderId(sender)).seal(&builder(header, &payloads)).unwrap();
+            keys
+                .sealer(Role::Responder, SenderId(sender))
+                .seal(&builder(header, &payloads), &mut Script(vec![1, 2, 3]))
+                .unwrap();
         let message = Message::parse(&octets).unwrap();
         prop_assert_eq!(message.header, header);
         prop_assert!(message.payloads.is_empty());

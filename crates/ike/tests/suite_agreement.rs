@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::subsequence;
-use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, KeyExchange, Prf};
+use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf};
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{accept, offer, select};
 use testudo_ipsec::sa::EspAlgorithm;
@@ -20,13 +20,24 @@ fn some<T: Clone + std::fmt::Debug + 'static>(
 }
 
 fn ke(least: usize) -> impl Strategy<Value = Vec<KeyExchange>> {
-    some(&[KeyExchange::X25519, KeyExchange::Ecp256], least)
+    some(&KeyExchange::ALL, least)
 }
 
 fn ike() -> impl Strategy<Value = Vec<IkeProposal>> {
-    let encryption = some(&[IkeEncryption::Aes128Gcm16, IkeEncryption::Aes256Gcm16], 1);
-    let proposal = (encryption, some(&[Prf::HmacSha256, Prf::HmacSha384], 1), ke(1))
-        .prop_map(|(encryption, prf, ke)| IkeProposal { encryption, prf, ke });
+    let [aeads, others]: [Vec<_>; 2] =
+        [true, false].map(|aead| IkeEncryption::ALL.into_iter().filter(|c| c.is_aead() == aead).collect());
+    let integrity = [Integrity::HmacSha256, Integrity::HmacSha384, Integrity::HmacSha512];
+    let ciphers = prop_oneof![
+        some(&aeads, 1).prop_map(|encryption| (encryption, vec![])),
+        (some(&others, 1), some(&integrity, 1)),
+    ];
+    let prf = some(&[Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512, Prf::AesXcbc], 1);
+    let proposal = (ciphers, prf, ke(1)).prop_map(|((encryption, integrity), prf, ke)| IkeProposal {
+        encryption,
+        integrity,
+        prf,
+        ke,
+    });
     prop::collection::vec(proposal, 1..4)
 }
 
@@ -52,7 +63,8 @@ proptest! {
     #[test]
     fn on_an_ike_sa(initiator in ike(), responder in ike()) {
         let common = pair(&initiator, &responder, |a, b| {
-            share(&a.encryption, &b.encryption) && share(&a.prf, &b.prf) && share(&a.ke, &b.ke)
+            let integrity = a.integrity.is_empty() || share(&a.integrity, &b.integrity);
+            integrity && share(&a.encryption, &b.encryption) && share(&a.prf, &b.prf) && share(&a.ke, &b.ke)
         });
         let offer = offer::ike(&initiator, None);
         let choice = select::ike(&offer, &responder);
@@ -60,6 +72,7 @@ proptest! {
         if let Ok(choice) = choice {
             let accepted = accept::ike(&offer, &initiator, &choice.answer(None));
             prop_assert_eq!(accepted, Ok((choice.suite, None)));
+            prop_assert_eq!(choice.suite.integrity.is_none(), choice.suite.encryption.is_aead());
         }
     }
 

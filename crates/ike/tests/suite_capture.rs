@@ -19,6 +19,7 @@ fn esp_algorithm(capture: &Capture) -> EspAlgorithm {
     match capture.suite.encryption {
         IkeEncryption::Aes128Gcm16 => EspAlgorithm::Aes128Gcm16,
         IkeEncryption::Aes256Gcm16 => EspAlgorithm::Aes256Gcm16,
+        other => panic!("no capture has {other:?}"),
     }
 }
 
@@ -133,6 +134,7 @@ fn our_choice_and_answer_are_those_of_charon() {
             encryption: vec![suite.encryption],
             prf: vec![suite.prf],
             ke: vec![KeyExchange::X25519, KeyExchange::Ecp256],
+            ..IkeProposal::default()
         }];
         let request = capture.message("ike_sa_init_request");
         let response = capture.message("ike_sa_init_response");

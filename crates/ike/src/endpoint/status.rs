@@ -1,6 +1,6 @@
 //! What operators see of the IKE SAs: everything that `swanctl --list-sas` shows.
 
-use crate::config::{Identity, IkeEncryption, KeyExchange, Prf};
+use crate::config::{Identity, IkeEncryption, Integrity, KeyExchange, Prf};
 use crate::message::IkeSpi;
 use crate::output::{ChildSaId, CommitId, IkeSaId, Time};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Phase};
@@ -105,6 +105,8 @@ pub struct IkeSaStatus {
     pub nat: NatStatus,
     /// Encryption, once negotiated.
     pub encryption: Option<AlgorithmName>,
+    /// Integrity, once negotiated; none with an AEAD.
+    pub integrity: Option<AlgorithmName>,
     /// Pseudo-random function, once negotiated.
     pub prf: Option<AlgorithmName>,
     /// Key exchange method, once negotiated.
@@ -154,10 +156,29 @@ impl AlgorithmName {
 
 impl From<IkeEncryption> for AlgorithmName {
     fn from(encryption: IkeEncryption) -> Self {
-        match encryption {
-            IkeEncryption::Aes128Gcm16 => Self::aes_gcm_16(128),
-            IkeEncryption::Aes256Gcm16 => Self::aes_gcm_16(256),
-        }
+        let name = match encryption {
+            IkeEncryption::Aes128Gcm16 | IkeEncryption::Aes192Gcm16 | IkeEncryption::Aes256Gcm16 => {
+                "AES_GCM_16"
+            }
+            IkeEncryption::Aes128Ccm16 | IkeEncryption::Aes192Ccm16 | IkeEncryption::Aes256Ccm16 => {
+                "AES_CCM_16"
+            }
+            IkeEncryption::Aes128Cbc | IkeEncryption::Aes192Cbc | IkeEncryption::Aes256Cbc => "AES_CBC",
+            // Its key has one length only, which is not named.
+            IkeEncryption::ChaCha20Poly1305 => return Self { name: "CHACHA20_POLY1305", keysize: None },
+        };
+        Self { name, keysize: Some(encryption.key_bits()) }
+    }
+}
+
+impl From<Integrity> for AlgorithmName {
+    fn from(integrity: Integrity) -> Self {
+        let name = match integrity {
+            Integrity::HmacSha256 => "HMAC_SHA2_256_128",
+            Integrity::HmacSha384 => "HMAC_SHA2_384_192",
+            Integrity::HmacSha512 => "HMAC_SHA2_512_256",
+        };
+        Self { name, keysize: None }
     }
 }
 
@@ -175,6 +196,8 @@ impl From<Prf> for AlgorithmName {
         let name = match prf {
             Prf::HmacSha256 => "PRF_HMAC_SHA2_256",
             Prf::HmacSha384 => "PRF_HMAC_SHA2_384",
+            Prf::HmacSha512 => "PRF_HMAC_SHA2_512",
+            Prf::AesXcbc => "PRF_AES128_XCBC",
         };
         Self { name, keysize: None }
     }
@@ -185,6 +208,11 @@ impl From<KeyExchange> for AlgorithmName {
         let name = match ke {
             KeyExchange::X25519 => "CURVE_25519",
             KeyExchange::Ecp256 => "ECP_256",
+            KeyExchange::Ecp384 => "ECP_384",
+            KeyExchange::Ecp521 => "ECP_521",
+            KeyExchange::Modp2048 => "MODP_2048",
+            KeyExchange::Modp3072 => "MODP_3072",
+            KeyExchange::Modp4096 => "MODP_4096",
         };
         Self { name, keysize: None }
     }
@@ -214,6 +242,7 @@ impl From<&IkeSa> for IkeSaStatus {
             spi_r: sa.spis.responder,
             nat: sa.nat,
             encryption: suite.map(|suite| suite.encryption.into()),
+            integrity: suite.and_then(|suite| suite.integrity).map(AlgorithmName::from),
             prf: suite.map(|suite| suite.prf.into()),
             ke: suite.map(|suite| suite.ke.into()),
             established: sa.established,

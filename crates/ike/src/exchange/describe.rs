@@ -53,10 +53,12 @@ fn name(transform: &Transform) -> String {
         (TransformType::Encryption, 20) => "AES_GCM_16",
         (TransformType::Encryption, 28) => "CHACHA20_POLY1305",
         (TransformType::Prf, 2) => "PRF_HMAC_SHA1",
+        (TransformType::Prf, 4) => "PRF_AES128_XCBC",
         (TransformType::Prf, 5) => "PRF_HMAC_SHA2_256",
         (TransformType::Prf, 6) => "PRF_HMAC_SHA2_384",
         (TransformType::Prf, 7) => "PRF_HMAC_SHA2_512",
         (TransformType::Integrity, 2) => "HMAC_SHA1_96",
+        (TransformType::Integrity, 5) => "AES_XCBC_96",
         (TransformType::Integrity, 12) => "HMAC_SHA2_256_128",
         (TransformType::Integrity, 13) => "HMAC_SHA2_384_192",
         (TransformType::Integrity, 14) => "HMAC_SHA2_512_256",
@@ -138,6 +140,7 @@ mod tests {
             encryption: vec![IkeEncryption::Aes256Gcm16],
             prf: vec![Prf::HmacSha384],
             ke: vec![KeyExchange::X25519, KeyExchange::Ecp256],
+            ..IkeProposal::default()
         };
         assert_eq!(ike_proposals(&[ours]), "IKE:AES_GCM_16_256/PRF_HMAC_SHA2_384/CURVE_25519/ECP_256");
     }

@@ -57,9 +57,15 @@ impl MessageBuilder {
     /// The message with all its payloads in an Encrypted payload. `overhead`: what sealing adds to them, that
     /// is IV, padding with its length, and integrity check value.
     pub fn draft(&self, overhead: usize) -> Result<Draft, EncodeError> {
+        self.draft_sized(|plaintext| plaintext.saturating_add(overhead))
+    }
+
+    /// The same, where what sealing adds depends on the length of the payloads: `sealed` gives the octets of the
+    /// Encrypted payload's body for that length.
+    pub fn draft_sized(&self, sealed: impl FnOnce(usize) -> usize) -> Result<Draft, EncodeError> {
         let mut plaintext = Vec::new();
         self.write_chain(&mut plaintext)?;
-        let sk_length = plaintext.len().saturating_add(overhead).saturating_add(GENERIC_HEADER);
+        let sk_length = sealed(plaintext.len()).saturating_add(GENERIC_HEADER);
         let length = narrow_u16("length of the message", sk_length.saturating_add(Header::LENGTH))?;
         let sk_length = narrow_u16("length of a payload", sk_length)?;
         let mut aad = self.header.to_bytes(PayloadType::Encrypted, u32::from(length)).to_vec();

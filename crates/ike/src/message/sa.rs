@@ -48,6 +48,22 @@ pub struct TransformId(pub u16);
 impl TransformId {
     /// Type ENCR: AES-GCM with a 16-octet ICV (RFC 4106, RFC 5282).
     pub const ENCR_AES_GCM_16: Self = Self(20);
+    /// Type ENCR: AES-CBC (RFC 3602).
+    pub const ENCR_AES_CBC: Self = Self(12);
+    /// Type ENCR: AES-CCM with a 16-octet ICV (RFC 4309, RFC 5282).
+    pub const ENCR_AES_CCM_16: Self = Self(16);
+    /// Type ENCR: ChaCha20-Poly1305 (RFC 7634).
+    pub const ENCR_CHACHA20_POLY1305: Self = Self(28);
+    /// Type PRF: AES-XCBC (RFC 4434).
+    pub const PRF_AES128_XCBC: Self = Self(4);
+    /// Type PRF: HMAC-SHA2-512 (RFC 4868).
+    pub const PRF_HMAC_SHA2_512: Self = Self(7);
+    /// Type INTEG: HMAC-SHA2-256-128 (RFC 4868).
+    pub const AUTH_HMAC_SHA2_256_128: Self = Self(12);
+    /// Type INTEG: HMAC-SHA2-384-192 (RFC 4868).
+    pub const AUTH_HMAC_SHA2_384_192: Self = Self(13);
+    /// Type INTEG: HMAC-SHA2-512-256 (RFC 4868).
+    pub const AUTH_HMAC_SHA2_512_256: Self = Self(14);
     /// Type PRF: HMAC-SHA2-256 (RFC 4868).
     pub const PRF_HMAC_SHA2_256: Self = Self(5);
     /// Type PRF: HMAC-SHA2-384 (RFC 4868).

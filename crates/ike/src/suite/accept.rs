@@ -20,9 +20,13 @@ pub fn ike(
         _ => return Err(SuiteError::NotOffered("it has an SPI of the wrong length, or zero")),
     };
     let encryption = find(chosen, ours.iter().flat_map(|own| &own.encryption))?;
+    let integrity = match offered.transforms_of(TransformType::Integrity).next() {
+        None => None,
+        Some(_) => Some(find(chosen, ours.iter().flat_map(|own| &own.integrity))?),
+    };
     let prf = find(chosen, ours.iter().flat_map(|own| &own.prf))?;
     let ke = find(chosen, ours.iter().flat_map(|own| &own.ke))?;
-    Ok((IkeSuite { encryption, prf, ke }, spi))
+    Ok((IkeSuite { encryption, integrity, prf, ke }, spi))
 }
 
 /// Checks the answer about a Child SA against `offer`, made from `ours`. Gives the algorithms, and the

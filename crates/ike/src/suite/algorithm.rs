@@ -1,6 +1,6 @@
 //! What the configured algorithms are on the wire, and how much key they take.
 
-use crate::config::{IkeEncryption, KeyExchange, Prf};
+use crate::config::{IkeEncryption, Integrity, KeyExchange, Prf};
 use crate::message::{KeMethod, Transform, TransformId, TransformType};
 use serde::{Deserialize, Serialize};
 use testudo_ipsec::sa::EspAlgorithm;
@@ -29,8 +29,10 @@ impl Role {
 /// The algorithms of an IKE SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct IkeSuite {
-    /// Encryption and integrity of the messages.
+    /// Encryption of the messages; of an AEAD integrity too.
     pub encryption: IkeEncryption,
+    /// Integrity of the messages; `None` exactly where the cipher is an AEAD.
+    pub integrity: Option<Integrity>,
     /// Derivation of keys.
     pub prf: Prf,
     /// Key exchange.
@@ -48,8 +50,10 @@ pub struct EspSuite {
     pub ke: Option<KeyExchange>,
 }
 
-/// Octets of salt that AES-GCM takes behind its key (RFC 4106 §8.1, RFC 5282 §7.1).
+/// Octets of salt that AES-GCM and ChaCha20-Poly1305 take behind their keys (RFC 5282 §7.1, RFC 7634 §2).
 const GCM_SALT: usize = 4;
+/// Octets of salt that AES-CCM takes behind its key (RFC 5282 §7.1).
+const CCM_SALT: usize = 3;
 
 /// An algorithm that a proposal can name.
 pub(super) trait Wire: Copy {
@@ -59,7 +63,27 @@ pub(super) trait Wire: Copy {
 
 impl Wire for IkeEncryption {
     fn transform(self) -> Transform {
-        Transform::cipher(TransformId::ENCR_AES_GCM_16, self.key_bits())
+        let id = match self {
+            Self::Aes128Gcm16 | Self::Aes192Gcm16 | Self::Aes256Gcm16 => TransformId::ENCR_AES_GCM_16,
+            Self::Aes128Ccm16 | Self::Aes192Ccm16 | Self::Aes256Ccm16 => TransformId::ENCR_AES_CCM_16,
+            Self::Aes128Cbc | Self::Aes192Cbc | Self::Aes256Cbc => TransformId::ENCR_AES_CBC,
+            // There is one key length, which must not be stated (RFC 7634 §4).
+            Self::ChaCha20Poly1305 => {
+                return Transform::new(TransformType::Encryption, TransformId::ENCR_CHACHA20_POLY1305);
+            }
+        };
+        Transform::cipher(id, self.key_bits())
+    }
+}
+
+impl Wire for Integrity {
+    fn transform(self) -> Transform {
+        let id = match self {
+            Self::HmacSha256 => TransformId::AUTH_HMAC_SHA2_256_128,
+            Self::HmacSha384 => TransformId::AUTH_HMAC_SHA2_384_192,
+            Self::HmacSha512 => TransformId::AUTH_HMAC_SHA2_512_256,
+        };
+        Transform::new(TransformType::Integrity, id)
     }
 }
 
@@ -74,6 +98,8 @@ impl Wire for Prf {
         let id = match self {
             Self::HmacSha256 => TransformId::PRF_HMAC_SHA2_256,
             Self::HmacSha384 => TransformId::PRF_HMAC_SHA2_384,
+            Self::HmacSha512 => TransformId::PRF_HMAC_SHA2_512,
+            Self::AesXcbc => TransformId::PRF_AES128_XCBC,
         };
         Transform::new(TransformType::Prf, id)
     }
@@ -97,32 +123,92 @@ impl From<KeyExchange> for KeMethod {
         match method {
             KeyExchange::X25519 => Self::X25519,
             KeyExchange::Ecp256 => Self::Ecp256,
+            KeyExchange::Ecp384 => Self::Ecp384,
+            KeyExchange::Ecp521 => Self::Ecp521,
+            KeyExchange::Modp2048 => Self::Modp2048,
+            KeyExchange::Modp3072 => Self::Modp3072,
+            KeyExchange::Modp4096 => Self::Modp4096,
         }
     }
 }
 
 impl KeyExchange {
+    /// Every method.
+    pub const ALL: [Self; 7] = [
+        Self::X25519,
+        Self::Ecp256,
+        Self::Ecp384,
+        Self::Ecp521,
+        Self::Modp2048,
+        Self::Modp3072,
+        Self::Modp4096,
+    ];
+
     /// The method of that number, if it is one of ours.
     pub fn from_wire(method: KeMethod) -> Option<Self> {
-        match method {
-            KeMethod::X25519 => Some(Self::X25519),
-            KeMethod::Ecp256 => Some(Self::Ecp256),
-            _ => None,
-        }
+        Self::ALL.into_iter().find(|ours| KeMethod::from(*ours) == method)
     }
 }
 
 impl IkeEncryption {
-    fn key_bits(self) -> u16 {
+    /// Every cipher.
+    pub const ALL: [Self; 10] = [
+        Self::Aes128Gcm16,
+        Self::Aes192Gcm16,
+        Self::Aes256Gcm16,
+        Self::Aes128Ccm16,
+        Self::Aes192Ccm16,
+        Self::Aes256Ccm16,
+        Self::ChaCha20Poly1305,
+        Self::Aes128Cbc,
+        Self::Aes192Cbc,
+        Self::Aes256Cbc,
+    ];
+
+    /// Bits of the key.
+    pub fn key_bits(self) -> u16 {
         match self {
-            Self::Aes128Gcm16 => 128,
-            Self::Aes256Gcm16 => 256,
+            Self::Aes128Gcm16 | Self::Aes128Ccm16 | Self::Aes128Cbc => 128,
+            Self::Aes192Gcm16 | Self::Aes192Ccm16 | Self::Aes192Cbc => 192,
+            Self::Aes256Gcm16 | Self::Aes256Ccm16 | Self::ChaCha20Poly1305 | Self::Aes256Cbc => 256,
+        }
+    }
+
+    /// Octets of the salt behind the key.
+    pub(super) fn salt(self) -> usize {
+        match self {
+            Self::Aes128Gcm16 | Self::Aes192Gcm16 | Self::Aes256Gcm16 | Self::ChaCha20Poly1305 => GCM_SALT,
+            Self::Aes128Ccm16 | Self::Aes192Ccm16 | Self::Aes256Ccm16 => CCM_SALT,
+            Self::Aes128Cbc | Self::Aes192Cbc | Self::Aes256Cbc => 0,
         }
     }
 
     /// Octets of key and salt together.
     pub(super) fn material(self) -> usize {
-        usize::from(self.key_bits()) / 8 + GCM_SALT
+        usize::from(self.key_bits()) / 8 + self.salt()
+    }
+}
+
+impl Integrity {
+    /// Octets of the key, which is as long as the hash (RFC 4868 §2.1.1).
+    pub(super) fn key(self) -> usize {
+        match self {
+            Self::HmacSha256 => 32,
+            Self::HmacSha384 => 48,
+            Self::HmacSha512 => 64,
+        }
+    }
+
+    /// Octets of the integrity check value, half the hash.
+    pub(super) fn icv(self) -> usize {
+        self.key() / 2
+    }
+}
+
+impl IkeSuite {
+    /// Octets of SK_ai and of SK_ar: none with an AEAD (RFC 5282 §7).
+    pub(super) fn integrity_key(&self) -> usize {
+        self.integrity.map_or(0, Integrity::key)
     }
 }
 

@@ -27,7 +27,8 @@ pub enum SuiteError {
         /// Octets that the method has.
         expected: usize,
     },
-    /// The public value is no point of the curve, or leads to the all-zero secret (RFC 5903 §5, RFC 8031 §5).
+    /// The public value is no point of the curve, lies outside of the group (RFC 6989 §2.1), or leads to the all-zero
+    /// secret (RFC 5903 §5, RFC 8031 §5).
     #[error("public value for {0} is not valid")]
     KePublic(KeMethod),
     /// A private key that was stored is none.
@@ -41,9 +42,9 @@ pub enum SuiteError {
         /// Octets that there are.
         limit: usize,
     },
-    /// HMAC failed within the library.
-    #[error("the library could not compute HMAC")]
-    Hmac,
+    /// HMAC or AES failed within the library.
+    #[error("the library could not compute the PRF")]
+    Prf,
     /// A stored key has not the length of its algorithm.
     #[error("key and salt have {found} octets, expected {expected}")]
     KeyLength {
@@ -58,7 +59,7 @@ pub enum SuiteError {
     /// The message does not fit the wire format.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// AES-GCM failed to seal within the library.
+    /// The cipher failed to seal within the library.
     #[error("the library could not seal the message")]
     Seal,
     /// The Encrypted payload is shorter than IV, pad length and ICV together.
@@ -72,6 +73,9 @@ pub enum SuiteError {
     /// The integrity check failed: forged, damaged, or sealed with other keys.
     #[error("integrity check of the Encrypted payload failed")]
     Integrity,
+    /// An authentic ciphertext of CBC is no whole number of blocks.
+    #[error("ciphertext of {0} octets is no whole number of blocks")]
+    Blocks(usize),
     /// The padding of an authentic payload is longer than the payload.
     #[error("padding of {found} octets in {available} octets of plaintext")]
     Padding {

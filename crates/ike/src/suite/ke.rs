@@ -1,7 +1,8 @@
-//! Key exchange: X25519 (RFC 8031) and ECP-256 (RFC 5903).
+//! Key exchange: X25519 (RFC 8031), ECP groups (RFC 5903) and MODP groups (RFC 3526).
 
 use super::entropy::Entropy;
 use super::error::SuiteError;
+use super::modp;
 use super::secret::Secret;
 use crate::config::KeyExchange;
 use crate::message::{KeMethod, KePayload};
@@ -17,9 +18,7 @@ pub struct KePrivate {
     public: Vec<u8>,
 }
 
-/// Octets of a private key, for both methods.
-const PRIVATE_LENGTH: usize = 32;
-/// Draws of ECP-256 fail with probability 2^-32; a source that fails this often is broken.
+/// Draws of an ECP group fail with probability 2^-32 at most; a source that fails this often is broken.
 const DRAWS: usize = 16;
 /// What SEC 1 puts before an uncompressed point, and RFC 5903 §7 does not.
 const UNCOMPRESSED: u8 = 4;
@@ -28,13 +27,16 @@ impl KePrivate {
     /// Makes a new private key.
     pub fn generate(method: KeyExchange, entropy: &mut dyn Entropy) -> Result<Self, SuiteError> {
         for _ in 0..DRAWS {
-            let mut octets = Zeroizing::new(vec![0; PRIVATE_LENGTH]);
+            let mut octets = Zeroizing::new(vec![0; private_length(method)]);
             entropy.fill(&mut octets);
+            if let (KeyExchange::Ecp521, Some(top)) = (method, octets.first_mut()) {
+                // The order has 521 bits.
+                *top &= 1;
+            }
             let private = Secret::new(std::mem::take(&mut *octets));
-            // For ECP-256 zero and what is not below the order are no keys. To draw again keeps the rest
-            // uniform.
-            if let Ok(key) = load(method, &private) {
-                return Ok(Self { method, public: public_value(method, &key)?, private });
+            // For ECP zero and what is not below the order are no keys. To draw again keeps the rest uniform.
+            if let Ok(public) = public_value(method, &private) {
+                return Ok(Self { method, public, private });
             }
         }
         Err(SuiteError::Entropy(method))
@@ -56,44 +58,71 @@ impl KePrivate {
         if peer.method != method {
             return Err(SuiteError::KeMethod { found: peer.method, expected: method });
         }
-        let (expected, prefix) = shape(self.method);
+        let expected = public_length(self.method);
         if peer.data.len() != expected {
             return Err(SuiteError::KeLength { method, found: peer.data.len(), expected });
         }
+        let Some((algorithm, prefix)) = curve(self.method) else {
+            return modp::agree(self.method, &self.private, &peer.data);
+        };
         let public = [prefix, &peer.data].concat();
-        let key = load(self.method, &self.private)?;
+        let key = load(self.method, algorithm, &self.private)?;
         let invalid = SuiteError::KePublic(method);
         // The library checks that the point is on the curve and not at infinity, and that X25519 gives not
         // zero.
-        agreement::agree(&key, UnparsedPublicKey::new(algorithm(self.method), public), invalid, |shared| {
+        agreement::agree(&key, UnparsedPublicKey::new(algorithm, public), invalid, |shared| {
             Ok(Secret::new(shared.to_vec()))
         })
     }
 }
 
-fn algorithm(method: KeyExchange) -> &'static agreement::Algorithm {
+/// The curve, and what the library wants before its public values. `None` for a MODP group.
+fn curve(method: KeyExchange) -> Option<(&'static agreement::Algorithm, &'static [u8])> {
     match method {
-        KeyExchange::X25519 => &agreement::X25519,
-        KeyExchange::Ecp256 => &agreement::ECDH_P256,
+        KeyExchange::X25519 => Some((&agreement::X25519, &[])),
+        KeyExchange::Ecp256 => Some((&agreement::ECDH_P256, &[UNCOMPRESSED])),
+        KeyExchange::Ecp384 => Some((&agreement::ECDH_P384, &[UNCOMPRESSED])),
+        KeyExchange::Ecp521 => Some((&agreement::ECDH_P521, &[UNCOMPRESSED])),
+        KeyExchange::Modp2048 | KeyExchange::Modp3072 | KeyExchange::Modp4096 => None,
     }
 }
 
-/// Octets of a public value in the KE payload, and what the library wants before them.
-fn shape(method: KeyExchange) -> (usize, &'static [u8]) {
+/// Octets of a private key.
+fn private_length(method: KeyExchange) -> usize {
     match method {
-        KeyExchange::X25519 => (32, &[]),
-        KeyExchange::Ecp256 => (64, &[UNCOMPRESSED]),
+        KeyExchange::X25519 | KeyExchange::Ecp256 => 32,
+        KeyExchange::Ecp384 => 48,
+        KeyExchange::Ecp521 => 66,
+        KeyExchange::Modp2048 | KeyExchange::Modp3072 | KeyExchange::Modp4096 => modp::PRIVATE_LENGTH,
     }
 }
 
-fn load(method: KeyExchange, private: &Secret) -> Result<PrivateKey, SuiteError> {
-    PrivateKey::from_private_key(algorithm(method), private.expose())
+/// Octets of a public value in the KE payload.
+fn public_length(method: KeyExchange) -> usize {
+    match method {
+        KeyExchange::X25519 => 32,
+        KeyExchange::Ecp256 => 64,
+        KeyExchange::Ecp384 => 96,
+        KeyExchange::Ecp521 => 132,
+        KeyExchange::Modp2048 => 256,
+        KeyExchange::Modp3072 => 384,
+        KeyExchange::Modp4096 => 512,
+    }
+}
+
+fn load(
+    method: KeyExchange,
+    algorithm: &'static agreement::Algorithm,
+    private: &Secret,
+) -> Result<PrivateKey, SuiteError> {
+    PrivateKey::from_private_key(algorithm, private.expose())
         .map_err(|_| SuiteError::KePrivate(method.into()))
 }
 
-fn public_value(method: KeyExchange, key: &PrivateKey) -> Result<Vec<u8>, SuiteError> {
-    let public = key.compute_public_key().map_err(|_| SuiteError::KePrivate(method.into()))?;
-    let (_, prefix) = shape(method);
-    let value = public.as_ref().strip_prefix(prefix).ok_or(SuiteError::KePrivate(method.into()))?;
-    Ok(value.to_vec())
+fn public_value(method: KeyExchange, private: &Secret) -> Result<Vec<u8>, SuiteError> {
+    let Some((algorithm, prefix)) = curve(method) else { return modp::public_value(method, private) };
+    let invalid = SuiteError::KePrivate(method.into());
+    let key = load(method, algorithm, private)?;
+    let public = key.compute_public_key().map_err(|_| invalid.clone())?;
+    Ok(public.as_ref().strip_prefix(prefix).ok_or(invalid)?.to_vec())
 }

@@ -4,6 +4,7 @@ use super::algorithm::{IkeSuite, Role, esp_material};
 use super::error::SuiteError;
 use super::secret::Secret;
 use super::sk::{SkOpener, SkSealer};
+use crate::config::Prf;
 use crate::message::{IkeSpi, Nonce};
 use serde::{Deserialize, Serialize};
 use testudo_ipsec::sa::{EspAlgorithm, KeyMaterial};
@@ -27,11 +28,13 @@ pub struct IkeSpis {
     pub responder: IkeSpi,
 }
 
-/// The keys of an IKE SA. With an AEAD there are no SK_ai and SK_ar (RFC 5282 §7).
+/// The keys of an IKE SA. With an AEAD SK_ai and SK_ar are empty (RFC 5282 §7).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IkeKeys {
     suite: IkeSuite,
     d: Secret,
+    ai: Secret,
+    ar: Secret,
     ei: Secret,
     er: Secret,
     pi: Secret,
@@ -55,7 +58,13 @@ impl IkeKeys {
         nonces: &Nonces,
         spis: IkeSpis,
     ) -> Result<Self, SuiteError> {
-        let key = [nonces.initiator.as_ref(), nonces.responder.as_ref()].concat();
+        let (initiator, responder) = (nonces.initiator.as_ref(), nonces.responder.as_ref());
+        // A PRF whose key once had a fixed length takes half of it from each nonce (RFC 7296 §2.14).
+        let half = |nonce: &'_ [u8]| match suite.prf {
+            Prf::AesXcbc => nonce.get(..suite.prf.length() / 2).unwrap_or(nonce).to_vec(),
+            Prf::HmacSha256 | Prf::HmacSha384 | Prf::HmacSha512 => nonce.to_vec(),
+        };
+        let key = [half(initiator), half(responder)].concat();
         let skeyseed = suite.prf.compute(&key, &[shared.expose()])?;
         Self::expand(suite, &skeyseed, nonces, spis)
     }
@@ -81,7 +90,8 @@ impl IkeKeys {
         spis: IkeSpis,
     ) -> Result<Self, SuiteError> {
         let (prf, cipher) = (suite.prf.length(), suite.encryption.material());
-        let lengths = [prf, cipher, cipher, prf, prf];
+        let integrity = suite.integrity_key();
+        let lengths = [prf, integrity, integrity, cipher, cipher, prf, prf];
         let seed: [&[u8]; 4] = [
             nonces.initiator.as_ref(),
             nonces.responder.as_ref(),
@@ -94,6 +104,8 @@ impl IkeKeys {
         Ok(Self {
             suite,
             d: next(prf)?,
+            ai: next(integrity)?,
+            ar: next(integrity)?,
             ei: next(cipher)?,
             er: next(cipher)?,
             pi: next(prf)?,
@@ -114,21 +126,24 @@ impl IkeKeys {
         }
     }
 
-    fn message_key(&self, role: Role) -> &Secret {
+    /// SK_e and SK_a of `role`.
+    fn message_keys(&self, role: Role) -> (Secret, Secret) {
         match role {
-            Role::Initiator => &self.ei,
-            Role::Responder => &self.er,
+            Role::Initiator => (self.ei.clone(), self.ai.clone()),
+            Role::Responder => (self.er.clone(), self.ar.clone()),
         }
     }
 
     /// What seals the messages of `role`. To be made once: a second one would use the same IVs.
     pub fn sealer(&self, role: Role, sender: SenderId) -> SkSealer {
-        SkSealer::new(self.suite.encryption, self.message_key(role).clone(), sender)
+        let (encryption, integrity) = self.message_keys(role);
+        SkSealer::new(self.suite, encryption, integrity, sender)
     }
 
     /// What opens the messages of `role`.
     pub fn opener(&self, role: Role) -> SkOpener {
-        SkOpener::new(self.suite.encryption, self.message_key(role).clone())
+        let (encryption, integrity) = self.message_keys(role);
+        SkOpener::new(self.suite, encryption, integrity)
     }
 
     /// The keys of a Child SA. `shared` is the g^ir of its own exchange, if CREATE_CHILD_SA had one.

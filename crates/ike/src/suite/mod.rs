@@ -1,4 +1,4 @@
-//! The cryptography of IKEv2, over aws-lc-rs.
+//! The cryptography of IKEv2, over aws-lc-rs; what it lacks, over RustCrypto: AES-CCM, AES-XCBC, MODP groups.
 //!
 //! Bytes in, bytes out: no random source (see [`Entropy`]), no clock, no decision about the exchange. Keys
 //! are plain serialisable data, because a cluster replicates them; they are wiped when dropped, compared in
@@ -11,19 +11,26 @@
 //! - [`nat_detection_hash`] and [`cookie`]: what is hashed before there are keys.
 
 pub mod accept;
+mod aead;
 mod algorithm;
 mod auth;
+mod cbc;
+mod cipher;
+#[cfg(test)]
+mod cipher_tests;
 pub mod cookie;
 mod entropy;
 mod error;
 mod ke;
 mod keys;
+mod modp;
 mod nat;
 pub mod offer;
 mod prf;
 mod secret;
 pub mod select;
 mod sk;
+mod xcbc;
 
 pub use algorithm::{EspSuite, IkeSuite, Role};
 pub use auth::SignedOctets;

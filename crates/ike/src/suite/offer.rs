@@ -1,8 +1,7 @@
 //! From the configuration to proposals on the wire.
 //!
-//! One proposal structure for each configured proposal, in the configured order. All ciphers are AEADs so
-//! far, so no proposal holds an integrity transform (RFC 5282 §8, RFC 7296 §3.3): the RFC forbids to offer
-//! one beside an AEAD.
+//! One proposal structure for each configured proposal, in the configured order. Beside an AEAD there is no integrity
+//! transform (RFC 5282 §8, RFC 7296 §3.3): the RFC forbids to offer one.
 
 use super::algorithm::Wire;
 use crate::config::{EspProposal, IkeProposal};
@@ -24,6 +23,7 @@ pub fn ike(proposals: &[IkeProposal], spi: Option<IkeSpi>) -> SaPayload {
     numbered(proposals.iter().map(|proposal| {
         let mut transforms = transforms(&proposal.encryption);
         transforms.extend(self::transforms(&proposal.prf));
+        transforms.extend(self::transforms(&proposal.integrity));
         transforms.extend(self::transforms(&proposal.ke));
         (Protocol::Ike, spi.clone(), transforms)
     }))

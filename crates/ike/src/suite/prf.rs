@@ -1,7 +1,8 @@
-//! Pseudo-random functions and prf+ (RFC 7296 §2.13, RFC 4868).
+//! Pseudo-random functions and prf+ (RFC 7296 §2.13, RFC 4868, RFC 4434).
 
 use super::error::SuiteError;
 use super::secret::Secret;
+use super::xcbc;
 use crate::config::Prf;
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
@@ -12,15 +13,13 @@ impl Prf {
         match self {
             Self::HmacSha256 => 32,
             Self::HmacSha384 => 48,
+            Self::HmacSha512 => 64,
+            Self::AesXcbc => 16,
         }
     }
 
     /// prf(key, the parts one after the other).
     pub fn compute(self, key: &[u8], parts: &[&[u8]]) -> Result<Secret, SuiteError> {
-        let algorithm = match self {
-            Self::HmacSha256 => hmac::HMAC_SHA256,
-            Self::HmacSha384 => hmac::HMAC_SHA384,
-        };
         // With the final capacity at once, so that no copy of a secret part stays behind in freed memory.
         let mut input = Zeroizing::new(Vec::with_capacity(
             parts.iter().fold(0, |sum, part| part.len().saturating_add(sum)),
@@ -28,9 +27,15 @@ impl Prf {
         for part in parts {
             input.extend_from_slice(part);
         }
+        let algorithm = match self {
+            Self::HmacSha256 => hmac::HMAC_SHA256,
+            Self::HmacSha384 => hmac::HMAC_SHA384,
+            Self::HmacSha512 => hmac::HMAC_SHA512,
+            Self::AesXcbc => return Ok(xcbc::prf(key, &input)),
+        };
         let mut output = vec![0; self.length()];
         hmac::sign_to_buffer(&hmac::Key::new(algorithm, key), &input, &mut output)
-            .map_err(|_| SuiteError::Hmac)?;
+            .map_err(|_| SuiteError::Prf)?;
         Ok(Secret::new(output))
     }
 

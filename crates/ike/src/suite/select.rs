@@ -97,9 +97,15 @@ fn match_ike(offer: &Proposal, own: &IkeProposal) -> Option<(IkeSuite, Vec<Trans
     let prf = pick(offer, &own.prf)?;
     let ke = pick(offer, &own.ke)?;
     let mut transforms = vec![encryption.transform(), prf.transform()];
-    transforms.extend(without(offer, TransformType::Integrity)?);
+    let integrity = if own.integrity.is_empty() {
+        transforms.extend(without(offer, TransformType::Integrity)?);
+        None
+    } else {
+        Some(pick(offer, &own.integrity)?)
+    };
+    transforms.extend(integrity.map(Wire::transform));
     transforms.push(ke.transform());
-    Some((IkeSuite { encryption, prf, ke }, transforms))
+    Some((IkeSuite { encryption, integrity, prf, ke }, transforms))
 }
 
 fn match_esp(

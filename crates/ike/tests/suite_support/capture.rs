@@ -18,6 +18,7 @@ pub(crate) fn captures() -> [Capture; 2] {
         Capture {
             suite: IkeSuite {
                 encryption: IkeEncryption::Aes128Gcm16,
+                integrity: None,
                 prf: Prf::HmacSha256,
                 ke: KeyExchange::X25519,
             },
@@ -26,6 +27,7 @@ pub(crate) fn captures() -> [Capture; 2] {
         Capture {
             suite: IkeSuite {
                 encryption: IkeEncryption::Aes256Gcm16,
+                integrity: None,
                 prf: Prf::HmacSha384,
                 ke: KeyExchange::Ecp256,
             },

@@ -10,6 +10,7 @@ pub(crate) fn ike_all() -> IkeProposal {
         encryption: vec![IkeEncryption::Aes128Gcm16, IkeEncryption::Aes256Gcm16],
         prf: vec![Prf::HmacSha256, Prf::HmacSha384],
         ke: vec![KeyExchange::X25519, KeyExchange::Ecp256],
+        ..IkeProposal::default()
     }
 }
 
@@ -19,6 +20,7 @@ pub(crate) fn ike_large() -> IkeProposal {
         encryption: vec![IkeEncryption::Aes256Gcm16],
         prf: vec![Prf::HmacSha384],
         ke: vec![KeyExchange::Ecp256],
+        ..IkeProposal::default()
     }
 }
 

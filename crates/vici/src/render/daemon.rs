@@ -52,9 +52,17 @@ pub fn algorithms() -> Message {
         section
     };
     Message::new()
-        .with_section("aead", section(&["AES_GCM_16"]))
-        .with_section("prf", section(&["PRF_HMAC_SHA2_256", "PRF_HMAC_SHA2_384"]))
-        .with_section("ke", section(&["CURVE_25519", "ECP_256"]))
+        .with_section("encryption", section(&["AES_CBC"]))
+        .with_section("integrity", section(&["HMAC_SHA2_256_128", "HMAC_SHA2_384_192", "HMAC_SHA2_512_256"]))
+        .with_section("aead", section(&["AES_GCM_16", "AES_CCM_16", "CHACHA20_POLY1305"]))
+        .with_section(
+            "prf",
+            section(&["PRF_HMAC_SHA2_256", "PRF_HMAC_SHA2_384", "PRF_HMAC_SHA2_512", "PRF_AES128_XCBC"]),
+        )
+        .with_section(
+            "ke",
+            section(&["CURVE_25519", "ECP_256", "ECP_384", "ECP_521", "MODP_2048", "MODP_3072", "MODP_4096"]),
+        )
 }
 
 /// The event for a line of the log, `log` or `control-log`.

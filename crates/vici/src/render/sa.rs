@@ -68,6 +68,7 @@ fn ike_sa(sa: &IkeSaStatus, now: Time) -> Message {
     add_flag(&mut message, "nat-fake", sa.nat.fake);
     add_flag(&mut message, "nat-any", sa.nat.any());
     add_algorithm(&mut message, "encr", sa.encryption);
+    add_algorithm(&mut message, "integ", sa.integrity);
     for (key, algorithm) in [("prf-alg", sa.prf), ("dh-group", sa.ke)] {
         if let Some(algorithm) = algorithm {
             message.add(key, algorithm.name);

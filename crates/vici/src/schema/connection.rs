@@ -5,7 +5,7 @@ use super::keys::CONNECTION;
 use super::refusal::{Refusal, Why, expected};
 use super::{addr, auth, child, proposal, value};
 use crate::message::{Element, Message};
-use testudo_ike::config::{Child, Connection, LocalAuth, RemoteAuth};
+use testudo_ike::config::{Child, Connection, IkeProposal, LocalAuth, RemoteAuth};
 
 /// The port of IKE, where NAT detection may move on to 4500.
 const IKE_PORT: u16 = 500;
@@ -34,7 +34,7 @@ pub fn connection(message: &Message) -> Result<Connection, Refusal> {
         remote_addrs,
         local_port,
         remote_port,
-        proposals: or_default(conn.list("proposals", proposal::ike)?, proposal::default_ike),
+        proposals: ike_proposals(&mut conn)?,
         encap: conn.parsed("encap", value::boolean)?.unwrap_or(false),
         dpd_delay: conn.parsed("dpd_delay", value::seconds)?.unwrap_or_default(),
         keyingtries: conn.parsed("keyingtries", value::number32)?.unwrap_or(1),
@@ -52,6 +52,11 @@ fn local_port(text: &str) -> Result<u16, Why> {
         .ok()
         .filter(|port| [IKE_PORT, NAT_PORT].contains(port))
         .ok_or_else(|| expected("500 or 4500"))
+}
+
+fn ike_proposals(conn: &mut Fields<'_>) -> Result<Vec<IkeProposal>, Refusal> {
+    let lists = or_default(conn.list("proposals", proposal::ike)?, proposal::default_ike);
+    Ok(lists.into_iter().flatten().collect())
 }
 
 fn children(conn: &mut Fields<'_>) -> Result<Vec<Child>, Refusal> {

@@ -5,6 +5,7 @@
 //! value that asks for what the gateway does anyway.
 
 mod addr;
+mod algorithm;
 mod auth;
 mod child;
 mod connection;

@@ -1,54 +1,16 @@
 //! Proposals in strongSwan's words: algorithms joined by `-`.
 
+use super::algorithm::{Token, token};
 use super::refusal::{Why, because};
-use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, KeyExchange, Prf};
+use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf};
 use testudo_ipsec::sa::EspAlgorithm;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KeySize {
-    Aes128,
-    Aes256,
-}
-
-/// An algorithm by its name in a proposal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
-    Gcm(KeySize),
-    Prf(Prf),
-    /// HMAC as in `sha256`: with an AEAD it names the PRF of IKE, if nothing else does (strongSwan).
-    Integrity(Prf),
-    Ke(KeyExchange),
-    Esn(bool),
-}
-
-const TOKENS: [(&str, Token); 17] = [
-    ("aes128gcm16", Token::Gcm(KeySize::Aes128)),
-    ("aes128gcm128", Token::Gcm(KeySize::Aes128)),
-    ("aes128gcm", Token::Gcm(KeySize::Aes128)),
-    ("aes256gcm16", Token::Gcm(KeySize::Aes256)),
-    ("aes256gcm128", Token::Gcm(KeySize::Aes256)),
-    ("aes256gcm", Token::Gcm(KeySize::Aes256)),
-    ("prfsha256", Token::Prf(Prf::HmacSha256)),
-    ("prfsha384", Token::Prf(Prf::HmacSha384)),
-    ("sha256", Token::Integrity(Prf::HmacSha256)),
-    ("sha2_256", Token::Integrity(Prf::HmacSha256)),
-    ("sha384", Token::Integrity(Prf::HmacSha384)),
-    ("sha2_384", Token::Integrity(Prf::HmacSha384)),
-    ("x25519", Token::Ke(KeyExchange::X25519)),
-    ("curve25519", Token::Ke(KeyExchange::X25519)),
-    ("ecp256", Token::Ke(KeyExchange::Ecp256)),
-    ("esn", Token::Esn(true)),
-    ("noesn", Token::Esn(false)),
-];
-
-const SUPPORTED: &str = "aes128gcm16, aes256gcm16, prfsha256, prfsha384, x25519, ecp256, esn and noesn";
 
 /// What a proposal names, each kind in order and without repetitions.
 #[derive(Default)]
 struct Named {
-    gcm: Vec<KeySize>,
+    encryption: Vec<IkeEncryption>,
     prf: Vec<Prf>,
-    integrity: Vec<Prf>,
+    integrity: Vec<Integrity>,
     ke: Vec<KeyExchange>,
     esn: Vec<bool>,
 }
@@ -57,24 +19,16 @@ impl Named {
     fn parse(text: &str) -> Result<Self, Why> {
         let mut named = Self::default();
         for word in text.split('-') {
-            let token = TOKENS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
-            let Some((_, token)) = token else {
-                return Err(because(format!(
-                    "but algorithm {word:?} is not supported; expected {SUPPORTED}"
-                )));
-            };
-            match *token {
-                Token::Gcm(size) => add(&mut named.gcm, size),
+            match token(word).map_err(because)? {
+                Token::Encryption(encryption) => add(&mut named.encryption, encryption),
                 Token::Prf(prf) => add(&mut named.prf, prf),
-                Token::Integrity(prf) => add(&mut named.integrity, prf),
+                Token::Integrity(integrity) => add(&mut named.integrity, integrity),
                 Token::Ke(ke) => add(&mut named.ke, ke),
                 Token::Esn(esn) => add(&mut named.esn, esn),
             }
         }
-        if named.gcm.is_empty() {
-            return Err(because(
-                "but it names no encryption; expected aes128gcm16 or aes256gcm16".to_owned(),
-            ));
+        if named.encryption.is_empty() {
+            return Err(because("but it names no encryption; expected one such as aes128gcm16".to_owned()));
         }
         Ok(named)
     }
@@ -86,8 +40,8 @@ fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
     }
 }
 
-/// One item of `connections.<conn>.proposals`.
-pub(super) fn ike(text: &str) -> Result<IkeProposal, Why> {
+/// One item of `connections.<conn>.proposals`; `default` stands for two.
+pub(super) fn ike(text: &str) -> Result<Vec<IkeProposal>, Why> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(default_ike());
     }
@@ -98,11 +52,35 @@ pub(super) fn ike(text: &str) -> Result<IkeProposal, Why> {
         ));
     }
     if named.ke.is_empty() {
-        return Err(because("but it names no key exchange; expected x25519 or ecp256".to_owned()));
+        return Err(because(
+            "but it names no key exchange; expected one such as x25519 or ecp256".to_owned(),
+        ));
     }
-    let prf = [named.prf, named.integrity, default_ike().prf].into_iter().find(|prf| !prf.is_empty());
-    let encryption = named.gcm.into_iter().map(ike_gcm).collect();
-    Ok(IkeProposal { encryption, prf: prf.unwrap_or_default(), ke: named.ke })
+    let aeads = named.encryption.iter().filter(|encryption| encryption.is_aead()).count();
+    if aeads != 0 && aeads != named.encryption.len() {
+        return Err(because(
+            "but AEADs and other ciphers cannot stand in one proposal; expected two proposals".to_owned(),
+        ));
+    }
+    if aeads == 0 && named.integrity.is_empty() {
+        return Err(because(
+            "but AES-CBC needs an integrity algorithm; expected one such as sha256".to_owned(),
+        ));
+    }
+    let implied = named.integrity.iter().map(|integrity| same_hash(*integrity)).collect();
+    let prf = [named.prf, implied, DEFAULT_PRF.to_vec()].into_iter().find(|prf| !prf.is_empty());
+    let integrity = if aeads == 0 { named.integrity } else { Vec::new() };
+    let prf = prf.unwrap_or_default();
+    Ok(vec![IkeProposal { encryption: named.encryption, integrity, prf, ke: named.ke }])
+}
+
+/// The PRF that follows from an integrity algorithm where none is named.
+fn same_hash(integrity: Integrity) -> Prf {
+    match integrity {
+        Integrity::HmacSha256 => Prf::HmacSha256,
+        Integrity::HmacSha384 => Prf::HmacSha384,
+        Integrity::HmacSha512 => Prf::HmacSha512,
+    }
 }
 
 /// One item of `connections.<conn>.children.<child>.esp_proposals`.
@@ -112,17 +90,36 @@ pub(super) fn esp(text: &str) -> Result<EspProposal, Why> {
     }
     // PRF and integrity mean nothing beside an AEAD: strongSwan drops them too.
     let named = Named::parse(text)?;
+    let encryption: Option<Vec<_>> = named.encryption.into_iter().map(esp_algorithm).collect();
+    let encryption = encryption
+        .ok_or_else(|| because("but ESP has AES-GCM only; expected aes128gcm16 or aes256gcm16".to_owned()))?;
     let esn = if named.esn.is_empty() { vec![false] } else { named.esn };
-    Ok(EspProposal { encryption: named.gcm.into_iter().map(esp_gcm).collect(), ke: named.ke, esn })
+    Ok(EspProposal { encryption, ke: named.ke, esn })
 }
 
-/// `proposals = default`.
-pub(super) fn default_ike() -> IkeProposal {
-    IkeProposal {
-        encryption: vec![IkeEncryption::Aes128Gcm16, IkeEncryption::Aes256Gcm16],
-        prf: vec![Prf::HmacSha256, Prf::HmacSha384],
-        ke: vec![KeyExchange::X25519, KeyExchange::Ecp256],
-    }
+const DEFAULT_PRF: [Prf; 3] = [Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512];
+
+/// `proposals = default`: what RFC 8247 asks for or recommends, and nothing below, AEADs first.
+pub(super) fn default_ike() -> Vec<IkeProposal> {
+    let ke = vec![
+        KeyExchange::X25519,
+        KeyExchange::Ecp256,
+        KeyExchange::Ecp384,
+        KeyExchange::Ecp521,
+        KeyExchange::Modp3072,
+        KeyExchange::Modp4096,
+        KeyExchange::Modp2048,
+    ];
+    let aeads = vec![IkeEncryption::Aes128Gcm16, IkeEncryption::Aes256Gcm16, IkeEncryption::ChaCha20Poly1305];
+    vec![
+        IkeProposal { encryption: aeads, integrity: Vec::new(), prf: DEFAULT_PRF.to_vec(), ke: ke.clone() },
+        IkeProposal {
+            encryption: vec![IkeEncryption::Aes128Cbc, IkeEncryption::Aes256Cbc],
+            integrity: vec![Integrity::HmacSha256, Integrity::HmacSha384, Integrity::HmacSha512],
+            prf: DEFAULT_PRF.to_vec(),
+            ke,
+        },
+    ]
 }
 
 /// `esp_proposals = default`.
@@ -134,16 +131,11 @@ pub(super) fn default_esp() -> EspProposal {
     }
 }
 
-fn ike_gcm(size: KeySize) -> IkeEncryption {
-    match size {
-        KeySize::Aes128 => IkeEncryption::Aes128Gcm16,
-        KeySize::Aes256 => IkeEncryption::Aes256Gcm16,
-    }
-}
-
-fn esp_gcm(size: KeySize) -> EspAlgorithm {
-    match size {
-        KeySize::Aes128 => EspAlgorithm::Aes128Gcm16,
-        KeySize::Aes256 => EspAlgorithm::Aes256Gcm16,
+/// `None` for a cipher of IKE alone.
+fn esp_algorithm(encryption: IkeEncryption) -> Option<EspAlgorithm> {
+    match encryption {
+        IkeEncryption::Aes128Gcm16 => Some(EspAlgorithm::Aes128Gcm16),
+        IkeEncryption::Aes256Gcm16 => Some(EspAlgorithm::Aes256Gcm16),
+        _ => None,
     }
 }

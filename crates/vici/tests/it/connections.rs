@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{
-    Child, ChildMode, Connection, Identity, IkeEncryption, KeyExchange, Prf, StartAction, TsSpec,
+    Child, ChildMode, Connection, Identity, IkeEncryption, Integrity, KeyExchange, Prf, StartAction, TsSpec,
 };
 use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -60,10 +60,15 @@ fn defaults_are_filled_in() {
     assert_eq!((conn.local_port, conn.remote_port, conn.keyingtries, conn.encap), (500, 500, 1, false));
     assert_eq!(conn.dpd_delay, Duration::ZERO);
     assert_eq!((&conn.local.id, &conn.remote.id), (&None, &None));
-    let [ike] = conn.proposals.as_slice() else { panic!("one default proposal") };
-    assert_eq!(ike.encryption, [IkeEncryption::Aes128Gcm16, IkeEncryption::Aes256Gcm16]);
-    assert_eq!(ike.prf, [Prf::HmacSha256, Prf::HmacSha384]);
-    assert_eq!(ike.ke, [KeyExchange::X25519, KeyExchange::Ecp256]);
+    let [aead, cbc] = conn.proposals.as_slice() else { panic!("two default proposals") };
+    let aeads = [IkeEncryption::Aes128Gcm16, IkeEncryption::Aes256Gcm16, IkeEncryption::ChaCha20Poly1305];
+    assert_eq!((aead.encryption.as_slice(), aead.integrity.len()), (&aeads[..], 0));
+    assert_eq!((cbc.encryption.len(), cbc.integrity.len()), (2, 3));
+    for proposal in [aead, cbc] {
+        assert_eq!(proposal.prf, [Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512]);
+        assert_eq!(proposal.ke[..2], [KeyExchange::X25519, KeyExchange::Ecp256]);
+        assert_eq!(proposal.ke.len(), 7);
+    }
     let [net] = conn.children.as_slice() else { panic!("one child") };
     let dynamic = [TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: 65535 }];
     assert_eq!((net.local_ts.as_slice(), net.remote_ts.as_slice()), (&dynamic[..], &dynamic[..]));
@@ -120,31 +125,57 @@ fn ike_proposals() {
     assert_eq!(ike.encryption, [IkeEncryption::Aes128Gcm16]);
     assert_eq!((ike.prf.as_slice(), ike.ke.as_slice()), (&[Prf::HmacSha256][..], &[KeyExchange::X25519][..]));
     let ike = one("aes256gcm16-ecp256").unwrap();
-    assert_eq!(ike.prf, [Prf::HmacSha256, Prf::HmacSha384], "the default PRFs");
+    assert_eq!(ike.prf, [Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512], "the default PRFs");
     let ike = one("aes256gcm16-aes128gcm16-aes256gcm16-sha384-ecp256-curve25519").unwrap();
     assert_eq!(ike.encryption, [IkeEncryption::Aes256Gcm16, IkeEncryption::Aes128Gcm16]);
     assert_eq!(ike.prf, [Prf::HmacSha384], "an integrity algorithm beside an AEAD names the PRF");
     assert_eq!(ike.ke, [KeyExchange::Ecp256, KeyExchange::X25519]);
     assert_eq!(one("AES128GCM128-PRFSHA384-X25519").unwrap().prf, [Prf::HmacSha384]);
-    let supported = "aes128gcm16, aes256gcm16, prfsha256, prfsha384, x25519, ecp256, esn and noesn";
-    for (text, why) in [
-        (
-            "aes128-sha256-modp2048",
-            format!("but algorithm \"aes128\" is not supported; expected {supported}"),
-        ),
-        (
-            "aes128gcm16-prfsha256-x25519-foo",
-            format!("but algorithm \"foo\" is not supported; expected {supported}"),
-        ),
-        ("aes128gcm16--x25519", format!("but algorithm \"\" is not supported; expected {supported}")),
-        ("aes128gcm16-prfsha256", "but it names no key exchange; expected x25519 or ecp256".to_owned()),
-        ("prfsha256-x25519", "but it names no encryption; expected aes128gcm16 or aes256gcm16".to_owned()),
+    let ike = one("aes128-aes256-sha256-sha512-modp2048").unwrap();
+    assert_eq!(ike.encryption, [IkeEncryption::Aes128Cbc, IkeEncryption::Aes256Cbc]);
+    assert_eq!(ike.integrity, [Integrity::HmacSha256, Integrity::HmacSha512]);
+    assert_eq!(ike.prf, [Prf::HmacSha256, Prf::HmacSha512], "the PRF follows from the integrity algorithm");
+    let ike = one("aes192-sha384-prfaesxcbc-ecp521").unwrap();
+    assert_eq!((ike.prf, ike.ke), (vec![Prf::AesXcbc], vec![KeyExchange::Ecp521]));
+    for (text, encryption) in [
+        ("aes256ccm16-prfsha512-modp4096", IkeEncryption::Aes256Ccm16),
+        ("aes192ccm128-prfsha512-modp4096", IkeEncryption::Aes192Ccm16),
+        ("chacha20poly1305-sha512-modp4096", IkeEncryption::ChaCha20Poly1305),
+        ("aes192gcm-sha512-modp4096", IkeEncryption::Aes192Gcm16),
+    ] {
+        let ike = one(text).unwrap();
+        assert_eq!((ike.encryption, ike.integrity), (vec![encryption], vec![]), "{text}");
+        assert_eq!((ike.prf, ike.ke), (vec![Prf::HmacSha512], vec![KeyExchange::Modp4096]), "{text}");
+    }
+}
+
+#[test]
+fn ike_proposals_that_cannot_be_used_say_why() {
+    let why = |text| with_list("proposals", &[text]).unwrap_err();
+    for (text, expected) in [
+        ("aes128gcm16-prfsha256-x25519-foo", "but algorithm \"foo\" is not supported; expected aes{128,"),
+        ("aes128gcm16--x25519", "but algorithm \"\" is not supported; expected aes{128,"),
+        ("aes128gcm16-prfsha256", "but it names no key exchange; expected one such as x25519 or ecp256"),
+        ("prfsha256-x25519", "but it names no encryption; expected one such as aes128gcm16"),
+        ("aes128-aes128gcm16-sha256-x25519", "but AEADs and other ciphers cannot stand in one proposal"),
+        ("aes128-prfsha256-x25519", "but AES-CBC needs an integrity algorithm; expected one such as sha256"),
         (
             "aes128gcm16-prfsha256-x25519-esn",
-            "but sequence numbers are not part of IKE proposals; expected no esn or noesn".to_owned(),
+            "but sequence numbers are not part of IKE proposals; expected no esn",
+        ),
+        ("3des-sha256-modp2048", "but algorithm \"3des\" is refused as weak: blocks of 64 bits"),
+        ("aes128-sha1-modp2048", "but algorithm \"sha1\" is refused as weak: its hash"),
+        ("aes128-MD5-modp2048", "but algorithm \"MD5\" is refused as weak: its hash"),
+        ("aes128-sha256-modp1024", "but algorithm \"modp1024\" is refused as weak: its group is too small"),
+        ("aes128-sha256-modp2048s256", "but algorithm \"modp2048s256\" is refused as weak: nobody knows"),
+        (
+            "aes128ccm8-prfsha256-x25519",
+            "but algorithm \"aes128ccm8\" is refused as weak: its integrity check",
         ),
     ] {
-        assert_eq!(one(text).unwrap_err(), format!("connections.gw.proposals: found {text:?}, {why}"));
+        let why = why(text);
+        let expected = format!("connections.gw.proposals: found {text:?}, {expected}");
+        assert!(why.starts_with(&expected), "{why}");
     }
 }
 
@@ -159,11 +190,11 @@ fn esp_proposals() {
     let esp = one("aes128gcm-x25519-esn-noesn").unwrap();
     assert_eq!((esp.ke.as_slice(), esp.esn.as_slice()), (&[KeyExchange::X25519][..], &[true, false][..]));
     assert_eq!(one("default").unwrap().encryption.len(), 2);
-    let why = one("chacha20poly1305").unwrap_err();
-    assert!(
-        why.starts_with("connections.gw.children.net.esp_proposals: found \"chacha20poly1305\""),
-        "{why}"
-    );
+    for text in ["chacha20poly1305", "aes128-sha256", "aes128gcm16-aes192gcm16"] {
+        let expected = "but ESP has AES-GCM only; expected aes128gcm16 or aes256gcm16";
+        let path = "connections.gw.children.net.esp_proposals";
+        assert_eq!(one(text).unwrap_err(), format!("{path}: found {text:?}, {expected}"));
+    }
 }
 
 #[test]

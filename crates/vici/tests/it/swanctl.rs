@@ -111,7 +111,7 @@ fn load_all_loads_connections_and_secrets() {
     assert_eq!(conn.local.id, Some(Identity::Fqdn("moon.example.org".to_owned())));
     assert_eq!(conn.remote.id, Some(Identity::Addr("192.0.2.2".parse().unwrap())));
     assert_eq!(conn.dpd_delay, Duration::from_secs(30));
-    assert_eq!(conn.proposals.len(), 2);
+    assert_eq!(conn.proposals.len(), 3);
     assert_eq!(conn.remote_addrs.len(), 2);
     let [net, lan] = conn.children.as_slice() else { panic!("two children") };
     assert_eq!((net.mode, net.start_action), (ChildMode::Tunnel, StartAction::Trap));

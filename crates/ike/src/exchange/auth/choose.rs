@@ -47,6 +47,7 @@ impl Endpoint {
 fn allows(connection: &Connection, suite: IkeSuite) -> bool {
     connection.proposals.iter().any(|proposal| {
         proposal.encryption.contains(&suite.encryption)
+            && suite.integrity.is_none_or(|integrity| proposal.integrity.contains(&integrity))
             && proposal.prf.contains(&suite.prf)
             && proposal.ke.contains(&suite.ke)
     })

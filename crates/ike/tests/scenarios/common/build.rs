@@ -25,7 +25,12 @@ pub(crate) fn fqdn(name: &str) -> Identity {
 }
 
 pub(crate) fn ike_proposal(ke: &[KeyExchange]) -> IkeProposal {
-    IkeProposal { encryption: vec![IkeEncryption::Aes128Gcm16], prf: vec![Prf::HmacSha256], ke: ke.to_vec() }
+    IkeProposal {
+        encryption: vec![IkeEncryption::Aes128Gcm16],
+        prf: vec![Prf::HmacSha256],
+        ke: ke.to_vec(),
+        ..IkeProposal::default()
+    }
 }
 
 pub(crate) fn esp_proposal(encryption: EspAlgorithm) -> EspProposal {

@@ -154,7 +154,7 @@ impl Peer {
     /// The next request, sealed.
     pub(crate) fn seal(&mut self, exchange: ExchangeType, payloads: Vec<Payload>) -> Vec<u8> {
         let header = self.header(exchange, false, self.next);
-        self.sealer.seal(&message(header, payloads)).unwrap()
+        self.sealer.seal(&message(header, payloads), &mut Random::new(1)).unwrap()
     }
 
     /// Sends the next request; gives what the answer holds, if there is one.
@@ -179,7 +179,7 @@ impl Peer {
     /// Answers the host's request number `id` with nothing; gives what the host says to that.
     pub(crate) fn answer(&mut self, world: &mut World, exchange: ExchangeType, id: u32) -> Vec<Vec<u8>> {
         let header = self.header(exchange, true, id);
-        let bytes = self.sealer.seal(&message(header, vec![])).unwrap();
+        let bytes = self.sealer.seal(&message(header, vec![]), &mut Random::new(1)).unwrap();
         self::exchange(world, self.path, &bytes)
     }
 

@@ -102,7 +102,7 @@ impl Responder {
         payloads: Vec<Payload>,
     ) -> Vec<(Header, Vec<Payload>)> {
         let header = header(self.spis, exchange, true, id);
-        let bytes = self.sealer.seal(&peer::message(header, payloads)).unwrap();
+        let bytes = self.sealer.seal(&peer::message(header, payloads), &mut Random::new(1)).unwrap();
         let said = self.exchange(world, &bytes);
         said.iter().map(|bytes| (Header::parse(bytes).unwrap(), self.open(bytes))).collect()
     }

@@ -16,9 +16,10 @@ pub(crate) fn sealed_with(
     let mut content = draft.plaintext;
     edit(&mut content);
     content.push(0);
-    // The key is not to be had from the sealer but by its serialised form: encryption, key and salt, sender, counter.
+    // The key is not to be had from the sealer but by its serialised form: encryption, integrity,
+    // key and salt, sender, counter.
     let state = postcard::to_allocvec(&peer.sealer).unwrap();
-    let (key, salt) = (&state[2..18], &state[18..22]);
+    let (key, salt) = (&state[3..19], &state[19..23]);
     let iv = 0xfffe_0000_0000_0000_u64 | u64::from(peer.next);
     let nonce = [salt, &iv.to_be_bytes()].concat().try_into().unwrap();
     let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, key).unwrap());

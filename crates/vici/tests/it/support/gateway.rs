@@ -183,6 +183,7 @@ pub(crate) fn net_sa(number: u64) -> IkeSaStatus {
         spi_r: IkeSpi(0x1112_1314_1516_1718),
         nat: NatStatus { local: false, remote: true, fake: false },
         encryption: Some(gcm),
+        integrity: None,
         prf: bare("PRF_HMAC_SHA2_256"),
         ke: bare("CURVE_25519"),
         established: Some(Time(Duration::ZERO)),

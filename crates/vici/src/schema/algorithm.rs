@@ -1,0 +1,88 @@
+//! The words of proposals: what each names, and why some are refused.
+
+use testudo_ike::config::{IkeEncryption, Integrity, KeyExchange, Prf};
+
+/// An algorithm by its name in a proposal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    Encryption(IkeEncryption),
+    Prf(Prf),
+    /// As in `sha256`: beside an AEAD it names the PRF of IKE, if nothing else does (strongSwan).
+    Integrity(Integrity),
+    Ke(KeyExchange),
+    Esn(bool),
+}
+
+use IkeEncryption::{
+    Aes128Cbc, Aes128Ccm16, Aes128Gcm16, Aes192Cbc, Aes192Ccm16, Aes192Gcm16, Aes256Cbc, Aes256Ccm16,
+    Aes256Gcm16, ChaCha20Poly1305,
+};
+
+/// strongSwan's names, first the one that a proposal is shown with.
+const TOKENS: &[(&[&str], Token)] = &[
+    (&["aes128gcm16", "aes128gcm128", "aes128gcm"], Token::Encryption(Aes128Gcm16)),
+    (&["aes192gcm16", "aes192gcm128", "aes192gcm"], Token::Encryption(Aes192Gcm16)),
+    (&["aes256gcm16", "aes256gcm128", "aes256gcm"], Token::Encryption(Aes256Gcm16)),
+    (&["aes128ccm16", "aes128ccm128", "aes128ccm"], Token::Encryption(Aes128Ccm16)),
+    (&["aes192ccm16", "aes192ccm128", "aes192ccm"], Token::Encryption(Aes192Ccm16)),
+    (&["aes256ccm16", "aes256ccm128", "aes256ccm"], Token::Encryption(Aes256Ccm16)),
+    (&["chacha20poly1305"], Token::Encryption(ChaCha20Poly1305)),
+    (&["aes128", "aes"], Token::Encryption(Aes128Cbc)),
+    (&["aes192"], Token::Encryption(Aes192Cbc)),
+    (&["aes256"], Token::Encryption(Aes256Cbc)),
+    (&["sha256", "sha2_256"], Token::Integrity(Integrity::HmacSha256)),
+    (&["sha384", "sha2_384"], Token::Integrity(Integrity::HmacSha384)),
+    (&["sha512", "sha2_512"], Token::Integrity(Integrity::HmacSha512)),
+    (&["prfsha256"], Token::Prf(Prf::HmacSha256)),
+    (&["prfsha384"], Token::Prf(Prf::HmacSha384)),
+    (&["prfsha512"], Token::Prf(Prf::HmacSha512)),
+    (&["prfaesxcbc"], Token::Prf(Prf::AesXcbc)),
+    (&["x25519", "curve25519"], Token::Ke(KeyExchange::X25519)),
+    (&["ecp256"], Token::Ke(KeyExchange::Ecp256)),
+    (&["ecp384"], Token::Ke(KeyExchange::Ecp384)),
+    (&["ecp521"], Token::Ke(KeyExchange::Ecp521)),
+    (&["modp2048"], Token::Ke(KeyExchange::Modp2048)),
+    (&["modp3072"], Token::Ke(KeyExchange::Modp3072)),
+    (&["modp4096"], Token::Ke(KeyExchange::Modp4096)),
+    (&["esn"], Token::Esn(true)),
+    (&["noesn"], Token::Esn(false)),
+];
+
+const SUPPORTED: &str = "aes{128,192,256}gcm16, aes{128,192,256}ccm16, chacha20poly1305, aes{128,192,256}, sha256, \
+                         sha384, sha512, prfsha256, prfsha384, prfsha512, prfaesxcbc, x25519, ecp256, ecp384, ecp521, \
+                         modp2048, modp3072, modp4096, esn and noesn";
+
+const SMALL_BLOCK: &str = "blocks of 64 bits collide after a few gigabytes (RFC 8247 §2.1)";
+const SHORT_KEY: &str = "its key can be found by trying (RFC 8247 §2.1)";
+const BROKEN_HASH: &str = "its hash is broken or going to be (RFC 8247 §2.2, §2.3)";
+const SMALL_GROUP: &str = "its group is too small (RFC 8247 §2.4)";
+const ODD_GROUP: &str =
+    "nobody knows how its group was made, and small subgroups give keys away (RFC 8247 §2.4)";
+const SHORT_ICV: &str =
+    "its integrity check value is too short for IKE and ESP at large (RFC 8221 §5, RFC 8247 §2.1)";
+const NO_PROTECTION: &str = "it protects nothing (RFC 8221 §5)";
+
+/// strongSwan's names for what is too weak to be used.
+const WEAK: &[(&[&str], &str)] = &[
+    (&["3des", "blowfish", "blowfish128", "blowfish192", "blowfish256", "cast128"], SMALL_BLOCK),
+    (&["des"], SHORT_KEY),
+    (&["null", "aes128gmac", "aes192gmac", "aes256gmac"], NO_PROTECTION),
+    (&["md5", "md5_128", "sha", "sha1", "sha1_160", "prfmd5", "prfsha1"], BROKEN_HASH),
+    (&["modp768", "modp1024", "modp1536", "ecp192", "ecp224", "ecp224bp"], SMALL_GROUP),
+    (&["modp1024s160", "modp2048s224", "modp2048s256"], ODD_GROUP),
+    (&["aes128gcm8", "aes192gcm8", "aes256gcm8", "aes128gcm64", "aes192gcm64", "aes256gcm64"], SHORT_ICV),
+    (&["aes128ccm8", "aes192ccm8", "aes256ccm8", "aes128ccm64", "aes192ccm64", "aes256ccm64"], SHORT_ICV),
+    (&["sha256_96", "sha2_256_96"], "it cuts the integrity check value to a length of no RFC"),
+];
+
+/// What a word of a proposal names, or why it cannot be used.
+pub(super) fn token(word: &str) -> Result<Token, String> {
+    let named = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
+    if let Some((_, token)) = TOKENS.iter().find(|(names, _)| named(names)) {
+        return Ok(*token);
+    }
+    Err(match WEAK.iter().find(|(names, _)| named(names)) {
+        Some((_, why)) => format!("but algorithm {word:?} is refused as weak: {why}"),
+        None => format!("but algorithm {word:?} is not supported; expected {SUPPORTED}"),
+    })
+}
