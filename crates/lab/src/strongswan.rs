@@ -16,7 +16,7 @@ const CHARON: &str = "/usr/lib/ipsec/charon";
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// `kernel-libipsec` has to stand before `kernel-netlink`, and needs it.
-const PLUGINS: &str = "random nonce openssl aesni gcm aes sha1 sha2 hmac kdf ccm ctr chapoly cmac drbg x509 pubkey \
+const PLUGINS: &str = "random nonce openssl aesni gcm aes sha1 sha2 hmac kdf ccm ctr chapoly cmac drbg xcbc x509 pubkey \
     pkcs1 pkcs8 pem revocation constraints curve25519 gmp mgf1 kernel-libipsec kernel-netlink socket-default vici \
     updown counters";
 

@@ -11,4 +11,5 @@ mod refusals;
 mod selectors;
 mod start;
 mod strongswan;
+mod suites;
 mod testudo;
