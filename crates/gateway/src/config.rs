@@ -74,6 +74,8 @@ pub(crate) struct IkeSettings {
     pub(crate) retransmit_timeout: Duration,
     /// Retransmissions before the peer counts as dead.
     pub(crate) retransmit_tries: u32,
+    /// Octets of an IP datagram with a fragment of an IKE message at most.
+    pub(crate) fragment_size: u32,
     /// Half-open IKE SAs from which on cookies are demanded.
     pub(crate) cookie_threshold: u32,
     /// Half-open IKE SAs at most, in total.
@@ -198,6 +200,7 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
     let mut settings = IkeSettings {
         retransmit_timeout: Duration::from_secs(4),
         retransmit_tries: 5,
+        fragment_size: 1280,
         cookie_threshold: 30,
         half_open_limit: 10_000,
         half_open_per_source: 1000,
@@ -214,6 +217,8 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
         })
     };
     set("retransmit_tries", 1, 20, &mut settings.retransmit_tries)?;
+    // Smaller than what every IPv4 host takes would make more fragments than a message may have.
+    set("fragment_size", 576, 9000, &mut settings.fragment_size)?;
     set("cookie_threshold", 0, 1 << 20, &mut settings.cookie_threshold)?;
     set("half_open_limit", 1, 1 << 20, &mut settings.half_open_limit)?;
     set("half_open_per_source", 1, 1 << 20, &mut settings.half_open_per_source)?;

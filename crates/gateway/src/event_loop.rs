@@ -237,6 +237,7 @@ fn endpoint(config: &Config, data: &DataPath) -> Endpoint {
         },
         cookie_threshold: config.ike.cookie_threshold as usize,
         half_open_limit: config.ike.half_open_limit as usize,
+        fragment_size: config.ike.fragment_size as usize,
         source_half_open_limit: config.ike.half_open_per_source as usize,
         ..defaults
     };

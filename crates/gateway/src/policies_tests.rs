@@ -2,7 +2,7 @@
 
 use super::*;
 use std::time::Duration;
-use testudo_ike::config::{AuthMethod, LocalAuth, RemoteAuth, StartAction};
+use testudo_ike::config::{AuthMethod, Fragmentation, LocalAuth, RemoteAuth, StartAction};
 use testudo_ipsec::sa::HeaderCopy;
 
 pub(super) fn ts(prefix: &str) -> TrafficSelector {
@@ -37,6 +37,7 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
         remote_port: 500,
         proposals: Vec::new(),
         encap: false,
+        fragmentation: Fragmentation::default(),
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
         local: LocalAuth { id: None, method: AuthMethod::Psk },

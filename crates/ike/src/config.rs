@@ -25,6 +25,8 @@ pub struct Connection {
     pub proposals: Vec<IkeProposal>,
     /// `encap`: force UDP encapsulation by faking NAT detection.
     pub encap: bool,
+    /// `fragmentation`.
+    pub fragmentation: Fragmentation,
     /// `dpd_delay`; zero turns active liveness checks off.
     pub dpd_delay: Duration,
     /// `keyingtries`: attempts at initiation before giving up; 0 means for ever.
@@ -35,6 +37,18 @@ pub struct Connection {
     pub remote: RemoteAuth,
     /// The `children` sections.
     pub children: Vec<Child>,
+}
+
+/// Fragmentation of IKE messages (RFC 7383).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fragmentation {
+    /// `yes`: where the peer can, messages that are too large leave in fragments. `force` means the same with IKEv2.
+    #[default]
+    Yes,
+    /// `accept`: fragments are taken, but not sent.
+    Accept,
+    /// `no`: neither.
+    No,
 }
 
 /// `connections.<name>.local`: how we prove who we are.

@@ -1,7 +1,7 @@
 //! Each way to be wrong has its error, which says where and what.
 
 use testudo_ike::message::{
-    ExchangeType, Header, Message, MessageId, NotifyType, ParseError, PayloadType, Payloads,
+    ExchangeType, Fragment, Header, Message, MessageId, NotifyType, ParseError, PayloadType, Payloads,
 };
 
 const INIT: [u8; 28] =
@@ -70,7 +70,7 @@ fn another_major_version_is_told_with_what_an_answer_needs() {
 
 #[test]
 fn an_unknown_payload_is_kept_unless_it_is_critical() {
-    for kind in [1, 32, 49, 53, 200] {
+    for kind in [1, 32, 49, 54, 200] {
         let payloads = Payloads::parse(PayloadType::from(kind), &[0, 0, 0, 5, 7]).unwrap();
         assert_eq!(payloads.iter().map(|payload| u8::from(payload.kind())).collect::<Vec<_>>(), [kind]);
         let error = Payloads::parse(PayloadType::from(kind), &[0, 0x80, 0, 5, 7]).unwrap_err();
@@ -107,7 +107,7 @@ fn the_chain_is_checked() {
             &[200, 0, 0, 5, 1, 0, 0, 1, 0],
             "payload (200), octet 9: body of the payload needs 252 octets, 0 are left",
         ),
-        (46, &[0, 0, 0, 4], "payload SK, octet 4: payload type is 46, expected any but SK within SK"),
+        (46, &[0, 0, 0, 4], "payload SK, octet 4: payload type is 46, expected any but SK and SKF within SK"),
     ];
     for (first, octets, expected) in cases {
         assert_eq!(content(first, octets), expected);
@@ -238,4 +238,28 @@ fn traffic_selectors_are_checked() {
     for (octets, expected) in cases {
         assert_eq!(body(44, &octets), format!("payload TSi, {expected}"));
     }
+}
+
+/// RFC 7383 §2.6.
+#[test]
+fn the_place_of_a_fragment_is_checked() {
+    let datagram = |content: &[u8]| {
+        let mut octets = vec![1; 16];
+        octets.extend([53, 0x20, 35, 8, 0, 0, 0, 1, 0, 0, 0, (32 + content.len()) as u8]);
+        octets.extend([39, 0, 0, (4 + content.len()) as u8]);
+        octets.extend(content);
+        octets
+    };
+    let good = datagram(&[0, 2, 0, 3, 9, 9]);
+    let encrypted = Message::parse(&good).unwrap().encrypted.unwrap();
+    assert_eq!(encrypted.fragment, Some(Fragment { number: 2, total: 3 }));
+    assert_eq!((encrypted.aad, encrypted.body), (&good[..36], &[9, 9][..]));
+    for content in [[0, 0, 0, 3], [0, 4, 0, 3], [0, 0, 0, 0], [1, 0, 0, 255]] {
+        let error = Message::parse(&datagram(&content)).unwrap_err().to_string();
+        assert!(
+            error.contains("Fragment Number is") && error.contains("expected 1 to Total Fragments"),
+            "{error}"
+        );
+    }
+    assert!(Message::parse(&datagram(&[0, 1, 0])).is_err());
 }

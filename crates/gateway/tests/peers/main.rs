@@ -3,6 +3,7 @@
 
 mod common;
 mod fail_closed;
+mod fragments;
 mod hostile;
 mod hub;
 mod lifecycle;

@@ -11,6 +11,10 @@ pub struct EndpointConfig {
     pub nat_port: u16,
     /// How requests are repeated.
     pub retransmit: RetransmitPolicy,
+    /// Octets of an IP datagram with a fragment of an IKE message at most (RFC 7383 §2.5.1).
+    pub fragment_size: usize,
+    /// How long fragments wait for the others.
+    pub fragment_timeout: Duration,
     /// How long a delete of an IKE SA waits for its answer before the SA is gone anyway.
     pub delete_timeout: Duration,
     /// How long a responder waits for IKE_AUTH.
@@ -42,6 +46,8 @@ impl Default for EndpointConfig {
             ike_port: 500,
             nat_port: 4500,
             retransmit: RetransmitPolicy::default(),
+            fragment_size: 1280,
+            fragment_timeout: Duration::from_secs(30),
             delete_timeout: Duration::from_secs(20),
             half_open_timeout: Duration::from_secs(30),
             cookie_threshold: 30,

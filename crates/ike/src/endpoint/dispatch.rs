@@ -1,15 +1,16 @@
 //! From a datagram to the IKE SA and the exchange that it belongs to.
 
+use super::fragments::{is_fragment, wants_fragment};
 use super::send::Request;
 use super::{Discard, Endpoint};
 use crate::exchange::{InitRequest, Reply};
 use crate::message::{
-    ExchangeType, Header, Message, MessageBuilder, MessageId, Notify, NotifyType, ParseError, Payload,
-    Payloads,
+    Encrypted, ExchangeType, Header, Message, MessageBuilder, MessageId, Notify, NotifyType, ParseError,
+    Payload, Payloads,
 };
 use crate::output::{Path, Reason, Time};
 use crate::sa::{IkeSa, InitKey, Phase, digest};
-use crate::suite::Role;
+use crate::suite::{Opened, Role};
 use std::time::Duration;
 
 /// No message of ours or of an honest peer is larger.
@@ -138,26 +139,50 @@ impl Endpoint {
             return Ok(());
         };
         if !header.response && header.message_id < sa.incoming.expected {
-            return self.repeat(datagram, sa, digest(bytes));
+            return match encrypted.fragment {
+                None => self.repeat(datagram, sa, digest(bytes)),
+                Some(fragment) => self.repeated_fragment(datagram, sa, header, encrypted, fragment),
+            };
         }
-        let Some(keys) = &sa.keys else { return Ok(()) };
-        let opened = match keys.opener.open(encrypted) {
-            Ok(opened) => opened,
-            Err(error) => {
-                self.discard(now, Discard::Integrity, || {
-                    format!("ignored {} from {}: {error}", header.exchange, path.remote)
-                });
-                return Ok(());
-            }
-        };
+        if let Some(fragment) = encrypted.fragment
+            && let Err(why) = wants_fragment(sa, header, fragment)
+        {
+            self.discard(now, Discard::Fragment, || format!("ignored {why} from {}", path.remote));
+            return Ok(());
+        }
+        let Some(opened) = self.unseal(datagram, sa, header, encrypted) else { return Ok(()) };
         self.commit(sa);
         sa.last_heard = now;
         self.follow(sa, path);
+        let whole = match encrypted.fragment {
+            None => Some((opened, digest(bytes))),
+            Some(fragment) => self.collect(datagram, sa, header, fragment, opened),
+        };
+        let Some((opened, digest)) = whole else { return Ok(()) };
         if header.response {
             self.protected_response(now, sa, header, opened.payloads())
         } else {
-            let request = Request { exchange: header.exchange, id: header.message_id, path, bytes };
+            let request = Request { exchange: header.exchange, id: header.message_id, path, digest };
             self.protected_request(now, sa, &request, opened.payloads())
+        }
+    }
+
+    /// Checks and decrypts; what fails is as if it had never come.
+    pub(super) fn unseal(
+        &mut self,
+        datagram: Datagram<'_>,
+        sa: &IkeSa,
+        header: Header,
+        encrypted: &Encrypted<'_>,
+    ) -> Option<Opened> {
+        match sa.keys.as_ref()?.opener.open(encrypted) {
+            Ok(opened) => Some(opened),
+            Err(error) => {
+                self.discard(datagram.now, Discard::Integrity, || {
+                    format!("ignored {} from {}: {error}", header.exchange, datagram.path.remote)
+                });
+                None
+            }
         }
     }
 
@@ -165,7 +190,7 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        request: &Request<'_>,
+        request: &Request,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
         if request.exchange == ExchangeType::IkeAuth {
@@ -197,7 +222,12 @@ impl Endpoint {
 
     /// An answered request comes again: the answer goes out again, octet for octet. To where the request comes from, for a
     /// NAT may have changed that; but where there is none, another address is that of a victim.
-    fn repeat(&mut self, datagram: Datagram<'_>, sa: &mut IkeSa, digest: [u8; 32]) -> Result<(), Reason> {
+    pub(super) fn repeat(
+        &mut self,
+        datagram: Datagram<'_>,
+        sa: &mut IkeSa,
+        digest: [u8; 32],
+    ) -> Result<(), Reason> {
         let Datagram { now, path, .. } = datagram;
         let from_peer = sa.nat.remote || path.remote.ip() == sa.path.remote.ip();
         let same = sa.incoming.last.as_ref().filter(|last| last.digest == digest && from_peer);
@@ -254,7 +284,8 @@ fn check_response(sa: &IkeSa, header: &Header) -> Result<(), (Discard, &'static 
 
 fn check_request(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Discard, &'static str)> {
     let last = sa.incoming.last.as_ref().filter(|last| last.id == header.message_id);
-    if last.is_some_and(|last| last.digest == digest(bytes)) {
+    // Repeated fragments need not be the same: the peer may have made them smaller (RFC 7383 §2.5.2).
+    if last.is_some_and(|last| is_fragment(bytes) || last.digest == digest(bytes)) {
         return Ok(());
     }
     if header.message_id != sa.incoming.expected {

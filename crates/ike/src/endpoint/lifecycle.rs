@@ -60,6 +60,7 @@ impl Endpoint {
         let until = if sa.incoming.last.is_some() { now.plus(self.config.linger) } else { now };
         sa.phase = Phase::Gone { until, source: sa.phase.half_open_source() };
         sa.outgoing.pending = None;
+        sa.incoming.fragments = None;
         sa.outgoing.tasks.clear();
         sa.closing = None;
         sa.keys = None;

@@ -8,6 +8,7 @@ mod connections;
 mod dispatch;
 mod error;
 mod follow;
+mod fragments;
 pub(crate) mod half_open;
 mod import;
 mod initiate;

@@ -4,7 +4,7 @@ use super::report::ORDINARY;
 use super::{Discard, Endpoint};
 use crate::message::{ExchangeType, MessageBuilder, MessageId, Payload};
 use crate::output::{CommitId, IkeSaId, Output, Path, Reason, Time};
-use crate::sa::{Answered, IkeSa, Pending, RequestKind, digest};
+use crate::sa::{Answered, IkeSa, Pending, RequestKind};
 use crate::suite::{Role, SuiteError};
 
 /// Message IDs must not start over; the IKE SA ends before (RFC 7296 §2.2).
@@ -17,14 +17,15 @@ impl Endpoint {
         sa.commit = self.commit;
     }
 
-    /// Hands a message out.
-    pub(crate) fn send(&mut self, now: Time, sa: &mut IkeSa, path: Path, bytes: Vec<u8>) {
+    /// Hands a message out, in one datagram or in fragments.
+    pub(crate) fn send(&mut self, now: Time, sa: &mut IkeSa, path: Path, datagrams: Vec<Vec<u8>>) {
         // What goes elsewhere does not keep the NAT's mapping of the path alive.
         if path == sa.path {
             sa.last_sent = now;
         }
         self.stats.sent += 1;
-        self.outputs.push_back(Output::Send { ike: Some(sa.id), after: sa.commit, path, bytes });
+        let (ike, after) = (Some(sa.id), sa.commit);
+        self.outputs.extend(datagrams.into_iter().map(|bytes| Output::Send { ike, after, path, bytes }));
     }
 
     /// See [`Endpoint::not_sent`].
@@ -60,11 +61,28 @@ impl Endpoint {
         }
     }
 
-    /// Encrypts a message under the keys of the SA. Every call uses up an IV, so every call changes the state.
-    fn seal(&mut self, sa: &mut IkeSa, message: &MessageBuilder) -> Result<Vec<u8>, SuiteError> {
+    /// Encrypts a message under the keys of the SA, in fragments where it is too large for `path` and the peer knows how
+    /// to put them together. Every call uses up IVs, so every call changes the state.
+    fn seal(
+        &mut self,
+        sa: &mut IkeSa,
+        path: Path,
+        message: &MessageBuilder,
+    ) -> Result<Vec<Vec<u8>>, SuiteError> {
         self.commit(sa);
+        let limit = self.datagram_limit(path);
         let keys = sa.keys.as_mut().ok_or(SuiteError::Seal)?;
-        keys.sealer.seal(message, &mut *self.alloc)
+        if sa.extensions.fragment {
+            keys.sealer.seal_fragments(message, limit, &mut *self.alloc)
+        } else {
+            keys.sealer.seal(message, &mut *self.alloc).map(|whole| vec![whole])
+        }
+    }
+
+    /// Octets of an IKE message that leave room in an IP datagram for the headers of IP and UDP, and for the non-ESP marker.
+    fn datagram_limit(&self, path: Path) -> usize {
+        let headers = if path.remote.is_ipv4() { 20 + 8 + 4 } else { 40 + 8 + 4 };
+        self.config.fragment_size.saturating_sub(headers)
     }
 
     /// Sends a protected request and keeps it for repetition.
@@ -84,27 +102,36 @@ impl Endpoint {
         for payload in payloads {
             message.push(payload);
         }
-        let bytes = self.seal(sa, &message)?;
-        self.request_bytes(now, sa, exchange, kind, bytes);
+        let datagrams = self.seal(sa, sa.path, &message)?;
+        self.request_made(now, sa, exchange, kind, datagrams);
         Ok(())
     }
 
     /// Sends a request that is already made, as the next of the SA, and keeps it for repetition.
-    pub(crate) fn request_bytes(
+    pub(crate) fn request_made(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         exchange: ExchangeType,
         kind: RequestKind,
-        bytes: Vec<u8>,
+        datagrams: Vec<Vec<u8>>,
     ) {
         let id = sa.outgoing.next;
         sa.outgoing.next = MessageId(id.0.saturating_add(1));
         let next = now.plus(self.config.retransmit.wait_after(1));
-        let stored = bytes.clone();
-        let pending = Pending { id, exchange, kind, bytes: stored, transmissions: 1, unsent: None, next };
+        let stored = datagrams.clone();
+        let pending = Pending {
+            id,
+            exchange,
+            kind,
+            datagrams: stored,
+            transmissions: 1,
+            unsent: None,
+            next,
+            fragments: None,
+        };
         sa.outgoing.pending = Some(pending);
-        self.send(now, sa, sa.path, bytes);
+        self.send(now, sa, sa.path, datagrams);
     }
 
     /// Answers the peer's request, to where it came from (RFC 7296 §2.11), and keeps the answer for repetition.
@@ -112,7 +139,7 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        request: &Request<'_>,
+        request: &Request,
         payloads: Vec<Payload>,
     ) -> Result<(), Reason> {
         if request.id == LAST_ID {
@@ -122,20 +149,21 @@ impl Endpoint {
         for payload in payloads {
             message.push(payload);
         }
-        let bytes = self.seal(sa, &message)?;
+        let response = self.seal(sa, request.path, &message)?;
         sa.incoming.expected = MessageId(request.id.0.saturating_add(1));
         sa.incoming.last =
-            Some(Answered { id: request.id, digest: digest(request.bytes), response: bytes.clone() });
-        self.send(now, sa, request.path, bytes);
+            Some(Answered { id: request.id, digest: request.digest, response: response.clone() });
+        self.send(now, sa, request.path, response);
         Ok(())
     }
 }
 
 /// A request of the peer, once authenticated.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct Request {
     pub(crate) exchange: ExchangeType,
     pub(crate) id: MessageId,
     pub(crate) path: Path,
-    pub(crate) bytes: &'a [u8],
+    /// Of the datagram, or of that with its first fragment.
+    pub(crate) digest: [u8; 32],
 }

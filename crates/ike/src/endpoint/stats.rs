@@ -43,11 +43,15 @@ pub enum Discard {
     Exhausted,
     /// The answer to a stranger did not leave this host.
     NotSent,
+    /// An IKE fragment that was not agreed on, is here already, does not fit the others, or is one too many.
+    Fragment,
+    /// Fragments whose others did not come in time.
+    FragmentsExpired,
 }
 
 impl Discard {
     /// Every reason.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Version,
@@ -68,6 +72,8 @@ impl Discard {
         Self::Unacceptable,
         Self::Exhausted,
         Self::NotSent,
+        Self::Fragment,
+        Self::FragmentsExpired,
     ];
 
     /// Name of the counter.
@@ -93,6 +99,8 @@ impl Discard {
             Self::Unacceptable => "unacceptable",
             Self::Exhausted => "exhausted",
             Self::NotSent => "not_sent",
+            Self::Fragment => "fragment",
+            Self::FragmentsExpired => "fragments_expired",
         }
     }
 }

@@ -36,6 +36,13 @@ impl Endpoint {
             }
             _ => {}
         }
+        if sa.expire_fragments(now) {
+            self.commit(sa);
+            let remote = sa.path.remote;
+            self.discard(now, Discard::FragmentsExpired, || {
+                format!("gave up fragments of a message from {remote}: the others did not come")
+            });
+        }
         if sa.outgoing.pending.as_ref().is_some_and(|pending| pending.next <= now) {
             self.repeat_request(now, sa)?;
         }
@@ -71,11 +78,11 @@ impl Endpoint {
         pending.next = now.plus(policy.wait_after(pending.transmissions));
         let number = pending.transmissions.saturating_sub(1);
         let line = format!("retransmit {number} of request with message ID {}", pending.id);
-        let bytes = pending.bytes.clone();
+        let datagrams = pending.datagrams.clone();
         self.commit(sa);
         self.log(sa, ORDINARY, line);
         self.stats.retransmitted += 1;
-        self.send(now, sa, sa.path, bytes);
+        self.send(now, sa, sa.path, datagrams);
         Ok(())
     }
 

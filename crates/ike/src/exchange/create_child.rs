@@ -13,7 +13,7 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        request: &Request<'_>,
+        request: &Request,
     ) -> Result<(), Reason> {
         self.log(sa, ORDINARY, "the peer wants another SA or new keys: refused with NO_ADDITIONAL_SAS");
         let notify = Notify::new(NotifyType::NoAdditionalSas, Vec::new());

@@ -14,7 +14,7 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        request: &Request<'_>,
+        request: &Request,
         payloads: &Payloads,
     ) -> Result<(), Reason> {
         if payloads.deletes().any(|delete| *delete == Delete::IkeSa) {
@@ -139,7 +139,7 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        request: &Request<'_>,
+        request: &Request,
         error: &crate::message::ParseError,
     ) -> Result<(), Reason> {
         if let crate::message::ParseError::Critical(payload) = error {

@@ -3,7 +3,7 @@
 use super::error::EncodeError;
 use super::header::Header;
 use super::number::PayloadType;
-use super::parse::GENERIC_HEADER;
+use super::parse::{Fragment, GENERIC_HEADER};
 use super::payload::Payload;
 use super::writer::{narrow_u16, with_length};
 
@@ -57,21 +57,42 @@ impl MessageBuilder {
     /// The message with all its payloads in an Encrypted payload. `overhead`: what sealing adds to them, that
     /// is IV, padding with its length, and integrity check value.
     pub fn draft(&self, overhead: usize) -> Result<Draft, EncodeError> {
-        self.draft_sized(|plaintext| plaintext.saturating_add(overhead))
+        let plaintext = self.plaintext()?;
+        let aad = self.aad(plaintext.len().saturating_add(overhead))?;
+        Ok(Draft { aad, plaintext })
     }
 
-    /// The same, where what sealing adds depends on the length of the payloads: `sealed` gives the octets of the
-    /// Encrypted payload's body for that length.
-    pub fn draft_sized(&self, sealed: impl FnOnce(usize) -> usize) -> Result<Draft, EncodeError> {
+    /// The payloads as they are encrypted.
+    pub fn plaintext(&self) -> Result<Vec<u8>, EncodeError> {
         let mut plaintext = Vec::new();
         self.write_chain(&mut plaintext)?;
-        let sk_length = sealed(plaintext.len()).saturating_add(GENERIC_HEADER);
+        Ok(plaintext)
+    }
+
+    /// The message up to and with the generic header of an Encrypted payload with a body of so many octets.
+    pub fn aad(&self, body: usize) -> Result<Vec<u8>, EncodeError> {
+        self.protected(PayloadType::Encrypted, self.first(), body)
+    }
+
+    /// The message up to and with the fixed fields of an Encrypted Fragment payload, behind which so many octets follow
+    /// (RFC 7383 §2.5).
+    pub fn fragment_aad(&self, fragment: Fragment, body: usize) -> Result<Vec<u8>, EncodeError> {
+        let first = if fragment.is_first() { self.first() } else { PayloadType::None };
+        let place = [fragment.number.to_be_bytes(), fragment.total.to_be_bytes()].concat();
+        let mut aad =
+            self.protected(PayloadType::EncryptedFragment, first, body.saturating_add(place.len()))?;
+        aad.extend_from_slice(&place);
+        Ok(aad)
+    }
+
+    fn protected(&self, kind: PayloadType, first: PayloadType, body: usize) -> Result<Vec<u8>, EncodeError> {
+        let sk_length = body.saturating_add(GENERIC_HEADER);
         let length = narrow_u16("length of the message", sk_length.saturating_add(Header::LENGTH))?;
         let sk_length = narrow_u16("length of a payload", sk_length)?;
-        let mut aad = self.header.to_bytes(PayloadType::Encrypted, u32::from(length)).to_vec();
-        aad.extend_from_slice(&[u8::from(self.first()), 0]);
+        let mut aad = self.header.to_bytes(kind, u32::from(length)).to_vec();
+        aad.extend_from_slice(&[u8::from(first), 0]);
         aad.extend_from_slice(&sk_length.to_be_bytes());
-        Ok(Draft { aad, plaintext })
+        Ok(aad)
     }
 
     fn first(&self) -> PayloadType {

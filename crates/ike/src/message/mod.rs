@@ -41,7 +41,7 @@ pub use number::{
     AuthMethodId, ExchangeType, IdType, KeMethod, NotifyType, PayloadType, Protocol, TransformType,
 };
 pub use opaque::{UnknownPayload, VendorId};
-pub use parse::{Encrypted, MAX_PAYLOADS, Message};
+pub use parse::{Encrypted, Fragment, MAX_PAYLOADS, Message};
 pub use payload::{Payload, Payloads};
 pub use sa::{Attribute, Proposal, SaPayload, Transform, TransformId};
 pub use spi::SaSpi;

@@ -26,7 +26,7 @@ pub struct Message<'a> {
     pub encrypted: Option<Encrypted<'a>>,
 }
 
-/// An Encrypted payload, not yet opened (RFC 7296 §3.14).
+/// An Encrypted payload, not yet opened (RFC 7296 §3.14), or an Encrypted Fragment payload (RFC 7383 §2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encrypted<'a> {
     /// Type of the first payload inside.
@@ -36,6 +36,24 @@ pub struct Encrypted<'a> {
     pub aad: &'a [u8],
     /// Initialisation vector, ciphertext, integrity check value.
     pub body: &'a [u8],
+    /// Which fragment this is; `None` for a whole message.
+    pub fragment: Option<Fragment>,
+}
+
+/// Where a fragment belongs (RFC 7383 §2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// From 1 to `total`.
+    pub number: u16,
+    /// How many there are.
+    pub total: u16,
+}
+
+impl Fragment {
+    /// True for the one by which a repeated message is known (RFC 7383 §2.6.1).
+    pub fn is_first(self) -> bool {
+        self.number == 1
+    }
 }
 
 impl<'a> Message<'a> {
@@ -44,9 +62,9 @@ impl<'a> Message<'a> {
         let mut reader = Reader::new(datagram, 0, PayloadType::None);
         let (header, first) = Header::read(&mut reader)?;
         let (payloads, last) = walk(first, &mut reader, true)?;
-        let encrypted = last.map(|(first, body)| {
+        let encrypted = last.map(|Last { first, body, fragment }| {
             let aad = datagram.len().checked_sub(body.len()).and_then(|length| datagram.get(..length));
-            Encrypted { first, aad: aad.unwrap_or_default(), body }
+            Encrypted { first, aad: aad.unwrap_or_default(), body, fragment }
         });
         Ok(Self { header, payloads, encrypted })
     }
@@ -61,8 +79,15 @@ impl Payloads {
     }
 }
 
-/// The payloads before the Encrypted payload, and this, as the type of its first payload and its body.
-type Walked<'a> = (Payloads, Option<(PayloadType, &'a [u8])>);
+/// What ends a protected message.
+struct Last<'a> {
+    first: PayloadType,
+    body: &'a [u8],
+    fragment: Option<Fragment>,
+}
+
+/// The payloads before the Encrypted payload, and this.
+type Walked<'a> = (Payloads, Option<Last<'a>>);
 
 /// Reads payloads until the chain ends. The Encrypted payload always ends it; where `outer` is false, there
 /// must be none.
@@ -73,12 +98,21 @@ fn walk<'a>(mut kind: PayloadType, reader: &mut Reader<'a>, outer: bool) -> Resu
             return Err(ParseError::TooManyPayloads { limit: MAX_PAYLOADS });
         }
         let Generic { next, critical, mut body } = Generic::read(kind, reader)?;
-        if kind == PayloadType::Encrypted {
+        if matches!(kind, PayloadType::Encrypted | PayloadType::EncryptedFragment) {
             if !outer {
-                return Err(bad_value(body.place(), "payload type", 46_u8, "any but SK within SK"));
+                return Err(bad_value(
+                    body.place(),
+                    "payload type",
+                    u8::from(kind),
+                    "any but SK and SKF within SK",
+                ));
             }
             reader.end("the Encrypted payload")?;
-            return Ok((Payloads(payloads), Some((next, body.rest()))));
+            let fragment = match kind {
+                PayloadType::EncryptedFragment => Some(read_fragment(&mut body)?),
+                _ => None,
+            };
+            return Ok((Payloads(payloads), Some(Last { first: next, body: body.rest(), fragment })));
         }
         if stands_once(kind) && payloads.iter().any(|earlier: &Payload| earlier.kind() == kind) {
             return Err(ParseError::Duplicate(kind));
@@ -92,6 +126,17 @@ fn walk<'a>(mut kind: PayloadType, reader: &mut Reader<'a>, outer: bool) -> Resu
     }
     reader.end("the last payload")?;
     Ok((Payloads(payloads), None))
+}
+
+/// The fields that a fragment has before its IV, which must name a place (RFC 7383 §2.6).
+fn read_fragment(body: &mut Reader<'_>) -> Result<Fragment, ParseError> {
+    let place = body.place();
+    let number = body.u16("Fragment Number")?;
+    let total = body.u16("Total Fragments")?;
+    if number == 0 || number > total {
+        return Err(bad_value(place, "Fragment Number", number, "1 to Total Fragments"));
+    }
+    Ok(Fragment { number, total })
 }
 
 /// A payload by its generic header.

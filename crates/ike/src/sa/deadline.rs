@@ -1,6 +1,6 @@
 //! When an IKE SA next needs attention.
 
-use super::{IkeSa, Phase};
+use super::{IkeSa, Phase, Reassembly};
 use crate::endpoint::EndpointConfig;
 use crate::output::Time;
 use std::time::Duration;
@@ -19,12 +19,28 @@ impl IkeSa {
         let due = [
             stage,
             self.outgoing.pending.as_ref().map(|pending| pending.next),
+            self.fragments_due(),
             self.closing.as_ref().map(|closing| closing.deadline),
             self.liveness_due(),
             self.keepalive_due(config.keepalive_interval),
             self.childless_due(config.childless_timeout),
         ];
         due.into_iter().flatten().min()
+    }
+
+    /// When the first of the fragments that wait are given up.
+    fn fragments_due(&self) -> Option<Time> {
+        let of_response = self.outgoing.pending.as_ref().and_then(|pending| pending.fragments.as_ref());
+        [of_response, self.incoming.fragments.as_ref()].into_iter().flatten().map(|found| found.until).min()
+    }
+
+    /// Forgets fragments that have waited long enough; true if there were any.
+    pub(crate) fn expire_fragments(&mut self, now: Time) -> bool {
+        let expired = |found: &mut Reassembly| found.until <= now;
+        let of_response =
+            self.outgoing.pending.as_mut().and_then(|pending| pending.fragments.take_if(expired));
+        let of_request = self.incoming.fragments.take_if(expired);
+        of_response.is_some() || of_request.is_some()
     }
 
     /// When to ask whether the peer lives: after silence, unless something is being asked already.

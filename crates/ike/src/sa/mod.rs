@@ -5,11 +5,13 @@
 mod child;
 mod deadline;
 mod phase;
+mod reassembly;
 mod snapshot;
 mod window;
 
 pub(crate) use child::{ChildPhase, ChildSa};
 pub(crate) use phase::{Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, Phase, UnauthenticatedError};
+pub(crate) use reassembly::{Collected, MessageKind, Reassembly};
 pub(crate) use snapshot::{decode, encode};
 pub(crate) use window::{Answered, Incoming, Outgoing, Pending, RequestKind, Task, digest};
 
@@ -34,6 +36,7 @@ pub(crate) struct IkeSa {
     pub(crate) connection: String,
     pub(crate) path: Path,
     pub(crate) nat: NatStatus,
+    pub(crate) extensions: Extensions,
     pub(crate) local_id: Option<Identity>,
     pub(crate) remote_id: Option<Identity>,
     pub(crate) phase: Phase,
@@ -57,6 +60,15 @@ pub(crate) struct IkeSa {
     pub(crate) childless: Option<Time>,
     /// Set once the SA is to be deleted.
     pub(crate) closing: Option<Closing>,
+}
+
+/// What both sides have said in IKE_SA_INIT that they can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Extensions {
+    /// Fragments may come (RFC 7383).
+    pub(crate) fragmentation: bool,
+    /// Fragments may be sent.
+    pub(crate) fragment: bool,
 }
 
 /// Everything that protects messages, and the root of the children's keys.
@@ -100,6 +112,7 @@ impl IkeSa {
             connection,
             path,
             nat: NatStatus::default(),
+            extensions: Extensions::default(),
             local_id: None,
             remote_id: None,
             phase: Phase::Gone { until: now, source: None },
@@ -178,12 +191,13 @@ impl IkeSa {
             connection: _,
             path: _,
             nat: _,
+            extensions: _,
             local_id: _,
             remote_id: _,
             phase,
             keys: _,
             outgoing: Outgoing { next: _, pending, tasks: _ },
-            incoming: Incoming { expected: _, last: _ },
+            incoming: Incoming { expected: _, last: _, fragments },
             children,
             init: _,
             created,
@@ -198,7 +212,11 @@ impl IkeSa {
         [created, last_heard, last_sent, next_hint].into_iter().for_each(&mut visit);
         established.iter_mut().chain(childless).for_each(&mut visit);
         phase.time().into_iter().for_each(&mut visit);
-        pending.iter_mut().for_each(|pending| visit(&mut pending.next));
+        fragments.iter_mut().for_each(|fragments| visit(&mut fragments.until));
+        for pending in pending.iter_mut() {
+            visit(&mut pending.next);
+            pending.fragments.iter_mut().for_each(|fragments| visit(&mut fragments.until));
+        }
         for child in children {
             let ChildSa { id: _, name: _, reqid: _, params: _, installed, phase: _, source: _ } = child;
             visit(installed);

@@ -1,5 +1,6 @@
 //! Message IDs, requests under way and responses kept: windows of one (RFC 7296 §2.1 to §2.3).
 
+use super::Reassembly;
 use crate::message::{ExchangeType, MessageId};
 use crate::output::Time;
 use aws_lc_rs::digest::{SHA256, digest as sha};
@@ -24,12 +25,15 @@ pub(crate) struct Pending {
     pub(crate) id: MessageId,
     pub(crate) exchange: ExchangeType,
     pub(crate) kind: RequestKind,
-    pub(crate) bytes: Vec<u8>,
+    /// One, or as many as there are fragments.
+    pub(crate) datagrams: Vec<Vec<u8>>,
     pub(crate) transmissions: u32,
     /// Why the last transmission did not leave this host, if it did not.
     pub(crate) unsent: Option<String>,
     /// When to send again, or to give up.
     pub(crate) next: Time,
+    /// Fragments of its response.
+    pub(crate) fragments: Option<Reassembly>,
 }
 
 /// What a request asks.
@@ -73,15 +77,18 @@ pub(crate) struct Incoming {
     pub(crate) expected: MessageId,
     /// The last one with our response.
     pub(crate) last: Option<Answered>,
+    /// Fragments of the next one.
+    pub(crate) fragments: Option<Reassembly>,
 }
 
 /// A request that was answered. The same octets again get the same octets back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answered {
     pub(crate) id: MessageId,
-    /// Of the request.
+    /// Of the request, or of its first fragment.
     pub(crate) digest: [u8; 32],
-    pub(crate) response: Vec<u8>,
+    /// One, or as many as there are fragments.
+    pub(crate) response: Vec<Vec<u8>>,
 }
 
 /// SHA-256 of a message.

@@ -71,6 +71,14 @@ impl MessageKey {
         [iv, plaintext, self.padding(plaintext), 1, icv].into_iter().fold(0, usize::saturating_add)
     }
 
+    /// Most octets of payloads whose body has at most so many octets; `None` if there is no room for any.
+    pub(super) fn plaintext_within(&self, body: usize) -> Option<usize> {
+        let (iv, icv) = self.around();
+        let room = body.checked_sub(iv)?.checked_sub(icv)?;
+        let whole = if self.integrity.is_some() { room - room % cbc::BLOCK } else { room };
+        whole.checked_sub(1).filter(|length| *length > 0)
+    }
+
     /// The body of an Encrypted payload: IV, ciphertext, integrity check value.
     pub(super) fn seal(&self, iv: Iv, aad: &[u8], plaintext: Vec<u8>) -> Result<Vec<u8>, SuiteError> {
         let padding = self.padding(plaintext.len());

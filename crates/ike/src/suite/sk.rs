@@ -2,7 +2,8 @@
 //!
 //! IV of an AEAD: sender ID:16 | counter:48 (RFC 6054). Two members of a cluster have different sender IDs, so that not
 //! even a split brain can make them use an IV twice under one key. The counter is part of the SA's state. The IV of
-//! AES-CBC is random, as it must be (RFC 3602 §3): members draw from sources of their own.
+//! AES-CBC is random, as it must be (RFC 3602 §3): members draw from sources of their own. Each fragment of a message
+//! (RFC 7383) is sealed by itself, with an IV of its own.
 
 use super::algorithm::IkeSuite;
 use super::cbc;
@@ -10,12 +11,16 @@ use super::cipher::{COUNTER_IV, Iv, MessageKey};
 use super::entropy::Entropy;
 use super::error::SuiteError;
 use super::secret::Secret;
-use crate::message::{Encrypted, MessageBuilder, ParseError, PayloadType, Payloads};
+use crate::message::{Encrypted, Fragment, Header, MessageBuilder, ParseError, PayloadType, Payloads};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use testudo_ipsec::spi::SenderId;
 use zeroize::Zeroizing;
 
+/// Octets of the IKE header and the generic header of the Encrypted payload.
+const WHOLE_HEADERS: usize = Header::LENGTH + 4;
+/// With the place of a fragment behind them.
+const FRAGMENT_HEADERS: usize = WHOLE_HEADERS + 4;
 /// IVs of one sender.
 const COUNTER_END: u64 = 1 << 48;
 
@@ -45,9 +50,37 @@ impl SkSealer {
         entropy: &mut dyn Entropy,
     ) -> Result<Vec<u8>, SuiteError> {
         let iv = self.next_iv(entropy)?;
-        let draft = message.draft_sized(|plaintext| self.key.sealed_len(plaintext))?;
-        let body = self.key.seal(iv, &draft.aad, draft.plaintext)?;
-        Ok([draft.aad, body].concat())
+        let plaintext = message.plaintext()?;
+        let aad = message.aad(self.key.sealed_len(plaintext.len()))?;
+        let body = self.key.seal(iv, &aad, plaintext)?;
+        Ok([aad, body].concat())
+    }
+
+    /// The same in fragments, none of them longer than `limit` (RFC 7383 §2.5); whole if that fits, or if the limit
+    /// leaves no room for any content.
+    pub fn seal_fragments(
+        &mut self,
+        message: &MessageBuilder,
+        limit: usize,
+        entropy: &mut dyn Entropy,
+    ) -> Result<Vec<Vec<u8>>, SuiteError> {
+        let plaintext = Zeroizing::new(message.plaintext()?);
+        let whole = WHOLE_HEADERS.saturating_add(self.key.sealed_len(plaintext.len()));
+        let chunk = self.key.plaintext_within(limit.saturating_sub(FRAGMENT_HEADERS));
+        let (Some(chunk), true) = (chunk, whole > limit) else {
+            return Ok(vec![self.seal(message, entropy)?]);
+        };
+        let chunks = plaintext.chunks(chunk);
+        let total = u16::try_from(chunks.len()).map_err(|_| SuiteError::Seal)?;
+        let mut fragments = Vec::with_capacity(chunks.len());
+        for (number, chunk) in (1..=total).zip(chunks) {
+            let iv = self.next_iv(entropy)?;
+            let place = Fragment { number, total };
+            let aad = message.fragment_aad(place, self.key.sealed_len(chunk.len()))?;
+            let body = self.key.seal(iv, &aad, chunk.to_vec())?;
+            fragments.push([aad, body].concat());
+        }
+        Ok(fragments)
     }
 
     fn next_iv(&mut self, entropy: &mut dyn Entropy) -> Result<Iv, SuiteError> {
@@ -91,6 +124,20 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// Content that came in several parts, in order (RFC 7383 §2.6).
+    pub(crate) fn joined<'a>(first: PayloadType, parts: impl Iterator<Item = &'a Secret> + Clone) -> Self {
+        // With the final capacity at once, so that no copy stays behind in freed memory.
+        let length = parts.clone().fold(0, |sum, part| part.len().saturating_add(sum));
+        let mut content = Zeroizing::new(Vec::with_capacity(length));
+        parts.for_each(|part| content.extend_from_slice(part.expose()));
+        Self { first, content }
+    }
+
+    /// The type of the first payload, and the octets.
+    pub(crate) fn into_parts(mut self) -> (PayloadType, Secret) {
+        (self.first, Secret::new(std::mem::take(&mut *self.content)))
+    }
+
     /// The payloads inside.
     pub fn payloads(&self) -> Result<Payloads, ParseError> {
         Payloads::parse(self.first, &self.content)

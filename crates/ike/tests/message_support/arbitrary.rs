@@ -58,7 +58,7 @@ fn repeatable() -> impl Strategy<Value = Payload> {
 
 /// Payload types that have no variant of their own, and can stand in a chain.
 fn unknown_type() -> impl Strategy<Value = u8> {
-    prop_oneof![1_u8..=32, Just(37), Just(38), Just(47), Just(48), 49_u8..=255]
+    prop_oneof![1_u8..=32, Just(37), Just(38), Just(47), Just(48), 49_u8..=52, 54_u8..=255]
 }
 
 fn spi() -> impl Strategy<Value = SaSpi> {

@@ -9,6 +9,7 @@ mod deletion;
 mod establishment;
 mod farewell;
 mod foul_weather;
+mod fragments;
 mod initiator_checks;
 mod key_exchange;
 mod liveness;

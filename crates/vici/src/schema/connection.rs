@@ -5,7 +5,7 @@ use super::keys::CONNECTION;
 use super::refusal::{Refusal, Why, expected};
 use super::{addr, auth, child, proposal, value};
 use crate::message::{Element, Message};
-use testudo_ike::config::{Child, Connection, IkeProposal, LocalAuth, RemoteAuth};
+use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, LocalAuth, RemoteAuth};
 
 /// The port of IKE, where NAT detection may move on to 4500.
 const IKE_PORT: u16 = 500;
@@ -36,6 +36,7 @@ pub fn connection(message: &Message) -> Result<Connection, Refusal> {
         remote_port,
         proposals: ike_proposals(&mut conn)?,
         encap: conn.parsed("encap", value::boolean)?.unwrap_or(false),
+        fragmentation: conn.parsed("fragmentation", fragmentation)?.unwrap_or_default(),
         dpd_delay: conn.parsed("dpd_delay", value::seconds)?.unwrap_or_default(),
         keyingtries: conn.parsed("keyingtries", value::number32)?.unwrap_or(1),
         local: LocalAuth { id: local.id, method: local.method },
@@ -52,6 +53,16 @@ fn local_port(text: &str) -> Result<u16, Why> {
         .ok()
         .filter(|port| [IKE_PORT, NAT_PORT].contains(port))
         .ok_or_else(|| expected("500 or 4500"))
+}
+
+fn fragmentation(text: &str) -> Result<Fragmentation, Why> {
+    match text.to_ascii_lowercase().as_str() {
+        // With IKEv2 they mean the same, in strongSwan too.
+        "yes" | "force" => Ok(Fragmentation::Yes),
+        "accept" => Ok(Fragmentation::Accept),
+        "no" => Ok(Fragmentation::No),
+        _ => Err(expected("yes, accept, no or force")),
+    }
 }
 
 fn ike_proposals(conn: &mut Fields<'_>) -> Result<Vec<IkeProposal>, Refusal> {

@@ -33,7 +33,8 @@ impl Endpoint {
             Reason::Refused(format!("no shared key is loaded for {local} and {remote}"))
         })?;
         let keys = sa.keys.as_ref().ok_or_else(|| refuse("the IKE SA has no keys"))?;
-        let request = sa.outgoing.pending.take().map(|pending| pending.bytes).unwrap_or_default();
+        let request = sa.outgoing.pending.take().and_then(|pending| pending.datagrams.into_iter().next());
+        let request = request.unwrap_or_default();
         let octets = SignedOctets { message: &request, peer_nonce: &nonces.responder, id: &id };
         let auth = keys.ike.psk_auth(Role::Initiator, &secret.secret, &octets)?;
         let spi_in =

@@ -31,7 +31,7 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        request: &Request<'_>,
+        request: &Request,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
         let Phase::HalfOpen(half) = sa.phase.clone() else { return Ok(()) };
@@ -98,7 +98,7 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        request: &Request<'_>,
+        request: &Request,
         half: &HalfOpen,
         payloads: &Payloads,
         candidates: Candidates,

@@ -1,6 +1,6 @@
 //! The initiator's side of IKE_SA_INIT.
 
-use super::nonce_fits;
+use super::{extensions, nonce_fits};
 use crate::config::{Connection, KeyExchange};
 use crate::endpoint::report::{DETAIL, ORDINARY};
 use crate::endpoint::{Discard, Endpoint};
@@ -54,6 +54,7 @@ impl Endpoint {
         sa.spis = IkeSpis { initiator: spi, responder: IkeSpi::ZERO };
         sa.path = path;
         sa.nat = Default::default();
+        sa.extensions = Default::default();
         sa.keys = None;
         sa.outgoing = Outgoing::default();
         sa.incoming = Incoming::default();
@@ -74,7 +75,7 @@ impl Endpoint {
         sa.phase = Phase::InitSent(Box::new(init));
         sa.outgoing.next = MessageId(0);
         self.commit(sa);
-        self.request_bytes(now, sa, ExchangeType::IkeSaInit, RequestKind::Init, bytes);
+        self.request_made(now, sa, ExchangeType::IkeSaInit, RequestKind::Init, vec![bytes]);
         Ok(())
     }
 
@@ -150,6 +151,7 @@ impl Endpoint {
         sa.spis = spis;
         sa.keys = Some(Keys { ike, sealer, opener });
         sa.nat = nat::detect(payloads, spis, path, connection.encap);
+        sa.extensions = extensions::agreed(connection, payloads);
         if sa.nat.any() {
             sa.path = nat::float(sa.path, &self.config);
         }
@@ -242,6 +244,9 @@ fn request(sa: &IkeSa, connection: &Connection, init: &InitSent) -> Result<Vec<u
         .push(Payload::Ke(init.ke.payload()))
         .push(Payload::Nonce(init.nonce.clone()));
     for notify in nat::notifies(sa.spis, sa.path, connection.encap) {
+        message.push(notify);
+    }
+    for notify in extensions::offer(connection) {
         message.push(notify);
     }
     message.finish()

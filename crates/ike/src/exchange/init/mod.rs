@@ -1,5 +1,6 @@
 //! IKE_SA_INIT (RFC 7296 §1.2): keys from a key exchange, with nobody authenticated yet.
 
+mod extensions;
 mod initiator;
 mod responder;
 

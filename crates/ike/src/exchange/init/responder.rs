@@ -1,7 +1,7 @@
 //! The responder's side of IKE_SA_INIT. Until IKE_AUTH anybody may be behind a request, under any address: every
 //! refusal leaves no state, and none is larger than the request.
 
-use super::nonce_fits;
+use super::{extensions, nonce_fits};
 use crate::config::Connection;
 use crate::endpoint::half_open::Admission;
 use crate::endpoint::{Discard, Endpoint};
@@ -171,8 +171,10 @@ impl Endpoint {
         // The notifies were made before our SPI was known.
         let seen = IkeSpis { initiator, responder: IkeSpi::ZERO };
         sa.nat = nat::detect(&message.payloads, seen, path, connection.encap);
+        sa.extensions = extensions::agreed(connection, &message.payloads);
+        let response = vec![response];
         let answered = Answered { id: MessageId(0), digest: key.digest, response: response.clone() };
-        sa.incoming = Incoming { expected: MessageId(1), last: Some(answered) };
+        sa.incoming = Incoming { expected: MessageId(1), last: Some(answered), fragments: None };
         self.half_opens.enter(source);
         self.commit(&mut sa);
         self.send(now, &mut sa, path, response);
@@ -204,6 +206,9 @@ fn response(
         for notify in nat::notifies(spis, request.path, connection.encap) {
             message.push(notify);
         }
+    }
+    for notify in extensions::answer(connection, &request.message.payloads) {
+        message.push(notify);
     }
     message.finish()
 }

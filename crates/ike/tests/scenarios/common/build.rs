@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{
-    AuthMethod, Child, ChildMode, Connection, EspProposal, Identity, IkeEncryption, IkeProposal, KeyExchange,
-    LocalAuth, Prf, RemoteAuth, SharedSecret, StartAction, TsSpec,
+    AuthMethod, Child, ChildMode, Connection, EspProposal, Fragmentation, Identity, IkeEncryption,
+    IkeProposal, KeyExchange, LocalAuth, Prf, RemoteAuth, SharedSecret, StartAction, TsSpec,
 };
 use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -70,6 +70,7 @@ pub(crate) fn connection(local: (&str, &str), remote: (&str, &str)) -> Connectio
         remote_port: 500,
         proposals: vec![ike_proposal(&[KeyExchange::X25519])],
         encap: false,
+        fragmentation: Fragmentation::default(),
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
         local: LocalAuth { id: Some(fqdn(local.1)), method: AuthMethod::Psk },

@@ -1,0 +1,101 @@
+//! Fragments of a message that wait for the others (RFC 7383 §2.6). Only authentic ones get here, and no more of them than a
+//! message has at most; after a while they are forgotten.
+
+use crate::message::{ExchangeType, Fragment, MessageId, PayloadType};
+use crate::output::Time;
+use crate::suite::{Opened, Secret};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Fragments of a message at most: more than its most octets need.
+pub(crate) const MAX_FRAGMENTS: u16 = 64;
+/// Octets of a message's content at most: as many as a message that comes whole may have.
+const MAX_CONTENT: usize = 16 * 1024;
+
+/// The message of which these are fragments, apart from what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MessageKind {
+    pub(crate) exchange: ExchangeType,
+    pub(crate) id: MessageId,
+}
+
+/// What has come of a message so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reassembly {
+    kind: MessageKind,
+    total: u16,
+    /// Type of the first payload, and digest of the datagram, once the first fragment is here.
+    first: Option<(PayloadType, [u8; 32])>,
+    parts: BTreeMap<u16, Secret>,
+    octets: usize,
+    /// When the fragments are given up.
+    pub(crate) until: Time,
+}
+
+/// What came of a fragment.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Collected {
+    /// Others are missing.
+    Waiting,
+    /// The message is whole; with the digest of its first fragment.
+    Whole(Opened, [u8; 32]),
+    /// It cannot be used; the text says why.
+    Refused(&'static str),
+}
+
+impl Reassembly {
+    fn new(kind: MessageKind, total: u16, until: Time) -> Self {
+        Self { kind, total, first: None, parts: BTreeMap::new(), octets: 0, until }
+    }
+
+    /// Whether there is any use for the fragment, judged before anything is computed for it.
+    pub(crate) fn wants(
+        slot: Option<&Self>,
+        kind: MessageKind,
+        fragment: Fragment,
+    ) -> Result<(), &'static str> {
+        if fragment.total > MAX_FRAGMENTS {
+            return Err("more fragments than any message has");
+        }
+        match slot.filter(|here| here.kind == kind) {
+            Some(here) if fragment.total < here.total => Err("a fragment of an older set"),
+            Some(here) if fragment.total == here.total && here.parts.contains_key(&fragment.number) => {
+                Err("a fragment that is here already")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds an authentic fragment to what is in `slot`, which it may replace: of another message, or of the same in
+    /// smaller fragments (RFC 7383 §2.5.2). `digest` is that of its datagram.
+    pub(crate) fn collect(
+        slot: &mut Option<Self>,
+        kind: MessageKind,
+        fragment: Fragment,
+        opened: Opened,
+        digest: [u8; 32],
+        until: Time,
+    ) -> Collected {
+        if let Err(why) = Self::wants(slot.as_ref(), kind, fragment) {
+            return Collected::Refused(why);
+        }
+        let here = slot.take().filter(|here| here.kind == kind && here.total == fragment.total);
+        let mut here = here.unwrap_or_else(|| Self::new(kind, fragment.total, until));
+        let (first, content) = opened.into_parts();
+        here.octets = here.octets.saturating_add(content.len());
+        if here.octets > MAX_CONTENT {
+            return Collected::Refused("fragments of more octets than any message has");
+        }
+        if fragment.is_first() {
+            here.first = Some((first, digest));
+        }
+        here.parts.insert(fragment.number, content);
+        if let Some((first, digest)) = here.first
+            && here.parts.len() == usize::from(here.total)
+        {
+            return Collected::Whole(Opened::joined(first, here.parts.values()), digest);
+        }
+        *slot = Some(here);
+        Collected::Waiting
+    }
+}
