@@ -38,7 +38,8 @@ pub enum WorkerGarbage {
 pub enum WorkerEvent {
     /// From the IPsec pipeline.
     Ipsec(dataplane::Event),
-    /// Packets wait for this neighbour: have the kernel ask for it. At most once a second and neighbour.
+    /// Packets wait for this neighbour: have the kernel ask for it. Once a second and neighbour, more often only while
+    /// there are too many to wait for.
     NeighbourMissing {
         /// The port behind which it is.
         port: PortIndex,

@@ -317,6 +317,12 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             Held::First => self.tell(WorkerEvent::NeighbourMissing { port, addr: neighbour }),
             Held::Behind => {}
             Held::InsteadOf(oldest) => self.discard(oldest, WorkerDrop::NeighbourQueueFull),
+            Held::InsteadOfNeighbour(oldest) => {
+                self.tell(WorkerEvent::NeighbourMissing { port, addr: neighbour });
+                for waiter in oldest {
+                    self.discard(waiter.frame, WorkerDrop::NeighbourTableFull);
+                }
+            }
             Held::TableFull(frame) => self.discard(frame, WorkerDrop::NeighbourTableFull),
         }
         self.counters.held.set(self.hold.len() as u64);
@@ -352,6 +358,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.answers_left = ANSWERS;
         self.told_too_big = false;
         self.egress.retry();
+        self.hold.tick();
         while let Some(waiters) = self.hold.expire(self.now) {
             waiters.into_iter().for_each(|waiter| self.discard(waiter.frame, WorkerDrop::NeighbourTimeout));
         }

@@ -49,7 +49,7 @@ reasons! {
     LinkTooBig = "link_too_big",
     /// A packet that waited for its neighbour had to make room for a later one.
     NeighbourQueueFull = "neighbour_queue_full",
-    /// As many neighbours as we wait for at a time are already being asked for.
+    /// As many neighbours as we wait for at a time are being asked for: had to make room for a later neighbour, or found none.
     NeighbourTableFull = "neighbour_table_full",
     /// The neighbour did not answer in time.
     NeighbourTimeout = "neighbour_timeout",

@@ -1,6 +1,7 @@
 //! Packets that wait until their neighbour's MAC address is known (RFC 1122 §2.3.2.2).
 //!
-//! Bounded three ways: neighbours, packets a neighbour, and time. A neighbour's latest packets are kept, not its first.
+//! Bounded three ways: neighbours, packets a neighbour, and time. A neighbour's latest packets are kept, not its first;
+//! and the latest neighbours, so that a scan of addresses that nobody has keeps no other neighbour from being found.
 
 use super::deliver::Context;
 use crate::fib::PortIndex;
@@ -12,6 +13,8 @@ use std::net::IpAddr;
 pub(super) const NEIGHBOURS: usize = 32;
 /// Packets that wait for one neighbour.
 pub(super) const PACKETS: usize = 8;
+/// Neighbours that may take the place of an older one between two ticks. It bounds what the kernel is asked for too.
+pub(super) const PER_TICK: u32 = 100;
 /// How long they wait, in milliseconds.
 pub(super) const PATIENCE: u64 = 1000;
 
@@ -31,7 +34,9 @@ pub(super) enum Held {
     Behind,
     /// It waits, and this older one had to go.
     InsteadOf(Frame),
-    /// Too many neighbours are waited for.
+    /// It is the first for its neighbour, and took the place of the neighbour that had been waited for longest.
+    InsteadOfNeighbour(ArrayVec<Waiter, PACKETS>),
+    /// Too many neighbours are waited for, and too many have had to go of late.
     TableFull(Frame),
 }
 
@@ -47,12 +52,15 @@ struct Waiting {
 /// All packets that wait.
 #[derive(Debug)]
 pub(super) struct HoldQueue {
+    /// Oldest first.
     waiting: Vec<Waiting>,
+    /// Neighbours that may still take the place of an older one.
+    places_left: u32,
 }
 
 impl HoldQueue {
     pub(super) fn new() -> Self {
-        Self { waiting: Vec::with_capacity(NEIGHBOURS) }
+        Self { waiting: Vec::with_capacity(NEIGHBOURS), places_left: PER_TICK }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -72,12 +80,20 @@ impl HoldQueue {
             entry.packets.push(waiter);
             return oldest.map_or(Held::Behind, Held::InsteadOf);
         }
-        if self.waiting.len() == NEIGHBOURS {
+        let full = self.waiting.len() == NEIGHBOURS;
+        if full && self.places_left == 0 {
             return Held::TableFull(waiter.frame);
         }
+        let oldest = full.then(|| self.waiting.remove(0).packets);
+        self.places_left -= u32::from(full);
         let packets = ArrayVec::from_iter([waiter]);
         self.waiting.push(Waiting { port, neighbour, since: now, packets });
-        Held::First
+        oldest.map_or(Held::First, Held::InsteadOfNeighbour)
+    }
+
+    /// About ten times a second: lets neighbours take the place of others again.
+    pub(super) fn tick(&mut self) {
+        self.places_left = PER_TICK;
     }
 
     /// Takes the packets of a neighbour for which `ready` holds, oldest first.
@@ -86,13 +102,13 @@ impl HoldQueue {
         ready: impl Fn(PortIndex, IpAddr) -> bool,
     ) -> Option<ArrayVec<Waiter, PACKETS>> {
         let at = self.waiting.iter().position(|entry| ready(entry.port, entry.neighbour))?;
-        Some(self.waiting.swap_remove(at).packets)
+        Some(self.waiting.remove(at).packets)
     }
 
     /// Takes the packets of a neighbour that has been waited for too long.
     pub(super) fn expire(&mut self, now: u64) -> Option<ArrayVec<Waiter, PACKETS>> {
         let at = self.waiting.iter().position(|entry| now.saturating_sub(entry.since) >= PATIENCE)?;
-        Some(self.waiting.swap_remove(at).packets)
+        Some(self.waiting.remove(at).packets)
     }
 
     /// Takes all packets, neighbour by neighbour.

@@ -1,6 +1,6 @@
 //! Packets that wait for a neighbour.
 
-use super::super::hold::{NEIGHBOURS, PACKETS};
+use super::super::hold::{NEIGHBOURS, PACKETS, PER_TICK};
 use super::*;
 
 fn events(worker: &TestWorker) -> Vec<WorkerEvent> {
@@ -115,8 +115,47 @@ fn a_scan_of_the_network_does_not_take_all_frames() {
     }
     assert_eq!(worker.counters().totals().held, NEIGHBOURS as u64);
     assert_eq!(dropped(&worker, WorkerDrop::NeighbourTableFull), 254 - NEIGHBOURS as u64);
-    assert_eq!(events(&worker).len(), NEIGHBOURS);
+    assert_eq!(events(&worker).len(), NEIGHBOURS + PER_TICK as usize, "nor all of the kernel's time");
     assert_eq!(worker.pool_mut().available(), FRAMES - NEIGHBOURS);
+    check_and_close(worker);
+}
+
+/// The one that has been waited for longest makes room, and those that stay keep their order.
+#[test]
+fn a_scan_of_the_network_does_not_hide_a_new_neighbour() {
+    let mut worker = worker(fib(&[]));
+    for last in 100..100 + NEIGHBOURS {
+        arrive(&mut worker, WAN, &ipv4(PEER, &format!("10.0.0.{last}"), 60, true), Class::Esp);
+        worker.turn(1);
+    }
+    events(&worker);
+    arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 61, true), Class::Esp);
+    worker.turn(2);
+    assert_eq!(events(&worker), [missing(0, CLIENT)]);
+    assert_eq!(dropped(&worker, WorkerDrop::NeighbourTableFull), 1);
+    let known = [(0, CLIENT, 0x77), (0, "10.0.0.100", 1), (0, "10.0.0.101", 2)];
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(fib(&known))).unwrap();
+    worker.turn(3);
+    let last: Vec<u8> = sent(&mut worker, LAN).iter().map(|(_, packet)| packet[19]).collect();
+    assert_eq!(last, [101, 7], "the first had to go");
+    check_and_close(worker);
+}
+
+/// As many as the pace allows, and with the next tick as many more.
+#[test]
+fn room_for_new_neighbours_comes_back_with_time() {
+    let mut worker = worker(fib(&[]));
+    let mut scan = |now| {
+        for last in 2..200 {
+            arrive(&mut worker, WAN, &ipv4(PEER, &format!("10.0.0.{last}"), 60, true), Class::Esp);
+            worker.turn(now);
+        }
+        events(&worker).len()
+    };
+    let all = [scan(1), scan(50), scan(150)];
+    assert_eq!(all[0], NEIGHBOURS + PER_TICK as usize);
+    assert_eq!(all[1], 0);
+    assert_eq!(all[2], PER_TICK as usize);
     check_and_close(worker);
 }
 
