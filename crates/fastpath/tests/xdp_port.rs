@@ -13,9 +13,12 @@ use testudo_fastpath::port::{FrameBurst, Port};
 
 const STAMP: [u8; 4] = [0x54, 1, 7, 0];
 
+fn config(name: &str, index: u16) -> XdpConfig {
+    XdpConfig { rx_ring: 256, tx_ring: 256, ..XdpConfig::new(PortIndex(index), name) }
+}
+
 fn open(name: &str, index: u16, pool: &FramePool) -> (XdpPort, Redirect) {
-    let config = XdpConfig { rx_ring: 256, tx_ring: 256, ..XdpConfig::new(PortIndex(index), name) };
-    let port = XdpPort::open(&config, pool.memory()).unwrap();
+    let port = XdpPort::open(&config(name, index), pool.memory()).unwrap();
     let redirect = Redirect::attach(port.info().ifindex, STAMP);
     redirect.set(0, port.fd().unwrap());
     (port, redirect)
@@ -130,6 +133,38 @@ fn a_frame_received_on_one_port_leaves_on_another_from_the_same_memory() {
         assert_eq!(right.held(), 0, "all sent frames have completed");
         close_all(vec![left, right], pool);
         close_all(vec![source, sink], ends);
+    });
+}
+
+/// A worker that is behind finds both rings full, and those towards the device too.
+#[test]
+fn a_port_holds_no_more_frames_than_it_says() {
+    in_namespace(|| {
+        veth("ttxda0", "ttxda1");
+        let mut ends = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let mut pool = FramePool::new(2048, ChunkSize::K2).unwrap();
+        let (mut one, _redirect) = open("ttxda0", 0, &ends);
+        let (mut other, _redirect) = open("ttxda1", 1, &pool);
+        other.refill(&mut pool);
+        let frames: Vec<Frame> = (0..256).map(|n| numbered(&mut ends, n, 60)).collect();
+        send(&mut one, &mut ends, frames);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while other.held() < 512 {
+            assert!(Instant::now() < deadline, "{} frames", other.held());
+            other.refill(&mut pool);
+        }
+        // Sent, and not brought home.
+        for _ in 0..4 {
+            let mut burst: FrameBurst = (0..64).map(|n| numbered(&mut pool, n, 60)).collect();
+            other.tx(&mut burst);
+            assert!(burst.is_empty());
+            other.flush();
+        }
+        assert_eq!(other.held(), 768);
+        assert!(other.held() <= config("ttxda1", 1).frames());
+        receive(&mut other, &mut pool, 256).into_iter().for_each(|frame| pool.give(frame));
+        close_all(vec![other], pool);
+        close_all(vec![one], ends);
     });
 }
 

@@ -40,9 +40,11 @@ impl XdpConfig {
         }
     }
 
-    /// Frames that the port may have at a time; a pool should have as many for each of its ports, and some bursts.
+    /// Frames that the port may have at a time; a pool should have as many for each of its ports, and some bursts. The
+    /// FILL ring may be full while as many packets wait in the RX ring, and the TX ring while as many frames are with the
+    /// device or in the COMPLETION ring.
     pub fn frames(&self) -> usize {
-        self.rx_ring as usize + self.tx_ring as usize
+        2 * (self.rx_ring as usize + self.tx_ring as usize)
     }
 }
 
