@@ -145,6 +145,7 @@ fn a_port_holds_no_more_frames_than_it_says() {
         let mut pool = FramePool::new(2048, ChunkSize::K2).unwrap();
         let (mut one, _redirect) = open("ttxda0", 0, &ends);
         let (mut other, _redirect) = open("ttxda1", 1, &pool);
+        one.refill(&mut ends);
         other.refill(&mut pool);
         let frames: Vec<Frame> = (0..256).map(|n| numbered(&mut ends, n, 60)).collect();
         send(&mut one, &mut ends, frames);
