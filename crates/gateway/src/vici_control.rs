@@ -4,7 +4,7 @@ use crate::gateway::{Gateway, Note};
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use std::time::{Duration, SystemTime};
 use testudo_ike::config::{ChildMode, Connection, SharedSecret};
-use testudo_ike::endpoint::{Endpoint, IkeSaState, IkeSaStatus, Target, Terminating};
+use testudo_ike::endpoint::{Endpoint, Exchanges, IkeSaState, IkeSaStatus, Target, Terminating};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
@@ -188,6 +188,14 @@ impl Control for Gateway {
             .count();
         counters.totals.push(("bypass_policies".into(), bypassed as u64));
         counters
+    }
+
+    fn exchanges(&self) -> &Exchanges {
+        &self.endpoint.stats().exchanges
+    }
+
+    fn exchanges_mut(&mut self) -> &mut Exchanges {
+        self.endpoint.exchanges_mut()
     }
 }
 

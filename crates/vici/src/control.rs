@@ -8,7 +8,7 @@ use crate::counters::Counters;
 use crate::view::ChildUsage;
 use std::time::{Duration, SystemTime};
 use testudo_ike::config::{Connection, SharedSecret};
-use testudo_ike::endpoint::IkeSaStatus;
+use testudo_ike::endpoint::{Exchanges, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
 /// Names a command that completes later. Never used twice by one server.
@@ -114,4 +114,8 @@ pub trait Control {
     fn stats(&self) -> Stats;
     /// Counters of the data plane.
     fn counters(&self) -> Counters;
+    /// Counters of the key exchange: messages by exchange.
+    fn exchanges(&self) -> &Exchanges;
+    /// The same, to be reset.
+    fn exchanges_mut(&mut self) -> &mut Exchanges;
 }

@@ -29,10 +29,14 @@ pub enum Event {
     IkeUpdown,
     /// A Child SA came up or went down.
     ChildUpdown,
+    /// An IKE SA has taken the place of another.
+    IkeRekey,
+    /// A Child SA has taken the place of another.
+    ChildRekey,
 }
 
 impl Event {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::ListSa,
         Self::ListConn,
         Self::ListPolicy,
@@ -42,6 +46,8 @@ impl Event {
         Self::Log,
         Self::IkeUpdown,
         Self::ChildUpdown,
+        Self::IkeRekey,
+        Self::ChildRekey,
     ];
 
     /// The name on the wire.
@@ -56,6 +62,8 @@ impl Event {
             Self::Log => "log",
             Self::IkeUpdown => "ike-updown",
             Self::ChildUpdown => "child-updown",
+            Self::IkeRekey => "ike-rekey",
+            Self::ChildRekey => "child-rekey",
         }
     }
 

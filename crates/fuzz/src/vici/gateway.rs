@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 use testudo_ike::config::{Connection, SharedSecret};
-use testudo_ike::endpoint::IkeSaStatus;
+use testudo_ike::endpoint::{Exchanges, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
@@ -15,6 +15,7 @@ pub(super) struct Gateway {
     secrets: Vec<SharedSecret>,
     pub(super) initiations: Vec<JobId>,
     pub(super) terminations: Vec<JobId>,
+    exchanges: Exchanges,
 }
 
 impl Control for Gateway {
@@ -105,5 +106,13 @@ impl Control for Gateway {
 
     fn counters(&self) -> Counters {
         Counters::default()
+    }
+
+    fn exchanges(&self) -> &Exchanges {
+        &self.exchanges
+    }
+
+    fn exchanges_mut(&mut self) -> &mut Exchanges {
+        &mut self.exchanges
     }
 }

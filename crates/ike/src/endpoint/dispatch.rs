@@ -1,5 +1,6 @@
 //! From a datagram to the IKE SA and the exchange that it belongs to.
 
+use super::exchanges::Counted;
 use super::fragments::{is_fragment, wants_fragment};
 use super::send::Request;
 use super::{Discard, Endpoint};
@@ -159,6 +160,8 @@ impl Endpoint {
             Some(fragment) => self.collect(datagram, sa, header, fragment, opened),
         };
         let Some((opened, digest)) = whole else { return Ok(()) };
+        let counted = if header.response { Counted::InResponse } else { Counted::InRequest };
+        self.count_message(sa, header.exchange, counted);
         if header.response {
             self.protected_response(now, sa, header, opened.payloads())
         } else {

@@ -7,6 +7,7 @@ mod config;
 mod connections;
 mod dispatch;
 mod error;
+pub(crate) mod exchanges;
 mod follow;
 mod fragments;
 pub(crate) mod half_open;
@@ -21,11 +22,13 @@ mod starts;
 mod stats;
 mod status;
 mod table;
+mod tasks;
 mod terminate;
 mod timers;
 
 pub use config::{EndpointConfig, RetransmitPolicy};
 pub use error::{InitiateError, LoadError, SnapshotError, TerminateError};
+pub use exchanges::{ExchangeCounter, ExchangeCounters, Exchanges};
 pub use stats::{Discard, Stats};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus};
 

@@ -1,5 +1,6 @@
 //! The ways in which messages leave: requests that are repeated, responses that are kept, answers to strangers.
 
+use super::exchanges::Counted;
 use super::report::ORDINARY;
 use super::{Discard, Endpoint};
 use crate::message::{ExchangeType, MessageBuilder, MessageId, Payload};
@@ -118,6 +119,7 @@ impl Endpoint {
     ) {
         let id = sa.outgoing.next;
         sa.outgoing.next = MessageId(id.0.saturating_add(1));
+        self.count_message(sa, exchange, Counted::OutRequest);
         let next = now.plus(self.config.retransmit.wait_after(1));
         let stored = datagrams.clone();
         let pending = Pending {
@@ -151,6 +153,7 @@ impl Endpoint {
         }
         let response = self.seal(sa, request.path, &message)?;
         sa.incoming.expected = MessageId(request.id.0.saturating_add(1));
+        self.count_message(sa, request.exchange, Counted::OutResponse);
         sa.incoming.last =
             Some(Answered { id: request.id, digest: request.digest, response: response.clone() });
         self.send(now, sa, request.path, response);

@@ -1,5 +1,7 @@
 //! Counters of an endpoint. Every datagram that is not processed is counted by its reason.
 
+use super::exchanges::{ExchangeCounter, Exchanges};
+
 /// Why a datagram, or what it asked for, was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Discard {
@@ -122,6 +124,8 @@ pub struct Stats {
     pub established: u64,
     /// Negotiations that failed, on either side.
     pub failed: u64,
+    /// Messages by exchange, in total and by connection.
+    pub exchanges: Exchanges,
     discards: [u64; Discard::ALL.len()],
 }
 
@@ -139,6 +143,11 @@ impl Stats {
     pub(crate) fn discard(&mut self, reason: Discard) {
         if let Some(counter) = self.discards.get_mut(reason as usize) {
             *counter += 1;
+        }
+        match reason {
+            Discard::Malformed | Discard::Integrity => self.exchanges.count(None, ExchangeCounter::Invalid),
+            Discard::UnknownSpi => self.exchanges.count(None, ExchangeCounter::InvalidSpi),
+            _ => {}
         }
     }
 }

@@ -115,6 +115,10 @@ pub struct IkeSaStatus {
     pub established: Option<Time>,
     /// The last change of this SA: what a cluster must have replicated.
     pub commit: CommitId,
+    /// What is being asked of the peer, in charon's names of tasks.
+    pub tasks_active: Vec<&'static str>,
+    /// What waits to be asked.
+    pub tasks_queued: Vec<&'static str>,
     /// Its Child SAs.
     pub children: Vec<ChildSaStatus>,
 }
@@ -229,6 +233,7 @@ impl From<&IkeSa> for IkeSaStatus {
         };
         // Before IKE_AUTH a responder has only guessed.
         let guessed = matches!(sa.phase, Phase::HalfOpen(_));
+        let (tasks_active, tasks_queued) = super::tasks::of(sa);
         Self {
             id: sa.id,
             connection: (!guessed).then(|| sa.connection.clone()),
@@ -247,6 +252,8 @@ impl From<&IkeSa> for IkeSaStatus {
             ke: suite.map(|suite| suite.ke.into()),
             established: sa.established,
             commit: sa.commit,
+            tasks_active,
+            tasks_queued,
             children: sa.children.iter().map(ChildSaStatus::from).collect(),
         }
     }

@@ -5,6 +5,7 @@ mod bad_auth;
 mod childless;
 mod common;
 mod cookies;
+mod counters;
 mod deletion;
 mod establishment;
 mod farewell;

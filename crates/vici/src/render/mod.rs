@@ -2,11 +2,13 @@
 
 mod conn;
 mod daemon;
+mod rekey;
 mod sa;
 mod text;
 
 pub use conn::{has_policy, list_conn, list_policy};
 pub use daemon::{algorithms, log_line, stats, version};
+pub use rekey::{child_rekey, ike_rekey};
 pub use sa::{child_updown, ike_updown, list_sa};
 pub use text::{identity, selector};
 

@@ -41,15 +41,15 @@ fn updown(up: bool, sa: Message) -> Message {
     message
 }
 
-fn named(sa: &IkeSaStatus, content: Message) -> Message {
+pub(super) fn named(sa: &IkeSaStatus, content: Message) -> Message {
     Message::new().with_section(sa.connection.as_deref().unwrap_or(UNNAMED), content)
 }
 
-fn child_name(child: &ChildSaStatus) -> String {
+pub(super) fn child_name(child: &ChildSaStatus) -> String {
     format!("{}-{}", child.name, child.id.0)
 }
 
-fn ike_sa(sa: &IkeSaStatus, now: Time) -> Message {
+pub(super) fn ike_sa(sa: &IkeSaStatus, now: Time) -> Message {
     let mut message = Message::new();
     message.add_text("uniqueid", sa.id.0);
     message.add("version", "2");
@@ -77,6 +77,11 @@ fn ike_sa(sa: &IkeSaStatus, now: Time) -> Message {
     if let Some(established) = sa.established.filter(|_| sa.state == IkeSaState::Established) {
         message.add_text("established", seconds_since(established, now));
     }
+    for (key, tasks) in [("tasks-queued", &sa.tasks_queued), ("tasks-active", &sa.tasks_active)] {
+        if !tasks.is_empty() {
+            message.add_list(key, tasks.iter().copied());
+        }
+    }
     message
 }
 
@@ -85,7 +90,7 @@ fn peer_identity(identity: Option<&Identity>) -> String {
     identity.map_or_else(|| "%any".to_owned(), text::identity)
 }
 
-fn child_sa(child: &ChildSaStatus, now: Time, usage: ChildUsage) -> Message {
+pub(super) fn child_sa(child: &ChildSaStatus, now: Time, usage: ChildUsage) -> Message {
     let mut message = Message::new();
     message.add("name", child.name.as_str());
     message.add_text("uniqueid", child.id.0);

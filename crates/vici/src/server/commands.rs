@@ -1,8 +1,8 @@
 //! Commands: decodes arguments strictly, calls the gateway, makes the answers.
 
-use super::Answer;
 use super::jobs::{Kind, Pending};
 use super::stream::{PolicyFilter, SaFilter, Source, Stream};
+use super::{Answer, counters};
 use crate::control::{Control, Initiate, JobId, Terminate};
 use crate::message::Message;
 use crate::render;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
 /// What strongSwan has and this gateway has not yet: said so, never passed over.
-const UNSUPPORTED: [(&str, &str); 14] = [
+const UNSUPPORTED: [(&str, &str); 12] = [
     ("load-cert", "certificates are not supported yet"),
     ("load-key", "private keys are not supported yet"),
     ("unload-key", "private keys are not supported yet"),
@@ -25,8 +25,6 @@ const UNSUPPORTED: [(&str, &str); 14] = [
     ("redirect", "redirecting is not supported yet"),
     ("install", "not supported: a policy is installed when its child is loaded with start_action = trap"),
     ("uninstall", "not supported: a policy goes when its child is unloaded"),
-    ("get-counters", "not kept by this gateway: see testudo status"),
-    ("reset-counters", "not kept by this gateway: see testudo status"),
 ];
 
 /// Processes a request. `job` is for a command that takes time.
@@ -44,6 +42,8 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "get-keys" => query(request, || Message::new().with_list("keys", [] as [&str; 0])),
         "get-authorities" => query(request, || Message::new().with_list("authorities", [] as [&str; 0])),
         "get-pools" => get_pools(request),
+        "get-counters" => counters::get(request, control),
+        "reset-counters" => counters::reset(request, control),
         "get-algorithms" => query(request, render::algorithms),
         "load-conn" => schema::connection(arguments)
             .map(|connection| Answer::Now(done(control.load_connection(connection)))),
@@ -81,7 +81,7 @@ pub(super) fn failed(mut errmsg: String) -> Message {
     Message::new().with("success", "no").with("errmsg", errmsg)
 }
 
-fn done(result: Result<(), String>) -> Message {
+pub(super) fn done(result: Result<(), String>) -> Message {
     match result {
         Ok(()) => Message::new().with("success", "yes"),
         Err(why) => failed(why),
@@ -110,7 +110,7 @@ pub(super) fn terminated(matches: u32, terminated: u32) -> Message {
     message
 }
 
-fn fields(request: &Request) -> Result<Fields<'_>, Refusal> {
+pub(super) fn fields(request: &Request) -> Result<Fields<'_>, Refusal> {
     Fields::new(&request.name, &request.message)
 }
 

@@ -8,6 +8,7 @@
 //! [`Server::next_deadline`] it calls [`Server::handle_deadline`].
 
 mod commands;
+mod counters;
 mod jobs;
 mod stream;
 
@@ -250,6 +251,23 @@ impl Server {
     ) {
         let usage = |id| control.child_usage(id);
         self.broadcast(Event::ChildUpdown, || render::child_updown(up, sa, child, now, &usage));
+    }
+
+    /// An IKE SA has taken the place of another.
+    pub fn ike_rekey(&mut self, old: &IkeSaStatus, new: &IkeSaStatus, now: Time) {
+        self.broadcast(Event::IkeRekey, || render::ike_rekey(old, new, now));
+    }
+
+    /// A Child SA of `sa` has taken the place of another.
+    pub fn child_rekey(
+        &mut self,
+        sa: &IkeSaStatus,
+        (old, new): (&ChildSaStatus, &ChildSaStatus),
+        now: Time,
+        control: &dyn Control,
+    ) {
+        let usage = |id| control.child_usage(id);
+        self.broadcast(Event::ChildRekey, || render::child_rekey(sa, old, new, now, &usage));
     }
 
     fn broadcast(&mut self, event: Event, message: impl Fn() -> Message) {

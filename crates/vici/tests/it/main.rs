@@ -2,6 +2,8 @@
 
 mod codec;
 mod connections;
+mod counters;
+mod monitor;
 mod secrets;
 mod server;
 mod support;

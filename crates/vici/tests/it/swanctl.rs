@@ -6,7 +6,7 @@ use std::time::Duration;
 use testudo_ike::config::{ChildMode, Identity, StartAction};
 use testudo_ike::endpoint::IkeSaState;
 
-const CONFIG: &str = r#"
+pub(crate) const CONFIG: &str = r#"
 connections {
     gw {
         version = 2
@@ -57,7 +57,7 @@ secrets {
 }
 "#;
 
-fn server_with(config: &str) -> TestServer {
+pub(crate) fn server_with(config: &str) -> TestServer {
     let server = TestServer::start();
     std::fs::write(server.dir().join("swanctl.conf"), config).unwrap();
     std::fs::write(
@@ -68,7 +68,7 @@ fn server_with(config: &str) -> TestServer {
     server
 }
 
-fn swanctl(server: &TestServer, args: &[&str]) -> Output {
+pub(crate) fn swanctl(server: &TestServer, args: &[&str]) -> Output {
     Command::new("swanctl")
         .args(args)
         .arg("--uri")
@@ -79,15 +79,15 @@ fn swanctl(server: &TestServer, args: &[&str]) -> Output {
         .expect("swanctl, from the package strongswan-swanctl")
 }
 
-fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn code(output: &Output) -> i32 {
+pub(crate) fn code(output: &Output) -> i32 {
     output.status.code().expect("an exit code")
 }
 
@@ -369,7 +369,8 @@ fn other_commands_answer_instead_of_hanging() {
         (vec!["--flush-certs"], 0, ""),
         (vec!["--rekey", "--ike", "gw"], 1, "rekeying is not supported yet"),
         (vec!["--install", "--child", "net"], 1, "start_action = trap"),
-        (vec!["--counters"], 1, "testudo status"),
+        (vec!["--counters", "--name", "gw"], 1, "no counters found for this connection"),
+        (vec!["--redirect", "--ike", "gw", "--gateway", "192.0.2.9"], 1, "redirecting is not supported yet"),
         (vec!["--reload-settings"], 1, "settings are read at the start only"),
     ] {
         let output = swanctl(&server, &args);

@@ -2,6 +2,7 @@
 
 use super::{extensions, nonce_fits};
 use crate::config::{Connection, KeyExchange};
+use crate::endpoint::exchanges::Counted;
 use crate::endpoint::report::{DETAIL, ORDINARY};
 use crate::endpoint::{Discard, Endpoint};
 use crate::exchange::{describe, nat};
@@ -96,6 +97,7 @@ impl Endpoint {
             return Ok(());
         }
         let init = InitSent::clone(init);
+        self.count_message(sa, ExchangeType::IkeSaInit, Counted::InResponse);
         let Some(connection) = self.connections.get(&sa.connection) else {
             return Err(Reason::Refused("the connection was unloaded meanwhile".into()));
         };

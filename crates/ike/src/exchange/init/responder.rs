@@ -3,6 +3,7 @@
 
 use super::{extensions, nonce_fits};
 use crate::config::Connection;
+use crate::endpoint::ExchangeCounter;
 use crate::endpoint::half_open::Admission;
 use crate::endpoint::{Discard, Endpoint};
 use crate::exchange::{describe, nat};
@@ -46,6 +47,7 @@ impl Endpoint {
         };
         let offer = Offer { sa, ke, nonce };
         let Some(source) = self.admit(request, nonce) else { return };
+        self.stats.exchanges.count(None, ExchangeCounter::IkeInitInReq);
         let Some((connection, choice)) = self.choose(request, &offer) else { return };
         if ke.method != choice.suite.ke.into() {
             self.refuse(request, Notify::invalid_ke(choice.suite.ke.into()));
@@ -126,6 +128,10 @@ impl Endpoint {
     /// Answers with a notify, and keeps no state.
     pub(crate) fn refuse(&mut self, request: &InitRequest<'_>, notify: Notify) {
         let header = response_header(request, IkeSpi::ZERO);
+        // charon sees no cookie exchanges: its counters begin behind them.
+        if notify.kind != NotifyType::Cookie {
+            self.stats.exchanges.count(None, ExchangeCounter::IkeInitOutResp);
+        }
         let message = MessageBuilder::new(header).with(Payload::Notify(notify));
         self.answer_stranger(request.path, request.bytes, &message);
     }
@@ -176,6 +182,7 @@ impl Endpoint {
         let answered = Answered { id: MessageId(0), digest: key.digest, response: response.clone() };
         sa.incoming = Incoming { expected: MessageId(1), last: Some(answered), fragments: None };
         self.half_opens.enter(source);
+        self.stats.exchanges.count(None, ExchangeCounter::IkeInitOutResp);
         self.commit(&mut sa);
         self.send(now, &mut sa, path, response);
         self.put(sa);

@@ -1,7 +1,9 @@
 use std::time::{Duration, SystemTime};
 
 use testudo_ike::config::{Connection, Identity, SharedSecret};
-use testudo_ike::endpoint::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus};
+use testudo_ike::endpoint::{
+    AlgorithmName, ChildSaState, ChildSaStatus, Exchanges, IkeSaState, IkeSaStatus, NatStatus,
+};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -18,6 +20,7 @@ pub(crate) struct Gateway {
     pub(crate) sas: Vec<IkeSaStatus>,
     pub(crate) initiations: Vec<(JobId, Initiate)>,
     pub(crate) terminations: Vec<(JobId, Terminate)>,
+    pub(crate) exchanges: Exchanges,
 }
 
 impl Gateway {
@@ -159,6 +162,14 @@ impl Control for Gateway {
             inherited: vec!["10.9.0.0/16".to_owned()],
         }
     }
+
+    fn exchanges(&self) -> &Exchanges {
+        &self.exchanges
+    }
+
+    fn exchanges_mut(&mut self) -> &mut Exchanges {
+        &mut self.exchanges
+    }
 }
 
 fn ts(first: &str, last: &str) -> TrafficSelector {
@@ -188,6 +199,8 @@ pub(crate) fn net_sa(number: u64) -> IkeSaStatus {
         ke: bare("CURVE_25519"),
         established: Some(Time(Duration::ZERO)),
         commit: CommitId(1),
+        tasks_active: Vec::new(),
+        tasks_queued: Vec::new(),
         children: vec![ChildSaStatus {
             id: ChildSaId(number),
             name: "net".to_owned(),
