@@ -63,6 +63,8 @@ pub struct Dataplane {
     outbound: Box<OutboundTable>,
     flows: FlowCache,
     ivs: IvAllocator,
+    /// When control was last told that they run low.
+    iv_low_told: Option<u64>,
     sad: Sad,
     local: Arc<LocalAddrs>,
     udp_port: u16,
@@ -82,6 +84,7 @@ impl Dataplane {
             outbound: Box::new(OutboundTable::for_spd(&Spd::empty())),
             flows: FlowCache::new(config.flow_bits, config.seed),
             ivs: IvAllocator::new(config.sender, config.worker),
+            iv_low_told: None,
             sad: Sad::new(),
             local: Arc::new(LocalAddrs::default()),
             udp_port: config.udp_port,

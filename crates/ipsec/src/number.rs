@@ -44,7 +44,7 @@ pub struct Reserved {
     pub first: u64,
     /// How many there are; fewer than asked for at the end of the block.
     pub count: u64,
-    /// True for the reservation that crosses the middle of the block: time to get the next.
+    /// True from the middle of the block on: time to get the next.
     pub low: bool,
 }
 
@@ -70,14 +70,14 @@ impl SequenceAllocator {
         // Beyond the end nothing is added, so that the counter cannot wrap however often it is asked.
         let next = self.next.load(Relaxed);
         if next >= end {
-            return Reserved { first: next, count: 0, low: false };
+            return Reserved { first: next, count: 0, low: true };
         }
         let first = self.next.fetch_add(count, Relaxed);
         let low_water = self.low_water.load(Relaxed);
         Reserved {
             first,
             count: count.min(end.saturating_sub(first)),
-            low: first < low_water && first.saturating_add(count) >= low_water,
+            low: first.saturating_add(count) >= low_water,
         }
     }
 
@@ -139,7 +139,7 @@ pub struct ReservedIvs {
     pub first: u64,
     /// How many there are; fewer than asked for at the end of the counter.
     pub count: u64,
-    /// True for the reservation that crosses the low-water mark.
+    /// True from the low-water mark on.
     pub low: bool,
 }
 
@@ -156,11 +156,7 @@ impl IvAllocator {
         let first = self.next;
         let count = u64::from(count).min(COUNTER_END - first);
         self.next = first + count;
-        ReservedIvs {
-            first: prefix << COUNTER_BITS | first,
-            count,
-            low: first < COUNTER_LOW && self.next >= COUNTER_LOW,
-        }
+        ReservedIvs { first: prefix << COUNTER_BITS | first, count, low: self.next >= COUNTER_LOW }
     }
 
     /// Goes on with a new sender ID. False, and nothing changed, if it is the present one: its counter must not begin again.

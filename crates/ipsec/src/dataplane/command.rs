@@ -64,7 +64,11 @@ impl Dataplane {
             Command::ClearOutbound(policy, spi) => self.clear_outbound(policy, spi),
             Command::SetSpd(spd, table) => Some(self.set_spd(spd, table)),
             Command::SetSenderId(sender) => {
-                (!self.ivs.set_sender(sender)).then_some(Garbage::SenderId(sender))
+                if !self.ivs.set_sender(sender) {
+                    return Some(Garbage::SenderId(sender));
+                }
+                self.iv_low_told = None;
+                None
             }
             Command::SetLocalAddrs(addrs) => {
                 Some(Garbage::LocalAddrs(std::mem::replace(&mut self.local, addrs)))
@@ -78,6 +82,7 @@ impl Dataplane {
         };
         let replaced = place.sa.replace(sa);
         place.told.set(None);
+        place.low_told.set(None);
         self.flows.invalidate();
         replaced.map(Garbage::Outbound)
     }

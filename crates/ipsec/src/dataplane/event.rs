@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 
 /// How often control hears about one missing SA, in milliseconds.
 pub(super) const NO_SA_INTERVAL: u64 = 1000;
+/// How often control hears that the same numbers run low, in milliseconds.
+pub(super) const LOW_INTERVAL: u64 = 30_000;
 /// Events kept until control takes them. All of them are raised again or can be seen in counters, so that losing one
 /// does no harm.
 const KEPT: usize = 64;
@@ -30,14 +32,14 @@ pub enum Event {
         /// Where the peer is now.
         remote: SocketAddr,
     },
-    /// Half of an outbound SA's block of sequence numbers is used.
+    /// Half of an outbound SA's block of sequence numbers is used. Twice a minute as long as the SA sends.
     SequenceLow {
         /// The policy that the SA serves.
         policy: PolicyId,
         /// The outbound SA.
         spi: Spi,
     },
-    /// Seven eighths of the sender ID's IVs are used.
+    /// Seven eighths of the sender ID's IVs are used. Twice a minute until there is a new one.
     IvLow,
 }
 

@@ -4,7 +4,7 @@
 use super::Dataplane;
 use super::burst::{BURST, Ingress, Item, Verdict};
 use super::counters::{Counters, DirectionCounters};
-use super::event::{Event, Events, NO_SA_INTERVAL};
+use super::event::{Event, Events, LOW_INTERVAL, NO_SA_INTERVAL};
 use super::reply::Replier;
 use super::table::OutboundTable;
 use crate::drops::DropReason;
@@ -77,7 +77,13 @@ impl Dataplane {
                 plans.push(plan);
             }
         }
-        number(&mut plans, &mut self.ivs, &mut self.events);
+        let low = Low {
+            table: &self.outbound,
+            iv_told: &mut self.iv_low_told,
+            events: &mut self.events,
+            now: self.now,
+        };
+        number(&mut plans, &mut self.ivs, low);
         refuse_unnumbered(burst, &mut plans, &counters.outbound);
         seal(burst, &plans, &mut self.next_id, &counters.outbound);
         finish(burst, &plans, &counters.outbound, self.now);
@@ -277,7 +283,7 @@ fn reported_mtu(inner: &Inner, mtu: u16) -> u16 {
 }
 
 /// Gives each plan its sequence number and IV: one reservation per run of packets of one SA.
-fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, events: &mut Events) {
+fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, mut low: Low<'_>) {
     for run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
         let Some(sa) = run.first().map(|plan| plan.sa) else {
             continue;
@@ -290,10 +296,42 @@ fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, events: &mut Events) {
             plan.iv = ivs.first + offset;
         }
         if numbers.low {
-            events.raise(Event::SequenceLow { policy: sa.policy(), spi: sa.spi });
+            low.tell_sequence(sa);
         }
         if ivs.low {
-            events.raise(Event::IvLow);
+            low.tell_ivs();
+        }
+    }
+}
+
+/// Tells control, now and then, that numbers run low.
+struct Low<'d> {
+    table: &'d OutboundTable,
+    iv_told: &'d mut Option<u64>,
+    events: &'d mut Events,
+    now: u64,
+}
+
+impl Low<'_> {
+    fn is_due(&self, told: Option<u64>) -> bool {
+        told.is_none_or(|told| self.now.saturating_sub(told) >= LOW_INTERVAL)
+    }
+
+    #[cold]
+    fn tell_sequence(&mut self, sa: &OutboundSa) {
+        let (policy, spi) = (sa.policy(), sa.spi);
+        if let Some(place) = self.table.get(policy)
+            && self.is_due(place.low_told.get())
+            && self.events.raise(Event::SequenceLow { policy, spi })
+        {
+            place.low_told.set(Some(self.now));
+        }
+    }
+
+    #[cold]
+    fn tell_ivs(&mut self) {
+        if self.is_due(*self.iv_told) && self.events.raise(Event::IvLow) {
+            *self.iv_told = Some(self.now);
         }
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Place {
     pub(super) sa: Option<Arc<OutboundSa>>,
     /// When control was last told that the SA is missing.
     pub(super) told: Cell<Option<u64>>,
+    /// When control was last told that its sequence numbers run low.
+    pub(super) low_told: Cell<Option<u64>>,
 }
 
 impl OutboundTable {

@@ -87,13 +87,17 @@ fn ivs_that_are_used_up_stop_all_sending_until_there_is_a_new_sender_id() {
 }
 
 #[test]
-fn ivs_that_run_low_are_told_once() {
+fn ivs_that_run_low_are_told_until_there_is_a_new_sender_id() {
     let (mut plane, _) = with_ivs_left((1 << 39) + 10);
-    let mut events = |count| {
-        send(&mut plane, count);
+    let events = |plane: &mut Dataplane, now, count| {
+        plane.set_now(now);
+        send(plane, count);
         plane.drain_events().collect::<Vec<_>>()
     };
-    assert_eq!(events(9), []);
-    assert_eq!(events(2), [Event::IvLow]);
-    assert_eq!(events(60), []);
+    assert_eq!(events(&mut plane, 1, 9), []);
+    assert_eq!(events(&mut plane, 1, 2), [Event::IvLow]);
+    assert_eq!(events(&mut plane, 30_000, 60), [], "not with every burst");
+    assert_eq!(events(&mut plane, 30_001, 1), [Event::IvLow], "the first may have got lost");
+    assert!(plane.apply(Command::SetSenderId(SenderId(2))).is_none());
+    assert_eq!(events(&mut plane, 90_000, 9), []);
 }
