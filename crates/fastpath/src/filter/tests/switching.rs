@@ -33,6 +33,29 @@ fn a_priority_tag_is_removed() {
     assert_eq!(outcome.frame, ethernet(0x0800, &packet));
 }
 
+/// The kernel would look through the second as through the first, and find what should have been protected.
+#[test]
+fn a_second_priority_tag_is_dropped() {
+    let bench = Bench::new().with_socket();
+    let packet = protected_packet();
+    for kinds in [[0x8100u16, 0x8100], [0x8100, 0x88a8], [0x88a8, 0x8100], [0x88a8, 0x88a8]] {
+        let twice = |control: u16| {
+            let [outer, inner] = kinds;
+            let second = [&inner.to_be_bytes()[..], &control.to_be_bytes(), &[8, 0], &packet].concat();
+            ethernet(outer, &[&[0xe0, 0][..], &second].concat())
+        };
+        for control in [0, 0xe000] {
+            let outcome = bench.run(&twice(control));
+            assert_eq!((outcome.action, outcome.reason), (XDP_DROP, Reason::DropMalformed), "{kinds:x?}");
+        }
+        // A tag that its frame's end cuts could be anything.
+        let cut = bench.run(&twice(0)[..14 + 4 + 3]);
+        assert_eq!((cut.action, cut.reason), (XDP_DROP, Reason::DropMalformed), "{kinds:x?}");
+        let vlan = bench.run(&twice(7));
+        assert_eq!((vlan.action, vlan.reason), (XDP_PASS, Reason::PassVlan), "{kinds:x?}");
+    }
+}
+
 #[test]
 fn a_vlan_is_another_interface() {
     let bench = Bench::new().with_socket();
