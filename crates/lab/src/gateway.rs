@@ -1,6 +1,7 @@
 //! A gateway of the lab, whichever daemon it runs: both are configured and driven by the same swanctl.
 
 use crate::cpu::CpuTime;
+use crate::guest::Guest;
 use crate::namespace::Offloads;
 use crate::process::Process;
 use crate::strongswan::Strongswan;
@@ -19,6 +20,8 @@ pub enum Kind {
     Strongswan,
     /// Testudo.
     Testudo,
+    /// Debian's strongSwan and Linux kernel in a guest.
+    Guest,
 }
 
 impl Kind {
@@ -26,7 +29,7 @@ impl Kind {
     pub fn offloads_towards(self) -> Offloads {
         match self {
             Self::Strongswan => Offloads::Default,
-            Self::Testudo => Offloads::None,
+            Self::Testudo | Self::Guest => Offloads::None,
         }
     }
 }
@@ -36,6 +39,7 @@ impl Display for Kind {
         f.write_str(match self {
             Self::Strongswan => "strongSwan",
             Self::Testudo => "Testudo",
+            Self::Guest => "strongSwan on Linux",
         })
     }
 }
@@ -47,6 +51,8 @@ pub enum Gateway {
     Strongswan(Strongswan),
     /// testudod.
     Testudo(Testudo),
+    /// charon and XFRM in a guest.
+    Guest(Guest),
 }
 
 impl Gateway {
@@ -55,6 +61,7 @@ impl Gateway {
         Ok(match kind {
             Kind::Strongswan => Self::Strongswan(Strongswan::start(namespace)?),
             Kind::Testudo => Self::Testudo(Testudo::start(namespace)?),
+            Kind::Guest => Self::Guest(Guest::start(namespace)?),
         })
     }
 
@@ -62,7 +69,7 @@ impl Gateway {
     /// NAPI to be put into threads; with GRO switched on for that purpose it becomes no faster.
     pub fn receive_in_threads(&mut self) -> Result<()> {
         match self {
-            Self::Strongswan(_) => Ok(()),
+            Self::Strongswan(_) | Self::Guest(_) => Ok(()),
             Self::Testudo(testudod) => testudod.receive_in_threads(),
         }
     }
@@ -72,6 +79,7 @@ impl Gateway {
         match self {
             Self::Strongswan(charon) => charon.swanctl(),
             Self::Testudo(testudod) => testudod.swanctl(),
+            Self::Guest(guest) => guest.swanctl(),
         }
     }
 
@@ -80,13 +88,14 @@ impl Gateway {
         match self {
             Self::Strongswan(charon) => charon.cpu(),
             Self::Testudo(testudod) => testudod.cpu(),
+            Self::Guest(guest) => guest.cpu(),
         }
     }
 
     /// Packets that it has dropped, by reason. charon does not tell.
     pub fn drops(&self) -> Result<BTreeMap<String, u64>> {
         match self {
-            Self::Strongswan(_) => Ok(BTreeMap::new()),
+            Self::Strongswan(_) | Self::Guest(_) => Ok(BTreeMap::new()),
             Self::Testudo(testudod) => testudod.drops(),
         }
     }
@@ -96,6 +105,7 @@ impl Gateway {
         match self {
             Self::Strongswan(charon) => charon.process(),
             Self::Testudo(testudod) => testudod.process(),
+            Self::Guest(guest) => guest.process(),
         }
     }
 }

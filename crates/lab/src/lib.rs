@@ -15,6 +15,7 @@ pub mod download;
 mod error;
 pub mod files;
 pub mod gateway;
+pub mod guest;
 pub mod inject;
 pub mod interrupt;
 pub mod iperf;

@@ -12,7 +12,7 @@ pub struct Swanctl {
     namespace: Namespace,
     program: PathBuf,
     dir: PathBuf,
-    socket: PathBuf,
+    uri: String,
 }
 
 /// Plugins for reading keys and certificates; swanctl's own default would load all that are installed.
@@ -21,11 +21,16 @@ pub(crate) const PLUGINS: &str = "pem pkcs1 pkcs8 x509 pubkey openssl random rev
 impl Swanctl {
     /// `dir` receives the configuration; `socket` is the daemon's.
     pub fn new(namespace: &Namespace, dir: &Path, socket: &Path) -> Result<Self> {
+        Self::at(namespace, dir, &format!("unix://{}", socket.display()))
+    }
+
+    /// The same for a daemon that listens elsewhere; `uri` is what `swanctl --uri` takes.
+    pub fn at(namespace: &Namespace, dir: &Path, uri: &str) -> Result<Self> {
         let swanctl = Self {
             namespace: namespace.clone(),
             program: crate::strongswan::unconfined("/usr/sbin/swanctl", dir)?,
             dir: dir.join("swanctl"),
-            socket: socket.to_owned(),
+            uri: uri.to_owned(),
         };
         std::fs::create_dir_all(&swanctl.dir)
             .map_err(Error::io(format!("make {}", swanctl.dir.display())))?;
@@ -77,7 +82,7 @@ impl Swanctl {
         self.namespace
             .cmd(&self.program)
             .args(args)
-            .args(["--uri", &format!("unix://{}", self.socket.display())])
+            .args(["--uri", &self.uri])
             .env("STRONGSWAN_CONF", self.settings())
             .env("SWANCTL_DIR", &self.dir)
     }

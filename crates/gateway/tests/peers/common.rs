@@ -57,6 +57,12 @@ impl Scenario {
         self
     }
 
+    /// MTU of the protected networks.
+    pub(crate) fn inner_mtu(mut self, mtu: u16) -> Self {
+        self.options.inner_mtu = mtu;
+        self
+    }
+
     /// Further sections of Testudo's configuration, on both sides if both run it.
     pub(crate) fn settings(mut self, settings: &'static str) -> Self {
         self.settings = settings;
@@ -89,7 +95,7 @@ impl Scenario {
             Kind::Testudo => {
                 Gateway::Testudo(Testudo::start_with(t.gateway(Side::Two), self.settings).unwrap())
             }
-            Kind::Strongswan => Gateway::start(Kind::Strongswan, t.gateway(Side::Two)).unwrap(),
+            peer => Gateway::start(peer, t.gateway(Side::Two)).unwrap(),
         };
         Pair { one, two, t }
     }
@@ -177,7 +183,7 @@ impl Pair {
         match (side, &self.two) {
             (Side::One, _) => self.one.status().unwrap(),
             (Side::Two, Gateway::Testudo(testudo)) => testudo.status().unwrap(),
-            (Side::Two, Gateway::Strongswan(_)) => panic!("side two runs strongSwan"),
+            (Side::Two, Gateway::Strongswan(_) | Gateway::Guest(_)) => panic!("side two runs strongSwan"),
         }
     }
 
