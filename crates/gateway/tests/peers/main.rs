@@ -6,6 +6,9 @@ mod fail_closed;
 mod fragments;
 mod hostile;
 mod hub;
+// Debian's emulator and kernel for the guest are x86-64's.
+#[cfg(target_arch = "x86_64")]
+mod kernel;
 mod lifecycle;
 mod mtu;
 mod refusals;

@@ -1,0 +1,143 @@
+//! Debian's strongSwan on a Linux kernel as the peer: what is on the wire is the kernel's ESP (XFRM), without UDP.
+
+use crate::common::{Pair, SOON, Scenario, Watch};
+use std::time::Duration;
+use testudo_lab::capture::Capture;
+use testudo_lab::gateway::{Gateway, Kind};
+use testudo_lab::guest::Guest;
+use testudo_lab::iperf::{Direction, IperfServer, Throughput};
+use testudo_lab::ping::Ping;
+use testudo_lab::swanctl_conf::Connection;
+use testudo_lab::topology::{Family, Side, WIRE_PORTS};
+use testudo_lab::wait_until;
+
+/// Sequence numbers of an SA.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Numbers {
+    Plain,
+    Extended,
+}
+
+/// Little enough for an emulated processor, and more than a window of TCP.
+const TRANSFER: u64 = 256 << 10;
+/// What leaves room for ESP: Linux puts a packet without DF that is too large into fragments of ESP, not into ESP of
+/// fragments, and those we refuse.
+const INNER_MTU: u16 = 1400;
+
+fn guest(pair: &Pair) -> &Guest {
+    match &pair.two {
+        Gateway::Guest(guest) => guest,
+        _ => panic!("side two runs a guest"),
+    }
+}
+
+/// Loads a connection with those numbers into both sides and brings it up.
+fn connect(pair: &Pair, outer: Family, numbers: Numbers, initiator: Side) {
+    for side in [Side::One, Side::Two] {
+        let mut connection = Connection::of(side, outer);
+        connection.esp_proposals = match numbers {
+            Numbers::Plain => "aes128gcm16-noesn".into(),
+            Numbers::Extended => "aes128gcm16-esn".into(),
+        };
+        pair.swanctl(side).load(&connection.to_string()).unwrap();
+    }
+    pair.up(initiator);
+}
+
+/// Both sides know the SA as it was asked for.
+fn has_numbers(pair: &Pair, numbers: Numbers) {
+    let esn = (numbers == Numbers::Extended).then_some("1");
+    for side in [Side::One, Side::Two] {
+        let sas = pair.sas(side);
+        let child = &sas[0].children[0];
+        assert_eq!((child.get("esn"), child.get("encap")), (esn, None), "{side:?}: {child:?}");
+    }
+    let states = guest(pair).run("ip xfrm state").unwrap();
+    assert_eq!(states.contains("flag af-unspec esn"), esn.is_some(), "{states}");
+    assert!(!states.contains("encap"), "{states}");
+}
+
+/// Whole packets, packets in fragments, and TCP, both ways.
+fn carries_traffic(pair: &Pair, tcp: Family) {
+    pair.ping_both_ways();
+    for from in [Side::One, Side::Two] {
+        for family in [Family::V4, Family::V6] {
+            pair.ping_from(from, family, 4000);
+        }
+    }
+    let _server = IperfServer::start(&pair.t.server).unwrap();
+    for direction in [Direction::Up, Direction::Down] {
+        let to = Side::Two.host(tcp);
+        let run = Throughput::run(&pair.t.client, to, direction, Duration::from_secs(1), 1).unwrap();
+        assert!(run.bytes > TRANSFER, "{tcp} {direction:?}: {run:?}");
+    }
+}
+
+/// From now on the untrusted network delivers every ESP packet twice.
+fn deliver_twice(pair: &Pair) {
+    let [one, two] = WIRE_PORTS;
+    let chain = |from: &str, to: &str| {
+        format!(
+            "chain {from} {{
+                type filter hook ingress device {from} priority 10; policy accept;
+                meta l4proto esp dup to {to}
+            }}"
+        )
+    };
+    let table = format!("table netdev twice {{\n{}\n{}\n}}", chain(one, two), chain(two, one));
+    pair.t.wire.run("nft", [table]).unwrap();
+}
+
+/// RFC 4303 §3.4.3: neither side lets a packet through a second time, and both say so.
+fn repetitions_are_refused(pair: &Pair) {
+    let refused = |pair: &Pair| guest(pair).xfrm_counter("XfrmInStateSeqError").unwrap();
+    let before = (pair.dropped("replayed"), refused(pair));
+    deliver_twice(pair);
+    for from in [Side::One, Side::Two] {
+        let to = from.other().host(Family::V4);
+        let pong = Ping::new(to).run(pair.t.host(from)).unwrap();
+        assert_eq!((pong.received, pong.duplicates), (pong.sent, 0), "from {from:?}: {pong:?}");
+    }
+    pair.t.wire.run("nft", ["delete table netdev twice"]).unwrap();
+    let after = (pair.dropped("replayed"), refused(pair));
+    let refused = (after.0 - before.0, after.1 - before.1);
+    assert!(refused.0 >= 20 && refused.1 >= 20, "replays dropped by us and by the kernel: {refused:?}");
+}
+
+/// A tunnel with numbers of each kind, one after the other: we initiate the first, the kernel's charon the second.
+fn plain_esp(outer: Family) {
+    let pair = Scenario::new("kernel", Kind::Guest).outer(outer).inner_mtu(INNER_MTU).start_empty();
+    for (numbers, initiator) in [(Numbers::Extended, Side::One), (Numbers::Plain, Side::Two)] {
+        let first = Capture::everything(&pair.t.wire, 40).unwrap();
+        connect(&pair, outer, numbers, initiator);
+        let watch = Watch::start(&pair.t);
+        has_numbers(&pair, numbers);
+        carries_traffic(&pair, outer);
+        let wire = first.stop().unwrap().show(40).unwrap();
+        assert!(wire.contains(": ESP(spi=0x") && !wire.contains("UDP-encap"), "{wire}");
+        repetitions_are_refused(&pair);
+        watch.saw_nothing();
+        pair.swanctl(initiator).terminate("lab").unwrap();
+        no_state_is_left(&pair);
+    }
+}
+
+/// The kernel has given up what belonged to the tunnel.
+fn no_state_is_left(pair: &Pair) {
+    wait_until("the end of the kernel's SAs", SOON, || {
+        let states = guest(pair).run("ip xfrm state")?;
+        Ok(if states.trim().is_empty() { Ok(()) } else { Err(states) })
+    })
+    .unwrap();
+    assert!(pair.sas(Side::One).is_empty());
+}
+
+#[test]
+fn a_linux_kernel_carries_plain_esp_over_ipv4() {
+    plain_esp(Family::V4);
+}
+
+#[test]
+fn a_linux_kernel_carries_plain_esp_over_ipv6() {
+    plain_esp(Family::V6);
+}
