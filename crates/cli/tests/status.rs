@@ -163,7 +163,7 @@ Key exchange
 Dropped
   no_sa  12
 
-Inherited from an earlier process, dropped until a connection claims them:
+Left by an earlier process or an unloaded connection, dropped until a connection claims them:
   10.9.0.0/16
 "
     );

@@ -329,6 +329,15 @@ impl Gateway {
         self.settle();
     }
 
+    /// Changes what is configured. Prefixes that nobody protects any more stay shut.
+    pub(crate) fn change_policies(&mut self, change: impl FnOnce(&mut Policies)) {
+        let before = self.policies.held_back();
+        change(&mut self.policies);
+        let now = self.policies.held_back();
+        self.data.keep_shut(&before.difference(&now).copied().collect());
+        self.policies_changed = true;
+    }
+
     /// Begins the end: nothing new comes up, and every SA goes within that time.
     pub(crate) fn shut_down(&mut self, within: Duration) {
         self.closing = true;

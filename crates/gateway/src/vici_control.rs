@@ -45,15 +45,14 @@ impl Control for Gateway {
         }
         // A connection that is refused must have touched nothing: its policies would take the place of those that stand.
         Endpoint::check_connection(&connection).map_err(|e| e.to_string())?;
-        self.policies.load(&connection);
-        self.policies_changed = true;
+        self.change_policies(|policies| policies.load(&connection));
         // The policies stand before the first message goes out.
         let name = connection.name.clone();
         let loaded = self
             .apply_policies()
             .and_then(|()| self.endpoint.load_connection(self.now, connection).map_err(|e| e.to_string()));
         if loaded.is_ok() {
-            self.data.claim_inherited();
+            self.policies_changed |= self.data.claim_inherited();
         } else {
             match self.endpoint.connections().find(|c| c.name == name) {
                 Some(before) => self.policies.load(before),
@@ -69,8 +68,7 @@ impl Control for Gateway {
         if !self.endpoint.unload_connection(name) {
             return Err(format!("no connection is named {name}"));
         }
-        self.policies.unload(name);
-        self.policies_changed = true;
+        self.change_policies(|policies| policies.unload(name));
         self.settle();
         Ok(())
     }

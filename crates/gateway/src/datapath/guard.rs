@@ -1,7 +1,7 @@
 //! What keeps clear text in: the prefixes in the filter, the routes into the TUN.
 //!
-//! Both survive the daemon. A prefix that an earlier run left is *inherited*: it stays shut until a connection claims
-//! it, and then goes when that connection goes.
+//! Both survive the daemon. A prefix that an earlier run left is *inherited*, and so is one whose connection was
+//! unloaded: it stays shut until a connection claims it.
 
 use super::plan::{Inherited, Plan};
 use crate::policies::Protection;
@@ -101,8 +101,14 @@ impl Guard {
 
     /// Leaves to the policies what they hold back by themselves. Only for policies that are there to stay: those of a
     /// connection that is refused in the end must not take an inherited prefix along when they go.
-    pub(super) fn claim_inherited(&mut self) {
-        self.inherited.claim(&self.wanted);
+    /// True if there was anything to leave: then filter and routes have to follow.
+    pub(super) fn claim_inherited(&mut self) -> bool {
+        self.inherited.claim(&self.wanted)
+    }
+
+    /// Keeps prefixes shut that no connection wants held back any more. To be called before [`Guard::hold`].
+    pub(super) fn keep(&mut self, abandoned: &BTreeSet<Prefix>) {
+        self.inherited.keep(abandoned, &self.applied.uses);
     }
 
     /// Addresses, links or connected prefixes may have changed.

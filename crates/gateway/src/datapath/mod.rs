@@ -13,13 +13,14 @@ mod start;
 use crate::policies::Policies;
 use guard::Guard;
 use sas::Sas;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, Out, Route};
 use testudo_fastpath::netlink::{FibHandle, Follower, Guard as RouteGuard};
+use testudo_fastpath::prefix::Prefix;
 use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, WorkerHandle};
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{Command, Counters as PipelineCounters, Event, LocalAddrs, OutboundTable};
@@ -133,8 +134,21 @@ impl DataPath {
     }
 
     /// What an earlier run protected and the policies protect too goes with the policies from now on.
-    pub(crate) fn claim_inherited(&mut self) {
-        self.guard.claim_inherited();
+    /// True if filter and routes have to follow.
+    pub(crate) fn claim_inherited(&mut self) -> bool {
+        self.guard.claim_inherited()
+    }
+
+    /// Keeps shut what no connection wants held back any more, until another one claims it. What an operator takes away by
+    /// mistake must not open the gate.
+    pub(crate) fn keep_shut(&mut self, abandoned: &BTreeSet<Prefix>) {
+        for prefix in abandoned {
+            tracing::warn!(
+                "{prefix} is protected by no connection any more: it stays shut until one protects it again, or lets it \
+                 pass (mode = pass)"
+            );
+        }
+        self.guard.keep(abandoned);
     }
 
     fn send_all(&mut self, commands: Vec<Command>) {

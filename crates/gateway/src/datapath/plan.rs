@@ -13,7 +13,7 @@ use testudo_fastpath::prefix::Prefix;
 /// What goes to a worker, but may come in clear: the worker or the kernel judges it.
 const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, refuse_from: false, within: false };
 
-/// What an earlier run left in the filter, and no connection has claimed.
+/// What an earlier run left in the filter, or a connection that was unloaded, and no other has claimed.
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     /// Prefixes that stay shut.
@@ -35,11 +35,23 @@ impl Inherited {
         self.shut.keys()
     }
 
-    /// Leaves to the policies what they hold back by themselves.
-    pub(super) fn claim(&mut self, wanted: &Protection) {
-        self.shut.retain(|prefix, _| !wanted.protected.contains(prefix));
+    /// Takes over prefixes that no connection wants held back any more, each used as it is now.
+    pub(super) fn keep(&mut self, abandoned: &BTreeSet<Prefix>, now: &PrefixUses) {
+        let usage = |prefix| now.get(prefix).copied().unwrap_or(PrefixUse::PROTECT);
+        self.shut.extend(abandoned.iter().map(|prefix| (*prefix, usage(prefix))));
+        let inside = |prefix: &Prefix| abandoned.iter().any(|around| covers(around, prefix));
+        let within = now.iter().filter(|(prefix, usage)| usage.within && inside(prefix));
+        self.within.extend(within.map(|(prefix, usage)| (*prefix, *usage)));
+    }
+
+    /// Leaves to the policies what they hold back by themselves, and what they let pass. True if that was anything.
+    pub(super) fn claim(&mut self, wanted: &Protection) -> bool {
+        let before = self.shut.len();
+        let passed = |prefix: &Prefix| wanted.passed.iter().any(|around| covers(around, prefix));
+        self.shut.retain(|prefix, _| !wanted.protected.contains(prefix) && !passed(prefix));
         let shut = &self.shut;
         self.within.retain(|prefix, _| shut.keys().any(|around| covers(around, prefix)));
+        self.shut.len() != before
     }
 }
 

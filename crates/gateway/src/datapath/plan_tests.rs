@@ -130,3 +130,20 @@ fn on_the_way_from_one_plan_to_another_nothing_opens_that_either_holds_back() {
         assert_eq!(into_tun(&between), into_tun(&before) || into_tun(&after), "{addr}");
     }
 }
+
+#[test]
+fn what_is_abandoned_stays_as_it_is_until_it_is_claimed() {
+    let wanted = tunnel(&["10.1.0.0/16"], &["10.0.0.0/8", "172.16.0.0/12"]);
+    let before = Plan::new(&wanted, &Inherited::default(), &connected_to(&[]));
+    let mut inherited = Inherited::default();
+    inherited.keep(&wanted.protected, &before.uses);
+    let after = Plan::new(&Protection::default(), &inherited, &connected_to(&[]));
+    assert_eq!(after.uses, before.uses);
+
+    // By a policy that protects it, or by one that lets all of it pass.
+    assert!(!inherited.claim(&tunnel(&[], &["10.0.0.0/9"])));
+    assert!(inherited.claim(&Protection { passed: set(&["172.16.0.0/12"]), ..tunnel(&[], &["10.0.0.0/8"]) }));
+    assert_eq!(inherited.prefixes().count(), 0);
+    let open = Plan::new(&Protection::default(), &inherited, &connected_to(&[]));
+    assert_eq!(open.uses, PrefixUses::new());
+}

@@ -45,6 +45,12 @@ impl Policies {
         protection
     }
 
+    /// The remote prefixes that configured children hold back.
+    pub(crate) fn held_back(&self) -> BTreeSet<Prefix> {
+        let children = self.configured.values().filter(|entry| entry.holds_back());
+        children.flat_map(|entry| &entry.remote).flat_map(|ts| cover(&ts.addrs)).collect()
+    }
+
     /// Adds what a bypass policy lets pass. What it limits to a protocol or to ports stays held back: prefixes cannot say
     /// that much.
     fn pass(&self, bypass: &Entry, protection: &mut Protection) {

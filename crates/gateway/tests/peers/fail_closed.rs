@@ -231,6 +231,33 @@ fn an_sa_that_cannot_be_guarded_is_taken_down() {
     watch.saw_nothing();
 }
 
+/// A mistake in its file makes swanctl unload a connection: that opens nothing. A connection that lets the prefix pass does.
+#[test]
+fn an_unloaded_connection_opens_nothing() {
+    let mut pair = Scenario::new("unloaded", Kind::Testudo).start();
+    let watch = Watch::start(&pair.t);
+    for side in [Side::One, Side::Two] {
+        let said = pair.swanctl(side).load("connection {\n}\n").unwrap().stdout;
+        assert!(said.contains("1 unloaded"), "{said}");
+    }
+    nobody_gets_through(&pair);
+    pair.await_log("10.2.0.0/24 is protected by no connection any more: it stays shut");
+    watch.saw_nothing();
+
+    for side in [Side::One, Side::Two] {
+        let [local, remote] =
+            [side, side.other()].map(|side| FAMILIES.map(|family| side.network(family)).join(","));
+        let child =
+            format!("mode = pass\n start_action = trap\n local_ts = {local}\n remote_ts = {remote}\n");
+        let auth = "local {\n auth = psk\n }\n remote {\n auth = psk\n }\n";
+        let open =
+            format!("connections {{\n open {{\n {auth} children {{\n open {{\n {child} }}\n }}\n }}\n}}\n");
+        pair.swanctl(side).load(&open).unwrap();
+    }
+    assert_eq!(inherited(&pair), "[]");
+    pair.ping_both_ways();
+}
+
 /// The control: what all other tests would see if something went wrong.
 #[test]
 fn after_a_cleanup_everything_passes_in_clear_and_is_seen() {
