@@ -193,8 +193,8 @@ fn a_connection_is_refused_by_key_and_changes_nothing() {
         ),
         (
             with(&|c| c.esp_proposals = "aes128-sha256".into()),
-            "connections.lab.children.lab.esp_proposals: found \"aes128-sha256\", but algorithm \"aes128\" is not \
-             supported; expected aes128gcm16",
+            "connections.lab.children.lab.esp_proposals: found \"aes128-sha256\", but ESP has AES-GCM only; \
+             expected aes128gcm16",
         ),
         (
             with(&|c| c.remote_ts = vec!["10.2.0.0/33".into()]),
