@@ -57,6 +57,17 @@ pub enum Error {
         /// Octets of a frame.
         chunk: usize,
     },
+    /// Packets of every queue but one would be lost.
+    #[error(
+        "interface {interface}: {found} receive queues, expected 1: ethtool -L {interface} combined 1, or rx 1 tx 1 where \
+         the driver counts them apart"
+    )]
+    Queues {
+        /// Name of the interface.
+        interface: String,
+        /// Receive queues in use.
+        found: u32,
+    },
     /// The interface is not an Ethernet one.
     #[error("interface {interface}: link type {found}, expected Ethernet (1)")]
     NotEthernet {

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::redirect::Redirect;
-use support::{in_namespace, veth};
+use support::{in_namespace, ip, veth};
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::frame::{ChunkSize, Frame, FramePool, HEADROOM};
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
@@ -65,6 +65,23 @@ fn send(port: &mut XdpPort, pool: &mut FramePool, frames: impl IntoIterator<Item
     port.tx(&mut burst);
     assert!(burst.is_empty(), "TX ring full");
     port.flush();
+}
+
+#[test]
+fn an_interface_with_several_receive_queues_is_refused_with_the_way_out() {
+    in_namespace(|| {
+        ip(
+            "link add ttxq0 numrxqueues 2 numtxqueues 2 type veth peer name ttxq1 numrxqueues 1 numtxqueues 1",
+        );
+        ip("link set ttxq1 up");
+        let pool = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let error = XdpPort::open(&config("ttxq0", 0), pool.memory()).unwrap_err().to_string();
+        assert!(
+            error.starts_with("interface ttxq0: 2 receive queues, expected 1: ethtool -L ttxq0"),
+            "{error}"
+        );
+        XdpPort::open(&config("ttxq1", 0), pool.memory()).unwrap();
+    });
 }
 
 #[test]

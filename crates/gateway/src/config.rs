@@ -34,6 +34,8 @@ pub(crate) struct PortConfig {
     pub(crate) mode: XdpMode,
     /// Protect only what comes from where the route to its source leads (RFC 3704 §2.2).
     pub(crate) source_check: bool,
+    /// File, line and key that name the interface, for complaints about it.
+    pub(crate) place: String,
 }
 
 /// Where on the receive path the filter runs.
@@ -108,8 +110,9 @@ impl Config {
             ike: parse_ike(&root)?,
             instance,
         };
+        let no_port = root.missing("port", "at least one [[port]] with an interface");
         root.finish()?;
-        Ok(config)
+        if config.ports.is_empty() { Err(no_port) } else { Ok(config) }
     }
 }
 
@@ -147,9 +150,7 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
     for section in root.sections("port")? {
         let unused = |s: &str| interface_name(s).filter(|n| ports.iter().all(|p| &p.interface != n));
         let expected = "the name of a network interface that no other [[port]] has";
-        let interface = section
-            .string("interface", expected, unused)?
-            .ok_or_else(|| section.missing("interface", expected))?;
+        let interface = section.string("interface", expected, unused)?;
         let mode = section
             .string("xdp", "\"native\" or \"generic\"", |s| match s {
                 "native" => Some(XdpMode::Native),
@@ -158,11 +159,12 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
             })?
             .unwrap_or(XdpMode::Native);
         let source_check = section.boolean("source_check")?.unwrap_or(true);
+        let missing = section.missing("interface", expected);
+        let place = section.place("interface");
+        // A misspelt key is named before the one that it should have been is missed.
         section.finish()?;
-        ports.push(PortConfig { interface, mode, source_check });
-    }
-    if ports.is_empty() {
-        return Err(root.missing("port", "at least one [[port]] with an interface"));
+        let interface = interface.ok_or(missing)?;
+        ports.push(PortConfig { interface, mode, source_check, place });
     }
     Ok(ports)
 }

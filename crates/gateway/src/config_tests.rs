@@ -43,6 +43,14 @@ fn complaints_name_file_line_key_found_and_expected() {
     let cases = [
         ("", "t.toml:1: port: found nothing, expected at least one [[port]]"),
         ("\n[[port]]\n", "t.toml:2: port[0].interface: found nothing, expected the name of"),
+        (
+            "[[port]]\ninterfase = \"a\"\n",
+            "t.toml:2: port[0].interfase: found an unknown key holding a string, expected one of interface, xdp",
+        ),
+        (
+            "[[ports]]\ninterface = \"a\"\n",
+            "t.toml:1: ports: found an unknown key holding an array, expected one of",
+        ),
         ("[[port]]\ninterface = 3\n", "t.toml:2: port[0].interface: found 3, expected the name of"),
         (
             "[[port]]\ninterface = \"a\"\n[[port]]\ninterface = \"a\"\n",

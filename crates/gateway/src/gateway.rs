@@ -266,7 +266,13 @@ impl Gateway {
     }
 
     /// To the log, and to every `swanctl` that waits for that IKE SA.
-    fn log(&mut self, ike: Option<IkeSaId>, connection: Option<String>, level: u8, message: String) {
+    pub(crate) fn log(
+        &mut self,
+        ike: Option<IkeSaId>,
+        connection: Option<String>,
+        level: u8,
+        message: String,
+    ) {
         let name = connection.as_deref().unwrap_or("-");
         let number = ike.map_or(0, |ike| ike.0);
         match level {

@@ -96,6 +96,13 @@ impl<'a> Section<'a> {
         self.source.error(self.offset, self.path(key), "nothing".into(), expected.into())
     }
 
+    /// Where the value of a key stands, as complaints begin.
+    pub(crate) fn place(&self, key: &str) -> String {
+        let value = self.table.iter().find(|(k, _)| k.get_ref().as_ref() == key);
+        let offset = value.map_or(self.offset, |(_, value)| value.span().start);
+        format!("{}:{}: {}", self.source.file.display(), self.source.line(offset), self.path(key))
+    }
+
     /// A string turned into `T` by `convert`, which answers `None` for what it does not understand.
     pub(crate) fn string<T>(
         &self,

@@ -53,6 +53,7 @@ impl Control for Gateway {
             .and_then(|()| self.endpoint.load_connection(self.now, connection).map_err(|e| e.to_string()));
         if loaded.is_ok() {
             self.policies_changed |= self.data.claim_inherited();
+            self.log(None, Some(name), 1, "loaded the connection".into());
         } else {
             match self.endpoint.connections().find(|c| c.name == name) {
                 Some(before) => self.policies.load(before),
@@ -69,6 +70,7 @@ impl Control for Gateway {
             return Err(format!("no connection is named {name}"));
         }
         self.change_policies(|policies| policies.unload(name));
+        self.log(None, Some(name.to_owned()), 1, "unloaded the connection; its SAs stay".into());
         self.settle();
         Ok(())
     }

@@ -92,11 +92,11 @@ impl Gateway {
         }
     }
 
-    /// Packets that it has dropped, by reason. charon does not tell.
-    pub fn drops(&self) -> Result<BTreeMap<String, u64>> {
+    /// Packets that it has dropped, by reason; `None` from charon, which does not tell.
+    pub fn drops(&self) -> Result<Option<BTreeMap<String, u64>>> {
         match self {
-            Self::Strongswan(_) | Self::Guest(_) => Ok(BTreeMap::new()),
-            Self::Testudo(testudod) => testudod.drops(),
+            Self::Strongswan(_) | Self::Guest(_) => Ok(None),
+            Self::Testudo(testudod) => testudod.drops().map(Some),
         }
     }
 

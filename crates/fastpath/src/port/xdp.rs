@@ -74,6 +74,10 @@ impl XdpPort {
             });
         };
         let name = config.interface.clone();
+        // Packets of other queues would find no socket and be dropped.
+        if link.queues > 1 {
+            return Err(Error::Queues { interface: name, found: link.queues });
+        }
         let info = PortInfo { index: config.index, name, ifindex: link.ifindex, mac: link.mac, mtu };
         let wanted = XskConfig {
             interface: &config.interface,

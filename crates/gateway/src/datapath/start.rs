@@ -140,7 +140,9 @@ fn interfaces(config: &Config, tun: &Tun) -> Interfaces {
 fn filter_ports(config: &Config, fib: &Fib) -> Result<Vec<FilterPort>, String> {
     let one = |(index, port): (PortIndex, &PortConfig)| {
         let link = fib.port(index).filter(|link| link.ifindex != 0);
-        let link = link.ok_or_else(|| format!("port {}: there is no such interface", port.interface))?;
+        let link = link.ok_or_else(|| {
+            format!("{}: found \"{}\", expected an interface of this host", port.place, port.interface)
+        })?;
         Ok(FilterPort {
             index,
             name: port.interface.clone(),

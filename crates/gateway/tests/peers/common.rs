@@ -174,7 +174,7 @@ impl Pair {
     pub(crate) fn drops(&self, side: Side) -> BTreeMap<String, u64> {
         match side {
             Side::One => self.one.drops().unwrap(),
-            Side::Two => self.two.drops().unwrap(),
+            Side::Two => self.two.drops().unwrap().unwrap_or_default(),
         }
     }
 

@@ -107,7 +107,8 @@ fn a_port_that_is_not_there_is_named() {
     let t = topology();
     let trial = Trial::new(&t.gw1, "port");
     trial.write(&trial.text("nosuch0"));
-    trial.fails(&[], &["testudod: port nosuch0: there is no such interface"]);
+    let place = format!("testudod: {}:5: port[0].interface: ", trial.config.display());
+    trial.fails(&[], &[&place, "found \"nosuch0\", expected an interface of this host"]);
 }
 
 #[test]

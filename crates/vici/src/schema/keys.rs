@@ -186,9 +186,9 @@ impl Key {
     /// Accepts what is left of a section, or says why not.
     pub(super) fn check(&self, path: String, element: &Element) -> Result<(), Refusal> {
         let Rule::Only(accepted, what) = self.rule else {
-            // Decoded keys are taken before; only sections are taken by prefix, and this is none.
-            let found = "no section".to_owned();
-            return Err(Refusal::Bad { path, found, why: "expected a section".to_owned() });
+            // Decoded keys are taken before; only sections are taken by prefix, and this is none. What merely begins like
+            // one is a misspelt key.
+            return Err(Refusal::Unknown { path });
         };
         let found = match element {
             Element::Value(_, value) if value.text().is_some_and(|text| accepted.accepts(text)) => {

@@ -462,7 +462,8 @@ fn shapes_and_names_are_checked() {
             "connections.gw.children.net: unknown key",
         ),
         (conn(|m| m.with("encap", "no").with("encap", "yes")), "connections.gw.encap: given more than once"),
-        (with("localhost", "x"), "connections.gw.localhost: found no section, expected a section"),
+        (with("localhost", "x"), "connections.gw.localhost: unknown key"),
+        (with("remote_adrs", "x"), "connections.gw.remote_adrs: unknown key"),
         (with("foo\nbar", "x"), "connections.gw.foo\\nbar: unknown key"),
         (
             conn(|m| m.with("encap", vec![0xff])),

@@ -12,10 +12,18 @@ use testudo_lab::{Error, Result};
 pub(crate) const WANTED_SPEEDUP: f64 = 4.0;
 /// Testudo's CPU time per gigabit, as a part of strongSwan's.
 pub(crate) const WANTED_CPU: f64 = 0.25;
+/// The strongSwan that the figures stand beside.
+const BASELINE: &str = "Debian's strongSwan with its ESP in user space (kernel-libipsec)";
 
 /// All runs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
+    /// Whose figures these are.
+    version: &'static str,
+    /// What the names of figures mean.
+    units: BTreeMap<&'static str, &'static str>,
+    /// What the baseline is.
+    baseline_is: &'static str,
     /// strongSwan to strongSwan, for comparison.
     pub(crate) baseline: RunReport,
     /// Testudo to each peer.
@@ -59,7 +67,8 @@ pub(crate) struct Measured {
     pub(crate) capture_lost: u64,
     /// The data of an echo request stood readable in a packet that crossed the untrusted network.
     pub(crate) ping_data_seen: bool,
-    pub(crate) drops: BTreeMap<String, u64>,
+    /// By reason; none where the daemon does not tell.
+    pub(crate) drops: Option<BTreeMap<String, u64>>,
     #[serde(skip)]
     pub(crate) list_sas: String,
     #[serde(skip)]
@@ -73,10 +82,14 @@ pub(crate) struct Measured {
 pub(crate) struct Comparison {
     /// Testudo to Testudo, over strongSwan to strongSwan; the slower direction.
     pub(crate) speedup: f64,
+    /// What it should be at least.
+    wanted_speedup: f64,
     /// The same of the download.
     pub(crate) download_speedup: f64,
     /// Testudo's CPU time per gigabit over strongSwan's.
     pub(crate) cpu_ratio: f64,
+    /// What it should be at most.
+    wanted_cpu_ratio: f64,
 }
 
 impl RunReport {
@@ -124,7 +137,12 @@ fn known(count: Option<u64>) -> String {
 impl Report {
     pub(crate) fn new(baseline: RunReport, runs: Vec<RunReport>) -> Self {
         let comparison = compare(&baseline.measured, &runs);
-        Self { baseline, runs, comparison }
+        let units = BTreeMap::from([
+            ("_gbps", "gigabits of TCP payload a second"),
+            ("cpu_s_per_gbit", "CPU seconds, user and system, per gigabit of TCP payload"),
+            ("out", "from the measured gateway's network to the peer's"),
+        ]);
+        Self { version: env!("CARGO_PKG_VERSION"), units, baseline_is: BASELINE, baseline, runs, comparison }
     }
 
     /// What is not as it must be, of all runs.
@@ -159,8 +177,10 @@ fn compare(baseline: &Measured, runs: &[RunReport]) -> Comparison {
     let ratio = |of: fn(&Measured) -> f64| measured.map_or(0.0, |m| of(m) / of(baseline));
     Comparison {
         speedup: ratio(|m| m.iperf_gbps_out).min(ratio(|m| m.iperf_gbps_in)),
+        wanted_speedup: WANTED_SPEEDUP,
         download_speedup: ratio(|m| m.download_gbps),
         cpu_ratio: ratio(|m| m.cpu_s_per_gbit),
+        wanted_cpu_ratio: WANTED_CPU,
     }
 }
 

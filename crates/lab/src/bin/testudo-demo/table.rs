@@ -1,6 +1,7 @@
 //! The report for people.
 
 use crate::report::{Measured, Report, RunReport, WANTED_CPU, WANTED_SPEEDUP};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use testudo_lab::gateway::Kind;
 
@@ -63,17 +64,22 @@ fn figures(runs: &[&RunReport]) -> String {
         ("CPU s/Gbit, peer", |m| format!("{:.3}", m.peer_cpu_s_per_gbit)),
         ("ESP packets", |m| m.esp_packets.to_string()),
         ("cleartext packets", |m| m.cleartext_packets.map_or("unknown".into(), |n| n.to_string())),
-        ("dropped by the gateway", |m| m.drops.values().sum::<u64>().to_string()),
+        ("dropped by the gateway", |m| dropped(m)),
     ];
     for (name, value) in rows {
         row(&mut text, name, runs, |run| value(&run.measured));
     }
     for run in runs {
-        for (reason, count) in run.measured.drops.iter().filter(|(_, count)| **count > 0) {
+        for (reason, count) in run.measured.drops.iter().flatten().filter(|(_, count)| **count > 0) {
             let _ = writeln!(text, "{} to {} dropped {count}: {reason}", run.gateway, run.peer);
         }
     }
     text
+}
+
+fn dropped(measured: &Measured) -> String {
+    let total = |drops: &BTreeMap<String, u64>| drops.values().sum::<u64>().to_string();
+    measured.drops.as_ref().map_or_else(|| "not told".into(), total)
 }
 
 fn row(text: &mut String, name: &str, runs: &[&RunReport], value: impl Fn(&RunReport) -> String) {
