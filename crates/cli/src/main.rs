@@ -20,7 +20,7 @@ struct Cli {
 enum Command {
     /// Shows tunnels, ports, workers and why packets were dropped.
     Status(status::StatusArgs),
-    /// Measures the packet path of this machine, without a network.
+    /// Measures the packet path and the handshakes of this machine, without a network.
     #[command(subcommand)]
     Bench(bench::Bench),
 }

@@ -8,16 +8,19 @@ fn testudo(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_testudo")).args(args).output().expect("the binary starts")
 }
 
-/// Runs the ESP bench and returns its JSON report.
-fn bench_esp(args: &[&str]) -> Value {
+/// Runs a bench and returns its JSON report.
+fn bench(args: &[&str]) -> Value {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("report.json");
     let path = file.to_str().expect("a printable path");
-    let output =
-        testudo(&[&["bench", "esp", "--seconds", "0.02", "--rounds", "2", "--json", path], args].concat());
+    let output = testudo(&[&["bench"], args, &["--json", path]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = std::fs::read(&file).expect("the report is written");
     serde_json::from_slice(&text).expect("the report is JSON")
+}
+
+fn bench_esp(args: &[&str]) -> Value {
+    bench(&[&["esp", "--seconds", "0.02", "--rounds", "2"], args].concat())
 }
 
 #[test]
@@ -63,4 +66,22 @@ fn what_cannot_be_measured_is_refused() {
         assert!(!output.status.success(), "{args:?} was accepted");
         assert!(message.contains(expected), "{args:?}: {message}");
     }
+}
+
+/// A real testudod: as root, and after it has been built.
+#[test]
+fn a_swarm_sets_up_its_tunnels_and_every_figure_is_there() {
+    let report = bench(&["setup", "--tunnels", "60", "--rounds", "3", "--width", "8"]);
+    assert_eq!(report["bench"], "setup");
+    let row = &report["rows"][0];
+    assert_eq!(row["tunnels"], 60);
+    for key in ["setups_per_s", "responder_cpu_ms", "limit_cpu_ms", "bytes_per_tunnel"] {
+        assert!(row[key].as_f64().is_some_and(|value| value > 0.0), "{key} of {row}");
+    }
+    let [responder, limit] = ["responder_cpu_ms", "limit_cpu_ms"].map(|key| row[key].as_f64());
+    assert!(responder > limit, "less than the cryptography alone: {row}");
+    let batches = row["batches"].as_array().expect("batches");
+    let tunnels: Vec<_> = batches.iter().map(|batch| batch["tunnels"].as_u64()).collect();
+    assert_eq!(tunnels, [Some(20), Some(40), Some(60)]);
+    assert!(batches.iter().all(|batch| batch["threads_ms"]["testudod"].as_f64() > Some(0.0)), "{row}");
 }

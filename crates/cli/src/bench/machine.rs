@@ -9,8 +9,9 @@ pub(crate) struct Machine {
     cpu: String,
     cpus: usize,
     kernel: String,
-    /// The CPU that the measuring thread was pinned to.
-    pinned_to: usize,
+    /// The CPU that the measuring thread was pinned to, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pinned_to: Option<usize>,
     library: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     library_version: Option<&'static str>,
@@ -18,7 +19,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Describes this machine.
-    pub(crate) fn here(library: Library, pinned_to: usize) -> Self {
+    pub(crate) fn here(library: Library, pinned_to: Option<usize>) -> Self {
         Self {
             cpu: cpu_model(),
             cpus: online_cpus(),
@@ -34,11 +35,9 @@ impl Machine {
 impl std::fmt::Display for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let version = self.library_version.map(|version| format!(" {version}")).unwrap_or_default();
-        write!(
-            f,
-            "{} ({} CPUs, pinned to {}), Linux {}, {}{version}",
-            self.cpu, self.cpus, self.pinned_to, self.kernel, self.library
-        )
+        let pinned = self.pinned_to.map(|cpu| format!(", pinned to {cpu}")).unwrap_or_default();
+        let Self { cpu, cpus, kernel, library, .. } = self;
+        write!(f, "{cpu} ({cpus} CPUs{pinned}), Linux {kernel}, {library}{version}")
     }
 }
 

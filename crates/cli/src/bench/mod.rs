@@ -1,9 +1,10 @@
-//! `testudo bench`: what the packet path costs on this machine, without a network.
+//! `testudo bench`: what the packet path and the handshakes cost on this machine, without a network.
 
 mod esp;
 mod machine;
 mod pin;
 mod report;
+mod setup;
 mod stopwatch;
 
 use std::process::ExitCode;
@@ -13,12 +14,15 @@ use std::process::ExitCode;
 pub(crate) enum Bench {
     /// Measure the whole ESP pipeline on one core, and beside it the bare cipher.
     Esp(esp::EspArgs),
+    /// Measure how much it costs to set up tunnels, with a real testudod in a namespace of its own.
+    Setup(setup::SetupArgs),
 }
 
 /// Runs a benchmark; failures go to standard error.
 pub(crate) fn run(bench: &Bench) -> ExitCode {
     let result = match bench {
-        Bench::Esp(args) => esp::run(args),
+        Bench::Esp(args) => esp::run(args).map_err(|error| error.to_string()),
+        Bench::Setup(args) => setup::run(args).map_err(|error| error.to_string()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

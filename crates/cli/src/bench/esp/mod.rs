@@ -124,7 +124,7 @@ pub(crate) enum EspError {
 pub(crate) fn run(args: &EspArgs) -> Result<(), EspError> {
     let library = args.library.unwrap_or_else(Library::detect);
     library.available()?;
-    let mut report = Report::new("esp", Machine::here(library, pin(args.cpu)?));
+    let mut report = Report::new("esp", Machine::here(library, Some(pin(args.cpu)?)));
     println!("{}\n\n{Header}", report.machine());
     for suite in &args.ciphers {
         for size in &args.sizes {

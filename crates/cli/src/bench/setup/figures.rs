@@ -1,0 +1,161 @@
+//! The figures of `testudo bench setup`: for people and as JSON.
+
+use super::limit::Limit;
+use super::swarm::Round;
+use super::usage::Cpu;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// What charon 5.9.8 needs for the same on this kind of machine, without a kernel, in milliseconds. Measured once with its
+/// own load-tester; it is not part of the run.
+pub(super) const CHARON_QUOTED_MS: [f64; 2] = [0.54, 0.61];
+/// Octets of an IKE SA with a Child SA in charon, measured likewise.
+pub(super) const CHARON_QUOTED_BYTES: u64 = 12_700;
+
+/// One round of setups.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Batch {
+    /// Tunnels up at its end.
+    tunnels: u32,
+    setups_per_s: f64,
+    /// Processor time of a setup, all of the daemon's threads.
+    responder_cpu_ms: f64,
+    /// The same by thread.
+    threads_ms: BTreeMap<String, f64>,
+    /// Messages of the swarm that were lost and sent again.
+    repeated: u64,
+}
+
+impl Batch {
+    pub(super) fn new(tunnels: u32, setups: u32, round: Round, cpu: &Cpu) -> Self {
+        let each = |time: Duration| round3(time.as_secs_f64() * 1e3 / f64::from(setups));
+        Self {
+            tunnels,
+            setups_per_s: (f64::from(setups) / round.time.as_secs_f64()).round(),
+            responder_cpu_ms: each(cpu.total),
+            threads_ms: cpu.threads.iter().map(|(name, time)| (name.clone(), each(*time))).collect(),
+            repeated: round.repeated,
+        }
+    }
+}
+
+/// The whole run.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    suite: &'static str,
+    /// Tunnels held at the end.
+    tunnels: u32,
+    /// Medians over the rounds.
+    setups_per_s: f64,
+    responder_cpu_ms: f64,
+    limit_cpu_ms: f64,
+    limit: Limit,
+    /// Memory that the daemon has taken, divided by the tunnels.
+    bytes_per_tunnel: f64,
+    charon_quoted_cpu_ms: [f64; 2],
+    charon_quoted_bytes: u64,
+    batches: Vec<Batch>,
+}
+
+impl Row {
+    pub(super) fn new(limit: Limit, batches: Vec<Batch>, memory: u64) -> Self {
+        let tunnels = batches.last().map_or(0, |batch| batch.tunnels);
+        let of = |value: fn(&Batch) -> f64| median(batches.iter().map(value).collect());
+        Self {
+            suite: "psk-aes128gcm16-prfsha256-x25519",
+            tunnels,
+            setups_per_s: of(|batch| batch.setups_per_s),
+            responder_cpu_ms: of(|batch| batch.responder_cpu_ms),
+            limit_cpu_ms: round3(limit.total()),
+            limit,
+            bytes_per_tunnel: (memory as f64 / f64::from(tunnels.max(1))).round(),
+            charon_quoted_cpu_ms: CHARON_QUOTED_MS,
+            charon_quoted_bytes: CHARON_QUOTED_BYTES,
+            batches,
+        }
+    }
+}
+
+fn round3(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+    (at(values.len() / 2) + at(values.len().saturating_sub(1) / 2)) / 2.0
+}
+
+/// The head of the table of rounds.
+pub(super) struct Header;
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>8} {:>10} {:>10}  CPU ms by thread", "tunnels", "setups/s", "CPU ms")
+    }
+}
+
+impl fmt::Display for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tunnels, setups_per_s, responder_cpu_ms, threads_ms, repeated } = self;
+        write!(f, "{tunnels:>8} {setups_per_s:>10.0} {responder_cpu_ms:>10.3} ")?;
+        for (name, time) in threads_ms {
+            write!(f, " {name} {time:.3}")?;
+        }
+        if *repeated > 0 {
+            write!(f, "  ({repeated} messages sent again)")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Limit { curve_ms, prf_ms, cipher_ms } = self.limit;
+        let [low, high] = self.charon_quoted_cpu_ms;
+        writeln!(f, "setups/s (median)         {:>10.0}", self.setups_per_s)?;
+        writeln!(f, "responder, CPU ms a setup {:>10.3}", self.responder_cpu_ms)?;
+        writeln!(
+            f,
+            "its limit, CPU ms a setup {:>10.3}  (curve {curve_ms:.3}, PRF {prf_ms:.3}, cipher {cipher_ms:.3})",
+            self.limit_cpu_ms
+        )?;
+        writeln!(f, "octets a tunnel           {:>10.0}", self.bytes_per_tunnel)?;
+        write!(
+            f,
+            "charon 5.9.8 (quoted)     {low:.2}-{high:.2} CPU ms a setup, {} octets a tunnel",
+            self.charon_quoted_bytes
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(tunnels: u32, cpu: u64) -> Batch {
+        let round = Round { time: Duration::from_millis(500), repeated: 0 };
+        let total = Duration::from_micros(cpu);
+        let cpu = Cpu { total, threads: BTreeMap::from([("testudod".into(), total)]) };
+        Batch::new(tunnels, 10, round, &cpu)
+    }
+
+    #[test]
+    fn figures_are_those_of_one_setup() {
+        let limit = Limit { curve_ms: 0.05, prf_ms: 0.01, cipher_ms: 0.001 };
+        let row = Row::new(limit, vec![batch(10, 1000), batch(20, 3000), batch(30, 2000)], 90_000);
+        let json = serde_json::to_value(&row).unwrap();
+        for (key, expected) in [
+            ("tunnels", 30.0),
+            ("setups_per_s", 20.0),
+            ("responder_cpu_ms", 0.2),
+            ("limit_cpu_ms", 0.061),
+            ("bytes_per_tunnel", 3000.0),
+        ] {
+            assert_eq!(json[key].as_f64(), Some(expected), "{key}");
+        }
+        assert_eq!(json["batches"][1]["threads_ms"]["testudod"], 0.3);
+    }
+}

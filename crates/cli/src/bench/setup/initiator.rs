@@ -1,0 +1,159 @@
+//! One initiator of the swarm: an IKE endpoint with one connection, alive until its Child SA is up.
+
+use super::SetupError;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+use testudo_ike::alloc::SingleNodeAllocator;
+use testudo_ike::config::{Connection, Identity, SharedSecret, TsSpec};
+use testudo_ike::endpoint::{Endpoint, EndpointConfig};
+use testudo_ike::output::{Event, Output, Path, Time};
+use testudo_ike::suite::Entropy;
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use testudo_ipsec::spi::SenderId;
+use testudo_vici::message::Message;
+use testudo_vici::schema;
+
+/// Where the responder is.
+pub(super) const RESPONDER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+/// The key that everybody has.
+pub(super) const KEY: &str = "a key that only the bench knows";
+/// The algorithms of IKE.
+pub(super) const PROPOSAL: &str = "aes128gcm16-prfsha256-x25519";
+/// The algorithms of ESP.
+pub(super) const ESP_PROPOSAL: &str = "aes128gcm16";
+/// What the responder protects.
+pub(super) const PROTECTED: &str = "192.168.77.0/24";
+/// From where the swarm sends: every initiator has an address of its own, and they share the port.
+pub(super) const PORT: u16 = 10_500;
+/// The most initiators that there are addresses for.
+pub(super) const MAX: u32 = 1 << 23;
+
+/// Random octets from the operating system.
+struct OsEntropy;
+
+impl Entropy for OsEntropy {
+    fn fill(&mut self, out: &mut [u8]) {
+        aws_lc_rs::rand::fill(out).expect("the operating system has random octets");
+    }
+}
+
+/// What all initiators have in common.
+pub(super) struct Template {
+    connection: Connection,
+    secret: SharedSecret,
+}
+
+impl Template {
+    pub(super) fn new() -> Result<Self, SetupError> {
+        let psk = || Message::new().with("auth", "psk");
+        let child = Message::new()
+            .with_list("esp_proposals", [ESP_PROPOSAL])
+            .with_list("remote_ts", [PROTECTED])
+            .with_list("local_ts", ["10.0.0.0/8"]);
+        let connection = Message::new()
+            .with_list("remote_addrs", [RESPONDER.to_string().as_str()])
+            .with_list("proposals", [PROPOSAL])
+            .with_section("local", psk())
+            .with_section("remote", psk().with("id", "gateway.bench"))
+            .with_section("children", Message::new().with_section("net", child));
+        let connection = schema::connection(&Message::new().with_section("swarm", connection));
+        let secret = Message::new().with("type", "ike").with("data", KEY);
+        let refused = |refusal: schema::Refusal| SetupError::Template(refusal.to_string());
+        Ok(Self {
+            connection: connection.map_err(refused)?,
+            secret: schema::shared_secret(&secret).map_err(refused)?,
+        })
+    }
+
+    fn connection(&self, number: u32) -> Connection {
+        let mut connection = self.connection.clone();
+        connection.local_port = PORT;
+        connection.local_addrs = single(address(number).into());
+        connection.local.id = Some(Identity::Fqdn(format!("host{number}.bench")));
+        for child in &mut connection.children {
+            let inner = Ipv4Addr::from_bits(0x0a00_0000 | number);
+            child.local_ts = single(inner.into()).into_iter().map(everything).collect();
+        }
+        connection
+    }
+}
+
+fn single(addr: IpAddr) -> Vec<AddrRange> {
+    AddrRange::new(addr, addr).into_iter().collect()
+}
+
+fn everything(addrs: AddrRange) -> TsSpec {
+    TsSpec::Fixed(TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX })
+}
+
+/// Where an initiator is: 127.128.0.0/9 has room for all.
+fn address(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x7f80_0000 | number)
+}
+
+/// Which initiator has that address.
+pub(super) fn number_of(addr: Ipv4Addr) -> u32 {
+    addr.to_bits() & (MAX - 1)
+}
+
+/// How far an initiator is.
+pub(super) enum Progress {
+    Waiting,
+    Up,
+    Failed(String),
+}
+
+/// An initiator.
+pub(super) struct Initiator {
+    endpoint: Endpoint,
+}
+
+impl Initiator {
+    /// Its first message is ready, key and all, so that making it is not part of what is measured.
+    pub(super) fn new(template: &Template, number: u32, now: Time) -> Result<Self, SetupError> {
+        let settings = EndpointConfig::default();
+        let mut endpoint =
+            Endpoint::new(settings, Box::new(SingleNodeAllocator::new(OsEntropy, SenderId(1))));
+        endpoint.set_local_addresses(vec![address(number).into()]);
+        endpoint.load_secret(template.secret.clone());
+        let refused = |error: String| SetupError::Template(error);
+        endpoint.load_connection(now, template.connection(number)).map_err(|e| refused(e.to_string()))?;
+        endpoint.initiate(now, None, "net").map_err(|e| refused(e.to_string()))?;
+        Ok(Self { endpoint })
+    }
+
+    /// A message has come.
+    pub(super) fn receive(&mut self, now: Time, path: Path, message: &[u8]) {
+        self.endpoint.handle_datagram(now, path, message);
+    }
+
+    /// True if it has sent something again.
+    pub(super) fn look_at_clock(&mut self, now: Time) -> bool {
+        let due = self.endpoint.next_timeout().is_some_and(|due| due <= now);
+        if due {
+            self.endpoint.handle_timeout(now);
+        }
+        due
+    }
+
+    /// Sends what there is to send, and says how far it is.
+    pub(super) fn run(&mut self, mut send: impl FnMut(Path, &[u8])) -> Progress {
+        let mut progress = Progress::Waiting;
+        while let Some(output) = self.endpoint.poll_output() {
+            match output {
+                Output::Send { path, bytes, .. } => send(path, &bytes),
+                Output::Event(Event::InitiateDone { result, .. }) => {
+                    progress = match result {
+                        Ok(_) => Progress::Up,
+                        Err(reason) => Progress::Failed(reason.to_string()),
+                    };
+                }
+                _ => {}
+            }
+        }
+        progress
+    }
+
+    /// As long as an answer may take.
+    pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+}

@@ -1,0 +1,180 @@
+//! Many initiators on one socket, so many of them at work at a time. Each has a loopback address of its own, as a peer has:
+//! the responder's limits by source see what they would see.
+
+use super::SetupError;
+use super::initiator::{Initiator, PORT, Progress, RESPONDER, Template, number_of};
+use nix::cmsg_space;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, sendmsg, setsockopt, sockopt,
+};
+use std::collections::BTreeMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+use testudo_ike::output::{Path, Time};
+
+/// How long the swarm waits for an answer before it looks at the clock.
+const TICK_MS: u16 = 20;
+const IKE_PORT: u16 = 500;
+
+/// The socket and the initiators that are at work.
+pub(super) struct Swarm {
+    socket: UdpSocket,
+    template: Template,
+    origin: Instant,
+    at_work: BTreeMap<u32, Initiator>,
+    buffer: Vec<u8>,
+}
+
+/// What came of a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round {
+    pub(super) time: Duration,
+    /// Messages that had to be sent again.
+    pub(super) repeated: u64,
+}
+
+impl Swarm {
+    /// Opens the socket: to be called inside the responder's namespace.
+    pub(super) fn open() -> Result<Self, SetupError> {
+        let failed = |source| SetupError::Socket { source };
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        let options = setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)
+            .and_then(|()| setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20)));
+        options.map_err(|errno| failed(errno.into()))?;
+        Ok(Self {
+            socket,
+            template: Template::new()?,
+            origin: Instant::now(),
+            at_work: BTreeMap::new(),
+            buffer: vec![0; 65_536],
+        })
+    }
+
+    fn now(&self) -> Time {
+        Time(self.origin.elapsed())
+    }
+
+    /// Prepares initiators, all before the clock starts.
+    pub(super) fn prepare(&self, numbers: std::ops::Range<u32>) -> Result<Vec<(u32, Initiator)>, SetupError> {
+        let now = self.now();
+        numbers.map(|number| Ok((number, Initiator::new(&self.template, number, now)?))).collect()
+    }
+
+    /// Brings all of them up, at most `width` at a time. Their state goes as soon as they are up; the responder keeps his.
+    pub(super) fn run(
+        &mut self,
+        initiators: Vec<(u32, Initiator)>,
+        width: usize,
+    ) -> Result<Round, SetupError> {
+        let start = Instant::now();
+        let mut repeated = 0;
+        let mut waiting = initiators.into_iter();
+        let mut last_up = start;
+        loop {
+            while self.at_work.len() < width {
+                let Some((number, initiator)) = waiting.next() else { break };
+                self.at_work.insert(number, initiator);
+                self.step(number)?;
+            }
+            if self.at_work.is_empty() {
+                return Ok(Round { time: last_up - start, repeated });
+            }
+            if self.receive_all()? {
+                last_up = Instant::now();
+            } else {
+                repeated += self.look_at_clock()?;
+            }
+            if last_up.elapsed() > Initiator::PATIENCE {
+                return Err(SetupError::Silent { waiting: self.at_work.len() });
+            }
+        }
+    }
+
+    /// Takes what has come, after a while at most. True if there was anything.
+    fn receive_all(&mut self) -> Result<bool, SetupError> {
+        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        // Whether or not it was cut short, the socket tells.
+        let _ = poll(&mut fds, PollTimeout::from(TICK_MS));
+        let mut any = false;
+        while let Some((number, path, len)) = self.receive()? {
+            any = true;
+            let now = self.now();
+            if let Some(initiator) = self.at_work.get_mut(&number) {
+                initiator.receive(now, path, self.buffer.get(..len).unwrap_or_default());
+                self.step(number)?;
+            }
+        }
+        Ok(any)
+    }
+
+    fn look_at_clock(&mut self) -> Result<u64, SetupError> {
+        let now = self.now();
+        let due = self.at_work.iter_mut().filter_map(|(n, i)| i.look_at_clock(now).then_some(*n));
+        let due: Vec<u32> = due.collect();
+        due.iter().try_for_each(|number| self.step(*number))?;
+        Ok(due.len() as u64)
+    }
+
+    /// Lets an initiator send, and lets it go when it is up.
+    fn step(&mut self, number: u32) -> Result<(), SetupError> {
+        let Some(initiator) = self.at_work.get_mut(&number) else { return Ok(()) };
+        let socket = &self.socket;
+        let mut failure = None;
+        let progress = initiator.run(|path, bytes| {
+            if let Err(error) = send(socket, path, bytes) {
+                failure = Some(error);
+            }
+        });
+        match (progress, failure) {
+            (_, Some(source)) => Err(SetupError::Socket { source: source.into() }),
+            (Progress::Failed(reason), _) => Err(SetupError::Refused { reason }),
+            (Progress::Up, _) => {
+                self.at_work.remove(&number);
+                Ok(())
+            }
+            (Progress::Waiting, _) => Ok(()),
+        }
+    }
+
+    fn receive(&mut self) -> Result<Option<(u32, Path, usize)>, SetupError> {
+        let mut space = cmsg_space!(libc::in_pktinfo);
+        let mut parts = [IoSliceMut::new(&mut self.buffer)];
+        let fd = self.socket.as_raw_fd();
+        let message = match recvmsg::<SockaddrIn>(fd, &mut parts, Some(&mut space), MsgFlags::empty()) {
+            Err(nix::errno::Errno::EAGAIN) => return Ok(None),
+            result => result.map_err(|errno| SetupError::Socket { source: errno.into() })?,
+        };
+        let controls = message.cmsgs().map_err(|errno| SetupError::Socket { source: errno.into() })?;
+        let local = controls.into_iter().find_map(|control| match control {
+            ControlMessageOwned::Ipv4PacketInfo(info) => Some(u32::from_be(info.ipi_addr.s_addr)),
+            _ => None,
+        });
+        let local = Ipv4Addr::from_bits(local.unwrap_or_default());
+        let path = Path {
+            local: SocketAddr::new(local.into(), PORT),
+            remote: SocketAddr::new(RESPONDER.into(), IKE_PORT),
+        };
+        Ok(Some((number_of(local), path, message.bytes)))
+    }
+}
+
+/// Sends from the address that the path names.
+fn send(socket: &UdpSocket, path: Path, bytes: &[u8]) -> nix::Result<()> {
+    let (IpAddr::V4(local), SocketAddr::V4(remote)) = (path.local.ip(), path.remote) else { return Ok(()) };
+    let none = libc::in_addr { s_addr: 0 };
+    let source = libc::in_addr { s_addr: local.to_bits().to_be() };
+    let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: source, ipi_addr: none };
+    let parts = [IoSlice::new(bytes)];
+    let control = [ControlMessage::Ipv4PacketInfo(&info)];
+    let to = SockaddrIn::from(remote);
+    match sendmsg(socket.as_raw_fd(), &parts, &control, MsgFlags::empty(), Some(&to)) {
+        // As if it had been lost: it will be sent again.
+        Ok(_) | Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::ENOBUFS) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
