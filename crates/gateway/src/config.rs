@@ -76,6 +76,8 @@ pub(crate) struct IkeSettings {
     pub(crate) retransmit_timeout: Duration,
     /// Retransmissions before the peer counts as dead.
     pub(crate) retransmit_tries: u32,
+    /// Silence after which a NAT in front of us is reminded of its mapping; zero: never.
+    pub(crate) keepalive_interval: Duration,
     /// Octets of an IP datagram with a fragment of an IKE message at most.
     pub(crate) fragment_size: u32,
     /// Half-open IKE SAs from which on cookies are demanded.
@@ -202,6 +204,7 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
     let mut settings = IkeSettings {
         retransmit_timeout: Duration::from_secs(4),
         retransmit_tries: 5,
+        keepalive_interval: Duration::from_secs(20),
         fragment_size: 1280,
         cookie_threshold: 30,
         half_open_limit: 10_000,
@@ -210,6 +213,9 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
     let Some(ike) = root.section("ike")? else { return Ok(settings) };
     if let Some(n) = ike.integer("retransmit_timeout_ms", 10, 60_000)? {
         settings.retransmit_timeout = Duration::from_millis(n);
+    }
+    if let Some(n) = ike.integer("keepalive_interval", 0, 3600)? {
+        settings.keepalive_interval = Duration::from_secs(n);
     }
     let set = |key, min, max, field: &mut u32| {
         ike.integer(key, min, max).map(|n| {

@@ -235,6 +235,7 @@ fn endpoint(config: &Config, data: &DataPath) -> Endpoint {
             tries: config.ike.retransmit_tries,
             ..defaults.retransmit
         },
+        keepalive_interval: config.ike.keepalive_interval,
         cookie_threshold: config.ike.cookie_threshold as usize,
         half_open_limit: config.ike.half_open_limit as usize,
         fragment_size: config.ike.fragment_size as usize,

@@ -38,6 +38,11 @@ impl Capture {
         Self::start(wire, &[MIRROR], "clear", &[], &format!("not ({})", harmless()))
     }
 
+    /// Captures NAT keepalives (RFC 3948 §2.3): one octet 0xFF in UDP over IPv4.
+    pub fn keepalives(wire: &Namespace) -> Result<Self> {
+        Self::start(wire, &WIRE_PORTS, "keepalives", &[], "udp port 4500 and udp[4:2] = 9 and udp[8] = 0xff")
+    }
+
     /// Captures everything whole, up to so many packets from each gateway; then it costs nothing more.
     pub fn everything(wire: &Namespace, packets: u32) -> Result<Self> {
         Self::start(wire, &WIRE_PORTS, "all", &["-c", &packets.to_string()], "")
@@ -112,7 +117,7 @@ fn harmless() -> String {
         let (one, two) = (Side::One.outer(family), Side::Two.outer(family));
         allowed.push(format!(
             "({word} src {one} or {word} src {two}) and ({word} dst {one} or {word} dst {two}) \
-             and ({word} proto 50 or ({word} proto 17 and (dst port 500 or dst port 4500)))"
+             and ({word} proto 50 or ({word} proto 17 and (port 500 or port 4500)))"
         ));
     }
     allowed.iter().map(|part| format!("({part})")).collect::<Vec<_>>().join(" or ")

@@ -175,6 +175,9 @@ fn pair(side: Side, family: Family) -> String {
     format!("{word} saddr {} {word} daddr {}", side.outer(family), side.other().outer(family))
 }
 
+/// A NAT before one of them changes its ports, but not the other's.
+const NAT_PORT: [&str; 2] = ["udp dport 4500", "udp sport 4500"];
+
 /// `@th,64,32` are the four octets behind the UDP header: zero in IKE (RFC 3948 §2.2); a keepalive has one octet (§2.3).
 fn esp_rules(side: Side, family: Family) -> String {
     let (pair, port) = (pair(side, family), WIRE_PORTS[side.index()]);
@@ -182,14 +185,18 @@ fn esp_rules(side: Side, family: Family) -> String {
         Family::V4 => "ip protocol esp",
         Family::V6 => "ip6 nexthdr esp",
     };
-    format!(
-        "    {plain} {pair} counter name n_esp_{port} accept
-    {pair} udp dport 4500 udp length > 9 @th,64,32 != 0 counter name n_esp_{port} accept
-"
-    )
+    let in_udp: String = NAT_PORT
+        .map(|match_port| {
+            format!(
+                "    {pair} {match_port} udp length > 9 @th,64,32 != 0 counter name n_esp_{port} accept\n"
+            )
+        })
+        .concat();
+    format!("    {plain} {pair} counter name n_esp_{port} accept\n{in_udp}")
 }
 
 fn ike_rule(side: Side, family: Family) -> String {
     let (pair, port) = (pair(side, family), WIRE_PORTS[side.index()]);
-    format!("    {pair} udp dport {{ 500, 4500 }} counter name n_ike_{port} accept\n")
+    let rule = |end: &str| format!("    {pair} udp {end} {{ 500, 4500 }} counter name n_ike_{port} accept\n");
+    rule("dport") + &rule("sport")
 }

@@ -22,6 +22,7 @@ pub mod iperf;
 mod lab;
 mod lock;
 pub mod namespace;
+pub mod nat;
 pub mod nginx;
 pub mod ping;
 pub mod process;

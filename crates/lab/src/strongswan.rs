@@ -83,6 +83,8 @@ fn settings_text(socket: &Path) -> String {
     # A peer that never answers is given up after seconds, not minutes.
     retransmit_tries = 3
     retransmit_timeout = 1.0
+    # A NAT is reminded within the time of a test.
+    keep_alive = 2s
     filelog {{
         stderr {{
             default = 1

@@ -9,6 +9,7 @@
 //! *do* cross it in clear: a lab in which clear text cannot flow proves nothing when none is seen.
 
 use crate::namespace::{Offloads, veth};
+use crate::nat::Nat;
 use crate::{Lab, Namespace, Result, count};
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -104,15 +105,17 @@ pub struct Options {
     pub inner_mtu: u16,
     /// Offloads of what sends to gw1, and to gw2. [`Offloads::None`] where the gateway reads by AF_XDP.
     pub towards: [Offloads; 2],
+    /// Whose gateway is behind a NAT; its side of the untrusted network knows IPv4 only.
+    pub nat: Option<Side>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { outer_mtu: 1500, inner_mtu: 1500, towards: [Offloads::Default; 2] }
+        Self { outer_mtu: 1500, inner_mtu: 1500, towards: [Offloads::Default; 2], nat: None }
     }
 }
 
-/// The five hosts.
+/// The five hosts, and the router if there is a NAT.
 #[derive(Clone, Debug)]
 pub struct Topology {
     /// Behind gw1.
@@ -125,6 +128,8 @@ pub struct Topology {
     pub gw2: Namespace,
     /// Behind gw2.
     pub server: Namespace,
+    /// Between a gateway and the untrusted network.
+    pub nat: Option<Nat>,
 }
 
 /// The interfaces of the untrusted network, towards gw1 and gw2: what comes in there has just left the gateway.
@@ -145,6 +150,7 @@ impl Topology {
             wire: lab.namespace("wire")?,
             gw2: lab.namespace("gw2")?,
             server: lab.namespace("server")?,
+            nat: options.nat.map(|side| Nat::create(lab, side)).transpose()?,
         };
         // The bridge's own stack stays silent, so that every packet seen comes from a host.
         topology.wire.sysctl(&[("net.ipv6.conf.default.disable_ipv6", "1")])?;
@@ -174,26 +180,32 @@ impl Topology {
 
     fn connect(&self, side: Side, options: &Options) -> Result<()> {
         let (gateway, host) = (self.gateway(side), self.host(side));
-        let index = side.index();
-        let port = WIRE_PORTS[index];
         gateway.forward()?;
         veth((host, HOST), (gateway, INNER))?;
-        veth((&self.wire, port), (gateway, OUTER))?;
-        for (ns, interface, mtu) in [
-            (host, HOST, options.inner_mtu),
-            (gateway, INNER, options.inner_mtu),
-            (gateway, OUTER, options.outer_mtu),
-            (&self.wire, port, options.outer_mtu),
-        ] {
-            ns.up(interface, mtu)?;
+        for (ns, interface) in [(host, HOST), (gateway, INNER)] {
+            ns.up(interface, options.inner_mtu)?;
         }
-        host.offloads(HOST, options.towards[index])?;
-        self.wire.offloads(port, options.towards[index])?;
-        for (family, outer, inner) in [(Family::V4, 24, 24), (Family::V6, 64, 64)] {
-            gateway.address(OUTER, &format!("{}/{outer}", side.outer(family)))?;
-            gateway.address(INNER, &format!("{}/{inner}", side.inner(family)))?;
-            host.address(HOST, &format!("{}/{inner}", side.host(family)))?;
+        host.offloads(HOST, options.towards[side.index()])?;
+        for (family, prefix) in [(Family::V4, 24), (Family::V6, 64)] {
+            gateway.address(INNER, &format!("{}/{prefix}", side.inner(family)))?;
+            host.address(HOST, &format!("{}/{prefix}", side.host(family)))?;
             host.route("default", &side.inner(family).to_string())?;
+        }
+        match &self.nat {
+            Some(nat) if nat.side() == side => nat.connect(gateway, &self.wire, options)?,
+            _ => self.connect_outside(side, options)?,
+        }
+        self.wire.offloads(WIRE_PORTS[side.index()], options.towards[side.index()])
+    }
+
+    fn connect_outside(&self, side: Side, options: &Options) -> Result<()> {
+        let (gateway, port) = (self.gateway(side), WIRE_PORTS[side.index()]);
+        veth((&self.wire, port), (gateway, OUTER))?;
+        for (ns, interface) in [(gateway, OUTER), (&self.wire, port)] {
+            ns.up(interface, options.outer_mtu)?;
+        }
+        for (family, prefix) in [(Family::V4, 24), (Family::V6, 64)] {
+            gateway.address(OUTER, &format!("{}/{prefix}", side.outer(family)))?;
             gateway.route(&side.other().network(family), &side.other().outer(family).to_string())?;
         }
         Ok(())

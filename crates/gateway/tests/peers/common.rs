@@ -8,6 +8,7 @@ use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::iperf::{Direction, IperfServer, Throughput};
+use testudo_lab::nat::Nat;
 use testudo_lab::ping::Ping;
 use testudo_lab::swanctl::{IkeSa, Swanctl};
 use testudo_lab::swanctl_conf::Connection;
@@ -57,6 +58,12 @@ impl Scenario {
         self
     }
 
+    /// Puts the gateway of that side behind a NAT.
+    pub(crate) fn nat(mut self, side: Side) -> Self {
+        self.options.nat = Some(side);
+        self
+    }
+
     /// MTU of the protected networks.
     pub(crate) fn inner_mtu(mut self, mtu: u16) -> Self {
         self.options.inner_mtu = mtu;
@@ -76,10 +83,13 @@ impl Scenario {
 
     /// The same; `adjust` changes both connections before they are loaded.
     pub(crate) fn start_with(self, adjust: impl Fn(Side, &mut Connection)) -> Pair {
-        let outer = self.outer;
+        let (outer, nat) = (self.outer, self.options.nat);
         let pair = self.start_empty();
         for side in [Side::One, Side::Two] {
             let mut connection = Connection::of(side, outer);
+            if nat == Some(side) {
+                connection.local_addr = Nat::hidden(side);
+            }
             adjust(side, &mut connection);
             pair.swanctl(side).load(&connection.to_string()).unwrap();
         }

@@ -11,6 +11,7 @@ mod hub;
 mod kernel;
 mod lifecycle;
 mod mtu;
+mod nat;
 mod refusals;
 mod selectors;
 mod start;

@@ -1,0 +1,101 @@
+//! A router between a gateway and the untrusted network that translates addresses and ports (RFC 3022).
+//!
+//! To the untrusted network it is where the gateway would be: it has the gateway's usual address, and the gateway hides
+//! behind it. It always gives a UDP conversation another port than it had, as a NAT with many hosts behind it does.
+
+use crate::namespace::veth;
+use crate::topology::{Family, OUTER, Options, Side, WIRE_PORTS};
+use crate::{Lab, Namespace, Result};
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
+
+/// Towards the gateway.
+const LAN: &str = "lan0";
+/// Towards the untrusted network.
+const WAN: &str = "wan0";
+/// Ports of its first mappings.
+const PORTS: RangeInclusive<u16> = 20_000..=20_999;
+
+/// The router; for IPv4 only, as usual.
+#[derive(Clone, Debug)]
+pub struct Nat {
+    /// Where it runs.
+    pub namespace: Namespace,
+    side: Side,
+}
+
+impl Nat {
+    /// A router for the gateway of that side, not connected yet.
+    pub(crate) fn create(lab: &Lab, side: Side) -> Result<Self> {
+        Ok(Self { namespace: lab.namespace("nat")?, side })
+    }
+
+    /// Whose gateway it hides.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// The address of the gateway behind it.
+    pub fn hidden(side: Side) -> IpAddr {
+        Self::lan(side, 2)
+    }
+
+    fn lan(side: Side, host: u8) -> IpAddr {
+        Ipv4Addr::new(172, 16, side.index() as u8 + 1, host).into()
+    }
+
+    /// Joins the gateway and the untrusted network.
+    pub(crate) fn connect(&self, gateway: &Namespace, wire: &Namespace, options: &Options) -> Result<()> {
+        let (ns, side, port) = (&self.namespace, self.side, WIRE_PORTS[self.side.index()]);
+        ns.forward()?;
+        veth((wire, port), (ns, WAN))?;
+        veth((ns, LAN), (gateway, OUTER))?;
+        for (ns, interface) in [(wire, port), (ns, WAN), (ns, LAN), (gateway, OUTER)] {
+            ns.up(interface, options.outer_mtu)?;
+        }
+        ns.offloads(LAN, options.towards[side.index()])?;
+        let router = Self::lan(side, 1);
+        ns.address(WAN, &format!("{}/24", side.outer(Family::V4)))?;
+        ns.address(LAN, &format!("{router}/24"))?;
+        gateway.address(OUTER, &format!("{}/24", Self::hidden(side)))?;
+        gateway.route("default", &router.to_string())?;
+        // Clear text finds its way, as everywhere in the lab.
+        ns.route(&side.network(Family::V4), &Self::hidden(side).to_string())?;
+        self.route_across()?;
+        self.translate(PORTS)
+    }
+
+    /// Forgets every mapping; from now on conversations get these ports.
+    pub fn remap(&self, ports: RangeInclusive<u16>) -> Result<()> {
+        self.namespace.run("nft", ["delete table ip translation"])?;
+        self.translate(ports)?;
+        // Linux forgets what was masqueraded behind an interface that goes down.
+        self.namespace.ip(&format!("link set {WAN} down"))?;
+        self.namespace.ip(&format!("link set {WAN} up"))?;
+        self.route_across()
+    }
+
+    fn route_across(&self) -> Result<()> {
+        let other = self.side.other();
+        self.namespace.route(&other.network(Family::V4), &other.outer(Family::V4).to_string())
+    }
+
+    /// What comes for a port without a mapping finds silence.
+    fn translate(&self, ports: RangeInclusive<u16>) -> Result<()> {
+        let (first, last) = ports.into_inner();
+        let rules = format!(
+            "table ip translation {{
+                chain postrouting {{
+                    type nat hook postrouting priority srcnat; policy accept;
+                    oifname {WAN} meta l4proto udp masquerade to :{first}-{last}
+                    oifname {WAN} masquerade
+                }}
+                chain input {{
+                    type filter hook input priority filter; policy accept;
+                    iifname {WAN} meta l4proto udp drop
+                }}
+            }}"
+        );
+        self.namespace.run("nft", [rules]).map(drop)
+    }
+}
