@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 use testudo_ike::config::StartAction;
 use testudo_ike::endpoint::{ChildSaStatus, Endpoint, IkeSaStatus, Target};
-use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time};
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time, UnixTime};
 use testudo_vici::control::JobId;
 
 /// All state of the control thread but its descriptors.
@@ -97,6 +97,9 @@ impl Gateway {
     /// later time, because IKE compares when SAs began (RFC 7296 §2.4).
     pub(crate) fn look_at_clock(&mut self) {
         self.now = Time(self.origin.elapsed());
+        // The clock of the day may be set while we run: certificates are judged by what it says now.
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        self.endpoint.set_unix_time(self.now, UnixTime(since_1970.as_secs()));
     }
 
     /// Takes IKE messages until none waits, at most `limit`; true if there may be more.

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::time::Duration;
-use testudo_ike::config::{AuthMethod, Fragmentation, LocalAuth, RemoteAuth, StartAction};
+use testudo_ike::config::{Fragmentation, LocalAuth, RemoteAuth, SendCert, StartAction};
 use testudo_ipsec::sa::HeaderCopy;
 
 pub(super) fn ts(prefix: &str) -> TrafficSelector {
@@ -40,8 +40,10 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
         fragmentation: Fragmentation::default(),
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
-        local: LocalAuth { id: None, method: AuthMethod::Psk },
-        remote: RemoteAuth { id: None, method: AuthMethod::Psk },
+        send_cert: SendCert::IfAsked,
+        send_certreq: true,
+        local: LocalAuth::psk(None),
+        remote: RemoteAuth::psk(None),
         children,
     }
 }

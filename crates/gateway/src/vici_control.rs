@@ -3,6 +3,7 @@
 use crate::gateway::{Gateway, Note};
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use std::time::{Duration, SystemTime};
+use testudo_ike::cert::Credentials;
 use testudo_ike::config::{ChildMode, Connection, SharedSecret};
 use testudo_ike::endpoint::{Endpoint, Exchanges, IkeSaState, IkeSaStatus, Target, Terminating};
 use testudo_ike::output::{ChildSaId, IkeSaId};
@@ -98,6 +99,14 @@ impl Control for Gateway {
 
     fn clear_secrets(&mut self) {
         self.endpoint.clear_secrets();
+    }
+
+    fn credentials(&self) -> &Credentials {
+        self.endpoint.credentials()
+    }
+
+    fn credentials_mut(&mut self) -> &mut Credentials {
+        self.endpoint.credentials_mut()
     }
 
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {

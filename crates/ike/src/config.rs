@@ -1,5 +1,6 @@
 //! Connections as an operator configures them, in the words of `swanctl.conf`.
 
+use crate::cert::{Certificate, DistinguishedName, Hashes, Schemes};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -29,6 +30,10 @@ pub struct Connection {
     pub fragmentation: Fragmentation,
     /// `dpd_delay`; zero turns active liveness checks off.
     pub dpd_delay: Duration,
+    /// `send_cert`.
+    pub send_cert: SendCert,
+    /// `send_certreq`: the peer is asked for certificates.
+    pub send_certreq: bool,
     /// `keyingtries`: attempts at initiation before giving up; 0 means for ever.
     pub keyingtries: u32,
     /// The `local` section.
@@ -51,22 +56,58 @@ pub enum Fragmentation {
     No,
 }
 
+/// When our certificates are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SendCert {
+    /// `ifasked`: if the peer has sent a certificate request.
+    #[default]
+    IfAsked,
+    /// `always`.
+    Always,
+    /// `never`.
+    Never,
+}
+
 /// `connections.<name>.local`: how we prove who we are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalAuth {
-    /// `id`; by default our address.
+    /// `id`; by default the subject of the first certificate, and without one our address.
     pub id: Option<Identity>,
     /// `auth`.
     pub method: AuthMethod,
+    /// `certs`: ours; without any, one that is loaded and has our identity.
+    pub certs: Vec<Certificate>,
 }
 
 /// `connections.<name>.remote`: what we demand from the peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteAuth {
-    /// `id`; `None` or `%any` accepts any identity that authenticates.
+    /// `id`; `None` or `%any` accepts any identity that authenticates. A `*` stands for any value in a distinguished name,
+    /// and in front of a domain for any name within it.
     pub id: Option<Identity>,
     /// `auth`.
     pub method: AuthMethod,
+    /// `certs`: the peer has one of these; empty allows any that leads to a CA.
+    pub certs: Vec<Certificate>,
+    /// `cacerts`: its certificate leads to one of these; empty allows all CAs.
+    pub cacerts: Vec<Certificate>,
+    /// `revocation`.
+    pub revocation: Revocation,
+}
+
+impl LocalAuth {
+    /// With a shared key.
+    pub fn psk(id: Option<Identity>) -> Self {
+        Self { id, method: AuthMethod::Psk, certs: Vec::new() }
+    }
+}
+
+impl RemoteAuth {
+    /// With a shared key.
+    pub fn psk(id: Option<Identity>) -> Self {
+        let (certs, cacerts) = (Vec::new(), Vec::new());
+        Self { id, method: AuthMethod::Psk, certs, cacerts, revocation: Revocation::default() }
+    }
 }
 
 /// Methods of authentication.
@@ -74,6 +115,35 @@ pub struct RemoteAuth {
 pub enum AuthMethod {
     /// `psk`: shared key message integrity code (RFC 7296 §2.15).
     Psk,
+    /// `pubkey` and what narrows it: a digital signature (RFC 7427) with the key of a certificate.
+    Pubkey {
+        /// Signatures that AUTH may have.
+        schemes: Schemes,
+        /// Hash algorithms that the signatures of the certificates may have.
+        chain: Hashes,
+    },
+}
+
+impl AuthMethod {
+    /// `pubkey` alone.
+    pub const PUBKEY: Self = Self::Pubkey { schemes: Schemes::ALL, chain: Hashes::ALL };
+
+    /// True if it needs a certificate.
+    pub fn is_pubkey(self) -> bool {
+        matches!(self, Self::Pubkey { .. })
+    }
+}
+
+/// What happens where no valid list of revoked certificates is at hand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Revocation {
+    /// `strict`: the certificate is refused.
+    Strict,
+    /// `ifuri`: it is refused if it says where there is a list.
+    IfUri,
+    /// `relaxed`: it is refused only if it is known to be revoked.
+    #[default]
+    Relaxed,
 }
 
 /// Identification payload data (RFC 7296 §3.5).
@@ -87,6 +157,8 @@ pub enum Identity {
     Email(String),
     /// ID_KEY_ID.
     KeyId(Vec<u8>),
+    /// ID_DER_ASN1_DN.
+    Dn(DistinguishedName),
 }
 
 impl Identity {
@@ -94,7 +166,29 @@ impl Identity {
     pub fn matches(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) => a.eq_ignore_ascii_case(b),
+            (Self::Dn(a), Self::Dn(b)) => a.same(b),
             _ => self == other,
+        }
+    }
+
+    /// True if `other` is what this pattern describes: `*.example.org`, `*@example.org`, `C=CH, CN=*`, or the same party.
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) if a.starts_with('*') => {
+                let end = a.strip_prefix('*').unwrap_or_default().to_ascii_lowercase();
+                b.len() > end.len() && b.to_ascii_lowercase().ends_with(&end)
+            }
+            (Self::Dn(a), Self::Dn(b)) => a.covers(b),
+            _ => self.matches(other),
+        }
+    }
+
+    /// True if it stands for more than one party.
+    pub fn has_wildcards(&self) -> bool {
+        match self {
+            Self::Fqdn(name) | Self::Email(name) => name.starts_with('*'),
+            Self::Dn(name) => name.has_wildcards(),
+            Self::Addr(_) | Self::KeyId(_) => false,
         }
     }
 }
@@ -111,6 +205,7 @@ impl fmt::Display for Identity {
                 octets.iter().try_for_each(|&o| f.write_char(char::from(o)))
             }
             Self::KeyId(octets) => octets.iter().try_for_each(|o| write!(f, "{o:02x}")),
+            Self::Dn(name) => write!(f, "{name}"),
         }
     }
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alloc;
+pub mod cert;
 pub mod config;
 pub mod endpoint;
 mod exchange;

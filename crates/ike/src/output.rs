@@ -22,6 +22,20 @@ impl Time {
     }
 }
 
+/// The time of day, in seconds since 1970: what certificates are valid by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct UnixTime(pub u64);
+
+/// For logs, in UTC.
+impl std::fmt::Display for UnixTime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match der::DateTime::from_unix_duration(std::time::Duration::from_secs(self.0)) {
+            Ok(time) => write!(f, "{time}"),
+            Err(_) => write!(f, "{} s after 1970", self.0),
+        }
+    }
+}
+
 /// Local number of an IKE SA: strongSwan's `uniqueid`. Never used twice by one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct IkeSaId(pub u64);

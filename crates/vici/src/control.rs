@@ -7,6 +7,7 @@
 use crate::counters::Counters;
 use crate::view::ChildUsage;
 use std::time::{Duration, SystemTime};
+use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
@@ -92,8 +93,13 @@ pub trait Control {
     fn unload_secret(&mut self, name: &str);
     /// Names of all secrets.
     fn secret_names(&self) -> Vec<String>;
-    /// Removes all secrets.
+    /// Removes all secrets that are no certificates or private keys.
     fn clear_secrets(&mut self);
+
+    /// Certificates and private keys.
+    fn credentials(&self) -> &Credentials;
+    /// The same, to be changed.
+    fn credentials_mut(&mut self) -> &mut Credentials;
 
     /// Begins to bring something up. An error ends the job at once. The job may be forgotten by the server (its client
     /// left, its time is over) without a word; the initiation goes on.

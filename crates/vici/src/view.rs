@@ -21,3 +21,17 @@ pub struct Usage {
     /// Time since the last packet, if there was one.
     pub idle: Option<Duration>,
 }
+
+/// What `list-certs` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListedCert {
+    /// A certificate.
+    Certificate {
+        /// The certificate.
+        certificate: testudo_ike::cert::Certificate,
+        /// Its private key is loaded.
+        has_private_key: bool,
+    },
+    /// A list of revoked certificates, in DER.
+    Crl(Vec<u8>),
+}

@@ -1,6 +1,7 @@
 //! A gateway that keeps what it is told, for the server to talk to.
 
 use std::time::{Duration, SystemTime};
+use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
@@ -13,6 +14,7 @@ use testudo_vici::view::ChildUsage;
 pub(super) struct Gateway {
     connections: Vec<Connection>,
     secrets: Vec<SharedSecret>,
+    credentials: Credentials,
     pub(super) initiations: Vec<JobId>,
     pub(super) terminations: Vec<JobId>,
     exchanges: Exchanges,
@@ -54,6 +56,14 @@ impl Control for Gateway {
 
     fn clear_secrets(&mut self) {
         self.secrets.clear();
+    }
+
+    fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    fn credentials_mut(&mut self) -> &mut Credentials {
+        &mut self.credentials
     }
 
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {

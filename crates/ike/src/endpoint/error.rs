@@ -67,6 +67,9 @@ pub enum InitiateError {
     /// Without a key there is nothing to authenticate with.
     #[error("no shared key is loaded for connection {0} between its identities")]
     NoSecret(String),
+    /// Without a private key, and a certificate for it, there is nothing to sign with.
+    #[error("no certificate whose private key is loaded belongs to our identity on connection {0}")]
+    NoPrivateKey(String),
     /// The first message could not be made.
     #[error("{0}")]
     Failed(Reason),

@@ -2,7 +2,7 @@
 
 use super::report::ORDINARY;
 use super::{Endpoint, InitiateError};
-use crate::config::Connection;
+use crate::config::{AuthMethod, Connection};
 use crate::message::IkeSpi;
 use crate::output::{ChildSaId, IkeSaId, Path, Reason, Time};
 use crate::sa::{Attempt, ChildPhase, IkeSa, Phase};
@@ -36,8 +36,12 @@ impl Endpoint {
             None => {}
         }
         let path = self.initial_path(&connection)?;
-        if self.key_to(&connection, path).is_none() {
-            return Err(InitiateError::NoSecret(connection.name.clone()));
+        if !self.can_prove(&connection, path) {
+            let name = connection.name.clone();
+            return Err(match connection.local.method {
+                AuthMethod::Psk => InitiateError::NoSecret(name),
+                AuthMethod::Pubkey { .. } => InitiateError::NoPrivateKey(name),
+            });
         }
         self.sweep_childless(now, &connection.name);
         let id = self.new_ike_id();

@@ -33,8 +33,9 @@ pub use stats::{Discard, Stats};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus};
 
 use crate::alloc::Allocator;
+use crate::cert::Credentials;
 use crate::config::{ChildMode, Connection, SharedSecret, StartAction};
-use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Path, Time};
+use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Path, Time, UnixTime};
 use crate::sa::encode;
 use connections::Connections;
 use dispatch::Datagram;
@@ -56,6 +57,9 @@ pub struct Endpoint {
     local_addrs: Vec<IpAddr>,
     pub(crate) connections: Connections,
     pub(crate) secrets: Secrets,
+    pub(crate) credentials: Credentials,
+    /// The time of day when the host told it, and what its clock said then.
+    clock: (UnixTime, Time),
     starts: Starts,
     pub(crate) table: Table,
     pub(crate) half_opens: HalfOpens,
@@ -107,6 +111,8 @@ impl Endpoint {
             local_addrs: Vec::new(),
             connections: Connections::default(),
             secrets: Secrets::default(),
+            credentials: Credentials::default(),
+            clock: (UnixTime::default(), Time::default()),
             starts: Starts::default(),
             table: Table::default(),
             half_opens: HalfOpens::default(),
@@ -125,6 +131,28 @@ impl Endpoint {
     /// leaves from the first that fits.
     pub fn set_local_addresses(&mut self, addrs: Vec<IpAddr>) {
         self.local_addrs = addrs;
+    }
+
+    /// Tells what time of day it is: certificates are valid by it, and before this is told none is. It may be told as often
+    /// as the host likes; in between it goes on with the other clock.
+    pub fn set_unix_time(&mut self, now: Time, unix: UnixTime) {
+        self.clock = (unix, now);
+    }
+
+    /// What time of day it is, as far as it was told.
+    pub fn unix_time(&self, now: Time) -> UnixTime {
+        let (UnixTime(told), when) = self.clock;
+        UnixTime(told.saturating_add(now.since(when).as_secs()))
+    }
+
+    /// The loaded certificates and private keys.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// The same, to be changed.
+    pub fn credentials_mut(&mut self) -> &mut Credentials {
+        &mut self.credentials
     }
 
     /// Whether [`Endpoint::load_connection`] takes the connection. For hosts that prepare things before they load it.

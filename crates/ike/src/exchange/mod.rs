@@ -12,7 +12,7 @@ mod init;
 mod narrow;
 mod nat;
 
-pub(crate) use init::{InitRequest, Reply};
+pub(crate) use init::{InitRequest, Reply, certificate_request};
 pub(crate) use nat::float;
 
 use crate::message::EncodeError;

@@ -3,6 +3,7 @@
 use super::error::ParseError;
 use super::number::IdType;
 use super::reader::Reader;
+use crate::cert::DistinguishedName;
 use crate::config::Identity;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -54,7 +55,8 @@ impl IdPayload {
             IdType::Fqdn => text().map(Identity::Fqdn),
             IdType::Rfc822Addr => text().map(Identity::Email),
             IdType::KeyId => Some(Identity::KeyId(self.data.clone())),
-            IdType::DerAsn1Dn | IdType::DerAsn1Gn | IdType::Unknown(_) => None,
+            IdType::DerAsn1Dn => DistinguishedName::from_der(&self.data).ok().map(Identity::Dn),
+            IdType::DerAsn1Gn | IdType::Unknown(_) => None,
         }
     }
 
@@ -79,6 +81,7 @@ impl From<&Identity> for IdPayload {
             Identity::Fqdn(name) => Self::new(IdType::Fqdn, name.as_bytes().to_vec()),
             Identity::Email(address) => Self::new(IdType::Rfc822Addr, address.as_bytes().to_vec()),
             Identity::KeyId(id) => Self::new(IdType::KeyId, id.clone()),
+            Identity::Dn(name) => Self::new(IdType::DerAsn1Dn, name.to_der().to_vec()),
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod auth;
 mod build;
+mod cert;
 mod delete;
 mod error;
 mod header;
@@ -30,6 +31,7 @@ mod writer;
 
 pub use auth::AuthPayload;
 pub use build::{Draft, MessageBuilder};
+pub use cert::CertPayload;
 pub use delete::Delete;
 pub use error::{EncodeError, ParseError, Place};
 pub use header::{Header, IkeSpi, MessageId};
@@ -38,7 +40,8 @@ pub use ke::KePayload;
 pub use nonce::Nonce;
 pub use notify::{Notify, NotifySa};
 pub use number::{
-    AuthMethodId, ExchangeType, IdType, KeMethod, NotifyType, PayloadType, Protocol, TransformType,
+    AuthMethodId, CertEncoding, ExchangeType, IdType, KeMethod, NotifyType, PayloadType, Protocol,
+    TransformType,
 };
 pub use opaque::{UnknownPayload, VendorId};
 pub use parse::{Encrypted, Fragment, MAX_PAYLOADS, Message};

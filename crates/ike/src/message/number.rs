@@ -211,6 +211,22 @@ registry! {
 }
 
 registry! {
+    /// Certificate encodings (RFC 7296 §3.6).
+    CertEncoding: u8 {
+        /// An X.509 certificate, in DER.
+        X509Signature = 4 "X.509 Certificate - Signature",
+        /// A list of revoked certificates.
+        Crl = 7 "Certificate Revocation List",
+        /// Hash and URL of an X.509 certificate.
+        HashAndUrl = 12 "Hash and URL of X.509 certificate",
+        /// Hash and URL of several.
+        HashAndUrlBundle = 13 "Hash and URL of X.509 bundle",
+        /// A public key alone (RFC 7670).
+        RawPublicKey = 15 "Raw Public Key",
+    }
+}
+
+registry! {
     /// Notify message types: errors below 16384, status from there on (RFC 7296 §3.10.1 and later RFCs).
     NotifyType: u16 {
         /// RFC 7296 §2.5; the data is the payload type.

@@ -1,13 +1,14 @@
 //! The payloads of a message, by type.
 
 use super::auth::AuthPayload;
+use super::cert::CertPayload;
 use super::delete::Delete;
 use super::error::{EncodeError, ParseError};
 use super::id::IdPayload;
 use super::ke::KePayload;
 use super::nonce::Nonce;
 use super::notify::Notify;
-use super::number::{NotifyType, PayloadType};
+use super::number::{CertEncoding, NotifyType, PayloadType};
 use super::opaque::{UnknownPayload, VendorId};
 use super::reader::Reader;
 use super::sa::SaPayload;
@@ -25,6 +26,10 @@ pub enum Payload {
     IdInitiator(IdPayload),
     /// IDr.
     IdResponder(IdPayload),
+    /// CERT.
+    Certificate(CertPayload),
+    /// CERTREQ.
+    CertificateRequest(CertPayload),
     /// AUTH.
     Auth(AuthPayload),
     /// Nonce.
@@ -51,6 +56,8 @@ impl Payload {
             Self::Ke(_) => PayloadType::KeyExchange,
             Self::IdInitiator(_) => PayloadType::IdInitiator,
             Self::IdResponder(_) => PayloadType::IdResponder,
+            Self::Certificate(_) => PayloadType::Certificate,
+            Self::CertificateRequest(_) => PayloadType::CertificateRequest,
             Self::Auth(_) => PayloadType::Authentication,
             Self::Nonce(_) => PayloadType::Nonce,
             Self::Notify(_) => PayloadType::Notify,
@@ -69,6 +76,8 @@ impl Payload {
             PayloadType::KeyExchange => Self::Ke(KePayload::read(body)?),
             PayloadType::IdInitiator => Self::IdInitiator(IdPayload::read(body)?),
             PayloadType::IdResponder => Self::IdResponder(IdPayload::read(body)?),
+            PayloadType::Certificate => Self::Certificate(CertPayload::read(body)?),
+            PayloadType::CertificateRequest => Self::CertificateRequest(CertPayload::read(body)?),
             PayloadType::Authentication => Self::Auth(AuthPayload::read(body)?),
             PayloadType::Nonce => Self::Nonce(Nonce::read(body)?),
             PayloadType::Notify => Self::Notify(Notify::read(body)?),
@@ -86,6 +95,7 @@ impl Payload {
             Self::Sa(payload) => payload.write(out)?,
             Self::Ke(payload) => payload.write(out),
             Self::IdInitiator(payload) | Self::IdResponder(payload) => payload.write(out),
+            Self::Certificate(payload) | Self::CertificateRequest(payload) => payload.write(out),
             Self::Auth(payload) => payload.write(out),
             Self::Nonce(nonce) => out.extend_from_slice(nonce.as_ref()),
             Self::Notify(payload) => payload.write(out)?,
@@ -158,6 +168,19 @@ impl Payloads {
     /// True for an empty INFORMATIONAL, for example.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// All certificates, in order.
+    pub fn certificates(&self) -> impl Iterator<Item = &CertPayload> {
+        self.0.iter().filter_map(|payload| match payload {
+            Payload::Certificate(certificate) => Some(certificate),
+            _ => None,
+        })
+    }
+
+    /// True if certificates of that encoding are asked for.
+    pub fn asks_for_certificates(&self, encoding: CertEncoding) -> bool {
+        self.0.iter().any(|p| matches!(p, Payload::CertificateRequest(asked) if asked.encoding == encoding))
     }
 
     /// All notifies, in order.

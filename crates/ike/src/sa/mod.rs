@@ -15,6 +15,7 @@ pub(crate) use reassembly::{Collected, MessageKind, Reassembly};
 pub(crate) use snapshot::{decode, encode};
 pub(crate) use window::{Answered, Incoming, Outgoing, Pending, RequestKind, Task, digest};
 
+use crate::cert::Hashes;
 use crate::config::Identity;
 use crate::endpoint::NatStatus;
 use crate::message::{Header, IkeSpi, MessageId};
@@ -69,6 +70,10 @@ pub(crate) struct Extensions {
     pub(crate) fragmentation: bool,
     /// Fragments may be sent.
     pub(crate) fragment: bool,
+    /// With what the peer can hash for signatures of ours (RFC 7427).
+    pub(crate) hashes: Hashes,
+    /// The peer wants certificates. An initiator says so later, in IKE_AUTH.
+    pub(crate) asked_for_certificate: bool,
 }
 
 /// Everything that protects messages, and the root of the children's keys.

@@ -1,4 +1,4 @@
-//! AUTH: who holds the pre-shared key has seen the same IKE_SA_INIT (RFC 7296 §2.15).
+//! AUTH: who holds the key has seen the same IKE_SA_INIT (RFC 7296 §2.15).
 
 use super::algorithm::Role;
 use super::error::SuiteError;
@@ -20,6 +20,13 @@ pub struct SignedOctets<'a> {
 }
 
 impl IkeKeys {
+    /// What AUTH of `signer` covers, with its identity bound to it: what a digital signature signs.
+    pub fn signed_octets(&self, signer: Role, octets: &SignedOctets<'_>) -> Result<Vec<u8>, SuiteError> {
+        let prf = self.suite().prf;
+        let maced_id = prf.compute(self.identity_key(signer).expose(), &[&octets.id.body()])?;
+        Ok([octets.message, octets.peer_nonce.as_ref(), maced_id.expose()].concat())
+    }
+
     /// The AUTH payload of `signer`, who holds the pre-shared key `psk`.
     pub fn psk_auth(
         &self,
@@ -29,9 +36,7 @@ impl IkeKeys {
     ) -> Result<AuthPayload, SuiteError> {
         let prf = self.suite().prf;
         let key = prf.compute(psk, &[KEY_PAD])?;
-        let maced_id = prf.compute(self.identity_key(signer).expose(), &[&octets.id.body()])?;
-        let input = [octets.message, octets.peer_nonce.as_ref(), maced_id.expose()];
-        let data = prf.compute(key.expose(), &input)?.expose().to_vec();
+        let data = prf.compute(key.expose(), &[&self.signed_octets(signer, octets)?])?.expose().to_vec();
         Ok(AuthPayload { method: AuthMethodId::SharedKeyMic, data })
     }
 

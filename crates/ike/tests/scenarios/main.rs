@@ -2,6 +2,7 @@
 
 mod answers;
 mod bad_auth;
+mod certificates;
 mod childless;
 mod common;
 mod cookies;
@@ -16,6 +17,8 @@ mod key_exchange;
 mod liveness;
 mod mutation;
 mod nat;
+#[path = "../pki/mod.rs"]
+mod pki;
 mod refusals;
 mod repetition;
 mod snapshots;

@@ -2,7 +2,10 @@
 
 use super::{split_events, text};
 use crate::message::Message;
-use testudo_ike::config::{AuthMethod, Child, ChildMode, Connection, Identity, StartAction};
+use testudo_ike::cert::Certificate;
+use testudo_ike::config::{
+    AuthMethod, Child, ChildMode, Connection, Identity, LocalAuth, RemoteAuth, StartAction,
+};
 
 /// The events for one connection: one, unless its children do not fit.
 pub fn list_conn(connection: &Connection) -> Vec<Message> {
@@ -29,23 +32,40 @@ fn head(connection: &Connection) -> Message {
         message.add_text("dpd_delay", connection.dpd_delay.as_secs());
     }
     message
-        .with_section("local-1", auth(connection.local.method, connection.local.id.as_ref()))
-        .with_section("remote-1", auth(connection.remote.method, connection.remote.id.as_ref()))
+        .with_section("local-1", local(&connection.local))
+        .with_section("remote-1", remote(&connection.remote))
 }
 
-fn auth(method: AuthMethod, id: Option<&Identity>) -> Message {
+fn local(auth: &LocalAuth) -> Message {
+    self::auth(auth.method, auth.id.as_ref(), &auth.certs, &[])
+}
+
+fn remote(auth: &RemoteAuth) -> Message {
+    self::auth(auth.method, auth.id.as_ref(), &auth.certs, &auth.cacerts)
+}
+
+fn auth(
+    method: AuthMethod,
+    id: Option<&Identity>,
+    certs: &[Certificate],
+    cacerts: &[Certificate],
+) -> Message {
     let mut message = Message::new();
     message.add(
         "class",
         match method {
             AuthMethod::Psk => "pre-shared key",
+            AuthMethod::Pubkey { .. } => "public key",
         },
     );
     if let Some(id) = id {
         message.add("id", text::identity(id));
     }
-    for list in ["groups", "cert_policy", "certs", "cacerts"] {
+    for list in ["groups", "cert_policy"] {
         message.add_list(list, [] as [&str; 0]);
+    }
+    for (list, certificates) in [("certs", certs), ("cacerts", cacerts)] {
+        message.add_list(list, certificates.iter().map(|certificate| certificate.subject().to_string()));
     }
     message
 }

@@ -1,11 +1,13 @@
 //! Answers and events with charon's field names and shapes, so that `swanctl` prints them as it prints charon's.
 
+mod cert;
 mod conn;
 mod daemon;
 mod rekey;
 mod sa;
 mod text;
 
+pub use cert::{list_authority, list_cert};
 pub use conn::{has_policy, list_conn, list_policy};
 pub use daemon::{algorithms, log_line, stats, version};
 pub use rekey::{child_rekey, ike_rekey};

@@ -14,6 +14,7 @@ pub fn identity(identity: &Identity) -> String {
     let mut text = match identity {
         Identity::Addr(address) => address.to_string(),
         Identity::Fqdn(name) | Identity::Email(name) => printable(name),
+        Identity::Dn(name) => name.to_string(),
         Identity::KeyId(octets) => match std::str::from_utf8(octets) {
             // 20 octets may be a hash that happens to be printable.
             Ok(text) if octets.len() != 20 && !text.contains(|c: char| c.is_control()) => text.to_owned(),

@@ -1,46 +1,181 @@
-//! `local` and `remote`: one round of authentication with a pre-shared key.
+//! `local` and `remote`: one round of authentication, with a pre-shared key or a signature.
 
 use super::fields::Fields;
 use super::keys::AUTH;
-use super::refusal::{Refusal, because};
-use super::{identity, value};
-use testudo_ike::config::{AuthMethod, Identity};
+use super::refusal::{Refusal, Why, because, expected};
+use super::{credential, identity, value};
+use testudo_ike::cert::{Hash, Hashes, Schemes, SignatureScheme};
+use testudo_ike::config::{AuthMethod, LocalAuth, RemoteAuth, Revocation};
 
-/// A round of authentication.
-pub(super) struct Auth {
-    pub(super) id: Option<Identity>,
-    pub(super) method: AuthMethod,
+/// Takes `local<suffix>`.
+pub(super) fn local(conn: &mut Fields<'_>) -> Result<LocalAuth, Refusal> {
+    let mut section = only_section(conn, "local")?;
+    // Of the peer's certificates, and without effect here in strongSwan too.
+    section.parsed("revocation", revocation)?;
+    if !section.blobs("cacerts", credential::certificate)?.is_empty() {
+        let (path, found) = (section.path("cacerts"), "a certificate".to_owned());
+        let what = "a CA for our own certificate: it belongs into remote, or into x509ca/";
+        return Err(Refusal::Unsupported { path, found, what, expected: "" });
+    }
+    let local = LocalAuth {
+        id: section.parsed("id", identity::parse)?.flatten(),
+        method: auth(&mut section)?,
+        certs: section.blobs("certs", credential::certificate)?,
+    };
+    finish(section)?;
+    Ok(local)
 }
 
-/// Takes the one section whose name begins with `side`.
-pub(super) fn auth(conn: &mut Fields<'_>, side: &'static str) -> Result<Auth, Refusal> {
+/// Takes `remote<suffix>`.
+pub(super) fn remote(conn: &mut Fields<'_>) -> Result<RemoteAuth, Refusal> {
+    let mut section = only_section(conn, "remote")?;
+    let remote = RemoteAuth {
+        id: section.parsed("id", identity::pattern)?.flatten(),
+        method: auth(&mut section)?,
+        certs: section.blobs("certs", credential::certificate)?,
+        cacerts: section.blobs("cacerts", credential::ca)?,
+        revocation: section.parsed("revocation", revocation)?.unwrap_or_default(),
+    };
+    finish(section)?;
+    Ok(remote)
+}
+
+/// The one section whose name begins with `side`.
+fn only_section<'a>(conn: &mut Fields<'a>, side: &'static str) -> Result<Fields<'a>, Refusal> {
     let mut rounds = conn.sections(side)?.into_iter();
     let Some((_, first)) = rounds.next() else {
-        return Err(Refusal::Missing { path: conn.path(side), expected: "a section with auth = psk" });
+        return Err(Refusal::Missing { path: conn.path(side), expected: "a section" });
     };
     if let Some((name, _)) = rounds.next() {
         let path = conn.path(name);
         let what = "a second round of authentication (RFC 4739)";
         return Err(Refusal::Unsupported { path, found: "a second section".to_owned(), what, expected: "" });
     }
-    round(first)
+    first.known(AUTH)
 }
 
-fn round(section: Fields<'_>) -> Result<Auth, Refusal> {
-    let mut section = section.known(AUTH)?;
-    let missing = Refusal::Missing {
-        path: section.path("auth"),
-        expected: "psk (strongSwan's default, pubkey, is not supported)",
-    };
-    let method = section.parsed("auth", |text| {
-        if text.eq_ignore_ascii_case("psk") {
-            return Ok(AuthMethod::Psk);
-        }
-        Err(because("but this method is not supported; expected psk".to_owned()))
-    })?;
-    let id = section.parsed("id", identity::parse)?.flatten();
+fn auth(section: &mut Fields<'_>) -> Result<AuthMethod, Refusal> {
+    Ok(section.parsed("auth", method)?.unwrap_or(AuthMethod::PUBKEY))
+}
+
+fn finish(mut section: Fields<'_>) -> Result<(), Refusal> {
     // With a single round its order says nothing.
     section.parsed("round", value::number32)?;
-    section.finish_with(AUTH)?;
-    Ok(Auth { id, method: method.ok_or(missing)? })
+    section.finish_with(AUTH)
+}
+
+fn revocation(text: &str) -> Result<Revocation, Why> {
+    match text.to_ascii_lowercase().as_str() {
+        "strict" => Ok(Revocation::Strict),
+        "ifuri" => Ok(Revocation::IfUri),
+        "relaxed" => Ok(Revocation::Relaxed),
+        _ => Err(expected("strict, ifuri or relaxed")),
+    }
+}
+
+/// `psk`, or `pubkey` and what narrows it: `rsa`, `rsa/pss`, `ecdsa`, `ed25519`, and hash algorithms behind hyphens. Hash
+/// algorithms bind the certificates, too, unless `ike:` stands in front.
+fn method(text: &str) -> Result<AuthMethod, Why> {
+    let text = text.to_ascii_lowercase();
+    if text == "psk" {
+        return Ok(AuthMethod::Psk);
+    }
+    let (words, ike_only) = match text.strip_prefix("ike:") {
+        Some(words) => (words, true),
+        None => (text.as_str(), false),
+    };
+    let mut words = words.split('-');
+    let kind = words.next().unwrap_or_default();
+    let of_kind: Schemes = SignatureScheme::ALL.into_iter().filter(|scheme| is_of(kind, *scheme)).collect();
+    if of_kind.is_empty() {
+        let why = "but this method is not supported; expected psk, pubkey, rsa, rsa/pss, ecdsa or ed25519";
+        return Err(because(why.to_owned()));
+    }
+    let mut hashes = Hashes::default();
+    for word in words {
+        hashes = hashes.with(hash(word)?);
+    }
+    if hashes.is_empty() {
+        return Ok(AuthMethod::Pubkey { schemes: of_kind, chain: Hashes::ALL });
+    }
+    let schemes: Schemes = of_kind.iter().filter(|scheme| hashes.contains(scheme.hash())).collect();
+    if schemes.is_empty() {
+        return Err(because("but no signature has this key and this hash".to_owned()));
+    }
+    Ok(AuthMethod::Pubkey { schemes, chain: if ike_only { Hashes::ALL } else { hashes } })
+}
+
+fn is_of(kind: &str, scheme: SignatureScheme) -> bool {
+    use SignatureScheme::{
+        EcdsaSha256, EcdsaSha384, EcdsaSha512, Ed25519, RsaPssSha256, RsaPssSha384, RsaPssSha512,
+    };
+    let pss = [RsaPssSha256, RsaPssSha384, RsaPssSha512].contains(&scheme);
+    let ecdsa = [EcdsaSha256, EcdsaSha384, EcdsaSha512].contains(&scheme);
+    match kind {
+        "pubkey" => true,
+        "rsa" => !ecdsa && scheme != Ed25519,
+        "rsa/pss" => pss,
+        "ecdsa" => ecdsa,
+        "ed25519" => scheme == Ed25519,
+        _ => false,
+    }
+}
+
+fn hash(word: &str) -> Result<Hash, Why> {
+    match word {
+        "sha256" | "sha2_256" => Ok(Hash::Sha256),
+        "sha384" | "sha2_384" => Ok(Hash::Sha384),
+        "sha512" | "sha2_512" => Ok(Hash::Sha512),
+        "identity" => Ok(Hash::Identity),
+        other => {
+            let why =
+                format!("but {other} is not supported here; expected sha256, sha384, sha512 or identity");
+            Err(because(why))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use SignatureScheme::*;
+
+    fn pubkey(text: &str) -> (Vec<SignatureScheme>, Hashes) {
+        match method(text).unwrap() {
+            AuthMethod::Pubkey { schemes, chain } => (schemes.iter().collect(), chain),
+            AuthMethod::Psk => panic!("{text} is no signature"),
+        }
+    }
+
+    #[test]
+    fn words_narrow_the_signatures() {
+        assert_eq!(method("psk"), Ok(AuthMethod::Psk));
+        assert_eq!(method("pubkey"), Ok(AuthMethod::PUBKEY));
+        assert_eq!(pubkey("rsa/pss").0, [RsaPssSha256, RsaPssSha384, RsaPssSha512]);
+        assert_eq!(pubkey("ed25519"), (vec![Ed25519], Hashes::ALL));
+        let sha384 = Hashes::default().with(Hash::Sha384);
+        assert_eq!(pubkey("ecdsa-sha384"), (vec![EcdsaSha384], sha384));
+        assert_eq!(pubkey("ike:ecdsa-sha384"), (vec![EcdsaSha384], Hashes::ALL));
+        assert_eq!(pubkey("pubkey-sha512").0, [RsaPkcs1Sha512, RsaPssSha512, EcdsaSha512]);
+        assert_eq!(
+            pubkey("RSA-SHA256-SHA512").0,
+            [RsaPkcs1Sha256, RsaPkcs1Sha512, RsaPssSha256, RsaPssSha512]
+        );
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_by_its_name() {
+        for (text, part) in [
+            ("eap", "this method"),
+            ("bliss", "this method"),
+            ("ed448", "this method"),
+            ("", "this method"),
+            ("rsa-2048", "2048 is not"),
+            ("rsa-sha1", "sha1 is not"),
+            ("ed25519-sha256", "no signature has this key"),
+        ] {
+            let Why(why) = method(text).unwrap_err();
+            assert!(why.contains(part), "{text}: {why}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use super::keys::CONNECTION;
 use super::refusal::{Refusal, Why, expected};
 use super::{addr, auth, child, proposal, value};
 use crate::message::{Element, Message};
-use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, LocalAuth, RemoteAuth};
+use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, SendCert};
 
 /// The port of IKE, where NAT detection may move on to 4500.
 const IKE_PORT: u16 = 500;
@@ -26,8 +26,8 @@ pub fn connection(message: &Message) -> Result<Connection, Refusal> {
     let local_port = conn.parsed("local_port", local_port)?.unwrap_or(IKE_PORT);
     let remote_port = conn.parsed("remote_port", value::udp_port)?.unwrap_or(IKE_PORT);
     // These take whatever else begins with their names.
-    let local = auth::auth(&mut conn, "local")?;
-    let remote = auth::auth(&mut conn, "remote")?;
+    let local = auth::local(&mut conn)?;
+    let remote = auth::remote(&mut conn)?;
     let connection = Connection {
         name: name.clone(),
         local_addrs,
@@ -39,8 +39,10 @@ pub fn connection(message: &Message) -> Result<Connection, Refusal> {
         fragmentation: conn.parsed("fragmentation", fragmentation)?.unwrap_or_default(),
         dpd_delay: conn.parsed("dpd_delay", value::seconds)?.unwrap_or_default(),
         keyingtries: conn.parsed("keyingtries", value::number32)?.unwrap_or(1),
-        local: LocalAuth { id: local.id, method: local.method },
-        remote: RemoteAuth { id: remote.id, method: remote.method },
+        send_cert: conn.parsed("send_cert", send_cert)?.unwrap_or_default(),
+        send_certreq: conn.parsed("send_certreq", value::boolean)?.unwrap_or(true),
+        local,
+        remote,
         children: children(&mut conn)?,
     };
     conn.finish_with(CONNECTION)?;
@@ -62,6 +64,15 @@ fn fragmentation(text: &str) -> Result<Fragmentation, Why> {
         "accept" => Ok(Fragmentation::Accept),
         "no" => Ok(Fragmentation::No),
         _ => Err(expected("yes, accept, no or force")),
+    }
+}
+
+fn send_cert(text: &str) -> Result<SendCert, Why> {
+    match text.to_ascii_lowercase().as_str() {
+        "ifasked" | "yes" => Ok(SendCert::IfAsked),
+        "always" => Ok(SendCert::Always),
+        "never" | "no" => Ok(SendCert::Never),
+        _ => Err(expected("ifasked, always or never")),
     }
 }
 

@@ -100,6 +100,27 @@ impl<'a> Fields<'a> {
         parsed.collect::<Result<_, _>>().map(Some)
     }
 
+    /// Takes the list `name` and parses the octets of its items.
+    pub(crate) fn blobs<T>(
+        &mut self,
+        name: &str,
+        mut parse: impl FnMut(&[u8]) -> Result<T, Why>,
+    ) -> Result<Vec<T>, Refusal> {
+        let items = match self.take(name) {
+            None => return Ok(Vec::new()),
+            // A file that is named and empty.
+            Some(Element::Value(_, value)) if value.bytes().is_empty() => return Ok(Vec::new()),
+            Some(Element::List(_, items)) => items,
+            Some(other) => return Err(self.shape(other, "a list")),
+        };
+        let numbered = items.iter().enumerate();
+        let parsed = numbered.map(|(index, item)| {
+            let found = || format!("entry {} of {} octets", index + 1, item.bytes().len());
+            parse(item.bytes()).map_err(|why| self.bad(name, found(), why))
+        });
+        parsed.collect()
+    }
+
     fn parse_blob<T>(
         &self,
         name: &str,

@@ -2,18 +2,32 @@
 
 use super::refusal::{Why, because, expected};
 use std::net::IpAddr;
+use testudo_ike::cert::{CertError, DistinguishedName};
 use testudo_ike::config::Identity;
 
 const ANY: [&str; 7] = ["", "%any", "%any6", "0.0.0.0", "*", "::", "0::0"];
 
-/// Parses an identity; `None` is anybody.
+/// Parses an identity that is one party's; `None` is anybody.
 pub(super) fn parse(text: &str) -> Result<Option<Identity>, Why> {
+    match pattern(text)? {
+        Some(pattern) if pattern.has_wildcards() => {
+            Err(because("but a wildcard in this identity is not supported".to_owned()))
+        }
+        identity => Ok(identity),
+    }
+}
+
+/// Parses an identity that may have wildcards; `None` is anybody.
+pub(super) fn pattern(text: &str) -> Result<Option<Identity>, Why> {
     if ANY.contains(&text) {
         return Ok(None);
     }
     match prefixed(text).unwrap_or_else(|| guessed(text))? {
-        Identity::Fqdn(name) | Identity::Email(name) if name.starts_with('*') => {
-            Err(because("but wildcards in identities are not supported".to_owned()))
+        Identity::Fqdn(name) if name.starts_with('*') && !name.starts_with("*.") => {
+            Err(expected("a wildcard in front of a domain, such as *.example.org"))
+        }
+        Identity::Email(name) if name.starts_with('*') && !name.starts_with("*@") => {
+            Err(expected("a wildcard in front of a domain, such as *@example.org"))
         }
         Identity::Fqdn(name) | Identity::Email(name)
             if name.is_empty() || name.contains(char::is_control) =>
@@ -28,11 +42,11 @@ pub(super) fn parse(text: &str) -> Result<Option<Identity>, Why> {
 /// `fqdn:gw.example.org` and the like.
 fn prefixed(text: &str) -> Option<Result<Identity, Why>> {
     let (prefix, value) = text.split_once(':')?;
-    let name =
+    let text =
         || octets(value).and_then(|octets| String::from_utf8(octets).map_err(|_| expected("UTF-8 text")));
     Some(match prefix.to_ascii_lowercase().as_str() {
-        "fqdn" | "dns" => name().map(Identity::Fqdn),
-        "email" | "rfc822" | "userfqdn" => name().map(Identity::Email),
+        "fqdn" | "dns" => text().map(Identity::Fqdn),
+        "email" | "rfc822" | "userfqdn" => text().map(Identity::Email),
         "keyid" => octets(value).map(Identity::KeyId),
         "ipv4" => {
             address(value).filter(IpAddr::is_ipv4).map(Identity::Addr).ok_or(expected("an IPv4 address"))
@@ -40,7 +54,13 @@ fn prefixed(text: &str) -> Option<Result<Identity, Why>> {
         "ipv6" => {
             address(value).filter(IpAddr::is_ipv6).map(Identity::Addr).ok_or(expected("an IPv6 address"))
         }
-        "ipv4net" | "ipv6net" | "ipv4range" | "ipv6range" | "asn1dn" | "asn1gn" | "xmppaddr" => {
+        "asn1dn" if value.starts_with('#') => octets(value).and_then(|der| {
+            DistinguishedName::from_der(&der)
+                .map(Identity::Dn)
+                .map_err(|error| because(format!("but its {error}")))
+        }),
+        "asn1dn" => name(value),
+        "ipv4net" | "ipv6net" | "ipv4range" | "ipv6range" | "asn1gn" | "xmppaddr" => {
             Err(because(format!("but identities of type {prefix} are not supported")))
         }
         _ => return None,
@@ -59,7 +79,7 @@ fn guessed(text: &str) -> Result<Identity, Why> {
         return Ok(Identity::Fqdn(name.to_owned()));
     }
     if text.contains('=') {
-        return Err(because("but distinguished names (X.501) are not supported".to_owned()));
+        return name(text);
     }
     if text.starts_with('{') && text.contains("}:") {
         return Err(because("but identities of a numeric type are not supported".to_owned()));
@@ -75,6 +95,11 @@ fn guessed(text: &str) -> Result<Identity, Why> {
     }
     // As in strongSwan: what has a colon and is no IPv6 address is a key ID.
     if text.contains(':') { Ok(Identity::KeyId(text.into())) } else { Ok(Identity::Fqdn(text.to_owned())) }
+}
+
+/// `C=CH, O=strongSwan, CN=moon`.
+fn name(text: &str) -> Result<Identity, Why> {
+    text.parse().map(Identity::Dn).map_err(|error: CertError| because(format!("but its {error}")))
 }
 
 /// An address as text, or as `#` and its octets in hexadecimal.

@@ -26,8 +26,6 @@ pub(crate) enum Rule {
 /// Values that ask for nothing that the gateway does not do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Accepted {
-    /// Any boolean: without effect with IKEv2 and pre-shared keys, in strongSwan too.
-    AnyBoolean,
     /// Any time: without effect with IKEv2, in strongSwan too.
     AnyTime,
     /// False.
@@ -61,7 +59,7 @@ const fn words(
     only(name, Accepted::Words(words, expected), what)
 }
 
-use Accepted::{AnyBoolean, AnyTime, Empty, Never, No, Yes, Zero};
+use Accepted::{AnyTime, Empty, Never, No, Yes, Zero};
 
 /// `connections.<conn>`.
 pub(super) const CONNECTION: &[Key] = &[
@@ -89,13 +87,8 @@ pub(super) const CONNECTION: &[Key] = &[
     only("dpd_timeout", AnyTime, ""),
     only("aggressive", No, "aggressive mode (IKEv1)"),
     only("pull", Yes, "push mode (IKEv1)"),
-    only("send_certreq", AnyBoolean, ""),
-    words(
-        "send_cert",
-        &["ifasked", "always", "never"],
-        "ifasked, always or never",
-        "this certificate policy",
-    ),
+    decoded("send_certreq"),
+    decoded("send_cert"),
     words("ocsp", &["no", "never"], "never", "OCSP"),
     only("vips", Empty, "asking for virtual addresses"),
     only("pools", Empty, "handing out virtual addresses"),
@@ -113,18 +106,18 @@ pub(super) const AUTH: &[Key] = &[
     decoded("auth"),
     decoded("id"),
     decoded("round"),
-    only("ca_id", Empty, "authentication with certificates"),
+    only("ca_id", Empty, "a CA by its name"),
     only("aaa_id", Empty, "EAP"),
     only("eap_id", Empty, "EAP"),
     only("xauth_id", Empty, "XAuth (IKEv1)"),
-    words("revocation", &["relaxed"], "relaxed", "a revocation policy"),
+    decoded("revocation"),
     only("groups", Empty, "group membership"),
-    only("cert_policy", Empty, "authentication with certificates"),
-    only("certs", Empty, "authentication with certificates"),
-    only("cacerts", Empty, "authentication with certificates"),
+    only("cert_policy", Empty, "a certificate policy"),
+    decoded("certs"),
+    decoded("cacerts"),
     only("pubkeys", Empty, "authentication with public keys"),
-    only("cert*", Never, "authentication with certificates"),
-    only("cacert*", Never, "authentication with certificates"),
+    only("cert*", Never, "a certificate that the daemon reads from a file or token: use certs"),
+    only("cacert*", Never, "a certificate that the daemon reads from a file or token: use cacerts"),
 ];
 
 /// `connections.<conn>.children.<child>`.
@@ -204,7 +197,7 @@ impl Key {
         };
         let expected = accepted.expected();
         Err(match accepted {
-            AnyBoolean | AnyTime => Refusal::Bad { path, found, why: format!("expected {expected}") },
+            AnyTime => Refusal::Bad { path, found, why: format!("expected {expected}") },
             _ => Refusal::Unsupported { path, found, what, expected },
         })
     }
@@ -213,7 +206,6 @@ impl Key {
 impl Accepted {
     fn accepts(self, text: &str) -> bool {
         match self {
-            Self::AnyBoolean => value::boolean(text).is_ok(),
             Self::AnyTime => value::seconds(text).is_ok(),
             Self::No => value::boolean(text) == Ok(false),
             Self::Yes => value::boolean(text) == Ok(true),
@@ -227,7 +219,6 @@ impl Accepted {
     /// The accepted values in words; empty if there are none.
     fn expected(self) -> &'static str {
         match self {
-            Self::AnyBoolean => "yes or no",
             Self::AnyTime => "a time",
             Self::No => "no",
             Self::Yes => "yes",

@@ -9,6 +9,7 @@ mod algorithm;
 mod auth;
 mod child;
 mod connection;
+mod credential;
 mod fields;
 mod identity;
 mod keys;
@@ -21,6 +22,8 @@ mod selector;
 pub(crate) mod value;
 
 pub use connection::connection;
+pub use credential::{Loaded, load_authority, load_cert, load_key};
+pub(crate) use credential::{distinguished_name, key_id};
 pub(crate) use fields::Fields;
 pub use refusal::Refusal;
 pub use secret::shared_secret;

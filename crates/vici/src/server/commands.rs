@@ -2,7 +2,7 @@
 
 use super::jobs::{Kind, Pending};
 use super::stream::{PolicyFilter, SaFilter, Source, Stream};
-use super::{Answer, counters};
+use super::{Answer, counters, credentials};
 use crate::control::{Control, Initiate, JobId, Terminate};
 use crate::message::Message;
 use crate::render;
@@ -12,13 +12,8 @@ use std::time::Duration;
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
 /// What strongSwan has and this gateway has not yet: said so, never passed over.
-const UNSUPPORTED: [(&str, &str); 12] = [
-    ("load-cert", "certificates are not supported yet"),
-    ("load-key", "private keys are not supported yet"),
-    ("unload-key", "private keys are not supported yet"),
+const UNSUPPORTED: [(&str, &str); 7] = [
     ("load-token", "tokens are not supported yet"),
-    ("load-authority", "certification authorities are not supported yet"),
-    ("unload-authority", "certification authorities are not supported yet"),
     ("load-pool", "pools of virtual addresses are not supported yet"),
     ("unload-pool", "pools of virtual addresses are not supported yet"),
     ("rekey", "rekeying is not supported yet"),
@@ -39,8 +34,14 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "testudo-counters" => query(request, || control.counters().to_message()),
         "get-conns" => query(request, || Message::new().with_list("conns", control.connection_names())),
         "get-shared" => query(request, || Message::new().with_list("keys", control.secret_names())),
-        "get-keys" => query(request, || Message::new().with_list("keys", [] as [&str; 0])),
-        "get-authorities" => query(request, || Message::new().with_list("authorities", [] as [&str; 0])),
+        "get-keys" => query(request, || credentials::keys(control)),
+        "get-authorities" => query(request, || credentials::authorities(control)),
+        "load-cert" => schema::load_cert(arguments).map(|cert| credentials::load_cert(cert, control)),
+        "load-key" => schema::load_key(arguments).map(|key| credentials::load_key(key, control)),
+        "unload-key" => credentials::unload_key(request, control),
+        "load-authority" => schema::load_authority(arguments)
+            .map(|(name, ca)| credentials::load_authority(&name, ca, control)),
+        "unload-authority" => credentials::unload_authority(request, control),
         "get-pools" => get_pools(request),
         "get-counters" => counters::get(request, control),
         "reset-counters" => counters::reset(request, control),
@@ -54,6 +55,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "unload-shared" => unload_shared(request, control),
         "clear-creds" => query(request, || {
             control.clear_secrets();
+            control.credentials_mut().clear();
             done(Ok(()))
         }),
         // Nothing is cached, and testudod has no strongswan.conf.
@@ -68,8 +70,8 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "list-sas" => list_sas(request, control),
         "list-conns" => list_conns(request, control),
         "list-policies" => list_policies(request, control),
-        "list-certs" => list_nothing(request, &["type", "flag", "subject"]),
-        "list-authorities" => list_nothing(request, &["name"]),
+        "list-certs" => credentials::list_certs(request, control),
+        "list-authorities" => credentials::list_authorities(request, control),
         _ => return Answer::Unknown,
     };
     answer.unwrap_or_else(|refusal| Answer::Now(failed(refusal.to_string())))
@@ -248,13 +250,4 @@ fn list_policies(request: &Request, control: &dyn Control) -> Result<Answer, Ref
 fn connections<T: FromIterator<String>>(control: &dyn Control, wanted: Option<&str>) -> T {
     let names = control.connection_names().into_iter();
     names.filter(|name| wanted.is_none_or(|wanted| wanted == name)).collect()
-}
-
-fn list_nothing(request: &Request, arguments: &[&str]) -> Result<Answer, Refusal> {
-    let mut fields = fields(request)?;
-    for argument in arguments {
-        fields.text(argument)?;
-    }
-    fields.finish()?;
-    Ok(Answer::Stream(Stream::new(Source::Empty)))
 }

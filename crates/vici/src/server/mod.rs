@@ -9,6 +9,7 @@
 
 mod commands;
 mod counters;
+mod credentials;
 mod jobs;
 mod stream;
 

@@ -6,7 +6,9 @@ use crate::control::Control;
 use crate::message::Message;
 use crate::render;
 use crate::session::{Event, Session};
+use crate::view::ListedCert;
 use std::collections::VecDeque;
+use testudo_ike::cert::Certificate;
 use testudo_ike::config::ChildMode;
 use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 
@@ -24,8 +26,10 @@ pub(super) enum Source {
     Conns(VecDeque<String>),
     /// `list-policies`.
     Policies(VecDeque<String>, PolicyFilter),
-    /// A list that has never an entry.
-    Empty,
+    /// `list-certs`.
+    Certs(VecDeque<ListedCert>),
+    /// `list-authorities`.
+    Authorities(VecDeque<(String, Certificate)>),
 }
 
 /// Which SAs `list-sas` shows.
@@ -86,7 +90,8 @@ impl Source {
             Self::Sas(..) => Event::ListSa,
             Self::Conns(_) => Event::ListConn,
             Self::Policies(..) => Event::ListPolicy,
-            Self::Empty => Event::ListCert,
+            Self::Certs(_) => Event::ListCert,
+            Self::Authorities(_) => Event::ListAuthority,
         }
     }
 
@@ -108,7 +113,14 @@ impl Source {
                     children.iter().filter(|c| render::has_policy(c) && filter.shows(c.mode, &c.name));
                 out.extend(shown.map(|child| render::list_policy(&name, child)));
             }
-            Self::Empty => return false,
+            Self::Certs(certs) => {
+                let Some(cert) = certs.pop_front() else { return false };
+                out.push_back(render::list_cert(&cert));
+            }
+            Self::Authorities(authorities) => {
+                let Some((name, ca)) = authorities.pop_front() else { return false };
+                out.push_back(render::list_authority(&name, &ca));
+            }
         }
         true
     }

@@ -284,12 +284,18 @@ fn identities() {
         assert_eq!(id(text), Ok(identity), "{text}");
     }
     for (text, why) in [
-        ("C=CH, CN=gw", "but distinguished names (X.501) are not supported"),
-        ("asn1dn:#30", "but identities of type asn1dn are not supported"),
+        ("C=CH, XY=gw", "but its distinguished name is malformed: XY is no attribute that we know"),
+        ("C=CH, CN=*", "but a wildcard in this identity is not supported"),
+        (
+            "asn1dn:#30",
+            "but its distinguished name is malformed: ASN.1 DER message is incomplete: expected 2, actual 1 at DER \
+             byte 1",
+        ),
         ("10.0.0.0/8", "but subnets and ranges as identities are not supported"),
         ("{2}:x", "but identities of a numeric type are not supported"),
-        ("*.example.org", "but wildcards in identities are not supported"),
-        ("*@example.org", "but wildcards in identities are not supported"),
+        ("*.example.org", "but a wildcard in this identity is not supported"),
+        ("*@example.org", "but a wildcard in this identity is not supported"),
+        ("*x.example.org", "expected a wildcard in front of a domain, such as *.example.org"),
         ("@#0", "expected an even number of hexadecimal digits behind #"),
         ("@#", "expected an even number of hexadecimal digits behind #"),
         ("@#zz", "expected an even number of hexadecimal digits behind #"),
@@ -303,18 +309,15 @@ fn identities() {
 }
 
 #[test]
-fn authentication_is_one_round_of_psk() {
+fn authentication_is_one_round() {
     let suffixed = Message::new().with_section("local-1", psk()).with_section("remote1", psk());
     assert!(connection(&Message::new().with_section("gw", suffixed)).is_ok());
     for (content, why) in [
-        (Message::new(), "connections.gw.local: missing, expected a section with auth = psk"),
+        (Message::new(), "connections.gw.local: missing, expected a section"),
         (
-            Message::new().with_section("local", Message::new()),
-            "connections.gw.local.auth: missing, expected psk (strongSwan's default, pubkey, is not supported)",
-        ),
-        (
-            Message::new().with_section("local", Message::new().with("auth", "pubkey")),
-            "connections.gw.local.auth: found \"pubkey\", but this method is not supported; expected psk",
+            Message::new().with_section("local", Message::new().with("auth", "eap")),
+            "connections.gw.local.auth: found \"eap\", but this method is not supported; expected psk, pubkey, rsa, \
+             rsa/pss, ecdsa or ed25519",
         ),
         (
             Message::new().with_section("local-1", psk()).with_section("local-2", psk()),
@@ -323,17 +326,17 @@ fn authentication_is_one_round_of_psk() {
         ),
         (
             Message::new().with_section("local", psk().with_list("certs", ["gw.pem"])),
-            "connections.gw.local.certs: found \"gw.pem\", but authentication with certificates is not supported; \
-             leave the key out",
+            "connections.gw.local.certs: found entry 1 of 6 octets, but this certificate is malformed: \
+             unexpected ASN.1 DER tag: expected SEQUENCE, got APPLICATION [7] (constructed)",
         ),
         (
             Message::new().with_section("local", psk().with_section("cert-1", Message::new())),
-            "connections.gw.local.cert-1: found a section, but authentication with certificates is not supported; \
-             leave the key out",
+            "connections.gw.local.cert-1: found a section, but a certificate that the daemon reads from a file or \
+             token: use certs is not supported; leave the key out",
         ),
         (
             Message::new().with_section("local", psk()).with("remote", "x"),
-            "connections.gw.remote: missing, expected a section with auth = psk",
+            "connections.gw.remote: missing, expected a section",
         ),
     ] {
         let message = Message::new().with_section("gw", content);

@@ -229,8 +229,26 @@ fn arguments_are_decoded_strictly() {
         ("unload-shared", &[], "unload-shared.id: missing, expected the identifier of a secret"),
         ("list-sas", &[("ike-id", "-1")], "list-sas.ike-id: found \"-1\", expected a decimal number"),
         ("version", &[("x", "y")], "version.x: unknown key"),
-        ("load-cert", &[("type", "X509")], "certificates are not supported yet"),
-        ("load-key", &[("type", "any")], "private keys are not supported yet"),
+        ("load-cert", &[("type", "X509")], "load-cert.data: missing, expected the certificate"),
+        (
+            "load-cert",
+            &[("type", "OCSP_RESPONSE"), ("data", "x")],
+            "load-cert.type: found \"OCSP_RESPONSE\", but this type is not supported; expected X509 or X509_CRL",
+        ),
+        ("load-key", &[("type", "any")], "load-key.data: missing, expected the key"),
+        (
+            "load-key",
+            &[("type", "bliss"), ("data", "x")],
+            "load-key.type: found \"bliss\", but keys of this type are not supported; expected any, rsa, ecdsa or \
+             ed25519",
+        ),
+        (
+            "unload-key",
+            &[("id", "0g")],
+            "unload-key.id: found \"0g\", expected the identifier of a key, in hexadecimal digits",
+        ),
+        ("unload-key", &[("id", "00")], "key not found"),
+        ("unload-authority", &[("name", "x")], "unload: authority 'x' not found"),
         ("load-pool", &[], "pools of virtual addresses are not supported yet"),
     ] {
         assert_eq!(rig.errmsg(name, arguments), errmsg);

@@ -3,11 +3,13 @@
 use super::local_identity;
 use crate::config::{Connection, Identity};
 use crate::endpoint::Endpoint;
+use crate::message::AuthMethodId;
 use crate::output::Path;
 use crate::suite::IkeSuite;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// The connections that fit equally well; never empty. They agree on who the two sides are.
+/// Connections that fit equally well; never empty. They agree on who the two sides are, and how they prove it.
 #[derive(Clone, Debug)]
 pub(super) struct Candidates {
     pub(super) local: Identity,
@@ -15,32 +17,78 @@ pub(super) struct Candidates {
     pub(super) connections: Vec<Arc<Connection>>,
 }
 
+/// How well a connection's `remote.id` fits: a name beats a pattern, and this beats anybody.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Anybody,
+    Pattern,
+    Name,
+}
+
 impl Endpoint {
-    /// The connections for a peer that says it is `remote`, and may have asked for us as `asked`.
+    /// The connections for a peer that says it is `remote`, may have asked for us as `asked`, and proves itself by `method`:
+    /// the best first. One after the other is tried, because which CA vouches for the peer shows only then.
     pub(super) fn candidates(
         &self,
         path: Path,
         suite: IkeSuite,
         remote: &Identity,
         asked: Option<&Identity>,
-    ) -> Option<Candidates> {
+        method: AuthMethodId,
+    ) -> Vec<Candidates> {
         let usable =
             self.connections.between(path.local.ip(), path.remote.ip()).into_iter().filter(|connection| {
-                let is_peer = connection.remote.id.as_ref().is_none_or(|id| id.matches(remote));
                 let is_ours = asked.is_none_or(|id| id.matches(&local_identity(connection, path)));
-                is_peer && is_ours && allows(connection, suite)
+                fit(connection, remote).is_some() && is_ours && allows(connection, suite)
             });
-        // A connection for just this peer beats one for anybody; then the one for just these addresses.
+        // A method that fits beats one that does not; a connection for just this peer one for anybody; then comes the one for
+        // just these addresses.
         let rank = |connection: &Connection| {
-            (connection.remote.id.is_some(), connection.address_fit(path.local.ip(), path.remote.ip()))
+            let by_key = method == AuthMethodId::SharedKeyMic;
+            let method = connection.remote.method.is_pubkey() != by_key;
+            (method, fit(connection, remote), connection.address_fit(path.local.ip(), path.remote.ip()))
         };
         let mut connections: Vec<_> = usable.collect();
-        let best = connections.iter().map(|connection| rank(connection)).max()?;
-        connections.retain(|connection| rank(connection) == best);
-        let local = local_identity(connections.first()?, path);
-        connections.retain(|connection| local_identity(connection, path) == local);
-        Some(Candidates { local, remote: remote.clone(), connections })
+        connections.sort_by_key(|connection| Reverse(rank(connection)));
+        let mut found: Vec<(_, Candidates)> = Vec::new();
+        for connection in connections {
+            let (rank, local) = (rank(&connection), local_identity(&connection, path));
+            let alike = found.iter_mut().find(|(other_rank, other)| {
+                *other_rank == rank
+                    && other.local == local
+                    && other.connections.first().is_some_and(|other| proves_alike(other, &connection))
+            });
+            match alike {
+                Some((_, alike)) => alike.connections.push(connection),
+                None => {
+                    let candidates =
+                        Candidates { local, remote: remote.clone(), connections: vec![connection] };
+                    found.push((rank, candidates));
+                }
+            }
+        }
+        found.into_iter().map(|(_, candidates)| candidates).collect()
     }
+}
+
+fn fit(connection: &Connection, remote: &Identity) -> Option<Fit> {
+    match &connection.remote.id {
+        None => Some(Fit::Anybody),
+        Some(id) if id.matches(remote) => Some(Fit::Name),
+        Some(id) if id.covers(remote) => Some(Fit::Pattern),
+        Some(_) => None,
+    }
+}
+
+/// True if both sides prove who they are in the same way.
+fn proves_alike(one: &Connection, other: &Connection) -> bool {
+    let remote = |connection: &Connection| {
+        let mut remote = connection.remote.clone();
+        remote.id = None;
+        remote
+    };
+    let local = |connection: &Connection| (connection.local.method, connection.send_cert);
+    remote(one) == remote(other) && local(one) == local(other) && one.local.certs == other.local.certs
 }
 
 /// True if a proposal of the connection has all the algorithms that IKE_SA_INIT agreed on.

@@ -1,15 +1,17 @@
 //! The initiator's side of IKE_AUTH.
 
-use super::{local_identity, shown};
-use crate::config::Connection;
+use super::local_identity;
+use super::prove::{Proof, Subject};
+use super::verify::Claim;
+use crate::config::{AuthMethod, Connection};
 use crate::endpoint::Endpoint;
-use crate::endpoint::report::IMPORTANT;
+use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::exchange::child::Answer;
 use crate::exchange::narrow::Selectors;
-use crate::message::{ExchangeType, IdPayload, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload};
+use crate::message::{ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload};
 use crate::output::{Reason, Time};
 use crate::sa::{Attempt, AuthSent, Closing, IkeSa, Phase, RequestKind, Task};
-use crate::suite::{Nonces, Role, SignedOctets, offer};
+use crate::suite::{Nonces, offer};
 use std::sync::Arc;
 
 impl Endpoint {
@@ -26,25 +28,28 @@ impl Endpoint {
         let refuse = |text: &str| Reason::Refused(text.to_owned());
         let child =
             connection.child(&attempt.child).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
-        let local = local_identity(connection, sa.path);
-        let id = IdPayload::from(&local);
-        let secret = self.key_to(connection, sa.path).ok_or_else(|| {
-            let remote = shown(connection.remote.id.as_ref());
-            Reason::Refused(format!("no shared key is loaded for {local} and {remote}"))
-        })?;
-        let keys = sa.keys.as_ref().ok_or_else(|| refuse("the IKE SA has no keys"))?;
         let request = sa.outgoing.pending.take().and_then(|pending| pending.datagrams.into_iter().next());
-        let request = request.unwrap_or_default();
-        let octets = SignedOctets { message: &request, peer_nonce: &nonces.responder, id: &id };
-        let auth = keys.ike.psk_auth(Role::Initiator, &secret.secret, &octets)?;
+        let subject = Subject {
+            message: &request.unwrap_or_default(),
+            peer_nonce: &nonces.responder,
+            local: &local_identity(connection, sa.path),
+            secret: self.key_to(connection, sa.path),
+            asked: sa.extensions.asked_for_certificate,
+        };
+        let Proof { local, id, certificates, auth, line } = self.prove(sa, connection, subject)?;
+        self.log(sa, ORDINARY, line);
         let spi_in =
             self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
         let wanted = Selectors::configured(child, sa.path.local.ip(), sa.path.remote.ip());
         let mut payloads = vec![Payload::IdInitiator(id)];
+        payloads.extend(certificates);
+        payloads.extend(self.certificates_of(connection));
         if self.is_initial_contact(sa) {
             payloads.push(Payload::Notify(Notify::new(NotifyType::InitialContact, Vec::new())));
         }
-        payloads.extend(connection.remote.id.as_ref().map(|id| Payload::IdResponder(id.into())));
+        // A pattern is nobody's name: then the responder chooses.
+        let asked = connection.remote.id.as_ref().filter(|id| !id.has_wildcards());
+        payloads.extend(asked.map(|id| Payload::IdResponder(id.into())));
         payloads.extend([
             Payload::Auth(auth),
             Payload::Sa(offer::esp(&child.proposals, spi_in, offer::ChildExchange::IkeAuth)),
@@ -88,48 +93,49 @@ impl Endpoint {
         if payloads.auth().is_none()
             && let Some(error) = payloads.error()
         {
-            return Err(Reason::Notify(hint(error.kind)));
+            return Err(Reason::Notify(hint(error.kind, connection.local.method)));
         }
-        if let Err(why) = self.check_responder(sa, &connection, &sent, &payloads) {
-            return self.reject(now, sa, why);
+        match self.check_responder(now, sa, &connection, &sent, &payloads) {
+            Ok(line) => self.log(sa, ORDINARY, line),
+            Err(why) => return self.reject(now, sa, why),
         }
         self.establish(now, sa, &connection);
         self.first_child(now, sa, &connection, &sent, &payloads)
     }
 
-    /// Checks who answered. The error is for the log, and says what was found and what was expected.
+    /// Checks who answered: a line for the log. The error is for the log, too: it says what was found and what was expected.
     fn check_responder(
         &self,
+        now: Time,
         sa: &mut IkeSa,
         connection: &Connection,
         sent: &AuthSent,
         payloads: &Payloads,
-    ) -> Result<(), String> {
-        let (Some(id), Some(auth), Some(keys)) = (payloads.id_responder(), payloads.auth(), &sa.keys) else {
+    ) -> Result<String, String> {
+        let (Some(id), Some(auth)) = (payloads.id_responder(), payloads.auth()) else {
             return Err("the peer's IKE_AUTH response has no IDr or no AUTH".into());
         };
         let identity = id
             .identity()
             .ok_or_else(|| format!("the peer's identity is a {}, which is not supported", id.kind()))?;
         if let Some(expected) = &connection.remote.id
-            && !expected.matches(&identity)
+            && !expected.covers(&identity)
         {
             return Err(format!("the peer is {identity}, expected {expected}"));
         }
-        let local = sa.local_id.as_ref();
-        let secret = self
-            .secrets
-            .find(local, Some(&identity))
-            .ok_or_else(|| format!("no shared key is loaded for {} and {identity}", shown(local)))?;
-        let octets = SignedOctets { message: &sent.init_response, peer_nonce: &sent.nonces.initiator, id };
-        match keys.ike.psk_verify(Role::Responder, &secret.secret, &octets, auth) {
-            Ok(true) => {
-                sa.remote_id = Some(identity);
-                Ok(())
-            }
-            Ok(false) => Err(format!("{identity} does not hold our shared key (AUTH by {})", auth.method)),
-            Err(error) => Err(error.to_string()),
-        }
+        let local = sa.local_id.clone().ok_or("we have not said who we are")?;
+        let claim = Claim {
+            message: &sent.init_response,
+            nonce: &sent.nonces.initiator,
+            id,
+            identity: &identity,
+            auth,
+            payloads,
+            local: &local,
+        };
+        let line = self.verify(now, sa, connection, claim)?;
+        sa.remote_id = Some(identity);
+        Ok(line)
     }
 
     /// The peer is not who it should be: tells it (RFC 7296 §2.21.2), and lets the SA go with the answer.
@@ -155,7 +161,7 @@ impl Endpoint {
         let name = &sent.attempt.child;
         let answer = Answer { nonces: &sent.nonces, spi_in: sent.spi_in, payloads };
         let result = match payloads.error().filter(|_| payloads.sa().is_none()) {
-            Some(error) => Err(Reason::Notify(hint(error.kind))),
+            Some(error) => Err(Reason::Notify(hint(error.kind, connection.local.method))),
             None => self.accept_child(now, sa, connection, name, &answer).map_err(|why| {
                 sa.outgoing.queue(Task::DeleteSpi(sent.spi_in));
                 Reason::Refused(why)
@@ -172,13 +178,16 @@ impl Endpoint {
 }
 
 /// An error notify with what most often lies behind it.
-fn hint(kind: NotifyType) -> String {
-    let hint = match kind {
-        NotifyType::AuthenticationFailed => {
+fn hint(kind: NotifyType, method: AuthMethod) -> String {
+    let hint = match (kind, method) {
+        (NotifyType::AuthenticationFailed, AuthMethod::Psk) => {
             " (is the shared key the same, and does the peer know our identity?)"
         }
-        NotifyType::TsUnacceptable => " (do local_ts and remote_ts agree with the peer's?)",
-        NotifyType::NoProposalChosen => " (do esp_proposals agree with the peer's?)",
+        (NotifyType::AuthenticationFailed, AuthMethod::Pubkey { .. }) => {
+            " (does the peer trust our CA, and does it know our identity?)"
+        }
+        (NotifyType::TsUnacceptable, _) => " (do local_ts and remote_ts agree with the peer's?)",
+        (NotifyType::NoProposalChosen, _) => " (do esp_proposals agree with the peer's?)",
         _ => "",
     };
     format!("{kind}{hint}")

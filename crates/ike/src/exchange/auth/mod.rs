@@ -2,17 +2,22 @@
 
 mod choose;
 mod initiator;
+mod prove;
 mod responder;
+mod verify;
 
-use crate::config::{Connection, Identity};
+use crate::config::{AuthMethod, Connection, Identity};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::IMPORTANT;
 use crate::output::{Event, Path, Time};
 use crate::sa::{IkeSa, Phase};
 
-/// Who we are on a connection: as configured, by default our address.
+/// Who we are on a connection: as configured, by default the subject of our certificate, and without one our address.
 pub(crate) fn local_identity(connection: &Connection, path: Path) -> Identity {
-    connection.local.id.clone().unwrap_or(Identity::Addr(path.local.ip()))
+    let local = &connection.local;
+    let certificate = local.certs.first().filter(|_| local.method.is_pubkey());
+    let subject = certificate.map(|certificate| Identity::Dn(certificate.subject().clone()));
+    local.id.clone().or(subject).unwrap_or(Identity::Addr(path.local.ip()))
 }
 
 /// An identity for a log line.
@@ -30,6 +35,16 @@ impl Endpoint {
         self.secrets
             .find(Some(&local), Some(remote))
             .or_else(|| connection.remote.id.is_none().then(|| self.secrets.find(Some(&local), None))?)
+    }
+
+    /// Whether there is anything to prove ourselves with, as far as that can be told before the peer has said who it is.
+    pub(crate) fn can_prove(&self, connection: &Connection, path: Path) -> bool {
+        match connection.local.method {
+            AuthMethod::Psk => self.key_to(connection, path).is_some(),
+            AuthMethod::Pubkey { .. } => {
+                self.credentials.own(&connection.local, &local_identity(connection, path)).is_some()
+            }
+        }
     }
 
     /// Both sides are authenticated.

@@ -1,13 +1,14 @@
 //! The responder's side of IKE_AUTH.
 
 use super::choose::Candidates;
-use crate::endpoint::report::IMPORTANT;
+use super::prove::{Proof, Subject};
+use super::verify::Claim;
+use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::send::Request;
 use crate::endpoint::{Discard, Endpoint};
-use crate::message::{AuthMethodId, IdPayload, Notify, NotifyType, ParseError, Payload, Payloads};
+use crate::message::{CertEncoding, Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::{Reason, Time};
 use crate::sa::{HalfOpen, IkeSa, Phase};
-use crate::suite::{Role, SignedOctets, SuiteError};
 
 /// Why a peer is refused: the notify for it and the text for us.
 struct Refusal(Notify, String);
@@ -16,12 +17,6 @@ impl Refusal {
     /// The peer learns nothing but that it is not authenticated (RFC 7296 §2.21.2).
     fn authentication(why: impl Into<String>) -> Self {
         Self(Notify::new(NotifyType::AuthenticationFailed, Vec::new()), why.into())
-    }
-}
-
-impl From<SuiteError> for Refusal {
-    fn from(error: SuiteError) -> Self {
-        Self::authentication(error.to_string())
     }
 }
 
@@ -36,28 +31,44 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let Phase::HalfOpen(half) = sa.phase.clone() else { return Ok(()) };
         let judged = payloads.map_err(|error| Refusal(refusal_of(&error), error.to_string())).and_then(|p| {
-            let candidates = self.authenticate(sa, &half, &p)?;
-            Ok((p, candidates))
+            let authenticated = self.authenticate(now, sa, &half, &p)?;
+            Ok((p, authenticated))
         });
         match judged {
-            Ok((payloads, candidates)) => {
+            Ok((payloads, (candidates, line))) => {
+                self.log(sa, ORDINARY, line);
                 sa.path = request.path;
                 self.accept_initiator(now, sa, request, &half, &payloads, candidates)
             }
-            Err(Refusal(notify, why)) => {
-                self.stats.discard(Discard::Refused);
-                let line = || format!("refused {}: {why}", request.path.remote);
-                if let Some(line) = self.limited(now, Discard::Refused, line) {
-                    self.log(sa, IMPORTANT, line);
-                }
-                self.respond(now, sa, request, vec![Payload::Notify(notify)])?;
-                Err(Reason::Refused(why))
-            }
+            Err(refusal) => self.refuse_initiator(now, sa, request, refusal),
         }
     }
 
-    /// Checks who asks.
-    fn authenticate(&self, sa: &IkeSa, half: &HalfOpen, payloads: &Payloads) -> Result<Candidates, Refusal> {
+    /// Tells the initiator as much as it may know, and the log the rest. The IKE SA is over.
+    fn refuse_initiator(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request,
+        Refusal(notify, why): Refusal,
+    ) -> Result<(), Reason> {
+        self.stats.discard(Discard::Refused);
+        let line = || format!("refused {}: {why}", request.path.remote);
+        if let Some(line) = self.limited(now, Discard::Refused, line) {
+            self.log(sa, IMPORTANT, line);
+        }
+        self.respond(now, sa, request, vec![Payload::Notify(notify)])?;
+        Err(Reason::Refused(why))
+    }
+
+    /// Checks who asks. With a line for the log.
+    fn authenticate(
+        &self,
+        now: Time,
+        sa: &IkeSa,
+        half: &HalfOpen,
+        payloads: &Payloads,
+    ) -> Result<(Candidates, String), Refusal> {
         let malformed =
             |why: &str| Refusal(Notify::new(NotifyType::InvalidSyntax, Vec::new()), why.to_owned());
         let id = payloads.id_initiator().ok_or_else(|| malformed("IDi is missing"))?;
@@ -74,23 +85,31 @@ impl Endpoint {
                 Refusal::authentication(format!("{remote} wants us to be a {}", asked.kind()))
             })?),
         };
-        let candidates =
-            self.candidates(sa.path, keys.ike.suite(), &remote, asked.as_ref()).ok_or_else(|| {
-                let asked = super::shown(asked.as_ref());
-                Refusal::authentication(format!("no connection is configured for {asked}...{remote}"))
-            })?;
-        if auth.method != AuthMethodId::SharedKeyMic {
-            let method = auth.method;
-            return Err(Refusal::authentication(format!("{remote} authenticates by {method}, expected psk")));
+        let mut failure = None;
+        for candidates in self.candidates(sa.path, keys.ike.suite(), &remote, asked.as_ref(), auth.method) {
+            let Some(connection) = candidates.connections.first() else { continue };
+            let claim = Claim {
+                message: &half.init_request,
+                nonce: &half.nonces.responder,
+                id,
+                identity: &remote,
+                auth,
+                payloads,
+                local: &candidates.local,
+            };
+            match self.verify(now, sa, connection, claim) {
+                Ok(line) => return Ok((candidates, line)),
+                Err(why) => _ = failure.get_or_insert(why),
+            }
+            // A wrong key does not become right with another connection; the CA that one trusts may.
+            if !connection.remote.method.is_pubkey() {
+                break;
+            }
         }
-        let secret = self.secrets.find(Some(&candidates.local), Some(&remote)).ok_or_else(|| {
-            Refusal::authentication(format!("no shared key is loaded for {} and {remote}", candidates.local))
-        })?;
-        let octets = SignedOctets { message: &half.init_request, peer_nonce: &half.nonces.responder, id };
-        if !keys.ike.psk_verify(Role::Initiator, &secret.secret, &octets, auth)? {
-            return Err(Refusal::authentication(format!("{remote} does not hold our shared key")));
-        }
-        Ok(candidates)
+        Err(Refusal::authentication(failure.unwrap_or_else(|| {
+            let asked = super::shown(asked.as_ref());
+            format!("no connection is configured for {asked}...{remote}")
+        })))
     }
 
     /// The initiator is authenticated: proves who we are, and makes the child.
@@ -106,21 +125,33 @@ impl Endpoint {
         let refuse = |text: &str| Reason::Refused(text.to_owned());
         let Candidates { local, remote, connections } = candidates;
         let connection = connections.first().ok_or_else(|| refuse("no connection"))?;
-        let keys = sa.keys.as_ref().ok_or_else(|| refuse("the IKE SA has no keys"))?;
-        let id = IdPayload::from(&local);
-        let secret = self.secrets.find(Some(&local), Some(&remote)).ok_or_else(|| refuse("no shared key"))?;
-        let octets =
-            SignedOctets { message: &half.init_response, peer_nonce: &half.nonces.initiator, id: &id };
-        let auth = keys.ike.psk_auth(Role::Responder, &secret.secret, &octets)?;
         sa.connection = connection.name.clone();
-        sa.local_id = Some(local);
         sa.remote_id = Some(remote);
+        let subject = Subject {
+            message: &half.init_response,
+            peer_nonce: &half.nonces.initiator,
+            local: &local,
+            secret: self.secrets.find(Some(&local), sa.remote_id.as_ref()),
+            asked: payloads.asks_for_certificates(CertEncoding::X509Signature),
+        };
+        let Proof { local, id, certificates, auth, line } = match self.prove(sa, connection, subject) {
+            Ok(proof) => proof,
+            // Only we know that it is our own fault.
+            Err(reason) => {
+                let refusal = Refusal::authentication(reason.to_string());
+                return self.refuse_initiator(now, sa, request, refusal);
+            }
+        };
+        self.log(sa, ORDINARY, line);
+        sa.local_id = Some(local);
         self.half_opens.leave(half.source);
         if payloads.notify(NotifyType::InitialContact).is_some() {
             self.supersede(now, sa);
         }
         self.establish(now, sa, connection);
-        let mut answer = vec![Payload::IdResponder(id), Payload::Auth(auth)];
+        let mut answer = vec![Payload::IdResponder(id)];
+        answer.extend(certificates);
+        answer.push(Payload::Auth(auth));
         answer.extend(self.answer_child(now, sa, &connections, &half.nonces, payloads));
         self.respond(now, sa, request, answer)?;
         Ok(())

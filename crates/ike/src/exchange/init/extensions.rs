@@ -1,8 +1,9 @@
 //! What the two sides tell each other in IKE_SA_INIT that they can. The responder names only what the initiator did, so that
 //! its answer is no larger than it must be.
 
+use crate::cert::{Certificate, Hashes};
 use crate::config::{Connection, Fragmentation};
-use crate::message::{Notify, NotifyType, Payload, Payloads};
+use crate::message::{CertEncoding, CertPayload, Notify, NotifyType, Payload, Payloads};
 use crate::sa::Extensions;
 
 /// What an initiator says.
@@ -19,15 +20,41 @@ pub(super) fn answer(connection: &Connection, request: &Payloads) -> Vec<Payload
 pub(super) fn agreed(connection: &Connection, peer: &Payloads) -> Extensions {
     let both = |wanted| ours(connection).any(|kind| kind == wanted) && peer.notify(wanted).is_some();
     let fragmentation = both(NotifyType::FragmentationSupported);
-    Extensions { fragmentation, fragment: fragmentation && connection.fragmentation == Fragmentation::Yes }
+    let hashes =
+        peer.notify(NotifyType::SignatureHashAlgorithms).map(|notify| Hashes::from_notify(&notify.data));
+    Extensions {
+        fragmentation,
+        fragment: fragmentation && connection.fragmentation == Fragmentation::Yes,
+        hashes: hashes.unwrap_or_default(),
+        asked_for_certificate: peer.asks_for_certificates(CertEncoding::X509Signature),
+    }
 }
 
 /// What we can on that connection.
 fn ours(connection: &Connection) -> impl Iterator<Item = NotifyType> {
     let fragmentation = connection.fragmentation != Fragmentation::No;
-    [fragmentation.then_some(NotifyType::FragmentationSupported)].into_iter().flatten()
+    [fragmentation.then_some(NotifyType::FragmentationSupported), Some(NotifyType::SignatureHashAlgorithms)]
+        .into_iter()
+        .flatten()
 }
 
 fn notify(kind: NotifyType) -> Payload {
-    Payload::Notify(Notify::new(kind, Vec::new()))
+    let data = match kind {
+        // What the peer's signatures may hash with (RFC 7427 §4).
+        NotifyType::SignatureHashAlgorithms => Hashes::ALL.to_notify(),
+        _ => Vec::new(),
+    };
+    Payload::Notify(Notify::new(kind, data))
+}
+
+/// Asks the peer for certificates of these CAs, at most `most` of them; `None` without any.
+pub(crate) fn certificate_request<'a>(
+    cas: impl IntoIterator<Item = &'a Certificate>,
+    most: usize,
+) -> Option<Payload> {
+    let mut ids: Vec<[u8; 20]> = cas.into_iter().map(|ca| ca.key().info_id()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.truncate(most);
+    (!ids.is_empty()).then(|| Payload::CertificateRequest(CertPayload::x509(ids.concat())))
 }

@@ -4,6 +4,7 @@ mod extensions;
 mod initiator;
 mod responder;
 
+pub(crate) use extensions::certificate_request;
 pub(crate) use initiator::Reply;
 pub(crate) use responder::InitRequest;
 

@@ -1,7 +1,7 @@
 //! The responder's side of IKE_SA_INIT. Until IKE_AUTH anybody may be behind a request, under any address: every
 //! refusal leaves no state, and none is larger than the request.
 
-use super::{extensions, nonce_fits};
+use super::{certificate_request, extensions, nonce_fits};
 use crate::config::Connection;
 use crate::endpoint::ExchangeCounter;
 use crate::endpoint::half_open::Admission;
@@ -160,7 +160,8 @@ impl Endpoint {
         let shared = ke.agree(offer.ke)?;
         let nonces = Nonces { initiator: offer.nonce.clone(), responder: nonce };
         let ike = IkeKeys::derive(suite, &shared, &nonces, spis)?;
-        let response = response(request, connection, choice, &ke, &nonces, spis)?;
+        let asked = self.certificates_wanted(path);
+        let response = response(request, connection, choice, &ke, (&nonces, spis), asked)?;
         let keys = Keys {
             sealer: ike.sealer(Role::Responder, self.alloc.sender_id()),
             opener: ike.opener(Role::Initiator),
@@ -190,6 +191,21 @@ impl Endpoint {
     }
 }
 
+/// CAs that a responder names to a stranger.
+const MAX_NAMED_CAS: usize = 10;
+
+impl Endpoint {
+    /// What a responder asks a peer for whose connection is not known yet: certificates that any of them could want
+    /// (RFC 7296 §1.2: the request stands in IKE_SA_INIT).
+    fn certificates_wanted(&self, path: Path) -> Option<Payload> {
+        let connections = self.connections.between(path.local.ip(), path.remote.ip());
+        let wanting: Vec<_> =
+            connections.iter().filter(|c| c.send_certreq && c.remote.method.is_pubkey()).collect();
+        let cas = wanting.iter().flat_map(|connection| self.anchors(connection));
+        certificate_request(cas, MAX_NAMED_CAS)
+    }
+}
+
 fn response_header(request: &InitRequest<'_>, responder_spi: IkeSpi) -> Header {
     Header { responder_spi, from_initiator: false, response: true, ..request.message.header }
 }
@@ -199,16 +215,16 @@ fn response(
     connection: &Connection,
     choice: &IkeChoice,
     ke: &KePrivate,
-    nonces: &Nonces,
-    spis: IkeSpis,
+    (nonces, spis): (&Nonces, IkeSpis),
+    certificate_request: Option<Payload>,
 ) -> Result<Vec<u8>, EncodeError> {
     let mut message = MessageBuilder::new(response_header(request, spis.responder))
         .with(Payload::Sa(choice.answer(None)))
         .with(Payload::Ke(ke.payload()))
         .with(Payload::Nonce(nonces.responder.clone()));
     // The choice is no larger than the offer, the key as large as the initiator's, and to one who does not speak of NATs
-    // neither do we. Only our nonce may be longer, by 16 octets: whoever forges addresses wins no more than that, and
-    // cookies bound how often.
+    // neither do we. Only our nonce may be longer, by 16 octets, and where we want certificates their CAs are named: whoever
+    // forges addresses wins no more than that, and cookies bound how often.
     if nat::spoken(&request.message.payloads) {
         for notify in nat::notifies(spis, request.path, connection.encap) {
             message.push(notify);
@@ -216,6 +232,9 @@ fn response(
     }
     for notify in extensions::answer(connection, &request.message.payloads) {
         message.push(notify);
+    }
+    if let Some(asked) = certificate_request {
+        message.push(asked);
     }
     message.finish()
 }

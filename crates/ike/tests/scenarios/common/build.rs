@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{
-    AuthMethod, Child, ChildMode, Connection, EspProposal, Fragmentation, Identity, IkeEncryption,
-    IkeProposal, KeyExchange, LocalAuth, Prf, RemoteAuth, SharedSecret, StartAction, TsSpec,
+    Child, ChildMode, Connection, EspProposal, Fragmentation, Identity, IkeEncryption, IkeProposal,
+    KeyExchange, LocalAuth, Prf, RemoteAuth, SendCert, SharedSecret, StartAction, TsSpec,
 };
 use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -73,8 +73,10 @@ pub(crate) fn connection(local: (&str, &str), remote: (&str, &str)) -> Connectio
         fragmentation: Fragmentation::default(),
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
-        local: LocalAuth { id: Some(fqdn(local.1)), method: AuthMethod::Psk },
-        remote: RemoteAuth { id: Some(fqdn(remote.1)), method: AuthMethod::Psk },
+        send_cert: SendCert::default(),
+        send_certreq: true,
+        local: LocalAuth::psk(Some(fqdn(local.1))),
+        remote: RemoteAuth::psk(Some(fqdn(remote.1))),
         children: vec![child("net", &net(local.1), &net(remote.1))],
     }
 }

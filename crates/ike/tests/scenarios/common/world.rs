@@ -68,6 +68,8 @@ impl Host {
         self.sender += 1;
         self.seed += 1;
         let (mut successor, in_use) = endpoint(&self.config, self.seed, self.sender);
+        std::mem::swap(successor.credentials_mut(), self.endpoint.credentials_mut());
+        successor.set_unix_time(now, self.endpoint.unix_time(now));
         for connection in &self.connections {
             successor.load_connection(now, connection.clone()).unwrap();
         }

@@ -1,5 +1,6 @@
 use std::time::{Duration, SystemTime};
 
+use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Identity, SharedSecret};
 use testudo_ike::endpoint::{
     AlgorithmName, ChildSaState, ChildSaStatus, Exchanges, IkeSaState, IkeSaStatus, NatStatus,
@@ -17,6 +18,7 @@ use testudo_vici::view::{ChildUsage, Usage};
 pub(crate) struct Gateway {
     pub(crate) connections: Vec<Connection>,
     pub(crate) secrets: Vec<SharedSecret>,
+    pub(crate) credentials: Credentials,
     pub(crate) sas: Vec<IkeSaStatus>,
     pub(crate) initiations: Vec<(JobId, Initiate)>,
     pub(crate) terminations: Vec<(JobId, Terminate)>,
@@ -80,6 +82,14 @@ impl Control for Gateway {
 
     fn clear_secrets(&mut self) {
         self.secrets.clear();
+    }
+
+    fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    fn credentials_mut(&mut self) -> &mut Credentials {
+        &mut self.credentials
     }
 
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {

@@ -1,0 +1,145 @@
+//! Lists of revoked certificates (RFC 5280 §5), as they come from files: nothing is fetched.
+
+use super::certificate::{Certificate, Signed};
+use super::dn::DistinguishedName;
+use super::error::CertError;
+use super::pem;
+use super::scheme::SignatureScheme;
+use crate::output::UnixTime;
+use der::Decode;
+use std::collections::BTreeMap;
+use std::fmt;
+use x509_cert::crl::TbsCertList;
+use x509_cert::ext::pkix::AuthorityKeyIdentifier;
+
+const AUTHORITY_KEY_ID: &str = "2.5.29.35";
+
+/// A list of revoked certificates.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Crl {
+    der: Vec<u8>,
+    tbs: Vec<u8>,
+    scheme: SignatureScheme,
+    signature: Vec<u8>,
+    issuer: DistinguishedName,
+    authority_key: Option<Vec<u8>>,
+    this_update: UnixTime,
+    next_update: Option<UnixTime>,
+    /// When each was revoked, by its serial number.
+    revoked: BTreeMap<Vec<u8>, UnixTime>,
+}
+
+/// What the lists say about a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    /// A list that counts now does not have it.
+    Good,
+    /// It is in a list, be this old or new.
+    Revoked(UnixTime),
+    /// There is a list of its issuer that does not have it, but another should have come since.
+    Stale(UnixTime),
+    /// There is no list of its issuer.
+    Unknown,
+}
+
+impl Crl {
+    /// From DER or PEM, as it lies in a file.
+    pub fn parse(data: &[u8]) -> Result<Self, CertError> {
+        let der = pem::decode(data, &["X509 CRL", "CRL"], "X509 CRL")?;
+        let malformed = |error: der::Error| CertError::malformed("CRL", error);
+        let signed = Signed::read(&der).map_err(malformed)?;
+        let list: TbsCertList = TbsCertList::from_der(signed.tbs).map_err(malformed)?;
+        if list.signature != signed.algorithm {
+            return Err(CertError::malformed("CRL", "it names two signature algorithms"));
+        }
+        let issuer = der::Encode::to_der(&list.issuer).map_err(malformed)?;
+        let mut authority_key = None;
+        for extension in list.crl_extensions.iter().flatten() {
+            if extension.extn_id.to_string() == AUTHORITY_KEY_ID {
+                let id =
+                    AuthorityKeyIdentifier::from_der(extension.extn_value.as_bytes()).map_err(malformed)?;
+                authority_key = id.key_identifier.map(|id| id.as_bytes().to_vec());
+            } else if extension.critical {
+                // A list of changes, or of a part: not all that there is to know (RFC 5280 §5.2.4, §5.2.5).
+                return Err(CertError::malformed(
+                    "CRL",
+                    format!("critical extension {}: only complete lists are taken", extension.extn_id),
+                ));
+            }
+        }
+        let seconds = |time: x509_cert::time::Time| UnixTime(time.to_unix_duration().as_secs());
+        let mut revoked = BTreeMap::new();
+        for entry in list.revoked_certificates.iter().flatten() {
+            // An entry may belong to another issuer, and say so in a critical extension (RFC 5280 §5.3.3).
+            if entry.crl_entry_extensions.iter().flatten().any(|extension| extension.critical) {
+                return Err(CertError::malformed("CRL", "a critical extension of an entry: not supported"));
+            }
+            revoked.insert(entry.serial_number.as_bytes().to_vec(), seconds(entry.revocation_date));
+        }
+        Ok(Self {
+            tbs: signed.tbs.to_vec(),
+            scheme: SignatureScheme::from_identifier(&signed.algorithm)?,
+            signature: signed.signature,
+            issuer: DistinguishedName::from_der(&issuer)?,
+            authority_key,
+            this_update: seconds(list.this_update),
+            next_update: list.next_update.map(seconds),
+            revoked,
+            der: der.to_vec(),
+        })
+    }
+
+    /// Its DER.
+    pub fn to_der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// Whose list it is.
+    pub fn issuer(&self) -> &DistinguishedName {
+        &self.issuer
+    }
+
+    /// True if it is a list of the same issuer, with the same key, from before.
+    pub(super) fn is_replaced_by(&self, newer: &Self) -> bool {
+        self.issuer.same(&newer.issuer)
+            && self.authority_key == newer.authority_key
+            && self.this_update <= newer.this_update
+    }
+
+    /// True if it is that issuer's list: by name, by the right to sign lists, and by signature.
+    fn is_of(&self, issuer: &Certificate) -> bool {
+        let extensions = issuer.extensions();
+        let key_fits = match (&self.authority_key, &extensions.subject_key) {
+            (Some(wanted), Some(found)) => wanted == found,
+            _ => true,
+        };
+        self.issuer.same(issuer.subject())
+            && key_fits
+            && extensions.usage.is_none_or(|usage| usage.crls)
+            && issuer.key().verify(self.scheme, &self.tbs, &self.signature)
+    }
+}
+
+/// What the lists say about a certificate of that issuer.
+pub(super) fn status(crls: &[Crl], certificate: &Certificate, issuer: &Certificate, now: UnixTime) -> Status {
+    let mut status = Status::Unknown;
+    for crl in crls.iter().filter(|crl| crl.is_of(issuer)) {
+        if let Some(when) = crl.revoked.get(certificate.serial()) {
+            return Status::Revoked(*when);
+        }
+        // Without a next update nobody knows how long it counts (RFC 5280 §5.1.2.5): it does not.
+        let until = crl.next_update.unwrap_or(crl.this_update);
+        if crl.this_update <= now && now <= until {
+            status = Status::Good;
+        } else if status == Status::Unknown {
+            status = Status::Stale(until);
+        }
+    }
+    status
+}
+
+impl fmt::Debug for Crl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CRL of '{}', {} entries", self.issuer, self.revoked.len())
+    }
+}

@@ -1,0 +1,297 @@
+//! Distinguished names (X.501): as DER, as strongSwan writes them, and whether two name the same.
+
+use super::error::CertError;
+use der::asn1::{ObjectIdentifier, SetOfVec};
+use der::{Decode, Encode, Tag, Tagged};
+use serde::{Deserialize, Serialize};
+use std::fmt::{self, Write};
+use std::str::FromStr;
+use x509_cert::attr::AttributeTypeAndValue;
+use x509_cert::name::{Name, RdnSequence};
+
+/// Octets of the longest name that is read.
+const LIMIT: usize = 4096;
+
+/// The words for attribute types that strongSwan knows; the first of several is the one it writes.
+const TYPES: [(&str, &str); 31] = [
+    ("UID", "0.9.2342.19200300.100.1.1"),
+    ("DC", "0.9.2342.19200300.100.1.25"),
+    ("CN", "2.5.4.3"),
+    ("S", "2.5.4.4"),
+    ("SN", "2.5.4.5"),
+    ("serialNumber", "2.5.4.5"),
+    ("C", "2.5.4.6"),
+    ("L", "2.5.4.7"),
+    ("ST", "2.5.4.8"),
+    ("STREET", "2.5.4.9"),
+    ("O", "2.5.4.10"),
+    ("OU", "2.5.4.11"),
+    ("T", "2.5.4.12"),
+    ("D", "2.5.4.13"),
+    ("postalCode", "2.5.4.17"),
+    ("userCertificate", "2.5.4.36"),
+    ("N", "2.5.4.41"),
+    ("G", "2.5.4.42"),
+    ("I", "2.5.4.43"),
+    ("ID", "2.5.4.45"),
+    ("dnQualifier", "2.5.4.46"),
+    ("pseudonym", "2.5.4.65"),
+    ("E", "1.2.840.113549.1.9.1"),
+    ("Email", "1.2.840.113549.1.9.1"),
+    ("emailAddress", "1.2.840.113549.1.9.1"),
+    ("unstructuredName", "1.2.840.113549.1.9.2"),
+    ("UN", "1.2.840.113549.1.9.2"),
+    ("unstructuredAddress", "1.2.840.113549.1.9.8"),
+    ("UA", "1.2.840.113549.1.9.8"),
+    ("EN", "2.16.840.1.113730.3.1.3"),
+    ("employeeNumber", "2.16.840.1.113730.3.1.3"),
+];
+const EMAIL: &str = "1.2.840.113549.1.9.1";
+const DOMAIN_COMPONENT: &str = "0.9.2342.19200300.100.1.25";
+
+/// A distinguished name, kept in the octets in which it came.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DistinguishedName(Vec<u8>);
+
+/// An attribute of a name.
+struct Attribute {
+    kind: String,
+    value: Value,
+}
+
+/// The value of an attribute: text, whatever its encoding, or other octets with their tag.
+#[derive(PartialEq, Eq)]
+enum Value {
+    Text(String),
+    Octets(u32, Vec<u8>),
+}
+
+impl DistinguishedName {
+    /// From the DER of a Name.
+    pub fn from_der(der: &[u8]) -> Result<Self, CertError> {
+        if der.len() > LIMIT {
+            return Err(CertError::TooLarge { what: "distinguished name", found: der.len(), limit: LIMIT });
+        }
+        Name::from_der(der).map_err(|error| CertError::malformed("distinguished name", error))?;
+        Ok(Self(der.to_vec()))
+    }
+
+    /// The DER of the Name.
+    pub fn to_der(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// True for a name without attributes.
+    pub fn is_empty(&self) -> bool {
+        self.rdns().is_empty()
+    }
+
+    /// The relative names, most significant first, each with its attributes.
+    fn rdns(&self) -> Vec<Vec<Attribute>> {
+        let Ok(name) = Name::from_der(&self.0) else { return Vec::new() };
+        let rdns: &RdnSequence = name.as_ref();
+        rdns.as_ref().iter().map(|rdn| rdn.as_ref().iter().map(Attribute::from).collect()).collect()
+    }
+
+    /// True if both name the same: letters count alike in both cases, and so do the encodings of text (RFC 5280 §7.1).
+    pub fn same(&self, other: &Self) -> bool {
+        self.0 == other.0 || agree(&self.rdns(), &other.rdns(), false)
+    }
+
+    /// True if `other` is what this pattern describes: a value of `*` stands for any.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.0 == other.0 || agree(&self.rdns(), &other.rdns(), true)
+    }
+
+    /// True if a value is `*`.
+    pub fn has_wildcards(&self) -> bool {
+        self.rdns().iter().flatten().any(|attribute| attribute.value.is_wildcard())
+    }
+}
+
+fn agree(left: &[Vec<Attribute>], right: &[Vec<Attribute>], wildcards: bool) -> bool {
+    let attribute = |(a, b): (&Attribute, &Attribute)| {
+        a.kind == b.kind && (a.value == b.value || wildcards && a.value.is_wildcard())
+    };
+    left.len() == right.len()
+        && left.iter().zip(right).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(attribute))
+}
+
+impl Value {
+    fn is_wildcard(&self) -> bool {
+        matches!(self, Self::Text(text) if text == "*")
+    }
+}
+
+impl From<&AttributeTypeAndValue> for Attribute {
+    fn from(attribute: &AttributeTypeAndValue) -> Self {
+        let value = match text(attribute) {
+            // Spaces around and within count as one (RFC 5280 §7.1, by way of RFC 4518).
+            Some(text) => {
+                Value::Text(text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase())
+            }
+            None => Value::Octets(attribute.value.tag().number().value(), attribute.value.value().to_vec()),
+        };
+        Self { kind: attribute.oid.to_string(), value }
+    }
+}
+
+/// The text of a value that is text.
+fn text(attribute: &AttributeTypeAndValue) -> Option<&str> {
+    let is_text = matches!(
+        attribute.value.tag(),
+        Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::TeletexString | Tag::NumericString
+    );
+    std::str::from_utf8(attribute.value.value()).ok().filter(|_| is_text)
+}
+
+/// As strongSwan writes it: `C=CH, O=strongSwan, CN=moon`. Control characters are replaced.
+impl fmt::Display for DistinguishedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ok(name) = Name::from_der(&self.0) else { return f.write_str("(malformed)") };
+        let rdns: &RdnSequence = name.as_ref();
+        let attributes = rdns.as_ref().iter().flat_map(|rdn| rdn.as_ref().iter());
+        for (index, attribute) in attributes.enumerate() {
+            let oid = attribute.oid.to_string();
+            let known = TYPES.iter().find(|(_, known)| *known == oid).map(|(word, _)| *word);
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{}=", known.unwrap_or(&oid))?;
+            match text(attribute) {
+                Some(text) => {
+                    text.chars().try_for_each(|c| f.write_char(if c.is_control() { '?' } else { c }))?
+                }
+                None => attribute.value.value().iter().try_for_each(|octet| write!(f, "{octet:02x}"))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for DistinguishedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// From strongSwan's way of writing: attributes behind commas, or all of them behind slashes. A backslash takes the
+/// meaning from the character behind it.
+impl FromStr for DistinguishedName {
+    type Err = CertError;
+
+    fn from_str(text: &str) -> Result<Self, CertError> {
+        let malformed = |why: String| CertError::malformed("distinguished name", why);
+        let (text, separator) = match text.strip_prefix('/') {
+            Some(rest) => (rest, '/'),
+            None => (text, ','),
+        };
+        let mut rdns = Vec::new();
+        for part in split(text, separator) {
+            let (word, value) = part
+                .trim()
+                .split_once('=')
+                .ok_or_else(|| malformed(format!("'{}' has no '='", part.trim())))?;
+            let attribute = attribute(word.trim(), value.trim()).map_err(malformed)?;
+            let rdn = SetOfVec::try_from(vec![attribute]);
+            rdns.push(rdn.map_err(|error| malformed(error.to_string()))?);
+        }
+        let der = rdns.to_der().map_err(|error| malformed(error.to_string()))?;
+        Self::from_der(&der)
+    }
+}
+
+/// The parts between separators that no backslash stands before.
+fn split(text: &str, separator: char) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut escaped = false;
+    for c in text.chars() {
+        if c == separator && !escaped {
+            parts.push(String::new());
+        } else if c == '\\' && !escaped {
+            escaped = true;
+            continue;
+        } else if let Some(part) = parts.last_mut() {
+            part.push(c);
+        }
+        escaped = false;
+    }
+    parts
+}
+
+fn attribute(word: &str, value: &str) -> Result<AttributeTypeAndValue, String> {
+    let known = TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)).map(|(_, oid)| *oid);
+    let oid = known.unwrap_or(word);
+    let tag = match oid {
+        EMAIL | DOMAIN_COMPONENT => Tag::Ia5String,
+        _ if value.chars().all(|c| c.is_ascii_alphanumeric() || " '()+,-./:=?".contains(c)) => {
+            Tag::PrintableString
+        }
+        _ => Tag::Utf8String,
+    };
+    if value.is_empty() {
+        return Err(format!("{word} has no value"));
+    }
+    let oid = ObjectIdentifier::new(oid).map_err(|_| format!("{word} is no attribute that we know"))?;
+    let value = der::Any::new(tag, value.as_bytes()).map_err(|error| error.to_string())?;
+    Ok(AttributeTypeAndValue { oid, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dn(text: &str) -> DistinguishedName {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn names_are_read_and_written_as_strongswan_does() {
+        for (given, written) in [
+            ("C=CH, O=strongSwan, CN=moon", "C=CH, O=strongSwan, CN=moon"),
+            ("c=CH,o=strongSwan,cn=moon", "C=CH, O=strongSwan, CN=moon"),
+            ("/C=CH/O=A, Inc./CN=moon", "C=CH, O=A, Inc., CN=moon"),
+            ("O=A\\, Inc., CN=moon", "O=A, Inc., CN=moon"),
+            ("CN=Zürich, E=me@example.org, DC=org", "CN=Zürich, E=me@example.org, DC=org"),
+            ("2.5.4.99=x", "2.5.4.99=x"),
+        ] {
+            assert_eq!(dn(given).to_string(), written, "{given}");
+        }
+        for bad in ["", "CN", "CN=", "XX=1", "C=CH, CN", "CN=moon,"] {
+            assert!(bad.parse::<DistinguishedName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn case_spaces_and_encodings_do_not_tell_names_apart() {
+        let printable = dn("C=CH, O=strongSwan, CN=moon");
+        assert!(printable.same(&dn("C=ch, O=STRONGSWAN, CN=Moon")));
+        assert!(dn("O=a  b").same(&dn("O=a b")));
+        // The same in UTF8String, as OpenSSL writes it.
+        let mut utf8 = printable.to_der().to_vec();
+        for text in [&b"strongSwan"[..], b"moon"] {
+            let at = utf8.windows(text.len()).position(|window| window == text).unwrap();
+            assert_eq!(std::mem::replace(&mut utf8[at - 2], 0x0c), 0x13);
+        }
+        assert!(printable.same(&DistinguishedName::from_der(&utf8).unwrap()));
+        for other in ["C=CH, O=strongSwan", "C=CH, CN=moon, O=strongSwan", "C=CH, O=strongSwan, OU=moon"] {
+            assert!(!printable.same(&dn(other)), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_wildcard_stands_for_one_value() {
+        let pattern = dn("C=CH, O=strongSwan, CN=*");
+        assert!(pattern.has_wildcards());
+        assert!(pattern.covers(&dn("C=CH, O=strongSwan, CN=sun")));
+        assert!(!pattern.covers(&dn("C=CH, O=other, CN=sun")));
+        assert!(!pattern.covers(&dn("C=CH, O=strongSwan")));
+        assert!(!pattern.covers(&dn("C=CH, O=strongSwan, OU=a, CN=sun")));
+        assert!(!pattern.same(&dn("C=CH, O=strongSwan, CN=sun")), "not where names must be the same");
+        assert!(!dn("CN=sun").covers(&dn("CN=*")), "a wildcard in what is compared is a letter like others");
+    }
+
+    #[test]
+    fn a_name_cannot_forge_a_line_of_the_log() {
+        let forged = "CN=a\nb".parse::<DistinguishedName>().unwrap();
+        assert_eq!(forged.to_string(), "CN=a?b");
+    }
+}

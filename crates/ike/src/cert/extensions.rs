@@ -1,0 +1,136 @@
+//! The extensions of a certificate that count for IKE; a critical one that does not is a reason to refuse it.
+
+use super::dn::DistinguishedName;
+use super::error::CertError;
+use crate::config::Identity;
+use der::{Decode, Encode};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use x509_cert::ext::Extension;
+use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
+use x509_cert::ext::pkix::{
+    AuthorityKeyIdentifier, BasicConstraints, CrlDistributionPoints, KeyUsage, SubjectAltName,
+    SubjectKeyIdentifier,
+};
+
+const SUBJECT_KEY_ID: &str = "2.5.29.14";
+const KEY_USAGE: &str = "2.5.29.15";
+const SUBJECT_ALT_NAME: &str = "2.5.29.17";
+const BASIC_CONSTRAINTS: &str = "2.5.29.19";
+const NAME_CONSTRAINTS: &str = "2.5.29.30";
+const CRL_DISTRIBUTION_POINTS: &str = "2.5.29.31";
+const CERTIFICATE_POLICIES: &str = "2.5.29.32";
+const AUTHORITY_KEY_ID: &str = "2.5.29.35";
+const EXTENDED_KEY_USAGE: &str = "2.5.29.37";
+
+/// What a CA may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ca {
+    /// CAs that may stand between it and the end of a chain.
+    pub(super) path_length: Option<u8>,
+}
+
+/// What the key may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Usage {
+    /// Signatures that prove who signs: digitalSignature or nonRepudiation.
+    pub(super) signs: bool,
+    pub(super) certificates: bool,
+    pub(super) crls: bool,
+}
+
+/// The extensions that we look at.
+#[derive(Debug, Default)]
+pub(super) struct Extensions {
+    pub(super) ca: Option<Ca>,
+    /// Without the extension everything is allowed.
+    pub(super) usage: Option<Usage>,
+    /// Alternative names of the subject, of the kinds that IKE has.
+    pub(super) names: Vec<Identity>,
+    pub(super) subject_key: Option<Vec<u8>>,
+    pub(super) authority_key: Option<Vec<u8>>,
+    /// A place is named from which lists of revoked certificates can be had.
+    pub(super) has_crl_uri: bool,
+    /// One that must not be passed over, and that we cannot obey.
+    pub(super) unknown_critical: Option<String>,
+}
+
+impl Extensions {
+    pub(super) fn read(list: &[Extension]) -> Result<Self, CertError> {
+        let mut found = Self::default();
+        let mut seen = BTreeSet::new();
+        for extension in list {
+            let oid = extension.extn_id.to_string();
+            if !seen.insert(extension.extn_id) {
+                return Err(CertError::malformed("certificate", format!("extension {oid} stands twice")));
+            }
+            let body = extension.extn_value.as_bytes();
+            match oid.as_str() {
+                BASIC_CONSTRAINTS => {
+                    let constraints: BasicConstraints = decode("basic constraints", body)?;
+                    found.ca = constraints.ca.then_some(Ca { path_length: constraints.path_len_constraint });
+                }
+                KEY_USAGE => {
+                    let usage: KeyUsage = decode("key usage", body)?;
+                    found.usage = Some(Usage {
+                        signs: usage.digital_signature() || usage.non_repudiation(),
+                        certificates: usage.key_cert_sign(),
+                        crls: usage.crl_sign(),
+                    });
+                }
+                SUBJECT_ALT_NAME => {
+                    let names: SubjectAltName = decode("subjectAltName", body)?;
+                    found.names = names.0.iter().filter_map(identity).collect();
+                }
+                SUBJECT_KEY_ID => {
+                    let id: SubjectKeyIdentifier = decode("subjectKeyIdentifier", body)?;
+                    found.subject_key = Some(id.0.as_bytes().to_vec());
+                }
+                AUTHORITY_KEY_ID => {
+                    let id: AuthorityKeyIdentifier = decode("authorityKeyIdentifier", body)?;
+                    found.authority_key = id.key_identifier.map(|id| id.as_bytes().to_vec());
+                }
+                CRL_DISTRIBUTION_POINTS => {
+                    let points: CrlDistributionPoints = decode("cRLDistributionPoints", body)?;
+                    found.has_crl_uri = points.0.iter().any(|point| {
+                        matches!(&point.distribution_point, Some(DistributionPointName::FullName(names))
+                            if names.iter().any(|n| matches!(n, GeneralName::UniformResourceIdentifier(_))))
+                    });
+                }
+                // IKE asks for no purpose (RFC 4945 §5.1.3.12), and we ask for no policy, so neither takes anything away.
+                CERTIFICATE_POLICIES | EXTENDED_KEY_USAGE => {}
+                // It limits whom the CA may name. To pass it over would give the CA more than it was given, critical or not.
+                NAME_CONSTRAINTS => found.unknown_critical = Some("name constraints".into()),
+                _ if extension.critical => {
+                    found.unknown_critical.get_or_insert_with(|| format!("critical extension {oid}"));
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn decode<'a, T: Decode<'a>>(what: &'static str, body: &'a [u8]) -> Result<T, CertError>
+where
+    T::Error: std::fmt::Display,
+{
+    T::from_der(body).map_err(|error| CertError::malformed(what, error))
+}
+
+/// A general name as an identity, if IKE has such identities.
+fn identity(name: &GeneralName) -> Option<Identity> {
+    match name {
+        GeneralName::DnsName(name) => Some(Identity::Fqdn(name.to_string())),
+        GeneralName::Rfc822Name(address) => Some(Identity::Email(address.to_string())),
+        GeneralName::IpAddress(octets) => {
+            let octets = octets.as_bytes();
+            let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+            v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok().map(Identity::Addr)
+        }
+        GeneralName::DirectoryName(name) => {
+            DistinguishedName::from_der(&name.to_der().ok()?).ok().map(Identity::Dn)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,28 @@
+//! Certificates: X.509 (RFC 5280) as far as IKE needs it (RFC 4945), private keys, and the signatures of RFC 7427.
+//!
+//! Sans-IO: files and the time are the host's. Certificates that a peer sends are hostile: read within limits, never
+//! trusted before a chain leads to a CA. Signing and verifying ([`PrivateKey::sign`], [`PublicKey::verify`],
+//! [`Trust::verify`]) depend on nothing but their arguments, so that they can be done on any thread.
+
+mod certificate;
+mod chain;
+mod crl;
+mod dn;
+mod error;
+mod extensions;
+mod pem;
+mod private;
+mod public;
+mod scheme;
+mod store;
+
+pub use certificate::{Certificate, MAX_CERTIFICATE};
+pub use chain::Trust;
+pub use crl::Crl;
+pub use dn::DistinguishedName;
+pub use error::CertError;
+pub use private::PrivateKey;
+pub use public::{KeyKind, PublicKey};
+pub use scheme::{Hash, Hashes, Schemes, SignatureScheme};
+pub use store::Credentials;
+pub(crate) use store::Own;

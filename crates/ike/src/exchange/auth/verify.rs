@@ -1,0 +1,213 @@
+//! The peer's side of authentication: whether AUTH is right, and who vouches for the key.
+
+use crate::cert::{Certificate, Hash, SignatureScheme, Trust};
+use crate::config::{AuthMethod, Connection, Identity};
+use crate::endpoint::Endpoint;
+use crate::message::{AuthMethodId, AuthPayload, CertEncoding, Nonce, Payloads};
+use crate::output::Time;
+use crate::sa::IkeSa;
+use crate::suite::{Role, SignedOctets};
+
+/// Certificates that are read from one message.
+const MAX_CERTIFICATES: usize = 8;
+
+/// What a peer claims.
+#[derive(Clone, Copy)]
+pub(super) struct Claim<'a> {
+    /// The peer's IKE_SA_INIT message.
+    pub(super) message: &'a [u8],
+    /// Our nonce.
+    pub(super) nonce: &'a Nonce,
+    pub(super) id: &'a crate::message::IdPayload,
+    pub(super) identity: &'a Identity,
+    pub(super) auth: &'a AuthPayload,
+    pub(super) payloads: &'a Payloads,
+    /// Who we are to the peer.
+    pub(super) local: &'a Identity,
+}
+
+impl Endpoint {
+    /// Whether the peer is who it says, in the way that the connection demands: a line for the log. The error is for the log,
+    /// too: it says what was found and what was expected.
+    pub(super) fn verify(
+        &self,
+        now: Time,
+        sa: &IkeSa,
+        connection: &Connection,
+        claim: Claim<'_>,
+    ) -> Result<String, String> {
+        let Claim { identity, auth, .. } = claim;
+        match connection.remote.method {
+            AuthMethod::Psk if auth.method == AuthMethodId::SharedKeyMic => {
+                self.verify_key(sa, claim)?;
+                Ok(format!("authentication of '{identity}' with pre-shared key successful"))
+            }
+            AuthMethod::Psk => Err(format!("{identity} authenticates by {}, expected psk", auth.method)),
+            AuthMethod::Pubkey { .. } => self.verify_signature(now, sa, connection, claim),
+        }
+    }
+
+    fn verify_key(&self, sa: &IkeSa, claim: Claim<'_>) -> Result<(), String> {
+        let Claim { message, nonce, id, identity, auth, local, .. } = claim;
+        let keys = sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
+        let secret = self
+            .secrets
+            .find(Some(local), Some(identity))
+            .ok_or_else(|| format!("no shared key is loaded for {local} and {identity}"))?;
+        let octets = SignedOctets { message, peer_nonce: nonce, id };
+        match keys.ike.psk_verify(peer_of(sa), &secret.secret, &octets, auth) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("{identity} does not hold our shared key")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn verify_signature(
+        &self,
+        now: Time,
+        sa: &IkeSa,
+        connection: &Connection,
+        claim: Claim<'_>,
+    ) -> Result<String, String> {
+        let Claim { message, nonce, id, identity, auth, payloads, .. } = claim;
+        let AuthMethod::Pubkey { schemes, chain } = connection.remote.method else {
+            return Err("no signature is expected".into());
+        };
+        let keys = sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
+        let octets = SignedOctets { message, peer_nonce: nonce, id };
+        let octets = keys.ike.signed_octets(peer_of(sa), &octets).map_err(|error| error.to_string())?;
+        let signature = Signature::read(identity, auth)?;
+        let scheme = signature.scheme;
+        if !schemes.contains(scheme) {
+            return Err(format!("{identity} signs by {scheme}, which is not allowed here"));
+        }
+        let sent = certificates(payloads)?;
+        let end = self.end_certificate(connection, identity, &sent, |certificate| {
+            signature.is_by(certificate, &octets)
+        })?;
+        if !end.confirms(identity) {
+            return Err(format!(
+                "certificate '{}' does not confirm that its owner is {identity}",
+                end.subject()
+            ));
+        }
+        let remote = &connection.remote;
+        let hashes = chain.with(Hash::Identity);
+        let trust = Trust {
+            now: self.unix_time(now),
+            anchors: self.anchors(connection),
+            pinned: self.credentials.certificates().chain(&remote.certs).collect(),
+            intermediates: sent.iter().skip(1).chain(self.credentials.cas()).chain(&remote.certs).collect(),
+            crls: self.credentials.crls(),
+            revocation: remote.revocation,
+            hashes,
+        };
+        let anchor = trust.verify(&end)?;
+        if !remote.certs.is_empty() && !remote.certs.contains(&end) {
+            return Err(format!("certificate '{}' is none that the connection allows", end.subject()));
+        }
+        Ok(format!(
+            "authentication of '{identity}' with {scheme} successful, by certificate '{}' of CA '{}'",
+            end.subject(),
+            anchor.subject()
+        ))
+    }
+
+    /// The certificate whose key has signed: what the peer sent, or, if it sent none, one of its that is loaded.
+    fn end_certificate(
+        &self,
+        connection: &Connection,
+        identity: &Identity,
+        sent: &[Certificate],
+        signed_by: impl Fn(&Certificate) -> bool,
+    ) -> Result<Certificate, String> {
+        if let Some(first) = sent.first() {
+            let wrong = || format!("AUTH of {identity} was not made with the key of '{}'", first.subject());
+            return if signed_by(first) { Ok(first.clone()) } else { Err(wrong()) };
+        }
+        let loaded = connection.remote.certs.iter().chain(self.credentials.certificates());
+        let mut loaded = loaded.filter(|certificate| certificate.confirms(identity)).peekable();
+        if loaded.peek().is_none() {
+            return Err(format!("{identity} has sent no certificate, and none of its is loaded"));
+        }
+        let found = loaded.find(|certificate| signed_by(certificate));
+        found
+            .cloned()
+            .ok_or_else(|| format!("AUTH of {identity} was not made with a key of its loaded certificates"))
+    }
+
+    /// The CAs that a connection trusts.
+    pub(crate) fn anchors<'a>(&'a self, connection: &'a Connection) -> Vec<&'a Certificate> {
+        match connection.remote.cacerts.as_slice() {
+            [] => {
+                // Those that another connection names are loaded with it, for all, as with charon.
+                let named = self.connections.iter().flat_map(|other| &other.remote.cacerts);
+                self.credentials.cas().chain(named).collect()
+            }
+            own => own.iter().collect(),
+        }
+    }
+}
+
+/// AUTH as a signature.
+struct Signature<'a> {
+    scheme: SignatureScheme,
+    octets: &'a [u8],
+    /// As in RFC 4754, not RFC 7427.
+    fixed: bool,
+}
+
+impl<'a> Signature<'a> {
+    fn read(identity: &Identity, auth: &'a AuthPayload) -> Result<Self, String> {
+        let fixed = |scheme| Ok(Self { scheme, octets: &auth.data, fixed: true });
+        match auth.method {
+            AuthMethodId::DigitalSignature => {
+                let (algorithm, octets) =
+                    auth.signature_parts().ok_or_else(|| format!("AUTH of {identity} is too short"))?;
+                let scheme = SignatureScheme::from_der(algorithm)
+                    .map_err(|error| format!("AUTH of {identity} is not acceptable: {error}"))?;
+                Ok(Self { scheme, octets, fixed: false })
+            }
+            AuthMethodId::EcdsaSha256 => fixed(SignatureScheme::EcdsaSha256),
+            AuthMethodId::EcdsaSha384 => fixed(SignatureScheme::EcdsaSha384),
+            AuthMethodId::EcdsaSha512 => fixed(SignatureScheme::EcdsaSha512),
+            AuthMethodId::RsaSignature => Err(format!(
+                "{identity} authenticates by RSA with SHA-1, which is too weak; expected a digital signature (RFC 7427)"
+            )),
+            other => Err(format!("{identity} authenticates by {other}, expected a signature")),
+        }
+    }
+
+    fn is_by(&self, certificate: &Certificate, octets: &[u8]) -> bool {
+        match self.fixed {
+            true => certificate.key().verify_fixed(self.scheme, octets, self.octets),
+            false => certificate.key().verify(self.scheme, octets, self.octets),
+        }
+    }
+}
+
+/// The certificates that a peer has sent; the first is its own (RFC 7296 §3.6).
+fn certificates(payloads: &Payloads) -> Result<Vec<Certificate>, String> {
+    let count = payloads.certificates().count();
+    if count > MAX_CERTIFICATES {
+        return Err(format!("the peer has sent {count} certificates, at most {MAX_CERTIFICATES} are read"));
+    }
+    let mut found = Vec::with_capacity(count);
+    for payload in payloads.certificates() {
+        if payload.encoding != CertEncoding::X509Signature {
+            return Err(format!("the peer has sent a certificate as {}, expected X.509", payload.encoding));
+        }
+        let certificate = Certificate::from_der(&payload.data)
+            .map_err(|error| format!("certificate {} of the peer: {error}", found.len() + 1))?;
+        found.push(certificate);
+    }
+    Ok(found)
+}
+
+/// Whose AUTH the peer's is.
+fn peer_of(sa: &IkeSa) -> Role {
+    match sa.role {
+        Role::Initiator => Role::Responder,
+        Role::Responder => Role::Initiator,
+    }
+}

@@ -1,0 +1,32 @@
+//! Certificate and Certificate Request payloads (RFC 7296 §3.6, §3.7).
+
+use super::error::ParseError;
+use super::number::CertEncoding;
+use super::reader::Reader;
+use serde::{Deserialize, Serialize};
+
+/// A certificate, or what a certificate request asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertPayload {
+    /// What the data is, or should be.
+    pub encoding: CertEncoding,
+    /// The certificate; in a request SHA-1 hashes of the public keys of CAs, one after the other.
+    pub data: Vec<u8>,
+}
+
+impl CertPayload {
+    /// An X.509 certificate, or a request for one.
+    pub fn x509(data: Vec<u8>) -> Self {
+        Self { encoding: CertEncoding::X509Signature, data }
+    }
+
+    pub(super) fn read(mut reader: Reader<'_>) -> Result<Self, ParseError> {
+        let encoding = CertEncoding::from(reader.u8("certificate encoding")?);
+        Ok(Self { encoding, data: reader.rest().to_vec() })
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.encoding));
+        out.extend_from_slice(&self.data);
+    }
+}

@@ -1,0 +1,144 @@
+//! `load-cert`, `load-key`, `load-authority`: certificates and private keys, as they lie in files.
+
+use super::connection::check_name;
+use super::fields::Fields;
+use super::refusal::{Refusal, Why, because, expected};
+use crate::message::{Element, Message};
+use testudo_ike::cert::{CertError, Certificate, Crl, DistinguishedName, PrivateKey};
+
+/// What `load-cert` brings.
+#[derive(Clone, Debug)]
+pub enum Loaded {
+    /// A certificate; true: it must be a CA's.
+    Certificate(Certificate, bool),
+    /// A list of revoked certificates.
+    Crl(Crl),
+}
+
+/// Decodes a certificate.
+pub(super) fn certificate(data: &[u8]) -> Result<Certificate, Why> {
+    Certificate::parse(data).map_err(|error| because(format!("but this {error}")))
+}
+
+/// Decodes a certificate that must be a CA's.
+pub(super) fn ca(data: &[u8]) -> Result<Certificate, Why> {
+    let certificate = certificate(data)?;
+    if certificate.is_ca() {
+        return Ok(certificate);
+    }
+    Err(because(format!("but certificate '{}' lacks the CA basic constraint", certificate.subject())))
+}
+
+/// Decodes the argument of `load-cert`.
+pub fn load_cert(message: &Message) -> Result<Loaded, Refusal> {
+    let mut section = Fields::new("load-cert", message)?;
+    let kind = section.required("type", "X509 or X509_CRL")?.to_ascii_uppercase();
+    let flag = section.text("flag")?.unwrap_or("NONE").to_ascii_uppercase();
+    let data = data(&mut section, "the certificate")?;
+    let (kind_path, flag_path, data_path) =
+        (section.path("type"), section.path("flag"), section.path("data"));
+    section.finish()?;
+    let bad = |path: &str, found: &str, Why(why)| Refusal::Bad {
+        path: path.to_owned(),
+        found: format!("{found:?}"),
+        why,
+    };
+    let found = format!("a file of {} octets", data.len());
+    let malformed = |why: String| Refusal::Bad { path: data_path, found, why };
+    match (kind.as_str(), flag.as_str()) {
+        ("X509", "NONE" | "CA") => {
+            let parsed = Certificate::parse(data).map_err(|error| malformed(format!("but this {error}")))?;
+            Ok(Loaded::Certificate(parsed, flag == "CA"))
+        }
+        ("X509", _) => Err(bad(&flag_path, &flag, expected("NONE or CA"))),
+        ("X509_CRL", _) => {
+            Crl::parse(data).map(Loaded::Crl).map_err(|error| malformed(format!("but this {error}")))
+        }
+        (_, _) => Err(bad(
+            &kind_path,
+            &kind,
+            because("but this type is not supported; expected X509 or X509_CRL".into()),
+        )),
+    }
+}
+
+/// Decodes the argument of `load-key`.
+pub fn load_key(message: &Message) -> Result<PrivateKey, Refusal> {
+    let mut section = Fields::new("load-key", message)?;
+    section.parsed("type", |kind| match kind.to_ascii_lowercase().as_str() {
+        // What it is, the key itself says.
+        "any" | "rsa" | "ecdsa" | "ed25519" | "pkcs8" | "private" => Ok(()),
+        _ => Err(because(
+            "but keys of this type are not supported; expected any, rsa, ecdsa or ed25519".into(),
+        )),
+    })?;
+    let data = data(&mut section, "the key")?;
+    let path = section.path("data");
+    section.finish()?;
+    PrivateKey::parse(data).map_err(|error| Refusal::Bad {
+        path,
+        found: format!("a file of {} octets", data.len()),
+        why: format!("but this is {error}"),
+    })
+}
+
+fn data<'a>(section: &mut Fields<'a>, expected: &'static str) -> Result<&'a [u8], Refusal> {
+    let missing = Refusal::Missing { path: section.path("data"), expected };
+    let data = section.blob("data")?.map(|blob| blob.bytes()).filter(|data| !data.is_empty());
+    data.ok_or(missing)
+}
+
+/// Decodes the argument of `load-authority`: one section, named like the authority.
+pub fn load_authority(message: &Message) -> Result<(String, Certificate), Refusal> {
+    let [Element::Section(name, content)] = message.elements() else {
+        return Err(Refusal::Missing { path: "authorities".to_owned(), expected: "exactly one authority" });
+    };
+    check_name(name, "authorities")?;
+    let mut section = Fields::new(&format!("authorities.{name}"), content)?;
+    let missing = Refusal::Missing { path: section.path("cacert"), expected: "the certificate of the CA" };
+    let data = section.blob("cacert")?.ok_or(missing)?.bytes();
+    for (key, what) in [
+        ("crl_uris", "fetching lists of revoked certificates: put them into x509crl/"),
+        ("ocsp_uris", "OCSP"),
+    ] {
+        if let Some(uri) = section.list(key, Ok)?.and_then(|uris| uris.into_iter().next()) {
+            return Err(unsupported(&section, key, uri, what));
+        }
+    }
+    for (key, what) in [
+        ("cert_uri_base", "certificates by hash and URL"),
+        ("file", "a certificate that the daemon reads: use cacert"),
+        ("handle", "tokens"),
+        ("slot", "tokens"),
+        ("module", "tokens"),
+    ] {
+        if let Some(value) = section.text(key)?.filter(|value| !value.is_empty()) {
+            return Err(unsupported(&section, key, value, what));
+        }
+    }
+    let path = section.path("cacert");
+    section.finish()?;
+    let found = format!("a file of {} octets", data.len());
+    ca(data).map(|ca| (name.clone(), ca)).map_err(|Why(why)| Refusal::Bad { path, found, why })
+}
+
+fn unsupported(section: &Fields<'_>, key: &str, found: &str, what: &'static str) -> Refusal {
+    let found = super::refusal::quote(found.as_bytes());
+    Refusal::Unsupported { path: section.path(key), found, what, expected: "" }
+}
+
+/// A name as `swanctl --list-certs --subject` takes it.
+pub(crate) fn distinguished_name(text: &str) -> Result<DistinguishedName, Why> {
+    text.parse().map_err(|error: CertError| because(format!("but this {error}")))
+}
+
+/// A key's number in hexadecimal digits.
+pub(crate) fn key_id(text: &str) -> Result<Vec<u8>, Why> {
+    let digit = |octet: u8| char::from(octet).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let octets: Option<Vec<u8>> =
+        pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect();
+    octets
+        .filter(|octets| rest.is_empty() && !octets.is_empty())
+        .ok_or_else(|| expected("the identifier of a key, in hexadecimal digits"))
+}

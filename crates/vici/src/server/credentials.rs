@@ -1,0 +1,127 @@
+//! The commands about certificates and private keys.
+
+use super::Answer;
+use super::commands::{done, failed, fields};
+use super::stream::{Source, Stream};
+use crate::control::Control;
+use crate::message::Message;
+use crate::schema::{self, Loaded, Refusal};
+use crate::session::Request;
+use crate::view::ListedCert;
+use testudo_ike::cert::{Certificate, DistinguishedName, PrivateKey};
+
+/// The answer to `get-keys`.
+pub(super) fn keys(control: &dyn Control) -> Message {
+    Message::new().with_list("keys", control.credentials().keys().map(|key| hex(&key.key_id())))
+}
+
+/// The answer to `get-authorities`.
+pub(super) fn authorities(control: &dyn Control) -> Message {
+    Message::new().with_list("authorities", control.credentials().authorities().map(|(name, _)| name))
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+pub(super) fn load_cert(loaded: Loaded, control: &mut dyn Control) -> Answer {
+    let credentials = control.credentials_mut();
+    let result = match loaded {
+        Loaded::Certificate(certificate, ca) => credentials.load_certificate(certificate, ca),
+        Loaded::Crl(crl) => {
+            // A list that is older than what is here changes nothing, as with charon.
+            credentials.load_crl(crl);
+            Ok(())
+        }
+    };
+    Answer::Now(done(result.map_err(|error| error.to_string())))
+}
+
+pub(super) fn load_key(key: PrivateKey, control: &mut dyn Control) -> Answer {
+    let id = hex(&key.key_id());
+    control.credentials_mut().load_key(key);
+    Answer::Now(done(Ok(())).with("id", id))
+}
+
+pub(super) fn unload_key(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let missing = Refusal::Missing { path: fields.path("id"), expected: "the identifier of a key" };
+    let id = fields.parsed("id", schema::key_id)?.ok_or(missing)?;
+    fields.finish()?;
+    let found = control.credentials_mut().unload_key(&id);
+    Ok(Answer::Now(if found { done(Ok(())) } else { failed("key not found".to_owned()) }))
+}
+
+pub(super) fn load_authority(name: &str, ca: Certificate, control: &mut dyn Control) -> Answer {
+    let result = control.credentials_mut().load_authority(name, ca);
+    Answer::Now(done(result.map_err(|error| error.to_string())))
+}
+
+pub(super) fn unload_authority(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let name = fields.required("name", "the name of an authority")?;
+    fields.finish()?;
+    let found = control.credentials_mut().unload_authority(name);
+    let missing = || failed(format!("unload: authority '{name}' not found"));
+    Ok(Answer::Now(if found { done(Ok(())) } else { missing() }))
+}
+
+pub(super) fn list_authorities(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let wanted = fields.text("name")?;
+    fields.finish()?;
+    let authorities = control.credentials().authorities();
+    let shown = authorities.filter(|(name, _)| wanted.is_none_or(|wanted| wanted == *name));
+    let shown = shown.map(|(name, ca)| (name.to_owned(), ca.clone())).collect();
+    Ok(Answer::Stream(Stream::new(Source::Authorities(shown))))
+}
+
+/// Which certificates `list-certs` shows.
+struct Filter {
+    kind: String,
+    flag: String,
+    subject: Option<DistinguishedName>,
+}
+
+pub(super) fn list_certs(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let filter = Filter {
+        kind: fields.text("type")?.unwrap_or("ANY").to_ascii_uppercase(),
+        flag: fields.text("flag")?.unwrap_or("ANY").to_ascii_uppercase(),
+        subject: fields.parsed("subject", schema::distinguished_name)?,
+    };
+    fields.finish()?;
+    let credentials = control.credentials();
+    // As in charon, also those that connections name, which are loaded with them.
+    let names = control.connection_names();
+    let connections = names.iter().filter_map(|name| control.connection(name));
+    let named = connections.flat_map(|connection| {
+        [&connection.local.certs, &connection.remote.certs, &connection.remote.cacerts]
+    });
+    let mut certificates: Vec<&Certificate> = Vec::new();
+    for certificate in credentials.certificates().chain(credentials.cas()).chain(named.flatten()) {
+        if filter.shows("X509", certificate.subject()) && !certificates.contains(&certificate) {
+            certificates.push(certificate);
+        }
+    }
+    // Certificates of CAs come last.
+    let (cas, others): (Vec<_>, Vec<_>) =
+        certificates.into_iter().partition(|certificate| certificate.is_ca());
+    let of_flag = |flag: &str| filter.flag == "ANY" || filter.flag == flag;
+    let others = others.into_iter().filter(|_| of_flag("NONE"));
+    let x509 = others.chain(cas.into_iter().filter(|_| of_flag("CA")));
+    let x509 = x509.map(|certificate| ListedCert::Certificate {
+        certificate: certificate.clone(),
+        has_private_key: credentials.has_key_of(certificate),
+    });
+    let crls = credentials.crls().iter().filter(|crl| filter.shows("X509_CRL", crl.issuer()));
+    let listed = x509.chain(crls.map(|crl| ListedCert::Crl(crl.to_der().to_vec()))).collect();
+    Ok(Answer::Stream(Stream::new(Source::Certs(listed))))
+}
+
+impl Filter {
+    fn shows(&self, kind: &str, subject: &DistinguishedName) -> bool {
+        let is_kind = self.kind == "ANY" || self.kind == kind;
+        is_kind && self.subject.as_ref().is_none_or(|wanted| wanted.covers(subject))
+    }
+}
