@@ -146,6 +146,7 @@ impl Loop {
     /// One turn; true if a signal asks for the end.
     fn turn(&mut self, events: &Events) -> Result<bool, String> {
         self.gateway.look_at_clock();
+        self.gateway.watch(self.server.is_watched());
         let mut ended = false;
         let mut ike = std::mem::take(&mut self.ike_waits);
         for event in events {

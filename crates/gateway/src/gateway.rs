@@ -7,7 +7,7 @@
 use crate::datapath::{DataPath, WorkerEvent};
 use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
-use crate::policies::Policies;
+use crate::policies::{Change, Policies};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 use testudo_ike::config::StartAction;
@@ -35,8 +35,12 @@ pub(crate) struct Gateway {
     held: Vec<Departure>,
     origin: Instant,
     sockets: IkeSockets,
+    /// A datagram.
+    buffer: Vec<u8>,
     notes: VecDeque<Note>,
-    /// As last seen, so that an SA that goes down can still be described.
+    /// Somebody wants to hear of SAs that come and go.
+    watched: bool,
+    /// While somebody does: as last seen, so that an SA that goes down can still be described.
     ikes: BTreeMap<IkeSaId, IkeSaStatus>,
     /// Packets that had come in at the last look, by Child SA.
     seen: BTreeMap<ChildSaId, u64>,
@@ -87,7 +91,9 @@ impl Gateway {
             held: Vec::new(),
             origin: Instant::now(),
             sockets,
+            buffer: vec![0; 65536],
             notes: VecDeque::new(),
+            watched: false,
             ikes: BTreeMap::new(),
             seen: BTreeMap::new(),
         }
@@ -102,17 +108,31 @@ impl Gateway {
         self.endpoint.set_unix_time(self.now, UnixTime(since_1970.as_secs()));
     }
 
-    /// Takes IKE messages until none waits, at most `limit`; true if there may be more.
+    /// Takes IKE messages until none waits, at most `limit`; true if there may be more. What they ask of the data path is
+    /// asked for all of them together.
     pub(crate) fn receive(&mut self, limit: usize) -> bool {
-        let mut buffer = vec![0; 65536];
-        for _ in 0..limit {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let more = (0..limit).all(|_| {
             let Some((path, len)) = self.sockets.receive(&mut buffer) else { return false };
             let bytes = buffer.get(len).unwrap_or_default();
             self.look_at_clock();
             self.endpoint.handle_datagram(self.now, path, bytes);
-            self.settle();
+            self.perform_all();
+            true
+        });
+        self.buffer = buffer;
+        self.settle();
+        more
+    }
+
+    /// Whether somebody wants to hear of SAs that come and go.
+    pub(crate) fn watch(&mut self, wanted: bool) {
+        if wanted && !self.watched {
+            self.ikes = self.endpoint.sas().map(|status| (status.id, status)).collect();
+        } else if !wanted {
+            self.ikes.clear();
         }
-        true
+        self.watched = wanted;
     }
 
     /// Does everything that IKE asks for, then lets the messages go.
@@ -161,8 +181,14 @@ impl Gateway {
 
     /// Makes filter, routes and worker follow the policies, if they have changed.
     pub(crate) fn apply_policies(&mut self) -> Result<(), String> {
-        if std::mem::take(&mut self.policies_changed) {
-            let applied = self.data.set_policies(&self.policies);
+        let asked = if std::mem::take(&mut self.policies_changed) || self.policies_failed {
+            Change::Protection
+        } else {
+            Change::None
+        };
+        let change = self.policies.take_change().max(asked);
+        if change != Change::None {
+            let applied = self.data.set_policies(&self.policies, change);
             self.policies_failed = applied.is_err();
             applied?;
             self.fresh.clear();
@@ -173,7 +199,7 @@ impl Gateway {
     /// Takes back a Child SA that the data path cannot carry.
     fn give_up(&mut self, Fresh { ike, connection, child, name }: Fresh, error: &str) {
         self.data.remove(child);
-        self.policies_changed |= self.policies.remove(child).is_some();
+        self.policies.remove(child);
         self.log(Some(ike), Some(connection), 0, format!("cannot install child {name}: {error}"));
         // The peer believes in it: tell it otherwise.
         let _ = self.endpoint.terminate(self.now, &Target::Child(child), false);
@@ -196,10 +222,9 @@ impl Gateway {
             }
             Output::Keepalive { path } => self.held.push(Departure::Keepalive(path)),
             Output::InstallChild { ike, child, connection, name, params } => {
-                let loaded = self.endpoint.connections().find(|c| c.name == connection);
+                let loaded = self.endpoint.connection(&connection);
                 let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == name));
                 let policy = self.policies.install(child, config, &params.local_ts, &params.remote_ts);
-                self.policies_changed = true;
                 let fresh = Fresh { ike, connection, child, name };
                 match self.data.install(child, policy, *params) {
                     Ok(()) => self.fresh.push(fresh),
@@ -213,7 +238,7 @@ impl Gateway {
             }
             Output::RemoveChild { child, .. } => {
                 self.data.remove(child);
-                self.policies_changed |= self.policies.remove(child).is_some();
+                self.policies.remove(child);
                 self.seen.remove(&child);
             }
             Output::Event(event) => self.event(event),
@@ -257,6 +282,9 @@ impl Gateway {
     }
 
     fn look(&mut self, ike: IkeSaId) -> Option<IkeSaStatus> {
+        if !self.watched {
+            return None;
+        }
         let status = self.endpoint.sa(ike)?;
         self.ikes.insert(ike, status.clone());
         Some(status)
@@ -310,8 +338,7 @@ impl Gateway {
         let Some(name) = self.policies.child_of(policy).cloned() else { return };
         let trap = self
             .endpoint
-            .connections()
-            .find(|c| c.name == name.connection)
+            .connection(&name.connection)
             .and_then(|c| c.children.iter().find(|c| c.name == name.child))
             .is_some_and(|child| child.start_action == StartAction::Trap);
         if !trap {

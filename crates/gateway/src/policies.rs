@@ -6,14 +6,16 @@
 mod addr_set;
 mod protection;
 
+use addr_set::AddrSet;
 pub(crate) use protection::Protection;
 
 use crate::prefix::{self, cover};
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_ike::config::{Child, ChildMode, Connection, TsSpec};
 use testudo_ike::output::ChildSaId;
+use testudo_ipsec::Error;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
-use testudo_ipsec::spd::{Action, Policy, PolicyId};
+use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 
 /// A child of a connection, by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,22 +31,47 @@ pub(crate) struct ChildName {
 pub(crate) struct Policies {
     configured: BTreeMap<ChildName, Entry>,
     installed: BTreeMap<ChildSaId, Entry>,
+    /// Always as the two above have it.
+    spd: Spd,
+    /// Which configured child a number belongs to.
+    names: BTreeMap<PolicyId, ChildName>,
+    /// Remote addresses that configured children hold back, once somebody has asked.
+    held: Option<AddrSet>,
+    change: Change,
     /// Numbers below `next_id` that nobody has: workers index tables by them, so they stay small.
     free_ids: BTreeSet<PolicyId>,
     next_id: u32,
+    /// Configured children so far.
+    loaded: u64,
+    /// Of those that are there, how many let traffic pass.
+    passes: usize,
+}
+
+/// How much has to follow the policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Change {
+    /// Nothing.
+    #[default]
+    None,
+    /// The worker: filter and routes hold back what they should already.
+    Spd,
+    /// Filter and routes too.
+    Protection,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     id: PolicyId,
     mode: ChildMode,
-    /// Lower is looked at first.
-    order: u32,
-    local: Vec<TrafficSelector>,
+    /// Among policies of equal priority the lower one is looked at first.
+    place: u64,
+    policy: Policy,
     /// Of our side, what the configuration names itself: `dynamic` may be any address, and says nothing.
     named: Vec<AddrRange>,
-    remote: Vec<TrafficSelector>,
 }
+
+/// Places of Child SAs lie below it, those of the newest lowest; those of configured children above, as they were loaded.
+const CONFIGURED: u64 = 1 << 63;
 
 impl Policies {
     /// Takes a connection's children in the place of those that it had.
@@ -58,24 +85,50 @@ impl Policies {
                 continue;
             }
             let id = old.remove(&name).map_or_else(|| self.take_id(), |entry| entry.id);
-            let order = order(child.mode, child.priority, &local, &remote);
-            let entry = Entry { id, mode: child.mode, order, local, named: named(child), remote };
+            let priority = order(child.mode, child.priority, &local, &remote);
+            let policy = Policy { priority, local, remote, action: action(child.mode, id) };
+            self.loaded += 1;
+            let place = CONFIGURED + self.loaded;
+            let entry = Entry { id, mode: child.mode, place, policy, named: named(child) };
+            self.names.insert(id, name.clone());
+            self.passes += usize::from(child.mode == ChildMode::Pass);
+            self.insert(&entry);
             self.configured.insert(name, entry);
         }
-        self.free_ids.extend(old.into_values().map(|entry| entry.id));
+        self.forget(old);
+    }
+
+    fn insert(&mut self, entry: &Entry) {
+        // What it has no room for is missed by `spd`.
+        let _ = self.spd.insert(entry.place, &entry.policy);
+    }
+
+    /// Children that are gone: their numbers are free again.
+    fn forget(&mut self, old: BTreeMap<ChildName, Entry>) {
+        for entry in old.into_values() {
+            self.names.remove(&entry.id);
+            self.free_ids.insert(entry.id);
+        }
     }
 
     /// Forgets a connection's children; its Child SAs stay.
     pub(crate) fn unload(&mut self, connection: &str) {
         let old = self.take_connection(connection);
-        self.free_ids.extend(old.into_values().map(|entry| entry.id));
+        self.forget(old);
     }
 
     fn take_connection(&mut self, connection: &str) -> BTreeMap<ChildName, Entry> {
-        let (old, kept) = std::mem::take(&mut self.configured)
-            .into_iter()
-            .partition(|(name, _)| name.connection == connection);
-        self.configured = kept;
+        let first = ChildName { connection: connection.to_owned(), child: String::new() };
+        let of_it = self.configured.range(first..).take_while(|(name, _)| name.connection == connection);
+        let names: Vec<ChildName> = of_it.map(|(name, _)| name.clone()).collect();
+        let taken = names.into_iter().filter_map(|name| self.configured.remove_entry(&name));
+        let old: BTreeMap<ChildName, Entry> = taken.collect();
+        for entry in old.values() {
+            self.passes -= usize::from(entry.mode == ChildMode::Pass);
+            self.spd.remove(entry.place, &entry.policy);
+        }
+        self.held = None;
+        self.change = Change::Protection;
         old
     }
 
@@ -95,39 +148,60 @@ impl Policies {
         remote: &[TrafficSelector],
     ) -> PolicyId {
         let id = self.take_id();
-        let priority = child.map_or(0, |c| c.priority);
-        let entry = Entry {
-            id,
-            mode: ChildMode::Tunnel,
-            order: order(ChildMode::Tunnel, priority, local, remote),
-            local: local.to_vec(),
-            named: Vec::new(),
-            remote: remote.to_vec(),
-        };
+        let priority = order(ChildMode::Tunnel, child.map_or(0, |c| c.priority), local, remote);
+        let (local, remote) = (local.to_vec(), remote.to_vec());
+        let policy = Policy { priority, local, remote, action: Action::Protect(id) };
+        let place = CONFIGURED.saturating_sub(sa.0);
+        let entry = Entry { id, mode: ChildMode::Tunnel, place, policy, named: Vec::new() };
+        self.insert(&entry);
+        self.note_change(&entry);
         self.installed.insert(sa, entry);
         id
     }
 
     /// Takes the policy of a Child SA that is gone.
     pub(crate) fn remove(&mut self, sa: ChildSaId) -> Option<PolicyId> {
-        let id = self.installed.remove(&sa)?.id;
-        self.free_ids.insert(id);
-        Some(id)
+        let entry = self.installed.remove(&sa)?;
+        self.spd.remove(entry.place, &entry.policy);
+        self.note_change(&entry);
+        self.free_ids.insert(entry.id);
+        Some(entry.id)
+    }
+
+    /// Notes what has to follow the coming or going of a Child SA.
+    fn note_change(&mut self, entry: &Entry) {
+        let change = if self.concerns_protection(entry) { Change::Protection } else { Change::Spd };
+        self.change = self.change.max(change);
+    }
+
+    /// What has to follow since the last call.
+    pub(crate) fn take_change(&mut self) -> Change {
+        std::mem::take(&mut self.change)
     }
 
     /// The configured child that a policy came from.
     pub(crate) fn child_of(&self, id: PolicyId) -> Option<&ChildName> {
-        self.configured.iter().find(|(_, entry)| entry.id == id).map(|(name, _)| name)
+        self.names.get(&id)
     }
 
-    /// The SPD in the order of look-up: by priority, then Child SAs (the newest first) before configured children.
-    pub(crate) fn spd(&self) -> Vec<Policy> {
-        let installed = self.installed.values().rev().map(|entry| (0, entry));
-        let configured = self.configured.values().map(|entry| (1, entry));
-        let mut entries: Vec<(u8, &Entry)> = installed.chain(configured).collect();
-        // Stable: what is equal keeps the order given above.
-        entries.sort_by_key(|(class, entry)| (entry.order, *class));
-        entries.iter().map(|(_, entry)| entry.policy()).collect()
+    /// The SPD: by priority, then Child SAs (the newest first) before configured children (as they were loaded). Fails if
+    /// they are more than it holds.
+    pub(crate) fn spd(&self) -> Result<&Spd, Error> {
+        let found = self.configured.len() + self.installed.len();
+        if self.spd.len() == found { Ok(&self.spd) } else { Err(Error::TooManyPolicies { found }) }
+    }
+
+    /// All numbers of policies are below this.
+    pub(crate) fn numbers(&self) -> u32 {
+        self.next_id
+    }
+}
+
+fn action(mode: ChildMode, id: PolicyId) -> Action {
+    match mode {
+        ChildMode::Pass => Action::Bypass,
+        ChildMode::Tunnel => Action::Protect(id),
+        ChildMode::Drop => Action::Discard,
     }
 }
 
@@ -148,17 +222,6 @@ fn order(mode: ChildMode, priority: u32, local: &[TrafficSelector], remote: &[Tr
         ChildMode::Drop => BASE_DROP,
     };
     base + width(local) + width(remote)
-}
-
-impl Entry {
-    fn policy(&self) -> Policy {
-        let action = match self.mode {
-            ChildMode::Pass => Action::Bypass,
-            ChildMode::Tunnel => Action::Protect(self.id),
-            ChildMode::Drop => Action::Discard,
-        };
-        Policy { priority: self.order, local: self.local.clone(), remote: self.remote.clone(), action }
-    }
 }
 
 /// How much a side admits: more is less specific and looked at later.

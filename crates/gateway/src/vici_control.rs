@@ -56,7 +56,7 @@ impl Control for Gateway {
             self.policies_changed |= self.data.claim_inherited();
             self.log(None, Some(name), 1, "loaded the connection".into());
         } else {
-            match self.endpoint.connections().find(|c| c.name == name) {
+            match self.endpoint.connection(&name) {
                 Some(before) => self.policies.load(before),
                 None => self.policies.unload(&name),
             }
@@ -81,7 +81,7 @@ impl Control for Gateway {
     }
 
     fn connection(&self, name: &str) -> Option<&Connection> {
-        self.endpoint.connections().find(|c| c.name == name)
+        self.endpoint.connection(name)
     }
 
     fn load_secret(&mut self, secret: SharedSecret) -> Result<(), String> {

@@ -20,7 +20,7 @@ pub use command::{Command, Garbage};
 pub use counters::{Counters, DirectionTotals, Totals};
 pub use event::Event;
 pub use local::LocalAddrs;
-pub use table::OutboundTable;
+pub use table::PolicyBlock;
 pub use testudo_wire::icmp::Sources;
 
 use crate::flow::FlowCache;
@@ -31,6 +31,7 @@ use crate::spi::SenderId;
 use event::Events;
 use limit::TokenBucket;
 use std::sync::Arc;
+use table::OutboundTable;
 
 /// What a worker's pipeline is built from.
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ impl Config {
 #[derive(Debug)]
 pub struct Dataplane {
     spd: Arc<Spd>,
-    outbound: Box<OutboundTable>,
+    outbound: OutboundTable,
     flows: FlowCache,
     ivs: IvAllocator,
     /// When control was last told that they run low.
@@ -81,7 +82,7 @@ impl Dataplane {
     pub fn new(config: &Config) -> Self {
         Self {
             spd: Arc::new(Spd::empty()),
-            outbound: Box::new(OutboundTable::for_spd(&Spd::empty())),
+            outbound: OutboundTable::new(),
             flows: FlowCache::new(config.flow_bits, config.seed),
             ivs: IvAllocator::new(config.sender, config.worker),
             iv_low_told: None,

@@ -1,8 +1,10 @@
-//! The security policy database (RFC 4301 §4.4.1): ordered policies, immutable once built.
+//! The security policy database (RFC 4301 §4.4.1): ordered policies.
 //!
-//! Changes reach workers as a whole new SPD. The look-up does not walk all policies: see the module `index`.
+//! Changes reach workers as a whole new SPD, which shares with the former one what has not changed. Neither a change nor a
+//! look-up walks all policies: see the module `index`.
 
 mod index;
+mod trie;
 
 use crate::drops::DropReason;
 use crate::error::Error;
@@ -10,6 +12,7 @@ use crate::packet_selector::PacketSelector;
 use crate::selector::{SelectorPair, TrafficSelector};
 use index::Index;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The most policies that an SPD holds.
 pub const MAX_POLICIES: usize = 1 << 20;
@@ -72,78 +75,89 @@ pub enum InboundClear {
     NoPolicy,
 }
 
-/// The policies, ready for look-up.
-#[derive(Debug)]
+/// Where a policy stands: by priority, then by the place that it was given.
+type Rank = (u32, u64);
+
+/// The policies, ready for look-up. A clone costs nothing: it shares with the original what is equal in both, so that one can
+/// be changed in a few steps while a worker uses the other.
+#[derive(Clone, Debug, Default)]
 pub struct Spd {
-    /// In order of precedence; the place in the list is the rank.
-    entries: Vec<Entry>,
     index: Index,
-    /// One more than the highest policy number.
-    table_len: usize,
+    len: usize,
 }
 
 #[derive(Debug)]
 struct Entry {
+    rank: Rank,
     selectors: SelectorPair,
     action: Action,
 }
 
+impl Entry {
+    fn holds_back(&self) -> bool {
+        self.action != Action::Bypass
+    }
+}
+
 impl Spd {
     /// Orders and indexes the policies.
-    pub fn new(mut policies: Vec<Policy>) -> Result<Self, Error> {
-        if policies.len() > MAX_POLICIES {
-            return Err(Error::TooManyPolicies { found: policies.len() });
+    pub fn new(policies: Vec<Policy>) -> Result<Self, Error> {
+        check_numbers(&policies)?;
+        let mut spd = Self::default();
+        for (place, policy) in (0..).zip(&policies) {
+            spd.insert(place, policy)?;
         }
-        // Stable: equals stay in the order given.
-        policies.sort_by_key(|policy| policy.priority);
-        let table_len = check(&policies)?;
-        let index = Index::new(&policies);
-        let entries = policies
-            .iter()
-            .map(|policy| Entry {
-                selectors: SelectorPair::new(&policy.local, &policy.remote),
-                action: policy.action,
-            })
-            .collect();
-        Ok(Self { entries, index, table_len })
+        Ok(spd)
     }
 
     /// No policies at all.
     pub fn empty() -> Self {
-        Self { entries: Vec::new(), index: Index::new(&[]), table_len: 0 }
+        Self::default()
+    }
+
+    /// Adds a policy. Of those with equal priority the one with the lower place is looked at first; no two have both in
+    /// common, nor the number if they protect.
+    pub fn insert(&mut self, place: u64, policy: &Policy) -> Result<(), Error> {
+        check(policy)?;
+        if self.len >= MAX_POLICIES {
+            return Err(Error::TooManyPolicies { found: self.len.saturating_add(1) });
+        }
+        let entry = Entry {
+            rank: (policy.priority, place),
+            selectors: SelectorPair::new(&policy.local, &policy.remote),
+            action: policy.action,
+        };
+        self.index.insert(&policy.local, &policy.remote, &Arc::new(entry));
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes out a policy that was added at that place. False if there is none like it.
+    pub fn remove(&mut self, place: u64, policy: &Policy) -> bool {
+        let removed = self.index.remove(&policy.local, &policy.remote, (policy.priority, place)).is_some();
+        self.len -= usize::from(removed);
+        removed
     }
 
     /// How many policies there are.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.len
     }
 
     /// True without policies.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// One more than the highest policy number.
-    pub(crate) fn table_len(&self) -> usize {
-        self.table_len
+        self.len == 0
     }
 
     /// The first policy that matches.
     pub fn lookup(&self, packet: &PacketSelector) -> Decision {
-        let matches =
-            |rank: u32| self.entries.get(rank as usize).is_some_and(|entry| entry.selectors.accepts(packet));
-        let first = self.index.first(packet, matches);
-        first
-            .and_then(|rank| self.entries.get(rank as usize))
-            .map_or(Decision::NoPolicy, |entry| Decision::Act(entry.action))
+        self.index.first(packet).map_or(Decision::NoPolicy, |entry| Decision::Act(entry.action))
     }
 
     /// How narrow the narrowest range is that holds back what goes to the packet's remote address, from wherever it
     /// comes: the width of [`SelectorPair`]'s ranges.
     pub(crate) fn held_back(&self, packet: &PacketSelector) -> Option<u8> {
-        let entries = self.index.by_remote(packet).filter_map(|rank| self.entries.get(rank as usize));
-        let holding = entries.filter(|entry| entry.action != Action::Bypass);
-        holding.filter_map(|entry| entry.selectors.remote_width(packet)).min()
+        self.index.held_back(packet)
     }
 
     /// Judges a packet that came in clear; `packet` is seen from our side ([`Direction::In`]).
@@ -159,27 +173,31 @@ impl Spd {
     }
 }
 
-/// Checks the policies' numbers and selectors; returns the length of a table indexed by policy number.
-fn check(policies: &[Policy]) -> Result<usize, Error> {
-    let mut numbers = Vec::new();
-    for policy in policies {
-        for (list, side) in [(&policy.local, "local"), (&policy.remote, "remote")] {
-            if list.is_empty() {
-                return Err(Error::NoSelectors { side });
-            }
-        }
-        if let Action::Protect(id) = policy.action {
-            if id.0 >= PolicyId::LIMIT {
-                return Err(Error::PolicyNumber { found: id });
-            }
-            numbers.push(id);
+/// Checks a policy's number and selectors.
+fn check(policy: &Policy) -> Result<(), Error> {
+    for (list, side) in [(&policy.local, "local"), (&policy.remote, "remote")] {
+        if list.is_empty() {
+            return Err(Error::NoSelectors { side });
         }
     }
+    match policy.action {
+        Action::Protect(id) if id.0 >= PolicyId::LIMIT => Err(Error::PolicyNumber { found: id }),
+        _ => Ok(()),
+    }
+}
+
+/// Two policies with one number would share an SA.
+fn check_numbers(policies: &[Policy]) -> Result<(), Error> {
+    let protecting = policies.iter().filter_map(|policy| match policy.action {
+        Action::Protect(id) => Some(id),
+        Action::Bypass | Action::Discard => None,
+    });
+    let mut numbers: Vec<PolicyId> = protecting.collect();
     numbers.sort_unstable();
-    if let Some(pair) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(Error::DuplicatePolicy(pair[0]));
+    match numbers.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Error::DuplicatePolicy(pair[0])),
+        None => Ok(()),
     }
-    Ok(numbers.last().map_or(0, |id| id.index() + 1))
 }
 
 #[cfg(test)]

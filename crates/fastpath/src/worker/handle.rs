@@ -54,9 +54,19 @@ impl WorkerHandle {
 
     /// Sends a command. It comes back if too many wait: collect the garbage and try again.
     pub fn send(&self, command: WorkerCommand) -> std::result::Result<(), WorkerCommand> {
-        self.channel.commands.push(command)?;
-        self.channel.wake_worker();
+        self.push(command)?;
+        self.wake();
         Ok(())
+    }
+
+    /// The same, but a worker that sleeps goes on sleeping until [`WorkerHandle::wake`]: for many commands at once.
+    pub fn push(&self, command: WorkerCommand) -> std::result::Result<(), WorkerCommand> {
+        self.channel.commands.push(command)
+    }
+
+    /// Has the worker look at its commands.
+    pub fn wake(&self) {
+        self.channel.wake_worker();
     }
 
     /// Readable when there are events or garbage, or when the thread has ended. [`WorkerHandle::events`] and

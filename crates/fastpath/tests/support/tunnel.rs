@@ -16,7 +16,7 @@ use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::tun::Tun;
 use testudo_fastpath::worker::{Worker, WorkerConfig, WorkerHandle};
-use testudo_ipsec::dataplane::{Command as Change, Config, Dataplane, LocalAddrs, OutboundTable};
+use testudo_ipsec::dataplane::{Command as Change, Config, Dataplane, LocalAddrs, PolicyBlock};
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{
     ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, OutboundSa,
@@ -224,14 +224,14 @@ fn dataplane(params: &ChildSaParams) -> Dataplane {
         action: Action::Protect(POLICY),
     };
     let spd = Spd::new(vec![policy]).unwrap();
-    let table = Box::new(OutboundTable::for_spd(&spd));
     let library = Library::detect();
     let inbound = InboundSa::new(params, POLICY, 1500, library).unwrap();
     let numbers = SequenceBlock::whole(params.esn);
     let outbound = OutboundSa::new(params, POLICY, numbers, 1500, library).unwrap();
     for change in [
         Change::SetLocalAddrs(Arc::new(own)),
-        Change::SetSpd(Arc::new(spd), table),
+        Change::AddPolicies(Box::new(PolicyBlock::of(POLICY))),
+        Change::SetSpd(Arc::new(spd)),
         Change::AddShare(Box::new(SlotTable::new(params.spi_in.share()))),
         Change::AddInbound(Arc::new(inbound)),
         Change::SetOutbound(POLICY, Arc::new(outbound)),

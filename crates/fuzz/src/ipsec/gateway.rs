@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{
-    Command, Config, Counters, Dataplane, DirectionTotals, Ingress, Item, LocalAddrs, OutboundTable, Sources,
+    Command, Config, Counters, Dataplane, DirectionTotals, Ingress, Item, LocalAddrs, PolicyBlock, Sources,
     Verdict,
 };
 use testudo_ipsec::drops::DropReason;
@@ -53,8 +53,8 @@ impl Gateway {
         let worker = WorkerId::new(5).expect("a worker");
         let config = Config { flow_bits: 3, ..Config::new(worker, SenderId(1), 0x5eed) };
         let mut plane = Dataplane::new(&config);
-        let table = Box::new(OutboundTable::for_spd(&spd));
-        plane.apply(Command::SetSpd(Arc::new(spd), table));
+        plane.apply(Command::AddPolicies(Box::new(PolicyBlock::of(PolicyId(0)))));
+        plane.apply(Command::SetSpd(Arc::new(spd)));
         plane.apply(Command::SetLocalAddrs(Arc::new(local.into_iter().collect::<LocalAddrs>())));
         let counters = plane.counters().clone();
         Self { plane, counters }

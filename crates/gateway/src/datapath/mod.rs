@@ -10,7 +10,7 @@ mod plan;
 mod sas;
 mod start;
 
-use crate::policies::Policies;
+use crate::policies::{Change, Policies};
 use guard::Guard;
 use sas::Sas;
 use std::collections::{BTreeSet, VecDeque};
@@ -23,9 +23,9 @@ use testudo_fastpath::netlink::{FibHandle, Follower, Guard as RouteGuard};
 use testudo_fastpath::prefix::Prefix;
 use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, WorkerHandle};
 use testudo_ike::output::{ChildSaId, Path};
-use testudo_ipsec::dataplane::{Command, Counters as PipelineCounters, Event, LocalAddrs, OutboundTable};
+use testudo_ipsec::dataplane::{Command, Counters as PipelineCounters, Event, LocalAddrs, PolicyBlock};
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spd::{PolicyId, Spd};
+use testudo_ipsec::spd::PolicyId;
 use testudo_ipsec::spi::{SenderId, Spi};
 
 /// An outer path of unknown MTU is taken for Ethernet.
@@ -46,8 +46,10 @@ pub(crate) struct DataPath {
     cpu: Option<usize>,
     /// Number of the TUN's interface.
     tun: u32,
-    /// Commands that found the worker's queue full, in order.
+    /// Commands for the worker, in order: they go together, and wait while its queue is full.
     backlog: VecDeque<WorkerCommand>,
+    /// Policies with a number below have places for outbound SAs.
+    places: u32,
     /// For [`DataPath::is_idle`].
     packets_seen: std::cell::Cell<u64>,
     /// Generation of the table that the worker was sent last.
@@ -104,7 +106,8 @@ impl DataPath {
     ) -> Result<(), String> {
         let path_mtu = path_mtu(&self.fib, params.remote.ip());
         let commands = self.sas.install(child, policy, params, path_mtu, self.library)?;
-        self.send_all(commands);
+        // They leave with the policies.
+        self.queue(commands);
         Ok(())
     }
 
@@ -122,15 +125,27 @@ impl DataPath {
         self.send_all(commands);
     }
 
-    /// Makes filter, routes and worker follow the policies, and attaches new outbound SAs to theirs.
-    pub(crate) fn set_policies(&mut self, policies: &Policies) -> Result<(), String> {
-        let spd = Arc::new(Spd::new(policies.spd()).map_err(|e| e.to_string())?);
-        self.guard.hold(policies.protection(), &self.fib)?;
-        let table = Box::new(OutboundTable::for_spd(&spd));
-        self.send(Command::SetSpd(spd, table));
+    /// Makes filter, routes and worker follow the policies, as far as they have changed, and attaches new outbound SAs to
+    /// theirs.
+    pub(crate) fn set_policies(&mut self, policies: &Policies, change: Change) -> Result<(), String> {
+        let spd = Arc::new(policies.spd().map_err(|e| e.to_string())?.clone());
+        if change == Change::Protection {
+            self.guard.hold(policies.protection(), &self.fib)?;
+        }
+        self.make_places(policies.numbers());
+        self.queue([Command::SetSpd(spd)]);
         let outbound = self.sas.take_waiting();
         self.send_all(outbound);
-        self.guard.release(&self.fib)
+        if change == Change::Protection { self.guard.release(&self.fib) } else { Ok(()) }
+    }
+
+    /// Gives policies with numbers below `numbers` their places at the worker.
+    fn make_places(&mut self, numbers: u32) {
+        while self.places < numbers {
+            let block = PolicyBlock::of(PolicyId(self.places));
+            self.places += PolicyBlock::LENGTH;
+            self.queue([Command::AddPolicies(Box::new(block))]);
+        }
     }
 
     /// What an earlier run protected and the policies protect too goes with the policies from now on.
@@ -151,24 +166,31 @@ impl DataPath {
         self.guard.keep(abandoned);
     }
 
+    fn queue(&mut self, commands: impl IntoIterator<Item = Command>) {
+        self.backlog.extend(commands.into_iter().map(WorkerCommand::Ipsec));
+    }
+
     fn send_all(&mut self, commands: Vec<Command>) {
-        for command in commands {
-            self.send(command);
-        }
+        self.queue(commands);
+        self.flush();
     }
 
     fn send(&mut self, command: Command) {
-        self.backlog.push_back(WorkerCommand::Ipsec(command));
+        self.queue([command]);
         self.flush();
     }
 
     /// The worker's queue is bounded; ours holds what IKE has decided and cannot take back.
     fn flush(&mut self) {
+        let queued = self.backlog.len();
         while let Some(command) = self.backlog.pop_front() {
-            if let Err(command) = self.worker.send(command) {
+            if let Err(command) = self.worker.push(command) {
                 self.backlog.push_front(command);
-                return;
+                break;
             }
+        }
+        if self.backlog.len() < queued {
+            self.worker.wake();
         }
     }
 

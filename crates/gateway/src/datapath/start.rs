@@ -85,6 +85,7 @@ impl DataPath {
             sender: FIRST_SENDER,
             cpu: config.worker.cpu,
             backlog: VecDeque::new(),
+            places: 0,
             packets_seen: std::cell::Cell::new(0),
             fib,
         };

@@ -44,12 +44,12 @@ fn dynamic_selectors_hold_back_too() {
     assert_eq!(protection.protected, [prefix("10.2.0.0/16"), prefix("192.0.2.2/32")].into());
     assert!(protection.local.contains(&prefix("0.0.0.0/0")));
     assert_eq!(protection.both, [].into());
-    assert_eq!(policies.spd().len(), 2);
+    assert_eq!(policies.spd().unwrap().len(), 2);
     // A peer that may come from anywhere.
     gw.remote_addrs.clear();
     gw.children = vec![host];
     policies.load(&gw);
-    assert!(policies.spd().is_empty());
+    assert!(policies.spd().unwrap().is_empty());
 }
 
 #[test]

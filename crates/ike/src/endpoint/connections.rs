@@ -26,6 +26,10 @@ impl Connections {
         self.0.get(name).cloned()
     }
 
+    pub(crate) fn find(&self, name: &str) -> Option<&Connection> {
+        self.0.get(name).map(|connection| &**connection)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Connection>> {
         self.0.values()
     }

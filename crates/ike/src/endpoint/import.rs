@@ -65,7 +65,7 @@ impl Endpoint {
         for child in &sa.children {
             self.last_child = self.last_child.max(child.id.0);
             self.alloc.claim_esp_spi(child.params.spi_in);
-            self.reqids.entry((sa.connection.clone(), child.name.clone())).or_insert(child.reqid);
+            self.keep_reqid(&sa.connection, &child.name, child.reqid);
         }
     }
 }

@@ -114,7 +114,17 @@ impl Endpoint {
 
     /// The number that all SAs of a child share.
     pub(crate) fn reqid(&mut self, connection: &str, child: &str) -> u32 {
-        let next = self.reqids.values().max().copied().unwrap_or_default().saturating_add(1);
-        *self.reqids.entry((connection.to_owned(), child.to_owned())).or_insert(next)
+        if let Some(known) = self.reqids.get(connection).and_then(|children| children.get(child)) {
+            return *known;
+        }
+        let next = self.last_reqid.saturating_add(1);
+        self.keep_reqid(connection, child, next)
+    }
+
+    /// Gives a child that number, unless it has one.
+    pub(crate) fn keep_reqid(&mut self, connection: &str, child: &str, reqid: u32) -> u32 {
+        self.last_reqid = self.last_reqid.max(reqid);
+        let children = self.reqids.entry(connection.to_owned()).or_default();
+        *children.entry(child.to_owned()).or_insert(reqid)
     }
 }

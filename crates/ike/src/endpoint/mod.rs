@@ -70,7 +70,9 @@ pub struct Endpoint {
     commit: CommitId,
     last_ike: u64,
     last_child: u64,
-    reqids: BTreeMap<(String, String), u32>,
+    /// By connection, then by child.
+    reqids: BTreeMap<String, BTreeMap<String, u32>>,
+    last_reqid: u32,
 }
 
 /// Which SAs to terminate.
@@ -124,6 +126,7 @@ impl Endpoint {
             last_ike: 0,
             last_child: 0,
             reqids: BTreeMap::new(),
+            last_reqid: 0,
         }
     }
 
@@ -188,6 +191,11 @@ impl Endpoint {
     /// The loaded connections, by name.
     pub fn connections(&self) -> impl Iterator<Item = &Connection> {
         self.connections.iter().map(|connection| &**connection)
+    }
+
+    /// The loaded connection of that name.
+    pub fn connection(&self, name: &str) -> Option<&Connection> {
+        self.connections.find(name)
     }
 
     /// Takes a shared key in the place of one of the same name.

@@ -1,6 +1,6 @@
 //! What control asks of a worker, and what comes back.
 
-use super::{Dataplane, LocalAddrs, OutboundTable};
+use super::{Dataplane, LocalAddrs, PolicyBlock};
 use crate::sa::{InboundSa, OutboundSa};
 use crate::sad::SlotTable;
 use crate::spd::{PolicyId, Spd};
@@ -20,9 +20,10 @@ pub enum Command {
     SetOutbound(PolicyId, Arc<OutboundSa>),
     /// Leaves a policy without SA, if it still uses the one with this SPI (a rekeyed SA may have taken its place).
     ClearOutbound(PolicyId, Spi),
-    /// Changes the policies. The table is [`OutboundTable::for_spd`] of the same SPD; policies that keep their number keep
-    /// their SA.
-    SetSpd(Arc<Spd>, Box<OutboundTable>),
+    /// Gives policies their places for outbound SAs. Needed once, before the first SA of one of them.
+    AddPolicies(Box<PolicyBlock>),
+    /// Changes the policies. Those that keep their number keep their SA; that of one that goes must be cleared.
+    SetSpd(Arc<Spd>),
     /// Goes on with a sender ID that was never used before under the present keys.
     SetSenderId(SenderId),
     /// Changes the gateway's own addresses.
@@ -40,10 +41,12 @@ pub enum Garbage {
     NotAdded(Arc<InboundSa>),
     /// An SA that its policy no longer uses.
     Outbound(Arc<OutboundSa>),
-    /// An SA that was not taken, because the SPD has no such policy.
+    /// The places were not needed: the policies have some.
+    Policies(Box<PolicyBlock>),
+    /// An SA that was not taken, because its policy has no place: [`Command::AddPolicies`] was forgotten.
     NotSet(Arc<OutboundSa>),
-    /// The former policies, and the SAs of those that are gone.
-    Spd(Arc<Spd>, Box<OutboundTable>),
+    /// The former policies.
+    Spd(Arc<Spd>),
     /// The sender ID is the present one; it was not set again.
     SenderId(SenderId),
     /// The former addresses.
@@ -62,7 +65,8 @@ impl Dataplane {
             Command::RemoveInbound(spi) => self.sad.remove(spi).map(Garbage::Inbound),
             Command::SetOutbound(policy, sa) => self.set_outbound(policy, sa),
             Command::ClearOutbound(policy, spi) => self.clear_outbound(policy, spi),
-            Command::SetSpd(spd, table) => Some(self.set_spd(spd, table)),
+            Command::AddPolicies(block) => self.outbound.add(block).map(Garbage::Policies),
+            Command::SetSpd(spd) => Some(self.set_spd(spd)),
             Command::SetSenderId(sender) => {
                 if !self.ivs.set_sender(sender) {
                     return Some(Garbage::SenderId(sender));
@@ -93,10 +97,8 @@ impl Dataplane {
         Some(Garbage::Outbound(sa))
     }
 
-    fn set_spd(&mut self, spd: Arc<Spd>, mut table: Box<OutboundTable>) -> Garbage {
-        table.take_from(&mut self.outbound);
+    fn set_spd(&mut self, spd: Arc<Spd>) -> Garbage {
         self.flows.invalidate();
-        let spd = std::mem::replace(&mut self.spd, spd);
-        Garbage::Spd(spd, std::mem::replace(&mut self.outbound, table))
+        Garbage::Spd(std::mem::replace(&mut self.spd, spd))
     }
 }

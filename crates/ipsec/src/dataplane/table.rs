@@ -1,13 +1,19 @@
 //! Outbound SAs by policy.
 
 use crate::sa::OutboundSa;
-use crate::spd::{PolicyId, Spd};
+use crate::spd::PolicyId;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// A place for the outbound SA of every policy of an SPD. Allocated by control, used by a worker.
+/// Policies of a block.
+const BLOCK: usize = 1024;
+const BLOCKS: usize = PolicyId::LIMIT as usize / BLOCK;
+
+/// Places for the outbound SAs of policies with consecutive numbers. Allocated by control, used by a worker: a worker has as
+/// many blocks as the numbers in use need, and never all of them moves.
 #[derive(Debug)]
-pub struct OutboundTable {
+pub struct PolicyBlock {
+    number: usize,
     places: Box<[Place]>,
 }
 
@@ -21,15 +27,44 @@ pub(super) struct Place {
     pub(super) low_told: Cell<Option<u64>>,
 }
 
+impl PolicyBlock {
+    /// The empty block that has the place of that policy.
+    pub fn of(policy: PolicyId) -> Self {
+        let places = (0..BLOCK).map(|_| Place::default()).collect();
+        Self { number: policy.index() / BLOCK, places }
+    }
+
+    /// Policies of a block: the first of each has a number that is divisible by it.
+    pub const LENGTH: u32 = BLOCK as u32;
+}
+
+/// The outbound SAs of a worker.
+#[derive(Debug)]
+pub(crate) struct OutboundTable {
+    blocks: Box<[Option<Box<PolicyBlock>>]>,
+}
+
 impl OutboundTable {
-    /// An empty table of the right size.
-    pub fn for_spd(spd: &Spd) -> Self {
-        Self { places: (0..spd.table_len()).map(|_| Place::default()).collect() }
+    /// Without any place.
+    pub(super) fn new() -> Self {
+        Self { blocks: (0..BLOCKS).map(|_| None).collect() }
+    }
+
+    /// Adds places. Gives them back if they are there already.
+    pub(super) fn add(&mut self, block: Box<PolicyBlock>) -> Option<Box<PolicyBlock>> {
+        match self.blocks.get_mut(block.number) {
+            Some(place) if place.is_none() => {
+                *place = Some(block);
+                None
+            }
+            _ => Some(block),
+        }
     }
 
     #[inline]
     pub(super) fn get(&self, policy: PolicyId) -> Option<&Place> {
-        self.places.get(policy.index())
+        let block = self.blocks.get(policy.index() / BLOCK)?.as_ref()?;
+        block.places.get(policy.index() % BLOCK)
     }
 
     #[inline]
@@ -38,13 +73,7 @@ impl OutboundTable {
     }
 
     pub(super) fn get_mut(&mut self, policy: PolicyId) -> Option<&mut Place> {
-        self.places.get_mut(policy.index())
-    }
-
-    /// Moves the SAs of policies that both tables know.
-    pub(super) fn take_from(&mut self, old: &mut Self) {
-        for (new, old) in self.places.iter_mut().zip(&mut old.places) {
-            *new = std::mem::take(old);
-        }
+        let block = self.blocks.get_mut(policy.index() / BLOCK)?.as_mut()?;
+        block.places.get_mut(policy.index() % BLOCK)
     }
 }

@@ -38,8 +38,8 @@ fn with_ivs_left(left: u64) -> (Dataplane, Arc<OutboundSa>) {
     let sa = Arc::new(OutboundSa::new(&params, POLICY, numbers, 1500, Library::AwsLc).unwrap());
     let policy = Policy { priority: 0, local: any.clone(), remote: any, action: Action::Protect(POLICY) };
     let spd = Spd::new(vec![policy]).unwrap();
-    let table = Box::new(OutboundTable::for_spd(&spd));
-    plane.apply(Command::SetSpd(Arc::new(spd), table));
+    plane.apply(Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))));
+    plane.apply(Command::SetSpd(Arc::new(spd)));
     plane.apply(Command::SetOutbound(POLICY, sa.clone()));
     let mut used = (1 << 42) - left;
     while used > 0 {

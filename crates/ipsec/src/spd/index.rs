@@ -1,168 +1,213 @@
 //! Finds the policies that a packet's addresses allow, without walking all.
 //!
-//! The address space of one side and family is cut at every border of a selector. Each segment lists the policies that
-//! cover it, in order of precedence; a look-up is a binary search and a walk through that short list. A policy is cut on
-//! the side where its selectors are narrow: remote if possible, else local. Policies that are broad on both sides would
-//! stand in very many segments; they stay in one list, that every look-up walks as far as needed.
+//! Policies stand in tries under prefixes around their address ranges: on the side where they are narrower, else in very
+//! many look-ups they would all be compared. What stands under a prefix is compared whole, so that a prefix may be wider than
+//! the range.
 
-use super::Policy;
+use super::Entry;
+use super::trie::{Prefix, Trie};
 use crate::packet_selector::PacketSelector;
 use crate::selector::{TrafficSelector, addr_bits};
-
-/// A policy that covers more segments than this on one side counts as broad there.
-const BROAD: usize = 64;
+use arrayvec::ArrayVec;
+use std::sync::Arc;
 
 /// Policies by address.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    remote: Families,
-    local: Families,
-    broad: Vec<u32>,
-    /// Those that `remote` does not have.
-    broad_remote: Vec<u32>,
+    remote: Families<Arc<Entry>>,
+    local: Families<Arc<Entry>>,
+    /// Remote ranges that policies in `local` hold back.
+    held: Families<Held>,
 }
 
-#[derive(Debug)]
-struct Families {
-    v4: Segments,
-    v6: Segments,
+#[derive(Clone, Debug)]
+struct Families<T> {
+    v4: Trie<T>,
+    v6: Trie<T>,
 }
 
-/// Disjoint segments: each begins at its entry in `starts` and ends before the next.
-#[derive(Debug, Default)]
-struct Segments {
-    starts: Vec<u128>,
-    /// `candidates[from..to]` of each segment.
-    lists: Vec<(u32, u32)>,
-    candidates: Vec<u32>,
+/// A range, and how many selectors have it.
+#[derive(Clone, Debug)]
+struct Held {
+    range: Range,
+    count: usize,
+}
+
+/// First and last address, those of IPv4 in the leftmost 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    v6: bool,
+    first: u128,
+    last: u128,
+}
+
+impl<T> Default for Families<T> {
+    fn default() -> Self {
+        Self { v4: Trie::default(), v6: Trie::default() }
+    }
+}
+
+impl<T: Clone> Families<T> {
+    fn of(&self, v6: bool) -> &Trie<T> {
+        if v6 { &self.v6 } else { &self.v4 }
+    }
+
+    fn of_mut(&mut self, v6: bool) -> &mut Trie<T> {
+        if v6 { &mut self.v6 } else { &mut self.v4 }
+    }
+
+    fn lists(&self, v6: bool, addr: u128) -> impl Iterator<Item = &[T]> {
+        self.of(v6).lists(leftmost(addr, v6))
+    }
+}
+
+fn leftmost(addr: u128, v6: bool) -> u128 {
+    if v6 { addr } else { addr << 96 }
+}
+
+impl Range {
+    fn of(selector: &TrafficSelector) -> Self {
+        let v6 = selector.addrs.start().is_ipv6();
+        let bits = |addr| leftmost(addr_bits(addr), v6);
+        let below = if v6 { 0 } else { u128::MAX >> 32 };
+        Self { v6, first: bits(selector.addrs.start()), last: bits(selector.addrs.end()) | below }
+    }
+
+    /// One prefix or two that have the range, and no more than as much again beside it: where it lies across a border, a
+    /// single one could be everything.
+    fn prefixes(self) -> ArrayVec<Prefix, 2> {
+        let whole = Prefix::around(self.first, self.last);
+        // The border in its middle.
+        let middle = 1_u128.checked_shl(127 - whole.length().min(127)).unwrap_or(0);
+        let border = self.last & !(middle.wrapping_sub(1));
+        if whole.length() == u128::BITS || border <= self.first {
+            return ArrayVec::from_iter([whole]);
+        }
+        let halves = [Prefix::around(self.first, border - 1), Prefix::around(border, self.last)];
+        let is_whole = halves.iter().all(|half| half.length() == whole.length() + 1);
+        if is_whole { ArrayVec::from_iter([whole]) } else { ArrayVec::from(halves) }
+    }
+
+    /// Bits in which addresses of its widest prefix differ.
+    fn width(self) -> u32 {
+        let bits = if self.v6 { 128 } else { 32 };
+        self.prefixes().iter().map(|prefix| bits - prefix.length().min(bits)).max().unwrap_or(0)
+    }
+}
+
+fn width(side: &[TrafficSelector]) -> u32 {
+    side.iter().map(|selector| Range::of(selector).width()).max().unwrap_or(0)
 }
 
 impl Index {
-    /// `policies` in order of precedence.
-    pub(super) fn new(policies: &[Policy]) -> Self {
-        let all: Vec<u32> = (0..policies.len() as u32).collect();
-        let (remote, left) = Families::new(policies, &all, |policy| &policy.remote);
-        let (local, broad) = Families::new(policies, &left, |policy| &policy.local);
-        Self { remote, local, broad, broad_remote: left }
+    /// Adds an entry with these selectors.
+    pub(super) fn insert(
+        &mut self,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+        entry: &Arc<Entry>,
+    ) {
+        let rank = entry.rank;
+        self.at(local, remote, |list| {
+            let at = list.partition_point(|other| other.rank < rank);
+            if list.get(at).is_none_or(|other| other.rank != rank) {
+                list.insert(at, Arc::clone(entry));
+            }
+        });
+        if is_local(local, remote) && entry.holds_back() {
+            self.hold(remote, |list, range| match list.iter_mut().find(|held| held.range == range) {
+                Some(held) => held.count += 1,
+                None => list.push(Held { range, count: 1 }),
+            });
+        }
     }
 
-    /// The lowest rank for which `matches` holds, among those that the addresses allow.
-    pub(super) fn first(&self, packet: &PacketSelector, matches: impl Fn(u32) -> bool) -> Option<u32> {
-        let lists = [
-            self.remote.of(packet).list(packet.remote),
-            self.local.of(packet).list(packet.local),
-            &self.broad,
-        ];
-        let mut best = None;
+    /// Takes out what was added with these selectors under that rank.
+    pub(super) fn remove(
+        &mut self,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+        rank: super::Rank,
+    ) -> Option<Arc<Entry>> {
+        let mut removed = None;
+        self.at(local, remote, |list| {
+            if let Ok(at) = list.binary_search_by_key(&rank, |other| other.rank) {
+                removed = Some(list.remove(at));
+            }
+        });
+        if removed.as_ref().is_some_and(|entry| is_local(local, remote) && entry.holds_back()) {
+            self.hold(remote, |list, range| {
+                list.iter_mut().filter(|held| held.range == range).for_each(|held| held.count -= 1);
+                list.retain(|held| held.count > 0);
+            });
+        }
+        removed
+    }
+
+    /// Changes the lists of the side on which a policy stands.
+    fn at(
+        &mut self,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+        mut change: impl FnMut(&mut Vec<Arc<Entry>>),
+    ) {
+        let (families, side) =
+            if is_local(local, remote) { (&mut self.local, local) } else { (&mut self.remote, remote) };
+        for range in side.iter().map(Range::of) {
+            for prefix in range.prefixes() {
+                families.of_mut(range.v6).change(prefix, &mut change);
+            }
+        }
+    }
+
+    fn hold(&mut self, remote: &[TrafficSelector], mut change: impl FnMut(&mut Vec<Held>, Range)) {
+        for range in remote.iter().map(Range::of) {
+            for prefix in range.prefixes() {
+                self.held.of_mut(range.v6).change(prefix, |list| change(list, range));
+            }
+        }
+    }
+
+    /// The first in order of precedence of those that accept the packet.
+    pub(super) fn first(&self, packet: &PacketSelector) -> Option<&Entry> {
+        let v6 = packet.is_ipv6();
+        let lists = self.remote.lists(v6, packet.remote).chain(self.local.lists(v6, packet.local));
+        let mut best: Option<&Entry> = None;
         for list in lists {
-            let better = |rank: &&u32| best.is_none_or(|best| **rank < best);
-            best = list.iter().take_while(better).copied().find(|rank| matches(*rank)).or(best);
+            let better = |entry: &&Arc<Entry>| best.is_none_or(|best| entry.rank < best.rank);
+            let found = list.iter().take_while(better).find(|entry| entry.selectors.accepts(packet));
+            best = found.map(|entry| &**entry).or(best);
         }
         best
     }
 
-    /// Ranks of the policies that may have the packet's remote address.
-    pub(super) fn by_remote(&self, packet: &PacketSelector) -> impl Iterator<Item = u32> + '_ {
-        self.remote.of(packet).list(packet.remote).iter().chain(&self.broad_remote).copied()
+    /// How narrow the narrowest range is that holds back what goes to the packet's remote address.
+    pub(super) fn held_back(&self, packet: &PacketSelector) -> Option<u8> {
+        let v6 = packet.is_ipv6();
+        let entries = self.remote.lists(v6, packet.remote).flatten();
+        let holding = entries.filter(|entry| entry.holds_back());
+        let here = holding.filter_map(|entry| entry.selectors.remote_width(packet));
+        let addr = leftmost(packet.remote, v6);
+        let ranges = self.held.lists(v6, packet.remote).flatten().map(|held| held.range);
+        let around = ranges.filter(|range| range.first <= addr && addr <= range.last);
+        let shift = if v6 { 0 } else { 96 };
+        let others = around.map(|range| {
+            (u128::BITS - ((range.last >> shift) - (range.first >> shift)).leading_zeros()) as u8
+        });
+        here.chain(others).min()
     }
 }
 
-impl Families {
-    /// Takes those of `ranks` that are narrow on this side, and returns the others.
-    fn new(
-        policies: &[Policy],
-        ranks: &[u32],
-        side: impl Fn(&Policy) -> &[TrafficSelector],
-    ) -> (Self, Vec<u32>) {
-        let selectors = |rank: &u32| policies.get(*rank as usize).map_or(&[][..], &side);
-        let borders = |v6: bool| {
-            let mut borders: Vec<u128> = ranks
-                .iter()
-                .flat_map(selectors)
-                .filter(|selector| selector.addrs.start().is_ipv6() == v6)
-                .flat_map(|selector| borders_of(selector, v6))
-                .collect();
-            borders.sort_unstable();
-            borders.dedup();
-            borders
-        };
-        let (borders_v4, borders_v6) = (borders(false), borders(true));
-        let spans = |rank: &u32| -> usize {
-            let span = |selector: &TrafficSelector| {
-                let v6 = selector.addrs.start().is_ipv6();
-                let (from, to) = span_of(if v6 { &borders_v6 } else { &borders_v4 }, selector);
-                to - from
-            };
-            selectors(rank).iter().map(span).sum()
-        };
-        let (narrow, broad): (Vec<u32>, Vec<u32>) = ranks.iter().partition(|rank| spans(rank) <= BROAD);
-        let segments = |v6: bool, borders: Vec<u128>| {
-            let entries = narrow.iter().flat_map(|rank| {
-                let family = move |selector: &&TrafficSelector| selector.addrs.start().is_ipv6() == v6;
-                selectors(rank).iter().filter(family).map(|selector| (*rank, selector))
-            });
-            Segments::new(borders, entries)
-        };
-        (Self { v4: segments(false, borders_v4), v6: segments(true, borders_v6) }, broad)
-    }
-
-    fn of(&self, packet: &PacketSelector) -> &Segments {
-        if packet.is_ipv6() { &self.v6 } else { &self.v4 }
-    }
-}
-
-/// Where a selector's range begins, and where what follows it begins (nothing follows the last address).
-fn borders_of(selector: &TrafficSelector, v6: bool) -> impl Iterator<Item = u128> {
-    let (start, end) = (addr_bits(selector.addrs.start()), addr_bits(selector.addrs.end()));
-    let last = if v6 { u128::MAX } else { u128::from(u32::MAX) };
-    [Some(start), (end < last).then(|| end + 1)].into_iter().flatten()
-}
-
-/// The segments that a selector covers: a half-open range of indices into `borders`.
-fn span_of(borders: &[u128], selector: &TrafficSelector) -> (usize, usize) {
-    let from = borders.partition_point(|border| *border < addr_bits(selector.addrs.start()));
-    let to = borders.partition_point(|border| *border <= addr_bits(selector.addrs.end()));
-    (from, to)
-}
-
-impl Segments {
-    /// `entries` in order of rank; a rank may come several times.
-    fn new<'a>(starts: Vec<u128>, entries: impl Iterator<Item = (u32, &'a TrafficSelector)>) -> Self {
-        let mut members: Vec<(usize, u32)> = entries
-            .flat_map(|(rank, selector)| {
-                let (from, to) = span_of(&starts, selector);
-                (from..to).map(move |segment| (segment, rank))
-            })
-            .collect();
-        members.sort_unstable();
-        members.dedup();
-        let mut lists = vec![(0, 0); starts.len()];
-        for (at, (segment, _)) in members.iter().enumerate() {
-            if let Some(list) = lists.get_mut(*segment) {
-                let first = if list.1 == 0 { at as u32 } else { list.0 };
-                *list = (first, at as u32 + 1);
-            }
-        }
-        let candidates = members.into_iter().map(|(_, rank)| rank).collect();
-        Self { starts, lists, candidates }
-    }
-
-    /// The policies that cover the address, in order of precedence.
-    fn list(&self, addr: u128) -> &[u32] {
-        let after = self.starts.partition_point(|start| *start <= addr);
-        let list = after.checked_sub(1).and_then(|segment| self.lists.get(segment));
-        list.and_then(|(from, to)| self.candidates.get(*from as usize..*to as usize)).unwrap_or(&[])
-    }
+/// True for a policy that is narrower on our side.
+fn is_local(local: &[TrafficSelector], remote: &[TrafficSelector]) -> bool {
+    width(local) < width(remote)
 }
 
 #[cfg(test)]
 impl Index {
     /// The most policies that a look-up may have to compare.
     pub(super) fn longest_walk(&self) -> usize {
-        let longest = |segments: &Segments| {
-            segments.lists.iter().map(|(from, to)| (to - from) as usize).max().unwrap_or(0)
-        };
-        let of = |families: &Families| longest(&families.v4).max(longest(&families.v6));
-        of(&self.remote) + of(&self.local) + self.broad.len()
+        let of = |families: &Families<Arc<Entry>>| families.v4.longest_walk().max(families.v6.longest_walk());
+        of(&self.remote) + of(&self.local)
     }
 }

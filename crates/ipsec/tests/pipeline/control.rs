@@ -8,7 +8,7 @@ use crate::packets::{A4, one_hop_on, sized, v4_with};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{
-    Command, Config, Dataplane, Event, Garbage, Ingress, LocalAddrs, OutboundTable, Verdict,
+    Command, Config, Dataplane, Event, Garbage, Ingress, LocalAddrs, PolicyBlock, Verdict,
 };
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
@@ -79,21 +79,34 @@ fn bypassed_packets_lose_a_hop_if_they_came_through_a_port() {
 }
 
 #[test]
-fn sas_of_policies_that_stay_are_kept_and_others_come_back() {
+fn sas_of_policies_that_stay_are_kept_and_others_are_not_used() {
     let (mut a, _) = pair(&Tunnel::default());
     let here = policy(0, ("10.2.0.0", "10.2.255.255"), Action::Protect(POLICY));
     set_spd(&mut a.plane, vec![here]);
     assert_eq!(verdict(&mut a, &to([10, 2, 0, 2])), Verdict::Forward);
     let spd = Spd::new(vec![policy(0, ("10.2.0.0", "10.2.255.255"), Action::Protect(PolicyId(1)))]).unwrap();
-    let table = Box::new(OutboundTable::for_spd(&spd));
-    let garbage = a.plane.apply(Command::SetSpd(Arc::new(spd), table));
-    let Some(Garbage::Spd(old, sas)) = garbage else { panic!("{garbage:?}") };
+    let garbage = a.plane.apply(Command::SetSpd(Arc::new(spd)));
+    let Some(Garbage::Spd(old)) = garbage else { panic!("{garbage:?}") };
     assert_eq!(old.len(), 1);
-    // The worker has let go of the SA: only the table that came back and the gateway hold it.
-    assert_eq!(Arc::strong_count(&a.outbound), 2);
-    drop(sas);
-    assert_eq!(Arc::strong_count(&a.outbound), 1);
     assert_eq!(verdict(&mut a, &to([10, 2, 0, 2])), Verdict::Drop(DropReason::NoSa));
+    // Cleared, the worker lets go of it.
+    assert_eq!(Arc::strong_count(&a.outbound), 2);
+    drop(a.plane.apply(Command::ClearOutbound(POLICY, SPI_B)));
+    assert_eq!(Arc::strong_count(&a.outbound), 1);
+}
+
+#[test]
+fn places_for_policies_are_added_once_and_never_lost() {
+    let (mut a, _) = pair(&Tunnel::default());
+    let again = a.plane.apply(Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))));
+    assert!(matches!(again, Some(Garbage::Policies(_))), "{again:?}");
+    let packet = to([10, 2, 0, 2]);
+    assert_eq!(verdict(&mut a, &packet), Verdict::Forward, "the SA is still in its place");
+    let far = PolicyId(PolicyId::LIMIT - 1);
+    let refused = a.plane.apply(Command::SetOutbound(far, a.outbound.clone()));
+    assert!(matches!(refused, Some(Garbage::NotSet(_))), "{refused:?}");
+    assert!(a.plane.apply(Command::AddPolicies(Box::new(PolicyBlock::of(far)))).is_none());
+    assert!(a.plane.apply(Command::SetOutbound(far, a.outbound.clone())).is_none());
 }
 
 #[test]
@@ -133,7 +146,7 @@ fn clearing_the_old_sa_leaves_the_new_one() {
     let outer = forwarded(a.outbound(&[sized(false, 100)]));
     assert_eq!(outer[0][20..24], new.spi().0.to_be_bytes());
     assert!(a.plane.apply(Command::ClearOutbound(PolicyId(99), SPI_B)).is_none());
-    let not_set = a.plane.apply(Command::SetOutbound(PolicyId(99), new));
+    let not_set = a.plane.apply(Command::SetOutbound(PolicyId(9999), new));
     assert!(matches!(not_set, Some(Garbage::NotSet(_))));
 }
 

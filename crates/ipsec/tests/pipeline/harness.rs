@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{
-    Command, Config, Dataplane, Ingress, Item, LocalAddrs, OutboundTable, Sources, Verdict,
+    Command, Config, Dataplane, Ingress, Item, LocalAddrs, PolicyBlock, Sources, Verdict,
 };
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
@@ -176,8 +176,8 @@ pub(crate) fn pair(tunnel: &Tunnel) -> (Gateway, Gateway) {
 
 pub(crate) fn set_spd(plane: &mut Dataplane, policies: Vec<Policy>) {
     let spd = Spd::new(policies).unwrap();
-    let table = Box::new(OutboundTable::for_spd(&spd));
-    plane.apply(Command::SetSpd(Arc::new(spd), table));
+    plane.apply(Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))));
+    plane.apply(Command::SetSpd(Arc::new(spd)));
 }
 
 #[derive(Clone, Copy, Debug)]

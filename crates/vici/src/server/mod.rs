@@ -271,6 +271,14 @@ impl Server {
         self.broadcast(Event::ChildRekey, || render::child_rekey(sa, old, new, now, &usage));
     }
 
+    /// True if anybody has registered for SAs that come, go, or take each other's place: then the host has to be able to
+    /// describe those that are gone.
+    pub fn is_watched(&self) -> bool {
+        let events = [Event::IkeUpdown, Event::ChildUpdown, Event::IkeRekey, Event::ChildRekey];
+        let watches = |client: &Client| events.into_iter().any(|event| client.session.is_registered(event));
+        self.clients.values().any(watches)
+    }
+
     fn broadcast(&mut self, event: Event, message: impl Fn() -> Message) {
         for client in self.clients.values_mut() {
             if client.session.is_registered(event) {

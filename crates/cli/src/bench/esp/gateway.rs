@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_ipsec::Error;
-use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, OutboundTable};
+use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, PolicyBlock};
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, KeyMaterial, OutboundSa};
 use testudo_ipsec::sad::SlotTable;
@@ -112,7 +112,6 @@ pub(crate) fn dataplane(side: Side, library: Library, suite: Suite) -> Result<Da
         action: Action::Protect(POLICY),
     };
     let spd = Spd::new(vec![policy])?;
-    let table = OutboundTable::for_spd(&spd);
     let own: LocalAddrs = [IpAddr::V4(side.address())].into_iter().collect();
     let inbound = InboundSa::new(&params, POLICY, PATH_MTU, library)?;
     let numbers = SequenceBlock::whole(params.esn);
@@ -122,7 +121,8 @@ pub(crate) fn dataplane(side: Side, library: Library, suite: Suite) -> Result<Da
     let mut dataplane = Dataplane::new(&Config::new(worker, SenderId(1), SEED));
     let commands = [
         Command::SetLocalAddrs(Arc::new(own)),
-        Command::SetSpd(Arc::new(spd), Box::new(table)),
+        Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))),
+        Command::SetSpd(Arc::new(spd)),
         Command::AddShare(Box::new(SlotTable::new(Share(0)))),
         Command::AddInbound(Arc::new(inbound)),
         Command::SetOutbound(POLICY, Arc::new(outbound)),
