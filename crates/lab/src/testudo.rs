@@ -88,6 +88,11 @@ impl Testudo {
         drops.iter().map(|(reason, n)| Ok((reason.clone(), n.as_u64().ok_or_else(found)?))).collect()
     }
 
+    /// Where it listens for VICI.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// swanctl against it.
     pub fn swanctl(&self) -> &Swanctl {
         &self.swanctl

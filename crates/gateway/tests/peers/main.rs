@@ -12,6 +12,7 @@ mod kernel;
 mod lifecycle;
 mod mtu;
 mod nat;
+mod python;
 mod refusals;
 mod selectors;
 mod start;
