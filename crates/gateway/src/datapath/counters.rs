@@ -148,3 +148,21 @@ fn usage(totals: &SaTotals, now: u64) -> Usage {
     let idle = (totals.packets > 0).then(|| Duration::from_millis(now.saturating_sub(totals.last_use)));
     Usage { bytes: totals.bytes, packets: totals.packets, idle }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_explained_to_operators() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+        let text = std::fs::read_to_string(file).unwrap();
+        let filter =
+            Reason::ALL.iter().copied().filter(|reason| reason.action() == Action::Drop).map(filter_name);
+        let pipeline = DropReason::ALL.into_iter().map(|reason| reason.name().to_owned());
+        let worker = WorkerDrop::ALL.into_iter().map(|reason| reason.name().to_owned());
+        for name in filter.chain(pipeline).chain(worker) {
+            assert_eq!(text.matches(&format!("\n| `{name}` |")).count(), 1, "{name}");
+        }
+    }
+}
