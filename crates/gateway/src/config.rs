@@ -11,6 +11,8 @@ use std::time::Duration;
 pub(crate) struct Config {
     /// Names the pins, the TUN and the log lines of this gateway.
     pub(crate) instance: String,
+    /// Connections may name weak algorithms too.
+    pub(crate) legacy: bool,
     /// Where `swanctl` and `testudo status` connect.
     pub(crate) vici_socket: PathBuf,
     /// Most verbose level that is logged.
@@ -104,6 +106,7 @@ impl Config {
             .string("instance", "a name of 1 to 12 letters, digits or '-'", instance_name)?
             .unwrap_or_else(|| "default".to_owned());
         let config = Self {
+            legacy: root.boolean("legacy")?.unwrap_or(false),
             vici_socket: parse_vici(&root)?,
             log_level: parse_log(&root)?,
             ports: parse_ports(&root)?,

@@ -11,7 +11,7 @@ const PORTS: &str = "[[port]]\ninterface = \"eth0\"\n";
 #[test]
 fn a_full_file_is_read() {
     let config = parse(
-        "instance = \"gw1\"\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\n\
+        "instance = \"gw1\"\nlegacy = true\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\n\
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
          source_check = false\n\
          [worker]\ncpu = 1\ncipher = \"aws-lc\"\nframes = 8_192\n[tun]\nname = \"tun9\"\n\
@@ -19,6 +19,7 @@ fn a_full_file_is_read() {
     )
     .unwrap();
     assert_eq!(config.instance, "gw1");
+    assert!(config.legacy);
     assert_eq!(config.vici_socket, Path::new("/tmp/v"));
     assert_eq!(config.log_level, tracing::Level::DEBUG);
     assert_eq!(config.ports[1].interface, "inner0");
@@ -35,6 +36,7 @@ fn a_full_file_is_read() {
 fn defaults_need_only_a_port() {
     let config = parse(PORTS).unwrap();
     assert_eq!(config.instance, "default");
+    assert!(!config.legacy);
     assert_eq!(config.tun, "testudo0");
     assert_eq!(config.worker.cipher, Cipher::Auto);
 }

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, RetransmitPolicy};
+use testudo_vici::schema::Policy;
 use testudo_vici::server::Server;
 
 const SIGNALS: Token = Token(0);
@@ -113,12 +114,13 @@ impl Loop {
         watch(registry, data.netlink_fd(), NETLINK)?;
         watch(registry, data.events_fd(), WORKERS)?;
         let endpoint = endpoint(config, &data);
+        let policy = if config.legacy { Policy::Legacy } else { Policy::Modern };
         Ok(Self {
             signals,
             hangup,
             vici,
             server: Server::new(),
-            gateway: Gateway::new(endpoint, data, sockets),
+            gateway: Gateway::new(endpoint, data, sockets, policy),
             next_housekeeping: Instant::now() + HOUSEKEEPING,
             ike_waits: false,
             poll,

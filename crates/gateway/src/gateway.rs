@@ -14,6 +14,7 @@ use testudo_ike::config::StartAction;
 use testudo_ike::endpoint::{ChildSaStatus, Endpoint, IkeSaStatus, Target};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time, UnixTime};
 use testudo_vici::control::JobId;
+use testudo_vici::schema::Policy;
 
 /// All state of the control thread but its descriptors.
 pub(crate) struct Gateway {
@@ -21,6 +22,8 @@ pub(crate) struct Gateway {
     pub(crate) policies: Policies,
     pub(crate) data: DataPath,
     pub(crate) jobs: Jobs,
+    /// Which algorithms connections may name.
+    pub(crate) policy: Policy,
     /// See [`Gateway::look_at_clock`].
     pub(crate) now: Time,
     pub(crate) since: SystemTime,
@@ -76,9 +79,10 @@ enum Departure {
 
 impl Gateway {
     /// A gateway without connections.
-    pub(crate) fn new(endpoint: Endpoint, data: DataPath, sockets: IkeSockets) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, data: DataPath, sockets: IkeSockets, policy: Policy) -> Self {
         Self {
             endpoint,
+            policy,
             policies: Policies::default(),
             data,
             jobs: Jobs::default(),

@@ -9,6 +9,7 @@ use testudo_ike::endpoint::{Endpoint, Exchanges, IkeSaState, IkeSaStatus, Target
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
+use testudo_vici::schema::Policy;
 use testudo_vici::server::{LogLine, Server};
 use testudo_vici::view::ChildUsage;
 
@@ -37,6 +38,10 @@ impl Gateway {
 }
 
 impl Control for Gateway {
+    fn policy(&self) -> Policy {
+        self.policy
+    }
+
     fn load_connection(&mut self, connection: Connection) -> Result<(), String> {
         if ![IKE_PORT, NAT_PORT].contains(&connection.local_port) {
             return Err(format!(

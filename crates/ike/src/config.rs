@@ -306,6 +306,8 @@ impl IkeEncryption {
 /// Integrity algorithms of IKE, for ciphers that are no AEAD (RFC 4868).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Integrity {
+    /// `sha1`: HMAC-SHA1-96 (RFC 2404), a legacy algorithm.
+    HmacSha1,
     /// `sha256`: HMAC-SHA2-256-128.
     HmacSha256,
     /// `sha384`: HMAC-SHA2-384-192.
@@ -317,6 +319,8 @@ pub enum Integrity {
 /// Pseudo-random functions of IKE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Prf {
+    /// `prfsha1`, a legacy algorithm.
+    HmacSha1,
     /// `prfsha256`.
     HmacSha256,
     /// `prfsha384`.
@@ -338,6 +342,10 @@ pub enum KeyExchange {
     Ecp384,
     /// `ecp521` (group 21).
     Ecp521,
+    /// `modp1024` (group 2), a legacy algorithm.
+    Modp1024,
+    /// `modp1536` (group 5), a legacy algorithm.
+    Modp1536,
     /// `modp2048` (group 14).
     Modp2048,
     /// `modp3072` (group 15).

@@ -150,10 +150,12 @@ fn launch(namespace: &Namespace, config: &Path) -> Result<Process> {
     namespace.start("testudod", namespace.cmd(binary("testudod")?).arg("--config").arg(config))
 }
 
+/// Keys without a table stand at the top of a TOML file.
 fn config_text(instance: &str, socket: &Path, more: &str) -> String {
+    let (top, more) = more.split_at(more.find('[').unwrap_or(more.len()));
     format!(
         "instance = \"{instance}\"
-
+{top}
 [vici]
 socket = \"{socket}\"
 

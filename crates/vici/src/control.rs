@@ -5,6 +5,7 @@
 //! [`crate::server::Server::finish_initiate`] and [`crate::server::Server::finish_terminate`].
 
 use crate::counters::Counters;
+use crate::schema::Policy;
 use crate::view::ChildUsage;
 use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
@@ -78,6 +79,8 @@ pub struct Stats {
 
 /// The gateway, as the server sees it. Errors are texts for operators and must not hold secrets.
 pub trait Control {
+    /// Which algorithms connections may name.
+    fn policy(&self) -> Policy;
     /// Adds a connection, or replaces the one of the same name.
     fn load_connection(&mut self, connection: Connection) -> Result<(), String>;
     /// Removes a connection.

@@ -64,7 +64,9 @@ remote_ts:dynamic
 /// The connections.
 pub(super) fn connections() -> &'static [Connection] {
     static ALL: OnceLock<Vec<Connection>> = OnceLock::new();
-    let read = |text: &&str| schema::connection(&text::message(text.as_bytes())).expect("a connection");
+    let read = |text: &&str| {
+        schema::connection(&text::message(text.as_bytes()), schema::Policy::Modern).expect("a connection")
+    };
     ALL.get_or_init(|| CONNECTIONS.iter().map(read).collect())
 }
 

@@ -7,6 +7,7 @@ use testudo_ike::endpoint::{Exchanges, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
+use testudo_vici::schema::Policy;
 use testudo_vici::view::ChildUsage;
 
 /// Keeps connections and secrets; jobs wait here until the fuzzer lets them end.
@@ -21,6 +22,10 @@ pub(super) struct Gateway {
 }
 
 impl Control for Gateway {
+    fn policy(&self) -> Policy {
+        Policy::Modern
+    }
+
     fn load_connection(&mut self, connection: Connection) -> Result<(), String> {
         self.connections.retain(|other| other.name != connection.name);
         self.connections.push(connection);

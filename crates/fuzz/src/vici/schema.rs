@@ -10,7 +10,7 @@ use testudo_vici::schema::{self, Refusal};
 /// Lines as [`text`] reads them.
 pub fn target(data: &[u8]) {
     let message = text::message(data);
-    match schema::connection(&message) {
+    match schema::connection(&message, schema::Policy::Legacy) {
         Ok(connection) => check_connection(&connection),
         Err(refusal) => check_refusal(&refusal),
     }

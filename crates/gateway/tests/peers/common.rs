@@ -70,7 +70,7 @@ impl Scenario {
         self
     }
 
-    /// Further sections of Testudo's configuration, on both sides if both run it.
+    /// Further keys and sections of Testudo's configuration, on both sides if both run it.
     pub(crate) fn settings(mut self, settings: &'static str) -> Self {
         self.settings = settings;
         self

@@ -83,6 +83,32 @@ fn every_suite_in_both_roles() {
     }
 }
 
+/// What RFC 8247 would rather not see any more, where an operator insists.
+const LEGACY: [Suite; 2] = [
+    (
+        "aes128-sha1-modp1024",
+        [Some("AES_CBC"), Some("128"), Some("HMAC_SHA1_96"), Some("PRF_HMAC_SHA1"), Some("MODP_1024")],
+    ),
+    ("aes128gcm16-prfsha1-modp1536", aead("AES_GCM_16", "128", "PRF_HMAC_SHA1", "MODP_1536")),
+];
+
+#[test]
+fn weak_suites_are_for_those_who_ask_for_them() {
+    let modern = Scenario::new("modern", Kind::Testudo).start_empty();
+    let mut connection = Connection::of(Side::One, Family::V4);
+    connection.proposals = LEGACY[0].0.into();
+    let refused = modern.swanctl(Side::One).load(&connection.to_string()).unwrap_err().to_string();
+    assert!(refused.contains("\"sha1\" is refused as weak"), "{refused}");
+    drop(modern);
+    let pair = Scenario::new("legacy", Kind::Strongswan).settings("legacy = true").start_empty();
+    for (proposals, expected) in LEGACY {
+        come_and_go(&pair, proposals, Side::Two, |sa| {
+            let keys = ["encr-alg", "encr-keysize", "integ-alg", "prf-alg", "dh-group"];
+            assert_eq!(keys.map(|key| sa.get(key)), expected, "{proposals}");
+        });
+    }
+}
+
 /// Each side initiates and deletes once.
 fn come_and_go(pair: &Pair, proposals: &str, first: Side, check: impl Fn(&IkeSa)) {
     for side in [Side::One, Side::Two] {

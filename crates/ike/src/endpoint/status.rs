@@ -178,6 +178,7 @@ impl From<IkeEncryption> for AlgorithmName {
 impl From<Integrity> for AlgorithmName {
     fn from(integrity: Integrity) -> Self {
         let name = match integrity {
+            Integrity::HmacSha1 => "HMAC_SHA1_96",
             Integrity::HmacSha256 => "HMAC_SHA2_256_128",
             Integrity::HmacSha384 => "HMAC_SHA2_384_192",
             Integrity::HmacSha512 => "HMAC_SHA2_512_256",
@@ -198,6 +199,7 @@ impl From<EspAlgorithm> for AlgorithmName {
 impl From<Prf> for AlgorithmName {
     fn from(prf: Prf) -> Self {
         let name = match prf {
+            Prf::HmacSha1 => "PRF_HMAC_SHA1",
             Prf::HmacSha256 => "PRF_HMAC_SHA2_256",
             Prf::HmacSha384 => "PRF_HMAC_SHA2_384",
             Prf::HmacSha512 => "PRF_HMAC_SHA2_512",
@@ -214,6 +216,8 @@ impl From<KeyExchange> for AlgorithmName {
             KeyExchange::Ecp256 => "ECP_256",
             KeyExchange::Ecp384 => "ECP_384",
             KeyExchange::Ecp521 => "ECP_521",
+            KeyExchange::Modp1024 => "MODP_1024",
+            KeyExchange::Modp1536 => "MODP_1536",
             KeyExchange::Modp2048 => "MODP_2048",
             KeyExchange::Modp3072 => "MODP_3072",
             KeyExchange::Modp4096 => "MODP_4096",

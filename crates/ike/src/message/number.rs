@@ -151,6 +151,10 @@ registry! {
     KeMethod: u16 {
         /// No key exchange.
         None = 0 "NONE",
+        /// 1024-bit MODP group (RFC 2409 §6.2).
+        Modp1024 = 2 "MODP_1024",
+        /// 1536-bit MODP group (RFC 3526).
+        Modp1536 = 5 "MODP_1536",
         /// 2048-bit MODP group (RFC 3526).
         Modp2048 = 14 "MODP_2048",
         /// 3072-bit MODP group (RFC 3526).

@@ -54,6 +54,10 @@ impl TransformId {
     pub const ENCR_AES_CCM_16: Self = Self(16);
     /// Type ENCR: ChaCha20-Poly1305 (RFC 7634).
     pub const ENCR_CHACHA20_POLY1305: Self = Self(28);
+    /// Type PRF: HMAC-SHA1 (RFC 2104).
+    pub const PRF_HMAC_SHA1: Self = Self(2);
+    /// Type INTEG: HMAC-SHA1-96 (RFC 2404).
+    pub const AUTH_HMAC_SHA1_96: Self = Self(2);
     /// Type PRF: AES-XCBC (RFC 4434).
     pub const PRF_AES128_XCBC: Self = Self(4);
     /// Type PRF: HMAC-SHA2-512 (RFC 4868).

@@ -79,6 +79,7 @@ impl Wire for IkeEncryption {
 impl Wire for Integrity {
     fn transform(self) -> Transform {
         let id = match self {
+            Self::HmacSha1 => TransformId::AUTH_HMAC_SHA1_96,
             Self::HmacSha256 => TransformId::AUTH_HMAC_SHA2_256_128,
             Self::HmacSha384 => TransformId::AUTH_HMAC_SHA2_384_192,
             Self::HmacSha512 => TransformId::AUTH_HMAC_SHA2_512_256,
@@ -96,6 +97,7 @@ impl Wire for EspAlgorithm {
 impl Wire for Prf {
     fn transform(self) -> Transform {
         let id = match self {
+            Self::HmacSha1 => TransformId::PRF_HMAC_SHA1,
             Self::HmacSha256 => TransformId::PRF_HMAC_SHA2_256,
             Self::HmacSha384 => TransformId::PRF_HMAC_SHA2_384,
             Self::HmacSha512 => TransformId::PRF_HMAC_SHA2_512,
@@ -125,6 +127,8 @@ impl From<KeyExchange> for KeMethod {
             KeyExchange::Ecp256 => Self::Ecp256,
             KeyExchange::Ecp384 => Self::Ecp384,
             KeyExchange::Ecp521 => Self::Ecp521,
+            KeyExchange::Modp1024 => Self::Modp1024,
+            KeyExchange::Modp1536 => Self::Modp1536,
             KeyExchange::Modp2048 => Self::Modp2048,
             KeyExchange::Modp3072 => Self::Modp3072,
             KeyExchange::Modp4096 => Self::Modp4096,
@@ -134,11 +138,13 @@ impl From<KeyExchange> for KeMethod {
 
 impl KeyExchange {
     /// Every method.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::X25519,
         Self::Ecp256,
         Self::Ecp384,
         Self::Ecp521,
+        Self::Modp1024,
+        Self::Modp1536,
         Self::Modp2048,
         Self::Modp3072,
         Self::Modp4096,
@@ -193,15 +199,19 @@ impl Integrity {
     /// Octets of the key, which is as long as the hash (RFC 4868 §2.1.1).
     pub(super) fn key(self) -> usize {
         match self {
+            Self::HmacSha1 => 20,
             Self::HmacSha256 => 32,
             Self::HmacSha384 => 48,
             Self::HmacSha512 => 64,
         }
     }
 
-    /// Octets of the integrity check value, half the hash.
+    /// Octets of the integrity check value: half the hash, but 96 bits of SHA-1 (RFC 2404).
     pub(super) fn icv(self) -> usize {
-        self.key() / 2
+        match self {
+            Self::HmacSha1 => 12,
+            Self::HmacSha256 | Self::HmacSha384 | Self::HmacSha512 => self.key() / 2,
+        }
     }
 }
 

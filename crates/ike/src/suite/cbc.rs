@@ -55,6 +55,7 @@ pub(super) fn icv(integrity: Integrity, key: &[u8], message: &[&[u8]]) -> Result
         return Err(SuiteError::KeyLength { found: key.len(), expected });
     }
     let algorithm = match integrity {
+        Integrity::HmacSha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
         Integrity::HmacSha256 => hmac::HMAC_SHA256,
         Integrity::HmacSha384 => hmac::HMAC_SHA384,
         Integrity::HmacSha512 => hmac::HMAC_SHA512,

@@ -83,7 +83,11 @@ fn curve(method: KeyExchange) -> Option<(&'static agreement::Algorithm, &'static
         KeyExchange::Ecp256 => Some((&agreement::ECDH_P256, &[UNCOMPRESSED])),
         KeyExchange::Ecp384 => Some((&agreement::ECDH_P384, &[UNCOMPRESSED])),
         KeyExchange::Ecp521 => Some((&agreement::ECDH_P521, &[UNCOMPRESSED])),
-        KeyExchange::Modp2048 | KeyExchange::Modp3072 | KeyExchange::Modp4096 => None,
+        KeyExchange::Modp1024
+        | KeyExchange::Modp1536
+        | KeyExchange::Modp2048
+        | KeyExchange::Modp3072
+        | KeyExchange::Modp4096 => None,
     }
 }
 
@@ -93,7 +97,11 @@ fn private_length(method: KeyExchange) -> usize {
         KeyExchange::X25519 | KeyExchange::Ecp256 => 32,
         KeyExchange::Ecp384 => 48,
         KeyExchange::Ecp521 => 66,
-        KeyExchange::Modp2048 | KeyExchange::Modp3072 | KeyExchange::Modp4096 => modp::PRIVATE_LENGTH,
+        KeyExchange::Modp1024
+        | KeyExchange::Modp1536
+        | KeyExchange::Modp2048
+        | KeyExchange::Modp3072
+        | KeyExchange::Modp4096 => modp::PRIVATE_LENGTH,
     }
 }
 
@@ -104,6 +112,8 @@ fn public_length(method: KeyExchange) -> usize {
         KeyExchange::Ecp256 => 64,
         KeyExchange::Ecp384 => 96,
         KeyExchange::Ecp521 => 132,
+        KeyExchange::Modp1024 => 128,
+        KeyExchange::Modp1536 => 192,
         KeyExchange::Modp2048 => 256,
         KeyExchange::Modp3072 => 384,
         KeyExchange::Modp4096 => 512,

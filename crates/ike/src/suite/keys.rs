@@ -62,7 +62,7 @@ impl IkeKeys {
         // A PRF whose key once had a fixed length takes half of it from each nonce (RFC 7296 §2.14).
         let half = |nonce: &'_ [u8]| match suite.prf {
             Prf::AesXcbc => nonce.get(..suite.prf.length() / 2).unwrap_or(nonce).to_vec(),
-            Prf::HmacSha256 | Prf::HmacSha384 | Prf::HmacSha512 => nonce.to_vec(),
+            Prf::HmacSha1 | Prf::HmacSha256 | Prf::HmacSha384 | Prf::HmacSha512 => nonce.to_vec(),
         };
         let key = [half(initiator), half(responder)].concat();
         let skeyseed = suite.prf.compute(&key, &[shared.expose()])?;

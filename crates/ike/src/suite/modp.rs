@@ -1,4 +1,4 @@
-//! The MODP groups of RFC 3526, generator 2.
+//! The MODP groups of RFC 3526 and group 2 of RFC 2409, generator 2.
 //!
 //! Exponents have 512 bits, twice and more of what the largest group is strong (RFC 3526 §8). All computation on them
 //! takes the same time whatever their value (crypto-bigint).
@@ -7,12 +7,28 @@ use super::error::SuiteError;
 use super::secret::Secret;
 use crate::config::KeyExchange;
 use crypto_bigint::modular::{FixedMontyForm, FixedMontyParams};
-use crypto_bigint::{Odd, U512, U2048, U3072, U4096, Uint};
+use crypto_bigint::{Odd, U512, U1024, U1536, U2048, U3072, U4096, Uint};
 use std::sync::LazyLock;
 use zeroize::Zeroizing;
 
 /// Octets of a private exponent.
 pub(super) const PRIVATE_LENGTH: usize = 64;
+
+#[rustfmt::skip]
+static P1024: LazyLock<FixedMontyParams<{ U1024::LIMBS }>> = LazyLock::new(|| FixedMontyParams::new_vartime(Odd::<U1024>::from_be_hex(concat!(
+    "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404D",
+    "DEF9519B3CD3A431B302B0A6DF25F14374FE1356D6D51C245E485B576625E7EC6F44C42E9A637ED6B0BFF5CB6F406B7",
+    "EDEE386BFB5A899FA5AE9F24117C4B1FE649286651ECE65381FFFFFFFFFFFFFFFF",
+))));
+
+#[rustfmt::skip]
+static P1536: LazyLock<FixedMontyParams<{ U1536::LIMBS }>> = LazyLock::new(|| FixedMontyParams::new_vartime(Odd::<U1536>::from_be_hex(concat!(
+    "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404D",
+    "DEF9519B3CD3A431B302B0A6DF25F14374FE1356D6D51C245E485B576625E7EC6F44C42E9A637ED6B0BFF5CB6F406B7",
+    "EDEE386BFB5A899FA5AE9F24117C4B1FE649286651ECE45B3DC2007CB8A163BF0598DA48361C55D39A69163FA8FD24C",
+    "F5F83655D23DCA3AD961C62F356208552BB9ED529077096966D670C354E4ABC9804F1746C08CA237327FFFFFFFFFFFF",
+    "FFFF",
+))));
 
 #[rustfmt::skip]
 static P2048: LazyLock<FixedMontyParams<{ U2048::LIMBS }>> = LazyLock::new(|| FixedMontyParams::new_vartime(Odd::<U2048>::from_be_hex(concat!(
@@ -55,6 +71,8 @@ static P4096: LazyLock<FixedMontyParams<{ U4096::LIMBS }>> = LazyLock::new(|| Fi
 pub(super) fn public_value(method: KeyExchange, private: &Secret) -> Result<Vec<u8>, SuiteError> {
     let invalid = SuiteError::KePrivate(method.into());
     match method {
+        KeyExchange::Modp1024 => public(&P1024, private),
+        KeyExchange::Modp1536 => public(&P1536, private),
         KeyExchange::Modp2048 => public(&P2048, private),
         KeyExchange::Modp3072 => public(&P3072, private),
         KeyExchange::Modp4096 => public(&P4096, private),
@@ -68,6 +86,8 @@ pub(super) fn public_value(method: KeyExchange, private: &Secret) -> Result<Vec<
 pub(super) fn agree(method: KeyExchange, private: &Secret, peer: &[u8]) -> Result<Secret, SuiteError> {
     let invalid = SuiteError::KePublic(method.into());
     match method {
+        KeyExchange::Modp1024 => shared(&P1024, private, peer),
+        KeyExchange::Modp1536 => shared(&P1536, private, peer),
         KeyExchange::Modp2048 => shared(&P2048, private, peer),
         KeyExchange::Modp3072 => shared(&P3072, private, peer),
         KeyExchange::Modp4096 => shared(&P4096, private, peer),

@@ -11,6 +11,7 @@ impl Prf {
     /// Octets of the output, which is also the preferred length of a key.
     pub fn length(self) -> usize {
         match self {
+            Self::HmacSha1 => 20,
             Self::HmacSha256 => 32,
             Self::HmacSha384 => 48,
             Self::HmacSha512 => 64,
@@ -28,6 +29,7 @@ impl Prf {
             input.extend_from_slice(part);
         }
         let algorithm = match self {
+            Self::HmacSha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
             Self::HmacSha256 => hmac::HMAC_SHA256,
             Self::HmacSha384 => hmac::HMAC_SHA384,
             Self::HmacSha512 => hmac::HMAC_SHA512,

@@ -2,6 +2,7 @@
 
 use crate::control::{Stats, Version};
 use crate::message::Message;
+use crate::schema::Policy;
 use crate::server::LogLine;
 use std::time::{Duration, SystemTime};
 
@@ -43,26 +44,24 @@ pub fn stats(stats: &Stats) -> Message {
 }
 
 /// The answer to `get-algorithms`: what proposals may name.
-pub fn algorithms() -> Message {
-    let section = |names: &[&str]| {
+pub fn algorithms(policy: Policy) -> Message {
+    let section = |names: &[&str], weak: &[&str]| {
         let mut section = Message::new();
-        for name in names {
+        let weak = if policy == Policy::Legacy { weak } else { &[] };
+        for name in names.iter().chain(weak) {
             section.add(name, "testudo");
         }
         section
     };
+    let integrity = ["HMAC_SHA2_256_128", "HMAC_SHA2_384_192", "HMAC_SHA2_512_256"];
+    let prf = ["PRF_HMAC_SHA2_256", "PRF_HMAC_SHA2_384", "PRF_HMAC_SHA2_512", "PRF_AES128_XCBC"];
+    let ke = ["CURVE_25519", "ECP_256", "ECP_384", "ECP_521", "MODP_2048", "MODP_3072", "MODP_4096"];
     Message::new()
-        .with_section("encryption", section(&["AES_CBC"]))
-        .with_section("integrity", section(&["HMAC_SHA2_256_128", "HMAC_SHA2_384_192", "HMAC_SHA2_512_256"]))
-        .with_section("aead", section(&["AES_GCM_16", "AES_CCM_16", "CHACHA20_POLY1305"]))
-        .with_section(
-            "prf",
-            section(&["PRF_HMAC_SHA2_256", "PRF_HMAC_SHA2_384", "PRF_HMAC_SHA2_512", "PRF_AES128_XCBC"]),
-        )
-        .with_section(
-            "ke",
-            section(&["CURVE_25519", "ECP_256", "ECP_384", "ECP_521", "MODP_2048", "MODP_3072", "MODP_4096"]),
-        )
+        .with_section("encryption", section(&["AES_CBC"], &[]))
+        .with_section("integrity", section(&integrity, &["HMAC_SHA1_96"]))
+        .with_section("aead", section(&["AES_GCM_16", "AES_CCM_16", "CHACHA20_POLY1305"], &[]))
+        .with_section("prf", section(&prf, &["PRF_HMAC_SHA1"]))
+        .with_section("ke", section(&ke, &["MODP_1024", "MODP_1536"]))
 }
 
 /// The event for a line of the log, `log` or `control-log`.

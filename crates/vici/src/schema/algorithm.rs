@@ -13,6 +13,16 @@ pub(super) enum Token {
     Esn(bool),
 }
 
+/// Which algorithms a configuration may name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Those that RFC 8221 and RFC 8247 ask for, recommend or allow.
+    #[default]
+    Modern,
+    /// Weak ones too, as far as they are there: `legacy = true`.
+    Legacy,
+}
+
 use IkeEncryption::{
     Aes128Cbc, Aes128Ccm16, Aes128Gcm16, Aes192Cbc, Aes192Ccm16, Aes192Gcm16, Aes256Cbc, Aes256Ccm16,
     Aes256Gcm16, ChaCha20Poly1305,
@@ -48,6 +58,14 @@ const TOKENS: &[(&[&str], Token)] = &[
     (&["noesn"], Token::Esn(false)),
 ];
 
+/// What is taken with [`Policy::Legacy`] only; all stand among [`WEAK`].
+const LEGACY: &[(&[&str], Token)] = &[
+    (&["sha1", "sha"], Token::Integrity(Integrity::HmacSha1)),
+    (&["prfsha1"], Token::Prf(Prf::HmacSha1)),
+    (&["modp1024"], Token::Ke(KeyExchange::Modp1024)),
+    (&["modp1536"], Token::Ke(KeyExchange::Modp1536)),
+];
+
 const SUPPORTED: &str = "aes{128,192,256}gcm16, aes{128,192,256}ccm16, chacha20poly1305, aes{128,192,256}, sha256, \
                          sha384, sha512, prfsha256, prfsha384, prfsha512, prfaesxcbc, x25519, ecp256, ecp384, ecp521, \
                          modp2048, modp3072, modp4096, esn and noesn";
@@ -76,13 +94,19 @@ const WEAK: &[(&[&str], &str)] = &[
 ];
 
 /// What a word of a proposal names, or why it cannot be used.
-pub(super) fn token(word: &str) -> Result<Token, String> {
+pub(super) fn token(word: &str, policy: Policy) -> Result<Token, String> {
     let named = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
     if let Some((_, token)) = TOKENS.iter().find(|(names, _)| named(names)) {
         return Ok(*token);
     }
-    Err(match WEAK.iter().find(|(names, _)| named(names)) {
-        Some((_, why)) => format!("but algorithm {word:?} is refused as weak: {why}"),
-        None => format!("but algorithm {word:?} is not supported; expected {SUPPORTED}"),
-    })
+    let legacy = LEGACY.iter().find(|(names, _)| named(names)).map(|(_, token)| *token);
+    let weak = WEAK.iter().find(|(names, _)| named(names)).map(|(_, why)| *why);
+    match (legacy, policy, weak) {
+        (Some(token), Policy::Legacy, _) => Ok(token),
+        (Some(_), Policy::Modern, Some(why)) => Err(format!(
+            "but algorithm {word:?} is refused as weak: {why}; testudo.toml can allow it with legacy = true"
+        )),
+        (_, _, Some(why)) => Err(format!("but algorithm {word:?} is refused as weak: {why}")),
+        (_, _, None) => Err(format!("but algorithm {word:?} is not supported; expected {SUPPORTED}")),
+    }
 }

@@ -1,5 +1,6 @@
 //! `connections.<conn>.children.<child>`.
 
+use super::algorithm::Policy;
 use super::connection::or_default;
 use super::fields::Fields;
 use super::keys::CHILD;
@@ -13,7 +14,7 @@ const REPLAY_WINDOW: u32 = 1024;
 /// Largest anti-replay window.
 const MAX_REPLAY_WINDOW: u32 = 8192;
 
-pub(super) fn child(name: &str, section: Fields<'_>) -> Result<Child, Refusal> {
+pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<Child, Refusal> {
     let mut section = section.known(CHILD)?;
     let mode = section.parsed("mode", mode)?.unwrap_or(ChildMode::Tunnel);
     let start_action = start_action(&mut section, mode)?;
@@ -22,7 +23,7 @@ pub(super) fn child(name: &str, section: Fields<'_>) -> Result<Child, Refusal> {
         name: name.to_owned(),
         local_ts: selectors(&mut section, "local_ts", mode)?,
         remote_ts: selectors(&mut section, "remote_ts", mode)?,
-        proposals: proposals(&mut section, mode)?,
+        proposals: proposals(&mut section, mode, policy)?,
         mode,
         start_action,
         replay_window: section.parsed("replay_window", replay_window)?.unwrap_or(REPLAY_WINDOW),
@@ -94,8 +95,9 @@ fn selectors(section: &mut Fields<'_>, name: &str, mode: ChildMode) -> Result<Ve
     Ok(selectors)
 }
 
-fn proposals(section: &mut Fields<'_>, mode: ChildMode) -> Result<Vec<EspProposal>, Refusal> {
-    let proposals = or_default(section.list("esp_proposals", proposal::esp)?, proposal::default_esp);
+fn proposals(section: &mut Fields<'_>, mode: ChildMode, policy: Policy) -> Result<Vec<EspProposal>, Refusal> {
+    let proposals =
+        or_default(section.list("esp_proposals", |text| proposal::esp(text, policy))?, proposal::default_esp);
     // Without a negotiation there is nothing to propose; templates for all children may still say so.
     Ok(if mode == ChildMode::Tunnel { proposals } else { Vec::new() })
 }

@@ -1,5 +1,6 @@
 //! `connections.<conn>`.
 
+use super::algorithm::Policy;
 use super::fields::Fields;
 use super::keys::CONNECTION;
 use super::refusal::{Refusal, Why, expected};
@@ -15,7 +16,7 @@ const NAT_PORT: u16 = 4500;
 const MAX_NAME: usize = 200;
 
 /// Decodes the argument of `load-conn`: one section, named like the connection.
-pub fn connection(message: &Message) -> Result<Connection, Refusal> {
+pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refusal> {
     let [Element::Section(name, content)] = message.elements() else {
         return Err(Refusal::Missing { path: "connections".to_owned(), expected: "exactly one connection" });
     };
@@ -34,7 +35,7 @@ pub fn connection(message: &Message) -> Result<Connection, Refusal> {
         remote_addrs,
         local_port,
         remote_port,
-        proposals: ike_proposals(&mut conn)?,
+        proposals: ike_proposals(&mut conn, policy)?,
         encap: conn.parsed("encap", value::boolean)?.unwrap_or(false),
         fragmentation: conn.parsed("fragmentation", fragmentation)?.unwrap_or_default(),
         dpd_delay: conn.parsed("dpd_delay", value::seconds)?.unwrap_or_default(),
@@ -43,7 +44,7 @@ pub fn connection(message: &Message) -> Result<Connection, Refusal> {
         send_certreq: conn.parsed("send_certreq", value::boolean)?.unwrap_or(true),
         local,
         remote,
-        children: children(&mut conn)?,
+        children: children(&mut conn, policy)?,
     };
     conn.finish_with(CONNECTION)?;
     Ok(connection)
@@ -76,19 +77,20 @@ fn send_cert(text: &str) -> Result<SendCert, Why> {
     }
 }
 
-fn ike_proposals(conn: &mut Fields<'_>) -> Result<Vec<IkeProposal>, Refusal> {
-    let lists = or_default(conn.list("proposals", proposal::ike)?, proposal::default_ike);
+fn ike_proposals(conn: &mut Fields<'_>, policy: Policy) -> Result<Vec<IkeProposal>, Refusal> {
+    let lists =
+        or_default(conn.list("proposals", |text| proposal::ike(text, policy))?, proposal::default_ike);
     Ok(lists.into_iter().flatten().collect())
 }
 
-fn children(conn: &mut Fields<'_>) -> Result<Vec<Child>, Refusal> {
+fn children(conn: &mut Fields<'_>, policy: Policy) -> Result<Vec<Child>, Refusal> {
     let Some(mut section) = conn.section("children")? else { return Ok(Vec::new()) };
     let sections = section.sections("")?;
     let path = conn.path("children");
     section.finish()?;
     let decode = |(name, fields)| {
         check_name(name, &path)?;
-        child::child(name, fields)
+        child::child(name, fields, policy)
     };
     sections.into_iter().map(decode).collect()
 }

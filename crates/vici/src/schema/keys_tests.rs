@@ -2,7 +2,7 @@
 
 use super::keys::{AUTH, Accepted, CHILD, CONNECTION, Key, Rule};
 use crate::message::{Element, Message};
-use crate::schema::connection;
+use crate::schema::{Policy, connection};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -34,7 +34,9 @@ fn load(section: Section, element: Element) -> Result<(), String> {
     if !conn.elements().iter().any(|element| element.name() == "children") {
         conn.add_section("children", Message::new().with_section("net", child));
     }
-    connection(&Message::new().with_section("gw", conn)).map(drop).map_err(|refusal| refusal.to_string())
+    connection(&Message::new().with_section("gw", conn), Policy::Modern)
+        .map(drop)
+        .map_err(|refusal| refusal.to_string())
 }
 
 fn value(name: &str, text: &str) -> Element {
@@ -174,7 +176,7 @@ proptest! {
             .with_section("local", local)
             .with_section("remote", Message::new().with("auth", "psk"))
             .with_section("children", Message::new().with_section("net", child));
-        match connection(&Message::new().with_section("gw", conn)) {
+        match connection(&Message::new().with_section("gw", conn), Policy::Modern) {
             Ok(connection) => {
                 for message in crate::render::list_conn(&connection) {
                     prop_assert!(crate::codec::encode(&message, &mut Vec::new()).is_ok());

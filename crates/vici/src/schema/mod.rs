@@ -21,6 +21,7 @@ mod secret;
 mod selector;
 pub(crate) mod value;
 
+pub use algorithm::Policy;
 pub use connection::connection;
 pub use credential::{Loaded, load_authority, load_cert, load_key};
 pub(crate) use credential::{distinguished_name, key_id};

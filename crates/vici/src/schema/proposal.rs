@@ -1,6 +1,6 @@
 //! Proposals in strongSwan's words: algorithms joined by `-`.
 
-use super::algorithm::{Token, token};
+use super::algorithm::{Policy, Token, token};
 use super::refusal::{Why, because};
 use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf};
 use testudo_ipsec::sa::EspAlgorithm;
@@ -16,10 +16,10 @@ struct Named {
 }
 
 impl Named {
-    fn parse(text: &str) -> Result<Self, Why> {
+    fn parse(text: &str, policy: Policy) -> Result<Self, Why> {
         let mut named = Self::default();
         for word in text.split('-') {
-            match token(word).map_err(because)? {
+            match token(word, policy).map_err(because)? {
                 Token::Encryption(encryption) => add(&mut named.encryption, encryption),
                 Token::Prf(prf) => add(&mut named.prf, prf),
                 Token::Integrity(integrity) => add(&mut named.integrity, integrity),
@@ -41,11 +41,11 @@ fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
 }
 
 /// One item of `connections.<conn>.proposals`; `default` stands for two.
-pub(super) fn ike(text: &str) -> Result<Vec<IkeProposal>, Why> {
+pub(super) fn ike(text: &str, policy: Policy) -> Result<Vec<IkeProposal>, Why> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(default_ike());
     }
-    let named = Named::parse(text)?;
+    let named = Named::parse(text, policy)?;
     if !named.esn.is_empty() {
         return Err(because(
             "but sequence numbers are not part of IKE proposals; expected no esn or noesn".to_owned(),
@@ -77,6 +77,7 @@ pub(super) fn ike(text: &str) -> Result<Vec<IkeProposal>, Why> {
 /// The PRF that follows from an integrity algorithm where none is named.
 fn same_hash(integrity: Integrity) -> Prf {
     match integrity {
+        Integrity::HmacSha1 => Prf::HmacSha1,
         Integrity::HmacSha256 => Prf::HmacSha256,
         Integrity::HmacSha384 => Prf::HmacSha384,
         Integrity::HmacSha512 => Prf::HmacSha512,
@@ -84,12 +85,12 @@ fn same_hash(integrity: Integrity) -> Prf {
 }
 
 /// One item of `connections.<conn>.children.<child>.esp_proposals`.
-pub(super) fn esp(text: &str) -> Result<EspProposal, Why> {
+pub(super) fn esp(text: &str, policy: Policy) -> Result<EspProposal, Why> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(default_esp());
     }
     // PRF and integrity mean nothing beside an AEAD: strongSwan drops them too.
-    let named = Named::parse(text)?;
+    let named = Named::parse(text, policy)?;
     let encryption: Option<Vec<_>> = named.encryption.into_iter().map(esp_algorithm).collect();
     let encryption = encryption
         .ok_or_else(|| because("but ESP has AES-GCM only; expected aes128gcm16 or aes256gcm16".to_owned()))?;

@@ -45,8 +45,8 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "get-pools" => get_pools(request),
         "get-counters" => counters::get(request, control),
         "reset-counters" => counters::reset(request, control),
-        "get-algorithms" => query(request, render::algorithms),
-        "load-conn" => schema::connection(arguments)
+        "get-algorithms" => query(request, || render::algorithms(control.policy())),
+        "load-conn" => schema::connection(arguments, control.policy())
             .map(|connection| Answer::Now(done(control.load_connection(connection)))),
         "unload-conn" => unload_conn(request, control),
         "load-shared" => {

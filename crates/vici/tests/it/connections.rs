@@ -8,7 +8,7 @@ use testudo_ike::config::{
 use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_vici::message::Message;
-use testudo_vici::schema::connection;
+use testudo_vici::schema::{Policy, connection};
 
 fn psk() -> Message {
     Message::new().with("auth", "psk")
@@ -17,7 +17,8 @@ fn psk() -> Message {
 /// A connection with the least that it needs, and what `change` adds.
 fn conn(change: impl FnOnce(Message) -> Message) -> Result<Connection, String> {
     let content = change(Message::new().with_section("local", psk()).with_section("remote", psk()));
-    connection(&Message::new().with_section("gw", content)).map_err(|refusal| refusal.to_string())
+    connection(&Message::new().with_section("gw", content), Policy::Modern)
+        .map_err(|refusal| refusal.to_string())
 }
 
 fn with(key: &str, value: &str) -> Result<Connection, String> {
@@ -30,7 +31,8 @@ fn with_list(key: &str, items: &[&str]) -> Result<Connection, String> {
 
 fn local(content: Message) -> Result<Connection, String> {
     let content = Message::new().with_section("local", content).with_section("remote", psk());
-    connection(&Message::new().with_section("gw", content)).map_err(|refusal| refusal.to_string())
+    connection(&Message::new().with_section("gw", content), Policy::Modern)
+        .map_err(|refusal| refusal.to_string())
 }
 
 fn child(content: Message) -> Result<Child, String> {
@@ -180,6 +182,30 @@ fn ike_proposals_that_cannot_be_used_say_why() {
 }
 
 #[test]
+fn weak_algorithms_of_ike_need_the_legacy_policy() {
+    let proposals = |text: &str, policy| {
+        let content = Message::new().with_section("local", psk()).with_section("remote", psk());
+        let content = content.with_list("proposals", [text]);
+        connection(&Message::new().with_section("gw", content), policy).map(|connection| connection.proposals)
+    };
+    for text in [
+        "aes128-sha1-modp2048",
+        "aes128gcm16-prfsha1-x25519",
+        "aes128-sha256-modp1536",
+        "aes256-sha-modp1024",
+    ] {
+        let why = proposals(text, Policy::Modern).unwrap_err().to_string();
+        assert!(why.ends_with("; testudo.toml can allow it with legacy = true"), "{why}");
+        assert_eq!(proposals(text, Policy::Legacy).unwrap().len(), 1, "{text}");
+    }
+    let [legacy] = &proposals("aes128-sha1-modp1024", Policy::Legacy).unwrap()[..] else { panic!() };
+    assert_eq!((&legacy.integrity[..], &legacy.prf[..]), (&[Integrity::HmacSha1][..], &[Prf::HmacSha1][..]));
+    assert_eq!(proposals("default", Policy::Legacy).unwrap(), proposals("default", Policy::Modern).unwrap());
+    let why = proposals("3des-sha1-modp1024", Policy::Legacy).unwrap_err().to_string();
+    assert!(why.contains("\"3des\" is refused as weak"), "{why}");
+}
+
+#[test]
 fn esp_proposals() {
     let one = |text: &str| {
         child(Message::new().with_list("esp_proposals", [text])).map(|mut child| child.proposals.remove(0))
@@ -311,7 +337,7 @@ fn identities() {
 #[test]
 fn authentication_is_one_round() {
     let suffixed = Message::new().with_section("local-1", psk()).with_section("remote1", psk());
-    assert!(connection(&Message::new().with_section("gw", suffixed)).is_ok());
+    assert!(connection(&Message::new().with_section("gw", suffixed), Policy::Modern).is_ok());
     for (content, why) in [
         (Message::new(), "connections.gw.local: missing, expected a section"),
         (
@@ -340,7 +366,7 @@ fn authentication_is_one_round() {
         ),
     ] {
         let message = Message::new().with_section("gw", content);
-        assert_eq!(connection(&message).unwrap_err().to_string(), why);
+        assert_eq!(connection(&message, Policy::Modern).unwrap_err().to_string(), why);
     }
 }
 
@@ -477,12 +503,12 @@ fn shapes_and_names_are_checked() {
     }
     for name in ["", "a\nb", &"n".repeat(201)] {
         let message = Message::new().with_section(name, Message::new());
-        let why = connection(&message).unwrap_err().to_string();
+        let why = connection(&message, Policy::Modern).unwrap_err().to_string();
         assert!(why.ends_with("expected a printable name of 1 to 200 octets"), "{why}");
     }
     let two = Message::new().with_section("a", Message::new()).with_section("b", Message::new());
     for message in [Message::new(), two, Message::new().with("a", "b")] {
-        let why = connection(&message).unwrap_err().to_string();
+        let why = connection(&message, Policy::Modern).unwrap_err().to_string();
         assert_eq!(why, "connections: missing, expected exactly one connection");
     }
 }

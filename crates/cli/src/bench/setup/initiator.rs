@@ -56,7 +56,8 @@ impl Template {
             .with_section("local", psk())
             .with_section("remote", psk().with("id", "gateway.bench"))
             .with_section("children", Message::new().with_section("net", child));
-        let connection = schema::connection(&Message::new().with_section("swarm", connection));
+        let connection =
+            schema::connection(&Message::new().with_section("swarm", connection), schema::Policy::Modern);
         let secret = Message::new().with("type", "ike").with("data", KEY);
         let refused = |refusal: schema::Refusal| SetupError::Template(refusal.to_string());
         Ok(Self {

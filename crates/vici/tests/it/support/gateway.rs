@@ -11,6 +11,7 @@ use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
 use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
 use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
+use testudo_vici::schema::Policy;
 use testudo_vici::view::{ChildUsage, Usage};
 
 /// What the script does with commands that take time: they wait here until the test or its server lets them go.
@@ -44,6 +45,10 @@ impl Gateway {
 }
 
 impl Control for Gateway {
+    fn policy(&self) -> Policy {
+        Policy::Modern
+    }
+
     fn load_connection(&mut self, connection: Connection) -> Result<(), String> {
         if connection.name == "full" {
             return Err("connections.full: no room for one more connection".to_owned());
