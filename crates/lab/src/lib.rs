@@ -25,6 +25,7 @@ pub mod namespace;
 pub mod nat;
 pub mod nginx;
 pub mod ping;
+pub mod pki;
 pub mod process;
 mod receive;
 pub mod strongswan;

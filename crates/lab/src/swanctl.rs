@@ -49,6 +49,19 @@ impl Swanctl {
         write_private(&self.dir.join("swanctl.conf"), conf)
     }
 
+    /// Writes a file into one of the directories that it reads, such as `x509`.
+    pub fn write_file(&self, directory: &str, file: &str, text: &str) -> Result<()> {
+        let directory = self.dir.join(directory);
+        std::fs::create_dir_all(&directory).map_err(Error::io(format!("make {}", directory.display())))?;
+        write_private(&directory.join(file), text)
+    }
+
+    /// Takes such a file away.
+    pub fn remove_file(&self, directory: &str, file: &str) -> Result<()> {
+        let path = self.dir.join(directory).join(file);
+        std::fs::remove_file(&path).map_err(Error::io(format!("remove {}", path.display())))
+    }
+
     /// Brings a child up.
     pub fn initiate(&self, child: &str, limit: Duration) -> Result<Finished> {
         let seconds = limit.as_secs().max(1).to_string();

@@ -31,6 +31,10 @@ pub struct Connection {
     pub local_ts: Vec<String>,
     /// Protected networks on the peer's side.
     pub remote_ts: Vec<String>,
+    /// Lines of the `local` section; without any, the shared key and our identity.
+    pub local: Vec<String>,
+    /// Lines of the `remote` section; without any, the shared key and the peer's identity.
+    pub remote: Vec<String>,
     /// Further lines of the connection section.
     pub more: Vec<String>,
     /// Further lines of the child section.
@@ -59,6 +63,8 @@ impl Connection {
             dpd_delay: 0,
             local_ts: networks(side),
             remote_ts: networks(side.other()),
+            local: Vec::new(),
+            remote: Vec::new(),
             more: Vec::new(),
             more_child: Vec::new(),
         }
@@ -69,6 +75,10 @@ impl Display for Connection {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let indented = |lines: &[String], by: &str| -> String {
             lines.iter().map(|line| format!("{by}{line}\n")).collect()
+        };
+        let side = |lines: &[String], id: &str| match lines {
+            [] => indented(&["auth = psk".into(), format!("id = {id}")], "            "),
+            lines => indented(lines, "            "),
         };
         write!(
             f,
@@ -81,13 +91,9 @@ impl Display for Connection {
         encap = {encap}
         dpd_delay = {dpd_delay}s
 {more}        local {{
-            auth = psk
-            id = {local_id}
-        }}
+{local}        }}
         remote {{
-            auth = psk
-            id = {remote_id}
-        }}
+{remote}        }}
         children {{
             {name} {{
                 mode = tunnel
@@ -113,6 +119,8 @@ secrets {{
             encap = if self.encap { "yes" } else { "no" },
             dpd_delay = self.dpd_delay,
             more = indented(&self.more, "        "),
+            local = side(&self.local, &self.local_id),
+            remote = side(&self.remote, &self.remote_id),
             local_id = self.local_id,
             remote_id = self.remote_id,
             local_ts = self.local_ts.join(","),

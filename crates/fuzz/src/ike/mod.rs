@@ -1,5 +1,6 @@
 //! IKE: the codec, and the endpoint with a peer that is honest, careless or hostile.
 
+pub mod cert;
 mod config;
 mod content;
 pub mod endpoint;

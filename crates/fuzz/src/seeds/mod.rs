@@ -3,6 +3,7 @@
 //! They lie in the corpus as `seed-<name>`; `cargo run -p testudo-fuzz --example seeds` writes them there, and a test
 //! holds that they are what is written here.
 
+mod cert;
 mod ike;
 mod ipsec;
 mod packet;
@@ -22,6 +23,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "ipsec_inbound" => ipsec::inbound(),
         "ike_message" => ike::message(),
         "ike_endpoint" => ike::endpoint(),
+        "ike_cert" => cert::all(),
         "vici_codec" => vici::codec(),
         "vici_schema" => vici::schema(),
         "vici_server" => vici::server(),

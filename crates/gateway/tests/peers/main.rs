@@ -1,6 +1,7 @@
 //! testudod against real peers: Debian's strongSwan and itself, over real interfaces.
 #![allow(missing_docs)]
 
+mod certificates;
 mod common;
 mod fail_closed;
 mod fragments;

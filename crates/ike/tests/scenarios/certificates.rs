@@ -92,7 +92,7 @@ fn pss_where_it_is_asked_for() {
         (connection.local.method, connection.remote.method) = (method, method);
     });
     comes_up(&mut world);
-    assert!(world.hosts[0].logged("with RSA_EMSA_PSS_SHA2_384 successful"));
+    assert!(world.hosts[0].logged("with RSA_EMSA_PSS_SHA2_384_SALT_48 successful"));
 }
 
 #[test]
