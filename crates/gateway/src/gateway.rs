@@ -8,6 +8,7 @@ use crate::datapath::{DataPath, WorkerEvent};
 use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
 use crate::policies::{Change, Policies};
+use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 use testudo_ike::config::StartAction;
@@ -47,6 +48,7 @@ pub(crate) struct Gateway {
     ikes: BTreeMap<IkeSaId, IkeSaStatus>,
     /// Packets that had come in at the last look, by Child SA.
     seen: BTreeMap<ChildSaId, u64>,
+    virtual_ips: VirtualIps,
 }
 
 /// Something for the VICI server to pass on.
@@ -100,6 +102,7 @@ impl Gateway {
             watched: false,
             ikes: BTreeMap::new(),
             seen: BTreeMap::new(),
+            virtual_ips: VirtualIps::default(),
         }
     }
 
@@ -244,6 +247,20 @@ impl Gateway {
                 self.data.remove(child);
                 self.policies.remove(child);
                 self.seen.remove(&child);
+            }
+            Output::InstallAddress { ike, addr } => {
+                if self.virtual_ips.add(addr, ike)
+                    && let Err(error) = self.data.add_address(addr)
+                {
+                    self.log(Some(ike), None, 0, error);
+                }
+            }
+            Output::RemoveAddress { ike, addr } => {
+                if self.virtual_ips.remove(addr, ike)
+                    && let Err(error) = self.data.remove_address(addr)
+                {
+                    self.log(Some(ike), None, 0, error);
+                }
             }
             Output::Event(event) => self.event(event),
         }

@@ -17,6 +17,7 @@ mod privileges;
 mod reader;
 mod vici_control;
 mod vici_socket;
+mod virtual_ips;
 
 use clap::Parser;
 use config::Config;

@@ -11,7 +11,7 @@ pub(crate) use protection::Protection;
 
 use crate::prefix::{self, cover};
 use std::collections::{BTreeMap, BTreeSet};
-use testudo_ike::config::{Child, ChildMode, Connection, TsSpec};
+use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::Error;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -38,6 +38,8 @@ pub(crate) struct Policies {
     /// Remote addresses that configured children hold back, once somebody has asked.
     held: Option<AddrSet>,
     change: Change,
+    /// What pools of virtual addresses hand out.
+    pools: BTreeMap<String, AddrRange>,
     /// Numbers below `next_id` that nobody has: workers index tables by them, so they stay small.
     free_ids: BTreeSet<PolicyId>,
     next_id: u32,
@@ -77,9 +79,11 @@ impl Policies {
     /// Takes a connection's children in the place of those that it had.
     pub(crate) fn load(&mut self, connection: &Connection) {
         let mut old = self.take_connection(&connection.name);
+        let leased: Vec<AddrRange> =
+            connection.pools.iter().filter_map(|name| self.pools.get(name)).copied().collect();
         for child in &connection.children {
             let name = ChildName { connection: connection.name.clone(), child: child.name.clone() };
-            let (local, remote) = (local_side(child), remote_side(connection, child));
+            let (local, remote) = (local_side(child), remote_side(connection, child, &leased));
             if remote.is_empty() {
                 // A peer with any address and `dynamic` selectors: nothing is known before it comes.
                 continue;
@@ -109,6 +113,16 @@ impl Policies {
             self.names.remove(&entry.id);
             self.free_ids.insert(entry.id);
         }
+    }
+
+    /// Notes a pool. Connections that use it are to be loaded again.
+    pub(crate) fn load_pool(&mut self, pool: &Pool) {
+        self.pools.insert(pool.name.clone(), pool.addrs);
+    }
+
+    /// Forgets a pool. Connections that use it are to be loaded again.
+    pub(crate) fn unload_pool(&mut self, name: &str) {
+        self.pools.remove(name);
     }
 
     /// Forgets a connection's children; its Child SAs stay.
@@ -250,11 +264,12 @@ fn named(child: &Child) -> Vec<AddrRange> {
     child.local_ts.iter().filter_map(fixed).collect()
 }
 
-/// The peer's side: `dynamic` is the peer's address, if the connection names just one.
-fn remote_side(connection: &Connection, child: &Child) -> Vec<TrafficSelector> {
+/// The peer's side: `dynamic` is any address of the pools, or the peer's address, if the connection names just one.
+fn remote_side(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Vec<TrafficSelector> {
     let single: Vec<AddrRange> =
         connection.remote_addrs.iter().filter(|range| range.start() == range.end()).copied().collect();
-    child.remote_ts.iter().flat_map(|spec| resolve(spec, &single)).collect()
+    let dynamic = if leased.is_empty() { &single } else { leased };
+    child.remote_ts.iter().flat_map(|spec| resolve(spec, dynamic)).collect()
 }
 
 fn resolve(spec: &TsSpec, dynamic: &[AddrRange]) -> Vec<TrafficSelector> {

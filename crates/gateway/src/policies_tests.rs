@@ -40,6 +40,8 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
         fragmentation: Fragmentation::default(),
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
+        vips: vec![],
+        pools: vec![],
         send_cert: SendCert::IfAsked,
         send_certreq: true,
         local: LocalAuth::psk(None),
@@ -126,4 +128,28 @@ fn numbers_are_used_again_so_that_tables_stay_small() {
             policies.remove(ChildSaId(n - 1)).unwrap();
         }
     }
+}
+
+/// What goes to an address of a pool is held back also while nobody has it.
+#[test]
+fn dynamic_is_the_whole_pool_before_there_is_a_lease() {
+    let road = Pool {
+        name: "road".into(),
+        base: "10.3.0.0".parse().unwrap(),
+        addrs: AddrRange::new("10.3.0.1".parse().unwrap(), "10.3.0.254".parse().unwrap()).unwrap(),
+        dns: vec![],
+        subnets: vec![],
+    };
+    let mut net = child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16");
+    net.remote_ts = vec![TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX }];
+    let users = Connection { pools: vec!["road".into()], ..connection(vec![net]) };
+    let remote =
+        |policies: &Policies| policies.configured.values().next().map(|entry| entry.policy.remote[0].addrs);
+    let mut policies = Policies::default();
+    policies.load_pool(&road);
+    policies.load(&users);
+    assert_eq!(remote(&policies), Some(road.addrs));
+    policies.unload_pool("road");
+    policies.load(&users);
+    assert_ne!(remote(&policies), Some(road.addrs));
 }

@@ -2,10 +2,13 @@
 
 use crate::gateway::{Gateway, Note};
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
+use crate::policies::Policies;
 use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
-use testudo_ike::config::{ChildMode, Connection, SharedSecret};
-use testudo_ike::endpoint::{Endpoint, Exchanges, IkeSaState, IkeSaStatus, Target, Terminating};
+use testudo_ike::config::{ChildMode, Connection, Pool, SharedSecret};
+use testudo_ike::endpoint::{
+    Endpoint, Exchanges, IkeSaState, IkeSaStatus, LeaseStatus, PoolStatus, Target, Terminating,
+};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
@@ -34,6 +37,19 @@ impl Gateway {
             targets.extend(children.map(|child| Target::Child(child.id)));
         }
         targets
+    }
+}
+
+impl Gateway {
+    /// Makes the policies of those who use a pool follow it.
+    fn pool_changed(&mut self, name: &str, change: impl FnOnce(&mut Policies)) {
+        let uses = |c: &&Connection| c.pools.iter().any(|pool| pool == name);
+        let users: Vec<Connection> = self.endpoint.connections().filter(uses).cloned().collect();
+        self.change_policies(|policies| {
+            change(policies);
+            users.iter().for_each(|connection| policies.load(connection));
+        });
+        self.settle();
     }
 }
 
@@ -112,6 +128,26 @@ impl Control for Gateway {
 
     fn credentials_mut(&mut self) -> &mut Credentials {
         self.endpoint.credentials_mut()
+    }
+
+    fn load_pool(&mut self, pool: Pool) -> Result<(), String> {
+        self.endpoint.load_pool(pool.clone()).map_err(|e| e.to_string())?;
+        self.pool_changed(&pool.name, |policies| policies.load_pool(&pool));
+        Ok(())
+    }
+
+    fn unload_pool(&mut self, name: &str) -> Result<(), String> {
+        self.endpoint.unload_pool(name).map_err(|e| e.to_string())?;
+        self.pool_changed(name, |policies| policies.unload_pool(name));
+        Ok(())
+    }
+
+    fn pools(&self) -> Vec<PoolStatus> {
+        self.endpoint.pools().collect()
+    }
+
+    fn leases(&self, pool: &str) -> Vec<LeaseStatus> {
+        self.endpoint.leases(pool).collect()
     }
 
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {

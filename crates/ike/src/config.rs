@@ -1,5 +1,9 @@
 //! Connections as an operator configures them, in the words of `swanctl.conf`.
 
+mod pool;
+
+pub use pool::Pool;
+
 use crate::cert::{Certificate, DistinguishedName, Hashes, Schemes};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
@@ -36,6 +40,10 @@ pub struct Connection {
     pub send_certreq: bool,
     /// `keyingtries`: attempts at initiation before giving up; 0 means for ever.
     pub keyingtries: u32,
+    /// `vips`: virtual addresses to ask the peer for; an unspecified one for any of its family.
+    pub vips: Vec<IpAddr>,
+    /// `pools`: names of the pools whose addresses the peer may get.
+    pub pools: Vec<String>,
     /// The `local` section.
     pub local: LocalAuth,
     /// The `remote` section.

@@ -1,7 +1,7 @@
 //! What the IKE endpoint asks its host to do, and what it tells.
 
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::Spi;
 
@@ -106,6 +106,20 @@ pub enum Output {
         child: ChildSaId,
         /// The SPI that we chose.
         spi_in: Spi,
+    },
+    /// The peer has given us a virtual address: it is ours for as long as the IKE SA lives.
+    InstallAddress {
+        /// The IKE SA that it came with.
+        ike: IkeSaId,
+        /// The address.
+        addr: IpAddr,
+    },
+    /// The virtual address is no longer ours, unless another IKE SA has brought it too.
+    RemoveAddress {
+        /// The IKE SA that it came with.
+        ike: IkeSaId,
+        /// The address.
+        addr: IpAddr,
     },
     /// Something happened that operators and waiting commands want to know.
     Event(Event),

@@ -79,7 +79,6 @@ fn settings_text(socket: &Path) -> String {
     format!(
         "charon {{
     load = {PLUGINS}
-    install_virtual_ip = no
     # A peer that never answers is given up after seconds, not minutes.
     retransmit_tries = 3
     retransmit_timeout = 1.0

@@ -9,8 +9,8 @@ use crate::schema::Policy;
 use crate::view::ChildUsage;
 use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
-use testudo_ike::config::{Connection, SharedSecret};
-use testudo_ike::endpoint::{Exchanges, IkeSaStatus};
+use testudo_ike::config::{Connection, Pool, SharedSecret};
+use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
 /// Names a command that completes later. Never used twice by one server.
@@ -103,6 +103,15 @@ pub trait Control {
     fn credentials(&self) -> &Credentials;
     /// The same, to be changed.
     fn credentials_mut(&mut self) -> &mut Credentials;
+
+    /// Adds a pool of virtual addresses, or replaces the one of the same name.
+    fn load_pool(&mut self, pool: Pool) -> Result<(), String>;
+    /// Removes a pool.
+    fn unload_pool(&mut self, name: &str) -> Result<(), String>;
+    /// All pools.
+    fn pools(&self) -> Vec<PoolStatus>;
+    /// The leases of a pool.
+    fn leases(&self, pool: &str) -> Vec<LeaseStatus>;
 
     /// Begins to bring something up. An error ends the job at once. The job may be forgotten by the server (its client
     /// left, its time is over) without a word; the initiation goes on.

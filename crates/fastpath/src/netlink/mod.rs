@@ -1,6 +1,7 @@
 //! The kernel's view of the network, over rtnetlink: followed live for forwarding, and programmed where the kernel
 //! itself must not send in clear.
 
+mod addresses;
 mod connection;
 mod error;
 mod follow;
@@ -12,6 +13,7 @@ mod routes;
 mod rules;
 mod view;
 
+pub use addresses::Addresses;
 pub use error::{NetlinkError, Result};
 pub use follow::Follower;
 pub use guard::{Guard, GuardChanges, GuardConfig, GuardRoutes, GuardUse, remove as remove_guard};

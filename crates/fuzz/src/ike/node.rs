@@ -128,6 +128,9 @@ impl Node {
                     assert_eq!(self.seen.installed.get(&child), Some(&spi_in));
                 }
                 Output::Event(event) => self.check_event(&event),
+                Output::InstallAddress { .. } | Output::RemoveAddress { .. } => {
+                    panic!("no connection asks for an address");
+                }
                 Output::Keepalive { .. } => (),
             }
         }

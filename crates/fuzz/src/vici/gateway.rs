@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
-use testudo_ike::config::{Connection, SharedSecret};
-use testudo_ike::endpoint::{Exchanges, IkeSaStatus};
+use testudo_ike::config::{Connection, Identity, Pool, SharedSecret};
+use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
@@ -16,6 +16,7 @@ pub(super) struct Gateway {
     connections: Vec<Connection>,
     secrets: Vec<SharedSecret>,
     credentials: Credentials,
+    pools: Vec<Pool>,
     pub(super) initiations: Vec<JobId>,
     pub(super) terminations: Vec<JobId>,
     exchanges: Exchanges,
@@ -69,6 +70,35 @@ impl Control for Gateway {
 
     fn credentials_mut(&mut self) -> &mut Credentials {
         &mut self.credentials
+    }
+
+    fn load_pool(&mut self, pool: Pool) -> Result<(), String> {
+        self.pools.retain(|other| other.name != pool.name);
+        self.pools.push(pool);
+        Ok(())
+    }
+
+    fn unload_pool(&mut self, name: &str) -> Result<(), String> {
+        self.pools.retain(|other| other.name != name);
+        Ok(())
+    }
+
+    fn pools(&self) -> Vec<PoolStatus> {
+        let status = |pool: &Pool| PoolStatus {
+            name: pool.name.clone(),
+            base: pool.base,
+            size: 1,
+            online: 1,
+            offline: 0,
+        };
+        self.pools.iter().map(status).collect()
+    }
+
+    fn leases(&self, pool: &str) -> Vec<LeaseStatus> {
+        let found = self.pools.iter().find(|other| other.name == pool);
+        let lease =
+            |pool: &Pool| LeaseStatus { addr: pool.base, identity: Identity::Addr(pool.base), online: true };
+        found.map(lease).into_iter().collect()
     }
 
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {

@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, Out, Route};
-use testudo_fastpath::netlink::{FibHandle, Follower, Guard as RouteGuard};
+use testudo_fastpath::netlink::{Addresses, FibHandle, Follower, Guard as RouteGuard};
 use testudo_fastpath::prefix::Prefix;
 use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, WorkerHandle};
 use testudo_ike::output::{ChildSaId, Path};
@@ -46,6 +46,8 @@ pub(crate) struct DataPath {
     cpu: Option<usize>,
     /// Number of the TUN's interface.
     tun: u32,
+    /// The TUN's addresses.
+    addresses: Addresses,
     /// Commands for the worker, in order: they go together, and wait while its queue is full.
     backlog: VecDeque<WorkerCommand>,
     /// Policies with a number below have places for outbound SAs.
@@ -123,6 +125,19 @@ impl DataPath {
     pub(crate) fn remove(&mut self, child: ChildSaId) {
         let commands = self.sas.remove(child);
         self.send_all(commands);
+    }
+
+    /// Puts a virtual address on the TUN, by which packets to it and from it pass.
+    pub(crate) fn add_address(&mut self, addr: IpAddr) -> Result<(), String> {
+        self.addresses.add(addr).map_err(|e| e.to_string())
+    }
+
+    /// Takes a virtual address away again.
+    pub(crate) fn remove_address(&mut self, addr: IpAddr) -> Result<(), String> {
+        self.addresses.remove(addr).map_err(|e| e.to_string())?;
+        // With its last IPv4 address an interface loses its IPv4 routes.
+        self.reassert_routes();
+        Ok(())
     }
 
     /// Makes filter, routes and worker follow the policies, as far as they have changed, and attaches new outbound SAs to
@@ -262,11 +277,16 @@ impl DataPath {
         }
         self.flush();
         self.guard.check_ports(&self.fib)?;
+        self.reassert_routes();
+        Ok(())
+    }
+
+    /// Puts the routes back that somebody took away.
+    fn reassert_routes(&mut self) {
         let routes = RouteGuard::open(start::GUARD, self.tun).map_err(|e| e.to_string());
         if let Err(error) = routes.and_then(|routes| self.guard.reassert(routes)) {
             tracing::warn!("cannot look after table 220: {error}");
         }
-        Ok(())
     }
 
     /// Ends the worker. Filter, TUN and routes stay: without a daemon, protected traffic is dropped.

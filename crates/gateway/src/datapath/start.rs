@@ -11,7 +11,9 @@ use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, PortIndex};
 use testudo_fastpath::filter::{Filter, FilterPort, Instance, cleanup};
 use testudo_fastpath::frame::{ChunkSize, FramePool};
-use testudo_fastpath::netlink::{Follower, Guard as RouteGuard, GuardConfig, Interfaces, remove_guard};
+use testudo_fastpath::netlink::{
+    Addresses, Follower, Guard as RouteGuard, GuardConfig, Interfaces, remove_guard,
+};
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::tun::{self, Tun};
@@ -49,6 +51,8 @@ impl DataPath {
 
     fn build(config: &Config, library: Library, filter: Filter, tun: Tun) -> Result<Self, String> {
         let tun_index = tun.ifindex();
+        let mut addresses = Addresses::open(tun_index).map_err(|e| e.to_string())?;
+        addresses.clear().map_err(|e| e.to_string())?;
         let follower = Follower::start(interfaces(config, &tun)).map_err(|e| e.to_string())?;
         let fib = follower.handle().fib();
         let ports = filter_ports(config, &fib)?;
@@ -74,6 +78,7 @@ impl DataPath {
             .map_err(|e| e.to_string())?;
         let mut this = Self {
             tun: tun_index,
+            addresses,
             fib_sent: None,
             worker: WorkerHandle::spawn(worker).map_err(|e| e.to_string())?,
             pipeline,

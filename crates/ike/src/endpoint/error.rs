@@ -41,6 +41,22 @@ pub enum LoadError {
     },
 }
 
+/// Why a pool stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// No such pool is loaded.
+    #[error("no pool is named {0}")]
+    Unknown(String),
+    /// Some of its addresses are in use.
+    #[error("pool {pool} has {online} online leases, and cannot be replaced or unloaded")]
+    Online {
+        /// Name of the pool.
+        pool: String,
+        /// How many.
+        online: usize,
+    },
+}
+
 /// Why an initiation did not begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitiateError {

@@ -62,6 +62,7 @@ impl Endpoint {
         if let Phase::AuthSent(sent) = &sa.phase {
             self.alloc.claim_esp_spi(sent.spi_in);
         }
+        super::pools::claim(&mut self.pools, sa, None);
         for child in &sa.children {
             self.last_child = self.last_child.max(child.id.0);
             self.alloc.claim_esp_spi(child.params.spi_in);

@@ -49,6 +49,7 @@ impl Endpoint {
         for child in children {
             self.remove_child(now, sa, child, &reason);
         }
+        self.release_addresses(sa);
         if sa.established.is_some() {
             let line = format!("IKE_SA {}[{}] closed: {reason}", sa.connection, sa.id.0);
             self.log(sa, ORDINARY, line);

@@ -15,6 +15,7 @@ mod import;
 mod initiate;
 mod lifecycle;
 mod log_limit;
+pub(crate) mod pools;
 pub(crate) mod report;
 mod secrets;
 pub(crate) mod send;
@@ -27,8 +28,9 @@ mod terminate;
 mod timers;
 
 pub use config::{EndpointConfig, RetransmitPolicy};
-pub use error::{InitiateError, LoadError, SnapshotError, TerminateError};
+pub use error::{InitiateError, LoadError, PoolError, SnapshotError, TerminateError};
 pub use exchanges::{ExchangeCounter, ExchangeCounters, Exchanges};
+pub use pools::{LeaseStatus, PoolStatus};
 pub use stats::{Discard, Stats};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus};
 
@@ -41,6 +43,7 @@ use connections::Connections;
 use dispatch::Datagram;
 use half_open::HalfOpens;
 use log_limit::{AnswerLimit, LogLimit};
+use pools::Pools;
 use secrets::Secrets;
 use starts::Starts;
 use std::collections::{BTreeMap, VecDeque};
@@ -60,6 +63,7 @@ pub struct Endpoint {
     pub(crate) credentials: Credentials,
     /// The time of day when the host told it, and what its clock said then.
     clock: (UnixTime, Time),
+    pub(crate) pools: Pools,
     starts: Starts,
     pub(crate) table: Table,
     pub(crate) half_opens: HalfOpens,
@@ -115,6 +119,7 @@ impl Endpoint {
             secrets: Secrets::default(),
             credentials: Credentials::default(),
             clock: (UnixTime::default(), Time::default()),
+            pools: Pools::default(),
             starts: Starts::default(),
             table: Table::default(),
             half_opens: HalfOpens::default(),

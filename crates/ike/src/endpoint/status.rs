@@ -5,7 +5,7 @@ use crate::message::IkeSpi;
 use crate::output::{ChildSaId, CommitId, IkeSaId, Time};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Phase};
 use crate::suite::Role;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use testudo_ipsec::sa::{Encapsulation, EspAlgorithm};
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spi::Spi;
@@ -119,6 +119,10 @@ pub struct IkeSaStatus {
     pub tasks_active: Vec<&'static str>,
     /// What waits to be asked.
     pub tasks_queued: Vec<&'static str>,
+    /// Virtual addresses that the peer gave us.
+    pub local_vips: Vec<IpAddr>,
+    /// Virtual addresses that we gave the peer.
+    pub remote_vips: Vec<IpAddr>,
     /// Its Child SAs.
     pub children: Vec<ChildSaStatus>,
 }
@@ -258,6 +262,8 @@ impl From<&IkeSa> for IkeSaStatus {
             commit: sa.commit,
             tasks_active,
             tasks_queued,
+            local_vips: sa.virtual_ips.local.clone(),
+            remote_vips: sa.virtual_ips.remote.iter().map(|lease| lease.addr).collect(),
             children: sa.children.iter().map(ChildSaStatus::from).collect(),
         }
     }

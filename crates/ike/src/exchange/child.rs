@@ -53,7 +53,7 @@ impl Endpoint {
         let (suite, spi_out) =
             accept::esp(&offered, &child.proposals, chosen).map_err(|error| error.to_string())?;
         let selectors = Selectors { local: ts_i.selectors.clone(), remote: ts_r.selectors.clone() };
-        let wanted = Selectors::configured(child, sa.path.local.ip(), sa.path.remote.ip());
+        let wanted = Selectors::configured(child, &sa.dynamic_local(), &sa.dynamic_remote());
         let known = ts_i.unknown.is_empty() && ts_r.unknown.is_empty();
         if !known || !selectors.within(&wanted) || selectors.narrow(&wanted).is_none() {
             return Err(format!(
@@ -78,12 +78,15 @@ impl Endpoint {
     ) -> Vec<Payload> {
         match self.choose_child(now, sa, connections, nonces, request) {
             Ok(payloads) => payloads,
-            Err(NoChild(notify, why)) => {
-                self.stats.failed += 1;
-                self.log(sa, IMPORTANT, format!("no CHILD_SA: {why}; the IKE_SA stays for now"));
-                vec![Payload::Notify(Notify::new(notify, Vec::new()))]
-            }
+            Err(NoChild(notify, why)) => vec![self.refuse_child(sa, notify, &why)],
         }
+    }
+
+    /// What stands in the place of a child.
+    pub(crate) fn refuse_child(&mut self, sa: &IkeSa, notify: NotifyType, why: &str) -> Payload {
+        self.stats.failed += 1;
+        self.log(sa, IMPORTANT, format!("no CHILD_SA: {why}; the IKE_SA stays for now"));
+        Payload::Notify(Notify::new(notify, Vec::new()))
     }
 
     fn choose_child(
@@ -100,11 +103,10 @@ impl Endpoint {
             return Err(NoChild(NotifyType::InvalidSyntax, "SA, TSi or TSr is missing".into()));
         };
         let asked = Selectors { local: ts_r.selectors.clone(), remote: ts_i.selectors.clone() };
-        let (connection, child, selectors) =
-            matching_child(connections, sa.path, &asked).ok_or_else(|| {
-                let (local, remote) = (describe::selectors(&asked.local), describe::selectors(&asked.remote));
-                NoChild(NotifyType::TsUnacceptable, format!("no child carries {local} === {remote}"))
-            })?;
+        let (connection, child, selectors) = matching_child(connections, sa, &asked).ok_or_else(|| {
+            let (local, remote) = (describe::selectors(&asked.local), describe::selectors(&asked.remote));
+            NoChild(NotifyType::TsUnacceptable, format!("no child carries {local} === {remote}"))
+        })?;
         sa.connection = connection.name.clone();
         sa.dpd_delay = connection.dpd_delay;
         let choice = select::esp(offered, &child.proposals, offer::ChildExchange::IkeAuth).map_err(|_| {
@@ -218,13 +220,14 @@ impl Endpoint {
 /// The child that fits best: one whose selectors are wanted as they stand beats one that must be narrowed.
 fn matching_child<'a>(
     connections: &'a [Arc<Connection>],
-    path: Path,
+    sa: &IkeSa,
     asked: &Selectors,
 ) -> Option<(&'a Connection, &'a Child, Selectors)> {
+    let (local, remote) = (sa.dynamic_local(), sa.dynamic_remote());
     let mut narrowed = None;
     for connection in connections {
         for child in connection.children.iter().filter(|child| child.mode == ChildMode::Tunnel) {
-            let ours = Selectors::configured(child, path.local.ip(), path.remote.ip());
+            let ours = Selectors::configured(child, &local, &remote);
             let Some(common) = ours.narrow(asked) else { continue };
             if common == ours {
                 return Some((connection, child, common));

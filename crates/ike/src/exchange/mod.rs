@@ -5,6 +5,7 @@
 
 mod auth;
 mod child;
+mod configuration;
 mod create_child;
 mod describe;
 mod informational;

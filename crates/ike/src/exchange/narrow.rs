@@ -1,7 +1,6 @@
 //! Traffic selectors: what the configuration means, and what two sides have in common (RFC 7296 §2.9).
 
 use crate::config::{Child, TsSpec};
-use std::net::IpAddr;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 /// The most selectors of one side that we answer with. More would be more policies than anybody wants for one SA.
@@ -15,8 +14,8 @@ pub(crate) struct Selectors {
 }
 
 impl Selectors {
-    /// What a child is configured for; `dynamic` means the outer addresses.
-    pub(crate) fn configured(child: &Child, local: IpAddr, remote: IpAddr) -> Self {
+    /// What a child is configured for; `dynamic` means these addresses.
+    pub(crate) fn configured(child: &Child, local: &[AddrRange], remote: &[AddrRange]) -> Self {
         Self { local: resolve(&child.local_ts, local), remote: resolve(&child.remote_ts, remote) }
     }
 
@@ -43,17 +42,15 @@ impl Selectors {
     }
 }
 
-fn resolve(specs: &[TsSpec], outer: IpAddr) -> Vec<TrafficSelector> {
-    specs
-        .iter()
-        .filter_map(|spec| match *spec {
-            TsSpec::Fixed(selector) => Some(selector),
-            TsSpec::Dynamic { protocol, port_start, port_end } => {
-                let addrs = AddrRange::new(outer, outer)?;
-                Some(TrafficSelector { addrs, protocol, port_start, port_end })
-            }
-        })
-        .collect()
+fn resolve(specs: &[TsSpec], dynamic: &[AddrRange]) -> Vec<TrafficSelector> {
+    let one = |spec: &TsSpec| match *spec {
+        TsSpec::Fixed(selector) => vec![selector],
+        TsSpec::Dynamic { protocol, port_start, port_end } => dynamic
+            .iter()
+            .map(|addrs| TrafficSelector { addrs: *addrs, protocol, port_start, port_end })
+            .collect(),
+    };
+    specs.iter().flat_map(one).collect()
 }
 
 /// Every non-empty intersection, without those that lie within another. The order of `theirs` is kept, because the

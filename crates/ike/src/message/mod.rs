@@ -12,6 +12,7 @@
 mod auth;
 mod build;
 mod cert;
+mod cp;
 mod delete;
 mod error;
 mod header;
@@ -32,6 +33,7 @@ mod writer;
 pub use auth::AuthPayload;
 pub use build::{Draft, MessageBuilder};
 pub use cert::CertPayload;
+pub use cp::{CfgAttribute, Configuration};
 pub use delete::Delete;
 pub use error::{EncodeError, ParseError, Place};
 pub use header::{Header, IkeSpi, MessageId};
@@ -40,8 +42,8 @@ pub use ke::KePayload;
 pub use nonce::Nonce;
 pub use notify::{Notify, NotifySa};
 pub use number::{
-    AuthMethodId, CertEncoding, ExchangeType, IdType, KeMethod, NotifyType, PayloadType, Protocol,
-    TransformType,
+    AuthMethodId, CertEncoding, CfgAttributeType, CfgType, ExchangeType, IdType, KeMethod, NotifyType,
+    PayloadType, Protocol, TransformType,
 };
 pub use opaque::{UnknownPayload, VendorId};
 pub use parse::{Encrypted, Fragment, MAX_PAYLOADS, Message};

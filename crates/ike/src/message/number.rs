@@ -231,6 +231,38 @@ registry! {
 }
 
 registry! {
+    /// What a Configuration payload does (RFC 7296 §3.15).
+    CfgType: u8 {
+        /// CFG_REQUEST.
+        Request = 1 "CFG_REQUEST",
+        /// CFG_REPLY.
+        Reply = 2 "CFG_REPLY",
+        /// CFG_SET.
+        Set = 3 "CFG_SET",
+        /// CFG_ACK.
+        Ack = 4 "CFG_ACK",
+    }
+}
+
+registry! {
+    /// Attributes of a Configuration payload (RFC 7296 §3.15.1).
+    CfgAttributeType: u16 {
+        /// An address of the inner network.
+        Ip4Address = 1 "INTERNAL_IP4_ADDRESS",
+        /// A name server of the inner network.
+        Ip4Dns = 3 "INTERNAL_IP4_DNS",
+        /// An address of the inner network, with the length of its prefix.
+        Ip6Address = 8 "INTERNAL_IP6_ADDRESS",
+        /// A name server of the inner network.
+        Ip6Dns = 10 "INTERNAL_IP6_DNS",
+        /// A subnet behind the sender, with its mask.
+        Ip4Subnet = 13 "INTERNAL_IP4_SUBNET",
+        /// A subnet behind the sender, with the length of its prefix.
+        Ip6Subnet = 15 "INTERNAL_IP6_SUBNET",
+    }
+}
+
+registry! {
     /// Notify message types: errors below 16384, status from there on (RFC 7296 §3.10.1 and later RFCs).
     NotifyType: u16 {
         /// RFC 7296 §2.5; the data is the payload type.

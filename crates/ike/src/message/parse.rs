@@ -175,5 +175,6 @@ fn stands_once(kind: PayloadType) -> bool {
             | PayloadType::Nonce
             | PayloadType::TsInitiator
             | PayloadType::TsResponder
+            | PayloadType::Configuration
     )
 }

@@ -2,6 +2,7 @@
 
 use super::auth::AuthPayload;
 use super::cert::CertPayload;
+use super::cp::Configuration;
 use super::delete::Delete;
 use super::error::{EncodeError, ParseError};
 use super::id::IdPayload;
@@ -44,6 +45,8 @@ pub enum Payload {
     TsInitiator(TsPayload),
     /// TSr.
     TsResponder(TsPayload),
+    /// CP.
+    Configuration(Configuration),
     /// Any other.
     Unknown(UnknownPayload),
 }
@@ -65,6 +68,7 @@ impl Payload {
             Self::VendorId(_) => PayloadType::VendorId,
             Self::TsInitiator(_) => PayloadType::TsInitiator,
             Self::TsResponder(_) => PayloadType::TsResponder,
+            Self::Configuration(_) => PayloadType::Configuration,
             Self::Unknown(payload) => payload.kind,
         }
     }
@@ -85,6 +89,7 @@ impl Payload {
             PayloadType::VendorId => Self::VendorId(VendorId(body.rest().to_vec())),
             PayloadType::TsInitiator => Self::TsInitiator(TsPayload::read(body)?),
             PayloadType::TsResponder => Self::TsResponder(TsPayload::read(body)?),
+            PayloadType::Configuration => Self::Configuration(Configuration::read(body)?),
             kind => Self::Unknown(UnknownPayload { kind, body: body.rest().to_vec() }),
         })
     }
@@ -102,14 +107,15 @@ impl Payload {
             Self::Delete(payload) => payload.write(out)?,
             Self::VendorId(VendorId(id)) => out.extend_from_slice(id),
             Self::TsInitiator(payload) | Self::TsResponder(payload) => payload.write(out)?,
+            Self::Configuration(payload) => payload.write(out)?,
             Self::Unknown(payload) => out.extend_from_slice(&payload.body),
         }
         Ok(())
     }
 }
 
-/// The payloads of a message or of its Encrypted payload, in order. SA, KE, IDi, IDr, AUTH, Nonce, TSi and
-/// TSr stand at most once.
+/// The payloads of a message or of its Encrypted payload, in order. SA, KE, IDi, IDr, AUTH, Nonce, TSi, TSr
+/// and CP stand at most once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payloads(pub(super) Vec<Payload>);
 
@@ -158,6 +164,10 @@ impl Payloads {
     single!(
         /// The TSr payload.
         ts_responder: TsResponder -> TsPayload
+    );
+    single!(
+        /// The CP payload.
+        configuration: Configuration -> Configuration
     );
 
     /// All of them.

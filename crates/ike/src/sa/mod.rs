@@ -7,12 +7,14 @@ mod deadline;
 mod phase;
 mod reassembly;
 mod snapshot;
+mod virtual_ips;
 mod window;
 
 pub(crate) use child::{ChildPhase, ChildSa};
 pub(crate) use phase::{Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, Phase, UnauthenticatedError};
 pub(crate) use reassembly::{Collected, MessageKind, Reassembly};
 pub(crate) use snapshot::{decode, encode};
+pub(crate) use virtual_ips::{Lease, VirtualIps};
 pub(crate) use window::{Answered, Incoming, Outgoing, Pending, RequestKind, Task, digest};
 
 use crate::cert::Hashes;
@@ -45,6 +47,7 @@ pub(crate) struct IkeSa {
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
     pub(crate) children: Vec<ChildSa>,
+    pub(crate) virtual_ips: VirtualIps,
     /// Where and as what the request came that made this SA; a repetition finds the SA by it.
     pub(crate) init: Option<InitKey>,
     pub(crate) created: Time,
@@ -125,6 +128,7 @@ impl IkeSa {
             outgoing: Outgoing::default(),
             incoming: Incoming::default(),
             children: Vec::new(),
+            virtual_ips: VirtualIps::default(),
             init: None,
             created: now,
             established: None,
@@ -204,6 +208,7 @@ impl IkeSa {
             outgoing: Outgoing { next: _, pending, tasks: _ },
             incoming: Incoming { expected: _, last: _, fragments },
             children,
+            virtual_ips: _,
             init: _,
             created,
             established,

@@ -5,9 +5,9 @@ use proptest::option;
 use proptest::prelude::*;
 use std::net::IpAddr;
 use testudo_ike::message::{
-    Attribute, AuthPayload, CertPayload, Delete, Header, IdPayload, IkeSpi, KePayload, MessageId, Nonce,
-    Notify, NotifySa, Payload, Proposal, SaPayload, SaSpi, Transform, TransformId, TsPayload, UnknownPayload,
-    UnknownSelector, VendorId,
+    Attribute, AuthPayload, CertPayload, CfgAttribute, Configuration, Delete, Header, IdPayload, IkeSpi,
+    KePayload, MessageId, Nonce, Notify, NotifySa, Payload, Proposal, SaPayload, SaSpi, Transform,
+    TransformId, TsPayload, UnknownPayload, UnknownSelector, VendorId,
 };
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
@@ -37,9 +37,18 @@ pub(crate) fn payloads() -> impl Strategy<Value = Vec<Payload>> {
         option::of(nonce().prop_map(Payload::Nonce)),
         option::of(ts().prop_map(Payload::TsInitiator)),
         option::of(ts().prop_map(Payload::TsResponder)),
+        option::of(configuration().prop_map(Payload::Configuration)),
     )
-        .prop_map(|(a, b, c, d, e, f, g, h)| [a, b, c, d, e, f, g, h].into_iter().flatten().collect());
+        .prop_map(|(a, b, c, d, e, f, g, h, i)| [a, b, c, d, e, f, g, h, i].into_iter().flatten().collect());
     (once, vec(repeatable(), 0..8)).prop_map(|(once, more): (Vec<_>, _)| [once, more].concat()).prop_shuffle()
+}
+
+fn configuration() -> impl Strategy<Value = Configuration> {
+    // The first bit of an attribute's type is reserved.
+    let attribute =
+        (0_u16..0x8000, octets(20)).prop_map(|(kind, value)| CfgAttribute { kind: kind.into(), value });
+    (any::<u8>(), vec(attribute, 0..6))
+        .prop_map(|(kind, attributes)| Configuration { kind: kind.into(), attributes })
 }
 
 fn octets(most: usize) -> impl Strategy<Value = Vec<u8>> {
@@ -64,7 +73,7 @@ fn cert() -> impl Strategy<Value = CertPayload> {
 
 /// Payload types that have no variant of their own, and can stand in a chain.
 fn unknown_type() -> impl Strategy<Value = u8> {
-    prop_oneof![1_u8..=32, Just(47), Just(48), 49_u8..=52, 54_u8..=255]
+    prop_oneof![1_u8..=32, Just(48), 49_u8..=52, 54_u8..=255]
 }
 
 fn spi() -> impl Strategy<Value = SaSpi> {

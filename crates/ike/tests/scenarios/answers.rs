@@ -6,8 +6,8 @@ use crate::common::{Weather, World};
 use testudo_ike::config::Identity;
 use testudo_ike::endpoint::{Discard, EndpointConfig, IkeSaState};
 use testudo_ike::message::{
-    AuthMethodId, AuthPayload, Delete, ExchangeType, IdPayload, IdType, Notify, NotifyType, Payload,
-    PayloadType, TsPayload, UnknownPayload, UnknownSelector,
+    AuthMethodId, AuthPayload, CfgAttribute, CfgAttributeType, CfgType, Configuration, Delete, ExchangeType,
+    IdPayload, IdType, Notify, NotifyType, Payload, PayloadType, TsPayload, UnknownPayload, UnknownSelector,
 };
 use testudo_ike::output::{Event, Reason};
 use testudo_ipsec::spi::Spi;
@@ -71,8 +71,10 @@ fn what_strongswan_says_besides_is_ignored() {
     let mut peer = Peer::init(&mut world, 2, in_init.map(status).to_vec());
     let mut payloads = peer.auth_payloads();
     payloads.extend(status_notifies.map(status));
-    // CERTREQ, CP, and payloads that nobody knows but that are not critical.
-    payloads.extend([unknown(38), unknown(47), unknown(200)]);
+    // CERTREQ, CP without a wish for an address, and payloads that nobody knows but that are not critical.
+    let attributes = vec![CfgAttribute::request(CfgAttributeType::Ip4Dns)];
+    let servers = Payload::Configuration(Configuration { kind: CfgType::Request, attributes });
+    payloads.extend([unknown(38), servers, unknown(200)]);
     let answer = peer.request(&mut world, ExchangeType::IkeAuth, payloads).unwrap();
     assert!(
         answer.iter().all(|payload| !matches!(payload, Payload::Notify(_))),

@@ -5,6 +5,7 @@ mod bad_auth;
 mod certificates;
 mod childless;
 mod common;
+mod configuration;
 mod cookies;
 mod counters;
 mod deletion;

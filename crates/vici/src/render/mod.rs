@@ -3,6 +3,7 @@
 mod cert;
 mod conn;
 mod daemon;
+mod pool;
 mod rekey;
 mod sa;
 mod text;
@@ -10,6 +11,7 @@ mod text;
 pub use cert::{list_authority, list_cert};
 pub use conn::{has_policy, list_conn, list_policy};
 pub use daemon::{algorithms, log_line, stats, version};
+pub use pool::pools;
 pub use rekey::{child_rekey, ike_rekey};
 pub use sa::{child_updown, ike_updown, list_sa};
 pub use text::{identity, selector};

@@ -77,6 +77,11 @@ pub(super) fn ike_sa(sa: &IkeSaStatus, now: Time) -> Message {
     if let Some(established) = sa.established.filter(|_| sa.state == IkeSaState::Established) {
         message.add_text("established", seconds_since(established, now));
     }
+    for (key, addrs) in [("local-vips", &sa.local_vips), ("remote-vips", &sa.remote_vips)] {
+        if !addrs.is_empty() {
+            message.add_list(key, addrs.iter().map(ToString::to_string));
+        }
+    }
     for (key, tasks) in [("tasks-queued", &sa.tasks_queued), ("tasks-active", &sa.tasks_active)] {
         if !tasks.is_empty() {
             message.add_list(key, tasks.iter().copied());

@@ -6,6 +6,7 @@ use super::keys::CONNECTION;
 use super::refusal::{Refusal, Why, expected};
 use super::{addr, auth, child, proposal, value};
 use crate::message::{Element, Message};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, SendCert};
 
 /// The port of IKE, where NAT detection may move on to 4500.
@@ -42,6 +43,8 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
         keyingtries: conn.parsed("keyingtries", value::number32)?.unwrap_or(1),
         send_cert: conn.parsed("send_cert", send_cert)?.unwrap_or_default(),
         send_certreq: conn.parsed("send_certreq", value::boolean)?.unwrap_or(true),
+        vips: conn.list("vips", virtual_ip)?.unwrap_or_default(),
+        pools: conn.list("pools", |name| Ok(name.to_owned()))?.unwrap_or_default(),
         local,
         remote,
         children: children(&mut conn, policy)?,
@@ -56,6 +59,15 @@ fn local_port(text: &str) -> Result<u16, Why> {
         .ok()
         .filter(|port| [IKE_PORT, NAT_PORT].contains(port))
         .ok_or_else(|| expected("500 or 4500"))
+}
+
+/// An address to ask for, `0.0.0.0` or `::` for any.
+fn virtual_ip(text: &str) -> Result<IpAddr, Why> {
+    match text {
+        "%config" | "%config4" => Ok(Ipv4Addr::UNSPECIFIED.into()),
+        "%config6" => Ok(Ipv6Addr::UNSPECIFIED.into()),
+        text => text.parse().map_err(|_| expected("an address, or 0.0.0.0 or :: for any")),
+    }
 }
 
 fn fragmentation(text: &str) -> Result<Fragmentation, Why> {

@@ -90,8 +90,8 @@ pub(super) const CONNECTION: &[Key] = &[
     decoded("send_certreq"),
     decoded("send_cert"),
     words("ocsp", &["no", "never"], "never", "OCSP"),
-    only("vips", Empty, "asking for virtual addresses"),
-    only("pools", Empty, "handing out virtual addresses"),
+    decoded("vips"),
+    decoded("pools"),
     only("ppk_id", Empty, "a post-quantum pre-shared key (RFC 8784)"),
     only("ppk_required", No, "a post-quantum pre-shared key (RFC 8784)"),
     only("if_id_in", Zero, "an XFRM interface"),
@@ -165,6 +165,19 @@ pub(super) const CHILD: &[Key] = &[
     only("label", Empty, "a security label"),
     words("label_mode", &["system"], "system", "a security label"),
     only("per_cpu_sas", No, "an SA per processor (RFC 9611)"),
+];
+
+/// `pools.<pool>`; attributes may also be named by their numbers in strongSwan.
+pub(super) const POOL: &[Key] = &[
+    decoded("addrs"),
+    decoded("dns"),
+    decoded("subnet"),
+    decoded("split_include"),
+    only("nbns", Empty, "a WINS server"),
+    only("dhcp", Empty, "a DHCP server"),
+    only("netmask", Empty, "a netmask"),
+    only("server", Empty, "an internal server"),
+    only("split_exclude", Empty, "an excluded subnet"),
 ];
 
 impl Key {

@@ -1,6 +1,6 @@
 //! Every row of the table does what it says, and stands in `docs/swanctl.md`.
 
-use super::keys::{AUTH, Accepted, CHILD, CONNECTION, Key, Rule};
+use super::keys::{AUTH, Accepted, CHILD, CONNECTION, Key, POOL, Rule};
 use crate::message::{Element, Message};
 use crate::schema::{Policy, connection};
 use proptest::collection::vec;
@@ -105,7 +105,7 @@ fn the_documentation_has_the_same_keys() {
             table.push(key);
         }
     }
-    for keys in [CONNECTION, AUTH, CHILD] {
+    for keys in [CONNECTION, AUTH, CHILD, POOL] {
         let names: Vec<_> = keys.iter().map(|key| key.name).collect();
         let table = tables.iter().find(|table| table.first() == names.first()).unwrap();
         let missing: Vec<_> = names.iter().filter(|name| !table.contains(name)).collect();

@@ -15,6 +15,7 @@ mod identity;
 mod keys;
 #[cfg(test)]
 mod keys_tests;
+mod pool;
 mod proposal;
 mod refusal;
 mod secret;
@@ -26,6 +27,7 @@ pub use connection::connection;
 pub use credential::{Loaded, load_authority, load_cert, load_key};
 pub(crate) use credential::{distinguished_name, key_id};
 pub(crate) use fields::Fields;
+pub use pool::pool;
 pub use refusal::Refusal;
 pub use secret::shared_secret;
 pub(crate) use selector::protocol_name;

@@ -12,10 +12,8 @@ use std::time::Duration;
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
 /// What strongSwan has and this gateway has not yet: said so, never passed over.
-const UNSUPPORTED: [(&str, &str); 7] = [
+const UNSUPPORTED: [(&str, &str); 5] = [
     ("load-token", "tokens are not supported yet"),
-    ("load-pool", "pools of virtual addresses are not supported yet"),
-    ("unload-pool", "pools of virtual addresses are not supported yet"),
     ("rekey", "rekeying is not supported yet"),
     ("redirect", "redirecting is not supported yet"),
     ("install", "not supported: a policy is installed when its child is loaded with start_action = trap"),
@@ -42,7 +40,9 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "load-authority" => schema::load_authority(arguments)
             .map(|(name, ca)| credentials::load_authority(&name, ca, control)),
         "unload-authority" => credentials::unload_authority(request, control),
-        "get-pools" => get_pools(request),
+        "get-pools" => get_pools(request, control),
+        "load-pool" => schema::pool(arguments).map(|pool| Answer::Now(done(control.load_pool(pool)))),
+        "unload-pool" => unload_pool(request, control),
         "get-counters" => counters::get(request, control),
         "reset-counters" => counters::reset(request, control),
         "get-algorithms" => query(request, || render::algorithms(control.policy())),
@@ -122,12 +122,24 @@ fn query(request: &Request, answer: impl FnOnce() -> Message) -> Result<Answer, 
     Ok(Answer::Now(answer()))
 }
 
-fn get_pools(request: &Request) -> Result<Answer, Refusal> {
+fn get_pools(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {
     let mut fields = fields(request)?;
-    fields.parsed("leases", value::boolean)?;
-    fields.text("name")?;
+    let leases = fields.parsed("leases", value::boolean)?.unwrap_or(false);
+    let name = fields.text("name")?;
     fields.finish()?;
-    Ok(Answer::Now(Message::new()))
+    let pools = control.pools().into_iter().filter(|pool| name.is_none_or(|name| name == pool.name));
+    let listed = pools.map(|pool| {
+        let leases = leases.then(|| control.leases(&pool.name));
+        (pool, leases)
+    });
+    Ok(Answer::Now(render::pools(listed)))
+}
+
+fn unload_pool(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let name = fields.required("name", "the name of a pool")?;
+    fields.finish()?;
+    Ok(Answer::Now(done(control.unload_pool(name))))
 }
 
 fn unload_conn(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {

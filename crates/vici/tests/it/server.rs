@@ -249,7 +249,13 @@ fn arguments_are_decoded_strictly() {
         ),
         ("unload-key", &[("id", "00")], "key not found"),
         ("unload-authority", &[("name", "x")], "unload: authority 'x' not found"),
-        ("load-pool", &[], "pools of virtual addresses are not supported yet"),
+        ("load-pool", &[], "pools: missing, expected exactly one pool"),
+        ("unload-pool", &[], "unload-pool.name: missing, expected the name of a pool"),
+        (
+            "unload-pool",
+            &[("name", "busy")],
+            "pool busy has 1 online leases, and cannot be replaced or unloaded",
+        ),
     ] {
         assert_eq!(rig.errmsg(name, arguments), errmsg);
     }

@@ -59,13 +59,17 @@ secrets {
 
 pub(crate) fn server_with(config: &str) -> TestServer {
     let server = TestServer::start();
-    std::fs::write(server.dir().join("swanctl.conf"), config).unwrap();
+    configure(&server, config);
     std::fs::write(
         server.dir().join("strongswan.conf"),
         "swanctl { load = pem pkcs1 pkcs8 x509 pubkey openssl random }\n",
     )
     .unwrap();
     server
+}
+
+fn configure(server: &TestServer, config: &str) {
+    std::fs::write(server.dir().join("swanctl.conf"), config).unwrap();
 }
 
 pub(crate) fn swanctl(server: &TestServer, args: &[&str]) -> Output {
@@ -147,6 +151,45 @@ fn load_creds_clear_and_load_conns_work_alone() {
         let output = swanctl(&server, &args);
         assert_eq!(code(&output), 0, "{args:?}: {}", stderr(&output));
     }
+}
+
+#[test]
+fn pools_are_loaded_listed_with_their_leases_and_unloaded() {
+    let pools = "pools {\n road {\n addrs = 10.3.0.0/24\n dns = 10.1.0.53, fd00:1::53\n subnet = 10.1.0.0/16\n }\n}\n";
+    let server = server_with(&format!("{CONFIG}{pools}"));
+    assert_eq!(code(&swanctl(&server, &["--load-pools"])), 0);
+    let pool = server.gateway.lock().unwrap().pools[0].clone();
+    assert_eq!(pool.base.to_string(), "10.3.0.0");
+    assert_eq!(
+        (pool.addrs.start().to_string(), pool.addrs.end().to_string()),
+        ("10.3.0.1".into(), "10.3.0.254".into())
+    );
+    assert_eq!(pool.dns.len(), 2);
+    assert_eq!(pool.subnets, [("10.1.0.0".parse().unwrap(), 16)]);
+    let listed = stdout(&swanctl(&server, &["--list-pools", "--leases"]));
+    for part in
+        ["road", "10.3.0.0", "1 / 1 / 254", "10.3.0.1", "online", "'carol'", "10.3.0.2", "offline", "'dave'"]
+    {
+        assert!(listed.contains(part), "no {part} in {listed}");
+    }
+    assert!(!stdout(&swanctl(&server, &["--list-pools"])).contains("carol"));
+    for (key, expected) in [
+        ("nbns = 10.1.0.9", "pools.road.nbns: found \"10.1.0.9\", but a WINS server is not supported"),
+        (
+            "split_exclude = 10.9.0.0/16",
+            "pools.road.split_exclude: found \"10.9.0.0/16\", but an excluded subnet is not",
+        ),
+        ("28673 = 1", "pools.road.28673: unknown key"),
+        ("dns = here", "pools.road.dns: found \"here\", expected an address"),
+        ("subnet = 10.1.0.1-10.1.0.9", "pools.road.subnet: found \"10.1.0.1-10.1.0.9\", expected a subnet"),
+    ] {
+        configure(&server, &format!("pools {{\n road {{\n addrs = 10.3.0.0/24\n {key}\n }}\n}}\n"));
+        let output = swanctl(&server, &["--load-pools"]);
+        assert!(code(&output) != 0 && stderr(&output).contains(expected), "{key}: {}", stderr(&output));
+    }
+    configure(&server, CONFIG);
+    assert_eq!(code(&swanctl(&server, &["--load-pools"])), 0);
+    assert!(server.gateway.lock().unwrap().pools.is_empty());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::config::{AuthMethod, Connection};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::exchange::child::Answer;
+use crate::exchange::configuration;
 use crate::exchange::narrow::Selectors;
 use crate::message::{ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload};
 use crate::output::{Reason, Time};
@@ -40,7 +41,8 @@ impl Endpoint {
         self.log(sa, ORDINARY, line);
         let spi_in =
             self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
-        let wanted = Selectors::configured(child, sa.path.local.ip(), sa.path.remote.ip());
+        let dynamic = configuration::dynamic_before_reply(sa, connection);
+        let wanted = Selectors::configured(child, &dynamic, &sa.dynamic_remote());
         let mut payloads = vec![Payload::IdInitiator(id)];
         payloads.extend(certificates);
         payloads.extend(self.certificates_of(connection));
@@ -50,8 +52,9 @@ impl Endpoint {
         // A pattern is nobody's name: then the responder chooses.
         let asked = connection.remote.id.as_ref().filter(|id| !id.has_wildcards());
         payloads.extend(asked.map(|id| Payload::IdResponder(id.into())));
+        payloads.push(Payload::Auth(auth));
+        payloads.extend(configuration::request(connection));
         payloads.extend([
-            Payload::Auth(auth),
             Payload::Sa(offer::esp(&child.proposals, spi_in, offer::ChildExchange::IkeAuth)),
             Payload::TsInitiator(TsPayload::new(wanted.local)),
             Payload::TsResponder(TsPayload::new(wanted.remote)),
@@ -162,10 +165,13 @@ impl Endpoint {
         let answer = Answer { nonces: &sent.nonces, spi_in: sent.spi_in, payloads };
         let result = match payloads.error().filter(|_| payloads.sa().is_none()) {
             Some(error) => Err(Reason::Notify(hint(error.kind, connection.local.method))),
-            None => self.accept_child(now, sa, connection, name, &answer).map_err(|why| {
-                sa.outgoing.queue(Task::DeleteSpi(sent.spi_in));
-                Reason::Refused(why)
-            }),
+            None => self
+                .accept_configuration(sa, connection, payloads)
+                .and_then(|()| self.accept_child(now, sa, connection, name, &answer))
+                .map_err(|why| {
+                    sa.outgoing.queue(Task::DeleteSpi(sent.spi_in));
+                    Reason::Refused(why)
+                }),
         };
         if let Err(reason) = &result {
             self.stats.failed += 1;
@@ -187,6 +193,8 @@ fn hint(kind: NotifyType, method: AuthMethod) -> String {
             " (does the peer trust our CA, and does it know our identity?)"
         }
         (NotifyType::TsUnacceptable, _) => " (do local_ts and remote_ts agree with the peer's?)",
+        (NotifyType::InternalAddressFailure, _) => " (has the peer a pool for us, and is there room in it?)",
+        (NotifyType::FailedCpRequired, _) => " (the peer wants us to ask for a virtual address: set vips)",
         (NotifyType::NoProposalChosen, _) => " (do esp_proposals agree with the peer's?)",
         _ => "",
     };

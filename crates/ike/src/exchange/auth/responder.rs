@@ -6,6 +6,7 @@ use super::verify::Claim;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::send::Request;
 use crate::endpoint::{Discard, Endpoint};
+use crate::exchange::configuration;
 use crate::message::{CertEncoding, Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::{Reason, Time};
 use crate::sa::{HalfOpen, IkeSa, Phase};
@@ -124,6 +125,7 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let refuse = |text: &str| Reason::Refused(text.to_owned());
         let Candidates { local, remote, connections } = candidates;
+        let connections = configuration::serving(connections, payloads);
         let connection = connections.first().ok_or_else(|| refuse("no connection"))?;
         sa.connection = connection.name.clone();
         sa.remote_id = Some(remote);
@@ -152,7 +154,13 @@ impl Endpoint {
         let mut answer = vec![Payload::IdResponder(id)];
         answer.extend(certificates);
         answer.push(Payload::Auth(auth));
-        answer.extend(self.answer_child(now, sa, &connections, &half.nonces, payloads));
+        match self.answer_configuration(sa, connection, payloads) {
+            Ok(reply) => {
+                answer.extend(reply);
+                answer.extend(self.answer_child(now, sa, &connections, &half.nonces, payloads));
+            }
+            Err(notify) => answer.push(self.refuse_child(sa, notify, &notify.to_string())),
+        }
         self.respond(now, sa, request, answer)?;
         Ok(())
     }

@@ -73,6 +73,8 @@ pub(crate) fn connection(local: (&str, &str), remote: (&str, &str)) -> Connectio
         fragmentation: Fragmentation::default(),
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
+        vips: vec![],
+        pools: vec![],
         send_cert: SendCert::default(),
         send_certreq: true,
         local: LocalAuth::psk(Some(fqdn(local.1))),

@@ -6,7 +6,7 @@ use super::random::Random;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use testudo_ike::config::{Connection, SharedSecret};
+use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, CommitId, Event, IkeSaId, Output, Path, Reason, Time};
 use testudo_ipsec::sa::ChildSaParams;
@@ -20,6 +20,8 @@ pub(crate) struct Host {
     pub(crate) in_use: InUse,
     /// What the data plane has now.
     pub(crate) installed: BTreeMap<ChildSaId, ChildSaParams>,
+    /// Virtual addresses that it has now.
+    pub(crate) addresses: Vec<IpAddr>,
     /// Every message sent, in order.
     pub(crate) sent: Vec<(Path, Vec<u8>)>,
     /// Every message that reached it, in order.
@@ -30,6 +32,7 @@ pub(crate) struct Host {
     pub(crate) stopped: bool,
     config: EndpointConfig,
     connections: Vec<Connection>,
+    pools: Vec<Pool>,
     secrets: Vec<SharedSecret>,
     sender: u16,
     seed: u64,
@@ -57,6 +60,12 @@ impl Host {
         self.connections.push(connection);
     }
 
+    pub(crate) fn load_pool(&mut self, pool: Pool) {
+        self.endpoint.load_pool(pool.clone()).unwrap();
+        self.pools.retain(|other| other.name != pool.name);
+        self.pools.push(pool);
+    }
+
     pub(crate) fn load_secret(&mut self, secret: SharedSecret) {
         self.endpoint.load_secret(secret.clone());
         self.secrets.retain(|other| other.name != secret.name);
@@ -75,6 +84,9 @@ impl Host {
         }
         for secret in &self.secrets {
             successor.load_secret(secret.clone());
+        }
+        for pool in &self.pools {
+            successor.load_pool(pool.clone()).unwrap();
         }
         let ids: Vec<IkeSaId> = self.endpoint.states().map(|(id, _)| id).collect();
         for id in ids {
@@ -148,6 +160,7 @@ impl World {
             in_use,
             addr: addr.parse().unwrap(),
             installed: BTreeMap::new(),
+            addresses: Vec::new(),
             sent: Vec::new(),
             received: Vec::new(),
             events: Vec::new(),
@@ -155,6 +168,7 @@ impl World {
             stopped: false,
             config,
             connections: Vec::new(),
+            pools: Vec::new(),
             secrets: Vec::new(),
             sender,
             seed,
@@ -221,6 +235,8 @@ impl World {
                     let removed = host.installed.remove(&child).expect("only what is installed goes");
                     assert_eq!(removed.spi_in, spi_in);
                 }
+                Output::InstallAddress { addr, .. } => host.addresses.push(addr),
+                Output::RemoveAddress { addr, .. } => host.addresses.retain(|other| *other != addr),
                 Output::Event(event) => host.events.push(event),
             }
         }
@@ -309,7 +325,7 @@ impl World {
     /// Asserts that no host has any SA or state left.
     pub(crate) fn assert_nothing_left(&self) {
         for (index, host) in self.hosts.iter().enumerate() {
-            assert!(host.installed.is_empty(), "host {index}");
+            assert!(host.installed.is_empty() && host.addresses.is_empty(), "host {index}");
             assert_eq!(host.sas(), [], "host {index}");
             assert_eq!(host.endpoint.states().count(), 0, "host {index}");
             assert_eq!(host.endpoint.half_open(), 0, "host {index}");

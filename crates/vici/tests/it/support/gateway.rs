@@ -1,9 +1,10 @@
 use std::time::{Duration, SystemTime};
 
 use testudo_ike::cert::Credentials;
-use testudo_ike::config::{Connection, Identity, SharedSecret};
+use testudo_ike::config::{Connection, Identity, Pool, SharedSecret};
 use testudo_ike::endpoint::{
-    AlgorithmName, ChildSaState, ChildSaStatus, Exchanges, IkeSaState, IkeSaStatus, NatStatus,
+    AlgorithmName, ChildSaState, ChildSaStatus, Exchanges, IkeSaState, IkeSaStatus, LeaseStatus, NatStatus,
+    PoolStatus,
 };
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
@@ -20,6 +21,7 @@ pub(crate) struct Gateway {
     pub(crate) connections: Vec<Connection>,
     pub(crate) secrets: Vec<SharedSecret>,
     pub(crate) credentials: Credentials,
+    pub(crate) pools: Vec<Pool>,
     pub(crate) sas: Vec<IkeSaStatus>,
     pub(crate) initiations: Vec<(JobId, Initiate)>,
     pub(crate) terminations: Vec<(JobId, Terminate)>,
@@ -95,6 +97,44 @@ impl Control for Gateway {
 
     fn credentials_mut(&mut self) -> &mut Credentials {
         &mut self.credentials
+    }
+
+    fn load_pool(&mut self, pool: Pool) -> Result<(), String> {
+        self.pools.retain(|other| other.name != pool.name);
+        self.pools.push(pool);
+        Ok(())
+    }
+
+    fn unload_pool(&mut self, name: &str) -> Result<(), String> {
+        if name == "busy" {
+            return Err("pool busy has 1 online leases, and cannot be replaced or unloaded".to_owned());
+        }
+        self.pools.retain(|other| other.name != name);
+        Ok(())
+    }
+
+    fn pools(&self) -> Vec<PoolStatus> {
+        let status = |pool: &Pool| PoolStatus {
+            name: pool.name.clone(),
+            base: pool.base,
+            size: 254,
+            online: 1,
+            offline: 1,
+        };
+        self.pools.iter().map(status).collect()
+    }
+
+    fn leases(&self, pool: &str) -> Vec<LeaseStatus> {
+        let lease = |addr: &str, name: &str, online| LeaseStatus {
+            addr: addr.parse().unwrap(),
+            identity: Identity::Fqdn(name.to_owned()),
+            online,
+        };
+        if pool == "road" {
+            vec![lease("10.3.0.1", "carol", true), lease("10.3.0.2", "dave", false)]
+        } else {
+            Vec::new()
+        }
     }
 
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {
@@ -216,6 +256,8 @@ pub(crate) fn net_sa(number: u64) -> IkeSaStatus {
         commit: CommitId(1),
         tasks_active: Vec::new(),
         tasks_queued: Vec::new(),
+        local_vips: Vec::new(),
+        remote_vips: Vec::new(),
         children: vec![ChildSaStatus {
             id: ChildSaId(number),
             name: "net".to_owned(),

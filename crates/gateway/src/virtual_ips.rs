@@ -1,0 +1,46 @@
+//! The virtual addresses that peers have given this gateway: on the TUN, for what the gateway itself sends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use testudo_ike::output::IkeSaId;
+
+/// Which IKE SAs have brought which address. One that replaces another brings the same before the other goes.
+#[derive(Debug, Default)]
+pub(crate) struct VirtualIps(BTreeMap<IpAddr, BTreeSet<IkeSaId>>);
+
+impl VirtualIps {
+    /// True if the address is new.
+    pub(crate) fn add(&mut self, addr: IpAddr, ike: IkeSaId) -> bool {
+        let users = self.0.entry(addr).or_default();
+        users.insert(ike);
+        users.len() == 1
+    }
+
+    /// True if nobody has it any more.
+    pub(crate) fn remove(&mut self, addr: IpAddr, ike: IkeSaId) -> bool {
+        let Some(users) = self.0.get_mut(&addr) else { return false };
+        users.remove(&ike);
+        let unused = users.is_empty();
+        if unused {
+            self.0.remove(&addr);
+        }
+        unused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_stays_as_long_as_an_ike_sa_has_it() {
+        let addr = IpAddr::from([10, 3, 0, 1]);
+        let mut addresses = VirtualIps::default();
+        assert!(addresses.add(addr, IkeSaId(1)));
+        assert!(!addresses.add(addr, IkeSaId(2)));
+        assert!(!addresses.remove(addr, IkeSaId(1)));
+        assert!(!addresses.remove(addr, IkeSaId(1)), "it was his no more");
+        assert!(addresses.remove(addr, IkeSaId(2)));
+        assert!(addresses.add(addr, IkeSaId(3)));
+    }
+}

@@ -1,0 +1,319 @@
+//! Pools of virtual addresses and their leases.
+//!
+//! An identity has one lease of a pool, whichever of its IKE SAs asks, and gets the same address again when it comes back.
+//! Nothing here grows with a pool, only with its leases: a pool may be a whole IPv6 /64.
+
+use super::{Endpoint, error::PoolError};
+use crate::config::{Identity, Pool};
+use crate::output::IkeSaId;
+use crate::sa::{IkeSa, Lease};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Addresses that a pool keeps for identities that are not there. Whoever may take any name could fill the memory otherwise.
+const MAX_OFFLINE: usize = 1 << 16;
+
+/// What an operator sees of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// `pools.<name>`.
+    pub name: String,
+    /// Where it begins.
+    pub base: IpAddr,
+    /// Addresses in it; the largest number for more than that.
+    pub size: u64,
+    /// Leases in use.
+    pub online: usize,
+    /// Addresses kept for identities that are not there.
+    pub offline: usize,
+}
+
+/// What an operator sees of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseStatus {
+    /// The address.
+    pub addr: IpAddr,
+    /// Whose it is.
+    pub identity: Identity,
+    /// True while an IKE SA uses it.
+    pub online: bool,
+}
+
+/// Pools by name.
+#[derive(Debug, Default)]
+pub(crate) struct Pools(BTreeMap<String, Leases>);
+
+/// A pool with its leases.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    pool: Pool,
+    /// Distance from the first address to those that were never handed out in turn; past the end if there are none.
+    next: Option<u128>,
+    by_addr: BTreeMap<IpAddr, Holder>,
+    by_identity: BTreeMap<Identity, IpAddr>,
+    /// Leases without users; the one that lost its last user first stands first.
+    offline: BTreeSet<(u64, IpAddr)>,
+    /// Counts leases that went offline.
+    turn: u64,
+}
+
+#[derive(Debug)]
+struct Holder {
+    identity: Identity,
+    /// The IKE SAs that use the address.
+    users: BTreeSet<IkeSaId>,
+    /// Its place in `offline`, without users.
+    turn: u64,
+}
+
+/// How far a search for an address goes.
+#[derive(Clone, Copy)]
+enum Effort {
+    /// What the identity has already.
+    Known,
+    /// One that nobody has.
+    Free,
+    /// One that is kept for somebody who is not there.
+    Kept,
+}
+
+impl Pools {
+    /// Takes a pool in the place of one of the same name. What is in use must stay the same.
+    pub(crate) fn load(&mut self, pool: Pool) -> Result<(), PoolError> {
+        match self.0.entry(pool.name.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(Leases::new(pool));
+            }
+            Entry::Occupied(entry) if entry.get().pool.addrs == pool.addrs => entry.into_mut().pool = pool,
+            Entry::Occupied(mut entry) => {
+                match entry.get().online() {
+                    0 => entry.insert(Leases::new(pool)),
+                    online => return Err(PoolError::Online { pool: pool.name, online }),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unload(&mut self, name: &str) -> Result<(), PoolError> {
+        let leases = self.0.get(name).ok_or_else(|| PoolError::Unknown(name.to_owned()))?;
+        match leases.online() {
+            0 => {
+                self.0.remove(name);
+                Ok(())
+            }
+            online => Err(PoolError::Online { pool: name.to_owned(), online }),
+        }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Pool> {
+        self.0.get(name).map(|leases| &leases.pool)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Leases)> {
+        self.0.iter()
+    }
+
+    /// An address of the family of `wanted` from one of the named pools; `wanted` itself if it is free.
+    pub(crate) fn lease(
+        &mut self,
+        names: &[String],
+        wanted: IpAddr,
+        identity: &Identity,
+        ike: IkeSaId,
+    ) -> Option<Lease> {
+        for effort in [Effort::Known, Effort::Free, Effort::Kept] {
+            for name in names {
+                let of_family =
+                    |leases: &&mut Leases| leases.pool.addrs.start().is_ipv4() == wanted.is_ipv4();
+                let Some(leases) = self.0.get_mut(name).filter(of_family) else { continue };
+                if let Some(addr) = leases.find(effort, wanted, identity) {
+                    leases.give(addr, identity, ike);
+                    return Some(Lease { pool: name.clone(), addr });
+                }
+            }
+        }
+        None
+    }
+
+    /// An IKE SA has an address from before: nobody else is to get it.
+    pub(crate) fn claim(&mut self, lease: &Lease, identity: &Identity, ike: IkeSaId) {
+        let Some(leases) = self.0.get_mut(&lease.pool) else { return };
+        let taken = leases.by_addr.get(&lease.addr);
+        let in_use = taken.is_some_and(|holder| holder.identity != *identity && !holder.users.is_empty());
+        // Two SAs that had the same address on different nodes: the first keeps it here.
+        if leases.pool.addrs.contains(lease.addr) && !in_use {
+            leases.give(lease.addr, identity, ike);
+        }
+    }
+
+    /// An IKE SA needs its address no more.
+    pub(crate) fn release(&mut self, lease: &Lease, ike: IkeSaId) {
+        if let Some(leases) = self.0.get_mut(&lease.pool) {
+            leases.release(lease.addr, ike);
+        }
+    }
+}
+
+impl Leases {
+    fn new(pool: Pool) -> Self {
+        Self {
+            pool,
+            next: Some(0),
+            by_addr: BTreeMap::new(),
+            by_identity: BTreeMap::new(),
+            offline: BTreeSet::new(),
+            turn: 0,
+        }
+    }
+
+    fn online(&self) -> usize {
+        self.by_addr.len().saturating_sub(self.offline.len())
+    }
+
+    fn find(&mut self, effort: Effort, wanted: IpAddr, identity: &Identity) -> Option<IpAddr> {
+        match effort {
+            Effort::Known => self.by_identity.get(identity).copied(),
+            Effort::Free if self.pool.addrs.contains(wanted) && !self.by_addr.contains_key(&wanted) => {
+                Some(wanted)
+            }
+            Effort::Free if self.offline.len() < MAX_OFFLINE => self.next_free(),
+            Effort::Free => None,
+            Effort::Kept => self.offline.first().map(|(_, addr)| *addr),
+        }
+    }
+
+    /// The next in turn. Each address that somebody asked for out of turn is passed once, so this is quick on average.
+    fn next_free(&mut self) -> Option<IpAddr> {
+        loop {
+            let distance = self.next?;
+            let addr = plus(self.pool.addrs.start(), distance).filter(|addr| self.pool.addrs.contains(*addr));
+            let Some(addr) = addr else {
+                self.next = None;
+                return None;
+            };
+            if !self.by_addr.contains_key(&addr) {
+                return Some(addr);
+            }
+            self.next = distance.checked_add(1);
+        }
+    }
+
+    /// Makes the identity the holder of an address that no other uses.
+    fn give(&mut self, addr: IpAddr, identity: &Identity, ike: IkeSaId) {
+        if let Some(old) = self.by_identity.insert(identity.clone(), addr).filter(|old| *old != addr) {
+            self.forget_offline(old);
+        }
+        if let Some(holder) = self.by_addr.get_mut(&addr) {
+            self.offline.remove(&(holder.turn, addr));
+            if holder.identity == *identity {
+                holder.users.insert(ike);
+                return;
+            }
+            if self.by_identity.get(&holder.identity) == Some(&addr) {
+                self.by_identity.remove(&holder.identity);
+            }
+        }
+        let users = BTreeSet::from([ike]);
+        self.by_addr.insert(addr, Holder { identity: identity.clone(), users, turn: 0 });
+    }
+
+    /// The identity has another address now: what was kept for it is free.
+    fn forget_offline(&mut self, addr: IpAddr) {
+        if let Entry::Occupied(entry) = self.by_addr.entry(addr)
+            && entry.get().users.is_empty()
+        {
+            let holder = entry.remove();
+            self.offline.remove(&(holder.turn, addr));
+        }
+    }
+
+    fn release(&mut self, addr: IpAddr, ike: IkeSaId) {
+        let Some(holder) = self.by_addr.get_mut(&addr) else { return };
+        if holder.users.remove(&ike) && holder.users.is_empty() {
+            self.turn = self.turn.saturating_add(1);
+            holder.turn = self.turn;
+            self.offline.insert((holder.turn, addr));
+        }
+    }
+
+    fn status(&self) -> PoolStatus {
+        let (first, last) = (self.pool.addrs.start(), self.pool.addrs.end());
+        let size = number(last).saturating_sub(number(first)).saturating_add(1);
+        PoolStatus {
+            name: self.pool.name.clone(),
+            base: self.pool.base,
+            size: u64::try_from(size).unwrap_or(u64::MAX),
+            online: self.online(),
+            offline: self.offline.len(),
+        }
+    }
+}
+
+fn number(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(addr) => addr.to_bits().into(),
+        IpAddr::V6(addr) => addr.to_bits(),
+    }
+}
+
+fn plus(first: IpAddr, distance: u128) -> Option<IpAddr> {
+    match first {
+        IpAddr::V4(first) => {
+            let bits = first.to_bits().checked_add(u32::try_from(distance).ok()?)?;
+            Some(Ipv4Addr::from_bits(bits).into())
+        }
+        IpAddr::V6(first) => Some(Ipv6Addr::from_bits(first.to_bits().checked_add(distance)?).into()),
+    }
+}
+
+impl Endpoint {
+    /// Takes a pool in the place of one of the same name. Addresses of a pool in use cannot be changed.
+    pub fn load_pool(&mut self, pool: Pool) -> Result<(), PoolError> {
+        let name = pool.name.clone();
+        self.pools.load(pool)?;
+        // SAs may have come from another node before the pool did.
+        for sa in self.table.iter() {
+            claim(&mut self.pools, sa, Some(&name));
+        }
+        Ok(())
+    }
+
+    /// Forgets a pool that nobody uses.
+    pub fn unload_pool(&mut self, name: &str) -> Result<(), PoolError> {
+        self.pools.unload(name)
+    }
+
+    /// The pool of that name.
+    pub fn pool(&self, name: &str) -> Option<&Pool> {
+        self.pools.get(name)
+    }
+
+    /// The loaded pools, by name.
+    pub fn pools(&self) -> impl Iterator<Item = PoolStatus> + '_ {
+        self.pools.iter().map(|(_, leases)| leases.status())
+    }
+
+    /// The leases of a pool, by address.
+    pub fn leases(&self, pool: &str) -> impl Iterator<Item = LeaseStatus> + '_ {
+        let leases = self.pools.0.get(pool).into_iter();
+        leases.flat_map(|leases| &leases.by_addr).map(|(addr, holder)| LeaseStatus {
+            addr: *addr,
+            identity: holder.identity.clone(),
+            online: !holder.users.is_empty(),
+        })
+    }
+}
+
+/// An IKE SA has its addresses from before: of one pool, or of all.
+pub(crate) fn claim(pools: &mut Pools, sa: &IkeSa, pool: Option<&str>) {
+    let Some(identity) = &sa.remote_id else { return };
+    for lease in sa.virtual_ips.remote.iter().filter(|lease| pool.is_none_or(|pool| pool == lease.pool)) {
+        pools.claim(lease, identity, sa.id);
+    }
+}
+
+#[cfg(test)]
+#[path = "pools_tests.rs"]
+mod tests;

@@ -1,0 +1,142 @@
+//! Configuration payloads in IKE_AUTH (RFC 7296 §2.19): virtual addresses for whoever asks.
+
+use crate::config::Connection;
+use crate::endpoint::Endpoint;
+use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::message::{CfgAttribute, CfgAttributeType, CfgType, Configuration, NotifyType, Payload, Payloads};
+use crate::output::Output;
+use crate::sa::IkeSa;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use testudo_ipsec::selector::AddrRange;
+
+/// What an initiator asks for: `vips`, and the name servers that go with them.
+pub(super) fn request(connection: &Connection) -> Option<Payload> {
+    let addresses = connection.vips.iter().map(|vip| CfgAttribute::inner_address(*vip));
+    let servers = [(true, CfgAttributeType::Ip4Dns), (false, CfgAttributeType::Ip6Dns)];
+    let servers =
+        servers.into_iter().filter(|(v4, _)| connection.vips.iter().any(|vip| vip.is_ipv4() == *v4));
+    let attributes: Vec<_> = addresses.chain(servers.map(|(_, kind)| CfgAttribute::request(kind))).collect();
+    let asks = !connection.vips.is_empty();
+    asks.then_some(Payload::Configuration(Configuration { kind: CfgType::Request, attributes }))
+}
+
+/// What `dynamic` means on the side of an initiator that does not know its virtual addresses yet.
+pub(super) fn dynamic_before_reply(sa: &IkeSa, connection: &Connection) -> Vec<AddrRange> {
+    if connection.vips.is_empty() {
+        return sa.dynamic_local();
+    }
+    let range = |vip: &IpAddr| match vip {
+        IpAddr::V4(vip) if vip.is_unspecified() => AddrRange::new((*vip).into(), Ipv4Addr::BROADCAST.into()),
+        IpAddr::V6(vip) if vip.is_unspecified() => {
+            AddrRange::new((*vip).into(), Ipv6Addr::from_bits(u128::MAX).into())
+        }
+        vip => AddrRange::new(*vip, *vip),
+    };
+    connection.vips.iter().filter_map(range).collect()
+}
+
+/// Of connections that fit equally well, those for who asks for an address, or for who does not. An address is of one
+/// connection's pools, and so is the child.
+pub(super) fn serving(connections: Vec<Arc<Connection>>, request: &Payloads) -> Vec<Arc<Connection>> {
+    let asks = !wanted(request).is_empty();
+    let serves = |connection: &&Arc<Connection>| connection.pools.is_empty() != asks;
+    let serving: Vec<_> = connections.iter().filter(serves).cloned().collect();
+    match serving.first() {
+        None => connections,
+        Some(first) if asks => vec![first.clone()],
+        Some(_) => serving,
+    }
+}
+
+/// The addresses that a request asks for, at most one of each family.
+fn wanted(payloads: &Payloads) -> Vec<IpAddr> {
+    one_of_each(payloads.configuration().filter(|cp| cp.kind == CfgType::Request))
+}
+
+fn one_of_each(configuration: Option<&Configuration>) -> Vec<IpAddr> {
+    let families = [true, false].into_iter();
+    families.filter_map(|v4| configuration?.addresses().find(|addr| addr.is_ipv4() == v4)).collect()
+}
+
+/// An address that a host can have: nothing else may be put on ours, whoever says so.
+fn is_host(addr: &IpAddr) -> bool {
+    let broadcast = *addr == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast)
+}
+
+impl Endpoint {
+    /// Gives the peer what it asks for, and the payload that says so. The error is the notify that takes the place of a
+    /// Child SA: nothing is left for it, or it should have asked (RFC 7296 §3.15.4, §2.19).
+    pub(super) fn answer_configuration(
+        &mut self,
+        sa: &mut IkeSa,
+        connection: &Connection,
+        request: &Payloads,
+    ) -> Result<Option<Payload>, NotifyType> {
+        let wanted = wanted(request);
+        let Some(identity) = sa.remote_id.clone().filter(|_| !wanted.is_empty()) else {
+            let expected = !connection.pools.is_empty();
+            return if expected { Err(NotifyType::FailedCpRequired) } else { Ok(None) };
+        };
+        for addr in wanted {
+            let Some(lease) = self.pools.lease(&connection.pools, addr, &identity, sa.id) else { continue };
+            let line = format!("assigning virtual IP {} of pool {} to {identity}", lease.addr, lease.pool);
+            self.log(sa, ORDINARY, line);
+            sa.virtual_ips.remote.push(lease);
+        }
+        if sa.virtual_ips.remote.is_empty() {
+            return Err(NotifyType::InternalAddressFailure);
+        }
+        let leased = sa.virtual_ips.remote.iter().map(|lease| CfgAttribute::inner_address(lease.addr));
+        let pools = connection.pools.iter().filter_map(|name| self.pools.get(name));
+        let told = pools.flat_map(|pool| {
+            let subnets = pool.subnets.iter().map(|(first, length)| CfgAttribute::subnet(*first, *length));
+            pool.dns.iter().map(|addr| CfgAttribute::dns(*addr)).chain(subnets)
+        });
+        let attributes = leased.chain(told).collect();
+        Ok(Some(Payload::Configuration(Configuration { kind: CfgType::Reply, attributes })))
+    }
+
+    /// Takes the addresses that the responder gives. The error is for the log: we asked, and cannot do without.
+    pub(super) fn accept_configuration(
+        &mut self,
+        sa: &mut IkeSa,
+        connection: &Connection,
+        answer: &Payloads,
+    ) -> Result<(), String> {
+        if connection.vips.is_empty() {
+            return Ok(());
+        }
+        let reply = answer.configuration().filter(|cp| cp.kind == CfgType::Reply);
+        let mut given = one_of_each(reply);
+        given.retain(|addr| {
+            is_host(addr) && connection.vips.iter().any(|vip| vip.is_ipv4() == addr.is_ipv4())
+        });
+        if given.is_empty() {
+            return Err("the peer gives no virtual IP".into());
+        }
+        for &addr in &given {
+            self.log(sa, IMPORTANT, format!("installing new virtual IP {addr}"));
+            self.outputs.push_back(Output::InstallAddress { ike: sa.id, addr });
+        }
+        let servers: Vec<String> =
+            reply.into_iter().flat_map(Configuration::name_servers).map(|addr| addr.to_string()).collect();
+        if !servers.is_empty() {
+            self.log(sa, ORDINARY, format!("the peer names DNS servers: {}", servers.join(" ")));
+        }
+        sa.virtual_ips.local = given;
+        Ok(())
+    }
+
+    /// The end of an IKE SA: its addresses are free again.
+    pub(crate) fn release_addresses(&mut self, sa: &mut IkeSa) {
+        let held = std::mem::take(&mut sa.virtual_ips);
+        for addr in held.local {
+            self.outputs.push_back(Output::RemoveAddress { ike: sa.id, addr });
+        }
+        for lease in &held.remote {
+            self.pools.release(lease, sa.id);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Virtual addresses by configuration payloads (RFC 7296 §2.19, §3.15).
+
+use crate::answers::sun;
+use crate::common::build::{fqdn, range, ts};
+use crate::common::peer::Peer;
+use crate::common::{Weather, World};
+use std::net::IpAddr;
+use testudo_ike::config::{Pool, TsSpec};
+use testudo_ike::endpoint::{LeaseStatus, Target};
+use testudo_ike::message::{
+    CfgAttribute, CfgAttributeType, CfgType, Configuration, ExchangeType, NotifyType, Payload, TsPayload,
+};
+
+const DYNAMIC: TsSpec = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
+
+fn addr(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn pool(name: &str, addrs: &str) -> Pool {
+    let addrs = range(addrs);
+    let dns = vec![addr("10.115.0.53"), addr("fd00:115::53")];
+    Pool { name: name.into(), base: addrs.start(), addrs, dns, subnets: vec![(addr("10.115.0.0"), 16)] }
+}
+
+/// Moon asks for `vips`, sun has an IPv4 and an IPv6 pool.
+fn road(seed: u64, vips: &[&str]) -> World {
+    let vips: Vec<IpAddr> = vips.iter().map(|vip| addr(vip)).collect();
+    let ends = ["192.0.2.1", "192.0.2.2"];
+    let mut world = World::pair_of(ends, seed, Weather::FAIR, Default::default(), |index, connection| {
+        if index == 0 {
+            connection.vips = vips.clone();
+            connection.children[0].local_ts = vec![DYNAMIC];
+        } else {
+            connection.pools = vec!["v4".into(), "v6".into()];
+            connection.remote_addrs = vec![];
+            connection.children[0].remote_ts = vec![DYNAMIC];
+        }
+        let both =
+            ["10.115.0.0-10.115.255.255", "fd00:115::-fd00:115::ffff"].map(|net| TsSpec::Fixed(ts(net)));
+        let side = &mut connection.children[0];
+        if index == 0 { side.remote_ts = both.to_vec() } else { side.local_ts = both.to_vec() }
+    });
+    world.hosts[1].load_pool(pool("v4", "10.3.0.1-10.3.0.2"));
+    world.hosts[1].load_pool(pool("v6", "fd00:3::1-fd00:3::ffff:ffff:ffff"));
+    world
+}
+
+fn leases(world: &World, pool: &str) -> Vec<LeaseStatus> {
+    world.hosts[1].endpoint.leases(pool).collect()
+}
+
+#[test]
+fn who_asks_gets_an_address_of_each_family() {
+    let mut world = road(1, &["0.0.0.0", "::"]);
+    world.initiate(0);
+    world.run_secs(1);
+    world.assert_tunnel();
+    let given = [addr("10.3.0.1"), addr("fd00:3::1")];
+    let sa = &world.hosts[0].sas()[0];
+    assert_eq!((&sa.local_vips[..], &sa.remote_vips[..]), (&given[..], &[][..]));
+    let sa = &world.hosts[1].sas()[0];
+    assert_eq!((&sa.local_vips[..], &sa.remote_vips[..]), (&[][..], &given[..]));
+    assert_eq!(world.hosts[0].addresses, given);
+    let child = world.hosts[0].installed.values().next().unwrap();
+    assert_eq!(child.local_ts, [ts("10.3.0.1"), ts("fd00:3::1")], "dynamic became the addresses");
+    assert!(world.hosts[0].logged("DNS servers: 10.115.0.53 fd00:115::53"));
+    let lease = |text: &str| LeaseStatus { addr: addr(text), identity: fqdn("moon"), online: true };
+    assert_eq!(leases(&world, "v4"), [lease("10.3.0.1")]);
+    assert_eq!(leases(&world, "v6"), [lease("fd00:3::1")]);
+}
+
+#[test]
+fn leases_end_with_the_ike_sa_and_are_kept_for_their_owner() {
+    let mut world = road(2, &["0.0.0.0"]);
+    world.initiate(0);
+    world.run_secs(1);
+    let now = world.now;
+    world.hosts[0].endpoint.terminate(now, &Target::All, false).unwrap();
+    world.settle(0);
+    world.run_secs(30);
+    world.assert_nothing_left();
+    assert!(matches!(&leases(&world, "v4")[..], [lease] if !lease.online));
+    world.initiate(0);
+    world.run_secs(1);
+    assert_eq!(world.hosts[0].addresses, [addr("10.3.0.1")]);
+    assert!(leases(&world, "v4")[0].online);
+}
+
+#[test]
+fn an_imported_ike_sa_brings_its_lease() {
+    let mut world = road(3, &["0.0.0.0", "::"]);
+    world.initiate(0);
+    world.run_secs(1);
+    let before = leases(&world, "v4");
+    let now = world.now;
+    for host in &mut world.hosts {
+        host.take_over(now);
+    }
+    assert_eq!(leases(&world, "v4"), before);
+    world.hosts[1].endpoint.terminate(now, &Target::All, false).unwrap();
+    world.settle(1);
+    world.run_secs(30);
+    world.assert_nothing_left();
+    assert!(!leases(&world, "v4")[0].online);
+}
+
+/// A pool may come after the SAs that use it.
+#[test]
+fn a_pool_that_is_loaded_late_knows_who_has_its_addresses() {
+    let mut world = road(4, &["0.0.0.0"]);
+    world.initiate(0);
+    world.run_secs(1);
+    let state = {
+        let id = world.hosts[1].sas()[0].id;
+        world.hosts[1].endpoint.export_sa(world.now, id).unwrap()
+    };
+    let mut other = road(5, &["0.0.0.0"]);
+    let host = &mut other.hosts[1].endpoint;
+    host.unload_pool("v4").unwrap();
+    host.import_sa(other.now, &state).unwrap();
+    host.load_pool(pool("v4", "10.3.0.1-10.3.0.2")).unwrap();
+    assert_eq!(
+        host.leases("v4").map(|lease| (lease.addr, lease.online)).collect::<Vec<_>>(),
+        [(addr("10.3.0.1"), true)]
+    );
+}
+
+/// RFC 7296 §3.15.4: the IKE SA is made all the same.
+#[test]
+fn an_empty_pool_makes_an_ike_sa_without_a_child() {
+    let mut world = road(6, &["0.0.0.0"]);
+    world.hosts[1].endpoint.unload_pool("v4").unwrap();
+    world.initiate(0);
+    world.run_secs(1);
+    assert_eq!(world.hosts[0].sas().len(), 1);
+    assert!(world.hosts[0].sas()[0].children.is_empty());
+    let result = world.hosts[0].results().pop().unwrap().unwrap_err().to_string();
+    assert!(result.contains("INTERNAL_ADDRESS_FAILURE"), "{result}");
+    world.run_secs(30);
+    world.assert_nothing_left();
+}
+
+/// RFC 7296 §2.19: where an address must be asked for, and is not.
+#[test]
+fn who_does_not_ask_is_told_to() {
+    let mut world = road(7, &[]);
+    world.initiate(0);
+    world.run_secs(1);
+    let result = world.hosts[0].results().pop().unwrap().unwrap_err().to_string();
+    assert!(result.contains("FAILED_CP_REQUIRED"), "{result}");
+    assert_eq!(leases(&world, "v4"), []);
+}
+
+/// A responder that knows no configuration payloads does not answer them; we cannot do without.
+#[test]
+fn no_address_is_no_child() {
+    let mut world = World::pair_of(
+        ["192.0.2.1", "192.0.2.2"],
+        8,
+        Weather::FAIR,
+        Default::default(),
+        |index, connection| {
+            if index == 0 {
+                connection.vips = vec![addr("0.0.0.0")];
+            }
+        },
+    );
+    world.initiate(0);
+    world.run_secs(1);
+    assert!(world.hosts[0].results().pop().unwrap().is_err());
+    assert!(world.hosts[0].installed.is_empty() && world.hosts[0].addresses.is_empty());
+    world.run_secs(30);
+    world.assert_nothing_left();
+}
+
+/// Sun, with a pool, for a hand-made peer.
+fn sun_with_pool() -> World {
+    let mut world = sun();
+    let mut connection = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    connection.pools = vec!["v4".into()];
+    connection.children[0].remote_ts = vec![DYNAMIC];
+    let now = world.now;
+    world.hosts[0].load(now, connection);
+    world.hosts[0].load_pool(pool("v4", "10.3.0.1-10.3.0.9"));
+    world
+}
+
+/// IKE_AUTH with this in its CP payload, for all traffic of whatever address is given.
+fn ask(world: &mut World, seed: u64, attributes: Vec<CfgAttribute>) -> Vec<Payload> {
+    let mut peer = Peer::init(world, seed, vec![]);
+    let mut payloads = peer.auth_payloads();
+    payloads.retain(|payload| !matches!(payload, Payload::TsInitiator(_)));
+    payloads.push(Payload::Configuration(Configuration { kind: CfgType::Request, attributes }));
+    payloads.push(Payload::TsInitiator(TsPayload::new(vec![ts("0.0.0.0-255.255.255.255")])));
+    peer.request(world, ExchangeType::IkeAuth, payloads).unwrap()
+}
+
+#[test]
+fn the_reply_has_address_servers_and_subnets_and_ignores_what_it_does_not_know() {
+    let mut world = sun_with_pool();
+    let odd = CfgAttribute { kind: CfgAttributeType::Unknown(28_672), value: vec![1; 7] };
+    let any = CfgAttribute::request(CfgAttributeType::Ip4Address);
+    let answer = ask(&mut world, 1, vec![odd, any.clone(), any]);
+    let reply = answer.iter().find_map(|payload| match payload {
+        Payload::Configuration(reply) => Some(reply.clone()),
+        _ => None,
+    });
+    let attributes = vec![
+        CfgAttribute::inner_address(addr("10.3.0.1")),
+        CfgAttribute::dns(addr("10.115.0.53")),
+        CfgAttribute::dns(addr("fd00:115::53")),
+        CfgAttribute::subnet(addr("10.115.0.0"), 16),
+    ];
+    assert_eq!(reply, Some(Configuration { kind: CfgType::Reply, attributes }));
+    assert!(answer.iter().any(|payload| matches!(payload, Payload::TsInitiator(ts)
+        if ts.selectors == [self::ts("10.3.0.1")])));
+}
+
+#[test]
+fn an_address_may_be_wished_for() {
+    let mut world = sun_with_pool();
+    let answer = ask(&mut world, 2, vec![CfgAttribute::inner_address(addr("10.3.0.7"))]);
+    assert!(answer.iter().any(|payload| matches!(payload, Payload::Configuration(reply)
+        if reply.addresses().eq([addr("10.3.0.7")]))));
+}
+
+#[test]
+fn an_address_of_a_family_without_pool_is_refused() {
+    let mut world = sun_with_pool();
+    let answer = ask(&mut world, 3, vec![CfgAttribute::request(CfgAttributeType::Ip6Address)]);
+    let refused = |payload: &Payload| {
+        matches!(payload, Payload::Notify(notify)
+        if notify.kind == NotifyType::InternalAddressFailure)
+    };
+    assert!(answer.iter().any(refused), "{answer:?}");
+    assert!(answer.iter().any(|payload| matches!(payload, Payload::Auth(_))), "the IKE SA stands");
+    assert!(world.hosts[0].installed.is_empty());
+}

@@ -1,0 +1,45 @@
+//! Pools and their leases: the answer to `get-pools`.
+
+use super::text;
+use crate::codec::{MAX_PACKET, encoded_len};
+use crate::message::Message;
+use testudo_ike::endpoint::{LeaseStatus, PoolStatus};
+
+/// Room that pools may take in the answer, which is one packet.
+const MOST: usize = MAX_PACKET - 1024;
+
+/// The pools, with their leases where these are given; as many leases as a packet holds.
+pub fn pools(pools: impl IntoIterator<Item = (PoolStatus, Option<Vec<LeaseStatus>>)>) -> Message {
+    let mut message = Message::new();
+    let mut len = 0;
+    for (pool, leases) in pools {
+        let mut section = Message::new();
+        section.add_text("base", pool.base);
+        section.add_text("size", pool.size);
+        section.add_text("online", pool.online);
+        section.add_text("offline", pool.offline);
+        len += encoded_len(&section) + pool.name.len() + 16;
+        if let Some(leases) = leases {
+            let mut list = Message::new();
+            for (index, lease) in leases.iter().enumerate() {
+                let one = lease_section(lease);
+                len += encoded_len(&one) + 16;
+                if len > MOST {
+                    break;
+                }
+                list.add_section(&index.to_string(), one);
+            }
+            section.add_section("leases", list);
+        }
+        message.add_section(&pool.name, section);
+    }
+    message
+}
+
+fn lease_section(lease: &LeaseStatus) -> Message {
+    let mut section = Message::new();
+    section.add_text("address", lease.addr);
+    section.add("identity", text::identity(&lease.identity));
+    section.add("status", if lease.online { "online" } else { "offline" });
+    section
+}
