@@ -11,7 +11,6 @@ use crate::policies::{Change, Policies};
 use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
-use testudo_ike::config::StartAction;
 use testudo_ike::endpoint::{ChildSaStatus, Endpoint, IkeSaStatus, Target};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time, UnixTime};
 use testudo_vici::control::JobId;
@@ -357,12 +356,7 @@ impl Gateway {
             return;
         }
         let Some(name) = self.policies.child_of(policy).cloned() else { return };
-        let trap = self
-            .endpoint
-            .connection(&name.connection)
-            .and_then(|c| c.children.iter().find(|c| c.name == name.child))
-            .is_some_and(|child| child.start_action == StartAction::Trap);
-        if !trap {
+        if !self.endpoint.is_trapped(&name.connection, &name.child) {
             return;
         }
         if let Err(error) = self.endpoint.acquire(self.now, &name.connection, &name.child) {

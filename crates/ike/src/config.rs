@@ -40,6 +40,8 @@ pub struct Connection {
     pub send_certreq: bool,
     /// `keyingtries`: attempts at initiation before giving up; 0 means for ever.
     pub keyingtries: u32,
+    /// `unique`.
+    pub unique: Unique,
     /// `vips`: virtual addresses to ask the peer for; an unspecified one for any of its family.
     pub vips: Vec<IpAddr>,
     /// `pools`: names of the pools whose addresses the peer may get.
@@ -62,6 +64,20 @@ pub enum Fragmentation {
     Accept,
     /// `no`: neither.
     No,
+}
+
+/// `unique`: what a second IKE SA between the same identities means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unique {
+    /// `never`: nothing, whatever the peer says. Nor do we say that we know of no other.
+    Never,
+    /// `no`: nothing, unless the peer says that it knows of no other (INITIAL_CONTACT).
+    #[default]
+    No,
+    /// `replace`: the older one is deleted.
+    Replace,
+    /// `keep`: the newer one is refused.
+    Keep,
 }
 
 /// When our certificates are sent.
@@ -233,6 +249,10 @@ pub struct Child {
     pub mode: ChildMode,
     /// `start_action`.
     pub start_action: StartAction,
+    /// `dpd_action`: after the peer was found dead.
+    pub dpd_action: StartAction,
+    /// `close_action`: after the peer deleted the SA.
+    pub close_action: StartAction,
     /// `replay_window`, in packets.
     pub replay_window: u32,
     /// `copy_df`, `copy_ecn`, `copy_dscp`.
@@ -252,7 +272,7 @@ pub enum ChildMode {
     Drop,
 }
 
-/// What happens when a connection is loaded.
+/// What is done for a child when its connection is loaded, and when its SA is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartAction {
     /// Wait for the peer or the operator.
@@ -261,6 +281,20 @@ pub enum StartAction {
     Start,
     /// Initiate at the first packet.
     Trap,
+    /// Both: at once, and at the first packet should the SA be lost.
+    TrapStart,
+}
+
+impl StartAction {
+    /// The first packet without an SA initiates.
+    pub fn traps(self) -> bool {
+        matches!(self, Self::Trap | Self::TrapStart)
+    }
+
+    /// Initiates without waiting for a packet.
+    pub fn starts(self) -> bool {
+        matches!(self, Self::Start | Self::TrapStart)
+    }
 }
 
 /// A traffic selector as configured.

@@ -1,6 +1,6 @@
 //! How tunnels come and go: by command, with a daemon's end, with a peer's death, by traffic, by themselves.
 
-use crate::common::{IMPATIENT, Pair, SOON, Scenario, Watch};
+use crate::common::{IMPATIENT, Pair, SOON, Scenario, UP_LIMIT, Watch};
 use std::time::{Duration, Instant};
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::ping::Ping;
@@ -278,6 +278,52 @@ fn a_trap_brings_the_tunnel_up_with_the_first_packet() {
         pair.await_sas(Side::One, 0, SOON);
     }
     assert!(pair.dropped("no_sa") >= 2);
+    watch.saw_nothing();
+}
+
+/// `dpd_action = restart`: charon is cut off, found dead, and met again when the link is back.
+#[test]
+fn a_tunnel_to_strongswan_is_restarted_when_the_link_returns() {
+    let mut pair =
+        Scenario::new("restart", Kind::Strongswan).settings(IMPATIENT).start_with(|side, connection| {
+            if side == Side::One {
+                connection.dpd_delay = 1;
+                connection.more = vec!["keyingtries = 0".into()];
+                connection.more_child = vec!["dpd_action = restart".into()];
+            }
+        });
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    cut(&pair);
+    pair.await_log("restarting CHILD_SA lab");
+    pair.await_log("trying again (2)");
+    nothing_passes(&pair);
+    mend(&pair);
+    wait_until("the tunnel", UP_LIMIT, || {
+        let sas = pair.swanctl(Side::One).list_sas()?;
+        Ok(if sas.iter().any(IkeSa::is_up) { Ok(()) } else { Err(format!("{sas:?}")) })
+    })
+    .unwrap();
+    pair.ping_both_ways();
+    watch.saw_nothing();
+}
+
+/// `close_action = start`: what charon deletes, the Child SA alone or all of it, comes up again.
+#[test]
+fn what_strongswan_closes_is_started_again() {
+    let mut pair = Scenario::new("close", Kind::Strongswan).start_with(|side, connection| {
+        if side == Side::One {
+            connection.more_child = vec!["close_action = start".into()];
+        }
+    });
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    for (what, number) in [("--child", 2), ("--ike", 3)] {
+        pair.swanctl(Side::Two).run(["--terminate", what, "lab", "--timeout", "10"]).unwrap();
+        pair.await_log(&format!("CHILD_SA lab{{{number}}} established"));
+        pair.await_sas(Side::One, 1, SOON);
+        pair.ping_both_ways();
+    }
     watch.saw_nothing();
 }
 

@@ -97,12 +97,15 @@ pub(crate) fn check(connection: &Connection) -> Result<(), LoadError> {
         if child.proposals.is_empty() || child.proposals.iter().any(lacks) {
             return empty(full_name(), "esp_proposals, or a kind of algorithm in one,");
         }
-        if child.start_action != StartAction::None && connection.peer_address().is_none() {
-            return Err(LoadError::NoPeer {
-                connection: connection.name.clone(),
-                child: child.name.clone(),
-                action: child.start_action,
-            });
+        let actions = [
+            ("start_action", child.start_action),
+            ("dpd_action", child.dpd_action),
+            ("close_action", child.close_action),
+        ];
+        let acts = actions.into_iter().find(|(_, action)| *action != StartAction::None);
+        if let Some((key, action)) = acts.filter(|_| connection.peer_address().is_none()) {
+            let (connection, child) = (connection.name.clone(), child.name.clone());
+            return Err(LoadError::NoPeer { connection, child, key, action });
         }
     }
     Ok(())

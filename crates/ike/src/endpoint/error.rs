@@ -30,13 +30,15 @@ pub enum LoadError {
         child: String,
     },
     /// A child that we must initiate has no peer.
-    #[error("{connection}: start_action {action:?} of {child} found without a remote address, expected one")]
+    #[error("{connection}: {key} {action:?} of {child} found without a remote address, expected one")]
     NoPeer {
         /// Name of the connection.
         connection: String,
         /// Name of the child.
         child: String,
-        /// Its start action.
+        /// The key.
+        key: &'static str,
+        /// Its value.
         action: StartAction,
     },
 }

@@ -40,6 +40,7 @@ impl Endpoint {
             return;
         }
         self.commit(sa);
+        self.act_on_loss(now, sa, &reason);
         match &sa.phase {
             Phase::InitSent(_) | Phase::AuthSent(_) => self.attempt_failed(now, sa, &reason),
             Phase::HalfOpen(_) => self.stats.failed += 1,

@@ -3,6 +3,7 @@
 //! Sans-IO: the host hands in datagrams and the time, and takes out what is to be sent and done. All calls are
 //! deterministic: the same calls with the same allocator give the same outputs.
 
+mod actions;
 mod config;
 mod connections;
 mod dispatch;
@@ -26,6 +27,7 @@ mod table;
 mod tasks;
 mod terminate;
 mod timers;
+mod unique;
 
 pub use config::{EndpointConfig, RetransmitPolicy};
 pub use error::{InitiateError, LoadError, PoolError, SnapshotError, TerminateError};
@@ -36,7 +38,7 @@ pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaSt
 
 use crate::alloc::Allocator;
 use crate::cert::Credentials;
-use crate::config::{ChildMode, Connection, SharedSecret, StartAction};
+use crate::config::{ChildMode, Connection, SharedSecret};
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Path, Time, UnixTime};
 use crate::sa::encode;
 use connections::Connections;
@@ -179,7 +181,7 @@ impl Endpoint {
         };
         self.starts.forget(&name);
         for child in &loaded.children {
-            if child.mode == ChildMode::Tunnel && child.start_action == StartAction::Start {
+            if child.mode == ChildMode::Tunnel && child.start_action.starts() {
                 self.starts.schedule(&name, &child.name, now);
             }
         }

@@ -1,21 +1,36 @@
-//! Children with `start_action = start`: tried when loaded, and again after a failure.
+//! Children that are to come up by themselves: tried at once and again after a failure, or at the next packet.
 
 use crate::output::{ChildSaId, Reason, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The children to bring up, by connection and child; with a time where a try is due.
+/// The children to bring up, by connection and child.
 #[derive(Debug, Default)]
-pub(crate) struct Starts(BTreeMap<(String, String), Option<Time>>);
+pub(crate) struct Starts {
+    /// With a time where a try is due.
+    wanted: BTreeMap<(String, String), Option<Time>>,
+    /// Those that wait for a packet since they were lost.
+    trapped: BTreeSet<(String, String)>,
+}
 
 impl Starts {
     /// The child is to be tried at that time.
     pub(crate) fn schedule(&mut self, connection: &str, child: &str, at: Time) {
-        self.0.insert((connection.to_owned(), child.to_owned()), Some(at));
+        self.wanted.insert((connection.to_owned(), child.to_owned()), Some(at));
+    }
+
+    /// The child comes up with the next packet for it.
+    pub(crate) fn trap(&mut self, connection: &str, child: &str) {
+        self.trapped.insert((connection.to_owned(), child.to_owned()));
+    }
+
+    pub(crate) fn is_trapped(&self, connection: &str, child: &str) -> bool {
+        self.trapped.contains(&(connection.to_owned(), child.to_owned()))
     }
 
     /// Forgets the children of a connection.
     pub(crate) fn forget(&mut self, connection: &str) {
-        self.0.retain(|(name, _), _| name != connection);
+        self.wanted.retain(|(name, _), _| name != connection);
+        self.trapped.retain(|(name, _)| name != connection);
     }
 
     /// An initiation ended: what failed is tried again, but not what an operator stopped.
@@ -26,7 +41,7 @@ impl Starts {
         result: &Result<ChildSaId, Reason>,
         retry: Time,
     ) {
-        if let Some(next) = self.0.get_mut(&(connection.to_owned(), child.to_owned())) {
+        if let Some(next) = self.wanted.get_mut(&(connection.to_owned(), child.to_owned())) {
             *next = match result {
                 Ok(_) | Err(Reason::Requested) => None,
                 Err(_) => Some(retry),
@@ -35,12 +50,12 @@ impl Starts {
     }
 
     pub(crate) fn next(&self) -> Option<Time> {
-        self.0.values().flatten().min().copied()
+        self.wanted.values().flatten().min().copied()
     }
 
     /// Takes the children whose time has come.
     pub(crate) fn due(&mut self, now: Time) -> Vec<(String, String)> {
-        let due = self.0.iter_mut().filter(|(_, at)| at.is_some_and(|at| at <= now));
+        let due = self.wanted.iter_mut().filter(|(_, at)| at.is_some_and(|at| at <= now));
         due.map(|(name, at)| {
             *at = None;
             name.clone()

@@ -125,11 +125,7 @@ impl Endpoint {
                 self.log_connection(&connection, IMPORTANT, format!("cannot initiate {child}: {error}"));
                 self.starts.schedule(&connection, &child, now.plus(self.config.start_retry));
             } else {
-                self.log_connection(
-                    &connection,
-                    DETAIL,
-                    format!("initiated {child} because of start_action"),
-                );
+                self.log_connection(&connection, DETAIL, format!("initiated {child} by itself"));
             }
         }
     }

@@ -47,12 +47,14 @@ impl Endpoint {
         for spi in spis {
             let Some(child) = sa.children.iter().find(|child| child.params.spi_out == *spi) else { continue };
             let (id, spi_in) = (child.id, child.params.spi_in);
+            let lost = (child.phase == ChildPhase::Installed).then(|| child.name.clone());
             let kind = sa.outgoing.pending.as_ref().map(|pending| pending.kind);
             if kind != Some(RequestKind::DeleteSpi(spi_in)) {
                 ours.push(spi_in);
             }
             sa.outgoing.tasks.retain(|task| *task != Task::DeleteSpi(spi_in));
             self.remove_child(now, sa, id, &Reason::DeletedByPeer);
+            lost.iter().for_each(|name| self.act_on_close(now, sa, name));
         }
         ours
     }

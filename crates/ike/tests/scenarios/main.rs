@@ -1,5 +1,6 @@
 //! The endpoint in scenarios: a file each, in virtual time, every state serialised and restored after every event.
 
+mod actions;
 mod answers;
 mod bad_auth;
 mod certificates;

@@ -4,7 +4,7 @@ use super::{split_events, text};
 use crate::message::Message;
 use testudo_ike::cert::Certificate;
 use testudo_ike::config::{
-    AuthMethod, Child, ChildMode, Connection, Identity, LocalAuth, RemoteAuth, StartAction,
+    AuthMethod, Child, ChildMode, Connection, Identity, LocalAuth, RemoteAuth, StartAction, Unique,
 };
 
 /// The events for one connection: one, unless its children do not fit.
@@ -27,7 +27,7 @@ fn head(connection: &Connection) -> Message {
         .with("version", "IKEv2")
         .with("reauth_time", "0")
         .with("rekey_time", "0")
-        .with("unique", "UNIQUE_NO");
+        .with("unique", unique(connection.unique));
     if !connection.dpd_delay.is_zero() {
         message.add_text("dpd_delay", connection.dpd_delay.as_secs());
     }
@@ -71,20 +71,37 @@ fn auth(
 }
 
 fn list_child(child: &Child) -> Message {
-    let action = if child.start_action == StartAction::Trap { "trap" } else { "none" };
     let mut message = Message::new()
         .with("mode", mode(child.mode))
         .with("rekey_time", "0")
         .with("rekey_bytes", "0")
         .with("rekey_packets", "0")
-        .with("dpd_action", action)
-        .with("close_action", action)
+        .with("dpd_action", action(child.dpd_action))
+        .with("close_action", action(child.close_action))
         .with_list("local-ts", child.local_ts.iter().map(text::spec))
         .with_list("remote-ts", child.remote_ts.iter().map(text::spec));
     if child.priority != 0 {
         message.add_text("priority", child.priority);
     }
     message
+}
+
+fn unique(unique: Unique) -> &'static str {
+    match unique {
+        Unique::Never => "UNIQUE_NEVER",
+        Unique::No => "UNIQUE_NO",
+        Unique::Replace => "UNIQUE_REPLACE",
+        Unique::Keep => "UNIQUE_KEEP",
+    }
+}
+
+fn action(action: StartAction) -> &'static str {
+    match action {
+        StartAction::None => "none",
+        StartAction::Start => "start",
+        StartAction::Trap => "trap",
+        StartAction::TrapStart => "trap|start",
+    }
 }
 
 fn mode(mode: ChildMode) -> &'static str {
@@ -97,7 +114,7 @@ fn mode(mode: ChildMode) -> &'static str {
 
 /// True if loading the child installs a policy of its own.
 pub fn has_policy(child: &Child) -> bool {
-    child.start_action == StartAction::Trap
+    child.start_action.traps()
 }
 
 /// The event for an installed policy of a connection.

@@ -18,7 +18,6 @@ pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<C
     let mut section = section.known(CHILD)?;
     let mode = section.parsed("mode", mode)?.unwrap_or(ChildMode::Tunnel);
     let start_action = start_action(&mut section, mode)?;
-    check_actions(&mut section, start_action)?;
     let child = Child {
         name: name.to_owned(),
         local_ts: selectors(&mut section, "local_ts", mode)?,
@@ -26,6 +25,8 @@ pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<C
         proposals: proposals(&mut section, mode, policy)?,
         mode,
         start_action,
+        dpd_action: loss_action(&mut section, "dpd_action", mode)?,
+        close_action: loss_action(&mut section, "close_action", mode)?,
         replay_window: section.parsed("replay_window", replay_window)?.unwrap_or(REPLAY_WINDOW),
         copy: header_copy(&mut section)?,
         priority: section.parsed("priority", value::number32)?.unwrap_or(0),
@@ -52,8 +53,8 @@ fn action(text: &str) -> Result<StartAction, Why> {
         "none" | "clear" => Ok(StartAction::None),
         "start" | "restart" => Ok(StartAction::Start),
         "trap" | "route" => Ok(StartAction::Trap),
-        text if text.contains('|') => Err(because("but combined actions are not supported".to_owned())),
-        _ => Err(expected("none, trap or start")),
+        "trap|start" => Ok(StartAction::TrapStart),
+        _ => Err(expected("none, trap, start or trap|start")),
     }
 }
 
@@ -62,26 +63,17 @@ fn start_action(section: &mut Fields<'_>, mode: ChildMode) -> Result<StartAction
     const EXPECTED: &str = "trap, without which a pass or drop policy is not installed";
     let negotiated = mode == ChildMode::Tunnel;
     let found = section.parsed("start_action", |text| match action(text)? {
-        StartAction::None | StartAction::Start if !negotiated => Err(expected(EXPECTED)),
+        action if action != StartAction::Trap && !negotiated => Err(expected(EXPECTED)),
         action => Ok(action),
     })?;
     let missing = || Refusal::Missing { path: section.path("start_action"), expected: EXPECTED };
     if negotiated { Ok(found.unwrap_or(StartAction::None)) } else { found.ok_or_else(missing) }
 }
 
-/// After a dead peer or a close we clear; with a trap in place the next packet initiates, which is what `trap` asks for.
-fn check_actions(section: &mut Fields<'_>, start: StartAction) -> Result<(), Refusal> {
-    for name in ["dpd_action", "close_action"] {
-        section.parsed(name, |text| match action(text)? {
-            StartAction::None => Ok(()),
-            StartAction::Trap if start == StartAction::Trap => Ok(()),
-            _ => {
-                let expected = "none, or trap together with start_action = trap";
-                Err(because(format!("but this action is not supported; expected {expected}")))
-            }
-        })?;
-    }
-    Ok(())
+/// What is lost needs no action where nothing is negotiated; templates for all children may still name one.
+fn loss_action(section: &mut Fields<'_>, name: &str, mode: ChildMode) -> Result<StartAction, Refusal> {
+    let found = section.parsed(name, action)?.unwrap_or(StartAction::None);
+    Ok(if mode == ChildMode::Tunnel { found } else { StartAction::None })
 }
 
 fn selectors(section: &mut Fields<'_>, name: &str, mode: ChildMode) -> Result<Vec<TsSpec>, Refusal> {

@@ -7,7 +7,7 @@ use super::refusal::{Refusal, Why, expected};
 use super::{addr, auth, child, proposal, value};
 use crate::message::{Element, Message};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, SendCert};
+use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, SendCert, Unique};
 
 /// The port of IKE, where NAT detection may move on to 4500.
 const IKE_PORT: u16 = 500;
@@ -43,6 +43,7 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
         keyingtries: conn.parsed("keyingtries", value::number32)?.unwrap_or(1),
         send_cert: conn.parsed("send_cert", send_cert)?.unwrap_or_default(),
         send_certreq: conn.parsed("send_certreq", value::boolean)?.unwrap_or(true),
+        unique: conn.parsed("unique", unique)?.unwrap_or_default(),
         vips: conn.list("vips", virtual_ip)?.unwrap_or_default(),
         pools: conn.list("pools", |name| Ok(name.to_owned()))?.unwrap_or_default(),
         local,
@@ -59,6 +60,16 @@ fn local_port(text: &str) -> Result<u16, Why> {
         .ok()
         .filter(|port| [IKE_PORT, NAT_PORT].contains(port))
         .ok_or_else(|| expected("500 or 4500"))
+}
+
+fn unique(text: &str) -> Result<Unique, Why> {
+    match text.to_ascii_lowercase().as_str() {
+        "never" => Ok(Unique::Never),
+        "no" => Ok(Unique::No),
+        "replace" | "yes" => Ok(Unique::Replace),
+        "keep" => Ok(Unique::Keep),
+        _ => Err(expected("never, no, replace or keep")),
+    }
 }
 
 /// An address to ask for, `0.0.0.0` or `::` for any.

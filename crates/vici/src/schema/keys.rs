@@ -78,7 +78,7 @@ pub(super) const CONNECTION: &[Key] = &[
     words("version", &["0", "2"], "2, or 0 for the default", "IKEv1"),
     only("mobike", No, "MOBIKE"),
     words("childless", &["never"], "never", "childless initiation (RFC 6023)"),
-    words("unique", &["no"], "no", "a uniqueness policy"),
+    decoded("unique"),
     only("reauth_time", Zero, "reauthentication"),
     only("rekey_time", Zero, "rekeying"),
     only("over_time", Zero, "a hard lifetime"),

@@ -410,8 +410,12 @@ fn scalars_of_a_child() {
         ("trap", StartAction::Trap),
         ("route", StartAction::Trap),
         ("start", StartAction::Start),
+        ("restart", StartAction::Start),
+        ("trap|start", StartAction::TrapStart),
     ] {
         assert_eq!(child_with("start_action", text).unwrap().start_action, action);
+        assert_eq!(child_with("dpd_action", text).unwrap().dpd_action, action);
+        assert_eq!(child_with("close_action", text).unwrap().close_action, action);
     }
     for (text, window) in [("0", 0), ("1", 64), ("32", 64), ("64", 64), ("65", 128), ("8192", 8192)] {
         assert_eq!(child_with("replay_window", text).unwrap().replay_window, window);
@@ -428,27 +432,14 @@ fn scalars_of_a_child() {
     for (key, value, why) in [
         ("mode", "transport", "but this mode is not supported; expected tunnel, pass or drop"),
         ("mode", "tunel", "expected tunnel, pass or drop"),
-        ("start_action", "trap|start", "but combined actions are not supported"),
-        ("start_action", "go", "expected none, trap or start"),
-        (
-            "dpd_action",
-            "restart",
-            "but this action is not supported; expected none, or trap together with start_action = trap",
-        ),
-        (
-            "close_action",
-            "trap",
-            "but this action is not supported; expected none, or trap together with start_action = trap",
-        ),
+        ("start_action", "go", "expected none, trap, start or trap|start"),
+        ("dpd_action", "hold", "expected none, trap, start or trap|start"),
         ("replay_window", "8193", "expected a number of packets up to 8192, or 0 for no anti-replay"),
         ("copy_dscp", "both", "expected out, in, yes or no"),
     ] {
         let expected = format!("connections.gw.children.net.{key}: found {value:?}, {why}");
         assert_eq!(child_with(key, value).unwrap_err(), expected);
     }
-    let trap =
-        Message::new().with("start_action", "trap").with("dpd_action", "trap").with("close_action", "trap");
-    assert!(child(trap).is_ok());
 }
 
 #[test]

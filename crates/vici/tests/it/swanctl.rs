@@ -238,10 +238,10 @@ gw: IKEv2, no reauthentication, no rekeying, dpd delay 30s
     id: moon.example.org
   remote pre-shared key authentication:
     id: 192.0.2.2
-  net: TUNNEL, no rekeying, dpd action is trap
+  net: TUNNEL, no rekeying, dpd action is none
     local:  10.1.0.0/16
     remote: 10.2.0.0/16 10.3.0.1..10.3.0.9[tcp/80]
-  lan: PASS, no rekeying, dpd action is trap
+  lan: PASS, no rekeying, dpd action is none
     local:  10.1.0.0/16
     remote: 10.1.0.0/16
 "

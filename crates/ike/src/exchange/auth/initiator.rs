@@ -3,7 +3,7 @@
 use super::local_identity;
 use super::prove::{Proof, Subject};
 use super::verify::Claim;
-use crate::config::{AuthMethod, Connection};
+use crate::config::{AuthMethod, Connection, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::exchange::child::Answer;
@@ -46,7 +46,7 @@ impl Endpoint {
         let mut payloads = vec![Payload::IdInitiator(id)];
         payloads.extend(certificates);
         payloads.extend(self.certificates_of(connection));
-        if self.is_initial_contact(sa) {
+        if connection.unique != Unique::Never && self.is_initial_contact(sa) {
             payloads.push(Payload::Notify(Notify::new(NotifyType::InitialContact, Vec::new())));
         }
         // A pattern is nobody's name: then the responder chooses.

@@ -3,6 +3,7 @@
 use super::choose::Candidates;
 use super::prove::{Proof, Subject};
 use super::verify::Claim;
+use crate::config::Unique;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::send::Request;
 use crate::endpoint::{Discard, Endpoint};
@@ -146,11 +147,17 @@ impl Endpoint {
         };
         self.log(sa, ORDINARY, line);
         sa.local_id = Some(local);
-        self.half_opens.leave(half.source);
-        if payloads.notify(NotifyType::InitialContact).is_some() {
+        let begins_anew = payloads.notify(NotifyType::InitialContact).is_some();
+        if begins_anew && connection.unique != Unique::Never {
             self.supersede(now, sa);
         }
+        if self.is_surplus(sa, connection) {
+            let refusal = Refusal::authentication("it has an IKE_SA already, and unique = keep");
+            return self.refuse_initiator(now, sa, request, refusal);
+        }
+        self.half_opens.leave(half.source);
         self.establish(now, sa, connection);
+        self.enforce_uniqueness(now, sa, connection);
         let mut answer = vec![Payload::IdResponder(id)];
         answer.extend(certificates);
         answer.push(Payload::Auth(auth));

@@ -1,0 +1,58 @@
+//! What becomes of a child whose SA went although nobody here wanted it to: `dpd_action` and `close_action`.
+//!
+//! As in strongSwan, except that a `start` goes on trying until the tunnel is up: a peer that was cut off may be for long.
+
+use super::Endpoint;
+use super::report::ORDINARY;
+use crate::config::StartAction;
+use crate::output::{Reason, Time};
+use crate::sa::{ChildPhase, IkeSa};
+
+impl Endpoint {
+    /// An IKE SA ends with all its children: because the peer is dead, or because it said so.
+    pub(crate) fn act_on_loss(&mut self, now: Time, sa: &IkeSa, reason: &Reason) {
+        if !sa.is_established() || sa.closing.is_some() {
+            return;
+        }
+        let dead = matches!(reason, Reason::Timeout { .. } | Reason::Unsent { .. });
+        if !dead && *reason != Reason::DeletedByPeer {
+            return;
+        }
+        let Some(connection) = self.connections.get(&sa.connection) else { return };
+        for child in sa.children.iter().filter(|child| child.phase == ChildPhase::Installed) {
+            if let Some(config) = connection.child(&child.name) {
+                let action = if dead { config.dpd_action } else { config.close_action };
+                self.act(now, &sa.connection, &child.name, action);
+            }
+        }
+    }
+
+    /// The peer has deleted one Child SA.
+    pub(crate) fn act_on_close(&mut self, now: Time, sa: &IkeSa, child: &str) {
+        let Some(connection) = self.connections.get(&sa.connection).filter(|_| sa.closing.is_none()) else {
+            return;
+        };
+        if let Some(config) = connection.child(child) {
+            self.act(now, &sa.connection, child, config.close_action);
+        }
+    }
+
+    fn act(&mut self, now: Time, connection: &str, child: &str, action: StartAction) {
+        if action.traps() {
+            self.log_connection(connection, ORDINARY, format!("the next packet brings {child} up again"));
+            self.starts.trap(connection, child);
+        }
+        if action.starts() {
+            self.log_connection(connection, ORDINARY, format!("restarting CHILD_SA {child}"));
+            // Not at once: the IKE SA is still being worked on.
+            self.starts.schedule(connection, child, now);
+        }
+    }
+
+    /// True if a packet without an SA brings the child up.
+    pub fn is_trapped(&self, connection: &str, child: &str) -> bool {
+        let configured = self.connections.get(connection);
+        let action = configured.and_then(|c| c.child(child).map(|child| child.start_action));
+        action.is_some_and(|action| action.traps() || self.starts.is_trapped(connection, child))
+    }
+}

@@ -1,0 +1,34 @@
+//! `unique`: what a second IKE SA between the same identities means.
+
+use super::Endpoint;
+use crate::config::{Connection, Unique};
+use crate::output::{IkeSaId, Reason, Time};
+use crate::sa::IkeSa;
+
+impl Endpoint {
+    /// True if the peer may not have another IKE SA beside the one it has.
+    pub(crate) fn is_surplus(&self, sa: &IkeSa, connection: &Connection) -> bool {
+        connection.unique == Unique::Keep && self.twins(sa).next().is_some()
+    }
+
+    /// The peer has a new IKE SA: the older ones go, where only one is wanted.
+    pub(crate) fn enforce_uniqueness(&mut self, now: Time, sa: &IkeSa, connection: &Connection) {
+        if connection.unique != Unique::Replace {
+            return;
+        }
+        let deadline = now.plus(self.config.delete_timeout);
+        let twins: Vec<IkeSaId> = self.twins(sa).collect();
+        for id in twins {
+            self.with_sa(now, id, |endpoint, old| endpoint.delete_ike(now, old, Reason::Replaced, deadline));
+        }
+    }
+
+    /// Other IKE SAs between the same identities that are there to stay.
+    fn twins<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = IkeSaId> + 'a {
+        let others = sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity));
+        let same = |other: &&IkeSa| {
+            other.is_established() && other.closing.is_none() && other.local_id == sa.local_id
+        };
+        others.filter(same).map(|other| other.id).filter(|id| *id != sa.id)
+    }
+}
