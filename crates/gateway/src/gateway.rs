@@ -12,7 +12,8 @@ use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 use testudo_ike::endpoint::{ChildSaStatus, Endpoint, IkeSaStatus, Target};
-use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time, UnixTime};
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Reason, Time, UnixTime};
+use testudo_ipsec::sa::ChildSaParams;
 use testudo_vici::control::JobId;
 use testudo_vici::schema::Policy;
 
@@ -62,6 +63,10 @@ pub(crate) enum Note {
     Ike(bool, Box<IkeSaStatus>),
     /// A Child SA came up or went down.
     Child(bool, Box<IkeSaStatus>, Box<ChildSaStatus>),
+    /// An IKE SA has taken the place of another.
+    IkeRekeyed(Box<(IkeSaStatus, IkeSaStatus)>),
+    /// A Child SA of an IKE SA has taken the place of another.
+    ChildRekeyed(Box<(IkeSaStatus, ChildSaStatus, ChildSaStatus)>),
 }
 
 /// A new Child SA whose policy does not stand yet.
@@ -227,16 +232,11 @@ impl Gateway {
                 self.held.push(Departure::Message(ike, path, bytes));
             }
             Output::Keepalive { path } => self.held.push(Departure::Keepalive(path)),
-            Output::InstallChild { ike, child, connection, name, params } => {
-                let loaded = self.endpoint.connection(&connection);
-                let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == name));
-                let policy = self.policies.install(child, config, &params.local_ts, &params.remote_ts);
+            Output::InstallChild { ike, child, connection, name, params, replaces } => {
                 let fresh = Fresh { ike, connection, child, name };
-                match self.data.install(child, policy, *params) {
-                    Ok(()) => self.fresh.push(fresh),
-                    Err(error) => self.give_up(fresh, &error),
-                }
+                self.install_child(fresh, *params, replaces);
             }
+            Output::SwitchChild { to, .. } => self.data.switch(to),
             Output::UpdateChild { child, path, .. } => {
                 if let Err(error) = self.data.update(child, path) {
                     self.log(None, None, 0, format!("cannot move Child SA #{}: {error}", child.0));
@@ -265,6 +265,22 @@ impl Gateway {
         }
     }
 
+    fn install_child(&mut self, fresh: Fresh, params: ChildSaParams, replaces: Option<ChildSaId>) {
+        let (local, remote) = (&params.local_ts, &params.remote_ts);
+        let inherited = replaces.and_then(|old| self.policies.inherit(fresh.child, old, local, remote));
+        let policy = inherited.unwrap_or_else(|| {
+            let loaded = self.endpoint.connection(&fresh.connection);
+            let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
+            self.policies.install(fresh.child, config, local, remote)
+        });
+        // One that carries something else than the one that it renews has a policy of its own, which cannot stand empty.
+        match self.data.install(fresh.child, policy, params, inherited.is_some()) {
+            Ok(()) if inherited.is_none() => self.fresh.push(fresh),
+            Ok(()) => {}
+            Err(error) => self.give_up(fresh, &error),
+        }
+    }
+
     fn event(&mut self, event: Event) {
         match event {
             Event::Log { ike, connection, level, message } => self.log(ike, connection, level, message),
@@ -273,8 +289,9 @@ impl Gateway {
                     self.notes.push_back(Note::Ike(true, Box::new(status)));
                 }
             }
-            Event::IkeDown(ike, _) => {
-                if let Some(status) = self.ikes.remove(&ike) {
+            Event::IkeDown(ike, reason) => {
+                let told = reason != Reason::Rekeyed;
+                if let Some(status) = self.ikes.remove(&ike).filter(|_| told) {
                     self.notes.push_back(Note::Ike(false, Box::new(status)));
                 }
                 let complete = self.jobs.ike_gone(ike);
@@ -285,13 +302,30 @@ impl Gateway {
                     self.note_child(true, status, child);
                 }
             }
-            Event::ChildDown(ike, child, _) => {
-                if let Some(status) = self.ikes.get(&ike).cloned() {
+            Event::ChildDown(ike, child, reason) => {
+                // Of one that was renewed nobody is told that it goes.
+                let told = reason != Reason::Rekeyed;
+                if let Some(status) = self.ikes.get(&ike).filter(|_| told).cloned() {
                     self.note_child(false, status, child);
                 }
                 let complete = self.jobs.child_gone(child);
                 self.notes.extend(complete.into_iter().map(|(job, gone)| Note::Terminated(job, gone)));
             }
+            Event::ChildRekeyed(ike, old, new) => {
+                if let Some(status) = self.look(ike) {
+                    let child = |id| status.children.iter().find(|child| child.id == id).cloned();
+                    if let Some((old, new)) = child(old).zip(child(new)) {
+                        self.notes.push_back(Note::ChildRekeyed(Box::new((status, old, new))));
+                    }
+                }
+            }
+            Event::IkeRekeyed(old, new) => {
+                let before = self.ikes.get(&old).cloned();
+                if let Some((before, after)) = before.zip(self.look(new)) {
+                    self.notes.push_back(Note::IkeRekeyed(Box::new((before, after))));
+                }
+            }
+            Event::InitiateMoved { from, to, child } => self.jobs.moved(from, to, &child),
             Event::InitiateDone { ike, child, result } => {
                 let result = result.map(drop).map_err(|reason| reason.to_string());
                 for job in self.jobs.initiated(ike, &child) {
@@ -346,9 +380,18 @@ impl Gateway {
                 WorkerEvent::NoSa(policy) => self.acquire(policy),
                 WorkerEvent::Source(spi, remote) => self.endpoint.esp_source(self.now, spi, remote),
                 WorkerEvent::Warning(message) => self.log(None, None, 0, message),
+                WorkerEvent::Exhausting(child) => self.renew_exhausted(child),
             }
         }
         self.settle();
+    }
+
+    fn renew_exhausted(&mut self, child: ChildSaId) {
+        if self.endpoint.rekey_child(self.now, child) {
+            let message =
+                format!("half of the sequence numbers of CHILD_SA #{} are used: it is renewed", child.0);
+            self.log(None, None, 0, message);
+        }
     }
 
     fn acquire(&mut self, policy: testudo_ipsec::spd::PolicyId) {
@@ -369,12 +412,16 @@ impl Gateway {
         }
     }
 
-    /// Once a second: tries again what failed. A peer whose packets authenticate is alive: saves it the liveness checks.
+    /// Once a second: tries again what failed. A peer whose packets authenticate is alive: saves it the liveness checks. And
+    /// what an SA has carried may be all that it should.
     pub(crate) fn report_traffic(&mut self) {
-        for (child, packets) in self.data.inbound_packets() {
-            if self.seen.insert(child, packets).is_some_and(|before| before < packets) {
+        for (child, inbound, outbound) in self.data.all_totals() {
+            // A new Child SA has carried nothing.
+            if self.seen.insert(child, inbound.packets).unwrap_or_default() < inbound.packets {
                 self.endpoint.traffic_seen(self.now, child);
             }
+            let (bytes, packets) = (inbound.bytes.max(outbound.bytes), inbound.packets.max(outbound.packets));
+            self.endpoint.child_used(self.now, child, bytes, packets);
         }
         self.policies_changed |= self.policies_failed;
         self.settle();

@@ -50,6 +50,13 @@ impl Jobs {
         initiations.chain(terminations).collect()
     }
 
+    /// An initiation goes on with another IKE SA.
+    pub(crate) fn moved(&mut self, from: IkeSaId, to: IkeSaId, child: &str) {
+        for initiation in self.initiations.iter_mut().filter(|i| i.ike == from && i.child == child) {
+            initiation.ike = to;
+        }
+    }
+
     /// An initiation came to its end: whose was it?
     pub(crate) fn initiated(&mut self, ike: IkeSaId, child: &str) -> Vec<JobId> {
         let done = self.initiations.extract_if(.., |i| i.ike == ike && i.child == child);
@@ -92,6 +99,9 @@ mod tests {
         assert_eq!(jobs.initiated(IkeSaId(7), "other"), []);
         assert_eq!(jobs.initiated(IkeSaId(7), "net"), [JobId(1), JobId(2)]);
         assert_eq!(jobs.initiated(IkeSaId(7), "net"), []);
+        jobs.moved(IkeSaId(8), IkeSaId(9), "net");
+        assert_eq!(jobs.initiated(IkeSaId(8), "net"), []);
+        jobs.initiating(JobId(3), IkeSaId(8), "net");
         assert_eq!(jobs.listeners(IkeSaId(8)), [JobId(3)]);
     }
 

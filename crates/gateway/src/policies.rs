@@ -40,6 +40,8 @@ pub(crate) struct Policies {
     change: Change,
     /// What pools of virtual addresses hand out.
     pools: BTreeMap<String, AddrRange>,
+    /// How many further Child SAs have a policy: one that is renewed, and the one that takes its place.
+    shared: BTreeMap<PolicyId, usize>,
     /// Numbers below `next_id` that nobody has: workers index tables by them, so they stay small.
     free_ids: BTreeSet<PolicyId>,
     next_id: u32,
@@ -173,9 +175,33 @@ impl Policies {
         id
     }
 
-    /// Takes the policy of a Child SA that is gone.
+    /// The policy of the Child SA that is renewed, for the one that takes its place: so that the outbound SA changes in one
+    /// step, and the SPD not at all. `None` if they do not carry the same, or the old one is gone.
+    pub(crate) fn inherit(
+        &mut self,
+        sa: ChildSaId,
+        old: ChildSaId,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+    ) -> Option<PolicyId> {
+        let same = |entry: &&Entry| entry.policy.local == local && entry.policy.remote == remote;
+        let entry = self.installed.get(&old).filter(same)?.clone();
+        let id = entry.id;
+        *self.shared.entry(id).or_default() += 1;
+        self.installed.insert(sa, entry);
+        Some(id)
+    }
+
+    /// Takes the policy of a Child SA that is gone, unless another has it too.
     pub(crate) fn remove(&mut self, sa: ChildSaId) -> Option<PolicyId> {
         let entry = self.installed.remove(&sa)?;
+        if let Some(others) = self.shared.get_mut(&entry.id) {
+            *others -= 1;
+            if *others == 0 {
+                self.shared.remove(&entry.id);
+            }
+            return None;
+        }
         self.spd.remove(entry.place, &entry.policy);
         self.note_change(&entry);
         self.free_ids.insert(entry.id);
@@ -201,7 +227,8 @@ impl Policies {
     /// The SPD: by priority, then Child SAs (the newest first) before configured children (as they were loaded). Fails if
     /// they are more than it holds.
     pub(crate) fn spd(&self) -> Result<&Spd, Error> {
-        let found = self.configured.len() + self.installed.len();
+        let shared: usize = self.shared.values().sum();
+        let found = self.configured.len() + self.installed.len().saturating_sub(shared);
         if self.spd.len() == found { Ok(&self.spd) } else { Err(Error::TooManyPolicies { found }) }
     }
 

@@ -2,7 +2,9 @@
 
 use super::*;
 use std::time::Duration;
-use testudo_ike::config::{Fragmentation, LocalAuth, RemoteAuth, SendCert, StartAction};
+use testudo_ike::config::{
+    ChildLifetime, Fragmentation, IkeLifetime, LocalAuth, RemoteAuth, SendCert, StartAction,
+};
 use testudo_ipsec::sa::HeaderCopy;
 
 pub(super) fn ts(prefix: &str) -> TrafficSelector {
@@ -24,6 +26,7 @@ pub(super) fn child(name: &str, mode: ChildMode, local: &str, remote: &str) -> C
         start_action: StartAction::None,
         dpd_action: StartAction::None,
         close_action: StartAction::None,
+        lifetime: ChildLifetime::default(),
         replay_window: 128,
         copy: HeaderCopy::default(),
         priority: 0,
@@ -45,6 +48,7 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
         unique: Default::default(),
         vips: vec![],
         pools: vec![],
+        lifetime: IkeLifetime::default(),
         send_cert: SendCert::IfAsked,
         send_certreq: true,
         local: LocalAuth::psk(None),
@@ -155,4 +159,27 @@ fn dynamic_is_the_whole_pool_before_there_is_a_lease() {
     policies.unload_pool("road");
     policies.load(&users);
     assert_ne!(remote(&policies), Some(road.addrs));
+}
+
+#[test]
+fn a_renewed_child_sa_shares_the_policy_with_the_new_one() {
+    let mut policies = Policies::default();
+    let (local, remote) = ([ts("10.1.0.0/16")], [ts("10.2.0.0/16")]);
+    let first = policies.install(ChildSaId(1), None, &local, &remote);
+    let before = order(&policies);
+    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), &local, &remote), Some(first));
+    assert_eq!(order(&policies), before, "nothing changes for packets");
+    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(2), &local, &remote), Some(first));
+    assert_eq!(policies.remove(ChildSaId(1)), None);
+    assert_eq!(policies.remove(ChildSaId(3)), None);
+    assert_eq!(order(&policies), before);
+    let other = [ts("10.3.0.0/16")];
+    assert_eq!(
+        policies.inherit(ChildSaId(4), ChildSaId(2), &local, &other),
+        None,
+        "it carries something else"
+    );
+    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(9), &local, &remote), None);
+    assert_eq!(policies.remove(ChildSaId(2)), Some(first), "the last one takes it along");
+    assert_eq!(order(&policies), []);
 }

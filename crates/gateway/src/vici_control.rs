@@ -10,7 +10,7 @@ use testudo_ike::endpoint::{
     Endpoint, Exchanges, IkeSaState, IkeSaStatus, LeaseStatus, PoolStatus, Target, Terminating,
 };
 use testudo_ike::output::{ChildSaId, IkeSaId};
-use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
+use testudo_vici::control::{Control, Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
 use testudo_vici::server::{LogLine, Server};
@@ -178,6 +178,21 @@ impl Control for Gateway {
         Ok((begun.ikes.len() + begun.children.len()) as u32)
     }
 
+    fn rekey(&mut self, request: &Rekey) -> u32 {
+        let Rekey { child, ike, child_id, ike_id } = request.clone();
+        let mut begun = 0;
+        for target in self.matching(&Terminate { child, ike, child_id, ike_id, force: false }) {
+            let able = match target {
+                Target::Ike(id) => self.endpoint.rekey_ike(self.now, id),
+                Target::Child(id) => self.endpoint.rekey_child(self.now, id),
+                Target::Connection(_) | Target::ChildName { .. } | Target::All => false,
+            };
+            begun += u32::from(able);
+        }
+        self.settle();
+        begun
+    }
+
     fn ike_sa_ids(&self) -> Vec<IkeSaId> {
         self.endpoint.sas().map(|sa| sa.id).collect()
     }
@@ -263,6 +278,10 @@ pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server) {
             Note::Initiated(job, result) => server.finish_initiate(job, result),
             Note::Terminated(job, gone) => server.finish_terminate(job, gone),
             Note::Ike(up, sa) => server.ike_updown(up, &sa, gateway.now),
+            Note::IkeRekeyed(both) => server.ike_rekey(&both.0, &both.1, gateway.now),
+            Note::ChildRekeyed(of) => {
+                server.child_rekey(&of.0, (&of.1, &of.2), gateway.now, gateway);
+            }
             Note::Child(up, sa, child) => server.child_updown(up, &sa, &child, gateway.now, gateway),
         }
     }

@@ -1,7 +1,9 @@
 //! Connections as an operator configures them, in the words of `swanctl.conf`.
 
+mod lifetime;
 mod pool;
 
+pub use lifetime::{ChildLifetime, IkeLifetime, Lifetime};
 pub use pool::Pool;
 
 use crate::cert::{Certificate, DistinguishedName, Hashes, Schemes};
@@ -46,6 +48,8 @@ pub struct Connection {
     pub vips: Vec<IpAddr>,
     /// `pools`: names of the pools whose addresses the peer may get.
     pub pools: Vec<String>,
+    /// `rekey_time`, `over_time`, `rand_time`.
+    pub lifetime: IkeLifetime,
     /// The `local` section.
     pub local: LocalAuth,
     /// The `remote` section.
@@ -253,6 +257,8 @@ pub struct Child {
     pub dpd_action: StartAction,
     /// `close_action`: after the peer deleted the SA.
     pub close_action: StartAction,
+    /// `rekey_*`, `life_*`, `rand_*`.
+    pub lifetime: ChildLifetime,
     /// `replay_window`, in packets.
     pub replay_window: u32,
     /// `copy_df`, `copy_ecn`, `copy_dscp`.
@@ -414,7 +420,7 @@ pub struct IkeProposal {
 pub struct EspProposal {
     /// Encryption, AEAD only so far.
     pub encryption: Vec<testudo_ipsec::sa::EspAlgorithm>,
-    /// Key exchange methods for rekeying with PFS; not sent in IKE_AUTH (RFC 7296 §1.2).
+    /// Key exchange methods of CREATE_CHILD_SA, for perfect forward secrecy; not sent in IKE_AUTH (RFC 7296 §1.2).
     pub ke: Vec<KeyExchange>,
     /// Extended sequence numbers, in order of preference; `[true, false]` offers both, ESN preferred.
     pub esn: Vec<bool>,

@@ -88,6 +88,17 @@ pub enum Output {
         name: String,
         /// All that the data plane needs.
         params: Box<ChildSaParams>,
+        /// The Child SA that it renews: until [`Output::SwitchChild`] it only takes packets in, and that one goes on
+        /// sending. None: both directions are used at once.
+        replaces: Option<ChildSaId>,
+    },
+    /// What has gone out through one Child SA goes out through another from the next packet on. The first still takes
+    /// packets in.
+    SwitchChild {
+        /// The one that is done.
+        from: ChildSaId,
+        /// The one that has taken its place.
+        to: ChildSaId,
     },
     /// The peer moved (RFC 7296 §2.23): the Child SA has new outer addresses from now on.
     UpdateChild {
@@ -147,6 +158,19 @@ pub enum Event {
     ChildUp(IkeSaId, ChildSaId),
     /// A Child SA is gone.
     ChildDown(IkeSaId, ChildSaId, Reason),
+    /// The second Child SA is installed in the place of the first, which goes soon.
+    ChildRekeyed(IkeSaId, ChildSaId, ChildSaId),
+    /// The second IKE SA is established in the place of the first, which goes soon; the Child SAs are the second's now.
+    IkeRekeyed(IkeSaId, IkeSaId),
+    /// The peer makes no further Child SA on that IKE SA: the initiation goes on with an IKE SA of its own.
+    InitiateMoved {
+        /// The IKE SA that tried.
+        from: IkeSaId,
+        /// The one that tries now.
+        to: IkeSaId,
+        /// `children.<name>`.
+        child: String,
+    },
     /// An initiation asked for by the host came to its end.
     InitiateDone {
         /// The IKE SA that tried.
@@ -193,6 +217,12 @@ pub enum Reason {
     /// What the peer sent cannot be accepted, or nothing could be sent; the text says why.
     #[error("{0}")]
     Refused(String),
+    /// Another SA has taken its place.
+    #[error("replaced by a new SA")]
+    Rekeyed,
+    /// It has lived as long as it may, and was not renewed.
+    #[error("its lifetime is over")]
+    Expired,
     /// The same peer set up a new IKE SA and said that it knows of no other (INITIAL_CONTACT).
     #[error("replaced: the peer began anew")]
     Replaced,

@@ -41,6 +41,19 @@ pub struct Terminate {
     pub force: bool,
 }
 
+/// `rekey`: all SAs that match every given field. With `child` or `child_id` only Child SAs are renewed, else IKE SAs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rekey {
+    /// Name of the child.
+    pub child: Option<String>,
+    /// Name of the connection.
+    pub ike: Option<String>,
+    /// Number of the Child SA.
+    pub child_id: Option<ChildSaId>,
+    /// Number of the IKE SA.
+    pub ike_id: Option<IkeSaId>,
+}
+
 /// Who we are, for `version`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -118,6 +131,9 @@ pub trait Control {
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String>;
     /// Begins to take SAs down and returns how many match; with 0 the job is over.
     fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, String>;
+
+    /// Begins to renew SAs and returns how many match.
+    fn rekey(&mut self, request: &Rekey) -> u32;
 
     /// Numbers of all IKE SAs.
     fn ike_sa_ids(&self) -> Vec<IkeSaId>;

@@ -124,6 +124,9 @@ impl Node {
                 Output::RemoveChild { child, spi_in } => {
                     assert_eq!(self.seen.installed.remove(&child), Some(spi_in));
                 }
+                Output::SwitchChild { from, to } => {
+                    assert!(self.seen.installed.contains_key(&from) && self.seen.installed.contains_key(&to));
+                }
                 Output::UpdateChild { child, spi_in, .. } => {
                     assert_eq!(self.seen.installed.get(&child), Some(&spi_in));
                 }
@@ -170,7 +173,10 @@ impl Node {
             }
             Event::ChildUp(..) => assert!(self.trusted, "nobody has proved who he is"),
             Event::ChildDown(_, child, _) => assert!(!self.seen.installed.contains_key(child)),
-            Event::InitiateDone { .. } => (),
+            Event::InitiateDone { .. }
+            | Event::InitiateMoved { .. }
+            | Event::ChildRekeyed(..)
+            | Event::IkeRekeyed(..) => (),
         }
     }
 

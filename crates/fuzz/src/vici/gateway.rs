@@ -5,7 +5,7 @@ use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Identity, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
-use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
+use testudo_vici::control::{Control, Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
 use testudo_vici::view::ChildUsage;
@@ -107,6 +107,10 @@ impl Control for Gateway {
         }
         self.initiations.push(job);
         Ok(())
+    }
+
+    fn rekey(&mut self, _: &Rekey) -> u32 {
+        self.connections.len() as u32
     }
 
     fn terminate(&mut self, job: JobId, _: &Terminate) -> Result<u32, String> {

@@ -97,9 +97,9 @@ impl DataPath {
         ChildUsage { inbound: usage(&inbound, now), outbound: usage(&outbound, now) }
     }
 
-    /// Packets that came in, by Child SA.
-    pub(crate) fn inbound_packets(&self) -> Vec<(ChildSaId, u64)> {
-        self.sas.inbound_packets()
+    /// What came in and went out, by Child SA.
+    pub(crate) fn all_totals(&self) -> Vec<(ChildSaId, SaTotals, SaTotals)> {
+        self.sas.all_totals()
     }
 
     /// Names of the parts in use.

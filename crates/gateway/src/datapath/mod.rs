@@ -66,6 +66,8 @@ pub(crate) enum WorkerEvent {
     Source(Spi, SocketAddr),
     /// Something an operator should know.
     Warning(String),
+    /// The sequence numbers of a Child SA run low.
+    Exhausting(ChildSaId),
 }
 
 impl DataPath {
@@ -99,18 +101,29 @@ impl DataPath {
     }
 
     /// Gives a new Child SA to the worker: what comes in can be opened from now on. What goes out waits for
-    /// [`DataPath::set_policies`].
+    /// [`DataPath::set_policies`]; or, if the SA takes the place of another, for [`DataPath::switch`].
     pub(crate) fn install(
         &mut self,
         child: ChildSaId,
         policy: PolicyId,
         params: ChildSaParams,
+        replaces: bool,
     ) -> Result<(), String> {
         let path_mtu = path_mtu(&self.fib, params.remote.ip());
-        let commands = self.sas.install(child, policy, params, path_mtu, self.library)?;
-        // They leave with the policies.
-        self.queue(commands);
+        let commands = self.sas.install(child, policy, params, replaces, (path_mtu, self.library))?;
+        if replaces {
+            self.send_all(commands);
+        } else {
+            // They leave with the policies.
+            self.queue(commands);
+        }
         Ok(())
+    }
+
+    /// What goes out for the policy of a Child SA goes through it from now on.
+    pub(crate) fn switch(&mut self, child: ChildSaId) {
+        let commands = self.sas.switch(child);
+        self.send_all(commands);
     }
 
     /// The peer has moved: what goes out follows it from now on.
@@ -231,9 +244,8 @@ impl DataPath {
             FastEvent::Ipsec(Event::NoSa { policy, .. }) => Some(WorkerEvent::NoSa(policy)),
             FastEvent::Ipsec(Event::IvLow) => self.renew_sender(),
             FastEvent::Ipsec(Event::AddressChanged { spi, remote }) => Some(WorkerEvent::Source(spi, remote)),
-            FastEvent::Ipsec(Event::SequenceLow { spi, .. }) => {
-                let message = format!("SA {spi}: half of its sequence numbers are used; it must be renewed");
-                Some(WorkerEvent::Warning(message))
+            FastEvent::Ipsec(Event::SequenceLow { policy, spi }) => {
+                self.sas.sender(policy, spi).map(WorkerEvent::Exhausting)
             }
         }
     }

@@ -10,7 +10,7 @@ use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa, SaTotals};
 use testudo_ipsec::sad::SlotTable;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::{Share, Spi};
 
 /// All Child SAs that the worker has.
 #[derive(Default)]
@@ -26,18 +26,22 @@ struct Installed {
     params: ChildSaParams,
     inbound: Arc<InboundSa>,
     outbound: Arc<OutboundSa>,
+    /// Nothing goes out through it yet, or any more.
+    idle: bool,
 }
 
 impl Sas {
-    /// Builds both halves. The inbound one can be given to the worker at once.
+    /// Builds both halves. The inbound one can be given to the worker at once, the outbound one when its policy stands, or,
+    /// if it takes the place of another, when [`Sas::switch`] says so.
     pub(super) fn install(
         &mut self,
         child: ChildSaId,
         policy: PolicyId,
         params: ChildSaParams,
-        path_mtu: u16,
-        library: Library,
+        replaces: bool,
+        path: (u16, Library),
     ) -> Result<Vec<Command>, String> {
+        let (path_mtu, library) = path;
         let inbound = InboundSa::new(&params, policy, path_mtu, library).map_err(|e| e.to_string())?;
         let numbers = SequenceBlock::whole(params.esn);
         let outbound =
@@ -49,9 +53,31 @@ impl Sas {
             commands.push(Command::AddShare(Box::new(SlotTable::new(share))));
         }
         commands.push(Command::AddInbound(Arc::clone(&inbound)));
-        self.waiting.push(child);
-        self.installed.insert(child, Installed { policy, params, inbound, outbound });
+        if !replaces {
+            self.waiting.push(child);
+        }
+        self.installed.insert(child, Installed { policy, params, inbound, outbound, idle: replaces });
         Ok(commands)
+    }
+
+    /// Sends through the SA from now on: with the next packet, or, if its policy is not with the worker yet, with that.
+    pub(super) fn switch(&mut self, child: ChildSaId) -> Vec<Command> {
+        let Some(sa) = self.installed.get_mut(&child) else { return Vec::new() };
+        sa.idle = false;
+        let (policy, outbound) = (sa.policy, Arc::clone(&sa.outbound));
+        let waits = |other: &ChildSaId| self.installed.get(other).is_some_and(|sa| sa.policy == policy);
+        if !self.waiting.iter().any(waits) {
+            return vec![Command::SetOutbound(policy, outbound)];
+        }
+        // Behind the one that it replaces.
+        self.waiting.push(child);
+        Vec::new()
+    }
+
+    /// The Child SA that sends with this SPI for that policy.
+    pub(super) fn sender(&self, policy: PolicyId, spi: Spi) -> Option<ChildSaId> {
+        let found = self.installed.iter().find(|(_, sa)| sa.policy == policy && sa.params.spi_out == spi);
+        found.map(|(child, _)| *child)
     }
 
     /// Outbound SAs whose policies the worker has by now.
@@ -74,7 +100,7 @@ impl Sas {
         let moved = sa.outbound.moved(&params, path_mtu, library).map_err(|e| e.to_string())?;
         sa.params = params;
         sa.outbound = Arc::new(moved);
-        if self.waiting.contains(&child) {
+        if sa.idle || self.waiting.contains(&child) {
             return Ok(Vec::new());
         }
         Ok(vec![Command::SetOutbound(sa.policy, Arc::clone(&sa.outbound))])
@@ -107,9 +133,11 @@ impl Sas {
         Some((sa.inbound.counters().totals(), sa.outbound.counters().totals()))
     }
 
-    /// Packets that came in, by Child SA.
-    pub(super) fn inbound_packets(&self) -> Vec<(ChildSaId, u64)> {
-        self.installed.iter().map(|(child, sa)| (*child, sa.inbound.counters().totals().packets)).collect()
+    /// What came in and went out, by Child SA.
+    pub(super) fn all_totals(&self) -> Vec<(ChildSaId, SaTotals, SaTotals)> {
+        let totals = |sa: &Installed| (sa.inbound.counters().totals(), sa.outbound.counters().totals());
+        let each = self.installed.iter().map(|(child, sa)| (*child, totals(sa)));
+        each.map(|(child, (inbound, outbound))| (child, inbound, outbound)).collect()
     }
 }
 

@@ -47,8 +47,7 @@ fn testudo_and_we_delete() {
     deletes_from_each_side(Kind::Testudo);
 }
 
-/// A Child SA goes alone, at the word of either side. An IKE SA that carries nothing any more follows ten seconds later,
-/// at ours.
+/// A Child SA goes alone, at the word of either side, and can come up again.
 fn a_child_is_deleted(peer: Kind, side: Side) {
     let mut pair = Scenario::new("child", peer).start();
     let watch = Watch::start(&pair.t);
@@ -67,10 +66,7 @@ fn a_child_is_deleted(peer: Kind, side: Side) {
     let reason = if side == Side::One { "terminated by request" } else { "deleted by the peer" };
     pair.await_log(&format!("CHILD_SA lab{{1}} closed: {reason}"));
     nothing_passes(&pair);
-    for side in [Side::One, Side::Two] {
-        pair.await_sas(side, 0, Duration::from_secs(15));
-    }
-    pair.await_log("closed: it carried no CHILD_SA");
+    // Up again, on the IKE SA that is there.
     pair.up(side);
     pair.ping_from(Side::One, Family::V4, 56);
     watch.saw_nothing();

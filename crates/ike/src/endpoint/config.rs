@@ -29,9 +29,12 @@ pub struct EndpointConfig {
     pub half_open_limit: usize,
     /// How long an initiator goes on after an error notify that nobody authenticated (RFC 7296 §2.21.1).
     pub unauthenticated_error_wait: Duration,
-    /// How long an IKE SA stays without a child. Nothing but IKE_AUTH brings one up, so a peer that goes on using the IKE SA
-    /// would never get one.
-    pub childless_timeout: Duration,
+    /// After how long what a peer could not take at the time is asked again, less up to half of it at random.
+    pub rekey_retry: Duration,
+    /// How long packets under way are taken in through a Child SA that another has replaced and that both sides have deleted.
+    pub rekeyed_linger: Duration,
+    /// Child SAs of one IKE SA; a peer that asks for more is refused.
+    pub child_limit: usize,
     /// How long an IKE SA that is gone still repeats its last response.
     pub linger: Duration,
     /// Silence after which a peer behind our NAT gets a keepalive (RFC 3948 §4).
@@ -55,7 +58,9 @@ impl Default for EndpointConfig {
             source_half_open_limit: 1000,
             half_open_limit: 10_000,
             unauthenticated_error_wait: Duration::from_secs(2),
-            childless_timeout: Duration::from_secs(10),
+            rekey_retry: Duration::from_secs(15),
+            rekeyed_linger: Duration::from_secs(5),
+            child_limit: 256,
             linger: Duration::from_secs(10),
             keepalive_interval: Duration::from_secs(20),
             start_retry: Duration::from_secs(30),
@@ -83,6 +88,13 @@ impl Default for RetransmitPolicy {
 }
 
 impl RetransmitPolicy {
+    /// How long a request is repeated before its sender gives up.
+    pub fn patience(&self) -> Duration {
+        // However many tries are set, nobody waits for more than that.
+        const MOST: u32 = 32;
+        (1..=self.tries.saturating_add(1).min(MOST)).map(|number| self.wait_after(number)).sum()
+    }
+
     /// The wait after transmission number `transmissions`, counted from 1.
     pub fn wait_after(&self, transmissions: u32) -> Duration {
         let mut wait = self.timeout;
@@ -105,6 +117,7 @@ mod tests {
         let policy = RetransmitPolicy::default();
         let waits: Vec<u128> = (1..=6).map(|n| policy.wait_after(n).as_millis()).collect();
         assert_eq!(waits, [4000, 7200, 12960, 23328, 41990, 75582]);
+        assert_eq!(policy.patience().as_secs(), 165);
     }
 
     #[test]

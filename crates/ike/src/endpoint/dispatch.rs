@@ -6,11 +6,11 @@ use super::send::Request;
 use super::{Discard, Endpoint};
 use crate::exchange::{InitRequest, Reply};
 use crate::message::{
-    Encrypted, ExchangeType, Header, Message, MessageBuilder, MessageId, Notify, NotifyType, ParseError,
-    Payload, Payloads,
+    Delete, Encrypted, ExchangeType, Header, Message, MessageBuilder, MessageId, Notify, NotifyType,
+    ParseError, Payload, Payloads,
 };
 use crate::output::{Path, Reason, Time};
-use crate::sa::{IkeSa, InitKey, Phase, digest};
+use crate::sa::{IkeSa, InitKey, Phase, RequestKind, digest};
 use crate::suite::{Opened, Role};
 use std::time::Duration;
 
@@ -199,9 +199,14 @@ impl Endpoint {
         if request.exchange == ExchangeType::IkeAuth {
             return self.auth_request(now, sa, request, payloads);
         }
+        if sa.rival_of.is_some() && payloads.as_ref().is_ok_and(|payloads| !ends_ike_sa(payloads)) {
+            self.decide_for(now, sa);
+        }
         match (payloads, request.exchange) {
             (Err(error), _) => self.unreadable_request(now, sa, request, &error),
-            (Ok(_), ExchangeType::CreateChildSa) => self.create_child_request(now, sa, request),
+            (Ok(payloads), ExchangeType::CreateChildSa) => {
+                self.create_child_request(now, sa, request, &payloads)
+            }
             (Ok(payloads), _) => self.informational_request(now, sa, request, &payloads),
         }
     }
@@ -220,7 +225,10 @@ impl Endpoint {
         let Some(pending) = sa.outgoing.answered(header.exchange, header.message_id) else { return Ok(()) };
         let payloads = payloads
             .map_err(|error| Reason::Refused(format!("the peer sent a malformed response: {error}")))?;
-        self.informational_response(now, sa, pending.kind, &payloads)
+        match pending.kind {
+            RequestKind::CreateChild => self.create_child_response(now, sa, &payloads),
+            kind => self.informational_response(now, sa, kind, &payloads),
+        }
     }
 
     /// An answered request comes again: the answer goes out again, octet for octet. To where the request comes from, for a
@@ -260,6 +268,11 @@ impl Endpoint {
             format!("ignored an unprotected message from {} that tells {kind}", path.remote)
         });
     }
+}
+
+/// True for a delete of the IKE SA.
+fn ends_ike_sa(payloads: &Payloads) -> bool {
+    payloads.deletes().any(|delete| *delete == Delete::IkeSa)
 }
 
 /// Whether a message may belong to the SA at all, by what can be seen without a key.

@@ -44,7 +44,8 @@ impl Endpoint {
     /// See [`Endpoint::traffic_seen`].
     pub(crate) fn heard_on(&mut self, now: Time, child: ChildSaId) {
         let Some(id) = self.table.by_child(child).map(|sa| sa.id) else { return };
-        self.with_sa(now, id, |_, sa| {
+        self.with_sa(now, id, |endpoint, sa| {
+            endpoint.proven(sa, child);
             if sa.child(child).is_some_and(ChildSa::is_answerable) {
                 sa.last_heard = sa.last_heard.max(now);
             }

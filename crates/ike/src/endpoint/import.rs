@@ -3,6 +3,7 @@
 use super::{Endpoint, SnapshotError};
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, Phase, decode};
+use std::collections::BTreeMap;
 
 impl Endpoint {
     /// See [`Endpoint::import_sa`].
@@ -40,16 +41,20 @@ impl Endpoint {
             None if self.table.get(sa.id).is_none() => sa.id,
             None => self.new_ike_id(),
         };
+        let mut numbers = BTreeMap::new();
         for child in &mut sa.children {
             let known = |here: &IkeSa| -> Option<ChildSaId> {
                 here.children.iter().find(|c| c.params.spi_in == child.params.spi_in).map(|c| c.id)
             };
-            child.id = match here.and_then(known) {
+            let id = match here.and_then(known) {
                 Some(id) => id,
                 None if self.table.by_child(child.id).is_none() => child.id,
                 None => self.new_child_id(),
             };
+            numbers.insert(child.id, id);
+            child.id = id;
         }
+        sa.for_each_child_number(|id| *id = numbers.get(id).copied().unwrap_or(*id));
     }
 
     /// Numbers and SPIs that the SA uses are not to be given out again.
@@ -63,6 +68,9 @@ impl Endpoint {
             self.alloc.claim_esp_spi(sent.spi_in);
         }
         super::pools::claim(&mut self.pools, sa, None);
+        if let Some(spi) = sa.creating.as_ref().and_then(|creating| creating.spi_in()) {
+            self.alloc.claim_esp_spi(spi);
+        }
         for child in &sa.children {
             self.last_child = self.last_child.max(child.id.0);
             self.alloc.claim_esp_spi(child.params.spi_in);

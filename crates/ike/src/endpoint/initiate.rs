@@ -4,8 +4,8 @@ use super::report::ORDINARY;
 use super::{Endpoint, InitiateError};
 use crate::config::{AuthMethod, Connection};
 use crate::message::IkeSpi;
-use crate::output::{ChildSaId, IkeSaId, Path, Reason, Time};
-use crate::sa::{Attempt, ChildPhase, IkeSa, Phase};
+use crate::output::{ChildSaId, Event, IkeSaId, Path, Reason, Time};
+use crate::sa::{Attempt, IkeSa, Phase, Task};
 use crate::suite::{IkeSpis, Role};
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,24 +35,61 @@ impl Endpoint {
             }
             None => {}
         }
-        let path = self.initial_path(&connection)?;
-        if !self.can_prove(&connection, path) {
+        if let Some(ike) = self.carrier(&connection.name) {
+            self.with_sa(now, ike, |endpoint, sa| {
+                endpoint.commit(sa);
+                sa.outgoing.queue(Task::NewChild { name: child.to_owned(), tries: 1 });
+                endpoint.next_task(now, sa)
+            });
+            return Ok(ike);
+        }
+        self.begin_ike_sa(now, &connection, child)
+    }
+
+    /// The IKE SA of a connection on which a further child can be made: the newest.
+    fn carrier(&self, connection: &str) -> Option<IkeSaId> {
+        let able = |sa: &&IkeSa| sa.connection == connection && sa.is_in_charge();
+        self.table.iter().rev().find(able).map(|sa| sa.id)
+    }
+
+    /// Initiates an IKE SA for a child.
+    fn begin_ike_sa(
+        &mut self,
+        now: Time,
+        connection: &Connection,
+        child: &str,
+    ) -> Result<IkeSaId, InitiateError> {
+        let path = self.initial_path(connection)?;
+        if !self.can_prove(connection, path) {
             let name = connection.name.clone();
             return Err(match connection.local.method {
                 AuthMethod::Psk => InitiateError::NoSecret(name),
                 AuthMethod::Pubkey { .. } => InitiateError::NoPrivateKey(name),
             });
         }
-        self.sweep_childless(now, &connection.name);
         let id = self.new_ike_id();
         let spis = IkeSpis { initiator: IkeSpi::ZERO, responder: IkeSpi::ZERO };
         let mut sa = IkeSa::new(id, Role::Initiator, spis, connection.name.clone(), path, now);
         let line = format!("initiating IKE_SA {}[{}] to {}", connection.name, id.0, path.remote.ip());
         self.log(&sa, ORDINARY, line);
         let attempt = Attempt { child: child.to_owned(), number: 1 };
-        self.begin_attempt(now, &mut sa, &connection, attempt, path).map_err(InitiateError::Failed)?;
+        self.begin_attempt(now, &mut sa, connection, attempt, path).map_err(InitiateError::Failed)?;
         self.put(sa);
         Ok(id)
+    }
+
+    /// The peer makes no further child on the IKE SA (RFC 7296 §1.3): the child gets one of its own.
+    pub(crate) fn on_its_own(&mut self, now: Time, sa: &IkeSa, child: &str) {
+        self.log(
+            sa,
+            ORDINARY,
+            format!("the peer makes no further CHILD_SA: {child} gets an IKE_SA of its own"),
+        );
+        let connection = self.connections.child(Some(&sa.connection), child);
+        match connection.and_then(|connection| self.begin_ike_sa(now, &connection, child)) {
+            Ok(to) => self.event(Event::InitiateMoved { from: sa.id, to, child: child.to_owned() }),
+            Err(error) => self.child_failed(now, sa, child, Reason::Refused(error.to_string())),
+        }
     }
 
     fn present(&self, connection: &str, child: &str) -> Option<Present> {
@@ -60,28 +97,13 @@ impl Endpoint {
         self.table.iter().filter(live).find_map(|sa| match &sa.phase {
             Phase::InitSent(init) if init.attempt.child == child => Some(Present::OnItsWay(sa.id)),
             Phase::AuthSent(sent) if sent.attempt.child == child => Some(Present::OnItsWay(sa.id)),
+            Phase::Established if sa.is_asking_for(child) => Some(Present::OnItsWay(sa.id)),
             Phase::Established => {
-                let up = |c: &&crate::sa::ChildSa| c.name == child && c.phase == ChildPhase::Installed;
+                let up = |c: &&crate::sa::ChildSa| c.name == child && c.is_installed();
                 sa.children.iter().find(up).map(|found| Present::Up(sa.id, found.id))
             }
             _ => None,
         })
-    }
-
-    /// Deletes the connection's IKE SAs that we initiated and that carry nothing: a new one takes their place.
-    fn sweep_childless(&mut self, now: Time, connection: &str) {
-        let empty = |sa: &&IkeSa| {
-            sa.connection == connection
-                && sa.role == Role::Initiator
-                && sa.is_established()
-                && sa.children.is_empty()
-                && sa.closing.is_none()
-        };
-        let ids: Vec<IkeSaId> = self.table.iter().filter(empty).map(|sa| sa.id).collect();
-        let deadline = now.plus(self.config.delete_timeout);
-        for id in ids {
-            self.with_sa(now, id, |endpoint, sa| endpoint.delete_ike(now, sa, Reason::Replaced, deadline));
-        }
     }
 
     /// From which of our addresses to which of the peer's a connection begins.

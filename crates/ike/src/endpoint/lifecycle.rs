@@ -3,7 +3,7 @@
 use super::Endpoint;
 use super::report::{IMPORTANT, ORDINARY};
 use crate::output::{ChildSaId, Event, IkeSaId, Reason, Time};
-use crate::sa::{Attempt, IkeSa, Phase};
+use crate::sa::{Attempt, IkeSa, Phase, What};
 use crate::suite::Role;
 
 impl Endpoint {
@@ -18,7 +18,6 @@ impl Endpoint {
         if let Err(reason) = work(self, &mut sa) {
             self.retire(now, &mut sa, reason);
         }
-        sa.note_childless(now);
         match sa.phase {
             Phase::Gone { until, source } if until <= now => {
                 source.into_iter().for_each(|source| self.half_opens.leave(source));
@@ -46,6 +45,7 @@ impl Endpoint {
             Phase::HalfOpen(_) => self.stats.failed += 1,
             _ => {}
         }
+        self.give_up_creating(now, sa, &reason);
         let children: Vec<ChildSaId> = sa.children.iter().map(|child| child.id).collect();
         for child in children {
             self.remove_child(now, sa, child, &reason);
@@ -63,9 +63,21 @@ impl Endpoint {
         sa.phase = Phase::Gone { until, source: sa.phase.half_open_source() };
         sa.outgoing.pending = None;
         sa.incoming.fragments = None;
-        sa.outgoing.tasks.clear();
         sa.closing = None;
         sa.keys = None;
+    }
+
+    /// What we have asked for, or were about to, does not come.
+    fn give_up_creating(&mut self, now: Time, sa: &mut IkeSa, reason: &Reason) {
+        if let Some(creating) = sa.creating.take()
+            && let What::Child { name, spi_in, replaces, tries: _ } = creating.what
+        {
+            self.alloc.release_esp_spi(now, spi_in);
+            if replaces.is_none() {
+                self.child_failed(now, sa, &name, reason.clone());
+            }
+        }
+        self.give_up_tasks(now, sa, reason);
     }
 
     /// What we initiated comes to nothing: says so, and lets go what it had taken.

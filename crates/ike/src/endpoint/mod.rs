@@ -17,6 +17,7 @@ mod initiate;
 mod lifecycle;
 mod log_limit;
 pub(crate) mod pools;
+mod renewal;
 pub(crate) mod report;
 mod secrets;
 pub(crate) mod send;
@@ -229,8 +230,8 @@ impl Endpoint {
     /// such a child is meant.
     ///
     /// A child that is up, or on its way up, is not doubled: its IKE SA is returned, and `InitiateDone` follows all the
-    /// same. Every other child gets an IKE SA of its own, whose IKE_AUTH makes it. IKE SAs of the connection that we
-    /// initiated before and that carry no child (any more) are deleted.
+    /// same. Another is made on the IKE SA that the connection has. Without one, or where the peer makes no further child
+    /// on it (`InitiateMoved` tells so), it gets an IKE SA of its own, whose IKE_AUTH makes it.
     pub fn initiate(
         &mut self,
         now: Time,
@@ -279,6 +280,23 @@ impl Endpoint {
     /// hears us.
     pub fn traffic_seen(&mut self, now: Time, child: ChildSaId) {
         self.heard_on(now, child);
+    }
+
+    /// What the Child SA has carried so far, in the busier direction. To be told from time to time: it is what renews an SA
+    /// by its volume, and ends it.
+    pub fn child_used(&mut self, now: Time, child: ChildSaId, bytes: u64, packets: u64) {
+        self.used(now, child, bytes, packets);
+    }
+
+    /// Makes new keys for a Child SA: because an operator wants it, or because its sequence numbers run low. False if there
+    /// is nothing to renew.
+    pub fn rekey_child(&mut self, now: Time, child: ChildSaId) -> bool {
+        self.renew_child(now, child)
+    }
+
+    /// Makes new keys for an IKE SA. False if there is nothing to renew.
+    pub fn rekey_ike(&mut self, now: Time, ike: IkeSaId) -> bool {
+        self.renew_ike(now, ike)
     }
 
     /// Authentic UDP-encapsulated ESP, newer than all before, comes from there now. That is evidence of a move as good as

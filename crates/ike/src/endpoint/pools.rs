@@ -148,6 +148,12 @@ impl Pools {
         }
     }
 
+    /// The addresses of one IKE SA are another's now: nobody gets them in between.
+    pub(crate) fn hand_on(&mut self, from: IkeSaId, to: &IkeSa) {
+        claim(self, to, None);
+        to.virtual_ips.remote.iter().for_each(|lease| self.release(lease, from));
+    }
+
     /// An IKE SA needs its address no more.
     pub(crate) fn release(&mut self, lease: &Lease, ike: IkeSaId) {
         if let Some(leases) = self.0.get_mut(&lease.pool) {

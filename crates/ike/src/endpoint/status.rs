@@ -2,8 +2,8 @@
 
 use crate::config::{Identity, IkeEncryption, Integrity, KeyExchange, Prf};
 use crate::message::IkeSpi;
-use crate::output::{ChildSaId, CommitId, IkeSaId, Time};
-use crate::sa::{ChildPhase, ChildSa, IkeSa, Phase};
+use crate::output::{ChildSaId, CommitId, IkeSaId, Reason, Time};
+use crate::sa::{ChildPhase, ChildSa, IkeSa, Phase, RequestKind, What};
 use crate::suite::Role;
 use std::net::{IpAddr, SocketAddr};
 use testudo_ipsec::sa::{Encapsulation, EspAlgorithm};
@@ -26,6 +26,10 @@ pub enum IkeSaState {
     Connecting,
     /// Both sides are authenticated.
     Established,
+    /// We have asked for another in its place.
+    Rekeying,
+    /// Another has taken its place.
+    Rekeyed,
     /// A delete is under way.
     Deleting,
 }
@@ -36,6 +40,8 @@ impl IkeSaState {
         match self {
             Self::Connecting => "CONNECTING",
             Self::Established => "ESTABLISHED",
+            Self::Rekeying => "REKEYING",
+            Self::Rekeyed => "REKEYED",
             Self::Deleting => "DELETING",
         }
     }
@@ -46,8 +52,14 @@ impl IkeSaState {
 pub enum ChildSaState {
     /// The data plane has it.
     Installed,
+    /// We have asked for another in its place.
+    Rekeying,
+    /// Another has taken its place.
+    Rekeyed,
     /// A delete is under way.
     Deleting,
+    /// Both sides have let it go; packets under way are still taken in.
+    Deleted,
 }
 
 impl ChildSaState {
@@ -55,7 +67,10 @@ impl ChildSaState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Installed => "INSTALLED",
+            Self::Rekeying => "REKEYING",
+            Self::Rekeyed => "REKEYED",
             Self::Deleting => "DELETING",
+            Self::Deleted => "DELETED",
         }
     }
 }
@@ -113,6 +128,8 @@ pub struct IkeSaStatus {
     pub ke: Option<AlgorithmName>,
     /// When both sides were authenticated.
     pub established: Option<Time>,
+    /// When it is renewed.
+    pub rekey: Option<Time>,
     /// The last change of this SA: what a cluster must have replicated.
     pub commit: CommitId,
     /// What is being asked of the peer, in charon's names of tasks.
@@ -150,6 +167,10 @@ pub struct ChildSaStatus {
     pub esn: bool,
     /// When it was given to the data plane.
     pub installed: Time,
+    /// When it is renewed.
+    pub rekey: Option<Time>,
+    /// When it ends, renewed or not.
+    pub end: Option<Time>,
     /// Our side, narrowed.
     pub local_ts: Vec<TrafficSelector>,
     /// The peer's side, narrowed.
@@ -234,7 +255,9 @@ impl From<&IkeSa> for IkeSaStatus {
     fn from(sa: &IkeSa) -> Self {
         let suite = sa.keys.as_ref().map(|keys| keys.ike.suite());
         let state = match sa.phase {
+            _ if awaits_delete(sa) => IkeSaState::Rekeyed,
             _ if sa.closing.is_some() => IkeSaState::Deleting,
+            Phase::Established if is_renewing(sa) => IkeSaState::Rekeying,
             Phase::Established => IkeSaState::Established,
             Phase::Gone { .. } => IkeSaState::Deleting,
             _ => IkeSaState::Connecting,
@@ -259,26 +282,41 @@ impl From<&IkeSa> for IkeSaStatus {
             prf: suite.map(|suite| suite.prf.into()),
             ke: suite.map(|suite| suite.ke.into()),
             established: sa.established,
+            rekey: sa.times.rekey,
             commit: sa.commit,
             tasks_active,
             tasks_queued,
             local_vips: sa.virtual_ips.local.clone(),
             remote_vips: sa.virtual_ips.remote.iter().map(|lease| lease.addr).collect(),
-            children: sa.children.iter().map(ChildSaStatus::from).collect(),
+            children: sa.children.iter().map(|child| ChildSaStatus::of(sa, child)).collect(),
         }
     }
 }
 
-impl From<&ChildSa> for ChildSaStatus {
-    fn from(child: &ChildSa) -> Self {
+fn is_renewing(sa: &IkeSa) -> bool {
+    matches!(sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)))
+}
+
+/// Another has its place, and the peer is to delete it.
+fn awaits_delete(sa: &IkeSa) -> bool {
+    let deleting = matches!(&sa.outgoing.pending, Some(p) if p.kind == RequestKind::DeleteIke);
+    !deleting && sa.closing.as_ref().is_some_and(|closing| closing.reason == Reason::Rekeyed)
+}
+
+impl ChildSaStatus {
+    fn of(sa: &IkeSa, child: &ChildSa) -> Self {
         let params = &child.params;
+        let renewing = sa.creating.as_ref().is_some_and(|creating| creating.renews() == Some(child.id));
         Self {
             id: child.id,
             name: child.name.clone(),
             reqid: child.reqid,
             state: match child.phase {
+                ChildPhase::Installed if renewing => ChildSaState::Rekeying,
                 ChildPhase::Installed => ChildSaState::Installed,
+                ChildPhase::Rekeyed => ChildSaState::Rekeyed,
                 ChildPhase::Deleting => ChildSaState::Deleting,
+                ChildPhase::Deleted(_) => ChildSaState::Deleted,
             },
             encap: params.encapsulation == Encapsulation::Udp,
             spi_in: params.spi_in,
@@ -286,6 +324,8 @@ impl From<&ChildSa> for ChildSaStatus {
             encryption: params.algorithm.into(),
             esn: params.esn,
             installed: child.installed,
+            rekey: child.limits.times.rekey,
+            end: child.limits.times.end,
             local_ts: params.local_ts.clone(),
             remote_ts: params.remote_ts.clone(),
         }

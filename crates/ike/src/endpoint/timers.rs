@@ -49,11 +49,7 @@ impl Endpoint {
         if sa.liveness_due().is_some_and(|due| due <= now) {
             self.check_liveness(now, sa)?;
         }
-        if sa.childless_due(self.config.childless_timeout).is_some_and(|due| due <= now) {
-            let deadline = now.plus(self.config.delete_timeout);
-            let reason = Reason::Refused("it carried no CHILD_SA".into());
-            self.delete_ike(now, sa, reason, deadline)?;
-        }
+        self.renew(now, sa)?;
         if sa.keepalive_due(self.config.keepalive_interval).is_some_and(|due| due <= now) {
             sa.last_sent = now;
             self.outputs.push_back(Output::Keepalive { path: sa.path });

@@ -5,10 +5,10 @@ use super::narrow::Selectors;
 use crate::config::{Child, ChildMode, Connection};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
-use crate::message::{Notify, NotifyType, Payload, Payloads, TsPayload};
+use crate::message::{Notify, NotifyType, Payload, Payloads, SaPayload, TsPayload};
 use crate::output::{ChildSaId, Event, Output, Path, Reason, Time};
-use crate::sa::{ChildPhase, ChildSa, IkeSa};
-use crate::suite::{EspSuite, Nonces, Role, SuiteError, accept, offer, select};
+use crate::sa::{ChildLimits, ChildPhase, ChildSa, IkeSa, Outbound};
+use crate::suite::{EspChoice, EspSuite, Nonces, Role, Secret, SuiteError, accept, offer, select};
 use std::sync::Arc;
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation};
 use testudo_ipsec::spi::Spi;
@@ -22,15 +22,33 @@ pub(crate) struct Answer<'a> {
 }
 
 /// What both sides agreed on.
-struct Agreed {
-    suite: EspSuite,
-    spi_in: Spi,
-    spi_out: Spi,
-    selectors: Selectors,
+pub(crate) struct Agreed {
+    pub(crate) suite: EspSuite,
+    pub(crate) spi_in: Spi,
+    pub(crate) spi_out: Spi,
+    pub(crate) selectors: Selectors,
+}
+
+/// Where the keys of a child come from: the exchange that made it.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    /// Ours in that exchange.
+    pub(crate) role: Role,
+    pub(crate) nonces: &'a Nonces,
+    /// g^ir, if it had a key exchange.
+    pub(crate) shared: Option<&'a Secret>,
+    /// The SA that it renews.
+    pub(crate) replaces: Option<ChildSaId>,
 }
 
 /// Why a responder makes no child: the notify for the peer and the text for us.
-struct NoChild(NotifyType, String);
+pub(crate) struct NoChild(pub(crate) Notify, pub(crate) String);
+
+impl NoChild {
+    pub(crate) fn new(kind: NotifyType, why: impl Into<String>) -> Self {
+        Self(Notify::new(kind, Vec::new()), why.into())
+    }
+}
 
 impl Endpoint {
     /// The initiator's check of the answer. The error is for the log.
@@ -42,28 +60,11 @@ impl Endpoint {
         name: &str,
         answer: &Answer<'_>,
     ) -> Result<ChildSaId, String> {
-        let payloads = answer.payloads;
-        let (Some(chosen), Some(ts_i), Some(ts_r)) =
-            (payloads.sa(), payloads.ts_initiator(), payloads.ts_responder())
-        else {
-            return Err("the answer has no SA, TSi or TSr".into());
-        };
         let child = connection.child(name).ok_or("the child was unloaded meanwhile")?;
-        let offered = offer::esp(&child.proposals, answer.spi_in, offer::ChildExchange::IkeAuth);
-        let (suite, spi_out) =
-            accept::esp(&offered, &child.proposals, chosen).map_err(|error| error.to_string())?;
-        let selectors = Selectors { local: ts_i.selectors.clone(), remote: ts_r.selectors.clone() };
         let wanted = Selectors::configured(child, &sa.dynamic_local(), &sa.dynamic_remote());
-        let known = ts_i.unknown.is_empty() && ts_r.unknown.is_empty();
-        if !known || !selectors.within(&wanted) || selectors.narrow(&wanted).is_none() {
-            return Err(format!(
-                "the peer's selectors {} === {} do not lie within ours",
-                describe::selectors(&selectors.local),
-                describe::selectors(&selectors.remote)
-            ));
-        }
-        let agreed = Agreed { suite, spi_in: answer.spi_in, spi_out, selectors };
-        self.install(now, sa, child, answer.nonces, agreed).map_err(|error| error.to_string())
+        let agreed = judge(child, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, &wanted)?;
+        let origin = Origin { role: Role::Initiator, nonces: answer.nonces, shared: None, replaces: None };
+        self.install(now, sa, child, &origin, agreed).map_err(|error| error.to_string())
     }
 
     /// The responder's choice among the children of `connections`, and the payloads that answer. Where nothing fits
@@ -78,7 +79,7 @@ impl Endpoint {
     ) -> Vec<Payload> {
         match self.choose_child(now, sa, connections, nonces, request) {
             Ok(payloads) => payloads,
-            Err(NoChild(notify, why)) => vec![self.refuse_child(sa, notify, &why)],
+            Err(NoChild(notify, why)) => vec![self.refuse_child(sa, notify.kind, &why)],
         }
     }
 
@@ -100,23 +101,32 @@ impl Endpoint {
         let (Some(offered), Some(ts_i), Some(ts_r)) =
             (request.sa(), request.ts_initiator(), request.ts_responder())
         else {
-            return Err(NoChild(NotifyType::InvalidSyntax, "SA, TSi or TSr is missing".into()));
+            return Err(NoChild::new(NotifyType::InvalidSyntax, "SA, TSi or TSr is missing"));
         };
         let asked = Selectors { local: ts_r.selectors.clone(), remote: ts_i.selectors.clone() };
         let (connection, child, selectors) = matching_child(connections, sa, &asked).ok_or_else(|| {
             let (local, remote) = (describe::selectors(&asked.local), describe::selectors(&asked.remote));
-            NoChild(NotifyType::TsUnacceptable, format!("no child carries {local} === {remote}"))
+            NoChild::new(NotifyType::TsUnacceptable, format!("no child carries {local} === {remote}"))
         })?;
         sa.connection = connection.name.clone();
         sa.dpd_delay = connection.dpd_delay;
-        let choice = select::esp(offered, &child.proposals, offer::ChildExchange::IkeAuth).map_err(|_| {
-            let (theirs, ours) = (describe::sa(offered), describe::esp_proposals(&child.proposals));
-            let why =
-                format!("no common ESP proposal: offered {theirs}, configured for {} {ours}", child.name);
-            NoChild(NotifyType::NoProposalChosen, why)
-        })?;
+        let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
+        let origin = Origin { role: Role::Responder, nonces, shared: None, replaces: None };
+        self.make_child(now, sa, child, &choice, &origin, selectors).map(|(_, answer)| answer)
+    }
+
+    /// The responder's end of it: takes an SPI, installs the child, and gives the payloads that say so.
+    pub(crate) fn make_child(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        child: &Child,
+        choice: &EspChoice,
+        origin: &Origin<'_>,
+        selectors: Selectors,
+    ) -> Result<(ChildSaId, Vec<Payload>), NoChild> {
         let home = sa.our_spi().share();
-        let no_spi = || NoChild(NotifyType::NoAdditionalSas, "no free ESP SPI is left".into());
+        let no_spi = || NoChild::new(NotifyType::NoAdditionalSas, "no free ESP SPI is left");
         let spi_in = self.alloc.esp_spi(now, home).ok_or_else(no_spi)?;
         let answer = vec![
             Payload::Sa(choice.answer(spi_in)),
@@ -124,48 +134,34 @@ impl Endpoint {
             Payload::TsResponder(TsPayload::new(selectors.local.clone())),
         ];
         let agreed = Agreed { suite: choice.suite, spi_in, spi_out: choice.spi, selectors };
-        if let Err(error) = self.install(now, sa, child, nonces, agreed) {
-            self.alloc.release_esp_spi(now, spi_in);
-            return Err(NoChild(NotifyType::TemporaryFailure, error.to_string()));
+        match self.install(now, sa, child, origin, agreed) {
+            Ok(id) => Ok((id, answer)),
+            Err(error) => {
+                self.alloc.release_esp_spi(now, spi_in);
+                Err(NoChild::new(NotifyType::TemporaryFailure, error.to_string()))
+            }
         }
-        Ok(answer)
     }
 
-    /// Derives the keys and gives the Child SA to the data plane.
-    fn install(
+    /// Derives the keys and gives the Child SA to the data plane. A renewed one only takes packets in, until
+    /// [`Endpoint::switch_outbound`].
+    pub(crate) fn install(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         child: &Child,
-        nonces: &Nonces,
+        origin: &Origin<'_>,
         agreed: Agreed,
     ) -> Result<ChildSaId, SuiteError> {
-        let keys = sa.keys.as_ref().ok_or(SuiteError::Seal)?;
-        let keys = keys.ike.child(agreed.suite.algorithm, None, nonces)?;
-        let (key_in, key_out) = match sa.role {
-            Role::Initiator => (keys.from_responder, keys.from_initiator),
-            Role::Responder => (keys.from_initiator, keys.from_responder),
-        };
-        let (path, encapsulation) = self.esp_path(sa);
-        let params = ChildSaParams {
-            spi_in: agreed.spi_in,
-            spi_out: agreed.spi_out,
-            algorithm: agreed.suite.algorithm,
-            key_in,
-            key_out,
-            esn: agreed.suite.esn,
-            replay_window: child.replay_window,
-            local_ts: agreed.selectors.local,
-            remote_ts: agreed.selectors.remote,
-            local: path.local,
-            remote: path.remote,
-            encapsulation,
-            copy: child.copy,
-        };
+        let params = self.params(sa, child, origin, agreed)?;
         let id = self.new_child_id();
         let reqid = self.reqid(&sa.connection, &child.name);
+        let (old, outbound) = match origin.replaces {
+            None => (String::new(), Outbound::Active),
+            Some(old) => (format!(", in the place of {{{}}}", old.0), Outbound::Waiting(old)),
+        };
         let line = format!(
-            "CHILD_SA {}{{{}}} established with SPIs {}_i {}_o and TS {} === {}",
+            "CHILD_SA {}{{{}}} established with SPIs {}_i {}_o and TS {} === {}{old}",
             child.name,
             id.0,
             params.spi_in,
@@ -180,21 +176,70 @@ impl Endpoint {
             connection: sa.connection.clone(),
             name: child.name.clone(),
             params: Box::new(params.clone()),
+            replaces: origin.replaces,
         });
-        self.event(Event::ChildUp(sa.id, id));
-        let name = child.name.clone();
-        let phase = ChildPhase::Installed;
-        sa.children.push(ChildSa { id, name, reqid, params, installed: now, phase, source: None });
+        let limits = ChildLimits::draw(&child.lifetime, now, self.entropy());
+        sa.children.push(ChildSa {
+            id,
+            name: child.name.clone(),
+            reqid,
+            params,
+            installed: now,
+            phase: ChildPhase::Installed,
+            outbound,
+            limits,
+            source: None,
+        });
+        match origin.replaces {
+            None => self.event(Event::ChildUp(sa.id, id)),
+            Some(old) => self.event(Event::ChildRekeyed(sa.id, old, id)),
+        }
         Ok(id)
     }
 
-    /// Takes a Child SA away from the data plane.
+    fn params(
+        &self,
+        sa: &IkeSa,
+        child: &Child,
+        origin: &Origin<'_>,
+        agreed: Agreed,
+    ) -> Result<ChildSaParams, SuiteError> {
+        let keys = sa.keys.as_ref().ok_or(SuiteError::Seal)?;
+        let keys = keys.ike.child(agreed.suite.algorithm, origin.shared, origin.nonces)?;
+        let (key_in, key_out) = match origin.role {
+            Role::Initiator => (keys.from_responder, keys.from_initiator),
+            Role::Responder => (keys.from_initiator, keys.from_responder),
+        };
+        let (path, encapsulation) = self.esp_path(sa);
+        Ok(ChildSaParams {
+            spi_in: agreed.spi_in,
+            spi_out: agreed.spi_out,
+            algorithm: agreed.suite.algorithm,
+            key_in,
+            key_out,
+            esn: agreed.suite.esn,
+            replay_window: child.replay_window,
+            local_ts: agreed.selectors.local,
+            remote_ts: agreed.selectors.remote,
+            local: path.local,
+            remote: path.remote,
+            encapsulation,
+            copy: child.copy,
+        })
+    }
+
+    /// Takes a Child SA away from the data plane. What goes out finds the one that has taken its place, if there is one.
     pub(crate) fn remove_child(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, reason: &Reason) {
+        self.switch_to_successor(sa, id);
         let Some(at) = sa.children.iter().position(|child| child.id == id) else { return };
         let child = sa.children.remove(at);
         let spi_in = child.params.spi_in;
         self.outputs.push_back(Output::RemoveChild { child: id, spi_in });
         self.alloc.release_esp_spi(now, spi_in);
+        if let Outbound::Waiting(old) = child.outbound {
+            reinstate(sa, old);
+        }
+        let reason = if matches!(child.phase, ChildPhase::Deleted(_)) { &Reason::Rekeyed } else { reason };
         self.log(sa, ORDINARY, format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
         self.event(Event::ChildDown(sa.id, id, reason.clone()));
     }
@@ -217,8 +262,57 @@ impl Endpoint {
     }
 }
 
+/// The successor of a Child SA is gone before it was used: the old one serves on.
+fn reinstate(sa: &mut IkeSa, old: ChildSaId) {
+    let old = sa.child_mut(old).filter(|old| old.outbound == Outbound::Active);
+    if let Some(old) = old.filter(|old| old.phase == ChildPhase::Rekeyed) {
+        old.phase = ChildPhase::Installed;
+    }
+}
+
+/// The initiator's check that the answer is a choice from its offer, and no wider than `wanted`. The error is for the log.
+pub(crate) fn judge(
+    child: &Child,
+    spi_in: Spi,
+    payloads: &Payloads,
+    exchange: offer::ChildExchange,
+    wanted: &Selectors,
+) -> Result<Agreed, String> {
+    let (Some(chosen), Some(ts_i), Some(ts_r)) =
+        (payloads.sa(), payloads.ts_initiator(), payloads.ts_responder())
+    else {
+        return Err("the answer has no SA, TSi or TSr".into());
+    };
+    let offered = offer::esp(&child.proposals, spi_in, exchange);
+    let (suite, spi_out) =
+        accept::esp(&offered, &child.proposals, chosen).map_err(|error| error.to_string())?;
+    let selectors = Selectors { local: ts_i.selectors.clone(), remote: ts_r.selectors.clone() };
+    let known = ts_i.unknown.is_empty() && ts_r.unknown.is_empty();
+    if !known || !selectors.within(wanted) || selectors.narrow(wanted).is_none() {
+        return Err(format!(
+            "the peer's selectors {} === {} do not lie within ours",
+            describe::selectors(&selectors.local),
+            describe::selectors(&selectors.remote)
+        ));
+    }
+    Ok(Agreed { suite, spi_in, spi_out, selectors })
+}
+
+/// The responder's choice of algorithms.
+pub(crate) fn choose_suite(
+    child: &Child,
+    offered: &SaPayload,
+    exchange: offer::ChildExchange,
+) -> Result<EspChoice, NoChild> {
+    select::esp(offered, &child.proposals, exchange).map_err(|_| {
+        let (theirs, ours) = (describe::sa(offered), describe::esp_proposals(&child.proposals));
+        let why = format!("no common ESP proposal: offered {theirs}, configured for {} {ours}", child.name);
+        NoChild::new(NotifyType::NoProposalChosen, why)
+    })
+}
+
 /// The child that fits best: one whose selectors are wanted as they stand beats one that must be narrowed.
-fn matching_child<'a>(
+pub(crate) fn matching_child<'a>(
     connections: &'a [Arc<Connection>],
     sa: &IkeSa,
     asked: &Selectors,

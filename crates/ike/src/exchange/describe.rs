@@ -1,7 +1,7 @@
 //! Proposals and selectors in words, for logs.
 
-use crate::config::{EspProposal, IkeProposal};
-use crate::message::{Attribute, KeMethod, SaPayload, Transform, TransformType};
+use crate::config::{AuthMethod, EspProposal, IkeProposal};
+use crate::message::{Attribute, KeMethod, NotifyType, SaPayload, Transform, TransformType};
 use crate::suite::offer;
 use std::fmt::Write;
 use testudo_ipsec::selector::TrafficSelector;
@@ -125,6 +125,24 @@ fn addrs(ts: &TrafficSelector) -> String {
     } else {
         format!("{start}..{end}")
     }
+}
+
+/// An error notify with what most often lies behind it.
+pub(crate) fn hint(kind: NotifyType, method: AuthMethod) -> String {
+    let hint = match (kind, method) {
+        (NotifyType::AuthenticationFailed, AuthMethod::Psk) => {
+            " (is the shared key the same, and does the peer know our identity?)"
+        }
+        (NotifyType::AuthenticationFailed, AuthMethod::Pubkey { .. }) => {
+            " (does the peer trust our CA, and does it know our identity?)"
+        }
+        (NotifyType::TsUnacceptable, _) => " (do local_ts and remote_ts agree with the peer's?)",
+        (NotifyType::InternalAddressFailure, _) => " (has the peer a pool for us, and is there room in it?)",
+        (NotifyType::FailedCpRequired, _) => " (the peer wants us to ask for a virtual address: set vips)",
+        (NotifyType::NoProposalChosen, _) => " (do esp_proposals agree with the peer's?)",
+        _ => "",
+    };
+    format!("{kind}{hint}")
 }
 
 #[cfg(test)]

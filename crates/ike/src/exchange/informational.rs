@@ -5,7 +5,7 @@ use crate::endpoint::report::{DETAIL, ORDINARY};
 use crate::endpoint::send::Request;
 use crate::message::{Delete, ExchangeType, Notify, NotifyType, Payload, Payloads};
 use crate::output::{Reason, Time};
-use crate::sa::{ChildPhase, Closing, IkeSa, RequestKind, Task};
+use crate::sa::{ChildPhase, ChildSa, Closing, IkeSa, RequestKind, Task};
 use testudo_ipsec::spi::Spi;
 
 impl Endpoint {
@@ -19,7 +19,7 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         if payloads.deletes().any(|delete| *delete == Delete::IkeSa) {
             self.respond(now, sa, request, Vec::new())?;
-            return Err(Reason::DeletedByPeer);
+            return Err(self.ike_deleted(now, sa));
         }
         if payloads.notify(NotifyType::AuthenticationFailed).is_some() {
             self.respond(now, sa, request, Vec::new())?;
@@ -47,13 +47,17 @@ impl Endpoint {
         for spi in spis {
             let Some(child) = sa.children.iter().find(|child| child.params.spi_out == *spi) else { continue };
             let (id, spi_in) = (child.id, child.params.spi_in);
-            let lost = (child.phase == ChildPhase::Installed).then(|| child.name.clone());
+            // Through one that is gone already packets still come in, and no more.
+            if matches!(child.phase, ChildPhase::Deleted(_)) {
+                continue;
+            }
+            let lost = child.is_proven().then(|| child.name.clone());
             let kind = sa.outgoing.pending.as_ref().map(|pending| pending.kind);
             if kind != Some(RequestKind::DeleteSpi(spi_in)) {
                 ours.push(spi_in);
             }
             sa.outgoing.tasks.retain(|task| *task != Task::DeleteSpi(spi_in));
-            self.remove_child(now, sa, id, &Reason::DeletedByPeer);
+            self.close_child(now, sa, id, &Reason::DeletedByPeer);
             lost.iter().for_each(|name| self.act_on_close(now, sa, name));
         }
         ours
@@ -70,8 +74,8 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         // The wish counts, even where nothing can be sent yet.
         self.commit(sa);
+        self.give_up_tasks(now, sa, &reason);
         sa.closing = Some(Closing { reason, deadline });
-        sa.outgoing.tasks.clear();
         sa.outgoing.queue(Task::DeleteIke);
         self.next_task(now, sa)
     }
@@ -98,14 +102,44 @@ impl Endpoint {
         if sa.outgoing.pending.is_some() {
             return Ok(());
         }
-        let Some(task) = sa.outgoing.tasks.pop_front() else { return Ok(()) };
-        let (kind, delete) = match task {
-            Task::DeleteIke => (RequestKind::DeleteIke, Delete::IkeSa),
-            Task::DeleteSpi(spi) => (RequestKind::DeleteSpi(spi), Delete::Esp(vec![spi])),
-        };
+        while let Some(task) = sa.outgoing.tasks.pop_front() {
+            let asked = match task {
+                Task::DeleteIke => self.ask_delete(now, sa, RequestKind::DeleteIke, Delete::IkeSa)?,
+                Task::DeleteSpi(spi) => {
+                    self.ask_delete(now, sa, RequestKind::DeleteSpi(spi), Delete::Esp(vec![spi]))?
+                }
+                Task::NewChild { name, tries } => self.create_child(now, sa, name, tries)?,
+                Task::RekeyChild(id) => self.ask_new_keys(now, sa, id)?,
+                Task::RekeyIke => self.ask_new_ike_keys(now, sa)?,
+            };
+            if asked {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_delete(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        kind: RequestKind,
+        delete: Delete,
+    ) -> Result<bool, Reason> {
         let payloads = vec![Payload::Delete(delete)];
         self.request(now, sa, ExchangeType::Informational, kind, payloads)?;
-        Ok(())
+        Ok(true)
+    }
+
+    /// What waits will not be asked any more: who waits for it hears so.
+    pub(crate) fn give_up_tasks(&mut self, now: Time, sa: &mut IkeSa, reason: &Reason) {
+        let later = sa.outgoing.later.drain(..).map(|delayed| delayed.task);
+        let waiting: Vec<Task> = sa.outgoing.tasks.drain(..).chain(later).collect();
+        for task in waiting {
+            if let Task::NewChild { name, .. } = task {
+                self.child_failed(now, sa, &name, reason.clone());
+            }
+        }
     }
 
     /// The answer to one of our requests. `Err`: the IKE SA is gone.
@@ -121,11 +155,13 @@ impl Endpoint {
             RequestKind::DeleteIke | RequestKind::AuthFailed => return Err(closed(sa)),
             RequestKind::DeleteSpi(spi_in) => {
                 let child = sa.children.iter().find(|child| child.params.spi_in == spi_in);
+                let expired = |child: &ChildSa| child.limits.times.end.is_some_and(|end| end <= now);
+                let reason = if child.is_some_and(expired) { Reason::Expired } else { Reason::Requested };
                 if let Some(id) = child.map(|child| child.id) {
-                    self.remove_child(now, sa, id, &Reason::Requested);
+                    self.close_child(now, sa, id, &reason);
                 }
             }
-            RequestKind::Liveness | RequestKind::Init | RequestKind::Auth => {}
+            RequestKind::Liveness | RequestKind::Init | RequestKind::Auth | RequestKind::CreateChild => {}
         }
         // The peer has given the IKE SA up (RFC 7296 §2.21.3).
         let fatal = [NotifyType::InvalidSyntax, NotifyType::AuthenticationFailed];

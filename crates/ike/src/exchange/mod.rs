@@ -13,7 +13,7 @@ mod init;
 mod narrow;
 mod nat;
 
-pub(crate) use init::{InitRequest, Reply, certificate_request};
+pub(crate) use init::{InitRequest, Reply, certificate_request, nonce_fits};
 pub(crate) use nat::float;
 
 use crate::message::EncodeError;

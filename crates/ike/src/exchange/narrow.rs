@@ -1,6 +1,7 @@
 //! Traffic selectors: what the configuration means, and what two sides have in common (RFC 7296 §2.9).
 
 use crate::config::{Child, TsSpec};
+use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 /// The most selectors of one side that we answer with. More would be more policies than anybody wants for one SA.
@@ -17,6 +18,11 @@ impl Selectors {
     /// What a child is configured for; `dynamic` means these addresses.
     pub(crate) fn configured(child: &Child, local: &[AddrRange], remote: &[AddrRange]) -> Self {
         Self { local: resolve(&child.local_ts, local), remote: resolve(&child.remote_ts, remote) }
+    }
+
+    /// Those of an SA that is there.
+    pub(crate) fn of(params: &ChildSaParams) -> Self {
+        Self { local: params.local_ts.clone(), remote: params.remote_ts.clone() }
     }
 
     /// What these and others have in common. `None` if no packet could ever match both sides.

@@ -1,5 +1,6 @@
 //! The state of a Child SA.
 
+use super::lifetime::ChildLimits;
 use crate::output::{ChildSaId, Time};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -15,6 +16,8 @@ pub(crate) struct ChildSa {
     pub(crate) params: ChildSaParams,
     pub(crate) installed: Time,
     pub(crate) phase: ChildPhase,
+    pub(crate) outbound: Outbound,
+    pub(crate) limits: ChildLimits,
     /// Where its authentic packets come from, once that was another place than where ours go.
     pub(crate) source: Option<SocketAddr>,
 }
@@ -24,12 +27,38 @@ impl ChildSa {
     pub(crate) fn is_answerable(&self) -> bool {
         self.source.is_none_or(|source| source == self.params.remote)
     }
+
+    /// In use, and not on its way out.
+    pub(crate) fn is_installed(&self) -> bool {
+        self.phase == ChildPhase::Installed
+    }
+
+    /// The peer has it too for sure: what it does not know yet it cannot renew.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.is_installed() && self.outbound == Outbound::Active
+    }
 }
 
 /// The stages of a Child SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ChildPhase {
     Installed,
+    /// Another has taken its place. Whoever began that deletes it.
+    Rekeyed,
     /// Our delete waits or is under way.
     Deleting,
+    /// Both sides have let it go. What was under way by then is still taken in, until that time.
+    Deleted(Time),
+}
+
+/// What of our traffic goes out through a Child SA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Outbound {
+    /// All that its selectors say.
+    Active,
+    /// Nothing yet: the peer, which renewed this SA, has not shown that it is ready for what comes through the new one
+    /// (RFC 7296 §2.8).
+    Waiting(ChildSaId),
+    /// Nothing any more.
+    Retired,
 }

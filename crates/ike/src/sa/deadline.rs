@@ -1,6 +1,6 @@
 //! When an IKE SA next needs attention.
 
-use super::{IkeSa, Phase, Reassembly};
+use super::{ChildPhase, ChildSa, IkeSa, Phase, Reassembly};
 use crate::endpoint::EndpointConfig;
 use crate::output::Time;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl IkeSa {
             self.closing.as_ref().map(|closing| closing.deadline),
             self.liveness_due(),
             self.keepalive_due(config.keepalive_interval),
-            self.childless_due(config.childless_timeout),
+            self.renewal_due(),
         ];
         due.into_iter().flatten().min()
     }
@@ -52,9 +52,18 @@ impl IkeSa {
         wanted.then(|| self.last_heard.plus(self.dpd_delay))
     }
 
-    /// When an IKE SA that carries nothing is to go.
-    pub(crate) fn childless_due(&self, timeout: Duration) -> Option<Time> {
-        self.childless.filter(|_| self.closing.is_none()).map(|since| since.plus(timeout))
+    /// When an SA is to be renewed or to end, what was put off is to be taken up, or an SA that is gone to be forgotten.
+    fn renewal_due(&self) -> Option<Time> {
+        let of_child = |child: &ChildSa| match child.phase {
+            ChildPhase::Installed => child.limits.times.first(),
+            ChildPhase::Rekeyed => child.limits.times.end,
+            ChildPhase::Deleting => None,
+            ChildPhase::Deleted(until) => Some(until),
+        };
+        let children = self.children.iter().filter_map(of_child);
+        let later = self.outgoing.later.iter().map(|delayed| delayed.at);
+        let live = later.chain(self.times.first()).filter(|_| self.is_in_charge());
+        children.chain(live).min()
     }
 
     /// When the NAT in front of us needs to be reminded (RFC 3948 §4).

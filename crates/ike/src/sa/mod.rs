@@ -3,14 +3,18 @@
 //! Nothing here sends, decides or knows the configuration; `exchange` does that with these types.
 
 mod child;
+mod creating;
 mod deadline;
+mod lifetime;
 mod phase;
 mod reassembly;
 mod snapshot;
 mod virtual_ips;
 mod window;
 
-pub(crate) use child::{ChildPhase, ChildSa};
+pub(crate) use child::{ChildPhase, ChildSa, Outbound};
+pub(crate) use creating::{Creating, Rival, RivalSa, What, lowest};
+pub(crate) use lifetime::{ChildLimits, Times, Wear};
 pub(crate) use phase::{Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, Phase, UnauthenticatedError};
 pub(crate) use reassembly::{Collected, MessageKind, Reassembly};
 pub(crate) use snapshot::{decode, encode};
@@ -48,6 +52,13 @@ pub(crate) struct IkeSa {
     pub(crate) incoming: Incoming,
     pub(crate) children: Vec<ChildSa>,
     pub(crate) virtual_ips: VirtualIps,
+    /// The SA that the CREATE_CHILD_SA request under way asks for.
+    pub(crate) creating: Option<Box<Creating>>,
+    /// The IKE SA (by the SPI that we chose) that the peer has renewed by this one while we were at renewing it too: it is
+    /// not decided yet which one stays.
+    pub(crate) rival_of: Option<IkeSpi>,
+    /// When it is renewed, and when it ends.
+    pub(crate) times: Times,
     /// Where and as what the request came that made this SA; a repetition finds the SA by it.
     pub(crate) init: Option<InitKey>,
     pub(crate) created: Time,
@@ -60,8 +71,6 @@ pub(crate) struct IkeSa {
     pub(crate) next_hint: Time,
     /// Silence after which we ask whether the peer lives; zero: never.
     pub(crate) dpd_delay: Duration,
-    /// Since when it is established and has no child.
-    pub(crate) childless: Option<Time>,
     /// Set once the SA is to be deleted.
     pub(crate) closing: Option<Closing>,
 }
@@ -129,6 +138,9 @@ impl IkeSa {
             incoming: Incoming::default(),
             children: Vec::new(),
             virtual_ips: VirtualIps::default(),
+            creating: None,
+            rival_of: None,
+            times: Times::default(),
             init: None,
             created: now,
             established: None,
@@ -136,7 +148,6 @@ impl IkeSa {
             last_sent: now,
             next_hint: now,
             dpd_delay: Duration::ZERO,
-            childless: None,
             closing: None,
         }
     }
@@ -179,10 +190,9 @@ impl IkeSa {
         matches!(self.phase, Phase::Established)
     }
 
-    /// Notes from when on it has carried nothing.
-    pub(crate) fn note_childless(&mut self, now: Time) {
-        let empty = self.is_established() && self.children.is_empty();
-        self.childless = empty.then(|| self.childless.unwrap_or(now));
+    /// True if it carries what there is to carry: not on its way out, nor waiting to be chosen.
+    pub(crate) fn is_in_charge(&self) -> bool {
+        self.is_established() && self.closing.is_none() && self.rival_of.is_none()
     }
 
     /// True if nothing is left but to repeat the last response.
@@ -205,10 +215,13 @@ impl IkeSa {
             remote_id: _,
             phase,
             keys: _,
-            outgoing: Outgoing { next: _, pending, tasks: _ },
+            outgoing: Outgoing { next: _, pending, tasks: _, later },
             incoming: Incoming { expected: _, last: _, fragments },
             children,
             virtual_ips: _,
+            creating: _,
+            rival_of: _,
+            times,
             init: _,
             created,
             established,
@@ -216,25 +229,69 @@ impl IkeSa {
             last_sent,
             next_hint,
             dpd_delay: _,
-            childless,
             closing,
         } = self;
         [created, last_heard, last_sent, next_hint].into_iter().for_each(&mut visit);
-        established.iter_mut().chain(childless).for_each(&mut visit);
+        established.iter_mut().for_each(&mut visit);
         phase.time().into_iter().for_each(&mut visit);
+        times.for_each(&mut visit);
+        later.iter_mut().for_each(|delayed| visit(&mut delayed.at));
         fragments.iter_mut().for_each(|fragments| visit(&mut fragments.until));
         for pending in pending.iter_mut() {
             visit(&mut pending.next);
             pending.fragments.iter_mut().for_each(|fragments| visit(&mut fragments.until));
         }
         for child in children {
-            let ChildSa { id: _, name: _, reqid: _, params: _, installed, phase: _, source: _ } = child;
+            let ChildSa {
+                id: _,
+                name: _,
+                reqid: _,
+                params: _,
+                installed,
+                phase,
+                outbound: _,
+                limits: ChildLimits { times, bytes: _, packets: _ },
+                source: _,
+            } = child;
             visit(installed);
+            times.for_each(&mut visit);
+            if let ChildPhase::Deleted(until) = phase {
+                visit(until);
+            }
         }
         closing.iter_mut().for_each(|closing| visit(&mut closing.deadline));
     }
 
+    /// Every place in the state that names one of its children by number.
+    pub(crate) fn for_each_child_number(&mut self, mut visit: impl FnMut(&mut ChildSaId)) {
+        for child in &mut self.children {
+            if let Outbound::Waiting(old) = &mut child.outbound {
+                visit(old);
+            }
+        }
+        if let Some(creating) = &mut self.creating {
+            creating.for_each_child_number(&mut visit);
+        }
+        let later = self.outgoing.later.iter_mut().map(|delayed| &mut delayed.task);
+        for task in self.outgoing.tasks.iter_mut().chain(later) {
+            if let Task::RekeyChild(id) = task {
+                visit(id);
+            }
+        }
+    }
+
+    /// True if a further child of that name is asked for, or about to be.
+    pub(crate) fn is_asking_for(&self, name: &str) -> bool {
+        let wanted = |task: &Task| matches!(task, Task::NewChild { name: waiting, .. } if waiting == name);
+        self.creating.as_ref().is_some_and(|creating| creating.is_new_child(name))
+            || self.outgoing.is_waiting(wanted)
+    }
+
     pub(crate) fn child(&self, id: ChildSaId) -> Option<&ChildSa> {
         self.children.iter().find(|child| child.id == id)
+    }
+
+    pub(crate) fn child_mut(&mut self, id: ChildSaId) -> Option<&mut ChildSa> {
+        self.children.iter_mut().find(|child| child.id == id)
     }
 }

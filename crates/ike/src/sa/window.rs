@@ -2,7 +2,7 @@
 
 use super::Reassembly;
 use crate::message::{ExchangeType, MessageId};
-use crate::output::Time;
+use crate::output::{ChildSaId, Time};
 use aws_lc_rs::digest::{SHA256, digest as sha};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -17,6 +17,8 @@ pub(crate) struct Outgoing {
     pub(crate) pending: Option<Pending>,
     /// What is to be asked when that one is answered.
     pub(crate) tasks: VecDeque<Task>,
+    /// What is to be asked again after a while.
+    pub(crate) later: Vec<Delayed>,
 }
 
 /// A request that waits for its response. Its octets are repeated as they are, never encrypted again.
@@ -45,15 +47,33 @@ pub(crate) enum RequestKind {
     DeleteIke,
     /// Of the Child SA for which we chose that SPI.
     DeleteSpi(Spi),
+    /// For the SA that [`super::Creating`] describes.
+    CreateChild,
     /// AUTHENTICATION_FAILED about the responder (RFC 7296 §2.21.2).
     AuthFailed,
 }
 
 /// A request to be made as soon as none is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Task {
     DeleteIke,
     DeleteSpi(Spi),
+    /// A further Child SA.
+    NewChild {
+        /// `children.<name>`.
+        name: String,
+        /// Which try it will be, from 1.
+        tries: u8,
+    },
+    RekeyChild(ChildSaId),
+    RekeyIke,
+}
+
+/// A task that the peer could not take: its turn comes again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Delayed {
+    pub(crate) at: Time,
+    pub(crate) task: Task,
 }
 
 impl Outgoing {
@@ -64,9 +84,28 @@ impl Outgoing {
 
     /// Adds a task that is not waiting yet.
     pub(crate) fn queue(&mut self, task: Task) {
+        self.later.retain(|delayed| delayed.task != task);
         if !self.tasks.contains(&task) {
             self.tasks.push_back(task);
         }
+    }
+
+    /// The task is to be taken up at that time, unless it is waiting already.
+    pub(crate) fn delay(&mut self, at: Time, task: Task) {
+        if !self.is_waiting(|waiting| *waiting == task) {
+            self.later.push(Delayed { at, task });
+        }
+    }
+
+    /// Takes up the delayed tasks whose time has come.
+    pub(crate) fn wake(&mut self, now: Time) {
+        let due: Vec<Delayed> = self.later.extract_if(.., |delayed| delayed.at <= now).collect();
+        due.into_iter().for_each(|delayed| self.queue(delayed.task));
+    }
+
+    /// True if a task like that waits, for its turn or for its time.
+    pub(crate) fn is_waiting(&self, wanted: impl Fn(&Task) -> bool) -> bool {
+        self.tasks.iter().chain(self.later.iter().map(|delayed| &delayed.task)).any(wanted)
     }
 }
 

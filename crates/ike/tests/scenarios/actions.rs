@@ -2,7 +2,7 @@
 
 use crate::common::{Weather, World};
 use std::time::Duration;
-use testudo_ike::config::{Child, StartAction, Unique};
+use testudo_ike::config::{Child, Connection, StartAction, Unique};
 use testudo_ike::endpoint::{LoadError, Target};
 
 /// A tunnel from host 0, which asks after 30 seconds of silence.
@@ -127,16 +127,17 @@ fn an_action_needs_somebody_to_initiate_to() {
     assert!(matches!(refused, Err(LoadError::NoPeer { key: "dpd_action", .. })), "{refused:?}");
 }
 
-/// Host 0 sets up a second IKE SA, by another child with the same selectors.
+/// Host 0 sets up a second IKE SA, by another connection between the same identities.
 fn twice(unique: Unique, theirs: Unique) -> World {
     let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
-        let twin = Child { name: "twin".into(), ..connection.children[0].clone() };
-        connection.children.push(twin);
         connection.unique = if index == 0 { theirs } else { unique };
     });
-    for child in ["net", "twin"] {
+    let now = world.now;
+    let site = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    world.hosts[0].load(now, Connection { name: "twin".into(), ..site });
+    for connection in ["site", "twin"] {
         let now = world.now;
-        world.hosts[0].endpoint.initiate(now, Some("site"), child).unwrap();
+        world.hosts[0].endpoint.initiate(now, Some(connection), "net").unwrap();
         world.settle(0);
         world.run_secs(5);
     }

@@ -34,20 +34,6 @@ fn critical(peer: &mut Peer, exchange: ExchangeType, kind: u8) -> Vec<u8> {
 }
 
 #[test]
-fn another_child_or_a_rekeying_is_refused_and_everything_stays() {
-    let mut world = sun();
-    let mut peer = Peer::establish(&mut world, 1);
-    let mut payloads = peer.auth_payloads();
-    payloads.drain(..2);
-    for _ in 0..3 {
-        let answer = peer.request(&mut world, ExchangeType::CreateChildSa, payloads.clone());
-        assert_eq!(only_notify(answer), NotifyType::NoAdditionalSas);
-    }
-    assert_eq!(world.hosts[0].installed.len(), 1);
-    assert_eq!(world.hosts[0].sas()[0].state, IkeSaState::Established);
-}
-
-#[test]
 fn what_strongswan_says_besides_is_ignored() {
     let mut world = sun();
     let status_notifies = [

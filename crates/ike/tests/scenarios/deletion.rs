@@ -63,7 +63,7 @@ fn either_side_deletes_the_child_and_the_ike_sa_stays() {
         let now = world.now;
         let again = world.hosts[host].endpoint.terminate(now, &target, false);
         assert_eq!(again, Err(TerminateError::NotFound));
-        // And up again, with a new IKE SA in the place of the empty one.
+        // And up again, on the IKE SA that carries nothing.
         world.initiate(0);
         world.run_secs(1);
         world.assert_tunnel();

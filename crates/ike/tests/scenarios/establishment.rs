@@ -189,28 +189,6 @@ fn a_child_that_is_up_is_not_doubled() {
 }
 
 #[test]
-fn a_second_child_gets_an_ike_sa_of_its_own() {
-    let [left, right] = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
-    let mut world = World::pair_with(10, Weather::FAIR, |index, connection| {
-        let (local, remote) = if index == 0 { (left, right) } else { (right, left) };
-        connection.children.push(child("more", local, remote));
-    });
-    let first = world.initiate(0);
-    world.run_secs(1);
-    let now = world.now;
-    let second = world.hosts[0].endpoint.initiate(now, None, "more").unwrap();
-    world.settle(0);
-    world.run_secs(1);
-    assert_ne!(first, second);
-    for host in &world.hosts {
-        let names: Vec<_> = host.sas().iter().map(|sa| sa.children[0].name.clone()).collect();
-        assert_eq!(names, ["net", "more"], "INITIAL_CONTACT was not sent again");
-        let reqids: Vec<_> = host.sas().iter().map(|sa| sa.children[0].reqid).collect();
-        assert_ne!(reqids[0], reqids[1]);
-    }
-}
-
-#[test]
 fn both_sides_initiate_at_once() {
     for seed in 0..50 {
         let weather = Weather { jitter: std::time::Duration::from_millis(40), ..Weather::FAIR };

@@ -4,7 +4,7 @@ mod actions;
 mod answers;
 mod bad_auth;
 mod certificates;
-mod childless;
+mod collisions;
 mod common;
 mod configuration;
 mod cookies;
@@ -22,6 +22,7 @@ mod nat;
 #[path = "../pki/mod.rs"]
 mod pki;
 mod refusals;
+mod rekeying;
 mod repetition;
 mod snapshots;
 mod strangers;

@@ -152,7 +152,7 @@ fn no_common_selectors() {
     assert_said(&failure(&mut world), &["TS_UNACCEPTABLE", "remote_ts"]);
     assert_logged(&world, 1, &["no child carries 10.115.0.0/16 === 10.109.0.0/16"]);
     assert_childless(&world);
-    // Another try takes the place of the IKE SA that carries nothing.
+    // Another try uses the IKE SA that carries nothing.
     for _ in 0..3 {
         world.initiate(0);
         world.run_secs(5);

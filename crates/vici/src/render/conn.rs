@@ -26,7 +26,7 @@ fn head(connection: &Connection) -> Message {
         .with_list("remote_addrs", addrs(&connection.remote_addrs))
         .with("version", "IKEv2")
         .with("reauth_time", "0")
-        .with("rekey_time", "0")
+        .with("rekey_time", connection.lifetime.rekey.to_string())
         .with("unique", unique(connection.unique));
     if !connection.dpd_delay.is_zero() {
         message.add_text("dpd_delay", connection.dpd_delay.as_secs());
@@ -73,9 +73,9 @@ fn auth(
 fn list_child(child: &Child) -> Message {
     let mut message = Message::new()
         .with("mode", mode(child.mode))
-        .with("rekey_time", "0")
-        .with("rekey_bytes", "0")
-        .with("rekey_packets", "0")
+        .with("rekey_time", child.lifetime.time.rekey.to_string())
+        .with("rekey_bytes", child.lifetime.bytes.rekey.to_string())
+        .with("rekey_packets", child.lifetime.packets.rekey.to_string())
         .with("dpd_action", action(child.dpd_action))
         .with("close_action", action(child.close_action))
         .with_list("local-ts", child.local_ts.iter().map(text::spec))

@@ -76,6 +76,9 @@ pub(super) fn ike_sa(sa: &IkeSaStatus, now: Time) -> Message {
     }
     if let Some(established) = sa.established.filter(|_| sa.state == IkeSaState::Established) {
         message.add_text("established", seconds_since(established, now));
+        if let Some(rekey) = sa.rekey {
+            message.add_text("rekey-time", seconds_until(rekey, now));
+        }
     }
     for (key, addrs) in [("local-vips", &sa.local_vips), ("remote-vips", &sa.remote_vips)] {
         if !addrs.is_empty() {
@@ -112,6 +115,11 @@ pub(super) fn child_sa(child: &ChildSaStatus, now: Time, usage: ChildUsage) -> M
     }
     add_usage(&mut message, "in", usage.inbound);
     add_usage(&mut message, "out", usage.outbound);
+    for (key, at) in [("rekey-time", child.rekey), ("life-time", child.end)] {
+        if let Some(at) = at {
+            message.add_text(key, seconds_until(at, now));
+        }
+    }
     message.add_text("install-time", seconds_since(child.installed, now));
     message.add_list("local-ts", child.local_ts.iter().map(text::selector));
     message.add_list("remote-ts", child.remote_ts.iter().map(text::selector));
@@ -138,6 +146,12 @@ fn add_usage(message: &mut Message, direction: &str, usage: Usage) {
     if let Some(idle) = usage.idle {
         message.add_text(&format!("use-{direction}"), idle.as_secs());
     }
+}
+
+/// Negative where it lies behind, as charon has it.
+fn seconds_until(then: Time, now: Time) -> i64 {
+    let whole = |span: std::time::Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+    whole(then.since(now)) - whole(now.since(then))
 }
 
 fn seconds_since(then: Time, now: Time) -> u64 {

@@ -5,7 +5,7 @@ use super::connection::or_default;
 use super::fields::Fields;
 use super::keys::CHILD;
 use super::refusal::{Refusal, Why, because, expected};
-use super::{proposal, selector, value};
+use super::{lifetime, proposal, selector, value};
 use testudo_ike::config::{Child, ChildMode, EspProposal, StartAction, TsSpec};
 use testudo_ipsec::sa::HeaderCopy;
 
@@ -27,6 +27,7 @@ pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<C
         start_action,
         dpd_action: loss_action(&mut section, "dpd_action", mode)?,
         close_action: loss_action(&mut section, "close_action", mode)?,
+        lifetime: lifetime::child(&mut section)?,
         replay_window: section.parsed("replay_window", replay_window)?.unwrap_or(REPLAY_WINDOW),
         copy: header_copy(&mut section)?,
         priority: section.parsed("priority", value::number32)?.unwrap_or(0),

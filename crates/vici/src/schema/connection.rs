@@ -4,7 +4,7 @@ use super::algorithm::Policy;
 use super::fields::Fields;
 use super::keys::CONNECTION;
 use super::refusal::{Refusal, Why, expected};
-use super::{addr, auth, child, proposal, value};
+use super::{addr, auth, child, lifetime, proposal, value};
 use crate::message::{Element, Message};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, SendCert, Unique};
@@ -40,6 +40,7 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
         encap: conn.parsed("encap", value::boolean)?.unwrap_or(false),
         fragmentation: conn.parsed("fragmentation", fragmentation)?.unwrap_or_default(),
         dpd_delay: conn.parsed("dpd_delay", value::seconds)?.unwrap_or_default(),
+        lifetime: lifetime::ike(&mut conn)?,
         keyingtries: conn.parsed("keyingtries", value::number32)?.unwrap_or(1),
         send_cert: conn.parsed("send_cert", send_cert)?.unwrap_or_default(),
         send_certreq: conn.parsed("send_certreq", value::boolean)?.unwrap_or(true),

@@ -89,7 +89,7 @@ fn other_keys_are_accepted_with_harmless_values_only() {
 #[test]
 fn zero_is_nothing_else() {
     for text in ["1", "", "s", "0x", "0/1", "1/0", "0sm0", "0smh", "-0", "0.0", "00000001"] {
-        assert!(load(Section::Child, value("life_time", text)).is_err(), "{text:?}");
+        assert!(load(Section::Child, value("inactivity", text)).is_err(), "{text:?}");
     }
 }
 

@@ -15,6 +15,7 @@ mod identity;
 mod keys;
 #[cfg(test)]
 mod keys_tests;
+mod lifetime;
 mod pool;
 mod proposal;
 mod refusal;

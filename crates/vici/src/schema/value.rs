@@ -63,6 +63,21 @@ pub(super) fn seconds(text: &str) -> Result<Duration, Why> {
     seconds.map(Duration::from_secs).ok_or_else(why)
 }
 
+/// A number of octets, or with a suffix k, m or g of 2^10, 2^20 or 2^30.
+pub(super) fn size(text: &str) -> Result<u64, Why> {
+    let why = || expected("a size such as 500m or 2g");
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text.get(number.len()..).unwrap_or_default() {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        _ => return Err(why()),
+    };
+    let octets = digits(number.trim_end_matches(' ')).and_then(|number| number.checked_mul(1 << shift));
+    octets.ok_or_else(why)
+}
+
 /// 0 in any form that strongSwan takes: number, time, size, hexadecimal, mark with a mask of 0.
 pub(super) fn is_zero(text: &str) -> bool {
     let (value, mask) = text.split_once('/').unwrap_or((text, "0"));

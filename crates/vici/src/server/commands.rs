@@ -3,7 +3,7 @@
 use super::jobs::{Kind, Pending};
 use super::stream::{PolicyFilter, SaFilter, Source, Stream};
 use super::{Answer, counters, credentials};
-use crate::control::{Control, Initiate, JobId, Terminate};
+use crate::control::{Control, Initiate, JobId, Rekey, Terminate};
 use crate::message::Message;
 use crate::render;
 use crate::schema::{self, Fields, Refusal, value};
@@ -12,9 +12,8 @@ use std::time::Duration;
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
 /// What strongSwan has and this gateway has not yet: said so, never passed over.
-const UNSUPPORTED: [(&str, &str); 5] = [
+const UNSUPPORTED: [(&str, &str); 4] = [
     ("load-token", "tokens are not supported yet"),
-    ("rekey", "rekeying is not supported yet"),
     ("redirect", "redirecting is not supported yet"),
     ("install", "not supported: a policy is installed when its child is loaded with start_action = trap"),
     ("uninstall", "not supported: a policy goes when its child is unloaded"),
@@ -67,6 +66,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "reload-settings" => query(request, || failed("settings are read at the start only".to_owned())),
         "initiate" => initiate(request, job, control),
         "terminate" => terminate(request, job, control),
+        "rekey" => rekey(request, control),
         "list-sas" => list_sas(request, control),
         "list-conns" => list_conns(request, control),
         "list-policies" => list_policies(request, control),
@@ -221,6 +221,36 @@ fn terminate(request: &Request, job: JobId, control: &mut dyn Control) -> Result
         Ok(matches) if patience.timeout < 0 => Answer::Now(terminated(matches, matches)),
         Ok(matches) => patience.answer(job, Kind::Terminate { matches }),
     })
+}
+
+fn rekey(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let target = Rekey {
+        child: fields.text("child")?.map(str::to_owned),
+        ike: fields.text("ike")?.map(str::to_owned),
+        child_id: fields.parsed("child-id", value::number)?.map(ChildSaId),
+        ike_id: fields.parsed("ike-id", value::number)?.map(IkeSaId),
+    };
+    let reauthenticate = fields.parsed("reauth", value::boolean)?.unwrap_or(false);
+    fields.finish()?;
+    let named = target.child.is_some() || target.ike.is_some();
+    if !named && target.child_id.is_none() && target.ike_id.is_none() {
+        return Ok(Answer::Now(failed("missing rekey selector".to_owned())));
+    }
+    if reauthenticate {
+        return Ok(Answer::Now(failed("reauth: reauthentication is not supported yet".to_owned())));
+    }
+    Ok(Answer::Now(rekeyed(control.rekey(&target))))
+}
+
+/// The answer to `rekey`, which does not wait.
+fn rekeyed(matches: u32) -> Message {
+    let mut message = Message::new().with("success", if matches > 0 { "yes" } else { "no" });
+    message.add_text("matches", matches);
+    if matches == 0 {
+        message.add("errmsg", "no matching SAs to rekey found");
+    }
+    message
 }
 
 fn list_sas(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {

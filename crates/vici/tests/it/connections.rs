@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{
-    Child, ChildMode, Connection, Identity, IkeEncryption, Integrity, KeyExchange, Prf, StartAction, TsSpec,
+    Child, ChildLifetime, ChildMode, Connection, Identity, IkeEncryption, IkeLifetime, Integrity,
+    KeyExchange, Lifetime, Prf, StartAction, TsSpec,
 };
 use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -436,6 +437,51 @@ fn scalars_of_a_child() {
         ("dpd_action", "hold", "expected none, trap, start or trap|start"),
         ("replay_window", "8193", "expected a number of packets up to 8192, or 0 for no anti-replay"),
         ("copy_dscp", "both", "expected out, in, yes or no"),
+    ] {
+        let expected = format!("connections.gw.children.net.{key}: found {value:?}, {why}");
+        assert_eq!(child_with(key, value).unwrap_err(), expected);
+    }
+}
+
+/// strongSwan's words, units and defaults.
+#[test]
+fn lifetimes() {
+    let ike = |pairs: &[(&str, &str)]| {
+        conn(|m| pairs.iter().fold(m, |m, (key, value)| m.with(key, *value))).map(|conn| conn.lifetime)
+    };
+    let hours = |rekey, over, rand| Ok(IkeLifetime { rekey, over, rand });
+    assert_eq!(ike(&[]), hours(14_400, 1440, 1440));
+    assert_eq!(ike(&[("rekey_time", "1d"), ("over_time", "5m")]), hours(86_400, 300, 300));
+    assert_eq!(ike(&[("rekey_time", "10"), ("over_time", "9"), ("rand_time", "0s")]), hours(10, 9, 0));
+    assert_eq!(ike(&[("rekey_time", "0")]), hours(0, 0, 0));
+    let of = |pairs: &[(&str, &str)]| {
+        child(pairs.iter().fold(Message::new(), |m, (key, value)| m.with(key, *value)))
+            .map(|child| child.lifetime)
+    };
+    let time = Lifetime { rekey: 3600, life: 3960, rand: 360 };
+    assert_eq!(of(&[]), Ok(ChildLifetime { time, ..ChildLifetime::default() }));
+    let time = Lifetime { rekey: 1800, life: 7200, rand: 60 };
+    assert_eq!(
+        of(&[("rekey_time", "30m"), ("life_time", "2h"), ("rand_time", "1 m")]),
+        Ok(ChildLifetime { time, ..ChildLifetime::default() })
+    );
+    let bytes = Lifetime { rekey: 1 << 30, life: 2 << 30, rand: 4096 };
+    let packets = Lifetime { rekey: 1000, life: 1100, rand: 100 };
+    assert_eq!(
+        of(&[
+            ("rekey_time", "0"),
+            ("rekey_bytes", "1g"),
+            ("life_bytes", "2048 M"),
+            ("rand_bytes", "4k"),
+            ("rekey_packets", "1000"),
+        ]),
+        Ok(ChildLifetime { time: Lifetime::default(), bytes, packets })
+    );
+    for (key, value, why) in [
+        ("rekey_bytes", "1t", "expected a size such as 500m or 2g"),
+        ("life_time", "1w", "expected a time such as 30s, 5m, 1h or 1d"),
+        ("rand_packets", "1k", "expected a decimal number"),
+        ("life_bytes", "99999999999999g", "expected a size such as 500m or 2g"),
     ] {
         let expected = format!("connections.gw.children.net.{key}: found {value:?}, {why}");
         assert_eq!(child_with(key, value).unwrap_err(), expected);

@@ -13,7 +13,7 @@ connections {
         local_addrs = 192.0.2.1
         remote_addrs = 192.0.2.2, 198.51.100.0/24
         proposals = aes128gcm16-prfsha256-x25519, default
-        rekey_time = 0
+        rekey_time = 2h
         dpd_delay = 30s
         mobike = no
         local {
@@ -30,6 +30,7 @@ connections {
                 remote_ts = 10.2.0.0/16, 10.3.0.1-10.3.0.9[tcp/80]
                 esp_proposals = aes128gcm16-esn
                 rekey_time = 0
+                rekey_bytes = 2g
                 start_action = trap
             }
             lan {
@@ -230,7 +231,7 @@ fn list_conns_prints_the_connection() {
     assert_eq!(
         stdout(&output),
         "\
-gw: IKEv2, no reauthentication, no rekeying, dpd delay 30s
+gw: IKEv2, no reauthentication, rekeying every 7200s, dpd delay 30s
   local:  192.0.2.1
   remote: 192.0.2.2
   remote: 198.51.100.0/24
@@ -238,7 +239,7 @@ gw: IKEv2, no reauthentication, no rekeying, dpd delay 30s
     id: moon.example.org
   remote pre-shared key authentication:
     id: 192.0.2.2
-  net: TUNNEL, no rekeying, dpd action is none
+  net: TUNNEL, rekeying every 2147483648 bytes, dpd action is none
     local:  10.1.0.0/16
     remote: 10.2.0.0/16 10.3.0.1..10.3.0.9[tcp/80]
   lan: PASS, no rekeying, dpd action is none
@@ -267,6 +268,8 @@ fn list_sas_prints_everything() {
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let said = stdout(&output);
     assert!(!said.contains("(null)"), "{said}");
+    assert!(said.contains("s ago, rekeying in 1") && said.contains("s ago, rekeying in 3"), "{said}");
+    assert!(said.contains(", expires in 3"), "{said}");
     let shown: Vec<_> = said.lines().map(without_ages).collect();
     assert_eq!(
         shown,
@@ -410,7 +413,8 @@ fn other_commands_answer_instead_of_hanging() {
         (vec!["--list-pools"], 0, ""),
         (vec!["--list-algs"], 0, "AES_GCM_16"),
         (vec!["--flush-certs"], 0, ""),
-        (vec!["--rekey", "--ike", "gw"], 1, "rekeying is not supported yet"),
+        (vec!["--rekey", "--ike", "gw"], 1, "no matching SAs to rekey found"),
+        (vec!["--rekey", "--ike", "gw", "--reauth"], 1, "reauthentication is not supported yet"),
         (vec!["--install", "--child", "net"], 1, "start_action = trap"),
         (vec!["--counters", "--name", "gw"], 1, "no counters found for this connection"),
         (vec!["--redirect", "--ike", "gw", "--gateway", "192.0.2.9"], 1, "redirecting is not supported yet"),

@@ -3,12 +3,12 @@
 use super::local_identity;
 use super::prove::{Proof, Subject};
 use super::verify::Claim;
-use crate::config::{AuthMethod, Connection, Unique};
+use crate::config::{Connection, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::exchange::child::Answer;
-use crate::exchange::configuration;
 use crate::exchange::narrow::Selectors;
+use crate::exchange::{configuration, describe};
 use crate::message::{ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload};
 use crate::output::{Reason, Time};
 use crate::sa::{Attempt, AuthSent, Closing, IkeSa, Phase, RequestKind, Task};
@@ -96,7 +96,7 @@ impl Endpoint {
         if payloads.auth().is_none()
             && let Some(error) = payloads.error()
         {
-            return Err(Reason::Notify(hint(error.kind, connection.local.method)));
+            return Err(Reason::Notify(describe::hint(error.kind, connection.local.method)));
         }
         match self.check_responder(now, sa, &connection, &sent, &payloads) {
             Ok(line) => self.log(sa, ORDINARY, line),
@@ -164,7 +164,7 @@ impl Endpoint {
         let name = &sent.attempt.child;
         let answer = Answer { nonces: &sent.nonces, spi_in: sent.spi_in, payloads };
         let result = match payloads.error().filter(|_| payloads.sa().is_none()) {
-            Some(error) => Err(Reason::Notify(hint(error.kind, connection.local.method))),
+            Some(error) => Err(Reason::Notify(describe::hint(error.kind, connection.local.method))),
             None => self
                 .accept_configuration(sa, connection, payloads)
                 .and_then(|()| self.accept_child(now, sa, connection, name, &answer))
@@ -178,25 +178,13 @@ impl Endpoint {
             self.log(sa, IMPORTANT, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
             self.alloc.release_esp_spi(now, sent.spi_in);
         }
+        // An address comes in IKE_AUTH or never: without it the IKE SA is of no use.
+        let useless = result.is_err() && !connection.vips.is_empty() && sa.virtual_ips.local.is_empty();
         self.initiate_done(now, &connection.name, sa.id, name, result);
+        if useless {
+            let deadline = now.plus(self.config.delete_timeout);
+            return self.delete_ike(now, sa, Reason::Refused("it has no virtual address".into()), deadline);
+        }
         self.next_task(now, sa)
     }
-}
-
-/// An error notify with what most often lies behind it.
-fn hint(kind: NotifyType, method: AuthMethod) -> String {
-    let hint = match (kind, method) {
-        (NotifyType::AuthenticationFailed, AuthMethod::Psk) => {
-            " (is the shared key the same, and does the peer know our identity?)"
-        }
-        (NotifyType::AuthenticationFailed, AuthMethod::Pubkey { .. }) => {
-            " (does the peer trust our CA, and does it know our identity?)"
-        }
-        (NotifyType::TsUnacceptable, _) => " (do local_ts and remote_ts agree with the peer's?)",
-        (NotifyType::InternalAddressFailure, _) => " (has the peer a pool for us, and is there room in it?)",
-        (NotifyType::FailedCpRequired, _) => " (the peer wants us to ask for a virtual address: set vips)",
-        (NotifyType::NoProposalChosen, _) => " (do esp_proposals agree with the peer's?)",
-        _ => "",
-    };
-    format!("{kind}{hint}")
 }

@@ -10,7 +10,7 @@ use crate::config::{AuthMethod, Connection, Identity};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::IMPORTANT;
 use crate::output::{Event, Path, Time};
-use crate::sa::{IkeSa, Phase};
+use crate::sa::{IkeSa, Phase, Times};
 
 /// Who we are on a connection: as configured, by default the subject of our certificate, and without one our address.
 pub(crate) fn local_identity(connection: &Connection, path: Path) -> Identity {
@@ -53,6 +53,7 @@ impl Endpoint {
         sa.established = Some(now);
         sa.last_heard = now;
         sa.dpd_delay = connection.dpd_delay;
+        sa.times = Times::of_ike(&connection.lifetime, now, self.entropy());
         self.stats.established += 1;
         let (local, remote) = (shown(sa.local_id.as_ref()), shown(sa.remote_id.as_ref()));
         let line = format!(

@@ -21,19 +21,19 @@ impl Endpoint {
             .find(|spi| !spi.is_zero() && self.table.by_spi(*spi).is_none())
     }
 
-    fn new_nonce(&mut self) -> Option<Nonce> {
+    pub(crate) fn new_nonce(&mut self) -> Option<Nonce> {
         let mut octets = vec![0; Nonce::OUR_LENGTH];
         self.entropy().fill(&mut octets);
         Nonce::new(octets)
     }
 
     /// The source of randomness by itself.
-    fn entropy(&mut self) -> &mut dyn Entropy {
+    pub(crate) fn entropy(&mut self) -> &mut dyn Entropy {
         &mut *self.alloc
     }
 }
 
 /// Half the key size of the PRF is the least that a nonce may have (RFC 7296 §2.10).
-fn nonce_fits(nonce: &Nonce, prf: crate::config::Prf) -> bool {
+pub(crate) fn nonce_fits(nonce: &Nonce, prf: crate::config::Prf) -> bool {
     nonce.as_ref().len() >= prf.length() / 2
 }

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{
-    Child, ChildMode, Connection, EspProposal, Fragmentation, Identity, IkeEncryption, IkeProposal,
-    KeyExchange, LocalAuth, Prf, RemoteAuth, SendCert, SharedSecret, StartAction, TsSpec,
+    Child, ChildLifetime, ChildMode, Connection, EspProposal, Fragmentation, Identity, IkeEncryption,
+    IkeLifetime, IkeProposal, KeyExchange, LocalAuth, Prf, RemoteAuth, SendCert, SharedSecret, StartAction,
+    TsSpec,
 };
 use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -47,6 +48,7 @@ pub(crate) fn child(name: &str, local: &str, remote: &str) -> Child {
         start_action: StartAction::None,
         dpd_action: StartAction::None,
         close_action: StartAction::None,
+        lifetime: ChildLifetime::default(),
         replay_window: 64,
         copy: HeaderCopy::default(),
         priority: 0,
@@ -78,6 +80,7 @@ pub(crate) fn connection(local: (&str, &str), remote: (&str, &str)) -> Connectio
         unique: Default::default(),
         vips: vec![],
         pools: vec![],
+        lifetime: IkeLifetime::default(),
         send_cert: SendCert::default(),
         send_certreq: true,
         local: LocalAuth::psk(Some(fqdn(local.1))),

@@ -7,6 +7,7 @@ pub(crate) mod peer;
 pub(crate) mod random;
 pub(crate) mod responder;
 pub(crate) mod seal;
+pub(crate) mod tunnels;
 pub(crate) mod wire;
 pub(crate) mod world;
 

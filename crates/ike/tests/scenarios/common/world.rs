@@ -3,7 +3,7 @@
 use super::allocator::{InUse, Watched};
 use super::network::{Datagram, Network, Weather};
 use super::random::Random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
@@ -22,6 +22,8 @@ pub(crate) struct Host {
     pub(crate) installed: BTreeMap<ChildSaId, ChildSaParams>,
     /// Virtual addresses that it has now.
     pub(crate) addresses: Vec<IpAddr>,
+    /// Of those, what it sends through.
+    pub(crate) sending: BTreeSet<ChildSaId>,
     /// Every message sent, in order.
     pub(crate) sent: Vec<(Path, Vec<u8>)>,
     /// Every message that reached it, in order.
@@ -161,6 +163,7 @@ impl World {
             addr: addr.parse().unwrap(),
             installed: BTreeMap::new(),
             addresses: Vec::new(),
+            sending: BTreeSet::new(),
             sent: Vec::new(),
             received: Vec::new(),
             events: Vec::new(),
@@ -223,8 +226,16 @@ impl World {
                     }
                 }
                 Output::Keepalive { .. } => host.keepalives += 1,
-                Output::InstallChild { child, params, .. } => {
+                Output::InstallChild { child, params, replaces, .. } => {
                     assert!(host.installed.insert(child, *params).is_none(), "a child is installed once");
+                    match replaces {
+                        None => assert!(host.sending.insert(child)),
+                        Some(old) => assert!(host.installed.contains_key(&old), "what is replaced is there"),
+                    }
+                }
+                Output::SwitchChild { from, to } => {
+                    assert!(host.sending.remove(&from), "{from:?} was sent through");
+                    assert!(host.installed.contains_key(&to) && host.sending.insert(to));
                 }
                 Output::UpdateChild { child, path, spi_in, spi_out } => {
                     let params = host.installed.get_mut(&child).expect("only what is installed moves");
@@ -234,6 +245,7 @@ impl World {
                 Output::RemoveChild { child, spi_in } => {
                     let removed = host.installed.remove(&child).expect("only what is installed goes");
                     assert_eq!(removed.spi_in, spi_in);
+                    host.sending.remove(&child);
                 }
                 Output::InstallAddress { addr, .. } => host.addresses.push(addr),
                 Output::RemoveAddress { addr, .. } => host.addresses.retain(|other| *other != addr),

@@ -10,7 +10,7 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
-use testudo_vici::control::{Control, Initiate, JobId, Stats, Terminate, Version};
+use testudo_vici::control::{Control, Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
 use testudo_vici::schema::Policy;
 use testudo_vici::view::{ChildUsage, Usage};
@@ -25,6 +25,7 @@ pub(crate) struct Gateway {
     pub(crate) sas: Vec<IkeSaStatus>,
     pub(crate) initiations: Vec<(JobId, Initiate)>,
     pub(crate) terminations: Vec<(JobId, Terminate)>,
+    pub(crate) rekeyings: Vec<Rekey>,
     pub(crate) exchanges: Exchanges,
 }
 
@@ -153,6 +154,12 @@ impl Control for Gateway {
         Ok(matches)
     }
 
+    fn rekey(&mut self, request: &Rekey) -> u32 {
+        self.rekeyings.push(request.clone());
+        let Rekey { child, ike, child_id, ike_id } = request.clone();
+        self.matches(&Terminate { child, ike, child_id, ike_id, force: false })
+    }
+
     fn ike_sa_ids(&self) -> Vec<IkeSaId> {
         self.sas.iter().map(|sa| sa.id).collect()
     }
@@ -253,6 +260,7 @@ pub(crate) fn net_sa(number: u64) -> IkeSaStatus {
         prf: bare("PRF_HMAC_SHA2_256"),
         ke: bare("CURVE_25519"),
         established: Some(Time(Duration::ZERO)),
+        rekey: Some(Time(Duration::from_secs(14_000))),
         commit: CommitId(1),
         tasks_active: Vec::new(),
         tasks_queued: Vec::new(),
@@ -269,6 +277,8 @@ pub(crate) fn net_sa(number: u64) -> IkeSaStatus {
             encryption: gcm,
             esn: true,
             installed: Time(Duration::ZERO),
+            rekey: Some(Time(Duration::from_secs(3300))),
+            end: Some(Time(Duration::from_secs(3960))),
             local_ts: vec![ts("10.1.0.0", "10.1.255.255")],
             remote_ts: vec![ts("10.2.0.0", "10.2.255.255"), ts("10.3.0.1", "10.3.0.9")],
         }],

@@ -1,0 +1,108 @@
+//! How long SAs live, in strongSwan's words and with its defaults.
+
+use crate::suite::Entropy;
+use serde::{Deserialize, Serialize};
+
+/// `rekey_*`, `life_*` and `rand_*` of one measure: seconds, octets or packets. 0 is never, as in strongSwan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lifetime {
+    /// When the SA is renewed.
+    pub rekey: u64,
+    /// When it ends, renewed or not.
+    pub life: u64,
+    /// By how much at most it is renewed earlier, at random: so that not all SAs, nor both sides, begin at once.
+    pub rand: u64,
+}
+
+impl Lifetime {
+    /// What is left out follows from `rekey`: life is a tenth longer, and the spread is the difference.
+    pub fn new(rekey: u64, life: Option<u64>, rand: Option<u64>) -> Self {
+        let life = life.unwrap_or_else(|| rekey.saturating_add(rekey / 10));
+        Self { rekey, life, rand: rand.unwrap_or_else(|| life.saturating_sub(rekey)) }
+    }
+
+    /// The same in a unit so much smaller.
+    pub(crate) fn scaled(self, by: u64) -> Self {
+        let scale = |value: u64| value.saturating_mul(by);
+        Self { rekey: scale(self.rekey), life: scale(self.life), rand: scale(self.rand) }
+    }
+
+    /// When one SA is renewed. `None`: never.
+    pub(crate) fn draw(&self, entropy: &mut dyn Entropy) -> Option<u64> {
+        if self.rekey == 0 {
+            return None;
+        }
+        let mut octets = [0; 8];
+        entropy.fill(&mut octets);
+        let span = u128::from(self.rand) + 1;
+        let earlier = (u128::from(u64::from_be_bytes(octets)) * span) >> 64;
+        // A spread that is larger than the time itself must not make it "never".
+        Some(self.rekey.saturating_sub(u64::try_from(earlier).unwrap_or(u64::MAX)).max(1))
+    }
+}
+
+/// `rekey_time`, `over_time` and `rand_time` of a connection, in seconds. An IKE SA that is not renewed ends `over` after
+/// its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IkeLifetime {
+    /// `rekey_time`; 0 is never.
+    pub rekey: u64,
+    /// `over_time`.
+    pub over: u64,
+    /// `rand_time`.
+    pub rand: u64,
+}
+
+impl IkeLifetime {
+    /// What is left out follows from `rekey`: a tenth of it over, and that as the spread, though not more than half the time.
+    pub fn new(rekey: u64, over: Option<u64>, rand: Option<u64>) -> Self {
+        let over = over.unwrap_or(rekey / 10);
+        Self { rekey, over, rand: rand.unwrap_or_else(|| over.min(rekey / 2)) }
+    }
+}
+
+/// All lifetimes of a child.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildLifetime {
+    /// `rekey_time`, `life_time`, `rand_time`, in seconds.
+    pub time: Lifetime,
+    /// `rekey_bytes`, `life_bytes`, `rand_bytes`.
+    pub bytes: Lifetime,
+    /// `rekey_packets`, `life_packets`, `rand_packets`.
+    pub packets: Lifetime,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Constant(u8);
+
+    impl Entropy for Constant {
+        fn fill(&mut self, out: &mut [u8]) {
+            out.fill(self.0);
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_as_in_strongswan() {
+        assert_eq!(Lifetime::new(3600, None, None), Lifetime { rekey: 3600, life: 3960, rand: 360 });
+        assert_eq!(Lifetime::new(0, None, None), Lifetime::default());
+        assert_eq!(Lifetime::new(0, Some(50), None), Lifetime { rekey: 0, life: 50, rand: 50 });
+        assert_eq!(Lifetime::new(100, Some(90), None).rand, 0);
+        assert_eq!(Lifetime::new(u64::MAX, None, None).life, u64::MAX);
+        assert_eq!(IkeLifetime::new(14400, None, None), IkeLifetime { rekey: 14400, over: 1440, rand: 1440 });
+        assert_eq!(IkeLifetime::new(100, Some(90), None).rand, 50);
+    }
+
+    #[test]
+    fn an_sa_is_renewed_somewhere_within_the_spread() {
+        let lifetime = Lifetime::new(3600, None, None);
+        assert_eq!(lifetime.draw(&mut Constant(0)), Some(3600));
+        assert_eq!(lifetime.draw(&mut Constant(0xff)), Some(3240));
+        assert_eq!(lifetime.draw(&mut Constant(0x80)), Some(3600 - 181));
+        assert_eq!(Lifetime::default().draw(&mut Constant(0)), None);
+        let wide = Lifetime { rekey: 10, life: 20, rand: u64::MAX };
+        assert_eq!(wide.draw(&mut Constant(0xff)), Some(1), "never is something else");
+    }
+}

@@ -1,0 +1,357 @@
+//! New keys for the IKE SA (RFC 7296 §1.3.2, §2.18): a new IKE SA, to which the children move, and the old one goes.
+
+use super::keys::{agreed_keys, other_method};
+use crate::config::{Connection, KeyExchange};
+use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::endpoint::{Endpoint, ExchangeCounter};
+use crate::exchange::child::NoChild;
+use crate::exchange::describe;
+use crate::message::{ExchangeType, IkeSpi, NotifyType, Payload, Payloads, SaPayload};
+use crate::output::{Event, Reason, Time};
+use crate::sa::{
+    ChildPhase, Closing, Creating, IkeSa, Keys, Phase, RequestKind, Rival, RivalSa, Task, Times, What, lowest,
+};
+use crate::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret, SuiteError, accept, offer, select};
+use std::sync::Arc;
+
+impl Endpoint {
+    /// Asks for new keys of the IKE SA. False: that cannot be asked.
+    pub(crate) fn ask_new_ike_keys(&mut self, now: Time, sa: &mut IkeSa) -> Result<bool, Reason> {
+        sa.times.rekey = None;
+        self.log(sa, ORDINARY, format!("rekeying IKE_SA {}[{}]", sa.connection, sa.id.0));
+        let asked = self.begin_ike_rekey(now, sa);
+        if let Err(reason) = &asked {
+            self.ike_rekey_failed(now, sa, &reason.to_string());
+        }
+        Ok(asked.is_ok())
+    }
+
+    fn begin_ike_rekey(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
+        let refuse = |text: &str| Reason::Refused(text.to_owned());
+        let connection = self.connections.get(&sa.connection);
+        let connection = connection.ok_or_else(|| refuse("the connection was unloaded meanwhile"))?;
+        let spi = self.new_ike_spi(None).ok_or_else(|| refuse("no free SPI is left"))?;
+        let nonce = self.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
+        let method = first_method(&connection);
+        let ke = self.key_for(method)?;
+        let tried = method.into_iter().collect();
+        let creating = Creating { what: What::Ike(spi), nonce, ke, tried, rival: None };
+        self.ask_ike(now, sa, &connection, creating, spi)
+    }
+
+    fn ask_ike(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        connection: &Connection,
+        creating: Creating,
+        spi: IkeSpi,
+    ) -> Result<(), Reason> {
+        let offered = offer::ike(&connection.proposals, Some(spi));
+        let mut payloads = vec![Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())];
+        payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
+        sa.creating = Some(Box::new(creating));
+        self.request(now, sa, ExchangeType::CreateChildSa, RequestKind::CreateChild, payloads)
+    }
+
+    /// The answer. `Err`: the IKE SA is gone.
+    pub(super) fn ike_response(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        mut creating: Creating,
+        spi: IkeSpi,
+        payloads: &Payloads,
+    ) -> Result<(), Reason> {
+        let Some(connection) = self.connections.get(&sa.connection) else {
+            self.ike_refused(now, sa, &creating, "the connection was unloaded meanwhile");
+            return Ok(());
+        };
+        if payloads.sa().is_none()
+            && let Some(error) = payloads.error()
+        {
+            let configured = |method| offers(&connection, method);
+            if let Some(method) =
+                other_method(payloads, &creating, configured).filter(|_| sa.closing.is_none())
+            {
+                creating.ke = self.key_for(Some(method))?;
+                creating.tried.push(method);
+                return self.ask_ike(now, sa, &connection, creating, spi);
+            }
+            self.ike_refused(now, sa, &creating, &format!("the peer answered {}", error.kind));
+            return Ok(());
+        }
+        match self.judge_ike(sa, &connection, &creating, spi, payloads) {
+            Ok((keys, spis, nonces)) => self.ike_agreed(now, sa, &creating, keys, spis, &nonces),
+            Err(why) => {
+                self.ike_refused(now, sa, &creating, &why);
+                Ok(())
+            }
+        }
+    }
+
+    /// The check of the answer. The error is for the log.
+    fn judge_ike(
+        &self,
+        sa: &IkeSa,
+        connection: &Connection,
+        creating: &Creating,
+        spi: IkeSpi,
+        payloads: &Payloads,
+    ) -> Result<(IkeKeys, IkeSpis, Nonces), String> {
+        let answer = payloads.sa().ok_or("the answer has no SA")?;
+        let offered = offer::ike(&connection.proposals, Some(spi));
+        let text = |error: SuiteError| error.to_string();
+        let (suite, theirs) = accept::ike(&offered, &connection.proposals, answer).map_err(text)?;
+        let responder = theirs.ok_or("the answer has no SPI")?;
+        let (nonces, shared) = agreed_keys(sa, creating, Some(suite.ke), payloads)?;
+        let spis = IkeSpis { initiator: spi, responder };
+        let keys = renewed(sa, suite, shared.as_ref(), &nonces, spis).map_err(text)?;
+        Ok((keys, spis, nonces))
+    }
+
+    /// Both sides have new keys; if both renewed the IKE SA at once, the lowest nonce decides whose stay (RFC 7296 §2.8.2).
+    fn ike_agreed(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        creating: &Creating,
+        keys: IkeKeys,
+        spis: IkeSpis,
+        nonces: &Nonces,
+    ) -> Result<(), Reason> {
+        let mut new = self.successor(now, sa, Role::Initiator, keys, spis);
+        self.count(sa, ExchangeCounter::IkeRekeyInit);
+        let deadline = now.plus(self.config.delete_timeout);
+        if sa.closing.is_some() {
+            // Too late: the old one is on its way out, and what was to be its successor with it.
+            self.delete_ike(now, &mut new, Reason::Rekeyed, deadline)?;
+            self.put(new);
+            return Ok(());
+        }
+        if let Some(Rival { lowest: theirs, sa: RivalSa::Ike(rival) }) = &creating.rival
+            && lowest(nonces).as_ref() < theirs.as_ref()
+        {
+            self.log(sa, ORDINARY, "the peer has renewed the IKE_SA too: its new one stays, ours goes");
+            self.delete_ike(now, &mut new, Reason::Rekeyed, deadline)?;
+            self.put(new);
+            // The peer deletes the old one.
+            self.yield_to(now, sa, *rival);
+            return Ok(());
+        }
+        if let Some(Rival { sa: RivalSa::Ike(rival), .. }) = creating.rival {
+            self.outlive(now, rival);
+        }
+        self.inherit(now, sa, &mut new);
+        self.put(new);
+        self.delete_ike(now, sa, Reason::Rekeyed, deadline)
+    }
+
+    /// The peer makes no new IKE SA. One that it has made itself at the same time is the one that counts.
+    fn ike_refused(&mut self, now: Time, sa: &mut IkeSa, creating: &Creating, why: &str) {
+        match &creating.rival {
+            Some(Rival { sa: RivalSa::Ike(rival), .. }) => self.yield_to(now, sa, *rival),
+            _ => self.ike_rekey_failed(now, sa, why),
+        }
+    }
+
+    fn ike_rekey_failed(&mut self, now: Time, sa: &mut IkeSa, why: &str) {
+        self.stats.failed += 1;
+        self.log(sa, IMPORTANT, format!("no new keys for IKE_SA {}[{}]: {why}", sa.connection, sa.id.0));
+        if sa.closing.is_none() {
+            self.try_later(now, sa, Task::RekeyIke);
+        }
+    }
+
+    /// The peer wants new keys for the IKE SA.
+    pub(super) fn answer_ike_request(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        payloads: &Payloads,
+    ) -> Result<Vec<Payload>, NoChild> {
+        if let Some(why) = busy(sa) {
+            return Err(NoChild::new(NotifyType::TemporaryFailure, why));
+        }
+        let gone = || NoChild::new(NotifyType::NoProposalChosen, "the connection is not configured any more");
+        let connection = self.connections.get(&sa.connection).ok_or_else(gone)?;
+        let none = || NoChild::new(NotifyType::InvalidSyntax, "SA is missing");
+        let offered = payloads.sa().ok_or_else(none)?;
+        let choice =
+            select::ike(offered, &connection.proposals).map_err(|_| no_proposal(offered, &connection))?;
+        let initiator = choice.spi.ok_or_else(|| no_proposal(offered, &connection))?;
+        let (nonces, keys) = self.answer_keys(sa, Some(choice.suite.ke), payloads)?;
+        let (ke, shared) = keys.unzip();
+        let no_spi = || NoChild::new(NotifyType::TemporaryFailure, "no free SPI is left");
+        let responder = self.new_ike_spi(Some(initiator)).ok_or_else(no_spi)?;
+        let spis = IkeSpis { initiator, responder };
+        let failed = |error: SuiteError| NoChild::new(NotifyType::TemporaryFailure, error.to_string());
+        let keys = renewed(sa, choice.suite, shared.as_ref(), &nonces, spis).map_err(failed)?;
+        let mut answer = vec![Payload::Sa(choice.answer(Some(responder)))];
+        self.adopt(now, sa, keys, spis, &nonces);
+        answer.push(Payload::Nonce(nonces.responder));
+        answer.extend(ke.map(Payload::Ke));
+        Ok(answer)
+    }
+
+    /// The responder has a new IKE SA. The children are its, unless we are renewing the old one too: then the nonces will
+    /// tell (RFC 7296 §2.8.2).
+    fn adopt(&mut self, now: Time, sa: &mut IkeSa, keys: IkeKeys, spis: IkeSpis, nonces: &Nonces) {
+        let mut new = self.successor(now, sa, Role::Responder, keys, spis);
+        self.count(sa, ExchangeCounter::IkeRekeyResp);
+        match sa.creating.as_mut() {
+            Some(creating) => {
+                let rival = Rival { lowest: lowest(nonces).clone(), sa: RivalSa::Ike(new.our_spi()) };
+                creating.rival = Some(rival);
+                new.rival_of = Some(sa.our_spi());
+            }
+            None => {
+                self.inherit(now, sa, &mut new);
+                self.await_delete(now, sa);
+            }
+        }
+        self.put(new);
+    }
+
+    /// The peer's new IKE SA takes the place of this one.
+    fn yield_to(&mut self, now: Time, sa: &mut IkeSa, rival: IkeSpi) {
+        let rival =
+            self.table.by_spi(rival).filter(|new| new.rival_of == Some(sa.our_spi()) && !new.is_gone());
+        if let Some(mut new) = rival.map(|new| new.id).and_then(|id| self.table.take(id)) {
+            self.inherit(now, sa, &mut new);
+            self.put(new);
+            self.await_delete(now, sa);
+        }
+    }
+
+    /// The peer uses the IKE SA that it has made while we were at renewing the same: it is the one that stays, and we need
+    /// not wait for our answer to know it.
+    pub(crate) fn decide_for(&mut self, now: Time, sa: &mut IkeSa) {
+        let old = sa.rival_of.and_then(|old| self.table.by_spi(old)).map(|old| old.id);
+        if let Some(mut old) = old.and_then(|id| self.table.take(id)) {
+            self.inherit(now, &mut old, sa);
+            self.await_delete(now, &mut old);
+            self.put(old);
+        }
+        sa.rival_of = None;
+    }
+
+    /// The peer has deleted the IKE SA. If it had renewed it, the new one is in its place, also where we were at renewing it
+    /// ourselves (RFC 7296 §2.25.2).
+    pub(crate) fn ike_deleted(&mut self, now: Time, sa: &mut IkeSa) -> Reason {
+        let rival = sa.creating.as_ref().and_then(|creating| creating.rival.as_ref());
+        if let Some(RivalSa::Ike(rival)) = rival.map(|rival| rival.sa) {
+            self.yield_to(now, sa, rival);
+        }
+        match &sa.closing {
+            Some(closing) if closing.reason == Reason::Rekeyed => Reason::Rekeyed,
+            _ => Reason::DeletedByPeer,
+        }
+    }
+
+    /// What the peer made at the same time as we did, and for nothing, it deletes itself; unless our delete of the old one came
+    /// before our answer, and made it forget (RFC 7296 §2.25.2).
+    fn outlive(&mut self, now: Time, rival: IkeSpi) {
+        let rival = self.table.by_spi(rival).filter(|sa| !sa.is_gone()).map(|sa| sa.id);
+        if let Some(mut sa) = rival.and_then(|id| self.table.take(id)) {
+            self.commit(&mut sa);
+            sa.rival_of = None;
+            self.await_delete(now, &mut sa);
+            self.put(sa);
+        }
+    }
+
+    /// The peer deletes the IKE SA that it has renewed. Until then it repeats the answer that says so.
+    fn await_delete(&mut self, now: Time, sa: &mut IkeSa) {
+        let deadline = now.plus(self.config.retransmit.patience());
+        sa.closing = Some(Closing { reason: Reason::Rekeyed, deadline });
+    }
+
+    /// A new IKE SA between the same two, with counters that begin at 0 (RFC 7296 §2.18).
+    fn successor(&mut self, now: Time, sa: &IkeSa, role: Role, keys: IkeKeys, spis: IkeSpis) -> IkeSa {
+        let id = self.new_ike_id();
+        let (sealer, opener) = (keys.sealer(role, self.alloc.sender_id()), keys.opener(role.peer()));
+        let lifetime = self.connections.get(&sa.connection).map(|connection| connection.lifetime);
+        let times = Times::of_ike(&lifetime.unwrap_or_default(), now, self.entropy());
+        let blank = IkeSa::new(id, role, spis, sa.connection.clone(), sa.path, now);
+        let mut new = IkeSa {
+            phase: Phase::Established,
+            keys: Some(Keys { ike: keys, sealer, opener }),
+            established: Some(now),
+            times,
+            nat: sa.nat,
+            extensions: sa.extensions,
+            local_id: sa.local_id.clone(),
+            remote_id: sa.remote_id.clone(),
+            dpd_delay: sa.dpd_delay,
+            ..blank
+        };
+        self.commit(&mut new);
+        new
+    }
+
+    /// The children move over, and what was about to be asked.
+    fn inherit(&mut self, now: Time, sa: &mut IkeSa, new: &mut IkeSa) {
+        self.commit(sa);
+        self.commit(new);
+        new.rival_of = None;
+        new.children.append(&mut sa.children);
+        new.virtual_ips = std::mem::take(&mut sa.virtual_ips);
+        self.pools.hand_on(sa.id, new);
+        new.outgoing.tasks.append(&mut sa.outgoing.tasks);
+        new.outgoing.later.append(&mut sa.outgoing.later);
+        let renewal = |task: &Task| *task == Task::RekeyIke;
+        new.outgoing.tasks.retain(|task| !renewal(task));
+        new.outgoing.later.retain(|delayed| !renewal(&delayed.task));
+        for task in new.outgoing.tasks.iter().chain(new.outgoing.later.iter().map(|delayed| &delayed.task)) {
+            if let Task::NewChild { name, .. } = task {
+                let moved = Event::InitiateMoved { from: sa.id, to: new.id, child: name.clone() };
+                self.event(moved);
+            }
+        }
+        let line = format!("IKE_SA {}[{}] rekeyed: it is [{}] now", sa.connection, sa.id.0, new.id.0);
+        self.log(sa, IMPORTANT, line);
+        self.event(Event::IkeRekeyed(sa.id, new.id));
+        // Its turn comes as soon as the peer can know the new IKE SA.
+        let tasks = std::mem::take(&mut new.outgoing.tasks);
+        tasks.into_iter().for_each(|task| new.outgoing.delay(now, task));
+    }
+}
+
+/// Why no new IKE SA can be made now (RFC 7296 §2.25.2). Its children would not know where they belong.
+fn busy(sa: &IkeSa) -> Option<&'static str> {
+    let deleting = matches!(&sa.outgoing.pending, Some(p) if matches!(p.kind, RequestKind::DeleteSpi(_)));
+    let moving = |child: &crate::sa::ChildSa| child.phase == ChildPhase::Deleting;
+    match &sa.creating {
+        _ if sa.closing.is_some() => Some("the IKE_SA is on its way out"),
+        Some(creating) if !matches!(creating.what, What::Ike(_)) => Some("a CHILD_SA is being made"),
+        Some(creating) if creating.rival.is_some() => Some("the IKE_SA is being renewed"),
+        _ if deleting || sa.children.iter().any(moving) => Some("a CHILD_SA is being deleted"),
+        _ => None,
+    }
+}
+
+fn renewed(
+    sa: &IkeSa,
+    suite: IkeSuite,
+    shared: Option<&Secret>,
+    nonces: &Nonces,
+    spis: IkeSpis,
+) -> Result<IkeKeys, SuiteError> {
+    let (keys, shared) = sa.keys.as_ref().zip(shared).ok_or(SuiteError::Prf)?;
+    keys.ike.derive_rekeyed(suite, shared, nonces, spis)
+}
+
+fn no_proposal(offered: &SaPayload, connection: &Arc<Connection>) -> NoChild {
+    let (theirs, ours) = (describe::sa(offered), describe::ike_proposals(&connection.proposals));
+    let why = format!("no common IKE proposal: offered {theirs}, configured {ours}");
+    NoChild::new(NotifyType::NoProposalChosen, why)
+}
+
+fn first_method(connection: &Connection) -> Option<KeyExchange> {
+    connection.proposals.iter().find_map(|proposal| proposal.ke.first()).copied()
+}
+
+fn offers(connection: &Connection, method: KeyExchange) -> bool {
+    connection.proposals.iter().any(|proposal| proposal.ke.contains(&method))
+}

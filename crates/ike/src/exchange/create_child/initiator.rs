@@ -1,0 +1,329 @@
+//! The initiator's side: we want another Child SA, or new keys for one.
+
+use super::keys::{agreed_keys, first_method, other_method};
+use crate::config::{Child, KeyExchange};
+use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::endpoint::{Endpoint, ExchangeCounter};
+use crate::exchange::child::{Agreed, Origin, judge};
+use crate::exchange::describe;
+use crate::exchange::narrow::Selectors;
+use crate::message::{
+    ExchangeType, Notify, NotifySa, NotifyType, Payload, Payloads, Protocol, SaSpi, TsPayload,
+};
+use crate::output::{ChildSaId, Reason, Time};
+use crate::sa::{ChildPhase, Creating, IkeSa, RequestKind, RivalSa, Task, What, lowest};
+use crate::suite::{Nonces, Role, Secret, offer};
+use testudo_ipsec::spi::Spi;
+
+/// How often a further child is asked for while the peer cannot take it.
+const MAX_TRIES: u8 = 5;
+
+/// The child that we asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) name: String,
+    pub(super) spi_in: Spi,
+    pub(super) replaces: Option<ChildSaId>,
+    pub(super) tries: u8,
+}
+
+/// What came of it.
+struct Made {
+    child: Child,
+    agreed: Agreed,
+    nonces: Nonces,
+    shared: Option<Secret>,
+}
+
+impl Endpoint {
+    /// Asks for a further child. False: there is nothing to ask.
+    pub(crate) fn create_child(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        name: String,
+        tries: u8,
+    ) -> Result<bool, Reason> {
+        self.log(sa, ORDINARY, format!("establishing CHILD_SA {name}"));
+        let asked = self.begin_child(now, sa, &name, None, tries);
+        if let Err(reason) = &asked {
+            self.child_failed(now, sa, &name, reason.clone());
+        }
+        Ok(asked.is_ok())
+    }
+
+    /// Asks for new keys of a child. False: there is nothing to ask, because it is gone or has been renewed meanwhile.
+    pub(crate) fn ask_new_keys(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId) -> Result<bool, Reason> {
+        let Some(child) = sa.child_mut(id).filter(|child| child.is_installed()) else { return Ok(false) };
+        if !child.is_proven() {
+            self.try_later(now, sa, Task::RekeyChild(id));
+            return Ok(false);
+        }
+        child.limits.times.rekey = None;
+        let name = child.name.clone();
+        self.log(sa, ORDINARY, format!("rekeying CHILD_SA {name}{{{}}}", id.0));
+        let asked = self.begin_child(now, sa, &name, Some(id), 1);
+        if let Err(reason) = &asked {
+            self.rekey_failed(now, sa, id, &reason.to_string());
+        }
+        Ok(asked.is_ok())
+    }
+
+    fn begin_child(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        name: &str,
+        replaces: Option<ChildSaId>,
+        tries: u8,
+    ) -> Result<(), Reason> {
+        let refuse = |text: &str| Reason::Refused(text.to_owned());
+        let child =
+            self.configured_child(sa, name).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
+        let nonce = self.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
+        let method = first_method(&child);
+        let ke = self.key_for(method)?;
+        let spi_in =
+            self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
+        let what = What::Child { name: name.to_owned(), spi_in, replaces, tries };
+        let creating = Creating { what, nonce, ke, tried: method.into_iter().collect(), rival: None };
+        self.ask_child(now, sa, &child, creating, spi_in)
+    }
+
+    fn configured_child(&self, sa: &IkeSa, name: &str) -> Option<Child> {
+        self.connections.get(&sa.connection)?.child(name).cloned()
+    }
+
+    /// Sends the request that `creating` describes.
+    fn ask_child(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        child: &Child,
+        creating: Creating,
+        spi_in: Spi,
+    ) -> Result<(), Reason> {
+        let wanted = wanted(sa, child, creating.renews());
+        let mut payloads = Vec::new();
+        if let Some(old) = creating.renews().and_then(|old| sa.child(old)) {
+            // The SPI that the initiator of the exchange receives on (RFC 7296 §1.3.3).
+            let about = NotifySa { protocol: Protocol::Esp, spi: SaSpi::Child(old.params.spi_in) };
+            let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
+            payloads.push(Payload::Notify(notify));
+        }
+        let offered = offer::esp(&child.proposals, spi_in, offer::ChildExchange::CreateChildSa);
+        payloads.extend([Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())]);
+        payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
+        payloads.extend([
+            Payload::TsInitiator(TsPayload::new(wanted.local)),
+            Payload::TsResponder(TsPayload::new(wanted.remote)),
+        ]);
+        sa.creating = Some(Box::new(creating));
+        self.request(now, sa, ExchangeType::CreateChildSa, RequestKind::CreateChild, payloads)
+    }
+
+    /// The answer about a Child SA. `Err`: the IKE SA is gone.
+    pub(super) fn child_response(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        creating: Creating,
+        asked: &Asked,
+        payloads: &Payloads,
+    ) -> Result<(), Reason> {
+        let Some(child) = self.configured_child(sa, &asked.name).filter(|_| sa.closing.is_none()) else {
+            let why = "the child was unloaded, or the IKE_SA is on its way out";
+            self.unwanted_child(now, sa, asked, payloads, why);
+            return Ok(());
+        };
+        if payloads.sa().is_none()
+            && let Some(error) = payloads.error().cloned()
+        {
+            if let Some(method) = other_method(payloads, &creating, |method| offers(&child, method)) {
+                return self.ask_again(now, sa, &child, creating, asked, method);
+            }
+            self.alloc.release_esp_spi(now, asked.spi_in);
+            return self.child_refused(now, sa, asked, &error);
+        }
+        match judged(sa, &child, &creating, asked, payloads) {
+            Ok(made) => self.child_agreed(now, sa, &creating, asked, made, payloads),
+            Err(why) => self.unwanted_child(now, sa, asked, payloads, &why),
+        }
+        Ok(())
+    }
+
+    /// The same request with another key exchange.
+    fn ask_again(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        child: &Child,
+        mut creating: Creating,
+        asked: &Asked,
+        method: KeyExchange,
+    ) -> Result<(), Reason> {
+        let name = crate::message::KeMethod::from(method);
+        self.log(sa, ORDINARY, format!("the responder wants key exchange by {name}"));
+        creating.ke = self.key_for(Some(method))?;
+        creating.tried.push(method);
+        self.ask_child(now, sa, child, creating, asked.spi_in)
+    }
+
+    /// Both sides have it. If it renews one, that goes; if both sides renewed the same, the lowest nonce decides.
+    fn child_agreed(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        creating: &Creating,
+        asked: &Asked,
+        made: Made,
+        payloads: &Payloads,
+    ) {
+        let old = asked.replaces.and_then(|old| sa.child(old)).map(|old| (old.id, old.phase));
+        if old.is_some_and(|(_, phase)| phase == ChildPhase::Deleting) {
+            return self.unwanted_child(now, sa, asked, payloads, "it is being deleted");
+        }
+        if let Some(rival) = &creating.rival {
+            if *lowest(&made.nonces).as_ref() < *rival.lowest.as_ref() {
+                return self.unwanted_child(
+                    now,
+                    sa,
+                    asked,
+                    payloads,
+                    "the peer has renewed it too, and stays",
+                );
+            }
+            if let RivalSa::Child(id) = rival.sa
+                && let Some(redundant) = sa.child_mut(id)
+            {
+                // The peer deletes it.
+                redundant.phase = ChildPhase::Rekeyed;
+            }
+        }
+        let replaces = old.map(|(old, _)| old);
+        let origin =
+            Origin { role: Role::Initiator, nonces: &made.nonces, shared: made.shared.as_ref(), replaces };
+        match self.install(now, sa, &made.child, &origin, made.agreed) {
+            Ok(id) => {
+                if let Some(old) = replaces {
+                    self.take_over_from(sa, old, id);
+                    self.count(sa, ExchangeCounter::ChildRekey);
+                } else if asked.replaces.is_none() {
+                    let connection = sa.connection.clone();
+                    self.initiate_done(now, &connection, sa.id, &asked.name, Ok(id));
+                }
+            }
+            Err(error) => self.unwanted_child(now, sa, asked, payloads, &error.to_string()),
+        }
+    }
+
+    /// The peer has a child that we do not take: it is told so.
+    fn unwanted_child(&mut self, now: Time, sa: &mut IkeSa, asked: &Asked, payloads: &Payloads, why: &str) {
+        self.alloc.release_esp_spi(now, asked.spi_in);
+        if payloads.sa().is_some() && sa.closing.is_none() {
+            sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
+        }
+        match asked.replaces {
+            None => self.child_failed(now, sa, &asked.name, Reason::Refused(why.to_owned())),
+            Some(old) => self.rekey_failed(now, sa, old, why),
+        }
+    }
+
+    /// The peer makes none (RFC 7296 §2.25).
+    fn child_refused(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        asked: &Asked,
+        error: &Notify,
+    ) -> Result<(), Reason> {
+        let why = format!("the peer answered {}", error.kind);
+        match (asked.replaces, error.kind) {
+            // What the peer does not know is gone. One that is needed is made from scratch.
+            (Some(old), NotifyType::ChildSaNotFound) => {
+                if sa.child(old).is_some_and(|child| child.is_installed()) {
+                    self.log(
+                        sa,
+                        IMPORTANT,
+                        format!("the peer does not know CHILD_SA {}{{{}}}", asked.name, old.0),
+                    );
+                    self.remove_child(now, sa, old, &Reason::DeletedByPeer);
+                    sa.outgoing.queue(Task::NewChild { name: asked.name.clone(), tries: 1 });
+                }
+            }
+            (Some(old), _) => self.rekey_failed(now, sa, old, &why),
+            (None, NotifyType::TemporaryFailure) if asked.tries < MAX_TRIES => {
+                let task = Task::NewChild { name: asked.name.clone(), tries: asked.tries.saturating_add(1) };
+                self.log(sa, ORDINARY, format!("{why}: CHILD_SA {} is tried again", asked.name));
+                self.try_later(now, sa, task);
+            }
+            (None, NotifyType::NoAdditionalSas) => self.on_its_own(now, sa, &asked.name),
+            (None, kind) => {
+                let connection = self.connections.get(&sa.connection);
+                let hint = connection.map(|connection| describe::hint(kind, connection.local.method));
+                let text = hint.unwrap_or_else(|| kind.to_string());
+                self.child_failed(now, sa, &asked.name, Reason::Notify(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// A further child does not come.
+    pub(crate) fn child_failed(&mut self, now: Time, sa: &IkeSa, name: &str, reason: Reason) {
+        self.stats.failed += 1;
+        self.log(
+            sa,
+            IMPORTANT,
+            format!("establishing CHILD_SA {name} of {} failed: {reason}", sa.connection),
+        );
+        let connection = sa.connection.clone();
+        self.initiate_done(now, &connection, sa.id, name, Err(reason));
+    }
+
+    /// A child keeps its keys for now; unless it has new ones by the peer's doing, we try again.
+    fn rekey_failed(&mut self, now: Time, sa: &mut IkeSa, old: ChildSaId, why: &str) {
+        let Some(child) = sa.child(old) else { return };
+        let (name, needed) = (child.name.clone(), child.is_installed());
+        let level = if needed { IMPORTANT } else { ORDINARY };
+        self.log(sa, level, format!("no new keys for CHILD_SA {name}{{{}}}: {why}", old.0));
+        if needed {
+            self.stats.failed += 1;
+            self.try_later(now, sa, Task::RekeyChild(old));
+        }
+    }
+
+    /// Puts a task off, by a time that the two sides will not choose alike.
+    pub(crate) fn try_later(&mut self, now: Time, sa: &mut IkeSa, task: Task) {
+        let mut octet = [0];
+        self.entropy().fill(&mut octet);
+        let wait = self.config.rekey_retry;
+        let spread = wait / 2 / 256 * u32::from(octet[0]);
+        sa.outgoing.delay(now.plus(wait.saturating_sub(spread)), task);
+    }
+}
+
+/// What a request asks for: a renewed SA carries what the old one does (RFC 7296 §2.9.2).
+fn wanted(sa: &IkeSa, child: &Child, replaces: Option<ChildSaId>) -> Selectors {
+    match replaces.and_then(|old| sa.child(old)) {
+        Some(old) => Selectors::of(&old.params),
+        None => Selectors::configured(child, &sa.dynamic_local(), &sa.dynamic_remote()),
+    }
+}
+
+fn offers(child: &Child, method: KeyExchange) -> bool {
+    child.proposals.iter().any(|proposal| proposal.ke.contains(&method))
+}
+
+/// The check of the answer, and the keys that follow from it. The error is for the log.
+fn judged(
+    sa: &IkeSa,
+    child: &Child,
+    creating: &Creating,
+    asked: &Asked,
+    payloads: &Payloads,
+) -> Result<Made, String> {
+    let wanted = wanted(sa, child, asked.replaces);
+    let agreed = judge(child, asked.spi_in, payloads, offer::ChildExchange::CreateChildSa, &wanted)?;
+    let (nonces, shared) = agreed_keys(sa, creating, agreed.suite.ke, payloads)?;
+    Ok(Made { child: child.clone(), agreed, nonces, shared })
+}

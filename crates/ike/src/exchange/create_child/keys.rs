@@ -1,0 +1,89 @@
+//! What makes new keys new: nonces and, where it is configured, a key exchange (perfect forward secrecy).
+
+use super::NoChild;
+use crate::config::{Child, KeyExchange};
+use crate::endpoint::Endpoint;
+use crate::exchange::nonce_fits;
+use crate::message::{KePayload, Nonce, Notify, NotifyType, Payloads};
+use crate::output::Reason;
+use crate::sa::{Creating, IkeSa};
+use crate::suite::{KePrivate, Nonces, Secret, SuiteError};
+
+impl Endpoint {
+    /// The responder's part. `method`: the key exchange that was chosen, if any.
+    pub(super) fn answer_keys(
+        &mut self,
+        sa: &IkeSa,
+        method: Option<KeyExchange>,
+        payloads: &Payloads,
+    ) -> Result<(Nonces, Option<(KePayload, Secret)>), NoChild> {
+        let nonces = self.answer_nonce(sa, payloads)?;
+        let Some(method) = method else { return Ok((nonces, None)) };
+        let offered = payloads.ke().filter(|ke| ke.method == method.into());
+        let Some(offered) = offered else {
+            let notify = Notify::invalid_ke(method.into());
+            return Err(NoChild(notify, format!("the key exchange must be {}", notify_name(method))));
+        };
+        let failed = |error: SuiteError| NoChild::new(NotifyType::InvalidSyntax, error.to_string());
+        let ours = KePrivate::generate(method, self.entropy()).map_err(failed)?;
+        let shared = ours.agree(offered).map_err(failed)?;
+        Ok((nonces, Some((ours.payload(), shared))))
+    }
+
+    fn answer_nonce(&mut self, sa: &IkeSa, payloads: &Payloads) -> Result<Nonces, NoChild> {
+        let theirs = payloads.nonce().filter(|nonce| is_long_enough(sa, nonce));
+        let initiator = theirs.cloned().ok_or_else(|| {
+            NoChild::new(NotifyType::InvalidSyntax, "the nonce is missing, or too short for the PRF")
+        })?;
+        let none = || NoChild::new(NotifyType::TemporaryFailure, "there is no entropy");
+        let responder = self.new_nonce().ok_or_else(none)?;
+        Ok(Nonces { initiator, responder })
+    }
+
+    /// A new private key for what the request offers first.
+    pub(super) fn key_for(&mut self, method: Option<KeyExchange>) -> Result<Option<KePrivate>, Reason> {
+        Ok(method.map(|method| KePrivate::generate(method, self.entropy())).transpose()?)
+    }
+}
+
+fn notify_name(method: KeyExchange) -> String {
+    crate::message::KeMethod::from(method).to_string()
+}
+
+fn is_long_enough(sa: &IkeSa, nonce: &Nonce) -> bool {
+    sa.keys.as_ref().is_some_and(|keys| nonce_fits(nonce, keys.ike.suite().prf))
+}
+
+/// The initiator's part: `method` is what the responder chose. The error is for the log.
+pub(super) fn agreed_keys(
+    sa: &IkeSa,
+    creating: &Creating,
+    method: Option<KeyExchange>,
+    payloads: &Payloads,
+) -> Result<(Nonces, Option<Secret>), String> {
+    let theirs = payloads.nonce().filter(|nonce| is_long_enough(sa, nonce));
+    let responder = theirs.cloned().ok_or("its nonce is missing, or too short for the PRF")?;
+    let nonces = Nonces { initiator: creating.nonce.clone(), responder };
+    let Some(method) = method else { return Ok((nonces, None)) };
+    let ours = creating.ke.as_ref().filter(|ke| ke.method() == method);
+    let (Some(ours), Some(theirs)) = (ours, payloads.ke()) else {
+        return Err("its key exchange is not the one that it chose".into());
+    };
+    let shared = ours.agree(theirs).map_err(|error| error.to_string())?;
+    Ok((nonces, Some(shared)))
+}
+
+/// The method that INVALID_KE_PAYLOAD asks for, if we can have it and have not tried it (RFC 7296 §1.2).
+pub(super) fn other_method(
+    payloads: &Payloads,
+    creating: &Creating,
+    configured: impl Fn(KeyExchange) -> bool,
+) -> Option<KeyExchange> {
+    let wanted = payloads.notify(NotifyType::InvalidKePayload)?.wanted_ke()?;
+    KeyExchange::from_wire(wanted).filter(|method| configured(*method) && !creating.tried.contains(method))
+}
+
+/// The key exchange of a child that a request begins with.
+pub(super) fn first_method(child: &Child) -> Option<KeyExchange> {
+    child.proposals.iter().find_map(|proposal| proposal.ke.first()).copied()
+}

@@ -1,0 +1,70 @@
+//! One Child SA takes the place of another, and no packet is lost (RFC 7296 §2.8): the new one takes packets in from the
+//! start, the old one until some time after its end, and what goes out changes over in between, in one step.
+
+use crate::endpoint::Endpoint;
+use crate::output::{ChildSaId, Output, Reason, Time};
+use crate::sa::{ChildPhase, IkeSa, Outbound, Task};
+
+impl Endpoint {
+    /// We renewed a Child SA and the peer has answered: it is ready for both directions. The old one goes.
+    pub(super) fn take_over_from(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
+        // Should the old one itself never have been proven, it has its place for a moment.
+        self.proven(sa, old);
+        self.switch_outbound(sa, old, new);
+        if let Some(child) = sa.child_mut(old) {
+            child.phase = ChildPhase::Rekeyed;
+            let spi_in = child.params.spi_in;
+            sa.outgoing.queue(Task::DeleteSpi(spi_in));
+        }
+    }
+
+    /// What goes out through a Child SA goes out through the one that took its place, if there is one.
+    pub(crate) fn switch_to_successor(&mut self, sa: &mut IkeSa, old: ChildSaId) {
+        let new = sa.children.iter().find(|child| child.outbound == Outbound::Waiting(old));
+        if let Some(new) = new.map(|child| child.id) {
+            self.switch_outbound(sa, old, new);
+        }
+    }
+
+    /// A packet came in through a renewed Child SA: the peer uses it.
+    pub(crate) fn proven(&mut self, sa: &mut IkeSa, new: ChildSaId) {
+        if let Some(Outbound::Waiting(old)) = sa.child(new).map(|child| child.outbound) {
+            self.switch_outbound(sa, old, new);
+        }
+    }
+
+    /// Not where the old one is retired already: then another than `new` won (§2.8.1).
+    fn switch_outbound(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
+        let Some(from) = sa.child_mut(old).filter(|child| child.outbound == Outbound::Active) else { return };
+        from.outbound = Outbound::Retired;
+        if let Some(to) = sa.child_mut(new) {
+            to.outbound = Outbound::Active;
+        }
+        self.outputs.push_back(Output::SwitchChild { from: old, to: new });
+    }
+
+    /// Both sides have let a Child SA go. If another has its place, what is still under way through the old one comes in.
+    pub(crate) fn close_child(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, reason: &Reason) {
+        self.switch_to_successor(sa, id);
+        let until = now.plus(self.config.rekeyed_linger);
+        match sa.child_mut(id) {
+            Some(child) if child.phase == ChildPhase::Rekeyed && child.outbound == Outbound::Retired => {
+                child.phase = ChildPhase::Deleted(until);
+            }
+            _ => self.remove_child(now, sa, id, reason),
+        }
+    }
+
+    /// Forgets the Child SAs through which nothing can be under way any more.
+    pub(crate) fn sweep_deleted(&mut self, now: Time, sa: &mut IkeSa) {
+        let over = |phase: ChildPhase| matches!(phase, ChildPhase::Deleted(until) if until <= now);
+        let ids: Vec<ChildSaId> =
+            sa.children.iter().filter(|child| over(child.phase)).map(|child| child.id).collect();
+        if !ids.is_empty() {
+            self.commit(sa);
+        }
+        for id in ids {
+            self.remove_child(now, sa, id, &Reason::Rekeyed);
+        }
+    }
+}

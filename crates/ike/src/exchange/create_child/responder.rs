@@ -1,0 +1,114 @@
+//! The responder's side: the peer wants another Child SA, or new keys.
+
+use super::offers_ike;
+use crate::config::Child;
+use crate::endpoint::{Endpoint, ExchangeCounter};
+use crate::exchange::child::{NoChild, Origin, choose_suite, matching_child};
+use crate::exchange::describe;
+use crate::exchange::narrow::Selectors;
+use crate::message::{Notify, NotifyType, Payload, Payloads, Protocol, SaSpi};
+use crate::output::{ChildSaId, Time};
+use crate::sa::{ChildPhase, IkeSa, Rival, RivalSa, What, lowest};
+use crate::suite::{Nonces, Role, offer};
+
+impl Endpoint {
+    /// The payloads that answer, once the child is installed.
+    pub(super) fn answer_child_request(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        payloads: &Payloads,
+    ) -> Result<Vec<Payload>, NoChild> {
+        if offers_ike(payloads) {
+            return self.answer_ike_request(now, sa, payloads);
+        }
+        let busy = sa.creating.as_ref().is_some_and(|creating| matches!(creating.what, What::Ike(_)));
+        if sa.closing.is_some() || busy {
+            return Err(NoChild::new(NotifyType::TemporaryFailure, "the IKE_SA is on its way out"));
+        }
+        if sa.children.len() >= self.config.child_limit {
+            let why = format!("the IKE_SA has {} CHILD_SAs already", sa.children.len());
+            return Err(NoChild::new(NotifyType::NoAdditionalSas, why));
+        }
+        let replaces = payloads.notify(NotifyType::RekeySa).map(|notify| replaced(sa, notify)).transpose()?;
+        let (child, selectors) = self.asked_child(sa, replaces, payloads)?;
+        let offered = payloads.sa().ok_or_else(|| missing("SA"))?;
+        let choice = choose_suite(&child, offered, offer::ChildExchange::CreateChildSa)?;
+        let (nonces, keys) = self.answer_keys(sa, choice.suite.ke, payloads)?;
+        let (ke, shared) = keys.unzip();
+        let origin = Origin { role: Role::Responder, nonces: &nonces, shared: shared.as_ref(), replaces };
+        let (id, mut answer) = self.make_child(now, sa, &child, &choice, &origin, selectors)?;
+        if let Some(old) = replaces {
+            self.note_renewal(sa, old, id, &nonces);
+        }
+        // SA, Nr, [KEr,] TSi, TSr (RFC 7296 §1.3.1).
+        let rest = answer.split_off(1);
+        answer.push(Payload::Nonce(nonces.responder));
+        answer.extend(ke.map(Payload::Ke));
+        answer.extend(rest);
+        Ok(answer)
+    }
+
+    /// The child that the peer means, and its selectors. A renewed SA keeps those that it has (RFC 7296 §2.9.2).
+    fn asked_child(
+        &self,
+        sa: &IkeSa,
+        replaces: Option<ChildSaId>,
+        payloads: &Payloads,
+    ) -> Result<(Child, Selectors), NoChild> {
+        let (Some(ts_i), Some(ts_r)) = (payloads.ts_initiator(), payloads.ts_responder()) else {
+            return Err(missing("TSi or TSr"));
+        };
+        let asked = Selectors { local: ts_r.selectors.clone(), remote: ts_i.selectors.clone() };
+        let connection = self.connections.get(&sa.connection);
+        let gone = || NoChild::new(NotifyType::NoProposalChosen, "it is not configured any more");
+        let connection = connection.ok_or_else(gone)?;
+        let found = match replaces.and_then(|old| sa.child(old)) {
+            Some(old) => {
+                let child = connection.child(&old.name).ok_or_else(gone)?;
+                Selectors::of(&old.params).narrow(&asked).map(|common| (child.clone(), common))
+            }
+            None => matching_child(std::slice::from_ref(&connection), sa, &asked)
+                .map(|(_, child, common)| (child.clone(), common)),
+        };
+        found.ok_or_else(|| {
+            let (local, remote) = (describe::selectors(&asked.local), describe::selectors(&asked.remote));
+            NoChild::new(NotifyType::TsUnacceptable, format!("no child carries {local} === {remote}"))
+        })
+    }
+
+    /// The old one serves on until the peer deletes it or uses the new one. If we are renewing it too, the nonces will tell
+    /// which of the two stays (RFC 7296 §2.8.1).
+    fn note_renewal(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId, nonces: &Nonces) {
+        if let Some(child) = sa.child_mut(old) {
+            child.phase = ChildPhase::Rekeyed;
+        }
+        if let Some(creating) = sa.creating.as_mut().filter(|creating| creating.renews() == Some(old)) {
+            creating.rival = Some(Rival { lowest: lowest(nonces).clone(), sa: RivalSa::Child(new) });
+        }
+        self.count(sa, ExchangeCounter::ChildRekey);
+    }
+}
+
+fn missing(what: &str) -> NoChild {
+    NoChild::new(NotifyType::InvalidSyntax, format!("{what} is missing"))
+}
+
+/// The Child SA that REKEY_SA names, by the SPI that the peer receives on (RFC 7296 §2.25.1).
+fn replaced(sa: &IkeSa, notify: &Notify) -> Result<ChildSaId, NoChild> {
+    let named = notify.sa.as_ref().filter(|named| named.protocol == Protocol::Esp);
+    let found = named
+        .and_then(|named| sa.children.iter().find(|child| named.spi == SaSpi::Child(child.params.spi_out)));
+    let unknown = || {
+        let notify = Notify { sa: notify.sa.clone(), ..Notify::new(NotifyType::ChildSaNotFound, Vec::new()) };
+        NoChild(notify, "the one to renew is unknown".into())
+    };
+    let found = found.ok_or_else(unknown)?;
+    match found.phase {
+        ChildPhase::Installed => Ok(found.id),
+        ChildPhase::Deleted(_) => Err(unknown()),
+        ChildPhase::Rekeyed | ChildPhase::Deleting => {
+            Err(NoChild::new(NotifyType::TemporaryFailure, "the one to renew is on its way out"))
+        }
+    }
+}

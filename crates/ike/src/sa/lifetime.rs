@@ -1,0 +1,104 @@
+//! How long an SA has: drawn once, when it comes up.
+
+use crate::config::{ChildLifetime, IkeLifetime, Lifetime};
+use crate::output::Time;
+use crate::suite::Entropy;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// When an SA is renewed, and when it ends in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Times {
+    /// `None`: never, or the renewal has begun.
+    pub(crate) rekey: Option<Time>,
+    pub(crate) end: Option<Time>,
+}
+
+/// How much a Child SA may carry in one direction; 0 is as much as it likes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Volume {
+    pub(crate) rekey: u64,
+    pub(crate) end: u64,
+}
+
+/// What a Child SA has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChildLimits {
+    pub(crate) times: Times,
+    pub(crate) bytes: Volume,
+    pub(crate) packets: Volume,
+}
+
+/// What the use of a Child SA asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wear {
+    Good,
+    Renew,
+    Over,
+}
+
+impl Times {
+    /// Of an IKE SA that comes up now.
+    pub(crate) fn of_ike(lifetime: &IkeLifetime, now: Time, entropy: &mut dyn Entropy) -> Self {
+        let IkeLifetime { rekey, over, rand } = *lifetime;
+        let drawn = Lifetime { rekey, life: 0, rand }.scaled(MILLIS).draw(entropy);
+        let rekey = drawn.map(|millis| now.plus(Duration::from_millis(millis)));
+        Self { rekey, end: rekey.map(|at| at.plus(Duration::from_secs(over))) }
+    }
+
+    /// What comes first.
+    pub(super) fn first(&self) -> Option<Time> {
+        [self.rekey, self.end].into_iter().flatten().min()
+    }
+
+    /// Every moment in it.
+    pub(super) fn for_each(&mut self, visit: impl FnMut(&mut Time)) {
+        self.rekey.iter_mut().chain(&mut self.end).for_each(visit);
+    }
+}
+
+const MILLIS: u64 = 1000;
+
+impl ChildLimits {
+    /// Of a Child SA that comes up now.
+    pub(crate) fn draw(lifetime: &ChildLifetime, now: Time, entropy: &mut dyn Entropy) -> Self {
+        let at = |millis: u64| now.plus(Duration::from_millis(millis));
+        let time = lifetime.time.scaled(MILLIS);
+        let times = Times { rekey: time.draw(entropy).map(at), end: (time.life > 0).then(|| at(time.life)) };
+        let mut volume = |of: &Lifetime| Volume { rekey: of.draw(entropy).unwrap_or_default(), end: of.life };
+        Self { times, bytes: volume(&lifetime.bytes), packets: volume(&lifetime.packets) }
+    }
+
+    /// What so many octets and packets in the busier direction mean.
+    pub(crate) fn wear(&self, bytes: u64, packets: u64) -> Wear {
+        self.bytes.wear(bytes).max(self.packets.wear(packets))
+    }
+}
+
+impl Volume {
+    fn wear(self, used: u64) -> Wear {
+        let reached = |limit: u64| limit != 0 && used >= limit;
+        match (reached(self.end), reached(self.rekey)) {
+            (true, _) => Wear::Over,
+            (false, true) => Wear::Renew,
+            (false, false) => Wear::Good,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worse_measure_counts() {
+        let volume = |rekey, end| Volume { rekey, end };
+        let limits =
+            ChildLimits { times: Times::default(), bytes: volume(1000, 1100), packets: volume(0, 50) };
+        assert_eq!(limits.wear(999, 49), Wear::Good);
+        assert_eq!(limits.wear(1000, 49), Wear::Renew);
+        assert_eq!(limits.wear(1100, 0), Wear::Over);
+        assert_eq!(limits.wear(0, 50), Wear::Over);
+        assert_eq!(ChildLimits::default().wear(u64::MAX, u64::MAX), Wear::Good);
+    }
+}

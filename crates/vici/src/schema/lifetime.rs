@@ -1,0 +1,41 @@
+//! Lifetimes: `rekey_time`, `life_bytes` and the like, with strongSwan's defaults.
+
+use super::fields::Fields;
+use super::refusal::{Refusal, Why};
+use super::value;
+use testudo_ike::config::{ChildLifetime, IkeLifetime, Lifetime};
+
+/// `rekey_time` of a connection where none is given: 4 hours.
+const IKE_REKEY: u64 = 4 * 3600;
+/// `rekey_time` of a child where none is given: 1 hour.
+const CHILD_REKEY: u64 = 3600;
+
+pub(super) fn ike(section: &mut Fields<'_>) -> Result<IkeLifetime, Refusal> {
+    let rekey = section.parsed("rekey_time", seconds)?.unwrap_or(IKE_REKEY);
+    let over = section.parsed("over_time", seconds)?;
+    Ok(IkeLifetime::new(rekey, over, section.parsed("rand_time", seconds)?))
+}
+
+pub(super) fn child(section: &mut Fields<'_>) -> Result<ChildLifetime, Refusal> {
+    Ok(ChildLifetime {
+        time: one(section, "time", CHILD_REKEY, seconds)?,
+        bytes: one(section, "bytes", 0, value::size)?,
+        packets: one(section, "packets", 0, value::number)?,
+    })
+}
+
+fn one(
+    section: &mut Fields<'_>,
+    measure: &str,
+    rekey: u64,
+    parse: fn(&str) -> Result<u64, Why>,
+) -> Result<Lifetime, Refusal> {
+    let rekey = section.parsed(&format!("rekey_{measure}"), parse)?.unwrap_or(rekey);
+    let life = section.parsed(&format!("life_{measure}"), parse)?;
+    let rand = section.parsed(&format!("rand_{measure}"), parse)?;
+    Ok(Lifetime::new(rekey, life, rand))
+}
+
+fn seconds(text: &str) -> Result<u64, Why> {
+    value::seconds(text).map(|time| time.as_secs())
+}
