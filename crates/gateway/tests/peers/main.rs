@@ -15,6 +15,7 @@ mod mtu;
 mod nat;
 mod python;
 mod refusals;
+mod rekeying;
 mod remote_access;
 mod selectors;
 mod start;

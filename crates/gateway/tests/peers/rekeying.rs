@@ -1,0 +1,190 @@
+//! New keys while traffic runs: by the word of either side, by time, by what an SA has carried. No packet may be lost.
+
+use crate::common::{Pair, Scenario, Watch};
+use std::time::Duration;
+use testudo_lab::gateway::Kind;
+use testudo_lab::ping::{Ping, Pong};
+use testudo_lab::swanctl::IkeSa;
+use testudo_lab::swanctl_conf::Connection;
+use testudo_lab::topology::{Family, Side};
+use testudo_lab::wait_until;
+
+/// Old Child SAs linger for five seconds on both sides, and a charon that has to wait for its turn waits for up to fifteen.
+const SETTLED: Duration = Duration::from_secs(40);
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// Pings both ways for so long.
+fn traffic(pair: &Pair, seconds: u32) -> Vec<Pong> {
+    let run = |from: Side| {
+        let ping =
+            Ping { interval: INTERVAL, ..Ping::new(from.other().host(Family::V4)).count(seconds * 200) };
+        ping.run(pair.t.host(from)).unwrap()
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(Side::Two));
+        vec![run(Side::One), other.join().unwrap()]
+    })
+}
+
+/// Runs `work` while pings go both ways, each of which must come back.
+fn under_traffic(pair: &Pair, seconds: u32, work: impl FnOnce() + Send) {
+    let pongs = std::thread::scope(|scope| {
+        let pings = scope.spawn(|| traffic(pair, seconds));
+        work();
+        pings.join().unwrap()
+    });
+    for pong in pongs {
+        assert!(pong.sent > 100 && pong.received == pong.sent, "{pong:?}; drops {:?}", pair.drops(Side::One));
+    }
+}
+
+fn only(pair: &Pair, side: Side) -> Option<IkeSa> {
+    let mut sas = pair.sas(side);
+    let single = sas.len() == 1 && sas[0].children.len() == 1 && sas[0].is_up();
+    if single { sas.pop() } else { None }
+}
+
+/// Waits until both sides have one IKE SA with one Child SA that are not the ones of before, as far as `fresh` says.
+fn await_fresh(pair: &Pair, fresh: impl Fn(&IkeSa) -> bool) {
+    for side in [Side::One, Side::Two] {
+        wait_until(&format!("new keys at side {side:?}"), SETTLED, || {
+            let done = only(pair, side).is_some_and(|sa| fresh(&sa));
+            Ok(if done { Ok(()) } else { Err(format!("{:?}", pair.sas(side))) })
+        })
+        .unwrap();
+    }
+}
+
+/// What tells a Child SA, and an IKE SA, from the next.
+fn marks(pair: &Pair) -> [(String, String); 2] {
+    [Side::One, Side::Two].map(|side| {
+        let sa = only(pair, side).unwrap();
+        let text = |value: Option<&str>| value.unwrap().to_owned();
+        (text(sa.get("initiator-spi")), text(sa.children[0].get("spi-in")))
+    })
+}
+
+fn renew(pair: &Pair, side: Side, what: &str) {
+    let before = marks(pair);
+    pair.swanctl(side).run(["--rekey", what, "lab"]).unwrap();
+    await_fresh(pair, |sa| {
+        let (ike, child) = (sa.get("initiator-spi").unwrap(), sa.children[0].get("spi-in").unwrap());
+        let known = |of: fn(&(String, String)) -> &String, mark| before.iter().any(|old| of(old) == mark);
+        if what == "--ike" { !known(|old| &old.0, ike) } else { !known(|old| &old.1, child) }
+    });
+}
+
+/// Either side renews each kind of SA, under traffic.
+fn by_command(peer: Kind, esp: &str) {
+    let mut pair =
+        Scenario::new("rekey", peer).start_with(|_, connection| connection.esp_proposals = esp.into());
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    for side in [Side::One, Side::Two] {
+        under_traffic(&pair, 10, || renew(&pair, side, "--child"));
+        under_traffic(&pair, 5, || renew(&pair, side, "--ike"));
+    }
+    pair.ping_both_ways();
+    watch.saw_nothing();
+    pair.await_log("rekeyed: it is [3] now");
+    let counters = pair.one.swanctl().run(["--counters"]).unwrap().stdout;
+    let counted = |name: &str| -> u32 {
+        let line = counters.lines().find(|line| line.trim_start().starts_with(name));
+        line.and_then(|line| line.split_whitespace().last()?.parse().ok())
+            .unwrap_or_else(|| panic!("{counters}"))
+    };
+    assert_eq!(["ike-rekey-init", "ike-rekey-resp", "child-rekey"].map(counted), [1, 1, 2]);
+}
+
+#[test]
+fn by_command_with_strongswan() {
+    by_command(Kind::Strongswan, "aes128gcm16");
+}
+
+#[test]
+fn by_command_with_strongswan_and_perfect_forward_secrecy() {
+    by_command(Kind::Strongswan, "aes128gcm16-x25519");
+}
+
+#[test]
+fn by_command_with_testudo() {
+    by_command(Kind::Testudo, "aes256gcm16-ecp256-esn");
+}
+
+/// Lifetimes of one side, as lines of the connection and of the child.
+fn limits(side: Side, renewing: Side, ike: &[&str], child: &[&str]) -> impl Fn(&mut Connection) {
+    let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+    let (ike, child) = if side == renewing { (lines(ike), lines(child)) } else { Default::default() };
+    move |connection| {
+        connection.more = ike.clone();
+        connection.more_child = child.clone();
+    }
+}
+
+/// How often the Child SA has been renewed: numbers are given out one by one.
+fn generation(pair: &Pair) -> u64 {
+    let sas = pair.sas(Side::One);
+    let children = sas.iter().flat_map(|sa| &sa.children);
+    children.map(|child| child.number("uniqueid").unwrap()).max().unwrap()
+}
+
+/// One side renews, at its limits; the other only answers.
+fn by_limits(peer: Kind, renewing: Side, ike: &[&str], child: &[&str], least: u64) {
+    let pair = Scenario::new("limits", peer).start_with(|side, connection| {
+        limits(side, renewing, ike, child)(connection);
+    });
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    under_traffic(&pair, 20, || {});
+    let renewed = generation(&pair);
+    assert!(renewed > least, "renewed {renewed} times: {:?}", pair.sas(Side::One));
+    watch.saw_nothing();
+}
+
+const QUICK_IKE: &[&str] = &["rekey_time = 7s", "rand_time = 1s", "over_time = 60s"];
+const QUICK_CHILD: &[&str] = &["rekey_time = 4s", "rand_time = 1s", "life_time = 60s"];
+
+#[test]
+fn by_time_of_ours_with_strongswan() {
+    by_limits(Kind::Strongswan, Side::One, QUICK_IKE, QUICK_CHILD, 3);
+}
+
+#[test]
+fn by_time_of_strongswan() {
+    by_limits(Kind::Strongswan, Side::Two, QUICK_IKE, QUICK_CHILD, 3);
+}
+
+#[test]
+fn by_packets() {
+    by_limits(Kind::Strongswan, Side::One, &[], &["rekey_packets = 2000", "life_packets = 100000"], 3);
+}
+
+#[test]
+fn by_octets() {
+    by_limits(Kind::Strongswan, Side::One, &[], &["rekey_bytes = 150k", "life_bytes = 10m"], 3);
+}
+
+/// Both sides have the same limits and no spread, so that they begin at once again and again (RFC 7296 §2.8.1, §2.8.2).
+fn both_at_once(peer: Kind) {
+    let pair = Scenario::new("both-rekey", peer).start_with(|_, connection| {
+        let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
+        connection.more = lines(&["rekey_time = 6s", "rand_time = 0s", "over_time = 60s"]);
+        connection.more_child = lines(&["rekey_time = 3s", "rand_time = 0s", "life_time = 60s"]);
+    });
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    under_traffic(&pair, 20, || {});
+    assert!(generation(&pair) > 3);
+    pair.ping_both_ways();
+    watch.saw_nothing();
+}
+
+#[test]
+fn both_at_once_with_strongswan() {
+    both_at_once(Kind::Strongswan);
+}
+
+#[test]
+fn both_at_once_with_testudo() {
+    both_at_once(Kind::Testudo);
+}
