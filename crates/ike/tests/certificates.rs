@@ -156,10 +156,26 @@ fn hash_algorithms_of_the_chain_can_be_narrowed() {
 
 #[test]
 fn a_self_signed_certificate_is_trusted_where_it_is_known() {
-    let root = cert("root");
-    let usage = judge_with("root", &[], &[], &[], |_| {});
-    assert_refused(usage, "key usage");
-    assert!(root.is_ca());
+    let end = cert("sun-self");
+    let mut trust = Trust {
+        now: NOVEMBER_2026,
+        anchors: vec![],
+        pinned: vec![],
+        intermediates: vec![],
+        crls: &[],
+        revocation: Revocation::Strict,
+        hashes: Hashes::ALL,
+    };
+    assert!(trust.verify(&end).is_err());
+    trust.pinned = vec![&end];
+    assert_eq!(trust.verify(&end), Ok(end.clone()));
+    trust.now = UnixTime(5_000_000_000);
+    assert_refused(trust.verify(&end).map(|_| String::new()), "expired at");
+}
+
+#[test]
+fn a_key_that_may_not_sign_does_not() {
+    assert_refused(judge("root", &["root"], &[]), "key usage of 'C=CH, O=Testudo, CN=Root'");
 }
 
 #[test]
@@ -183,9 +199,10 @@ fn without_a_valid_list_the_policy_decides() {
         let crls: Vec<Crl> = lists.iter().map(|list| crl(list)).collect();
         judge_with(end, &["root"], &["inter"], &crls, |trust| trust.revocation = policy)
     };
-    for (lists, why) in
-        [(&["old.crl"][..], "the CRL of 'C=CH, O=Testudo, CN=Root' ended at 2026-10-31"), (&[], "no CRL of")]
-    {
+    for (lists, why) in [
+        (&["old.crl"][..], "the CRL of 'C=CH, O=Testudo, CN=Root' counts until 2026-10-31"),
+        (&[], "no CRL of"),
+    ] {
         assert_refused(with("sun-P-256", lists, Revocation::Strict), why);
         assert_refused(with("sun-uri", lists, Revocation::IfUri), why);
         assert!(with("sun-P-256", lists, Revocation::IfUri).is_ok(), "it names no list");

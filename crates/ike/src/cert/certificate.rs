@@ -192,7 +192,7 @@ impl Certificate {
     }
 
     /// True if subject and issuer are the same.
-    pub(super) fn is_self_issued(&self) -> bool {
+    pub(crate) fn is_self_issued(&self) -> bool {
         self.0.subject.same(&self.0.issuer)
     }
 

@@ -148,7 +148,7 @@ impl<'a> Search<'a, '_> {
         let missing = match crl::status(self.trust.crls, certificate, issuer, self.trust.now) {
             Status::Good => return Ok(()),
             Status::Revoked(when) => return Err(format!("certificate '{subject}' was revoked at {when}")),
-            Status::Stale(until) => format!("the CRL of '{}' ended at {until}", issuer.subject()),
+            Status::Stale(until) => format!("the CRL of '{}' counts until {until} only", issuer.subject()),
             Status::Unknown => format!("no CRL of '{}' is loaded", issuer.subject()),
         };
         let demanded = match self.trust.revocation {

@@ -1,25 +1,59 @@
 //! The loaded connections: checked before they are taken, found by name, by addresses and by child.
 
 use super::error::{InitiateError, LoadError};
+use crate::cert::Certificate;
 use crate::config::{Child, ChildMode, Connection, EspProposal, IkeProposal, StartAction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Connections by name.
+/// Connections by name, and the CAs that they name.
 #[derive(Debug, Default)]
-pub(crate) struct Connections(BTreeMap<String, Arc<Connection>>);
+pub(crate) struct Connections(BTreeMap<String, Arc<Connection>>, NamedCas);
+
+/// CAs by their DER, with how many connections name each: many connections name few.
+#[derive(Debug, Default)]
+struct NamedCas(BTreeMap<Vec<u8>, (Certificate, usize)>);
+
+impl NamedCas {
+    fn add(&mut self, connection: &Connection) {
+        for ca in &connection.remote.cacerts {
+            self.0.entry(ca.to_der().to_vec()).or_insert_with(|| (ca.clone(), 0)).1 += 1;
+        }
+    }
+
+    fn remove(&mut self, connection: &Connection) {
+        for ca in &connection.remote.cacerts {
+            if let Some((_, count)) = self.0.get_mut(ca.to_der()) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        self.0.retain(|_, (_, count)| *count > 0);
+    }
+}
 
 impl Connections {
     /// Adds a connection in the place of one of the same name, which is returned.
     pub(crate) fn load(&mut self, connection: Connection) -> Result<Option<Arc<Connection>>, LoadError> {
         check(&connection)?;
-        Ok(self.0.insert(connection.name.clone(), Arc::new(connection)))
+        self.1.add(&connection);
+        let before = self.0.insert(connection.name.clone(), Arc::new(connection));
+        if let Some(before) = &before {
+            self.1.remove(before);
+        }
+        Ok(before)
     }
 
     /// False if there is none of that name.
     pub(crate) fn unload(&mut self, name: &str) -> bool {
-        self.0.remove(name).is_some()
+        let Some(connection) = self.0.remove(name) else { return false };
+        self.1.remove(&connection);
+        true
+    }
+
+    /// The CAs that connections name.
+    pub(crate) fn cas(&self) -> impl Iterator<Item = &Certificate> {
+        self.1.0.values().map(|(ca, _)| ca)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Connection>> {

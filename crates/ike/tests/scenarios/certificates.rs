@@ -28,7 +28,7 @@ fn pair(files: [&str; 2], edit: impl Fn(usize, &mut Connection)) -> World {
         endpoint.set_unix_time(now, NOVEMBER_2026);
         endpoint.credentials_mut().load_certificate(cert("root"), true).unwrap();
         let own = file.split("-by-").next().unwrap();
-        let own = if own == file { file.trim_end_matches("-uri") } else { own };
+        let own = if own == file { file.trim_end_matches("-self") } else { own };
         let own = if own == "sun" { "sun-P-256" } else { own };
         endpoint.credentials_mut().load_key(key(own));
     }
@@ -240,7 +240,7 @@ fn revoked_certificates() {
 fn strict_revocation_needs_a_list_that_counts() {
     for (list, why) in [
         (None, Some("no CRL of 'C=CH, O=Testudo, CN=Root' is loaded")),
-        (Some("old.crl"), Some("the CRL of 'C=CH, O=Testudo, CN=Root' ended at")),
+        (Some("old.crl"), Some("the CRL of 'C=CH, O=Testudo, CN=Root' counts until")),
         (Some("empty.crl"), None),
     ] {
         let mut world = pair(["moon-P-256", "sun-P-256"], |_, connection| {
@@ -282,6 +282,27 @@ fn a_connection_for_one_ca_takes_no_certificate_of_another() {
     world.hosts[1].load(now, right);
     comes_up(&mut world);
     assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("the right CA"));
+}
+
+#[test]
+fn a_certificate_without_a_ca_is_trusted_where_it_is_loaded() {
+    let known = |edit: fn(&mut Connection)| {
+        let mut world = pair(["moon-P-256", "sun-self"], move |index, connection| {
+            if index == 0 {
+                edit(connection);
+            }
+        });
+        world.hosts[0].endpoint.credentials_mut().load_certificate(cert("sun-self"), false).unwrap();
+        world
+    };
+    comes_up(&mut known(|_| {}));
+    // Not where the connection names a CA, and not where nobody knows it.
+    let mut world = known(|connection| connection.remote.cacerts = vec![cert("root")]);
+    initiator_refuses(&mut world, "no issuer certificate is loaded for 'C=CH, O=Testudo, CN=sun'");
+    initiator_refuses(
+        &mut pair(["moon-P-256", "sun-self"], |_, _| {}),
+        "no issuer certificate is loaded for 'C=CH, O=Testudo, CN=sun'",
+    );
 }
 
 #[test]

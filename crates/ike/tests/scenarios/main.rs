@@ -4,6 +4,7 @@ mod actions;
 mod answers;
 mod bad_auth;
 mod certificates;
+mod certificates_hostile;
 mod collisions;
 mod common;
 mod configuration;

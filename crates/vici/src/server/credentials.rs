@@ -8,6 +8,7 @@ use crate::message::Message;
 use crate::schema::{self, Loaded, Refusal};
 use crate::session::Request;
 use crate::view::ListedCert;
+use std::collections::BTreeSet;
 use testudo_ike::cert::{Certificate, DistinguishedName, PrivateKey};
 
 /// The answer to `get-keys`.
@@ -98,15 +99,13 @@ pub(super) fn list_certs(request: &Request, control: &dyn Control) -> Result<Ans
     let named = connections.flat_map(|connection| {
         [&connection.local.certs, &connection.remote.certs, &connection.remote.cacerts]
     });
-    let mut certificates: Vec<&Certificate> = Vec::new();
-    for certificate in credentials.certificates().chain(credentials.cas()).chain(named.flatten()) {
-        if filter.shows("X509", certificate.subject()) && !certificates.contains(&certificate) {
-            certificates.push(certificate);
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let all = credentials.certificates().chain(credentials.cas()).chain(named.flatten());
+    let certificates = all.filter(|certificate| {
+        filter.shows("X509", certificate.subject()) && seen.insert(certificate.to_der())
+    });
     // Certificates of CAs come last.
-    let (cas, others): (Vec<_>, Vec<_>) =
-        certificates.into_iter().partition(|certificate| certificate.is_ca());
+    let (cas, others): (Vec<_>, Vec<_>) = certificates.partition(|certificate| certificate.is_ca());
     let of_flag = |flag: &str| filter.flag == "ANY" || filter.flag == flag;
     let others = others.into_iter().filter(|_| of_flag("NONE"));
     let x509 = others.chain(cas.into_iter().filter(|_| of_flag("CA")));

@@ -31,10 +31,11 @@ impl Endpoint {
         let local = local_identity(connection, path);
         // A peer without a configured identity is most likely known by its address.
         let by_addr = Identity::Addr(path.remote.ip());
-        let remote = connection.remote.id.as_ref().unwrap_or(&by_addr);
+        let named = connection.remote.id.as_ref().filter(|id| !id.has_wildcards());
+        let remote = named.unwrap_or(&by_addr);
         self.secrets
             .find(Some(&local), Some(remote))
-            .or_else(|| connection.remote.id.is_none().then(|| self.secrets.find(Some(&local), None))?)
+            .or_else(|| named.is_none().then(|| self.secrets.find(Some(&local), None))?)
     }
 
     /// Whether there is anything to prove ourselves with, as far as that can be told before the peer has said who it is.

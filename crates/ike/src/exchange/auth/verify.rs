@@ -96,7 +96,7 @@ impl Endpoint {
         let trust = Trust {
             now: self.unix_time(now),
             anchors: self.anchors(connection),
-            pinned: self.credentials.certificates().chain(&remote.certs).collect(),
+            pinned: self.pinned(connection, &end),
             intermediates: sent.iter().skip(1).chain(self.credentials.cas()).chain(&remote.certs).collect(),
             crls: self.credentials.crls(),
             revocation: remote.revocation,
@@ -136,16 +136,25 @@ impl Endpoint {
             .ok_or_else(|| format!("AUTH of {identity} was not made with a key of its loaded certificates"))
     }
 
+    /// Loaded certificates that need no CA, if such a one is in question. Where a connection names CAs they do not count.
+    fn pinned<'a>(&'a self, connection: &'a Connection, end: &Certificate) -> Vec<&'a Certificate> {
+        if !end.is_self_issued() || !connection.remote.cacerts.is_empty() {
+            return Vec::new();
+        }
+        self.credentials.certificates().chain(&connection.remote.certs).collect()
+    }
+
     /// The CAs that a connection trusts.
     pub(crate) fn anchors<'a>(&'a self, connection: &'a Connection) -> Vec<&'a Certificate> {
         match connection.remote.cacerts.as_slice() {
-            [] => {
-                // Those that another connection names are loaded with it, for all, as with charon.
-                let named = self.connections.iter().flat_map(|other| &other.remote.cacerts);
-                self.credentials.cas().chain(named).collect()
-            }
+            [] => self.cas(),
             own => own.iter().collect(),
         }
+    }
+
+    /// All CAs. Those that a connection names are loaded with it, for all, as with charon.
+    pub(crate) fn cas(&self) -> Vec<&Certificate> {
+        self.credentials.cas().chain(self.connections.cas()).collect()
     }
 }
 

@@ -199,10 +199,11 @@ impl Endpoint {
     /// (RFC 7296 §1.2: the request stands in IKE_SA_INIT).
     fn certificates_wanted(&self, path: Path) -> Option<Payload> {
         let connections = self.connections.between(path.local.ip(), path.remote.ip());
-        let wanting: Vec<_> =
-            connections.iter().filter(|c| c.send_certreq && c.remote.method.is_pubkey()).collect();
-        let cas = wanting.iter().flat_map(|connection| self.anchors(connection));
-        certificate_request(cas, MAX_NAMED_CAS)
+        let wanting = connections.iter().filter(|c| c.send_certreq && c.remote.method.is_pubkey());
+        let any = wanting.clone().any(|connection| connection.remote.cacerts.is_empty());
+        let named = wanting.flat_map(|connection| &connection.remote.cacerts);
+        let all = if any { self.cas() } else { Vec::new() };
+        certificate_request(named.chain(all), MAX_NAMED_CAS)
     }
 }
 

@@ -124,6 +124,12 @@ impl Peer {
         self.auth_as(&super::build::fqdn("moon"), b"a shared key")
     }
 
+    /// What AUTH of moon covers.
+    pub(crate) fn signed_octets(&self, id: &IdPayload) -> Vec<u8> {
+        let octets = SignedOctets { message: &self.init_request, peer_nonce: &self.nonces.responder, id };
+        self.keys.signed_octets(Role::Initiator, &octets).unwrap()
+    }
+
     pub(crate) fn auth_as(&self, identity: &Identity, psk: &[u8]) -> Vec<Payload> {
         let id = IdPayload::from(identity);
         let octets =
