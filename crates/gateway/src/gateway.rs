@@ -320,6 +320,7 @@ impl Gateway {
                 }
             }
             Event::IkeRekeyed(old, new) => {
+                self.virtual_ips.hand_on(old, new);
                 let before = self.ikes.get(&old).cloned();
                 if let Some((before, after)) = before.zip(self.look(new)) {
                     self.notes.push_back(Note::IkeRekeyed(Box::new((before, after))));

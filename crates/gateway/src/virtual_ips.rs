@@ -26,6 +26,15 @@ impl VirtualIps {
         }
         unused
     }
+
+    /// A rekeyed IKE SA has the addresses of the one that it replaces.
+    pub(crate) fn hand_on(&mut self, from: IkeSaId, to: IkeSaId) {
+        for users in self.0.values_mut() {
+            if users.remove(&from) {
+                users.insert(to);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -42,5 +51,16 @@ mod tests {
         assert!(!addresses.remove(addr, IkeSaId(1)), "it was his no more");
         assert!(addresses.remove(addr, IkeSaId(2)));
         assert!(addresses.add(addr, IkeSaId(3)));
+    }
+
+    #[test]
+    fn an_address_goes_with_the_ike_sa_that_replaced_another() {
+        let addr = IpAddr::from([10, 3, 0, 1]);
+        let mut addresses = VirtualIps::default();
+        addresses.add(addr, IkeSaId(1));
+        addresses.hand_on(IkeSaId(1), IkeSaId(2));
+        addresses.hand_on(IkeSaId(3), IkeSaId(4));
+        assert!(!addresses.remove(addr, IkeSaId(1)));
+        assert!(addresses.remove(addr, IkeSaId(2)));
     }
 }
