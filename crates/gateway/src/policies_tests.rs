@@ -60,8 +60,10 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
 fn order(policies: &Policies) -> Vec<Action> {
     let spd = policies.spd().unwrap();
     let mut entries: Vec<&Entry> = policies.installed.values().chain(policies.configured.values()).collect();
-    assert_eq!(spd.len(), entries.len());
     entries.sort_by_key(|entry| (entry.policy.priority, entry.place));
+    // A Child SA and the one that it takes the place of share their policy.
+    entries.dedup_by_key(|entry| entry.place);
+    assert_eq!(spd.len(), entries.len());
     entries.iter().map(|entry| entry.policy.action).collect()
 }
 
