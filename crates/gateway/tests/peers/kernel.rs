@@ -1,6 +1,7 @@
 //! Debian's strongSwan on a Linux kernel as the peer: what is on the wire is the kernel's ESP (XFRM), without UDP.
 
 use crate::common::{Pair, SOON, Scenario, Watch};
+use crate::rekeying::renew_everything;
 use std::time::Duration;
 use testudo_lab::capture::Capture;
 use testudo_lab::gateway::{Gateway, Kind};
@@ -116,6 +117,22 @@ fn plain_esp(outer: Family) {
         let wire = first.stop().unwrap().show(40).unwrap();
         assert!(wire.contains(": ESP(spi=0x") && !wire.contains("UDP-encap"), "{wire}");
         repetitions_are_refused(&pair);
+        watch.saw_nothing();
+        pair.swanctl(initiator).terminate("lab").unwrap();
+        no_state_is_left(&pair);
+    }
+}
+
+/// New keys for both kinds of SA, from either side, under traffic: the kernel loses no packet, and neither do we.
+#[test]
+fn a_linux_kernel_gets_new_keys() {
+    let pair = Scenario::new("kernel-rekey", Kind::Guest).inner_mtu(INNER_MTU).start_empty();
+    for (numbers, initiator) in [(Numbers::Extended, Side::One), (Numbers::Plain, Side::Two)] {
+        connect(&pair, Family::V4, numbers, initiator);
+        let watch = Watch::start(&pair.t);
+        renew_everything(&pair);
+        has_numbers(&pair, numbers);
+        carries_traffic(&pair, Family::V4);
         watch.saw_nothing();
         pair.swanctl(initiator).terminate("lab").unwrap();
         no_state_is_left(&pair);

@@ -75,15 +75,19 @@ fn renew(pair: &Pair, side: Side, what: &str) {
 }
 
 /// Either side renews each kind of SA, under traffic.
+pub(crate) fn renew_everything(pair: &Pair) {
+    for side in [Side::One, Side::Two] {
+        under_traffic(pair, 10, || renew(pair, side, "--child"));
+        under_traffic(pair, 5, || renew(pair, side, "--ike"));
+    }
+}
+
 fn by_command(peer: Kind, esp: &str) {
     let mut pair =
         Scenario::new("rekey", peer).start_with(|_, connection| connection.esp_proposals = esp.into());
     let watch = Watch::start(&pair.t);
     pair.up(Side::One);
-    for side in [Side::One, Side::Two] {
-        under_traffic(&pair, 10, || renew(&pair, side, "--child"));
-        under_traffic(&pair, 5, || renew(&pair, side, "--ike"));
-    }
+    renew_everything(&pair);
     pair.ping_both_ways();
     watch.saw_nothing();
     pair.await_log("rekeyed: it is [3] now");
