@@ -31,6 +31,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ipsec_inbound", run: ipsec::inbound::target },
     Target { name: "ike_message", run: ike::message::target },
     Target { name: "ike_endpoint", run: ike::endpoint::target },
+    Target { name: "ike_conversation", run: ike::conversation::target },
     Target { name: "ike_cert", run: ike::cert::target },
     Target { name: "vici_codec", run: vici::codec::target },
     Target { name: "vici_schema", run: vici::schema::target },

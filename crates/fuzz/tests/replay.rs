@@ -98,6 +98,7 @@ replay!(
     ipsec_inbound,
     ike_message,
     ike_endpoint,
+    ike_conversation,
     ike_cert,
     vici_codec,
     vici_schema,

@@ -61,6 +61,55 @@ remote_ts:dynamic
 ",
 ];
 
+/// One side of a conversation, `$` being its own and `%` the other's number. SAs are renewed while the network is calm, on
+/// both sides at the same time.
+const SIDE: &str = ">site
+local_addrs:192.0.2.$
+remote_addrs:192.0.2.%
+proposals:aes128gcm16-prfsha256-x25519
+dpd_delay=30s
+rekey_time=500s
+over_time=100s
+rand_time=0
+>local
+auth=psk
+id=~
+<
+>remote
+auth=psk
+id=^
+<
+>children
+>net
+local_ts:10.$.0.0/16
+remote_ts:10.%.0.0/16
+esp_proposals:aes128gcm16-x25519-esn
+rekey_time=300s
+life_time=400s
+rand_time=0
+<
+>web
+local_ts:192.0.2.$/32
+remote_ts:192.0.2.%/32
+esp_proposals:aes256gcm16
+rekey_time=200s
+life_time=300s
+rand_time=0
+<
+<
+<
+";
+
+/// The connections of two that talk to each other, to each other.
+pub(super) fn pair() -> &'static [Connection; 2] {
+    static PAIR: OnceLock<[Connection; 2]> = OnceLock::new();
+    let read = |[own, other, id, other_id]: [&str; 4]| {
+        let text = SIDE.replace('$', own).replace('%', other).replace('~', id).replace('^', other_id);
+        schema::connection(&text::message(text.as_bytes()), schema::Policy::Modern).expect("a connection")
+    };
+    PAIR.get_or_init(|| [read(["1", "2", "moon", PEER]), read(["2", "1", PEER, "moon"])])
+}
+
 /// The connections.
 pub(super) fn connections() -> &'static [Connection] {
     static ALL: OnceLock<Vec<Connection>> = OnceLock::new();

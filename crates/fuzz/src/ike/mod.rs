@@ -3,6 +3,7 @@
 pub mod cert;
 mod config;
 mod content;
+pub mod conversation;
 pub mod endpoint;
 pub mod message;
 mod node;

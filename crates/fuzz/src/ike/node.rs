@@ -15,7 +15,7 @@ use testudo_ipsec::spi::{SenderId, Spi};
 const MANY: usize = 20_000;
 
 /// A generator that is the same in every run (SplitMix64).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Entropy for Random {
     fn fill(&mut self, out: &mut [u8]) {

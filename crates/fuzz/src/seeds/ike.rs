@@ -162,3 +162,34 @@ pub(super) fn endpoint() -> Vec<Seed> {
     seeds.push(("flood".to_owned(), [&[0][..], &flood, &HONEST, &HONEST, &HONEST].concat()));
     seeds
 }
+
+/// Steps of two that talk to each other.
+pub(super) fn conversation() -> Vec<Seed> {
+    const NEXT: [u8; 1] = [0];
+    const DROP: [u8; 2] = [2, 0];
+    const DOUBLE: [u8; 2] = [3, 0];
+    const LAST_FIRST: [u8; 2] = [1, 1];
+    let operator = |side: u8, what: u8| [7 | what << 3 | side << 7];
+    let wait = |seconds: u16| [&[6][..], &(seconds * 50).to_be_bytes()].concat();
+    // IKE_SA_INIT and IKE_AUTH.
+    let up = [&operator(0, 0)[..], &NEXT.repeat(4)].concat();
+    let all = NEXT.repeat(12);
+    let (child, ike) = (2, 4);
+    let both = |what: u8| [operator(0, what), operator(1, what)].concat();
+    let crossed = [&LAST_FIRST[..], &DOUBLE, &NEXT, &DROP].concat().repeat(6);
+    let seeds: [(&str, &[&[u8]]); 12] = [
+        ("up", &[&up]),
+        ("two-children", &[&up, &operator(0, 1), &all]),
+        ("both-initiate", &[&operator(0, 0), &operator(1, 0), &all]),
+        ("rekey-child", &[&up, &operator(0, child), &all, &operator(1, child), &all]),
+        ("rekey-ike", &[&up, &operator(0, ike), &all, &operator(1, ike), &all]),
+        ("children-at-once", &[&up, &both(child), &all]),
+        ("ikes-at-once", &[&up, &both(ike), &all]),
+        ("ikes-at-once-crossed", &[&up, &both(ike), &crossed, &wait(60), &all]),
+        ("children-at-once-crossed", &[&up, &both(child), &crossed, &wait(60), &all]),
+        ("child-against-ike", &[&up, &operator(0, child), &operator(1, ike), &LAST_FIRST, &all]),
+        ("rekey-against-delete", &[&up, &operator(0, child), &operator(1, 6), &LAST_FIRST, &all]),
+        ("lost", &[&up, &both(child), &DROP.repeat(4), &wait(30), &DROP, &wait(200), &all]),
+    ];
+    seeds.map(|(name, steps)| (name.to_owned(), steps.concat())).to_vec()
+}

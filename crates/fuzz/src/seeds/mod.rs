@@ -23,6 +23,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "ipsec_inbound" => ipsec::inbound(),
         "ike_message" => ike::message(),
         "ike_endpoint" => ike::endpoint(),
+        "ike_conversation" => ike::conversation(),
         "ike_cert" => cert::all(),
         "vici_codec" => vici::codec(),
         "vici_schema" => vici::schema(),
