@@ -50,6 +50,7 @@ fn list_sa() -> Message {
         ("encr-keysize", "128"),
         ("prf-alg", "PRF_HMAC_SHA2_256"),
         ("dh-group", "CURVE_25519"),
+        ("ake1", "ML_KEM_768"),
         ("established", "604"),
     ]);
     let children = Message::new().with_section("net-3", child);
@@ -141,7 +142,7 @@ fn people_get_aligned_text() {
         "\
 testudod 0.1.0, up 10 minutes (since Nov 21 20:35:00 UTC 2026), 1 IKE SA, 0 half-open
 
-gw #1  ESTABLISHED 10m 4s  initiator  AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519
+gw #1  ESTABLISHED 10m 4s  initiator  AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768
   [2001:db8::1]:4500 (moon) === 192.0.2.2:4500 (sun)
   net #3  INSTALLED 10m 3s  ESP AES_GCM_16-128 ESN in UDP
     10.1.0.0/16 === 10.2.0.0/16 10.3.0.0/16

@@ -400,7 +400,16 @@ pub enum KeyExchange {
     Modp3072,
     /// `modp4096` (group 16).
     Modp4096,
+    /// `mlkem512` (method 35).
+    MlKem512,
+    /// `mlkem768` (method 36).
+    MlKem768,
+    /// `mlkem1024` (method 37).
+    MlKem1024,
 }
+
+/// How many additional key exchanges there can be (RFC 9370 §2.2.1).
+pub const ADDITIONAL_KE: usize = 7;
 
 /// One IKE proposal: any combination of the listed transforms is acceptable, earlier ones preferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -413,6 +422,9 @@ pub struct IkeProposal {
     pub prf: Vec<Prf>,
     /// Key exchange methods.
     pub ke: Vec<KeyExchange>,
+    /// `ke1_` to `ke7_`: methods of the additional key exchanges (RFC 9370). `None` (`ke1_none`) stands for an exchange
+    /// that may be left out; where the list is empty, there is none.
+    pub additional: [Vec<Option<KeyExchange>>; ADDITIONAL_KE],
 }
 
 /// One ESP proposal: any combination of the listed transforms is acceptable, earlier ones preferred.

@@ -30,7 +30,13 @@ fn keys(encryption: IkeEncryption) -> IkeKeys {
         192 => Some(Integrity::HmacSha384),
         _ => Some(Integrity::HmacSha512),
     };
-    let suite = IkeSuite { encryption, integrity, prf: Prf::HmacSha384, ke: KeyExchange::X25519 };
+    let suite = IkeSuite {
+        encryption,
+        integrity,
+        prf: Prf::HmacSha384,
+        ke: KeyExchange::X25519,
+        additional: [None; 7],
+    };
     let nonces =
         Nonces { initiator: Nonce::new(vec![1; 32]).unwrap(), responder: Nonce::new(vec![2; 32]).unwrap() };
     let spis = IkeSpis { initiator: IkeSpi(3), responder: IkeSpi(4) };

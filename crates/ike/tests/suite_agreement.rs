@@ -32,13 +32,44 @@ fn ike() -> impl Strategy<Value = Vec<IkeProposal>> {
         (some(&others, 1), some(&integrity, 1)),
     ];
     let prf = some(&[Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512, Prf::AesXcbc], 1);
-    let proposal = (ciphers, prf, ke(1)).prop_map(|((encryption, integrity), prf, ke)| IkeProposal {
-        encryption,
-        integrity,
-        prf,
-        ke,
-    });
+    // Not those of the additional exchanges: no method is used twice.
+    let ke = some(&KeyExchange::ALL[..9], 1);
+    let proposal = (ciphers, prf, ke, [additional(), additional(), additional()]).prop_map(
+        |((encryption, integrity), prf, ke, [first, second, fifth])| {
+            let additional = [first, second, vec![], vec![], fifth, vec![], vec![]];
+            IkeProposal { encryption, integrity, prf, ke, additional }
+        },
+    );
     prop::collection::vec(proposal, 1..4)
+}
+
+/// Few methods, so that they are short.
+fn additional() -> impl Strategy<Value = Vec<Option<KeyExchange>>> {
+    some(&[None, Some(KeyExchange::MlKem512), Some(KeyExchange::MlKem768)], 0)
+}
+
+/// True if some method can be taken for each place, none of them twice (RFC 9370 §2.2.1).
+fn agree_on_additional(a: &IkeProposal, b: &IkeProposal) -> bool {
+    let choices = |place: usize| -> Vec<Option<KeyExchange>> {
+        let [a, b] = [a, b].map(|proposal| match proposal.additional[place].as_slice() {
+            [] => vec![None],
+            methods => methods.to_vec(),
+        });
+        a.into_iter().filter(|method| b.contains(method)).collect()
+    };
+    let mut combinations = vec![vec![]];
+    for place in 0..7 {
+        let longer = |taken: &Vec<Option<KeyExchange>>, method| [taken.clone(), vec![method]].concat();
+        combinations = combinations
+            .iter()
+            .flat_map(|taken| choices(place).into_iter().map(move |method| longer(taken, method)))
+            .collect();
+    }
+    let distinct = |taken: &Vec<Option<KeyExchange>>| {
+        let methods: Vec<_> = taken.iter().flatten().collect();
+        (1..methods.len()).all(|at| !methods[..at].contains(&methods[at]))
+    };
+    combinations.iter().any(distinct)
 }
 
 fn esp() -> impl Strategy<Value = Vec<EspProposal>> {
@@ -64,7 +95,11 @@ proptest! {
     fn on_an_ike_sa(initiator in ike(), responder in ike()) {
         let common = pair(&initiator, &responder, |a, b| {
             let integrity = a.integrity.is_empty() || share(&a.integrity, &b.integrity);
-            integrity && share(&a.encryption, &b.encryption) && share(&a.prf, &b.prf) && share(&a.ke, &b.ke)
+            integrity
+                && share(&a.encryption, &b.encryption)
+                && share(&a.prf, &b.prf)
+                && share(&a.ke, &b.ke)
+                && agree_on_additional(a, b)
         });
         let offer = offer::ike(&initiator, None);
         let choice = select::ike(&offer, &responder);

@@ -74,11 +74,13 @@ fn auth_of_charon_verifies_and_ours_is_the_same() {
             message: capture.field("ike_sa_init_request"),
             peer_nonce: &nonces.responder,
             id: request.id_initiator().unwrap(),
+            int_auth: &[],
         };
         let responder = SignedOctets {
             message: capture.field("ike_sa_init_response"),
             peer_nonce: &nonces.initiator,
             id: response.id_responder().unwrap(),
+            int_auth: &[],
         };
         let cases = [
             (Role::Initiator, initiator, request.auth().unwrap(), "auth_initiator"),

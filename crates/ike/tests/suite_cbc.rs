@@ -19,7 +19,13 @@ const PAIRS: [(IkeEncryption, Integrity, usize); 3] = [
 
 fn keys(encryption: IkeEncryption, integrity: Integrity) -> IkeKeys {
     let integrity = Some(integrity);
-    let suite = IkeSuite { encryption, integrity, prf: Prf::HmacSha512, ke: KeyExchange::Modp2048 };
+    let suite = IkeSuite {
+        encryption,
+        integrity,
+        prf: Prf::HmacSha512,
+        ke: KeyExchange::Modp2048,
+        additional: [None; 7],
+    };
     let nonces =
         Nonces { initiator: Nonce::new(vec![1; 32]).unwrap(), responder: Nonce::new(vec![2; 32]).unwrap() };
     let spis = IkeSpis { initiator: IkeSpi(3), responder: IkeSpi(4) };

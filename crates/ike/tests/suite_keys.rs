@@ -16,12 +16,14 @@ const SMALL: IkeSuite = IkeSuite {
     integrity: None,
     prf: Prf::HmacSha256,
     ke: KeyExchange::X25519,
+    additional: [None; 7],
 };
 const LARGE: IkeSuite = IkeSuite {
     encryption: IkeEncryption::Aes256Gcm16,
     integrity: None,
     prf: Prf::HmacSha384,
     ke: KeyExchange::Ecp256,
+    additional: [None; 7],
 };
 
 /// SK_d, SK_ei, SK_er, SK_pi, SK_pr.

@@ -65,6 +65,7 @@ fn the_choice_of_our_own_responder_is_accepted() {
             integrity: None,
             prf: Prf::HmacSha384,
             ke: KeyExchange::Ecp256,
+            additional: [None; 7],
         };
         assert_eq!(choice.suite, suite);
         assert_eq!(accept::ike(&offer, &initiator, &choice.answer(spi_r)), Ok((suite, spi_r)));

@@ -53,6 +53,7 @@ fn our_order_decides() {
         integrity: None,
         prf: Prf::HmacSha384,
         ke: KeyExchange::Ecp256,
+        additional: [None; 7],
     };
     assert_eq!(select::ike(&offered, &[ike_large(), ike_all()]).unwrap().suite, large);
     let small = IkeSuite {
@@ -60,6 +61,7 @@ fn our_order_decides() {
         integrity: None,
         prf: Prf::HmacSha256,
         ke: KeyExchange::X25519,
+        additional: [None; 7],
     };
     assert_eq!(select::ike(&offered, &[ike_all(), ike_large()]).unwrap().suite, small);
 }
@@ -91,7 +93,7 @@ fn what_is_unknown_makes_a_transform_unacceptable_and_no_more() {
 
 #[test]
 fn an_unknown_transform_type_makes_the_proposal_unacceptable_and_no_more() {
-    for kind in [5, 6, 241] {
+    for kind in [5, 13, 241] {
         let mut transforms = good_ike();
         transforms.push(transform(kind, 0));
         let strange = ike(transforms);

@@ -133,10 +133,13 @@ fn cipher(message: &Message) -> Option<String> {
     })
 }
 
-/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519`, as far as negotiated.
+/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768`, as far as negotiated.
 fn suite(message: &Message) -> String {
     let rest = ["prf-alg", "dh-group"].into_iter().filter_map(|key| message.text(key).map(str::to_owned));
-    cipher(message).into_iter().chain(rest).collect::<Vec<_>>().join("/")
+    let additional = (1..=7).filter_map(|number| {
+        message.text(&format!("ake{number}")).map(|method| format!("KE{number}_{method}"))
+    });
+    cipher(message).into_iter().chain(rest).chain(additional).collect::<Vec<_>>().join("/")
 }
 
 pub(super) fn section<'a>(message: &'a Message, key: &str) -> Result<&'a Message, Error> {

@@ -43,7 +43,7 @@ esp_proposals:aes128gcm16
 ",
     ">any
 local_addrs:192.0.2.1
-proposals:aes256gcm16-prfsha384-ecp256
+proposals:aes256gcm16-prfsha384-ecp256-ke1_mlkem512-ke1_none-ke3_x25519-ke3_mlkem512-ke3_none
 dpd_delay=30s
 >local
 auth=psk

@@ -5,14 +5,14 @@ use std::sync::OnceLock;
 use testudo_ike::config::{EspProposal, IkeProposal, KeyExchange};
 use testudo_ike::message::{KePayload, Notify, Payloads, SaPayload, SaSpi, TsPayload};
 use testudo_ike::suite::offer::ChildExchange;
-use testudo_ike::suite::{Entropy, KePrivate, accept, offer, select};
+use testudo_ike::suite::{Entropy, KePrivate, accept, offer, respond, select};
 use testudo_ipsec::spi::Spi;
 
 /// Our proposals, for IKE and for ESP.
 struct Ours {
     ike: Vec<IkeProposal>,
     esp: Vec<EspProposal>,
-    ke: [KePrivate; 2],
+    ke: [KePrivate; 3],
 }
 
 /// Always the same octets.
@@ -33,7 +33,7 @@ fn ours() -> &'static Ours {
         Ours {
             ike: connections.iter().flat_map(|connection| connection.proposals.clone()).collect(),
             esp: children.flat_map(|child| child.proposals.clone()).collect(),
-            ke: [KeyExchange::X25519, KeyExchange::Ecp256].map(key),
+            ke: [KeyExchange::X25519, KeyExchange::Ecp256, KeyExchange::MlKem512].map(key),
         }
     })
 }
@@ -113,6 +113,10 @@ fn agree(ke: &KePayload) {
         if let Ok(shared) = own.agree(ke) {
             assert_eq!(shared.len(), 32);
             assert!(shared.expose().iter().any(|octet| *octet != 0), "RFC 8031 §5");
+        }
+        if let Ok((answer, shared)) = respond(own.method(), ke, &mut Constant) {
+            assert_eq!((answer.method, shared.len()), (ke.method, 32));
+            assert!(answer.data.len() <= ke.data.len(), "no amplification");
         }
     }
 }

@@ -37,6 +37,12 @@ fn check_message(message: &Message<'_>, data: &[u8]) {
         }
         Some(encrypted) => {
             assert_eq!([encrypted.aad, encrypted.body].concat(), data);
+            let head = encrypted.head();
+            assert_eq!(head.len(), encrypted.aad.len() - if encrypted.fragment.is_some() { 4 } else { 0 });
+            assert_eq!(
+                message.payloads.iter().next().is_none(),
+                head[16] == u8::from(PayloadType::Encrypted)
+            );
             let in_clear = Message::parse(&again).expect("what was written can be read");
             assert_eq!(in_clear.payloads, message.payloads);
         }

@@ -207,7 +207,7 @@ impl Peer {
             Role::Initiator => (&self.request, &sa.nonces.responder),
             Role::Responder => (&self.response, &sa.nonces.initiator),
         };
-        let octets = SignedOctets { message, peer_nonce, id: &id };
+        let octets = SignedOctets { message, peer_nonce, id: &id, int_auth: &[] };
         let auth = sa.ike.psk_auth(self.role, PSK, &octets).ok()?;
         Some((id, auth))
     }

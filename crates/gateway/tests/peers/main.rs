@@ -13,6 +13,7 @@ mod kernel;
 mod lifecycle;
 mod mtu;
 mod nat;
+mod post_quantum;
 mod python;
 mod refusals;
 mod rekeying;

@@ -10,8 +10,8 @@ use crate::message::{
     ParseError, Payload, Payloads,
 };
 use crate::output::{Path, Reason, Time};
-use crate::sa::{IkeSa, InitKey, Phase, RequestKind, digest};
-use crate::suite::{Opened, Role};
+use crate::sa::{FirstDatagram, IkeSa, InitKey, Phase, RequestKind, digest};
+use crate::suite::{Opened, Role, SkOpener};
 use std::time::Duration;
 
 /// No message of ours or of an honest peer is larger.
@@ -151,20 +151,28 @@ impl Endpoint {
             self.discard(now, Discard::Fragment, || format!("ignored {why} from {}", path.remote));
             return Ok(());
         }
-        let Some(opened) = self.unseal(datagram, sa, header, encrypted) else { return Ok(()) };
+        let opener = sa.keys.as_ref().map(|keys| &keys.opener);
+        let Some(opened) = opener.and_then(|opener| self.unseal(datagram, opener, header, encrypted)) else {
+            return Ok(());
+        };
         self.commit(sa);
         sa.last_heard = now;
         self.follow(sa, path);
+        let first = FirstDatagram { digest: digest(bytes), head: encrypted.head() };
         let whole = match encrypted.fragment {
-            None => Some((opened, digest(bytes))),
-            Some(fragment) => self.collect(datagram, sa, header, fragment, opened),
+            None => Some((opened, first)),
+            Some(fragment) => self.collect(datagram, sa, header, fragment, first, opened),
         };
-        let Some((opened, digest)) = whole else { return Ok(()) };
+        let Some((opened, first)) = whole else { return Ok(()) };
         let counted = if header.response { Counted::InResponse } else { Counted::InRequest };
         self.count_message(sa, header.exchange, counted);
+        if header.exchange == ExchangeType::IkeIntermediate {
+            cover_intermediate(sa, &first, &opened)?;
+        }
         if header.response {
             self.protected_response(now, sa, header, opened.payloads())
         } else {
+            let digest = first.digest;
             let request = Request { exchange: header.exchange, id: header.message_id, path, digest };
             self.protected_request(now, sa, &request, opened.payloads())
         }
@@ -174,11 +182,11 @@ impl Endpoint {
     pub(super) fn unseal(
         &mut self,
         datagram: Datagram<'_>,
-        sa: &IkeSa,
+        opener: &SkOpener,
         header: Header,
         encrypted: &Encrypted<'_>,
     ) -> Option<Opened> {
-        match sa.keys.as_ref()?.opener.open(encrypted) {
+        match opener.open(encrypted) {
             Ok(opened) => Some(opened),
             Err(error) => {
                 self.discard(datagram.now, Discard::Integrity, || {
@@ -196,8 +204,10 @@ impl Endpoint {
         request: &Request,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
-        if request.exchange == ExchangeType::IkeAuth {
-            return self.auth_request(now, sa, request, payloads);
+        match request.exchange {
+            ExchangeType::IkeAuth => return self.auth_request(now, sa, request, payloads),
+            ExchangeType::IkeIntermediate => return self.intermediate_request(now, sa, request, payloads),
+            _ => {}
         }
         if sa.rival_of.is_some() && payloads.as_ref().is_ok_and(|payloads| !ends_ike_sa(payloads)) {
             self.decide_for(now, sa);
@@ -218,9 +228,16 @@ impl Endpoint {
         header: Header,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
-        if header.exchange == ExchangeType::IkeAuth {
-            sa.outgoing.pending = None;
-            return self.auth_response(now, sa, payloads);
+        match header.exchange {
+            ExchangeType::IkeAuth => {
+                sa.outgoing.pending = None;
+                return self.auth_response(now, sa, payloads);
+            }
+            ExchangeType::IkeIntermediate => {
+                sa.outgoing.pending = None;
+                return self.intermediate_response(now, sa, payloads);
+            }
+            _ => {}
         }
         let Some(pending) = sa.outgoing.answered(header.exchange, header.message_id) else { return Ok(()) };
         let payloads = payloads
@@ -275,6 +292,14 @@ fn ends_ike_sa(payloads: &Payloads) -> bool {
     payloads.deletes().any(|delete| *delete == Delete::IkeSa)
 }
 
+/// AUTH will cover the message: as it came, and with the keys under which it came (RFC 9242 §3.3.2).
+fn cover_intermediate(sa: &mut IkeSa, first: &FirstDatagram, opened: &Opened) -> Result<(), Reason> {
+    if let (Some(keys), Some(int_auth)) = (&sa.keys, sa.phase.int_auth_mut()) {
+        int_auth.received(&keys.ike, sa.role.peer(), &first.head, opened)?;
+    }
+    Ok(())
+}
+
 /// Whether a message may belong to the SA at all, by what can be seen without a key.
 fn check_header(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Discard, &'static str)> {
     let peer_is_initiator = sa.role == Role::Responder;
@@ -307,12 +332,20 @@ fn check_request(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Disca
     if header.message_id != sa.incoming.expected {
         return Err((Discard::MessageId, "a request outside the window"));
     }
-    let fits = match sa.phase {
+    let fits = match &sa.phase {
+        // Exactly as many IKE_INTERMEDIATE as there are key exchanges left (RFC 9242 §5).
+        Phase::HalfOpen(half) if sa.has_additional_ke(half.place) => {
+            header.exchange == ExchangeType::IkeIntermediate
+        }
         Phase::HalfOpen(_) => header.exchange == ExchangeType::IkeAuth,
         Phase::Established => {
             matches!(header.exchange, ExchangeType::Informational | ExchangeType::CreateChildSa)
         }
-        Phase::InitSent(_) | Phase::AuthSent(_) | Phase::Rejecting | Phase::Gone { .. } => false,
+        Phase::InitSent(_)
+        | Phase::Intermediate(_)
+        | Phase::AuthSent(_)
+        | Phase::Rejecting
+        | Phase::Gone { .. } => false,
     };
     if fits { Ok(()) } else { Err((Discard::WrongExchange, "a request that does not fit the state")) }
 }

@@ -4,7 +4,7 @@ use super::dispatch::Datagram;
 use super::{Discard, Endpoint};
 use crate::message::{Encrypted, Fragment, Header, PayloadType};
 use crate::output::Reason;
-use crate::sa::{Collected, IkeSa, MessageKind, Reassembly, digest};
+use crate::sa::{Collected, FirstDatagram, IkeSa, MessageKind, Phase, Reassembly, digest};
 use crate::suite::Opened;
 
 /// Where the type of the first payload stands in the header.
@@ -33,24 +33,24 @@ fn kind(header: Header) -> MessageKind {
 }
 
 impl Endpoint {
-    /// Keeps an authentic fragment. Gives the message once it is whole, with the digest by which a repetition is known.
+    /// Keeps an authentic fragment. Gives the message once it is whole.
     pub(super) fn collect(
         &mut self,
         datagram: Datagram<'_>,
         sa: &mut IkeSa,
         header: Header,
         fragment: Fragment,
+        first: FirstDatagram,
         opened: Opened,
-    ) -> Option<(Opened, [u8; 32])> {
+    ) -> Option<(Opened, FirstDatagram)> {
         let until = datagram.now.plus(self.config.fragment_timeout);
         let slot = if header.response {
             &mut sa.outgoing.pending.as_mut()?.fragments
         } else {
             &mut sa.incoming.fragments
         };
-        let digest = digest(datagram.bytes);
-        match Reassembly::collect(slot, kind(header), fragment, opened, digest, until) {
-            Collected::Whole(opened, digest) => Some((opened, digest)),
+        match Reassembly::collect(slot, kind(header), fragment, opened, first, until) {
+            Collected::Whole(opened, first) => Some((opened, first)),
             Collected::Waiting => None,
             Collected::Refused(why) => {
                 let remote = datagram.path.remote;
@@ -73,7 +73,13 @@ impl Endpoint {
         let seen = digest(datagram.bytes);
         let known = match sa.incoming.last.as_ref().map(|last| last.digest) {
             Some(last) if fragment.is_first() && last != seen => {
-                if self.unseal(datagram, sa, header, encrypted).is_none() {
+                // The keys may have changed with the answer (RFC 9370 §2.2.2).
+                let opener = match &sa.phase {
+                    Phase::HalfOpen(half) => half.last_opener.as_ref(),
+                    _ => None,
+                };
+                let opener = opener.or(sa.keys.as_ref().map(|keys| &keys.opener));
+                if opener.and_then(|opener| self.unseal(datagram, opener, header, encrypted)).is_none() {
                     return Ok(());
                 }
                 last

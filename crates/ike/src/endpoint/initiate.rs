@@ -96,6 +96,9 @@ impl Endpoint {
         let live = |sa: &&IkeSa| sa.connection == connection && sa.closing.is_none();
         self.table.iter().filter(live).find_map(|sa| match &sa.phase {
             Phase::InitSent(init) if init.attempt.child == child => Some(Present::OnItsWay(sa.id)),
+            Phase::Intermediate(sent) if sent.opening.attempt.child == child => {
+                Some(Present::OnItsWay(sa.id))
+            }
             Phase::AuthSent(sent) if sent.attempt.child == child => Some(Present::OnItsWay(sa.id)),
             Phase::Established if sa.is_asking_for(child) => Some(Present::OnItsWay(sa.id)),
             Phase::Established => {

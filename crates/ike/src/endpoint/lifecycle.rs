@@ -41,7 +41,9 @@ impl Endpoint {
         self.commit(sa);
         self.act_on_loss(now, sa, &reason);
         match &sa.phase {
-            Phase::InitSent(_) | Phase::AuthSent(_) => self.attempt_failed(now, sa, &reason),
+            Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthSent(_) => {
+                self.attempt_failed(now, sa, &reason)
+            }
             Phase::HalfOpen(_) => self.stats.failed += 1,
             _ => {}
         }
@@ -94,6 +96,7 @@ impl Endpoint {
     pub(crate) fn end_attempt(&mut self, now: Time, sa: &IkeSa) -> Option<Attempt> {
         match &sa.phase {
             Phase::InitSent(init) => Some(init.attempt.clone()),
+            Phase::Intermediate(sent) => Some(sent.opening.attempt.clone()),
             Phase::AuthSent(sent) => {
                 self.alloc.release_esp_spi(now, sent.spi_in);
                 Some(sent.attempt.clone())

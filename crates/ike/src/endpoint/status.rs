@@ -1,6 +1,6 @@
 //! What operators see of the IKE SAs: everything that `swanctl --list-sas` shows.
 
-use crate::config::{Identity, IkeEncryption, Integrity, KeyExchange, Prf};
+use crate::config::{ADDITIONAL_KE, Identity, IkeEncryption, Integrity, KeyExchange, Prf};
 use crate::message::IkeSpi;
 use crate::output::{ChildSaId, CommitId, IkeSaId, Reason, Time};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Phase, RequestKind, What};
@@ -126,6 +126,8 @@ pub struct IkeSaStatus {
     pub prf: Option<AlgorithmName>,
     /// Key exchange method, once negotiated.
     pub ke: Option<AlgorithmName>,
+    /// Additional key exchange methods, those that take place, once negotiated.
+    pub additional_ke: [Option<AlgorithmName>; ADDITIONAL_KE],
     /// When both sides were authenticated.
     pub established: Option<Time>,
     /// When it is renewed.
@@ -246,6 +248,9 @@ impl From<KeyExchange> for AlgorithmName {
             KeyExchange::Modp2048 => "MODP_2048",
             KeyExchange::Modp3072 => "MODP_3072",
             KeyExchange::Modp4096 => "MODP_4096",
+            KeyExchange::MlKem512 => "ML_KEM_512",
+            KeyExchange::MlKem768 => "ML_KEM_768",
+            KeyExchange::MlKem1024 => "ML_KEM_1024",
         };
         Self { name, keysize: None }
     }
@@ -281,6 +286,9 @@ impl From<&IkeSa> for IkeSaStatus {
             integrity: suite.and_then(|suite| suite.integrity).map(AlgorithmName::from),
             prf: suite.map(|suite| suite.prf.into()),
             ke: suite.map(|suite| suite.ke.into()),
+            additional_ke: suite
+                .map(|suite| suite.additional.map(|method| method.map(AlgorithmName::from)))
+                .unwrap_or_default(),
             established: sa.established,
             rekey: sa.times.rekey,
             commit: sa.commit,

@@ -12,6 +12,7 @@ pub(super) fn of(sa: &IkeSa) -> (Vec<&'static str>, Vec<&'static str>) {
 fn active(sa: &IkeSa, kind: RequestKind) -> &'static [&'static str] {
     match kind {
         RequestKind::Init => &["IKE_INIT", "IKE_NATD", "IKE_AUTH", "CHILD_CREATE"],
+        RequestKind::Intermediate => &["IKE_INIT", "IKE_AUTH", "CHILD_CREATE"],
         RequestKind::Auth => &["IKE_AUTH", "CHILD_CREATE"],
         RequestKind::Liveness => &["IKE_DPD"],
         RequestKind::DeleteIke | RequestKind::AuthFailed => &["IKE_DELETE"],

@@ -84,7 +84,9 @@ impl Endpoint {
                 self.delete_ike(now, sa, Reason::Requested, deadline)?;
                 if force { Err(Reason::Requested) } else { Ok(()) }
             }
-            Phase::InitSent(_) | Phase::HalfOpen(_) | Phase::Rejecting => Err(Reason::Requested),
+            Phase::InitSent(_) | Phase::Intermediate(_) | Phase::HalfOpen(_) | Phase::Rejecting => {
+                Err(Reason::Requested)
+            }
             Phase::Gone { .. } => Ok(()),
         }
     }

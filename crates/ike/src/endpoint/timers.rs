@@ -93,12 +93,13 @@ impl Endpoint {
         if let Some(closing) = &sa.closing {
             return Err(closing.reason.clone());
         }
-        if !matches!(kind, RequestKind::Init | RequestKind::Auth) {
+        if !matches!(kind, RequestKind::Init | RequestKind::Intermediate | RequestKind::Auth) {
             return Err(silent);
         }
         let Some(connection) = self.connections.get(&sa.connection) else { return Err(silent) };
         let number = match &sa.phase {
             Phase::InitSent(init) => init.attempt.number,
+            Phase::Intermediate(sent) => sent.opening.attempt.number,
             Phase::AuthSent(sent) => sent.attempt.number,
             _ => return Err(silent),
         };

@@ -68,6 +68,9 @@ fn name(transform: &Transform) -> String {
     };
     let mut text = match transform.kind {
         TransformType::KeyExchange => KeMethod::from(number).to_string(),
+        kind if TransformType::ADDITIONAL_KE.contains(&kind) => {
+            format!("{kind}_{}", KeMethod::from(number))
+        }
         kind if known.is_empty() => format!("{kind}({number})"),
         _ => known.to_owned(),
     };

@@ -161,7 +161,11 @@ impl Endpoint {
                     self.close_child(now, sa, id, &reason);
                 }
             }
-            RequestKind::Liveness | RequestKind::Init | RequestKind::Auth | RequestKind::CreateChild => {}
+            RequestKind::Liveness
+            | RequestKind::Init
+            | RequestKind::Intermediate
+            | RequestKind::Auth
+            | RequestKind::CreateChild => {}
         }
         // The peer has given the IKE SA up (RFC 7296 §2.21.3).
         let fatal = [NotifyType::InvalidSyntax, NotifyType::AuthenticationFailed];

@@ -10,6 +10,7 @@ mod create_child;
 mod describe;
 mod informational;
 mod init;
+mod intermediate;
 mod narrow;
 mod nat;
 

@@ -1,5 +1,6 @@
 //! The numbers of the IANA registry "IKEv2 Parameters" that we have a word for.
 
+use crate::config::ADDITIONAL_KE;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -143,7 +144,34 @@ registry! {
         KeyExchange = 4 "KE",
         /// Extended Sequence Numbers.
         Esn = 5 "ESN",
+        /// Additional key exchange 1 (RFC 9370).
+        AdditionalKe1 = 6 "KE1",
+        /// Additional key exchange 2 (RFC 9370).
+        AdditionalKe2 = 7 "KE2",
+        /// Additional key exchange 3 (RFC 9370).
+        AdditionalKe3 = 8 "KE3",
+        /// Additional key exchange 4 (RFC 9370).
+        AdditionalKe4 = 9 "KE4",
+        /// Additional key exchange 5 (RFC 9370).
+        AdditionalKe5 = 10 "KE5",
+        /// Additional key exchange 6 (RFC 9370).
+        AdditionalKe6 = 11 "KE6",
+        /// Additional key exchange 7 (RFC 9370).
+        AdditionalKe7 = 12 "KE7",
     }
+}
+
+impl TransformType {
+    /// The additional key exchanges, in the order in which they take place (RFC 9370 §2.2.1).
+    pub const ADDITIONAL_KE: [Self; ADDITIONAL_KE] = [
+        Self::AdditionalKe1,
+        Self::AdditionalKe2,
+        Self::AdditionalKe3,
+        Self::AdditionalKe4,
+        Self::AdditionalKe5,
+        Self::AdditionalKe6,
+        Self::AdditionalKe7,
+    ];
 }
 
 registry! {
@@ -171,6 +199,12 @@ registry! {
         X25519 = 31 "CURVE_25519",
         /// Curve448 (RFC 8031).
         X448 = 32 "CURVE_448",
+        /// ML-KEM-512 (FIPS 203).
+        MlKem512 = 35 "ML_KEM_512",
+        /// ML-KEM-768 (FIPS 203).
+        MlKem768 = 36 "ML_KEM_768",
+        /// ML-KEM-1024 (FIPS 203).
+        MlKem1024 = 37 "ML_KEM_1024",
     }
 }
 

@@ -15,8 +15,11 @@ mod window;
 pub(crate) use child::{ChildPhase, ChildSa, Outbound};
 pub(crate) use creating::{Creating, Rival, RivalSa, What, lowest};
 pub(crate) use lifetime::{ChildLimits, Times, Wear};
-pub(crate) use phase::{Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, Phase, UnauthenticatedError};
-pub(crate) use reassembly::{Collected, MessageKind, Reassembly};
+pub(crate) use phase::{
+    Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, IntermediateSent, Opening, Phase,
+    UnauthenticatedError,
+};
+pub(crate) use reassembly::{Collected, FirstDatagram, MessageKind, Reassembly};
 pub(crate) use snapshot::{decode, encode};
 pub(crate) use virtual_ips::{Lease, VirtualIps};
 pub(crate) use window::{Answered, Incoming, Outgoing, Pending, RequestKind, Task, digest};
@@ -30,6 +33,7 @@ use crate::suite::{IkeKeys, IkeSpis, Role, SkOpener, SkSealer};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;
+use testudo_ipsec::spi::SenderId;
 
 /// An IKE SA, from the first message to the last repetition of its last response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +98,18 @@ pub(crate) struct Keys {
     pub(crate) ike: IkeKeys,
     pub(crate) sealer: SkSealer,
     pub(crate) opener: SkOpener,
+}
+
+impl Keys {
+    /// What `role` protects its messages with, and opens the peer's with. To be made once: see [`IkeKeys::sealer`].
+    pub(crate) fn new(ike: IkeKeys, role: Role, sender: SenderId) -> Self {
+        Self { sealer: ike.sealer(role, sender), opener: ike.opener(role.peer()), ike }
+    }
+
+    /// Changes to other keys of the same IKE SA.
+    pub(crate) fn renew(&mut self, ike: IkeKeys, role: Role) {
+        *self = Self { sealer: self.sealer.with_keys(&ike, role), opener: ike.opener(role.peer()), ike };
+    }
 }
 
 /// Source and SHA-256 digest of an IKE_SA_INIT request.
@@ -193,6 +209,11 @@ impl IkeSa {
     /// True if it carries what there is to carry: not on its way out, nor waiting to be chosen.
     pub(crate) fn is_in_charge(&self) -> bool {
         self.is_established() && self.closing.is_none() && self.rival_of.is_none()
+    }
+
+    /// True if an additional key exchange from `place` on is still to take place.
+    pub(crate) fn has_additional_ke(&self, place: usize) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.ike.suite().next_additional(place).is_some())
     }
 
     /// True if nothing is left but to repeat the last response.

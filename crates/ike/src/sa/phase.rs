@@ -3,7 +3,7 @@
 use crate::config::KeyExchange;
 use crate::message::Nonce;
 use crate::output::Time;
-use crate::suite::{KePrivate, Nonces};
+use crate::suite::{IntAuth, KePrivate, Nonces, SkOpener};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use testudo_ipsec::spi::Spi;
@@ -13,9 +13,11 @@ use testudo_ipsec::spi::Spi;
 pub(crate) enum Phase {
     /// Initiator: IKE_SA_INIT is sent.
     InitSent(Box<InitSent>),
+    /// Initiator: an IKE_INTERMEDIATE is sent (RFC 9242).
+    Intermediate(Box<IntermediateSent>),
     /// Initiator: IKE_AUTH is sent.
     AuthSent(Box<AuthSent>),
-    /// Responder: IKE_SA_INIT is answered, IKE_AUTH awaited.
+    /// Responder: IKE_SA_INIT is answered; IKE_AUTH is awaited, or an IKE_INTERMEDIATE before it.
     HalfOpen(Box<HalfOpen>),
     /// Both sides are authenticated.
     Established,
@@ -36,7 +38,11 @@ impl Phase {
         match self {
             Self::HalfOpen(half) => Some(half.source),
             Self::Gone { until: _, source } => *source,
-            Self::InitSent(_) | Self::AuthSent(_) | Self::Established | Self::Rejecting => None,
+            Self::InitSent(_)
+            | Self::Intermediate(_)
+            | Self::AuthSent(_)
+            | Self::Established
+            | Self::Rejecting => None,
         }
     }
 
@@ -46,7 +52,16 @@ impl Phase {
             Self::InitSent(init) => init.error.as_mut().map(|error| &mut error.until),
             Self::HalfOpen(half) => Some(&mut half.until),
             Self::Gone { until, source: _ } => Some(until),
-            Self::AuthSent(_) | Self::Established | Self::Rejecting => None,
+            Self::Intermediate(_) | Self::AuthSent(_) | Self::Established | Self::Rejecting => None,
+        }
+    }
+
+    /// What IKE_INTERMEDIATE has said so far, where it may say more.
+    pub(crate) fn int_auth_mut(&mut self) -> Option<&mut IntAuth> {
+        match self {
+            Self::Intermediate(sent) => Some(&mut sent.opening.int_auth),
+            Self::HalfOpen(half) => Some(&mut half.int_auth),
+            _ => None,
         }
     }
 }
@@ -81,6 +96,27 @@ pub(crate) struct UnauthenticatedError {
     pub(crate) until: Time,
 }
 
+/// What an initiator keeps of the messages before IKE_AUTH.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Opening {
+    pub(crate) attempt: Attempt,
+    pub(crate) nonces: Nonces,
+    /// Our IKE_SA_INIT message, which our AUTH covers.
+    pub(crate) init_request: Vec<u8>,
+    /// The responder's IKE_SA_INIT message, which its AUTH covers.
+    pub(crate) init_response: Vec<u8>,
+    pub(crate) int_auth: IntAuth,
+}
+
+/// An initiator's state while an additional key exchange is under way (RFC 9370 §2.2.2).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IntermediateSent {
+    pub(crate) opening: Opening,
+    /// Which of the additional key exchanges, counted from 0.
+    pub(crate) place: usize,
+    pub(crate) ke: KePrivate,
+}
+
 /// An initiator's state before the responder is authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AuthSent {
@@ -88,6 +124,8 @@ pub(crate) struct AuthSent {
     pub(crate) nonces: Nonces,
     /// The responder's IKE_SA_INIT message, which its AUTH covers.
     pub(crate) init_response: Vec<u8>,
+    /// IntAuth (RFC 9242 §3.3.2), which both AUTH cover.
+    pub(crate) int_auth: Vec<u8>,
     /// SPI of the child that we offered.
     pub(crate) spi_in: Spi,
 }
@@ -100,6 +138,11 @@ pub(crate) struct HalfOpen {
     pub(crate) init_request: Vec<u8>,
     /// Our answer, which our AUTH covers.
     pub(crate) init_response: Vec<u8>,
+    pub(crate) int_auth: IntAuth,
+    /// The first additional key exchange that has not taken place, counted from 0.
+    pub(crate) place: usize,
+    /// What opened the last IKE_INTERMEDIATE, should it come again cut differently.
+    pub(crate) last_opener: Option<SkOpener>,
     pub(crate) source: HalfOpenSource,
     /// When we give up waiting.
     pub(crate) until: Time,

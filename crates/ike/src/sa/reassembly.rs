@@ -24,12 +24,28 @@ pub(crate) struct MessageKind {
 pub(crate) struct Reassembly {
     kind: MessageKind,
     total: u16,
-    /// Type of the first payload, and digest of the datagram, once the first fragment is here.
-    first: Option<(PayloadType, [u8; 32])>,
+    /// What only the first fragment tells, once it is here.
+    first: Option<First>,
     parts: BTreeMap<u16, Secret>,
     octets: usize,
     /// When the fragments are given up.
     pub(crate) until: Time,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct First {
+    /// Type of the first payload.
+    kind: PayloadType,
+    datagram: FirstDatagram,
+}
+
+/// What must be remembered of the datagram that a message came in, or its first fragment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FirstDatagram {
+    /// Its digest, by which a repetition is known.
+    pub(crate) digest: [u8; 32],
+    /// See [`crate::message::Encrypted::head`].
+    pub(crate) head: Vec<u8>,
 }
 
 /// What came of a fragment.
@@ -37,8 +53,8 @@ pub(crate) struct Reassembly {
 pub(crate) enum Collected {
     /// Others are missing.
     Waiting,
-    /// The message is whole; with the digest of its first fragment.
-    Whole(Opened, [u8; 32]),
+    /// The message is whole.
+    Whole(Opened, FirstDatagram),
     /// It cannot be used; the text says why.
     Refused(&'static str),
 }
@@ -67,13 +83,13 @@ impl Reassembly {
     }
 
     /// Adds an authentic fragment to what is in `slot`, which it may replace: of another message, or of the same in
-    /// smaller fragments (RFC 7383 §2.5.2). `digest` is that of its datagram.
+    /// smaller fragments (RFC 7383 §2.5.2).
     pub(crate) fn collect(
         slot: &mut Option<Self>,
         kind: MessageKind,
         fragment: Fragment,
         opened: Opened,
-        digest: [u8; 32],
+        datagram: FirstDatagram,
         until: Time,
     ) -> Collected {
         if let Err(why) = Self::wants(slot.as_ref(), kind, fragment) {
@@ -83,17 +99,20 @@ impl Reassembly {
         let mut here = here.unwrap_or_else(|| Self::new(kind, fragment.total, until));
         let (first, content) = opened.into_parts();
         here.octets = here.octets.saturating_add(content.len());
+        if fragment.is_first() {
+            here.octets = here.octets.saturating_add(datagram.head.len());
+        }
         if here.octets > MAX_CONTENT {
             return Collected::Refused("fragments of more octets than any message has");
         }
         if fragment.is_first() {
-            here.first = Some((first, digest));
+            here.first = Some(First { kind: first, datagram });
         }
         here.parts.insert(fragment.number, content);
-        if let Some((first, digest)) = here.first
-            && here.parts.len() == usize::from(here.total)
+        if here.parts.len() == usize::from(here.total)
+            && let Some(First { kind, datagram }) = here.first.take()
         {
-            return Collected::Whole(Opened::joined(first, here.parts.values()), digest);
+            return Collected::Whole(Opened::joined(kind, here.parts.values()), datagram);
         }
         *slot = Some(here);
         Collected::Waiting

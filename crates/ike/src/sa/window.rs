@@ -42,6 +42,7 @@ pub(crate) struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RequestKind {
     Init,
+    Intermediate,
     Auth,
     Liveness,
     DeleteIke,

@@ -1,5 +1,6 @@
 //! The initiator's check that the answer is a choice from its offer (RFC 7296 §3.3.6).
 
+use super::additional::{self, is_additional};
 use super::algorithm::{EspSuite, IkeSuite, Wire};
 use super::error::SuiteError;
 use crate::config::{EspProposal, IkeProposal};
@@ -26,7 +27,8 @@ pub fn ike(
     };
     let prf = find(chosen, ours.iter().flat_map(|own| &own.prf))?;
     let ke = find(chosen, ours.iter().flat_map(|own| &own.ke))?;
-    Ok((IkeSuite { encryption, integrity, prf, ke }, spi))
+    let additional = additional::check(chosen, ours.iter().map(|own| &own.additional), ke)?;
+    Ok((IkeSuite { encryption, integrity, prf, ke, additional }, spi))
 }
 
 /// Checks the answer about a Child SA against `offer`, made from `ours`. Gives the algorithms, and the
@@ -73,18 +75,23 @@ fn chosen<'a>(
             return Err(SuiteError::NotOffered("it holds two transforms of one type"));
         }
     }
-    let missing =
-        offered.transforms.iter().any(|transform| chosen.transforms_of(transform.kind).next().is_none());
-    if missing {
+    let missing = |kind| chosen.transforms_of(kind).next().is_none() && !may_leave_out(offered, kind);
+    if offered.transforms.iter().any(|transform| missing(transform.kind)) {
         return Err(SuiteError::NotOffered("it leaves out a transform type"));
     }
     Ok((chosen, offered))
 }
 
+/// True for a transform type of which we offer NONE: to leave it out is to choose that, as strongSwan does.
+fn may_leave_out(offered: &Proposal, kind: TransformType) -> bool {
+    is_additional(kind) && offered.transforms.contains(&Transform::new(kind, TransformId::NONE))
+}
+
 /// True for a transform that says NONE of a type that we did not offer: the same as to leave it out (RFC 7296
 /// §3.3.3).
 fn says_none(offered: &Proposal, transform: &Transform) -> bool {
-    matches!(transform.kind, TransformType::Integrity | TransformType::KeyExchange)
+    (matches!(transform.kind, TransformType::Integrity | TransformType::KeyExchange)
+        || is_additional(transform.kind))
         && *transform == Transform::new(transform.kind, TransformId::NONE)
         && offered.transforms_of(transform.kind).next().is_none()
 }

@@ -1,6 +1,6 @@
 //! What the configured algorithms are on the wire, and how much key they take.
 
-use crate::config::{IkeEncryption, Integrity, KeyExchange, Prf};
+use crate::config::{ADDITIONAL_KE, IkeEncryption, Integrity, KeyExchange, Prf};
 use crate::message::{KeMethod, Transform, TransformId, TransformType};
 use serde::{Deserialize, Serialize};
 use testudo_ipsec::sa::EspAlgorithm;
@@ -37,6 +37,8 @@ pub struct IkeSuite {
     pub prf: Prf,
     /// Key exchange.
     pub ke: KeyExchange,
+    /// Additional key exchanges (RFC 9370).
+    pub additional: [Option<KeyExchange>; ADDITIONAL_KE],
 }
 
 /// The algorithms of a Child SA.
@@ -132,13 +134,16 @@ impl From<KeyExchange> for KeMethod {
             KeyExchange::Modp2048 => Self::Modp2048,
             KeyExchange::Modp3072 => Self::Modp3072,
             KeyExchange::Modp4096 => Self::Modp4096,
+            KeyExchange::MlKem512 => Self::MlKem512,
+            KeyExchange::MlKem768 => Self::MlKem768,
+            KeyExchange::MlKem1024 => Self::MlKem1024,
         }
     }
 }
 
 impl KeyExchange {
     /// Every method.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::X25519,
         Self::Ecp256,
         Self::Ecp384,
@@ -148,6 +153,9 @@ impl KeyExchange {
         Self::Modp2048,
         Self::Modp3072,
         Self::Modp4096,
+        Self::MlKem512,
+        Self::MlKem768,
+        Self::MlKem1024,
     ];
 
     /// The method of that number, if it is one of ours.
@@ -216,6 +224,12 @@ impl Integrity {
 }
 
 impl IkeSuite {
+    /// The first additional key exchange that takes place from place `from` on, counted from 0, with its place.
+    pub(crate) fn next_additional(&self, from: usize) -> Option<(usize, KeyExchange)> {
+        let places = self.additional.iter().enumerate().skip(from);
+        places.filter_map(|(place, method)| Some((place, (*method)?))).next()
+    }
+
     /// Octets of SK_ai and of SK_ar: none with an AEAD (RFC 5282 §7).
     pub(super) fn integrity_key(&self) -> usize {
         self.integrity.map_or(0, Integrity::key)

@@ -17,6 +17,8 @@ pub struct SignedOctets<'a> {
     pub peer_nonce: &'a Nonce,
     /// The signer's identity.
     pub id: &'a IdPayload,
+    /// [`super::IntAuth::octets`]: the same for both signers.
+    pub int_auth: &'a [u8],
 }
 
 impl IkeKeys {
@@ -24,7 +26,7 @@ impl IkeKeys {
     pub fn signed_octets(&self, signer: Role, octets: &SignedOctets<'_>) -> Result<Vec<u8>, SuiteError> {
         let prf = self.suite().prf;
         let maced_id = prf.compute(self.identity_key(signer).expose(), &[&octets.id.body()])?;
-        Ok([octets.message, octets.peer_nonce.as_ref(), maced_id.expose()].concat())
+        Ok([octets.message, octets.peer_nonce.as_ref(), maced_id.expose(), octets.int_auth].concat())
     }
 
     /// The AUTH payload of `signer`, who holds the pre-shared key `psk`.

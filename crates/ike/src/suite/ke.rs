@@ -1,16 +1,16 @@
-//! Key exchange: X25519 (RFC 8031), ECP groups (RFC 5903) and MODP groups (RFC 3526).
+//! Key exchange: X25519 (RFC 8031), ECP groups (RFC 5903), MODP groups (RFC 3526) and ML-KEM (FIPS 203).
 
 use super::entropy::Entropy;
 use super::error::SuiteError;
-use super::modp;
 use super::secret::Secret;
+use super::{mlkem, modp};
 use crate::config::KeyExchange;
 use crate::message::{KeMethod, KePayload};
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// Our half of a key exchange that is under way.
+/// Our half of a key exchange that we began and that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KePrivate {
     method: KeyExchange,
@@ -52,22 +52,23 @@ impl KePrivate {
         KePayload { method: self.method.into(), data: self.public.clone() }
     }
 
-    /// The shared secret g^ir. Refuses public values that are not valid, and the all-zero secret.
-    pub fn agree(&self, peer: &KePayload) -> Result<Secret, SuiteError> {
-        let method = KeMethod::from(self.method);
-        if peer.method != method {
-            return Err(SuiteError::KeMethod { found: peer.method, expected: method });
+    /// The shared secret, from what the responder answered. Refuses values that are not valid, and the all-zero secret.
+    pub fn agree(&self, answer: &KePayload) -> Result<Secret, SuiteError> {
+        check(self.method, answer, answer_length(self.method))?;
+        if is_kem(self.method) {
+            return mlkem::decapsulate(self.method, &self.private, &answer.data);
         }
-        let expected = public_length(self.method);
-        if peer.data.len() != expected {
-            return Err(SuiteError::KeLength { method, found: peer.data.len(), expected });
-        }
+        self.diffie_hellman(&answer.data)
+    }
+
+    /// g^ir; `peer` has the right length.
+    fn diffie_hellman(&self, peer: &[u8]) -> Result<Secret, SuiteError> {
         let Some((algorithm, prefix)) = curve(self.method) else {
-            return modp::agree(self.method, &self.private, &peer.data);
+            return modp::agree(self.method, &self.private, peer);
         };
-        let public = [prefix, &peer.data].concat();
+        let public = [prefix, peer].concat();
         let key = load(self.method, algorithm, &self.private)?;
-        let invalid = SuiteError::KePublic(method);
+        let invalid = SuiteError::KePublic(self.method.into());
         // The library checks that the point is on the curve and not at infinity, and that X25519 gives not
         // zero.
         agreement::agree(&key, UnparsedPublicKey::new(algorithm, public), invalid, |shared| {
@@ -76,7 +77,41 @@ impl KePrivate {
     }
 }
 
-/// The curve, and what the library wants before its public values. `None` for a MODP group.
+/// The whole of a responder's part: the KE payload that answers `request`, and the shared secret. A KEM leaves it no
+/// other order: what it sends depends on what it got.
+pub fn respond(
+    method: KeyExchange,
+    request: &KePayload,
+    entropy: &mut dyn Entropy,
+) -> Result<(KePayload, Secret), SuiteError> {
+    check(method, request, public_length(method))?;
+    if is_kem(method) {
+        let (data, shared) = mlkem::encapsulate(method, &request.data, entropy)?;
+        return Ok((KePayload { method: method.into(), data }, shared));
+    }
+    let ours = KePrivate::generate(method, entropy)?;
+    let shared = ours.diffie_hellman(&request.data)?;
+    Ok((ours.payload(), shared))
+}
+
+/// Checks method and length of the peer's KE payload.
+fn check(method: KeyExchange, peer: &KePayload, expected: usize) -> Result<(), SuiteError> {
+    let method = KeMethod::from(method);
+    if peer.method != method {
+        return Err(SuiteError::KeMethod { found: peer.method, expected: method });
+    }
+    if peer.data.len() != expected {
+        return Err(SuiteError::KeLength { method, found: peer.data.len(), expected });
+    }
+    Ok(())
+}
+
+/// True where the responder's value is made for the initiator's.
+fn is_kem(method: KeyExchange) -> bool {
+    matches!(method, KeyExchange::MlKem512 | KeyExchange::MlKem768 | KeyExchange::MlKem1024)
+}
+
+/// The curve, and what the library wants before its public values. `None` where there is no curve.
 fn curve(method: KeyExchange) -> Option<(&'static agreement::Algorithm, &'static [u8])> {
     match method {
         KeyExchange::X25519 => Some((&agreement::X25519, &[])),
@@ -88,6 +123,7 @@ fn curve(method: KeyExchange) -> Option<(&'static agreement::Algorithm, &'static
         | KeyExchange::Modp2048
         | KeyExchange::Modp3072
         | KeyExchange::Modp4096 => None,
+        KeyExchange::MlKem512 | KeyExchange::MlKem768 | KeyExchange::MlKem1024 => None,
     }
 }
 
@@ -102,10 +138,11 @@ fn private_length(method: KeyExchange) -> usize {
         | KeyExchange::Modp2048
         | KeyExchange::Modp3072
         | KeyExchange::Modp4096 => modp::PRIVATE_LENGTH,
+        KeyExchange::MlKem512 | KeyExchange::MlKem768 | KeyExchange::MlKem1024 => mlkem::SEED,
     }
 }
 
-/// Octets of a public value in the KE payload.
+/// Octets of an initiator's public value in the KE payload.
 fn public_length(method: KeyExchange) -> usize {
     match method {
         KeyExchange::X25519 => 32,
@@ -117,6 +154,19 @@ fn public_length(method: KeyExchange) -> usize {
         KeyExchange::Modp2048 => 256,
         KeyExchange::Modp3072 => 384,
         KeyExchange::Modp4096 => 512,
+        KeyExchange::MlKem512 => 800,
+        KeyExchange::MlKem768 => 1184,
+        KeyExchange::MlKem1024 => 1568,
+    }
+}
+
+/// Octets of what a responder answers with: never more than the initiator sent.
+fn answer_length(method: KeyExchange) -> usize {
+    match method {
+        KeyExchange::MlKem512 => 768,
+        KeyExchange::MlKem768 => 1088,
+        KeyExchange::MlKem1024 => 1568,
+        _ => public_length(method),
     }
 }
 
@@ -130,6 +180,9 @@ fn load(
 }
 
 fn public_value(method: KeyExchange, private: &Secret) -> Result<Vec<u8>, SuiteError> {
+    if is_kem(method) {
+        return mlkem::public_value(method, private);
+    }
     let Some((algorithm, prefix)) = curve(method) else { return modp::public_value(method, private) };
     let invalid = SuiteError::KePrivate(method.into());
     let key = load(method, algorithm, private)?;

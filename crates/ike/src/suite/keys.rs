@@ -83,6 +83,17 @@ impl IkeKeys {
         Self::expand(suite, &skeyseed, nonces, spis)
     }
 
+    /// The keys that follow an additional key exchange, of the same IKE SA (RFC 9370 §2.2.2). `nonces` and `spis` are
+    /// those of IKE_SA_INIT.
+    pub fn derive_additional(
+        &self,
+        shared: &Secret,
+        nonces: &Nonces,
+        spis: IkeSpis,
+    ) -> Result<Self, SuiteError> {
+        self.derive_rekeyed(self.suite, shared, nonces, spis)
+    }
+
     fn expand(
         suite: IkeSuite,
         skeyseed: &Secret,

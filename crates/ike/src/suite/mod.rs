@@ -1,4 +1,5 @@
-//! The cryptography of IKEv2, over aws-lc-rs; what it lacks, over RustCrypto: AES-CCM, AES-XCBC, MODP groups.
+//! The cryptography of IKEv2, over aws-lc-rs; what it lacks, over RustCrypto: AES-CCM, AES-XCBC, MODP groups,
+//! ML-KEM from a seed.
 //!
 //! Bytes in, bytes out: no random source (see [`Entropy`]), no clock, no decision about the exchange. Keys
 //! are plain serialisable data, because a cluster replicates them; they are wiped when dropped, compared in
@@ -6,11 +7,12 @@
 //!
 //! - [`offer`], [`select`] and [`accept`]: proposals (RFC 7296 §3.3) from the configuration, chosen by the
 //!   responder, checked by the initiator.
-//! - [`KePrivate`]: key exchange. [`IkeKeys`]: SKEYSEED and all that follows from it. [`SkSealer`],
+//! - [`KePrivate`], [`respond`]: key exchange. [`IkeKeys`]: SKEYSEED and all that follows from it. [`SkSealer`],
 //!   [`SkOpener`]: the Encrypted payload.
 //! - [`nat_detection_hash`] and [`cookie`]: what is hashed before there are keys.
 
 pub mod accept;
+mod additional;
 mod aead;
 mod algorithm;
 mod auth;
@@ -21,8 +23,10 @@ mod cipher_tests;
 pub mod cookie;
 mod entropy;
 mod error;
+mod int_auth;
 mod ke;
 mod keys;
+mod mlkem;
 mod modp;
 mod nat;
 pub mod offer;
@@ -32,11 +36,13 @@ pub mod select;
 mod sk;
 mod xcbc;
 
+pub use additional::without_additional;
 pub use algorithm::{EspSuite, IkeSuite, Role};
 pub use auth::SignedOctets;
 pub use entropy::Entropy;
 pub use error::SuiteError;
-pub use ke::KePrivate;
+pub use int_auth::IntAuth;
+pub use ke::{KePrivate, respond};
 pub use keys::{ChildKeys, IkeKeys, IkeSpis, Nonces};
 pub use nat::nat_detection_hash;
 pub use secret::Secret;

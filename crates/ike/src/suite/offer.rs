@@ -3,6 +3,7 @@
 //! One proposal structure for each configured proposal, in the configured order. Beside an AEAD there is no integrity
 //! transform (RFC 5282 §8, RFC 7296 §3.3): the RFC forbids to offer one.
 
+use super::additional;
 use super::algorithm::Wire;
 use crate::config::{EspProposal, IkeProposal};
 use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform};
@@ -25,6 +26,7 @@ pub fn ike(proposals: &[IkeProposal], spi: Option<IkeSpi>) -> SaPayload {
         transforms.extend(self::transforms(&proposal.prf));
         transforms.extend(self::transforms(&proposal.integrity));
         transforms.extend(self::transforms(&proposal.ke));
+        transforms.extend(additional::of(proposal, &spi));
         (Protocol::Ike, spi.clone(), transforms)
     }))
 }

@@ -4,6 +4,7 @@
 //! in it, for each type, our first transform that is offered. What we do not know makes a proposal (unknown
 //! transform type) or a transform (unknown ID or attribute) unacceptable, never the payload.
 
+use super::additional::{self, is_additional};
 use super::algorithm::{EspSuite, IkeSuite, Wire};
 use super::error::SuiteError;
 use super::offer::ChildExchange;
@@ -90,7 +91,10 @@ pub fn esp(
 fn match_ike(offer: &Proposal, own: &IkeProposal) -> Option<(IkeSuite, Vec<Transform>)> {
     const KNOWN: [TransformType; 4] =
         [TransformType::Encryption, TransformType::Prf, TransformType::Integrity, TransformType::KeyExchange];
-    if !holds_only(offer, &KNOWN) {
+    // They take place before IKE_AUTH only: a rekeyed IKE SA, whose offer has an SPI, has the old keys below its own.
+    let initial = offer.spi == SaSpi::None;
+    let known = |kind: &TransformType| KNOWN.contains(kind) || (initial && is_additional(*kind));
+    if !offer.transforms.iter().all(|transform| known(&transform.kind)) {
         return None;
     }
     let encryption = pick(offer, &own.encryption)?;
@@ -105,7 +109,14 @@ fn match_ike(offer: &Proposal, own: &IkeProposal) -> Option<(IkeSuite, Vec<Trans
     };
     transforms.extend(integrity.map(Wire::transform));
     transforms.push(ke.transform());
-    Some((IkeSuite { encryption, integrity, prf, ke }, transforms))
+    let additional = if initial {
+        let (agreed, answer) = additional::choose(offer, &own.additional, ke)?;
+        transforms.extend(answer);
+        agreed
+    } else {
+        Default::default()
+    };
+    Some((IkeSuite { encryption, integrity, prf, ke, additional }, transforms))
 }
 
 fn match_esp(

@@ -5,11 +5,12 @@
 //! AES-CBC is random, as it must be (RFC 3602 §3): members draw from sources of their own. Each fragment of a message
 //! (RFC 7383) is sealed by itself, with an IV of its own.
 
-use super::algorithm::IkeSuite;
+use super::algorithm::{IkeSuite, Role};
 use super::cbc;
 use super::cipher::{COUNTER_IV, Iv, MessageKey};
 use super::entropy::Entropy;
 use super::error::SuiteError;
+use super::keys::IkeKeys;
 use super::secret::Secret;
 use crate::message::{Encrypted, Fragment, Header, MessageBuilder, ParseError, PayloadType, Payloads};
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,13 @@ pub struct SkSealer {
 impl SkSealer {
     pub(super) fn new(suite: IkeSuite, material: Secret, integrity_key: Secret, sender: SenderId) -> Self {
         Self { key: MessageKey::new(suite, material, integrity_key), sender, next: 0 }
+    }
+
+    /// What seals with other keys from now on. The IVs count on, so that none is used twice by one IKE SA, whatever
+    /// becomes of its keys.
+    #[must_use]
+    pub fn with_keys(&self, keys: &IkeKeys, role: Role) -> Self {
+        Self { next: self.next, ..keys.sealer(role, self.sender) }
     }
 
     /// Seals from now on as another sender: another node, or another incarnation of this one.
@@ -136,6 +144,11 @@ impl Opened {
     /// The type of the first payload, and the octets.
     pub(crate) fn into_parts(mut self) -> (PayloadType, Secret) {
         (self.first, Secret::new(std::mem::take(&mut *self.content)))
+    }
+
+    /// The octets.
+    pub(super) fn content(&self) -> &[u8] {
+        &self.content
     }
 
     /// The payloads inside.

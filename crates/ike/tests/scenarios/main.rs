@@ -16,8 +16,10 @@ mod farewell;
 mod foul_weather;
 mod fragments;
 mod initiator_checks;
+mod intermediate;
 mod key_exchange;
 mod liveness;
+mod multiple_ke;
 mod mutation;
 mod nat;
 #[path = "../pki/mod.rs"]

@@ -55,7 +55,18 @@ pub fn algorithms(policy: Policy) -> Message {
     };
     let integrity = ["HMAC_SHA2_256_128", "HMAC_SHA2_384_192", "HMAC_SHA2_512_256"];
     let prf = ["PRF_HMAC_SHA2_256", "PRF_HMAC_SHA2_384", "PRF_HMAC_SHA2_512", "PRF_AES128_XCBC"];
-    let ke = ["CURVE_25519", "ECP_256", "ECP_384", "ECP_521", "MODP_2048", "MODP_3072", "MODP_4096"];
+    let ke = [
+        "CURVE_25519",
+        "ECP_256",
+        "ECP_384",
+        "ECP_521",
+        "MODP_2048",
+        "MODP_3072",
+        "MODP_4096",
+        "ML_KEM_512",
+        "ML_KEM_768",
+        "ML_KEM_1024",
+    ];
     Message::new()
         .with_section("encryption", section(&["AES_CBC"], &[]))
         .with_section("integrity", section(&integrity, &["HMAC_SHA1_96"]))

@@ -74,6 +74,11 @@ pub(super) fn ike_sa(sa: &IkeSaStatus, now: Time) -> Message {
             message.add(key, algorithm.name);
         }
     }
+    for (number, method) in (1..).zip(sa.additional_ke) {
+        if let Some(method) = method {
+            message.add(&format!("ake{number}"), method.name);
+        }
+    }
     if let Some(established) = sa.established.filter(|_| sa.state == IkeSaState::Established) {
         message.add_text("established", seconds_since(established, now));
         if let Some(rekey) = sa.rekey {

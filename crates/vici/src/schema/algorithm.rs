@@ -1,6 +1,6 @@
 //! The words of proposals: what each names, and why some are refused.
 
-use testudo_ike::config::{IkeEncryption, Integrity, KeyExchange, Prf};
+use testudo_ike::config::{ADDITIONAL_KE, IkeEncryption, Integrity, KeyExchange, Prf};
 
 /// An algorithm by its name in a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,9 @@ pub(super) enum Token {
     /// As in `sha256`: beside an AEAD it names the PRF of IKE, if nothing else does (strongSwan).
     Integrity(Integrity),
     Ke(KeyExchange),
+    /// As in `ke1_mlkem768`: which of the additional key exchanges, from 0, and a method; none for one that may be left
+    /// out.
+    AdditionalKe(usize, Option<KeyExchange>),
     Esn(bool),
 }
 
@@ -54,6 +57,9 @@ const TOKENS: &[(&[&str], Token)] = &[
     (&["modp2048"], Token::Ke(KeyExchange::Modp2048)),
     (&["modp3072"], Token::Ke(KeyExchange::Modp3072)),
     (&["modp4096"], Token::Ke(KeyExchange::Modp4096)),
+    (&["mlkem512"], Token::Ke(KeyExchange::MlKem512)),
+    (&["mlkem768"], Token::Ke(KeyExchange::MlKem768)),
+    (&["mlkem1024"], Token::Ke(KeyExchange::MlKem1024)),
     (&["esn"], Token::Esn(true)),
     (&["noesn"], Token::Esn(false)),
 ];
@@ -68,7 +74,8 @@ const LEGACY: &[(&[&str], Token)] = &[
 
 const SUPPORTED: &str = "aes{128,192,256}gcm16, aes{128,192,256}ccm16, chacha20poly1305, aes{128,192,256}, sha256, \
                          sha384, sha512, prfsha256, prfsha384, prfsha512, prfaesxcbc, x25519, ecp256, ecp384, ecp521, \
-                         modp2048, modp3072, modp4096, esn and noesn";
+                         modp2048, modp3072, modp4096, mlkem512, mlkem768, mlkem1024, ke1_mlkem768 to ke7_... for \
+                         additional key exchanges, esn and noesn";
 
 const SMALL_BLOCK: &str = "blocks of 64 bits collide after a few gigabytes (RFC 8247 §2.1)";
 const SHORT_KEY: &str = "its key can be found by trying (RFC 8247 §2.1)";
@@ -93,11 +100,26 @@ const WEAK: &[(&[&str], &str)] = &[
     (&["sha256_96", "sha2_256_96"], "it cuts the integrity check value to a length of no RFC"),
 ];
 
+/// The place, from 0, and the method of a word such as `ke1_mlkem768`.
+fn additional_ke(word: &str) -> Option<(usize, &str)> {
+    let (name, method) = word.split_once('_')?;
+    let place = (0..ADDITIONAL_KE).find(|place| name.eq_ignore_ascii_case(&format!("ke{}", place + 1)))?;
+    Some((place, method))
+}
+
 /// What a word of a proposal names, or why it cannot be used.
 pub(super) fn token(word: &str, policy: Policy) -> Result<Token, String> {
     let named = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
     if let Some((_, token)) = TOKENS.iter().find(|(names, _)| named(names)) {
         return Ok(*token);
+    }
+    if let Some((place, method)) = additional_ke(word) {
+        return match token(method, policy) {
+            _ if method.eq_ignore_ascii_case("none") => Ok(Token::AdditionalKe(place, None)),
+            Ok(Token::Ke(ke)) => Ok(Token::AdditionalKe(place, Some(ke))),
+            Ok(_) => Err(format!("but {word:?} names no key exchange; expected one such as ke1_mlkem768")),
+            Err(why) => Err(why),
+        };
     }
     let legacy = LEGACY.iter().find(|(names, _)| named(names)).map(|(_, token)| *token);
     let weak = WEAK.iter().find(|(names, _)| named(names)).map(|(_, why)| *why);

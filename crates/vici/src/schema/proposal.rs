@@ -2,7 +2,10 @@
 
 use super::algorithm::{Policy, Token, token};
 use super::refusal::{Why, because};
-use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf};
+use testudo_ike::config::{
+    ADDITIONAL_KE, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf,
+};
+use testudo_ike::suite::{offer, select};
 use testudo_ipsec::sa::EspAlgorithm;
 
 /// What a proposal names, each kind in order and without repetitions.
@@ -12,6 +15,7 @@ struct Named {
     prf: Vec<Prf>,
     integrity: Vec<Integrity>,
     ke: Vec<KeyExchange>,
+    additional: [Vec<Option<KeyExchange>>; ADDITIONAL_KE],
     esn: Vec<bool>,
 }
 
@@ -24,6 +28,9 @@ impl Named {
                 Token::Prf(prf) => add(&mut named.prf, prf),
                 Token::Integrity(integrity) => add(&mut named.integrity, integrity),
                 Token::Ke(ke) => add(&mut named.ke, ke),
+                Token::AdditionalKe(place, method) => {
+                    named.additional.get_mut(place).into_iter().for_each(|list| add(list, method));
+                }
                 Token::Esn(esn) => add(&mut named.esn, esn),
             }
         }
@@ -71,7 +78,17 @@ pub(super) fn ike(text: &str, policy: Policy) -> Result<Vec<IkeProposal>, Why> {
     let prf = [named.prf, implied, DEFAULT_PRF.to_vec()].into_iter().find(|prf| !prf.is_empty());
     let integrity = if aeads == 0 { named.integrity } else { Vec::new() };
     let prf = prf.unwrap_or_default();
-    Ok(vec![IkeProposal { encryption: named.encryption, integrity, prf, ke: named.ke }])
+    let Named { encryption, ke, additional, .. } = named;
+    let proposal = IkeProposal { encryption, integrity, prf, ke, additional };
+    // Not even with a peer that is configured alike (RFC 9370 §2.2.1).
+    if select::ike(&offer::ike(std::slice::from_ref(&proposal), None), std::slice::from_ref(&proposal))
+        .is_err()
+    {
+        return Err(because(
+            "but no key exchange method can be used twice; expected different ones".to_owned(),
+        ));
+    }
+    Ok(vec![proposal])
 }
 
 /// The PRF that follows from an integrity algorithm where none is named.
@@ -91,6 +108,9 @@ pub(super) fn esp(text: &str, policy: Policy) -> Result<EspProposal, Why> {
     }
     // PRF and integrity mean nothing beside an AEAD: strongSwan drops them too.
     let named = Named::parse(text, policy)?;
+    if named.additional.iter().any(|methods| !methods.is_empty()) {
+        return Err(because("but additional key exchanges are for IKE proposals; expected none".to_owned()));
+    }
     let encryption: Option<Vec<_>> = named.encryption.into_iter().map(esp_algorithm).collect();
     let encryption = encryption
         .ok_or_else(|| because("but ESP has AES-GCM only; expected aes128gcm16 or aes256gcm16".to_owned()))?;
@@ -113,12 +133,18 @@ pub(super) fn default_ike() -> Vec<IkeProposal> {
     ];
     let aeads = vec![IkeEncryption::Aes128Gcm16, IkeEncryption::Aes256Gcm16, IkeEncryption::ChaCha20Poly1305];
     vec![
-        IkeProposal { encryption: aeads, integrity: Vec::new(), prf: DEFAULT_PRF.to_vec(), ke: ke.clone() },
+        IkeProposal {
+            encryption: aeads,
+            prf: DEFAULT_PRF.to_vec(),
+            ke: ke.clone(),
+            ..IkeProposal::default()
+        },
         IkeProposal {
             encryption: vec![IkeEncryption::Aes128Cbc, IkeEncryption::Aes256Cbc],
             integrity: vec![Integrity::HmacSha256, Integrity::HmacSha384, Integrity::HmacSha512],
             prf: DEFAULT_PRF.to_vec(),
             ke,
+            ..IkeProposal::default()
         },
     ]
 }

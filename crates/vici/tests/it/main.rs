@@ -4,6 +4,7 @@ mod codec;
 mod connections;
 mod counters;
 mod monitor;
+mod post_quantum;
 mod secrets;
 mod server;
 mod support;

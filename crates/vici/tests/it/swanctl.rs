@@ -296,7 +296,7 @@ fn list_sas_prints_an_sa_under_way() {
     sa.state = IkeSaState::Connecting;
     sa.connection = None;
     (sa.local_id, sa.remote_id, sa.established) = (None, None, None);
-    (sa.encryption, sa.prf, sa.ke) = (None, None, None);
+    (sa.encryption, sa.prf, sa.ke, sa.additional_ke) = (None, None, None, [None; 7]);
     sa.initiator = false;
     sa.children.clear();
     server.gateway.lock().unwrap().sas = vec![sa];

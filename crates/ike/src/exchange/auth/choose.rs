@@ -98,5 +98,9 @@ fn allows(connection: &Connection, suite: IkeSuite) -> bool {
             && suite.integrity.is_none_or(|integrity| proposal.integrity.contains(&integrity))
             && proposal.prf.contains(&suite.prf)
             && proposal.ke.contains(&suite.ke)
+            && suite.additional.iter().zip(&proposal.additional).all(|(agreed, own)| {
+                // Where nothing is configured no exchange is wanted.
+                own.contains(agreed) || (own.is_empty() && agreed.is_none())
+            })
     })
 }

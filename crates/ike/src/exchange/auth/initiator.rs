@@ -11,28 +11,28 @@ use crate::exchange::narrow::Selectors;
 use crate::exchange::{configuration, describe};
 use crate::message::{ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload};
 use crate::output::{Reason, Time};
-use crate::sa::{Attempt, AuthSent, Closing, IkeSa, Phase, RequestKind, Task};
-use crate::suite::{Nonces, offer};
+use crate::sa::{AuthSent, Closing, IkeSa, Opening, Phase, RequestKind, Task};
+use crate::suite::offer;
 use std::sync::Arc;
 
 impl Endpoint {
-    /// Sends IKE_AUTH, once IKE_SA_INIT has brought keys. `init_response`: the responder's message.
+    /// Sends IKE_AUTH, once the exchanges before it have brought the keys.
     pub(crate) fn send_auth(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         connection: &Connection,
-        attempt: Attempt,
-        nonces: Nonces,
-        init_response: &[u8],
+        opening: Opening,
     ) -> Result<(), Reason> {
+        let Opening { attempt, nonces, init_request, init_response, int_auth } = opening;
         let refuse = |text: &str| Reason::Refused(text.to_owned());
         let child =
             connection.child(&attempt.child).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
-        let request = sa.outgoing.pending.take().and_then(|pending| pending.datagrams.into_iter().next());
+        let int_auth = int_auth.octets(sa.outgoing.next);
         let subject = Subject {
-            message: &request.unwrap_or_default(),
+            message: &init_request,
             peer_nonce: &nonces.responder,
+            int_auth: &int_auth,
             local: &local_identity(connection, sa.path),
             secret: self.key_to(connection, sa.path),
             asked: sa.extensions.asked_for_certificate,
@@ -60,12 +60,7 @@ impl Endpoint {
             Payload::TsResponder(TsPayload::new(wanted.remote)),
         ]);
         sa.local_id = Some(local);
-        sa.phase = Phase::AuthSent(Box::new(AuthSent {
-            attempt,
-            nonces,
-            init_response: init_response.to_vec(),
-            spi_in,
-        }));
+        sa.phase = Phase::AuthSent(Box::new(AuthSent { attempt, nonces, init_response, int_auth, spi_in }));
         self.request(now, sa, ExchangeType::IkeAuth, RequestKind::Auth, payloads)?;
         Ok(())
     }
@@ -130,6 +125,7 @@ impl Endpoint {
         let claim = Claim {
             message: &sent.init_response,
             nonce: &sent.nonces.initiator,
+            int_auth: &sent.int_auth,
             id,
             identity: &identity,
             auth,

@@ -19,6 +19,8 @@ pub(super) struct Subject<'a> {
     /// Our IKE_SA_INIT message.
     pub(super) message: &'a [u8],
     pub(super) peer_nonce: &'a Nonce,
+    /// What both AUTH cover of IKE_INTERMEDIATE (RFC 9242 §3.3.2).
+    pub(super) int_auth: &'a [u8],
     /// Who we are.
     pub(super) local: &'a Identity,
     /// The key that we share with the peer, if there is one.
@@ -57,14 +59,14 @@ impl Endpoint {
         connection: &Connection,
         subject: Subject<'_>,
     ) -> Result<Proof, Reason> {
-        let Subject { message, peer_nonce, local, secret, .. } = subject;
+        let Subject { message, peer_nonce, int_auth, local, secret, .. } = subject;
         let secret = secret.ok_or_else(|| {
             let remote = shown(sa.remote_id.as_ref().or(connection.remote.id.as_ref()));
             Reason::Refused(format!("no shared key is loaded for {local} and {remote}"))
         })?;
         let id = IdPayload::from(local);
         let keys = sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?;
-        let octets = SignedOctets { message, peer_nonce, id: &id };
+        let octets = SignedOctets { message, peer_nonce, id: &id, int_auth };
         let auth = keys.ike.psk_auth(sa.role, &secret.secret, &octets)?;
         let line = format!("authentication of '{local}' (myself) with pre-shared key");
         Ok(Proof { local: local.clone(), id, certificates: Vec::new(), auth, line })
@@ -76,7 +78,7 @@ impl Endpoint {
         connection: &Connection,
         subject: Subject<'_>,
     ) -> Result<Proof, Reason> {
-        let Subject { message, peer_nonce, local, asked, .. } = subject;
+        let Subject { message, peer_nonce, int_auth, local, asked, .. } = subject;
         let AuthMethod::Pubkey { schemes, .. } = connection.local.method else {
             return Err(Reason::Refused("no signature is configured".into()));
         };
@@ -99,7 +101,8 @@ impl Endpoint {
         };
         let id = IdPayload::from(&local);
         let keys = sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?;
-        let octets = keys.ike.signed_octets(sa.role, &SignedOctets { message, peer_nonce, id: &id })?;
+        let octets =
+            keys.ike.signed_octets(sa.role, &SignedOctets { message, peer_nonce, id: &id, int_auth })?;
         let refused = |error: crate::cert::CertError| Reason::Refused(error.to_string());
         let signature = key.sign(scheme, &octets).map_err(refused)?;
         let algorithm = scheme.algorithm_identifier().map_err(refused)?;

@@ -33,7 +33,7 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let Phase::HalfOpen(half) = sa.phase.clone() else { return Ok(()) };
         let judged = payloads.map_err(|error| Refusal(refusal_of(&error), error.to_string())).and_then(|p| {
-            let authenticated = self.authenticate(now, sa, &half, &p)?;
+            let authenticated = self.authenticate(now, sa, request, &half, &p)?;
             Ok((p, authenticated))
         });
         match judged {
@@ -68,6 +68,7 @@ impl Endpoint {
         &self,
         now: Time,
         sa: &IkeSa,
+        request: &Request,
         half: &HalfOpen,
         payloads: &Payloads,
     ) -> Result<(Candidates, String), Refusal> {
@@ -87,12 +88,14 @@ impl Endpoint {
                 Refusal::authentication(format!("{remote} wants us to be a {}", asked.kind()))
             })?),
         };
+        let int_auth = half.int_auth.octets(request.id);
         let mut failure = None;
         for candidates in self.candidates(sa.path, keys.ike.suite(), &remote, asked.as_ref(), auth.method) {
             let Some(connection) = candidates.connections.first() else { continue };
             let claim = Claim {
                 message: &half.init_request,
                 nonce: &half.nonces.responder,
+                int_auth: &int_auth,
                 id,
                 identity: &remote,
                 auth,
@@ -133,6 +136,7 @@ impl Endpoint {
         let subject = Subject {
             message: &half.init_response,
             peer_nonce: &half.nonces.initiator,
+            int_auth: &half.int_auth.octets(request.id),
             local: &local,
             secret: self.secrets.find(Some(&local), sa.remote_id.as_ref()),
             asked: payloads.asks_for_certificates(CertEncoding::X509Signature),

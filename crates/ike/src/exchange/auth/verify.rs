@@ -18,6 +18,8 @@ pub(super) struct Claim<'a> {
     pub(super) message: &'a [u8],
     /// Our nonce.
     pub(super) nonce: &'a Nonce,
+    /// What both AUTH cover of IKE_INTERMEDIATE (RFC 9242 §3.3.2).
+    pub(super) int_auth: &'a [u8],
     pub(super) id: &'a crate::message::IdPayload,
     pub(super) identity: &'a Identity,
     pub(super) auth: &'a AuthPayload,
@@ -48,13 +50,13 @@ impl Endpoint {
     }
 
     fn verify_key(&self, sa: &IkeSa, claim: Claim<'_>) -> Result<(), String> {
-        let Claim { message, nonce, id, identity, auth, local, .. } = claim;
+        let Claim { message, nonce, int_auth, id, identity, auth, local, .. } = claim;
         let keys = sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
         let secret = self
             .secrets
             .find(Some(local), Some(identity))
             .ok_or_else(|| format!("no shared key is loaded for {local} and {identity}"))?;
-        let octets = SignedOctets { message, peer_nonce: nonce, id };
+        let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
         match keys.ike.psk_verify(peer_of(sa), &secret.secret, &octets, auth) {
             Ok(true) => Ok(()),
             Ok(false) => Err(format!("{identity} does not hold our shared key")),
@@ -69,12 +71,12 @@ impl Endpoint {
         connection: &Connection,
         claim: Claim<'_>,
     ) -> Result<String, String> {
-        let Claim { message, nonce, id, identity, auth, payloads, .. } = claim;
+        let Claim { message, nonce, int_auth, id, identity, auth, payloads, .. } = claim;
         let AuthMethod::Pubkey { schemes, chain } = connection.remote.method else {
             return Err("no signature is expected".into());
         };
         let keys = sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
-        let octets = SignedOctets { message, peer_nonce: nonce, id };
+        let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
         let octets = keys.ike.signed_octets(peer_of(sa), &octets).map_err(|error| error.to_string())?;
         let signature = Signature::read(identity, auth)?;
         let scheme = signature.scheme;

@@ -270,13 +270,12 @@ impl Endpoint {
     /// A new IKE SA between the same two, with counters that begin at 0 (RFC 7296 §2.18).
     fn successor(&mut self, now: Time, sa: &IkeSa, role: Role, keys: IkeKeys, spis: IkeSpis) -> IkeSa {
         let id = self.new_ike_id();
-        let (sealer, opener) = (keys.sealer(role, self.alloc.sender_id()), keys.opener(role.peer()));
         let lifetime = self.connections.get(&sa.connection).map(|connection| connection.lifetime);
         let times = Times::of_ike(&lifetime.unwrap_or_default(), now, self.entropy());
         let blank = IkeSa::new(id, role, spis, sa.connection.clone(), sa.path, now);
         let mut new = IkeSa {
             phase: Phase::Established,
-            keys: Some(Keys { ike: keys, sealer, opener }),
+            keys: Some(Keys::new(keys, role, self.alloc.sender_id())),
             established: Some(now),
             times,
             nat: sa.nat,

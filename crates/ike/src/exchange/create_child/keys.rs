@@ -7,7 +7,7 @@ use crate::exchange::nonce_fits;
 use crate::message::{KePayload, Nonce, Notify, NotifyType, Payloads};
 use crate::output::Reason;
 use crate::sa::{Creating, IkeSa};
-use crate::suite::{KePrivate, Nonces, Secret, SuiteError};
+use crate::suite::{self, KePrivate, Nonces, Secret, SuiteError};
 
 impl Endpoint {
     /// The responder's part. `method`: the key exchange that was chosen, if any.
@@ -25,9 +25,8 @@ impl Endpoint {
             return Err(NoChild(notify, format!("the key exchange must be {}", notify_name(method))));
         };
         let failed = |error: SuiteError| NoChild::new(NotifyType::InvalidSyntax, error.to_string());
-        let ours = KePrivate::generate(method, self.entropy()).map_err(failed)?;
-        let shared = ours.agree(offered).map_err(failed)?;
-        Ok((nonces, Some((ours.payload(), shared))))
+        let agreed = suite::respond(method, offered, self.entropy()).map_err(failed)?;
+        Ok((nonces, Some(agreed)))
     }
 
     fn answer_nonce(&mut self, sa: &IkeSa, payloads: &Payloads) -> Result<Nonces, NoChild> {

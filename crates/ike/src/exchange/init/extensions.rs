@@ -2,13 +2,17 @@
 //! its answer is no larger than it must be.
 
 use crate::cert::{Certificate, Hashes};
-use crate::config::{Connection, Fragmentation};
-use crate::message::{CertEncoding, CertPayload, Notify, NotifyType, Payload, Payloads};
+use crate::config::{Connection, Fragmentation, IkeProposal};
+use crate::message::{CertEncoding, CertPayload, Notify, NotifyType, Payload, Payloads, SaPayload};
 use crate::sa::Extensions;
+use crate::suite::{IkeSuite, without_additional};
+use std::borrow::Cow;
 
 /// What an initiator says.
 pub(super) fn offer(connection: &Connection) -> Vec<Payload> {
-    ours(connection).map(notify).collect()
+    // Whoever offers additional key exchanges must say so; nothing else of ours needs it (RFC 9370 §2.2.1).
+    let intermediate = connection.proposals.iter().any(has_additional_ke);
+    ours(connection).filter(|kind| intermediate || *kind != INTERMEDIATE).map(notify).collect()
 }
 
 /// What a responder says to that.
@@ -30,12 +34,35 @@ pub(super) fn agreed(connection: &Connection, peer: &Payloads) -> Extensions {
     }
 }
 
+/// What a responder may choose from: without IKE_INTERMEDIATE there are no additional key exchanges (RFC 9370 §2.2.1).
+pub(super) fn understood<'a>(offered: &'a SaPayload, request: &Payloads) -> Cow<'a, SaPayload> {
+    match request.notify(INTERMEDIATE) {
+        Some(_) => Cow::Borrowed(offered),
+        None => Cow::Owned(without_additional(offered)),
+    }
+}
+
+/// Whether a responder that chose this said all that must be said of it.
+pub(super) fn vouched_for(suite: IkeSuite, response: &Payloads) -> bool {
+    suite.next_additional(0).is_none() || response.notify(INTERMEDIATE).is_some()
+}
+
+const INTERMEDIATE: NotifyType = NotifyType::IntermediateExchangeSupported;
+
 /// What we can on that connection.
 fn ours(connection: &Connection) -> impl Iterator<Item = NotifyType> {
     let fragmentation = connection.fragmentation != Fragmentation::No;
-    [fragmentation.then_some(NotifyType::FragmentationSupported), Some(NotifyType::SignatureHashAlgorithms)]
-        .into_iter()
-        .flatten()
+    [
+        fragmentation.then_some(NotifyType::FragmentationSupported),
+        Some(NotifyType::SignatureHashAlgorithms),
+        Some(INTERMEDIATE),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn has_additional_ke(proposal: &IkeProposal) -> bool {
+    proposal.additional.iter().flatten().any(Option::is_some)
 }
 
 fn notify(kind: NotifyType) -> Payload {

@@ -11,9 +11,9 @@ use crate::message::{
 };
 use crate::output::{Path, Reason, Time};
 use crate::sa::{
-    Attempt, IkeSa, Incoming, InitSent, Keys, Outgoing, Phase, RequestKind, UnauthenticatedError,
+    Attempt, IkeSa, Incoming, InitSent, Keys, Opening, Outgoing, Phase, RequestKind, UnauthenticatedError,
 };
-use crate::suite::{IkeKeys, IkeSpis, KePrivate, Nonces, Role, accept, offer};
+use crate::suite::{IkeKeys, IkeSpis, IntAuth, KePrivate, Nonces, Role, accept, offer};
 
 /// Cookies that an attempt takes before it believes that it is being led in circles.
 const MAX_COOKIES: u8 = 4;
@@ -114,7 +114,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The responder chose. Derives the keys and goes on to IKE_AUTH.
+    /// The responder chose. Derives the keys and goes on.
     fn agreed(
         &mut self,
         now: Time,
@@ -138,6 +138,9 @@ impl Endpoint {
             Ok((suite, _)) => suite,
             Err(error) => return ignored(&error.to_string()),
         };
+        if !extensions::vouched_for(suite, payloads) {
+            return ignored("it has additional key exchanges, but no IKE_INTERMEDIATE for them");
+        }
         if suite.ke != init.ke.method() || !nonce_fits(nonce, suite.prf) {
             return ignored("its KE or Nonce does not fit the algorithms that it chose");
         }
@@ -147,11 +150,8 @@ impl Endpoint {
         };
         let nonces = Nonces { initiator: init.nonce.clone(), responder: nonce.clone() };
         let ike = IkeKeys::derive(suite, &shared, &nonces, spis)?;
-        let sender = self.alloc.sender_id();
-        let sealer = ike.sealer(Role::Initiator, sender);
-        let opener = ike.opener(Role::Responder);
         sa.spis = spis;
-        sa.keys = Some(Keys { ike, sealer, opener });
+        sa.keys = Some(Keys::new(ike, Role::Initiator, self.alloc.sender_id()));
         sa.nat = nat::detect(payloads, spis, path, connection.encap);
         sa.extensions = extensions::agreed(connection, payloads);
         if sa.nat.any() {
@@ -159,7 +159,15 @@ impl Endpoint {
         }
         let chosen = format!("selected proposal: {}", describe::sa(answer));
         self.log(sa, ORDINARY, chosen);
-        self.send_auth(now, sa, connection, init.attempt.clone(), nonces, bytes)?;
+        let request = sa.outgoing.pending.take().and_then(|pending| pending.datagrams.into_iter().next());
+        let opening = Opening {
+            attempt: init.attempt.clone(),
+            nonces,
+            init_request: request.unwrap_or_default(),
+            init_response: bytes.to_vec(),
+            int_auth: IntAuth::default(),
+        };
+        self.exchange_or_authenticate(now, sa, connection, opening, 0)?;
         Ok(Judged::Handled)
     }
 

@@ -13,7 +13,7 @@ use crate::message::{
 };
 use crate::output::{Path, Reason, Time};
 use crate::sa::{Answered, HalfOpen, HalfOpenSource, IkeSa, Incoming, InitKey, Keys, Phase};
-use crate::suite::{IkeChoice, IkeKeys, IkeSpis, KePrivate, Nonces, Role, cookie, cookie::Claim, select};
+use crate::suite::{self, IkeChoice, IkeKeys, IkeSpis, IntAuth, Nonces, Role, cookie, cookie::Claim, select};
 use std::sync::Arc;
 
 /// A request for a new IKE SA.
@@ -105,8 +105,9 @@ impl Endpoint {
     ) -> Option<(Arc<Connection>, IkeChoice)> {
         let Path { local, remote } = request.path;
         let candidates = self.connections.between(local.ip(), remote.ip());
+        let offered = extensions::understood(offer.sa, &request.message.payloads);
         for connection in &candidates {
-            if let Ok(choice) = select::ike(offer.sa, &connection.proposals) {
+            if let Ok(choice) = select::ike(&offered, &connection.proposals) {
                 return Some((connection.clone(), choice));
             }
         }
@@ -156,20 +157,23 @@ impl Endpoint {
             return Ok(());
         };
         let spis = IkeSpis { initiator, responder };
-        let ke = KePrivate::generate(suite.ke, self.entropy())?;
-        let shared = ke.agree(offer.ke)?;
+        let (ke, shared) = suite::respond(suite.ke, offer.ke, self.entropy())?;
         let nonces = Nonces { initiator: offer.nonce.clone(), responder: nonce };
         let ike = IkeKeys::derive(suite, &shared, &nonces, spis)?;
         let asked = self.certificates_wanted(path);
-        let response = response(request, connection, choice, &ke, (&nonces, spis), asked)?;
-        let keys = Keys {
-            sealer: ike.sealer(Role::Responder, self.alloc.sender_id()),
-            opener: ike.opener(Role::Initiator),
-            ike,
-        };
+        let response = response(request, connection, choice, ke, (&nonces, spis), asked)?;
+        let keys = Keys::new(ike, Role::Responder, self.alloc.sender_id());
         let until = now.plus(self.config.half_open_timeout);
-        let half =
-            HalfOpen { nonces, init_request: bytes.to_vec(), init_response: response.clone(), source, until };
+        let half = HalfOpen {
+            nonces,
+            init_request: bytes.to_vec(),
+            init_response: response.clone(),
+            int_auth: IntAuth::default(),
+            place: 0,
+            last_opener: None,
+            source,
+            until,
+        };
         let id = self.new_ike_id();
         let mut sa = IkeSa::new(id, Role::Responder, spis, connection.name.clone(), path, now);
         sa.phase = Phase::HalfOpen(Box::new(half));
@@ -215,13 +219,13 @@ fn response(
     request: &InitRequest<'_>,
     connection: &Connection,
     choice: &IkeChoice,
-    ke: &KePrivate,
+    ke: KePayload,
     (nonces, spis): (&Nonces, IkeSpis),
     certificate_request: Option<Payload>,
 ) -> Result<Vec<u8>, EncodeError> {
     let mut message = MessageBuilder::new(response_header(request, spis.responder))
         .with(Payload::Sa(choice.answer(None)))
-        .with(Payload::Ke(ke.payload()))
+        .with(Payload::Ke(ke))
         .with(Payload::Nonce(nonces.responder.clone()));
     // The choice is no larger than the offer, the key as large as the initiator's, and to one who does not speak of NATs
     // neither do we. Only our nonce may be longer, by 16 octets, and where we want certificates their CAs are named: whoever

@@ -1,14 +1,15 @@
 //! An initiator that says whatever a scenario wants: the suites are real, the manners are not.
 
 use super::{Random, World};
-use testudo_ike::config::{EspProposal, Identity, KeyExchange};
+use testudo_ike::config::{EspProposal, Identity, IkeProposal, KeyExchange};
 use testudo_ike::message::{
     ExchangeType, Header, IdPayload, IkeSpi, Message, MessageBuilder, MessageId, Nonce, Notify, NotifyType,
     Payload, TsPayload,
 };
 use testudo_ike::output::Path;
 use testudo_ike::suite::{
-    Entropy, IkeKeys, IkeSpis, KePrivate, Nonces, Role, SignedOctets, SkOpener, SkSealer, accept, offer,
+    Entropy, IkeKeys, IkeSpis, IntAuth, KePrivate, Nonces, Role, SignedOctets, SkOpener, SkSealer, accept,
+    offer,
 };
 use testudo_ipsec::sa::EspAlgorithm;
 use testudo_ipsec::spi::{SenderId, Spi};
@@ -18,9 +19,11 @@ pub(crate) struct Peer {
     pub(crate) spis: IkeSpis,
     pub(crate) keys: IkeKeys,
     pub(crate) sealer: SkSealer,
-    opener: SkOpener,
-    nonces: Nonces,
+    pub(crate) opener: SkOpener,
+    pub(crate) nonces: Nonces,
     init_request: Vec<u8>,
+    /// What IKE_INTERMEDIATE has said.
+    pub(crate) int_auth: IntAuth,
     /// Message ID of the next request.
     pub(crate) next: u32,
     /// The last request as sent.
@@ -32,13 +35,16 @@ pub(crate) const SPI: Spi = Spi(0x1234_5678);
 
 /// The payloads of an IKE_SA_INIT request, and what stays secret.
 pub(crate) fn init_payloads(random: &mut Random) -> (Vec<Payload>, KePrivate, Nonce) {
+    init_payloads_for(random, &[super::build::ike_proposal(&[KeyExchange::X25519])])
+}
+
+fn init_payloads_for(random: &mut Random, proposals: &[IkeProposal]) -> (Vec<Payload>, KePrivate, Nonce) {
     let ke = KePrivate::generate(KeyExchange::X25519, random).unwrap();
     let mut octets = vec![0; 32];
     random.fill(&mut octets);
     let nonce = Nonce::new(octets).unwrap();
-    let proposals = [super::build::ike_proposal(&[KeyExchange::X25519])];
     let payloads = vec![
-        Payload::Sa(offer::ike(&proposals, None)),
+        Payload::Sa(offer::ike(proposals, None)),
         Payload::Ke(ke.payload()),
         Payload::Nonce(nonce.clone()),
     ];
@@ -67,9 +73,20 @@ impl Peer {
 
     /// The same; returns a cookie if one is demanded. `None` if there is no answer.
     pub(crate) fn try_init(world: &mut World, seed: u64, extra: Vec<Payload>) -> Option<Self> {
+        let proposals = [super::build::ike_proposal(&[KeyExchange::X25519])];
+        Self::try_init_for(world, seed, &proposals, extra)
+    }
+
+    /// The same with another offer.
+    pub(crate) fn try_init_for(
+        world: &mut World,
+        seed: u64,
+        proposals: &[IkeProposal],
+        extra: Vec<Payload>,
+    ) -> Option<Self> {
         let path = Path { local: "192.0.2.1:500".parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() };
         let mut random = Random::new(seed);
-        let (mut payloads, ke, nonce) = init_payloads(&mut random);
+        let (mut payloads, ke, nonce) = init_payloads_for(&mut random, proposals);
         payloads.extend(extra);
         let initiator = IkeSpi(random.next());
         let header = Header {
@@ -91,9 +108,8 @@ impl Peer {
         let [answer] = &answers[..] else { return None };
         let response = Message::parse(answer).unwrap();
         let spis = IkeSpis { initiator, responder: response.header.responder_spi };
-        let proposals = [super::build::ike_proposal(&[KeyExchange::X25519])];
-        let answer = response.payloads.sa().expect("a choice");
-        let (suite, _) = accept::ike(&offer::ike(&proposals, None), &proposals, answer).unwrap();
+        let answer = response.payloads.sa()?;
+        let (suite, _) = accept::ike(&offer::ike(proposals, None), proposals, answer).unwrap();
         let shared = ke.agree(response.payloads.ke().unwrap()).unwrap();
         let nonces = Nonces { initiator: nonce, responder: response.payloads.nonce().unwrap().clone() };
         let keys = IkeKeys::derive(suite, &shared, &nonces, spis).unwrap();
@@ -105,6 +121,7 @@ impl Peer {
             keys,
             nonces,
             init_request: request,
+            int_auth: IntAuth::default(),
             next: 1,
             last: Vec::new(),
         })
@@ -126,14 +143,23 @@ impl Peer {
 
     /// What AUTH of moon covers.
     pub(crate) fn signed_octets(&self, id: &IdPayload) -> Vec<u8> {
-        let octets = SignedOctets { message: &self.init_request, peer_nonce: &self.nonces.responder, id };
+        let octets = SignedOctets {
+            message: &self.init_request,
+            peer_nonce: &self.nonces.responder,
+            id,
+            int_auth: &[],
+        };
         self.keys.signed_octets(Role::Initiator, &octets).unwrap()
     }
 
     pub(crate) fn auth_as(&self, identity: &Identity, psk: &[u8]) -> Vec<Payload> {
         let id = IdPayload::from(identity);
-        let octets =
-            SignedOctets { message: &self.init_request, peer_nonce: &self.nonces.responder, id: &id };
+        let octets = SignedOctets {
+            message: &self.init_request,
+            peer_nonce: &self.nonces.responder,
+            id: &id,
+            int_auth: &self.int_auth.octets(MessageId(self.next)),
+        };
         let auth = self.keys.psk_auth(Role::Initiator, psk, &octets).unwrap();
         let esp: EspProposal = super::build::esp_proposal(EspAlgorithm::Aes128Gcm16);
         let ts = |range: &str| TsPayload::new(vec![super::build::ts(range)]);

@@ -74,8 +74,12 @@ impl Responder {
 
     pub(crate) fn auth_as(&self, name: &str, psk: &[u8]) -> Vec<Payload> {
         let id = IdPayload::from(&build::fqdn(name));
-        let octets =
-            SignedOctets { message: &self.init_response, peer_nonce: &self.nonces.initiator, id: &id };
+        let octets = SignedOctets {
+            message: &self.init_response,
+            peer_nonce: &self.nonces.initiator,
+            id: &id,
+            int_auth: &[],
+        };
         let auth = self.keys.psk_auth(Role::Responder, psk, &octets).unwrap();
         let offered = self.auth.iter().find_map(|payload| match payload {
             Payload::Sa(sa) => Some(sa),

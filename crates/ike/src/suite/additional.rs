@@ -1,0 +1,110 @@
+//! Additional key exchanges in proposals (RFC 9370 §2.2.1): a transform type each, and NONE for one that may be left out.
+
+use super::algorithm::Wire;
+use super::error::SuiteError;
+use crate::config::{ADDITIONAL_KE, IkeProposal, KeyExchange};
+use crate::message::{Proposal, SaPayload, SaSpi, Transform, TransformId, TransformType};
+
+/// The methods of the exchanges that take place.
+pub(super) type Agreed = [Option<KeyExchange>; ADDITIONAL_KE];
+/// The methods for each exchange, as configured.
+type Configured = [Vec<Option<KeyExchange>>; ADDITIONAL_KE];
+
+/// What a proposal offers of them; nothing when an IKE SA is rekeyed, whose `spi` is ours: its keys depend on those of
+/// the old one.
+pub(super) fn of(proposal: &IkeProposal, spi: &SaSpi) -> Vec<Transform> {
+    if *spi != SaSpi::None {
+        return Vec::new();
+    }
+    let places = TransformType::ADDITIONAL_KE.into_iter().zip(&proposal.additional);
+    places.flat_map(|(kind, methods)| methods.iter().map(move |method| transform(kind, *method))).collect()
+}
+
+/// The offer as one reads it who has not agreed on IKE_INTERMEDIATE: to him these transform types are unknown, and the
+/// proposals that hold them unacceptable.
+pub fn without_additional(offered: &SaPayload) -> SaPayload {
+    let plain =
+        |proposal: &&Proposal| !proposal.transforms.iter().any(|transform| is_additional(transform.kind));
+    SaPayload { proposals: offered.proposals.iter().filter(plain).cloned().collect() }
+}
+
+pub(super) fn is_additional(kind: TransformType) -> bool {
+    TransformType::ADDITIONAL_KE.contains(&kind)
+}
+
+/// The responder's choice beside the key exchange `ke`, and the transforms that answer. No method is used twice.
+pub(super) fn choose(
+    offer: &Proposal,
+    own: &Configured,
+    ke: KeyExchange,
+) -> Option<(Agreed, Vec<Transform>)> {
+    let mut taken = Vec::with_capacity(ADDITIONAL_KE);
+    if !search(offer, own, ke, &mut taken) {
+        return None;
+    }
+    let mut agreed = Agreed::default();
+    let mut answer = Vec::new();
+    for ((kind, place), method) in TransformType::ADDITIONAL_KE.into_iter().zip(&mut agreed).zip(taken) {
+        *place = method;
+        if offer.transforms_of(kind).next().is_some() {
+            answer.push(transform(kind, method));
+        }
+    }
+    Some((agreed, answer))
+}
+
+/// Adds a method for each place behind those in `taken`: the first combination in our order of preference. A method
+/// that an earlier place could have as well may be the only one for a later place.
+fn search(offer: &Proposal, own: &Configured, ke: KeyExchange, taken: &mut Vec<Option<KeyExchange>>) -> bool {
+    let (Some(kind), Some(methods)) = (TransformType::ADDITIONAL_KE.get(taken.len()), own.get(taken.len()))
+    else {
+        return true;
+    };
+    let offered = |method: Option<KeyExchange>| {
+        let left_out = method.is_none() && offer.transforms_of(*kind).next().is_none();
+        left_out || offer.transforms.contains(&transform(*kind, method))
+    };
+    // Where nothing is configured no exchange is wanted.
+    let methods = if methods.is_empty() { [None].as_slice() } else { methods };
+    for method in methods {
+        let twice = method.is_some() && (taken.contains(method) || *method == Some(ke));
+        if twice || !offered(*method) {
+            continue;
+        }
+        taken.push(*method);
+        if search(offer, own, ke, taken) {
+            return true;
+        }
+        taken.pop();
+    }
+    false
+}
+
+/// The initiator's check of a choice that holds nothing but what was offered (RFC 9370 §2.2.1).
+pub(super) fn check<'a>(
+    chosen: &Proposal,
+    ours: impl Iterator<Item = &'a Configured> + Clone,
+    ke: KeyExchange,
+) -> Result<Agreed, SuiteError> {
+    let mut agreed = Agreed::default();
+    for (index, kind) in TransformType::ADDITIONAL_KE.into_iter().enumerate() {
+        let Some(transform) = chosen.transforms_of(kind).next().filter(|t| t.id != TransformId::NONE) else {
+            continue;
+        };
+        let mut configured = ours.clone().filter_map(|own| own.get(index)).flatten().flatten();
+        let method = configured
+            .find(|method| self::transform(kind, Some(**method)) == *transform)
+            .ok_or(SuiteError::NotOffered("it holds a key exchange that was not offered"))?;
+        if agreed.contains(&Some(*method)) || *method == ke {
+            return Err(SuiteError::NotOffered("it names one method for two key exchanges"));
+        }
+        if let Some(place) = agreed.get_mut(index) {
+            *place = Some(*method);
+        }
+    }
+    Ok(agreed)
+}
+
+fn transform(kind: TransformType, method: Option<KeyExchange>) -> Transform {
+    Transform { kind, ..method.map_or_else(|| Transform::new(kind, TransformId::NONE), Wire::transform) }
+}

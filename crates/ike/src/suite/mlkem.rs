@@ -1,0 +1,91 @@
+//! ML-KEM (FIPS 203, draft-ietf-ipsecme-ikev2-mlkem): the initiator sends an encapsulation key, the responder a ciphertext.
+//!
+//! Keys come from a seed of the injected source, and the seed is all that is kept of one: aws-lc-rs draws its own.
+
+use super::entropy::Entropy;
+use super::error::SuiteError;
+use super::secret::Secret;
+use crate::config::KeyExchange;
+use ml_kem::kem::Decapsulate;
+use ml_kem::{B32, KeyExport, Seed};
+use zeroize::{Zeroize, Zeroizing};
+
+/// Octets of a seed, d and z (FIPS 203 §7.1).
+pub(super) const SEED: usize = 64;
+
+/// Runs `$body` with the types of the parameter set of `$method`; `None` where that is no ML-KEM.
+macro_rules! in_set {
+    ($method:expr, $set:ident, $body:expr) => {
+        match $method {
+            KeyExchange::MlKem512 => {
+                use ml_kem::ml_kem_512 as $set;
+                Some($body)
+            }
+            KeyExchange::MlKem768 => {
+                use ml_kem::ml_kem_768 as $set;
+                Some($body)
+            }
+            KeyExchange::MlKem1024 => {
+                use ml_kem::ml_kem_1024 as $set;
+                Some($body)
+            }
+            _ => None,
+        }
+    };
+}
+
+/// The encapsulation key that belongs to a seed.
+pub(super) fn public_value(method: KeyExchange, seed: &Secret) -> Result<Vec<u8>, SuiteError> {
+    in_set!(method, set, {
+        let key = set::DecapsulationKey::from_seed(*self::seed(method, seed)?);
+        Ok(key.encapsulation_key().to_bytes().to_vec())
+    })
+    .unwrap_or(Err(SuiteError::KePrivate(method.into())))
+}
+
+/// The ciphertext for an encapsulation key, and the shared secret. Refuses a key of another length, and one with a
+/// coefficient that is not below the modulus (FIPS 203 §7.2).
+pub(super) fn encapsulate(
+    method: KeyExchange,
+    key: &[u8],
+    entropy: &mut dyn Entropy,
+) -> Result<(Vec<u8>, Secret), SuiteError> {
+    let invalid = SuiteError::KePublic(method.into());
+    in_set!(method, set, {
+        let key = key
+            .try_into()
+            .ok()
+            .and_then(|key| set::EncapsulationKey::new(&key).ok())
+            .ok_or(invalid.clone())?;
+        let mut message = Zeroizing::new(B32::default());
+        entropy.fill(message.as_mut_slice());
+        let (ciphertext, mut shared) = key.encapsulate_deterministic(&message);
+        let secret = Secret::new(shared.to_vec());
+        shared.as_mut_slice().zeroize();
+        Ok((ciphertext.to_vec(), secret))
+    })
+    .unwrap_or(Err(invalid))
+}
+
+/// The shared secret in a ciphertext, which has the right length. One that was not made for our key gives a secret that
+/// nobody knows (FIPS 203 §6.3), so that only the next message shows it.
+pub(super) fn decapsulate(
+    method: KeyExchange,
+    seed: &Secret,
+    ciphertext: &[u8],
+) -> Result<Secret, SuiteError> {
+    let invalid = SuiteError::KePublic(method.into());
+    in_set!(method, set, {
+        let ciphertext = ciphertext.try_into().map_err(|_| invalid.clone())?;
+        let key = set::DecapsulationKey::from_seed(*self::seed(method, seed)?);
+        let mut shared = key.decapsulate(&ciphertext);
+        let secret = Secret::new(shared.to_vec());
+        shared.as_mut_slice().zeroize();
+        Ok(secret)
+    })
+    .unwrap_or(Err(invalid))
+}
+
+fn seed(method: KeyExchange, seed: &Secret) -> Result<Zeroizing<Seed>, SuiteError> {
+    Seed::try_from(seed.expose()).map(Zeroizing::new).map_err(|_| SuiteError::KePrivate(method.into()))
+}
