@@ -35,6 +35,9 @@ pub struct EndpointConfig {
     pub rekeyed_linger: Duration,
     /// Child SAs of one IKE SA; a peer that asks for more is refused.
     pub child_limit: usize,
+    /// How long an IKE SA stays that has never had a child. It holds memory, and an address of a pool, for a peer whose
+    /// configuration does not fit ours.
+    pub childless_timeout: Duration,
     /// How long an IKE SA that is gone still repeats its last response.
     pub linger: Duration,
     /// Silence after which a peer behind our NAT gets a keepalive (RFC 3948 §4).
@@ -61,6 +64,7 @@ impl Default for EndpointConfig {
             rekey_retry: Duration::from_secs(15),
             rekeyed_linger: Duration::from_secs(5),
             child_limit: 256,
+            childless_timeout: Duration::from_secs(20),
             linger: Duration::from_secs(10),
             keepalive_interval: Duration::from_secs(20),
             start_retry: Duration::from_secs(30),

@@ -15,6 +15,10 @@ impl Endpoint {
                 let deadline = now.plus(self.config.delete_timeout);
                 return self.delete_ike(now, sa, Reason::Expired, deadline);
             }
+            if is_due(sa.childless_due(), now) {
+                let deadline = now.plus(self.config.delete_timeout);
+                return self.delete_ike(now, sa, Reason::Refused("it carried no CHILD_SA".into()), deadline);
+            }
             if is_due(sa.times.rekey, now) {
                 self.want_new_ike_keys(now, sa)?;
             }

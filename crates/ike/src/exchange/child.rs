@@ -154,6 +154,7 @@ impl Endpoint {
         agreed: Agreed,
     ) -> Result<ChildSaId, SuiteError> {
         let params = self.params(sa, child, origin, agreed)?;
+        sa.childless = None;
         let id = self.new_child_id();
         let reqid = self.reqid(&sa.connection, &child.name);
         let (old, outbound) = match origin.replaces {

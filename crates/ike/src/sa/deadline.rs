@@ -1,6 +1,6 @@
 //! When an IKE SA next needs attention.
 
-use super::{ChildPhase, ChildSa, IkeSa, Phase, Reassembly};
+use super::{ChildPhase, ChildSa, IkeSa, Phase, Reassembly, Task};
 use crate::endpoint::EndpointConfig;
 use crate::output::Time;
 use std::time::Duration;
@@ -24,6 +24,7 @@ impl IkeSa {
             self.liveness_due(),
             self.keepalive_due(config.keepalive_interval),
             self.renewal_due(),
+            self.childless_due(),
         ];
         due.into_iter().flatten().min()
     }
@@ -64,6 +65,12 @@ impl IkeSa {
         let later = self.outgoing.later.iter().map(|delayed| delayed.at);
         let live = later.chain(self.times.first()).filter(|_| self.is_in_charge());
         children.chain(live).min()
+    }
+
+    /// When an IKE SA that has never had a child is to go. Not while we are at making one.
+    pub(crate) fn childless_due(&self) -> Option<Time> {
+        let asking = self.outgoing.is_waiting(|task| matches!(task, Task::NewChild { .. }));
+        self.childless.filter(|_| self.is_in_charge() && self.creating.is_none() && !asking)
     }
 
     /// When the NAT in front of us needs to be reminded (RFC 3948 §4).

@@ -63,6 +63,9 @@ pub(crate) struct IkeSa {
     pub(crate) rival_of: Option<IkeSpi>,
     /// When it is renewed, and when it ends.
     pub(crate) times: Times,
+    /// When it ends if it has had no child by then. `None` once it has had one: what the last delete leaves stays, as charon's
+    /// does.
+    pub(crate) childless: Option<Time>,
     /// Where and as what the request came that made this SA; a repetition finds the SA by it.
     pub(crate) init: Option<InitKey>,
     pub(crate) created: Time,
@@ -157,6 +160,7 @@ impl IkeSa {
             creating: None,
             rival_of: None,
             times: Times::default(),
+            childless: None,
             init: None,
             created: now,
             established: None,
@@ -243,6 +247,7 @@ impl IkeSa {
             creating: _,
             rival_of: _,
             times,
+            childless,
             init: _,
             created,
             established,
@@ -253,7 +258,7 @@ impl IkeSa {
             closing,
         } = self;
         [created, last_heard, last_sent, next_hint].into_iter().for_each(&mut visit);
-        established.iter_mut().for_each(&mut visit);
+        established.iter_mut().chain(childless).for_each(&mut visit);
         phase.time().into_iter().for_each(&mut visit);
         times.for_each(&mut visit);
         later.iter_mut().for_each(|delayed| visit(&mut delayed.at));

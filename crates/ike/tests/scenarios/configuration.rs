@@ -1,15 +1,18 @@
 //! Virtual addresses by configuration payloads (RFC 7296 §2.19, §3.15).
 
 use crate::answers::sun;
-use crate::common::build::{fqdn, range, ts};
-use crate::common::peer::Peer;
+use crate::common::build::{esp_proposal, fqdn, range, ts};
+use crate::common::peer::{Peer, SPI, only_notify};
 use crate::common::{Weather, World};
 use std::net::IpAddr;
 use testudo_ike::config::{Pool, TsSpec};
 use testudo_ike::endpoint::{LeaseStatus, Target};
 use testudo_ike::message::{
-    CfgAttribute, CfgAttributeType, CfgType, Configuration, ExchangeType, NotifyType, Payload, TsPayload,
+    CfgAttribute, CfgAttributeType, CfgType, Configuration, ExchangeType, Nonce, NotifyType, Payload,
+    TsPayload,
 };
+use testudo_ike::suite::offer;
+use testudo_ipsec::sa::EspAlgorithm;
 
 const DYNAMIC: TsSpec = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
 
@@ -61,7 +64,7 @@ fn who_asks_gets_an_address_of_each_family() {
     assert_eq!((&sa.local_vips[..], &sa.remote_vips[..]), (&given[..], &[][..]));
     let sa = &world.hosts[1].sas()[0];
     assert_eq!((&sa.local_vips[..], &sa.remote_vips[..]), (&[][..], &given[..]));
-    assert_eq!(world.hosts[0].addresses, given);
+    assert_eq!(world.hosts[0].addresses(), given);
     let child = world.hosts[0].installed.values().next().unwrap();
     assert_eq!(child.local_ts, [ts("10.3.0.1"), ts("fd00:3::1")], "dynamic became the addresses");
     assert!(world.hosts[0].logged("DNS servers: 10.115.0.53 fd00:115::53"));
@@ -83,8 +86,32 @@ fn leases_end_with_the_ike_sa_and_are_kept_for_their_owner() {
     assert!(matches!(&leases(&world, "v4")[..], [lease] if !lease.online));
     world.initiate(0);
     world.run_secs(1);
-    assert_eq!(world.hosts[0].addresses, [addr("10.3.0.1")]);
+    assert_eq!(world.hosts[0].addresses(), [addr("10.3.0.1")]);
     assert!(leases(&world, "v4")[0].online);
+}
+
+/// Whoever renews the IKE SA: the addresses are the new one's, and go with it.
+#[test]
+fn addresses_move_to_the_renewed_ike_sa() {
+    for renewing in 0..2 {
+        let mut world = road(9, &["0.0.0.0", "::"]);
+        world.initiate(0);
+        world.run_secs(1);
+        let (now, id) = (world.now, world.hosts[renewing].sas()[0].id);
+        assert!(world.hosts[renewing].endpoint.rekey_ike(now, id));
+        world.settle(renewing);
+        world.run_secs(30);
+        let new = world.hosts[0].sas()[0].id;
+        let given = [(addr("10.3.0.1"), new), (addr("fd00:3::1"), new)];
+        assert!(world.hosts[0].virtual_ips.iter().eq(&given), "{:?}", world.hosts[0].virtual_ips);
+        assert!(leases(&world, "v4")[0].online);
+        let now = world.now;
+        world.hosts[0].endpoint.terminate(now, &Target::All, false).unwrap();
+        world.settle(0);
+        world.run_secs(30);
+        world.assert_nothing_left();
+        assert!(!leases(&world, "v4")[0].online);
+    }
 }
 
 #[test]
@@ -169,7 +196,7 @@ fn no_address_is_no_child() {
     world.initiate(0);
     world.run_secs(1);
     assert!(world.hosts[0].results().pop().unwrap().is_err());
-    assert!(world.hosts[0].installed.is_empty() && world.hosts[0].addresses.is_empty());
+    assert!(world.hosts[0].installed.is_empty() && world.hosts[0].virtual_ips.is_empty());
     world.run_secs(30);
     world.assert_nothing_left();
 }
@@ -188,12 +215,64 @@ fn sun_with_pool() -> World {
 
 /// IKE_AUTH with this in its CP payload, for all traffic of whatever address is given.
 fn ask(world: &mut World, seed: u64, attributes: Vec<CfgAttribute>) -> Vec<Payload> {
+    ask_for(world, seed, attributes, "0.0.0.0-255.255.255.255").1
+}
+
+/// The same, for traffic of these addresses.
+fn ask_for(world: &mut World, seed: u64, attributes: Vec<CfgAttribute>, range: &str) -> (Peer, Vec<Payload>) {
     let mut peer = Peer::init(world, seed, vec![]);
     let mut payloads = peer.auth_payloads();
     payloads.retain(|payload| !matches!(payload, Payload::TsInitiator(_)));
     payloads.push(Payload::Configuration(Configuration { kind: CfgType::Request, attributes }));
-    payloads.push(Payload::TsInitiator(TsPayload::new(vec![ts("0.0.0.0-255.255.255.255")])));
-    peer.request(world, ExchangeType::IkeAuth, payloads).unwrap()
+    payloads.push(Payload::TsInitiator(TsPayload::new(vec![ts(range)])));
+    let answer = peer.request(world, ExchangeType::IkeAuth, payloads).unwrap();
+    (peer, answer)
+}
+
+/// CREATE_CHILD_SA for a child with traffic of these addresses.
+fn ask_child(world: &mut World, peer: &mut Peer, range: &str) -> Vec<Payload> {
+    let proposal = esp_proposal(EspAlgorithm::Aes128Gcm16);
+    let payloads = vec![
+        Payload::Sa(offer::esp(&[proposal], SPI, offer::ChildExchange::CreateChildSa)),
+        Payload::Nonce(Nonce::new(vec![7; 32]).unwrap()),
+        Payload::TsInitiator(TsPayload::new(vec![ts(range)])),
+        Payload::TsResponder(TsPayload::new(vec![ts("10.115.0.0-10.115.255.255")])),
+    ];
+    peer.request(world, ExchangeType::CreateChildSa, payloads).unwrap()
+}
+
+/// Whoever has no address gets no child by another exchange either: `dynamic` is not its outer address then.
+#[test]
+fn without_an_address_there_is_no_child_later() {
+    let mut world = sun_with_pool();
+    let (mut peer, answer) = ask_for(&mut world, 4, vec![], "192.0.2.1");
+    assert!(answer.iter().any(|payload| matches!(payload, Payload::Auth(_))), "{answer:?}");
+    let answer = ask_child(&mut world, &mut peer, "192.0.2.1");
+    assert_eq!(only_notify(Some(answer)), NotifyType::FailedCpRequired);
+    assert!(world.hosts[0].installed.is_empty());
+    // With one it does.
+    let mut world = sun_with_pool();
+    let any = vec![CfgAttribute::request(CfgAttributeType::Ip4Address)];
+    let (mut peer, _) = ask_for(&mut world, 5, any, "172.16.0.0-172.16.0.255");
+    assert!(world.hosts[0].installed.is_empty());
+    ask_child(&mut world, &mut peer, "10.3.0.1");
+    assert_eq!(world.hosts[0].installed.len(), 1, "{:#?}", world.hosts[0].log());
+}
+
+/// An address is not kept for a peer whose selectors fit nothing.
+#[test]
+fn an_ike_sa_that_never_has_a_child_gives_its_address_back() {
+    let mut world = sun_with_pool();
+    let any = vec![CfgAttribute::request(CfgAttributeType::Ip4Address)];
+    let (_, answer) = ask_for(&mut world, 6, any, "172.16.0.0-172.16.0.255");
+    assert!(answer.iter().any(|payload| matches!(payload, Payload::Configuration(_))), "{answer:?}");
+    let lease = |world: &World| world.hosts[0].endpoint.leases("v4").next().unwrap().online;
+    world.run_secs(19);
+    assert!(lease(&world));
+    world.run_secs(60);
+    assert!(!lease(&world));
+    assert!(world.hosts[0].logged("it carried no CHILD_SA"), "{:#?}", world.hosts[0].log());
+    world.assert_nothing_left();
 }
 
 #[test]

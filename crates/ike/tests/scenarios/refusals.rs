@@ -3,7 +3,7 @@
 use crate::common::build::{esp_proposal, fqdn, ike_proposal, ts};
 use crate::common::{Weather, World, secret};
 use testudo_ike::config::{Identity, IkeEncryption, KeyExchange, TsSpec};
-use testudo_ike::endpoint::IkeSaState;
+use testudo_ike::endpoint::{IkeSaState, Target};
 use testudo_ike::output::{Event, Reason};
 use testudo_ipsec::sa::EspAlgorithm;
 
@@ -160,6 +160,44 @@ fn no_common_selectors() {
         assert!(world.hosts.iter().all(|host| host.sas().len() == 1));
     }
     assert_eq!(world.hosts[0].results().len(), 4);
+}
+
+/// Renewed or not, an IKE SA that never has a child goes.
+#[test]
+fn an_ike_sa_that_never_has_a_child_is_deleted() {
+    for renew in [false, true] {
+        let mut world = World::pair_with(12, Weather::FAIR, |index, connection| {
+            if index == 1 {
+                connection.children[0].local_ts = vec![TsSpec::Fixed(ts("172.16.0.0-172.16.0.255"))];
+            }
+        });
+        world.initiate(0);
+        world.run_secs(15);
+        assert_childless(&world);
+        if renew {
+            let (now, id) = (world.now, world.hosts[0].sas()[0].id);
+            assert!(world.hosts[0].endpoint.rekey_ike(now, id));
+            world.settle(0);
+            world.run_secs(1);
+            assert_childless(&world);
+        }
+        world.run_secs(30);
+        assert!(world.hosts.iter().any(|host| host.logged("it carried no CHILD_SA")));
+        world.assert_nothing_left();
+    }
+}
+
+/// One whose last child was deleted stays, as charon's does.
+#[test]
+fn an_ike_sa_that_has_had_a_child_stays() {
+    let mut world = World::pair(13, Weather::FAIR);
+    world.initiate(0);
+    world.run_secs(1);
+    let (now, child) = (world.now, world.hosts[0].sas()[0].children[0].id);
+    world.hosts[0].endpoint.terminate(now, &Target::Child(child), false).unwrap();
+    world.settle(0);
+    world.run_secs(600);
+    assert_childless(&world);
 }
 
 #[test]

@@ -55,6 +55,7 @@ impl Endpoint {
         sa.last_heard = now;
         sa.dpd_delay = connection.dpd_delay;
         sa.times = Times::of_ike(&connection.lifetime, now, self.entropy());
+        sa.childless = Some(now.plus(self.config.childless_timeout));
         self.stats.established += 1;
         let (local, remote) = (shown(sa.local_id.as_ref()), shown(sa.remote_id.as_ref()));
         let line = format!(

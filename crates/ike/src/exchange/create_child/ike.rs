@@ -296,6 +296,7 @@ impl Endpoint {
         new.rival_of = None;
         new.children.append(&mut sa.children);
         new.virtual_ips = std::mem::take(&mut sa.virtual_ips);
+        new.childless = sa.childless.take();
         self.pools.hand_on(sa.id, new);
         new.outgoing.tasks.append(&mut sa.outgoing.tasks);
         new.outgoing.later.append(&mut sa.outgoing.later);

@@ -68,6 +68,10 @@ impl Endpoint {
                 let child = connection.child(&old.name).ok_or_else(gone)?;
                 Selectors::of(&old.params).narrow(&asked).map(|common| (child.clone(), common))
             }
+            // Otherwise `dynamic` would mean its outer address (RFC 7296 §2.19).
+            None if !connection.pools.is_empty() && sa.virtual_ips.remote.is_empty() => {
+                return Err(NoChild::new(NotifyType::FailedCpRequired, "the peer has no virtual IP"));
+            }
             None => matching_child(std::slice::from_ref(&connection), sa, &asked)
                 .map(|(_, child, common)| (child.clone(), common)),
         };

@@ -20,8 +20,8 @@ pub(crate) struct Host {
     pub(crate) in_use: InUse,
     /// What the data plane has now.
     pub(crate) installed: BTreeMap<ChildSaId, ChildSaParams>,
-    /// Virtual addresses that it has now.
-    pub(crate) addresses: Vec<IpAddr>,
+    /// Virtual addresses that it has now, and the IKE SAs that brought them.
+    pub(crate) virtual_ips: BTreeSet<(IpAddr, IkeSaId)>,
     /// Of those, what it sends through.
     pub(crate) sending: BTreeSet<ChildSaId>,
     /// Every message sent, in order.
@@ -116,6 +116,12 @@ impl Host {
         }
     }
 
+    /// The virtual addresses that it has now, whoever brought them.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        let addrs: BTreeSet<IpAddr> = self.virtual_ips.iter().map(|(addr, _)| *addr).collect();
+        addrs.into_iter().collect()
+    }
+
     pub(crate) fn sas(&self) -> Vec<IkeSaStatus> {
         self.endpoint.sas().collect()
     }
@@ -162,7 +168,7 @@ impl World {
             in_use,
             addr: addr.parse().unwrap(),
             installed: BTreeMap::new(),
-            addresses: Vec::new(),
+            virtual_ips: BTreeSet::new(),
             sending: BTreeSet::new(),
             sent: Vec::new(),
             received: Vec::new(),
@@ -247,9 +253,22 @@ impl World {
                     assert_eq!(removed.spi_in, spi_in);
                     host.sending.remove(&child);
                 }
-                Output::InstallAddress { addr, .. } => host.addresses.push(addr),
-                Output::RemoveAddress { addr, .. } => host.addresses.retain(|other| *other != addr),
-                Output::Event(event) => host.events.push(event),
+                Output::InstallAddress { ike, addr } => {
+                    assert!(host.virtual_ips.insert((addr, ike)), "an IKE SA brings an address once");
+                }
+                Output::RemoveAddress { ike, addr } => {
+                    assert!(host.virtual_ips.remove(&(addr, ike)), "only what an IKE SA has brought goes");
+                }
+                Output::Event(event) => {
+                    if let Event::IkeRekeyed(old, new) = event {
+                        let moved = host
+                            .virtual_ips
+                            .iter()
+                            .map(|&(addr, ike)| (addr, if ike == old { new } else { ike }));
+                        host.virtual_ips = moved.collect();
+                    }
+                    host.events.push(event);
+                }
             }
         }
         let in_use = host.in_use.lock().unwrap().clone();
@@ -337,7 +356,7 @@ impl World {
     /// Asserts that no host has any SA or state left.
     pub(crate) fn assert_nothing_left(&self) {
         for (index, host) in self.hosts.iter().enumerate() {
-            assert!(host.installed.is_empty() && host.addresses.is_empty(), "host {index}");
+            assert!(host.installed.is_empty() && host.virtual_ips.is_empty(), "host {index}");
             assert_eq!(host.sas(), [], "host {index}");
             assert_eq!(host.endpoint.states().count(), 0, "host {index}");
             assert_eq!(host.endpoint.half_open(), 0, "host {index}");
