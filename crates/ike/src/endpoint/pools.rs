@@ -181,11 +181,12 @@ impl Leases {
     fn find(&mut self, effort: Effort, wanted: IpAddr, identity: &Identity) -> Option<IpAddr> {
         match effort {
             Effort::Known => self.by_identity.get(identity).copied(),
+            // No new address, wished for or not, as long as so many are kept: one of those will do.
+            Effort::Free if self.offline.len() >= MAX_OFFLINE => None,
             Effort::Free if self.pool.addrs.contains(wanted) && !self.by_addr.contains_key(&wanted) => {
                 Some(wanted)
             }
-            Effort::Free if self.offline.len() < MAX_OFFLINE => self.next_free(),
-            Effort::Free => None,
+            Effort::Free => self.next_free(),
             Effort::Kept => self.offline.first().map(|(_, addr)| *addr),
         }
     }

@@ -128,18 +128,24 @@ fn a_claim_takes_what_is_free_and_nothing_else() {
     assert_eq!(pools.0["a"].online(), 2);
 }
 
-/// What identities that are not there can hold is bounded, however large the pool.
+/// What identities that are not there can hold is bounded, however large the pool, and whatever addresses they wish for.
 #[test]
 fn absent_identities_are_forgotten_in_the_end() {
-    let mut pools = loaded([pool("a", "fd00:3::", "fd00:3::ffff:ffff:ffff:ffff")]);
-    let names = ["a".to_owned()];
-    for who in 0..MAX_OFFLINE as u64 + 100 {
-        let ike = IkeSaId(who);
-        let lease = pools.lease(&names, Ipv6Addr::UNSPECIFIED.into(), &client(who), ike).unwrap();
-        pools.release(&lease, ike);
+    let wishes: [fn(u64) -> Ipv6Addr; 2] = [
+        |_| Ipv6Addr::UNSPECIFIED,
+        |who| Ipv6Addr::new(0xfd00, 3, 0, 0, 1, (who >> 16) as u16, who as u16, 0),
+    ];
+    for wish in wishes {
+        let mut pools = loaded([pool("a", "fd00:3::", "fd00:3::ffff:ffff:ffff:ffff")]);
+        let names = ["a".to_owned()];
+        for who in 0..MAX_OFFLINE as u64 + 100 {
+            let ike = IkeSaId(who);
+            let lease = pools.lease(&names, wish(who).into(), &client(who), ike).unwrap();
+            pools.release(&lease, ike);
+        }
+        let leases = &pools.0["a"];
+        assert_eq!((leases.by_addr.len(), leases.by_identity.len()), (MAX_OFFLINE, MAX_OFFLINE));
     }
-    let leases = &pools.0["a"];
-    assert_eq!((leases.by_addr.len(), leases.by_identity.len()), (MAX_OFFLINE, MAX_OFFLINE));
 }
 
 /// The plain model: who has what, and in which order they left.
