@@ -51,6 +51,7 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
         lifetime: IkeLifetime::default(),
         send_cert: SendCert::IfAsked,
         send_certreq: true,
+        ppk: Default::default(),
         local: LocalAuth::psk(None),
         remote: RemoteAuth::psk(None),
         children,

@@ -40,6 +40,8 @@ pub struct Connection {
     pub send_cert: SendCert,
     /// `send_certreq`: the peer is asked for certificates.
     pub send_certreq: bool,
+    /// `ppk_id` and `ppk_required`.
+    pub ppk: PpkPolicy,
     /// `keyingtries`: attempts at initiation before giving up; 0 means for ever.
     pub keyingtries: u32,
     /// `unique`.
@@ -82,6 +84,16 @@ pub enum Unique {
     Replace,
     /// `keep`: the newer one is refused.
     Keep,
+}
+
+/// Post-quantum pre-shared keys on a connection (RFC 8784).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PpkPolicy {
+    /// `ppk_id`: which PPK we use when we initiate, and the one that the peer must use. Without it we use none, and the peer
+    /// may use any that is loaded.
+    pub id: Option<Identity>,
+    /// `ppk_required`: no IKE SA without a PPK.
+    pub required: bool,
 }
 
 /// When our certificates are sent.
@@ -438,11 +450,24 @@ pub struct EspProposal {
     pub esn: Vec<bool>,
 }
 
-/// A `secrets.ike<suffix>` section: a pre-shared key and the identities that own it (none: anybody).
+/// What a shared secret is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SecretKind {
+    /// `secrets.ike<suffix>`: authentication.
+    #[default]
+    Ike,
+    /// `secrets.ppk<suffix>`: a post-quantum pre-shared key, whose owners are its PPK_IDs (RFC 8784).
+    Ppk,
+}
+
+/// A `secrets.ike<suffix>` or `secrets.ppk<suffix>` section: a pre-shared key and the identities that own it (none: anybody).
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub struct SharedSecret {
     /// Unique name of the secret, as VICI gives it.
     pub name: String,
+    /// What it is for.
+    #[zeroize(skip)]
+    pub kind: SecretKind,
     /// Identities of the owners.
     #[zeroize(skip)]
     pub owners: Vec<Identity>,
@@ -454,6 +479,7 @@ impl fmt::Debug for SharedSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedSecret")
             .field("name", &self.name)
+            .field("kind", &self.kind)
             .field("owners", &self.owners)
             .finish_non_exhaustive()
     }

@@ -56,6 +56,22 @@ const KEYS_LARGE_TO_SMALL: [&str; 5] = [
     "7b47cce873ec5c91a4049485a15ba107e560d5c6ccd0d26a83c63a8c16f34487",
 ];
 
+/// SK_d, SK_pi and SK_pr as prf (PPK, ... | 0x01) of those above, the PPK being "a PPK" (RFC 8784 §3); the others as they are.
+const KEYS_SMALL_WITH_PPK: [&str; 5] = [
+    "d08598e9cbdb0e8935820760dc329fb6f8188931272bbcf80f80aebd9e4bc7fe",
+    "8748594d3353b3e04121026ebf49d4a4907e2ae4",
+    "eb2a9831832397da89af6f7968b67ce3c70fad27",
+    "9410e9433bfe55b9272c906f89a6cba2a654feb093267ee9b1778db80b00edf3",
+    "bceb7b645839968c7796069ea49ad5bc1adf3c22f394061d893e89bba443a465",
+];
+const KEYS_LARGE_WITH_PPK: [&str; 5] = [
+    "5d5daa90760041b4f8a34a172cb2d9af405bb961ac04ec6d60b2be0fe6d323453978f38138e9b79271b151afa38062ce",
+    "4dbc5ff5d633d9435a9da5dd51708f53d3133823f576f79c3c61000539df644e7deb9371",
+    "4a3123e1f4d1d5e1896275933263d5620fc46f6e602270808d032d50e873c2b0d1c1d551",
+    "382e515a175f3ddbaafbd91eb4a66643d1da332aadc0f4a1ba428f4d82d0e6511e9757b63cd0f01d9d29ccb66558311c",
+    "ac8121a6e3a10c8feaf0af9233f689ceec0936a8e420a6a388bb588973f2dfcb84c6327a7ec94304d66114970ba451f2",
+];
+
 /// KEYMAT under KEYS_SMALL for AES-256 and under KEYS_LARGE for AES-128, without and with g^ir (new).
 const CHILD_SMALL: [&str; 2] = [
     "2b9b2f8d7f6469c5053114fe8b9f093e4c8d1156c64f995b9b6455e3a98772fa1f7a4aac
@@ -116,6 +132,14 @@ fn the_keys_of_a_rekeyed_ike_sa() {
         let shared = Secret::new(octets(96));
         let rekeyed = derive(old).derive_rekeyed(new, &shared, &nonces(), spis()).unwrap();
         assert_eq!(postcard::to_allocvec(&rekeyed).unwrap(), stored(new, keys));
+    }
+}
+
+#[test]
+fn the_keys_with_a_ppk() {
+    for (suite, keys) in [(SMALL, KEYS_SMALL_WITH_PPK), (LARGE, KEYS_LARGE_WITH_PPK)] {
+        let mixed = derive(suite).with_ppk(b"a PPK").unwrap();
+        assert_eq!(postcard::to_allocvec(&mixed).unwrap(), stored(suite, keys));
     }
 }
 

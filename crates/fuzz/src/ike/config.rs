@@ -121,7 +121,7 @@ pub(super) fn connections() -> &'static [Connection] {
 
 pub(super) fn secret() -> SharedSecret {
     let owners = [PEER, "moon"].map(|name| Identity::Fqdn(name.to_owned())).to_vec();
-    SharedSecret { name: "psk".to_owned(), owners, secret: PSK.to_vec() }
+    SharedSecret { name: "psk".to_owned(), kind: Default::default(), owners, secret: PSK.to_vec() }
 }
 
 /// Limits so low that a short input reaches them.

@@ -1,8 +1,10 @@
-//! Post-quantum key exchange (RFC 9370 with ML-KEM): between Testudos, and beside a strongSwan that has none of it.
+//! Post-quantum key exchange (RFC 9370 with ML-KEM): between Testudos, and beside a strongSwan that has none of it; and
+//! post-quantum pre-shared keys (RFC 8784), with both.
 
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch};
 use testudo_lab::capture::Capture;
 use testudo_lab::gateway::Kind;
+use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 
 const CLASSIC: &str = "aes256gcm16-prfsha384-ecp384";
@@ -75,4 +77,68 @@ fn who_insists_on_ml_kem_has_no_tunnel_with_a_strongswan_without() {
     }
     let log = pair.two.process().log().unwrap();
     assert!(log.contains("NO_PROPOSAL_CHOSEN") || log.contains("NO_PROP"), "{log}");
+}
+
+/// `ppk_id`, `ppk_required`, and the PPKs that are loaded.
+type Ppks<'a> = (Option<&'a str>, bool, &'a [(&'a str, &'a str)]);
+
+fn load_with_ppks(pair: &Pair, side: Side, (id, required, loaded): Ppks<'_>) {
+    let mut connection = Connection::of(side, Family::V4);
+    connection.more = vec![format!("ppk_required = {}", if required { "yes" } else { "no" })];
+    connection.more.extend(id.map(|id| format!("ppk_id = {id}")));
+    let ppks: String = loaded
+        .iter()
+        .map(|(id, secret)| {
+            format!("    ppk-{id} {{\n        id = {id}\n        secret = \"{secret}\"\n    }}\n")
+        })
+        .collect();
+    pair.swanctl(side).load(&format!("{connection}secrets {{\n{ppks}}}\n")).unwrap();
+}
+
+/// Each side initiates once. `ppk`: whether the tunnel has one; none: there is no tunnel.
+fn tunnels(pair: &Pair, sides: [Ppks<'_>; 2], ppk: Option<bool>) {
+    load_with_ppks(pair, Side::One, sides[0]);
+    load_with_ppks(pair, Side::Two, sides[1]);
+    for initiator in [Side::One, Side::Two] {
+        if ppk.is_none() {
+            assert!(pair.swanctl(initiator).initiate("lab", UP_LIMIT).is_err(), "{sides:?} {initiator:?}");
+            for side in [Side::One, Side::Two] {
+                pair.await_sas(side, 0, SOON);
+            }
+            continue;
+        }
+        pair.up(initiator);
+        for side in [Side::One, Side::Two] {
+            let shown = pair.sas(side)[0].get("ppk").map(str::to_owned);
+            assert_eq!(Some(shown.as_deref() == Some("yes")), ppk, "{sides:?} {initiator:?} {side:?}");
+        }
+        pair.ping_from(initiator, Family::V4, 56);
+        down(pair, initiator);
+    }
+}
+
+fn ppks_in_both_roles(name: &'static str, peer: Kind) {
+    let pair = Scenario::new(name, peer).start_empty();
+    let ppk: &[_] = &[("quantum", "32 octets that no curve protects")];
+    let other: &[_] = &[("another", "with another value")];
+    let (optional, required) = ((Some("quantum"), false, ppk), (Some("quantum"), true, ppk));
+    tunnels(&pair, [optional, optional], Some(true));
+    tunnels(&pair, [required, optional], Some(true));
+    tunnels(&pair, [optional, required], Some(true));
+    // The other side has another PPK, and takes any that is loaded.
+    tunnels(&pair, [optional, (None, false, other)], Some(false));
+    tunnels(&pair, [required, (None, false, other)], None);
+    tunnels(&pair, [(None, false, other), required], None);
+    // The same name, and another value.
+    tunnels(&pair, [required, (Some("quantum"), true, &[("quantum", "a slip of the pen")])], None);
+}
+
+#[test]
+fn strongswan_and_we_use_a_ppk() {
+    ppks_in_both_roles("ppk", Kind::Strongswan);
+}
+
+#[test]
+fn two_gateways_use_a_ppk() {
+    ppks_in_both_roles("ppks", Kind::Testudo);
 }

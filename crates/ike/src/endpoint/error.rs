@@ -88,6 +88,9 @@ pub enum InitiateError {
     /// Without a private key, and a certificate for it, there is nothing to sign with.
     #[error("no certificate whose private key is loaded belongs to our identity on connection {0}")]
     NoPrivateKey(String),
+    /// A PPK is required, and there is none to use.
+    #[error("connection {0} requires a PPK, but has no ppk_id whose PPK is loaded")]
+    NoPpk(String),
     /// The first message could not be made.
     #[error("{0}")]
     Failed(Reason),

@@ -67,6 +67,9 @@ impl Endpoint {
                 AuthMethod::Pubkey { .. } => InitiateError::NoPrivateKey(name),
             });
         }
+        if connection.ppk.required && !self.has_ppk_for(connection) {
+            return Err(InitiateError::NoPpk(connection.name.clone()));
+        }
         let id = self.new_ike_id();
         let spis = IkeSpis { initiator: IkeSpi::ZERO, responder: IkeSpi::ZERO };
         let mut sa = IkeSa::new(id, Role::Initiator, spis, connection.name.clone(), path, now);

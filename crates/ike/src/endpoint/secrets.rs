@@ -1,6 +1,7 @@
 //! The shared keys, and which of them belongs to a pair of identities.
 
-use crate::config::{Identity, SharedSecret};
+use crate::config::{Identity, SecretKind, SharedSecret};
+use crate::message::IdPayload;
 use std::collections::BTreeMap;
 
 /// Shared keys by the unique name that VICI gives them.
@@ -35,10 +36,26 @@ impl Secrets {
         self.0.keys().map(String::as_str)
     }
 
+    /// True if there is any post-quantum pre-shared key.
+    pub(crate) fn has_ppk(&self) -> bool {
+        self.ppks().next().is_some()
+    }
+
+    /// The post-quantum pre-shared key of that name on the wire; one without owners has any name.
+    pub(crate) fn ppk(&self, id: &[u8]) -> Option<&SharedSecret> {
+        let named =
+            |secret: &&SharedSecret| secret.owners.iter().any(|owner| IdPayload::from(owner).data() == id);
+        self.ppks().find(named).or_else(|| self.ppks().find(|secret| secret.owners.is_empty()))
+    }
+
+    fn ppks(&self) -> impl Iterator<Item = &SharedSecret> {
+        self.0.values().filter(|secret| secret.kind == SecretKind::Ppk)
+    }
+
     /// The secret that fits best; among equals the first by name.
     pub(crate) fn find(&self, local: Option<&Identity>, remote: Option<&Identity>) -> Option<&SharedSecret> {
         let mut best: Option<(Fit, &SharedSecret)> = None;
-        for secret in self.0.values() {
+        for secret in self.0.values().filter(|secret| secret.kind == SecretKind::Ike) {
             if let Some(fit) = fit(secret, local, remote)
                 && best.is_none_or(|(other, _)| fit > other)
             {
@@ -81,7 +98,12 @@ mod tests {
         let mut secrets = Secrets::default();
         for (name, owners) in list {
             let owners = owners.iter().map(|o| id(o)).collect();
-            secrets.load(SharedSecret { name: (*name).into(), owners, secret: b"key".to_vec() });
+            secrets.load(SharedSecret {
+                name: (*name).into(),
+                kind: SecretKind::Ike,
+                owners,
+                secret: b"key".to_vec(),
+            });
         }
         secrets
     }

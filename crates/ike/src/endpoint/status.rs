@@ -128,6 +128,8 @@ pub struct IkeSaStatus {
     pub ke: Option<AlgorithmName>,
     /// Additional key exchange methods, those that take place, once negotiated.
     pub additional_ke: [Option<AlgorithmName>; ADDITIONAL_KE],
+    /// Its keys depend on a post-quantum pre-shared key (RFC 8784).
+    pub ppk: bool,
     /// When both sides were authenticated.
     pub established: Option<Time>,
     /// When it is renewed.
@@ -289,6 +291,7 @@ impl From<&IkeSa> for IkeSaStatus {
             additional_ke: suite
                 .map(|suite| suite.additional.map(|method| method.map(AlgorithmName::from)))
                 .unwrap_or_default(),
+            ppk: sa.ppk,
             established: sa.established,
             rekey: sa.times.rekey,
             commit: sa.commit,

@@ -16,7 +16,7 @@ pub(crate) use child::{ChildPhase, ChildSa, Outbound};
 pub(crate) use creating::{Creating, Rival, RivalSa, What, lowest};
 pub(crate) use lifetime::{ChildLimits, Times, Wear};
 pub(crate) use phase::{
-    Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, IntermediateSent, Opening, Phase,
+    Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, IntermediateSent, OfferedPpk, Opening, Phase,
     UnauthenticatedError,
 };
 pub(crate) use reassembly::{Collected, FirstDatagram, MessageKind, Reassembly};
@@ -50,6 +50,8 @@ pub(crate) struct IkeSa {
     pub(crate) extensions: Extensions,
     pub(crate) local_id: Option<Identity>,
     pub(crate) remote_id: Option<Identity>,
+    /// Its keys depend on a PPK (RFC 8784).
+    pub(crate) ppk: bool,
     pub(crate) phase: Phase,
     pub(crate) keys: Option<Keys>,
     pub(crate) outgoing: Outgoing,
@@ -91,6 +93,8 @@ pub(crate) struct Extensions {
     pub(crate) fragment: bool,
     /// With what the peer can hash for signatures of ours (RFC 7427).
     pub(crate) hashes: Hashes,
+    /// A PPK is to be used, if the responder has the one that the initiator names (RFC 8784).
+    pub(crate) ppk: bool,
     /// The peer wants certificates. An initiator says so later, in IKE_AUTH.
     pub(crate) asked_for_certificate: bool,
 }
@@ -151,6 +155,7 @@ impl IkeSa {
             extensions: Extensions::default(),
             local_id: None,
             remote_id: None,
+            ppk: false,
             phase: Phase::Gone { until: now, source: None },
             keys: None,
             outgoing: Outgoing::default(),
@@ -238,6 +243,7 @@ impl IkeSa {
             extensions: _,
             local_id: _,
             remote_id: _,
+            ppk: _,
             phase,
             keys: _,
             outgoing: Outgoing { next: _, pending, tasks: _, later },

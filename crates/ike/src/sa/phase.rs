@@ -1,9 +1,9 @@
 //! How far an IKE SA has come, and what each stage must remember.
 
-use crate::config::KeyExchange;
+use crate::config::{Identity, KeyExchange};
 use crate::message::Nonce;
 use crate::output::Time;
-use crate::suite::{IntAuth, KePrivate, Nonces, SkOpener};
+use crate::suite::{IkeKeys, IntAuth, KePrivate, Nonces, SkOpener};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use testudo_ipsec::spi::Spi;
@@ -126,8 +126,20 @@ pub(crate) struct AuthSent {
     pub(crate) init_response: Vec<u8>,
     /// IntAuth (RFC 9242 §3.3.2), which both AUTH cover.
     pub(crate) int_auth: Vec<u8>,
+    /// The PPK that we offered to use.
+    pub(crate) ppk: Option<OfferedPpk>,
     /// SPI of the child that we offered.
     pub(crate) spi_in: Spi,
+}
+
+/// A PPK that an initiator has named (RFC 8784 §3).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OfferedPpk {
+    pub(crate) id: Identity,
+    /// Our keys with it.
+    pub(crate) keys: IkeKeys,
+    /// The responder was told how to go on without it.
+    pub(crate) optional: bool,
 }
 
 /// A responder's state before the initiator is authenticated.

@@ -94,6 +94,12 @@ impl IkeKeys {
         self.derive_rekeyed(self.suite, shared, nonces, spis)
     }
 
+    /// The keys with a post-quantum pre-shared key mixed in (RFC 8784 §3). Messages are protected as before.
+    pub fn with_ppk(&self, ppk: &[u8]) -> Result<Self, SuiteError> {
+        let mix = |key: &Secret| self.suite.prf.plus(ppk, &[key.expose()], key.len());
+        Ok(Self { d: mix(&self.d)?, pi: mix(&self.pi)?, pr: mix(&self.pr)?, ..self.clone() })
+    }
+
     fn expand(
         suite: IkeSuite,
         skeyseed: &Secret,

@@ -24,6 +24,7 @@ mod mutation;
 mod nat;
 #[path = "../pki/mod.rs"]
 mod pki;
+mod ppk;
 mod refusals;
 mod rekeying;
 mod repetition;

@@ -28,6 +28,12 @@ fn head(connection: &Connection) -> Message {
         .with("reauth_time", "0")
         .with("rekey_time", connection.lifetime.rekey.to_string())
         .with("unique", unique(connection.unique));
+    if let Some(id) = &connection.ppk.id {
+        message.add("ppk_id", text::identity(id));
+    }
+    if connection.ppk.required {
+        message.add("ppk_required", "yes");
+    }
     if !connection.dpd_delay.is_zero() {
         message.add_text("dpd_delay", connection.dpd_delay.as_secs());
     }

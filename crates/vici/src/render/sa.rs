@@ -79,6 +79,7 @@ pub(super) fn ike_sa(sa: &IkeSaStatus, now: Time) -> Message {
             message.add(&format!("ake{number}"), method.name);
         }
     }
+    add_flag(&mut message, "ppk", sa.ppk);
     if let Some(established) = sa.established.filter(|_| sa.state == IkeSaState::Established) {
         message.add_text("established", seconds_since(established, now));
         if let Some(rekey) = sa.rekey {

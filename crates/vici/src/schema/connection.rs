@@ -4,10 +4,10 @@ use super::algorithm::Policy;
 use super::fields::Fields;
 use super::keys::CONNECTION;
 use super::refusal::{Refusal, Why, expected};
-use super::{addr, auth, child, lifetime, proposal, value};
+use super::{addr, auth, child, identity, lifetime, proposal, value};
 use crate::message::{Element, Message};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, SendCert, Unique};
+use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, PpkPolicy, SendCert, Unique};
 
 /// The port of IKE, where NAT detection may move on to 4500.
 const IKE_PORT: u16 = 500;
@@ -47,6 +47,10 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
         unique: conn.parsed("unique", unique)?.unwrap_or_default(),
         vips: conn.list("vips", virtual_ip)?.unwrap_or_default(),
         pools: conn.list("pools", |name| Ok(name.to_owned()))?.unwrap_or_default(),
+        ppk: PpkPolicy {
+            id: conn.parsed("ppk_id", identity::parse)?.flatten(),
+            required: conn.parsed("ppk_required", value::boolean)?.unwrap_or(false),
+        },
         local,
         remote,
         children: children(&mut conn, policy)?,

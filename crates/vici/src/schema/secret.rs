@@ -1,11 +1,11 @@
-//! `load-shared`: pre-shared keys. `swanctl` has decoded `0x`, `0s` and quotes before it sends the octets.
+//! `load-shared`: pre-shared keys, post-quantum ones among them. `swanctl` has decoded `0x`, `0s` and quotes before it sends the octets.
 
 use super::connection::check_name;
 use super::fields::Fields;
 use super::identity;
 use super::refusal::{Refusal, because, expected};
 use crate::message::Message;
-use testudo_ike::config::{Identity, SharedSecret};
+use testudo_ike::config::{Identity, SecretKind, SharedSecret};
 
 /// Decodes the argument of `load-shared`.
 pub fn shared_secret(message: &Message) -> Result<SharedSecret, Refusal> {
@@ -16,13 +16,14 @@ pub fn shared_secret(message: &Message) -> Result<SharedSecret, Refusal> {
     let mut section = Fields::new(&id.map_or("secrets".to_owned(), |id| format!("secrets.{id}")), message)?;
     section.text("id")?;
     let kind = section.parsed("type", |text| match text.to_ascii_lowercase().as_str() {
-        "ike" => Ok(()),
-        "eap" | "xauth" | "ntlm" | "ppk" => {
-            Err(because("but secrets of this type are not supported; expected ike".to_owned()))
+        "ike" => Ok(SecretKind::Ike),
+        "ppk" => Ok(SecretKind::Ppk),
+        "eap" | "xauth" | "ntlm" => {
+            Err(because("but secrets of this type are not supported; expected ike or ppk".to_owned()))
         }
-        _ => Err(expected("ike")),
+        _ => Err(expected("ike or ppk")),
     })?;
-    kind.ok_or_else(|| Refusal::Missing { path: section.path("type"), expected: "ike" })?;
+    let kind = kind.ok_or_else(|| Refusal::Missing { path: section.path("type"), expected: "ike or ppk" })?;
     let data = section.blob("data")?.filter(|data| !data.bytes().is_empty());
     let data = data.ok_or_else(|| Refusal::Missing { path: section.path("data"), expected: "the key" })?;
     let owners = section.list("owners", identity::parse)?.unwrap_or_default();
@@ -33,15 +34,19 @@ pub fn shared_secret(message: &Message) -> Result<SharedSecret, Refusal> {
         let why = "which makes it the key of everybody; expected either identities or %any alone".to_owned();
         return Err(Refusal::Bad { path, found: "%any beside other identities".to_owned(), why });
     }
-    let name = id.map_or_else(|| name_of_owners(&named), str::to_owned);
-    Ok(SharedSecret { name, owners: named, secret: data.bytes().to_vec() })
+    let name = id.map_or_else(|| name_of_owners(kind, &named), str::to_owned);
+    Ok(SharedSecret { name, kind, owners: named, secret: data.bytes().to_vec() })
 }
 
 /// A client need not name a secret: then its owners do, and a later one of theirs replaces it.
-fn name_of_owners(owners: &[Identity]) -> String {
+fn name_of_owners(kind: SecretKind, owners: &[Identity]) -> String {
+    let kind = match kind {
+        SecretKind::Ike => "ike",
+        SecretKind::Ppk => "ppk",
+    };
     if owners.is_empty() {
-        return "ike-of-anybody".to_owned();
+        return format!("{kind}-of-anybody");
     }
     let owners: Vec<_> = owners.iter().map(crate::render::identity).collect();
-    format!("ike-of-{}", owners.join(","))
+    format!("{kind}-of-{}", owners.join(","))
 }

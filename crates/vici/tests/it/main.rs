@@ -5,6 +5,7 @@ mod connections;
 mod counters;
 mod monitor;
 mod post_quantum;
+mod ppk;
 mod secrets;
 mod server;
 mod support;

@@ -44,7 +44,7 @@ fn a_secret_without_name_is_named_by_its_owners() {
 fn what_is_wrong_is_named_and_never_shows_the_key() {
     for (message, why) in [
         (message(&[("type", "ike")]), "secrets.data: missing, expected the key"),
-        (message(&[("id", "x"), ("data", "key")]), "secrets.x.type: missing, expected ike"),
+        (message(&[("id", "x"), ("data", "key")]), "secrets.x.type: missing, expected ike or ppk"),
         (message(&[("id", "x"), ("type", "ike"), ("data", "")]), "secrets.x.data: missing, expected the key"),
         (
             message(&[("id", "x\ny"), ("type", "ike"), ("data", "key")]),
@@ -52,7 +52,7 @@ fn what_is_wrong_is_named_and_never_shows_the_key() {
         ),
         (
             message(&[("id", "x"), ("type", "EAP"), ("data", "key")]),
-            "secrets.x.type: found \"EAP\", but secrets of this type are not supported; expected ike",
+            "secrets.x.type: found \"EAP\", but secrets of this type are not supported; expected ike or ppk",
         ),
         (
             psk(&["%any", "gw"]),

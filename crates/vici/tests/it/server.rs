@@ -282,7 +282,12 @@ fn the_lists_that_swanctl_compares_are_there() {
 }
 
 fn secret(name: &str) -> testudo_ike::config::SharedSecret {
-    testudo_ike::config::SharedSecret { name: name.to_owned(), owners: Vec::new(), secret: b"key".to_vec() }
+    testudo_ike::config::SharedSecret {
+        name: name.to_owned(),
+        kind: Default::default(),
+        owners: Vec::new(),
+        secret: b"key".to_vec(),
+    }
 }
 
 #[test]

@@ -88,7 +88,10 @@ fn proves_alike(one: &Connection, other: &Connection) -> bool {
         remote
     };
     let local = |connection: &Connection| (connection.local.method, connection.send_cert);
-    remote(one) == remote(other) && local(one) == local(other) && one.local.certs == other.local.certs
+    one.ppk == other.ppk
+        && remote(one) == remote(other)
+        && local(one) == local(other)
+        && one.local.certs == other.local.certs
 }
 
 /// True if a proposal of the connection has all the algorithms that IKE_SA_INIT agreed on.

@@ -29,13 +29,20 @@ impl Endpoint {
         let child =
             connection.child(&attempt.child).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
         let int_auth = int_auth.octets(sa.outgoing.next);
+        let ppk = self.offered_ppk(sa, connection)?;
+        let keys = &sa.keys.as_ref().ok_or_else(|| refuse("the IKE SA has no keys"))?.ike;
         let subject = Subject {
+            keys: ppk.as_ref().map_or(keys, |ppk| &ppk.keys),
             message: &init_request,
             peer_nonce: &nonces.responder,
             int_auth: &int_auth,
             local: &local_identity(connection, sa.path),
             secret: self.key_to(connection, sa.path),
             asked: sa.extensions.asked_for_certificate,
+        };
+        let without_ppk = match &ppk {
+            Some(ppk) if ppk.optional => Some(self.prove(sa, connection, Subject { keys, ..subject })?.auth),
+            _ => None,
         };
         let Proof { local, id, certificates, auth, line } = self.prove(sa, connection, subject)?;
         self.log(sa, ORDINARY, line);
@@ -59,8 +66,12 @@ impl Endpoint {
             Payload::TsInitiator(TsPayload::new(wanted.local)),
             Payload::TsResponder(TsPayload::new(wanted.remote)),
         ]);
+        if let Some(ppk) = &ppk {
+            payloads.extend(super::ppk::notifies(ppk, without_ppk));
+        }
         sa.local_id = Some(local);
-        sa.phase = Phase::AuthSent(Box::new(AuthSent { attempt, nonces, init_response, int_auth, spi_in }));
+        sa.phase =
+            Phase::AuthSent(Box::new(AuthSent { attempt, nonces, init_response, int_auth, ppk, spi_in }));
         self.request(now, sa, ExchangeType::IkeAuth, RequestKind::Auth, payloads)?;
         Ok(())
     }
@@ -122,7 +133,13 @@ impl Endpoint {
             return Err(format!("the peer is {identity}, expected {expected}"));
         }
         let local = sa.local_id.clone().ok_or("we have not said who we are")?;
+        let keys = sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
+        let ppk = sent.ppk.as_ref().filter(|_| payloads.notify(NotifyType::PpkIdentity).is_some());
+        if ppk.is_none() && sent.ppk.as_ref().is_some_and(|ppk| !ppk.optional) {
+            return Err(format!("{identity} does not use our PPK, which is required"));
+        }
         let claim = Claim {
+            keys: ppk.map_or(&keys.ike, |ppk| &ppk.keys),
             message: &sent.init_response,
             nonce: &sent.nonces.initiator,
             int_auth: &sent.int_auth,
@@ -132,8 +149,13 @@ impl Endpoint {
             payloads,
             local: &local,
         };
-        let line = self.verify(now, sa, connection, claim)?;
+        let mut line = self.verify(now, sa, connection, claim)?;
         sa.remote_id = Some(identity);
+        if let (Some(ppk), Some(keys)) = (ppk, &mut sa.keys) {
+            keys.ike = ppk.keys.clone();
+            sa.ppk = true;
+            line = format!("{line}, {}", super::ppk::used(&ppk.id));
+        }
         Ok(line)
     }
 

@@ -2,6 +2,7 @@
 
 mod choose;
 mod initiator;
+mod ppk;
 mod prove;
 mod responder;
 mod verify;

@@ -8,7 +8,7 @@ use crate::exchange::certificate_request;
 use crate::message::{AuthPayload, CertPayload, IdPayload, Nonce, Payload};
 use crate::output::Reason;
 use crate::sa::IkeSa;
-use crate::suite::SignedOctets;
+use crate::suite::{IkeKeys, SignedOctets};
 
 /// CAs that we name to a peer in IKE_AUTH.
 const MAX_NAMED_CAS: usize = 50;
@@ -16,6 +16,8 @@ const MAX_NAMED_CAS: usize = 50;
 /// What a proof is about.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
+    /// The keys that bind our identity to AUTH.
+    pub(super) keys: &'a IkeKeys,
     /// Our IKE_SA_INIT message.
     pub(super) message: &'a [u8],
     pub(super) peer_nonce: &'a Nonce,
@@ -59,15 +61,14 @@ impl Endpoint {
         connection: &Connection,
         subject: Subject<'_>,
     ) -> Result<Proof, Reason> {
-        let Subject { message, peer_nonce, int_auth, local, secret, .. } = subject;
+        let Subject { keys, message, peer_nonce, int_auth, local, secret, .. } = subject;
         let secret = secret.ok_or_else(|| {
             let remote = shown(sa.remote_id.as_ref().or(connection.remote.id.as_ref()));
             Reason::Refused(format!("no shared key is loaded for {local} and {remote}"))
         })?;
         let id = IdPayload::from(local);
-        let keys = sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?;
         let octets = SignedOctets { message, peer_nonce, id: &id, int_auth };
-        let auth = keys.ike.psk_auth(sa.role, &secret.secret, &octets)?;
+        let auth = keys.psk_auth(sa.role, &secret.secret, &octets)?;
         let line = format!("authentication of '{local}' (myself) with pre-shared key");
         Ok(Proof { local: local.clone(), id, certificates: Vec::new(), auth, line })
     }
@@ -78,7 +79,7 @@ impl Endpoint {
         connection: &Connection,
         subject: Subject<'_>,
     ) -> Result<Proof, Reason> {
-        let Subject { message, peer_nonce, int_auth, local, asked, .. } = subject;
+        let Subject { keys, message, peer_nonce, int_auth, local, asked, .. } = subject;
         let AuthMethod::Pubkey { schemes, .. } = connection.local.method else {
             return Err(Reason::Refused("no signature is configured".into()));
         };
@@ -100,9 +101,7 @@ impl Endpoint {
             _ => local.clone(),
         };
         let id = IdPayload::from(&local);
-        let keys = sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?;
-        let octets =
-            keys.ike.signed_octets(sa.role, &SignedOctets { message, peer_nonce, id: &id, int_auth })?;
+        let octets = keys.signed_octets(sa.role, &SignedOctets { message, peer_nonce, id: &id, int_auth })?;
         let refused = |error: crate::cert::CertError| Reason::Refused(error.to_string());
         let signature = key.sign(scheme, &octets).map_err(refused)?;
         let algorithm = scheme.algorithm_identifier().map_err(refused)?;

@@ -1,6 +1,7 @@
 //! The responder's side of IKE_AUTH.
 
 use super::choose::Candidates;
+use super::ppk::PeerPpk;
 use super::prove::{Proof, Subject};
 use super::verify::Claim;
 use crate::config::Unique;
@@ -22,6 +23,14 @@ impl Refusal {
     }
 }
 
+/// An initiator that is who it says.
+struct Authenticated {
+    candidates: Candidates,
+    ppk: PeerPpk,
+    /// For the log.
+    line: String,
+}
+
 impl Endpoint {
     /// A protected IKE_AUTH request: the integrity check has passed.
     pub(crate) fn auth_request(
@@ -37,8 +46,13 @@ impl Endpoint {
             Ok((p, authenticated))
         });
         match judged {
-            Ok((payloads, (candidates, line))) => {
+            Ok((payloads, Authenticated { candidates, ppk, line })) => {
                 self.log(sa, ORDINARY, line);
+                ppk.line.into_iter().for_each(|line| self.log(sa, ORDINARY, line));
+                if let (Some(mixed), Some(keys)) = (ppk.keys, &mut sa.keys) {
+                    keys.ike = mixed;
+                    sa.ppk = true;
+                }
                 sa.path = request.path;
                 self.accept_initiator(now, sa, request, &half, &payloads, candidates)
             }
@@ -63,7 +77,7 @@ impl Endpoint {
         Err(Reason::Refused(why))
     }
 
-    /// Checks who asks. With a line for the log.
+    /// Checks who asks.
     fn authenticate(
         &self,
         now: Time,
@@ -71,7 +85,7 @@ impl Endpoint {
         request: &Request,
         half: &HalfOpen,
         payloads: &Payloads,
-    ) -> Result<(Candidates, String), Refusal> {
+    ) -> Result<Authenticated, Refusal> {
         let malformed =
             |why: &str| Refusal(Notify::new(NotifyType::InvalidSyntax, Vec::new()), why.to_owned());
         let id = payloads.id_initiator().ok_or_else(|| malformed("IDi is missing"))?;
@@ -92,18 +106,26 @@ impl Endpoint {
         let mut failure = None;
         for candidates in self.candidates(sa.path, keys.ike.suite(), &remote, asked.as_ref(), auth.method) {
             let Some(connection) = candidates.connections.first() else { continue };
+            let ppk = match self.peer_ppk(sa, connection, payloads, auth) {
+                Ok(ppk) => ppk,
+                Err(why) => {
+                    failure.get_or_insert(why);
+                    continue;
+                }
+            };
             let claim = Claim {
+                keys: ppk.keys.as_ref().unwrap_or(&keys.ike),
                 message: &half.init_request,
                 nonce: &half.nonces.responder,
                 int_auth: &int_auth,
                 id,
                 identity: &remote,
-                auth,
+                auth: ppk.auth.as_ref().unwrap_or(auth),
                 payloads,
                 local: &candidates.local,
             };
             match self.verify(now, sa, connection, claim) {
-                Ok(line) => return Ok((candidates, line)),
+                Ok(line) => return Ok(Authenticated { candidates, ppk, line }),
                 Err(why) => _ = failure.get_or_insert(why),
             }
             // A wrong key does not become right with another connection; the CA that one trusts may.
@@ -133,7 +155,9 @@ impl Endpoint {
         let connection = connections.first().ok_or_else(|| refuse("no connection"))?;
         sa.connection = connection.name.clone();
         sa.remote_id = Some(remote);
+        let keys = &sa.keys.as_ref().ok_or_else(|| refuse("the IKE SA has no keys"))?.ike;
         let subject = Subject {
+            keys,
             message: &half.init_response,
             peer_nonce: &half.nonces.initiator,
             int_auth: &half.int_auth.octets(request.id),
@@ -165,6 +189,9 @@ impl Endpoint {
         let mut answer = vec![Payload::IdResponder(id)];
         answer.extend(certificates);
         answer.push(Payload::Auth(auth));
+        if sa.ppk {
+            answer.push(Payload::Notify(Notify::new(NotifyType::PpkIdentity, Vec::new())));
+        }
         match self.answer_configuration(sa, connection, payloads) {
             Ok(reply) => {
                 answer.extend(reply);

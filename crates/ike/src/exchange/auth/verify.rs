@@ -6,7 +6,7 @@ use crate::endpoint::Endpoint;
 use crate::message::{AuthMethodId, AuthPayload, CertEncoding, Nonce, Payloads};
 use crate::output::Time;
 use crate::sa::IkeSa;
-use crate::suite::{Role, SignedOctets};
+use crate::suite::{IkeKeys, Role, SignedOctets};
 
 /// Certificates that are read from one message.
 const MAX_CERTIFICATES: usize = 8;
@@ -14,6 +14,8 @@ const MAX_CERTIFICATES: usize = 8;
 /// What a peer claims.
 #[derive(Clone, Copy)]
 pub(super) struct Claim<'a> {
+    /// The keys that bind the peer's identity to AUTH.
+    pub(super) keys: &'a IkeKeys,
     /// The peer's IKE_SA_INIT message.
     pub(super) message: &'a [u8],
     /// Our nonce.
@@ -50,14 +52,13 @@ impl Endpoint {
     }
 
     fn verify_key(&self, sa: &IkeSa, claim: Claim<'_>) -> Result<(), String> {
-        let Claim { message, nonce, int_auth, id, identity, auth, local, .. } = claim;
-        let keys = sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
+        let Claim { keys, message, nonce, int_auth, id, identity, auth, local, .. } = claim;
         let secret = self
             .secrets
             .find(Some(local), Some(identity))
             .ok_or_else(|| format!("no shared key is loaded for {local} and {identity}"))?;
         let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
-        match keys.ike.psk_verify(peer_of(sa), &secret.secret, &octets, auth) {
+        match keys.psk_verify(peer_of(sa), &secret.secret, &octets, auth) {
             Ok(true) => Ok(()),
             Ok(false) => Err(format!("{identity} does not hold our shared key")),
             Err(error) => Err(error.to_string()),
@@ -71,13 +72,12 @@ impl Endpoint {
         connection: &Connection,
         claim: Claim<'_>,
     ) -> Result<String, String> {
-        let Claim { message, nonce, int_auth, id, identity, auth, payloads, .. } = claim;
+        let Claim { keys, message, nonce, int_auth, id, identity, auth, payloads, .. } = claim;
         let AuthMethod::Pubkey { schemes, chain } = connection.remote.method else {
             return Err("no signature is expected".into());
         };
-        let keys = sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
         let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
-        let octets = keys.ike.signed_octets(peer_of(sa), &octets).map_err(|error| error.to_string())?;
+        let octets = keys.signed_octets(peer_of(sa), &octets).map_err(|error| error.to_string())?;
         let signature = Signature::read(identity, auth)?;
         let scheme = signature.scheme;
         if !schemes.contains(scheme) {

@@ -282,6 +282,8 @@ impl Endpoint {
             extensions: sa.extensions,
             local_id: sa.local_id.clone(),
             remote_id: sa.remote_id.clone(),
+            // SK_d came from it, and so do the new keys.
+            ppk: sa.ppk,
             dpd_delay: sa.dpd_delay,
             ..blank
         };

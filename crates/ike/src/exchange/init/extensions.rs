@@ -9,20 +9,20 @@ use crate::suite::{IkeSuite, without_additional};
 use std::borrow::Cow;
 
 /// What an initiator says.
-pub(super) fn offer(connection: &Connection) -> Vec<Payload> {
+pub(super) fn offer(connection: &Connection, ppk: bool) -> Vec<Payload> {
     // Whoever offers additional key exchanges must say so; nothing else of ours needs it (RFC 9370 §2.2.1).
     let intermediate = connection.proposals.iter().any(has_additional_ke);
-    ours(connection).filter(|kind| intermediate || *kind != INTERMEDIATE).map(notify).collect()
+    ours(connection, ppk).filter(|kind| intermediate || *kind != INTERMEDIATE).map(notify).collect()
 }
 
 /// What a responder says to that.
-pub(super) fn answer(connection: &Connection, request: &Payloads) -> Vec<Payload> {
-    ours(connection).filter(|kind| request.notify(*kind).is_some()).map(notify).collect()
+pub(super) fn answer(connection: &Connection, request: &Payloads, ppk: bool) -> Vec<Payload> {
+    ours(connection, ppk).filter(|kind| request.notify(*kind).is_some()).map(notify).collect()
 }
 
 /// What follows, on either side, from what we can and what the peer said.
-pub(super) fn agreed(connection: &Connection, peer: &Payloads) -> Extensions {
-    let both = |wanted| ours(connection).any(|kind| kind == wanted) && peer.notify(wanted).is_some();
+pub(super) fn agreed(connection: &Connection, peer: &Payloads, ppk: bool) -> Extensions {
+    let both = |wanted| ours(connection, ppk).any(|kind| kind == wanted) && peer.notify(wanted).is_some();
     let fragmentation = both(NotifyType::FragmentationSupported);
     let hashes =
         peer.notify(NotifyType::SignatureHashAlgorithms).map(|notify| Hashes::from_notify(&notify.data));
@@ -30,6 +30,7 @@ pub(super) fn agreed(connection: &Connection, peer: &Payloads) -> Extensions {
         fragmentation,
         fragment: fragmentation && connection.fragmentation == Fragmentation::Yes,
         hashes: hashes.unwrap_or_default(),
+        ppk: both(NotifyType::UsePpk),
         asked_for_certificate: peer.asks_for_certificates(CertEncoding::X509Signature),
     }
 }
@@ -49,13 +50,14 @@ pub(super) fn vouched_for(suite: IkeSuite, response: &Payloads) -> bool {
 
 const INTERMEDIATE: NotifyType = NotifyType::IntermediateExchangeSupported;
 
-/// What we can on that connection.
-fn ours(connection: &Connection) -> impl Iterator<Item = NotifyType> {
+/// What we can on that connection. `ppk`: there is a PPK to use.
+fn ours(connection: &Connection, ppk: bool) -> impl Iterator<Item = NotifyType> {
     let fragmentation = connection.fragmentation != Fragmentation::No;
     [
         fragmentation.then_some(NotifyType::FragmentationSupported),
         Some(NotifyType::SignatureHashAlgorithms),
         Some(INTERMEDIATE),
+        ppk.then_some(NotifyType::UsePpk),
     ]
     .into_iter()
     .flatten()

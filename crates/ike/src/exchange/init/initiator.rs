@@ -72,7 +72,7 @@ impl Endpoint {
         connection: &Connection,
         init: InitSent,
     ) -> Result<(), Reason> {
-        let bytes = request(sa, connection, &init)?;
+        let bytes = request(sa, connection, &init, self.has_ppk_for(connection))?;
         sa.phase = Phase::InitSent(Box::new(init));
         sa.outgoing.next = MessageId(0);
         self.commit(sa);
@@ -141,6 +141,12 @@ impl Endpoint {
         if !extensions::vouched_for(suite, payloads) {
             return ignored("it has additional key exchanges, but no IKE_INTERMEDIATE for them");
         }
+        let extensions = extensions::agreed(connection, payloads, self.has_ppk_for(connection));
+        if connection.ppk.required && !extensions.ppk {
+            let text = "PPK is required, but the peer has none to use".to_owned();
+            self.wait_for_better(now, sa, init.clone(), text);
+            return Ok(Judged::Handled);
+        }
         if suite.ke != init.ke.method() || !nonce_fits(nonce, suite.prf) {
             return ignored("its KE or Nonce does not fit the algorithms that it chose");
         }
@@ -153,7 +159,7 @@ impl Endpoint {
         sa.spis = spis;
         sa.keys = Some(Keys::new(ike, Role::Initiator, self.alloc.sender_id()));
         sa.nat = nat::detect(payloads, spis, path, connection.encap);
-        sa.extensions = extensions::agreed(connection, payloads);
+        sa.extensions = extensions;
         if sa.nat.any() {
             sa.path = nat::float(sa.path, &self.config);
         }
@@ -205,19 +211,21 @@ impl Endpoint {
                 return Ok(Judged::Handled);
             }
         }
-        if init.error.is_none() {
-            let text = refusal(connection, error);
-            self.log(
-                sa,
-                ORDINARY,
-                format!("received {text}, not authenticated: waiting for a better answer"),
-            );
-            let until = now.plus(self.config.unauthenticated_error_wait);
-            init.error = Some(UnauthenticatedError { text, until });
-            self.commit(sa);
-            sa.phase = Phase::InitSent(Box::new(init));
-        }
+        let text = refusal(connection, error);
+        self.wait_for_better(now, sa, init, text);
         Ok(Judged::Handled)
+    }
+
+    /// The answer is no good, but nobody vouches for it: the attempt fails if none comes that is better.
+    fn wait_for_better(&mut self, now: Time, sa: &mut IkeSa, mut init: InitSent, text: String) {
+        if init.error.is_some() {
+            return;
+        }
+        self.log(sa, ORDINARY, format!("received {text}, not authenticated: waiting for a better answer"));
+        let until = now.plus(self.config.unauthenticated_error_wait);
+        init.error = Some(UnauthenticatedError { text, until });
+        self.commit(sa);
+        sa.phase = Phase::InitSent(Box::new(init));
     }
 }
 
@@ -244,7 +252,7 @@ fn offers(connection: &Connection, method: KeyExchange) -> bool {
 }
 
 /// The request, always with the whole offer: a forged INVALID_KE_PAYLOAD cannot weaken the choice (RFC 7296 §1.2).
-fn request(sa: &IkeSa, connection: &Connection, init: &InitSent) -> Result<Vec<u8>, EncodeError> {
+fn request(sa: &IkeSa, connection: &Connection, init: &InitSent, ppk: bool) -> Result<Vec<u8>, EncodeError> {
     let mut message = MessageBuilder::new(sa.header(ExchangeType::IkeSaInit, false, MessageId(0)));
     if let Some(cookie) = &init.cookie {
         message.push(Payload::Notify(Notify::new(NotifyType::Cookie, cookie.clone())));
@@ -256,7 +264,7 @@ fn request(sa: &IkeSa, connection: &Connection, init: &InitSent) -> Result<Vec<u
     for notify in nat::notifies(sa.spis, sa.path, connection.encap) {
         message.push(notify);
     }
-    for notify in extensions::offer(connection) {
+    for notify in extensions::offer(connection, ppk) {
         message.push(notify);
     }
     message.finish()

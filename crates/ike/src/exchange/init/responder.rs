@@ -160,8 +160,10 @@ impl Endpoint {
         let (ke, shared) = suite::respond(suite.ke, offer.ke, self.entropy())?;
         let nonces = Nonces { initiator: offer.nonce.clone(), responder: nonce };
         let ike = IkeKeys::derive(suite, &shared, &nonces, spis)?;
-        let asked = self.certificates_wanted(path);
-        let response = response(request, connection, choice, ke, (&nonces, spis), asked)?;
+        let ppk = self.secrets.has_ppk();
+        let mut said = extensions::answer(connection, &message.payloads, ppk);
+        said.extend(self.certificates_wanted(path));
+        let response = response(request, connection, choice, ke, (&nonces, spis), said)?;
         let keys = Keys::new(ike, Role::Responder, self.alloc.sender_id());
         let until = now.plus(self.config.half_open_timeout);
         let half = HalfOpen {
@@ -182,7 +184,7 @@ impl Endpoint {
         // The notifies were made before our SPI was known.
         let seen = IkeSpis { initiator, responder: IkeSpi::ZERO };
         sa.nat = nat::detect(&message.payloads, seen, path, connection.encap);
-        sa.extensions = extensions::agreed(connection, &message.payloads);
+        sa.extensions = extensions::agreed(connection, &message.payloads, ppk);
         let response = vec![response];
         let answered = Answered { id: MessageId(0), digest: key.digest, response: response.clone() };
         sa.incoming = Incoming { expected: MessageId(1), last: Some(answered), fragments: None };
@@ -221,7 +223,7 @@ fn response(
     choice: &IkeChoice,
     ke: KePayload,
     (nonces, spis): (&Nonces, IkeSpis),
-    certificate_request: Option<Payload>,
+    said: Vec<Payload>,
 ) -> Result<Vec<u8>, EncodeError> {
     let mut message = MessageBuilder::new(response_header(request, spis.responder))
         .with(Payload::Sa(choice.answer(None)))
@@ -235,11 +237,8 @@ fn response(
             message.push(notify);
         }
     }
-    for notify in extensions::answer(connection, &request.message.payloads) {
-        message.push(notify);
-    }
-    if let Some(asked) = certificate_request {
-        message.push(asked);
+    for payload in said {
+        message.push(payload);
     }
     message.finish()
 }

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{
     Child, ChildLifetime, ChildMode, Connection, EspProposal, Fragmentation, Identity, IkeEncryption,
-    IkeLifetime, IkeProposal, KeyExchange, LocalAuth, Prf, RemoteAuth, SendCert, SharedSecret, StartAction,
-    TsSpec,
+    IkeLifetime, IkeProposal, KeyExchange, LocalAuth, PpkPolicy, Prf, RemoteAuth, SecretKind, SendCert,
+    SharedSecret, StartAction, TsSpec,
 };
 use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -83,6 +83,7 @@ pub(crate) fn connection(local: (&str, &str), remote: (&str, &str)) -> Connectio
         lifetime: IkeLifetime::default(),
         send_cert: SendCert::default(),
         send_certreq: true,
+        ppk: PpkPolicy::default(),
         local: LocalAuth::psk(Some(fqdn(local.1))),
         remote: RemoteAuth::psk(Some(fqdn(remote.1))),
         children: vec![child("net", &net(local.1), &net(remote.1))],
@@ -91,5 +92,12 @@ pub(crate) fn connection(local: (&str, &str), remote: (&str, &str)) -> Connectio
 
 pub(crate) fn secret(name: &str, key: &[u8], owners: &[&str]) -> SharedSecret {
     let owners = owners.iter().map(|owner| fqdn(owner)).collect();
-    SharedSecret { name: name.into(), owners, secret: key.to_vec() }
+    SharedSecret { name: name.into(), kind: SecretKind::Ike, owners, secret: key.to_vec() }
+}
+
+/// A post-quantum pre-shared key.
+pub(crate) fn ppk(name: &str, key: &[u8], ids: &[&str]) -> SharedSecret {
+    let mut ppk = secret(name, key, ids);
+    ppk.kind = SecretKind::Ppk;
+    ppk
 }

@@ -259,6 +259,7 @@ pub(crate) fn net_sa(number: u64) -> IkeSaStatus {
         integrity: None,
         prf: bare("PRF_HMAC_SHA2_256"),
         ke: bare("CURVE_25519"),
+        ppk: false,
         additional_ke: [bare("ML_KEM_768"), None, None, None, None, None, None],
         established: Some(Time(Duration::ZERO)),
         rekey: Some(Time(Duration::from_secs(14_000))),

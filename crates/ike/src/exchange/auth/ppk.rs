@@ -1,0 +1,96 @@
+//! Post-quantum pre-shared keys in IKE_AUTH (RFC 8784 §3): which one, and how to go on without.
+
+use crate::config::{Connection, Identity};
+use crate::endpoint::Endpoint;
+use crate::message::{AuthPayload, IdPayload, Notify, NotifyType, Payload, Payloads};
+use crate::output::Reason;
+use crate::sa::{IkeSa, OfferedPpk};
+use crate::suite::IkeKeys;
+
+/// PPK_ID_FIXED: the rest is a name that both sides have configured (RFC 8784 §5.1).
+const FIXED: u8 = 2;
+
+/// What the initiator's PPK, or the want of one, means for its proof.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PeerPpk {
+    /// Our keys with the PPK, if one is used.
+    pub(super) keys: Option<IkeKeys>,
+    /// AUTH without a PPK, where one was meant to be used.
+    pub(super) auth: Option<AuthPayload>,
+    /// For the log.
+    pub(super) line: Option<String>,
+}
+
+impl Endpoint {
+    /// True if we can use a PPK when we initiate the connection.
+    pub(crate) fn has_ppk_for(&self, connection: &Connection) -> bool {
+        connection.ppk.id.as_ref().is_some_and(|id| self.secrets.ppk(IdPayload::from(id).data()).is_some())
+    }
+
+    /// The PPK that an initiator names, once the responder has some.
+    pub(super) fn offered_ppk(
+        &self,
+        sa: &IkeSa,
+        connection: &Connection,
+    ) -> Result<Option<OfferedPpk>, Reason> {
+        if !sa.extensions.ppk {
+            return Ok(None);
+        }
+        let refuse = |text: &str| Reason::Refused(text.to_owned());
+        let id = connection.ppk.id.clone().ok_or_else(|| refuse("ppk_id was taken away meanwhile"))?;
+        let secret = self.secrets.ppk(IdPayload::from(&id).data());
+        let secret = secret.ok_or_else(|| refuse("the PPK was unloaded meanwhile"))?;
+        let keys = sa.keys.as_ref().ok_or_else(|| refuse("the IKE SA has no keys"))?;
+        let keys = keys.ike.with_ppk(&secret.secret)?;
+        Ok(Some(OfferedPpk { id, keys, optional: !connection.ppk.required }))
+    }
+
+    /// What a responder makes of the initiator's PPK on that connection. The error is for the log.
+    pub(super) fn peer_ppk(
+        &self,
+        sa: &IkeSa,
+        connection: &Connection,
+        payloads: &Payloads,
+        auth: &AuthPayload,
+    ) -> Result<PeerPpk, String> {
+        let policy = &connection.ppk;
+        if !sa.extensions.ppk {
+            let missing = || "a PPK is required, but the peer and we have not agreed to use one".to_owned();
+            return if policy.required { Err(missing()) } else { Ok(PeerPpk::default()) };
+        }
+        let named = payloads.notify(NotifyType::PpkIdentity).ok_or("the peer has a PPK, but names none")?;
+        let Some((&FIXED, id)) = named.data.split_first() else {
+            return Err("the peer names a PPK by an identity of unknown type".into());
+        };
+        let shown = Identity::KeyId(id.to_vec());
+        let allowed = policy.id.as_ref().is_none_or(|own| IdPayload::from(own).data() == id);
+        if let Some(secret) = self.secrets.ppk(id).filter(|_| allowed) {
+            let keys = sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
+            let keys = keys.ike.with_ppk(&secret.secret).map_err(|error| error.to_string())?;
+            return Ok(PeerPpk { keys: Some(keys), auth: None, line: Some(used(&shown)) });
+        }
+        let none = format!("no PPK for '{shown}' is loaded and allowed");
+        match payloads.notify(NotifyType::NoPpkAuth) {
+            Some(without) if !policy.required => Ok(PeerPpk {
+                keys: None,
+                auth: Some(AuthPayload { method: auth.method, data: without.data.clone() }),
+                line: Some(format!("{none}, going on without")),
+            }),
+            Some(_) => Err(format!("{none}, and one is required")),
+            None => Err(format!("{none}, and the peer requires one")),
+        }
+    }
+}
+
+/// What an initiator says of its PPK beside AUTH; `without` is AUTH without the PPK, where that will do.
+pub(super) fn notifies(ppk: &OfferedPpk, without: Option<AuthPayload>) -> Vec<Payload> {
+    let id = [&[FIXED], IdPayload::from(&ppk.id).data()].concat();
+    let mut notifies = vec![Notify::new(NotifyType::PpkIdentity, id)];
+    notifies.extend(without.map(|auth| Notify::new(NotifyType::NoPpkAuth, auth.data)));
+    notifies.into_iter().map(Payload::Notify).collect()
+}
+
+/// A line for the log.
+pub(super) fn used(id: &Identity) -> String {
+    format!("using PPK for PPK_ID '{id}'")
+}
