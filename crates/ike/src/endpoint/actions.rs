@@ -45,7 +45,7 @@ impl Endpoint {
         if action.starts() {
             self.log_connection(connection, ORDINARY, format!("restarting CHILD_SA {child}"));
             // Not at once: the IKE SA is still being worked on.
-            self.starts.schedule(connection, child, now);
+            self.starts.restart(connection, child, now, self.config.start_retry);
         }
     }
 

@@ -2,6 +2,11 @@
 
 use crate::output::{ChildSaId, Reason, Time};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How often a lost child is started again at once, before it has to wait. Two tunnels that displace each other would do
+/// nothing else otherwise.
+const MOST_AT_ONCE: u32 = 3;
 
 /// The children to bring up, by connection and child.
 #[derive(Debug, Default)]
@@ -10,12 +15,26 @@ pub(crate) struct Starts {
     wanted: BTreeMap<(String, String), Option<Time>>,
     /// Those that wait for a packet since they were lost.
     trapped: BTreeSet<(String, String)>,
+    /// Those that were started again: since when they are counted, and how often.
+    restarted: BTreeMap<(String, String), (Time, u32)>,
 }
 
 impl Starts {
     /// The child is to be tried at that time.
     pub(crate) fn schedule(&mut self, connection: &str, child: &str, at: Time) {
         self.wanted.insert((connection.to_owned(), child.to_owned()), Some(at));
+    }
+
+    /// The child was lost, and is to be tried: at once, unless it was lost too often within `pause`.
+    pub(crate) fn restart(&mut self, connection: &str, child: &str, now: Time, pause: Duration) {
+        let name = (connection.to_owned(), child.to_owned());
+        let (since, count) = self.restarted.entry(name).or_insert((now, 0));
+        if now.since(*since) >= pause {
+            (*since, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        let at = if *count <= MOST_AT_ONCE { now } else { since.plus(pause) };
+        self.schedule(connection, child, at);
     }
 
     /// The child comes up with the next packet for it.
@@ -31,6 +50,7 @@ impl Starts {
     pub(crate) fn forget(&mut self, connection: &str) {
         self.wanted.retain(|(name, _), _| name != connection);
         self.trapped.retain(|(name, _)| name != connection);
+        self.restarted.retain(|(name, _), _| name != connection);
     }
 
     /// An initiation ended: what failed is tried again, but not what an operator stopped.

@@ -144,6 +144,28 @@ fn twice(unique: Unique, theirs: Unique) -> World {
     world
 }
 
+/// Two connections to a peer that wants only one of them: each brings itself up when it has to go, but not for ever at once.
+#[test]
+fn tunnels_that_displace_each_other_take_their_time() {
+    let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
+        if index == 0 {
+            connection.children[0].close_action = StartAction::Start;
+        } else {
+            connection.unique = Unique::Replace;
+        }
+    });
+    let now = world.now;
+    let site = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    world.hosts[0].load(now, Connection { name: "twin".into(), ..site });
+    for connection in ["site", "twin"] {
+        world.hosts[0].endpoint.initiate(now, Some(connection), "net").unwrap();
+        world.settle(0);
+    }
+    world.run_secs(60);
+    let established = world.hosts[0].endpoint.stats().established;
+    assert!((4..=24).contains(&established), "{established}");
+}
+
 /// Numbers of IKE SAs of both hosts.
 fn counts(world: &World) -> [usize; 2] {
     [0, 1].map(|host| world.hosts[host].sas().len())
