@@ -1,5 +1,6 @@
 //! IKE SAs leave and enter as octets.
 
+use super::report::IMPORTANT;
 use super::{Endpoint, SnapshotError};
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, Phase, decode};
@@ -25,6 +26,7 @@ impl Endpoint {
         }
         self.number(&mut sa, replaced.as_ref());
         self.claim(&sa);
+        self.claim_addresses(&mut sa, replaced.as_ref());
         if let Some(keys) = &mut sa.keys {
             // From now on this node makes the IVs.
             keys.sealer.set_sender(self.alloc.sender_id());
@@ -67,7 +69,6 @@ impl Endpoint {
         if let Phase::AuthSent(sent) = &sa.phase {
             self.alloc.claim_esp_spi(sent.spi_in);
         }
-        super::pools::claim(&mut self.pools, sa, None);
         if let Some(spi) = sa.creating.as_ref().and_then(|creating| creating.spi_in()) {
             self.alloc.claim_esp_spi(spi);
         }
@@ -75,6 +76,27 @@ impl Endpoint {
             self.last_child = self.last_child.max(child.id.0);
             self.alloc.claim_esp_spi(child.params.spi_in);
             self.keep_reqid(&sa.connection, &child.name, child.reqid);
+        }
+    }
+
+    /// The leases of the state that comes are its, and those of the state that goes are free again. An address that another
+    /// peer has got here meanwhile stays the other's.
+    fn claim_addresses(&mut self, sa: &mut IkeSa, replaced: Option<&IkeSa>) {
+        let gone = replaced.into_iter().flat_map(|old| &old.virtual_ips.remote);
+        for lease in gone.filter(|lease| !sa.virtual_ips.remote.contains(lease)) {
+            self.pools.release(lease, sa.id);
+        }
+        if let Some(identity) = sa.remote_id.clone() {
+            let mut leases = std::mem::take(&mut sa.virtual_ips.remote);
+            leases.retain(|lease| {
+                let claimed = self.pools.claim(lease, &identity, sa.id);
+                if !claimed {
+                    let line = format!("virtual IP {} of {identity} is another's by now", lease.addr);
+                    self.log(sa, IMPORTANT, line);
+                }
+                claimed
+            });
+            sa.virtual_ips.remote = leases;
         }
     }
 }

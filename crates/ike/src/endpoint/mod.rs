@@ -60,7 +60,7 @@ use zeroize::Zeroizing;
 pub struct Endpoint {
     pub(crate) config: EndpointConfig,
     pub(crate) alloc: Box<dyn Allocator + Send>,
-    local_addrs: Vec<IpAddr>,
+    pub(crate) local_addrs: Vec<IpAddr>,
     pub(crate) connections: Connections,
     pub(crate) secrets: Secrets,
     pub(crate) credentials: Credentials,

@@ -137,15 +137,17 @@ impl Pools {
         None
     }
 
-    /// An IKE SA has an address from before: nobody else is to get it.
-    pub(crate) fn claim(&mut self, lease: &Lease, identity: &Identity, ike: IkeSaId) {
-        let Some(leases) = self.0.get_mut(&lease.pool) else { return };
+    /// An IKE SA has an address from before: nobody else is to get it. False: somebody else has got it.
+    pub(crate) fn claim(&mut self, lease: &Lease, identity: &Identity, ike: IkeSaId) -> bool {
+        // The pool may come later.
+        let Some(leases) = self.0.get_mut(&lease.pool) else { return true };
         let taken = leases.by_addr.get(&lease.addr);
         let in_use = taken.is_some_and(|holder| holder.identity != *identity && !holder.users.is_empty());
         // Two SAs that had the same address on different nodes: the first keeps it here.
         if leases.pool.addrs.contains(lease.addr) && !in_use {
             leases.give(lease.addr, identity, ike);
         }
+        !in_use
     }
 
     /// The addresses of one IKE SA are another's now: nobody gets them in between.

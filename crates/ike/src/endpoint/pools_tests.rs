@@ -120,9 +120,9 @@ fn what_is_in_use_can_be_neither_moved_nor_unloaded() {
 fn a_claim_takes_what_is_free_and_nothing_else() {
     let mut pools = loaded([pool("a", "10.3.0.1", "10.3.0.9")]);
     let lease = |text: &str| Lease { pool: "a".into(), addr: addr(text) };
-    pools.claim(&lease("10.3.0.1"), &client(1), IkeSaId(1));
-    pools.claim(&lease("10.9.0.1"), &client(2), IkeSaId(2));
-    pools.claim(&lease("10.3.0.1"), &client(3), IkeSaId(3));
+    assert!(pools.claim(&lease("10.3.0.1"), &client(1), IkeSaId(1)));
+    assert!(pools.claim(&lease("10.9.0.1"), &client(2), IkeSaId(2)), "nobody has it");
+    assert!(!pools.claim(&lease("10.3.0.1"), &client(3), IkeSaId(3)));
     assert_eq!(take(&mut pools, &["a"], 1, 4), Some(addr("10.3.0.1")));
     assert_eq!(take(&mut pools, &["a"], 3, 5), Some(addr("10.3.0.2")));
     assert_eq!(pools.0["a"].online(), 2);

@@ -1,6 +1,6 @@
 //! Configuration payloads in IKE_AUTH (RFC 7296 §2.19): virtual addresses for whoever asks.
 
-use crate::config::Connection;
+use crate::config::{Connection, TsSpec};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::message::{CfgAttribute, CfgAttributeType, CfgType, Configuration, NotifyType, Payload, Payloads};
@@ -65,6 +65,15 @@ fn is_host(addr: &IpAddr) -> bool {
     !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast)
 }
 
+/// True if the range is there for that address: one that holds every address is there for what nobody else names.
+fn names(range: &AddrRange, addr: IpAddr) -> bool {
+    let last = match addr {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::BROADCAST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)),
+    };
+    range.contains(addr) && !(range.start().is_unspecified() && range.end() == last)
+}
+
 impl Endpoint {
     /// Gives the peer what it asks for, and the payload that says so. The error is the notify that takes the place of a
     /// Child SA: nothing is left for it, or it should have asked (RFC 7296 §3.15.4, §2.19).
@@ -111,10 +120,14 @@ impl Endpoint {
         let reply = answer.configuration().filter(|cp| cp.kind == CfgType::Reply);
         let mut given = one_of_each(reply);
         given.retain(|addr| {
-            is_host(addr) && connection.vips.iter().any(|vip| vip.is_ipv4() == addr.is_ipv4())
+            let refused = self.refusal_of_address(sa, connection, *addr);
+            if let Some(why) = refused {
+                self.log(sa, IMPORTANT, format!("refused virtual IP {addr}: {why}"));
+            }
+            refused.is_none()
         });
         if given.is_empty() {
-            return Err("the peer gives no virtual IP".into());
+            return Err("the peer gives no virtual IP that can be ours".into());
         }
         for &addr in &given {
             self.log(sa, IMPORTANT, format!("installing new virtual IP {addr}"));
@@ -127,6 +140,37 @@ impl Endpoint {
         }
         sa.virtual_ips.local = given;
         Ok(())
+    }
+
+    /// Why an address that the peer gives cannot be ours. A peer may have what it gives, and nothing that belongs to this host
+    /// or to other peers: an address of ours takes the traffic to it.
+    fn refusal_of_address(&self, sa: &IkeSa, connection: &Connection, addr: IpAddr) -> Option<&'static str> {
+        if !is_host(&addr) {
+            return Some("no host can have it");
+        }
+        if !connection.vips.iter().any(|vip| vip.is_ipv4() == addr.is_ipv4()) {
+            return Some("none of its family was asked for");
+        }
+        // A second IKE SA with the same peer brings the same address.
+        let mut with_peer = sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity));
+        let brought = with_peer.any(|other| other.virtual_ips.local.contains(&addr));
+        if addr == sa.path.local.ip() || self.local_addrs.contains(&addr) && !brought {
+            return Some("this host has it already");
+        }
+        let named = |other: &Arc<Connection>| other.peer_address() == Some(addr);
+        if addr == sa.path.remote.ip()
+            || self.table.by_addr(addr).next().is_some()
+            || self.connections.iter().any(named)
+        {
+            return Some("a peer has it");
+        }
+        let elsewhere = self.connections.iter().filter(|other| {
+            other.name != connection.name
+                && (other.remote.id.is_none() || other.remote.id != connection.remote.id)
+        });
+        let reached = |spec: &TsSpec| matches!(spec, TsSpec::Fixed(ts) if names(&ts.addrs, addr));
+        let mut selectors = elsewhere.flat_map(|other| &other.children).flat_map(|child| &child.remote_ts);
+        selectors.any(reached).then_some("it lies behind another peer")
     }
 
     /// The end of an IKE SA: its addresses are free again.

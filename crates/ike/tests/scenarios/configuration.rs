@@ -201,6 +201,50 @@ fn no_address_is_no_child() {
     world.assert_nothing_left();
 }
 
+/// Moon asks, and sun gives this: an address of moon's own, or of some other peer.
+#[test]
+fn an_address_of_others_is_refused() {
+    let bad = ["192.0.2.1", "192.0.2.2", "192.0.2.77", "192.0.2.99", "10.99.0.7", "127.0.0.1"];
+    for (given, refused) in bad.map(|bad| (bad, true)).into_iter().chain([("10.3.0.7", false)]) {
+        let mut world = road(10, &["0.0.0.0"]);
+        world.hosts[1].endpoint.unload_pool("v4").unwrap();
+        world.hosts[1].load_pool(pool("v4", given));
+        let (now, host) = (world.now, &mut world.hosts[0]);
+        host.endpoint.set_local_addresses(vec![addr("192.0.2.1"), addr("192.0.2.77")]);
+        let mut other = host.endpoint.connections().next().unwrap().clone();
+        other.name = "other".into();
+        other.remote.id = Some(fqdn("mars"));
+        other.remote_addrs = vec![range("192.0.2.99")];
+        other.children[0].name = "mars".into();
+        let remote = ["10.99.0.0-10.99.255.255", "0.0.0.0-255.255.255.255"];
+        other.children[0].remote_ts = remote.map(|net| TsSpec::Fixed(ts(net))).to_vec();
+        host.load(now, other);
+        world.initiate(0);
+        world.run_secs(1);
+        assert_eq!(world.hosts[0].virtual_ips.is_empty(), refused, "{given}: {:#?}", world.hosts[0].log());
+        assert_eq!(world.hosts[0].logged(&format!("refused virtual IP {given}")), refused, "{given}");
+    }
+}
+
+/// A state that comes takes the place of one with another address: that one is free again.
+#[test]
+fn a_state_that_is_replaced_lets_its_lease_go() {
+    // The same IKE SA twice, as two nodes could have it.
+    let [mut here, there] = ["10.3.0.1-10.3.0.9", "10.3.0.5-10.3.0.9"].map(|addrs| {
+        let mut world = road(11, &["0.0.0.0"]);
+        world.hosts[1].load_pool(pool("v4", addrs));
+        world.initiate(0);
+        world.run_secs(1);
+        world
+    });
+    let id = there.hosts[1].sas()[0].id;
+    let state = there.hosts[1].endpoint.export_sa(there.now, id).unwrap();
+    assert_eq!(leases(&here, "v4")[0].addr, addr("10.3.0.1"));
+    assert_eq!(here.hosts[1].endpoint.import_sa(here.now, &state), Ok(id));
+    let lease = LeaseStatus { addr: addr("10.3.0.5"), identity: fqdn("moon"), online: true };
+    assert_eq!(leases(&here, "v4"), [lease]);
+}
+
 /// Sun, with a pool, for a hand-made peer.
 fn sun_with_pool() -> World {
     let mut world = sun();
