@@ -206,8 +206,18 @@ impl Identity {
     pub fn matches(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) => a.eq_ignore_ascii_case(b),
-            (Self::Dn(a), Self::Dn(b)) => a.same(b),
             _ => self == other,
+        }
+    }
+
+    /// The same for all that name the same party: what SAs and leases are found by. Whoever could be two by how it writes
+    /// its name would be nobody's twin, and could empty a pool.
+    pub(crate) fn canonical(&self) -> Self {
+        match self {
+            Self::Fqdn(name) => Self::Fqdn(name.to_ascii_lowercase()),
+            Self::Email(address) => Self::Email(address.to_ascii_lowercase()),
+            // Names in DER are equal where they name the same.
+            Self::Dn(_) | Self::Addr(_) | Self::KeyId(_) => self.clone(),
         }
     }
 
@@ -215,8 +225,11 @@ impl Identity {
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) if a.starts_with('*') => {
-                let end = a.strip_prefix('*').unwrap_or_default().to_ascii_lowercase();
-                b.len() > end.len() && b.to_ascii_lowercase().ends_with(&end)
+                let end = a.strip_prefix('*').unwrap_or_default().as_bytes();
+                let found = b.len().checked_sub(end.len()).filter(|more| *more > 0);
+                found
+                    .and_then(|at| b.as_bytes().get(at..))
+                    .is_some_and(|found| found.eq_ignore_ascii_case(end))
             }
             (Self::Dn(a), Self::Dn(b)) => a.covers(b),
             _ => self.matches(other),

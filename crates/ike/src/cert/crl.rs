@@ -101,7 +101,7 @@ impl Crl {
 
     /// True if it is a list of the same issuer, with the same key, from before.
     pub(super) fn is_replaced_by(&self, newer: &Self) -> bool {
-        self.issuer.same(&newer.issuer)
+        self.issuer == newer.issuer
             && self.authority_key == newer.authority_key
             && self.this_update <= newer.this_update
     }
@@ -113,7 +113,7 @@ impl Crl {
             (Some(wanted), Some(found)) => wanted == found,
             _ => true,
         };
-        self.issuer.same(issuer.subject())
+        &self.issuer == issuer.subject()
             && key_fits
             && extensions.usage.is_none_or(|usage| usage.crls)
             && issuer.key().verify(self.scheme, &self.tbs, &self.signature)

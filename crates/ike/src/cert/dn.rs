@@ -4,13 +4,23 @@ use super::error::CertError;
 use der::asn1::{ObjectIdentifier, SetOfVec};
 use der::{Decode, Encode, Tag, Tagged};
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::fmt::{self, Write};
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
+use std::sync::Arc;
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::name::{Name, RdnSequence};
 
 /// Octets of the longest name that is read.
 const LIMIT: usize = 4096;
+/// Attributes of such a name.
+const MAX_ATTRIBUTES: usize = 64;
+/// A value that stands for any, in a pattern.
+const WILDCARD: &[u8] = b"*";
+/// In front of the type of an attribute in canonical form: its value is text, whatever its encoding, or it is not.
+const TEXT: u8 = 0;
+const OTHER: u8 = 1;
 
 /// The words for attribute types that strongSwan knows; the first of several is the one it writes.
 const TYPES: [(&str, &str); 31] = [
@@ -49,21 +59,26 @@ const TYPES: [(&str, &str); 31] = [
 const EMAIL: &str = "1.2.840.113549.1.9.1";
 const DOMAIN_COMPONENT: &str = "0.9.2342.19200300.100.1.25";
 
-/// A distinguished name, kept in the octets in which it came.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct DistinguishedName(Vec<u8>);
+/// A distinguished name, cheap to clone. Two are equal if they name the same: letters count alike in both cases, and so
+/// do the encodings of text (RFC 5280 §7.1).
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
+pub struct DistinguishedName(Arc<Parsed>);
 
-/// An attribute of a name.
-struct Attribute {
-    kind: String,
-    value: Value,
+struct Parsed {
+    /// The octets in which it came.
+    der: Vec<u8>,
+    /// What is equal for equal names. A peer sends names by the thousand to be compared: each is read only once.
+    canonical: Vec<u8>,
+    has_wildcards: bool,
 }
 
-/// The value of an attribute: text, whatever its encoding, or other octets with their tag.
-#[derive(PartialEq, Eq)]
-enum Value {
-    Text(String),
-    Octets(u32, Vec<u8>),
+/// An attribute in canonical form.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Canonical {
+    /// The tag of a value that is no text, then the type.
+    kind: Vec<u8>,
+    value: Vec<u8>,
 }
 
 impl DistinguishedName {
@@ -72,67 +87,148 @@ impl DistinguishedName {
         if der.len() > LIMIT {
             return Err(CertError::TooLarge { what: "distinguished name", found: der.len(), limit: LIMIT });
         }
-        Name::from_der(der).map_err(|error| CertError::malformed("distinguished name", error))?;
-        Ok(Self(der.to_vec()))
+        let name = Name::from_der(der).map_err(|error| CertError::malformed("distinguished name", error))?;
+        let rdns: &RdnSequence = name.as_ref();
+        let count = rdns.as_ref().iter().map(|rdn| rdn.as_ref().len()).sum();
+        if count > MAX_ATTRIBUTES {
+            let what = "attributes of a distinguished name";
+            return Err(CertError::TooMany { what, found: count, limit: MAX_ATTRIBUTES });
+        }
+        let mut canonical = Vec::with_capacity(der.len());
+        let mut has_wildcards = false;
+        for rdn in rdns.as_ref() {
+            // A set has no order: that of its DER hangs on how text is encoded.
+            let mut attributes: Vec<_> = rdn.as_ref().iter().map(Canonical::from).collect();
+            attributes.sort();
+            for (index, attribute) in attributes.iter().enumerate() {
+                has_wildcards |= attribute.is_wildcard();
+                canonical.push(u8::from(index == 0));
+                put(&mut canonical, &attribute.kind);
+                put(&mut canonical, &attribute.value);
+            }
+        }
+        Ok(Self(Arc::new(Parsed { der: der.to_vec(), canonical, has_wildcards })))
     }
 
     /// The DER of the Name.
     pub fn to_der(&self) -> &[u8] {
-        &self.0
+        &self.0.der
     }
 
     /// True for a name without attributes.
     pub fn is_empty(&self) -> bool {
-        self.rdns().is_empty()
-    }
-
-    /// The relative names, most significant first, each with its attributes.
-    fn rdns(&self) -> Vec<Vec<Attribute>> {
-        let Ok(name) = Name::from_der(&self.0) else { return Vec::new() };
-        let rdns: &RdnSequence = name.as_ref();
-        rdns.as_ref().iter().map(|rdn| rdn.as_ref().iter().map(Attribute::from).collect()).collect()
-    }
-
-    /// True if both name the same: letters count alike in both cases, and so do the encodings of text (RFC 5280 §7.1).
-    pub fn same(&self, other: &Self) -> bool {
-        self.0 == other.0 || agree(&self.rdns(), &other.rdns(), false)
+        self.0.canonical.is_empty()
     }
 
     /// True if `other` is what this pattern describes: a value of `*` stands for any.
     pub fn covers(&self, other: &Self) -> bool {
-        self.0 == other.0 || agree(&self.rdns(), &other.rdns(), true)
+        self == other || self.has_wildcards() && fits(&self.0.canonical, &other.0.canonical)
     }
 
     /// True if a value is `*`.
     pub fn has_wildcards(&self) -> bool {
-        self.rdns().iter().flatten().any(|attribute| attribute.value.is_wildcard())
+        self.0.has_wildcards
     }
 }
 
-fn agree(left: &[Vec<Attribute>], right: &[Vec<Attribute>], wildcards: bool) -> bool {
-    let attribute = |(a, b): (&Attribute, &Attribute)| {
-        a.kind == b.kind && (a.value == b.value || wildcards && a.value.is_wildcard())
-    };
-    left.len() == right.len()
-        && left.iter().zip(right).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(attribute))
+/// Appends octets behind their number.
+fn put(canonical: &mut Vec<u8>, octets: &[u8]) {
+    canonical.extend((octets.len() as u64).to_be_bytes());
+    canonical.extend(octets);
 }
 
-impl Value {
+/// What `put` has appended, and what stands behind it.
+fn take(canonical: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = canonical.split_first_chunk()?;
+    rest.split_at_checked(usize::try_from(u64::from_be_bytes(*length)).ok()?)
+}
+
+/// Takes the first attribute away: whether a relative name begins with it, its type and its value.
+fn next<'a>(canonical: &mut &'a [u8]) -> Option<(u8, &'a [u8], &'a [u8])> {
+    let (begins, rest) = canonical.split_first()?;
+    let (kind, rest) = take(rest)?;
+    let (value, rest) = take(rest)?;
+    *canonical = rest;
+    Some((*begins, kind, value))
+}
+
+/// True if the names in canonical form agree but for the wildcards of the first.
+fn fits(mut pattern: &[u8], mut name: &[u8]) -> bool {
+    loop {
+        match (next(&mut pattern), next(&mut name)) {
+            (None, None) => return true,
+            (Some((begins, kind, value)), Some((other_begins, other_kind, other))) => {
+                let is_any = value == WILDCARD && kind.first() == Some(&TEXT);
+                if begins != other_begins || kind != other_kind || !(is_any || value == other) {
+                    return false;
+                }
+            }
+            _ => return false,
+        }
+    }
+}
+
+impl Canonical {
     fn is_wildcard(&self) -> bool {
-        matches!(self, Self::Text(text) if text == "*")
+        self.value == WILDCARD && self.kind.first() == Some(&TEXT)
     }
 }
 
-impl From<&AttributeTypeAndValue> for Attribute {
+impl From<&AttributeTypeAndValue> for Canonical {
     fn from(attribute: &AttributeTypeAndValue) -> Self {
-        let value = match text(attribute) {
+        let (tag, value) = match text(attribute) {
             // Spaces around and within count as one (RFC 5280 §7.1, by way of RFC 4518).
             Some(text) => {
-                Value::Text(text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase())
+                let words = text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase();
+                (vec![TEXT], words.into_bytes())
             }
-            None => Value::Octets(attribute.value.tag().number().value(), attribute.value.value().to_vec()),
+            None => {
+                let mut tag = vec![OTHER];
+                tag.extend(attribute.value.tag().number().value().to_be_bytes());
+                (tag, attribute.value.value().to_vec())
+            }
         };
-        Self { kind: attribute.oid.to_string(), value }
+        Self { kind: [tag.as_slice(), attribute.oid.as_bytes()].concat(), value }
+    }
+}
+
+impl PartialEq for DistinguishedName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.canonical == other.0.canonical
+    }
+}
+
+impl Eq for DistinguishedName {}
+
+impl PartialOrd for DistinguishedName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for DistinguishedName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.canonical.cmp(&other.0.canonical)
+    }
+}
+
+impl Hash for DistinguishedName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.canonical.hash(state);
+    }
+}
+
+impl TryFrom<Vec<u8>> for DistinguishedName {
+    type Error = CertError;
+
+    fn try_from(der: Vec<u8>) -> Result<Self, CertError> {
+        Self::from_der(&der)
+    }
+}
+
+impl From<DistinguishedName> for Vec<u8> {
+    fn from(name: DistinguishedName) -> Self {
+        name.0.der.clone()
     }
 }
 
@@ -148,7 +244,7 @@ fn text(attribute: &AttributeTypeAndValue) -> Option<&str> {
 /// As strongSwan writes it: `C=CH, O=strongSwan, CN=moon`. Control characters are replaced.
 impl fmt::Display for DistinguishedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ok(name) = Name::from_der(&self.0) else { return f.write_str("(malformed)") };
+        let Ok(name) = Name::from_der(self.to_der()) else { return f.write_str("(malformed)") };
         let rdns: &RdnSequence = name.as_ref();
         let attributes = rdns.as_ref().iter().flat_map(|rdn| rdn.as_ref().iter());
         for (index, attribute) in attributes.enumerate() {
@@ -263,17 +359,17 @@ mod tests {
     #[test]
     fn case_spaces_and_encodings_do_not_tell_names_apart() {
         let printable = dn("C=CH, O=strongSwan, CN=moon");
-        assert!(printable.same(&dn("C=ch, O=STRONGSWAN, CN=Moon")));
-        assert!(dn("O=a  b").same(&dn("O=a b")));
+        assert_eq!(printable, dn("C=ch, O=STRONGSWAN, CN=Moon"));
+        assert_eq!(dn("O=a  b"), dn("O=a b"));
         // The same in UTF8String, as OpenSSL writes it.
         let mut utf8 = printable.to_der().to_vec();
         for text in [&b"strongSwan"[..], b"moon"] {
             let at = utf8.windows(text.len()).position(|window| window == text).unwrap();
             assert_eq!(std::mem::replace(&mut utf8[at - 2], 0x0c), 0x13);
         }
-        assert!(printable.same(&DistinguishedName::from_der(&utf8).unwrap()));
+        assert_eq!(printable, DistinguishedName::from_der(&utf8).unwrap());
         for other in ["C=CH, O=strongSwan", "C=CH, CN=moon, O=strongSwan", "C=CH, O=strongSwan, OU=moon"] {
-            assert!(!printable.same(&dn(other)), "{other}");
+            assert_ne!(printable, dn(other), "{other}");
         }
     }
 
@@ -285,8 +381,31 @@ mod tests {
         assert!(!pattern.covers(&dn("C=CH, O=other, CN=sun")));
         assert!(!pattern.covers(&dn("C=CH, O=strongSwan")));
         assert!(!pattern.covers(&dn("C=CH, O=strongSwan, OU=a, CN=sun")));
-        assert!(!pattern.same(&dn("C=CH, O=strongSwan, CN=sun")), "not where names must be the same");
+        assert_ne!(pattern, dn("C=CH, O=strongSwan, CN=sun"), "not where names must be the same");
         assert!(!dn("CN=sun").covers(&dn("CN=*")), "a wildcard in what is compared is a letter like others");
+    }
+
+    /// The same two attributes in one relative name: how text is encoded decides in which order DER has them.
+    #[test]
+    fn the_order_within_a_relative_name_does_not_count() {
+        let pair = |one: (&str, Tag), other: (&str, Tag)| {
+            let attribute = |oid: &str, (text, tag): (&str, Tag)| AttributeTypeAndValue {
+                oid: ObjectIdentifier::new(oid).unwrap(),
+                value: der::Any::new(tag, text.as_bytes()).unwrap(),
+            };
+            let set = SetOfVec::try_from(vec![attribute("2.5.4.11", one), attribute("2.5.4.11", other)]);
+            DistinguishedName::from_der(&vec![set.unwrap()].to_der().unwrap()).unwrap()
+        };
+        let utf8 = pair(("a", Tag::Utf8String), ("b", Tag::PrintableString));
+        assert_eq!(utf8, pair(("b", Tag::Utf8String), ("a", Tag::PrintableString)));
+        assert_ne!(utf8, dn("OU=a, OU=b"));
+    }
+
+    #[test]
+    fn names_of_more_attributes_than_anybody_has_are_refused() {
+        let of = |count: usize| vec!["CN=a"; count].join(",").parse::<DistinguishedName>();
+        assert!(of(MAX_ATTRIBUTES).is_ok());
+        assert!(of(MAX_ATTRIBUTES + 1).is_err());
     }
 
     #[test]

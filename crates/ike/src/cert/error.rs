@@ -29,6 +29,16 @@ pub enum CertError {
         /// The most that are read.
         limit: usize,
     },
+    /// More of something than any honest one has.
+    #[error("found {found} {what}, at most {limit} are read")]
+    TooMany {
+        /// What was to be read.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// The most that are read.
+        limit: usize,
+    },
     /// A key that we cannot use.
     #[error(
         "public key is {0}; expected RSA of 2048 to 8192 bits, ECDSA on P-256, P-384 or P-521, or Ed25519"

@@ -23,6 +23,9 @@ const CERTIFICATE_POLICIES: &str = "2.5.29.32";
 const AUTHORITY_KEY_ID: &str = "2.5.29.35";
 const EXTENDED_KEY_USAGE: &str = "2.5.29.37";
 
+/// Alternative names that are read: each is compared with what a peer says it is.
+const MAX_NAMES: usize = 64;
+
 /// What a CA may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ca {
@@ -80,6 +83,11 @@ impl Extensions {
                 }
                 SUBJECT_ALT_NAME => {
                     let names: SubjectAltName = decode("subjectAltName", body)?;
+                    let (found_names, limit) = (names.0.len(), MAX_NAMES);
+                    if found_names > limit {
+                        let what = "alternative names in a certificate";
+                        return Err(CertError::TooMany { what, found: found_names, limit });
+                    }
                     found.names = names.0.iter().filter_map(identity).collect();
                 }
                 SUBJECT_KEY_ID => {
@@ -132,5 +140,27 @@ fn identity(name: &GeneralName) -> Option<Identity> {
             DistinguishedName::from_der(&name.to_der().ok()?).ok().map(Identity::Dn)
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use der::asn1::{Ia5String, ObjectIdentifier, OctetString};
+
+    #[test]
+    fn more_names_than_anybody_has_are_refused() {
+        let read = |count: usize| {
+            let name = GeneralName::DnsName(Ia5String::new("sun.example.org").unwrap());
+            let body = SubjectAltName(vec![name; count]).to_der().unwrap();
+            Extensions::read(&[Extension {
+                extn_id: ObjectIdentifier::new(SUBJECT_ALT_NAME).unwrap(),
+                critical: false,
+                extn_value: OctetString::new(body).unwrap(),
+            }])
+        };
+        assert_eq!(read(MAX_NAMES).unwrap().names.len(), MAX_NAMES);
+        let error = read(MAX_NAMES + 1).unwrap_err().to_string();
+        assert_eq!(error, "found 65 alternative names in a certificate, at most 64 are read");
     }
 }

@@ -147,7 +147,7 @@ impl Credentials {
             let issuers = self.cas().chain(&local.certs).chain(&self.certificates);
             let issuer = issuers
                 .filter(|issuer| issuer.is_ca() && !issuer.is_self_issued() && !chain.contains(issuer))
-                .find(|issuer| issuer.subject().same(last.issuer()) && last.is_signed_by(issuer.key()));
+                .find(|issuer| issuer.subject() == last.issuer() && last.is_signed_by(issuer.key()));
             match issuer {
                 Some(issuer) if chain.len() < MAX_OWN_CHAIN => chain.push(issuer.clone()),
                 _ => break,

@@ -1,5 +1,6 @@
 //! IKE SAs leave and enter as octets.
 
+use super::pools::Owner;
 use super::report::IMPORTANT;
 use super::{Endpoint, SnapshotError};
 use crate::output::{ChildSaId, IkeSaId, Time};
@@ -87,9 +88,10 @@ impl Endpoint {
             self.pools.release(lease, sa.id);
         }
         if let Some(identity) = sa.remote_id.clone() {
+            let owner = Owner::new(&sa.connection, &identity);
             let mut leases = std::mem::take(&mut sa.virtual_ips.remote);
             leases.retain(|lease| {
-                let claimed = self.pools.claim(lease, &identity, sa.id);
+                let claimed = self.pools.claim(lease, &owner, sa.id);
                 if !claimed {
                     let line = format!("virtual IP {} of {identity} is another's by now", lease.addr);
                     self.log(sa, IMPORTANT, line);

@@ -108,12 +108,9 @@ impl Endpoint {
     /// The peer of a new IKE SA knows of no other: those that we have with it are dead (RFC 7296 §2.4). Not those that
     /// came up while the new one did: the peer may have spoken before it knew of them.
     pub(crate) fn supersede(&mut self, now: Time, sa: &IkeSa) {
-        let Some(identity) = &sa.remote_id else { return };
-        let same = |other: &&IkeSa| {
-            other.is_established() && other.established < Some(sa.created) && other.local_id == sa.local_id
-        };
+        let older = |other: &&IkeSa| other.is_established() && other.established < Some(sa.created);
         let dead: Vec<IkeSaId> =
-            self.table.by_identity(identity).filter(same).map(|other| other.id).collect();
+            self.table.between_the_same(sa).filter(older).map(|other| other.id).collect();
         for id in dead {
             self.with_sa(now, id, |_, _| Err(Reason::Replaced));
         }

@@ -1,6 +1,7 @@
 //! Pools of virtual addresses and their leases.
 //!
-//! An identity has one lease of a pool, whichever of its IKE SAs asks, and gets the same address again when it comes back.
+//! An identity has one lease of a pool with a connection, whichever of its IKE SAs asks, and gets the same address again
+//! when it comes back. With another connection it is another: there another CA may vouch for the name.
 //! Nothing here grows with a pool, only with its leases: a pool may be a whole IPv6 /64.
 
 use super::{Endpoint, error::PoolError};
@@ -51,16 +52,30 @@ pub(crate) struct Leases {
     /// Distance from the first address to those that were never handed out in turn; past the end if there are none.
     next: Option<u128>,
     by_addr: BTreeMap<IpAddr, Holder>,
-    by_identity: BTreeMap<Identity, IpAddr>,
+    by_owner: BTreeMap<Owner, IpAddr>,
     /// Leases without users; the one that lost its last user first stands first.
     offline: BTreeSet<(u64, IpAddr)>,
     /// Counts leases that went offline.
     turn: u64,
 }
 
+/// Who has a lease.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Owner {
+    connection: String,
+    /// In canonical form.
+    identity: Identity,
+}
+
+impl Owner {
+    pub(crate) fn new(connection: &str, identity: &Identity) -> Self {
+        Self { connection: connection.to_owned(), identity: identity.canonical() }
+    }
+}
+
 #[derive(Debug)]
 struct Holder {
-    identity: Identity,
+    owner: Owner,
     /// The IKE SAs that use the address.
     users: BTreeSet<IkeSaId>,
     /// Its place in `offline`, without users.
@@ -70,7 +85,7 @@ struct Holder {
 /// How far a search for an address goes.
 #[derive(Clone, Copy)]
 enum Effort {
-    /// What the identity has already.
+    /// What the owner has already.
     Known,
     /// One that nobody has.
     Free,
@@ -120,7 +135,7 @@ impl Pools {
         &mut self,
         names: &[String],
         wanted: IpAddr,
-        identity: &Identity,
+        owner: &Owner,
         ike: IkeSaId,
     ) -> Option<Lease> {
         for effort in [Effort::Known, Effort::Free, Effort::Kept] {
@@ -128,8 +143,8 @@ impl Pools {
                 let of_family =
                     |leases: &&mut Leases| leases.pool.addrs.start().is_ipv4() == wanted.is_ipv4();
                 let Some(leases) = self.0.get_mut(name).filter(of_family) else { continue };
-                if let Some(addr) = leases.find(effort, wanted, identity) {
-                    leases.give(addr, identity, ike);
+                if let Some(addr) = leases.find(effort, wanted, owner) {
+                    leases.give(addr, owner, ike);
                     return Some(Lease { pool: name.clone(), addr });
                 }
             }
@@ -138,14 +153,14 @@ impl Pools {
     }
 
     /// An IKE SA has an address from before: nobody else is to get it. False: somebody else has got it.
-    pub(crate) fn claim(&mut self, lease: &Lease, identity: &Identity, ike: IkeSaId) -> bool {
+    pub(crate) fn claim(&mut self, lease: &Lease, owner: &Owner, ike: IkeSaId) -> bool {
         // The pool may come later.
         let Some(leases) = self.0.get_mut(&lease.pool) else { return true };
         let taken = leases.by_addr.get(&lease.addr);
-        let in_use = taken.is_some_and(|holder| holder.identity != *identity && !holder.users.is_empty());
+        let in_use = taken.is_some_and(|holder| holder.owner != *owner && !holder.users.is_empty());
         // Two SAs that had the same address on different nodes: the first keeps it here.
         if leases.pool.addrs.contains(lease.addr) && !in_use {
-            leases.give(lease.addr, identity, ike);
+            leases.give(lease.addr, owner, ike);
         }
         !in_use
     }
@@ -170,7 +185,7 @@ impl Leases {
             pool,
             next: Some(0),
             by_addr: BTreeMap::new(),
-            by_identity: BTreeMap::new(),
+            by_owner: BTreeMap::new(),
             offline: BTreeSet::new(),
             turn: 0,
         }
@@ -180,9 +195,9 @@ impl Leases {
         self.by_addr.len().saturating_sub(self.offline.len())
     }
 
-    fn find(&mut self, effort: Effort, wanted: IpAddr, identity: &Identity) -> Option<IpAddr> {
+    fn find(&mut self, effort: Effort, wanted: IpAddr, owner: &Owner) -> Option<IpAddr> {
         match effort {
-            Effort::Known => self.by_identity.get(identity).copied(),
+            Effort::Known => self.by_owner.get(owner).copied(),
             // No new address, wished for or not, as long as so many are kept: one of those will do.
             Effort::Free if self.offline.len() >= MAX_OFFLINE => None,
             Effort::Free if self.pool.addrs.contains(wanted) && !self.by_addr.contains_key(&wanted) => {
@@ -209,26 +224,26 @@ impl Leases {
         }
     }
 
-    /// Makes the identity the holder of an address that no other uses.
-    fn give(&mut self, addr: IpAddr, identity: &Identity, ike: IkeSaId) {
-        if let Some(old) = self.by_identity.insert(identity.clone(), addr).filter(|old| *old != addr) {
+    /// Makes the owner the holder of an address that no other uses.
+    fn give(&mut self, addr: IpAddr, owner: &Owner, ike: IkeSaId) {
+        if let Some(old) = self.by_owner.insert(owner.clone(), addr).filter(|old| *old != addr) {
             self.forget_offline(old);
         }
         if let Some(holder) = self.by_addr.get_mut(&addr) {
             self.offline.remove(&(holder.turn, addr));
-            if holder.identity == *identity {
+            if holder.owner == *owner {
                 holder.users.insert(ike);
                 return;
             }
-            if self.by_identity.get(&holder.identity) == Some(&addr) {
-                self.by_identity.remove(&holder.identity);
+            if self.by_owner.get(&holder.owner) == Some(&addr) {
+                self.by_owner.remove(&holder.owner);
             }
         }
         let users = BTreeSet::from([ike]);
-        self.by_addr.insert(addr, Holder { identity: identity.clone(), users, turn: 0 });
+        self.by_addr.insert(addr, Holder { owner: owner.clone(), users, turn: 0 });
     }
 
-    /// The identity has another address now: what was kept for it is free.
+    /// The owner has another address now: what was kept for it is free.
     fn forget_offline(&mut self, addr: IpAddr) {
         if let Entry::Occupied(entry) = self.by_addr.entry(addr)
             && entry.get().users.is_empty()
@@ -309,7 +324,7 @@ impl Endpoint {
         let leases = self.pools.0.get(pool).into_iter();
         leases.flat_map(|leases| &leases.by_addr).map(|(addr, holder)| LeaseStatus {
             addr: *addr,
-            identity: holder.identity.clone(),
+            identity: holder.owner.identity.clone(),
             online: !holder.users.is_empty(),
         })
     }
@@ -318,8 +333,9 @@ impl Endpoint {
 /// An IKE SA has its addresses from before: of one pool, or of all.
 pub(crate) fn claim(pools: &mut Pools, sa: &IkeSa, pool: Option<&str>) {
     let Some(identity) = &sa.remote_id else { return };
+    let owner = Owner::new(&sa.connection, identity);
     for lease in sa.virtual_ips.remote.iter().filter(|lease| pool.is_none_or(|pool| pool == lease.pool)) {
-        pools.claim(lease, identity, sa.id);
+        pools.claim(lease, &owner, sa.id);
     }
 }
 

@@ -18,8 +18,8 @@ fn loaded(list: impl IntoIterator<Item = Pool>) -> Pools {
     pools
 }
 
-fn client(number: u64) -> Identity {
-    Identity::Fqdn(format!("client-{number}"))
+fn client(number: u64) -> Owner {
+    Owner::new("gw", &Identity::Fqdn(format!("client-{number}")))
 }
 
 fn take(pools: &mut Pools, names: &[&str], who: u64, ike: u64) -> Option<IpAddr> {
@@ -40,6 +40,50 @@ fn an_identity_keeps_its_address() {
     give_back(&mut pools, "a", "10.3.0.1", 1);
     assert_eq!(take(&mut pools, &["a"], 3, 3), Some(addr("10.3.0.3")), "what nobody had comes first");
     assert_eq!(take(&mut pools, &["a"], 1, 4), Some(addr("10.3.0.1")));
+}
+
+/// However it writes its name: nobody gets a second address by that.
+#[test]
+fn an_identity_has_one_address() {
+    let mut pools = loaded([pool("a", "10.3.0.1", "10.3.0.9")]);
+    let names = ["a".to_owned()];
+    let dn = |text: &str| Identity::Dn(text.parse().unwrap());
+    for (ike, ways) in [
+        [Identity::Fqdn("sun".into()), Identity::Fqdn("SUN".into())],
+        [Identity::Email("me@sun".into()), Identity::Email("Me@Sun".into())],
+        [dn("O=a b, CN=sun"), dn("O=a  B, CN=SUN")],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let given = ways.iter().map(|way| {
+            let ike = IkeSaId(ike as u64);
+            pools.lease(&names, Ipv4Addr::UNSPECIFIED.into(), &Owner::new("gw", way), ike).unwrap().addr
+        });
+        let given: BTreeSet<IpAddr> = given.collect();
+        assert_eq!(given.len(), 1, "{ways:?}");
+    }
+    assert_eq!(pools.0["a"].online(), 3);
+}
+
+/// Of another connection another CA may be trusted: what it says of a name gives no right to what is another's.
+#[test]
+fn the_same_name_with_another_connection_is_another() {
+    let mut pools = loaded([pool("a", "10.3.0.1", "10.3.0.2")]);
+    let names = ["a".to_owned()];
+    let name = Identity::Fqdn("sun".into());
+    let lease = |pools: &mut Pools, connection: &str, ike: u64| {
+        let owner = Owner::new(connection, &name);
+        let lease = pools.lease(&names, Ipv4Addr::UNSPECIFIED.into(), &owner, IkeSaId(ike));
+        lease.map(|lease| lease.addr)
+    };
+    assert_eq!(lease(&mut pools, "one", 1), Some(addr("10.3.0.1")));
+    assert_eq!(lease(&mut pools, "two", 2), Some(addr("10.3.0.2")));
+    assert_eq!(lease(&mut pools, "three", 3), None, "nor what is in use");
+    let held = Lease { pool: "a".into(), addr: addr("10.3.0.1") };
+    assert!(!pools.claim(&held, &Owner::new("two", &name), IkeSaId(4)), "nor can it be claimed");
+    give_back(&mut pools, "a", "10.3.0.1", 1);
+    assert_eq!(lease(&mut pools, "one", 5), Some(addr("10.3.0.1")), "it kept it");
 }
 
 #[test]
@@ -144,7 +188,7 @@ fn absent_identities_are_forgotten_in_the_end() {
             pools.release(&lease, ike);
         }
         let leases = &pools.0["a"];
-        assert_eq!((leases.by_addr.len(), leases.by_identity.len()), (MAX_OFFLINE, MAX_OFFLINE));
+        assert_eq!((leases.by_addr.len(), leases.by_owner.len()), (MAX_OFFLINE, MAX_OFFLINE));
     }
 }
 

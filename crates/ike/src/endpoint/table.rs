@@ -15,6 +15,7 @@ pub(crate) struct Table {
     by_spi: BTreeMap<IkeSpi, IkeSaId>,
     by_init: BTreeMap<InitKey, IkeSaId>,
     by_child: BTreeMap<ChildSaId, IkeSaId>,
+    /// By the canonical form of the identity.
     by_identity: BTreeSet<(Identity, IkeSaId)>,
     by_addr: BTreeSet<(IpAddr, IkeSaId)>,
     timers: BTreeSet<(Time, IkeSaId)>,
@@ -38,7 +39,7 @@ impl Table {
             self.by_child.remove(&child.id);
         }
         if let Some(identity) = &sa.remote_id {
-            self.by_identity.remove(&(identity.clone(), id));
+            self.by_identity.remove(&(identity.canonical(), id));
         }
         self.by_addr.remove(&(sa.path.remote.ip(), id));
         if let Some(deadline) = deadline {
@@ -60,7 +61,7 @@ impl Table {
             self.by_child.insert(child.id, sa.id);
         }
         if let Some(identity) = &sa.remote_id {
-            self.by_identity.insert((identity.clone(), sa.id));
+            self.by_identity.insert((identity.canonical(), sa.id));
         }
         self.by_addr.insert((sa.path.remote.ip(), sa.id));
         self.by_spi.insert(sa.our_spi(), sa.id);
@@ -90,9 +91,19 @@ impl Table {
         self.by_child.get(&child).and_then(|id| self.get(*id))
     }
 
-    /// The IKE SAs whose peer is authenticated as that identity.
-    pub(crate) fn by_identity<'a>(&'a self, identity: &'a Identity) -> impl Iterator<Item = &'a IkeSa> {
-        let all = (identity.clone(), IkeSaId(0))..=(identity.clone(), IkeSaId(u64::MAX));
+    /// The IKE SAs between the same identities, of the same connection. Elsewhere another CA may vouch, for whom it likes:
+    /// who is trusted for one connection must not touch the SAs of another.
+    pub(crate) fn between_the_same<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = &'a IkeSa> {
+        let others = sa.remote_id.iter().flat_map(|identity| self.by_identity(identity));
+        others.filter(|other| {
+            other.connection == sa.connection && other.local_id == sa.local_id && other.id != sa.id
+        })
+    }
+
+    /// The IKE SAs whose peer is authenticated as that identity, of whatever connection.
+    pub(crate) fn by_identity(&self, identity: &Identity) -> impl Iterator<Item = &IkeSa> {
+        let identity = identity.canonical();
+        let all = (identity.clone(), IkeSaId(0))..=(identity, IkeSaId(u64::MAX));
         self.by_identity.range(all).filter_map(|(_, id)| self.get(*id))
     }
 

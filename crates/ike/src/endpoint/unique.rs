@@ -25,10 +25,7 @@ impl Endpoint {
 
     /// Other IKE SAs between the same identities that are there to stay.
     fn twins<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = IkeSaId> + 'a {
-        let others = sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity));
-        let same = |other: &&IkeSa| {
-            other.is_established() && other.closing.is_none() && other.local_id == sa.local_id
-        };
-        others.filter(same).map(|other| other.id).filter(|id| *id != sa.id)
+        let stays = |other: &&IkeSa| other.is_established() && other.closing.is_none();
+        self.table.between_the_same(sa).filter(stays).map(|other| other.id)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::config::{Connection, TsSpec};
 use crate::endpoint::Endpoint;
+use crate::endpoint::pools::Owner;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::message::{CfgAttribute, CfgAttributeType, CfgType, Configuration, NotifyType, Payload, Payloads};
 use crate::output::Output;
@@ -88,8 +89,9 @@ impl Endpoint {
             let expected = !connection.pools.is_empty();
             return if expected { Err(NotifyType::FailedCpRequired) } else { Ok(None) };
         };
+        let owner = Owner::new(&sa.connection, &identity);
         for addr in wanted {
-            let Some(lease) = self.pools.lease(&connection.pools, addr, &identity, sa.id) else { continue };
+            let Some(lease) = self.pools.lease(&connection.pools, addr, &owner, sa.id) else { continue };
             let line = format!("assigning virtual IP {} of pool {} to {identity}", lease.addr, lease.pool);
             self.log(sa, ORDINARY, line);
             sa.virtual_ips.remote.push(lease);

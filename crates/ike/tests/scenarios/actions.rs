@@ -2,7 +2,7 @@
 
 use crate::common::{Weather, World};
 use std::time::Duration;
-use testudo_ike::config::{Child, Connection, StartAction, Unique};
+use testudo_ike::config::{Child, Connection, Identity, LocalAuth, StartAction, Unique};
 use testudo_ike::endpoint::{LoadError, Target};
 
 /// A tunnel from host 0, which asks after 30 seconds of silence.
@@ -127,14 +127,15 @@ fn an_action_needs_somebody_to_initiate_to() {
     assert!(matches!(refused, Err(LoadError::NoPeer { key: "dpd_action", .. })), "{refused:?}");
 }
 
-/// Host 0 sets up a second IKE SA, by another connection between the same identities.
+/// Host 0 sets up a second IKE SA, by another connection between the same identities: its name in capitals is the same.
 fn twice(unique: Unique, theirs: Unique) -> World {
     let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
         connection.unique = if index == 0 { theirs } else { unique };
     });
     let now = world.now;
     let site = world.hosts[0].endpoint.connections().next().unwrap().clone();
-    world.hosts[0].load(now, Connection { name: "twin".into(), ..site });
+    let local = LocalAuth::psk(Some(Identity::Fqdn("MOON".into())));
+    world.hosts[0].load(now, Connection { name: "twin".into(), local, ..site });
     for connection in ["site", "twin"] {
         let now = world.now;
         world.hosts[0].endpoint.initiate(now, Some(connection), "net").unwrap();

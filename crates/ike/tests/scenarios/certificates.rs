@@ -4,8 +4,8 @@ use crate::common::build::fqdn;
 use crate::common::{Weather, World};
 use crate::pki::{NOVEMBER_2026, cert, crl, key};
 use testudo_ike::cert::{Hash, Hashes, Schemes, SignatureScheme};
-use testudo_ike::config::{AuthMethod, Connection, Identity, LocalAuth, Revocation, SendCert};
-use testudo_ike::endpoint::InitiateError;
+use testudo_ike::config::{AuthMethod, Connection, Identity, LocalAuth, Revocation, SendCert, Unique};
+use testudo_ike::endpoint::{InitiateError, Target};
 use testudo_ike::message::{Message, NotifyType, Payload};
 use testudo_ike::output::UnixTime;
 
@@ -282,6 +282,41 @@ fn a_connection_for_one_ca_takes_no_certificate_of_another() {
     world.hosts[1].load(now, right);
     comes_up(&mut world);
     assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("the right CA"));
+}
+
+/// Two connections, for a CA each. The other CA vouches for the name of a peer of the first, and this one says that it knows
+/// of no other IKE SA: the tunnel that the first CA vouched for stays.
+#[test]
+fn who_is_trusted_for_one_connection_touches_no_tunnel_of_another() {
+    for unique in [Unique::No, Unique::Replace, Unique::Keep] {
+        let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
+            connection.unique = unique;
+            if index == 0 {
+                connection.remote.cacerts = vec![cert("root")];
+            }
+        });
+        let [mut guests, mut forged] =
+            [0, 1].map(|host| world.hosts[host].endpoint.connections().next().unwrap().clone());
+        (guests.name, guests.remote.cacerts) = ("guests".into(), vec![cert("other")]);
+        (forged.name, forged.local.certs) = ("forged".into(), vec![cert("sun-by-other")]);
+        let now = world.now;
+        world.hosts[0].load(now, guests);
+        world.hosts[1].load(now, forged);
+        for connection in ["site", "forged"] {
+            let now = world.now;
+            world.hosts[1].endpoint.initiate(now, Some(connection), "net").unwrap();
+            world.settle(1);
+            world.run_secs(5);
+            // It forgets what it has, so that it says so with the next.
+            world.hosts[1].stopped = true;
+            world.hosts[1].endpoint.terminate(now, &Target::All, true).unwrap();
+            world.settle(1);
+            world.hosts[1].stopped = false;
+        }
+        let sas = world.hosts[0].sas();
+        let names: Vec<_> = sas.iter().map(|sa| sa.connection.as_deref().unwrap()).collect();
+        assert_eq!(names, ["site", "guests"], "{unique:?}");
+    }
 }
 
 #[test]

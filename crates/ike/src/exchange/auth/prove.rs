@@ -97,7 +97,7 @@ impl Endpoint {
         // Peers compare names octet by octet now and then: what the certificate says is right in any case.
         let subject = chain.first().map(|certificate| certificate.subject());
         let local = match (local, subject) {
-            (Identity::Dn(name), Some(subject)) if name.same(subject) => Identity::Dn(subject.clone()),
+            (Identity::Dn(name), Some(subject)) if name == subject => Identity::Dn(subject.clone()),
             _ => local.clone(),
         };
         let id = IdPayload::from(&local);
