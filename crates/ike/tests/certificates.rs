@@ -226,6 +226,35 @@ fn a_list_counts_for_the_ca_that_signed_it_only() {
 }
 
 #[test]
+fn a_list_that_nobody_signed_replaces_none() {
+    let mut der = crl("revoked.crl").to_der().to_vec();
+    *der.last_mut().unwrap() ^= 1;
+    let forged = Crl::parse(&der).unwrap();
+    for forged_first in [true, false] {
+        let mut credentials = Credentials::default();
+        credentials.load_certificate(cert("root"), true).unwrap();
+        let mut lists = [crl("empty.crl"), forged.clone()];
+        if forged_first {
+            lists.reverse();
+        }
+        assert!(lists.into_iter().all(|list| credentials.load_crl(list)));
+        assert!(credentials.crls().contains(&crl("empty.crl")), "the forged one is newer");
+        assert!(credentials.load_crl(crl("revoked.crl")));
+        assert_eq!(credentials.crls(), [crl("revoked.crl")]);
+    }
+}
+
+/// What a list says of CAs that a peer has made up is of no interest, and may cost much.
+#[test]
+fn no_list_is_looked_for_before_a_trusted_ca_is_reached() {
+    let crls = [crl("revoked.crl")];
+    let result = judge_with("sun-by-loop-a", &["root"], &["loop-a", "loop-b"], &crls, |trust| {
+        trust.revocation = Revocation::Strict;
+    });
+    assert_refused(result, "leads in circles");
+}
+
+#[test]
 fn newer_lists_replace_older_ones() {
     let mut credentials = Credentials::default();
     assert!(credentials.load_crl(crl("empty.crl")));

@@ -79,7 +79,11 @@ impl<'a> Search<'a, '_> {
             );
         }
         for anchor in anchors {
-            match self.link(path, current, anchor).and_then(|()| check(anchor, self.trust.now)) {
+            let judged = self
+                .link(path, current, anchor)
+                .and_then(|()| check(anchor, self.trust.now))
+                .and_then(|()| self.not_revoked(path, anchor));
+            match judged {
                 Ok(()) => return Some(anchor.clone()),
                 Err(why) => self.note(path.len(), why),
             }
@@ -112,7 +116,7 @@ impl<'a> Search<'a, '_> {
         None
     }
 
-    /// Whether the issuer may have issued, and has, and has not revoked the last certificate of the path.
+    /// Whether the issuer may have issued, and has, the last certificate of the path.
     fn link(
         &mut self,
         path: &[&Certificate],
@@ -140,7 +144,18 @@ impl<'a> Search<'a, '_> {
         if !current.is_signed_by(issuer.key()) {
             return Err(format!("signature of certificate '{subject}' by '{name}' is wrong"));
         }
-        self.revoked(current, issuer)
+        Ok(())
+    }
+
+    /// Whether nothing on a way that leads to a trusted CA is revoked: from there on down, so that no list is looked at for
+    /// the sake of a CA that a peer has made up. A list may have megabytes to be hashed.
+    fn not_revoked(&self, path: &[&Certificate], anchor: &Certificate) -> Result<(), String> {
+        let mut issuer = anchor;
+        for certificate in path.iter().rev() {
+            self.revoked(certificate, issuer)?;
+            issuer = certificate;
+        }
+        Ok(())
     }
 
     fn revoked(&self, certificate: &Certificate, issuer: &Certificate) -> Result<(), String> {

@@ -43,6 +43,10 @@ impl Credentials {
 
     /// Takes a list of revoked certificates in the place of older ones. False if a newer one is here already.
     pub fn load_crl(&mut self, crl: Crl) -> bool {
+        // A list remembers whose key it was found to be signed with, and what replaces what hangs on that.
+        for list in self.crls.iter().chain([&crl]) {
+            let _ = self.cas().find(|ca| list.is_of(ca));
+        }
         if self.crls.iter().any(|other| *other != crl && crl.is_replaced_by(other)) {
             return false;
         }
