@@ -5,7 +5,8 @@ mod pki;
 
 use pki::{NOVEMBER_2026, cert, crl, key};
 use testudo_ike::cert::{
-    CertError, Certificate, Credentials, Crl, Hash, Hashes, PrivateKey, Schemes, SignatureScheme, Trust,
+    CertError, Certificate, Credentials, Crl, Hash, Hashes, PrivateKey, Schemes, SignatureScheme, Spent,
+    Trust,
 };
 use testudo_ike::config::{Identity, Revocation};
 use testudo_ike::output::UnixTime;
@@ -242,6 +243,26 @@ fn a_list_that_nobody_signed_replaces_none() {
         assert!(credentials.load_crl(crl("revoked.crl")));
         assert_eq!(credentials.crls(), [crl("revoked.crl")]);
     }
+}
+
+/// However many connections, each with its CAs, are tried for one message.
+#[test]
+fn signatures_of_one_message_are_limited() {
+    let (root, end) = (cert("root"), cert("sun-P-256"));
+    let trust = Trust {
+        now: NOVEMBER_2026,
+        anchors: vec![&root],
+        pinned: vec![],
+        intermediates: vec![],
+        crls: &[],
+        revocation: Revocation::Relaxed,
+        hashes: Hashes::ALL,
+    };
+    let spent = Spent::default();
+    for _ in 0..32 {
+        assert_eq!(trust.verify_within(&end, &spent), Ok(root.clone()));
+    }
+    assert_eq!(trust.verify_within(&end, &spent).unwrap_err(), "more than 32 signatures on the way");
 }
 
 /// What a list says of CAs that a peer has made up is of no interest, and may cost much.

@@ -5,12 +5,28 @@ use super::crl::{self, Crl, Status};
 use super::scheme::{Hash, Hashes};
 use crate::config::Revocation;
 use crate::output::UnixTime;
+use std::cell::Cell;
 
 /// Certificates of the longest chain that is followed, the trusted CA's included.
 const MAX_LENGTH: usize = 10;
-/// Signatures that are checked for one chain: CAs that have signed each other lead to many ways, and a peer sends the
+/// Signatures that are checked for one message: CAs that have signed each other lead to many ways, and a peer sends the
 /// certificates that lead there.
 const MAX_SIGNATURES: usize = 32;
+
+/// How many signatures have been checked for a message.
+#[derive(Debug, Default)]
+pub struct Spent(Cell<usize>);
+
+impl Spent {
+    /// Spends one more, if one is left.
+    pub(crate) fn spend(&self) -> Result<(), String> {
+        if self.0.get() >= MAX_SIGNATURES {
+            return Err(format!("more than {MAX_SIGNATURES} signatures on the way"));
+        }
+        self.0.set(self.0.get().saturating_add(1));
+        Ok(())
+    }
+}
 
 /// What a chain is judged by.
 #[derive(Clone, Debug)]
@@ -33,7 +49,7 @@ pub struct Trust<'a> {
 
 struct Search<'a, 'b> {
     trust: &'b Trust<'a>,
-    signatures: usize,
+    spent: &'b Spent,
     /// Why the way that led furthest did not lead to the end.
     failure: Option<(usize, String)>,
 }
@@ -41,6 +57,11 @@ struct Search<'a, 'b> {
 impl Trust<'_> {
     /// The trusted CA that the certificate leads to, or why there is none.
     pub fn verify(&self, end: &Certificate) -> Result<Certificate, String> {
+        self.verify_within(end, &Spent::default())
+    }
+
+    /// The same, with signatures that others have left.
+    pub fn verify_within(&self, end: &Certificate, spent: &Spent) -> Result<Certificate, String> {
         if let Some(usage) = end.extensions().usage
             && !usage.signs
         {
@@ -51,7 +72,7 @@ impl Trust<'_> {
             check(end, self.now)?;
             return Ok(end.clone());
         }
-        let mut search = Search { trust: self, signatures: 0, failure: None };
+        let mut search = Search { trust: self, spent, failure: None };
         match search.extend(&mut vec![end]) {
             Some(anchor) => Ok(anchor),
             None => Err(search.failure.map_or_else(|| "no chain was found".to_owned(), |(_, why)| why)),
@@ -137,10 +158,7 @@ impl<'a> Search<'a, '_> {
         if scheme.hash() != Hash::Identity && !self.trust.hashes.contains(scheme.hash()) {
             return Err(format!("certificate '{subject}' is signed by {scheme}, which is not allowed here"));
         }
-        if self.signatures >= MAX_SIGNATURES {
-            return Err(format!("more than {MAX_SIGNATURES} signatures on the way"));
-        }
-        self.signatures += 1;
+        self.spent.spend()?;
         if !current.is_signed_by(issuer.key()) {
             return Err(format!("signature of certificate '{subject}' by '{name}' is wrong"));
         }

@@ -17,7 +17,7 @@ mod scheme;
 mod store;
 
 pub use certificate::{Certificate, MAX_CERTIFICATE};
-pub use chain::Trust;
+pub use chain::{Spent, Trust};
 pub use crl::Crl;
 pub use dn::DistinguishedName;
 pub use error::CertError;

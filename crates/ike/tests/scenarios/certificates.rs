@@ -284,6 +284,25 @@ fn a_connection_for_one_ca_takes_no_certificate_of_another() {
     assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("the right CA"));
 }
 
+/// Each connection is for another peer of the same CA: which is right shows late, and does not use up what is allowed.
+#[test]
+fn a_connection_is_found_among_many() {
+    let mut world = pair(["moon-P-256", "sun-P-256"], |_, _| {});
+    let now = world.now;
+    let site = world.hosts[1].endpoint.connections().next().unwrap().clone();
+    for number in 0..40 {
+        let mut other = Connection { name: format!("other-{number:02}"), ..site.clone() };
+        let certs = ["moon-P-384", "moon-P-521", "moon-rsa", "moon-ed25519", "sun-P-384", "sun-rsa"];
+        let differs = |bit: usize| number >> bit & 1 == 1;
+        other.remote.certs =
+            certs.into_iter().enumerate().filter(|(bit, _)| differs(*bit)).map(|(_, c)| cert(c)).collect();
+        other.remote.certs.push(cert("sun-ed25519"));
+        world.hosts[1].load(now, other);
+    }
+    comes_up(&mut world);
+    assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("site"));
+}
+
 /// Two connections, for a CA each. The other CA vouches for the name of a peer of the first, and this one says that it knows
 /// of no other IKE SA: the tunnel that the first CA vouched for stays.
 #[test]

@@ -2,7 +2,7 @@
 
 use super::local_identity;
 use super::prove::{Proof, Subject};
-use super::verify::Claim;
+use super::verify::{Claim, Evidence};
 use crate::config::{Connection, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
@@ -138,6 +138,7 @@ impl Endpoint {
         if ppk.is_none() && sent.ppk.as_ref().is_some_and(|ppk| !ppk.optional) {
             return Err(format!("{identity} does not use our PPK, which is required"));
         }
+        let evidence = Evidence::default();
         let claim = Claim {
             keys: ppk.map_or(&keys.ike, |ppk| &ppk.keys),
             message: &sent.init_response,
@@ -148,6 +149,7 @@ impl Endpoint {
             auth,
             payloads,
             local: &local,
+            evidence: &evidence,
         };
         let mut line = self.verify(now, sa, connection, claim)?;
         sa.remote_id = Some(identity);

@@ -3,7 +3,7 @@
 use super::choose::Candidates;
 use super::ppk::PeerPpk;
 use super::prove::{Proof, Subject};
-use super::verify::Claim;
+use super::verify::{Claim, Evidence};
 use crate::config::Unique;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::send::Request;
@@ -103,6 +103,7 @@ impl Endpoint {
             })?),
         };
         let int_auth = half.int_auth.octets(request.id);
+        let evidence = Evidence::default();
         let mut failure = None;
         for candidates in self.candidates(sa.path, keys.ike.suite(), &remote, asked.as_ref(), auth.method) {
             let Some(connection) = candidates.connections.first() else { continue };
@@ -123,6 +124,7 @@ impl Endpoint {
                 auth: ppk.auth.as_ref().unwrap_or(auth),
                 payloads,
                 local: &candidates.local,
+                evidence: &evidence,
             };
             match self.verify(now, sa, connection, claim) {
                 Ok(line) => return Ok(Authenticated { candidates, ppk, line }),

@@ -1,12 +1,13 @@
 //! The peer's side of authentication: whether AUTH is right, and who vouches for the key.
 
-use crate::cert::{Certificate, Hash, SignatureScheme, Trust};
+use crate::cert::{Certificate, Hash, SignatureScheme, Spent, Trust};
 use crate::config::{AuthMethod, Connection, Identity};
 use crate::endpoint::Endpoint;
 use crate::message::{AuthMethodId, AuthPayload, CertEncoding, Nonce, Payloads};
 use crate::output::Time;
 use crate::sa::IkeSa;
 use crate::suite::{IkeKeys, Role, SignedOctets};
+use std::cell::{OnceCell, RefCell};
 
 /// Certificates that are read from one message.
 const MAX_CERTIFICATES: usize = 8;
@@ -28,6 +29,46 @@ pub(super) struct Claim<'a> {
     pub(super) payloads: &'a Payloads,
     /// Who we are to the peer.
     pub(super) local: &'a Identity,
+    pub(super) evidence: &'a Evidence,
+}
+
+/// What of a claim is the same whichever connection is tried: worked out once for a message, and limited once, or a peer
+/// could have it done as often as there are connections.
+#[derive(Default)]
+pub(super) struct Evidence {
+    certificates: OnceCell<Result<Vec<Certificate>, String>>,
+    verified: RefCell<Vec<Verified>>,
+    spent: Spent,
+}
+
+/// Whether AUTH was made with the key of a certificate. A connection with a PPK has other octets to be signed than one
+/// without, and may have another AUTH (RFC 8784 §3).
+struct Verified {
+    certificate: Certificate,
+    octets: Vec<u8>,
+    auth: AuthPayload,
+    is_right: bool,
+}
+
+impl Evidence {
+    fn is_signed_by(
+        &self,
+        certificate: &Certificate,
+        octets: &[u8],
+        auth: &AuthPayload,
+        signature: &Signature<'_>,
+    ) -> bool {
+        let is_it = |known: &&Verified| {
+            known.certificate == *certificate && known.octets == octets && known.auth == *auth
+        };
+        let known = self.verified.borrow().iter().find(is_it).map(|known| known.is_right);
+        known.unwrap_or_else(|| {
+            let is_right = signature.is_by(certificate, octets);
+            let (certificate, octets, auth) = (certificate.clone(), octets.to_vec(), auth.clone());
+            self.verified.borrow_mut().push(Verified { certificate, octets, auth, is_right });
+            is_right
+        })
+    }
 }
 
 impl Endpoint {
@@ -72,7 +113,7 @@ impl Endpoint {
         connection: &Connection,
         claim: Claim<'_>,
     ) -> Result<String, String> {
-        let Claim { keys, message, nonce, int_auth, id, identity, auth, payloads, .. } = claim;
+        let Claim { keys, message, nonce, int_auth, id, identity, auth, payloads, evidence, .. } = claim;
         let AuthMethod::Pubkey { schemes, chain } = connection.remote.method else {
             return Err("no signature is expected".into());
         };
@@ -83,9 +124,10 @@ impl Endpoint {
         if !schemes.contains(scheme) {
             return Err(format!("{identity} signs by {scheme}, which is not allowed here"));
         }
-        let sent = certificates(payloads)?;
-        let end = self.end_certificate(connection, identity, &sent, |certificate| {
-            signature.is_by(certificate, &octets)
+        let sent = evidence.certificates.get_or_init(|| certificates(payloads));
+        let sent = sent.as_ref().map_err(String::clone)?;
+        let end = self.end_certificate(connection, identity, sent, |certificate| {
+            evidence.is_signed_by(certificate, &octets, auth, &signature)
         })?;
         if !end.confirms(identity) {
             return Err(format!(
@@ -104,10 +146,11 @@ impl Endpoint {
             revocation: remote.revocation,
             hashes,
         };
-        let anchor = trust.verify(&end)?;
+        // Before the chain, or connections for single peers of a CA would use up what may be spent on it.
         if !remote.certs.is_empty() && !remote.certs.contains(&end) {
             return Err(format!("certificate '{}' is none that the connection allows", end.subject()));
         }
+        let anchor = trust.verify_within(&end, &evidence.spent)?;
         Ok(format!(
             "authentication of '{identity}' with {scheme} successful, by certificate '{}' of CA '{}'",
             end.subject(),
