@@ -179,10 +179,11 @@ impl Control for Gateway {
     }
 
     fn rekey(&mut self, request: &Rekey) -> u32 {
-        let Rekey { child, ike, child_id, ike_id } = request.clone();
+        let Rekey { reauth, child, ike, child_id, ike_id } = request.clone();
         let mut begun = 0;
         for target in self.matching(&Terminate { child, ike, child_id, ike_id, force: false }) {
             let able = match target {
+                Target::Ike(id) if reauth => self.endpoint.reauthenticate_ike(self.now, id),
                 Target::Ike(id) => self.endpoint.rekey_ike(self.now, id),
                 Target::Child(id) => self.endpoint.rekey_child(self.now, id),
                 Target::Connection(_) | Target::ChildName { .. } | Target::All => false,

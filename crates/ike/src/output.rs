@@ -220,6 +220,9 @@ pub enum Reason {
     /// Another SA has taken its place.
     #[error("replaced by a new SA")]
     Rekeyed,
+    /// An IKE SA that was set up from scratch has taken its place.
+    #[error("reauthenticated: a new IKE_SA has taken its place")]
+    Reauthenticated,
     /// It has lived as long as it may, and was not renewed.
     #[error("its lifetime is over")]
     Expired,

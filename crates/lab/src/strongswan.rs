@@ -84,6 +84,8 @@ fn settings_text(socket: &Path) -> String {
     retransmit_timeout = 1.0
     # A NAT is reminded within the time of a test.
     keep_alive = 2s
+    # It would take the tunnel down before it reauthenticates.
+    make_before_break = yes
     filelog {{
         stderr {{
             default = 1

@@ -44,6 +44,8 @@ pub struct Terminate {
 /// `rekey`: all SAs that match every given field. With `child` or `child_id` only Child SAs are renewed, else IKE SAs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rekey {
+    /// Set IKE SAs up anew, with authentication, instead of giving them new keys; without effect on Child SAs.
+    pub reauth: bool,
     /// Name of the child.
     pub child: Option<String>,
     /// Name of the connection.

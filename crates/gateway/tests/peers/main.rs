@@ -15,6 +15,7 @@ mod mtu;
 mod nat;
 mod post_quantum;
 mod python;
+mod reauthentication;
 mod refusals;
 mod rekeying;
 mod remote_access;

@@ -27,7 +27,7 @@ fn traffic(pair: &Pair, seconds: u32) -> Vec<Pong> {
 }
 
 /// Runs `work` while pings go both ways, each of which must come back.
-fn under_traffic(pair: &Pair, seconds: u32, work: impl FnOnce() + Send) {
+pub(crate) fn under_traffic(pair: &Pair, seconds: u32, work: impl FnOnce() + Send) {
     let pongs = std::thread::scope(|scope| {
         let pings = scope.spawn(|| traffic(pair, seconds));
         work();
@@ -64,21 +64,21 @@ fn marks(pair: &Pair) -> [(String, String); 2] {
     })
 }
 
-fn renew(pair: &Pair, side: Side, what: &str) {
+pub(crate) fn renew(pair: &Pair, side: Side, what: &[&str]) {
     let before = marks(pair);
-    pair.swanctl(side).run(["--rekey", what, "lab"]).unwrap();
+    pair.swanctl(side).run([&["--rekey"][..], what].concat()).unwrap();
     await_fresh(pair, |sa| {
         let (ike, child) = (sa.get("initiator-spi").unwrap(), sa.children[0].get("spi-in").unwrap());
         let known = |of: fn(&(String, String)) -> &String, mark| before.iter().any(|old| of(old) == mark);
-        if what == "--ike" { !known(|old| &old.0, ike) } else { !known(|old| &old.1, child) }
+        if what[0] == "--ike" { !known(|old| &old.0, ike) } else { !known(|old| &old.1, child) }
     });
 }
 
 /// Either side renews each kind of SA, under traffic.
 pub(crate) fn renew_everything(pair: &Pair) {
     for side in [Side::One, Side::Two] {
-        under_traffic(pair, 10, || renew(pair, side, "--child"));
-        under_traffic(pair, 5, || renew(pair, side, "--ike"));
+        under_traffic(pair, 10, || renew(pair, side, &["--child", "lab"]));
+        under_traffic(pair, 5, || renew(pair, side, &["--ike", "lab"]));
     }
 }
 

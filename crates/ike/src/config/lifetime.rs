@@ -41,12 +41,14 @@ impl Lifetime {
     }
 }
 
-/// `rekey_time`, `over_time` and `rand_time` of a connection, in seconds. An IKE SA that is not renewed ends `over` after
-/// its time.
+/// `rekey_time`, `reauth_time`, `over_time` and `rand_time` of a connection, in seconds. An IKE SA that is not renewed ends
+/// `over` after its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IkeLifetime {
     /// `rekey_time`; 0 is never.
     pub rekey: u64,
+    /// `reauth_time`; 0 is never.
+    pub reauth: u64,
     /// `over_time`.
     pub over: u64,
     /// `rand_time`.
@@ -54,10 +56,17 @@ pub struct IkeLifetime {
 }
 
 impl IkeLifetime {
-    /// What is left out follows from `rekey`: a tenth of it over, and that as the spread, though not more than half the time.
+    /// Without reauthentication.
     pub fn new(rekey: u64, over: Option<u64>, rand: Option<u64>) -> Self {
-        let over = over.unwrap_or(rekey / 10);
-        Self { rekey, over, rand: rand.unwrap_or_else(|| over.min(rekey / 2)) }
+        Self::with_reauth(rekey, 0, over, rand)
+    }
+
+    /// What is left out follows from the longer of both times: a tenth of it over, and that as the spread, though not more
+    /// than half the time.
+    pub fn with_reauth(rekey: u64, reauth: u64, over: Option<u64>, rand: Option<u64>) -> Self {
+        let longer = rekey.max(reauth);
+        let over = over.unwrap_or(longer / 10);
+        Self { rekey, reauth, over, rand: rand.unwrap_or_else(|| over.min(longer / 2)) }
     }
 }
 
@@ -91,7 +100,10 @@ mod tests {
         assert_eq!(Lifetime::new(0, Some(50), None), Lifetime { rekey: 0, life: 50, rand: 50 });
         assert_eq!(Lifetime::new(100, Some(90), None).rand, 0);
         assert_eq!(Lifetime::new(u64::MAX, None, None).life, u64::MAX);
-        assert_eq!(IkeLifetime::new(14400, None, None), IkeLifetime { rekey: 14400, over: 1440, rand: 1440 });
+        let four_hours = IkeLifetime { rekey: 14400, reauth: 0, over: 1440, rand: 1440 };
+        assert_eq!(IkeLifetime::new(14400, None, None), four_hours);
+        let both = IkeLifetime { rekey: 100, reauth: 1000, over: 100, rand: 100 };
+        assert_eq!(IkeLifetime::with_reauth(100, 1000, None, None), both);
         assert_eq!(IkeLifetime::new(100, Some(90), None).rand, 50);
     }
 

@@ -20,6 +20,9 @@ impl Endpoint {
         }
         let Some(connection) = self.connections.get(&sa.connection) else { return };
         for child in sa.children.iter().filter(|child| child.phase == ChildPhase::Installed) {
+            if self.has_heir(sa, child) {
+                continue;
+            }
             if let Some(config) = connection.child(&child.name) {
                 let action = if dead { config.dpd_action } else { config.close_action };
                 self.act(now, &sa.connection, &child.name, action);

@@ -212,6 +212,7 @@ impl Endpoint {
         if sa.rival_of.is_some() && payloads.as_ref().is_ok_and(|payloads| !ends_ike_sa(payloads)) {
             self.decide_for(now, sa);
         }
+        self.peer_is_ready(sa);
         match (payloads, request.exchange) {
             (Err(error), _) => self.unreadable_request(now, sa, request, &error),
             (Ok(payloads), ExchangeType::CreateChildSa) => {

@@ -5,7 +5,7 @@ use super::{Endpoint, InitiateError};
 use crate::config::{AuthMethod, Connection};
 use crate::message::IkeSpi;
 use crate::output::{ChildSaId, Event, IkeSaId, Path, Reason, Time};
-use crate::sa::{Attempt, IkeSa, Phase, Task};
+use crate::sa::{Attempt, IkeSa, Phase, Reauth, Task};
 use crate::suite::{IkeSpis, Role};
 use std::net::{IpAddr, SocketAddr};
 
@@ -48,7 +48,8 @@ impl Endpoint {
 
     /// The IKE SA of a connection on which a further child can be made: the newest.
     fn carrier(&self, connection: &str) -> Option<IkeSaId> {
-        let able = |sa: &&IkeSa| sa.connection == connection && sa.is_in_charge();
+        let able =
+            |sa: &&IkeSa| sa.connection == connection && sa.is_in_charge() && sa.reauth != Some(Reauth::Done);
         self.table.iter().rev().find(able).map(|sa| sa.id)
     }
 
@@ -60,6 +61,18 @@ impl Endpoint {
         child: &str,
     ) -> Result<IkeSaId, InitiateError> {
         let path = self.initial_path(connection)?;
+        self.begin_ike_sa_at(now, connection, child, path, None)
+    }
+
+    /// The same, from there to there; `reauth`: in the place of which.
+    pub(super) fn begin_ike_sa_at(
+        &mut self,
+        now: Time,
+        connection: &Connection,
+        child: &str,
+        path: Path,
+        reauth: Option<Reauth>,
+    ) -> Result<IkeSaId, InitiateError> {
         if !self.can_prove(connection, path) {
             let name = connection.name.clone();
             return Err(match connection.local.method {
@@ -73,6 +86,7 @@ impl Endpoint {
         let id = self.new_ike_id();
         let spis = IkeSpis { initiator: IkeSpi::ZERO, responder: IkeSpi::ZERO };
         let mut sa = IkeSa::new(id, Role::Initiator, spis, connection.name.clone(), path, now);
+        sa.reauth = reauth;
         let line = format!("initiating IKE_SA {}[{}] to {}", connection.name, id.0, path.remote.ip());
         self.log(&sa, ORDINARY, line);
         let attempt = Attempt { child: child.to_owned(), number: 1 };
@@ -96,7 +110,9 @@ impl Endpoint {
     }
 
     fn present(&self, connection: &str, child: &str) -> Option<Present> {
-        let live = |sa: &&IkeSa| sa.connection == connection && sa.closing.is_none();
+        let live = |sa: &&IkeSa| {
+            sa.connection == connection && sa.closing.is_none() && sa.reauth != Some(Reauth::Done)
+        };
         self.table.iter().filter(live).find_map(|sa| match &sa.phase {
             Phase::InitSent(init) if init.attempt.child == child => Some(Present::OnItsWay(sa.id)),
             Phase::Intermediate(sent) if sent.opening.attempt.child == child => {

@@ -48,6 +48,7 @@ impl Endpoint {
             _ => {}
         }
         self.give_up_creating(now, sa, &reason);
+        self.reauth_ended(now, sa, &reason);
         let children: Vec<ChildSaId> = sa.children.iter().map(|child| child.id).collect();
         for child in children {
             self.remove_child(now, sa, child, &reason);

@@ -17,6 +17,7 @@ mod initiate;
 mod lifecycle;
 mod log_limit;
 pub(crate) mod pools;
+pub(crate) mod reauth;
 mod renewal;
 pub(crate) mod report;
 mod secrets;
@@ -297,6 +298,12 @@ impl Endpoint {
     /// Makes new keys for an IKE SA. False if there is nothing to renew.
     pub fn rekey_ike(&mut self, now: Time, ike: IkeSaId) -> bool {
         self.renew_ike(now, ike)
+    }
+
+    /// Authenticates the peer of an IKE SA anew: a new IKE SA with all Child SAs takes its place (RFC 7296 §2.8.3). False if
+    /// that cannot be.
+    pub fn reauthenticate_ike(&mut self, now: Time, ike: IkeSaId) -> bool {
+        self.reauthenticate(now, ike)
     }
 
     /// Authentic UDP-encapsulated ESP, newer than all before, comes from there now. That is evidence of a move as good as

@@ -3,17 +3,28 @@
 use super::Endpoint;
 use super::report::IMPORTANT;
 use crate::output::{ChildSaId, IkeSaId, Reason, Time};
-use crate::sa::{ChildPhase, IkeSa, Task, Times, Wear, What};
+use crate::sa::{ChildPhase, IkeSa, Reauth, Task, Times, Wear, What};
 
 impl Endpoint {
     /// Does what the lifetimes ask for.
     pub(crate) fn renew(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
         self.sweep_deleted(now, sa);
+        self.wait_no_longer(now, sa);
         if sa.is_in_charge() {
             sa.outgoing.wake(now);
             if is_due(sa.times.end, now) {
                 let deadline = now.plus(self.config.delete_timeout);
-                return self.delete_ike(now, sa, Reason::Expired, deadline);
+                let reauthenticated = sa.reauth == Some(Reauth::Done);
+                if reauthenticated {
+                    // The peer lets its halves go before it answers: nothing may go out through them then.
+                    let children: Vec<ChildSaId> = sa.children.iter().map(|child| child.id).collect();
+                    children.into_iter().for_each(|child| self.switch_to_successor(sa, child));
+                }
+                let reason = if reauthenticated { Reason::Reauthenticated } else { Reason::Expired };
+                return self.delete_ike(now, sa, reason, deadline);
+            }
+            if is_due(sa.reauth_at, now) {
+                self.begin_reauth(now, sa);
             }
             if is_due(sa.childless_due(), now) {
                 let deadline = now.plus(self.config.delete_timeout);
@@ -68,7 +79,7 @@ impl Endpoint {
     fn want_new_ike_keys(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
         sa.times.rekey = None;
         let under_way = matches!(sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)));
-        if under_way || sa.closing.is_some() {
+        if under_way || sa.closing.is_some() || sa.reauth.is_some() {
             return Ok(());
         }
         self.commit(sa);

@@ -134,6 +134,8 @@ pub struct IkeSaStatus {
     pub established: Option<Time>,
     /// When it is renewed.
     pub rekey: Option<Time>,
+    /// When its peer is authenticated anew.
+    pub reauth: Option<Time>,
     /// The last change of this SA: what a cluster must have replicated.
     pub commit: CommitId,
     /// What is being asked of the peer, in charon's names of tasks.
@@ -294,6 +296,7 @@ impl From<&IkeSa> for IkeSaStatus {
             ppk: sa.ppk,
             established: sa.established,
             rekey: sa.times.rekey,
+            reauth: sa.reauth_at,
             commit: sa.commit,
             tasks_active,
             tasks_queued,

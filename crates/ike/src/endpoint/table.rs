@@ -101,7 +101,7 @@ impl Table {
     }
 
     /// The IKE SAs whose peer is authenticated as that identity, of whatever connection.
-    pub(crate) fn by_identity(&self, identity: &Identity) -> impl Iterator<Item = &IkeSa> {
+    pub(crate) fn by_identity(&self, identity: &Identity) -> impl DoubleEndedIterator<Item = &IkeSa> {
         let identity = identity.canonical();
         let all = (identity.clone(), IkeSaId(0))..=(identity, IkeSaId(u64::MAX));
         self.by_identity.range(all).filter_map(|(_, id)| self.get(*id))

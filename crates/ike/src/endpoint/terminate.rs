@@ -77,7 +77,7 @@ impl Endpoint {
     }
 
     /// Takes an IKE SA down: with a delete where the peer may know of it, else at once.
-    fn terminate_ike(&mut self, now: Time, sa: &mut IkeSa, force: bool) -> Result<(), Reason> {
+    pub(super) fn terminate_ike(&mut self, now: Time, sa: &mut IkeSa, force: bool) -> Result<(), Reason> {
         match sa.phase {
             Phase::Established | Phase::AuthSent(_) => {
                 let deadline = if force { now } else { now.plus(self.config.delete_timeout) };

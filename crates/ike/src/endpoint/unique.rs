@@ -6,12 +6,15 @@ use crate::output::{IkeSaId, Reason, Time};
 use crate::sa::IkeSa;
 
 impl Endpoint {
-    /// True if the peer may not have another IKE SA beside the one it has.
+    /// True if the peer may not have another IKE SA beside the one it has. From the same place it may: it reauthenticates,
+    /// as charon takes it, and deletes the old one itself.
     pub(crate) fn is_surplus(&self, sa: &IkeSa, connection: &Connection) -> bool {
-        connection.unique == Unique::Keep && self.twins(sa).next().is_some()
+        let elsewhere = |id| self.table.get(id).is_some_and(|other| other.path.remote != sa.path.remote);
+        connection.unique == Unique::Keep && self.twins(sa).any(elsewhere)
     }
 
-    /// The peer has a new IKE SA: the older ones go, where only one is wanted.
+    /// The peer has a new IKE SA: the older ones go, where only one is wanted. One from the same place goes later, for the
+    /// peer seems to reauthenticate, and has Child SAs to move.
     pub(crate) fn enforce_uniqueness(&mut self, now: Time, sa: &IkeSa, connection: &Connection) {
         if connection.unique != Unique::Replace {
             return;
@@ -19,7 +22,13 @@ impl Endpoint {
         let deadline = now.plus(self.config.delete_timeout);
         let twins: Vec<IkeSaId> = self.twins(sa).collect();
         for id in twins {
-            self.with_sa(now, id, |endpoint, old| endpoint.delete_ike(now, old, Reason::Replaced, deadline));
+            self.with_sa(now, id, |endpoint, old| {
+                if old.path.remote != sa.path.remote {
+                    return endpoint.delete_ike(now, old, Reason::Replaced, deadline);
+                }
+                endpoint.give_way(now, old);
+                Ok(())
+            });
         }
     }
 

@@ -157,7 +157,10 @@ impl Endpoint {
         sa.childless = None;
         let id = self.new_child_id();
         let reqid = self.reqid(&sa.connection, &child.name);
-        let (old, outbound) = match origin.replaces {
+        // In another IKE SA: then it is a Child SA of its own for everybody but the data plane.
+        let elsewhere = self.predecessor(sa, &child.name, &params).filter(|_| origin.replaces.is_none());
+        let replaces = origin.replaces.or(elsewhere);
+        let (old, outbound) = match replaces {
             None => (String::new(), Outbound::Active),
             Some(old) => (format!(", in the place of {{{}}}", old.0), Outbound::Waiting(old)),
         };
@@ -177,7 +180,7 @@ impl Endpoint {
             connection: sa.connection.clone(),
             name: child.name.clone(),
             params: Box::new(params.clone()),
-            replaces: origin.replaces,
+            replaces,
         });
         let limits = ChildLimits::draw(&child.lifetime, now, self.entropy());
         sa.children.push(ChildSa {
@@ -194,6 +197,10 @@ impl Endpoint {
         match origin.replaces {
             None => self.event(Event::ChildUp(sa.id, id)),
             Some(old) => self.event(Event::ChildRekeyed(sa.id, old, id)),
+        }
+        if elsewhere.is_some() && origin.role == Role::Initiator {
+            // The peer has answered, so it is ready for both directions.
+            self.proven(sa, id);
         }
         Ok(id)
     }

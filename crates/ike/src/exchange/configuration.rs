@@ -11,9 +11,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use testudo_ipsec::selector::AddrRange;
 
-/// What an initiator asks for: `vips`, and the name servers that go with them.
-pub(super) fn request(connection: &Connection) -> Option<Payload> {
-    let addresses = connection.vips.iter().map(|vip| CfgAttribute::inner_address(*vip));
+/// What an initiator asks for: `vips`, and the name servers that go with them. Where any address will do, the one that it
+/// has already.
+pub(super) fn request(connection: &Connection, held: &[IpAddr]) -> Option<Payload> {
+    let wanted = |vip: &IpAddr| {
+        let of_family = held.iter().find(|addr| vip.is_unspecified() && addr.is_ipv4() == vip.is_ipv4());
+        *of_family.unwrap_or(vip)
+    };
+    let addresses = connection.vips.iter().map(|vip| CfgAttribute::inner_address(wanted(vip)));
     let servers = [(true, CfgAttributeType::Ip4Dns), (false, CfgAttributeType::Ip6Dns)];
     let servers =
         servers.into_iter().filter(|(v4, _)| connection.vips.iter().any(|vip| vip.is_ipv4() == *v4));

@@ -113,10 +113,10 @@ impl Endpoint {
                 Task::RekeyIke => self.ask_new_ike_keys(now, sa)?,
             };
             if asked {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        self.end_reauth(now, sa)
     }
 
     fn ask_delete(

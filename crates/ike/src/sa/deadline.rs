@@ -2,6 +2,7 @@
 
 use super::{ChildPhase, ChildSa, IkeSa, Phase, Reassembly, Task};
 use crate::endpoint::EndpointConfig;
+use crate::endpoint::reauth::patience_ends;
 use crate::output::Time;
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ impl IkeSa {
             self.closing.as_ref().map(|closing| closing.deadline),
             self.liveness_due(),
             self.keepalive_due(config.keepalive_interval),
-            self.renewal_due(),
             self.childless_due(),
+            self.renewal_due(config),
         ];
         due.into_iter().flatten().min()
     }
@@ -54,7 +55,7 @@ impl IkeSa {
     }
 
     /// When an SA is to be renewed or to end, what was put off is to be taken up, or an SA that is gone to be forgotten.
-    fn renewal_due(&self) -> Option<Time> {
+    fn renewal_due(&self, config: &EndpointConfig) -> Option<Time> {
         let of_child = |child: &ChildSa| match child.phase {
             ChildPhase::Installed => child.limits.times.first(),
             ChildPhase::Rekeyed => child.limits.times.end,
@@ -63,8 +64,8 @@ impl IkeSa {
         };
         let children = self.children.iter().filter_map(of_child);
         let later = self.outgoing.later.iter().map(|delayed| delayed.at);
-        let live = later.chain(self.times.first()).filter(|_| self.is_in_charge());
-        children.chain(live).min()
+        let live = later.chain(self.times.first()).chain(self.reauth_at).filter(|_| self.is_in_charge());
+        children.chain(live).chain(patience_ends(self, config)).min()
     }
 
     /// When an IKE SA that has never had a child is to go. Not while we are at making one.

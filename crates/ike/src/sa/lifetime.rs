@@ -38,12 +38,17 @@ pub(crate) enum Wear {
 }
 
 impl Times {
-    /// Of an IKE SA that comes up now.
-    pub(crate) fn of_ike(lifetime: &IkeLifetime, now: Time, entropy: &mut dyn Entropy) -> Self {
-        let IkeLifetime { rekey, over, rand } = *lifetime;
-        let drawn = Lifetime { rekey, life: 0, rand }.scaled(MILLIS).draw(entropy);
-        let rekey = drawn.map(|millis| now.plus(Duration::from_millis(millis)));
-        Self { rekey, end: rekey.map(|at| at.plus(Duration::from_secs(over))) }
+    /// Of an IKE SA that comes up now, and is reauthenticated at that time.
+    pub(crate) fn of_ike(
+        lifetime: &IkeLifetime,
+        reauth: Option<Time>,
+        now: Time,
+        entropy: &mut dyn Entropy,
+    ) -> Self {
+        let IkeLifetime { rekey, reauth: _, over, rand } = *lifetime;
+        let rekey = draw_ike(rekey, rand, now, entropy);
+        let first = [rekey, reauth].into_iter().flatten().min();
+        Self { rekey, end: first.map(|at| at.plus(Duration::from_secs(over))) }
     }
 
     /// What comes first.
@@ -55,6 +60,16 @@ impl Times {
     pub(super) fn for_each(&mut self, visit: impl FnMut(&mut Time)) {
         self.rekey.iter_mut().chain(&mut self.end).for_each(visit);
     }
+}
+
+/// When an IKE SA whose peer is authenticated now is reauthenticated.
+pub(crate) fn draw_reauth(lifetime: &IkeLifetime, now: Time, entropy: &mut dyn Entropy) -> Option<Time> {
+    draw_ike(lifetime.reauth, lifetime.rand, now, entropy)
+}
+
+fn draw_ike(seconds: u64, rand: u64, now: Time, entropy: &mut dyn Entropy) -> Option<Time> {
+    let drawn = Lifetime { rekey: seconds, life: 0, rand }.scaled(MILLIS).draw(entropy);
+    drawn.map(|millis| now.plus(Duration::from_millis(millis)))
 }
 
 const MILLIS: u64 = 1000;

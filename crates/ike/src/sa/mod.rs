@@ -8,18 +8,20 @@ mod deadline;
 mod lifetime;
 mod phase;
 mod reassembly;
+mod reauth;
 mod snapshot;
 mod virtual_ips;
 mod window;
 
 pub(crate) use child::{ChildPhase, ChildSa, Outbound};
 pub(crate) use creating::{Creating, Rival, RivalSa, What, lowest};
-pub(crate) use lifetime::{ChildLimits, Times, Wear};
+pub(crate) use lifetime::{ChildLimits, Times, Wear, draw_reauth};
 pub(crate) use phase::{
     Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, IntermediateSent, OfferedPpk, Opening, Phase,
     UnauthenticatedError,
 };
 pub(crate) use reassembly::{Collected, FirstDatagram, MessageKind, Reassembly};
+pub(crate) use reauth::Reauth;
 pub(crate) use snapshot::{decode, encode};
 pub(crate) use virtual_ips::{Lease, VirtualIps};
 pub(crate) use window::{Answered, Incoming, Outgoing, Pending, RequestKind, Task, digest};
@@ -68,6 +70,10 @@ pub(crate) struct IkeSa {
     /// When it ends if it has had no child by then. `None` once it has had one: what the last delete leaves stays, as charon's
     /// does.
     pub(crate) childless: Option<Time>,
+    /// When the peer is to be authenticated anew; `None`: never, or that has begun.
+    pub(crate) reauth_at: Option<Time>,
+    /// Its part in a reauthentication.
+    pub(crate) reauth: Option<Reauth>,
     /// Where and as what the request came that made this SA; a repetition finds the SA by it.
     pub(crate) init: Option<InitKey>,
     pub(crate) created: Time,
@@ -166,6 +172,8 @@ impl IkeSa {
             rival_of: None,
             times: Times::default(),
             childless: None,
+            reauth_at: None,
+            reauth: None,
             init: None,
             created: now,
             established: None,
@@ -254,6 +262,8 @@ impl IkeSa {
             rival_of: _,
             times,
             childless,
+            reauth_at,
+            reauth: _,
             init: _,
             created,
             established,
@@ -264,7 +274,7 @@ impl IkeSa {
             closing,
         } = self;
         [created, last_heard, last_sent, next_hint].into_iter().for_each(&mut visit);
-        established.iter_mut().chain(childless).for_each(&mut visit);
+        established.iter_mut().chain(childless).chain(reauth_at).for_each(&mut visit);
         phase.time().into_iter().for_each(&mut visit);
         times.for_each(&mut visit);
         later.iter_mut().for_each(|delayed| visit(&mut delayed.at));

@@ -127,7 +127,8 @@ fn an_action_needs_somebody_to_initiate_to() {
     assert!(matches!(refused, Err(LoadError::NoPeer { key: "dpd_action", .. })), "{refused:?}");
 }
 
-/// Host 0 sets up a second IKE SA, by another connection between the same identities: its name in capitals is the same.
+/// Host 0 sets up a second IKE SA, by another connection between the same identities, its name in capitals being the same;
+/// and from another port, because one from the same is taken for a reauthentication.
 fn twice(unique: Unique, theirs: Unique) -> World {
     let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
         connection.unique = if index == 0 { theirs } else { unique };
@@ -135,7 +136,7 @@ fn twice(unique: Unique, theirs: Unique) -> World {
     let now = world.now;
     let site = world.hosts[0].endpoint.connections().next().unwrap().clone();
     let local = LocalAuth::psk(Some(Identity::Fqdn("MOON".into())));
-    world.hosts[0].load(now, Connection { name: "twin".into(), local, ..site });
+    world.hosts[0].load(now, Connection { name: "twin".into(), local, local_port: 4500, ..site });
     for connection in ["site", "twin"] {
         let now = world.now;
         world.hosts[0].endpoint.initiate(now, Some(connection), "net").unwrap();

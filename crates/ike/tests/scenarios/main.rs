@@ -25,6 +25,7 @@ mod nat;
 #[path = "../pki/mod.rs"]
 mod pki;
 mod ppk;
+mod reauthentication;
 mod refusals;
 mod rekeying;
 mod repetition;

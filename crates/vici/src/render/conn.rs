@@ -25,7 +25,7 @@ fn head(connection: &Connection) -> Message {
         .with_list("local_addrs", addrs(&connection.local_addrs))
         .with_list("remote_addrs", addrs(&connection.remote_addrs))
         .with("version", "IKEv2")
-        .with("reauth_time", "0")
+        .with("reauth_time", connection.lifetime.reauth.to_string())
         .with("rekey_time", connection.lifetime.rekey.to_string())
         .with("unique", unique(connection.unique));
     if let Some(id) = &connection.ppk.id {

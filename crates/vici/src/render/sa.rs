@@ -85,6 +85,9 @@ pub(super) fn ike_sa(sa: &IkeSaStatus, now: Time) -> Message {
         if let Some(rekey) = sa.rekey {
             message.add_text("rekey-time", seconds_until(rekey, now));
         }
+        if let Some(reauth) = sa.reauth {
+            message.add_text("reauth-time", seconds_until(reauth, now));
+        }
     }
     for (key, addrs) in [("local-vips", &sa.local_vips), ("remote-vips", &sa.remote_vips)] {
         if !addrs.is_empty() {

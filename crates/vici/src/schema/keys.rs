@@ -79,7 +79,7 @@ pub(super) const CONNECTION: &[Key] = &[
     only("mobike", No, "MOBIKE"),
     words("childless", &["never"], "never", "childless initiation (RFC 6023)"),
     decoded("unique"),
-    only("reauth_time", Zero, "reauthentication"),
+    decoded("reauth_time"),
     decoded("rekey_time"),
     decoded("over_time"),
     decoded("rand_time"),

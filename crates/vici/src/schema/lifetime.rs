@@ -11,9 +11,13 @@ const IKE_REKEY: u64 = 4 * 3600;
 const CHILD_REKEY: u64 = 3600;
 
 pub(super) fn ike(section: &mut Fields<'_>) -> Result<IkeLifetime, Refusal> {
-    let rekey = section.parsed("rekey_time", seconds)?.unwrap_or(IKE_REKEY);
+    let rekey = section.parsed("rekey_time", seconds)?;
+    let reauth = section.parsed("reauth_time", seconds)?;
     let over = section.parsed("over_time", seconds)?;
-    Ok(IkeLifetime::new(rekey, over, section.parsed("rand_time", seconds)?))
+    let rand = section.parsed("rand_time", seconds)?;
+    // The default is for who says nothing at all.
+    let rekey = rekey.unwrap_or(if reauth.is_none() { IKE_REKEY } else { 0 });
+    Ok(IkeLifetime::with_reauth(rekey, reauth.unwrap_or(0), over, rand))
 }
 
 pub(super) fn child(section: &mut Fields<'_>) -> Result<ChildLifetime, Refusal> {

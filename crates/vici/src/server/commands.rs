@@ -230,15 +230,12 @@ fn rekey(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal
         ike: fields.text("ike")?.map(str::to_owned),
         child_id: fields.parsed("child-id", value::number)?.map(ChildSaId),
         ike_id: fields.parsed("ike-id", value::number)?.map(IkeSaId),
+        reauth: fields.parsed("reauth", value::boolean)?.unwrap_or(false),
     };
-    let reauthenticate = fields.parsed("reauth", value::boolean)?.unwrap_or(false);
     fields.finish()?;
     let named = target.child.is_some() || target.ike.is_some();
     if !named && target.child_id.is_none() && target.ike_id.is_none() {
         return Ok(Answer::Now(failed("missing rekey selector".to_owned())));
-    }
-    if reauthenticate {
-        return Ok(Answer::Now(failed("reauth: reauthentication is not supported yet".to_owned())));
     }
     Ok(Answer::Now(rekeyed(control.rekey(&target))))
 }

@@ -449,11 +449,14 @@ fn lifetimes() {
     let ike = |pairs: &[(&str, &str)]| {
         conn(|m| pairs.iter().fold(m, |m, (key, value)| m.with(key, *value))).map(|conn| conn.lifetime)
     };
-    let hours = |rekey, over, rand| Ok(IkeLifetime { rekey, over, rand });
+    let hours = |rekey, over, rand| Ok(IkeLifetime { rekey, reauth: 0, over, rand });
     assert_eq!(ike(&[]), hours(14_400, 1440, 1440));
     assert_eq!(ike(&[("rekey_time", "1d"), ("over_time", "5m")]), hours(86_400, 300, 300));
     assert_eq!(ike(&[("rekey_time", "10"), ("over_time", "9"), ("rand_time", "0s")]), hours(10, 9, 0));
     assert_eq!(ike(&[("rekey_time", "0")]), hours(0, 0, 0));
+    let reauth = |rekey, reauth, over| Ok(IkeLifetime { rekey, reauth, over, rand: over });
+    assert_eq!(ike(&[("reauth_time", "1d")]), reauth(0, 86_400, 8640), "instead of new keys");
+    assert_eq!(ike(&[("reauth_time", "1h"), ("rekey_time", "10m")]), reauth(600, 3600, 360));
     let of = |pairs: &[(&str, &str)]| {
         child(pairs.iter().fold(Message::new(), |m, (key, value)| m.with(key, *value)))
             .map(|child| child.lifetime)

@@ -414,7 +414,7 @@ fn other_commands_answer_instead_of_hanging() {
         (vec!["--list-algs"], 0, "AES_GCM_16"),
         (vec!["--flush-certs"], 0, ""),
         (vec!["--rekey", "--ike", "gw"], 1, "no matching SAs to rekey found"),
-        (vec!["--rekey", "--ike", "gw", "--reauth"], 1, "reauthentication is not supported yet"),
+        (vec!["--rekey", "--ike", "gw", "--reauth"], 1, "no matching SAs to rekey found"),
         (vec!["--install", "--child", "net"], 1, "start_action = trap"),
         (vec!["--counters", "--name", "gw"], 1, "no counters found for this connection"),
         (vec!["--redirect", "--ike", "gw", "--gateway", "192.0.2.9"], 1, "redirecting is not supported yet"),

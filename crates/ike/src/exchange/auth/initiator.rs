@@ -53,14 +53,14 @@ impl Endpoint {
         let mut payloads = vec![Payload::IdInitiator(id)];
         payloads.extend(certificates);
         payloads.extend(self.certificates_of(connection));
-        if connection.unique != Unique::Never && self.is_initial_contact(sa) {
+        if connection.unique != Unique::Never && sa.reauth.is_none() && self.is_initial_contact(sa) {
             payloads.push(Payload::Notify(Notify::new(NotifyType::InitialContact, Vec::new())));
         }
         // A pattern is nobody's name: then the responder chooses.
         let asked = connection.remote.id.as_ref().filter(|id| !id.has_wildcards());
         payloads.extend(asked.map(|id| Payload::IdResponder(id.into())));
         payloads.push(Payload::Auth(auth));
-        payloads.extend(configuration::request(connection));
+        payloads.extend(configuration::request(connection, &self.held_addresses(sa)));
         payloads.extend([
             Payload::Sa(offer::esp(&child.proposals, spi_in, offer::ChildExchange::IkeAuth)),
             Payload::TsInitiator(TsPayload::new(wanted.local)),
@@ -200,11 +200,19 @@ impl Endpoint {
         }
         // An address comes in IKE_AUTH or never: without it the IKE SA is of no use.
         let useless = result.is_err() && !connection.vips.is_empty() && sa.virtual_ips.local.is_empty();
+        let failed = result.is_err();
         self.initiate_done(now, &connection.name, sa.id, name, result);
         if useless {
             let deadline = now.plus(self.config.delete_timeout);
             return self.delete_ike(now, sa, Reason::Refused("it has no virtual address".into()), deadline);
         }
+        if failed && sa.reauth.is_some() {
+            // The old one has its Child SAs, and stays.
+            let deadline = now.plus(self.config.delete_timeout);
+            let reason = Reason::Refused("it was to take the place of another, and has no CHILD_SA".into());
+            return self.delete_ike(now, sa, reason, deadline);
+        }
+        self.ask_other_children(sa);
         self.next_task(now, sa)
     }
 }

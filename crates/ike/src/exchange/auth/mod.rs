@@ -11,7 +11,7 @@ use crate::config::{AuthMethod, Connection, Identity};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::IMPORTANT;
 use crate::output::{Event, Path, Time};
-use crate::sa::{IkeSa, Phase, Times};
+use crate::sa::{IkeSa, Phase, Times, draw_reauth};
 
 /// Who we are on a connection: as configured, by default the subject of our certificate, and without one our address.
 pub(crate) fn local_identity(connection: &Connection, path: Path) -> Identity {
@@ -55,8 +55,9 @@ impl Endpoint {
         sa.established = Some(now);
         sa.last_heard = now;
         sa.dpd_delay = connection.dpd_delay;
-        sa.times = Times::of_ike(&connection.lifetime, now, self.entropy());
         sa.childless = Some(now.plus(self.config.childless_timeout));
+        sa.reauth_at = draw_reauth(&connection.lifetime, now, self.entropy());
+        sa.times = Times::of_ike(&connection.lifetime, sa.reauth_at, now, self.entropy());
         self.stats.established += 1;
         let (local, remote) = (shown(sa.local_id.as_ref()), shown(sa.remote_id.as_ref()));
         let line = format!(

@@ -271,13 +271,15 @@ impl Endpoint {
     fn successor(&mut self, now: Time, sa: &IkeSa, role: Role, keys: IkeKeys, spis: IkeSpis) -> IkeSa {
         let id = self.new_ike_id();
         let lifetime = self.connections.get(&sa.connection).map(|connection| connection.lifetime);
-        let times = Times::of_ike(&lifetime.unwrap_or_default(), now, self.entropy());
+        // New keys do not prove again who the peer is.
+        let times = Times::of_ike(&lifetime.unwrap_or_default(), sa.reauth_at, now, self.entropy());
         let blank = IkeSa::new(id, role, spis, sa.connection.clone(), sa.path, now);
         let mut new = IkeSa {
             phase: Phase::Established,
             keys: Some(Keys::new(keys, role, self.alloc.sender_id())),
             established: Some(now),
             times,
+            reauth_at: sa.reauth_at,
             nat: sa.nat,
             extensions: sa.extensions,
             local_id: sa.local_id.clone(),
@@ -328,6 +330,7 @@ fn busy(sa: &IkeSa) -> Option<&'static str> {
         _ if sa.closing.is_some() => Some("the IKE_SA is on its way out"),
         Some(creating) if !matches!(creating.what, What::Ike(_)) => Some("a CHILD_SA is being made"),
         Some(creating) if creating.rival.is_some() => Some("the IKE_SA is being renewed"),
+        _ if sa.reauth.is_some() => Some("the IKE_SA is being reauthenticated"),
         _ if deleting || sa.children.iter().any(moving) => Some("a CHILD_SA is being deleted"),
         _ => None,
     }

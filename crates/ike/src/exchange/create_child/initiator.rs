@@ -294,11 +294,17 @@ impl Endpoint {
 
     /// Puts a task off, by a time that the two sides will not choose alike.
     pub(crate) fn try_later(&mut self, now: Time, sa: &mut IkeSa, task: Task) {
+        let at = self.retry_at(now);
+        sa.outgoing.delay(at, task);
+    }
+
+    /// When something is tried again.
+    pub(crate) fn retry_at(&mut self, now: Time) -> Time {
         let mut octet = [0];
         self.entropy().fill(&mut octet);
         let wait = self.config.rekey_retry;
         let spread = wait / 2 / 256 * u32::from(octet[0]);
-        sa.outgoing.delay(now.plus(wait.saturating_sub(spread)), task);
+        now.plus(wait.saturating_sub(spread))
     }
 }
 

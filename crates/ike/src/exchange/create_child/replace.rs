@@ -21,22 +21,38 @@ impl Endpoint {
     /// What goes out through a Child SA goes out through the one that took its place, if there is one.
     pub(crate) fn switch_to_successor(&mut self, sa: &mut IkeSa, old: ChildSaId) {
         let new = sa.children.iter().find(|child| child.outbound == Outbound::Waiting(old));
-        if let Some(new) = new.map(|child| child.id) {
-            self.switch_outbound(sa, old, new);
+        match new.map(|child| child.id) {
+            Some(new) => self.switch_outbound(sa, old, new),
+            None => self.hand_over(sa, old),
         }
     }
 
     /// A packet came in through a renewed Child SA: the peer uses it.
     pub(crate) fn proven(&mut self, sa: &mut IkeSa, new: ChildSaId) {
-        if let Some(Outbound::Waiting(old)) = sa.child(new).map(|child| child.outbound) {
+        let Some(child) = sa.child(new) else { return };
+        let Outbound::Waiting(old) = child.outbound else { return };
+        // Where the other IKE SA has renewed the old one meanwhile, what goes out goes through that.
+        let moved = || self.predecessor(sa, &child.name, &child.params);
+        let known = sa.child(old).is_some() || self.sends_elsewhere(old);
+        let old = if known { Some(old) } else { moved() };
+        if let Some(old) = old {
             self.switch_outbound(sa, old, new);
         }
     }
 
     /// Not where the old one is retired already: then another than `new` won (§2.8.1).
     fn switch_outbound(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
-        let Some(from) = sa.child_mut(old).filter(|child| child.outbound == Outbound::Active) else { return };
-        from.outbound = Outbound::Retired;
+        let stopped = match sa.child_mut(old) {
+            Some(from) if from.outbound == Outbound::Active => {
+                from.outbound = Outbound::Retired;
+                true
+            }
+            Some(_) => false,
+            None => self.stop_elsewhere(old),
+        };
+        if !stopped {
+            return;
+        }
         if let Some(to) = sa.child_mut(new) {
             to.outbound = Outbound::Active;
         }

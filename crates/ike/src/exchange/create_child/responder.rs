@@ -8,7 +8,7 @@ use crate::exchange::describe;
 use crate::exchange::narrow::Selectors;
 use crate::message::{Notify, NotifyType, Payload, Payloads, Protocol, SaSpi};
 use crate::output::{ChildSaId, Time};
-use crate::sa::{ChildPhase, IkeSa, Rival, RivalSa, What, lowest};
+use crate::sa::{ChildPhase, IkeSa, Reauth, Rival, RivalSa, What, lowest};
 use crate::suite::{Nonces, Role, offer};
 
 impl Endpoint {
@@ -23,7 +23,7 @@ impl Endpoint {
             return self.answer_ike_request(now, sa, payloads);
         }
         let busy = sa.creating.as_ref().is_some_and(|creating| matches!(creating.what, What::Ike(_)));
-        if sa.closing.is_some() || busy {
+        if sa.closing.is_some() || sa.reauth == Some(Reauth::Done) || busy {
             return Err(NoChild::new(NotifyType::TemporaryFailure, "the IKE_SA is on its way out"));
         }
         if sa.children.len() >= self.config.child_limit {

@@ -156,7 +156,7 @@ impl Control for Gateway {
 
     fn rekey(&mut self, request: &Rekey) -> u32 {
         self.rekeyings.push(request.clone());
-        let Rekey { child, ike, child_id, ike_id } = request.clone();
+        let Rekey { reauth: _, child, ike, child_id, ike_id } = request.clone();
         self.matches(&Terminate { child, ike, child_id, ike_id, force: false })
     }
 
@@ -263,6 +263,7 @@ pub(crate) fn net_sa(number: u64) -> IkeSaStatus {
         additional_ke: [bare("ML_KEM_768"), None, None, None, None, None, None],
         established: Some(Time(Duration::ZERO)),
         rekey: Some(Time(Duration::from_secs(14_000))),
+        reauth: None,
         commit: CommitId(1),
         tasks_active: Vec::new(),
         tasks_queued: Vec::new(),

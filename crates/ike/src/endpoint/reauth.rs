@@ -1,0 +1,304 @@
+//! Reauthentication (RFC 7296 §2.8.3), make-before-break: a new IKE SA is set up from scratch beside the old one, with Child
+//! SAs for all of its children, each of which takes over what goes out as soon as it is there. Then the old one goes.
+
+use super::report::{IMPORTANT, ORDINARY};
+use super::{Endpoint, EndpointConfig, InitiateError};
+use crate::config::Connection;
+use crate::output::{ChildSaId, Event, IkeSaId, Output, Reason, Time};
+use crate::sa::{ChildSa, IkeSa, Outbound, Reauth, Task, Times, What};
+use crate::suite::Role;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use testudo_ipsec::sa::ChildSaParams;
+
+/// How long an IKE SA stays that another has taken the place of: its Child SAs take in what is under way, and a peer that
+/// began is given time to move its Child SAs. As in charon.
+const OUTLIVED: Duration = Duration::from_secs(10);
+/// Of the IKE SAs with the same identity so many are looked at, the newest first. Where many peers share one identity, the
+/// time that an SA takes must not grow with them.
+const TWINS: usize = 8;
+
+impl Endpoint {
+    /// See [`Endpoint::reauthenticate_ike`].
+    pub(super) fn reauthenticate(&mut self, now: Time, id: IkeSaId) -> bool {
+        let able = self.table.get(id).is_some_and(|sa| sa.is_in_charge() && sa.reauth.is_none());
+        if able {
+            self.with_sa(now, id, |endpoint, sa| {
+                endpoint.begin_reauth(now, sa);
+                Ok(())
+            });
+        }
+        able && self.table.get(id).is_some_and(|sa| sa.reauth == Some(Reauth::Begun))
+    }
+
+    /// Sets up another IKE SA in the place of this one.
+    pub(super) fn begin_reauth(&mut self, now: Time, sa: &mut IkeSa) {
+        self.commit(sa);
+        sa.reauth_at = None;
+        if sa.reauth.is_some() {
+            return;
+        }
+        let renewing = matches!(sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)));
+        if renewing {
+            // The turn of its successor.
+            sa.reauth_at = Some(self.retry_at(now));
+            return;
+        }
+        let found = self.connections.get(&sa.connection).and_then(|connection| {
+            let child = sa.children.iter().filter(|child| child.is_installed());
+            let name = child.map(|child| &child.name).find(|name| connection.child(name).is_some())?.clone();
+            Some((connection, name))
+        });
+        let Some((connection, child)) = found else {
+            return self.log(sa, IMPORTANT, "not reauthenticated: it has no CHILD_SA that is configured");
+        };
+        if sa.role == Role::Responder && !sa.virtual_ips.remote.is_empty() {
+            // A client with a virtual address has to begin itself (RFC 4478).
+            return self.log(sa, IMPORTANT, "not reauthenticated: that is for the initiator to begin");
+        }
+        self.log(sa, ORDINARY, format!("reauthenticating IKE_SA {}[{}]", sa.connection, sa.id.0));
+        match self.set_up_anew(now, sa, &connection, &child) {
+            Ok(_) => sa.reauth = Some(Reauth::Begun),
+            Err(error) => {
+                self.log(sa, IMPORTANT, format!("not reauthenticated: {error}"));
+                sa.reauth_at = Some(self.retry_at(now));
+            }
+        }
+    }
+
+    fn set_up_anew(
+        &mut self,
+        now: Time,
+        sa: &IkeSa,
+        connection: &Arc<Connection>,
+        child: &str,
+    ) -> Result<IkeSaId, InitiateError> {
+        // A peer that began is where it is now, whatever stands in the configuration.
+        let path = match sa.role {
+            Role::Initiator => self.initial_path(connection)?,
+            Role::Responder => sa.path,
+        };
+        self.begin_ike_sa_at(now, connection, child, path, Some(Reauth::Of(sa.our_spi())))
+    }
+
+    /// The virtual addresses that the IKE SA of before has.
+    pub(crate) fn held_addresses(&self, sa: &IkeSa) -> Vec<IpAddr> {
+        let old = self.reauthenticated(sa).map(|old| old.virtual_ips.local.clone());
+        old.unwrap_or_default()
+    }
+
+    /// The IKE SA that this one is to take the place of.
+    fn reauthenticated(&self, sa: &IkeSa) -> Option<&IkeSa> {
+        let Some(Reauth::Of(spi) | Reauth::Shown(spi)) = sa.reauth else { return None };
+        self.table.by_spi(spi).filter(|old| !old.is_gone())
+    }
+
+    /// The new IKE SA stands, with its first Child SA: the others follow.
+    pub(crate) fn ask_other_children(&mut self, sa: &mut IkeSa) {
+        let Some(old) = self.reauthenticated(sa) else { return };
+        let there = |name: &String| sa.children.iter().any(|child| child.name == *name);
+        let others = old.children.iter().filter(|child| child.is_installed()).map(|child| &child.name);
+        let missing: Vec<String> = others.filter(|name| !there(name)).cloned().collect();
+        missing.into_iter().for_each(|name| sa.outgoing.queue(Task::NewChild { name, tries: 1 }));
+    }
+
+    /// Nothing is left to be asked: what could be made anew is there, and the old IKE SA goes.
+    pub(crate) fn end_reauth(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
+        let spi = match sa.reauth.filter(|_| sa.is_in_charge()) {
+            Some(Reauth::Of(_)) if sa.outgoing.is_waiting(|task| matches!(task, Task::NewChild { .. })) => {
+                return Ok(());
+            }
+            Some(Reauth::Of(spi)) => {
+                // The peer may wait for a sign that we have the answers, which no packet need give; and our delete of the
+                // old one may be lost.
+                sa.reauth = Some(Reauth::Shown(spi));
+                return self.check_liveness(now, sa);
+            }
+            Some(Reauth::Shown(spi)) => spi,
+            _ => return Ok(()),
+        };
+        self.commit(sa);
+        sa.reauth = None;
+        let Some(old) = self.table.by_spi(spi).filter(|old| !old.is_gone()) else { return Ok(()) };
+        if old.closing.as_ref().is_some_and(|closing| closing.reason == Reason::Requested) {
+            return self.delete_ike(now, sa, Reason::Requested, now.plus(self.config.delete_timeout));
+        }
+        let old = old.id;
+        self.with_sa(now, old, |endpoint, old| {
+            let line =
+                format!("IKE_SA {}[{}] reauthenticated: it is [{}] now", sa.connection, old.id.0, sa.id.0);
+            endpoint.log(old, IMPORTANT, line);
+            let waiting = std::mem::take(&mut old.outgoing.tasks);
+            for task in waiting {
+                match &task {
+                    Task::NewChild { name, .. } => {
+                        let child = name.clone();
+                        endpoint.event(Event::InitiateMoved { from: old.id, to: sa.id, child });
+                        sa.outgoing.delay(now, task);
+                    }
+                    Task::DeleteSpi(_) | Task::DeleteIke => old.outgoing.queue(task),
+                    Task::RekeyChild(_) | Task::RekeyIke => {}
+                }
+            }
+            endpoint.give_way(now, old);
+            Ok(())
+        });
+        Ok(())
+    }
+
+    /// Another IKE SA has the place of this one, which goes in a while and is not renewed until then.
+    pub(super) fn give_way(&mut self, now: Time, old: &mut IkeSa) {
+        self.commit(old);
+        old.reauth = Some(Reauth::Done);
+        old.reauth_at = None;
+        old.times = Times { rekey: None, end: Some(now.plus(OUTLIVED)) };
+        old.outgoing.later.clear();
+        old.children.iter_mut().for_each(|child| child.limits.times.rekey = None);
+    }
+
+    /// An IKE SA ends. If it was to take the place of another, that one stays, and it is tried again; if another was being
+    /// set up in its place, an operator who takes it down does not want that either.
+    pub(super) fn reauth_ended(&mut self, now: Time, sa: &mut IkeSa, reason: &Reason) {
+        match sa.reauth.take() {
+            Some(Reauth::Of(spi) | Reauth::Shown(spi)) => {
+                let begun = |old: &&IkeSa| old.reauth == Some(Reauth::Begun);
+                let Some(old) = self.table.by_spi(spi).filter(begun).map(|old| old.id) else { return };
+                self.with_sa(now, old, |endpoint, old| {
+                    endpoint.commit(old);
+                    old.reauth = None;
+                    old.reauth_at = Some(endpoint.retry_at(now));
+                    endpoint.log(old, IMPORTANT, format!("not reauthenticated: {reason}"));
+                    Ok(())
+                });
+            }
+            Some(Reauth::Begun) if *reason == Reason::Requested => {
+                let spi = sa.our_spi();
+                let new =
+                    |new: &&IkeSa| [Reauth::Of(spi), Reauth::Shown(spi)].map(Some).contains(&new.reauth);
+                let new = self.table.by_addr(sa.path.remote.ip()).find(new).map(|new| new.id);
+                if let Some(new) = new {
+                    self.with_sa(now, new, |endpoint, new| endpoint.terminate_ike(now, new, false));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The Child SA of another IKE SA with the same peer that a new one takes the place of: what the side that reauthenticates
+    /// knows, and the other can see. One that is used, by the same name and with the same selectors.
+    pub(crate) fn predecessor(&self, sa: &IkeSa, name: &str, params: &ChildSaParams) -> Option<ChildSaId> {
+        let same = |child: &&ChildSa| {
+            child.name == name
+                && child.is_proven()
+                && child.params.local_ts == params.local_ts
+                && child.params.remote_ts == params.remote_ts
+        };
+        let of = |other: &IkeSa| other.children.iter().find(same).map(|child| child.id);
+        if sa.role == Role::Initiator {
+            return self.reauthenticated(sa).and_then(of);
+        }
+        let older = |other: &&IkeSa| {
+            other.is_established()
+                && other.closing.is_none()
+                && other.established < Some(sa.created)
+                && other.connection == sa.connection
+        };
+        self.twins_of(sa).filter(older).find_map(of)
+    }
+
+    /// The newest IKE SAs between the same identities.
+    fn twins_of<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = &'a IkeSa> {
+        let others =
+            sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity).rev().take(TWINS));
+        others.filter(|other| other.local_id == sa.local_id && other.id != sa.id)
+    }
+
+    /// The peer has shown that it has the whole new IKE SA: what goes out goes through the new Child SAs.
+    pub(crate) fn peer_is_ready(&mut self, sa: &mut IkeSa) {
+        for (new, _) in waiting_for_another(sa) {
+            self.proven(sa, new);
+        }
+    }
+
+    /// Nor is there a wait for it without an end: the peer may have lost what we still send through.
+    pub(super) fn wait_no_longer(&mut self, now: Time, sa: &mut IkeSa) {
+        for (new, installed) in waiting_for_another(sa) {
+            if sign_due(installed, &self.config) > now {
+                continue;
+            }
+            self.commit(sa);
+            self.proven(sa, new);
+            // There is no place to wait for any more: another has taken it.
+            let waits = |child: &&mut ChildSa| matches!(child.outbound, Outbound::Waiting(_));
+            if let Some(child) = sa.child_mut(new).filter(waits) {
+                child.outbound = Outbound::Retired;
+            }
+        }
+    }
+
+    /// What went out through a Child SA of another IKE SA stops. False: that was not so any more.
+    pub(crate) fn stop_elsewhere(&mut self, old: ChildSaId) -> bool {
+        let id = self.table.by_child(old).map(|sa| sa.id);
+        let Some(mut sa) = id.and_then(|id| self.table.take(id)) else { return false };
+        let active = sa.child_mut(old).filter(|child| child.outbound == Outbound::Active);
+        let stopped = active.map(|child| child.outbound = Outbound::Retired).is_some();
+        if stopped {
+            self.commit(&mut sa);
+        }
+        self.put(sa);
+        stopped
+    }
+
+    /// True if a Child SA of another IKE SA is sent through.
+    pub(crate) fn sends_elsewhere(&self, old: ChildSaId) -> bool {
+        let found = self.table.by_child(old).and_then(|sa| sa.child(old));
+        found.is_some_and(|child| child.outbound == Outbound::Active)
+    }
+
+    /// What went out through a Child SA that ends goes out through the one of another IKE SA that waits for its place.
+    pub(crate) fn hand_over(&mut self, sa: &mut IkeSa, old: ChildSaId) {
+        let Some((ike, new)) = self.heir(sa, old) else { return };
+        let Some(child) = sa.child_mut(old).filter(|child| child.outbound == Outbound::Active) else {
+            return;
+        };
+        child.outbound = Outbound::Retired;
+        if let Some(mut other) = self.table.take(ike) {
+            if let Some(child) = other.child_mut(new) {
+                child.outbound = Outbound::Active;
+            }
+            self.commit(&mut other);
+            self.put(other);
+            self.outputs.push_back(Output::SwitchChild { from: old, to: new });
+        }
+    }
+
+    /// The Child SA of another IKE SA that waits for the place of this one.
+    fn heir(&self, sa: &IkeSa, old: ChildSaId) -> Option<(IkeSaId, ChildSaId)> {
+        let waits = |child: &&ChildSa| child.outbound == Outbound::Waiting(old);
+        self.twins_of(sa).find_map(|other| Some((other.id, other.children.iter().find(waits)?.id)))
+    }
+
+    /// True if another Child SA carries what this one did, or is about to.
+    pub(super) fn has_heir(&self, sa: &IkeSa, child: &ChildSa) -> bool {
+        child.outbound == Outbound::Retired || self.heir(sa, child.id).is_some()
+    }
+}
+
+/// How long a responder waits for a sign that the peer has a Child SA in the place of one of another IKE SA: as long as a
+/// peer repeats its request because the answer was lost.
+fn sign_due(installed: Time, config: &EndpointConfig) -> Time {
+    installed.plus(config.retransmit.patience())
+}
+
+/// The Child SAs that wait for the place of one of another IKE SA, and since when.
+fn waiting_for_another(sa: &IkeSa) -> Vec<(ChildSaId, Time)> {
+    let waits =
+        |child: &&ChildSa| matches!(child.outbound, Outbound::Waiting(old) if sa.child(old).is_none());
+    sa.children.iter().filter(waits).map(|child| (child.id, child.installed)).collect()
+}
+
+/// When the first of them has waited long enough.
+pub(crate) fn patience_ends(sa: &IkeSa, config: &EndpointConfig) -> Option<Time> {
+    waiting_for_another(sa).into_iter().map(|(_, installed)| sign_due(installed, config)).min()
+}
