@@ -6,6 +6,7 @@ use crate::error::CryptoError;
 use crate::ipsec_mb;
 use crate::library::Library;
 use std::fmt;
+use std::sync::OnceLock;
 use zeroize::Zeroize;
 
 /// Octets of the salt that precedes the IV in the nonce (RFC 4106 §4).
@@ -38,18 +39,26 @@ impl AeadAlgorithm {
     }
 }
 
-/// An expanded key with its salt, bound to the library that expanded it. Used from any number of threads at once;
-/// both libraries overwrite the schedule when it is dropped.
+/// The longest key.
+const MAX_KEY_LEN: usize = 32;
+
+/// A key with its salt, bound to the library that works with it. Used from any number of threads at once; key and schedule
+/// are overwritten when it is dropped.
+///
+/// The schedule takes a kilobyte, which a key that nobody uses need not have: until [`AeadKey::expand`] every call makes one
+/// on the stack, which costs about as much as a short packet, and allocates nothing.
 pub struct AeadKey {
-    schedule: Schedule,
+    schedule: OnceLock<Schedule>,
+    key: [u8; MAX_KEY_LEN],
     salt: [u8; SALT_LEN],
     algorithm: AeadAlgorithm,
+    library: Library,
 }
 
 enum Schedule {
     #[cfg(ipsec_mb)]
     IpsecMb(ipsec_mb::Schedule),
-    AwsLc(aws_lc::Schedule),
+    AwsLc(Box<aws_lc::Schedule>),
 }
 
 impl AeadKey {
@@ -60,18 +69,71 @@ impl AeadKey {
         key: &[u8],
         salt: [u8; SALT_LEN],
     ) -> Result<Self, CryptoError> {
+        let key = Self::unexpanded(library, algorithm, key, salt)?;
+        key.expand()?;
+        Ok(key)
+    }
+
+    /// The same without a schedule.
+    pub fn unexpanded(
+        library: Library,
+        algorithm: AeadAlgorithm,
+        key: &[u8],
+        salt: [u8; SALT_LEN],
+    ) -> Result<Self, CryptoError> {
         let expected = algorithm.key_len();
         if key.len() != expected {
             return Err(CryptoError::KeyLength { found: key.len(), expected });
         }
-        let schedule = match library {
+        library.available()?;
+        let mut this = Self { schedule: OnceLock::new(), key: [0; MAX_KEY_LEN], salt, algorithm, library };
+        this.key.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+        Ok(this)
+    }
+
+    /// The same key once more, without a schedule. Whoever uses both must not use an IV twice.
+    pub fn copy(&self) -> Self {
+        let Self { schedule: _, key, salt, algorithm, library } = *self;
+        Self { schedule: OnceLock::new(), key, salt, algorithm, library }
+    }
+
+    /// Makes the schedule, if there is none: whoever uses the key meanwhile finds it with his next call. Allocates.
+    pub fn expand(&self) -> Result<(), CryptoError> {
+        if self.is_expanded() {
+            return Ok(());
+        }
+        let key = self.octets();
+        let schedule = match self.library {
             #[cfg(ipsec_mb)]
-            Library::IpsecMb => Schedule::IpsecMb(ipsec_mb::Schedule::new(algorithm, key)?),
+            Library::IpsecMb => Schedule::IpsecMb(ipsec_mb::Schedule::new(self.algorithm, key)?),
             #[cfg(not(ipsec_mb))]
-            Library::IpsecMb => return library.available().and(Err(CryptoError::KeyRefused { library })),
-            Library::AwsLc => Schedule::AwsLc(aws_lc::Schedule::new(algorithm, key)?),
+            Library::IpsecMb => return Err(CryptoError::KeyRefused { library: self.library }),
+            Library::AwsLc => Schedule::AwsLc(Box::new(aws_lc::Schedule::new(self.algorithm, key)?)),
         };
-        Ok(Self { schedule, salt, algorithm })
+        // Somebody else's is as good.
+        let _ = self.schedule.set(schedule);
+        Ok(())
+    }
+
+    /// True if there is a schedule.
+    #[inline]
+    pub fn is_expanded(&self) -> bool {
+        self.schedule.get().is_some()
+    }
+
+    /// Octets of memory that a schedule of that library takes.
+    pub fn schedule_len(library: Library) -> usize {
+        match library {
+            #[cfg(ipsec_mb)]
+            Library::IpsecMb => ipsec_mb::functions().map_or(0, |functions| functions.schedule_len()),
+            #[cfg(not(ipsec_mb))]
+            Library::IpsecMb => 0,
+            Library::AwsLc => size_of::<aws_lc::Schedule>(),
+        }
+    }
+
+    fn octets(&self) -> &[u8] {
+        self.key.get(..self.algorithm.key_len()).unwrap_or(&self.key)
     }
 
     /// The algorithm that the key is for.
@@ -81,11 +143,7 @@ impl AeadKey {
 
     /// The library that works with the key.
     pub fn library(&self) -> Library {
-        match self.schedule {
-            #[cfg(ipsec_mb)]
-            Schedule::IpsecMb(_) => Library::IpsecMb,
-            Schedule::AwsLc(_) => Library::AwsLc,
-        }
+        self.library
     }
 
     /// Encrypts `text` in place and writes the tag. The IV must never have been used with this key before.
@@ -96,10 +154,11 @@ impl AeadKey {
     pub fn seal(&self, iv: [u8; IV_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8; TAG_LEN]) {
         let nonce = self.nonce(iv);
         let sealed = text.len() as u64 <= MAX_TEXT_LEN
-            && match &self.schedule {
+            && match self.schedule.get() {
                 #[cfg(ipsec_mb)]
-                Schedule::IpsecMb(schedule) => schedule.seal(&nonce, aad, text, tag),
-                Schedule::AwsLc(schedule) => schedule.seal(nonce, aad, text, tag),
+                Some(Schedule::IpsecMb(schedule)) => schedule.seal(&nonce, aad, text, tag),
+                Some(Schedule::AwsLc(schedule)) => schedule.seal(nonce, aad, text, tag),
+                None => self.seal_once(nonce, aad, text, tag),
             };
         if !sealed {
             text.zeroize();
@@ -114,15 +173,51 @@ impl AeadKey {
     pub fn open(&self, iv: [u8; IV_LEN], aad: &[u8], text: &mut [u8], tag: &[u8; TAG_LEN]) -> bool {
         let nonce = self.nonce(iv);
         let authentic = text.len() as u64 <= MAX_TEXT_LEN
-            && match &self.schedule {
+            && match self.schedule.get() {
                 #[cfg(ipsec_mb)]
-                Schedule::IpsecMb(schedule) => schedule.open(&nonce, aad, text, tag),
-                Schedule::AwsLc(schedule) => schedule.open(nonce, aad, text, tag),
+                Some(Schedule::IpsecMb(schedule)) => schedule.open(&nonce, aad, text, tag),
+                Some(Schedule::AwsLc(schedule)) => schedule.open(nonce, aad, text, tag),
+                None => self.open_once(nonce, aad, text, tag),
             };
         if !authentic {
             text.zeroize();
         }
         authentic
+    }
+
+    #[cold]
+    fn seal_once(
+        &self,
+        nonce: [u8; NONCE_LEN],
+        aad: &[u8],
+        text: &mut [u8],
+        tag: &mut [u8; TAG_LEN],
+    ) -> bool {
+        match self.library {
+            #[cfg(ipsec_mb)]
+            Library::IpsecMb => ipsec_mb::with_schedule(self.algorithm, self.octets(), |schedule, crypt| {
+                crypt.seal(schedule, &nonce, aad, text, tag);
+                true
+            }),
+            #[cfg(not(ipsec_mb))]
+            Library::IpsecMb => false,
+            Library::AwsLc => aws_lc::Schedule::new(self.algorithm, self.octets())
+                .is_ok_and(|schedule| schedule.seal(nonce, aad, text, tag)),
+        }
+    }
+
+    #[cold]
+    fn open_once(&self, nonce: [u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &[u8; TAG_LEN]) -> bool {
+        match self.library {
+            #[cfg(ipsec_mb)]
+            Library::IpsecMb => ipsec_mb::with_schedule(self.algorithm, self.octets(), |schedule, crypt| {
+                crypt.open(schedule, &nonce, aad, text, tag)
+            }),
+            #[cfg(not(ipsec_mb))]
+            Library::IpsecMb => false,
+            Library::AwsLc => aws_lc::Schedule::new(self.algorithm, self.octets())
+                .is_ok_and(|schedule| schedule.open(nonce, aad, text, tag)),
+        }
     }
 
     #[inline]
@@ -135,6 +230,7 @@ impl AeadKey {
 impl Drop for AeadKey {
     fn drop(&mut self) {
         self.salt.zeroize();
+        self.key.zeroize();
     }
 }
 

@@ -79,17 +79,68 @@ fn load() -> Result<Functions, CryptoError> {
 /// Memory as the library wants it: aligned to a cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-struct Line([u8; 64]);
+pub(crate) struct Line([u8; 64]);
 
 /// Room for `struct gcm_context_data`; `ipsec_mb.c` asserts that it is enough.
 type Context = MaybeUninit<[Line; 2]>;
+
+/// What works with the schedules of one algorithm.
+#[derive(Clone, Copy)]
+pub(crate) struct Calls {
+    seal: Crypt,
+    open: Crypt,
+}
 
 /// An expanded key.
 pub(crate) struct Schedule {
     /// `struct gcm_key_data`, only ever read after its making.
     lines: Box<[Line]>,
-    seal: Crypt,
-    open: Crypt,
+    calls: Calls,
+}
+
+/// Lines of a schedule at most: version 1.3 needs 17, version 2.0 no more.
+const MAX_LINES: usize = 32;
+
+/// Expands the key on the stack, for the one call that `work` makes, and wipes it. False if the library has grown.
+pub(crate) fn with_schedule(
+    algorithm: AeadAlgorithm,
+    key: &[u8],
+    work: impl FnOnce(&[Line], Calls) -> bool,
+) -> bool {
+    let Ok(functions) = functions() else { return false };
+    let mut lines = [Line([0; 64]); MAX_LINES];
+    let result = match lines.get_mut(..functions.lines()) {
+        Some(lines) if key.len() == algorithm.key_len() => {
+            let calls = functions.expand(algorithm, key, lines);
+            work(lines, calls)
+        }
+        _ => false,
+    };
+    lines.iter_mut().for_each(|line| line.0.zeroize());
+    result
+}
+
+impl Functions {
+    /// Octets of a schedule.
+    pub(crate) fn schedule_len(&self) -> usize {
+        self.lines() * size_of::<Line>()
+    }
+
+    fn lines(&self) -> usize {
+        self.schedule_size.div_ceil(size_of::<Line>())
+    }
+
+    /// Writes the schedule of a key, which must be as long as the algorithm's, into as many lines as it needs.
+    fn expand(&self, algorithm: AeadAlgorithm, key: &[u8], lines: &mut [Line]) -> Calls {
+        assert!(key.len() == algorithm.key_len() && lines.len() >= self.lines());
+        let (expand, seal, open) = match algorithm {
+            AeadAlgorithm::Aes128Gcm => (self.expand128, self.seal128, self.open128),
+            AeadAlgorithm::Aes256Gcm => (self.expand256, self.seal256, self.open256),
+        };
+        // SAFETY: `key` has the octets that `expand` reads, `lines` the size and alignment of what it writes.
+        unsafe { expand(key.as_ptr().cast(), lines.as_mut_ptr().cast()) };
+        Calls { seal, open }
+    }
 }
 
 impl Schedule {
@@ -98,15 +149,9 @@ impl Schedule {
         if key.len() != algorithm.key_len() {
             return Err(CryptoError::KeyRefused { library: Library::IpsecMb });
         }
-        let (expand, seal, open) = match algorithm {
-            AeadAlgorithm::Aes128Gcm => (functions.expand128, functions.seal128, functions.open128),
-            AeadAlgorithm::Aes256Gcm => (functions.expand256, functions.seal256, functions.open256),
-        };
-        let count = functions.schedule_size.div_ceil(size_of::<Line>());
-        let mut lines = vec![Line([0; 64]); count].into_boxed_slice();
-        // SAFETY: `key` has the octets that `expand` reads, `lines` the size and alignment of what it writes.
-        unsafe { expand(key.as_ptr().cast(), lines.as_mut_ptr().cast()) };
-        Ok(Self { lines, seal, open })
+        let mut lines = vec![Line([0; 64]); functions.lines()].into_boxed_slice();
+        let calls = functions.expand(algorithm, key, &mut lines);
+        Ok(Self { lines, calls })
     }
 
     /// Always true: the library refuses nothing that is not null.
@@ -118,7 +163,7 @@ impl Schedule {
         text: &mut [u8],
         tag: &mut [u8; TAG_LEN],
     ) -> bool {
-        self.call(self.seal, nonce, aad, text, tag);
+        self.calls.seal(&self.lines, nonce, aad, text, tag);
         true
     }
 
@@ -131,8 +176,36 @@ impl Schedule {
         text: &mut [u8],
         tag: &[u8; TAG_LEN],
     ) -> bool {
+        self.calls.open(&self.lines, nonce, aad, text, tag)
+    }
+}
+
+impl Calls {
+    /// With a schedule that [`Functions::expand`] has made together with these calls.
+    #[inline]
+    pub(crate) fn seal(
+        self,
+        schedule: &[Line],
+        nonce: &[u8; NONCE_LEN],
+        aad: &[u8],
+        text: &mut [u8],
+        tag: &mut [u8; TAG_LEN],
+    ) {
+        call(self.seal, schedule, nonce, aad, text, tag);
+    }
+
+    /// The same; false, with the unauthentic plaintext in `text`, if the tag does not fit.
+    #[inline]
+    pub(crate) fn open(
+        self,
+        schedule: &[Line],
+        nonce: &[u8; NONCE_LEN],
+        aad: &[u8],
+        text: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> bool {
         let mut expected = [0; TAG_LEN];
-        self.call(self.open, nonce, aad, text, &mut expected);
+        call(self.open, schedule, nonce, aad, text, &mut expected);
         // As whole numbers: octet by octet the comparison costs more than all else here.
         let authentic = bool::from(u128::from_ne_bytes(expected).ct_eq(&u128::from_ne_bytes(*tag)));
         if !authentic {
@@ -141,35 +214,35 @@ impl Schedule {
         }
         authentic
     }
+}
 
-    #[inline]
-    fn call(
-        &self,
-        crypt: Crypt,
-        nonce: &[u8; NONCE_LEN],
-        aad: &[u8],
-        text: &mut [u8],
-        tag: &mut [u8; TAG_LEN],
-    ) {
-        let mut context = Context::uninit();
-        let pointer = text.as_mut_ptr();
-        // SAFETY: the schedule was made by the `expand` that belongs to `crypt`. The context has its size and alignment
-        // and is written before it is read. Input and output are the same `len` octets, which the library allows.
-        // Nonce, data and tag are of the lengths given (a nonce is always 12 octets).
-        unsafe {
-            crypt(
-                self.lines.as_ptr().cast(),
-                context.as_mut_ptr().cast(),
-                pointer,
-                pointer,
-                text.len() as u64,
-                nonce.as_ptr(),
-                aad.as_ptr(),
-                aad.len() as u64,
-                tag.as_mut_ptr(),
-                TAG_LEN as u64,
-            );
-        }
+#[inline]
+fn call(
+    crypt: Crypt,
+    schedule: &[Line],
+    nonce: &[u8; NONCE_LEN],
+    aad: &[u8],
+    text: &mut [u8],
+    tag: &mut [u8; TAG_LEN],
+) {
+    let mut context = Context::uninit();
+    let pointer = text.as_mut_ptr();
+    // SAFETY: the schedule was made by the `expand` that belongs to `crypt`: only this module makes either, and both
+    // together. The context has its size and alignment and is written before it is read. Input and output are the same
+    // `len` octets, which the library allows. Nonce, data and tag are of the lengths given (a nonce is always 12 octets).
+    unsafe {
+        crypt(
+            schedule.as_ptr().cast(),
+            context.as_mut_ptr().cast(),
+            pointer,
+            pointer,
+            text.len() as u64,
+            nonce.as_ptr(),
+            aad.as_ptr(),
+            aad.len() as u64,
+            tag.as_mut_ptr(),
+            TAG_LEN as u64,
+        );
     }
 }
 

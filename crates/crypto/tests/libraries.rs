@@ -27,6 +27,35 @@ impl Packet {
     }
 }
 
+proptest! {
+    #[test]
+    fn a_key_without_a_schedule_does_the_same(packet in packet(300)) {
+        for library in Library::ALL.into_iter().filter(|library| library.available().is_ok()) {
+            let expanded = packet.key(library);
+            let bare = expanded.copy();
+            prop_assert!(expanded.is_expanded() && !bare.is_expanded());
+            let (mut text, mut tag) = (packet.text.clone(), [0; TAG_LEN]);
+            bare.seal(packet.iv, &packet.aad, &mut text, &mut tag);
+            prop_assert!(expanded.open(packet.iv, &packet.aad, &mut text.clone(), &tag));
+            let mut forged = tag;
+            forged[3] ^= 1;
+            prop_assert!(!bare.open(packet.iv, &packet.aad, &mut text.clone(), &forged));
+            prop_assert!(bare.open(packet.iv, &packet.aad, &mut text, &tag));
+            prop_assert_eq!(&text, &packet.text);
+            prop_assert!(!bare.is_expanded());
+            bare.expand().unwrap();
+            prop_assert!(bare.is_expanded() && AeadKey::schedule_len(library) > 0);
+            prop_assert!(bare.open(packet.iv, &packet.aad, &mut sealed(&expanded, &packet), &tag));
+        }
+    }
+}
+
+fn sealed(key: &AeadKey, packet: &Packet) -> Vec<u8> {
+    let mut text = packet.text.clone();
+    key.seal(packet.iv, &packet.aad, &mut text, &mut [0; TAG_LEN]);
+    text
+}
+
 prop_compose! {
     fn packet(max: usize)(
         algorithm in prop::sample::select(ALGORITHMS.to_vec()),

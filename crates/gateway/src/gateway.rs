@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use testudo_ike::endpoint::{ChildSaStatus, Endpoint, IkeSaStatus, Target};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Reason, Time, UnixTime};
 use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::selector::SelectorPair;
 use testudo_vici::control::JobId;
 use testudo_vici::schema::Policy;
 
@@ -46,8 +47,8 @@ pub(crate) struct Gateway {
     watched: bool,
     /// While somebody does: as last seen, so that an SA that goes down can still be described.
     ikes: BTreeMap<IkeSaId, IkeSaStatus>,
-    /// Packets that had come in at the last look, by Child SA.
-    seen: BTreeMap<ChildSaId, u64>,
+    /// Packets that had come in and gone out at the last look, by Child SA.
+    seen: BTreeMap<ChildSaId, (u64, u64)>,
     virtual_ips: VirtualIps,
 }
 
@@ -234,7 +235,7 @@ impl Gateway {
             Output::Keepalive { path } => self.held.push(Departure::Keepalive(path)),
             Output::InstallChild { ike, child, connection, name, params, replaces } => {
                 let fresh = Fresh { ike, connection, child, name };
-                self.install_child(fresh, *params, replaces);
+                self.install_child(fresh, &params, replaces);
             }
             Output::SwitchChild { to, .. } => self.data.switch(to),
             Output::UpdateChild { child, path, .. } => {
@@ -265,16 +266,16 @@ impl Gateway {
         }
     }
 
-    fn install_child(&mut self, fresh: Fresh, params: ChildSaParams, replaces: Option<ChildSaId>) {
-        let (local, remote) = (&params.local_ts, &params.remote_ts);
-        let inherited = replaces.and_then(|old| self.policies.inherit(fresh.child, old, local, remote));
+    fn install_child(&mut self, fresh: Fresh, params: &ChildSaParams, replaces: Option<ChildSaId>) {
+        let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
+        let inherited = replaces.and_then(|old| self.policies.inherit(fresh.child, old, &selectors));
         let policy = inherited.unwrap_or_else(|| {
             let loaded = self.endpoint.connection(&fresh.connection);
             let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
-            self.policies.install(fresh.child, config, local, remote)
+            self.policies.install(fresh.child, config, &selectors)
         });
         // One that carries something else than the one that it renews has a policy of its own, which cannot stand empty.
-        match self.data.install(fresh.child, policy, params, inherited.is_some()) {
+        match self.data.install(fresh.child, policy, (params, &selectors), inherited.is_some()) {
             Ok(()) if inherited.is_none() => self.fresh.push(fresh),
             Ok(()) => {}
             Err(error) => self.give_up(fresh, &error),
@@ -418,7 +419,12 @@ impl Gateway {
     pub(crate) fn report_traffic(&mut self) {
         for (child, inbound, outbound) in self.data.all_totals() {
             // A new Child SA has carried nothing.
-            if self.seen.insert(child, inbound.packets).unwrap_or_default() < inbound.packets {
+            let now = (inbound.packets, outbound.packets);
+            let before = self.seen.insert(child, now).unwrap_or_default();
+            if before == now {
+                continue;
+            }
+            if before.0 < now.0 {
                 self.endpoint.traffic_seen(self.now, child);
             }
             let (bytes, packets) = (inbound.bytes.max(outbound.bytes), inbound.packets.max(outbound.packets));

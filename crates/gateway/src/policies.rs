@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::Error;
-use testudo_ipsec::selector::{AddrRange, TrafficSelector};
-use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
+use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
+use testudo_ipsec::spd::{Action, PolicyId, Rank, Spd};
 
 /// A child of a connection, by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,9 +67,8 @@ pub(crate) enum Change {
 struct Entry {
     id: PolicyId,
     mode: ChildMode,
-    /// Among policies of equal priority the lower one is looked at first.
-    place: u64,
-    policy: Policy,
+    rank: Rank,
+    selectors: SelectorPair,
     /// Of our side, what the configuration names itself: `dynamic` may be any address, and says nothing.
     named: Vec<AddrRange>,
 }
@@ -91,11 +90,11 @@ impl Policies {
                 continue;
             }
             let id = old.remove(&name).map_or_else(|| self.take_id(), |entry| entry.id);
-            let priority = order(child.mode, child.priority, &local, &remote);
-            let policy = Policy { priority, local, remote, action: action(child.mode, id) };
             self.loaded += 1;
-            let place = CONFIGURED + self.loaded;
-            let entry = Entry { id, mode: child.mode, place, policy, named: named(child) };
+            let priority = order(child.mode, child.priority, &local, &remote);
+            let rank = Rank { priority, place: CONFIGURED + self.loaded };
+            let selectors = SelectorPair::new(&local, &remote);
+            let entry = Entry { id, mode: child.mode, rank, selectors, named: named(child) };
             self.names.insert(id, name.clone());
             self.passes += usize::from(child.mode == ChildMode::Pass);
             self.insert(&entry);
@@ -106,7 +105,7 @@ impl Policies {
 
     fn insert(&mut self, entry: &Entry) {
         // What it has no room for is missed by `spd`.
-        let _ = self.spd.insert(entry.place, &entry.policy);
+        let _ = self.spd.insert(entry.rank, &entry.selectors, entry.action());
     }
 
     /// Children that are gone: their numbers are free again.
@@ -141,7 +140,7 @@ impl Policies {
         let old: BTreeMap<ChildName, Entry> = taken.collect();
         for entry in old.values() {
             self.passes -= usize::from(entry.mode == ChildMode::Pass);
-            self.spd.remove(entry.place, &entry.policy);
+            self.spd.remove(entry.rank, &entry.selectors);
         }
         self.held = None;
         self.change = Change::Protection;
@@ -160,15 +159,15 @@ impl Policies {
         &mut self,
         sa: ChildSaId,
         child: Option<&Child>,
-        local: &[TrafficSelector],
-        remote: &[TrafficSelector],
+        selectors: &SelectorPair,
     ) -> PolicyId {
         let id = self.take_id();
-        let priority = order(ChildMode::Tunnel, child.map_or(0, |c| c.priority), local, remote);
-        let (local, remote) = (local.to_vec(), remote.to_vec());
-        let policy = Policy { priority, local, remote, action: Action::Protect(id) };
-        let place = CONFIGURED.saturating_sub(sa.0);
-        let entry = Entry { id, mode: ChildMode::Tunnel, place, policy, named: Vec::new() };
+        let [local, remote]: [Vec<TrafficSelector>; 2] =
+            [selectors.local_selectors().collect(), selectors.remote_selectors().collect()];
+        let priority = order(ChildMode::Tunnel, child.map_or(0, |c| c.priority), &local, &remote);
+        let rank = Rank { priority, place: CONFIGURED.saturating_sub(sa.0) };
+        let selectors = selectors.clone();
+        let entry = Entry { id, mode: ChildMode::Tunnel, rank, selectors, named: Vec::new() };
         self.insert(&entry);
         self.note_change(&entry);
         self.installed.insert(sa, entry);
@@ -181,10 +180,9 @@ impl Policies {
         &mut self,
         sa: ChildSaId,
         old: ChildSaId,
-        local: &[TrafficSelector],
-        remote: &[TrafficSelector],
+        selectors: &SelectorPair,
     ) -> Option<PolicyId> {
-        let same = |entry: &&Entry| entry.policy.local == local && entry.policy.remote == remote;
+        let same = |entry: &&Entry| entry.selectors == *selectors;
         let entry = self.installed.get(&old).filter(same)?.clone();
         let id = entry.id;
         *self.shared.entry(id).or_default() += 1;
@@ -202,7 +200,7 @@ impl Policies {
             }
             return None;
         }
-        self.spd.remove(entry.place, &entry.policy);
+        self.spd.remove(entry.rank, &entry.selectors);
         self.note_change(&entry);
         self.free_ids.insert(entry.id);
         Some(entry.id)
@@ -238,11 +236,13 @@ impl Policies {
     }
 }
 
-fn action(mode: ChildMode, id: PolicyId) -> Action {
-    match mode {
-        ChildMode::Pass => Action::Bypass,
-        ChildMode::Tunnel => Action::Protect(id),
-        ChildMode::Drop => Action::Discard,
+impl Entry {
+    fn action(&self) -> Action {
+        match self.mode {
+            ChildMode::Pass => Action::Bypass,
+            ChildMode::Tunnel => Action::Protect(self.id),
+            ChildMode::Drop => Action::Discard,
+        }
     }
 }
 

@@ -61,11 +61,11 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
 fn order(policies: &Policies) -> Vec<Action> {
     let spd = policies.spd().unwrap();
     let mut entries: Vec<&Entry> = policies.installed.values().chain(policies.configured.values()).collect();
-    entries.sort_by_key(|entry| (entry.policy.priority, entry.place));
+    entries.sort_by_key(|entry| entry.rank);
     // A Child SA and the one that it takes the place of share their policy.
-    entries.dedup_by_key(|entry| entry.place);
+    entries.dedup_by_key(|entry| entry.rank);
     assert_eq!(spd.len(), entries.len());
-    entries.iter().map(|entry| entry.policy.action).collect()
+    entries.iter().map(|entry| entry.action()).collect()
 }
 
 fn id_of(policies: &Policies, child: &str) -> PolicyId {
@@ -101,9 +101,9 @@ fn the_newest_sa_comes_before_older_ones_and_the_configured_child() {
     let mut policies = Policies::default();
     let net = child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16");
     policies.load(&connection(vec![net.clone()]));
-    let (local, remote) = ([ts("10.1.0.0/16")], [ts("10.2.0.0/16")]);
-    let old = policies.install(ChildSaId(1), Some(&net), &local, &remote);
-    let new = policies.install(ChildSaId(2), Some(&net), &local, &remote);
+    let sides = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.2.0.0/16")]);
+    let old = policies.install(ChildSaId(1), Some(&net), &sides);
+    let new = policies.install(ChildSaId(2), Some(&net), &sides);
     let configured = id_of(&policies, "net");
     assert_eq!(order(&policies), [new, old, configured].map(Action::Protect));
     assert_eq!(policies.remove(ChildSaId(1)), Some(old));
@@ -132,7 +132,7 @@ fn numbers_are_used_again_so_that_tables_stay_small() {
     let mut policies = Policies::default();
     let side = [ts("10.1.0.0/16")];
     for n in 0..1000 {
-        let id = policies.install(ChildSaId(n), None, &side, &side);
+        let id = policies.install(ChildSaId(n), None, &SelectorPair::new(&side, &side));
         assert!(id.0 < 2, "{id:?}");
         if n > 0 {
             policies.remove(ChildSaId(n - 1)).unwrap();
@@ -153,8 +153,14 @@ fn dynamic_is_the_whole_pool_before_there_is_a_lease() {
     let mut net = child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16");
     net.remote_ts = vec![TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX }];
     let users = Connection { pools: vec!["road".into()], ..connection(vec![net]) };
-    let remote =
-        |policies: &Policies| policies.configured.values().next().map(|entry| entry.policy.remote[0].addrs);
+    let remote = |policies: &Policies| {
+        policies
+            .configured
+            .values()
+            .next()
+            .and_then(|entry| entry.selectors.remote_selectors().next())
+            .map(|ts| ts.addrs)
+    };
     let mut policies = Policies::default();
     policies.load_pool(&road);
     policies.load(&users);
@@ -167,22 +173,18 @@ fn dynamic_is_the_whole_pool_before_there_is_a_lease() {
 #[test]
 fn a_renewed_child_sa_shares_the_policy_with_the_new_one() {
     let mut policies = Policies::default();
-    let (local, remote) = ([ts("10.1.0.0/16")], [ts("10.2.0.0/16")]);
-    let first = policies.install(ChildSaId(1), None, &local, &remote);
+    let sides = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.2.0.0/16")]);
+    let first = policies.install(ChildSaId(1), None, &sides);
     let before = order(&policies);
-    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), &local, &remote), Some(first));
+    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), &sides), Some(first));
     assert_eq!(order(&policies), before, "nothing changes for packets");
-    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(2), &local, &remote), Some(first));
+    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(2), &sides), Some(first));
     assert_eq!(policies.remove(ChildSaId(1)), None);
     assert_eq!(policies.remove(ChildSaId(3)), None);
     assert_eq!(order(&policies), before);
-    let other = [ts("10.3.0.0/16")];
-    assert_eq!(
-        policies.inherit(ChildSaId(4), ChildSaId(2), &local, &other),
-        None,
-        "it carries something else"
-    );
-    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(9), &local, &remote), None);
+    let other = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.3.0.0/16")]);
+    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(2), &other), None, "it carries something else");
+    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(9), &sides), None);
     assert_eq!(policies.remove(ChildSaId(2)), Some(first), "the last one takes it along");
     assert_eq!(order(&policies), []);
 }

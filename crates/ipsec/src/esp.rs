@@ -3,4 +3,4 @@
 mod outer;
 pub(crate) mod tunnel;
 
-pub(crate) use outer::{Marks, Outer};
+pub(crate) use outer::{Marks, Outer, Overhead};

@@ -1,64 +1,76 @@
-//! The inbound half of the SAD: SAs by SPI (RFC 4301 §4.4.2), in two steps, share and slot.
+//! The inbound half of the SAD: SAs by SPI (RFC 4301 §4.4.2), in two steps, block of slots and slot.
 //!
-//! A share's slots are allocated by control and handed in, so that workers never allocate.
+//! Blocks are allocated by control and handed in, so that workers never allocate. They are small: slots are taken at random,
+//! so that a few SAs use many blocks.
 
 use crate::sa::InboundSa;
-use crate::spi::{Share, Spi};
+use crate::spi::Spi;
 use std::sync::Arc;
 
-/// Slots of one share, all empty at first.
+/// Bits of an SPI behind its share and slot.
+const TAG_BITS: u32 = 10;
+/// Slots of a block, as a power of two.
+const BLOCK_BITS: u32 = 4;
+const BLOCK: usize = 1 << BLOCK_BITS;
+const BLOCKS: usize = 1 << (u32::BITS - TAG_BITS - BLOCK_BITS);
+
+/// Neighbouring slots of one share, all empty at first.
 #[derive(Debug)]
-pub struct SlotTable {
-    share: Share,
-    slots: Box<[Option<Arc<InboundSa>>]>,
+pub struct SlotBlock {
+    number: usize,
+    slots: [Option<Arc<InboundSa>>; BLOCK],
 }
 
-impl SlotTable {
-    /// An empty table.
-    pub fn new(share: Share) -> Self {
-        Self { share, slots: (0..Spi::SLOTS).map(|_| None).collect() }
+impl SlotBlock {
+    /// The empty block that has the slot of that SPI.
+    pub fn of(spi: Spi) -> Self {
+        Self { number: Self::number_of(spi), slots: [const { None }; BLOCK] }
     }
 
-    /// Whose slots these are.
-    pub fn share(&self) -> Share {
-        self.share
+    /// Which block has the slot of an SPI.
+    pub fn number_of(spi: Spi) -> usize {
+        (spi.0 >> (TAG_BITS + BLOCK_BITS)) as usize
     }
 
-    fn slot_mut(&mut self, spi: Spi) -> Option<&mut Option<Arc<InboundSa>>> {
-        self.slots.get_mut(usize::from(spi.slot()))
+    /// Which block it is.
+    pub fn number(&self) -> usize {
+        self.number
     }
+}
+
+fn slot(spi: Spi) -> usize {
+    (spi.0 >> TAG_BITS) as usize % BLOCK
 }
 
 /// Inbound SAs of one worker.
 #[derive(Debug)]
 pub(crate) struct Sad {
-    shares: [Option<Box<SlotTable>>; 256],
+    blocks: Box<[Option<Box<SlotBlock>>]>,
 }
 
 impl Sad {
     pub(crate) fn new() -> Self {
-        Self { shares: [const { None }; 256] }
+        Self { blocks: (0..BLOCKS).map(|_| None).collect() }
     }
 
-    fn share_mut(&mut self, share: Share) -> Option<&mut Option<Box<SlotTable>>> {
-        self.shares.get_mut(usize::from(share.0))
+    fn slot_mut(&mut self, spi: Spi) -> Option<&mut Option<Arc<InboundSa>>> {
+        self.blocks.get_mut(SlotBlock::number_of(spi))?.as_mut()?.slots.get_mut(slot(spi))
     }
 
-    /// Adds the slots of a share. Gives them back if the share has some already.
-    pub(crate) fn add_share(&mut self, table: Box<SlotTable>) -> Option<Box<SlotTable>> {
-        match self.share_mut(table.share) {
+    /// Adds a block. Gives it back if it is there already.
+    pub(crate) fn add_slots(&mut self, block: Box<SlotBlock>) -> Option<Box<SlotBlock>> {
+        match self.blocks.get_mut(block.number) {
             Some(place) if place.is_none() => {
-                *place = Some(table);
+                *place = Some(block);
                 None
             }
-            _ => Some(table),
+            _ => Some(block),
         }
     }
 
-    /// Puts an SA into its slot and returns what was there. Gives the SA back if its share has no slots.
+    /// Puts an SA into its slot and returns what was there. Gives the SA back if its block is not there.
     pub(crate) fn insert(&mut self, sa: Arc<InboundSa>) -> Result<Option<Arc<InboundSa>>, Arc<InboundSa>> {
-        let table = self.share_mut(sa.spi().share()).and_then(Option::as_mut);
-        match table.and_then(|table| table.slot_mut(sa.spi())) {
+        match self.slot_mut(sa.spi()) {
             Some(slot) => Ok(slot.replace(sa)),
             None => Err(sa),
         }
@@ -66,15 +78,14 @@ impl Sad {
 
     /// Takes the SA with exactly this SPI out.
     pub(crate) fn remove(&mut self, spi: Spi) -> Option<Arc<InboundSa>> {
-        let slot = self.share_mut(spi.share())?.as_mut()?.slot_mut(spi)?;
-        slot.take_if(|sa| sa.spi() == spi)
+        self.slot_mut(spi)?.take_if(|sa| sa.spi() == spi)
     }
 
     /// The SA with exactly this SPI.
     #[inline]
     pub(crate) fn get(&self, spi: Spi) -> Option<&InboundSa> {
-        let table = self.shares.get(usize::from(spi.share().0))?.as_ref()?;
-        table.slots.get(usize::from(spi.slot()))?.as_deref().filter(|sa| sa.spi() == spi)
+        let block = self.blocks.get(SlotBlock::number_of(spi))?.as_ref()?;
+        block.slots.get(slot(spi))?.as_deref().filter(|sa| sa.spi() == spi)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::number::SequenceBlock;
 use crate::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial};
 use crate::selector::{AddrRange, TrafficSelector};
 use crate::spd::PolicyId;
+use crate::spi::Share;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use testudo_crypto::Library;
@@ -48,7 +49,9 @@ proptest! {
     #[test]
     fn finds_like_a_map_from_slot_to_spi(steps in prop::collection::vec(step(), 0..60)) {
         let mut sad = Sad::new();
-        prop_assert!(sad.add_share(Box::new(SlotTable::new(Share(7)))).is_none());
+        let first = Spi::from_parts(Share(7), 0, 0).unwrap();
+        prop_assert!(sad.add_slots(Box::new(SlotBlock::of(first))).is_none());
+        prop_assert!(sad.add_slots(Box::new(SlotBlock::of(first))).is_some());
         let mut model: HashMap<u16, Spi> = HashMap::new();
         for step in steps {
             match step {

@@ -2,7 +2,8 @@
 
 use crate::packet_selector::PacketSelector;
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 /// An inclusive range of addresses of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -96,6 +97,20 @@ impl Side {
         Self { start, end, v6: selector.addrs.start().is_ipv6(), protocol: selector.protocol, ports }
     }
 
+    fn selector(&self) -> Option<TrafficSelector> {
+        let addr = |bits: u128| match self.v6 {
+            true => IpAddr::V6(Ipv6Addr::from_bits(bits)),
+            false => IpAddr::V4(Ipv4Addr::from_bits(bits as u32)),
+        };
+        let (port_start, port_end) = match self.ports {
+            Ports::Any => (0, u16::MAX),
+            Ports::Opaque => (u16::MAX, 0),
+            Ports::Range(start, end) => (start, end),
+        };
+        let addrs = AddrRange::new(addr(self.start), addr(self.end))?;
+        Some(TrafficSelector { addrs, protocol: self.protocol, port_start, port_end })
+    }
+
     #[inline]
     fn accepts(&self, packet: &PacketSelector, addr: u128, port: u16) -> bool {
         self.start <= addr
@@ -111,36 +126,57 @@ impl Side {
 }
 
 /// The selectors of a policy or an SA: what both sides may be. Every combination of a local and a remote one is meant
-/// (RFC 7296 §2.9).
+/// (RFC 7296 §2.9). Clones share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorPair {
-    local: Box<[Side]>,
-    remote: Box<[Side]>,
+    /// Those of our side, then those of the peer's: in one piece, because there are very many.
+    sides: Arc<[Side]>,
+    local: u32,
 }
 
 impl SelectorPair {
     /// Prepares the selectors of both sides for comparing.
     pub fn new(local: &[TrafficSelector], remote: &[TrafficSelector]) -> Self {
-        let sides = |list: &[TrafficSelector]| list.iter().map(Side::new).collect();
-        Self { local: sides(local), remote: sides(remote) }
+        let sides = local.iter().chain(remote).map(Side::new).collect();
+        Self { sides, local: local.len() as u32 }
+    }
+
+    /// The selectors of our side, as they were given.
+    pub fn local_selectors(&self) -> impl Iterator<Item = TrafficSelector> + '_ {
+        self.local().iter().filter_map(Side::selector)
+    }
+
+    /// The selectors of the peer's side, as they were given.
+    pub fn remote_selectors(&self) -> impl Iterator<Item = TrafficSelector> + '_ {
+        self.remote().iter().filter_map(Side::selector)
+    }
+
+    #[inline]
+    fn local(&self) -> &[Side] {
+        self.sides.get(..self.local as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    fn remote(&self) -> &[Side] {
+        self.sides.get(self.local as usize..).unwrap_or_default()
     }
 
     /// How wide the narrowest range of our side that has the packet's local address is: the number of bits of the
     /// distance between its ends.
     pub(crate) fn local_width(&self, packet: &PacketSelector) -> Option<u8> {
-        width(&self.local, packet.local, packet.is_ipv6())
+        width(self.local(), packet.local, packet.is_ipv6())
     }
 
     /// The same for the peer's side.
     pub(crate) fn remote_width(&self, packet: &PacketSelector) -> Option<u8> {
-        width(&self.remote, packet.remote, packet.is_ipv6())
+        width(self.remote(), packet.remote, packet.is_ipv6())
     }
 
     /// True if the packet lies inside on both sides.
     #[inline]
     pub fn accepts(&self, packet: &PacketSelector) -> bool {
-        self.local.iter().any(|side| side.accepts(packet, packet.local, packet.local_port()))
-            && self.remote.iter().any(|side| side.accepts(packet, packet.remote, packet.remote_port()))
+        self.local().iter().any(|side| side.accepts(packet, packet.local, packet.local_port()))
+            && self.remote().iter().any(|side| side.accepts(packet, packet.remote, packet.remote_port()))
     }
 }
 

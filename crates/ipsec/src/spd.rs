@@ -75,8 +75,14 @@ pub enum InboundClear {
     NoPolicy,
 }
 
-/// Where a policy stands: by priority, then by the place that it was given.
-type Rank = (u32, u64);
+/// Where a policy stands: the lower one is looked at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// What counts first.
+    pub priority: u32,
+    /// What counts among equals.
+    pub place: u64,
+}
 
 /// The policies, ready for look-up. A clone costs nothing: it shares with the original what is equal in both, so that one can
 /// be changed in a few steps while a worker uses the other.
@@ -105,7 +111,8 @@ impl Spd {
         check_numbers(&policies)?;
         let mut spd = Self::default();
         for (place, policy) in (0..).zip(&policies) {
-            spd.insert(place, policy)?;
+            let selectors = SelectorPair::new(&policy.local, &policy.remote);
+            spd.insert(Rank { priority: policy.priority, place }, &selectors, policy.action)?;
         }
         Ok(spd)
     }
@@ -115,26 +122,20 @@ impl Spd {
         Self::default()
     }
 
-    /// Adds a policy. Of those with equal priority the one with the lower place is looked at first; no two have both in
-    /// common, nor the number if they protect.
-    pub fn insert(&mut self, place: u64, policy: &Policy) -> Result<(), Error> {
-        check(policy)?;
+    /// Adds a policy. No two have rank or, if they protect, number in common.
+    pub fn insert(&mut self, rank: Rank, selectors: &SelectorPair, action: Action) -> Result<(), Error> {
+        check(selectors, action)?;
         if self.len >= MAX_POLICIES {
             return Err(Error::TooManyPolicies { found: self.len.saturating_add(1) });
         }
-        let entry = Entry {
-            rank: (policy.priority, place),
-            selectors: SelectorPair::new(&policy.local, &policy.remote),
-            action: policy.action,
-        };
-        self.index.insert(&policy.local, &policy.remote, &Arc::new(entry));
+        self.index.insert(&Arc::new(Entry { rank, selectors: selectors.clone(), action }));
         self.len += 1;
         Ok(())
     }
 
-    /// Takes out a policy that was added at that place. False if there is none like it.
-    pub fn remove(&mut self, place: u64, policy: &Policy) -> bool {
-        let removed = self.index.remove(&policy.local, &policy.remote, (policy.priority, place)).is_some();
+    /// Takes out the policy that was added with that rank and these selectors. False if there is none.
+    pub fn remove(&mut self, rank: Rank, selectors: &SelectorPair) -> bool {
+        let removed = self.index.remove(selectors, rank);
         self.len -= usize::from(removed);
         removed
     }
@@ -174,13 +175,14 @@ impl Spd {
 }
 
 /// Checks a policy's number and selectors.
-fn check(policy: &Policy) -> Result<(), Error> {
-    for (list, side) in [(&policy.local, "local"), (&policy.remote, "remote")] {
-        if list.is_empty() {
-            return Err(Error::NoSelectors { side });
-        }
+fn check(selectors: &SelectorPair, action: Action) -> Result<(), Error> {
+    if selectors.local_selectors().next().is_none() {
+        return Err(Error::NoSelectors { side: "local" });
     }
-    match policy.action {
+    if selectors.remote_selectors().next().is_none() {
+        return Err(Error::NoSelectors { side: "remote" });
+    }
+    match action {
         Action::Protect(id) if id.0 >= PolicyId::LIMIT => Err(Error::PolicyNumber { found: id }),
         _ => Ok(()),
     }

@@ -21,7 +21,7 @@ use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{
     ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, OutboundSa,
 };
-use testudo_ipsec::sad::SlotTable;
+use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 use testudo_ipsec::spi::{SenderId, Spi};
@@ -232,7 +232,7 @@ fn dataplane(params: &ChildSaParams) -> Dataplane {
         Change::SetLocalAddrs(Arc::new(own)),
         Change::AddPolicies(Box::new(PolicyBlock::of(POLICY))),
         Change::SetSpd(Arc::new(spd)),
-        Change::AddShare(Box::new(SlotTable::new(params.spi_in.share()))),
+        Change::AddSlots(Box::new(SlotBlock::of(params.spi_in))),
         Change::AddInbound(Arc::new(inbound)),
         Change::SetOutbound(POLICY, Arc::new(outbound)),
     ] {

@@ -9,7 +9,7 @@ use testudo_ipsec::dataplane::{
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
-use testudo_ipsec::sad::SlotTable;
+use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::spd::{PolicyId, Spd};
 use testudo_ipsec::spi::SenderId;
 use testudo_wire::packet::PacketBuf;
@@ -62,8 +62,8 @@ impl Gateway {
 
     pub(super) fn add_inbound(&mut self, params: &ChildSaParams, policy: PolicyId, path_mtu: u16) {
         let sa = InboundSa::new(params, policy, path_mtu, Library::detect()).expect("an SA");
-        let slots = SlotTable::new(params.spi_in.share());
-        assert!(self.plane.apply(Command::AddShare(Box::new(slots))).is_none());
+        let slots = SlotBlock::of(params.spi_in);
+        assert!(self.plane.apply(Command::AddSlots(Box::new(slots))).is_none());
         assert!(self.plane.apply(Command::AddInbound(Arc::new(sa))).is_none());
     }
 

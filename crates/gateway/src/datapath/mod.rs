@@ -25,6 +25,7 @@ use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, WorkerHa
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{Command, Counters as PipelineCounters, Event, LocalAddrs, PolicyBlock};
 use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
 use testudo_ipsec::spi::{SenderId, Spi};
 
@@ -56,6 +57,8 @@ pub(crate) struct DataPath {
     packets_seen: std::cell::Cell<u64>,
     /// Generation of the table that the worker was sent last.
     fib_sent: Option<u64>,
+    /// Generation of the table that filter, routes and SAs have followed.
+    followed: Option<u64>,
 }
 
 /// What a worker has to tell that the data path does not settle by itself.
@@ -106,11 +109,11 @@ impl DataPath {
         &mut self,
         child: ChildSaId,
         policy: PolicyId,
-        params: ChildSaParams,
+        (params, selectors): (&ChildSaParams, &SelectorPair),
         replaces: bool,
     ) -> Result<(), String> {
-        let path_mtu = path_mtu(&self.fib, params.remote.ip());
-        let commands = self.sas.install(child, policy, params, replaces, (path_mtu, self.library))?;
+        let path = (path_mtu(&self.fib, params.remote.ip()), self.library);
+        let commands = self.sas.install(child, policy, (params, selectors), replaces, path)?;
         if replaces {
             self.send_all(commands);
         } else {
@@ -129,7 +132,7 @@ impl DataPath {
     /// The peer has moved: what goes out follows it from now on.
     pub(crate) fn update(&mut self, child: ChildSaId, path: Path) -> Result<(), String> {
         let path_mtu = path_mtu(&self.fib, path.remote.ip());
-        let commands = self.sas.update(child, path, path_mtu, self.library)?;
+        let commands = self.sas.update(child, path, path_mtu)?;
         self.send_all(commands);
         Ok(())
     }
@@ -242,6 +245,10 @@ impl DataPath {
                 None
             }
             FastEvent::Ipsec(Event::NoSa { policy, .. }) => Some(WorkerEvent::NoSa(policy)),
+            FastEvent::Ipsec(Event::KeyWanted { spi }) => self.sas.expand_keys(spi).err().map(|error| {
+                // Its packets cost more, and pass all the same.
+                WorkerEvent::Warning(format!("SA {spi}: cannot make the schedules of its keys: {error}"))
+            }),
             FastEvent::Ipsec(Event::IvLow) => self.renew_sender(),
             FastEvent::Ipsec(Event::AddressChanged { spi, remote }) => Some(WorkerEvent::Source(spi, remote)),
             FastEvent::Ipsec(Event::SequenceLow { policy, spi }) => {
@@ -270,8 +277,12 @@ impl DataPath {
             let addresses: Arc<LocalAddrs> = Arc::new(fib.addresses().iter().copied().collect());
             self.send(Command::SetLocalAddrs(addresses));
         }
+        if self.followed == Some(fib.generation()) {
+            return Ok(());
+        }
         self.sas.set_path_mtus(|remote| path_mtu(&fib, remote));
         let guarded = self.guard.follow(&fib);
+        self.followed = guarded.is_ok().then(|| fib.generation());
         self.fib = Arc::clone(&fib);
         if self.fib_sent != Some(self.fib.generation()) {
             self.fib_sent = Some(self.fib.generation());

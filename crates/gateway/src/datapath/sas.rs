@@ -8,24 +8,27 @@ use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::Command;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa, SaTotals};
-use testudo_ipsec::sad::SlotTable;
+use testudo_ipsec::sad::SlotBlock;
+use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::Spi;
 
 /// All Child SAs that the worker has.
 #[derive(Default)]
 pub(super) struct Sas {
     installed: BTreeMap<ChildSaId, Installed>,
-    shares: BTreeSet<Share>,
+    by_spi: BTreeMap<Spi, ChildSaId>,
+    /// Blocks of slots that the worker has.
+    slots: BTreeSet<usize>,
     /// Outbound SAs whose policy is not with the worker yet.
     waiting: Vec<ChildSaId>,
 }
 
+/// Without the keys: they are with IKE and in the SAs.
 struct Installed {
-    policy: PolicyId,
-    params: ChildSaParams,
     inbound: Arc<InboundSa>,
     outbound: Arc<OutboundSa>,
+    remote: IpAddr,
     /// Nothing goes out through it yet, or any more.
     idle: bool,
 }
@@ -37,35 +40,45 @@ impl Sas {
         &mut self,
         child: ChildSaId,
         policy: PolicyId,
-        params: ChildSaParams,
+        (params, selectors): (&ChildSaParams, &SelectorPair),
         replaces: bool,
-        path: (u16, Library),
+        (path_mtu, library): (u16, Library),
     ) -> Result<Vec<Command>, String> {
-        let (path_mtu, library) = path;
-        let inbound = InboundSa::new(&params, policy, path_mtu, library).map_err(|e| e.to_string())?;
+        let inbound = InboundSa::new(params, policy, path_mtu, library).map_err(|e| e.to_string())?;
         let numbers = SequenceBlock::whole(params.esn);
         let outbound =
-            OutboundSa::new(&params, policy, numbers, path_mtu, library).map_err(|e| e.to_string())?;
-        let (inbound, outbound) = (Arc::new(inbound), Arc::new(outbound));
+            OutboundSa::new(params, policy, numbers, path_mtu, library).map_err(|e| e.to_string())?;
+        let (inbound, outbound) =
+            (Arc::new(inbound.sharing(selectors)), Arc::new(outbound.sharing(selectors)));
         let mut commands = Vec::new();
-        let share = params.spi_in.share();
-        if self.shares.insert(share) {
-            commands.push(Command::AddShare(Box::new(SlotTable::new(share))));
+        if self.slots.insert(SlotBlock::number_of(params.spi_in)) {
+            commands.push(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
         }
         commands.push(Command::AddInbound(Arc::clone(&inbound)));
         if !replaces {
             self.waiting.push(child);
         }
-        self.installed.insert(child, Installed { policy, params, inbound, outbound, idle: replaces });
+        self.by_spi.insert(params.spi_in, child);
+        let remote = params.remote.ip();
+        self.installed.insert(child, Installed { inbound, outbound, remote, idle: replaces });
         Ok(commands)
+    }
+
+    /// The SA of that inbound SPI has come into use: makes the schedules of its keys, in which packets find them from now on.
+    pub(super) fn expand_keys(&self, spi: Spi) -> Result<(), String> {
+        let Some(sa) = self.by_spi.get(&spi).and_then(|child| self.installed.get(child)) else {
+            return Ok(());
+        };
+        sa.inbound.expand_key().and_then(|()| sa.outbound.expand_key()).map_err(|e| e.to_string())
     }
 
     /// Sends through the SA from now on: with the next packet, or, if its policy is not with the worker yet, with that.
     pub(super) fn switch(&mut self, child: ChildSaId) -> Vec<Command> {
         let Some(sa) = self.installed.get_mut(&child) else { return Vec::new() };
         sa.idle = false;
-        let (policy, outbound) = (sa.policy, Arc::clone(&sa.outbound));
-        let waits = |other: &ChildSaId| self.installed.get(other).is_some_and(|sa| sa.policy == policy);
+        let (policy, outbound) = (sa.outbound.policy(), Arc::clone(&sa.outbound));
+        let waits =
+            |other: &ChildSaId| self.installed.get(other).is_some_and(|sa| sa.outbound.policy() == policy);
         if !self.waiting.iter().any(waits) {
             return vec![Command::SetOutbound(policy, outbound)];
         }
@@ -76,15 +89,15 @@ impl Sas {
 
     /// The Child SA that sends with this SPI for that policy.
     pub(super) fn sender(&self, policy: PolicyId, spi: Spi) -> Option<ChildSaId> {
-        let found = self.installed.iter().find(|(_, sa)| sa.policy == policy && sa.params.spi_out == spi);
-        found.map(|(child, _)| *child)
+        let sends = |sa: &Installed| sa.outbound.policy() == policy && sa.outbound.spi() == spi;
+        self.installed.iter().find(|(_, sa)| sends(sa)).map(|(child, _)| *child)
     }
 
     /// Outbound SAs whose policies the worker has by now.
     pub(super) fn take_waiting(&mut self) -> Vec<Command> {
         let waiting = std::mem::take(&mut self.waiting);
         let installed = waiting.iter().filter_map(|child| self.installed.get(child));
-        installed.map(|sa| Command::SetOutbound(sa.policy, Arc::clone(&sa.outbound))).collect()
+        installed.map(|sa| Command::SetOutbound(sa.outbound.policy(), Arc::clone(&sa.outbound))).collect()
     }
 
     /// Gives the SA other outer addresses. The worker carries its numbers over.
@@ -93,29 +106,31 @@ impl Sas {
         child: ChildSaId,
         path: Path,
         path_mtu: u16,
-        library: Library,
     ) -> Result<Vec<Command>, String> {
         let Some(sa) = self.installed.get_mut(&child) else { return Ok(Vec::new()) };
-        let params = ChildSaParams { local: path.local, remote: path.remote, ..sa.params.clone() };
-        let moved = sa.outbound.moved(&params, path_mtu, library).map_err(|e| e.to_string())?;
-        sa.params = params;
+        let moved = sa.outbound.moved(path.local, path.remote, path_mtu).map_err(|e| e.to_string())?;
+        sa.remote = path.remote.ip();
         sa.outbound = Arc::new(moved);
         if sa.idle || self.waiting.contains(&child) {
             return Ok(Vec::new());
         }
-        Ok(vec![Command::SetOutbound(sa.policy, Arc::clone(&sa.outbound))])
+        Ok(vec![Command::SetOutbound(sa.outbound.policy(), Arc::clone(&sa.outbound))])
     }
 
     /// Forgets a Child SA.
     pub(super) fn remove(&mut self, child: ChildSaId) -> Vec<Command> {
         self.waiting.retain(|waiting| *waiting != child);
-        let Some(sa) = self.installed.remove(&child) else { return Vec::new() };
-        vec![Command::ClearOutbound(sa.policy, sa.outbound.spi()), Command::RemoveInbound(sa.params.spi_in)]
+        let Some(Installed { inbound, outbound, .. }) = self.installed.remove(&child) else {
+            return Vec::new();
+        };
+        self.by_spi.remove(&inbound.spi());
+        let cleared = Command::ClearOutbound(outbound.policy(), outbound.spi());
+        vec![cleared, Command::RemoveInbound(inbound.spi())]
     }
 
     /// Paths to a peer take no more than this.
     pub(super) fn set_path_mtu(&self, remote: IpAddr, mtu: u16) {
-        for sa in self.installed.values().filter(|sa| sa.params.remote.ip() == remote) {
+        for sa in self.installed.values().filter(|sa| sa.remote == remote) {
             sa.set_path_mtu(mtu);
         }
     }
@@ -123,7 +138,7 @@ impl Sas {
     /// Routes have changed.
     pub(super) fn set_path_mtus(&self, path_mtu: impl Fn(IpAddr) -> u16) {
         for sa in self.installed.values() {
-            sa.set_path_mtu(path_mtu(sa.params.remote.ip()));
+            sa.set_path_mtu(path_mtu(sa.remote));
         }
     }
 
@@ -145,7 +160,7 @@ impl Installed {
     fn set_path_mtu(&self, mtu: u16) {
         // A path too small for even one octet of payload keeps its former value, and packets are dropped as too big.
         if self.outbound.set_path_mtu(mtu).is_err() || self.inbound.set_path_mtu(mtu).is_err() {
-            tracing::warn!("the path to {} takes only {mtu} octets", self.params.remote.ip());
+            tracing::warn!("the path to {} takes only {mtu} octets", self.remote);
         }
     }
 }

@@ -80,6 +80,7 @@ impl DataPath {
             tun: tun_index,
             addresses,
             fib_sent: None,
+            followed: None,
             worker: WorkerHandle::spawn(worker).map_err(|e| e.to_string())?,
             pipeline,
             routing: follower.handle(),

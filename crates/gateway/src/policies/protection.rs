@@ -33,11 +33,11 @@ impl Policies {
         let mut protection = Protection::default();
         for entry in self.configured.values().filter(|entry| entry.holds_back()) {
             let remote: BTreeSet<Prefix> =
-                entry.policy.remote.iter().flat_map(|ts| cover(&ts.addrs)).collect();
+                entry.selectors.remote_selectors().flat_map(|ts| cover(&ts.addrs)).collect();
             protection.both.extend(entry.named.iter().flat_map(cover).filter(|p| remote.contains(p)));
             protection.protected.extend(remote);
             // Not from SAs: a peer has a say in their selectors.
-            protection.local.extend(entry.policy.local.iter().flat_map(|ts| cover(&ts.addrs)));
+            protection.local.extend(entry.selectors.local_selectors().flat_map(|ts| cover(&ts.addrs)));
         }
         protection.protected.extend(self.added_by_sas());
         for entry in self.configured.values().filter(|entry| entry.mode == ChildMode::Pass) {
@@ -49,27 +49,34 @@ impl Policies {
     /// The remote prefixes that configured children hold back.
     pub(crate) fn held_back(&self) -> BTreeSet<Prefix> {
         let children = self.configured.values().filter(|entry| entry.holds_back());
-        children.flat_map(|entry| &entry.policy.remote).flat_map(|ts| cover(&ts.addrs)).collect()
+        children
+            .flat_map(|entry| entry.selectors.remote_selectors())
+            .flat_map(|ts| cover(&ts.addrs))
+            .collect()
     }
 
     /// Adds what a bypass policy lets pass. What it limits to a protocol or to ports stays held back: prefixes cannot say
     /// that much.
     fn pass(&self, bypass: &Entry, protection: &mut Protection) {
-        let unlimited = |ts: &&TrafficSelector| ts.protocol == 0 && ts.is_any_port();
-        let local: AddrSet = bypass.policy.local.iter().filter(unlimited).map(|ts| ts.addrs).collect();
+        let unlimited = |ts: &TrafficSelector| ts.protocol == 0 && ts.is_any_port();
+        let local: AddrSet =
+            bypass.selectors.local_selectors().filter(unlimited).map(|ts| ts.addrs).collect();
         if local.is_empty() {
             return;
         }
-        for TrafficSelector { addrs, .. } in bypass.policy.remote.iter().filter(unlimited) {
-            let concerned = |entry: &&Entry| entry.policy.remote.iter().any(|ts| overlap(&ts.addrs, addrs));
+        for TrafficSelector { addrs, .. } in bypass.selectors.remote_selectors().filter(unlimited) {
+            let addrs = &addrs;
+            let concerned =
+                |entry: &&Entry| entry.selectors.remote_selectors().any(|ts| overlap(&ts.addrs, addrs));
             let v4 = addrs.start().is_ipv4();
             let sides = |entry: &Entry| {
-                let mut alike = entry.policy.local.iter().filter(|ts| ts.addrs.start().is_ipv4() == v4);
+                let mut alike =
+                    entry.selectors.local_selectors().filter(|ts| ts.addrs.start().is_ipv4() == v4);
                 alike.all(|ts| local.holds(&ts.addrs))
             };
             let all = self.configured.values().chain(self.installed.values());
             let mut rivals = all.filter(|entry| entry.holds_back()).filter(concerned);
-            let wholly = rivals.all(|entry| bypass.policy.priority < entry.policy.priority && sides(entry));
+            let wholly = rivals.all(|entry| bypass.rank.priority < entry.rank.priority && sides(entry));
             let passed = if wholly { &mut protection.passed } else { &mut protection.passed_in_part };
             passed.extend(cover(addrs));
         }
@@ -81,8 +88,12 @@ impl Policies {
         let held = self.held_ranges();
         let mut added = BTreeSet::new();
         for sa in self.installed.values() {
-            let more: Vec<AddrRange> =
-                sa.policy.remote.iter().map(|ts| ts.addrs).filter(|range| !held.holds(range)).collect();
+            let more: Vec<AddrRange> = sa
+                .selectors
+                .remote_selectors()
+                .map(|ts| ts.addrs)
+                .filter(|range| !held.holds(range))
+                .collect();
             let limit = SA_PREFIXES.checked_div(more.len()).unwrap_or_default();
             added.extend(more.iter().flat_map(|range| cover_within(range, limit)));
         }
@@ -97,17 +108,17 @@ impl Policies {
             self.held = Some(self.held_ranges());
         }
         let held = |range: &AddrRange| self.held.as_ref().is_some_and(|held| held.holds(range));
-        let mut ranges = sa.policy.remote.iter().map(|ts| ts.addrs);
+        let mut ranges = sa.selectors.remote_selectors().map(|ts| ts.addrs);
         let passed = |range: &AddrRange| {
             let bypasses = self.configured.values().filter(|entry| entry.mode == ChildMode::Pass);
-            bypasses.flat_map(|entry| &entry.policy.remote).any(|ts| overlap(&ts.addrs, range))
+            bypasses.flat_map(|entry| entry.selectors.remote_selectors()).any(|ts| overlap(&ts.addrs, range))
         };
         ranges.any(|range| !held(&range) || self.passes > 0 && passed(&range))
     }
 
     fn held_ranges(&self) -> AddrSet {
         let configured = self.configured.values().filter(|entry| entry.holds_back());
-        configured.flat_map(|entry| &entry.policy.remote).map(|ts| ts.addrs).collect()
+        configured.flat_map(|entry| entry.selectors.remote_selectors()).map(|ts| ts.addrs).collect()
     }
 }
 

@@ -25,9 +25,9 @@ impl Endpoint {
         if let Some(source) = replaced.as_ref().and_then(|sa| sa.phase.half_open_source()) {
             self.half_opens.leave(source);
         }
-        self.number(&mut sa, replaced.as_ref());
+        self.number(&mut sa, replaced.as_deref());
         self.claim(&sa);
-        self.claim_addresses(&mut sa, replaced.as_ref());
+        self.claim_addresses(&mut sa, replaced.as_deref());
         if let Some(keys) = &mut sa.keys {
             // From now on this node makes the IVs.
             keys.sealer.set_sender(self.alloc.sender_id());

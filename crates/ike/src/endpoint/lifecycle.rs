@@ -27,8 +27,8 @@ impl Endpoint {
     }
 
     /// Puts an IKE SA into the table.
-    pub(crate) fn put(&mut self, sa: IkeSa) {
-        self.table.put(sa, &self.config);
+    pub(crate) fn put(&mut self, sa: impl Into<Box<IkeSa>>) {
+        self.table.put(sa.into(), &self.config);
     }
 
     /// The end of an IKE SA and of all that hangs on it. What is left repeats its last response for a while, because

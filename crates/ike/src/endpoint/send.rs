@@ -132,7 +132,7 @@ impl Endpoint {
             next,
             fragments: None,
         };
-        sa.outgoing.pending = Some(pending);
+        sa.outgoing.pending = Some(Box::new(pending));
         self.send(now, sa, sa.path, datagrams);
     }
 

@@ -6,40 +6,43 @@ use crate::message::IkeSpi;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, InitKey};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
 /// All IKE SAs. One that is being worked on is taken out and put back, so that its indexes are always right.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
+    /// Each in a place of its own: the nodes of the tree have room for eleven, and are half empty.
     sas: BTreeMap<IkeSaId, Entry>,
     by_spi: BTreeMap<IkeSpi, IkeSaId>,
-    by_init: BTreeMap<InitKey, IkeSaId>,
+    /// By what is hashed of the key: the SA has the key itself.
+    by_init: BTreeSet<(u64, IkeSaId)>,
     by_child: BTreeMap<ChildSaId, IkeSaId>,
-    /// By the canonical form of the identity.
-    by_identity: BTreeSet<(Identity, IkeSaId)>,
+    /// Likewise, by the canonical form of the identity.
+    by_identity: BTreeSet<(u64, IkeSaId)>,
     by_addr: BTreeSet<(IpAddr, IkeSaId)>,
     timers: BTreeSet<(Time, IkeSaId)>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    sa: IkeSa,
+    sa: Box<IkeSa>,
     deadline: Option<Time>,
 }
 
 impl Table {
     /// Takes an IKE SA out to work on it.
-    pub(crate) fn take(&mut self, id: IkeSaId) -> Option<IkeSa> {
+    pub(crate) fn take(&mut self, id: IkeSaId) -> Option<Box<IkeSa>> {
         let Entry { sa, deadline } = self.sas.remove(&id)?;
         self.by_spi.remove(&sa.our_spi());
         if let Some(key) = &sa.init {
-            self.by_init.remove(key);
+            self.by_init.remove(&(hash(key), id));
         }
         for child in &sa.children {
             self.by_child.remove(&child.id);
         }
         if let Some(identity) = &sa.remote_id {
-            self.by_identity.remove(&(identity.canonical(), id));
+            self.by_identity.remove(&(hash(&identity.canonical()), id));
         }
         self.by_addr.remove(&(sa.path.remote.ip(), id));
         if let Some(deadline) = deadline {
@@ -49,19 +52,19 @@ impl Table {
     }
 
     /// Puts an IKE SA in, or back.
-    pub(crate) fn put(&mut self, sa: IkeSa, config: &EndpointConfig) {
+    pub(crate) fn put(&mut self, sa: Box<IkeSa>, config: &EndpointConfig) {
         let deadline = sa.deadline(config);
         if let Some(deadline) = deadline {
             self.timers.insert((deadline, sa.id));
         }
-        if let Some(key) = sa.init {
-            self.by_init.insert(key, sa.id);
+        if let Some(key) = &sa.init {
+            self.by_init.insert((hash(key), sa.id));
         }
         for child in &sa.children {
             self.by_child.insert(child.id, sa.id);
         }
         if let Some(identity) = &sa.remote_id {
-            self.by_identity.insert((identity.canonical(), sa.id));
+            self.by_identity.insert((hash(&identity.canonical()), sa.id));
         }
         self.by_addr.insert((sa.path.remote.ip(), sa.id));
         self.by_spi.insert(sa.our_spi(), sa.id);
@@ -69,11 +72,11 @@ impl Table {
     }
 
     pub(crate) fn get(&self, id: IkeSaId) -> Option<&IkeSa> {
-        self.sas.get(&id).map(|entry| &entry.sa)
+        self.sas.get(&id).map(|entry| &*entry.sa)
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &IkeSa> {
-        self.sas.values().map(|entry| &entry.sa)
+        self.sas.values().map(|entry| &*entry.sa)
     }
 
     /// The IKE SA for which we chose that SPI.
@@ -83,7 +86,7 @@ impl Table {
 
     /// The IKE SA that this very IKE_SA_INIT request made.
     pub(crate) fn by_init(&self, key: &InitKey) -> Option<&IkeSa> {
-        self.by_init.get(key).and_then(|id| self.get(*id))
+        of(&self.by_init, hash(key)).filter_map(|id| self.get(id)).find(|sa| sa.init.as_ref() == Some(key))
     }
 
     /// The IKE SA of a Child SA.
@@ -100,11 +103,11 @@ impl Table {
         })
     }
 
-    /// The IKE SAs whose peer is authenticated as that identity, of whatever connection.
+    /// The IKE SAs whose peer is authenticated as that identity, however it is spelt and of whatever connection.
     pub(crate) fn by_identity(&self, identity: &Identity) -> impl DoubleEndedIterator<Item = &IkeSa> {
         let identity = identity.canonical();
-        let all = (identity.clone(), IkeSaId(0))..=(identity, IkeSaId(u64::MAX));
-        self.by_identity.range(all).filter_map(|(_, id)| self.get(*id))
+        let found = of(&self.by_identity, hash(&identity)).filter_map(|id| self.get(id));
+        found.filter(move |sa| sa.remote_id.as_ref().is_some_and(|remote| remote.canonical() == identity))
     }
 
     /// The IKE SAs with a peer at that address.
@@ -121,4 +124,15 @@ impl Table {
     pub(crate) fn due(&self, now: Time) -> Vec<IkeSaId> {
         self.timers.iter().take_while(|(time, _)| *time <= now).map(|(_, id)| *id).collect()
     }
+}
+
+/// The same on every node and in every run: who makes values collide makes a few more comparisons.
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn of(index: &BTreeSet<(u64, IkeSaId)>, hash: u64) -> impl DoubleEndedIterator<Item = IkeSaId> + '_ {
+    index.range((hash, IkeSaId(0))..=(hash, IkeSaId(u64::MAX))).map(|(_, id)| *id)
 }

@@ -183,6 +183,8 @@ impl Endpoint {
             replaces,
         });
         let limits = ChildLimits::draw(&child.lifetime, now, self.entropy());
+        // As a rule it stays the only one: room for more is not taken before.
+        sa.children.reserve_exact(1);
         sa.children.push(ChildSa {
             id,
             name: child.name.clone(),

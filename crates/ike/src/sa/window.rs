@@ -14,7 +14,7 @@ pub(crate) struct Outgoing {
     /// Message ID of the next request.
     pub(crate) next: MessageId,
     /// The one that waits for its response.
-    pub(crate) pending: Option<Pending>,
+    pub(crate) pending: Option<Box<Pending>>,
     /// What is to be asked when that one is answered.
     pub(crate) tasks: VecDeque<Task>,
     /// What is to be asked again after a while.
@@ -79,7 +79,7 @@ pub(crate) struct Delayed {
 
 impl Outgoing {
     /// The request that a response answers.
-    pub(crate) fn answered(&mut self, exchange: ExchangeType, id: MessageId) -> Option<Pending> {
+    pub(crate) fn answered(&mut self, exchange: ExchangeType, id: MessageId) -> Option<Box<Pending>> {
         self.pending.take_if(|pending| pending.id == id && pending.exchange == exchange)
     }
 

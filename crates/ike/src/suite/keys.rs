@@ -163,6 +163,12 @@ impl IkeKeys {
         SkOpener::new(self.suite, encryption, integrity)
     }
 
+    /// Wipes the keys that are of no use once there are sealer and opener and both sides are authenticated: all but SK_d.
+    pub fn forget_all_but_root(&mut self) {
+        let Self { suite: _, d: _, ai, ar, ei, er, pi, pr } = self;
+        [ai, ar, ei, er, pi, pr].into_iter().for_each(|key| *key = Secret::new(Vec::new()));
+    }
+
     /// The keys of a Child SA. `shared` is the g^ir of its own exchange, if CREATE_CHILD_SA had one.
     pub fn child(
         &self,

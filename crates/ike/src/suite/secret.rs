@@ -3,16 +3,20 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use subtle::ConstantTimeEq;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// A key or a shared secret: wiped when dropped, compared in constant time, hidden from `Debug`.
 #[derive(Clone, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
-pub struct Secret(Vec<u8>);
+pub struct Secret(Box<[u8]>);
 
 impl Secret {
     /// Takes the octets over.
     pub fn new(octets: Vec<u8>) -> Self {
-        Self(octets)
+        if octets.capacity() == octets.len() {
+            return Self(octets.into_boxed_slice());
+        }
+        // To give back what is too much may move the octets, and leave them behind as they are.
+        Self(Zeroizing::new(octets).as_slice().into())
     }
 
     /// The octets, for a computation.

@@ -19,6 +19,7 @@ mod initiator_checks;
 mod intermediate;
 mod key_exchange;
 mod liveness;
+mod memory;
 mod multiple_ke;
 mod mutation;
 mod nat;

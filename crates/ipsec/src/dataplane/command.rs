@@ -2,7 +2,7 @@
 
 use super::{Dataplane, LocalAddrs, PolicyBlock};
 use crate::sa::{InboundSa, OutboundSa};
-use crate::sad::SlotTable;
+use crate::sad::SlotBlock;
 use crate::spd::{PolicyId, Spd};
 use crate::spi::{SenderId, Spi};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// A change, applied between two bursts. Everything that needs memory brings it along.
 #[derive(Debug)]
 pub enum Command {
-    /// Gives a share its slots. Needed once, before the first SA of the share.
-    AddShare(Box<SlotTable>),
+    /// Adds slots for inbound SAs. Needed once, before the first SA of one of them.
+    AddSlots(Box<SlotBlock>),
     /// Begins to accept packets of an SA.
     AddInbound(Arc<InboundSa>),
     /// Stops accepting packets of an SA.
@@ -33,11 +33,11 @@ pub enum Command {
 /// What a command has put out of use, to be freed by control.
 #[derive(Debug)]
 pub enum Garbage {
-    /// The slots were not needed: the share has some.
-    Slots(Box<SlotTable>),
+    /// The slots were not needed: they are there.
+    Slots(Box<SlotBlock>),
     /// An SA that has been removed, or whose slot another has taken.
     Inbound(Arc<InboundSa>),
-    /// An SA that was not added, because its share has no slots: [`Command::AddShare`] was forgotten.
+    /// An SA that was not added, because its slot is not there: [`Command::AddSlots`] was forgotten.
     NotAdded(Arc<InboundSa>),
     /// An SA that its policy no longer uses.
     Outbound(Arc<OutboundSa>),
@@ -57,7 +57,7 @@ impl Dataplane {
     /// Applies a command; returns what is no longer needed.
     pub fn apply(&mut self, command: Command) -> Option<Garbage> {
         match command {
-            Command::AddShare(table) => self.sad.add_share(table).map(Garbage::Slots),
+            Command::AddSlots(block) => self.sad.add_slots(block).map(Garbage::Slots),
             Command::AddInbound(sa) => match self.sad.insert(sa) {
                 Ok(replaced) => replaced.map(Garbage::Inbound),
                 Err(sa) => Some(Garbage::NotAdded(sa)),

@@ -39,6 +39,12 @@ pub enum Event {
         /// The outbound SA.
         spi: Spi,
     },
+    /// Packets use an SA whose key has no schedule yet: until control has made it, each packet costs one of its own. Once a
+    /// tick of the clock as long as that is so.
+    KeyWanted {
+        /// The inbound half; the outbound one will soon be used too, or is.
+        spi: Spi,
+    },
     /// Seven eighths of the sender ID's IVs are used. Twice a minute until there is a new one.
     IvLow,
 }

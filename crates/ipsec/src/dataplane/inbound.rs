@@ -206,6 +206,9 @@ impl Receiver<'_> {
         });
         match inner {
             Ok(inner) => {
+                if !plan.sa.key.is_expanded() && plan.sa.counters.is_unused_since(self.now) {
+                    self.events.raise(Event::KeyWanted { spi: plan.sa.spi });
+                }
                 plan.sa.counters.add_owned(1, u64::from(inner.len), self.now);
                 self.pass_on(item, plan, &inner);
             }

@@ -86,6 +86,7 @@ impl Dataplane {
         number(&mut plans, &mut self.ivs, low);
         refuse_unnumbered(burst, &mut plans, &counters.outbound);
         seal(burst, &plans, &mut self.next_id, &counters.outbound);
+        want_keys(&plans, &mut self.events, self.now);
         finish(burst, &plans, &counters.outbound, self.now);
     }
 }
@@ -402,6 +403,19 @@ fn encapsulate<'a>(buf: &'a mut PacketBuf<'_>, plan: &Plan<'a>, id: u16) -> Opti
     }
     let aad = if sa.esn { Aad::esp_esn(sa.spi.0, sequence) } else { Aad::esp(sa.spi.0, sequence as u32) };
     Some(SealJob { key: &sa.key, iv: iv.to_be_bytes(), aad, text, tag })
+}
+
+/// Tells control of SAs that have come into use.
+#[inline]
+fn want_keys(plans: &[Plan<'_>], events: &mut Events, now: u64) {
+    for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
+        if let Some(Plan { sa, .. }) = run.first()
+            && !sa.key.is_expanded()
+            && sa.counters.is_unused_since(now)
+        {
+            events.raise(Event::KeyWanted { spi: sa.pair });
+        }
+    }
 }
 
 /// What remains after encryption: checksums over ciphertext, counters.

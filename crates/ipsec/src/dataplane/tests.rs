@@ -36,6 +36,7 @@ fn with_ivs_left(left: u64) -> (Dataplane, Arc<OutboundSa>) {
     };
     let numbers = SequenceBlock::whole(true);
     let sa = Arc::new(OutboundSa::new(&params, POLICY, numbers, 1500, Library::AwsLc).unwrap());
+    sa.expand_key().unwrap();
     let policy = Policy { priority: 0, local: any.clone(), remote: any, action: Action::Protect(POLICY) };
     let spd = Spd::new(vec![policy]).unwrap();
     plane.apply(Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))));

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::sa::{ChildSaParams, Encapsulation};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use testudo_crypto::{IV_LEN, TAG_LEN};
 use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
@@ -53,8 +53,20 @@ pub(crate) struct Outer {
 impl Outer {
     pub(crate) fn new(params: &ChildSaParams) -> Result<Self, Error> {
         let udp = params.encapsulation == Encapsulation::Udp;
+        Self::between(params.local, params.remote, udp, params.spi_out.0.to_be_bytes())
+    }
+
+    /// The same between other ends.
+    pub(crate) fn moved(&self, local: SocketAddr, remote: SocketAddr) -> Result<Self, Error> {
+        let header = if self.family == Family::V6 { ipv6::HEADER } else { ipv4::HEADER };
+        let at = header + if self.udp { udp::HEADER } else { 0 };
+        let spi = self.bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
+        Self::between(local, remote, self.udp, spi)
+    }
+
+    fn between(local: SocketAddr, remote: SocketAddr, udp: bool, spi: [u8; 4]) -> Result<Self, Error> {
         let protocol = if udp { Protocol::UDP } else { Protocol::ESP };
-        let (src, dst) = (params.local.ip(), params.remote.ip());
+        let (src, dst) = (local.ip(), remote.ip());
         let (header, family): (&[u8], _) = match (src, dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => (&header_v4(src, dst, protocol), Family::V4),
             (IpAddr::V6(src), IpAddr::V6(dst)) => (&header_v6(src, dst, protocol), Family::V6),
@@ -63,9 +75,9 @@ impl Outer {
         let sum = Sum::new().bytes(header);
         let mut prefix = header.to_vec();
         if udp {
-            prefix.extend(udp::header(params.local.port(), params.remote.port(), 0));
+            prefix.extend(udp::header(local.port(), remote.port(), 0));
         }
-        prefix.extend(params.spi_out.0.to_be_bytes());
+        prefix.extend(spi);
         prefix.extend([0; 4 + IV_LEN]);
         let mut bytes = [0; MAX_PREFIX];
         bytes[..prefix.len()].copy_from_slice(&prefix);
@@ -84,16 +96,9 @@ impl Outer {
         esp::pad_len(inner, ALIGN) + esp::TRAILER
     }
 
-    /// The largest inner packet whose outer packet is no larger than `path_mtu`.
-    pub(crate) fn inner_mtu(&self, path_mtu: u16) -> Result<u16, Error> {
-        let overhead = (self.prefix_len() + TAG_LEN) as u16;
-        let inner = path_mtu.saturating_sub(overhead) & !(ALIGN as u16 - 1);
-        let inner = inner.saturating_sub(esp::TRAILER as u16);
-        if inner < MIN_INNER {
-            let expected = (MIN_INNER + esp::TRAILER as u16).next_multiple_of(ALIGN as u16) + overhead;
-            return Err(Error::PathMtu { found: path_mtu, expected });
-        }
-        Ok(inner)
+    /// Octets that it adds, beside padding.
+    pub(crate) fn overhead(&self) -> Overhead {
+        Overhead((self.prefix_len() + TAG_LEN) as u16)
     }
 
     /// True if the outer header is IPv6.
@@ -168,6 +173,24 @@ impl Outer {
             // The datagram fits: its length has been written into 16 bits before.
             let _fits = udp::fill_checksum_v6(src, dst, datagram);
         }
+    }
+}
+
+/// Octets that an outer packet has around the inner one, beside padding and trailer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overhead(u16);
+
+impl Overhead {
+    /// The largest inner packet whose outer packet is no larger than `path_mtu`.
+    pub(crate) fn inner_mtu(self, path_mtu: u16) -> Result<u16, Error> {
+        let Self(overhead) = self;
+        let inner = path_mtu.saturating_sub(overhead) & !(ALIGN as u16 - 1);
+        let inner = inner.saturating_sub(esp::TRAILER as u16);
+        if inner < MIN_INNER {
+            let expected = (MIN_INNER + esp::TRAILER as u16).next_multiple_of(ALIGN as u16) + overhead;
+            return Err(Error::PathMtu { found: path_mtu, expected });
+        }
+        Ok(inner)
     }
 }
 

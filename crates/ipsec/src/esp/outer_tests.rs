@@ -45,21 +45,23 @@ fn the_inner_mtu_is_exact_for_every_path() {
     for outer in all() {
         let mut refused = 0;
         for path in 0..=u16::MAX {
-            match outer.inner_mtu(path) {
+            match outer.overhead().inner_mtu(path) {
                 Ok(inner) => {
                     assert!(outer_len(&outer, inner.into()) <= path.into());
                     assert!(outer_len(&outer, usize::from(inner) + 1) > path.into());
                 }
                 Err(Error::PathMtu { found, expected }) => {
                     assert_eq!(found, path);
-                    assert!(found < expected && outer.inner_mtu(expected).is_ok());
+                    assert!(found < expected && outer.overhead().inner_mtu(expected).is_ok());
                     refused += 1;
                 }
                 Err(other) => panic!("{other}"),
             }
         }
         // What is refused is below what is accepted, and nothing in between.
-        assert!(outer.inner_mtu(refused).is_ok() && outer.inner_mtu(refused - 1).is_err());
+        assert!(
+            outer.overhead().inner_mtu(refused).is_ok() && outer.overhead().inner_mtu(refused - 1).is_err()
+        );
     }
 }
 

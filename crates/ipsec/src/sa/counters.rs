@@ -2,8 +2,34 @@
 
 use crate::drops::DropReason;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Why packets of an SA are dropped. The other reasons come before there is an SA to count for: with tens of thousands of
+/// SAs, room for them would be megabytes.
+const REASONS: [DropReason; 17] = [
+    DropReason::SequenceInvalid,
+    DropReason::ReplayTooOld,
+    DropReason::Replayed,
+    DropReason::AuthFailed,
+    DropReason::EspTooShort,
+    DropReason::BadPadding,
+    DropReason::BadNextHeader,
+    DropReason::Dummy,
+    DropReason::MalformedInner,
+    DropReason::SelectorMismatch,
+    DropReason::EcnNotCapable,
+    DropReason::TtlExceeded,
+    DropReason::OutsideSa,
+    DropReason::TooBig,
+    DropReason::NoRoom,
+    DropReason::SequenceExhausted,
+    DropReason::IvExhausted,
+];
+
+fn place(reason: DropReason) -> Option<usize> {
+    REASONS.iter().position(|of_sa| *of_sa == reason)
+}
 
 /// Counters of one SA in one direction, written by workers and read by anybody.
 #[derive(Debug)]
@@ -12,7 +38,8 @@ pub struct SaCounters {
     packets: AtomicU64,
     bytes: AtomicU64,
     last_use: AtomicU64,
-    drops: [AtomicU64; DropReason::COUNT],
+    /// Saturating: as large ones would be as much memory as the rest.
+    drops: [AtomicU32; REASONS.len()],
 }
 
 /// The values of an SA's counters at one moment.
@@ -32,7 +59,7 @@ impl SaCounters {
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             last_use: AtomicU64::new(0),
-            drops: [const { AtomicU64::new(0) }; DropReason::COUNT],
+            drops: [const { AtomicU32::new(0) }; REASONS.len()],
         }
     }
 
@@ -47,7 +74,13 @@ impl SaCounters {
 
     /// Packets of this SA dropped for the given reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.drops.get(reason as usize).map_or(0, |drops| drops.load(Relaxed))
+        place(reason).and_then(|at| self.drops.get(at)).map_or(0, |drops| drops.load(Relaxed).into())
+    }
+
+    /// True if no packet has passed since that time, or none ever.
+    #[inline]
+    pub(crate) fn is_unused_since(&self, now: u64) -> bool {
+        self.last_use.load(Relaxed) != now
     }
 
     /// Goes on from a snapshot.
@@ -75,8 +108,9 @@ impl SaCounters {
 
     #[cold]
     pub(crate) fn add_drop(&self, reason: DropReason) {
-        if let Some(drops) = self.drops.get(reason as usize) {
-            drops.fetch_add(1, Relaxed);
+        if let Some(drops) = place(reason).and_then(|at| self.drops.get(at)) {
+            // At its end it stays there.
+            let _ = drops.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1));
         }
     }
 }

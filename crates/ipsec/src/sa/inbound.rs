@@ -3,7 +3,7 @@
 use super::counters::{SaCounters, SaTotals};
 use super::{ChildSaParams, Encapsulation, HeaderCopy, key};
 use crate::error::Error;
-use crate::esp::Outer;
+use crate::esp::{Outer, Overhead};
 use crate::replay::{ReplayWindow, WindowSnapshot};
 use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
@@ -16,7 +16,7 @@ use testudo_crypto::{AeadKey, Library};
 
 /// An inbound SA, shared by its worker and control. What every packet touches comes first.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C)]
 pub struct InboundSa {
     pub(crate) spi: Spi,
     pub(crate) encapsulation: Encapsulation,
@@ -30,8 +30,8 @@ pub struct InboundSa {
     pub(crate) counters: SaCounters,
     /// Digest of the outer source that control knows.
     known_source: AtomicU64,
-    /// The outer header of the way back, for its size.
-    way_back: Outer,
+    /// Octets that the way back adds.
+    overhead: Overhead,
     policy: PolicyId,
 }
 
@@ -52,19 +52,19 @@ impl InboundSa {
         path_mtu: u16,
         library: Library,
     ) -> Result<Self, Error> {
-        let way_back = Outer::new(params)?;
+        let overhead = Outer::new(params)?.overhead();
         Ok(Self {
             spi: params.spi_in,
             encapsulation: params.encapsulation,
             copy: params.copy,
             esn: params.esn,
-            inner_mtu: AtomicU16::new(way_back.inner_mtu(path_mtu)?),
+            inner_mtu: AtomicU16::new(overhead.inner_mtu(path_mtu)?),
             window: ReplayWindow::new(params.replay_window, params.esn)?,
-            key: key::expand(params.algorithm, &params.key_in, library)?,
+            key: key::take(params.algorithm, &params.key_in, library)?,
             selectors: params.selectors()?,
             counters: SaCounters::new(),
             known_source: AtomicU64::new(digest(params.remote)),
-            way_back,
+            overhead,
             policy,
         })
     }
@@ -72,6 +72,20 @@ impl InboundSa {
     /// The SPI that we chose.
     pub fn spi(&self) -> Spi {
         self.spi
+    }
+
+    /// The SA with selectors that others hold too: its own are let go if they are equal.
+    #[must_use]
+    pub fn sharing(mut self, selectors: &SelectorPair) -> Self {
+        if self.selectors == *selectors {
+            self.selectors = selectors.clone();
+        }
+        self
+    }
+
+    /// Makes the key's schedule, if there is none yet.
+    pub fn expand_key(&self) -> Result<(), Error> {
+        Ok(self.key.expand()?)
     }
 
     /// The policy that the SA serves.
@@ -87,7 +101,7 @@ impl InboundSa {
 
     /// Learns a new path MTU of the way back.
     pub fn set_path_mtu(&self, path_mtu: u16) -> Result<(), Error> {
-        self.inner_mtu.store(self.way_back.inner_mtu(path_mtu)?, Relaxed);
+        self.inner_mtu.store(self.overhead.inner_mtu(path_mtu)?, Relaxed);
         Ok(())
     }
 

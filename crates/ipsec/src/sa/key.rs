@@ -1,11 +1,13 @@
-//! From KEYMAT to a cipher's key.
+//! From KEYMAT to a cipher's key. Its schedule is made when the first packet has come: see [`Event::KeyWanted`].
+//!
+//! [`Event::KeyWanted`]: crate::dataplane::Event::KeyWanted
 
 use super::{EspAlgorithm, KeyMaterial};
 use crate::error::Error;
 use testudo_crypto::{AeadAlgorithm, AeadKey, Library, SALT_LEN};
 
-/// Splits key from salt (RFC 4106 §8.1) and expands the key.
-pub(super) fn expand(
+/// Splits key from salt (RFC 4106 §8.1).
+pub(super) fn take(
     algorithm: EspAlgorithm,
     material: &KeyMaterial,
     library: Library,
@@ -16,7 +18,7 @@ pub(super) fn expand(
     };
     let (found, expected) = (material.0.len(), algorithm.key_len() + SALT_LEN);
     match material.0.split_last_chunk::<SALT_LEN>() {
-        Some((key, salt)) if found == expected => Ok(AeadKey::new(library, algorithm, key, *salt)?),
+        Some((key, salt)) if found == expected => Ok(AeadKey::unexpanded(library, algorithm, key, *salt)?),
         _ => Err(Error::KeyMaterial { found, expected }),
     }
 }

@@ -9,6 +9,7 @@ use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
 use crate::spi::Spi;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +17,7 @@ use testudo_crypto::{AeadKey, Library};
 
 /// An outbound SA, shared by workers and control. What every packet touches comes first.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C)]
 pub struct OutboundSa {
     /// Shared with the SA's former self after a move, so that no number is used twice in between.
     pub(crate) numbers: Arc<SequenceAllocator>,
@@ -31,6 +32,8 @@ pub struct OutboundSa {
     pub(crate) counters: Arc<SaCounters>,
     pub(crate) selectors: SelectorPair,
     policy: PolicyId,
+    /// SPI of the inbound half.
+    pub(crate) pair: Spi,
 }
 
 /// What must outlive a node: numbers, path MTU and counters as plain data.
@@ -54,7 +57,7 @@ impl OutboundSa {
         library: Library,
     ) -> Result<Self, Error> {
         let outer = Outer::new(params)?;
-        let inner_mtu = outer.inner_mtu(path_mtu)?;
+        let inner_mtu = outer.overhead().inner_mtu(path_mtu)?;
         Ok(Self {
             numbers: Arc::new(SequenceAllocator::new(numbers, params.esn)?),
             inner_mtu: AtomicU16::new(inner_mtu),
@@ -62,12 +65,27 @@ impl OutboundSa {
             copy: params.copy,
             esn: params.esn,
             spi: params.spi_out,
-            key: key::expand(params.algorithm, &params.key_out, library)?,
+            key: key::take(params.algorithm, &params.key_out, library)?,
             outer,
             counters: Arc::new(SaCounters::new()),
             selectors: params.selectors()?,
             policy,
+            pair: params.spi_in,
         })
+    }
+
+    /// The SA with selectors that others hold too: its own are let go if they are equal.
+    #[must_use]
+    pub fn sharing(mut self, selectors: &SelectorPair) -> Self {
+        if self.selectors == *selectors {
+            self.selectors = selectors.clone();
+        }
+        self
+    }
+
+    /// Makes the key's schedule, if there is none yet.
+    pub fn expand_key(&self) -> Result<(), Error> {
+        Ok(self.key.expand()?)
     }
 
     /// The SPI that the peer chose.
@@ -93,7 +111,7 @@ impl OutboundSa {
 
     /// Learns a new path MTU.
     pub fn set_path_mtu(&self, path_mtu: u16) -> Result<(), Error> {
-        self.inner_mtu.store(self.outer.inner_mtu(path_mtu)?, Relaxed);
+        self.inner_mtu.store(self.outer.overhead().inner_mtu(path_mtu)?, Relaxed);
         self.path_mtu.store(path_mtu, Relaxed);
         Ok(())
     }
@@ -133,8 +151,25 @@ impl OutboundSa {
 
     /// The same SA with other outer addresses (RFC 7296 §2.23): a worker may still use the former one while the new one
     /// is on its way, and both draw from the same numbers.
-    pub fn moved(&self, params: &ChildSaParams, path_mtu: u16, library: Library) -> Result<Self, Error> {
-        let sa = Self::new(params, self.policy, self.numbers.block(), path_mtu, library)?;
-        Ok(Self { numbers: Arc::clone(&self.numbers), counters: Arc::clone(&self.counters), ..sa })
+    pub fn moved(&self, local: SocketAddr, remote: SocketAddr, path_mtu: u16) -> Result<Self, Error> {
+        let outer = self.outer.moved(local, remote)?;
+        let moved = Self {
+            numbers: Arc::clone(&self.numbers),
+            inner_mtu: AtomicU16::new(outer.overhead().inner_mtu(path_mtu)?),
+            path_mtu: AtomicU16::new(path_mtu),
+            copy: self.copy,
+            esn: self.esn,
+            spi: self.spi,
+            key: self.key.copy(),
+            outer,
+            counters: Arc::clone(&self.counters),
+            selectors: self.selectors.clone(),
+            policy: self.policy,
+            pair: self.pair,
+        };
+        if self.key.is_expanded() {
+            moved.expand_key()?;
+        }
+        Ok(moved)
     }
 }

@@ -4,10 +4,10 @@
 //! many look-ups they would all be compared. What stands under a prefix is compared whole, so that a prefix may be wider than
 //! the range.
 
-use super::Entry;
 use super::trie::{Prefix, Trie};
+use super::{Entry, Rank};
 use crate::packet_selector::PacketSelector;
-use crate::selector::{TrafficSelector, addr_bits};
+use crate::selector::{SelectorPair, TrafficSelector, addr_bits};
 use arrayvec::ArrayVec;
 use std::sync::Arc;
 
@@ -95,73 +95,66 @@ impl Range {
     }
 }
 
-fn width(side: &[TrafficSelector]) -> u32 {
-    side.iter().map(|selector| Range::of(selector).width()).max().unwrap_or(0)
+fn width(side: impl Iterator<Item = TrafficSelector>) -> u32 {
+    side.map(|selector| Range::of(&selector).width()).max().unwrap_or(0)
 }
 
 impl Index {
-    /// Adds an entry with these selectors.
-    pub(super) fn insert(
-        &mut self,
-        local: &[TrafficSelector],
-        remote: &[TrafficSelector],
-        entry: &Arc<Entry>,
-    ) {
+    /// Adds an entry.
+    pub(super) fn insert(&mut self, entry: &Arc<Entry>) {
         let rank = entry.rank;
-        self.at(local, remote, |list| {
+        self.at(&entry.selectors, |list| {
             let at = list.partition_point(|other| other.rank < rank);
             if list.get(at).is_none_or(|other| other.rank != rank) {
+                // As a rule it stays the only one: room for more is not taken before.
+                list.reserve_exact(1);
                 list.insert(at, Arc::clone(entry));
             }
         });
-        if is_local(local, remote) && entry.holds_back() {
-            self.hold(remote, |list, range| match list.iter_mut().find(|held| held.range == range) {
-                Some(held) => held.count += 1,
-                None => list.push(Held { range, count: 1 }),
+        if is_local(&entry.selectors) && entry.holds_back() {
+            self.hold(&entry.selectors, |list, range| {
+                match list.iter_mut().find(|held| held.range == range) {
+                    Some(held) => held.count += 1,
+                    None => list.push(Held { range, count: 1 }),
+                }
             });
         }
     }
 
-    /// Takes out what was added with these selectors under that rank.
-    pub(super) fn remove(
-        &mut self,
-        local: &[TrafficSelector],
-        remote: &[TrafficSelector],
-        rank: super::Rank,
-    ) -> Option<Arc<Entry>> {
+    /// Takes out what was added with these selectors under that rank. False if there is nothing.
+    pub(super) fn remove(&mut self, selectors: &SelectorPair, rank: Rank) -> bool {
         let mut removed = None;
-        self.at(local, remote, |list| {
+        self.at(selectors, |list| {
             if let Ok(at) = list.binary_search_by_key(&rank, |other| other.rank) {
                 removed = Some(list.remove(at));
             }
         });
-        if removed.as_ref().is_some_and(|entry| is_local(local, remote) && entry.holds_back()) {
-            self.hold(remote, |list, range| {
+        if removed.as_ref().is_some_and(|entry| entry.holds_back() && is_local(selectors)) {
+            self.hold(selectors, |list, range| {
                 list.iter_mut().filter(|held| held.range == range).for_each(|held| held.count -= 1);
                 list.retain(|held| held.count > 0);
             });
         }
-        removed
+        removed.is_some()
     }
 
     /// Changes the lists of the side on which a policy stands.
-    fn at(
-        &mut self,
-        local: &[TrafficSelector],
-        remote: &[TrafficSelector],
-        mut change: impl FnMut(&mut Vec<Arc<Entry>>),
-    ) {
-        let (families, side) =
-            if is_local(local, remote) { (&mut self.local, local) } else { (&mut self.remote, remote) };
-        for range in side.iter().map(Range::of) {
+    fn at(&mut self, selectors: &SelectorPair, mut change: impl FnMut(&mut Vec<Arc<Entry>>)) {
+        let mut change_side = |families: &mut Families<Arc<Entry>>, selector: TrafficSelector| {
+            let range = Range::of(&selector);
             for prefix in range.prefixes() {
                 families.of_mut(range.v6).change(prefix, &mut change);
             }
+        };
+        if is_local(selectors) {
+            selectors.local_selectors().for_each(|selector| change_side(&mut self.local, selector));
+        } else {
+            selectors.remote_selectors().for_each(|selector| change_side(&mut self.remote, selector));
         }
     }
 
-    fn hold(&mut self, remote: &[TrafficSelector], mut change: impl FnMut(&mut Vec<Held>, Range)) {
-        for range in remote.iter().map(Range::of) {
+    fn hold(&mut self, selectors: &SelectorPair, mut change: impl FnMut(&mut Vec<Held>, Range)) {
+        for range in selectors.remote_selectors().map(|selector| Range::of(&selector)) {
             for prefix in range.prefixes() {
                 self.held.of_mut(range.v6).change(prefix, |list| change(list, range));
             }
@@ -199,8 +192,8 @@ impl Index {
 }
 
 /// True for a policy that is narrower on our side.
-fn is_local(local: &[TrafficSelector], remote: &[TrafficSelector]) -> bool {
-    width(local) < width(remote)
+fn is_local(selectors: &SelectorPair) -> bool {
+    width(selectors.local_selectors()) < width(selectors.remote_selectors())
 }
 
 #[cfg(test)]

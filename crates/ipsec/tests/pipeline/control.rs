@@ -14,7 +14,7 @@ use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::packet_selector::{Direction, PacketSelector};
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
-use testudo_ipsec::sad::SlotTable;
+use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::spd::{Action, InboundClear, Policy, PolicyId, Spd};
 use testudo_ipsec::spi::{SenderId, Spi};
 use testudo_wire::checksum::Sum;
@@ -175,9 +175,9 @@ fn inbound_sas_come_and_go() {
     let stray = Arc::new(InboundSa::new(&params, POLICY, PATH_MTU, tunnel.library).unwrap());
     assert!(matches!(b.plane.apply(Command::AddInbound(stray)), Some(Garbage::NotAdded(_))));
     assert!(b.plane.apply(Command::RemoveInbound(params.spi_in)).is_none());
-    let slots = Box::new(SlotTable::new(SPI_B.share()));
+    let slots = Box::new(SlotBlock::of(SPI_B));
     assert!(
-        matches!(b.plane.apply(Command::AddShare(slots)), Some(Garbage::Slots(s)) if s.share() == SPI_B.share())
+        matches!(b.plane.apply(Command::AddSlots(slots)), Some(Garbage::Slots(s)) if s.number() == SlotBlock::number_of(SPI_B))
     );
 }
 

@@ -11,7 +11,7 @@ use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{
     ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, OutboundSa,
 };
-use testudo_ipsec::sad::SlotTable;
+use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 use testudo_ipsec::spi::{SenderId, Spi};
@@ -134,6 +134,19 @@ impl Gateway {
     }
 
     pub(crate) fn with_numbers(params: &ChildSaParams, library: Library, numbers: SequenceBlock) -> Self {
+        let gateway = Self::unused(params, library, numbers);
+        gateway.expand_keys();
+        gateway
+    }
+
+    /// What control does once packets have come.
+    pub(crate) fn expand_keys(&self) {
+        self.inbound.expand_key().unwrap();
+        self.outbound.expand_key().unwrap();
+    }
+
+    /// Before any packet has come: the keys have no schedules.
+    pub(crate) fn unused(params: &ChildSaParams, library: Library, numbers: SequenceBlock) -> Self {
         let sender = SenderId(u16::from(params.spi_in == SPI_B) + 1);
         let mut plane = Dataplane::new(&Config::new(WorkerId::new(5).unwrap(), sender, 0x5eed));
         let own = [params.local.ip(), "10.1.0.1".parse().unwrap(), "2001:db8:1::1".parse().unwrap()];
@@ -147,8 +160,7 @@ impl Gateway {
         set_spd(&mut plane, vec![policy]);
         let inbound = Arc::new(InboundSa::new(params, POLICY, PATH_MTU, library).unwrap());
         let outbound = Arc::new(OutboundSa::new(params, POLICY, numbers, PATH_MTU, library).unwrap());
-        let share = params.spi_in.share();
-        assert!(plane.apply(Command::AddShare(Box::new(SlotTable::new(share)))).is_none());
+        assert!(plane.apply(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in)))).is_none());
         assert!(plane.apply(Command::AddInbound(inbound.clone())).is_none());
         assert!(plane.apply(Command::SetOutbound(POLICY, outbound.clone())).is_none());
         Self { plane, inbound, outbound }

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use std::net::IpAddr;
 use std::sync::Arc;
 use testudo_crypto::Library;
-use testudo_ipsec::dataplane::Command;
+use testudo_ipsec::dataplane::{Command, Event};
 use testudo_ipsec::number::SequenceBlock;
-use testudo_ipsec::sa::{EspAlgorithm, InboundSa};
+use testudo_ipsec::sa::{ChildSaParams, EspAlgorithm, InboundSa};
 use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv4::Ipv4;
@@ -83,9 +83,9 @@ fn an_sa_that_moves_goes_on_counting() {
     let (mut a, mut b) = (Gateway::new(&params, library), Gateway::new(&mirrored(&params), library));
     let packets = vec![sized(false, 100); 3];
     let before = forwarded(a.outbound(&packets));
-    let mut moved = params.clone();
-    moved.remote.set_port(61_000);
-    let sa = Arc::new(a.outbound.moved(&moved, PATH_MTU, library).unwrap());
+    let mut remote = params.remote;
+    remote.set_port(61_000);
+    let sa = Arc::new(a.outbound.moved(params.local, remote, PATH_MTU).unwrap());
     a.plane.apply(Command::SetOutbound(POLICY, sa.clone()));
     let after = forwarded(a.outbound(&packets));
     assert_eq!(forwarded(b.inbound(&before)).len(), 3);
@@ -94,6 +94,39 @@ fn an_sa_that_moves_goes_on_counting() {
     assert!(after.iter().all(|packet| packet[22..24] == 61_000u16.to_be_bytes()));
     assert_eq!(sa.numbers().block().next, 7);
     assert_eq!(sa.counters().totals().packets, 6);
+}
+
+/// Until control has made the schedules of an SA's keys, every packet passes at the cost of one of its own.
+#[test]
+fn packets_do_not_wait_for_the_schedules_of_keys() {
+    for tunnel in Tunnel::all() {
+        let params = tunnel.params();
+        let unused = |params: &ChildSaParams| {
+            Gateway::unused(params, tunnel.library, SequenceBlock::whole(params.esn))
+        };
+        let (mut a, mut b) = (unused(&params), unused(&mirrored(&params)));
+        let packets = vec![sized(false, 100); 5];
+        let wanted = |gateway: &mut Gateway| -> Vec<Event> { gateway.plane.drain_events().collect() };
+        for now in [1000, 1000, 1004] {
+            a.plane.set_now(now);
+            b.plane.set_now(now);
+            let outer = forwarded(a.outbound(&packets));
+            assert_eq!(
+                forwarded(b.inbound(&outer)),
+                packets.iter().map(|p| two_hops_on(p)).collect::<Vec<_>>()
+            );
+        }
+        // Told again with the next tick, should it have been lost.
+        assert_eq!(wanted(&mut a), [Event::KeyWanted { spi: a.inbound.spi() }; 2]);
+        assert_eq!(wanted(&mut b), [Event::KeyWanted { spi: b.inbound.spi() }; 2]);
+        for gateway in [&mut a, &mut b] {
+            gateway.expand_keys();
+            gateway.plane.set_now(1008);
+        }
+        let outer = forwarded(a.outbound(&packets));
+        assert_eq!(forwarded(b.inbound(&outer)).len(), 5);
+        assert_eq!((wanted(&mut a), wanted(&mut b)), (vec![], vec![]));
+    }
 }
 
 #[test]

