@@ -71,7 +71,7 @@ fn what_cannot_be_measured_is_refused() {
 /// A real testudod: as root, and after it has been built.
 #[test]
 fn a_swarm_sets_up_its_tunnels_and_every_figure_is_there() {
-    let report = bench(&["setup", "--tunnels", "60", "--rounds", "3", "--width", "8"]);
+    let report = bench(&["setup", "--tunnels", "60", "--rounds", "3", "--width", "8", "--forward", "1"]);
     assert_eq!(report["bench"], "setup");
     let row = &report["rows"][0];
     assert_eq!(row["tunnels"], 60);
@@ -80,6 +80,9 @@ fn a_swarm_sets_up_its_tunnels_and_every_figure_is_there() {
     }
     let [responder, limit] = ["responder_cpu_ms", "limit_cpu_ms"].map(|key| row[key].as_f64());
     assert!(responder > limit, "less than the cryptography alone: {row}");
+    for key in ["quiet_gbps", "storm_gbps", "ratio", "setups_per_s", "quiet_worker_ms", "storm_worker_ms"] {
+        assert!(row["storm"][key].as_f64().is_some_and(|value| value > 0.0), "{key} of {row}");
+    }
     let batches = row["batches"].as_array().expect("batches");
     let tunnels: Vec<_> = batches.iter().map(|batch| batch["tunnels"].as_u64()).collect();
     assert_eq!(tunnels, [Some(20), Some(40), Some(60)]);

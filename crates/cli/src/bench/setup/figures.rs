@@ -1,12 +1,14 @@
 //! The figures of `testudo bench setup`: for people and as JSON.
 
 use super::limit::Limit;
+use super::storm::Storm;
 use super::swarm::Round;
 use super::usage::Cpu;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
+use testudo_crypto::{AeadKey, Library};
 
 /// What charon 5.9.8 needs for the same on this kind of machine, without a kernel, in milliseconds. Measured once with its
 /// own load-tester; it is not part of the run.
@@ -56,7 +58,11 @@ pub(super) struct Row {
     bytes_per_tunnel: f64,
     charon_quoted_cpu_ms: [f64; 2],
     charon_quoted_bytes: u64,
+    /// Of ipsec-mb or AWS-LC: what a tunnel takes more once packets have come, both directions.
+    key_schedule_bytes: usize,
     batches: Vec<Batch>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    storm: Option<Storm>,
 }
 
 impl Row {
@@ -73,8 +79,15 @@ impl Row {
             bytes_per_tunnel: (memory as f64 / f64::from(tunnels.max(1))).round(),
             charon_quoted_cpu_ms: CHARON_QUOTED_MS,
             charon_quoted_bytes: CHARON_QUOTED_BYTES,
+            key_schedule_bytes: 2 * AeadKey::schedule_len(Library::detect()),
             batches,
+            storm: None,
         }
+    }
+
+    /// Adds what a storm costs others.
+    pub(super) fn set_storm(&mut self, storm: Storm) {
+        self.storm = Some(storm);
     }
 }
 
@@ -123,11 +136,24 @@ impl fmt::Display for Row {
             self.limit_cpu_ms
         )?;
         writeln!(f, "octets a tunnel           {:>10.0}", self.bytes_per_tunnel)?;
+        writeln!(f, "key schedules, once used  {:>10}", self.key_schedule_bytes)?;
         write!(
             f,
             "charon 5.9.8 (quoted)     {low:.2}-{high:.2} CPU ms a setup, {} octets a tunnel",
             self.charon_quoted_bytes
         )
+    }
+}
+
+impl fmt::Display for Storm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { quiet_gbps, storm_gbps, ratio, setups_per_s, quiet_worker_ms, storm_worker_ms } = self;
+        writeln!(f, "TCP through the gateway   {quiet_gbps:>10.2} Gb/s")?;
+        writeln!(
+            f,
+            "in a storm of handshakes  {storm_gbps:>10.2} Gb/s  ({ratio:.2}, at {setups_per_s:.0} setups/s)"
+        )?;
+        write!(f, "worker, CPU ms a gigabit  {quiet_worker_ms:>10.1}, in the storm {storm_worker_ms:.1}")
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) const PROTECTED: &str = "192.168.77.0/24";
 /// From where the swarm sends: every initiator has an address of its own, and they share the port.
 pub(super) const PORT: u16 = 10_500;
 /// The most initiators that there are addresses for.
-pub(super) const MAX: u32 = 1 << 23;
+pub(super) const MAX: u32 = 1 << 20;
 
 /// Random octets from the operating system.
 struct OsEntropy;
@@ -49,7 +49,7 @@ impl Template {
         let child = Message::new()
             .with_list("esp_proposals", [ESP_PROPOSAL])
             .with_list("remote_ts", [PROTECTED])
-            .with_list("local_ts", ["10.0.0.0/8"]);
+            .with_list("local_ts", ["172.16.0.0/12"]);
         let connection = Message::new()
             .with_list("remote_addrs", [RESPONDER.to_string().as_str()])
             .with_list("proposals", [PROPOSAL])
@@ -72,8 +72,7 @@ impl Template {
         connection.local_addrs = single(address(number).into());
         connection.local.id = Some(Identity::Fqdn(format!("host{number}.bench")));
         for child in &mut connection.children {
-            let inner = Ipv4Addr::from_bits(0x0a00_0000 | number);
-            child.local_ts = single(inner.into()).into_iter().map(everything).collect();
+            child.local_ts = single(inner(number).into()).into_iter().map(everything).collect();
         }
         connection
     }
@@ -87,9 +86,14 @@ fn everything(addrs: AddrRange) -> TsSpec {
     TsSpec::Fixed(TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX })
 }
 
-/// Where an initiator is: 127.128.0.0/9 has room for all.
+/// Where an initiator is.
 fn address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x7f80_0000 | number)
+}
+
+/// What an initiator protects: its one host in 172.16.0.0/12.
+pub(super) fn inner(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0xac10_0000 | number)
 }
 
 /// Which initiator has that address.

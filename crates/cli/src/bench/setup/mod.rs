@@ -8,6 +8,7 @@ mod figures;
 mod initiator;
 mod limit;
 mod rig;
+mod storm;
 mod swarm;
 mod usage;
 
@@ -35,6 +36,9 @@ pub(crate) struct SetupArgs {
     /// Handshakes under way at a time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     width: u32,
+    /// Then forward TCP for so many seconds without a storm of handshakes, with one, and without; 0: do not.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=600))]
+    forward: u64,
 }
 
 /// Why there are no figures.
@@ -101,8 +105,15 @@ pub(crate) fn run(args: &SetupArgs) -> Result<(), SetupError> {
     let mut rig = Rig::start()?;
     let namespace = rig.namespace.clone();
     let (batches, memory) = namespace.enter(|| set_up(args, &mut rig))??;
-    let row = Row::new(limit, batches, memory);
+    drop(namespace);
+    drop(rig);
+    let mut row = Row::new(limit, batches, memory);
     println!("\n{row}");
+    if args.forward > 0 {
+        let storm = storm::measure(args.forward, args.width as usize)?;
+        println!("{storm}");
+        row.set_storm(storm);
+    }
     if let Some(path) = &args.json {
         let mut report = Report::new("setup", machine);
         report.push(row);

@@ -1,7 +1,7 @@
 //! The responder: a `testudod` of its own, in a namespace of its own.
 
 use super::SetupError;
-use super::initiator::{ESP_PROPOSAL, KEY, MAX, PROPOSAL, PROTECTED, RESPONDER};
+use super::initiator::{ESP_PROPOSAL, KEY, MAX, PROPOSAL, PROTECTED, RESPONDER, inner};
 use super::usage::{Cpu, memory};
 use testudo_lab::namespace::{Namespace, veth};
 use testudo_lab::testudo::Testudo;
@@ -22,12 +22,7 @@ impl Rig {
         for port in [OUTER, INNER] {
             namespace.up(port, 1500)?;
         }
-        // A storm from one machine is what this is: the swarm proves by its number that it means it.
-        let limits = format!(
-            "\n[ike]\ncookie_threshold = {0}\nhalf_open_limit = {0}\nhalf_open_per_source = {0}\n",
-            1 << 20
-        );
-        let daemon = Testudo::start_with(&namespace, &limits)?;
+        let daemon = Testudo::start_with(&namespace, &limits())?;
         daemon.swanctl().load(&connections())?;
         Ok(Self { daemon, namespace })
     }
@@ -55,8 +50,13 @@ impl Rig {
     }
 }
 
+/// For `testudo.toml`: handshakes in any number are what is wanted, not a flood to be fended off.
+pub(super) fn limits() -> String {
+    format!("\n[ike]\ncookie_threshold = {0}\nhalf_open_limit = {0}\nhalf_open_per_source = {0}\n", 1 << 20)
+}
+
 /// One connection for everybody, as for remote access.
-fn connections() -> String {
+pub(super) fn connections() -> String {
     format!(
         "connections {{
     swarm {{
@@ -73,7 +73,7 @@ fn connections() -> String {
         children {{
             net {{
                 local_ts = {PROTECTED}
-                remote_ts = 10.0.0.0-{last}
+                remote_ts = {first}-{last}
                 esp_proposals = {ESP_PROPOSAL}
                 replay_window = 128
             }}
@@ -86,6 +86,7 @@ secrets {{
     }}
 }}
 ",
-        last = std::net::Ipv4Addr::from_bits(0x0a00_0000 | (MAX - 1)),
+        first = inner(0),
+        last = inner(MAX - 1),
     )
 }
