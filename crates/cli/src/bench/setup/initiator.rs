@@ -2,7 +2,7 @@
 
 use super::SetupError;
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::config::{Connection, Identity, SharedSecret, TsSpec};
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
@@ -111,11 +111,14 @@ pub(super) enum Progress {
 /// An initiator.
 pub(super) struct Initiator {
     endpoint: Endpoint,
+    /// When it was set to work: its clock stands still before, however long the others take to be prepared.
+    begun: Option<Instant>,
 }
 
 impl Initiator {
     /// Its first message is ready, key and all, so that making it is not part of what is measured.
-    pub(super) fn new(template: &Template, number: u32, now: Time) -> Result<Self, SetupError> {
+    pub(super) fn new(template: &Template, number: u32) -> Result<Self, SetupError> {
+        let now = Time::default();
         let settings = EndpointConfig::default();
         let mut endpoint =
             Endpoint::new(settings, Box::new(SingleNodeAllocator::new(OsEntropy, SenderId(1))));
@@ -124,16 +127,22 @@ impl Initiator {
         let refused = |error: String| SetupError::Template(error);
         endpoint.load_connection(now, template.connection(number)).map_err(|e| refused(e.to_string()))?;
         endpoint.initiate(now, None, "net").map_err(|e| refused(e.to_string()))?;
-        Ok(Self { endpoint })
+        Ok(Self { endpoint, begun: None })
+    }
+
+    fn now(&mut self) -> Time {
+        Time(self.begun.get_or_insert_with(Instant::now).elapsed())
     }
 
     /// A message has come.
-    pub(super) fn receive(&mut self, now: Time, path: Path, message: &[u8]) {
+    pub(super) fn receive(&mut self, path: Path, message: &[u8]) {
+        let now = self.now();
         self.endpoint.handle_datagram(now, path, message);
     }
 
     /// True if it has sent something again.
-    pub(super) fn look_at_clock(&mut self, now: Time) -> bool {
+    pub(super) fn look_at_clock(&mut self) -> bool {
+        let now = self.now();
         let due = self.endpoint.next_timeout().is_some_and(|due| due <= now);
         if due {
             self.endpoint.handle_timeout(now);

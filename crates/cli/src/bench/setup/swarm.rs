@@ -14,7 +14,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
-use testudo_ike::output::{Path, Time};
+use testudo_ike::output::Path;
 
 /// How long the swarm waits for an answer before it looks at the clock.
 const TICK_MS: u16 = 20;
@@ -24,7 +24,6 @@ const IKE_PORT: u16 = 500;
 pub(super) struct Swarm {
     socket: UdpSocket,
     template: Template,
-    origin: Instant,
     at_work: BTreeMap<u32, Initiator>,
     buffer: Vec<u8>,
 }
@@ -46,23 +45,12 @@ impl Swarm {
         let options = setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)
             .and_then(|()| setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20)));
         options.map_err(|errno| failed(errno.into()))?;
-        Ok(Self {
-            socket,
-            template: Template::new()?,
-            origin: Instant::now(),
-            at_work: BTreeMap::new(),
-            buffer: vec![0; 65_536],
-        })
-    }
-
-    fn now(&self) -> Time {
-        Time(self.origin.elapsed())
+        Ok(Self { socket, template: Template::new()?, at_work: BTreeMap::new(), buffer: vec![0; 65_536] })
     }
 
     /// Prepares initiators, all before the clock starts.
     pub(super) fn prepare(&self, numbers: std::ops::Range<u32>) -> Result<Vec<(u32, Initiator)>, SetupError> {
-        let now = self.now();
-        numbers.map(|number| Ok((number, Initiator::new(&self.template, number, now)?))).collect()
+        numbers.map(|number| Ok((number, Initiator::new(&self.template, number)?))).collect()
     }
 
     /// Brings all of them up, at most `width` at a time. Their state goes as soon as they are up; the responder keeps his.
@@ -103,9 +91,8 @@ impl Swarm {
         let mut any = false;
         while let Some((number, path, len)) = self.receive()? {
             any = true;
-            let now = self.now();
             if let Some(initiator) = self.at_work.get_mut(&number) {
-                initiator.receive(now, path, self.buffer.get(..len).unwrap_or_default());
+                initiator.receive(path, self.buffer.get(..len).unwrap_or_default());
                 self.step(number)?;
             }
         }
@@ -113,8 +100,7 @@ impl Swarm {
     }
 
     fn look_at_clock(&mut self) -> Result<u64, SetupError> {
-        let now = self.now();
-        let due = self.at_work.iter_mut().filter_map(|(n, i)| i.look_at_clock(now).then_some(*n));
+        let due = self.at_work.iter_mut().filter_map(|(n, i)| i.look_at_clock().then_some(*n));
         let due: Vec<u32> = due.collect();
         due.iter().try_for_each(|number| self.step(*number))?;
         Ok(due.len() as u64)
