@@ -420,10 +420,11 @@ impl Gateway {
         for (child, inbound, outbound) in self.data.all_totals() {
             // A new Child SA has carried nothing.
             let now = (inbound.packets, outbound.packets);
-            let before = self.seen.insert(child, now).unwrap_or_default();
+            let before = self.seen.get(&child).copied().unwrap_or_default();
             if before == now {
                 continue;
             }
+            self.seen.insert(child, now);
             if before.0 < now.0 {
                 self.endpoint.traffic_seen(self.now, child);
             }

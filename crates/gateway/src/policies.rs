@@ -70,7 +70,7 @@ struct Entry {
     rank: Rank,
     selectors: SelectorPair,
     /// Of our side, what the configuration names itself: `dynamic` may be any address, and says nothing.
-    named: Vec<AddrRange>,
+    named: Box<[AddrRange]>,
 }
 
 /// Places of Child SAs lie below it, those of the newest lowest; those of configured children above, as they were loaded.
@@ -167,7 +167,7 @@ impl Policies {
         let priority = order(ChildMode::Tunnel, child.map_or(0, |c| c.priority), &local, &remote);
         let rank = Rank { priority, place: CONFIGURED.saturating_sub(sa.0) };
         let selectors = selectors.clone();
-        let entry = Entry { id, mode: ChildMode::Tunnel, rank, selectors, named: Vec::new() };
+        let entry = Entry { id, mode: ChildMode::Tunnel, rank, selectors, named: Box::default() };
         self.insert(&entry);
         self.note_change(&entry);
         self.installed.insert(sa, entry);
@@ -283,7 +283,7 @@ fn local_side(child: &Child) -> Vec<TrafficSelector> {
 }
 
 /// What of our side the configuration names itself.
-fn named(child: &Child) -> Vec<AddrRange> {
+fn named(child: &Child) -> Box<[AddrRange]> {
     let fixed = |spec: &TsSpec| match spec {
         TsSpec::Fixed(ts) => Some(ts.addrs),
         TsSpec::Dynamic { .. } => None,

@@ -28,7 +28,6 @@ pub(super) struct Sas {
 struct Installed {
     inbound: Arc<InboundSa>,
     outbound: Arc<OutboundSa>,
-    remote: IpAddr,
     /// Nothing goes out through it yet, or any more.
     idle: bool,
 }
@@ -59,8 +58,7 @@ impl Sas {
             self.waiting.push(child);
         }
         self.by_spi.insert(params.spi_in, child);
-        let remote = params.remote.ip();
-        self.installed.insert(child, Installed { inbound, outbound, remote, idle: replaces });
+        self.installed.insert(child, Installed { inbound, outbound, idle: replaces });
         Ok(commands)
     }
 
@@ -109,7 +107,6 @@ impl Sas {
     ) -> Result<Vec<Command>, String> {
         let Some(sa) = self.installed.get_mut(&child) else { return Ok(Vec::new()) };
         let moved = sa.outbound.moved(path.local, path.remote, path_mtu).map_err(|e| e.to_string())?;
-        sa.remote = path.remote.ip();
         sa.outbound = Arc::new(moved);
         if sa.idle || self.waiting.contains(&child) {
             return Ok(Vec::new());
@@ -130,7 +127,7 @@ impl Sas {
 
     /// Paths to a peer take no more than this.
     pub(super) fn set_path_mtu(&self, remote: IpAddr, mtu: u16) {
-        for sa in self.installed.values().filter(|sa| sa.remote == remote) {
+        for sa in self.installed.values().filter(|sa| sa.outbound.remote() == remote) {
             sa.set_path_mtu(mtu);
         }
     }
@@ -138,7 +135,7 @@ impl Sas {
     /// Routes have changed.
     pub(super) fn set_path_mtus(&self, path_mtu: impl Fn(IpAddr) -> u16) {
         for sa in self.installed.values() {
-            sa.set_path_mtu(path_mtu(sa.remote));
+            sa.set_path_mtu(path_mtu(sa.outbound.remote()));
         }
     }
 
@@ -160,7 +157,7 @@ impl Installed {
     fn set_path_mtu(&self, mtu: u16) {
         // A path too small for even one octet of payload keeps its former value, and packets are dropped as too big.
         if self.outbound.set_path_mtu(mtu).is_err() || self.inbound.set_path_mtu(mtu).is_err() {
-            tracing::warn!("the path to {} takes only {mtu} octets", self.remote);
+            tracing::warn!("the path to {} takes only {mtu} octets", self.outbound.remote());
         }
     }
 }

@@ -21,9 +21,9 @@ pub(super) fn wants_fragment(sa: &IkeSa, header: Header, fragment: Fragment) -> 
         return Err("a fragment, on which we had not agreed,");
     }
     let slot = if header.response {
-        sa.outgoing.pending.as_ref().and_then(|pending| pending.fragments.as_ref())
+        sa.outgoing.pending.as_ref().and_then(|pending| pending.fragments.as_deref())
     } else {
-        sa.incoming.fragments.as_ref()
+        sa.incoming.fragments.as_deref()
     };
     Reassembly::wants(slot, kind(header), fragment)
 }

@@ -20,7 +20,7 @@ pub(crate) struct Table {
     by_child: BTreeMap<ChildSaId, IkeSaId>,
     /// Likewise, by the canonical form of the identity.
     by_identity: BTreeSet<(u64, IkeSaId)>,
-    by_addr: BTreeSet<(IpAddr, IkeSaId)>,
+    by_addr: BTreeSet<(u64, IkeSaId)>,
     timers: BTreeSet<(Time, IkeSaId)>,
 }
 
@@ -44,7 +44,7 @@ impl Table {
         if let Some(identity) = &sa.remote_id {
             self.by_identity.remove(&(hash(&identity.canonical()), id));
         }
-        self.by_addr.remove(&(sa.path.remote.ip(), id));
+        self.by_addr.remove(&(hash(&sa.path.remote.ip()), id));
         if let Some(deadline) = deadline {
             self.timers.remove(&(deadline, id));
         }
@@ -66,7 +66,7 @@ impl Table {
         if let Some(identity) = &sa.remote_id {
             self.by_identity.insert((hash(&identity.canonical()), sa.id));
         }
-        self.by_addr.insert((sa.path.remote.ip(), sa.id));
+        self.by_addr.insert((hash(&sa.path.remote.ip()), sa.id));
         self.by_spi.insert(sa.our_spi(), sa.id);
         self.sas.insert(sa.id, Entry { sa, deadline });
     }
@@ -112,8 +112,8 @@ impl Table {
 
     /// The IKE SAs with a peer at that address.
     pub(crate) fn by_addr(&self, addr: IpAddr) -> impl Iterator<Item = &IkeSa> {
-        let all = (addr, IkeSaId(0))..=(addr, IkeSaId(u64::MAX));
-        self.by_addr.range(all).filter_map(|(_, id)| self.get(*id))
+        let found = of(&self.by_addr, hash(&addr)).filter_map(|id| self.get(id));
+        found.filter(move |sa| sa.path.remote.ip() == addr)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {

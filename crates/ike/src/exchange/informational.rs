@@ -75,7 +75,7 @@ impl Endpoint {
         // The wish counts, even where nothing can be sent yet.
         self.commit(sa);
         self.give_up_tasks(now, sa, &reason);
-        sa.closing = Some(Closing { reason, deadline });
+        sa.closing = Some(Box::new(Closing { reason, deadline }));
         sa.outgoing.queue(Task::DeleteIke);
         self.next_task(now, sa)
     }

@@ -38,7 +38,7 @@ impl IkeSa {
 
     /// Forgets fragments that have waited long enough; true if there were any.
     pub(crate) fn expire_fragments(&mut self, now: Time) -> bool {
-        let expired = |found: &mut Reassembly| found.until <= now;
+        let expired = |found: &mut Box<Reassembly>| found.until <= now;
         let of_response =
             self.outgoing.pending.as_mut().and_then(|pending| pending.fragments.take_if(expired));
         let of_request = self.incoming.fragments.take_if(expired);

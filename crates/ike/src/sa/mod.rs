@@ -87,7 +87,7 @@ pub(crate) struct IkeSa {
     /// Silence after which we ask whether the peer lives; zero: never.
     pub(crate) dpd_delay: Duration,
     /// Set once the SA is to be deleted.
-    pub(crate) closing: Option<Closing>,
+    pub(crate) closing: Option<Box<Closing>>,
 }
 
 /// What both sides have said in IKE_SA_INIT that they can.

@@ -85,18 +85,18 @@ impl Reassembly {
     /// Adds an authentic fragment to what is in `slot`, which it may replace: of another message, or of the same in
     /// smaller fragments (RFC 7383 §2.5.2).
     pub(crate) fn collect(
-        slot: &mut Option<Self>,
+        slot: &mut Option<Box<Self>>,
         kind: MessageKind,
         fragment: Fragment,
         opened: Opened,
         datagram: FirstDatagram,
         until: Time,
     ) -> Collected {
-        if let Err(why) = Self::wants(slot.as_ref(), kind, fragment) {
+        if let Err(why) = Self::wants(slot.as_deref(), kind, fragment) {
             return Collected::Refused(why);
         }
         let here = slot.take().filter(|here| here.kind == kind && here.total == fragment.total);
-        let mut here = here.unwrap_or_else(|| Self::new(kind, fragment.total, until));
+        let mut here = here.unwrap_or_else(|| Box::new(Self::new(kind, fragment.total, until)));
         let (first, content) = opened.into_parts();
         here.octets = here.octets.saturating_add(content.len());
         if fragment.is_first() {

@@ -35,7 +35,7 @@ pub(crate) struct Pending {
     /// When to send again, or to give up.
     pub(crate) next: Time,
     /// Fragments of its response.
-    pub(crate) fragments: Option<Reassembly>,
+    pub(crate) fragments: Option<Box<Reassembly>>,
 }
 
 /// What a request asks.
@@ -118,7 +118,7 @@ pub(crate) struct Incoming {
     /// The last one with our response.
     pub(crate) last: Option<Answered>,
     /// Fragments of the next one.
-    pub(crate) fragments: Option<Reassembly>,
+    pub(crate) fragments: Option<Box<Reassembly>>,
 }
 
 /// A request that was answered. The same octets again get the same octets back.

@@ -96,6 +96,11 @@ impl Outer {
         esp::pad_len(inner, ALIGN) + esp::TRAILER
     }
 
+    /// Where it leads.
+    pub(crate) fn remote(&self) -> IpAddr {
+        self.dst
+    }
+
     /// Octets that it adds, beside padding.
     pub(crate) fn overhead(&self) -> Overhead {
         Overhead((self.prefix_len() + TAG_LEN) as u16)

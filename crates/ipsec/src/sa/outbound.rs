@@ -9,7 +9,7 @@ use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
 use crate::spi::Spi;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
@@ -96,6 +96,11 @@ impl OutboundSa {
     /// The policy that the SA serves.
     pub fn policy(&self) -> PolicyId {
         self.policy
+    }
+
+    /// The peer's outer address.
+    pub fn remote(&self) -> IpAddr {
+        self.outer.remote()
     }
 
     /// Octets that fit through the path, outer header included.

@@ -166,7 +166,7 @@ impl Endpoint {
         let reason = Reason::Refused(why);
         self.attempt_failed(now, sa, &reason);
         sa.phase = Phase::Rejecting;
-        sa.closing = Some(Closing { reason, deadline: now.plus(self.config.delete_timeout) });
+        sa.closing = Some(Box::new(Closing { reason, deadline: now.plus(self.config.delete_timeout) }));
         let notify = Payload::Notify(Notify::new(NotifyType::AuthenticationFailed, Vec::new()));
         self.request(now, sa, ExchangeType::Informational, RequestKind::AuthFailed, vec![notify])?;
         Ok(())

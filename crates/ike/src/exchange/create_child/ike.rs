@@ -264,7 +264,7 @@ impl Endpoint {
     /// The peer deletes the IKE SA that it has renewed. Until then it repeats the answer that says so.
     fn await_delete(&mut self, now: Time, sa: &mut IkeSa) {
         let deadline = now.plus(self.config.retransmit.patience());
-        sa.closing = Some(Closing { reason: Reason::Rekeyed, deadline });
+        sa.closing = Some(Box::new(Closing { reason: Reason::Rekeyed, deadline }));
     }
 
     /// A new IKE SA between the same two, with counters that begin at 0 (RFC 7296 §2.18).
