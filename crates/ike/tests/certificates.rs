@@ -210,6 +210,11 @@ fn without_a_valid_list_the_policy_decides() {
         assert!(with("sun-uri", lists, Revocation::Relaxed).is_ok());
     }
     assert!(with("sun-P-256", &["old.crl", "empty.crl"], Revocation::Strict).is_ok());
+    // A trusted CA is among those that may stand in between, too, and nobody asks whether it is revoked.
+    let beyond = judge_with("sun-P-256", &["root"], &["root"], &[], |trust| {
+        trust.revocation = Revocation::Strict;
+    });
+    assert_refused(beyond, "whether certificate 'C=CH, O=Testudo, CN=sun' is revoked");
     assert_refused(
         with("sun-by-inter", &["empty.crl"], Revocation::Strict),
         "no CRL of 'C=CH, O=Testudo, CN=Inter",

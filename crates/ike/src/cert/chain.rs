@@ -91,7 +91,9 @@ impl<'a> Search<'a, '_> {
             from.iter().copied().filter(|issuer| may_have_signed(issuer, current)).collect()
         };
         let anchors = issuers(&self.trust.anchors);
-        let others = issuers(&self.trust.intermediates);
+        // A way ends at a CA that is trusted: what lies beyond it changes nothing.
+        let mut others = issuers(&self.trust.intermediates);
+        others.retain(|issuer| !self.trust.anchors.contains(issuer));
         if anchors.is_empty() && others.is_empty() {
             let (subject, issuer) = (current.subject(), current.issuer());
             return self.fail(
