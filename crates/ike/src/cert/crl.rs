@@ -121,6 +121,10 @@ impl Crl {
             && self.signer.get().is_none_or(|key| newer.is_signed_by(key))
     }
 
+    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+        self.this_update < other.this_update
+    }
+
     /// True if it is that issuer's list: by name, by the right to sign lists, and by signature.
     pub(super) fn is_of(&self, issuer: &Certificate) -> bool {
         let extensions = issuer.extensions();

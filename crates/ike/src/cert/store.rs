@@ -47,7 +47,8 @@ impl Credentials {
         for list in self.crls.iter().chain([&crl]) {
             let _ = self.cas().find(|ca| list.is_of(ca));
         }
-        if self.crls.iter().any(|other| *other != crl && crl.is_replaced_by(other)) {
+        // Of two from the same second the one that comes later counts.
+        if self.crls.iter().any(|other| crl.is_older_than(other) && crl.is_replaced_by(other)) {
             return false;
         }
         self.crls.retain(|other| !other.is_replaced_by(&crl));

@@ -78,7 +78,9 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
 }
 
 /// `success = no` with the reason, cut to what a value can hold.
-pub(super) fn failed(mut errmsg: String) -> Message {
+pub(super) fn failed(errmsg: String) -> Message {
+    // swanctl shows nothing at all of a text with other than printable ASCII characters.
+    let mut errmsg: String = errmsg.replace('§', "section ");
     errmsg.truncate(errmsg.floor_char_boundary(u16::MAX.into()));
     Message::new().with("success", "no").with("errmsg", errmsg)
 }
