@@ -10,7 +10,7 @@ use testudo_ike::endpoint::{
     Endpoint, Exchanges, IkeSaState, IkeSaStatus, LeaseStatus, PoolStatus, Target, Terminating,
 };
 use testudo_ike::output::{ChildSaId, IkeSaId};
-use testudo_vici::control::{Control, Initiate, JobId, Rekey, Stats, Terminate, Version};
+use testudo_vici::control::{Control, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
 use testudo_vici::server::{LogLine, Server};
@@ -18,22 +18,14 @@ use testudo_vici::view::ChildUsage;
 
 impl Gateway {
     /// The SAs that match every given field, as charon has it: Child SAs if one of their fields is given.
-    fn matching(&self, request: &Terminate) -> Vec<Target> {
-        let wanted = |sa: &IkeSaStatus| {
-            request.ike_id.is_none_or(|id| id == sa.id)
-                && request.ike.as_ref().is_none_or(|name| sa.connection.as_ref() == Some(name))
-        };
-        let of_children = request.child.is_some() || request.child_id.is_some();
+    fn matching(&self, wanted: &Selection) -> Vec<Target> {
         let mut targets = Vec::new();
-        for sa in self.endpoint.sas().filter(wanted) {
-            if !of_children {
+        for sa in self.endpoint.sas().filter(|sa| wanted.takes_ike(sa)) {
+            if !wanted.is_of_children() {
                 targets.push(Target::Ike(sa.id));
                 continue;
             }
-            let children = sa.children.iter().filter(|child| {
-                request.child_id.is_none_or(|id| id == child.id)
-                    && request.child.as_ref().is_none_or(|name| *name == child.name)
-            });
+            let children = sa.children.iter().filter(|child| wanted.takes_child(child));
             targets.extend(children.map(|child| Target::Child(child.id)));
         }
         targets
@@ -163,7 +155,7 @@ impl Control for Gateway {
 
     fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, String> {
         let mut begun = Terminating::default();
-        for target in self.matching(request) {
+        for target in self.matching(&request.sas) {
             // One that went with another just now needs no termination any more.
             if let Ok(more) = self.endpoint.terminate(self.now, &target, request.force) {
                 begun.ikes.extend(more.ikes);
@@ -179,11 +171,10 @@ impl Control for Gateway {
     }
 
     fn rekey(&mut self, request: &Rekey) -> u32 {
-        let Rekey { reauth, child, ike, child_id, ike_id } = request.clone();
         let mut begun = 0;
-        for target in self.matching(&Terminate { child, ike, child_id, ike_id, force: false }) {
+        for target in self.matching(&request.sas) {
             let able = match target {
-                Target::Ike(id) if reauth => self.endpoint.reauthenticate_ike(self.now, id),
+                Target::Ike(id) if request.reauth => self.endpoint.reauthenticate_ike(self.now, id),
                 Target::Ike(id) => self.endpoint.rekey_ike(self.now, id),
                 Target::Child(id) => self.endpoint.rekey_child(self.now, id),
                 Target::Connection(_) | Target::ChildName { .. } | Target::All => false,

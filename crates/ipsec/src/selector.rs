@@ -141,6 +141,13 @@ impl SelectorPair {
         Self { sides, local: local.len() as u32 }
     }
 
+    /// Lets go of its own memory for that of an equal pair.
+    pub(crate) fn share(&mut self, other: &Self) {
+        if self == other {
+            self.clone_from(other);
+        }
+    }
+
     /// The selectors of our side, as they were given.
     pub fn local_selectors(&self) -> impl Iterator<Item = TrafficSelector> + '_ {
         self.local().iter().filter_map(Side::selector)

@@ -6,6 +6,7 @@
 
 use crate::counters::Counters;
 use crate::schema::Policy;
+pub use crate::selection::Selection;
 use crate::view::ChildUsage;
 use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
@@ -26,34 +27,22 @@ pub struct Initiate {
     pub ike: Option<String>,
 }
 
-/// `terminate`: all SAs that match every given field. With `child` or `child_id` only Child SAs go, else IKE SAs.
+/// `terminate`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminate {
-    /// Name of the child.
-    pub child: Option<String>,
-    /// Name of the connection.
-    pub ike: Option<String>,
-    /// Number of the Child SA.
-    pub child_id: Option<ChildSaId>,
-    /// Number of the IKE SA.
-    pub ike_id: Option<IkeSaId>,
+    /// Which SAs go.
+    pub sas: Selection,
     /// Do not wait for the peer's answer to the delete.
     pub force: bool,
 }
 
-/// `rekey`: all SAs that match every given field. With `child` or `child_id` only Child SAs are renewed, else IKE SAs.
+/// `rekey`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rekey {
+    /// Which SAs are renewed.
+    pub sas: Selection,
     /// Set IKE SAs up anew, with authentication, instead of giving them new keys; without effect on Child SAs.
     pub reauth: bool,
-    /// Name of the child.
-    pub child: Option<String>,
-    /// Name of the connection.
-    pub ike: Option<String>,
-    /// Number of the Child SA.
-    pub child_id: Option<ChildSaId>,
-    /// Number of the IKE SA.
-    pub ike_id: Option<IkeSaId>,
 }
 
 /// Who we are, for `version`.

@@ -15,6 +15,7 @@ mod error;
 pub mod message;
 pub mod render;
 pub mod schema;
+mod selection;
 pub mod server;
 pub mod session;
 pub mod view;

@@ -48,11 +48,7 @@ impl Policies {
 
     /// The remote prefixes that configured children hold back.
     pub(crate) fn held_back(&self) -> BTreeSet<Prefix> {
-        let children = self.configured.values().filter(|entry| entry.holds_back());
-        children
-            .flat_map(|entry| entry.selectors.remote_selectors())
-            .flat_map(|ts| cover(&ts.addrs))
-            .collect()
+        self.held_by_children().flat_map(|range| cover(&range)).collect()
     }
 
     /// Adds what a bypass policy lets pass. What it limits to a protocol or to ports stays held back: prefixes cannot say
@@ -117,8 +113,12 @@ impl Policies {
     }
 
     fn held_ranges(&self) -> AddrSet {
-        let configured = self.configured.values().filter(|entry| entry.holds_back());
-        configured.flat_map(|entry| entry.selectors.remote_selectors()).map(|ts| ts.addrs).collect()
+        self.held_by_children().collect()
+    }
+
+    fn held_by_children(&self) -> impl Iterator<Item = AddrRange> + '_ {
+        let children = self.configured.values().filter(|entry| entry.holds_back());
+        children.flat_map(|entry| entry.selectors.remote_selectors()).map(|ts| ts.addrs)
     }
 }
 

@@ -77,9 +77,7 @@ impl OutboundSa {
     /// The SA with selectors that others hold too: its own are let go if they are equal.
     #[must_use]
     pub fn sharing(mut self, selectors: &SelectorPair) -> Self {
-        if self.selectors == *selectors {
-            self.selectors = selectors.clone();
-        }
+        self.selectors.share(selectors);
         self
     }
 

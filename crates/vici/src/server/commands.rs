@@ -1,9 +1,9 @@
 //! Commands: decodes arguments strictly, calls the gateway, makes the answers.
 
 use super::jobs::{Kind, Pending};
-use super::stream::{PolicyFilter, SaFilter, Source, Stream};
+use super::stream::{PolicyFilter, Source, Stream};
 use super::{Answer, counters, credentials};
-use crate::control::{Control, Initiate, JobId, Rekey, Terminate};
+use crate::control::{Control, Initiate, JobId, Rekey, Selection, Terminate};
 use crate::message::Message;
 use crate::render;
 use crate::schema::{self, Fields, Refusal, value};
@@ -79,10 +79,16 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
 
 /// `success = no` with the reason, cut to what a value can hold.
 pub(super) fn failed(errmsg: String) -> Message {
-    // swanctl shows nothing at all of a text with other than printable ASCII characters.
-    let mut errmsg: String = errmsg.replace('§', "section ");
-    errmsg.truncate(errmsg.floor_char_boundary(u16::MAX.into()));
+    let mut errmsg = printable(&errmsg);
+    errmsg.truncate(u16::MAX.into());
     Message::new().with("success", "no").with("errmsg", errmsg)
+}
+
+/// The text in printable ASCII: of any other swanctl shows nothing at all.
+fn printable(text: &str) -> String {
+    let ascii = text.replace('§', "section ").replace('…', "...");
+    let visible = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
+    ascii.chars().map(visible).collect()
 }
 
 pub(super) fn done(result: Result<(), String>) -> Message {
@@ -116,6 +122,16 @@ pub(super) fn terminated(matches: u32, terminated: u32) -> Message {
 
 pub(super) fn fields(request: &Request) -> Result<Fields<'_>, Refusal> {
     Fields::new(&request.name, &request.message)
+}
+
+/// The arguments that say which SAs are meant.
+fn selection(fields: &mut Fields<'_>) -> Result<Selection, Refusal> {
+    Ok(Selection {
+        child: fields.text("child")?.map(str::to_owned),
+        ike: fields.text("ike")?.map(str::to_owned),
+        child_id: fields.parsed("child-id", value::number)?.map(ChildSaId),
+        ike_id: fields.parsed("ike-id", value::number)?.map(IkeSaId),
+    })
 }
 
 /// A command without arguments.
@@ -205,16 +221,12 @@ fn initiate(request: &Request, job: JobId, control: &mut dyn Control) -> Result<
 fn terminate(request: &Request, job: JobId, control: &mut dyn Control) -> Result<Answer, Refusal> {
     let mut fields = fields(request)?;
     let target = Terminate {
-        child: fields.text("child")?.map(str::to_owned),
-        ike: fields.text("ike")?.map(str::to_owned),
-        child_id: fields.parsed("child-id", value::number)?.map(ChildSaId),
-        ike_id: fields.parsed("ike-id", value::number)?.map(IkeSaId),
+        sas: selection(&mut fields)?,
         force: fields.parsed("force", value::boolean)?.unwrap_or(false),
     };
     let patience = Patience::take(&mut fields)?;
     fields.finish()?;
-    let named = target.child.is_some() || target.ike.is_some();
-    if !named && target.child_id.is_none() && target.ike_id.is_none() {
+    if target.sas.is_empty() {
         return Ok(Answer::Now(failed("missing terminate selector".to_owned())));
     }
     Ok(match control.terminate(job, &target) {
@@ -228,15 +240,11 @@ fn terminate(request: &Request, job: JobId, control: &mut dyn Control) -> Result
 fn rekey(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
     let mut fields = fields(request)?;
     let target = Rekey {
-        child: fields.text("child")?.map(str::to_owned),
-        ike: fields.text("ike")?.map(str::to_owned),
-        child_id: fields.parsed("child-id", value::number)?.map(ChildSaId),
-        ike_id: fields.parsed("ike-id", value::number)?.map(IkeSaId),
+        sas: selection(&mut fields)?,
         reauth: fields.parsed("reauth", value::boolean)?.unwrap_or(false),
     };
     fields.finish()?;
-    let named = target.child.is_some() || target.ike.is_some();
-    if !named && target.child_id.is_none() && target.ike_id.is_none() {
+    if target.sas.is_empty() {
         return Ok(Answer::Now(failed("missing rekey selector".to_owned())));
     }
     Ok(Answer::Now(rekeyed(control.rekey(&target))))
@@ -256,14 +264,9 @@ fn list_sas(request: &Request, control: &dyn Control) -> Result<Answer, Refusal>
     let mut fields = fields(request)?;
     // Nothing here ever blocks.
     fields.text("noblock")?;
-    let ike_id = fields.parsed("ike-id", value::number)?.map(IkeSaId);
-    let filter = SaFilter {
-        ike: fields.text("ike")?.map(str::to_owned),
-        child: fields.text("child")?.map(str::to_owned),
-        child_id: fields.parsed("child-id", value::number)?.map(ChildSaId),
-    };
+    let filter = selection(&mut fields)?;
     fields.finish()?;
-    let ids = control.ike_sa_ids().into_iter().filter(|id| ike_id.is_none_or(|wanted| wanted == *id));
+    let ids = control.ike_sa_ids().into_iter().filter(|id| filter.ike_id.is_none_or(|wanted| wanted == *id));
     Ok(Answer::Stream(Stream::new(Source::Sas(ids.collect(), filter))))
 }
 
@@ -291,4 +294,22 @@ fn list_policies(request: &Request, control: &dyn Control) -> Result<Answer, Ref
 fn connections<T: FromIterator<String>>(control: &dyn Control, wanted: Option<&str>) -> T {
     let names = control.connection_names().into_iter();
     names.filter(|name| wanted.is_none_or(|wanted| wanted == name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_printable_ascii_whatever_it_quotes() {
+        let message = failed("RFC 7296 §2.8: 'Kölner\nTor' is no name…".to_owned());
+        let expected = "RFC 7296 section 2.8: 'K?lner?Tor' is no name...";
+        assert_eq!(message, Message::new().with("success", "no").with("errmsg", expected));
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_to_what_a_value_holds() {
+        let message = failed("ä".repeat(70_000));
+        assert_eq!(message, Message::new().with("success", "no").with("errmsg", "?".repeat(0xFFFF)));
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::codec::MAX_PACKET;
-use crate::control::Control;
+use crate::control::{Control, Selection};
 use crate::message::Message;
 use crate::render;
 use crate::session::{Event, Session};
@@ -10,7 +10,7 @@ use crate::view::ListedCert;
 use std::collections::VecDeque;
 use testudo_ike::cert::Certificate;
 use testudo_ike::config::ChildMode;
-use testudo_ike::output::{ChildSaId, IkeSaId, Time};
+use testudo_ike::output::{IkeSaId, Time};
 
 /// A streamed answer: what is left to be made, and what is made and waits for the client.
 pub(super) struct Stream {
@@ -21,7 +21,7 @@ pub(super) struct Stream {
 /// What is left to be made.
 pub(super) enum Source {
     /// `list-sas`.
-    Sas(VecDeque<IkeSaId>, SaFilter),
+    Sas(VecDeque<IkeSaId>, Selection),
     /// `list-conns`.
     Conns(VecDeque<String>),
     /// `list-policies`.
@@ -30,13 +30,6 @@ pub(super) enum Source {
     Certs(VecDeque<ListedCert>),
     /// `list-authorities`.
     Authorities(VecDeque<(String, Certificate)>),
-}
-
-/// Which SAs `list-sas` shows.
-pub(super) struct SaFilter {
-    pub(super) ike: Option<String>,
-    pub(super) child: Option<String>,
-    pub(super) child_id: Option<ChildSaId>,
 }
 
 /// Which policies `list-policies` shows.
@@ -126,14 +119,11 @@ impl Source {
     }
 }
 
-fn sa_events(id: IkeSaId, filter: &SaFilter, now: Time, control: &dyn Control) -> Vec<Message> {
+fn sa_events(id: IkeSaId, filter: &Selection, now: Time, control: &dyn Control) -> Vec<Message> {
     let Some(mut sa) = control.ike_sa(id) else { return Vec::new() };
-    if filter.ike.is_some() && filter.ike != sa.connection {
+    if !filter.takes_ike(&sa) {
         return Vec::new();
     }
-    sa.children.retain(|child| {
-        filter.child.as_ref().is_none_or(|name| *name == child.name)
-            && filter.child_id.is_none_or(|id| id == child.id)
-    });
+    sa.children.retain(|child| filter.takes_child(child));
     render::list_sa(&sa, now, &|id| control.child_usage(id))
 }

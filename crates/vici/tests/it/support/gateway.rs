@@ -10,7 +10,7 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
-use testudo_vici::control::{Control, Initiate, JobId, Rekey, Stats, Terminate, Version};
+use testudo_vici::control::{Control, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version};
 use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
 use testudo_vici::schema::Policy;
 use testudo_vici::view::{ChildUsage, Usage};
@@ -30,20 +30,12 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    fn matches(&self, target: &Terminate) -> u32 {
-        let fits = |sa: &&IkeSaStatus| {
-            target.ike.as_ref().is_none_or(|name| sa.connection.as_ref() == Some(name))
-                && target.ike_id.is_none_or(|id| id == sa.id)
-        };
-        let sas = self.sas.iter().filter(fits);
-        if target.child.is_none() && target.child_id.is_none() {
+    fn matches(&self, wanted: &Selection) -> u32 {
+        let sas = self.sas.iter().filter(|sa| wanted.takes_ike(sa));
+        if !wanted.is_of_children() {
             return sas.count() as u32;
         }
-        let children = sas.flat_map(|sa| &sa.children).filter(|child| {
-            target.child.as_ref().is_none_or(|name| *name == child.name)
-                && target.child_id.is_none_or(|id| id == child.id)
-        });
-        children.count() as u32
+        sas.flat_map(|sa| &sa.children).filter(|child| wanted.takes_child(child)).count() as u32
     }
 }
 
@@ -147,7 +139,7 @@ impl Control for Gateway {
     }
 
     fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, String> {
-        let matches = self.matches(request);
+        let matches = self.matches(&request.sas);
         if matches > 0 {
             self.terminations.push((job, request.clone()));
         }
@@ -156,8 +148,7 @@ impl Control for Gateway {
 
     fn rekey(&mut self, request: &Rekey) -> u32 {
         self.rekeyings.push(request.clone());
-        let Rekey { reauth: _, child, ike, child_id, ike_id } = request.clone();
-        self.matches(&Terminate { child, ike, child_id, ike_id, force: false })
+        self.matches(&request.sas)
     }
 
     fn ike_sa_ids(&self) -> Vec<IkeSaId> {

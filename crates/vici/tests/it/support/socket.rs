@@ -141,7 +141,7 @@ impl Host {
         for (job, request) in std::mem::take(&mut gateway.terminations) {
             self.server.control_log(job, line(1, "deleting IKE_SA gw[1]"));
             let before = gateway.sas.len();
-            gateway.sas.retain(|sa| request.ike.is_some() && sa.connection != request.ike);
+            gateway.sas.retain(|sa| !request.sas.takes_ike(sa));
             let gone = before - gateway.sas.len();
             self.server.finish_terminate(job, u32::try_from(gone).unwrap());
         }
