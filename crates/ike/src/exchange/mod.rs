@@ -13,6 +13,7 @@ mod init;
 mod intermediate;
 mod narrow;
 mod nat;
+mod refusal;
 
 pub(crate) use init::{InitRequest, Reply, certificate_request, nonce_fits};
 pub(crate) use nat::float;

@@ -5,23 +5,14 @@ use super::ppk::PeerPpk;
 use super::prove::{Proof, Subject};
 use super::verify::{Claim, Evidence};
 use crate::config::Unique;
-use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::endpoint::Endpoint;
+use crate::endpoint::report::ORDINARY;
 use crate::endpoint::send::Request;
-use crate::endpoint::{Discard, Endpoint};
 use crate::exchange::configuration;
+use crate::exchange::refusal::Refusal;
 use crate::message::{CertEncoding, Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::{Reason, Time};
 use crate::sa::{HalfOpen, IkeSa, Phase};
-
-/// Why a peer is refused: the notify for it and the text for us.
-struct Refusal(Notify, String);
-
-impl Refusal {
-    /// The peer learns nothing but that it is not authenticated (RFC 7296 §2.21.2).
-    fn authentication(why: impl Into<String>) -> Self {
-        Self(Notify::new(NotifyType::AuthenticationFailed, Vec::new()), why.into())
-    }
-}
 
 /// An initiator that is who it says.
 struct Authenticated {
@@ -41,7 +32,7 @@ impl Endpoint {
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
         let Phase::HalfOpen(half) = sa.phase.clone() else { return Ok(()) };
-        let judged = payloads.map_err(|error| Refusal(refusal_of(&error), error.to_string())).and_then(|p| {
+        let judged = payloads.map_err(Refusal::from).and_then(|p| {
             let authenticated = self.authenticate(now, sa, request, &half, &p)?;
             Ok((p, authenticated))
         });
@@ -60,23 +51,6 @@ impl Endpoint {
         }
     }
 
-    /// Tells the initiator as much as it may know, and the log the rest. The IKE SA is over.
-    fn refuse_initiator(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        request: &Request,
-        Refusal(notify, why): Refusal,
-    ) -> Result<(), Reason> {
-        self.stats.discard(Discard::Refused);
-        let line = || format!("refused {}: {why}", request.path.remote);
-        if let Some(line) = self.limited(now, Discard::Refused, line) {
-            self.log(sa, IMPORTANT, line);
-        }
-        self.respond(now, sa, request, vec![Payload::Notify(notify)])?;
-        Err(Reason::Refused(why))
-    }
-
     /// Checks who asks.
     fn authenticate(
         &self,
@@ -86,10 +60,8 @@ impl Endpoint {
         half: &HalfOpen,
         payloads: &Payloads,
     ) -> Result<Authenticated, Refusal> {
-        let malformed =
-            |why: &str| Refusal(Notify::new(NotifyType::InvalidSyntax, Vec::new()), why.to_owned());
-        let id = payloads.id_initiator().ok_or_else(|| malformed("IDi is missing"))?;
-        let keys = sa.keys.as_ref().ok_or_else(|| malformed("the IKE SA has no keys"))?;
+        let id = payloads.id_initiator().ok_or_else(|| Refusal::syntax("IDi is missing"))?;
+        let keys = sa.keys.as_ref().ok_or_else(|| Refusal::syntax("the IKE SA has no keys"))?;
         let remote = id.identity().ok_or_else(|| {
             Refusal::authentication(format!("an identity of type {} is not supported", id.kind()))
         })?;
@@ -203,13 +175,5 @@ impl Endpoint {
         }
         self.respond(now, sa, request, answer)?;
         Ok(())
-    }
-}
-
-/// The notify for a request that cannot be read.
-fn refusal_of(error: &ParseError) -> Notify {
-    match error {
-        ParseError::Critical(payload) => Notify::unsupported_critical(*payload),
-        _ => Notify::new(error.notify(), Vec::new()),
     }
 }

@@ -2,22 +2,13 @@
 //! agreed on, and what it makes us keep by the limits of half-open IKE SAs.
 
 use super::{message, renew_keys};
-use crate::endpoint::report::IMPORTANT;
+use crate::endpoint::Endpoint;
 use crate::endpoint::send::Request;
-use crate::endpoint::{Discard, Endpoint};
-use crate::message::{KePayload, Notify, NotifyType, ParseError, Payload, Payloads};
+use crate::exchange::refusal::Refusal;
+use crate::message::{KePayload, ParseError, Payload, Payloads};
 use crate::output::{Reason, Time};
 use crate::sa::{HalfOpen, IkeSa, Phase};
 use crate::suite::{self, Role, Secret};
-
-/// Why a peer is refused: the notify for it and the text for us.
-struct Refusal(Notify, String);
-
-impl Refusal {
-    fn syntax(why: impl Into<String>) -> Self {
-        Self(Notify::new(NotifyType::InvalidSyntax, Vec::new()), why.into())
-    }
-}
 
 impl Endpoint {
     /// An IKE_INTERMEDIATE request that is due: the integrity check has passed.
@@ -34,15 +25,7 @@ impl Endpoint {
                 let half = HalfOpen { place: place.saturating_add(1), ..*half };
                 self.answer_additional(now, sa, request, half, ke, &shared)
             }
-            Err(Refusal(notify, why)) => {
-                self.stats.discard(Discard::Refused);
-                let line = || format!("refused IKE_INTERMEDIATE of {}: {why}", request.path.remote);
-                if let Some(line) = self.limited(now, Discard::Refused, line) {
-                    self.log(sa, IMPORTANT, line);
-                }
-                self.respond(now, sa, request, vec![Payload::Notify(notify)])?;
-                Err(Reason::Refused(why))
-            }
+            Err(refusal) => self.refuse_initiator(now, sa, request, refusal),
         }
     }
 
@@ -53,12 +36,7 @@ impl Endpoint {
         half: &HalfOpen,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(usize, KePayload, Secret), Refusal> {
-        let payloads = payloads.map_err(|error| match error {
-            ParseError::Critical(payload) => {
-                Refusal(Notify::unsupported_critical(payload), error.to_string())
-            }
-            _ => Refusal(Notify::new(error.notify(), Vec::new()), error.to_string()),
-        })?;
+        let payloads = payloads?;
         let due = sa.keys.as_ref().and_then(|keys| keys.ike.suite().next_additional(half.place));
         let (place, method) = due.ok_or_else(|| Refusal::syntax("no additional key exchange is due"))?;
         let ke = payloads.ke().ok_or_else(|| Refusal::syntax("KE is missing"))?;

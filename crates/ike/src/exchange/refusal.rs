@@ -1,0 +1,53 @@
+//! What a responder says to an initiator that it refuses, before IKE_AUTH is through.
+
+use crate::endpoint::report::IMPORTANT;
+use crate::endpoint::send::Request;
+use crate::endpoint::{Discard, Endpoint};
+use crate::message::{Notify, NotifyType, ParseError, Payload};
+use crate::output::{Reason, Time};
+use crate::sa::IkeSa;
+
+/// Why a peer is refused: the notify for it and the text for us.
+pub(super) struct Refusal(Notify, String);
+
+impl Refusal {
+    /// The peer learns nothing but that it is not authenticated (RFC 7296 §2.21.2).
+    pub(super) fn authentication(why: impl Into<String>) -> Self {
+        Self(Notify::new(NotifyType::AuthenticationFailed, Vec::new()), why.into())
+    }
+
+    /// The request lacks something, or holds what it must not.
+    pub(super) fn syntax(why: impl Into<String>) -> Self {
+        Self(Notify::new(NotifyType::InvalidSyntax, Vec::new()), why.into())
+    }
+}
+
+/// The request cannot be read.
+impl From<ParseError> for Refusal {
+    fn from(error: ParseError) -> Self {
+        let notify = match error {
+            ParseError::Critical(payload) => Notify::unsupported_critical(payload),
+            _ => Notify::new(error.notify(), Vec::new()),
+        };
+        Self(notify, error.to_string())
+    }
+}
+
+impl Endpoint {
+    /// Tells the initiator as much as it may know, and the log the rest. The IKE SA is over.
+    pub(super) fn refuse_initiator(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request,
+        Refusal(notify, why): Refusal,
+    ) -> Result<(), Reason> {
+        self.stats.discard(Discard::Refused);
+        let line = || format!("refused {} of {}: {why}", request.exchange, request.path.remote);
+        if let Some(line) = self.limited(now, Discard::Refused, line) {
+            self.log(sa, IMPORTANT, line);
+        }
+        self.respond(now, sa, request, vec![Payload::Notify(notify)])?;
+        Err(Reason::Refused(why))
+    }
+}
