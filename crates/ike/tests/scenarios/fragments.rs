@@ -115,21 +115,12 @@ fn a_lost_fragment_is_repeated_with_the_others() {
 
 #[test]
 fn another_node_goes_on_between_any_two_fragments() {
-    for event in 0..24 {
-        for host in [0, 1] {
-            let mut world = pair(event, Weather::FAIR, |_, _| {});
-            world.initiate(0);
-            let end = world.now.plus(Duration::from_secs(20));
-            for _ in 0..event {
-                world.step(end);
-            }
-            let now = world.now;
-            world.hosts[host].take_over(now);
-            world.run_secs(20);
-            world.assert_tunnel();
-            assert_ivs_never_repeat(&world);
-        }
-    }
+    let begin = |seed| {
+        let mut world = pair(seed, Weather::FAIR, |_, _| {});
+        world.initiate(0);
+        world
+    };
+    World::taken_over_at_each(24, begin, World::assert_tunnel);
 }
 
 /// Sun, and a moon that has agreed on fragments.

@@ -1,6 +1,7 @@
 //! Additional key exchanges in IKE_INTERMEDIATE (RFC 9242, RFC 9370): two endpoints, in all weathers.
 
 use crate::common::build::ike_proposal;
+use crate::common::tunnels::assert_weathered;
 use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Weather, World};
 use std::time::Duration;
@@ -136,41 +137,18 @@ fn foul_weather_with_and_without_fragments() {
         if seed % 3 == 0 {
             world.initiate(1);
         }
-        world.run_secs(200);
-        world.network.weather = Weather::FAIR;
-        world.run_secs(400);
-        world.initiate(0);
-        world.run_secs(60);
-        let [moon, sun] = [0, 1].map(|index| &world.hosts[index].installed);
-        assert!(!moon.is_empty(), "seed {seed}: {:#?}", world.hosts[0].log());
-        assert_eq!(moon.len(), sun.len(), "seed {seed}");
-        for params in moon.values() {
-            let other = sun.values().find(|other| other.spi_in == params.spi_out);
-            crate::common::world::assert_fit(params, other.expect("each SA has two ends"));
-        }
-        assert_eq!(world.hosts[0].endpoint.states().count(), moon.len(), "nothing lingers");
-        assert_ivs_never_repeat(&world);
+        assert_weathered(&mut world, seed);
     }
 }
 
 #[test]
 fn another_node_goes_on_between_any_two_events() {
-    for event in 0..20 {
-        for host in [0, 1] {
-            let proposal = with(&[&[Some(MlKem768)], &[Some(MlKem1024)]]);
-            let mut world = pair(event, Weather::FAIR, &[proposal]);
-            world.initiate(0);
-            let end = world.now.plus(Duration::from_secs(20));
-            for _ in 0..event {
-                world.step(end);
-            }
-            let now = world.now;
-            world.hosts[host].take_over(now);
-            world.run_secs(20);
-            world.assert_tunnel();
-            assert_ivs_never_repeat(&world);
-        }
-    }
+    let begin = |seed| {
+        let mut world = pair(seed, Weather::FAIR, &[with(&[&[Some(MlKem768)], &[Some(MlKem1024)]])]);
+        world.initiate(0);
+        world
+    };
+    World::taken_over_at_each(20, begin, World::assert_tunnel);
 }
 
 #[test]

@@ -4,7 +4,6 @@ use crate::common::build::{fqdn, ike_proposal, ppk};
 use crate::common::peer::{Peer, only_notify, status};
 use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Weather, World};
-use std::time::Duration;
 use testudo_ike::config::KeyExchange::{MlKem768, X25519};
 use testudo_ike::config::{PpkPolicy, Prf};
 use testudo_ike::endpoint::InitiateError;
@@ -137,20 +136,12 @@ fn every_prf_and_foul_weather() {
 
 #[test]
 fn another_node_goes_on_between_any_two_events() {
-    for event in 0..14 {
-        for host in [0, 1] {
-            let mut world = pair(event, Weather::FAIR, [OPTIONAL, REQUIRED], [false; 2]);
-            world.initiate(0);
-            let end = world.now.plus(Duration::from_secs(20));
-            for _ in 0..event {
-                world.step(end);
-            }
-            let now = world.now;
-            world.hosts[host].take_over(now);
-            world.run_secs(20);
-            assert_up(&world, true);
-        }
-    }
+    let begin = |seed| {
+        let mut world = pair(seed, Weather::FAIR, [OPTIONAL, REQUIRED], [false; 2]);
+        world.initiate(0);
+        world
+    };
+    World::taken_over_at_each(14, begin, |world| assert_up(world, true));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! What must hold at every moment while SAs are renewed: what one side sends, the other takes.
 
-use super::World;
+use super::wire::assert_ivs_never_repeat;
 use super::world::{Host, assert_fit};
+use super::{Weather, World};
 use std::time::Duration;
 use testudo_ike::endpoint::{ChildSaState, IkeSaState};
 use testudo_ike::output::Event;
@@ -44,6 +45,25 @@ pub(crate) fn assert_one_tunnel(world: &World) {
     });
     assert_eq!(a.0, b.0);
     assert_fit(a.1, b.1);
+}
+
+/// What began in foul weather ends well: once it is fair, both have the tunnel, and nothing else.
+pub(crate) fn assert_weathered(world: &mut World, seed: u64) {
+    world.run_secs(200);
+    world.network.weather = Weather::FAIR;
+    // Time for liveness checks to find what only one side has.
+    world.run_secs(400);
+    world.initiate(0);
+    world.run_secs(60);
+    let [moon, sun] = [0, 1].map(|index| &world.hosts[index].installed);
+    assert!(!moon.is_empty(), "seed {seed}: {:#?}", world.hosts[0].log());
+    assert_eq!(moon.len(), sun.len(), "seed {seed}");
+    for params in moon.values() {
+        let other = sun.values().find(|other| other.spi_in == params.spi_out);
+        assert_fit(params, other.expect("each SA has two ends"));
+    }
+    assert_eq!(world.hosts[0].endpoint.states().count(), moon.len(), "nothing lingers");
+    assert_ivs_never_repeat(world);
 }
 
 /// How often Child SAs were renewed.

@@ -3,6 +3,7 @@
 use super::allocator::{InUse, Watched};
 use super::network::{Datagram, Network, Weather};
 use super::random::Random;
+use super::wire::assert_ivs_never_repeat;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -341,6 +342,23 @@ impl World {
     pub(crate) fn forge(&mut self, from: &str, to: &str, bytes: &[u8]) {
         let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
         self.network.inject(self.now, Datagram { from: addr(from), to: addr(to), bytes: bytes.to_vec() });
+    }
+
+    /// Another node takes over on either side, between any two of the first `events` events of what `begin` begins, and has
+    /// twenty seconds to end it. `begin` gets the number of the event as a seed.
+    pub(crate) fn taken_over_at_each(events: u64, begin: impl Fn(u64) -> Self, check: impl Fn(&Self)) {
+        for (event, host) in (0..events).flat_map(|event| [(event, 0), (event, 1)]) {
+            let mut world = begin(event);
+            let end = world.now.plus(Duration::from_secs(20));
+            for _ in 0..event {
+                world.step(end);
+            }
+            let now = world.now;
+            world.hosts[host].take_over(now);
+            world.run_secs(20);
+            check(&world);
+            assert_ivs_never_repeat(&world);
+        }
     }
 
     /// Asserts that both hosts have one Child SA, and that the two fit.
