@@ -7,9 +7,14 @@
 //! g^ir (new).
 
 use testudo_ike::config::{IkeEncryption, KeyExchange, Prf};
-use testudo_ike::message::{IkeSpi, Nonce};
-use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Secret};
+use testudo_ike::message::{
+    ExchangeType, Header, IdPayload, IdType, IkeSpi, MessageBuilder, MessageId, Nonce,
+};
+use testudo_ike::suite::{
+    Entropy, IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret, SignedOctets, SuiteError,
+};
 use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::spi::SenderId;
 
 const SMALL: IkeSuite = IkeSuite {
     encryption: IkeEncryption::Aes128Gcm16,
@@ -111,8 +116,8 @@ fn derive(suite: IkeSuite) -> IkeKeys {
 fn stored(suite: IkeSuite, keys: [&str; 5]) -> Vec<u8> {
     let mut stored = postcard::to_allocvec(&suite).unwrap();
     let [d, rest @ ..] = keys;
-    // With an AEAD SK_ai and SK_ar are empty.
-    for key in [&[d, "", ""], &rest[..]].concat() {
+    // All but SK_d in one; with an AEAD SK_ai and SK_ar are empty.
+    for key in [d, &rest.concat()] {
         stored.extend(postcard::to_allocvec(&unhex(key)).unwrap());
     }
     stored
@@ -156,6 +161,42 @@ fn the_keys_of_a_child_sa() {
             assert_eq!(keys.from_initiator.0, keymat[..length]);
             assert_eq!(keys.from_responder.0, keymat[length..]);
         }
+    }
+}
+
+#[test]
+fn keys_that_are_forgotten_authenticate_and_seal_nothing() {
+    for suite in [SMALL, LARGE] {
+        let mut keys = derive(suite);
+        let child = keys.child(EspAlgorithm::Aes128Gcm16, None, &nonces()).unwrap();
+        keys.forget_all_but_root();
+        let id = IdPayload::new(IdType::KeyId, b"who".to_vec());
+        let nonces = nonces();
+        let octets =
+            SignedOctets { message: b"message", peer_nonce: &nonces.initiator, id: &id, int_auth: b"" };
+        let short = |error| matches!(error, SuiteError::KeyLength { found: 0, .. });
+        assert!(keys.psk_auth(Role::Initiator, b"psk", &octets).is_err_and(short));
+        assert!(keys.with_ppk(b"a PPK").is_err_and(short));
+        let mut sealer = keys.sealer(Role::Responder, SenderId(1));
+        let header = Header {
+            initiator_spi: spis().initiator,
+            responder_spi: spis().responder,
+            exchange: ExchangeType::Informational,
+            from_initiator: false,
+            response: false,
+            message_id: MessageId(7),
+        };
+        assert!(sealer.seal(&MessageBuilder::new(header), &mut NoEntropy).is_err_and(short));
+        // The root stays.
+        assert_eq!(keys.child(EspAlgorithm::Aes128Gcm16, None, &nonces).unwrap(), child);
+    }
+}
+
+struct NoEntropy;
+
+impl Entropy for NoEntropy {
+    fn fill(&mut self, _: &mut [u8]) {
+        panic!("no randomness is needed");
     }
 }
 

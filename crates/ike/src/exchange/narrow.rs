@@ -73,6 +73,8 @@ fn common(ours: &[TrafficSelector], theirs: &[TrafficSelector]) -> Vec<TrafficSe
         }
         found.push(selector);
     }
+    // They stay for as long as their Child SA, of which a gateway has tens of thousands.
+    found.shrink_to_fit();
     found
 }
 

@@ -25,7 +25,7 @@ impl IkeKeys {
     /// What AUTH of `signer` covers, with its identity bound to it: what a digital signature signs.
     pub fn signed_octets(&self, signer: Role, octets: &SignedOctets<'_>) -> Result<Vec<u8>, SuiteError> {
         let prf = self.suite().prf;
-        let maced_id = prf.compute(self.identity_key(signer).expose(), &[&octets.id.body()])?;
+        let maced_id = prf.compute(self.identity_key(signer)?, &[&octets.id.body()])?;
         Ok([octets.message, octets.peer_nonce.as_ref(), maced_id.expose(), octets.int_auth].concat())
     }
 

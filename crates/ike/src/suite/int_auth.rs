@@ -42,8 +42,8 @@ impl IntAuth {
             Role::Initiator => &mut self.initiator,
             Role::Responder => &mut self.responder,
         };
-        let key = keys.identity_key(sender);
-        let next = keys.suite().prf.compute(key.expose(), &[chain.as_slice(), a, p])?;
+        let key = keys.identity_key(sender)?;
+        let next = keys.suite().prf.compute(key, &[chain.as_slice(), a, p])?;
         *chain = next.expose().to_vec();
         Ok(())
     }

@@ -9,6 +9,7 @@ use crate::message::{IkeSpi, Nonce};
 use serde::{Deserialize, Serialize};
 use testudo_ipsec::sa::{EspAlgorithm, KeyMaterial};
 use testudo_ipsec::spi::SenderId;
+use zeroize::Zeroizing;
 
 /// The nonces of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,12 +34,9 @@ pub struct IkeSpis {
 pub struct IkeKeys {
     suite: IkeSuite,
     d: Secret,
-    ai: Secret,
-    ar: Secret,
-    ei: Secret,
-    er: Secret,
-    pi: Secret,
-    pr: Secret,
+    /// SK_ai, SK_ar, SK_ei, SK_er, SK_pi and SK_pr, one behind the other; empty once they are forgotten. In one place,
+    /// because a gateway has tens of thousands of IKE SAs and most of them need these no more.
+    others: Secret,
 }
 
 /// The keys of a Child SA, as taken from KEYMAT.
@@ -96,8 +94,13 @@ impl IkeKeys {
 
     /// The keys with a post-quantum pre-shared key mixed in (RFC 8784 §3). Messages are protected as before.
     pub fn with_ppk(&self, ppk: &[u8]) -> Result<Self, SuiteError> {
-        let mix = |key: &Secret| self.suite.prf.plus(ppk, &[key.expose()], key.len());
-        Ok(Self { d: mix(&self.d)?, pi: mix(&self.pi)?, pr: mix(&self.pr)?, ..self.clone() })
+        let mix = |key: &[u8]| self.suite.prf.plus(ppk, &[key], key.len());
+        let [pi, pr] = [Role::Initiator, Role::Responder].map(|role| self.identity_key(role).and_then(mix));
+        let (pi, pr) = (pi?, pr?);
+        let kept = self.others.len().saturating_sub(pi.len() + pr.len());
+        let message_keys = self.others.expose().get(..kept).unwrap_or_default();
+        let others = Zeroizing::new([message_keys, pi.expose(), pr.expose()].concat());
+        Ok(Self { suite: self.suite, d: mix(self.d.expose())?, others: Secret::from(&others) })
     }
 
     fn expand(
@@ -106,28 +109,17 @@ impl IkeKeys {
         nonces: &Nonces,
         spis: IkeSpis,
     ) -> Result<Self, SuiteError> {
-        let (prf, cipher) = (suite.prf.length(), suite.encryption.material());
-        let integrity = suite.integrity_key();
-        let lengths = [prf, integrity, integrity, cipher, cipher, prf, prf];
+        let (prf, others) = (suite.prf.length(), lengths(suite).iter().sum::<usize>());
         let seed: [&[u8]; 4] = [
             nonces.initiator.as_ref(),
             nonces.responder.as_ref(),
             &spis.initiator.to_bytes(),
             &spis.responder.to_bytes(),
         ];
-        let stream = suite.prf.plus(skeyseed.expose(), &seed, lengths.iter().sum())?;
+        let stream = suite.prf.plus(skeyseed.expose(), &seed, prf.saturating_add(others))?;
         let mut rest = stream.expose();
-        let mut next = |length| take(&mut rest, length).map(|key| Secret::new(key.to_vec()));
-        Ok(Self {
-            suite,
-            d: next(prf)?,
-            ai: next(integrity)?,
-            ar: next(integrity)?,
-            ei: next(cipher)?,
-            er: next(cipher)?,
-            pi: next(prf)?,
-            pr: next(prf)?,
-        })
+        let mut next = |length| take(&mut rest, length).map(Secret::from);
+        Ok(Self { suite, d: next(prf)?, others: next(others)? })
     }
 
     /// The algorithms that the keys are for.
@@ -136,19 +128,33 @@ impl IkeKeys {
     }
 
     /// SK_pi or SK_pr: the key that binds the identity of `role` into AUTH.
-    pub(super) fn identity_key(&self, role: Role) -> &Secret {
-        match role {
-            Role::Initiator => &self.pi,
-            Role::Responder => &self.pr,
-        }
+    pub(super) fn identity_key(&self, role: Role) -> Result<&[u8], SuiteError> {
+        let [.., pi, pr] = self.others()?;
+        Ok(match role {
+            Role::Initiator => pi,
+            Role::Responder => pr,
+        })
     }
 
     /// SK_e and SK_a of `role`.
     fn message_keys(&self, role: Role) -> (Secret, Secret) {
-        match role {
-            Role::Initiator => (self.ei.clone(), self.ai.clone()),
-            Role::Responder => (self.er.clone(), self.ar.clone()),
+        // Once they are forgotten nothing is sealed nor opened with what is left: it has not the right length.
+        let [ai, ar, ei, er, ..] = self.others().unwrap_or_default();
+        let (encryption, integrity) = match role {
+            Role::Initiator => (ei, ai),
+            Role::Responder => (er, ar),
+        };
+        (Secret::from(encryption), Secret::from(integrity))
+    }
+
+    /// All keys but SK_d, in their order. Fails once they are forgotten.
+    fn others(&self) -> Result<[&[u8]; 6], SuiteError> {
+        let mut rest = self.others.expose();
+        let mut keys = [[].as_slice(); 6];
+        for (key, length) in keys.iter_mut().zip(lengths(self.suite)) {
+            *key = take(&mut rest, length)?;
         }
+        Ok(keys)
     }
 
     /// What seals the messages of `role`. To be made once: a second one would use the same IVs.
@@ -165,8 +171,7 @@ impl IkeKeys {
 
     /// Wipes the keys that are of no use once there are sealer and opener and both sides are authenticated: all but SK_d.
     pub fn forget_all_but_root(&mut self) {
-        let Self { suite: _, d: _, ai, ar, ei, er, pi, pr } = self;
-        [ai, ar, ei, er, pi, pr].into_iter().for_each(|key| *key = Secret::new(Vec::new()));
+        self.others = Secret::new(Vec::new());
     }
 
     /// The keys of a Child SA. `shared` is the g^ir of its own exchange, if CREATE_CHILD_SA had one.
@@ -186,6 +191,12 @@ impl IkeKeys {
             from_responder: KeyMaterial(take(&mut rest, length)?.to_vec()),
         })
     }
+}
+
+/// Octets of SK_ai, SK_ar, SK_ei, SK_er, SK_pi and SK_pr.
+fn lengths(suite: IkeSuite) -> [usize; 6] {
+    let (integrity, cipher, prf) = (suite.integrity_key(), suite.encryption.material(), suite.prf.length());
+    [integrity, integrity, cipher, cipher, prf, prf]
 }
 
 /// Takes the next key off the stream.

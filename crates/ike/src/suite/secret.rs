@@ -19,6 +19,11 @@ impl Secret {
         Self(Zeroizing::new(octets).as_slice().into())
     }
 
+    /// A copy of octets that somebody else keeps or wipes.
+    pub fn from(octets: &[u8]) -> Self {
+        Self(octets.into())
+    }
+
     /// The octets, for a computation.
     pub fn expose(&self) -> &[u8] {
         &self.0
