@@ -10,6 +10,7 @@ pub mod netlink;
 pub mod port;
 pub mod prefix;
 mod ring;
+pub mod thread;
 pub mod tun;
 mod umem;
 pub mod worker;

@@ -1,6 +1,7 @@
 //! The control thread: waits for descriptors and deadlines, and gives each turn to the gateway.
 
 use crate::config::Config;
+use crate::crypto::Crypto;
 use crate::datapath::DataPath;
 use crate::entropy::OsEntropy;
 use crate::gateway::Gateway;
@@ -9,7 +10,7 @@ use crate::vici_control::pass_on;
 use crate::vici_socket::ViciSocket;
 use mio::net::UnixStream;
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Registry, Token};
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Read;
 use std::os::fd::RawFd;
@@ -24,7 +25,8 @@ use testudo_vici::server::Server;
 const SIGNALS: Token = Token(0);
 const NETLINK: Token = Token(1);
 const WORKERS: Token = Token(2);
-const FIRST_IKE: usize = 3;
+const CRYPTO: Token = Token(3);
+const FIRST_IKE: usize = 4;
 /// Up to four IKE sockets, then VICI's listener and behind it VICI's clients.
 const VICI: usize = 16;
 
@@ -106,6 +108,8 @@ impl Loop {
         // What can fail and changes nothing comes first. What an earlier run protects is shut all the time.
         let sockets = IkeSockets::open(DataPath::MARK)?;
         let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
+        let waker = Waker::new(registry, CRYPTO).map_err(|e| format!("cannot make a waker: {e}"))?;
+        let crypto = Crypto::start(config.worker.cpu, waker)?;
         // Then the gate is shut: whatever fails from here on, nothing leaves in clear.
         let data = DataPath::start(config)?;
         for (n, fd) in sockets.fds().enumerate() {
@@ -120,7 +124,7 @@ impl Loop {
             hangup,
             vici,
             server: Server::new(),
-            gateway: Gateway::new(endpoint, data, sockets, policy),
+            gateway: Gateway::new(endpoint, crypto, data, sockets, policy),
             next_housekeeping: Instant::now() + HOUSEKEEPING,
             ike_waits: false,
             poll,
@@ -156,6 +160,7 @@ impl Loop {
                 SIGNALS => ended |= self.drain_signals(),
                 NETLINK => self.gateway.routes_changed(),
                 WORKERS => self.gateway.worker_events(),
+                CRYPTO => self.gateway.jobs_done(),
                 Token(VICI) => self.vici.accept(&mut self.server, self.poll.registry()),
                 token if self.vici.owns(token) => self.vici.ready(token),
                 _ => ike = true,
@@ -243,6 +248,7 @@ fn endpoint(config: &Config, data: &DataPath) -> Endpoint {
         half_open_limit: config.ike.half_open_limit as usize,
         fragment_size: config.ike.fragment_size as usize,
         source_half_open_limit: config.ike.half_open_per_source as usize,
+        hand_out_jobs: true,
         ..defaults
     };
     let allocator = SingleNodeAllocator::new(OsEntropy, data.sender());

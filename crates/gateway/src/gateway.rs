@@ -4,6 +4,7 @@
 //! what IKE asks for in the one order that is safe: a new inbound SA is with the worker, and the SPD changed, before the
 //! message leaves that lets the peer use them.
 
+use crate::crypto::{Crypto, Failed};
 use crate::datapath::{DataPath, WorkerEvent};
 use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
@@ -21,6 +22,7 @@ use testudo_vici::schema::Policy;
 /// All state of the control thread but its descriptors.
 pub(crate) struct Gateway {
     pub(crate) endpoint: Endpoint,
+    crypto: Crypto,
     pub(crate) policies: Policies,
     pub(crate) data: DataPath,
     pub(crate) jobs: Jobs,
@@ -86,9 +88,16 @@ enum Departure {
 
 impl Gateway {
     /// A gateway without connections.
-    pub(crate) fn new(endpoint: Endpoint, data: DataPath, sockets: IkeSockets, policy: Policy) -> Self {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        crypto: Crypto,
+        data: DataPath,
+        sockets: IkeSockets,
+        policy: Policy,
+    ) -> Self {
         Self {
             endpoint,
+            crypto,
             policy,
             policies: Policies::default(),
             data,
@@ -172,6 +181,20 @@ impl Gateway {
         while let Some(output) = self.endpoint.poll_output() {
             self.perform(output);
         }
+        self.crypto.feed(&mut self.endpoint);
+    }
+
+    /// Goes on with the handshakes whose computations are done.
+    pub(crate) fn jobs_done(&mut self) {
+        for result in self.crypto.results() {
+            self.look_at_clock();
+            match result {
+                Ok(done) => self.endpoint.job_done(self.now, done),
+                Err(Failed { job, why }) => self.endpoint.job_failed(self.now, job, &why),
+            }
+            self.perform_all();
+        }
+        self.settle();
     }
 
     fn depart(&mut self, departure: Departure) {

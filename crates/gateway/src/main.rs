@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod crypto;
 mod datapath;
 mod entropy;
 mod event_loop;
@@ -12,6 +13,7 @@ mod gateway;
 mod ike_sockets;
 mod jobs;
 mod policies;
+mod pool;
 mod prefix;
 mod privileges;
 mod reader;

@@ -27,6 +27,12 @@ pub struct EndpointConfig {
     pub source_half_open_limit: usize,
     /// Half-open IKE SAs altogether; more are dropped.
     pub half_open_limit: usize,
+    /// The host runs the jobs of [`super::Endpoint::take_job`]. Else the endpoint runs them itself, within the call that led to
+    /// them.
+    pub hand_out_jobs: bool,
+    /// Jobs that are out at once for IKE SAs, and as many again for requests for new ones; a message that needs one more is
+    /// dropped.
+    pub job_limit: usize,
     /// How long an initiator goes on after an error notify that nobody authenticated (RFC 7296 §2.21.1).
     pub unauthenticated_error_wait: Duration,
     /// After how long what a peer could not take at the time is asked again, less up to half of it at random.
@@ -60,6 +66,8 @@ impl Default for EndpointConfig {
             source_cookie_threshold: 10,
             source_half_open_limit: 1000,
             half_open_limit: 10_000,
+            hand_out_jobs: false,
+            job_limit: 1000,
             unauthenticated_error_wait: Duration::from_secs(2),
             rekey_retry: Duration::from_secs(15),
             rekeyed_linger: Duration::from_secs(5),

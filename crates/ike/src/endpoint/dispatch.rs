@@ -117,6 +117,9 @@ impl Endpoint {
             let id = sa.id;
             return self.with_sa(now, id, |endpoint, sa| endpoint.repeat(datagram, sa, key.digest));
         }
+        if self.is_computing_for(key) {
+            return self.stats.discard(Discard::Repeated);
+        }
         let message = match Message::parse(bytes) {
             Ok(message) => message,
             Err(ParseError::Critical(payload)) => {
@@ -132,6 +135,11 @@ impl Endpoint {
     fn of_sa(&mut self, datagram: Datagram<'_>, sa: &mut IkeSa, message: &Message<'_>) -> Result<(), Reason> {
         let Datagram { now, path, bytes } = datagram;
         let header = message.header;
+        let is_new = header.response || header.message_id >= sa.incoming.expected;
+        if is_new && self.is_computing(sa.id, header.response) {
+            self.stats.discard(Discard::Repeated);
+            return Ok(());
+        }
         if header.exchange == ExchangeType::IkeSaInit {
             return self.init_response(now, sa, Reply { path, message, bytes });
         }

@@ -22,6 +22,8 @@ impl Endpoint {
         }
         let here = here.map(|sa| sa.id);
         let replaced = here.and_then(|id| self.table.take(id));
+        // What was computed for the state that goes need not be right for the one that comes.
+        here.into_iter().for_each(|id| self.forget_jobs(id));
         if let Some(source) = replaced.as_ref().and_then(|sa| sa.phase.half_open_source()) {
             self.half_opens.leave(source);
         }

@@ -39,6 +39,7 @@ impl Endpoint {
             return;
         }
         self.commit(sa);
+        self.forget_jobs(sa.id);
         self.act_on_loss(now, sa, &reason);
         match &sa.phase {
             Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthSent(_) => {

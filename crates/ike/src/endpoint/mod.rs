@@ -4,6 +4,7 @@
 //! deterministic: the same calls with the same allocator give the same outputs.
 
 mod actions;
+mod computing;
 mod config;
 mod connections;
 mod dispatch;
@@ -31,6 +32,7 @@ mod terminate;
 mod timers;
 mod unique;
 
+pub use computing::{Done, Job, JobId};
 pub use config::{EndpointConfig, RetransmitPolicy};
 pub use error::{InitiateError, LoadError, PoolError, SnapshotError, TerminateError};
 pub use exchanges::{ExchangeCounter, ExchangeCounters, Exchanges};
@@ -43,6 +45,7 @@ use crate::cert::Credentials;
 use crate::config::{ChildMode, Connection, SharedSecret};
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Path, Time, UnixTime};
 use crate::sa::encode;
+use computing::Jobs;
 use connections::Connections;
 use dispatch::Datagram;
 use half_open::HalfOpens;
@@ -71,6 +74,7 @@ pub struct Endpoint {
     starts: Starts,
     pub(crate) table: Table,
     pub(crate) half_opens: HalfOpens,
+    jobs: Jobs,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) stats: Stats,
     log_limit: LogLimit,
@@ -127,6 +131,7 @@ impl Endpoint {
             starts: Starts::default(),
             table: Table::default(),
             half_opens: HalfOpens::default(),
+            jobs: Jobs::default(),
             outputs: VecDeque::new(),
             stats: Stats::default(),
             log_limit: LogLimit::default(),
@@ -268,6 +273,7 @@ impl Endpoint {
     pub fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
         self.stats.received += 1;
         self.dispatch(Datagram { now, path, bytes });
+        self.run_jobs(now);
     }
 
     /// A message of [`Output::Send`] did not leave this host. It is repeated as if it had been lost on the way; but who
@@ -343,7 +349,8 @@ impl Endpoint {
         &self.stats
     }
 
-    /// IKE SAs that wait for IKE_AUTH, and those that failed in it and are not forgotten yet.
+    /// IKE SAs that wait for IKE_AUTH, those that failed in it and are not forgotten yet, and those whose first answer is being
+    /// computed.
     pub fn half_open(&self) -> usize {
         self.half_opens.total()
     }

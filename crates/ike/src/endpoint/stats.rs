@@ -49,11 +49,17 @@ pub enum Discard {
     Fragment,
     /// Fragments whose others did not come in time.
     FragmentsExpired,
+    /// It came again while its answer, or what follows from it, was being computed.
+    Repeated,
+    /// It needs a computation, and too many are out.
+    Overload,
+    /// The computation that it needed failed.
+    Computation,
 }
 
 impl Discard {
     /// Every reason.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Version,
@@ -76,6 +82,9 @@ impl Discard {
         Self::NotSent,
         Self::Fragment,
         Self::FragmentsExpired,
+        Self::Repeated,
+        Self::Overload,
+        Self::Computation,
     ];
 
     /// Name of the counter.
@@ -103,6 +112,9 @@ impl Discard {
             Self::NotSent => "not_sent",
             Self::Fragment => "fragment",
             Self::FragmentsExpired => "fragments_expired",
+            Self::Repeated => "repeated",
+            Self::Overload => "overload",
+            Self::Computation => "computation",
         }
     }
 }

@@ -126,7 +126,7 @@ impl Keys {
 }
 
 /// Source and SHA-256 digest of an IKE_SA_INIT request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct InitKey {
     pub(crate) remote: SocketAddr,
     pub(crate) digest: [u8; 32],

@@ -26,20 +26,14 @@ const UNCOMPRESSED: u8 = 4;
 impl KePrivate {
     /// Makes a new private key.
     pub fn generate(method: KeyExchange, entropy: &mut dyn Entropy) -> Result<Self, SuiteError> {
-        for _ in 0..DRAWS {
-            let mut octets = Zeroizing::new(vec![0; private_length(method)]);
-            entropy.fill(&mut octets);
-            if let (KeyExchange::Ecp521, Some(top)) = (method, octets.first_mut()) {
-                // The order has 521 bits.
-                *top &= 1;
-            }
-            let private = Secret::new(std::mem::take(&mut *octets));
-            // For ECP zero and what is not below the order are no keys. To draw again keeps the rest uniform.
-            if let Ok(public) = public_value(method, &private) {
-                return Ok(Self { method, public, private });
-            }
-        }
-        Err(SuiteError::Entropy(method))
+        let mut keys = (0..DRAWS).map(|_| Self::of(method, draw_private(method, entropy)));
+        // For ECP zero and what is not below the order are no keys. To draw again keeps the rest uniform.
+        keys.find_map(Result::ok).ok_or(SuiteError::Entropy(method))
+    }
+
+    /// The key that these octets are.
+    fn of(method: KeyExchange, private: Secret) -> Result<Self, SuiteError> {
+        Ok(Self { method, public: public_value(method, &private)?, private })
     }
 
     /// The method.
@@ -77,21 +71,67 @@ impl KePrivate {
     }
 }
 
-/// The whole of a responder's part: the KE payload that answers `request`, and the shared secret. A KEM leaves it no
-/// other order: what it sends depends on what it got.
+/// All that is random in a responder's part of a key exchange. The rest is computation that depends on nothing else, so that
+/// it can be done on any thread.
+#[derive(Debug)]
+pub struct KeDraw {
+    method: KeyExchange,
+    /// A private key, or what a KEM encapsulates.
+    octets: Secret,
+    /// Of P-256 one draw in 2^32 is no key.
+    spare: Option<Secret>,
+}
+
+impl KeDraw {
+    /// Draws.
+    pub fn new(method: KeyExchange, entropy: &mut dyn Entropy) -> Self {
+        if is_kem(method) {
+            return Self { method, octets: draw(mlkem::MESSAGE, u8::MAX, entropy), spare: None };
+        }
+        let octets = draw_private(method, entropy);
+        let spare = (method == KeyExchange::Ecp256).then(|| draw_private(method, entropy));
+        Self { method, octets, spare }
+    }
+
+    /// The whole of a responder's part: the KE payload that answers `request`, and the shared secret. A KEM leaves it no
+    /// other order: what it sends depends on what it got.
+    pub fn respond(self, request: &KePayload) -> Result<(KePayload, Secret), SuiteError> {
+        let Self { method, octets, spare } = self;
+        check(method, request, public_length(method))?;
+        if is_kem(method) {
+            let (data, shared) = mlkem::encapsulate(method, &request.data, &octets)?;
+            return Ok((KePayload { method: method.into(), data }, shared));
+        }
+        let drawn = std::iter::once(octets).chain(spare);
+        let ours = drawn.map(|octets| KePrivate::of(method, octets)).find_map(Result::ok);
+        let ours = ours.ok_or(SuiteError::Entropy(method))?;
+        let shared = ours.diffie_hellman(&request.data)?;
+        Ok((ours.payload(), shared))
+    }
+}
+
+/// Draws and computes a responder's part at once.
 pub fn respond(
     method: KeyExchange,
     request: &KePayload,
     entropy: &mut dyn Entropy,
 ) -> Result<(KePayload, Secret), SuiteError> {
-    check(method, request, public_length(method))?;
-    if is_kem(method) {
-        let (data, shared) = mlkem::encapsulate(method, &request.data, entropy)?;
-        return Ok((KePayload { method: method.into(), data }, shared));
-    }
-    let ours = KePrivate::generate(method, entropy)?;
-    let shared = ours.diffie_hellman(&request.data)?;
-    Ok((ours.payload(), shared))
+    KeDraw::new(method, entropy).respond(request)
+}
+
+/// As many octets as a private key has.
+fn draw_private(method: KeyExchange, entropy: &mut dyn Entropy) -> Secret {
+    // The order of P-521 has 521 bits.
+    let top = if method == KeyExchange::Ecp521 { 1 } else { u8::MAX };
+    draw(private_length(method), top, entropy)
+}
+
+/// Random octets, of which the first has no other bits than `top`.
+fn draw(length: usize, top: u8, entropy: &mut dyn Entropy) -> Secret {
+    let mut octets = Zeroizing::new(vec![0; length]);
+    entropy.fill(&mut octets);
+    octets.first_mut().into_iter().for_each(|first| *first &= top);
+    Secret::new(std::mem::take(&mut *octets))
 }
 
 /// Checks method and length of the peer's KE payload.

@@ -2,7 +2,6 @@
 //!
 //! Keys come from a seed of the injected source, and the seed is all that is kept of one: aws-lc-rs draws its own.
 
-use super::entropy::Entropy;
 use super::error::SuiteError;
 use super::secret::Secret;
 use crate::config::KeyExchange;
@@ -12,6 +11,8 @@ use zeroize::{Zeroize, Zeroizing};
 
 /// Octets of a seed, d and z (FIPS 203 §7.1).
 pub(super) const SEED: usize = 64;
+/// Octets of what is encapsulated, m (FIPS 203 §7.2).
+pub(super) const MESSAGE: usize = 32;
 
 /// Runs `$body` with the types of the parameter set of `$method`; `None` where that is no ML-KEM.
 macro_rules! in_set {
@@ -43,12 +44,12 @@ pub(super) fn public_value(method: KeyExchange, seed: &Secret) -> Result<Vec<u8>
     .unwrap_or(Err(SuiteError::KePrivate(method.into())))
 }
 
-/// The ciphertext for an encapsulation key, and the shared secret. Refuses a key of another length, and one with a
+/// The ciphertext of a random message for an encapsulation key, and the shared secret. Refuses a key of another length, and one with a
 /// coefficient that is not below the modulus (FIPS 203 §7.2).
 pub(super) fn encapsulate(
     method: KeyExchange,
     key: &[u8],
-    entropy: &mut dyn Entropy,
+    message: &Secret,
 ) -> Result<(Vec<u8>, Secret), SuiteError> {
     let invalid = SuiteError::KePublic(method.into());
     in_set!(method, set, {
@@ -57,8 +58,7 @@ pub(super) fn encapsulate(
             .ok()
             .and_then(|key| set::EncapsulationKey::new(&key).ok())
             .ok_or(invalid.clone())?;
-        let mut message = Zeroizing::new(B32::default());
-        entropy.fill(message.as_mut_slice());
+        let message = B32::try_from(message.expose()).map(Zeroizing::new).map_err(|_| invalid.clone())?;
         let (ciphertext, mut shared) = key.encapsulate_deterministic(&message);
         let secret = Secret::new(shared.to_vec());
         shared.as_mut_slice().zeroize();

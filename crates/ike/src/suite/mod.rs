@@ -42,7 +42,7 @@ pub use auth::SignedOctets;
 pub use entropy::Entropy;
 pub use error::SuiteError;
 pub use int_auth::IntAuth;
-pub use ke::{KePrivate, respond};
+pub use ke::{KeDraw, KePrivate, respond};
 pub use keys::{ChildKeys, IkeKeys, IkeSpis, Nonces};
 pub use nat::nat_detection_hash;
 pub use secret::Secret;

@@ -2,13 +2,16 @@
 
 use crate::common::tunnels::assert_weathered;
 use crate::common::wire::{assert_ivs_never_repeat, sent};
+use crate::common::world::handing_out;
 use crate::common::{Weather, World};
 use std::time::Duration;
+use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::message::ExchangeType;
 
-/// In the end both have the tunnel, and nothing else.
-fn storm(seed: u64, both: bool) {
-    let mut world = World::pair_with(seed, Weather::FOUL, |_, connection| {
+/// In the end both have the tunnel, and nothing else. Gives the number of jobs that were handed out.
+fn storm(seed: u64, both: bool, config: EndpointConfig) -> u64 {
+    let addrs = ["192.0.2.1", "192.0.2.2"];
+    let mut world = World::pair_of(addrs, seed, Weather::FOUL, config, |_, connection| {
         connection.keyingtries = 0;
         connection.dpd_delay = Duration::from_secs(30);
     });
@@ -17,19 +20,35 @@ fn storm(seed: u64, both: bool) {
         world.initiate(1);
     }
     assert_weathered(&mut world, seed);
+    world.jobs
 }
 
 #[test]
 fn one_side_initiates() {
     for seed in 0..300 {
-        storm(seed, false);
+        storm(seed, false, EndpointConfig::default());
     }
 }
 
 #[test]
 fn both_sides_initiate() {
     for seed in 1000..1200 {
-        storm(seed, true);
+        storm(seed, true, EndpointConfig::default());
+    }
+}
+
+/// The same, where the computations of the handshakes take their time too, come back in another order, fail or are lost.
+#[test]
+fn one_side_initiates_and_jobs_are_handed_out() {
+    for seed in 0..300 {
+        assert!(storm(seed, false, handing_out()) >= 2);
+    }
+}
+
+#[test]
+fn both_sides_initiate_and_jobs_are_handed_out() {
+    for seed in 1000..1200 {
+        assert!(storm(seed, true, handing_out()) >= 2);
     }
 }
 

@@ -7,6 +7,7 @@ mod certificates;
 mod certificates_hostile;
 mod collisions;
 mod common;
+mod computing;
 mod configuration;
 mod cookies;
 mod counters;

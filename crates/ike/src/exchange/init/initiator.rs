@@ -4,16 +4,18 @@ use super::{extensions, nonce_fits};
 use crate::config::{Connection, KeyExchange};
 use crate::endpoint::exchanges::Counted;
 use crate::endpoint::report::{DETAIL, ORDINARY};
-use crate::endpoint::{Discard, Endpoint};
+use crate::endpoint::{Discard, Endpoint, NatStatus};
 use crate::exchange::{describe, nat};
 use crate::message::{
     EncodeError, ExchangeType, IkeSpi, Message, MessageBuilder, MessageId, Notify, NotifyType, Payload,
 };
 use crate::output::{Path, Reason, Time};
 use crate::sa::{
-    Attempt, IkeSa, Incoming, InitSent, Keys, Opening, Outgoing, Phase, RequestKind, UnauthenticatedError,
+    Attempt, Extensions, IkeSa, Incoming, InitSent, Keys, Opening, Outgoing, Phase, RequestKind,
+    UnauthenticatedError,
 };
-use crate::suite::{IkeKeys, IkeSpis, IntAuth, KePrivate, Nonces, Role, accept, offer};
+use crate::suite::{IkeKeys, IkeSpis, IntAuth, KePrivate, Nonces, Role, SuiteError, accept, offer};
+use std::net::SocketAddr;
 
 /// Cookies that an attempt takes before it believes that it is being led in circles.
 const MAX_COOKIES: u8 = 4;
@@ -36,6 +38,18 @@ enum Judged {
     Ignored(String),
 }
 
+/// What the responder chose and said, while the keys are computed.
+struct Agreed {
+    remote: SocketAddr,
+    response: Vec<u8>,
+    /// For the log.
+    chosen: String,
+    spis: IkeSpis,
+    nonces: Nonces,
+    nat: NatStatus,
+    extensions: Extensions,
+}
+
 impl Endpoint {
     /// Begins an attempt, the first or another, with everything new: SPI, nonce, key.
     pub(crate) fn begin_attempt(
@@ -52,6 +66,7 @@ impl Endpoint {
             first_method(connection).ok_or_else(|| Reason::Refused("no key exchange method".into()))?;
         let ke = KePrivate::generate(method, self.entropy())?;
         let nonce = self.new_nonce().ok_or_else(none_left)?;
+        self.forget_jobs(sa.id);
         sa.spis = IkeSpis { initiator: spi, responder: IkeSpi::ZERO };
         sa.path = path;
         sa.nat = Default::default();
@@ -98,23 +113,19 @@ impl Endpoint {
         }
         let init = InitSent::clone(init);
         self.count_message(sa, ExchangeType::IkeSaInit, Counted::InResponse);
-        let Some(connection) = self.connections.get(&sa.connection) else {
-            return Err(Reason::Refused("the connection was unloaded meanwhile".into()));
-        };
+        let connection = self.connections.get(&sa.connection).ok_or_else(unloaded)?;
         let judged = if reply.message.payloads.sa().is_some() {
             self.agreed(now, sa, &connection, &init, reply)?
         } else {
             self.refused(now, sa, &connection, init, reply)?
         };
         if let Judged::Ignored(why) = judged {
-            self.discard(now, Discard::Unacceptable, || {
-                format!("ignored an IKE_SA_INIT response from {}: {why}", path.remote)
-            });
+            self.ignore(now, path.remote, &why);
         }
         Ok(())
     }
 
-    /// The responder chose. Derives the keys and goes on.
+    /// The responder chose. Goes on with the keys, once they are computed.
     fn agreed(
         &mut self,
         now: Time,
@@ -150,31 +161,66 @@ impl Endpoint {
         if suite.ke != init.ke.method() || !nonce_fits(nonce, suite.prf) {
             return ignored("its KE or Nonce does not fit the algorithms that it chose");
         }
-        let shared = match init.ke.agree(ke) {
-            Ok(shared) => shared,
-            Err(error) => return ignored(&error.to_string()),
-        };
         let nonces = Nonces { initiator: init.nonce.clone(), responder: nonce.clone() };
-        let ike = IkeKeys::derive(suite, &shared, &nonces, spis)?;
+        let agreed = Agreed {
+            remote: path.remote,
+            response: bytes.to_vec(),
+            chosen: format!("selected proposal: {}", describe::sa(answer)),
+            spis,
+            nonces: nonces.clone(),
+            nat: nat::detect(payloads, spis, path, connection.encap),
+            extensions,
+        };
+        let (ours, theirs) = (init.ke.clone(), ke.clone());
+        let keys = move || IkeKeys::derive(suite, &ours.agree(&theirs)?, &nonces, spis);
+        self.compute(now, (sa.id, true), keys, |endpoint, now, sa, keys| {
+            endpoint.init_done(now, sa, agreed, keys)
+        });
+        Ok(Judged::Handled)
+    }
+
+    /// The keys are there, if the responder's part of them is any good. The exchange is over.
+    fn init_done(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        agreed: Agreed,
+        keys: Result<IkeKeys, SuiteError>,
+    ) -> Result<(), Reason> {
+        let Phase::InitSent(init) = &sa.phase else { return Ok(()) };
+        let Agreed { remote, response, chosen, spis, nonces, nat, extensions } = agreed;
+        let keys = match keys {
+            Ok(keys) => keys,
+            Err(error) => {
+                self.ignore(now, remote, &error.to_string());
+                return Ok(());
+            }
+        };
+        let connection = self.connections.get(&sa.connection).ok_or_else(unloaded)?;
+        let attempt = init.attempt.clone();
         sa.spis = spis;
-        sa.keys = Some(Keys::new(ike, Role::Initiator, self.alloc.sender_id()));
-        sa.nat = nat::detect(payloads, spis, path, connection.encap);
+        sa.keys = Some(Keys::new(keys, Role::Initiator, self.alloc.sender_id()));
+        sa.nat = nat;
         sa.extensions = extensions;
         if sa.nat.any() {
             sa.path = nat::float(sa.path, &self.config);
         }
-        let chosen = format!("selected proposal: {}", describe::sa(answer));
         self.log(sa, ORDINARY, chosen);
         let request = sa.outgoing.pending.take().and_then(|pending| pending.datagrams.into_iter().next());
         let opening = Opening {
-            attempt: init.attempt.clone(),
+            attempt,
             nonces,
             init_request: request.unwrap_or_default(),
-            init_response: bytes.to_vec(),
+            init_response: response,
             int_auth: IntAuth::default(),
         };
-        self.exchange_or_authenticate(now, sa, connection, opening, 0)?;
-        Ok(Judged::Handled)
+        self.exchange_or_authenticate(now, sa, &connection, opening, 0)
+    }
+
+    fn ignore(&mut self, now: Time, remote: SocketAddr, why: &str) {
+        self.discard(now, Discard::Unacceptable, || {
+            format!("ignored an IKE_SA_INIT response from {remote}: {why}")
+        });
     }
 
     /// The responder wants something else, or nothing to do with us.
@@ -227,6 +273,10 @@ impl Endpoint {
         self.commit(sa);
         sa.phase = Phase::InitSent(Box::new(init));
     }
+}
+
+fn unloaded() -> Reason {
+    Reason::Refused("the connection was unloaded meanwhile".into())
 }
 
 /// What an error notify means for an operator.

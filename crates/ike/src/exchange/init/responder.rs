@@ -5,15 +5,17 @@ use super::{certificate_request, extensions, nonce_fits};
 use crate::config::Connection;
 use crate::endpoint::ExchangeCounter;
 use crate::endpoint::half_open::Admission;
-use crate::endpoint::{Discard, Endpoint};
+use crate::endpoint::{Discard, Endpoint, NatStatus};
 use crate::exchange::{describe, nat};
 use crate::message::{
     EncodeError, Header, IkeSpi, KePayload, Message, MessageBuilder, MessageId, Nonce, Notify, NotifyType,
     Payload, SaPayload,
 };
 use crate::output::{Path, Reason, Time};
-use crate::sa::{Answered, HalfOpen, HalfOpenSource, IkeSa, Incoming, InitKey, Keys, Phase};
-use crate::suite::{self, IkeChoice, IkeKeys, IkeSpis, IntAuth, Nonces, Role, cookie, cookie::Claim, select};
+use crate::sa::{Answered, Extensions, HalfOpen, HalfOpenSource, IkeSa, Incoming, InitKey, Keys, Phase};
+use crate::suite::{
+    IkeChoice, IkeKeys, IkeSpis, IntAuth, KeDraw, Nonces, Role, SuiteError, cookie, cookie::Claim, select,
+};
 use std::sync::Arc;
 
 /// A request for a new IKE SA.
@@ -32,6 +34,28 @@ struct Offer<'a> {
     sa: &'a SaPayload,
     ke: &'a KePayload,
     nonce: &'a Nonce,
+}
+
+/// A request that is agreed to, while the keys are computed.
+struct Opening {
+    began: Time,
+    path: Path,
+    key: InitKey,
+    source: HalfOpenSource,
+    connection: String,
+    request: Vec<u8>,
+    response: Response,
+    spis: IkeSpis,
+    nonces: Nonces,
+    nat: NatStatus,
+    extensions: Extensions,
+}
+
+/// A response without the KE payload.
+struct Response {
+    header: Header,
+    choice: SaPayload,
+    behind_ke: Vec<Payload>,
 }
 
 impl Endpoint {
@@ -54,10 +78,7 @@ impl Endpoint {
             return;
         }
         if let Err(error) = self.open(request, &offer, source, &connection, &choice) {
-            let remote = request.path.remote;
-            self.discard(request.now, Discard::Unacceptable, || {
-                format!("ignored an IKE_SA_INIT request from {remote}: {error}")
-            });
+            self.unacceptable(request.now, request.path, &error);
         }
     }
 
@@ -137,7 +158,7 @@ impl Endpoint {
         self.answer_stranger(request.path, request.bytes, &message);
     }
 
-    /// Makes the half-open IKE SA and answers.
+    /// Chooses all that is ours to choose, and goes on with the keys once they are computed.
     fn open(
         &mut self,
         request: &InitRequest<'_>,
@@ -157,34 +178,73 @@ impl Endpoint {
             return Ok(());
         };
         let spis = IkeSpis { initiator, responder };
-        let (ke, shared) = suite::respond(suite.ke, offer.ke, self.entropy())?;
+        let draw = KeDraw::new(suite.ke, self.entropy());
         let nonces = Nonces { initiator: offer.nonce.clone(), responder: nonce };
-        let ike = IkeKeys::derive(suite, &shared, &nonces, spis)?;
         let ppk = self.secrets.has_ppk();
         let mut said = extensions::answer(connection, &message.payloads, ppk);
         said.extend(self.certificates_wanted(path));
-        let response = response(request, connection, choice, ke, (&nonces, spis), said)?;
-        let keys = Keys::new(ike, Role::Responder, self.alloc.sender_id());
-        let until = now.plus(self.config.half_open_timeout);
+        // The notifies were made before our SPI was known.
+        let seen = IkeSpis { initiator, responder: IkeSpi::ZERO };
+        let opening = Opening {
+            began: now,
+            path,
+            key,
+            source,
+            connection: connection.name.clone(),
+            request: bytes.to_vec(),
+            response: response(request, connection, choice, (&nonces, spis), said),
+            spis,
+            nonces: nonces.clone(),
+            nat: nat::detect(&message.payloads, seen, path, connection.encap),
+            extensions: extensions::agreed(connection, &message.payloads, ppk),
+        };
+        let theirs = offer.ke.clone();
+        let compute = move || {
+            let (ours, shared) = draw.respond(&theirs)?;
+            Ok((ours, IkeKeys::derive(suite, &shared, &nonces, spis)?))
+        };
+        self.compute_for_stranger(now, (key, source), compute, move |endpoint, now, computed| {
+            if let Err(error) = endpoint.opened(now, opening, computed) {
+                endpoint.unacceptable(now, path, &error);
+            }
+        });
+        Ok(())
+    }
+
+    /// Makes the half-open IKE SA and answers.
+    fn opened(
+        &mut self,
+        now: Time,
+        opening: Opening,
+        computed: Result<(KePayload, IkeKeys), SuiteError>,
+    ) -> Result<(), Reason> {
+        let (ke, keys) = computed?;
+        let Opening { began, path, key, source, connection, spis, nonces, nat, extensions, .. } = opening;
+        if self.table.by_spi(spis.responder).is_some() {
+            self.stats.discard(Discard::Exhausted);
+            return Ok(());
+        }
+        if self.connections.get(&connection).is_none() {
+            return Err(Reason::Refused("the connection was unloaded meanwhile".into()));
+        }
+        let response = opening.response.with_ke(ke)?;
         let half = HalfOpen {
             nonces,
-            init_request: bytes.to_vec(),
+            init_request: opening.request,
             init_response: response.clone(),
             int_auth: IntAuth::default(),
             place: 0,
             last_opener: None,
             source,
-            until,
+            until: began.plus(self.config.half_open_timeout),
         };
         let id = self.new_ike_id();
-        let mut sa = IkeSa::new(id, Role::Responder, spis, connection.name.clone(), path, now);
+        let mut sa = IkeSa::new(id, Role::Responder, spis, connection, path, began);
         sa.phase = Phase::HalfOpen(Box::new(half));
-        sa.keys = Some(keys);
+        sa.keys = Some(Keys::new(keys, Role::Responder, self.alloc.sender_id()));
         sa.init = Some(key);
-        // The notifies were made before our SPI was known.
-        let seen = IkeSpis { initiator, responder: IkeSpi::ZERO };
-        sa.nat = nat::detect(&message.payloads, seen, path, connection.encap);
-        sa.extensions = extensions::agreed(connection, &message.payloads, ppk);
+        sa.nat = nat;
+        sa.extensions = extensions;
         let response = vec![response];
         let answered = Answered { id: MessageId(0), digest: key.digest, response: response.clone() };
         sa.incoming = Incoming { expected: MessageId(1), last: Some(answered), fragments: None };
@@ -194,6 +254,12 @@ impl Endpoint {
         self.send(now, &mut sa, path, response);
         self.put(sa);
         Ok(())
+    }
+
+    fn unacceptable(&mut self, now: Time, path: Path, why: &Reason) {
+        self.discard(now, Discard::Unacceptable, || {
+            format!("ignored an IKE_SA_INIT request from {}: {why}", path.remote)
+        });
     }
 }
 
@@ -217,28 +283,33 @@ fn response_header(request: &InitRequest<'_>, responder_spi: IkeSpi) -> Header {
     Header { responder_spi, from_initiator: false, response: true, ..request.message.header }
 }
 
+/// The response, but for the KE payload.
 fn response(
     request: &InitRequest<'_>,
     connection: &Connection,
     choice: &IkeChoice,
-    ke: KePayload,
     (nonces, spis): (&Nonces, IkeSpis),
     said: Vec<Payload>,
-) -> Result<Vec<u8>, EncodeError> {
-    let mut message = MessageBuilder::new(response_header(request, spis.responder))
-        .with(Payload::Sa(choice.answer(None)))
-        .with(Payload::Ke(ke))
-        .with(Payload::Nonce(nonces.responder.clone()));
+) -> Response {
     // The choice is no larger than the offer, the key as large as the initiator's, and to one who does not speak of NATs
     // neither do we. Only our nonce may be longer, by 16 octets, and where we want certificates their CAs are named: whoever
     // forges addresses wins no more than that, and cookies bound how often.
+    let mut behind_ke = vec![Payload::Nonce(nonces.responder.clone())];
     if nat::spoken(&request.message.payloads) {
-        for notify in nat::notifies(spis, request.path, connection.encap) {
-            message.push(notify);
+        behind_ke.extend(nat::notifies(spis, request.path, connection.encap));
+    }
+    behind_ke.extend(said);
+    let header = response_header(request, spis.responder);
+    Response { header, choice: choice.answer(None), behind_ke }
+}
+
+impl Response {
+    fn with_ke(self, ke: KePayload) -> Result<Vec<u8>, EncodeError> {
+        let mut message =
+            MessageBuilder::new(self.header).with(Payload::Sa(self.choice)).with(Payload::Ke(ke));
+        for payload in self.behind_ke {
+            message.push(payload);
         }
+        message.finish()
     }
-    for payload in said {
-        message.push(payload);
-    }
-    message.finish()
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
-use testudo_ike::endpoint::{Endpoint, EndpointConfig, IkeSaStatus};
+use testudo_ike::endpoint::{Endpoint, EndpointConfig, IkeSaStatus, Job};
 use testudo_ike::output::{ChildSaId, CommitId, Event, IkeSaId, Output, Path, Reason, Time};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::SenderId;
@@ -33,6 +33,8 @@ pub(crate) struct Host {
     pub(crate) keepalives: usize,
     /// A stopped host neither receives nor sends.
     pub(crate) stopped: bool,
+    /// Jobs that are being run, if its endpoint hands them out, and when each is done.
+    jobs: BTreeMap<(Time, u64), Job>,
     config: EndpointConfig,
     connections: Vec<Connection>,
     pools: Vec<Pool>,
@@ -48,6 +50,22 @@ pub(crate) struct World {
     pub(crate) network: Network,
     /// Restore the SAs after every event.
     pub(crate) restore: bool,
+    /// How many jobs were handed out.
+    pub(crate) jobs: u64,
+    /// Leave the jobs for the test to run.
+    pub(crate) hold_jobs: bool,
+}
+
+/// Jobs take so long at most; what varies is reordered.
+const JOB: Duration = Duration::from_millis(2000);
+/// In percent.
+const FAILED_JOBS: u64 = 5;
+/// In percent: how often SAs are restored all the same while jobs are out, which are lost by that.
+const LOST_JOBS: u64 = 5;
+
+/// An endpoint that hands its jobs out.
+pub(crate) fn handing_out() -> EndpointConfig {
+    EndpointConfig { hand_out_jobs: true, ..EndpointConfig::default() }
 }
 
 fn endpoint(config: &EndpointConfig, seed: u64, sender: u16) -> (Endpoint, InUse) {
@@ -99,9 +117,15 @@ impl Host {
         }
         let listed = |endpoint: &Endpoint| endpoint.sas().collect::<Vec<IkeSaStatus>>();
         assert_eq!(listed(&successor), listed(&self.endpoint));
-        assert_eq!(successor.half_open(), self.endpoint.half_open());
+        // What is being computed is lost.
+        self.jobs.clear();
+        if self.endpoint.jobs_out() == 0 {
+            assert_eq!(successor.half_open(), self.endpoint.half_open());
+        }
         assert_eq!(*in_use.lock().unwrap(), *self.in_use.lock().unwrap());
         self.endpoint = successor;
+        // It knows of no change but those of the states.
+        self.last_commit = self.endpoint.states().map(|(_, commit)| commit).max().unwrap_or(CommitId(0));
         self.in_use = in_use;
     }
 
@@ -157,7 +181,14 @@ impl Host {
 impl World {
     pub(crate) fn new(seed: u64, weather: Weather) -> Self {
         let network = Network::new(weather, Random::new(seed));
-        Self { now: Time(Duration::from_secs(1000)), hosts: Vec::new(), network, restore: true }
+        Self {
+            now: Time(Duration::from_secs(1000)),
+            hosts: Vec::new(),
+            network,
+            restore: true,
+            jobs: 0,
+            hold_jobs: false,
+        }
     }
 
     pub(crate) fn add(&mut self, addr: &str, config: EndpointConfig) -> &mut Host {
@@ -176,6 +207,7 @@ impl World {
             events: Vec::new(),
             keepalives: 0,
             stopped: false,
+            jobs: BTreeMap::new(),
             config,
             connections: Vec::new(),
             pools: Vec::new(),
@@ -274,7 +306,15 @@ impl World {
         }
         let in_use = host.in_use.lock().unwrap().clone();
         assert!(host.installed.values().all(|params| in_use.contains(&params.spi_in)));
-        if self.restore {
+        let random = &mut self.network.random;
+        while !self.hold_jobs
+            && let Some(job) = host.endpoint.take_job()
+        {
+            self.jobs += 1;
+            let time = Duration::from_micros(random.below(JOB.as_micros() as u64));
+            host.jobs.insert((self.now.plus(time), self.jobs), job);
+        }
+        if self.restore && (host.endpoint.jobs_out() == 0 || random.percent(LOST_JOBS)) {
             host.restore(self.now);
         }
     }
@@ -288,7 +328,23 @@ impl World {
     /// When something happens next.
     fn next_event(&self) -> Option<Time> {
         let timers = self.hosts.iter().filter(|host| !host.stopped).map(|host| host.endpoint.next_timeout());
-        timers.chain([self.network.next_arrival()]).flatten().min()
+        let running = self.hosts.iter().filter(|host| !host.stopped);
+        let jobs = running.filter_map(|host| host.jobs.first_key_value()).map(|((time, _), _)| *time);
+        timers.chain([self.network.next_arrival()]).flatten().chain(jobs).min()
+    }
+
+    /// Gives back the jobs that are done.
+    fn finish_jobs(&mut self, index: usize) {
+        let now = self.now;
+        while let Some(entry) = self.hosts[index].jobs.first_entry().filter(|entry| entry.key().0 <= now) {
+            let job = entry.remove();
+            if self.network.random.percent(FAILED_JOBS) {
+                self.hosts[index].endpoint.job_failed(now, job.id(), "for a test");
+            } else {
+                self.hosts[index].endpoint.job_done(now, job.run());
+            }
+            self.settle(index);
+        }
     }
 
     /// One event; false if there is none until `end`.
@@ -300,6 +356,9 @@ impl World {
             return true;
         }
         for index in 0..self.hosts.len() {
+            if !self.hosts[index].stopped {
+                self.finish_jobs(index);
+            }
             if !self.hosts[index].stopped && self.hosts[index].endpoint.next_timeout() <= Some(self.now) {
                 self.hosts[index].endpoint.handle_timeout(self.now);
                 self.settle(index);

@@ -1,0 +1,211 @@
+//! Threads that compute, so that the control thread need not wait.
+//!
+//! Work goes in by a list and comes back by another. The control thread is woken once for all that has come back since it
+//! looked last.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// The threads, and what is on its way to and from them. `J` goes in, `D` comes back. To drop it ends the threads, each
+/// behind what it is at; what waits is dropped.
+pub(crate) struct Pool<J, D> {
+    shared: Arc<Shared<J, D>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared<J, D> {
+    work: Mutex<Work<J>>,
+    ready: Condvar,
+    done: Mutex<Vec<D>>,
+    /// Says that there is something done.
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+struct Work<J> {
+    waiting: VecDeque<J>,
+    /// Threads that have nothing to do.
+    idle: usize,
+    closed: bool,
+}
+
+impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
+    /// Starts so many threads, called `name`-0 and so on. Each calls `begin` first, and `run` with what comes in.
+    pub(crate) fn start(
+        name: &str,
+        threads: usize,
+        begin: impl Fn() + Clone + Send + 'static,
+        run: impl Fn(J) -> D + Clone + Send + 'static,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let work = Work { waiting: VecDeque::new(), idle: 0, closed: false };
+        let shared = Arc::new(Shared {
+            work: Mutex::new(work),
+            ready: Condvar::new(),
+            done: Mutex::default(),
+            wake: Box::new(wake),
+        });
+        let mut pool = Self { shared, threads: Vec::with_capacity(threads) };
+        for number in 0..threads {
+            let (shared, begin, run) = (Arc::clone(&pool.shared), begin.clone(), run.clone());
+            let thread = Builder::new().name(format!("{name}-{number}")).spawn(move || {
+                begin();
+                while let Some(job) = shared.next() {
+                    shared.deliver(run(job));
+                }
+            })?;
+            pool.threads.push(thread);
+        }
+        Ok(pool)
+    }
+
+    /// How many threads there are.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Puts work in line.
+    pub(crate) fn submit(&self, job: J) {
+        let mut work = lock(&self.shared.work);
+        work.waiting.push_back(job);
+        let sleeps = work.idle > 0;
+        drop(work);
+        // To wake somebody is a system call.
+        if sleeps {
+            self.shared.ready.notify_one();
+        }
+    }
+
+    /// Takes what is done.
+    pub(crate) fn done(&self) -> Vec<D> {
+        std::mem::take(&mut *lock(&self.shared.done))
+    }
+}
+
+impl<J, D> Shared<J, D> {
+    /// Waits for work; `None` at the end.
+    fn next(&self) -> Option<J> {
+        let mut work = lock(&self.work);
+        loop {
+            if work.closed {
+                return None;
+            }
+            if let Some(job) = work.waiting.pop_front() {
+                return Some(job);
+            }
+            work.idle += 1;
+            work = self.ready.wait(work).unwrap_or_else(PoisonError::into_inner);
+            work.idle -= 1;
+        }
+    }
+
+    fn deliver(&self, done: D) {
+        let mut list = lock(&self.done);
+        list.push(done);
+        let is_first = list.len() == 1;
+        drop(list);
+        if is_first {
+            (self.wake)();
+        }
+    }
+}
+
+impl<J, D> Drop for Pool<J, D> {
+    fn drop(&mut self) {
+        let mut work = lock(&self.shared.work);
+        work.closed = true;
+        work.waiting.clear();
+        drop(work);
+        self.shared.ready.notify_all();
+        for thread in self.threads.drain(..) {
+            // One that panicked is over, too.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Nobody panics with the lists half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    type Job = Box<dyn FnOnce() -> u32 + Send>;
+
+    /// A pool, and what tells of its wake-ups.
+    fn pool(threads: usize) -> (Pool<Job, u32>, Receiver<()>) {
+        let (wake, woken) = channel();
+        let wake = Mutex::new(wake);
+        let wake = move || lock(&wake).send(()).unwrap_or_default();
+        (Pool::start("test", threads, || {}, |job: Job| job(), wake).unwrap(), woken)
+    }
+
+    /// A job that takes until something is sent.
+    fn blocked() -> (Sender<u32>, Job) {
+        let (sender, receiver) = channel();
+        (sender, Box::new(move || receiver.recv().unwrap_or_default()))
+    }
+
+    fn wait(woken: &Receiver<()>) {
+        woken.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+
+    #[test]
+    fn who_submits_goes_on_while_a_job_takes_long() {
+        let (pool, woken) = pool(2);
+        let (release, slow) = blocked();
+        pool.submit(slow);
+        pool.submit(Box::new(|| 2));
+        wait(&woken);
+        assert_eq!(pool.done(), [2], "the other thread does what is left");
+        release.send(1).unwrap();
+        wait(&woken);
+        assert_eq!(pool.done(), [1]);
+    }
+
+    #[test]
+    fn many_results_are_one_wake_up() {
+        let (pool, woken) = pool(1);
+        (0..100).for_each(|number| pool.submit(Box::new(move || number)));
+        let (release, last) = blocked();
+        pool.submit(last);
+        let (begun, started) = channel();
+        drop(release);
+        pool.submit(Box::new(move || begun.send(()).map_or(0, |()| 7)));
+        started.recv_timeout(Duration::from_secs(60)).unwrap();
+        wait(&woken);
+        assert!(woken.try_recv().is_err(), "nobody has looked in between");
+        assert!(pool.done().len() > 100);
+    }
+
+    #[test]
+    fn the_end_waits_for_what_is_at_work_and_drops_the_rest() {
+        let (pool, _woken) = pool(1);
+        let (release, slow) = blocked();
+        let (held, count) = (Arc::new(()), Arc::new(AtomicUsize::new(0)));
+        pool.submit(slow);
+        for _ in 0..5 {
+            let (held, count) = (Arc::clone(&held), Arc::clone(&count));
+            pool.submit(Box::new(move || {
+                drop(held);
+                count.fetch_add(1, Ordering::Relaxed) as u32
+            }));
+        }
+        let shared = Arc::clone(&pool.shared);
+        let ending = std::thread::spawn(move || drop(pool));
+        while !lock(&shared.work).closed {
+            std::thread::yield_now();
+        }
+        assert_eq!(Arc::strong_count(&held), 1, "what a job held is dropped with it");
+        release.send(0).unwrap();
+        ending.join().unwrap();
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
+}

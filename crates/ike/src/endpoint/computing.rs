@@ -1,0 +1,239 @@
+//! Computations that are handed out.
+//!
+//! The public-key cryptography of a handshake takes longer than all the rest of it. The endpoint packs it into jobs that
+//! depend on nothing but what they hold: the host runs them on whatever thread it likes, in any order, and gives back what
+//! came of them. Where it does not want that, the endpoint runs them itself at the end of the call that led to them. The
+//! exchanges know no difference.
+//!
+//! A job is no part of the state of an IKE SA. While one is out the SA stands as if the message that it is for had not come,
+//! and does not take the message again. If the job is lost, with the node that had it or because there are too many, the
+//! message comes again: nobody has answered it.
+
+use super::{Discard, Endpoint};
+use crate::output::{IkeSaId, Reason, Time};
+use crate::sa::{HalfOpenSource, IkeSa, InitKey};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+/// A computation: owned, and bound to no thread. What it holds of keys is wiped with it.
+pub struct Job {
+    id: JobId,
+    work: Box<dyn FnOnce() -> Then + Send>,
+}
+
+/// What came of a [`Job`].
+pub struct Done {
+    id: JobId,
+    then: Then,
+}
+
+/// Names a [`Job`] while it runs. Never used twice by one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobId {
+    number: u64,
+    place: Place,
+}
+
+/// How it goes on.
+type Then = Box<dyn FnOnce(&mut Endpoint, Time) + Send>;
+
+/// What a job is for. There is one at a time for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// A request for a new IKE SA.
+    Stranger(InitKey),
+    /// A message of an IKE SA.
+    Sa { ike: IkeSaId, response: bool },
+}
+
+/// The jobs that have not come back.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    last: u64,
+    out: BTreeMap<Place, Out>,
+    strangers: usize,
+    /// Of those, the ones that the host has not fetched. Strangers have to wait for peers that have come further.
+    of_sas: VecDeque<Job>,
+    of_strangers: VecDeque<Job>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Out {
+    number: u64,
+    /// Whom it counts against, as a half-open IKE SA would.
+    source: Option<HalfOpenSource>,
+}
+
+impl Job {
+    /// To tell the endpoint if nothing comes of it: [`Endpoint::job_failed`].
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// Computes.
+    pub fn run(self) -> Done {
+        Done { id: self.id, then: (self.work)() }
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Done").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Jobs {
+    fn begin(&mut self, place: Place, source: Option<HalfOpenSource>) -> JobId {
+        self.last = self.last.saturating_add(1);
+        let number = self.last;
+        self.strangers = self.strangers.saturating_add(usize::from(source.is_some()));
+        self.out.insert(place, Out { number, source });
+        JobId { number, place }
+    }
+
+    /// Takes a job off the list; `None` if what it was for is no more.
+    fn end(&mut self, id: JobId) -> Option<Out> {
+        self.is_wanted(id).then(|| self.remove(id.place)).flatten()
+    }
+
+    fn remove(&mut self, place: Place) -> Option<Out> {
+        let out = self.out.remove(&place)?;
+        self.strangers = self.strangers.saturating_sub(usize::from(out.source.is_some()));
+        Some(out)
+    }
+
+    fn is_wanted(&self, id: JobId) -> bool {
+        self.out.get(&id.place).is_some_and(|out| out.number == id.number)
+    }
+
+    fn is_full(&self, place: Place, limit: usize) -> bool {
+        match place {
+            Place::Stranger(_) => self.strangers >= limit,
+            Place::Sa { .. } => self.out.len().saturating_sub(self.strangers) >= limit,
+        }
+    }
+
+    fn take(&mut self) -> Option<Job> {
+        while let Some(job) = self.of_sas.pop_front().or_else(|| self.of_strangers.pop_front()) {
+            if self.is_wanted(job.id) {
+                return Some(job);
+            }
+        }
+        None
+    }
+}
+
+impl Endpoint {
+    /// The next job for the host to run. To be called until there is none, after every call that may change something,
+    /// where [`super::EndpointConfig::hand_out_jobs`] says that the host runs them.
+    pub fn take_job(&mut self) -> Option<Job> {
+        self.config.hand_out_jobs.then(|| self.jobs.take()).flatten()
+    }
+
+    /// Goes on with what came of a job. Jobs may come back in any order.
+    pub fn job_done(&mut self, now: Time, done: Done) {
+        self.finish(now, done);
+        self.run_jobs(now);
+    }
+
+    /// A job came to nothing: its handshake fails, unless the peer's or our own repetition brings it to another.
+    pub fn job_failed(&mut self, now: Time, id: JobId, why: &str) {
+        if let Some(out) = self.jobs.end(id) {
+            out.source.into_iter().for_each(|source| self.half_opens.leave(source));
+            self.discard(now, Discard::Computation, || format!("a computation of a handshake failed: {why}"));
+        }
+    }
+
+    /// Jobs that have not come back.
+    pub fn jobs_out(&self) -> usize {
+        self.jobs.out.len()
+    }
+
+    /// Runs the jobs, unless the host does.
+    pub(super) fn run_jobs(&mut self, now: Time) {
+        while !self.config.hand_out_jobs
+            && let Some(job) = self.jobs.take()
+        {
+            self.finish(now, job.run());
+        }
+    }
+
+    fn finish(&mut self, now: Time, Done { id, then }: Done) {
+        if let Some(out) = self.jobs.end(id) {
+            out.source.into_iter().for_each(|source| self.half_opens.leave(source));
+            then(self, now);
+        }
+    }
+
+    /// Hands out a computation for a message of an IKE SA. `then` goes on with the result, unless [`Endpoint::forget_jobs`]
+    /// has come before.
+    pub(crate) fn compute<T: Send + 'static>(
+        &mut self,
+        now: Time,
+        (ike, response): (IkeSaId, bool),
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(&mut Self, Time, &mut IkeSa, T) -> Result<(), Reason> + Send + 'static,
+    ) {
+        self.hand_out(now, Place::Sa { ike, response }, None, work, move |endpoint, now, result| {
+            endpoint.with_sa(now, ike, |endpoint, sa| then(endpoint, now, sa, result));
+        });
+    }
+
+    /// Hands out a computation for a request for a new IKE SA. Until it is done it counts as one that is half open.
+    pub(crate) fn compute_for_stranger<T: Send + 'static>(
+        &mut self,
+        now: Time,
+        (key, source): (InitKey, HalfOpenSource),
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(&mut Self, Time, T) + Send + 'static,
+    ) {
+        self.hand_out(now, Place::Stranger(key), Some(source), work, then);
+    }
+
+    fn hand_out<T: Send + 'static>(
+        &mut self,
+        now: Time,
+        place: Place,
+        source: Option<HalfOpenSource>,
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(&mut Self, Time, T) + Send + 'static,
+    ) {
+        if self.jobs.is_full(place, self.config.job_limit) {
+            let out = self.jobs.out.len();
+            return self.discard(now, Discard::Overload, || {
+                format!("ignored a message of a handshake: {out} are being computed")
+            });
+        }
+        source.into_iter().for_each(|source| self.half_opens.enter(source));
+        let id = self.jobs.begin(place, source);
+        let work = move || -> Then {
+            let result = work();
+            Box::new(move |endpoint, now| then(endpoint, now, result))
+        };
+        let queue = if source.is_some() { &mut self.jobs.of_strangers } else { &mut self.jobs.of_sas };
+        queue.push_back(Job { id, work: Box::new(work) });
+    }
+
+    /// True while a computation for a request, or a response, of the IKE SA is out.
+    pub(crate) fn is_computing(&self, ike: IkeSaId, response: bool) -> bool {
+        self.jobs.out.contains_key(&Place::Sa { ike, response })
+    }
+
+    /// The same for a request for a new IKE SA.
+    pub(crate) fn is_computing_for(&self, key: InitKey) -> bool {
+        self.jobs.out.contains_key(&Place::Stranger(key))
+    }
+
+    /// What is being computed for the IKE SA is no longer wanted.
+    pub(crate) fn forget_jobs(&mut self, ike: IkeSaId) {
+        for response in [false, true] {
+            self.jobs.remove(Place::Sa { ike, response });
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Jobs that are out while other things happen.
+
+use crate::common::peer::{exchange, init_payloads, message};
+use crate::common::wire::sent;
+use crate::common::world::handing_out;
+use crate::common::{Random, Weather, World};
+use std::time::Duration;
+use testudo_ike::config::Connection;
+use testudo_ike::endpoint::{Discard, EndpointConfig, Job, Target};
+use testudo_ike::message::{ExchangeType, Header, IkeSpi, MessageId};
+use testudo_ike::output::Path;
+
+const ADDRS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+/// Longer than a message is under way, shorter than anybody waits to repeat one.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// Two hosts whose jobs the test runs.
+fn pair_with(config: EndpointConfig, edit: impl Fn(usize, &mut Connection)) -> World {
+    let mut world = World::pair_of(ADDRS, 1, Weather::FAIR, config, edit);
+    world.hold_jobs = true;
+    // A restored SA has no jobs.
+    world.restore = false;
+    world
+}
+
+fn pair() -> World {
+    pair_with(handing_out(), |_, _| {})
+}
+
+/// The only job of a host.
+fn job(world: &mut World, host: usize) -> Job {
+    let job = world.hosts[host].endpoint.take_job().expect("there is a job");
+    assert!(world.hosts[host].endpoint.take_job().is_none(), "and no other");
+    job
+}
+
+fn finish(world: &mut World, host: usize, job: Job) {
+    let now = world.now;
+    world.hosts[host].endpoint.job_done(now, job.run());
+    world.settle(host);
+}
+
+fn discarded(world: &World, host: usize, reason: Discard) -> u64 {
+    world.hosts[host].endpoint.stats().discarded(reason)
+}
+
+/// The initiator has the answer to its IKE_SA_INIT, and what follows from it is being computed.
+fn answered(world: &mut World) -> Job {
+    world.initiate(0);
+    world.run(MOMENT);
+    let responders = job(world, 1);
+    finish(world, 1, responders);
+    world.run(MOMENT);
+    job(world, 0)
+}
+
+#[test]
+fn a_request_that_comes_again_is_not_computed_again() {
+    let mut world = pair();
+    world.initiate(0);
+    world.run_secs(20);
+    assert!(sent(&world, 0, ExchangeType::IkeSaInit, false).len() > 2);
+    assert_eq!((world.hosts[1].endpoint.jobs_out(), world.hosts[1].endpoint.half_open()), (1, 1));
+    assert_eq!(discarded(&world, 1, Discard::Repeated), 2);
+    let late = job(&mut world, 1);
+    finish(&mut world, 1, late);
+    assert_eq!(world.hosts[1].sent.len(), 1);
+    assert_eq!((world.hosts[1].endpoint.jobs_out(), world.hosts[1].endpoint.half_open()), (0, 1));
+    world.hold_jobs = false;
+    world.run_secs(30);
+    world.assert_tunnel();
+}
+
+#[test]
+fn a_second_response_does_not_disturb_the_first() {
+    let mut world = pair();
+    let first = answered(&mut world);
+    let response = sent(&world, 1, ExchangeType::IkeSaInit, true)[0].to_vec();
+    world.forge("192.0.2.2:500", "192.0.2.1:500", &response);
+    let mut forged = response;
+    *forged.last_mut().unwrap() ^= 1;
+    world.forge("192.0.2.2:500", "192.0.2.1:500", &forged);
+    world.run(MOMENT);
+    assert_eq!((world.hosts[0].endpoint.jobs_out(), discarded(&world, 0, Discard::Repeated)), (1, 2));
+    finish(&mut world, 0, first);
+    world.hold_jobs = false;
+    world.run_secs(30);
+    world.assert_tunnel();
+}
+
+#[test]
+fn the_request_goes_on_being_repeated_and_a_new_attempt_makes_the_job_void() {
+    let mut world = pair_with(handing_out(), |_, connection| connection.keyingtries = 2);
+    let old = answered(&mut world);
+    world.run_secs(170);
+    assert_eq!(world.hosts[0].endpoint.jobs_out(), 0, "another attempt has begun");
+    let before = world.hosts[0].sent.len();
+    finish(&mut world, 0, old);
+    assert_eq!(world.hosts[0].sent.len(), before);
+    world.hold_jobs = false;
+    world.run_secs(60);
+    world.assert_tunnel();
+}
+
+#[test]
+fn what_is_terminated_meanwhile_stays_so() {
+    let mut world = pair();
+    let job = answered(&mut world);
+    let now = world.now;
+    world.hosts[0].endpoint.terminate(now, &Target::All, false).unwrap();
+    world.settle(0);
+    let before = world.hosts[0].sent.len();
+    finish(&mut world, 0, job);
+    assert_eq!((world.hosts[0].endpoint.states().count(), world.hosts[0].sent.len()), (0, before));
+    assert!(world.hosts[0].results()[0].is_err());
+    world.run_secs(100);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_connection_that_is_unloaded_meanwhile_gets_no_ike_sa() {
+    let mut world = pair();
+    world.initiate(0);
+    world.run(MOMENT);
+    let job = job(&mut world, 1);
+    world.hosts[1].endpoint.unload_connection("site");
+    finish(&mut world, 1, job);
+    assert_eq!((world.hosts[1].endpoint.states().count(), world.hosts[1].endpoint.half_open()), (0, 0));
+    assert!(world.hosts[1].sent.is_empty());
+}
+
+#[test]
+fn an_initiators_job_is_lost_with_its_node_and_made_again() {
+    let mut world = pair();
+    drop(answered(&mut world));
+    let now = world.now;
+    world.hosts[0].take_over(now);
+    assert_eq!(world.hosts[0].endpoint.jobs_out(), 0);
+    world.hold_jobs = false;
+    world.run_secs(30);
+    world.assert_tunnel();
+}
+
+#[test]
+fn time_spent_on_computing_is_no_time_to_authenticate() {
+    let mut world = pair();
+    world.initiate(0);
+    world.run(MOMENT);
+    world.hosts[0].stopped = true;
+    let job = job(&mut world, 1);
+    world.run_secs(25);
+    finish(&mut world, 1, job);
+    assert_eq!(world.hosts[1].endpoint.states().count(), 1);
+    world.run_secs(6);
+    assert_eq!(discarded(&world, 1, Discard::HalfOpenExpired), 1, "30 s after it began");
+}
+
+#[test]
+fn a_failed_job_leaves_nothing_and_the_next_may_be_better() {
+    let mut world = pair();
+    world.initiate(0);
+    world.run(MOMENT);
+    let (job, now) = (job(&mut world, 1), world.now);
+    world.hosts[1].endpoint.job_failed(now, job.id(), "the host had a fit");
+    world.settle(1);
+    assert!(world.hosts[1].logged("the host had a fit"));
+    assert_eq!((world.hosts[1].endpoint.jobs_out(), world.hosts[1].endpoint.half_open()), (0, 0));
+    finish(&mut world, 1, job);
+    assert!(world.hosts[1].sent.is_empty(), "it is too late");
+    world.hold_jobs = false;
+    world.run_secs(30);
+    world.assert_tunnel();
+}
+
+/// IKE_SA_INIT requests of so many strangers to host 0.
+fn strangers(world: &mut World, count: u64) {
+    let path = Path { local: "192.0.2.2:500".parse().unwrap(), remote: "192.0.2.1:500".parse().unwrap() };
+    for seed in 0..count {
+        let mut random = Random::new(900 + seed);
+        let (payloads, ..) = init_payloads(&mut random);
+        let header = Header {
+            initiator_spi: IkeSpi(random.next()),
+            responder_spi: IkeSpi::ZERO,
+            exchange: ExchangeType::IkeSaInit,
+            from_initiator: true,
+            response: false,
+            message_id: MessageId(0),
+        };
+        assert_eq!(exchange(world, path, &message(header, payloads).finish().unwrap()).len(), 0);
+    }
+}
+
+#[test]
+fn jobs_are_bounded_and_strangers_do_not_take_the_place_of_others() {
+    let mut world = pair_with(EndpointConfig { job_limit: 2, ..handing_out() }, |_, _| {});
+    world.initiate(0);
+    strangers(&mut world, 5);
+    assert_eq!((discarded(&world, 0, Discard::Overload), world.hosts[0].endpoint.half_open()), (3, 2));
+    world.run(MOMENT);
+    let responders = job(&mut world, 1);
+    finish(&mut world, 1, responders);
+    world.run(MOMENT);
+    assert_eq!(world.hosts[0].endpoint.jobs_out(), 3, "for the response there is room");
+    let first = world.hosts[0].endpoint.take_job().unwrap();
+    finish(&mut world, 0, first);
+    assert_eq!(sent(&world, 0, ExchangeType::IkeAuth, false).len(), 1, "and it comes before strangers");
+}
