@@ -1,15 +1,21 @@
 //! The loaded connections: checked before they are taken, found by name, by addresses and by child.
 
 use super::error::{InitiateError, LoadError};
+use super::remotes::Remotes;
 use crate::cert::Certificate;
 use crate::config::{Child, ChildMode, Connection, EspProposal, IkeProposal, StartAction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Connections by name, and the CAs that they name.
+/// All connections.
 #[derive(Debug, Default)]
-pub(crate) struct Connections(BTreeMap<String, Arc<Connection>>, NamedCas);
+pub(crate) struct Connections {
+    by_name: BTreeMap<String, Arc<Connection>>,
+    remotes: Remotes,
+    /// The CAs that they name.
+    cas: NamedCas,
+}
 
 /// CAs by their DER, with how many connections name each: many connections name few.
 #[derive(Debug, Default)]
@@ -36,36 +42,40 @@ impl Connections {
     /// Adds a connection in the place of one of the same name, which is returned.
     pub(crate) fn load(&mut self, connection: Connection) -> Result<Option<Arc<Connection>>, LoadError> {
         check(&connection)?;
-        self.1.add(&connection);
-        let before = self.0.insert(connection.name.clone(), Arc::new(connection));
-        if let Some(before) = &before {
-            self.1.remove(before);
-        }
+        let before = self.take(&connection.name);
+        self.cas.add(&connection);
+        self.remotes.add(&connection.name, &connection.remote_addrs);
+        self.by_name.insert(connection.name.clone(), Arc::new(connection));
         Ok(before)
     }
 
     /// False if there is none of that name.
     pub(crate) fn unload(&mut self, name: &str) -> bool {
-        let Some(connection) = self.0.remove(name) else { return false };
-        self.1.remove(&connection);
-        true
+        self.take(name).is_some()
+    }
+
+    fn take(&mut self, name: &str) -> Option<Arc<Connection>> {
+        let connection = self.by_name.remove(name)?;
+        self.remotes.remove(name, &connection.remote_addrs);
+        self.cas.remove(&connection);
+        Some(connection)
     }
 
     /// The CAs that connections name.
     pub(crate) fn cas(&self) -> impl Iterator<Item = &Certificate> {
-        self.1.0.values().map(|(ca, _)| ca)
+        self.cas.0.values().map(|(ca, _)| ca)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Connection>> {
-        self.0.get(name).cloned()
+        self.by_name.get(name).cloned()
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Connection> {
-        self.0.get(name).map(|connection| &**connection)
+        self.by_name.get(name).map(|connection| &**connection)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Connection>> {
-        self.0.values()
+        self.by_name.values()
     }
 
     /// The connection of a child to negotiate; without a connection's name the first that has such a child.
@@ -75,7 +85,7 @@ impl Connections {
         child: &str,
     ) -> Result<Arc<Connection>, InitiateError> {
         if let Some(name) = connection
-            && !self.0.contains_key(name)
+            && !self.by_name.contains_key(name)
         {
             return Err(InitiateError::UnknownConnection(name.into()));
         }
@@ -92,8 +102,8 @@ impl Connections {
 
     /// The connections that accept a peer between these addresses, the most specific first.
     pub(crate) fn between(&self, local: IpAddr, remote: IpAddr) -> Vec<Arc<Connection>> {
-        let mut found: Vec<_> =
-            self.iter().filter_map(|c| Some((c.address_fit(local, remote)?, c))).collect();
+        let possible = self.remotes.with(remote).into_iter().filter_map(|name| self.by_name.get(name));
+        let mut found: Vec<_> = possible.filter_map(|c| Some((c.address_fit(local, remote)?, c))).collect();
         // Stable: among equals the order of names stands.
         found.sort_by_key(|(fit, _)| std::cmp::Reverse(*fit));
         found.into_iter().map(|(_, c)| c.clone()).collect()

@@ -20,6 +20,8 @@ const MAX_MESSAGE: usize = 16 * 1024;
 const MAX_INIT: usize = 4 * 1024;
 /// Forged hints lead to a liveness check at most this often (RFC 7296 §2.21.4).
 const HINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Answers to the repetitions of one IKE_SA_INIT while nothing is known of who sends them.
+const MAX_REPEATED_INIT: u8 = 16;
 
 /// A datagram with its circumstances.
 #[derive(Clone, Copy)]
@@ -115,7 +117,7 @@ impl Endpoint {
         let key = InitKey { remote: path.remote, digest: digest(bytes) };
         if let Some(sa) = self.table.by_init(&key) {
             let id = sa.id;
-            return self.with_sa(now, id, |endpoint, sa| endpoint.repeat(datagram, sa, key.digest));
+            return self.with_sa(now, id, |endpoint, sa| endpoint.repeat_init(datagram, sa, key.digest));
         }
         if self.is_computing_for(key) {
             return self.stats.discard(Discard::Repeated);
@@ -255,6 +257,27 @@ impl Endpoint {
             RequestKind::CreateChild => self.create_child_response(now, sa, &payloads),
             kind => self.informational_response(now, sa, kind, &payloads),
         }
+    }
+
+    /// An answered IKE_SA_INIT comes again. Anybody may have sent it, under any address: no more answers than an initiator can
+    /// need.
+    fn repeat_init(
+        &mut self,
+        datagram: Datagram<'_>,
+        sa: &mut IkeSa,
+        digest: [u8; 32],
+    ) -> Result<(), Reason> {
+        if let Phase::HalfOpen(half) = &mut sa.phase {
+            if half.repeated >= MAX_REPEATED_INIT {
+                let remote = datagram.path.remote;
+                self.discard(datagram.now, Discard::MessageId, || {
+                    format!("ignored an IKE_SA_INIT request from {remote} that was answered often enough")
+                });
+                return Ok(());
+            }
+            half.repeated += 1;
+        }
+        self.repeat(datagram, sa, digest)
     }
 
     /// An answered request comes again: the answer goes out again, octet for octet. To where the request comes from, for a

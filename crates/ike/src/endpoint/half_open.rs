@@ -3,6 +3,7 @@
 
 use super::config::EndpointConfig;
 use super::stats::Discard;
+use crate::output::Time;
 use crate::sa::HalfOpenSource;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,6 +14,26 @@ pub(crate) struct HalfOpens {
     total: usize,
     /// By IPv4 address or IPv6 /64.
     sources: BTreeMap<IpAddr, Source>,
+    refused: Refused,
+}
+
+/// Requests that led to no IKE SA at all, in this second and, by halves, before it. They too take a look at the
+/// connections.
+#[derive(Clone, Copy, Debug, Default)]
+struct Refused {
+    second: u64,
+    count: usize,
+}
+
+impl Refused {
+    fn at(self, now: Time) -> usize {
+        let passed = now.0.as_secs().saturating_sub(self.second);
+        u32::try_from(passed).ok().and_then(|passed| self.count.checked_shr(passed)).unwrap_or_default()
+    }
+
+    fn enter(&mut self, now: Time) {
+        *self = Self { second: now.0.as_secs(), count: self.at(now).saturating_add(1) };
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +56,8 @@ impl HalfOpens {
     ///
     /// Requests without a cookie may be forged. They count towards the demand for cookies only, so that nobody can
     /// use up another's share of the limit.
-    pub(crate) fn admit(&self, config: &EndpointConfig, addr: IpAddr, proven: bool) -> Admission {
+    pub(crate) fn admit(&self, config: &EndpointConfig, now: Time, addr: IpAddr, proven: bool) -> Admission {
+        let load = self.total.saturating_add(self.refused.at(now));
         let source = self.sources.get(&key(addr)).copied().unwrap_or_default();
         if proven {
             if self.total >= config.half_open_limit {
@@ -44,10 +66,15 @@ impl HalfOpens {
             if source.proven >= config.source_half_open_limit {
                 return Admission::Refuse(Discard::SourceLimit);
             }
-        } else if self.total >= config.cookie_threshold || source.all >= config.source_cookie_threshold {
+        } else if load >= config.cookie_threshold || source.all >= config.source_cookie_threshold {
             return Admission::DemandCookie;
         }
         Admission::Admit
+    }
+
+    /// A request was answered without an IKE SA, and not with the demand for a cookie.
+    pub(crate) fn refused(&mut self, now: Time) {
+        self.refused.enter(now);
     }
 
     pub(crate) fn total(&self) -> usize {
@@ -101,15 +128,18 @@ mod tests {
         let victim: IpAddr = "192.0.2.1".parse().unwrap();
         let mut counts = HalfOpens::default();
         for _ in 0..3 {
-            assert_eq!(counts.admit(&config(), victim, false), Admission::Admit);
+            assert_eq!(counts.admit(&config(), Time::default(), victim, false), Admission::Admit);
             counts.enter(HalfOpenSource { addr: victim, proven: false });
         }
-        assert_eq!(counts.admit(&config(), victim, false), Admission::DemandCookie);
+        assert_eq!(counts.admit(&config(), Time::default(), victim, false), Admission::DemandCookie);
         for _ in 0..2 {
-            assert_eq!(counts.admit(&config(), victim, true), Admission::Admit);
+            assert_eq!(counts.admit(&config(), Time::default(), victim, true), Admission::Admit);
             counts.enter(HalfOpenSource { addr: victim, proven: true });
         }
-        assert_eq!(counts.admit(&config(), victim, true), Admission::Refuse(Discard::SourceLimit));
+        assert_eq!(
+            counts.admit(&config(), Time::default(), victim, true),
+            Admission::Refuse(Discard::SourceLimit)
+        );
     }
 
     #[test]
@@ -118,14 +148,17 @@ mod tests {
         for i in 0..8_u128 {
             let addr = IpAddr::V6(Ipv6Addr::from_bits(i << 64));
             let proven = i >= 6;
-            assert_eq!(counts.admit(&config(), addr, proven), Admission::Admit);
+            assert_eq!(counts.admit(&config(), Time::default(), addr, proven), Admission::Admit);
             counts.enter(HalfOpenSource { addr, proven });
         }
         let other: IpAddr = "192.0.2.1".parse().unwrap();
-        assert_eq!(counts.admit(&config(), other, false), Admission::DemandCookie);
-        assert_eq!(counts.admit(&config(), other, true), Admission::Refuse(Discard::HalfOpenLimit));
+        assert_eq!(counts.admit(&config(), Time::default(), other, false), Admission::DemandCookie);
+        assert_eq!(
+            counts.admit(&config(), Time::default(), other, true),
+            Admission::Refuse(Discard::HalfOpenLimit)
+        );
         counts.leave(HalfOpenSource { addr: IpAddr::V6(Ipv6Addr::from_bits(7 << 64)), proven: true });
-        assert_eq!(counts.admit(&config(), other, true), Admission::Admit);
+        assert_eq!(counts.admit(&config(), Time::default(), other, true), Admission::Admit);
     }
 
     #[test]
@@ -136,8 +169,23 @@ mod tests {
                 .enter(HalfOpenSource { addr: IpAddr::V6(Ipv6Addr::from_bits(1 << 64 | i)), proven: false });
         }
         let next = IpAddr::V6(Ipv6Addr::from_bits(1 << 64 | 99));
-        assert_eq!(counts.admit(&config(), next, false), Admission::DemandCookie);
+        assert_eq!(counts.admit(&config(), Time::default(), next, false), Admission::DemandCookie);
         let other = IpAddr::V6(Ipv6Addr::from_bits(2 << 64));
-        assert_eq!(counts.admit(&config(), other, false), Admission::Admit);
+        assert_eq!(counts.admit(&config(), Time::default(), other, false), Admission::Admit);
+    }
+
+    #[test]
+    fn requests_that_are_refused_lead_to_cookies_too_and_are_forgotten() {
+        let other: IpAddr = "192.0.2.1".parse().unwrap();
+        let at = |seconds| Time(std::time::Duration::from_secs(seconds));
+        let mut counts = HalfOpens::default();
+        for _ in 0..6 {
+            assert_eq!(counts.admit(&config(), at(10), other, false), Admission::Admit);
+            counts.refused(at(10));
+        }
+        assert_eq!(counts.admit(&config(), at(10), other, false), Admission::DemandCookie);
+        assert_eq!(counts.admit(&config(), at(10), other, true), Admission::Admit);
+        assert_eq!(counts.admit(&config(), at(11), other, false), Admission::Admit);
+        assert_eq!(counts.admit(&config(), at(1_000), other, false), Admission::Admit);
     }
 }

@@ -19,6 +19,7 @@ mod lifecycle;
 mod log_limit;
 pub(crate) mod pools;
 pub(crate) mod reauth;
+mod remotes;
 mod renewal;
 pub(crate) mod report;
 mod secrets;

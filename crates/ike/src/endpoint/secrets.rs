@@ -2,93 +2,213 @@
 
 use crate::config::{Identity, SecretKind, SharedSecret};
 use crate::message::IdPayload;
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Shared keys by the unique name that VICI gives them.
+/// All shared keys. Found without a walk through them: a gateway may have one for each of its peers.
 #[derive(Debug, Default)]
-pub(crate) struct Secrets(BTreeMap<String, SharedSecret>);
-
-/// How well a secret fits: owners that name both ends beat those that name one, and those beat a secret without owners.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
-    Anybody,
-    Local,
-    Remote,
-    Both,
+pub(crate) struct Secrets {
+    /// By the unique name that VICI gives them.
+    by_name: BTreeMap<String, SharedSecret>,
+    /// Names of pre-shared keys of IKE, by each owner.
+    owned: Names<Identity>,
+    /// Of those whose only owner it is.
+    sole: Names<Identity>,
+    /// Of those without owners.
+    anybodys: BTreeSet<String>,
+    /// Names of post-quantum pre-shared keys, by each owner as it stands on the wire.
+    ppks: Names<Vec<u8>>,
+    /// Of those without owners.
+    anybodys_ppks: BTreeSet<String>,
 }
+
+type Names<T> = BTreeMap<T, BTreeSet<String>>;
 
 impl Secrets {
     /// Adds a secret, in the place of one of the same name.
     pub(crate) fn load(&mut self, secret: SharedSecret) {
-        self.0.insert(secret.name.clone(), secret);
+        self.unload(&secret.name);
+        self.index(&secret, |names, name| {
+            names.insert(name.to_owned());
+        });
+        self.by_name.insert(secret.name.clone(), secret);
     }
 
     /// False if there is none of that name.
     pub(crate) fn unload(&mut self, name: &str) -> bool {
-        self.0.remove(name).is_some()
+        let Some(secret) = self.by_name.remove(name) else { return false };
+        self.index(&secret, |names, name| {
+            names.remove(name);
+        });
+        true
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.by_name.keys().map(String::as_str)
+    }
+
+    /// Changes every list that the secret belongs into.
+    fn index(&mut self, secret: &SharedSecret, change: impl Fn(&mut BTreeSet<String>, &str)) {
+        let change = |names: &mut BTreeSet<String>| change(names, &secret.name);
+        match (secret.kind, secret.owners.is_empty()) {
+            (SecretKind::Ike, true) => change(&mut self.anybodys),
+            (SecretKind::Ike, false) => {
+                let owners: BTreeSet<Identity> = secret.owners.iter().map(Identity::canonical).collect();
+                if let (1, Some(owner)) = (owners.len(), owners.first()) {
+                    change_at(&mut self.sole, owner.clone(), change);
+                }
+                for owner in owners {
+                    change_at(&mut self.owned, owner, change);
+                }
+            }
+            (SecretKind::Ppk, true) => change(&mut self.anybodys_ppks),
+            (SecretKind::Ppk, false) => {
+                for owner in &secret.owners {
+                    change_at(&mut self.ppks, IdPayload::from(owner).data().to_vec(), change);
+                }
+            }
+        }
     }
 
     /// True if there is any post-quantum pre-shared key.
     pub(crate) fn has_ppk(&self) -> bool {
-        self.ppks().next().is_some()
+        !self.ppks.is_empty() || !self.anybodys_ppks.is_empty()
     }
 
     /// The post-quantum pre-shared key of that name on the wire; one without owners has any name.
     pub(crate) fn ppk(&self, id: &[u8]) -> Option<&SharedSecret> {
-        let named =
-            |secret: &&SharedSecret| secret.owners.iter().any(|owner| IdPayload::from(owner).data() == id);
-        self.ppks().find(named).or_else(|| self.ppks().find(|secret| secret.owners.is_empty()))
+        self.first(self.ppks.get(id)).or_else(|| self.first(Some(&self.anybodys_ppks)))
     }
 
-    fn ppks(&self) -> impl Iterator<Item = &SharedSecret> {
-        self.0.values().filter(|secret| secret.kind == SecretKind::Ppk)
+    fn first(&self, names: Option<&BTreeSet<String>>) -> Option<&SharedSecret> {
+        names.and_then(BTreeSet::first).and_then(|name| self.by_name.get(name))
     }
 
-    /// The secret that fits best; among equals the first by name.
+    /// The secret that fits best; among equals the first by name. Owners that name both ends beat the one that is the peer,
+    /// and that beats those that are us alone, and those a secret without owners. A secret owned by us and others must name
+    /// the peer too: else one of the others could call itself anything.
     pub(crate) fn find(&self, local: Option<&Identity>, remote: Option<&Identity>) -> Option<&SharedSecret> {
-        let mut best: Option<(Fit, &SharedSecret)> = None;
-        for secret in self.0.values().filter(|secret| secret.kind == SecretKind::Ike) {
-            if let Some(fit) = fit(secret, local, remote)
-                && best.is_none_or(|(other, _)| fit > other)
-            {
-                best = Some((fit, secret));
-            }
-        }
-        best.map(|(_, secret)| secret)
+        let local = local.map(Identity::canonical);
+        let peers = remote.and_then(|remote| self.owned.get(&remote.canonical()));
+        let ours = local.as_ref().and_then(|local| self.owned.get(local));
+        // The peer's are few, but where it has one secret with each of us.
+        let both = peers.zip(ours).and_then(|(peers, ours)| {
+            let (few, many) = if peers.len() < ours.len() { (peers, ours) } else { (ours, peers) };
+            few.iter().find(|name| many.contains(*name))
+        });
+        // Before the peer has said who it is any secret of ours may be the one.
+        let ours_alone = match remote {
+            None => ours,
+            Some(_) => local.as_ref().and_then(|local| self.sole.get(local)),
+        };
+        both.and_then(|name| self.by_name.get(name))
+            .or_else(|| self.first(peers))
+            .or_else(|| self.first(ours_alone))
+            .or_else(|| self.first(Some(&self.anybodys)))
     }
 }
 
-/// A secret owned by us and others must name the peer too: else one of the others could call itself anything.
-fn fit(secret: &SharedSecret, local: Option<&Identity>, remote: Option<&Identity>) -> Option<Fit> {
-    if secret.owners.is_empty() {
-        return Some(Fit::Anybody);
-    }
-    let owns =
-        |end: Option<&Identity>| end.is_some_and(|id| secret.owners.iter().any(|owner| owner.matches(id)));
-    match (owns(local), owns(remote)) {
-        (true, true) => Some(Fit::Both),
-        (false, true) => Some(Fit::Remote),
-        (true, false)
-            if remote.is_none()
-                || secret.owners.iter().all(|owner| local.is_some_and(|id| owner.matches(id))) =>
-        {
-            Some(Fit::Local)
+/// Changes the list of that key; one without names goes.
+fn change_at<T: Ord>(lists: &mut Names<T>, key: T, change: impl Fn(&mut BTreeSet<String>)) {
+    match lists.entry(key) {
+        Entry::Vacant(entry) => {
+            let mut names = BTreeSet::new();
+            change(&mut names);
+            if !names.is_empty() {
+                entry.insert(names);
+            }
         }
-        _ => None,
+        Entry::Occupied(mut entry) => {
+            change(entry.get_mut());
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// How well a secret fits.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    enum Fit {
+        Anybody,
+        Local,
+        Remote,
+        Both,
+    }
+
+    fn fit(secret: &SharedSecret, local: Option<&Identity>, remote: Option<&Identity>) -> Option<Fit> {
+        if secret.owners.is_empty() {
+            return Some(Fit::Anybody);
+        }
+        let owns = |end: Option<&Identity>| end.is_some_and(|id| secret.owners.iter().any(|o| o.matches(id)));
+        let is_us = |owner: &Identity| local.is_some_and(|id| owner.matches(id));
+        match (owns(local), owns(remote)) {
+            (true, true) => Some(Fit::Both),
+            (false, true) => Some(Fit::Remote),
+            (true, false) if remote.is_none() || secret.owners.iter().all(is_us) => Some(Fit::Local),
+            _ => None,
+        }
+    }
+
+    fn party() -> impl Strategy<Value = Identity> {
+        prop::sample::select(vec!["moon", "Moon", "sun", "venus", "earth"]).prop_map(id)
+    }
+
+    fn loaded() -> impl Strategy<Value = SharedSecret> {
+        let kind = prop::sample::select(vec![SecretKind::Ike, SecretKind::Ike, SecretKind::Ppk]);
+        (0_u8..8, kind, proptest::collection::vec(party(), 0..4)).prop_map(|(number, kind, owners)| {
+            SharedSecret { name: number.to_string(), kind, owners, secret: b"key".to_vec() }
+        })
+    }
+
+    proptest! {
+        /// Against a walk through all secrets.
+        #[test]
+        fn the_best_is_found(
+            list in proptest::collection::vec((loaded(), any::<bool>()), 0..16),
+            local in proptest::option::of(party()),
+            remote in proptest::option::of(party()),
+        ) {
+            let mut secrets = Secrets::default();
+            let mut model: BTreeMap<String, SharedSecret> = BTreeMap::new();
+            for (secret, stays) in list {
+                model.insert(secret.name.clone(), secret.clone());
+                secrets.load(secret.clone());
+                if !stays {
+                    model.remove(&secret.name);
+                    prop_assert!(secrets.unload(&secret.name));
+                }
+            }
+            let of_kind = |kind| model.values().filter(move |secret| secret.kind == kind);
+            let mut best: Option<(Fit, &SharedSecret)> = None;
+            for secret in of_kind(SecretKind::Ike) {
+                if let Some(fit) = fit(secret, local.as_ref(), remote.as_ref())
+                    && best.is_none_or(|(other, _)| fit > other)
+                {
+                    best = Some((fit, secret));
+                }
+            }
+            let found = secrets.find(local.as_ref(), remote.as_ref());
+            prop_assert_eq!(found, best.map(|(_, secret)| secret));
+            prop_assert_eq!(secrets.has_ppk(), of_kind(SecretKind::Ppk).next().is_some());
+            let named = |secret: &&SharedSecret| secret.owners.iter().any(|o| IdPayload::from(o).data() == b"sun");
+            let ppk = of_kind(SecretKind::Ppk).find(named);
+            let ppk = ppk.or_else(|| of_kind(SecretKind::Ppk).find(|secret| secret.owners.is_empty()));
+            prop_assert_eq!(secrets.ppk(b"sun"), ppk);
+            if model.is_empty() {
+                prop_assert!(secrets.owned.is_empty() && secrets.sole.is_empty() && secrets.ppks.is_empty());
+            }
+        }
+    }
 
     fn id(name: &str) -> Identity {
         Identity::Fqdn(name.into())

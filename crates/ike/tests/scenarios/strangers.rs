@@ -368,3 +368,29 @@ fn the_peers_spi_must_be_right_too() {
     let stats = world.hosts[0].endpoint.stats();
     assert_eq!((stats.discarded(Discard::UnknownSpi), stats.discarded(Discard::Integrity)), (1, 0));
 }
+
+/// A request that no cookie vouches for may be forged: its repetitions must not be a way to shower somebody.
+#[test]
+fn a_repeated_request_is_answered_a_few_times_only() {
+    let mut world = sun();
+    let request = init_request(&mut Random::new(14));
+    let answers = (0..100).flat_map(|_| peer::exchange(&mut world, from("192.0.2.1:500"), &request));
+    assert_eq!(answers.count(), 17);
+    assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::MessageId), 83);
+}
+
+/// Who is refused takes a look at the connections too, so that a flood of such requests needs cookies as well.
+#[test]
+fn requests_that_nobody_wants_lead_to_cookies() {
+    let mut world = sun();
+    let mut random = Random::new(15);
+    for last in 0..200 {
+        let stranger =
+            Path { remote: format!("198.51.100.{last}:500").parse().unwrap(), ..from("192.0.2.1:500") };
+        peer::exchange(&mut world, stranger, &init_request(&mut random));
+    }
+    let stats = world.hosts[0].endpoint.stats();
+    let threshold = EndpointConfig::default().cookie_threshold as u64;
+    assert_eq!(stats.discarded(Discard::NoConnection), threshold);
+    assert_eq!(stats.cookies_demanded, 200 - threshold);
+}

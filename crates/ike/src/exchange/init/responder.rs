@@ -88,7 +88,7 @@ impl Endpoint {
         let claim = Claim { spi: request.message.header.initiator_spi, addr, nonce };
         let returned = request.message.payloads.notify(NotifyType::Cookie);
         let proven = returned.is_some_and(|notify| self.proves(now, &claim, &notify.data));
-        match self.half_opens.admit(&self.config, addr, proven) {
+        match self.half_opens.admit(&self.config, now, addr, proven) {
             Admission::Admit => Some(HalfOpenSource { addr, proven }),
             Admission::DemandCookie => {
                 if returned.is_some() {
@@ -134,6 +134,7 @@ impl Endpoint {
         }
         let reason = if candidates.is_empty() { Discard::NoConnection } else { Discard::NoProposal };
         self.stats.failed += 1;
+        self.half_opens.refused(request.now);
         self.discard(request.now, reason, || match candidates.first() {
             None => format!("no connection is configured between {local} and {remote}"),
             Some(first) => format!(
@@ -236,6 +237,7 @@ impl Endpoint {
             place: 0,
             last_opener: None,
             source,
+            repeated: 0,
             until: began.plus(self.config.half_open_timeout),
         };
         let id = self.new_ike_id();
@@ -293,7 +295,7 @@ fn response(
 ) -> Response {
     // The choice is no larger than the offer, the key as large as the initiator's, and to one who does not speak of NATs
     // neither do we. Only our nonce may be longer, by 16 octets, and where we want certificates their CAs are named: whoever
-    // forges addresses wins no more than that, and cookies bound how often.
+    // forges addresses wins no more than that. Cookies bound how often, and for one request a limit of repetitions.
     let mut behind_ke = vec![Payload::Nonce(nonces.responder.clone())];
     if nat::spoken(&request.message.payloads) {
         behind_ke.extend(nat::notifies(spis, request.path, connection.encap));
