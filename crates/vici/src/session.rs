@@ -2,11 +2,14 @@
 //!
 //! VICI has no number that ties an answer to its request, so a session works on one request at a time, and leaves the
 //! next one unread until the first is answered. Both directions are bounded: a client that writes without waiting or
-//! asks without reading is an error, not a buffer.
+//! asks without reading is an error, not a buffer. What one event of the gateway brings all at once (ten thousand SAs that
+//! go) is no fault of a client, who had no chance to read meanwhile: it is given time.
 
 use crate::Error;
 use crate::codec::{Deframer, MAX_PACKET, Packet};
 use crate::message::Message;
+use std::time::Duration;
+use testudo_ike::output::Time;
 
 /// Events that a client may register for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +101,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// Most octets that wait for a client. Streamed answers are made as the client reads; this much is allowed for
-    /// what it did not ask for just now.
+    /// Octets that may wait for a client however long it does not read. Streamed answers are made as the client reads;
+    /// this much is allowed for what it did not ask for just now.
     pub const MAX_BACKLOG: usize = 2 * MAX_PACKET;
+    /// How long more than that may wait for a client that reads nothing.
+    pub const PATIENCE: Duration = Duration::from_secs(10);
+    /// Most octets that ever wait for a client: more than 50 000 SAs bring at once.
+    pub const MOST_BACKLOG: usize = 64 << 20;
 
     /// A new connection.
     pub fn new() -> Self {
@@ -184,6 +191,11 @@ impl Session {
         self.output.push(&Packet::Event(event.name().to_owned(), message))
     }
 
+    /// Whether the client reads what it gets. To be asked whenever there is a chance to write.
+    pub fn check_backlog(&mut self, now: Time) -> Result<(), Error> {
+        self.output.check(now)
+    }
+
     /// Octets to write to the client.
     pub fn output(&self) -> &[u8] {
         self.output.pending()
@@ -200,6 +212,8 @@ impl Session {
 struct Output {
     buffer: Vec<u8>,
     sent: usize,
+    /// Since when too much waits and the client reads nothing.
+    stuck: Option<Time>,
 }
 
 impl Output {
@@ -210,16 +224,34 @@ impl Output {
     fn push(&mut self, packet: &Packet) -> Result<(), Error> {
         packet.encode(&mut self.buffer)?;
         let found = self.pending().len();
-        if found > Session::MAX_BACKLOG {
-            return Err(Error::Backlog { found, most: Session::MAX_BACKLOG });
+        if found > Session::MOST_BACKLOG {
+            return Err(Error::Backlog { found, most: Session::MOST_BACKLOG });
         }
         Ok(())
     }
 
+    fn check(&mut self, now: Time) -> Result<(), Error> {
+        let found = self.pending().len();
+        if found <= Session::MAX_BACKLOG {
+            self.stuck = None;
+            return Ok(());
+        }
+        let since = *self.stuck.get_or_insert(now);
+        if now.since(since) < Session::PATIENCE {
+            return Ok(());
+        }
+        Err(Error::Backlog { found, most: Session::MAX_BACKLOG })
+    }
+
     fn sent(&mut self, len: usize) {
+        if len > 0 {
+            self.stuck = None;
+        }
         self.sent = self.sent.saturating_add(len).min(self.buffer.len());
         if self.sent == self.buffer.len() {
             self.buffer.clear();
+            // The room that an exceptional backlog took is not kept.
+            self.buffer.shrink_to(Session::MAX_BACKLOG);
             self.sent = 0;
         } else if self.sent > self.buffer.len() / 2 {
             self.buffer.drain(..self.sent);

@@ -128,7 +128,9 @@ impl Server {
         control: &mut dyn Control,
     ) -> Result<&[u8], Error> {
         self.advance(client, now, control)?;
-        Ok(self.clients.get(&client).ok_or(Error::Closed)?.session.output())
+        let session = &mut self.clients.get_mut(&client).ok_or(Error::Closed)?.session;
+        session.check_backlog(now)?;
+        Ok(session.output())
     }
 
     /// The first `len` octets of [`Server::poll_output`] are written.

@@ -329,12 +329,52 @@ fn an_ike_sa_with_many_children_comes_in_parts() {
 fn a_client_that_does_not_read_is_given_up() {
     let mut rig = Rig::new();
     rig.exchange(&register("log"));
-    let text = "x".repeat(10_000);
-    for _ in 0..=Session::MAX_BACKLOG / 10_000 {
-        rig.server.log(LogLine { level: 0, ike: None, connection: None, message: &text });
-    }
+    long_lines(&mut rig, Session::MAX_BACKLOG);
+    let mut written = |seconds, len| {
+        let result = rig.server.poll_output(rig.client, at(seconds), &mut rig.gateway).map(<[u8]>::len);
+        rig.server.sent(rig.client, len);
+        result
+    };
+    assert!(written(100, 0).is_ok());
+    assert!(written(109, 1).is_ok(), "it has time, and reads");
+    assert!(written(110, 0).is_ok());
+    assert!(written(119, 0).is_ok());
+    assert!(matches!(written(120, 0), Err(Error::Backlog { most: Session::MAX_BACKLOG, .. })));
+}
+
+#[test]
+fn a_client_that_hardly_reads_does_not_fill_the_memory() {
+    let mut rig = Rig::new();
+    rig.exchange(&register("log"));
+    long_lines(&mut rig, Session::MOST_BACKLOG);
     let result = rig.server.poll_output(rig.client, at(0), &mut rig.gateway);
-    assert!(matches!(result, Err(Error::Backlog { .. })));
+    assert!(matches!(result, Err(Error::Backlog { most: Session::MOST_BACKLOG, .. })));
+}
+
+/// What the gateway says of 20 000 SAs that go comes before the client can read a word of it.
+#[test]
+fn a_client_that_ends_many_sas_hears_of_each() {
+    const SAS: u64 = 20_000;
+    let mut rig = Rig::new();
+    rig.gateway.sas = (1..=SAS).map(net_sa).collect();
+    for event in ["control-log", "log", "ike-updown", "child-updown"] {
+        rig.exchange(&register(event));
+    }
+    rig.send(&command("terminate", &[("ike", "gw")])).unwrap();
+    let (job, _) = rig.gateway.terminations[0];
+    for sa in &rig.gateway.sas {
+        let message = format!("IKE_SA gw[{}] closed: deleted by us", sa.id.0);
+        let line = LogLine { level: 1, ike: Some(sa.id), connection: Some("gw"), message: &message };
+        rig.server.control_log(job, line);
+        rig.server.log(line);
+        rig.server.child_updown(false, sa, &sa.children[0], at(5), &rig.gateway);
+        rig.server.ike_updown(false, sa, at(5));
+    }
+    rig.server.finish_terminate(job, SAS as u32);
+    let packets = rig.receive();
+    assert_eq!(packets.len(), 4 * SAS as usize + 1);
+    let Some(Packet::CmdResponse(answer)) = packets.last() else { panic!("{:?}", packets.last()) };
+    assert_eq!((answer.text("success"), answer.text("terminated")), (Some("yes"), Some("20000")));
 }
 
 #[test]
@@ -352,6 +392,13 @@ fn a_client_that_does_not_wait_is_held_back() {
     assert!((8..=10).contains(&reads), "{reads}");
     let result = rig.server.receive(rig.client, &vec![0; MAX_READ * 2], at(0), &mut rig.gateway);
     assert!(matches!(result, Err(Error::Flood { .. })));
+}
+
+fn long_lines(rig: &mut Rig, octets: usize) {
+    let text = "x".repeat(10_000);
+    for _ in 0..=octets / text.len() {
+        rig.server.log(LogLine { level: 0, ike: None, connection: None, message: &text });
+    }
 }
 
 #[test]
