@@ -32,6 +32,8 @@ const VICI: usize = 16;
 
 /// IKE messages handled before commands and routes get their turn.
 const IKE_BURST: usize = 64;
+/// Lines and other news passed on to VICI's clients before these are written to and IKE gets its turn.
+const NOTES_BURST: usize = 512;
 /// How often traffic is looked at for liveness, and neighbours are kept fresh.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// How long a clean end waits for the peers to confirm.
@@ -47,7 +49,10 @@ struct Loop {
     server: Server,
     gateway: Gateway,
     next_housekeeping: Instant,
+    /// More may be read at once, without a word of the poller.
     ike_waits: bool,
+    /// VICI's clients have more to read or to say than one turn takes.
+    vici_waits: bool,
 }
 
 /// The end, while the peers are being told.
@@ -85,7 +90,8 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
             (turn, None) => farewell = Some(this.begin_farewell(turn.map(drop))),
         }
         let over = |farewell: &mut Farewell| {
-            farewell.until <= Instant::now() || this.gateway.endpoint.sas().next().is_none()
+            let gone = || this.gateway.endpoint.names().next().is_none() && !this.gateway.has_notes();
+            farewell.until <= Instant::now() || gone()
         };
         if let Some(mut farewell) = farewell.take_if(over) {
             if let Err(error) = this.gateway.data.stop() {
@@ -127,6 +133,7 @@ impl Loop {
             gateway: Gateway::new(endpoint, crypto, data, sockets, policy),
             next_housekeeping: Instant::now() + HOUSEKEEPING,
             ike_waits: false,
+            vici_waits: false,
             poll,
         })
     }
@@ -170,10 +177,8 @@ impl Loop {
             self.ike_waits = self.gateway.receive(IKE_BURST);
         }
         self.deadlines()?;
-        self.vici.pump(&mut self.server, self.gateway.now, &mut self.gateway);
-        pass_on(&mut self.gateway, &mut self.server);
-        // Answers that came of the notes.
-        self.vici.pump(&mut self.server, self.gateway.now, &mut self.gateway);
+        pass_on(&mut self.gateway, &mut self.server, NOTES_BURST);
+        self.vici_waits = self.vici.pump(&mut self.server, self.gateway.now, &mut self.gateway);
         Ok(ended)
     }
 
@@ -195,7 +200,7 @@ impl Loop {
 
     /// How long nothing is due.
     fn timeout(&mut self, farewell: Option<Instant>) -> Duration {
-        if self.ike_waits {
+        if self.ike_waits || self.vici_waits || self.gateway.has_notes() {
             return Duration::ZERO;
         }
         self.gateway.look_at_clock();

@@ -393,9 +393,14 @@ impl Gateway {
         self.notes.push_back(Note::Log { ike, connection, level, message, jobs });
     }
 
-    /// What the VICI server should hear about.
-    pub(crate) fn take_notes(&mut self) -> VecDeque<Note> {
-        std::mem::take(&mut self.notes)
+    /// What the VICI server should hear about, at most `limit` of it.
+    pub(crate) fn take_notes(&mut self, limit: usize) -> Vec<Note> {
+        self.notes.drain(..limit.min(self.notes.len())).collect()
+    }
+
+    /// Whether there is more of it.
+    pub(crate) fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
     }
 
     /// What workers have to tell.

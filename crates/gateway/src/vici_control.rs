@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
 use testudo_ike::config::{ChildMode, Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{
-    Endpoint, Exchanges, IkeSaState, IkeSaStatus, LeaseStatus, PoolStatus, Target, Terminating,
+    Endpoint, Exchanges, IkeSaState, IkeSaStatus, LeaseStatus, PoolStatus, SaNames, Target, Terminating,
 };
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::control::{Control, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version};
@@ -20,13 +20,19 @@ impl Gateway {
     /// The SAs that match every given field, as charon has it: Child SAs if one of their fields is given.
     fn matching(&self, wanted: &Selection) -> Vec<Target> {
         let mut targets = Vec::new();
-        for sa in self.endpoint.sas().filter(|sa| wanted.takes_ike(sa)) {
+        let given = wanted.ike_id.or_else(|| wanted.child_id.and_then(|child| self.endpoint.ike_of(child)));
+        let (one, all) = match given {
+            Some(id) => (self.endpoint.names_of(id), None),
+            None => (None, Some(self.endpoint.names())),
+        };
+        let candidates = one.into_iter().chain(all.into_iter().flatten());
+        for sa in candidates.filter(|sa| wanted.takes_ike(sa.id(), sa.connection())) {
             if !wanted.is_of_children() {
-                targets.push(Target::Ike(sa.id));
+                targets.push(Target::Ike(sa.id()));
                 continue;
             }
-            let children = sa.children.iter().filter(|child| wanted.takes_child(child));
-            targets.extend(children.map(|child| Target::Child(child.id)));
+            let children = sa.children().filter(|(id, name)| wanted.takes_child(*id, name));
+            targets.extend(children.map(|(id, _)| Target::Child(id)));
         }
         targets
     }
@@ -186,7 +192,7 @@ impl Control for Gateway {
     }
 
     fn ike_sa_ids(&self) -> Vec<IkeSaId> {
-        self.endpoint.sas().map(|sa| sa.id).collect()
+        self.endpoint.names().map(SaNames::id).collect()
     }
 
     fn ike_sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
@@ -210,14 +216,15 @@ impl Control for Gateway {
     }
 
     fn stats(&self) -> Stats {
-        let half_open = self.endpoint.sas().filter(|sa| sa.state == IkeSaState::Connecting).count();
+        let is_half_open = |sa: &SaNames<'_>| sa.state() == IkeSaState::Connecting;
+        let half_open = self.endpoint.names().filter(is_half_open).count();
         Stats {
             since: self.since,
             uptime: SystemTime::now().duration_since(self.since).unwrap_or(Duration::ZERO),
             workers: 1,
             workers_idle: u32::from(self.data.is_idle()),
             scheduled: u32::from(self.endpoint.next_timeout().is_some()),
-            ike_sas: self.endpoint.sas().count() as u32,
+            ike_sas: self.endpoint.names().count() as u32,
             ike_sas_half_open: half_open as u32,
             plugins: self.data.parts(),
         }
@@ -256,9 +263,9 @@ impl Control for Gateway {
     }
 }
 
-/// Tells the server what the gateway has noted since the last call.
-pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server) {
-    for note in gateway.take_notes() {
+/// Tells the server what the gateway has noted, at most `limit` of it: its clients read in between.
+pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) {
+    for note in gateway.take_notes(limit) {
         match note {
             Note::Log { ike, connection, level, message, jobs } => {
                 let line = LogLine { level, ike, connection: connection.as_deref(), message: &message };

@@ -26,13 +26,8 @@ struct Client {
     readable: bool,
 }
 
-/// What a client's stream came to.
-enum Progress {
-    /// Nothing more can be done until the next readiness event.
-    Waiting,
-    /// The client is gone, or broke the protocol.
-    Over,
-}
+/// The client is gone, or broke the protocol.
+struct Over;
 
 impl ViciSocket {
     /// Listens at `path`, readable by root alone: whoever connects may load keys.
@@ -90,34 +85,37 @@ impl ViciSocket {
         }
     }
 
-    /// Reads and writes what can be read and written now, for every client.
-    pub(crate) fn pump(&mut self, server: &mut Server, now: Time, control: &mut dyn Control) {
+    /// Writes once to every client and reads once from it; true if there is more to be done at once. That is left for the
+    /// next turn: a client that reads as fast as an answer is made keeps nobody else waiting.
+    pub(crate) fn pump(&mut self, server: &mut Server, now: Time, control: &mut dyn Control) -> bool {
         let ids: Vec<ClientId> = self.streams.keys().copied().collect();
+        let mut more = false;
         for id in ids {
             let Some(client) = self.streams.get_mut(&id) else { continue };
-            if let Progress::Over = client.pump(id, server, now, control) {
-                server.disconnect(id);
-                self.streams.remove(&id);
+            match client.pump(id, server, now, control) {
+                Ok(progress) => more |= progress,
+                Err(Over) => {
+                    server.disconnect(id);
+                    self.streams.remove(&id);
+                }
             }
         }
+        more
     }
 }
 
 impl Client {
-    fn pump(&mut self, id: ClientId, server: &mut Server, now: Time, control: &mut dyn Control) -> Progress {
-        loop {
-            let wrote = match self.write(id, server, now, control) {
-                Ok(wrote) => wrote,
-                Err(over) => return over,
-            };
-            let read = match self.read(id, server, now, control) {
-                Ok(read) => read,
-                Err(over) => return over,
-            };
-            if !wrote && !read {
-                return Progress::Waiting;
-            }
-        }
+    /// True if something was done, so that there may be more.
+    fn pump(
+        &mut self,
+        id: ClientId,
+        server: &mut Server,
+        now: Time,
+        control: &mut dyn Control,
+    ) -> Result<bool, Over> {
+        let wrote = self.write(id, server, now, control)?;
+        let read = self.read(id, server, now, control)?;
+        Ok(wrote || read || server.is_busy(id))
     }
 
     fn write(
@@ -126,22 +124,22 @@ impl Client {
         server: &mut Server,
         now: Time,
         control: &mut dyn Control,
-    ) -> Result<bool, Progress> {
+    ) -> Result<bool, Over> {
         let output = server.poll_output(id, now, control).map_err(|e| {
             tracing::warn!("VICI: client {}: {e}", id.0);
-            Progress::Over
+            Over
         })?;
         if output.is_empty() {
             return Ok(false);
         }
         match self.stream.write(output) {
-            Ok(0) => Err(Progress::Over),
+            Ok(0) => Err(Over),
             Ok(len) => {
                 server.sent(id, len);
                 Ok(true)
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
-            Err(_) => Err(Progress::Over),
+            Err(_) => Err(Over),
         }
     }
 
@@ -151,19 +149,19 @@ impl Client {
         server: &mut Server,
         now: Time,
         control: &mut dyn Control,
-    ) -> Result<bool, Progress> {
+    ) -> Result<bool, Over> {
         if !self.readable || !server.wants_input(id) {
             return Ok(false);
         }
         // Secrets pass through here.
         let mut buffer = Zeroizing::new([0; 16384]);
         match self.stream.read(buffer.as_mut_slice()) {
-            Ok(0) => Err(Progress::Over),
+            Ok(0) => Err(Over),
             Ok(len) => {
                 let received = buffer.get(..len).unwrap_or_default();
                 server.receive(id, received, now, control).map_err(|e| {
                     tracing::warn!("VICI: client {}: {e}", id.0);
-                    Progress::Over
+                    Over
                 })?;
                 Ok(true)
             }
@@ -171,7 +169,7 @@ impl Client {
                 self.readable = false;
                 Ok(false)
             }
-            Err(_) => Err(Progress::Over),
+            Err(_) => Err(Over),
         }
     }
 }
@@ -205,24 +203,5 @@ impl Drop for ViciSocket {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn the_socket_is_for_its_owner_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        let file_mode = |name: &str| {
-            let path = dir.path().join(name);
-            std::fs::write(&path, "").unwrap();
-            mode(&path)
-        };
-        let before = file_mode("before");
-        let path = dir.path().join("vici.sock");
-        let _listener = bind_private(&path).unwrap();
-        assert_eq!(mode(&path), 0o600);
-        assert!(bind_private(&path).is_err(), "it is in use");
-        assert_eq!(file_mode("after"), before);
-    }
-}
+#[path = "vici_socket_tests.rs"]
+mod tests;

@@ -1,6 +1,5 @@
 //! Which SAs a command means: `terminate`, `rekey` and `list-sas` name them alike.
 
-use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
 /// The SAs that match every given field. With `child` or `child_id` Child SAs are meant, else IKE SAs.
@@ -27,15 +26,15 @@ impl Selection {
         self.child.is_some() || self.child_id.is_some()
     }
 
-    /// Whether an IKE SA matches what is said of IKE SAs.
-    pub fn takes_ike(&self, sa: &IkeSaStatus) -> bool {
-        self.ike_id.is_none_or(|id| id == sa.id)
-            && self.ike.as_ref().is_none_or(|name| sa.connection.as_ref() == Some(name))
+    /// Whether an IKE SA matches what is said of IKE SAs; one without a connection does not know it yet.
+    pub fn takes_ike(&self, id: IkeSaId, connection: Option<&str>) -> bool {
+        self.ike_id.is_none_or(|wanted| wanted == id)
+            && self.ike.as_deref().is_none_or(|name| connection == Some(name))
     }
 
     /// Whether a Child SA matches what is said of Child SAs.
-    pub fn takes_child(&self, child: &ChildSaStatus) -> bool {
-        self.child_id.is_none_or(|id| id == child.id)
-            && self.child.as_ref().is_none_or(|name| *name == child.name)
+    pub fn takes_child(&self, id: ChildSaId, name: &str) -> bool {
+        self.child_id.is_none_or(|wanted| wanted == id)
+            && self.child.as_deref().is_none_or(|wanted| wanted == name)
     }
 }

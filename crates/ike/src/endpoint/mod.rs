@@ -39,7 +39,7 @@ pub use error::{InitiateError, LoadError, PoolError, SnapshotError, TerminateErr
 pub use exchanges::{ExchangeCounter, ExchangeCounters, Exchanges};
 pub use pools::{LeaseStatus, PoolStatus};
 pub use stats::{Discard, Stats};
-pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus};
+pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus, SaNames};
 
 use crate::alloc::Allocator;
 use crate::cert::Credentials;
@@ -338,6 +338,21 @@ impl Endpoint {
     /// The IKE SAs, by number.
     pub fn sas(&self) -> impl Iterator<Item = IkeSaStatus> + '_ {
         self.table.iter().filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
+    }
+
+    /// What tells the IKE SAs apart, by number: for who looks for some among many.
+    pub fn names(&self) -> impl Iterator<Item = SaNames<'_>> {
+        self.table.iter().filter(|sa| !sa.is_gone()).map(SaNames)
+    }
+
+    /// The same of one IKE SA.
+    pub fn names_of(&self, id: IkeSaId) -> Option<SaNames<'_>> {
+        self.table.get(id).filter(|sa| !sa.is_gone()).map(SaNames)
+    }
+
+    /// The IKE SA that a Child SA belongs to.
+    pub fn ike_of(&self, child: ChildSaId) -> Option<IkeSaId> {
+        self.table.by_child(child).map(|sa| sa.id)
     }
 
     /// One IKE SA.

@@ -183,6 +183,34 @@ pub struct ChildSaStatus {
     pub remote_ts: Vec<TrafficSelector>,
 }
 
+/// Names and numbers of an IKE SA and its Child SAs.
+#[derive(Clone, Copy)]
+pub struct SaNames<'a>(pub(super) &'a IkeSa);
+
+impl<'a> SaNames<'a> {
+    /// charon's `uniqueid`.
+    pub fn id(self) -> IkeSaId {
+        self.0.id
+    }
+
+    /// `connections.<name>`; none while a responder does not know yet.
+    pub fn connection(self) -> Option<&'a str> {
+        // Before IKE_AUTH a responder has only guessed.
+        let guessed = matches!(self.0.phase, Phase::HalfOpen(_));
+        (!guessed).then_some(&*self.0.connection)
+    }
+
+    /// Its state.
+    pub fn state(self) -> IkeSaState {
+        state(self.0)
+    }
+
+    /// Number and name of each Child SA.
+    pub fn children(self) -> impl Iterator<Item = (ChildSaId, &'a str)> {
+        self.0.children.iter().map(|child| (child.id, &*child.name))
+    }
+}
+
 impl AlgorithmName {
     fn aes_gcm_16(bits: u16) -> Self {
         Self { name: "AES_GCM_16", keysize: Some(bits) }
@@ -263,21 +291,11 @@ impl From<KeyExchange> for AlgorithmName {
 impl From<&IkeSa> for IkeSaStatus {
     fn from(sa: &IkeSa) -> Self {
         let suite = sa.keys.as_ref().map(|keys| keys.ike.suite());
-        let state = match sa.phase {
-            _ if awaits_delete(sa) => IkeSaState::Rekeyed,
-            _ if sa.closing.is_some() => IkeSaState::Deleting,
-            Phase::Established if is_renewing(sa) => IkeSaState::Rekeying,
-            Phase::Established => IkeSaState::Established,
-            Phase::Gone { .. } => IkeSaState::Deleting,
-            _ => IkeSaState::Connecting,
-        };
-        // Before IKE_AUTH a responder has only guessed.
-        let guessed = matches!(sa.phase, Phase::HalfOpen(_));
         let (tasks_active, tasks_queued) = super::tasks::of(sa);
         Self {
             id: sa.id,
-            connection: (!guessed).then(|| sa.connection.clone()),
-            state,
+            connection: SaNames(sa).connection().map(str::to_owned),
+            state: state(sa),
             local: sa.path.local,
             remote: sa.path.remote,
             local_id: sa.local_id.clone(),
@@ -304,6 +322,17 @@ impl From<&IkeSa> for IkeSaStatus {
             remote_vips: sa.virtual_ips.remote.iter().map(|lease| lease.addr).collect(),
             children: sa.children.iter().map(|child| ChildSaStatus::of(sa, child)).collect(),
         }
+    }
+}
+
+fn state(sa: &IkeSa) -> IkeSaState {
+    match sa.phase {
+        _ if awaits_delete(sa) => IkeSaState::Rekeyed,
+        _ if sa.closing.is_some() => IkeSaState::Deleting,
+        Phase::Established if is_renewing(sa) => IkeSaState::Rekeying,
+        Phase::Established => IkeSaState::Established,
+        Phase::Gone { .. } => IkeSaState::Deleting,
+        _ => IkeSaState::Connecting,
     }
 }
 

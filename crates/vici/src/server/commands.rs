@@ -266,8 +266,8 @@ fn list_sas(request: &Request, control: &dyn Control) -> Result<Answer, Refusal>
     fields.text("noblock")?;
     let filter = selection(&mut fields)?;
     fields.finish()?;
-    let ids = control.ike_sa_ids().into_iter().filter(|id| filter.ike_id.is_none_or(|wanted| wanted == *id));
-    Ok(Answer::Stream(Stream::new(Source::Sas(ids.collect(), filter))))
+    let ids = filter.ike_id.map_or_else(|| control.ike_sa_ids(), |id| vec![id]);
+    Ok(Answer::Stream(Stream::new(Source::Sas(ids.into(), filter))))
 }
 
 fn list_conns(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {

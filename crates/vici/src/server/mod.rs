@@ -4,8 +4,9 @@
 //! and after anything else that it does with the server, the host writes what [`Server::poll_output`] gives for each of
 //! [`Server::clients`] and says how much with [`Server::sent`]. An error of either means: close the connection and call
 //! [`Server::disconnect`]. While [`Server::wants_input`] is false the host leaves octets in the socket; it reads at most
-//! [`crate::codec::MAX_READ`] of them at once, and wipes its read buffer, which may have held a secret. At
-//! [`Server::next_deadline`] it calls [`Server::handle_deadline`].
+//! [`crate::codec::MAX_READ`] of them at once, and wipes its read buffer, which may have held a secret. A long answer is
+//! made in small parts: while [`Server::is_busy`] there is more, and the host comes back after it has looked at its other
+//! duties. At [`Server::next_deadline`] it calls [`Server::handle_deadline`].
 
 mod commands;
 mod counters;
@@ -138,6 +139,14 @@ impl Server {
         if let Some(client) = self.clients.get_mut(&client) {
             client.session.sent(len);
         }
+    }
+
+    /// True if [`Server::poll_output`] can make more of an answer without the client doing anything.
+    pub fn is_busy(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_some_and(|client| match &client.work {
+            Some(Work::Stream(..)) => Stream::wants_more(&client.session),
+            Some(Work::Job) | None => false,
+        })
     }
 
     fn advance(&mut self, id: ClientId, now: Time, control: &mut dyn Control) -> Result<(), Error> {

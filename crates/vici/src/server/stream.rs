@@ -53,23 +53,36 @@ impl PolicyFilter {
 
 impl Stream {
     /// Backlog at which the stream waits for the client to read.
-    const PAUSE: usize = MAX_PACKET / 2;
+    const PAUSE: usize = MAX_PACKET / 8;
+    /// Items looked at before the host gets its turn, whether or not they are shown.
+    const BURST: usize = 128;
 
     pub(super) fn new(source: Source) -> Self {
         Self { source, ready: VecDeque::new() }
     }
 
-    /// Sends events until the stream is over (true) or the client must read first (false).
+    /// False while the client must read first.
+    pub(super) fn wants_more(session: &Session) -> bool {
+        session.output().len() < Self::PAUSE
+    }
+
+    /// Sends some events. True if the stream is over, false if there is more to come.
     pub(super) fn fill(
         &mut self,
         session: &mut Session,
         now: Time,
         control: &dyn Control,
     ) -> Result<bool, Error> {
-        while session.output().len() < Self::PAUSE {
+        if !session.is_registered(self.source.event()) {
+            return Ok(true);
+        }
+        let mut made = 0;
+        while Self::wants_more(session) && made < Self::BURST {
             if let Some(message) = self.ready.pop_front() {
                 session.send_event(self.source.event(), message)?;
-            } else if !self.source.make(&mut self.ready, now, control) {
+            } else if self.source.make(&mut self.ready, now, control) {
+                made += 1;
+            } else {
                 return Ok(true);
             }
         }
@@ -121,9 +134,9 @@ impl Source {
 
 fn sa_events(id: IkeSaId, filter: &Selection, now: Time, control: &dyn Control) -> Vec<Message> {
     let Some(mut sa) = control.ike_sa(id) else { return Vec::new() };
-    if !filter.takes_ike(&sa) {
+    if !filter.takes_ike(sa.id, sa.connection.as_deref()) {
         return Vec::new();
     }
-    sa.children.retain(|child| filter.takes_child(child));
+    sa.children.retain(|child| filter.takes_child(child.id, &child.name));
     render::list_sa(&sa, now, &|id| control.child_usage(id))
 }

@@ -46,12 +46,12 @@ impl Rig {
         let mut packets = Vec::new();
         loop {
             let output = self.server.poll_output(self.client, self.now, &mut self.gateway).unwrap();
-            if output.is_empty() {
-                return packets;
-            }
             let len = output.len().min(MAX_READ);
             deframer.push(&output[..len]).unwrap();
             self.server.sent(self.client, len);
+            if len == 0 && !self.server.is_busy(self.client) {
+                return packets;
+            }
             while let Some(bytes) = deframer.next_packet().unwrap() {
                 packets.push(Packet::parse(&bytes).unwrap());
             }
@@ -303,6 +303,36 @@ fn a_stream_waits_for_a_slow_reader() {
     assert_eq!(packets.last(), Some(&Packet::CmdResponse(Message::new())));
 }
 
+/// A reader as fast as the answer is made must not keep the host from everything else until the end of the answer.
+#[test]
+fn a_long_stream_is_made_in_small_parts_however_fast_its_reader() {
+    for (events, arguments, most) in [
+        (&["list-sa"][..], &[][..], 10_000),
+        (&["list-sa"], &[("ike", "nobody")], 10_000),
+        (&[], &[], 0),
+        (&["list-sa"], &[("ike-id", "77")], 1),
+    ] {
+        let mut rig = Rig::new();
+        rig.gateway.sas = (1..=10_000).map(net_sa).collect();
+        events.iter().for_each(|event| assert_eq!(rig.exchange(&register(event)), Packet::EventConfirm));
+        rig.send(&command("list-sas", arguments)).unwrap();
+        let (mut looks, mut made) = (0, 0);
+        loop {
+            let len = rig.server.poll_output(rig.client, at(0), &mut rig.gateway).unwrap().len();
+            let asked = rig.gateway.asked.take();
+            assert!(asked <= 256, "{asked} SAs described at one look");
+            (looks, made) = (looks + 1, made + asked);
+            rig.server.sent(rig.client, len);
+            if !rig.server.is_busy(rig.client) {
+                break;
+            }
+        }
+        assert_eq!(made, most, "{arguments:?}");
+        assert!(looks > most / 256, "{looks}");
+        assert_eq!(rig.request("version", Message::new()).text("daemon"), Some("testudod"));
+    }
+}
+
 #[test]
 fn an_ike_sa_with_many_children_comes_in_parts() {
     let mut rig = Rig::new();
@@ -323,6 +353,13 @@ fn an_ike_sa_with_many_children_comes_in_parts() {
         _ => None,
     });
     assert_eq!(children.sum::<usize>(), 400);
+}
+
+fn long_lines(rig: &mut Rig, octets: usize) {
+    let text = "x".repeat(10_000);
+    for _ in 0..=octets / text.len() {
+        rig.server.log(LogLine { level: 0, ike: None, connection: None, message: &text });
+    }
 }
 
 #[test]
@@ -392,13 +429,6 @@ fn a_client_that_does_not_wait_is_held_back() {
     assert!((8..=10).contains(&reads), "{reads}");
     let result = rig.server.receive(rig.client, &vec![0; MAX_READ * 2], at(0), &mut rig.gateway);
     assert!(matches!(result, Err(Error::Flood { .. })));
-}
-
-fn long_lines(rig: &mut Rig, octets: usize) {
-    let text = "x".repeat(10_000);
-    for _ in 0..=octets / text.len() {
-        rig.server.log(LogLine { level: 0, ike: None, connection: None, message: &text });
-    }
 }
 
 #[test]

@@ -380,6 +380,17 @@ fn terminate_reports_what_matched() {
 }
 
 #[test]
+fn terminate_of_very_many_shows_each() {
+    let server = server_with(CONFIG);
+    server.gateway.lock().unwrap().sas = (1..=20_000).map(net_sa).collect();
+    let output = swanctl(&server, &["--terminate", "--ike", "gw"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let said = stdout(&output);
+    assert_eq!(said.lines().filter(|line| line.starts_with("[IKE] deleting IKE_SA gw[")).count(), 20_000);
+    assert!(said.ends_with("terminate completed successfully\n"));
+}
+
+#[test]
 fn version_and_stats_are_complete() {
     let server = server_with(CONFIG);
     let output = swanctl(&server, &["--version", "--daemon"]);

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::time::{Duration, SystemTime};
 
 use testudo_ike::cert::Credentials;
@@ -22,20 +23,24 @@ pub(crate) struct Gateway {
     pub(crate) secrets: Vec<SharedSecret>,
     pub(crate) credentials: Credentials,
     pub(crate) pools: Vec<Pool>,
+    /// By number.
     pub(crate) sas: Vec<IkeSaStatus>,
     pub(crate) initiations: Vec<(JobId, Initiate)>,
     pub(crate) terminations: Vec<(JobId, Terminate)>,
     pub(crate) rekeyings: Vec<Rekey>,
     pub(crate) exchanges: Exchanges,
+    /// How often somebody asked for all that is known of an IKE SA.
+    pub(crate) asked: Cell<usize>,
 }
 
 impl Gateway {
     fn matches(&self, wanted: &Selection) -> u32 {
-        let sas = self.sas.iter().filter(|sa| wanted.takes_ike(sa));
+        let sas = self.sas.iter().filter(|sa| wanted.takes_ike(sa.id, sa.connection.as_deref()));
         if !wanted.is_of_children() {
             return sas.count() as u32;
         }
-        sas.flat_map(|sa| &sa.children).filter(|child| wanted.takes_child(child)).count() as u32
+        let children = sas.flat_map(|sa| &sa.children);
+        children.filter(|child| wanted.takes_child(child.id, &child.name)).count() as u32
     }
 }
 
@@ -156,7 +161,9 @@ impl Control for Gateway {
     }
 
     fn ike_sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
-        self.sas.iter().find(|sa| sa.id == id).cloned()
+        self.asked.set(self.asked.get() + 1);
+        let at = self.sas.binary_search_by_key(&id, |sa| sa.id).ok()?;
+        self.sas.get(at).cloned()
     }
 
     fn child_usage(&self, _: ChildSaId) -> ChildUsage {

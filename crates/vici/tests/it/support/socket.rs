@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use testudo_ike::endpoint::IkeSaStatus;
 use testudo_ike::output::{IkeSaId, Time};
 use testudo_vici::server::{ClientId, LogLine, Server};
 
@@ -109,20 +110,23 @@ impl Host {
         }
         loop {
             let Ok(output) = self.server.poll_output(client, now, &mut *gateway) else { return false };
-            if output.is_empty() {
-                return true;
-            }
-            match stream.write(output) {
+            let written = if output.is_empty() { Ok(0) } else { stream.write(output) };
+            match written {
                 Ok(len) => self.server.sent(client, len),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(_) => return false,
+            }
+            if matches!(written, Ok(0)) && !self.server.is_busy(client) {
+                return true;
             }
         }
     }
 
     fn play(&mut self) {
         let mut gateway = self.gateway.lock().unwrap();
-        let line = |level, message| LogLine { level, ike: Some(IkeSaId(1)), connection: Some("gw"), message };
+        fn line(level: u8, message: &str) -> LogLine<'_> {
+            LogLine { level, ike: Some(IkeSaId(1)), connection: Some("gw"), message }
+        }
         for (job, request) in std::mem::take(&mut gateway.initiations) {
             self.server.control_log(job, line(1, "initiating IKE_SA gw[1] to 192.0.2.2"));
             match request.child.as_deref() {
@@ -139,11 +143,12 @@ impl Host {
             }
         }
         for (job, request) in std::mem::take(&mut gateway.terminations) {
-            self.server.control_log(job, line(1, "deleting IKE_SA gw[1]"));
-            let before = gateway.sas.len();
-            gateway.sas.retain(|sa| !request.sas.takes_ike(sa));
-            let gone = before - gateway.sas.len();
-            self.server.finish_terminate(job, u32::try_from(gone).unwrap());
+            let goes = |sa: &mut IkeSaStatus| request.sas.takes_ike(sa.id, sa.connection.as_deref());
+            let gone: Vec<_> = gateway.sas.extract_if(.., goes).map(|sa| sa.id.0).collect();
+            for number in &gone {
+                self.server.control_log(job, line(1, &format!("deleting IKE_SA gw[{number}]")));
+            }
+            self.server.finish_terminate(job, u32::try_from(gone.len()).unwrap());
         }
     }
 }
