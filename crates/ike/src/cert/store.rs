@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 const MAX_OWN_CHAIN: usize = 8;
 
 /// All of an endpoint but its shared keys.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Credentials {
     cas: Vec<Certificate>,
     /// `authorities.<name>`.
@@ -129,6 +129,16 @@ impl Credentials {
     /// What we sign with on a connection: the first of its certificates whose key is here, or, where it names none, the
     /// first loaded one that confirms who we are.
     pub(crate) fn own(&self, local: &LocalAuth, id: &Identity) -> Option<Own> {
+        let (certificate, key) = self.own_key(local, id)?;
+        Some(Own { chain: self.chain_of(certificate, local), key: key.clone() })
+    }
+
+    /// The same without those above it, which takes no signatures to be checked.
+    pub(crate) fn own_key<'a>(
+        &'a self,
+        local: &'a LocalAuth,
+        id: &Identity,
+    ) -> Option<(&'a Certificate, &'a PrivateKey)> {
         let named = !local.certs.is_empty();
         let candidates: Vec<&Certificate> = if named {
             local.certs.iter().collect()
@@ -139,10 +149,7 @@ impl Credentials {
                 .filter(|certificate| certificate.confirms(id))
                 .collect()
         };
-        candidates.into_iter().find_map(|certificate| {
-            let key = self.key_of(certificate)?.clone();
-            Some(Own { chain: self.chain_of(certificate, local), key })
-        })
+        candidates.into_iter().find_map(|certificate| Some((certificate, self.key_of(certificate)?)))
     }
 
     /// The certificate and those above it, but for the root: who trusts this has it.

@@ -185,6 +185,22 @@ impl Endpoint {
         });
     }
 
+    /// The same, if the computation takes long. Else it is done at once: to hand it over would take longer.
+    pub(crate) fn compute_if<T: Send + 'static>(
+        &mut self,
+        takes_long: bool,
+        now: Time,
+        (sa, response): (&mut IkeSa, bool),
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(&mut Self, Time, &mut IkeSa, T) -> Result<(), Reason> + Send + 'static,
+    ) -> Result<(), Reason> {
+        if takes_long {
+            self.compute(now, (sa.id, response), work, then);
+            return Ok(());
+        }
+        then(self, now, sa, work())
+    }
+
     /// Hands out a computation for a request for a new IKE SA. Until it is done it counts as one that is half open.
     pub(crate) fn compute_for_stranger<T: Send + 'static>(
         &mut self,

@@ -11,7 +11,7 @@ use crate::message::{
 };
 use crate::output::{Path, Reason, Time};
 use crate::sa::{FirstDatagram, IkeSa, InitKey, Phase, RequestKind, digest};
-use crate::suite::{Opened, Role, SkOpener};
+use crate::suite::{IntAuth, Opened, Role, SkOpener};
 use std::time::Duration;
 
 /// No message of ours or of an honest peer is larger.
@@ -176,15 +176,18 @@ impl Endpoint {
         let Some((opened, first)) = whole else { return Ok(()) };
         let counted = if header.response { Counted::InResponse } else { Counted::InRequest };
         self.count_message(sa, header.exchange, counted);
-        if header.exchange == ExchangeType::IkeIntermediate {
-            cover_intermediate(sa, &first, &opened)?;
-        }
-        if header.response {
-            self.protected_response(now, sa, header, opened.payloads())
-        } else {
-            let digest = first.digest;
-            let request = Request { exchange: header.exchange, id: header.message_id, path, digest };
-            self.protected_request(now, sa, &request, opened.payloads())
+        let digest = first.digest;
+        let request = Request { exchange: header.exchange, id: header.message_id, path, digest };
+        match (header.exchange, header.response) {
+            (ExchangeType::IkeIntermediate, response) => {
+                let covered = covered(sa, &first, &opened)?;
+                match response {
+                    true => self.intermediate_response(now, sa, covered, opened.payloads()),
+                    false => self.intermediate_request(now, sa, &request, covered, opened.payloads()),
+                }
+            }
+            (_, true) => self.protected_response(now, sa, header, opened.payloads()),
+            (_, false) => self.protected_request(now, sa, &request, opened.payloads()),
         }
     }
 
@@ -214,10 +217,8 @@ impl Endpoint {
         request: &Request,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
-        match request.exchange {
-            ExchangeType::IkeAuth => return self.auth_request(now, sa, request, payloads),
-            ExchangeType::IkeIntermediate => return self.intermediate_request(now, sa, request, payloads),
-            _ => {}
+        if request.exchange == ExchangeType::IkeAuth {
+            return self.auth_request(now, sa, request, payloads);
         }
         if sa.rival_of.is_some() && payloads.as_ref().is_ok_and(|payloads| !ends_ike_sa(payloads)) {
             self.decide_for(now, sa);
@@ -239,16 +240,8 @@ impl Endpoint {
         header: Header,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
-        match header.exchange {
-            ExchangeType::IkeAuth => {
-                sa.outgoing.pending = None;
-                return self.auth_response(now, sa, payloads);
-            }
-            ExchangeType::IkeIntermediate => {
-                sa.outgoing.pending = None;
-                return self.intermediate_response(now, sa, payloads);
-            }
-            _ => {}
+        if header.exchange == ExchangeType::IkeAuth {
+            return self.auth_response(now, sa, payloads);
         }
         let Some(pending) = sa.outgoing.answered(header.exchange, header.message_id) else { return Ok(()) };
         let payloads = payloads
@@ -324,12 +317,14 @@ fn ends_ike_sa(payloads: &Payloads) -> bool {
     payloads.deletes().any(|delete| *delete == Delete::IkeSa)
 }
 
-/// AUTH will cover the message: as it came, and with the keys under which it came (RFC 9242 §3.3.2).
-fn cover_intermediate(sa: &mut IkeSa, first: &FirstDatagram, opened: &Opened) -> Result<(), Reason> {
-    if let (Some(keys), Some(int_auth)) = (&sa.keys, sa.phase.int_auth_mut()) {
+/// What AUTH covers with the message: as it came, and with the keys under which it came (RFC 9242 §3.3.2). The SA takes it
+/// over once the message has had its effect.
+fn covered(sa: &IkeSa, first: &FirstDatagram, opened: &Opened) -> Result<IntAuth, Reason> {
+    let mut int_auth = sa.phase.int_auth().cloned().unwrap_or_default();
+    if let Some(keys) = &sa.keys {
         int_auth.received(&keys.ike, sa.role.peer(), &first.head, opened)?;
     }
-    Ok(())
+    Ok(int_auth)
 }
 
 /// Whether a message may belong to the SA at all, by what can be seen without a key.

@@ -56,6 +56,7 @@ use secrets::Secrets;
 use starts::Starts;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
 use testudo_ipsec::spi::Spi;
@@ -68,7 +69,8 @@ pub struct Endpoint {
     pub(crate) local_addrs: Vec<IpAddr>,
     pub(crate) connections: Connections,
     pub(crate) secrets: Secrets,
-    pub(crate) credentials: Credentials,
+    /// Jobs share it: a handshake is judged by what was loaded when it came to that.
+    pub(crate) credentials: Arc<Credentials>,
     /// The time of day when the host told it, and what its clock said then.
     clock: (UnixTime, Time),
     pub(crate) pools: Pools,
@@ -126,7 +128,7 @@ impl Endpoint {
             local_addrs: Vec::new(),
             connections: Connections::default(),
             secrets: Secrets::default(),
-            credentials: Credentials::default(),
+            credentials: Arc::default(),
             clock: (UnixTime::default(), Time::default()),
             pools: Pools::default(),
             starts: Starts::default(),
@@ -170,7 +172,7 @@ impl Endpoint {
 
     /// The same, to be changed.
     pub fn credentials_mut(&mut self) -> &mut Credentials {
-        &mut self.credentials
+        Arc::make_mut(&mut self.credentials)
     }
 
     /// Whether [`Endpoint::load_connection`] takes the connection. For hosts that prepare things before they load it.

@@ -233,6 +233,14 @@ impl IkeSa {
         self.keys.as_ref().is_some_and(|keys| keys.ike.suite().next_additional(place).is_some())
     }
 
+    /// New keys for all that follows.
+    pub(crate) fn renew_keys(&mut self, new: IkeKeys) {
+        let role = self.role;
+        if let Some(keys) = &mut self.keys {
+            keys.renew(new, role);
+        }
+    }
+
     /// True if nothing is left but to repeat the last response.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Gone { .. })

@@ -57,10 +57,10 @@ impl Phase {
     }
 
     /// What IKE_INTERMEDIATE has said so far, where it may say more.
-    pub(crate) fn int_auth_mut(&mut self) -> Option<&mut IntAuth> {
+    pub(crate) fn int_auth(&self) -> Option<&IntAuth> {
         match self {
-            Self::Intermediate(sent) => Some(&mut sent.opening.int_auth),
-            Self::HalfOpen(half) => Some(&mut half.int_auth),
+            Self::Intermediate(sent) => Some(&sent.opening.int_auth),
+            Self::HalfOpen(half) => Some(&half.int_auth),
             _ => None,
         }
     }

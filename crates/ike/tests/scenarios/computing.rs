@@ -1,11 +1,13 @@
 //! Jobs that are out while other things happen.
 
 use crate::common::peer::{exchange, init_payloads, message};
-use crate::common::wire::sent;
+use crate::common::tunnels::assert_weathered;
+use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::world::handing_out;
 use crate::common::{Random, Weather, World};
+use crate::pki::{NOVEMBER_2026, cert, key};
 use std::time::Duration;
-use testudo_ike::config::Connection;
+use testudo_ike::config::{AuthMethod, Connection, KeyExchange, LocalAuth};
 use testudo_ike::endpoint::{Discard, EndpointConfig, Job, Target};
 use testudo_ike::message::{ExchangeType, Header, IkeSpi, MessageId};
 use testudo_ike::output::Path;
@@ -25,6 +27,26 @@ fn pair_with(config: EndpointConfig, edit: impl Fn(usize, &mut Connection)) -> W
 
 fn pair() -> World {
     pair_with(handing_out(), |_, _| {})
+}
+
+/// Both sides by certificate, with ML-KEM behind X25519, and messages in fragments: all that a handshake may have to compute.
+fn hybrid(seed: u64, weather: Weather) -> World {
+    let config = EndpointConfig { fragment_size: 576, ..handing_out() };
+    let mut world = World::pair_of(ADDRS, seed, weather, config, |index, connection| {
+        let own = cert(["moon-P-256", "sun-ed25519"][index]);
+        connection.local = LocalAuth { id: None, method: AuthMethod::PUBKEY, certs: vec![own] };
+        connection.remote.method = AuthMethod::PUBKEY;
+        connection.remote.id = None;
+        connection.proposals[0].additional[0] = vec![Some(KeyExchange::MlKem768)];
+        connection.keyingtries = 0;
+        connection.dpd_delay = Duration::from_secs(30);
+    });
+    for (host, own) in world.hosts.iter_mut().zip(["moon-P-256", "sun-ed25519"]) {
+        host.endpoint.set_unix_time(world.now, NOVEMBER_2026);
+        host.endpoint.credentials_mut().load_certificate(cert("root"), true).unwrap();
+        host.endpoint.credentials_mut().load_key(key(own));
+    }
+    world
 }
 
 /// The only job of a host.
@@ -204,4 +226,132 @@ fn jobs_are_bounded_and_strangers_do_not_take_the_place_of_others() {
     let first = world.hosts[0].endpoint.take_job().unwrap();
     finish(&mut world, 0, first);
     assert_eq!(sent(&world, 0, ExchangeType::IkeAuth, false).len(), 1, "and it comes before strangers");
+}
+
+/// Runs a handshake to its end, where job number `lost`, if there is one, is lost in that way. Gives the number of jobs.
+fn handshake(lost: Option<u64>, lose: impl Fn(&mut World, usize, Job)) -> u64 {
+    let mut world = hybrid(1, Weather::FAIR);
+    (world.hold_jobs, world.restore) = (true, false);
+    world.initiate(0);
+    let mut number = 0;
+    while !world.hosts.iter().all(|host| !host.installed.is_empty()) {
+        assert!(number < 100, "it never ends: {:#?}", world.hosts[0].log());
+        world.run(MOMENT);
+        for host in 0..2 {
+            while let Some(job) = world.hosts[host].endpoint.take_job() {
+                number += 1;
+                if lost == Some(number) {
+                    lose(&mut world, host, job);
+                } else {
+                    finish(&mut world, host, job);
+                }
+            }
+        }
+    }
+    world.assert_tunnel();
+    assert_ivs_never_repeat(&world);
+    number
+}
+
+/// Each side has the key exchange, the additional one and the other's certificate to compute, and proves itself on the way.
+#[test]
+fn any_job_may_be_lost_once() {
+    assert_eq!(handshake(None, |_, _, _| {}), 6);
+    for lost in 1..=6 {
+        let failed = handshake(Some(lost), |world, host, job| {
+            let now = world.now;
+            world.hosts[host].endpoint.job_failed(now, job.id(), "lost");
+        });
+        assert_eq!(failed, 7, "job {lost} is made again");
+        let node_died = handshake(Some(lost), |world, host, _| {
+            let now = world.now;
+            world.hosts[host].take_over(now);
+        });
+        assert_eq!(node_died, 7, "job {lost} is made again");
+        let came_back = handshake(Some(lost), |world, host, job| {
+            world.run_secs(15);
+            finish(world, host, job);
+        });
+        assert_eq!(came_back, 6, "job {lost} is late");
+    }
+}
+
+#[test]
+fn hybrid_handshakes_with_certificates_in_foul_weather() {
+    for seed in 0..100 {
+        let mut world = hybrid(seed, Weather::FOUL);
+        world.initiate(0);
+        if seed % 2 == 0 {
+            world.initiate(1);
+        }
+        assert_weathered(&mut world, seed);
+        assert!(world.jobs >= 6, "seed {seed}");
+    }
+}
+
+#[test]
+fn hybrid_handshakes_with_certificates_go_on_at_another_node() {
+    for seed in 0..60 {
+        let mut world = hybrid(seed, Weather::FOUL);
+        world.initiate(0);
+        let end = world.now.plus(Duration::from_secs(200));
+        while world.step(end) {
+            if world.network.random.percent(5) {
+                let (host, now) = (world.network.random.below(2) as usize, world.now);
+                world.hosts[host].take_over(now);
+            }
+        }
+        assert_weathered(&mut world, seed);
+    }
+}
+
+/// The certificates make several fragments of each message, and each is recognised.
+#[test]
+fn ike_auth_that_comes_again_is_not_computed_again() {
+    let mut world = hybrid(1, Weather::FAIR);
+    (world.hold_jobs, world.restore) = (true, false);
+    world.initiate(0);
+    for host in [1, 0, 1, 0] {
+        world.run(MOMENT);
+        let job = job(&mut world, host);
+        finish(&mut world, host, job);
+    }
+    world.run(MOMENT);
+    let auth = job(&mut world, 1);
+    let (repeated, requests) =
+        (discarded(&world, 1, Discard::Repeated), sent(&world, 0, ExchangeType::IkeAuth, false).len() as u64);
+    assert!(requests > 1, "in fragments");
+    world.run_secs(15);
+    assert_eq!(discarded(&world, 1, Discard::Repeated), repeated + 2 * requests);
+    assert_eq!(
+        (world.hosts[1].endpoint.jobs_out(), sent(&world, 1, ExchangeType::IkeAuth, true).len()),
+        (1, 0)
+    );
+    finish(&mut world, 1, auth);
+    world.run(MOMENT);
+    let answers = sent(&world, 1, ExchangeType::IkeAuth, true).len();
+    let response = job(&mut world, 0);
+    world.run_secs(30);
+    assert_eq!(world.hosts[0].endpoint.jobs_out(), 1);
+    assert!(sent(&world, 1, ExchangeType::IkeAuth, true).len() > answers, "the answer is repeated meanwhile");
+    finish(&mut world, 0, response);
+    world.assert_tunnel();
+}
+
+/// Loaded anew in the middle of a handshake, certificates are what they were when it came to that.
+#[test]
+fn what_is_unloaded_meanwhile_was_there_when_the_message_came() {
+    let mut world = hybrid(1, Weather::FAIR);
+    (world.hold_jobs, world.restore) = (true, false);
+    world.initiate(0);
+    for host in [1, 0, 1, 0] {
+        world.run(MOMENT);
+        let job = job(&mut world, host);
+        finish(&mut world, host, job);
+    }
+    world.run(MOMENT);
+    let auth = job(&mut world, 1);
+    world.hosts[1].endpoint.credentials_mut().clear();
+    finish(&mut world, 1, auth);
+    assert!(world.hosts[1].logged("established"), "{:#?}", world.hosts[1].log());
 }

@@ -1,50 +1,103 @@
 //! The initiator's side of IKE_AUTH.
 
 use super::local_identity;
-use super::prove::{Proof, Subject};
-use super::verify::{Claim, Evidence};
-use crate::config::{Connection, Unique};
+use super::prove::{Proof, Prover};
+use super::verify::{Check, Claim, Evidence};
+use crate::config::{Connection, Identity, SharedSecret, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::exchange::child::Answer;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::{configuration, describe};
-use crate::message::{ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload};
+use crate::message::{
+    AuthPayload, ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload,
+};
 use crate::output::{Reason, Time};
-use crate::sa::{AuthSent, Closing, IkeSa, Opening, Phase, RequestKind, Task};
-use crate::suite::offer;
+use crate::sa::{AuthSent, Closing, Extensions, IkeSa, OfferedPpk, Opening, Phase, RequestKind, Task};
+use crate::suite::{IkeKeys, offer};
 use std::sync::Arc;
 
+/// An initiator's AUTH before there are keys: it is made where they are computed.
+pub(crate) struct Draft {
+    prover: Prover,
+    /// The PPK to use, and whether it goes without.
+    ppk: Option<(Identity, SharedSecret, bool)>,
+}
+
+/// Who answered, if that is true.
+struct Responder {
+    identity: Identity,
+    uses_ppk: bool,
+}
+
+/// An initiator's AUTH.
+pub(crate) struct Made {
+    proof: Proof,
+    ppk: Option<OfferedPpk>,
+    without_ppk: Option<AuthPayload>,
+    int_auth: Vec<u8>,
+}
+
+impl Draft {
+    /// Makes AUTH with the keys that the exchanges before it have brought.
+    pub(crate) fn make(self, keys: &IkeKeys) -> Result<Made, Reason> {
+        let Self { prover, ppk } = self;
+        let ppk = match ppk {
+            Some((id, secret, optional)) => {
+                Some(OfferedPpk { id, keys: keys.with_ppk(&secret.secret)?, optional })
+            }
+            None => None,
+        };
+        let without_ppk = match &ppk {
+            Some(ppk) if ppk.optional => Some(prover.prove(keys)?.auth),
+            _ => None,
+        };
+        let proof = prover.prove(ppk.as_ref().map_or(keys, |ppk| &ppk.keys))?;
+        Ok(Made { proof, ppk, without_ppk, int_auth: prover.int_auth })
+    }
+}
+
 impl Endpoint {
-    /// Sends IKE_AUTH, once the exchanges before it have brought the keys.
+    /// All that AUTH depends on but the keys. `extensions`: what both sides can.
+    pub(crate) fn draft_auth(
+        &self,
+        sa: &IkeSa,
+        connection: &Arc<Connection>,
+        extensions: Extensions,
+        opening: &Opening,
+    ) -> Result<Draft, Reason> {
+        let secret = self.key_to(connection, sa.path).filter(|_| !connection.local.method.is_pubkey());
+        let prover = Prover {
+            connection: Arc::clone(connection),
+            credentials: Arc::clone(&self.credentials),
+            role: sa.role,
+            hashes: extensions.hashes,
+            message: opening.init_request.clone(),
+            peer_nonce: opening.nonces.responder.clone(),
+            int_auth: opening.int_auth.octets(sa.outgoing.next),
+            local: local_identity(connection, sa.path),
+            remote: connection.remote.id.clone(),
+            secret: secret.cloned(),
+            asked: extensions.asked_for_certificate,
+        };
+        Ok(Draft { prover, ppk: self.own_ppk(connection, extensions)? })
+    }
+
+    /// Sends IKE_AUTH.
     pub(crate) fn send_auth(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         connection: &Connection,
         opening: Opening,
+        made: Made,
     ) -> Result<(), Reason> {
-        let Opening { attempt, nonces, init_request, init_response, int_auth } = opening;
+        let Opening { attempt, nonces, init_response, .. } = opening;
+        let Made { proof, ppk, without_ppk, int_auth } = made;
         let refuse = |text: &str| Reason::Refused(text.to_owned());
         let child =
             connection.child(&attempt.child).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
-        let int_auth = int_auth.octets(sa.outgoing.next);
-        let ppk = self.offered_ppk(sa, connection)?;
-        let keys = &sa.keys.as_ref().ok_or_else(|| refuse("the IKE SA has no keys"))?.ike;
-        let subject = Subject {
-            keys: ppk.as_ref().map_or(keys, |ppk| &ppk.keys),
-            message: &init_request,
-            peer_nonce: &nonces.responder,
-            int_auth: &int_auth,
-            local: &local_identity(connection, sa.path),
-            secret: self.key_to(connection, sa.path),
-            asked: sa.extensions.asked_for_certificate,
-        };
-        let without_ppk = match &ppk {
-            Some(ppk) if ppk.optional => Some(self.prove(sa, connection, Subject { keys, ..subject })?.auth),
-            _ => None,
-        };
-        let Proof { local, id, certificates, auth, line } = self.prove(sa, connection, subject)?;
+        let Proof { local, id, certificates, auth, line } = proof;
         self.log(sa, ORDINARY, line);
         let spi_in =
             self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
@@ -91,9 +144,9 @@ impl Endpoint {
         sa: &mut IkeSa,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
-        let Phase::AuthSent(sent) = sa.phase.clone() else { return Ok(()) };
+        let Phase::AuthSent(sent) = &sa.phase else { return Ok(()) };
         let payloads = match payloads {
-            Ok(payloads) => payloads,
+            Ok(payloads) => Arc::new(payloads),
             Err(error) => return self.reject(now, sa, format!("malformed IKE_AUTH response: {error}")),
         };
         let Some(connection) = self.connections.get(&sa.connection) else {
@@ -104,23 +157,55 @@ impl Endpoint {
         {
             return Err(Reason::Notify(describe::hint(error.kind, connection.local.method)));
         }
-        match self.check_responder(now, sa, &connection, &sent, &payloads) {
-            Ok(line) => self.log(sa, ORDINARY, line),
+        let (check, responder) = match self.claim_of_responder(sa, &connection, sent, &payloads) {
+            Ok(claim) => claim,
             Err(why) => return self.reject(now, sa, why),
-        }
-        self.establish(now, sa, &connection);
-        self.first_child(now, sa, &connection, &sent, &payloads)
+        };
+        let (takes_long, judge) = (check.is_signature(), self.judge(now, &payloads));
+        let decide = move || check.decide(&judge, &Evidence::default());
+        let then = move |endpoint: &mut Self, now, sa: &mut IkeSa, verdict| {
+            endpoint.responder_judged(now, sa, &payloads, responder, verdict)
+        };
+        self.compute_if(takes_long, now, (sa, true), decide, then)
     }
 
-    /// Checks who answered: a line for the log. The error is for the log, too: it says what was found and what was expected.
-    fn check_responder(
-        &self,
+    /// It is known whether the responder is who it says.
+    fn responder_judged(
+        &mut self,
         now: Time,
         sa: &mut IkeSa,
-        connection: &Connection,
+        payloads: &Payloads,
+        responder: Responder,
+        verdict: Result<String, String>,
+    ) -> Result<(), Reason> {
+        let Phase::AuthSent(sent) = sa.phase.clone() else { return Ok(()) };
+        let mut line = match verdict {
+            Ok(line) => line,
+            Err(why) => return self.reject(now, sa, why),
+        };
+        let Some(connection) = self.connections.get(&sa.connection) else {
+            return self.reject(now, sa, "the connection was unloaded meanwhile".into());
+        };
+        sa.outgoing.pending = None;
+        sa.remote_id = Some(responder.identity);
+        if let (Some(ppk), Some(keys)) = (sent.ppk.as_ref().filter(|_| responder.uses_ppk), &mut sa.keys) {
+            keys.ike = ppk.keys.clone();
+            sa.ppk = true;
+            line = format!("{line}, {}", super::ppk::used(&ppk.id));
+        }
+        self.log(sa, ORDINARY, line);
+        self.establish(now, sa, &connection);
+        self.first_child(now, sa, &connection, &sent, payloads)
+    }
+
+    /// What it takes to know who answered. The error is for the log: it says what was found and what was expected.
+    fn claim_of_responder(
+        &self,
+        sa: &IkeSa,
+        connection: &Arc<Connection>,
         sent: &AuthSent,
         payloads: &Payloads,
-    ) -> Result<String, String> {
+    ) -> Result<(Check, Responder), String> {
         let (Some(id), Some(auth)) = (payloads.id_responder(), payloads.auth()) else {
             return Err("the peer's IKE_AUTH response has no IDr or no AUTH".into());
         };
@@ -138,7 +223,6 @@ impl Endpoint {
         if ppk.is_none() && sent.ppk.as_ref().is_some_and(|ppk| !ppk.optional) {
             return Err(format!("{identity} does not use our PPK, which is required"));
         }
-        let evidence = Evidence::default();
         let claim = Claim {
             keys: ppk.map_or(&keys.ike, |ppk| &ppk.keys),
             message: &sent.init_response,
@@ -147,23 +231,16 @@ impl Endpoint {
             id,
             identity: &identity,
             auth,
-            payloads,
             local: &local,
-            evidence: &evidence,
         };
-        let mut line = self.verify(now, sa, connection, claim)?;
-        sa.remote_id = Some(identity);
-        if let (Some(ppk), Some(keys)) = (ppk, &mut sa.keys) {
-            keys.ike = ppk.keys.clone();
-            sa.ppk = true;
-            line = format!("{line}, {}", super::ppk::used(&ppk.id));
-        }
-        Ok(line)
+        let check = self.check(sa, connection, claim);
+        Ok((check, Responder { uses_ppk: ppk.is_some(), identity }))
     }
 
     /// The peer is not who it should be: tells it (RFC 7296 §2.21.2), and lets the SA go with the answer.
     fn reject(&mut self, now: Time, sa: &mut IkeSa, why: String) -> Result<(), Reason> {
         let reason = Reason::Refused(why);
+        sa.outgoing.pending = None;
         self.attempt_failed(now, sa, &reason);
         sa.phase = Phase::Rejecting;
         sa.closing = Some(Box::new(Closing { reason, deadline: now.plus(self.config.delete_timeout) }));

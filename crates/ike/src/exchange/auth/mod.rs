@@ -7,6 +7,8 @@ mod prove;
 mod responder;
 mod verify;
 
+pub(super) use initiator::{Draft, Made};
+
 use crate::config::{AuthMethod, Connection, Identity};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::IMPORTANT;
@@ -44,7 +46,7 @@ impl Endpoint {
         match connection.local.method {
             AuthMethod::Psk => self.key_to(connection, path).is_some(),
             AuthMethod::Pubkey { .. } => {
-                self.credentials.own(&connection.local, &local_identity(connection, path)).is_some()
+                self.credentials.own_key(&connection.local, &local_identity(connection, path)).is_some()
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Post-quantum pre-shared keys in IKE_AUTH (RFC 8784 §3): which one, and how to go on without.
 
-use crate::config::{Connection, Identity};
+use crate::config::{Connection, Identity, SharedSecret};
 use crate::endpoint::Endpoint;
 use crate::message::{AuthPayload, IdPayload, Notify, NotifyType, Payload, Payloads};
 use crate::output::Reason;
-use crate::sa::{IkeSa, OfferedPpk};
+use crate::sa::{Extensions, IkeSa, OfferedPpk};
 use crate::suite::IkeKeys;
 
 /// PPK_ID_FIXED: the rest is a name that both sides have configured (RFC 8784 §5.1).
@@ -27,22 +27,20 @@ impl Endpoint {
         connection.ppk.id.as_ref().is_some_and(|id| self.secrets.ppk(IdPayload::from(id).data()).is_some())
     }
 
-    /// The PPK that an initiator names, once the responder has some.
-    pub(super) fn offered_ppk(
+    /// The PPK that an initiator names, once the responder has some, and whether it goes without.
+    pub(super) fn own_ppk(
         &self,
-        sa: &IkeSa,
         connection: &Connection,
-    ) -> Result<Option<OfferedPpk>, Reason> {
-        if !sa.extensions.ppk {
+        extensions: Extensions,
+    ) -> Result<Option<(Identity, SharedSecret, bool)>, Reason> {
+        if !extensions.ppk {
             return Ok(None);
         }
         let refuse = |text: &str| Reason::Refused(text.to_owned());
         let id = connection.ppk.id.clone().ok_or_else(|| refuse("ppk_id was taken away meanwhile"))?;
         let secret = self.secrets.ppk(IdPayload::from(&id).data());
         let secret = secret.ok_or_else(|| refuse("the PPK was unloaded meanwhile"))?;
-        let keys = sa.keys.as_ref().ok_or_else(|| refuse("the IKE SA has no keys"))?;
-        let keys = keys.ike.with_ppk(&secret.secret)?;
-        Ok(Some(OfferedPpk { id, keys, optional: !connection.ppk.required }))
+        Ok(Some((id, secret.clone(), !connection.ppk.required)))
     }
 
     /// What a responder makes of the initiator's PPK on that connection. The error is for the log.

@@ -1,32 +1,36 @@
 //! Our side of authentication: AUTH, and the certificates that go with it.
 
 use super::shown;
-use crate::cert::Own;
+use crate::cert::{Credentials, Hashes, Own, Schemes};
 use crate::config::{AuthMethod, Connection, Identity, SendCert, SharedSecret};
 use crate::endpoint::Endpoint;
 use crate::exchange::certificate_request;
 use crate::message::{AuthPayload, CertPayload, IdPayload, Nonce, Payload};
 use crate::output::Reason;
-use crate::sa::IkeSa;
-use crate::suite::{IkeKeys, SignedOctets};
+use crate::suite::{IkeKeys, Role, SignedOctets};
+use std::sync::Arc;
 
 /// CAs that we name to a peer in IKE_AUTH.
 const MAX_NAMED_CAS: usize = 50;
 
-/// What a proof is about.
-#[derive(Clone, Copy)]
-pub(super) struct Subject<'a> {
-    /// The keys that bind our identity to AUTH.
-    pub(super) keys: &'a IkeKeys,
+/// All that the proof of who we are depends on, but for the keys.
+pub(super) struct Prover {
+    pub(super) connection: Arc<Connection>,
+    pub(super) credentials: Arc<Credentials>,
+    pub(super) role: Role,
+    /// With what the peer can hash for signatures of ours.
+    pub(super) hashes: Hashes,
     /// Our IKE_SA_INIT message.
-    pub(super) message: &'a [u8],
-    pub(super) peer_nonce: &'a Nonce,
+    pub(super) message: Vec<u8>,
+    pub(super) peer_nonce: Nonce,
     /// What both AUTH cover of IKE_INTERMEDIATE (RFC 9242 §3.3.2).
-    pub(super) int_auth: &'a [u8],
+    pub(super) int_auth: Vec<u8>,
     /// Who we are.
-    pub(super) local: &'a Identity,
-    /// The key that we share with the peer, if there is one.
-    pub(super) secret: Option<&'a SharedSecret>,
+    pub(super) local: Identity,
+    /// Who the peer is, or should be, as far as is known: for the log.
+    pub(super) remote: Option<Identity>,
+    /// The key that we share with the peer, where we use one and there is one.
+    pub(super) secret: Option<SharedSecret>,
     /// The peer wants our certificate.
     pub(super) asked: bool,
 }
@@ -41,53 +45,40 @@ pub(super) struct Proof {
     pub(super) line: String,
 }
 
-impl Endpoint {
-    /// Proves who we are, in the way that the connection says.
-    pub(super) fn prove(
-        &self,
-        sa: &IkeSa,
-        connection: &Connection,
-        subject: Subject<'_>,
-    ) -> Result<Proof, Reason> {
-        match connection.local.method {
-            AuthMethod::Psk => self.prove_by_key(sa, connection, subject),
-            AuthMethod::Pubkey { .. } => self.prove_by_signature(sa, connection, subject),
+impl Prover {
+    /// True if it takes long.
+    pub(super) fn signs(&self) -> bool {
+        self.connection.local.method.is_pubkey()
+    }
+
+    /// Proves who we are, in the way that the connection says. `keys` bind our identity to AUTH.
+    pub(super) fn prove(&self, keys: &IkeKeys) -> Result<Proof, Reason> {
+        match self.connection.local.method {
+            AuthMethod::Psk => self.prove_by_key(keys),
+            AuthMethod::Pubkey { schemes, .. } => self.prove_by_signature(keys, schemes),
         }
     }
 
-    fn prove_by_key(
-        &self,
-        sa: &IkeSa,
-        connection: &Connection,
-        subject: Subject<'_>,
-    ) -> Result<Proof, Reason> {
-        let Subject { keys, message, peer_nonce, int_auth, local, secret, .. } = subject;
-        let secret = secret.ok_or_else(|| {
-            let remote = shown(sa.remote_id.as_ref().or(connection.remote.id.as_ref()));
+    fn prove_by_key(&self, keys: &IkeKeys) -> Result<Proof, Reason> {
+        let Self { role, message, peer_nonce, int_auth, local, remote, secret, .. } = self;
+        let secret = secret.as_ref().ok_or_else(|| {
+            let remote = shown(remote.as_ref());
             Reason::Refused(format!("no shared key is loaded for {local} and {remote}"))
         })?;
         let id = IdPayload::from(local);
         let octets = SignedOctets { message, peer_nonce, id: &id, int_auth };
-        let auth = keys.psk_auth(sa.role, &secret.secret, &octets)?;
+        let auth = keys.psk_auth(*role, &secret.secret, &octets)?;
         let line = format!("authentication of '{local}' (myself) with pre-shared key");
         Ok(Proof { local: local.clone(), id, certificates: Vec::new(), auth, line })
     }
 
-    fn prove_by_signature(
-        &self,
-        sa: &IkeSa,
-        connection: &Connection,
-        subject: Subject<'_>,
-    ) -> Result<Proof, Reason> {
-        let Subject { keys, message, peer_nonce, int_auth, local, asked, .. } = subject;
-        let AuthMethod::Pubkey { schemes, .. } = connection.local.method else {
-            return Err(Reason::Refused("no signature is configured".into()));
-        };
+    fn prove_by_signature(&self, keys: &IkeKeys, schemes: Schemes) -> Result<Proof, Reason> {
+        let Self { connection, role, hashes, message, peer_nonce, int_auth, local, asked, .. } = self;
         let Own { chain, key } = self.credentials.own(&connection.local, local).ok_or_else(|| {
             Reason::Refused(format!("no certificate with its private key is loaded for '{local}'"))
         })?;
-        let scheme = key.choose(schemes, sa.extensions.hashes).ok_or_else(|| {
-            let why = if sa.extensions.hashes.is_empty() {
+        let scheme = key.choose(schemes, *hashes).ok_or_else(|| {
+            let why = if hashes.is_empty() {
                 "the peer knows no digital signatures (RFC 7427), and SHA-1 is not used"
             } else {
                 "no hash algorithm that is allowed here is also the peer's"
@@ -101,7 +92,7 @@ impl Endpoint {
             _ => local.clone(),
         };
         let id = IdPayload::from(&local);
-        let octets = keys.signed_octets(sa.role, &SignedOctets { message, peer_nonce, id: &id, int_auth })?;
+        let octets = keys.signed_octets(*role, &SignedOctets { message, peer_nonce, id: &id, int_auth })?;
         let refused = |error: crate::cert::CertError| Reason::Refused(error.to_string());
         let signature = key.sign(scheme, &octets).map_err(refused)?;
         let algorithm = scheme.algorithm_identifier().map_err(refused)?;
@@ -109,7 +100,7 @@ impl Endpoint {
             .ok_or_else(|| Reason::Refused(format!("the name of {scheme} is too long")))?;
         let sends = match connection.send_cert {
             SendCert::Always => true,
-            SendCert::IfAsked => asked,
+            SendCert::IfAsked => *asked,
             SendCert::Never => false,
         };
         let certificates = if sends { chain.as_slice() } else { &[] };
@@ -120,7 +111,9 @@ impl Endpoint {
         let line = format!("authentication of '{local}' (myself) with {scheme}");
         Ok(Proof { local, id, certificates, auth, line })
     }
+}
 
+impl Endpoint {
     /// What an initiator asks for, if the connection wants certificates.
     pub(super) fn certificates_of(&self, connection: &Connection) -> Option<Payload> {
         let wants = connection.send_certreq && connection.remote.method.is_pubkey();

@@ -2,8 +2,8 @@
 
 use super::choose::Candidates;
 use super::ppk::PeerPpk;
-use super::prove::{Proof, Subject};
-use super::verify::{Claim, Evidence};
+use super::prove::{Proof, Prover};
+use super::verify::{Check, Claim, Evidence, Judge};
 use crate::config::Unique;
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::ORDINARY;
@@ -13,6 +13,26 @@ use crate::exchange::refusal::Refusal;
 use crate::message::{CertEncoding, Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::{Reason, Time};
 use crate::sa::{HalfOpen, IkeSa, Phase};
+use crate::suite::IkeKeys;
+use std::sync::Arc;
+
+/// One way in which an initiator may be authenticated, and our answer to it.
+struct Try {
+    candidates: Candidates,
+    ppk: PeerPpk,
+    check: Check,
+    prover: Prover,
+}
+
+/// All such ways, the best first; or why one was none.
+struct Tries {
+    list: Vec<Result<Try, String>>,
+    /// Why it fails if there is none.
+    nobody: String,
+    judge: Judge,
+    /// Ours without a PPK.
+    keys: IkeKeys,
+}
 
 /// An initiator that is who it says.
 struct Authenticated {
@@ -20,6 +40,35 @@ struct Authenticated {
     ppk: PeerPpk,
     /// For the log.
     line: String,
+    /// Of who we are.
+    proof: Result<Proof, Reason>,
+}
+
+impl Tries {
+    /// True if it takes long.
+    fn has_signatures(&self) -> bool {
+        let signs = |one: &Try| one.check.is_signature() || one.prover.signs();
+        self.list.iter().flatten().any(signs)
+    }
+
+    /// The first that is right. Else the reason why the best was not, for the log.
+    fn judge(self) -> Result<Authenticated, String> {
+        let Self { list, nobody, judge, keys } = self;
+        let evidence = Evidence::default();
+        let mut failure = None;
+        for one in list {
+            let checked = one.and_then(|Try { candidates, ppk, check, prover }| {
+                let line = check.decide(&judge, &evidence)?;
+                let proof = prover.prove(ppk.keys.as_ref().unwrap_or(&keys));
+                Ok(Authenticated { candidates, ppk, line, proof })
+            });
+            match checked {
+                Ok(authenticated) => return Ok(authenticated),
+                Err(why) => _ = failure.get_or_insert(why),
+            }
+        }
+        Err(failure.unwrap_or(nobody))
+    }
 }
 
 impl Endpoint {
@@ -31,35 +80,49 @@ impl Endpoint {
         request: &Request,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
-        let Phase::HalfOpen(half) = sa.phase.clone() else { return Ok(()) };
-        let judged = payloads.map_err(Refusal::from).and_then(|p| {
-            let authenticated = self.authenticate(now, sa, request, &half, &p)?;
-            Ok((p, authenticated))
+        let Phase::HalfOpen(half) = &sa.phase else { return Ok(()) };
+        let tries = payloads.map_err(Refusal::from).and_then(|payloads| {
+            let payloads = Arc::new(payloads);
+            Ok((self.tries(now, sa, request, half, &payloads)?, payloads))
         });
+        let (tries, payloads) = match tries {
+            Ok(tries) => tries,
+            Err(refusal) => return self.refuse_initiator(now, sa, request, refusal),
+        };
+        let (takes_long, request) = (tries.has_signatures(), *request);
+        let then = move |endpoint: &mut Self, now, sa: &mut IkeSa, judged| {
+            endpoint.initiator_judged(now, sa, &request, &payloads, judged)
+        };
+        self.compute_if(takes_long, now, (sa, false), || tries.judge(), then)
+    }
+
+    fn initiator_judged(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request,
+        payloads: &Payloads,
+        judged: Result<Authenticated, String>,
+    ) -> Result<(), Reason> {
+        let Phase::HalfOpen(half) = sa.phase.clone() else { return Ok(()) };
         match judged {
-            Ok((payloads, Authenticated { candidates, ppk, line })) => {
-                self.log(sa, ORDINARY, line);
-                ppk.line.into_iter().for_each(|line| self.log(sa, ORDINARY, line));
-                if let (Some(mixed), Some(keys)) = (ppk.keys, &mut sa.keys) {
-                    keys.ike = mixed;
-                    sa.ppk = true;
-                }
+            Ok(authenticated) => {
                 sa.path = request.path;
-                self.accept_initiator(now, sa, request, &half, &payloads, candidates)
+                self.accept_initiator(now, sa, request, &half, payloads, authenticated)
             }
-            Err(refusal) => self.refuse_initiator(now, sa, request, refusal),
+            Err(why) => self.refuse_initiator(now, sa, request, Refusal::authentication(why)),
         }
     }
 
-    /// Checks who asks.
-    fn authenticate(
+    /// Finds how who asks may be authenticated.
+    fn tries(
         &self,
         now: Time,
         sa: &IkeSa,
         request: &Request,
         half: &HalfOpen,
-        payloads: &Payloads,
-    ) -> Result<Authenticated, Refusal> {
+        payloads: &Arc<Payloads>,
+    ) -> Result<Tries, Refusal> {
         let id = payloads.id_initiator().ok_or_else(|| Refusal::syntax("IDi is missing"))?;
         let keys = sa.keys.as_ref().ok_or_else(|| Refusal::syntax("the IKE SA has no keys"))?;
         let remote = id.identity().ok_or_else(|| {
@@ -75,14 +138,13 @@ impl Endpoint {
             })?),
         };
         let int_auth = half.int_auth.octets(request.id);
-        let evidence = Evidence::default();
-        let mut failure = None;
+        let mut list = Vec::new();
         for candidates in self.candidates(sa.path, keys.ike.suite(), &remote, asked.as_ref(), auth.method) {
             let Some(connection) = candidates.connections.first() else { continue };
             let ppk = match self.peer_ppk(sa, connection, payloads, auth) {
                 Ok(ppk) => ppk,
                 Err(why) => {
-                    failure.get_or_insert(why);
+                    list.push(Err(why));
                     continue;
                 }
             };
@@ -94,26 +156,48 @@ impl Endpoint {
                 id,
                 identity: &remote,
                 auth: ppk.auth.as_ref().unwrap_or(auth),
-                payloads,
                 local: &candidates.local,
-                evidence: &evidence,
             };
-            match self.verify(now, sa, connection, claim) {
-                Ok(line) => return Ok(Authenticated { candidates, ppk, line }),
-                Err(why) => _ = failure.get_or_insert(why),
-            }
+            let check = self.check(sa, connection, claim);
             // A wrong key does not become right with another connection; the CA that one trusts may.
-            if !connection.remote.method.is_pubkey() {
+            let is_last = !connection.remote.method.is_pubkey();
+            list.extend(self.try_for(sa, half, payloads, candidates, (ppk, check, int_auth.clone())).map(Ok));
+            if is_last {
                 break;
             }
         }
-        Err(Refusal::authentication(failure.unwrap_or_else(|| {
-            let asked = super::shown(asked.as_ref());
-            format!("no connection is configured for {asked}...{remote}")
-        })))
+        let nobody = format!("no connection is configured for {}...{remote}", super::shown(asked.as_ref()));
+        Ok(Tries { list, nobody, judge: self.judge(now, payloads), keys: keys.ike.clone() })
     }
 
-    /// The initiator is authenticated: proves who we are, and makes the child.
+    /// Adds what we would say to an initiator that proves to be one of these.
+    fn try_for(
+        &self,
+        sa: &IkeSa,
+        half: &HalfOpen,
+        payloads: &Payloads,
+        candidates: Candidates,
+        (ppk, check, int_auth): (PeerPpk, Check, Vec<u8>),
+    ) -> Option<Try> {
+        let Candidates { local, remote, connections } = candidates;
+        let connections = configuration::serving(connections, payloads);
+        let prover = Prover {
+            connection: connections.first()?.clone(),
+            credentials: Arc::clone(&self.credentials),
+            role: sa.role,
+            hashes: sa.extensions.hashes,
+            message: half.init_response.clone(),
+            peer_nonce: half.nonces.initiator.clone(),
+            int_auth,
+            local: local.clone(),
+            remote: Some(remote.clone()),
+            secret: self.secrets.find(Some(&local), Some(&remote)).cloned(),
+            asked: payloads.asks_for_certificates(CertEncoding::X509Signature),
+        };
+        Some(Try { candidates: Candidates { local, remote, connections }, ppk, check, prover })
+    }
+
+    /// The initiator is authenticated: says who we are, and makes the child.
     fn accept_initiator(
         &mut self,
         now: Time,
@@ -121,25 +205,21 @@ impl Endpoint {
         request: &Request,
         half: &HalfOpen,
         payloads: &Payloads,
-        candidates: Candidates,
+        authenticated: Authenticated,
     ) -> Result<(), Reason> {
-        let refuse = |text: &str| Reason::Refused(text.to_owned());
-        let Candidates { local, remote, connections } = candidates;
-        let connections = configuration::serving(connections, payloads);
-        let connection = connections.first().ok_or_else(|| refuse("no connection"))?;
+        let Authenticated { candidates, ppk, line, proof } = authenticated;
+        self.log(sa, ORDINARY, line);
+        ppk.line.into_iter().for_each(|line| self.log(sa, ORDINARY, line));
+        if let (Some(mixed), Some(keys)) = (ppk.keys, &mut sa.keys) {
+            keys.ike = mixed;
+            sa.ppk = true;
+        }
+        let Candidates { local: _, remote, connections } = candidates;
+        let no_connection = || Reason::Refused("no connection".into());
+        let connection = connections.first().ok_or_else(no_connection)?;
         sa.connection = connection.name.clone();
         sa.remote_id = Some(remote);
-        let keys = &sa.keys.as_ref().ok_or_else(|| refuse("the IKE SA has no keys"))?.ike;
-        let subject = Subject {
-            keys,
-            message: &half.init_response,
-            peer_nonce: &half.nonces.initiator,
-            int_auth: &half.int_auth.octets(request.id),
-            local: &local,
-            secret: self.secrets.find(Some(&local), sa.remote_id.as_ref()),
-            asked: payloads.asks_for_certificates(CertEncoding::X509Signature),
-        };
-        let Proof { local, id, certificates, auth, line } = match self.prove(sa, connection, subject) {
+        let Proof { local, id, certificates, auth, line } = match proof {
             Ok(proof) => proof,
             // Only we know that it is our own fault.
             Err(reason) => {

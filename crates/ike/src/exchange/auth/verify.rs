@@ -1,13 +1,14 @@
 //! The peer's side of authentication: whether AUTH is right, and who vouches for the key.
 
-use crate::cert::{Certificate, Hash, SignatureScheme, Spent, Trust};
+use crate::cert::{Certificate, Credentials, Hash, Hashes, Schemes, SignatureScheme, Spent, Trust};
 use crate::config::{AuthMethod, Connection, Identity};
 use crate::endpoint::Endpoint;
 use crate::message::{AuthMethodId, AuthPayload, CertEncoding, Nonce, Payloads};
-use crate::output::Time;
+use crate::output::{Time, UnixTime};
 use crate::sa::IkeSa;
 use crate::suite::{IkeKeys, Role, SignedOctets};
 use std::cell::{OnceCell, RefCell};
+use std::sync::Arc;
 
 /// Certificates that are read from one message.
 const MAX_CERTIFICATES: usize = 8;
@@ -26,10 +27,37 @@ pub(super) struct Claim<'a> {
     pub(super) id: &'a crate::message::IdPayload,
     pub(super) identity: &'a Identity,
     pub(super) auth: &'a AuthPayload,
-    pub(super) payloads: &'a Payloads,
     /// Who we are to the peer.
     pub(super) local: &'a Identity,
-    pub(super) evidence: &'a Evidence,
+}
+
+/// How it turns out whether a claim is true: a line for the log, or, for the log too, what was found and what was expected.
+pub(super) enum Check {
+    /// It took no time.
+    Known(Result<String, String>),
+    /// There is a signature.
+    Signature(Box<Signed>),
+}
+
+/// A signature of a peer, and what is demanded of it.
+pub(super) struct Signed {
+    connection: Arc<Connection>,
+    identity: Identity,
+    auth: AuthPayload,
+    /// What was signed.
+    octets: Vec<u8>,
+    /// The schemes that are allowed, and the hashes of certificates.
+    schemes: Schemes,
+    chain: Hashes,
+    /// The CAs that the connection trusts.
+    anchors: Vec<Certificate>,
+}
+
+/// What signatures are judged by: the message that they came with, and what was loaded then.
+pub(super) struct Judge {
+    now: UnixTime,
+    payloads: Arc<Payloads>,
+    credentials: Arc<Credentials>,
 }
 
 /// What of a claim is the same whichever connection is tried: worked out once for a message, and limited once, or a peer
@@ -72,28 +100,38 @@ impl Evidence {
 }
 
 impl Endpoint {
-    /// Whether the peer is who it says, in the way that the connection demands: a line for the log. The error is for the log,
-    /// too: it says what was found and what was expected.
-    pub(super) fn verify(
-        &self,
-        now: Time,
-        sa: &IkeSa,
-        connection: &Connection,
-        claim: Claim<'_>,
-    ) -> Result<String, String> {
+    /// What it takes to know whether the peer is who it says, in the way that the connection demands.
+    pub(super) fn check(&self, sa: &IkeSa, connection: &Arc<Connection>, claim: Claim<'_>) -> Check {
         let Claim { identity, auth, .. } = claim;
         match connection.remote.method {
             AuthMethod::Psk if auth.method == AuthMethodId::SharedKeyMic => {
-                self.verify_key(sa, claim)?;
-                Ok(format!("authentication of '{identity}' with pre-shared key successful"))
+                let line = || format!("authentication of '{identity}' with pre-shared key successful");
+                Check::Known(self.verify_key(sa, claim).map(|()| line()))
             }
-            AuthMethod::Psk => Err(format!("{identity} authenticates by {}, expected psk", auth.method)),
-            AuthMethod::Pubkey { .. } => self.verify_signature(now, sa, connection, claim),
+            AuthMethod::Psk => {
+                Check::Known(Err(format!("{identity} authenticates by {}, expected psk", auth.method)))
+            }
+            AuthMethod::Pubkey { schemes, chain } => {
+                let Claim { keys, message, nonce, int_auth, id, .. } = claim;
+                let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
+                match keys.signed_octets(peer_of(sa), &octets) {
+                    Ok(octets) => Check::Signature(Box::new(Signed {
+                        connection: Arc::clone(connection),
+                        identity: identity.clone(),
+                        auth: auth.clone(),
+                        octets,
+                        schemes,
+                        chain,
+                        anchors: self.anchors(connection).into_iter().cloned().collect(),
+                    })),
+                    Err(error) => Check::Known(Err(error.to_string())),
+                }
+            }
         }
     }
 
     fn verify_key(&self, sa: &IkeSa, claim: Claim<'_>) -> Result<(), String> {
-        let Claim { keys, message, nonce, int_auth, id, identity, auth, local, .. } = claim;
+        let Claim { keys, message, nonce, int_auth, id, identity, auth, local } = claim;
         let secret = self
             .secrets
             .find(Some(local), Some(identity))
@@ -106,28 +144,56 @@ impl Endpoint {
         }
     }
 
-    fn verify_signature(
-        &self,
-        now: Time,
-        sa: &IkeSa,
-        connection: &Connection,
-        claim: Claim<'_>,
-    ) -> Result<String, String> {
-        let Claim { keys, message, nonce, int_auth, id, identity, auth, payloads, evidence, .. } = claim;
-        let AuthMethod::Pubkey { schemes, chain } = connection.remote.method else {
-            return Err("no signature is expected".into());
-        };
-        let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
-        let octets = keys.signed_octets(peer_of(sa), &octets).map_err(|error| error.to_string())?;
+    /// What the signatures of a message are judged by.
+    pub(super) fn judge(&self, now: Time, payloads: &Arc<Payloads>) -> Judge {
+        Judge {
+            now: self.unix_time(now),
+            payloads: Arc::clone(payloads),
+            credentials: Arc::clone(&self.credentials),
+        }
+    }
+
+    /// The CAs that a connection trusts.
+    pub(crate) fn anchors<'a>(&'a self, connection: &'a Connection) -> Vec<&'a Certificate> {
+        match connection.remote.cacerts.as_slice() {
+            [] => self.cas(),
+            own => own.iter().collect(),
+        }
+    }
+
+    /// All CAs. Those that a connection names are loaded with it, for all, as with charon.
+    pub(crate) fn cas(&self) -> Vec<&Certificate> {
+        self.credentials.cas().chain(self.connections.cas()).collect()
+    }
+}
+
+impl Check {
+    /// True if it takes long.
+    pub(super) fn is_signature(&self) -> bool {
+        matches!(self, Self::Signature(_))
+    }
+
+    /// How it turns out.
+    pub(super) fn decide(self, judge: &Judge, evidence: &Evidence) -> Result<String, String> {
+        match self {
+            Self::Known(verdict) => verdict,
+            Self::Signature(signed) => judge.verify(&signed, evidence),
+        }
+    }
+}
+
+impl Judge {
+    fn verify(&self, signed: &Signed, evidence: &Evidence) -> Result<String, String> {
+        let Signed { connection, identity, auth, octets, schemes, chain, anchors } = signed;
         let signature = Signature::read(identity, auth)?;
         let scheme = signature.scheme;
         if !schemes.contains(scheme) {
             return Err(format!("{identity} signs by {scheme}, which is not allowed here"));
         }
-        let sent = evidence.certificates.get_or_init(|| certificates(payloads));
+        let sent = evidence.certificates.get_or_init(|| certificates(&self.payloads));
         let sent = sent.as_ref().map_err(String::clone)?;
         let end = self.end_certificate(connection, identity, sent, |certificate| {
-            evidence.is_signed_by(certificate, &octets, auth, &signature)
+            evidence.is_signed_by(certificate, octets, auth, &signature)
         })?;
         if !end.confirms(identity) {
             return Err(format!(
@@ -136,15 +202,14 @@ impl Endpoint {
             ));
         }
         let remote = &connection.remote;
-        let hashes = chain.with(Hash::Identity);
         let trust = Trust {
-            now: self.unix_time(now),
-            anchors: self.anchors(connection),
+            now: self.now,
+            anchors: anchors.iter().collect(),
             pinned: self.pinned(connection, &end),
             intermediates: sent.iter().skip(1).chain(self.credentials.cas()).chain(&remote.certs).collect(),
             crls: self.credentials.crls(),
             revocation: remote.revocation,
-            hashes,
+            hashes: chain.with(Hash::Identity),
         };
         // Before the chain, or connections for single peers of a CA would use up what may be spent on it.
         if !remote.certs.is_empty() && !remote.certs.contains(&end) {
@@ -187,19 +252,6 @@ impl Endpoint {
             return Vec::new();
         }
         self.credentials.certificates().chain(&connection.remote.certs).collect()
-    }
-
-    /// The CAs that a connection trusts.
-    pub(crate) fn anchors<'a>(&'a self, connection: &'a Connection) -> Vec<&'a Certificate> {
-        match connection.remote.cacerts.as_slice() {
-            [] => self.cas(),
-            own => own.iter().collect(),
-        }
-    }
-
-    /// All CAs. Those that a connection names are loaded with it, for all, as with charon.
-    pub(crate) fn cas(&self) -> Vec<&Certificate> {
-        self.credentials.cas().chain(self.connections.cas()).collect()
     }
 }
 

@@ -5,6 +5,7 @@ use crate::config::{Connection, KeyExchange};
 use crate::endpoint::exchanges::Counted;
 use crate::endpoint::report::{DETAIL, ORDINARY};
 use crate::endpoint::{Discard, Endpoint, NatStatus};
+use crate::exchange::auth::Made;
 use crate::exchange::{describe, nat};
 use crate::message::{
     EncodeError, ExchangeType, IkeSpi, Message, MessageBuilder, MessageId, Notify, NotifyType, Payload,
@@ -16,6 +17,7 @@ use crate::sa::{
 };
 use crate::suite::{IkeKeys, IkeSpis, IntAuth, KePrivate, Nonces, Role, SuiteError, accept, offer};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Cookies that an attempt takes before it believes that it is being led in circles.
 const MAX_COOKIES: u8 = 4;
@@ -41,13 +43,12 @@ enum Judged {
 /// What the responder chose and said, while the keys are computed.
 struct Agreed {
     remote: SocketAddr,
-    response: Vec<u8>,
     /// For the log.
     chosen: String,
     spis: IkeSpis,
-    nonces: Nonces,
     nat: NatStatus,
     extensions: Extensions,
+    opening: Opening,
 }
 
 impl Endpoint {
@@ -130,7 +131,7 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        connection: &Connection,
+        connection: &Arc<Connection>,
         init: &InitSent,
         reply: Reply<'_>,
     ) -> Result<Judged, Reason> {
@@ -162,19 +163,31 @@ impl Endpoint {
             return ignored("its KE or Nonce does not fit the algorithms that it chose");
         }
         let nonces = Nonces { initiator: init.nonce.clone(), responder: nonce.clone() };
+        let request = sa.outgoing.pending.as_ref().and_then(|pending| pending.datagrams.first());
+        let opening = Opening {
+            attempt: init.attempt.clone(),
+            nonces: nonces.clone(),
+            init_request: request.cloned().unwrap_or_default(),
+            init_response: bytes.to_vec(),
+            int_auth: IntAuth::default(),
+        };
+        let draft = self.next_draft(sa, connection, (suite, extensions), &opening, 0)?;
         let agreed = Agreed {
             remote: path.remote,
-            response: bytes.to_vec(),
             chosen: format!("selected proposal: {}", describe::sa(answer)),
             spis,
-            nonces: nonces.clone(),
             nat: nat::detect(payloads, spis, path, connection.encap),
             extensions,
+            opening,
         };
         let (ours, theirs) = (init.ke.clone(), ke.clone());
-        let keys = move || IkeKeys::derive(suite, &ours.agree(&theirs)?, &nonces, spis);
-        self.compute(now, (sa.id, true), keys, |endpoint, now, sa, keys| {
-            endpoint.init_done(now, sa, agreed, keys)
+        let work = move || {
+            let keys = IkeKeys::derive(suite, &ours.agree(&theirs)?, &nonces, spis)?;
+            let made = draft.map(|draft| draft.make(&keys)).transpose();
+            Ok((keys, made))
+        };
+        self.compute(now, (sa.id, true), work, |endpoint, now, sa, computed| {
+            endpoint.init_done(now, sa, agreed, computed)
         });
         Ok(Judged::Handled)
     }
@@ -185,19 +198,20 @@ impl Endpoint {
         now: Time,
         sa: &mut IkeSa,
         agreed: Agreed,
-        keys: Result<IkeKeys, SuiteError>,
+        computed: Result<(IkeKeys, Result<Option<Made>, Reason>), SuiteError>,
     ) -> Result<(), Reason> {
-        let Phase::InitSent(init) = &sa.phase else { return Ok(()) };
-        let Agreed { remote, response, chosen, spis, nonces, nat, extensions } = agreed;
-        let keys = match keys {
-            Ok(keys) => keys,
+        if !matches!(sa.phase, Phase::InitSent(_)) {
+            return Ok(());
+        }
+        let Agreed { remote, chosen, spis, nat, extensions, opening } = agreed;
+        let (keys, made) = match computed {
+            Ok(computed) => computed,
             Err(error) => {
                 self.ignore(now, remote, &error.to_string());
                 return Ok(());
             }
         };
-        let connection = self.connections.get(&sa.connection).ok_or_else(unloaded)?;
-        let attempt = init.attempt.clone();
+        sa.outgoing.pending = None;
         sa.spis = spis;
         sa.keys = Some(Keys::new(keys, Role::Initiator, self.alloc.sender_id()));
         sa.nat = nat;
@@ -206,15 +220,7 @@ impl Endpoint {
             sa.path = nat::float(sa.path, &self.config);
         }
         self.log(sa, ORDINARY, chosen);
-        let request = sa.outgoing.pending.take().and_then(|pending| pending.datagrams.into_iter().next());
-        let opening = Opening {
-            attempt,
-            nonces,
-            init_request: request.unwrap_or_default(),
-            init_response: response,
-            int_auth: IntAuth::default(),
-        };
-        self.exchange_or_authenticate(now, sa, &connection, opening, 0)
+        self.authenticate_or_exchange(now, sa, opening, made?, 0)
     }
 
     fn ignore(&mut self, now: Time, remote: SocketAddr, why: &str) {

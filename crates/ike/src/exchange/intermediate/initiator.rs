@@ -1,28 +1,47 @@
 //! The initiator's side of IKE_INTERMEDIATE.
 
-use super::{message, renew_keys};
+use super::message;
 use crate::config::Connection;
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::ORDINARY;
+use crate::exchange::auth::{Draft, Made};
 use crate::message::{ExchangeType, KeMethod, ParseError, Payload, Payloads};
 use crate::output::{Reason, Time};
-use crate::sa::{IkeSa, IntermediateSent, Opening, Phase, RequestKind};
-use crate::suite::{KePrivate, Role};
+use crate::sa::{Extensions, IkeSa, IntermediateSent, Opening, Phase, RequestKind};
+use crate::suite::{IkeKeys, IkeSuite, IntAuth, KePrivate, Role};
+use std::sync::Arc;
 
 impl Endpoint {
-    /// Begins the next additional key exchange from `place` on; where none is left, sends IKE_AUTH.
-    pub(crate) fn exchange_or_authenticate(
+    /// What is to be computed with the keys that come: AUTH, where no additional key exchange is left from `place` on.
+    pub(crate) fn next_draft(
+        &self,
+        sa: &IkeSa,
+        connection: &Arc<Connection>,
+        (suite, extensions): (IkeSuite, Extensions),
+        opening: &Opening,
+        place: usize,
+    ) -> Result<Option<Draft>, Reason> {
+        let is_last = suite.next_additional(place).is_none();
+        is_last.then(|| self.draft_auth(sa, connection, extensions, opening)).transpose()
+    }
+
+    /// The keys are there. Sends IKE_AUTH, if it is made, else begins the next additional key exchange from `place` on.
+    pub(crate) fn authenticate_or_exchange(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        connection: &Connection,
         mut opening: Opening,
+        made: Option<Made>,
         place: usize,
     ) -> Result<(), Reason> {
+        let gone = || Reason::Refused("the connection was unloaded meanwhile".into());
+        let connection = self.connections.get(&sa.connection).ok_or_else(gone)?;
+        if let Some(made) = made {
+            return self.send_auth(now, sa, &connection, opening, made);
+        }
         let keys = sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?;
-        let Some((place, method)) = keys.ike.suite().next_additional(place) else {
-            return self.send_auth(now, sa, connection, opening);
-        };
+        let next = keys.ike.suite().next_additional(place);
+        let (place, method) = next.ok_or_else(|| Reason::Refused("no key exchange is left".into()))?;
         let ke = KePrivate::generate(method, &mut *self.alloc)?;
         let payload = ke.payload();
         let message = message(sa, false, sa.outgoing.next, &payload);
@@ -41,6 +60,7 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
+        covered: IntAuth,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
         let Phase::Intermediate(sent) = sa.phase.clone() else { return Ok(()) };
@@ -49,12 +69,32 @@ impl Endpoint {
         if let Some(error) = payloads.error() {
             return Err(Reason::Notify(error.kind.to_string()));
         }
-        let answer = payloads.ke().ok_or_else(|| refuse("has no KE".into()))?;
-        let shared = sent.ke.agree(answer).map_err(|error| refuse(format!("cannot be used: {error}")))?;
+        let answer = payloads.ke().ok_or_else(|| refuse("has no KE".into()))?.clone();
         let gone = || Reason::Refused("the connection was unloaded meanwhile".into());
         let connection = self.connections.get(&sa.connection).ok_or_else(gone)?;
-        let IntermediateSent { opening, place, ke: _ } = *sent;
-        renew_keys(sa, &shared, &opening.nonces)?;
-        self.exchange_or_authenticate(now, sa, &connection, opening, place.saturating_add(1))
+        let IntermediateSent { opening, place, ke } = *sent;
+        let opening = Opening { int_auth: covered, ..opening };
+        let place = place.saturating_add(1);
+        let keys =
+            sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?.ike.clone();
+        let draft = self.next_draft(sa, &connection, (keys.suite(), sa.extensions), &opening, place)?;
+        let (nonces, spis) = (opening.nonces.clone(), sa.spis);
+        let work = move || {
+            let shared = ke.agree(&answer).map_err(|error| refuse(format!("cannot be used: {error}")))?;
+            let keys = keys.derive_additional(&shared, &nonces, spis)?;
+            let made = draft.map(|draft| draft.make(&keys)).transpose()?;
+            Ok((keys, made))
+        };
+        type Computed = Result<(IkeKeys, Option<Made>), Reason>;
+        self.compute(now, (sa.id, true), work, move |endpoint, now, sa, computed: Computed| {
+            if !matches!(sa.phase, Phase::Intermediate(_)) {
+                return Ok(());
+            }
+            let (keys, made) = computed?;
+            sa.outgoing.pending = None;
+            sa.renew_keys(keys);
+            endpoint.authenticate_or_exchange(now, sa, opening, made, place)
+        });
+        Ok(())
     }
 }

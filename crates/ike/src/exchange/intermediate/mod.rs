@@ -5,20 +5,10 @@ mod initiator;
 mod responder;
 
 use crate::message::{ExchangeType, KePayload, MessageBuilder, MessageId, Payload};
-use crate::output::Reason;
 use crate::sa::IkeSa;
-use crate::suite::{Nonces, Secret};
 
 /// A message of ours with its KE payload, as AUTH covers it.
 fn message(sa: &IkeSa, response: bool, id: MessageId, ke: &KePayload) -> MessageBuilder {
     let header = sa.header(ExchangeType::IkeIntermediate, response, id);
     MessageBuilder::new(header).with(Payload::Ke(ke.clone()))
-}
-
-/// New keys for all that follows.
-fn renew_keys(sa: &mut IkeSa, shared: &Secret, nonces: &Nonces) -> Result<(), Reason> {
-    let keys = sa.keys.as_mut().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?;
-    let ike = keys.ike.derive_additional(shared, nonces, sa.spis)?;
-    keys.renew(ike, sa.role);
-    Ok(())
 }
