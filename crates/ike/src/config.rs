@@ -453,12 +453,14 @@ pub struct IkeProposal {
 }
 
 /// One ESP proposal: any combination of the listed transforms is acceptable, earlier ones preferred.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EspProposal {
     /// Encryption, AEAD only so far.
     pub encryption: Vec<testudo_ipsec::sa::EspAlgorithm>,
     /// Key exchange methods of CREATE_CHILD_SA, for perfect forward secrecy; not sent in IKE_AUTH (RFC 7296 §1.2).
     pub ke: Vec<KeyExchange>,
+    /// `ke1_` to `ke7_`: as in [`IkeProposal`], beside a method in `ke` (RFC 9370 §2.2.4).
+    pub additional: [Vec<Option<KeyExchange>>; ADDITIONAL_KE],
     /// Extended sequence numbers, in order of preference; `[true, false]` offers both, ESN preferred.
     pub esn: Vec<bool>,
 }

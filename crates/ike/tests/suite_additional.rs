@@ -1,9 +1,12 @@
 //! Negotiation of additional key exchanges (RFC 9370 §2.2.1).
 
 use testudo_ike::config::KeyExchange::{self, Ecp256, MlKem512, MlKem768, MlKem1024, X25519};
-use testudo_ike::config::{IkeEncryption, IkeProposal, Prf};
+use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, Prf};
 use testudo_ike::message::{IkeSpi, SaPayload, Transform, TransformId, TransformType};
+use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{SuiteError, accept, offer, select, without_additional};
+use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::spi::Spi;
 
 /// `aes256gcm16-prfsha384-ecp256`.
 fn plain() -> IkeProposal {
@@ -106,14 +109,58 @@ fn a_proposal_without_them_is_taken_where_they_are_not_understood() {
 }
 
 #[test]
-fn a_rekeyed_ike_sa_does_without() {
+fn a_rekeyed_ike_sa_has_them_too() {
     let ours = [with(&[(1, &[Some(MlKem768)])])];
     let spi = Some(IkeSpi(7));
     let offer = offer::ike(&ours, spi);
-    assert_eq!(additional(&offer.proposals[0].transforms), []);
+    assert_eq!(additional(&offer.proposals[0].transforms), [(6, 36)]);
     let choice = select::ike(&offer, &ours).unwrap();
-    assert_eq!(choice.suite.additional, [None; 7]);
-    assert!(accept::ike(&offer, &ours, &choice.answer(spi)).is_ok());
+    assert_eq!(choice.suite.additional[0], Some(MlKem768));
+    assert_eq!(accept::ike(&offer, &ours, &choice.answer(spi)), Ok((choice.suite, spi)));
+}
+
+/// `aes128gcm16-ecp256` with these additional key exchanges.
+fn esp(ke: &[KeyExchange], methods: [Methods<'_>; 2]) -> EspProposal {
+    let [first, second] = methods.map(<[_]>::to_vec);
+    let mut proposal = EspProposal { encryption: vec![EspAlgorithm::Aes128Gcm16], ..EspProposal::default() };
+    (proposal.ke, proposal.esn) = (ke.to_vec(), vec![false]);
+    (proposal.additional[0], proposal.additional[1]) = (first, second);
+    proposal
+}
+
+#[test]
+fn a_child_sa_has_them_where_it_has_a_key_exchange_of_its_own() {
+    let ours = [esp(&[Ecp256], [&[Some(MlKem768)], &[Some(MlKem512), None]])];
+    let theirs = [esp(&[Ecp256], [&[Some(MlKem768)], &[]])];
+    let offer = offer::esp(&ours, Spi(0x1000), ChildExchange::CreateChildSa);
+    assert_eq!(additional(&offer.proposals[0].transforms), [(6, 36), (7, 35), (7, 0)]);
+    let choice = select::esp(&offer, &theirs, ChildExchange::CreateChildSa).unwrap();
+    assert_eq!(choice.suite.additional[..2], [Some(MlKem768), None]);
+    let answer = choice.answer(Spi(0x2000));
+    assert_eq!(additional(&answer.proposals[0].transforms), [(6, 36), (7, 0)]);
+    assert_eq!(accept::esp(&offer, &ours, &answer), Ok((choice.suite, Spi(0x2000))));
+    // RFC 9370 §2.2.4: along with transform type 4.
+    let alone = [esp(&[], [&[Some(MlKem768)], &[]])];
+    let offer = offer::esp(&alone, Spi(0x1000), ChildExchange::CreateChildSa);
+    assert_eq!(select::esp(&offer, &alone, ChildExchange::CreateChildSa), Err(NONE));
+    let mut answer = answer.clone();
+    answer.proposals[0].transforms.retain(|t| u8::from(t.kind) != 4 && u8::from(t.kind) != 7);
+    let why = "it names an additional key exchange and no first one";
+    assert_eq!(accept::esp(&offer, &alone, &answer), Err(SuiteError::NotOffered(why)));
+}
+
+/// There is no KE payload in IKE_AUTH, so that neither means anything there.
+#[test]
+fn the_child_sa_of_ike_auth_has_none() {
+    let ours = [esp(&[Ecp256], [&[Some(MlKem768)], &[]])];
+    let offer = offer::esp(&ours, Spi(0x1000), ChildExchange::IkeAuth);
+    assert_eq!(additional(&offer.proposals[0].transforms), []);
+    let talkative = offer::esp(&ours, Spi(0x1000), ChildExchange::CreateChildSa);
+    for offer in [offer, talkative] {
+        let choice = select::esp(&offer, &ours, ChildExchange::IkeAuth).unwrap();
+        assert_eq!((choice.suite.ke, choice.suite.additional), (None, [None; 7]));
+        assert_eq!(additional(&choice.answer(Spi(0x2000)).proposals[0].transforms), []);
+    }
 }
 
 /// What a dishonest or broken responder may answer.

@@ -19,10 +19,6 @@ fn some<T: Clone + std::fmt::Debug + 'static>(
     subsequence(all.to_vec(), least..=all.len()).prop_shuffle()
 }
 
-fn ke(least: usize) -> impl Strategy<Value = Vec<KeyExchange>> {
-    some(&KeyExchange::ALL, least)
-}
-
 fn ike() -> impl Strategy<Value = Vec<IkeProposal>> {
     let [aeads, others]: [Vec<_>; 2] =
         [true, false].map(|aead| IkeEncryption::ALL.into_iter().filter(|c| c.is_aead() == aead).collect());
@@ -43,15 +39,17 @@ fn ike() -> impl Strategy<Value = Vec<IkeProposal>> {
     prop::collection::vec(proposal, 1..4)
 }
 
+type Additional = [Vec<Option<KeyExchange>>; 7];
+
 /// Few methods, so that they are short.
 fn additional() -> impl Strategy<Value = Vec<Option<KeyExchange>>> {
     some(&[None, Some(KeyExchange::MlKem512), Some(KeyExchange::MlKem768)], 0)
 }
 
 /// True if some method can be taken for each place, none of them twice (RFC 9370 §2.2.1).
-fn agree_on_additional(a: &IkeProposal, b: &IkeProposal) -> bool {
+fn agree_on_additional(a: &Additional, b: &Additional) -> bool {
     let choices = |place: usize| -> Vec<Option<KeyExchange>> {
-        let [a, b] = [a, b].map(|proposal| match proposal.additional[place].as_slice() {
+        let [a, b] = [a, b].map(|proposal| match proposal[place].as_slice() {
             [] => vec![None],
             methods => methods.to_vec(),
         });
@@ -74,8 +72,13 @@ fn agree_on_additional(a: &IkeProposal, b: &IkeProposal) -> bool {
 
 fn esp() -> impl Strategy<Value = Vec<EspProposal>> {
     let encryption = some(&[EspAlgorithm::Aes128Gcm16, EspAlgorithm::Aes256Gcm16], 1);
-    let proposal = (encryption, ke(0), some(&[true, false], 1))
-        .prop_map(|(encryption, ke, esn)| EspProposal { encryption, ke, esn });
+    let ke = some(&KeyExchange::ALL[..9], 0);
+    let proposal = (encryption, ke, [additional(), additional()], some(&[true, false], 1)).prop_map(
+        |(encryption, ke, [first, third], esn)| {
+            let additional = [first, vec![], third, vec![], vec![], vec![], vec![]];
+            EspProposal { encryption, ke, additional, esn }
+        },
+    );
     prop::collection::vec(proposal, 1..4)
 }
 
@@ -99,7 +102,7 @@ proptest! {
                 && share(&a.encryption, &b.encryption)
                 && share(&a.prf, &b.prf)
                 && share(&a.ke, &b.ke)
-                && agree_on_additional(a, b)
+                && agree_on_additional(&a.additional, &b.additional)
         });
         let offer = offer::ike(&initiator, None);
         let choice = select::ike(&offer, &responder);
@@ -115,10 +118,16 @@ proptest! {
     fn on_a_child_sa(initiator in esp(), responder in esp(), own_exchange in any::<bool>()) {
         let exchange = if own_exchange { ChildExchange::CreateChildSa } else { ChildExchange::IkeAuth };
         let common = pair(&initiator, &responder, |a, b| {
-            let both_none = a.ke.is_empty() && b.ke.is_empty();
+            let none = a.ke.is_empty() && b.ke.is_empty();
+            // Without the first exchange there is none that could be added.
+            let additional = if none {
+                [a, b].iter().all(|p| p.additional.iter().all(|list| list.is_empty() || list.contains(&None)))
+            } else {
+                agree_on_additional(&a.additional, &b.additional)
+            };
             share(&a.encryption, &b.encryption)
                 && share(&a.esn, &b.esn)
-                && (!own_exchange || both_none || share(&a.ke, &b.ke))
+                && (!own_exchange || (none || share(&a.ke, &b.ke)) && additional)
         });
         let offer = offer::esp(&initiator, INITIATOR, exchange);
         let choice = select::esp(&offer, &responder, exchange);

@@ -102,7 +102,7 @@ fn auth_of_charon_verifies_and_ours_is_the_same() {
 #[test]
 fn keys_of_the_child_sa_are_those_of_charon() {
     for capture in captures() {
-        let keys = capture.keys().child(esp_algorithm(&capture), None, &capture.nonces()).unwrap();
+        let keys = capture.keys().child(esp_algorithm(&capture), &[], &capture.nonces()).unwrap();
         assert_eq!(keys.from_initiator.0, capture.field("child_key_initiator"));
         assert_eq!(keys.from_responder.0, capture.field("child_key_responder"));
     }
@@ -144,7 +144,12 @@ fn our_choice_and_answer_are_those_of_charon() {
         assert_eq!(choice.suite, suite);
         assert_eq!(&choice.answer(None), response.payloads.sa().unwrap());
 
-        let esp = [EspProposal { encryption: vec![algorithm], ke: vec![suite.ke], esn: vec![true, false] }];
+        let esp = [EspProposal {
+            encryption: vec![algorithm],
+            ke: vec![suite.ke],
+            esn: vec![true, false],
+            ..EspProposal::default()
+        }];
         let request = capture.open("ike_auth_request", Role::Initiator);
         let response = capture.open("ike_auth_response", Role::Responder);
         let choice = select::esp(request.sa().unwrap(), &esp, ChildExchange::IkeAuth).unwrap();

@@ -4,7 +4,7 @@
 //! Expected values come from Python's `hmac`, an independent implementation, with the formulas of RFC 7296
 //! §2.13 to §2.18 written out: Ni is the octets 0 to 31, Nr 32 to 63, g^ir 64 to 95, g^ir (new) 96 to 127;
 //! SPIi is 0x0102030405060708, SPIr 0x1112131415161718. A rekeyed IKE SA has the same nonces and SPIs, and
-//! g^ir (new).
+//! g^ir (new). Additional key exchanges (RFC 9370 §2.2.4) give the octets 128 to 159 and 160 to 191.
 
 use testudo_ike::config::{IkeEncryption, KeyExchange, Prf};
 use testudo_ike::message::{
@@ -61,6 +61,22 @@ const KEYS_LARGE_TO_SMALL: [&str; 5] = [
     "7b47cce873ec5c91a4049485a15ba107e560d5c6ccd0d26a83c63a8c16f34487",
 ];
 
+/// With two additional key exchanges.
+const KEYS_SMALL_TO_LARGE_ADDITIONAL: [&str; 5] = [
+    "cda1105f1aab9026cb6207f3004012a5b0336eb85fe3564f47d05db2d9bbaf8314df1666ff8091648a4c46213846159c",
+    "8436a8ccdc78ffab16ddf6e689800656bb42b22311db3cbda6c471f7ebbd95d67dc3d0ff",
+    "c9134701815611bcdde9a5695a33bdaea2f3c36d63bc1bc1e37dde3841931b21aa4bc57a",
+    "cdb9233b0b30bc215cf402064c12f3638a69c7b3ad1dd0a13c12bcf907c8e22e887192e9cd062fe44d2d9351a443dbcc",
+    "aec6246ebc18507577afe3e6eb6412623bdd0d9dd6ff3c2012e24ba002b73403b1e409c5d115b4cc95a0e0e8a03ae9ae",
+];
+const KEYS_LARGE_TO_SMALL_ADDITIONAL: [&str; 5] = [
+    "b50e465d583a1d09d66b52802b69faf3518ef0673a110310fabae0e4c06acfb8",
+    "0b7c21c783e53f783494a3bea22d84eecee4308a",
+    "7173629097a6e75bb2c94859d5f4256cf77f47cc",
+    "eb3800de2d1b5bffa13782cf078a439d6e7aa055c610873001f73ad8da9f2177",
+    "0f2c2315099ab7ad148bae314a8f4ee20d3b103369122f2d7ba70e9b783d5d5e",
+];
+
 /// SK_d, SK_pi and SK_pr as prf (PPK, ... | 0x01) of those above, the PPK being "a PPK" (RFC 8784 §3); the others as they are.
 const KEYS_SMALL_WITH_PPK: [&str; 5] = [
     "d08598e9cbdb0e8935820760dc329fb6f8188931272bbcf80f80aebd9e4bc7fe",
@@ -77,18 +93,23 @@ const KEYS_LARGE_WITH_PPK: [&str; 5] = [
     "ac8121a6e3a10c8feaf0af9233f689ceec0936a8e420a6a388bb588973f2dfcb84c6327a7ec94304d66114970ba451f2",
 ];
 
-/// KEYMAT under KEYS_SMALL for AES-256 and under KEYS_LARGE for AES-128, without and with g^ir (new).
-const CHILD_SMALL: [&str; 2] = [
+/// KEYMAT under KEYS_SMALL for AES-256 and under KEYS_LARGE for AES-128: without and with g^ir (new), and with two
+/// additional key exchanges.
+const CHILD_SMALL: [&str; 3] = [
     "2b9b2f8d7f6469c5053114fe8b9f093e4c8d1156c64f995b9b6455e3a98772fa1f7a4aac
      e2fe2358d4a4ce9eeb031a0a46eb7d740081ef5fef0f164d899155a8e69520c0e5aac2f4",
     "33a6210f4949332abe27eee8617d547ad3f83f20ec53e6087680462b176168332b3ed749
      067e6ae365f2950ff8841e86b8c54fa3f0fbc78424423d21725b7cbf706b461057e4db94",
+    "8c6fb91841dffb036e3e8a6e98b64d259471aa25d9cb8b217e714a0789b4e5a5a11e6d61
+     ee7e6836e6164f9d8a731c009759d9dcdc928972917f5143a00bdf76a236fb1cc2c2b952",
 ];
-const CHILD_LARGE: [&str; 2] = [
+const CHILD_LARGE: [&str; 3] = [
     "0fd573e1eb9469a433d43e232da18785c1fce462
      7870ecf346f09c21c63287edfa809e6fa5b5fc39",
     "a4a3b0c9afa9a3a7977cec5d6ff41511b5d0bd46
      301efdc446526b26159ae27551c04f30fe4623de",
+    "231954f6a153439f161cb2096abb198a82fcaf18
+     1912e560ddd9fb30a4dc2d2e0117b8a7dfc648f0",
 ];
 
 fn unhex(hex: &str) -> Vec<u8> {
@@ -98,6 +119,11 @@ fn unhex(hex: &str) -> Vec<u8> {
 
 fn octets(from: u8) -> Vec<u8> {
     (from..from + 32).collect()
+}
+
+/// What the first so many key exchanges of CREATE_CHILD_SA and IKE_FOLLOWUP_KE give.
+fn shared(exchanges: usize) -> Vec<Secret> {
+    [96, 128, 160].into_iter().take(exchanges).map(|from| Secret::new(octets(from))).collect()
 }
 
 fn nonces() -> Nonces {
@@ -132,12 +158,18 @@ fn the_keys_of_an_ike_sa() {
 
 #[test]
 fn the_keys_of_a_rekeyed_ike_sa() {
-    let cases = [(SMALL, LARGE, KEYS_SMALL_TO_LARGE), (LARGE, SMALL, KEYS_LARGE_TO_SMALL)];
-    for (old, new, keys) in cases {
-        let shared = Secret::new(octets(96));
-        let rekeyed = derive(old).derive_rekeyed(new, &shared, &nonces(), spis()).unwrap();
+    let cases = [
+        (SMALL, LARGE, 1, KEYS_SMALL_TO_LARGE),
+        (LARGE, SMALL, 1, KEYS_LARGE_TO_SMALL),
+        (SMALL, LARGE, 3, KEYS_SMALL_TO_LARGE_ADDITIONAL),
+        (LARGE, SMALL, 3, KEYS_LARGE_TO_SMALL_ADDITIONAL),
+    ];
+    for (old, new, exchanges, keys) in cases {
+        let rekeyed = derive(old).derive_rekeyed(new, &shared(exchanges), &nonces(), spis()).unwrap();
         assert_eq!(postcard::to_allocvec(&rekeyed).unwrap(), stored(new, keys));
     }
+    let none = derive(SMALL).derive_rekeyed(SMALL, &[], &nonces(), spis());
+    assert_eq!(none, Err(SuiteError::NoKeyExchange));
 }
 
 #[test]
@@ -155,8 +187,8 @@ fn the_keys_of_a_child_sa() {
         (LARGE, EspAlgorithm::Aes128Gcm16, CHILD_LARGE, 20),
     ];
     for (suite, algorithm, keymat, length) in cases {
-        for (shared, keymat) in [None, Some(Secret::new(octets(96)))].iter().zip(keymat) {
-            let keys = derive(suite).child(algorithm, shared.as_ref(), &nonces()).unwrap();
+        for (exchanges, keymat) in [0, 1, 3].into_iter().zip(keymat) {
+            let keys = derive(suite).child(algorithm, &shared(exchanges), &nonces()).unwrap();
             let keymat = unhex(keymat);
             assert_eq!(keys.from_initiator.0, keymat[..length]);
             assert_eq!(keys.from_responder.0, keymat[length..]);
@@ -168,7 +200,7 @@ fn the_keys_of_a_child_sa() {
 fn keys_that_are_forgotten_authenticate_and_seal_nothing() {
     for suite in [SMALL, LARGE] {
         let mut keys = derive(suite);
-        let child = keys.child(EspAlgorithm::Aes128Gcm16, None, &nonces()).unwrap();
+        let child = keys.child(EspAlgorithm::Aes128Gcm16, &[], &nonces()).unwrap();
         keys.forget_all_but_root();
         let id = IdPayload::new(IdType::KeyId, b"who".to_vec());
         let nonces = nonces();
@@ -188,7 +220,7 @@ fn keys_that_are_forgotten_authenticate_and_seal_nothing() {
         };
         assert!(sealer.seal(&MessageBuilder::new(header), &mut NoEntropy).is_err_and(short));
         // The root stays.
-        assert_eq!(keys.child(EspAlgorithm::Aes128Gcm16, None, &nonces).unwrap(), child);
+        assert_eq!(keys.child(EspAlgorithm::Aes128Gcm16, &[], &nonces).unwrap(), child);
     }
 }
 

@@ -79,10 +79,11 @@ fn the_choice_of_our_own_responder_is_accepted() {
         assert_eq!(choice.spi, OURS);
         // In IKE_AUTH the first configured transform that is in the first proposal offered; with a key
         // exchange only the second fits.
-        let expected = match exchange {
-            ChildExchange::IkeAuth => EspSuite { algorithm: EspAlgorithm::Aes256Gcm16, esn: false, ke },
-            ChildExchange::CreateChildSa => EspSuite { algorithm: EspAlgorithm::Aes128Gcm16, esn: true, ke },
+        let (algorithm, esn) = match exchange {
+            ChildExchange::IkeAuth => (EspAlgorithm::Aes256Gcm16, false),
+            ChildExchange::CreateChildSa => (EspAlgorithm::Aes128Gcm16, true),
         };
+        let expected = EspSuite { algorithm, esn, ke, additional: [None; 7] };
         assert_eq!(choice.suite, expected);
         assert_eq!(accept::esp(&offer, &initiator, &choice.answer(PEERS)), Ok((expected, PEERS)));
     }

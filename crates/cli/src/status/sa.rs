@@ -101,7 +101,7 @@ impl ChildSa {
             name: text(message, "name")?,
             id: number(message, "uniqueid")?,
             state: text(message, "state")?,
-            cipher: cipher(message).unwrap_or_default(),
+            cipher: suite(message),
             esn: message.text("esn") == Some("1"),
             udp: message.text("encap") == Some("yes"),
             installed: number(message, "install-time")?,
@@ -133,7 +133,8 @@ fn cipher(message: &Message) -> Option<String> {
     })
 }
 
-/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768`, as far as negotiated.
+/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768`, as far as negotiated. A Child SA has no PRF, and key
+/// exchanges only where CREATE_CHILD_SA had some.
 fn suite(message: &Message) -> String {
     let rest = ["prf-alg", "dh-group"].into_iter().filter_map(|key| message.text(key).map(str::to_owned));
     let additional = (1..=7).filter_map(|number| {

@@ -2,6 +2,7 @@
 //! post-quantum pre-shared keys (RFC 8784), with both.
 
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch};
+use crate::rekeying::renew_everything;
 use testudo_lab::capture::Capture;
 use testudo_lab::gateway::Kind;
 use testudo_lab::swanctl_conf::Connection;
@@ -62,6 +63,50 @@ fn a_strongswan_without_ml_kem_takes_the_proposal_without() {
         pair.ping_from(initiator, Family::V4, 56);
         down(&pair, initiator);
     }
+}
+
+/// IKE_FOLLOWUP_KE, both roles, Child SAs and IKE SAs, the traffic going on.
+#[test]
+fn two_gateways_renew_with_ml_kem_and_lose_no_packet() {
+    let mut pair = Scenario::new("followup", Kind::Testudo).start_with(|_, connection| {
+        connection.proposals = HYBRID.into();
+        connection.esp_proposals = "aes256gcm16-x25519-ke1_mlkem768".into();
+    });
+    let watch = Watch::start(&pair.t);
+    let wire = Capture::everything(&pair.t.wire, 60).unwrap();
+    pair.up(Side::One);
+    assert_eq!(pair.sas(Side::One)[0].children[0].get("ake1"), None, "the first has the keys of the IKE SA");
+    renew_everything(&pair);
+    for side in [Side::One, Side::Two] {
+        assert_eq!(additional_ke(&pair, side).as_deref(), Some("ML_KEM_768"), "{side:?}");
+        let child = &pair.sas(side)[0].children[0];
+        assert_eq!((child.get("dh-group"), child.get("ake1")), (Some("CURVE_25519"), Some("ML_KEM_768")));
+    }
+    pair.ping_both_ways();
+    let shown = wire.stop().unwrap().show(60).unwrap();
+    assert!(!shown.contains("frag"), "no IP datagram is fragmented: {shown}");
+    watch.saw_nothing();
+    pair.await_log("additional key exchange 1 by ML_KEM_768");
+}
+
+#[test]
+fn a_strongswan_without_ml_kem_renews_without() {
+    let pair = Scenario::new("nofollowup", Kind::Strongswan).start_with(|side, connection| {
+        let (hybrid, classic) = ("aes256gcm16-x25519-ke1_mlkem768", "aes256gcm16-x25519");
+        (connection.proposals, connection.esp_proposals) = match side {
+            Side::One => (format!("{HYBRID}, {CLASSIC}"), format!("{hybrid}, {classic}")),
+            Side::Two => (CLASSIC.into(), classic.into()),
+        };
+    });
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    renew_everything(&pair);
+    let sa = pair.sas(Side::One).pop().unwrap();
+    assert_eq!((sa.get("dh-group"), sa.get("ake1")), (Some("ECP_384"), None));
+    let child = &sa.children[0];
+    assert_eq!((child.get("dh-group"), child.get("ake1")), (Some("CURVE_25519"), None));
+    pair.ping_both_ways();
+    watch.saw_nothing();
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub struct EndpointConfig {
     /// Jobs that are out at once for IKE SAs, and as many again for requests for new ones; a message that needs one more is
     /// dropped.
     pub job_limit: usize,
+    /// How long a responder waits for the next IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
+    pub followup_timeout: Duration,
     /// How long an initiator goes on after an error notify that nobody authenticated (RFC 7296 §2.21.1).
     pub unauthenticated_error_wait: Duration,
     /// After how long what a peer could not take at the time is asked again, less up to half of it at random.
@@ -68,6 +70,7 @@ impl Default for EndpointConfig {
             half_open_limit: 10_000,
             hand_out_jobs: false,
             job_limit: 1000,
+            followup_timeout: Duration::from_secs(20),
             unauthenticated_error_wait: Duration::from_secs(2),
             rekey_retry: Duration::from_secs(15),
             rekeyed_linger: Duration::from_secs(5),

@@ -226,7 +226,7 @@ impl Endpoint {
         self.peer_is_ready(sa);
         match (payloads, request.exchange) {
             (Err(error), _) => self.unreadable_request(now, sa, request, &error),
-            (Ok(payloads), ExchangeType::CreateChildSa) => {
+            (Ok(payloads), ExchangeType::CreateChildSa | ExchangeType::IkeFollowupKe) => {
                 self.create_child_request(now, sa, request, &payloads)
             }
             (Ok(payloads), _) => self.informational_request(now, sa, request, &payloads),
@@ -366,7 +366,8 @@ fn check_request(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Disca
         }
         Phase::HalfOpen(_) => header.exchange == ExchangeType::IkeAuth,
         Phase::Established => {
-            matches!(header.exchange, ExchangeType::Informational | ExchangeType::CreateChildSa)
+            use ExchangeType::{CreateChildSa, IkeFollowupKe, Informational};
+            matches!(header.exchange, Informational | CreateChildSa | IkeFollowupKe)
         }
         Phase::InitSent(_)
         | Phase::Intermediate(_)

@@ -75,6 +75,9 @@ impl Endpoint {
         if let Some(spi) = sa.creating.as_ref().and_then(|creating| creating.spi_in()) {
             self.alloc.claim_esp_spi(spi);
         }
+        if let Some(spi) = sa.followup.as_ref().and_then(|followup| followup.sa.spi_in()) {
+            self.alloc.claim_esp_spi(spi);
+        }
         for child in &sa.children {
             self.last_child = self.last_child.max(child.id.0);
             self.alloc.claim_esp_spi(child.params.spi_in);

@@ -74,13 +74,14 @@ impl Endpoint {
     /// What we have asked for, or were about to, does not come.
     fn give_up_creating(&mut self, now: Time, sa: &mut IkeSa, reason: &Reason) {
         if let Some(creating) = sa.creating.take()
-            && let What::Child { name, spi_in, replaces, tries: _ } = creating.what
+            && let What::Child { name, spi_in, replaces, .. } = creating.what
         {
             self.alloc.release_esp_spi(now, spi_in);
             if replaces.is_none() {
                 self.child_failed(now, sa, &name, reason.clone());
             }
         }
+        self.forget_followup(now, sa);
         self.give_up_tasks(now, sa, reason);
     }
 

@@ -169,6 +169,10 @@ pub struct ChildSaStatus {
     pub spi_out: Spi,
     /// Encryption.
     pub encryption: AlgorithmName,
+    /// Key exchange method of its own, if CREATE_CHILD_SA made it with one.
+    pub ke: Option<AlgorithmName>,
+    /// Additional key exchange methods, those that took place.
+    pub additional_ke: [Option<AlgorithmName>; ADDITIONAL_KE],
     /// Extended sequence numbers.
     pub esn: bool,
     /// When it was given to the data plane.
@@ -365,6 +369,8 @@ impl ChildSaStatus {
             spi_in: params.spi_in,
             spi_out: params.spi_out,
             encryption: params.algorithm.into(),
+            ke: child.ke.map(AlgorithmName::from),
+            additional_ke: child.additional_ke.map(|method| method.map(AlgorithmName::from)),
             esn: params.esn,
             installed: child.installed,
             rekey: child.limits.times.rekey,

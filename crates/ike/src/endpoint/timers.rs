@@ -43,6 +43,10 @@ impl Endpoint {
                 format!("gave up fragments of a message from {remote}: the others did not come")
             });
         }
+        if sa.followup.as_ref().is_some_and(|followup| followup.until <= now) {
+            self.log(sa, ORDINARY, "the peer does not go on with its key exchanges");
+            self.forget_followup(now, sa);
+        }
         if sa.outgoing.pending.as_ref().is_some_and(|pending| pending.next <= now) {
             self.repeat_request(now, sa)?;
         }

@@ -7,7 +7,7 @@ use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::message::{Notify, NotifyType, Payload, Payloads, SaPayload, TsPayload};
 use crate::output::{ChildSaId, Event, Output, Path, Reason, Time};
-use crate::sa::{ChildLimits, ChildPhase, ChildSa, IkeSa, Outbound};
+use crate::sa::{AgreedChild, ChildLimits, ChildPhase, ChildSa, IkeSa, Outbound};
 use crate::suite::{EspChoice, EspSuite, Nonces, Role, Secret, SuiteError, accept, offer, select};
 use std::sync::Arc;
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation};
@@ -21,22 +21,14 @@ pub(crate) struct Answer<'a> {
     pub(crate) payloads: &'a Payloads,
 }
 
-/// What both sides agreed on.
-pub(crate) struct Agreed {
-    pub(crate) suite: EspSuite,
-    pub(crate) spi_in: Spi,
-    pub(crate) spi_out: Spi,
-    pub(crate) selectors: Selectors,
-}
-
 /// Where the keys of a child come from: the exchange that made it.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin<'a> {
     /// Ours in that exchange.
     pub(crate) role: Role,
     pub(crate) nonces: &'a Nonces,
-    /// g^ir, if it had a key exchange.
-    pub(crate) shared: Option<&'a Secret>,
+    /// What its key exchanges have given, if it had any.
+    pub(crate) shared: &'a [Secret],
     /// The SA that it renews.
     pub(crate) replaces: Option<ChildSaId>,
 }
@@ -63,7 +55,7 @@ impl Endpoint {
         let child = connection.child(name).ok_or("the child was unloaded meanwhile")?;
         let wanted = Selectors::configured(child, &sa.dynamic_local(), &sa.dynamic_remote());
         let agreed = judge(child, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, &wanted)?;
-        let origin = Origin { role: Role::Initiator, nonces: answer.nonces, shared: None, replaces: None };
+        let origin = Origin { role: Role::Initiator, nonces: answer.nonces, shared: &[], replaces: None };
         self.install(now, sa, child, &origin, agreed).map_err(|error| error.to_string())
     }
 
@@ -111,20 +103,20 @@ impl Endpoint {
         sa.connection = connection.name.clone();
         sa.dpd_delay = connection.dpd_delay;
         let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
-        let origin = Origin { role: Role::Responder, nonces, shared: None, replaces: None };
-        self.make_child(now, sa, child, &choice, &origin, selectors).map(|(_, answer)| answer)
+        let (agreed, answer) = self.agree_child(now, sa, &choice, selectors)?;
+        let origin = Origin { role: Role::Responder, nonces, shared: &[], replaces: None };
+        self.make_child(now, sa, child, &origin, agreed)?;
+        Ok(answer)
     }
 
-    /// The responder's end of it: takes an SPI, installs the child, and gives the payloads that say so.
-    pub(crate) fn make_child(
+    /// The responder's end of it: takes an SPI, and gives the payloads that say what is agreed on.
+    pub(crate) fn agree_child(
         &mut self,
         now: Time,
-        sa: &mut IkeSa,
-        child: &Child,
+        sa: &IkeSa,
         choice: &EspChoice,
-        origin: &Origin<'_>,
         selectors: Selectors,
-    ) -> Result<(ChildSaId, Vec<Payload>), NoChild> {
+    ) -> Result<(AgreedChild, Vec<Payload>), NoChild> {
         let home = sa.our_spi().share();
         let no_spi = || NoChild::new(NotifyType::NoAdditionalSas, "no free ESP SPI is left");
         let spi_in = self.alloc.esp_spi(now, home).ok_or_else(no_spi)?;
@@ -133,14 +125,24 @@ impl Endpoint {
             Payload::TsInitiator(TsPayload::new(selectors.remote.clone())),
             Payload::TsResponder(TsPayload::new(selectors.local.clone())),
         ];
-        let agreed = Agreed { suite: choice.suite, spi_in, spi_out: choice.spi, selectors };
-        match self.install(now, sa, child, origin, agreed) {
-            Ok(id) => Ok((id, answer)),
-            Err(error) => {
-                self.alloc.release_esp_spi(now, spi_in);
-                Err(NoChild::new(NotifyType::TemporaryFailure, error.to_string()))
-            }
-        }
+        let Selectors { local: local_ts, remote: remote_ts } = selectors;
+        Ok((AgreedChild { suite: choice.suite, spi_in, spi_out: choice.spi, local_ts, remote_ts }, answer))
+    }
+
+    /// Installs what a responder has agreed to.
+    pub(crate) fn make_child(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        child: &Child,
+        origin: &Origin<'_>,
+        agreed: AgreedChild,
+    ) -> Result<ChildSaId, NoChild> {
+        let spi_in = agreed.spi_in;
+        self.install(now, sa, child, origin, agreed).map_err(|error| {
+            self.alloc.release_esp_spi(now, spi_in);
+            NoChild::new(NotifyType::TemporaryFailure, error.to_string())
+        })
     }
 
     /// Derives the keys and gives the Child SA to the data plane. A renewed one only takes packets in, until
@@ -151,8 +153,9 @@ impl Endpoint {
         sa: &mut IkeSa,
         child: &Child,
         origin: &Origin<'_>,
-        agreed: Agreed,
+        agreed: AgreedChild,
     ) -> Result<ChildSaId, SuiteError> {
+        let EspSuite { ke, additional, .. } = agreed.suite;
         let params = self.params(sa, child, origin, agreed)?;
         sa.childless = None;
         let id = self.new_child_id();
@@ -190,6 +193,8 @@ impl Endpoint {
             name: child.name.clone(),
             reqid,
             params,
+            ke,
+            additional_ke: additional,
             installed: now,
             phase: ChildPhase::Installed,
             outbound,
@@ -212,7 +217,7 @@ impl Endpoint {
         sa: &IkeSa,
         child: &Child,
         origin: &Origin<'_>,
-        agreed: Agreed,
+        agreed: AgreedChild,
     ) -> Result<ChildSaParams, SuiteError> {
         let keys = sa.keys.as_ref().ok_or(SuiteError::Seal)?;
         let keys = keys.ike.child(agreed.suite.algorithm, origin.shared, origin.nonces)?;
@@ -229,8 +234,8 @@ impl Endpoint {
             key_out,
             esn: agreed.suite.esn,
             replay_window: child.replay_window,
-            local_ts: agreed.selectors.local,
-            remote_ts: agreed.selectors.remote,
+            local_ts: agreed.local_ts,
+            remote_ts: agreed.remote_ts,
             local: path.local,
             remote: path.remote,
             encapsulation,
@@ -287,7 +292,7 @@ pub(crate) fn judge(
     payloads: &Payloads,
     exchange: offer::ChildExchange,
     wanted: &Selectors,
-) -> Result<Agreed, String> {
+) -> Result<AgreedChild, String> {
     let (Some(chosen), Some(ts_i), Some(ts_r)) =
         (payloads.sa(), payloads.ts_initiator(), payloads.ts_responder())
     else {
@@ -305,7 +310,8 @@ pub(crate) fn judge(
             describe::selectors(&selectors.remote)
         ));
     }
-    Ok(Agreed { suite, spi_in, spi_out, selectors })
+    let Selectors { local: local_ts, remote: remote_ts } = selectors;
+    Ok(AgreedChild { suite, spi_in, spi_out, local_ts, remote_ts })
 }
 
 /// The responder's choice of algorithms.
@@ -315,7 +321,7 @@ pub(crate) fn choose_suite(
     exchange: offer::ChildExchange,
 ) -> Result<EspChoice, NoChild> {
     select::esp(offered, &child.proposals, exchange).map_err(|_| {
-        let (theirs, ours) = (describe::sa(offered), describe::esp_proposals(&child.proposals));
+        let (theirs, ours) = (describe::sa(offered), describe::esp_proposals(&child.proposals, exchange));
         let why = format!("no common ESP proposal: offered {theirs}, configured for {} {ours}", child.name);
         NoChild::new(NotifyType::NoProposalChosen, why)
     })

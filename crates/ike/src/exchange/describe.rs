@@ -36,8 +36,8 @@ pub(crate) fn ike_proposals(proposals: &[IkeProposal]) -> String {
 }
 
 /// What we are configured to take for a Child SA.
-pub(crate) fn esp_proposals(proposals: &[EspProposal]) -> String {
-    sa(&offer::esp(proposals, Spi(0), offer::ChildExchange::IkeAuth))
+pub(crate) fn esp_proposals(proposals: &[EspProposal], exchange: offer::ChildExchange) -> String {
+    sa(&offer::esp(proposals, Spi(0), exchange))
 }
 
 fn name(transform: &Transform) -> String {

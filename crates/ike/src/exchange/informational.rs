@@ -45,6 +45,7 @@ impl Endpoint {
     fn deleted_by_peer(&mut self, now: Time, sa: &mut IkeSa, spis: &[Spi]) -> Vec<Spi> {
         let mut ours = Vec::new();
         for spi in spis {
+            self.forget_followup_of(now, sa, *spi);
             let Some(child) = sa.children.iter().find(|child| child.params.spi_out == *spi) else { continue };
             let (id, spi_in) = (child.id, child.params.spi_in);
             // Through one that is gone already packets still come in, and no more.

@@ -1,6 +1,7 @@
 //! The state of a Child SA.
 
 use super::lifetime::ChildLimits;
+use crate::config::{ADDITIONAL_KE, KeyExchange};
 use crate::output::{ChildSaId, Time};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -14,6 +15,9 @@ pub(crate) struct ChildSa {
     pub(crate) name: String,
     pub(crate) reqid: u32,
     pub(crate) params: ChildSaParams,
+    /// The key exchange of its own, and the additional ones.
+    pub(crate) ke: Option<KeyExchange>,
+    pub(crate) additional_ke: [Option<KeyExchange>; ADDITIONAL_KE],
     pub(crate) installed: Time,
     pub(crate) phase: ChildPhase,
     pub(crate) outbound: Outbound,

@@ -1,5 +1,7 @@
-//! What a CREATE_CHILD_SA request of ours must remember until it is answered (RFC 7296 §1.3).
+//! What a CREATE_CHILD_SA request of ours must remember until it is answered (RFC 7296 §1.3), and the IKE_FOLLOWUP_KE
+//! requests after it (RFC 9370 §2.2.4).
 
+use super::series::{AgreedChild, AgreedIke, Series};
 use crate::config::KeyExchange;
 use crate::message::{IkeSpi, Nonce};
 use crate::output::ChildSaId;
@@ -12,6 +14,7 @@ use testudo_ipsec::spi::Spi;
 pub(crate) struct Creating {
     pub(crate) what: What,
     pub(crate) nonce: Nonce,
+    /// Our half of the key exchange under way.
     pub(crate) ke: Option<KePrivate>,
     /// Key exchange methods sent so far: a responder that asks for one twice leads us in circles.
     pub(crate) tried: Vec<KeyExchange>,
@@ -32,9 +35,20 @@ pub(crate) enum What {
         replaces: Option<ChildSaId>,
         /// Tries so far, with this one.
         tries: u8,
+        /// Set once CREATE_CHILD_SA is answered, where additional key exchanges follow.
+        series: Option<Series<AgreedChild>>,
     },
-    /// The IKE SA in the place of this one, and its SPI.
-    Ike(IkeSpi),
+    /// The IKE SA in the place of this one.
+    Ike(WantedIke),
+}
+
+/// An IKE SA that we have asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WantedIke {
+    /// Its SPI.
+    pub(crate) spi: IkeSpi,
+    /// Set once CREATE_CHILD_SA is answered, where additional key exchanges follow.
+    pub(crate) series: Option<Series<AgreedIke>>,
 }
 
 /// The outcome of an exchange in which the peer renewed the same SA at the same time (RFC 7296 §2.8.1, §2.8.2).
@@ -51,6 +65,8 @@ pub(crate) enum RivalSa {
     Child(ChildSaId),
     /// By the SPI that we chose.
     Ike(IkeSpi),
+    /// None so far: additional key exchanges are to follow, see [`super::Followup`].
+    Awaited,
 }
 
 impl Creating {
@@ -60,6 +76,24 @@ impl Creating {
             What::Child { replaces, .. } => replaces,
             What::Ike(_) => None,
         }
+    }
+
+    /// True once CREATE_CHILD_SA is answered, where additional key exchanges follow.
+    pub(crate) fn is_in_series(&self) -> bool {
+        match &self.what {
+            What::Child { series, .. } => series.is_some(),
+            What::Ike(wanted) => wanted.series.is_some(),
+        }
+    }
+
+    /// True if the peer's exchange for the same SA is the one that counts (RFC 7296 §2.8.1, §2.8.2). `nonces`: of ours.
+    pub(crate) fn is_outdone(&self, nonces: &Nonces) -> bool {
+        self.rival.as_ref().is_some_and(|rival| lowest(nonces).as_ref() < rival.lowest.as_ref())
+    }
+
+    /// True if it is for an IKE SA.
+    pub(crate) fn is_ike(&self) -> bool {
+        matches!(self.what, What::Ike(_))
     }
 
     /// True if it is for another Child SA of that name, not for the renewal of one.

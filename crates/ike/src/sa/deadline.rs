@@ -21,6 +21,7 @@ impl IkeSa {
             stage,
             self.outgoing.pending.as_ref().map(|pending| pending.next),
             self.fragments_due(),
+            self.followup.as_ref().map(|followup| followup.until),
             self.closing.as_ref().map(|closing| closing.deadline),
             self.liveness_due(),
             self.keepalive_due(config.keepalive_interval),
@@ -71,7 +72,8 @@ impl IkeSa {
     /// When an IKE SA that has never had a child is to go. Not while we are at making one.
     pub(crate) fn childless_due(&self) -> Option<Time> {
         let asking = self.outgoing.is_waiting(|task| matches!(task, Task::NewChild { .. }));
-        self.childless.filter(|_| self.is_in_charge() && self.creating.is_none() && !asking)
+        let making = self.creating.is_some() || self.followup.is_some();
+        self.childless.filter(|_| self.is_in_charge() && !making && !asking)
     }
 
     /// When the NAT in front of us needs to be reminded (RFC 3948 §4).

@@ -9,12 +9,13 @@ mod lifetime;
 mod phase;
 mod reassembly;
 mod reauth;
+mod series;
 mod snapshot;
 mod virtual_ips;
 mod window;
 
 pub(crate) use child::{ChildPhase, ChildSa, Outbound};
-pub(crate) use creating::{Creating, Rival, RivalSa, What, lowest};
+pub(crate) use creating::{Creating, Rival, RivalSa, WantedIke, What, lowest};
 pub(crate) use lifetime::{ChildLimits, Times, Wear, draw_reauth};
 pub(crate) use phase::{
     Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, IntermediateSent, OfferedPpk, Opening, Phase,
@@ -22,6 +23,7 @@ pub(crate) use phase::{
 };
 pub(crate) use reassembly::{Collected, FirstDatagram, MessageKind, Reassembly};
 pub(crate) use reauth::Reauth;
+pub(crate) use series::{AgreedChild, AgreedIke, Followup, FollowupSa, KeyExchanges, Series};
 pub(crate) use snapshot::{decode, encode};
 pub(crate) use virtual_ips::{Lease, VirtualIps};
 pub(crate) use window::{Answered, Incoming, Outgoing, Pending, RequestKind, Task, digest};
@@ -62,6 +64,10 @@ pub(crate) struct IkeSa {
     pub(crate) virtual_ips: VirtualIps,
     /// The SA that the CREATE_CHILD_SA request under way asks for.
     pub(crate) creating: Option<Box<Creating>>,
+    /// The SA that the peer is making in several exchanges.
+    pub(crate) followup: Option<Box<Followup>>,
+    /// How often in a row the peer had forgotten an SA that we were making in several exchanges.
+    pub(crate) forgotten: u8,
     /// The IKE SA (by the SPI that we chose) that the peer has renewed by this one while we were at renewing it too: it is
     /// not decided yet which one stays.
     pub(crate) rival_of: Option<IkeSpi>,
@@ -169,6 +175,8 @@ impl IkeSa {
             children: Vec::new(),
             virtual_ips: VirtualIps::default(),
             creating: None,
+            followup: None,
+            forgotten: 0,
             rival_of: None,
             times: Times::default(),
             childless: None,
@@ -267,6 +275,8 @@ impl IkeSa {
             children,
             virtual_ips: _,
             creating: _,
+            followup,
+            forgotten: _,
             rival_of: _,
             times,
             childless,
@@ -287,6 +297,7 @@ impl IkeSa {
         times.for_each(&mut visit);
         later.iter_mut().for_each(|delayed| visit(&mut delayed.at));
         fragments.iter_mut().for_each(|fragments| visit(&mut fragments.until));
+        followup.iter_mut().for_each(|followup| visit(&mut followup.until));
         for pending in pending.iter_mut() {
             visit(&mut pending.next);
             pending.fragments.iter_mut().for_each(|fragments| visit(&mut fragments.until));
@@ -297,6 +308,8 @@ impl IkeSa {
                 name: _,
                 reqid: _,
                 params: _,
+                ke: _,
+                additional_ke: _,
                 installed,
                 phase,
                 outbound: _,
@@ -322,6 +335,7 @@ impl IkeSa {
         if let Some(creating) = &mut self.creating {
             creating.for_each_child_number(&mut visit);
         }
+        self.followup.iter_mut().filter_map(|followup| followup.sa.child_number()).for_each(&mut visit);
         let later = self.outgoing.later.iter_mut().map(|delayed| &mut delayed.task);
         for task in self.outgoing.tasks.iter_mut().chain(later) {
             if let Task::RekeyChild(id) = task {

@@ -27,7 +27,7 @@ pub fn ike(
     };
     let prf = find(chosen, ours.iter().flat_map(|own| &own.prf))?;
     let ke = find(chosen, ours.iter().flat_map(|own| &own.ke))?;
-    let additional = additional::check(chosen, ours.iter().map(|own| &own.additional), ke)?;
+    let additional = additional::check(chosen, ours.iter().map(|own| &own.additional), Some(ke))?;
     Ok((IkeSuite { encryption, integrity, prf, ke, additional }, spi))
 }
 
@@ -49,7 +49,8 @@ pub fn esp(
         None => None,
         Some(_) => Some(find(chosen, ours.iter().flat_map(|own| &own.ke))?),
     };
-    Ok((EspSuite { algorithm, esn, ke }, spi))
+    let additional = additional::check(chosen, ours.iter().map(|own| &own.additional), ke)?;
+    Ok((EspSuite { algorithm, esn, ke, additional }, spi))
 }
 
 /// The one proposal of the answer and that of the offer which it answers, once they agree.

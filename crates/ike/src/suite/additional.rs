@@ -2,21 +2,23 @@
 
 use super::algorithm::Wire;
 use super::error::SuiteError;
-use crate::config::{ADDITIONAL_KE, IkeProposal, KeyExchange};
-use crate::message::{Proposal, SaPayload, SaSpi, Transform, TransformId, TransformType};
+use crate::config::{ADDITIONAL_KE, KeyExchange};
+use crate::message::{Proposal, SaPayload, Transform, TransformId, TransformType};
 
 /// The methods of the exchanges that take place.
 pub(super) type Agreed = [Option<KeyExchange>; ADDITIONAL_KE];
 /// The methods for each exchange, as configured.
 type Configured = [Vec<Option<KeyExchange>>; ADDITIONAL_KE];
 
-/// What a proposal offers of them; nothing when an IKE SA is rekeyed, whose `spi` is ours: its keys depend on those of
-/// the old one.
-pub(super) fn of(proposal: &IkeProposal, spi: &SaSpi) -> Vec<Transform> {
-    if *spi != SaSpi::None {
-        return Vec::new();
-    }
-    let places = TransformType::ADDITIONAL_KE.into_iter().zip(&proposal.additional);
+/// The first key exchange that takes place from place `from` on, counted from 0, with its place.
+pub(crate) fn next_additional(agreed: &Agreed, from: usize) -> Option<(usize, KeyExchange)> {
+    let places = agreed.iter().enumerate().skip(from);
+    places.filter_map(|(place, method)| Some((place, (*method)?))).next()
+}
+
+/// What a proposal offers of them.
+pub(super) fn of(configured: &Configured) -> Vec<Transform> {
+    let places = TransformType::ADDITIONAL_KE.into_iter().zip(configured);
     places.flat_map(|(kind, methods)| methods.iter().map(move |method| transform(kind, *method))).collect()
 }
 
@@ -32,11 +34,12 @@ pub(super) fn is_additional(kind: TransformType) -> bool {
     TransformType::ADDITIONAL_KE.contains(&kind)
 }
 
-/// The responder's choice beside the key exchange `ke`, and the transforms that answer. No method is used twice.
+/// The responder's choice beside the key exchange `ke`, and the transforms that answer. No method is used twice, and where
+/// there is no first key exchange there is no additional one (RFC 9370 §2.2.4).
 pub(super) fn choose(
     offer: &Proposal,
     own: &Configured,
-    ke: KeyExchange,
+    ke: Option<KeyExchange>,
 ) -> Option<(Agreed, Vec<Transform>)> {
     let mut taken = Vec::with_capacity(ADDITIONAL_KE);
     if !search(offer, own, ke, &mut taken) {
@@ -55,7 +58,12 @@ pub(super) fn choose(
 
 /// Adds a method for each place behind those in `taken`: the first combination in our order of preference. A method
 /// that an earlier place could have as well may be the only one for a later place.
-fn search(offer: &Proposal, own: &Configured, ke: KeyExchange, taken: &mut Vec<Option<KeyExchange>>) -> bool {
+fn search(
+    offer: &Proposal,
+    own: &Configured,
+    ke: Option<KeyExchange>,
+    taken: &mut Vec<Option<KeyExchange>>,
+) -> bool {
     let (Some(kind), Some(methods)) = (TransformType::ADDITIONAL_KE.get(taken.len()), own.get(taken.len()))
     else {
         return true;
@@ -67,8 +75,8 @@ fn search(offer: &Proposal, own: &Configured, ke: KeyExchange, taken: &mut Vec<O
     // Where nothing is configured no exchange is wanted.
     let methods = if methods.is_empty() { [None].as_slice() } else { methods };
     for method in methods {
-        let twice = method.is_some() && (taken.contains(method) || *method == Some(ke));
-        if twice || !offered(*method) {
+        let unusable = method.is_some() && (ke.is_none() || taken.contains(method) || *method == ke);
+        if unusable || !offered(*method) {
             continue;
         }
         taken.push(*method);
@@ -84,7 +92,7 @@ fn search(offer: &Proposal, own: &Configured, ke: KeyExchange, taken: &mut Vec<O
 pub(super) fn check<'a>(
     chosen: &Proposal,
     ours: impl Iterator<Item = &'a Configured> + Clone,
-    ke: KeyExchange,
+    ke: Option<KeyExchange>,
 ) -> Result<Agreed, SuiteError> {
     let mut agreed = Agreed::default();
     for (index, kind) in TransformType::ADDITIONAL_KE.into_iter().enumerate() {
@@ -95,7 +103,10 @@ pub(super) fn check<'a>(
         let method = configured
             .find(|method| self::transform(kind, Some(**method)) == *transform)
             .ok_or(SuiteError::NotOffered("it holds a key exchange that was not offered"))?;
-        if agreed.contains(&Some(*method)) || *method == ke {
+        if ke.is_none() {
+            return Err(SuiteError::NotOffered("it names an additional key exchange and no first one"));
+        }
+        if agreed.contains(&Some(*method)) || Some(*method) == ke {
             return Err(SuiteError::NotOffered("it names one method for two key exchanges"));
         }
         if let Some(place) = agreed.get_mut(index) {

@@ -1,5 +1,6 @@
 //! What the configured algorithms are on the wire, and how much key they take.
 
+use super::additional::next_additional;
 use crate::config::{ADDITIONAL_KE, IkeEncryption, Integrity, KeyExchange, Prf};
 use crate::message::{KeMethod, Transform, TransformId, TransformType};
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,8 @@ pub struct EspSuite {
     pub esn: bool,
     /// A key exchange of its own; always `None` from IKE_AUTH (RFC 7296 §1.2).
     pub ke: Option<KeyExchange>,
+    /// Additional key exchanges (RFC 9370), only where there is the first.
+    pub additional: [Option<KeyExchange>; ADDITIONAL_KE],
 }
 
 /// Octets of salt that AES-GCM and ChaCha20-Poly1305 take behind their keys (RFC 5282 §7.1, RFC 7634 §2).
@@ -226,8 +229,7 @@ impl Integrity {
 impl IkeSuite {
     /// The first additional key exchange that takes place from place `from` on, counted from 0, with its place.
     pub(crate) fn next_additional(&self, from: usize) -> Option<(usize, KeyExchange)> {
-        let places = self.additional.iter().enumerate().skip(from);
-        places.filter_map(|(place, method)| Some((place, (*method)?))).next()
+        next_additional(&self.additional, from)
     }
 
     /// Octets of SK_ai and of SK_ar: none with an AEAD (RFC 5282 §7).

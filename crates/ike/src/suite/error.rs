@@ -45,6 +45,9 @@ pub enum SuiteError {
     /// HMAC or AES failed within the library.
     #[error("the library could not compute the PRF")]
     Prf,
+    /// A key exchange is mandatory for a new IKE SA (RFC 7296 §2.18).
+    #[error("an IKE SA cannot be renewed without a key exchange")]
+    NoKeyExchange,
     /// A stored key has not the length of its algorithm.
     #[error("key and salt have {found} octets, expected {expected}")]
     KeyLength {

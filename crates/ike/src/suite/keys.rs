@@ -68,16 +68,18 @@ impl IkeKeys {
     }
 
     /// The keys of the IKE SA that replaces this one (RFC 7296 §2.18). SKEYSEED comes from the old PRF, the
-    /// rest from the new.
+    /// rest from the new. `shared`: what its key exchanges have given, in their order (RFC 9370 §2.2.4).
     pub fn derive_rekeyed(
         &self,
         suite: IkeSuite,
-        shared: &Secret,
+        shared: &[Secret],
         nonces: &Nonces,
         spis: IkeSpis,
     ) -> Result<Self, SuiteError> {
-        let input = [shared.expose(), nonces.initiator.as_ref(), nonces.responder.as_ref()];
-        let skeyseed = self.suite.prf.compute(self.d.expose(), &input)?;
+        if shared.is_empty() {
+            return Err(SuiteError::NoKeyExchange);
+        }
+        let skeyseed = self.suite.prf.compute(self.d.expose(), &fresh(shared, nonces))?;
         Self::expand(suite, &skeyseed, nonces, spis)
     }
 
@@ -89,7 +91,7 @@ impl IkeKeys {
         nonces: &Nonces,
         spis: IkeSpis,
     ) -> Result<Self, SuiteError> {
-        self.derive_rekeyed(self.suite, shared, nonces, spis)
+        self.derive_rekeyed(self.suite, std::slice::from_ref(shared), nonces, spis)
     }
 
     /// The keys with a post-quantum pre-shared key mixed in (RFC 8784 §3). Messages are protected as before.
@@ -174,16 +176,16 @@ impl IkeKeys {
         self.others = Secret::new(Vec::new());
     }
 
-    /// The keys of a Child SA. `shared` is the g^ir of its own exchange, if CREATE_CHILD_SA had one.
+    /// The keys of a Child SA. `shared`: what key exchanges of its own have given, in their order, if CREATE_CHILD_SA had
+    /// any (RFC 9370 §2.2.4).
     pub fn child(
         &self,
         algorithm: EspAlgorithm,
-        shared: Option<&Secret>,
+        shared: &[Secret],
         nonces: &Nonces,
     ) -> Result<ChildKeys, SuiteError> {
-        let shared = shared.map(Secret::expose).unwrap_or_default();
-        let seed = [shared, nonces.initiator.as_ref(), nonces.responder.as_ref()];
         let length = esp_material(algorithm);
+        let seed = fresh(shared, nonces);
         let stream = self.suite.prf.plus(self.d.expose(), &seed, length.saturating_mul(2))?;
         let mut rest = stream.expose();
         Ok(ChildKeys {
@@ -197,6 +199,14 @@ impl IkeKeys {
 fn lengths(suite: IkeSuite) -> [usize; 6] {
     let (integrity, cipher, prf) = (suite.integrity_key(), suite.encryption.material(), suite.prf.length());
     [integrity, integrity, cipher, cipher, prf, prf]
+}
+
+/// What makes the keys of CREATE_CHILD_SA new: SK(0) | Ni | Nr | SK(1) | ... | SK(n).
+fn fresh<'a>(shared: &'a [Secret], nonces: &'a Nonces) -> Vec<&'a [u8]> {
+    let (first, additional) = shared.split_at(shared.len().min(1));
+    let nonces = [nonces.initiator.as_ref(), nonces.responder.as_ref()];
+    let secrets = |secrets: &'a [Secret]| secrets.iter().map(Secret::expose);
+    secrets(first).chain(nonces).chain(secrets(additional)).collect()
 }
 
 /// Takes the next key off the stream.

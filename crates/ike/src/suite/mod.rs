@@ -36,6 +36,7 @@ pub mod select;
 mod sk;
 mod xcbc;
 
+pub(crate) use additional::next_additional;
 pub use additional::without_additional;
 pub use algorithm::{EspSuite, IkeSuite, Role};
 pub use auth::SignedOctets;

@@ -14,7 +14,7 @@ use testudo_ipsec::spi::Spi;
 pub enum ChildExchange {
     /// IKE_AUTH: no key exchange of its own (RFC 7296 §1.2).
     IkeAuth,
-    /// CREATE_CHILD_SA: with a key exchange, where the configuration names one.
+    /// CREATE_CHILD_SA: with key exchanges, where the configuration names some.
     CreateChildSa,
 }
 
@@ -26,7 +26,7 @@ pub fn ike(proposals: &[IkeProposal], spi: Option<IkeSpi>) -> SaPayload {
         transforms.extend(self::transforms(&proposal.prf));
         transforms.extend(self::transforms(&proposal.integrity));
         transforms.extend(self::transforms(&proposal.ke));
-        transforms.extend(additional::of(proposal, &spi));
+        transforms.extend(additional::of(&proposal.additional));
         (Protocol::Ike, spi.clone(), transforms)
     }))
 }
@@ -37,6 +37,7 @@ pub fn esp(proposals: &[EspProposal], spi: Spi, exchange: ChildExchange) -> SaPa
         let mut transforms = transforms(&proposal.encryption);
         if exchange == ChildExchange::CreateChildSa {
             transforms.extend(self::transforms(&proposal.ke));
+            transforms.extend(additional::of(&proposal.additional));
         }
         transforms.extend(self::transforms(&proposal.esn));
         (Protocol::Esp, SaSpi::Child(spi), transforms)

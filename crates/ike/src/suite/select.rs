@@ -91,10 +91,7 @@ pub fn esp(
 fn match_ike(offer: &Proposal, own: &IkeProposal) -> Option<(IkeSuite, Vec<Transform>)> {
     const KNOWN: [TransformType; 4] =
         [TransformType::Encryption, TransformType::Prf, TransformType::Integrity, TransformType::KeyExchange];
-    // They take place before IKE_AUTH only: a rekeyed IKE SA, whose offer has an SPI, has the old keys below its own.
-    let initial = offer.spi == SaSpi::None;
-    let known = |kind: &TransformType| KNOWN.contains(kind) || (initial && is_additional(*kind));
-    if !offer.transforms.iter().all(|transform| known(&transform.kind)) {
+    if !holds_only(offer, &KNOWN) {
         return None;
     }
     let encryption = pick(offer, &own.encryption)?;
@@ -109,13 +106,8 @@ fn match_ike(offer: &Proposal, own: &IkeProposal) -> Option<(IkeSuite, Vec<Trans
     };
     transforms.extend(integrity.map(Wire::transform));
     transforms.push(ke.transform());
-    let additional = if initial {
-        let (agreed, answer) = additional::choose(offer, &own.additional, ke)?;
-        transforms.extend(answer);
-        agreed
-    } else {
-        Default::default()
-    };
+    let (additional, answer) = additional::choose(offer, &own.additional, Some(ke))?;
+    transforms.extend(answer);
     Some((IkeSuite { encryption, integrity, prf, ke, additional }, transforms))
 }
 
@@ -134,7 +126,8 @@ fn match_esp(
     let mut transforms = vec![algorithm.transform()];
     transforms.extend(without(offer, TransformType::Integrity)?);
     let ke = match exchange {
-        // A method offered here has no meaning: there is no KE payload in IKE_AUTH (RFC 7296 §1.2).
+        // A method offered here has no meaning: there is no KE payload in IKE_AUTH (RFC 7296 §1.2). Nor have those of
+        // additional key exchanges, which need the first.
         ChildExchange::IkeAuth => None,
         ChildExchange::CreateChildSa if own.ke.is_empty() => {
             transforms.extend(without(offer, TransformType::KeyExchange)?);
@@ -143,14 +136,23 @@ fn match_esp(
         ChildExchange::CreateChildSa => Some(pick(offer, &own.ke)?),
     };
     transforms.extend(ke.map(Wire::transform));
+    let additional = match exchange {
+        ChildExchange::IkeAuth => Default::default(),
+        ChildExchange::CreateChildSa => {
+            let (agreed, answer) = additional::choose(offer, &own.additional, ke)?;
+            transforms.extend(answer);
+            agreed
+        }
+    };
     transforms.push(esn.transform());
-    Some((EspSuite { algorithm, esn, ke }, transforms))
+    Some((EspSuite { algorithm, esn, ke, additional }, transforms))
 }
 
-/// True if all transforms are of types that we understand for the protocol; else the proposal is unacceptable
-/// (RFC 7296 §3.3.6).
+/// True if all transforms are of types that we understand for the protocol, additional key exchanges included; else the
+/// proposal is unacceptable (RFC 7296 §3.3.6).
 fn holds_only(offer: &Proposal, known: &[TransformType]) -> bool {
-    offer.transforms.iter().all(|transform| known.contains(&transform.kind))
+    let mut kinds = offer.transforms.iter().map(|transform| transform.kind);
+    kinds.all(|kind| known.contains(&kind) || is_additional(kind))
 }
 
 /// Our first algorithm that is offered exactly so: with the same attributes, and no others.

@@ -30,12 +30,13 @@ pub(crate) fn esp_all() -> EspProposal {
         encryption: vec![EspAlgorithm::Aes128Gcm16, EspAlgorithm::Aes256Gcm16],
         ke: vec![KeyExchange::X25519],
         esn: vec![true, false],
+        ..EspProposal::default()
     }
 }
 
 /// `aes256gcm16-noesn`.
 pub(crate) fn esp_large() -> EspProposal {
-    EspProposal { encryption: vec![EspAlgorithm::Aes256Gcm16], ke: vec![], esn: vec![false] }
+    EspProposal { encryption: vec![EspAlgorithm::Aes256Gcm16], esn: vec![false], ..EspProposal::default() }
 }
 
 /// AES-GCM with a key of `bits`.

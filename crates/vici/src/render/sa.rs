@@ -69,16 +69,10 @@ pub(super) fn ike_sa(sa: &IkeSaStatus, now: Time) -> Message {
     add_flag(&mut message, "nat-any", sa.nat.any());
     add_algorithm(&mut message, "encr", sa.encryption);
     add_algorithm(&mut message, "integ", sa.integrity);
-    for (key, algorithm) in [("prf-alg", sa.prf), ("dh-group", sa.ke)] {
-        if let Some(algorithm) = algorithm {
-            message.add(key, algorithm.name);
-        }
+    if let Some(prf) = sa.prf {
+        message.add("prf-alg", prf.name);
     }
-    for (number, method) in (1..).zip(sa.additional_ke) {
-        if let Some(method) = method {
-            message.add(&format!("ake{number}"), method.name);
-        }
-    }
+    add_key_exchanges(&mut message, sa.ke, &sa.additional_ke);
     add_flag(&mut message, "ppk", sa.ppk);
     if let Some(established) = sa.established.filter(|_| sa.state == IkeSaState::Established) {
         message.add_text("established", seconds_since(established, now));
@@ -119,6 +113,7 @@ pub(super) fn child_sa(child: &ChildSaStatus, now: Time, usage: ChildUsage) -> M
     message.add_text("spi-in", child.spi_in);
     message.add_text("spi-out", child.spi_out);
     add_algorithm(&mut message, "encr", Some(child.encryption));
+    add_key_exchanges(&mut message, child.ke, &child.additional_ke);
     if child.esn {
         message.add("esn", "1");
     }
@@ -146,6 +141,18 @@ fn add_algorithm(message: &mut Message, kind: &str, algorithm: Option<AlgorithmN
     message.add(&format!("{kind}-alg"), algorithm.name);
     if let Some(bits) = algorithm.keysize {
         message.add_text(&format!("{kind}-keysize"), bits);
+    }
+}
+
+/// The additional ones under strongSwan 6's keys.
+fn add_key_exchanges(message: &mut Message, first: Option<AlgorithmName>, more: &[Option<AlgorithmName>]) {
+    if let Some(method) = first {
+        message.add("dh-group", method.name);
+    }
+    for (number, method) in (1..).zip(more) {
+        if let Some(method) = method {
+            message.add(&format!("ake{number}"), method.name);
+        }
     }
 }
 

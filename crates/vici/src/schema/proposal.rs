@@ -5,8 +5,10 @@ use super::refusal::{Why, because};
 use testudo_ike::config::{
     ADDITIONAL_KE, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf,
 };
+use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{offer, select};
 use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::spi::Spi;
 
 /// What a proposal names, each kind in order and without repetitions.
 #[derive(Default)]
@@ -81,14 +83,13 @@ pub(super) fn ike(text: &str, policy: Policy) -> Result<Vec<IkeProposal>, Why> {
     let Named { encryption, ke, additional, .. } = named;
     let proposal = IkeProposal { encryption, integrity, prf, ke, additional };
     // Not even with a peer that is configured alike (RFC 9370 §2.2.1).
-    if select::ike(&offer::ike(std::slice::from_ref(&proposal), None), std::slice::from_ref(&proposal))
-        .is_err()
-    {
-        return Err(because(
-            "but no key exchange method can be used twice; expected different ones".to_owned(),
-        ));
-    }
+    let own = std::slice::from_ref(&proposal);
+    select::ike(&offer::ike(own, None), own).map_err(|_| twice())?;
     Ok(vec![proposal])
+}
+
+fn twice() -> Why {
+    because("but no key exchange method can be used twice; expected different ones".to_owned())
 }
 
 /// The PRF that follows from an integrity algorithm where none is named.
@@ -108,14 +109,21 @@ pub(super) fn esp(text: &str, policy: Policy) -> Result<EspProposal, Why> {
     }
     // PRF and integrity mean nothing beside an AEAD: strongSwan drops them too.
     let named = Named::parse(text, policy)?;
-    if named.additional.iter().any(|methods| !methods.is_empty()) {
-        return Err(because("but additional key exchanges are for IKE proposals; expected none".to_owned()));
+    if named.ke.is_empty() && named.additional.iter().any(|methods| !methods.is_empty()) {
+        return Err(because(
+            "but it adds key exchanges to none; expected a first one such as x25519 or ecp256".to_owned(),
+        ));
     }
     let encryption: Option<Vec<_>> = named.encryption.into_iter().map(esp_algorithm).collect();
     let encryption = encryption
         .ok_or_else(|| because("but ESP has AES-GCM only; expected aes128gcm16 or aes256gcm16".to_owned()))?;
     let esn = if named.esn.is_empty() { vec![false] } else { named.esn };
-    Ok(EspProposal { encryption, ke: named.ke, esn })
+    let proposal = EspProposal { encryption, ke: named.ke, additional: named.additional, esn };
+    let own = std::slice::from_ref(&proposal);
+    let offer = offer::esp(own, Spi(u32::MAX), ChildExchange::CreateChildSa);
+    // Not even with a peer that is configured alike (RFC 9370 §2.2.1).
+    select::esp(&offer, own, ChildExchange::CreateChildSa).map_err(|_| twice())?;
+    Ok(proposal)
 }
 
 const DEFAULT_PRF: [Prf; 3] = [Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512];
@@ -153,8 +161,8 @@ pub(super) fn default_ike() -> Vec<IkeProposal> {
 pub(super) fn default_esp() -> EspProposal {
     EspProposal {
         encryption: vec![EspAlgorithm::Aes128Gcm16, EspAlgorithm::Aes256Gcm16],
-        ke: Vec::new(),
         esn: vec![false],
+        ..EspProposal::default()
     }
 }
 

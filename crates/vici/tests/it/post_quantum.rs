@@ -1,7 +1,7 @@
 //! Post-quantum key exchanges, in strongSwan 6's words.
 
 use testudo_ike::config::KeyExchange::{self, Ecp384, MlKem512, MlKem768, MlKem1024, X25519};
-use testudo_ike::config::{Connection, IkeProposal};
+use testudo_ike::config::{Connection, EspProposal, IkeProposal};
 use testudo_vici::message::Message;
 use testudo_vici::render;
 use testudo_vici::schema::{Policy, connection};
@@ -69,17 +69,44 @@ fn what_cannot_be_used_says_why() {
         let expected = format!("connections.gw.proposals: found {text:?}, {expected}");
         assert!(why.starts_with(&expected), "{why}");
     }
-    let why = load("esp_proposals", "aes128gcm16-x25519-ke1_mlkem768").unwrap_err();
-    assert!(why.contains("but additional key exchanges are for IKE proposals"), "{why}");
+    for (text, expected) in [
+        (
+            "aes128gcm16-ke1_mlkem768",
+            "but it adds key exchanges to none; expected a first one such as x25519",
+        ),
+        ("aes128gcm16-x25519-ke1_x25519", "but no key exchange method can be used twice"),
+        ("aes128gcm16-x25519-ke1_mlkem768-ke2_mlkem768", "but no key exchange method can be used twice"),
+        ("aes128gcm16-x25519-ke1_foo", "but algorithm \"foo\" is not supported"),
+    ] {
+        let why = esp(text).unwrap_err();
+        assert!(why.contains(expected), "{why}");
+    }
+}
+
+fn esp(text: &str) -> Result<EspProposal, String> {
+    let connection = load("esp_proposals", text)?;
+    Ok(connection.children[0].proposals[0].clone())
 }
 
 #[test]
-fn an_ike_sa_shows_them_under_charons_keys() {
+fn additional_key_exchanges_of_child_sas() {
+    let proposal = esp("aes256gcm16-x25519-ke1_mlkem768-ke1_none-ke2_mlkem1024").unwrap();
+    assert_eq!(proposal.ke, [X25519]);
+    assert_eq!(proposal.additional, places([(1, &[Some(MlKem768), None]), (2, &[Some(MlKem1024)])]));
+    assert_eq!(esp("aes128gcm16-x25519").unwrap().additional, places([]));
+}
+
+#[test]
+fn ike_and_child_sas_show_them_under_charons_keys() {
     let sa = crate::support::net_sa(1);
     let events = render::list_sa(&sa, testudo_ike::output::Time::default(), &|_| Default::default());
-    let shown = events[0].section("gw").unwrap();
-    assert_eq!(shown.text("ake1"), Some("ML_KEM_768"));
-    assert_eq!(shown.text("ake2"), None);
+    let ike = events[0].section("gw").unwrap();
+    let child = ike.section("child-sas").unwrap().section("net-1").unwrap();
+    for shown in [ike, child] {
+        assert_eq!(shown.text("dh-group"), Some("CURVE_25519"));
+        assert_eq!(shown.text("ake1"), Some("ML_KEM_768"));
+        assert_eq!(shown.text("ake2"), None);
+    }
     let algorithms = render::algorithms(Policy::Modern);
     let methods = algorithms.section("ke").unwrap();
     for name in ["ML_KEM_512", "ML_KEM_768", "ML_KEM_1024"] {

@@ -279,7 +279,7 @@ fn list_sas_prints_everything() {
             "  remote '192.0.2.2' @ 192.0.2.2[4500]",
             "  AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519",
             "  established",
-            "  net: #1, reqid 1, INSTALLED, TUNNEL-in-UDP, ESP:AES_GCM_16-128/ESN",
+            "  net: #1, reqid 1, INSTALLED, TUNNEL-in-UDP, ESP:AES_GCM_16-128/CURVE_25519/ESN",
             "    installed",
             "    in  c0decafe,    840 bytes,    10 packets,     1s ago",
             "    out 0badf00d,   1680 bytes,    20 packets,     2s ago",

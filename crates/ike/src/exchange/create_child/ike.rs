@@ -1,5 +1,6 @@
 //! New keys for the IKE SA (RFC 7296 §1.3.2, §2.18): a new IKE SA, to which the children move, and the old one goes.
 
+use super::followup::next_link;
 use super::keys::{agreed_keys, other_method};
 use crate::config::{Connection, KeyExchange};
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
@@ -9,15 +10,21 @@ use crate::exchange::describe;
 use crate::message::{ExchangeType, IkeSpi, NotifyType, Payload, Payloads, SaPayload};
 use crate::output::{Event, Reason, Time};
 use crate::sa::{
-    ChildPhase, Closing, Creating, IkeSa, Keys, Phase, RequestKind, Rival, RivalSa, Task, Times, What, lowest,
+    AgreedIke, ChildPhase, Closing, Creating, FollowupSa, IkeSa, KeyExchanges, Keys, Phase, RequestKind,
+    Rival, RivalSa, Series, Task, Times, WantedIke, What, lowest,
 };
-use crate::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret, SuiteError, accept, offer, select};
+use crate::suite::{IkeKeys, IkeSpis, Nonces, Role, SuiteError, accept, offer, select};
 use std::sync::Arc;
 
 impl Endpoint {
     /// Asks for new keys of the IKE SA. False: that cannot be asked.
     pub(crate) fn ask_new_ike_keys(&mut self, now: Time, sa: &mut IkeSa) -> Result<bool, Reason> {
         sa.times.rekey = None;
+        if sa.followup.is_some() {
+            // What the peer is making would not know where it belongs.
+            self.try_later(now, sa, Task::RekeyIke);
+            return Ok(false);
+        }
         self.log(sa, ORDINARY, format!("rekeying IKE_SA {}[{}]", sa.connection, sa.id.0));
         let asked = self.begin_ike_rekey(now, sa);
         if let Err(reason) = &asked {
@@ -35,7 +42,8 @@ impl Endpoint {
         let method = first_method(&connection);
         let ke = self.key_for(method)?;
         let tried = method.into_iter().collect();
-        let creating = Creating { what: What::Ike(spi), nonce, ke, tried, rival: None };
+        let what = What::Ike(WantedIke { spi, series: None });
+        let creating = Creating { what, nonce, ke, tried, rival: None };
         self.ask_ike(now, sa, &connection, creating, spi)
     }
 
@@ -81,8 +89,13 @@ impl Endpoint {
             self.ike_refused(now, sa, &creating, &format!("the peer answered {}", error.kind));
             return Ok(());
         }
-        match self.judge_ike(sa, &connection, &creating, spi, payloads) {
-            Ok((keys, spis, nonces)) => self.ike_agreed(now, sa, &creating, keys, spis, &nonces),
+        let judged = judge_ike(sa, &connection, &creating, spi, payloads).and_then(|series| {
+            let next = next_link(&series.exchanges, payloads)?;
+            Ok((series, next))
+        });
+        match judged {
+            Ok((series, None)) => self.ike_agreed(now, sa, &creating, &series),
+            Ok((series, Some(next))) => self.begin_ike_series(now, sa, creating, spi, series, next),
             Err(why) => {
                 self.ike_refused(now, sa, &creating, &why);
                 Ok(())
@@ -90,37 +103,23 @@ impl Endpoint {
         }
     }
 
-    /// The check of the answer. The error is for the log.
-    fn judge_ike(
-        &self,
-        sa: &IkeSa,
-        connection: &Connection,
-        creating: &Creating,
-        spi: IkeSpi,
-        payloads: &Payloads,
-    ) -> Result<(IkeKeys, IkeSpis, Nonces), String> {
-        let answer = payloads.sa().ok_or("the answer has no SA")?;
-        let offered = offer::ike(&connection.proposals, Some(spi));
-        let text = |error: SuiteError| error.to_string();
-        let (suite, theirs) = accept::ike(&offered, &connection.proposals, answer).map_err(text)?;
-        let responder = theirs.ok_or("the answer has no SPI")?;
-        let (nonces, shared) = agreed_keys(sa, creating, Some(suite.ke), payloads)?;
-        let spis = IkeSpis { initiator: spi, responder };
-        let keys = renewed(sa, suite, shared.as_ref(), &nonces, spis).map_err(text)?;
-        Ok((keys, spis, nonces))
-    }
-
     /// Both sides have new keys; if both renewed the IKE SA at once, the lowest nonce decides whose stay (RFC 7296 §2.8.2).
-    fn ike_agreed(
+    pub(super) fn ike_agreed(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         creating: &Creating,
-        keys: IkeKeys,
-        spis: IkeSpis,
-        nonces: &Nonces,
+        series: &Series<AgreedIke>,
     ) -> Result<(), Reason> {
-        let mut new = self.successor(now, sa, Role::Initiator, keys, spis);
+        let Series { agreed, exchanges } = series;
+        let keys = match renewed(sa, *agreed, exchanges) {
+            Ok(keys) => keys,
+            Err(error) => {
+                self.ike_refused(now, sa, creating, &error.to_string());
+                return Ok(());
+            }
+        };
+        let mut new = self.successor(now, sa, Role::Initiator, keys, agreed.spis);
         self.count(sa, ExchangeCounter::IkeRekeyInit);
         let deadline = now.plus(self.config.delete_timeout);
         if sa.closing.is_some() {
@@ -129,26 +128,34 @@ impl Endpoint {
             self.put(new);
             return Ok(());
         }
-        if let Some(Rival { lowest: theirs, sa: RivalSa::Ike(rival) }) = &creating.rival
-            && lowest(nonces).as_ref() < theirs.as_ref()
-        {
-            self.log(sa, ORDINARY, "the peer has renewed the IKE_SA too: its new one stays, ours goes");
+        if creating.is_outdone(&exchanges.nonces) {
             self.delete_ike(now, &mut new, Reason::Rekeyed, deadline)?;
             self.put(new);
-            // The peer deletes the old one.
-            self.yield_to(now, sa, *rival);
+            self.ike_outdone(now, sa, creating);
             return Ok(());
         }
-        if let Some(Rival { sa: RivalSa::Ike(rival), .. }) = creating.rival {
-            self.outlive(now, rival);
+        match creating.rival.as_ref().map(|rival| rival.sa) {
+            Some(RivalSa::Ike(rival)) => self.outlive(now, rival),
+            Some(RivalSa::Awaited) => self.forget_followup(now, sa),
+            Some(RivalSa::Child(_)) | None => {}
         }
         self.inherit(now, sa, &mut new);
         self.put(new);
         self.delete_ike(now, sa, Reason::Rekeyed, deadline)
     }
 
+    /// Both sides have renewed the IKE SA, and what the peer makes of it counts. The peer deletes the old one.
+    pub(super) fn ike_outdone(&mut self, now: Time, sa: &mut IkeSa, creating: &Creating) {
+        self.log(sa, ORDINARY, "the peer renews the IKE_SA too: its new one stays, ours goes");
+        match creating.rival.as_ref().map(|rival| rival.sa) {
+            Some(RivalSa::Ike(rival)) => self.yield_to(now, sa, rival),
+            // Should the peer not go on, we do.
+            _ => self.try_later(now, sa, Task::RekeyIke),
+        }
+    }
+
     /// The peer makes no new IKE SA. One that it has made itself at the same time is the one that counts.
-    fn ike_refused(&mut self, now: Time, sa: &mut IkeSa, creating: &Creating, why: &str) {
+    pub(super) fn ike_refused(&mut self, now: Time, sa: &mut IkeSa, creating: &Creating, why: &str) {
         match &creating.rival {
             Some(Rival { sa: RivalSa::Ike(rival), .. }) => self.yield_to(now, sa, *rival),
             _ => self.ike_rekey_failed(now, sa, why),
@@ -182,16 +189,35 @@ impl Endpoint {
         let initiator = choice.spi.ok_or_else(|| no_proposal(offered, &connection))?;
         let (nonces, keys) = self.answer_keys(sa, Some(choice.suite.ke), payloads)?;
         let (ke, shared) = keys.unzip();
+        let nonce = nonces.responder.clone();
+        let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
         let no_spi = || NoChild::new(NotifyType::TemporaryFailure, "no free SPI is left");
         let responder = self.new_ike_spi(Some(initiator)).ok_or_else(no_spi)?;
-        let spis = IkeSpis { initiator, responder };
-        let failed = |error: SuiteError| NoChild::new(NotifyType::TemporaryFailure, error.to_string());
-        let keys = renewed(sa, choice.suite, shared.as_ref(), &nonces, spis).map_err(failed)?;
-        let mut answer = vec![Payload::Sa(choice.answer(Some(responder)))];
-        self.adopt(now, sa, keys, spis, &nonces);
-        answer.push(Payload::Nonce(nonces.responder));
+        let agreed = AgreedIke { suite: choice.suite, spis: IkeSpis { initiator, responder } };
+        let link = if exchanges.due().is_some() {
+            Some(self.begin_followup(now, sa, FollowupSa::Ike(agreed), exchanges)?)
+        } else {
+            self.complete_ike(now, sa, agreed, &exchanges)?;
+            None
+        };
+        let mut answer = vec![Payload::Sa(choice.answer(Some(responder))), Payload::Nonce(nonce)];
         answer.extend(ke.map(Payload::Ke));
+        answer.extend(link.map(Payload::Notify));
         Ok(answer)
+    }
+
+    /// All key exchanges have taken place.
+    pub(super) fn complete_ike(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        agreed: AgreedIke,
+        exchanges: &KeyExchanges,
+    ) -> Result<(), NoChild> {
+        let failed = |error: SuiteError| NoChild::new(NotifyType::TemporaryFailure, error.to_string());
+        let keys = renewed(sa, agreed, exchanges).map_err(failed)?;
+        self.adopt(now, sa, keys, agreed.spis, &exchanges.nonces);
+        Ok(())
     }
 
     /// The responder has a new IKE SA. The children are its, unless we are renewing the old one too: then the nonces will
@@ -324,27 +350,52 @@ impl Endpoint {
 
 /// Why no new IKE SA can be made now (RFC 7296 §2.25.2). Its children would not know where they belong.
 fn busy(sa: &IkeSa) -> Option<&'static str> {
+    let awaited = sa.followup.as_ref().is_some_and(|followup| !followup.sa.is_ike());
+    match sa.creating.as_deref() {
+        Some(creating) if creating.is_ike() && creating.is_in_series() => Some("we are at renewing it"),
+        Some(Creating { rival: Some(Rival { sa: RivalSa::Ike(_), .. }), .. }) => {
+            Some("the IKE_SA is being renewed")
+        }
+        _ if awaited => Some("a CHILD_SA is being made"),
+        _ => obstacle(sa),
+    }
+}
+
+/// Why none can be made either if that has begun.
+pub(super) fn obstacle(sa: &IkeSa) -> Option<&'static str> {
     let deleting = matches!(&sa.outgoing.pending, Some(p) if matches!(p.kind, RequestKind::DeleteSpi(_)));
     let moving = |child: &crate::sa::ChildSa| child.phase == ChildPhase::Deleting;
     match &sa.creating {
         _ if sa.closing.is_some() => Some("the IKE_SA is on its way out"),
-        Some(creating) if !matches!(creating.what, What::Ike(_)) => Some("a CHILD_SA is being made"),
-        Some(creating) if creating.rival.is_some() => Some("the IKE_SA is being renewed"),
+        Some(creating) if !creating.is_ike() => Some("a CHILD_SA is being made"),
         _ if sa.reauth.is_some() => Some("the IKE_SA is being reauthenticated"),
         _ if deleting || sa.children.iter().any(moving) => Some("a CHILD_SA is being deleted"),
         _ => None,
     }
 }
 
-fn renewed(
+/// The check of the answer, and what the keys are made of. The error is for the log.
+fn judge_ike(
     sa: &IkeSa,
-    suite: IkeSuite,
-    shared: Option<&Secret>,
-    nonces: &Nonces,
-    spis: IkeSpis,
-) -> Result<IkeKeys, SuiteError> {
-    let (keys, shared) = sa.keys.as_ref().zip(shared).ok_or(SuiteError::Prf)?;
-    keys.ike.derive_rekeyed(suite, shared, nonces, spis)
+    connection: &Connection,
+    creating: &Creating,
+    spi: IkeSpi,
+    payloads: &Payloads,
+) -> Result<Series<AgreedIke>, String> {
+    let answer = payloads.sa().ok_or("the answer has no SA")?;
+    let offered = offer::ike(&connection.proposals, Some(spi));
+    let text = |error: SuiteError| error.to_string();
+    let (suite, theirs) = accept::ike(&offered, &connection.proposals, answer).map_err(text)?;
+    let responder = theirs.ok_or("the answer has no SPI")?;
+    let agreed = AgreedIke { suite, spis: IkeSpis { initiator: spi, responder } };
+    let exchanges = agreed_keys(sa, creating, Some(suite.ke), suite.additional, payloads)?;
+    Ok(Series { agreed, exchanges })
+}
+
+/// Every new key of the IKE SA.
+fn renewed(sa: &IkeSa, agreed: AgreedIke, exchanges: &KeyExchanges) -> Result<IkeKeys, SuiteError> {
+    let keys = sa.keys.as_ref().ok_or(SuiteError::Prf)?;
+    keys.ike.derive_rekeyed(agreed.suite, &exchanges.shared, &exchanges.nonces, agreed.spis)
 }
 
 fn no_proposal(offered: &SaPayload, connection: &Arc<Connection>) -> NoChild {

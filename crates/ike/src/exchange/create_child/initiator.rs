@@ -1,18 +1,21 @@
 //! The initiator's side: we want another Child SA, or new keys for one.
 
+use super::followup::next_link;
 use super::keys::{agreed_keys, first_method, other_method};
 use crate::config::{Child, KeyExchange};
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::{Endpoint, ExchangeCounter};
-use crate::exchange::child::{Agreed, Origin, judge};
+use crate::exchange::child::{Origin, judge};
 use crate::exchange::describe;
 use crate::exchange::narrow::Selectors;
 use crate::message::{
     ExchangeType, Notify, NotifySa, NotifyType, Payload, Payloads, Protocol, SaSpi, TsPayload,
 };
 use crate::output::{ChildSaId, Reason, Time};
-use crate::sa::{ChildPhase, Creating, IkeSa, RequestKind, RivalSa, Task, What, lowest};
-use crate::suite::{Nonces, Role, Secret, offer};
+use crate::sa::{
+    AgreedChild, ChildPhase, Creating, IkeSa, KeyExchanges, RequestKind, RivalSa, Series, Task, What,
+};
+use crate::suite::{Role, offer};
 use testudo_ipsec::spi::Spi;
 
 /// How often a further child is asked for while the peer cannot take it.
@@ -27,14 +30,6 @@ pub(super) struct Asked {
     pub(super) tries: u8,
 }
 
-/// What came of it.
-struct Made {
-    child: Child,
-    agreed: Agreed,
-    nonces: Nonces,
-    shared: Option<Secret>,
-}
-
 impl Endpoint {
     /// Asks for a further child. False: there is nothing to ask.
     pub(crate) fn create_child(
@@ -44,6 +39,11 @@ impl Endpoint {
         name: String,
         tries: u8,
     ) -> Result<bool, Reason> {
+        if sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike()) {
+            // It could not move to the new IKE SA while it is being made.
+            self.try_later(now, sa, Task::NewChild { name, tries });
+            return Ok(false);
+        }
         self.log(sa, ORDINARY, format!("establishing CHILD_SA {name}"));
         let asked = self.begin_child(now, sa, &name, None, tries);
         if let Err(reason) = &asked {
@@ -54,11 +54,15 @@ impl Endpoint {
 
     /// Asks for new keys of a child. False: there is nothing to ask, because it is gone or has been renewed meanwhile.
     pub(crate) fn ask_new_keys(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId) -> Result<bool, Reason> {
-        let Some(child) = sa.child_mut(id).filter(|child| child.is_installed()) else { return Ok(false) };
-        if !child.is_proven() {
+        let Some(child) = sa.child(id).filter(|child| child.is_installed()) else { return Ok(false) };
+        let proven = child.is_proven();
+        let awaited = sa.followup.as_ref().map(|followup| &followup.sa);
+        // The peer is at it, or will have the child moved.
+        if !proven || awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
             self.try_later(now, sa, Task::RekeyChild(id));
             return Ok(false);
         }
+        let Some(child) = sa.child_mut(id) else { return Ok(false) };
         child.limits.times.rekey = None;
         let name = child.name.clone();
         self.log(sa, ORDINARY, format!("rekeying CHILD_SA {name}{{{}}}", id.0));
@@ -85,12 +89,12 @@ impl Endpoint {
         let ke = self.key_for(method)?;
         let spi_in =
             self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
-        let what = What::Child { name: name.to_owned(), spi_in, replaces, tries };
+        let what = What::Child { name: name.to_owned(), spi_in, replaces, tries, series: None };
         let creating = Creating { what, nonce, ke, tried: method.into_iter().collect(), rival: None };
         self.ask_child(now, sa, &child, creating, spi_in)
     }
 
-    fn configured_child(&self, sa: &IkeSa, name: &str) -> Option<Child> {
+    pub(super) fn configured_child(&self, sa: &IkeSa, name: &str) -> Option<Child> {
         self.connections.get(&sa.connection)?.child(name).cloned()
     }
 
@@ -133,7 +137,7 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let Some(child) = self.configured_child(sa, &asked.name).filter(|_| sa.closing.is_none()) else {
             let why = "the child was unloaded, or the IKE_SA is on its way out";
-            self.unwanted_child(now, sa, asked, payloads, why);
+            self.unwanted_child(now, sa, asked, payloads.sa().is_some(), why);
             return Ok(());
         };
         if payloads.sa().is_none()
@@ -145,9 +149,16 @@ impl Endpoint {
             self.alloc.release_esp_spi(now, asked.spi_in);
             return self.child_refused(now, sa, asked, &error);
         }
-        match judged(sa, &child, &creating, asked, payloads) {
-            Ok(made) => self.child_agreed(now, sa, &creating, asked, made, payloads),
-            Err(why) => self.unwanted_child(now, sa, asked, payloads, &why),
+        let judged = judged(sa, &child, &creating, asked, payloads).and_then(|series| {
+            let next = next_link(&series.exchanges, payloads)?;
+            Ok((series, next))
+        });
+        match judged {
+            Ok((series, None)) => self.child_agreed(now, sa, &creating, asked, &child, series),
+            Ok((series, Some(next))) => {
+                return self.begin_child_series(now, sa, creating, asked, series, next);
+            }
+            Err(why) => self.unwanted_child(now, sa, asked, payloads.sa().is_some(), &why),
         }
         Ok(())
     }
@@ -170,40 +181,26 @@ impl Endpoint {
     }
 
     /// Both sides have it. If it renews one, that goes; if both sides renewed the same, the lowest nonce decides.
-    fn child_agreed(
+    pub(super) fn child_agreed(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         creating: &Creating,
         asked: &Asked,
-        made: Made,
-        payloads: &Payloads,
+        child: &Child,
+        series: Series<AgreedChild>,
     ) {
-        let old = asked.replaces.and_then(|old| sa.child(old)).map(|old| (old.id, old.phase));
-        if old.is_some_and(|(_, phase)| phase == ChildPhase::Deleting) {
-            return self.unwanted_child(now, sa, asked, payloads, "it is being deleted");
+        let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
+        if asked.is_being_deleted(sa) {
+            return self.unwanted_child(now, sa, asked, true, "it is being deleted");
         }
-        if let Some(rival) = &creating.rival {
-            if *lowest(&made.nonces).as_ref() < *rival.lowest.as_ref() {
-                return self.unwanted_child(
-                    now,
-                    sa,
-                    asked,
-                    payloads,
-                    "the peer has renewed it too, and stays",
-                );
-            }
-            if let RivalSa::Child(id) = rival.sa
-                && let Some(redundant) = sa.child_mut(id)
-            {
-                // The peer deletes it.
-                redundant.phase = ChildPhase::Rekeyed;
-            }
+        if creating.is_outdone(&nonces) {
+            return self.unwanted_child(now, sa, asked, true, "the peer has renewed it too, and stays");
         }
-        let replaces = old.map(|(old, _)| old);
-        let origin =
-            Origin { role: Role::Initiator, nonces: &made.nonces, shared: made.shared.as_ref(), replaces };
-        match self.install(now, sa, &made.child, &origin, made.agreed) {
+        self.outdo_child(now, sa, creating);
+        let replaces = asked.replaces.filter(|old| sa.child(*old).is_some());
+        let origin = Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces };
+        match self.install(now, sa, child, &origin, agreed) {
             Ok(id) => {
                 if let Some(old) = replaces {
                     self.take_over_from(sa, old, id);
@@ -213,14 +210,28 @@ impl Endpoint {
                     self.initiate_done(now, &connection, sa.id, &asked.name, Ok(id));
                 }
             }
-            Err(error) => self.unwanted_child(now, sa, asked, payloads, &error.to_string()),
+            Err(error) => self.unwanted_child(now, sa, asked, true, &error.to_string()),
         }
     }
 
-    /// The peer has a child that we do not take: it is told so.
-    fn unwanted_child(&mut self, now: Time, sa: &mut IkeSa, asked: &Asked, payloads: &Payloads, why: &str) {
+    /// What the peer has made of the same child meanwhile was for nothing.
+    pub(super) fn outdo_child(&mut self, now: Time, sa: &mut IkeSa, creating: &Creating) {
+        match creating.rival.as_ref().map(|rival| rival.sa) {
+            Some(RivalSa::Child(id)) => {
+                if let Some(redundant) = sa.child_mut(id) {
+                    // The peer deletes it.
+                    redundant.phase = ChildPhase::Rekeyed;
+                }
+            }
+            Some(RivalSa::Awaited) => self.forget_followup(now, sa),
+            Some(RivalSa::Ike(_)) | None => {}
+        }
+    }
+
+    /// A child that we do not take. Where the peer has it, or has begun to make it, it is told so.
+    pub(super) fn unwanted_child(&mut self, now: Time, sa: &mut IkeSa, asked: &Asked, made: bool, why: &str) {
         self.alloc.release_esp_spi(now, asked.spi_in);
-        if payloads.sa().is_some() && sa.closing.is_none() {
+        if made && sa.closing.is_none() {
             sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
         }
         match asked.replaces {
@@ -230,7 +241,7 @@ impl Endpoint {
     }
 
     /// The peer makes none (RFC 7296 §2.25).
-    fn child_refused(
+    pub(super) fn child_refused(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
@@ -252,7 +263,7 @@ impl Endpoint {
                 }
             }
             (Some(old), _) => self.rekey_failed(now, sa, old, &why),
-            (None, NotifyType::TemporaryFailure) if asked.tries < MAX_TRIES => {
+            (None, NotifyType::TemporaryFailure | NotifyType::StateNotFound) if asked.tries < MAX_TRIES => {
                 let task = Task::NewChild { name: asked.name.clone(), tries: asked.tries.saturating_add(1) };
                 self.log(sa, ORDINARY, format!("{why}: CHILD_SA {} is tried again", asked.name));
                 self.try_later(now, sa, task);
@@ -320,16 +331,24 @@ fn offers(child: &Child, method: KeyExchange) -> bool {
     child.proposals.iter().any(|proposal| proposal.ke.contains(&method))
 }
 
-/// The check of the answer, and the keys that follow from it. The error is for the log.
+impl Asked {
+    /// True if nobody needs it any more: what it renews is on its way out.
+    pub(super) fn is_being_deleted(&self, sa: &IkeSa) -> bool {
+        let old = self.replaces.and_then(|old| sa.child(old));
+        old.is_some_and(|old| old.phase == ChildPhase::Deleting)
+    }
+}
+
+/// The check of the answer, and what the keys are made of. The error is for the log.
 fn judged(
     sa: &IkeSa,
     child: &Child,
     creating: &Creating,
     asked: &Asked,
     payloads: &Payloads,
-) -> Result<Made, String> {
+) -> Result<Series<AgreedChild>, String> {
     let wanted = wanted(sa, child, asked.replaces);
     let agreed = judge(child, asked.spi_in, payloads, offer::ChildExchange::CreateChildSa, &wanted)?;
-    let (nonces, shared) = agreed_keys(sa, creating, agreed.suite.ke, payloads)?;
-    Ok(Made { child: child.clone(), agreed, nonces, shared })
+    let exchanges = agreed_keys(sa, creating, agreed.suite.ke, agreed.suite.additional, payloads)?;
+    Ok(Series { agreed, exchanges })
 }

@@ -1,12 +1,12 @@
 //! What makes new keys new: nonces and, where it is configured, a key exchange (perfect forward secrecy).
 
 use super::NoChild;
-use crate::config::{Child, KeyExchange};
+use crate::config::{ADDITIONAL_KE, Child, KeyExchange};
 use crate::endpoint::Endpoint;
 use crate::exchange::nonce_fits;
 use crate::message::{KePayload, Nonce, Notify, NotifyType, Payloads};
 use crate::output::Reason;
-use crate::sa::{Creating, IkeSa};
+use crate::sa::{Creating, IkeSa, KeyExchanges};
 use crate::suite::{self, KePrivate, Nonces, Secret, SuiteError};
 
 impl Endpoint {
@@ -53,23 +53,24 @@ fn is_long_enough(sa: &IkeSa, nonce: &Nonce) -> bool {
     sa.keys.as_ref().is_some_and(|keys| nonce_fits(nonce, keys.ike.suite().prf))
 }
 
-/// The initiator's part: `method` is what the responder chose. The error is for the log.
+/// The initiator's part: `method` and `additional` are what the responder chose. The error is for the log.
 pub(super) fn agreed_keys(
     sa: &IkeSa,
     creating: &Creating,
     method: Option<KeyExchange>,
+    additional: [Option<KeyExchange>; ADDITIONAL_KE],
     payloads: &Payloads,
-) -> Result<(Nonces, Option<Secret>), String> {
+) -> Result<KeyExchanges, String> {
     let theirs = payloads.nonce().filter(|nonce| is_long_enough(sa, nonce));
     let responder = theirs.cloned().ok_or("its nonce is missing, or too short for the PRF")?;
     let nonces = Nonces { initiator: creating.nonce.clone(), responder };
-    let Some(method) = method else { return Ok((nonces, None)) };
+    let Some(method) = method else { return Ok(KeyExchanges::new(nonces, None, additional)) };
     let ours = creating.ke.as_ref().filter(|ke| ke.method() == method);
     let (Some(ours), Some(theirs)) = (ours, payloads.ke()) else {
         return Err("its key exchange is not the one that it chose".into());
     };
     let shared = ours.agree(theirs).map_err(|error| error.to_string())?;
-    Ok((nonces, Some(shared)))
+    Ok(KeyExchanges::new(nonces, Some(shared), additional))
 }
 
 /// The method that INVALID_KE_PAYLOAD asks for, if we can have it and have not tried it (RFC 7296 §1.2).

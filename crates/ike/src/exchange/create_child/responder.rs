@@ -8,7 +8,9 @@ use crate::exchange::describe;
 use crate::exchange::narrow::Selectors;
 use crate::message::{Notify, NotifyType, Payload, Payloads, Protocol, SaSpi};
 use crate::output::{ChildSaId, Time};
-use crate::sa::{ChildPhase, IkeSa, Reauth, Rival, RivalSa, What, lowest};
+use crate::sa::{
+    AgreedChild, ChildPhase, Creating, FollowupSa, IkeSa, KeyExchanges, Reauth, Rival, RivalSa, lowest,
+};
 use crate::suite::{Nonces, Role, offer};
 
 impl Endpoint {
@@ -22,12 +24,14 @@ impl Endpoint {
         if offers_ike(payloads) {
             return self.answer_ike_request(now, sa, payloads);
         }
-        let busy = sa.creating.as_ref().is_some_and(|creating| matches!(creating.what, What::Ike(_)));
-        if sa.closing.is_some() || sa.reauth == Some(Reauth::Done) || busy {
+        let renewing = sa.creating.as_ref().is_some_and(|creating| creating.is_ike())
+            || sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike());
+        if renewing || is_ending(sa) {
             return Err(NoChild::new(NotifyType::TemporaryFailure, "the IKE_SA is on its way out"));
         }
-        if sa.children.len() >= self.config.child_limit {
-            let why = format!("the IKE_SA has {} CHILD_SAs already", sa.children.len());
+        let children = sa.children.len().saturating_add(usize::from(sa.followup.is_some()));
+        if children >= self.config.child_limit {
+            let why = format!("the IKE_SA has {children} CHILD_SAs already");
             return Err(NoChild::new(NotifyType::NoAdditionalSas, why));
         }
         let replaces = payloads.notify(NotifyType::RekeySa).map(|notify| replaced(sa, notify)).transpose()?;
@@ -36,17 +40,46 @@ impl Endpoint {
         let choice = choose_suite(&child, offered, offer::ChildExchange::CreateChildSa)?;
         let (nonces, keys) = self.answer_keys(sa, choice.suite.ke, payloads)?;
         let (ke, shared) = keys.unzip();
-        let origin = Origin { role: Role::Responder, nonces: &nonces, shared: shared.as_ref(), replaces };
-        let (id, mut answer) = self.make_child(now, sa, &child, &choice, &origin, selectors)?;
-        if let Some(old) = replaces {
-            self.note_renewal(sa, old, id, &nonces);
-        }
-        // SA, Nr, [KEr,] TSi, TSr (RFC 7296 §1.3.1).
+        let nonce = nonces.responder.clone();
+        let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
+        let (agreed, mut answer) = self.agree_child(now, sa, &choice, selectors)?;
+        let link = if exchanges.due().is_some() {
+            let awaited = FollowupSa::Child { name: child.name, replaces, agreed };
+            Some(self.begin_followup(now, sa, awaited, exchanges)?)
+        } else {
+            self.complete_child(now, sa, &child.name, replaces, agreed, &exchanges)?;
+            None
+        };
+        // SA, Nr, [KEr,] TSi, TSr (RFC 7296 §1.3.1), and the link (RFC 9370 §2.2.4).
         let rest = answer.split_off(1);
-        answer.push(Payload::Nonce(nonces.responder));
+        answer.push(Payload::Nonce(nonce));
         answer.extend(ke.map(Payload::Ke));
         answer.extend(rest);
+        answer.extend(link.map(Payload::Notify));
         Ok(answer)
+    }
+
+    /// All key exchanges have taken place.
+    pub(super) fn complete_child(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        name: &str,
+        replaces: Option<ChildSaId>,
+        agreed: AgreedChild,
+        exchanges: &KeyExchanges,
+    ) -> Result<(), NoChild> {
+        let Some(child) = self.configured_child(sa, name) else {
+            self.alloc.release_esp_spi(now, agreed.spi_in);
+            return Err(not_configured());
+        };
+        let KeyExchanges { nonces, shared, .. } = exchanges;
+        let origin = Origin { role: Role::Responder, nonces, shared, replaces };
+        let id = self.make_child(now, sa, &child, &origin, agreed)?;
+        if let Some(old) = replaces {
+            self.note_renewal(sa, old, id, nonces);
+        }
+        Ok(())
     }
 
     /// The child that the peer means, and its selectors. A renewed SA keeps those that it has (RFC 7296 §2.9.2).
@@ -61,11 +94,10 @@ impl Endpoint {
         };
         let asked = Selectors { local: ts_r.selectors.clone(), remote: ts_i.selectors.clone() };
         let connection = self.connections.get(&sa.connection);
-        let gone = || NoChild::new(NotifyType::NoProposalChosen, "it is not configured any more");
-        let connection = connection.ok_or_else(gone)?;
+        let connection = connection.ok_or_else(not_configured)?;
         let found = match replaces.and_then(|old| sa.child(old)) {
             Some(old) => {
-                let child = connection.child(&old.name).ok_or_else(gone)?;
+                let child = connection.child(&old.name).ok_or_else(not_configured)?;
                 Selectors::of(&old.params).narrow(&asked).map(|common| (child.clone(), common))
             }
             // Otherwise `dynamic` would mean its outer address (RFC 7296 §2.19).
@@ -94,6 +126,15 @@ impl Endpoint {
     }
 }
 
+/// Nothing new is made on an IKE SA that is to go.
+pub(super) fn is_ending(sa: &IkeSa) -> bool {
+    sa.closing.is_some() || sa.reauth == Some(Reauth::Done)
+}
+
+pub(super) fn not_configured() -> NoChild {
+    NoChild::new(NotifyType::NoProposalChosen, "it is not configured any more")
+}
+
 fn missing(what: &str) -> NoChild {
     NoChild::new(NotifyType::InvalidSyntax, format!("{what} is missing"))
 }
@@ -108,6 +149,11 @@ fn replaced(sa: &IkeSa, notify: &Notify) -> Result<ChildSaId, NoChild> {
         NoChild(notify, "the one to renew is unknown".into())
     };
     let found = found.ok_or_else(unknown)?;
+    // The same SA would be made twice, and nobody would compare the nonces any more (RFC 9370 §2.2.4).
+    let ours = |creating: &&Creating| creating.renews() == Some(found.id) && creating.is_in_series();
+    if sa.creating.as_deref().filter(ours).is_some() {
+        return Err(NoChild::new(NotifyType::TemporaryFailure, "we are at renewing it"));
+    }
     match found.phase {
         ChildPhase::Installed => Ok(found.id),
         ChildPhase::Deleted(_) => Err(unknown()),

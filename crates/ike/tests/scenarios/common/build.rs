@@ -35,7 +35,7 @@ pub(crate) fn ike_proposal(ke: &[KeyExchange]) -> IkeProposal {
 }
 
 pub(crate) fn esp_proposal(encryption: EspAlgorithm) -> EspProposal {
-    EspProposal { encryption: vec![encryption], ke: vec![], esn: vec![true, false] }
+    EspProposal { encryption: vec![encryption], esn: vec![true, false], ..EspProposal::default() }
 }
 
 pub(crate) fn child(name: &str, local: &str, remote: &str) -> Child {

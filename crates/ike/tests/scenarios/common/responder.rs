@@ -111,6 +111,25 @@ impl Responder {
         said.iter().map(|bytes| (Header::parse(bytes).unwrap(), self.open(bytes))).collect()
     }
 
+    /// Asks the host; gives the content of what it says to that.
+    pub(crate) fn request(
+        &mut self,
+        world: &mut World,
+        exchange: ExchangeType,
+        id: u32,
+        payloads: Vec<Payload>,
+    ) -> Option<Vec<Payload>> {
+        let header = header(self.spis, exchange, false, id);
+        let bytes = self.sealer.seal(&peer::message(header, payloads), &mut Random::new(1)).unwrap();
+        self.exchange(world, &bytes).first().map(|answer| self.open(answer))
+    }
+
+    /// The last request of the host, which was not fragmented.
+    pub(crate) fn asked(&self, world: &World) -> (Header, Vec<Payload>) {
+        let bytes = &world.hosts[0].sent.last().unwrap().1;
+        (Header::parse(bytes).unwrap(), self.open(bytes))
+    }
+
     fn exchange(&self, world: &mut World, bytes: &[u8]) -> Vec<Vec<u8>> {
         peer::exchange(world, self.path, bytes)
     }

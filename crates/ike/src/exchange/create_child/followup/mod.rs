@@ -1,0 +1,29 @@
+//! IKE_FOLLOWUP_KE (RFC 9370 §2.2.4): the additional key exchanges of an SA that CREATE_CHILD_SA has agreed on, one a round
+//! trip. The SA is made after the last of them.
+
+mod initiator;
+mod responder;
+
+use crate::config::KeyExchange;
+use crate::message::{NotifyType, Payloads};
+use crate::sa::KeyExchanges;
+
+/// The next key exchange of a series of ours.
+pub(super) struct Next {
+    /// Counted from 0.
+    place: usize,
+    method: KeyExchange,
+    /// By what the responder will know it.
+    link: Vec<u8>,
+}
+
+/// What follows an answer of the responder; nothing after the last one. The error is for the log.
+pub(super) fn next_link(exchanges: &KeyExchanges, payloads: &Payloads) -> Result<Option<Next>, String> {
+    let link = payloads.notify(NotifyType::AdditionalKeyExchange).map(|notify| notify.data.clone());
+    match (exchanges.due(), link) {
+        (None, None) => Ok(None),
+        (Some((place, method)), Some(link)) => Ok(Some(Next { place, method, link })),
+        (Some(_), None) => Err("the answer has no ADDITIONAL_KEY_EXCHANGE, and one is to follow".into()),
+        (None, Some(_)) => Err("the peer wants more key exchanges than agreed on".into()),
+    }
+}

@@ -1,0 +1,134 @@
+//! An SA that is there only after a series of exchanges: CREATE_CHILD_SA, and an IKE_FOLLOWUP_KE for each additional key
+//! exchange (RFC 9370 §2.2.4).
+
+use crate::config::{ADDITIONAL_KE, KeyExchange};
+use crate::output::{ChildSaId, Time};
+use crate::suite::{EspSuite, IkeSpis, IkeSuite, Nonces, Secret, next_additional};
+use serde::{Deserialize, Serialize};
+use testudo_ipsec::selector::TrafficSelector;
+use testudo_ipsec::spi::Spi;
+
+/// What the keys of an SA are made of, as far as it is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeyExchanges {
+    pub(crate) nonces: Nonces,
+    /// SK(0) of CREATE_CHILD_SA, if it had a key exchange, and one of each additional key exchange so far.
+    pub(crate) shared: Vec<Secret>,
+    additional: [Option<KeyExchange>; ADDITIONAL_KE],
+    /// Of the additional ones the first that has not taken place, counted from 0.
+    place: usize,
+}
+
+impl KeyExchanges {
+    /// CREATE_CHILD_SA has taken place.
+    pub(crate) fn new(
+        nonces: Nonces,
+        shared: Option<Secret>,
+        additional: [Option<KeyExchange>; ADDITIONAL_KE],
+    ) -> Self {
+        Self { nonces, shared: shared.into_iter().collect(), additional, place: 0 }
+    }
+
+    /// The next one that is to take place, with its place counted from 0.
+    pub(crate) fn due(&self) -> Option<(usize, KeyExchange)> {
+        next_additional(&self.additional, self.place)
+    }
+
+    /// The one that was due has taken place.
+    pub(crate) fn took_place(&mut self, shared: Secret) {
+        if let Some((place, _)) = self.due() {
+            self.place = place.saturating_add(1);
+            self.shared.push(shared);
+        }
+    }
+}
+
+/// A Child SA as both sides have agreed on it, without its keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AgreedChild {
+    pub(crate) suite: EspSuite,
+    pub(crate) spi_in: Spi,
+    pub(crate) spi_out: Spi,
+    pub(crate) local_ts: Vec<TrafficSelector>,
+    pub(crate) remote_ts: Vec<TrafficSelector>,
+}
+
+/// An IKE SA in the place of another, as both sides have agreed on it, without its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AgreedIke {
+    pub(crate) suite: IkeSuite,
+    pub(crate) spis: IkeSpis,
+}
+
+/// A series that we have begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Series<T> {
+    pub(crate) agreed: T,
+    pub(crate) exchanges: KeyExchanges,
+}
+
+/// A series that the peer has begun, and its next IKE_FOLLOWUP_KE is awaited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Followup {
+    pub(crate) sa: FollowupSa,
+    pub(crate) exchanges: KeyExchanges,
+    /// By what the request names it.
+    pub(crate) link: [u8; 16],
+    /// When we wait no longer.
+    pub(crate) until: Time,
+}
+
+/// What a series of the peer is to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FollowupSa {
+    Child {
+        /// `children.<name>`.
+        name: String,
+        /// The one that it renews; none for a further one.
+        replaces: Option<ChildSaId>,
+        agreed: AgreedChild,
+    },
+    Ike(AgreedIke),
+}
+
+impl FollowupSa {
+    /// True if the other is to be what this one is: whoever begins it once more has given up the first.
+    pub(crate) fn is_another_try_of(&self, first: &Self) -> bool {
+        match (self, first) {
+            (Self::Child { name, replaces, .. }, Self::Child { name: first, replaces: old, .. }) => {
+                (name, replaces) == (first, old)
+            }
+            (Self::Ike(_), Self::Ike(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// The ESP SPI that it holds.
+    pub(crate) fn spi_in(&self) -> Option<Spi> {
+        match self {
+            Self::Child { agreed, .. } => Some(agreed.spi_in),
+            Self::Ike(_) => None,
+        }
+    }
+
+    /// The Child SA that it renews.
+    pub(crate) fn renews(&self) -> Option<ChildSaId> {
+        match self {
+            Self::Child { replaces, .. } => *replaces,
+            Self::Ike(_) => None,
+        }
+    }
+
+    /// True for an IKE SA.
+    pub(crate) fn is_ike(&self) -> bool {
+        matches!(self, Self::Ike(_))
+    }
+
+    /// The place that names a Child SA by number.
+    pub(super) fn child_number(&mut self) -> Option<&mut ChildSaId> {
+        match self {
+            Self::Child { replaces, .. } => replaces.as_mut(),
+            Self::Ike(_) => None,
+        }
+    }
+}
