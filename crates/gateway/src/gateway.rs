@@ -408,7 +408,7 @@ impl Gateway {
         for event in self.data.events() {
             match event {
                 WorkerEvent::NoSa(policy) => self.acquire(policy),
-                WorkerEvent::Source(spi, remote) => self.endpoint.esp_source(self.now, spi, remote),
+                WorkerEvent::Source(child, remote) => self.endpoint.esp_source(self.now, child, remote),
                 WorkerEvent::Warning(message) => self.log(None, None, 0, message),
                 WorkerEvent::Exhausting(child) => self.renew_exhausted(child),
             }

@@ -27,7 +27,7 @@ use testudo_ipsec::dataplane::{Command, Counters as PipelineCounters, Event, Loc
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::{SenderId, Spi};
+use testudo_ipsec::spi::SenderId;
 
 /// An outer path of unknown MTU is taken for Ethernet.
 const DEFAULT_MTU: u16 = 1500;
@@ -65,8 +65,8 @@ pub(crate) struct DataPath {
 pub(crate) enum WorkerEvent {
     /// Traffic matches a policy that has no SA.
     NoSa(PolicyId),
-    /// Authentic ESP with this SPI comes from there now.
-    Source(Spi, SocketAddr),
+    /// Authentic ESP of this Child SA comes from there now.
+    Source(ChildSaId, SocketAddr),
     /// Something an operator should know.
     Warning(String),
     /// The sequence numbers of a Child SA run low.
@@ -250,7 +250,9 @@ impl DataPath {
                 WorkerEvent::Warning(format!("SA {spi}: cannot make the schedules of its keys: {error}"))
             }),
             FastEvent::Ipsec(Event::IvLow) => self.renew_sender(),
-            FastEvent::Ipsec(Event::AddressChanged { spi, remote }) => Some(WorkerEvent::Source(spi, remote)),
+            FastEvent::Ipsec(Event::AddressChanged { spi, remote }) => {
+                self.sas.note_source(spi, remote).map(|child| WorkerEvent::Source(child, remote))
+            }
             FastEvent::Ipsec(Event::SequenceLow { policy, spi }) => {
                 self.sas.sender(policy, spi).map(WorkerEvent::Exhausting)
             }

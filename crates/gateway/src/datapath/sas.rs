@@ -1,7 +1,7 @@
 //! Child SAs as the worker and the control thread share them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_ike::output::{ChildSaId, Path};
@@ -112,6 +112,13 @@ impl Sas {
             return Ok(Vec::new());
         }
         Ok(vec![Command::SetOutbound(sa.outbound.policy(), Arc::clone(&sa.outbound))])
+    }
+
+    /// Packets of the SA with that inbound SPI come from there now, and the worker need not say so again.
+    pub(super) fn note_source(&self, spi: Spi, remote: SocketAddr) -> Option<ChildSaId> {
+        let child = self.by_spi.get(&spi)?;
+        self.installed.get(child)?.inbound.set_known_source(remote);
+        Some(*child)
     }
 
     /// Forgets a Child SA.

@@ -7,7 +7,6 @@ use crate::output::{ChildSaId, Path, Reason, Time};
 use crate::sa::{ChildSa, IkeSa};
 use crate::suite::Role;
 use std::net::SocketAddr;
-use testudo_ipsec::spi::Spi;
 
 impl Endpoint {
     /// Follows a peer behind a NAT to where its authentic messages come from. Not if we are behind one ourselves and began:
@@ -24,12 +23,11 @@ impl Endpoint {
     }
 
     /// See [`Endpoint::esp_source`].
-    pub(crate) fn found_elsewhere(&mut self, now: Time, spi_in: Spi, remote: SocketAddr) {
-        let has = |sa: &&IkeSa| sa.children.iter().any(|child| child.params.spi_in == spi_in);
-        let Some(id) = self.table.iter().find(has).map(|sa| sa.id) else { return };
+    pub(crate) fn found_elsewhere(&mut self, now: Time, child: ChildSaId, remote: SocketAddr) {
+        let Some(id) = self.table.by_child(child).map(|sa| sa.id) else { return };
         self.with_sa(now, id, |endpoint, sa| {
             endpoint.commit(sa);
-            for child in sa.children.iter_mut().filter(|child| child.params.spi_in == spi_in) {
+            if let Some(child) = sa.child_mut(child) {
                 child.source = Some(remote);
             }
             // ESP and IKE share a mapping: those of the ports for NAT traversal.

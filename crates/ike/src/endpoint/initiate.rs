@@ -48,9 +48,8 @@ impl Endpoint {
 
     /// The IKE SA of a connection on which a further child can be made: the newest.
     fn carrier(&self, connection: &str) -> Option<IkeSaId> {
-        let able =
-            |sa: &&IkeSa| sa.connection == connection && sa.is_in_charge() && sa.reauth != Some(Reauth::Done);
-        self.table.iter().rev().find(able).map(|sa| sa.id)
+        let able = |sa: &&IkeSa| sa.is_in_charge() && sa.reauth != Some(Reauth::Done);
+        self.table.of_connection(connection).rev().find(able).map(|sa| sa.id)
     }
 
     /// Initiates an IKE SA for a child.
@@ -110,10 +109,8 @@ impl Endpoint {
     }
 
     fn present(&self, connection: &str, child: &str) -> Option<Present> {
-        let live = |sa: &&IkeSa| {
-            sa.connection == connection && sa.closing.is_none() && sa.reauth != Some(Reauth::Done)
-        };
-        self.table.iter().filter(live).find_map(|sa| match &sa.phase {
+        let live = |sa: &&IkeSa| sa.closing.is_none() && sa.reauth != Some(Reauth::Done);
+        self.table.of_connection(connection).filter(live).find_map(|sa| match &sa.phase {
             Phase::InitSent(init) if init.attempt.child == child => Some(Present::OnItsWay(sa.id)),
             Phase::Intermediate(sent) if sent.opening.attempt.child == child => {
                 Some(Present::OnItsWay(sa.id))

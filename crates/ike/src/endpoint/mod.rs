@@ -59,7 +59,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
-use testudo_ipsec::spi::Spi;
 use zeroize::Zeroizing;
 
 /// All of IKE on one node.
@@ -317,8 +316,8 @@ impl Endpoint {
 
     /// Authentic UDP-encapsulated ESP, newer than all before, comes from there now. That is evidence of a move as good as
     /// an IKE message: a peer behind a NAT is followed (RFC 7296 §2.23).
-    pub fn esp_source(&mut self, now: Time, spi_in: Spi, remote: SocketAddr) {
-        self.found_elsewhere(now, spi_in, remote);
+    pub fn esp_source(&mut self, now: Time, child: ChildSaId, remote: SocketAddr) {
+        self.found_elsewhere(now, child, remote);
     }
 
     /// Does what is due. Call it when [`Endpoint::next_timeout`] has come.

@@ -12,17 +12,27 @@ const MOST_AT_ONCE: u32 = 3;
 #[derive(Debug, Default)]
 pub(crate) struct Starts {
     /// With a time where a try is due.
-    wanted: BTreeMap<(String, String), Option<Time>>,
+    wanted: BTreeMap<Name, Option<Time>>,
+    /// The same tries, the next first.
+    due: BTreeSet<(Time, Name)>,
     /// Those that wait for a packet since they were lost.
-    trapped: BTreeSet<(String, String)>,
+    trapped: BTreeSet<Name>,
     /// Those that were started again: since when they are counted, and how often.
-    restarted: BTreeMap<(String, String), (Time, u32)>,
+    restarted: BTreeMap<Name, (Time, u32)>,
 }
+
+/// Connection and child.
+type Name = (String, String);
 
 impl Starts {
     /// The child is to be tried at that time.
     pub(crate) fn schedule(&mut self, connection: &str, child: &str, at: Time) {
-        self.wanted.insert((connection.to_owned(), child.to_owned()), Some(at));
+        let name = (connection.to_owned(), child.to_owned());
+        self.due.insert((at, name.clone()));
+        if let Some(Some(before)) = self.wanted.insert(name.clone(), Some(at)).filter(|was| *was != Some(at))
+        {
+            self.due.remove(&(before, name));
+        }
     }
 
     /// The child was lost, and is to be tried: at once, unless it was lost too often within `pause`.
@@ -48,9 +58,17 @@ impl Starts {
 
     /// Forgets the children of a connection.
     pub(crate) fn forget(&mut self, connection: &str) {
-        self.wanted.retain(|(name, _), _| name != connection);
-        self.trapped.retain(|(name, _)| name != connection);
-        self.restarted.retain(|(name, _), _| name != connection);
+        for name in of(connection, self.wanted.range(first(connection)..).map(|(name, _)| name)) {
+            if let Some(Some(at)) = self.wanted.remove(&name) {
+                self.due.remove(&(at, name));
+            }
+        }
+        for name in of(connection, self.trapped.range(first(connection)..)) {
+            self.trapped.remove(&name);
+        }
+        for name in of(connection, self.restarted.range(first(connection)..).map(|(name, _)| name)) {
+            self.restarted.remove(&name);
+        }
     }
 
     /// An initiation ended: what failed is tried again, but not what an operator stopped.
@@ -61,25 +79,89 @@ impl Starts {
         result: &Result<ChildSaId, Reason>,
         retry: Time,
     ) {
-        if let Some(next) = self.wanted.get_mut(&(connection.to_owned(), child.to_owned())) {
-            *next = match result {
-                Ok(_) | Err(Reason::Requested) => None,
-                Err(_) => Some(retry),
-            };
+        let name = (connection.to_owned(), child.to_owned());
+        let Some(next) = self.wanted.get_mut(&name) else { return };
+        if let Some(at) = next.take() {
+            self.due.remove(&(at, name));
+        }
+        match result {
+            Ok(_) | Err(Reason::Requested) => {}
+            Err(_) => self.schedule(connection, child, retry),
         }
     }
 
     pub(crate) fn next(&self) -> Option<Time> {
-        self.wanted.values().flatten().min().copied()
+        self.due.first().map(|(at, _)| *at)
     }
 
     /// Takes the children whose time has come.
-    pub(crate) fn due(&mut self, now: Time) -> Vec<(String, String)> {
-        let due = self.wanted.iter_mut().filter(|(_, at)| at.is_some_and(|at| at <= now));
-        due.map(|(name, at)| {
-            *at = None;
-            name.clone()
-        })
-        .collect()
+    pub(crate) fn due(&mut self, now: Time) -> Vec<Name> {
+        let mut taken = Vec::new();
+        while let Some((at, name)) = self.due.pop_first() {
+            if at > now {
+                self.due.insert((at, name));
+                break;
+            }
+            self.wanted.insert(name.clone(), None);
+            taken.push(name);
+        }
+        taken
+    }
+}
+
+fn first(connection: &str) -> Name {
+    (connection.to_owned(), String::new())
+}
+
+/// Those that are of the connection, of what begins with it.
+fn of<'a>(connection: &str, names: impl Iterator<Item = &'a Name>) -> Vec<Name> {
+    names.take_while(|(name, _)| name == connection).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time(Duration::from_secs(seconds))
+    }
+
+    fn name(connection: &str, child: &str) -> Name {
+        (connection.into(), child.into())
+    }
+
+    #[test]
+    fn what_is_due_comes_in_time_and_once() {
+        let mut starts = Starts::default();
+        starts.schedule("b", "net", at(20));
+        starts.schedule("a", "net", at(10));
+        starts.schedule("a", "net", at(30));
+        assert_eq!(starts.next(), Some(at(20)), "the last word counts");
+        assert_eq!(starts.due(at(19)), []);
+        assert_eq!(starts.due(at(40)), [name("b", "net"), name("a", "net")]);
+        assert_eq!((starts.next(), starts.due(at(40))), (None, vec![]));
+        starts.finished("a", "net", &Err(Reason::Refused("no".into())), at(50));
+        starts.finished("b", "net", &Ok(ChildSaId(1)), at(50));
+        starts.finished("c", "net", &Err(Reason::Refused("no".into())), at(50));
+        assert_eq!(
+            starts.due(at(50)),
+            [name("a", "net")],
+            "what failed is tried again, what nobody wanted is not"
+        );
+    }
+
+    #[test]
+    fn a_connection_is_forgotten_and_its_neighbours_are_not() {
+        let mut starts = Starts::default();
+        for connection in ["a", "ab", "b"] {
+            starts.restart(connection, "net", at(1), Duration::from_secs(60));
+            starts.trap(connection, "net");
+        }
+        starts.forget("ab");
+        assert!(
+            starts.is_trapped("a", "net") && starts.is_trapped("b", "net") && !starts.is_trapped("ab", "net")
+        );
+        assert_eq!(starts.due(at(1)), [name("a", "net"), name("b", "net")]);
+        assert_eq!(starts.restarted.len(), 2);
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Table {
     /// By what is hashed of the key: the SA has the key itself.
     by_init: BTreeSet<(u64, IkeSaId)>,
     by_child: BTreeMap<ChildSaId, IkeSaId>,
+    /// Likewise.
+    by_connection: BTreeSet<(u64, IkeSaId)>,
     /// Likewise, by the canonical form of the identity.
     by_identity: BTreeSet<(u64, IkeSaId)>,
     by_addr: BTreeSet<(u64, IkeSaId)>,
@@ -44,6 +46,7 @@ impl Table {
         if let Some(identity) = &sa.remote_id {
             self.by_identity.remove(&(hash(&identity.canonical()), id));
         }
+        self.by_connection.remove(&(hash(&sa.connection), id));
         self.by_addr.remove(&(hash(&sa.path.remote.ip()), id));
         if let Some(deadline) = deadline {
             self.timers.remove(&(deadline, id));
@@ -66,6 +69,7 @@ impl Table {
         if let Some(identity) = &sa.remote_id {
             self.by_identity.insert((hash(&identity.canonical()), sa.id));
         }
+        self.by_connection.insert((hash(&sa.connection), sa.id));
         self.by_addr.insert((hash(&sa.path.remote.ip()), sa.id));
         self.by_spi.insert(sa.our_spi(), sa.id);
         self.sas.insert(sa.id, Entry { sa, deadline });
@@ -92,6 +96,15 @@ impl Table {
     /// The IKE SA of a Child SA.
     pub(crate) fn by_child(&self, child: ChildSaId) -> Option<&IkeSa> {
         self.by_child.get(&child).and_then(|id| self.get(*id))
+    }
+
+    /// The IKE SAs of a connection, by number.
+    pub(crate) fn of_connection<'a>(
+        &'a self,
+        connection: &'a str,
+    ) -> impl DoubleEndedIterator<Item = &'a IkeSa> {
+        let found = of(&self.by_connection, hash(&connection)).filter_map(|id| self.get(id));
+        found.filter(move |sa| sa.connection == connection)
     }
 
     /// The IKE SAs between the same identities, of the same connection. Elsewhere another CA may vouch, for whom it likes:

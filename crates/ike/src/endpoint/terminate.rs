@@ -2,7 +2,7 @@
 
 use super::{Endpoint, RetransmitPolicy, Target, TerminateError, Terminating};
 use crate::output::{ChildSaId, IkeSaId, Reason, Time};
-use crate::sa::{IkeSa, Phase};
+use crate::sa::{ChildSa, IkeSa, Phase};
 use std::time::Duration;
 
 /// How often a request is sent while the endpoint shuts down.
@@ -54,25 +54,29 @@ impl Endpoint {
     }
 
     fn resolve(&self, target: &Target) -> Terminating {
-        let live = || self.table.iter().filter(|sa| !sa.is_gone());
-        let ikes = |wanted: &dyn Fn(&IkeSa) -> bool| {
-            let ikes: Vec<IkeSaId> = live().filter(|sa| wanted(sa)).map(|sa| sa.id).collect();
+        let live = |sa: &&IkeSa| !sa.is_gone();
+        let ikes = |found: &mut dyn Iterator<Item = &IkeSa>| {
+            let ikes: Vec<IkeSaId> = found.filter(live).map(|sa| sa.id).collect();
             Terminating { ikes, children: Vec::new() }
         };
-        let children = |wanted: &dyn Fn(&IkeSa, &crate::sa::ChildSa) -> bool| {
-            let of_sa = |sa: &IkeSa| -> Vec<ChildSaId> {
-                sa.children.iter().filter(|child| wanted(sa, child)).map(|child| child.id).collect()
-            };
-            Terminating { ikes: Vec::new(), children: live().flat_map(of_sa).collect() }
+        let children = |found: &mut dyn Iterator<Item = &IkeSa>, wanted: &dyn Fn(&ChildSa) -> bool| {
+            let children = found.filter(live).flat_map(|sa| &sa.children).filter(|child| wanted(child));
+            Terminating { ikes: Vec::new(), children: children.map(|child| child.id).collect() }
         };
         match target {
-            Target::Ike(id) => ikes(&|sa| sa.id == *id),
-            Target::Connection(name) => ikes(&|sa| sa.connection == *name),
-            Target::All => ikes(&|_| true),
-            Target::Child(id) => children(&|_, child| child.id == *id),
-            Target::ChildName { connection, child: name } => children(&|sa, child| {
-                child.name == *name && connection.as_ref().is_none_or(|wanted| *wanted == sa.connection)
-            }),
+            Target::Ike(id) => ikes(&mut self.table.get(*id).into_iter()),
+            Target::Connection(name) => ikes(&mut self.table.of_connection(name)),
+            Target::All => ikes(&mut self.table.iter()),
+            Target::Child(id) => {
+                children(&mut self.table.by_child(*id).into_iter(), &|child| child.id == *id)
+            }
+            Target::ChildName { connection, child } => {
+                let named = |found: &ChildSa| found.name == *child;
+                match connection {
+                    Some(connection) => children(&mut self.table.of_connection(connection), &named),
+                    None => children(&mut self.table.iter(), &named),
+                }
+            }
         }
     }
 

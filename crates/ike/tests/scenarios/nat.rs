@@ -129,7 +129,7 @@ fn esp_alone_shows_that_the_peer_moved() {
     let child = world.hosts[1].sas()[0].children[0].clone();
     let to = "198.51.100.7:50123".parse().unwrap();
     let now = world.now;
-    world.hosts[1].endpoint.esp_source(now, child.spi_in, to);
+    world.hosts[1].endpoint.esp_source(now, child.id, to);
     world.settle(1);
     assert_eq!(world.hosts[1].sas()[0].remote, to);
     assert_eq!(world.hosts[1].installed[&child.id].remote, to, "what goes out follows");
@@ -138,7 +138,7 @@ fn esp_alone_shows_that_the_peer_moved() {
     // What nobody has is nobody's.
     world.hosts[1].endpoint.esp_source(
         now,
-        testudo_ipsec::spi::Spi(0xdead_beef),
+        testudo_ike::output::ChildSaId(0xdead_beef),
         "203.0.113.1:4500".parse().unwrap(),
     );
     assert_eq!(world.hosts[1].sas()[0].remote, to);
@@ -161,7 +161,7 @@ fn esp_from_where_nobody_follows_is_no_sign_of_life() {
         for second in 0..100 {
             let now = world.now;
             if second == 0 {
-                world.hosts[0].endpoint.esp_source(now, child.spi_in, source);
+                world.hosts[0].endpoint.esp_source(now, child.id, source);
             }
             world.hosts[0].endpoint.traffic_seen(now, child.id);
             world.settle(0);

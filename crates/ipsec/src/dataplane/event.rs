@@ -25,7 +25,7 @@ pub enum Event {
         packet: PacketSelector,
     },
     /// An authentic UDP-encapsulated packet came from another outer address than the SA's: a NAT has changed its mapping
-    /// (RFC 7296 §2.23). Told once per new address.
+    /// (RFC 7296 §2.23). Once a second and SA until control says that it knows ([`crate::sa::InboundSa::set_known_source`]).
     AddressChanged {
         /// The inbound SA.
         spi: Spi,

@@ -219,7 +219,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// Tells control, once, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT, and only the
+    /// Tells control, once a second until it knows, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT, and only the
     /// newest packet: a late one tells where the peer was (RFC 7296 §2.23).
     #[inline]
     fn note_source(&mut self, outer: &[u8], plan: &Plan<'_>) {
@@ -227,11 +227,11 @@ impl Receiver<'_> {
         if arrived.udp
             && sa.encapsulation == Encapsulation::Udp
             && let Some(source) = demux::source(outer, arrived)
-            && !sa.knows_source(source)
+            && sa.is_news(source, self.now)
             && *sequence == sa.window.top()
             && self.events.raise(Event::AddressChanged { spi: sa.spi, remote: source })
         {
-            sa.set_known_source(source);
+            sa.set_source_told(self.now);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::spi::Spi;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use testudo_crypto::{AeadKey, Library};
 
 /// An inbound SA, shared by its worker and control. What every packet touches comes first.
@@ -30,6 +30,8 @@ pub struct InboundSa {
     pub(crate) counters: SaCounters,
     /// Digest of the outer source that control knows.
     known_source: AtomicU64,
+    /// When control was last told of another one, in seconds from 1.
+    source_told: AtomicU32,
     /// Octets that the way back adds.
     overhead: Overhead,
     policy: PolicyId,
@@ -64,6 +66,7 @@ impl InboundSa {
             selectors: params.selectors()?,
             counters: SaCounters::new(),
             known_source: AtomicU64::new(digest(params.remote)),
+            source_told: AtomicU32::new(0),
             overhead,
             policy,
         })
@@ -103,14 +106,20 @@ impl InboundSa {
         Ok(())
     }
 
-    /// True if packets come from where control thinks that the peer is.
+    /// True if packets come from elsewhere than control thinks, and it has not heard that within this second of the clock
+    /// `now`, in milliseconds. What it was told may be lost, and a peer may have a new address each packet.
     #[inline]
-    pub(crate) fn knows_source(&self, source: SocketAddr) -> bool {
-        self.known_source.load(Relaxed) == digest(source)
+    pub(crate) fn is_news(&self, source: SocketAddr, now: u64) -> bool {
+        self.known_source.load(Relaxed) != digest(source) && self.source_told.load(Relaxed) != second(now)
     }
 
-    /// Control has been told where packets come from.
-    pub(crate) fn set_known_source(&self, source: SocketAddr) {
+    /// Control is being told where packets come from.
+    pub(crate) fn set_source_told(&self, now: u64) {
+        self.source_told.store(second(now), Relaxed);
+    }
+
+    /// Control knows that packets come from there now, whatever it makes of it: it need not hear it again.
+    pub fn set_known_source(&self, source: SocketAddr) {
         self.known_source.store(digest(source), Relaxed);
     }
 
@@ -142,6 +151,11 @@ impl InboundSa {
         sa.counters.restore(&snapshot.totals);
         Ok(sa)
     }
+}
+
+/// The second of a clock in milliseconds; never 0.
+fn second(now: u64) -> u32 {
+    ((now / 1000) as u32).wrapping_add(1).max(1)
 }
 
 /// Address and port in one word: exact for IPv4, mixed for IPv6.
