@@ -349,6 +349,27 @@ fn a_delete_ends_the_series() {
     }
 }
 
+/// A peer that thinks better of it has the SA in one exchange, and its series is over.
+#[test]
+fn a_series_ends_with_the_sa_that_it_renews() {
+    let (mut world, mut peer) = established(11);
+    let now = world.now;
+    let mut connection = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    let mut plain = esp();
+    plain.additional = Default::default();
+    connection.children[0].proposals.push(plain.clone());
+    world.hosts[0].load(now, connection);
+    let series = begin(&mut world, &mut peer);
+    let mut payloads = request(Some(SPI), Spi(0x3333_3333), NET);
+    payloads[1] = Payload::Sa(offer::esp(&[plain], Spi(0x3333_3333), offer::ChildExchange::CreateChildSa));
+    let answer = peer.request(&mut world, CREATE, payloads).unwrap();
+    assert_eq!(link_of(&answer), None);
+    assert_eq!(world.hosts[0].installed.len(), 2);
+    assert_eq!(world.hosts[0].in_use.lock().unwrap().len(), 2);
+    let payloads = vec![Payload::Ke(half(MlKem768).payload()), named(&series.link)];
+    assert_eq!(refused(&mut world, &mut peer, payloads), NotifyType::StateNotFound);
+}
+
 /// Whatever an initiator sends in the middle of it, the answer is one of few, and nothing is left over.
 #[test]
 fn whatever_comes_in_the_middle_of_a_series_leaves_nothing_behind() {

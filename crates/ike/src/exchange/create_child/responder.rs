@@ -78,6 +78,10 @@ impl Endpoint {
         let id = self.make_child(now, sa, &child, &origin, agreed)?;
         if let Some(old) = replaces {
             self.note_renewal(sa, old, id, nonces);
+            // A peer that has it in one exchange does not go on with several.
+            if sa.followup.as_ref().is_some_and(|followup| followup.sa.renews() == Some(old)) {
+                self.forget_followup(now, sa);
+            }
         }
         Ok(())
     }
