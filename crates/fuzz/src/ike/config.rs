@@ -66,7 +66,7 @@ remote_ts:dynamic
 const SIDE: &str = ">site
 local_addrs:192.0.2.$
 remote_addrs:192.0.2.%
-proposals:aes128gcm16-prfsha256-x25519
+proposals:aes128gcm16-prfsha256-x25519-ke1_ecp256
 dpd_delay=30s
 rekey_time=500s
 over_time=100s
@@ -83,7 +83,7 @@ id=^
 >net
 local_ts:10.$.0.0/16
 remote_ts:10.%.0.0/16
-esp_proposals:aes128gcm16-x25519-esn
+esp_proposals:aes128gcm16-x25519-ke1_ecp256-esn
 rekey_time=300s
 life_time=400s
 rand_time=0

@@ -171,8 +171,8 @@ pub(super) fn conversation() -> Vec<Seed> {
     const LAST_FIRST: [u8; 2] = [1, 1];
     let operator = |side: u8, what: u8| [7 | what << 3 | side << 7];
     let wait = |seconds: u16| [&[6][..], &(seconds * 50).to_be_bytes()].concat();
-    // IKE_SA_INIT and IKE_AUTH.
-    let up = [&operator(0, 0)[..], &NEXT.repeat(4)].concat();
+    // IKE_SA_INIT, IKE_INTERMEDIATE and IKE_AUTH.
+    let up = [&operator(0, 0)[..], &NEXT.repeat(6)].concat();
     let all = NEXT.repeat(12);
     let (child, ike) = (2, 4);
     let both = |what: u8| [operator(0, what), operator(1, what)].concat();
