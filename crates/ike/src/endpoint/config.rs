@@ -43,6 +43,12 @@ pub struct EndpointConfig {
     pub rekeyed_linger: Duration,
     /// Child SAs of one IKE SA; a peer that asks for more is refused.
     pub child_limit: usize,
+    /// Traffic selectors of all Child SAs of one IKE SA: what a packet may have to be compared with.
+    pub selector_limit: usize,
+    /// SAs that a peer may make at once by CREATE_CHILD_SA, through an IKE SA and those that renew it.
+    pub creation_burst: u32,
+    /// After how long it may make one more.
+    pub creation_pace: Duration,
     /// How long an IKE SA stays that has never had a child. It holds memory, and an address of a pool, for a peer whose
     /// configuration does not fit ours.
     pub childless_timeout: Duration,
@@ -75,6 +81,9 @@ impl Default for EndpointConfig {
             rekey_retry: Duration::from_secs(15),
             rekeyed_linger: Duration::from_secs(5),
             child_limit: 256,
+            selector_limit: 1024,
+            creation_burst: 512,
+            creation_pace: Duration::from_secs(1),
             childless_timeout: Duration::from_secs(20),
             linger: Duration::from_secs(10),
             keepalive_interval: Duration::from_secs(20),

@@ -76,6 +76,8 @@ pub(crate) struct IkeSa {
     /// When it ends if it has had no child by then. `None` once it has had one: what the last delete leaves stays, as charon's
     /// does.
     pub(crate) childless: Option<Time>,
+    /// By when the peer would have asked for all SAs that it has asked for, had it done so at the pace that is allowed.
+    pub(crate) creations_until: Time,
     /// When the peer is to be authenticated anew; `None`: never, or that has begun.
     pub(crate) reauth_at: Option<Time>,
     /// Its part in a reauthentication.
@@ -180,6 +182,7 @@ impl IkeSa {
             rival_of: None,
             times: Times::default(),
             childless: None,
+            creations_until: now,
             reauth_at: None,
             reauth: None,
             init: None,
@@ -280,6 +283,7 @@ impl IkeSa {
             rival_of: _,
             times,
             childless,
+            creations_until,
             reauth_at,
             reauth: _,
             init: _,
@@ -291,7 +295,7 @@ impl IkeSa {
             dpd_delay: _,
             closing,
         } = self;
-        [created, last_heard, last_sent, next_hint].into_iter().for_each(&mut visit);
+        [created, last_heard, last_sent, next_hint, creations_until].into_iter().for_each(&mut visit);
         established.iter_mut().chain(childless).chain(reauth_at).for_each(&mut visit);
         phase.time().into_iter().for_each(&mut visit);
         times.for_each(&mut visit);

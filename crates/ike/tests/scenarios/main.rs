@@ -19,6 +19,7 @@ mod followup_hostile;
 mod followup_ke;
 mod foul_weather;
 mod fragments;
+mod greedy;
 mod initiator_checks;
 mod intermediate;
 mod key_exchange;

@@ -306,6 +306,7 @@ impl Endpoint {
             established: Some(now),
             times,
             reauth_at: sa.reauth_at,
+            creations_until: sa.creations_until,
             nat: sa.nat,
             extensions: sa.extensions,
             local_id: sa.local_id.clone(),

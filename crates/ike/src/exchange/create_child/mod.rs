@@ -12,10 +12,10 @@ mod replace;
 mod responder;
 
 use super::child::NoChild;
-use crate::endpoint::Endpoint;
 use crate::endpoint::report::IMPORTANT;
 use crate::endpoint::send::Request;
-use crate::message::{ExchangeType, Payload, Payloads, Protocol};
+use crate::endpoint::{Endpoint, EndpointConfig};
+use crate::message::{ExchangeType, NotifyType, Payload, Payloads, Protocol};
 use crate::output::{Reason, Time};
 use crate::sa::{IkeSa, WantedIke, What};
 
@@ -30,6 +30,10 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let judged = match request.exchange {
             ExchangeType::IkeFollowupKe => self.answer_followup(now, sa, payloads),
+            _ if self.takes_too_many(now, sa) => Err(NoChild::new(
+                NotifyType::TemporaryFailure,
+                "the peer makes SAs faster than they are let go",
+            )),
             _ => self.answer_child_request(now, sa, payloads),
         };
         let answer = judged.unwrap_or_else(|NoChild(notify, why)| {
@@ -38,6 +42,19 @@ impl Endpoint {
             vec![Payload::Notify(notify)]
         });
         self.respond(now, sa, request, answer)
+    }
+
+    /// Counts what a peer asks for. An SA that is gone still keeps its SPI from others for minutes, and a renewed IKE SA its
+    /// memory until the peer deletes it: nobody may live from that faster than it is let go. A peer with all its tunnels is
+    /// through at once.
+    fn takes_too_many(&self, now: Time, sa: &mut IkeSa) -> bool {
+        let EndpointConfig { creation_burst, creation_pace, .. } = self.config;
+        let due = sa.creations_until.max(now);
+        let too_many = due.since(now) >= creation_pace.saturating_mul(creation_burst);
+        if !too_many {
+            sa.creations_until = due.plus(creation_pace);
+        }
+        too_many
     }
 
     /// The answer to our request.

@@ -35,6 +35,15 @@ impl Endpoint {
             return Err(NoChild::new(NotifyType::NoAdditionalSas, why));
         }
         let replaces = payloads.notify(NotifyType::RekeySa).map(|notify| replaced(sa, notify)).transpose()?;
+        let selectors = sa
+            .children
+            .iter()
+            .map(|child| child.params.local_ts.len() + child.params.remote_ts.len())
+            .sum::<usize>();
+        if replaces.is_none() && selectors >= self.config.selector_limit {
+            let why = format!("the CHILD_SAs of the IKE_SA have {selectors} traffic selectors already");
+            return Err(NoChild::new(NotifyType::NoAdditionalSas, why));
+        }
         let (child, selectors) = self.asked_child(sa, replaces, payloads)?;
         let offered = payloads.sa().ok_or_else(|| missing("SA"))?;
         let choice = choose_suite(&child, offered, offer::ChildExchange::CreateChildSa)?;
