@@ -8,7 +8,7 @@ use testudo_ike::config::KeyExchange::{MlKem768, X25519};
 use testudo_ike::config::{PpkPolicy, Prf};
 use testudo_ike::endpoint::InitiateError;
 use testudo_ike::message::{AuthPayload, ExchangeType, Message, Notify, NotifyType, Payload};
-use testudo_ike::output::Reason;
+use testudo_ike::output::{Event, Reason};
 use testudo_ike::suite::SuiteError;
 
 /// What a host has: `ppk_id`, `ppk_required`, and whether the PPK of that name is loaded.
@@ -50,6 +50,32 @@ fn assert_up(world: &World, with_ppk: bool) {
     }
 }
 
+/// What an operator must see of the initiator's PPK.
+fn important(world: &World) -> Vec<&str> {
+    let lines = world.hosts[0].events.iter().filter_map(|event| match event {
+        Event::Log { level: 0, message, .. } if message.contains("PPK") => Some(message.as_str()),
+        _ => None,
+    });
+    lines.collect()
+}
+
+/// A tunnel that was meant to have a PPK and has none must not look like any other.
+#[test]
+fn an_initiator_says_why_its_tunnel_has_no_ppk() {
+    let not_loaded = Side { loaded: false, ..OPTIONAL };
+    for (sides, other, why) in [
+        ([not_loaded, OPTIONAL], [false; 2], "no PPK of that name is loaded"),
+        ([OPTIONAL, NOTHING], [false; 2], "the peer has no PPK to use"),
+        ([OPTIONAL, OTHER], [false, true], "the peer does not use it"),
+    ] {
+        let mut world = pair(3, Weather::FAIR, sides, other);
+        world.initiate(0);
+        world.run_secs(5);
+        assert_up(&world, false);
+        assert_eq!(important(&world), [format!("going on without PPK 'quantum': {why}")]);
+    }
+}
+
 /// RFC 8784 §3, table 1, from both sides: what each has, and whether there is a tunnel, and with a PPK.
 #[test]
 fn who_uses_a_ppk_and_who_does_without() {
@@ -80,7 +106,11 @@ fn who_uses_a_ppk_and_who_does_without() {
         world.initiate(0);
         world.run_secs(5);
         match expected {
-            Some(with_ppk) => assert_up(&world, with_ppk),
+            Some(with_ppk) => {
+                assert_up(&world, with_ppk);
+                let named = sides[0].id.is_some();
+                assert_eq!(important(&world).len(), usize::from(named && !with_ppk), "{sides:?} {other:?}");
+            }
             None => {
                 assert!(world.hosts.iter().all(|host| host.installed.is_empty()), "{sides:?} {other:?}");
                 assert!(world.hosts[0].results()[0].is_err(), "{sides:?} {other:?}");

@@ -99,6 +99,7 @@ impl Endpoint {
             connection.child(&attempt.child).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
         let Proof { local, id, certificates, auth, line } = proof;
         self.log(sa, ORDINARY, line);
+        self.lack_of_ppk(sa, connection).into_iter().for_each(|line| self.log(sa, IMPORTANT, line));
         let spi_in =
             self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
         let dynamic = configuration::dynamic_before_reply(sa, connection);
@@ -194,6 +195,9 @@ impl Endpoint {
             line = format!("{line}, {}", super::ppk::used(&ppk.id));
         }
         self.log(sa, ORDINARY, line);
+        if let Some(ppk) = sent.ppk.as_ref().filter(|_| !sa.ppk) {
+            self.log(sa, IMPORTANT, format!("going on without PPK '{}': the peer does not use it", ppk.id));
+        }
         self.establish(now, sa, &connection);
         self.first_child(now, sa, &connection, &sent, payloads)
     }

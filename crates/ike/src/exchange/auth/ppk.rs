@@ -43,6 +43,17 @@ impl Endpoint {
         Ok(Some((id, secret.clone(), !connection.ppk.required)))
     }
 
+    /// Why an initiator's tunnel has no PPK although the connection names one. IKE_SA_INIT has shown it: for the log.
+    pub(super) fn lack_of_ppk(&self, sa: &IkeSa, connection: &Connection) -> Option<String> {
+        let id = connection.ppk.id.as_ref().filter(|_| !sa.extensions.ppk)?;
+        let why = if self.has_ppk_for(connection) {
+            "the peer has no PPK to use"
+        } else {
+            "no PPK of that name is loaded"
+        };
+        Some(format!("going on without PPK '{id}': {why}"))
+    }
+
     /// What a responder makes of the initiator's PPK on that connection. The error is for the log.
     pub(super) fn peer_ppk(
         &self,
