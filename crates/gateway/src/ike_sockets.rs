@@ -6,7 +6,8 @@
 use nix::cmsg_space;
 use nix::libc;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrStorage, recvmsg, sendmsg,
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrStorage, recvmsg,
+    sendmsg, setsockopt, sockopt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use std::cell::Cell;
@@ -22,6 +23,8 @@ pub(crate) const IKE_PORT: u16 = 500;
 pub(crate) const NAT_PORT: u16 = 4500;
 
 const MARKER: [u8; 4] = [0; 4];
+/// A burst of handshakes must survive until the control thread gets to it.
+const RECEIVE_BUFFER: usize = 4 << 20;
 
 struct IkeSocket {
     socket: Socket,
@@ -97,16 +100,30 @@ impl IkeSockets {
 fn open(local: SocketAddr, mark: u32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     socket.set_mark(mark)?;
-    // A burst of handshakes must survive until the control thread gets to it.
-    socket.set_recv_buffer_size(4 << 20)?;
+    let room = make_room(&socket, RECEIVE_BUFFER)?;
+    if room < RECEIVE_BUFFER {
+        tracing::warn!(
+            "UDP {local} has room for {room} octets, expected {RECEIVE_BUFFER}: messages may be lost in a storm"
+        );
+    }
     if local.is_ipv6() {
         socket.set_only_v6(true)?;
-        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::Ipv6RecvPacketInfo, &true)?;
+        setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
     } else {
-        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::Ipv4PacketInfo, &true)?;
+        setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
     }
     socket.bind(&local.into())?;
     Ok(socket)
+}
+
+/// Makes the receive buffer that large, also beyond net.core.rmem_max, which is small on many machines; returns how large
+/// it is. Who lacks the right to it (CAP_NET_ADMIN) gets as much as everybody.
+fn make_room(socket: &Socket, wanted: usize) -> io::Result<usize> {
+    if setsockopt(socket, sockopt::RcvBufForce, &wanted).is_err() {
+        socket.set_recv_buffer_size(wanted)?;
+    }
+    // The kernel counts twice what is asked for, the half of it for its own needs (socket(7)).
+    Ok(socket.recv_buffer_size()? / 2)
 }
 
 impl IkeSocket {
@@ -195,4 +212,17 @@ fn to_std(address: &SockaddrStorage) -> Option<SocketAddr> {
         return Some(SocketAddr::new(IpAddr::V4(v4.ip()), v4.port()));
     }
     address.as_sockaddr_in6().map(|v6| SocketAddr::new(IpAddr::V6(v6.ip()), v6.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_receive_buffer_is_not_bounded_by_the_system_wide_limit() {
+        let limit = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+        let wanted = limit.trim().parse::<usize>().unwrap() * 2;
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).unwrap();
+        assert_eq!(make_room(&socket, wanted).unwrap(), wanted, "rmem_max is {limit}");
+    }
 }
