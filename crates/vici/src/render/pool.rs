@@ -8,17 +8,14 @@ use testudo_ike::endpoint::{LeaseStatus, PoolStatus};
 /// Room that pools may take in the answer, which is one packet.
 const MOST: usize = MAX_PACKET - 1024;
 
-/// The pools, with their leases where these are given; as many leases as a packet holds.
+/// The pools, with their leases where these are given; as many leases as a packet holds beside all pools.
 pub fn pools(pools: impl IntoIterator<Item = (PoolStatus, Option<Vec<LeaseStatus>>)>) -> Message {
+    let pools: Vec<_> =
+        pools.into_iter().map(|(pool, leases)| (pool_section(&pool), pool.name, leases)).collect();
+    // Beside its content a section has its type, the length of its name, and an end; "leases" is one of them.
+    let mut len: usize = pools.iter().map(|(section, name, _)| encoded_len(section) + name.len() + 12).sum();
     let mut message = Message::new();
-    let mut len = 0;
-    for (pool, leases) in pools {
-        let mut section = Message::new();
-        section.add_text("base", pool.base);
-        section.add_text("size", pool.size);
-        section.add_text("online", pool.online);
-        section.add_text("offline", pool.offline);
-        len += encoded_len(&section) + pool.name.len() + 16;
+    for (mut section, name, leases) in pools {
         if let Some(leases) = leases {
             let mut list = Message::new();
             for (index, lease) in leases.iter().enumerate() {
@@ -31,9 +28,18 @@ pub fn pools(pools: impl IntoIterator<Item = (PoolStatus, Option<Vec<LeaseStatus
             }
             section.add_section("leases", list);
         }
-        message.add_section(&pool.name, section);
+        message.add_section(&name, section);
     }
     message
+}
+
+fn pool_section(pool: &PoolStatus) -> Message {
+    let mut section = Message::new();
+    section.add_text("base", pool.base);
+    section.add_text("size", pool.size);
+    section.add_text("online", pool.online);
+    section.add_text("offline", pool.offline);
+    section
 }
 
 fn lease_section(lease: &LeaseStatus) -> Message {

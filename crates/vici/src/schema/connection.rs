@@ -45,7 +45,7 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
         send_cert: conn.parsed("send_cert", send_cert)?.unwrap_or_default(),
         send_certreq: conn.parsed("send_certreq", value::boolean)?.unwrap_or(true),
         unique: conn.parsed("unique", unique)?.unwrap_or_default(),
-        vips: conn.list("vips", virtual_ip)?.unwrap_or_default(),
+        vips: virtual_ips(&mut conn)?,
         pools: conn.list("pools", |name| Ok(name.to_owned()))?.unwrap_or_default(),
         ppk: PpkPolicy {
             id: conn.parsed("ppk_id", identity::parse)?.flatten(),
@@ -75,6 +75,18 @@ fn unique(text: &str) -> Result<Unique, Why> {
         "keep" => Ok(Unique::Keep),
         _ => Err(expected("never, no, replace or keep")),
     }
+}
+
+/// What is asked for: an IKE SA has one virtual address of each family.
+fn virtual_ips(conn: &mut Fields<'_>) -> Result<Vec<IpAddr>, Refusal> {
+    let (mut v4, mut v6) = (false, false);
+    let one_of_each = |text| {
+        let vip = virtual_ip(text)?;
+        let seen = if vip.is_ipv4() { &mut v4 } else { &mut v6 };
+        let again = std::mem::replace(seen, true);
+        if again { Err(expected("one address of each family at most")) } else { Ok(vip) }
+    };
+    Ok(conn.list("vips", one_of_each)?.unwrap_or_default())
 }
 
 /// An address to ask for, `0.0.0.0` or `::` for any.

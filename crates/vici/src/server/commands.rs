@@ -3,6 +3,7 @@
 use super::jobs::{Kind, Pending};
 use super::stream::{PolicyFilter, Source, Stream};
 use super::{Answer, counters, credentials};
+use crate::codec::{MAX_PACKET, encoded_len};
 use crate::control::{Control, Initiate, JobId, Rekey, Selection, Terminate};
 use crate::message::Message;
 use crate::render;
@@ -89,6 +90,15 @@ fn printable(text: &str) -> String {
     let ascii = text.replace('§', "section ").replace('…', "...");
     let visible = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
     ascii.chars().map(visible).collect()
+}
+
+/// The answer, or why there is none: no client of VICI takes a longer packet (libvici closes the connection).
+pub(super) fn fitting(answer: Message) -> Message {
+    let found = 1 + encoded_len(&answer);
+    if found <= MAX_PACKET {
+        return answer;
+    }
+    failed(format!("the answer takes {found} octets, and VICI carries {MAX_PACKET} at most"))
 }
 
 pub(super) fn done(result: Result<(), String>) -> Message {

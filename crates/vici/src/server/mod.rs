@@ -184,7 +184,7 @@ impl Server {
         let answer = commands::process(&request, job, control);
         let client = self.clients.get_mut(&id).ok_or(Error::Closed)?;
         match answer {
-            Answer::Now(message) => client.session.respond(request.id, message),
+            Answer::Now(message) => client.session.respond(request.id, commands::fitting(message)),
             Answer::Unknown => client.session.respond_unknown(request.id),
             Answer::Stream(stream) => {
                 client.work = Some(Work::Stream(request.id, stream));

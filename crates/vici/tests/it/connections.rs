@@ -400,6 +400,23 @@ fn scalars_of_a_connection() {
     }
 }
 
+/// An IKE SA has one virtual address of each family: another would be dropped without a word.
+#[test]
+fn virtual_addresses_are_one_of_each_family() {
+    let any = ["0.0.0.0", "::"].map(|addr| addr.parse::<IpAddr>().unwrap());
+    assert_eq!(with_list("vips", &["0.0.0.0", "::"]).unwrap().vips, any);
+    assert_eq!(with_list("vips", &["%config6", "%config"]).unwrap().vips, [any[1], any[0]]);
+    for (vips, found) in [
+        (["0.0.0.0", "0.0.0.0"], "0.0.0.0"),
+        (["10.3.0.1", "10.3.0.2"], "10.3.0.2"),
+        (["::", "2001:db8::1"], "2001:db8::1"),
+    ] {
+        let why = with_list("vips", &vips).unwrap_err();
+        let expected = "expected one address of each family at most";
+        assert_eq!(why, format!("connections.gw.vips: found {found:?}, {expected}"));
+    }
+}
+
 #[test]
 fn scalars_of_a_child() {
     for (text, mode) in [("tunnel", ChildMode::Tunnel), ("Tunnel", ChildMode::Tunnel)] {

@@ -2,6 +2,7 @@
 
 use crate::support::{Gateway, TestServer, message, net_sa};
 use std::time::Duration;
+use testudo_ike::config::Pool;
 use testudo_ike::output::{IkeSaId, Time};
 use testudo_vici::Error;
 use testudo_vici::client::Client;
@@ -448,6 +449,28 @@ fn the_longest_packet_is_read_in_pieces() {
     let packets = rig.receive();
     let [Packet::CmdResponse(answer)] = packets.as_slice() else { panic!("{packets:?}") };
     assert_eq!(answer.text("errmsg"), Some("version.k: given more than once"));
+}
+
+/// `--load-all` begins by asking for the names of all that is loaded.
+#[test]
+fn an_answer_that_fits_no_packet_is_a_refusal_and_the_session_goes_on() {
+    let mut rig = Rig::new();
+    for number in 0..40_000 {
+        rig.gateway.secrets.push(secret(&format!("secret-{number}")));
+    }
+    let why = rig.errmsg("get-shared", &[]);
+    assert_eq!(why, "the answer takes 588898 octets, and VICI carries 524288 at most");
+    rig.gateway.secrets.truncate(30_000);
+    assert_eq!(rig.request("get-shared", Message::new()).texts("keys").count(), 30_000);
+
+    let pools = Message::new().with_section("road", Message::new().with("addrs", "10.3.0.0/24"));
+    let pool = testudo_vici::schema::pool(&pools).unwrap();
+    rig.gateway.pools = (0..40_000).map(|n| Pool { name: format!("road-{n}"), ..pool.clone() }).collect();
+    for leases in [&[][..], &[("leases", "yes")]] {
+        assert!(rig.errmsg("get-pools", leases).contains("VICI carries 524288 at most"));
+    }
+    let one = message(&[("leases", "yes"), ("name", "road-7")]);
+    assert!(rig.request("get-pools", one).section("road-7").is_some());
 }
 
 #[test]

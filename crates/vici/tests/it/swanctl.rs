@@ -3,7 +3,7 @@
 use crate::support::{TestServer, net_sa};
 use std::process::{Command, Output};
 use std::time::Duration;
-use testudo_ike::config::{ChildMode, Identity, StartAction};
+use testudo_ike::config::{ChildMode, Connection, Identity, StartAction};
 use testudo_ike::endpoint::IkeSaState;
 
 pub(crate) const CONFIG: &str = r#"
@@ -191,6 +191,34 @@ fn pools_are_loaded_listed_with_their_leases_and_unloaded() {
     configure(&server, CONFIG);
     assert_eq!(code(&swanctl(&server, &["--load-pools"])), 0);
     assert!(server.gateway.lock().unwrap().pools.is_empty());
+}
+
+/// The names of what is loaded do not fit into an answer: what is in the file is loaded all the same.
+#[test]
+fn load_all_works_beside_very_many_connections_and_secrets() {
+    let server = server_with(CONFIG);
+    let output = swanctl(&server, &["--load-all", "--noprompt"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    {
+        let mut gateway = server.gateway.lock().unwrap();
+        let (connection, secret) = (gateway.connections.remove(0), gateway.secrets.remove(0));
+        let numbers = 0..40_000;
+        gateway.connections = numbers
+            .clone()
+            .map(|n| Connection { name: format!("connection-{n}"), ..connection.clone() })
+            .collect();
+        let named = |n| {
+            let mut secret = secret.clone();
+            secret.name = format!("secret-{n}");
+            secret
+        };
+        gateway.secrets = numbers.map(named).collect();
+    }
+    let output = swanctl(&server, &["--load-all", "--noprompt"]);
+    assert_eq!(code(&output), 0, "{}{}", stdout(&output), stderr(&output));
+    let gateway = server.gateway.lock().unwrap();
+    assert!(gateway.connections.iter().any(|connection| connection.name == "gw"));
+    assert_eq!((gateway.connections.len(), gateway.secrets.len()), (40_001, 40_003));
 }
 
 #[test]
