@@ -60,11 +60,11 @@ impl Crypto {
 
     /// Takes jobs of the endpoint, as many as there is room for.
     pub(crate) fn feed(&mut self, endpoint: &mut Endpoint) {
-        while self.out < self.pool.threads() * IN_LINE
-            && let Some(job) = endpoint.take_job()
-        {
-            self.out += 1;
-            self.pool.submit(job);
+        let room = (self.pool.threads() * IN_LINE).saturating_sub(self.out);
+        let jobs: Vec<Job> = std::iter::from_fn(|| endpoint.take_job()).take(room).collect();
+        if !jobs.is_empty() {
+            self.out += jobs.len();
+            self.pool.submit(jobs);
         }
     }
 

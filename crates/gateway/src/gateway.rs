@@ -158,6 +158,7 @@ impl Gateway {
 
     /// Does everything that IKE asks for, then lets the messages go.
     pub(crate) fn settle(&mut self) {
+        self.crypto.feed(&mut self.endpoint);
         self.perform_all();
         if let Err(error) = self.apply_policies() {
             self.log(None, None, 0, format!("cannot change the policies: {error}"));
@@ -181,7 +182,6 @@ impl Gateway {
         while let Some(output) = self.endpoint.poll_output() {
             self.perform(output);
         }
-        self.crypto.feed(&mut self.endpoint);
     }
 
     /// Goes on with the handshakes whose computations are done.
