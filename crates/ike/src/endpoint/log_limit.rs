@@ -2,13 +2,20 @@
 
 use super::stats::Discard;
 use crate::output::Time;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Refusals told apart by what they say: the misconfigured peer must not hide behind one that guesses keys.
+const TEXTS: usize = 16;
 
 /// When each reason was last logged, and how many lines were left out since.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LogLimit([Slot; Discard::ALL.len()]);
+pub(crate) struct LogLimit {
+    reasons: [Slot; Discard::ALL.len()],
+    /// The same for texts, by their hash.
+    texts: Vec<(u64, Slot)>,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
@@ -16,16 +23,42 @@ struct Slot {
     left_out: u64,
 }
 
+impl Slot {
+    fn admit(&mut self, now: Time) -> Option<u64> {
+        if now < self.next {
+            self.left_out += 1;
+            return None;
+        }
+        self.next = now.plus(INTERVAL);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
 impl LogLimit {
     /// `Some` if a line may be logged now, with the number of those that were left out before it.
     pub(crate) fn admit(&mut self, now: Time, reason: Discard) -> Option<u64> {
-        let slot = self.0.get_mut(reason as usize)?;
-        if now < slot.next {
-            slot.left_out += 1;
-            return None;
+        self.reasons.get_mut(reason as usize)?.admit(now)
+    }
+
+    /// The same for an initiator that is refused, where each text counts for itself. When a second has brought too many,
+    /// which a stranger can see to, the others share one line.
+    pub(crate) fn admit_refusal(&mut self, now: Time, why: &str) -> Option<u64> {
+        let mut hasher = DefaultHasher::new();
+        why.hash(&mut hasher);
+        let hash = hasher.finish();
+        if let Some((_, slot)) = self.texts.iter_mut().find(|(text, _)| *text == hash) {
+            return slot.admit(now);
         }
-        slot.next = now.plus(INTERVAL);
-        Some(std::mem::take(&mut slot.left_out))
+        let over = self.texts.iter().position(|(_, slot)| slot.next <= now);
+        match over.filter(|_| self.texts.len() == TEXTS) {
+            Some(over) => drop(self.texts.swap_remove(over)),
+            None if self.texts.len() == TEXTS => return self.admit(now, Discard::Refused),
+            None => {}
+        }
+        let mut slot = Slot::default();
+        let admitted = slot.admit(now);
+        self.texts.push((hash, slot));
+        admitted
     }
 }
 
@@ -63,6 +96,22 @@ mod tests {
         assert_eq!(limit.admit(at(1), Discard::Malformed), Some(0), "another reason");
         assert_eq!(limit.admit(at(999), Discard::Integrity), None);
         assert_eq!(limit.admit(at(1000), Discard::Integrity), Some(2));
+    }
+
+    #[test]
+    fn each_text_of_a_refusal_has_its_line_but_not_any_number_of_them() {
+        let mut limit = LogLimit::default();
+        let at = |millis| Time(Duration::from_millis(millis));
+        assert_eq!(limit.admit_refusal(at(0), "wrong key"), Some(0));
+        assert_eq!(limit.admit_refusal(at(1), "wrong key"), None);
+        assert_eq!(limit.admit_refusal(at(2), "wrong identity"), Some(0));
+        assert_eq!(limit.admit_refusal(at(1000), "wrong key"), Some(1));
+        for second in 2..5 {
+            let names = (0..1000).map(|n| format!("no such identity: {second}.{n}"));
+            let lines = names.filter_map(|name| limit.admit_refusal(at(second * 1000), &name));
+            assert_eq!(lines.count(), TEXTS + 1, "second {second}");
+            assert!(limit.texts.len() <= TEXTS);
+        }
     }
 
     #[test]

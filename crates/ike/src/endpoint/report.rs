@@ -32,21 +32,18 @@ impl Endpoint {
     /// Counts what is refused, and says so at most once a second for each reason.
     pub(crate) fn discard(&mut self, now: Time, reason: Discard, message: impl FnOnce() -> String) {
         self.stats.discard(reason);
-        if let Some(line) = self.limited(now, reason, message) {
+        if let Some(left_out) = self.log_limit.admit(now, reason) {
+            let line = limited(message(), left_out);
             self.event(Event::Log { ike: None, connection: None, level: ORDINARY, message: line });
         }
     }
 
-    /// A line that strangers can cause; what went unsaid is mentioned with the next.
-    pub(crate) fn limited(
-        &mut self,
-        now: Time,
-        reason: Discard,
-        message: impl FnOnce() -> String,
-    ) -> Option<String> {
-        let left_out = self.log_limit.admit(now, reason)?;
-        let line = message();
-        Some(if left_out == 0 { line } else { format!("{line} (and {left_out} more like it)") })
+    /// Counts an initiator that is refused, and says why, at most once a second for each reason there is.
+    pub(crate) fn discard_initiator(&mut self, now: Time, sa: &IkeSa, from: &str, why: &str) {
+        self.stats.discard(Discard::Refused);
+        if let Some(left_out) = self.log_limit.admit_refusal(now, why) {
+            self.log(sa, IMPORTANT, limited(format!("refused {from}: {why}"), left_out));
+        }
     }
 
     /// The end of an initiation.
@@ -61,4 +58,9 @@ impl Endpoint {
         self.starts.finished(connection, child, &result, now.plus(self.config.start_retry));
         self.event(Event::InitiateDone { ike, child: child.to_owned(), result });
     }
+}
+
+/// A line that strangers can cause; what went unsaid is mentioned with the next.
+fn limited(line: String, left_out: u64) -> String {
+    if left_out == 0 { line } else { format!("{line} (and {left_out} more like it)") }
 }

@@ -1,8 +1,7 @@
 //! What a responder says to an initiator that it refuses, before IKE_AUTH is through.
 
-use crate::endpoint::report::IMPORTANT;
+use crate::endpoint::Endpoint;
 use crate::endpoint::send::Request;
-use crate::endpoint::{Discard, Endpoint};
 use crate::message::{Notify, NotifyType, ParseError, Payload};
 use crate::output::{Reason, Time};
 use crate::sa::IkeSa;
@@ -42,11 +41,8 @@ impl Endpoint {
         request: &Request,
         Refusal(notify, why): Refusal,
     ) -> Result<(), Reason> {
-        self.stats.discard(Discard::Refused);
-        let line = || format!("refused {} of {}: {why}", request.exchange, request.path.remote);
-        if let Some(line) = self.limited(now, Discard::Refused, line) {
-            self.log(sa, IMPORTANT, line);
-        }
+        let from = format!("{} of {}", request.exchange, request.path.remote);
+        self.discard_initiator(now, sa, &from, &why);
         self.respond(now, sa, request, vec![Payload::Notify(notify)])?;
         Err(Reason::Refused(why))
     }

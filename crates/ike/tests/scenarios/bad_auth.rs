@@ -32,3 +32,18 @@ fn failures_in_ike_auth_do_not_fill_the_table() {
     world.run_secs(11);
     world.assert_nothing_left();
 }
+
+/// Who guesses keys must not hide from the operator why another peer does not come up.
+#[test]
+fn each_reason_is_told_although_another_comes_all_the_time() {
+    let mut world = sun();
+    for (seed, name, key) in [(1, "moon", "a guess"), (2, "moon", "another"), (3, "mars", "a guess")] {
+        let mut peer = Peer::init(&mut world, seed, vec![]);
+        let payloads = peer.auth_as(&crate::common::build::fqdn(name), key.as_bytes());
+        peer.request(&mut world, ExchangeType::IkeAuth, payloads).expect("a refusal");
+    }
+    let log = world.hosts[0].log();
+    let refusals: Vec<_> = log.iter().filter(|line| line.starts_with("refused IKE_AUTH")).collect();
+    let [guess, stranger] = refusals.as_slice() else { panic!("{log:#?}") };
+    assert!(guess.contains("moon") && stranger.contains("mars"), "{refusals:?}");
+}
