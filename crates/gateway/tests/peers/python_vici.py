@@ -6,12 +6,13 @@ Arguments: the VICI socket, our outer address, the peer's, and our and the peer'
 import socket
 import sys
 import threading
+import time
 from collections import OrderedDict
 
 import vici
 
 PATH, LOCAL, REMOTE, LOCAL_NET, REMOTE_NET = sys.argv[1:]
-EVENTS = ["ike-updown", "child-updown"]
+EVENTS = ["ike-updown", "child-updown", "ike-rekey", "child-rekey"]
 
 
 def connect():
@@ -52,16 +53,34 @@ def refused(what, command, *arguments):
 
 
 def listen(seen, ready, enough):
-    """Notes the names of events until both kinds have come twice: up and down."""
+    """Notes events until both kinds of SAs have gone down."""
     for name, message in connect().listen(EVENTS, timeout=0.5):
         if name is None:
             ready.set()
             continue
         name = name.decode() if isinstance(name, bytes) else name
-        seen.append((name, "up" in message))
-        if len(seen) == 4:
+        seen.append((name, message))
+        if sum(name.endswith("updown") and "up" not in message for name, message in seen) == 2:
             enough.set()
             return
+
+
+def children():
+    (sa,) = session.list_sas()
+    return [child["uniqueid"] for child in sa["lab"]["child-sas"].values() if child["state"] == b"INSTALLED"]
+
+
+def renewed(what, number):
+    """New keys for the SA of that kind, waited for."""
+    before = number()
+    assert session.rekey({what: "lab"})["success"] == b"yes"
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        after = number()
+        if len(after) == 1 and after != before:
+            return before, after
+        time.sleep(0.1)
+    raise AssertionError("not renewed: " + what)
 
 
 session = connect()
@@ -95,10 +114,25 @@ assert session.get_counters({"all": "yes"})["counters"]["lab"]["ike-init-out-req
 refused("no-such-child", session.initiate, {"child": "no-such-child"})
 refused("not supported yet", session.redirect, {"ike": "lab", "gateway": REMOTE})
 
+child_numbers = renewed("child", children)
+ike_numbers = renewed("ike", lambda: [sa["lab"]["uniqueid"] for sa in session.list_sas()])
+
 list(session.terminate({"ike": "lab"}))
 assert list(session.list_sas()) == []
 assert enough.wait(30), events
-assert sorted(events) == [("child-updown", False), ("child-updown", True), ("ike-updown", False), ("ike-updown", True)]
+kinds = sorted((name, "up" in message) for name, message in events)
+assert kinds == [
+    ("child-rekey", False),
+    ("child-updown", False),
+    ("child-updown", True),
+    ("ike-rekey", False),
+    ("ike-updown", False),
+    ("ike-updown", True),
+], events
+(ikes,) = [message["lab"] for name, message in events if name == "ike-rekey"]
+assert ([ikes["old"]["uniqueid"]], [ikes["new"]["uniqueid"]]) == ike_numbers, (ikes, ike_numbers)
+(both,) = [child for name, message in events if name == "child-rekey" for child in message["lab"]["child-sas"].values()]
+assert ([both["old"]["uniqueid"]], [both["new"]["uniqueid"]]) == child_numbers, (both, child_numbers)
 
 session.unload_conn({"name": "lab"})
 session.clear_creds()
