@@ -1,0 +1,100 @@
+//! Who the two sides are, and how they prove it.
+
+use super::*;
+use testudo_ike::config::Identity;
+
+#[test]
+fn identities() {
+    let id = |text: &str| local(psk().with("id", text)).map(|conn| conn.local.id);
+    let fqdn = |name: &str| Some(Identity::Fqdn(name.to_owned()));
+    let email = |name: &str| Some(Identity::Email(name.to_owned()));
+    let addr = |text: &str| Some(Identity::Addr(text.parse::<IpAddr>().unwrap()));
+    let keyid = |octets: &[u8]| Some(Identity::KeyId(octets.to_vec()));
+    for (text, identity) in [
+        ("%any", None),
+        ("", None),
+        ("0.0.0.0", None),
+        ("::", None),
+        ("gw.example.org", fqdn("gw.example.org")),
+        ("@gw", fqdn("gw")),
+        ("fqdn:gw", fqdn("gw")),
+        ("FQDN:gw", fqdn("gw")),
+        ("dns:gw", fqdn("gw")),
+        ("fqdn:#6777", fqdn("gw")),
+        ("me@example.org", email("me@example.org")),
+        ("@@me", email("me")),
+        ("email:me", email("me")),
+        ("userfqdn:me", email("me")),
+        ("192.0.2.1", addr("192.0.2.1")),
+        ("2001:db8::1", addr("2001:db8::1")),
+        ("ipv4:192.0.2.1", addr("192.0.2.1")),
+        ("ipv4:#c0000201", addr("192.0.2.1")),
+        ("ipv6:2001:db8::1", addr("2001:db8::1")),
+        ("@#0a:ff", keyid(&[0x0a, 0xff])),
+        ("@#0x0aff", keyid(&[0x0a, 0xff])),
+        ("keyid:text", keyid(b"text")),
+        ("keyid:#00", keyid(&[0])),
+        ("some:thing", keyid(b"some:thing")),
+    ] {
+        assert_eq!(id(text), Ok(identity), "{text}");
+    }
+    for (text, why) in [
+        ("C=CH, XY=gw", "but its distinguished name is malformed: XY is no attribute that we know"),
+        ("C=CH, CN=*", "but a wildcard in this identity is not supported"),
+        (
+            "asn1dn:#30",
+            "but its distinguished name is malformed: ASN.1 DER message is incomplete: expected 2, actual 1 at DER \
+             byte 1",
+        ),
+        ("10.0.0.0/8", "but subnets and ranges as identities are not supported"),
+        ("{2}:x", "but identities of a numeric type are not supported"),
+        ("*.example.org", "but a wildcard in this identity is not supported"),
+        ("*@example.org", "but a wildcard in this identity is not supported"),
+        ("*x.example.org", "expected a wildcard in front of a domain, such as *.example.org"),
+        ("@#0", "expected an even number of hexadecimal digits behind #"),
+        ("@#", "expected an even number of hexadecimal digits behind #"),
+        ("@#zz", "expected an even number of hexadecimal digits behind #"),
+        ("keyid:", "expected at least one octet"),
+        ("@", "expected a printable name"),
+        ("ipv4:::1", "expected an IPv4 address"),
+        ("ipv6:192.0.2.1", "expected an IPv6 address"),
+    ] {
+        assert_eq!(id(text).unwrap_err(), format!("connections.gw.local.id: found {text:?}, {why}"));
+    }
+}
+
+#[test]
+fn authentication_is_one_round() {
+    let suffixed = Message::new().with_section("local-1", psk()).with_section("remote1", psk());
+    assert!(connection(&Message::new().with_section("gw", suffixed), Policy::Modern).is_ok());
+    for (content, why) in [
+        (Message::new(), "connections.gw.local: missing, expected a section"),
+        (
+            Message::new().with_section("local", Message::new().with("auth", "eap")),
+            "connections.gw.local.auth: found \"eap\", but this method is not supported; expected psk, pubkey, rsa, \
+             rsa/pss, ecdsa or ed25519",
+        ),
+        (
+            Message::new().with_section("local-1", psk()).with_section("local-2", psk()),
+            "connections.gw.local-2: found a second section, but a second round of authentication (RFC 4739) is \
+             not supported; leave the key out",
+        ),
+        (
+            Message::new().with_section("local", psk().with_list("certs", ["gw.pem"])),
+            "connections.gw.local.certs: found entry 1 of 6 octets, but this certificate is malformed: \
+             unexpected ASN.1 DER tag: expected SEQUENCE, got APPLICATION [7] (constructed)",
+        ),
+        (
+            Message::new().with_section("local", psk().with_section("cert-1", Message::new())),
+            "connections.gw.local.cert-1: found a section, but a certificate that the daemon reads from a file or \
+             token: use certs is not supported; leave the key out",
+        ),
+        (
+            Message::new().with_section("local", psk()).with("remote", "x"),
+            "connections.gw.remote: missing, expected a section",
+        ),
+    ] {
+        let message = Message::new().with_section("gw", content);
+        assert_eq!(connection(&message, Policy::Modern).unwrap_err().to_string(), why);
+    }
+}

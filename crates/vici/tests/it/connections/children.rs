@@ -1,0 +1,127 @@
+//! Children: selectors, scalars, and those without tunnels.
+
+use super::*;
+use testudo_ipsec::selector::TrafficSelector;
+
+#[test]
+fn traffic_selectors() {
+    let fixed = |addrs, protocol, port_start, port_end| {
+        TsSpec::Fixed(TrafficSelector { addrs, protocol, port_start, port_end })
+    };
+    let net = range("10.1.0.0", "10.1.255.255");
+    assert_eq!(ts("10.1.0.0/16").unwrap(), fixed(net, 0, 0, 65535));
+    assert_eq!(ts("10.1.7.7/16").unwrap(), fixed(net, 0, 0, 65535));
+    assert_eq!(ts("10.1.0.0/16[tcp]").unwrap(), fixed(net, 6, 0, 65535));
+    assert_eq!(ts("10.1.0.0/16[tcp/80]").unwrap(), fixed(net, 6, 80, 80));
+    assert_eq!(ts("10.1.0.0/16[udp/1000-2000]").unwrap(), fixed(net, 17, 1000, 2000));
+    assert_eq!(ts("10.1.0.0/16[89]").unwrap(), fixed(net, 89, 0, 65535));
+    assert_eq!(ts("10.1.0.0/16[/53]").unwrap(), fixed(net, 0, 53, 53));
+    assert_eq!(ts("10.1.0.0/16[any/any]").unwrap(), fixed(net, 0, 0, 65535));
+    assert_eq!(ts("10.1.0.0/16[udp/opaque]").unwrap(), fixed(net, 17, 65535, 0));
+    assert_eq!(ts("10.1.0.0/16[icmp/2048]").unwrap(), fixed(net, 1, 0x0800, 0x0800));
+    assert_eq!(ts("10.1.0.0/16[icmp/8]").unwrap(), fixed(net, 1, 0x0800, 0x0800), "a type alone");
+    assert_eq!(ts("10.0.0.1-10.0.0.9").unwrap(), fixed(range("10.0.0.1", "10.0.0.9"), 0, 0, 65535));
+    assert_eq!(ts("10.0.0.1").unwrap(), fixed(range("10.0.0.1", "10.0.0.1"), 0, 0, 65535));
+    assert_eq!(
+        ts("fd00::/8[ipv6-icmp]").unwrap(),
+        fixed(range("fd00::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), 58, 0, 65535)
+    );
+    assert_eq!(
+        ts("::/0").unwrap(),
+        fixed(range("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), 0, 0, 65535)
+    );
+    assert_eq!(ts("dynamic").unwrap(), TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: 65535 });
+    assert_eq!(ts("dynamic[gre]").unwrap(), TsSpec::Dynamic { protocol: 47, port_start: 0, port_end: 65535 });
+    let ports = "the port as a number, a range n-m, opaque or any (service names are not looked up)";
+    let protocols = "the protocol as a number of at most 255, or a name such as tcp";
+    let addresses = "a subnet, an address, a range or dynamic, with [protocol/port] if wanted";
+    for (text, expected) in [
+        ("10.1.0.0/16[tcp/http]", ports),
+        ("10.1.0.0/16[tcp/70000]", ports),
+        ("10.1.0.0/16[tcp/9-1]", ports),
+        ("10.1.0.0/16[tcp/1-2-3]", ports),
+        ("10.1.0.0/16[xyz]", protocols),
+        ("10.1.0.0/16[256]", protocols),
+        ("10.1.0.0/16[tcp/80", "a closing ] at the end"),
+        ("10.1.0.0/16[tcp]x", "a closing ] at the end"),
+        ("lan", addresses),
+        ("%any", addresses),
+        ("", addresses),
+    ] {
+        let why = format!("connections.gw.children.net.local_ts: found {text:?}, expected {expected}");
+        assert_eq!(ts(text).unwrap_err(), why);
+    }
+    assert!(ts("fd00::/8[icmp]").unwrap_err().ends_with("this kind of ICMP is not of the addresses' family"));
+}
+
+#[test]
+fn scalars_of_a_child() {
+    for (text, mode) in [("tunnel", ChildMode::Tunnel), ("Tunnel", ChildMode::Tunnel)] {
+        assert_eq!(child_with("mode", text).unwrap().mode, mode);
+    }
+    for (text, action) in [
+        ("none", StartAction::None),
+        ("clear", StartAction::None),
+        ("trap", StartAction::Trap),
+        ("route", StartAction::Trap),
+        ("start", StartAction::Start),
+        ("restart", StartAction::Start),
+        ("trap|start", StartAction::TrapStart),
+    ] {
+        assert_eq!(child_with("start_action", text).unwrap().start_action, action);
+        assert_eq!(child_with("dpd_action", text).unwrap().dpd_action, action);
+        assert_eq!(child_with("close_action", text).unwrap().close_action, action);
+    }
+    for (text, window) in [("0", 0), ("1", 64), ("32", 64), ("64", 64), ("65", 128), ("8192", 8192)] {
+        assert_eq!(child_with("replay_window", text).unwrap().replay_window, window);
+    }
+    for (text, dscp_out, dscp_in) in
+        [("out", true, false), ("in", false, true), ("yes", true, true), ("no", false, false)]
+    {
+        let copy = child_with("copy_dscp", text).unwrap().copy;
+        assert_eq!((copy.dscp_out, copy.dscp_in), (dscp_out, dscp_in));
+    }
+    assert!(!child_with("copy_df", "no").unwrap().copy.df);
+    assert!(!child_with("copy_ecn", "no").unwrap().copy.ecn);
+    assert_eq!(child_with("priority", "7").unwrap().priority, 7);
+    for (key, value, why) in [
+        ("mode", "transport", "but this mode is not supported; expected tunnel, pass or drop"),
+        ("mode", "tunel", "expected tunnel, pass or drop"),
+        ("start_action", "go", "expected none, trap, start or trap|start"),
+        ("dpd_action", "hold", "expected none, trap, start or trap|start"),
+        ("replay_window", "8193", "expected a number of packets up to 8192, or 0 for no anti-replay"),
+        ("copy_dscp", "both", "expected out, in, yes or no"),
+    ] {
+        let expected = format!("connections.gw.children.net.{key}: found {value:?}, {why}");
+        assert_eq!(child_with(key, value).unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn pass_and_drop_policies_say_what_and_when() {
+    let shunt = |mode: &str| Message::new().with("mode", mode).with("start_action", "trap");
+    let nets = |message: Message| {
+        message.with_list("local_ts", ["10.1.0.0/16"]).with_list("remote_ts", ["0.0.0.0/0"])
+    };
+    let pass = child(nets(shunt("pass")).with_list("esp_proposals", ["default"])).unwrap();
+    assert_eq!((pass.mode, pass.proposals.len()), (ChildMode::Pass, 0));
+    assert_eq!(child(nets(shunt("drop"))).unwrap().mode, ChildMode::Drop);
+    let path = "connections.gw.children.net";
+    for (content, why) in [
+        (
+            nets(Message::new().with("mode", "pass")),
+            ".start_action: missing, expected trap, without which a pass or drop policy is not installed",
+        ),
+        (
+            nets(Message::new().with("mode", "drop").with("start_action", "start")),
+            ".start_action: found \"start\", expected trap, without which a pass or drop policy is not installed",
+        ),
+        (
+            shunt("pass"),
+            ".local_ts: found dynamic, the default, which has no meaning without a peer; expected subnets such as \
+             0.0.0.0/0 or ::/0",
+        ),
+    ] {
+        assert_eq!(child(content).unwrap_err(), format!("{path}{why}"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Proposals of a connection and of its children.
+
+use super::*;
+use testudo_ike::config::Integrity;
+
+#[test]
+fn ike_proposals() {
+    let one = |text| with_list("proposals", &[text]).map(|mut conn| conn.proposals.remove(0));
+    let ike = one("aes128gcm16-prfsha256-x25519").unwrap();
+    assert_eq!(ike.encryption, [IkeEncryption::Aes128Gcm16]);
+    assert_eq!((ike.prf.as_slice(), ike.ke.as_slice()), (&[Prf::HmacSha256][..], &[KeyExchange::X25519][..]));
+    let ike = one("aes256gcm16-ecp256").unwrap();
+    assert_eq!(ike.prf, [Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512], "the default PRFs");
+    let ike = one("aes256gcm16-aes128gcm16-aes256gcm16-sha384-ecp256-curve25519").unwrap();
+    assert_eq!(ike.encryption, [IkeEncryption::Aes256Gcm16, IkeEncryption::Aes128Gcm16]);
+    assert_eq!(ike.prf, [Prf::HmacSha384], "an integrity algorithm beside an AEAD names the PRF");
+    assert_eq!(ike.ke, [KeyExchange::Ecp256, KeyExchange::X25519]);
+    assert_eq!(one("AES128GCM128-PRFSHA384-X25519").unwrap().prf, [Prf::HmacSha384]);
+    let ike = one("aes128-aes256-sha256-sha512-modp2048").unwrap();
+    assert_eq!(ike.encryption, [IkeEncryption::Aes128Cbc, IkeEncryption::Aes256Cbc]);
+    assert_eq!(ike.integrity, [Integrity::HmacSha256, Integrity::HmacSha512]);
+    assert_eq!(ike.prf, [Prf::HmacSha256, Prf::HmacSha512], "the PRF follows from the integrity algorithm");
+    let ike = one("aes192-sha384-prfaesxcbc-ecp521").unwrap();
+    assert_eq!((ike.prf, ike.ke), (vec![Prf::AesXcbc], vec![KeyExchange::Ecp521]));
+    for (text, encryption) in [
+        ("aes256ccm16-prfsha512-modp4096", IkeEncryption::Aes256Ccm16),
+        ("aes192ccm128-prfsha512-modp4096", IkeEncryption::Aes192Ccm16),
+        ("chacha20poly1305-sha512-modp4096", IkeEncryption::ChaCha20Poly1305),
+        ("aes192gcm-sha512-modp4096", IkeEncryption::Aes192Gcm16),
+    ] {
+        let ike = one(text).unwrap();
+        assert_eq!((ike.encryption, ike.integrity), (vec![encryption], vec![]), "{text}");
+        assert_eq!((ike.prf, ike.ke), (vec![Prf::HmacSha512], vec![KeyExchange::Modp4096]), "{text}");
+    }
+}
+
+#[test]
+fn ike_proposals_that_cannot_be_used_say_why() {
+    let why = |text| with_list("proposals", &[text]).unwrap_err();
+    for (text, expected) in [
+        ("aes128gcm16-prfsha256-x25519-foo", "but algorithm \"foo\" is not supported; expected aes{128,"),
+        ("aes128gcm16--x25519", "but algorithm \"\" is not supported; expected aes{128,"),
+        ("aes128gcm16-prfsha256", "but it names no key exchange; expected one such as x25519 or ecp256"),
+        ("prfsha256-x25519", "but it names no encryption; expected one such as aes128gcm16"),
+        ("aes128-aes128gcm16-sha256-x25519", "but AEADs and other ciphers cannot stand in one proposal"),
+        ("aes128-prfsha256-x25519", "but AES-CBC needs an integrity algorithm; expected one such as sha256"),
+        (
+            "aes128gcm16-prfsha256-x25519-esn",
+            "but sequence numbers are not part of IKE proposals; expected no esn",
+        ),
+        ("3des-sha256-modp2048", "but algorithm \"3des\" is refused as weak: blocks of 64 bits"),
+        ("aes128-sha1-modp2048", "but algorithm \"sha1\" is refused as weak: its hash"),
+        ("aes128-MD5-modp2048", "but algorithm \"MD5\" is refused as weak: its hash"),
+        ("aes128-sha256-modp1024", "but algorithm \"modp1024\" is refused as weak: its group is too small"),
+        ("aes128-sha256-modp2048s256", "but algorithm \"modp2048s256\" is refused as weak: nobody knows"),
+        (
+            "aes128ccm8-prfsha256-x25519",
+            "but algorithm \"aes128ccm8\" is refused as weak: its integrity check",
+        ),
+    ] {
+        let why = why(text);
+        let expected = format!("connections.gw.proposals: found {text:?}, {expected}");
+        assert!(why.starts_with(&expected), "{why}");
+    }
+}
+
+#[test]
+fn weak_algorithms_of_ike_need_the_legacy_policy() {
+    let proposals = |text: &str, policy| {
+        let content = Message::new().with_section("local", psk()).with_section("remote", psk());
+        let content = content.with_list("proposals", [text]);
+        connection(&Message::new().with_section("gw", content), policy).map(|connection| connection.proposals)
+    };
+    for text in [
+        "aes128-sha1-modp2048",
+        "aes128gcm16-prfsha1-x25519",
+        "aes128-sha256-modp1536",
+        "aes256-sha-modp1024",
+    ] {
+        let why = proposals(text, Policy::Modern).unwrap_err().to_string();
+        assert!(why.ends_with("; testudo.toml can allow it with legacy = true"), "{why}");
+        assert_eq!(proposals(text, Policy::Legacy).unwrap().len(), 1, "{text}");
+    }
+    let [legacy] = &proposals("aes128-sha1-modp1024", Policy::Legacy).unwrap()[..] else { panic!() };
+    assert_eq!((&legacy.integrity[..], &legacy.prf[..]), (&[Integrity::HmacSha1][..], &[Prf::HmacSha1][..]));
+    assert_eq!(proposals("default", Policy::Legacy).unwrap(), proposals("default", Policy::Modern).unwrap());
+    let why = proposals("3des-sha1-modp1024", Policy::Legacy).unwrap_err().to_string();
+    assert!(why.contains("\"3des\" is refused as weak"), "{why}");
+}
+
+#[test]
+fn esp_proposals() {
+    let one = |text: &str| {
+        child(Message::new().with_list("esp_proposals", [text])).map(|mut child| child.proposals.remove(0))
+    };
+    let esp = one("aes256gcm16").unwrap();
+    assert_eq!(esp.encryption, [EspAlgorithm::Aes256Gcm16]);
+    assert_eq!((esp.ke.len(), esp.esn), (0, vec![false]));
+    let esp = one("aes128gcm-x25519-esn-noesn").unwrap();
+    assert_eq!((esp.ke.as_slice(), esp.esn.as_slice()), (&[KeyExchange::X25519][..], &[true, false][..]));
+    assert_eq!(one("default").unwrap().encryption.len(), 2);
+    for text in ["chacha20poly1305", "aes128-sha256", "aes128gcm16-aes192gcm16"] {
+        let expected = "but ESP has AES-GCM only; expected aes128gcm16 or aes256gcm16";
+        let path = "connections.gw.children.net.esp_proposals";
+        assert_eq!(one(text).unwrap_err(), format!("{path}: found {text:?}, {expected}"));
+    }
+}
