@@ -260,7 +260,7 @@ impl Gateway {
                 let fresh = Fresh { ike, connection, child, name };
                 self.install_child(fresh, &params, replaces);
             }
-            Output::SwitchChild { to, .. } => self.data.switch(to),
+            Output::SwitchChild { from, to } => self.data.switch(from, to),
             Output::UpdateChild { child, path, .. } => {
                 if let Err(error) = self.data.update(child, path) {
                     self.log(None, None, 0, format!("cannot move Child SA #{}: {error}", child.0));

@@ -100,7 +100,8 @@ pub enum Output {
         /// The one that has taken its place.
         to: ChildSaId,
     },
-    /// The peer moved (RFC 7296 §2.23): the Child SA has new outer addresses from now on.
+    /// The peer moved (RFC 7296 §2.23): the Child SA has new outer addresses from now on. Not asked for one through which
+    /// nothing goes out any more.
     UpdateChild {
         /// The Child SA.
         child: ChildSaId,

@@ -123,9 +123,9 @@ impl DataPath {
         Ok(())
     }
 
-    /// What goes out for the policy of a Child SA goes through it from now on.
-    pub(crate) fn switch(&mut self, child: ChildSaId) {
-        let commands = self.sas.switch(child);
+    /// What has gone out through one Child SA goes through another from now on.
+    pub(crate) fn switch(&mut self, from: ChildSaId, to: ChildSaId) {
+        let commands = self.sas.switch(from, to);
         self.send_all(commands);
     }
 

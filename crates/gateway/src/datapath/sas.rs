@@ -71,7 +71,11 @@ impl Sas {
     }
 
     /// Sends through the SA from now on: with the next packet, or, if its policy is not with the worker yet, with that.
-    pub(super) fn switch(&mut self, child: ChildSaId) -> Vec<Command> {
+    /// The one that carried it until then sends no more, and follows no peer that moves.
+    pub(super) fn switch(&mut self, from: ChildSaId, child: ChildSaId) -> Vec<Command> {
+        if let Some(done) = self.installed.get_mut(&from) {
+            done.idle = true;
+        }
         let Some(sa) = self.installed.get_mut(&child) else { return Vec::new() };
         sa.idle = false;
         let (policy, outbound) = (sa.outbound.policy(), Arc::clone(&sa.outbound));
@@ -168,3 +172,7 @@ impl Installed {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "sas_tests.rs"]
+mod tests;

@@ -271,6 +271,9 @@ impl Endpoint {
         for child in &mut sa.children {
             child.params.local = path.local;
             child.params.remote = path.remote;
+            if child.outbound == Outbound::Retired {
+                continue;
+            }
             let (spi_in, spi_out) = (child.params.spi_in, child.params.spi_out);
             self.outputs.push_back(Output::UpdateChild { child: child.id, spi_in, spi_out, path });
         }

@@ -144,6 +144,30 @@ fn esp_alone_shows_that_the_peer_moved() {
     assert_eq!(world.hosts[1].sas()[0].remote, to);
 }
 
+/// Only what something goes out through moves: what has a successor would take the place of that again.
+#[test]
+fn a_replaced_child_stays_where_it_is() {
+    let mut world = behind_nat(10);
+    world.initiate(0);
+    world.run_secs(1);
+    let (now, ike) = (world.now, world.hosts[0].sas()[0].id);
+    assert!(world.hosts[0].endpoint.reauthenticate_ike(now, ike));
+    world.settle(0);
+    world.run_secs(5);
+    let children: Vec<_> = world.hosts[1].sas().into_iter().map(|sa| sa.children[0].clone()).collect();
+    let [old, new] = &children[..] else { panic!("{children:#?}") };
+    assert_eq!(world.hosts[1].sending, [new.id].into());
+    let before = world.hosts[1].installed[&old.id].remote;
+    let to = "198.51.100.7:50123".parse().unwrap();
+    let now = world.now;
+    for child in &children {
+        world.hosts[1].endpoint.esp_source(now, child.spi_in, to);
+        world.settle(1);
+    }
+    assert_eq!(world.hosts[1].installed[&old.id].remote, before);
+    assert_eq!(world.hosts[1].installed[&new.id].remote, to);
+}
+
 /// Who is behind the NAT and began does not follow: what comes from elsewhere says nothing about whether we are heard.
 #[test]
 fn esp_from_where_nobody_follows_is_no_sign_of_life() {

@@ -1,0 +1,68 @@
+//! Which outbound SA the worker is told to use.
+
+use super::*;
+use std::net::SocketAddr;
+use testudo_ipsec::sa::{Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial};
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+
+const POLICY: PolicyId = PolicyId(3);
+const MTU: u16 = 1500;
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn params(number: u32) -> ChildSaParams {
+    let any = AddrRange::new("10.0.0.0".parse().unwrap(), "10.255.255.255".parse().unwrap()).unwrap();
+    let ts = vec![TrafficSelector { addrs: any, protocol: 0, port_start: 0, port_end: u16::MAX }];
+    ChildSaParams {
+        spi_in: Spi(0x0100_0000 + number),
+        spi_out: Spi(0x0200_0000 + number),
+        algorithm: EspAlgorithm::Aes128Gcm16,
+        key_in: KeyMaterial(vec![1; 20]),
+        key_out: KeyMaterial(vec![2; 20]),
+        esn: true,
+        replay_window: 64,
+        local_ts: ts.clone(),
+        remote_ts: ts,
+        local: addr("192.0.2.1:4500"),
+        remote: addr("192.0.2.2:20000"),
+        encapsulation: Encapsulation::Udp,
+        copy: HeaderCopy::default(),
+    }
+}
+
+fn install(sas: &mut Sas, number: u32, replaces: bool) -> ChildSaId {
+    let (child, params) = (ChildSaId(number.into()), params(number));
+    let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
+    sas.install(child, POLICY, (&params, &selectors), replaces, (MTU, Library::AwsLc)).unwrap();
+    child
+}
+
+/// The SPIs of the outbound SAs that the commands make the policy's, and where they send to.
+fn set(commands: &[Command]) -> Vec<(Spi, SocketAddr)> {
+    let outbound = commands.iter().filter_map(|command| match command {
+        Command::SetOutbound(POLICY, sa) => Some((sa.spi(), sa.remote())),
+        _ => None,
+    });
+    outbound.collect()
+}
+
+fn moved(sas: &mut Sas, child: ChildSaId, remote: &str) -> Vec<(Spi, SocketAddr)> {
+    let path = Path { local: addr("192.0.2.1:4500"), remote: addr(remote) };
+    set(&sas.update(child, path, MTU).unwrap())
+}
+
+/// A peer behind a NAT moves while its old IKE SA is on its way out: what that one carried has a successor, whose place it
+/// must not take again.
+#[test]
+fn what_has_a_successor_does_not_come_back_by_moving() {
+    let mut sas = Sas::default();
+    let old = install(&mut sas, 1, false);
+    assert_eq!(set(&sas.take_waiting()), [(params(1).spi_out, params(1).remote)]);
+    let new = install(&mut sas, 2, true);
+    assert_eq!(moved(&mut sas, new, "192.0.2.2:20001"), [], "it waits for its turn");
+    assert_eq!(set(&sas.switch(old, new)), [(params(2).spi_out, addr("192.0.2.2:20001"))]);
+    assert_eq!(moved(&mut sas, old, "192.0.2.2:30000"), []);
+    assert_eq!(moved(&mut sas, new, "192.0.2.2:30000"), [(params(2).spi_out, addr("192.0.2.2:30000"))]);
+}
