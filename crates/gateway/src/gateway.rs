@@ -297,8 +297,11 @@ impl Gateway {
             let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
             self.policies.install(fresh.child, config, &selectors)
         });
+        let child = fresh.child;
         // One that carries something else than the one that it renews has a policy of its own, which cannot stand empty.
-        match self.data.install(fresh.child, policy, (params, &selectors), inherited.is_some()) {
+        let installed = self.data.install(child, policy, (params, &selectors), inherited.is_some());
+        self.mark(child, 0, 0);
+        match installed {
             Ok(()) if inherited.is_none() => self.fresh.push(fresh),
             Ok(()) => {}
             Err(error) => self.give_up(fresh, &error),
@@ -411,9 +414,26 @@ impl Gateway {
                 WorkerEvent::Source(child, remote) => self.endpoint.esp_source(self.now, child, remote),
                 WorkerEvent::Warning(message) => self.log(None, None, 0, message),
                 WorkerEvent::Exhausting(child) => self.renew_exhausted(child),
+                WorkerEvent::Carried(child) => self.note_use(child),
             }
         }
         self.settle();
+    }
+
+    /// A Child SA has carried as much as IKE wants to hear of: it may have to be renewed, or to end. By the second would be
+    /// too late: what it may carry between the two is often less than a second's traffic.
+    fn note_use(&mut self, child: ChildSaId) {
+        if let Some((inbound, outbound)) = self.data.carried(child) {
+            let (bytes, packets) = (inbound.bytes.max(outbound.bytes), inbound.packets.max(outbound.packets));
+            self.endpoint.child_used(self.now, child, bytes, packets);
+            self.mark(child, bytes, packets);
+        }
+    }
+
+    /// Sees to it that IKE hears of what a Child SA carries, once it has carried so much.
+    fn mark(&self, child: ChildSaId, bytes: u64, packets: u64) {
+        let (bytes, packets) = self.endpoint.next_limit(child, bytes, packets);
+        self.data.set_mark(child, packets, bytes);
     }
 
     fn renew_exhausted(&mut self, child: ChildSaId) {
@@ -442,8 +462,7 @@ impl Gateway {
         }
     }
 
-    /// Once a second: tries again what failed. A peer whose packets authenticate is alive: saves it the liveness checks. And
-    /// what an SA has carried may be all that it should.
+    /// Once a second: tries again what failed. A peer whose packets authenticate is alive: saves it the liveness checks.
     pub(crate) fn report_traffic(&mut self) {
         for (child, inbound, outbound) in self.data.all_totals() {
             // A new Child SA has carried nothing.
@@ -456,8 +475,6 @@ impl Gateway {
             if before.0 < now.0 {
                 self.endpoint.traffic_seen(self.now, child);
             }
-            let (bytes, packets) = (inbound.bytes.max(outbound.bytes), inbound.packets.max(outbound.packets));
-            self.endpoint.child_used(self.now, child, bytes, packets);
         }
         self.policies_changed |= self.policies_failed;
         self.settle();

@@ -97,6 +97,11 @@ impl DataPath {
         ChildUsage { inbound: usage(&inbound, now), outbound: usage(&outbound, now) }
     }
 
+    /// What came in and went out through a Child SA.
+    pub(crate) fn carried(&self, child: ChildSaId) -> Option<(SaTotals, SaTotals)> {
+        self.sas.totals(child)
+    }
+
     /// What came in and went out, by Child SA.
     pub(crate) fn all_totals(&self) -> Vec<(ChildSaId, SaTotals, SaTotals)> {
         self.sas.all_totals()

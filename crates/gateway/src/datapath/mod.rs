@@ -71,6 +71,8 @@ pub(crate) enum WorkerEvent {
     Warning(String),
     /// The sequence numbers of a Child SA run low.
     Exhausting(ChildSaId),
+    /// A Child SA has carried what [`DataPath::set_mark`] said.
+    Carried(ChildSaId),
 }
 
 impl DataPath {
@@ -135,6 +137,11 @@ impl DataPath {
         let commands = self.sas.update(child, path, path_mtu)?;
         self.send_all(commands);
         Ok(())
+    }
+
+    /// The worker is to tell as soon as one direction of a Child SA has carried so much.
+    pub(crate) fn set_mark(&self, child: ChildSaId, packets: u64, bytes: u64) {
+        self.sas.set_mark(child, packets, bytes);
     }
 
     /// Takes a Child SA from the worker.
@@ -253,6 +260,7 @@ impl DataPath {
             FastEvent::Ipsec(Event::AddressChanged { spi, remote }) => {
                 self.sas.note_source(spi, remote).map(|child| WorkerEvent::Source(child, remote))
             }
+            FastEvent::Ipsec(Event::Carried { spi }) => self.sas.by_spi(spi).map(WorkerEvent::Carried),
             FastEvent::Ipsec(Event::SequenceLow { policy, spi }) => {
                 self.sas.sender(policy, spi).map(WorkerEvent::Exhausting)
             }

@@ -136,6 +136,19 @@ impl Sas {
         vec![cleared, Command::RemoveInbound(inbound.spi())]
     }
 
+    /// The Child SA of that inbound SPI.
+    pub(super) fn by_spi(&self, spi: Spi) -> Option<ChildSaId> {
+        self.by_spi.get(&spi).copied()
+    }
+
+    /// Workers tell as soon as one direction of a Child SA has carried so much.
+    pub(super) fn set_mark(&self, child: ChildSaId, packets: u64, bytes: u64) {
+        if let Some(sa) = self.installed.get(&child) {
+            sa.inbound.counters().set_mark(packets, bytes);
+            sa.outbound.counters().set_mark(packets, bytes);
+        }
+    }
+
     /// Paths to a peer take no more than this.
     pub(super) fn set_path_mtu(&self, remote: IpAddr, mtu: u16) {
         for sa in self.installed.values().filter(|sa| sa.outbound.remote() == remote) {

@@ -168,6 +168,13 @@ fn by_octets() {
     by_limits(Kind::Strongswan, Side::One, &[], &["rekey_bytes = 150k", "life_bytes = 10m"], 3);
 }
 
+/// What passes between renewal and end is a moment's traffic: far less than a second.
+#[test]
+fn by_octets_of_a_moment() {
+    // 400 packets a second of 100 octets and more: 0.3 s to the renewal, and 30 ms from there to the end.
+    by_limits(Kind::Strongswan, Side::One, &[], &["rekey_bytes = 6000"], 10);
+}
+
 /// Both sides have the same limits and no spread, so that they begin at once again and again (RFC 7296 §2.8.1, §2.8.2).
 fn both_at_once(peer: Kind) {
     let pair = Scenario::new("both-rekey", peer).start_with(|_, connection| {

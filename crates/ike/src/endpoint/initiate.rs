@@ -119,7 +119,11 @@ impl Endpoint {
             Phase::Established if sa.is_asking_for(child) => Some(Present::OnItsWay(sa.id)),
             Phase::Established => {
                 let up = |c: &&crate::sa::ChildSa| c.name == child && c.is_installed();
-                sa.children.iter().find(up).map(|found| Present::Up(sa.id, found.id))
+                sa.children.iter().find(up).map(|found| match found.is_missed() {
+                    // Its renewal brings it back.
+                    true => Present::OnItsWay(sa.id),
+                    false => Present::Up(sa.id, found.id),
+                })
             }
             _ => None,
         })

@@ -291,10 +291,16 @@ impl Endpoint {
         self.heard_on(now, child);
     }
 
-    /// What the Child SA has carried so far, in the busier direction. To be told from time to time: it is what renews an SA
-    /// by its volume, and ends it.
+    /// What the Child SA has carried so far, in the busier direction. To be told as soon as it reaches
+    /// [`Endpoint::next_limit`]: it is what renews an SA by its volume, and ends it.
     pub fn child_used(&mut self, now: Time, child: ChildSaId, bytes: u64, packets: u64) {
         self.used(now, child, bytes, packets);
+    }
+
+    /// At how many octets and packets in the busier direction something is to happen to the Child SA next, once it has carried
+    /// so many; `u64::MAX`: never.
+    pub fn next_limit(&self, child: ChildSaId, bytes: u64, packets: u64) -> (u64, u64) {
+        self.limit_behind(child, bytes, packets)
     }
 
     /// Makes new keys for a Child SA: because an operator wants it, or because its sequence numbers run low. False if there

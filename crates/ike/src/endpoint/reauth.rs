@@ -4,7 +4,7 @@
 use super::report::{IMPORTANT, ORDINARY};
 use super::{Endpoint, EndpointConfig, InitiateError};
 use crate::config::Connection;
-use crate::output::{ChildSaId, Event, IkeSaId, Output, Reason, Time};
+use crate::output::{ChildSaId, Event, IkeSaId, Reason, Time};
 use crate::sa::{ChildSa, IkeSa, Outbound, Reauth, Task, Times, What};
 use crate::suite::Role;
 use std::net::IpAddr;
@@ -229,11 +229,27 @@ impl Endpoint {
             }
             self.commit(sa);
             self.proven(sa, new);
-            // There is no place to wait for any more: another has taken it.
-            let waits = |child: &&mut ChildSa| matches!(child.outbound, Outbound::Waiting(_));
-            if let Some(child) = sa.child_mut(new).filter(waits) {
-                child.outbound = Outbound::Retired;
+            if let Some(Outbound::Waiting(old)) = sa.child(new).map(|child| child.outbound) {
+                // Nobody has the place that it waits for: what goes out must not wait for ever.
+                self.send_through(sa, old, new);
             }
+        }
+    }
+
+    /// What went out through one Child SA goes out through another now. Those of other IKE SAs that waited for its place wait
+    /// for that of its successor, if they are newer than that; else their turn is over.
+    pub(crate) fn pass_place_on(&mut self, sa: &IkeSa, old: ChildSaId, new: ChildSaId) {
+        let inherited = sa.child(old).is_some();
+        let installed = sa.child(new).map(|child| child.installed);
+        while let Some((ike, heir)) = self.heir(sa, old) {
+            let Some(mut other) = self.table.take(ike) else { return };
+            self.commit(&mut other);
+            if let Some(child) = other.child_mut(heir) {
+                // A renewal leaves the place in its IKE SA, and the others come after that one.
+                let newer = inherited || Some(child.installed) > installed;
+                child.outbound = if newer { Outbound::Waiting(new) } else { Outbound::Retired };
+            }
+            self.put(other);
         }
     }
 
@@ -244,6 +260,9 @@ impl Endpoint {
         let active = sa.child_mut(old).filter(|child| child.outbound == Outbound::Active);
         let stopped = active.map(|child| child.outbound = Outbound::Retired).is_some();
         if stopped {
+            // A renewal there that the peer has not used yet comes too late.
+            let late = sa.children.iter_mut().filter(|child| child.outbound == Outbound::Waiting(old));
+            late.for_each(|child| child.outbound = Outbound::Retired);
             self.commit(&mut sa);
         }
         self.put(sa);
@@ -264,12 +283,9 @@ impl Endpoint {
         };
         child.outbound = Outbound::Retired;
         if let Some(mut other) = self.table.take(ike) {
-            if let Some(child) = other.child_mut(new) {
-                child.outbound = Outbound::Active;
-            }
             self.commit(&mut other);
+            self.send_through(&mut other, old, new);
             self.put(other);
-            self.outputs.push_back(Output::SwitchChild { from: old, to: new });
         }
     }
 

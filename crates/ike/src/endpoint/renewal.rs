@@ -2,8 +2,8 @@
 
 use super::Endpoint;
 use super::report::IMPORTANT;
-use crate::output::{ChildSaId, IkeSaId, Reason, Time};
-use crate::sa::{ChildPhase, IkeSa, Reauth, Task, Times, Wear, What};
+use crate::output::{ChildSaId, IkeSaId, Output, Reason, Time};
+use crate::sa::{ChildLimits, ChildPhase, IkeSa, Outbound, Reauth, Task, Times, Wear, What};
 
 impl Endpoint {
     /// Does what the lifetimes ask for.
@@ -49,18 +49,37 @@ impl Endpoint {
         what: &str,
     ) -> Result<(), Reason> {
         let Some(child) = sa.child_mut(id) else { return Ok(()) };
-        let (name, spi_in) = (child.name.clone(), child.params.spi_in);
         match wear {
             Wear::Good => Ok(()),
             Wear::Renew => {
                 child.limits.times.rekey = None;
                 self.want_new_keys(now, sa, id)
             }
-            Wear::Over => {
-                let line = format!("CHILD_SA {name}{{{}}} is deleted: {what} is over", id.0);
-                self.log(sa, IMPORTANT, line);
-                self.delete_child(now, sa, spi_in)
-            }
+            Wear::Over => self.expire(now, sa, id, what),
+        }
+    }
+
+    /// The lifetime of a Child SA is over: nothing is carried by it from now on, whatever the peer says to that (RFC 7296 §2.8).
+    /// One that is still needed is renewed all the same.
+    fn expire(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, what: &str) -> Result<(), Reason> {
+        self.commit(sa);
+        // Who made it in the place of another has had a lifetime to show that it uses it.
+        self.proven(sa, id);
+        self.switch_to_successor(sa, id);
+        let (closing, replaced) = (sa.closing.is_some(), sa.reauth == Some(Reauth::Done));
+        let Some(child) = sa.child_mut(id) else { return Ok(()) };
+        let needed = child.is_proven() && !replaced;
+        let (phase, spi_in) = (child.phase, child.params.spi_in);
+        child.outbound = Outbound::Expired;
+        child.limits = ChildLimits::default();
+        let line = format!("CHILD_SA {}{{{}}} carries nothing any more: {what} is over", child.name, id.0);
+        self.log(sa, IMPORTANT, line);
+        self.outputs.push_back(Output::RemoveChild { child: id, spi_in });
+        match phase {
+            ChildPhase::Deleting | ChildPhase::Deleted(_) => Ok(()),
+            _ if closing => Ok(()),
+            ChildPhase::Installed if needed => self.want_new_keys(now, sa, id),
+            ChildPhase::Installed | ChildPhase::Rekeyed => self.delete_child(now, sa, spi_in),
         }
     }
 
@@ -119,12 +138,18 @@ impl Endpoint {
                 let waits = sa.outgoing.is_waiting(|task| *task == Task::RekeyChild(id));
                 wear == Wear::Over || wear == Wear::Renew && !waits
             }
-            ChildPhase::Rekeyed => wear == Wear::Over,
-            ChildPhase::Deleting | ChildPhase::Deleted(_) => false,
+            ChildPhase::Rekeyed | ChildPhase::Deleting => wear == Wear::Over,
+            ChildPhase::Deleted(_) => false,
         };
         if due {
             self.with_sa(now, ike, |endpoint, sa| endpoint.worn_child(now, sa, id, wear, "its volume"));
         }
+    }
+
+    /// See [`Endpoint::next_limit`].
+    pub(crate) fn limit_behind(&self, id: ChildSaId, bytes: u64, packets: u64) -> (u64, u64) {
+        let child = self.table.by_child(id).and_then(|sa| sa.child(id));
+        child.map_or((u64::MAX, u64::MAX), |child| child.limits.next(bytes, packets))
     }
 }
 
@@ -135,7 +160,9 @@ fn is_due(at: Option<Time>, now: Time) -> bool {
 /// The Child SAs whose time to be renewed, or to end, has come.
 fn worn(sa: &IkeSa, now: Time) -> Vec<(ChildSaId, Wear)> {
     let wear = |times: &Times, phase| match phase {
-        ChildPhase::Installed | ChildPhase::Rekeyed if is_due(times.end, now) => Wear::Over,
+        ChildPhase::Installed | ChildPhase::Rekeyed | ChildPhase::Deleting if is_due(times.end, now) => {
+            Wear::Over
+        }
         ChildPhase::Installed if is_due(times.rekey, now) => Wear::Renew,
         _ => Wear::Good,
     };

@@ -359,7 +359,7 @@ impl ChildSaStatus {
             name: child.name.clone(),
             reqid: child.reqid,
             state: match child.phase {
-                ChildPhase::Installed if renewing => ChildSaState::Rekeying,
+                ChildPhase::Installed if renewing || child.is_missed() => ChildSaState::Rekeying,
                 ChildPhase::Installed => ChildSaState::Installed,
                 ChildPhase::Rekeyed => ChildSaState::Rekeyed,
                 ChildPhase::Deleting => ChildSaState::Deleting,

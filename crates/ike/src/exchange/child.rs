@@ -162,11 +162,12 @@ impl Endpoint {
         let reqid = self.reqid(&sa.connection, &child.name);
         // In another IKE SA: then it is a Child SA of its own for everybody but the data plane.
         let elsewhere = self.predecessor(sa, &child.name, &params).filter(|_| origin.replaces.is_none());
-        let replaces = origin.replaces.or(elsewhere);
-        let (old, outbound) = match replaces {
-            None => (String::new(), Outbound::Active),
-            Some(old) => (format!(", in the place of {{{}}}", old.0), Outbound::Waiting(old)),
-        };
+        let named = origin.replaces.or(elsewhere);
+        // What carries nothing any more need not be waited for.
+        let missed = named.and_then(|old| sa.child(old)).is_some_and(|old| old.outbound == Outbound::Expired);
+        let replaces = named.filter(|_| !missed);
+        let outbound = replaces.map_or(Outbound::Active, Outbound::Waiting);
+        let old = named.map(|old| format!(", in the place of {{{}}}", old.0)).unwrap_or_default();
         let line = format!(
             "CHILD_SA {}{{{}}} established with SPIs {}_i {}_o and TS {} === {}{old}",
             child.name,
@@ -204,6 +205,11 @@ impl Endpoint {
         match origin.replaces {
             None => self.event(Event::ChildUp(sa.id, id)),
             Some(old) => self.event(Event::ChildRekeyed(sa.id, old, id)),
+        }
+        if missed {
+            // Whoever asked for it meanwhile has it now.
+            let connection = sa.connection.clone();
+            self.initiate_done(now, &connection, sa.id, &child.name, Ok(id));
         }
         if elsewhere.is_some() && origin.role == Role::Initiator {
             // The peer has answered, so it is ready for both directions.
@@ -249,7 +255,9 @@ impl Endpoint {
         let Some(at) = sa.children.iter().position(|child| child.id == id) else { return };
         let child = sa.children.remove(at);
         let spi_in = child.params.spi_in;
-        self.outputs.push_back(Output::RemoveChild { child: id, spi_in });
+        if child.outbound != Outbound::Expired {
+            self.outputs.push_back(Output::RemoveChild { child: id, spi_in });
+        }
         self.alloc.release_esp_spi(now, spi_in);
         if let Outbound::Waiting(old) = child.outbound {
             reinstate(sa, old);
@@ -271,7 +279,7 @@ impl Endpoint {
         for child in &mut sa.children {
             child.params.local = path.local;
             child.params.remote = path.remote;
-            if child.outbound == Outbound::Retired {
+            if matches!(child.outbound, Outbound::Retired | Outbound::Expired) {
                 continue;
             }
             let (spi_in, spi_out) = (child.params.spi_in, child.params.spi_out);

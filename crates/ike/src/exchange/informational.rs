@@ -5,7 +5,7 @@ use crate::endpoint::report::{DETAIL, ORDINARY};
 use crate::endpoint::send::Request;
 use crate::message::{Delete, ExchangeType, Notify, NotifyType, Payload, Payloads};
 use crate::output::{Reason, Time};
-use crate::sa::{ChildPhase, ChildSa, Closing, IkeSa, RequestKind, Task};
+use crate::sa::{ChildPhase, ChildSa, Closing, IkeSa, Outbound, RequestKind, Task};
 use testudo_ipsec::spi::Spi;
 
 impl Endpoint {
@@ -52,7 +52,7 @@ impl Endpoint {
             if matches!(child.phase, ChildPhase::Deleted(_)) {
                 continue;
             }
-            let lost = child.is_proven().then(|| child.name.clone());
+            let lost = (child.is_proven() || child.is_missed()).then(|| child.name.clone());
             let kind = sa.outgoing.pending.as_ref().map(|pending| pending.kind);
             if kind != Some(RequestKind::DeleteSpi(spi_in)) {
                 ours.push(spi_in);
@@ -156,7 +156,7 @@ impl Endpoint {
             RequestKind::DeleteIke | RequestKind::AuthFailed => return Err(closed(sa)),
             RequestKind::DeleteSpi(spi_in) => {
                 let child = sa.children.iter().find(|child| child.params.spi_in == spi_in);
-                let expired = |child: &ChildSa| child.limits.times.end.is_some_and(|end| end <= now);
+                let expired = |child: &ChildSa| child.outbound == Outbound::Expired;
                 let reason = if child.is_some_and(expired) { Reason::Expired } else { Reason::Requested };
                 if let Some(id) = child.map(|child| child.id) {
                     self.close_child(now, sa, id, &reason);

@@ -37,6 +37,11 @@ impl ChildSa {
         self.phase == ChildPhase::Installed
     }
 
+    /// It carries nothing any more, and nothing has taken its place yet.
+    pub(crate) fn is_missed(&self) -> bool {
+        self.is_installed() && self.outbound == Outbound::Expired
+    }
+
     /// The peer has it too for sure: what it does not know yet it cannot renew.
     pub(crate) fn is_proven(&self) -> bool {
         self.is_installed() && self.outbound == Outbound::Active
@@ -65,4 +70,7 @@ pub(crate) enum Outbound {
     Waiting(ChildSaId),
     /// Nothing any more.
     Retired,
+    /// Nothing, nor does anything come in: its lifetime is over, and the data plane has it no more (RFC 7296 §2.8). What is
+    /// left can be renewed or deleted, as the peer still knows it.
+    Expired,
 }

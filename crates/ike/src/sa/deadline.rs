@@ -59,8 +59,7 @@ impl IkeSa {
     fn renewal_due(&self, config: &EndpointConfig) -> Option<Time> {
         let of_child = |child: &ChildSa| match child.phase {
             ChildPhase::Installed => child.limits.times.first(),
-            ChildPhase::Rekeyed => child.limits.times.end,
-            ChildPhase::Deleting => None,
+            ChildPhase::Rekeyed | ChildPhase::Deleting => child.limits.times.end,
             ChildPhase::Deleted(until) => Some(until),
         };
         let children = self.children.iter().filter_map(of_child);

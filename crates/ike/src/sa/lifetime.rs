@@ -88,9 +88,18 @@ impl ChildLimits {
     pub(crate) fn wear(&self, bytes: u64, packets: u64) -> Wear {
         self.bytes.wear(bytes).max(self.packets.wear(packets))
     }
+
+    /// The next limits behind so many octets and packets.
+    pub(crate) fn next(&self, bytes: u64, packets: u64) -> (u64, u64) {
+        (self.bytes.next(bytes), self.packets.next(packets))
+    }
 }
 
 impl Volume {
+    fn next(self, used: u64) -> u64 {
+        [self.rekey, self.end].into_iter().filter(|limit| *limit > used).min().unwrap_or(u64::MAX)
+    }
+
     fn wear(self, used: u64) -> Wear {
         let reached = |limit: u64| limit != 0 && used >= limit;
         match (reached(self.end), reached(self.rekey)) {
@@ -115,5 +124,8 @@ mod tests {
         assert_eq!(limits.wear(1100, 0), Wear::Over);
         assert_eq!(limits.wear(0, 50), Wear::Over);
         assert_eq!(ChildLimits::default().wear(u64::MAX, u64::MAX), Wear::Good);
+        assert_eq!(limits.next(0, 0), (1000, 50));
+        assert_eq!(limits.next(1000, 49), (1100, 50));
+        assert_eq!(limits.next(1100, 50), (u64::MAX, u64::MAX));
     }
 }

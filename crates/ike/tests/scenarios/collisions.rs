@@ -193,6 +193,50 @@ fn an_unknown_child_is_not_found() {
     assert_eq!(world.hosts[0].installed.len(), 1);
 }
 
+/// §2.8: both sides delete what was replaced, each by itself; what is under way through it comes in all the same.
+#[test]
+fn what_both_sides_delete_lingers() {
+    let mut world = established(36, |_, _| {});
+    let [ours, theirs] = [0, 1].map(|host| world.hosts[host].sas()[0].children[0].id);
+    assert!(renew(&mut world, 0, What::Child));
+    world.run_until(|world| world.hosts[0].installed.len() == 2);
+    let now = world.now;
+    world.hosts[1].endpoint.terminate(now, &Target::Child(theirs), false).unwrap();
+    world.settle(1);
+    world.run(Duration::from_millis(4900));
+    assert_eq!(sent(&world, 0, ExchangeType::Informational, false).len(), 1);
+    assert_eq!(sent(&world, 1, ExchangeType::Informational, false).len(), 1);
+    assert!(world.hosts[0].installed.contains_key(&ours));
+    run_lossless(&mut world, Duration::from_secs(1));
+    assert_one_tunnel(&world);
+}
+
+/// §2.8.1: the peer's new SA is in use by the time that our own wins. Ours takes over from that, or nothing would go out when
+/// the peer deletes it.
+#[test]
+fn the_winner_takes_over_from_the_loser() {
+    let mut world = sun();
+    let mut peer = Peer::establish(&mut world, 37);
+    assert!(renew(&mut world, 0, What::Child));
+    let asked = world.hosts[0].sent.last().unwrap().clone();
+    let theirs = Spi(0x2222_2222);
+    let mut request = rekey_request(SPI, theirs);
+    request[2] = Payload::Nonce(Nonce::new(vec![0; 32]).unwrap());
+    peer.request(&mut world, ExchangeType::CreateChildSa, request).unwrap();
+    let (now, rival) = (world.now, *world.hosts[0].installed.keys().next_back().unwrap());
+    world.hosts[0].endpoint.traffic_seen(now, rival);
+    world.settle(0);
+    assert_eq!(world.hosts[0].sending, [rival].into());
+    world.hosts[0].sent.push(asked);
+    let (spi, _) = peer.answer_child(&mut world, 0, (Spi(0x3333_3333), [0xff; 32]));
+    let delete = vec![Payload::Delete(testudo_ike::message::Delete::Esp(vec![theirs]))];
+    peer.request(&mut world, ExchangeType::Informational, delete).unwrap();
+    let [sending] = world.hosts[0].sending.iter().collect::<Vec<_>>()[..] else {
+        panic!("one carries what goes out: {:#?}", world.hosts[0].log())
+    };
+    assert_eq!(world.hosts[0].installed[sending].spi_in, spi);
+}
+
 /// §2.25.1: while we are at deleting it, it is not renewed either.
 #[test]
 fn a_child_on_its_way_out_is_a_temporary_failure() {

@@ -1,6 +1,8 @@
 //! A new IKE SA from scratch takes the place of the old one, and no packet is lost (RFC 7296 §2.8.3).
 
+use crate::answers::sun;
 use crate::common::build::child;
+use crate::common::peer::Peer;
 use crate::common::tunnels::{assert_lossless, assert_one_tunnel, run_lossless};
 use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Weather, World};
@@ -9,8 +11,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{Connection, IkeLifetime, Pool, StartAction, Unique};
 use testudo_ike::endpoint::Target;
-use testudo_ike::message::ExchangeType;
+use testudo_ike::message::{Delete, ExchangeType, Payload};
 use testudo_ike::output::{Event, IkeSaId, Reason};
+use testudo_ipsec::spi::Spi;
 
 const NETS: [&str; 2] = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
 
@@ -176,6 +179,28 @@ fn the_responder_waits_for_a_sign() {
     assert!(world.hosts[1].sending.contains(&new));
     run_lossless(&mut world, Duration::from_secs(30));
     assert_one_tunnel(&world);
+}
+
+/// What waits for the place of a Child SA that is renewed meanwhile waits for that of its successor: the peer deletes the old
+/// IKE SA as soon as the new one stands.
+#[test]
+fn a_renewal_meanwhile_leaves_nobody_waiting() {
+    let mut world = sun();
+    let mut old = Peer::establish(&mut world, 15);
+    let (now, child) = (world.now, world.hosts[0].sas()[0].children[0].id);
+    assert!(world.hosts[0].endpoint.rekey_child(now, child));
+    world.settle(0);
+    let asked = world.hosts[0].sent.last().unwrap().clone();
+    world.run_secs(1);
+    Peer::establish(&mut world, 16);
+    assert_eq!(world.hosts[0].sending, [child].into(), "the new one waits");
+    world.hosts[0].sent.push(asked);
+    old.answer_child(&mut world, 0, (Spi(0x3333_3333), [7; 32]));
+    assert!(!world.hosts[0].sending.contains(&child) && world.hosts[0].sending.len() == 1);
+    old.request(&mut world, ExchangeType::Informational, vec![Payload::Delete(Delete::IkeSa)]).unwrap();
+    assert_eq!(world.hosts[0].sas().len(), 1);
+    let new = world.hosts[0].sas()[0].children[0].id;
+    assert_eq!(world.hosts[0].sending, [new].into(), "{:#?}", world.hosts[0].log());
 }
 
 /// A peer that sets up a second IKE SA and is silent on it: after a while what goes out goes through that.

@@ -173,14 +173,94 @@ fn a_child_is_renewed_and_ended_by_what_it_carries() {
         assert_eq!(child_rekeys(&world.hosts[0]), 0);
         used(&mut world, 1000);
         assert_eq!(child_rekeys(&world.hosts[0]), 1);
-        // What the new one may carry is another matter; over the end it goes at once.
+        // What the new one may carry is another matter; over the end it goes at once, and needs another all the same.
         let (now, id) = (world.now, world.hosts[0].sas()[0].children.last().unwrap().id);
         let (bytes, number) = if packets { (0, 1100) } else { (1100, 0) };
+        assert_eq!(world.hosts[0].endpoint.next_limit(id, bytes, number), (u64::MAX, u64::MAX));
         world.hosts[0].endpoint.child_used(now, id, bytes, number);
         world.settle(0);
+        assert!(!world.hosts[0].installed.contains_key(&id));
         world.run_secs(10);
-        assert!(world.hosts.iter().all(|host| host.installed.is_empty()));
+        assert_eq!(child_rekeys(&world.hosts[0]), 2);
+        assert_one_tunnel(&world);
     }
+}
+
+/// Faster than the exchange: the renewal is under way, its answer lost, when the volume is over. The successor counts.
+#[test]
+fn a_volume_that_ends_before_the_answer_costs_no_tunnel() {
+    for (lost, host) in [(true, 0), (false, 0), (true, 1)] {
+        let volume = Lifetime { rekey: 1000, life: 1100, rand: 0 };
+        let mut world = established(20, |_, connection| connection.children[0].lifetime.bytes = volume);
+        let id = world.hosts[host].sas()[0].children[0].id;
+        assert_eq!(world.hosts[host].endpoint.next_limit(id, 0, 0), (1000, u64::MAX));
+        let used = |world: &mut World, bytes| {
+            let now = world.now;
+            world.hosts[host].endpoint.child_used(now, id, bytes, 0);
+            world.settle(host);
+        };
+        if lost {
+            used(&mut world, 1000);
+            world.run_until(|world| world.hosts[1 - host].installed.len() == 2);
+            // The answer is on its way, and does not arrive.
+            while world.network.arrive(world.now.plus(Duration::from_secs(1))).is_some() {}
+        }
+        used(&mut world, 1100);
+        assert_eq!(world.hosts[host].installed.len(), 0, "nothing is carried beyond the end");
+        world.run_secs(30);
+        assert_one_tunnel(&world);
+        assert_eq!(child_rekeys(&world.hosts[host]), 1);
+    }
+}
+
+/// A renewal that is refused when the volume is over: the child is made from scratch.
+#[test]
+fn what_could_not_be_renewed_in_time_is_made_anew() {
+    let volume = Lifetime { rekey: 0, life: 1100, rand: 0 };
+    let mut world = established(21, |index, connection| {
+        connection.children[0].lifetime.bytes = volume;
+        with_ke(index, connection, [&[KeyExchange::X25519], &[KeyExchange::Ecp256]]);
+    });
+    let (now, id) = (world.now, world.hosts[0].sas()[0].children[0].id);
+    world.hosts[0].endpoint.child_used(now, id, 1100, 0);
+    world.settle(0);
+    world.run_until(|world| world.hosts[0].logged("no new keys for CHILD_SA"));
+    let now = world.now;
+    let mut common = world.hosts[1].endpoint.connections().next().unwrap().clone();
+    common.children[0].proposals[0].ke = vec![KeyExchange::X25519];
+    world.hosts[1].load(now, common);
+    world.run_secs(10);
+    assert_one_tunnel(&world);
+    let downs: Vec<_> = world.hosts[0].events.iter().filter(|e| matches!(e, Event::ChildDown(..))).collect();
+    assert!(matches!(downs[..], [Event::ChildDown(_, _, Reason::Expired)]), "{downs:?}");
+}
+
+/// RFC 7296 §2.8: what has expired is not used, also while the peer does not answer.
+#[test]
+fn what_has_expired_carries_nothing_whatever_the_peer_says() {
+    let mut world = established(22, |index, connection| {
+        let time = Lifetime { rekey: 100, life: 140, rand: 10 };
+        connection.children[0].lifetime.time = if index == 0 { time } else { Lifetime::default() };
+        with_ke(index, connection, [&[KeyExchange::X25519], &[KeyExchange::Ecp256]]);
+    });
+    run_lossless(&mut world, Duration::from_secs(138));
+    assert_eq!(world.hosts[0].sending.len(), 1);
+    world.network.up = false;
+    world.run_secs(2);
+    assert!(world.hosts[0].installed.is_empty() && world.hosts[0].sending.is_empty());
+    assert!(world.hosts[0].endpoint.next_timeout() > Some(world.now));
+    // Also where an operator wanted it gone, and the peer has not answered.
+    let mut world = established(23, |_, connection| {
+        connection.children[0].lifetime.time = Lifetime { rekey: 0, life: 100, rand: 0 };
+    });
+    world.network.up = false;
+    let (now, id) = (world.now, world.hosts[0].sas()[0].children[0].id);
+    world.hosts[0].endpoint.terminate(now, &Target::Child(id), false).unwrap();
+    world.settle(0);
+    world.run_secs(98);
+    assert_eq!(world.hosts[0].installed.len(), 1);
+    world.run_secs(2);
+    assert!(world.hosts[0].installed.is_empty());
 }
 
 #[test]

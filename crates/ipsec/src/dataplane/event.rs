@@ -1,6 +1,7 @@
 //! What a worker tells control.
 
 use crate::packet_selector::PacketSelector;
+use crate::sa::SaCounters;
 use crate::spd::PolicyId;
 use crate::spi::Spi;
 use arrayvec::ArrayVec;
@@ -45,6 +46,11 @@ pub enum Event {
         /// The inbound half; the outbound one will soon be used too, or is.
         spi: Spi,
     },
+    /// A half of a Child SA has carried as much as control wants to hear of. Once, until control sets another mark.
+    Carried {
+        /// The inbound half.
+        spi: Spi,
+    },
     /// Seven eighths of the sender ID's IVs are used. Twice a minute until there is a new one.
     IvLow,
 }
@@ -54,6 +60,14 @@ pub enum Event {
 pub(super) struct Events(ArrayVec<Event, KEPT>);
 
 impl Events {
+    /// Tells control if the SA with these counters has carried what it wants to hear of.
+    #[inline]
+    pub(super) fn note_mark(&mut self, counters: &SaCounters, spi: Spi) {
+        if counters.is_at_mark() && self.raise(Event::Carried { spi }) {
+            counters.set_mark(u64::MAX, u64::MAX);
+        }
+    }
+
     pub(super) fn new() -> Self {
         Self(ArrayVec::new())
     }

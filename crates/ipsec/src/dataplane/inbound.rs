@@ -210,6 +210,7 @@ impl Receiver<'_> {
                     self.events.raise(Event::KeyWanted { spi: plan.sa.spi });
                 }
                 plan.sa.counters.add_owned(1, u64::from(inner.len), self.now);
+                self.events.note_mark(&plan.sa.counters, plan.sa.spi);
                 self.pass_on(item, plan, &inner);
             }
             Err(reason) => {

@@ -87,7 +87,7 @@ impl Dataplane {
         refuse_unnumbered(burst, &mut plans, &counters.outbound);
         seal(burst, &plans, &mut self.next_id, &counters.outbound);
         want_keys(&plans, &mut self.events, self.now);
-        finish(burst, &plans, &counters.outbound, self.now);
+        finish(burst, &plans, &counters.outbound, &mut self.events, self.now);
     }
 }
 
@@ -419,7 +419,13 @@ fn want_keys(plans: &[Plan<'_>], events: &mut Events, now: u64) {
 }
 
 /// What remains after encryption: checksums over ciphertext, counters.
-fn finish(burst: &mut [Item<'_>], plans: &[Plan<'_>], counters: &DirectionCounters, now: u64) {
+fn finish(
+    burst: &mut [Item<'_>],
+    plans: &[Plan<'_>],
+    counters: &DirectionCounters,
+    events: &mut Events,
+    now: u64,
+) {
     let (mut forwarded, mut forwarded_bytes) = (0, 0);
     for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
         let Some(sa) = run.first().map(|plan| plan.sa) else {
@@ -441,6 +447,7 @@ fn finish(burst: &mut [Item<'_>], plans: &[Plan<'_>], counters: &DirectionCounte
             forwarded_bytes += item.buf.len() as u64;
         }
         sa.counters.add_shared(packets, bytes, now);
+        events.note_mark(&sa.counters, sa.pair);
         forwarded += packets;
     }
     counters.forwarded.add(forwarded);

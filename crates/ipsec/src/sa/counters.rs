@@ -38,6 +38,9 @@ pub struct SaCounters {
     packets: AtomicU64,
     bytes: AtomicU64,
     last_use: AtomicU64,
+    /// Control wants to hear when `packets` or `bytes` get there.
+    mark_packets: AtomicU64,
+    mark_bytes: AtomicU64,
     /// Saturating: as large ones would be as much memory as the rest.
     drops: [AtomicU32; REASONS.len()],
 }
@@ -59,6 +62,8 @@ impl SaCounters {
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             last_use: AtomicU64::new(0),
+            mark_packets: AtomicU64::new(u64::MAX),
+            mark_bytes: AtomicU64::new(u64::MAX),
             drops: [const { AtomicU32::new(0) }; REASONS.len()],
         }
     }
@@ -75,6 +80,21 @@ impl SaCounters {
     /// Packets of this SA dropped for the given reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         place(reason).and_then(|at| self.drops.get(at)).map_or(0, |drops| drops.load(Relaxed).into())
+    }
+
+    /// Control is to hear, once, as soon as the SA has carried so much: [`Event::Carried`].
+    ///
+    /// [`Event::Carried`]: crate::dataplane::Event::Carried
+    pub fn set_mark(&self, packets: u64, bytes: u64) {
+        self.mark_packets.store(packets, Relaxed);
+        self.mark_bytes.store(bytes, Relaxed);
+    }
+
+    /// True once the SA has carried as much as control wants to hear of.
+    #[inline]
+    pub(crate) fn is_at_mark(&self) -> bool {
+        self.packets.load(Relaxed) >= self.mark_packets.load(Relaxed)
+            || self.bytes.load(Relaxed) >= self.mark_bytes.load(Relaxed)
     }
 
     /// True if no packet has passed since that time, or none ever.

@@ -198,6 +198,28 @@ fn an_sa_is_used_only_for_what_it_was_negotiated_for() {
     assert_eq!(a.outbound.counters().dropped(DropReason::OutsideSa), 4);
 }
 
+/// What may pass between renewal and end is less than a second's traffic at times: control hears with the packet.
+#[test]
+fn control_hears_when_an_sa_has_carried_so_much() {
+    let (mut a, mut b) = pair(&Tunnel::default());
+    let packets = vec![sized(false, 100); 4];
+    let carried = |gateway: &mut Gateway| gateway.plane.drain_events().filter(is_carried).count();
+    a.outbound.counters().set_mark(8, u64::MAX);
+    b.inbound.counters().set_mark(u64::MAX, 900);
+    for (out, inward) in [(0, 0), (1, 0), (0, 1), (0, 0)] {
+        let sent: Vec<_> = forwarded(a.outbound(&packets));
+        b.inbound(&sent);
+        assert_eq!((carried(&mut a), carried(&mut b)), (out, inward));
+    }
+    a.outbound.counters().set_mark(1, 1);
+    a.outbound(&packets);
+    assert_eq!(carried(&mut a), 1, "another mark, another event");
+}
+
+fn is_carried(event: &Event) -> bool {
+    matches!(event, Event::Carried { .. })
+}
+
 #[test]
 fn sequence_numbers_run_low_and_out() {
     let tunnel = Tunnel { esn: false, ..Tunnel::default() };

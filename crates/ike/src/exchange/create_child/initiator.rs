@@ -13,7 +13,7 @@ use crate::message::{
 };
 use crate::output::{ChildSaId, Reason, Time};
 use crate::sa::{
-    AgreedChild, ChildPhase, Creating, IkeSa, KeyExchanges, RequestKind, RivalSa, Series, Task, What,
+    AgreedChild, ChildPhase, Creating, IkeSa, KeyExchanges, Outbound, RequestKind, RivalSa, Series, Task, What,
 };
 use crate::suite::{Role, offer};
 use testudo_ipsec::spi::Spi;
@@ -55,10 +55,10 @@ impl Endpoint {
     /// Asks for new keys of a child. False: there is nothing to ask, because it is gone or has been renewed meanwhile.
     pub(crate) fn ask_new_keys(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId) -> Result<bool, Reason> {
         let Some(child) = sa.child(id).filter(|child| child.is_installed()) else { return Ok(false) };
-        let proven = child.is_proven();
+        let ready = child.is_proven() || child.is_missed();
         let awaited = sa.followup.as_ref().map(|followup| &followup.sa);
         // The peer is at it, or will have the child moved.
-        if !proven || awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
+        if !ready || awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
             self.try_later(now, sa, Task::RekeyChild(id));
             return Ok(false);
         }
@@ -198,12 +198,15 @@ impl Endpoint {
             return self.unwanted_child(now, sa, asked, true, "the peer has renewed it too, and stays");
         }
         self.outdo_child(now, sa, creating);
-        let replaces = asked.replaces.filter(|old| sa.child(*old).is_some());
+        let old = asked.replaces.filter(|old| sa.child(*old).is_some());
+        // By sending through its new one the peer may have given that the place already.
+        let replaces = rival_in_use(sa, creating).or(old);
         let origin = Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces };
         match self.install(now, sa, child, &origin, agreed) {
             Ok(id) => {
-                if let Some(old) = replaces {
-                    self.take_over_from(sa, old, id);
+                if let Some(place) = replaces {
+                    self.take_place(sa, place, id);
+                    old.into_iter().for_each(|old| self.let_go(sa, old));
                     self.count(sa, ExchangeCounter::ChildRekey);
                 } else if asked.replaces.is_none() {
                     let connection = sa.connection.clone();
@@ -221,6 +224,9 @@ impl Endpoint {
                 if let Some(redundant) = sa.child_mut(id) {
                     // The peer deletes it.
                     redundant.phase = ChildPhase::Rekeyed;
+                    if redundant.outbound != Outbound::Active {
+                        redundant.outbound = Outbound::Retired;
+                    }
                 }
             }
             Some(RivalSa::Awaited) => self.forget_followup(now, sa),
@@ -294,13 +300,30 @@ impl Endpoint {
     /// A child keeps its keys for now; unless it has new ones by the peer's doing, we try again.
     fn rekey_failed(&mut self, now: Time, sa: &mut IkeSa, old: ChildSaId, why: &str) {
         let Some(child) = sa.child(old) else { return };
-        let (name, needed) = (child.name.clone(), child.is_installed());
+        let (name, needed, missed) = (child.name.clone(), child.is_installed(), child.is_missed());
         let level = if needed { IMPORTANT } else { ORDINARY };
         self.log(sa, level, format!("no new keys for CHILD_SA {name}{{{}}}: {why}", old.0));
-        if needed {
-            self.stats.failed += 1;
+        if !needed {
+            return;
+        }
+        self.stats.failed += 1;
+        if missed {
+            self.make_anew(sa, old, name);
+        } else {
             self.try_later(now, sa, Task::RekeyChild(old));
         }
+    }
+
+    /// A Child SA whose lifetime is over has found no successor: one is made from scratch, and what is left of it goes.
+    fn make_anew(&mut self, sa: &mut IkeSa, old: ChildSaId, name: String) {
+        if sa.closing.is_some() {
+            return;
+        }
+        let Some(child) = sa.child_mut(old) else { return };
+        child.phase = ChildPhase::Deleting;
+        let spi_in = child.params.spi_in;
+        sa.outgoing.queue(Task::DeleteSpi(spi_in));
+        sa.outgoing.queue(Task::NewChild { name, tries: 1 });
     }
 
     /// Puts a task off, by a time that the two sides will not choose alike.
@@ -317,6 +340,12 @@ impl Endpoint {
         let spread = wait / 2 / 256 * u32::from(octet[0]);
         now.plus(wait.saturating_sub(spread))
     }
+}
+
+/// What the peer has made of the same child meanwhile, where it is used by now.
+fn rival_in_use(sa: &IkeSa, creating: &Creating) -> Option<ChildSaId> {
+    let Some(RivalSa::Child(id)) = creating.rival.as_ref().map(|rival| rival.sa) else { return None };
+    sa.child(id).filter(|child| child.outbound == Outbound::Active).map(|child| child.id)
 }
 
 /// What a request asks for: a renewed SA carries what the old one does (RFC 7296 §2.9.2).

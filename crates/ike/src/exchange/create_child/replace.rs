@@ -6,11 +6,15 @@ use crate::output::{ChildSaId, Output, Reason, Time};
 use crate::sa::{ChildPhase, IkeSa, Outbound, Task};
 
 impl Endpoint {
-    /// We renewed a Child SA and the peer has answered: it is ready for both directions. The old one goes.
-    pub(super) fn take_over_from(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
+    /// We renewed a Child SA and the peer has answered: it is ready for both directions.
+    pub(super) fn take_place(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
         // Should the old one itself never have been proven, it has its place for a moment.
         self.proven(sa, old);
         self.switch_outbound(sa, old, new);
+    }
+
+    /// What we have renewed goes.
+    pub(super) fn let_go(&mut self, sa: &mut IkeSa, old: ChildSaId) {
         if let Some(child) = sa.child_mut(old) {
             child.phase = ChildPhase::Rekeyed;
             let spi_in = child.params.spi_in;
@@ -50,23 +54,33 @@ impl Endpoint {
             Some(_) => false,
             None => self.stop_elsewhere(old),
         };
-        if !stopped {
-            return;
+        if stopped {
+            self.send_through(sa, old, new);
         }
+    }
+
+    /// What has gone out through one Child SA goes out through another.
+    pub(crate) fn send_through(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
         if let Some(to) = sa.child_mut(new) {
             to.outbound = Outbound::Active;
         }
         self.outputs.push_back(Output::SwitchChild { from: old, to: new });
+        self.pass_place_on(sa, old, new);
     }
 
     /// Both sides have let a Child SA go. If another has its place, what is still under way through the old one comes in.
     pub(crate) fn close_child(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, reason: &Reason) {
         self.switch_to_successor(sa, id);
         let until = now.plus(self.config.rekeyed_linger);
-        match sa.child_mut(id) {
-            Some(child) if child.phase == ChildPhase::Rekeyed && child.outbound == Outbound::Retired => {
-                child.phase = ChildPhase::Deleted(until);
+        let Some(child) = sa.child_mut(id) else { return };
+        match (child.phase, child.outbound) {
+            // Each side has deleted it by itself.
+            (ChildPhase::Deleted(_), _) => {}
+            (ChildPhase::Rekeyed, Outbound::Retired) => {
+                let end = child.limits.times.end.unwrap_or(until);
+                child.phase = ChildPhase::Deleted(until.min(end));
             }
+            (ChildPhase::Rekeyed, Outbound::Expired) => self.remove_child(now, sa, id, &Reason::Rekeyed),
             _ => self.remove_child(now, sa, id, reason),
         }
     }

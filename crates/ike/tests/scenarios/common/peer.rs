@@ -4,12 +4,12 @@ use super::{Random, World};
 use testudo_ike::config::{EspProposal, Identity, IkeProposal, KeyExchange};
 use testudo_ike::message::{
     ExchangeType, Header, IdPayload, IkeSpi, Message, MessageBuilder, MessageId, Nonce, Notify, NotifyType,
-    Payload, TsPayload,
+    Payload, SaSpi, TsPayload,
 };
 use testudo_ike::output::Path;
 use testudo_ike::suite::{
     Entropy, IkeKeys, IkeSpis, IntAuth, KePrivate, Nonces, Role, SignedOctets, SkOpener, SkSealer, accept,
-    offer,
+    offer, select,
 };
 use testudo_ipsec::sa::EspAlgorithm;
 use testudo_ipsec::spi::{SenderId, Spi};
@@ -213,6 +213,37 @@ impl Peer {
         let header = self.header(exchange, true, id);
         let bytes = self.sealer.seal(&message(header, vec![]), &mut Random::new(1)).unwrap();
         self::exchange(world, self.path, &bytes)
+    }
+
+    /// Answers the host's wish for a Child SA that stands in the last of its messages, its request number `id`, with the nonce
+    /// and the selectors asked for; gives the SPI that the host chose, and what it says to that.
+    pub(crate) fn answer_child(
+        &mut self,
+        world: &mut World,
+        id: u32,
+        (spi, nonce): (Spi, [u8; 32]),
+    ) -> (Spi, Vec<Vec<u8>>) {
+        let asked = self.open(&world.hosts[0].sent.last().unwrap().1.clone());
+        let mut payloads = Vec::new();
+        let mut chosen = None;
+        for payload in asked {
+            match payload {
+                Payload::Sa(offered) => {
+                    let SaSpi::Child(theirs) = offered.proposals[0].spi else { panic!("{offered:?}") };
+                    let esp = super::build::esp_proposal(EspAlgorithm::Aes128Gcm16);
+                    let exchange = offer::ChildExchange::CreateChildSa;
+                    let choice = select::esp(&offered, &[esp], exchange).unwrap();
+                    chosen = Some(theirs);
+                    payloads.push(Payload::Sa(choice.answer(spi)));
+                    payloads.push(Payload::Nonce(Nonce::new(nonce.to_vec()).unwrap()));
+                }
+                Payload::TsInitiator(_) | Payload::TsResponder(_) => payloads.push(payload),
+                _ => {}
+            }
+        }
+        let header = self.header(ExchangeType::CreateChildSa, true, id);
+        let bytes = self.sealer.seal(&message(header, payloads), &mut Random::new(1)).unwrap();
+        (chosen.expect("an offer"), self::exchange(world, self.path, &bytes))
     }
 
     /// The content of a protected message of the host.
