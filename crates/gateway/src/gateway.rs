@@ -5,7 +5,7 @@
 //! message leaves that lets the peer use them.
 
 use crate::crypto::{Crypto, Failed};
-use crate::datapath::{DataPath, WorkerEvent};
+use crate::datapath::{DataPath, Turn, WorkerEvent};
 use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
 use crate::policies::{Change, Policies};
@@ -298,8 +298,13 @@ impl Gateway {
             self.policies.install(fresh.child, config, &selectors)
         });
         let child = fresh.child;
-        // One that carries something else than the one that it renews has a policy of its own, which cannot stand empty.
-        let installed = self.data.install(child, policy, (params, &selectors), inherited.is_some());
+        let turn = match (inherited, replaces) {
+            (Some(_), _) => Turn::Shared,
+            // It carries something else, and has a policy of its own, which cannot stand empty.
+            (None, Some(old)) => Turn::After(old),
+            (None, None) => Turn::First,
+        };
+        let installed = self.data.install(child, policy, (params, &selectors), turn);
         self.mark(child, 0, 0);
         match installed {
             Ok(()) if inherited.is_none() => self.fresh.push(fresh),

@@ -182,7 +182,7 @@ impl Policies {
         old: ChildSaId,
         selectors: &SelectorPair,
     ) -> Option<PolicyId> {
-        let same = |entry: &&Entry| entry.selectors == *selectors;
+        let same = |entry: &&Entry| entry.selectors.is_same_set(selectors);
         let entry = self.installed.get(&old).filter(same)?.clone();
         let id = entry.id;
         *self.shared.entry(id).or_default() += 1;

@@ -112,6 +112,17 @@ fn the_newest_sa_comes_before_older_ones_and_the_configured_child() {
     assert_eq!(policies.child_of(new), None);
 }
 
+/// RFC 7296 §2.9 knows no order: a peer that renews may name the same selectors in another.
+#[test]
+fn a_renewed_sa_has_the_policy_of_the_old_one_whatever_the_order_of_its_selectors() {
+    let mut policies = Policies::default();
+    let sides = [ts("10.1.0.0/16"), ts("10.3.0.0/16")];
+    let pair = |order: [usize; 2]| SelectorPair::new(&order.map(|at| sides[at]), &[ts("10.2.0.0/16")]);
+    let old = policies.install(ChildSaId(1), None, &pair([0, 1]));
+    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), &pair([1, 0])), Some(old));
+    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(1), &pair([0, 0])), None, "it carries less");
+}
+
 #[test]
 fn a_reload_keeps_the_numbers_of_children_that_stay() {
     let mut policies = Policies::default();

@@ -141,6 +141,21 @@ impl SelectorPair {
         Self { sides, local: local.len() as u32 }
     }
 
+    /// True if both name the same, in whatever order.
+    pub fn is_same_set(&self, other: &Self) -> bool {
+        let sides = |pair: &Self| {
+            let sorted = |mut side: Vec<TrafficSelector>| {
+                side.sort_by_key(|ts| {
+                    (ts.addrs.start(), ts.addrs.end(), ts.protocol, ts.port_start, ts.port_end)
+                });
+                side.dedup();
+                side
+            };
+            [sorted(pair.local_selectors().collect()), sorted(pair.remote_selectors().collect())]
+        };
+        self == other || sides(self) == sides(other)
+    }
+
     /// Lets go of its own memory for that of an equal pair.
     pub(crate) fn share(&mut self, other: &Self) {
         if self == other {

@@ -13,6 +13,7 @@ mod start;
 use crate::policies::{Change, Policies};
 use guard::Guard;
 use sas::Sas;
+pub(crate) use sas::Turn;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
@@ -112,11 +113,11 @@ impl DataPath {
         child: ChildSaId,
         policy: PolicyId,
         (params, selectors): (&ChildSaParams, &SelectorPair),
-        replaces: bool,
+        turn: Turn,
     ) -> Result<(), String> {
         let path = (path_mtu(&self.fib, params.remote.ip()), self.library);
-        let commands = self.sas.install(child, policy, (params, selectors), replaces, path)?;
-        if replaces {
+        let commands = self.sas.install(child, policy, (params, selectors), turn, path)?;
+        if turn == Turn::Shared {
             self.send_all(commands);
         } else {
             // They leave with the policies.

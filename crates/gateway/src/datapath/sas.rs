@@ -20,8 +20,20 @@ pub(super) struct Sas {
     by_spi: BTreeMap<Spi, ChildSaId>,
     /// Blocks of slots that the worker has.
     slots: BTreeSet<usize>,
-    /// Outbound SAs whose policy is not with the worker yet.
-    waiting: Vec<ChildSaId>,
+    /// Outbound SAs for policies that are not with the worker yet.
+    waiting: Vec<(PolicyId, ChildSaId)>,
+}
+
+/// When what goes out goes through a new Child SA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// With its policy.
+    First,
+    /// When [`Sas::switch`] says so: it has the policy of the one that it renews.
+    Shared,
+    /// When [`Sas::switch`] says so. Until then what its own policy wants protected goes through the one that it renews: the
+    /// peer may not be ready (RFC 7296 §2.8).
+    After(ChildSaId),
 }
 
 /// Without the keys: they are with IKE and in the SAs.
@@ -30,6 +42,8 @@ struct Installed {
     outbound: Arc<OutboundSa>,
     /// Nothing goes out through it yet, or any more.
     idle: bool,
+    /// What its own policy sends through until it is its turn.
+    stand_in: Option<Spi>,
 }
 
 impl Sas {
@@ -40,7 +54,7 @@ impl Sas {
         child: ChildSaId,
         policy: PolicyId,
         (params, selectors): (&ChildSaParams, &SelectorPair),
-        replaces: bool,
+        turn: Turn,
         (path_mtu, library): (u16, Library),
     ) -> Result<Vec<Command>, String> {
         let inbound = InboundSa::new(params, policy, path_mtu, library).map_err(|e| e.to_string())?;
@@ -54,11 +68,20 @@ impl Sas {
             commands.push(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
         }
         commands.push(Command::AddInbound(Arc::clone(&inbound)));
-        if !replaces {
-            self.waiting.push(child);
-        }
+        let stand_in = match turn {
+            Turn::First => {
+                self.waiting.push((policy, child));
+                None
+            }
+            Turn::Shared => None,
+            Turn::After(old) => {
+                self.waiting.push((policy, old));
+                self.installed.get(&old).map(|old| old.outbound.spi())
+            }
+        };
+        let idle = turn != Turn::First;
         self.by_spi.insert(params.spi_in, child);
-        self.installed.insert(child, Installed { inbound, outbound, idle: replaces });
+        self.installed.insert(child, Installed { inbound, outbound, idle, stand_in });
         Ok(commands)
     }
 
@@ -78,14 +101,13 @@ impl Sas {
         }
         let Some(sa) = self.installed.get_mut(&child) else { return Vec::new() };
         sa.idle = false;
+        sa.stand_in = None;
         let (policy, outbound) = (sa.outbound.policy(), Arc::clone(&sa.outbound));
-        let waits =
-            |other: &ChildSaId| self.installed.get(other).is_some_and(|sa| sa.outbound.policy() == policy);
-        if !self.waiting.iter().any(waits) {
+        if !self.waiting.iter().any(|(waiting, _)| *waiting == policy) {
             return vec![Command::SetOutbound(policy, outbound)];
         }
         // Behind the one that it replaces.
-        self.waiting.push(child);
+        self.waiting.push((policy, child));
         Vec::new()
     }
 
@@ -98,8 +120,11 @@ impl Sas {
     /// Outbound SAs whose policies the worker has by now.
     pub(super) fn take_waiting(&mut self) -> Vec<Command> {
         let waiting = std::mem::take(&mut self.waiting);
-        let installed = waiting.iter().filter_map(|child| self.installed.get(child));
-        installed.map(|sa| Command::SetOutbound(sa.outbound.policy(), Arc::clone(&sa.outbound))).collect()
+        let installed = waiting.iter().filter_map(|(policy, child)| {
+            let sa = self.installed.get(child)?;
+            Some(Command::SetOutbound(*policy, Arc::clone(&sa.outbound)))
+        });
+        installed.collect()
     }
 
     /// Gives the SA other outer addresses. The worker carries its numbers over.
@@ -112,7 +137,7 @@ impl Sas {
         let Some(sa) = self.installed.get_mut(&child) else { return Ok(Vec::new()) };
         let moved = sa.outbound.moved(path.local, path.remote, path_mtu).map_err(|e| e.to_string())?;
         sa.outbound = Arc::new(moved);
-        if sa.idle || self.waiting.contains(&child) {
+        if sa.idle || self.waiting.iter().any(|(_, waiting)| *waiting == child) {
             return Ok(Vec::new());
         }
         Ok(vec![Command::SetOutbound(sa.outbound.policy(), Arc::clone(&sa.outbound))])
@@ -127,13 +152,18 @@ impl Sas {
 
     /// Forgets a Child SA.
     pub(super) fn remove(&mut self, child: ChildSaId) -> Vec<Command> {
-        self.waiting.retain(|waiting| *waiting != child);
-        let Some(Installed { inbound, outbound, .. }) = self.installed.remove(&child) else {
+        self.waiting.retain(|(_, waiting)| *waiting != child);
+        let Some(Installed { inbound, outbound, stand_in, .. }) = self.installed.remove(&child) else {
             return Vec::new();
         };
         self.by_spi.remove(&inbound.spi());
-        let cleared = Command::ClearOutbound(outbound.policy(), outbound.spi());
-        vec![cleared, Command::RemoveInbound(inbound.spi())]
+        let policy = outbound.policy();
+        if stand_in.is_some() {
+            self.waiting.retain(|(waiting, _)| *waiting != policy);
+        }
+        let cleared = stand_in.into_iter().chain([outbound.spi()]);
+        let cleared = cleared.map(|spi| Command::ClearOutbound(policy, spi));
+        cleared.chain([Command::RemoveInbound(inbound.spi())]).collect()
     }
 
     /// The Child SA of that inbound SPI.

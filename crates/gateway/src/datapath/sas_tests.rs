@@ -32,10 +32,10 @@ fn params(number: u32) -> ChildSaParams {
     }
 }
 
-fn install(sas: &mut Sas, number: u32, replaces: bool) -> ChildSaId {
+fn install(sas: &mut Sas, policy: PolicyId, number: u32, turn: Turn) -> ChildSaId {
     let (child, params) = (ChildSaId(number.into()), params(number));
     let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
-    sas.install(child, POLICY, (&params, &selectors), replaces, (MTU, Library::AwsLc)).unwrap();
+    sas.install(child, policy, (&params, &selectors), turn, (MTU, Library::AwsLc)).unwrap();
     child
 }
 
@@ -60,11 +60,37 @@ fn what_has_a_successor_does_not_come_back_by_moving() {
     let mut sas = Sas::default();
     let places = ["192.0.2.2:20000", "192.0.2.3:20001", "192.0.2.4:20002"];
     let [first, second, third] = places.map(|place| addr(place).ip());
-    let old = install(&mut sas, 1, false);
+    let old = install(&mut sas, POLICY, 1, Turn::First);
     assert_eq!(set(&sas.take_waiting()), [(params(1).spi_out, first)]);
-    let new = install(&mut sas, 2, true);
+    let new = install(&mut sas, POLICY, 2, Turn::Shared);
     assert_eq!(moved(&mut sas, new, places[1]), [], "it waits for its turn");
     assert_eq!(set(&sas.switch(old, new)), [(params(2).spi_out, second)]);
     assert_eq!(moved(&mut sas, old, places[2]), []);
     assert_eq!(moved(&mut sas, new, places[2]), [(params(2).spi_out, third)]);
+}
+
+/// What carries other selectors than the one that it renews has another policy; the peer need not be ready for it yet.
+#[test]
+fn another_policy_goes_through_the_old_one_until_the_turn_of_the_new() {
+    let other = PolicyId(4);
+    let of_other = |commands: &[Command]| -> Vec<Spi> {
+        let outbound = commands.iter().filter_map(|command| match command {
+            Command::SetOutbound(policy, sa) if *policy == other => Some(sa.spi()),
+            _ => None,
+        });
+        outbound.collect()
+    };
+    let mut sas = Sas::default();
+    let old = install(&mut sas, POLICY, 1, Turn::First);
+    sas.take_waiting();
+    for (number, switched) in [(2, false), (3, true)] {
+        let new = install(&mut sas, other, number, Turn::After(old));
+        assert_eq!(of_other(&sas.take_waiting()), [params(1).spi_out]);
+        if switched {
+            assert_eq!(of_other(&sas.switch(old, new)), [params(number).spi_out]);
+        }
+        let cleared = sas.remove(new);
+        let stands_in = |command: &Command| matches!(command, Command::ClearOutbound(policy, spi) if *policy == other && *spi == params(1).spi_out);
+        assert_eq!(cleared.iter().any(stands_in), !switched, "nothing of it stays behind");
+    }
 }

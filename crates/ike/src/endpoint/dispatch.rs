@@ -221,7 +221,7 @@ impl Endpoint {
             return self.auth_request(now, sa, request, payloads);
         }
         if sa.rival_of.is_some() && payloads.as_ref().is_ok_and(|payloads| !ends_ike_sa(payloads)) {
-            self.decide_for(now, sa);
+            self.decide_for(now, sa)?;
         }
         self.peer_is_ready(sa);
         match (payloads, request.exchange) {

@@ -207,6 +207,26 @@ impl Endpoint {
         self.twins_of(sa).filter(older).find_map(of)
     }
 
+    /// Through which Child SA goes what `old` is to carry, or will soon. By sending through a new one of its own the peer may
+    /// have given that the place already (RFC 7296 §2.8.1). `None`: nothing does, so that there is nothing to wait for.
+    pub(crate) fn holder(&self, sa: &IkeSa, old: ChildSaId) -> Option<ChildSaId> {
+        let Some(named) = sa.child(old) else { return Some(old) };
+        let same = |child: &&ChildSa| {
+            child.outbound == Outbound::Active
+                && child.name == named.name
+                && child.params.local_ts == named.params.local_ts
+                && child.params.remote_ts == named.params.remote_ts
+        };
+        match named.outbound {
+            Outbound::Active | Outbound::Waiting(_) => Some(old),
+            Outbound::Retired | Outbound::Expired => {
+                let here = sa.children.iter().find(same).map(|child| child.id);
+                let elsewhere = || self.twins_of(sa).any(|other| other.children.iter().any(|c| same(&c)));
+                here.or_else(|| (named.outbound == Outbound::Retired && elsewhere()).then_some(old))
+            }
+        }
+    }
+
     /// The newest IKE SAs between the same identities.
     fn twins_of<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = &'a IkeSa> {
         let others =

@@ -31,6 +31,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) shared: &'a [Secret],
     /// The SA that it renews.
     pub(crate) replaces: Option<ChildSaId>,
+    /// False if the peer has renewed the same, and its new SA stays (RFC 7296 §2.8.1).
+    pub(crate) stays: bool,
 }
 
 /// Why a responder makes no child: the notify for the peer and the text for us.
@@ -55,7 +57,8 @@ impl Endpoint {
         let child = connection.child(name).ok_or("the child was unloaded meanwhile")?;
         let wanted = Selectors::configured(child, &sa.dynamic_local(), &sa.dynamic_remote());
         let agreed = judge(child, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, &wanted)?;
-        let origin = Origin { role: Role::Initiator, nonces: answer.nonces, shared: &[], replaces: None };
+        let origin =
+            Origin { role: Role::Initiator, nonces: answer.nonces, shared: &[], replaces: None, stays: true };
         self.install(now, sa, child, &origin, agreed).map_err(|error| error.to_string())
     }
 
@@ -104,7 +107,7 @@ impl Endpoint {
         sa.dpd_delay = connection.dpd_delay;
         let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
         let (agreed, answer) = self.agree_child(now, sa, &choice, selectors)?;
-        let origin = Origin { role: Role::Responder, nonces, shared: &[], replaces: None };
+        let origin = Origin { role: Role::Responder, nonces, shared: &[], replaces: None, stays: true };
         self.make_child(now, sa, child, &origin, agreed)?;
         Ok(answer)
     }
@@ -163,10 +166,14 @@ impl Endpoint {
         // In another IKE SA: then it is a Child SA of its own for everybody but the data plane.
         let elsewhere = self.predecessor(sa, &child.name, &params).filter(|_| origin.replaces.is_none());
         let named = origin.replaces.or(elsewhere);
-        // What carries nothing any more need not be waited for.
-        let missed = named.and_then(|old| sa.child(old)).is_some_and(|old| old.outbound == Outbound::Expired);
-        let replaces = named.filter(|_| !missed);
-        let outbound = replaces.map_or(Outbound::Active, Outbound::Waiting);
+        let replaces = named.and_then(|old| self.holder(sa, old));
+        let missed = named.is_some() && replaces.is_none();
+        let (phase, outbound) = match replaces {
+            // Until the peer knows it may send through it.
+            _ if !origin.stays => (ChildPhase::Rekeyed, Outbound::Retired),
+            Some(old) => (ChildPhase::Installed, Outbound::Waiting(old)),
+            None => (ChildPhase::Installed, Outbound::Active),
+        };
         let old = named.map(|old| format!(", in the place of {{{}}}", old.0)).unwrap_or_default();
         let line = format!(
             "CHILD_SA {}{{{}}} established with SPIs {}_i {}_o and TS {} === {}{old}",
@@ -197,12 +204,13 @@ impl Endpoint {
             ke,
             additional_ke: additional,
             installed: now,
-            phase: ChildPhase::Installed,
+            phase,
             outbound,
             limits,
             source: None,
         });
         match origin.replaces {
+            Some(_) if !origin.stays => {}
             None => self.event(Event::ChildUp(sa.id, id)),
             Some(old) => self.event(Event::ChildRekeyed(sa.id, old, id)),
         }

@@ -2,7 +2,7 @@
 //! requests after it (RFC 9370 §2.2.4).
 
 use super::series::{AgreedChild, AgreedIke, Series};
-use crate::config::KeyExchange;
+use crate::config::{IkeProposal, KeyExchange};
 use crate::message::{IkeSpi, Nonce};
 use crate::output::ChildSaId;
 use crate::suite::{KePrivate, Nonces};
@@ -18,6 +18,9 @@ pub(crate) struct Creating {
     pub(crate) ke: Option<KePrivate>,
     /// Key exchange methods sent so far: a responder that asks for one twice leads us in circles.
     pub(crate) tried: Vec<KeyExchange>,
+    /// What was offered for an IKE SA: an operator may load other proposals before the peer, which moves the Child SAs with its
+    /// answer, has chosen.
+    pub(crate) offered: Vec<IkeProposal>,
     /// What the peer made of the same SA meanwhile.
     pub(crate) rival: Option<Rival>,
 }

@@ -237,6 +237,69 @@ fn the_winner_takes_over_from_the_loser() {
     assert_eq!(world.hosts[0].installed[sending].spi_in, spi);
 }
 
+/// §2.8.1: the new SA that goes takes packets in until the peer knows that it goes: the peer may have begun to send.
+#[test]
+fn the_loser_takes_packets_in_as_long_as_it_is_known() {
+    let mut world = sun();
+    let mut peer = Peer::establish(&mut world, 38);
+    assert!(renew(&mut world, 0, What::Child));
+    let asked = world.hosts[0].sent.last().unwrap().clone();
+    let mut request = rekey_request(SPI, Spi(0x2222_2222));
+    request[2] = Payload::Nonce(Nonce::new(vec![0xff; 32]).unwrap());
+    peer.request(&mut world, ExchangeType::CreateChildSa, request).unwrap();
+    world.hosts[0].sent.push(asked);
+    let (spi, _) = peer.answer_child(&mut world, 0, (Spi(0x3333_3333), [0; 32]));
+    assert!(world.hosts[0].logged("the peer has renewed it too"));
+    let taken = |world: &World| world.hosts[0].installed.values().any(|params| params.spi_in == spi);
+    assert!(taken(&world));
+    assert_eq!(world.hosts[0].sending.len(), 1);
+    peer.answer(&mut world, ExchangeType::Informational, 1);
+    world.run(Duration::from_millis(4900));
+    assert!(taken(&world));
+    world.run_secs(1);
+    assert!(!taken(&world));
+    assert_eq!(world.hosts[0].in_use.lock().unwrap().len(), 2);
+}
+
+/// Whoever takes a tunnel down while both sides renew its IKE SA means what comes of that too.
+#[test]
+fn a_termination_amid_both_renewals_ends_everything() {
+    for (seed, steps) in (0..8).flat_map(|seed| (0..10).map(move |steps| (seed, steps))) {
+        for all in [true, false] {
+            let mut world = established(seed, |_, _| {});
+            let old = world.hosts[0].sas()[0].id;
+            assert!(renew(&mut world, 0, What::Ike) && renew(&mut world, 1, What::Ike));
+            let end = world.now.plus(Duration::from_secs(1));
+            (0..steps).for_each(|_| _ = world.step(end));
+            let target = if all || ike_rekeys(&world.hosts[0]) > 0 { Target::All } else { Target::Ike(old) };
+            let now = world.now;
+            world.hosts[0].endpoint.terminate(now, &target, false).unwrap();
+            world.settle(0);
+            world.run_secs(300);
+            world.assert_nothing_left();
+        }
+    }
+}
+
+/// The peer never answers our request to renew the IKE SA, but has renewed it itself: that one carries on.
+#[test]
+fn a_rival_outlives_an_old_ike_sa_that_is_given_up() {
+    let mut world = established(39, |_, _| {});
+    assert!(renew(&mut world, 0, What::Ike) && renew(&mut world, 1, What::Ike));
+    world.run_until(|world| world.hosts[0].sas().len() == 2);
+    world.hosts[1].stopped = true;
+    while world.network.arrive(world.now.plus(Duration::from_secs(1))).is_some() {}
+    world.run_secs(400);
+    let sas = world.hosts[0].sas();
+    assert_eq!((sas.len(), sas[0].children.len()), (1, 1), "{:#?}", world.hosts[0].log());
+    assert_eq!(world.hosts[0].sending.len(), 1);
+    let now = world.now;
+    world.hosts[0].endpoint.terminate(now, &Target::All, true).unwrap();
+    world.settle(0);
+    world.run_secs(60);
+    assert_eq!(world.hosts[0].endpoint.states().count(), 0);
+}
+
 /// §2.25.1: while we are at deleting it, it is not renewed either.
 #[test]
 fn a_child_on_its_way_out_is_a_temporary_failure() {
@@ -299,4 +362,19 @@ fn children_are_limited() {
         assert_eq!(made, number < limit, "{number}: {answer:?}");
     }
     assert_eq!(world.hosts[0].installed.len(), limit);
+    // What has the place of another is no further one. Nor does that go on without an end.
+    world.run_secs(10);
+    let mut spi = 0x4000_0000;
+    let mut renewed = SPI;
+    for number in limit..2 * limit + 3 {
+        spi += 1;
+        let answer = peer.request(&mut world, ExchangeType::CreateChildSa, rekey_request(renewed, Spi(spi)));
+        let answer = answer.unwrap();
+        let made = answer.iter().any(|payload| matches!(payload, Payload::Sa(_)));
+        assert_eq!(made, number < 2 * limit, "{number}: {answer:?}");
+        if !made {
+            assert_eq!(only_notify(Some(answer)), NotifyType::TemporaryFailure);
+        }
+        renewed = Spi(spi);
+    }
 }

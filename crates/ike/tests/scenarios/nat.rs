@@ -161,7 +161,7 @@ fn a_replaced_child_stays_where_it_is() {
     let to = "198.51.100.7:50123".parse().unwrap();
     let now = world.now;
     for child in &children {
-        world.hosts[1].endpoint.esp_source(now, child.spi_in, to);
+        world.hosts[1].endpoint.esp_source(now, child.id, to);
         world.settle(1);
     }
     assert_eq!(world.hosts[1].installed[&old.id].remote, before);

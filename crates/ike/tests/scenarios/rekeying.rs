@@ -376,6 +376,27 @@ fn an_ike_sa_that_is_not_renewed_ends() {
     world.assert_nothing_left();
 }
 
+/// An operator loads other proposals, or none, while the answer is on its way: the peer has moved the Child SAs by then.
+#[test]
+fn a_renewed_ike_sa_is_judged_by_what_was_offered() {
+    for unloaded in [true, false] {
+        let mut world = established(24, |_, _| {});
+        let (now, old) = (world.now, world.hosts[0].sas()[0].id);
+        assert!(world.hosts[0].endpoint.rekey_ike(now, old));
+        world.settle(0);
+        let mut other = world.hosts[0].endpoint.connections().next().unwrap().clone();
+        if unloaded {
+            world.hosts[0].endpoint.unload_connection("site");
+        } else {
+            other.proposals[0].ke = vec![KeyExchange::Ecp256];
+            world.hosts[0].load(now, other);
+        }
+        run_lossless(&mut world, Duration::from_secs(600));
+        assert_one_tunnel(&world);
+        assert_eq!(ike_rekeys(&world.hosts[0]), 1);
+    }
+}
+
 #[test]
 fn an_ike_sa_that_is_renewed_shows_it() {
     let mut world = established(12, |_, _| {});

@@ -2,7 +2,7 @@
 
 use super::followup::next_link;
 use super::keys::{agreed_keys, other_method};
-use crate::config::{Connection, KeyExchange};
+use crate::config::Connection;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::NoChild;
@@ -39,23 +39,17 @@ impl Endpoint {
         let connection = connection.ok_or_else(|| refuse("the connection was unloaded meanwhile"))?;
         let spi = self.new_ike_spi(None).ok_or_else(|| refuse("no free SPI is left"))?;
         let nonce = self.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
-        let method = first_method(&connection);
+        let offered = connection.proposals.clone();
+        let method = offered.iter().find_map(|proposal| proposal.ke.first()).copied();
         let ke = self.key_for(method)?;
         let tried = method.into_iter().collect();
         let what = What::Ike(WantedIke { spi, series: None });
-        let creating = Creating { what, nonce, ke, tried, rival: None };
-        self.ask_ike(now, sa, &connection, creating, spi)
+        let creating = Creating { what, nonce, ke, tried, offered, rival: None };
+        self.ask_ike(now, sa, creating, spi)
     }
 
-    fn ask_ike(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        connection: &Connection,
-        creating: Creating,
-        spi: IkeSpi,
-    ) -> Result<(), Reason> {
-        let offered = offer::ike(&connection.proposals, Some(spi));
+    fn ask_ike(&mut self, now: Time, sa: &mut IkeSa, creating: Creating, spi: IkeSpi) -> Result<(), Reason> {
+        let offered = offer::ike(&creating.offered, Some(spi));
         let mut payloads = vec![Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())];
         payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
         sa.creating = Some(Box::new(creating));
@@ -71,25 +65,20 @@ impl Endpoint {
         spi: IkeSpi,
         payloads: &Payloads,
     ) -> Result<(), Reason> {
-        let Some(connection) = self.connections.get(&sa.connection) else {
-            self.ike_refused(now, sa, &creating, "the connection was unloaded meanwhile");
-            return Ok(());
-        };
         if payloads.sa().is_none()
             && let Some(error) = payloads.error()
         {
-            let configured = |method| offers(&connection, method);
-            if let Some(method) =
-                other_method(payloads, &creating, configured).filter(|_| sa.closing.is_none())
-            {
+            let offered = |method| creating.offered.iter().any(|proposal| proposal.ke.contains(&method));
+            let other = other_method(payloads, &creating, offered).filter(|_| sa.closing.is_none());
+            if let Some(method) = other {
                 creating.ke = self.key_for(Some(method))?;
                 creating.tried.push(method);
-                return self.ask_ike(now, sa, &connection, creating, spi);
+                return self.ask_ike(now, sa, creating, spi);
             }
             self.ike_refused(now, sa, &creating, &format!("the peer answered {}", error.kind));
             return Ok(());
         }
-        let judged = judge_ike(sa, &connection, &creating, spi, payloads).and_then(|series| {
+        let judged = judge_ike(sa, &creating, spi, payloads).and_then(|series| {
             let next = next_link(&series.exchanges, payloads)?;
             Ok((series, next))
         });
@@ -126,6 +115,9 @@ impl Endpoint {
             // Too late: the old one is on its way out, and what was to be its successor with it.
             self.delete_ike(now, &mut new, Reason::Rekeyed, deadline)?;
             self.put(new);
+            if let Some(Rival { sa: RivalSa::Ike(rival), .. }) = creating.rival {
+                self.yield_to(now, sa, rival);
+            }
             return Ok(());
         }
         if creating.is_outdone(&exchanges.nonces) {
@@ -243,23 +235,45 @@ impl Endpoint {
     fn yield_to(&mut self, now: Time, sa: &mut IkeSa, rival: IkeSpi) {
         let rival =
             self.table.by_spi(rival).filter(|new| new.rival_of == Some(sa.our_spi()) && !new.is_gone());
-        if let Some(mut new) = rival.map(|new| new.id).and_then(|id| self.table.take(id)) {
-            self.inherit(now, sa, &mut new);
-            self.put(new);
-            self.await_delete(now, sa);
+        let Some(id) = rival.map(|new| new.id) else { return };
+        self.with_sa(now, id, |endpoint, new| endpoint.succeed(now, sa, new));
+    }
+
+    /// The place of an IKE SA is another's: with all that it has, or, where it is to go, with the wish that it goes.
+    fn succeed(&mut self, now: Time, sa: &mut IkeSa, new: &mut IkeSa) -> Result<(), Reason> {
+        let wish = sa.closing.as_ref().map(|closing| closing.reason.clone());
+        match wish.filter(|reason| *reason != Reason::Rekeyed) {
+            Some(reason) if new.closing.is_none() => {
+                new.rival_of = None;
+                self.delete_ike(now, new, reason, now.plus(self.config.delete_timeout))
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.inherit(now, sa, new);
+                self.await_delete(now, sa);
+                Ok(())
+            }
         }
+    }
+
+    /// An IKE SA that both sides were at renewing is gone, and not because the peer's new one won: that one is all that is left.
+    pub(crate) fn leave_to_rival(&mut self, now: Time, sa: &mut IkeSa, reason: &Reason) {
+        let rival = sa.creating.as_ref().and_then(|creating| creating.rival.as_ref());
+        let Some(RivalSa::Ike(rival)) = rival.map(|rival| rival.sa) else { return };
+        if *reason == Reason::Requested && sa.closing.is_none() {
+            sa.closing = Some(Box::new(Closing { reason: reason.clone(), deadline: now }));
+        }
+        self.yield_to(now, sa, rival);
     }
 
     /// The peer uses the IKE SA that it has made while we were at renewing the same: it is the one that stays, and we need
     /// not wait for our answer to know it.
-    pub(crate) fn decide_for(&mut self, now: Time, sa: &mut IkeSa) {
-        let old = sa.rival_of.and_then(|old| self.table.by_spi(old)).map(|old| old.id);
-        if let Some(mut old) = old.and_then(|id| self.table.take(id)) {
-            self.inherit(now, &mut old, sa);
-            self.await_delete(now, &mut old);
-            self.put(old);
-        }
-        sa.rival_of = None;
+    pub(crate) fn decide_for(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
+        let old = sa.rival_of.take().and_then(|old| self.table.by_spi(old)).map(|old| old.id);
+        let Some(mut old) = old.and_then(|id| self.table.take(id)) else { return Ok(()) };
+        let decided = self.succeed(now, &mut old, sa);
+        self.put(old);
+        decided
     }
 
     /// The peer has deleted the IKE SA. If it had renewed it, the new one is in its place, also where we were at renewing it
@@ -378,15 +392,14 @@ pub(super) fn obstacle(sa: &IkeSa) -> Option<&'static str> {
 /// The check of the answer, and what the keys are made of. The error is for the log.
 fn judge_ike(
     sa: &IkeSa,
-    connection: &Connection,
     creating: &Creating,
     spi: IkeSpi,
     payloads: &Payloads,
 ) -> Result<Series<AgreedIke>, String> {
     let answer = payloads.sa().ok_or("the answer has no SA")?;
-    let offered = offer::ike(&connection.proposals, Some(spi));
+    let offered = offer::ike(&creating.offered, Some(spi));
     let text = |error: SuiteError| error.to_string();
-    let (suite, theirs) = accept::ike(&offered, &connection.proposals, answer).map_err(text)?;
+    let (suite, theirs) = accept::ike(&offered, &creating.offered, answer).map_err(text)?;
     let responder = theirs.ok_or("the answer has no SPI")?;
     let agreed = AgreedIke { suite, spis: IkeSpis { initiator: spi, responder } };
     let exchanges = agreed_keys(sa, creating, Some(suite.ke), suite.additional, payloads)?;
@@ -403,12 +416,4 @@ fn no_proposal(offered: &SaPayload, connection: &Arc<Connection>) -> NoChild {
     let (theirs, ours) = (describe::sa(offered), describe::ike_proposals(&connection.proposals));
     let why = format!("no common IKE proposal: offered {theirs}, configured {ours}");
     NoChild::new(NotifyType::NoProposalChosen, why)
-}
-
-fn first_method(connection: &Connection) -> Option<KeyExchange> {
-    connection.proposals.iter().find_map(|proposal| proposal.ke.first()).copied()
-}
-
-fn offers(connection: &Connection, method: KeyExchange) -> bool {
-    connection.proposals.iter().any(|proposal| proposal.ke.contains(&method))
 }

@@ -13,7 +13,8 @@ use crate::message::{
 };
 use crate::output::{ChildSaId, Reason, Time};
 use crate::sa::{
-    AgreedChild, ChildPhase, Creating, IkeSa, KeyExchanges, Outbound, RequestKind, RivalSa, Series, Task, What,
+    AgreedChild, ChildPhase, Creating, IkeSa, KeyExchanges, Outbound, RequestKind, RivalSa, Series, Task,
+    What,
 };
 use crate::suite::{Role, offer};
 use testudo_ipsec::spi::Spi;
@@ -90,7 +91,8 @@ impl Endpoint {
         let spi_in =
             self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
         let what = What::Child { name: name.to_owned(), spi_in, replaces, tries, series: None };
-        let creating = Creating { what, nonce, ke, tried: method.into_iter().collect(), rival: None };
+        let (tried, offered) = (method.into_iter().collect(), Vec::new());
+        let creating = Creating { what, nonce, ke, tried, offered, rival: None };
         self.ask_child(now, sa, &child, creating, spi_in)
     }
 
@@ -190,23 +192,22 @@ impl Endpoint {
         child: &Child,
         series: Series<AgreedChild>,
     ) {
-        let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
         if asked.is_being_deleted(sa) {
             return self.unwanted_child(now, sa, asked, true, "it is being deleted");
         }
-        if creating.is_outdone(&nonces) {
-            return self.unwanted_child(now, sa, asked, true, "the peer has renewed it too, and stays");
+        if creating.is_outdone(&series.exchanges.nonces) {
+            return self.child_loses(now, sa, creating, asked, child, series);
         }
+        let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
         self.outdo_child(now, sa, creating);
         let old = asked.replaces.filter(|old| sa.child(*old).is_some());
-        // By sending through its new one the peer may have given that the place already.
-        let replaces = rival_in_use(sa, creating).or(old);
-        let origin = Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces };
+        let origin =
+            Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces: old, stays: true };
         match self.install(now, sa, child, &origin, agreed) {
             Ok(id) => {
-                if let Some(place) = replaces {
-                    self.take_place(sa, place, id);
-                    old.into_iter().for_each(|old| self.let_go(sa, old));
+                if let Some(old) = old {
+                    self.take_place(sa, id);
+                    self.let_go(sa, old);
                     self.count(sa, ExchangeCounter::ChildRekey);
                 } else if asked.replaces.is_none() {
                     let connection = sa.connection.clone();
@@ -231,6 +232,39 @@ impl Endpoint {
             }
             Some(RivalSa::Awaited) => self.forget_followup(now, sa),
             Some(RivalSa::Ike(_)) | None => {}
+        }
+    }
+
+    /// Both sides have renewed a child, and the SA that the peer made stays. Ours goes; but until the peer knows that, it may
+    /// send through it (RFC 7296 §2.8.1).
+    fn child_loses(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        creating: &Creating,
+        asked: &Asked,
+        child: &Child,
+        series: Series<AgreedChild>,
+    ) {
+        let why = "the peer has renewed it too, and its new one stays";
+        let rival = match creating.rival.as_ref().map(|rival| rival.sa) {
+            Some(RivalSa::Child(rival)) => Some(rival),
+            _ => None,
+        };
+        let sends = |id: &ChildSaId| sa.child(*id).is_some_and(|child| child.outbound == Outbound::Active);
+        let replaces = [asked.replaces, rival].into_iter().flatten().find(sends);
+        if replaces.is_none() {
+            return self.unwanted_child(now, sa, asked, true, why);
+        }
+        let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
+        let origin =
+            Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces, stays: false };
+        if let Err(error) = self.install(now, sa, child, &origin, agreed) {
+            return self.unwanted_child(now, sa, asked, true, &error.to_string());
+        }
+        sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
+        if let Some(old) = asked.replaces {
+            self.rekey_failed(now, sa, old, why);
         }
     }
 
@@ -340,12 +374,6 @@ impl Endpoint {
         let spread = wait / 2 / 256 * u32::from(octet[0]);
         now.plus(wait.saturating_sub(spread))
     }
-}
-
-/// What the peer has made of the same child meanwhile, where it is used by now.
-fn rival_in_use(sa: &IkeSa, creating: &Creating) -> Option<ChildSaId> {
-    let Some(RivalSa::Child(id)) = creating.rival.as_ref().map(|rival| rival.sa) else { return None };
-    sa.child(id).filter(|child| child.outbound == Outbound::Active).map(|child| child.id)
 }
 
 /// What a request asks for: a renewed SA carries what the old one does (RFC 7296 §2.9.2).

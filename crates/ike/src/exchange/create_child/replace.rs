@@ -7,10 +7,12 @@ use crate::sa::{ChildPhase, IkeSa, Outbound, Task};
 
 impl Endpoint {
     /// We renewed a Child SA and the peer has answered: it is ready for both directions.
-    pub(super) fn take_place(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
-        // Should the old one itself never have been proven, it has its place for a moment.
-        self.proven(sa, old);
-        self.switch_outbound(sa, old, new);
+    pub(super) fn take_place(&mut self, sa: &mut IkeSa, new: ChildSaId) {
+        if let Some(Outbound::Waiting(old)) = sa.child(new).map(|child| child.outbound) {
+            // Should the old one itself never have been proven, it has its place for a moment.
+            self.proven(sa, old);
+            self.switch_outbound(sa, old, new);
+        }
     }
 
     /// What we have renewed goes.

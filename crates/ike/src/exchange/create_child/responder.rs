@@ -9,7 +9,8 @@ use crate::exchange::narrow::Selectors;
 use crate::message::{Notify, NotifyType, Payload, Payloads, Protocol, SaSpi};
 use crate::output::{ChildSaId, Time};
 use crate::sa::{
-    AgreedChild, ChildPhase, Creating, FollowupSa, IkeSa, KeyExchanges, Reauth, Rival, RivalSa, lowest,
+    AgreedChild, ChildPhase, ChildSa, Creating, FollowupSa, IkeSa, KeyExchanges, Reauth, Rival, RivalSa,
+    lowest,
 };
 use crate::suite::{Nonces, Role, offer};
 
@@ -29,11 +30,7 @@ impl Endpoint {
         if renewing || is_ending(sa) {
             return Err(NoChild::new(NotifyType::TemporaryFailure, "the IKE_SA is on its way out"));
         }
-        let children = sa.children.len().saturating_add(usize::from(sa.followup.is_some()));
-        if children >= self.config.child_limit {
-            let why = format!("the IKE_SA has {children} CHILD_SAs already");
-            return Err(NoChild::new(NotifyType::NoAdditionalSas, why));
-        }
+        self.room(sa, payloads.notify(NotifyType::RekeySa).is_some())?;
         let replaces = payloads.notify(NotifyType::RekeySa).map(|notify| replaced(sa, notify)).transpose()?;
         let selectors = sa
             .children
@@ -83,7 +80,7 @@ impl Endpoint {
             return Err(not_configured());
         };
         let KeyExchanges { nonces, shared, .. } = exchanges;
-        let origin = Origin { role: Role::Responder, nonces, shared, replaces };
+        let origin = Origin { role: Role::Responder, nonces, shared, replaces, stays: true };
         let id = self.make_child(now, sa, &child, &origin, agreed)?;
         if let Some(old) = replaces {
             self.note_renewal(sa, old, id, nonces);
@@ -91,6 +88,23 @@ impl Endpoint {
             if sa.followup.as_ref().is_some_and(|followup| followup.sa.renews() == Some(old)) {
                 self.forget_followup(now, sa);
             }
+        }
+        Ok(())
+    }
+
+    /// A further child counts against those that are not on their way out; a renewed one has the place of another. What is
+    /// renewed faster than it goes has an end too.
+    fn room(&self, sa: &IkeSa, renewal: bool) -> Result<(), NoChild> {
+        let (limit, all) = (self.config.child_limit, sa.children.len());
+        let staying = |child: &&ChildSa| matches!(child.phase, ChildPhase::Installed | ChildPhase::Deleting);
+        let awaited = usize::from(sa.followup.is_some());
+        let staying = sa.children.iter().filter(staying).count().saturating_add(awaited);
+        let why = |found| format!("the IKE_SA has {found} CHILD_SAs already");
+        if !renewal && staying >= limit {
+            return Err(NoChild::new(NotifyType::NoAdditionalSas, why(staying)));
+        }
+        if all >= limit.saturating_mul(2) {
+            return Err(NoChild::new(NotifyType::TemporaryFailure, why(all)));
         }
         Ok(())
     }
