@@ -23,6 +23,9 @@ pub(crate) struct Failed {
     pub(crate) why: String,
 }
 
+/// What the names of the crypto threads begin with.
+pub(crate) const THREADS: &str = "crypto";
+
 /// The crypto threads.
 pub(crate) struct Crypto {
     pool: Pool<Job, Result>,
@@ -53,7 +56,7 @@ impl Crypto {
         run: impl Fn(Job) -> Result + Clone + Send + 'static,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> std::result::Result<Self, String> {
-        let pool = Pool::start("crypto", threads, begin, run, wake)
+        let pool = Pool::start(THREADS, threads, begin, run, wake)
             .map_err(|e| format!("cannot start a crypto thread: {e}"))?;
         Ok(Self { pool, out: 0 })
     }

@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     start_log(config.log_level);
+    end_on_panic();
     if arguments.check {
         return ExitCode::SUCCESS;
     }
@@ -71,6 +72,18 @@ fn start_log(level: tracing::Level) {
         .with_target(false)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();
+}
+
+/// A panic is a bug. In a crypto thread only its handshake suffers; anywhere else the state may be half changed, so the process
+/// ends at once and fails closed.
+fn end_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        if !std::thread::current().name().is_some_and(|name| name.starts_with(crypto::THREADS)) {
+            std::process::abort();
+        }
+    }));
 }
 
 fn check_rights() -> Result<(), String> {

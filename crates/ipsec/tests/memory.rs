@@ -1,4 +1,4 @@
-//! What a Child SA costs in memory, so that tens of thousands fit (issue: 4 kB for an IKE SA with a Child SA).
+//! What a Child SA costs in memory, so that tens of thousands fit (4 kB for an IKE SA with a Child SA).
 
 #![allow(missing_docs)]
 

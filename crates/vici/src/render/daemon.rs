@@ -55,6 +55,8 @@ pub fn algorithms(policy: Policy) -> Message {
     };
     let integrity = ["HMAC_SHA2_256_128", "HMAC_SHA2_384_192", "HMAC_SHA2_512_256"];
     let prf = ["PRF_HMAC_SHA2_256", "PRF_HMAC_SHA2_384", "PRF_HMAC_SHA2_512", "PRF_AES128_XCBC"];
+    let hasher = ["HASH_SHA1", "HASH_SHA2_256", "HASH_SHA2_384", "HASH_SHA2_512"];
+    // The section is `dh` in 5.9.8, whatever the method.
     let ke = [
         "CURVE_25519",
         "ECP_256",
@@ -70,9 +72,11 @@ pub fn algorithms(policy: Policy) -> Message {
     Message::new()
         .with_section("encryption", section(&["AES_CBC"], &[]))
         .with_section("integrity", section(&integrity, &["HMAC_SHA1_96"]))
+        .with_section("hasher", section(&hasher, &[]))
+        .with_section("kdf", section(&["KDF_PRF", "KDF_PRF_PLUS"], &[]))
         .with_section("aead", section(&["AES_GCM_16", "AES_CCM_16", "CHACHA20_POLY1305"], &[]))
         .with_section("prf", section(&prf, &["PRF_HMAC_SHA1"]))
-        .with_section("ke", section(&ke, &["MODP_1024", "MODP_1536"]))
+        .with_section("dh", section(&ke, &["MODP_1024", "MODP_1536"]))
 }
 
 /// The event for a line of the log, `log` or `control-log`.

@@ -108,7 +108,7 @@ fn ike_and_child_sas_show_them_under_charons_keys() {
         assert_eq!(shown.text("ake2"), None);
     }
     let algorithms = render::algorithms(Policy::Modern);
-    let methods = algorithms.section("ke").unwrap();
+    let methods = algorithms.section("dh").unwrap();
     for name in ["ML_KEM_512", "ML_KEM_768", "ML_KEM_1024"] {
         assert!(methods.text(name).is_some(), "{name}");
     }

@@ -73,3 +73,11 @@ fn what_is_wrong_is_named_and_never_shows_the_key() {
         assert_eq!(shared_secret(&message).unwrap_err().to_string(), why);
     }
 }
+
+/// RFC 7296 §2.15: 64 octets at least must be possible.
+#[test]
+fn a_long_secret_is_taken_whole() {
+    let long: Vec<u8> = (0..=255).cycle().take(1000).collect();
+    let secret = message(&[("id", "ike-1"), ("type", "IKE")]).with("data", long.as_slice());
+    assert_eq!(shared_secret(&secret).unwrap().secret, long);
+}

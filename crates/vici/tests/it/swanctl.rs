@@ -451,6 +451,8 @@ fn other_commands_answer_instead_of_hanging() {
         (vec!["--list-authorities"], 0, ""),
         (vec!["--list-pools"], 0, ""),
         (vec!["--list-algs"], 0, "AES_GCM_16"),
+        (vec!["--list-algs"], 0, "dh:\n  CURVE_25519[testudo]"),
+        (vec!["--list-algs"], 0, "HASH_SHA2_384"),
         (vec!["--flush-certs"], 0, ""),
         (vec!["--rekey", "--ike", "gw"], 1, "no matching SAs to rekey found"),
         (vec!["--rekey", "--ike", "gw", "--reauth"], 1, "no matching SAs to rekey found"),
