@@ -136,6 +136,40 @@ fn the_table_becomes_exactly_what_is_asked_for() {
 }
 
 #[test]
+fn single_prefixes_change_without_a_look_at_the_others() {
+    let hosts = Hosts::new();
+    let (mut guard, _tun) = open_guard(&hosts);
+    guard.set(&protected()).expect("routes");
+    let mut routes = protected();
+    let steps = [
+        // More, and what never goes into a tunnel inside of it.
+        ("0.0.0.0/0", Some(PROTECT)),
+        ("10.2.0.0/24", Some(GuardUse::Exempt)),
+        ("10.2.0.0/24", Some(PROTECT)),
+        ("10.2.0.0/24", None),
+        ("0.0.0.0/0", None),
+        (PROTECTED6_PREFIX, Some(GuardUse::Exempt)),
+        (PROTECTED6_PREFIX, None),
+    ];
+    for (prefix, to) in steps {
+        let prefix = prefix.parse().expect("a prefix");
+        match to {
+            Some(to) => drop(routes.insert(prefix, to)),
+            None => drop(routes.remove(&prefix)),
+        }
+        guard.change(&[prefix].into(), |prefix| routes.get(prefix).copied()).expect("change");
+        assert_eq!(guard.set(&routes).expect("all"), GuardChanges::default(), "after {prefix}: {to:?}");
+    }
+    // What somebody else has taken away is no obstacle, and is back when all of it is set.
+    hosts.gateway.run(|| ip(&format!("route del {PROTECTED_PREFIX} table 220 metric 16")));
+    let taken = PROTECTED_PREFIX.parse().expect("a prefix");
+    let kept = routes.remove(&taken).expect("protected");
+    guard.change(&[taken].into(), |prefix| routes.get(prefix).copied()).expect("removal");
+    routes.insert(taken, kept);
+    assert_eq!(guard.set(&routes).expect("all"), GuardChanges { set: 2, removed: 0 });
+}
+
+#[test]
 fn routes_of_others_stay() {
     let hosts = Hosts::new();
     let foreign = [

@@ -31,7 +31,8 @@ pub(crate) struct Gateway {
     /// See [`Gateway::look_at_clock`].
     pub(crate) now: Time,
     pub(crate) since: SystemTime,
-    pub(crate) policies_changed: bool,
+    /// Filter and routes have to follow, although no policy has changed.
+    pub(crate) protection_changed: bool,
     /// They could not be applied as they are: housekeeping tries again.
     policies_failed: bool,
     /// Children installed since the policies were applied last.
@@ -104,7 +105,7 @@ impl Gateway {
             jobs: Jobs::default(),
             now: Time::default(),
             since: SystemTime::now(),
-            policies_changed: false,
+            protection_changed: false,
             policies_failed: false,
             fresh: Vec::new(),
             closing: false,
@@ -216,14 +217,14 @@ impl Gateway {
 
     /// Makes filter, routes and worker follow the policies, if they have changed.
     pub(crate) fn apply_policies(&mut self) -> Result<(), String> {
-        let asked = if std::mem::take(&mut self.policies_changed) || self.policies_failed {
+        let asked = if std::mem::take(&mut self.protection_changed) || self.policies_failed {
             Change::Protection
         } else {
             Change::None
         };
         let change = self.policies.take_change().max(asked);
         if change != Change::None {
-            let applied = self.data.set_policies(&self.policies, change);
+            let applied = self.data.set_policies(&mut self.policies, change);
             self.policies_failed = applied.is_err();
             applied?;
             self.fresh.clear();
@@ -481,17 +482,16 @@ impl Gateway {
                 self.endpoint.traffic_seen(self.now, child);
             }
         }
-        self.policies_changed |= self.policies_failed;
+        self.protection_changed |= self.policies_failed;
         self.settle();
     }
 
     /// Changes what is configured. Prefixes that nobody protects any more stay shut.
     pub(crate) fn change_policies(&mut self, change: impl FnOnce(&mut Policies)) {
-        let before = self.policies.held_back();
+        // What a connection has given up that was refused in the end does not count.
+        self.policies.take_abandoned();
         change(&mut self.policies);
-        let now = self.policies.held_back();
-        self.data.keep_shut(&before.difference(&now).copied().collect());
-        self.policies_changed = true;
+        self.data.keep_shut(&self.policies.take_abandoned());
     }
 
     /// Begins the end: nothing new comes up, and every SA goes within that time.

@@ -15,6 +15,7 @@ mod jobs;
 mod policies;
 mod pool;
 mod prefix;
+mod prefix_map;
 mod privileges;
 mod reader;
 mod vici_control;

@@ -4,18 +4,23 @@
 //! clear. An installed Child SA adds a policy of its own, with the selectors that were negotiated, before that one.
 
 mod addr_set;
+mod bypasses;
+mod outline;
 mod protection;
+mod table;
 
-use addr_set::AddrSet;
-pub(crate) use protection::Protection;
+pub(crate) use protection::{Difference, Group, Protection};
 
 use crate::prefix::{self, cover};
-use std::collections::{BTreeMap, BTreeSet};
+use outline::Outline;
+use std::collections::BTreeMap;
+use table::{Configured, Entry, Table};
+use testudo_fastpath::prefix::Prefix;
 use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::Error;
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
-use testudo_ipsec::spd::{Action, PolicyId, Rank, Spd};
+use testudo_ipsec::spd::{PolicyId, Rank, Spd};
 
 /// A child of a connection, by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,26 +34,19 @@ pub(crate) struct ChildName {
 /// Everything that the SPD is made of.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
-    configured: BTreeMap<ChildName, Entry>,
-    installed: BTreeMap<ChildSaId, Entry>,
-    /// Always as the two above have it.
+    configured: BTreeMap<ChildName, PolicyId>,
+    installed: BTreeMap<ChildSaId, PolicyId>,
+    /// What the two above name.
+    table: Table,
+    /// Always as the table has it.
     spd: Spd,
-    /// Which configured child a number belongs to.
-    names: BTreeMap<PolicyId, ChildName>,
-    /// Remote addresses that configured children hold back, once somebody has asked.
-    held: Option<AddrSet>,
-    change: Change,
+    /// Always as the table has it.
+    outline: Outline,
+    spd_changed: bool,
     /// What pools of virtual addresses hand out.
     pools: BTreeMap<String, AddrRange>,
-    /// How many further Child SAs have a policy: one that is renewed, and the one that takes its place.
-    shared: BTreeMap<PolicyId, usize>,
-    /// Numbers below `next_id` that nobody has: workers index tables by them, so they stay small.
-    free_ids: BTreeSet<PolicyId>,
-    next_id: u32,
     /// Configured children so far.
     loaded: u64,
-    /// Of those that are there, how many let traffic pass.
-    passes: usize,
 }
 
 /// How much has to follow the policies.
@@ -63,57 +61,16 @@ pub(crate) enum Change {
     Protection,
 }
 
-#[derive(Clone, Debug)]
-struct Entry {
-    id: PolicyId,
-    mode: ChildMode,
-    rank: Rank,
-    selectors: SelectorPair,
-    /// Of our side, what the configuration names itself: `dynamic` may be any address, and says nothing.
-    named: Box<[AddrRange]>,
-}
-
 /// Places of Child SAs lie below it, those of the newest lowest; those of configured children above, as they were loaded.
 const CONFIGURED: u64 = 1 << 63;
 
 impl Policies {
-    /// Takes a connection's children in the place of those that it had.
+    /// Takes a connection's children in the place of those that it had. Where they mean the same, nothing changes.
     pub(crate) fn load(&mut self, connection: &Connection) {
-        let mut old = self.take_connection(&connection.name);
         let leased: Vec<AddrRange> =
             connection.pools.iter().filter_map(|name| self.pools.get(name)).copied().collect();
-        for child in &connection.children {
-            let name = ChildName { connection: connection.name.clone(), child: child.name.clone() };
-            let (local, remote) = (local_side(child), remote_side(connection, child, &leased));
-            if remote.is_empty() {
-                // A peer with any address and `dynamic` selectors: nothing is known before it comes.
-                continue;
-            }
-            let id = old.remove(&name).map_or_else(|| self.take_id(), |entry| entry.id);
-            self.loaded += 1;
-            let priority = order(child.mode, child.priority, &local, &remote);
-            let rank = Rank { priority, place: CONFIGURED + self.loaded };
-            let selectors = SelectorPair::new(&local, &remote);
-            let entry = Entry { id, mode: child.mode, rank, selectors, named: named(child) };
-            self.names.insert(id, name.clone());
-            self.passes += usize::from(child.mode == ChildMode::Pass);
-            self.insert(&entry);
-            self.configured.insert(name, entry);
-        }
-        self.forget(old);
-    }
-
-    fn insert(&mut self, entry: &Entry) {
-        // What it has no room for is missed by `spd`.
-        let _ = self.spd.insert(entry.rank, &entry.selectors, entry.action());
-    }
-
-    /// Children that are gone: their numbers are free again.
-    fn forget(&mut self, old: BTreeMap<ChildName, Entry>) {
-        for entry in old.into_values() {
-            self.names.remove(&entry.id);
-            self.free_ids.insert(entry.id);
-        }
+        let children = connection.children.iter().filter_map(|child| configure(connection, child, &leased));
+        self.exchange(&connection.name, children.collect());
     }
 
     /// Notes a pool. Connections that use it are to be loaded again.
@@ -128,30 +85,53 @@ impl Policies {
 
     /// Forgets a connection's children; its Child SAs stay.
     pub(crate) fn unload(&mut self, connection: &str) {
-        let old = self.take_connection(connection);
-        self.forget(old);
+        self.exchange(connection, Vec::new());
     }
 
-    fn take_connection(&mut self, connection: &str) -> BTreeMap<ChildName, Entry> {
+    fn exchange(&mut self, connection: &str, children: Vec<Entry>) {
+        let before = self.of_connection(connection);
+        let is_same = |(id, new): (&PolicyId, &Entry)| self.table.get(*id).is_some_and(|old| old.means(new));
+        if before.len() == children.len() && before.iter().zip(&children).all(is_same) {
+            return;
+        }
+        let mut old: BTreeMap<PolicyId, Box<Entry>> = BTreeMap::new();
+        let mut numbers = BTreeMap::new();
+        for (id, entry) in before.into_iter().filter_map(|id| Some((id, self.table.take(id)?))) {
+            self.outline.retire(id, &entry);
+            self.spd.remove(entry.rank, &entry.selectors);
+            numbers.extend(entry.name().and_then(|name| self.configured.remove_entry(name)));
+            old.insert(id, entry);
+        }
+        let mut new = Vec::new();
+        for mut entry in children {
+            let Some(name) = entry.name().cloned() else { continue };
+            self.loaded += 1;
+            entry.rank.place = CONFIGURED + self.loaded;
+            let id = numbers.remove(&name).unwrap_or_else(|| self.table.take_number());
+            self.configured.insert(name, id);
+            self.stand(id, entry);
+            new.push(id);
+        }
+        self.outline.exchange(&old, &new, &self.table);
+        new.iter().for_each(|id| self.outline.rival(*id, &self.table));
+        new.iter().for_each(|id| self.outline.bypass(*id, &self.table));
+        numbers.into_values().for_each(|id| self.table.give_back(id));
+        self.spd_changed = true;
+    }
+
+    /// A connection's children as they were loaded.
+    fn of_connection(&self, connection: &str) -> Vec<PolicyId> {
         let first = ChildName { connection: connection.to_owned(), child: String::new() };
         let of_it = self.configured.range(first..).take_while(|(name, _)| name.connection == connection);
-        let names: Vec<ChildName> = of_it.map(|(name, _)| name.clone()).collect();
-        let taken = names.into_iter().filter_map(|name| self.configured.remove_entry(&name));
-        let old: BTreeMap<ChildName, Entry> = taken.collect();
-        for entry in old.values() {
-            self.passes -= usize::from(entry.mode == ChildMode::Pass);
-            self.spd.remove(entry.rank, &entry.selectors);
-        }
-        self.held = None;
-        self.change = Change::Protection;
-        old
+        let mut ids: Vec<PolicyId> = of_it.map(|(_, id)| *id).collect();
+        ids.sort_by_key(|id| self.table.get(*id).map(|entry| entry.rank.place));
+        ids
     }
 
-    fn take_id(&mut self) -> PolicyId {
-        self.free_ids.pop_first().unwrap_or_else(|| {
-            self.next_id += 1;
-            PolicyId(self.next_id - 1)
-        })
+    fn stand(&mut self, id: PolicyId, entry: Entry) {
+        // What it has no room for is missed by `spd`.
+        let _ = self.spd.insert(entry.rank, &entry.selectors, entry.action(id));
+        self.table.put(id, entry);
     }
 
     /// Adds the policy of a new Child SA.
@@ -161,16 +141,15 @@ impl Policies {
         child: Option<&Child>,
         selectors: &SelectorPair,
     ) -> PolicyId {
-        let id = self.take_id();
+        let id = self.table.take_number();
         let [local, remote]: [Vec<TrafficSelector>; 2] =
             [selectors.local_selectors().collect(), selectors.remote_selectors().collect()];
         let priority = order(ChildMode::Tunnel, child.map_or(0, |c| c.priority), &local, &remote);
         let rank = Rank { priority, place: CONFIGURED.saturating_sub(sa.0) };
-        let selectors = selectors.clone();
-        let entry = Entry { id, mode: ChildMode::Tunnel, rank, selectors, named: Box::default() };
-        self.insert(&entry);
-        self.note_change(&entry);
-        self.installed.insert(sa, entry);
+        self.stand(id, Entry::of_sa(rank, selectors.clone()));
+        self.outline.install(id, &self.table);
+        self.installed.insert(sa, id);
+        self.spd_changed = true;
         id
     }
 
@@ -182,68 +161,78 @@ impl Policies {
         old: ChildSaId,
         selectors: &SelectorPair,
     ) -> Option<PolicyId> {
-        let same = |entry: &&Entry| entry.selectors.is_same_set(selectors);
-        let entry = self.installed.get(&old).filter(same)?.clone();
-        let id = entry.id;
-        *self.shared.entry(id).or_default() += 1;
-        self.installed.insert(sa, entry);
+        let id = *self.installed.get(&old)?;
+        let entry = self.table.get_mut(id).filter(|entry| entry.selectors.is_same_set(selectors))?;
+        entry.sas += 1;
+        self.installed.insert(sa, id);
         Some(id)
     }
 
     /// Takes the policy of a Child SA that is gone, unless another has it too.
     pub(crate) fn remove(&mut self, sa: ChildSaId) -> Option<PolicyId> {
-        let entry = self.installed.remove(&sa)?;
-        if let Some(others) = self.shared.get_mut(&entry.id) {
-            *others -= 1;
-            if *others == 0 {
-                self.shared.remove(&entry.id);
-            }
+        let id = self.installed.remove(&sa)?;
+        let entry = self.table.get_mut(id)?;
+        entry.sas = entry.sas.saturating_sub(1);
+        if entry.sas > 0 {
             return None;
         }
+        self.outline.uninstall(id, &self.table);
+        let entry = self.table.take(id)?;
         self.spd.remove(entry.rank, &entry.selectors);
-        self.note_change(&entry);
-        self.free_ids.insert(entry.id);
-        Some(entry.id)
-    }
-
-    /// Notes what has to follow the coming or going of a Child SA.
-    fn note_change(&mut self, entry: &Entry) {
-        let change = if self.concerns_protection(entry) { Change::Protection } else { Change::Spd };
-        self.change = self.change.max(change);
+        self.table.give_back(id);
+        self.spd_changed = true;
+        Some(id)
     }
 
     /// What has to follow since the last call.
     pub(crate) fn take_change(&mut self) -> Change {
-        std::mem::take(&mut self.change)
+        let spd_changed = std::mem::take(&mut self.spd_changed);
+        match (self.outline.is_changed(), spd_changed) {
+            (true, _) => Change::Protection,
+            (false, true) => Change::Spd,
+            (false, false) => Change::None,
+        }
+    }
+
+    /// How what filter and routes hold back differs from what it was at the last call.
+    pub(crate) fn take_differences(&mut self) -> Vec<Difference> {
+        self.outline.take_differences()
+    }
+
+    /// The prefixes that configured children have ceased to hold back since the last call.
+    pub(crate) fn take_abandoned(&mut self) -> Vec<Prefix> {
+        self.outline.take_abandoned()
     }
 
     /// The configured child that a policy came from.
     pub(crate) fn child_of(&self, id: PolicyId) -> Option<&ChildName> {
-        self.names.get(&id)
+        self.table.get(id)?.name()
     }
 
     /// The SPD: by priority, then Child SAs (the newest first) before configured children (as they were loaded). Fails if
     /// they are more than it holds.
     pub(crate) fn spd(&self) -> Result<&Spd, Error> {
-        let shared: usize = self.shared.values().sum();
-        let found = self.configured.len() + self.installed.len().saturating_sub(shared);
+        let found = self.table.len();
         if self.spd.len() == found { Ok(&self.spd) } else { Err(Error::TooManyPolicies { found }) }
     }
 
     /// All numbers of policies are below this.
     pub(crate) fn numbers(&self) -> u32 {
-        self.next_id
+        self.table.numbers()
     }
 }
 
-impl Entry {
-    fn action(&self) -> Action {
-        match self.mode {
-            ChildMode::Pass => Action::Bypass,
-            ChildMode::Tunnel => Action::Protect(self.id),
-            ChildMode::Drop => Action::Discard,
-        }
+/// The policy of a child as it is configured. A peer with any address and `dynamic` selectors: nothing is known before it
+/// comes.
+fn configure(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Option<Entry> {
+    let (local, remote) = (local_side(child), remote_side(connection, child, leased));
+    if remote.is_empty() {
+        return None;
     }
+    let name = ChildName { connection: connection.name.clone(), child: child.name.clone() };
+    let rank = Rank { priority: order(child.mode, child.priority, &local, &remote), place: 0 };
+    let configured = Configured { name, named: named(child) };
+    Some(Entry::of_child(child.mode, rank, SelectorPair::new(&local, &remote), configured))
 }
 
 /// Computed priorities lie where strongSwan's lie: 100 000 and more, bypass before protect before discard, so that a

@@ -6,6 +6,7 @@ use testudo_ike::config::{
     ChildLifetime, Fragmentation, IkeLifetime, LocalAuth, RemoteAuth, SendCert, StartAction,
 };
 use testudo_ipsec::sa::HeaderCopy;
+use testudo_ipsec::spd::Action;
 
 pub(super) fn ts(prefix: &str) -> TrafficSelector {
     let (addr, len) = prefix.split_once('/').unwrap();
@@ -60,17 +61,15 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
 
 fn order(policies: &Policies) -> Vec<Action> {
     let spd = policies.spd().unwrap();
-    let mut entries: Vec<&Entry> = policies.installed.values().chain(policies.configured.values()).collect();
-    entries.sort_by_key(|entry| entry.rank);
-    // A Child SA and the one that it takes the place of share their policy.
-    entries.dedup_by_key(|entry| entry.rank);
+    let mut entries: Vec<(PolicyId, &Entry)> = policies.table.iter().collect();
+    entries.sort_by_key(|(_, entry)| entry.rank);
     assert_eq!(spd.len(), entries.len());
-    entries.iter().map(|entry| entry.action()).collect()
+    entries.iter().map(|(id, entry)| entry.action(*id)).collect()
 }
 
 fn id_of(policies: &Policies, child: &str) -> PolicyId {
     let name = ChildName { connection: "gw".into(), child: child.into() };
-    policies.configured[&name].id
+    policies.configured[&name]
 }
 
 #[test]
@@ -139,6 +138,32 @@ fn a_reload_keeps_the_numbers_of_children_that_stay() {
 }
 
 #[test]
+fn loading_the_same_again_changes_nothing() {
+    let mut policies = Policies::default();
+    let same = connection(vec![
+        child("a", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16"),
+        child("b", ChildMode::Pass, "10.1.0.0/16", "10.2.3.0/24"),
+    ]);
+    policies.load(&same);
+    assert_eq!(policies.take_change(), Change::Protection);
+    policies.take_differences();
+    policies.load(&same);
+    // What filter, routes and SPD do not depend on.
+    policies.load(&Connection { dpd_delay: Duration::from_secs(7), ..same.clone() });
+    assert_eq!(policies.take_change(), Change::None);
+
+    // The same prefixes in another order: the SPD changes, and nothing else has to follow.
+    let mut turned = same.clone();
+    turned.children.reverse();
+    policies.load(&turned);
+    assert_eq!(policies.take_change(), Change::Spd);
+    policies.unload("gw");
+    assert_eq!(policies.take_change(), Change::Protection);
+    policies.load(&turned);
+    assert!(policies.take_differences().is_empty(), "it came back before anybody looked");
+}
+
+#[test]
 fn numbers_are_used_again_so_that_tables_stay_small() {
     let mut policies = Policies::default();
     let side = [ts("10.1.0.0/16")];
@@ -165,12 +190,7 @@ fn dynamic_is_the_whole_pool_before_there_is_a_lease() {
     net.remote_ts = vec![TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX }];
     let users = Connection { pools: vec!["road".into()], ..connection(vec![net]) };
     let remote = |policies: &Policies| {
-        policies
-            .configured
-            .values()
-            .next()
-            .and_then(|entry| entry.selectors.remote_selectors().next())
-            .map(|ts| ts.addrs)
+        policies.table.iter().next().and_then(|(_, entry)| entry.remote_ranges().next())
     };
     let mut policies = Policies::default();
     policies.load_pool(&road);

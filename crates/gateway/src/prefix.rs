@@ -47,8 +47,30 @@ pub(crate) fn whole(v6: bool) -> AddrRange {
 }
 
 /// True if all of `inner` lies in `outer`.
+#[cfg(test)]
 pub(crate) fn covers(outer: &Prefix, inner: &Prefix) -> bool {
     outer.length() <= inner.length() && outer.contains(inner.addr())
+}
+
+/// The last address of a prefix.
+pub(crate) fn last_address(prefix: &Prefix) -> IpAddr {
+    let width: u8 = if prefix.is_ipv4() { 32 } else { 128 };
+    from_u128(to_u128(prefix.addr()) | low_mask(width - prefix.length()), prefix.addr())
+}
+
+/// The address behind this one, if it is not the last of its family.
+pub(crate) fn following(addr: IpAddr) -> Option<IpAddr> {
+    match addr {
+        IpAddr::V4(addr) => addr.to_bits().checked_add(1).map(|next| IpAddr::V4(next.into())),
+        IpAddr::V6(addr) => addr.to_bits().checked_add(1).map(|next| IpAddr::V6(next.into())),
+    }
+}
+
+/// The widest prefix that begins with this address.
+pub(crate) fn widest_at(addr: IpAddr) -> Prefix {
+    let width: u8 = if addr.is_ipv4() { 32 } else { 128 };
+    let host_bits = to_u128(addr).trailing_zeros().min(width.into()) as u8;
+    Prefix::new(addr, width - host_bits).unwrap_or(Prefix::host(addr))
 }
 
 /// The most host bits of a block that starts at `next`, is aligned and does not pass `last`.

@@ -72,14 +72,13 @@ impl Control for Gateway {
             .apply_policies()
             .and_then(|()| self.endpoint.load_connection(self.now, connection).map_err(|e| e.to_string()));
         if loaded.is_ok() {
-            self.policies_changed |= self.data.claim_inherited();
+            self.protection_changed |= self.data.claim_inherited();
             self.log(None, Some(name), 1, "loaded the connection".into());
         } else {
             match self.endpoint.connection(&name) {
                 Some(before) => self.policies.load(before),
                 None => self.policies.unload(&name),
             }
-            self.policies_changed = true;
         }
         self.settle();
         loaded

@@ -30,7 +30,7 @@ pub use counters::{CounterSet, Counters};
 pub use error::{FilterError, Result};
 pub use layout::{Class, MAX_PORTS, MAX_QUEUES, PrefixUse, STAMP_LEN, STAMP_MAGIC, Stamp};
 pub use link::Mode;
-pub use policy::PrefixUses;
+pub use policy::{PrefixChanges, PrefixUses};
 pub use ports::FilterPort;
 pub use reason::{Action, Reason};
 
@@ -108,7 +108,12 @@ impl Filter {
     /// Sets the prefixes. While this goes on, every packet is treated the old way or the new one. If it fails, call it
     /// again with the earlier set.
     pub fn set_prefixes(&mut self, prefixes: &PrefixUses) -> Result<()> {
-        for step in policy::steps(&self.prefixes()?, prefixes) {
+        self.change_prefixes(&policy::changes(&self.prefixes()?, prefixes))
+    }
+
+    /// Changes some prefixes and leaves the others as they are, with the same promise.
+    pub fn change_prefixes(&mut self, changes: &PrefixChanges) -> Result<()> {
+        for step in policy::in_order(changes) {
             match step {
                 Step::Set(prefix, to) => {
                     self.trie(&prefix).set(&prefix_key(&prefix), &to.encode(), &prefix)?;

@@ -14,19 +14,36 @@ pub(super) enum Step {
     Remove(Prefix),
 }
 
-/// The changes from `old` to `new`, in an order that keeps this promise: after each of them, every address is treated
-/// as `old` has it or as `new` has it.
+/// What some prefixes are used for from now on; `None` for one that goes.
+pub type PrefixChanges = BTreeMap<Prefix, Option<PrefixUse>>;
+
+/// The changes from `old` to `new`.
+pub(super) fn changes(old: &PrefixUses, new: &PrefixUses) -> PrefixChanges {
+    let set = new.iter().filter(|(p, to)| old.get(p) != Some(to)).map(|(p, to)| (*p, Some(*to)));
+    let removed = old.keys().filter(|p| !new.contains_key(p)).map(|p| (*p, None));
+    set.chain(removed).collect()
+}
+
+/// Changes in an order that keeps this promise: after each of them, every address is treated as it was before all of them,
+/// or as it is after all of them.
 ///
 /// An address has one longest match in each set. Longer prefixes are written first, so its new match stands before
 /// any shorter new prefix could hide the old one. Shorter ones are removed first, so its old match falls last of
 /// those that could show through.
-pub(super) fn steps(old: &PrefixUses, new: &PrefixUses) -> Vec<Step> {
-    let mut set: Vec<_> = new.iter().filter(|(p, to)| old.get(p) != Some(to)).collect();
-    set.sort_by_key(|(p, _)| std::cmp::Reverse(p.length()));
-    let mut removed: Vec<_> = old.keys().filter(|p| !new.contains_key(p)).collect();
-    removed.sort_by_key(|p| p.length());
-    let set = set.into_iter().map(|(p, to)| Step::Set(*p, *to));
-    set.chain(removed.into_iter().map(|p| Step::Remove(*p))).collect()
+pub(super) fn in_order(changes: &PrefixChanges) -> Vec<Step> {
+    let mut set: Vec<_> = changes.iter().filter_map(|(p, to)| Some(Step::Set(*p, (*to)?))).collect();
+    set.sort_by_key(|step| std::cmp::Reverse(step.length()));
+    let removed = changes.iter().filter(|(_, to)| to.is_none());
+    let mut removed: Vec<_> = removed.map(|(p, _)| Step::Remove(*p)).collect();
+    removed.sort_by_key(Step::length);
+    set.into_iter().chain(removed).collect()
+}
+
+impl Step {
+    fn length(&self) -> u8 {
+        let (Self::Set(prefix, _) | Self::Remove(prefix)) = self;
+        prefix.length()
+    }
 }
 
 #[cfg(test)]
@@ -48,6 +65,10 @@ mod tests {
             (prefix, PrefixUse { protect_to: to, refuse_from: from, within: false })
         });
         prop::collection::btree_map(entry.clone().prop_map(|(p, _)| p), entry.prop_map(|(_, u)| u), 0..10)
+    }
+
+    fn steps(old: &PrefixUses, new: &PrefixUses) -> Vec<Step> {
+        in_order(&changes(old, new))
     }
 
     proptest! {

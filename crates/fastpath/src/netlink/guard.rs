@@ -15,7 +15,7 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -94,19 +94,33 @@ impl Guard {
     pub fn set(&mut self, routes: &GuardRoutes) -> Result<GuardChanges> {
         let wanted = places(routes, self.tun);
         let found = self.current()?;
-        let mut changes = GuardChanges::default();
-        let mut set: Vec<_> = wanted.iter().filter(|(place, to)| found.get(place) != Some(to)).collect();
+        let set = wanted.iter().filter(|(place, to)| found.get(place) != Some(to));
+        let removed = found.keys().filter(|place| !wanted.contains_key(place));
+        self.perform(set.map(|(place, to)| (*place, *to)).collect(), removed.copied().collect())
+    }
+
+    /// Gives the changed prefixes the routes that `routes` has for them, which knows all others too, and leaves these as
+    /// they are. With the same promise, and without asking the kernel what is there: routes that somebody else has taken
+    /// away are back with the next [`Guard::set`].
+    pub fn change(
+        &mut self,
+        changed: &BTreeSet<Prefix>,
+        routes: impl Fn(&Prefix) -> Option<GuardUse>,
+    ) -> Result<GuardChanges> {
+        let (set, removed) = changed_places(changed, routes, self.tun);
+        self.perform(set, removed)
+    }
+
+    fn perform(&mut self, mut set: Vec<(Place, Target)>, mut removed: Vec<Place>) -> Result<GuardChanges> {
+        let changes = GuardChanges { set: set.len(), removed: removed.len() };
         // As in the filter: longer prefixes come first and go last. Of one prefix, what counts last comes first.
         set.sort_by_key(|((prefix, metric), _)| (Reverse(prefix.length()), Reverse(*metric)));
-        for (place, target) in set {
+        for (place, target) in &set {
             self.add(*place, target)?;
-            changes.set += 1;
         }
-        let mut removed: Vec<_> = found.iter().filter(|(place, _)| !wanted.contains_key(place)).collect();
-        removed.sort_by_key(|((prefix, metric), _)| (prefix.length(), *metric));
-        for ((prefix, metric), _) in removed {
-            delete(&mut self.connection, self.config.table, *prefix, *metric)?;
-            changes.removed += 1;
+        removed.sort_by_key(|(prefix, metric)| (prefix.length(), *metric));
+        for (prefix, metric) in removed {
+            delete(&mut self.connection, self.config.table, prefix, metric)?;
         }
         Ok(changes)
     }
@@ -173,28 +187,60 @@ const NEVER: &[&str] = &["224.0.0.0/4", "255.255.255.255/32", "fe80::/10", "ff00
 /// The kernel's routes that `routes` stand for.
 fn places(routes: &GuardRoutes, tun: u32) -> BTreeMap<Place, Target> {
     let mut places = BTreeMap::new();
-    for (prefix, to) in routes {
-        match *to {
-            GuardUse::Exempt => {
-                places.insert((*prefix, FIRST), Target::Throw);
-            }
-            GuardUse::Protect { mtu, source } => {
-                let mtu = mtu.map(u32::from);
-                let target = Target::Interface { ifindex: tun, gateway: None, mtu, source };
-                places.insert((*prefix, FIRST), target);
-                places.insert((*prefix, LAST), Target::Unreachable);
+    for prefix in routes.keys().copied().chain(never()) {
+        let targets = targets(&prefix, |prefix| routes.get(prefix).copied(), tun);
+        places.extend(targets.into_iter().filter_map(|(metric, to)| Some(((prefix, metric), to?))));
+    }
+    places
+}
+
+/// What becomes of the kernel's routes when these prefixes change: those to set, and those that are not to be there.
+fn changed_places(
+    changed: &BTreeSet<Prefix>,
+    routes: impl Fn(&Prefix) -> Option<GuardUse>,
+    tun: u32,
+) -> (Vec<(Place, Target)>, Vec<Place>) {
+    let covers =
+        |wider: &Prefix, never: &Prefix| wider.length() < never.length() && wider.contains(never.addr());
+    let covered = never().filter(|never| changed.iter().any(|wider| covers(wider, never)));
+    let (mut set, mut removed) = (Vec::new(), Vec::new());
+    for prefix in changed.iter().copied().chain(covered).collect::<BTreeSet<_>>() {
+        for (metric, target) in targets(&prefix, &routes, tun) {
+            match target {
+                Some(target) => set.push(((prefix, metric), target)),
+                None => removed.push((prefix, metric)),
             }
         }
     }
-    let covered = |never: &Prefix| {
-        let mut wider = routes.iter().filter(|(p, _)| p.length() < never.length());
-        wider.any(|(p, to)| *to != GuardUse::Exempt && p.contains(never.addr()))
+    (set, removed)
+}
+
+/// What the kernel's routes to a prefix are, by metric.
+fn targets(
+    prefix: &Prefix,
+    routes: impl Fn(&Prefix) -> Option<GuardUse>,
+    tun: u32,
+) -> [(u32, Option<Target>); 2] {
+    let (first, last) = match routes(prefix) {
+        Some(GuardUse::Exempt) => (Some(Target::Throw), None),
+        Some(GuardUse::Protect { mtu, source }) => {
+            let mtu = mtu.map(u32::from);
+            (Some(Target::Interface { ifindex: tun, gateway: None, mtu, source }), Some(Target::Unreachable))
+        }
+        None => {
+            let around = (0..prefix.length()).filter_map(|length| Prefix::new(prefix.addr(), length));
+            let is_protect = |to: GuardUse| to != GuardUse::Exempt;
+            let exempt = never().any(|never| never == *prefix)
+                && around.into_iter().any(|wider| routes(&wider).is_some_and(is_protect));
+            (exempt.then_some(Target::Throw), None)
+        }
     };
-    let never = NEVER.iter().filter_map(|p| p.parse().ok()).filter(covered);
-    for prefix in never {
-        places.entry((prefix, FIRST)).or_insert(Target::Throw);
-    }
-    places
+    [(FIRST, first), (LAST, last)]
+}
+
+/// What never goes into a tunnel.
+fn never() -> impl Iterator<Item = Prefix> {
+    NEVER.iter().filter_map(|prefix| prefix.parse().ok())
 }
 
 /// Other daemons use the table too.
@@ -246,6 +292,7 @@ fn families() -> impl Iterator<Item = AddressFamily> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn prefix(text: &str) -> Prefix {
         text.parse().expect(text)
@@ -275,5 +322,29 @@ mod tests {
             assert_eq!(places.get(&(prefix(never), FIRST)), Some(&Target::Throw), "{never}");
         }
         assert_eq!(places.len(), 8);
+    }
+
+    /// Around what never goes into a tunnel, and elsewhere.
+    fn arb_routes() -> impl Strategy<Value = GuardRoutes> {
+        let prefixes =
+            ["0.0.0.0/0", "224.0.0.0/3", "224.0.0.0/4", "239.0.0.0/8", "10.0.0.0/8", "::/0", "fe80::/9"];
+        let uses = prop_oneof![Just(PROTECT), Just(GuardUse::Exempt)];
+        let entry = prop::sample::select(prefixes.to_vec()).prop_map(prefix);
+        prop::collection::btree_map(entry, uses, 0..prefixes.len())
+    }
+
+    proptest! {
+        #[test]
+        fn changing_some_prefixes_is_like_setting_all(before in arb_routes(), after in arb_routes()) {
+            let differs = |p: &&Prefix| before.get(p) != after.get(p);
+            let changed = before.keys().chain(after.keys()).filter(differs).copied().collect();
+            let (set, removed) = changed_places(&changed, |p| after.get(p).copied(), 9);
+            let mut kernel = places(&before, 9);
+            kernel.extend(set);
+            for place in &removed {
+                kernel.remove(place);
+            }
+            prop_assert_eq!(kernel, places(&after, 9));
+        }
     }
 }

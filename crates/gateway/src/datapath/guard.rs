@@ -3,14 +3,15 @@
 //! Both survive the daemon. A prefix that an earlier run left is *inherited*, and so is one whose connection was
 //! unloaded: it stays shut until a connection claims it.
 
-use super::plan::{Inherited, Plan};
-use crate::policies::Protection;
-use std::collections::BTreeSet;
+use super::barrier::Barrier;
+use super::plan::{Host, Planned, Step, Way};
+use crate::policies::Difference;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use testudo_fastpath::fib::{Fib, PortIndex};
-use testudo_fastpath::filter::{CounterSet, Counters, Filter, FilterPort};
-use testudo_fastpath::netlink::Guard as RouteGuard;
+use testudo_fastpath::filter::{CounterSet, Counters, Filter, FilterPort, PrefixUses};
+use testudo_fastpath::netlink::{Guard as RouteGuard, GuardRoutes};
 use testudo_fastpath::prefix::Prefix;
 
 /// The filter and the routes of one gateway.
@@ -18,11 +19,10 @@ pub(super) struct Guard {
     filter: Filter,
     routes: RouteGuard,
     ports: Vec<FilterPort>,
-    wanted: Protection,
-    inherited: Inherited,
-    /// What filter and routes were given last.
-    applied: Plan,
-    /// False while they may have something else, because a change has begun and not ended.
+    barrier: Barrier,
+    /// What is half done: everything is held back that has to be, and some of what need not be any more.
+    under_way: Option<Way>,
+    /// False while filter and routes may have something else than is known, because a change has begun and failed.
     settled: bool,
 }
 
@@ -30,15 +30,7 @@ impl Guard {
     /// Takes over what an earlier run protected.
     pub(super) fn new(filter: Filter, routes: RouteGuard, ports: Vec<FilterPort>) -> Result<Self, String> {
         let left = filter.prefixes().map_err(|e| e.to_string())?;
-        Ok(Self {
-            filter,
-            routes,
-            ports,
-            wanted: Protection::default(),
-            inherited: Inherited::new(left),
-            applied: Plan::default(),
-            settled: false,
-        })
+        Ok(Self { filter, routes, ports, barrier: Barrier::new(left), under_way: None, settled: false })
     }
 
     /// Puts the filter on the ports.
@@ -57,7 +49,7 @@ impl Guard {
 
     /// Prefixes that an earlier run left and that nobody has claimed.
     pub(super) fn inherited(&self) -> impl Iterator<Item = &Prefix> {
-        self.inherited.prefixes()
+        self.barrier.inherited()
     }
 
     /// What the filter has counted on a port.
@@ -70,32 +62,38 @@ impl Guard {
         &self.ports
     }
 
-    /// Holds back what the policies want held back. What else is held back stays so until [`Guard::release`].
-    pub(super) fn hold(&mut self, wanted: Protection, fib: &Fib) -> Result<(), String> {
-        self.wanted = wanted;
-        let plan = self.plan(fib).and_still(&self.applied);
-        if self.settled && plan == self.applied {
-            return Ok(());
+    /// Holds back what the policies want held back from now on. What else is held back stays so until
+    /// [`Guard::release`].
+    pub(super) fn hold(&mut self, differences: Vec<Difference>) -> Result<(), String> {
+        self.barrier.want(differences);
+        self.begin()
+    }
+
+    fn begin(&mut self) -> Result<(), String> {
+        self.under_way = None;
+        let way = self.barrier.way();
+        // Should a step fail, the next call begins anew, from what filter and routes really have.
+        if !std::mem::replace(&mut self.settled, false) {
+            self.lay_anew(&way)?;
+        } else {
+            self.lay(&way, |step| step.between)?;
         }
-        // Should a step fail, the next call begins anew.
-        self.settled = false;
-        self.lay(&plan)
+        self.settled = true;
+        self.under_way = Some(way);
+        Ok(())
     }
 
     /// Holds back no more than what is wanted.
-    pub(super) fn release(&mut self, fib: &Fib) -> Result<(), String> {
-        let plan = self.plan(fib);
-        if self.settled && plan == self.applied {
-            return Ok(());
-        }
+    pub(super) fn release(&mut self) -> Result<(), String> {
+        let Some(way) = self.under_way.take() else { return Ok(()) };
         self.settled = false;
-        self.lay(&plan)?;
-        for prefix in plan.connected.difference(&self.applied.connected) {
+        self.lay(&way, |step| step.after)?;
+        self.settled = true;
+        for prefix in self.barrier.arrived(&way) {
             tracing::info!(
                 "{prefix} is directly connected: not protected, though a protected prefix covers it"
             );
         }
-        (self.applied, self.settled) = (plan, true);
         Ok(())
     }
 
@@ -103,12 +101,12 @@ impl Guard {
     /// connection that is refused in the end must not take an inherited prefix along when they go.
     /// True if there was anything to leave: then filter and routes have to follow.
     pub(super) fn claim_inherited(&mut self) -> bool {
-        self.inherited.claim(&self.wanted)
+        self.barrier.claim()
     }
 
     /// Keeps prefixes shut that no connection wants held back any more. To be called before [`Guard::hold`].
-    pub(super) fn keep(&mut self, abandoned: &BTreeSet<Prefix>) {
-        self.inherited.keep(abandoned, &self.applied.uses);
+    pub(super) fn keep(&mut self, abandoned: &[Prefix]) {
+        self.barrier.keep(abandoned);
     }
 
     /// Addresses, links or connected prefixes may have changed.
@@ -124,17 +122,38 @@ impl Guard {
                 self.filter.set_port(port).map_err(|e| e.to_string())?;
             }
         }
-        self.hold(self.wanted.clone(), fib)?;
-        self.release(fib)
+        if self.barrier.follow(Host::from(fib)) || !self.settled {
+            self.begin()?;
+        }
+        self.release()
     }
 
-    fn plan(&self, fib: &Fib) -> Plan {
-        Plan::new(&self.wanted, &self.inherited, fib)
+    /// Changes what has to change. Routes come before the filter.
+    fn lay(&mut self, way: &Way, to: impl Fn(&Step) -> Planned) -> Result<(), String> {
+        let applied = self.barrier.applied();
+        let route = |prefix: &Prefix| match way.step(prefix) {
+            Some(step) => to(step).route,
+            None => applied.routes.get(prefix).copied(),
+        };
+        let changed = way.steps().map(|(prefix, _)| *prefix).collect();
+        self.routes.change(&changed, route).map_err(|e| e.to_string())?;
+        let uses: BTreeMap<_, _> = way.steps().map(|(prefix, step)| (*prefix, to(step).usage)).collect();
+        self.filter.change_prefixes(&uses).map_err(|e| e.to_string())
     }
 
-    fn lay(&mut self, plan: &Plan) -> Result<(), String> {
-        self.routes.set(&plan.routes).map_err(|e| e.to_string())?;
-        self.filter.set_prefixes(&plan.uses).map_err(|e| e.to_string())
+    /// Whatever filter and routes have now: makes them hold what lies between.
+    fn lay_anew(&mut self, way: &Way) -> Result<(), String> {
+        let applied = self.barrier.applied();
+        let mut routes: GuardRoutes = (*applied.routes).clone();
+        let mut uses: PrefixUses = (*applied.uses).clone();
+        for (prefix, Step { between, .. }) in way.steps() {
+            routes.remove(prefix);
+            routes.extend(between.route.map(|route| (*prefix, route)));
+            uses.remove(prefix);
+            uses.extend(between.usage.map(|usage| (*prefix, usage)));
+        }
+        self.routes.set(&routes).map_err(|e| e.to_string())?;
+        self.filter.set_prefixes(&uses).map_err(|e| e.to_string())
     }
 
     /// True if every port still is the interface that it was.
@@ -154,7 +173,7 @@ impl Guard {
     /// Makes sure that nobody has taken our rules and routes away: a network manager may remove what it does not know.
     pub(super) fn reassert(&mut self, routes: RouteGuard) -> Result<(), String> {
         self.routes = routes;
-        let changes = self.routes.set(&self.applied.routes).map_err(|e| e.to_string())?;
+        let changes = self.routes.set(&self.barrier.applied().routes).map_err(|e| e.to_string())?;
         if changes.set > 0 {
             tracing::warn!("{} routes of table 220 were missing, and are back", changes.set);
         }

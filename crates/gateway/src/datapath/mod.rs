@@ -4,8 +4,10 @@
 //! protected stay in the filter and in the routes until a connection claims them or `--cleanup` takes them. A policy
 //! reaches the filter and the routes before the worker hears of it, and leaves them after.
 
+mod barrier;
 mod counters;
 mod guard;
+mod inherited;
 mod plan;
 mod sas;
 mod start;
@@ -14,10 +16,11 @@ use crate::policies::{Change, Policies};
 use guard::Guard;
 use sas::Sas;
 pub(crate) use sas::Turn;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Instant;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, Out, Route};
 use testudo_fastpath::netlink::{Addresses, FibHandle, Follower, Guard as RouteGuard};
@@ -32,6 +35,9 @@ use testudo_ipsec::spi::SenderId;
 
 /// An outer path of unknown MTU is taken for Ethernet.
 const DEFAULT_MTU: u16 = 1500;
+
+/// How many times longer than the last look at the routes lasted nobody looks again.
+const REASSERTION_REST: u32 = 50;
 
 /// Everything below the control thread.
 pub(crate) struct DataPath {
@@ -54,6 +60,8 @@ pub(crate) struct DataPath {
     backlog: VecDeque<WorkerCommand>,
     /// Policies with a number below have places for outbound SAs.
     places: u32,
+    /// Not before then does housekeeping ask the kernel for the routes.
+    next_reassertion: Instant,
     /// For [`DataPath::is_idle`].
     packets_seen: std::cell::Cell<u64>,
     /// Generation of the table that the worker was sent last.
@@ -166,16 +174,16 @@ impl DataPath {
 
     /// Makes filter, routes and worker follow the policies, as far as they have changed, and attaches new outbound SAs to
     /// theirs.
-    pub(crate) fn set_policies(&mut self, policies: &Policies, change: Change) -> Result<(), String> {
+    pub(crate) fn set_policies(&mut self, policies: &mut Policies, change: Change) -> Result<(), String> {
         let spd = Arc::new(policies.spd().map_err(|e| e.to_string())?.clone());
         if change == Change::Protection {
-            self.guard.hold(policies.protection(), &self.fib)?;
+            self.guard.hold(policies.take_differences())?;
         }
         self.make_places(policies.numbers());
         self.queue([Command::SetSpd(spd)]);
         let outbound = self.sas.take_waiting();
         self.send_all(outbound);
-        if change == Change::Protection { self.guard.release(&self.fib) } else { Ok(()) }
+        if change == Change::Protection { self.guard.release() } else { Ok(()) }
     }
 
     /// Gives policies with numbers below `numbers` their places at the worker.
@@ -195,7 +203,7 @@ impl DataPath {
 
     /// Keeps shut what no connection wants held back any more, until another one claims it. What an operator takes away by
     /// mistake must not open the gate.
-    pub(crate) fn keep_shut(&mut self, abandoned: &BTreeSet<Prefix>) {
+    pub(crate) fn keep_shut(&mut self, abandoned: &[Prefix]) {
         for prefix in abandoned {
             tracing::warn!(
                 "{prefix} is protected by no connection any more: it stays shut until one protects it again, or lets it \
@@ -311,16 +319,21 @@ impl DataPath {
         }
         self.flush();
         self.guard.check_ports(&self.fib)?;
-        self.reassert_routes();
+        if self.next_reassertion <= Instant::now() {
+            self.reassert_routes();
+        }
         Ok(())
     }
 
     /// Puts the routes back that somebody took away.
     fn reassert_routes(&mut self) {
+        let begun = Instant::now();
         let routes = RouteGuard::open(start::GUARD, self.tun).map_err(|e| e.to_string());
         if let Err(error) = routes.and_then(|routes| self.guard.reassert(routes)) {
             tracing::warn!("cannot look after table 220: {error}");
         }
+        // With very many routes this takes its time, and IKE waits for it.
+        self.next_reassertion = Instant::now() + begun.elapsed() * REASSERTION_REST;
     }
 
     /// Ends the worker. Filter, TUN and routes stay: without a daemon, protected traffic is dropped.

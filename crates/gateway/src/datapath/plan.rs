@@ -1,158 +1,278 @@
 //! What filter and routes have to hold, worked out from the policies, from what an earlier run left, and from the
-//! kernel's tables. Nothing here touches either.
+//! kernel's tables: for all prefixes, or for one. Nothing here touches either.
 
+use super::inherited::Inherited;
 use crate::policies::Protection;
-use crate::prefix::covers;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::prefix_map::{PrefixMap, PrefixSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use testudo_fastpath::fib::Fib;
-use testudo_fastpath::filter::{PrefixUse, PrefixUses};
-use testudo_fastpath::netlink::{GuardRoutes, GuardUse};
+use testudo_fastpath::filter::PrefixUse;
+use testudo_fastpath::netlink::GuardUse;
 use testudo_fastpath::prefix::Prefix;
 
 /// What goes to a worker, but may come in clear: the worker or the kernel judges it.
 const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, refuse_from: false, within: false };
 
-/// What an earlier run left in the filter, or a connection that was unloaded, and no other has claimed.
-#[derive(Debug, Default)]
-pub(super) struct Inherited {
-    /// Prefixes that stay shut.
-    shut: PrefixUses,
-    /// Prefixes that mattered only inside of those.
-    within: PrefixUses,
+/// What of this machine's own matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Host {
+    /// Prefixes that are directly connected.
+    pub(super) connected: PrefixSet,
+    pub(super) addresses: Vec<IpAddr>,
 }
 
-impl Inherited {
-    /// Takes over the filter's prefixes, each used as it was.
-    pub(super) fn new(left: PrefixUses) -> Self {
-        let (within, shut) =
-            left.into_iter().filter(|(_, usage)| usage.protect_to).partition(|(_, usage)| usage.within);
-        Self { shut, within }
+impl From<&Fib> for Host {
+    fn from(fib: &Fib) -> Self {
+        Self { connected: fib.connected().iter().copied().collect(), addresses: fib.addresses().to_vec() }
+    }
+}
+
+/// Source addresses for what the gateway itself sends, by family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sources {
+    v4: Option<IpAddr>,
+    v6: Option<IpAddr>,
+}
+
+impl Sources {
+    /// What the gateway itself sends takes an address that the policies cover, if it has one.
+    pub(super) fn of(host: &Host, wanted: &Protection) -> Self {
+        // A side that is everything says nothing about which.
+        let is_covered = |addr: &IpAddr| {
+            let mut sides = wanted.local.around(&Prefix::host(*addr));
+            sides.any(|(local, ())| !local.is_default())
+        };
+        let first = |v4: bool| {
+            let alike = host.addresses.iter().copied().filter(|addr| addr.is_ipv4() == v4);
+            alike.into_iter().find(is_covered)
+        };
+        Self { v4: first(true), v6: first(false) }
     }
 
-    /// The prefixes that stay shut.
-    pub(super) fn prefixes(&self) -> impl Iterator<Item = &Prefix> {
-        self.shut.keys()
-    }
-
-    /// Takes over prefixes that no connection wants held back any more, each used as it is now.
-    pub(super) fn keep(&mut self, abandoned: &BTreeSet<Prefix>, now: &PrefixUses) {
-        let usage = |prefix| now.get(prefix).copied().unwrap_or(PrefixUse::PROTECT);
-        self.shut.extend(abandoned.iter().map(|prefix| (*prefix, usage(prefix))));
-        let inside = |prefix: &Prefix| abandoned.iter().any(|around| covers(around, prefix));
-        let within = now.iter().filter(|(prefix, usage)| usage.within && inside(prefix));
-        self.within.extend(within.map(|(prefix, usage)| (*prefix, *usage)));
-    }
-
-    /// Leaves to the policies what they hold back by themselves, and what they let pass. True if that was anything.
-    pub(super) fn claim(&mut self, wanted: &Protection) -> bool {
-        let before = self.shut.len();
-        let passed = |prefix: &Prefix| wanted.passed.iter().any(|around| covers(around, prefix));
-        self.shut.retain(|prefix, _| !wanted.protected.contains(prefix) && !passed(prefix));
-        let shut = &self.shut;
-        self.within.retain(|prefix, _| shut.keys().any(|around| covers(around, prefix)));
-        self.shut.len() != before
+    fn towards(self, prefix: &Prefix) -> Option<IpAddr> {
+        if prefix.is_ipv4() { self.v4 } else { self.v6 }
     }
 }
 
 /// The contents of filter and routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    pub(super) uses: PrefixUses,
-    pub(super) routes: GuardRoutes,
+    pub(super) uses: PrefixMap<PrefixUse>,
+    pub(super) routes: PrefixMap<GuardUse>,
     /// Prefixes that stay in clear because they are directly connected.
-    pub(super) connected: BTreeSet<Prefix>,
+    pub(super) connected: PrefixSet,
+}
+
+/// The contents of filter and routes at one prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Planned {
+    pub(super) usage: Option<PrefixUse>,
+    pub(super) route: Option<GuardUse>,
+    pub(super) is_connected: bool,
 }
 
 impl Plan {
-    /// What `wanted` and `inherited` ask for.
-    pub(super) fn new(wanted: &Protection, inherited: &Inherited, fib: &Fib) -> Self {
-        let mut outlines = shut(wanted, inherited);
-        let mut exempt = open_passed(&mut outlines, wanted, inherited);
-        let lies_within = |prefix: &&Prefix| {
-            !outlines.contains_key(prefix) && longest(&outlines, prefix).is_some_and(|usage| usage.protect_to)
-        };
-        let connected: BTreeSet<Prefix> = fib.connected().iter().filter(lies_within).copied().collect();
-        let answering = wanted.passed_in_part.iter().chain(&wanted.local).filter(lies_within);
-        let within = PrefixUse { within: true, ..TO_ALONE };
-
-        let mut uses = PrefixUses::new();
-        uses.extend(inherited.within.iter().map(|(prefix, usage)| (*prefix, *usage)));
-        uses.extend(answering.map(|prefix| (*prefix, within)));
-        uses.extend(connected.iter().map(|prefix| (*prefix, PrefixUse::PASS)));
-        uses.extend(&outlines);
-        exempt.extend(&connected);
-        let shut = outlines.iter().filter(|(_, usage)| usage.protect_to).map(|(prefix, _)| prefix);
-        let routes = routes(shut, &exempt, wanted, fib);
-        Self { uses, routes, connected }
+    /// What it has at a prefix.
+    pub(super) fn at(&self, prefix: &Prefix) -> Planned {
+        Planned {
+            usage: self.uses.get(prefix).copied(),
+            route: self.routes.get(prefix).copied(),
+            is_connected: self.connected.contains_key(prefix),
+        }
     }
 
-    /// Holds back what this plan or the other one holds back, and nothing else. From the other plan to this one by way of
-    /// it, no address is ever less shut than both of them have it.
-    pub(super) fn and_still(&self, other: &Self) -> Self {
-        let either = |prefix: &Prefix| {
-            let [this, that] = [self, other].map(|plan| longest(&plan.uses, prefix).unwrap_or_default());
-            let named = [self, other].map(|plan| plan.uses.get(prefix));
-            PrefixUse {
-                protect_to: this.protect_to || that.protect_to,
-                refuse_from: this.refuse_from || that.refuse_from,
-                within: named.into_iter().flatten().all(|usage| usage.within),
-            }
-        };
-        let route = |prefix: &Prefix| {
-            let found = [self, other].map(|plan| longest(&plan.routes, prefix));
-            let protect = |usage: &GuardUse| *usage != GuardUse::Exempt;
-            found.into_iter().flatten().find(protect).unwrap_or(GuardUse::Exempt)
-        };
-        Self {
-            uses: self.uses.keys().chain(other.uses.keys()).map(|p| (*p, either(p))).collect(),
-            routes: self.routes.keys().chain(other.routes.keys()).map(|p| (*p, route(p))).collect(),
-            connected: self.connected.clone(),
+    /// Sets what it has at a prefix.
+    pub(super) fn set(&mut self, prefix: Prefix, planned: Planned) {
+        set(&mut self.uses, prefix, planned.usage);
+        set(&mut self.routes, prefix, planned.route);
+        set(&mut self.connected, prefix, planned.is_connected.then_some(()));
+    }
+
+    /// All prefixes that it has anything for.
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = &Prefix> {
+        self.uses.keys().chain(self.routes.keys()).chain(self.connected.keys())
+    }
+}
+
+fn set<V>(map: &mut PrefixMap<V>, prefix: Prefix, value: Option<V>) {
+    match value {
+        Some(value) => drop(map.insert(prefix, value)),
+        None => drop(map.remove(&prefix)),
+    }
+}
+
+/// What is asked for, by all who have a say.
+#[derive(Clone, Copy)]
+pub(super) struct Demand<'a> {
+    pub(super) wanted: &'a Protection,
+    pub(super) inherited: &'a Inherited,
+    pub(super) host: &'a Host,
+    pub(super) sources: Sources,
+}
+
+/// What is shut whatever lies around it, and what is opened in that.
+#[derive(Clone, Copy)]
+enum Outline {
+    Shut(PrefixUse),
+    /// Policies let it pass, and it lies inside what stays shut.
+    Passed,
+}
+
+impl Outline {
+    fn usage(self) -> PrefixUse {
+        match self {
+            Self::Shut(usage) => usage,
+            Self::Passed => PrefixUse::PASS,
         }
     }
 }
 
-/// The prefixes that are shut whatever lies around them.
-fn shut(wanted: &Protection, inherited: &Inherited) -> PrefixUses {
-    let mut shut = inherited.shut.clone();
-    // A prefix on both sides of a policy (any to any) says nothing about where a packet comes from.
-    let usage = |prefix| if wanted.both.contains(prefix) { TO_ALONE } else { PrefixUse::PROTECT };
-    shut.extend(wanted.protected.iter().map(|prefix| (*prefix, usage(prefix))));
-    shut
+impl Demand<'_> {
+    /// What is asked for at one prefix.
+    pub(super) fn at(&self, prefix: &Prefix) -> Planned {
+        let (here, around) = self.outlines(prefix);
+        match here {
+            Some(Outline::Shut(usage)) => {
+                let source = self.sources.towards(prefix);
+                let route = usage.protect_to.then_some(GuardUse::Protect { mtu: None, source });
+                Planned { usage: Some(usage), route, is_connected: false }
+            }
+            Some(Outline::Passed) => {
+                Planned { usage: Some(PrefixUse::PASS), route: Some(GuardUse::Exempt), is_connected: false }
+            }
+            None => self.inside(prefix, around.is_some_and(|around| around.usage().protect_to)),
+        }
+    }
+
+    /// At a prefix that is no outline itself.
+    fn inside(&self, prefix: &Prefix, is_shut: bool) -> Planned {
+        let Self { wanted, inherited, host, .. } = self;
+        let is_connected = is_shut && host.connected.contains_key(prefix);
+        let answers = || wanted.passed_in_part.contains_key(prefix) || wanted.local.contains_key(prefix);
+        let usage = if is_connected {
+            Some(PrefixUse::PASS)
+        } else if is_shut && answers() {
+            Some(PrefixUse { within: true, ..TO_ALONE })
+        } else {
+            inherited.within.get(prefix).copied()
+        };
+        Planned { usage, route: is_connected.then_some(GuardUse::Exempt), is_connected }
+    }
+
+    /// The outline at a prefix, and the closest one around it.
+    fn outlines(&self, prefix: &Prefix) -> (Option<Outline>, Option<Outline>) {
+        let Self { wanted, inherited, .. } = self;
+        let shut = wanted.protected.around(prefix).map(|(around, ())| around);
+        let left = inherited.shut.around(prefix).map(|(around, _)| around);
+        let passed = wanted.passed.around(prefix).map(|(around, ())| around);
+        let chain: BTreeSet<&Prefix> = shut.chain(left).chain(passed).collect();
+        let (mut around, mut here, mut is_shut, mut is_opened) = (None, None, false, false);
+        // Of prefixes around one, the widest comes first.
+        for at in chain {
+            let outline = if self.is_passed(at) {
+                is_opened = true;
+                is_shut.then_some(Outline::Passed)
+            } else {
+                self.shut(at).filter(|_| !is_opened).map(Outline::Shut)
+            };
+            is_shut |= matches!(outline, Some(Outline::Shut(_)));
+            if at == prefix {
+                here = outline;
+            } else {
+                around = outline.or(around);
+            }
+        }
+        (here, around)
+    }
+
+    /// A prefix that is shut whatever lies around it.
+    fn shut(&self, prefix: &Prefix) -> Option<PrefixUse> {
+        // A prefix on both sides of a policy (any to any) says nothing about where a packet comes from.
+        let usage = || if self.wanted.both.contains_key(prefix) { TO_ALONE } else { PrefixUse::PROTECT };
+        let wanted = self.wanted.protected.contains_key(prefix).then(usage);
+        wanted.or_else(|| self.inherited.shut.get(prefix).copied())
+    }
+
+    /// Whether policies open a prefix. What an earlier run has left stands first: its policies may have been others.
+    fn is_passed(&self, prefix: &Prefix) -> bool {
+        self.wanted.passed.contains_key(prefix) && self.inherited.shut.meeting(prefix).next().is_none()
+    }
 }
 
-/// Opens in `shut` what policies let pass, and answers what of it lies inside prefixes that stay shut. What an earlier run
-/// has left stands first: its policies may have been others.
-fn open_passed(shut: &mut PrefixUses, wanted: &Protection, inherited: &Inherited) -> BTreeSet<Prefix> {
-    let meets = |a: &Prefix, b: &Prefix| covers(a, b) || covers(b, a);
-    let free = |passed: &&Prefix| !inherited.prefixes().any(|left| meets(left, passed));
-    let passed: Vec<&Prefix> = wanted.passed.iter().filter(free).collect();
-    shut.retain(|prefix, _| !passed.iter().any(|around| covers(around, prefix)));
-    let inside = |prefix: &&Prefix| longest(shut, prefix).is_some();
-    let exempt: BTreeSet<Prefix> = passed.into_iter().filter(inside).copied().collect();
-    shut.extend(exempt.iter().map(|prefix| (*prefix, PrefixUse::PASS)));
-    exempt
+/// What filter and routes go through on the way from one plan to another.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Way(PrefixMap<Step>);
+
+/// What a prefix goes through.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    before: Planned,
+    /// Holds back what either plan holds back, and nothing else: from one to the other by way of it, no address is ever
+    /// less shut than both of them have it.
+    pub(super) between: Planned,
+    pub(super) after: Planned,
 }
 
-fn routes<'a>(
-    shut: impl Iterator<Item = &'a Prefix>,
-    exempt: &BTreeSet<Prefix>,
-    wanted: &Protection,
-    fib: &Fib,
-) -> GuardRoutes {
-    // What the gateway itself sends takes an address that the policies cover, if it has one.
-    // A side that is everything says nothing about which.
-    let sides = || wanted.local.iter().filter(|local| !local.is_default());
-    let covered = |addr: &IpAddr| sides().any(|local| local.contains(*addr));
-    let own: Vec<IpAddr> = fib.addresses().iter().copied().filter(covered).collect();
-    let source = |prefix: &Prefix| own.iter().copied().find(|addr| addr.is_ipv4() == prefix.is_ipv4());
-    let protect = |p: &Prefix| (*p, GuardUse::Protect { mtu: None, source: source(p) });
-    shut.map(protect).chain(exempt.iter().map(|p| (*p, GuardUse::Exempt))).collect()
-}
+impl Way {
+    /// From `applied` to what is asked for at these prefixes.
+    pub(super) fn new(applied: &Plan, demand: Demand<'_>, prefixes: &BTreeSet<Prefix>) -> Self {
+        let steps = prefixes.iter().filter_map(|prefix| {
+            let (before, after) = (applied.at(prefix), demand.at(prefix));
+            (before != after).then_some((*prefix, Step { before, between: before, after }))
+        });
+        let mut way = Self(steps.collect());
+        let between: Vec<_> = way.0.iter().map(|(p, step)| (*p, way.between(applied, p, step))).collect();
+        for (prefix, between) in between {
+            if let Some(step) = way.0.get_mut(&prefix) {
+                step.between = between;
+            }
+        }
+        way
+    }
 
-/// What holds for all of a prefix that nothing longer divides.
-fn longest<V: Copy>(map: &BTreeMap<Prefix, V>, prefix: &Prefix) -> Option<V> {
-    (0..=prefix.length()).rev().find_map(|length| map.get(&Prefix::new(prefix.addr(), length)?).copied())
+    fn between(&self, applied: &Plan, prefix: &Prefix, step: &Step) -> Planned {
+        // What holds for all of the prefix that nothing longer divides.
+        let (new_use, old_use) = self.longest(&applied.uses, prefix, |planned| planned.usage);
+        let (new_route, old_route) = self.longest(&applied.routes, prefix, |planned| planned.route);
+        let named = [step.after.usage, step.before.usage];
+        let [new_use, old_use] = [new_use, old_use].map(Option::unwrap_or_default);
+        let usage = named.iter().any(Option::is_some).then(|| PrefixUse {
+            protect_to: new_use.protect_to || old_use.protect_to,
+            refuse_from: new_use.refuse_from || old_use.refuse_from,
+            within: named.into_iter().flatten().all(|usage| usage.within),
+        });
+        let named = step.after.route.or(step.before.route);
+        let protect = |usage: &GuardUse| *usage != GuardUse::Exempt;
+        let route = named.map(|_| {
+            let found = [new_route, old_route].into_iter().flatten().find(protect);
+            found.unwrap_or(GuardUse::Exempt)
+        });
+        Planned { usage, route, is_connected: step.before.is_connected }
+    }
+
+    /// What the plan afterwards has for all of a prefix, and what the one before has.
+    fn longest<V: Copy>(
+        &self,
+        applied: &PrefixMap<V>,
+        prefix: &Prefix,
+        of: impl Fn(&Planned) -> Option<V>,
+    ) -> (Option<V>, Option<V>) {
+        let changed = self.0.around(prefix).filter_map(|(at, step)| Some((at.length(), of(&step.after)?)));
+        let stays = applied.around(prefix).filter(|(at, _)| !self.0.contains_key(at));
+        let after = changed.chain(stays.map(|(at, value)| (at.length(), *value)));
+        (after.max_by_key(|(length, _)| *length).map(|(_, value)| value), applied.longest(prefix).copied())
+    }
+
+    /// The prefixes that change, and how.
+    pub(super) fn steps(&self) -> impl Iterator<Item = (&Prefix, &Step)> {
+        self.0.iter()
+    }
+
+    /// The step of a prefix.
+    pub(super) fn step(&self, prefix: &Prefix) -> Option<&Step> {
+        self.0.get(prefix)
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,40 @@
 //! What filter and routes hold, in the cases that matter.
 
 use super::*;
+use testudo_fastpath::filter::PrefixUses;
+
+impl Plan {
+    /// Everything that `wanted` and `inherited` ask for.
+    fn new(wanted: &Protection, inherited: &Inherited, host: &Host) -> Self {
+        let demand = Demand { wanted, inherited, host, sources: Sources::of(host, wanted) };
+        let sets =
+            [&wanted.protected, &wanted.local, &wanted.passed, &wanted.passed_in_part, &host.connected];
+        let left = [&inherited.shut, &inherited.within];
+        let prefixes =
+            sets.into_iter().flat_map(|set| set.keys()).chain(left.into_iter().flat_map(|map| map.keys()));
+        let mut plan = Self::default();
+        for prefix in prefixes {
+            plan.set(*prefix, demand.at(prefix));
+        }
+        plan
+    }
+}
+
+/// Lets policies claim what is inherited, wherever it is. True if that was anything.
+fn claim(inherited: &mut Inherited, wanted: &Protection) -> bool {
+    wanted.protected.keys().chain(wanted.passed.keys()).for_each(|prefix| inherited.look_at(*prefix));
+    !inherited.claim(wanted).shut.is_empty()
+}
+
+fn left_by(plan: &Plan) -> PrefixUses {
+    (*plan.uses).clone()
+}
 
 fn prefix(text: &str) -> Prefix {
     text.parse().expect(text)
 }
 
-fn set(prefixes: &[&str]) -> BTreeSet<Prefix> {
+fn set(prefixes: &[&str]) -> PrefixSet {
     prefixes.iter().map(|p| prefix(p)).collect()
 }
 
@@ -14,8 +42,8 @@ fn tunnel(local: &[&str], remote: &[&str]) -> Protection {
     Protection { local: set(local), protected: set(remote), ..Protection::default() }
 }
 
-fn connected_to(prefixes: &[&str]) -> Fib {
-    prefixes.iter().fold(Fib::builder(), |fib, p| fib.connected(prefix(p))).build()
+fn connected_to(prefixes: &[&str]) -> Host {
+    Host::from(&prefixes.iter().fold(Fib::builder(), |fib, p| fib.connected(prefix(p))).build())
 }
 
 const OURS: PrefixUse = PrefixUse { within: true, ..TO_ALONE };
@@ -71,8 +99,8 @@ fn what_is_passed_stays_shut_while_it_is_inherited() {
     let fib = connected_to(&[]);
     let before = Plan::new(&tunnel(&[], &["10.0.0.0/8"]), &Inherited::default(), &fib);
     let bypass = Protection { passed: set(&["10.5.0.0/16"]), ..Protection::default() };
-    let mut inherited = Inherited::new(before.uses.clone());
-    inherited.claim(&bypass);
+    let mut inherited = Inherited::new(left_by(&before));
+    claim(&mut inherited, &bypass);
     assert_eq!(Plan::new(&bypass, &inherited, &fib), before);
 }
 
@@ -82,18 +110,18 @@ fn what_an_earlier_run_left_stands_as_it_was_until_it_is_claimed() {
     let wanted = tunnel(&["10.1.0.0/16"], &["10.0.0.0/8", "192.0.2.0/24"]);
     let any = Protection { both: set(&["::/0"]), ..tunnel(&["::/0"], &["::/0"]) };
     let fib = connected_to(&["10.1.0.0/24"]);
-    let mut left = Plan::new(&wanted, &Inherited::default(), &fib).uses;
-    left.extend(Plan::new(&any, &Inherited::default(), &fib).uses);
+    let mut left = left_by(&Plan::new(&wanted, &Inherited::default(), &fib));
+    left.extend(left_by(&Plan::new(&any, &Inherited::default(), &fib)));
 
     let mut inherited = Inherited::new(left.clone());
-    assert_eq!(Plan::new(&Protection::default(), &inherited, &fib).uses, left);
-    let shut = |inherited: &Inherited| inherited.prefixes().copied().collect::<BTreeSet<_>>();
+    assert_eq!(left_by(&Plan::new(&Protection::default(), &inherited, &fib)), left);
+    let shut = |inherited: &Inherited| inherited.prefixes().copied().collect::<PrefixSet>();
     assert_eq!(shut(&inherited), set(&["10.0.0.0/8", "192.0.2.0/24", "::/0"]));
 
-    inherited.claim(&wanted);
-    assert_eq!(Plan::new(&wanted, &inherited, &fib).uses, left);
+    claim(&mut inherited, &wanted);
+    assert_eq!(left_by(&Plan::new(&wanted, &inherited, &fib)), left);
     assert_eq!(shut(&inherited), set(&["::/0"]));
-    inherited.claim(&any);
+    claim(&mut inherited, &any);
     assert_eq!(shut(&inherited), set(&[]));
     assert_eq!(Plan::new(&Protection::default(), &inherited, &fib), Plan::default());
 }
@@ -107,8 +135,8 @@ fn what_was_shut_for_its_own_sake_stays_so_inside_another_connection() {
         ..Protection::default()
     };
     let fib = connected_to(&[]);
-    let mut inherited = Inherited::new(Plan::new(&hub, &Inherited::default(), &fib).uses);
-    inherited.claim(&tunnel(&["10.1.0.0/16"], &["10.0.0.0/8"]));
+    let mut inherited = Inherited::new(left_by(&Plan::new(&hub, &Inherited::default(), &fib)));
+    claim(&mut inherited, &tunnel(&["10.1.0.0/16"], &["10.0.0.0/8"]));
     assert_eq!(inherited.prefixes().collect::<Vec<_>>(), [&prefix("10.1.0.0/16")]);
 }
 
@@ -118,15 +146,20 @@ fn on_the_way_from_one_plan_to_another_nothing_opens_that_either_holds_back() {
     let plan = |wanted: &Protection| Plan::new(wanted, &Inherited::default(), &fib);
     let before = plan(&tunnel(&["10.1.0.0/16"], &["10.2.0.0/16", "10.2.3.0/25"]));
     let after = plan(&tunnel(&["10.2.0.0/16"], &["10.0.0.0/8", "192.0.2.0/24"]));
-    let between = after.and_still(&before);
+    let (wanted, host) = (tunnel(&["10.2.0.0/16"], &["10.0.0.0/8", "192.0.2.0/24"]), &fib);
+    let demand =
+        Demand { wanted: &wanted, inherited: &Inherited::default(), host, sources: Sources::default() };
+    let way = Way::new(&before, demand, &before.prefixes().chain(after.prefixes()).copied().collect());
+    let mut between = before.clone();
+    way.steps().for_each(|(prefix, step)| between.set(*prefix, step.between));
     for addr in ["10.2.0.1/32", "10.2.3.1/32", "10.2.3.200/32", "10.9.1.1/32", "10.9.2.1/32", "192.0.2.1/32"]
     {
-        let at = |plan: &Plan| longest(&plan.uses, &prefix(addr)).unwrap_or_default();
+        let at = |plan: &Plan| plan.uses.longest(&prefix(addr)).copied().unwrap_or_default();
         let (then, now, later) = (at(&before), at(&between), at(&after));
         assert_eq!(now.protect_to, then.protect_to || later.protect_to, "{addr}");
         assert_eq!(now.refuse_from, then.refuse_from || later.refuse_from, "{addr}");
         let into_tun =
-            |plan: &Plan| matches!(longest(&plan.routes, &prefix(addr)), Some(GuardUse::Protect { .. }));
+            |plan: &Plan| matches!(plan.routes.longest(&prefix(addr)), Some(GuardUse::Protect { .. }));
         assert_eq!(into_tun(&between), into_tun(&before) || into_tun(&after), "{addr}");
     }
 }
@@ -136,14 +169,15 @@ fn what_is_abandoned_stays_as_it_is_until_it_is_claimed() {
     let wanted = tunnel(&["10.1.0.0/16"], &["10.0.0.0/8", "172.16.0.0/12"]);
     let before = Plan::new(&wanted, &Inherited::default(), &connected_to(&[]));
     let mut inherited = Inherited::default();
-    inherited.keep(&wanted.protected, &before.uses);
+    wanted.protected.keys().for_each(|prefix| drop(inherited.keep(*prefix, &before.uses)));
     let after = Plan::new(&Protection::default(), &inherited, &connected_to(&[]));
     assert_eq!(after.uses, before.uses);
 
     // By a policy that protects it, or by one that lets all of it pass.
-    assert!(!inherited.claim(&tunnel(&[], &["10.0.0.0/9"])));
-    assert!(inherited.claim(&Protection { passed: set(&["172.16.0.0/12"]), ..tunnel(&[], &["10.0.0.0/8"]) }));
+    assert!(!claim(&mut inherited, &tunnel(&[], &["10.0.0.0/9"])));
+    let open = Protection { passed: set(&["172.16.0.0/12"]), ..tunnel(&[], &["10.0.0.0/8"]) };
+    assert!(claim(&mut inherited, &open));
     assert_eq!(inherited.prefixes().count(), 0);
     let open = Plan::new(&Protection::default(), &inherited, &connected_to(&[]));
-    assert_eq!(open.uses, PrefixUses::new());
+    assert_eq!(left_by(&open), PrefixUses::new());
 }

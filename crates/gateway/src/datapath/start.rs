@@ -7,6 +7,7 @@ use super::sas::Sas;
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, PortIndex};
 use testudo_fastpath::filter::{Filter, FilterPort, Instance, cleanup};
@@ -92,6 +93,7 @@ impl DataPath {
             cpu: config.worker.cpu,
             backlog: VecDeque::new(),
             places: 0,
+            next_reassertion: Instant::now(),
             packets_seen: std::cell::Cell::new(0),
             fib,
         };

@@ -1,6 +1,6 @@
 //! Sets of addresses, for questions about ranges that no single prefix answers.
 
-use std::net::IpAddr;
+use crate::prefix::following;
 use testudo_ipsec::selector::AddrRange;
 
 /// Addresses of both families.
@@ -50,13 +50,6 @@ pub(super) fn overlap(a: &AddrRange, b: &AddrRange) -> bool {
 fn join(range: &AddrRange, next: &AddrRange) -> Option<AddrRange> {
     let touches = range.contains(next.start()) || following(range.end()) == Some(next.start());
     touches.then(|| AddrRange::new(range.start(), range.end().max(next.end()))).flatten()
-}
-
-fn following(addr: IpAddr) -> Option<IpAddr> {
-    match addr {
-        IpAddr::V4(addr) => addr.to_bits().checked_add(1).map(|next| IpAddr::V4(next.into())),
-        IpAddr::V6(addr) => addr.to_bits().checked_add(1).map(|next| IpAddr::V6(next.into())),
-    }
 }
 
 #[cfg(test)]

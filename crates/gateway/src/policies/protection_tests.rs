@@ -2,14 +2,14 @@
 
 use crate::policies::tests::{child, connection, ts};
 use crate::policies::*;
+use crate::prefix_map::PrefixSet;
 use std::net::{IpAddr, Ipv6Addr};
-use testudo_fastpath::prefix::Prefix;
 
 fn prefix(text: &str) -> Prefix {
     text.parse().expect(text)
 }
 
-fn prefixes(texts: &[&str]) -> BTreeSet<Prefix> {
+fn prefixes(texts: &[&str]) -> PrefixSet {
     texts.iter().map(|text| prefix(text)).collect()
 }
 
@@ -23,7 +23,7 @@ fn what_is_loaded_is_held_back_before_there_is_an_sa() {
     let protection = policies.protection();
     assert_eq!(protection.protected, [prefix("10.0.0.0/8")].into());
     assert_eq!(protection.local, [prefix("10.1.0.0/16")].into());
-    assert_eq!(protection.both, [].into());
+    assert_eq!(protection.both, PrefixSet::default());
 }
 
 const DYNAMIC: TsSpec = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
@@ -42,8 +42,8 @@ fn dynamic_selectors_hold_back_too() {
     policies.load(&gw);
     let protection = policies.protection();
     assert_eq!(protection.protected, [prefix("10.2.0.0/16"), prefix("192.0.2.2/32")].into());
-    assert!(protection.local.contains(&prefix("0.0.0.0/0")));
-    assert_eq!(protection.both, [].into());
+    assert!(protection.local.contains_key(&prefix("0.0.0.0/0")));
+    assert_eq!(protection.both, PrefixSet::default());
     assert_eq!(policies.spd().unwrap().len(), 2);
     // A peer that may come from anywhere.
     gw.remote_addrs.clear();
@@ -60,7 +60,7 @@ fn a_prefix_on_both_sides_of_one_policy_is_known() {
         child("a", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16"),
         child("b", ChildMode::Tunnel, "10.2.0.0/16", "10.1.0.0/16"),
     ]));
-    assert_eq!(policies.protection().both, ["0.0.0.0/0".parse().unwrap()].into());
+    assert_eq!(policies.protection().both, [prefix("0.0.0.0/0")].into());
 }
 
 /// A peer narrows our side of an SA as it likes: that must open nothing.
@@ -99,7 +99,7 @@ fn what_a_peer_narrows_an_sa_to_needs_no_room_of_its_own() {
     assert!((64..=128).contains(&protected.len()), "{}", protected.len());
     for range in odd_ranges() {
         for addr in [range.addrs.start(), range.addrs.end()] {
-            assert!(protected.iter().any(|p| p.contains(addr)), "{addr}");
+            assert!(protected.keys().any(|p| p.contains(addr)), "{addr}");
         }
     }
 }
@@ -117,7 +117,7 @@ fn an_sa_with_a_peer_that_was_not_known_before_is_held_back() {
 }
 
 /// Wholly passed, and passed in part.
-fn passed(children: Vec<Child>) -> [BTreeSet<Prefix>; 2] {
+fn passed(children: Vec<Child>) -> [PrefixSet; 2] {
     let mut policies = Policies::default();
     policies.load(&connection(children));
     let protection = policies.protection();

@@ -1,0 +1,163 @@
+//! What filter and routes have, what they ought to have, and where the two may differ. Nothing here touches either.
+//!
+//! Work for a change depends on what it concerns, not on how much is protected.
+
+use super::inherited::Inherited;
+use super::plan::{Demand, Host, Plan, Sources, Way};
+use crate::policies::{Difference, Group, Protection};
+use std::collections::BTreeSet;
+use testudo_fastpath::filter::PrefixUses;
+use testudo_fastpath::prefix::Prefix;
+
+/// The state of filter and routes, and what is wanted of them.
+#[derive(Debug, Default)]
+pub(super) struct Barrier {
+    wanted: Protection,
+    inherited: Inherited,
+    host: Host,
+    sources: Sources,
+    /// What filter and routes were given last.
+    applied: Plan,
+    stale: Stale,
+}
+
+/// Where what is applied may not be what is wanted.
+#[derive(Debug, Default)]
+struct Stale {
+    /// Anywhere.
+    everywhere: bool,
+    /// Sources of routes, too.
+    sources: bool,
+    /// At these prefixes.
+    at: BTreeSet<Prefix>,
+    /// At these, and where an exception of any kind lies inside.
+    around: BTreeSet<Prefix>,
+    /// At these, and wherever anything lies inside.
+    throughout: BTreeSet<Prefix>,
+}
+
+impl Barrier {
+    /// Takes over what an earlier run has left in the filter.
+    pub(super) fn new(left: PrefixUses) -> Self {
+        let stale = Stale { everywhere: true, ..Stale::default() };
+        Self { inherited: Inherited::new(left), stale, ..Self::default() }
+    }
+
+    /// Follows what the policies want.
+    pub(super) fn want(&mut self, differences: impl IntoIterator<Item = Difference>) {
+        for difference in differences {
+            self.wanted.apply(difference);
+            let Difference { part, prefix, is_there } = difference;
+            let stale = match part {
+                Group::Protected => &mut self.stale.around,
+                Group::Passed => &mut self.stale.throughout,
+                Group::Local | Group::Both | Group::PassedInPart => &mut self.stale.at,
+            };
+            stale.insert(prefix);
+            self.stale.sources |= part == Group::Local;
+            if is_there && matches!(part, Group::Protected | Group::Passed) {
+                self.inherited.look_at(prefix);
+            }
+        }
+    }
+
+    /// Follows the kernel's tables. True if anything of them matters here.
+    pub(super) fn follow(&mut self, host: Host) -> bool {
+        let is_new = host != self.host;
+        if is_new {
+            (self.host, self.stale.everywhere) = (host, true);
+        }
+        is_new
+    }
+
+    /// Keeps prefixes shut that no connection wants held back any more.
+    pub(super) fn keep(&mut self, abandoned: &[Prefix]) {
+        for prefix in abandoned {
+            let inside = self.inherited.keep(*prefix, &self.applied.uses);
+            self.stale.at.extend(inside);
+            self.inherited_changed(*prefix);
+        }
+    }
+
+    /// Leaves to the policies what they hold back by themselves. True if that was anything.
+    pub(super) fn claim(&mut self) -> bool {
+        let claimed = self.inherited.claim(&self.wanted);
+        self.stale.at.extend(claimed.within);
+        claimed.shut.iter().for_each(|prefix| self.inherited_changed(*prefix));
+        !claimed.shut.is_empty()
+    }
+
+    /// What is inherited keeps policies from opening it.
+    fn inherited_changed(&mut self, prefix: Prefix) {
+        self.stale.around.insert(prefix);
+        let passed = self.wanted.passed.meeting(&prefix).map(|(passed, ())| *passed);
+        self.stale.throughout.extend(passed);
+    }
+
+    /// The way from what is applied to what is wanted.
+    pub(super) fn way(&mut self) -> Way {
+        if self.stale.sources || self.stale.everywhere {
+            let sources = Sources::of(&self.host, &self.wanted);
+            self.stale.everywhere |= sources != self.sources;
+            (self.sources, self.stale.sources) = (sources, false);
+        }
+        let prefixes = self.stale_prefixes();
+        let demand = Demand {
+            wanted: &self.wanted,
+            inherited: &self.inherited,
+            host: &self.host,
+            sources: self.sources,
+        };
+        Way::new(&self.applied, demand, &prefixes)
+    }
+
+    fn stale_prefixes(&self) -> BTreeSet<Prefix> {
+        let Self { wanted, inherited, host, applied, stale, .. } = self;
+        let mut prefixes: BTreeSet<Prefix> = BTreeSet::new();
+        let exceptions = [&host.connected, &wanted.local, &wanted.passed, &wanted.passed_in_part];
+        let left = [&inherited.shut, &inherited.within];
+        if stale.everywhere {
+            let sets = exceptions.into_iter().chain([&wanted.protected]).flat_map(|set| set.keys());
+            prefixes.extend(sets.chain(left.into_iter().flat_map(|map| map.keys())));
+            prefixes.extend(applied.prefixes());
+            return prefixes;
+        }
+        prefixes.extend(&stale.at);
+        prefixes.extend(stale.around.iter().chain(&stale.throughout));
+        for prefix in stale.around.iter().chain(&stale.throughout) {
+            prefixes.extend(exceptions.iter().flat_map(|set| set.inside(prefix)).map(|(inside, ())| *inside));
+        }
+        for prefix in &stale.throughout {
+            prefixes.extend(wanted.protected.inside(prefix).map(|(inside, ())| *inside));
+            prefixes.extend(left.iter().flat_map(|map| map.inside(prefix)).map(|(inside, _)| *inside));
+        }
+        prefixes
+    }
+
+    /// A way has been gone to its end. Answers the prefixes that are exceptions from now on because they are connected.
+    pub(super) fn arrived(&mut self, way: &Way) -> Vec<Prefix> {
+        let newly = |(prefix, step): (&Prefix, &super::plan::Step)| {
+            (step.after.is_connected && !self.applied.connected.contains_key(prefix)).then_some(*prefix)
+        };
+        let connected = way.steps().filter_map(newly).collect();
+        for (prefix, step) in way.steps() {
+            self.applied.set(*prefix, step.after);
+        }
+        self.stale = Stale::default();
+        connected
+    }
+
+    /// What filter and routes were given last.
+    pub(super) fn applied(&self) -> &Plan {
+        &self.applied
+    }
+
+    /// Prefixes that stay shut for their own sake, until a connection claims them.
+    pub(super) fn inherited(&self) -> impl Iterator<Item = &Prefix> {
+        self.inherited.prefixes()
+    }
+}
+
+#[cfg(test)]
+#[path = "barrier_tests.rs"]
+mod tests;

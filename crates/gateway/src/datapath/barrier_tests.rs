@@ -1,0 +1,228 @@
+//! What is followed step by step is what the whole comes to; nothing opens on the way; and what it costs.
+
+use super::super::inherited::Inherited;
+use super::*;
+use crate::prefix::covers;
+use crate::prefix_map::{PrefixMap, PrefixSet, meter};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use testudo_fastpath::filter::PrefixUse;
+use testudo_fastpath::netlink::GuardUse;
+
+const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, refuse_from: false, within: false };
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().expect(text)
+}
+
+/// What filter and routes have to hold, worked out from everything.
+struct Model {
+    wanted: Protection,
+    shut: BTreeMap<Prefix, PrefixUse>,
+    within: BTreeMap<Prefix, PrefixUse>,
+    host: Host,
+}
+
+fn longest<V: Copy>(map: &BTreeMap<Prefix, V>, prefix: &Prefix) -> Option<V> {
+    (0..=prefix.length()).rev().find_map(|length| map.get(&Prefix::new(prefix.addr(), length)?).copied())
+}
+
+impl Model {
+    fn plan(&self) -> Plan {
+        let Self { wanted, host, .. } = self;
+        let mut outlines = self.shut.clone();
+        let usage = |p: &Prefix| if wanted.both.contains_key(p) { TO_ALONE } else { PrefixUse::PROTECT };
+        outlines.extend(wanted.protected.keys().map(|prefix| (*prefix, usage(prefix))));
+        let meets = |a: &Prefix, b: &Prefix| covers(a, b) || covers(b, a);
+        let free = |passed: &&Prefix| !self.shut.keys().any(|left| meets(left, passed));
+        let passed: Vec<Prefix> = wanted.passed.keys().filter(free).copied().collect();
+        outlines.retain(|prefix, _| !passed.iter().any(|around| covers(around, prefix)));
+        let mut exempt: Vec<Prefix> =
+            passed.into_iter().filter(|prefix| longest(&outlines, prefix).is_some()).collect();
+        outlines.extend(exempt.iter().map(|prefix| (*prefix, PrefixUse::PASS)));
+        let lies_within = |prefix: &&Prefix| {
+            !outlines.contains_key(prefix) && longest(&outlines, prefix).is_some_and(|usage| usage.protect_to)
+        };
+        let connected: PrefixSet = host.connected.keys().filter(lies_within).copied().collect();
+        let answering = wanted.passed_in_part.keys().chain(wanted.local.keys()).filter(lies_within);
+        let mut uses = self.within.clone();
+        uses.extend(answering.map(|prefix| (*prefix, PrefixUse { within: true, ..TO_ALONE })));
+        uses.extend(connected.keys().map(|prefix| (*prefix, PrefixUse::PASS)));
+        uses.extend(&outlines);
+        exempt.extend(connected.keys());
+        let covered = |addr: &IpAddr| {
+            wanted.local.keys().filter(|local| !local.is_default()).any(|local| local.contains(*addr))
+        };
+        let own: Vec<IpAddr> = host.addresses.iter().copied().filter(covered).collect();
+        let source = |prefix: &Prefix| own.iter().copied().find(|addr| addr.is_ipv4() == prefix.is_ipv4());
+        let shut = outlines.iter().filter(|(_, usage)| usage.protect_to).map(|(prefix, _)| *prefix);
+        let mut routes: PrefixMap<GuardUse> =
+            shut.map(|p| (p, GuardUse::Protect { mtu: None, source: source(&p) })).collect();
+        for prefix in exempt {
+            routes.insert(prefix, GuardUse::Exempt);
+        }
+        Plan { uses: uses.into_iter().collect(), routes, connected }
+    }
+
+    fn keep(&mut self, abandoned: &[Prefix], now: &BTreeMap<Prefix, PrefixUse>) {
+        let usage = |prefix| now.get(prefix).copied().unwrap_or(PrefixUse::PROTECT);
+        self.shut.extend(abandoned.iter().map(|prefix| (*prefix, usage(prefix))));
+        let inside = |prefix: &Prefix| abandoned.iter().any(|around| covers(around, prefix));
+        let within = now.iter().filter(|(prefix, usage)| usage.within && inside(prefix));
+        self.within.extend(within.map(|(prefix, usage)| (*prefix, *usage)));
+    }
+
+    fn claim(&mut self) -> bool {
+        let (before, wanted) = (self.shut.len(), &self.wanted);
+        let passed = |prefix: &Prefix| wanted.passed.keys().any(|around| covers(around, prefix));
+        self.shut.retain(|prefix, _| !wanted.protected.contains_key(prefix) && !passed(prefix));
+        let shut = &self.shut;
+        self.within.retain(|prefix, _| shut.keys().any(|around| covers(around, prefix)));
+        self.shut.len() != before
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Want(Group, Prefix, bool),
+    Keep(Vec<Prefix>),
+    Claim,
+    Follow(Vec<Prefix>, Vec<IpAddr>),
+    /// Filter and routes follow; or fail to, in the middle.
+    Apply(bool),
+}
+
+fn arb_prefix() -> impl Strategy<Value = Prefix> {
+    let lengths = prop::sample::select(vec![0u8, 27, 28, 29, 30, 31, 32]);
+    (0u8..16, lengths).prop_map(|(host, len)| Prefix::new([10, 0, 0, host].into(), len).expect("at most 32"))
+}
+
+fn arb_event() -> impl Strategy<Value = Event> {
+    let part = prop::sample::select(vec![
+        Group::Protected,
+        Group::Protected,
+        Group::Local,
+        Group::Both,
+        Group::Passed,
+        Group::PassedInPart,
+    ]);
+    let few = || prop::collection::vec(arb_prefix(), 0..3);
+    let address = (0u8..16).prop_map(|host| IpAddr::from([10, 0, 0, host]));
+    prop_oneof![
+        10 => (part, arb_prefix(), any::<bool>()).prop_map(|(part, prefix, there)| Event::Want(part, prefix, there)),
+        1 => few().prop_map(Event::Keep),
+        2 => Just(Event::Claim),
+        1 => (few(), prop::collection::vec(address, 0..2)).prop_map(|(p, a)| Event::Follow(p, a)),
+        4 => prop::bool::weighted(0.8).prop_map(Event::Apply),
+    ]
+}
+
+fn at<V: Copy>(map: &PrefixMap<V>, host: u8) -> Option<V> {
+    map.longest(&Prefix::host([10, 0, 0, host].into())).copied()
+}
+
+proptest! {
+    #[test]
+    fn it_is_as_if_planned_anew_and_nothing_opens_on_the_way(
+        left in prop::collection::btree_map(arb_prefix(), prop_oneof![
+            Just(PrefixUse::PROTECT), Just(TO_ALONE), Just(PrefixUse { within: true, ..TO_ALONE }), Just(PrefixUse::PASS),
+        ], 0..4),
+        events in prop::collection::vec(arb_event(), 1..40),
+    ) {
+        let (within, shut) = left.clone().into_iter().filter(|(_, to)| to.protect_to).partition(|(_, to)| to.within);
+        let mut model = Model { wanted: Protection::default(), shut, within, host: Host::default() };
+        let mut barrier = Barrier::new(left);
+        for event in events {
+            match event {
+                Event::Want(part, prefix, is_there) => {
+                    let difference = Difference { part, prefix, is_there };
+                    model.wanted.apply(difference);
+                    barrier.want([difference]);
+                }
+                Event::Keep(abandoned) => {
+                    model.keep(&abandoned, &barrier.applied().uses);
+                    barrier.keep(&abandoned);
+                }
+                Event::Claim => prop_assert_eq!(barrier.claim(), model.claim()),
+                Event::Follow(connected, addresses) => {
+                    model.host = Host { connected: connected.into_iter().collect(), addresses };
+                    barrier.follow(model.host.clone());
+                }
+                Event::Apply(arrives) => {
+                    let (before, after) = (barrier.applied().clone(), model.plan());
+                    let way = barrier.way();
+                    let mut between = before.clone();
+                    way.steps().for_each(|(prefix, step)| between.set(*prefix, step.between));
+                    for host in 0..16 {
+                        let [then, now, later] = [&before, &between, &after].map(|plan| at(&plan.uses, host).unwrap_or_default());
+                        prop_assert_eq!(now.protect_to, then.protect_to || later.protect_to);
+                        prop_assert_eq!(now.refuse_from, then.refuse_from || later.refuse_from);
+                        let [then, now, later] = [&before, &between, &after]
+                            .map(|plan| matches!(at(&plan.routes, host), Some(GuardUse::Protect { .. })));
+                        prop_assert_eq!(now, then || later);
+                    }
+                    if arrives {
+                        barrier.arrived(&way);
+                        prop_assert_eq!(barrier.applied(), &after);
+                        prop_assert!(barrier.way().steps().next().is_none());
+                    }
+                }
+            }
+            prop_assert_eq!(
+                (&*barrier.inherited.shut, &*barrier.inherited.within), (&model.shut, &model.within)
+            );
+        }
+    }
+}
+
+fn site(n: u16) -> [Difference; 1] {
+    let [high, low] = n.to_be_bytes();
+    let prefix = Prefix::new([10, high, low, 0].into(), 24).expect("a prefix");
+    [Difference { part: Group::Protected, prefix, is_there: true }]
+}
+
+#[test]
+fn what_a_change_costs_does_not_grow_with_what_is_there() {
+    let inherited = (0..5000).map(|n| (site(n)[0].prefix, PrefixUse::PROTECT)).collect();
+    let mut barrier = Barrier::new(inherited);
+    let local = Difference { part: Group::Local, prefix: prefix("192.168.0.0/16"), is_there: true };
+    let lan = Difference { part: Group::Passed, prefix: prefix("192.168.0.0/16"), is_there: true };
+    barrier.want([local, lan]);
+    let way = barrier.way();
+    barrier.arrived(&way);
+    barrier.claim();
+    let mut costs = Vec::new();
+    for n in 0..5000 {
+        meter::take();
+        barrier.want(site(n));
+        let way = barrier.way();
+        barrier.arrived(&way);
+        assert!(barrier.claim());
+        let way = barrier.way();
+        barrier.arrived(&way);
+        let load = meter::take();
+        let [loaded] = site(n);
+        barrier.keep(&[loaded.prefix]);
+        barrier.want([Difference { is_there: false, ..loaded }]);
+        let way = barrier.way();
+        barrier.arrived(&way);
+        let unload = meter::take();
+        barrier.want([loaded]);
+        barrier.claim();
+        costs.push((load, unload));
+    }
+    assert_eq!(costs[10..500].iter().max(), costs[500..].iter().max());
+    assert!(costs.iter().all(|(load, unload)| *load < 60 && *unload < 60), "{:?}", costs.iter().max());
+    assert_eq!(barrier.inherited().count(), 0);
+}
+
+#[test]
+fn what_is_left_is_taken_over_as_it_is() {
+    let left = PrefixUses::from([(prefix("10.0.0.0/8"), PrefixUse::PROTECT)]);
+    let mut barrier = Barrier::new(left.clone());
+    let way = barrier.way();
+    barrier.arrived(&way);
+    assert_eq!(*barrier.applied().uses, left);
+    assert_eq!(Inherited::new(left).prefixes().count(), 1);
+}

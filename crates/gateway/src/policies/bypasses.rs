@@ -1,0 +1,150 @@
+//! Which prefixes bypass policies open: wholly, or for some of our side only.
+
+use super::addr_set::{AddrSet, overlap};
+use super::protection::{Changes, Group, Tally};
+use super::table::Entry;
+use crate::prefix::cover;
+use crate::prefix_map::PrefixMap;
+use std::collections::{BTreeMap, BTreeSet};
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use testudo_ipsec::spd::PolicyId;
+
+/// The bypass policies that have anything to open.
+#[derive(Debug)]
+pub(super) struct Bypasses {
+    each: BTreeMap<PolicyId, Bypass>,
+    /// Where they open something.
+    by_prefix: PrefixMap<BTreeSet<PolicyId>>,
+    pub(super) passed: Tally,
+    pub(super) passed_in_part: Tally,
+}
+
+#[derive(Debug)]
+struct Bypass {
+    priority: u32,
+    /// Whom of our side it lets pass.
+    local: AddrSet,
+    opened: Vec<Opened>,
+}
+
+/// A remote range, and how many policies there that hold back go beyond what the bypass lets pass.
+#[derive(Debug)]
+struct Opened {
+    range: AddrRange,
+    spoilers: usize,
+}
+
+impl Default for Bypasses {
+    fn default() -> Self {
+        Self {
+            each: BTreeMap::new(),
+            by_prefix: PrefixMap::default(),
+            passed: Tally::of(Group::Passed),
+            passed_in_part: Tally::of(Group::PassedInPart),
+        }
+    }
+}
+
+impl Bypass {
+    /// What the policy limits to a protocol or to ports stays held back: prefixes cannot say that much.
+    fn of(entry: &Entry) -> Self {
+        let unlimited = |ts: &TrafficSelector| ts.protocol == 0 && ts.is_any_port();
+        let local = entry.selectors.local_selectors().filter(unlimited).map(|ts| ts.addrs).collect();
+        let remote = entry.selectors.remote_selectors().filter(unlimited);
+        let opened = remote.map(|ts| Opened { range: ts.addrs, spoilers: 0 }).collect();
+        Self { priority: entry.rank.priority, local, opened }
+    }
+
+    /// True if the rival holds back something in the range that the bypass does not let pass before.
+    fn is_spoiled(&self, range: &AddrRange, rival: &Entry) -> bool {
+        let alike = |own: &AddrRange| own.start().is_ipv4() == range.start().is_ipv4();
+        let goes_beyond = || !rival.local_ranges().filter(alike).all(|own| self.local.holds(&own));
+        rival.holds_back()
+            && rival.remote_ranges().any(|remote| overlap(&remote, range))
+            && (self.priority >= rival.rank.priority || goes_beyond())
+    }
+}
+
+impl Bypasses {
+    /// A bypass policy is there. `rivals` are those that hold back anything in a range, and maybe others.
+    pub(super) fn add<'a, I: Iterator<Item = &'a Entry>>(
+        &mut self,
+        id: PolicyId,
+        entry: &Entry,
+        rivals: impl Fn(&AddrRange) -> I,
+        changes: &mut Changes<Group>,
+    ) {
+        let mut bypass = Bypass::of(entry);
+        if bypass.local.is_empty() {
+            return;
+        }
+        let mut opened = std::mem::take(&mut bypass.opened);
+        for Opened { range, spoilers } in &mut opened {
+            *spoilers = rivals(range).filter(|rival| bypass.is_spoiled(range, rival)).count();
+            let tally = if *spoilers == 0 { &mut self.passed } else { &mut self.passed_in_part };
+            for prefix in cover(range) {
+                tally.add(prefix, changes);
+                match self.by_prefix.get_mut(&prefix) {
+                    Some(ids) => drop(ids.insert(id)),
+                    None => drop(self.by_prefix.insert(prefix, [id].into())),
+                }
+            }
+        }
+        self.each.insert(id, Bypass { opened, ..bypass });
+    }
+
+    /// A bypass policy is gone.
+    pub(super) fn remove(&mut self, id: PolicyId, changes: &mut Changes<Group>) {
+        let Some(bypass) = self.each.remove(&id) else { return };
+        for Opened { range, spoilers } in &bypass.opened {
+            let tally = if *spoilers == 0 { &mut self.passed } else { &mut self.passed_in_part };
+            for prefix in cover(range) {
+                tally.subtract(prefix, changes);
+                if self.by_prefix.get_mut(&prefix).is_some_and(|ids| ids.remove(&id) && ids.is_empty()) {
+                    self.by_prefix.remove(&prefix);
+                }
+            }
+        }
+    }
+
+    /// A policy that holds something back has come.
+    pub(super) fn rival_comes(&mut self, rival: &Entry, changes: &mut Changes<Group>) {
+        self.count(rival, |spoilers| spoilers + 1, changes);
+    }
+
+    /// A policy that held something back is gone.
+    pub(super) fn rival_goes(&mut self, rival: &Entry, changes: &mut Changes<Group>) {
+        self.count(rival, |spoilers| spoilers.saturating_sub(1), changes);
+    }
+
+    fn count(&mut self, rival: &Entry, change: impl Fn(usize) -> usize, changes: &mut Changes<Group>) {
+        if self.each.is_empty() || !rival.holds_back() {
+            return;
+        }
+        let met = rival.remote_ranges().flat_map(|range| {
+            let ids: Vec<PolicyId> =
+                self.by_prefix.meeting_range(&range).flat_map(|(_, ids)| ids.iter().copied()).collect();
+            ids
+        });
+        for id in met.collect::<BTreeSet<_>>() {
+            let Some(bypass) = self.each.get_mut(&id) else { continue };
+            let mut opened = std::mem::take(&mut bypass.opened);
+            for Opened { range, spoilers } in &mut opened {
+                if !bypass.is_spoiled(range, rival) {
+                    continue;
+                }
+                let before = std::mem::replace(spoilers, change(*spoilers));
+                let (from, to) = match (before, *spoilers) {
+                    (0, _) => (&mut self.passed, &mut self.passed_in_part),
+                    (_, 0) => (&mut self.passed_in_part, &mut self.passed),
+                    _ => continue,
+                };
+                for prefix in cover(range) {
+                    to.add(prefix, changes);
+                    from.subtract(prefix, changes);
+                }
+            }
+            bypass.opened = opened;
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! What the policies hold back, kept as they come and go: work for a change depends on the change, not on how many
+//! policies there are.
+
+use super::bypasses::Bypasses;
+use super::protection::{Changes, Difference, Group, Tally};
+use super::table::{Entry, Table};
+use crate::prefix::{cover, cover_within, following, last_address};
+use crate::prefix_map::PrefixMap;
+use std::collections::{BTreeMap, BTreeSet};
+use testudo_fastpath::prefix::Prefix;
+use testudo_ike::config::ChildMode;
+use testudo_ipsec::selector::AddrRange;
+use testudo_ipsec::spd::PolicyId;
+
+/// The most prefixes that an SA adds to those of the configured children. The filter has room for 65536, and a peer
+/// chooses the selectors of its SAs: 64 ranges whose ends fit no prefix would make 16 000.
+const SA_PREFIXES: usize = 64;
+
+/// What filter and routes have to know of the policies.
+#[derive(Debug)]
+pub(super) struct Outline {
+    /// Remote prefixes that configured children hold back.
+    held: PrefixMap<Holder>,
+    /// What SAs hold back beyond that: a peer's address where that was not known before, and what is left of a connection
+    /// that was unloaded.
+    added: PrefixMap<BTreeSet<PolicyId>>,
+    local: Tally,
+    both: Tally,
+    bypasses: Bypasses,
+    changes: Changes<Group>,
+    /// Of `held` alone.
+    held_changes: Changes<()>,
+}
+
+/// Who needs a prefix that is held back.
+#[derive(Debug, Default)]
+struct Holder {
+    /// Configured children that hold it back.
+    children: BTreeSet<PolicyId>,
+    /// SAs that need no prefix of their own because of it.
+    relying: BTreeSet<PolicyId>,
+}
+
+/// Where an SA finds held back what it carries.
+#[derive(Debug, Default)]
+struct Footing {
+    /// Prefixes of configured children.
+    held: BTreeSet<Prefix>,
+    /// Prefixes of its own.
+    added: BTreeSet<Prefix>,
+}
+
+impl Default for Outline {
+    fn default() -> Self {
+        Self {
+            held: PrefixMap::default(),
+            added: PrefixMap::default(),
+            local: Tally::of(Group::Local),
+            both: Tally::of(Group::Both),
+            bypasses: Bypasses::default(),
+            changes: Changes::default(),
+            held_changes: Changes::default(),
+        }
+    }
+}
+
+/// Configured children.
+impl Outline {
+    /// The policy of a configured child goes, or is about to become another. [`Outline::exchange`] follows.
+    pub(super) fn retire(&mut self, id: PolicyId, entry: &Entry) {
+        self.bypasses.remove(id, &mut self.changes);
+        self.bypasses.rival_goes(entry, &mut self.changes);
+    }
+
+    /// Takes policies of configured children in the place of others. What both hold back is held back throughout.
+    pub(super) fn exchange(&mut self, old: &BTreeMap<PolicyId, Box<Entry>>, new: &[PolicyId], table: &Table) {
+        let new: Vec<(PolicyId, &Entry)> = new.iter().filter_map(|id| Some((*id, table.get(*id)?))).collect();
+        let holding = |(id, entry): (PolicyId, &Entry)| {
+            let remote = entry.holds_back().then(|| remote_prefixes(entry));
+            remote.into_iter().flatten().map(move |prefix| (prefix, id)).collect::<Vec<_>>()
+        };
+        let before: BTreeSet<_> = old.iter().flat_map(|(id, entry)| holding((*id, &**entry))).collect();
+        let after: BTreeSet<_> = new.iter().copied().flat_map(holding).collect();
+        for (prefix, id) in after.difference(&before) {
+            self.hold(*prefix, *id, table);
+        }
+        for (prefix, id) in before.difference(&after) {
+            self.let_go(*prefix, *id, table);
+        }
+        for (_, entry) in new.iter().filter(|(_, entry)| entry.holds_back()) {
+            sides(entry, |tally, prefix, changes| tally.add(prefix, changes), self);
+        }
+        for entry in old.values().filter(|entry| entry.holds_back()) {
+            sides(entry, |tally, prefix, changes| tally.subtract(prefix, changes), self);
+        }
+    }
+
+    /// A policy that may hold back what a bypass opens has come.
+    pub(super) fn rival(&mut self, id: PolicyId, table: &Table) {
+        if let Some(entry) = table.get(id) {
+            self.bypasses.rival_comes(entry, &mut self.changes);
+        }
+    }
+
+    /// If the policy is a bypass, it counts from now on. All that it comes together with have been counted as rivals.
+    pub(super) fn bypass(&mut self, id: PolicyId, table: &Table) {
+        let Some(entry) = table.get(id).filter(|entry| entry.mode == ChildMode::Pass) else { return };
+        let Self { held, added, bypasses, changes, .. } = self;
+        let rivals = |range: &AddrRange| {
+            let holders = held.meeting_range(range).map(|(_, holder)| holder);
+            let held = holders.flat_map(|holder| holder.children.iter().chain(&holder.relying));
+            let added = added.meeting_range(range).flat_map(|(_, ids)| ids);
+            let each: BTreeSet<PolicyId> = held.chain(added).copied().collect();
+            each.into_iter().filter_map(|id| table.get(id))
+        };
+        bypasses.add(id, entry, rivals, changes);
+    }
+
+    fn hold(&mut self, prefix: Prefix, id: PolicyId, table: &Table) {
+        if let Some(holder) = self.held.get_mut(&prefix) {
+            holder.children.insert(id);
+            return;
+        }
+        // SAs that stand on narrower prefixes, or on their own, stand on this one from now on.
+        let below = self.held.inside(&prefix).flat_map(|(_, holder)| &holder.relying);
+        let own = self.added.meeting(&prefix).flat_map(|(_, ids)| ids);
+        let concerned: BTreeSet<PolicyId> = below.chain(own).copied().collect();
+        self.move_over(&concerned, table, |this| {
+            this.note(prefix);
+            this.held.insert(prefix, Holder { children: [id].into(), ..Holder::default() });
+        });
+    }
+
+    fn let_go(&mut self, prefix: Prefix, id: PolicyId, table: &Table) {
+        let Some(holder) = self.held.get_mut(&prefix) else { return };
+        holder.children.remove(&id);
+        if holder.children.is_empty() {
+            let concerned = holder.relying.clone();
+            self.move_over(&concerned, table, |this| {
+                this.note(prefix);
+                this.held.remove(&prefix);
+            });
+        }
+    }
+
+    /// Changes what is held back, and where these SAs stand on it.
+    fn move_over(&mut self, sas: &BTreeSet<PolicyId>, table: &Table, change: impl FnOnce(&mut Self)) {
+        let each = || sas.iter().filter_map(|id| Some((*id, table.get(*id)?)));
+        let before: Vec<Footing> = each().map(|(_, entry)| self.footing(entry)).collect();
+        for ((id, _), footing) in each().zip(&before) {
+            self.leave(id, footing);
+        }
+        change(self);
+        for (id, entry) in each() {
+            self.enter(id, &self.footing(entry));
+        }
+    }
+
+    /// The prefix is about to come into `held`, or to go.
+    fn note(&mut self, prefix: Prefix) {
+        self.held_changes.note((), prefix, self.held.contains_key(&prefix));
+        self.changes.note(Group::Protected, prefix, self.is_protected(&prefix));
+    }
+
+    fn is_protected(&self, prefix: &Prefix) -> bool {
+        self.held.contains_key(prefix) || self.added.contains_key(prefix)
+    }
+}
+
+/// Child SAs.
+impl Outline {
+    /// The policy of a new Child SA.
+    pub(super) fn install(&mut self, id: PolicyId, table: &Table) {
+        let Some(entry) = table.get(id) else { return };
+        self.enter(id, &self.footing(entry));
+        self.bypasses.rival_comes(entry, &mut self.changes);
+    }
+
+    /// The policy of a Child SA that is about to go.
+    pub(super) fn uninstall(&mut self, id: PolicyId, table: &Table) {
+        let Some(entry) = table.get(id).filter(|entry| entry.is_of_sa()) else { return };
+        self.leave(id, &self.footing(entry));
+        self.bypasses.rival_goes(entry, &mut self.changes);
+    }
+
+    fn enter(&mut self, id: PolicyId, footing: &Footing) {
+        for prefix in &footing.held {
+            if let Some(holder) = self.held.get_mut(prefix) {
+                holder.relying.insert(id);
+            }
+        }
+        for prefix in &footing.added {
+            if let Some(ids) = self.added.get_mut(prefix) {
+                ids.insert(id);
+            } else {
+                self.changes.note(Group::Protected, *prefix, self.is_protected(prefix));
+                self.added.insert(*prefix, [id].into());
+            }
+        }
+    }
+
+    fn leave(&mut self, id: PolicyId, footing: &Footing) {
+        for prefix in &footing.held {
+            if let Some(holder) = self.held.get_mut(prefix) {
+                holder.relying.remove(&id);
+            }
+        }
+        for prefix in &footing.added {
+            if self.added.get_mut(prefix).is_some_and(|ids| ids.remove(&id) && ids.is_empty()) {
+                self.changes.note(Group::Protected, *prefix, true);
+                self.added.remove(prefix);
+            }
+        }
+    }
+
+    /// Where an SA stands as things are. Nothing but [`Outline::hold`] and [`Outline::let_go`] changes that.
+    fn footing(&self, sa: &Entry) -> Footing {
+        let mut footing = Footing::default();
+        let mut more = Vec::new();
+        for range in sa.remote_ranges() {
+            match self.holders(&range) {
+                Some(prefixes) => footing.held.extend(prefixes),
+                None => more.push(range),
+            }
+        }
+        let limit = SA_PREFIXES.checked_div(more.len()).unwrap_or_default();
+        footing.added.extend(more.iter().flat_map(|range| cover_within(range, limit)));
+        footing
+    }
+
+    /// The widest prefixes that together hold all of the range back.
+    fn holders(&self, range: &AddrRange) -> Option<Vec<Prefix>> {
+        let mut holders = Vec::new();
+        let mut next = range.start();
+        loop {
+            let (prefix, _) = self.held.around(&Prefix::host(next)).next()?;
+            holders.push(*prefix);
+            let last = last_address(prefix);
+            if last >= range.end() {
+                return Some(holders);
+            }
+            next = following(last)?;
+        }
+    }
+}
+
+/// What has changed.
+impl Outline {
+    /// True if [`Outline::take_differences`] has anything to tell.
+    pub(super) fn is_changed(&self) -> bool {
+        self.differences().next().is_some()
+    }
+
+    /// How everything differs from what it was at the last call.
+    pub(super) fn take_differences(&mut self) -> Vec<Difference> {
+        let differences = self.differences().collect();
+        self.changes.clear();
+        differences
+    }
+
+    fn differences(&self) -> impl Iterator<Item = Difference> + '_ {
+        let now = self.changes.noted().map(|(part, prefix, was)| {
+            let is_there = match part {
+                Group::Protected => self.is_protected(&prefix),
+                Group::Local => self.local.contains(&prefix),
+                Group::Both => self.both.contains(&prefix),
+                Group::Passed => self.bypasses.passed.contains(&prefix),
+                Group::PassedInPart => self.bypasses.passed_in_part.contains(&prefix),
+            };
+            (was, Difference { part, prefix, is_there })
+        });
+        now.filter(|(was, difference)| *was != difference.is_there).map(|(_, difference)| difference)
+    }
+
+    /// The prefixes that configured children have ceased to hold back since the last call.
+    pub(super) fn take_abandoned(&mut self) -> Vec<Prefix> {
+        let noted = self.held_changes.noted().map(|(_, prefix, was)| (prefix, was));
+        let abandoned = noted.filter(|(prefix, was)| *was && !self.held.contains_key(prefix));
+        let abandoned = abandoned.map(|(prefix, _)| prefix).collect();
+        self.held_changes.clear();
+        abandoned
+    }
+}
+
+fn remote_prefixes(entry: &Entry) -> BTreeSet<Prefix> {
+    entry.remote_ranges().flat_map(|range| cover(&range)).collect()
+}
+
+/// Counts our side of a policy, and what of it is the peer's side too. Not of SAs: a peer has a say in their selectors.
+fn sides(
+    entry: &Entry,
+    mut count: impl FnMut(&mut Tally, Prefix, &mut Changes<Group>),
+    Outline { local, both, changes, .. }: &mut Outline,
+) {
+    let own: BTreeSet<Prefix> = entry.local_ranges().flat_map(|range| cover(&range)).collect();
+    own.into_iter().for_each(|prefix| count(local, prefix, changes));
+    let named: BTreeSet<Prefix> = entry.named().iter().flat_map(cover).collect();
+    if !named.is_empty() {
+        let remote = remote_prefixes(entry);
+        named.intersection(&remote).for_each(|prefix| count(both, *prefix, changes));
+    }
+}
+
+#[cfg(test)]
+impl super::Policies {
+    /// All that is held back, and what is not.
+    pub(super) fn protection(&self) -> super::Protection {
+        let Outline { held, added, local, both, bypasses, .. } = &self.outline;
+        super::Protection {
+            protected: held.keys().chain(added.keys()).copied().collect(),
+            local: local.set(),
+            both: both.set(),
+            passed: bypasses.passed.set(),
+            passed_in_part: bypasses.passed_in_part.set(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "outline_tests.rs"]
+mod tests;

@@ -1,0 +1,234 @@
+//! What is kept as policies come and go is what they come to when all are looked at; and what that costs.
+
+use crate::policies::addr_set::{AddrSet, overlap};
+use crate::policies::table::Entry;
+use crate::policies::tests::{child, connection, ts};
+use crate::policies::*;
+use crate::prefix::cover_within;
+use crate::prefix_map::meter;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// The same from all policies, whatever has been before.
+fn worked_out(policies: &Policies) -> Protection {
+    let all: Vec<&Entry> = policies.table.iter().map(|(_, entry)| entry).collect();
+    let (sas, configured): (Vec<&Entry>, Vec<&Entry>) = all.iter().partition(|entry| entry.is_of_sa());
+    let mut protection = Protection::default();
+    let add = |set: &mut crate::prefix_map::PrefixSet, range: &AddrRange| {
+        for prefix in cover(range) {
+            set.insert(prefix, ());
+        }
+    };
+    for entry in configured.iter().filter(|entry| entry.holds_back()) {
+        let remote: BTreeSet<Prefix> = entry.remote_ranges().flat_map(|range| cover(&range)).collect();
+        for prefix in entry.named().iter().flat_map(cover).filter(|prefix| remote.contains(prefix)) {
+            protection.both.insert(prefix, ());
+        }
+        entry.remote_ranges().for_each(|range| add(&mut protection.protected, &range));
+        entry.local_ranges().for_each(|range| add(&mut protection.local, &range));
+    }
+    let held: AddrSet = configured
+        .iter()
+        .filter(|entry| entry.holds_back())
+        .flat_map(|entry| entry.remote_ranges())
+        .collect();
+    for sa in sas {
+        let more: Vec<AddrRange> = sa.remote_ranges().filter(|range| !held.holds(range)).collect();
+        let limit = 64usize.checked_div(more.len()).unwrap_or_default();
+        for prefix in more.iter().flat_map(|range| cover_within(range, limit)) {
+            protection.protected.insert(prefix, ());
+        }
+    }
+    for bypass in configured.iter().filter(|entry| !entry.holds_back()) {
+        let unlimited = |ts: &TrafficSelector| ts.protocol == 0 && ts.is_any_port();
+        let local: AddrSet =
+            bypass.selectors.local_selectors().filter(unlimited).map(|ts| ts.addrs).collect();
+        for ts in bypass.selectors.remote_selectors().filter(unlimited) {
+            let sides = |entry: &Entry| {
+                let v4 = ts.addrs.start().is_ipv4();
+                entry.local_ranges().filter(|own| own.start().is_ipv4() == v4).all(|own| local.holds(&own))
+            };
+            let concerned = |entry: &&&Entry| entry.remote_ranges().any(|remote| overlap(&remote, &ts.addrs));
+            let mut rivals = all.iter().filter(|entry| entry.holds_back()).filter(concerned);
+            let wholly = rivals.all(|entry| bypass.rank.priority < entry.rank.priority && sides(entry));
+            if !local.is_empty() {
+                let set = if wholly { &mut protection.passed } else { &mut protection.passed_in_part };
+                add(set, &ts.addrs);
+            }
+        }
+    }
+    protection
+}
+
+/// What may happen to policies.
+#[derive(Clone, Debug)]
+enum Event {
+    Load(u8, Vec<Child>, bool),
+    Unload(u8),
+    Install(u64, Vec<TrafficSelector>),
+    Renew(u64, u64),
+    Remove(u64),
+    Pool(bool),
+    Look,
+}
+
+/// Ranges that nest, touch and overlap.
+fn arb_ts() -> impl Strategy<Value = TrafficSelector> {
+    let prefix =
+        prop::sample::select(vec!["10.0.0.0/28", "10.0.0.0/29", "10.0.0.8/29", "10.0.0.4/30", "0.0.0.0/0"])
+            .prop_map(ts);
+    let range = (0u8..16, 0u8..16).prop_map(|(a, b)| {
+        let [start, end] = [a.min(b), a.max(b)].map(|host| [10, 0, 0, host].into());
+        TrafficSelector { addrs: AddrRange::new(start, end).expect("in order"), ..ts("0.0.0.0/0") }
+    });
+    let limited = Just(TrafficSelector { protocol: 6, ..ts("10.0.0.0/29") });
+    prop_oneof![3 => prefix, 3 => range, 1 => limited, 1 => Just(TrafficSelector { addrs: prefix::whole(true), ..ts("0.0.0.0/0") })]
+}
+
+fn arb_child() -> impl Strategy<Value = Child> {
+    let spec = || {
+        let dynamic = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
+        prop::collection::vec(prop_oneof![5 => arb_ts().prop_map(TsSpec::Fixed), 1 => Just(dynamic)], 1..3)
+    };
+    let mode =
+        prop::sample::select(vec![ChildMode::Tunnel, ChildMode::Tunnel, ChildMode::Pass, ChildMode::Drop]);
+    let name = prop::sample::select(vec!["a", "b"]);
+    (name, mode, spec(), spec(), prop::sample::select(vec![0, 0, 5])).prop_map(
+        |(name, mode, local, remote, priority)| Child {
+            local_ts: local,
+            remote_ts: remote,
+            priority,
+            ..child(name, mode, "0.0.0.0/0", "0.0.0.0/0")
+        },
+    )
+}
+
+fn arb_event() -> impl Strategy<Value = Event> {
+    let children = prop::collection::vec(arb_child(), 0..3).prop_map(|mut children| {
+        children.dedup_by(|a, b| a.name == b.name);
+        children
+    });
+    prop_oneof![
+        4 => (0u8..4, children, any::<bool>()).prop_map(|(n, children, pool)| Event::Load(n, children, pool)),
+        2 => (0u8..4).prop_map(Event::Unload),
+        4 => (0u64..6, prop::collection::vec(arb_ts(), 1..3)).prop_map(|(sa, remote)| Event::Install(sa, remote)),
+        1 => (0u64..6, 0u64..6).prop_map(|(sa, old)| Event::Renew(sa, old)),
+        2 => (0u64..6).prop_map(Event::Remove),
+        1 => any::<bool>().prop_map(Event::Pool),
+        2 => Just(Event::Look),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn it_is_as_if_worked_out_anew(events in prop::collection::vec(arb_event(), 1..40)) {
+        let mut policies = Policies::default();
+        let mut followed = Protection::default();
+        let mut loaded = BTreeMap::new();
+        let mut installed = BTreeMap::new();
+        let pool = Pool {
+            name: "road".into(),
+            base: "10.0.0.0".parse().expect("an address"),
+            addrs: ts("10.0.0.8/29").addrs,
+            dns: vec![],
+            subnets: vec![],
+        };
+        for event in events {
+            let held = |policies: &Policies| -> BTreeSet<Prefix> {
+                let holding = policies.table.iter().filter(|(_, entry)| !entry.is_of_sa() && entry.holds_back());
+                holding.flat_map(|(_, entry)| entry.remote_ranges()).flat_map(|range| cover(&range)).collect()
+            };
+            let before = held(&policies);
+            policies.take_abandoned();
+            match event {
+                Event::Load(n, children, pool) => {
+                    let pools = if pool { vec!["road".to_owned()] } else { vec![] };
+                    let connection = Connection { name: n.to_string(), pools, ..connection(children) };
+                    policies.load(&connection);
+                    loaded.insert(n, connection);
+                }
+                Event::Unload(n) => {
+                    policies.unload(&n.to_string());
+                    loaded.remove(&n);
+                }
+                Event::Install(sa, remote) if !installed.contains_key(&sa) => {
+                    let selectors = SelectorPair::new(&[ts("10.0.0.0/29")], &remote);
+                    policies.install(ChildSaId(sa), None, &selectors);
+                    installed.insert(sa, selectors);
+                }
+                Event::Renew(sa, old) if !installed.contains_key(&sa) && installed.contains_key(&old) => {
+                    let selectors = installed[&old].clone();
+                    prop_assert!(policies.inherit(ChildSaId(sa), ChildSaId(old), &selectors).is_some());
+                    installed.insert(sa, selectors);
+                }
+                Event::Remove(sa) => {
+                    policies.remove(ChildSaId(sa));
+                    installed.remove(&sa);
+                }
+                Event::Pool(there) => {
+                    if there { policies.load_pool(&pool) } else { policies.unload_pool("road") }
+                    loaded.values().for_each(|connection| policies.load(connection));
+                }
+                Event::Look => {
+                    policies.take_differences().into_iter().for_each(|difference| followed.apply(difference));
+                    prop_assert_eq!(&followed, &policies.protection());
+                }
+                Event::Install(..) | Event::Renew(..) => {}
+            }
+            prop_assert_eq!(policies.protection(), worked_out(&policies));
+            let abandoned: BTreeSet<Prefix> = before.difference(&held(&policies)).copied().collect();
+            prop_assert_eq!(policies.take_abandoned(), abandoned.into_iter().collect::<Vec<_>>());
+            prop_assert!(policies.spd().is_ok());
+        }
+    }
+}
+
+fn site(n: u16) -> Connection {
+    let [high, low] = n.to_be_bytes();
+    let net = child("net", ChildMode::Tunnel, "192.168.0.0/16", &format!("10.{high}.{low}.0/24"));
+    Connection { name: format!("site{n}"), ..connection(vec![net]) }
+}
+
+/// What is looked at while `work` goes on.
+fn cost(work: impl FnOnce()) -> usize {
+    meter::take();
+    work();
+    meter::take()
+}
+
+#[test]
+fn what_a_change_costs_does_not_grow_with_what_is_there() {
+    let mut policies = Policies::default();
+    let bypass = child("lan", ChildMode::Pass, "192.168.0.0/16", "192.168.0.0/16");
+    policies.load(&Connection { name: "bypass".into(), ..connection(vec![bypass]) });
+    let mut costs = Vec::new();
+    for n in 0..5000 {
+        let at = usize::from(n);
+        let one = cost(|| {
+            policies.load(&site(n));
+            policies.take_differences();
+        });
+        // An SA with an address that nobody knew before.
+        let [high, low] = n.to_be_bytes();
+        let selectors = SelectorPair::new(&[ts("192.168.0.0/16")], &[ts(&format!("11.0.{high}.{low}/32"))]);
+        let sa = cost(|| {
+            policies.install(ChildSaId(at as u64), None, &selectors);
+            policies.take_differences();
+        });
+        let again = cost(|| policies.load(&site(n)));
+        let narrow = Connection {
+            children: vec![child("net", ChildMode::Tunnel, "192.168.0.0/16", "12.0.0.0/8")],
+            ..site(n)
+        };
+        let change = cost(|| {
+            policies.load(&narrow);
+            policies.load(&site(n));
+        });
+        costs.push((one, sa, again, change));
+    }
+    let most = |costs: &[(usize, usize, usize, usize)]| costs.iter().max().copied();
+    assert_eq!(most(&costs[10..500]), most(&costs[500..]), "{:?}", most(&costs[500..]));
+    assert!(
+        costs.iter().all(|(one, sa, again, change)| *one < 40 && *sa < 40 && *again == 0 && *change < 80)
+    );
+}

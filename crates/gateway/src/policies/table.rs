@@ -1,0 +1,146 @@
+//! Policies by number.
+
+use super::ChildName;
+use std::collections::BTreeSet;
+use testudo_ike::config::ChildMode;
+use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
+use testudo_ipsec::spd::{Action, PolicyId, Rank};
+
+/// All policies, and the numbers that are free. Workers index tables by these numbers, so they stay small.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// Boxed, because there are very many and a list grows by doubling.
+    entries: Vec<Option<Box<Entry>>>,
+    free: BTreeSet<PolicyId>,
+    len: usize,
+}
+
+/// A policy: of a configured child, or of Child SAs.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) selectors: SelectorPair,
+    pub(super) rank: Rank,
+    pub(super) mode: ChildMode,
+    /// Child SAs that share it: one that is renewed, and the one that takes its place.
+    pub(super) sas: u32,
+    child: Option<Box<Configured>>,
+}
+
+/// What is known of a configured child's policy alone.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Configured {
+    pub(super) name: ChildName,
+    /// Of our side, what the configuration names itself: `dynamic` may be any address, and says nothing.
+    pub(super) named: Box<[AddrRange]>,
+}
+
+impl Table {
+    /// A number for a new policy.
+    pub(super) fn take_number(&mut self) -> PolicyId {
+        self.free.pop_first().unwrap_or_else(|| {
+            self.entries.push(None);
+            PolicyId(self.numbers() - 1)
+        })
+    }
+
+    /// A number without a policy, for the next one.
+    pub(super) fn give_back(&mut self, id: PolicyId) {
+        self.free.insert(id);
+    }
+
+    /// Notes the policy of a number that was taken.
+    pub(super) fn put(&mut self, id: PolicyId, entry: Entry) {
+        if let Some(place) = self.entries.get_mut(id.0 as usize) {
+            self.len += usize::from(place.is_none());
+            *place = Some(Box::new(entry));
+        }
+    }
+
+    /// Takes a policy out. Its number is not free by that.
+    pub(super) fn take(&mut self, id: PolicyId) -> Option<Box<Entry>> {
+        let taken = self.entries.get_mut(id.0 as usize)?.take()?;
+        self.len -= 1;
+        Some(taken)
+    }
+
+    pub(super) fn get(&self, id: PolicyId) -> Option<&Entry> {
+        self.entries.get(id.0 as usize)?.as_deref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: PolicyId) -> Option<&mut Entry> {
+        self.entries.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// How many policies there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// All numbers are below this.
+    pub(super) fn numbers(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PolicyId, &Entry)> {
+        let numbered = (0..).map(PolicyId).zip(&self.entries);
+        numbered.filter_map(|(id, entry)| Some((id, entry.as_deref()?)))
+    }
+}
+
+impl Entry {
+    /// The policy of a Child SA.
+    pub(super) fn of_sa(rank: Rank, selectors: SelectorPair) -> Self {
+        Self { selectors, rank, mode: ChildMode::Tunnel, sas: 1, child: None }
+    }
+
+    /// The policy of a configured child.
+    pub(super) fn of_child(mode: ChildMode, rank: Rank, selectors: SelectorPair, child: Configured) -> Self {
+        Self { selectors, rank, mode, sas: 0, child: Some(Box::new(child)) }
+    }
+
+    /// The configured child whose policy it is.
+    pub(super) fn name(&self) -> Option<&ChildName> {
+        self.child.as_deref().map(|child| &child.name)
+    }
+
+    /// Of our side, what the configuration names itself.
+    pub(super) fn named(&self) -> &[AddrRange] {
+        self.child.as_deref().map(|child| &*child.named).unwrap_or_default()
+    }
+
+    /// True for the policy of an SA, in whose selectors the peer has a say.
+    pub(super) fn is_of_sa(&self) -> bool {
+        self.child.is_none()
+    }
+
+    /// True if the other one is this one, but for its place among equals.
+    pub(super) fn means(&self, other: &Self) -> bool {
+        self.mode == other.mode
+            && self.rank.priority == other.rank.priority
+            && self.selectors == other.selectors
+            && self.child == other.child
+    }
+
+    pub(super) fn holds_back(&self) -> bool {
+        self.mode != ChildMode::Pass
+    }
+
+    pub(super) fn action(&self, id: PolicyId) -> Action {
+        match self.mode {
+            ChildMode::Pass => Action::Bypass,
+            ChildMode::Tunnel => Action::Protect(id),
+            ChildMode::Drop => Action::Discard,
+        }
+    }
+
+    /// The address ranges of the peer's side.
+    pub(super) fn remote_ranges(&self) -> impl Iterator<Item = AddrRange> + '_ {
+        self.selectors.remote_selectors().map(|TrafficSelector { addrs, .. }| addrs)
+    }
+
+    /// The address ranges of our side.
+    pub(super) fn local_ranges(&self) -> impl Iterator<Item = AddrRange> + '_ {
+        self.selectors.local_selectors().map(|TrafficSelector { addrs, .. }| addrs)
+    }
+}
