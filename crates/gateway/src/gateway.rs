@@ -9,6 +9,7 @@ use crate::datapath::{DataPath, Turn, WorkerEvent};
 use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
 use crate::policies::{Change, Policies};
+use crate::retreat::apply_what_can_be;
 use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
@@ -161,16 +162,14 @@ impl Gateway {
     pub(crate) fn settle(&mut self) {
         self.crypto.feed(&mut self.endpoint);
         self.perform_all();
-        if let Err(error) = self.apply_policies() {
+        // The messages of all peers wait for this, so it must end, and not with a peer that believes in an SA whose traffic is
+        // not held back without it. Everything else stays as shut as it was; housekeeping tries again what fails here.
+        let give_up = |this: &mut Self, newest: Vec<Fresh>, error: &String| {
+            newest.into_iter().for_each(|fresh| this.give_up(fresh, error));
+            this.perform_all();
+        };
+        if let Err(error) = apply_what_can_be(self, |this| &mut this.fresh, Self::apply_policies, give_up) {
             self.log(None, None, 0, format!("cannot change the policies: {error}"));
-            // The messages of all peers wait for this, so it must end, and not with a peer that believes in an SA whose
-            // traffic is not held back without it. Everything else stays as shut as it was.
-            for fresh in std::mem::take(&mut self.fresh) {
-                self.give_up(fresh, &error);
-            }
-            self.perform_all();
-            // Housekeeping tries again what fails here.
-            let _ = self.apply_policies();
         }
         for departure in std::mem::take(&mut self.held) {
             self.depart(departure);
@@ -217,12 +216,13 @@ impl Gateway {
 
     /// Makes filter, routes and worker follow the policies, if they have changed.
     pub(crate) fn apply_policies(&mut self) -> Result<(), String> {
-        let asked = if std::mem::take(&mut self.protection_changed) || self.policies_failed {
-            Change::Protection
-        } else {
-            Change::None
+        let asked =
+            if std::mem::take(&mut self.protection_changed) { Change::Protection } else { Change::None };
+        let change = match self.policies.take_change().max(asked) {
+            // Filter and routes have not come as far as they should.
+            Change::Spd if self.policies_failed => Change::Protection,
+            change => change,
         };
-        let change = self.policies.take_change().max(asked);
         if change != Change::None {
             let applied = self.data.set_policies(&mut self.policies, change);
             self.policies_failed = applied.is_err();

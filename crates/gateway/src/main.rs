@@ -18,6 +18,7 @@ mod prefix;
 mod prefix_map;
 mod privileges;
 mod reader;
+mod retreat;
 mod vici_control;
 mod vici_socket;
 mod virtual_ips;
