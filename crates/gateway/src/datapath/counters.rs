@@ -80,6 +80,8 @@ impl DataPath {
             ("icmp_sent", worker.generated),
             ("icmp_suppressed", pipeline.icmp_suppressed),
             ("mss_clamped", pipeline.mss_clamped),
+            ("inbound_sas", pipeline.inbound_sas),
+            ("outbound_sas", pipeline.outbound_sas),
             ("split", worker.split),
             ("from_tun", worker.from_tun),
             ("to_tun", worker.to_tun),

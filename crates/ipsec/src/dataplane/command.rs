@@ -58,11 +58,12 @@ impl Dataplane {
     pub fn apply(&mut self, command: Command) -> Option<Garbage> {
         match command {
             Command::AddSlots(block) => self.sad.add_slots(block).map(Garbage::Slots),
-            Command::AddInbound(sa) => match self.sad.insert(sa) {
-                Ok(replaced) => replaced.map(Garbage::Inbound),
-                Err(sa) => Some(Garbage::NotAdded(sa)),
-            },
-            Command::RemoveInbound(spi) => self.sad.remove(spi).map(Garbage::Inbound),
+            Command::AddInbound(sa) => self.add_inbound(sa),
+            Command::RemoveInbound(spi) => {
+                let removed = self.sad.remove(spi)?;
+                self.counters.inbound_sas.subtract(1);
+                Some(Garbage::Inbound(removed))
+            }
             Command::SetOutbound(policy, sa) => self.set_outbound(policy, sa),
             Command::ClearOutbound(policy, spi) => self.clear_outbound(policy, spi),
             Command::AddPolicies(block) => self.outbound.add(block).map(Garbage::Policies),
@@ -80,6 +81,17 @@ impl Dataplane {
         }
     }
 
+    fn add_inbound(&mut self, sa: Arc<InboundSa>) -> Option<Garbage> {
+        match self.sad.insert(sa) {
+            Ok(None) => {
+                self.counters.inbound_sas.add(1);
+                None
+            }
+            Ok(replaced) => replaced.map(Garbage::Inbound),
+            Err(sa) => Some(Garbage::NotAdded(sa)),
+        }
+    }
+
     fn set_outbound(&mut self, policy: PolicyId, sa: Arc<OutboundSa>) -> Option<Garbage> {
         let Some(place) = self.outbound.get_mut(policy) else {
             return Some(Garbage::NotSet(sa));
@@ -88,12 +100,14 @@ impl Dataplane {
         place.told.set(None);
         place.low_told.set(None);
         self.flows.invalidate();
+        self.counters.outbound_sas.add(u64::from(replaced.is_none()));
         replaced.map(Garbage::Outbound)
     }
 
     fn clear_outbound(&mut self, policy: PolicyId, spi: Spi) -> Option<Garbage> {
         let sa = self.outbound.get_mut(policy)?.sa.take_if(|sa| sa.spi() == spi)?;
         self.flows.invalidate();
+        self.counters.outbound_sas.subtract(1);
         Some(Garbage::Outbound(sa))
     }
 

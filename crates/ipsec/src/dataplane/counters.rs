@@ -14,6 +14,10 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
+    pub(super) fn subtract(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
+    }
+
     #[inline]
     fn get(&self) -> u64 {
         self.0.load(Relaxed)
@@ -81,6 +85,8 @@ pub struct Counters {
     pub(super) inbound: DirectionCounters,
     pub(super) icmp_suppressed: Counter,
     pub(super) mss_clamped: Counter,
+    pub(super) inbound_sas: Counter,
+    pub(super) outbound_sas: Counter,
 }
 
 /// One direction at one moment, in packets unless said otherwise.
@@ -127,6 +133,10 @@ pub struct Totals {
     pub icmp_suppressed: u64,
     /// TCP segments whose MSS was lowered.
     pub mss_clamped: u64,
+    /// SAs that packets can come in through.
+    pub inbound_sas: u64,
+    /// SAs that packets can go out through.
+    pub outbound_sas: u64,
 }
 
 impl Counters {
@@ -136,6 +146,8 @@ impl Counters {
             inbound: DirectionCounters::new(),
             icmp_suppressed: Counter::default(),
             mss_clamped: Counter::default(),
+            inbound_sas: Counter::default(),
+            outbound_sas: Counter::default(),
         }
     }
 
@@ -146,6 +158,8 @@ impl Counters {
             inbound: self.inbound.totals(),
             icmp_suppressed: self.icmp_suppressed.get(),
             mss_clamped: self.mss_clamped.get(),
+            inbound_sas: self.inbound_sas.get(),
+            outbound_sas: self.outbound_sas.get(),
         }
     }
 

@@ -102,3 +102,22 @@ fn ivs_that_run_low_are_told_until_there_is_a_new_sender_id() {
     assert!(plane.apply(Command::SetSenderId(SenderId(2))).is_none());
     assert_eq!(events(&mut plane, 90_000, 9), []);
 }
+
+#[test]
+fn the_sas_of_a_worker_are_counted() {
+    let (mut plane, sa) = with_ivs_left(1);
+    let counted = |plane: &Dataplane| {
+        let totals = plane.counters().totals();
+        (totals.inbound_sas, totals.outbound_sas)
+    };
+    assert_eq!(counted(&plane), (0, 1));
+    // In the place of another, then cleared by a command that is late, then by one that is not.
+    plane.apply(Command::SetOutbound(POLICY, sa));
+    plane.apply(Command::ClearOutbound(POLICY, Spi(0x3000)));
+    assert_eq!(counted(&plane), (0, 1));
+    plane.apply(Command::ClearOutbound(POLICY, Spi(0x2000)));
+    plane.apply(Command::ClearOutbound(POLICY, Spi(0x2000)));
+    assert_eq!(counted(&plane), (0, 0));
+    plane.apply(Command::RemoveInbound(Spi(0x1000)));
+    assert_eq!(counted(&plane), (0, 0));
+}

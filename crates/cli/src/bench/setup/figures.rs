@@ -1,6 +1,7 @@
 //! The figures of `testudo bench setup`: for people and as JSON.
 
 use super::limit::Limit;
+use super::shape::Shape;
 use super::storm::Storm;
 use super::swarm::Round;
 use super::usage::Cpu;
@@ -43,15 +44,29 @@ impl Batch {
     }
 }
 
+/// How the responder was configured, and how long that took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loaded {
+    pub(super) shape: Shape,
+    pub(super) connections: u32,
+    pub(super) time: Duration,
+}
+
 /// The whole run.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     suite: &'static str,
+    shape: Shape,
+    /// How many there are, and what loading one of them and its secret has taken.
+    connections: u32,
+    load_ms: f64,
     /// Tunnels held at the end.
     tunnels: u32,
     /// Medians over the rounds.
     setups_per_s: f64,
     responder_cpu_ms: f64,
+    /// Processor time of a setup in the last round, divided by that in the first: 1 if it does not grow with what is there.
+    growth: f64,
     limit_cpu_ms: f64,
     limit: Limit,
     /// Memory that the daemon has taken, divided by the tunnels.
@@ -66,14 +81,19 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(limit: Limit, batches: Vec<Batch>, memory: u64) -> Self {
+    pub(super) fn new(loaded: Loaded, limit: Limit, batches: Vec<Batch>, memory: u64) -> Self {
+        let Loaded { shape, connections, time } = loaded;
         let tunnels = batches.last().map_or(0, |batch| batch.tunnels);
         let of = |value: fn(&Batch) -> f64| median(batches.iter().map(value).collect());
         Self {
             suite: "psk-aes128gcm16-prfsha256-x25519",
+            shape,
+            connections,
+            load_ms: round3(time.as_secs_f64() * 1e3 / f64::from(connections.max(1))),
             tunnels,
             setups_per_s: of(|batch| batch.setups_per_s),
             responder_cpu_ms: of(|batch| batch.responder_cpu_ms),
+            growth: growth(&batches),
             limit_cpu_ms: round3(limit.total()),
             limit,
             bytes_per_tunnel: (memory as f64 / f64::from(tunnels.max(1))).round(),
@@ -89,6 +109,11 @@ impl Row {
     pub(super) fn set_storm(&mut self, storm: Storm) {
         self.storm = Some(storm);
     }
+}
+
+fn growth(batches: &[Batch]) -> f64 {
+    let ends = batches.last().zip(batches.first());
+    ends.map_or(f64::NAN, |(last, first)| round3(last.responder_cpu_ms / first.responder_cpu_ms))
 }
 
 fn round3(value: f64) -> f64 {
@@ -128,8 +153,17 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Limit { curve_ms, prf_ms, cipher_ms } = self.limit;
         let [low, high] = self.charon_quoted_cpu_ms;
+        writeln!(
+            f,
+            "shape                     {} ({} loaded, {} ms each)",
+            self.shape, self.connections, self.load_ms
+        )?;
         writeln!(f, "setups/s (median)         {:>10.0}", self.setups_per_s)?;
-        writeln!(f, "responder, CPU ms a setup {:>10.3}", self.responder_cpu_ms)?;
+        writeln!(
+            f,
+            "responder, CPU ms a setup {:>10.3}  (last round / first round: {:.2})",
+            self.responder_cpu_ms, self.growth
+        )?;
         writeln!(
             f,
             "its limit, CPU ms a setup {:>10.3}  (curve {curve_ms:.3}, PRF {prf_ms:.3}, cipher {cipher_ms:.3})",
@@ -147,11 +181,14 @@ impl fmt::Display for Row {
 
 impl fmt::Display for Storm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { quiet_gbps, storm_gbps, ratio, setups_per_s, quiet_worker_ms, storm_worker_ms } = self;
+        let Self { quiet_gbps, storm_gbps, ratio, setups_per_s, at_full_width, .. } = self;
+        let Self { quiet_worker_ms, storm_worker_ms, .. } = self;
         writeln!(f, "TCP through the gateway   {quiet_gbps:>10.2} Gb/s")?;
         writeln!(
             f,
-            "in a storm of handshakes  {storm_gbps:>10.2} Gb/s  ({ratio:.2}, at {setups_per_s:.0} setups/s)"
+            "in a storm of handshakes  {storm_gbps:>10.2} Gb/s  ({ratio:.2}, at {setups_per_s:.0} setups/s, {:.0} % of the time at \
+             full width)",
+            at_full_width * 1e2
         )?;
         write!(f, "worker, CPU ms a gigabit  {quiet_worker_ms:>10.1}, in the storm {storm_worker_ms:.1}")
     }
@@ -171,7 +208,8 @@ mod tests {
     #[test]
     fn figures_are_those_of_one_setup() {
         let limit = Limit { curve_ms: 0.05, prf_ms: 0.01, cipher_ms: 0.001 };
-        let row = Row::new(limit, vec![batch(10, 1000), batch(20, 3000), batch(30, 2000)], 90_000);
+        let loaded = Loaded { shape: Shape::Each, connections: 30, time: Duration::from_millis(60) };
+        let row = Row::new(loaded, limit, vec![batch(10, 1000), batch(20, 3000), batch(30, 2000)], 90_000);
         let json = serde_json::to_value(&row).unwrap();
         for (key, expected) in [
             ("tunnels", 30.0),
@@ -179,9 +217,12 @@ mod tests {
             ("responder_cpu_ms", 0.2),
             ("limit_cpu_ms", 0.061),
             ("bytes_per_tunnel", 3000.0),
+            ("growth", 2.0),
+            ("load_ms", 2.0),
         ] {
             assert_eq!(json[key].as_f64(), Some(expected), "{key}");
         }
+        assert_eq!(json["shape"], "a connection and a secret each");
         assert_eq!(json["batches"][1]["threads_ms"]["testudod"], 0.3);
     }
 }

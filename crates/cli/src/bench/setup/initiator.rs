@@ -1,6 +1,7 @@
 //! One initiator of the swarm: an IKE endpoint with one connection, alive until its Child SA is up.
 
 use super::SetupError;
+use super::shape::Shape;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 use testudo_ike::alloc::SingleNodeAllocator;
@@ -15,14 +16,25 @@ use testudo_vici::schema;
 
 /// Where the responder is.
 pub(super) const RESPONDER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
-/// The key that everybody has.
-pub(super) const KEY: &str = "a key that only the bench knows";
 /// The algorithms of IKE.
 pub(super) const PROPOSAL: &str = "aes128gcm16-prfsha256-x25519";
 /// The algorithms of ESP.
 pub(super) const ESP_PROPOSAL: &str = "aes128gcm16";
 /// What the responder protects.
 pub(super) const PROTECTED: &str = "192.168.77.0/24";
+/// The key of a peer.
+pub(super) fn key(shape: Shape, number: u32) -> String {
+    match shape {
+        Shape::OneForAll => "a key that only the bench knows".into(),
+        Shape::Each => format!("a key that only the bench and peer {number} know"),
+    }
+}
+
+/// The identity of a peer.
+pub(super) fn host(number: u32) -> String {
+    format!("host{number}.bench")
+}
+
 /// From where the swarm sends: every initiator has an address of its own, and they share the port.
 pub(super) const PORT: u16 = 10_500;
 /// The most initiators that there are addresses for.
@@ -41,10 +53,11 @@ impl Entropy for OsEntropy {
 pub(super) struct Template {
     connection: Connection,
     secret: SharedSecret,
+    shape: Shape,
 }
 
 impl Template {
-    pub(super) fn new() -> Result<Self, SetupError> {
+    pub(super) fn new(shape: Shape) -> Result<Self, SetupError> {
         let psk = || Message::new().with("auth", "psk");
         let child = Message::new()
             .with_list("esp_proposals", [ESP_PROPOSAL])
@@ -58,24 +71,34 @@ impl Template {
             .with_section("children", Message::new().with_section("net", child));
         let connection =
             schema::connection(&Message::new().with_section("swarm", connection), schema::Policy::Modern);
-        let secret = Message::new().with("type", "ike").with("data", KEY);
-        let refused = |refusal: schema::Refusal| SetupError::Template(refusal.to_string());
-        Ok(Self {
-            connection: connection.map_err(refused)?,
-            secret: schema::shared_secret(&secret).map_err(refused)?,
-        })
+        Ok(Self { connection: connection.map_err(refused)?, secret: secret(&key(shape, 0))?, shape })
+    }
+
+    fn secret(&self, number: u32) -> Result<SharedSecret, SetupError> {
+        match self.shape {
+            Shape::OneForAll => Ok(self.secret.clone()),
+            Shape::Each => secret(&key(self.shape, number)),
+        }
     }
 
     fn connection(&self, number: u32) -> Connection {
         let mut connection = self.connection.clone();
         connection.local_port = PORT;
         connection.local_addrs = single(address(number).into());
-        connection.local.id = Some(Identity::Fqdn(format!("host{number}.bench")));
+        connection.local.id = Some(Identity::Fqdn(host(number)));
         for child in &mut connection.children {
             child.local_ts = single(inner(number).into()).into_iter().map(everything).collect();
         }
         connection
     }
+}
+
+fn secret(key: &str) -> Result<SharedSecret, SetupError> {
+    schema::shared_secret(&Message::new().with("type", "ike").with("data", key)).map_err(refused)
+}
+
+fn refused(refusal: schema::Refusal) -> SetupError {
+    SetupError::Template(refusal.to_string())
 }
 
 fn single(addr: IpAddr) -> Vec<AddrRange> {
@@ -87,7 +110,7 @@ fn everything(addrs: AddrRange) -> TsSpec {
 }
 
 /// Where an initiator is.
-fn address(number: u32) -> Ipv4Addr {
+pub(super) fn address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x7f80_0000 | number)
 }
 
@@ -123,7 +146,7 @@ impl Initiator {
         let mut endpoint =
             Endpoint::new(settings, Box::new(SingleNodeAllocator::new(OsEntropy, SenderId(1))));
         endpoint.set_local_addresses(vec![address(number).into()]);
-        endpoint.load_secret(template.secret.clone());
+        endpoint.load_secret(template.secret(number)?);
         let refused = |error: String| SetupError::Template(error);
         endpoint.load_connection(now, template.connection(number)).map_err(|e| refused(e.to_string()))?;
         endpoint.initiate(now, None, "net").map_err(|e| refused(e.to_string()))?;

@@ -8,14 +8,17 @@ mod figures;
 mod initiator;
 mod limit;
 mod rig;
+mod shape;
 mod storm;
 mod swarm;
 mod usage;
 
 use crate::bench::machine::Machine;
 use crate::bench::report::Report;
-use figures::{Batch, Header, Row};
+use figures::{Batch, Header, Loaded, Row};
+use limit::Limit;
 use rig::Rig;
+use shape::Shape;
 use std::io;
 use std::path::PathBuf;
 use swarm::Swarm;
@@ -30,6 +33,10 @@ pub(crate) struct SetupArgs {
     /// Tunnels to set up, and to hold in the end.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     tunnels: u32,
+    /// The same once more with so many peers of whom each has a connection and a secret of its own at the responder; 0: do
+    /// not.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    connections: u32,
     /// Rounds that they are divided into, one figure each.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -69,13 +76,18 @@ pub(crate) enum SetupError {
         waiting: usize,
     },
     /// The daemon has not what the swarm has set up.
-    #[error("found {found} IKE SAs at the responder, expected {expected}")]
+    #[error("found {found} {what}, expected {expected}")]
     Lost {
+        /// Of what.
+        what: &'static str,
         /// What it has.
         found: u64,
         /// What it should have.
         expected: u32,
     },
+    /// The daemon was asked for what it has.
+    #[error("testudod: {0}")]
+    Asked(testudo_vici::Error),
     /// The daemon's usage cannot be read.
     #[error("cannot read the daemon's {what}: {source}")]
     Usage {
@@ -102,29 +114,48 @@ pub(crate) fn run(args: &SetupArgs) -> Result<(), SetupError> {
     let machine = Machine::here(Library::detect(), None);
     println!("{machine}\n");
     let limit = limit::measure().map_err(|_| SetupError::Limit)?;
-    let mut rig = Rig::start()?;
-    let namespace = rig.namespace.clone();
-    let (batches, memory) = namespace.enter(|| set_up(args, &mut rig))??;
-    drop(namespace);
-    drop(rig);
-    let mut row = Row::new(limit, batches, memory);
-    println!("\n{row}");
+    let mut rows = vec![measure(args, Shape::OneForAll, args.tunnels, limit)?];
+    if args.connections > 0 {
+        rows.push(measure(args, Shape::Each, args.connections, limit)?);
+    }
     if args.forward > 0 {
         let storm = storm::measure(args.forward, args.width as usize)?;
-        println!("{storm}");
-        row.set_storm(storm);
+        println!("\n{storm}");
+        if let Some(row) = rows.first_mut() {
+            row.set_storm(storm);
+        }
     }
     if let Some(path) = &args.json {
         let mut report = Report::new("setup", machine);
-        report.push(row);
+        rows.into_iter().for_each(|row| report.push(row));
         report.write_json(path).map_err(|source| SetupError::Write { path: path.clone(), source })?;
     }
     Ok(())
 }
 
+/// Starts a responder of that shape and sets up so many tunnels.
+fn measure(args: &SetupArgs, shape: Shape, tunnels: u32, limit: Limit) -> Result<Row, SetupError> {
+    println!("{shape}:");
+    // One more finds the caches cold.
+    let peers = tunnels + 1;
+    let mut rig = Rig::start(shape, peers)?;
+    let connections = if shape == Shape::Each { peers } else { 1 };
+    let loaded = Loaded { shape, connections, time: rig.loading };
+    let namespace = rig.namespace.clone();
+    let (batches, memory) = namespace.enter(|| set_up(args, shape, tunnels, &mut rig))??;
+    let row = Row::new(loaded, limit, batches, memory);
+    println!("\n{row}\n");
+    Ok(row)
+}
+
 /// All rounds; the figures of each, and the octets that the daemon has taken meanwhile.
-fn set_up(args: &SetupArgs, rig: &mut Rig) -> Result<(Vec<Batch>, u64), SetupError> {
-    let mut swarm = Swarm::open()?;
+fn set_up(
+    args: &SetupArgs,
+    shape: Shape,
+    tunnels: u32,
+    rig: &mut Rig,
+) -> Result<(Vec<Batch>, u64), SetupError> {
+    let mut swarm = Swarm::open(shape)?;
     let width = args.width as usize;
     println!("{Header}");
     // The first handshake of all finds cold caches, and makes what is made once.
@@ -133,7 +164,7 @@ fn set_up(args: &SetupArgs, rig: &mut Rig) -> Result<(Vec<Batch>, u64), SetupErr
     let (mut batches, mut up) = (Vec::new(), 1);
     let before = rig.memory()?;
     for round in 1..=args.rounds {
-        let until = 1 + (u64::from(args.tunnels) * u64::from(round) / u64::from(args.rounds)) as u32;
+        let until = 1 + (u64::from(tunnels) * u64::from(round) / u64::from(args.rounds)) as u32;
         let initiators = swarm.prepare(up..until)?;
         let cpu = rig.cpu()?;
         let done = swarm.run(initiators, width)?;
@@ -143,8 +174,14 @@ fn set_up(args: &SetupArgs, rig: &mut Rig) -> Result<(Vec<Batch>, u64), SetupErr
         up = until;
     }
     let taken = rig.memory()?.saturating_sub(before);
-    match rig.tunnels()? {
-        found if found == u64::from(up) => Ok((batches, taken)),
-        found => Err(SetupError::Lost { found, expected: up }),
+    let found = rig.found(up.into())?;
+    for (what, found) in [
+        ("IKE SAs at the responder", found.ike),
+        ("Child SAs with the responder's worker, in both directions", found.children),
+    ] {
+        if found != u64::from(up) {
+            return Err(SetupError::Lost { what, found, expected: up });
+        }
     }
+    Ok((batches, taken))
 }

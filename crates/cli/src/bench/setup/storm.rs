@@ -4,12 +4,15 @@
 //! gateway. What a gigabit costs the gateway's worker does not.
 
 use super::SetupError;
+use super::initiator::{Initiator, Template};
 use super::rig::{connections, limits};
-use super::swarm::Swarm;
+use super::shape::Shape;
+use super::swarm::{Stretch, Swarm};
 use super::usage::Cpu;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{self, Sender, SyncSender, TrySendError};
+use std::time::Duration;
 use testudo_lab::Lab;
 use testudo_lab::iperf::{Direction, IperfServer, Throughput};
 use testudo_lab::namespace::Offloads;
@@ -19,8 +22,9 @@ use testudo_lab::topology::{Family, Options, Side, Topology};
 
 /// Enough streams that the loss of a segment does not idle the path.
 const STREAMS: u32 = 4;
-/// Initiators that the swarm prepares together.
-const BATCH: u32 = 256;
+/// Initiators that are ready before the clock starts, and kept ready by a thread of their own: making keys is not the
+/// storm's business.
+const READY: usize = 4096;
 const UP_LIMIT: Duration = Duration::from_secs(15);
 
 /// Forwarding, with and without a storm.
@@ -34,6 +38,8 @@ pub(super) struct Storm {
     pub(super) ratio: f64,
     /// The storm's strength.
     pub(super) setups_per_s: f64,
+    /// Share of the time in which as many handshakes were under way as there should be.
+    pub(super) at_full_width: f64,
     /// Processor time of the worker for a gigabit.
     pub(super) quiet_worker_ms: f64,
     /// And in the storm.
@@ -60,7 +66,7 @@ pub(super) fn measure(seconds: u64, width: usize) -> Result<Storm, SetupError> {
     let mut site = Site::start()?;
     let length = Duration::from_secs(seconds);
     let before = site.transfer(length)?;
-    let (storm, rate) = site.transfer_in_storm(length, width)?;
+    let (storm, stretch) = site.transfer_in_storm(length, width)?;
     let after = site.transfer(length)?;
     let mean = |of: fn(&Transfer) -> f64| (of(&before) + of(&after)) / 2.0;
     let quiet_gbps = mean(|transfer| transfer.gbps);
@@ -68,7 +74,8 @@ pub(super) fn measure(seconds: u64, width: usize) -> Result<Storm, SetupError> {
         quiet_gbps,
         storm_gbps: storm.gbps,
         ratio: storm.gbps / quiet_gbps,
-        setups_per_s: rate,
+        setups_per_s: f64::from(stretch.up) / stretch.time.as_secs_f64(),
+        at_full_width: stretch.at_full_width.as_secs_f64() / stretch.time.as_secs_f64(),
         quiet_worker_ms: mean(|transfer| transfer.worker_ms),
         storm_worker_ms: storm.worker_ms,
     })
@@ -83,7 +90,7 @@ impl Site {
         let gateway = Testudo::start_with(topology.gateway(Side::One), &limits())?;
         let peer = Testudo::start(topology.gateway(Side::Two))?;
         let own = Connection::of(Side::One, Family::V4);
-        gateway.swanctl().load(&format!("{own}{}", connections()))?;
+        gateway.swanctl().load(&format!("{own}{}", connections(Shape::OneForAll, 0)))?;
         peer.swanctl().load(&Connection::of(Side::Two, Family::V4).to_string())?;
         gateway.swanctl().initiate("lab", UP_LIMIT)?;
         Ok(Self { gateway, _peer: peer, _server: server, topology })
@@ -102,28 +109,49 @@ impl Site {
         Ok(Transfer { gbps: moved.gbps(), worker_ms: used.as_secs_f64() * 1e3 / moved.gigabits() })
     }
 
-    /// The transfer, and how many tunnels a second came up meanwhile.
-    fn transfer_in_storm(&mut self, length: Duration, width: usize) -> Result<(Transfer, f64), SetupError> {
+    /// The transfer, and what the storm came to meanwhile.
+    fn transfer_in_storm(
+        &mut self,
+        length: Duration,
+        width: usize,
+    ) -> Result<(Transfer, Stretch), SetupError> {
         let over = AtomicBool::new(false);
         let namespace = self.topology.gateway(Side::One).clone();
+        let (prepared, ready) = mpsc::sync_channel(READY);
+        let (full, is_full) = mpsc::channel();
         std::thread::scope(|scope| {
-            let storm = scope.spawn(|| namespace.enter(|| storm(width, &over)));
+            let supply = scope.spawn(move || supply(&prepared, &full));
+            // Whether it is full or has failed: the supply goes on, or tells why not.
+            let _ = is_full.recv();
+            let over = &over;
+            let storm = scope.spawn(move || {
+                namespace.enter(move || Swarm::open(Shape::OneForAll)?.run_until(&ready, width, over))
+            });
             let transfer = self.transfer(length);
             over.store(true, Ordering::Relaxed);
-            let rate = storm.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))??;
-            Ok((transfer?, rate))
+            let stretch = storm.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            supply.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok((transfer?, stretch?))
         })
     }
 }
 
-/// Tunnels a second, until it is over.
-fn storm(width: usize, over: &AtomicBool) -> Result<f64, SetupError> {
-    let mut swarm = Swarm::open()?;
-    let (start, mut up) = (Instant::now(), 0);
-    while !over.load(Ordering::Relaxed) {
-        let initiators = swarm.prepare(up..up + BATCH)?;
-        swarm.run(initiators, width)?;
-        up += BATCH;
+/// Keeps initiators ready until nobody takes them any more; says when the channel has been filled once.
+fn supply(prepared: &SyncSender<(u32, Initiator)>, full: &Sender<()>) -> Result<(), SetupError> {
+    let template = Template::new(Shape::OneForAll)?;
+    for number in 0.. {
+        let initiator = (number, Initiator::new(&template, number)?);
+        match prepared.try_send(initiator) {
+            Ok(()) => {}
+            Err(TrySendError::Disconnected(_)) => break,
+            Err(TrySendError::Full(initiator)) => {
+                // Who is not interested any more has heard it.
+                let _ = full.send(());
+                if prepared.send(initiator).is_err() {
+                    break;
+                }
+            }
+        }
     }
-    Ok(f64::from(up) / start.elapsed().as_secs_f64())
+    Ok(())
 }

@@ -3,6 +3,7 @@
 
 use super::SetupError;
 use super::initiator::{Initiator, PORT, Progress, RESPONDER, Template, number_of};
+use super::shape::Shape;
 use nix::cmsg_space;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,6 +14,8 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use testudo_ike::output::Path;
 
@@ -36,21 +39,72 @@ pub(super) struct Round {
     pub(super) repeated: u64,
 }
 
+/// What came of a storm.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stretch {
+    pub(super) time: Duration,
+    /// How much of it as many handshakes were under way as there should be.
+    pub(super) at_full_width: Duration,
+    begun: u32,
+    /// Tunnels that came up.
+    pub(super) up: u32,
+}
+
 impl Swarm {
     /// Opens the socket: to be called inside the responder's namespace.
-    pub(super) fn open() -> Result<Self, SetupError> {
+    pub(super) fn open(shape: Shape) -> Result<Self, SetupError> {
         let failed = |source| SetupError::Socket { source };
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let options = setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)
             .and_then(|()| setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20)));
         options.map_err(|errno| failed(errno.into()))?;
-        Ok(Self { socket, template: Template::new()?, at_work: BTreeMap::new(), buffer: vec![0; 65_536] })
+        Ok(Self {
+            socket,
+            template: Template::new(shape)?,
+            at_work: BTreeMap::new(),
+            buffer: vec![0; 65_536],
+        })
     }
 
     /// Prepares initiators, all before the clock starts.
     pub(super) fn prepare(&self, numbers: std::ops::Range<u32>) -> Result<Vec<(u32, Initiator)>, SetupError> {
         numbers.map(|number| Ok((number, Initiator::new(&self.template, number)?))).collect()
+    }
+
+    /// Brings up what comes through the channel until it is over, always `width` at a time if there are so many.
+    pub(super) fn run_until(
+        &mut self,
+        prepared: &Receiver<(u32, Initiator)>,
+        width: usize,
+        over: &AtomicBool,
+    ) -> Result<Stretch, SetupError> {
+        let start = Instant::now();
+        let mut stretch = Stretch::default();
+        let mut last_up = start;
+        while !over.load(Ordering::Relaxed) {
+            while self.at_work.len() < width {
+                let Ok((number, initiator)) = prepared.try_recv() else { break };
+                stretch.begun += 1;
+                self.at_work.insert(number, initiator);
+                self.step(number)?;
+            }
+            let (waits_since, is_full) = (Instant::now(), self.at_work.len() >= width);
+            if self.receive_all()? {
+                last_up = Instant::now();
+            } else {
+                self.look_at_clock()?;
+            }
+            if is_full {
+                stretch.at_full_width += waits_since.elapsed();
+            }
+            if last_up.elapsed() > Initiator::PATIENCE {
+                return Err(SetupError::Silent { waiting: self.at_work.len() });
+            }
+        }
+        stretch.time = start.elapsed();
+        stretch.up = stretch.begun.saturating_sub(self.at_work.len() as u32);
+        Ok(stretch)
     }
 
     /// Brings all of them up, at most `width` at a time. Their state goes as soon as they are up; the responder keeps his.
