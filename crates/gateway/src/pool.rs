@@ -218,7 +218,13 @@ mod tests {
         let (pool, _woken) = pool(1);
         let (release, slow) = blocked();
         let (held, count) = (Arc::new(()), Arc::new(AtomicUsize::new(0)));
+        let (begun, at_work) = channel();
+        let slow: Job = Box::new(move || {
+            begun.send(()).unwrap();
+            slow()
+        });
         pool.submit([slow]);
+        wait(&at_work);
         for _ in 0..5 {
             let (held, count) = (Arc::clone(&held), Arc::clone(&count));
             let job: Job = Box::new(move || {
