@@ -227,6 +227,7 @@ impl Gateway {
             let applied = self.data.set_policies(&mut self.policies, change);
             self.policies_failed = applied.is_err();
             applied?;
+            self.policies.applied();
             self.fresh.clear();
         }
         Ok(())
@@ -261,7 +262,11 @@ impl Gateway {
                 let fresh = Fresh { ike, connection, child, name };
                 self.install_child(fresh, &params, replaces);
             }
-            Output::SwitchChild { from, to } => self.data.switch(from, to),
+            Output::SwitchChild { from, to } => {
+                self.policies.switch(from, to);
+                self.data.switch(from, to);
+            }
+            Output::StartChild { child } => self.data.switch(child, child),
             Output::UpdateChild { child, path, .. } => {
                 if let Err(error) = self.data.update(child, path) {
                     self.log(None, None, 0, format!("cannot move Child SA #{}: {error}", child.0));
@@ -292,12 +297,11 @@ impl Gateway {
 
     fn install_child(&mut self, fresh: Fresh, params: &ChildSaParams, replaces: Option<ChildSaId>) {
         let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
-        let inherited = replaces.and_then(|old| self.policies.inherit(fresh.child, old, &selectors));
-        let policy = inherited.unwrap_or_else(|| {
-            let loaded = self.endpoint.connection(&fresh.connection);
-            let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
-            self.policies.install(fresh.child, config, &selectors)
-        });
+        let loaded = self.endpoint.connection(&fresh.connection);
+        let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
+        let policies = &mut self.policies;
+        let inherited = replaces.and_then(|old| policies.inherit(fresh.child, old, config, &selectors));
+        let policy = inherited.unwrap_or_else(|| policies.install(fresh.child, config, &selectors));
         let child = fresh.child;
         let turn = match (inherited, replaces) {
             (Some(_), _) => Turn::Shared,

@@ -7,20 +7,22 @@ mod addr_set;
 mod bypasses;
 mod outline;
 mod protection;
+mod succession;
 mod table;
 
 pub(crate) use protection::{Difference, Group, Protection};
 
 use crate::prefix::{self, cover};
 use outline::Outline;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use succession::StandIn;
 use table::{Configured, Entry, Table};
 use testudo_fastpath::prefix::Prefix;
 use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::Error;
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
-use testudo_ipsec::spd::{PolicyId, Rank, Spd};
+use testudo_ipsec::spd::{Action, PolicyId, Rank, Spd};
 
 /// A child of a connection, by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +47,14 @@ pub(crate) struct Policies {
     spd_changed: bool,
     /// What pools of virtual addresses hand out.
     pools: BTreeMap<String, AddrRange>,
+    /// Policies of Child SAs that do not stand: not yet, or no longer, because another SA has what they carry.
+    resting: BTreeSet<PolicyId>,
+    /// See [`Policies::stand_in`]: places beside the own one of a Child SA's policy.
+    stand_ins: BTreeMap<PolicyId, Vec<StandIn>>,
+    /// What the SPD holds if it had room for all.
+    standing: usize,
+    /// Numbers that nobody has, but that the worker's SPD may still name.
+    given_back: BTreeSet<PolicyId>,
     /// Configured children so far.
     loaded: u64,
 }
@@ -96,9 +106,10 @@ impl Policies {
         }
         let mut old: BTreeMap<PolicyId, Box<Entry>> = BTreeMap::new();
         let mut numbers = BTreeMap::new();
-        for (id, entry) in before.into_iter().filter_map(|id| Some((id, self.table.take(id)?))) {
+        for id in before {
+            let Some(entry) = self.table.take(id) else { continue };
             self.outline.retire(id, &entry);
-            self.spd.remove(entry.rank, &entry.selectors);
+            self.withdraw(entry.rank, &entry.selectors);
             numbers.extend(entry.name().and_then(|name| self.configured.remove_entry(name)));
             old.insert(id, entry);
         }
@@ -109,13 +120,15 @@ impl Policies {
             entry.rank.place = CONFIGURED + self.loaded;
             let id = numbers.remove(&name).unwrap_or_else(|| self.table.take_number());
             self.configured.insert(name, id);
-            self.stand(id, entry);
+            self.insert(entry.rank, &entry.selectors, entry.action(id));
+            self.table.put(id, entry);
             new.push(id);
         }
+        self.stand_back(connection);
         self.outline.exchange(&old, &new, &self.table);
         new.iter().for_each(|id| self.outline.rival(*id, &self.table));
         new.iter().for_each(|id| self.outline.bypass(*id, &self.table));
-        numbers.into_values().for_each(|id| self.table.give_back(id));
+        self.given_back.extend(numbers.into_values());
         self.spd_changed = true;
     }
 
@@ -128,10 +141,17 @@ impl Policies {
         ids
     }
 
-    fn stand(&mut self, id: PolicyId, entry: Entry) {
+    fn insert(&mut self, rank: Rank, selectors: &SelectorPair, action: Action) {
         // What it has no room for is missed by `spd`.
-        let _ = self.spd.insert(entry.rank, &entry.selectors, entry.action(id));
-        self.table.put(id, entry);
+        let _ = self.spd.insert(rank, selectors, action);
+        self.standing += 1;
+        self.spd_changed = true;
+    }
+
+    fn withdraw(&mut self, rank: Rank, selectors: &SelectorPair) {
+        self.spd.remove(rank, selectors);
+        self.standing -= 1;
+        self.spd_changed = true;
     }
 
     /// Adds the policy of a new Child SA.
@@ -142,28 +162,53 @@ impl Policies {
         selectors: &SelectorPair,
     ) -> PolicyId {
         let id = self.table.take_number();
-        let [local, remote]: [Vec<TrafficSelector>; 2] =
-            [selectors.local_selectors().collect(), selectors.remote_selectors().collect()];
-        let priority = order(ChildMode::Tunnel, child.map_or(0, |c| c.priority), &local, &remote);
-        let rank = Rank { priority, place: CONFIGURED.saturating_sub(sa.0) };
-        self.stand(id, Entry::of_sa(rank, selectors.clone()));
-        self.outline.install(id, &self.table);
+        let rank = Rank { priority: priority_of(child, selectors), place: CONFIGURED.saturating_sub(sa.0) };
+        self.table.put(id, Entry::of_sa(rank, selectors.clone()));
         self.installed.insert(sa, id);
-        self.spd_changed = true;
+        self.resting.insert(id);
+        self.put_up(id);
         id
     }
 
+    /// Makes the policy of a Child SA stand, if it does not.
+    fn put_up(&mut self, id: PolicyId) {
+        if let Some(entry) = self.table.get(id)
+            && self.resting.remove(&id)
+        {
+            let (rank, selectors, action) = (entry.rank, entry.selectors.clone(), entry.action(id));
+            self.insert(rank, &selectors, action);
+            self.outline.install(id, &self.table);
+        }
+    }
+
+    /// The same the other way round.
+    fn put_down(&mut self, id: PolicyId) {
+        for StandIn { rank, selectors, .. } in self.stand_ins.remove(&id).unwrap_or_default() {
+            self.withdraw(rank, &selectors);
+        }
+        if let Some(entry) = self.table.get(id)
+            && self.resting.insert(id)
+        {
+            let (rank, selectors) = (entry.rank, entry.selectors.clone());
+            self.withdraw(rank, &selectors);
+            self.outline.uninstall(id, &self.table);
+        }
+    }
+
     /// The policy of the Child SA that is renewed, for the one that takes its place: so that the outbound SA changes in one
-    /// step, and the SPD not at all. `None` if they do not carry the same, or the old one is gone.
+    /// step, and the SPD not at all. `None` if they do not carry the same with the same priority, or the old one is gone.
     pub(crate) fn inherit(
         &mut self,
         sa: ChildSaId,
         old: ChildSaId,
+        child: Option<&Child>,
         selectors: &SelectorPair,
     ) -> Option<PolicyId> {
         let id = *self.installed.get(&old)?;
-        let entry = self.table.get_mut(id).filter(|entry| entry.selectors.is_same_set(selectors))?;
-        entry.sas += 1;
+        let priority = priority_of(child, selectors);
+        let same =
+            |entry: &&mut Entry| entry.rank.priority == priority && entry.selectors.is_same_set(selectors);
+        self.table.get_mut(id).filter(same)?.sas += 1;
         self.installed.insert(sa, id);
         Some(id)
     }
@@ -176,11 +221,10 @@ impl Policies {
         if entry.sas > 0 {
             return None;
         }
-        self.outline.uninstall(id, &self.table);
-        let entry = self.table.take(id)?;
-        self.spd.remove(entry.rank, &entry.selectors);
-        self.table.give_back(id);
-        self.spd_changed = true;
+        self.put_down(id);
+        self.resting.remove(&id);
+        self.table.take(id);
+        self.given_back.insert(id);
         Some(id)
     }
 
@@ -212,8 +256,15 @@ impl Policies {
     /// The SPD: by priority, then Child SAs (the newest first) before configured children (as they were loaded). Fails if
     /// they are more than it holds.
     pub(crate) fn spd(&self) -> Result<&Spd, Error> {
-        let found = self.table.len();
+        let found = self.standing;
         if self.spd.len() == found { Ok(&self.spd) } else { Err(Error::TooManyPolicies { found }) }
+    }
+
+    /// The worker has this SPD: what it does not name any more is free.
+    pub(crate) fn applied(&mut self) {
+        for id in std::mem::take(&mut self.given_back) {
+            self.table.give_back(id);
+        }
     }
 
     /// All numbers of policies are below this.
@@ -252,6 +303,13 @@ fn order(mode: ChildMode, priority: u32, local: &[TrafficSelector], remote: &[Tr
         ChildMode::Drop => BASE_DROP,
     };
     base + width(local) + width(remote)
+}
+
+/// Where a Child SA stands, by the child that it was made for and by what it carries.
+fn priority_of(child: Option<&Child>, selectors: &SelectorPair) -> u32 {
+    let [local, remote]: [Vec<TrafficSelector>; 2] =
+        [selectors.local_selectors().collect(), selectors.remote_selectors().collect()];
+    order(ChildMode::Tunnel, child.map_or(0, |child| child.priority), &local, &remote)
 }
 
 /// How much a side admits: more is less specific and looked at later.

@@ -118,8 +118,8 @@ fn a_renewed_sa_has_the_policy_of_the_old_one_whatever_the_order_of_its_selector
     let sides = [ts("10.1.0.0/16"), ts("10.3.0.0/16")];
     let pair = |order: [usize; 2]| SelectorPair::new(&order.map(|at| sides[at]), &[ts("10.2.0.0/16")]);
     let old = policies.install(ChildSaId(1), None, &pair([0, 1]));
-    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), &pair([1, 0])), Some(old));
-    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(1), &pair([0, 0])), None, "it carries less");
+    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), None, &pair([1, 0])), Some(old));
+    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(1), None, &pair([0, 0])), None, "it carries less");
 }
 
 #[test]
@@ -173,6 +173,7 @@ fn numbers_are_used_again_so_that_tables_stay_small() {
         if n > 0 {
             policies.remove(ChildSaId(n - 1)).unwrap();
         }
+        policies.applied();
     }
 }
 
@@ -207,15 +208,15 @@ fn a_renewed_child_sa_shares_the_policy_with_the_new_one() {
     let sides = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.2.0.0/16")]);
     let first = policies.install(ChildSaId(1), None, &sides);
     let before = order(&policies);
-    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), &sides), Some(first));
+    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), None, &sides), Some(first));
     assert_eq!(order(&policies), before, "nothing changes for packets");
-    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(2), &sides), Some(first));
+    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(2), None, &sides), Some(first));
     assert_eq!(policies.remove(ChildSaId(1)), None);
     assert_eq!(policies.remove(ChildSaId(3)), None);
     assert_eq!(order(&policies), before);
     let other = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.3.0.0/16")]);
-    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(2), &other), None, "it carries something else");
-    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(9), &sides), None);
+    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(2), None, &other), None, "it carries something else");
+    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(9), None, &sides), None);
     assert_eq!(policies.remove(ChildSaId(2)), Some(first), "the last one takes it along");
     assert_eq!(order(&policies), []);
 }

@@ -5,7 +5,7 @@ use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use crate::policies::Policies;
 use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
-use testudo_ike::config::{ChildMode, Connection, Pool, SharedSecret};
+use testudo_ike::config::{ChildChange, ChildMode, Connection, Difference, Pool, SharedSecret};
 use testudo_ike::endpoint::{
     Endpoint, Exchanges, IkeSaState, IkeSaStatus, LeaseStatus, PoolStatus, SaNames, Target, Terminating,
 };
@@ -43,11 +43,30 @@ impl Gateway {
     fn pool_changed(&mut self, name: &str, change: impl FnOnce(&mut Policies)) {
         let uses = |c: &&Connection| c.pools.iter().any(|pool| pool == name);
         let users: Vec<Connection> = self.endpoint.connections().filter(uses).cloned().collect();
+        let outdated: Vec<Vec<ChildSaId>> =
+            users.iter().map(|connection| self.endpoint.outdated_children(&connection.name)).collect();
         self.change_policies(|policies| {
             change(policies);
-            users.iter().for_each(|connection| policies.load(connection));
+            for (connection, outdated) in users.iter().zip(&outdated) {
+                policies.load(connection);
+                policies.stand_in(&connection.name, outdated);
+            }
         });
         self.settle();
+    }
+}
+
+impl Gateway {
+    /// The Child SAs that will be replaced once the connection is loaded in the place of the one that is.
+    fn to_be_replaced(&self, connection: &Connection) -> Vec<ChildSaId> {
+        let mut found = self.endpoint.outdated_children(&connection.name);
+        let Some(before) = self.endpoint.connection(&connection.name) else { return found };
+        let difference = Difference::between(before, connection);
+        let of_it = |sa: &IkeSaStatus| sa.connection.as_ref() == Some(&connection.name);
+        let children = self.endpoint.sas().filter(of_it).flat_map(|sa| sa.children);
+        let replaced = |name: &str| difference.children.get(name) == Some(&ChildChange::Replace);
+        found.extend(children.filter(|child| replaced(&child.name)).map(|child| child.id));
+        found
     }
 }
 
@@ -65,9 +84,17 @@ impl Control for Gateway {
         }
         // A connection that is refused must have touched nothing: its policies would take the place of those that stand.
         Endpoint::check_connection(&connection).map_err(|e| e.to_string())?;
-        self.change_policies(|policies| policies.load(&connection));
-        // The policies stand before the first message goes out.
         let name = connection.name.clone();
+        if self.endpoint.connection(&name) == Some(&connection) {
+            self.log(None, Some(name), 1, "loaded the connection again, which has not changed".into());
+            return Ok(());
+        }
+        let replaced = self.to_be_replaced(&connection);
+        self.change_policies(|policies| {
+            policies.load(&connection);
+            policies.stand_in(&connection.name, &replaced);
+        });
+        // The policies stand before the first message goes out.
         let loaded = self
             .apply_policies()
             .and_then(|()| self.endpoint.load_connection(self.now, connection).map_err(|e| e.to_string()));
@@ -76,7 +103,11 @@ impl Control for Gateway {
             self.log(None, Some(name), 1, "loaded the connection".into());
         } else {
             match self.endpoint.connection(&name) {
-                Some(before) => self.policies.load(before),
+                Some(before) => {
+                    let outdated = self.endpoint.outdated_children(&name);
+                    self.policies.load(before);
+                    self.policies.stand_in(&name, &outdated);
+                }
                 None => self.policies.unload(&name),
             }
         }

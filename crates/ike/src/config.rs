@@ -1,8 +1,10 @@
 //! Connections as an operator configures them, in the words of `swanctl.conf`.
 
+mod change;
 mod lifetime;
 mod pool;
 
+pub use change::{ChildChange, Difference, IkeChange};
 pub use lifetime::{ChildLifetime, IkeLifetime, Lifetime};
 pub use pool::Pool;
 

@@ -100,6 +100,12 @@ pub enum Output {
         /// The one that has taken its place.
         to: ChildSaId,
     },
+    /// What the selectors of a Child SA say goes out through it from the next packet on, although it came up beside another,
+    /// which carries something else too and stays.
+    StartChild {
+        /// The Child SA.
+        child: ChildSaId,
+    },
     /// The peer moved (RFC 7296 §2.23): the Child SA has new outer addresses from now on. Not asked for one through which
     /// nothing goes out any more.
     UpdateChild {

@@ -53,6 +53,30 @@ impl TrafficSelector {
         self.port_start == 0 && self.port_end == u16::MAX
     }
 
+    /// What both take; `None` if that is nothing.
+    pub fn intersection(&self, other: &Self) -> Option<Self> {
+        let (a, b) = (&self.addrs, &other.addrs);
+        let addrs = AddrRange::new(a.start.max(b.start), a.end.min(b.end))
+            .filter(|_| a.start.is_ipv4() == b.start.is_ipv4())?;
+        let protocol = match (self.protocol, other.protocol) {
+            (0, other) | (other, 0) => other,
+            (one, other) if one == other => one,
+            _ => return None,
+        };
+        let (port_start, port_end) = self.common_ports(other)?;
+        Some(Self { addrs, protocol, port_start, port_end })
+    }
+
+    /// OPAQUE lies within ANY and itself only (RFC 4301 §4.4.1.1).
+    fn common_ports(&self, other: &Self) -> Option<(u16, u16)> {
+        if self.is_opaque() || other.is_opaque() {
+            let takes = |selector: &Self| selector.is_opaque() || selector.is_any_port();
+            return (takes(self) && takes(other)).then_some((u16::MAX, 0));
+        }
+        let (start, end) = (self.port_start.max(other.port_start), self.port_end.min(other.port_end));
+        (start <= end).then_some((start, end))
+    }
+
     /// True if the selector takes only packets that have no port to look at (RFC 4301 §4.4.1.1).
     pub fn is_opaque(&self) -> bool {
         self.port_start > self.port_end

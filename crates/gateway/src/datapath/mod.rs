@@ -180,9 +180,10 @@ impl DataPath {
             self.guard.hold(policies.take_differences())?;
         }
         self.make_places(policies.numbers());
-        self.queue([Command::SetSpd(spd)]);
+        // A policy must not stand empty, be it for a moment: no SPD that the worker has had names the number of a new one.
         let outbound = self.sas.take_waiting();
-        self.send_all(outbound);
+        self.queue(outbound);
+        self.send(Command::SetSpd(spd));
         if change == Change::Protection { self.guard.release() } else { Ok(()) }
     }
 

@@ -158,7 +158,7 @@ proptest! {
                 }
                 Event::Renew(sa, old) if !installed.contains_key(&sa) && installed.contains_key(&old) => {
                     let selectors = installed[&old].clone();
-                    prop_assert!(policies.inherit(ChildSaId(sa), ChildSaId(old), &selectors).is_some());
+                    prop_assert!(policies.inherit(ChildSaId(sa), ChildSaId(old), None, &selectors).is_some());
                     installed.insert(sa, selectors);
                 }
                 Event::Remove(sa) => {

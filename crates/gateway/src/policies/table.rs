@@ -12,7 +12,6 @@ pub(super) struct Table {
     /// Boxed, because there are very many and a list grows by doubling.
     entries: Vec<Option<Box<Entry>>>,
     free: BTreeSet<PolicyId>,
-    len: usize,
 }
 
 /// A policy: of a configured child, or of Child SAs.
@@ -51,16 +50,13 @@ impl Table {
     /// Notes the policy of a number that was taken.
     pub(super) fn put(&mut self, id: PolicyId, entry: Entry) {
         if let Some(place) = self.entries.get_mut(id.0 as usize) {
-            self.len += usize::from(place.is_none());
             *place = Some(Box::new(entry));
         }
     }
 
     /// Takes a policy out. Its number is not free by that.
     pub(super) fn take(&mut self, id: PolicyId) -> Option<Box<Entry>> {
-        let taken = self.entries.get_mut(id.0 as usize)?.take()?;
-        self.len -= 1;
-        Some(taken)
+        self.entries.get_mut(id.0 as usize)?.take()
     }
 
     pub(super) fn get(&self, id: PolicyId) -> Option<&Entry> {
@@ -69,11 +65,6 @@ impl Table {
 
     pub(super) fn get_mut(&mut self, id: PolicyId) -> Option<&mut Entry> {
         self.entries.get_mut(id.0 as usize)?.as_deref_mut()
-    }
-
-    /// How many policies there are.
-    pub(super) fn len(&self) -> usize {
-        self.len
     }
 
     /// All numbers are below this.

@@ -18,6 +18,7 @@ mod python;
 mod reauthentication;
 mod refusals;
 mod rekeying;
+mod reload;
 mod remote_access;
 mod selectors;
 mod start;

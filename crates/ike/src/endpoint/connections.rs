@@ -42,19 +42,15 @@ impl Connections {
     /// Adds a connection in the place of one of the same name, which is returned.
     pub(crate) fn load(&mut self, connection: Connection) -> Result<Option<Arc<Connection>>, LoadError> {
         check(&connection)?;
-        let before = self.take(&connection.name);
+        let before = self.unload(&connection.name);
         self.cas.add(&connection);
         self.remotes.add(&connection.name, &connection.remote_addrs);
         self.by_name.insert(connection.name.clone(), Arc::new(connection));
         Ok(before)
     }
 
-    /// False if there is none of that name.
-    pub(crate) fn unload(&mut self, name: &str) -> bool {
-        self.take(name).is_some()
-    }
-
-    fn take(&mut self, name: &str) -> Option<Arc<Connection>> {
+    /// Takes the connection of that name out.
+    pub(crate) fn unload(&mut self, name: &str) -> Option<Arc<Connection>> {
         let connection = self.by_name.remove(name)?;
         self.remotes.remove(name, &connection.remote_addrs);
         self.cas.remove(&connection);
@@ -159,6 +155,11 @@ impl Connection {
     /// The child of that name.
     pub(crate) fn child(&self, name: &str) -> Option<&Child> {
         self.children.iter().find(|c| c.name == name)
+    }
+
+    /// True if it has a child of that name, and one that has SAs.
+    pub(crate) fn has_sas(&self, child: &str) -> bool {
+        self.child(child).is_some_and(|child| child.mode == ChildMode::Tunnel)
     }
 
     /// Where to initiate to: the first single address.

@@ -88,7 +88,7 @@ impl Endpoint {
         sa.reauth = reauth;
         let line = format!("initiating IKE_SA {}[{}] to {}", connection.name, id.0, path.remote.ip());
         self.log(&sa, ORDINARY, line);
-        let attempt = Attempt { child: child.to_owned(), number: 1 };
+        let attempt = Attempt { child: child.to_owned(), number: 1, outdated: false };
         self.begin_attempt(now, &mut sa, connection, attempt, path).map_err(InitiateError::Failed)?;
         self.put(sa);
         Ok(id)

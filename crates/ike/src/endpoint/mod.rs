@@ -19,6 +19,7 @@ mod lifecycle;
 mod log_limit;
 pub(crate) mod pools;
 pub(crate) mod reauth;
+mod reload;
 mod remotes;
 mod renewal;
 pub(crate) mod report;
@@ -43,7 +44,7 @@ pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaSt
 
 use crate::alloc::Allocator;
 use crate::cert::Credentials;
-use crate::config::{ChildMode, Connection, SharedSecret};
+use crate::config::{Connection, SharedSecret};
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Path, Time, UnixTime};
 use crate::sa::encode;
 use computing::Jobs;
@@ -74,6 +75,8 @@ pub struct Endpoint {
     clock: (UnixTime, Time),
     pub(crate) pools: Pools,
     starts: Starts,
+    /// Connections that were unloaded, while there are SAs that they made.
+    former: BTreeMap<String, Arc<Connection>>,
     pub(crate) table: Table,
     pub(crate) half_opens: HalfOpens,
     jobs: Jobs,
@@ -131,6 +134,7 @@ impl Endpoint {
             clock: (UnixTime::default(), Time::default()),
             pools: Pools::default(),
             starts: Starts::default(),
+            former: BTreeMap::new(),
             table: Table::default(),
             half_opens: HalfOpens::default(),
             jobs: Jobs::default(),
@@ -180,28 +184,20 @@ impl Endpoint {
     }
 
     /// Takes a connection in the place of one of the same name, and initiates its children with `start_action =
-    /// start`, again after failures. SAs that are up stay as they are, and so does all if nothing has changed.
+    /// start`, again after failures. If nothing has changed, nothing happens. SAs of what has changed are replaced
+    /// ([`Difference`](crate::config::Difference) tells which), each as soon as the new one is there.
     pub fn load_connection(&mut self, now: Time, connection: Connection) -> Result<(), LoadError> {
-        let name = connection.name.clone();
-        let before = self.connections.load(connection)?;
-        let Some(loaded) = self.connections.get(&name).filter(|loaded| before.as_ref() != Some(loaded))
-        else {
-            return Ok(());
-        };
-        self.starts.forget(&name);
-        for child in &loaded.children {
-            if child.mode == ChildMode::Tunnel && child.start_action.starts() {
-                self.starts.schedule(&name, &child.name, now);
-            }
-        }
-        self.run_starts(now);
-        Ok(())
+        self.load(now, connection)
     }
 
-    /// Forgets a connection; its SAs stay up. False if there is none of that name.
+    /// Forgets a connection; its SAs stay up, and end with their time. False if there is none of that name.
     pub fn unload_connection(&mut self, name: &str) -> bool {
-        self.starts.forget(name);
-        self.connections.unload(name)
+        self.unload(name)
+    }
+
+    /// The Child SAs of a connection that were made by what it was before it changed: others are to take their place.
+    pub fn outdated_children(&self, connection: &str) -> Vec<ChildSaId> {
+        self.outdated(connection)
     }
 
     /// The loaded connections, by name.

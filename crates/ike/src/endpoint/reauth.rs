@@ -25,6 +25,7 @@ impl Endpoint {
         let able = self.table.get(id).is_some_and(|sa| sa.is_in_charge() && sa.reauth.is_none());
         if able {
             self.with_sa(now, id, |endpoint, sa| {
+                sa.reauth_at = None;
                 endpoint.begin_reauth(now, sa);
                 Ok(())
             });
@@ -35,19 +36,17 @@ impl Endpoint {
     /// Sets up another IKE SA in the place of this one.
     pub(super) fn begin_reauth(&mut self, now: Time, sa: &mut IkeSa) {
         self.commit(sa);
-        sa.reauth_at = None;
         if sa.reauth.is_some() {
             return;
         }
         let renewing = matches!(sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)));
         if renewing {
             // The turn of its successor.
-            sa.reauth_at = Some(self.retry_at(now));
-            return;
+            return self.reauth_later(now, sa);
         }
         let found = self.connections.get(&sa.connection).and_then(|connection| {
             let child = sa.children.iter().filter(|child| child.is_installed());
-            let name = child.map(|child| &child.name).find(|name| connection.child(name).is_some())?.clone();
+            let name = child.map(|child| &child.name).find(|name| connection.has_sas(name))?.clone();
             Some((connection, name))
         });
         let Some((connection, child)) = found else {
@@ -61,8 +60,7 @@ impl Endpoint {
         match self.set_up_anew(now, sa, &connection, &child) {
             Ok(_) => sa.reauth = Some(Reauth::Begun),
             Err(error) => {
-                self.log(sa, IMPORTANT, format!("not reauthenticated: {error}"));
-                sa.reauth_at = Some(self.retry_at(now));
+                self.reauth_failed(now, sa, &error.to_string());
             }
         }
     }
@@ -76,8 +74,8 @@ impl Endpoint {
     ) -> Result<IkeSaId, InitiateError> {
         // A peer that began is where it is now, whatever stands in the configuration.
         let path = match sa.role {
-            Role::Initiator => self.initial_path(connection)?,
-            Role::Responder => sa.path,
+            Role::Responder if sa.outdated.is_none() => sa.path,
+            _ => self.initial_path(connection)?,
         };
         self.begin_ike_sa_at(now, connection, child, path, Some(Reauth::Of(sa.our_spi())))
     }
@@ -98,7 +96,10 @@ impl Endpoint {
     pub(crate) fn ask_other_children(&mut self, sa: &mut IkeSa) {
         let Some(old) = self.reauthenticated(sa) else { return };
         let there = |name: &String| sa.children.iter().any(|child| child.name == *name);
+        let connection = self.connections.find(&sa.connection);
+        let configured = |name: &&String| connection.is_some_and(|connection| connection.has_sas(name));
         let others = old.children.iter().filter(|child| child.is_installed()).map(|child| &child.name);
+        let others = others.filter(configured);
         let missing: Vec<String> = others.filter(|name| !there(name)).cloned().collect();
         missing.into_iter().for_each(|name| sa.outgoing.queue(Task::NewChild { name, tries: 1 }));
     }
@@ -138,7 +139,7 @@ impl Endpoint {
                         sa.outgoing.delay(now, task);
                     }
                     Task::DeleteSpi(_) | Task::DeleteIke => old.outgoing.queue(task),
-                    Task::RekeyChild(_) | Task::RekeyIke => {}
+                    Task::RekeyChild(_) | Task::ReplaceChild(_) | Task::RekeyIke => {}
                 }
             }
             endpoint.give_way(now, old);
@@ -152,9 +153,31 @@ impl Endpoint {
         self.commit(old);
         old.reauth = Some(Reauth::Done);
         old.reauth_at = None;
+        old.outdated = None;
         old.times = Times { rekey: None, end: Some(now.plus(OUTLIVED)) };
         old.outgoing.later.clear();
-        old.children.iter_mut().for_each(|child| child.limits.times.rekey = None);
+        for child in &mut old.children {
+            child.limits.times.rekey = None;
+            child.outdated = None;
+        }
+    }
+
+    /// No other IKE SA has come of it: tried again, as often as that makes sense.
+    fn reauth_failed(&mut self, now: Time, sa: &mut IkeSa, why: &str) {
+        self.log(sa, IMPORTANT, format!("not reauthenticated: {why}"));
+        if sa.is_outdated() {
+            self.change_failed(now, sa);
+        } else {
+            sa.reauth_at = Some(self.retry_at(now));
+        }
+    }
+
+    fn reauth_later(&mut self, now: Time, sa: &mut IkeSa) {
+        let at = Some(self.retry_at(now));
+        match sa.outdated.as_mut().filter(|outdated| !outdated.turn.is_given_up()) {
+            Some(outdated) => outdated.turn.at = at,
+            None => sa.reauth_at = at,
+        }
     }
 
     /// An IKE SA ends. If it was to take the place of another, that one stays, and it is tried again; if another was being
@@ -167,8 +190,7 @@ impl Endpoint {
                 self.with_sa(now, old, |endpoint, old| {
                     endpoint.commit(old);
                     old.reauth = None;
-                    old.reauth_at = Some(endpoint.retry_at(now));
-                    endpoint.log(old, IMPORTANT, format!("not reauthenticated: {reason}"));
+                    endpoint.reauth_failed(now, old, &reason.to_string());
                     Ok(())
                 });
             }
@@ -186,14 +208,10 @@ impl Endpoint {
     }
 
     /// The Child SA of another IKE SA with the same peer that a new one takes the place of: what the side that reauthenticates
-    /// knows, and the other can see. One that is used, by the same name and with the same selectors.
+    /// knows, and the other can see. One that is used, by the same name, and carries some of what the new one does.
     pub(crate) fn predecessor(&self, sa: &IkeSa, name: &str, params: &ChildSaParams) -> Option<ChildSaId> {
-        let same = |child: &&ChildSa| {
-            child.name == name
-                && child.is_proven()
-                && child.params.local_ts == params.local_ts
-                && child.params.remote_ts == params.remote_ts
-        };
+        let same =
+            |child: &&ChildSa| child.name == name && child.is_proven() && child.is_displaced_by(params);
         let of = |other: &IkeSa| other.children.iter().find(same).map(|child| child.id);
         if sa.role == Role::Initiator {
             return self.reauthenticated(sa).and_then(of);
@@ -227,18 +245,27 @@ impl Endpoint {
         }
     }
 
-    /// The newest IKE SAs between the same identities.
+    /// The newest IKE SAs between the same identities, and those of the same connection with a peer at the same place, whose
+    /// identity may have changed, or ours.
     fn twins_of<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = &'a IkeSa> {
-        let others =
+        let named =
             sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity).rev().take(TWINS));
-        others.filter(|other| other.local_id == sa.local_id && other.id != sa.id)
+        let named = named.filter(|other| other.local_id == sa.local_id);
+        let placed = self.table.by_addr(sa.path.remote.ip()).rev().take(TWINS);
+        let placed =
+            placed.filter(|other| other.connection == sa.connection && other.path.remote == sa.path.remote);
+        named.chain(placed).filter(|other| other.id != sa.id)
     }
 
     /// The peer has shown that it has the whole new IKE SA: what goes out goes through the new Child SAs.
     pub(crate) fn peer_is_ready(&mut self, sa: &mut IkeSa) {
-        for (new, _) in waiting_for_another(sa) {
-            self.proven(sa, new);
-        }
+        let elsewhere = |new: ChildSaId| match sa.child(new).map(|new| new.outbound) {
+            Some(Outbound::Waiting(old)) => sa.child(old).is_none(),
+            _ => false,
+        };
+        let ready: Vec<ChildSaId> =
+            waiting_for_another(sa).into_iter().map(|(new, _)| new).filter(|new| elsewhere(*new)).collect();
+        ready.into_iter().for_each(|new| self.proven(sa, new));
     }
 
     /// Nor is there a wait for it without an end: the peer may have lost what we still send through.
@@ -289,6 +316,12 @@ impl Endpoint {
         stopped
     }
 
+    /// True if a Child SA in use, of another IKE SA or of this one, carries what the new one does not.
+    pub(crate) fn stays_beside(&self, sa: &IkeSa, old: ChildSaId, new: &ChildSaParams) -> bool {
+        let found = sa.child(old).or_else(|| self.table.by_child(old).and_then(|sa| sa.child(old)));
+        found.is_some_and(|old| old.is_proven() && !old.is_replaced_by(new))
+    }
+
     /// True if a Child SA of another IKE SA is sent through.
     pub(crate) fn sends_elsewhere(&self, old: ChildSaId) -> bool {
         let found = self.table.by_child(old).and_then(|sa| sa.child(old));
@@ -327,10 +360,11 @@ fn sign_due(installed: Time, config: &EndpointConfig) -> Time {
     installed.plus(config.retransmit.patience())
 }
 
-/// The Child SAs that wait for the place of one of another IKE SA, and since when.
+/// The Child SAs that wait for the place of one that the peer has not renewed by them: mostly one of another IKE SA. And
+/// since when.
 fn waiting_for_another(sa: &IkeSa) -> Vec<(ChildSaId, Time)> {
-    let waits =
-        |child: &&ChildSa| matches!(child.outbound, Outbound::Waiting(old) if sa.child(old).is_none());
+    let another = |old| sa.child(old).is_none_or(ChildSa::is_installed);
+    let waits = |child: &&ChildSa| matches!(child.outbound, Outbound::Waiting(old) if another(old));
     sa.children.iter().filter(waits).map(|child| (child.id, child.installed)).collect()
 }
 

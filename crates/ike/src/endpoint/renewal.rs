@@ -24,7 +24,12 @@ impl Endpoint {
                 return self.delete_ike(now, sa, reason, deadline);
             }
             if is_due(sa.reauth_at, now) {
+                sa.reauth_at = None;
                 self.begin_reauth(now, sa);
+            }
+            self.replace_outdated(now, sa)?;
+            if !sa.is_in_charge() {
+                return Ok(());
             }
             if is_due(sa.childless_due(), now) {
                 let deadline = now.plus(self.config.delete_timeout);
@@ -95,7 +100,7 @@ impl Endpoint {
     }
 
     /// Renews the IKE SA, unless that is on its way.
-    fn want_new_ike_keys(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
+    pub(super) fn want_new_ike_keys(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
         sa.times.rekey = None;
         let under_way = matches!(sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)));
         if under_way || sa.closing.is_some() || sa.reauth.is_some() {

@@ -1,5 +1,6 @@
 //! Children that are to come up by themselves: tried at once and again after a failure, or at the next packet.
 
+use crate::config::{Child, ChildMode, Connection};
 use crate::output::{ChildSaId, Reason, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -54,6 +55,22 @@ impl Starts {
 
     pub(crate) fn is_trapped(&self, connection: &str, child: &str) -> bool {
         self.trapped.contains(&(connection.to_owned(), child.to_owned()))
+    }
+
+    /// Forgets of a connection what it does not want any more, and how often its children were lost.
+    pub(crate) fn keep(&mut self, connection: &Connection) {
+        let of = |name: &str, wanted: &dyn Fn(&Child) -> bool| {
+            let child = connection.child(name).filter(|child| child.mode == ChildMode::Tunnel);
+            child.is_some_and(wanted)
+        };
+        let started = |child: &Child| {
+            [child.start_action, child.dpd_action, child.close_action].iter().any(|action| action.starts())
+        };
+        let trapped =
+            |child: &Child| [child.dpd_action, child.close_action].iter().any(|action| action.traps());
+        self.wanted.retain(|(name, child), _| *name != connection.name || of(child, &started));
+        self.trapped.retain(|(name, child)| *name != connection.name || of(child, &trapped));
+        self.restarted.retain(|(name, _), _| *name != connection.name);
     }
 
     /// Forgets the children of a connection.

@@ -124,7 +124,7 @@ impl Table {
     }
 
     /// The IKE SAs with a peer at that address.
-    pub(crate) fn by_addr(&self, addr: IpAddr) -> impl Iterator<Item = &IkeSa> {
+    pub(crate) fn by_addr(&self, addr: IpAddr) -> impl DoubleEndedIterator<Item = &IkeSa> {
         let found = of(&self.by_addr, hash(&addr)).filter_map(|id| self.get(id));
         found.filter(move |sa| sa.path.remote.ip() == addr)
     }

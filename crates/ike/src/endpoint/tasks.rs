@@ -19,17 +19,21 @@ fn active(sa: &IkeSa, kind: RequestKind) -> &'static [&'static str] {
         RequestKind::DeleteSpi(_) => &["CHILD_DELETE"],
         RequestKind::CreateChild => match sa.creating.as_ref().map(|creating| &creating.what) {
             Some(What::Ike(_)) => &["IKE_REKEY"],
-            Some(What::Child { replaces: Some(_), .. }) => &["CHILD_REKEY"],
+            Some(What::Child { replaces: Some(_), .. }) if !is_anew(sa) => &["CHILD_REKEY"],
             _ => &["CHILD_CREATE"],
         },
     }
+}
+
+fn is_anew(sa: &IkeSa) -> bool {
+    sa.creating.as_ref().is_some_and(|creating| creating.anew)
 }
 
 fn queued(task: &Task) -> &'static str {
     match task {
         Task::DeleteIke => "IKE_DELETE",
         Task::DeleteSpi(_) => "CHILD_DELETE",
-        Task::NewChild { .. } => "CHILD_CREATE",
+        Task::NewChild { .. } | Task::ReplaceChild(_) => "CHILD_CREATE",
         Task::RekeyChild(_) => "CHILD_REKEY",
         Task::RekeyIke => "IKE_REKEY",
     }

@@ -111,8 +111,8 @@ impl Endpoint {
             return Err(silent);
         }
         let Ok(path) = self.initial_path(&connection) else { return Err(silent) };
-        let Some(attempt) = self.end_attempt(now, sa) else { return Err(silent) };
-        let next = Attempt { number: number.saturating_add(1), ..attempt };
+        let Some(Attempt { child, .. }) = self.end_attempt(now, sa) else { return Err(silent) };
+        let next = Attempt { child, number: number.saturating_add(1), outdated: false };
         let of =
             if connection.keyingtries == 0 { String::new() } else { format!("/{}", connection.keyingtries) };
         self.log(sa, IMPORTANT, format!("{silent}, trying again ({}{of})", next.number));

@@ -163,8 +163,11 @@ impl Endpoint {
         sa.childless = None;
         let id = self.new_child_id();
         let reqid = self.reqid(&sa.connection, &child.name);
-        // In another IKE SA: then it is a Child SA of its own for everybody but the data plane.
-        let elsewhere = self.predecessor(sa, &child.name, &params).filter(|_| origin.replaces.is_none());
+        // In another IKE SA, or one that the peer made beside it: then it is a Child SA of its own for everybody but the data
+        // plane.
+        let beside = sibling(sa, &child.name, &params).filter(|_| origin.role == Role::Responder);
+        let elsewhere = self.predecessor(sa, &child.name, &params).or(beside);
+        let elsewhere = elsewhere.filter(|_| origin.replaces.is_none());
         let named = origin.replaces.or(elsewhere);
         let replaces = named.and_then(|old| self.holder(sa, old));
         let missed = named.is_some() && replaces.is_none();
@@ -208,6 +211,7 @@ impl Endpoint {
             outbound,
             limits,
             source: None,
+            outdated: None,
         });
         match origin.replaces {
             Some(_) if !origin.stays => {}
@@ -219,9 +223,11 @@ impl Endpoint {
             let connection = sa.connection.clone();
             self.initiate_done(now, &connection, sa.id, &child.name, Ok(id));
         }
-        if elsewhere.is_some() && origin.role == Role::Initiator {
+        match (elsewhere, origin.role) {
             // The peer has answered, so it is ready for both directions.
-            self.proven(sa, id);
+            (Some(_), Role::Initiator) => self.proven(sa, id),
+            (Some(old), Role::Responder) => self.leave_to_peer(old),
+            (None, _) => {}
         }
         Ok(id)
     }
@@ -302,6 +308,13 @@ fn reinstate(sa: &mut IkeSa, old: ChildSaId) {
     if let Some(old) = old.filter(|old| old.phase == ChildPhase::Rekeyed) {
         old.phase = ChildPhase::Installed;
     }
+}
+
+/// The Child SA beside which the peer has made another of the same name: it is sent through until the peer shows that it has
+/// the other.
+fn sibling(sa: &IkeSa, name: &str, params: &ChildSaParams) -> Option<ChildSaId> {
+    let alike = |child: &&ChildSa| child.name == name && child.is_proven() && child.is_displaced_by(params);
+    sa.children.iter().find(alike).map(|child| child.id)
 }
 
 /// The initiator's check that the answer is a choice from its offer, and no wider than `wanted`. The error is for the log.

@@ -57,7 +57,7 @@ impl Endpoint {
             if kind != Some(RequestKind::DeleteSpi(spi_in)) {
                 ours.push(spi_in);
             }
-            sa.outgoing.tasks.retain(|task| *task != Task::DeleteSpi(spi_in));
+            sa.outgoing.forget(&Task::DeleteSpi(spi_in));
             self.close_child(now, sa, id, &Reason::DeletedByPeer);
             lost.iter().for_each(|name| self.act_on_close(now, sa, name));
         }
@@ -111,6 +111,7 @@ impl Endpoint {
                 }
                 Task::NewChild { name, tries } => self.create_child(now, sa, name, tries)?,
                 Task::RekeyChild(id) => self.ask_new_keys(now, sa, id)?,
+                Task::ReplaceChild(id) => self.ask_replacement(now, sa, id)?,
                 Task::RekeyIke => self.ask_new_ike_keys(now, sa)?,
             };
             if asked {

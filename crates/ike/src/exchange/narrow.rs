@@ -1,6 +1,7 @@
 //! Traffic selectors: what the configuration means, and what two sides have in common (RFC 7296 §2.9).
 
 use crate::config::{Child, TsSpec};
+use crate::sa::ChildSa;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
@@ -48,6 +49,19 @@ impl Selectors {
     }
 }
 
+impl ChildSa {
+    /// True if a new Child SA of the same name carries what this one does, or some of it; or is by the configuration as it is
+    /// now, where this one is not.
+    pub(crate) fn is_displaced_by(&self, new: &ChildSaParams) -> bool {
+        self.outdated.is_some() || Selectors::of(&self.params).narrow(&Selectors::of(new)).is_some()
+    }
+
+    /// True if nothing is left for it beside such a one.
+    pub(crate) fn is_replaced_by(&self, new: &ChildSaParams) -> bool {
+        self.outdated.is_some() || Selectors::of(&self.params).within(&Selectors::of(new))
+    }
+}
+
 fn resolve(specs: &[TsSpec], dynamic: &[AddrRange]) -> Vec<TrafficSelector> {
     let one = |spec: &TsSpec| match *spec {
         TsSpec::Fixed(selector) => vec![selector],
@@ -63,7 +77,7 @@ fn resolve(specs: &[TsSpec], dynamic: &[AddrRange]) -> Vec<TrafficSelector> {
 /// initiator's first choice stands first (RFC 7296 §2.9).
 fn common(ours: &[TrafficSelector], theirs: &[TrafficSelector]) -> Vec<TrafficSelector> {
     let mut found: Vec<TrafficSelector> = Vec::new();
-    for selector in theirs.iter().flat_map(|their| ours.iter().filter_map(|our| intersect(our, their))) {
+    for selector in theirs.iter().flat_map(|their| ours.iter().filter_map(|our| our.intersection(their))) {
         if found.iter().any(|wide| contains(wide, &selector)) {
             continue;
         }
@@ -78,32 +92,8 @@ fn common(ours: &[TrafficSelector], theirs: &[TrafficSelector]) -> Vec<TrafficSe
     found
 }
 
-fn intersect(a: &TrafficSelector, b: &TrafficSelector) -> Option<TrafficSelector> {
-    let addrs = AddrRange::new(a.addrs.start().max(b.addrs.start()), a.addrs.end().min(b.addrs.end()))
-        .filter(|_| a.addrs.start().is_ipv4() == b.addrs.start().is_ipv4())?;
-    let protocol = match (a.protocol, b.protocol) {
-        (0, other) | (other, 0) => other,
-        (one, other) if one == other => one,
-        _ => return None,
-    };
-    let (port_start, port_end) = intersect_ports(a, b)?;
-    Some(TrafficSelector { addrs, protocol, port_start, port_end })
-}
-
-/// OPAQUE lies within ANY and itself only (RFC 4301 §4.4.1.1).
-fn intersect_ports(a: &TrafficSelector, b: &TrafficSelector) -> Option<(u16, u16)> {
-    let any = |ts: &TrafficSelector| (ts.port_start, ts.port_end) == (0, u16::MAX);
-    let opaque = |ts: &TrafficSelector| ts.port_start > ts.port_end;
-    if opaque(a) || opaque(b) {
-        let both = (opaque(a) || any(a)) && (opaque(b) || any(b));
-        return both.then_some((u16::MAX, 0));
-    }
-    let (start, end) = (a.port_start.max(b.port_start), a.port_end.min(b.port_end));
-    (start <= end).then_some((start, end))
-}
-
 fn contains(wide: &TrafficSelector, narrow: &TrafficSelector) -> bool {
-    intersect(wide, narrow).as_ref() == Some(narrow)
+    wide.intersection(narrow).as_ref() == Some(narrow)
 }
 
 #[cfg(test)]
@@ -162,14 +152,14 @@ mod tests {
     fn protocols_and_ports_narrow_too() {
         let any = ts("10.0.0.1");
         let web = with("10.0.0.1", 6, 80, 443);
-        assert_eq!(intersect(&any, &web), Some(web));
-        assert_eq!(intersect(&web, &with("10.0.0.1", 6, 100, 8080)), Some(with("10.0.0.1", 6, 100, 443)));
-        assert_eq!(intersect(&web, &with("10.0.0.1", 17, 80, 443)), None);
-        assert_eq!(intersect(&web, &with("10.0.0.1", 6, 444, 445)), None);
+        assert_eq!(any.intersection(&web), Some(web));
+        assert_eq!(web.intersection(&with("10.0.0.1", 6, 100, 8080)), Some(with("10.0.0.1", 6, 100, 443)));
+        assert_eq!(web.intersection(&with("10.0.0.1", 17, 80, 443)), None);
+        assert_eq!(web.intersection(&with("10.0.0.1", 6, 444, 445)), None);
         let opaque = with("10.0.0.1", 6, u16::MAX, 0);
-        assert_eq!(intersect(&any, &opaque), Some(opaque));
-        assert_eq!(intersect(&opaque, &opaque), Some(opaque));
-        assert_eq!(intersect(&opaque, &web), None);
+        assert_eq!(any.intersection(&opaque), Some(opaque));
+        assert_eq!(opaque.intersection(&opaque), Some(opaque));
+        assert_eq!(opaque.intersection(&web), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The state of a Child SA.
 
 use super::lifetime::ChildLimits;
+use super::outdated::Outdated;
 use crate::config::{ADDITIONAL_KE, KeyExchange};
 use crate::output::{ChildSaId, Time};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ pub(crate) struct ChildSa {
     pub(crate) limits: ChildLimits,
     /// Where its authentic packets come from, once that was another place than where ours go.
     pub(crate) source: Option<SocketAddr>,
+    /// It was made by a configuration that has changed.
+    pub(crate) outdated: Option<Box<Outdated>>,
 }
 
 impl ChildSa {

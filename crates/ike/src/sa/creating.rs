@@ -21,6 +21,11 @@ pub(crate) struct Creating {
     /// What was offered for an IKE SA: an operator may load other proposals before the peer, which moves the Child SAs with its
     /// answer, has chosen.
     pub(crate) offered: Vec<IkeProposal>,
+    /// A Child SA by the configuration as it is now, which takes the place of one made by what it was: for the peer a
+    /// further one.
+    pub(crate) anew: bool,
+    /// The configuration has changed since we asked.
+    pub(crate) outdated: bool,
     /// What the peer made of the same SA meanwhile.
     pub(crate) rival: Option<Rival>,
 }
@@ -102,6 +107,11 @@ impl Creating {
     /// True if it is for another Child SA of that name, not for the renewal of one.
     pub(crate) fn is_new_child(&self, wanted: &str) -> bool {
         matches!(&self.what, What::Child { name, replaces: None, .. } if name == wanted)
+    }
+
+    /// True if it is for one of that name in the place of one whose configuration has changed.
+    pub(crate) fn replaces_anew(&self, wanted: &str) -> bool {
+        self.anew && matches!(&self.what, What::Child { name, .. } if name == wanted)
     }
 
     /// Every place that names a Child SA by number.

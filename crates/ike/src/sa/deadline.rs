@@ -64,8 +64,16 @@ impl IkeSa {
         };
         let children = self.children.iter().filter_map(of_child);
         let later = self.outgoing.later.iter().map(|delayed| delayed.at);
-        let live = later.chain(self.times.first()).chain(self.reauth_at).filter(|_| self.is_in_charge());
+        let live = later.chain(self.times.first()).chain(self.reauth_at).chain(self.replacement_due());
+        let live = live.filter(|_| self.is_in_charge());
         children.chain(live).chain(patience_ends(self, config)).min()
+    }
+
+    /// When an SA is to be replaced because its configuration has changed.
+    fn replacement_due(&self) -> Option<Time> {
+        let installed = self.children.iter().filter(|child| child.is_installed());
+        let children = installed.filter_map(|child| child.outdated.as_ref()?.at);
+        children.chain(self.outdated.as_ref().and_then(|outdated| outdated.turn.at)).min()
     }
 
     /// When an IKE SA that has never had a child is to go. Not while we are at making one.

@@ -51,6 +51,21 @@ impl Times {
         Self { rekey, end: first.map(|at| at.plus(Duration::from_secs(over))) }
     }
 
+    /// Of an SA that came up then, by other times than those that it has. One that is older than they allow counts as so much
+    /// younger that it is renewed within the spread: a thousand SAs whose times become shorter are not all due at once.
+    pub(crate) fn again(lifetime: &Lifetime, came_up: Time, now: Time, entropy: &mut dyn Entropy) -> Self {
+        let Lifetime { rekey, life, rand } = *lifetime;
+        let earliest = if rekey == 0 { life } else { rekey.saturating_sub(rand) };
+        let latest_start = Time(now.since(Time(Duration::from_secs(earliest))));
+        Self::of_child(lifetime, came_up.max(latest_start), entropy)
+    }
+
+    fn of_child(lifetime: &Lifetime, came_up: Time, entropy: &mut dyn Entropy) -> Self {
+        let at = |millis: u64| came_up.plus(Duration::from_millis(millis));
+        let time = lifetime.scaled(MILLIS);
+        Self { rekey: time.draw(entropy).map(at), end: (time.life > 0).then(|| at(time.life)) }
+    }
+
     /// What comes first.
     pub(super) fn first(&self) -> Option<Time> {
         [self.rekey, self.end].into_iter().flatten().min()
@@ -77,9 +92,7 @@ const MILLIS: u64 = 1000;
 impl ChildLimits {
     /// Of a Child SA that comes up now.
     pub(crate) fn draw(lifetime: &ChildLifetime, now: Time, entropy: &mut dyn Entropy) -> Self {
-        let at = |millis: u64| now.plus(Duration::from_millis(millis));
-        let time = lifetime.time.scaled(MILLIS);
-        let times = Times { rekey: time.draw(entropy).map(at), end: (time.life > 0).then(|| at(time.life)) };
+        let times = Times::of_child(&lifetime.time, now, entropy);
         let mut volume = |of: &Lifetime| Volume { rekey: of.draw(entropy).unwrap_or_default(), end: of.life };
         Self { times, bytes: volume(&lifetime.bytes), packets: volume(&lifetime.packets) }
     }

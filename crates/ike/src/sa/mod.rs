@@ -6,6 +6,7 @@ mod child;
 mod creating;
 mod deadline;
 mod lifetime;
+mod outdated;
 mod phase;
 mod reassembly;
 mod reauth;
@@ -17,6 +18,7 @@ mod window;
 pub(crate) use child::{ChildPhase, ChildSa, Outbound};
 pub(crate) use creating::{Creating, Rival, RivalSa, WantedIke, What, lowest};
 pub(crate) use lifetime::{ChildLimits, Times, Wear, draw_reauth};
+pub(crate) use outdated::{Outdated, OutdatedIke};
 pub(crate) use phase::{
     Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, IntermediateSent, OfferedPpk, Opening, Phase,
     UnauthenticatedError,
@@ -82,6 +84,8 @@ pub(crate) struct IkeSa {
     pub(crate) reauth_at: Option<Time>,
     /// Its part in a reauthentication.
     pub(crate) reauth: Option<Reauth>,
+    /// It was made by a configuration that has changed.
+    pub(crate) outdated: Option<Box<OutdatedIke>>,
     /// Where and as what the request came that made this SA; a repetition finds the SA by it.
     pub(crate) init: Option<InitKey>,
     pub(crate) created: Time,
@@ -185,6 +189,7 @@ impl IkeSa {
             creations_until: now,
             reauth_at: None,
             reauth: None,
+            outdated: None,
             init: None,
             created: now,
             established: None,
@@ -286,6 +291,7 @@ impl IkeSa {
             creations_until,
             reauth_at,
             reauth: _,
+            outdated,
             init: _,
             created,
             established,
@@ -297,6 +303,7 @@ impl IkeSa {
         } = self;
         [created, last_heard, last_sent, next_hint, creations_until].into_iter().for_each(&mut visit);
         established.iter_mut().chain(childless).chain(reauth_at).for_each(&mut visit);
+        outdated.iter_mut().flat_map(|outdated| &mut outdated.turn.at).for_each(&mut visit);
         phase.time().into_iter().for_each(&mut visit);
         times.for_each(&mut visit);
         later.iter_mut().for_each(|delayed| visit(&mut delayed.at));
@@ -319,8 +326,10 @@ impl IkeSa {
                 outbound: _,
                 limits: ChildLimits { times, bytes: _, packets: _ },
                 source: _,
+                outdated,
             } = child;
             visit(installed);
+            outdated.iter_mut().flat_map(|outdated| &mut outdated.at).for_each(&mut visit);
             times.for_each(&mut visit);
             if let ChildPhase::Deleted(until) = phase {
                 visit(until);
@@ -342,7 +351,7 @@ impl IkeSa {
         self.followup.iter_mut().filter_map(|followup| followup.sa.child_number()).for_each(&mut visit);
         let later = self.outgoing.later.iter_mut().map(|delayed| &mut delayed.task);
         for task in self.outgoing.tasks.iter_mut().chain(later) {
-            if let Task::RekeyChild(id) = task {
+            if let Task::RekeyChild(id) | Task::ReplaceChild(id) = task {
                 visit(id);
             }
         }

@@ -73,6 +73,8 @@ pub(crate) struct Attempt {
     pub(crate) child: String,
     /// Which try this is, from 1.
     pub(crate) number: u32,
+    /// The child has changed since it was asked for.
+    pub(crate) outdated: bool,
 }
 
 /// An initiator's state before the responder's keys are known.

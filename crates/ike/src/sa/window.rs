@@ -67,6 +67,8 @@ pub(crate) enum Task {
         tries: u8,
     },
     RekeyChild(ChildSaId),
+    /// Another in the place of one whose configuration has changed.
+    ReplaceChild(ChildSaId),
     RekeyIke,
 }
 
@@ -96,6 +98,12 @@ impl Outgoing {
         if !self.is_waiting(|waiting| *waiting == task) {
             self.later.push(Delayed { at, task });
         }
+    }
+
+    /// The task is done, or has become pointless.
+    pub(crate) fn forget(&mut self, task: &Task) {
+        self.tasks.retain(|waiting| waiting != task);
+        self.later.retain(|delayed| delayed.task != *task);
     }
 
     /// Takes up the delayed tasks whose time has come.

@@ -31,11 +31,16 @@ fn esp() -> EspProposal {
 
 /// Sun, who renews with METHODS, and a moon whose tunnel is up.
 fn established(seed: u64) -> (World, Peer) {
+    established_with(seed, vec![esp()])
+}
+
+/// The same with these proposals for the child.
+fn established_with(seed: u64, proposals: Vec<EspProposal>) -> (World, Peer) {
     let mut world = World::pair_with(seed, Weather::FAIR, |_, connection| {
         let mut series = ike_proposal(&[X25519]);
         series.additional = esp().additional;
         connection.proposals.insert(0, series);
-        connection.children[0].proposals = vec![esp()];
+        connection.children[0].proposals = proposals.clone();
         let mut more = child("more", "10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255");
         more.proposals = vec![esp()];
         connection.children.push(more);
@@ -352,13 +357,9 @@ fn a_delete_ends_the_series() {
 /// A peer that thinks better of it has the SA in one exchange, and its series is over.
 #[test]
 fn a_series_ends_with_the_sa_that_it_renews() {
-    let (mut world, mut peer) = established(11);
-    let now = world.now;
-    let mut connection = world.hosts[0].endpoint.connections().next().unwrap().clone();
     let mut plain = esp();
     plain.additional = Default::default();
-    connection.children[0].proposals.push(plain.clone());
-    world.hosts[0].load(now, connection);
+    let (mut world, mut peer) = established_with(11, vec![esp(), plain.clone()]);
     let series = begin(&mut world, &mut peer);
     let mut payloads = request(Some(SPI), Spi(0x3333_3333), NET);
     payloads[1] = Payload::Sa(offer::esp(&[plain], Spi(0x3333_3333), offer::ChildExchange::CreateChildSa));

@@ -34,6 +34,8 @@ mod ppk;
 mod reauthentication;
 mod refusals;
 mod rekeying;
+mod reload;
+mod reload_ike;
 mod repetition;
 mod snapshots;
 mod strangers;

@@ -274,6 +274,9 @@ impl Endpoint {
                     Reason::Refused(why)
                 }),
         };
+        if let (Ok(id), true) = (&result, sent.attempt.outdated) {
+            self.note_outdated(now, sa, *id);
+        }
         if let Err(reason) = &result {
             self.stats.failed += 1;
             self.log(sa, IMPORTANT, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));

@@ -2,7 +2,7 @@
 
 use super::followup::next_link;
 use super::keys::{agreed_keys, other_method};
-use crate::config::Connection;
+use crate::config::{Connection, IkeChange};
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::NoChild;
@@ -44,7 +44,8 @@ impl Endpoint {
         let ke = self.key_for(method)?;
         let tried = method.into_iter().collect();
         let what = What::Ike(WantedIke { spi, series: None });
-        let creating = Creating { what, nonce, ke, tried, offered, rival: None };
+        let creating =
+            Creating { what, nonce, ke, tried, offered, anew: false, outdated: false, rival: None };
         self.ask_ike(now, sa, creating, spi)
     }
 
@@ -157,7 +158,10 @@ impl Endpoint {
     fn ike_rekey_failed(&mut self, now: Time, sa: &mut IkeSa, why: &str) {
         self.stats.failed += 1;
         self.log(sa, IMPORTANT, format!("no new keys for IKE_SA {}[{}]: {why}", sa.connection, sa.id.0));
-        if sa.closing.is_none() {
+        let by_change = sa.outdated.as_ref().is_some_and(|outdated| outdated.is_rekey());
+        if sa.closing.is_none() && by_change {
+            self.rekey_is_not_enough(now, sa);
+        } else if sa.closing.is_none() {
             self.try_later(now, sa, Task::RekeyIke);
         }
     }
@@ -328,6 +332,8 @@ impl Endpoint {
             // SK_d came from it, and so do the new keys.
             ppk: sa.ppk,
             dpd_delay: sa.dpd_delay,
+            // New keys are by the connection as it is now; the rest is as it was.
+            outdated: sa.outdated.clone().filter(|outdated| outdated.change == IkeChange::Reauthenticate),
             ..blank
         };
         self.commit(&mut new);

@@ -13,8 +13,8 @@ use crate::message::{
 };
 use crate::output::{ChildSaId, Reason, Time};
 use crate::sa::{
-    AgreedChild, ChildPhase, Creating, IkeSa, KeyExchanges, Outbound, RequestKind, RivalSa, Series, Task,
-    What,
+    AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Outbound, Outdated, RequestKind,
+    RivalSa, Series, Task, What,
 };
 use crate::suite::{Role, offer};
 use testudo_ipsec::spi::Spi;
@@ -29,6 +29,8 @@ pub(super) struct Asked {
     pub(super) spi_in: Spi,
     pub(super) replaces: Option<ChildSaId>,
     pub(super) tries: u8,
+    /// See [`Creating::anew`].
+    pub(super) anew: bool,
 }
 
 impl Endpoint {
@@ -45,8 +47,15 @@ impl Endpoint {
             self.try_later(now, sa, Task::NewChild { name, tries });
             return Ok(false);
         }
+        let up = |child: &&ChildSa| child.name == name && child.is_installed() && !child.is_missed();
+        if let Some(id) = sa.children.iter().find(up).map(|child| child.id) {
+            // The peer has made it meanwhile.
+            let connection = sa.connection.clone();
+            self.initiate_done(now, &connection, sa.id, &name, Ok(id));
+            return Ok(false);
+        }
         self.log(sa, ORDINARY, format!("establishing CHILD_SA {name}"));
-        let asked = self.begin_child(now, sa, &name, None, tries);
+        let asked = self.begin_child(now, sa, &name, (None, false), tries);
         if let Err(reason) = &asked {
             self.child_failed(now, sa, &name, reason.clone());
         }
@@ -56,7 +65,13 @@ impl Endpoint {
     /// Asks for new keys of a child. False: there is nothing to ask, because it is gone or has been renewed meanwhile.
     pub(crate) fn ask_new_keys(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId) -> Result<bool, Reason> {
         let Some(child) = sa.child(id).filter(|child| child.is_installed()) else { return Ok(false) };
-        let ready = child.is_proven() || child.is_missed();
+        let (ready, outdated) = (child.is_proven() || child.is_missed(), child.outdated.is_some());
+        if outdated && let Some(child) = sa.child_mut(id) {
+            // Its time has come anyway.
+            child.outdated = Some(Box::new(Outdated::new(None)));
+            child.limits.times.rekey = None;
+            return self.ask_replacement(now, sa, id);
+        }
         let awaited = sa.followup.as_ref().map(|followup| &followup.sa);
         // The peer is at it, or will have the child moved.
         if !ready || awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
@@ -67,19 +82,20 @@ impl Endpoint {
         child.limits.times.rekey = None;
         let name = child.name.clone();
         self.log(sa, ORDINARY, format!("rekeying CHILD_SA {name}{{{}}}", id.0));
-        let asked = self.begin_child(now, sa, &name, Some(id), 1);
+        let asked = self.begin_child(now, sa, &name, (Some(id), false), 1);
         if let Err(reason) = &asked {
             self.rekey_failed(now, sa, id, &reason.to_string());
         }
         Ok(asked.is_ok())
     }
 
-    fn begin_child(
+    /// `replaces`: which, and whether anew.
+    pub(super) fn begin_child(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         name: &str,
-        replaces: Option<ChildSaId>,
+        (replaces, anew): (Option<ChildSaId>, bool),
         tries: u8,
     ) -> Result<(), Reason> {
         let refuse = |text: &str| Reason::Refused(text.to_owned());
@@ -92,7 +108,7 @@ impl Endpoint {
             self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
         let what = What::Child { name: name.to_owned(), spi_in, replaces, tries, series: None };
         let (tried, offered) = (method.into_iter().collect(), Vec::new());
-        let creating = Creating { what, nonce, ke, tried, offered, rival: None };
+        let creating = Creating { what, nonce, ke, tried, offered, anew, outdated: false, rival: None };
         self.ask_child(now, sa, &child, creating, spi_in)
     }
 
@@ -109,9 +125,10 @@ impl Endpoint {
         creating: Creating,
         spi_in: Spi,
     ) -> Result<(), Reason> {
-        let wanted = wanted(sa, child, creating.renews());
+        let rekeyed = creating.renews().filter(|_| !creating.anew);
+        let wanted = wanted(sa, child, rekeyed);
         let mut payloads = Vec::new();
-        if let Some(old) = creating.renews().and_then(|old| sa.child(old)) {
+        if let Some(old) = rekeyed.and_then(|old| sa.child(old)) {
             // The SPI that the initiator of the exchange receives on (RFC 7296 §1.3.3).
             let about = NotifySa { protocol: Protocol::Esp, spi: SaSpi::Child(old.params.spi_in) };
             let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
@@ -205,14 +222,20 @@ impl Endpoint {
             Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces: old, stays: true };
         match self.install(now, sa, child, &origin, agreed) {
             Ok(id) => {
+                self.pass_on_outdated(now, sa, creating, (old, id));
                 if let Some(old) = old {
                     self.take_place(sa, id);
-                    self.let_go(sa, old);
-                    self.count(sa, ExchangeCounter::ChildRekey);
+                    if creating.anew {
+                        self.displace(now, sa, old, id);
+                    } else {
+                        self.let_go(sa, old);
+                        self.count(sa, ExchangeCounter::ChildRekey);
+                    }
                 } else if asked.replaces.is_none() {
                     let connection = sa.connection.clone();
                     self.initiate_done(now, &connection, sa.id, &asked.name, Ok(id));
                 }
+                self.displace_rival(now, sa, creating, id);
             }
             Err(error) => self.unwanted_child(now, sa, asked, true, &error.to_string()),
         }
@@ -291,7 +314,7 @@ impl Endpoint {
         let why = format!("the peer answered {}", error.kind);
         match (asked.replaces, error.kind) {
             // What the peer does not know is gone. One that is needed is made from scratch.
-            (Some(old), NotifyType::ChildSaNotFound) => {
+            (Some(old), NotifyType::ChildSaNotFound) if !asked.anew => {
                 if sa.child(old).is_some_and(|child| child.is_installed()) {
                     self.log(
                         sa,
@@ -334,6 +357,9 @@ impl Endpoint {
     /// A child keeps its keys for now; unless it has new ones by the peer's doing, we try again.
     fn rekey_failed(&mut self, now: Time, sa: &mut IkeSa, old: ChildSaId, why: &str) {
         let Some(child) = sa.child(old) else { return };
+        if child.outdated.is_some() {
+            return self.replacement_failed(now, sa, old, why);
+        }
         let (name, needed, missed) = (child.name.clone(), child.is_installed(), child.is_missed());
         let level = if needed { IMPORTANT } else { ORDINARY };
         self.log(sa, level, format!("no new keys for CHILD_SA {name}{{{}}}: {why}", old.0));
@@ -404,7 +430,7 @@ fn judged(
     asked: &Asked,
     payloads: &Payloads,
 ) -> Result<Series<AgreedChild>, String> {
-    let wanted = wanted(sa, child, asked.replaces);
+    let wanted = wanted(sa, child, asked.replaces.filter(|_| !asked.anew));
     let agreed = judge(child, asked.spi_in, payloads, offer::ChildExchange::CreateChildSa, &wanted)?;
     let exchanges = agreed_keys(sa, creating, agreed.suite.ke, agreed.suite.additional, payloads)?;
     Ok(Series { agreed, exchanges })

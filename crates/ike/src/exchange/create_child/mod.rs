@@ -4,6 +4,7 @@
 //! Both sides may begin, also both at once. What each does then is §2.8.1 and §2.8.2 (who wins) and §2.25 (what is refused
 //! meanwhile); the tests in `tests/scenarios` carry the names of the cases.
 
+mod anew;
 mod followup;
 mod ike;
 mod initiator;
@@ -67,7 +68,8 @@ impl Endpoint {
         if let Some(creating) = sa.creating.take() {
             match creating.what.clone() {
                 What::Child { name, spi_in, replaces, tries, series } => {
-                    let asked = initiator::Asked { name, spi_in, replaces, tries };
+                    let anew = creating.anew;
+                    let asked = initiator::Asked { name, spi_in, replaces, tries, anew };
                     match series {
                         None => self.child_response(now, sa, *creating, &asked, payloads)?,
                         Some(series) => {

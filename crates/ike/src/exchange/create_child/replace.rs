@@ -3,7 +3,8 @@
 
 use crate::endpoint::Endpoint;
 use crate::output::{ChildSaId, Output, Reason, Time};
-use crate::sa::{ChildPhase, IkeSa, Outbound, Task};
+use crate::sa::{ChildPhase, ChildSa, IkeSa, Outbound, Task};
+use testudo_ipsec::spi::Spi;
 
 impl Endpoint {
     /// We renewed a Child SA and the peer has answered: it is ready for both directions.
@@ -17,10 +18,19 @@ impl Endpoint {
 
     /// What we have renewed goes.
     pub(super) fn let_go(&mut self, sa: &mut IkeSa, old: ChildSaId) {
-        if let Some(child) = sa.child_mut(old) {
-            child.phase = ChildPhase::Rekeyed;
-            let spi_in = child.params.spi_in;
+        if let Some(spi_in) = outdo(sa, old) {
             sa.outgoing.queue(Task::DeleteSpi(spi_in));
+        }
+    }
+
+    /// One takes the place of another, and the peer does not know that: what it lets go it does not take in any more, so what
+    /// is under way gets time.
+    pub(super) fn displace(&mut self, now: Time, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
+        // Should the old one itself never have been proven, it has its place for a moment.
+        self.proven(sa, old);
+        self.switch_outbound(sa, old, new);
+        if let Some(spi_in) = outdo(sa, old) {
+            sa.outgoing.delay(now.plus(self.config.rekeyed_linger), Task::DeleteSpi(spi_in));
         }
     }
 
@@ -30,6 +40,9 @@ impl Endpoint {
         match new.map(|child| child.id) {
             Some(new) => self.switch_outbound(sa, old, new),
             None => self.hand_over(sa, old),
+        }
+        if let Some(former) = former(sa, old) {
+            self.switch_outbound(sa, old, former);
         }
     }
 
@@ -42,7 +55,17 @@ impl Endpoint {
         let known = sa.child(old).is_some() || self.sends_elsewhere(old);
         let old = if known { Some(old) } else { moved() };
         if let Some(old) = old {
+            if self.stays_beside(sa, old, &child.params) {
+                return self.start_outbound(sa, new);
+            }
             self.switch_outbound(sa, old, new);
+        }
+    }
+
+    fn start_outbound(&mut self, sa: &mut IkeSa, new: ChildSaId) {
+        if let Some(child) = sa.child_mut(new) {
+            child.outbound = Outbound::Active;
+            self.outputs.push_back(Output::StartChild { child: new });
         }
     }
 
@@ -66,6 +89,12 @@ impl Endpoint {
         if let Some(to) = sa.child_mut(new) {
             to.outbound = Outbound::Active;
         }
+        // Who else waited for that place waits for its successor.
+        for child in sa.children.iter_mut().filter(|child| child.is_installed()) {
+            if child.outbound == Outbound::Waiting(old) {
+                child.outbound = Outbound::Waiting(new);
+            }
+        }
         self.outputs.push_back(Output::SwitchChild { from: old, to: new });
         self.pass_place_on(sa, old, new);
     }
@@ -78,7 +107,7 @@ impl Endpoint {
         match (child.phase, child.outbound) {
             // Each side has deleted it by itself.
             (ChildPhase::Deleted(_), _) => {}
-            (ChildPhase::Rekeyed, Outbound::Retired) => {
+            (ChildPhase::Installed | ChildPhase::Rekeyed, Outbound::Retired) => {
                 let end = child.limits.times.end.unwrap_or(until);
                 child.phase = ChildPhase::Deleted(until.min(end));
             }
@@ -99,4 +128,21 @@ impl Endpoint {
             self.remove_child(now, sa, id, &Reason::Rekeyed);
         }
     }
+}
+
+/// Another has the place of a Child SA. Gives its SPI, if it is still to be deleted.
+fn outdo(sa: &mut IkeSa, old: ChildSaId) -> Option<Spi> {
+    let lives = |child: &&mut ChildSa| matches!(child.phase, ChildPhase::Installed | ChildPhase::Rekeyed);
+    let child = sa.child_mut(old).filter(lives)?;
+    child.phase = ChildPhase::Rekeyed;
+    Some(child.params.spi_in)
+}
+
+/// The Child SA that one in use has displaced without the peer's wanting it to go: it serves again.
+fn former(sa: &IkeSa, active: ChildSaId) -> Option<ChildSaId> {
+    let active = sa.child(active).filter(|child| child.outbound == Outbound::Active)?;
+    let displaced = |child: &&ChildSa| {
+        child.name == active.name && child.is_installed() && child.outbound == Outbound::Retired
+    };
+    sa.children.iter().rfind(displaced).map(|child| child.id)
 }

@@ -82,12 +82,15 @@ impl Endpoint {
         let KeyExchanges { nonces, shared, .. } = exchanges;
         let origin = Origin { role: Role::Responder, nonces, shared, replaces, stays: true };
         let id = self.make_child(now, sa, &child, &origin, agreed)?;
-        if let Some(old) = replaces {
-            self.note_renewal(sa, old, id, nonces);
-            // A peer that has it in one exchange does not go on with several.
-            if sa.followup.as_ref().is_some_and(|followup| followup.sa.renews() == Some(old)) {
-                self.forget_followup(now, sa);
+        match replaces {
+            Some(old) => {
+                self.note_renewal(now, sa, (old, id), nonces);
+                // A peer that has it in one exchange does not go on with several.
+                if sa.followup.as_ref().is_some_and(|followup| followup.sa.renews() == Some(old)) {
+                    self.forget_followup(now, sa);
+                }
             }
+            None => self.note_rival(now, sa, id, nonces),
         }
         Ok(())
     }
@@ -142,11 +145,21 @@ impl Endpoint {
 
     /// The old one serves on until the peer deletes it or uses the new one. If we are renewing it too, the nonces will tell
     /// which of the two stays (RFC 7296 §2.8.1).
-    fn note_renewal(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId, nonces: &Nonces) {
+    fn note_renewal(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        (old, new): (ChildSaId, ChildSaId),
+        nonces: &Nonces,
+    ) {
         if let Some(child) = sa.child_mut(old) {
             child.phase = ChildPhase::Rekeyed;
+            if child.outdated.is_some() {
+                self.note_outdated(now, sa, new);
+            }
         }
-        if let Some(creating) = sa.creating.as_mut().filter(|creating| creating.renews() == Some(old)) {
+        let rekeys = |creating: &&mut Box<Creating>| creating.renews() == Some(old) && !creating.anew;
+        if let Some(creating) = sa.creating.as_mut().filter(rekeys) {
             creating.rival = Some(Rival { lowest: lowest(nonces).clone(), sa: RivalSa::Child(new) });
         }
         self.count(sa, ExchangeCounter::ChildRekey);

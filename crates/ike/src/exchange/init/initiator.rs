@@ -73,6 +73,7 @@ impl Endpoint {
         sa.nat = Default::default();
         sa.extensions = Default::default();
         sa.keys = None;
+        sa.outdated = None;
         sa.outgoing = Outgoing::default();
         sa.incoming = Incoming::default();
         let tried = vec![method];

@@ -275,7 +275,11 @@ impl World {
                 Output::SwitchChild { from, to } => {
                     let gone = !host.installed.contains_key(&from);
                     assert!(host.sending.remove(&from) || gone, "{from:?} was sent through");
-                    assert!(host.installed.contains_key(&to) && host.sending.insert(to));
+                    assert!(host.installed.contains_key(&to), "what takes its place is there");
+                    host.sending.insert(to);
+                }
+                Output::StartChild { child } => {
+                    assert!(host.installed.contains_key(&child) && host.sending.insert(child));
                 }
                 Output::UpdateChild { child, path, spi_in, spi_out } => {
                     let params = host.installed.get_mut(&child).expect("only what is installed moves");

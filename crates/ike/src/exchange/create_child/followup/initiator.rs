@@ -49,7 +49,7 @@ impl Endpoint {
         series: Series<AgreedChild>,
         next: Next,
     ) -> Result<(), Reason> {
-        let Asked { name, spi_in, replaces, tries } = asked.clone();
+        let Asked { name, spi_in, replaces, tries, anew: _ } = asked.clone();
         creating.what = What::Child { name, spi_in, replaces, tries, series: Some(series) };
         self.ask_followup(now, sa, creating, next)
     }

@@ -1,0 +1,94 @@
+//! One Child SA takes the place of another that carried something else, because the configuration of its child has changed.
+//! At no moment may what both carry be without an SA, nor anything leave in clear.
+//!
+//! The policy of the new SA stands as soon as it is there, and that of the old one until what goes out changes over: until
+//! then both lead to the old SA. Before that the configured children are the new ones already: what they hold back, and the old SA may carry, it carries in
+//! their place.
+
+use super::table::Entry;
+use super::{Action, Policies, SelectorPair};
+use testudo_ike::config::ChildMode;
+use testudo_ike::output::ChildSaId;
+use testudo_ipsec::selector::TrafficSelector;
+use testudo_ipsec::spd::{PolicyId, Rank};
+
+/// A place in the SPD from which traffic goes through a Child SA until that of the child which holds it back is there.
+#[derive(Debug)]
+pub(super) struct StandIn {
+    pub(super) rank: Rank,
+    pub(super) selectors: SelectorPair,
+    /// `connections.<name>`
+    connection: String,
+}
+
+impl Policies {
+    /// What goes out changes over from one Child SA to another: the policy of the old one is not to be in the way of what the
+    /// new one carries.
+    pub(crate) fn switch(&mut self, from: ChildSaId, to: ChildSaId) {
+        let Some(new) = self.installed.get(&to).copied() else { return };
+        let old = self.installed.get(&from).copied().filter(|old| *old != new);
+        self.put_up(new);
+        if let Some(old) = old {
+            self.put_down(old);
+        }
+    }
+
+    /// Child SAs of a connection that has changed, and whose children have others to come: until these are there, what the
+    /// children hold back goes through the old SAs as far as those carry it. Otherwise a child that is looked at before such
+    /// an SA, because its selectors are narrower now, would drop what the SA could carry.
+    pub(crate) fn stand_in(&mut self, connection: &str, outdated: &[ChildSaId]) {
+        for sa in outdated {
+            let Some(id) = self.installed.get(sa).copied() else { continue };
+            if self.resting.contains(&id) || self.stand_ins.contains_key(&id) {
+                continue;
+            }
+            let places = self.places_for(connection, id);
+            for StandIn { rank, selectors, .. } in &places {
+                self.insert(*rank, selectors, Action::Protect(id));
+            }
+            if !places.is_empty() {
+                self.stand_ins.insert(id, places);
+            }
+        }
+    }
+
+    /// Right before each child of the connection that comes before the SA.
+    fn places_for(&self, connection: &str, sa: PolicyId) -> Vec<StandIn> {
+        let Some(sa) = self.table.get(sa) else { return Vec::new() };
+        let children = self.of_connection(connection);
+        let before = children
+            .iter()
+            .filter_map(|id| self.table.get(*id))
+            .filter(|child| child.mode == ChildMode::Tunnel && child.rank.priority < sa.rank.priority);
+        let place = |child: &Entry| {
+            let selectors = common(&child.selectors, &sa.selectors)?;
+            let rank = Rank { priority: child.rank.priority, place: sa.rank.place };
+            Some(StandIn { rank, selectors, connection: connection.to_owned() })
+        };
+        before.filter_map(place).collect()
+    }
+
+    /// The children of a connection change: nothing stands in for them any more.
+    pub(super) fn stand_back(&mut self, connection: &str) {
+        let ended =
+            self.stand_ins.extract_if(.., |_, places| places.iter().any(|p| p.connection == connection));
+        let ended: Vec<StandIn> = ended.flat_map(|(_, places)| places).collect();
+        for StandIn { rank, selectors, .. } in ended {
+            self.withdraw(rank, &selectors);
+        }
+    }
+}
+
+/// What two pairs have in common. `None` if no packet can match both.
+fn common(a: &SelectorPair, b: &SelectorPair) -> Option<SelectorPair> {
+    let side = |a: Vec<TrafficSelector>, b: Vec<TrafficSelector>| -> Vec<TrafficSelector> {
+        a.iter().flat_map(|one| b.iter().filter_map(|other| one.intersection(other))).collect()
+    };
+    let local = side(a.local_selectors().collect(), b.local_selectors().collect());
+    let remote = side(a.remote_selectors().collect(), b.remote_selectors().collect());
+    (!local.is_empty() && !remote.is_empty()).then(|| SelectorPair::new(&local, &remote))
+}
+
+#[cfg(test)]
+#[path = "succession_tests.rs"]
+mod tests;

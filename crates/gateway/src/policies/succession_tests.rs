@@ -1,0 +1,117 @@
+//! What a packet meets while a Child SA is replaced by one with other selectors.
+
+use crate::policies::tests::{child, connection, ts};
+use crate::policies::*;
+
+const OLD: ChildSaId = ChildSaId(1);
+const NEW: ChildSaId = ChildSaId(2);
+
+fn net(remote: &str) -> Child {
+    child("net", ChildMode::Tunnel, "10.1.0.0/16", remote)
+}
+
+fn selectors(remote: &str) -> SelectorPair {
+    SelectorPair::new(&[ts("10.1.0.0/16")], &[ts(remote)])
+}
+
+/// The numbers of the policies that stand, those that are looked at first in front.
+fn standing(policies: &Policies) -> Vec<Action> {
+    let all = policies.table.iter().filter(|(id, _)| !policies.resting.contains(id));
+    let mut standing: Vec<(Rank, Action)> = all.map(|(id, entry)| (entry.rank, entry.action(id))).collect();
+    for (id, places) in &policies.stand_ins {
+        standing.extend(places.iter().map(|place| (place.rank, Action::Protect(*id))));
+    }
+    standing.sort_by_key(|(rank, _)| *rank);
+    assert_eq!(policies.spd().unwrap().len(), standing.len());
+    standing.into_iter().map(|(_, action)| action).collect()
+}
+
+fn configured(policies: &Policies) -> Action {
+    let id = *policies.configured.values().next().unwrap();
+    policies.table.get(id).unwrap().action(id)
+}
+
+/// A tunnel to `before`, and then the child is one to `after`.
+fn changed(before: &str, after: &str) -> (Policies, PolicyId) {
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![net(before)]));
+    let old = policies.install(OLD, Some(&net(before)), &selectors(before));
+    policies.applied();
+    policies.load(&connection(vec![net(after)]));
+    policies.stand_in("gw", &[OLD]);
+    (policies, old)
+}
+
+#[test]
+fn a_narrower_child_does_not_cut_the_old_sa_off() {
+    let (mut policies, old) = changed("10.2.0.0/16", "10.2.3.0/24");
+    let now = configured(&policies);
+    assert_eq!(standing(&policies), [Action::Protect(old), now, Action::Protect(old)]);
+    let after = net("10.2.3.0/24");
+    let new = policies.install(NEW, Some(&after), &selectors("10.2.3.0/24"));
+    let both = [Action::Protect(new), Action::Protect(old), now, Action::Protect(old)];
+    assert_eq!(standing(&policies), both, "the worker sends through the old one");
+    policies.switch(OLD, NEW);
+    assert_eq!(standing(&policies), [Action::Protect(new), now]);
+    policies.remove(OLD);
+    assert_eq!(standing(&policies), [Action::Protect(new), now]);
+    policies.remove(NEW);
+    assert_eq!(standing(&policies), [now], "held back without an SA");
+}
+
+#[test]
+fn a_wider_child_comes_behind_the_old_sa() {
+    let (mut policies, old) = changed("10.2.3.0/24", "10.2.0.0/16");
+    let now = configured(&policies);
+    assert_eq!(standing(&policies), [Action::Protect(old), now]);
+    let after = net("10.2.0.0/16");
+    let new = policies.install(NEW, Some(&after), &selectors("10.2.0.0/16"));
+    policies.switch(OLD, NEW);
+    // The old SA takes packets in for a while, and must not be in the way of what goes out.
+    assert_eq!(standing(&policies), [Action::Protect(new), now]);
+}
+
+#[test]
+fn only_what_the_old_sa_carries_goes_through_it() {
+    let (mut policies, old) = changed("10.2.0.0/16", "10.3.0.0/24");
+    let now = configured(&policies);
+    assert_eq!(standing(&policies), [now, Action::Protect(old)], "they have nothing in common");
+    policies.load(&connection(vec![
+        net("10.2.0.0/24"),
+        child("b", ChildMode::Tunnel, "10.1.0.0/16", "10.2.1.0/24"),
+    ]));
+    policies.stand_in("gw", &[OLD]);
+    assert_eq!(standing(&policies).iter().filter(|action| **action == Action::Protect(old)).count(), 3);
+    policies.unload("gw");
+    assert_eq!(standing(&policies), [Action::Protect(old)]);
+    policies.remove(OLD);
+    assert!(standing(&policies).is_empty());
+}
+
+#[test]
+fn another_priority_is_another_policy() {
+    let mut policies = Policies::default();
+    let first = net("10.2.0.0/16");
+    let same = selectors("10.2.0.0/16");
+    let old = policies.install(OLD, Some(&first), &same);
+    let urgent = Child { priority: 5, ..first };
+    assert_eq!(policies.inherit(NEW, OLD, Some(&urgent), &same), None);
+    let new = policies.install(NEW, Some(&urgent), &same);
+    assert_ne!(old, new);
+    policies.switch(OLD, NEW);
+    assert_eq!(standing(&policies), [Action::Protect(new)]);
+}
+
+/// An SA of the new policy is with the worker before the SPD is: a number that the worker's SPD still names would send
+/// through it what is another's.
+#[test]
+fn a_number_rests_until_the_worker_has_forgotten_it() {
+    let mut policies = Policies::default();
+    let one = policies.install(ChildSaId(3), None, &selectors("10.3.0.0/16"));
+    policies.install(OLD, None, &selectors("10.2.0.0/16"));
+    policies.remove(ChildSaId(3));
+    let new = policies.install(NEW, None, &selectors("10.2.3.0/24"));
+    assert_ne!(new, one);
+    policies.applied();
+    assert_eq!(policies.install(ChildSaId(4), None, &selectors("10.4.0.0/16")), one);
+}

@@ -1,0 +1,186 @@
+//! A changed swanctl.conf is loaded while traffic runs: what did not change keeps its SAs, the rest is replaced, and no packet
+//! is lost.
+
+use crate::common::{Pair, Scenario, Watch};
+use crate::rekeying::under_traffic;
+use std::time::Duration;
+use testudo_lab::gateway::Kind;
+use testudo_lab::swanctl_conf::Connection;
+use testudo_lab::topology::{Family, Side};
+use testudo_lab::wait_until;
+
+/// Both sides have let the old SAs go by then.
+const SETTLED: Duration = Duration::from_secs(40);
+
+/// A connection with two children: `lab` for IPv4, which `edit` changes, and `six` for IPv6.
+fn text(side: Side, edit: impl Fn(Side, &mut Connection)) -> String {
+    let mut connection = Connection::of(side, Family::V4);
+    connection.local_ts = vec![side.network(Family::V4)];
+    connection.remote_ts = vec![side.other().network(Family::V4)];
+    edit(side, &mut connection);
+    let (local, remote) = (side.network(Family::V6), side.other().network(Family::V6));
+    let six =
+        format!("six {{\n local_ts = {local}\n remote_ts = {remote}\n esp_proposals = aes128gcm16\n }}");
+    connection.to_string().replacen("children {\n", &format!("children {{\n{six}\n"), 1)
+}
+
+/// A tunnel with both children.
+fn start(name: &'static str, peer: Kind) -> Pair {
+    let pair = Scenario::new(name, peer).start_empty();
+    for side in [Side::One, Side::Two] {
+        pair.swanctl(side).load(&text(side, |_, _| {})).unwrap();
+    }
+    pair.up(Side::One);
+    pair.swanctl(Side::One).initiate("six", SETTLED).unwrap();
+    pair.ping_both_ways();
+    pair
+}
+
+fn load(pair: &Pair, side: Side, edit: impl Fn(Side, &mut Connection)) {
+    pair.swanctl(side).load(&text(side, edit)).unwrap();
+}
+
+/// One IKE SA at that side, and of each child one Child SA in use: the IKE SA's SPI, and the inbound one of both children.
+fn spis(pair: &Pair, side: Side) -> Result<[String; 3], String> {
+    let sas = pair.sas(side);
+    let [sa] = sas.as_slice() else { return Err(format!("{sas:?}")) };
+    let of = |name: &str| -> Result<String, String> {
+        let children: Vec<_> = sa.children.iter().filter(|child| child.name == name).collect();
+        match children.as_slice() {
+            [child] if child.state == "INSTALLED" => Ok(child.get("spi-in").unwrap_or_default().to_owned()),
+            _ => Err(format!("{name}: {sas:?}")),
+        }
+    };
+    Ok([sa.get("initiator-spi").unwrap_or_default().to_owned(), of("lab")?, of("six")?])
+}
+
+/// Waits until each side has one IKE SA with both children, of which exactly those are others than before that should be.
+fn await_changed(pair: &Pair, before: &[[String; 3]; 2], changed: [bool; 3]) {
+    for (side, before) in [Side::One, Side::Two].into_iter().zip(before) {
+        wait_until(&format!("what changed at side {side:?}"), SETTLED, || {
+            let fits = spis(pair, side).and_then(|now| {
+                let differs: Vec<bool> = now.iter().zip(before).map(|(now, before)| now != before).collect();
+                if differs == changed { Ok(()) } else { Err(format!("{differs:?}: {:?}", pair.sas(side))) }
+            });
+            Ok(fits)
+        })
+        .unwrap();
+    }
+}
+
+fn both(pair: &Pair) -> [[String; 3]; 2] {
+    [Side::One, Side::Two].map(|side| spis(pair, side).unwrap())
+}
+
+/// The change is loaded at the peer and then here, under traffic through child `lab`.
+fn change(pair: &Pair, changed: [bool; 3], edit: impl Fn(Side, &mut Connection) + Sync) {
+    let before = both(pair);
+    under_traffic(pair, 25, || {
+        load(pair, Side::Two, &edit);
+        load(pair, Side::One, &edit);
+        await_changed(pair, &before, changed);
+    });
+    pair.ping_both_ways();
+}
+
+fn networks(side: Side, connection: &mut Connection, length: &str) {
+    let network = |side: Side| side.network(Family::V4).replace("/24", length);
+    connection.local_ts = vec![network(side)];
+    connection.remote_ts = vec![network(side.other())];
+}
+
+fn negotiated(pair: &Pair, key: &str) -> String {
+    let sas = pair.sas(Side::One);
+    let child = sas[0].children.iter().find(|child| child.name == "lab").unwrap();
+    child.get(key).unwrap_or_default().to_owned()
+}
+
+/// Narrower and wider selectors of one child: the other keeps its SA.
+fn other_selectors(peer: Kind) {
+    let mut pair = start("reload-ts", peer);
+    let watch = Watch::start(&pair.t);
+    for length in ["/29", "/23", "/24"] {
+        change(&pair, [false, true, false], |side, connection| networks(side, connection, length));
+        assert_eq!(negotiated(&pair, "remote-ts"), format!("10.2.0.0{length}"));
+    }
+    watch.saw_nothing();
+    pair.await_log("connection lab changed: children lab replaced, six kept");
+}
+
+#[test]
+fn other_selectors_with_strongswan() {
+    other_selectors(Kind::Strongswan);
+}
+
+#[test]
+fn other_selectors_with_testudo() {
+    other_selectors(Kind::Testudo);
+}
+
+fn stronger(_: Side, connection: &mut Connection) {
+    connection.esp_proposals = "aes256gcm16-x25519".into();
+}
+
+#[test]
+fn other_algorithms_of_a_child() {
+    for peer in [Kind::Strongswan, Kind::Testudo] {
+        let pair = start("reload-esp", peer);
+        let watch = Watch::start(&pair.t);
+        change(&pair, [false, true, false], stronger);
+        assert_eq!(negotiated(&pair, "encr-keysize"), "256");
+        watch.saw_nothing();
+    }
+}
+
+/// Identity and key, and then the algorithms of the IKE SA.
+#[test]
+fn another_ike_sa() {
+    for peer in [Kind::Strongswan, Kind::Testudo] {
+        let mut pair = start("reload-ike", peer);
+        let watch = Watch::start(&pair.t);
+        let renamed = |side: Side, connection: &mut Connection| {
+            let name = "gw1.other.example".to_owned();
+            *(if side == Side::One { &mut connection.local_id } else { &mut connection.remote_id }) = name;
+            connection.psk = "another key that only the lab knows".into();
+        };
+        change(&pair, [true, true, true], renamed);
+        assert_eq!(pair.sas(Side::Two)[0].get("remote-id"), Some("gw1.other.example"));
+        pair.await_log("connection lab changed: IKE_SAs set up anew because of local");
+        // strongSwan rekeys an IKE SA by the configuration that it was made by: then it is set up anew.
+        let anew = peer == Kind::Strongswan;
+        change(&pair, [true, anew, anew], |side, connection| {
+            renamed(side, connection);
+            connection.proposals = "aes256gcm16-prfsha384-ecp384".into();
+        });
+        assert_eq!(pair.sas(Side::One)[0].get("dh-group"), Some("ECP_384"));
+        watch.saw_nothing();
+    }
+}
+
+/// The peer has the old configuration still: so have its SAs, and nothing is lost.
+#[test]
+fn what_the_peer_refuses_stays_as_it_was() {
+    for peer in [Kind::Strongswan, Kind::Testudo] {
+        let mut pair = start("reload-no", peer);
+        let watch = Watch::start(&pair.t);
+        let before = both(&pair);
+        under_traffic(&pair, 10, || {
+            load(&pair, Side::One, stronger);
+            wait_until("the refusal", SETTLED, || {
+                let told = pair.one.log()?.contains("the peer answered NO_PROPOSAL_CHOSEN; it stays for now");
+                Ok(if told { Ok(()) } else { Err("no such line".to_owned()) })
+            })
+            .unwrap();
+        });
+        assert_eq!(both(&pair), before);
+        pair.ping_both_ways();
+        // With the old configuration all is as it was; the next asks for what both have.
+        load(&pair, Side::Two, stronger);
+        load(&pair, Side::One, |_, connection| connection.more_child = vec!["replay_window = 64".into()]);
+        pair.await_log("connection lab changed: children lab replaced, six kept");
+        under_traffic(&pair, 10, || load(&pair, Side::One, stronger));
+        await_changed(&pair, &before, [false, true, false]);
+        assert_eq!(negotiated(&pair, "encr-keysize"), "256");
+        watch.saw_nothing();
+    }
+}

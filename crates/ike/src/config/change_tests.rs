@@ -1,0 +1,196 @@
+//! Which key asks for what: the table of docs/operations.md.
+
+use super::*;
+use crate::config::{
+    AuthMethod, EspProposal, Fragmentation, Identity, IkeEncryption, IkeLifetime, IkeProposal, KeyExchange,
+    Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth, Revocation, SendCert, StartAction, TsSpec, Unique,
+};
+use std::time::Duration;
+use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+
+type Edit = fn(&mut Connection);
+
+fn range(addr: &str) -> AddrRange {
+    AddrRange::new(addr.parse().unwrap(), addr.parse().unwrap()).unwrap()
+}
+
+fn ts(addr: &str) -> TsSpec {
+    TsSpec::Fixed(TrafficSelector { addrs: range(addr), protocol: 0, port_start: 0, port_end: u16::MAX })
+}
+
+fn child(name: &str) -> Child {
+    let encryption = vec![EspAlgorithm::Aes128Gcm16];
+    Child {
+        name: name.into(),
+        local_ts: vec![ts("10.1.0.1")],
+        remote_ts: vec![ts("10.2.0.1")],
+        proposals: vec![EspProposal {
+            encryption,
+            ke: vec![],
+            additional: Default::default(),
+            esn: vec![true],
+        }],
+        mode: ChildMode::Tunnel,
+        start_action: StartAction::None,
+        dpd_action: StartAction::None,
+        close_action: StartAction::None,
+        lifetime: ChildLifetime::default(),
+        replay_window: 64,
+        copy: HeaderCopy::default(),
+        priority: 0,
+    }
+}
+
+fn connection() -> Connection {
+    Connection {
+        name: "site".into(),
+        local_addrs: vec![range("192.0.2.1")],
+        remote_addrs: vec![range("192.0.2.2")],
+        local_port: 500,
+        remote_port: 500,
+        proposals: vec![IkeProposal {
+            encryption: vec![IkeEncryption::Aes128Gcm16],
+            prf: vec![Prf::HmacSha256],
+            ke: vec![KeyExchange::X25519],
+            ..IkeProposal::default()
+        }],
+        encap: false,
+        fragmentation: Fragmentation::default(),
+        dpd_delay: Duration::ZERO,
+        send_cert: SendCert::default(),
+        send_certreq: true,
+        ppk: PpkPolicy::default(),
+        keyingtries: 1,
+        unique: Unique::default(),
+        vips: vec![],
+        pools: vec![],
+        lifetime: IkeLifetime::default(),
+        local: LocalAuth::psk(None),
+        remote: RemoteAuth::psk(None),
+        children: vec![child("a"), child("b")],
+    }
+}
+
+fn difference(edit: impl FnOnce(&mut Connection)) -> Difference {
+    let mut new = connection();
+    edit(&mut new);
+    Difference::between(&connection(), &new)
+}
+
+/// What happens to child `a`; the other and the IKE SA are kept.
+fn of_child(edit: impl FnOnce(&mut Child)) -> ChildChange {
+    let found = difference(|connection| edit(&mut connection.children[0]));
+    assert_eq!((found.ike, found.retime, found.children["b"]), (IkeChange::None, false, ChildChange::None));
+    found.children["a"]
+}
+
+#[test]
+fn what_ike_sa_init_and_ike_auth_agree_on_needs_another_ike_sa() {
+    let edits: [(&str, Edit); 12] = [
+        ("local_addrs", |c| c.local_addrs.clear()),
+        ("remote_addrs", |c| c.remote_addrs.push(range("192.0.2.3"))),
+        ("local_port", |c| c.local_port = 4500),
+        ("remote_port", |c| c.remote_port = 4500),
+        ("encap", |c| c.encap = true),
+        ("fragmentation", |c| c.fragmentation = Fragmentation::No),
+        ("ppk_id, ppk_required", |c| c.ppk.required = true),
+        ("vips", |c| c.vips.push("0.0.0.0".parse().unwrap())),
+        ("pools", |c| c.pools.push("pool".into())),
+        ("local", |c| c.local.id = Some(Identity::Fqdn("moon".into()))),
+        ("remote", |c| c.remote.method = AuthMethod::PUBKEY),
+        ("remote", |c| c.remote.revocation = Revocation::Strict),
+    ];
+    for (key, edit) in edits {
+        let found = difference(edit);
+        assert_eq!((found.ike, found.keys), (IkeChange::Reauthenticate, vec![key]));
+    }
+}
+
+#[test]
+fn other_proposals_need_new_keys_only() {
+    let edits: [Edit; 2] = [
+        |c| c.proposals[0].ke = vec![KeyExchange::Ecp384],
+        |c| c.proposals[0].additional[0].push(Some(KeyExchange::MlKem768)),
+    ];
+    for edit in edits {
+        let found = difference(edit);
+        assert_eq!((found.ike, found.keys), (IkeChange::Rekey, vec!["proposals"]));
+    }
+    let both = difference(|c| {
+        c.proposals[0].ke = vec![KeyExchange::Ecp384];
+        c.encap = true;
+    });
+    assert_eq!((both.ike, both.keys), (IkeChange::Reauthenticate, vec!["encap", "proposals"]));
+}
+
+#[test]
+fn what_only_matters_later_touches_no_sa() {
+    let edits: [Edit; 8] = [
+        |c| c.dpd_delay = Duration::from_secs(30),
+        |c| c.send_cert = SendCert::Always,
+        |c| c.send_certreq = false,
+        |c| c.keyingtries = 0,
+        |c| c.unique = Unique::Replace,
+        |c| c.children[0].start_action = StartAction::Trap,
+        |c| c.children[0].dpd_action = StartAction::Start,
+        |c| c.children[0].close_action = StartAction::Start,
+    ];
+    let nothing = difference(|_| {});
+    for edit in edits {
+        assert_eq!(difference(edit), nothing);
+    }
+    assert!(difference(|c| c.lifetime.rekey = 3600).retime);
+    assert_eq!(of_child(|child| child.lifetime.time = Lifetime::new(60, None, None)), ChildChange::Retime);
+}
+
+#[test]
+fn what_a_child_sa_was_negotiated_by_needs_another() {
+    let edits: [fn(&mut Child); 9] = [
+        |child| child.local_ts.push(ts("10.1.0.2")),
+        |child| child.remote_ts = vec![ts("10.2.0.2")],
+        |child| child.proposals[0].esn = vec![false],
+        |child| child.proposals[0].ke = vec![KeyExchange::X25519],
+        |child| child.replay_window = 128,
+        |child| child.copy.df = false,
+        |child| child.priority = 7,
+        |child| child.lifetime.bytes = Lifetime::new(1000, None, None),
+        |child| child.lifetime.packets = Lifetime::new(1000, None, None),
+    ];
+    for edit in edits {
+        assert_eq!(of_child(edit), ChildChange::Replace);
+    }
+    assert_eq!(of_child(|child| child.mode = ChildMode::Drop), ChildChange::Remove);
+}
+
+#[test]
+fn children_come_and_go() {
+    let found = difference(|connection| {
+        connection.children.remove(0);
+        connection.children.push(child("c"));
+        connection.children.push(Child { mode: ChildMode::Pass, ..child("d") });
+    });
+    let changes = [("a", ChildChange::Remove), ("b", ChildChange::None), ("c", ChildChange::Add)];
+    assert_eq!(found.children, changes.map(|(name, change)| (name.to_owned(), change)).into());
+}
+
+#[test]
+fn the_log_says_what_is_replaced() {
+    assert_eq!(
+        difference(|c| c.unique = Unique::Keep).describe("x"),
+        "connection x changed: children a, b kept"
+    );
+    let children = difference(|c| {
+        c.children[0].replay_window = 7;
+        c.children.push(child("c"));
+    });
+    assert_eq!(children.describe("x"), "connection x changed: children a replaced, c added, b kept");
+    let anew = difference(|c| {
+        c.encap = true;
+        c.children[0].replay_window = 7;
+    });
+    assert_eq!(
+        anew.describe("x"),
+        "connection x changed: IKE_SAs set up anew because of encap; children a replaced, b made anew with them"
+    );
+}

@@ -1,0 +1,321 @@
+//! A connection is loaded, loaded again, or unloaded, and what becomes of the SAs that it made.
+//!
+//! What [`Difference`] finds is followed SA by SA, make-before-break: the SAs that are to go are marked ([`Outdated`]), and
+//! their IKE SA replaces them in its own time, so that a renewal under way, a peer that is busy or another reload do no harm.
+//! A peer that refuses what is new is asked a few times; then the old SA stays until its end.
+
+use super::report::{IMPORTANT, ORDINARY};
+use super::{Endpoint, LoadError};
+use crate::config::{ChildChange, ChildMode, Connection, Difference, IkeChange, Lifetime};
+use crate::output::{ChildSaId, IkeSaId, Reason, Time};
+use crate::sa::{Attempt, IkeSa, Outdated, OutdatedIke, Phase, Reauth, Task, Times, What, draw_reauth};
+use crate::suite::Role;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Endpoint {
+    /// See [`Endpoint::load_connection`].
+    pub(super) fn load(&mut self, now: Time, connection: Connection) -> Result<(), LoadError> {
+        let name = connection.name.clone();
+        let before = self.connections.load(connection)?;
+        let made_by = before.clone().or(self.former.remove(&name));
+        let Some(loaded) = self.connections.get(&name).filter(|loaded| before.as_ref() != Some(loaded))
+        else {
+            return Ok(());
+        };
+        self.starts.keep(&loaded);
+        if let Some(made_by) = made_by.filter(|made_by| *made_by != loaded) {
+            self.follow_change(now, &made_by, &loaded);
+        }
+        for child in &loaded.children {
+            if child.mode == ChildMode::Tunnel && child.start_action.starts() {
+                self.starts.schedule(&name, &child.name, now);
+            }
+        }
+        self.run_starts(now);
+        Ok(())
+    }
+
+    /// See [`Endpoint::unload_connection`].
+    pub(super) fn unload(&mut self, name: &str) -> bool {
+        self.starts.forget(name);
+        let Some(connection) = self.connections.unload(name) else { return false };
+        self.former.insert(name.to_owned(), connection);
+        let table = &self.table;
+        self.former.retain(|name, _| table.iter().any(|sa| sa.connection == *name));
+        true
+    }
+
+    /// See [`Endpoint::outdated_children`].
+    pub(super) fn outdated(&self, connection: &str) -> Vec<ChildSaId> {
+        let of_it = self.table.iter().filter(|sa| sa.connection == connection);
+        let children = of_it.flat_map(|sa| &sa.children);
+        children
+            .filter(|child| child.is_installed() && child.outdated.is_some())
+            .map(|child| child.id)
+            .collect()
+    }
+
+    fn follow_change(&mut self, now: Time, before: &Connection, connection: &Arc<Connection>) {
+        let difference = Difference::between(before, connection);
+        self.log_connection(&connection.name, IMPORTANT, difference.describe(&connection.name));
+        let of_it = |sa: &&IkeSa| sa.connection == connection.name && !sa.is_gone();
+        let ids: Vec<IkeSaId> = self.table.iter().filter(of_it).map(|sa| sa.id).collect();
+        for id in ids {
+            self.with_sa(now, id, |endpoint, sa| endpoint.follow_on(now, sa, connection, &difference));
+        }
+    }
+
+    fn follow_on(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        connection: &Arc<Connection>,
+        difference: &Difference,
+    ) -> Result<(), Reason> {
+        self.commit(sa);
+        let changed = |child: &str| {
+            let change = difference.children.get(child);
+            matches!(change, Some(ChildChange::Replace | ChildChange::Remove))
+        };
+        match &mut sa.phase {
+            Phase::InitSent(_) | Phase::Intermediate(_) => {
+                let child = self.end_attempt(now, sa).map(|attempt| attempt.child).unwrap_or_default();
+                if difference.ike == IkeChange::None && !changed(&child) {
+                    return Ok(());
+                }
+                self.begin_again(now, sa, connection, child)
+            }
+            Phase::AuthSent(sent) => {
+                // The peer may have made it already: it is replaced as soon as it is there.
+                sent.attempt.outdated |= changed(&sent.attempt.child);
+                self.outdate_ike(now, sa, difference.ike);
+                Ok(())
+            }
+            Phase::Established if sa.closing.is_none() && sa.reauth != Some(Reauth::Done) => {
+                self.follow_on_established(now, sa, connection, difference)?;
+                self.renew(now, sa)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Nobody is authenticated yet: the attempt begins again, by the configuration as it is now.
+    fn begin_again(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        connection: &Connection,
+        child: String,
+    ) -> Result<(), Reason> {
+        let path = self.initial_path(connection).map_err(|error| Reason::Refused(error.to_string()))?;
+        self.log(sa, ORDINARY, "the configuration has changed: the IKE_SA is initiated again");
+        self.begin_attempt(now, sa, connection, Attempt { child, number: 1, outdated: false }, path)
+    }
+
+    fn follow_on_established(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        connection: &Connection,
+        difference: &Difference,
+    ) -> Result<(), Reason> {
+        sa.dpd_delay = connection.dpd_delay;
+        if difference.retime {
+            self.retime_ike(now, sa, connection);
+        }
+        self.outdate_ike(now, sa, difference.ike);
+        // Where the IKE SA is set up anew, the children come with it.
+        let at = Some(now).filter(|_| !sa.is_outdated());
+        let children: Vec<(ChildSaId, String)> =
+            sa.children.iter().filter(|child| child.is_installed()).map(|c| (c.id, c.name.clone())).collect();
+        for (id, name) in children {
+            match difference.children.get(&name) {
+                Some(ChildChange::Replace) => outdate_child(sa, id, at),
+                Some(ChildChange::Remove) => self.drop_child(now, sa, id)?,
+                Some(ChildChange::Retime) => {
+                    let time = connection.child(&name).map(|child| child.lifetime.time).unwrap_or_default();
+                    self.retime_child(now, sa, id, &time);
+                }
+                Some(ChildChange::Add | ChildChange::None) | None => {}
+            }
+        }
+        let replaced = difference.children_to(ChildChange::Replace);
+        if let Some(creating) = &mut sa.creating
+            && let What::Child { name, .. } = &creating.what
+        {
+            creating.outdated |= replaced.into_iter().any(|changed| changed == name);
+        }
+        Ok(())
+    }
+
+    fn outdate_ike(&mut self, now: Time, sa: &mut IkeSa, change: IkeChange) {
+        if change == IkeChange::None {
+            return;
+        }
+        let before = sa.outdated.as_ref().map(|outdated| outdated.change).unwrap_or_default();
+        let change = change.max(before);
+        // Where both sides have a new configuration, two IKE SAs would be one too many: the peer that began begins again.
+        let at = match (change, sa.role) {
+            (IkeChange::Reauthenticate, Role::Responder) => self.retry_at(now),
+            _ => now,
+        };
+        sa.outdated = Some(Box::new(OutdatedIke { change, turn: Outdated::new(Some(at)) }));
+    }
+
+    /// The child is not configured any more, so its Child SA goes.
+    fn drop_child(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId) -> Result<(), Reason> {
+        let Some((name, spi_in)) = sa.child(id).map(|child| (child.name.clone(), child.params.spi_in)) else {
+            return Ok(());
+        };
+        self.log(
+            sa,
+            IMPORTANT,
+            format!("CHILD_SA {name}{{{}}} is deleted: it is not configured any more", id.0),
+        );
+        self.delete_child(now, sa, spi_in)
+    }
+
+    fn retime_child(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, lifetime: &Lifetime) {
+        let renewing = sa.creating.as_ref().is_some_and(|creating| creating.renews() == Some(id))
+            || sa.outgoing.is_waiting(|task| *task == Task::RekeyChild(id));
+        let Some(child) = sa.child_mut(id) else { return };
+        let times = Times::again(lifetime, child.installed, now, &mut *self.alloc);
+        child.limits.times = Times { rekey: times.rekey.filter(|_| !renewing), end: times.end };
+    }
+
+    fn retime_ike(&mut self, now: Time, sa: &mut IkeSa, connection: &Connection) {
+        if sa.reauth.is_some() {
+            // One of the two goes soon.
+            return;
+        }
+        let lifetime = &connection.lifetime;
+        let came_up = sa.established.unwrap_or(now);
+        let due = |seconds: u64| {
+            let earliest = Duration::from_secs(seconds.saturating_sub(lifetime.rand));
+            came_up.max(Time(now.since(Time(earliest))))
+        };
+        let drawn = draw_reauth(lifetime, due(lifetime.reauth), &mut *self.alloc);
+        // New keys do not prove anew who the peer is: what was to come earlier does.
+        sa.reauth_at = drawn.map(|drawn| sa.reauth_at.map_or(drawn, |before| before.min(drawn)));
+        let renewing = matches!(sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)))
+            || sa.outgoing.is_waiting(|task| *task == Task::RekeyIke);
+        let times = Times::of_ike(lifetime, sa.reauth_at, due(lifetime.rekey), &mut *self.alloc);
+        sa.times = Times { rekey: times.rekey.filter(|_| !renewing), end: times.end };
+    }
+
+    /// Does what the change of a configuration asks for, where its time has come.
+    pub(super) fn replace_outdated(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
+        let is_due = |outdated: &Outdated| outdated.at.is_some_and(|at| at <= now);
+        if let Some(outdated) = sa.outdated.as_mut().filter(|outdated| is_due(&outdated.turn)) {
+            outdated.turn.at = None;
+            match outdated.change {
+                IkeChange::None => sa.outdated = None,
+                IkeChange::Rekey => self.want_new_ike_keys(now, sa)?,
+                IkeChange::Reauthenticate => self.set_up_by_new_configuration(now, sa)?,
+            }
+        }
+        let installed = sa.children.iter_mut().filter(|child| child.is_installed());
+        let due = installed.filter_map(|child| {
+            let outdated = child.outdated.as_mut().filter(|outdated| is_due(outdated))?;
+            outdated.at = None;
+            Some(child.id)
+        });
+        let due: Vec<ChildSaId> = due.collect();
+        if !due.is_empty() {
+            self.commit(sa);
+        }
+        due.into_iter().for_each(|id| sa.outgoing.queue(Task::ReplaceChild(id)));
+        Ok(())
+    }
+
+    /// Another IKE SA takes the place of one whose connection has changed; if that is for us to begin.
+    fn set_up_by_new_configuration(&mut self, now: Time, sa: &mut IkeSa) -> Result<(), Reason> {
+        let Some(connection) = self.connections.get(&sa.connection) else { return Ok(()) };
+        if sa.reauth.is_some() {
+            let at = self.retry_at(now);
+            sa.outdated.iter_mut().for_each(|outdated| outdated.turn.at = Some(at));
+            return Ok(());
+        }
+        if let Some(why) = unreachable(sa, &connection) {
+            let line = format!(
+                "IKE_SA {}[{}] stays as it was set up until the peer sets it up anew: {why}",
+                sa.connection, sa.id.0
+            );
+            self.log(sa, IMPORTANT, line);
+            self.settle_for_old(now, sa);
+            return Ok(());
+        }
+        if !sa.children.iter().any(|child| child.is_installed() && connection.has_sas(&child.name)) {
+            let reason = Reason::Refused("its connection has changed, and it carries nothing of it".into());
+            return self.delete_ike(now, sa, reason, now.plus(self.config.delete_timeout));
+        }
+        self.begin_reauth(now, sa);
+        Ok(())
+    }
+
+    /// The peer sets up another IKE SA in the place of that of a Child SA: then we need not.
+    pub(crate) fn leave_to_peer(&mut self, displaced: ChildSaId) {
+        let outdated = self.table.by_child(displaced).filter(|sa| sa.is_outdated()).map(|sa| sa.id);
+        if let Some(mut sa) = outdated.and_then(|id| self.table.take(id)) {
+            self.commit(&mut sa);
+            sa.outdated.iter_mut().for_each(|outdated| outdated.turn.at = None);
+            self.put(sa);
+        }
+    }
+
+    /// There are no new keys by the new proposals. strongSwan rekeys an IKE SA by the configuration that it was made by: another
+    /// IKE SA may succeed all the same.
+    pub(crate) fn rekey_is_not_enough(&mut self, now: Time, sa: &mut IkeSa) {
+        self.outdate_ike(now, sa, IkeChange::Reauthenticate);
+        if let Some(connection) = self.connections.get(&sa.connection) {
+            self.retime_ike(now, sa, &connection);
+        }
+    }
+
+    /// What the new configuration asks of an IKE SA could not be had: tried again for a while.
+    pub(crate) fn change_failed(&mut self, now: Time, sa: &mut IkeSa) {
+        let retry = now.plus(self.config.start_retry);
+        let Some(outdated) = &mut sa.outdated else { return };
+        if outdated.turn.failed(retry) {
+            return;
+        }
+        let line = format!(
+            "IKE_SA {}[{}] stays as it was made until its time is over: the peer does not take its new configuration",
+            sa.connection, sa.id.0
+        );
+        self.log(sa, IMPORTANT, line);
+        self.settle_for_old(now, sa);
+    }
+
+    /// The IKE SA stays, with its times. Its children change on it, as far as they have to.
+    fn settle_for_old(&mut self, now: Time, sa: &mut IkeSa) {
+        sa.outdated.iter_mut().for_each(|outdated| outdated.turn.give_up());
+        if let Some(connection) = self.connections.get(&sa.connection) {
+            self.retime_ike(now, sa, &connection);
+        }
+        for outdated in sa.children.iter_mut().filter_map(|child| child.outdated.as_mut()) {
+            if !outdated.is_given_up() {
+                outdated.at = Some(now);
+            }
+        }
+    }
+}
+
+fn outdate_child(sa: &mut IkeSa, id: ChildSaId, at: Option<Time>) {
+    if let Some(child) = sa.child_mut(id) {
+        child.outdated = Some(Box::new(Outdated::new(at)));
+    }
+}
+
+/// Why it is not for us to set the IKE SA up anew.
+fn unreachable(sa: &IkeSa, connection: &Connection) -> Option<&'static str> {
+    if connection.peer_address().is_none() {
+        return Some("remote_addrs names no address to begin at");
+    }
+    match sa.role {
+        Role::Responder if !sa.virtual_ips.remote.is_empty() => Some("it has a virtual IP"),
+        Role::Responder if sa.nat.remote => Some("it is behind a NAT"),
+        _ => None,
+    }
+}

@@ -1,0 +1,131 @@
+//! Child SAs whose configuration has changed. A rekeyed SA carries what the old one does (RFC 7296 §2.9.2), and strongSwan
+//! rekeys by the configuration of before: so the new one is a further Child SA for the peer, and the old one goes as soon as
+//! it is there.
+
+use crate::endpoint::Endpoint;
+use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::message::Nonce;
+use crate::output::{ChildSaId, Reason, Time};
+use crate::sa::{ChildSa, Creating, IkeSa, Outdated, Rival, RivalSa, lowest};
+use crate::suite::Nonces;
+
+impl Endpoint {
+    /// Asks for a Child SA by the configuration as it is now. False: there is nothing to ask.
+    pub(crate) fn ask_replacement(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        id: ChildSaId,
+    ) -> Result<bool, Reason> {
+        let Some(child) = sa.child(id).filter(|child| child.is_installed() && child.outdated.is_some())
+        else {
+            return Ok(false);
+        };
+        let name = child.name.clone();
+        let awaited = sa.followup.as_ref().map(|followup| &followup.sa);
+        if awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
+            // The peer is at it, or will have the child moved.
+            self.replace_later(now, sa, id);
+            return Ok(false);
+        }
+        match up_to_date(sa, &name).map(|new| (new.id, new.is_proven())) {
+            Some((new, true)) => {
+                self.displace(now, sa, id, new);
+                return Ok(false);
+            }
+            // The peer has made it, and may not know yet that it has.
+            Some((_, false)) => {
+                self.replace_later(now, sa, id);
+                return Ok(false);
+            }
+            None => {}
+        }
+        let line = format!("replacing CHILD_SA {name}{{{}}}: its configuration has changed", id.0);
+        self.log(sa, ORDINARY, line);
+        let asked = self.begin_child(now, sa, &name, (Some(id), true), 1);
+        if let Err(reason) = &asked {
+            self.replacement_failed(now, sa, id, &reason.to_string());
+        }
+        Ok(asked.is_ok())
+    }
+
+    fn replace_later(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId) {
+        let at = Some(self.retry_at(now));
+        if let Some(outdated) = sa.child_mut(id).and_then(|child| child.outdated.as_mut()) {
+            outdated.at = at;
+        }
+    }
+
+    /// There is none by the new configuration: tried again for a while.
+    pub(super) fn replacement_failed(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, why: &str) {
+        let retry = now.plus(self.config.start_retry);
+        let Some(child) = sa.child(id).filter(|child| child.is_installed()) else { return };
+        let name = child.name.clone();
+        if up_to_date(sa, &name).is_some() {
+            return self.replace_later(now, sa, id);
+        }
+        let Some(child) = sa.child_mut(id) else { return };
+        let again = child.outdated.as_mut().is_some_and(|outdated| outdated.failed(retry));
+        self.stats.failed += 1;
+        let then = if again {
+            "it stays for now, and another is asked for again"
+        } else {
+            "it stays until its time is over"
+        };
+        let line =
+            format!("CHILD_SA {name}{{{}}} cannot be made as it is configured now: {why}; {then}", id.0);
+        self.log(sa, IMPORTANT, line);
+    }
+
+    /// A new Child SA is there by our doing, perhaps in the place of another: is it what is configured?
+    pub(super) fn pass_on_outdated(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        creating: &Creating,
+        (old, new): (Option<ChildSaId>, ChildSaId),
+    ) {
+        let old = old.filter(|_| !creating.anew).and_then(|old| sa.child(old));
+        let before = old.and_then(|old| old.outdated.as_ref());
+        if before.is_some() || creating.outdated {
+            self.note_outdated(now, sa, new);
+        }
+    }
+
+    /// Where we and the peer have both made one by the new configuration, the peer's is one too many. It is not for the peer
+    /// alone to delete it, which may have seen no connection between the two.
+    pub(super) fn displace_rival(&mut self, now: Time, sa: &mut IkeSa, creating: &Creating, new: ChildSaId) {
+        let rival = creating.rival.as_ref().filter(|_| creating.anew).map(|rival| rival.sa);
+        if let Some(RivalSa::Child(rival)) = rival {
+            self.displace(now, sa, rival, new);
+        }
+    }
+
+    /// A Child SA is not what is configured now, although it is new.
+    pub(crate) fn note_outdated(&mut self, now: Time, sa: &mut IkeSa, new: ChildSaId) {
+        let at = Some(now).filter(|_| !sa.is_outdated());
+        if let Some(child) = sa.child_mut(new) {
+            child.outdated = Some(Box::new(Outdated::new(at)));
+        }
+    }
+
+    /// The peer has made a child that we were to replace, or have asked it for in the place of another: as where both renew
+    /// one, the exchange with the lowest nonce was for nothing.
+    pub(super) fn note_rival(&mut self, now: Time, sa: &mut IkeSa, new: ChildSaId, nonces: &Nonces) {
+        let Some(name) = sa.child(new).map(|child| child.name.clone()) else { return };
+        if let Some(creating) = sa.creating.as_mut().filter(|creating| creating.replaces_anew(&name)) {
+            let lowest: Nonce = lowest(nonces).clone();
+            creating.rival = Some(Rival { lowest, sa: RivalSa::Child(new) });
+        }
+        // A peer that does not delete what it has replaced leaves that to us.
+        let at = Some(self.retry_at(now));
+        for child in sa.children.iter_mut().filter(|child| child.name == name) {
+            child.outdated.iter_mut().for_each(|outdated| outdated.at = at);
+        }
+    }
+}
+
+/// The newest Child SA of that name that is what is configured now.
+fn up_to_date<'a>(sa: &'a IkeSa, name: &str) -> Option<&'a ChildSa> {
+    sa.children.iter().rfind(|child| child.name == name && child.is_installed() && child.outdated.is_none())
+}
