@@ -171,8 +171,8 @@ fn by_octets() {
 /// What passes between renewal and end is a moment's traffic: far less than a second.
 #[test]
 fn by_octets_of_a_moment() {
-    // 400 packets a second of 100 octets and more: 0.3 s to the renewal, and 30 ms from there to the end.
-    by_limits(Kind::Strongswan, Side::One, &[], &["rekey_bytes = 6000"], 10);
+    // 400 packets a second of 84 octets: 0.6 s to the renewal, and 0.3 s from there to the end.
+    by_limits(Kind::Strongswan, Side::One, &[], &["rekey_bytes = 20000", "life_bytes = 30000"], 10);
 }
 
 /// Both sides have the same limits and no spread, so that they begin at once again and again (RFC 7296 §2.8.1, §2.8.2).
