@@ -124,6 +124,23 @@ fn testudo_finds_testudo_again_behind_a_new_mapping() {
     survives_a_new_mapping(Kind::Testudo, Side::One);
 }
 
+/// The old IKE SA goes from another mapping than the one that it came up with: what its children have handed on does not come
+/// back to them, and what the other side sends finds the new ones.
+#[test]
+fn a_peer_that_reauthenticates_from_a_new_mapping_is_reached() {
+    let pair = behind_nat(Kind::Testudo, Side::One);
+    let watch = Watch::start(&pair.t);
+    pair.t.nat.as_ref().unwrap().remap(30_000..=30_999).unwrap();
+    pair.swanctl(Side::One).run(["--rekey", "--ike", "lab", "--reauth"]).unwrap();
+    std::thread::sleep(Duration::from_secs(15));
+    for side in [Side::One, Side::Two] {
+        assert_eq!(sa(&pair, side).children.len(), 1);
+    }
+    let pong = Ping::new(Side::One.host(Family::V4)).run(pair.t.host(Side::Two)).unwrap();
+    assert_eq!(pong.received, pong.sent, "{:?}", pair.drops(Side::Two));
+    watch.saw_nothing();
+}
+
 /// `encap = yes` at our side only: charon takes us to be behind a NAT, and so do we say.
 fn encapsulation_is_forced(initiator: Side) {
     let mut pair = Scenario::new("encap", Kind::Strongswan)
