@@ -62,8 +62,7 @@ impl Gateway {
         let mut found = self.endpoint.outdated_children(&connection.name);
         let Some(before) = self.endpoint.connection(&connection.name) else { return found };
         let difference = Difference::between(before, connection);
-        let of_it = |sa: &IkeSaStatus| sa.connection.as_ref() == Some(&connection.name);
-        let children = self.endpoint.sas().filter(of_it).flat_map(|sa| sa.children);
+        let children = self.endpoint.sas_of(&connection.name).flat_map(|sa| sa.children);
         let replaced = |name: &str| difference.children.get(name) == Some(&ChildChange::Replace);
         found.extend(children.filter(|child| replaced(&child.name)).map(|child| child.id));
         found

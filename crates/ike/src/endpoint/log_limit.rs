@@ -1,8 +1,8 @@
 //! One line a reason and second for what strangers can cause, so that they cannot fill the log.
 
 use super::stats::Discard;
+use super::table::hash;
 use crate::output::Time;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -43,9 +43,7 @@ impl LogLimit {
     /// The same for an initiator that is refused, where each text counts for itself. When a second has brought too many,
     /// which a stranger can see to, the others share one line.
     pub(crate) fn admit_refusal(&mut self, now: Time, why: &str) -> Option<u64> {
-        let mut hasher = DefaultHasher::new();
-        why.hash(&mut hasher);
-        let hash = hasher.finish();
+        let hash = hash(&why);
         if let Some((_, slot)) = self.texts.iter_mut().find(|(text, _)| *text == hash) {
             return slot.admit(now);
         }

@@ -358,6 +358,11 @@ impl Endpoint {
         self.table.by_child(child).map(|sa| sa.id)
     }
 
+    /// The IKE SAs of a connection, by number.
+    pub fn sas_of<'a>(&'a self, connection: &'a str) -> impl Iterator<Item = IkeSaStatus> + 'a {
+        self.table.of_connection(connection).filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
+    }
+
     /// One IKE SA.
     pub fn sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
         self.table.get(id).filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)

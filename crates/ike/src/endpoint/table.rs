@@ -140,7 +140,7 @@ impl Table {
 }
 
 /// The same on every node and in every run: who makes values collide makes a few more comparisons.
-fn hash(value: &impl Hash) -> u64 {
+pub(super) fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()

@@ -1,15 +1,16 @@
 //! Jobs that are out while other things happen.
 
-use crate::common::peer::{exchange, init_payloads, message};
+use crate::common::peer::exchange;
 use crate::common::tunnels::assert_weathered;
 use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::world::handing_out;
 use crate::common::{Random, Weather, World};
 use crate::pki::{NOVEMBER_2026, cert, key};
+use crate::strangers::init_request;
 use std::time::Duration;
 use testudo_ike::config::{AuthMethod, Connection, KeyExchange, LocalAuth};
 use testudo_ike::endpoint::{Discard, EndpointConfig, Job, Target};
-use testudo_ike::message::{ExchangeType, Header, IkeSpi, MessageId};
+use testudo_ike::message::ExchangeType;
 use testudo_ike::output::Path;
 
 const ADDRS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
@@ -198,17 +199,8 @@ fn a_failed_job_leaves_nothing_and_the_next_may_be_better() {
 fn strangers(world: &mut World, count: u64) {
     let path = Path { local: "192.0.2.2:500".parse().unwrap(), remote: "192.0.2.1:500".parse().unwrap() };
     for seed in 0..count {
-        let mut random = Random::new(900 + seed);
-        let (payloads, ..) = init_payloads(&mut random);
-        let header = Header {
-            initiator_spi: IkeSpi(random.next()),
-            responder_spi: IkeSpi::ZERO,
-            exchange: ExchangeType::IkeSaInit,
-            from_initiator: true,
-            response: false,
-            message_id: MessageId(0),
-        };
-        assert_eq!(exchange(world, path, &message(header, payloads).finish().unwrap()).len(), 0);
+        let request = init_request(&mut Random::new(900 + seed));
+        assert_eq!(exchange(world, path, &request).len(), 0);
     }
 }
 
@@ -305,9 +297,8 @@ fn hybrid_handshakes_with_certificates_go_on_at_another_node() {
     }
 }
 
-/// The certificates make several fragments of each message, and each is recognised.
-#[test]
-fn ike_auth_that_comes_again_is_not_computed_again() {
+/// Two hosts up to the job that the request of IKE_AUTH makes at host 1.
+fn ike_auth_under_way() -> (World, Job) {
     let mut world = hybrid(1, Weather::FAIR);
     (world.hold_jobs, world.restore) = (true, false);
     world.initiate(0);
@@ -318,6 +309,13 @@ fn ike_auth_that_comes_again_is_not_computed_again() {
     }
     world.run(MOMENT);
     let auth = job(&mut world, 1);
+    (world, auth)
+}
+
+/// The certificates make several fragments of each message, and each is recognised.
+#[test]
+fn ike_auth_that_comes_again_is_not_computed_again() {
+    let (mut world, auth) = ike_auth_under_way();
     let (repeated, requests) =
         (discarded(&world, 1, Discard::Repeated), sent(&world, 0, ExchangeType::IkeAuth, false).len() as u64);
     assert!(requests > 1, "in fragments");
@@ -341,16 +339,7 @@ fn ike_auth_that_comes_again_is_not_computed_again() {
 /// Loaded anew in the middle of a handshake, certificates are what they were when it came to that.
 #[test]
 fn what_is_unloaded_meanwhile_was_there_when_the_message_came() {
-    let mut world = hybrid(1, Weather::FAIR);
-    (world.hold_jobs, world.restore) = (true, false);
-    world.initiate(0);
-    for host in [1, 0, 1, 0] {
-        world.run(MOMENT);
-        let job = job(&mut world, host);
-        finish(&mut world, host, job);
-    }
-    world.run(MOMENT);
-    let auth = job(&mut world, 1);
+    let (mut world, auth) = ike_auth_under_way();
     world.hosts[1].endpoint.credentials_mut().clear();
     finish(&mut world, 1, auth);
     assert!(world.hosts[1].logged("established"), "{:#?}", world.hosts[1].log());

@@ -17,7 +17,7 @@ fn from(addr: &str) -> Path {
     Path { local: addr.parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() }
 }
 
-fn init_request(random: &mut Random) -> Vec<u8> {
+pub(crate) fn init_request(random: &mut Random) -> Vec<u8> {
     let (payloads, _, _) = peer::init_payloads(random);
     let header = Header {
         initiator_spi: IkeSpi(random.next()),
