@@ -52,7 +52,11 @@ fn assert_up(world: &World, with_ppk: bool) {
 
 /// What an operator must see of the initiator's PPK.
 fn important(world: &World) -> Vec<&str> {
-    let lines = world.hosts[0].events.iter().filter_map(|event| match event {
+    important_of(world, 0)
+}
+
+fn important_of(world: &World, host: usize) -> Vec<&str> {
+    let lines = world.hosts[host].events.iter().filter_map(|event| match event {
         Event::Log { level: 0, message, .. } if message.contains("PPK") => Some(message.as_str()),
         _ => None,
     });
@@ -73,6 +77,26 @@ fn an_initiator_says_why_its_tunnel_has_no_ppk() {
         world.run_secs(5);
         assert_up(&world, false);
         assert_eq!(important(&world), [format!("going on without PPK 'quantum': {why}")]);
+    }
+}
+
+/// Nor that of a responder.
+#[test]
+fn a_responder_says_why_its_tunnel_has_no_ppk() {
+    let not_loaded = Side { loaded: false, ..OPTIONAL };
+    for (sides, why) in [
+        ([NOTHING, OPTIONAL], Some("the peer has no PPK to use")),
+        ([OPTIONAL, not_loaded], Some("no PPK of that name is loaded")),
+        ([NOTHING, NOTHING], None),
+        ([OPTIONAL, OPTIONAL], None),
+    ] {
+        let mut world = pair(4, Weather::FAIR, sides, [false; 2]);
+        world.initiate(0);
+        world.run_secs(5);
+        world.assert_tunnel();
+        let expected: Vec<String> =
+            why.map(|why| format!("going on without PPK 'quantum': {why}")).into_iter().collect();
+        assert_eq!(important_of(&world, 1), expected);
     }
 }
 

@@ -43,7 +43,7 @@ impl Endpoint {
         Ok(Some((id, secret.clone(), !connection.ppk.required)))
     }
 
-    /// Why an initiator's tunnel has no PPK although the connection names one. IKE_SA_INIT has shown it: for the log.
+    /// Why a tunnel has no PPK although the connection names one. IKE_SA_INIT has shown it: for the log.
     pub(super) fn lack_of_ppk(&self, sa: &IkeSa, connection: &Connection) -> Option<String> {
         let id = connection.ppk.id.as_ref().filter(|_| !sa.extensions.ppk)?;
         let why = if self.has_ppk_for(connection) {
@@ -65,7 +65,8 @@ impl Endpoint {
         let policy = &connection.ppk;
         if !sa.extensions.ppk {
             let missing = || "a PPK is required, but the peer and we have not agreed to use one".to_owned();
-            return if policy.required { Err(missing()) } else { Ok(PeerPpk::default()) };
+            let line = self.lack_of_ppk(sa, connection);
+            return if policy.required { Err(missing()) } else { Ok(PeerPpk { line, ..PeerPpk::default() }) };
         }
         let named = payloads.notify(NotifyType::PpkIdentity).ok_or("the peer has a PPK, but names none")?;
         let Some((&FIXED, id)) = named.data.split_first() else {

@@ -6,7 +6,7 @@ use super::prove::{Proof, Prover};
 use super::verify::{Check, Claim, Evidence, Judge};
 use crate::config::Unique;
 use crate::endpoint::Endpoint;
-use crate::endpoint::report::ORDINARY;
+use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::send::Request;
 use crate::exchange::configuration;
 use crate::exchange::refusal::Refusal;
@@ -209,7 +209,9 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let Authenticated { candidates, ppk, line, proof } = authenticated;
         self.log(sa, ORDINARY, line);
-        ppk.line.into_iter().for_each(|line| self.log(sa, ORDINARY, line));
+        // A tunnel that was meant to have a PPK and has none must not look like any other.
+        let level = if ppk.keys.is_some() { ORDINARY } else { IMPORTANT };
+        ppk.line.into_iter().for_each(|line| self.log(sa, level, line));
         if let (Some(mixed), Some(keys)) = (ppk.keys, &mut sa.keys) {
             keys.ike = mixed;
             sa.ppk = true;
