@@ -40,7 +40,7 @@ impl Endpoint {
         }
         self.commit(sa);
         self.forget_jobs(sa.id);
-        self.leave_to_rival(now, sa, &reason);
+        self.leave_to_rival(now, sa);
         self.act_on_loss(now, sa, &reason);
         match &sa.phase {
             Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthSent(_) => {

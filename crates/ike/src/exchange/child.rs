@@ -45,18 +45,19 @@ impl NoChild {
 }
 
 impl Endpoint {
-    /// The initiator's check of the answer. The error is for the log.
+    /// The initiator's check of the answer, which the child as it was offered decides: an operator may have loaded another
+    /// meanwhile. The error is for the log.
     pub(crate) fn accept_child(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         connection: &Connection,
-        name: &str,
+        offered: &Child,
         answer: &Answer<'_>,
     ) -> Result<ChildSaId, String> {
-        let child = connection.child(name).ok_or("the child was unloaded meanwhile")?;
-        let wanted = Selectors::configured(child, &sa.dynamic_local(), &sa.dynamic_remote());
-        let agreed = judge(child, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, &wanted)?;
+        let child = connection.child(&offered.name).ok_or("the child was unloaded meanwhile")?;
+        let wanted = Selectors::configured(offered, &sa.dynamic_local(), &sa.dynamic_remote());
+        let agreed = judge(offered, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, &wanted)?;
         let origin =
             Origin { role: Role::Initiator, nonces: answer.nonces, shared: &[], replaces: None, stays: true };
         self.install(now, sa, child, &origin, agreed).map_err(|error| error.to_string())

@@ -2,7 +2,7 @@
 //! requests after it (RFC 9370 §2.2.4).
 
 use super::series::{AgreedChild, AgreedIke, Series};
-use crate::config::{IkeProposal, KeyExchange};
+use crate::config::{Child, IkeProposal, KeyExchange};
 use crate::message::{IkeSpi, Nonce};
 use crate::output::ChildSaId;
 use crate::suite::{KePrivate, Nonces};
@@ -18,9 +18,8 @@ pub(crate) struct Creating {
     pub(crate) ke: Option<KePrivate>,
     /// Key exchange methods sent so far: a responder that asks for one twice leads us in circles.
     pub(crate) tried: Vec<KeyExchange>,
-    /// What was offered for an IKE SA: an operator may load other proposals before the peer, which moves the Child SAs with its
-    /// answer, has chosen.
-    pub(crate) offered: Vec<IkeProposal>,
+    /// What was offered: an operator may load something else before the peer, which has the SA with its answer, has chosen.
+    pub(crate) offered: Offered,
     /// A Child SA by the configuration as it is now, which takes the place of one made by what it was: for the peer a
     /// further one.
     pub(crate) anew: bool,
@@ -28,6 +27,14 @@ pub(crate) struct Creating {
     pub(crate) outdated: bool,
     /// What the peer made of the same SA meanwhile.
     pub(crate) rival: Option<Rival>,
+}
+
+/// What an answer must be a choice from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Offered {
+    Ike(Vec<IkeProposal>),
+    /// As it was configured then.
+    Child(Box<Child>),
 }
 
 /// Which SA.
@@ -75,6 +82,24 @@ pub(crate) enum RivalSa {
     Ike(IkeSpi),
     /// None so far: additional key exchanges are to follow, see [`super::Followup`].
     Awaited,
+}
+
+impl Offered {
+    /// For an IKE SA.
+    pub(crate) fn ike(&self) -> &[IkeProposal] {
+        match self {
+            Self::Ike(proposals) => proposals,
+            Self::Child(_) => &[],
+        }
+    }
+
+    /// For a Child SA.
+    pub(crate) fn child(&self) -> Option<&Child> {
+        match self {
+            Self::Child(child) => Some(child),
+            Self::Ike(_) => None,
+        }
+    }
 }
 
 impl Creating {

@@ -16,7 +16,7 @@ mod virtual_ips;
 mod window;
 
 pub(crate) use child::{ChildPhase, ChildSa, Outbound};
-pub(crate) use creating::{Creating, Rival, RivalSa, WantedIke, What, lowest};
+pub(crate) use creating::{Creating, Offered, Rival, RivalSa, WantedIke, What, lowest};
 pub(crate) use lifetime::{ChildLimits, Times, Wear, draw_reauth};
 pub(crate) use outdated::{Outdated, OutdatedIke};
 pub(crate) use phase::{

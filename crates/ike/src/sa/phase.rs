@@ -1,6 +1,6 @@
 //! How far an IKE SA has come, and what each stage must remember.
 
-use crate::config::{Identity, KeyExchange};
+use crate::config::{Child, Identity, KeyExchange};
 use crate::message::Nonce;
 use crate::output::Time;
 use crate::suite::{IkeKeys, IntAuth, KePrivate, Nonces, SkOpener};
@@ -130,7 +130,9 @@ pub(crate) struct AuthSent {
     pub(crate) int_auth: Vec<u8>,
     /// The PPK that we offered to use.
     pub(crate) ppk: Option<OfferedPpk>,
-    /// SPI of the child that we offered.
+    /// The child that we asked for, as it was configured then.
+    pub(crate) offered: Child,
+    /// Its SPI.
     pub(crate) spi_in: Spi,
 }
 

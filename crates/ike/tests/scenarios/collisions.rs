@@ -8,9 +8,10 @@ use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Weather, World};
 use crate::rekeying::established;
 use std::time::Duration;
+use testudo_ike::config::KeyExchange;
 use testudo_ike::endpoint::{EndpointConfig, RetransmitPolicy, Target};
 use testudo_ike::message::{
-    ExchangeType, Nonce, Notify, NotifySa, NotifyType, Payload, Protocol, SaSpi, TsPayload,
+    ExchangeType, KePayload, Nonce, Notify, NotifySa, NotifyType, Payload, Protocol, SaSpi, TsPayload,
 };
 use testudo_ike::suite::offer;
 use testudo_ipsec::sa::EspAlgorithm;
@@ -281,6 +282,31 @@ fn a_termination_amid_both_renewals_ends_everything() {
     }
 }
 
+/// And it ends in the time that a delete is given, also where the peer says nothing more.
+#[test]
+fn a_termination_amid_both_renewals_ends_in_time() {
+    for (seed, steps) in (0..8).flat_map(|seed| (0..10).map(move |steps| (seed, steps))) {
+        for force in [true, false] {
+            let mut world = established(seed, |_, _| {});
+            let old = world.hosts[0].sas()[0].id;
+            assert!(renew(&mut world, 0, What::Ike) && renew(&mut world, 1, What::Ike));
+            let end = world.now.plus(Duration::from_secs(1));
+            (0..steps).for_each(|_| _ = world.step(end));
+            if ike_rekeys(&world.hosts[0]) > 0 {
+                break;
+            }
+            let now = world.now;
+            world.hosts[0].endpoint.terminate(now, &Target::Ike(old), force).unwrap();
+            world.settle(0);
+            world.hosts[1].stopped = true;
+            // The old one has its time, and then what the peer has made of it.
+            world.run_secs(2 * EndpointConfig::default().delete_timeout.as_secs() + 1);
+            let host = &world.hosts[0];
+            assert!(host.sas().is_empty() && host.installed.is_empty(), "{seed} {steps} {:#?}", host.log());
+        }
+    }
+}
+
 /// The peer never answers our request to renew the IKE SA, but has renewed it itself: that one carries on.
 #[test]
 fn a_rival_outlives_an_old_ike_sa_that_is_given_up() {
@@ -298,6 +324,19 @@ fn a_rival_outlives_an_old_ike_sa_that_is_given_up() {
     world.settle(0);
     world.run_secs(60);
     assert_eq!(world.hosts[0].endpoint.states().count(), 0);
+}
+
+/// §3.3.6: what is chosen has no key exchange, so that the KE payload beside it means nothing.
+#[test]
+fn a_key_exchange_that_is_not_chosen_is_left_out() {
+    let mut world = sun();
+    let mut peer = Peer::establish(&mut world, 41);
+    let mut request = rekey_request(SPI, Spi(0x2222_2222));
+    request.insert(3, Payload::Ke(KePayload { method: KeyExchange::X25519.into(), data: vec![9; 32] }));
+    let answer = peer.request(&mut world, ExchangeType::CreateChildSa, request).unwrap();
+    assert!(answer.iter().any(|payload| matches!(payload, Payload::Sa(_))), "{answer:?}");
+    assert!(!answer.iter().any(|payload| matches!(payload, Payload::Ke(_))), "{answer:?}");
+    assert_eq!(world.hosts[0].installed.len(), 2);
 }
 
 /// §2.25.1: while we are at deleting it, it is not renewed either.

@@ -1,7 +1,8 @@
 //! A changed connection is loaded: its Child SAs are replaced, no packet is lost, and what did not change stays.
 
 use crate::common::build::{child, esp_proposal, ts};
-use crate::common::tunnels::{assert_lossless, run_lossless};
+use crate::common::tunnels::{assert_lossless, assert_one_tunnel, child_rekeys, run_lossless};
+use crate::common::wire::sent;
 use crate::common::{Weather, World};
 use std::time::Duration;
 use testudo_ike::config::{ChildLifetime, Connection, KeyExchange, Lifetime, StartAction, TsSpec};
@@ -51,6 +52,39 @@ pub(crate) fn sa_of(world: &World, host: usize, name: &str) -> (ChildSaId, Child
         .collect();
     assert_eq!(children.len(), 1, "{name}: {:#?}", world.hosts[host].log());
     (children[0].id, world.hosts[host].installed[&children[0].id].clone())
+}
+
+/// The peer has the new Child SA with its answer, whatever an operator has loaded meanwhile.
+#[test]
+fn an_answer_is_judged_by_what_was_offered() {
+    let other = |_: usize, connection: &mut Connection| {
+        connection.children[0].proposals = vec![esp_proposal(EspAlgorithm::Aes256Gcm16)];
+    };
+    for first in [true, false] {
+        let mut world = World::pair_with(30, Weather::FAIR, |index, connection| {
+            if index == 1 {
+                connection.children[0].proposals.push(esp_proposal(EspAlgorithm::Aes256Gcm16));
+            }
+        });
+        world.initiate(0);
+        if first {
+            world.run_until(|world| !sent(world, 0, ExchangeType::IkeAuth, false).is_empty());
+        } else {
+            world.run_secs(1);
+            let (now, id) = (world.now, world.hosts[0].sas()[0].children[0].id);
+            assert!(world.hosts[0].endpoint.rekey_child(now, id));
+            world.settle(0);
+        }
+        reload(&mut world, 0, other);
+        world.run_until(|world| world.hosts[0].installed.len() == if first { 1 } else { 2 });
+        run_lossless(&mut world, Duration::from_secs(60));
+        assert_one_tunnel(&world);
+        let host = &world.hosts[0];
+        assert!(!host.logged("no CHILD_SA") && !host.logged("cannot be made"), "{:#?}", host.log());
+        assert_eq!(child_rekeys(host), if first { 1 } else { 2 }, "{:#?}", host.log());
+        assert_eq!(host.results().iter().filter(|result| result.is_err()).count(), 0);
+        assert_eq!(sa_of(&world, 0, "net").1.algorithm, EspAlgorithm::Aes256Gcm16, "and then replaced");
+    }
 }
 
 /// One IKE SA on each side, with the two children, and nothing of what was before.

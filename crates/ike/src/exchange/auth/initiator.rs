@@ -124,8 +124,9 @@ impl Endpoint {
             payloads.extend(super::ppk::notifies(ppk, without_ppk));
         }
         sa.local_id = Some(local);
-        sa.phase =
-            Phase::AuthSent(Box::new(AuthSent { attempt, nonces, init_response, int_auth, ppk, spi_in }));
+        let offered = child.clone();
+        let sent = AuthSent { attempt, nonces, init_response, int_auth, ppk, offered, spi_in };
+        sa.phase = Phase::AuthSent(Box::new(sent));
         self.request(now, sa, ExchangeType::IkeAuth, RequestKind::Auth, payloads)?;
         Ok(())
     }
@@ -268,7 +269,7 @@ impl Endpoint {
             Some(error) => Err(Reason::Notify(describe::hint(error.kind, connection.local.method))),
             None => self
                 .accept_configuration(sa, connection, payloads)
-                .and_then(|()| self.accept_child(now, sa, connection, name, &answer))
+                .and_then(|()| self.accept_child(now, sa, connection, &sent.offered, &answer))
                 .map_err(|why| {
                     sa.outgoing.queue(Task::DeleteSpi(sent.spi_in));
                     Reason::Refused(why)

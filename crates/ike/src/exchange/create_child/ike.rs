@@ -10,8 +10,8 @@ use crate::exchange::describe;
 use crate::message::{ExchangeType, IkeSpi, NotifyType, Payload, Payloads, SaPayload};
 use crate::output::{Event, Reason, Time};
 use crate::sa::{
-    AgreedIke, ChildPhase, Closing, Creating, FollowupSa, IkeSa, KeyExchanges, Keys, Phase, RequestKind,
-    Rival, RivalSa, Series, Task, Times, WantedIke, What, lowest,
+    AgreedIke, ChildPhase, Closing, Creating, FollowupSa, IkeSa, KeyExchanges, Keys, Offered, Phase,
+    RequestKind, Rival, RivalSa, Series, Task, Times, WantedIke, What, lowest,
 };
 use crate::suite::{IkeKeys, IkeSpis, Nonces, Role, SuiteError, accept, offer, select};
 use std::sync::Arc;
@@ -44,13 +44,21 @@ impl Endpoint {
         let ke = self.key_for(method)?;
         let tried = method.into_iter().collect();
         let what = What::Ike(WantedIke { spi, series: None });
-        let creating =
-            Creating { what, nonce, ke, tried, offered, anew: false, outdated: false, rival: None };
+        let creating = Creating {
+            what,
+            nonce,
+            ke,
+            tried,
+            offered: Offered::Ike(offered),
+            anew: false,
+            outdated: false,
+            rival: None,
+        };
         self.ask_ike(now, sa, creating, spi)
     }
 
     fn ask_ike(&mut self, now: Time, sa: &mut IkeSa, creating: Creating, spi: IkeSpi) -> Result<(), Reason> {
-        let offered = offer::ike(&creating.offered, Some(spi));
+        let offered = offer::ike(creating.offered.ike(), Some(spi));
         let mut payloads = vec![Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())];
         payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
         sa.creating = Some(Box::new(creating));
@@ -69,7 +77,8 @@ impl Endpoint {
         if payloads.sa().is_none()
             && let Some(error) = payloads.error()
         {
-            let offered = |method| creating.offered.iter().any(|proposal| proposal.ke.contains(&method));
+            let offered =
+                |method| creating.offered.ike().iter().any(|proposal| proposal.ke.contains(&method));
             let other = other_method(payloads, &creating, offered).filter(|_| sa.closing.is_none());
             if let Some(method) = other {
                 creating.ke = self.key_for(Some(method))?;
@@ -261,12 +270,9 @@ impl Endpoint {
     }
 
     /// An IKE SA that both sides were at renewing is gone, and not because the peer's new one won: that one is all that is left.
-    pub(crate) fn leave_to_rival(&mut self, now: Time, sa: &mut IkeSa, reason: &Reason) {
+    pub(crate) fn leave_to_rival(&mut self, now: Time, sa: &mut IkeSa) {
         let rival = sa.creating.as_ref().and_then(|creating| creating.rival.as_ref());
         let Some(RivalSa::Ike(rival)) = rival.map(|rival| rival.sa) else { return };
-        if *reason == Reason::Requested && sa.closing.is_none() {
-            sa.closing = Some(Box::new(Closing { reason: reason.clone(), deadline: now }));
-        }
         self.yield_to(now, sa, rival);
     }
 
@@ -403,9 +409,9 @@ fn judge_ike(
     payloads: &Payloads,
 ) -> Result<Series<AgreedIke>, String> {
     let answer = payloads.sa().ok_or("the answer has no SA")?;
-    let offered = offer::ike(&creating.offered, Some(spi));
+    let offered = offer::ike(creating.offered.ike(), Some(spi));
     let text = |error: SuiteError| error.to_string();
-    let (suite, theirs) = accept::ike(&offered, &creating.offered, answer).map_err(text)?;
+    let (suite, theirs) = accept::ike(&offered, creating.offered.ike(), answer).map_err(text)?;
     let responder = theirs.ok_or("the answer has no SPI")?;
     let agreed = AgreedIke { suite, spis: IkeSpis { initiator: spi, responder } };
     let exchanges = agreed_keys(sa, creating, Some(suite.ke), suite.additional, payloads)?;

@@ -13,8 +13,8 @@ use crate::message::{
 };
 use crate::output::{ChildSaId, Reason, Time};
 use crate::sa::{
-    AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Outbound, Outdated, RequestKind,
-    RivalSa, Series, Task, What,
+    AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Offered, Outbound, Outdated,
+    RequestKind, RivalSa, Series, Task, What,
 };
 use crate::suite::{Role, offer};
 use testudo_ipsec::spi::Spi;
@@ -107,9 +107,9 @@ impl Endpoint {
         let spi_in =
             self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
         let what = What::Child { name: name.to_owned(), spi_in, replaces, tries, series: None };
-        let (tried, offered) = (method.into_iter().collect(), Vec::new());
+        let (tried, offered) = (method.into_iter().collect(), Offered::Child(Box::new(child)));
         let creating = Creating { what, nonce, ke, tried, offered, anew, outdated: false, rival: None };
-        self.ask_child(now, sa, &child, creating, spi_in)
+        self.ask_child(now, sa, creating, spi_in)
     }
 
     pub(super) fn configured_child(&self, sa: &IkeSa, name: &str) -> Option<Child> {
@@ -121,10 +121,10 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        child: &Child,
         creating: Creating,
         spi_in: Spi,
     ) -> Result<(), Reason> {
+        let Some(child) = creating.offered.child() else { return Ok(()) };
         let rekeyed = creating.renews().filter(|_| !creating.anew);
         let wanted = wanted(sa, child, rekeyed);
         let mut payloads = Vec::new();
@@ -162,13 +162,14 @@ impl Endpoint {
         if payloads.sa().is_none()
             && let Some(error) = payloads.error().cloned()
         {
-            if let Some(method) = other_method(payloads, &creating, |method| offers(&child, method)) {
-                return self.ask_again(now, sa, &child, creating, asked, method);
+            let offered = |method| creating.offered.child().is_some_and(|child| offers(child, method));
+            if let Some(method) = other_method(payloads, &creating, offered) {
+                return self.ask_again(now, sa, creating, asked, method);
             }
             self.alloc.release_esp_spi(now, asked.spi_in);
             return self.child_refused(now, sa, asked, &error);
         }
-        let judged = judged(sa, &child, &creating, asked, payloads).and_then(|series| {
+        let judged = judged(sa, &creating, asked, payloads).and_then(|series| {
             let next = next_link(&series.exchanges, payloads)?;
             Ok((series, next))
         });
@@ -187,7 +188,6 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        child: &Child,
         mut creating: Creating,
         asked: &Asked,
         method: KeyExchange,
@@ -196,7 +196,7 @@ impl Endpoint {
         self.log(sa, ORDINARY, format!("the responder wants key exchange by {name}"));
         creating.ke = self.key_for(Some(method))?;
         creating.tried.push(method);
-        self.ask_child(now, sa, child, creating, asked.spi_in)
+        self.ask_child(now, sa, creating, asked.spi_in)
     }
 
     /// Both sides have it. If it renews one, that goes; if both sides renewed the same, the lowest nonce decides.
@@ -425,11 +425,11 @@ impl Asked {
 /// The check of the answer, and what the keys are made of. The error is for the log.
 fn judged(
     sa: &IkeSa,
-    child: &Child,
     creating: &Creating,
     asked: &Asked,
     payloads: &Payloads,
 ) -> Result<Series<AgreedChild>, String> {
+    let child = creating.offered.child().ok_or("no child was asked for")?;
     let wanted = wanted(sa, child, asked.replaces.filter(|_| !asked.anew));
     let agreed = judge(child, asked.spi_in, payloads, offer::ChildExchange::CreateChildSa, &wanted)?;
     let exchanges = agreed_keys(sa, creating, agreed.suite.ke, agreed.suite.additional, payloads)?;
