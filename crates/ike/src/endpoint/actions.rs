@@ -14,10 +14,19 @@ impl Endpoint {
         if !sa.is_established() || sa.closing.is_some() {
             return;
         }
-        let dead = matches!(reason, Reason::Timeout { .. } | Reason::Unsent { .. });
-        if !dead && *reason != Reason::DeletedByPeer {
-            return;
+        match reason {
+            Reason::Timeout { .. } | Reason::Unsent { .. } => self.act_for_all(now, sa, true),
+            Reason::DeletedByPeer => self.act_for_all(now, sa, false),
+            _ => {}
         }
+    }
+
+    /// The peer lives, and there is no hope for the IKE SA all the same: we delete it.
+    pub(crate) fn act_on_hopelessness(&mut self, now: Time, sa: &IkeSa) {
+        self.act_for_all(now, sa, true);
+    }
+
+    fn act_for_all(&mut self, now: Time, sa: &IkeSa, dead: bool) {
         let Some(connection) = self.connections.get(&sa.connection) else { return };
         for child in sa.children.iter().filter(|child| child.phase == ChildPhase::Installed) {
             if self.has_heir(sa, child) {
@@ -37,6 +46,20 @@ impl Endpoint {
         };
         if let Some(config) = connection.child(child) {
             self.act(now, &sa.connection, child, config.close_action);
+        }
+    }
+
+    /// A Child SA is lost, and another is asked for at once. Should the peer refuse that to the end, it goes on as with any
+    /// that is lost.
+    pub(crate) fn act_on_refusal(&mut self, sa: &IkeSa, child: &str) {
+        let connection = self.connections.get(&sa.connection);
+        let Some(config) = connection.as_ref().and_then(|connection| connection.child(child)) else { return };
+        let actions = [config.dpd_action, config.close_action];
+        if actions.iter().any(|action| action.traps()) {
+            self.starts.trap(&sa.connection, child);
+        }
+        if actions.iter().any(|action| action.starts()) {
+            self.starts.want(&sa.connection, child);
         }
     }
 

@@ -101,7 +101,10 @@ impl Endpoint {
         let others = old.children.iter().filter(|child| child.is_installed()).map(|child| &child.name);
         let others = others.filter(configured);
         let missing: Vec<String> = others.filter(|name| !there(name)).cloned().collect();
-        missing.into_iter().for_each(|name| sa.outgoing.queue(Task::NewChild { name, tries: 1 }));
+        for name in missing {
+            self.act_on_refusal(sa, &name);
+            sa.outgoing.queue(Task::NewChild { name, tries: 1 });
+        }
     }
 
     /// Nothing is left to be asked: what could be made anew is there, and the old IKE SA goes.

@@ -36,6 +36,11 @@ impl Starts {
         }
     }
 
+    /// The child is being asked for. It is tried again should that fail.
+    pub(crate) fn want(&mut self, connection: &str, child: &str) {
+        self.wanted.entry((connection.to_owned(), child.to_owned())).or_insert(None);
+    }
+
     /// The child was lost, and is to be tried: at once, unless it was lost too often within `pause`.
     pub(crate) fn restart(&mut self, connection: &str, child: &str, now: Time, pause: Duration) {
         let name = (connection.to_owned(), child.to_owned());

@@ -6,7 +6,7 @@ use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Weather, World};
 use std::time::Duration;
 use testudo_ike::config::KeyExchange::{self, Ecp256, MlKem512, MlKem768, MlKem1024, X25519};
-use testudo_ike::config::{Connection, Fragmentation};
+use testudo_ike::config::{Connection, Fragmentation, StartAction};
 use testudo_ike::endpoint::{ChildSaState, EndpointConfig, IkeSaState, RetransmitPolicy, Target};
 use testudo_ike::message::{ExchangeType, Message};
 
@@ -332,6 +332,31 @@ fn a_peer_that_always_forgets_is_left() {
     }
 }
 
+/// What an operator wants up comes up again: the IKE SA was hopeless, the peer is not.
+#[test]
+fn a_tunnel_that_is_left_so_is_started_again() {
+    for (what, action) in BOTH.into_iter().flat_map(|what| [(what, true), (what, false)]) {
+        let config = EndpointConfig { followup_timeout: Duration::ZERO, ..EndpointConfig::default() };
+        let addrs = ["192.0.2.1", "192.0.2.2"];
+        let mut world = World::pair_of(addrs, 10, Weather::FAIR, config, |_, connection| {
+            with(connection, &[MlKem768]);
+            if action {
+                connection.children[0].dpd_action = StartAction::Start;
+            }
+        });
+        let first = world.initiate(0);
+        world.run_secs(1);
+        renew(&mut world, 0, what);
+        world.run_until(|world| world.hosts[0].logged("closed: the peer answered STATE_NOT_FOUND"));
+        world.run_secs(60);
+        let now = world.hosts[0].sas().pop().map(|sa| sa.id);
+        assert_eq!(now.is_some_and(|now| now > first), action, "{:#?}", world.hosts[0].log());
+        if action {
+            assert_one_tunnel(&world);
+        }
+    }
+}
+
 #[test]
 fn what_is_ended_meanwhile_is_ended() {
     for what in BOTH {
@@ -430,6 +455,42 @@ fn both_renew_at_once_and_only_one_in_a_series() {
             assert_ivs_never_repeat(&world);
         }
     }
+}
+
+/// The side with the series wins, and the peer forgets it: the old SA serves on, and is renewed later all the same.
+#[test]
+fn a_series_that_has_won_and_comes_to_nothing_is_begun_once_more() {
+    let mut won = 0;
+    for seed in 0..30 {
+        let mut world = established_with(seed, |index, connection| {
+            let child = &mut connection.children[0].proposals;
+            child[0].ke = vec![X25519];
+            let esp = child[0].clone();
+            with(connection, &[MlKem768]);
+            connection.children[0].proposals.insert(index, esp);
+        });
+        let old = world.hosts[0].sas()[0].children[0].id;
+        assert!(renew(&mut world, 0, What::Child) && renew(&mut world, 1, What::Child));
+        run_lossless(&mut world, Duration::from_millis(25));
+        if followups(&world, 0, false).is_empty() {
+            continue;
+        }
+        won += 1;
+        // The answer of the peer, which makes its Child SA in one exchange, has come; now nothing gets through.
+        let made = world.hosts[0].installed.keys().next_back().copied().unwrap();
+        assert!(made > old && world.hosts[0].installed.len() == 2);
+        while world.network.arrive(world.now.plus(Duration::from_secs(1))).is_some() {}
+        world.network.up = false;
+        run_lossless(&mut world, Duration::from_secs(25));
+        world.network.up = true;
+        run_lossless(&mut world, Duration::from_secs(200));
+        assert!(world.hosts[0].logged("the peer answered STATE_NOT_FOUND"), "{:#?}", world.hosts[0].log());
+        assert_one_tunnel(&world);
+        let last = world.hosts[0].sas()[0].children[0].id;
+        assert!(last > made, "{:#?}", world.hosts[0].log());
+        assert_ivs_never_repeat(&world);
+    }
+    assert!(won > 5, "{won}");
 }
 
 /// Who has answered such a request does not begin the same itself.

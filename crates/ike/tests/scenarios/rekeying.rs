@@ -1,14 +1,16 @@
 //! SAs are renewed before their lifetime ends, and no packet is lost (RFC 7296 §2.8).
 
-use crate::common::build::{child, esp_proposal};
+use crate::common::build::{child, esp_proposal, ts};
 use crate::common::tunnels::{assert_lossless, assert_one_tunnel, child_rekeys, ike_rekeys, run_lossless};
 use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Weather, World};
 use std::time::Duration;
-use testudo_ike::config::{ChildLifetime, Connection, IkeLifetime, KeyExchange, Lifetime};
-use testudo_ike::endpoint::{ChildSaState, ExchangeCounter, IkeSaState, Target};
+use testudo_ike::config::{
+    ChildLifetime, Connection, IkeLifetime, KeyExchange, Lifetime, StartAction, TsSpec,
+};
+use testudo_ike::endpoint::{ChildSaState, EndpointConfig, ExchangeCounter, IkeSaState, Target};
 use testudo_ike::message::ExchangeType;
-use testudo_ike::output::{Event, Reason};
+use testudo_ike::output::{Event, Output, Path, Reason};
 use testudo_ipsec::sa::EspAlgorithm;
 
 /// Host `renewing` renews its children after `seconds`.
@@ -235,6 +237,45 @@ fn what_could_not_be_renewed_in_time_is_made_anew() {
     assert!(matches!(downs[..], [Event::ChildDown(_, _, Reason::Expired)]), "{downs:?}");
 }
 
+/// The peer is busy for longer than a lost child is asked for: it is asked for again later, where it is to be up.
+#[test]
+fn a_peer_that_is_busy_for_long_costs_no_tunnel_that_is_wanted() {
+    for wanted in [true, false] {
+        let config = EndpointConfig {
+            creation_burst: 1,
+            creation_pace: Duration::from_secs(300),
+            ..EndpointConfig::default()
+        };
+        let addrs = ["192.0.2.1", "192.0.2.2"];
+        let mut world = World::pair_of(addrs, 25, Weather::FAIR, config, |_, connection| {
+            let child = &mut connection.children[0];
+            child.lifetime.bytes = Lifetime { rekey: 1000, life: 1100, rand: 0 };
+            if wanted {
+                child.dpd_action = StartAction::Start;
+            }
+        });
+        world.initiate(0);
+        world.run_secs(1);
+        let used = |world: &mut World, bytes| {
+            let (now, id) = (world.now, world.hosts[0].sas()[0].children[0].id);
+            world.hosts[0].endpoint.child_used(now, id, bytes, 0);
+            world.settle(0);
+            world.run_secs(10);
+        };
+        (0..2).for_each(|_| used(&mut world, 1000));
+        assert_eq!(child_rekeys(&world.hosts[0]), 2);
+        used(&mut world, 1100);
+        world.run_secs(150);
+        assert!(world.hosts[0].installed.is_empty());
+        assert!(world.hosts[0].logged("establishing CHILD_SA net of site failed"));
+        world.run_secs(300);
+        assert_eq!(world.hosts[0].installed.len(), usize::from(wanted), "{:#?}", world.hosts[0].log());
+        if wanted {
+            assert_one_tunnel(&world);
+        }
+    }
+}
+
 /// RFC 7296 §2.8: what has expired is not used, also while the peer does not answer.
 #[test]
 fn what_has_expired_carries_nothing_whatever_the_peer_says() {
@@ -261,6 +302,54 @@ fn what_has_expired_carries_nothing_whatever_the_peer_says() {
     assert_eq!(world.hosts[0].installed.len(), 1);
     world.run_secs(2);
     assert!(world.hosts[0].installed.is_empty());
+}
+
+/// RFC 7296 §2.8: who begins may send through the new SA as soon as it has the answer, so the data plane of who answers has it
+/// before that leaves; in IKE_AUTH and in CREATE_CHILD_SA.
+#[test]
+fn the_responder_installs_before_it_answers() {
+    for exchange in [ExchangeType::IkeAuth, ExchangeType::CreateChildSa] {
+        let mut world = World::pair_with(26, Weather::FAIR, |_, _| {});
+        world.initiate(0);
+        if exchange == ExchangeType::CreateChildSa {
+            world.run_secs(1);
+            let (now, id) = (world.now, world.hosts[0].sas()[0].children[0].id);
+            assert!(world.hosts[0].endpoint.rekey_child(now, id));
+            world.settle(0);
+        }
+        world.run_until(|world| !sent(world, 0, exchange, false).is_empty());
+        world.now = world.now.plus(Duration::from_secs(1));
+        let request = world.network.arrive(world.now).unwrap();
+        let path = Path { local: request.to, remote: request.from };
+        let responder = &mut world.hosts[1].endpoint;
+        responder.handle_datagram(world.now, path, &request.bytes);
+        let outputs: Vec<Output> = std::iter::from_fn(|| responder.poll_output()).collect();
+        let place = |wanted: fn(&Output) -> bool| outputs.iter().position(wanted).unwrap();
+        let installed = place(|output| matches!(output, Output::InstallChild { .. }));
+        let answered = place(|output| matches!(output, Output::Send { .. }));
+        assert!(installed < answered, "{outputs:?}");
+    }
+}
+
+/// RFC 7296 §2.9.2: also where the configuration would allow more, or less than the peer would.
+#[test]
+fn a_renewed_child_carries_what_the_old_one_did() {
+    for renewing in 0..2 {
+        let mut world = established(27, |_, connection| {
+            let wide = TsSpec::Fixed(ts("10.0.0.0-10.255.255.255"));
+            let net = &mut connection.children[0];
+            net.remote_ts = vec![wide];
+        });
+        let before = world.hosts[0].installed.values().next().unwrap().clone();
+        let (now, id) = (world.now, world.hosts[renewing].sas()[0].children[0].id);
+        assert!(world.hosts[renewing].endpoint.rekey_child(now, id));
+        world.settle(renewing);
+        run_lossless(&mut world, Duration::from_secs(10));
+        assert_one_tunnel(&world);
+        let after = world.hosts[0].installed.values().next().unwrap();
+        assert_ne!(after.spi_in, before.spi_in);
+        assert_eq!((&after.local_ts, &after.remote_ts), (&before.local_ts, &before.remote_ts));
+    }
 }
 
 #[test]

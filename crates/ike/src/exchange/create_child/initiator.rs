@@ -322,6 +322,7 @@ impl Endpoint {
                         format!("the peer does not know CHILD_SA {}{{{}}}", asked.name, old.0),
                     );
                     self.remove_child(now, sa, old, &Reason::DeletedByPeer);
+                    self.act_on_refusal(sa, &asked.name);
                     sa.outgoing.queue(Task::NewChild { name: asked.name.clone(), tries: 1 });
                 }
             }
@@ -383,6 +384,7 @@ impl Endpoint {
         child.phase = ChildPhase::Deleting;
         let spi_in = child.params.spi_in;
         sa.outgoing.queue(Task::DeleteSpi(spi_in));
+        self.act_on_refusal(sa, &name);
         sa.outgoing.queue(Task::NewChild { name, tries: 1 });
     }
 

@@ -130,6 +130,13 @@ impl Endpoint {
     }
 }
 
+/// What had taken the place of a Child SA is for nothing: it stays.
+pub(super) fn serve_on(sa: &mut IkeSa, old: ChildSaId) {
+    if let Some(old) = sa.child_mut(old).filter(|old| old.phase == ChildPhase::Rekeyed) {
+        old.phase = ChildPhase::Installed;
+    }
+}
+
 /// Another has the place of a Child SA. Gives its SPI, if it is still to be deleted.
 fn outdo(sa: &mut IkeSa, old: ChildSaId) -> Option<Spi> {
     let lives = |child: &&mut ChildSa| matches!(child.phase, ChildPhase::Installed | ChildPhase::Rekeyed);

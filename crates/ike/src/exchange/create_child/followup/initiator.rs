@@ -1,6 +1,7 @@
 //! The initiator's side of IKE_FOLLOWUP_KE.
 
 use super::super::initiator::Asked;
+use super::super::replace::serve_on;
 use super::{Next, next_link};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::ORDINARY;
@@ -36,7 +37,11 @@ impl Endpoint {
             return Ok(());
         }
         self.outdo_child(now, sa, &creating);
-        creating.rival = None;
+        if let Some(RivalSa::Child(_)) = creating.rival.take().map(|rival| rival.sa) {
+            // The peer had it renewed in one exchange, and takes that back. Until we are done the old one serves on; should
+            // nothing come of that, it is to be renewed again.
+            asked.replaces.into_iter().for_each(|old| serve_on(sa, old));
+        }
         self.ask_child_followup(now, sa, creating, asked, series, next)
     }
 
@@ -186,6 +191,7 @@ impl Endpoint {
         if sa.forgotten < MAX_FORGOTTEN || sa.closing.is_some() {
             return Ok(());
         }
+        self.act_on_hopelessness(now, sa);
         let deadline = now.plus(self.config.delete_timeout);
         self.delete_ike(now, sa, Reason::Notify(error.kind.to_string()), deadline)
     }
