@@ -254,3 +254,16 @@ fn the_window_is_one() {
     assert_eq!(peer.request(&mut world, ExchangeType::Informational, vec![]), Some(vec![]));
     assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::MessageId), 2);
 }
+
+/// RFC 7296 §2.20: what we are and of which version we tell nobody, and the answer has no CP then.
+#[test]
+fn nobody_learns_the_version() {
+    let mut world = sun();
+    let mut peer = Peer::establish(&mut world, 40);
+    // APPLICATION_VERSION.
+    let version = CfgAttribute { kind: CfgAttributeType::from(7), value: Vec::new() };
+    let request = Configuration { kind: CfgType::Request, attributes: vec![version] };
+    let request = vec![Payload::Configuration(request)];
+    assert_eq!(peer.request(&mut world, ExchangeType::Informational, request), Some(Vec::new()));
+    assert_eq!(world.hosts[0].installed.len(), 1);
+}

@@ -50,6 +50,10 @@ fn ike_proposals_that_cannot_be_used_say_why() {
         ),
         ("3des-sha256-modp2048", "but algorithm \"3des\" is refused as weak: blocks of 64 bits"),
         ("aes128-sha1-modp2048", "but algorithm \"sha1\" is refused as weak: its hash"),
+        ("des-sha256-modp2048", "but algorithm \"des\" is refused as weak: "),
+        ("null-sha256-modp2048", "but algorithm \"null\" is refused as weak: "),
+        ("aes128-sha256-modp768", "but algorithm \"modp768\" is refused as weak: its group is too small"),
+        ("aes128-sha256-modp1024s160", "but algorithm \"modp1024s160\" is refused as weak: nobody knows"),
         ("aes128-MD5-modp2048", "but algorithm \"MD5\" is refused as weak: its hash"),
         ("aes128-sha256-modp1024", "but algorithm \"modp1024\" is refused as weak: its group is too small"),
         ("aes128-sha256-modp2048s256", "but algorithm \"modp2048s256\" is refused as weak: nobody knows"),
@@ -103,5 +107,9 @@ fn esp_proposals() {
         let expected = "but ESP has AES-GCM only; expected aes128gcm16 or aes256gcm16";
         let path = "connections.gw.children.net.esp_proposals";
         assert_eq!(one(text).unwrap_err(), format!("{path}: found {text:?}, {expected}"));
+    }
+    for text in ["null-sha256", "des-sha256", "3des-sha1", "blowfish128-sha256", "aes128-md5"] {
+        let why = one(text).unwrap_err();
+        assert!(why.contains("is refused as weak: "), "{why}");
     }
 }
