@@ -41,6 +41,8 @@ pub struct Tun {
 impl Tun {
     /// Makes the TUN, or attaches to the one that an earlier run left; then brings it up.
     pub fn open(name: &str, mtu: u16) -> Result<Self> {
+        // Before there is a TUN that would outlive the refusal.
+        settings::check_reverse_path()?;
         let file = attach(name)?;
         let failed = |operation| TunError::because(name, operation);
         // SAFETY: the descriptor is a TUN's, and the argument is a number.

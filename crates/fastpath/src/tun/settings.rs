@@ -19,7 +19,6 @@ const IPV6: &[(&str, &str)] = &[
 ];
 
 pub(super) fn apply(name: &str) -> Result<()> {
-    check_reverse_path()?;
     for (setting, value) in IPV4 {
         set(name, "ipv4", setting, value)?;
     }
@@ -33,7 +32,7 @@ pub(super) fn apply(name: &str) -> Result<()> {
 /// The kernel takes the larger value of the interface's and of `all`, so the TUN's own is not enough; and on an
 /// interface without addresses even the loose check (2) is a strict one. Other interfaces depend on `all`: changing it
 /// is the operator's business.
-fn check_reverse_path() -> Result<()> {
+pub(super) fn check_reverse_path() -> Result<()> {
     let setting = path("all", "ipv4", "rp_filter");
     match fs::read_to_string(&setting) {
         Ok(found) if found.trim() != "0" => Err(TunError::ReversePath { found: found.trim().to_owned() }),
