@@ -35,6 +35,8 @@ impl Pipeline for Wire {
         self.outbound(burst, &Sources::default());
     }
 
+    fn give_up_early(&mut self, _packets: u64) {}
+
     fn set_now(&mut self, _milliseconds: u64) {}
 
     fn apply(&mut self, _command: Command) -> Option<Garbage> {

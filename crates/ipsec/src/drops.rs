@@ -60,7 +60,7 @@ reasons! {
     NatKeepalive = "nat_keepalive",
     /// Too short for an ESP packet.
     EspTooShort = "esp_too_short",
-    /// No inbound SA has this SPI.
+    /// No inbound SA has this SPI, and none got it within a moment.
     UnknownSpi = "unknown_spi",
     /// Sequence number 0, or beyond the last one.
     SequenceInvalid = "sequence_invalid",

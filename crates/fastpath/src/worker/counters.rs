@@ -121,7 +121,7 @@ pub struct WorkerTotals {
     pub generated: u64,
     /// Pieces that splitting packets added.
     pub split: u64,
-    /// Packets that wait for their neighbour now.
+    /// Packets that wait now, for their neighbour or for their SA.
     pub held: u64,
     /// Packets dropped by the IPsec pipeline; its own counters have the reasons.
     pub dropped_by_pipeline: u64,

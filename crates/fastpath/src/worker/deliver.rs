@@ -4,6 +4,7 @@ use super::channel::{Channel, WorkerEvent};
 use super::classify::Direction;
 use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
+use super::early::EarlyQueue;
 use super::egress::Egress;
 use super::hold::{Held, HoldQueue, Waiter};
 use super::host::HostPort;
@@ -16,6 +17,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Ingress, Verdict};
+use testudo_ipsec::spi::Spi;
 use testudo_wire::icmp::{self, Kind, Sources};
 use testudo_wire::{ip, ipv4};
 
@@ -70,6 +72,8 @@ pub(super) struct Delivery<P, H> {
     pub(super) channel: Arc<Channel>,
     router: Router,
     hold: HoldQueue,
+    early: EarlyQueue,
+    given_up: u64,
     again: VecDeque<Frame>,
     onward: FrameBurst,
     ids: Identifications,
@@ -98,6 +102,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             channel,
             router: Router::new(fib, indices),
             hold: HoldQueue::new(),
+            early: EarlyQueue::new(),
+            given_up: 0,
             again: VecDeque::with_capacity(AGAIN),
             onward: FrameBurst::new(),
             ids: Identifications::new(),
@@ -148,12 +154,49 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
                 Err(full) => self.discard(full.element(), WorkerDrop::Resubmitted),
             },
             Verdict::Fragment { mtu } => self.resubmit_in_pieces(frame, mtu, context),
+            Verdict::Early(spi) => self.hold_early(frame, spi, context.source),
             Verdict::Drop(_) | Verdict::Pending => {
                 debug_assert_ne!(verdict, Verdict::Pending, "the pipeline gives every packet a verdict");
                 self.counters.dropped_by_pipeline.add(1);
                 self.pool.give(frame);
             }
         }
+    }
+
+    #[cold]
+    fn hold_early(&mut self, frame: Frame, spi: Spi, source: Source) {
+        if let Some(oldest) = self.early.hold(frame, spi, source, self.now) {
+            self.give_up_early(oldest);
+        }
+        self.count_held();
+    }
+
+    fn give_up_early(&mut self, frame: Frame) {
+        self.counters.dropped_by_pipeline.add(1);
+        self.given_up += 1;
+        self.pool.give(frame);
+    }
+
+    /// The SA with that SPI comes.
+    pub(super) fn expect_early(&mut self, spi: Spi) {
+        self.early.expect(spi);
+    }
+
+    /// Takes a packet whose SA has come.
+    pub(super) fn take_early(&mut self) -> Option<(Frame, Source)> {
+        let taken = self.early.release()?;
+        self.count_held();
+        Some(taken)
+    }
+
+    /// Packets that do not wait for their SA any longer, since it was asked last.
+    #[inline]
+    pub(super) fn take_given_up(&mut self) -> u64 {
+        std::mem::take(&mut self.given_up)
+    }
+
+    fn count_held(&self) {
+        self.counters.held.set((self.hold.len() + self.early.len()) as u64);
     }
 
     /// Lets a packet go and counts why.
@@ -325,7 +368,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             }
             Held::TableFull(frame) => self.discard(frame, WorkerDrop::NeighbourTableFull),
         }
-        self.counters.held.set(self.hold.len() as u64);
+        self.count_held();
     }
 
     /// Takes a new forwarding table, and sends what has waited for a neighbour that it knows. Returns the former one.
@@ -338,7 +381,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             };
             waiters.into_iter().for_each(|Waiter { frame, context }| self.forward(frame, context));
         }
-        self.counters.held.set(self.hold.len() as u64);
+        self.count_held();
         former
     }
 
@@ -362,7 +405,10 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         while let Some(waiters) = self.hold.expire(self.now) {
             waiters.into_iter().for_each(|waiter| self.discard(waiter.frame, WorkerDrop::NeighbourTimeout));
         }
-        self.counters.held.set(self.hold.len() as u64);
+        while let Some(frame) = self.early.expire(self.now) {
+            self.give_up_early(frame);
+        }
+        self.count_held();
     }
 
     /// What is due about once a second.
@@ -373,9 +419,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// True if packets wait for a neighbour.
+    /// True if packets wait for a neighbour, or for their SA.
     pub(super) fn is_holding(&self) -> bool {
-        !self.hold.is_empty()
+        !self.hold.is_empty() || self.early.len() > 0
     }
 
     /// Gives up what waits, ends the ports, and returns the frames that are missing then.
@@ -383,7 +429,10 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         while let Some(waiters) = self.hold.clear() {
             waiters.into_iter().for_each(|waiter| self.discard(waiter.frame, WorkerDrop::NeighbourTimeout));
         }
-        self.counters.held.set(0);
+        while let Some(frame) = self.early.clear() {
+            self.give_up_early(frame);
+        }
+        self.count_held();
         self.egress.close(&mut self.pool);
         self.pool.total() - self.pool.available()
     }

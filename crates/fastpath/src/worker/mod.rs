@@ -10,6 +10,7 @@ mod config;
 mod counters;
 mod deliver;
 mod drops;
+mod early;
 mod egress;
 mod handle;
 mod hold;
@@ -39,7 +40,7 @@ use channel::Channel;
 use classify::{Direction, classify};
 use deliver::{Context, Delivery, Source};
 use std::sync::Arc;
-use testudo_ipsec::dataplane::{Item, Verdict};
+use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
 
 /// Milliseconds between two looks at timers.
 const TICK: u64 = 100;
@@ -114,6 +115,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.delivery.set_now(now);
         let mut busy = self.apply_commands();
         if busy {
+            // Behind all commands: policies and what goes out may belong to the SA.
+            self.receive_early();
             // What has waited for a neighbour may be answered with an ICMP error that takes the tunnel.
             self.run_again();
         }
@@ -126,6 +129,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             self.turns_to_tun -= 1;
         }
         self.tick(now);
+        match self.delivery.take_given_up() {
+            0 => {}
+            packets => self.pipeline.give_up_early(packets),
+        }
         self.delivery.flush();
         self.tell_control();
         self.delivery.counters.turns.add(1);
@@ -144,7 +151,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             let Some(command) = self.delivery.channel.commands.pop() else { break };
             any = true;
             let garbage = match command {
-                WorkerCommand::Ipsec(command) => self.pipeline.apply(command).map(WorkerGarbage::Ipsec),
+                WorkerCommand::Ipsec(command) => self.apply(command).map(WorkerGarbage::Ipsec),
                 WorkerCommand::Fib(fib) => Some(WorkerGarbage::Fib(self.delivery.set_fib(fib))),
             };
             if let Some(garbage) = garbage {
@@ -154,6 +161,23 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             }
         }
         any
+    }
+
+    fn apply(&mut self, command: Command) -> Option<Garbage> {
+        if let Command::AddInbound(sa) = &command {
+            self.delivery.expect_early(sa.spi());
+        }
+        self.pipeline.apply(command)
+    }
+
+    /// What has come before its SA, in the order in which it came.
+    fn receive_early(&mut self) {
+        while let Some((frame, source)) = self.delivery.take_early() {
+            let mut burst = FrameBurst::new();
+            burst.push(frame);
+            self.run(&mut burst, Direction::Inbound, source);
+            self.run_again();
+        }
     }
 
     /// A burst from a port through the pipeline.

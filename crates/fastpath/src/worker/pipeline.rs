@@ -10,6 +10,9 @@ pub trait Pipeline {
     /// Packets addressed to us that the filter took for ESP.
     fn inbound(&mut self, burst: &mut [Item<'_>]);
 
+    /// So many packets that `inbound` gave back as early do not wait for their SA any longer.
+    fn give_up_early(&mut self, packets: u64);
+
     /// Tells the time, in milliseconds since any origin.
     fn set_now(&mut self, milliseconds: u64);
 
@@ -29,6 +32,10 @@ impl Pipeline for Dataplane {
     #[inline]
     fn inbound(&mut self, burst: &mut [Item<'_>]) {
         Dataplane::inbound(self, burst);
+    }
+
+    fn give_up_early(&mut self, packets: u64) {
+        Dataplane::give_up_early(self, packets);
     }
 
     #[inline]

@@ -138,6 +138,7 @@ impl Gateway {
         assert_eq!(counted(|totals| totals.forwarded_bytes), octets);
         assert_eq!(counted(|totals| totals.to_host), count(|verdict| *verdict == Verdict::ToHost));
         assert_eq!(counted(|totals| totals.onward), count(|verdict| *verdict == Verdict::Onward));
+        assert_eq!(counted(|totals| totals.early), count(|verdict| matches!(verdict, Verdict::Early(_))));
         let split = count(|verdict| matches!(verdict, Verdict::Fragment { .. }));
         assert_eq!(counted(|totals| totals.to_split), split);
         let dropped = count(|verdict| matches!(verdict, Verdict::Drop(_)));

@@ -264,10 +264,13 @@ impl Rig {
     }
 }
 
-/// What nobody authenticated is dropped, unless it is IKE.
+/// What nobody authenticated is dropped, unless it is IKE or waits for an SA.
 fn refused((verdict, packet): &Done) {
     if *verdict != Verdict::ToHost {
-        assert!(matches!(verdict, Verdict::Drop(_)) && !after_authentication(*verdict), "{verdict:?}");
+        assert!(
+            matches!(verdict, Verdict::Drop(_) | Verdict::Early(_)) && !after_authentication(*verdict),
+            "{verdict:?}"
+        );
         return;
     }
     let payload = match ip::version(packet) {

@@ -1,6 +1,7 @@
 //! What goes into the pipeline and what comes out.
 
 use crate::drops::DropReason;
+use crate::spi::Spi;
 use testudo_wire::packet::PacketBuf;
 
 /// The most packets of one call.
@@ -42,6 +43,9 @@ pub enum Verdict {
         /// The largest piece.
         mtu: u16,
     },
+    /// No inbound SA has this SPI. It may be that its peer has the SA already and we do not yet: keep it for a moment, and
+    /// give it to `inbound` again if the SA comes, or else say so by `Dataplane::give_up_early`.
+    Early(Spi),
     /// Let it go. It has been counted.
     Drop(DropReason),
 }

@@ -36,6 +36,7 @@ pub(super) struct DirectionCounters {
     pub(super) replies: Counter,
     pub(super) to_split: Counter,
     pub(super) onward: Counter,
+    pub(super) early: Counter,
     drops: [Counter; DropReason::COUNT],
 }
 
@@ -51,14 +52,20 @@ impl DirectionCounters {
             replies: Counter::default(),
             to_split: Counter::default(),
             onward: Counter::default(),
+            early: Counter::default(),
             drops: std::array::from_fn(|_| Counter::default()),
         }
     }
 
     #[inline]
     pub(super) fn drop(&self, reason: DropReason) {
+        self.drop_many(reason, 1);
+    }
+
+    #[inline]
+    pub(super) fn drop_many(&self, reason: DropReason, packets: u64) {
         if let Some(drops) = self.drops.get(reason as usize) {
-            drops.add(1);
+            drops.add(packets);
         }
     }
 
@@ -73,6 +80,7 @@ impl DirectionCounters {
             replies: self.replies.get(),
             to_split: self.to_split.get(),
             onward: self.onward.get(),
+            early: self.early.get(),
             dropped: self.drops.iter().map(Counter::get).sum(),
         }
     }
@@ -92,7 +100,7 @@ pub struct Counters {
 /// One direction at one moment, in packets unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionTotals {
-    /// Given to the pipeline; pieces of a split packet count again.
+    /// Given to the pipeline; pieces of a split packet count again, and early ones that their SA has come for.
     pub received: u64,
     /// Octets of these, as they came.
     pub received_bytes: u64,
@@ -110,6 +118,8 @@ pub struct DirectionTotals {
     pub to_split: u64,
     /// Given back to be protected again, on the way from one tunnel into another.
     pub onward: u64,
+    /// Given back to wait for their SA, and not given up.
+    pub early: u64,
     /// Dropped, for all reasons.
     pub dropped: u64,
 }
@@ -118,7 +128,13 @@ impl DirectionTotals {
     /// True if every packet is accounted for. Holds between two bursts.
     pub fn is_balanced(&self) -> bool {
         self.received + self.generated
-            == self.forwarded + self.to_host + self.replies + self.to_split + self.onward + self.dropped
+            == self.forwarded
+                + self.to_host
+                + self.replies
+                + self.to_split
+                + self.onward
+                + self.early
+                + self.dropped
     }
 }
 

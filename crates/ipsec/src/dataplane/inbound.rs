@@ -45,6 +45,12 @@ impl Dataplane {
         }
     }
 
+    /// So many packets with the verdict [`Verdict::Early`] do not wait any longer: nobody has their SPI.
+    pub fn give_up_early(&mut self, packets: u64) {
+        self.counters.inbound.early.subtract(packets);
+        self.counters.inbound.drop_many(DropReason::UnknownSpi, packets);
+    }
+
     fn inbound_part(&mut self, burst: &mut [Item<'_>]) {
         let counters = &*self.counters;
         let bytes: usize = burst.iter().map(|item| item.buf.len()).sum();
@@ -121,25 +127,30 @@ fn admit<'s>(
         arrived.iter().map(|(_, arrived)| sad.get(Spi(arrived.spi))).collect();
     let mut plans = Burst::new();
     for ((at, arrived), sa) in arrived.iter().zip(found) {
-        let reason = match sa {
-            None => DropReason::UnknownSpi,
-            // Whatever the SA sends, in UDP or not, it accepts both at any time (RFC 7296 §2.23).
-            Some(sa) => match sa.window.check(arrived.sequence) {
-                Ok(sequence) => {
-                    plans.push(Plan { sa, arrived, sequence, at: *at });
-                    continue;
-                }
-                Err(reason) => {
-                    sa.counters.add_drop(reason);
-                    reason
-                }
-            },
-        };
-        if let Some(item) = burst.get_mut(usize::from(*at)) {
-            refuse(item, reason, counters);
+        // Whatever the SA sends, in UDP or not, it accepts both at any time (RFC 7296 §2.23).
+        let checked = sa.map(|sa| (sa, sa.window.check(arrived.sequence)));
+        if let Some((sa, Ok(sequence))) = checked {
+            plans.push(Plan { sa, arrived, sequence, at: *at });
+            continue;
+        }
+        let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
+        match checked {
+            Some((sa, Err(reason))) => {
+                sa.counters.add_drop(reason);
+                refuse(item, reason, counters);
+            }
+            _ => put_off(item, Spi(arrived.spi), counters),
         }
     }
     plans
+}
+
+/// Both sides have the keys of an SA at different times: the one that answers has them first, and may send before its answer
+/// has been worked on here (RFC 7296 §2.8).
+#[cold]
+fn put_off(item: &mut Item<'_>, spi: Spi, counters: &DirectionCounters) {
+    counters.early.add(1);
+    item.verdict = Verdict::Early(spi);
 }
 
 /// Verifies and decrypts. The answers are in the order of the plans.

@@ -56,6 +56,7 @@ fn told(results: &[(Verdict, Vec<u8>)], bytes: usize) -> DirectionTotals {
         to_host: count(|verdict| *verdict == Verdict::ToHost),
         to_split: count(|verdict| matches!(verdict, Verdict::Fragment { .. })),
         onward: count(|verdict| *verdict == Verdict::Onward),
+        early: count(|verdict| matches!(verdict, Verdict::Early(_))),
         dropped: count(|verdict| matches!(verdict, Verdict::Drop(_))) + replies,
     }
 }

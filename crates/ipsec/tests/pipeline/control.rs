@@ -157,7 +157,7 @@ fn inbound_sas_come_and_go() {
     let outer = forwarded(a.outbound(&vec![sized(false, 100); 3]));
     let removed = b.plane.apply(Command::RemoveInbound(SPI_B));
     assert!(matches!(removed, Some(Garbage::Inbound(sa)) if sa.spi() == SPI_B));
-    assert_eq!(b.inbound(&outer)[0].0, Verdict::Drop(DropReason::UnknownSpi));
+    assert_eq!(b.inbound(&outer)[0].0, Verdict::Early(SPI_B));
     assert!(b.plane.apply(Command::RemoveInbound(SPI_B)).is_none());
 
     // Same slot, other tag.
@@ -165,7 +165,7 @@ fn inbound_sas_come_and_go() {
     params.spi_in = Spi(SPI_B.0 ^ 1);
     let other = Arc::new(InboundSa::new(&params, POLICY, PATH_MTU, tunnel.library).unwrap());
     assert!(b.plane.apply(Command::AddInbound(other)).is_none());
-    assert_eq!(b.inbound(&outer)[0].0, Verdict::Drop(DropReason::UnknownSpi), "the whole SPI counts");
+    assert_eq!(b.inbound(&outer)[0].0, Verdict::Early(SPI_B), "the whole SPI counts");
     let replaced = b.plane.apply(Command::AddInbound(b.inbound.clone()));
     assert!(matches!(replaced, Some(Garbage::Inbound(sa)) if sa.spi() == params.spi_in));
     assert_eq!(forwarded(b.inbound(&outer)).len(), 3);
@@ -179,6 +179,27 @@ fn inbound_sas_come_and_go() {
     assert!(
         matches!(b.plane.apply(Command::AddSlots(slots)), Some(Garbage::Slots(s)) if s.number() == SlotBlock::number_of(SPI_B))
     );
+}
+
+#[test]
+fn what_comes_before_its_sa_is_counted_once_it_is_given_up() {
+    let tunnel = Tunnel::default();
+    let (mut a, mut b) = pair(&tunnel);
+    let outer = forwarded(a.outbound(&vec![sized(false, 100); 5]));
+    b.plane.apply(Command::RemoveInbound(SPI_B));
+    b.inbound(&outer);
+    let counted = |b: &Gateway| {
+        let counters = b.plane.counters();
+        let totals = counters.totals().inbound;
+        assert!(totals.is_balanced(), "{totals:?}");
+        (totals.early, totals.dropped, counters.dropped_inbound(DropReason::UnknownSpi))
+    };
+    assert_eq!(counted(&b), (5, 0, 0));
+    b.plane.give_up_early(2);
+    assert_eq!(counted(&b), (3, 2, 2));
+    assert!(b.plane.apply(Command::AddInbound(b.inbound.clone())).is_none());
+    assert_eq!(forwarded(b.inbound(&outer[2..])).len(), 3);
+    assert_eq!(counted(&b), (3, 2, 2));
 }
 
 #[test]

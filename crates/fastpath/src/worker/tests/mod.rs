@@ -1,6 +1,7 @@
 //! The worker on ports of memory, with a scripted pipeline and a TUN of queues.
 
 mod accounting;
+mod early;
 mod forwarding;
 mod holding;
 mod slow_path;
@@ -38,6 +39,8 @@ struct Scripted {
     outbound: Option<fn(&mut Item<'_>) -> Verdict>,
     inbound: Option<fn(&mut Item<'_>) -> Verdict>,
     events: Vec<Event>,
+    /// Packets that do not wait for their SA any longer.
+    given_up: u64,
     /// Of the ICMP errors about each burst of clear packets.
     sources: Vec<Sources>,
     now: u64,
@@ -53,6 +56,10 @@ impl Pipeline for Scripted {
     fn inbound(&mut self, burst: &mut [Item<'_>]) {
         let script = self.inbound.unwrap_or(|_| Verdict::Forward);
         burst.iter_mut().for_each(|item| item.verdict = script(item));
+    }
+
+    fn give_up_early(&mut self, packets: u64) {
+        self.given_up += packets;
     }
 
     fn set_now(&mut self, milliseconds: u64) {

@@ -1,0 +1,151 @@
+//! Packets that come before their SA.
+
+use super::super::early::{PACKETS, PATIENCE};
+use super::*;
+use std::net::SocketAddr;
+use testudo_crypto::Library;
+use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial};
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use testudo_ipsec::spd::PolicyId;
+use testudo_ipsec::spi::Spi;
+
+const SPI: Spi = Spi(0xb200_0802);
+const OTHER: Spi = Spi(0xb200_0c03);
+
+/// The SA with that SPI comes, and from now on the pipeline takes packets in.
+fn install(worker: &mut TestWorker, spi: Spi) {
+    let any = AddrRange::new(addr("0.0.0.0"), addr("255.255.255.255")).unwrap();
+    let everything = vec![TrafficSelector { addrs: any, protocol: 0, port_start: 0, port_end: 65535 }];
+    let params = ChildSaParams {
+        spi_in: spi,
+        spi_out: Spi(0xa100_0401),
+        algorithm: EspAlgorithm::Aes128Gcm16,
+        key_in: KeyMaterial(vec![1; 20]),
+        key_out: KeyMaterial(vec![2; 20]),
+        esn: true,
+        replay_window: 64,
+        local_ts: everything.clone(),
+        remote_ts: everything,
+        local: SocketAddr::new(addr("192.0.2.1"), 0),
+        remote: SocketAddr::new(addr(PEER), 0),
+        encapsulation: Encapsulation::Plain,
+        copy: HeaderCopy::default(),
+    };
+    let sa = Arc::new(InboundSa::new(&params, PolicyId(0), 1500, Library::detect()).unwrap());
+    worker.delivery.channel.commands.push(WorkerCommand::Ipsec(Command::AddInbound(sa))).unwrap();
+    worker.pipeline_mut().inbound = None;
+}
+
+/// A worker whose pipeline knows no SA, and takes a packet's TTL for what tells one SPI from the other.
+fn without_sa() -> TestWorker {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().inbound = Some(early);
+    worker
+}
+
+fn early(item: &mut Item<'_>) -> Verdict {
+    Verdict::Early(if item.buf.data()[8] == 64 { SPI } else { OTHER })
+}
+
+fn packet(length: usize) -> Vec<u8> {
+    ipv4(PEER, CLIENT, length, true)
+}
+
+fn of_other(length: usize) -> Vec<u8> {
+    let mut packet = packet(length);
+    packet[8] = 63;
+    packet[10..12].fill(0);
+    let checksum = Sum::new().bytes(&packet[..20]).finish();
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    packet
+}
+
+fn lengths(worker: &mut TestWorker) -> Vec<usize> {
+    sent(worker, LAN).iter().map(|(_, packet)| packet.len()).collect()
+}
+
+fn counted(worker: &mut TestWorker) -> (u64, u64, u64) {
+    let totals = worker.counters().totals();
+    (totals.held, totals.dropped_by_pipeline, worker.pipeline_mut().given_up)
+}
+
+#[test]
+fn a_packet_waits_for_its_sa_and_comes_before_later_ones() {
+    let mut worker = without_sa();
+    for length in 60..63 {
+        arrive(&mut worker, WAN, &packet(length), Class::Esp);
+    }
+    arrive(&mut worker, WAN, &of_other(63), Class::Esp);
+    worker.turn(1);
+    assert_eq!(counted(&mut worker), (4, 0, 0));
+
+    arrive(&mut worker, WAN, &packet(70), Class::Esp);
+    install(&mut worker, SPI);
+    worker.turn(2);
+    assert_eq!(lengths(&mut worker), [60, 61, 62, 70]);
+    assert_eq!(counted(&mut worker), (1, 0, 0), "the other one waits still");
+
+    install(&mut worker, OTHER);
+    worker.turn(3);
+    assert_eq!(lengths(&mut worker), [63]);
+    assert_eq!(counted(&mut worker), (0, 0, 0));
+    check_and_close(worker);
+}
+
+/// They might belong together: the policy that a packet is judged by comes with the SA.
+#[test]
+fn it_is_looked_at_behind_all_commands() {
+    let mut worker = worker(fib(&[]));
+    worker.pipeline_mut().inbound = Some(early);
+    arrive(&mut worker, WAN, &packet(60), Class::Esp);
+    worker.turn(1);
+    install(&mut worker, SPI);
+    worker.delivery.channel.commands.push(WorkerCommand::Fib(full_fib())).unwrap();
+    worker.turn(2);
+    assert_eq!(lengths(&mut worker), [60]);
+    assert!(worker.delivery.channel.events.is_empty(), "no neighbour is missing");
+    check_and_close(worker);
+}
+
+#[test]
+fn it_is_given_up_after_a_second() {
+    let mut worker = without_sa();
+    arrive(&mut worker, WAN, &packet(60), Class::Esp);
+    worker.turn(5000);
+    worker.turn(5000 + PATIENCE - 1);
+    assert_eq!(counted(&mut worker), (1, 0, 0));
+    worker.turn(5000 + PATIENCE + TICK);
+    assert_eq!(counted(&mut worker), (0, 1, 1));
+    install(&mut worker, SPI);
+    worker.turn(6200);
+    assert!(lengths(&mut worker).is_empty());
+    check_and_close(worker);
+}
+
+#[test]
+fn a_flood_takes_few_frames_and_the_latest_stay() {
+    let mut worker = without_sa();
+    for length in 0..300 {
+        arrive(&mut worker, WAN, &packet(60 + length), Class::Esp);
+        worker.turn(1);
+    }
+    assert_eq!(counted(&mut worker), (PACKETS as u64, 300 - PACKETS as u64, 300 - PACKETS as u64));
+    assert_eq!(worker.pool_mut().available(), FRAMES - PACKETS);
+    install(&mut worker, SPI);
+    worker.turn(2);
+    assert_eq!(lengths(&mut worker), (360 - PACKETS..360).collect::<Vec<_>>());
+    check_and_close(worker);
+}
+
+#[test]
+fn an_sa_that_was_not_taken_leaves_them_waiting() {
+    let mut worker = without_sa();
+    arrive(&mut worker, WAN, &packet(60), Class::Esp);
+    worker.turn(1);
+    install(&mut worker, SPI);
+    worker.pipeline_mut().inbound = Some(early);
+    worker.turn(2);
+    assert_eq!(counted(&mut worker), (1, 0, 0));
+    // And what waits at the end is no frame lost.
+    check_and_close(worker);
+}
