@@ -263,7 +263,7 @@ impl Gateway {
                 self.install_child(fresh, &params, replaces);
             }
             Output::SwitchChild { from, to } => {
-                self.policies.switch(from, to);
+                self.policies.switch(from, to, !self.endpoint.is_outdated(to));
                 self.data.switch(from, to);
             }
             Output::StartChild { child } => self.data.switch(child, child),

@@ -15,7 +15,7 @@ pub(crate) use protection::{Difference, Group, Protection};
 use crate::prefix::{self, cover};
 use outline::Outline;
 use std::collections::{BTreeMap, BTreeSet};
-use succession::StandIn;
+use succession::StandIns;
 use table::{Configured, Entry, Table};
 use testudo_fastpath::prefix::Prefix;
 use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
@@ -49,8 +49,8 @@ pub(crate) struct Policies {
     pools: BTreeMap<String, AddrRange>,
     /// Policies of Child SAs that do not stand: not yet, or no longer, because another SA has what they carry.
     resting: BTreeSet<PolicyId>,
-    /// See [`Policies::stand_in`]: places beside the own one of a Child SA's policy.
-    stand_ins: BTreeMap<PolicyId, Vec<StandIn>>,
+    /// See [`Policies::stand_in`].
+    stand_ins: StandIns,
     /// What the SPD holds if it had room for all.
     standing: usize,
     /// Numbers that nobody has, but that the worker's SPD may still name.
@@ -118,7 +118,10 @@ impl Policies {
             let Some(name) = entry.name().cloned() else { continue };
             self.loaded += 1;
             entry.rank.place = CONFIGURED + self.loaded;
-            let id = numbers.remove(&name).unwrap_or_else(|| self.table.take_number());
+            let number = numbers.remove(&name);
+            let before = number.and_then(|id| old.get(&id)).filter(|before| before.means(&entry));
+            entry.set_since(before.map_or(self.loaded, |before| before.since()));
+            let id = number.unwrap_or_else(|| self.table.take_number());
             self.configured.insert(name, id);
             self.insert(entry.rank, &entry.selectors, entry.action(id));
             self.table.put(id, entry);
@@ -162,8 +165,9 @@ impl Policies {
         selectors: &SelectorPair,
     ) -> PolicyId {
         let id = self.table.take_number();
-        let rank = Rank { priority: priority_of(child, selectors), place: CONFIGURED.saturating_sub(sa.0) };
-        self.table.put(id, Entry::of_sa(rank, selectors.clone()));
+        let rank =
+            Rank { priority: priority_of(child, selectors), place: CONFIGURED.saturating_sub(sa.0), part: 0 };
+        self.table.put(id, Entry::of_sa(rank, selectors.clone(), self.loaded));
         self.installed.insert(sa, id);
         self.resting.insert(id);
         self.put_up(id);
@@ -183,9 +187,7 @@ impl Policies {
 
     /// The same the other way round.
     fn put_down(&mut self, id: PolicyId) {
-        for StandIn { rank, selectors, .. } in self.stand_ins.remove(&id).unwrap_or_default() {
-            self.withdraw(rank, &selectors);
-        }
+        self.leave_places(id);
         if let Some(entry) = self.table.get(id)
             && self.resting.insert(id)
         {
@@ -281,8 +283,8 @@ fn configure(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Op
         return None;
     }
     let name = ChildName { connection: connection.name.clone(), child: child.name.clone() };
-    let rank = Rank { priority: order(child.mode, child.priority, &local, &remote), place: 0 };
-    let configured = Configured { name, named: named(child) };
+    let rank = Rank { priority: order(child.mode, child.priority, &local, &remote), place: 0, part: 0 };
+    let configured = Configured { name, named: named(child), since: 0 };
     Some(Entry::of_child(child.mode, rank, SelectorPair::new(&local, &remote), configured))
 }
 

@@ -82,6 +82,8 @@ pub struct Rank {
     pub priority: u32,
     /// What counts among equals.
     pub place: u64,
+    /// What counts among the parts of a policy that stands in several places.
+    pub part: u32,
 }
 
 /// The policies, ready for look-up. A clone costs nothing: it shares with the original what is equal in both, so that one can
@@ -112,7 +114,7 @@ impl Spd {
         let mut spd = Self::default();
         for (place, policy) in (0..).zip(&policies) {
             let selectors = SelectorPair::new(&policy.local, &policy.remote);
-            spd.insert(Rank { priority: policy.priority, place }, &selectors, policy.action)?;
+            spd.insert(Rank { priority: policy.priority, place, part: 0 }, &selectors, policy.action)?;
         }
         Ok(spd)
     }

@@ -58,7 +58,7 @@ fn a_child_sa_with_its_policy_takes_little_memory() {
         for number in 0..COUNT {
             let ChildSaParams { local_ts, remote_ts, .. } = params(number);
             let selectors = SelectorPair::new(&local_ts, &remote_ts);
-            let rank = Rank { priority: 7, place: number.into() };
+            let rank = Rank { priority: 7, place: number.into(), part: 0 };
             spd.insert(rank, &selectors, Action::Protect(PolicyId(number))).unwrap();
             kept.push(halves(number, &selectors));
         }

@@ -48,16 +48,18 @@ impl Barrier {
         for difference in differences {
             self.wanted.apply(difference);
             let Difference { part, prefix, is_there } = difference;
+            if is_there && matches!(part, Group::Held | Group::Passed) {
+                self.inherited.look_at(prefix);
+            }
             let stale = match part {
+                // Filter and routes do not ask who holds a prefix back.
+                Group::Held => continue,
                 Group::Protected => &mut self.stale.around,
                 Group::Passed => &mut self.stale.throughout,
                 Group::Local | Group::Both | Group::PassedInPart => &mut self.stale.at,
             };
             stale.insert(prefix);
             self.stale.sources |= part == Group::Local;
-            if is_there && matches!(part, Group::Protected | Group::Passed) {
-                self.inherited.look_at(prefix);
-            }
         }
     }
 

@@ -76,7 +76,7 @@ impl Model {
     fn claim(&mut self) -> bool {
         let (before, wanted) = (self.shut.len(), &self.wanted);
         let passed = |prefix: &Prefix| wanted.passed.keys().any(|around| covers(around, prefix));
-        self.shut.retain(|prefix, _| !wanted.protected.contains_key(prefix) && !passed(prefix));
+        self.shut.retain(|prefix, _| !wanted.held.contains_key(prefix) && !passed(prefix));
         let shut = &self.shut;
         self.within.retain(|prefix, _| shut.keys().any(|around| covers(around, prefix)));
         self.shut.len() != before
@@ -101,7 +101,7 @@ fn arb_prefix() -> impl Strategy<Value = Prefix> {
 fn arb_event() -> impl Strategy<Value = Event> {
     let part = prop::sample::select(vec![
         Group::Protected,
-        Group::Protected,
+        Group::Held,
         Group::Local,
         Group::Both,
         Group::Passed,
@@ -176,15 +176,16 @@ proptest! {
     }
 }
 
-fn site(n: u16) -> [Difference; 1] {
+/// A configured child comes, or goes.
+fn site(n: u16, is_there: bool) -> [Difference; 2] {
     let [high, low] = n.to_be_bytes();
     let prefix = Prefix::new([10, high, low, 0].into(), 24).expect("a prefix");
-    [Difference { part: Group::Protected, prefix, is_there: true }]
+    [Group::Protected, Group::Held].map(|part| Difference { part, prefix, is_there })
 }
 
 #[test]
 fn what_a_change_costs_does_not_grow_with_what_is_there() {
-    let inherited = (0..5000).map(|n| (site(n)[0].prefix, PrefixUse::PROTECT)).collect();
+    let inherited = (0..5000).map(|n| (site(n, true)[0].prefix, PrefixUse::PROTECT)).collect();
     let mut barrier = Barrier::new(inherited);
     let local = Difference { part: Group::Local, prefix: prefix("192.168.0.0/16"), is_there: true };
     let lan = Difference { part: Group::Passed, prefix: prefix("192.168.0.0/16"), is_there: true };
@@ -195,26 +196,45 @@ fn what_a_change_costs_does_not_grow_with_what_is_there() {
     let mut costs = Vec::new();
     for n in 0..5000 {
         meter::take();
-        barrier.want(site(n));
+        barrier.want(site(n, true));
         let way = barrier.way();
         barrier.arrived(&way);
         assert!(barrier.claim());
         let way = barrier.way();
         barrier.arrived(&way);
         let load = meter::take();
-        let [loaded] = site(n);
-        barrier.keep(&[loaded.prefix]);
-        barrier.want([Difference { is_there: false, ..loaded }]);
+        barrier.keep(&[site(n, true)[0].prefix]);
+        barrier.want(site(n, false));
         let way = barrier.way();
         barrier.arrived(&way);
         let unload = meter::take();
-        barrier.want([loaded]);
+        barrier.want(site(n, true));
         barrier.claim();
         costs.push((load, unload));
     }
     assert_eq!(costs[10..500].iter().max(), costs[500..].iter().max());
     assert!(costs.iter().all(|(load, unload)| *load < 60 && *unload < 60), "{:?}", costs.iter().max());
     assert_eq!(barrier.inherited().count(), 0);
+}
+
+/// The last SA of a child that carries less now goes: what it alone held back was never allowed to pass.
+#[test]
+fn an_sa_does_not_claim_what_no_child_holds_back_any_more() {
+    let wide = prefix("10.2.0.0/24");
+    let difference = |part, is_there| Difference { part, prefix: wide, is_there };
+    let mut barrier = Barrier::default();
+    barrier.want([difference(Group::Protected, true), difference(Group::Held, true)]);
+    let way = barrier.way();
+    barrier.arrived(&way);
+    barrier.keep(&[wide]);
+    barrier.want([difference(Group::Held, false)]);
+    assert!(!barrier.claim(), "the SA is there still");
+    barrier.want([difference(Group::Protected, false)]);
+    let way = barrier.way();
+    barrier.arrived(&way);
+    assert_eq!(barrier.applied().uses.get(&wide), Some(&PrefixUse::PROTECT));
+    barrier.want([difference(Group::Protected, true), difference(Group::Held, true)]);
+    assert!(barrier.claim());
 }
 
 #[test]

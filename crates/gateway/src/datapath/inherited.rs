@@ -61,13 +61,14 @@ impl Inherited {
         self.unclaimed.insert(prefix);
     }
 
-    /// Leaves to the policies what they hold back by themselves, and what they let pass.
+    /// Leaves to configured children what they hold back by themselves, and what they let pass. Not to SAs: with the last of
+    /// them a prefix would open that nobody has allowed to.
     pub(super) fn claim(&mut self, wanted: &Protection) -> Claimed {
         let mut claimed = Claimed::default();
         for prefix in std::mem::take(&mut self.unclaimed) {
             let passed = || wanted.passed.around(&prefix).next().is_some();
             let mut shut: Vec<Prefix> = Vec::new();
-            if wanted.protected.contains_key(&prefix) || passed() {
+            if wanted.held.contains_key(&prefix) || passed() {
                 shut.push(prefix);
             }
             if wanted.passed.contains_key(&prefix) {

@@ -22,7 +22,7 @@ impl Plan {
 
 /// Lets policies claim what is inherited, wherever it is. True if that was anything.
 fn claim(inherited: &mut Inherited, wanted: &Protection) -> bool {
-    wanted.protected.keys().chain(wanted.passed.keys()).for_each(|prefix| inherited.look_at(*prefix));
+    wanted.held.keys().chain(wanted.passed.keys()).for_each(|prefix| inherited.look_at(*prefix));
     !inherited.claim(wanted).shut.is_empty()
 }
 
@@ -39,7 +39,7 @@ fn set(prefixes: &[&str]) -> PrefixSet {
 }
 
 fn tunnel(local: &[&str], remote: &[&str]) -> Protection {
-    Protection { local: set(local), protected: set(remote), ..Protection::default() }
+    Protection { local: set(local), protected: set(remote), held: set(remote), ..Protection::default() }
 }
 
 fn connected_to(prefixes: &[&str]) -> Host {

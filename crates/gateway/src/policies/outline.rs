@@ -159,6 +159,7 @@ impl Outline {
     /// The prefix is about to come into `held`, or to go.
     fn note(&mut self, prefix: Prefix) {
         self.held_changes.note((), prefix, self.held.contains_key(&prefix));
+        self.changes.note(Group::Held, prefix, self.held.contains_key(&prefix));
         self.changes.note(Group::Protected, prefix, self.is_protected(&prefix));
     }
 
@@ -262,6 +263,7 @@ impl Outline {
         let now = self.changes.noted().map(|(part, prefix, was)| {
             let is_there = match part {
                 Group::Protected => self.is_protected(&prefix),
+                Group::Held => self.held.contains_key(&prefix),
                 Group::Local => self.local.contains(&prefix),
                 Group::Both => self.both.contains(&prefix),
                 Group::Passed => self.bypasses.passed.contains(&prefix),
@@ -308,6 +310,7 @@ impl super::Policies {
         let Outline { held, added, local, both, bypasses, .. } = &self.outline;
         super::Protection {
             protected: held.keys().chain(added.keys()).copied().collect(),
+            held: held.keys().copied().collect(),
             local: local.set(),
             both: both.set(),
             passed: bypasses.passed.set(),

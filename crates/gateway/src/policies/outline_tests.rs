@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 
 /// The same from all policies, whatever has been before.
 fn worked_out(policies: &Policies) -> Protection {
-    let all: Vec<&Entry> = policies.table.iter().map(|(_, entry)| entry).collect();
+    let standing = policies.table.iter().filter(|(id, _)| !policies.resting.contains(id));
+    let all: Vec<&Entry> = standing.map(|(_, entry)| entry).collect();
     let (sas, configured): (Vec<&Entry>, Vec<&Entry>) = all.iter().partition(|entry| entry.is_of_sa());
     let mut protection = Protection::default();
     let add = |set: &mut crate::prefix_map::PrefixSet, range: &AddrRange| {
@@ -25,6 +26,7 @@ fn worked_out(policies: &Policies) -> Protection {
             protection.both.insert(prefix, ());
         }
         entry.remote_ranges().for_each(|range| add(&mut protection.protected, &range));
+        entry.remote_ranges().for_each(|range| add(&mut protection.held, &range));
         entry.local_ranges().for_each(|range| add(&mut protection.local, &range));
     }
     let held: AddrSet = configured
@@ -67,6 +69,7 @@ enum Event {
     Unload(u8),
     Install(u64, Vec<TrafficSelector>),
     Renew(u64, u64),
+    Switch(u64, u64, bool),
     Remove(u64),
     Pool(bool),
     Look,
@@ -113,6 +116,7 @@ fn arb_event() -> impl Strategy<Value = Event> {
         2 => (0u8..4).prop_map(Event::Unload),
         4 => (0u64..6, prop::collection::vec(arb_ts(), 1..3)).prop_map(|(sa, remote)| Event::Install(sa, remote)),
         1 => (0u64..6, 0u64..6).prop_map(|(sa, old)| Event::Renew(sa, old)),
+        1 => (0u64..6, 0u64..6, any::<bool>()).prop_map(|(old, sa, current)| Event::Switch(old, sa, current)),
         2 => (0u64..6).prop_map(Event::Remove),
         1 => any::<bool>().prop_map(Event::Pool),
         2 => Just(Event::Look),
@@ -125,7 +129,9 @@ proptest! {
         let mut policies = Policies::default();
         let mut followed = Protection::default();
         let mut loaded = BTreeMap::new();
-        let mut installed = BTreeMap::new();
+        let mut installed: BTreeMap<u64, (ChildSaId, SelectorPair)> = BTreeMap::new();
+        // No two SAs ever have one number.
+        let mut numbers = (1..).map(ChildSaId);
         let pool = Pool {
             name: "road".into(),
             base: "10.0.0.0".parse().expect("an address"),
@@ -145,6 +151,8 @@ proptest! {
                     let pools = if pool { vec!["road".to_owned()] } else { vec![] };
                     let connection = Connection { name: n.to_string(), pools, ..connection(children) };
                     policies.load(&connection);
+                    let outdated: Vec<ChildSaId> = installed.values().map(|(id, _)| *id).collect();
+                    policies.stand_in(&connection.name, &outdated);
                     loaded.insert(n, connection);
                 }
                 Event::Unload(n) => {
@@ -153,17 +161,25 @@ proptest! {
                 }
                 Event::Install(sa, remote) if !installed.contains_key(&sa) => {
                     let selectors = SelectorPair::new(&[ts("10.0.0.0/29")], &remote);
-                    policies.install(ChildSaId(sa), None, &selectors);
-                    installed.insert(sa, selectors);
+                    let id = numbers.next().expect("without end");
+                    policies.install(id, None, &selectors);
+                    installed.insert(sa, (id, selectors));
                 }
                 Event::Renew(sa, old) if !installed.contains_key(&sa) && installed.contains_key(&old) => {
-                    let selectors = installed[&old].clone();
-                    prop_assert!(policies.inherit(ChildSaId(sa), ChildSaId(old), None, &selectors).is_some());
-                    installed.insert(sa, selectors);
+                    let (old, selectors) = installed[&old].clone();
+                    let id = numbers.next().expect("without end");
+                    prop_assert!(policies.inherit(id, old, None, &selectors).is_some());
+                    installed.insert(sa, (id, selectors));
+                }
+                Event::Switch(old, sa, current) => {
+                    if let [Some((old, _)), Some((sa, _))] = [installed.get(&old), installed.get(&sa)] {
+                        policies.switch(*old, *sa, current);
+                    }
                 }
                 Event::Remove(sa) => {
-                    policies.remove(ChildSaId(sa));
-                    installed.remove(&sa);
+                    if let Some((id, _)) = installed.remove(&sa) {
+                        policies.remove(id);
+                    }
                 }
                 Event::Pool(there) => {
                     if there { policies.load_pool(&pool) } else { policies.unload_pool("road") }

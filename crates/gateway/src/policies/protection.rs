@@ -9,6 +9,8 @@ use testudo_fastpath::prefix::Prefix;
 pub(crate) struct Protection {
     /// Remote prefixes whose traffic goes to a worker and nowhere else.
     pub(crate) protected: PrefixSet,
+    /// Those of them that configured children hold back, and not SAs alone.
+    pub(crate) held: PrefixSet,
     /// Our own sides, as configured: what comes from there is not "clear text that should have been protected".
     pub(crate) local: PrefixSet,
     /// Prefixes on both sides of one policy, which says nothing then about where a packet comes from.
@@ -23,6 +25,7 @@ pub(crate) struct Protection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group {
     Protected,
+    Held,
     Local,
     Both,
     Passed,
@@ -43,6 +46,7 @@ impl Protection {
     pub(crate) fn apply(&mut self, difference: Difference) {
         let set = match difference.part {
             Group::Protected => &mut self.protected,
+            Group::Held => &mut self.held,
             Group::Local => &mut self.local,
             Group::Both => &mut self.both,
             Group::Passed => &mut self.passed,

@@ -7,6 +7,7 @@
 
 use super::table::Entry;
 use super::{Action, Policies, SelectorPair};
+use std::collections::{BTreeMap, BTreeSet};
 use testudo_ike::config::ChildMode;
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::selector::TrafficSelector;
@@ -17,19 +18,55 @@ use testudo_ipsec::spd::{PolicyId, Rank};
 pub(super) struct StandIn {
     pub(super) rank: Rank,
     pub(super) selectors: SelectorPair,
-    /// `connections.<name>`
-    connection: String,
+}
+
+/// Places beside the own ones of Child SAs' policies.
+#[derive(Debug, Default)]
+pub(super) struct StandIns {
+    /// By policy, with the connection for whose children they stand in.
+    places: BTreeMap<PolicyId, (String, Vec<StandIn>)>,
+    by_connection: BTreeMap<String, BTreeSet<PolicyId>>,
+}
+
+impl StandIns {
+    fn insert(&mut self, id: PolicyId, connection: &str, places: Vec<StandIn>) {
+        self.by_connection.entry(connection.to_owned()).or_default().insert(id);
+        self.places.insert(id, (connection.to_owned(), places));
+    }
+
+    fn remove(&mut self, id: PolicyId) -> Vec<StandIn> {
+        let Some((connection, places)) = self.places.remove(&id) else { return Vec::new() };
+        if let Some(ids) = self.by_connection.get_mut(&connection) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.by_connection.remove(&connection);
+            }
+        }
+        places
+    }
+
+    fn of_connection(&self, connection: &str) -> Vec<PolicyId> {
+        self.by_connection.get(connection).into_iter().flatten().copied().collect()
+    }
+
+    #[cfg(test)]
+    fn iter(&self) -> impl Iterator<Item = (PolicyId, &StandIn)> {
+        self.places.iter().flat_map(|(id, (_, places))| places.iter().map(|place| (*id, place)))
+    }
 }
 
 impl Policies {
     /// What goes out changes over from one Child SA to another: the policy of the old one is not to be in the way of what the
-    /// new one carries.
-    pub(crate) fn switch(&mut self, from: ChildSaId, to: ChildSaId) {
+    /// new one carries. `is_current`: the new one was made by the configuration as it is now.
+    pub(crate) fn switch(&mut self, from: ChildSaId, to: ChildSaId, is_current: bool) {
         let Some(new) = self.installed.get(&to).copied() else { return };
         let old = self.installed.get(&from).copied().filter(|old| *old != new);
         self.put_up(new);
         if let Some(old) = old {
             self.put_down(old);
+        } else if is_current && let Some(entry) = self.table.get_mut(new) {
+            entry.seen = self.loaded;
+            self.leave_places(new);
         }
     }
 
@@ -39,43 +76,46 @@ impl Policies {
     pub(crate) fn stand_in(&mut self, connection: &str, outdated: &[ChildSaId]) {
         for sa in outdated {
             let Some(id) = self.installed.get(sa).copied() else { continue };
-            if self.resting.contains(&id) || self.stand_ins.contains_key(&id) {
+            if self.resting.contains(&id) || self.stand_ins.places.contains_key(&id) {
                 continue;
             }
             let places = self.places_for(connection, id);
-            for StandIn { rank, selectors, .. } in &places {
+            for StandIn { rank, selectors } in &places {
                 self.insert(*rank, selectors, Action::Protect(id));
             }
             if !places.is_empty() {
-                self.stand_ins.insert(id, places);
+                self.stand_ins.insert(id, connection, places);
             }
         }
     }
 
-    /// Right before each child of the connection that comes before the SA.
+    /// Right before each child of the connection that comes before the SA and did not when the SA was made.
     fn places_for(&self, connection: &str, sa: PolicyId) -> Vec<StandIn> {
         let Some(sa) = self.table.get(sa) else { return Vec::new() };
         let children = self.of_connection(connection);
         let before = children
             .iter()
             .filter_map(|id| self.table.get(*id))
-            .filter(|child| child.mode == ChildMode::Tunnel && child.rank.priority < sa.rank.priority);
-        let place = |child: &Entry| {
+            .filter(|child| child.mode == ChildMode::Tunnel && child.rank.priority < sa.rank.priority)
+            .filter(|child| child.since() > sa.seen);
+        let place = |(part, child): (u32, &Entry)| {
             let selectors = common(&child.selectors, &sa.selectors)?;
-            let rank = Rank { priority: child.rank.priority, place: sa.rank.place };
-            Some(StandIn { rank, selectors, connection: connection.to_owned() })
+            let rank = Rank { priority: child.rank.priority, place: sa.rank.place, part };
+            Some(StandIn { rank, selectors })
         };
-        before.filter_map(place).collect()
+        (0..).zip(before).filter_map(place).collect()
+    }
+
+    /// Gives up the places beside the own one of a Child SA's policy.
+    pub(super) fn leave_places(&mut self, sa: PolicyId) {
+        for StandIn { rank, selectors } in self.stand_ins.remove(sa) {
+            self.withdraw(rank, &selectors);
+        }
     }
 
     /// The children of a connection change: nothing stands in for them any more.
     pub(super) fn stand_back(&mut self, connection: &str) {
-        let ended =
-            self.stand_ins.extract_if(.., |_, places| places.iter().any(|p| p.connection == connection));
-        let ended: Vec<StandIn> = ended.flat_map(|(_, places)| places).collect();
-        for StandIn { rank, selectors, .. } in ended {
-            self.withdraw(rank, &selectors);
-        }
+        self.stand_ins.of_connection(connection).into_iter().for_each(|sa| self.leave_places(sa));
     }
 }
 

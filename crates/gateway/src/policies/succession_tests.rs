@@ -2,6 +2,9 @@
 
 use crate::policies::tests::{child, connection, ts};
 use crate::policies::*;
+use testudo_ipsec::packet_selector::PacketSelector;
+use testudo_ipsec::spd::Decision;
+use testudo_wire::ip::Protocol;
 
 const OLD: ChildSaId = ChildSaId(1);
 const NEW: ChildSaId = ChildSaId(2);
@@ -18,12 +21,20 @@ fn selectors(remote: &str) -> SelectorPair {
 fn standing(policies: &Policies) -> Vec<Action> {
     let all = policies.table.iter().filter(|(id, _)| !policies.resting.contains(id));
     let mut standing: Vec<(Rank, Action)> = all.map(|(id, entry)| (entry.rank, entry.action(id))).collect();
-    for (id, places) in &policies.stand_ins {
-        standing.extend(places.iter().map(|place| (place.rank, Action::Protect(*id))));
-    }
+    standing.extend(policies.stand_ins.iter().map(|(id, place)| (place.rank, Action::Protect(id))));
     standing.sort_by_key(|(rank, _)| *rank);
     assert_eq!(policies.spd().unwrap().len(), standing.len());
     standing.into_iter().map(|(_, action)| action).collect()
+}
+
+fn of([local, remote]: [std::net::IpAddr; 2]) -> PacketSelector {
+    PacketSelector::new(local, remote, Protocol::UDP, Some((1000, 53))).unwrap()
+}
+
+/// A packet to that address goes through the SA of that policy, or waits for it.
+fn packet_takes(policies: &Policies, remote: &str, id: PolicyId) {
+    let packet = of(["10.1.0.9".parse().unwrap(), remote.parse().unwrap()]);
+    assert_eq!(policies.spd().unwrap().lookup(&packet), Decision::Act(Action::Protect(id)), "{remote}");
 }
 
 fn configured(policies: &Policies) -> Action {
@@ -51,7 +62,7 @@ fn a_narrower_child_does_not_cut_the_old_sa_off() {
     let new = policies.install(NEW, Some(&after), &selectors("10.2.3.0/24"));
     let both = [Action::Protect(new), Action::Protect(old), now, Action::Protect(old)];
     assert_eq!(standing(&policies), both, "the worker sends through the old one");
-    policies.switch(OLD, NEW);
+    policies.switch(OLD, NEW, true);
     assert_eq!(standing(&policies), [Action::Protect(new), now]);
     policies.remove(OLD);
     assert_eq!(standing(&policies), [Action::Protect(new), now]);
@@ -66,7 +77,7 @@ fn a_wider_child_comes_behind_the_old_sa() {
     assert_eq!(standing(&policies), [Action::Protect(old), now]);
     let after = net("10.2.0.0/16");
     let new = policies.install(NEW, Some(&after), &selectors("10.2.0.0/16"));
-    policies.switch(OLD, NEW);
+    policies.switch(OLD, NEW, true);
     // The old SA takes packets in for a while, and must not be in the way of what goes out.
     assert_eq!(standing(&policies), [Action::Protect(new), now]);
 }
@@ -82,10 +93,75 @@ fn only_what_the_old_sa_carries_goes_through_it() {
     ]));
     policies.stand_in("gw", &[OLD]);
     assert_eq!(standing(&policies).iter().filter(|action| **action == Action::Protect(old)).count(), 3);
+    packet_takes(&policies, "10.2.0.5", old);
+    packet_takes(&policies, "10.2.1.5", old);
     policies.unload("gw");
+    assert!(policies.stand_ins.by_connection.is_empty());
     assert_eq!(standing(&policies), [Action::Protect(old)]);
     policies.remove(OLD);
     assert!(standing(&policies).is_empty());
+}
+
+/// Children for one network of the peer's, of equal priority: what stands in for them stands under one prefix.
+#[test]
+fn what_stands_in_for_several_children_of_one_network_stands_and_goes() {
+    let (mut policies, old) = changed("10.2.0.0/16", "10.2.0.0/24");
+    let part = |name: &str, local: &str| child(name, ChildMode::Tunnel, local, "10.2.0.0/24");
+    policies.load(&connection(vec![part("net", "10.1.0.0/24"), part("b", "10.1.1.0/24")]));
+    policies.stand_in("gw", &[OLD]);
+    for local in ["10.1.0.9", "10.1.1.9"] {
+        let packet = of([local.parse().unwrap(), "10.2.0.5".parse().unwrap()]);
+        assert_eq!(policies.spd().unwrap().lookup(&packet), Decision::Act(Action::Protect(old)), "{local}");
+    }
+    policies.remove(OLD);
+    assert_eq!(policies.spd().unwrap().len(), 2);
+}
+
+/// What a child carries by itself it goes on carrying, whatever becomes of a wider one beside it.
+#[test]
+fn a_child_that_has_not_changed_keeps_its_traffic() {
+    let narrow = || child("narrow", ChildMode::Tunnel, "10.1.0.0/16", "10.2.1.0/24");
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![net("10.2.0.0/16"), narrow()]));
+    let wide = ChildSaId(9);
+    let own = policies.install(OLD, Some(&narrow()), &selectors("10.2.1.0/24"));
+    let old = policies.install(wide, Some(&net("10.2.0.0/16")), &selectors("10.2.0.0/16"));
+    policies.applied();
+    // Other algorithms, which no policy knows of.
+    policies.stand_in("gw", &[wide]);
+    packet_takes(&policies, "10.2.1.5", own);
+    // And other selectors.
+    policies.load(&connection(vec![net("10.2.0.0/17"), narrow()]));
+    policies.stand_in("gw", &[wide]);
+    packet_takes(&policies, "10.2.1.5", own);
+    packet_takes(&policies, "10.2.0.5", old);
+}
+
+/// The new SA has the policy of the old one, and a narrower child came beside it meanwhile.
+#[test]
+fn nothing_stands_in_behind_the_new_sa() {
+    let mut policies = Policies::default();
+    let wide = net("10.2.0.0/16");
+    policies.load(&connection(vec![wide.clone()]));
+    let old = policies.install(OLD, Some(&wide), &selectors("10.2.0.0/16"));
+    policies.applied();
+    let narrow = child("narrow", ChildMode::Tunnel, "10.1.0.0/16", "10.2.1.0/24");
+    policies.load(&connection(vec![wide.clone(), narrow]));
+    policies.stand_in("gw", &[OLD]);
+    packet_takes(&policies, "10.2.1.5", old);
+    assert_eq!(policies.inherit(NEW, OLD, Some(&wide), &selectors("10.2.0.0/16")), Some(old));
+    let before = standing(&policies);
+    // As long as that one is outdated itself, all stays as it is.
+    policies.switch(OLD, NEW, false);
+    assert_eq!(standing(&policies), before);
+    policies.switch(OLD, NEW, true);
+    policies.remove(OLD);
+    let traps =
+        policies.configured.values().copied().find(|id| policies.child_of(*id).unwrap().child == "narrow");
+    packet_takes(&policies, "10.2.1.5", traps.unwrap());
+    packet_takes(&policies, "10.2.0.5", old);
+    policies.stand_in("gw", &[NEW]);
+    packet_takes(&policies, "10.2.1.5", traps.unwrap());
 }
 
 #[test]
@@ -98,7 +174,7 @@ fn another_priority_is_another_policy() {
     assert_eq!(policies.inherit(NEW, OLD, Some(&urgent), &same), None);
     let new = policies.install(NEW, Some(&urgent), &same);
     assert_ne!(old, new);
-    policies.switch(OLD, NEW);
+    policies.switch(OLD, NEW, true);
     assert_eq!(standing(&policies), [Action::Protect(new)]);
 }
 

@@ -22,15 +22,19 @@ pub(super) struct Entry {
     pub(super) mode: ChildMode,
     /// Child SAs that share it: one that is renewed, and the one that takes its place.
     pub(super) sas: u32,
+    /// Of an SA: the configured children of before were loaded up to here.
+    pub(super) seen: u64,
     child: Option<Box<Configured>>,
 }
 
 /// What is known of a configured child's policy alone.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Configured {
     pub(super) name: ChildName,
     /// Of our side, what the configuration names itself: `dynamic` may be any address, and says nothing.
     pub(super) named: Box<[AddrRange]>,
+    /// When it was loaded as it is now, in configured children so far.
+    pub(super) since: u64,
 }
 
 impl Table {
@@ -81,18 +85,29 @@ impl Table {
 
 impl Entry {
     /// The policy of a Child SA.
-    pub(super) fn of_sa(rank: Rank, selectors: SelectorPair) -> Self {
-        Self { selectors, rank, mode: ChildMode::Tunnel, sas: 1, child: None }
+    pub(super) fn of_sa(rank: Rank, selectors: SelectorPair, seen: u64) -> Self {
+        Self { selectors, rank, mode: ChildMode::Tunnel, sas: 1, seen, child: None }
     }
 
     /// The policy of a configured child.
     pub(super) fn of_child(mode: ChildMode, rank: Rank, selectors: SelectorPair, child: Configured) -> Self {
-        Self { selectors, rank, mode, sas: 0, child: Some(Box::new(child)) }
+        Self { selectors, rank, mode, sas: 0, seen: 0, child: Some(Box::new(child)) }
     }
 
     /// The configured child whose policy it is.
     pub(super) fn name(&self) -> Option<&ChildName> {
         self.child.as_deref().map(|child| &child.name)
+    }
+
+    /// When the configured child was loaded as it is now.
+    pub(super) fn since(&self) -> u64 {
+        self.child.as_deref().map(|child| child.since).unwrap_or_default()
+    }
+
+    pub(super) fn set_since(&mut self, since: u64) {
+        if let Some(child) = &mut self.child {
+            child.since = since;
+        }
     }
 
     /// Of our side, what the configuration names itself.
@@ -110,7 +125,8 @@ impl Entry {
         self.mode == other.mode
             && self.rank.priority == other.rank.priority
             && self.selectors == other.selectors
-            && self.child == other.child
+            && self.name() == other.name()
+            && self.named() == other.named()
     }
 
     pub(super) fn holds_back(&self) -> bool {

@@ -5,12 +5,16 @@ use crate::common::{Pair, Scenario, Watch};
 use crate::rekeying::under_traffic;
 use std::time::Duration;
 use testudo_lab::gateway::Kind;
+use testudo_lab::ping::Ping;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
 /// Both sides have let the old SAs go by then.
 const SETTLED: Duration = Duration::from_secs(40);
+
+/// Old SAs take packets in for so long, and a little more.
+const LINGER: Duration = Duration::from_secs(6);
 
 /// A connection with two children: `lab` for IPv4, which `edit` changes, and `six` for IPv6.
 fn text(side: Side, edit: impl Fn(Side, &mut Connection)) -> String {
@@ -102,9 +106,21 @@ fn other_selectors(peer: Kind) {
     for length in ["/29", "/23", "/24"] {
         change(&pair, [false, true, false], |side, connection| networks(side, connection, length));
         assert_eq!(negotiated(&pair, "remote-ts"), format!("10.2.0.0{length}"));
+        if length == "/29" {
+            no_longer_covered(&pair);
+        }
     }
     watch.saw_nothing();
     pair.await_log("connection lab changed: children lab replaced, six kept");
+}
+
+/// What was protected and is not any more does not leave in clear, also when the last SA that carried it is gone.
+fn no_longer_covered(pair: &Pair) {
+    std::thread::sleep(LINGER);
+    let shut = pair.status(Side::One)["counters"]["inherited"].to_string();
+    assert!(shut.contains("10.2.0.0/24"), "{shut}");
+    let pong = Ping::new([10, 2, 0, 100].into()).count(5).run(&pair.t.client).unwrap();
+    assert_eq!(pong.received, 0);
 }
 
 #[test]

@@ -200,6 +200,14 @@ impl Endpoint {
         self.outdated(connection)
     }
 
+    /// True if a Child SA was made by what its connection was before it changed.
+    pub fn is_outdated(&self, child: ChildSaId) -> bool {
+        self.table
+            .by_child(child)
+            .and_then(|sa| sa.child(child))
+            .is_some_and(|child| child.outdated.is_some())
+    }
+
     /// The loaded connections, by name.
     pub fn connections(&self) -> impl Iterator<Item = &Connection> {
         self.connections.iter().map(|connection| &**connection)

@@ -105,7 +105,10 @@ impl Index {
         let rank = entry.rank;
         self.at(&entry.selectors, |list| {
             let at = list.partition_point(|other| other.rank < rank);
-            if list.get(at).is_none_or(|other| other.rank != rank) {
+            let there = list.get(at).filter(|other| other.rank == rank);
+            // Two of its ranges may lie under one prefix.
+            debug_assert!(there.is_none_or(|other| Arc::ptr_eq(other, entry)), "two policies have one rank");
+            if there.is_none() {
                 // As a rule it stays the only one: room for more is not taken before.
                 list.reserve_exact(1);
                 list.insert(at, Arc::clone(entry));
