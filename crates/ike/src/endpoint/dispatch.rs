@@ -10,7 +10,7 @@ use crate::message::{
     ParseError, Payload, Payloads,
 };
 use crate::output::{Path, Reason, Time};
-use crate::sa::{FirstDatagram, IkeSa, InitKey, Phase, RequestKind, digest};
+use crate::sa::{Answered, FirstDatagram, IkeSa, InitKey, Phase, RequestKind, digest};
 use crate::suite::{IntAuth, Opened, Role, SkOpener};
 use std::time::Duration;
 
@@ -20,8 +20,6 @@ const MAX_MESSAGE: usize = 16 * 1024;
 const MAX_INIT: usize = 4 * 1024;
 /// Forged hints lead to a liveness check at most this often (RFC 7296 §2.21.4).
 const HINT_INTERVAL: Duration = Duration::from_secs(10);
-/// Answers to the repetitions of one IKE_SA_INIT while nothing is known of who sends them.
-const MAX_REPEATED_INIT: u8 = 16;
 
 /// A datagram with its circumstances.
 #[derive(Clone, Copy)]
@@ -117,7 +115,7 @@ impl Endpoint {
         let key = InitKey { remote: path.remote, digest: digest(bytes) };
         if let Some(sa) = self.table.by_init(&key) {
             let id = sa.id;
-            return self.with_sa(now, id, |endpoint, sa| endpoint.repeat_init(datagram, sa, key.digest));
+            return self.with_sa(now, id, |endpoint, sa| endpoint.repeat(datagram, sa, key.digest));
         }
         if self.is_computing_for(key) {
             return self.stats.discard(Discard::Repeated);
@@ -252,27 +250,6 @@ impl Endpoint {
         }
     }
 
-    /// An answered IKE_SA_INIT comes again. Anybody may have sent it, under any address: no more answers than an initiator can
-    /// need.
-    fn repeat_init(
-        &mut self,
-        datagram: Datagram<'_>,
-        sa: &mut IkeSa,
-        digest: [u8; 32],
-    ) -> Result<(), Reason> {
-        if let Phase::HalfOpen(half) = &mut sa.phase {
-            if half.repeated >= MAX_REPEATED_INIT {
-                let remote = datagram.path.remote;
-                self.discard(datagram.now, Discard::MessageId, || {
-                    format!("ignored an IKE_SA_INIT request from {remote} that was answered often enough")
-                });
-                return Ok(());
-            }
-            half.repeated += 1;
-        }
-        self.repeat(datagram, sa, digest)
-    }
-
     /// An answered request comes again: the answer goes out again, octet for octet. To where the request comes from, for a
     /// NAT may have changed that; but where there is none, another address is that of a victim.
     pub(super) fn repeat(
@@ -282,13 +259,26 @@ impl Endpoint {
         digest: [u8; 32],
     ) -> Result<(), Reason> {
         let Datagram { now, path, .. } = datagram;
-        let from_peer = sa.nat.remote || path.remote.ip() == sa.path.remote.ip();
-        let same = sa.incoming.last.as_ref().filter(|last| last.digest == digest && from_peer);
-        if let Some(response) = same.map(|last| last.response.clone()) {
-            self.stats.responses_repeated += 1;
-            self.send(now, sa, path, response);
-        } else {
-            self.discard(now, Discard::MessageId, || format!("ignored an old request from {}", path.remote));
+        let elsewhere = path.remote.ip() != sa.path.remote.ip();
+        let same = |last: &&mut Answered| last.digest == digest && (sa.nat.remote || !elsewhere);
+        let response = match sa.incoming.last.as_mut().filter(same) {
+            None => Err("an old request"),
+            Some(last) if last.is_repeated_too_often(now, elsewhere) => {
+                Err("a request that was answered often enough")
+            }
+            Some(last) => {
+                last.repeated(now);
+                Ok(last.response.clone())
+            }
+        };
+        match response {
+            Ok(response) => {
+                self.stats.responses_repeated += 1;
+                self.send(now, sa, path, response);
+            }
+            Err(what) => {
+                self.discard(now, Discard::MessageId, || format!("ignored {what} from {}", path.remote));
+            }
         }
         Ok(())
     }

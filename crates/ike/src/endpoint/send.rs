@@ -154,8 +154,12 @@ impl Endpoint {
         let response = self.seal(sa, request.path, &message)?;
         sa.incoming.expected = MessageId(request.id.0.saturating_add(1));
         self.count_message(sa, request.exchange, Counted::OutResponse);
-        sa.incoming.last =
-            Some(Answered { id: request.id, digest: request.digest, response: response.clone() });
+        sa.incoming.last = Some(Answered {
+            id: request.id,
+            digest: request.digest,
+            response: response.clone(),
+            repeated_until: now,
+        });
         self.send(now, sa, request.path, response);
         Ok(())
     }

@@ -279,7 +279,7 @@ impl IkeSa {
             phase,
             keys: _,
             outgoing: Outgoing { next: _, pending, tasks: _, later },
-            incoming: Incoming { expected: _, last: _, fragments },
+            incoming: Incoming { expected: _, last, fragments },
             children,
             virtual_ips: _,
             creating: _,
@@ -307,6 +307,7 @@ impl IkeSa {
         phase.time().into_iter().for_each(&mut visit);
         times.for_each(&mut visit);
         later.iter_mut().for_each(|delayed| visit(&mut delayed.at));
+        last.iter_mut().for_each(|last| visit(&mut last.repeated_until));
         fragments.iter_mut().for_each(|fragments| visit(&mut fragments.until));
         followup.iter_mut().for_each(|followup| visit(&mut followup.until));
         for pending in pending.iter_mut() {

@@ -160,8 +160,6 @@ pub(crate) struct HalfOpen {
     /// What opened the last IKE_INTERMEDIATE, should it come again cut differently.
     pub(crate) last_opener: Option<SkOpener>,
     pub(crate) source: HalfOpenSource,
-    /// How often IKE_SA_INIT has been answered again.
-    pub(crate) repeated: u8,
     /// When we give up waiting.
     pub(crate) until: Time,
 }

@@ -6,6 +6,7 @@ use crate::output::{ChildSaId, Time};
 use aws_lc_rs::digest::{SHA256, digest as sha};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::time::Duration;
 use testudo_ipsec::spi::Spi;
 
 /// Requests of ours.
@@ -137,6 +138,29 @@ pub(crate) struct Answered {
     pub(crate) digest: [u8; 32],
     /// One, or as many as there are fragments.
     pub(crate) response: Vec<Vec<u8>>,
+    /// By when its repetitions so far would have left, had they left at the pace that is allowed.
+    pub(crate) repeated_until: Time,
+}
+
+impl Answered {
+    /// Repetitions at once to where the peer is: more than an honest one can need.
+    const BURST: u32 = 16;
+    /// The same to another address. A peer may have moved, but by then it seldom waits for an answer.
+    const BURST_ELSEWHERE: u32 = 3;
+    /// After how long there may be one more.
+    const PACE: Duration = Duration::from_secs(10);
+
+    /// Whoever has seen the request can send it, from any address, and the answer may be much larger: without a limit that
+    /// would be a way to shower somebody.
+    pub(crate) fn is_repeated_too_often(&self, now: Time, elsewhere: bool) -> bool {
+        let burst = if elsewhere { Self::BURST_ELSEWHERE } else { Self::BURST };
+        self.repeated_until.since(now) > Self::PACE.saturating_mul(burst.saturating_sub(1))
+    }
+
+    /// The answer goes out again.
+    pub(crate) fn repeated(&mut self, now: Time) {
+        self.repeated_until = self.repeated_until.max(now).plus(Self::PACE);
+    }
 }
 
 /// SHA-256 of a message.

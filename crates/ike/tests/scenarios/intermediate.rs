@@ -6,7 +6,8 @@ use crate::common::{Random, Weather, World};
 use testudo_ike::config::IkeProposal;
 use testudo_ike::config::KeyExchange::{self, Ecp256, MlKem768, X25519};
 use testudo_ike::endpoint::Discard;
-use testudo_ike::message::{ExchangeType, Header, KePayload, Message, NotifyType, Payload};
+use testudo_ike::message::{ExchangeType, Header, KePayload, Message, Notify, NotifyType, Payload};
+use testudo_ike::output::Path;
 use testudo_ike::suite::{KePrivate, Role};
 use testudo_ipsec::spi::SenderId;
 
@@ -187,6 +188,31 @@ fn a_request_that_comes_again_in_smaller_pieces_is_known_although_the_keys_have_
     let mut sealer = forger.sealer(Role::Initiator, SenderId(7));
     let pieces = sealer.seal_fragments(&request, 400, &mut Random::new(1)).unwrap();
     assert_eq!(exchange(&mut world, peer.path, &pieces[0]), Vec::<Vec<u8>>::new());
+}
+
+/// Nobody is authenticated: the answer, a large ciphertext, must not shower whom the initiator likes.
+#[test]
+fn the_answer_is_repeated_a_few_times_only() {
+    let proposals = [proposal(&[MlKem768])];
+    let mut world =
+        World::pair_with(1, Weather::FAIR, |_, connection| connection.proposals = proposals.to_vec());
+    world.hosts.swap(0, 1);
+    let mut extra =
+        vec![status(NotifyType::IntermediateExchangeSupported), status(NotifyType::FragmentationSupported)];
+    let wrong = |kind| Payload::Notify(Notify::new(kind, vec![0; 20]));
+    extra.extend([NotifyType::NatDetectionSourceIp, NotifyType::NatDetectionDestinationIp].map(wrong));
+    let mut peer = Peer::try_init_for(&mut world, 1, &proposals, extra).expect("an answer");
+    let payloads = vec![Payload::Ke(half(MlKem768).payload())];
+    let request = message(peer.header(INTERMEDIATE, false, peer.next), payloads);
+    let pieces = peer.sealer.seal_fragments(&request, 100, &mut Random::new(1)).unwrap();
+    let answers: Vec<_> = pieces.iter().flat_map(|piece| exchange(&mut world, peer.path, piece)).collect();
+    let [answer] = &answers[..] else { panic!("one answer, {:?}", world.hosts[0].log()) };
+    assert!(answer.len() > 10 * pieces[0].len());
+    let mut repeated = |from: &str| -> usize {
+        let path = Path { local: from.parse().unwrap(), ..peer.path };
+        (0..100).map(|_| exchange(&mut world, path, &pieces[0]).len()).sum()
+    };
+    assert_eq!((repeated("203.0.113.5:500"), repeated("192.0.2.1:4500")), (3, 13));
 }
 
 fn ke_secret() -> testudo_ike::suite::Secret {

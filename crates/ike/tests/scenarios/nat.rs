@@ -270,8 +270,8 @@ fn replays_from_elsewhere_do_not_stop_keepalives() {
     let nat = world.hosts[0].sas()[0].nat;
     assert!(nat.local && nat.remote);
     let path = Path { local: "203.0.113.5:4500".parse().unwrap(), ..peer.path };
-    for _ in 0..20 {
-        world.run_secs(5);
+    for _ in 0..10 {
+        world.run_secs(10);
         assert_eq!(peer::exchange(&mut world, path, &peer.last).len(), 1);
     }
     assert_eq!(world.hosts[0].keepalives, 5);

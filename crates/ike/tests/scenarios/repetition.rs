@@ -3,10 +3,10 @@
 use crate::answers::sun;
 use crate::common::peer::{self, Peer};
 use crate::common::wire::{assert_ivs_never_repeat, sent};
-use crate::common::{Weather, World};
+use crate::common::{Random, Weather, World};
 use std::time::Duration;
 use testudo_ike::endpoint::Discard;
-use testudo_ike::message::{ExchangeType, Header};
+use testudo_ike::message::{ExchangeType, Header, Notify, NotifyType, Payload};
 use testudo_ike::output::Path;
 
 #[test]
@@ -101,6 +101,36 @@ fn a_replay_is_not_answered_to_a_victims_address() {
     assert_eq!(peer::exchange(&mut world, moved, &peer.last).len(), 1);
     assert_eq!(world.hosts[0].sent.last().unwrap().0, Path { local: moved.remote, remote: moved.local });
     assert_eq!(world.hosts[0].sas()[0].remote, peer.path.local, "and is not followed for it");
+}
+
+/// How often `request` of a peer that seems to be behind a NAT is answered if it comes again a hundred times.
+fn repeated_from(world: &mut World, peer: &Peer, from: &str, request: &[u8]) -> usize {
+    let path = Path { local: from.parse().unwrap(), ..peer.path };
+    (0..100).map(|_| peer::exchange(world, path, request).len()).sum()
+}
+
+/// Whoever says that it is behind a NAT may be found anywhere. The answer to its IKE_AUTH may be much larger than the first
+/// fragment that brings it again: nobody else is to be showered with it.
+#[test]
+fn a_peer_behind_a_nat_cannot_have_answers_repeated_without_end() {
+    let mut world = sun();
+    let elsewhere = Payload::Notify(Notify::new(NotifyType::NatDetectionSourceIp, vec![0; 20]));
+    let other = Payload::Notify(Notify::new(NotifyType::NatDetectionDestinationIp, vec![0; 20]));
+    let fragments = peer::status(NotifyType::FragmentationSupported);
+    let mut peer = Peer::init(&mut world, 4, vec![elsewhere, other, fragments]);
+    let request = peer::message(peer.header(ExchangeType::IkeAuth, false, 1), peer.auth_payloads());
+    let pieces = peer.sealer.seal_fragments(&request, 110, &mut Random::new(1)).unwrap();
+    for piece in &pieces {
+        peer::exchange(&mut world, peer.path, piece);
+    }
+    assert!(world.hosts[0].sas()[0].nat.remote && world.hosts[0].installed.len() == 1);
+    assert_eq!(repeated_from(&mut world, &peer, "203.0.113.5:500", &pieces[0]), 3);
+    assert_eq!(repeated_from(&mut world, &peer, "203.0.113.6:500", &pieces[0]), 0, "all others count as one");
+    // The peer still gets its answer, also from another port of its NAT.
+    assert_eq!(repeated_from(&mut world, &peer, "192.0.2.1:4500", &pieces[0]), 13);
+    world.run_secs(25);
+    assert_eq!(repeated_from(&mut world, &peer, "192.0.2.1:500", &pieces[0]), 2, "one in ten seconds");
+    assert!(world.hosts[0].logged("that was answered often enough"));
 }
 
 #[test]

@@ -237,7 +237,6 @@ impl Endpoint {
             place: 0,
             last_opener: None,
             source,
-            repeated: 0,
             until: began.plus(self.config.half_open_timeout),
         };
         let id = self.new_ike_id();
@@ -248,7 +247,12 @@ impl Endpoint {
         sa.nat = nat;
         sa.extensions = extensions;
         let response = vec![response];
-        let answered = Answered { id: MessageId(0), digest: key.digest, response: response.clone() };
+        let answered = Answered {
+            id: MessageId(0),
+            digest: key.digest,
+            response: response.clone(),
+            repeated_until: now,
+        };
         sa.incoming = Incoming { expected: MessageId(1), last: Some(answered), fragments: None };
         self.half_opens.enter(source);
         self.stats.exchanges.count(None, ExchangeCounter::IkeInitOutResp);
