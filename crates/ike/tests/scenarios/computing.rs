@@ -1,5 +1,6 @@
 //! Jobs that are out while other things happen.
 
+use crate::common::build::ts;
 use crate::common::peer::exchange;
 use crate::common::tunnels::assert_weathered;
 use crate::common::wire::{assert_ivs_never_repeat, sent};
@@ -8,7 +9,7 @@ use crate::common::{Random, Weather, World};
 use crate::pki::{NOVEMBER_2026, cert, key};
 use crate::strangers::init_request;
 use std::time::Duration;
-use testudo_ike::config::{AuthMethod, Connection, KeyExchange, LocalAuth};
+use testudo_ike::config::{AuthMethod, Connection, KeyExchange, LocalAuth, TsSpec};
 use testudo_ike::endpoint::{Discard, EndpointConfig, Job, Target};
 use testudo_ike::message::ExchangeType;
 use testudo_ike::output::Path;
@@ -343,4 +344,31 @@ fn what_is_unloaded_meanwhile_was_there_when_the_message_came() {
     world.hosts[1].endpoint.credentials_mut().clear();
     finish(&mut world, 1, auth);
     assert!(world.hosts[1].logged("established"), "{:#?}", world.hosts[1].log());
+}
+
+/// Who is let in, and to what, is decided by the connection as it is then.
+#[test]
+fn a_connection_that_changes_while_ike_auth_is_computed_is_not_had_as_it_was() {
+    let (mut world, auth) = ike_auth_under_way();
+    let mut narrower = world.hosts[1].endpoint.connection("site").unwrap().clone();
+    let net = ts("10.109.7.0-10.109.7.255");
+    narrower.children[0].remote_ts = vec![TsSpec::Fixed(net)];
+    let now = world.now;
+    world.hosts[1].load(now, narrower);
+    finish(&mut world, 1, auth);
+    assert!(world.hosts[1].installed.is_empty(), "it is judged once more");
+    let again = job(&mut world, 1);
+    finish(&mut world, 1, again);
+    let selectors: Vec<_> = world.hosts[1].installed.values().flat_map(|sa| sa.remote_ts.clone()).collect();
+    assert_eq!(selectors, [net]);
+}
+
+#[test]
+fn a_connection_that_is_unloaded_while_ike_auth_is_computed_lets_nobody_in() {
+    let (mut world, auth) = ike_auth_under_way();
+    world.hosts[1].endpoint.unload_connection("site");
+    finish(&mut world, 1, auth);
+    assert!(world.hosts[1].installed.is_empty() && !world.hosts[1].logged("established"));
+    assert!(world.hosts[1].logged("no connection is configured for"), "{:#?}", world.hosts[1].log());
+    assert_eq!(sent(&world, 1, ExchangeType::IkeAuth, true).len(), 1, "the initiator is told");
 }

@@ -4,7 +4,7 @@ use super::choose::Candidates;
 use super::ppk::PeerPpk;
 use super::prove::{Proof, Prover};
 use super::verify::{Check, Claim, Evidence, Judge};
-use crate::config::Unique;
+use crate::config::{Connection, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::send::Request;
@@ -80,18 +80,27 @@ impl Endpoint {
         request: &Request,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
+        match payloads {
+            Ok(payloads) => self.judge_initiator(now, sa, request, Arc::new(payloads)),
+            Err(error) => self.refuse_initiator(now, sa, request, error.into()),
+        }
+    }
+
+    fn judge_initiator(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request,
+        payloads: Arc<Payloads>,
+    ) -> Result<(), Reason> {
         let Phase::HalfOpen(half) = &sa.phase else { return Ok(()) };
-        let tries = payloads.map_err(Refusal::from).and_then(|payloads| {
-            let payloads = Arc::new(payloads);
-            Ok((self.tries(now, sa, request, half, &payloads)?, payloads))
-        });
-        let (tries, payloads) = match tries {
+        let tries = match self.tries(now, sa, request, half, &payloads) {
             Ok(tries) => tries,
             Err(refusal) => return self.refuse_initiator(now, sa, request, refusal),
         };
         let (takes_long, request) = (tries.has_signatures(), *request);
         let then = move |endpoint: &mut Self, now, sa: &mut IkeSa, judged| {
-            endpoint.initiator_judged(now, sa, &request, &payloads, judged)
+            endpoint.initiator_judged(now, sa, &request, payloads, judged)
         };
         self.compute_if(takes_long, now, (sa, false), || tries.judge(), then)
     }
@@ -101,17 +110,27 @@ impl Endpoint {
         now: Time,
         sa: &mut IkeSa,
         request: &Request,
-        payloads: &Payloads,
+        payloads: Arc<Payloads>,
         judged: Result<Authenticated, String>,
     ) -> Result<(), Reason> {
         let Phase::HalfOpen(half) = sa.phase.clone() else { return Ok(()) };
         match judged {
+            // What a connection was while that was computed opens nothing by what it is now.
+            Ok(authenticated) if !self.are_current(&authenticated.candidates.connections) => {
+                self.judge_initiator(now, sa, request, payloads)
+            }
             Ok(authenticated) => {
                 sa.path = request.path;
-                self.accept_initiator(now, sa, request, &half, payloads, authenticated)
+                self.accept_initiator(now, sa, request, &half, &payloads, authenticated)
             }
             Err(why) => self.refuse_initiator(now, sa, request, Refusal::authentication(why)),
         }
+    }
+
+    /// True if none of the connections was changed or unloaded.
+    fn are_current(&self, connections: &[Arc<Connection>]) -> bool {
+        let is_current = |one: &Arc<Connection>| self.connections.get(&one.name).as_ref() == Some(one);
+        connections.iter().all(is_current)
     }
 
     /// Finds how who asks may be authenticated.
