@@ -46,7 +46,8 @@ pub enum Event {
         /// The inbound half; the outbound one will soon be used too, or is.
         spi: Spi,
     },
-    /// A half of a Child SA has carried as much as control wants to hear of. Once, until control sets another mark.
+    /// A half of a Child SA has carried as much as control wants to hear of. Until control sets another mark, once more with
+    /// each eighth on top of that.
     Carried {
         /// The inbound half.
         spi: Spi,
@@ -64,7 +65,7 @@ impl Events {
     #[inline]
     pub(super) fn note_mark(&mut self, counters: &SaCounters, spi: Spi) {
         if counters.is_at_mark() && self.raise(Event::Carried { spi }) {
-            counters.set_mark(u64::MAX, u64::MAX);
+            counters.move_mark();
         }
     }
 

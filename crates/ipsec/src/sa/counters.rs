@@ -82,12 +82,28 @@ impl SaCounters {
         place(reason).and_then(|at| self.drops.get(at)).map_or(0, |drops| drops.load(Relaxed).into())
     }
 
-    /// Control is to hear, once, as soon as the SA has carried so much: [`Event::Carried`].
+    /// Control is to hear as soon as the SA has carried so much: [`Event::Carried`].
     ///
     /// [`Event::Carried`]: crate::dataplane::Event::Carried
     pub fn set_mark(&self, packets: u64, bytes: u64) {
         self.mark_packets.store(packets, Relaxed);
         self.mark_bytes.store(bytes, Relaxed);
+    }
+
+    /// Control is being told. Should it not hear that, it is told again when some more has passed: a limit must not depend on
+    /// one event.
+    #[cold]
+    pub(crate) fn move_mark(&self) {
+        /// Of packets and octets, so that the first few do not each make an event.
+        const STEPS: (u64, u64) = (64, 1 << 16);
+        let move_on = |mark: &AtomicU64, total: &AtomicU64, step: u64| {
+            let total = total.load(Relaxed);
+            if total >= mark.load(Relaxed) {
+                mark.store(total.saturating_add(total / 8).saturating_add(step), Relaxed);
+            }
+        };
+        move_on(&self.mark_packets, &self.packets, STEPS.0);
+        move_on(&self.mark_bytes, &self.bytes, STEPS.1);
     }
 
     /// True once the SA has carried as much as control wants to hear of.

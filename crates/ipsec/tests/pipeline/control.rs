@@ -237,6 +237,21 @@ fn control_hears_when_an_sa_has_carried_so_much() {
     assert_eq!(carried(&mut a), 1, "another mark, another event");
 }
 
+/// Events may be lost on their way to control: its limits hold all the same.
+#[test]
+fn what_control_did_not_hear_it_is_told_again() {
+    let (mut a, _) = pair(&Tunnel::default());
+    let packets = vec![sized(false, 100); 8];
+    a.outbound.counters().set_mark(80, u64::MAX);
+    let told: Vec<u64> = (1..=100)
+        .filter_map(|burst| {
+            a.outbound(&packets);
+            (a.plane.drain_events().filter(is_carried).count() > 0).then_some(8 * burst)
+        })
+        .collect();
+    assert_eq!(told, [80, 160, 248, 344, 456, 584, 728]);
+}
+
 fn is_carried(event: &Event) -> bool {
     matches!(event, Event::Carried { .. })
 }
