@@ -8,7 +8,9 @@ use super::report::{IMPORTANT, ORDINARY};
 use super::{Endpoint, LoadError};
 use crate::config::{ChildChange, ChildMode, Connection, Difference, IkeChange, Lifetime};
 use crate::output::{ChildSaId, IkeSaId, Reason, Time};
-use crate::sa::{Attempt, IkeSa, Outdated, OutdatedIke, Phase, Reauth, Task, Times, What, draw_reauth};
+use crate::sa::{
+    Attempt, FollowupSa, IkeSa, Outdated, OutdatedIke, Phase, Reauth, Task, Times, What, draw_reauth,
+};
 use crate::suite::Role;
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,16 +142,31 @@ impl Endpoint {
                 Some(ChildChange::Add | ChildChange::None) | None => {}
             }
         }
-        let replaced = difference.children_to(ChildChange::Replace);
-        if let Some(creating) = &mut sa.creating
-            && let What::Child { name, .. } = &creating.what
-        {
-            creating.outdated |= replaced.into_iter().any(|changed| changed == name);
-        }
+        self.follow_on_what_is_being_made(now, sa, difference);
         Ok(())
     }
 
-    fn outdate_ike(&mut self, now: Time, sa: &mut IkeSa, change: IkeChange) {
+    /// What we are making was offered by what the connection was: it is replaced once it is there. What the peer is making in
+    /// several exchanges it begins once more, and it is agreed on anew.
+    fn follow_on_what_is_being_made(&mut self, now: Time, sa: &mut IkeSa, difference: &Difference) {
+        let replaced = |child: &str| difference.children.get(child) == Some(&ChildChange::Replace);
+        let rekey = difference.ike == IkeChange::Rekey;
+        if let Some(creating) = &mut sa.creating {
+            creating.outdated |= match &creating.what {
+                What::Child { name, .. } => replaced(name),
+                What::Ike(_) => rekey,
+            };
+        }
+        let outdated = sa.followup.as_ref().is_some_and(|followup| match &followup.sa {
+            FollowupSa::Child { name, .. } => replaced(name),
+            FollowupSa::Ike(_) => rekey,
+        });
+        if outdated {
+            self.forget_followup(now, sa);
+        }
+    }
+
+    pub(crate) fn outdate_ike(&mut self, now: Time, sa: &mut IkeSa, change: IkeChange) {
         if change == IkeChange::None {
             return;
         }

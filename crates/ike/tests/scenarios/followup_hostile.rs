@@ -4,8 +4,9 @@
 use crate::common::build::{child, esp_proposal, ike_proposal, ts};
 use crate::common::peer::{Peer, SPI, only_notify};
 use crate::common::{Random, Weather, World};
-use testudo_ike::config::EspProposal;
+use crate::reload::reload;
 use testudo_ike::config::KeyExchange::{self, Ecp256, MlKem512, MlKem768, X25519};
+use testudo_ike::config::{EspProposal, TsSpec};
 use testudo_ike::message::{
     Delete, ExchangeType, IkeSpi, KePayload, Nonce, Notify, NotifySa, NotifyType, Payload, Protocol, SaSpi,
     TsPayload,
@@ -416,4 +417,18 @@ fn payloads_are_as_they_should_be() {
     let expected =
         [P::SecurityAssociation, P::Nonce, P::KeyExchange, P::TsInitiator, P::TsResponder, P::Notify];
     assert_eq!(kinds, expected);
+}
+
+/// What was agreed on by a configuration that has changed since is not made.
+#[test]
+fn a_series_ends_with_the_configuration_that_it_was_agreed_by() {
+    let (mut world, mut peer) = established(13);
+    let answer = peer.request(&mut world, CREATE, request(None, NEW, MORE)).unwrap();
+    let series = begun(&answer);
+    reload(&mut world, 0, |_, connection| {
+        connection.children[1].remote_ts = vec![TsSpec::Fixed(ts("10.60.0.0-10.60.0.127"))];
+    });
+    let payloads = vec![Payload::Ke(half(METHODS[0]).payload()), named(&series.link)];
+    assert_eq!(refused(&mut world, &mut peer, payloads), NotifyType::StateNotFound);
+    assert_unchanged(&world);
 }

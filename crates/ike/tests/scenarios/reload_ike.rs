@@ -208,3 +208,35 @@ fn during_the_first_exchanges() {
         }
     }
 }
+
+/// New keys that were asked for by the old proposals, by one side or the other, in one exchange or several, are no answer to the
+/// new ones.
+#[test]
+fn other_proposals_during_a_rekey_are_not_forgotten() {
+    let proposal = |methods: &[KeyExchange], series: bool| {
+        let mut proposal = ike_proposal(methods);
+        if series {
+            proposal.additional[0] = vec![Some(KeyExchange::MlKem512)];
+        }
+        vec![proposal]
+    };
+    for (side, series) in [(0, false), (1, false), (0, true), (1, true)] {
+        for steps in 0..8 {
+            let mut world = two_children(9, Weather::FAIR, |_, connection| {
+                connection.proposals = proposal(&[KeyExchange::X25519, KeyExchange::Ecp384], series);
+            });
+            let (now, ike) = (world.now, world.hosts[side].sas()[0].id);
+            assert!(world.hosts[side].endpoint.rekey_ike(now, ike));
+            world.settle(side);
+            let end = world.now.plus(Duration::from_secs(60));
+            (0..steps).for_each(|_| _ = world.step(end));
+            reload(&mut world, 0, |_, connection| {
+                connection.proposals = proposal(&[KeyExchange::Ecp384], series);
+            });
+            run_lossless(&mut world, Duration::from_secs(100));
+            assert_settled(&world);
+            let ke = world.hosts[0].sas()[0].ke.map(|ke| ke.name);
+            assert_eq!(ke, Some("ECP_384"), "{side} {series} {steps} {:#?}", world.hosts[0].log());
+        }
+    }
+}

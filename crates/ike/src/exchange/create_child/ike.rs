@@ -28,7 +28,7 @@ impl Endpoint {
         self.log(sa, ORDINARY, format!("rekeying IKE_SA {}[{}]", sa.connection, sa.id.0));
         let asked = self.begin_ike_rekey(now, sa);
         if let Err(reason) = &asked {
-            self.ike_rekey_failed(now, sa, &reason.to_string());
+            self.ike_rekey_failed(now, sa, false, &reason.to_string());
         }
         Ok(asked.is_ok())
     }
@@ -119,6 +119,10 @@ impl Endpoint {
             }
         };
         let mut new = self.successor(now, sa, Role::Initiator, keys, agreed.spis);
+        if creating.outdated && new.outdated.is_none() {
+            // It is by what the connection was when we asked.
+            self.outdate_ike(now, &mut new, IkeChange::Rekey);
+        }
         self.count(sa, ExchangeCounter::IkeRekeyInit);
         let deadline = now.plus(self.config.delete_timeout);
         if sa.closing.is_some() {
@@ -160,15 +164,16 @@ impl Endpoint {
     pub(super) fn ike_refused(&mut self, now: Time, sa: &mut IkeSa, creating: &Creating, why: &str) {
         match &creating.rival {
             Some(Rival { sa: RivalSa::Ike(rival), .. }) => self.yield_to(now, sa, *rival),
-            _ => self.ike_rekey_failed(now, sa, why),
+            _ => self.ike_rekey_failed(now, sa, creating.outdated, why),
         }
     }
 
-    fn ike_rekey_failed(&mut self, now: Time, sa: &mut IkeSa, why: &str) {
+    /// `outdated`: what failed is not what we would ask for now.
+    fn ike_rekey_failed(&mut self, now: Time, sa: &mut IkeSa, outdated: bool, why: &str) {
         self.stats.failed += 1;
         self.log(sa, IMPORTANT, format!("no new keys for IKE_SA {}[{}]: {why}", sa.connection, sa.id.0));
         let by_change = sa.outdated.as_ref().is_some_and(|outdated| outdated.is_rekey());
-        if sa.closing.is_none() && by_change {
+        if sa.closing.is_none() && by_change && !outdated {
             self.rekey_is_not_enough(now, sa);
         } else if sa.closing.is_none() {
             self.try_later(now, sa, Task::RekeyIke);
