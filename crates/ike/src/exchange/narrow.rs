@@ -26,6 +26,11 @@ impl Selectors {
         Self { local: params.local_ts.clone(), remote: params.remote_ts.clone() }
     }
 
+    /// How many there are, of both sides together.
+    pub(crate) fn len(&self) -> usize {
+        self.local.len() + self.remote.len()
+    }
+
     /// What these and others have in common. `None` if no packet could ever match both sides.
     pub(crate) fn narrow(&self, other: &Self) -> Option<Self> {
         let mut local = common(&self.local, &other.local);

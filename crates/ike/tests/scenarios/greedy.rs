@@ -1,13 +1,16 @@
 //! A peer that is authenticated, and wants more than its share.
 
 use crate::answers::sun;
-use crate::common::World;
 use crate::common::build::{esp_proposal, ts};
 use crate::common::peer::{Peer, only_notify};
+use crate::common::{Weather, World};
 use testudo_ike::endpoint::EndpointConfig;
-use testudo_ike::message::{Delete, ExchangeType, Nonce, NotifyType, Payload, TsPayload};
+use testudo_ike::message::{
+    Delete, ExchangeType, Nonce, Notify, NotifySa, NotifyType, Payload, Protocol, SaSpi, TsPayload,
+};
 use testudo_ike::suite::offer;
 use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spi::Spi;
 
 /// A further Child SA, whose selectors of the peer's side are these.
@@ -72,4 +75,38 @@ fn selectors_are_limited() {
     let installed = world.hosts[0].installed.values();
     let selectors: usize = installed.map(|sa| sa.local_ts.len() + sa.remote_ts.len()).sum();
     assert!((selector_limit..selector_limit + 64).contains(&selectors), "{selectors}");
+}
+
+/// Sun with these limits.
+fn limited(config: EndpointConfig) -> World {
+    let mut world = World::pair_of(["192.0.2.1", "192.0.2.2"], 1, Weather::FAIR, config, |_, _| {});
+    world.hosts.remove(0);
+    world
+}
+
+/// Child SAs with a selector each are renewed by some with many, which mean the same packets.
+#[test]
+fn selectors_are_limited_in_renewals_too() {
+    let mut world = limited(EndpointConfig { selector_limit: 100, ..EndpointConfig::default() });
+    let mut peer = Peer::establish(&mut world, 63);
+    let whole = ts("10.109.0.0-10.109.255.255");
+    let udp = |port: u16| TrafficSelector { protocol: 17, port_start: port, port_end: port, ..whole };
+    for number in 0..20 {
+        let request = further_child(Spi(0x3000_0000 + number), TsPayload::new(vec![whole]));
+        peer.request(&mut world, ExchangeType::CreateChildSa, request).unwrap();
+    }
+    let mut renew = |old: u32, new: u32, selectors| {
+        let about = NotifySa { protocol: Protocol::Esp, spi: SaSpi::Child(Spi(old)) };
+        let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
+        let mut request = further_child(Spi(new), TsPayload::new(selectors));
+        request.insert(0, Payload::Notify(notify));
+        let answer = peer.request(&mut world, ExchangeType::CreateChildSa, request).unwrap();
+        let made = answer.iter().any(|payload| matches!(payload, Payload::Sa(_)));
+        assert!(made || only_notify(Some(answer)) == NotifyType::TsUnacceptable);
+        made
+    };
+    let slices = || (0..60).map(|n| udp(1000 + 2 * n)).collect();
+    let cut = (0..20).filter(|n| renew(0x3000_0000 + n, 0x4000_0000 + n, slices())).count();
+    assert_eq!(cut, 1, "42 there were, and 61 came");
+    assert!(renew(0x3000_0013, 0x5000_0000, vec![whole]), "what was there is renewed");
 }

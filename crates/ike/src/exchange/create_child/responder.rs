@@ -32,16 +32,8 @@ impl Endpoint {
         }
         self.room(sa, payloads.notify(NotifyType::RekeySa).is_some())?;
         let replaces = payloads.notify(NotifyType::RekeySa).map(|notify| replaced(sa, notify)).transpose()?;
-        let selectors = sa
-            .children
-            .iter()
-            .map(|child| child.params.local_ts.len() + child.params.remote_ts.len())
-            .sum::<usize>();
-        if replaces.is_none() && selectors >= self.config.selector_limit {
-            let why = format!("the CHILD_SAs of the IKE_SA have {selectors} traffic selectors already");
-            return Err(NoChild::new(NotifyType::NoAdditionalSas, why));
-        }
         let (child, selectors) = self.asked_child(sa, replaces, payloads)?;
+        self.room_for(sa, replaces, &selectors)?;
         let offered = payloads.sa().ok_or_else(|| missing("SA"))?;
         let choice = choose_suite(&child, offered, offer::ChildExchange::CreateChildSa)?;
         let (nonces, keys) = self.answer_keys(sa, choice.suite.ke, payloads)?;
@@ -110,6 +102,31 @@ impl Endpoint {
             return Err(NoChild::new(NotifyType::TemporaryFailure, why(all)));
         }
         Ok(())
+    }
+
+    /// A packet may have to be compared with all selectors. A renewed SA may have as many as the old one had; cut into more they
+    /// count like any others.
+    fn room_for(
+        &self,
+        sa: &IkeSa,
+        replaces: Option<ChildSaId>,
+        selectors: &Selectors,
+    ) -> Result<(), NoChild> {
+        let of_child = |child: &ChildSa| child.params.local_ts.len() + child.params.remote_ts.len();
+        let awaited = match sa.followup.as_ref().map(|followup| &followup.sa) {
+            Some(FollowupSa::Child { agreed, .. }) => agreed.local_ts.len() + agreed.remote_ts.len(),
+            Some(FollowupSa::Ike(_)) | None => 0,
+        };
+        let held = sa.children.iter().map(of_child).sum::<usize>() + awaited;
+        let before = replaces.and_then(|old| sa.child(old)).map_or(0, of_child);
+        if selectors.len() <= before || held < self.config.selector_limit {
+            return Ok(());
+        }
+        let kind = match replaces {
+            Some(_) => NotifyType::TsUnacceptable,
+            None => NotifyType::NoAdditionalSas,
+        };
+        Err(NoChild::new(kind, format!("the CHILD_SAs of the IKE_SA have {held} traffic selectors already")))
     }
 
     /// The child that the peer means, and its selectors. A renewed SA keeps those that it has (RFC 7296 §2.9.2).
