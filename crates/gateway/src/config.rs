@@ -88,6 +88,8 @@ pub(crate) struct IkeSettings {
     pub(crate) half_open_limit: u32,
     /// Half-open IKE SAs at most, from one address.
     pub(crate) half_open_per_source: u32,
+    /// IKE SAs at most of one identity, on one connection.
+    pub(crate) ike_sas_per_peer: u32,
 }
 
 impl Config {
@@ -212,6 +214,7 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
         cookie_threshold: 30,
         half_open_limit: 10_000,
         half_open_per_source: 1000,
+        ike_sas_per_peer: 256,
     };
     let Some(ike) = root.section("ike")? else { return Ok(settings) };
     if let Some(n) = ike.integer("retransmit_timeout_ms", 10, 60_000)? {
@@ -233,6 +236,7 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
     set("cookie_threshold", 0, 1 << 20, &mut settings.cookie_threshold)?;
     set("half_open_limit", 1, 1 << 20, &mut settings.half_open_limit)?;
     set("half_open_per_source", 1, 1 << 20, &mut settings.half_open_per_source)?;
+    set("ike_sas_per_peer", 1, 1 << 20, &mut settings.ike_sas_per_peer)?;
     ike.finish()?;
     Ok(settings)
 }

@@ -15,7 +15,8 @@ fn a_full_file_is_read() {
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
          source_check = false\n\
          [worker]\ncpu = 1\ncipher = \"aws-lc\"\nframes = 8_192\n[tun]\nname = \"tun9\"\n\
-         [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\nkeepalive_interval = 0\n",
+         [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\nkeepalive_interval = 0\n\
+         ike_sas_per_peer = 9\n",
     )
     .unwrap();
     assert_eq!(config.instance, "gw1");
@@ -30,6 +31,7 @@ fn a_full_file_is_read() {
     assert_eq!(config.ike.retransmit_timeout, Duration::from_millis(500));
     assert_eq!((config.ike.retransmit_tries, config.ike.cookie_threshold), (3, 7));
     assert_eq!(config.ike.keepalive_interval, Duration::ZERO);
+    assert_eq!(config.ike.ike_sas_per_peer, 9);
 }
 
 #[test]

@@ -253,6 +253,7 @@ fn endpoint(config: &Config, data: &DataPath) -> Endpoint {
         half_open_limit: config.ike.half_open_limit as usize,
         fragment_size: config.ike.fragment_size as usize,
         source_half_open_limit: config.ike.half_open_per_source as usize,
+        twin_limit: config.ike.ike_sas_per_peer as usize,
         hand_out_jobs: true,
         ..defaults
     };

@@ -41,6 +41,9 @@ pub struct EndpointConfig {
     pub rekey_retry: Duration,
     /// How long packets under way are taken in through a Child SA that another has replaced and that both sides have deleted.
     pub rekeyed_linger: Duration,
+    /// IKE SAs of one peer, by its identity, on one connection, where `unique` lets it have several; one that sets up more is
+    /// refused.
+    pub twin_limit: usize,
     /// Child SAs of one IKE SA; a peer that asks for more is refused.
     pub child_limit: usize,
     /// Traffic selectors of all Child SAs of one IKE SA: what a packet may have to be compared with.
@@ -80,6 +83,7 @@ impl Default for EndpointConfig {
             unauthenticated_error_wait: Duration::from_secs(2),
             rekey_retry: Duration::from_secs(15),
             rekeyed_linger: Duration::from_secs(5),
+            twin_limit: 256,
             child_limit: 256,
             selector_limit: 1024,
             creation_burst: 512,

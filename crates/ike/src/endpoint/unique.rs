@@ -13,6 +13,12 @@ impl Endpoint {
         connection.unique == Unique::Keep && self.twins(sa).any(elsewhere)
     }
 
+    /// How many IKE SAs the peer has, if it may have no other: each may have as many Child SAs as one is allowed.
+    pub(crate) fn is_sated(&self, sa: &IkeSa) -> Option<usize> {
+        let limit = self.config.twin_limit;
+        (self.twins(sa).take(limit).count() >= limit).then_some(limit)
+    }
+
     /// The peer has a new IKE SA: the older ones go, where only one is wanted. One from the same place goes later, for the
     /// peer seems to reauthenticate, and has Child SAs to move.
     pub(crate) fn enforce_uniqueness(&mut self, now: Time, sa: &IkeSa, connection: &Connection) {

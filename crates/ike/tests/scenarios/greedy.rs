@@ -110,3 +110,24 @@ fn selectors_are_limited_in_renewals_too() {
     assert_eq!(cut, 1, "42 there were, and 61 came");
     assert!(renew(0x3000_0013, 0x5000_0000, vec![whole]), "what was there is renewed");
 }
+
+/// What one IKE SA may have it may have once, not as often as it likes.
+#[test]
+fn ike_sas_of_a_peer_are_limited() {
+    let mut world = limited(EndpointConfig { twin_limit: 3, ..EndpointConfig::default() });
+    let set_up = |world: &mut World, seed| {
+        let mut peer = Peer::init(world, seed, vec![]);
+        let payloads = peer.auth_payloads();
+        let answer = peer.request(world, ExchangeType::IkeAuth, payloads).unwrap();
+        let made = answer.iter().any(|payload| matches!(payload, Payload::Sa(_)));
+        assert!(made || only_notify(Some(answer)) == NotifyType::AuthenticationFailed);
+        made.then_some(peer)
+    };
+    let mut peers: Vec<Peer> = (70..75).filter_map(|seed| set_up(&mut world, seed)).collect();
+    assert_eq!((peers.len(), world.hosts[0].sas().len()), (3, 3));
+    assert!(world.hosts[0].logged("it has 3 IKE_SAs already"));
+    assert_eq!(world.hosts[0].endpoint.half_open(), 2, "refused ones count as such");
+    let delete = vec![Payload::Delete(Delete::IkeSa)];
+    peers[0].request(&mut world, ExchangeType::Informational, delete).unwrap();
+    assert!(set_up(&mut world, 75).is_some(), "for one that is gone there is room");
+}

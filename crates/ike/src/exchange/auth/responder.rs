@@ -258,6 +258,10 @@ impl Endpoint {
             let refusal = Refusal::authentication("it has an IKE_SA already, and unique = keep");
             return self.refuse_initiator(now, sa, request, refusal);
         }
+        if let Some(found) = self.is_sated(sa) {
+            let why = format!("it has {found} IKE_SAs already");
+            return self.refuse_initiator(now, sa, request, Refusal::authentication(why));
+        }
         self.half_opens.leave(half.source);
         self.establish(now, sa, connection);
         self.enforce_uniqueness(now, sa, connection);
