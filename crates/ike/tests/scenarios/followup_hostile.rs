@@ -432,3 +432,20 @@ fn a_series_ends_with_the_configuration_that_it_was_agreed_by() {
     assert_eq!(refused(&mut world, &mut peer, payloads), NotifyType::StateNotFound);
     assert_unchanged(&world);
 }
+
+/// The peer begins a series for what we are at renewing, and does not go on: then ours counts, whatever the nonces.
+#[test]
+fn a_series_that_is_given_up_is_no_rival() {
+    let (mut world, mut peer) = established_with(14, vec![esp_proposal(EspAlgorithm::Aes128Gcm16), esp()]);
+    let (now, child) = (world.now, world.hosts[0].sas()[0].children[0].id);
+    assert!(world.hosts[0].endpoint.rekey_child(now, child));
+    world.settle(0);
+    begin(&mut world, &mut peer);
+    world.run_secs(22);
+    assert!(world.hosts[0].logged("the peer does not go on with its key exchanges"));
+    let (_, said) = peer.answer_child(&mut world, 0, (Spi(0x5555_5555), [0; 32]));
+    assert_eq!(said.len(), 1, "the old one is deleted");
+    let host = &world.hosts[0];
+    let used: Vec<Spi> = host.sending.iter().map(|id| host.installed[id].spi_out).collect();
+    assert_eq!(used, [Spi(0x5555_5555)], "{:#?}", host.log());
+}

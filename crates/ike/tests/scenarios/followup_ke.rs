@@ -1,12 +1,14 @@
 //! Additional key exchanges of Child SAs and of renewed IKE SAs, in IKE_FOLLOWUP_KE (RFC 9370 §2.2.4): two endpoints, in all
 //! weathers.
 
+use crate::common::build::ts;
 use crate::common::tunnels::{assert_one_tunnel, child_rekeys, ike_rekeys, run_lossless};
 use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Weather, World};
+use crate::reload::reload;
 use std::time::Duration;
 use testudo_ike::config::KeyExchange::{self, Ecp256, MlKem512, MlKem768, MlKem1024, X25519};
-use testudo_ike::config::{Connection, Fragmentation, StartAction};
+use testudo_ike::config::{Connection, Fragmentation, StartAction, TsSpec};
 use testudo_ike::endpoint::{ChildSaState, EndpointConfig, IkeSaState, RetransmitPolicy, Target};
 use testudo_ike::message::{ExchangeType, Message};
 
@@ -592,5 +594,24 @@ fn storm(seed: u64) {
 fn both_renew_whatever_they_like_in_foul_weather() {
     for seed in 0..150 {
         storm(seed);
+    }
+}
+
+/// What takes the place of an outdated Child SA is for the peer a further one: its renewal of the old one is no rival of that.
+#[test]
+fn a_renewal_does_not_collide_with_a_replacement() {
+    for seed in 0..40 {
+        let mut world = established(seed, &[MlKem768]);
+        assert!(renew(&mut world, 1, What::Child));
+        let narrower = ts("10.109.0.0-10.109.127.255");
+        reload(&mut world, 0, |_, connection| {
+            connection.children[0].local_ts = vec![TsSpec::Fixed(narrower)];
+        });
+        run_lossless(&mut world, Duration::from_secs(60));
+        assert_one_tunnel(&world);
+        for host in &world.hosts {
+            assert!(!host.logged("renewed it too") && !host.logged("STATE_NOT_FOUND"), "{:#?}", host.log());
+        }
+        assert!(world.hosts[0].installed.values().all(|sa| sa.local_ts == [narrower]));
     }
 }

@@ -32,7 +32,8 @@ impl Endpoint {
             let same = if awaited.is_ike() {
                 ours.is_ike()
             } else {
-                ours.renews().is_some_and(|old| awaited.renews() == Some(old))
+                // What takes the place of an outdated one is for the peer a further one, and so no rival.
+                !ours.anew && ours.renews().is_some_and(|old| awaited.renews() == Some(old))
             };
             if same {
                 let lowest = lowest(&exchanges.nonces).clone();
@@ -70,7 +71,21 @@ impl Endpoint {
         let followup = sa.followup.take_if(named).ok_or_else(|| {
             NoChild::new(NotifyType::StateNotFound, "nothing is known that IKE_FOLLOWUP_KE could belong to")
         })?;
-        let Followup { sa: awaited, mut exchanges, .. } = *followup;
+        let answer = self.go_on_with(now, sa, *followup, payloads);
+        if answer.is_err() {
+            forget_rival(sa);
+        }
+        answer
+    }
+
+    fn go_on_with(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        followup: Followup,
+        payloads: &Payloads,
+    ) -> Result<Vec<Payload>, NoChild> {
+        let Followup { sa: awaited, mut exchanges, .. } = followup;
         let exchanged = self.exchange_followup(sa, &awaited, &mut exchanges, payloads);
         // What is wrong with one is the end of them all.
         let answer = exchanged.inspect_err(|_| {
@@ -126,6 +141,7 @@ impl Endpoint {
     pub(crate) fn forget_followup(&mut self, now: Time, sa: &mut IkeSa) {
         if let Some(followup) = sa.followup.take() {
             self.commit(sa);
+            forget_rival(sa);
             followup.sa.spi_in().into_iter().for_each(|spi| self.alloc.release_esp_spi(now, spi));
         }
     }
@@ -140,4 +156,10 @@ impl Endpoint {
             self.forget_followup(now, sa);
         }
     }
+}
+
+/// What the peer was making beside us never comes: what we make of it counts, whatever the nonces.
+fn forget_rival(sa: &mut IkeSa) {
+    let awaited = |rival: &mut Rival| rival.sa == RivalSa::Awaited;
+    sa.creating.iter_mut().for_each(|creating| drop(creating.rival.take_if(awaited)));
 }
