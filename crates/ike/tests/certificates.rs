@@ -393,3 +393,13 @@ fn what_is_no_certificate_is_refused() {
     let error = store.load_certificate(cert("sun-rsa"), true).unwrap_err().to_string();
     assert_eq!(error, "certificate 'C=CH, O=Testudo, CN=sun' lacks the CA basic constraint");
 }
+
+/// Whoever loads something while others still hold what was there copies no list: it may have megabytes.
+#[test]
+fn a_copy_of_the_credentials_shares_their_lists() {
+    let mut credentials = Credentials::default();
+    credentials.load_certificate(cert("root"), true).unwrap();
+    assert!(credentials.load_crl(crl("revoked.crl")));
+    let copy = credentials.clone();
+    assert!(std::ptr::eq(credentials.crls()[0].to_der(), copy.crls()[0].to_der()));
+}

@@ -10,15 +10,17 @@ use crate::output::UnixTime;
 use der::Decode;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use x509_cert::crl::TbsCertList;
 use x509_cert::ext::pkix::AuthorityKeyIdentifier;
 
 const AUTHORITY_KEY_ID: &str = "2.5.29.35";
 
-/// A list of revoked certificates.
+/// A list of revoked certificates, cheap to clone: jobs hold what was loaded, and a list may have megabytes.
 #[derive(Clone)]
-pub struct Crl {
+pub struct Crl(Arc<List>);
+
+struct List {
     der: Vec<u8>,
     tbs: Vec<u8>,
     scheme: SignatureScheme,
@@ -35,7 +37,7 @@ pub struct Crl {
 
 impl PartialEq for Crl {
     fn eq(&self, other: &Self) -> bool {
-        self.der == other.der
+        self.0.der == other.0.der
     }
 }
 
@@ -88,7 +90,7 @@ impl Crl {
             }
             revoked.insert(entry.serial_number.as_bytes().to_vec(), seconds(entry.revocation_date));
         }
-        Ok(Self {
+        Ok(Self(Arc::new(List {
             tbs: signed.tbs.to_vec(),
             scheme: SignatureScheme::from_identifier(&signed.algorithm)?,
             signature: signed.signature,
@@ -99,53 +101,53 @@ impl Crl {
             revoked,
             signer: OnceLock::new(),
             der: der.to_vec(),
-        })
+        })))
     }
 
     /// Its DER.
     pub fn to_der(&self) -> &[u8] {
-        &self.der
+        &self.0.der
     }
 
     /// Whose list it is.
     pub fn issuer(&self) -> &DistinguishedName {
-        &self.issuer
+        &self.0.issuer
     }
 
     /// True if it is a list of the same issuer, with the same key, from before. One whose signature is right gives way only
     /// to another of which this is true: whoever writes a file with a later date must not undo a revocation.
     pub(super) fn is_replaced_by(&self, newer: &Self) -> bool {
-        self.issuer == newer.issuer
-            && self.authority_key == newer.authority_key
-            && self.this_update <= newer.this_update
-            && self.signer.get().is_none_or(|key| newer.is_signed_by(key))
+        self.0.issuer == newer.0.issuer
+            && self.0.authority_key == newer.0.authority_key
+            && self.0.this_update <= newer.0.this_update
+            && self.0.signer.get().is_none_or(|key| newer.is_signed_by(key))
     }
 
     pub(super) fn is_older_than(&self, other: &Self) -> bool {
-        self.this_update < other.this_update
+        self.0.this_update < other.0.this_update
     }
 
     /// True if it is that issuer's list: by name, by the right to sign lists, and by signature.
     pub(super) fn is_of(&self, issuer: &Certificate) -> bool {
         let extensions = issuer.extensions();
-        let key_fits = match (&self.authority_key, &extensions.subject_key) {
+        let key_fits = match (&self.0.authority_key, &extensions.subject_key) {
             (Some(wanted), Some(found)) => wanted == found,
             _ => true,
         };
-        &self.issuer == issuer.subject()
+        &self.0.issuer == issuer.subject()
             && key_fits
             && extensions.usage.is_none_or(|usage| usage.crls)
             && self.is_signed_by(issuer.key())
     }
 
     fn is_signed_by(&self, key: &PublicKey) -> bool {
-        if let Some(known) = self.signer.get() {
+        if let Some(known) = self.0.signer.get() {
             return **known == *key;
         }
-        let is_right = key.verify(self.scheme, &self.tbs, &self.signature);
+        let is_right = key.verify(self.0.scheme, &self.0.tbs, &self.0.signature);
         if is_right {
             // If another thread was faster it has found the same.
-            let _ = self.signer.set(Box::new(key.clone()));
+            let _ = self.0.signer.set(Box::new(key.clone()));
         }
         is_right
     }
@@ -155,12 +157,12 @@ impl Crl {
 pub(super) fn status(crls: &[Crl], certificate: &Certificate, issuer: &Certificate, now: UnixTime) -> Status {
     let mut status = Status::Unknown;
     for crl in crls.iter().filter(|crl| crl.is_of(issuer)) {
-        if let Some(when) = crl.revoked.get(certificate.serial()) {
+        if let Some(when) = crl.0.revoked.get(certificate.serial()) {
             return Status::Revoked(*when);
         }
         // Without a next update nobody knows how long it counts (RFC 5280 §5.1.2.5): it does not.
-        let until = crl.next_update.unwrap_or(crl.this_update);
-        if crl.this_update <= now && now <= until {
+        let until = crl.0.next_update.unwrap_or(crl.0.this_update);
+        if crl.0.this_update <= now && now <= until {
             status = Status::Good;
         } else if status == Status::Unknown {
             status = Status::Stale(until);
@@ -171,6 +173,6 @@ pub(super) fn status(crls: &[Crl], certificate: &Certificate, issuer: &Certifica
 
 impl fmt::Debug for Crl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CRL of '{}', {} entries", self.issuer, self.revoked.len())
+        write!(f, "CRL of '{}', {} entries", self.0.issuer, self.0.revoked.len())
     }
 }
