@@ -30,11 +30,12 @@ impl NamedCas {
 
     fn remove(&mut self, connection: &Connection) {
         for ca in &connection.remote.cacerts {
-            if let Some((_, count)) = self.0.get_mut(ca.to_der()) {
-                *count = count.saturating_sub(1);
+            let Some((_, count)) = self.0.get_mut(ca.to_der()) else { continue };
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.0.remove(ca.to_der());
             }
         }
-        self.0.retain(|_, (_, count)| *count > 0);
     }
 }
 

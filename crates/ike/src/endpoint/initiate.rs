@@ -118,11 +118,11 @@ impl Endpoint {
             Phase::AuthSent(sent) if sent.attempt.child == child => Some(Present::OnItsWay(sa.id)),
             Phase::Established if sa.is_asking_for(child) => Some(Present::OnItsWay(sa.id)),
             Phase::Established => {
-                let up = |c: &&crate::sa::ChildSa| c.name == child && c.is_installed();
-                sa.children.iter().find(up).map(|found| match found.is_missed() {
+                let named = |c: &&crate::sa::ChildSa| c.name == child && c.is_installed();
+                sa.children.iter().filter(named).find_map(|found| match found.is_missed() {
                     // Its renewal brings it back.
-                    true => Present::OnItsWay(sa.id),
-                    false => Present::Up(sa.id, found.id),
+                    true => sa.is_renewing(found.id).then_some(Present::OnItsWay(sa.id)),
+                    false => Some(Present::Up(sa.id, found.id)),
                 })
             }
             _ => None,

@@ -74,7 +74,7 @@ impl Endpoint {
     ) -> Result<IkeSaId, InitiateError> {
         // A peer that began is where it is now, whatever stands in the configuration.
         let path = match sa.role {
-            Role::Responder if sa.outdated.is_none() => sa.path,
+            Role::Responder if !sa.is_outdated() => sa.path,
             _ => self.initial_path(connection)?,
         };
         self.begin_ike_sa_at(now, connection, child, path, Some(Reauth::Of(sa.our_spi())))

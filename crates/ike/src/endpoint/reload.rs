@@ -42,16 +42,26 @@ impl Endpoint {
     pub(super) fn unload(&mut self, name: &str) -> bool {
         self.starts.forget(name);
         let Some(connection) = self.connections.unload(name) else { return false };
-        self.former.insert(name.to_owned(), connection);
-        let table = &self.table;
-        self.former.retain(|name, _| table.iter().any(|sa| sa.connection == *name));
+        if self.has_made_sas(name) {
+            self.former.insert(name.to_owned(), connection);
+        }
         true
+    }
+
+    fn has_made_sas(&self, connection: &str) -> bool {
+        self.table.of_connection(connection).next().is_some()
+    }
+
+    /// An IKE SA of the connection is gone: after the last one, nobody asks what an unloaded connection was.
+    pub(super) fn forget_former(&mut self, connection: &str) {
+        if !self.former.is_empty() && !self.has_made_sas(connection) {
+            self.former.remove(connection);
+        }
     }
 
     /// See [`Endpoint::outdated_children`].
     pub(super) fn outdated(&self, connection: &str) -> Vec<ChildSaId> {
-        let of_it = self.table.iter().filter(|sa| sa.connection == connection);
-        let children = of_it.flat_map(|sa| &sa.children);
+        let children = self.table.of_connection(connection).flat_map(|sa| &sa.children);
         children
             .filter(|child| child.is_installed() && child.outdated.is_some())
             .map(|child| child.id)
@@ -61,8 +71,8 @@ impl Endpoint {
     fn follow_change(&mut self, now: Time, before: &Connection, connection: &Arc<Connection>) {
         let difference = Difference::between(before, connection);
         self.log_connection(&connection.name, IMPORTANT, difference.describe(&connection.name));
-        let of_it = |sa: &&IkeSa| sa.connection == connection.name && !sa.is_gone();
-        let ids: Vec<IkeSaId> = self.table.iter().filter(of_it).map(|sa| sa.id).collect();
+        let of_it = self.table.of_connection(&connection.name).filter(|sa| !sa.is_gone());
+        let ids: Vec<IkeSaId> = of_it.map(|sa| sa.id).collect();
         for id in ids {
             self.with_sa(now, id, |endpoint, sa| endpoint.follow_on(now, sa, connection, &difference));
         }
@@ -166,6 +176,7 @@ impl Endpoint {
         }
     }
 
+    /// The IKE SA is not as the connection wants it.
     pub(crate) fn outdate_ike(&mut self, now: Time, sa: &mut IkeSa, change: IkeChange) {
         if change == IkeChange::None {
             return;

@@ -64,7 +64,7 @@ impl Starts {
 
     /// Forgets of a connection what it does not want any more, and how often its children were lost.
     pub(crate) fn keep(&mut self, connection: &Connection) {
-        let of = |name: &str, wanted: &dyn Fn(&Child) -> bool| {
+        let wanted = |name: &str, wanted: &dyn Fn(&Child) -> bool| {
             let child = connection.child(name).filter(|child| child.mode == ChildMode::Tunnel);
             child.is_some_and(wanted)
         };
@@ -73,20 +73,27 @@ impl Starts {
         };
         let trapped =
             |child: &Child| [child.dpd_action, child.close_action].iter().any(|action| action.traps());
-        self.wanted.retain(|(name, child), _| *name != connection.name || of(child, &started));
-        self.trapped.retain(|(name, child)| *name != connection.name || of(child, &trapped));
-        self.restarted.retain(|(name, _), _| *name != connection.name);
+        self.forget_those(&connection.name, |child| (!wanted(child, &started), !wanted(child, &trapped)));
     }
 
     /// Forgets the children of a connection.
     pub(crate) fn forget(&mut self, connection: &str) {
+        self.forget_those(connection, |_| (true, true));
+    }
+
+    /// Forgets children of a connection: whether to start them, and whether a packet does. And how often they were lost.
+    fn forget_those(&mut self, connection: &str, which: impl Fn(&str) -> (bool, bool)) {
         for name in of(connection, self.wanted.range(first(connection)..).map(|(name, _)| name)) {
-            if let Some(Some(at)) = self.wanted.remove(&name) {
+            if which(&name.1).0
+                && let Some(Some(at)) = self.wanted.remove(&name)
+            {
                 self.due.remove(&(at, name));
             }
         }
         for name in of(connection, self.trapped.range(first(connection)..)) {
-            self.trapped.remove(&name);
+            if which(&name.1).1 {
+                self.trapped.remove(&name);
+            }
         }
         for name in of(connection, self.restarted.range(first(connection)..).map(|(name, _)| name)) {
             self.restarted.remove(&name);

@@ -365,6 +365,17 @@ impl IkeSa {
             || self.outgoing.is_waiting(wanted)
     }
 
+    /// True if another is to take the place of that Child SA, and that goes on by itself.
+    pub(crate) fn is_renewing(&self, id: ChildSaId) -> bool {
+        let wanted = |task: &Task| [Task::RekeyChild(id), Task::ReplaceChild(id)].contains(task);
+        let outdated = self.child(id).and_then(|child| child.outdated.as_ref());
+        self.creating.as_ref().is_some_and(|creating| creating.renews() == Some(id))
+            || self.followup.as_ref().is_some_and(|followup| followup.sa.renews() == Some(id))
+            || self.outgoing.is_waiting(wanted)
+            || outdated.is_some_and(|outdated| outdated.at.is_some())
+            || self.reauth == Some(Reauth::Begun)
+    }
+
     pub(crate) fn child(&self, id: ChildSaId) -> Option<&ChildSa> {
         self.children.iter().find(|child| child.id == id)
     }

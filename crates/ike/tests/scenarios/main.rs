@@ -36,6 +36,8 @@ mod refusals;
 mod rekeying;
 mod reload;
 mod reload_ike;
+mod reload_many;
+mod reload_refused;
 mod repetition;
 mod snapshots;
 mod strangers;

@@ -6,7 +6,7 @@ use crate::common::wire::sent;
 use crate::common::{Weather, World};
 use std::time::Duration;
 use testudo_ike::config::{ChildLifetime, Connection, KeyExchange, Lifetime, StartAction, TsSpec};
-use testudo_ike::endpoint::{ChildSaState, EndpointConfig, IkeSaState, RetransmitPolicy};
+use testudo_ike::endpoint::{ChildSaState, EndpointConfig, IkeSaState, RetransmitPolicy, Target};
 use testudo_ike::message::ExchangeType;
 use testudo_ike::output::{ChildSaId, Event, Reason};
 use testudo_ipsec::sa::{ChildSaParams, EspAlgorithm};
@@ -18,7 +18,16 @@ pub(crate) fn two_children(seed: u64, weather: Weather, edit: impl Fn(usize, &mu
     // What foul weather takes away is sent again, for as long as it takes.
     let defaults = EndpointConfig::default();
     let retransmit = RetransmitPolicy { tries: 30, ..defaults.retransmit };
-    let config = EndpointConfig { retransmit, ..defaults };
+    two_children_of(EndpointConfig { retransmit, ..defaults }, seed, weather, edit)
+}
+
+/// The same, with any settings.
+pub(crate) fn two_children_of(
+    config: EndpointConfig,
+    seed: u64,
+    weather: Weather,
+    edit: impl Fn(usize, &mut Connection),
+) -> World {
     let mut world = World::pair_of(["192.0.2.1", "192.0.2.2"], seed, weather, config, |index, connection| {
         connection.children.push(child("more", NETS[index], NETS[1 - index]));
         edit(index, connection);
@@ -88,7 +97,7 @@ fn an_answer_is_judged_by_what_was_offered() {
 }
 
 /// One IKE SA on each side, with the two children, and nothing of what was before.
-fn assert_settled(world: &World) {
+pub(crate) fn assert_settled(world: &World) {
     assert_lossless(world);
     for host in &world.hosts {
         assert_eq!(host.sas().len(), 1, "{:#?}", host.log());
@@ -105,11 +114,11 @@ fn wider(index: usize, connection: &mut Connection) {
     if index == 0 { &mut net.local_ts } else { &mut net.remote_ts }.push(more);
 }
 
-fn other_cipher(_: usize, connection: &mut Connection) {
+pub(crate) fn other_cipher(_: usize, connection: &mut Connection) {
     connection.children[0].proposals = vec![esp_proposal(EspAlgorithm::Aes256Gcm16)];
 }
 
-fn both_ciphers(_: usize, connection: &mut Connection) {
+pub(crate) fn both_ciphers(_: usize, connection: &mut Connection) {
     connection.children[0].proposals =
         vec![esp_proposal(EspAlgorithm::Aes128Gcm16), esp_proposal(EspAlgorithm::Aes256Gcm16)];
 }
@@ -392,4 +401,21 @@ fn during_the_first_exchanges() {
         let created = created.get(testudo_ike::endpoint::ExchangeCounter::CreateChildOutReq);
         assert!(created <= 1, "{:?}", ExchangeType::CreateChildSa);
     }
+}
+
+/// What a connection was is not kept for longer than its SAs.
+#[test]
+fn what_an_unloaded_connection_was_is_forgotten_with_its_last_sa() {
+    let mut world = two_children(15, Weather::FAIR, |_, _| {});
+    let mut connection = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    wider(0, &mut connection);
+    assert!(world.hosts[0].endpoint.unload_connection("site"));
+    let now = world.now;
+    world.hosts[0].endpoint.terminate(now, &Target::All, false).unwrap();
+    world.settle(0);
+    world.run_secs(60);
+    let now = world.now;
+    world.hosts[0].load(now, connection);
+    world.settle(0);
+    assert!(!world.hosts[0].logged("connection site changed"), "{:#?}", world.hosts[0].log());
 }

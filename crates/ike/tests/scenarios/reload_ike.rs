@@ -5,7 +5,7 @@ use crate::common::tunnels::{assert_lossless, ike_rekeys, run_lossless};
 use crate::common::{Weather, World};
 use crate::reload::{reload, sa_of, two_children};
 use std::time::Duration;
-use testudo_ike::config::{ChildLifetime, Connection, KeyExchange, Lifetime, TsSpec};
+use testudo_ike::config::{ChildLifetime, Connection, IkeLifetime, KeyExchange, Lifetime, TsSpec};
 use testudo_ike::endpoint::IkeSaState;
 use testudo_ipsec::sa::EspAlgorithm;
 
@@ -239,4 +239,24 @@ fn other_proposals_during_a_rekey_are_not_forgotten() {
             assert_eq!(ke, Some("ECP_384"), "{side} {series} {steps} {:#?}", world.hosts[0].log());
         }
     }
+}
+
+/// Its reauthentication, once its time has come, goes where the peer is, as if nothing had been loaded.
+#[test]
+fn a_peer_that_could_not_be_reached_is_reauthenticated_where_it_is() {
+    let mut world = two_children(9, Weather::FAIR, |index, connection| {
+        if index == 1 {
+            connection.remote_addrs = vec![range("192.0.2.0-192.0.2.255")];
+            connection.lifetime = IkeLifetime { rekey: 0, reauth: 1000, over: 500, rand: 0 };
+        }
+    });
+    let old = world.hosts[1].sas()[0].id;
+    reload(&mut world, 1, |_, connection| connection.encap = true);
+    run_lossless(&mut world, Duration::from_secs(500));
+    assert!(world.hosts[1].logged("stays as it was set up until the peer sets it up anew"));
+    assert_eq!(world.hosts[1].sas()[0].id, old);
+    run_lossless(&mut world, Duration::from_secs(600));
+    assert_settled(&world);
+    assert!(world.hosts[1].sas()[0].id > old, "{:#?}", world.hosts[1].log());
+    assert!(!world.hosts[1].logged("not reauthenticated"));
 }

@@ -2,11 +2,12 @@
 //! rekeys by the configuration of before: so the new one is a further Child SA for the peer, and the old one goes as soon as
 //! it is there.
 
+use crate::config::IkeChange;
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::message::Nonce;
 use crate::output::{ChildSaId, Reason, Time};
-use crate::sa::{ChildSa, Creating, IkeSa, Outdated, Rival, RivalSa, lowest};
+use crate::sa::{ChildSa, Creating, IkeSa, Outdated, OutdatedIke, Rival, RivalSa, lowest};
 use crate::suite::Nonces;
 
 impl Endpoint {
@@ -60,21 +61,44 @@ impl Endpoint {
     pub(super) fn replacement_failed(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, why: &str) {
         let retry = now.plus(self.config.start_retry);
         let Some(child) = sa.child(id).filter(|child| child.is_installed()) else { return };
-        let name = child.name.clone();
+        let (name, missed) = (child.name.clone(), child.is_missed());
         if up_to_date(sa, &name).is_some() {
             return self.replace_later(now, sa, id);
         }
         let Some(child) = sa.child_mut(id) else { return };
         let again = child.outdated.as_mut().is_some_and(|outdated| outdated.failed(retry));
         self.stats.failed += 1;
-        let then = if again {
-            "it stays for now, and another is asked for again"
-        } else {
-            "it stays until its time is over"
+        let then = match (missed, again) {
+            (true, _) => "what is left of it goes, and it is begun anew",
+            (false, true) => "it stays for now, and another is asked for again",
+            (false, false) => "it stays until its time is over",
         };
         let line =
             format!("CHILD_SA {name}{{{}}} cannot be made as it is configured now: {why}; {then}", id.0);
         self.log(sa, IMPORTANT, line);
+        if missed {
+            // The peer would go on sending into what we do not have any more, and nothing would bring the child back.
+            self.make_anew(sa, id, name);
+        }
+    }
+
+    /// The peer has no time for it now, which says nothing about the change.
+    pub(super) fn replacement_put_off(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, why: &str) {
+        if sa.child(id).is_some_and(ChildSa::is_missed) {
+            return self.replacement_failed(now, sa, id, why);
+        }
+        self.log(sa, ORDINARY, format!("{why}: CHILD_SA {{{}}} is replaced later", id.0));
+        self.replace_later(now, sa, id);
+    }
+
+    /// The peer makes no further Child SA on the IKE SA (RFC 7296 §1.3): it may on another.
+    pub(super) fn no_room_for_replacement(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, why: &str) {
+        let anew = |outdated: &OutdatedIke| outdated.change == IkeChange::Reauthenticate;
+        if sa.outdated.as_deref().is_some_and(anew) {
+            return self.replacement_failed(now, sa, id, why);
+        }
+        self.log(sa, ORDINARY, format!("{why}: CHILD_SA {{{}}} is replaced on another IKE_SA", id.0));
+        self.outdate_ike(now, sa, IkeChange::Reauthenticate);
     }
 
     /// A new Child SA is there by our doing, perhaps in the place of another: is it what is configured?

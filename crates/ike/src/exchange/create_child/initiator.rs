@@ -326,6 +326,12 @@ impl Endpoint {
                     sa.outgoing.queue(Task::NewChild { name: asked.name.clone(), tries: 1 });
                 }
             }
+            (Some(old), NotifyType::TemporaryFailure | NotifyType::StateNotFound) if asked.anew => {
+                self.replacement_put_off(now, sa, old, &why);
+            }
+            (Some(old), NotifyType::NoAdditionalSas) if asked.anew => {
+                self.no_room_for_replacement(now, sa, old, &why);
+            }
             (Some(old), _) => self.rekey_failed(now, sa, old, &why),
             (None, NotifyType::TemporaryFailure | NotifyType::StateNotFound) if asked.tries < MAX_TRIES => {
                 let task = Task::NewChild { name: asked.name.clone(), tries: asked.tries.saturating_add(1) };
@@ -376,7 +382,7 @@ impl Endpoint {
     }
 
     /// A Child SA whose lifetime is over has found no successor: one is made from scratch, and what is left of it goes.
-    fn make_anew(&mut self, sa: &mut IkeSa, old: ChildSaId, name: String) {
+    pub(super) fn make_anew(&mut self, sa: &mut IkeSa, old: ChildSaId, name: String) {
         if sa.closing.is_some() {
             return;
         }

@@ -1,0 +1,87 @@
+//! Changed connections where there are many: what one costs does not grow with the others.
+
+use crate::common::allocator::Watched;
+use crate::common::{connection, secret};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+use testudo_ike::config::{Connection, StartAction};
+use testudo_ike::endpoint::{Endpoint, EndpointConfig};
+use testudo_ike::output::Time;
+use testudo_ipsec::spi::SenderId;
+
+const GATEWAY: &str = "192.0.2.254";
+
+fn site(number: u32) -> Connection {
+    let addr = Ipv4Addr::from_bits(0x0a00_0000 + number).to_string();
+    let mut site = connection((GATEWAY, "gw"), (&addr, "host"));
+    site.name = format!("site{number}");
+    site.children[0].start_action = StartAction::Start;
+    site
+}
+
+/// So many connections, each with an IKE SA on its way.
+fn gateway(sites: u32) -> Endpoint {
+    let (alloc, _) = Watched::new(1, SenderId(1));
+    let mut endpoint = Endpoint::new(EndpointConfig::default(), Box::new(alloc));
+    endpoint.load_secret(secret("all", b"everybody's key", &[]));
+    for number in 0..sites {
+        endpoint.load_connection(Time::default(), site(number)).unwrap();
+        while endpoint.poll_output().is_some() {}
+    }
+    assert_eq!(endpoint.names().count(), sites as usize);
+    endpoint
+}
+
+/// Something that is done with one of the connections.
+type Work = fn(&mut Endpoint, u32);
+
+/// How long this thread has had a processor: what else the machine does takes none of that.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
+}
+
+/// The least time of some.
+fn least(endpoint: &mut Endpoint, work: impl Fn(&mut Endpoint, u32)) -> Duration {
+    let times = (0..50).map(|number| {
+        let begun = Instant::now();
+        work(endpoint, number);
+        let took = begun.elapsed();
+        while endpoint.poll_output().is_some() {}
+        took
+    });
+    times.min().unwrap_or_default()
+}
+
+#[test]
+fn what_a_connection_costs_does_not_grow_with_the_others() {
+    let works: [(&str, Work); 4] = [
+        ("a changed one", |endpoint, number| {
+            let changed = Connection { dpd_delay: Duration::from_secs(30), ..site(number) };
+            endpoint.load_connection(Time::default(), changed).unwrap();
+        }),
+        ("its outdated children", |endpoint, number| {
+            assert_eq!(endpoint.outdated_children(&site(number).name), []);
+        }),
+        ("one that goes", |endpoint, number| assert!(endpoint.unload_connection(&site(number).name))),
+        ("one that comes back", |endpoint, number| {
+            endpoint.load_connection(Time::default(), site(number)).unwrap();
+        }),
+    ];
+    let (mut few, mut many) = (gateway(500), gateway(16_000));
+    for (what, work) in works {
+        let (few, many) = (least(&mut few, work), least(&mut many, work));
+        assert!(many < few * 6, "{what}: {few:?} among 500, {many:?} among 16000");
+    }
+}
+
+/// There are a few seconds for it, however many there are: what went over all of them for each took far longer.
+#[test]
+fn the_end_of_many_takes_no_time() {
+    let mut endpoint = gateway(3000);
+    let begun = processor_time();
+    endpoint.shut_down(Time::default(), Duration::from_secs(3));
+    let took = processor_time() - begun;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(endpoint.sas().count(), 0);
+}
