@@ -1,7 +1,7 @@
 //! The inbound half of the SAD: SAs by SPI (RFC 4301 §4.4.2), in two steps, block of slots and slot.
 //!
-//! Blocks are allocated by control and handed in, so that workers never allocate. They are small: slots are taken at random,
-//! so that a few SAs use many blocks.
+//! Blocks are allocated by control and handed in, so that workers never allocate. Slots are taken out of as few blocks as will
+//! do, but in each share.
 
 use crate::sa::InboundSa;
 use crate::spi::Spi;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Bits of an SPI behind its share and slot.
 const TAG_BITS: u32 = 10;
 /// Slots of a block, as a power of two.
-const BLOCK_BITS: u32 = 4;
+const BLOCK_BITS: u32 = 6;
 const BLOCK: usize = 1 << BLOCK_BITS;
 const BLOCKS: usize = 1 << (u32::BITS - TAG_BITS - BLOCK_BITS);
 

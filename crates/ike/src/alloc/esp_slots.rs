@@ -1,4 +1,8 @@
-//! The slots of ESP SPIs: taken at random, resting after use, one table a share.
+//! The slots of ESP SPIs: at random out of as few blocks as will do, resting after use.
+//!
+//! Where a share's blocks begin is random, and so is the slot within a block: after a restart, or on another node, an SPI of
+//! before leads to another SA no more often than by chance. That blocks are filled before another is begun keeps the tables
+//! small that are indexed by slots, here and in the data plane.
 
 use crate::output::Time;
 use crate::suite::Entropy;
@@ -6,115 +10,107 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use testudo_ipsec::spi::{Share, Spi};
 
-const WORDS: usize = Spi::SLOTS / 64;
-/// Tries at random before the table is searched from a random start.
-const RANDOM_TRIES: usize = 8;
+/// Slots of a block: one word of bits.
+const BLOCK: u16 = 64;
+const BLOCKS: u16 = Spi::SLOTS as u16 / BLOCK;
 
-/// The used and resting slots of every share. A share without SPIs costs nothing.
+/// The used and resting slots of every share. What has no SPIs costs nothing.
 #[derive(Debug, Default)]
 pub struct EspSlots {
-    shares: BTreeMap<u8, Box<ShareSlots>>,
+    shares: BTreeMap<u8, ShareSlots>,
     resting: VecDeque<(Time, Spi)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ShareSlots {
-    /// Not free: in use or resting.
-    taken: Bits,
-    resting: Bits,
+    /// The block that is filled first, drawn with the first slot.
+    start: Option<u8>,
+    /// By number. One that is missing is free.
+    blocks: BTreeMap<u16, Block>,
 }
 
-#[derive(Debug)]
-struct Bits([u64; WORDS]);
+/// A bit for each slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    /// Not free: in use or resting.
+    taken: u64,
+    resting: u64,
+}
 
 impl EspSlots {
     /// How long a slot rests after use: packets of the old SA that are still under way must not meet a new one.
     pub const REST: Duration = Duration::from_secs(300);
 
-    /// Takes a free slot of `share` at random. `None` if all are in use or resting.
+    /// Takes a free slot of `share`. `None` if all are in use or resting.
     pub fn allocate(&mut self, now: Time, share: Share, entropy: &mut dyn Entropy) -> Option<Spi> {
         self.wake(now);
-        let slots = self.share(share);
+        let slots = self.shares.entry(share.0).or_default();
         let mut random = [0; 4];
-        let mut found = None;
-        for _ in 0..RANDOM_TRIES {
-            entropy.fill(&mut random);
-            let slot = slot_of(random);
-            if slots.is_free(share, slot) {
-                found = Some(slot);
-                break;
-            }
-        }
-        let slot = found.or_else(|| {
-            let start = usize::from(slot_of(random));
-            (0..Spi::SLOTS)
-                .map(|i| ((start + i) % Spi::SLOTS) as u16)
-                .find(|&slot| slots.is_free(share, slot))
-        })?;
-        let tag = u16::from_be_bytes([random[2], random[3]]) & 0x3ff;
-        let spi = Spi::from_parts(share, slot, tag)?;
-        slots.taken.set(slot, true);
+        entropy.fill(&mut random);
+        let [start, choice, tag @ ..] = random;
+        let start = *slots.start.get_or_insert(start);
+        let slot = slots.free(share, start.into(), choice.into())?;
+        let spi = Spi::from_parts(share, slot, u16::from_be_bytes(tag) & 0x3ff)?;
+        slots.take(slot);
         Some(spi)
     }
 
     /// Marks the slot of an SPI that another node chose as in use. False if it is not free.
     pub fn claim(&mut self, spi: Spi) -> bool {
-        let slots = self.share(spi.share());
-        let free = slots.is_free(spi.share(), spi.slot());
-        slots.taken.set(spi.slot(), true);
-        free
+        self.shares.entry(spi.share().0).or_default().take(spi.slot())
     }
 
     /// Gives a slot back; it becomes free after [`EspSlots::REST`]. An SPI that is not in use is ignored.
     pub fn release(&mut self, now: Time, spi: Spi) {
-        let slots = self.share(spi.share());
-        if slots.taken.get(spi.slot()) && !slots.resting.get(spi.slot()) {
-            slots.resting.set(spi.slot(), true);
+        let Some(block) = self.block_mut(spi) else { return };
+        let slot = bit(spi.slot());
+        if block.taken & slot != 0 && block.resting & slot == 0 {
+            block.resting |= slot;
             self.resting.push_back((Time(now.0.saturating_add(Self::REST)), spi));
         }
     }
 
     fn wake(&mut self, now: Time) {
-        while let Some(&(until, spi)) = self.resting.front() {
-            if until > now {
-                break;
+        while let Some((_, spi)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
+            if let Some(block) = self.block_mut(spi) {
+                block.taken &= !bit(spi.slot());
+                block.resting &= !bit(spi.slot());
             }
-            self.resting.pop_front();
-            let slots = self.share(spi.share());
-            slots.taken.set(spi.slot(), false);
-            slots.resting.set(spi.slot(), false);
         }
     }
 
-    fn share(&mut self, share: Share) -> &mut ShareSlots {
-        self.shares
-            .entry(share.0)
-            .or_insert_with(|| Box::new(ShareSlots { taken: Bits([0; WORDS]), resting: Bits([0; WORDS]) }))
+    fn block_mut(&mut self, spi: Spi) -> Option<&mut Block> {
+        self.shares.get_mut(&spi.share().0)?.blocks.get_mut(&number(spi.slot()))
     }
 }
 
 impl ShareSlots {
-    /// Not taken, and not among the reserved values whatever the tag (slot 0 of share 0 reaches below 256).
-    fn is_free(&self, share: Share, slot: u16) -> bool {
-        Spi::from_parts(share, slot, 0).is_some() && !self.taken.get(slot)
+    /// A free slot of the first block from `start` on that has one, which one by `choice`. None is among the reserved values,
+    /// whatever the tag (slot 0 of share 0 reaches below 256).
+    fn free(&self, share: Share, start: u16, choice: u16) -> Option<u16> {
+        (0..BLOCKS).map(|n| (start + n) % BLOCKS).find_map(|number| {
+            let taken = self.blocks.get(&number).map_or(0, |block| block.taken);
+            let mut slots = (0..BLOCK).map(|n| number * BLOCK + (choice + n) % BLOCK);
+            slots.find(|slot| taken & bit(*slot) == 0 && Spi::from_parts(share, *slot, 0).is_some())
+        })
+    }
+
+    /// False if it is not free.
+    fn take(&mut self, slot: u16) -> bool {
+        let block = self.blocks.entry(number(slot)).or_default();
+        let free = block.taken & bit(slot) == 0;
+        block.taken |= bit(slot);
+        free
     }
 }
 
-impl Bits {
-    fn get(&self, slot: u16) -> bool {
-        self.0.get(usize::from(slot) / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
-    }
-
-    fn set(&mut self, slot: u16, on: bool) {
-        if let Some(word) = self.0.get_mut(usize::from(slot) / 64) {
-            let bit = 1 << (slot % 64);
-            *word = if on { *word | bit } else { *word & !bit };
-        }
-    }
+/// The block of a slot.
+fn number(slot: u16) -> u16 {
+    slot / BLOCK
 }
 
-fn slot_of(random: [u8; 4]) -> u16 {
-    u16::from_be_bytes([random[0], random[1]]) & (Spi::SLOTS - 1) as u16
+fn bit(slot: u16) -> u64 {
+    1 << (slot % BLOCK)
 }
 
 #[cfg(test)]
@@ -164,5 +160,34 @@ mod tests {
         assert!(slots.claim(foreign));
         assert!(!slots.claim(foreign));
         assert_eq!(slots.allocate(Time::default(), Share(3), &mut Constant).unwrap().slot(), 1);
+    }
+
+    /// Draws something else each time.
+    struct Counter(u8);
+
+    impl Entropy for Counter {
+        fn fill(&mut self, out: &mut [u8]) {
+            for octet in out {
+                self.0 = self.0.wrapping_mul(5).wrapping_add(77);
+                *octet = self.0;
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_is_filled_before_another_is_begun() {
+        let (mut slots, mut entropy) = (EspSlots::default(), Counter(3));
+        let mut drawn = Vec::new();
+        for taken in 1..=200 {
+            let spi = slots.allocate(Time::default(), Share(9), &mut entropy).unwrap();
+            drawn.push(spi.slot());
+            assert_eq!(slots.shares[&9].blocks.len(), usize::div_ceil(taken, BLOCK.into()));
+        }
+        assert_ne!(drawn.first().map(|slot| number(*slot)), Some(0), "the first block is a random one");
+        assert!(!drawn.is_sorted(), "slots come in no order");
+        // What has rested is used again before a further block is.
+        let spi = Spi::from_parts(Share(9), drawn[0], 0).unwrap();
+        slots.release(Time::default(), spi);
+        assert_eq!(slots.allocate(Time(EspSlots::REST), Share(9), &mut entropy).unwrap().slot(), drawn[0]);
     }
 }
