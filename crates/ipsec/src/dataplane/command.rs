@@ -98,14 +98,15 @@ impl Dataplane {
         };
         let replaced = place.sa.replace(sa);
         place.told.set(None);
-        place.low_told.set(None);
         self.flows.invalidate();
         self.counters.outbound_sas.add(u64::from(replaced.is_none()));
         replaced.map(Garbage::Outbound)
     }
 
     fn clear_outbound(&mut self, policy: PolicyId, spi: Spi) -> Option<Garbage> {
-        let sa = self.outbound.get_mut(policy)?.sa.take_if(|sa| sa.spi() == spi)?;
+        let place = self.outbound.get_mut(policy)?;
+        let sa = place.sa.take_if(|sa| sa.spi() == spi)?;
+        place.told.set(None);
         self.flows.invalidate();
         self.counters.outbound_sas.subtract(1);
         Some(Garbage::Outbound(sa))

@@ -172,7 +172,7 @@ impl<'s> Planner<'s, '_> {
             }
             Path::OutsideSa(policy) => {
                 if let Some(sa) = self.table.sa(policy) {
-                    sa.counters.add_drop(DropReason::OutsideSa);
+                    sa.counters().add_drop(DropReason::OutsideSa);
                 }
                 DropReason::OutsideSa
             }
@@ -224,7 +224,7 @@ impl<'s> Planner<'s, '_> {
         let too_big = inner.len > mtu;
         if too_big && inner.df && inner.len > reported_mtu(inner, mtu) {
             let kind = Kind::TooBig { mtu: reported_mtu(inner, mtu) };
-            sa.counters.add_drop(DropReason::TooBig);
+            sa.counters().add_drop(DropReason::TooBig);
             self.replier.refuse(item, kind, DropReason::TooBig, &self.counters.outbound);
             return None;
         }
@@ -238,7 +238,7 @@ impl<'s> Planner<'s, '_> {
         }
         let behind = Outer::trailer_len(usize::from(inner.len)) + TAG_LEN;
         if item.buf.headroom() < sa.outer.prefix_len() || item.buf.tailroom() < behind {
-            sa.counters.add_drop(DropReason::NoRoom);
+            sa.counters().add_drop(DropReason::NoRoom);
             refuse(item, DropReason::NoRoom, &self.counters.outbound);
             return None;
         }
@@ -289,7 +289,7 @@ fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, mut low: Low<'_>) {
         let Some(sa) = run.first().map(|plan| plan.sa) else {
             continue;
         };
-        let numbers = sa.numbers.reserve(run.len() as u32);
+        let numbers = sa.numbers().reserve(run.len() as u32);
         let numbered = run.len().min(numbers.count as usize);
         let ivs = ivs.reserve(numbered as u32);
         for (plan, offset) in run.iter_mut().zip(0..numbers.count.min(ivs.count)) {
@@ -322,10 +322,10 @@ impl Low<'_> {
     fn tell_sequence(&mut self, sa: &OutboundSa) {
         let (policy, spi) = (sa.policy(), sa.spi);
         if let Some(place) = self.table.get(policy)
-            && self.is_due(place.low_told.get())
+            && self.is_due(place.told.get())
             && self.events.raise(Event::SequenceLow { policy, spi })
         {
-            place.low_told.set(Some(self.now));
+            place.told.set(Some(self.now));
         }
     }
 
@@ -350,10 +350,10 @@ fn refuse_unnumbered_of(burst: &mut [Item<'_>], plans: &mut Burst<Plan<'_>>, cou
     plans.retain(|plan| {
         let numbered = plan.sequence != 0;
         if !numbered && let Some(item) = burst.get_mut(usize::from(plan.at)) {
-            let block = plan.sa.numbers.block();
+            let block = plan.sa.numbers().block();
             let used_up = block.next >= block.end;
             let reason = if used_up { DropReason::SequenceExhausted } else { DropReason::IvExhausted };
-            plan.sa.counters.add_drop(reason);
+            plan.sa.counters().add_drop(reason);
             refuse(item, reason, counters);
         }
         numbered
@@ -411,7 +411,7 @@ fn want_keys(plans: &[Plan<'_>], events: &mut Events, now: u64) {
     for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
         if let Some(Plan { sa, .. }) = run.first()
             && !sa.key.is_expanded()
-            && sa.counters.is_unused_since(now)
+            && sa.counters().is_unused_since(now)
         {
             events.raise(Event::KeyWanted { spi: sa.pair });
         }
@@ -446,8 +446,8 @@ fn finish(
             bytes += u64::from(plan.len);
             forwarded_bytes += item.buf.len() as u64;
         }
-        sa.counters.add_shared(packets, bytes, now);
-        events.note_mark(&sa.counters, sa.pair);
+        sa.counters().add_shared(packets, bytes, now);
+        events.note_mark(sa.counters(), sa.pair);
         forwarded += packets;
     }
     counters.forwarded.add(forwarded);

@@ -21,10 +21,8 @@ pub struct PolicyBlock {
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) sa: Option<Arc<OutboundSa>>,
-    /// When control was last told that the SA is missing.
+    /// When control was last told that the SA is missing, or, if it is there, that its sequence numbers run low.
     pub(super) told: Cell<Option<u64>>,
-    /// When control was last told that its sequence numbers run low.
-    pub(super) low_told: Cell<Option<u64>>,
 }
 
 impl PolicyBlock {

@@ -46,8 +46,6 @@ pub(crate) struct Outer {
     prefix: u8,
     family: Family,
     udp: bool,
-    src: IpAddr,
-    dst: IpAddr,
 }
 
 impl Outer {
@@ -81,7 +79,7 @@ impl Outer {
         prefix.extend([0; 4 + IV_LEN]);
         let mut bytes = [0; MAX_PREFIX];
         bytes[..prefix.len()].copy_from_slice(&prefix);
-        Ok(Self { bytes, sum, prefix: prefix.len() as u8, family, udp, src, dst })
+        Ok(Self { bytes, sum, prefix: prefix.len() as u8, family, udp })
     }
 
     /// Octets before the ciphertext: outer header, UDP, ESP header, IV.
@@ -98,7 +96,18 @@ impl Outer {
 
     /// Where it leads.
     pub(crate) fn remote(&self) -> IpAddr {
-        self.dst
+        self.ends().1
+    }
+
+    /// Source and destination, as the header has them.
+    fn ends(&self) -> (IpAddr, IpAddr) {
+        fn addr<const LEN: usize>(bytes: &[u8; MAX_PREFIX], at: usize) -> [u8; LEN] {
+            std::array::from_fn(|n| bytes[at + n])
+        }
+        match self.family {
+            Family::V4 => (addr::<4>(&self.bytes, 12).into(), addr::<4>(&self.bytes, 16).into()),
+            Family::V6 => (addr::<16>(&self.bytes, 8).into(), addr::<16>(&self.bytes, 24).into()),
+        }
     }
 
     /// Octets that it adds, beside padding.
@@ -172,7 +181,7 @@ impl Outer {
     /// Computes the UDP checksum of a finished outer packet, where IPv6 demands it.
     #[inline]
     pub(crate) fn fill_checksum(&self, packet: &mut [u8]) {
-        if let (IpAddr::V6(src), IpAddr::V6(dst)) = (self.src, self.dst)
+        if let (IpAddr::V6(src), IpAddr::V6(dst)) = self.ends()
             && let Some(datagram) = packet.get_mut(ipv6::HEADER..)
         {
             // The datagram fits: its length has been written into 16 bits before.

@@ -75,3 +75,11 @@ fn a_larger_packet_never_becomes_smaller_outside() {
         }
     }
 }
+
+#[test]
+fn the_ends_are_read_from_the_header() {
+    let ends: Vec<_> = all().map(|outer| outer.ends()).collect();
+    let [v4, v6] = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")]
+        .map(|(src, dst)| (src.parse().unwrap(), dst.parse().unwrap()));
+    assert_eq!(ends, [v4, v4, v6, v6]);
+}

@@ -19,8 +19,7 @@ use testudo_crypto::{AeadKey, Library};
 #[derive(Debug)]
 #[repr(C)]
 pub struct OutboundSa {
-    /// Shared with the SA's former self after a move, so that no number is used twice in between.
-    pub(crate) numbers: Arc<SequenceAllocator>,
+    shared: Arc<Shared>,
     /// The largest inner packet that the path takes.
     inner_mtu: AtomicU16,
     path_mtu: AtomicU16,
@@ -29,11 +28,18 @@ pub struct OutboundSa {
     pub(crate) spi: Spi,
     pub(crate) key: AeadKey,
     pub(crate) outer: Outer,
-    pub(crate) counters: Arc<SaCounters>,
     pub(crate) selectors: SelectorPair,
     policy: PolicyId,
     /// SPI of the inbound half.
     pub(crate) pair: Spi,
+}
+
+/// What an SA has in common with its former self after a move, so that no number is used twice in between.
+#[derive(Debug)]
+#[repr(C)]
+struct Shared {
+    numbers: SequenceAllocator,
+    counters: SaCounters,
 }
 
 /// What must outlive a node: numbers, path MTU and counters as plain data.
@@ -56,10 +62,21 @@ impl OutboundSa {
         path_mtu: u16,
         library: Library,
     ) -> Result<Self, Error> {
+        Self::counting(params, policy, numbers, path_mtu, (SaCounters::new(), library))
+    }
+
+    fn counting(
+        params: &ChildSaParams,
+        policy: PolicyId,
+        numbers: SequenceBlock,
+        path_mtu: u16,
+        (counters, library): (SaCounters, Library),
+    ) -> Result<Self, Error> {
         let outer = Outer::new(params)?;
         let inner_mtu = outer.overhead().inner_mtu(path_mtu)?;
+        let numbers = SequenceAllocator::new(numbers, params.esn)?;
         Ok(Self {
-            numbers: Arc::new(SequenceAllocator::new(numbers, params.esn)?),
+            shared: Arc::new(Shared { numbers, counters }),
             inner_mtu: AtomicU16::new(inner_mtu),
             path_mtu: AtomicU16::new(path_mtu),
             copy: params.copy,
@@ -67,7 +84,6 @@ impl OutboundSa {
             spi: params.spi_out,
             key: key::take(params.algorithm, &params.key_out, library)?,
             outer,
-            counters: Arc::new(SaCounters::new()),
             selectors: params.selectors()?,
             policy,
             pair: params.spi_in,
@@ -120,21 +136,23 @@ impl OutboundSa {
     }
 
     /// Sequence numbers of the SA.
+    #[inline]
     pub fn numbers(&self) -> &SequenceAllocator {
-        &self.numbers
+        &self.shared.numbers
     }
 
     /// What the SA has counted.
+    #[inline]
     pub fn counters(&self) -> &SaCounters {
-        &self.counters
+        &self.shared.counters
     }
 
     /// The SA's changing state as plain data.
     pub fn snapshot(&self) -> OutboundSnapshot {
         OutboundSnapshot {
-            numbers: self.numbers.block(),
+            numbers: self.numbers().block(),
             path_mtu: self.path_mtu(),
-            totals: self.counters.totals(),
+            totals: self.counters().totals(),
         }
     }
 
@@ -148,8 +166,7 @@ impl OutboundSa {
     ) -> Result<Self, Error> {
         let mut counters = SaCounters::new();
         counters.restore(&snapshot.totals);
-        let sa = Self::new(params, policy, snapshot.numbers, snapshot.path_mtu, library)?;
-        Ok(Self { counters: Arc::new(counters), ..sa })
+        Self::counting(params, policy, snapshot.numbers, snapshot.path_mtu, (counters, library))
     }
 
     /// The same SA with other outer addresses (RFC 7296 §2.23): a worker may still use the former one while the new one
@@ -157,7 +174,7 @@ impl OutboundSa {
     pub fn moved(&self, local: SocketAddr, remote: SocketAddr, path_mtu: u16) -> Result<Self, Error> {
         let outer = self.outer.moved(local, remote)?;
         let moved = Self {
-            numbers: Arc::clone(&self.numbers),
+            shared: Arc::clone(&self.shared),
             inner_mtu: AtomicU16::new(outer.overhead().inner_mtu(path_mtu)?),
             path_mtu: AtomicU16::new(path_mtu),
             copy: self.copy,
@@ -165,7 +182,6 @@ impl OutboundSa {
             spi: self.spi,
             key: self.key.copy(),
             outer,
-            counters: Arc::clone(&self.counters),
             selectors: self.selectors.clone(),
             policy: self.policy,
             pair: self.pair,

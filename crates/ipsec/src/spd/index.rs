@@ -109,8 +109,6 @@ impl Index {
             // Two of its ranges may lie under one prefix.
             debug_assert!(there.is_none_or(|other| Arc::ptr_eq(other, entry)), "two policies have one rank");
             if there.is_none() {
-                // As a rule it stays the only one: room for more is not taken before.
-                list.reserve_exact(1);
                 list.insert(at, Arc::clone(entry));
             }
         });

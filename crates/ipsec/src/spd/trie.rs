@@ -6,29 +6,38 @@ use std::sync::Arc;
 /// Addresses that begin alike. Those of IPv4 stand in the leftmost 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Prefix {
-    bits: u128,
-    length: u32,
+    /// As octets, which need not be aligned: there are two for each tunnel.
+    bits: [u8; 16],
+    length: u8,
 }
 
 impl Prefix {
     /// The longest prefix that has both addresses.
     pub(super) fn around(first: u128, last: u128) -> Self {
-        let length = (first ^ last).leading_zeros();
-        Self { bits: first & mask(length), length }
+        Self::new(first, (first ^ last).leading_zeros())
+    }
+
+    /// The first `length` bits of an address.
+    fn new(addr: u128, length: u32) -> Self {
+        Self { bits: (addr & mask(length)).to_ne_bytes(), length: length as u8 }
+    }
+
+    fn bits(self) -> u128 {
+        u128::from_ne_bytes(self.bits)
     }
 
     /// How many bits are equal.
     pub(super) fn length(self) -> u32 {
-        self.length
+        self.length.into()
     }
 
     fn contains(self, addr: u128) -> bool {
-        (self.bits ^ addr) & mask(self.length) == 0
+        (self.bits() ^ addr) & mask(self.length()) == 0
     }
 
     /// How many leading bits both have in common.
     fn common(self, other: Self) -> u32 {
-        (self.bits ^ other.bits).leading_zeros().min(self.length).min(other.length)
+        (self.bits() ^ other.bits()).leading_zeros().min(self.length()).min(other.length())
     }
 }
 
@@ -53,8 +62,41 @@ type Link<T> = Option<Arc<Node<T>>>;
 #[derive(Clone, Debug)]
 struct Node<T> {
     prefix: Prefix,
-    list: Vec<T>,
+    list: List<T>,
     ways: [Link<T>; 2],
+}
+
+/// As a rule there is one entry: it needs no memory of its own.
+#[derive(Clone, Debug)]
+enum List<T> {
+    Empty,
+    One(T),
+    Several(Vec<T>),
+}
+
+impl<T> List<T> {
+    fn as_slice(&self) -> &[T] {
+        match self {
+            Self::Empty => &[],
+            Self::One(entry) => std::slice::from_ref(entry),
+            Self::Several(entries) => entries,
+        }
+    }
+
+    fn change<R>(&mut self, change: impl FnOnce(&mut Vec<T>) -> R) -> R {
+        let mut entries = match std::mem::replace(self, Self::Empty) {
+            Self::Empty => Vec::new(),
+            Self::One(entry) => vec![entry],
+            Self::Several(entries) => entries,
+        };
+        let result = change(&mut entries);
+        if entries.len() > 1 {
+            *self = Self::Several(entries);
+        } else if let Some(entry) = entries.pop() {
+            *self = Self::One(entry);
+        }
+        result
+    }
 }
 
 impl<T> Default for Trie<T> {
@@ -74,7 +116,7 @@ impl<T: Clone> Trie<T> {
         let mut at = self.root.as_deref();
         std::iter::from_fn(move || {
             let node = at.filter(|node| node.prefix.contains(addr))?;
-            at = node.ways.get(branch(addr, node.prefix.length)).and_then(Option::as_deref);
+            at = node.ways.get(branch(addr, node.prefix.length())).and_then(Option::as_deref);
             Some(node.list.as_slice())
         })
     }
@@ -83,8 +125,9 @@ impl<T: Clone> Trie<T> {
     #[cfg(test)]
     pub(super) fn longest_walk(&self) -> usize {
         fn below<T>(link: &Link<T>) -> usize {
-            link.as_deref()
-                .map_or(0, |node| node.list.len() + node.ways.iter().map(below).max().unwrap_or_default())
+            link.as_deref().map_or(0, |node| {
+                node.list.as_slice().len() + node.ways.iter().map(below).max().unwrap_or_default()
+            })
         }
         below(&self.root)
     }
@@ -94,34 +137,34 @@ impl<T: Clone> Trie<T> {
 fn change_at<T: Clone, R>(link: &mut Link<T>, prefix: Prefix, change: impl FnOnce(&mut Vec<T>) -> R) -> R {
     let common = link.as_deref().map(|node| node.prefix.common(prefix));
     let result = match (link.as_mut(), common) {
-        (Some(node), Some(common)) if common == node.prefix.length => {
+        (Some(node), Some(common)) if common == node.prefix.length() => {
             let node = Arc::make_mut(node);
-            match node.ways.get_mut(branch(prefix.bits, common)) {
-                Some(way) if common < prefix.length => change_at(way, prefix, change),
-                _ => change(&mut node.list),
+            match node.ways.get_mut(branch(prefix.bits(), common)) {
+                Some(way) if common < prefix.length() => change_at(way, prefix, change),
+                _ => node.list.change(change),
             }
         }
         (Some(_), Some(common)) => {
             // It ends before this node, or they part here.
             let length = common;
-            let parting = Prefix { bits: prefix.bits & mask(length), length };
+            let parting = Prefix::new(prefix.bits(), length);
             let mut ways = [None, None];
             let below = link.take();
-            let bits = below.as_deref().map_or(0, |node| node.prefix.bits);
+            let bits = below.as_deref().map_or(0, |node| node.prefix.bits());
             if let Some(way) = ways.get_mut(branch(bits, length)) {
                 *way = below;
             }
-            let mut node = Node { prefix: parting, list: Vec::new(), ways };
-            let result = match node.ways.get_mut(branch(prefix.bits, length)) {
-                Some(way) if length < prefix.length => change_at(way, prefix, change),
-                _ => change(&mut node.list),
+            let mut node = Node { prefix: parting, list: List::Empty, ways };
+            let result = match node.ways.get_mut(branch(prefix.bits(), length)) {
+                Some(way) if length < prefix.length() => change_at(way, prefix, change),
+                _ => node.list.change(change),
             };
             *link = Some(Arc::new(node));
             result
         }
         _ => {
-            let mut node = Node { prefix, list: Vec::new(), ways: [None, None] };
-            let result = change(&mut node.list);
+            let mut node = Node { prefix, list: List::Empty, ways: [None, None] };
+            let result = node.list.change(change);
             *link = Some(Arc::new(node));
             result
         }
@@ -133,7 +176,7 @@ fn change_at<T: Clone, R>(link: &mut Link<T>, prefix: Prefix, change: impl FnOnc
 /// Takes out a node that has neither a list nor two ways.
 fn prune<T>(link: &mut Link<T>) {
     let Some(node) = link.as_deref() else { return };
-    if node.list.is_empty()
+    if node.list.as_slice().is_empty()
         && let [one, other] = &node.ways
         && (one.is_none() || other.is_none())
     {
@@ -152,7 +195,7 @@ mod tests {
     fn arb_prefix() -> impl Strategy<Value = Prefix> {
         let bits = (0u128..16, 0u128..4).prop_map(|(high, low)| high << 124 | low);
         let length = prop::sample::select(vec![0, 1, 2, 3, 4, 60, 126, 127, 128]);
-        (bits, length).prop_map(|(bits, length)| Prefix { bits: bits & mask(length), length })
+        (bits, length).prop_map(|(bits, length)| Prefix::new(bits, length))
     }
 
     proptest! {
@@ -160,7 +203,7 @@ mod tests {
         fn finds_what_a_list_finds_and_former_copies_stay(
             steps in prop::collection::vec((arb_prefix(), any::<bool>(), 0u8..3), 1..60)
         ) {
-            let (mut trie, mut model) = (Trie::default(), BTreeMap::<(u32, u128), Vec<u8>>::new());
+            let (mut trie, mut model) = (Trie::default(), BTreeMap::<(u8, [u8; 16]), Vec<u8>>::new());
             let mut former = Vec::new();
             for (prefix, add, value) in steps {
                 former.push((trie.clone(), model.clone()));
@@ -178,7 +221,7 @@ mod tests {
                 for (high, low) in (0u128..16).flat_map(|high| (0u128..4).map(move |low| (high, low))) {
                     let addr = high << 124 | low;
                     let found: Vec<&[u8]> = trie.lists(addr).filter(|list| !list.is_empty()).collect();
-                    let holds = |(length, bits): &(u32, u128)| Prefix { bits: *bits, length: *length }.contains(addr);
+                    let holds = |(length, bits): &(u8, [u8; 16])| Prefix { bits: *bits, length: *length }.contains(addr);
                     let expected: Vec<&[u8]> =
                         model.iter().filter(|(key, _)| holds(key)).map(|(_, list)| list.as_slice()).collect();
                     prop_assert_eq!(found, expected);
