@@ -112,10 +112,10 @@ impl Endpoint {
                 format!("ignored an IKE_SA_INIT request from {} with an odd header or size", path.remote)
             });
         }
-        let key = InitKey { remote: path.remote, digest: digest(bytes) };
+        let key = InitKey::of(path.remote, bytes);
         if let Some(sa) = self.table.by_init(&key) {
             let id = sa.id;
-            return self.with_sa(now, id, |endpoint, sa| endpoint.repeat(datagram, sa, key.digest));
+            return self.with_sa(now, id, |endpoint, sa| endpoint.repeat(datagram, sa, digest(bytes)));
         }
         if self.is_computing_for(key) {
             return self.stats.discard(Discard::Repeated);
@@ -268,7 +268,7 @@ impl Endpoint {
             }
             Some(last) => {
                 last.repeated(now);
-                Ok(last.response.clone())
+                Ok(last.response.to_vec())
             }
         };
         match response {

@@ -28,7 +28,7 @@ impl Endpoint {
         self.with_sa(now, id, |endpoint, sa| {
             endpoint.commit(sa);
             if let Some(child) = sa.child_mut(child) {
-                child.source = Some(remote);
+                child.source = Some(Box::new(remote));
             }
             // ESP and IKE share a mapping: those of the ports for NAT traversal.
             let Path { local, .. } = float(sa.path, &endpoint.config);

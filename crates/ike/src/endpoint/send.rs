@@ -157,7 +157,7 @@ impl Endpoint {
         sa.incoming.last = Some(Answered {
             id: request.id,
             digest: request.digest,
-            response: response.clone(),
+            response: response.as_slice().into(),
             repeated_until: now,
         });
         self.send(now, sa, request.path, response);

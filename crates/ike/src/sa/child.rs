@@ -23,8 +23,8 @@ pub(crate) struct ChildSa {
     pub(crate) phase: ChildPhase,
     pub(crate) outbound: Outbound,
     pub(crate) limits: ChildLimits,
-    /// Where its authentic packets come from, once that was another place than where ours go.
-    pub(crate) source: Option<SocketAddr>,
+    /// Where its authentic packets come from, once that was another place than where ours go. Few have it.
+    pub(crate) source: Option<Box<SocketAddr>>,
     /// It was made by a configuration that has changed.
     pub(crate) outdated: Option<Box<Outdated>>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct ChildSa {
 impl ChildSa {
     /// What goes out finds the place from which packets come in.
     pub(crate) fn is_answerable(&self) -> bool {
-        self.source.is_none_or(|source| source == self.params.remote)
+        self.source.as_ref().is_none_or(|source| **source == self.params.remote)
     }
 
     /// In use, and not on its way out.

@@ -137,11 +137,16 @@ impl Keys {
     }
 }
 
-/// Source and SHA-256 digest of an IKE_SA_INIT request.
+/// Where an IKE_SA_INIT request came from and what it was: half of a SHA-256 digest of both. Every IKE SA keeps it, and who
+/// finds two requests with the same one has gained nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) struct InitKey {
-    pub(crate) remote: SocketAddr,
-    pub(crate) digest: [u8; 32],
+pub(crate) struct InitKey([u8; 16]);
+
+impl InitKey {
+    pub(crate) fn of(remote: SocketAddr, request: &[u8]) -> Self {
+        let digest = digest(&[format!("{remote} ").as_bytes(), request].concat());
+        Self(digest.first_chunk().copied().unwrap_or_default())
+    }
 }
 
 /// A delete of the IKE SA that we want or have sent.

@@ -136,8 +136,7 @@ pub(crate) struct Answered {
     pub(crate) id: MessageId,
     /// Of the request, or of its first fragment.
     pub(crate) digest: [u8; 32],
-    /// One, or as many as there are fragments.
-    pub(crate) response: Vec<Vec<u8>>,
+    pub(crate) response: Response,
     /// By when its repetitions so far would have left, had they left at the pace that is allowed.
     pub(crate) repeated_until: Time,
 }
@@ -160,6 +159,33 @@ impl Answered {
     /// The answer goes out again.
     pub(crate) fn repeated(&mut self, now: Time) {
         self.repeated_until = self.repeated_until.max(now).plus(Self::PACE);
+    }
+}
+
+/// The datagrams of an answer. Every IKE SA keeps its last one, and as a rule that is not in fragments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Response {
+    Whole(Box<[u8]>),
+    Fragments(Box<[Box<[u8]>]>),
+}
+
+impl From<&[Vec<u8>]> for Response {
+    fn from(datagrams: &[Vec<u8>]) -> Self {
+        match datagrams {
+            [whole] => Self::Whole(whole.as_slice().into()),
+            fragments => {
+                Self::Fragments(fragments.iter().map(|fragment| fragment.as_slice().into()).collect())
+            }
+        }
+    }
+}
+
+impl Response {
+    pub(crate) fn to_vec(&self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Whole(whole) => vec![whole.to_vec()],
+            Self::Fragments(fragments) => fragments.iter().map(|fragment| fragment.to_vec()).collect(),
+        }
     }
 }
 

@@ -12,7 +12,9 @@ use crate::message::{
     Payload, SaPayload,
 };
 use crate::output::{Path, Reason, Time};
-use crate::sa::{Answered, Extensions, HalfOpen, HalfOpenSource, IkeSa, Incoming, InitKey, Keys, Phase};
+use crate::sa::{
+    Answered, Extensions, HalfOpen, HalfOpenSource, IkeSa, Incoming, InitKey, Keys, Phase, digest,
+};
 use crate::suite::{
     IkeChoice, IkeKeys, IkeSpis, IntAuth, KeDraw, Nonces, Role, SuiteError, cookie, cookie::Claim, select,
 };
@@ -229,6 +231,7 @@ impl Endpoint {
             return Err(Reason::Refused("the connection was unloaded meanwhile".into()));
         }
         let response = opening.response.with_ke(ke)?;
+        let seen = digest(&opening.request);
         let half = HalfOpen {
             nonces,
             init_request: opening.request,
@@ -249,8 +252,8 @@ impl Endpoint {
         let response = vec![response];
         let answered = Answered {
             id: MessageId(0),
-            digest: key.digest,
-            response: response.clone(),
+            digest: seen,
+            response: response.as_slice().into(),
             repeated_until: now,
         };
         sa.incoming = Incoming { expected: MessageId(1), last: Some(answered), fragments: None };
