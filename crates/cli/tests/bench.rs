@@ -71,13 +71,29 @@ fn what_cannot_be_measured_is_refused() {
 /// A real testudod: as root, and after it has been built.
 #[test]
 fn a_swarm_sets_up_its_tunnels_and_every_figure_is_there() {
-    let report = bench(&["setup", "--tunnels", "60", "--rounds", "3", "--width", "8", "--forward", "1"]);
+    let report = bench(&[
+        "setup",
+        "--tunnels",
+        "60",
+        "--connections",
+        "1",
+        "--rounds",
+        "3",
+        "--width",
+        "8",
+        "--forward",
+        "1",
+    ]);
     assert_eq!(report["bench"], "setup");
     let row = &report["rows"][0];
     assert_eq!(row["tunnels"], 60);
     for key in ["setups_per_s", "responder_cpu_ms", "limit_cpu_ms", "bytes_per_tunnel"] {
         assert!(row[key].as_f64().is_some_and(|value| value > 0.0), "{key} of {row}");
     }
+    let single = &report["rows"][1];
+    assert_eq!((single["tunnels"].as_u64(), single["connections"].as_u64()), (Some(1), Some(2)), "{single}");
+    assert_eq!(single["growth"], 1.0, "{single}");
+    assert!(single["setups_per_s"].as_f64() > Some(0.0), "{single}");
     let [responder, limit] = ["responder_cpu_ms", "limit_cpu_ms"].map(|key| row[key].as_f64());
     assert!(responder > limit, "less than the cryptography alone: {row}");
     for key in ["quiet_gbps", "storm_gbps", "ratio", "setups_per_s", "quiet_worker_ms", "storm_worker_ms"] {

@@ -17,6 +17,9 @@ pub(super) const CHARON_QUOTED_MS: [f64; 2] = [0.54, 0.61];
 /// Octets of an IKE SA with a Child SA in charon, measured likewise.
 pub(super) const CHARON_QUOTED_BYTES: u64 = 12_700;
 
+/// Tunnels of which the memory of one can be told: that of a process comes in pages, and some it has in store.
+const ENOUGH: u32 = 50;
+
 /// One round of setups.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Batch {
@@ -69,8 +72,9 @@ pub(super) struct Row {
     growth: f64,
     limit_cpu_ms: f64,
     limit: Limit,
-    /// Memory that the daemon has taken, divided by the tunnels.
-    bytes_per_tunnel: f64,
+    /// Memory that the daemon has taken, divided by the tunnels; unknown for so few of them that it takes no more than it had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_tunnel: Option<f64>,
     charon_quoted_cpu_ms: [f64; 2],
     charon_quoted_bytes: u64,
     /// Of ipsec-mb or AWS-LC: what a tunnel takes more once packets have come, both directions.
@@ -96,7 +100,7 @@ impl Row {
             growth: growth(&batches),
             limit_cpu_ms: round3(limit.total()),
             limit,
-            bytes_per_tunnel: (memory as f64 / f64::from(tunnels.max(1))).round(),
+            bytes_per_tunnel: (tunnels >= ENOUGH).then(|| (memory as f64 / f64::from(tunnels)).round()),
             charon_quoted_cpu_ms: CHARON_QUOTED_MS,
             charon_quoted_bytes: CHARON_QUOTED_BYTES,
             key_schedule_bytes: 2 * AeadKey::schedule_len(Library::detect()),
@@ -169,7 +173,10 @@ impl fmt::Display for Row {
             "its limit, CPU ms a setup {:>10.3}  (curve {curve_ms:.3}, PRF {prf_ms:.3}, cipher {cipher_ms:.3})",
             self.limit_cpu_ms
         )?;
-        writeln!(f, "octets a tunnel           {:>10.0}", self.bytes_per_tunnel)?;
+        match self.bytes_per_tunnel {
+            Some(octets) => writeln!(f, "octets a tunnel           {octets:>10.0}")?,
+            None => writeln!(f, "octets a tunnel           {:>10}", "too few to tell")?,
+        }
         writeln!(f, "key schedules, once used  {:>10}", self.key_schedule_bytes)?;
         write!(
             f,
@@ -209,10 +216,10 @@ mod tests {
     fn figures_are_those_of_one_setup() {
         let limit = Limit { curve_ms: 0.05, prf_ms: 0.01, cipher_ms: 0.001 };
         let loaded = Loaded { shape: Shape::Each, connections: 30, time: Duration::from_millis(60) };
-        let row = Row::new(loaded, limit, vec![batch(10, 1000), batch(20, 3000), batch(30, 2000)], 90_000);
+        let row = Row::new(loaded, limit, vec![batch(20, 1000), batch(40, 3000), batch(60, 2000)], 180_000);
         let json = serde_json::to_value(&row).unwrap();
         for (key, expected) in [
-            ("tunnels", 30.0),
+            ("tunnels", 60.0),
             ("setups_per_s", 20.0),
             ("responder_cpu_ms", 0.2),
             ("limit_cpu_ms", 0.061),
@@ -224,5 +231,14 @@ mod tests {
         }
         assert_eq!(json["shape"], "a connection and a secret each");
         assert_eq!(json["batches"][1]["threads_ms"]["testudod"], 0.3);
+    }
+
+    #[test]
+    fn what_one_tunnel_takes_cannot_be_told_from_one() {
+        let limit = Limit { curve_ms: 0.05, prf_ms: 0.01, cipher_ms: 0.001 };
+        let loaded = Loaded { shape: Shape::Each, connections: 2, time: Duration::from_millis(60) };
+        let row = Row::new(loaded, limit, vec![batch(1, 1000)], 0);
+        assert_eq!(serde_json::to_value(&row).unwrap().get("bytes_per_tunnel"), None);
+        assert!(row.to_string().contains("too few to tell"), "{row}");
     }
 }

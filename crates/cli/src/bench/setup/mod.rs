@@ -37,7 +37,7 @@ pub(crate) struct SetupArgs {
     /// not.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     connections: u32,
-    /// Rounds that they are divided into, one figure each.
+    /// Rounds that they are divided into, one figure each; fewer if there are fewer tunnels.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Handshakes under way at a time.
@@ -163,12 +163,14 @@ fn set_up(
     swarm.run(first, width)?;
     let (mut batches, mut up) = (Vec::new(), 1);
     let before = rig.memory()?;
-    for round in 1..=args.rounds {
-        let until = 1 + (u64::from(tunnels) * u64::from(round) / u64::from(args.rounds)) as u32;
+    // In each of them at least one is set up.
+    let rounds = args.rounds.min(tunnels);
+    for round in 1..=rounds {
+        let until = 1 + (u64::from(tunnels) * u64::from(round) / u64::from(rounds)) as u32;
         let initiators = swarm.prepare(up..until)?;
         let cpu = rig.cpu()?;
         let done = swarm.run(initiators, width)?;
-        let batch = Batch::new(until - 1, (until - up).max(1), done, &rig.cpu()?.since(&cpu));
+        let batch = Batch::new(until - 1, until - up, done, &rig.cpu()?.since(&cpu));
         println!("{batch}");
         batches.push(batch);
         up = until;
