@@ -83,6 +83,11 @@ impl Policies {
         self.exchange(&connection.name, children.collect());
     }
 
+    /// True if that pool hands out the same addresses already.
+    pub(crate) fn has_pool(&self, pool: &Pool) -> bool {
+        self.pools.get(&pool.name) == Some(&pool.addrs)
+    }
+
     /// Notes a pool. Connections that use it are to be loaded again.
     pub(crate) fn load_pool(&mut self, pool: &Pool) {
         self.pools.insert(pool.name.clone(), pool.addrs);

@@ -159,6 +159,11 @@ impl Control for Gateway {
 
     fn load_pool(&mut self, pool: Pool) -> Result<(), String> {
         self.endpoint.load_pool(pool.clone()).map_err(|e| e.to_string())?;
+        if self.policies.has_pool(&pool) {
+            // `swanctl --load-all` loads each again, and very many connections may use it.
+            self.settle();
+            return Ok(());
+        }
         self.pool_changed(&pool.name, |policies| policies.load_pool(&pool));
         Ok(())
     }

@@ -36,8 +36,9 @@ use testudo_ipsec::spi::SenderId;
 /// An outer path of unknown MTU is taken for Ethernet.
 const DEFAULT_MTU: u16 = 1500;
 
-/// How many times longer than the last look at the routes lasted nobody looks again.
-const REASSERTION_REST: u32 = 50;
+/// How many times longer than the last look at the routes lasted nobody looks again; and than the last walk through all SAs
+/// because routes had changed.
+const REST: u32 = 50;
 
 /// Everything below the control thread.
 pub(crate) struct DataPath {
@@ -62,6 +63,10 @@ pub(crate) struct DataPath {
     places: u32,
     /// Not before then does housekeeping ask the kernel for the routes.
     next_reassertion: Instant,
+    /// Routes have changed, and the path MTUs of the SAs have not followed yet.
+    path_mtus_due: bool,
+    /// Not before then do they.
+    next_path_mtus: Instant,
     /// For [`DataPath::is_idle`].
     packets_seen: std::cell::Cell<u64>,
     /// Generation of the table that the worker was sent last.
@@ -271,9 +276,7 @@ impl DataPath {
                 self.sas.note_source(spi, remote).map(|child| WorkerEvent::Source(child, remote))
             }
             FastEvent::Ipsec(Event::Carried { spi }) => self.sas.by_spi(spi).map(WorkerEvent::Carried),
-            FastEvent::Ipsec(Event::SequenceLow { policy, spi }) => {
-                self.sas.sender(policy, spi).map(WorkerEvent::Exhausting)
-            }
+            FastEvent::Ipsec(Event::SequenceLow { spi }) => self.sas.by_spi(spi).map(WorkerEvent::Exhausting),
         }
     }
 
@@ -300,10 +303,11 @@ impl DataPath {
         if self.followed == Some(fib.generation()) {
             return Ok(());
         }
-        self.sas.set_path_mtus(|remote| path_mtu(&fib, remote));
         let guarded = self.guard.follow(&fib);
         self.followed = guarded.is_ok().then(|| fib.generation());
         self.fib = Arc::clone(&fib);
+        self.path_mtus_due = true;
+        self.follow_path_mtus();
         if self.fib_sent != Some(self.fib.generation()) {
             self.fib_sent = Some(self.fib.generation());
             self.backlog.push_back(WorkerCommand::Fib(fib));
@@ -313,12 +317,23 @@ impl DataPath {
         guarded
     }
 
+    /// Where routes come and go all the time, SAs follow now and then: there may be very many.
+    fn follow_path_mtus(&mut self) {
+        let begun = Instant::now();
+        if self.path_mtus_due && self.next_path_mtus <= begun {
+            self.path_mtus_due = false;
+            self.sas.set_path_mtus(|remote| path_mtu(&self.fib, remote));
+            self.next_path_mtus = Instant::now() + begun.elapsed() * REST;
+        }
+    }
+
     /// Once a second.
     pub(crate) fn housekeeping(&mut self) -> Result<(), String> {
         if self.worker.is_finished() {
             return Err("the worker has ended: see the log above".into());
         }
         self.flush();
+        self.follow_path_mtus();
         self.guard.check_ports(&self.fib)?;
         if self.next_reassertion <= Instant::now() {
             self.reassert_routes();
@@ -334,7 +349,7 @@ impl DataPath {
             tracing::warn!("cannot look after table 220: {error}");
         }
         // With very many routes this takes its time, and IKE waits for it.
-        self.next_reassertion = Instant::now() + begun.elapsed() * REASSERTION_REST;
+        self.next_reassertion = Instant::now() + begun.elapsed() * REST;
     }
 
     /// Ends the worker. Filter, TUN and routes stay: without a daemon, protected traffic is dropped.

@@ -1,6 +1,7 @@
 //! Child SAs as the worker and the control thread share them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use testudo_crypto::Library;
@@ -17,7 +18,13 @@ use testudo_ipsec::spi::Spi;
 #[derive(Default)]
 pub(super) struct Sas {
     installed: BTreeMap<ChildSaId, Installed>,
+    /// Those through which nothing goes out yet, or any more.
+    idle: BTreeSet<ChildSaId>,
+    /// By what their own policies send until it is their turn.
+    stand_ins: BTreeMap<ChildSaId, Spi>,
     by_spi: BTreeMap<Spi, ChildSaId>,
+    /// By what is hashed of the peer's outer address: the SA has the address itself.
+    by_remote: BTreeSet<(u64, ChildSaId)>,
     /// Blocks of slots that the worker has.
     slots: BTreeSet<usize>,
     /// Outbound SAs for policies that are not with the worker yet.
@@ -36,14 +43,10 @@ pub(crate) enum Turn {
     After(ChildSaId),
 }
 
-/// Without the keys: they are with IKE and in the SAs.
+/// Without the keys: they are with IKE and in the SAs. There are very many: what few of them have is beside them.
 struct Installed {
     inbound: Arc<InboundSa>,
     outbound: Arc<OutboundSa>,
-    /// Nothing goes out through it yet, or any more.
-    idle: bool,
-    /// What its own policy sends through until it is its turn.
-    stand_in: Option<Spi>,
 }
 
 impl Sas {
@@ -68,20 +71,21 @@ impl Sas {
             commands.push(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
         }
         commands.push(Command::AddInbound(Arc::clone(&inbound)));
-        let stand_in = match turn {
-            Turn::First => {
-                self.waiting.push((policy, child));
-                None
-            }
-            Turn::Shared => None,
+        match turn {
+            Turn::First => self.waiting.push((policy, child)),
+            Turn::Shared => {}
             Turn::After(old) => {
                 self.waiting.push((policy, old));
-                self.installed.get(&old).map(|old| old.outbound.spi())
+                let stand_in = self.installed.get(&old).map(|old| (child, old.outbound.spi()));
+                self.stand_ins.extend(stand_in);
             }
-        };
-        let idle = turn != Turn::First;
+        }
+        if turn != Turn::First {
+            self.idle.insert(child);
+        }
         self.by_spi.insert(params.spi_in, child);
-        self.installed.insert(child, Installed { inbound, outbound, idle, stand_in });
+        self.by_remote.insert((hash(params.remote.ip()), child));
+        self.installed.insert(child, Installed { inbound, outbound });
         Ok(commands)
     }
 
@@ -96,12 +100,12 @@ impl Sas {
     /// Sends through the SA from now on: with the next packet, or, if its policy is not with the worker yet, with that.
     /// The one that carried it until then sends no more, and follows no peer that moves.
     pub(super) fn switch(&mut self, from: ChildSaId, child: ChildSaId) -> Vec<Command> {
-        if let Some(done) = self.installed.get_mut(&from) {
-            done.idle = true;
+        if self.installed.contains_key(&from) {
+            self.idle.insert(from);
         }
-        let Some(sa) = self.installed.get_mut(&child) else { return Vec::new() };
-        sa.idle = false;
-        sa.stand_in = None;
+        let Some(sa) = self.installed.get(&child) else { return Vec::new() };
+        self.idle.remove(&child);
+        self.stand_ins.remove(&child);
         let (policy, outbound) = (sa.outbound.policy(), Arc::clone(&sa.outbound));
         if !self.waiting.iter().any(|(waiting, _)| *waiting == policy) {
             return vec![Command::SetOutbound(policy, outbound)];
@@ -109,12 +113,6 @@ impl Sas {
         // Behind the one that it replaces.
         self.waiting.push((policy, child));
         Vec::new()
-    }
-
-    /// The Child SA that sends with this SPI for that policy.
-    pub(super) fn sender(&self, policy: PolicyId, spi: Spi) -> Option<ChildSaId> {
-        let sends = |sa: &Installed| sa.outbound.policy() == policy && sa.outbound.spi() == spi;
-        self.installed.iter().find(|(_, sa)| sends(sa)).map(|(child, _)| *child)
     }
 
     /// Outbound SAs whose policies the worker has by now.
@@ -136,8 +134,10 @@ impl Sas {
     ) -> Result<Vec<Command>, String> {
         let Some(sa) = self.installed.get_mut(&child) else { return Ok(Vec::new()) };
         let moved = sa.outbound.moved(path.local, path.remote, path_mtu).map_err(|e| e.to_string())?;
+        self.by_remote.remove(&(hash(sa.outbound.remote()), child));
+        self.by_remote.insert((hash(moved.remote()), child));
         sa.outbound = Arc::new(moved);
-        if sa.idle || self.waiting.iter().any(|(_, waiting)| *waiting == child) {
+        if self.idle.contains(&child) || self.waiting.iter().any(|(_, waiting)| *waiting == child) {
             return Ok(Vec::new());
         }
         Ok(vec![Command::SetOutbound(sa.outbound.policy(), Arc::clone(&sa.outbound))])
@@ -153,10 +153,13 @@ impl Sas {
     /// Forgets a Child SA.
     pub(super) fn remove(&mut self, child: ChildSaId) -> Vec<Command> {
         self.waiting.retain(|(_, waiting)| *waiting != child);
-        let Some(Installed { inbound, outbound, stand_in, .. }) = self.installed.remove(&child) else {
+        let Some(Installed { inbound, outbound }) = self.installed.remove(&child) else {
             return Vec::new();
         };
+        self.idle.remove(&child);
+        let stand_in = self.stand_ins.remove(&child);
         self.by_spi.remove(&inbound.spi());
+        self.by_remote.remove(&(hash(outbound.remote()), child));
         let policy = outbound.policy();
         if stand_in.is_some() {
             self.waiting.retain(|(waiting, _)| *waiting != policy);
@@ -181,9 +184,15 @@ impl Sas {
 
     /// Paths to a peer take no more than this.
     pub(super) fn set_path_mtu(&self, remote: IpAddr, mtu: u16) {
-        for sa in self.installed.values().filter(|sa| sa.outbound.remote() == remote) {
-            sa.set_path_mtu(mtu);
-        }
+        self.towards(remote).for_each(|sa| sa.set_path_mtu(mtu));
+    }
+
+    /// The Child SAs with a peer at that address.
+    fn towards(&self, remote: IpAddr) -> impl Iterator<Item = &Installed> {
+        let hash = hash(remote);
+        let found = self.by_remote.range((hash, ChildSaId(0))..=(hash, ChildSaId(u64::MAX)));
+        let found = found.filter_map(|(_, child)| self.installed.get(child));
+        found.filter(move |sa| sa.outbound.remote() == remote)
     }
 
     /// Routes have changed.
@@ -205,6 +214,12 @@ impl Sas {
         let each = self.installed.iter().map(|(child, sa)| (*child, totals(sa)));
         each.map(|(child, (inbound, outbound))| (child, inbound, outbound)).collect()
     }
+}
+
+fn hash(addr: IpAddr) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    addr.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Installed {

@@ -94,3 +94,28 @@ fn another_policy_goes_through_the_old_one_until_the_turn_of_the_new() {
         assert_eq!(cleared.iter().any(stands_in), !switched, "nothing of it stays behind");
     }
 }
+
+/// What the index finds is what a walk through all finds, wherever they have moved.
+#[test]
+fn a_path_is_that_of_all_sas_to_one_address_and_of_no_other() {
+    let mut sas = Sas::default();
+    let children: Vec<ChildSaId> =
+        (1..=9).map(|number| install(&mut sas, POLICY, number, Turn::First)).collect();
+    let places = ["192.0.2.2:20000", "192.0.2.3:20001", "192.0.2.4:20002"];
+    for (child, place) in children.iter().zip(places.iter().cycle()) {
+        moved(&mut sas, *child, place);
+    }
+    sas.remove(children[0]);
+    sas.set_path_mtu(addr(places[0]).ip(), 1280);
+    for (number, (child, place)) in children.iter().zip(places.iter().cycle()).enumerate() {
+        let mtu = sas.installed.get(child).map(|sa| sa.outbound.path_mtu());
+        let expected = if *place == places[0] { 1280 } else { MTU };
+        assert_eq!(mtu, (number > 0).then_some(expected), "{child:?}");
+    }
+    for place in places {
+        let walk = sas.installed.values().filter(|sa| sa.outbound.remote() == addr(place).ip()).count();
+        assert_eq!(sas.towards(addr(place).ip()).count(), walk);
+    }
+    children.iter().for_each(|child| drop(sas.remove(*child)));
+    assert!(sas.by_remote.is_empty() && sas.by_spi.is_empty() && sas.idle.is_empty());
+}

@@ -81,6 +81,8 @@ impl DataPath {
             tun: tun_index,
             addresses,
             fib_sent: None,
+            path_mtus_due: false,
+            next_path_mtus: Instant::now(),
             followed: None,
             worker: WorkerHandle::spawn(worker).map_err(|e| e.to_string())?,
             pipeline,

@@ -35,9 +35,7 @@ pub enum Event {
     },
     /// Half of an outbound SA's block of sequence numbers is used. Twice a minute as long as the SA sends.
     SequenceLow {
-        /// The policy that the SA serves.
-        policy: PolicyId,
-        /// The outbound SA.
+        /// The inbound half, by which control finds the outbound one.
         spi: Spi,
     },
     /// Packets use an SA whose key has no schedule yet: until control has made it, each packet costs one of its own. Once a

@@ -320,10 +320,9 @@ impl Low<'_> {
 
     #[cold]
     fn tell_sequence(&mut self, sa: &OutboundSa) {
-        let (policy, spi) = (sa.policy(), sa.spi);
-        if let Some(place) = self.table.get(policy)
+        if let Some(place) = self.table.get(sa.policy())
             && self.is_due(place.told.get())
-            && self.events.raise(Event::SequenceLow { policy, spi })
+            && self.events.raise(Event::SequenceLow { spi: sa.pair })
         {
             place.told.set(Some(self.now));
         }
