@@ -27,7 +27,9 @@ pub enum ChildChange {
     None,
     /// Other deadlines.
     Retime,
-    /// Another Child SA in their place.
+    /// New keys: what differs is not negotiated, and the next Child SA has it.
+    Rekey,
+    /// Another Child SA in their place, negotiated by what is configured now.
     Replace,
     /// The child is no longer there, or is none that has SAs.
     Remove,
@@ -110,6 +112,7 @@ impl Difference {
         let kept = if anew { "made anew with them" } else { "kept" };
         let named = [
             (ChildChange::Replace, "replaced"),
+            (ChildChange::Rekey, if anew { kept } else { "rekeyed" }),
             (ChildChange::Remove, "removed"),
             (ChildChange::Add, "added"),
             (ChildChange::Retime, if anew { kept } else { "kept with other times" }),
@@ -164,20 +167,22 @@ fn between(old: &Child, new: &Child) -> ChildChange {
         copy,
         priority,
     } = old;
-    let same = *local_ts == new.local_ts
+    let agreed = *local_ts == new.local_ts
         && *remote_ts == new.remote_ts
         && *proposals == new.proposals
         && *mode == new.mode
-        && *replay_window == new.replay_window
+        // Not agreed on, but the order of policies, which a rekeyed SA takes over.
+        && *priority == new.priority;
+    let ours = *replay_window == new.replay_window
         && *copy == new.copy
-        && *priority == new.priority
         // What an SA has carried before the limits changed would count against them.
         && *bytes == new.lifetime.bytes
         && *packets == new.lifetime.packets;
-    match same {
-        false => ChildChange::Replace,
-        true if *time != new.lifetime.time => ChildChange::Retime,
-        true => ChildChange::None,
+    match (agreed, ours) {
+        (false, _) => ChildChange::Replace,
+        (true, false) => ChildChange::Rekey,
+        (true, true) if *time != new.lifetime.time => ChildChange::Retime,
+        (true, true) => ChildChange::None,
     }
 }
 

@@ -146,21 +146,35 @@ fn what_only_matters_later_touches_no_sa() {
 
 #[test]
 fn what_a_child_sa_was_negotiated_by_needs_another() {
-    let edits: [fn(&mut Child); 9] = [
+    let edits: [fn(&mut Child); 5] = [
         |child| child.local_ts.push(ts("10.1.0.2")),
         |child| child.remote_ts = vec![ts("10.2.0.2")],
         |child| child.proposals[0].esn = vec![false],
         |child| child.proposals[0].ke = vec![KeyExchange::X25519],
-        |child| child.replay_window = 128,
-        |child| child.copy.df = false,
         |child| child.priority = 7,
-        |child| child.lifetime.bytes = Lifetime::new(1000, None, None),
-        |child| child.lifetime.packets = Lifetime::new(1000, None, None),
     ];
     for edit in edits {
         assert_eq!(of_child(edit), ChildChange::Replace);
     }
     assert_eq!(of_child(|child| child.mode = ChildMode::Drop), ChildChange::Remove);
+}
+
+#[test]
+fn what_a_child_sa_was_not_negotiated_by_needs_new_keys() {
+    let edits: [fn(&mut Child); 4] = [
+        |child| child.replay_window = 128,
+        |child| child.copy.df = false,
+        |child| child.lifetime.bytes = Lifetime::new(1000, None, None),
+        |child| child.lifetime.packets = Lifetime::new(1000, None, None),
+    ];
+    for edit in edits {
+        assert_eq!(of_child(edit), ChildChange::Rekey);
+        let both = |child: &mut Child| {
+            edit(child);
+            child.priority = 7;
+        };
+        assert_eq!(of_child(both), ChildChange::Replace);
+    }
 }
 
 #[test]
@@ -181,16 +195,18 @@ fn the_log_says_what_is_replaced() {
         "connection x changed: children a, b kept"
     );
     let children = difference(|c| {
-        c.children[0].replay_window = 7;
+        c.children[0].priority = 7;
         c.children.push(child("c"));
     });
     assert_eq!(children.describe("x"), "connection x changed: children a replaced, c added, b kept");
     let anew = difference(|c| {
         c.encap = true;
-        c.children[0].replay_window = 7;
+        c.children[0].priority = 7;
     });
     assert_eq!(
         anew.describe("x"),
         "connection x changed: IKE_SAs set up anew because of encap; children a replaced, b made anew with them"
     );
+    let keys = difference(|c| c.children[1].replay_window = 7);
+    assert_eq!(keys.describe("x"), "connection x changed: children b rekeyed, a kept");
 }

@@ -39,6 +39,9 @@ pub struct EndpointConfig {
     pub unauthenticated_error_wait: Duration,
     /// After how long what a peer could not take at the time is asked again, less up to half of it at random.
     pub rekey_retry: Duration,
+    /// How long the SAs of a changed connection wait for one another: with many peers each is replaced in its turn, so that
+    /// neither this host nor the network has to do with nothing else.
+    pub replacement_pace: Duration,
     /// How long packets under way are taken in through a Child SA that another has replaced and that both sides have deleted.
     pub rekeyed_linger: Duration,
     /// IKE SAs of one peer, by its identity, on one connection, where `unique` lets it have several; one that sets up more is
@@ -82,6 +85,7 @@ impl Default for EndpointConfig {
             followup_timeout: Duration::from_secs(20),
             unauthenticated_error_wait: Duration::from_secs(2),
             rekey_retry: Duration::from_secs(15),
+            replacement_pace: Duration::from_millis(10),
             rekeyed_linger: Duration::from_secs(5),
             twin_limit: 256,
             child_limit: 256,

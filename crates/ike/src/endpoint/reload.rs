@@ -2,6 +2,7 @@
 //!
 //! What [`Difference`] finds is followed SA by SA, make-before-break: the SAs that are to go are marked ([`Outdated`]), and
 //! their IKE SA replaces them in its own time, so that a renewal under way, a peer that is busy or another reload do no harm.
+//! Nothing is computed while the connection is loaded, and one with many peers has its turn with each after the other.
 //! A peer that refuses what is new is asked a few times; then the old SA stays until its end.
 
 use super::report::{IMPORTANT, ORDINARY};
@@ -9,7 +10,8 @@ use super::{Endpoint, LoadError};
 use crate::config::{ChildChange, ChildMode, Connection, Difference, IkeChange, Lifetime};
 use crate::output::{ChildSaId, IkeSaId, Reason, Time};
 use crate::sa::{
-    Attempt, FollowupSa, IkeSa, Outdated, OutdatedIke, Phase, Reauth, Task, Times, What, draw_reauth,
+    Attempt, ChildPhase, FollowupSa, IkeSa, MAX_TRIES, Outdated, OutdatedIke, Phase, Reauth, Task, Times,
+    What, draw_reauth,
 };
 use crate::suite::Role;
 use std::sync::Arc;
@@ -73,14 +75,18 @@ impl Endpoint {
         self.log_connection(&connection.name, IMPORTANT, difference.describe(&connection.name));
         let of_it = self.table.of_connection(&connection.name).filter(|sa| !sa.is_gone());
         let ids: Vec<IkeSaId> = of_it.map(|sa| sa.id).collect();
-        for id in ids {
-            self.with_sa(now, id, |endpoint, sa| endpoint.follow_on(now, sa, connection, &difference));
+        for (place, id) in (0..).zip(ids) {
+            let turn = now.plus(self.config.replacement_pace.saturating_mul(place));
+            self.with_sa(now, id, |endpoint, sa| {
+                endpoint.follow_on((now, turn), sa, connection, &difference)
+            });
         }
     }
 
+    /// `turn`: when what is to be asked of the peer is asked.
     fn follow_on(
         &mut self,
-        now: Time,
+        (now, turn): (Time, Time),
         sa: &mut IkeSa,
         connection: &Arc<Connection>,
         difference: &Difference,
@@ -101,12 +107,12 @@ impl Endpoint {
             Phase::AuthSent(sent) => {
                 // The peer may have made it already: it is replaced as soon as it is there.
                 sent.attempt.outdated |= changed(&sent.attempt.child);
-                self.outdate_ike(now, sa, difference.ike);
+                self.outdate_ike(turn, sa, difference.ike);
                 Ok(())
             }
             Phase::Established if sa.closing.is_none() && sa.reauth != Some(Reauth::Done) => {
-                self.follow_on_established(now, sa, connection, difference)?;
-                self.renew(now, sa)
+                self.follow_on_established((now, turn), sa, connection, difference);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -127,33 +133,40 @@ impl Endpoint {
 
     fn follow_on_established(
         &mut self,
-        now: Time,
+        (now, turn): (Time, Time),
         sa: &mut IkeSa,
         connection: &Connection,
         difference: &Difference,
-    ) -> Result<(), Reason> {
+    ) {
         sa.dpd_delay = connection.dpd_delay;
         if difference.retime {
             self.retime_ike(now, sa, connection);
         }
-        self.outdate_ike(now, sa, difference.ike);
+        self.outdate_ike(turn, sa, difference.ike);
         // Where the IKE SA is set up anew, the children come with it.
-        let at = Some(now).filter(|_| !sa.is_outdated());
+        let at = Some(turn).filter(|_| !sa.is_outdated());
+        let lifetime =
+            |name: &str| connection.child(name).map(|child| child.lifetime.time).unwrap_or_default();
         let children: Vec<(ChildSaId, String)> =
             sa.children.iter().filter(|child| child.is_installed()).map(|c| (c.id, c.name.clone())).collect();
         for (id, name) in children {
             match difference.children.get(&name) {
                 Some(ChildChange::Replace) => outdate_child(sa, id, at),
-                Some(ChildChange::Remove) => self.drop_child(now, sa, id)?,
-                Some(ChildChange::Retime) => {
-                    let time = connection.child(&name).map(|child| child.lifetime.time).unwrap_or_default();
-                    self.retime_child(now, sa, id, &time);
+                Some(ChildChange::Remove) => self.drop_child(turn, sa, id),
+                Some(ChildChange::Retime) => self.retime_child(now, sa, id, &lifetime(&name)),
+                Some(ChildChange::Rekey) => {
+                    self.retime_child(now, sa, id, &lifetime(&name));
+                    // Should nothing come of another IKE SA, it has to have them on this one.
+                    rekey_child(
+                        sa,
+                        id,
+                        at.unwrap_or(turn.plus(self.config.start_retry * u32::from(MAX_TRIES))),
+                    );
                 }
                 Some(ChildChange::Add | ChildChange::None) | None => {}
             }
         }
         self.follow_on_what_is_being_made(now, sa, difference);
-        Ok(())
     }
 
     /// What we are making was offered by what the connection was: it is replaced once it is there. What the peer is making in
@@ -192,21 +205,20 @@ impl Endpoint {
     }
 
     /// The child is not configured any more, so its Child SA goes.
-    fn drop_child(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId) -> Result<(), Reason> {
-        let Some((name, spi_in)) = sa.child(id).map(|child| (child.name.clone(), child.params.spi_in)) else {
-            return Ok(());
-        };
+    fn drop_child(&mut self, turn: Time, sa: &mut IkeSa, id: ChildSaId) {
+        let Some(child) = sa.child_mut(id) else { return };
+        child.phase = ChildPhase::Deleting;
+        let (name, spi_in) = (child.name.clone(), child.params.spi_in);
         self.log(
             sa,
             IMPORTANT,
             format!("CHILD_SA {name}{{{}}} is deleted: it is not configured any more", id.0),
         );
-        self.delete_child(now, sa, spi_in)
+        sa.outgoing.delay(turn, Task::DeleteSpi(spi_in));
     }
 
     fn retime_child(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, lifetime: &Lifetime) {
-        let renewing = sa.creating.as_ref().is_some_and(|creating| creating.renews() == Some(id))
-            || sa.outgoing.is_waiting(|task| *task == Task::RekeyChild(id));
+        let renewing = is_rekeying(sa, id);
         let Some(child) = sa.child_mut(id) else { return };
         let times = Times::again(lifetime, child.installed, now, &mut *self.alloc);
         child.limits.times = Times { rekey: times.rekey.filter(|_| !renewing), end: times.end };
@@ -333,6 +345,19 @@ impl Endpoint {
 fn outdate_child(sa: &mut IkeSa, id: ChildSaId, at: Option<Time>) {
     if let Some(child) = sa.child_mut(id) {
         child.outdated = Some(Box::new(Outdated::new(at)));
+    }
+}
+
+fn is_rekeying(sa: &IkeSa, id: ChildSaId) -> bool {
+    sa.creating.as_ref().is_some_and(|creating| creating.renews() == Some(id))
+        || sa.outgoing.is_waiting(|task| *task == Task::RekeyChild(id))
+}
+
+/// It gets new keys at that time, unless that is on its way.
+fn rekey_child(sa: &mut IkeSa, id: ChildSaId, at: Time) {
+    let renewing = is_rekeying(sa, id);
+    if let Some(child) = sa.child_mut(id).filter(|_| !renewing) {
+        child.limits.times.rekey = Some(at);
     }
 }
 

@@ -18,7 +18,7 @@ mod window;
 pub(crate) use child::{ChildPhase, ChildSa, Outbound};
 pub(crate) use creating::{Creating, Offered, Rival, RivalSa, WantedIke, What, lowest};
 pub(crate) use lifetime::{ChildLimits, Times, Wear, draw_reauth};
-pub(crate) use outdated::{Outdated, OutdatedIke};
+pub(crate) use outdated::{MAX_TRIES, Outdated, OutdatedIke};
 pub(crate) use phase::{
     Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, IntermediateSent, OfferedPpk, Opening, Phase,
     UnauthenticatedError,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// How often a peer is asked for an SA by the new configuration. One that has the old one still, or for good, keeps what it
 /// has.
-const MAX_TRIES: u8 = 3;
+pub(crate) const MAX_TRIES: u8 = 3;
 
 /// What a Child SA has that is to be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use crate::common::tunnels::{assert_lossless, assert_one_tunnel, child_rekeys, r
 use crate::common::wire::sent;
 use crate::common::{Weather, World};
 use std::time::Duration;
-use testudo_ike::config::{ChildLifetime, Connection, KeyExchange, Lifetime, StartAction, TsSpec};
+use testudo_ike::config::{Child, ChildLifetime, Connection, KeyExchange, Lifetime, StartAction, TsSpec};
 use testudo_ike::endpoint::{ChildSaState, EndpointConfig, IkeSaState, RetransmitPolicy, Target};
 use testudo_ike::message::ExchangeType;
 use testudo_ike::output::{ChildSaId, Event, Reason};
@@ -418,4 +418,34 @@ fn what_an_unloaded_connection_was_is_forgotten_with_its_last_sa() {
     world.hosts[0].load(now, connection);
     world.settle(0);
     assert!(!world.hosts[0].logged("connection site changed"), "{:#?}", world.hosts[0].log());
+}
+
+/// What is nothing to the peer needs new keys and no more: a renewal cannot be refused, and the peer waits before it sends
+/// through what is new.
+#[test]
+fn what_is_ours_alone_is_a_renewal() {
+    let edits: [fn(&mut Child); 4] = [
+        |child| child.replay_window = 256,
+        |child| child.copy.df = !child.copy.df,
+        |child| child.lifetime.bytes = Lifetime::new(1_000_000, None, None),
+        |child| child.lifetime.packets = Lifetime::new(1_000_000, None, None),
+    ];
+    for (side, edit) in [0, 1].into_iter().flat_map(|side| edits.map(|edit| (side, edit))) {
+        let mut world = two_children(14, Weather::FAIR, |_, _| {});
+        let before = sa_of(&world, side, "net");
+        reload(&mut world, side, |_, connection| edit(&mut connection.children[0]));
+        run_lossless(&mut world, Duration::from_secs(60));
+        assert_settled(&world);
+        let (id, after) = sa_of(&world, side, "net");
+        assert_eq!(child_rekeys(&world.hosts[side]), 1);
+        assert!(
+            id > before.0 && (&after.local_ts, after.algorithm) == (&before.1.local_ts, before.1.algorithm)
+        );
+        assert!(world.hosts[side].logged("connection site changed: children net rekeyed, more kept"));
+        let child = world.hosts[side].endpoint.connections().next().unwrap().children[0].clone();
+        assert_eq!((after.replay_window, after.copy), (child.replay_window, child.copy));
+        let limit = world.hosts[side].endpoint.next_limit(id, 0, 0);
+        let limited = child.lifetime.bytes.rekey > 0 || child.lifetime.packets.rekey > 0;
+        assert_eq!(limit != (u64::MAX, u64::MAX), limited);
+    }
 }

@@ -1,12 +1,17 @@
-//! Changed connections where there are many: what one costs does not grow with the others.
+//! Changed connections where there are many: what one costs does not grow with the others, and one with many peers asks them one
+//! after the other.
 
 use crate::common::allocator::Watched;
-use crate::common::{connection, secret};
+use crate::common::wire::sent;
+use crate::common::{Weather, World, connection, secret};
+use crate::reload::{both_ciphers, other_cipher, reload};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 use testudo_ike::config::{Connection, StartAction};
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
+use testudo_ike::message::ExchangeType;
 use testudo_ike::output::Time;
+use testudo_ipsec::sa::EspAlgorithm;
 use testudo_ipsec::spi::SenderId;
 
 const GATEWAY: &str = "192.0.2.254";
@@ -84,4 +89,83 @@ fn the_end_of_many_takes_no_time() {
     let took = processor_time() - begun;
     assert!(took < Duration::from_secs(1), "{took:?}");
     assert_eq!(endpoint.sas().count(), 0);
+}
+
+/// One connection for many peers, of which `gateway` knows none by address.
+fn peers(count: usize) -> World {
+    let mut world = World::new(2, Weather::FAIR);
+    world.restore = false;
+    let now = world.now;
+    let mut everybody = connection((GATEWAY, "gw"), ("192.0.2.1", "host"));
+    everybody.remote_addrs.clear();
+    everybody.remote.id = None;
+    let host = world.add(GATEWAY, EndpointConfig::default());
+    host.load_secret(secret("all", b"everybody's key", &[]));
+    host.load(now, everybody);
+    for number in 1..=count {
+        let (addr, name) = (format!("192.0.2.{number}"), format!("host{number}"));
+        let mut to_gateway = connection((&addr, &name), (GATEWAY, "gw"));
+        both_ciphers(number, &mut to_gateway);
+        let host = world.add(&addr, EndpointConfig::default());
+        host.load_secret(secret("all", b"everybody's key", &[]));
+        host.load(now, to_gateway);
+        world.initiate(number);
+    }
+    world.run_secs(10);
+    assert_eq!(world.hosts[0].installed.len(), count);
+    world
+}
+
+/// What the gateway has asked so far.
+fn asked(world: &World) -> usize {
+    sent(world, 0, ExchangeType::CreateChildSa, false).len()
+}
+
+#[test]
+fn many_peers_of_one_connection_are_asked_one_after_the_other() {
+    let mut world = peers(40);
+    let before = world.hosts[0].sent.len();
+    reload(&mut world, 0, other_cipher);
+    assert_eq!(world.hosts[0].sent.len(), before, "nothing is computed while it is loaded");
+    let end = world.now.plus(Duration::from_secs(60));
+    let (mut now, mut at_once, mut most, mut last) = (world.now, 0, 0, world.now);
+    loop {
+        let before = asked(&world);
+        if !world.step(end) {
+            break;
+        }
+        if world.now > now {
+            (now, at_once) = (world.now, 0);
+        }
+        let more = asked(&world) - before;
+        at_once += more;
+        most = most.max(at_once);
+        if more > 0 {
+            last = now;
+        }
+    }
+    assert_eq!((asked(&world), most), (40, 1));
+    assert!(last < end, "{last:?}");
+    assert!(world.hosts[0].installed.values().all(|params| params.algorithm == EspAlgorithm::Aes256Gcm16));
+    assert_eq!(world.hosts[0].installed.len(), 40);
+}
+
+/// Nor is a child that goes deleted everywhere at once.
+#[test]
+fn a_child_that_is_removed_goes_from_one_peer_after_the_other() {
+    let mut world = peers(40);
+    let before = world.hosts[0].sent.len();
+    reload(&mut world, 0, |_, connection| connection.children[0].name = "another".into());
+    assert_eq!(world.hosts[0].sent.len(), before);
+    world.run_secs(60);
+    assert!(world.hosts.iter().all(|host| host.installed.is_empty()));
+}
+
+#[test]
+fn one_peer_is_asked_at_once() {
+    let mut world = peers(1);
+    reload(&mut world, 0, other_cipher);
+    let end = world.now;
+    while world.step(end) {}
+    assert_eq!(asked(&world), 1);
 }
