@@ -213,9 +213,12 @@ impl Endpoint {
     /// The Child SA of another IKE SA with the same peer that a new one takes the place of: what the side that reauthenticates
     /// knows, and the other can see. One that is used, by the same name, and carries some of what the new one does.
     pub(crate) fn predecessor(&self, sa: &IkeSa, name: &str, params: &ChildSaParams) -> Option<ChildSaId> {
-        let same =
-            |child: &&ChildSa| child.name == name && child.is_proven() && child.is_displaced_by(params);
-        let of = |other: &IkeSa| other.children.iter().find(same).map(|child| child.id);
+        let of = |other: &IkeSa| {
+            let same = |child: &&ChildSa| {
+                child.name == name && child.is_proven() && self.is_displaced_by(other, child, params)
+            };
+            other.children.iter().find(same).map(|child| child.id)
+        };
         if sa.role == Role::Initiator {
             return self.reauthenticated(sa).and_then(of);
         }
@@ -321,8 +324,9 @@ impl Endpoint {
 
     /// True if a Child SA in use, of another IKE SA or of this one, carries what the new one does not.
     pub(crate) fn stays_beside(&self, sa: &IkeSa, old: ChildSaId, new: &ChildSaParams) -> bool {
-        let found = sa.child(old).or_else(|| self.table.by_child(old).and_then(|sa| sa.child(old)));
-        found.is_some_and(|old| old.is_proven() && !old.is_replaced_by(new))
+        let here = sa.child(old).map(|old| (sa, old));
+        let found = here.or_else(|| self.table.by_child(old).and_then(|sa| Some((sa, sa.child(old)?))));
+        found.is_some_and(|(sa, old)| old.is_proven() && !self.is_replaced_by(sa, old, new))
     }
 
     /// True if a Child SA of another IKE SA is sent through.

@@ -166,7 +166,7 @@ impl Endpoint {
         let reqid = self.reqid(&sa.connection, &child.name);
         // In another IKE SA, or one that the peer made beside it: then it is a Child SA of its own for everybody but the data
         // plane.
-        let beside = sibling(sa, &child.name, &params).filter(|_| origin.role == Role::Responder);
+        let beside = self.sibling(sa, &child.name, &params).filter(|_| origin.role == Role::Responder);
         let elsewhere = self.predecessor(sa, &child.name, &params).or(beside);
         let elsewhere = elsewhere.filter(|_| origin.replaces.is_none());
         let named = origin.replaces.or(elsewhere);
@@ -231,6 +231,15 @@ impl Endpoint {
             (None, _) => {}
         }
         Ok(id)
+    }
+
+    /// The Child SA beside which the peer has made another of the same name: it is sent through until the peer shows that it
+    /// has the other.
+    fn sibling(&self, sa: &IkeSa, name: &str, new: &ChildSaParams) -> Option<ChildSaId> {
+        let alike = |child: &&ChildSa| {
+            child.name == name && child.is_proven() && self.is_displaced_by(sa, child, new)
+        };
+        sa.children.iter().find(alike).map(|child| child.id)
     }
 
     fn params(
@@ -309,13 +318,6 @@ fn reinstate(sa: &mut IkeSa, old: ChildSaId) {
     if let Some(old) = old.filter(|old| old.phase == ChildPhase::Rekeyed) {
         old.phase = ChildPhase::Installed;
     }
-}
-
-/// The Child SA beside which the peer has made another of the same name: it is sent through until the peer shows that it has
-/// the other.
-fn sibling(sa: &IkeSa, name: &str, params: &ChildSaParams) -> Option<ChildSaId> {
-    let alike = |child: &&ChildSa| child.name == name && child.is_proven() && child.is_displaced_by(params);
-    sa.children.iter().find(alike).map(|child| child.id)
 }
 
 /// The initiator's check that the answer is a choice from its offer, and no wider than `wanted`. The error is for the log.

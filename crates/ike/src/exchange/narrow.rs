@@ -1,7 +1,6 @@
 //! Traffic selectors: what the configuration means, and what two sides have in common (RFC 7296 §2.9).
 
 use crate::config::{Child, TsSpec};
-use crate::sa::ChildSa;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
@@ -51,19 +50,6 @@ impl Selectors {
             !ours.is_empty() && ours.iter().all(|ts| theirs.iter().any(|wide| contains(wide, ts)))
         };
         inside(&self.local, &other.local) && inside(&self.remote, &other.remote)
-    }
-}
-
-impl ChildSa {
-    /// True if a new Child SA of the same name carries what this one does, or some of it; or is by the configuration as it is
-    /// now, where this one is not.
-    pub(crate) fn is_displaced_by(&self, new: &ChildSaParams) -> bool {
-        self.outdated.is_some() || Selectors::of(&self.params).narrow(&Selectors::of(new)).is_some()
-    }
-
-    /// True if nothing is left for it beside such a one.
-    pub(crate) fn is_replaced_by(&self, new: &ChildSaParams) -> bool {
-        self.outdated.is_some() || Selectors::of(&self.params).within(&Selectors::of(new))
     }
 }
 

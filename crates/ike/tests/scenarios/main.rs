@@ -37,6 +37,7 @@ mod rekeying;
 mod reload;
 mod reload_ike;
 mod reload_many;
+mod reload_parts;
 mod reload_refused;
 mod repetition;
 mod snapshots;

@@ -2,13 +2,15 @@
 //! rekeys by the configuration of before: so the new one is a further Child SA for the peer, and the old one goes as soon as
 //! it is there.
 
-use crate::config::IkeChange;
+use crate::config::{Child, IkeChange, TsSpec};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::exchange::narrow::Selectors;
 use crate::message::Nonce;
 use crate::output::{ChildSaId, Reason, Time};
 use crate::sa::{ChildSa, Creating, IkeSa, Outdated, OutdatedIke, Rival, RivalSa, lowest};
 use crate::suite::Nonces;
+use testudo_ipsec::sa::ChildSaParams;
 
 impl Endpoint {
     /// Asks for a Child SA by the configuration as it is now. False: there is nothing to ask.
@@ -23,13 +25,14 @@ impl Endpoint {
             return Ok(false);
         };
         let name = child.name.clone();
+        let there = self.up_to_date(sa, child).map(|new| (new.id, new.is_proven()));
         let awaited = sa.followup.as_ref().map(|followup| &followup.sa);
         if awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
             // The peer is at it, or will have the child moved.
             self.replace_later(now, sa, id);
             return Ok(false);
         }
-        match up_to_date(sa, &name).map(|new| (new.id, new.is_proven())) {
+        match there {
             Some((new, true)) => {
                 self.displace(now, sa, id, new);
                 return Ok(false);
@@ -62,7 +65,7 @@ impl Endpoint {
         let retry = now.plus(self.config.start_retry);
         let Some(child) = sa.child(id).filter(|child| child.is_installed()) else { return };
         let (name, missed) = (child.name.clone(), child.is_missed());
-        if up_to_date(sa, &name).is_some() {
+        if self.up_to_date(sa, child).is_some() {
             return self.replace_later(now, sa, id);
         }
         let Some(child) = sa.child_mut(id) else { return };
@@ -136,8 +139,13 @@ impl Endpoint {
     /// The peer has made a child that we were to replace, or have asked it for in the place of another: as where both renew
     /// one, the exchange with the lowest nonce was for nothing.
     pub(super) fn note_rival(&mut self, now: Time, sa: &mut IkeSa, new: ChildSaId, nonces: &Nonces) {
-        let Some(name) = sa.child(new).map(|child| child.name.clone()) else { return };
-        if let Some(creating) = sa.creating.as_mut().filter(|creating| creating.replaces_anew(&name)) {
+        let Some(child) = sa.child(new) else { return };
+        let (name, old) = (child.name.clone(), sa.creating.as_ref().and_then(|creating| creating.renews()));
+        // Not where it is for another part.
+        let same =
+            old.and_then(|old| sa.child(old)).is_none_or(|old| self.is_displaced_by(sa, old, &child.params));
+        let replaces = |creating: &&mut Box<Creating>| same && creating.replaces_anew(&name);
+        if let Some(creating) = sa.creating.as_mut().filter(replaces) {
             let lowest: Nonce = lowest(nonces).clone();
             creating.rival = Some(Rival { lowest, sa: RivalSa::Child(new) });
         }
@@ -149,7 +157,63 @@ impl Endpoint {
     }
 }
 
-/// The newest Child SA of that name that is what is configured now.
-fn up_to_date<'a>(sa: &'a IkeSa, name: &str) -> Option<&'a ChildSa> {
-    sa.children.iter().rfind(|child| child.name == name && child.is_installed() && child.outdated.is_none())
+impl Endpoint {
+    /// The newest Child SA that is what is configured now, and has the place of that one.
+    fn up_to_date<'a>(&self, sa: &'a IkeSa, old: &ChildSa) -> Option<&'a ChildSa> {
+        sa.children.iter().rfind(|child| {
+            child.name == old.name
+                && child.is_installed()
+                && child.outdated.is_none()
+                && self.is_displaced_by(sa, old, &child.params)
+        })
+    }
+
+    /// True if a new Child SA of the same name carries what this one does, or some of it; or if nothing of that is configured any
+    /// more, so that any is as good.
+    pub(crate) fn is_displaced_by(&self, sa: &IkeSa, old: &ChildSa, new: &ChildSaParams) -> bool {
+        let overlaps = Selectors::of(&old.params).narrow(&Selectors::of(new)).is_some();
+        overlaps || old.outdated.is_some() && self.still_configured(sa, old).is_none()
+    }
+
+    /// True if nothing is left for it beside such a one.
+    pub(crate) fn is_replaced_by(&self, sa: &IkeSa, old: &ChildSa, new: &ChildSaParams) -> bool {
+        let outdated = old.outdated.is_some() && self.is_displaced_by(sa, old, new);
+        outdated || Selectors::of(&old.params).within(&Selectors::of(new))
+    }
+
+    /// What a Child SA carries of what is configured for its child now.
+    fn still_configured(&self, sa: &IkeSa, child: &ChildSa) -> Option<Selectors> {
+        let connection = self.connections.find(&sa.connection)?;
+        let configured = connection.child(&child.name)?;
+        let configured = Selectors::configured(configured, &sa.dynamic_local(), &sa.dynamic_remote());
+        configured.narrow(&Selectors::of(&child.params))
+    }
+
+    /// A peer that has made several Child SAs of a child, each for a part, would answer any request for the whole with the same
+    /// part: each is asked for by itself.
+    pub(super) fn part_of(&self, sa: &IkeSa, old: ChildSaId, mut whole: Child) -> Child {
+        let Some(old) = sa.child(old) else { return whole };
+        let own = Selectors::of(&old.params);
+        let another = |child: &ChildSa| {
+            child.name == old.name
+                && child.is_installed()
+                && own.narrow(&Selectors::of(&child.params)).is_none()
+        };
+        if let Some(part) = self.still_configured(sa, old).filter(|_| sa.children.iter().any(another)) {
+            whole.local_ts = part.local.into_iter().map(TsSpec::Fixed).collect();
+            whole.remote_ts = part.remote.into_iter().map(TsSpec::Fixed).collect();
+        }
+        whole
+    }
+
+    /// The new Child SA is there; what had its place goes. Unless the peer has given us another part than that one carries.
+    pub(super) fn replace_by(&mut self, now: Time, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
+        let Some(params) = sa.child(new).map(|child| child.params.clone()) else { return };
+        if self.stays_beside(sa, old, &params) {
+            self.start_outbound(sa, new);
+            return self.replace_later(now, sa, old);
+        }
+        self.take_place(sa, new);
+        self.displace(now, sa, old, new);
+    }
 }

@@ -101,6 +101,10 @@ impl Endpoint {
         let refuse = |text: &str| Reason::Refused(text.to_owned());
         let child =
             self.configured_child(sa, name).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
+        let child = match replaces.filter(|_| anew) {
+            Some(old) => self.part_of(sa, old, child),
+            None => child,
+        };
         let nonce = self.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
         let method = first_method(&child);
         let ke = self.key_for(method)?;
@@ -223,14 +227,12 @@ impl Endpoint {
         match self.install(now, sa, child, &origin, agreed) {
             Ok(id) => {
                 self.pass_on_outdated(now, sa, creating, (old, id));
-                if let Some(old) = old {
+                if let Some(old) = old.filter(|_| creating.anew) {
+                    self.replace_by(now, sa, old, id);
+                } else if let Some(old) = old {
                     self.take_place(sa, id);
-                    if creating.anew {
-                        self.displace(now, sa, old, id);
-                    } else {
-                        self.let_go(sa, old);
-                        self.count(sa, ExchangeCounter::ChildRekey);
-                    }
+                    self.let_go(sa, old);
+                    self.count(sa, ExchangeCounter::ChildRekey);
                 } else if asked.replaces.is_none() {
                     let connection = sa.connection.clone();
                     self.initiate_done(now, &connection, sa.id, &asked.name, Ok(id));

@@ -62,7 +62,7 @@ impl Endpoint {
         }
     }
 
-    fn start_outbound(&mut self, sa: &mut IkeSa, new: ChildSaId) {
+    pub(super) fn start_outbound(&mut self, sa: &mut IkeSa, new: ChildSaId) {
         if let Some(child) = sa.child_mut(new) {
             child.outbound = Outbound::Active;
             self.outputs.push_back(Output::StartChild { child: new });
