@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::spi::Spi;
 
 /// How long an IKE SA stays that another has taken the place of: its Child SAs take in what is under way, and a peer that
 /// began is given time to move its Child SAs. As in charon.
@@ -265,9 +266,9 @@ impl Endpoint {
 
     /// The peer has shown that it has the whole new IKE SA: what goes out goes through the new Child SAs.
     pub(crate) fn peer_is_ready(&mut self, sa: &mut IkeSa) {
-        let elsewhere = |new: ChildSaId| match sa.child(new).map(|new| new.outbound) {
-            Some(Outbound::Waiting(old)) => sa.child(old).is_none(),
-            _ => false,
+        let elsewhere = |new: ChildSaId| {
+            let waits = sa.child(new).and_then(ChildSa::waits_for);
+            waits.is_some_and(|old| sa.child_by_spi(old).is_none())
         };
         let ready: Vec<ChildSaId> =
             waiting_for_another(sa).into_iter().map(|(new, _)| new).filter(|new| elsewhere(*new)).collect();
@@ -282,25 +283,26 @@ impl Endpoint {
             }
             self.commit(sa);
             self.proven(sa, new);
-            if let Some(Outbound::Waiting(old)) = sa.child(new).map(|child| child.outbound) {
+            if let Some(place) = sa.child(new).and_then(ChildSa::waits_for) {
                 // Nobody has the place that it waits for: what goes out must not wait for ever.
-                self.send_through(sa, old, new);
+                let old = self.child_of_spi(sa, place);
+                self.send_through(sa, (old, place), new);
             }
         }
     }
 
     /// What went out through one Child SA goes out through another now. Those of other IKE SAs that waited for its place wait
     /// for that of its successor, if they are newer than that; else their turn is over.
-    pub(crate) fn pass_place_on(&mut self, sa: &IkeSa, old: ChildSaId, new: ChildSaId) {
-        let inherited = sa.child(old).is_some();
-        let installed = sa.child(new).map(|child| child.installed);
+    pub(crate) fn pass_place_on(&mut self, sa: &IkeSa, old: Spi, new: ChildSaId) {
+        let inherited = sa.child_by_spi(old).is_some();
+        let Some(new) = sa.child(new) else { return };
         while let Some((ike, heir)) = self.heir(sa, old) {
             let Some(mut other) = self.table.take(ike) else { return };
             self.commit(&mut other);
             if let Some(child) = other.child_mut(heir) {
                 // A renewal leaves the place in its IKE SA, and the others come after that one.
-                let newer = inherited || Some(child.installed) > installed;
-                child.outbound = if newer { Outbound::Waiting(new) } else { Outbound::Retired };
+                let newer = inherited || child.installed > new.installed;
+                child.outbound = if newer { Outbound::Waiting(new.params.spi_in) } else { Outbound::Retired };
             }
             self.put(other);
         }
@@ -311,15 +313,18 @@ impl Endpoint {
         let id = self.table.by_child(old).map(|sa| sa.id);
         let Some(mut sa) = id.and_then(|id| self.table.take(id)) else { return false };
         let active = sa.child_mut(old).filter(|child| child.outbound == Outbound::Active);
-        let stopped = active.map(|child| child.outbound = Outbound::Retired).is_some();
-        if stopped {
+        let stopped = active.map(|child| {
+            child.outbound = Outbound::Retired;
+            child.params.spi_in
+        });
+        if stopped.is_some() {
             // A renewal there that the peer has not used yet comes too late.
-            let late = sa.children.iter_mut().filter(|child| child.outbound == Outbound::Waiting(old));
+            let late = sa.children.iter_mut().filter(|child| child.waits_for() == stopped);
             late.for_each(|child| child.outbound = Outbound::Retired);
             self.commit(&mut sa);
         }
         self.put(sa);
-        stopped
+        stopped.is_some()
     }
 
     /// True if a Child SA in use, of another IKE SA or of this one, carries what the new one does not.
@@ -337,27 +342,28 @@ impl Endpoint {
 
     /// What went out through a Child SA that ends goes out through the one of another IKE SA that waits for its place.
     pub(crate) fn hand_over(&mut self, sa: &mut IkeSa, old: ChildSaId) {
-        let Some((ike, new)) = self.heir(sa, old) else { return };
+        let Some(place) = sa.child(old).map(|old| old.params.spi_in) else { return };
+        let Some((ike, new)) = self.heir(sa, place) else { return };
         let Some(child) = sa.child_mut(old).filter(|child| child.outbound == Outbound::Active) else {
             return;
         };
         child.outbound = Outbound::Retired;
         if let Some(mut other) = self.table.take(ike) {
             self.commit(&mut other);
-            self.send_through(&mut other, old, new);
+            self.send_through(&mut other, (Some(old), place), new);
             self.put(other);
         }
     }
 
-    /// The Child SA of another IKE SA that waits for the place of this one.
-    fn heir(&self, sa: &IkeSa, old: ChildSaId) -> Option<(IkeSaId, ChildSaId)> {
+    /// The Child SA of another IKE SA that waits for the place of the one of that SPI.
+    fn heir(&self, sa: &IkeSa, old: Spi) -> Option<(IkeSaId, ChildSaId)> {
         let waits = |child: &&ChildSa| child.outbound == Outbound::Waiting(old);
         self.twins_of(sa).find_map(|other| Some((other.id, other.children.iter().find(waits)?.id)))
     }
 
     /// True if another Child SA carries what this one did, or is about to.
     pub(super) fn has_heir(&self, sa: &IkeSa, child: &ChildSa) -> bool {
-        child.outbound == Outbound::Retired || self.heir(sa, child.id).is_some()
+        child.outbound == Outbound::Retired || self.heir(sa, child.params.spi_in).is_some()
     }
 }
 
@@ -370,8 +376,8 @@ fn sign_due(installed: Time, config: &EndpointConfig) -> Time {
 /// The Child SAs that wait for the place of one that the peer has not renewed by them: mostly one of another IKE SA. And
 /// since when.
 fn waiting_for_another(sa: &IkeSa) -> Vec<(ChildSaId, Time)> {
-    let another = |old| sa.child(old).is_none_or(ChildSa::is_installed);
-    let waits = |child: &&ChildSa| matches!(child.outbound, Outbound::Waiting(old) if another(old));
+    let another = |old| sa.child_by_spi(old).is_none_or(ChildSa::is_installed);
+    let waits = |child: &&ChildSa| child.waits_for().is_some_and(another);
     sa.children.iter().filter(waits).map(|child| (child.id, child.installed)).collect()
 }
 

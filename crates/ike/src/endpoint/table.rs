@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
+use testudo_ipsec::spi::Spi;
 
 /// All IKE SAs. One that is being worked on is taken out and put back, so that its indexes are always right.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub(crate) struct Table {
     /// By what is hashed of the key: the SA has the key itself.
     by_init: BTreeSet<(u64, IkeSaId)>,
     by_child: BTreeMap<ChildSaId, IkeSaId>,
+    /// By the ESP SPI that we chose.
+    by_esp_spi: BTreeMap<Spi, IkeSaId>,
     /// Likewise.
     by_connection: BTreeSet<(u64, IkeSaId)>,
     /// Likewise, by the canonical form of the identity.
@@ -61,6 +64,7 @@ impl Table {
         }
         for child in &sa.children {
             self.by_child.remove(&child.id);
+            self.by_esp_spi.remove(&child.params.spi_in);
         }
         if let Some(identity) = &sa.remote_id {
             self.by_identity.remove(&(hash(&identity.canonical()), id));
@@ -82,6 +86,7 @@ impl Table {
         }
         for child in &sa.children {
             self.by_child.insert(child.id, sa.id);
+            self.by_esp_spi.insert(child.params.spi_in, sa.id);
         }
         if let Some(identity) = &sa.remote_id {
             self.by_identity.insert((hash(&identity.canonical()), sa.id));
@@ -113,6 +118,11 @@ impl Table {
     /// The IKE SA of a Child SA.
     pub(crate) fn by_child(&self, child: ChildSaId) -> Option<&IkeSa> {
         self.by_child.get(&child).and_then(|id| self.get(*id))
+    }
+
+    /// The IKE SA of the Child SA for which we chose that SPI.
+    pub(crate) fn by_esp_spi(&self, spi_in: Spi) -> Option<&IkeSa> {
+        self.by_esp_spi.get(&spi_in).and_then(|id| self.get(*id))
     }
 
     /// The IKE SAs of a connection, by number.

@@ -170,12 +170,13 @@ impl Endpoint {
         let elsewhere = self.predecessor(sa, &child.name, &params).or(beside);
         let elsewhere = elsewhere.filter(|_| origin.replaces.is_none());
         let named = origin.replaces.or(elsewhere);
-        let replaces = named.and_then(|old| self.holder(sa, old));
+        let replaces =
+            named.and_then(|old| self.holder(sa, old)).and_then(|old| Some((old, self.spi_of(sa, old)?)));
         let missed = named.is_some() && replaces.is_none();
         let (phase, outbound) = match replaces {
             // Until the peer knows it may send through it.
             _ if !origin.stays => (ChildPhase::Rekeyed, Outbound::Retired),
-            Some(old) => (ChildPhase::Installed, Outbound::Waiting(old)),
+            Some((_, old)) => (ChildPhase::Installed, Outbound::Waiting(old)),
             None => (ChildPhase::Installed, Outbound::Active),
         };
         let old = named.map(|old| format!(", in the place of {{{}}}", old.0)).unwrap_or_default();
@@ -195,7 +196,7 @@ impl Endpoint {
             connection: sa.connection.clone(),
             name: child.name.clone(),
             params: Box::new(params.clone()),
-            replaces,
+            replaces: replaces.map(|(old, _)| old),
         });
         let limits = ChildLimits::draw(&child.lifetime, now, self.entropy());
         // As a rule it stays the only one: room for more is not taken before.
@@ -313,8 +314,9 @@ impl Endpoint {
 }
 
 /// The successor of a Child SA is gone before it was used: the old one serves on.
-fn reinstate(sa: &mut IkeSa, old: ChildSaId) {
-    let old = sa.child_mut(old).filter(|old| old.outbound == Outbound::Active);
+fn reinstate(sa: &mut IkeSa, old: Spi) {
+    let old = sa.children.iter_mut().find(|child| child.params.spi_in == old);
+    let old = old.filter(|old| old.outbound == Outbound::Active);
     if let Some(old) = old.filter(|old| old.phase == ChildPhase::Rekeyed) {
         old.phase = ChildPhase::Installed;
     }

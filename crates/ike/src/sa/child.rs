@@ -7,6 +7,7 @@ use crate::output::{ChildSaId, Time};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::spi::Spi;
 
 /// A Child SA that the data plane has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,14 @@ impl ChildSa {
     /// What goes out finds the place from which packets come in.
     pub(crate) fn is_answerable(&self) -> bool {
         self.source.as_ref().is_none_or(|source| **source == self.params.remote)
+    }
+
+    /// The SPI of the one whose place it waits for.
+    pub(crate) fn waits_for(&self) -> Option<Spi> {
+        match self.outbound {
+            Outbound::Waiting(old) => Some(old),
+            Outbound::Active | Outbound::Retired | Outbound::Expired => None,
+        }
     }
 
     /// In use, and not on its way out.
@@ -69,8 +78,9 @@ pub(crate) enum Outbound {
     /// All that its selectors say.
     Active,
     /// Nothing yet: the peer, which renewed this SA, has not shown that it is ready for what comes through the new one
-    /// (RFC 7296 §2.8).
-    Waiting(ChildSaId),
+    /// (RFC 7296 §2.8). The SA, perhaps of another IKE SA, goes by the SPI that we chose for it: numbers differ from node to
+    /// node.
+    Waiting(Spi),
     /// Nothing any more.
     Retired,
     /// Nothing, nor does anything come in: its lifetime is over, and the data plane has it no more (RFC 7296 §2.8). What is

@@ -39,7 +39,7 @@ use crate::suite::{IkeKeys, IkeSpis, Role, SkOpener, SkSealer};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;
-use testudo_ipsec::spi::SenderId;
+use testudo_ipsec::spi::{SenderId, Spi};
 
 /// An IKE SA, from the first message to the last repetition of its last response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -346,11 +346,6 @@ impl IkeSa {
 
     /// Every place in the state that names one of its children by number.
     pub(crate) fn for_each_child_number(&mut self, mut visit: impl FnMut(&mut ChildSaId)) {
-        for child in &mut self.children {
-            if let Outbound::Waiting(old) = &mut child.outbound {
-                visit(old);
-            }
-        }
         if let Some(creating) = &mut self.creating {
             creating.for_each_child_number(&mut visit);
         }
@@ -383,6 +378,11 @@ impl IkeSa {
 
     pub(crate) fn child(&self, id: ChildSaId) -> Option<&ChildSa> {
         self.children.iter().find(|child| child.id == id)
+    }
+
+    /// The Child SA for which we chose that SPI.
+    pub(crate) fn child_by_spi(&self, spi_in: Spi) -> Option<&ChildSa> {
+        self.children.iter().find(|child| child.params.spi_in == spi_in)
     }
 
     pub(crate) fn child_mut(&mut self, id: ChildSaId) -> Option<&mut ChildSa> {

@@ -112,6 +112,43 @@ fn an_unrelated_sa_of_the_same_number_stays() {
     assert_eq!(ours.hosts[0].sas().len(), 2);
 }
 
+/// A Child SA may wait for the place of one of another IKE SA. It finds it under whatever number that has here, and in whatever
+/// order the two come.
+#[test]
+fn who_waits_for_another_ike_sa_finds_it_under_another_number() {
+    for reversed in [false, true] {
+        let (mut world, old) = established(7);
+        let (now, ike) = (world.now, world.hosts[1].sas()[0].id);
+        assert!(world.hosts[1].endpoint.reauthenticate_ike(now, ike));
+        world.settle(1);
+        world.run_until(|world| world.hosts[0].installed.len() == 2);
+        let host = &world.hosts[0];
+        let spi = |id| host.sas().iter().find(|sa| sa.id == id).unwrap().children[0].spi_in;
+        let new = host.sas().iter().map(|sa| sa.id).find(|id| *id != old).unwrap();
+        let spis = [old, new].map(spi);
+        let mut states = [old, new].map(|id| host.endpoint.export_sa(world.now, id).unwrap());
+        if reversed {
+            states.reverse();
+        }
+        // Another node, where the numbers are those of others.
+        let mut other = established(8).0;
+        let now = other.now;
+        let host = &mut other.hosts[0];
+        for state in &states {
+            host.endpoint.import_sa(now, state).unwrap();
+        }
+        let child = |spi| {
+            let sas = host.endpoint.sas().flat_map(|sa| sa.children);
+            sas.into_iter().find(|child| child.spi_in == spi).unwrap().id
+        };
+        let [from, to] = spis.map(child);
+        outputs(&mut host.endpoint);
+        host.endpoint.traffic_seen(now, to);
+        let switched = outputs(&mut host.endpoint);
+        assert!(switched.contains(&Output::SwitchChild { from, to }), "{switched:?}");
+    }
+}
+
 fn assert_stale(world: &mut World, old: &[u8]) {
     let now = world.now;
     let refused = world.hosts[0].endpoint.import_sa(now, old);

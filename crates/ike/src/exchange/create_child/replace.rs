@@ -9,7 +9,8 @@ use testudo_ipsec::spi::Spi;
 impl Endpoint {
     /// We renewed a Child SA and the peer has answered: it is ready for both directions.
     pub(super) fn take_place(&mut self, sa: &mut IkeSa, new: ChildSaId) {
-        if let Some(Outbound::Waiting(old)) = sa.child(new).map(|child| child.outbound) {
+        let waits = sa.child(new).and_then(|child| child.waits_for());
+        if let Some(old) = waits.and_then(|old| self.child_of_spi(sa, old)) {
             // Should the old one itself never have been proven, it has its place for a moment.
             self.proven(sa, old);
             self.switch_outbound(sa, old, new);
@@ -36,7 +37,8 @@ impl Endpoint {
 
     /// What goes out through a Child SA goes out through the one that took its place, if there is one.
     pub(crate) fn switch_to_successor(&mut self, sa: &mut IkeSa, old: ChildSaId) {
-        let new = sa.children.iter().find(|child| child.outbound == Outbound::Waiting(old));
+        let place = sa.child(old).map(|old| old.params.spi_in);
+        let new = sa.children.iter().find(|child| place.is_some() && child.waits_for() == place);
         match new.map(|child| child.id) {
             Some(new) => self.switch_outbound(sa, old, new),
             None => self.hand_over(sa, old),
@@ -49,11 +51,11 @@ impl Endpoint {
     /// A packet came in through a renewed Child SA: the peer uses it.
     pub(crate) fn proven(&mut self, sa: &mut IkeSa, new: ChildSaId) {
         let Some(child) = sa.child(new) else { return };
-        let Outbound::Waiting(old) = child.outbound else { return };
+        let Some(place) = child.waits_for() else { return };
         // Where the other IKE SA has renewed the old one meanwhile, what goes out goes through that.
         let moved = || self.predecessor(sa, &child.name, &child.params);
-        let known = sa.child(old).is_some() || self.sends_elsewhere(old);
-        let old = if known { Some(old) } else { moved() };
+        let known = |old: &ChildSaId| sa.child(*old).is_some() || self.sends_elsewhere(*old);
+        let old = self.child_of_spi(sa, place).filter(known).or_else(moved);
         if let Some(old) = old {
             if self.stays_beside(sa, old, &child.params) {
                 return self.start_outbound(sa, new);
@@ -71,6 +73,7 @@ impl Endpoint {
 
     /// Not where the old one is retired already: then another than `new` won (§2.8.1).
     fn switch_outbound(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
+        let Some(place) = self.spi_of(sa, old) else { return };
         let stopped = match sa.child_mut(old) {
             Some(from) if from.outbound == Outbound::Active => {
                 from.outbound = Outbound::Retired;
@@ -80,23 +83,43 @@ impl Endpoint {
             None => self.stop_elsewhere(old),
         };
         if stopped {
-            self.send_through(sa, old, new);
+            self.send_through(sa, (Some(old), place), new);
         }
     }
 
-    /// What has gone out through one Child SA goes out through another.
-    pub(crate) fn send_through(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
-        if let Some(to) = sa.child_mut(new) {
-            to.outbound = Outbound::Active;
-        }
+    /// What has gone out through one Child SA, of that number if it is still there, goes out through another.
+    pub(crate) fn send_through(
+        &mut self,
+        sa: &mut IkeSa,
+        (old, place): (Option<ChildSaId>, Spi),
+        new: ChildSaId,
+    ) {
+        let Some(to) = sa.child_mut(new) else { return };
+        to.outbound = Outbound::Active;
+        let next = to.params.spi_in;
         // Who else waited for that place waits for its successor.
         for child in sa.children.iter_mut().filter(|child| child.is_installed()) {
-            if child.outbound == Outbound::Waiting(old) {
-                child.outbound = Outbound::Waiting(new);
+            if child.outbound == Outbound::Waiting(place) {
+                child.outbound = Outbound::Waiting(next);
             }
         }
-        self.outputs.push_back(Output::SwitchChild { from: old, to: new });
-        self.pass_place_on(sa, old, new);
+        self.outputs.push_back(match old {
+            Some(old) => Output::SwitchChild { from: old, to: new },
+            None => Output::StartChild { child: new },
+        });
+        self.pass_place_on(sa, place, new);
+    }
+
+    /// The Child SA, of this IKE SA or of another, for which we chose that SPI.
+    pub(crate) fn child_of_spi(&self, sa: &IkeSa, spi_in: Spi) -> Option<ChildSaId> {
+        let elsewhere = || self.table.by_esp_spi(spi_in)?.child_by_spi(spi_in);
+        sa.child_by_spi(spi_in).or_else(elsewhere).map(|child| child.id)
+    }
+
+    /// The SPI that we chose for a Child SA of this IKE SA or of another.
+    pub(crate) fn spi_of(&self, sa: &IkeSa, child: ChildSaId) -> Option<Spi> {
+        let elsewhere = || self.table.by_child(child)?.child(child);
+        sa.child(child).or_else(elsewhere).map(|child| child.params.spi_in)
     }
 
     /// Both sides have let a Child SA go. If another has its place, what is still under way through the old one comes in.
