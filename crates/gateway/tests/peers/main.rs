@@ -24,4 +24,5 @@ mod selectors;
 mod start;
 mod strongswan;
 mod suites;
+mod swanctl;
 mod testudo;

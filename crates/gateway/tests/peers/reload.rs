@@ -94,7 +94,11 @@ fn networks(side: Side, connection: &mut Connection, length: &str) {
 }
 
 fn negotiated(pair: &Pair, key: &str) -> String {
-    let sas = pair.sas(Side::One);
+    negotiated_at(pair, Side::One, key)
+}
+
+fn negotiated_at(pair: &Pair, side: Side, key: &str) -> String {
+    let sas = pair.sas(side);
     let child = sas[0].children.iter().find(|child| child.name == "lab").unwrap();
     child.get(key).unwrap_or_default().to_owned()
 }
@@ -143,7 +147,10 @@ fn other_algorithms_of_a_child() {
         let pair = start("reload-esp", peer);
         let watch = Watch::start(&pair.t);
         change(&pair, [false, true, false], stronger);
-        assert_eq!(negotiated(&pair, "encr-keysize"), "256");
+        for side in [Side::One, Side::Two] {
+            let found = ["encr-keysize", "dh-group"].map(|key| negotiated_at(&pair, side, key));
+            assert_eq!(found, ["256", "CURVE_25519"], "{side:?}");
+        }
         watch.saw_nothing();
     }
 }
@@ -168,7 +175,9 @@ fn another_ike_sa() {
             renamed(side, connection);
             connection.proposals = "aes256gcm16-prfsha384-ecp384".into();
         });
-        assert_eq!(pair.sas(Side::One)[0].get("dh-group"), Some("ECP_384"));
+        for side in [Side::One, Side::Two] {
+            assert_eq!(pair.sas(side)[0].get("dh-group"), Some("ECP_384"), "{side:?}");
+        }
         watch.saw_nothing();
     }
 }

@@ -1,0 +1,151 @@
+//! What an operator types beside `--initiate` and `--list-sas`: Debian's swanctl against a running gateway.
+
+use crate::common::{Pair, SOON, Scenario};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+use testudo_lab::command::Finished;
+use testudo_lab::gateway::Kind;
+use testudo_lab::process::Process;
+use testudo_lab::swanctl::IkeSa;
+use testudo_lab::swanctl_conf::Connection;
+use testudo_lab::topology::{Family, Side, WIRE_PORTS};
+
+/// swanctl prints nothing before its first event, so that its readiness does not show.
+const REGISTERED: Duration = Duration::from_secs(2);
+
+/// Starts swanctl in the background. It writes what it has seen when it ends.
+fn follow(pair: &Pair, args: &[&str]) -> Process {
+    let process = pair.t.gw1.start("follow", pair.one.swanctl().cmd(args.iter().copied())).unwrap();
+    std::thread::sleep(REGISTERED);
+    process
+}
+
+/// What such a swanctl has seen, ended as by Ctrl-C.
+fn seen(mut process: Process) -> String {
+    process.signal(Signal::SIGINT).unwrap();
+    process.wait(SOON).unwrap();
+    process.log().unwrap()
+}
+
+fn said(done: &Finished) -> String {
+    format!("{}{}", done.stdout, done.stderr)
+}
+
+/// What swanctl says of a command that must fail.
+fn refused(pair: &Pair, args: &[&str]) -> String {
+    let done = pair.one.swanctl().cmd(args.iter().copied()).run_any().unwrap();
+    assert!(!done.status.success(), "{}", said(&done));
+    said(&done)
+}
+
+fn only(pair: &Pair) -> IkeSa {
+    let mut sas = pair.sas(Side::One);
+    assert_eq!(sas.len(), 1, "{sas:?}");
+    sas.remove(0)
+}
+
+fn id(value: Option<&str>) -> String {
+    value.expect("a number").to_owned()
+}
+
+/// `--monitor-sa`: every SA that comes and goes, in order.
+#[test]
+fn monitor_sa_shows_what_comes_and_goes() {
+    let pair = Scenario::new("monitor", Kind::Strongswan).start();
+    let monitor = follow(&pair, &["--monitor-sa", "--raw"]);
+    pair.up(Side::One);
+    pair.swanctl(Side::One).terminate("lab").unwrap();
+    pair.await_sas(Side::Two, 0, SOON);
+    let shown = seen(monitor);
+    let mut rest = shown.as_str();
+    for event in
+        ["ike-updown event {up=yes", "child-updown event {up=yes", "child-updown event", "ike-updown event"]
+    {
+        let at = rest.find(event).unwrap_or_else(|| panic!("no {event}: {shown}"));
+        rest = &rest[at + event.len()..];
+    }
+    assert_eq!(shown.matches("up=yes").count(), 2, "{shown}");
+    assert!(shown.contains("remote-id=gw2.lab.example"), "{shown}");
+}
+
+/// `--log`: the lines of the daemon's log.
+#[test]
+fn log_shows_what_the_daemon_says() {
+    let pair = Scenario::new("log", Kind::Strongswan).start();
+    let log = follow(&pair, &["--log"]);
+    pair.up(Side::One);
+    let shown = seen(log);
+    for line in ["initiating IKE_SA lab[1] to 192.0.2.2", "CHILD_SA lab{1} established with SPIs"] {
+        assert!(shown.contains(line), "no {line}: {shown}");
+    }
+    assert!(!shown.contains("a key that only the lab knows"));
+}
+
+/// By number, of a Child SA and of an IKE SA; what is not there is said so.
+#[test]
+fn terminate_takes_numbers() {
+    let pair = Scenario::new("numbers", Kind::Strongswan).start();
+    pair.up(Side::One);
+    let sa = only(&pair);
+    let terminate = |what: &str, number: &str| {
+        pair.swanctl(Side::One).run(["--terminate", what, number, "--timeout", "10"]).unwrap()
+    };
+    terminate("--child-id", &id(sa.children[0].get("uniqueid")));
+    let left = only(&pair);
+    assert_eq!((left.get("uniqueid"), left.children.len()), (sa.get("uniqueid"), 0));
+    let why = refused(&pair, &["--terminate", "--child-id", &id(sa.children[0].get("uniqueid"))]);
+    assert!(why.contains("no matching SAs to terminate found"), "{why}");
+    terminate("--ike-id", &id(sa.get("uniqueid")));
+    for side in [Side::One, Side::Two] {
+        pair.await_sas(side, 0, SOON);
+    }
+    let why = refused(&pair, &["--terminate", "--ike-id", &id(sa.get("uniqueid"))]);
+    assert!(why.contains("no matching SAs to terminate found"), "{why}");
+}
+
+/// `--force` does not wait for a peer that is gone.
+#[test]
+fn terminate_with_force_waits_for_nobody() {
+    let pair = Scenario::new("force", Kind::Strongswan).start();
+    pair.up(Side::One);
+    pair.t.wire.ip(&format!("link set {} down", WIRE_PORTS[1])).unwrap();
+    let begun = Instant::now();
+    pair.swanctl(Side::One).run(["--terminate", "--ike", "lab", "--force", "--timeout", "20"]).unwrap();
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert_eq!(pair.sas(Side::One), []);
+}
+
+/// `--list-pols --drop`: the children with that mode, and no others.
+#[test]
+fn list_pols_shows_what_is_dropped() {
+    let pair = Scenario::new("droplist", Kind::Strongswan).start_empty();
+    let more =
+        "bad {\n local_ts = 10.1.0.0/24\n remote_ts = 10.66.0.0/16\n mode = drop\n start_action = trap\n }";
+    let text = Connection::of(Side::One, Family::V4).to_string();
+    pair.one.swanctl().load(&text.replacen("children {\n", &format!("children {{\n{more}\n"), 1)).unwrap();
+    let listed = |args: &[&str]| pair.one.swanctl().run(args.iter().copied()).unwrap().stdout;
+    let dropped = listed(&["--list-pols", "--drop"]);
+    assert!(dropped.contains("bad, DROP") && dropped.contains("10.66.0.0/16"), "{dropped}");
+    assert!(!dropped.contains("10.2.0.0/24"), "{dropped}");
+    let trapped = listed(&["--list-pols", "--trap"]);
+    assert!(!trapped.contains("10.66.0.0/16"), "{trapped}");
+}
+
+/// What is not done is answered with an error that says so, and changes nothing.
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    let pair = Scenario::new("unsupported", Kind::Strongswan).start();
+    pair.up(Side::One);
+    let why = refused(&pair, &["--uninstall", "--child", "lab"]);
+    assert!(why.contains("not supported: a policy goes when its child is unloaded"), "{why}");
+    let text = Connection::of(Side::One, Family::V4).to_string();
+    let token = "token-card {\n handle = 0102\n pin = 1234\n }";
+    pair.one
+        .swanctl()
+        .write_conf(&text.replacen("secrets {\n", &format!("secrets {{\n{token}\n"), 1))
+        .unwrap();
+    // swanctl tells it, and counts it as no failure of its own.
+    let loaded = said(&pair.one.swanctl().run(["--load-creds", "--noprompt"]).unwrap());
+    assert!(loaded.contains("loading 'token-card' failed: tokens are not supported yet"), "{loaded}");
+    pair.ping_both_ways();
+}
