@@ -26,16 +26,22 @@ const MARKER: [u8; 4] = [0; 4];
 /// A burst of handshakes must survive until the control thread gets to it.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
+/// Messages taken from one socket before the others have their turn, so that a flood on one does not hide them.
+const TURN: usize = 16;
+
 struct IkeSocket {
     socket: Socket,
     port: u16,
+    is_ipv4: bool,
 }
 
 /// All sockets that the kernel lets us have.
 pub(crate) struct IkeSockets {
     sockets: Vec<IkeSocket>,
-    /// Where the next look begins, so that a flood on one socket does not hide the others.
-    next: Cell<usize>,
+    /// Whose turn it is.
+    at: Cell<usize>,
+    /// What is left of it. To look at a socket in vain is a system call too.
+    left: Cell<usize>,
 }
 
 impl IkeSockets {
@@ -46,7 +52,7 @@ impl IkeSockets {
             for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
                 let local = SocketAddr::new(any, port);
                 match open(local, mark) {
-                    Ok(socket) => sockets.push(IkeSocket { socket, port }),
+                    Ok(socket) => sockets.push(IkeSocket { socket, port, is_ipv4: any.is_ipv4() }),
                     // A kernel without IPv6 has no IPv6 peers.
                     Err(e) if any.is_ipv6() && e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
                     Err(e) => {
@@ -59,7 +65,7 @@ impl IkeSockets {
                 }
             }
         }
-        Ok(Self { sockets, next: Cell::new(0) })
+        Ok(Self { sockets, at: Cell::new(0), left: Cell::new(TURN) })
     }
 
     /// For the poller.
@@ -69,11 +75,20 @@ impl IkeSockets {
 
     /// The next IKE message of any socket, marker taken off: its path and where in the buffer it lies.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Option<(Path, Range<usize>)> {
-        let count = self.sockets.len();
-        (0..count).find_map(|_| {
-            let at = self.next.get() % count;
-            self.next.set(at + 1);
-            self.sockets.get(at)?.receive(buffer)
+        // One look more than there are sockets: the first may fall at the end of a turn that was used up.
+        (0..=self.sockets.len()).find_map(|_| {
+            let received = match self.left.get() {
+                0 => None,
+                left => {
+                    self.left.set(left - 1);
+                    self.sockets.get(self.at.get())?.receive(buffer)
+                }
+            };
+            if received.is_none() {
+                self.at.set((self.at.get() + 1) % self.sockets.len().max(1));
+                self.left.set(TURN);
+            }
+            received
         })
     }
 
@@ -89,7 +104,7 @@ impl IkeSockets {
     }
 
     fn serving(&self, local: SocketAddr) -> io::Result<&IkeSocket> {
-        let serves = |s: &&IkeSocket| s.port == local.port() && s.is_ipv4() == local.is_ipv4();
+        let serves = |s: &&IkeSocket| s.port == local.port() && s.is_ipv4 == local.is_ipv4();
         self.sockets
             .iter()
             .find(serves)
@@ -169,10 +184,6 @@ impl IkeSocket {
             }
             _ => None,
         })
-    }
-
-    fn is_ipv4(&self) -> bool {
-        self.socket.domain().is_ok_and(|domain| domain == Domain::IPV4)
     }
 
     fn send(&self, path: Path, parts: &[IoSlice<'_>]) -> io::Result<()> {
