@@ -6,6 +6,7 @@ use crate::datapath::DataPath;
 use crate::entropy::OsEntropy;
 use crate::gateway::Gateway;
 use crate::ike_sockets::IkeSockets;
+use crate::log;
 use crate::vici_control::pass_on;
 use crate::vici_socket::ViciSocket;
 use mio::net::UnixStream;
@@ -76,9 +77,11 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
     let mut this = Loop::start(config)?;
     tracing::info!("ready: {}", this.gateway.data.describe());
     let mut events = Events::with_capacity(64);
+    let _holding = log::hold();
     let mut farewell: Option<Farewell> = None;
     loop {
         this.note_hangup();
+        log::flush();
         let timeout = this.timeout(farewell.as_ref().map(|farewell| farewell.until));
         match this.poll.poll(&mut events, Some(timeout)) {
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,

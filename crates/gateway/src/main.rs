@@ -12,6 +12,7 @@ mod event_loop;
 mod gateway;
 mod ike_sockets;
 mod jobs;
+mod log;
 mod policies;
 mod pool;
 mod prefix;
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(error) => return fail(&error.to_string()),
     };
-    start_log(config.log_level);
+    log::start(config.log_level);
     end_on_panic();
     if arguments.check {
         return ExitCode::SUCCESS;
@@ -67,20 +68,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn start_log(level: tracing::Level) {
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .init();
-}
-
 /// A panic is a bug. In a crypto thread only its handshake suffers; anywhere else the state may be half changed, so the process
 /// ends at once and fails closed.
 fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        // What led to it comes first.
+        log::flush();
         report(panic);
         if !std::thread::current().name().is_some_and(|name| name.starts_with(crypto::THREADS)) {
             std::process::abort();
