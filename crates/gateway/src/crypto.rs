@@ -56,7 +56,7 @@ impl Crypto {
         run: impl Fn(Job) -> Result + Clone + Send + 'static,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> std::result::Result<Self, String> {
-        let pool = Pool::start(THREADS, threads, begin, run, wake)
+        let pool = Pool::start(THREADS, threads, begin, (Job::takes_long, run), wake)
             .map_err(|e| format!("cannot start a crypto thread: {e}"))?;
         Ok(Self { pool, out: 0 })
     }
@@ -73,6 +73,9 @@ impl Crypto {
 
     /// What has come back.
     pub(crate) fn results(&mut self) -> Vec<Result> {
+        if self.out == 0 {
+            return Vec::new();
+        }
         let results = self.pool.done();
         self.out -= results.len();
         results

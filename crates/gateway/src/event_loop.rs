@@ -170,12 +170,14 @@ impl Loop {
                 SIGNALS => ended |= self.drain_signals(),
                 NETLINK => self.gateway.routes_changed(),
                 WORKERS => self.gateway.worker_events(),
-                CRYPTO => self.gateway.jobs_done(),
+                // It has woken us; the results are looked for at every turn.
+                CRYPTO => {}
                 Token(VICI) => self.vici.accept(&mut self.server, self.poll.registry()),
                 token if self.vici.owns(token) => self.vici.ready(token),
                 _ => ike = true,
             }
         }
+        self.gateway.jobs_done();
         if ike {
             self.ike_waits = self.gateway.receive(IKE_BURST);
         }

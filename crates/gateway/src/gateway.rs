@@ -186,7 +186,11 @@ impl Gateway {
 
     /// Goes on with the handshakes whose computations are done.
     pub(crate) fn jobs_done(&mut self) {
-        for result in self.crypto.results() {
+        let results = self.crypto.results();
+        if results.is_empty() {
+            return;
+        }
+        for result in results {
             self.look_at_clock();
             match result {
                 Ok(done) => self.endpoint.job_done(self.now, done),

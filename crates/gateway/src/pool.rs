@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// So long a result may wait for those that come behind it, and until the next is there.
+/// So long a result may wait for those that come behind it, and until the next is there; but for none that takes long.
 const PATIENCE: Duration = Duration::from_micros(500);
 
 /// The threads, and what is on its way to and from them. `J` goes in, `D` comes back. To drop it ends the threads, each
@@ -43,12 +43,13 @@ struct Work<J> {
 }
 
 impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
-    /// Starts so many threads, called `name`-0 and so on. Each calls `begin` first, and `run` with what comes in.
+    /// Starts so many threads, called `name`-0 and so on. Each calls `begin` first, and `run` with what comes in. Before work
+    /// that `takes_long` says to take long, control is told of what is done.
     pub(crate) fn start(
         name: &str,
         threads: usize,
         begin: impl Fn() + Clone + Send + 'static,
-        run: impl Fn(J) -> D + Clone + Send + 'static,
+        (takes_long, run): (fn(&J) -> bool, impl Fn(J) -> D + Clone + Send + 'static),
         wake: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let work = Work { waiting: VecDeque::new(), idle: 0, closed: false };
@@ -64,6 +65,9 @@ impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
             let thread = Builder::new().name(format!("{name}-{number}")).spawn(move || {
                 begin();
                 while let Some(job) = shared.next() {
+                    if takes_long(&job) {
+                        shared.tell(Duration::ZERO);
+                    }
                     shared.deliver(run(job));
                 }
             })?;
@@ -171,10 +175,14 @@ mod tests {
 
     /// A pool, and what tells of its wake-ups.
     fn pool(threads: usize) -> (Pool<Job, u32>, Receiver<()>) {
+        pool_of(threads, |_| false)
+    }
+
+    fn pool_of(threads: usize, takes_long: fn(&Job) -> bool) -> (Pool<Job, u32>, Receiver<()>) {
         let (wake, woken) = channel();
         let wake = Mutex::new(wake);
         let wake = move || lock(&wake).send(()).unwrap_or_default();
-        (Pool::start("test", threads, || {}, |job: Job| job(), wake).unwrap(), woken)
+        (Pool::start("test", threads, || {}, (takes_long, |job: Job| job()), wake).unwrap(), woken)
     }
 
     /// A job that takes until something is sent.
@@ -211,6 +219,18 @@ mod tests {
         assert_eq!(pool.done().len(), 100);
         drop(pool);
         assert!(woken.try_recv().is_err(), "nobody has looked in between");
+    }
+
+    #[test]
+    fn a_result_does_not_wait_for_a_job_that_takes_long() {
+        let (pool, woken) = pool_of(1, |_| true);
+        let (release, slow) = blocked();
+        pool.submit([Box::new(|| 1_u32) as Job, slow]);
+        wait(&woken);
+        assert_eq!(pool.done(), [1]);
+        release.send(2).unwrap();
+        wait(&woken);
+        assert_eq!(pool.done(), [2]);
     }
 
     #[test]

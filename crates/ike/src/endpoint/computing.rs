@@ -18,6 +18,7 @@ use std::fmt;
 /// A computation: owned, and bound to no thread. What it holds of keys is wiped with it.
 pub struct Job {
     id: JobId,
+    takes_long: bool,
     work: Box<dyn FnOnce() -> Then + Send>,
 }
 
@@ -68,6 +69,12 @@ impl Job {
     /// To tell the endpoint if nothing comes of it: [`Endpoint::job_failed`].
     pub fn id(&self) -> JobId {
         self.id
+    }
+
+    /// True where it may take milliseconds, false where it is some ten microseconds: a host may want to report what is done
+    /// before it begins with the former.
+    pub fn takes_long(&self) -> bool {
+        self.takes_long
     }
 
     /// Computes.
@@ -180,7 +187,7 @@ impl Endpoint {
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, &mut IkeSa, T) -> Result<(), Reason> + Send + 'static,
     ) {
-        self.hand_out(now, Place::Sa { ike, response }, None, work, move |endpoint, now, result| {
+        self.hand_out(now, (Place::Sa { ike, response }, true), None, work, move |endpoint, now, result| {
             endpoint.with_sa(now, ike, |endpoint, sa| then(endpoint, now, sa, result));
         });
     }
@@ -204,18 +211,19 @@ impl Endpoint {
     /// Hands out a computation for a request for a new IKE SA. Until it is done it counts as one that is half open.
     pub(crate) fn compute_for_stranger<T: Send + 'static>(
         &mut self,
+        takes_long: bool,
         now: Time,
         (key, source): (InitKey, HalfOpenSource),
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, T) + Send + 'static,
     ) {
-        self.hand_out(now, Place::Stranger(key), Some(source), work, then);
+        self.hand_out(now, (Place::Stranger(key), takes_long), Some(source), work, then);
     }
 
     fn hand_out<T: Send + 'static>(
         &mut self,
         now: Time,
-        place: Place,
+        (place, takes_long): (Place, bool),
         source: Option<HalfOpenSource>,
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, T) + Send + 'static,
@@ -233,7 +241,7 @@ impl Endpoint {
             Box::new(move |endpoint, now| then(endpoint, now, result))
         };
         let queue = if source.is_some() { &mut self.jobs.of_strangers } else { &mut self.jobs.of_sas };
-        queue.push_back(Job { id, work: Box::new(work) });
+        queue.push_back(Job { id, takes_long, work: Box::new(work) });
     }
 
     /// True while a computation for a request, or a response, of the IKE SA is out.

@@ -2,7 +2,7 @@
 //! refusal leaves no state, and none is larger than the request.
 
 use super::{certificate_request, extensions, nonce_fits};
-use crate::config::Connection;
+use crate::config::{Connection, KeyExchange};
 use crate::endpoint::ExchangeCounter;
 use crate::endpoint::half_open::Admission;
 use crate::endpoint::{Discard, Endpoint, NatStatus};
@@ -206,7 +206,8 @@ impl Endpoint {
             let (ours, shared) = draw.respond(&theirs)?;
             Ok((ours, IkeKeys::derive(suite, &shared, &nonces, spis)?))
         };
-        self.compute_for_stranger(now, (key, source), compute, move |endpoint, now, computed| {
+        let takes_long = !matches!(suite.ke, KeyExchange::X25519 | KeyExchange::Ecp256);
+        self.compute_for_stranger(takes_long, now, (key, source), compute, move |endpoint, now, computed| {
             if let Err(error) = endpoint.opened(now, opening, computed) {
                 endpoint.unacceptable(now, path, &error);
             }
