@@ -103,11 +103,15 @@ rand_time=0
 /// The connections of two that talk to each other, to each other.
 pub(super) fn pair() -> &'static [Connection; 2] {
     static PAIR: OnceLock<[Connection; 2]> = OnceLock::new();
-    let read = |[own, other, id, other_id]: [&str; 4]| {
-        let text = SIDE.replace('$', own).replace('%', other).replace('~', id).replace('^', other_id);
-        schema::connection(&text::message(text.as_bytes()), schema::Policy::Modern).expect("a connection")
-    };
-    PAIR.get_or_init(|| [read(["1", "2", "moon", PEER]), read(["2", "1", PEER, "moon"])])
+    PAIR.get_or_init(|| [side(SIDE, 0, ["moon", PEER]), side(SIDE, 1, [PEER, "moon"])])
+}
+
+/// A text with the numbers of a side and of the other, and with `words` for `~` and `^`.
+pub(super) fn side(text: &str, number: usize, words: [&str; 2]) -> Connection {
+    let numbers = ["1", "2"];
+    let text = text.replace('$', numbers[number]).replace('%', numbers[1 - number]);
+    let text = text.replace('~', words[0]).replace('^', words[1]);
+    schema::connection(&text::message(text.as_bytes()), schema::Policy::Modern).expect("a connection")
 }
 
 /// The connections.

@@ -1,6 +1,7 @@
 //! Two endpoints that talk to each other, over a network that the fuzzer is: it drops, doubles, reorders, delays and
 //! changes what they say, while operators and clocks do as they like. Once it stops, both sides must agree.
 
+use super::certified;
 use super::config::{limits, pair, secret};
 use super::node::Random;
 use crate::input::{Input, bit};
@@ -22,10 +23,10 @@ const CALM: Duration = Duration::from_secs(900);
 /// Rounds of timers and deliveries that the calm may need.
 const MANY: usize = 50_000;
 
-/// `what:8 | ...` a step, see [`Rig::step`].
+/// `kind:8`, and `what:8 | ...` a step, see [`Rig::step`].
 pub fn target(data: &[u8]) {
     let mut input = Input::new(data);
-    let mut rig = Rig::new();
+    let mut rig = Rig::new(Kind::of(input.u8()));
     for _ in 0..MOST {
         if input.is_empty() {
             break;
@@ -35,6 +36,21 @@ pub fn target(data: &[u8]) {
     }
     rig.calm();
     rig.check_agreement();
+}
+
+/// What the two prove themselves by, and exchange.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// A shared key, and additional key exchanges with a curve.
+    Shared,
+    /// Certificates, ML-KEM, virtual addresses and reauthentication: see [`certified`].
+    Certified,
+}
+
+impl Kind {
+    fn of(octet: u8) -> Self {
+        if bit(octet, 0) { Self::Certified } else { Self::Shared }
+    }
 }
 
 /// A message on its way, or one that has been.
@@ -59,6 +75,8 @@ struct Side {
     endpoint: Endpoint,
     now: Time,
     installed: BTreeMap<ChildSaId, Spi>,
+    /// Virtual addresses, and the IKE SAs that brought them.
+    addresses: BTreeSet<(IpAddr, IkeSaId)>,
     up: BTreeSet<IkeSaId>,
     /// Messages by SPIs, direction and IV.
     sealed: BTreeMap<([u8; 16], bool, [u8; 8]), Vec<u8>>,
@@ -66,11 +84,11 @@ struct Side {
 }
 
 impl Rig {
-    fn new() -> Self {
+    fn new(kind: Kind) -> Self {
         let now = Time(Duration::from_secs(1000));
         Self {
             now,
-            sides: [0, 1].map(|number| Side::new(number, now)),
+            sides: [0, 1].map(|number| Side::new(kind, number, now)),
             under_way: Vec::new(),
             heard: Vec::new(),
         }
@@ -178,14 +196,19 @@ impl Rig {
 }
 
 impl Side {
-    fn new(number: usize, now: Time) -> Self {
+    fn new(kind: Kind, number: usize, now: Time) -> Self {
         let alloc = SingleNodeAllocator::new(Random(number as u64 + 1), SenderId(number as u16 + 1));
         let mut endpoint = Endpoint::new(limits(), Box::new(alloc));
         endpoint.set_local_addresses(vec![IpAddr::from([192, 0, 2, number as u8 + 1])]);
-        endpoint.load_secret(secret());
-        endpoint.load_connection(now, pair()[number].clone()).expect("a connection");
-        let (installed, up, sealed, sent) = Default::default();
-        Self { number, endpoint, now, installed, up, sealed, sent }
+        match kind {
+            Kind::Shared => {
+                endpoint.load_secret(secret());
+                endpoint.load_connection(now, pair()[number].clone()).expect("a connection");
+            }
+            Kind::Certified => certified::load(&mut endpoint, now, number),
+        }
+        let (installed, addresses, up, sealed, sent) = Default::default();
+        Self { number, endpoint, now, installed, addresses, up, sealed, sent }
     }
 
     fn hear(&mut self, path: Path, bytes: &[u8]) {
@@ -215,7 +238,8 @@ impl Side {
             0 => drop(self.endpoint.initiate(now, Some("site"), "net")),
             1 => drop(self.endpoint.initiate(now, Some("site"), "web")),
             2 | 3 => drop(child.map(|child| self.endpoint.rekey_child(now, child))),
-            4 | 5 => drop(ike.map(|ike| self.endpoint.rekey_ike(now, ike))),
+            4 => drop(ike.map(|ike| self.endpoint.rekey_ike(now, ike))),
+            5 => drop(ike.map(|ike| self.endpoint.reauthenticate_ike(now, ike))),
             6 => drop(child.map(|child| self.endpoint.terminate(now, &Target::Child(child), false))),
             _ => drop(ike.map(|ike| self.endpoint.terminate(now, &Target::Ike(ike), false))),
         }
@@ -235,6 +259,12 @@ impl Side {
                 }
                 Output::RemoveChild { child, spi_in } => {
                     assert_eq!(self.installed.remove(&child), Some(spi_in));
+                }
+                Output::InstallAddress { ike, addr } => assert!(self.addresses.insert((addr, ike))),
+                Output::RemoveAddress { ike, addr } => assert!(self.addresses.remove(&(addr, ike))),
+                Output::Event(Event::IkeRekeyed(old, new)) => {
+                    let moved = |(addr, ike)| (addr, if ike == old { new } else { ike });
+                    self.addresses = std::mem::take(&mut self.addresses).into_iter().map(moved).collect();
                 }
                 Output::Event(Event::IkeUp(id)) => assert!(self.up.insert(id)),
                 Output::Event(Event::IkeDown(id, _)) => drop(self.up.remove(&id)),
@@ -285,14 +315,42 @@ impl Side {
 mod tests {
     use super::*;
     use crate::seeds;
-    use testudo_ike::endpoint::ExchangeCounter::{ChildRekey, IkeRekeyInit};
+    use testudo_ike::endpoint::ExchangeCounter::{ChildRekey, IkeAuthOutReq, IkeRekeyInit};
+
+    #[test]
+    fn those_with_certificates_have_addresses_and_reauthenticate() {
+        // The responder leaves it to a client that has an address.
+        let begun =
+            [("certified-up", [1, 0]), ("certified-reauth", [2, 0]), ("certified-reauth-at-once", [2, 0])];
+        for (name, requests) in begun {
+            let (_, seed) = seeds::of("ike_conversation").into_iter().find(|(seed, _)| seed == name).unwrap();
+            let mut input = Input::new(&seed);
+            let mut rig = Rig::new(Kind::of(input.u8()));
+            while !input.is_empty() {
+                rig.step(&mut input);
+            }
+            for (side, requests) in rig.sides.iter().zip(requests) {
+                assert_eq!((side.ikes().len(), side.children().len()), (1, 1), "{name}");
+                let asked = side.endpoint.stats().exchanges.total().get(IkeAuthOutReq);
+                assert_eq!(asked, requests, "{name}: {}", side.number);
+            }
+            if name == "certified-up" {
+                assert_eq!(rig.sides[0].addresses.len(), 1);
+                assert!(rig.sides[0].endpoint.sas().all(|sa| sa.additional_ke.iter().flatten().count() == 1));
+            }
+            rig.check_agreement();
+            rig.calm();
+            rig.check_agreement();
+        }
+    }
 
     /// A fuzzer that never gets anywhere holds everything to be fine.
     #[test]
     fn the_seeds_bring_up_and_renew_what_they_say() {
         for (name, ikes, children) in [("up", 0, 0), ("rekey-child", 0, 1), ("rekey-ike", 1, 0)] {
             let (_, seed) = seeds::of("ike_conversation").into_iter().find(|(seed, _)| seed == name).unwrap();
-            let (mut rig, mut input) = (Rig::new(), Input::new(&seed));
+            let mut input = Input::new(&seed);
+            let mut rig = Rig::new(Kind::of(input.u8()));
             while !input.is_empty() {
                 rig.step(&mut input);
             }

@@ -1,6 +1,7 @@
 //! IKE: the codec, and the endpoint with a peer that is honest, careless or hostile.
 
 pub mod cert;
+mod certified;
 mod config;
 mod content;
 pub mod conversation;

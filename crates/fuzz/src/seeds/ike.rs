@@ -174,10 +174,11 @@ pub(super) fn conversation() -> Vec<Seed> {
     // IKE_SA_INIT, IKE_INTERMEDIATE and IKE_AUTH.
     let up = [&operator(0, 0)[..], &NEXT.repeat(6)].concat();
     let all = NEXT.repeat(12);
-    let (child, ike) = (2, 4);
+    let (child, ike, reauth) = (2, 4, 5);
+    let settle = [&NEXT.repeat(40)[..], &wait(12), &NEXT.repeat(8)].concat();
     let both = |what: u8| [operator(0, what), operator(1, what)].concat();
     let crossed = [&LAST_FIRST[..], &DOUBLE, &NEXT, &DROP].concat().repeat(6);
-    let seeds: [(&str, &[&[u8]]); 12] = [
+    let shared: [(&str, &[&[u8]]); 12] = [
         ("up", &[&up]),
         ("two-children", &[&up, &operator(0, 1), &all]),
         ("both-initiate", &[&operator(0, 0), &operator(1, 0), &all]),
@@ -191,5 +192,17 @@ pub(super) fn conversation() -> Vec<Seed> {
         ("rekey-against-delete", &[&up, &operator(0, child), &operator(1, 6), &LAST_FIRST, &all]),
         ("lost", &[&up, &both(child), &DROP.repeat(4), &wait(30), &DROP, &wait(200), &all]),
     ];
-    seeds.map(|(name, steps)| (name.to_owned(), steps.concat())).to_vec()
+    let certified: [(&str, &[&[u8]]); 7] = [
+        ("certified-up", &[&up]),
+        ("certified-reauth", &[&up, &operator(0, reauth), &settle, &operator(1, reauth), &settle, &settle]),
+        ("certified-reauth-at-once", &[&up, &both(reauth), &settle, &settle]),
+        ("certified-begun-by-the-other", &[&operator(1, 0), &all, &both(reauth), &settle, &settle]),
+        ("certified-rekey", &[&up, &operator(0, ike), &all, &operator(1, child), &all]),
+        ("certified-reauth-crossed", &[&up, &both(reauth), &crossed, &crossed, &wait(60), &all]),
+        ("certified-lost", &[&up, &operator(0, reauth), &DROP, &wait(5), &NEXT, &DROP, &wait(60), &all]),
+    ];
+    let seed = |kind: u8| {
+        move |(name, steps): (&str, &[&[u8]])| (name.to_owned(), [&[kind], &steps.concat()[..]].concat())
+    };
+    shared.into_iter().map(seed(0)).chain(certified.into_iter().map(seed(1))).collect()
 }
