@@ -133,8 +133,10 @@ impl Endpoint {
 
     /// The number that all SAs of a child share.
     pub(crate) fn reqid(&mut self, connection: &str, child: &str) -> u32 {
-        if let Some(known) = self.reqids.get(connection).and_then(|children| children.get(child)) {
-            return *known;
+        if let Some(children) = self.reqids.get(connection)
+            && let Ok(at) = place_of(children, child)
+        {
+            return children[at].1;
         }
         let next = self.last_reqid.saturating_add(1);
         self.keep_reqid(connection, child, next)
@@ -143,7 +145,18 @@ impl Endpoint {
     /// Gives a child that number, unless it has one.
     pub(crate) fn keep_reqid(&mut self, connection: &str, child: &str, reqid: u32) -> u32 {
         self.last_reqid = self.last_reqid.max(reqid);
-        let children = self.reqids.entry(connection.to_owned()).or_default();
-        *children.entry(child.to_owned()).or_insert(reqid)
+        let children = self.reqids.entry(connection.to_owned()).or_insert_with(|| Vec::with_capacity(1));
+        match place_of(children, child) {
+            Ok(at) => children[at].1,
+            Err(at) => {
+                children.insert(at, (child.to_owned(), reqid));
+                reqid
+            }
+        }
     }
+}
+
+/// Where a child is among those that have a number, or belongs.
+fn place_of(children: &[(String, u32)], child: &str) -> Result<usize, usize> {
+    children.binary_search_by(|(known, _)| known.as_str().cmp(child))
 }

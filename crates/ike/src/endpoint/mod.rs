@@ -87,8 +87,8 @@ pub struct Endpoint {
     commit: CommitId,
     last_ike: u64,
     last_child: u64,
-    /// By connection, then by child.
-    reqids: BTreeMap<String, BTreeMap<String, u32>>,
+    /// By connection, then by child, in order: most have one, for which a tree would take room for eleven.
+    reqids: BTreeMap<String, Vec<(String, u32)>>,
     last_reqid: u32,
 }
 
