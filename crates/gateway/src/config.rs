@@ -236,7 +236,7 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
     set("cookie_threshold", 0, 1 << 20, &mut settings.cookie_threshold)?;
     set("half_open_limit", 1, 1 << 20, &mut settings.half_open_limit)?;
     set("half_open_per_source", 1, 1 << 20, &mut settings.half_open_per_source)?;
-    set("ike_sas_per_peer", 1, 1 << 20, &mut settings.ike_sas_per_peer)?;
+    set("ike_sas_per_peer", 0, 1 << 20, &mut settings.ike_sas_per_peer)?;
     ike.finish()?;
     Ok(settings)
 }

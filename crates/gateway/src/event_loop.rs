@@ -14,6 +14,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Read;
+use std::num::NonZeroUsize;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -258,7 +259,7 @@ fn endpoint(config: &Config, data: &DataPath) -> Endpoint {
         half_open_limit: config.ike.half_open_limit as usize,
         fragment_size: config.ike.fragment_size as usize,
         source_half_open_limit: config.ike.half_open_per_source as usize,
-        twin_limit: config.ike.ike_sas_per_peer as usize,
+        twin_limit: NonZeroUsize::new(config.ike.ike_sas_per_peer as usize),
         hand_out_jobs: true,
         ..defaults
     };

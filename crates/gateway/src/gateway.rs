@@ -270,7 +270,10 @@ impl Gateway {
                 self.policies.switch(from, to, !self.endpoint.is_outdated(to));
                 self.data.switch(from, to);
             }
-            Output::StartChild { child } => self.data.switch(child, child),
+            Output::StartChild { child } => {
+                self.policies.switch(child, child, !self.endpoint.is_outdated(child));
+                self.data.switch(child, child);
+            }
             Output::UpdateChild { child, path, .. } => {
                 if let Err(error) = self.data.update(child, path) {
                     self.log(None, None, 0, format!("cannot move Child SA #{}: {error}", child.0));

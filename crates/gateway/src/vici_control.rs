@@ -52,6 +52,7 @@ impl Gateway {
                 policies.stand_in(&connection.name, outdated);
             }
         });
+        self.protection_changed |= self.data.claim_inherited();
         self.settle();
     }
 }
@@ -60,7 +61,7 @@ impl Gateway {
     /// The Child SAs that will be replaced once the connection is loaded in the place of the one that is.
     fn to_be_replaced(&self, connection: &Connection) -> Vec<ChildSaId> {
         let mut found = self.endpoint.outdated_children(&connection.name);
-        let Some(before) = self.endpoint.connection(&connection.name) else { return found };
+        let Some(before) = self.endpoint.made_by(&connection.name) else { return found };
         let difference = Difference::between(before, connection);
         let children = self.endpoint.sas_of(&connection.name).flat_map(|sa| sa.children);
         let replaced = |name: &str| difference.children.get(name) == Some(&ChildChange::Replace);

@@ -274,10 +274,16 @@ impl Outline {
         now.filter(|(was, difference)| *was != difference.is_there).map(|(_, difference)| difference)
     }
 
-    /// The prefixes that configured children have ceased to hold back since the last call.
+    /// The prefixes that configured children have ceased to hold back since the last call, and hold back by no others either.
+    /// A wider one does not hold back what is our side of another connection.
     pub(super) fn take_abandoned(&mut self) -> Vec<Prefix> {
         let noted = self.held_changes.noted().map(|(_, prefix, was)| (prefix, was));
-        let abandoned = noted.filter(|(prefix, was)| *was && !self.held.contains_key(prefix));
+        let is_held = |prefix: &Prefix| {
+            let range = AddrRange::new(prefix.addr(), last_address(prefix));
+            let is_held = range.is_some_and(|range| self.holders(&range).is_some());
+            self.held.contains_key(prefix) || is_held && !self.local.meets(prefix)
+        };
+        let abandoned = noted.filter(|(prefix, was)| *was && !is_held(prefix));
         let abandoned = abandoned.map(|(prefix, _)| prefix).collect();
         self.held_changes.clear();
         abandoned

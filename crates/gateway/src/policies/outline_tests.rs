@@ -4,7 +4,7 @@ use crate::policies::addr_set::{AddrSet, overlap};
 use crate::policies::table::Entry;
 use crate::policies::tests::{child, connection, ts};
 use crate::policies::*;
-use crate::prefix::cover_within;
+use crate::prefix::{cover_within, last_address};
 use crate::prefix_map::meter;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -192,7 +192,14 @@ proptest! {
                 Event::Install(..) | Event::Renew(..) => {}
             }
             prop_assert_eq!(policies.protection(), worked_out(&policies));
-            let abandoned: BTreeSet<Prefix> = before.difference(&held(&policies)).copied().collect();
+            let now = held(&policies);
+            let range_of = |prefix: &Prefix| AddrRange::new(prefix.addr(), last_address(prefix)).expect("in order");
+            let whole: AddrSet = now.iter().map(range_of).collect();
+            let local = policies.protection().local;
+            let ours = |prefix: &Prefix| local.keys().any(|own| overlap(&range_of(own), &range_of(prefix)));
+            let is_held =
+                |prefix: &&Prefix| now.contains(*prefix) || whole.holds(&range_of(prefix)) && !ours(prefix);
+            let abandoned: BTreeSet<Prefix> = before.iter().filter(|prefix| !is_held(prefix)).copied().collect();
             prop_assert_eq!(policies.take_abandoned(), abandoned.into_iter().collect::<Vec<_>>());
             prop_assert!(policies.spd().is_ok());
         }

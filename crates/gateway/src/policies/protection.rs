@@ -103,6 +103,11 @@ impl Tally {
         self.counts.contains_key(prefix)
     }
 
+    /// True if one of them lies inside the prefix, or around it.
+    pub(super) fn meets(&self, prefix: &Prefix) -> bool {
+        self.counts.meeting(prefix).next().is_some()
+    }
+
     pub(super) fn add(&mut self, prefix: Prefix, changes: &mut Changes<Group>) {
         if let Some(count) = self.counts.get_mut(&prefix) {
             *count += 1;

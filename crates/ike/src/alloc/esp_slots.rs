@@ -90,6 +90,9 @@ impl ShareSlots {
     fn free(&self, share: Share, start: u16, choice: u16) -> Option<u16> {
         (0..BLOCKS).map(|n| (start + n) % BLOCKS).find_map(|number| {
             let taken = self.blocks.get(&number).map_or(0, |block| block.taken);
+            if taken == u64::MAX {
+                return None;
+            }
             let mut slots = (0..BLOCK).map(|n| number * BLOCK + (choice + n) % BLOCK);
             slots.find(|slot| taken & bit(*slot) == 0 && Spi::from_parts(share, *slot, 0).is_some())
         })

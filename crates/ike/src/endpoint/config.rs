@@ -1,5 +1,6 @@
 //! What holds for the whole endpoint; the defaults are charon's where charon has them.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// Settings of an [`super::Endpoint`].
@@ -45,8 +46,8 @@ pub struct EndpointConfig {
     /// How long packets under way are taken in through a Child SA that another has replaced and that both sides have deleted.
     pub rekeyed_linger: Duration,
     /// IKE SAs of one peer, by its identity, on one connection, where `unique` lets it have several; one that sets up more is
-    /// refused.
-    pub twin_limit: usize,
+    /// refused. `None`: no limit.
+    pub twin_limit: Option<NonZeroUsize>,
     /// Child SAs of one IKE SA; a peer that asks for more is refused.
     pub child_limit: usize,
     /// Traffic selectors of all Child SAs of one IKE SA: what a packet may have to be compared with.
@@ -87,7 +88,7 @@ impl Default for EndpointConfig {
             rekey_retry: Duration::from_secs(15),
             replacement_pace: Duration::from_millis(10),
             rekeyed_linger: Duration::from_secs(5),
-            twin_limit: 256,
+            twin_limit: NonZeroUsize::new(256),
             child_limit: 256,
             selector_limit: 1024,
             creation_burst: 512,

@@ -19,7 +19,7 @@ const MAX_MESSAGE: usize = 16 * 1024;
 /// Nor is an IKE_SA_INIT, which half-open IKE SAs must store.
 const MAX_INIT: usize = 4 * 1024;
 /// Forged hints lead to a liveness check at most this often (RFC 7296 §2.21.4).
-const HINT_INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const HINT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A datagram with its circumstances.
 #[derive(Clone, Copy)]

@@ -200,6 +200,11 @@ impl Endpoint {
         self.outdated(connection)
     }
 
+    /// What the SAs of a connection were made by: the connection, or, once it is unloaded, what it was.
+    pub fn made_by(&self, name: &str) -> Option<&Connection> {
+        self.connection(name).or_else(|| self.former.get(name).map(|former| &**former))
+    }
+
     /// True if a Child SA was made by what its connection was before it changed.
     pub fn is_outdated(&self, child: ChildSaId) -> bool {
         self.table

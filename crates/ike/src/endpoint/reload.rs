@@ -172,7 +172,10 @@ impl Endpoint {
     /// What we are making was offered by what the connection was: it is replaced once it is there. What the peer is making in
     /// several exchanges it begins once more, and it is agreed on anew.
     fn follow_on_what_is_being_made(&mut self, now: Time, sa: &mut IkeSa, difference: &Difference) {
-        let replaced = |child: &str| difference.children.get(child) == Some(&ChildChange::Replace);
+        let replaced = |child: &str| {
+            let change = difference.children.get(child);
+            matches!(change, Some(ChildChange::Replace | ChildChange::Remove))
+        };
         let rekey = difference.ike == IkeChange::Rekey;
         if let Some(creating) = &mut sa.creating {
             creating.outdated |= match &creating.what {

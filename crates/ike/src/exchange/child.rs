@@ -55,7 +55,8 @@ impl Endpoint {
         offered: &Child,
         answer: &Answer<'_>,
     ) -> Result<ChildSaId, String> {
-        let child = connection.child(&offered.name).ok_or("the child was unloaded meanwhile")?;
+        let child = connection.child(&offered.name).filter(|child| child.mode == ChildMode::Tunnel);
+        let child = child.ok_or("the child was unloaded meanwhile")?;
         let wanted = Selectors::configured(offered, &sa.dynamic_local(), &sa.dynamic_remote());
         let agreed = judge(offered, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, &wanted)?;
         let origin =

@@ -9,7 +9,7 @@ use crate::common::{Random, Weather, World};
 use crate::pki::{NOVEMBER_2026, cert, key};
 use crate::strangers::init_request;
 use std::time::Duration;
-use testudo_ike::config::{AuthMethod, Connection, KeyExchange, LocalAuth, TsSpec};
+use testudo_ike::config::{AuthMethod, Connection, Identity, KeyExchange, LocalAuth, TsSpec};
 use testudo_ike::endpoint::{Discard, EndpointConfig, Job, Target};
 use testudo_ike::message::ExchangeType;
 use testudo_ike::output::Path;
@@ -361,6 +361,22 @@ fn a_connection_that_changes_while_ike_auth_is_computed_is_not_had_as_it_was() {
     finish(&mut world, 1, again);
     let selectors: Vec<_> = world.hosts[1].installed.values().flat_map(|sa| sa.remote_ts.clone()).collect();
     assert_eq!(selectors, [net]);
+}
+
+/// And whom we trust by what it is when we know who answered.
+#[test]
+fn a_connection_that_changes_while_the_answer_is_computed_is_not_had_as_it_was() {
+    let (mut world, auth) = ike_auth_under_way();
+    finish(&mut world, 1, auth);
+    world.run(MOMENT);
+    let response = job(&mut world, 0);
+    let mut other = world.hosts[0].endpoint.connection("site").unwrap().clone();
+    other.remote.id = Some(Identity::Fqdn("stranger.example.org".into()));
+    let now = world.now;
+    world.hosts[0].load(now, other);
+    finish(&mut world, 0, response);
+    assert!(world.hosts[0].installed.is_empty() && !world.hosts[0].logged("established"));
+    assert!(world.hosts[0].logged("expected stranger.example.org"), "{:#?}", world.hosts[0].log());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::answers::sun;
 use crate::common::build::{esp_proposal, ts};
 use crate::common::peer::{Peer, only_notify};
 use crate::common::{Weather, World};
+use std::num::NonZeroUsize;
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::message::{
     Delete, ExchangeType, Nonce, Notify, NotifySa, NotifyType, Payload, Protocol, SaSpi, TsPayload,
@@ -114,7 +115,7 @@ fn selectors_are_limited_in_renewals_too() {
 /// What one IKE SA may have it may have once, not as often as it likes.
 #[test]
 fn ike_sas_of_a_peer_are_limited() {
-    let mut world = limited(EndpointConfig { twin_limit: 3, ..EndpointConfig::default() });
+    let mut world = limited(EndpointConfig { twin_limit: NonZeroUsize::new(3), ..EndpointConfig::default() });
     let set_up = |world: &mut World, seed| {
         let mut peer = Peer::init(world, seed, vec![]);
         let payloads = peer.auth_payloads();
@@ -130,4 +131,10 @@ fn ike_sas_of_a_peer_are_limited() {
     let delete = vec![Payload::Delete(Delete::IkeSa)];
     peers[0].request(&mut world, ExchangeType::Informational, delete).unwrap();
     assert!(set_up(&mut world, 75).is_some(), "for one that is gone there is room");
+
+    // Nobody answers for those three any more.
+    assert!(set_up(&mut world, 76).is_none());
+    world.run_secs(400);
+    assert_eq!(world.hosts[0].sas().len(), 0);
+    assert!(set_up(&mut world, 77).is_some(), "nor for those that are dead");
 }

@@ -5,7 +5,9 @@ use crate::common::tunnels::{assert_lossless, assert_one_tunnel, child_rekeys, r
 use crate::common::wire::sent;
 use crate::common::{Weather, World};
 use std::time::Duration;
-use testudo_ike::config::{Child, ChildLifetime, Connection, KeyExchange, Lifetime, StartAction, TsSpec};
+use testudo_ike::config::{
+    Child, ChildLifetime, ChildMode, Connection, KeyExchange, Lifetime, StartAction, TsSpec,
+};
 use testudo_ike::endpoint::{ChildSaState, EndpointConfig, IkeSaState, RetransmitPolicy, Target};
 use testudo_ike::message::ExchangeType;
 use testudo_ike::output::{ChildSaId, Event, Reason};
@@ -93,6 +95,38 @@ fn an_answer_is_judged_by_what_was_offered() {
         assert_eq!(child_rekeys(host), if first { 1 } else { 2 }, "{:#?}", host.log());
         assert_eq!(host.results().iter().filter(|result| result.is_err()).count(), 0);
         assert_eq!(sa_of(&world, 0, "net").1.algorithm, EspAlgorithm::Aes256Gcm16, "and then replaced");
+    }
+}
+
+/// What an operator wants dropped by now no answer brings up.
+#[test]
+fn a_child_that_is_to_be_dropped_by_now_is_not_made() {
+    let edit = |_: usize, connection: &mut Connection| {
+        connection.children.push(child("more", NETS[0], NETS[1]));
+    };
+    for first in [true, false] {
+        let mut world = World::pair_with(31, Weather::FAIR, edit);
+        world.initiate(0);
+        if first {
+            world.run_until(|world| !sent(world, 0, ExchangeType::IkeAuth, false).is_empty());
+        } else {
+            world.run_secs(1);
+            let now = world.now;
+            world.hosts[0].endpoint.initiate(now, None, "more").unwrap();
+            world.settle(0);
+        }
+        let dropped = if first { "net" } else { "more" };
+        reload(&mut world, 0, |_, connection| {
+            for child in connection.children.iter_mut().filter(|child| child.name == dropped) {
+                (child.mode, child.proposals) = (ChildMode::Drop, Vec::new());
+            }
+        });
+        world.run_secs(60);
+        for host in &world.hosts {
+            let children = host.sas().into_iter().flat_map(|sa| sa.children);
+            assert!(children.into_iter().all(|child| child.name != dropped), "{:#?}", host.log());
+            assert_eq!(host.installed.len(), if first { 0 } else { 1 }, "{:#?}", host.log());
+        }
     }
 }
 

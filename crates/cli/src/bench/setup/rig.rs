@@ -98,7 +98,7 @@ impl Found {
 /// For `testudo.toml`: handshakes in any number are what is wanted, not a flood to be fended off.
 pub(super) fn limits() -> String {
     format!(
-        "\n[ike]\ncookie_threshold = {0}\nhalf_open_limit = {0}\nhalf_open_per_source = {0}\nike_sas_per_peer = {0}\n",
+        "\n[ike]\ncookie_threshold = {0}\nhalf_open_limit = {0}\nhalf_open_per_source = {0}\nike_sas_per_peer = 0\n",
         1 << 20
     )
 }

@@ -146,7 +146,9 @@ impl Endpoint {
         sa: &mut IkeSa,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
-        let Phase::AuthSent(sent) = &sa.phase else { return Ok(()) };
+        if !matches!(sa.phase, Phase::AuthSent(_)) {
+            return Ok(());
+        }
         let payloads = match payloads {
             Ok(payloads) => Arc::new(payloads),
             Err(error) => return self.reject(now, sa, format!("malformed IKE_AUTH response: {error}")),
@@ -159,6 +161,17 @@ impl Endpoint {
         {
             return Err(Reason::Notify(describe::hint(error.kind, connection.local.method)));
         }
+        self.judge_responder(now, sa, connection, payloads)
+    }
+
+    fn judge_responder(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        connection: Arc<Connection>,
+        payloads: Arc<Payloads>,
+    ) -> Result<(), Reason> {
+        let Phase::AuthSent(sent) = &sa.phase else { return Ok(()) };
         let (check, responder) = match self.claim_of_responder(sa, &connection, sent, &payloads) {
             Ok(claim) => claim,
             Err(why) => return self.reject(now, sa, why),
@@ -166,7 +179,7 @@ impl Endpoint {
         let (takes_long, judge) = (check.is_signature(), self.judge(now, &payloads));
         let decide = move || check.decide(&judge, &Evidence::default());
         let then = move |endpoint: &mut Self, now, sa: &mut IkeSa, verdict| {
-            endpoint.responder_judged(now, sa, &payloads, responder, verdict)
+            endpoint.responder_judged(now, sa, payloads, (connection, responder), verdict)
         };
         self.compute_if(takes_long, now, (sa, true), decide, then)
     }
@@ -176,17 +189,21 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        payloads: &Payloads,
-        responder: Responder,
+        payloads: Arc<Payloads>,
+        (judged_by, responder): (Arc<Connection>, Responder),
         verdict: Result<String, String>,
     ) -> Result<(), Reason> {
         let Phase::AuthSent(sent) = sa.phase.clone() else { return Ok(()) };
+        let Some(connection) = self.connections.get(&sa.connection) else {
+            return self.reject(now, sa, "the connection was unloaded meanwhile".into());
+        };
+        // What the connection was while that was computed says nothing of whom it trusts now.
+        if connection != judged_by {
+            return self.judge_responder(now, sa, connection, payloads);
+        }
         let mut line = match verdict {
             Ok(line) => line,
             Err(why) => return self.reject(now, sa, why),
-        };
-        let Some(connection) = self.connections.get(&sa.connection) else {
-            return self.reject(now, sa, "the connection was unloaded meanwhile".into());
         };
         sa.outgoing.pending = None;
         sa.remote_id = Some(responder.identity);
@@ -200,7 +217,7 @@ impl Endpoint {
             self.log(sa, IMPORTANT, format!("going on without PPK '{}': the peer does not use it", ppk.id));
         }
         self.establish(now, sa, &connection);
-        self.first_child(now, sa, &connection, &sent, payloads)
+        self.first_child(now, sa, &connection, &sent, &payloads)
     }
 
     /// What it takes to know who answered. The error is for the log: it says what was found and what was expected.

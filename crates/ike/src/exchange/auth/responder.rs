@@ -258,9 +258,11 @@ impl Endpoint {
             let refusal = Refusal::authentication("it has an IKE_SA already, and unique = keep");
             return self.refuse_initiator(now, sa, request, refusal);
         }
-        if let Some(found) = self.is_sated(sa) {
+        if let Some(found) = self.is_sated(sa, connection) {
             let why = format!("it has {found} IKE_SAs already");
-            return self.refuse_initiator(now, sa, request, Refusal::authentication(why));
+            let refused = self.refuse_initiator(now, sa, request, Refusal::authentication(why));
+            self.doubt_twins(now, sa);
+            return refused;
         }
         self.half_opens.leave(half.source);
         self.establish(now, sa, connection);

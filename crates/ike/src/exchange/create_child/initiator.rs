@@ -2,7 +2,7 @@
 
 use super::followup::next_link;
 use super::keys::{agreed_keys, first_method, other_method};
-use crate::config::{Child, KeyExchange};
+use crate::config::{Child, ChildMode, KeyExchange};
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::{Origin, judge};
@@ -117,7 +117,8 @@ impl Endpoint {
     }
 
     pub(super) fn configured_child(&self, sa: &IkeSa, name: &str) -> Option<Child> {
-        self.connections.get(&sa.connection)?.child(name).cloned()
+        let connection = self.connections.get(&sa.connection)?;
+        connection.child(name).filter(|child| child.mode == ChildMode::Tunnel).cloned()
     }
 
     /// Sends the request that `creating` describes.
