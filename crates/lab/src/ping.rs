@@ -83,7 +83,8 @@ impl Ping {
             args.extend(["-p".into(), pattern.iter().map(|octet| format!("{octet:02x}")).collect()]);
         }
         args.push(self.to.to_string());
-        let limit = self.interval * self.count + Duration::from_secs(10);
+        // On a machine that is busy otherwise the intervals become longer.
+        let limit = self.interval * self.count * 3 + Duration::from_secs(30);
         let done = from.cmd("ping").args(&args).limit(limit).run_any()?;
         parse(&done.stdout)
             .ok_or_else(|| Error::unexpected("ping", "statistics", format!("{}{}", done.stdout, done.stderr)))
