@@ -156,7 +156,7 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
     let mut ports: Vec<PortConfig> = Vec::new();
     for section in root.sections("port")? {
         let unused = |s: &str| interface_name(s).filter(|n| ports.iter().all(|p| &p.interface != n));
-        let expected = "the name of a network interface that no other [[port]] has";
+        let expected = "the name of a network interface that no other [[port]] has, of at most 15 characters";
         let interface = section.string("interface", expected, unused)?;
         let mode = section
             .string("xdp", "\"native\" or \"generic\"", |s| match s {

@@ -34,12 +34,12 @@ const SIGNALS: &str = "Signals: SIGTERM and SIGINT delete all SAs at the peers a
 
 /// The Testudo IPsec gateway.
 #[derive(Parser)]
-#[command(version, about, after_help = SIGNALS)]
+#[command(name = "testudod", version, about = "The Testudo IPsec gateway", after_help = SIGNALS)]
 struct Arguments {
     /// Configuration file.
     #[arg(long, value_name = "FILE", default_value = "/etc/testudo/testudo.toml")]
     config: PathBuf,
-    /// Check the configuration and leave.
+    /// Check testudo.toml, and leave: not swanctl.conf, nor whether the interfaces are there.
     #[arg(long, conflicts_with = "cleanup")]
     check: bool,
     /// Take away the XDP filter, its maps, the TUN and the routes that a gateway left behind, and leave. Protected
