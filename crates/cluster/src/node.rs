@@ -1,0 +1,54 @@
+//! Nodes and their numbers.
+
+use serde::{Deserialize, Serialize};
+use testudo_ipsec::spi::SenderId;
+
+/// A node of the cluster, by its static number: corosync's `nodeid`, and the node slot of its sender IDs (RFC 6054).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NodeId(u8);
+
+/// Bits of a sender ID that count a node's incarnations.
+const INCARNATION_BITS: u32 = 11;
+
+impl NodeId {
+    /// The highest number: a sender ID has five bits for the node, and 0 is a gateway that stands alone.
+    pub const MAX: u8 = 31;
+
+    /// `None` unless the number is 1 to [`Self::MAX`].
+    pub fn new(number: u32) -> Option<Self> {
+        let number = u8::try_from(number).ok()?;
+        (1..=Self::MAX).contains(&number).then_some(Self(number))
+    }
+
+    /// The number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+
+    /// The sender ID of one incarnation of this node. `None`: no such incarnation.
+    pub fn sender(self, incarnation: u16) -> Option<SenderId> {
+        (incarnation >> INCARNATION_BITS == 0)
+            .then(|| SenderId(u16::from(self.0) << INCARNATION_BITS | incarnation))
+    }
+}
+
+impl std::fmt::Display for NodeId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_sender_ids_stay_within_their_bits() {
+        assert_eq!(NodeId::new(0), None);
+        assert_eq!(NodeId::new(32), None);
+        assert_eq!(NodeId::new(257), None);
+        let node = NodeId::new(31).unwrap();
+        assert_eq!(node.sender(2047), Some(SenderId(u16::MAX)));
+        assert_eq!(node.sender(2048), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! Shares and who owns them.
+
+use crate::node::NodeId;
+use serde::{Deserialize, Serialize};
+use testudo_ipsec::spi::Share;
+
+/// How many shares there are.
+pub const SHARES: usize = 256;
+
+/// Some of the shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ShareSet([u64; SHARES / 64]);
+
+impl ShareSet {
+    /// None.
+    pub const EMPTY: Self = Self([0; SHARES / 64]);
+    /// Every share.
+    pub const ALL: Self = Self([u64::MAX; SHARES / 64]);
+
+    /// True if the share is one of them.
+    #[inline]
+    pub fn contains(&self, share: Share) -> bool {
+        self.0[usize::from(share.0) / 64] >> (share.0 % 64) & 1 == 1
+    }
+
+    /// Adds a share.
+    pub fn insert(&mut self, share: Share) {
+        self.0[usize::from(share.0) / 64] |= 1 << (share.0 % 64);
+    }
+
+    /// Takes a share away.
+    pub fn remove(&mut self, share: Share) {
+        self.0[usize::from(share.0) / 64] &= !(1 << (share.0 % 64));
+    }
+
+    /// Those of either.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        self.zip(other, |a, b| a | b)
+    }
+
+    /// Those that `other` lacks.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        self.zip(other, |a, b| a & !b)
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::EMPTY
+    }
+
+    /// In ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = Share> + '_ {
+        (0..=u8::MAX).map(Share).filter(|share| self.contains(*share))
+    }
+
+    /// As words of 64 bits, share 0 first.
+    pub fn words(&self) -> &[u64; SHARES / 64] {
+        &self.0
+    }
+
+    fn zip(self, other: Self, op: impl Fn(u64, u64) -> u64) -> Self {
+        let mut words = self.0;
+        words.iter_mut().zip(other.0).for_each(|(word, other)| *word = op(*word, other));
+        Self(words)
+    }
+}
+
+impl FromIterator<Share> for ShareSet {
+    fn from_iter<I: IntoIterator<Item = Share>>(shares: I) -> Self {
+        let mut set = Self::EMPTY;
+        shares.into_iter().for_each(|share| set.insert(share));
+        set
+    }
+}
+
+/// Who would own each share among some nodes, by rank: rendezvous hashing, so that when a node leaves only its own shares
+/// change hands, and each goes to whom every node knew before as its heir.
+pub fn ranks(share: Share, nodes: &[NodeId]) -> Vec<NodeId> {
+    let mut ranked: Vec<NodeId> = nodes.to_vec();
+    ranked.sort_unstable_by_key(|node| (std::cmp::Reverse(weight(share, *node)), *node));
+    ranked
+}
+
+/// The finaliser of MurmurHash3 over both numbers: it spreads well, and is the same everywhere.
+fn weight(share: Share, node: NodeId) -> u64 {
+    let mut x = u64::from(share.0) << 8 | u64::from(node.get());
+    for factor in [0xff51_afd7_ed55_8ccd_u64, 0xc4ce_b9fe_1a85_ec53] {
+        x ^= x >> 33;
+        x = x.wrapping_mul(factor);
+    }
+    x ^ x >> 33
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(numbers: impl IntoIterator<Item = u32>) -> Vec<NodeId> {
+        numbers.into_iter().filter_map(NodeId::new).collect()
+    }
+
+    fn all() -> impl Iterator<Item = Share> {
+        (0..=u8::MAX).map(Share)
+    }
+
+    #[test]
+    fn a_set_is_what_was_put_into_it() {
+        let mut set: ShareSet = [0, 63, 64, 255].map(Share).into_iter().collect();
+        set.insert(Share(7));
+        set.remove(Share(63));
+        assert_eq!(set.iter().map(|share| share.0).collect::<Vec<_>>(), [0, 7, 64, 255]);
+        assert_eq!((set.len(), ShareSet::ALL.without(set).len()), (4, 252));
+        assert_eq!(ShareSet::ALL.without(set).union(set), ShareSet::ALL);
+    }
+
+    #[test]
+    fn who_leaves_leaves_its_own_shares_to_their_second_ranks_and_nothing_else_moves() {
+        let before = nodes(1..=5);
+        let after = nodes([1, 2, 4, 5]);
+        for share in all() {
+            let old = ranks(share, &before);
+            let expected = old.iter().copied().find(|node| node.get() != 3);
+            assert_eq!(ranks(share, &after).first().copied(), expected, "share {}", share.0);
+        }
+    }
+
+    #[test]
+    fn shares_spread_evenly() {
+        for count in 2..=7 {
+            let nodes = nodes(1..=count);
+            for node in &nodes {
+                let owned = all().filter(|share| ranks(*share, &nodes).first() == Some(node)).count();
+                let fair = SHARES / nodes.len();
+                assert!((fair * 6 / 10..=fair * 15 / 10).contains(&owned), "{node} of {count} owns {owned}");
+            }
+        }
+    }
+}
