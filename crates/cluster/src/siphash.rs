@@ -1,0 +1,139 @@
+//! SipHash-2-4 (Aumasson and Bernstein, 2012): a hash by which strangers cannot choose a home for their packets.
+//! `crates/fastpath/bpf/siphash.h` computes the same.
+
+use std::net::IpAddr;
+use testudo_ipsec::spi::Share;
+
+/// The key by which packets without a home of their own find one. The same on all nodes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HashKey {
+    k0: u64,
+    k1: u64,
+}
+
+impl HashKey {
+    /// From 16 octets that nobody outside the cluster knows.
+    pub fn new(octets: [u8; 16]) -> Self {
+        let (words, _) = octets.as_chunks();
+        Self { k0: u64::from_le_bytes(words[0]), k1: u64::from_le_bytes(words[1]) }
+    }
+
+    /// Both halves, as the filter has them.
+    pub fn words(self) -> [u64; 2] {
+        [self.k0, self.k1]
+    }
+
+    /// The home of an IKE SA that a peer begins, by the SPI that the peer chose.
+    pub fn initiator(self, spi: [u8; 8]) -> Share {
+        self.share(&spi)
+    }
+
+    /// The home of what we begin by a name.
+    pub fn name(self, name: &str) -> Share {
+        self.share(name.as_bytes())
+    }
+
+    /// The home of what two addresses send each other, the same in both directions.
+    pub fn pair(self, a: IpAddr, b: IpAddr) -> Share {
+        let (low, high) = if a <= b { (a, b) } else { (b, a) };
+        match (low, high) {
+            (IpAddr::V4(low), IpAddr::V4(high)) => self.share(&[low.octets(), high.octets()].concat()),
+            (IpAddr::V6(low), IpAddr::V6(high)) => self.share(&[low.octets(), high.octets()].concat()),
+            // No packet has addresses of two families.
+            _ => Share(0),
+        }
+    }
+
+    fn share(self, bytes: &[u8]) -> Share {
+        Share(self.hash(bytes) as u8)
+    }
+
+    /// SipHash-2-4.
+    fn hash(self, bytes: &[u8]) -> u64 {
+        let mut state = State([
+            self.k0 ^ 0x736f_6d65_7073_6575,
+            self.k1 ^ 0x646f_7261_6e64_6f6d,
+            self.k0 ^ 0x6c79_6765_6e65_7261,
+            self.k1 ^ 0x7465_6462_7974_6573,
+        ]);
+        let (words, rest) = bytes.as_chunks();
+        words.iter().for_each(|word| state.absorb(u64::from_le_bytes(*word)));
+        let mut last = [0; 8];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        last[7] = bytes.len() as u8;
+        state.absorb(u64::from_le_bytes(last));
+        state.finish()
+    }
+}
+
+impl std::fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HashKey(..)")
+    }
+}
+
+struct State([u64; 4]);
+
+impl State {
+    fn absorb(&mut self, word: u64) {
+        self.0[3] ^= word;
+        self.round();
+        self.round();
+        self.0[0] ^= word;
+    }
+
+    fn finish(mut self) -> u64 {
+        self.0[2] ^= 0xff;
+        (0..4).for_each(|_| self.round());
+        self.0.iter().fold(0, |hash, word| hash ^ word)
+    }
+
+    fn round(&mut self) {
+        let [mut v0, mut v1, mut v2, mut v3] = self.0;
+        v0 = v0.wrapping_add(v1);
+        v1 = v1.rotate_left(13) ^ v0;
+        v0 = v0.rotate_left(32);
+        v2 = v2.wrapping_add(v3);
+        v3 = v3.rotate_left(16) ^ v2;
+        v0 = v0.wrapping_add(v3);
+        v3 = v3.rotate_left(21) ^ v0;
+        v2 = v2.wrapping_add(v1);
+        v1 = v1.rotate_left(17) ^ v2;
+        v2 = v2.rotate_left(32);
+        self.0 = [v0, v1, v2, v3];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of the paper's appendix A, and of the reference implementation's list: message 00 01 02 ..., key 00 .. 0f.
+    #[test]
+    fn the_published_vectors() {
+        let key = HashKey::new(std::array::from_fn(|i| i as u8));
+        let message: Vec<u8> = (0..15).collect();
+        assert_eq!(key.hash(&message), 0xa129_ca61_49be_45e5);
+        assert_eq!(key.hash(&[]), 0x726f_db47_dd0e_0e31);
+        assert_eq!(key.hash(&message[..8]), 0x93f5_f579_9a93_2462);
+    }
+
+    #[test]
+    fn a_pair_has_one_home_in_both_directions_and_pairs_spread() {
+        let key = HashKey::new([7; 16]);
+        for (a, b) in [("10.0.0.1", "192.0.2.9"), ("2001:db8::1", "2001:db8::2")] {
+            let (a, b): (IpAddr, IpAddr) = (a.parse().unwrap(), b.parse().unwrap());
+            assert_eq!(key.pair(a, b), key.pair(b, a));
+        }
+        let host = |net: u8, host: u8| IpAddr::from([10, net, 0, host]);
+        // Also where both ends count up alike.
+        let homes: std::collections::BTreeSet<_> =
+            (0..=255).map(|n| key.pair(host(1, n), host(2, n))).collect();
+        assert!(homes.len() > 128, "{}", homes.len());
+    }
+
+    #[test]
+    fn a_key_is_not_shown() {
+        assert_eq!(format!("{:?}", HashKey::new([7; 16])), "HashKey(..)");
+    }
+}
