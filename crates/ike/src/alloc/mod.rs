@@ -31,10 +31,22 @@ impl std::fmt::Debug for CookieSecret {
     }
 }
 
+/// What decides the home share of a new IKE SA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home<'a> {
+    /// We respond: the initiator's SPI. Its first request finds the share by it, before there is an SPI of ours.
+    Responding(IkeSpi),
+    /// We initiate: the connection's name.
+    Initiating(&'a str),
+    /// It takes the place of another, or comes beside it, and stays in its share: the Child SAs that move, or the addresses
+    /// that both have, have one owner.
+    Renewing(Share),
+}
+
 /// Everything that an endpoint must be given.
 pub trait Allocator: Entropy {
-    /// An SPI for a new IKE SA. `peer` is the initiator's SPI when we respond: it decides the home share.
-    fn ike_spi(&mut self, peer: Option<IkeSpi>) -> IkeSpi;
+    /// An SPI for a new IKE SA whose home share is decided by that.
+    fn ike_spi(&mut self, home: Home<'_>) -> IkeSpi;
 
     /// An SPI for a new inbound ESP SA whose home is `home`; `None` when the share has no free slot.
     fn esp_spi(&mut self, now: Time, home: Share) -> Option<Spi>;

@@ -1,6 +1,6 @@
 //! The allocator of a gateway that stands alone and owns every share.
 
-use super::{Allocator, CookieSecret, EspSlots};
+use super::{Allocator, CookieSecret, EspSlots, Home};
 use crate::message::IkeSpi;
 use crate::output::Time;
 use crate::suite::Entropy;
@@ -49,7 +49,7 @@ impl<E: Entropy> Entropy for SingleNodeAllocator<E> {
 }
 
 impl<E: Entropy> Allocator for SingleNodeAllocator<E> {
-    fn ike_spi(&mut self, _peer: Option<IkeSpi>) -> IkeSpi {
+    fn ike_spi(&mut self, _home: Home<'_>) -> IkeSpi {
         let mut octets = [0; 8];
         self.entropy.fill(&mut octets);
         // Zero means "none yet" (RFC 7296 §3.1).

@@ -34,7 +34,7 @@ impl Endpoint {
             }
             if let Some(config) = connection.child(&child.name) {
                 let action = if dead { config.dpd_action } else { config.close_action };
-                self.act(now, &sa.connection, &child.name, action);
+                self.act(now, sa, &child.name, action);
             }
         }
     }
@@ -45,7 +45,7 @@ impl Endpoint {
             return;
         };
         if let Some(config) = connection.child(child) {
-            self.act(now, &sa.connection, child, config.close_action);
+            self.act(now, sa, child, config.close_action);
         }
     }
 
@@ -63,7 +63,8 @@ impl Endpoint {
         }
     }
 
-    fn act(&mut self, now: Time, connection: &str, child: &str, action: StartAction) {
+    fn act(&mut self, now: Time, sa: &IkeSa, child: &str, action: StartAction) {
+        let connection = sa.connection.as_str();
         if action.traps() {
             self.log_connection(connection, ORDINARY, format!("the next packet brings {child} up again"));
             self.starts.trap(connection, child);
@@ -71,7 +72,8 @@ impl Endpoint {
         if action.starts() {
             self.log_connection(connection, ORDINARY, format!("restarting CHILD_SA {child}"));
             // Not at once: the IKE SA is still being worked on.
-            self.starts.restart(connection, child, now, self.config.start_retry);
+            let share = sa.our_spi().share();
+            self.starts.restart((connection, child), share, now, self.config.start_retry);
         }
     }
 

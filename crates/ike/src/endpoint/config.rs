@@ -34,6 +34,8 @@ pub struct EndpointConfig {
     /// Jobs that are out at once for IKE SAs, and as many again for requests for new ones; a message that needs one more is
     /// dropped.
     pub job_limit: usize,
+    /// Keep a list of the IKE SAs that have changed, for [`super::Endpoint::take_changed`]. Who sets this empties it.
+    pub track_changes: bool,
     /// How long a responder waits for the next IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
     pub followup_timeout: Duration,
     /// How long an initiator goes on after an error notify that nobody authenticated (RFC 7296 §2.21.1).
@@ -83,6 +85,7 @@ impl Default for EndpointConfig {
             half_open_limit: 10_000,
             hand_out_jobs: false,
             job_limit: 1000,
+            track_changes: false,
             followup_timeout: Duration::from_secs(20),
             unauthenticated_error_wait: Duration::from_secs(2),
             rekey_retry: Duration::from_secs(15),

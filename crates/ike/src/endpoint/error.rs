@@ -91,6 +91,9 @@ pub enum InitiateError {
     /// A PPK is required, and there is none to use.
     #[error("connection {0} requires a PPK, but has no ppk_id whose PPK is loaded")]
     NoPpk(String),
+    /// Another node of the cluster initiates this connection.
+    #[error("connection {0} has its home on another node, which initiates it")]
+    Elsewhere(String),
     /// The first message could not be made.
     #[error("{0}")]
     Failed(Reason),

@@ -1,15 +1,29 @@
 //! IKE SAs leave and enter as octets.
 
 use super::pools::Owner;
+use super::replication::pending_spis;
 use super::report::IMPORTANT;
 use super::{Endpoint, SnapshotError};
 use crate::output::{ChildSaId, IkeSaId, Time};
-use crate::sa::{IkeSa, Phase, decode};
+use crate::sa::{IkeSa, decode};
 use std::collections::BTreeMap;
+use testudo_ipsec::spi::Spi;
+
+/// Local numbers that were drawn for an IKE SA and its children before their state came.
+#[derive(Clone, Copy)]
+pub(super) struct Numbers<'a> {
+    pub(super) ike: Option<IkeSaId>,
+    pub(super) child: &'a dyn Fn(Spi) -> Option<ChildSaId>,
+}
 
 impl Endpoint {
-    /// See [`Endpoint::import_sa`].
-    pub(crate) fn take_over(&mut self, exported: Time, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
+    /// See [`Endpoint::import_sa`] and [`Endpoint::import_sa_as`].
+    pub(super) fn take_over(
+        &mut self,
+        exported: Time,
+        bytes: &[u8],
+        known: Option<Numbers<'_>>,
+    ) -> Result<IkeSaId, SnapshotError> {
         let mut sa = decode(bytes, exported)?;
         let here = self.table.by_spi(sa.our_spi());
         if let Some(here) = here {
@@ -27,7 +41,7 @@ impl Endpoint {
         if let Some(source) = replaced.as_ref().and_then(|sa| sa.phase.half_open_source()) {
             self.half_opens.leave(source);
         }
-        self.number(&mut sa, replaced.as_deref());
+        self.number(&mut sa, replaced.as_deref(), known);
         self.claim(&sa);
         self.claim_addresses(&mut sa, replaced.as_deref());
         if let Some(keys) = &mut sa.keys {
@@ -39,21 +53,24 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Every node counts its SAs by itself: what is known here keeps its numbers, the rest gets free ones.
-    fn number(&mut self, sa: &mut IkeSa, here: Option<&IkeSa>) {
-        sa.id = match here {
-            Some(here) => here.id,
-            None if self.table.get(sa.id).is_none() => sa.id,
+    /// Every node counts its SAs by itself: what is known here keeps its numbers, the rest gets free ones. Where numbers were
+    /// drawn for SAs that are not in the table (`known`), a number that the table does not have may be one of those.
+    fn number(&mut self, sa: &mut IkeSa, here: Option<&IkeSa>, known: Option<Numbers<'_>>) {
+        let drawn = known.and_then(|numbers| numbers.ike).filter(|id| self.table.get(*id).is_none());
+        sa.id = match here.map(|here| here.id).or(drawn) {
+            Some(id) => id,
+            None if known.is_none() && self.table.get(sa.id).is_none() => sa.id,
             None => self.new_ike_id(),
         };
         let mut numbers = BTreeMap::new();
         for child in &mut sa.children {
-            let known = |here: &IkeSa| -> Option<ChildSaId> {
-                here.children.iter().find(|c| c.params.spi_in == child.params.spi_in).map(|c| c.id)
-            };
-            let id = match here.and_then(known) {
+            let spi = child.params.spi_in;
+            let of_table = here.and_then(|here| here.child_by_spi(spi)).map(|child| child.id);
+            let drawn = known.and_then(|numbers| (numbers.child)(spi));
+            let drawn = drawn.filter(|id| self.table.by_child(*id).is_none());
+            let id = match of_table.or(drawn) {
                 Some(id) => id,
-                None if self.table.by_child(child.id).is_none() => child.id,
+                None if known.is_none() && self.table.by_child(child.id).is_none() => child.id,
                 None => self.new_child_id(),
             };
             numbers.insert(child.id, id);
@@ -69,13 +86,7 @@ impl Endpoint {
         if let Some(source) = sa.phase.half_open_source() {
             self.half_opens.enter(source);
         }
-        if let Phase::AuthSent(sent) = &sa.phase {
-            self.alloc.claim_esp_spi(sent.spi_in);
-        }
-        if let Some(spi) = sa.creating.as_ref().and_then(|creating| creating.spi_in()) {
-            self.alloc.claim_esp_spi(spi);
-        }
-        if let Some(spi) = sa.followup.as_ref().and_then(|followup| followup.sa.spi_in()) {
+        for spi in pending_spis(sa) {
             self.alloc.claim_esp_spi(spi);
         }
         for child in &sa.children {

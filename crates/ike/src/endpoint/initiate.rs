@@ -2,6 +2,7 @@
 
 use super::report::ORDINARY;
 use super::{Endpoint, InitiateError};
+use crate::alloc::Home;
 use crate::config::{AuthMethod, Connection};
 use crate::message::IkeSpi;
 use crate::output::{ChildSaId, Event, IkeSaId, Path, Reason, Time};
@@ -43,7 +44,9 @@ impl Endpoint {
             });
             return Ok(ike);
         }
-        self.begin_ike_sa(now, &connection, child)
+        let home = self.home_of(&connection.name, child);
+        let home = home.ok_or_else(|| InitiateError::Elsewhere(connection.name.clone()))?;
+        self.begin_ike_sa(now, &connection, child, home)
     }
 
     /// The IKE SA of a connection on which a further child can be made: the newest.
@@ -58,9 +61,10 @@ impl Endpoint {
         now: Time,
         connection: &Connection,
         child: &str,
+        home: Home<'_>,
     ) -> Result<IkeSaId, InitiateError> {
         let path = self.initial_path(connection)?;
-        self.begin_ike_sa_at(now, connection, child, path, None)
+        self.begin_ike_sa_at(now, connection, child, path, None, home)
     }
 
     /// The same, from there to there; `reauth`: in the place of which.
@@ -71,6 +75,7 @@ impl Endpoint {
         child: &str,
         path: Path,
         reauth: Option<Reauth>,
+        home: Home<'_>,
     ) -> Result<IkeSaId, InitiateError> {
         if !self.can_prove(connection, path) {
             let name = connection.name.clone();
@@ -89,7 +94,7 @@ impl Endpoint {
         let line = format!("initiating IKE_SA {}[{}] to {}", connection.name, id.0, path.remote.ip());
         self.log(&sa, ORDINARY, line);
         let attempt = Attempt { child: child.to_owned(), number: 1, outdated: false };
-        self.begin_attempt(now, &mut sa, connection, attempt, path).map_err(InitiateError::Failed)?;
+        self.begin_attempt(now, &mut sa, connection, attempt, path, home).map_err(InitiateError::Failed)?;
         self.put(sa);
         Ok(id)
     }
@@ -102,7 +107,8 @@ impl Endpoint {
             format!("the peer makes no further CHILD_SA: {child} gets an IKE_SA of its own"),
         );
         let connection = self.connections.child(Some(&sa.connection), child);
-        match connection.and_then(|connection| self.begin_ike_sa(now, &connection, child)) {
+        let home = Home::Renewing(sa.our_spi().share());
+        match connection.and_then(|connection| self.begin_ike_sa(now, &connection, child, home)) {
             Ok(to) => self.event(Event::InitiateMoved { from: sa.id, to, child: child.to_owned() }),
             Err(error) => self.child_failed(now, sa, child, Reason::Refused(error.to_string())),
         }

@@ -20,6 +20,7 @@ impl Endpoint {
         }
         match sa.phase {
             Phase::Gone { until, source } if until <= now => {
+                self.changed(id);
                 source.into_iter().for_each(|source| self.half_opens.leave(source));
                 self.forget_former(&sa.connection);
             }

@@ -22,6 +22,7 @@ pub(crate) mod reauth;
 mod reload;
 mod remotes;
 mod renewal;
+mod replication;
 pub(crate) mod report;
 mod secrets;
 pub(crate) mod send;
@@ -39,6 +40,7 @@ pub use config::{EndpointConfig, RetransmitPolicy};
 pub use error::{InitiateError, LoadError, PoolError, SnapshotError, TerminateError};
 pub use exchanges::{ExchangeCounter, ExchangeCounters, Exchanges};
 pub use pools::{LeaseStatus, PoolStatus};
+pub use replication::{Homes, Outline};
 pub use stats::{Discard, Stats};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus, SaNames};
 
@@ -55,7 +57,7 @@ use log_limit::{AnswerLimit, LogLimit};
 use pools::Pools;
 use secrets::Secrets;
 use starts::Starts;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +92,9 @@ pub struct Endpoint {
     /// By connection, then by child, in order: most have one, for which a tree would take room for eleven.
     reqids: BTreeMap<String, Vec<(String, u32)>>,
     last_reqid: u32,
+    /// See [`Endpoint::take_changed`].
+    changed: BTreeSet<IkeSaId>,
+    pub(crate) homes: Option<Box<dyn Homes>>,
 }
 
 /// Which SAs to terminate.
@@ -147,6 +152,8 @@ impl Endpoint {
             last_child: 0,
             reqids: BTreeMap::new(),
             last_reqid: 0,
+            changed: BTreeSet::new(),
+            homes: None,
         }
     }
 
@@ -412,6 +419,6 @@ impl Endpoint {
     /// Local numbers stay as they are, unless an SA here has them: then the newcomer gets new ones. The data plane is the
     /// host's to prepare, by what [`Endpoint::sa`] then tells.
     pub fn import_sa(&mut self, exported: Time, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
-        self.take_over(exported, bytes)
+        self.take_over(exported, bytes, None)
     }
 }

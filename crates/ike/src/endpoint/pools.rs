@@ -130,20 +130,22 @@ impl Pools {
         self.0.iter()
     }
 
-    /// An address of the family of `wanted` from one of the named pools; `wanted` itself if it is free.
+    /// An address of the family of `wanted` from one of the named pools; `wanted` itself if it is free. One that the owner
+    /// does not have yet must be one that `may_lease` allows.
     pub(crate) fn lease(
         &mut self,
         names: &[String],
         wanted: IpAddr,
         owner: &Owner,
         ike: IkeSaId,
+        may_lease: &dyn Fn(IpAddr) -> bool,
     ) -> Option<Lease> {
         for effort in [Effort::Known, Effort::Free, Effort::Kept] {
             for name in names {
                 let of_family =
                     |leases: &&mut Leases| leases.pool.addrs.start().is_ipv4() == wanted.is_ipv4();
                 let Some(leases) = self.0.get_mut(name).filter(of_family) else { continue };
-                if let Some(addr) = leases.find(effort, wanted, owner) {
+                if let Some(addr) = leases.find(effort, wanted, owner, may_lease) {
                     leases.give(addr, owner, ike);
                     return Some(Lease { pool: name.clone(), addr });
                 }
@@ -163,6 +165,11 @@ impl Pools {
             leases.give(lease.addr, owner, ike);
         }
         !in_use
+    }
+
+    /// Other addresses are this node's to lease: those that were passed before come in turn again.
+    pub(crate) fn begin_again(&mut self) {
+        self.0.values_mut().for_each(|leases| leases.next = Some(0));
     }
 
     /// The addresses of one IKE SA are another's now: nobody gets them in between.
@@ -195,21 +202,27 @@ impl Leases {
         self.by_addr.len().saturating_sub(self.offline.len())
     }
 
-    fn find(&mut self, effort: Effort, wanted: IpAddr, owner: &Owner) -> Option<IpAddr> {
+    fn find(
+        &mut self,
+        effort: Effort,
+        wanted: IpAddr,
+        owner: &Owner,
+        may_lease: &dyn Fn(IpAddr) -> bool,
+    ) -> Option<IpAddr> {
+        let is_free = |addr| !self.by_addr.contains_key(&addr) && may_lease(addr);
         match effort {
             Effort::Known => self.by_owner.get(owner).copied(),
             // No new address, wished for or not, as long as so many are kept: one of those will do.
             Effort::Free if self.offline.len() >= MAX_OFFLINE => None,
-            Effort::Free if self.pool.addrs.contains(wanted) && !self.by_addr.contains_key(&wanted) => {
-                Some(wanted)
-            }
-            Effort::Free => self.next_free(),
-            Effort::Kept => self.offline.first().map(|(_, addr)| *addr),
+            Effort::Free if self.pool.addrs.contains(wanted) && is_free(wanted) => Some(wanted),
+            Effort::Free => self.next_free(may_lease),
+            Effort::Kept => self.offline.iter().map(|(_, addr)| *addr).find(|addr| may_lease(*addr)),
         }
     }
 
-    /// The next in turn. Each address that somebody asked for out of turn is passed once, so this is quick on average.
-    fn next_free(&mut self) -> Option<IpAddr> {
+    /// The next in turn. Each address that somebody asked for out of turn, or that is another node's to lease, is passed once, so
+    /// this is quick on average.
+    fn next_free(&mut self, may_lease: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
         loop {
             let distance = self.next?;
             let addr = plus(self.pool.addrs.start(), distance).filter(|addr| self.pool.addrs.contains(*addr));
@@ -217,7 +230,7 @@ impl Leases {
                 self.next = None;
                 return None;
             };
-            if !self.by_addr.contains_key(&addr) {
+            if !self.by_addr.contains_key(&addr) && may_lease(addr) {
                 return Some(addr);
             }
             self.next = distance.checked_add(1);

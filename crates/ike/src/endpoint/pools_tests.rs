@@ -3,6 +3,10 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use testudo_ipsec::selector::AddrRange;
 
+fn anything(_: IpAddr) -> bool {
+    true
+}
+
 fn addr(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
@@ -25,7 +29,7 @@ fn client(number: u64) -> Owner {
 fn take(pools: &mut Pools, names: &[&str], who: u64, ike: u64) -> Option<IpAddr> {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let any = Ipv4Addr::UNSPECIFIED.into();
-    pools.lease(&names, any, &client(who), IkeSaId(ike)).map(|lease| lease.addr)
+    pools.lease(&names, any, &client(who), IkeSaId(ike), &anything).map(|lease| lease.addr)
 }
 
 fn give_back(pools: &mut Pools, pool: &str, text: &str, ike: u64) {
@@ -58,7 +62,10 @@ fn an_identity_has_one_address() {
     {
         let given = ways.iter().map(|way| {
             let ike = IkeSaId(ike as u64);
-            pools.lease(&names, Ipv4Addr::UNSPECIFIED.into(), &Owner::new("gw", way), ike).unwrap().addr
+            pools
+                .lease(&names, Ipv4Addr::UNSPECIFIED.into(), &Owner::new("gw", way), ike, &anything)
+                .unwrap()
+                .addr
         });
         let given: BTreeSet<IpAddr> = given.collect();
         assert_eq!(given.len(), 1, "{ways:?}");
@@ -74,7 +81,7 @@ fn the_same_name_with_another_connection_is_another() {
     let name = Identity::Fqdn("sun".into());
     let lease = |pools: &mut Pools, connection: &str, ike: u64| {
         let owner = Owner::new(connection, &name);
-        let lease = pools.lease(&names, Ipv4Addr::UNSPECIFIED.into(), &owner, IkeSaId(ike));
+        let lease = pools.lease(&names, Ipv4Addr::UNSPECIFIED.into(), &owner, IkeSaId(ike), &anything);
         lease.map(|lease| lease.addr)
     };
     assert_eq!(lease(&mut pools, "one", 1), Some(addr("10.3.0.1")));
@@ -124,8 +131,9 @@ fn families_do_not_mix_and_a_free_wish_is_granted() {
     let mut pools =
         loaded([pool("a", "10.3.0.1", "10.3.0.9"), pool("b", "fd00:3::", "fd00:3::ffff:ffff:ffff:ffff")]);
     let names = ["a".to_owned(), "b".to_owned()];
-    let mut lease =
-        |wish: &str, who: u64| pools.lease(&names, addr(wish), &client(who), IkeSaId(who)).unwrap().addr;
+    let mut lease = |wish: &str, who: u64| {
+        pools.lease(&names, addr(wish), &client(who), IkeSaId(who), &anything).unwrap().addr
+    };
     assert_eq!(lease("fd00:3::7", 1), addr("fd00:3::7"));
     assert_eq!(lease("10.3.0.1", 2), addr("10.3.0.1"));
     assert_eq!(lease("10.3.0.1", 3), addr("10.3.0.2"), "another has it");
@@ -184,7 +192,7 @@ fn absent_identities_are_forgotten_in_the_end() {
         let names = ["a".to_owned()];
         for who in 0..MAX_OFFLINE as u64 + 100 {
             let ike = IkeSaId(who);
-            let lease = pools.lease(&names, wish(who).into(), &client(who), ike).unwrap();
+            let lease = pools.lease(&names, wish(who).into(), &client(who), ike, &anything).unwrap();
             pools.release(&lease, ike);
         }
         let leases = &pools.0["a"];
@@ -253,4 +261,22 @@ proptest! {
             prop_assert_eq!(status.online, model.holders.len() - model.left.len());
         }
     }
+}
+
+/// Two nodes lease out of one pool, each what is its own. What becomes a node's is found although it was passed before.
+#[test]
+fn a_node_leases_what_is_its_own_and_knows_again_who_comes_back() {
+    let mut pools = loaded([pool("p", "10.3.0.1", "10.3.0.4")]);
+    let names = ["p".to_owned()];
+    let even = |addr: IpAddr| number(addr).is_multiple_of(2);
+    let lease = |pools: &mut Pools, who: u64, mine: &dyn Fn(IpAddr) -> bool| {
+        let any = Ipv4Addr::UNSPECIFIED.into();
+        pools.lease(&names, any, &client(who), IkeSaId(who), mine).map(|lease| lease.addr)
+    };
+    assert_eq!(lease(&mut pools, 1, &even), Some(addr("10.3.0.2")));
+    assert_eq!(lease(&mut pools, 2, &even), Some(addr("10.3.0.4")));
+    assert_eq!(lease(&mut pools, 3, &even), None, "the others are another node's");
+    assert_eq!(lease(&mut pools, 1, &|_| false), Some(addr("10.3.0.2")), "it has it already");
+    pools.begin_again();
+    assert_eq!(lease(&mut pools, 3, &anything), Some(addr("10.3.0.1")));
 }

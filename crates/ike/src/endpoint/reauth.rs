@@ -3,6 +3,7 @@
 
 use super::report::{IMPORTANT, ORDINARY};
 use super::{Endpoint, EndpointConfig, InitiateError};
+use crate::alloc::Home;
 use crate::config::Connection;
 use crate::output::{ChildSaId, Event, IkeSaId, Reason, Time};
 use crate::sa::{ChildSa, IkeSa, Outbound, Reauth, Task, Times, What};
@@ -78,7 +79,8 @@ impl Endpoint {
             Role::Responder if !sa.is_outdated() => sa.path,
             _ => self.initial_path(connection)?,
         };
-        self.begin_ike_sa_at(now, connection, child, path, Some(Reauth::Of(sa.our_spi())))
+        let home = Home::Renewing(sa.our_spi().share());
+        self.begin_ike_sa_at(now, connection, child, path, Some(Reauth::Of(sa.our_spi())), home)
     }
 
     /// The virtual addresses that the IKE SA of before has.

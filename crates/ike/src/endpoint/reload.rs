@@ -7,6 +7,7 @@
 
 use super::report::{IMPORTANT, ORDINARY};
 use super::{Endpoint, LoadError};
+use crate::alloc::Home;
 use crate::config::{ChildChange, ChildMode, Connection, Difference, IkeChange, Lifetime};
 use crate::output::{ChildSaId, IkeSaId, Reason, Time};
 use crate::sa::{
@@ -128,7 +129,8 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let path = self.initial_path(connection).map_err(|error| Reason::Refused(error.to_string()))?;
         self.log(sa, ORDINARY, "the configuration has changed: the IKE_SA is initiated again");
-        self.begin_attempt(now, sa, connection, Attempt { child, number: 1, outdated: false }, path)
+        let home = Home::Renewing(sa.our_spi().share());
+        self.begin_attempt(now, sa, connection, Attempt { child, number: 1, outdated: false }, path, home)
     }
 
     fn follow_on_established(

@@ -16,6 +16,7 @@ impl Endpoint {
     pub(crate) fn commit(&mut self, sa: &mut IkeSa) {
         self.commit = CommitId(self.commit.0.saturating_add(1));
         sa.commit = self.commit;
+        self.changed(sa.id);
     }
 
     /// Hands a message out, in one datagram or in fragments.

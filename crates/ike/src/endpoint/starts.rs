@@ -4,6 +4,7 @@ use crate::config::{Child, ChildMode, Connection};
 use crate::output::{ChildSaId, Reason, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use testudo_ipsec::spi::Share;
 
 /// How often a lost child is started again at once, before it has to wait. Two tunnels that displace each other would do
 /// nothing else otherwise.
@@ -18,12 +19,22 @@ pub(crate) struct Starts {
     due: BTreeSet<(Time, Name)>,
     /// Those that wait for a packet since they were lost.
     trapped: BTreeSet<Name>,
-    /// Those that were started again: since when they are counted, and how often.
-    restarted: BTreeMap<Name, (Time, u32)>,
+    /// Those that were started again.
+    restarted: BTreeMap<Name, Restarted>,
 }
 
 /// Connection and child.
 type Name = (String, String);
+
+/// A child that was lost and started again.
+#[derive(Clone, Copy, Debug)]
+struct Restarted {
+    /// Since when it is counted, and how often that was.
+    since: Time,
+    count: u32,
+    /// Where its IKE SA was at home.
+    share: Share,
+}
 
 impl Starts {
     /// The child is to be tried at that time.
@@ -41,16 +52,34 @@ impl Starts {
         self.wanted.entry((connection.to_owned(), child.to_owned())).or_insert(None);
     }
 
-    /// The child was lost, and is to be tried: at once, unless it was lost too often within `pause`.
-    pub(crate) fn restart(&mut self, connection: &str, child: &str, now: Time, pause: Duration) {
+    /// The child was lost in that share, and is to be tried: at once, unless it was lost too often within `pause`.
+    pub(crate) fn restart(
+        &mut self,
+        (connection, child): (&str, &str),
+        share: Share,
+        now: Time,
+        pause: Duration,
+    ) {
         let name = (connection.to_owned(), child.to_owned());
-        let (since, count) = self.restarted.entry(name).or_insert((now, 0));
-        if now.since(*since) >= pause {
-            (*since, *count) = (now, 0);
+        let lost = self.restarted.entry(name).or_insert(Restarted { since: now, count: 0, share });
+        lost.share = share;
+        if now.since(lost.since) >= pause {
+            (lost.since, lost.count) = (now, 0);
         }
-        *count = count.saturating_add(1);
-        let at = if *count <= MOST_AT_ONCE { now } else { since.plus(pause) };
+        lost.count = lost.count.saturating_add(1);
+        let at = if lost.count <= MOST_AT_ONCE { now } else { lost.since.plus(pause) };
         self.schedule(connection, child, at);
+    }
+
+    /// Where the child was at home when it was last lost.
+    pub(crate) fn lost_in(&self, connection: &str, child: &str) -> Option<Share> {
+        let name = (connection.to_owned(), child.to_owned());
+        self.restarted.get(&name).map(|lost| lost.share)
+    }
+
+    /// All that are wanted, whether a try is due or not.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.wanted.keys().map(|(connection, child)| (connection.as_str(), child.as_str()))
     }
 
     /// The child comes up with the next packet for it.
@@ -183,7 +212,7 @@ mod tests {
     fn a_connection_is_forgotten_and_its_neighbours_are_not() {
         let mut starts = Starts::default();
         for connection in ["a", "ab", "b"] {
-            starts.restart(connection, "net", at(1), Duration::from_secs(60));
+            starts.restart((connection, "net"), Share(7), at(1), Duration::from_secs(60));
             starts.trap(connection, "net");
         }
         starts.forget("ab");

@@ -2,6 +2,7 @@
 
 use super::report::{DETAIL, IMPORTANT, ORDINARY};
 use super::{Discard, Endpoint};
+use crate::alloc::Home;
 use crate::output::{Output, Reason, Time};
 use crate::sa::{Attempt, IkeSa, Phase, RequestKind};
 
@@ -116,12 +117,17 @@ impl Endpoint {
         let of =
             if connection.keyingtries == 0 { String::new() } else { format!("/{}", connection.keyingtries) };
         self.log(sa, IMPORTANT, format!("{silent}, trying again ({}{of})", next.number));
-        self.begin_attempt(now, sa, &connection, next, path)
+        let home = Home::Renewing(sa.our_spi().share());
+        self.begin_attempt(now, sa, &connection, next, path, home)
     }
 
     /// Initiates the children whose turn it is.
     pub(crate) fn run_starts(&mut self, now: Time) {
         for (connection, child) in self.starts.due(now) {
+            if self.home_of(&connection, &child).is_none() {
+                // Another node's to start; here it waits for its turn to come with its share.
+                continue;
+            }
             if let Err(error) = self.initiate(now, Some(&connection), &child) {
                 self.log_connection(&connection, IMPORTANT, format!("cannot initiate {child}: {error}"));
                 self.starts.schedule(&connection, &child, now.plus(self.config.start_retry));

@@ -96,7 +96,10 @@ impl Endpoint {
         };
         let owner = Owner::new(&sa.connection, &identity);
         for addr in wanted {
-            let Some(lease) = self.pools.lease(&connection.pools, addr, &owner, sa.id) else { continue };
+            let homes = self.homes.as_deref();
+            let may_lease = |addr| homes.is_none_or(|homes| homes.leases(addr));
+            let lease = self.pools.lease(&connection.pools, addr, &owner, sa.id, &may_lease);
+            let Some(lease) = lease else { continue };
             let line = format!("assigning virtual IP {} of pool {} to {identity}", lease.addr, lease.pool);
             self.log(sa, ORDINARY, line);
             sa.virtual_ips.remote.push(lease);

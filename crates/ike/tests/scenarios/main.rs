@@ -40,6 +40,7 @@ mod reload_many;
 mod reload_parts;
 mod reload_refused;
 mod repetition;
+mod replication;
 mod snapshots;
 mod strangers;
 mod takeover;

@@ -2,6 +2,7 @@
 
 use super::followup::next_link;
 use super::keys::{agreed_keys, other_method};
+use crate::alloc::Home;
 use crate::config::{Connection, IkeChange};
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::{Endpoint, ExchangeCounter};
@@ -37,7 +38,9 @@ impl Endpoint {
         let refuse = |text: &str| Reason::Refused(text.to_owned());
         let connection = self.connections.get(&sa.connection);
         let connection = connection.ok_or_else(|| refuse("the connection was unloaded meanwhile"))?;
-        let spi = self.new_ike_spi(None).ok_or_else(|| refuse("no free SPI is left"))?;
+        let spi = self
+            .new_ike_spi(Home::Renewing(sa.our_spi().share()))
+            .ok_or_else(|| refuse("no free SPI is left"))?;
         let nonce = self.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
         let offered = connection.proposals.clone();
         let method = offered.iter().find_map(|proposal| proposal.ke.first()).copied();
@@ -202,7 +205,7 @@ impl Endpoint {
         let nonce = nonces.responder.clone();
         let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
         let no_spi = || NoChild::new(NotifyType::TemporaryFailure, "no free SPI is left");
-        let responder = self.new_ike_spi(Some(initiator)).ok_or_else(no_spi)?;
+        let responder = self.new_ike_spi(Home::Renewing(sa.our_spi().share())).ok_or_else(no_spi)?;
         let agreed = AgreedIke { suite: choice.suite, spis: IkeSpis { initiator, responder } };
         let link = if exchanges.due().is_some() {
             Some(self.begin_followup(now, sa, FollowupSa::Ike(agreed), exchanges)?)

@@ -1,6 +1,7 @@
 //! The initiator's side of IKE_SA_INIT.
 
 use super::{extensions, nonce_fits};
+use crate::alloc::Home;
 use crate::config::{Connection, KeyExchange};
 use crate::endpoint::exchanges::Counted;
 use crate::endpoint::report::{DETAIL, ORDINARY};
@@ -60,9 +61,10 @@ impl Endpoint {
         connection: &Connection,
         attempt: Attempt,
         path: Path,
+        home: Home<'_>,
     ) -> Result<(), Reason> {
         let none_left = || Reason::Refused("no free SPI is left".into());
-        let spi = self.new_ike_spi(None).ok_or_else(none_left)?;
+        let spi = self.new_ike_spi(home).ok_or_else(none_left)?;
         let method =
             first_method(connection).ok_or_else(|| Reason::Refused("no key exchange method".into()))?;
         let ke = KePrivate::generate(method, self.entropy())?;

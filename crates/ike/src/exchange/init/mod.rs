@@ -8,16 +8,17 @@ pub(crate) use extensions::certificate_request;
 pub(crate) use initiator::Reply;
 pub(crate) use responder::InitRequest;
 
+use crate::alloc::Home;
 use crate::endpoint::Endpoint;
 use crate::message::{IkeSpi, Nonce};
 use crate::suite::Entropy;
 
 impl Endpoint {
-    /// An SPI that no IKE SA of ours has. `peer`: the initiator's, when we respond.
-    pub(crate) fn new_ike_spi(&mut self, peer: Option<IkeSpi>) -> Option<IkeSpi> {
+    /// An SPI that no IKE SA of ours has.
+    pub(crate) fn new_ike_spi(&mut self, home: Home<'_>) -> Option<IkeSpi> {
         const TRIES: usize = 16;
         (0..TRIES)
-            .map(|_| self.alloc.ike_spi(peer))
+            .map(|_| self.alloc.ike_spi(home))
             .find(|spi| !spi.is_zero() && self.table.by_spi(*spi).is_none())
     }
 

@@ -2,6 +2,7 @@
 //! refusal leaves no state, and none is larger than the request.
 
 use super::{certificate_request, extensions, nonce_fits};
+use crate::alloc::Home;
 use crate::config::{Connection, KeyExchange};
 use crate::endpoint::ExchangeCounter;
 use crate::endpoint::half_open::Admission;
@@ -176,7 +177,9 @@ impl Endpoint {
         if !nonce_fits(offer.nonce, suite.prf) {
             return Err(Reason::Refused("its nonce is too short for the PRF".into()));
         }
-        let (Some(responder), Some(nonce)) = (self.new_ike_spi(Some(initiator)), self.new_nonce()) else {
+        let (Some(responder), Some(nonce)) =
+            (self.new_ike_spi(Home::Responding(initiator)), self.new_nonce())
+        else {
             self.stats.discard(Discard::Exhausted);
             return Ok(());
         };

@@ -3,7 +3,7 @@
 use super::Random;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use testudo_ike::alloc::{Allocator, CookieSecret, SingleNodeAllocator};
+use testudo_ike::alloc::{Allocator, CookieSecret, Home, SingleNodeAllocator};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
@@ -11,6 +11,11 @@ use testudo_ipsec::spi::{SenderId, Share, Spi};
 
 /// The ESP SPIs in use.
 pub(crate) type InUse = Arc<Mutex<BTreeSet<Spi>>>;
+
+/// Where IKE SAs are at home that the peer has begun.
+pub(crate) const RESPONDING: Share = Share(0x11);
+/// Where those are that began here.
+pub(crate) const INITIATING: Share = Share(0x22);
 
 pub(crate) struct Watched {
     inner: SingleNodeAllocator<Random>,
@@ -32,8 +37,13 @@ impl Entropy for Watched {
 }
 
 impl Allocator for Watched {
-    fn ike_spi(&mut self, peer: Option<IkeSpi>) -> IkeSpi {
-        self.inner.ike_spi(peer)
+    fn ike_spi(&mut self, home: Home<'_>) -> IkeSpi {
+        let share = match home {
+            Home::Responding(_) => RESPONDING,
+            Home::Initiating(_) => INITIATING,
+            Home::Renewing(share) => share,
+        };
+        IkeSpi(self.inner.ike_spi(home).0 << 8 >> 8 | u64::from(share.0) << 56)
     }
 
     fn esp_spi(&mut self, now: Time, home: Share) -> Option<Spi> {

@@ -1,0 +1,202 @@
+//! What a cluster needs of an endpoint: which IKE SAs have changed, how one leaves without a word because another node has it
+//! now, how it comes with the numbers that were drawn for it, and which connections are this node's to initiate.
+
+use super::import::Numbers;
+use super::pools::Owner;
+use super::{Endpoint, SnapshotError};
+use crate::alloc::Home;
+use crate::config::Identity;
+use crate::message::IkeSpi;
+use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Reason, Time};
+use crate::sa::{IkeSa, Lease, Phase};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use testudo_ipsec::spi::{Share, Spi};
+
+/// Which shares are this node's, and what is at home where.
+pub trait Homes: Send {
+    /// The home of a connection that we initiate, as [`Home::Initiating`] draws it.
+    fn share_of(&self, connection: &str) -> Share;
+
+    /// True if this node owns the share.
+    fn owns(&self, share: Share) -> bool;
+
+    /// True if this node hands the address out of a pool. For no address two nodes may say so at a time.
+    fn leases(&self, addr: IpAddr) -> bool;
+}
+
+/// What nodes know of an IKE SA that is another's, without reading its state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outline {
+    /// The SPI that we chose.
+    pub spi: IkeSpi,
+    /// The last change.
+    pub commit: CommitId,
+    /// True once both sides are authenticated, until it is gone.
+    pub established: bool,
+    /// `connections.<name>`.
+    pub connection: String,
+    /// Who the peer is, once it has said so.
+    pub identity: Option<Identity>,
+    /// Virtual addresses that the peer has: pool and address.
+    pub leases: Vec<(String, IpAddr)>,
+}
+
+impl Endpoint {
+    pub(super) fn changed(&mut self, id: IkeSaId) {
+        if self.config.track_changes {
+            self.changed.insert(id);
+        }
+    }
+
+    /// The IKE SAs whose state has changed since this was last called, by number; those for which there is no
+    /// [`Endpoint::outline`] have gone. Costs as much as there are changes. Only with
+    /// [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
+    pub fn take_changed(&mut self) -> Vec<IkeSaId> {
+        std::mem::take(&mut self.changed).into_iter().collect()
+    }
+
+    /// What others need to know of an IKE SA, beside its state. `None`: no such IKE SA.
+    pub fn outline(&self, id: IkeSaId) -> Option<Outline> {
+        self.table.get(id).map(|sa| Outline {
+            spi: sa.our_spi(),
+            commit: sa.commit,
+            established: sa.is_established(),
+            connection: sa.connection.clone(),
+            identity: sa.remote_id.clone(),
+            leases: sa.virtual_ips.remote.iter().map(|Lease { pool, addr }| (pool.clone(), *addr)).collect(),
+        })
+    }
+
+    /// The IKE SA for which we chose that SPI.
+    pub fn by_spi(&self, ours: IkeSpi) -> Option<IkeSaId> {
+        self.table.by_spi(ours).map(|sa| sa.id)
+    }
+
+    /// Draws a number for an IKE SA of another node, for [`Endpoint::import_sa_as`].
+    pub fn new_ike_number(&mut self) -> IkeSaId {
+        self.new_ike_id()
+    }
+
+    /// Draws a number for a Child SA of another node.
+    pub fn new_child_number(&mut self) -> ChildSaId {
+        self.new_child_id()
+    }
+
+    /// Like [`Endpoint::import_sa`], under numbers that were drawn before: `ike`, and `child` by the SPI that we chose. What
+    /// has none gets a new one, never that of the state. Virtual addresses of ours are told to the host.
+    pub fn import_sa_as(
+        &mut self,
+        exported: Time,
+        bytes: &[u8],
+        ike: Option<IkeSaId>,
+        child: &dyn Fn(Spi) -> Option<ChildSaId>,
+    ) -> Result<IkeSaId, SnapshotError> {
+        let id = self.take_over(exported, bytes, Some(Numbers { ike, child }))?;
+        let ours = self.table.get(id).map(|sa| sa.virtual_ips.local.clone()).unwrap_or_default();
+        self.outputs.extend(ours.into_iter().map(|addr| Output::InstallAddress { ike: id, addr }));
+        Ok(id)
+    }
+
+    /// Forgets an IKE SA that another node has: no word to the peer, nothing taken from the data plane. SPIs of its Child SAs
+    /// stay taken, and so do addresses of its peer, until [`Endpoint::release_spi`] and [`Endpoint::drop_lease`]. False: no
+    /// such IKE SA.
+    pub fn evict(&mut self, now: Time, id: IkeSaId) -> bool {
+        let Some(sa) = self.table.take(id) else { return false };
+        self.forget_jobs(id);
+        self.changed.remove(&id);
+        if let Some(source) = sa.phase.half_open_source() {
+            self.half_opens.leave(source);
+        }
+        // What was asked for under these SPIs is for the other node to make. Nobody would say here that it came to nothing, so
+        // they only rest; once there is a Child SA of theirs, they are claimed again.
+        for spi in pending_spis(&sa) {
+            self.alloc.release_esp_spi(now, spi);
+        }
+        for addr in &sa.virtual_ips.local {
+            self.outputs.push_back(Output::RemoveAddress { ike: id, addr: *addr });
+        }
+        self.end_waiting(now, &sa);
+        self.forget_former(&sa.connection);
+        true
+    }
+
+    /// Who waits for an initiation gets no result from here any more.
+    fn end_waiting(&mut self, now: Time, sa: &IkeSa) {
+        let attempt = match &sa.phase {
+            Phase::InitSent(init) => Some(&init.attempt),
+            Phase::Intermediate(sent) => Some(&sent.opening.attempt),
+            Phase::AuthSent(sent) => Some(&sent.attempt),
+            _ => None,
+        };
+        if let Some(attempt) = attempt {
+            let elsewhere = Reason::Refused("another node goes on with the IKE_SA".into());
+            self.initiate_done(now, &sa.connection, sa.id, &attempt.child, Err(elsewhere));
+        }
+    }
+
+    /// A Child SA of another node has that SPI.
+    pub fn claim_spi(&mut self, spi: Spi) {
+        self.alloc.claim_esp_spi(spi);
+    }
+
+    /// A Child SA of another node is gone: its SPI rests before it is given out again, here as there.
+    pub fn release_spi(&mut self, now: Time, spi: Spi) {
+        self.alloc.release_esp_spi(now, spi);
+    }
+
+    /// The peer of another node's IKE SA has that address of a pool. False: the address is somebody else's.
+    pub fn hold_lease(&mut self, ike: IkeSaId, outline: &Outline, pool: &str, addr: IpAddr) -> bool {
+        let Some(identity) = &outline.identity else { return false };
+        let owner = Owner::new(&outline.connection, identity);
+        self.pools.claim(&Lease { pool: pool.to_owned(), addr }, &owner, ike)
+    }
+
+    /// The peer of another node's IKE SA needs its address no more.
+    pub fn drop_lease(&mut self, ike: IkeSaId, pool: &str, addr: IpAddr) {
+        self.pools.release(&Lease { pool: pool.to_owned(), addr }, ike);
+    }
+
+    /// Tells which shares this node owns from now on. Children that start by themselves and whose home it has become are
+    /// started, unless they are up. Without a word everything is at home here.
+    pub fn set_homes(&mut self, now: Time, homes: Box<dyn Homes>) {
+        let before = self.homes.replace(homes);
+        self.pools.begin_again();
+        let was_home = |name: &str| before.as_ref().is_none_or(|homes| homes.owns(homes.share_of(name)));
+        let come: Vec<(String, String)> = self
+            .starts
+            .wanted()
+            .filter(|(connection, _)| !was_home(connection) && self.is_home(connection))
+            .map(|(connection, child)| (connection.to_owned(), child.to_owned()))
+            .collect();
+        for (connection, child) in come {
+            self.starts.schedule(&connection, &child, now);
+        }
+    }
+
+    /// True if this node initiates the connection.
+    pub fn is_home(&self, connection: &str) -> bool {
+        self.homes.as_ref().is_none_or(|homes| homes.owns(homes.share_of(connection)))
+    }
+
+    /// Where an IKE SA for the child is made. What was lost here is brought back here, although the peer had chosen the share.
+    /// `None`: on another node.
+    pub(super) fn home_of<'a>(&self, connection: &'a str, child: &str) -> Option<Home<'a>> {
+        if self.is_home(connection) {
+            return Some(Home::Initiating(connection));
+        }
+        let lost = self.starts.lost_in(connection, child);
+        lost.filter(|share| self.homes.as_ref().is_some_and(|homes| homes.owns(*share))).map(Home::Renewing)
+    }
+}
+
+/// SPIs that were taken for Child SAs that are not there yet.
+pub(super) fn pending_spis(sa: &IkeSa) -> Vec<Spi> {
+    let asked = match &sa.phase {
+        Phase::AuthSent(sent) => Some(sent.spi_in),
+        _ => None,
+    };
+    let creating = sa.creating.as_ref().and_then(|creating| creating.spi_in());
+    let followup = sa.followup.as_ref().and_then(|followup| followup.sa.spi_in());
+    [asked, creating, followup].into_iter().flatten().collect()
+}
