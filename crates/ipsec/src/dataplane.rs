@@ -8,11 +8,13 @@ mod burst;
 mod command;
 mod counters;
 mod event;
+mod fence;
 mod inbound;
 mod limit;
 mod local;
 mod outbound;
 mod reply;
+mod shares;
 mod table;
 
 pub use burst::{BURST, Ingress, Item, Verdict};
@@ -30,6 +32,7 @@ use crate::spd::Spd;
 use crate::spi::SenderId;
 use event::Events;
 use limit::TokenBucket;
+use shares::Shares;
 use std::sync::Arc;
 use table::OutboundTable;
 
@@ -38,8 +41,9 @@ use table::OutboundTable;
 pub struct Config {
     /// Which worker of the node.
     pub worker: WorkerId,
-    /// The sender ID of its IVs: never used before under any key that is still in use.
-    pub sender: SenderId,
+    /// The sender ID of its IVs: never used before under any key that is still in use. Without one it cannot send until
+    /// [`Command::SetSenderId`] brings it.
+    pub sender: Option<SenderId>,
     /// Our port of UDP-encapsulated ESP, 4500 as a rule.
     pub udp_port: u16,
     /// A random number, so that outsiders cannot choose flows that collide in the cache.
@@ -52,8 +56,8 @@ pub struct Config {
 
 impl Config {
     /// The usual settings.
-    pub fn new(worker: WorkerId, sender: SenderId, seed: u64) -> Self {
-        Self { worker, sender, udp_port: 4500, seed, flow_bits: 12, icmp_per_second: 1000 }
+    pub fn new(worker: WorkerId, sender: impl Into<Option<SenderId>>, seed: u64) -> Self {
+        Self { worker, sender: sender.into(), udp_port: 4500, seed, flow_bits: 12, icmp_per_second: 1000 }
     }
 }
 
@@ -68,6 +72,9 @@ pub struct Dataplane {
     iv_low_told: Option<u64>,
     sad: Sad,
     local: Arc<LocalAddrs>,
+    /// What this node carries.
+    shares: Shares,
+    open: bool,
     udp_port: u16,
     icmp_limit: TokenBucket,
     /// Identification of outer IPv4 headers.
@@ -88,6 +95,8 @@ impl Dataplane {
             iv_low_told: None,
             sad: Sad::new(),
             local: Arc::new(LocalAddrs::default()),
+            shares: Shares::ALL,
+            open: true,
             udp_port: config.udp_port,
             icmp_limit: TokenBucket::new(config.icmp_per_second),
             // Workers begin far apart, so that two of them do not send the same identification at the same time.
@@ -103,6 +112,13 @@ impl Dataplane {
     pub fn set_now(&mut self, milliseconds: u64) {
         self.now = milliseconds;
         self.icmp_limit.refill(milliseconds);
+    }
+
+    /// Shut, it drops whatever it is given, both ways, until it is opened again: a node of a cluster must not touch a packet
+    /// once others may have taken its shares. To be told before each burst, or turn of the worker's loop.
+    #[inline]
+    pub fn set_open(&mut self, open: bool) {
+        self.open = open || cfg!(feature = "plant-no-fence");
     }
 
     /// The policies in force, for packets that arrive in clear: see [`Spd::inbound_clear`].

@@ -44,10 +44,18 @@ reasons! {
     TooBig = "too_big",
     /// The frame has no room for headers and trailer.
     NoRoom = "no_room",
-    /// The block of sequence numbers is used up.
+    /// The SA's sequence numbers are used up.
     SequenceExhausted = "sequence_exhausted",
+    /// The SA has no block of sequence numbers here, or has used it up before the cluster granted the next.
+    NoBlock = "no_block",
     /// The sender ID's IVs are used up.
     IvExhausted = "iv_exhausted",
+    /// The cluster has not granted this node a sender ID.
+    NoSender = "no_sender",
+    /// Another node of the cluster carries its share.
+    OtherNode = "other_node",
+    /// This node has not heard from enough of the cluster: others may have taken its shares.
+    Fenced = "fenced",
     /// The outer destination is not ours.
     NotLocal = "not_local",
     /// A fragment of an outer packet: reassembly comes before ESP (RFC 4303 §3.4.1), and is not done here.

@@ -100,6 +100,38 @@ impl ReplayWindow {
         Ok(())
     }
 
+    /// All numbers up to `floor` count as seen from now on. Whoever takes an SA over does not know which of them another node has
+    /// accepted. Like [`Self::accept`] for the SA's worker alone.
+    pub fn raise(&self, floor: u64) {
+        if cfg!(feature = "plant-no-floor") {
+            return;
+        }
+        let floor = if self.esn { floor } else { floor.min(u32::MAX.into()) };
+        let top = self.top.load(Relaxed);
+        if self.checked && floor > top {
+            // A reader that still sees the old edge finds more numbers seen than there were, never fewer.
+            self.words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+        }
+        if floor > top {
+            // As in `slide`: first the edge, then what is beyond it is cleared.
+            self.top.store(floor, Release);
+            fence(Release);
+            if self.checked
+                && let Some(word) = self.word(floor / 64)
+            {
+                word.store(upto(floor), Relaxed);
+            }
+        } else if self.checked {
+            let (first, last) = (top.saturating_sub(self.size) / 64, floor / 64);
+            for number in first..=last {
+                if let Some(word) = self.word(number) {
+                    let seen = if number == last { upto(floor) } else { u64::MAX };
+                    word.store(word.load(Relaxed) | seen, Relaxed);
+                }
+            }
+        }
+    }
+
     /// Appendix A2.2: the high bits that put the number closest to the window.
     #[inline]
     fn infer(&self, top: u64, low: u32) -> Result<u64, DropReason> {
@@ -184,12 +216,32 @@ impl ReplayWindow {
         *self.top.get_mut() = snapshot.top;
         // The snapshot may fall between the edge and the bit of its number. Beyond the edge nothing may be set.
         if let Some(word) = self.word(snapshot.top / 64) {
-            let bit = snapshot.top % 64;
-            let upto = u64::MAX >> (63 - bit);
-            word.store((word.load(Relaxed) | 1 << bit) & upto, Relaxed);
+            let bit = 1 << (snapshot.top % 64);
+            word.store((word.load(Relaxed) | bit) & upto(snapshot.top), Relaxed);
         }
         Ok(())
     }
+}
+
+/// The bits of a word up to that of the number.
+fn upto(number: u64) -> u64 {
+    u64::MAX >> (63 - number % 64)
+}
+
+/// Up to where numbers count as seen for a node that takes an inbound SA over: as far as its former owner has told (`edge`), and
+/// as far as the highest number goes that this node itself has seen pass, of which it knows the low 32 bits. It has not verified
+/// that packet: one that claims to be more than `reach` ahead counts as that far ahead, which is more than the former owner can
+/// have accepted since it told, and all that a forged one can cost.
+pub fn floor(edge: u64, seen: Option<u32>, reach: u64, esn: bool) -> u64 {
+    let Some(low) = seen else { return edge };
+    let whole = if esn {
+        // Of the numbers with these low bits the one that is nearest to the edge.
+        let ahead = low.wrapping_sub(edge as u32) as i32;
+        edge.saturating_add_signed(ahead.into())
+    } else {
+        u64::from(low)
+    };
+    whole.clamp(edge, edge.saturating_add(reach))
 }
 
 #[cfg(test)]

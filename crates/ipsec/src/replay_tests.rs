@@ -10,6 +10,7 @@ struct Model {
     esn: bool,
     top: i128,
     seen: HashSet<i128>,
+    floor: i128,
 }
 
 impl Model {
@@ -31,7 +32,7 @@ impl Model {
         if sequence <= self.top - self.size {
             return Err(DropReason::ReplayTooOld);
         }
-        if self.seen.contains(&sequence) {
+        if self.seen.contains(&sequence) || sequence <= self.floor {
             return Err(DropReason::Replayed);
         }
         Ok(sequence as u64)
@@ -40,6 +41,12 @@ impl Model {
     fn accept(&mut self, sequence: u64) {
         self.seen.insert(i128::from(sequence));
         self.top = self.top.max(i128::from(sequence));
+    }
+
+    fn raise(&mut self, floor: u64) {
+        let floor = i128::from(if self.esn { floor } else { floor.min(u32::MAX.into()) });
+        self.floor = self.floor.max(floor);
+        self.top = self.top.max(floor);
     }
 }
 
@@ -50,7 +57,7 @@ fn at(size: u32, esn: bool, top: u64) -> (ReplayWindow, Model) {
     snapshot.top = top;
     window.restore(&snapshot).unwrap();
     let size = i128::from(size.next_multiple_of(64));
-    let mut model = Model { size, esn, top: 0, seen: HashSet::new() };
+    let mut model = Model { size, esn, top: 0, seen: HashSet::new(), floor: 0 };
     if top > 0 {
         model.accept(top);
     }
@@ -129,6 +136,89 @@ fn a_jump_over_the_whole_ring_forgets_nothing_inside_the_window() {
 }
 
 #[test]
+fn a_raised_window_takes_nothing_up_to_its_floor_and_everything_behind_it() {
+    for size in SIZES {
+        for esn in [false, true] {
+            for (top, floor) in
+                [(1000, 900), (1000, 1000), (1000, 1063), (1000, 1064), (1000, 99_999), (0, 7)]
+            {
+                let (window, mut model) = at(size, esn, top);
+                for low in [990, 1007, 1100] {
+                    step(&window, &mut model, low, true);
+                }
+                window.raise(floor);
+                model.raise(floor);
+                let edge = model.top as u32;
+                for low in (edge.saturating_sub(9000)..edge + 200).chain(floor as u32..floor as u32 + 10_000)
+                {
+                    step(&window, &mut model, low, true);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unchecked_window_only_learns_where_the_numbers_stand() {
+    let window = ReplayWindow::new(0, true).unwrap();
+    window.raise(7 << 32);
+    assert_eq!(window.check(5), Ok(7 << 32 | 5));
+    window.raise(3);
+    assert_eq!(window.check(5), Ok(7 << 32 | 5));
+}
+
+#[test]
+fn a_floor_beyond_32_bits_does_not_reach_an_sa_that_has_no_more() {
+    let window = ReplayWindow::new(64, false).unwrap();
+    window.raise(1 << 40);
+    assert_eq!(window.top(), u64::from(u32::MAX));
+}
+
+#[test]
+fn a_floor_is_what_was_told_or_seen_within_reach() {
+    let edge = (5 << 32) - 10;
+    let low = |number: u64| Some(number as u32);
+    assert_eq!(floor(edge, None, 1000, true), edge);
+    // Seen ahead, also beyond the end of a subspace; seen behind; and what cannot be.
+    assert_eq!(floor(edge, low(edge + 5), 1000, true), edge + 5);
+    assert_eq!(floor(edge, low(edge + 20), 1000, true), edge + 20);
+    assert_eq!(floor(edge, low(edge - 500), 1000, true), edge);
+    assert_eq!(floor(edge, low(edge + (1 << 30)), 1000, true), edge + 1000);
+    assert_eq!(floor(edge, low(edge + (3 << 30)), 1000, true), edge, "this low it is behind");
+    assert_eq!(floor(3, low(u64::from(u32::MAX)), 1000, true), 3, "before the first");
+    assert_eq!(floor(u64::MAX - 2, low(5), 1000, true), u64::MAX);
+    // Without ESN there is nothing to infer.
+    assert_eq!(floor(100, Some(90), 1000, false), 100);
+    assert_eq!(floor(100, Some(700), 1000, false), 700);
+    assert_eq!(floor(100, Some(u32::MAX), 1000, false), 1100);
+}
+
+#[test]
+fn a_snapshot_read_while_the_window_is_raised_gives_no_number_away() {
+    const STEP: u64 = 777;
+    let window = ReplayWindow::new(1024, true).unwrap();
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for floor in (STEP..200_000 * STEP).step_by(STEP as usize) {
+                window.raise(floor);
+                window.accept(floor + 5).unwrap();
+            }
+            done.store(1, Release);
+        });
+        let mut restored = ReplayWindow::new(1024, true).unwrap();
+        while done.load(Acquire) == 0 {
+            let before = window.top();
+            let floor = before - before % STEP;
+            restored.restore(&window.snapshot()).unwrap();
+            for sequence in (1..=floor).rev().take(900).chain((before > 0).then_some(before)) {
+                assert!(restored.accept(sequence).is_err(), "{sequence}, floor {floor}");
+            }
+        }
+    });
+}
+
+#[test]
 fn without_a_window_everything_passes_and_high_bits_are_inferred() {
     let window = ReplayWindow::new(0, true).unwrap();
     for sequence in [5, 5, 3, (1 << 31) + 4, (1 << 32) - 1, (1 << 32) + 4, (1 << 32) - 9, (1 << 32) - 9] {
@@ -190,8 +280,12 @@ proptest! {
         let start = if esn { start } else { start.min(u64::from(u32::MAX) - 9000) };
         let (window, mut model) = at(size, esn, start);
         for (distance, authentic) in steps {
-            let low = (model.top as u64).wrapping_add_signed(distance) as u32;
-            step(&window, &mut model, low, authentic);
+            let number = (model.top as u64).wrapping_add_signed(distance);
+            if distance % 16 == 0 && number < (model.top as u64).saturating_add(20_000) {
+                window.raise(number);
+                model.raise(number);
+            }
+            step(&window, &mut model, number as u32, authentic);
         }
     }
 

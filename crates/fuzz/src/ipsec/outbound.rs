@@ -172,7 +172,7 @@ impl Rig {
             (Decision::Act(Action::Protect(_)), Verdict::Fragment { mtu }) => return split(packet, mtu),
             (Decision::Act(Action::Protect(_)), Verdict::Drop(reason)) => match reason {
                 DropReason::NoRoom => assert_eq!(given.room, TIGHT),
-                DropReason::SequenceExhausted => assert!(self.numbers.end < 300),
+                DropReason::NoBlock => assert!(self.numbers.end < 300),
                 DropReason::TooBig => assert!(whole(&given.packet).len() > usize::from(self.path_mtu) - 100),
                 _ => panic!("{reason:?}"),
             },

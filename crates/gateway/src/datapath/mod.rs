@@ -276,7 +276,9 @@ impl DataPath {
                 self.sas.note_source(spi, remote).map(|child| WorkerEvent::Source(child, remote))
             }
             FastEvent::Ipsec(Event::Carried { spi }) => self.sas.by_spi(spi).map(WorkerEvent::Carried),
-            FastEvent::Ipsec(Event::SequenceLow { spi }) => self.sas.by_spi(spi).map(WorkerEvent::Exhausting),
+            FastEvent::Ipsec(Event::SequenceLow { spi, .. }) => {
+                self.sas.by_spi(spi).map(WorkerEvent::Exhausting)
+            }
         }
     }
 

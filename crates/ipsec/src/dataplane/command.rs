@@ -1,10 +1,12 @@
 //! What control asks of a worker, and what comes back.
 
+use super::shares::Shares;
+use super::table::Sample;
 use super::{Dataplane, LocalAddrs, PolicyBlock};
 use crate::sa::{InboundSa, OutboundSa};
 use crate::sad::SlotBlock;
 use crate::spd::{PolicyId, Spd};
-use crate::spi::{SenderId, Spi};
+use crate::spi::{SenderId, Share, Spi};
 use std::sync::Arc;
 
 /// A change, applied between two bursts. Everything that needs memory brings it along.
@@ -26,8 +28,16 @@ pub enum Command {
     SetSpd(Arc<Spd>),
     /// Goes on with a sender ID that was never used before under the present keys.
     SetSenderId(SenderId),
+    /// Stops sending what needs an IV, until there is a sender ID later than any before: the present one may be in use elsewhere.
+    ForgetSenderId,
     /// Changes the gateway's own addresses.
     SetLocalAddrs(Arc<LocalAddrs>),
+    /// From now on this node carries these shares and no others: a bit each, share 0 first.
+    SetShares([u64; 4]),
+    /// SAs that another node has received for: all numbers up to these count as seen. To be applied before their shares are added.
+    TakeIn(Box<[(Spi, u64)]>),
+    /// In which share packets of a policy are at home while it has no SA; only the node that carries it asks for one. `None`: here.
+    SetHome(PolicyId, Option<Share>),
 }
 
 /// What a command has put out of use, to be freed by control.
@@ -51,6 +61,10 @@ pub enum Garbage {
     SenderId(SenderId),
     /// The former addresses.
     LocalAddrs(Arc<LocalAddrs>),
+    /// The list has been worked off.
+    TakenIn(Box<[(Spi, u64)]>),
+    /// The home was not set, because its policy has no place: [`Command::AddPolicies`] was forgotten.
+    Home(PolicyId),
 }
 
 impl Dataplane {
@@ -75,8 +89,36 @@ impl Dataplane {
                 self.iv_low_told = None;
                 None
             }
+            Command::ForgetSenderId => {
+                self.ivs.forget_sender();
+                None
+            }
             Command::SetLocalAddrs(addrs) => {
                 Some(Garbage::LocalAddrs(std::mem::replace(&mut self.local, addrs)))
+            }
+            Command::SetShares(words) => {
+                self.shares = Shares::new(words);
+                None
+            }
+            Command::TakeIn(floors) => {
+                self.take_in(&floors);
+                Some(Garbage::TakenIn(floors))
+            }
+            Command::SetHome(policy, home) => match self.outbound.get_mut(policy) {
+                Some(place) => {
+                    place.home = home;
+                    None
+                }
+                None => Some(Garbage::Home(policy)),
+            },
+        }
+    }
+
+    fn take_in(&self, floors: &[(Spi, u64)]) {
+        for (spi, floor) in floors {
+            // One that is not there has been deleted meanwhile.
+            if let Some(sa) = self.sad.get(*spi) {
+                sa.window.raise(*floor);
             }
         }
     }
@@ -96,6 +138,7 @@ impl Dataplane {
         let Some(place) = self.outbound.get_mut(policy) else {
             return Some(Garbage::NotSet(sa));
         };
+        place.sampled.set(Sample::now(&sa, self.now));
         let replaced = place.sa.replace(sa);
         place.told.set(None);
         self.flows.invalidate();

@@ -11,6 +11,8 @@ use std::net::SocketAddr;
 pub(super) const NO_SA_INTERVAL: u64 = 1000;
 /// How often control hears that the same numbers run low, in milliseconds.
 pub(super) const LOW_INTERVAL: u64 = 30_000;
+/// How often control hears that an SA waits for its next block, in milliseconds.
+pub(super) const NO_BLOCK_INTERVAL: u64 = 1000;
 /// Events kept until control takes them. All of them are raised again or can be seen in counters, so that losing one
 /// does no harm.
 const KEPT: usize = 64;
@@ -33,10 +35,13 @@ pub enum Event {
         /// Where the peer is now.
         remote: SocketAddr,
     },
-    /// Half of an outbound SA's block of sequence numbers is used. Twice a minute as long as the SA sends.
+    /// Half of an outbound SA's last block of sequence numbers is used. Once a block; twice a minute as long as the SA
+    /// sends, and once a second when it cannot for want of a block.
     SequenceLow {
         /// The inbound half, by which control finds the outbound one.
         spi: Spi,
+        /// Packets a second since it was told last, or since the SA is there.
+        rate: u64,
     },
     /// Packets use an SA whose key has no schedule yet: until control has made it, each packet costs one of its own. Once a
     /// tick of the clock as long as that is so.

@@ -5,7 +5,8 @@ use super::burst::{BURST, Ingress, Item, Verdict};
 use super::counters::{Counters, DirectionCounters};
 use super::event::{Event, Events};
 use super::reply::Replier;
-use super::{Dataplane, LocalAddrs, OutboundTable, outbound};
+use super::shares::Shares;
+use super::{Dataplane, LocalAddrs, OutboundTable, fence, outbound};
 use crate::demux::{self, Arrived, Kind};
 use crate::drops::DropReason;
 use crate::esp::tunnel;
@@ -40,6 +41,9 @@ type Burst<T> = ArrayVec<T, BURST>;
 impl Dataplane {
     /// Works on a burst of packets addressed to us. Bursts longer than [`BURST`] are worked off in parts.
     pub fn inbound(&mut self, burst: &mut [Item<'_>]) {
+        if !self.open {
+            return fence::refuse(burst, &self.counters.inbound);
+        }
         for part in burst.chunks_mut(BURST) {
             self.inbound_part(part);
         }
@@ -58,7 +62,7 @@ impl Dataplane {
         counters.inbound.received_bytes.add(bytes as u64);
 
         let arrived = sort(burst, &self.local, self.udp_port, &counters.inbound);
-        let plans = admit(burst, &arrived, &self.sad, &counters.inbound);
+        let plans = admit(burst, &arrived, (&self.sad, &self.shares), &counters.inbound);
         let authentic = open(burst, &plans);
         let mut receiver = Receiver {
             local: &self.local,
@@ -116,25 +120,29 @@ fn refuse(item: &mut Item<'_>, reason: DropReason, counters: &DirectionCounters)
     item.verdict = Verdict::Drop(reason);
 }
 
-/// Finds the SA of each packet and asks its replay window.
+/// Finds the SA of each packet that is carried here, and asks its replay window.
 fn admit<'s>(
     burst: &mut [Item<'_>],
     arrived: &'s [(u8, Arrived)],
-    sad: &'s Sad,
+    (sad, shares): (&'s Sad, &Shares),
     counters: &DirectionCounters,
 ) -> Burst<Plan<'s>> {
     let found: Burst<Option<&InboundSa>> =
         arrived.iter().map(|(_, arrived)| sad.get(Spi(arrived.spi))).collect();
     let mut plans = Burst::new();
     for ((at, arrived), sa) in arrived.iter().zip(found) {
+        let here = shares.has(Spi(arrived.spi).share());
         // Whatever the SA sends, in UDP or not, it accepts both at any time (RFC 7296 §2.23).
         let checked = sa.map(|sa| (sa, sa.window.check(arrived.sequence)));
-        if let Some((sa, Ok(sequence))) = checked {
+        if let Some((sa, Ok(sequence))) = checked
+            && here
+        {
             plans.push(Plan { sa, arrived, sequence, at: *at });
             continue;
         }
         let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
         match checked {
+            _ if !here => refuse(item, DropReason::OtherNode, counters),
             Some((sa, Err(reason))) => {
                 sa.counters.add_drop(reason);
                 refuse(item, reason, counters);

@@ -1,12 +1,13 @@
 //! Packets to protect: look-up, size, numbers, cipher, outer header. Each stage goes over the whole burst before the next
 //! begins, so that the memory accesses of different packets overlap.
 
-use super::Dataplane;
 use super::burst::{BURST, Ingress, Item, Verdict};
 use super::counters::{Counters, DirectionCounters};
-use super::event::{Event, Events, LOW_INTERVAL, NO_SA_INTERVAL};
+use super::event::{Event, Events, LOW_INTERVAL, NO_BLOCK_INTERVAL, NO_SA_INTERVAL};
 use super::reply::Replier;
-use super::table::OutboundTable;
+use super::shares::Shares;
+use super::table::{OutboundTable, Sample};
+use super::{Dataplane, fence};
 use crate::drops::DropReason;
 use crate::esp::{Marks, Outer, tunnel};
 use crate::flow::{FlowCache, Path};
@@ -49,6 +50,9 @@ impl Dataplane {
     /// Protects a burst of clear packets. Bursts longer than [`BURST`] are worked off in parts. ICMP errors about them come
     /// from `sources`: addresses of the interface that they came in by (RFC 1812 §4.3.2.4).
     pub fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
+        if !self.open {
+            return fence::refuse(burst, &self.counters.outbound);
+        }
         for part in burst.chunks_mut(BURST) {
             self.outbound_part(part, sources);
         }
@@ -64,6 +68,7 @@ impl Dataplane {
         let paths = look_up(&parsed, &mut self.flows, &self.spd, &self.outbound);
         let mut planner = Planner {
             table: &self.outbound,
+            shares: &self.shares,
             replier: Replier { sources, limit: &mut self.icmp_limit, counters },
             counters,
             events: &mut self.events,
@@ -84,7 +89,7 @@ impl Dataplane {
             now: self.now,
         };
         number(&mut plans, &mut self.ivs, low);
-        refuse_unnumbered(burst, &mut plans, &counters.outbound);
+        refuse_unnumbered(burst, &mut plans, &self.ivs, &counters.outbound);
         seal(burst, &plans, &mut self.next_id, &counters.outbound);
         want_keys(&plans, &mut self.events, self.now);
         finish(burst, &plans, &counters.outbound, &mut self.events, self.now);
@@ -149,6 +154,7 @@ fn resolve(flow: &PacketSelector, spd: &Spd, table: &OutboundTable) -> Path {
 /// Decides what becomes of each packet, and prepares those that will be encrypted.
 struct Planner<'s, 'd> {
     table: &'s OutboundTable,
+    shares: &'d Shares,
     replier: Replier<'d>,
     counters: &'d Counters,
     events: &'d mut Events,
@@ -160,22 +166,22 @@ impl<'s> Planner<'s, '_> {
     fn plan(&mut self, item: &mut Item<'_>, parsed: &Parsed, path: Path) -> Option<Plan<'s>> {
         let reason = match path {
             Path::Protect(policy) => match self.table.sa(policy) {
-                Some(sa) => return self.protect(item, parsed, sa),
-                None => {
-                    self.tell_no_sa(policy, &parsed.inner);
-                    DropReason::NoSa
-                }
+                Some(sa) if self.is_home(sa) => return self.protect(item, parsed, sa),
+                Some(_) => DropReason::OtherNode,
+                None => self.tell_no_sa(policy, &parsed.inner),
             },
             Path::Bypass => {
                 self.bypass(item, &parsed.inner);
                 return None;
             }
-            Path::OutsideSa(policy) => {
-                if let Some(sa) = self.table.sa(policy) {
+            Path::OutsideSa(policy) => match self.table.sa(policy) {
+                Some(sa) if self.is_home(sa) => {
                     sa.counters().add_drop(DropReason::OutsideSa);
+                    DropReason::OutsideSa
                 }
-                DropReason::OutsideSa
-            }
+                Some(_) => DropReason::OtherNode,
+                None => DropReason::OutsideSa,
+            },
             Path::Discard => DropReason::PolicyDiscard,
             Path::NoPolicy(_) => DropReason::NoPolicy,
         };
@@ -183,15 +189,26 @@ impl<'s> Planner<'s, '_> {
         None
     }
 
+    /// True if this node carries the SA: what cannot be told apart before the policies are looked at comes to all nodes.
+    #[inline]
+    fn is_home(&self, sa: &OutboundSa) -> bool {
+        self.shares.has(sa.pair.share())
+    }
+
+    /// One node alone asks for the SA that is missing: several would set up several.
     #[cold]
-    fn tell_no_sa(&mut self, policy: PolicyId, inner: &Inner) {
+    fn tell_no_sa(&mut self, policy: PolicyId, inner: &Inner) -> DropReason {
         let Some(place) = self.table.get(policy) else {
-            return;
+            return DropReason::NoSa;
         };
+        if place.home.is_some_and(|home| !self.shares.has(home)) {
+            return DropReason::OtherNode;
+        }
         let due = place.told.get().is_none_or(|told| self.now.saturating_sub(told) >= NO_SA_INTERVAL);
         if due && self.events.raise(Event::NoSa { policy, packet: inner.flow }) {
             place.told.set(Some(self.now));
         }
+        DropReason::NoSa
     }
 
     /// Takes a hop off packets that came through a port. False if there was none left; the packet is done with then.
@@ -283,26 +300,42 @@ fn reported_mtu(inner: &Inner, mtu: u16) -> u16 {
     if inner.is_ipv6() { mtu.max(ipv6::MIN_MTU) } else { mtu }
 }
 
-/// Gives each plan its sequence number and IV: one reservation per run of packets of one SA.
+/// Gives each plan its sequence number and IV: one reservation per run of packets of one SA, and another where a block ends
+/// within the run.
 fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, mut low: Low<'_>) {
-    for run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
-        let Some(sa) = run.first().map(|plan| plan.sa) else {
-            continue;
-        };
-        let numbers = sa.numbers().reserve(run.len() as u32);
-        let numbered = run.len().min(numbers.count as usize);
-        let ivs = ivs.reserve(numbered as u32);
-        for (plan, offset) in run.iter_mut().zip(0..numbers.count.min(ivs.count)) {
-            plan.sequence = numbers.first + offset;
-            plan.iv = ivs.first + offset;
-        }
-        if numbers.low {
-            low.tell_sequence(sa);
-        }
-        if ivs.low {
-            low.tell_ivs();
+    for mut run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
+        while let Some(sa) = run.first().map(|plan| plan.sa) {
+            let numbered = number_some(run, sa, ivs, &mut low);
+            if numbered == 0 {
+                break;
+            }
+            run = run.get_mut(numbered..).unwrap_or_default();
         }
     }
+}
+
+/// Numbers as many packets of an SA as one reservation gives: from the front, none if there are no numbers.
+#[inline]
+fn number_some(run: &mut [Plan<'_>], sa: &OutboundSa, ivs: &mut IvAllocator, low: &mut Low<'_>) -> usize {
+    // Without IVs no sequence number is used up.
+    let wanted = ivs.left(run.len() as u32);
+    if wanted == 0 {
+        low.tell_ivs(ivs);
+        return 0;
+    }
+    let numbers = sa.numbers().reserve(wanted);
+    let reserved = ivs.reserve(numbers.count as u32);
+    for (plan, offset) in run.iter_mut().zip(0..numbers.count) {
+        plan.sequence = numbers.first + offset;
+        plan.iv = reserved.first + offset;
+    }
+    if numbers.low {
+        low.tell_sequence(sa, numbers.count == 0);
+    }
+    if reserved.low {
+        low.tell_ivs(ivs);
+    }
+    numbers.count as usize
 }
 
 /// Tells control, now and then, that numbers run low.
@@ -314,23 +347,36 @@ struct Low<'d> {
 }
 
 impl Low<'_> {
-    fn is_due(&self, told: Option<u64>) -> bool {
-        told.is_none_or(|told| self.now.saturating_sub(told) >= LOW_INTERVAL)
+    fn is_due(&self, told: Option<u64>, interval: u64) -> bool {
+        told.is_none_or(|told| self.now.saturating_sub(told) >= interval)
     }
 
     #[cold]
-    fn tell_sequence(&mut self, sa: &OutboundSa) {
-        if let Some(place) = self.table.get(sa.policy())
-            && self.is_due(place.told.get())
-            && self.events.raise(Event::SequenceLow { spi: sa.pair })
-        {
+    fn tell_sequence(&mut self, sa: &OutboundSa, out: bool) {
+        let Some(place) = self.table.get(sa.policy()) else {
+            return;
+        };
+        let interval = if out && !sa.numbers().is_last_block() { NO_BLOCK_INTERVAL } else { LOW_INTERVAL };
+        // At once for each block; again after a time, because the event may have got lost.
+        let news = sa.numbers().take_news();
+        if !news && !self.is_due(place.told.get(), interval) {
+            return;
+        }
+        let sample = Sample::now(sa, self.now);
+        if self.events.raise(Event::SequenceLow { spi: sa.pair, rate: place.sampled.get().rate(sample) }) {
             place.told.set(Some(self.now));
+            place.sampled.set(sample);
+        } else if news {
+            sa.numbers().give_news_back();
         }
     }
 
     #[cold]
-    fn tell_ivs(&mut self) {
-        if self.is_due(*self.iv_told) && self.events.raise(Event::IvLow) {
+    fn tell_ivs(&mut self, ivs: &IvAllocator) {
+        if ivs.sender().is_some()
+            && self.is_due(*self.iv_told, LOW_INTERVAL)
+            && self.events.raise(Event::IvLow)
+        {
             *self.iv_told = Some(self.now);
         }
     }
@@ -338,20 +384,33 @@ impl Low<'_> {
 
 /// Takes out the packets for which there was no sequence number, or no IV.
 #[inline]
-fn refuse_unnumbered(burst: &mut [Item<'_>], plans: &mut Burst<Plan<'_>>, counters: &DirectionCounters) {
+fn refuse_unnumbered(
+    burst: &mut [Item<'_>],
+    plans: &mut Burst<Plan<'_>>,
+    ivs: &IvAllocator,
+    counters: &DirectionCounters,
+) {
     if plans.iter().any(|plan| plan.sequence == 0) {
-        refuse_unnumbered_of(burst, plans, counters);
+        refuse_unnumbered_of(burst, plans, ivs, counters);
     }
 }
 
 #[cold]
-fn refuse_unnumbered_of(burst: &mut [Item<'_>], plans: &mut Burst<Plan<'_>>, counters: &DirectionCounters) {
+fn refuse_unnumbered_of(
+    burst: &mut [Item<'_>],
+    plans: &mut Burst<Plan<'_>>,
+    ivs: &IvAllocator,
+    counters: &DirectionCounters,
+) {
     plans.retain(|plan| {
         let numbered = plan.sequence != 0;
         if !numbered && let Some(item) = burst.get_mut(usize::from(plan.at)) {
-            let block = plan.sa.numbers().block();
-            let used_up = block.next >= block.end;
-            let reason = if used_up { DropReason::SequenceExhausted } else { DropReason::IvExhausted };
+            let reason = match (ivs.sender(), ivs.left(1)) {
+                (None, _) => DropReason::NoSender,
+                (Some(_), 0) => DropReason::IvExhausted,
+                _ if plan.sa.numbers().is_last_block() => DropReason::SequenceExhausted,
+                _ => DropReason::NoBlock,
+            };
             plan.sa.counters().add_drop(reason);
             refuse(item, reason, counters);
         }

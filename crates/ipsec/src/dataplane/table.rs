@@ -2,6 +2,7 @@
 
 use crate::sa::OutboundSa;
 use crate::spd::PolicyId;
+use crate::spi::Share;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -23,6 +24,30 @@ pub(super) struct Place {
     pub(super) sa: Option<Arc<OutboundSa>>,
     /// When control was last told that the SA is missing, or, if it is there, that its sequence numbers run low.
     pub(super) told: Cell<Option<u64>>,
+    /// What the SA's rate is counted from.
+    pub(super) sampled: Cell<Sample>,
+    /// Where packets that find no SA are at home.
+    pub(super) home: Option<Share>,
+}
+
+/// What an SA had sent at some time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    at: u64,
+    packets: u64,
+}
+
+impl Sample {
+    /// At the time `now`, in milliseconds.
+    pub(super) fn now(sa: &OutboundSa, now: u64) -> Self {
+        Self { at: now, packets: sa.counters().totals().packets }
+    }
+
+    /// Packets a second since then. Less than a millisecond counts as one.
+    pub(super) fn rate(self, later: Self) -> u64 {
+        let milliseconds = later.at.saturating_sub(self.at).max(1);
+        later.packets.saturating_sub(self.packets).saturating_mul(1000) / milliseconds
+    }
 }
 
 impl PolicyBlock {

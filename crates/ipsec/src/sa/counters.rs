@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Why packets of an SA are dropped. The other reasons come before there is an SA to count for: with tens of thousands of
 /// SAs, room for them would be megabytes.
-const REASONS: [DropReason; 17] = [
+const REASONS: [DropReason; 19] = [
     DropReason::SequenceInvalid,
     DropReason::ReplayTooOld,
     DropReason::Replayed,
@@ -24,7 +24,9 @@ const REASONS: [DropReason; 17] = [
     DropReason::TooBig,
     DropReason::NoRoom,
     DropReason::SequenceExhausted,
+    DropReason::NoBlock,
     DropReason::IvExhausted,
+    DropReason::NoSender,
 ];
 
 fn place(reason: DropReason) -> Option<usize> {

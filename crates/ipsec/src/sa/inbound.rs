@@ -25,6 +25,8 @@ pub struct InboundSa {
     /// The largest packet that fits the way back, for the MSS.
     inner_mtu: AtomicU16,
     pub(crate) window: ReplayWindow,
+    /// Where the window's edge stood when it was told last.
+    told_edge: AtomicU64,
     pub(crate) key: AeadKey,
     pub(crate) selectors: SelectorPair,
     pub(crate) counters: SaCounters,
@@ -62,6 +64,7 @@ impl InboundSa {
             esn: params.esn,
             inner_mtu: AtomicU16::new(overhead.inner_mtu(path_mtu)?),
             window: ReplayWindow::new(params.replay_window, params.esn)?,
+            told_edge: AtomicU64::new(0),
             key: key::take(params.algorithm, &params.key_in, library)?,
             selectors: params.selectors()?,
             counters: SaCounters::new(),
@@ -126,6 +129,16 @@ impl InboundSa {
     /// The replay window.
     pub fn window(&self) -> &ReplayWindow {
         &self.window
+    }
+
+    /// The highest number accepted, if it has moved since this was asked last: what a cluster's other nodes are told now and then.
+    pub fn take_edge(&self) -> Option<u64> {
+        let edge = self.window.top();
+        let moved = self.told_edge.load(Relaxed) != edge;
+        if moved {
+            self.told_edge.store(edge, Relaxed);
+        }
+        moved.then_some(edge)
     }
 
     /// What the SA has counted.

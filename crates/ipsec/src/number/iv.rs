@@ -1,0 +1,99 @@
+//! IVs of counter-mode ciphers with several senders (RFC 6054).
+
+use crate::spi::SenderId;
+use serde::{Deserialize, Serialize};
+
+/// Which of the workers of a node: six bits of the IV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct WorkerId(u8);
+
+impl WorkerId {
+    /// `None` from 64 on: the IV has no room.
+    pub fn new(number: u8) -> Option<Self> {
+        (number < 64).then_some(Self(number))
+    }
+
+    /// The number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+const COUNTER_BITS: u32 = 42;
+const WORKER_BITS: u32 = 6;
+const COUNTER_END: u64 = 1 << COUNTER_BITS;
+/// When seven eighths of the counter are used, control should ask for a new sender ID.
+const COUNTER_LOW: u64 = COUNTER_END / 8 * 7;
+
+/// Hands out the IVs of one worker (RFC 6054): sender ID:16 | worker:6 | counter:42, for all SAs together.
+#[derive(Debug)]
+pub struct IvAllocator {
+    /// The latest, also if it has been given up: no earlier one is taken again.
+    sender: Option<SenderId>,
+    worker: WorkerId,
+    next: u64,
+}
+
+/// Consecutive IVs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservedIvs {
+    /// The first of them; the others follow by adding one.
+    pub first: u64,
+    /// How many there are; fewer than asked for at the end of the counter.
+    pub count: u64,
+    /// True from the low-water mark on.
+    pub low: bool,
+}
+
+/// Where the counter stands while there is no sender ID: nothing is left.
+const NO_SENDER: u64 = u64::MAX;
+
+impl IvAllocator {
+    /// Begins at counter 0 of a sender ID that no one, not even this worker, has used before under the present keys. Without one
+    /// there are no IVs.
+    pub fn new(sender: Option<SenderId>, worker: WorkerId) -> Self {
+        Self { sender, worker, next: if sender.is_some() { 0 } else { NO_SENDER } }
+    }
+
+    /// Takes up to `count` IVs.
+    #[inline]
+    pub fn reserve(&mut self, count: u32) -> ReservedIvs {
+        let sender = self.sender.map_or(0, |sender| u64::from(sender.0));
+        let prefix = sender << WORKER_BITS | u64::from(self.worker.0);
+        let first = self.next;
+        let count = u64::from(self.left(count));
+        self.next = first.saturating_add(count);
+        ReservedIvs { first: prefix << COUNTER_BITS | first, count, low: self.next >= COUNTER_LOW }
+    }
+
+    /// How many of so many IVs there are.
+    #[inline]
+    pub fn left(&self, count: u32) -> u32 {
+        u64::from(count).min(COUNTER_END.saturating_sub(self.next)) as u32
+    }
+
+    /// Goes on with a new sender ID. False, and nothing changed, if it is not later than the last: its counter must not begin again.
+    #[must_use]
+    pub fn set_sender(&mut self, sender: SenderId) -> bool {
+        let fresh = self.sender.is_none_or(|last| sender.0 > last.0);
+        if fresh {
+            self.sender = Some(sender);
+            self.next = 0;
+        }
+        fresh
+    }
+
+    /// Gives the sender ID up: somebody else may be using it, since the machine was set back to an earlier state.
+    pub fn forget_sender(&mut self) {
+        self.next = NO_SENDER;
+    }
+
+    /// The sender ID in use.
+    pub fn sender(&self) -> Option<SenderId> {
+        self.sender.filter(|_| self.next != NO_SENDER)
+    }
+}
+
+#[cfg(test)]
+#[path = "iv_tests.rs"]
+mod tests;

@@ -1,0 +1,197 @@
+//! Sequence numbers of an outbound SA, block by block.
+//!
+//! A gateway that stands alone has them all in one block. In a cluster each node has blocks of its own, which no other may use:
+//! an owner goes from one to the next, over those in between that were given to others.
+
+use crate::error::Error;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// Sequence numbers that an SA may use: `next..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SequenceBlock {
+    /// The first unused number.
+    pub next: u64,
+    /// The first number that may not be used.
+    pub end: u64,
+}
+
+impl SequenceBlock {
+    /// No number at all: what an SA begins with that must not send before it is given a block.
+    pub const EMPTY: Self = Self { next: 1, end: 1 };
+
+    /// All numbers of a fresh SA: 1 to 2^32 - 1, or nearly to 2^64 with ESN (RFC 4303 §3.3.3).
+    pub fn whole(esn: bool) -> Self {
+        Self { next: 1, end: limit(esn) }
+    }
+
+    /// True if there is no number in it.
+    pub fn is_empty(self) -> bool {
+        self.next >= self.end
+    }
+
+    fn middle(self) -> u64 {
+        self.next + self.end.saturating_sub(self.next) / 2
+    }
+
+    /// Refuses what an SA cannot send: number 0, which no packet has, and numbers beyond its last.
+    fn check(self, esn: bool) -> Result<Self, Error> {
+        let limit = limit(esn);
+        if self.end > limit || self.next == 0 {
+            return Err(Error::SequenceNumbers { found: self.end, limit: limit - 1 });
+        }
+        Ok(self)
+    }
+}
+
+/// The end of an SA's numbers: they must not cycle (RFC 4303 §3.3.3). With ESN some numbers are left unused, so that a
+/// counter that many workers push beyond the end at once does not cycle either.
+fn limit(esn: bool) -> u64 {
+    if esn { u64::MAX - (1 << 32) } else { 1 << 32 }
+}
+
+/// Hands out the sequence numbers of an SA. Any number of workers may ask at once, while control adds blocks.
+///
+/// What keeps two blocks apart from what lies between them is one rule: *whoever sees the end of a block sees a `next` that is not
+/// before its beginning.* All that sets `end` raises `next` first and then publishes `end` (Release); all that takes numbers looks
+/// at `end` first (Acquire) and then adds to `next`. The numbers that it takes are from that block or beyond its end, where
+/// they do not count. In the other order a worker could see the new end with the old `next`, and send with the
+/// numbers in between. Both only ever grow, so that a block that is late changes nothing.
+#[derive(Debug)]
+pub struct SequenceAllocator {
+    next: AtomicU64,
+    end: AtomicU64,
+    low_water: AtomicU64,
+    /// The block to go on with when this one is used up; none if its end is not beyond `end`. The rule holds here too.
+    then_next: AtomicU64,
+    then_end: AtomicU64,
+    /// Control has been told that the latest block runs low.
+    told: AtomicBool,
+    esn: bool,
+}
+
+/// Consecutive sequence numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// The first of them.
+    pub first: u64,
+    /// How many there are. Fewer than asked for at the end of a block: ask again for the rest, there may be another.
+    pub count: u64,
+    /// True from the middle of the last block on: time to get the next.
+    pub low: bool,
+}
+
+impl SequenceAllocator {
+    /// Begins with the given block.
+    pub fn new(block: SequenceBlock, esn: bool) -> Result<Self, Error> {
+        let block = block.check(esn)?;
+        Ok(Self {
+            next: AtomicU64::new(block.next),
+            end: AtomicU64::new(block.end),
+            low_water: AtomicU64::new(block.middle()),
+            then_next: AtomicU64::new(0),
+            then_end: AtomicU64::new(0),
+            told: AtomicBool::new(false),
+            esn,
+        })
+    }
+
+    /// Takes up to `count` numbers, with one atomic addition.
+    #[inline]
+    pub fn reserve(&self, count: u32) -> Reserved {
+        let count = u64::from(count);
+        loop {
+            let mut end = self.end.load(Acquire);
+            // Beyond the end nothing is added, so that the counter cannot wrap however often it is asked.
+            if self.next.load(Relaxed) >= end {
+                end = self.go_on();
+                let next = self.next.load(Relaxed);
+                if next >= end {
+                    return Reserved { first: next, count: 0, low: true };
+                }
+            }
+            // An addition sees the latest `next` of all, and so one that goes with `end`.
+            let first = self.next.fetch_add(count, Relaxed);
+            if first < end {
+                let low = first.saturating_add(count) >= self.low_water.load(Relaxed);
+                return Reserved { first, count: count.min(end - first), low };
+            }
+            // Others have taken the last, or a later block has begun meanwhile: this `end` is over.
+        }
+    }
+
+    /// Leaves the present block for a later one, from the next number on. What is left of the present one is never used, unless the two
+    /// are neighbours. Nothing happens if the block is not later, so that numbers never go back.
+    pub fn advance(&self, block: SequenceBlock) -> Result<(), Error> {
+        let block = block.check(self.esn)?;
+        if self.is_later(block) {
+            self.jump(block.next, block.end);
+            self.note_block(block);
+        }
+        Ok(())
+    }
+
+    /// Goes on with a later block when the present one is used up. One that already waits is passed over.
+    pub fn follow(&self, block: SequenceBlock) -> Result<(), Error> {
+        let block = block.check(self.esn)?;
+        if self.is_later(block) {
+            self.then_next.fetch_max(block.next, Relaxed);
+            self.then_end.fetch_max(block.end, Release);
+            self.note_block(block);
+        }
+        Ok(())
+    }
+
+    fn is_later(&self, block: SequenceBlock) -> bool {
+        !block.is_empty() && block.end > self.end.load(Relaxed)
+    }
+
+    fn note_block(&self, block: SequenceBlock) {
+        let next = block.next.max(self.next.load(Relaxed)).min(block.end);
+        self.low_water.store(SequenceBlock { next, ..block }.middle(), Relaxed);
+        self.told.store(false, Relaxed);
+    }
+
+    fn jump(&self, next: u64, end: u64) {
+        if !cfg!(feature = "plant-block-gap") {
+            self.next.fetch_max(next, Relaxed);
+        }
+        self.end.fetch_max(end, Release);
+    }
+
+    /// Begins the block that waits, if there is one; returns the end that counts then. If control puts another in its place
+    /// meanwhile, this end may meet that one's beginning: then there is no number before it, and the next caller finds the rest.
+    #[cold]
+    fn go_on(&self) -> u64 {
+        let end = self.then_end.load(Acquire);
+        if end > self.end.load(Relaxed) {
+            self.jump(self.then_next.load(Relaxed), end);
+        }
+        self.end.load(Acquire)
+    }
+
+    /// True once a block: the first who finds that it runs low is to tell control.
+    pub(crate) fn take_news(&self) -> bool {
+        !self.told.load(Relaxed) && !self.told.swap(true, Relaxed)
+    }
+
+    /// The telling failed.
+    pub(crate) fn give_news_back(&self) {
+        self.told.store(false, Relaxed);
+    }
+
+    /// True if no later block can come: the SA's own numbers end with this one.
+    pub fn is_last_block(&self) -> bool {
+        self.end.load(Relaxed) >= limit(self.esn)
+    }
+
+    /// The numbers that are left of the present block.
+    pub fn block(&self) -> SequenceBlock {
+        SequenceBlock { next: self.next.load(Relaxed), end: self.end.load(Relaxed) }
+    }
+}
+
+#[cfg(test)]
+#[path = "sequence_tests.rs"]
+mod tests;

@@ -1,0 +1,470 @@
+//! What a node of a cluster lets pass: its own shares, in blocks and under a sender ID that it was granted, unless it is fenced.
+
+use crate::forge::{around, padded, sealed};
+use crate::harness::{
+    Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, mirrored, net, run, set_spd,
+};
+use crate::packets::{sized, v4_with};
+use proptest::prelude::*;
+use std::collections::HashSet;
+use std::sync::Arc;
+use testudo_ipsec::dataplane::{Command, Config, Dataplane, Event, Garbage, Ingress, PolicyBlock, Verdict};
+use testudo_ipsec::drops::DropReason;
+use testudo_ipsec::number::{SequenceBlock, WorkerId};
+use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
+use testudo_ipsec::sad::SlotBlock;
+use testudo_ipsec::spd::{Action, Policy, PolicyId};
+use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_wire::ip::Protocol;
+
+const ALL: [u64; 4] = [u64::MAX; 4];
+const OTHER_NODE: Verdict = Verdict::Drop(DropReason::OtherNode);
+const FENCED: Verdict = Verdict::Drop(DropReason::Fenced);
+const NO_BLOCK: Verdict = Verdict::Drop(DropReason::NoBlock);
+
+/// All shares but that one.
+fn without(share: Share) -> [u64; 4] {
+    let mut words = ALL;
+    words[usize::from(share.0) / 64] &= !(1 << (share.0 % 64));
+    words
+}
+
+fn block(next: u64, end: u64) -> SequenceBlock {
+    SequenceBlock { next, end }
+}
+
+fn node(tunnel: &Tunnel, numbers: SequenceBlock) -> Gateway {
+    Gateway::with_numbers(&tunnel.params(), tunnel.library, numbers)
+}
+
+fn peer(tunnel: &Tunnel) -> Gateway {
+    Gateway::new(&mirrored(&tunnel.params()), tunnel.library)
+}
+
+fn burst(count: usize) -> Vec<Vec<u8>> {
+    vec![sized(false, 100); count]
+}
+
+/// To A's side, from behind the peer.
+fn back(count: usize) -> Vec<Vec<u8>> {
+    let packet =
+        v4_with(|f| (f.src, f.dst) = ([10, 2, 0, 2].into(), [10, 1, 0, 9].into()), Protocol(99), &[7; 50]);
+    vec![packet; count]
+}
+
+fn verdicts(found: &[(Verdict, Vec<u8>)]) -> Vec<Verdict> {
+    found.iter().map(|(verdict, _)| *verdict).collect()
+}
+
+fn events(gateway: &mut Gateway) -> Vec<Event> {
+    gateway.plane.drain_events().collect()
+}
+
+fn is_balanced(gateway: &Gateway) -> bool {
+    let totals = gateway.plane.counters().totals();
+    totals.outbound.is_balanced() && totals.inbound.is_balanced()
+}
+
+#[test]
+fn an_heir_goes_on_where_no_number_can_collide() {
+    for tunnel in Tunnel::all() {
+        let mut owner = node(&tunnel, block(1, 1000));
+        let mut heir = node(&tunnel, block(1000, 2000));
+        assert!(heir.plane.apply(Command::SetSenderId(SenderId(9))).is_none());
+        let mut peer = peer(&tunnel);
+        let first = forwarded(owner.outbound(&burst(20)));
+        let second = forwarded(heir.outbound(&burst(20)));
+        // The owner comes back and gets a block behind all others.
+        owner.outbound.numbers().advance(block(2000, 3000)).unwrap();
+        let third = forwarded(owner.outbound(&burst(20)));
+        let sent = [first, second, third].concat();
+        assert_eq!(forwarded(peer.inbound(&sent)).len(), 60);
+        assert_eq!(peer.inbound.window().top(), 2019);
+        assert_eq!(sent.iter().collect::<HashSet<_>>().len(), 60);
+    }
+}
+
+#[test]
+fn who_takes_an_sa_in_accepts_nothing_that_may_have_been_accepted() {
+    let tunnel = Tunnel { window: 128, ..Tunnel::default() };
+    let (mut owner, mut heir) = (node(&tunnel, block(1, 1000)), node(&tunnel, block(1000, 2000)));
+    let mut peer = peer(&tunnel);
+    let sent = forwarded(peer.outbound(&back(200)));
+    assert_eq!(forwarded(owner.inbound(&sent[..100])).len(), 100);
+    let edge = owner.inbound.take_edge();
+    assert_eq!(edge, Some(100));
+    let floors = vec![(Spi(0x7777_7777), 5), (SPI_A, edge.unwrap())];
+    let garbage = heir.plane.apply(Command::TakeIn(floors.clone().into()));
+    assert!(matches!(&garbage, Some(Garbage::TakenIn(done)) if done[..] == floors), "{garbage:?}");
+    let found = verdicts(&heir.inbound(&sent));
+    assert!(found[..100].iter().all(|verdict| *verdict == Verdict::Drop(DropReason::Replayed)));
+    assert_eq!(found[100..], [Verdict::Forward; 100]);
+    // A floor that is late takes nothing back and gives nothing away.
+    heir.plane.apply(Command::TakeIn(Box::new([(SPI_A, 50)])));
+    assert!(heir.inbound(&sent).iter().all(|(verdict, _)| *verdict != Verdict::Forward));
+    assert!(is_balanced(&heir));
+}
+
+#[test]
+fn an_edge_is_told_when_it_has_moved() {
+    let tunnel = Tunnel::default();
+    let (mut a, mut peer) = (node(&tunnel, block(1, 1000)), peer(&tunnel));
+    assert_eq!(a.inbound.take_edge(), None);
+    let sent = forwarded(peer.outbound(&back(8)));
+    a.inbound(&sent[..4]);
+    assert_eq!((a.inbound.take_edge(), a.inbound.take_edge()), (Some(4), None));
+    a.inbound(&sent);
+    assert_eq!((a.inbound.take_edge(), a.inbound.take_edge()), (Some(8), None));
+}
+
+#[test]
+fn packets_of_shares_that_others_carry_are_left_to_them() {
+    for tunnel in Tunnel::all() {
+        let (mut a, mut peer) = (node(&tunnel, SequenceBlock::whole(tunnel.esn)), peer(&tunnel));
+        let sent = forwarded(peer.outbound(&back(3)));
+        assert!(a.plane.apply(Command::SetShares(without(SPI_A.share()))).is_none());
+        assert_eq!(verdicts(&a.inbound(&sent)), [OTHER_NODE; 3]);
+        assert_eq!(a.inbound.window().top(), 0);
+        // Nobody answers for them: exactly one node sends an error.
+        let last_hop = v4_with(|f| f.ttl = 1, Protocol(99), &[7; 50]);
+        let too_big = v4_with(|f| f.df = true, Protocol(99), &[7; 1490]);
+        let outside = v4_with(|f| f.src = [10, 9, 0, 1].into(), Protocol(99), &[7; 50]);
+        set_spd(&mut a.plane, vec![wide()]);
+        let found = a.outbound(&[sized(false, 100), last_hop, too_big, outside]);
+        assert_eq!(verdicts(&found), [OTHER_NODE; 4]);
+        assert_eq!(a.outbound.numbers().block().next, 1);
+        assert_eq!(events(&mut a), []);
+        assert_eq!(a.plane.counters().dropped(DropReason::OtherNode), 7);
+        assert!(is_balanced(&a));
+        // The share of the SPI that the peer chose has nothing to do with it.
+        assert!(a.plane.apply(Command::SetShares(without(SPI_B.share()))).is_none());
+        assert_eq!(verdicts(&a.inbound(&sent)), [Verdict::Forward; 3]);
+        assert_eq!(forwarded(a.outbound(&burst(2))).len(), 2);
+    }
+}
+
+/// All sources, for the SA's destinations.
+fn wide() -> Policy {
+    let tunnel = Tunnel::default().params();
+    let local = vec![net("0.0.0.0", "255.255.255.255")];
+    Policy { priority: 0, local, remote: tunnel.remote_ts, action: Action::Protect(POLICY) }
+}
+
+#[test]
+fn only_packets_of_shares_carried_here_wait_for_their_sa() {
+    let tunnel = Tunnel::default();
+    let (mut a, mut peer) = (node(&tunnel, block(1, 1000)), peer(&tunnel));
+    let sent = forwarded(peer.outbound(&back(2)));
+    a.plane.apply(Command::RemoveInbound(SPI_A));
+    assert_eq!(verdicts(&a.inbound(&sent[..1])), [Verdict::Early(SPI_A)]);
+    a.plane.apply(Command::SetShares(without(SPI_A.share())));
+    assert_eq!(verdicts(&a.inbound(&sent[..1])), [OTHER_NODE]);
+    a.plane.give_up_early(1);
+    assert!(is_balanced(&a));
+}
+
+#[test]
+fn the_node_at_home_alone_asks_for_an_sa_that_is_missing() {
+    let tunnel = Tunnel::default();
+    let mut a = node(&tunnel, block(1, 1000));
+    a.plane.apply(Command::ClearOutbound(POLICY, SPI_B));
+    let home = Share(0x42);
+    assert!(a.plane.apply(Command::SetHome(POLICY, Some(home))).is_none());
+    a.plane.apply(Command::SetShares(without(home)));
+    assert_eq!(verdicts(&a.outbound(&burst(2))), [OTHER_NODE; 2]);
+    assert_eq!(events(&mut a), []);
+    let mut here = [0; 4];
+    here[1] = 1 << 2;
+    a.plane.apply(Command::SetShares(here));
+    assert_eq!(verdicts(&a.outbound(&burst(2))), [Verdict::Drop(DropReason::NoSa); 2]);
+    assert!(matches!(events(&mut a)[..], [Event::NoSa { policy: POLICY, .. }]));
+    let nowhere = PolicyId(PolicyId::LIMIT - 1);
+    let garbage = a.plane.apply(Command::SetHome(nowhere, None));
+    assert!(matches!(garbage, Some(Garbage::Home(policy)) if policy == nowhere));
+}
+
+#[test]
+fn a_shut_pipeline_touches_nothing() {
+    for tunnel in Tunnel::all() {
+        let (mut a, mut peer) = (node(&tunnel, SequenceBlock::whole(tunnel.esn)), peer(&tunnel));
+        let sent = forwarded(peer.outbound(&back(3)));
+        a.plane.set_open(false);
+        assert_eq!(verdicts(&a.inbound(&sent)), [FENCED; 3]);
+        let found = a.outbound(&burst(70));
+        assert_eq!(found, burst(70).into_iter().map(|packet| (FENCED, packet)).collect::<Vec<_>>());
+        // What no policy holds back is not sent either.
+        set_spd(&mut a.plane, vec![Policy { action: Action::Bypass, ..wide() }]);
+        assert_eq!(verdicts(&a.outbound(&burst(1))), [FENCED]);
+        assert_eq!((a.inbound.window().top(), a.outbound.numbers().block().next), (0, 1));
+        assert_eq!(a.plane.counters().dropped_inbound(DropReason::Fenced), 3);
+        assert_eq!(a.plane.counters().dropped_outbound(DropReason::Fenced), 71);
+        assert!(is_balanced(&a));
+        a.plane.set_open(true);
+        assert_eq!(verdicts(&a.inbound(&sent)), [Verdict::Forward; 3]);
+    }
+}
+
+#[test]
+fn without_a_sender_id_nothing_is_protected() {
+    let tunnel = Tunnel::default();
+    let params = tunnel.params();
+    let mut plane = Dataplane::new(&Config::new(WorkerId::new(0).unwrap(), None, 1));
+    set_spd(&mut plane, vec![wide()]);
+    let whole = SequenceBlock::whole(true);
+    let sa = Arc::new(OutboundSa::new(&params, POLICY, whole, PATH_MTU, tunnel.library).unwrap());
+    plane.apply(Command::SetOutbound(POLICY, sa.clone()));
+    let mut send = |command: Option<Command>| {
+        let refused = command.and_then(|command| plane.apply(command)).is_some();
+        let found = verdicts(&run(&mut plane, Way::Outbound, Ingress::Port, &burst(2)));
+        assert!(plane.drain_events().all(|event| matches!(event, Event::KeyWanted { .. })));
+        assert!(plane.counters().totals().outbound.is_balanced());
+        (found, refused)
+    };
+    let no_sender = vec![Verdict::Drop(DropReason::NoSender); 2];
+    let sent = vec![Verdict::Forward; 2];
+    assert_eq!(send(None), (no_sender.clone(), false));
+    assert_eq!(sa.numbers().block().next, 1, "no number is used up for nothing");
+    assert_eq!(send(Some(Command::SetSenderId(SenderId(0x0805)))), (sent.clone(), false));
+    assert_eq!(send(Some(Command::ForgetSenderId)), (no_sender.clone(), false));
+    // What was given up is not taken again, nor anything before it.
+    for former in [0x0805, 0x0804] {
+        assert_eq!(send(Some(Command::SetSenderId(SenderId(former)))), (no_sender.clone(), true));
+    }
+    assert_eq!(send(Some(Command::SetSenderId(SenderId(0x0806)))), (sent, false));
+    assert_eq!(sa.counters().dropped(DropReason::NoSender), 8);
+}
+
+#[test]
+fn without_a_block_nothing_is_sent_and_control_hears_it_every_second() {
+    let tunnel = Tunnel { esn: false, ..Tunnel::default() };
+    let mut a = node(&tunnel, SequenceBlock::EMPTY);
+    let low = |rate| Event::SequenceLow { spi: SPI_A, rate };
+    let mut told = |now| {
+        a.plane.set_now(now);
+        assert_eq!(verdicts(&a.outbound(&burst(2))), [NO_BLOCK; 2]);
+        a.plane.drain_events().collect::<Vec<_>>()
+    };
+    assert_eq!(told(10_000), [low(0)]);
+    assert_eq!(told(10_999), []);
+    assert_eq!(told(11_000), [low(0)]);
+    assert_eq!(a.outbound.counters().dropped(DropReason::NoBlock), 6);
+    a.outbound.numbers().advance(block(500, 600)).unwrap();
+    let sent = forwarded(a.outbound(&burst(2)));
+    assert_eq!(sent[0][24..28], 500_u32.to_be_bytes());
+    assert_eq!(events(&mut a), []);
+    // The last block of all: what is used up then is the SA.
+    a.outbound.numbers().advance(block((1 << 32) - 1, 1 << 32)).unwrap();
+    let exhausted = Verdict::Drop(DropReason::SequenceExhausted);
+    assert_eq!(verdicts(&a.outbound(&burst(2))), [Verdict::Forward, exhausted]);
+    assert!(is_balanced(&a));
+}
+
+#[test]
+fn from_block_to_block_no_packet_is_lost() {
+    let tunnel = Tunnel::default();
+    let (mut a, mut peer) = (node(&tunnel, block(1, 201)), peer(&tunnel));
+    let mut blocks = (1..).map(|number| block(600 * number, 600 * number + 200));
+    let mut rates = Vec::new();
+    for turn in 1..=100 {
+        a.plane.set_now(turn * 10);
+        // Every third burst of 64 crosses the end of a block.
+        let sent = forwarded(a.outbound(&burst(64)));
+        assert_eq!(forwarded(peer.inbound(&sent)).len(), 64);
+        for event in events(&mut a) {
+            let Event::SequenceLow { spi: SPI_A, rate } = event else { panic!("{event:?}") };
+            rates.push(rate);
+            a.outbound.numbers().follow(blocks.next().unwrap()).unwrap();
+        }
+    }
+    assert_eq!(a.outbound.counters().totals().packets, 100 * 64);
+    // Once for each block, and each time with the 6400 packets a second that there are.
+    assert!((30..34).contains(&rates.len()), "{rates:?}");
+    assert!(rates[1..].iter().all(|rate| (5000..=6500).contains(rate)), "{rates:?}");
+}
+
+#[test]
+fn a_replica_makes_no_key_schedule() {
+    let tunnel = Tunnel::default();
+    let params = tunnel.params();
+    let mut replica = Gateway::unused(&params, tunnel.library, block(1000, 2000));
+    replica.plane.apply(Command::SetShares(without(SPI_A.share())));
+    let sent = forwarded(peer(&tunnel).outbound(&back(3)));
+    replica.inbound(&sent);
+    replica.outbound(&burst(3));
+    assert_eq!(events(&mut replica), []);
+    // It is asked for with the first packet after the share has come.
+    replica.plane.apply(Command::SetShares(ALL));
+    replica.plane.set_now(10);
+    assert_eq!(verdicts(&replica.inbound(&sent)), [Verdict::Forward; 3]);
+    assert!(events(&mut replica).contains(&Event::KeyWanted { spi: SPI_A }));
+}
+
+/// Two SAs of different shares behind one pipeline, and all that may be asked of it meanwhile.
+#[derive(Clone, Debug)]
+enum Step {
+    Out { first: bool, count: usize },
+    In { first: bool, count: usize },
+    Shares { first: bool, second: bool },
+    Open(bool),
+    Sender(Option<u16>),
+    Advance { first: bool, len: u64 },
+    Floor { first: bool, ahead: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let first = any::<bool>;
+    let step = prop_oneof![
+        4 => (first(), 1usize..70).prop_map(|(first, count)| Step::Out { first, count }),
+        4 => (first(), 1usize..70).prop_map(|(first, count)| Step::In { first, count }),
+        1 => (first(), first()).prop_map(|(first, second)| Step::Shares { first, second }),
+        1 => prop::sample::select(vec![true, true, false]).prop_map(Step::Open),
+        1 => prop::option::weighted(0.7, 1u16..9).prop_map(Step::Sender),
+        2 => (first(), 0u64..150).prop_map(|(first, len)| Step::Advance { first, len }),
+        1 => (first(), 0u64..100).prop_map(|(first, ahead)| Step::Floor { first, ahead }),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+fn from_b(subnet: u8) -> Vec<u8> {
+    let ends = ([10, 2, 0, 9].into(), [10, 1, subnet, 9].into());
+    v4_with(|f| (f.src, f.dst) = ends, Protocol(99), &[7; 50])
+}
+
+fn to_b(subnet: u8) -> Vec<u8> {
+    let ends = ([10, 1, subnet, 9].into(), [10, 2, 0, 9].into());
+    v4_with(|f| (f.src, f.dst) = ends, Protocol(99), &[7; 50])
+}
+
+/// What is known of one of the two SAs.
+struct Known {
+    forger: ChildSaParams,
+    inbound: Arc<InboundSa>,
+    outbound: Arc<OutboundSa>,
+    granted: Vec<SequenceBlock>,
+    used: HashSet<u64>,
+    arrived: u64,
+    floor: u64,
+    here: bool,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever the order: only what was granted is sent, once; nothing is accepted twice, below a floor, in a share of
+    /// others or behind a fence; and all of it is counted.
+    #[test]
+    fn nothing_passes_that_must_not(steps in steps()) {
+        let tunnel = Tunnel::default();
+        // We are B; packets to us are forged by A.
+        let mut forger = tunnel.params();
+        let mut plane = Dataplane::new(&Config::new(WorkerId::new(0).unwrap(), None, 1));
+        plane.apply(Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))));
+        plane.apply(Command::SetLocalAddrs(Arc::new([forger.remote.ip()].into_iter().collect())));
+        let mut policies = Vec::new();
+        let mut known = [0, 1].map(|number: u32| {
+            let policy = PolicyId(number);
+            forger.spi_out = Spi(SPI_B.0 + (number << 24));
+            forger.local_ts = vec![net(&format!("10.1.{number}.0"), &format!("10.1.{number}.255"))];
+            let params = mirrored(&forger);
+            let inbound = Arc::new(InboundSa::new(&params, policy, PATH_MTU, tunnel.library).unwrap());
+            let outbound = OutboundSa::new(&params, policy, SequenceBlock::EMPTY, PATH_MTU, tunnel.library);
+            let outbound = Arc::new(outbound.unwrap());
+            plane.apply(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
+            plane.apply(Command::AddInbound(inbound.clone()));
+            plane.apply(Command::SetOutbound(policy, outbound.clone()));
+            let remote = params.remote_ts.clone();
+            policies.push(Policy { priority: 0, remote, action: Action::Protect(policy), ..wide() });
+            let (granted, used) = (vec![block(0, 1)], HashSet::new());
+            Known { forger: forger.clone(), inbound, outbound, granted, used, arrived: 0, floor: 0, here: true }
+        });
+        set_spd(&mut plane, policies);
+        let (mut open, mut sender, mut latest) = (true, None, 0);
+        for step in steps {
+            match step {
+                Step::Out { first, count } => {
+                    let sa = &mut known[usize::from(!first)];
+                    let packet = from_b(u8::from(!first));
+                    let found = run(&mut plane, Way::Outbound, Ingress::Port, &vec![packet; count]);
+                    for (verdict, packet) in found {
+                        let sent = verdict == Verdict::Forward;
+                        prop_assert!(!sent || open && sa.here && sender.is_some());
+                        let number = sent.then(|| u32::from_be_bytes(packet[24..28].try_into().unwrap()).into());
+                        if let Some(number) = number {
+                            prop_assert!(sa.granted.iter().any(|b| (b.next..b.end).contains(&number)));
+                            prop_assert!(sa.used.insert(number), "{} twice", number);
+                            let iv = u16::from_be_bytes(packet[28..30].try_into().unwrap());
+                            prop_assert_eq!(Some(iv), sender);
+                        }
+                        let expected = match (open, sa.here, sender) {
+                            (false, ..) => DropReason::Fenced,
+                            (_, false, _) => DropReason::OtherNode,
+                            (.., None) => DropReason::NoSender,
+                            _ => DropReason::NoBlock,
+                        };
+                        prop_assert!(sent || verdict == Verdict::Drop(expected), "{:?}", verdict);
+                    }
+                }
+                Step::In { first, count } => {
+                    let sa = &mut known[usize::from(!first)];
+                    // Half of them for the second time.
+                    let from = sa.arrived.saturating_sub(count as u64 / 2);
+                    let inner = padded(&to_b(u8::from(!first)), Protocol::IPV4);
+                    for number in from + 1..=from + count as u64 {
+                        let packet = around(&tunnel, &sealed(&sa.forger, number, &inner));
+                        let found = run(&mut plane, Way::Inbound, Ingress::Port, &[packet]);
+                        let fresh = number > sa.arrived.max(sa.floor);
+                        let expected = match (open, sa.here, fresh) {
+                            (true, true, true) => Verdict::Forward,
+                            (false, ..) => FENCED,
+                            (_, false, _) => OTHER_NODE,
+                            _ => found[0].0,
+                        };
+                        prop_assert_eq!(found[0].0, expected);
+                        prop_assert!(fresh || found[0].0 != Verdict::Forward, "{} again", number);
+                        if found[0].0 == Verdict::Forward {
+                            sa.arrived = number;
+                        }
+                    }
+                }
+                Step::Shares { first, second } => {
+                    let mut words = ALL;
+                    for (sa, here) in known.iter_mut().zip([first, second]) {
+                        sa.here = here;
+                        if !here {
+                            let missing = without(sa.inbound.spi().share());
+                            words.iter_mut().zip(missing).for_each(|(word, with)| *word &= with);
+                        }
+                    }
+                    plane.apply(Command::SetShares(words));
+                }
+                Step::Open(now) => {
+                    open = now;
+                    plane.set_open(open);
+                }
+                Step::Sender(Some(id)) => {
+                    let refused = plane.apply(Command::SetSenderId(SenderId(id))).is_some();
+                    prop_assert_eq!(refused, id <= latest);
+                    if !refused {
+                        (sender, latest) = (Some(id), id);
+                    }
+                }
+                Step::Sender(None) => {
+                    plane.apply(Command::ForgetSenderId);
+                    sender = None;
+                }
+                Step::Advance { first, len } => {
+                    let sa = &mut known[usize::from(!first)];
+                    let next = sa.granted.last().unwrap().end + 1000;
+                    sa.granted.push(block(next, next + len));
+                    sa.outbound.numbers().advance(block(next, next + len)).unwrap();
+                }
+                Step::Floor { first, ahead } => {
+                    let sa = &mut known[usize::from(!first)];
+                    sa.floor = sa.floor.max(sa.arrived + ahead);
+                    plane.apply(Command::TakeIn(Box::new([(sa.inbound.spi(), sa.floor)])));
+                }
+            }
+            let totals = plane.counters().totals();
+            prop_assert!(totals.outbound.is_balanced() && totals.inbound.is_balanced());
+        }
+    }
+}
