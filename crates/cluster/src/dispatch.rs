@@ -152,11 +152,13 @@ pub fn ike_share(key: HashKey, message: &[u8]) -> Option<Share> {
     let header: &[u8; IKE_HEADER] = message.first_chunk()?;
     let (initiator, rest): (&[u8; 8], _) = header.split_first_chunk()?;
     let responder: &[u8; 8] = rest.first_chunk()?;
-    let ours = if header[IKE_FLAGS] & IKE_INITIATOR == 0 { initiator } else { responder };
-    if ours == responder && *responder == [0; 8] {
+    if header[IKE_FLAGS] & IKE_INITIATOR == 0 {
+        return Some(Share(initiator[0]));
+    }
+    if *responder == [0; 8] {
         return Some(key.initiator(*initiator));
     }
-    Some(Share(ours[0]))
+    Some(Share(responder[0]))
 }
 
 fn holds(first: IpAddr, length: u8, addr: IpAddr) -> bool {

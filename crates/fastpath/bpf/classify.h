@@ -3,6 +3,7 @@
 #ifndef TESTUDO_CLASSIFY_H
 #define TESTUDO_CLASSIFY_H
 
+#include "home.h"
 #include "local.h"
 #include "policy.h"
 
@@ -29,11 +30,56 @@ static __always_inline int is_group4(const struct address4 *addr)
 	return o[0] >> 4 == 0xe || (o[0] & o[1] & o[2] & o[3]) == 0xff;
 }
 
-static __always_inline int classify_ipv4(const struct port *port, void *start, void *end, __u32 frame)
+/* Flags of a local address; none if it is not ours. */
+static __always_inline __u32 local_flags4(const struct address4 *addr)
+{
+	const __u32 *flags = bpf_map_lookup_elem(&local4, addr);
+
+	return flags ? *flags : 0;
+}
+
+static __always_inline __u32 local_flags6(const struct address6 *addr)
+{
+	const __u32 *flags = bpf_map_lookup_elem(&local6, addr);
+
+	return flags ? *flags : 0;
+}
+
+static __always_inline int classify_local4(const struct arrival *arrival, struct ipv4 *ip, __u32 local,
+					   const struct payload *payload, void *end)
+{
+	struct datagram datagram = {};
+	int reason, home;
+
+	__builtin_memcpy(&datagram.src, &ip->src, sizeof(ip->src));
+	__builtin_memcpy(&datagram.dst, &ip->dst, sizeof(ip->dst));
+	datagram.id = payload->id;
+	datagram.proto = payload->proto;
+	reason = classify_local(payload, &datagram, PROTO_ICMP, end);
+	if (reason == UNDECIDED)
+		reason = classify_ordinary(arrival->port, flags4(&ip->src));
+	if (!needs_home(arrival, reason))
+		return reason;
+	home = local & LOCAL_VIP ? home_at_vip(arrival, payload, reason, end) : home_elsewhere4(arrival, ip);
+	return at_home(arrival->cluster, home, reason);
+}
+
+static __always_inline int classify_transit4(const struct arrival *arrival, const struct ipv4 *ip)
+{
+	__u32 to = flags4(&ip->dst);
+	int reason = classify_transit(arrival->port, flags4(&ip->src), to);
+
+	if (!needs_home(arrival, reason))
+		return reason;
+	return at_home(arrival->cluster, reason == WORKER_PROTECT ? home_of_prefix(to) : home_elsewhere4(arrival, ip),
+		       reason);
+}
+
+static __always_inline int classify_ipv4(const struct arrival *arrival, void *start, void *end, __u32 frame)
 {
 	struct ipv4 *ip = start;
 	struct payload payload = {};
-	struct datagram datagram = {};
+	__u32 local;
 	int result;
 
 	if (frame < sizeof(*ip))
@@ -45,41 +91,56 @@ static __always_inline int classify_ipv4(const struct port *port, void *start, v
 		return result;
 	if (is_group4(&ip->dst))
 		return PASS_MULTICAST;
-	if (!bpf_map_lookup_elem(&local4, &ip->dst))
-		return classify_transit(port, flags4(&ip->src), flags4(&ip->dst));
-
-	__builtin_memcpy(&datagram.src, &ip->src, sizeof(ip->src));
-	__builtin_memcpy(&datagram.dst, &ip->dst, sizeof(ip->dst));
-	datagram.id = payload.id;
-	datagram.proto = payload.proto;
-	result = classify_local(&payload, &datagram, PROTO_ICMP, end);
-	return result == UNDECIDED ? classify_ordinary(port, flags4(&ip->src)) : result;
+	local = local_flags4(&ip->dst);
+	return local ? classify_local4(arrival, ip, local, &payload, end) : classify_transit4(arrival, ip);
 }
 
 /* A packet to one of our addresses; only here does it matter what stands behind the extension headers. */
-static __always_inline int classify_local6(const struct port *port, struct ipv6 *ip, void *end)
+static __always_inline int classify_local6(const struct arrival *arrival, struct ipv6 *ip, __u32 local, void *end)
 {
 	struct payload payload = {};
 	struct datagram datagram = {};
-	int result;
+	int reason, home;
 
-	result = parse_ipv6(ip, end, &payload);
-	if (result != PARSED)
-		return result;
+	reason = parse_ipv6(ip, end, &payload);
+	if (reason != PARSED)
+		return reason;
 	datagram.src = ip->src;
 	datagram.dst = ip->dst;
 	datagram.id = payload.id;
-	result = classify_local(&payload, &datagram, PROTO_ICMPV6, end);
-	if (result != UNDECIDED)
-		return result;
-	return classify_ordinary(port, is_link_local(&ip->src) ? 0 : flags6(&ip->src));
+	reason = classify_local(&payload, &datagram, PROTO_ICMPV6, end);
+	if (reason == UNDECIDED)
+		reason = classify_ordinary(arrival->port, is_link_local(&ip->src) ? 0 : flags6(&ip->src));
+	if (!needs_home(arrival, reason))
+		return reason;
+	home = local & LOCAL_VIP ? home_at_vip(arrival, &payload, reason, end) : home_elsewhere6(arrival, ip);
+	return at_home(arrival->cluster, home, reason);
 }
 
-static __always_inline int classify_ipv6(const struct port *port, void *start, void *end, __u32 frame)
+static __always_inline int classify_transit6(const struct arrival *arrival, const struct ipv6 *ip, __u32 to)
+{
+	__u32 from = is_link_local(&ip->src) ? 0 : flags6(&ip->src);
+	int reason = classify_transit(arrival->port, from, to);
+
+	if (!needs_home(arrival, reason))
+		return reason;
+	return at_home(arrival->cluster, reason == WORKER_PROTECT ? home_of_prefix(to) : home_elsewhere6(arrival, ip),
+		       reason);
+}
+
+static __always_inline int classify_neighbour_discovery(const struct arrival *arrival, const struct ipv6 *ip, __u32 local)
+{
+	if (!arrival->cluster)
+		return PASS_NEIGHBOUR_DISCOVERY;
+	return at_home(arrival->cluster,
+		       local & LOCAL_VIP ? HOME(HOME_DEFAULT_HOST, 0) : home_elsewhere6(arrival, ip),
+		       PASS_NEIGHBOUR_DISCOVERY);
+}
+
+static __always_inline int classify_ipv6(const struct arrival *arrival, void *start, void *end, __u32 frame)
 {
 	struct ipv6 *ip = start;
-	int local;
-	__u32 from = 0, to = 0;
+	__u32 local, to = 0;
 
 	if (frame < sizeof(*ip))
 		return DROP_MALFORMED;
@@ -90,16 +151,12 @@ static __always_inline int classify_ipv6(const struct port *port, void *start, v
 	if (ip->dst.octets[0] == 0xff)
 		return PASS_MULTICAST;
 	/* Link-local addresses are never forwarded and lie in no protected prefix, not even in ::/0. */
-	local = bpf_map_lookup_elem(&local6, &ip->dst) != 0;
+	local = local_flags6(&ip->dst);
 	if (!local && !is_link_local(&ip->dst))
 		to = flags6(&ip->dst);
 	if (!(to & PREFIX_PROTECT_TO) && is_neighbour_discovery(ip, end))
-		return PASS_NEIGHBOUR_DISCOVERY;
-	if (local)
-		return classify_local6(port, ip, end);
-	if (!is_link_local(&ip->src))
-		from = flags6(&ip->src);
-	return classify_transit(port, from, to);
+		return classify_neighbour_discovery(arrival, ip, local);
+	return local ? classify_local6(arrival, ip, local, end) : classify_transit6(arrival, ip, to);
 }
 
 #endif

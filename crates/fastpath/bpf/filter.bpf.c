@@ -12,8 +12,11 @@
 #include "classify.h"
 #include "verdict.h"
 
-/* A port that the daemon has not named: nothing leaves through it to a worker, and no check is off. */
-static const struct port unknown_port = {
+/*
+ * A port that the daemon has not named: nothing leaves through it to a worker, and no check is off. The compiler would
+ * put it into a section for constants of 16 octets, which libbpf does not know.
+ */
+static const struct port unknown_port SEC(".rodata") = {
 	.index = MAX_PORTS,
 	.flags = PORT_CHECK_SOURCE,
 };
@@ -53,7 +56,7 @@ static __always_inline int is_priority_tag(struct ethernet *eth, void *end)
 	return (void *)(tag + 1) > end || !(tag->control & bpf_htons(VLAN_ID_MASK));
 }
 
-static __always_inline __u32 classify(struct xdp_md *ctx, const struct port *port)
+static __always_inline __u32 classify(struct xdp_md *ctx, const struct arrival *arrival)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct ethernet *eth = (void *)(long)ctx->data;
@@ -63,9 +66,9 @@ static __always_inline __u32 classify(struct xdp_md *ctx, const struct port *por
 		return DROP_MALFORMED;
 	switch (eth->type) {
 	case bpf_htons(ETHERTYPE_IPV4):
-		return classify_ipv4(port, eth + 1, end, frame);
+		return classify_ipv4(arrival, eth + 1, end, frame);
 	case bpf_htons(ETHERTYPE_IPV6):
-		return classify_ipv6(port, eth + 1, end, frame);
+		return classify_ipv6(arrival, eth + 1, end, frame);
 	case bpf_htons(ETHERTYPE_VLAN):
 	case bpf_htons(ETHERTYPE_QINQ):
 		/* The kernel would look through a second priority tag, as through the first; nobody sends two. */
@@ -79,12 +82,16 @@ int testudo_filter(struct xdp_md *ctx)
 {
 	__u32 ifindex = ctx->ingress_ifindex;
 	const struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
+	struct arrival arrival = {};
 
 	if (!port)
 		port = &unknown_port;
 	if (!strip_priority_tag(ctx))
 		return drop(port, DROP_MALFORMED);
-	return act(ctx, port, classify(ctx, port));
+	arrival.port = port;
+	arrival.cluster = find_cluster();
+	arrival.way = way_of(ctx, port, arrival.cluster != 0);
+	return act(ctx, &arrival, classify(ctx, &arrival));
 }
 
 /* What the kernel is told; its list of licences has no word for the choice above. */

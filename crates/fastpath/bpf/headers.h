@@ -78,6 +78,32 @@ struct fragment6 {
 	__be32 id;
 } __attribute__((packed));
 
+/* SPI and sequence number (RFC 4303 2). */
+struct esp {
+	__be32 spi;
+	__be32 number;
+} __attribute__((packed));
+
+#define IKE_INITIATOR 0x08 /* the sender began the IKE SA */
+
+/* RFC 7296 3.1 */
+struct ike {
+	union {
+		__u8 initiator[8];
+		__u64 initiator_word;
+	} __attribute__((packed));
+	union {
+		__u8 responder[8];
+		__u64 responder_word;
+	} __attribute__((packed));
+	__u8 next;
+	__u8 version;
+	__u8 exchange;
+	__u8 flags;
+	__be32 id;
+	__be32 length;
+} __attribute__((packed));
+
 struct udp {
 	__be16 src;
 	__be16 dst;

@@ -8,7 +8,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 1
+#define LAYOUT_VERSION 2
 
 #define MAX_PORTS 64
 #define MAX_QUEUES 64
@@ -16,6 +16,7 @@
 #define MAX_ADDRESSES 1024
 #define MAX_PREFIXES 65536
 #define MAX_FRAGMENTS 8192
+#define MAX_SEEN 262144
 
 /* Whose maps these are. Interface numbers mean nothing outside the network namespace, known here by its cookie. */
 struct layout {
@@ -39,12 +40,14 @@ struct stamp {
 
 /* Clear packets from a protected prefix are discarded on this port. */
 #define PORT_CHECK_SOURCE 1
+/* Frames to the cluster's MAC address are for this port too. */
+#define PORT_FLOODED 2
 
 struct port {
 	__u16 index;
 	__u16 flags;
 	__u8 mac[6];
-	__u8 zero[2];
+	__u8 cluster_mac[6];
 };
 
 /* What a prefix in the tries asks for. Neither: an exception inside a larger prefix. */
@@ -52,6 +55,29 @@ struct port {
 #define PREFIX_REFUSE_FROM 2
 /* The prefix is here only because of one around it. A note of the daemon's to its successor. */
 #define PREFIX_WITHIN 4
+/* One share carries all of its packets: the one in the second octet. Else every node's worker gets them. */
+#define PREFIX_HOMED 8
+#define PREFIX_SHARE_SHIFT 8
+
+/* Kinds of local addresses: any, and one that all nodes have. */
+#define LOCAL_ADDRESS 1
+#define LOCAL_VIP 2
+
+#define CLUSTER_ON 1
+#define CLUSTER_DEFAULT_HOST 2
+
+/*
+ * What a node keeps of what all nodes see. Written whole; a packet depends on one bit of each set, so it meets the old
+ * table or the new one, whatever the order in which the octets are written.
+ */
+struct cluster {
+	__u64 packets[4]; /* shares whose packets it carries, share 0 first */
+	__u64 ike[4];     /* shares whose IKE it speaks */
+	__u64 key[2];     /* for what has no home of its own */
+	__u64 deadline;   /* nanoseconds of CLOCK_BOOTTIME: from then on it keeps nothing */
+	__u32 flags;
+	__u32 zero;
+};
 
 struct address4 {
 	__u8 octets[4];

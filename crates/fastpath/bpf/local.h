@@ -11,9 +11,6 @@
 
 #define UNDECIDED REASONS
 
-/* SPI and sequence number (RFC 4303 2). */
-#define ESP_HEADER 8
-
 /* UDP to port 4500: IKE behind a marker of four zero octets, a keepalive, or ESP (RFC 3948 2). */
 static __always_inline int classify_natt(void *payload, __u32 length, void *end)
 {
@@ -32,7 +29,7 @@ static __always_inline int classify_natt(void *payload, __u32 length, void *end)
 		return DROP_NOT_LINEAR;
 	if (*marker == 0)
 		return PASS_IKE;
-	return length < ESP_HEADER ? DROP_NATT_SHORT : WORKER_ESP_IN_UDP;
+	return length < sizeof(struct esp) ? DROP_NATT_SHORT : WORKER_ESP_IN_UDP;
 }
 
 static __always_inline int classify_udp(const struct payload *payload, void *end)
@@ -118,7 +115,7 @@ static __always_inline int classify_local(const struct payload *payload, const s
 	if (payload->fragment != WHOLE)
 		return classify_fragment(payload, datagram, end);
 	if (payload->proto == PROTO_ESP)
-		return payload->length < ESP_HEADER ? DROP_ESP_SHORT : WORKER_ESP;
+		return payload->length < sizeof(struct esp) ? DROP_ESP_SHORT : WORKER_ESP;
 	if (payload->proto == PROTO_UDP)
 		return classify_udp(payload, end);
 	if (payload->proto == icmp)

@@ -29,7 +29,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_ADDRESSES);
 	__type(key, struct address4);
-	__type(value, __u32);
+	__type(value, __u32); /* LOCAL_ flags */
 } local4 SEC(".maps");
 
 struct {
@@ -55,6 +55,23 @@ struct {
 	__type(key, struct prefix6);
 	__type(value, __u32);
 } prefixes6 SEC(".maps");
+
+/* One entry. Without CLUSTER_ON the gateway stands alone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cluster);
+} cluster SEC(".maps");
+
+/* The highest sequence number that came to a VIP, by SPI (both in the machine's byte order). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_SEEN);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u32);
+} seen SEC(".maps");
 
 /* Datagrams to port 4500 whose first fragment was dropped, and when (nanoseconds since boot). */
 struct {

@@ -3,8 +3,7 @@
 #ifndef TESTUDO_VERDICT_H
 #define TESTUDO_VERDICT_H
 
-#include "headers.h"
-#include "maps.h"
+#include "arrival.h"
 #include "reasons.h"
 
 static __always_inline void count(const struct port *port, __u32 reason)
@@ -22,9 +21,20 @@ static __always_inline int drop(const struct port *port, __u32 reason)
 	return XDP_DROP;
 }
 
-static __always_inline int pass(const struct port *port, __u32 reason)
+/*
+ * A frame to the cluster's MAC address goes up as one to the port's own: by a group address the kernel would take it in
+ * but never forward it, and by a unicast address that is not its own it would not take it at all.
+ */
+static __always_inline int pass(struct xdp_md *ctx, const struct arrival *arrival, __u32 reason)
 {
-	count(port, reason);
+	struct ethernet *eth = (void *)(long)ctx->data;
+
+	if (arrival->way == TO_CLUSTER) {
+		if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+			return drop(arrival->port, DROP_MALFORMED);
+		__builtin_memcpy(eth->dst, arrival->port->mac, sizeof(eth->dst));
+	}
+	count(arrival->port, reason);
 	return XDP_PASS;
 }
 
@@ -33,22 +43,6 @@ static __always_inline __u8 class_of(__u32 reason)
 	if (reason == WORKER_ESP)
 		return CLASS_ESP;
 	return reason == WORKER_ESP_IN_UDP ? CLASS_ESP_IN_UDP : CLASS_PROTECT;
-}
-
-/*
- * The kernel would not forward a frame that was not for this port's own address: it was flooded by a switch, or is a
- * broadcast. Forwarding it here would double it.
- */
-static __always_inline int is_for_port(struct xdp_md *ctx, const struct port *port)
-{
-	struct ethernet *eth = (void *)(long)ctx->data;
-	__u8 difference = 0;
-
-	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
-		return 0;
-	for (unsigned int i = 0; i < sizeof(eth->dst); i++)
-		difference |= eth->dst[i] ^ port->mac[i];
-	return !difference;
 }
 
 /* Writes the stamp into the four octets before the packet, where the worker expects it. */
@@ -71,8 +65,9 @@ static __always_inline int stamp(struct xdp_md *ctx, const struct port *port, __
 }
 
 /* Without a worker's socket the packet is dropped: the answer to a dead daemon. */
-static __always_inline int to_worker(struct xdp_md *ctx, const struct port *port, __u32 reason)
+static __always_inline int to_worker(struct xdp_md *ctx, const struct arrival *arrival, __u32 reason)
 {
+	const struct port *port = arrival->port;
 	__u32 key = port->index * MAX_QUEUES + ctx->rx_queue_index;
 	int action;
 
@@ -80,7 +75,7 @@ static __always_inline int to_worker(struct xdp_md *ctx, const struct port *port
 		return drop(port, DROP_UNKNOWN_PORT);
 	if (ctx->rx_queue_index >= MAX_QUEUES)
 		return drop(port, DROP_QUEUE_RANGE);
-	if (!is_for_port(ctx, port))
+	if (arrival->way == TO_OTHERS)
 		return drop(port, DROP_OTHER_HOST);
 	if (!stamp(ctx, port, class_of(reason)))
 		return drop(port, DROP_NO_METADATA);
@@ -89,13 +84,13 @@ static __always_inline int to_worker(struct xdp_md *ctx, const struct port *port
 	return action;
 }
 
-static __always_inline int act(struct xdp_md *ctx, const struct port *port, __u32 reason)
+static __always_inline int act(struct xdp_md *ctx, const struct arrival *arrival, __u32 reason)
 {
 	if (reason < WORKER_PROTECT)
-		return pass(port, reason);
+		return pass(ctx, arrival, reason);
 	if (reason < DROP_NO_SOCKET)
-		return to_worker(ctx, port, reason);
-	return drop(port, reason);
+		return to_worker(ctx, arrival, reason);
+	return drop(arrival->port, reason);
 }
 
 #endif

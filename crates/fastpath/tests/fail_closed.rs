@@ -35,6 +35,7 @@ fn ports() -> Vec<FilterPort> {
         name: link.name.clone(),
         ifindex: link.ifindex,
         mac: link.mac,
+        cluster_mac: None,
         check_source: true,
         allow_generic: false,
     };

@@ -39,6 +39,7 @@ fn port(name: &str) -> FilterPort {
         name: name.to_owned(),
         ifindex: nix::net::if_::if_nametoindex(name).expect(name),
         mac,
+        cluster_mac: None,
         check_source: true,
         allow_generic: false,
     }
@@ -184,6 +185,7 @@ fn a_queue_beyond_the_last_drops_and_counts() {
             name: "bp-queue0".to_owned(),
             ifindex: nix::net::if_::if_nametoindex("bp-queue0").expect("veth"),
             mac: MacAddr(MAC),
+            cluster_mac: None,
             check_source: true,
             allow_generic: false,
         };

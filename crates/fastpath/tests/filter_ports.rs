@@ -41,6 +41,7 @@ fn open(instance: &Instance, port: &XdpPort) -> Filter {
         name: info.name.clone(),
         ifindex: info.ifindex,
         mac: info.mac,
+        cluster_mac: None,
         check_source: true,
         allow_generic: false,
     };

@@ -101,6 +101,7 @@ fn ike_goes_by_the_spi_that_we_chose() {
     assert_eq!(by(OURS, THEIRS, 0x00), Some(Home::Ike(Share(5))), "we began, the peer asks");
     let hashed = Some(Home::Ike(dispatch().key.initiator(THEIRS)));
     assert_eq!(by(THEIRS, [0; 8], 0x08), hashed, "the peer begins");
+    assert_eq!(by([0; 8], [0; 8], 0x20), Some(Home::Ike(Share(0))), "nonsense has the home that it names");
     let cut = ike(THEIRS, OURS, 8);
     assert_eq!(flooded(&v4(PEER, VIP, 17, 0, &udp(500, &cut[..27]))), Some(Home::DefaultHost));
 }

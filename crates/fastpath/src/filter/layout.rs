@@ -1,12 +1,13 @@
 //! What `bpf/layout.h` says, in Rust: the limits, and keys and values of the maps as bytes.
 
+use super::ports::FilterPort;
 use crate::fib::PortIndex;
-use crate::mac::MacAddr;
 use crate::prefix::Prefix;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use testudo_ipsec::spi::Share;
 
 /// Grows with every change of a map or of what a value means.
-pub(super) const LAYOUT_VERSION: u32 = 1;
+pub(super) const LAYOUT_VERSION: u32 = 2;
 /// Ports of an instance.
 pub const MAX_PORTS: u16 = 64;
 /// Receive queues of a port.
@@ -17,6 +18,15 @@ const PORT_CHECK_SOURCE: u16 = 1;
 const PREFIX_PROTECT_TO: u32 = 1;
 const PREFIX_REFUSE_FROM: u32 = 2;
 const PREFIX_WITHIN: u32 = 4;
+const PREFIX_HOMED: u32 = 8;
+const PREFIX_SHARE_SHIFT: u32 = 8;
+const PORT_FLOODED: u16 = 2;
+/// Any of our addresses.
+pub(super) const ADDRESS: u32 = 1;
+/// One that all nodes of the cluster have.
+pub(super) const VIP: u32 = 2;
+pub(super) const CLUSTER_ON: u32 = 1;
+pub(super) const CLUSTER_DEFAULT_HOST: u32 = 2;
 
 /// First octet of the stamp before a packet.
 pub const STAMP_MAGIC: u8 = 0x54;
@@ -69,19 +79,23 @@ pub struct PrefixUse {
     /// The prefix is here only because a larger one around it is. The filter does not care; whoever takes the pinned
     /// maps over must know it from a prefix that has to be protected whatever becomes of those around it.
     pub within: bool,
+    /// The share that carries all that goes to the prefix. `None`: several do, or nobody knows yet; then every node's worker
+    /// gets it. A gateway that stands alone does not look at it.
+    pub home: Option<Share>,
 }
 
 impl PrefixUse {
     /// The remote side of a policy that protects.
-    pub const PROTECT: Self = Self { protect_to: true, refuse_from: true, within: false };
+    pub const PROTECT: Self = Self { protect_to: true, refuse_from: true, within: false, home: None };
     /// An exception: bypassed, or directly connected.
-    pub const PASS: Self = Self { protect_to: false, refuse_from: false, within: true };
+    pub const PASS: Self = Self { protect_to: false, refuse_from: false, within: true, home: None };
 
     pub(super) fn encode(self) -> [u8; 4] {
         let to = if self.protect_to { PREFIX_PROTECT_TO } else { 0 };
         let from = if self.refuse_from { PREFIX_REFUSE_FROM } else { 0 };
         let within = if self.within { PREFIX_WITHIN } else { 0 };
-        (to | from | within).to_ne_bytes()
+        let home = self.home.map_or(0, |share| PREFIX_HOMED | u32::from(share.0) << PREFIX_SHARE_SHIFT);
+        (to | from | within | home).to_ne_bytes()
     }
 
     pub(super) fn decode(value: [u8; 4]) -> Self {
@@ -91,18 +105,50 @@ impl PrefixUse {
             protect_to: has(PREFIX_PROTECT_TO),
             refuse_from: has(PREFIX_REFUSE_FROM),
             within: has(PREFIX_WITHIN),
+            home: has(PREFIX_HOMED).then_some(Share((flags >> PREFIX_SHARE_SHIFT) as u8)),
         }
     }
 }
 
 /// `struct port`.
-pub(super) fn port_value(index: PortIndex, mac: MacAddr, check_source: bool) -> [u8; 12] {
-    let flags = if check_source { PORT_CHECK_SOURCE } else { 0 };
-    let mut value = [0; 12];
-    value[0..2].copy_from_slice(&index.0.to_ne_bytes());
-    value[2..4].copy_from_slice(&flags.to_ne_bytes());
-    value[4..10].copy_from_slice(&mac.0);
+pub(super) fn port_value(port: &FilterPort) -> [u8; 16] {
+    let check = if port.check_source { PORT_CHECK_SOURCE } else { 0 };
+    let flooded = if port.cluster_mac.is_some() { PORT_FLOODED } else { 0 };
+    let mut value = [0; 16];
+    value[0..2].copy_from_slice(&port.index.0.to_ne_bytes());
+    value[2..4].copy_from_slice(&(check | flooded).to_ne_bytes());
+    value[4..10].copy_from_slice(&port.mac.0);
+    if let Some(mac) = port.cluster_mac {
+        value[10..16].copy_from_slice(&mac.0);
+    }
     value
+}
+
+/// `struct cluster`.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct ClusterValue {
+    pub(super) packets: [u64; 4],
+    pub(super) ike: [u64; 4],
+    pub(super) key: [u64; 2],
+    pub(super) deadline: u64,
+    pub(super) flags: u32,
+}
+
+impl std::fmt::Debug for ClusterValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the key.
+        let mut shown = f.debug_struct("ClusterValue");
+        shown.field("packets", &self.packets).field("ike", &self.ike).field("deadline", &self.deadline);
+        shown.field("flags", &self.flags).finish_non_exhaustive()
+    }
+}
+
+impl ClusterValue {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let words = self.packets.iter().chain(&self.ike).chain(&self.key).chain([&self.deadline]);
+        let words = words.flat_map(|word| word.to_ne_bytes());
+        words.chain(self.flags.to_ne_bytes()).chain([0; 4]).collect()
+    }
 }
 
 /// The number of a port from a `struct port`.
@@ -181,6 +227,13 @@ mod tests {
         assert_eq!(defined("PREFIX_PROTECT_TO"), PREFIX_PROTECT_TO);
         assert_eq!(defined("PREFIX_REFUSE_FROM"), PREFIX_REFUSE_FROM);
         assert_eq!(defined("PREFIX_WITHIN"), PREFIX_WITHIN);
+        assert_eq!(defined("PREFIX_HOMED"), PREFIX_HOMED);
+        assert_eq!(defined("PREFIX_SHARE_SHIFT"), PREFIX_SHARE_SHIFT);
+        assert_eq!(defined("PORT_FLOODED"), PORT_FLOODED.into());
+        assert_eq!(defined("LOCAL_ADDRESS"), ADDRESS);
+        assert_eq!(defined("LOCAL_VIP"), VIP);
+        assert_eq!(defined("CLUSTER_ON"), CLUSTER_ON);
+        assert_eq!(defined("CLUSTER_DEFAULT_HOST"), CLUSTER_DEFAULT_HOST);
     }
 
     #[test]
@@ -192,12 +245,11 @@ mod tests {
         }
         assert_eq!(read_prefix(&[0; 7]), None);
         assert_eq!(read_layout(&layout_value(7, 9)), Some((7, 9)));
-        assert_eq!(port_index(&port_value(PortIndex(300), MacAddr([0; 6]), true)), Some(PortIndex(300)));
     }
 
     #[test]
     fn uses_can_be_read_back() {
-        for flags in 0..8u32 {
+        for flags in [0u32, 1, 2, 3, 4, 5, 6, 7, 8 | 1, 0xff08 | 1, 0x2a08 | 4] {
             let value = flags.to_ne_bytes();
             assert_eq!(PrefixUse::decode(value).encode(), value);
         }

@@ -12,6 +12,7 @@
 
 mod bpffs;
 mod cleanup;
+mod cluster;
 mod counters;
 mod error;
 mod layout;
@@ -26,6 +27,7 @@ mod tests;
 
 pub use bpffs::{BPFFS, Instance};
 pub use cleanup::{Cleaned, cleanup};
+pub use cluster::ClusterFilter;
 pub use counters::{CounterSet, Counters};
 pub use error::{FilterError, Result};
 pub use layout::{Class, MAX_PORTS, MAX_QUEUES, PrefixUse, STAMP_LEN, STAMP_MAGIC, Stamp};
@@ -37,7 +39,7 @@ pub use reason::{Action, Reason};
 use crate::fib::PortIndex;
 use crate::prefix::Prefix;
 use bpffs::PinDir;
-use layout::{LAYOUT_VERSION, address_key, layout_value, prefix_key, read_address, read_prefix};
+use layout::{ClusterValue, LAYOUT_VERSION, layout_value, prefix_key, read_address, read_prefix};
 use object::{FilterMap, Loaded};
 use policy::Step;
 use std::collections::BTreeSet;
@@ -50,6 +52,10 @@ pub struct Filter {
     pins: PinDir,
     loaded: Loaded,
     inherited: bool,
+    /// As last written.
+    cluster: ClusterValue,
+    /// The addresses that all nodes of the cluster have.
+    vips: BTreeSet<IpAddr>,
 }
 
 impl Filter {
@@ -61,7 +67,8 @@ impl Filter {
         let inherited = cleanup::take_over(instance, &pins, netns)?;
         let loaded = Loaded::pinned(&pins)?;
         loaded.layout.set(&FIRST, &layout_value(LAYOUT_VERSION, netns), &"version")?;
-        Ok(Self { pins, loaded, inherited })
+        let cluster = ClusterValue::default();
+        Ok(Self { pins, loaded, inherited, cluster, vips: BTreeSet::new() })
     }
 
     /// True if the maps are those of an earlier run.
@@ -69,22 +76,10 @@ impl Filter {
         self.inherited
     }
 
-    /// The gateway's own addresses.
+    /// The gateway's own addresses, and the cluster's.
     pub fn addresses(&self) -> BTreeSet<IpAddr> {
         let maps = [&self.loaded.local4, &self.loaded.local6];
         maps.iter().flat_map(|m| m.keys()).filter_map(|key| read_address(&key)).collect()
-    }
-
-    /// Sets the gateway's own addresses: those that IKE and ESP come to.
-    pub fn set_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<()> {
-        let old = self.addresses();
-        for addr in addresses.difference(&old) {
-            self.local(addr).set(&address_key(*addr), &1u32.to_ne_bytes(), addr)?;
-        }
-        for addr in old.difference(addresses) {
-            self.local(addr).remove(&address_key(*addr), addr)?;
-        }
-        Ok(())
     }
 
     fn local(&self, addr: &IpAddr) -> &FilterMap {

@@ -80,6 +80,8 @@ pub(super) struct Loaded {
     pub(super) local6: FilterMap,
     pub(super) prefixes4: FilterMap,
     pub(super) prefixes6: FilterMap,
+    pub(super) cluster: FilterMap,
+    pub(super) seen: FilterMap,
     pub(super) sockets: FilterMap,
     pub(super) counters: FilterMap,
 }
@@ -112,6 +114,8 @@ impl Loaded {
             local6: map("local6")?,
             prefixes4: map("prefixes4")?,
             prefixes6: map("prefixes6")?,
+            cluster: map("cluster")?,
+            seen: map("seen")?,
             sockets: map("xsks")?,
             counters: map("counters")?,
             object,

@@ -62,7 +62,7 @@ mod tests {
         let entry = (0..16u8, 26..=32u8, any::<bool>(), any::<bool>()).prop_map(|(host, len, to, from)| {
             let addr = IpAddr::from(Ipv4Addr::new(10, 0, 0, host));
             let prefix = Prefix::new(addr, len).expect("at most 32");
-            (prefix, PrefixUse { protect_to: to, refuse_from: from, within: false })
+            (prefix, PrefixUse { protect_to: to, refuse_from: from, within: false, home: None })
         });
         prop::collection::btree_map(entry.clone().prop_map(|(p, _)| p), entry.prop_map(|(_, u)| u), 0..10)
     }

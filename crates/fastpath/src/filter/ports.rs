@@ -21,6 +21,9 @@ pub struct FilterPort {
     pub ifindex: u32,
     /// Its address: frames for others do not go to a worker.
     pub mac: MacAddr,
+    /// The cluster's address on this link: a locally administered group address, or a unicast address that no frame ever comes
+    /// from. Frames to it are for every node.
+    pub cluster_mac: Option<MacAddr>,
     /// Discard what comes in clear from a protected prefix. On by default, on every port: also on the inner side such
     /// a packet is forged or has taken a way around the tunnel. Off only where hosts of the remote prefix are also
     /// reached in clear, behind this port.
@@ -42,10 +45,10 @@ impl Filter {
         Ok(mode)
     }
 
-    /// Tells the filter what has changed about a port: its address or its flags.
+    /// Tells the filter what has changed about a port: its addresses or its flags.
     pub fn set_port(&mut self, port: &FilterPort) -> Result<()> {
         check_index(port.index)?;
-        let value = port_value(port.index, port.mac, port.check_source);
+        let value = port_value(port);
         self.loaded.ports.set(&port.ifindex.to_ne_bytes(), &value, &port.name)
     }
 

@@ -96,6 +96,10 @@ reasons! {
     DropRoutingHeader = "drop_routing_header", Drop;
     /// In clear, from a prefix whose traffic has to be protected (RFC 4301 §5.2).
     DropClearInbound = "drop_clear_inbound", Drop;
+    /// Flooded to all nodes of the cluster, and another one's.
+    DropOtherNode = "drop_other_node", Drop;
+    /// The kernel's on this node by its table, but the daemon has not told in time that the table still holds.
+    DropFenced = "drop_fenced", Drop;
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::netlink::GuardUse;
 
-const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, refuse_from: false, within: false };
+const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, refuse_from: false, within: false, home: None };
 
 fn prefix(text: &str) -> Prefix {
     text.parse().expect(text)

@@ -12,7 +12,7 @@ use testudo_fastpath::netlink::GuardUse;
 use testudo_fastpath::prefix::Prefix;
 
 /// What goes to a worker, but may come in clear: the worker or the kernel judges it.
-const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, refuse_from: false, within: false };
+const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, refuse_from: false, within: false, home: None };
 
 /// What of this machine's own matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -241,6 +241,8 @@ impl Way {
             protect_to: new_use.protect_to || old_use.protect_to,
             refuse_from: new_use.refuse_from || old_use.refuse_from,
             within: named.into_iter().flatten().all(|usage| usage.within),
+            // Where the two differ every node's worker looks.
+            home: new_use.home.filter(|home| old_use.home == Some(*home)),
         });
         let named = step.after.route.or(step.before.route);
         let protect = |usage: &GuardUse| *usage != GuardUse::Exempt;

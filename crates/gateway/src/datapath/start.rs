@@ -50,7 +50,9 @@ impl DataPath {
         })
     }
 
-    fn build(config: &Config, library: Library, filter: Filter, tun: Tun) -> Result<Self, String> {
+    fn build(config: &Config, library: Library, mut filter: Filter, tun: Tun) -> Result<Self, String> {
+        // An earlier run may have been a node of a cluster.
+        filter.set_cluster(None).map_err(|e| e.to_string())?;
         let tun_index = tun.ifindex();
         let mut addresses = Addresses::open(tun_index).map_err(|e| e.to_string())?;
         addresses.clear().map_err(|e| e.to_string())?;
@@ -159,6 +161,7 @@ fn filter_ports(config: &Config, fib: &Fib) -> Result<Vec<FilterPort>, String> {
             name: port.interface.clone(),
             ifindex: link.ifindex,
             mac: link.mac,
+            cluster_mac: None,
             check_source: true,
             allow_generic: port.mode == XdpMode::Generic,
         })

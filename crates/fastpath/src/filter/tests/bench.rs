@@ -1,10 +1,10 @@
 //! The filter in the kernel, run on one frame at a time (BPF_PROG_TEST_RUN).
 
-use super::frames::{PORT_MAC, US4, US6};
+use super::frames::{CLUSTER_MAC, PORT_MAC, US4, US6};
 use crate::fib::PortIndex;
-use crate::filter::layout::{address_key, port_value, prefix_key};
+use crate::filter::layout::{ADDRESS, ClusterValue, VIP, address_key, port_value, prefix_key};
 use crate::filter::object::Loaded;
-use crate::filter::{CounterSet, Counters, PrefixUse, Reason, STAMP_LEN, Stamp};
+use crate::filter::{CounterSet, Counters, FilterPort, PrefixUse, Reason, STAMP_LEN, Stamp};
 use crate::mac::MacAddr;
 use libbpf_rs::ProgramInput;
 use std::net::IpAddr;
@@ -42,9 +42,7 @@ impl Bench {
         let bench = Self { loaded, socket: None };
         bench.set_port(true);
         for addr in [US4, US6] {
-            let addr: IpAddr = addr.parse().unwrap();
-            let map = if addr.is_ipv4() { &bench.loaded.local4 } else { &bench.loaded.local6 };
-            map.set(&address_key(addr), &[1, 0, 0, 0], &addr).unwrap();
+            bench.set_address(addr, ADDRESS);
         }
         for (prefix, to) in [
             ("10.2.0.0/16", PrefixUse::PROTECT),
@@ -58,8 +56,57 @@ impl Bench {
     }
 
     pub(super) fn set_port(&self, check_source: bool) {
-        let value = port_value(PORT, MacAddr(PORT_MAC), check_source);
-        self.loaded.ports.set(&LOOPBACK.to_ne_bytes(), &value, &"lo").unwrap();
+        let port = FilterPort {
+            index: PORT,
+            name: "lo".to_owned(),
+            ifindex: LOOPBACK,
+            mac: MacAddr(PORT_MAC),
+            cluster_mac: Some(MacAddr(CLUSTER_MAC)),
+            check_source,
+            allow_generic: false,
+        };
+        self.loaded.ports.set(&LOOPBACK.to_ne_bytes(), &port_value(&port), &"lo").unwrap();
+    }
+
+    pub(super) fn set_address(&self, addr: &str, kind: u32) {
+        let addr: IpAddr = addr.parse().unwrap();
+        let map = if addr.is_ipv4() { &self.loaded.local4 } else { &self.loaded.local6 };
+        map.set(&address_key(addr), &kind.to_ne_bytes(), &addr).unwrap();
+    }
+
+    /// A node of a cluster whose VIPs are the gateway's two addresses.
+    pub(super) fn clustered(cluster: &ClusterValue) -> Self {
+        let bench = Self::new();
+        [US4, US6].iter().for_each(|addr| bench.set_address(addr, ADDRESS | VIP));
+        bench.set_cluster(cluster);
+        bench
+    }
+
+    pub(super) fn set_cluster(&self, cluster: &ClusterValue) {
+        self.loaded.cluster.set(&[0; 4], &cluster.encode(), &"cluster").unwrap();
+    }
+
+    /// Has the highest number of an SPI recorded from now on.
+    pub(super) fn track(&self, spi: u32, from: u32) {
+        self.loaded.seen.set(&spi.to_ne_bytes(), &from.to_ne_bytes(), &"seen").unwrap();
+    }
+
+    pub(super) fn seen(&self, spi: u32) -> Option<u32> {
+        let value = self.loaded.seen.get(&spi.to_ne_bytes(), &"seen").unwrap()?;
+        Some(u32::from_ne_bytes(*value.first_chunk().unwrap()))
+    }
+
+    /// Nanoseconds that the filter takes for a frame, without the driver's part.
+    pub(super) fn cost(&self, frame: &[u8]) -> u32 {
+        let mut output = vec![0; frame.len() + 256];
+        let input = ProgramInput {
+            data_in: Some(frame),
+            data_out: Some(&mut output),
+            repeat: 1_000_000,
+            ..Default::default()
+        };
+        let result = self.loaded.program().unwrap().test_run(input).expect("BPF_PROG_TEST_RUN");
+        result.duration.as_nanos() as u32
     }
 
     pub(super) fn remove_port(&self) {

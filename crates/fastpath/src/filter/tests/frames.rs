@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The port's own address.
 pub(super) const PORT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// The address that all nodes have.
+pub(super) const CLUSTER_MAC: [u8; 6] = [3, 0, 0, 0, 0, 9];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 /// One of the gateway's own addresses.

@@ -4,6 +4,9 @@
 //! XDP_DROP for what is for a worker; the counter and the stamp tell it from other drops.
 
 mod bench;
+mod cluster;
+mod cost;
+mod dispatch;
 mod escape;
 mod fixtures;
 mod fragments;

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* How a frame came: by which port, to which MAC address, and whether a cluster decides what becomes of it. */
+#ifndef TESTUDO_ARRIVAL_H
+#define TESTUDO_ARRIVAL_H
+
+#include "headers.h"
+#include "maps.h"
+
+enum way {
+	/*
+	 * The kernel would not forward a frame that was not for this port's own address: it was flooded by a switch,
+	 * or is a broadcast. Forwarding it here would double it.
+	 */
+	TO_OTHERS,
+	TO_PORT,
+	TO_CLUSTER, /* all nodes have it */
+};
+
+struct arrival {
+	const struct port *port;
+	const struct cluster *cluster; /* none: the gateway stands alone */
+	__u8 way;                      /* enum way */
+};
+
+static __always_inline int is_to(const struct ethernet *eth, const __u8 mac[6])
+{
+	__u8 difference = 0;
+
+	for (unsigned int i = 0; i < sizeof(eth->dst); i++)
+		difference |= eth->dst[i] ^ mac[i];
+	return !difference;
+}
+
+static __always_inline __u8 way_of(const struct xdp_md *ctx, const struct port *port, int clustered)
+{
+	const struct ethernet *eth = (void *)(long)ctx->data;
+
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return TO_OTHERS;
+	if (is_to(eth, port->mac))
+		return TO_PORT;
+	if (clustered && (port->flags & PORT_FLOODED) && is_to(eth, port->cluster_mac))
+		return TO_CLUSTER;
+	return TO_OTHERS;
+}
+
+/* What this node keeps of what all nodes see. */
+static __always_inline const struct cluster *find_cluster(void)
+{
+	__u32 first = 0;
+	const struct cluster *found = bpf_map_lookup_elem(&cluster, &first);
+
+	return found && (found->flags & CLUSTER_ON) ? found : 0;
+}
+
+#endif

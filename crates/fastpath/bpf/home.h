@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Which node a packet is for, where all nodes see all packets. crates/cluster/src/dispatch.rs says the same, and why;
+ * a test compares the two.
+ */
+#ifndef TESTUDO_HOME_H
+#define TESTUDO_HOME_H
+
+#include "arrival.h"
+#include "packet.h"
+#include "siphash.h"
+
+/* A home is a kind and a share; no reason is as large. */
+#define HOME(kind, share) ((kind) << 8 | (share))
+
+enum home_kind {
+	HOME_OWN = 1,
+	HOME_EVERYBODY,
+	HOME_DEFAULT_HOST,
+	HOME_PACKETS,
+	HOME_IKE,
+};
+
+static __always_inline int has_share(const __u64 shares[4], __u8 share)
+{
+	return shares[share >> 6] >> (share & 63) & 1;
+}
+
+/*
+ * Answers `reason` if this node keeps packets of this home, else why it does not: `home` may be a reason to drop the
+ * packet too.
+ *
+ * A daemon that lives tells again and again until when its table holds; beyond that another node may have its shares, and
+ * the kernel, which knows nothing of that, must not answer or forward beside it. A worker looks at the clock itself, once
+ * a burst, and without a daemon it has no socket: its packets need not pay for the clock.
+ */
+static __always_inline int at_home(const struct cluster *cluster, __u32 home, int reason)
+{
+	int kept = 1;
+
+	if (home < REASONS)
+		return home;
+	switch (home >> 8) {
+	case HOME_OWN:
+		return reason;
+	case HOME_DEFAULT_HOST:
+		kept = cluster->flags & CLUSTER_DEFAULT_HOST;
+		break;
+	case HOME_PACKETS:
+		kept = has_share(cluster->packets, home);
+		break;
+	case HOME_IKE:
+		kept = has_share(cluster->ike, home);
+		break;
+	}
+	if (!kept)
+		return DROP_OTHER_NODE;
+	if (reason >= WORKER_PROTECT)
+		return reason;
+	return bpf_ktime_get_boot_ns() < cluster->deadline ? reason : DROP_FENCED;
+}
+
+static __always_inline __u32 home_of_pair4(const struct cluster *cluster, const struct ipv4 *ip)
+{
+	union {
+		__be32 addresses[2];
+		__u64 word;
+	} pair;
+	__be32 src, dst;
+	int swapped;
+
+	__builtin_memcpy(&src, &ip->src, sizeof(src));
+	__builtin_memcpy(&dst, &ip->dst, sizeof(dst));
+	swapped = bpf_ntohl(src) > bpf_ntohl(dst);
+	pair.addresses[0] = swapped ? dst : src;
+	pair.addresses[1] = swapped ? src : dst;
+	return HOME(HOME_PACKETS, siphash(cluster->key, &pair.word, 1) & 0xff);
+}
+
+static __always_inline __u32 home_of_pair6(const struct cluster *cluster, const struct ipv6 *ip)
+{
+	__u64 src[2], dst[2], words[4];
+	int swapped;
+
+	__builtin_memcpy(src, &ip->src, sizeof(src));
+	__builtin_memcpy(dst, &ip->dst, sizeof(dst));
+	swapped = src[0] == dst[0] ? bpf_be64_to_cpu(src[1]) > bpf_be64_to_cpu(dst[1]) :
+				     bpf_be64_to_cpu(src[0]) > bpf_be64_to_cpu(dst[0]);
+	words[0] = swapped ? dst[0] : src[0];
+	words[1] = swapped ? dst[1] : src[1];
+	words[2] = swapped ? src[0] : dst[0];
+	words[3] = swapped ? src[1] : dst[1];
+	return HOME(HOME_PACKETS, siphash(cluster->key, words, 4) & 0xff);
+}
+
+/* Clear traffic for a protected prefix with these flags. */
+static __always_inline __u32 home_of_prefix(__u32 flags)
+{
+	if (flags & PREFIX_HOMED)
+		return HOME(HOME_PACKETS, flags >> PREFIX_SHARE_SHIFT & 0xff);
+	return HOME(HOME_EVERYBODY, 0);
+}
+
+/*
+ * The highest sequence number that came by, so that whoever takes the SA over knows what not to take again. The daemon
+ * has entered the SPIs that there are, so a stranger's take no room. Nodes that do not own the SA note it too.
+ *
+ * Written without a lock: packets of an SA come by one queue and so by one processor, but for the moment in which its
+ * peer's path changes; what is lost then is a number that is exceeded by the next packet. Numbers wrap with ESN.
+ */
+static __always_inline void note_seen(const struct esp *esp)
+{
+	__u32 spi = bpf_ntohl(esp->spi);
+	__u32 number = bpf_ntohl(esp->number);
+	__u32 *highest = bpf_map_lookup_elem(&seen, &spi);
+
+	if (highest && (__s32)(number - *highest) > 0)
+		*highest = number;
+}
+
+static __always_inline int home_of_esp(const struct esp *esp, __u8 way, void *end)
+{
+	if ((void *)(esp + 1) > end)
+		return DROP_NOT_LINEAR;
+	if (way != TO_OTHERS)
+		note_seen(esp);
+	return HOME(HOME_PACKETS, bpf_ntohl(esp->spi) >> 24);
+}
+
+/* By the SPI that we chose; before we have chosen one, by a hash of the peer's. */
+static __always_inline int home_of_ike(const struct cluster *cluster, const struct ike *ike, void *end)
+{
+	if ((void *)(ike + 1) > end)
+		return DROP_NOT_LINEAR;
+	if (!(ike->flags & IKE_INITIATOR))
+		return HOME(HOME_IKE, ike->initiator[0]);
+	if (!ike->responder_word) {
+		__u64 word = ike->initiator_word;
+
+		return HOME(HOME_IKE, siphash(cluster->key, &word, 1) & 0xff);
+	}
+	return HOME(HOME_IKE, ike->responder[0]);
+}
+
+/* A datagram with IKE, or its first fragment. */
+static __always_inline int home_of_ike_datagram(const struct cluster *cluster, const struct payload *payload, void *end)
+{
+	const struct udp *udp = payload->start;
+	__u32 length = payload->length, before = sizeof(*udp);
+
+	if ((void *)(udp + 1) > end)
+		return payload->fragment == WHOLE ? DROP_NOT_LINEAR : DROP_FRAGMENT_SHORT;
+	if (payload->fragment == WHOLE)
+		length = bpf_ntohs(udp->length);
+	if (udp->dst == bpf_htons(UDP_PORT_NATT)) {
+		before += sizeof(__be32);
+		if (length < before + sizeof(struct ike))
+			return HOME(HOME_DEFAULT_HOST, 0);
+		return home_of_ike(cluster, (void *)(udp + 1) + sizeof(__be32), end);
+	}
+	if (length < before + sizeof(struct ike))
+		return payload->fragment == WHOLE ? HOME(HOME_DEFAULT_HOST, 0) : DROP_FRAGMENT_SHORT;
+	return home_of_ike(cluster, (void *)(udp + 1), end);
+}
+
+/* Of a packet to a VIP that would pass for this reason. Answers a home, or the reason to drop the packet after all. */
+static __always_inline int home_at_vip(const struct arrival *arrival, const struct payload *payload, int reason, void *end)
+{
+	switch (reason) {
+	case WORKER_ESP:
+		return home_of_esp(payload->start, arrival->way, end);
+	case WORKER_ESP_IN_UDP:
+		return home_of_esp(payload->start + sizeof(struct udp), arrival->way, end);
+	case PASS_IKE:
+		return home_of_ike_datagram(arrival->cluster, payload, end);
+	case PASS_ICMP_ERROR:
+		return HOME(HOME_EVERYBODY, 0);
+	}
+	return HOME(payload->fragment == LATER_FRAGMENT ? HOME_EVERYBODY : HOME_DEFAULT_HOST, 0);
+}
+
+/* Of a packet between others, or to an address of this node alone: to all other nodes it is one between others. */
+static __always_inline int home_elsewhere4(const struct arrival *arrival, const struct ipv4 *ip)
+{
+	return arrival->way == TO_CLUSTER ? home_of_pair4(arrival->cluster, ip) : HOME(HOME_OWN, 0);
+}
+
+static __always_inline int home_elsewhere6(const struct arrival *arrival, const struct ipv6 *ip)
+{
+	return arrival->way == TO_CLUSTER ? home_of_pair6(arrival->cluster, ip) : HOME(HOME_OWN, 0);
+}
+
+/* True if a cluster has a say in what would otherwise go where `reason` says. */
+static __always_inline int needs_home(const struct arrival *arrival, int reason)
+{
+	return arrival->cluster && reason < DROP_NO_SOCKET;
+}
+
+#endif

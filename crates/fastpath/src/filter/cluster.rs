@@ -1,0 +1,94 @@
+//! What the filter keeps of what all nodes of a cluster see.
+
+use super::error::Result;
+use super::layout::{ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue, VIP, address_key};
+use super::{FIRST, Filter};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// What is the same on all nodes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClusterFilter {
+    /// The addresses that all nodes have.
+    pub vips: BTreeSet<IpAddr>,
+    /// Key of SipHash, for packets that show no home.
+    pub key: [u64; 2],
+}
+
+impl Filter {
+    /// Makes the gateway a node that keeps nothing yet, or lets it stand alone.
+    pub fn set_cluster(&mut self, cluster: Option<&ClusterFilter>) -> Result<()> {
+        let addresses = self.addresses();
+        let old = std::mem::take(&mut self.vips);
+        match cluster {
+            Some(cluster) => {
+                self.cluster =
+                    ClusterValue { flags: CLUSTER_ON, key: cluster.key, ..ClusterValue::default() };
+                self.vips.clone_from(&cluster.vips);
+                // From the first packet on, what is a VIP's is known for it.
+                self.set_addresses(&addresses.difference(&old).copied().collect())?;
+                self.write_cluster()
+            }
+            None => {
+                self.cluster = ClusterValue::default();
+                self.write_cluster()?;
+                self.set_addresses(&addresses)
+            }
+        }
+    }
+
+    /// What this node keeps from the next packet on: packets of these shares, IKE of those (each a set of 256 bits, share 0
+    /// first), and as default host whatever else is for a VIP.
+    pub fn set_shares(&mut self, packets: [u64; 4], ike: [u64; 4], default_host: bool) -> Result<()> {
+        self.cluster.packets = packets;
+        self.cluster.ike = ike;
+        self.cluster.flags &= !CLUSTER_DEFAULT_HOST;
+        self.cluster.flags |= if default_host { CLUSTER_DEFAULT_HOST } else { 0 };
+        self.write_cluster()
+    }
+
+    /// Until when the kernel gets anything that all nodes see, in nanoseconds of CLOCK_BOOTTIME: to be told anew again and again.
+    /// A daemon that is dead or stopped does not, so that its kernel answers nobody beside the node that has taken over.
+    /// Workers keep the deadline themselves.
+    pub fn set_fence(&mut self, until: u64) -> Result<()> {
+        self.cluster.deadline = until;
+        self.write_cluster()
+    }
+
+    fn write_cluster(&self) -> Result<()> {
+        self.loaded.cluster.set(&FIRST, &self.cluster.encode(), &"of this node")
+    }
+
+    /// Has the highest sequence number recorded that comes to a VIP for an inbound SA, whoever owns it; `from` is the first
+    /// to compare with (its lower half, with ESN). Both numbers in the machine's byte order.
+    pub fn track(&mut self, spi: u32, from: u32) -> Result<()> {
+        self.loaded.seen.set(&spi.to_ne_bytes(), &from.to_ne_bytes(), &format_args!("of SA {spi:08x}"))
+    }
+
+    /// Forgets an SA.
+    pub fn untrack(&mut self, spi: u32) -> Result<()> {
+        self.loaded.seen.remove(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))
+    }
+
+    /// The highest sequence number that has come for an SA; `None` if nobody asked to have it recorded.
+    pub fn seen(&self, spi: u32) -> Result<Option<u32>> {
+        let value = self.loaded.seen.get(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))?;
+        Ok(value.as_deref().and_then(<[u8]>::first_chunk).map(|v| u32::from_ne_bytes(*v)))
+    }
+
+    /// Sets the addresses that IKE and ESP come to: the gateway's own, beside the cluster's.
+    pub fn set_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<()> {
+        for addr in addresses.union(&self.vips) {
+            let kind = if self.vips.contains(addr) { ADDRESS | VIP } else { ADDRESS };
+            let (map, key) = (self.local(addr), address_key(*addr));
+            if map.get(&key, addr)?.as_deref() != Some(&kind.to_ne_bytes()) {
+                map.set(&key, &kind.to_ne_bytes(), addr)?;
+            }
+        }
+        let gone = self.addresses().into_iter().filter(|a| !addresses.contains(a) && !self.vips.contains(a));
+        for addr in gone {
+            self.local(&addr).remove(&address_key(addr), &addr)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! A node of a cluster: what it keeps, until when, and what it remembers of what others keep.
+
+use super::bench::{Bench, XDP_PASS, XDP_REDIRECT};
+use super::frames::*;
+use crate::filter::layout::{CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue};
+use crate::filter::{PrefixUse, Reason};
+use testudo_ipsec::spi::Share;
+
+/// A deadline that no test lives to see.
+const ALIVE: u64 = u64::MAX;
+
+const ALL: [u64; 4] = [u64::MAX; 4];
+/// The share of the tests' ESP packets, in a set.
+const ESP_SHARE: [u64; 4] = [0, 0, 0, 1];
+const ESP_SPI: u32 = 0xc000_0001;
+
+/// A node that keeps nothing.
+pub(super) fn table() -> ClusterValue {
+    let word = |text: &[u8; 8]| u64::from_le_bytes(*text);
+    ClusterValue {
+        key: [word(b"01234567"), word(b"89abcdef")],
+        deadline: ALIVE,
+        flags: CLUSTER_ON,
+        ..ClusterValue::default()
+    }
+}
+
+impl ClusterValue {
+    pub(super) fn with_default_host(self, default_host: bool) -> Self {
+        let flags = if default_host { CLUSTER_ON | CLUSTER_DEFAULT_HOST } else { CLUSTER_ON };
+        Self { flags, ..self }
+    }
+}
+
+fn everything() -> ClusterValue {
+    ClusterValue { packets: ALL, ike: ALL, ..table().with_default_host(true) }
+}
+
+fn flooded4(packet: &[u8]) -> Vec<u8> {
+    ethernet_to(CLUSTER_MAC, 0x0800, packet)
+}
+
+fn esp_to_us(number: u32) -> Vec<u8> {
+    let payload = [&ESP_SPI.to_be_bytes()[..], &number.to_be_bytes(), &[0xab; 40]].concat();
+    ipv4(PEER4, US4, ESP).packet(&payload)
+}
+
+fn echo() -> Vec<u8> {
+    ipv4(CLIENT4, US4, ICMP).packet(&[8, 0, 0, 0, 0, 1, 0, 1])
+}
+
+#[test]
+fn a_new_table_is_the_next_packets() {
+    let bench = Bench::clustered(&table()).with_socket();
+    let frame = flooded4(&esp_to_us(1));
+    assert_eq!(bench.run(&frame).reason, Reason::DropOtherNode);
+    bench.set_cluster(&ClusterValue { packets: ESP_SHARE, ..table() });
+    let outcome = bench.run(&frame);
+    assert_eq!((outcome.action, outcome.reason), (XDP_REDIRECT, Reason::WorkerEsp));
+    // Speaking for a share is not carrying its packets.
+    bench.set_cluster(&ClusterValue { ike: ALL, ..table() });
+    assert_eq!(bench.run(&frame).reason, Reason::DropOtherNode);
+}
+
+#[test]
+fn nothing_goes_up_beyond_the_deadline() {
+    let bench = Bench::clustered(&everything()).with_socket();
+    let bypassed = ipv4(CLIENT4, PEER4, TCP).packet(&[0; 20]);
+    let later = Ipv4 { id: 1, fragment: 5, ..ipv4(PEER4, US4, UDP) }.packet(&[0; 9]);
+    let frames = [
+        ipv4(PEER4, US4, UDP).packet(&udp(500, 500, &ike())),
+        echo(),
+        ipv4(PEER4, US4, ICMP).packet(&[3, 4, 0, 0, 0, 0, 5, 0]),
+        later,
+        bypassed.clone(),
+    ];
+    for frame in frames.iter().map(|packet| flooded4(packet)) {
+        assert_ne!(bench.run(&frame).reason, Reason::DropFenced);
+        bench.set_cluster(&ClusterValue { deadline: 1, ..everything() });
+        assert_eq!(bench.run(&frame).reason, Reason::DropFenced);
+        bench.set_cluster(&everything());
+    }
+    // What came to this node alone is nobody else's.
+    bench.set_cluster(&ClusterValue { deadline: 1, ..everything() });
+    assert_eq!(bench.run(&ethernet(0x0800, &bypassed)).reason, Reason::PassOther);
+    // A worker looks at the clock itself, and without a daemon there is none.
+    assert_eq!(bench.run(&flooded4(&esp_to_us(1))).reason, Reason::WorkerEsp);
+    // To a VIP nothing is answered, whatever way it came.
+    assert_eq!(bench.run(&ethernet(0x0800, &echo())).reason, Reason::DropFenced);
+}
+
+#[test]
+fn what_goes_up_is_for_the_ports_own_address() {
+    let bench = Bench::clustered(&everything());
+    let bypassed = ipv4(CLIENT4, PEER4, TCP).packet(&[0; 20]);
+    for (kind, packet) in [(0x0800, echo()), (0x0800, bypassed), (0x0806, vec![0; 46])] {
+        let outcome = bench.run(&ethernet_to(CLUSTER_MAC, kind, &packet));
+        assert_eq!((outcome.action, outcome.frame), (XDP_PASS, ethernet(kind, &packet)));
+    }
+}
+
+#[test]
+fn without_a_cluster_its_address_is_another_hosts() {
+    let bench = Bench::new().with_socket();
+    assert_eq!(bench.run(&flooded4(&esp_to_us(1))).reason, Reason::DropOtherHost);
+    let echo = flooded4(&echo());
+    assert_eq!(bench.run(&echo).frame, echo);
+}
+
+#[test]
+fn a_frame_for_another_host_is_not_kept_by_a_node() {
+    let bench = Bench::clustered(&everything()).with_socket();
+    bench.track(ESP_SPI, 5);
+    let frame = ethernet_to([2, 0, 0, 0, 0, 7], 0x0800, &esp_to_us(9));
+    assert_eq!(bench.run(&frame).reason, Reason::DropOtherHost);
+    assert_eq!(bench.seen(ESP_SPI), Some(5));
+}
+
+#[test]
+fn every_node_remembers_the_highest_number_of_an_sa() {
+    let bench = Bench::clustered(&table()).with_socket();
+    let receive = |number| bench.run(&flooded4(&esp_to_us(number))).reason;
+    assert_eq!(receive(7), Reason::DropOtherNode);
+    assert_eq!(bench.seen(ESP_SPI), None, "a stranger's SPI takes no room");
+    bench.track(ESP_SPI, 5);
+    // With ESN the lower half begins anew.
+    let numbers =
+        [(7, 7), (6, 7), (5, 7), (9, 9), (1 << 31, 1 << 31), (u32::MAX, u32::MAX), (1, 1), (u32::MAX, 1)];
+    for (number, highest) in numbers {
+        assert_eq!(receive(number), Reason::DropOtherNode);
+        assert_eq!(bench.seen(ESP_SPI), Some(highest), "after {number}");
+    }
+    let in_udp = udp(4500, 4500, &[&ESP_SPI.to_be_bytes()[..], &[0, 0, 0, 40], &[0; 20]].concat());
+    bench.run(&flooded4(&ipv4(PEER4, US4, UDP).packet(&in_udp)));
+    assert_eq!(bench.seen(ESP_SPI), Some(40));
+    // The owner too.
+    bench.set_cluster(&ClusterValue { packets: ESP_SHARE, ..table() });
+    assert_eq!(receive(41), Reason::WorkerEsp);
+    assert_eq!(bench.seen(ESP_SPI), Some(41));
+}
+
+#[test]
+fn a_prefix_changes_hands_with_its_entry() {
+    let bench = Bench::clustered(&ClusterValue { packets: ESP_SHARE, ..table() }).with_socket();
+    let frame = flooded4(&ipv4(CLIENT4, REMOTE4, TCP).packet(&[0; 20]));
+    assert_eq!(bench.run(&frame).reason, Reason::WorkerProtect, "nobody knows its home yet");
+    bench.set_prefix("10.2.0.0/16", PrefixUse { home: Some(Share(1)), ..PrefixUse::PROTECT });
+    assert_eq!(bench.run(&frame).reason, Reason::DropOtherNode);
+    bench.set_prefix("10.2.0.0/16", PrefixUse { home: Some(Share(192)), ..PrefixUse::PROTECT });
+    assert_eq!(bench.run(&frame).reason, Reason::WorkerProtect);
+}
+
+/// What has to be protected does not pass in clear, whoever owns it.
+#[test]
+fn no_table_lets_a_protected_packet_pass() {
+    let bench = Bench::clustered(&table());
+    for table in [table(), everything(), ClusterValue { deadline: 0, ..everything() }] {
+        bench.set_cluster(&table);
+        for mac in [PORT_MAC, CLUSTER_MAC, [0xff; 6]] {
+            let packet = ipv4(CLIENT4, REMOTE4, TCP).packet(&[0; 20]);
+            let (action, _) = bench.run_uncounted(&ethernet_to(mac, 0x0800, &packet));
+            assert_ne!(action, XDP_PASS);
+            let packet = ipv6_packet(CLIENT6, REMOTE6, TCP, 64, &[0; 20]);
+            let (action, _) = bench.run_uncounted(&ethernet_to(mac, 0x86dd, &packet));
+            assert_ne!(action, XDP_PASS);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The filter and its reference model agree on the home of every packet.
+
+use super::bench::Bench;
+use super::cluster::table;
+use super::frames::*;
+use crate::filter::layout::{ADDRESS, ClusterValue};
+use crate::filter::{Action, PrefixUse, Reason};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestRunner};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use testudo_cluster::dispatch::{Arrival, Dispatch, Home, Ownership, PrefixHome};
+use testudo_cluster::share::ShareSet;
+use testudo_cluster::siphash::HashKey;
+use testudo_ipsec::spi::Share;
+
+const OWN4: &str = "192.0.2.11";
+const OWN6: &str = "2001:db8:1::11";
+const HOMED: PrefixUse = PrefixUse { home: Some(Share(42)), ..PrefixUse::PROTECT };
+const PREFIXES: [(&str, u8, PrefixUse); 8] = [
+    ("10.2.0.0", 16, HOMED),
+    ("10.2.128.0", 17, PrefixUse::PROTECT),
+    ("10.2.9.0", 24, PrefixUse::PASS),
+    ("10.4.0.0", 14, PrefixUse { home: Some(Share(200)), ..PrefixUse::PROTECT }),
+    ("2001:db8:2::", 48, HOMED),
+    ("2001:db8:2:8000::", 49, PrefixUse::PROTECT),
+    ("2001:db8:2:9::", 64, PrefixUse::PASS),
+    ("2001:db8:4::", 48, PrefixUse { home: Some(Share(200)), ..PrefixUse::PROTECT }),
+];
+
+fn model() -> Dispatch {
+    let addr = |text: &str| text.parse::<IpAddr>().unwrap();
+    let home = |used: PrefixUse| match (used.protect_to, used.home) {
+        (false, _) => PrefixHome::Pass,
+        (true, Some(share)) => PrefixHome::Share(share),
+        (true, None) => PrefixHome::Ambiguous,
+    };
+    Dispatch {
+        vips: [US4, US6].map(addr).into(),
+        addresses: [OWN4, OWN6].map(addr).into(),
+        prefixes: PREFIXES.iter().map(|(a, length, used)| ((addr(a), *length), home(*used))).collect(),
+        key: HashKey::new(*b"0123456789abcdef"),
+    }
+}
+
+/// A node of a cluster, or with an empty table a gateway that stands alone.
+fn bench(table: &ClusterValue) -> Bench {
+    let bench = Bench::clustered(table).with_socket();
+    [OWN4, OWN6].iter().for_each(|addr| bench.set_address(addr, ADDRESS));
+    PREFIXES.iter().for_each(|(addr, length, used)| bench.set_prefix(&format!("{addr}/{length}"), *used));
+    bench
+}
+
+fn arb_octets(lengths: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), lengths)
+}
+
+/// An IKE message in either direction, of either role, now and then cut.
+fn arb_ike() -> impl Strategy<Value = Vec<u8>> {
+    let spi = || prop_oneof![1 => Just([0; 8]), 3 => any::<[u8; 8]>()];
+    let length = prop_oneof![1 => 0..40usize, 4 => Just(40)];
+    (spi(), spi(), select(vec![0u8, 0x08, 0x20, 0x28]), length).prop_map(|(one, other, flags, length)| {
+        let mut message = [&one[..], &other, &[0, 0x20, 34, flags], &[0; 20]].concat();
+        message.truncate(length);
+        message
+    })
+}
+
+/// Protocol and payload.
+fn arb_payload(icmp: u8) -> impl Strategy<Value = (u8, Vec<u8>)> {
+    let marked = arb_ike().prop_map(|ike| [&[0; 4][..], &ike].concat());
+    let natt = prop_oneof![marked, arb_octets(0..20), Just(vec![0xff])];
+    let port = prop_oneof![Just(53u16), any::<u16>()];
+    prop_oneof![
+        3 => arb_octets(4..24).prop_map(|esp| (ESP, esp)),
+        3 => arb_ike().prop_map(|ike| (UDP, udp(500, 500, &ike))),
+        3 => natt.prop_map(|data| (UDP, udp(4500, 4500, &data))),
+        1 => (port, arb_octets(0..20)).prop_map(|(port, data)| (UDP, udp(9, port, &data))),
+        2 => (0..16u8, arb_octets(8..20)).prop_map(move |(kind, data)| (icmp, [&[kind][..], &data].concat())),
+        1 => (128..138u8, arb_octets(24..25)).prop_map(move |(kind, data)| (icmp, [&[kind][..], &data].concat())),
+        2 => arb_octets(20..40).prop_map(|data| (TCP, data)),
+    ]
+}
+
+/// Whole mostly; else offset in units of 8 octets, and whether more follow.
+fn arb_fragment() -> impl Strategy<Value = Option<(u16, bool)>> {
+    let offset = prop_oneof![Just(0u16), 1..100u16];
+    prop_oneof![3 => Just(None), 2 => (offset, any::<bool>()).prop_map(Some)]
+}
+
+fn arb_v4() -> impl Strategy<Value = Vec<u8>> {
+    let net = |text: &'static str| {
+        any::<u16>().prop_map(move |host| format!("{text}.{}.{}", host >> 8, host & 255))
+    };
+    let fixed =
+        select(vec![US4, US4, US4, US4, US4, OWN4, REMOTE4, EXEMPT4, PEER4, "224.0.0.5", "255.255.255.255"]);
+    let dst = prop_oneof![2 => fixed.prop_map(str::to_owned), 1 => net("10.2"), 1 => net("10.5"), 1 => net("172.16")];
+    let src = prop_oneof![4 => net("198.51"), 1 => net("10.2")];
+    let options = select(vec![&[][..], &[1; 4], &[1; 40]]);
+    (src, dst, arb_payload(ICMP), arb_fragment(), 0..6u16, options).prop_map(
+        |(src, dst, payload, cut, id, options)| {
+            let (proto, payload) = payload;
+            let fragment = cut.map_or(0, |(offset, more)| offset | if more { 0x2000 } else { 0 });
+            Ipv4 { id, fragment, options, ..ipv4(&src, &dst, proto) }.packet(&payload)
+        },
+    )
+}
+
+fn arb_v6() -> impl Strategy<Value = Vec<u8>> {
+    let net = |text: &'static str| {
+        any::<(u16, u16)>().prop_map(move |(net, host)| format!("{text}:{net:x}::{host:x}"))
+    };
+    let fixed = select(vec![US6, US6, US6, US6, US6, OWN6, REMOTE6, EXEMPT6, PEER6, "ff02::5", "fe80::7"]);
+    let dst = prop_oneof![2 => fixed.prop_map(str::to_owned), 1 => net("2001:db8:2"), 1 => net("2001:db8:4"), 1 => net("2001:db8:a")];
+    let src = prop_oneof![4 => net("2001:db8:ffff"), 1 => net("2001:db8:2"), 1 => Just("fe80::9".to_owned())];
+    let hops = select(vec![64u8, 255]);
+    (src, dst, arb_payload(ICMPV6), arb_fragment(), 0..6u32, 0..3u8, hops).prop_map(
+        |(src, dst, (proto, payload), cut, id, headers, hops)| {
+            let behind = match cut {
+                Some((offset, more)) => (FRAGMENT, fragment6(proto, offset, more, id, &payload)),
+                None => (proto, payload),
+            };
+            let (next, payload) =
+                (0..headers).fold(behind, |(next, rest), _| (OPTIONS, options(next, 1, &rest)));
+            ipv6_packet(&src, &dst, next, hops, &payload)
+        },
+    )
+}
+
+fn arb_shares() -> impl Strategy<Value = [u64; 4]> {
+    prop_oneof![any::<[u64; 4]>(), Just([0; 4]), Just([u64::MAX; 4])]
+}
+
+fn share_set(words: [u64; 4]) -> ShareSet {
+    (0..=255u8).map(Share).filter(|s| words[usize::from(s.0) / 64] >> (s.0 % 64) & 1 == 1).collect()
+}
+
+fn kind(home: Home) -> &'static str {
+    match home {
+        Home::Packets(_) => "packets",
+        Home::Ike(_) => "ike",
+        Home::Pair(_) => "pair",
+        Home::Ambiguous => "ambiguous",
+        Home::Everybody => "everybody",
+        Home::DefaultHost => "default host",
+        Home::Own => "own",
+    }
+}
+
+#[test]
+fn filter_and_model_agree() {
+    let model = model();
+    let (alone, member) = (bench(&ClusterValue::default()), bench(&table()));
+    let met = RefCell::new(BTreeMap::<_, BTreeSet<_>>::new());
+    let case = (prop_oneof![arb_v4(), arb_v6()], any::<bool>(), arb_shares(), arb_shares(), any::<bool>());
+    let mut runner = TestRunner::new(Config { cases: 6000, failure_persistence: None, ..Config::default() });
+    let result = runner.run(&case, |(packet, flooded, packets, ike, default_host)| {
+        let kind_of_frame = if packet[0] >> 4 == 4 { 0x0800 } else { 0x86dd };
+        let frame = |mac| ethernet_to(mac, kind_of_frame, &packet);
+        let own = frame(PORT_MAC);
+        member.set_cluster(&ClusterValue { packets, ike, ..table().with_default_host(default_host) });
+        let before = alone.run(&own).reason;
+        let received = if flooded { frame(CLUSTER_MAC) } else { own.clone() };
+        let outcome = member.run(&received);
+        let arrival = if flooded { Arrival::Flooded } else { Arrival::Own };
+        let home = model.home(arrival, &packet);
+        let ownership = Ownership { packets: share_set(packets), ike: share_set(ike), default_host };
+        let expected = match home {
+            _ if before.action() == Action::Drop => before,
+            Some(home) if ownership.keeps(home) => before,
+            Some(_) => Reason::DropOtherNode,
+            // What a gateway that stands alone puts together, no node of a cluster would find a home for.
+            None => Reason::DropFragmentShort,
+        };
+        prop_assert_eq!(outcome.reason, expected, "{:?}, alone {:?}", home, before);
+        if outcome.reason.action() == Action::Pass && home != Some(Home::Own) {
+            prop_assert_eq!(&outcome.frame, &own, "what the kernel gets is for the port's own address");
+        }
+        if let (Some(home), true) = (home, before.action() != Action::Drop) {
+            met.borrow_mut().entry(kind(home)).or_default().insert((
+                ownership.keeps(home),
+                flooded,
+                packet[0] >> 4,
+            ));
+        }
+        Ok(())
+    });
+    result.unwrap();
+    // The generator has met every home, kept and not kept, by both ways and in both families.
+    let counts: BTreeMap<_, _> = met.borrow().iter().map(|(kind, ways)| (*kind, ways.len())).collect();
+    let (both, kept, flooded) = (8, 4, 4);
+    let all = [
+        ("packets", both),
+        ("ike", both),
+        ("default host", both),
+        ("ambiguous", kept),
+        ("everybody", kept),
+        ("own", kept),
+        ("pair", flooded),
+    ];
+    assert_eq!(counts, all.into());
+}
