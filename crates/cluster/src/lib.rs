@@ -4,6 +4,8 @@
 //! total order and quorum come from an [`engine::Engine`]; this crate has no protocol of its own for them.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "corosync")]
+pub mod corosync;
 pub mod dispatch;
 pub mod engine;
 pub mod node;

@@ -8,7 +8,9 @@
 #![forbid(unsafe_code)]
 
 pub mod capture;
+pub mod cluster;
 pub mod command;
+pub mod corosync;
 pub mod count;
 pub mod cpu;
 pub mod download;

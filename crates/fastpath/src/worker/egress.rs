@@ -2,11 +2,9 @@
 
 use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
-use super::fence::Fence;
 use super::route::SendHop;
 use crate::frame::{Frame, FramePool};
 use crate::port::{Flushed, FrameBurst, Port};
-use std::sync::Arc;
 use testudo_wire::ethernet::HEADER;
 
 /// A port and what is about to be sent through it.
@@ -24,22 +22,12 @@ struct Lane<P> {
 #[derive(Debug)]
 pub(super) struct Egress<P> {
     lanes: Vec<Lane<P>>,
-    fence: Arc<Fence>,
 }
 
 impl<P: Port> Egress<P> {
     pub(super) fn new(ports: Vec<P>) -> Self {
         let lane = |port| Lane { port, staged: FrameBurst::new(), octets: 0, state: Flushed::All };
-        Self { lanes: ports.into_iter().map(lane).collect(), fence: Arc::new(Fence::open()) }
-    }
-
-    pub(super) fn set_fence(&mut self, fence: Arc<Fence>) {
-        self.fence = fence;
-    }
-
-    #[inline]
-    pub(super) fn is_open(&self) -> bool {
-        self.fence.is_open()
+        Self { lanes: ports.into_iter().map(lane).collect() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -94,7 +82,7 @@ impl<P: Port> Egress<P> {
         }
         frame.data_mut()[..HEADER].copy_from_slice(&hop.header);
         if lane.staged.is_full() {
-            lane.submit(slot, &self.fence, pool, counters);
+            lane.submit(slot, pool, counters);
         }
         lane.octets += u64::from(frame.len());
         lane.staged.push(frame);
@@ -104,12 +92,10 @@ impl<P: Port> Egress<P> {
     #[inline]
     pub(super) fn flush(&mut self, pool: &mut FramePool, counters: &WorkerCounters) {
         for (slot, lane) in self.lanes.iter_mut().enumerate() {
-            let due = if lane.staged.is_empty() {
-                lane.state == Flushed::Later && self.fence.is_open()
-            } else {
-                lane.submit(slot, &self.fence, pool, counters)
-            };
-            if due {
+            if !lane.staged.is_empty() {
+                lane.submit(slot, pool, counters);
+                lane.state = lane.port.flush();
+            } else if lane.state == Flushed::Later {
                 lane.state = lane.port.flush();
             }
             lane.port.reclaim(pool);
@@ -134,19 +120,8 @@ impl<P: Port> Egress<P> {
 }
 
 impl<P: Port> Lane<P> {
-    /// Moves what is staged to the port's queue; what finds no room after a second attempt is dropped. This is the last that can
-    /// be kept back, so the fence is looked at once more: false if it is shut.
-    fn submit(
-        &mut self,
-        slot: usize,
-        fence: &Fence,
-        pool: &mut FramePool,
-        counters: &WorkerCounters,
-    ) -> bool {
-        if !fence.is_open() {
-            self.give_up(pool, counters);
-            return false;
-        }
+    /// Moves what is staged to the port's queue; what finds no room after a second attempt is dropped.
+    fn submit(&mut self, slot: usize, pool: &mut FramePool, counters: &WorkerCounters) {
         let staged = self.staged.len();
         self.port.tx(&mut self.staged);
         if !self.staged.is_empty() {
@@ -162,15 +137,5 @@ impl<P: Port> Lane<P> {
             pool.give(frame);
         }
         port.tx_bytes.add(std::mem::take(&mut self.octets));
-        true
-    }
-
-    #[cold]
-    fn give_up(&mut self, pool: &mut FramePool, counters: &WorkerCounters) {
-        for frame in self.staged.drain(..) {
-            counters.count_drop(WorkerDrop::FencedLate);
-            pool.give(frame);
-        }
-        self.octets = 0;
     }
 }

@@ -1,0 +1,343 @@
+//! Agreements against an order that joins, leaves, changes rings and tells quorum late.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::{BTreeSet, VecDeque};
+
+const R1: Ring = Ring { seq: 4, node: 1 };
+const R2: Ring = Ring { seq: 8, node: 1 };
+
+fn process(node: u32) -> Process {
+    Process { node, pid: 100 + node }
+}
+
+/// Several processes and the one order that they all see.
+#[derive(Default)]
+struct Cluster {
+    nodes: BTreeMap<Process, Agreement>,
+    told: BTreeMap<Process, Vec<EngineEvent>>,
+    /// Multicast, and not yet in its place.
+    under_way: BTreeMap<Process, VecDeque<Vec<u8>>>,
+    ring: Ring,
+    /// What the next connection numbers its epochs from.
+    serial: u64,
+}
+
+impl Cluster {
+    fn collect(&mut self) {
+        for (process, node) in &mut self.nodes {
+            let queue = self.under_way.entry(*process).or_default();
+            queue.extend(node.take_announcements().iter().map(wire_of));
+            self.told.entry(*process).or_default().extend(node.take_events());
+        }
+    }
+
+    fn members(&mut self) {
+        let members: Vec<Process> = self.nodes.keys().copied().collect();
+        self.nodes.values_mut().for_each(|node| node.members(members.clone()).unwrap());
+        self.collect();
+    }
+
+    fn join(&mut self, process: Process) {
+        self.serial += 1_000_000;
+        let mut fresh = Agreement::new(process, self.serial);
+        // A daemon lets nobody join before it has told quorum of its ring.
+        fresh.quorum(self.ring, true);
+        self.nodes.insert(process, fresh);
+        self.told.insert(process, Vec::new());
+        self.members();
+    }
+
+    fn leave(&mut self, process: Process) {
+        self.nodes.remove(&process);
+        self.under_way.remove(&process);
+        self.members();
+    }
+
+    fn change_ring(&mut self, ring: Ring) {
+        self.ring = ring;
+        self.nodes.values_mut().for_each(|node| node.ring(ring));
+        self.collect();
+    }
+
+    fn quorum(&mut self, process: Process, quorate: bool) {
+        let ring = self.ring;
+        if let Some(node) = self.nodes.get_mut(&process) {
+            node.quorum(ring, quorate);
+        }
+        self.collect();
+    }
+
+    fn say(&mut self, process: Process, text: &str) {
+        if self.nodes.contains_key(&process) {
+            let framed = super::super::wire::message(text.as_bytes());
+            self.under_way.entry(process).or_default().push_back(framed);
+        }
+    }
+
+    /// The oldest message of a process comes to its place in the order.
+    fn order(&mut self, from: Process) -> bool {
+        use super::super::wire::{Incoming, read};
+        let Some(framed) = self.under_way.get_mut(&from).and_then(VecDeque::pop_front) else { return false };
+        for node in self.nodes.values_mut() {
+            match read(&framed) {
+                Incoming::Message(bytes) => node.message(from, bytes),
+                Incoming::Standing(standing) => node.standing(from, standing),
+                Incoming::Unknown => panic!("{framed:?}"),
+            }
+        }
+        self.collect();
+        true
+    }
+
+    fn settle(&mut self) {
+        let all: Vec<Process> = self.nodes.keys().copied().collect();
+        while all.iter().any(|process| self.order(*process)) {}
+    }
+
+    fn views(&self, process: Process) -> Vec<&View> {
+        let views = self.told[&process].iter().filter_map(|event| match event {
+            EngineEvent::View(view) => Some(view),
+            _ => None,
+        });
+        views.collect()
+    }
+}
+
+fn wire_of(standing: &Standing) -> Vec<u8> {
+    super::super::wire::standing(standing)
+}
+
+/// Three nodes with a view.
+fn three() -> Cluster {
+    let mut cluster = Cluster { ring: R1, ..Cluster::default() };
+    (1..=3).for_each(|node| cluster.join(process(node)));
+    cluster.settle();
+    cluster
+}
+
+fn numbers(view: &View) -> Vec<u8> {
+    view.members.iter().map(|member| member.get()).collect()
+}
+
+#[test]
+fn a_view_begins_with_the_last_that_is_ready_and_with_the_same_message_for_all() {
+    let mut cluster = three();
+    cluster.change_ring(R2);
+    cluster.quorum(process(1), true);
+    cluster.quorum(process(2), true);
+    cluster.say(process(1), "of no view");
+    cluster.settle();
+    assert!((1..=3).all(|node| cluster.views(process(node)).last().unwrap().ring.seq >> 24 == R1.seq));
+    cluster.quorum(process(3), true);
+    cluster.settle();
+    for node in 1..=3 {
+        let view = *cluster.views(process(node)).last().unwrap();
+        assert_eq!((numbers(view), view.quorate, view.ring.seq), (vec![1, 2, 3], true, R2.seq << 24 | 1));
+        assert!(
+            !cluster.told[&process(node)].iter().any(|event| matches!(event, EngineEvent::Message { .. }))
+        );
+    }
+}
+
+#[test]
+fn quorum_may_come_before_the_ring_and_that_of_another_ring_counts_for_nothing() {
+    let mut cluster = three();
+    let before = cluster.views(process(1)).len();
+    for node in 1..=3 {
+        cluster.nodes.get_mut(&process(node)).unwrap().quorum(R2, true);
+    }
+    cluster.collect();
+    cluster.settle();
+    assert_eq!(cluster.views(process(1)).len(), before, "the order is still in the ring before");
+    cluster.change_ring(R2);
+    cluster.settle();
+    assert_eq!(cluster.views(process(1)).len(), before + 1);
+}
+
+#[test]
+fn a_process_that_comes_back_makes_another_view_of_the_same_ring() {
+    let mut cluster = three();
+    cluster.leave(process(2));
+    cluster.settle();
+    cluster.join(process(2));
+    cluster.settle();
+    let views = cluster.views(process(1));
+    let last: Vec<_> = views[views.len() - 3..].iter().map(|view| (numbers(view), view.ring)).collect();
+    assert_eq!([&last[0].0, &last[1].0, &last[2].0], [&vec![1, 2, 3], &vec![1, 3], &vec![1, 2, 3]]);
+    assert!(last[0].1 < last[1].1 && last[1].1 < last[2].1, "{last:?}");
+    assert_eq!(cluster.views(process(2)).last(), views.last());
+}
+
+#[test]
+fn a_minority_is_told_once_and_at_once() {
+    let mut cluster = three();
+    let views = |cluster: &Cluster| cluster.views(process(3)).into_iter().cloned().collect::<Vec<_>>();
+    let before = views(&cluster).len();
+    cluster.leave(process(1));
+    cluster.leave(process(2));
+    cluster.change_ring(R2);
+    cluster.quorum(process(3), false);
+    assert_eq!(views(&cluster).len(), before + 1);
+    cluster.quorum(process(3), false);
+    cluster.settle();
+    let all = views(&cluster);
+    assert_eq!((all.len(), numbers(&all[before]), all[before].quorate), (before + 1, vec![3], false));
+}
+
+#[test]
+fn quorum_that_is_lost_within_a_ring_ends_the_view_at_one_place_and_its_return_begins_another() {
+    let mut cluster = three();
+    let first = cluster.views(process(1)).last().unwrap().ring;
+    cluster.quorum(process(2), false);
+    assert!(cluster.views(process(2)).last().unwrap().quorate, "the others do not know yet");
+    cluster.say(process(1), "before");
+    assert!(cluster.order(process(1)));
+    cluster.settle();
+    for node in 1..=3 {
+        let told = &cluster.told[&process(node)];
+        assert!(matches!(&told[told.len() - 2], EngineEvent::Message { .. }));
+        assert!(!cluster.views(process(node)).last().unwrap().quorate);
+    }
+    cluster.quorum(process(2), true);
+    cluster.settle();
+    for node in 1..=3 {
+        let view = *cluster.views(process(node)).last().unwrap();
+        assert!(view.quorate && view.ring > first, "{view:?}");
+    }
+}
+
+#[test]
+fn a_promise_under_way_counts_no_longer_when_members_have_come_and_gone() {
+    let mut cluster = Cluster { ring: R1, ..Cluster::default() };
+    cluster.join(process(1));
+    cluster.join(process(2));
+    // The epoch is opened, and both have promised. Then members change and change back, and node 2 has lost quorum.
+    assert!(cluster.order(process(1)) && cluster.order(process(1)));
+    cluster.join(process(3));
+    cluster.leave(process(3));
+    cluster.quorum(process(2), false);
+    cluster.settle();
+    for node in 1..=2 {
+        let quorate: Vec<bool> = cluster.views(process(node)).iter().map(|view| view.quorate).collect();
+        assert!(!quorate.contains(&true), "{quorate:?}");
+    }
+    cluster.quorum(process(2), true);
+    cluster.settle();
+    assert!((1..=2).all(|node| cluster.views(process(node)).last().unwrap().quorate));
+}
+
+#[test]
+fn who_joins_second_on_a_node_gives_way_and_strangers_are_named() {
+    let one = Process { node: 1, pid: 1 };
+    let other = Process { node: 1, pid: 2 };
+    let mut late = Agreement::new(other, 0);
+    assert!(late.members(vec![one, other]).unwrap_err().contains("process 1 of this node is in"));
+    let mut early = Agreement::new(one, 0);
+    early.quorum(R1, true);
+    let mut promised = |members: Vec<Process>| {
+        early.members(members).unwrap();
+        let opened: Vec<_> = early.take_announcements();
+        opened.into_iter().for_each(|standing| early.standing(one, standing));
+        (early.take_announcements().len(), early.obstacle())
+    };
+    assert_eq!(promised(vec![one]), (1, None));
+    let (said, why) = promised(vec![other, one]);
+    assert!(said == 0 && why.unwrap().contains("processes 1 and 2 of node 1"));
+    let (said, why) = promised(vec![one, Process { node: 1000, pid: 7 }]);
+    assert!(said == 0 && why.unwrap().contains("nodeid 1000"));
+    assert_eq!(promised(vec![one]), (1, None));
+    assert!(early.members(vec![other]).unwrap_err().contains("removed"));
+}
+
+#[test]
+fn what_is_out_of_place_or_of_a_stranger_begins_nothing() {
+    let mut cluster = three();
+    let node = cluster.nodes.get_mut(&process(1)).unwrap();
+    node.ring(R2);
+    let ready = |epoch| Standing::Ready(Ready { epoch, ring: R2, generation: u32::MAX });
+    let all = [1, 2, 3].map(process);
+    all.iter().for_each(|member| node.standing(*member, ready(7)));
+    node.standing(process(2), Standing::Open(7));
+    node.standing(process(9), Standing::Open(7));
+    all.iter().for_each(|member| node.standing(*member, ready(7)));
+    node.standing(process(1), Standing::Open(8));
+    node.standing(process(1), Standing::Open(7));
+    all.iter().for_each(|member| node.standing(*member, ready(7)));
+    node.standing(process(9), ready(8));
+    node.message(process(9), vec![1]);
+    all[..2].iter().for_each(|member| node.standing(*member, ready(8)));
+    assert_eq!(node.take_events(), []);
+    node.standing(process(3), ready(8));
+    assert!(matches!(node.take_events()[..], [EngineEvent::View(_)]));
+}
+
+type Messages = Vec<Vec<u8>>;
+
+/// What one process saw of each quorate view: its messages, and whether it saw its end.
+fn histories(told: &[EngineEvent]) -> Vec<(View, Messages, bool)> {
+    let mut all: Vec<(View, Messages, bool)> = Vec::new();
+    for event in told {
+        match event {
+            EngineEvent::View(view) => {
+                if let Some(last) = all.last_mut() {
+                    last.2 = true;
+                }
+                all.push((view.clone(), Vec::new(), false));
+            }
+            EngineEvent::Message { bytes, .. } => all.last_mut().unwrap().1.push(bytes.clone()),
+            EngineEvent::Down { .. } => {}
+        }
+    }
+    all.retain(|(view, ..)| view.quorate);
+    all
+}
+
+proptest! {
+    /// Whatever happens in whatever order: one name, one view, with the same messages for all who saw it to its end; and when
+    /// nothing happens any more, all have the same one.
+    #[test]
+    fn views_and_their_messages_are_the_same_for_all(steps in prop::collection::vec((0_u8..12, 1_u32..=4), 1..200)) {
+        let mut cluster = three();
+        let mut gone: Vec<Vec<EngineEvent>> = Vec::new();
+        for (n, (step, node)) in steps.into_iter().enumerate() {
+            let process = process(node);
+            match step {
+                0 if !cluster.nodes.contains_key(&process) => cluster.join(process),
+                1 if cluster.nodes.len() > 1 && cluster.nodes.contains_key(&process) => {
+                    gone.push(cluster.told.remove(&process).unwrap());
+                    cluster.leave(process);
+                }
+                2 => cluster.change_ring(Ring { seq: cluster.ring.seq + 4, node: 1 }),
+                3 => cluster.quorum(process, false),
+                4 | 5 => cluster.quorum(process, true),
+                6 | 7 => cluster.say(process, &format!("{n}")),
+                _ => drop(cluster.order(process)),
+            }
+        }
+        for node in 1..=4 {
+            cluster.quorum(process(node), true);
+        }
+        cluster.settle();
+        let mut seen: BTreeMap<RingId, (View, Option<Messages>)> = BTreeMap::new();
+        for told in cluster.told.values().chain(&gone) {
+            let mut names = BTreeSet::new();
+            for (view, messages, complete) in histories(told) {
+                prop_assert!(names.insert(view.ring), "{:?} twice", view.ring);
+                let (same, whole) = seen.entry(view.ring).or_insert_with(|| (view.clone(), None));
+                prop_assert_eq!(&*same, &view);
+                if complete {
+                    let whole = whole.get_or_insert_with(|| messages.clone());
+                    prop_assert_eq!(&*whole, &messages);
+                }
+            }
+            prop_assert!(names.iter().is_sorted());
+        }
+        let last: BTreeSet<_> = cluster.nodes.keys().map(|process| {
+            let view = *cluster.views(*process).last().unwrap();
+            (view.ring, view.quorate, view.members.len())
+        }).collect();
+        prop_assert_eq!(last.len(), 1);
+        prop_assert!(last.first().is_some_and(|(_, quorate, members)| *quorate && *members == cluster.nodes.len()));
+    }
+}

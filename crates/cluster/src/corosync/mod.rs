@@ -1,0 +1,77 @@
+//! The engine that real clusters run on: corosync's closed process groups (CPG) and its votequorum.
+//!
+//! One thread calls corosync's libraries and nothing else does: they block while a daemon does not answer, and call back at
+//! times of their own. The host hands messages over and takes events, and waits for [`Corosync::wake_fd`].
+//!
+//! A daemon that dies is waited for: [`EngineEvent::Down`] tells of it once, and the next view that it is back. Messages that had
+//! not been sent when a view ended are dropped, for they belong to it: whoever still wants to say something says it anew.
+
+mod agreement;
+mod callbacks;
+mod session;
+mod shared;
+mod thread;
+mod wire;
+
+use crate::engine::{Engine, EngineEvent};
+use crate::node::NodeId;
+use shared::Shared;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use thread::Thread;
+
+/// How long the end waits for corosync's libraries. They block if the daemon is stopped.
+const END: Duration = Duration::from_secs(2);
+/// `CPG_NAMELEN_MAX` without the closing NUL.
+const GROUP_NAME: usize = 127;
+
+/// A member of a group in the corosync of this host.
+pub struct Corosync {
+    shared: Arc<Shared>,
+}
+
+impl Corosync {
+    /// Starts the thread, which connects to the corosync of the calling thread's network namespace. `node` is the number that
+    /// corosync has to have as its `nodeid`; `group` names the cluster among those that share the corosync. `begin` is called
+    /// first on the new thread: to set its priority, say.
+    pub fn start(node: NodeId, group: &str, begin: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        if group.is_empty() || group.len() > GROUP_NAME {
+            let message =
+                format!("a group's name has 1 to {GROUP_NAME} octets, this one has {}", group.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let poll = mio::Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), thread::WAKE)?;
+        let shared = Arc::new(Shared::new(waker)?);
+        let thread = Thread { poll, shared: Arc::clone(&shared), node, group: group.to_owned() };
+        std::thread::Builder::new().name("corosync".into()).spawn(move || {
+            begin();
+            thread.run();
+        })?;
+        Ok(Self { shared })
+    }
+
+    /// Readable from the moment when there is an event until [`Engine::next_event`] has found none.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.shared.wake_host.as_fd()
+    }
+}
+
+impl Engine for Corosync {
+    fn multicast(&mut self, message: Vec<u8>) -> Result<(), Vec<u8>> {
+        self.shared.offer(message)
+    }
+
+    fn next_event(&mut self) -> Option<EngineEvent> {
+        self.shared.next_event()
+    }
+}
+
+impl Drop for Corosync {
+    fn drop(&mut self) {
+        // A thread that is stuck in a library ends with the process, or when the daemon goes on.
+        let _ended = self.shared.stop(END);
+    }
+}

@@ -1,0 +1,104 @@
+//! One connection to corosync: CPG and quorum together, from initialisation to the end of either.
+
+use super::callbacks;
+use super::wire::Process;
+use crate::node::NodeId;
+use rust_corosync::{CsError, DispatchFlags, TrackFlags, cpg, quorum};
+use std::os::fd::RawFd;
+
+/// Callbacks of one descriptor before the other things get their turn.
+const BURST: usize = 256;
+
+/// Both handles; dropping them ends the membership.
+pub(super) struct Session {
+    cpg: cpg::Handle,
+    quorum: quorum::Handle,
+    /// Descriptors of CPG and of quorum.
+    pub(super) fds: [RawFd; 2],
+    /// This process in the group.
+    pub(super) me: Process,
+}
+
+/// What became of an attempt to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// Corosync has it.
+    Yes,
+    /// Not now: a membership is being formed, or too much is under way.
+    TryAgain,
+}
+
+impl Session {
+    /// Connects and asks to join. The join itself comes as the first membership.
+    pub(super) fn open(node: NodeId, group: &str) -> Result<Self, String> {
+        callbacks::clear();
+        // CPG first: whatever changes from here on it tells. Then quorum, which tells its present state at once.
+        let cpg = cpg::initialize(&callbacks::of_cpg(), 0).map_err(|e| explain("connect to corosync", e))?;
+        let local = u32::from(cpg::local_get(&cpg).map_err(|e| explain("ask corosync for its nodeid", e))?);
+        if local != u32::from(node.get()) {
+            return Err(format!(
+                "corosync on this host has nodeid {local}, testudo.toml says that this is node {node}"
+            ));
+        }
+        let (quorum, kind) = quorum::initialize(&callbacks::of_quorum(), 0)
+            .map_err(|e| explain("connect to corosync's quorum service", e))?;
+        if matches!(kind, quorum::QuorumType::Free) {
+            return Err(
+                "corosync counts no votes: corosync.conf needs quorum.provider: corosync_votequorum".into()
+            );
+        }
+        quorum::trackstart(&quorum, TrackFlags::Changes)
+            .map_err(|e| explain("follow corosync's quorum", e))?;
+        let fds = [cpg::fd_get(&cpg), quorum::fd_get(&quorum)];
+        let [Ok(cpg_fd), Ok(quorum_fd)] = fds else {
+            return Err("corosync's libraries have no descriptor to wait for".into());
+        };
+        cpg::join(&cpg, group).map_err(|e| explain("join corosync's group", e))?;
+        let me = Process { node: local, pid: std::process::id() };
+        Ok(Self { cpg, quorum, fds: [cpg_fd, quorum_fd], me })
+    }
+
+    /// Has CPG call back what waits; true if there may be more.
+    pub(super) fn dispatch_cpg(&self) -> Result<bool, String> {
+        dispatch(|| cpg::dispatch(&self.cpg, DispatchFlags::OneNonblocking))
+    }
+
+    /// Has quorum call back what waits; true if there may be more.
+    pub(super) fn dispatch_quorum(&self) -> Result<bool, String> {
+        dispatch(|| quorum::dispatch(&self.quorum, DispatchFlags::OneNonblocking))
+    }
+
+    /// Multicasts in agreed order.
+    pub(super) fn send(&self, framed: &[u8]) -> Result<Sent, String> {
+        match cpg::mcast_joined(&self.cpg, cpg::Guarantee::TypeAgreed, framed) {
+            Ok(()) => Ok(Sent::Yes),
+            Err(CsError::CsErrTryAgain) => Ok(Sent::TryAgain),
+            Err(error) => Err(explain("multicast through corosync", error)),
+        }
+    }
+}
+
+fn dispatch(one: impl Fn() -> rust_corosync::Result<()>) -> Result<bool, String> {
+    for _ in 0..BURST {
+        match one() {
+            Ok(()) => {}
+            Err(CsError::CsErrTryAgain) => return Ok(false),
+            Err(error) => return Err(explain("hear corosync", error)),
+        }
+    }
+    Ok(true)
+}
+
+/// What an operator can do about it.
+fn explain(what: &str, error: CsError) -> String {
+    let advice = match error {
+        CsError::CsErrLibrary | CsError::CsErrNotExist => "is it running?",
+        CsError::CsErrAccess | CsError::CsErrSecurity => {
+            "testudod's user is not allowed to: run it as root, or allow it by a file in /etc/corosync/uidgid.d"
+        }
+        CsError::CsErrTryAgain => "it forms a membership, or is starting",
+        CsError::CsErrExist => "this process is in the group already",
+        _ => return format!("cannot {what}: {error}"),
+    };
+    format!("cannot {what} ({error}): {advice}")
+}

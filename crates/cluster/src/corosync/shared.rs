@@ -1,0 +1,160 @@
+//! What the host and the engine's thread share: two bounded queues, and a descriptor to wake either.
+
+use super::wire;
+use crate::engine::EngineEvent;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Messages that wait to be sent: some milliseconds' worth of what corosync takes.
+pub(super) const OUTGOING_LIMIT: usize = 64;
+/// Octets of them.
+pub(super) const OUTGOING_BYTES: usize = 1 << 20;
+/// Octets of events that wait for the host, before no more are fetched from corosync.
+const EVENTS_BYTES: usize = 4 << 20;
+/// What an event costs beside its message.
+const EVENT_COST: usize = 128;
+
+/// Shared by both sides.
+pub(super) struct Shared {
+    queues: Mutex<Queues>,
+    ended: Condvar,
+    /// Readable while the host may find an event.
+    pub(super) wake_host: EventFd,
+    /// Wakes the thread.
+    wake_thread: mio::Waker,
+}
+
+#[derive(Default)]
+struct Queues {
+    /// Framed.
+    outgoing: VecDeque<Vec<u8>>,
+    outgoing_bytes: usize,
+    events: VecDeque<EngineEvent>,
+    events_bytes: usize,
+    /// The thread fetches nothing until the host has drained.
+    stalled: bool,
+    stop: bool,
+    ended: bool,
+}
+
+impl Shared {
+    pub(super) fn new(wake_thread: mio::Waker) -> std::io::Result<Self> {
+        let wake_host = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        Ok(Self { queues: Mutex::default(), ended: Condvar::new(), wake_host, wake_thread })
+    }
+
+    /// Neither side panics while it holds the lock, and the queues are whole between any two steps.
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_thread(&self) {
+        // It fails only if the counter is full, and then the thread is being woken.
+        let _woken = self.wake_thread.wake();
+    }
+
+    // The host's side.
+
+    pub(super) fn offer(&self, message: Vec<u8>) -> Result<(), Vec<u8>> {
+        let mut queues = self.lock();
+        let full = queues.outgoing.len() >= OUTGOING_LIMIT || queues.outgoing_bytes >= OUTGOING_BYTES;
+        if full || queues.ended {
+            return Err(message);
+        }
+        queues.outgoing_bytes += message.len();
+        queues.outgoing.push_back(wire::message(&message));
+        let first = queues.outgoing.len() == 1;
+        drop(queues);
+        if first {
+            self.wake_thread();
+        }
+        Ok(())
+    }
+
+    pub(super) fn next_event(&self) -> Option<EngineEvent> {
+        let mut queues = self.lock();
+        let Some(event) = queues.events.pop_front() else {
+            // Under the lock: what comes next sets it again.
+            let _was_unset = self.wake_host.read();
+            return None;
+        };
+        queues.events_bytes -= cost(&event);
+        if queues.stalled && queues.events_bytes <= EVENTS_BYTES / 2 {
+            queues.stalled = false;
+            drop(queues);
+            self.wake_thread();
+        }
+        Some(event)
+    }
+
+    /// Asks the thread to end; true if it has within that time.
+    pub(super) fn stop(&self, within: Duration) -> bool {
+        let mut queues = self.lock();
+        queues.stop = true;
+        self.wake_thread();
+        queues = self
+            .ended
+            .wait_timeout_while(queues, within, |queues| !queues.ended)
+            .map_or_else(|poisoned| poisoned.into_inner().0, |waited| waited.0);
+        queues.ended
+    }
+
+    // The thread's side.
+
+    pub(super) fn stopped(&self) -> bool {
+        self.lock().stop
+    }
+
+    /// True if the host has enough to read for now.
+    pub(super) fn stall(&self) -> bool {
+        let mut queues = self.lock();
+        queues.stalled = queues.events_bytes >= EVENTS_BYTES;
+        queues.stalled
+    }
+
+    pub(super) fn tell(&self, events: impl IntoIterator<Item = EngineEvent>) {
+        let mut queues = self.lock();
+        let before = queues.events.len();
+        for event in events {
+            // What still waits belongs to the view before: no member would take it.
+            if !matches!(event, EngineEvent::Message { .. }) {
+                queues.outgoing.clear();
+                queues.outgoing_bytes = 0;
+            }
+            queues.events_bytes += cost(&event);
+            queues.events.push_back(event);
+        }
+        if queues.events.len() > before {
+            // It fails only if the counter is full, and then the host is being woken.
+            let _woken = self.wake_host.write(1);
+        }
+    }
+
+    pub(super) fn next_outgoing(&self) -> Option<Vec<u8>> {
+        let mut queues = self.lock();
+        let framed = queues.outgoing.pop_front()?;
+        queues.outgoing_bytes -= framed.len() - 1;
+        Some(framed)
+    }
+
+    /// Puts back what could not be sent.
+    pub(super) fn put_back(&self, framed: Vec<u8>) {
+        let mut queues = self.lock();
+        queues.outgoing_bytes += framed.len() - 1;
+        queues.outgoing.push_front(framed);
+    }
+
+    pub(super) fn end(&self) {
+        self.lock().ended = true;
+        self.ended.notify_all();
+    }
+}
+
+fn cost(event: &EngineEvent) -> usize {
+    match event {
+        EngineEvent::Message { bytes, .. } => bytes.len() + EVENT_COST,
+        EngineEvent::View(_) | EngineEvent::Down { .. } => EVENT_COST,
+    }
+}

@@ -1,0 +1,193 @@
+//! The engine's thread: everything that calls corosync's libraries, and the only thing that does.
+
+use super::agreement::Agreement;
+use super::callbacks::{self, Told};
+use super::session::{Sent, Session};
+use super::shared::Shared;
+use super::wire::{self, Incoming, Standing};
+use crate::engine::EngineEvent;
+use crate::node::NodeId;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use std::mem::discriminant;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub(super) const WAKE: Token = Token(0);
+const SESSION: [Token; 2] = [Token(1), Token(2)];
+
+/// Between two attempts to reach a daemon that is not there.
+const RECONNECT: Duration = Duration::from_millis(200);
+/// Between two attempts to send what corosync does not take now.
+const TRY_AGAIN: Duration = Duration::from_millis(1);
+/// However quiet it is, corosync is asked after this long.
+const IDLE: Duration = Duration::from_millis(500);
+/// Messages sent before corosync is heard again.
+const SEND_BURST: usize = 64;
+
+/// The thread's own.
+pub(super) struct Thread {
+    pub(super) poll: Poll,
+    pub(super) shared: Arc<Shared>,
+    pub(super) node: NodeId,
+    pub(super) group: String,
+}
+
+/// A session with what belongs to it.
+struct Connected {
+    session: Session,
+    agreement: Agreement,
+    /// What has to be said before anything of the host.
+    announcements: Vec<Standing>,
+    obstacle: Option<String>,
+}
+
+/// How soon the thread has to look again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// There is more.
+    Now,
+    /// Corosync did not take a message.
+    Soon,
+    /// When something happens.
+    Idle,
+}
+
+impl Thread {
+    /// Connects, and connects again, until it is told to end.
+    pub(super) fn run(mut self) {
+        let mut reported: Option<String> = None;
+        while !self.shared.stopped() {
+            let ended = match self.connect() {
+                Ok(mut connected) => {
+                    reported = None;
+                    let why = self.serve(&mut connected);
+                    self.unwatch(&connected.session);
+                    why
+                }
+                Err(why) => Some(why),
+            };
+            // As long as the reason stays the same it is told once.
+            if let Some(reason) = ended.filter(|why| reported.as_ref() != Some(why)) {
+                reported = Some(reason.clone());
+                self.shared.tell([EngineEvent::Down { reason }]);
+            }
+            if !self.shared.stopped() {
+                self.wait(RECONNECT);
+            }
+        }
+        self.shared.end();
+    }
+
+    fn connect(&mut self) -> Result<Connected, String> {
+        let session = Session::open(self.node, &self.group)?;
+        for (fd, token) in session.fds.iter().zip(SESSION) {
+            let watched = self.poll.registry().register(&mut SourceFd(fd), token, Interest::READABLE);
+            watched.map_err(|e| format!("cannot watch corosync's descriptors: {e}"))?;
+        }
+        // Nanoseconds: no connection begins soon enough, nor opens epochs fast enough, to meet the numbers of the one before.
+        let serial = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let agreement = Agreement::new(session.me, serial);
+        Ok(Connected { session, agreement, announcements: Vec::new(), obstacle: None })
+    }
+
+    /// Before the libraries close them, and the numbers stand for something else.
+    fn unwatch(&self, session: &Session) {
+        for fd in &session.fds {
+            // What the library has closed already is no longer watched.
+            let _gone = self.poll.registry().deregister(&mut SourceFd(fd));
+        }
+    }
+
+    /// Lets some time go by, less if somebody wakes the thread.
+    fn wait(&mut self, limit: Duration) {
+        let mut events = Events::with_capacity(8);
+        // Interrupted or not, everything is looked at afterwards.
+        let _interrupted = self.poll.poll(&mut events, Some(limit));
+    }
+
+    /// Serves a connection to its end; `None` if the host wants the end.
+    fn serve(&mut self, connected: &mut Connected) -> Option<String> {
+        let mut next = Next::Now;
+        loop {
+            match next {
+                Next::Now => {}
+                Next::Soon => self.wait(TRY_AGAIN),
+                Next::Idle => self.wait(IDLE),
+            }
+            if self.shared.stopped() {
+                return None;
+            }
+            match self.turn(connected) {
+                Ok(then) => next = then,
+                Err(why) => return Some(why),
+            }
+        }
+    }
+
+    fn turn(&self, connected: &mut Connected) -> Result<Next, String> {
+        let stalled = self.shared.stall();
+        // Quorum first: where it speaks of a new ring, CPG has spoken of it before, and the second look sees that.
+        let mut more = connected.session.dispatch_quorum()?;
+        if !stalled {
+            more |= connected.session.dispatch_cpg()?;
+        }
+        connected.digest()?;
+        self.shared.tell(connected.agreement.take_events());
+        if let Some(reason) = connected.new_obstacle() {
+            self.shared.tell([EngineEvent::Down { reason }]);
+        }
+        Ok(match self.send(connected)? {
+            Next::Idle if more => Next::Now,
+            then => then,
+        })
+    }
+
+    /// Sends what waits.
+    fn send(&self, connected: &mut Connected) -> Result<Next, String> {
+        while let Some(first) = connected.announcements.first() {
+            if connected.session.send(&wire::standing(first))? == Sent::TryAgain {
+                return Ok(Next::Soon);
+            }
+            connected.announcements.remove(0);
+        }
+        for _ in 0..SEND_BURST {
+            let Some(framed) = self.shared.next_outgoing() else { return Ok(Next::Idle) };
+            if connected.session.send(&framed)? == Sent::TryAgain {
+                self.shared.put_back(framed);
+                return Ok(Next::Soon);
+            }
+        }
+        Ok(Next::Now)
+    }
+}
+
+impl Connected {
+    /// Draws the conclusions from what corosync has called back.
+    fn digest(&mut self) -> Result<(), String> {
+        while let Some(told) = callbacks::next() {
+            match told {
+                Told::Members(members) => self.agreement.members(members)?,
+                Told::Ring(ring) => self.agreement.ring(ring),
+                Told::Quorum(ring, quorate) => self.agreement.quorum(ring, quorate),
+                Told::Message(from, Incoming::Message(bytes)) => self.agreement.message(from, bytes),
+                Told::Message(from, Incoming::Standing(standing)) => self.agreement.standing(from, standing),
+                Told::Message(_, Incoming::Unknown) => {}
+            }
+        }
+        for standing in self.agreement.take_announcements() {
+            // Of what could not be sent yet, only the newest of its kind is still of use.
+            self.announcements.retain(|waiting| discriminant(waiting) != discriminant(&standing));
+            self.announcements.push(standing);
+        }
+        Ok(())
+    }
+
+    /// Why there is no view, if that has just come up.
+    fn new_obstacle(&mut self) -> Option<String> {
+        let obstacle = self.agreement.obstacle();
+        let new = obstacle.clone().filter(|_| obstacle != self.obstacle);
+        self.obstacle = obstacle;
+        new
+    }
+}

@@ -1,0 +1,327 @@
+//! The engine against real daemons: one a namespace, killed, stopped, cut off and brought back.
+#![allow(missing_docs)]
+
+use std::collections::BTreeSet;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use testudo_cluster::corosync::Corosync;
+use testudo_cluster::engine::{Engine, EngineEvent, View};
+use testudo_cluster::node::NodeId;
+use testudo_lab::cluster::{self, Cluster, Cut, Net};
+use testudo_lab::corosync::{Corosync as Daemon, Ring, Timers};
+use testudo_lab::topology::Family;
+use testudo_lab::{Lab, Namespace, wait_until};
+
+const GROUP: &str = "testudo-test";
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// An engine with all that it has told.
+struct Member {
+    engine: Corosync,
+    told: Vec<EngineEvent>,
+}
+
+impl Member {
+    fn start(namespace: &Namespace, node: u8) -> Self {
+        // The engine's thread inherits the namespace of the one that starts it.
+        let engine = namespace.enter(|| Corosync::start(number(node), GROUP, || ())).unwrap().unwrap();
+        Self { engine, told: Vec::new() }
+    }
+
+    fn listen(&mut self) {
+        self.told.extend(std::iter::from_fn(|| self.engine.next_event()));
+    }
+
+    fn views(&self) -> Vec<&View> {
+        let views = self.told.iter().filter_map(|event| match event {
+            EngineEvent::View(view) => Some(view),
+            _ => None,
+        });
+        views.collect()
+    }
+
+    fn messages(&self) -> Vec<(u8, Vec<u8>)> {
+        let messages = self.told.iter().filter_map(|event| match event {
+            EngineEvent::Message { from, bytes } => Some((from.get(), bytes.clone())),
+            _ => None,
+        });
+        messages.collect()
+    }
+
+    /// Sends, as often as it takes.
+    fn send(&mut self, message: Vec<u8>) {
+        let mut rest = Some(message);
+        wait_until("the engine to take a message", LIMIT, || {
+            rest = rest.take().and_then(|message| self.engine.multicast(message).err());
+            Ok(if rest.is_none() { Ok(()) } else { Err("it gives it back".to_owned()) })
+        })
+        .unwrap();
+    }
+}
+
+fn number(node: u8) -> NodeId {
+    NodeId::new(node.into()).unwrap()
+}
+
+/// Three nodes with daemons, members of one view.
+struct Rig {
+    members: Vec<Member>,
+    daemons: Vec<Daemon>,
+    cluster: Cluster,
+}
+
+impl Rig {
+    fn start(name: &str) -> Self {
+        let lab = Lab::new(name).unwrap();
+        let cluster = Cluster::build(&lab, &cluster::Options { peers: 0, ..Default::default() }).unwrap();
+        let addresses = (1..=3).map(|node| Cluster::own(node, Net::Cluster, Family::V4)).collect();
+        let ring = Ring::new(&lab, addresses, Timers::default()).unwrap();
+        let daemons: Vec<Daemon> =
+            cluster.nodes.iter().map(|node| Daemon::start(node, &ring).unwrap()).collect();
+        daemons[0].wait_for_members(3, LIMIT).unwrap();
+        let members = (1..=3).map(|node| Member::start(cluster.node(node), node)).collect();
+        let mut rig = Self { members, daemons, cluster };
+        rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);
+        rig
+    }
+
+    fn listen(&mut self) {
+        self.members.iter_mut().for_each(Member::listen);
+    }
+
+    /// Waits until these nodes have the same quorate view of those members.
+    fn wait_for_view(&mut self, at: &[u8], members: &[u8]) {
+        wait_until(&format!("a view of {members:?}"), LIMIT, || {
+            self.listen();
+            let last: BTreeSet<_> = at.iter().map(|node| self.last_view(*node)).collect();
+            let one = last.first().cloned().flatten().filter(|(_, of, quorate)| of == members && *quorate);
+            Ok(if one.is_some() && last.len() == 1 { Ok(()) } else { Err(format!("{last:?}")) })
+        })
+        .unwrap();
+    }
+
+    fn last_view(&self, node: u8) -> Option<(String, Vec<u8>, bool)> {
+        let member = &self.members[usize::from(node) - 1];
+        match member.told.iter().rev().find(|event| !matches!(event, EngineEvent::Message { .. }))? {
+            EngineEvent::View(view) => {
+                let members = view.members.iter().map(|node| node.get()).collect();
+                Some((format!("{:?}", view.ring), members, view.quorate))
+            }
+            _ => None,
+        }
+    }
+
+    fn wait_for(&mut self, what: &str, mut seen: impl FnMut(&Self) -> bool) {
+        wait_until(what, LIMIT, || {
+            self.listen();
+            Ok(if seen(self) { Ok(()) } else { Err(format!("{:?}", self.members[2].views())) })
+        })
+        .unwrap();
+    }
+
+    fn is_down(&self, node: u8) -> bool {
+        let member = &self.members[usize::from(node) - 1];
+        let last = member.told.iter().rev().find(|event| !matches!(event, EngineEvent::Message { .. }));
+        matches!(last, Some(EngineEvent::Down { .. }))
+    }
+
+    fn has_no_quorum(&self, node: u8) -> bool {
+        self.last_view(node).is_some_and(|(_, members, quorate)| !quorate && members == [node])
+    }
+}
+
+/// Median of what it takes the others to have the view without node 3. Information, not a demand.
+fn report(what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    #[allow(clippy::print_stderr)]
+    {
+        eprintln!("{what}: median {:.0?} of {}", times[times.len() / 2], times.len());
+    }
+}
+
+#[test]
+fn all_members_have_the_same_messages_in_the_same_order() {
+    let mut rig = Rig::start("engine");
+    let each = 2000_u32;
+    // 24 MB: what corosync takes only in portions.
+    for n in 0..each {
+        for member in &mut rig.members {
+            let length = if n % 2 == 0 { 100 } else { 8000 };
+            let mut message = vec![0xa5; length];
+            message[..4].copy_from_slice(&n.to_be_bytes());
+            member.send(message);
+            member.listen();
+        }
+    }
+    rig.wait_for("all messages", |rig| {
+        rig.members.iter().all(|member| member.messages().len() == 3 * each as usize)
+    });
+    let first = rig.members[0].messages();
+    for member in &rig.members[1..] {
+        assert!(member.messages() == first);
+    }
+    for node in 1..=3 {
+        let own = first.iter().filter(|(from, _)| *from == node).map(|(_, bytes)| &bytes[..4]);
+        assert!(own.eq((0..each).map(u32::to_be_bytes).collect::<Vec<_>>().iter().map(|n| &n[..])));
+    }
+}
+
+#[test]
+fn an_engine_whose_host_does_not_listen_takes_no_more_than_its_bounds() {
+    let mut rig = Rig::start("engine-deaf");
+    let before = rig.members[2].views().len();
+    // Node 3 hears nothing while 24 MB come; then it hears all of it.
+    let each = 1500_usize;
+    for _ in 0..each {
+        rig.members[0].send(vec![7; 16_000]);
+        rig.members[0].listen();
+        rig.members[1].listen();
+    }
+    rig.wait_for("all messages", |rig| rig.members[2].messages().len() == each);
+    assert_eq!(rig.members[2].views().len(), before, "{:?}", rig.members[2].views());
+}
+
+#[test]
+fn a_daemon_that_is_killed_is_detected_and_joined_again_when_it_is_back() {
+    let mut rig = Rig::start("engine-killed");
+    let mut times = Vec::new();
+    for round in 0..3 {
+        let began = Instant::now();
+        rig.daemons[2].kill().unwrap();
+        rig.wait_for_view(&[1, 2], &[1, 2]);
+        times.push(began.elapsed());
+        rig.wait_for("the end at node 3", |rig| rig.is_down(3));
+        let Some(EngineEvent::Down { reason }) = rig.members[2].told.last() else { panic!("no end") };
+        assert!(reason.contains("corosync"), "{reason}");
+        rig.members[0].send(vec![round]);
+        rig.daemons[2].restart().unwrap();
+        rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);
+        rig.members[2].send(vec![round]);
+        rig.wait_for("a message of node 3", |rig| {
+            rig.members[0].messages().last() == Some(&(3, vec![round]))
+        });
+    }
+    report("view without a killed corosync", times);
+    let rings: Vec<_> = rig.members[0].views().iter().map(|view| view.ring).collect();
+    assert!(rings.is_sorted_by(|one, next| one < next), "{rings:?}");
+    // What was said to the others while node 3 was away is not repeated to it.
+    assert!(rig.members[2].messages().iter().all(|(from, _)| *from == 3));
+}
+
+#[test]
+fn who_is_cut_off_has_no_quorum_and_comes_back() {
+    let mut rig = Rig::start("engine-cut");
+    let mut times = Vec::new();
+    for how in [Cut::Carrier, Cut::Silent] {
+        let began = Instant::now();
+        rig.cluster.cut(3, Net::Cluster, how).unwrap();
+        rig.wait_for_view(&[1, 2], &[1, 2]);
+        times.push(began.elapsed());
+        rig.wait_for("the minority's view", |rig| rig.has_no_quorum(3));
+        // A node on its own goes on sending to itself; nothing of that counts.
+        let before = rig.members[2].messages().len();
+        let _taken = rig.members[2].engine.multicast(b"alone".to_vec());
+        std::thread::sleep(Duration::from_millis(200));
+        rig.listen();
+        assert_eq!(rig.members[2].messages().len(), before);
+        rig.cluster.heal().unwrap();
+        rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);
+    }
+    rig.cluster.divide(Net::Cluster, &[1, 2]).unwrap();
+    rig.wait_for_view(&[1, 2], &[1, 2]);
+    rig.wait_for("the minority's view", |rig| rig.has_no_quorum(3));
+    rig.cluster.divide(Net::Cluster, &[3]).unwrap();
+    rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);
+    report("view without a node that is cut off", times);
+}
+
+#[test]
+fn a_stopped_daemon_counts_as_gone_and_ends_no_host() {
+    let mut rig = Rig::start("engine-stopped");
+    rig.daemons[2].pause().unwrap();
+    rig.wait_for_view(&[1, 2], &[1, 2]);
+    // Nobody who ends an engine waits for a daemon that does not answer.
+    let began = Instant::now();
+    drop(rig.members.pop());
+    assert!(began.elapsed() < Duration::from_secs(5));
+    rig.daemons[2].resume().unwrap();
+    rig.members.push(Member::start(rig.cluster.node(3), 3));
+    rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);
+}
+
+#[test]
+fn an_engine_that_starts_again_makes_another_view_of_the_same_ring() {
+    let mut rig = Rig::start("engine-again");
+    for _ in 0..5 {
+        drop(rig.members.pop());
+        rig.wait_for_view(&[1, 2], &[1, 2]);
+        rig.members.push(Member::start(rig.cluster.node(3), 3));
+        rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);
+    }
+    let rings: BTreeSet<_> = rig.members[0].views().iter().map(|view| view.ring).collect();
+    assert!(rings.len() >= 11, "{rings:?}");
+}
+
+/// Runs as a process of its own in a namespace, started by the tests below: says what its engine tells first.
+#[test]
+#[ignore = "a helper in a process of its own"]
+#[allow(clippy::print_stdout)]
+fn an_engine_of_another_process() {
+    let Ok(node) = std::env::var("TESTUDO_TEST_NODE") else { return };
+    let mut engine = Corosync::start(number(node.parse().unwrap()), GROUP, || ()).unwrap();
+    let event = wait_until("an event", LIMIT, || Ok(engine.next_event().ok_or_else(String::new))).unwrap();
+    println!("told: {event:?}");
+}
+
+fn of_another_process(namespace: &Namespace, node: u8, user: Option<&str>) -> String {
+    let exe = std::env::current_exe().unwrap();
+    let mut words = vec!["setpriv".to_owned()];
+    words
+        .extend(user.iter().flat_map(|user| {
+            [format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".into()]
+        }));
+    words.push(exe.display().to_string());
+    let helper = ["--ignored", "--exact", "--nocapture", "an_engine_of_another_process"].map(str::to_owned);
+    let cmd =
+        namespace.cmd(&words[0]).args(&words[1..]).args(helper).env("TESTUDO_TEST_NODE", node.to_string());
+    cmd.run().unwrap().stdout
+}
+
+#[test]
+fn what_is_wrong_is_told_in_words_that_help() {
+    let mut rig = Rig::start("engine-wrong");
+    let node3 = rig.cluster.node(3).clone();
+    // A second process of a node gives way, and disturbs nobody for long.
+    let told = of_another_process(&node3, 3, None);
+    assert!(told.contains("of this node is in corosync's group already"), "{told}");
+    rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);
+    let told = of_another_process(&node3, 7, None);
+    assert!(
+        told.contains("corosync on this host has nodeid 3, testudo.toml says that this is node 7"),
+        "{told}"
+    );
+    let told = of_another_process(&node3, 3, Some("65534"));
+    assert!(told.contains("testudod's user is not allowed to"), "{told}");
+    rig.daemons[2].kill().unwrap();
+    let told = of_another_process(&node3, 3, None);
+    assert!(told.contains("is it running?"), "{told}");
+    let error = Corosync::start(number(1), "", || ()).err().unwrap().to_string();
+    assert!(error.contains("1 to 127 octets"), "{error}");
+}
+
+#[test]
+fn the_thread_begins_with_the_hosts_call_and_its_end_leaves_nothing_open() {
+    let rig = Rig::start("engine-end");
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let (before, (send, begun)) = (open(), mpsc::channel());
+    for _ in 0..3 {
+        let send = send.clone();
+        let start = || Corosync::start(number(3), "another group", move || send.send(()).unwrap());
+        let mut engine = rig.cluster.node(3).enter(start).unwrap().unwrap();
+        begun.recv_timeout(LIMIT).unwrap();
+        let event =
+            wait_until("an event", LIMIT, || Ok(engine.next_event().ok_or_else(String::new))).unwrap();
+        assert!(matches!(event, EngineEvent::View(_)), "{event:?}");
+    }
+    assert_eq!(open(), before);
+}

@@ -1,0 +1,297 @@
+//! A cluster: several nodes that are one gateway, on switches that flood, with peers on one side and a client on the other.
+//!
+//! ```text
+//!            inner (floods)      node1 .. nodeN       outer (floods)     peer1 .. peerM     host1 .. hostM
+//!  client:eth0 ── port   portN ── inner0  outer0 ── portN   portM ── outer0  inner0 ── eth0
+//!                                  link0
+//!                                    └── portN  cluster
+//! ```
+//!
+//! To the others the cluster is gw1 of the usual lab ([`Side::One`]) and the first peer gw2 ([`Side::Two`]): the same addresses, the
+//! same networks, so that what configures those configures these. Further peers follow in the same way. The cluster's addresses are
+//! those of no node; each node has addresses of its own beside them.
+
+use crate::namespace::{Offloads, veth};
+use crate::topology::{Family, HOST, INNER, OUTER, Side};
+use crate::{Lab, Namespace, Result};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The nodes' interface towards each other.
+pub const LINK: &str = "link0";
+/// The client's port at the inner switch.
+pub const CLIENT_PORT: &str = "client";
+
+const BRIDGE: &str = "br0";
+/// Where the other part of a divided switch is.
+const OTHER_BRIDGE: &str = "br1";
+const FAMILIES: [(Family, u8); 2] = [(Family::V4, 24), (Family::V6, 64)];
+
+/// How a cluster differs from the usual one.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many nodes.
+    pub nodes: u8,
+    /// How many peers with a host behind each.
+    pub peers: u8,
+    /// MTU of everything but the peers' networks.
+    pub mtu: u16,
+    /// Offloads of what sends to the peers; [`Offloads::None`] where they read by AF_XDP, as the nodes do.
+    pub towards_peers: Offloads,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { nodes: 3, peers: 1, mtu: 1500, towards_peers: Offloads::None }
+    }
+}
+
+/// One of the switches that the nodes are at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Net {
+    /// The untrusted network, with the peers.
+    Outer,
+    /// The protected network, with the client.
+    Inner,
+    /// The nodes among themselves.
+    Cluster,
+}
+
+impl Net {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Outer, Self::Inner, Self::Cluster];
+
+    /// The nodes' interface there.
+    pub fn interface(self) -> &'static str {
+        match self {
+            Self::Outer => OUTER,
+            Self::Inner => INNER,
+            Self::Cluster => LINK,
+        }
+    }
+}
+
+/// How a link is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The node sees it: its interface has no carrier.
+    Carrier,
+    /// The node does not see it: what it sends is lost on the way, and nothing comes.
+    Silent,
+}
+
+/// The hosts.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// `node1` and so on.
+    pub nodes: Vec<Namespace>,
+    /// The switch towards the peers. Its ports are called as who is at them.
+    pub outer: Namespace,
+    /// The switch towards the client.
+    pub inner: Namespace,
+    /// The switch between the nodes.
+    pub link: Namespace,
+    /// The gateways across.
+    pub peers: Vec<Namespace>,
+    /// Behind each of the peers.
+    pub hosts: Vec<Namespace>,
+    /// Behind the cluster.
+    pub client: Namespace,
+}
+
+impl Cluster {
+    /// Builds it, with all addresses and routes but those that the nodes share.
+    pub fn build(lab: &Lab, options: &Options) -> Result<Self> {
+        let many = |count: u8, role: &str| -> Result<Vec<Namespace>> {
+            (1..=count).map(|n| lab.namespace(&format!("{role}{n}"))).collect()
+        };
+        let cluster = Self {
+            nodes: many(options.nodes, "node")?,
+            outer: lab.namespace("outer")?,
+            inner: lab.namespace("inner")?,
+            link: lab.namespace("link")?,
+            peers: many(options.peers, "peer")?,
+            hosts: many(options.peers, "host")?,
+            client: lab.namespace("client")?,
+        };
+        for net in Net::ALL {
+            let switch = cluster.switch(net);
+            switch.sysctl(&[("net.ipv6.conf.default.disable_ipv6", "1")])?;
+            for bridge in [BRIDGE, OTHER_BRIDGE] {
+                switch.bridge(bridge, &[], options.mtu)?;
+                // It learns no address, so that every frame goes to every port.
+                switch.ip(&format!("link set {bridge} type bridge ageing_time 0"))?;
+            }
+        }
+        for n in 1..=options.nodes {
+            cluster.connect_node(n, options)?;
+        }
+        cluster.connect_client(options)?;
+        for n in 1..=options.peers {
+            cluster.connect_peer(n, options)?;
+        }
+        Ok(cluster)
+    }
+
+    /// The switch of a network.
+    pub fn switch(&self, net: Net) -> &Namespace {
+        match net {
+            Net::Outer => &self.outer,
+            Net::Inner => &self.inner,
+            Net::Cluster => &self.link,
+        }
+    }
+
+    /// A node, counted from 1.
+    pub fn node(&self, number: u8) -> &Namespace {
+        &self.nodes[usize::from(number) - 1]
+    }
+
+    /// The address that all nodes share there.
+    pub fn shared(net: Net, family: Family) -> Option<IpAddr> {
+        match net {
+            Net::Outer => Some(Side::One.outer(family)),
+            Net::Inner => Some(Side::One.inner(family)),
+            Net::Cluster => None,
+        }
+    }
+
+    /// A node's own address.
+    pub fn own(node: u8, net: Net, family: Family) -> IpAddr {
+        let host = 100 + node;
+        match (net, family) {
+            (Net::Outer, Family::V4) => Ipv4Addr::new(192, 0, 2, host).into(),
+            (Net::Outer, Family::V6) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host.into()).into(),
+            (Net::Inner, Family::V4) => Ipv4Addr::new(10, 1, 0, host).into(),
+            (Net::Inner, Family::V6) => Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, host.into()).into(),
+            (Net::Cluster, Family::V4) => Ipv4Addr::new(10, 99, 0, node).into(),
+            (Net::Cluster, Family::V6) => Ipv6Addr::new(0xfd00, 99, 0, 0, 0, 0, 0, node.into()).into(),
+        }
+    }
+
+    /// The address of a peer, counted from 1.
+    pub fn peer_address(peer: u8, family: Family) -> IpAddr {
+        match family {
+            Family::V4 => Ipv4Addr::new(192, 0, 2, 1 + peer).into(),
+            Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(1 + peer)).into(),
+        }
+    }
+
+    /// An address in the network behind a peer: 1 is the peer itself, 2 its host.
+    pub fn behind(peer: u8, family: Family, host: u8) -> IpAddr {
+        match family {
+            Family::V4 => Ipv4Addr::new(10, 1 + peer, 0, host).into(),
+            Family::V6 => Ipv6Addr::new(0xfd00, u16::from(1 + peer), 0, 0, 0, 0, 0, host.into()).into(),
+        }
+    }
+
+    /// The network behind a peer, as a prefix.
+    pub fn network_behind(peer: u8, family: Family) -> String {
+        match family {
+            Family::V4 => format!("10.{}.0.0/24", 1 + peer),
+            Family::V6 => format!("fd00:{}::/64", 1 + peer),
+        }
+    }
+
+    /// Cuts a node off a network.
+    pub fn cut(&self, node: u8, net: Net, how: Cut) -> Result<()> {
+        let port = self.node(node).role();
+        let words = match how {
+            Cut::Carrier => format!("link set {port} down"),
+            Cut::Silent => format!("link set {port} nomaster"),
+        };
+        self.switch(net).ip(&words).map(drop)
+    }
+
+    /// Cuts a node off all of them.
+    pub fn isolate(&self, node: u8, how: Cut) -> Result<()> {
+        Net::ALL.iter().try_for_each(|net| self.cut(node, *net, how))
+    }
+
+    /// Divides a network: these nodes on one side, everybody else on the other.
+    pub fn divide(&self, net: Net, apart: &[u8]) -> Result<()> {
+        apart.iter().try_for_each(|node| {
+            let port = self.node(*node).role();
+            self.switch(net).ip(&format!("link set {port} master {OTHER_BRIDGE}")).map(drop)
+        })
+    }
+
+    /// Joins a node to a network again, however it was cut off.
+    pub fn join(&self, node: u8, net: Net) -> Result<()> {
+        let port = self.node(node).role();
+        self.switch(net).ip(&format!("link set {port} master {BRIDGE}"))?;
+        self.switch(net).ip(&format!("link set {port} up")).map(drop)
+    }
+
+    /// Joins every node to every network again.
+    pub fn heal(&self) -> Result<()> {
+        (1..)
+            .zip(&self.nodes)
+            .try_for_each(|(node, _)| Net::ALL.iter().try_for_each(|net| self.join(node, *net)))
+    }
+
+    fn connect_node(&self, n: u8, options: &Options) -> Result<()> {
+        let node = self.node(n);
+        node.forward()?;
+        for net in Net::ALL {
+            let interface = net.interface();
+            self.plug((node, interface), net, options.mtu, Offloads::None)?;
+            for (family, prefix) in FAMILIES {
+                node.address(interface, &format!("{}/{prefix}", Self::own(n, net, family)))?;
+            }
+        }
+        // Without a tunnel clear packets cross: a lab in which they could not would prove nothing by seeing none.
+        for peer in 1..=options.peers {
+            for (family, _) in FAMILIES {
+                node.route(
+                    &Self::network_behind(peer, family),
+                    &Self::peer_address(peer, family).to_string(),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn connect_client(&self, options: &Options) -> Result<()> {
+        self.plug((&self.client, HOST), Net::Inner, options.mtu, Offloads::Default)?;
+        // Whatever it sends reaches nodes that read by AF_XDP.
+        self.client.offloads(HOST, Offloads::None)?;
+        for (family, prefix) in FAMILIES {
+            self.client.address(HOST, &format!("{}/{prefix}", Side::One.host(family)))?;
+            self.client.route("default", &Side::One.inner(family).to_string())?;
+        }
+        Ok(())
+    }
+
+    fn connect_peer(&self, n: u8, options: &Options) -> Result<()> {
+        let index = usize::from(n) - 1;
+        let (peer, host) = (&self.peers[index], &self.hosts[index]);
+        peer.forward()?;
+        self.plug((peer, OUTER), Net::Outer, options.mtu, options.towards_peers)?;
+        // Whatever it sends reaches nodes that read by AF_XDP.
+        peer.offloads(OUTER, Offloads::None)?;
+        veth((host, HOST), (peer, INNER))?;
+        for (ns, interface) in [(host, HOST), (peer, INNER)] {
+            ns.up(interface, options.mtu)?;
+        }
+        host.offloads(HOST, options.towards_peers)?;
+        for (family, prefix) in FAMILIES {
+            let (router, across) = (Self::behind(n, family, 1), Side::One.outer(family));
+            peer.address(OUTER, &format!("{}/{prefix}", Self::peer_address(n, family)))?;
+            peer.address(INNER, &format!("{router}/{prefix}"))?;
+            peer.route(&Side::One.network(family), &across.to_string())?;
+            host.address(HOST, &format!("{}/{prefix}", Self::behind(n, family, 2)))?;
+            host.route("default", &router.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Joins a host to a switch, at a port that is called as the host is.
+    fn plug(&self, host: (&Namespace, &str), net: Net, mtu: u16, towards: Offloads) -> Result<()> {
+        let (switch, port) = (self.switch(net), host.0.role());
+        veth((switch, port), host)?;
+        switch.up(port, mtu)?;
+        host.0.up(host.1, mtu)?;
+        switch.offloads(port, towards)?;
+        switch.ip(&format!("link set {port} master {BRIDGE}")).map(drop)
+    }
+}

@@ -1,0 +1,189 @@
+//! Corosync: one daemon a namespace, all of one cluster.
+//!
+//! What it must not share with the others of the machine is the lock in /run and its state in /var/lib/corosync: each has a mount
+//! namespace in which these are its own. Abstract socket names go by network namespace, files in /dev/shm carry its number.
+
+use crate::namespace::write_private;
+use crate::process::Process;
+use crate::{Error, Lab, Namespace, Result, interrupt, sweep, wait_until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// What it logs whenever a membership stands.
+const READY: &str = "ready to provide service";
+
+/// Timers of Totem. A failure is detected after about the sum of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// Without a token for that long one is taken for lost.
+    pub token: Duration,
+    /// For agreeing upon who is left.
+    pub consensus: Duration,
+}
+
+impl Default for Timers {
+    /// Detection in about 225 ms, without false alarms on a busy machine of two processors.
+    fn default() -> Self {
+        Self { token: Duration::from_millis(100), consensus: Duration::from_millis(120) }
+    }
+}
+
+/// What the daemons of a cluster have in common.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    dir: PathBuf,
+    nodes: Vec<IpAddr>,
+    timers: Timers,
+}
+
+impl Ring {
+    /// Nodes 1, 2, ... at these addresses, with a key of their own.
+    pub fn new(lab: &Lab, nodes: Vec<IpAddr>, timers: Timers) -> Result<Self> {
+        let dir = lab.subdir("corosync")?;
+        let mut key = [0; 256];
+        aws_lc_rs::rand::fill(&mut key)
+            .map_err(|e| Error::io("make corosync's key")(std::io::Error::other(e.to_string())))?;
+        let path = dir.join("authkey");
+        let failed = || Error::io(format!("write {}", path.display()));
+        fs::write(&path, key).map_err(failed())?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).map_err(failed())?;
+        Ok(Self { dir, nodes, timers })
+    }
+
+    fn config_text(&self) -> String {
+        let (token, consensus) = (self.timers.token.as_millis(), self.timers.consensus.as_millis());
+        let key = self.dir.join("authkey");
+        let nodes: String = (1..)
+            .zip(&self.nodes)
+            .map(|(n, address)| {
+                format!("  node {{\n    name: n{n}\n    nodeid: {n}\n    ring0_addr: {address}\n  }}\n")
+            })
+            .collect();
+        format!(
+            "totem {{
+  version: 2
+  cluster_name: lab
+  transport: knet
+  keyfile: {key}
+  crypto_model: openssl
+  crypto_cipher: aes256
+  crypto_hash: sha256
+  token: {token}
+  token_coefficient: 0
+  token_retransmits_before_loss_const: 3
+  consensus: {consensus}
+  join: 30
+  interface {{
+    linknumber: 0
+    knet_ping_interval: 50
+    knet_ping_timeout: 1000
+  }}
+}}
+nodelist {{
+{nodes}}}
+quorum {{
+  provider: corosync_votequorum
+}}
+logging {{
+  to_stderr: yes
+  to_syslog: no
+  to_logfile: no
+  timestamp: hires
+}}
+",
+            key = key.display(),
+        )
+    }
+}
+
+/// A running corosync, or one that has been killed.
+#[derive(Debug)]
+pub struct Corosync {
+    namespace: Namespace,
+    dir: PathBuf,
+    process: Process,
+}
+
+impl Corosync {
+    /// Starts that of the namespace's address, and waits until it has a membership: of itself alone, if it is the first.
+    pub fn start(namespace: &Namespace, ring: &Ring) -> Result<Self> {
+        let dir = namespace.lab().subdir(&format!("{}-corosync", namespace.role()))?;
+        for part in ["run", "lib"] {
+            fs::create_dir(dir.join(part)).map_err(Error::io(format!("make {}/{part}", dir.display())))?;
+        }
+        write_private(&dir.join("corosync.conf"), &ring.config_text())?;
+        let process = launch(namespace, &dir)?;
+        let mut corosync = Self { namespace: namespace.clone(), dir, process };
+        corosync.process.wait_log(READY, START_LIMIT)?;
+        Ok(corosync)
+    }
+
+    /// Starts it again after its end.
+    pub fn restart(&mut self) -> Result<()> {
+        self.process = launch(&self.namespace, &self.dir)?;
+        self.process.wait_log(READY, START_LIMIT)
+    }
+
+    /// SIGKILL: the others notice by their timers.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill();
+        sweep::remove_ipc_of(self.process.pid())
+    }
+
+    /// SIGSTOP.
+    pub fn pause(&mut self) -> Result<()> {
+        self.process.signal(Signal::SIGSTOP)
+    }
+
+    /// SIGCONT.
+    pub fn resume(&mut self) -> Result<()> {
+        self.process.signal(Signal::SIGCONT)
+    }
+
+    /// Waits until that many nodes are one quorate cluster, as this one sees it.
+    pub fn wait_for_members(&self, members: usize, limit: Duration) -> Result<()> {
+        wait_until(&format!("a quorate membership of {members}"), limit, || {
+            let shown = self.namespace.cmd("corosync-quorumtool").arg("-s").run_any()?.stdout;
+            let value = |key: &str| {
+                let line = shown.lines().find(|line| line.starts_with(key));
+                line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
+            };
+            let there =
+                value("Nodes") == Some(members.to_string()) && value("Quorate").as_deref() == Some("Yes");
+            Ok(if there { Ok(()) } else { Err(shown) })
+        })
+    }
+
+    /// The daemon's process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> Result<String> {
+        self.process.log()
+    }
+}
+
+impl Drop for Corosync {
+    fn drop(&mut self) {
+        let _shield = interrupt::shield();
+        if let Err(error) = self.kill() {
+            // The next lab sweeps.
+            let _ = writeln!(std::io::stderr(), "shared memory of a corosync stays behind: {error}");
+        }
+    }
+}
+
+fn launch(namespace: &Namespace, dir: &Path) -> Result<Process> {
+    let script = "mount --bind \"$0/run\" /run && mount --bind \"$0/lib\" /var/lib/corosync \
+                  && exec corosync -f -c \"$0/corosync.conf\"";
+    let cmd = namespace.cmd("unshare").args(["-m", "--propagation", "private", "sh", "-c", script]).arg(dir);
+    namespace.start("corosync", cmd)
+}
