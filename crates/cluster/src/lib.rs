@@ -10,4 +10,5 @@ pub mod dispatch;
 pub mod engine;
 pub mod node;
 pub mod share;
-pub mod siphash;
+
+pub use testudo_ipsec::siphash;

@@ -71,8 +71,9 @@ static __always_inline int classify_transit4(const struct arrival *arrival, cons
 
 	if (!needs_home(arrival, reason))
 		return reason;
-	return at_home(arrival->cluster, reason == WORKER_PROTECT ? home_of_prefix(to) : home_elsewhere4(arrival, ip),
-		       reason);
+	if (reason == WORKER_PROTECT)
+		return at_home(arrival->cluster, home_of_prefix(to), protect_at(arrival, to));
+	return at_home(arrival->cluster, home_elsewhere4(arrival, ip), reason);
 }
 
 static __always_inline int classify_ipv4(const struct arrival *arrival, void *start, void *end, __u32 frame)
@@ -124,8 +125,9 @@ static __always_inline int classify_transit6(const struct arrival *arrival, cons
 
 	if (!needs_home(arrival, reason))
 		return reason;
-	return at_home(arrival->cluster, reason == WORKER_PROTECT ? home_of_prefix(to) : home_elsewhere6(arrival, ip),
-		       reason);
+	if (reason == WORKER_PROTECT)
+		return at_home(arrival->cluster, home_of_prefix(to), protect_at(arrival, to));
+	return at_home(arrival->cluster, home_elsewhere6(arrival, ip), reason);
 }
 
 static __always_inline int classify_neighbour_discovery(const struct arrival *arrival, const struct ipv6 *ip, __u32 local)

@@ -101,6 +101,12 @@ static __always_inline __u32 home_of_prefix(__u32 flags)
 	return HOME(HOME_EVERYBODY, 0);
 }
 
+/* The worker must know that other nodes' have the packet too: what it lets pass without an SA would leave once for each. */
+static __always_inline int protect_at(const struct arrival *arrival, __u32 flags)
+{
+	return arrival->way == TO_CLUSTER && !(flags & PREFIX_HOMED) ? WORKER_PROTECT_SHARED : WORKER_PROTECT;
+}
+
 /*
  * The highest sequence number that came by, so that whoever takes the SA over knows what not to take again. The daemon
  * has entered the SPIs that there are, so a stranger's take no room. Nodes that do not own the SA note it too.

@@ -31,6 +31,7 @@ struct layout {
 #define CLASS_PROTECT 1
 #define CLASS_ESP 2
 #define CLASS_ESP_IN_UDP 3
+#define CLASS_PROTECT_SHARED 4
 
 struct stamp {
 	__u8 magic;

@@ -18,6 +18,7 @@ enum reason {
 	PASS_OTHER,
 	/* to a worker */
 	WORKER_PROTECT,
+	WORKER_PROTECT_SHARED,
 	WORKER_ESP,
 	WORKER_ESP_IN_UDP,
 	/* dropped */

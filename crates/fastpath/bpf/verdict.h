@@ -42,6 +42,8 @@ static __always_inline __u8 class_of(__u32 reason)
 {
 	if (reason == WORKER_ESP)
 		return CLASS_ESP;
+	if (reason == WORKER_PROTECT_SHARED)
+		return CLASS_PROTECT_SHARED;
 	return reason == WORKER_ESP_IN_UDP ? CLASS_ESP_IN_UDP : CLASS_PROTECT;
 }
 

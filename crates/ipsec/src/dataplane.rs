@@ -28,6 +28,7 @@ pub use testudo_wire::icmp::Sources;
 use crate::flow::FlowCache;
 use crate::number::{IvAllocator, WorkerId};
 use crate::sad::Sad;
+use crate::siphash::HashKey;
 use crate::spd::Spd;
 use crate::spi::SenderId;
 use event::Events;
@@ -74,6 +75,8 @@ pub struct Dataplane {
     local: Arc<LocalAddrs>,
     /// What this node carries.
     shares: Shares,
+    /// By which it keeps what no SA says the share of.
+    pairs: Option<HashKey>,
     open: bool,
     udp_port: u16,
     icmp_limit: TokenBucket,
@@ -96,6 +99,7 @@ impl Dataplane {
             sad: Sad::new(),
             local: Arc::new(LocalAddrs::default()),
             shares: Shares::ALL,
+            pairs: None,
             open: true,
             udp_port: config.udp_port,
             icmp_limit: TokenBucket::new(config.icmp_per_second),

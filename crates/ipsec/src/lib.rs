@@ -21,6 +21,7 @@ pub mod replay;
 pub mod sa;
 pub mod sad;
 pub mod selector;
+pub mod siphash;
 pub mod spd;
 pub mod spi;
 

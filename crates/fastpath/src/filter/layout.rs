@@ -43,6 +43,8 @@ pub enum Class {
     Esp = 2,
     /// ESP in UDP to port 4500 of one of our addresses.
     EspInUdp = 3,
+    /// To a protected prefix of several homes: all nodes of the cluster have it.
+    ProtectShared = 4,
 }
 
 /// The four octets that the filter writes directly before a packet for a worker.
@@ -63,6 +65,7 @@ impl Stamp {
             1 => Class::Protect,
             2 => Class::Esp,
             3 => Class::EspInUdp,
+            4 => Class::ProtectShared,
             _ => return None,
         };
         Some(Self { class, port: PortIndex(u16::from_ne_bytes([port_0, port_1])) })
@@ -223,6 +226,7 @@ mod tests {
         assert_eq!(defined("CLASS_PROTECT"), Class::Protect as u32);
         assert_eq!(defined("CLASS_ESP"), Class::Esp as u32);
         assert_eq!(defined("CLASS_ESP_IN_UDP"), Class::EspInUdp as u32);
+        assert_eq!(defined("CLASS_PROTECT_SHARED"), Class::ProtectShared as u32);
         assert_eq!(defined("PORT_CHECK_SOURCE"), PORT_CHECK_SOURCE.into());
         assert_eq!(defined("PREFIX_PROTECT_TO"), PREFIX_PROTECT_TO);
         assert_eq!(defined("PREFIX_REFUSE_FROM"), PREFIX_REFUSE_FROM);
@@ -260,7 +264,7 @@ mod tests {
         let [low, high] = 513u16.to_ne_bytes();
         let stamp = Stamp { class: Class::EspInUdp, port: PortIndex(513) };
         assert_eq!(Stamp::read([STAMP_MAGIC, 3, low, high]), Some(stamp));
-        assert_eq!(Stamp::read([STAMP_MAGIC, 4, low, high]), None);
+        assert_eq!(Stamp::read([STAMP_MAGIC, 5, low, high]), None);
         assert_eq!(Stamp::read([STAMP_MAGIC, 0, low, high]), None);
         assert_eq!(Stamp::read([0, 1, low, high]), None);
     }

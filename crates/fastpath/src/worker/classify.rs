@@ -16,18 +16,27 @@ pub(super) enum Direction {
     Inbound,
 }
 
+/// Which half a frame is for, and, if it is to be protected, whether all nodes of the cluster have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrived {
+    Outbound,
+    OutboundShared,
+    Inbound,
+}
+
 /// Says where the frame goes and strips its Ethernet header. On an error the frame is as it was.
 #[inline]
-pub(super) fn classify(frame: &mut Frame) -> Result<Direction, WorkerDrop> {
-    let direction = match stamp(frame).ok_or(WorkerDrop::NoStamp)?.class {
-        Class::Protect => Direction::Outbound,
-        Class::Esp | Class::EspInUdp => Direction::Inbound,
+pub(super) fn classify(frame: &mut Frame) -> Result<Arrived, WorkerDrop> {
+    let arrived = match stamp(frame).ok_or(WorkerDrop::NoStamp)?.class {
+        Class::Protect => Arrived::Outbound,
+        Class::ProtectShared => Arrived::OutboundShared,
+        Class::Esp | Class::EspInUdp => Arrived::Inbound,
     };
     let (ethernet, packet) = Ethernet::parse(frame.data()).map_err(|_| WorkerDrop::BadEthernet)?;
     let len = packet.len();
     let is_ip = matches!(ethernet.ethertype, EtherType::IPV4 | EtherType::IPV6);
     if is_ip && frame.set_extent(usize::from(frame.start()) + HEADER, len) {
-        Ok(direction)
+        Ok(arrived)
     } else {
         Err(WorkerDrop::BadEthernet)
     }

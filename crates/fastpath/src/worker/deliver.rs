@@ -32,8 +32,8 @@ const NO_SOURCES: Sources = Sources { v4: None, v6: None };
 /// Where a packet comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// From the port at this place.
-    Port { place: u8 },
+    /// From the port at this place; `shared` if all nodes of the cluster have it.
+    Port { place: u8, shared: bool },
     /// From the kernel.
     Tun,
     /// From one tunnel, on its way into another.
@@ -47,7 +47,8 @@ impl Source {
     #[inline]
     pub(super) fn ingress(self) -> Ingress {
         match self {
-            Self::Port { .. } => Ingress::Port,
+            Self::Port { shared: false, .. } => Ingress::Port,
+            Self::Port { shared: true, .. } => Ingress::Shared,
             Self::Tun | Self::Tunnel | Self::Again => Ingress::Host,
         }
     }
@@ -130,7 +131,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     #[inline]
     pub(super) fn error_sources(&self, source: Source) -> &Sources {
         match source {
-            Source::Port { place } => self.router.error_sources(place),
+            Source::Port { place, .. } => self.router.error_sources(place),
             Source::Tun | Source::Tunnel | Source::Again => &NO_SOURCES,
         }
     }

@@ -37,7 +37,7 @@ use crate::frame::FramePool;
 use crate::port::{BURST, FrameBurst, Port};
 use arrayvec::ArrayVec;
 use channel::Channel;
-use classify::{Direction, classify};
+use classify::{Arrived, Direction, classify};
 use deliver::{Context, Delivery, Source};
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
@@ -190,22 +190,23 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
         let checked = self.delivery.port(place).filter(|port| !self.config.unchecked.contains(*port));
         let (mut outbound, mut inbound) = (FrameBurst::new(), FrameBurst::new());
+        let mut shared = FrameBurst::new();
         for mut frame in received.drain(..) {
             match classify(&mut frame) {
-                Ok(Direction::Outbound)
-                    if checked.is_some_and(|port| !self.delivery.leads_back(frame.data(), port)) =>
-                {
+                Ok(Arrived::Inbound) => inbound.push(frame),
+                Ok(_) if checked.is_some_and(|port| !self.delivery.leads_back(frame.data(), port)) => {
                     self.delivery.discard(frame, WorkerDrop::SpoofedSource);
                 }
-                Ok(Direction::Outbound) => outbound.push(frame),
-                Ok(Direction::Inbound) => inbound.push(frame),
+                Ok(Arrived::Outbound) => outbound.push(frame),
+                Ok(Arrived::OutboundShared) => shared.push(frame),
                 Err(reason) => self.delivery.discard(frame, reason),
             }
         }
         // There are at most 256 ports: see `route`.
-        let from = Source::Port { place: place as u8 };
-        self.run(&mut outbound, Direction::Outbound, from);
-        self.run(&mut inbound, Direction::Inbound, from);
+        let from = |shared| Source::Port { place: place as u8, shared };
+        self.run(&mut outbound, Direction::Outbound, from(false));
+        self.run(&mut shared, Direction::Outbound, from(true));
+        self.run(&mut inbound, Direction::Inbound, from(false));
         self.run_again();
         true
     }

@@ -12,6 +12,8 @@ pub const BURST: usize = 64;
 pub enum Ingress {
     /// Through a port: we are a hop on its way.
     Port,
+    /// The same, and it has reached every node of the cluster, because only the policies tell whose it is: one node keeps it.
+    Shared,
     /// From our own kernel, through the TUN, or made here: the TTL is left alone.
     Host,
 }

@@ -5,6 +5,7 @@ use super::table::Sample;
 use super::{Dataplane, LocalAddrs, PolicyBlock};
 use crate::sa::{InboundSa, OutboundSa};
 use crate::sad::SlotBlock;
+use crate::siphash::HashKey;
 use crate::spd::{PolicyId, Spd};
 use crate::spi::{SenderId, Share, Spi};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub enum Command {
     SetLocalAddrs(Arc<LocalAddrs>),
     /// From now on this node carries these shares and no others: a bit each, share 0 first.
     SetShares([u64; 4]),
+    /// By which a packet that reaches all nodes and meets no SA is one node's. The same key on all of them.
+    SetHashKey(HashKey),
     /// SAs that another node has received for: all numbers up to these count as seen. To be applied before their shares are added.
     TakeIn(Box<[(Spi, u64)]>),
     /// In which share packets of a policy are at home while it has no SA; only the node that carries it asks for one. `None`: here.
@@ -98,6 +101,10 @@ impl Dataplane {
             }
             Command::SetShares(words) => {
                 self.shares = Shares::new(words);
+                None
+            }
+            Command::SetHashKey(key) => {
+                self.pairs = Some(key);
                 None
             }
             Command::TakeIn(floors) => {

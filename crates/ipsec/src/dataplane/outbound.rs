@@ -15,6 +15,7 @@ use crate::inner::Inner;
 use crate::number::IvAllocator;
 use crate::packet_selector::{Direction, PacketSelector};
 use crate::sa::OutboundSa;
+use crate::siphash::HashKey;
 use crate::spd::{Action, Decision, PolicyId, Spd};
 use arrayvec::ArrayVec;
 use testudo_crypto::{Aad, SealJob, TAG_LEN, seal_burst};
@@ -69,6 +70,7 @@ impl Dataplane {
         let mut planner = Planner {
             table: &self.outbound,
             shares: &self.shares,
+            pairs: self.pairs,
             replier: Replier { sources, limit: &mut self.icmp_limit, counters },
             counters,
             events: &mut self.events,
@@ -155,6 +157,7 @@ fn resolve(flow: &PacketSelector, spd: &Spd, table: &OutboundTable) -> Path {
 struct Planner<'s, 'd> {
     table: &'s OutboundTable,
     shares: &'d Shares,
+    pairs: Option<HashKey>,
     replier: Replier<'d>,
     counters: &'d Counters,
     events: &'d mut Events,
@@ -170,10 +173,11 @@ impl<'s> Planner<'s, '_> {
                 Some(_) => DropReason::OtherNode,
                 None => self.tell_no_sa(policy, &parsed.inner),
             },
-            Path::Bypass => {
+            Path::Bypass if self.keeps_pair(item, &parsed.inner) => {
                 self.bypass(item, &parsed.inner);
                 return None;
             }
+            Path::Bypass => DropReason::OtherNode,
             Path::OutsideSa(policy) => match self.table.sa(policy) {
                 Some(sa) if self.is_home(sa) => {
                     sa.counters().add_drop(DropReason::OutsideSa);
@@ -193,6 +197,12 @@ impl<'s> Planner<'s, '_> {
     #[inline]
     fn is_home(&self, sa: &OutboundSa) -> bool {
         self.shares.has(sa.pair.share())
+    }
+
+    /// True unless the packet has reached all nodes and another one lets it pass.
+    fn keeps_pair(&self, item: &Item<'_>, inner: &Inner) -> bool {
+        item.ingress != Ingress::Shared
+            || self.pairs.is_none_or(|key| self.shares.has(key.pair(inner.flow.local(), inner.flow.remote())))
     }
 
     /// One node alone asks for the SA that is missing: several would set up several.

@@ -4,7 +4,7 @@ use crate::forge::{around, padded, sealed};
 use crate::harness::{
     Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, mirrored, net, run, set_spd,
 };
-use crate::packets::{sized, v4_with};
+use crate::packets::{one_hop_on, sized, v4_with};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
+use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
 use testudo_ipsec::spi::{SenderId, Share, Spi};
 use testudo_wire::ip::Protocol;
@@ -181,6 +182,39 @@ fn the_node_at_home_alone_asks_for_an_sa_that_is_missing() {
     let nowhere = PolicyId(PolicyId::LIMIT - 1);
     let garbage = a.plane.apply(Command::SetHome(nowhere, None));
     assert!(matches!(garbage, Some(Garbage::Home(policy)) if policy == nowhere));
+}
+
+#[test]
+fn of_all_nodes_that_a_bypassed_packet_reaches_one_lets_it_pass() {
+    let tunnel = Tunnel::default();
+    let key = HashKey::new([9; 16]);
+    let mut nodes = [[u64::MAX, 0, 0, 0], [0, u64::MAX, 0, u64::MAX], [0, 0, u64::MAX, 0]].map(|shares| {
+        let mut node = node(&tunnel, block(1, 1000));
+        node.plane.apply(Command::SetShares(shares));
+        node.plane.apply(Command::SetHashKey(key));
+        set_spd(&mut node.plane, vec![Policy { action: Action::Bypass, ..wide() }]);
+        node
+    });
+    let mut kept = [0; 3];
+    for host in 0..=255 {
+        let packet = v4_with(|f| f.dst = [10, 2, 1, host].into(), Protocol(99), &[7; 50]);
+        let packets = [packet];
+        let mut keepers = 0;
+        for (node, kept) in nodes.iter_mut().zip(&mut kept) {
+            let found = run(&mut node.plane, Way::Outbound, Ingress::Shared, &packets).remove(0);
+            assert!(matches!(found.0, Verdict::Forward | OTHER_NODE));
+            if found.0 == Verdict::Forward {
+                (keepers, *kept) = (keepers + 1, *kept + 1);
+                assert_eq!(found.1, one_hop_on(&packets[0]), "it came through a port");
+            }
+            // What came to one node alone is that one's.
+            for ingress in [Ingress::Port, Ingress::Host] {
+                assert_eq!(run(&mut node.plane, Way::Outbound, ingress, &packets)[0].0, Verdict::Forward);
+            }
+        }
+        assert_eq!(keepers, 1);
+    }
+    assert!(kept.into_iter().all(|kept| kept > 30), "{kept:?}");
 }
 
 #[test]

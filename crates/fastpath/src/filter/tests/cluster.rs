@@ -3,7 +3,7 @@
 use super::bench::{Bench, XDP_PASS, XDP_REDIRECT};
 use super::frames::*;
 use crate::filter::layout::{CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue};
-use crate::filter::{PrefixUse, Reason};
+use crate::filter::{Class, PrefixUse, Reason};
 use testudo_ipsec::spi::Share;
 
 /// A deadline that no test lives to see.
@@ -143,7 +143,13 @@ fn every_node_remembers_the_highest_number_of_an_sa() {
 fn a_prefix_changes_hands_with_its_entry() {
     let bench = Bench::clustered(&ClusterValue { packets: ESP_SHARE, ..table() }).with_socket();
     let frame = flooded4(&ipv4(CLIENT4, REMOTE4, TCP).packet(&[0; 20]));
-    assert_eq!(bench.run(&frame).reason, Reason::WorkerProtect, "nobody knows its home yet");
+    let all_nodes = bench.run(&frame);
+    assert_eq!(all_nodes.reason, Reason::WorkerProtectShared, "nobody knows its home yet");
+    assert_eq!(all_nodes.stamp.map(|stamp| stamp.class), Some(Class::ProtectShared));
+    // What came to this node alone is its own to judge.
+    let own = bench.run(&ethernet(0x0800, &ipv4(CLIENT4, REMOTE4, TCP).packet(&[0; 20])));
+    assert_eq!(own.reason, Reason::WorkerProtect);
+    assert_eq!(own.stamp.map(|stamp| stamp.class), Some(Class::Protect));
     bench.set_prefix("10.2.0.0/16", PrefixUse { home: Some(Share(1)), ..PrefixUse::PROTECT });
     assert_eq!(bench.run(&frame).reason, Reason::DropOtherNode);
     bench.set_prefix("10.2.0.0/16", PrefixUse { home: Some(Share(192)), ..PrefixUse::PROTECT });

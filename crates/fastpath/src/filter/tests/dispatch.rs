@@ -169,6 +169,7 @@ fn filter_and_model_agree() {
         let ownership = Ownership { packets: share_set(packets), ike: share_set(ike), default_host };
         let expected = match home {
             _ if before.action() == Action::Drop => before,
+            Some(Home::Ambiguous) if flooded => Reason::WorkerProtectShared,
             Some(home) if ownership.keeps(home) => before,
             Some(_) => Reason::DropOtherNode,
             // What a gateway that stands alone puts together, no node of a cluster would find a home for.

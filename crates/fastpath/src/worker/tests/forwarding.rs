@@ -1,6 +1,7 @@
 //! Packets from port to port.
 
 use super::*;
+use testudo_ipsec::dataplane::Ingress;
 
 #[test]
 fn a_packet_leaves_with_the_header_of_its_next_hop() {
@@ -34,8 +35,9 @@ fn a_gateway_is_the_neighbour_of_what_lies_behind_it() {
 fn each_class_goes_its_way_through_the_pipeline() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().outbound = Some(|item| {
-        assert_eq!(item.ingress, testudo_ipsec::dataplane::Ingress::Port);
-        item.buf.data_mut()[8] = 11;
+        let shared = item.buf.len() == 61;
+        assert_eq!(item.ingress, if shared { Ingress::Shared } else { Ingress::Port });
+        item.buf.data_mut()[8] = if shared { 12 } else { 11 };
         Verdict::Forward
     });
     worker.pipeline_mut().inbound = Some(|item| {
@@ -43,10 +45,11 @@ fn each_class_goes_its_way_through_the_pipeline() {
         Verdict::Forward
     });
     arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 61, true), Class::ProtectShared);
     arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::Esp);
     arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::EspInUdp);
     worker.turn(1);
-    assert_eq!(sent(&mut worker, WAN).iter().map(|(_, p)| p[8]).collect::<Vec<_>>(), [11]);
+    assert_eq!(sent(&mut worker, WAN).iter().map(|(_, p)| p[8]).collect::<Vec<_>>(), [11, 12]);
     assert_eq!(sent(&mut worker, LAN).iter().map(|(_, p)| p[8]).collect::<Vec<_>>(), [22, 22]);
     check_and_close(worker);
 }
@@ -155,7 +158,7 @@ fn bad_frames_are_dropped_by_name() {
     };
     let at = |counts: [u64; WorkerDrop::COUNT], reason| counts[reason as usize];
     assert_eq!(at(deliver(&packet, 0, |_| ()), WorkerDrop::NoStamp), 1);
-    assert_eq!(at(deliver(&packet, 4, |_| ()), WorkerDrop::NoStamp), 2);
+    assert_eq!(at(deliver(&packet, 5, |_| ()), WorkerDrop::NoStamp), 2);
     let unstamped = deliver(&packet, 1, |frame| {
         let start = usize::from(frame.start());
         frame.bytes_mut()[start - 4] = 0;

@@ -1,8 +1,8 @@
 //! SipHash-2-4 (Aumasson and Bernstein, 2012): a hash by which strangers cannot choose a home for their packets.
 //! `crates/fastpath/bpf/siphash.h` computes the same.
 
+use crate::spi::Share;
 use std::net::IpAddr;
-use testudo_ipsec::spi::Share;
 
 /// The key by which packets without a home of their own find one. The same on all nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl HashKey {
     pub fn pair(self, a: IpAddr, b: IpAddr) -> Share {
         let (low, high) = if a <= b { (a, b) } else { (b, a) };
         match (low, high) {
-            (IpAddr::V4(low), IpAddr::V4(high)) => self.share(&[low.octets(), high.octets()].concat()),
-            (IpAddr::V6(low), IpAddr::V6(high)) => self.share(&[low.octets(), high.octets()].concat()),
+            (IpAddr::V4(low), IpAddr::V4(high)) => self.share([low.octets(), high.octets()].as_flattened()),
+            (IpAddr::V6(low), IpAddr::V6(high)) => self.share([low.octets(), high.octets()].as_flattened()),
             // No packet has addresses of two families.
             _ => Share(0),
         }
