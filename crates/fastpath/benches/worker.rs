@@ -33,6 +33,8 @@ impl Pipeline for Wire {
 
     fn set_now(&mut self, _milliseconds: u64) {}
 
+    fn set_open(&mut self, _open: bool) {}
+
     fn apply(&mut self, _command: Command) -> Option<Garbage> {
         None
     }

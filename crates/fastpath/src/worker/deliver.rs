@@ -6,6 +6,7 @@ use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
 use super::early::EarlyQueue;
 use super::egress::Egress;
+use super::fence::Fence;
 use super::hold::{Held, HoldQueue, Waiter};
 use super::host::HostPort;
 use super::route::{Hop, Router, SendHop};
@@ -239,6 +240,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             return self.discard(frame, WorkerDrop::TunLoop);
         }
         let Some(host) = &mut self.host else { return self.discard(frame, WorkerDrop::NoTun) };
+        if !self.egress.is_open() {
+            return self.discard(frame, WorkerDrop::FencedLate);
+        }
         match host.write(frame.data()) {
             Ok(()) => {
                 self.counters.to_tun.add(1);
@@ -384,6 +388,17 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
         self.count_held();
         former
+    }
+
+    /// Puts the worker behind a fence.
+    pub(super) fn set_fence(&mut self, fence: Arc<Fence>) {
+        self.egress.set_fence(fence);
+    }
+
+    /// True if packets may leave now.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.egress.is_open()
     }
 
     /// Sends what is staged and refills the ports.

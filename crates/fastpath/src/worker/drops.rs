@@ -65,6 +65,8 @@ reasons! {
     NoFrame = "no_frame",
     /// Was to be split, and cannot be.
     NotSplit = "not_split",
+    /// Was about to leave when this node was fenced: others may have taken its shares.
+    FencedLate = "fenced_late",
     /// Has been here too often: a piece that was to be split again, or an answer to an answer.
     Resubmitted = "resubmitted",
 }

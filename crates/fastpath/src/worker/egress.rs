@@ -2,9 +2,11 @@
 
 use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
+use super::fence::Fence;
 use super::route::SendHop;
 use crate::frame::{Frame, FramePool};
 use crate::port::{Flushed, FrameBurst, Port};
+use std::sync::Arc;
 use testudo_wire::ethernet::HEADER;
 
 /// A port and what is about to be sent through it.
@@ -22,12 +24,22 @@ struct Lane<P> {
 #[derive(Debug)]
 pub(super) struct Egress<P> {
     lanes: Vec<Lane<P>>,
+    fence: Arc<Fence>,
 }
 
 impl<P: Port> Egress<P> {
     pub(super) fn new(ports: Vec<P>) -> Self {
         let lane = |port| Lane { port, staged: FrameBurst::new(), octets: 0, state: Flushed::All };
-        Self { lanes: ports.into_iter().map(lane).collect() }
+        Self { lanes: ports.into_iter().map(lane).collect(), fence: Arc::new(Fence::open()) }
+    }
+
+    pub(super) fn set_fence(&mut self, fence: Arc<Fence>) {
+        self.fence = fence;
+    }
+
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.fence.is_open()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -82,7 +94,7 @@ impl<P: Port> Egress<P> {
         }
         frame.data_mut()[..HEADER].copy_from_slice(&hop.header);
         if lane.staged.is_full() {
-            lane.submit(slot, pool, counters);
+            lane.submit(slot, &self.fence, pool, counters);
         }
         lane.octets += u64::from(frame.len());
         lane.staged.push(frame);
@@ -92,10 +104,12 @@ impl<P: Port> Egress<P> {
     #[inline]
     pub(super) fn flush(&mut self, pool: &mut FramePool, counters: &WorkerCounters) {
         for (slot, lane) in self.lanes.iter_mut().enumerate() {
-            if !lane.staged.is_empty() {
-                lane.submit(slot, pool, counters);
-                lane.state = lane.port.flush();
-            } else if lane.state == Flushed::Later {
+            let due = if lane.staged.is_empty() {
+                lane.state == Flushed::Later && self.fence.is_open()
+            } else {
+                lane.submit(slot, &self.fence, pool, counters)
+            };
+            if due {
                 lane.state = lane.port.flush();
             }
             lane.port.reclaim(pool);
@@ -120,8 +134,19 @@ impl<P: Port> Egress<P> {
 }
 
 impl<P: Port> Lane<P> {
-    /// Moves what is staged to the port's queue; what finds no room after a second attempt is dropped.
-    fn submit(&mut self, slot: usize, pool: &mut FramePool, counters: &WorkerCounters) {
+    /// Moves what is staged to the port's queue; what finds no room after a second attempt is dropped. This is the last that can
+    /// be kept back, so the fence is looked at once more: false if it is shut.
+    fn submit(
+        &mut self,
+        slot: usize,
+        fence: &Fence,
+        pool: &mut FramePool,
+        counters: &WorkerCounters,
+    ) -> bool {
+        if !fence.is_open() {
+            self.give_up(pool, counters);
+            return false;
+        }
         let staged = self.staged.len();
         self.port.tx(&mut self.staged);
         if !self.staged.is_empty() {
@@ -137,5 +162,15 @@ impl<P: Port> Lane<P> {
             pool.give(frame);
         }
         port.tx_bytes.add(std::mem::take(&mut self.octets));
+        true
+    }
+
+    #[cold]
+    fn give_up(&mut self, pool: &mut FramePool, counters: &WorkerCounters) {
+        for frame in self.staged.drain(..) {
+            counters.count_drop(WorkerDrop::FencedLate);
+            pool.give(frame);
+        }
+        self.octets = 0;
     }
 }

@@ -12,6 +12,7 @@ mod deliver;
 mod drops;
 mod early;
 mod egress;
+mod fence;
 mod handle;
 mod hold;
 mod host;
@@ -27,6 +28,7 @@ pub use channel::{WorkerCommand, WorkerEvent, WorkerGarbage};
 pub use config::WorkerConfig;
 pub use counters::{PortTotals, WorkerCounters, WorkerTotals};
 pub use drops::WorkerDrop;
+pub use fence::{Fence, boottime};
 pub use handle::WorkerHandle;
 pub use host::HostPort;
 pub use pipeline::Pipeline;
@@ -83,6 +85,13 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         Ok(worker)
     }
 
+    /// The worker behind a fence.
+    #[must_use]
+    pub fn behind(mut self, fence: Arc<Fence>) -> Self {
+        self.delivery.set_fence(fence);
+        self
+    }
+
     /// The counters, to be read by anybody.
     pub fn counters(&self) -> &Arc<WorkerCounters> {
         &self.delivery.counters
@@ -113,6 +122,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     pub fn turn(&mut self, now: u64) -> bool {
         self.pipeline.set_now(now);
         self.delivery.set_now(now);
+        // Before the commands: whoever sees the fence open has all that was to be known by then.
+        self.pipeline.set_open(self.delivery.is_open());
         let mut busy = self.apply_commands();
         if busy {
             // Behind all commands: policies and what goes out may belong to the SA.

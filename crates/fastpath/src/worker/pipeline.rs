@@ -16,6 +16,9 @@ pub trait Pipeline {
     /// Tells the time, in milliseconds since any origin.
     fn set_now(&mut self, milliseconds: u64);
 
+    /// Shut, it drops what it is given until it is opened again.
+    fn set_open(&mut self, open: bool);
+
     /// Applies a command; returns what it put out of use.
     fn apply(&mut self, command: Command) -> Option<Garbage>;
 
@@ -41,6 +44,11 @@ impl Pipeline for Dataplane {
     #[inline]
     fn set_now(&mut self, milliseconds: u64) {
         Dataplane::set_now(self, milliseconds);
+    }
+
+    #[inline]
+    fn set_open(&mut self, open: bool) {
+        Dataplane::set_open(self, open);
     }
 
     fn apply(&mut self, command: Command) -> Option<Garbage> {

@@ -2,6 +2,7 @@
 
 mod accounting;
 mod early;
+mod fenced;
 mod forwarding;
 mod holding;
 mod slow_path;
@@ -44,17 +45,22 @@ struct Scripted {
     /// Of the ICMP errors about each burst of clear packets.
     sources: Vec<Sources>,
     now: u64,
+    shut: bool,
+}
+
+fn refuse(_: &mut Item<'_>) -> Verdict {
+    Verdict::Drop(DropReason::Fenced)
 }
 
 impl Pipeline for Scripted {
     fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
         self.sources.push(*sources);
-        let script = self.outbound.unwrap_or(|_| Verdict::Forward);
+        let script = if self.shut { refuse } else { self.outbound.unwrap_or(|_| Verdict::Forward) };
         burst.iter_mut().for_each(|item| item.verdict = script(item));
     }
 
     fn inbound(&mut self, burst: &mut [Item<'_>]) {
-        let script = self.inbound.unwrap_or(|_| Verdict::Forward);
+        let script = if self.shut { refuse } else { self.inbound.unwrap_or(|_| Verdict::Forward) };
         burst.iter_mut().for_each(|item| item.verdict = script(item));
     }
 
@@ -64,6 +70,10 @@ impl Pipeline for Scripted {
 
     fn set_now(&mut self, milliseconds: u64) {
         self.now = milliseconds;
+    }
+
+    fn set_open(&mut self, open: bool) {
+        self.shut = !open;
     }
 
     fn apply(&mut self, command: Command) -> Option<Garbage> {

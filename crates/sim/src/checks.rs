@@ -1,0 +1,164 @@
+//! What must always hold, looked at from outside: on the wire, and at what nodes let through.
+
+use crate::engine::Nanos;
+use crate::probe::Esp;
+use crate::trace::{Who, digest};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::Ipv4Addr;
+use testudo_ike::message::Message;
+
+/// An invariant of `design.md`, by its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Invariant {
+    /// 1: no (key, IV) twice.
+    Iv = 1,
+    /// 2: no sequence number is accepted twice.
+    Accepted = 2,
+    /// 3: no sequence number is sent twice; nor is an IKE message of the same number with other content.
+    Sent = 3,
+    /// 4: what a peer saw answered is known to every survivor; no tunnel is lost.
+    Answered = 4,
+    /// 5: every packet is accounted for.
+    Accounting = 5,
+    /// 6: clear text never leaves a protected path.
+    Clear = 6,
+    /// Once the faults stop, traffic flows, and all nodes agree.
+    Recovery = 7,
+}
+
+/// That something did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub invariant: Invariant,
+    /// When.
+    pub at: Nanos,
+    /// Where.
+    pub who: Who,
+    /// How.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { invariant, at, who, what } = self;
+        write!(
+            f,
+            "invariant {} ({invariant:?}) at {:.6} s, {who}: {what}",
+            *invariant as u8,
+            *at as f64 / 1e9
+        )
+    }
+}
+
+/// What was seen, and what of it must not have been.
+#[derive(Debug, Default)]
+pub struct Checks {
+    ivs: BTreeSet<(u64, u64)>,
+    sequences: BTreeSet<(u64, u32)>,
+    ike_ivs: BTreeMap<(u64, u64, bool, [u8; 8]), u64>,
+    ike_numbers: BTreeMap<IkeNumber, u64>,
+    accepted: BTreeMap<(u64, u32), Accepted>,
+    violations: Vec<Violation>,
+    /// Packets accepted by two nodes while a takeover was provisional.
+    pub provisional_doubles: u64,
+    /// Packets accepted twice because the taker never saw them before.
+    pub unseen_doubles: u64,
+    /// ESP packets seen.
+    pub esp_packets: u64,
+    /// Sealed IKE messages seen.
+    pub ike_messages: u64,
+}
+
+/// SPIs, the I and R flags, Message ID, number of the fragment and how many there are.
+type IkeNumber = (u64, u64, bool, bool, u32, u16, u16);
+
+/// That a node took a packet in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Which node.
+    pub node: usize,
+    /// How often it has started.
+    pub boot: u64,
+    /// It is not the owner by the view.
+    pub provisional: bool,
+    /// It had not seen that number, nor a later one, before: it could not know.
+    pub unseen: bool,
+}
+
+impl Checks {
+    /// What has been found.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// Something does not hold.
+    pub fn violate(&mut self, invariant: Invariant, at: Nanos, who: Who, what: String) {
+        self.violations.push(Violation { invariant, at, who, what });
+    }
+
+    /// An ESP packet leaves somebody, encrypted by the key with that fingerprint.
+    pub fn esp_sent(&mut self, at: Nanos, who: Who, key: u64, esp: &Esp) {
+        self.esp_packets += 1;
+        if !self.ivs.insert((key, esp.iv)) {
+            let what = format!(
+                "IV {:016x} twice under one key, SPI {:08x} number {}",
+                esp.iv, esp.spi, esp.sequence
+            );
+            self.violate(Invariant::Iv, at, who, what);
+        }
+        if !self.sequences.insert((key, esp.sequence)) {
+            let what = format!("number {} sent twice, SPI {:08x}", esp.sequence, esp.spi);
+            self.violate(Invariant::Sent, at, who, what);
+        }
+    }
+
+    /// An IKE message leaves somebody.
+    pub fn ike_sent(&mut self, at: Nanos, who: Who, bytes: &[u8]) {
+        let Ok(message) = Message::parse(bytes) else {
+            return self.violate(Invariant::Sent, at, who, "an IKE message that cannot be read".into());
+        };
+        let header = message.header;
+        let Some(encrypted) = message.encrypted else { return };
+        let Some((iv, _)) = encrypted.body.split_first_chunk::<8>() else { return };
+        self.ike_messages += 1;
+        let content = digest(bytes);
+        let (spi_i, spi_r) = (header.initiator_spi.0, header.responder_spi.0);
+        let key = (spi_i, spi_r, header.from_initiator, *iv);
+        if *self.ike_ivs.entry(key).or_insert(content) != content {
+            let what = format!("IV {iv:02x?} twice in IKE SA {spi_i:016x}");
+            self.violate(Invariant::Iv, at, who, what);
+        }
+        let (fragment, total) = encrypted.fragment.map_or((0, 0), |part| (part.number, part.total));
+        let id = header.message_id.0;
+        let number = (spi_i, spi_r, header.from_initiator, header.response, id, fragment, total);
+        if *self.ike_numbers.entry(number).or_insert(content) != content {
+            let kind = if header.response { "response" } else { "request" };
+            let what =
+                format!("{kind} {id} ({:?}) of IKE SA {spi_i:016x} with other content", header.exchange);
+            self.violate(Invariant::Sent, at, who, what);
+        }
+    }
+
+    /// A node takes in an ESP packet from a peer.
+    pub fn accepted(&mut self, at: Nanos, key: u64, sequence: u32, by: Accepted) {
+        let Some(first) = self.accepted.insert((key, sequence), by) else { return };
+        let another = (first.node, first.boot) != (by.node, by.boot);
+        if another && by.unseen {
+            self.unseen_doubles += 1;
+        } else if another && (first.provisional || by.provisional) {
+            self.provisional_doubles += 1;
+        } else {
+            let what = format!("number {sequence} accepted twice, first by {first:?}, then by {by:?}");
+            self.violate(Invariant::Accepted, at, Who::Node(by.node), what);
+        }
+    }
+
+    /// A packet leaves a node's outer port: nothing but ESP and IKE may.
+    pub fn left_outside(&mut self, at: Nanos, who: Who, esp: Option<&Esp>, to: Option<Ipv4Addr>) {
+        if esp.is_none() {
+            self.violate(Invariant::Clear, at, who, format!("clear text on the way to {to:?}"));
+        }
+    }
+}

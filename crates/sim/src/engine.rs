@@ -1,0 +1,408 @@
+//! A model of corosync's CPG and votequorum, with what its users must reckon with.
+//!
+//! - **Agreed order, not safe.** All members of a ring see its messages in one order. A sender sees its own as soon as they are
+//!   ordered, whoever else has them; when the ring falls apart, those that nobody else got are lost.
+//! - **Virtual synchrony.** Who goes from one ring to the next together has seen the same messages in the first.
+//! - **Not gated by quorum.** An isolated node goes on delivering to itself.
+//! - **Late.** A lost node is found missing only after a while; members may be slow; after a change the engine takes nothing
+//!   for a moment (TRY_AGAIN), and what it took while the ring was forming comes out in the next ring, or never.
+
+use crate::random::Random;
+use std::collections::{BTreeMap, BTreeSet};
+use testudo_cluster::engine::{EngineEvent, RingId, View};
+use testudo_cluster::node::NodeId;
+
+/// Nanoseconds since the beginning of the simulation.
+pub type Nanos = u64;
+
+/// A millisecond.
+pub const MILLI: Nanos = 1_000_000;
+
+/// How long a loss is retransmitted apart, while the ring lasts.
+const RETRANSMIT: Nanos = 20 * MILLI;
+
+/// Who decides when a ring has half of the votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Votes {
+    /// Nobody: more than half of the votes are needed.
+    Majority,
+    /// A third party with a vote of its own (qdevice), which one side has at a time.
+    Witness,
+    /// `two_node: 1`: each of two is quorate alone. Both sides of a split go on.
+    TwoNode,
+}
+
+/// Which pairs of nodes hear each other, one way.
+pub trait Reach {
+    /// True if what `from` sends to `to` arrives.
+    fn reaches(&self, from: usize, to: usize) -> bool;
+}
+
+/// The engines of all nodes.
+#[derive(Debug)]
+pub struct Engines {
+    nodes: Vec<Node>,
+    rings: BTreeMap<RingId, Ring>,
+    votes: Votes,
+    /// Who has the witness's vote.
+    witness: Option<RingId>,
+    /// The connectivity has changed, and will have been noticed then.
+    reform_at: Option<Nanos>,
+    receptions: BTreeSet<(Nanos, u64, Reception)>,
+    count: u64,
+    /// From detection's shortest to longest.
+    detection: (Nanos, Nanos),
+    random: Random,
+    /// What came to whom, in order.
+    delivered: Vec<(usize, EngineEvent)>,
+    /// Views formed so far.
+    pub views: u64,
+    /// Messages that only their sender ever saw.
+    pub lost: u64,
+}
+
+#[derive(Debug)]
+struct Node {
+    id: NodeId,
+    up: bool,
+    /// Frozen with its host.
+    frozen: bool,
+    ring: Option<RingId>,
+    /// Highest that it knows: on disk.
+    seq: u64,
+    /// How many messages of the ring it has delivered.
+    cursor: usize,
+    /// It takes nothing before.
+    busy_until: Nanos,
+    /// Its messages come so much later.
+    slow: Nanos,
+    /// Taken while a ring was forming.
+    waiting: Vec<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    members: Vec<usize>,
+    log: Vec<Logged>,
+}
+
+#[derive(Debug)]
+struct Logged {
+    from: usize,
+    sender: NodeId,
+    bytes: Vec<u8>,
+    holders: BTreeSet<usize>,
+}
+
+impl Logged {
+    fn event(&self) -> EngineEvent {
+        EngineEvent::Message { from: self.sender, bytes: self.bytes.clone() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Reception {
+    ring: RingId,
+    index: usize,
+    node: usize,
+}
+
+impl Engines {
+    /// Engines that are all down.
+    pub fn new(ids: &[NodeId], votes: Votes, detection: (Nanos, Nanos), random: Random) -> Self {
+        let node = |id: &NodeId| Node {
+            id: *id,
+            up: false,
+            frozen: false,
+            ring: None,
+            seq: 0,
+            cursor: 0,
+            busy_until: 0,
+            slow: 0,
+            waiting: Vec::new(),
+        };
+        Self {
+            nodes: ids.iter().map(node).collect(),
+            rings: BTreeMap::new(),
+            votes,
+            witness: None,
+            reform_at: None,
+            receptions: BTreeSet::new(),
+            count: 0,
+            detection,
+            random,
+            delivered: Vec::new(),
+            views: 0,
+            lost: 0,
+        }
+    }
+
+    /// The daemon of a node comes up.
+    pub fn start(&mut self, now: Nanos, node: usize) {
+        let node = &mut self.nodes[node];
+        if node.up {
+            return;
+        }
+        (node.up, node.ring, node.cursor) = (true, None, 0);
+        node.waiting.clear();
+        self.changed(now);
+    }
+
+    /// The daemon of a node dies; `tell`: its host lives and sees that.
+    pub fn stop(&mut self, now: Nanos, index: usize, tell: bool) {
+        let node = &mut self.nodes[index];
+        if !node.up {
+            return;
+        }
+        (node.up, node.ring) = (false, None);
+        if tell {
+            let reason = "the engine has died".into();
+            self.delivered.push((index, EngineEvent::Down { reason }));
+        }
+        self.changed(now);
+    }
+
+    /// A whole host stands still, or goes on.
+    pub fn freeze(&mut self, now: Nanos, node: usize, frozen: bool) {
+        self.nodes[node].frozen = frozen;
+        self.changed(now);
+    }
+
+    /// What a node gets comes so much later.
+    pub fn slow(&mut self, node: usize, by: Nanos) {
+        self.nodes[node].slow = by;
+    }
+
+    /// The network has changed: rings are formed anew once that has been noticed.
+    pub fn changed(&mut self, now: Nanos) {
+        let (shortest, longest) = self.detection;
+        let at = now + self.random.between(shortest, longest);
+        // The first loss decides when: timers run from there.
+        self.reform_at = Some(self.reform_at.map_or(at, |old| old.min(at)));
+    }
+
+    /// A ring is formed anew although nothing has changed.
+    pub fn storm(&mut self, now: Nanos) {
+        let rings: BTreeSet<RingId> = self.nodes.iter().filter_map(|node| node.ring).collect();
+        let Some(ring) = self.random.pick(&rings.into_iter().collect::<Vec<_>>()).copied() else { return };
+        let here = |node: &usize| self.nodes[*node].ring == Some(ring) && !self.nodes[*node].frozen;
+        let mut members: Vec<usize> = (0..self.nodes.len()).filter(here).collect();
+        if members.is_empty() {
+            return;
+        }
+        // Now and then one falls out, and comes back.
+        let victim = self.random.below(members.len() as u64) as usize;
+        if members.len() > 1 && self.random.permille(400) {
+            let alone = members.remove(victim);
+            self.form(now, &[alone]);
+            self.changed(now);
+        }
+        self.form(now, &members);
+    }
+
+    /// Who is in a ring with this node, itself included.
+    pub fn members(&self, node: usize) -> Option<(RingId, &[usize])> {
+        let ring = self.nodes[node].ring?;
+        Some((ring, &self.rings.get(&ring)?.members))
+    }
+
+    /// A node hands a message over. Given back: TRY_AGAIN.
+    pub fn multicast(&mut self, now: Nanos, index: usize, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
+        let node = &mut self.nodes[index];
+        if !node.up || now < node.busy_until || self.random.permille(5) {
+            return Err(bytes);
+        }
+        let Some(ring) = node.ring else {
+            node.waiting.push(bytes);
+            return Ok(());
+        };
+        self.log(now, ring, index, bytes);
+        Ok(())
+    }
+
+    /// When something happens next.
+    pub fn next(&self) -> Option<Nanos> {
+        let received = self.receptions.first().map(|(at, ..)| *at);
+        [received, self.reform_at].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub fn step(&mut self, now: Nanos, reach: &dyn Reach) {
+        if self.reform_at.is_some_and(|at| at <= now) {
+            self.reform_at = None;
+            self.reform(now, reach);
+        }
+        while let Some((at, _, reception)) = self.receptions.first().copied()
+            && at <= now
+        {
+            self.receptions.pop_first();
+            self.receive(now, reception, reach);
+        }
+    }
+
+    /// What has come to whom since the last call, in order.
+    pub fn take_delivered(&mut self) -> Vec<(usize, EngineEvent)> {
+        std::mem::take(&mut self.delivered)
+    }
+
+    fn log(&mut self, now: Nanos, id: RingId, from: usize, bytes: Vec<u8>) {
+        let Some(ring) = self.rings.get_mut(&id) else { return };
+        let index = ring.log.len();
+        let sender = self.nodes[from].id;
+        ring.log.push(Logged { from, sender, bytes, holders: BTreeSet::new() });
+        for node in ring.members.clone() {
+            let delay = self.random.between(MILLI / 5, 2 * MILLI) + self.nodes[node].slow;
+            self.schedule(now + delay, Reception { ring: id, index, node });
+        }
+    }
+
+    fn schedule(&mut self, at: Nanos, reception: Reception) {
+        self.count += 1;
+        self.receptions.insert((at, self.count, reception));
+    }
+
+    fn receive(&mut self, now: Nanos, reception: Reception, reach: &dyn Reach) {
+        let Reception { ring: id, index, node } = reception;
+        if self.nodes[node].ring != Some(id) {
+            return;
+        }
+        let Some(message) = self.rings.get(&id).and_then(|ring| ring.log.get(index)) else { return };
+        // From the sender, or from whoever has it: the ring retransmits.
+        let from = message.from;
+        let mut sources = std::iter::once(from).chain(message.holders.iter().copied());
+        let comes = sources.any(|source| source == node || self.linked(source, node, id, reach));
+        if self.nodes[node].frozen || !comes {
+            self.schedule(now + RETRANSMIT, reception);
+            return;
+        }
+        if let Some(message) = self.rings.get_mut(&id).and_then(|ring| ring.log.get_mut(index)) {
+            message.holders.insert(node);
+        }
+        self.deliver(id, node);
+    }
+
+    /// True if `to` gets what `from` has, both in that ring.
+    fn linked(&self, from: usize, to: usize, ring: RingId, reach: &dyn Reach) -> bool {
+        let source = &self.nodes[from];
+        source.up && !source.frozen && source.ring == Some(ring) && reach.reaches(from, to)
+    }
+
+    /// Delivers what is next in order.
+    fn deliver(&mut self, id: RingId, index: usize) {
+        let Some(ring) = self.rings.get(&id) else { return };
+        let node = &mut self.nodes[index];
+        while let Some(message) = ring.log.get(node.cursor)
+            && message.holders.contains(&index)
+        {
+            node.cursor += 1;
+            self.delivered.push((index, message.event()));
+        }
+    }
+
+    /// Puts everybody into rings of those who hear each other.
+    fn reform(&mut self, now: Nanos, reach: &dyn Reach) {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for node in 0..self.nodes.len() {
+            if !self.nodes[node].up || self.nodes[node].frozen {
+                continue;
+            }
+            let hears = |other: &usize| reach.reaches(node, *other) && reach.reaches(*other, node);
+            match groups.iter_mut().find(|group| group.iter().all(hears)) {
+                Some(group) => group.push(node),
+                None => groups.push(vec![node]),
+            }
+        }
+        for group in groups {
+            let ring = self.nodes[group[0]].ring;
+            let same = |node: &usize| ring.is_some() && self.nodes[*node].ring == ring;
+            let stands = group.iter().all(same)
+                && ring.and_then(|ring| self.rings.get(&ring)).is_some_and(|ring| ring.members == group);
+            if stands {
+                continue;
+            }
+            // Who wakes up, or comes back from alone, may first see itself alone.
+            if group.len() > 1 && self.random.permille(300) {
+                let alone = *self.random.pick(&group).expect("not empty");
+                self.form(now, &[alone]);
+            }
+            self.form(now, &group);
+        }
+    }
+
+    /// One new ring.
+    fn form(&mut self, now: Nanos, members: &[usize]) {
+        self.flush(members);
+        let seq = members.iter().map(|node| self.nodes[*node].seq).max().unwrap_or(0) + 4;
+        let lowest = members.iter().map(|node| self.nodes[*node].id).min();
+        let Some(lowest) = lowest else { return };
+        let id = RingId { seq, node: u32::from(lowest.get()) };
+        let quorate = self.is_quorate(members, id);
+        self.views += 1;
+        let view =
+            View { ring: id, members: members.iter().map(|node| self.nodes[*node].id).collect(), quorate };
+        self.rings.insert(id, Ring { members: members.to_vec(), log: Vec::new() });
+        for index in members {
+            let node = &mut self.nodes[*index];
+            (node.ring, node.seq, node.cursor) = (Some(id), seq, 0);
+            node.busy_until = now + self.random.below(40) * MILLI;
+            self.delivered.push((*index, EngineEvent::View(view.clone())));
+        }
+        for index in members {
+            for bytes in std::mem::take(&mut self.nodes[*index].waiting) {
+                if self.random.permille(500) {
+                    self.log(now, id, *index, bytes);
+                }
+            }
+        }
+        let used: BTreeSet<RingId> = self.nodes.iter().filter_map(|node| node.ring).collect();
+        self.rings.retain(|id, _| used.contains(id));
+    }
+
+    /// Those who leave a ring together deliver what any of them has.
+    fn flush(&mut self, members: &[usize]) {
+        let old: BTreeSet<RingId> = members.iter().filter_map(|node| self.nodes[*node].ring).collect();
+        for id in old {
+            let together: Vec<usize> =
+                members.iter().copied().filter(|node| self.nodes[*node].ring == Some(id)).collect();
+            let Some(ring) = self.rings.get(&id) else { continue };
+            for (index, message) in ring.log.iter().enumerate() {
+                let held = together.iter().any(|node| message.holders.contains(node));
+                let only = message.holders.len() == 1 && message.holders.contains(&message.from);
+                self.lost += u64::from(held && only && together == [message.from] && ring.members.len() > 1);
+                for node in together.iter().filter(|_| held) {
+                    if self.nodes[*node].cursor <= index {
+                        self.delivered.push((*node, message.event()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_quorate(&mut self, members: &[usize], ring: RingId) -> bool {
+        let (here, all) = (members.len(), self.nodes.len());
+        if here * 2 > all {
+            return true;
+        }
+        if here * 2 < all {
+            return false;
+        }
+        match self.votes {
+            Votes::Majority => false,
+            Votes::TwoNode => true,
+            Votes::Witness => {
+                let holds =
+                    |node: &Node| node.up && !node.frozen && node.ring.is_some() && node.ring == self.witness;
+                let elsewhere =
+                    self.nodes.iter().enumerate().any(|(at, node)| !members.contains(&at) && holds(node));
+                if !elsewhere {
+                    self.witness = Some(ring);
+                }
+                !elsewhere
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

@@ -1,0 +1,200 @@
+use super::*;
+
+/// Links that a test cuts.
+#[derive(Default)]
+struct Cuts(BTreeSet<(usize, usize)>);
+
+impl Reach for Cuts {
+    fn reaches(&self, from: usize, to: usize) -> bool {
+        !self.0.contains(&(from, to))
+    }
+}
+
+impl Cuts {
+    fn both(&mut self, a: usize, b: usize) {
+        self.0.extend([(a, b), (b, a)]);
+    }
+}
+
+struct Bench {
+    engines: Engines,
+    cuts: Cuts,
+    now: Nanos,
+    seen: Vec<Vec<EngineEvent>>,
+}
+
+impl Bench {
+    fn new(count: u32, votes: Votes, seed: u64) -> Self {
+        let ids: Vec<NodeId> = (1..=count).filter_map(NodeId::new).collect();
+        let engines = Engines::new(&ids, votes, (100 * MILLI, 200 * MILLI), Random::new(seed));
+        let mut bench =
+            Self { engines, cuts: Cuts::default(), now: 0, seen: vec![Vec::new(); count as usize] };
+        (0..ids.len()).for_each(|node| bench.engines.start(0, node));
+        bench.run(1000);
+        bench
+    }
+
+    fn run(&mut self, millis: u64) {
+        let end = self.now + millis * MILLI;
+        while let Some(at) = self.engines.next().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.engines.step(self.now, &self.cuts);
+            for (node, event) in self.engines.take_delivered() {
+                self.seen[node].push(event);
+            }
+        }
+        self.now = end;
+    }
+
+    fn send(&mut self, node: usize, number: u8) {
+        while self.engines.multicast(self.now, node, vec![number]).is_err() {
+            self.run(1);
+        }
+    }
+
+    fn messages(&self, node: usize) -> Vec<u8> {
+        let octet = |event: &EngineEvent| match event {
+            EngineEvent::Message { bytes, .. } => bytes.first().copied(),
+            _ => None,
+        };
+        self.seen[node].iter().filter_map(octet).collect()
+    }
+
+    fn view(&self, node: usize) -> &View {
+        let view = |event: &'_ &EngineEvent| matches!(event, EngineEvent::View(_));
+        match self.seen[node].iter().rev().find(view) {
+            Some(EngineEvent::View(view)) => view,
+            _ => panic!("a view"),
+        }
+    }
+}
+
+#[test]
+fn all_members_see_all_messages_in_one_order() {
+    let mut bench = Bench::new(3, Votes::Majority, 1);
+    for number in 0..100 {
+        bench.send(usize::from(number) % 3, number);
+        bench.run(1);
+    }
+    bench.run(1000);
+    assert_eq!(bench.messages(0).len(), 100);
+    assert_eq!(bench.messages(1), bench.messages(0));
+    assert_eq!(bench.messages(2), bench.messages(0));
+    assert!(bench.view(0).quorate);
+}
+
+#[test]
+fn what_a_node_that_is_cut_off_sends_reaches_itself_and_is_lost() {
+    let mut bench = Bench::new(3, Votes::Majority, 2);
+    bench.send(0, 1);
+    bench.run(100);
+    bench.cuts.both(0, 1);
+    bench.cuts.both(0, 2);
+    bench.engines.changed(bench.now);
+    bench.send(0, 2);
+    bench.run(1000);
+    assert!(!bench.view(0).quorate && bench.view(1).quorate);
+    bench.send(0, 3);
+    bench.run(1000);
+    bench.cuts = Cuts::default();
+    bench.engines.changed(bench.now);
+    bench.run(1000);
+    assert_eq!(bench.messages(0), [1, 2, 3]);
+    assert_eq!((bench.messages(1), bench.messages(2)), (vec![1], vec![1]));
+    assert_eq!(bench.view(0), bench.view(2));
+    assert!(bench.engines.lost > 0);
+}
+
+/// What a node has seen between two views, by the rings of both.
+type Stretch = ((RingId, RingId), Vec<Vec<u8>>);
+
+fn between(seen: &[EngineEvent]) -> Vec<Stretch> {
+    let mut stretches = Vec::new();
+    let (mut ring, mut messages) = (None, Vec::new());
+    for event in seen {
+        match event {
+            EngineEvent::View(view) => {
+                if let Some(old) = ring.replace(view.ring) {
+                    stretches.push(((old, view.ring), std::mem::take(&mut messages)));
+                }
+            }
+            EngineEvent::Message { bytes, .. } => messages.push(bytes.clone()),
+            EngineEvent::Down { .. } => {
+                ring = None;
+                messages.clear();
+            }
+        }
+    }
+    stretches
+}
+
+#[test]
+fn who_changes_rings_together_has_seen_the_same() {
+    let mut changes = 0;
+    for seed in 0..100 {
+        let mut bench = Bench::new(5, Votes::Majority, seed);
+        let mut random = Random::new(seed);
+        for number in 0..200 {
+            let (a, b) = (random.below(5) as usize, random.below(5) as usize);
+            match random.below(40) {
+                0 if a != b => bench.cuts.both(a, b),
+                1 => bench.cuts = Cuts::default(),
+                2 => {
+                    bench.cuts.0.insert((a, b));
+                }
+                3 => bench.engines.freeze(bench.now, a, true),
+                4 => bench.engines.freeze(bench.now, a, false),
+                5 => bench.engines.stop(bench.now, a, true),
+                6 => bench.engines.start(bench.now, a),
+                7 => bench.engines.storm(bench.now),
+                8 => bench.engines.slow(a, random.below(100) * MILLI),
+                _ => drop(bench.engines.multicast(bench.now, a, vec![number, a as u8])),
+            }
+            bench.engines.changed(bench.now);
+            bench.run(random.below(30));
+        }
+        let mut all: BTreeMap<(RingId, RingId), Vec<Vec<u8>>> = BTreeMap::new();
+        for seen in &bench.seen {
+            for (rings, messages) in between(seen) {
+                let first = all.entry(rings).or_insert_with(|| messages.clone());
+                assert_eq!(*first, messages, "seed {seed}: {rings:?}");
+            }
+        }
+        changes += all.len();
+    }
+    assert!(changes > 1000, "{changes} changes of rings");
+}
+
+#[test]
+fn no_two_sides_have_the_quorum_unless_two_nodes_are_told_so() {
+    for (count, votes, quorate) in [
+        (2, Votes::Majority, 0),
+        (2, Votes::Witness, 1),
+        (2, Votes::TwoNode, 2),
+        (3, Votes::Majority, 1),
+        (4, Votes::Witness, 1),
+    ] {
+        let mut bench = Bench::new(count, votes, 3);
+        let half = (count / 2) as usize;
+        for (a, b) in (0..half).flat_map(|a| (half..count as usize).map(move |b| (a, b))) {
+            bench.cuts.both(a, b);
+        }
+        bench.engines.changed(bench.now);
+        bench.run(1000);
+        let sides = [bench.view(0).quorate, bench.view(half).quorate];
+        assert_eq!(sides.into_iter().filter(|side| *side).count(), quorate, "{count} nodes, {votes:?}");
+    }
+}
+
+#[test]
+fn the_witness_goes_with_who_lives() {
+    let mut bench = Bench::new(2, Votes::Witness, 4);
+    bench.engines.stop(bench.now, 0, false);
+    bench.run(1000);
+    assert!(bench.view(1).quorate);
+    // The other comes back alone, and the witness stays where it is.
+    bench.cuts.both(0, 1);
+    bench.engines.start(bench.now, 0);
+    bench.run(1000);
+    assert!(!bench.view(0).quorate && bench.view(1).quorate);
+}

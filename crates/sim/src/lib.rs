@@ -1,0 +1,22 @@
+//! A whole cluster in virtual time: the same `ike`, `ipsec` and `cluster` code that the gateway runs, a network and an engine
+//! that fail in every way that is known, and checkers that look after every step whether what must always hold still holds.
+//!
+//! Everything follows from one seed: no clock, no thread, no order that depends on addresses. A seed that fails once fails again.
+#![forbid(unsafe_code)]
+
+pub mod checks;
+pub mod clock;
+pub mod config;
+pub mod engine;
+pub mod faults;
+pub mod host;
+pub mod lone;
+pub mod network;
+pub mod peer;
+pub mod plane;
+pub mod probe;
+pub mod random;
+pub mod runner;
+pub mod scenario;
+pub mod trace;
+pub mod world;

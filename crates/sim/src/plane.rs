@@ -1,0 +1,255 @@
+//! A data plane and what control knows of it: the same on a node and on a peer.
+
+use crate::trace::digest;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use testudo_crypto::Library;
+use testudo_ike::output::{ChildSaId, Path};
+use testudo_ipsec::dataplane::{
+    Command, Config, Dataplane, Event, Ingress, Item, LocalAddrs, PolicyBlock, Sources, Totals, Verdict,
+};
+use testudo_ipsec::number::{SequenceBlock, WorkerId};
+use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
+use testudo_ipsec::sad::SlotBlock;
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
+use testudo_ipsec::spi::{SenderId, Spi};
+use testudo_wire::packet::PacketBuf;
+
+/// Room before and behind a packet.
+const ROOM: usize = 128;
+const PATH_MTU: u16 = 1500;
+
+/// What became of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The packet as it is now.
+    pub packet: Vec<u8>,
+}
+
+/// A pipeline with its SAs. Policies are numbered by the peers that they lead to.
+#[derive(Debug)]
+pub struct Plane {
+    pipeline: Dataplane,
+    installed: BTreeMap<ChildSaId, Installed>,
+    by_spi: BTreeMap<Spi, ChildSaId>,
+    /// What each policy sends through.
+    sending: BTreeMap<PolicyId, ChildSaId>,
+    slots: BTreeSet<usize>,
+}
+
+#[derive(Debug)]
+struct Installed {
+    inbound: Arc<InboundSa>,
+    outbound: Arc<OutboundSa>,
+    /// Fingerprints of its keys.
+    key_in: u64,
+    key_out: u64,
+    policy: PolicyId,
+}
+
+/// All of a range of addresses.
+pub fn selector(start: Ipv4Addr, end: Ipv4Addr) -> TrafficSelector {
+    let addrs = AddrRange::new(start.into(), end.into()).expect("in order");
+    TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
+}
+
+impl Plane {
+    /// A pipeline that protects what goes between each pair of selectors: policy n is the n-th.
+    pub fn new(
+        addr: Ipv4Addr,
+        sender: SenderId,
+        seed: u64,
+        policies: &[(TrafficSelector, TrafficSelector)],
+    ) -> Self {
+        let config =
+            Config { flow_bits: 6, ..Config::new(WorkerId::new(0).expect("the first"), sender, seed) };
+        let mut pipeline = Dataplane::new(&config);
+        let policy = |(number, (local, remote)): (u32, &(TrafficSelector, TrafficSelector))| Policy {
+            priority: 0,
+            local: vec![*local],
+            remote: vec![*remote],
+            action: Action::Protect(PolicyId(number)),
+        };
+        let spd = Spd::new((0..).zip(policies).map(policy).collect()).expect("policies that differ");
+        pipeline.apply(Command::AddPolicies(Box::new(PolicyBlock::of(PolicyId(0)))));
+        pipeline.apply(Command::SetSpd(Arc::new(spd)));
+        let local: LocalAddrs = [IpAddr::V4(addr)].into_iter().collect();
+        pipeline.apply(Command::SetLocalAddrs(Arc::new(local)));
+        Self {
+            pipeline,
+            installed: BTreeMap::new(),
+            by_spi: BTreeMap::new(),
+            sending: BTreeMap::new(),
+            slots: BTreeSet::new(),
+        }
+    }
+
+    /// The clock of this host, in milliseconds.
+    pub fn set_now(&mut self, milliseconds: u64) {
+        self.pipeline.set_now(milliseconds);
+    }
+
+    /// Another sender ID from now on.
+    pub fn set_sender(&mut self, sender: SenderId) {
+        self.pipeline.apply(Command::SetSenderId(sender));
+    }
+
+    /// A Child SA begins to take packets in; without `replaces` it sends too.
+    pub fn install(
+        &mut self,
+        child: ChildSaId,
+        policy: PolicyId,
+        params: &ChildSaParams,
+        numbers: SequenceBlock,
+        replaces: Option<ChildSaId>,
+    ) {
+        let library = Library::AwsLc;
+        let inbound = InboundSa::new(params, policy, PATH_MTU, library).expect("parameters from IKE");
+        let outbound =
+            OutboundSa::new(params, policy, numbers, PATH_MTU, library).expect("parameters from IKE");
+        let (inbound, outbound) = (Arc::new(inbound), Arc::new(outbound));
+        if self.slots.insert(SlotBlock::number_of(params.spi_in)) {
+            self.pipeline.apply(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
+        }
+        self.pipeline.apply(Command::AddInbound(Arc::clone(&inbound)));
+        let installed = Installed {
+            inbound,
+            outbound,
+            key_in: digest(&params.key_in.0),
+            key_out: digest(&params.key_out.0),
+            policy,
+        };
+        self.installed.insert(child, installed);
+        self.by_spi.insert(params.spi_in, child);
+        if replaces.is_none() {
+            self.start(child);
+        }
+    }
+
+    /// What its policy protects goes out through this one from now on.
+    pub fn start(&mut self, child: ChildSaId) {
+        if let Some(sa) = self.installed.get(&child) {
+            self.pipeline.apply(Command::SetOutbound(sa.policy, Arc::clone(&sa.outbound)));
+            self.sending.insert(sa.policy, child);
+        }
+    }
+
+    /// The peer has moved.
+    pub fn update(&mut self, child: ChildSaId, path: Path) {
+        let Some(sa) = self.installed.get_mut(&child) else { return };
+        if let Ok(moved) = sa.outbound.moved(path.local, path.remote, PATH_MTU) {
+            sa.outbound = Arc::new(moved);
+            if self.sending.get(&sa.policy) == Some(&child) {
+                self.start(child);
+            }
+        }
+    }
+
+    /// Forgets a Child SA.
+    pub fn remove(&mut self, child: ChildSaId) {
+        let Some(sa) = self.installed.remove(&child) else { return };
+        let spi_in = sa.inbound.spi();
+        self.pipeline.apply(Command::ClearOutbound(sa.policy, sa.outbound.spi()));
+        self.pipeline.apply(Command::RemoveInbound(spi_in));
+        if self.sending.get(&sa.policy) == Some(&child) {
+            self.sending.remove(&sa.policy);
+        }
+        if self.by_spi.get(&spi_in) == Some(&child) {
+            self.by_spi.remove(&spi_in);
+        }
+    }
+
+    /// A clear packet on its way to a peer.
+    pub fn outbound(&mut self, packet: &[u8]) -> Done {
+        self.run(packet, Ingress::Port, |pipeline, items| pipeline.outbound(items, &Sources::default()))
+    }
+
+    /// A packet from a peer.
+    pub fn inbound(&mut self, packet: &[u8]) -> Done {
+        self.run(packet, Ingress::Port, Dataplane::inbound)
+    }
+
+    fn run(
+        &mut self,
+        packet: &[u8],
+        ingress: Ingress,
+        with: impl Fn(&mut Dataplane, &mut [Item<'_>]),
+    ) -> Done {
+        let mut frame = vec![0; packet.len() + 2 * ROOM];
+        frame[ROOM..ROOM + packet.len()].copy_from_slice(packet);
+        let buf = PacketBuf::new(&mut frame, ROOM, packet.len()).expect("inside");
+        let mut items = [Item::new(buf, ingress)];
+        with(&mut self.pipeline, &mut items);
+        let [item] = items;
+        if let Verdict::Early(_) = item.verdict {
+            self.pipeline.give_up_early(1);
+        }
+        Done { verdict: item.verdict, packet: item.buf.data().to_vec() }
+    }
+
+    /// What the pipeline has to tell.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        self.pipeline.drain_events().collect()
+    }
+
+    /// The Child SA with that inbound SPI.
+    pub fn by_spi(&self, spi: Spi) -> Option<ChildSaId> {
+        self.by_spi.get(&spi).copied()
+    }
+
+    /// The inbound half.
+    pub fn inbound_sa(&self, child: ChildSaId) -> Option<&InboundSa> {
+        self.installed.get(&child).map(|sa| &*sa.inbound)
+    }
+
+    /// The outbound half.
+    pub fn outbound_sa(&self, child: ChildSaId) -> Option<&OutboundSa> {
+        self.installed.get(&child).map(|sa| &*sa.outbound)
+    }
+
+    /// Takes a Child SA's inbound half from `edge` on: what lies below is not accepted.
+    pub fn replace_inbound(&mut self, child: ChildSaId, inbound: InboundSa) {
+        let Some(sa) = self.installed.get_mut(&child) else { return };
+        sa.inbound = Arc::new(inbound);
+        self.pipeline.apply(Command::AddInbound(Arc::clone(&sa.inbound)));
+    }
+
+    /// What a policy sends through.
+    pub fn sending(&self, policy: PolicyId) -> Option<ChildSaId> {
+        self.sending.get(&policy).copied()
+    }
+
+    /// The key that packets with that outbound SPI to that peer are encrypted by: its fingerprint.
+    pub fn key_out(&self, spi: u32, to: Ipv4Addr) -> Option<u64> {
+        let of = |sa: &&Installed| sa.outbound.spi() == Spi(spi) && sa.outbound.remote() == IpAddr::V4(to);
+        self.installed.values().find(of).map(|sa| sa.key_out)
+    }
+
+    /// The key that packets with that inbound SPI are encrypted by: its fingerprint.
+    pub fn key_in(&self, spi: u32) -> Option<u64> {
+        let child = self.by_spi.get(&Spi(spi))?;
+        self.installed.get(child).map(|sa| sa.key_in)
+    }
+
+    /// All Child SAs, by their inbound SPIs.
+    pub fn children(&self) -> impl Iterator<Item = (Spi, ChildSaId)> + '_ {
+        self.by_spi.iter().map(|(spi, child)| (*spi, *child))
+    }
+
+    /// The counters.
+    pub fn totals(&self) -> Totals {
+        self.pipeline.counters().totals()
+    }
+
+    /// Packets dropped for all reasons, by name; only those that are not zero.
+    pub fn drops(&self) -> Vec<(&'static str, u64)> {
+        use testudo_ipsec::drops::DropReason;
+        let counters = self.pipeline.counters();
+        let each = DropReason::ALL.iter().map(|reason| (reason.name(), counters.dropped(*reason)));
+        each.filter(|(_, count)| *count > 0).collect()
+    }
+}

@@ -1,0 +1,128 @@
+//! After the faults: whether all is well, and what is to be told.
+
+use super::World;
+use crate::checks::{Invariant, Violation};
+use crate::engine::Nanos;
+use crate::trace::{Line, Who};
+use std::collections::BTreeMap;
+use std::fmt;
+use testudo_cluster::engine::RingId;
+
+/// How a seed ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// Nodes and peers.
+    pub size: (usize, usize),
+    /// Steps made.
+    pub steps: u64,
+    /// Digest of all that happened.
+    pub digest: u64,
+    /// Faults, by name.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// What did not hold.
+    pub violations: Vec<Violation>,
+    /// The last lines of the trace.
+    pub trace: Vec<Line>,
+    /// What was counted.
+    pub counters: BTreeMap<&'static str, u64>,
+    /// When it ended.
+    pub at: Nanos,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (nodes, peers) = self.size;
+        writeln!(f, "seed {}: {nodes} nodes, {peers} peers, {} steps", self.seed, self.steps)?;
+        for line in &self.trace {
+            writeln!(f, "  {line}")?;
+        }
+        for violation in &self.violations {
+            writeln!(f, "seed {}, step {}: {violation}", self.seed, self.steps)?;
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    /// All nodes are in one quorate view, hold the state, and agree on it.
+    pub(super) fn check_agreement(&mut self) {
+        if !self.checks.violations().is_empty() {
+            return;
+        }
+        let standings: Vec<(RingId, bool, bool, u64)> = self
+            .slots
+            .iter()
+            .filter_map(|slot| slot.host.as_ref())
+            .filter_map(|host| {
+                let standing = host.standing()?;
+                Some((standing.ring, standing.quorate, standing.synced, host.state()))
+            })
+            .collect();
+        if standings.is_empty() && self.slots.len() == 1 {
+            return;
+        }
+        let agree = standings.windows(2).all(|pair| pair.first() == pair.last());
+        let well = standings.iter().all(|(_, quorate, synced, _)| *quorate && *synced);
+        if standings.len() != self.slots.len() || !agree || !well {
+            let what = format!("the nodes do not agree: {standings:x?}");
+            self.checks.violate(Invariant::Recovery, self.now, Who::World, what);
+        }
+    }
+
+    /// Traffic flows through every tunnel, both ways.
+    pub(super) fn check_flow(&mut self) {
+        if !self.checks.violations().is_empty() {
+            return;
+        }
+        for peer in 0..self.peers.len() {
+            for outward in [false, true] {
+                let flow = self.traffic.flow(peer, outward, self.now);
+                if flow.arrived * 10 < flow.sent * 8 || flow.sent > 0 && flow.arrived == 0 {
+                    let way = if outward { "to" } else { "from" };
+                    let what = format!("of {} packets {way} it {} have arrived", flow.sent, flow.arrived);
+                    self.checks.violate(Invariant::Recovery, self.now, Who::Peer(peer), what);
+                }
+            }
+            let totals = self.peers[peer].plane().totals();
+            if !(totals.inbound.is_balanced() && totals.outbound.is_balanced()) {
+                self.checks.violate(Invariant::Accounting, self.now, Who::Peer(peer), format!("{totals:?}"));
+            }
+        }
+    }
+
+    pub(super) fn outcome(self) -> Outcome {
+        let mut counters = BTreeMap::from([
+            ("views", self.engines.views),
+            ("messages lost with their senders", self.engines.lost),
+            ("packets sent", self.traffic.sent()),
+            ("packets delivered", self.traffic.delivered),
+            ("packets delivered twice", self.traffic.doubles),
+            ("ESP packets", self.checks.esp_packets),
+            ("IKE messages", self.checks.ike_messages),
+            ("tunnels", self.tunnels.iter().map(|tunnel| tunnel.ups).sum()),
+            ("rekeyings", self.traffic.rekeys + self.traffic.ike_rekeys),
+            ("provisional doubles", self.checks.provisional_doubles),
+            ("unseen doubles", self.checks.unseen_doubles),
+            ("losses of the whole state", self.state_lost),
+            ("copies lost", self.network.lost),
+        ]);
+        for host in self.slots.iter().filter_map(|slot| slot.host.as_ref()) {
+            for (name, count) in host.counters() {
+                *counters.entry(name).or_insert(0) += count;
+            }
+        }
+        Outcome {
+            seed: self.scenario.seed,
+            size: (self.scenario.nodes, self.peers.len()),
+            steps: self.trace.steps,
+            digest: self.trace.digest(),
+            faults: self.faults.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
+            violations: self.checks.violations().to_vec(),
+            trace: self.trace.lines().copied().collect(),
+            counters,
+            at: self.now,
+        }
+    }
+}

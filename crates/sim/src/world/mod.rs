@@ -1,0 +1,234 @@
+//! The world: nodes, peers, what is between them, and the time, which goes from one event to the next.
+
+mod fate;
+mod finish;
+mod nodes;
+mod peers;
+mod slot;
+mod traffic;
+
+pub use finish::Outcome;
+pub use slot::{Birth, Make};
+
+use crate::checks::Checks;
+use crate::engine::{Engines, Nanos};
+use crate::faults::Kind;
+use crate::host::Input;
+use crate::network::Network;
+use crate::peer::Peer;
+use crate::random::Random;
+use crate::scenario::Scenario;
+use crate::trace::{Trace, Who};
+use slot::Slot;
+use std::collections::{BTreeMap, BTreeSet};
+use testudo_cluster::node::NodeId;
+use testudo_ike::output::Path;
+use traffic::Traffic;
+
+/// Something that will happen.
+#[derive(Debug)]
+enum What {
+    /// To a node: something arrives.
+    Node(usize, Arrival),
+    /// To a peer: an IKE message arrives.
+    PeerIke(usize, Path, Vec<u8>),
+    /// To a peer: an ESP packet arrives.
+    PeerEsp(usize, Vec<u8>),
+    /// A packet of a tunnel is sent: by the server, or by the peer's client.
+    Probe(usize, bool),
+    /// An operator of the peer, or of the gateway, looks after a tunnel.
+    Care(usize),
+    /// A fault begins.
+    Fault,
+    /// A fault ends.
+    End(Kind, usize),
+    /// The engine forms a ring anew without reason; so many times more.
+    Storm(u32),
+    /// Faults are over.
+    Heal,
+}
+
+/// What arrives at a node from outside.
+#[derive(Clone, Debug)]
+enum Arrival {
+    /// For the daemon.
+    Input(Input),
+    /// An IKE message, to be looked at by the filter.
+    Ike(Path, Vec<u8>),
+    /// An ESP packet, to be looked at by the filter.
+    Outer(Vec<u8>),
+    /// A clear packet, to be looked at by the filter.
+    Inner(Vec<u8>),
+}
+
+/// Who has deadlines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Actor {
+    Node(usize),
+    Peer(usize),
+}
+
+/// Everything.
+pub struct World {
+    scenario: Scenario,
+    now: Nanos,
+    queue: BTreeMap<(Nanos, u64), What>,
+    queued: u64,
+    wakes: BTreeSet<(Nanos, Actor)>,
+    wake_of: BTreeMap<Actor, Nanos>,
+    engines: Engines,
+    network: Network,
+    slots: Vec<Slot>,
+    peers: Vec<Peer>,
+    tunnels: Vec<peers::Tunnel>,
+    traffic: Traffic,
+    checks: Checks,
+    trace: Trace,
+    random: Random,
+    make: Make,
+    /// Faults may begin.
+    faulty: bool,
+    faults: BTreeMap<Kind, u64>,
+    /// Both of two nodes were quorate alone.
+    split: bool,
+    /// Who held the state in the last quorate view: node and how often it had started.
+    holders: (u64, BTreeSet<(usize, u64)>),
+    /// The state was lost because all who had it lost their memory: nobody can be blamed for tunnels.
+    state_lost: u64,
+}
+
+/// Steps after which something must be wrong with the simulation.
+const MOST_STEPS: u64 = 5_000_000;
+
+impl World {
+    /// A world that has not begun. `make` makes the nodes.
+    pub fn new(scenario: Scenario, make: Make) -> Self {
+        let mut random = Random::new(scenario.seed ^ 0x0123_4567_89ab_cdef);
+        let ids: Vec<NodeId> = (1..=scenario.nodes as u32).filter_map(NodeId::new).collect();
+        let engines = Engines::new(&ids, scenario.votes, scenario.detection, random.fork());
+        let network = Network::new(random.fork());
+        let slots = ids.iter().zip(&scenario.clocks).map(|(id, clock)| Slot::new(*id, *clock)).collect();
+        let mut world = Self {
+            now: 0,
+            queue: BTreeMap::new(),
+            queued: 0,
+            wakes: BTreeSet::new(),
+            wake_of: BTreeMap::new(),
+            engines,
+            network,
+            slots,
+            peers: Vec::new(),
+            tunnels: Vec::new(),
+            traffic: Traffic::default(),
+            checks: Checks::default(),
+            trace: Trace::default(),
+            random,
+            make,
+            faulty: true,
+            faults: BTreeMap::new(),
+            split: false,
+            holders: (0, BTreeSet::new()),
+            state_lost: 0,
+            scenario,
+        };
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        for node in 0..self.slots.len() {
+            self.boot(node);
+        }
+        self.begin_peers();
+        let first = self.scenario.calm + self.random.below(self.scenario.fault_pace);
+        self.at(first, What::Fault);
+        self.at(self.scenario.calm + self.scenario.faults, What::Heal);
+    }
+
+    /// Runs to the end, or to the first violation.
+    pub fn run(mut self) -> Outcome {
+        let end = self.scenario.calm + self.scenario.faults + self.scenario.settle;
+        self.run_until(end);
+        self.check_agreement();
+        self.traffic.watch(self.now);
+        let tail = end + self.scenario.watch;
+        self.run_until(tail);
+        self.check_flow();
+        self.outcome()
+    }
+
+    fn run_until(&mut self, end: Nanos) {
+        while self.checks.violations().is_empty() && self.trace.steps < MOST_STEPS {
+            let Some(next) = self.next().filter(|next| *next <= end) else { break };
+            self.now = self.now.max(next);
+            self.step();
+        }
+        self.now = self.now.max(end);
+    }
+
+    fn next(&self) -> Option<Nanos> {
+        let queued = self.queue.first_key_value().map(|((at, _), _)| *at);
+        let wake = self.wakes.first().map(|(at, _)| *at);
+        [self.engines.next(), queued, wake].into_iter().flatten().min()
+    }
+
+    /// One thing happens.
+    fn step(&mut self) {
+        self.trace.steps += 1;
+        if self.engines.next().is_some_and(|at| at <= self.now) {
+            self.engines.step(self.now, &self.network);
+        } else if self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= self.now) {
+            if let Some((_, what)) = self.queue.pop_first() {
+                self.happen(what);
+            }
+        } else if let Some((at, actor)) = self.wakes.pop_first() {
+            debug_assert!(at <= self.now);
+            self.wake_of.remove(&actor);
+            match actor {
+                Actor::Node(node) => self.arrive(node, Arrival::Input(Input::Timeout)),
+                Actor::Peer(peer) => self.with_peer(peer, Peer::handle_timeout),
+            }
+        }
+        self.hand_on();
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Node(node, arrival) => self.arrive(node, arrival),
+            What::PeerIke(peer, path, bytes) => self.peer_ike(peer, path, &bytes),
+            What::PeerEsp(peer, packet) => self.with_peer(peer, |peer, now| peer.handle_esp(now, &packet)),
+            What::Probe(peer, outward) => self.probe(peer, outward),
+            What::Care(peer) => self.care(peer),
+            What::Fault => self.fault(),
+            What::End(kind, node) => self.end(kind, node),
+            What::Storm(left) => self.storm(left),
+            What::Heal => self.heal(),
+        }
+    }
+
+    /// What the engines have delivered goes to the nodes.
+    fn hand_on(&mut self) {
+        for (node, event) in self.engines.take_delivered() {
+            self.arrive(node, Arrival::Input(Input::Engine(event)));
+        }
+    }
+
+    fn at(&mut self, at: Nanos, what: What) {
+        self.queued += 1;
+        self.queue.insert((at.max(self.now), self.queued), what);
+    }
+
+    fn wake(&mut self, actor: Actor, at: Option<Nanos>) {
+        if let Some(old) = self.wake_of.remove(&actor) {
+            self.wakes.remove(&(old, actor));
+        }
+        if let Some(at) = at {
+            self.wakes.insert((at, actor));
+            self.wake_of.insert(actor, at);
+        }
+    }
+
+    fn note(&mut self, who: Who, what: &'static str, a: u64, b: u64) {
+        self.trace.note(self.now, who, what, [a, b]);
+    }
+}

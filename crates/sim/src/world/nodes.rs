@@ -1,0 +1,365 @@
+//! What happens to nodes, and what they do.
+
+use super::slot::{Birth, Lived, Pause, RING, Slot};
+use super::{Actor, Arrival, What, World};
+use crate::checks::{Accepted, Invariant};
+use crate::config;
+use crate::engine::{MILLI, Nanos};
+use crate::host::{Effect, Input, Sent, Taken};
+use crate::network::Link;
+use crate::probe;
+use crate::random::HostEntropy;
+use crate::trace::{Who, digest};
+use std::net::IpAddr;
+use testudo_ike::output::{Event, Path, Reason};
+use testudo_ipsec::spi::Share;
+
+/// After how long an engine that refused may be asked again.
+const AGAIN: Nanos = 10 * MILLI;
+
+impl World {
+    /// A node starts, with nothing but its disk.
+    pub(super) fn boot(&mut self, index: usize) {
+        let seed = self.random.number();
+        let slot = &mut self.slots[index];
+        slot.boots += 1;
+        let birth = Birth {
+            index,
+            id: slot.id,
+            boot: slot.boots,
+            now: slot.clock.at(self.now),
+            disk: slot.disk,
+            entropy: HostEntropy::new(seed),
+        };
+        slot.host = Some((self.make)(&self.scenario, &birth));
+        slot.birth_at = self.now;
+        (slot.birth, slot.empty, slot.refused, slot.pause) = (Some(birth), true, false, None);
+        slot.history.clear();
+        self.note(Who::Node(index), "starts", u64::from(self.slots[index].disk), seed);
+        self.engines.start(self.now, index);
+        self.after(index);
+    }
+
+    /// A node dies.
+    pub(super) fn crash(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        slot.host = None;
+        slot.empty = true;
+        slot.pause = None;
+        slot.packets.clear();
+        slot.inbox.clear();
+        slot.history.clear();
+        self.engines.freeze(self.now, index, false);
+        self.engines.stop(self.now, index, false);
+        self.wake(Actor::Node(index), None);
+        self.note(Who::Node(index), "dies", 0, 0);
+    }
+
+    /// A node stands still.
+    pub(super) fn pause(&mut self, index: usize, pause: Pause) {
+        self.slots[index].pause = Some(pause);
+        if pause == Pause::Host {
+            self.engines.freeze(self.now, index, true);
+        }
+        self.wake(Actor::Node(index), None);
+        self.note(Who::Node(index), "stands still", pause as u64, 0);
+    }
+
+    /// A node goes on, with whatever has queued up.
+    pub(super) fn resume(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        if slot.pause.take().is_none() {
+            return;
+        }
+        let packets = std::mem::take(&mut slot.packets);
+        let inbox = std::mem::take(&mut slot.inbox);
+        self.engines.freeze(self.now, index, false);
+        self.note(Who::Node(index), "goes on", packets.len() as u64, inbox.len() as u64);
+        // Its threads wake up in any order.
+        let worker_first = self.random.permille(500);
+        if self.random.permille(300) {
+            self.handle(index, Input::Timeout);
+        }
+        let [first, second] = if worker_first { [packets, inbox] } else { [inbox, packets] };
+        first.into_iter().chain(second).for_each(|input| self.handle(index, input));
+        self.after(index);
+    }
+
+    /// A machine is set back: its memory is what it was a while ago, and it notices at once.
+    pub(super) fn roll_back(&mut self, index: usize, to: Nanos) {
+        let seed = self.random.number();
+        let with_disk = self.random.permille(500);
+        let slot = &mut self.slots[index];
+        let Some(birth) = slot.birth.clone() else { return };
+        let entropy = birth.entropy.begin_again();
+        let mut host = (self.make)(&self.scenario, &Birth { entropy: entropy.clone(), ..birth });
+        let mut disk = None;
+        slot.history.retain(|(at, ..)| *at <= to);
+        for (_, now, lived) in &slot.history {
+            match lived {
+                Lived::Input(input) => host.handle(*now, input.clone()),
+                Lived::Filter(packet) => drop(host.filter_outer(packet)),
+            }
+            for effect in host.take_effects() {
+                if let Effect::Persist(incarnation) = effect {
+                    disk = Some(incarnation);
+                }
+            }
+        }
+        entropy.reseed(seed);
+        slot.disk = disk.filter(|_| with_disk).unwrap_or(slot.disk);
+        (slot.host, slot.empty, slot.pause, slot.refused) = (Some(host), true, None, false);
+        slot.packets.clear();
+        slot.inbox.clear();
+        self.note(Who::Node(index), "is set back to", to, u64::from(with_disk));
+        self.engines.freeze(self.now, index, false);
+        self.engines.stop(self.now, index, true);
+        self.engines.start(self.now, index);
+        self.handle(index, Input::RolledBack);
+        self.after(index);
+    }
+
+    /// Something arrives at a node.
+    pub(super) fn arrive(&mut self, index: usize, arrival: Arrival) {
+        let rollbacks = self.scenario.rollbacks;
+        let slot = &mut self.slots[index];
+        let Some(host) = &mut slot.host else { return };
+        if slot.pause == Some(Pause::Host)
+            && !matches!(arrival, Arrival::Input(_))
+            && slot.packets.len() >= RING
+        {
+            return;
+        }
+        let input = match arrival {
+            Arrival::Input(input) => Some(input),
+            Arrival::Ike(path, bytes) => host.filter_ike(&bytes).then_some(Input::Ike(path, bytes)),
+            Arrival::Outer(packet) => {
+                if rollbacks {
+                    let lived = Lived::Filter(packet.clone());
+                    slot.history.push((self.now, slot.clock.at(self.now), lived));
+                }
+                host.filter_outer(&packet).then_some(Input::Esp(packet))
+            }
+            Arrival::Inner(packet) => host.filter_inner(&packet).then_some(Input::Clear(packet)),
+        };
+        let Some(input) = input else { return };
+        if slot.pause.is_some() {
+            return slot.hold(input);
+        }
+        self.handle(index, input);
+        self.after(index);
+    }
+
+    fn handle(&mut self, index: usize, input: Input) {
+        let (what, detail) = describe(&input);
+        self.note(Who::Node(index), what, detail, 0);
+        let slot = &mut self.slots[index];
+        let now = slot.clock.at(self.now);
+        if self.scenario.rollbacks {
+            slot.history.push((self.now, now, Lived::Input(input.clone())));
+        }
+        if let Some(host) = &mut slot.host {
+            host.handle(now, input);
+        }
+        self.effects(index);
+    }
+
+    /// What a node has done happens to the world.
+    fn effects(&mut self, index: usize) {
+        loop {
+            let Some(host) = &mut self.slots[index].host else { return };
+            let effects = host.take_effects();
+            if effects.is_empty() {
+                break;
+            }
+            effects.into_iter().for_each(|effect| self.effect(index, effect));
+        }
+        self.check_accounts(index);
+    }
+
+    fn effect(&mut self, index: usize, effect: Effect) {
+        let who = Who::Node(index);
+        match effect {
+            Effect::Multicast(bytes) => self.multicast(index, bytes),
+            Effect::Pulse(to, link, bytes) => {
+                let Some(to) = self.slots.iter().position(|slot| slot.id == to) else { return };
+                let Some(network) = Link::ALL.get(usize::from(link)) else { return };
+                for at in self.network.between(self.now, *network, index, to) {
+                    self.at(at, What::Node(to, Arrival::Input(Input::Pulse(link, bytes.clone()))));
+                }
+            }
+            Effect::Ike(path, bytes) => {
+                self.note(who, "sends IKE", digest(&bytes), 0);
+                self.checks.ike_sent(self.now, who, &bytes);
+                self.ike_to_peer(index, path, bytes);
+            }
+            Effect::Outer(sent) => self.sent(index, sent),
+            Effect::Inner(packet) => {
+                if !self.network.through(self.now, Link::Inner, index).is_empty() {
+                    self.traffic.arrived_inside(&packet);
+                }
+            }
+            Effect::Accepted(taken) => self.taken(index, &taken),
+            Effect::Persist(incarnation) => {
+                self.note(who, "persists", u64::from(incarnation), 0);
+                self.slots[index].disk = incarnation;
+            }
+            Effect::Event(event) => self.node_event(index, &event),
+        }
+    }
+
+    fn multicast(&mut self, index: usize, bytes: Vec<u8>) {
+        self.note(Who::Node(index), "multicasts", digest(&bytes), bytes.len() as u64);
+        let Err(bytes) = self.engines.multicast(self.now, index, bytes) else { return };
+        let slot = &mut self.slots[index];
+        if !slot.refused {
+            slot.refused = true;
+            self.at(self.now + AGAIN, What::Node(index, Arrival::Input(Input::Ready)));
+        }
+        let slot = &mut self.slots[index];
+        let now = slot.clock.at(self.now);
+        if self.scenario.rollbacks {
+            slot.history.push((self.now, now, Lived::Input(Input::Refused(bytes.clone()))));
+        }
+        if let Some(host) = &mut slot.host {
+            host.handle(now, Input::Refused(bytes));
+        }
+    }
+
+    fn ike_to_peer(&mut self, index: usize, path: Path, bytes: Vec<u8>) {
+        let IpAddr::V4(to) = path.remote.ip() else { return };
+        let Some(peer) = config::peer_at(to).filter(|peer| *peer < self.peers.len()) else { return };
+        let path = Path { local: path.remote, remote: path.local };
+        for at in self.network.through(self.now, Link::Outer, index) {
+            self.at(at, What::PeerIke(peer, path, bytes.clone()));
+        }
+    }
+
+    fn sent(&mut self, index: usize, sent: Sent) {
+        let who = Who::Node(index);
+        let Sent { packet, key, share, provisional } = sent;
+        let (esp, to) = (probe::esp(&packet), probe::destination(&packet));
+        self.checks.left_outside(self.now, who, esp.as_ref(), to);
+        let (Some(esp), Some(key), Some(to)) = (esp, key, to) else { return };
+        self.note(who, "sends ESP", u64::from(esp.spi), u64::from(esp.sequence));
+        self.checks.esp_sent(self.now, who, key, &esp);
+        if let Some(share) = share {
+            self.check_owner(index, share, provisional);
+        }
+        let Some(peer) = config::peer_at(to).filter(|peer| *peer < self.peers.len()) else { return };
+        for at in self.network.through(self.now, Link::Outer, index) {
+            self.at(at, What::PeerEsp(peer, packet.clone()));
+        }
+    }
+
+    fn taken(&mut self, index: usize, taken: &Taken) {
+        let Taken { key, sequence, share, provisional, unseen } = *taken;
+        self.note(Who::Node(index), "takes ESP in", u64::from(sequence), u64::from(provisional));
+        let by = Accepted { node: index, boot: self.slots[index].boots, provisional, unseen };
+        self.checks.accepted(self.now, key, sequence, by);
+        self.check_owner(index, share, provisional);
+    }
+
+    /// No two nodes are owners of a share at once. One that is alone without a quorum goes on with what it had, if it may.
+    fn check_owner(&mut self, index: usize, share: Share, provisional: bool) {
+        if provisional || !self.is_quorate(index) {
+            return;
+        }
+        let owns = |(other, slot): &(usize, &Slot)| {
+            let now = slot.clock.at(self.now);
+            *other != index
+                && slot.runs()
+                && self.is_quorate(*other)
+                && slot.host.as_ref().is_some_and(|host| host.owns(now, share))
+        };
+        if let Some((other, _)) = self.slots.iter().enumerate().find(owns)
+            && !self.is_split_brain()
+        {
+            let what = format!("node {} owns share {} too", other + 1, share.0);
+            self.checks.violate(Invariant::Accepted, self.now, Who::Node(index), what);
+        }
+    }
+
+    fn is_quorate(&self, index: usize) -> bool {
+        let host = self.slots[index].host.as_ref();
+        host.and_then(|host| host.standing()).is_none_or(|standing| standing.quorate)
+    }
+
+    fn check_accounts(&mut self, index: usize) {
+        let Some(host) = &self.slots[index].host else { return };
+        let totals = host.plane().totals();
+        if !(totals.inbound.is_balanced() && totals.outbound.is_balanced()) {
+            self.checks.violate(Invariant::Accounting, self.now, Who::Node(index), format!("{totals:?}"));
+        }
+    }
+
+    fn node_event(&mut self, index: usize, event: &Event) {
+        match event {
+            Event::IkeUp(ike) => self.note(Who::Node(index), "IKE is up", ike.0, 0),
+            Event::IkeDown(ike, reason) => {
+                self.note(Who::Node(index), "IKE is down", ike.0, 0);
+                if matches!(reason, Reason::Timeout { .. }) && self.may_blame() {
+                    let what = format!("gives a peer up: {reason}");
+                    self.checks.violate(Invariant::Answered, self.now, Who::Node(index), what);
+                }
+            }
+            Event::ChildRekeyed(..) => self.traffic.rekeys += 1,
+            Event::IkeRekeyed(..) => self.traffic.ike_rekeys += 1,
+            _ => {}
+        }
+    }
+
+    /// After a node has done something: when it wakes up next, and where it stands.
+    fn after(&mut self, index: usize) {
+        let slot = &self.slots[index];
+        let at = match &slot.host {
+            Some(host) if slot.pause.is_none() => {
+                host.next_timeout().map(|local| slot.clock.when(local, self.now))
+            }
+            _ => None,
+        };
+        self.wake(Actor::Node(index), at);
+        self.note_standing(index);
+    }
+
+    /// Keeps book of who holds the state of the cluster.
+    fn note_standing(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        let Some(standing) = slot.host.as_ref().and_then(|host| host.standing()) else { return };
+        if !(standing.quorate && standing.synced) {
+            return;
+        }
+        let me = (index, slot.boots);
+        let (epoch, holders) = &mut self.holders;
+        if standing.epoch > *epoch {
+            if !holders.is_empty() && (!holders.contains(&me) || slot.empty) {
+                self.state_lost += 1;
+            }
+            (*epoch, *holders) = (standing.epoch, [me].into_iter().collect());
+        } else if standing.epoch == *epoch {
+            holders.insert(me);
+        }
+        slot.empty = false;
+    }
+}
+
+fn describe(input: &Input) -> (&'static str, u64) {
+    use testudo_cluster::engine::EngineEvent;
+    match input {
+        Input::Engine(EngineEvent::View(view)) => {
+            ("gets a view", view.ring.seq << 1 | u64::from(view.quorate))
+        }
+        Input::Engine(EngineEvent::Message { bytes, .. }) => ("gets a message", digest(bytes)),
+        Input::Engine(EngineEvent::Down { .. }) => ("loses its engine", 0),
+        Input::Refused(bytes) => ("is refused", digest(bytes)),
+        Input::Ready => ("may multicast", 0),
+        Input::Pulse(link, bytes) => ("gets a pulse", u64::from(*link) << 32 | digest(bytes) & 0xffff_ffff),
+        Input::Ike(_, bytes) => ("gets IKE", digest(bytes)),
+        Input::Esp(packet) => ("gets ESP", digest(packet)),
+        Input::Clear(packet) => ("gets clear", digest(packet)),
+        Input::Timeout => ("wakes up", 0),
+        Input::Link(link, up) => ("has a link", u64::from(*link) << 1 | u64::from(*up)),
+        Input::Operator(_) => ("is asked", 0),
+        Input::RolledBack => ("was set back", 0),
+    }
+}

@@ -1,0 +1,221 @@
+//! Peers, and what is expected of their tunnels.
+
+use super::{Actor, Arrival, What, World};
+use crate::checks::Invariant;
+use crate::engine::{MILLI, Nanos};
+use crate::host::{Input, Wish};
+use crate::network::Link;
+use crate::peer::{Effect, Peer};
+use crate::trace::{Who, digest};
+use testudo_ike::endpoint::{IkeSaState, IkeSaStatus};
+use testudo_ike::message::Header;
+use testudo_ike::output::{Event, Path, Time};
+
+/// How often somebody looks after a tunnel.
+const CARE: Nanos = 1000 * MILLI;
+/// How long an attempt to bring a tunnel up may take.
+const PATIENCE: Nanos = 5000 * MILLI;
+
+/// What is expected of a tunnel.
+#[derive(Debug, Default)]
+pub(super) struct Tunnel {
+    /// It has been up, and nobody has wanted it down since.
+    pub(super) up: bool,
+    /// Somebody wants it down.
+    pub(super) closing: bool,
+    /// When it was last asked for.
+    pub(super) asked: Nanos,
+    /// How often it came up.
+    pub(super) ups: u64,
+}
+
+impl World {
+    pub(super) fn begin_peers(&mut self) {
+        for (index, manners) in self.scenario.manners.clone().iter().enumerate() {
+            self.peers.push(Peer::new(Time::default(), index, manners, &mut self.random));
+            self.tunnels.push(Tunnel::default());
+            // Some come while there are faults already.
+            let late = if self.random.permille(300) { self.scenario.calm + self.scenario.faults } else { 1 };
+            let at = 300 * MILLI + self.random.below(late.max(self.scenario.calm));
+            self.at(at, What::Care(index));
+            for outward in [false, true] {
+                let at = self.random.below(self.scenario.probe_pace);
+                self.at(at, What::Probe(index, outward));
+            }
+        }
+    }
+
+    /// A peer does something.
+    pub(super) fn with_peer(&mut self, index: usize, with: impl FnOnce(&mut Peer, Time)) {
+        let now = Time(std::time::Duration::from_nanos(self.now));
+        let peer = &mut self.peers[index];
+        with(peer, now);
+        for effect in peer.take_effects() {
+            self.peer_effect(index, effect);
+        }
+        let at = self.peers[index].next_timeout();
+        let at = at.map(|at| u64::try_from(at.0.as_nanos()).unwrap_or(u64::MAX).max(self.now));
+        self.wake(Actor::Peer(index), at);
+    }
+
+    /// An IKE message reaches a peer.
+    pub(super) fn peer_ike(&mut self, index: usize, path: Path, bytes: &[u8]) {
+        self.note(Who::Peer(index), "gets IKE", digest(bytes), 0);
+        self.check_answer(index, bytes);
+        self.with_peer(index, |peer, now| peer.handle_ike(now, path, bytes));
+    }
+
+    /// What a peer sees answered, every survivor knows.
+    fn check_answer(&mut self, peer: usize, bytes: &[u8]) {
+        let Ok(header) = Header::parse(bytes) else { return };
+        let first = matches!(header.exchange, testudo_ike::message::ExchangeType::IkeSaInit);
+        if first || !header.response || !self.may_blame() {
+            return;
+        }
+        let Some(holder) = self.forgetful(&header) else { return };
+        let what = format!(
+            "does not know of the answer {} ({:?}) to peer {} in IKE SA {}",
+            header.message_id,
+            header.exchange,
+            peer + 1,
+            header.initiator_spi
+        );
+        self.checks.violate(Invariant::Answered, self.now, Who::Node(holder), what);
+    }
+
+    /// A node that would go on with the state and does not know of that answer.
+    fn forgetful(&self, header: &Header) -> Option<usize> {
+        let (epoch, holders) = &self.holders;
+        let knows = |index: &usize| {
+            let slot = &self.slots[*index];
+            let Some(host) = &slot.host else { return true };
+            // What waits for one that stands still was acknowledged by its kernel only if it was by itself.
+            let here = host.standing().is_some_and(|standing| standing.epoch == *epoch && standing.synced);
+            let (spi_i, spi_r) = (header.initiator_spi, header.responder_spi);
+            let now = slot.clock.at(self.now);
+            !here || host.knows(now, spi_i, spi_r, false, header.message_id.0)
+        };
+        holders.iter().map(|(index, _)| *index).find(|index| !knows(index))
+    }
+
+    fn peer_effect(&mut self, index: usize, effect: Effect) {
+        let who = Who::Peer(index);
+        match effect {
+            Effect::Ike(path, bytes) => {
+                self.note(who, "sends IKE", digest(&bytes), 0);
+                self.checks.ike_sent(self.now, who, &bytes);
+                let path = Path { local: path.remote, remote: path.local };
+                self.flood(Link::Outer, |_| Arrival::Ike(path, bytes.clone()));
+            }
+            Effect::Esp(packet) => {
+                let Some(esp) = crate::probe::esp(&packet) else {
+                    return self.checks.left_outside(self.now, who, None, None);
+                };
+                self.note(who, "sends ESP", u64::from(esp.spi), u64::from(esp.sequence));
+                if let Some(key) = self.peers[index].plane().key_out(esp.spi, esp.to) {
+                    self.checks.esp_sent(self.now, who, key, &esp);
+                }
+                self.flood(Link::Outer, |_| Arrival::Outer(packet.clone()));
+            }
+            Effect::Arrived(number) => self.traffic.arrived(number),
+            Effect::Event(event) => self.peer_event(index, &event),
+        }
+    }
+
+    /// A packet for the gateway's address reaches the nodes: every copy fares as it may.
+    pub(super) fn flood(&mut self, link: Link, arrival: impl Fn(usize) -> Arrival) {
+        for node in 0..self.slots.len() {
+            for at in self.network.through(self.now, link, node) {
+                self.at(at, What::Node(node, arrival(node)));
+            }
+        }
+    }
+
+    fn peer_event(&mut self, index: usize, event: &Event) {
+        let who = Who::Peer(index);
+        let established = self.is_established(index);
+        let tunnel = &mut self.tunnels[index];
+        match event {
+            Event::IkeUp(ike) => {
+                tunnel.ups += 1;
+                tunnel.up = !tunnel.closing;
+                self.note(who, "IKE is up", ike.0, 0);
+            }
+            Event::IkeDown(ike, reason) => {
+                let lost = tunnel.up && !established;
+                tunnel.up &= established;
+                tunnel.closing &= established;
+                self.note(who, "IKE is down", ike.0, u64::from(lost));
+                if lost && self.may_blame() {
+                    let what = format!("has lost its tunnel: {reason}");
+                    self.checks.violate(Invariant::Answered, self.now, who, what);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn is_established(&self, index: usize) -> bool {
+        let established = |sa: IkeSaStatus| sa.state == IkeSaState::Established;
+        self.peers[index].endpoint().sas().any(established)
+    }
+
+    /// Somebody looks after a tunnel: brings it up if it is down, and sometimes wants something of it.
+    pub(super) fn care(&mut self, index: usize) {
+        let next = self.now + CARE / 2 + self.random.below(CARE);
+        self.at(next, What::Care(index));
+        if !self.is_established(index) {
+            self.tunnels[index].closing = false;
+            return self.bring_up(index);
+        }
+        if !self.faulty || !self.random.permille(150) {
+            return;
+        }
+        let here = self.random.permille(500);
+        let wish = match self.random.below(8) {
+            0 | 1 => Wish::RekeyIke(index),
+            2 => Wish::Terminate(index),
+            _ => Wish::RekeyChild(index),
+        };
+        if matches!(wish, Wish::Terminate(_)) {
+            (self.tunnels[index].closing, self.tunnels[index].up) = (true, false);
+        }
+        self.note(
+            Who::Peer(index),
+            "is looked after",
+            digest(format!("{wish:?}").as_bytes()),
+            u64::from(here),
+        );
+        match wish {
+            _ if here => self.ask_nodes(wish),
+            Wish::Terminate(_) => self.with_peer(index, |peer, now| peer.terminate(now, false)),
+            Wish::RekeyIke(_) => self.with_peer(index, |peer, now| peer.rekey(now, true)),
+            _ => self.with_peer(index, |peer, now| peer.rekey(now, false)),
+        }
+    }
+
+    fn bring_up(&mut self, index: usize) {
+        let tunnel = &mut self.tunnels[index];
+        // An attempt that leads nowhere is given up: the other side may have lost what was half done.
+        let asked = tunnel.asked;
+        if asked != 0 && self.now - asked < PATIENCE {
+            return;
+        }
+        tunnel.asked = self.now;
+        // The gateway begins by itself where it is to begin, but for what an operator has taken down.
+        let by_gateway = self.scenario.manners[index].gateway_starts && tunnel.ups == 0;
+        if by_gateway && asked == 0 {
+            return;
+        }
+        if asked != 0 {
+            self.with_peer(index, |peer, now| peer.terminate(now, true));
+        }
+        self.with_peer(index, Peer::initiate);
+    }
+
+    fn ask_nodes(&mut self, wish: Wish) {
+        for node in 0..self.slots.len() {
+            self.arrive(node, Arrival::Input(Input::Operator(wish)));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The place of a node: its clock, its disk, and the node while it runs.
+
+use crate::clock::Clock;
+use crate::engine::Nanos;
+use crate::host::{Host, Input};
+use crate::random::HostEntropy;
+use crate::scenario::Scenario;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use testudo_cluster::node::NodeId;
+use testudo_ike::output::Time;
+
+/// Makes a node that starts.
+pub type Make = Rc<dyn Fn(&Scenario, &Birth) -> Box<dyn Host>>;
+
+/// What a node starts with.
+#[derive(Clone, Debug)]
+pub struct Birth {
+    /// Its place.
+    pub index: usize,
+    /// Its number.
+    pub id: NodeId,
+    /// How often it has started.
+    pub boot: u64,
+    /// What its clock says.
+    pub now: Time,
+    /// The incarnation on its disk.
+    pub disk: u16,
+    /// Its random source.
+    pub entropy: HostEntropy,
+}
+
+/// How a node stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// The whole machine.
+    Host,
+    /// The daemon alone.
+    Process,
+}
+
+/// Something that a node went through, to be gone through again after a rollback.
+#[derive(Clone, Debug)]
+pub(super) enum Lived {
+    /// An input of the daemon.
+    Input(Input),
+    /// A packet that the filter saw.
+    Filter(Vec<u8>),
+}
+
+/// A node's place.
+pub(super) struct Slot {
+    pub(super) id: NodeId,
+    pub(super) clock: Clock,
+    pub(super) disk: u16,
+    pub(super) boots: u64,
+    pub(super) host: Option<Box<dyn Host>>,
+    pub(super) birth: Option<Birth>,
+    pub(super) birth_at: Nanos,
+    pub(super) pause: Option<Pause>,
+    /// What waits for who stands still: packets for the worker, and all else.
+    pub(super) packets: VecDeque<Input>,
+    pub(super) inbox: VecDeque<Input>,
+    /// Since its start, if there may be a rollback.
+    pub(super) history: Vec<(Nanos, Time, Lived)>,
+    /// It has lost its memory, and is not brought up to date yet.
+    pub(super) empty: bool,
+    /// The engine refused, and will be ready then.
+    pub(super) refused: bool,
+}
+
+/// Packets that wait in the ring of a worker that does not look.
+pub(super) const RING: usize = 64;
+/// Datagrams that wait in sockets.
+pub(super) const SOCKETS: usize = 400;
+
+impl Slot {
+    pub(super) fn new(id: NodeId, clock: Clock) -> Self {
+        Self {
+            id,
+            clock,
+            disk: 0,
+            boots: 0,
+            host: None,
+            birth: None,
+            birth_at: 0,
+            pause: None,
+            packets: VecDeque::new(),
+            inbox: VecDeque::new(),
+            history: Vec::new(),
+            empty: true,
+            refused: false,
+        }
+    }
+
+    /// Queues what its sockets and rings hold while it stands still.
+    pub(super) fn hold(&mut self, input: Input) {
+        let (queue, limit) = match input {
+            Input::Esp(_) | Input::Clear(_) => (&mut self.packets, RING),
+            // The engine's library keeps everything.
+            Input::Engine(_) | Input::Refused(_) | Input::Ready | Input::Link(..) => {
+                (&mut self.inbox, usize::MAX)
+            }
+            Input::Timeout => return,
+            _ => (&mut self.inbox, SOCKETS),
+        };
+        if queue.len() < limit {
+            queue.push_back(input);
+        }
+    }
+
+    /// It runs.
+    pub(super) fn runs(&self) -> bool {
+        self.host.is_some() && self.pause.is_none()
+    }
+}

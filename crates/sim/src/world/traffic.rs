@@ -1,0 +1,104 @@
+//! Packets of the tunnels: which were sent, and which have come.
+
+use super::{Arrival, What, World};
+use crate::config;
+use crate::engine::{MILLI, Nanos};
+use crate::network::Link;
+use crate::probe;
+use std::collections::BTreeMap;
+use testudo_ike::output::Time;
+
+/// Packets sent within the last moments may still be under way.
+const UNDER_WAY: Nanos = 300 * MILLI;
+
+/// A packet that was sent.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    peer: usize,
+    outward: bool,
+    at: Nanos,
+    copies: u32,
+}
+
+/// All packets.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    next: u64,
+    sent: BTreeMap<u64, Sent>,
+    /// From then on it counts.
+    watched: Option<Nanos>,
+    pub(super) delivered: u64,
+    pub(super) doubles: u64,
+    pub(super) rekeys: u64,
+    pub(super) ike_rekeys: u64,
+}
+
+/// What came of the packets of one tunnel in one direction while they were watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flow {
+    pub(super) sent: u64,
+    pub(super) arrived: u64,
+}
+
+impl Traffic {
+    /// What is sent from now on must arrive.
+    pub(super) fn watch(&mut self, now: Nanos) {
+        self.watched = Some(now);
+    }
+
+    pub(super) fn sent(&self) -> u64 {
+        self.next
+    }
+
+    fn send(&mut self, peer: usize, outward: bool, at: Nanos) -> u64 {
+        self.next += 1;
+        self.sent.insert(self.next, Sent { peer, outward, at, copies: 0 });
+        self.next
+    }
+
+    /// A packet has come out of a peer's end.
+    pub(super) fn arrived(&mut self, number: u64) {
+        let Some(sent) = self.sent.get_mut(&number) else { return };
+        sent.copies += 1;
+        self.delivered += u64::from(sent.copies == 1);
+        self.doubles += u64::from(sent.copies > 1);
+    }
+
+    /// A packet has reached the server.
+    pub(super) fn arrived_inside(&mut self, packet: &[u8]) {
+        if let Some(number) = probe::number(packet) {
+            self.arrived(number);
+        }
+    }
+
+    /// What came of a tunnel's packets that count.
+    pub(super) fn flow(&self, peer: usize, outward: bool, now: Nanos) -> Flow {
+        let Some(from) = self.watched else { return Flow::default() };
+        let counts = |sent: &&Sent| {
+            sent.peer == peer
+                && sent.outward == outward
+                && (from..now.saturating_sub(UNDER_WAY)).contains(&sent.at)
+        };
+        self.sent.values().filter(counts).fold(Flow::default(), |flow, sent| Flow {
+            sent: flow.sent + 1,
+            arrived: flow.arrived + u64::from(sent.copies > 0),
+        })
+    }
+}
+
+impl World {
+    /// A packet is sent through a tunnel: by the server, or by the peer's client.
+    pub(super) fn probe(&mut self, peer: usize, outward: bool) {
+        let pace = self.scenario.probe_pace;
+        let next = self.now + pace / 2 + self.random.below(pace);
+        self.at(next, What::Probe(peer, outward));
+        let number = self.traffic.send(peer, outward, self.now);
+        if outward {
+            let packet = probe::packet(config::SERVER, config::client(peer), number);
+            self.flood(Link::Inner, |_| Arrival::Inner(packet.clone()));
+        } else {
+            let packet = probe::packet(config::client(peer), config::SERVER, number);
+            self.with_peer(peer, |peer, now: Time| peer.handle_clear(now, &packet));
+        }
+    }
+}
