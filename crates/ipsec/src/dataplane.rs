@@ -36,6 +36,7 @@ use limit::TokenBucket;
 use shares::Shares;
 use std::sync::Arc;
 use table::OutboundTable;
+use testudo_planted::{Plant, planted};
 
 /// What a worker's pipeline is built from.
 #[derive(Clone, Debug)]
@@ -122,7 +123,7 @@ impl Dataplane {
     /// once others may have taken its shares. To be told before each burst, or turn of the worker's loop.
     #[inline]
     pub fn set_open(&mut self, open: bool) {
-        self.open = open || cfg!(feature = "plant-no-fence");
+        self.open = open || planted(Plant::NoFence);
     }
 
     /// The policies in force, for packets that arrive in clear: see [`Spd::inbound_clear`].

@@ -8,6 +8,7 @@ use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
+use testudo_planted::{Plant, planted};
 
 /// The largest window, in packets.
 pub const MAX_WINDOW: u32 = 8192;
@@ -103,7 +104,7 @@ impl ReplayWindow {
     /// All numbers up to `floor` count as seen from now on. Whoever takes an SA over does not know which of them another node has
     /// accepted. Like [`Self::accept`] for the SA's worker alone.
     pub fn raise(&self, floor: u64) {
-        if cfg!(feature = "plant-no-floor") {
+        if planted(Plant::NoFloor) {
             return;
         }
         let floor = if self.esn { floor } else { floor.min(u32::MAX.into()) };

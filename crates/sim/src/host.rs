@@ -62,6 +62,8 @@ pub enum Effect {
     Inner(Vec<u8>),
     /// Has taken an ESP packet in.
     Accepted(Taken),
+    /// Leaves the engine's group and joins it again.
+    Rejoin,
     /// Has written this incarnation to its disk.
     Persist(u16),
     /// Its IKE tells something.
@@ -97,7 +99,7 @@ pub struct Taken {
 }
 
 /// A node's view of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The ring of its view.
     pub ring: RingId,
@@ -141,8 +143,8 @@ pub trait Host {
     /// True if packets of the share pass here now, not provisionally.
     fn owns(&self, now: Time, share: Share) -> bool;
 
-    /// True if it knows that the request or response of that number is over in the IKE SA: `ours`, if we asked.
-    fn knows(&self, now: Time, spi_i: IkeSpi, spi_r: IkeSpi, ours: bool, message_id: u32) -> bool;
+    /// True if it knows that the peer's request of that number was answered in the IKE SA, of which we chose that SPI.
+    fn knows(&self, ours: IkeSpi, message_id: u32) -> bool;
 
     /// What it has counted, for reports.
     fn counters(&self) -> Vec<(&'static str, u64)>;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{
-    Command, Config, Dataplane, Event, Ingress, Item, LocalAddrs, PolicyBlock, Sources, Totals, Verdict,
+    Command, Config, Dataplane, Event, Garbage, Ingress, Item, LocalAddrs, PolicyBlock, Sources, Totals,
+    Verdict,
 };
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
@@ -61,7 +62,7 @@ impl Plane {
     /// A pipeline that protects what goes between each pair of selectors: policy n is the n-th.
     pub fn new(
         addr: Ipv4Addr,
-        sender: SenderId,
+        sender: impl Into<Option<SenderId>>,
         seed: u64,
         policies: &[(TrafficSelector, TrafficSelector)],
     ) -> Self {
@@ -91,6 +92,16 @@ impl Plane {
     /// The clock of this host, in milliseconds.
     pub fn set_now(&mut self, milliseconds: u64) {
         self.pipeline.set_now(milliseconds);
+    }
+
+    /// What only nodes of a cluster are told.
+    pub fn apply(&mut self, command: Command) -> Option<Garbage> {
+        self.pipeline.apply(command)
+    }
+
+    /// Shut, it drops whatever comes.
+    pub fn set_open(&mut self, open: bool) {
+        self.pipeline.set_open(open);
     }
 
     /// Another sender ID from now on.

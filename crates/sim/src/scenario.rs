@@ -22,6 +22,8 @@ pub struct Scenario {
     pub forward: bool,
     /// How often pulses are sent.
     pub pulse: Nanos,
+    /// How long a node may send after the last proof that it is heard.
+    pub fence: Nanos,
     /// How long the engine takes to find a node missing: shortest, longest.
     pub detection: (Nanos, Nanos),
     /// How long nothing goes wrong at first.
@@ -67,6 +69,7 @@ impl Scenario {
             votes,
             forward: random.permille(700),
             pulse: if large { 40 * MILLI } else { random.between(10, 20) * MILLI },
+            fence: 50 * MILLI,
             detection: (shortest, shortest + random.below(200) * MILLI),
             calm: random.between(500, 2500) * MILLI,
             faults: if large { 4 * second } else { random.between(3, 9) * second },

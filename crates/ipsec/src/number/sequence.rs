@@ -7,6 +7,7 @@ use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use testudo_planted::{Plant, planted};
 
 /// Sequence numbers that an SA may use: `next..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,7 +155,7 @@ impl SequenceAllocator {
     }
 
     fn jump(&self, next: u64, end: u64) {
-        if !cfg!(feature = "plant-block-gap") {
+        if !planted(Plant::BlockGap) {
             self.next.fetch_max(next, Relaxed);
         }
         self.end.fetch_max(end, Release);

@@ -200,6 +200,10 @@ impl World {
                 }
             }
             Effect::Accepted(taken) => self.taken(index, &taken),
+            Effect::Rejoin => {
+                self.engines.stop(self.now, index, true);
+                self.engines.start(self.now, index);
+            }
             Effect::Persist(incarnation) => {
                 self.note(who, "persists", u64::from(incarnation), 0);
                 self.slots[index].disk = incarnation;

@@ -89,11 +89,9 @@ impl World {
         let knows = |index: &usize| {
             let slot = &self.slots[*index];
             let Some(host) = &slot.host else { return true };
-            // What waits for one that stands still was acknowledged by its kernel only if it was by itself.
             let here = host.standing().is_some_and(|standing| standing.epoch == *epoch && standing.synced);
-            let (spi_i, spi_r) = (header.initiator_spi, header.responder_spi);
-            let now = slot.clock.at(self.now);
-            !here || host.knows(now, spi_i, spi_r, false, header.message_id.0)
+            let ours = if header.from_initiator { header.initiator_spi } else { header.responder_spi };
+            !here || host.knows(ours, header.message_id.0)
         };
         holders.iter().map(|(index, _)| *index).find(|index| !knows(index))
     }

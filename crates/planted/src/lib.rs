@@ -1,0 +1,78 @@
+//! Bugs on purpose. Checks that never fail prove nothing, so the simulator plants one bug after the other and must find each.
+//!
+//! A place that can be planted asks [`planted`]. In what is built for use the answer is a constant `false` and the place
+//! vanishes; with the feature `compiled`, which only the simulator's test turns on, a switch of the thread decides. The gateway
+//! refuses to compile with it.
+#![forbid(unsafe_code)]
+
+/// True if bugs are compiled in.
+pub const COMPILED: bool = cfg!(feature = "compiled");
+
+macro_rules! plants {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// A bug.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Plant {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl Plant {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// Its name.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+plants! {
+    /// The end of one block of sequence numbers and the beginning of the next are taken for one block.
+    BlockGap = "block-gap",
+    /// Who takes an SA over begins with an empty replay window.
+    NoFloor = "no-floor",
+    /// A node sends and accepts however long nobody has heard it.
+    NoFence = "no-fence",
+    /// A node carries the packets of shares that are not its own.
+    ShareNotChecked = "share-not-checked",
+}
+
+/// True while that bug is planted here.
+#[inline(always)]
+pub fn planted(plant: Plant) -> bool {
+    switch::is_on(plant)
+}
+
+#[cfg(feature = "compiled")]
+mod switch {
+    use super::Plant;
+    use std::cell::Cell;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Plant>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn is_on(plant: Plant) -> bool {
+        PLANTED.get() == Some(plant)
+    }
+
+    /// Plants one bug in this thread, or none.
+    pub fn plant(plant: Option<Plant>) {
+        PLANTED.set(plant);
+    }
+}
+
+#[cfg(feature = "compiled")]
+pub use switch::plant;
+
+#[cfg(not(feature = "compiled"))]
+mod switch {
+    #[inline(always)]
+    pub(super) fn is_on(_plant: super::Plant) -> bool {
+        false
+    }
+}
