@@ -12,6 +12,13 @@ const CHUNK: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sha256(pub String);
 
+impl Sha256 {
+    /// Of all that was given to the context.
+    pub(crate) fn of(digest: Context) -> Self {
+        Self(digest.finish().as_ref().iter().map(|octet| format!("{octet:02x}")).collect())
+    }
+}
+
 /// Writes `length` pseudo-random octets, which no link can compress, and returns their digest.
 pub fn write_random(path: &Path, length: u64, seed: u64) -> Result<Sha256> {
     let mut file = File::create(path).map_err(Error::io(format!("make {}", path.display())))?;
@@ -28,7 +35,7 @@ pub fn write_random(path: &Path, length: u64, seed: u64) -> Result<Sha256> {
         file.write_all(&chunk[..part]).map_err(Error::io(format!("write {}", path.display())))?;
         left -= part as u64;
     }
-    Ok(finish(digest))
+    Ok(Sha256::of(digest))
 }
 
 /// The digest of a file.
@@ -39,14 +46,10 @@ pub fn sha256(path: &Path) -> Result<Sha256> {
     let mut chunk = vec![0; CHUNK];
     loop {
         match file.read(&mut chunk).map_err(action())? {
-            0 => return Ok(finish(digest)),
+            0 => return Ok(Sha256::of(digest)),
             n => digest.update(&chunk[..n]),
         }
     }
-}
-
-fn finish(digest: Context) -> Sha256 {
-    Sha256(digest.finish().as_ref().iter().map(|octet| format!("{octet:02x}")).collect())
 }
 
 /// Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).

@@ -1,0 +1,97 @@
+//! A stream of numbered UDP datagrams, one a millisecond, that tells how long nothing came through.
+//!
+//! Sender and receiver are threads of this process, so that all times are of one clock. Arrivals have the time at which
+//! the receiver's kernel had the datagram, whenever the thread comes to read it; and the sender notes when it really sent
+//! each, so that its own pauses are not taken for the network's.
+
+mod socket;
+mod trace;
+#[cfg(test)]
+mod trace_tests;
+
+pub use trace::{Arrival, Outage, Summary, Trace};
+
+use crate::worker::{Worker, raise_priority};
+use crate::{Error, Namespace, Result};
+use socket::Receiver;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The usual time between two datagrams.
+pub const INTERVAL: Duration = Duration::from_millis(1);
+/// Octets of data in a datagram: about those of a voice call.
+const OCTETS: usize = 160;
+/// What is still under way after the last one: the network may have kept it back for want of a neighbour's address.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// A running probe, in one direction.
+#[derive(Debug)]
+pub struct Probe {
+    interval: Duration,
+    sender: Worker<Vec<Instant>>,
+    receiver: Worker<io::Result<Vec<Arrival>>>,
+}
+
+impl Probe {
+    /// Sends from one namespace to an address of the other, one datagram each `interval`.
+    pub fn start(from: &Namespace, to: &Namespace, address: IpAddr, interval: Duration) -> Result<Self> {
+        let open = || Error::io(format!("open the sockets of a probe from {} to {}", from.role(), to.role()));
+        // Tells its datagrams from those of an earlier probe that had the same port.
+        let run = socket::random().map_err(open())?;
+        let receiver = to.enter(move || Receiver::open(SocketAddr::new(address, 0), run))?.map_err(open())?;
+        let target = receiver.address().map_err(open())?;
+        let sender = from.enter(move || open_sender(target))?.map_err(open())?;
+        Ok(Self {
+            interval,
+            receiver: Worker::start("probe-receiver", move |stop| receiver.run(stop))?,
+            sender: Worker::start("probe-sender", move |stop| send(&sender, target, run, interval, stop))?,
+        })
+    }
+
+    /// Ends it, and waits for what is still under way.
+    pub fn stop(self) -> Result<Trace> {
+        let sent = self.sender.stop();
+        sleep(SETTLE);
+        let arrivals = self.receiver.stop().map_err(Error::io("receive the datagrams of a probe"))?;
+        Ok(Trace::new(self.interval, sent, arrivals))
+    }
+}
+
+/// Not connected: errors that routers report stay with the kernel, and what cannot be sent is lost like the rest.
+fn open_sender(target: SocketAddr) -> io::Result<UdpSocket> {
+    let any = match target {
+        SocketAddr::V4(_) => IpAddr::from([0; 4]),
+        SocketAddr::V6(_) => IpAddr::from([0; 16]),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Sends until told to stop; returns when each was sent.
+fn send(
+    socket: &UdpSocket,
+    target: SocketAddr,
+    run: u64,
+    interval: Duration,
+    stop: &AtomicBool,
+) -> Vec<Instant> {
+    raise_priority();
+    let mut sent = Vec::new();
+    let mut due = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        sleep(due.saturating_duration_since(Instant::now()));
+        let datagram = socket::datagram(run, sent.len() as u64, OCTETS);
+        let now = Instant::now();
+        sent.push(now);
+        // Refused for want of a route or of room: lost, and counted as such because it does not arrive.
+        let _refused = socket.send_to(&datagram, target);
+        // What it could not send in time it does not send at all: a burst would not be what the network usually gets.
+        // And it always sleeps: where sending takes long, a thread of its priority would leave others no time.
+        due = (due + interval).max(Instant::now() + interval / 2);
+    }
+    sent
+}
