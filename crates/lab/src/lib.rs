@@ -9,6 +9,7 @@
 
 pub mod capture;
 pub mod cluster;
+pub mod cluster_report;
 pub mod command;
 pub mod corosync;
 pub mod count;
@@ -28,10 +29,12 @@ pub mod nat;
 pub mod nginx;
 pub mod ping;
 pub mod pki;
+pub mod plot;
 pub mod probe;
 pub mod process;
 mod receive;
 pub mod series;
+pub mod stats;
 pub mod strongswan;
 pub mod swanctl;
 pub mod swanctl_conf;

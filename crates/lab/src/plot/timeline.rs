@@ -1,0 +1,244 @@
+//! What happened over time, with moments marked: panels one below the other.
+
+use super::axis::Axis;
+use super::frame::Frame;
+use super::svg::{Anchor, BLUE, BROWN, Face, GREEN, Heading, ORANGE, Svg, TICK, width_of};
+use std::ops::RangeInclusive;
+
+const WIDTH: f64 = 960.0;
+const LEFT: f64 = 84.0;
+const RIGHT: f64 = WIDTH - 28.0;
+const PANEL: f64 = 210.0;
+/// Below a panel: its ticks and the name of its axis.
+const FOOT: f64 = 62.0;
+/// Height of one row of the marks' names.
+const ROW: f64 = 17.0;
+/// Between a mark's line and its name, and behind the name.
+const GAP: f64 = 6.0;
+const MARK_COLOURS: [&str; 3] = [ORANGE, BROWN, GREEN];
+/// Height of the strokes for what was lost.
+const RUG: f64 = 9.0;
+
+/// A picture of one or more panels.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    /// In large letters at the top.
+    pub title: String,
+    /// Below it: what was measured, and the figures.
+    pub subtitle: String,
+    /// From top to bottom.
+    pub panels: Vec<Panel>,
+}
+
+/// One stretch of time.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// What is drawn.
+    pub data: Data,
+    /// Name and unit of the horizontal axis.
+    pub x_name: String,
+    /// Which part of it is shown.
+    pub x_range: RangeInclusive<f64>,
+    /// Name and unit of the vertical axis.
+    pub y_name: String,
+    /// Moments to mark, in the order of time.
+    pub marks: Vec<Mark>,
+}
+
+/// What a panel shows.
+#[derive(Clone, Debug)]
+pub enum Data {
+    /// A rate that holds from each point to the next.
+    Steps(Vec<(f64, f64)>),
+    /// Single events: when, and how much; without an amount it is one that was lost.
+    Dots(Vec<(f64, Option<f64>)>),
+}
+
+/// A moment.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    /// When.
+    pub at: f64,
+    /// What happened.
+    pub name: String,
+}
+
+impl Timeline {
+    /// Draws it, as a document of its own.
+    pub fn render(&self) -> String {
+        let rows: Vec<_> = self.panels.iter().map(Panel::rows).collect();
+        let height: f64 = rows.iter().map(|rows| rows.height() + PANEL + FOOT).sum();
+        let heading = Heading::new(&self.title, &self.subtitle, RIGHT - LEFT);
+        let mut svg = Svg::new(WIDTH, heading.height() + height);
+        heading.draw(&mut svg, LEFT);
+        let mut top = heading.height();
+        for (panel, rows) in self.panels.iter().zip(&rows) {
+            top += rows.height();
+            let frame = Frame { left: LEFT, right: RIGHT, top, bottom: top + PANEL };
+            panel.draw(&mut svg, frame, rows);
+            top += PANEL + FOOT;
+        }
+        svg.finish()
+    }
+}
+
+impl Panel {
+    fn x_axis(&self) -> Axis {
+        Axis::exact(self.x_range.clone(), (LEFT, RIGHT), 9)
+    }
+
+    /// Spreads the names of the marks over rows, so that none covers another.
+    fn rows(&self) -> Rows {
+        let axis = self.x_axis();
+        let mut rows = Rows { ends: Vec::new(), names: Vec::new() };
+        for mark in self.marks.iter().filter(|mark| axis.shows(mark.at)) {
+            rows.add(&mark.name, axis.place(mark.at));
+        }
+        rows
+    }
+
+    fn draw(&self, svg: &mut Svg, frame: Frame, rows: &Rows) {
+        let x = self.x_axis();
+        // Some air above what is highest.
+        let y = Axis::from_zero(self.data.max(&self.x_range) * 1.04, (frame.bottom, frame.top), 4);
+        frame.vertical_axis(svg, &y, &self.y_name);
+        frame.horizontal_axis(svg, &x, &self.x_name);
+        match &self.data {
+            Data::Steps(points) => draw_steps(svg, points, &x, &y),
+            Data::Dots(points) => draw_dots(svg, points, &x, &y, frame),
+        }
+        frame.edges(svg);
+        rows.draw(svg, frame);
+    }
+}
+
+impl Data {
+    /// The largest amount within the range.
+    fn max(&self, range: &RangeInclusive<f64>) -> f64 {
+        let largest = |points: &mut dyn Iterator<Item = (f64, f64)>| {
+            points.filter(|(x, _)| range.contains(x)).map(|(_, y)| y).fold(0.0, f64::max)
+        };
+        match self {
+            Self::Steps(points) => largest(&mut points.iter().copied()),
+            Self::Dots(points) => largest(&mut points.iter().filter_map(|(x, y)| Some((*x, (*y)?)))),
+        }
+    }
+}
+
+fn draw_steps(svg: &mut Svg, points: &[(f64, f64)], x: &Axis, y: &Axis) {
+    let mut corners = Vec::new();
+    for pair in points.windows(2) {
+        let ((from, amount), (to, _)) = (pair[0], pair[1]);
+        let (from, to) = (x.clamp(from), x.clamp(to));
+        if from < to {
+            let height = y.place(y.clamp(amount));
+            corners.extend([(x.place(from), height), (x.place(to), height)]);
+        }
+    }
+    let (Some(first), Some(last)) = (corners.first(), corners.last()) else { return };
+    let floor = y.place(0.0);
+    let area = [&[(first.0, floor)], &corners[..], &[(last.0, floor)]].concat();
+    svg.area(&area, BLUE);
+    svg.polyline(&corners, BLUE);
+}
+
+/// What arrived as dots; what was lost as strokes on the floor, with their number.
+fn draw_dots(svg: &mut Svg, points: &[(f64, Option<f64>)], x: &Axis, y: &Axis, frame: Frame) {
+    let mut lost = Vec::new();
+    for (at, amount) in points.iter().filter(|(at, _)| x.shows(*at)) {
+        let place = x.place(*at);
+        match amount {
+            Some(amount) => svg.dot((place, y.place(*amount)), 2.2, BLUE, 0.75),
+            None => {
+                svg.line((place, frame.bottom - RUG), (place, frame.bottom), ORANGE, 1.6);
+                lost.push(place);
+            }
+        }
+    }
+    if let (Some(first), Some(last)) = (lost.first(), lost.last()) {
+        let text = format!("{} lost", lost.len());
+        let face = Face { colour: ORANGE, ..TICK };
+        let middle = f64::midpoint(*first, *last);
+        svg.text((middle, frame.bottom - RUG - GAP), &text, Anchor::Middle, face);
+    }
+}
+
+/// The names of the marks above a panel, each to the right of its mark's line.
+struct Rows {
+    /// Where each row is used up to, from the lowest one up.
+    ends: Vec<f64>,
+    /// Place and row of each name.
+    names: Vec<(f64, usize, String)>,
+}
+
+impl Rows {
+    fn add(&mut self, name: &str, place: f64) {
+        // Names that would be crossed by the line of this mark push theirs down: the line ends below them.
+        let row = self.ends.iter().position(|end| *end <= place).unwrap_or(self.ends.len());
+        let end = place + GAP + width_of(name, Face { bold: true, ..TICK }) + GAP;
+        match self.ends.get_mut(row) {
+            Some(used) => *used = end,
+            None => self.ends.push(end),
+        }
+        self.names.push((place, row, name.to_owned()));
+    }
+
+    fn height(&self) -> f64 {
+        self.ends.len() as f64 * ROW
+    }
+
+    /// The first mark of a group stands highest, so that no line crosses the name of a later one.
+    fn draw(&self, svg: &mut Svg, frame: Frame) {
+        for ((place, row, name), colour) in self.names.iter().zip(MARK_COLOURS.iter().cycle()) {
+            let above = self.ends.len() - 1 - row;
+            let y = frame.top - above as f64 * ROW;
+            svg.dashed((*place, y - ROW + 4.0), (*place, frame.bottom), colour);
+            let face = Face { colour, bold: true, ..TICK };
+            svg.text((place + GAP, y - 5.0), name, Anchor::Start, face);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panel(marks: &[(f64, &str)]) -> Panel {
+        Panel {
+            data: Data::Steps(vec![(0.0, 1.0), (1.0, 2.0), (2.0, 2.0)]),
+            x_name: "time, s".into(),
+            x_range: 0.0..=10.0,
+            y_name: "Gb/s".into(),
+            marks: marks.iter().map(|(at, name)| Mark { at: *at, name: (*name).into() }).collect(),
+        }
+    }
+
+    fn picture(panels: Vec<Panel>) -> String {
+        Timeline { title: "t".into(), subtitle: "s".into(), panels }.render()
+    }
+
+    #[test]
+    fn names_of_near_marks_get_rows_of_their_own() {
+        let rows = panel(&[(1.0, "killed"), (1.03, "detected"), (1.05, "taken over"), (8.0, "back")]).rows();
+        let used: Vec<_> = rows.names.iter().map(|(_, row, _)| *row).collect();
+        assert_eq!(used, [0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn what_is_outside_the_range_is_not_drawn() {
+        assert!(panel(&[(11.0, "late")]).rows().names.is_empty());
+        let dots = [(1.0, Some(1.0)), (2.0, None), (3.0, Some(9.0)), (70.0, None), (80.0, Some(3.0))];
+        let text = picture(vec![Panel { data: Data::Dots(dots.to_vec()), ..panel(&[(2.0, "killed")]) }]);
+        assert_eq!(text.matches("<circle").count(), 2);
+        for said in ["1 lost", "killed", "Gb/s"] {
+            assert!(text.contains(&format!(">{said}</text>")), "{said}: {text}");
+        }
+    }
+
+    #[test]
+    fn nothing_measured_is_an_empty_plot() {
+        let empty = |data| Panel { data, ..panel(&[]) };
+        let text = picture(vec![empty(Data::Steps(Vec::new())), empty(Data::Dots(Vec::new()))]);
+        assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n") && !text.contains("NaN"), "{text}");
+    }
+}
