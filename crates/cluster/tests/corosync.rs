@@ -258,8 +258,11 @@ fn an_engine_that_starts_again_makes_another_view_of_the_same_ring() {
         rig.members.push(Member::start(rig.cluster.node(3), 3));
         rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);
     }
+    rig.members[1].engine.rejoin();
+    rig.wait_for("the leave", |rig| rig.is_down(2));
+    rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);
     let rings: BTreeSet<_> = rig.members[0].views().iter().map(|view| view.ring).collect();
-    assert!(rings.len() >= 11, "{rings:?}");
+    assert!(rings.len() >= 13, "{rings:?}");
 }
 
 /// Runs as a process of its own in a namespace, started by the tests below: says what its engine tells first.

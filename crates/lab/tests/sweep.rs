@@ -61,6 +61,27 @@ fn the_next_lab_sweeps_what_a_killed_one_left() {
 }
 
 #[test]
+fn memory_that_a_dead_daemon_shared_is_swept_and_that_of_a_living_one_is_not() {
+    let mut daemon = Command::new("true").spawn().unwrap();
+    let dead = daemon.id();
+    daemon.wait().unwrap();
+    let alive = std::process::id();
+    let path = |name: String| Path::new("/dev/shm").join(name);
+    let [dead, alive] = [dead, alive]
+        .map(|pid| [path(format!("qb-{pid}-1-2-Ab3xYz")), path(format!("qb-corosync-{pid}-blackbox-data"))]);
+    for [directory, file] in [&dead, &alive] {
+        std::fs::create_dir(directory).unwrap();
+        std::fs::write(directory.join("qb-request-cpg-header"), "x").unwrap();
+        std::fs::write(file, "x").unwrap();
+    }
+    sweep::run().unwrap();
+    assert!(dead.iter().all(|path| !path.exists()));
+    assert!(alive.iter().all(|path| path.exists()));
+    std::fs::remove_dir_all(&alive[0]).unwrap();
+    std::fs::remove_file(&alive[1]).unwrap();
+}
+
+#[test]
 fn a_lab_takes_everything_with_it_when_it_ends() {
     let lab = Lab::new("ends").unwrap();
     let dir = lab.dir().to_owned();

@@ -53,7 +53,13 @@ impl Corosync {
         Ok(Self { shared })
     }
 
-    /// Readable from the moment when there is an event until [`Engine::next_event`] has found none.
+    /// Leaves the group and joins it again: what this engine has told, and the others think of this node, no longer holds.
+    pub fn rejoin(&mut self) {
+        self.shared.rejoin();
+    }
+
+    /// Readable from the moment when there is an event, or room again after [`Engine::multicast`] has given a message back, until
+    /// [`Engine::next_event`] has found none.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.shared.wake_host.as_fd()
     }

@@ -8,9 +8,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Messages that wait to be sent: some milliseconds' worth of what corosync takes.
-pub(super) const OUTGOING_LIMIT: usize = 64;
+const OUTGOING_LIMIT: usize = 64;
 /// Octets of them.
-pub(super) const OUTGOING_BYTES: usize = 1 << 20;
+const OUTGOING_BYTES: usize = 1 << 20;
 /// Octets of events that wait for the host, before no more are fetched from corosync.
 const EVENTS_BYTES: usize = 4 << 20;
 /// What an event costs beside its message.
@@ -33,8 +33,11 @@ struct Queues {
     outgoing_bytes: usize,
     events: VecDeque<EngineEvent>,
     events_bytes: usize,
+    /// A message was given back: the host is told when there is room.
+    refused: bool,
     /// The thread fetches nothing until the host has drained.
     stalled: bool,
+    rejoin: bool,
     stop: bool,
     ended: bool,
 }
@@ -61,6 +64,7 @@ impl Shared {
         let mut queues = self.lock();
         let full = queues.outgoing.len() >= OUTGOING_LIMIT || queues.outgoing_bytes >= OUTGOING_BYTES;
         if full || queues.ended {
+            queues.refused = true;
             return Err(message);
         }
         queues.outgoing_bytes += message.len();
@@ -89,6 +93,11 @@ impl Shared {
         Some(event)
     }
 
+    pub(super) fn rejoin(&self) {
+        self.lock().rejoin = true;
+        self.wake_thread();
+    }
+
     /// Asks the thread to end; true if it has within that time.
     pub(super) fn stop(&self, within: Duration) -> bool {
         let mut queues = self.lock();
@@ -99,6 +108,11 @@ impl Shared {
             .wait_timeout_while(queues, within, |queues| !queues.ended)
             .map_or_else(|poisoned| poisoned.into_inner().0, |waited| waited.0);
         queues.ended
+    }
+
+    fn wake_host(&self) {
+        // It fails only if the counter is full, and then the host is being woken.
+        let _woken = self.wake_host.write(1);
     }
 
     // The thread's side.
@@ -127,15 +141,23 @@ impl Shared {
             queues.events.push_back(event);
         }
         if queues.events.len() > before {
-            // It fails only if the counter is full, and then the host is being woken.
-            let _woken = self.wake_host.write(1);
+            self.wake_host();
         }
+    }
+
+    /// True once after each [`Self::rejoin`].
+    pub(super) fn take_rejoin(&self) -> bool {
+        std::mem::take(&mut self.lock().rejoin)
     }
 
     pub(super) fn next_outgoing(&self) -> Option<Vec<u8>> {
         let mut queues = self.lock();
         let framed = queues.outgoing.pop_front()?;
         queues.outgoing_bytes -= framed.len() - 1;
+        let room = queues.outgoing.len() <= OUTGOING_LIMIT / 2 && queues.outgoing_bytes <= OUTGOING_BYTES / 2;
+        if room && std::mem::take(&mut queues.refused) {
+            self.wake_host();
+        }
         Some(framed)
     }
 
@@ -156,5 +178,62 @@ fn cost(event: &EngineEvent) -> usize {
     match event {
         EngineEvent::Message { bytes, .. } => bytes.len() + EVENT_COST,
         EngineEvent::View(_) | EngineEvent::Down { .. } => EVENT_COST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::NodeId;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+
+    fn shared() -> (mio::Poll, Shared) {
+        let poll = mio::Poll::new().unwrap();
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).unwrap();
+        (poll, Shared::new(waker).unwrap())
+    }
+
+    fn is_woken(shared: &Shared) -> bool {
+        let mut fds = [PollFd::new(shared.wake_host.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
+    }
+
+    #[test]
+    fn what_is_given_back_is_wanted_again_when_there_is_room() {
+        let (_poll, shared) = shared();
+        let taken = (0..).take_while(|_| shared.offer(vec![1; 100]).is_ok()).count();
+        assert_eq!(taken, OUTGOING_LIMIT);
+        assert_eq!(shared.offer(vec![2]), Err(vec![2]));
+        assert_eq!(shared.next_event(), None);
+        for _ in 0..OUTGOING_LIMIT / 2 - 1 {
+            shared.next_outgoing().unwrap();
+        }
+        assert!(!is_woken(&shared));
+        let last = shared.next_outgoing().unwrap();
+        assert!(is_woken(&shared));
+        assert_eq!(shared.next_event(), None);
+        assert!(!is_woken(&shared));
+        // Few large ones fill it too.
+        shared.put_back(last);
+        let taken = (0..).take_while(|_| shared.offer(vec![1; OUTGOING_BYTES / 8]).is_ok()).count();
+        assert_eq!(taken, 8);
+    }
+
+    #[test]
+    fn a_view_makes_what_waits_obsolete_and_the_host_bounds_what_is_fetched() {
+        let (_poll, shared) = shared();
+        shared.offer(vec![1]).unwrap();
+        shared.tell([EngineEvent::Down { reason: String::new() }]);
+        assert_eq!(shared.next_outgoing(), None);
+        assert!(is_woken(&shared));
+        let from = NodeId::new(1).unwrap();
+        let message = || EngineEvent::Message { from, bytes: vec![0; EVENTS_BYTES / 4] };
+        shared.tell([message(), message(), message()]);
+        assert!(!shared.stall());
+        shared.tell([message()]);
+        assert!(shared.stall());
+        assert_eq!(std::iter::from_fn(|| shared.next_event()).count(), 5);
+        assert!(!shared.stall());
     }
 }

@@ -118,6 +118,9 @@ impl Thread {
             if self.shared.stopped() {
                 return None;
             }
+            if self.shared.take_rejoin() {
+                return Some("this node leaves corosync's group, and joins it anew".into());
+            }
             match self.turn(connected) {
                 Ok(then) => next = then,
                 Err(why) => return Some(why),
