@@ -77,7 +77,7 @@ pub struct Dataplane {
     /// What this node carries.
     shares: Shares,
     /// By which it keeps what no SA says the share of.
-    pairs: Option<HashKey>,
+    pairs: HashKey,
     open: bool,
     udp_port: u16,
     icmp_limit: TokenBucket,
@@ -100,7 +100,7 @@ impl Dataplane {
             sad: Sad::new(),
             local: Arc::new(LocalAddrs::default()),
             shares: Shares::ALL,
-            pairs: None,
+            pairs: HashKey::new([0; 16]),
             open: true,
             udp_port: config.udp_port,
             icmp_limit: TokenBucket::new(config.icmp_per_second),

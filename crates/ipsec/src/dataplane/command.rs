@@ -35,7 +35,8 @@ pub enum Command {
     SetLocalAddrs(Arc<LocalAddrs>),
     /// From now on this node carries these shares and no others: a bit each, share 0 first.
     SetShares([u64; 4]),
-    /// By which a packet that reaches all nodes and meets no SA is one node's. The same key on all of them.
+    /// By which a packet that reaches all nodes and meets no SA is one node's. The same key on all of them; one that strangers
+    /// know lets them choose the node, no more.
     SetHashKey(HashKey),
     /// SAs that another node has received for: all numbers up to these count as seen. To be applied before their shares are added.
     TakeIn(Box<[(Spi, u64)]>),
@@ -104,7 +105,7 @@ impl Dataplane {
                 None
             }
             Command::SetHashKey(key) => {
-                self.pairs = Some(key);
+                self.pairs = key;
                 None
             }
             Command::TakeIn(floors) => {

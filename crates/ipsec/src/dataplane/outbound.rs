@@ -157,7 +157,7 @@ fn resolve(flow: &PacketSelector, spd: &Spd, table: &OutboundTable) -> Path {
 struct Planner<'s, 'd> {
     table: &'s OutboundTable,
     shares: &'d Shares,
-    pairs: Option<HashKey>,
+    pairs: HashKey,
     replier: Replier<'d>,
     counters: &'d Counters,
     events: &'d mut Events,
@@ -201,8 +201,8 @@ impl<'s> Planner<'s, '_> {
 
     /// True unless the packet has reached all nodes and another one lets it pass.
     fn keeps_pair(&self, item: &Item<'_>, inner: &Inner) -> bool {
-        item.ingress != Ingress::Shared
-            || self.pairs.is_none_or(|key| self.shares.has(key.pair(inner.flow.local(), inner.flow.remote())))
+        let share = || self.pairs.pair(inner.flow.local(), inner.flow.remote());
+        item.ingress != Ingress::Shared || self.shares.has(share())
     }
 
     /// One node alone asks for the SA that is missing: several would set up several.

@@ -1,36 +1,33 @@
 //! What a node of a cluster lets pass: its own shares, in blocks and under a sender ID that it was granted, unless it is fenced.
 
-use crate::forge::{around, padded, sealed};
 use crate::harness::{
     Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, mirrored, net, run, set_spd,
 };
 use crate::packets::{one_hop_on, sized, v4_with};
-use proptest::prelude::*;
 use std::collections::HashSet;
 use std::sync::Arc;
-use testudo_ipsec::dataplane::{Command, Config, Dataplane, Event, Garbage, Ingress, PolicyBlock, Verdict};
+use testudo_ipsec::dataplane::{Command, Config, Dataplane, Event, Garbage, Ingress, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
-use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
-use testudo_ipsec::sad::SlotBlock;
+use testudo_ipsec::sa::OutboundSa;
 use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
 use testudo_ipsec::spi::{SenderId, Share, Spi};
 use testudo_wire::ip::Protocol;
 
-const ALL: [u64; 4] = [u64::MAX; 4];
-const OTHER_NODE: Verdict = Verdict::Drop(DropReason::OtherNode);
-const FENCED: Verdict = Verdict::Drop(DropReason::Fenced);
+pub(crate) const ALL: [u64; 4] = [u64::MAX; 4];
+pub(crate) const OTHER_NODE: Verdict = Verdict::Drop(DropReason::OtherNode);
+pub(crate) const FENCED: Verdict = Verdict::Drop(DropReason::Fenced);
 const NO_BLOCK: Verdict = Verdict::Drop(DropReason::NoBlock);
 
 /// All shares but that one.
-fn without(share: Share) -> [u64; 4] {
+pub(crate) fn without(share: Share) -> [u64; 4] {
     let mut words = ALL;
     words[usize::from(share.0) / 64] &= !(1 << (share.0 % 64));
     words
 }
 
-fn block(next: u64, end: u64) -> SequenceBlock {
+pub(crate) fn block(next: u64, end: u64) -> SequenceBlock {
     SequenceBlock { next, end }
 }
 
@@ -53,7 +50,7 @@ fn back(count: usize) -> Vec<Vec<u8>> {
     vec![packet; count]
 }
 
-fn verdicts(found: &[(Verdict, Vec<u8>)]) -> Vec<Verdict> {
+pub(crate) fn verdicts(found: &[(Verdict, Vec<u8>)]) -> Vec<Verdict> {
     found.iter().map(|(verdict, _)| *verdict).collect()
 }
 
@@ -145,7 +142,7 @@ fn packets_of_shares_that_others_carry_are_left_to_them() {
 }
 
 /// All sources, for the SA's destinations.
-fn wide() -> Policy {
+pub(crate) fn wide() -> Policy {
     let tunnel = Tunnel::default().params();
     let local = vec![net("0.0.0.0", "255.255.255.255")];
     Policy { priority: 0, local, remote: tunnel.remote_ts, action: Action::Protect(POLICY) }
@@ -239,7 +236,7 @@ fn a_shut_pipeline_touches_nothing() {
 }
 
 #[test]
-fn without_a_sender_id_nothing_is_protected() {
+pub(crate) fn without_a_sender_id_nothing_is_protected() {
     let tunnel = Tunnel::default();
     let params = tunnel.params();
     let mut plane = Dataplane::new(&Config::new(WorkerId::new(0).unwrap(), None, 1));
@@ -269,7 +266,7 @@ fn without_a_sender_id_nothing_is_protected() {
 }
 
 #[test]
-fn without_a_block_nothing_is_sent_and_control_hears_it_every_second() {
+pub(crate) fn without_a_block_nothing_is_sent_and_control_hears_it_every_second() {
     let tunnel = Tunnel { esn: false, ..Tunnel::default() };
     let mut a = node(&tunnel, SequenceBlock::EMPTY);
     let low = |rate| Event::SequenceLow { spi: SPI_A, rate };
@@ -331,174 +328,4 @@ fn a_replica_makes_no_key_schedule() {
     replica.plane.set_now(10);
     assert_eq!(verdicts(&replica.inbound(&sent)), [Verdict::Forward; 3]);
     assert!(events(&mut replica).contains(&Event::KeyWanted { spi: SPI_A }));
-}
-
-/// Two SAs of different shares behind one pipeline, and all that may be asked of it meanwhile.
-#[derive(Clone, Debug)]
-enum Step {
-    Out { first: bool, count: usize },
-    In { first: bool, count: usize },
-    Shares { first: bool, second: bool },
-    Open(bool),
-    Sender(Option<u16>),
-    Advance { first: bool, len: u64 },
-    Floor { first: bool, ahead: u64 },
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let first = any::<bool>;
-    let step = prop_oneof![
-        4 => (first(), 1usize..70).prop_map(|(first, count)| Step::Out { first, count }),
-        4 => (first(), 1usize..70).prop_map(|(first, count)| Step::In { first, count }),
-        1 => (first(), first()).prop_map(|(first, second)| Step::Shares { first, second }),
-        1 => prop::sample::select(vec![true, true, false]).prop_map(Step::Open),
-        1 => prop::option::weighted(0.7, 1u16..9).prop_map(Step::Sender),
-        2 => (first(), 0u64..150).prop_map(|(first, len)| Step::Advance { first, len }),
-        1 => (first(), 0u64..100).prop_map(|(first, ahead)| Step::Floor { first, ahead }),
-    ];
-    prop::collection::vec(step, 1..60)
-}
-
-fn from_b(subnet: u8) -> Vec<u8> {
-    let ends = ([10, 2, 0, 9].into(), [10, 1, subnet, 9].into());
-    v4_with(|f| (f.src, f.dst) = ends, Protocol(99), &[7; 50])
-}
-
-fn to_b(subnet: u8) -> Vec<u8> {
-    let ends = ([10, 1, subnet, 9].into(), [10, 2, 0, 9].into());
-    v4_with(|f| (f.src, f.dst) = ends, Protocol(99), &[7; 50])
-}
-
-/// What is known of one of the two SAs.
-struct Known {
-    forger: ChildSaParams,
-    inbound: Arc<InboundSa>,
-    outbound: Arc<OutboundSa>,
-    granted: Vec<SequenceBlock>,
-    used: HashSet<u64>,
-    arrived: u64,
-    floor: u64,
-    here: bool,
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever the order: only what was granted is sent, once; nothing is accepted twice, below a floor, in a share of
-    /// others or behind a fence; and all of it is counted.
-    #[test]
-    fn nothing_passes_that_must_not(steps in steps()) {
-        let tunnel = Tunnel::default();
-        // We are B; packets to us are forged by A.
-        let mut forger = tunnel.params();
-        let mut plane = Dataplane::new(&Config::new(WorkerId::new(0).unwrap(), None, 1));
-        plane.apply(Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))));
-        plane.apply(Command::SetLocalAddrs(Arc::new([forger.remote.ip()].into_iter().collect())));
-        let mut policies = Vec::new();
-        let mut known = [0, 1].map(|number: u32| {
-            let policy = PolicyId(number);
-            forger.spi_out = Spi(SPI_B.0 + (number << 24));
-            forger.local_ts = vec![net(&format!("10.1.{number}.0"), &format!("10.1.{number}.255"))];
-            let params = mirrored(&forger);
-            let inbound = Arc::new(InboundSa::new(&params, policy, PATH_MTU, tunnel.library).unwrap());
-            let outbound = OutboundSa::new(&params, policy, SequenceBlock::EMPTY, PATH_MTU, tunnel.library);
-            let outbound = Arc::new(outbound.unwrap());
-            plane.apply(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
-            plane.apply(Command::AddInbound(inbound.clone()));
-            plane.apply(Command::SetOutbound(policy, outbound.clone()));
-            let remote = params.remote_ts.clone();
-            policies.push(Policy { priority: 0, remote, action: Action::Protect(policy), ..wide() });
-            let (granted, used) = (vec![block(0, 1)], HashSet::new());
-            Known { forger: forger.clone(), inbound, outbound, granted, used, arrived: 0, floor: 0, here: true }
-        });
-        set_spd(&mut plane, policies);
-        let (mut open, mut sender, mut latest) = (true, None, 0);
-        for step in steps {
-            match step {
-                Step::Out { first, count } => {
-                    let sa = &mut known[usize::from(!first)];
-                    let packet = from_b(u8::from(!first));
-                    let found = run(&mut plane, Way::Outbound, Ingress::Port, &vec![packet; count]);
-                    for (verdict, packet) in found {
-                        let sent = verdict == Verdict::Forward;
-                        prop_assert!(!sent || open && sa.here && sender.is_some());
-                        let number = sent.then(|| u32::from_be_bytes(packet[24..28].try_into().unwrap()).into());
-                        if let Some(number) = number {
-                            prop_assert!(sa.granted.iter().any(|b| (b.next..b.end).contains(&number)));
-                            prop_assert!(sa.used.insert(number), "{} twice", number);
-                            let iv = u16::from_be_bytes(packet[28..30].try_into().unwrap());
-                            prop_assert_eq!(Some(iv), sender);
-                        }
-                        let expected = match (open, sa.here, sender) {
-                            (false, ..) => DropReason::Fenced,
-                            (_, false, _) => DropReason::OtherNode,
-                            (.., None) => DropReason::NoSender,
-                            _ => DropReason::NoBlock,
-                        };
-                        prop_assert!(sent || verdict == Verdict::Drop(expected), "{:?}", verdict);
-                    }
-                }
-                Step::In { first, count } => {
-                    let sa = &mut known[usize::from(!first)];
-                    // Half of them for the second time.
-                    let from = sa.arrived.saturating_sub(count as u64 / 2);
-                    let inner = padded(&to_b(u8::from(!first)), Protocol::IPV4);
-                    for number in from + 1..=from + count as u64 {
-                        let packet = around(&tunnel, &sealed(&sa.forger, number, &inner));
-                        let found = run(&mut plane, Way::Inbound, Ingress::Port, &[packet]);
-                        let fresh = number > sa.arrived.max(sa.floor);
-                        let expected = match (open, sa.here, fresh) {
-                            (true, true, true) => Verdict::Forward,
-                            (false, ..) => FENCED,
-                            (_, false, _) => OTHER_NODE,
-                            _ => found[0].0,
-                        };
-                        prop_assert_eq!(found[0].0, expected);
-                        prop_assert!(fresh || found[0].0 != Verdict::Forward, "{} again", number);
-                        if found[0].0 == Verdict::Forward {
-                            sa.arrived = number;
-                        }
-                    }
-                }
-                Step::Shares { first, second } => {
-                    let mut words = ALL;
-                    for (sa, here) in known.iter_mut().zip([first, second]) {
-                        sa.here = here;
-                        if !here {
-                            let missing = without(sa.inbound.spi().share());
-                            words.iter_mut().zip(missing).for_each(|(word, with)| *word &= with);
-                        }
-                    }
-                    plane.apply(Command::SetShares(words));
-                }
-                Step::Open(now) => {
-                    open = now;
-                    plane.set_open(open);
-                }
-                Step::Sender(Some(id)) => {
-                    let refused = plane.apply(Command::SetSenderId(SenderId(id))).is_some();
-                    prop_assert_eq!(refused, id <= latest);
-                    if !refused {
-                        (sender, latest) = (Some(id), id);
-                    }
-                }
-                Step::Sender(None) => {
-                    plane.apply(Command::ForgetSenderId);
-                    sender = None;
-                }
-                Step::Advance { first, len } => {
-                    let sa = &mut known[usize::from(!first)];
-                    let next = sa.granted.last().unwrap().end + 1000;
-                    sa.granted.push(block(next, next + len));
-                    sa.outbound.numbers().advance(block(next, next + len)).unwrap();
-                }
-                Step::Floor { first, ahead } => {
-                    let sa = &mut known[usize::from(!first)];
-                    sa.floor = sa.floor.max(sa.arrived + ahead);
-                    plane.apply(Command::TakeIn(Box::new([(sa.inbound.spi(), sa.floor)])));
-                }
-            }
-            let totals = plane.counters().totals();
-            prop_assert!(totals.outbound.is_balanced() && totals.inbound.is_balanced());
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 mod accounting;
 mod cluster;
+mod cluster_models;
 mod control;
 mod forge;
 mod harness;
