@@ -8,7 +8,9 @@
 pub mod corosync;
 pub mod dispatch;
 pub mod engine;
+pub mod group;
 pub mod node;
+pub mod planted;
 pub mod share;
 
 pub use testudo_ipsec::siphash;

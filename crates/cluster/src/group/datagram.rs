@@ -1,0 +1,156 @@
+//! Datagrams between nodes: authenticated, not secret, and any of them may be lost.
+//!
+//! ```text
+//! magic:2 version:1 kind:1 link:1 from:1 boot:8 | body | HMAC-SHA256, truncated:16
+//! ```
+
+use super::frame::VERSION;
+use super::keys;
+use super::{ClusterKey, RingId};
+use crate::node::NodeId;
+use aws_lc_rs::hmac;
+use subtle::ConstantTimeEq;
+
+const MAGIC: [u8; 2] = *b"Tp";
+const MAC: usize = 16;
+
+/// Makes and checks datagrams.
+pub(super) struct Datagrams(hmac::Key);
+
+/// Why a datagram is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Nothing of Testudo, or broken.
+    Malformed,
+    /// Of a node that speaks another version.
+    OtherVersion,
+    /// Not by a holder of the cluster key.
+    Forged,
+}
+
+/// What a member holds of a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ack {
+    pub(super) ring: RingId,
+    pub(super) epoch: u64,
+    pub(super) count: u64,
+    pub(super) digest: [u8; 8],
+}
+
+/// What a datagram says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    Ack(Ack),
+}
+
+/// Who says it, and over which link it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sender {
+    pub(super) node: NodeId,
+    pub(super) boot: u64,
+    pub(super) link: u8,
+}
+
+/// Takes fields off the front of a datagram.
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl Reader<'_> {
+    pub(super) fn array<const LEN: usize>(&mut self) -> Option<[u8; LEN]> {
+        let (out, rest) = self.0.split_first_chunk::<LEN>()?;
+        self.0 = rest;
+        Some(*out)
+    }
+
+    pub(super) fn u8(&mut self) -> Option<u8> {
+        self.array().map(|[octet]| octet)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+}
+
+impl Ack {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.ring.seq.to_be_bytes());
+        out.extend(self.ring.node.to_be_bytes());
+        out.extend(self.epoch.to_be_bytes());
+        out.extend(self.count.to_be_bytes());
+        out.extend(self.digest);
+    }
+
+    pub(super) fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let ring = RingId { seq: from.u64()?, node: from.u32()? };
+        Some(Self { ring, epoch: from.u64()?, count: from.u64()?, digest: from.array()? })
+    }
+}
+
+impl Body {
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Ack(ack) => ack.write(out),
+        }
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Ack(_) => 1,
+        }
+    }
+
+    fn read(kind: u8, bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let body = match kind {
+            1 => Self::Ack(Ack::read(&mut reader)?),
+            _ => return None,
+        };
+        reader.0.is_empty().then_some(body)
+    }
+}
+
+impl Datagrams {
+    pub(super) fn new(key: &ClusterKey) -> Self {
+        Self(keys::datagrams(key))
+    }
+
+    /// Makes a datagram.
+    pub(super) fn write(&self, sender: Sender, body: &Body) -> Vec<u8> {
+        let mut out = Vec::with_capacity(400);
+        out.extend(MAGIC);
+        out.extend([VERSION, body.kind(), sender.link, sender.node.get()]);
+        out.extend(sender.boot.to_be_bytes());
+        body.write(&mut out);
+        let mac = hmac::sign(&self.0, &out);
+        out.extend(mac.as_ref().iter().take(MAC));
+        out
+    }
+
+    /// Checks one and reads it.
+    pub(super) fn read(&self, bytes: &[u8]) -> Result<(Sender, Body), Refused> {
+        let (said, mac) = bytes.split_last_chunk::<MAC>().ok_or(Refused::Malformed)?;
+        let mut reader = Reader(said);
+        let magic: Option<[u8; 2]> = reader.array();
+        if magic != Some(MAGIC) {
+            return Err(Refused::Malformed);
+        }
+        if reader.u8() != Some(VERSION) {
+            return Err(Refused::OtherVersion);
+        }
+        let expected = hmac::sign(&self.0, said);
+        let same = expected.as_ref().get(..MAC).is_some_and(|expected| expected.ct_eq(mac).into());
+        if !same {
+            return Err(Refused::Forged);
+        }
+        let mut content = || {
+            let (kind, link) = (reader.u8()?, reader.u8()?);
+            let node = NodeId::new(reader.u8()?.into())?;
+            let sender = Sender { node, link, boot: reader.u64()? };
+            Some((sender, Body::read(kind, reader.0)?))
+        };
+        content().ok_or(Refused::Malformed)
+    }
+}

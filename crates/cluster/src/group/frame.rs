@@ -1,0 +1,202 @@
+//! How a message looks to the engine: a header in clear, and behind it what is sealed under AES-256-GCM.
+//!
+//! ```text
+//! magic:2 version:1 kind:1 ring.seq:8 ring.node:4 epoch:8 serial:8 | [salt:32, STATUS only] | sealed | tag:16
+//! ```
+//!
+//! What follows `version` may look different in another version.
+
+use super::keys::{self, RANDOM_LEN};
+use super::{ClusterKey, RingId};
+use crate::node::NodeId;
+use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
+use aws_lc_rs::digest;
+use zeroize::Zeroizing;
+
+const MAGIC: [u8; 2] = *b"Tg";
+/// Version of everything that nodes say to each other.
+pub(super) const VERSION: u8 = 1;
+const HEADER: usize = 32;
+/// Octets of a GCM tag.
+pub(super) const TAG: usize = 16;
+/// What sealing adds to a batch.
+pub(super) const OVERHEAD: usize = HEADER + TAG;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A member's part in the exchange that begins a view.
+    Status,
+    /// Updates, and what the group itself agrees on.
+    Batch,
+}
+
+/// What can be read of a message before it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    /// The engine's view that it belongs to.
+    pub(super) ring: RingId,
+    /// The group's view; 0 for a STATUS.
+    pub(super) epoch: u64,
+    /// Counts what this node has sealed in this view.
+    pub(super) serial: u64,
+}
+
+/// A message as far as it can be told without opening it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frame<'a> {
+    /// Ours.
+    This(Header, &'a [u8]),
+    /// Of a node that speaks another version.
+    OtherVersion,
+    /// Nothing of Testudo.
+    Malformed,
+}
+
+impl Header {
+    fn write(&self) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        out[..2].copy_from_slice(&MAGIC);
+        out[2] = VERSION;
+        out[3] = match self.kind {
+            Kind::Status => 1,
+            Kind::Batch => 2,
+        };
+        out[4..12].copy_from_slice(&self.ring.seq.to_be_bytes());
+        out[12..16].copy_from_slice(&self.ring.node.to_be_bytes());
+        out[16..24].copy_from_slice(&self.epoch.to_be_bytes());
+        out[24..].copy_from_slice(&self.serial.to_be_bytes());
+        out
+    }
+}
+
+/// Reads a header.
+pub(super) fn parse(bytes: &[u8]) -> Frame<'_> {
+    match bytes {
+        [a, b, version, ..] if [*a, *b] == MAGIC && *version != VERSION => return Frame::OtherVersion,
+        [a, b, ..] if [*a, *b] == MAGIC => {}
+        _ => return Frame::Malformed,
+    }
+    let read = || {
+        let (header, body) = bytes.split_first_chunk::<HEADER>()?;
+        let kind = match header[3] {
+            1 => Kind::Status,
+            2 => Kind::Batch,
+            _ => return None,
+        };
+        let seq = u64::from_be_bytes(header[4..12].try_into().ok()?);
+        let node = u32::from_be_bytes(header[12..16].try_into().ok()?);
+        let epoch = u64::from_be_bytes(header[16..24].try_into().ok()?);
+        let serial = u64::from_be_bytes(header[24..].try_into().ok()?);
+        Some((Header { kind, ring: RingId { seq, node }, epoch, serial }, body))
+    };
+    read().map_or(Frame::Malformed, |(header, body)| Frame::This(header, body))
+}
+
+/// Node and serial: under one key no node seals two messages with the same.
+fn nonce(from: NodeId, serial: u64) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[0] = from.get();
+    nonce[4..].copy_from_slice(&serial.to_be_bytes());
+    Nonce::assume_unique_for_key(nonce)
+}
+
+/// Seals a message of this node.
+pub(super) fn seal(key: &LessSafeKey, from: NodeId, header: &Header, salt: &[u8], plain: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(OVERHEAD + salt.len() + plain.len());
+    out.extend(header.write());
+    out.extend(salt);
+    let (clear, start) = (out.clone(), out.len());
+    out.extend(plain);
+    let sealed = out
+        .get_mut(start..)
+        .map(|body| key.seal_in_place_separate_tag(nonce(from, header.serial), Aad::from(&clear[..]), body));
+    match sealed {
+        Some(Ok(tag)) => out.extend(tag.as_ref()),
+        // AES-GCM fails for messages of 64 GiB only. What is not sealed does not leave.
+        _ => out.truncate(start),
+    }
+    out
+}
+
+/// Opens a message; `body` is what follows the header, behind the salt.
+pub(super) fn open(
+    key: &LessSafeKey,
+    from: NodeId,
+    header: &Header,
+    salt: &[u8],
+    body: &[u8],
+) -> Option<Zeroizing<Vec<u8>>> {
+    let mut clear = header.write().to_vec();
+    clear.extend(salt);
+    let mut plain = Zeroizing::new(body.to_vec());
+    let len = key.open_in_place(nonce(from, header.serial), Aad::from(&clear[..]), &mut plain).ok()?.len();
+    plain.truncate(len);
+    Some(plain)
+}
+
+/// Seals a STATUS under a key of its own.
+pub(super) fn seal_status(
+    key: &ClusterKey,
+    from: NodeId,
+    ring: RingId,
+    salt: &[u8; RANDOM_LEN],
+    plain: &[u8],
+) -> Vec<u8> {
+    let header = Header { kind: Kind::Status, ring, epoch: 0, serial: 0 };
+    seal(&keys::status(key, salt), from, &header, salt, plain)
+}
+
+/// Opens a STATUS.
+pub(super) fn open_status(
+    key: &ClusterKey,
+    from: NodeId,
+    header: &Header,
+    body: &[u8],
+) -> Option<Zeroizing<Vec<u8>>> {
+    let (salt, body) = body.split_first_chunk::<RANDOM_LEN>()?;
+    open(&keys::status(key, salt), from, header, salt, body)
+}
+
+/// Stands for everything delivered in a view up to a message: equal digests, equal messages in equal order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(super) struct Chain(pub(super) [u8; 32]);
+
+impl Chain {
+    /// The digest at a view's start.
+    pub(super) fn begin(ring: RingId, epoch: u64, members: &[NodeId], current: &[NodeId]) -> Self {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(&ring.seq.to_be_bytes());
+        context.update(&ring.node.to_be_bytes());
+        context.update(&epoch.to_be_bytes());
+        for nodes in [members, current] {
+            context.update(&nodes.len().to_be_bytes());
+            nodes.iter().for_each(|node| context.update(&[node.get()]));
+        }
+        Self::finish(context)
+    }
+
+    /// The digest after one more message, told by its header and its tag.
+    #[must_use]
+    pub(super) fn next(self, from: NodeId, header: &Header, tag: &[u8]) -> Self {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(&self.0);
+        context.update(&[from.get()]);
+        context.update(&header.write());
+        context.update(tag);
+        Self::finish(context)
+    }
+
+    fn finish(context: digest::Context) -> Self {
+        let mut out = [0; 32];
+        out.copy_from_slice(context.finish().as_ref());
+        Self(out)
+    }
+
+    /// As acknowledgements carry it.
+    pub(super) fn short(self) -> [u8; 8] {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        [a, b, c, d, e, f, g, h]
+    }
+}

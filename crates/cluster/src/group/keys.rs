@@ -1,0 +1,55 @@
+//! Keys derived from the cluster key (HKDF, RFC 5869), one for each purpose.
+
+use super::config::ClusterKey;
+use crate::engine::RingId;
+use crate::node::NodeId;
+use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
+use aws_lc_rs::{hkdf, hmac};
+use zeroize::Zeroizing;
+
+/// Octets of what each member adds to the group key, and of the salt of its STATUS.
+pub(super) const RANDOM_LEN: usize = 32;
+
+/// Derives `LEN` octets for one purpose.
+fn derive<const LEN: usize>(key: &ClusterKey, salt: &[u8], purpose: &[u8]) -> Zeroizing<[u8; LEN]> {
+    struct Len(usize);
+    impl hkdf::KeyType for Len {
+        fn len(&self) -> usize {
+            self.0
+        }
+    }
+    let mut out = Zeroizing::new([0; LEN]);
+    let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(key.octets());
+    let info = [purpose];
+    let expanded = extracted.expand(&info, Len(LEN)).and_then(|okm| okm.fill(&mut out[..]));
+    assert!(expanded.is_ok(), "HKDF gives up to 255 blocks, and {LEN} octets are asked for");
+    out
+}
+
+fn aead(key: &[u8; 32]) -> LessSafeKey {
+    let key = UnboundKey::new(&AES_256_GCM, key);
+    LessSafeKey::new(key.expect("an AES-256 key has 32 octets"))
+}
+
+/// Seals one STATUS: the salt is random, so each key seals once.
+pub(super) fn status(key: &ClusterKey, salt: &[u8; RANDOM_LEN]) -> LessSafeKey {
+    aead(&derive(key, salt, b"testudo cluster status 1"))
+}
+
+/// Seals the messages of one view. All members have put something random into it, in the order of `randoms`: no view ever has
+/// the key of another, whatever an engine counts its rings from.
+pub(super) fn group(key: &ClusterKey, ring: RingId, randoms: &[(NodeId, [u8; RANDOM_LEN])]) -> LessSafeKey {
+    let mut salt = Zeroizing::new(Vec::with_capacity(12 + randoms.len() * (1 + RANDOM_LEN)));
+    salt.extend(ring.seq.to_be_bytes());
+    salt.extend(ring.node.to_be_bytes());
+    for (node, random) in randoms {
+        salt.push(node.get());
+        salt.extend(random);
+    }
+    aead(&derive(key, &salt, b"testudo cluster group 1"))
+}
+
+/// Authenticates pulses and acknowledgements.
+pub(super) fn datagrams(key: &ClusterKey) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, &derive::<32>(key, &[], b"testudo cluster datagram 1")[..])
+}

@@ -1,0 +1,188 @@
+//! Leases of sender IDs: which incarnation of which node has been granted (RFC 6054, invariant 1 of the design).
+//!
+//! An incarnation is written to the disk of the node, then said in total order; it is granted when a majority of the configured nodes
+//! hold that message. Whatever majority comes together later has one of them, and the exchange of its view makes the highest known.
+
+use crate::node::NodeId;
+use std::collections::BTreeMap;
+
+/// Incarnations of a node: 1 and up.
+const LAST: u16 = (1 << 11) - 1;
+
+/// What this node knows of leases, and where its own stands.
+#[derive(Clone, Debug)]
+pub(super) struct Leases {
+    node: NodeId,
+    /// The highest incarnation that was written to disk or asked for.
+    used: u16,
+    table: BTreeMap<NodeId, u16>,
+    wanted: bool,
+    asked: Option<Asked>,
+    /// No incarnation is left; said once.
+    exhausted: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    incarnation: u16,
+    /// Where it was delivered, in the present view.
+    at: Option<u64>,
+}
+
+/// A lease as it is asked for in total order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lease {
+    pub(super) boot: u64,
+    pub(super) incarnation: u16,
+}
+
+/// What comes of wanting a lease in a view that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// Write it to disk, then say it.
+    New(u16),
+    /// Say it again: an earlier view ended before it was granted.
+    Again(u16),
+    /// There is none left.
+    Exhausted,
+}
+
+impl Lease {
+    pub(super) fn write(self) -> [u8; 10] {
+        let mut out = [0; 10];
+        out[..8].copy_from_slice(&self.boot.to_be_bytes());
+        out[8..].copy_from_slice(&self.incarnation.to_be_bytes());
+        out
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let [a, b, c, d, e, f, g, h, i, j] = *<&[u8; 10]>::try_from(bytes).ok()?;
+        Some(Self {
+            boot: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            incarnation: u16::from_be_bytes([i, j]),
+        })
+    }
+}
+
+impl Leases {
+    /// At the start of a node, which wants one.
+    pub(super) fn new(node: NodeId, last: u16) -> Self {
+        let table = BTreeMap::from([(node, last)]);
+        Self { node, used: last, table, wanted: true, asked: None, exhausted: false }
+    }
+
+    /// One is wanted from now on, another than before.
+    pub(super) fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    /// Nothing that was asked for before counts any more.
+    pub(super) fn void(&mut self) {
+        (self.wanted, self.asked) = (true, None);
+    }
+
+    /// A view begins, whose members know of these.
+    pub(super) fn merge(&mut self, known: &[(NodeId, u16)]) {
+        for (node, incarnation) in known {
+            self.learn(*node, *incarnation);
+        }
+        if let Some(asked) = &mut self.asked {
+            asked.at = None;
+        }
+    }
+
+    fn learn(&mut self, node: NodeId, incarnation: u16) {
+        let highest = self.table.entry(node).or_default();
+        *highest = incarnation.max(*highest);
+    }
+
+    /// What to ask for, in a view that has begun; `begun` if it has just.
+    pub(super) fn ask(&mut self, begun: bool) -> Option<Ask> {
+        if !self.wanted {
+            return None;
+        }
+        if let Some(asked) = self.asked {
+            return begun.then_some(Ask::Again(asked.incarnation));
+        }
+        let highest = self.table.get(&self.node).copied().unwrap_or(0).max(self.used);
+        if highest >= LAST {
+            return (!std::mem::replace(&mut self.exhausted, true)).then_some(Ask::Exhausted);
+        }
+        self.used = highest + 1;
+        self.asked = Some(Asked { incarnation: self.used, at: None });
+        Some(Ask::New(self.used))
+    }
+
+    /// A lease has been delivered.
+    pub(super) fn delivered(&mut self, from: NodeId, lease: Lease, boot: u64, count: u64) {
+        self.learn(from, lease.incarnation.min(LAST));
+        if let Some(asked) = &mut self.asked
+            && (from, lease) == (self.node, Lease { boot, incarnation: asked.incarnation })
+        {
+            asked.at = Some(count);
+        }
+    }
+
+    /// The incarnation that is granted now, if so many nodes as `majority` hold the message that asked for it.
+    pub(super) fn grant(&mut self, majority: usize, holders: impl Fn(u64) -> usize) -> Option<u16> {
+        let asked = self.asked?;
+        let granted = holders(asked.at?) >= majority || cfg!(feature = "plant-lease-without-majority");
+        if !granted {
+            return None;
+        }
+        (self.wanted, self.asked) = (false, None);
+        Some(asked.incarnation)
+    }
+
+    /// The highest incarnation of each node.
+    pub(super) fn table(&self) -> impl Iterator<Item = (NodeId, u16)> + '_ {
+        self.table.iter().map(|(node, incarnation)| (*node, *incarnation))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u32) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    #[test]
+    fn a_lease_is_granted_once_a_majority_holds_it() {
+        let mut leases = Leases::new(node(1), 4);
+        leases.merge(&[(node(1), 6), (node(2), 9)]);
+        assert_eq!(leases.ask(true), Some(Ask::New(7)));
+        assert_eq!(leases.ask(false), None);
+        assert_eq!(leases.grant(2, |_| 3), None, "not delivered");
+        leases.delivered(node(1), Lease { boot: 5, incarnation: 7 }, 6, 3);
+        assert_eq!(leases.grant(2, |_| 3), None, "of another boot");
+        leases.delivered(node(1), Lease { boot: 6, incarnation: 7 }, 6, 4);
+        assert_eq!(leases.grant(2, |count| usize::from(count <= 4)), None);
+        assert_eq!(leases.grant(2, |_| 2), Some(7));
+        assert_eq!(leases.ask(true), None);
+        leases.want();
+        assert_eq!(leases.ask(false), Some(Ask::New(8)));
+    }
+
+    #[test]
+    fn what_a_view_did_not_grant_is_asked_for_again_in_the_next() {
+        let mut leases = Leases::new(node(1), 0);
+        assert_eq!(leases.ask(true), Some(Ask::New(1)));
+        leases.delivered(node(1), Lease { boot: 6, incarnation: 1 }, 6, 4);
+        leases.merge(&[(node(1), 1)]);
+        assert_eq!(leases.grant(1, |_| 9), None, "delivered in a view that is over");
+        assert_eq!(leases.ask(true), Some(Ask::Again(1)));
+        leases.void();
+        assert_eq!(leases.ask(true), Some(Ask::New(2)));
+    }
+
+    #[test]
+    fn when_all_are_used_up_there_is_none_and_that_is_said_once() {
+        let mut leases = Leases::new(node(1), LAST - 1);
+        assert_eq!(leases.ask(true), Some(Ask::New(LAST)));
+        leases.void();
+        assert_eq!(leases.ask(true), Some(Ask::Exhausted));
+        assert_eq!(leases.ask(true), None);
+    }
+}

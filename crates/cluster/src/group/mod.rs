@@ -1,0 +1,205 @@
+//! The group: what nodes agree on before anything is said of IPsec. Sans-IO, and it knows nothing of IKE.
+//!
+//! Over the engine's total order it makes views in which all members start from the same state, seals what they say under a key
+//! that each view makes anew, and tells when it is *stable*: acknowledged by every member. An engine that delivers a message to its
+//! sender has not shown that anybody else holds it.
+
+mod config;
+mod datagram;
+mod exchange;
+mod frame;
+mod keys;
+mod lease;
+mod outbox;
+mod output;
+mod send;
+mod stability;
+mod status;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use config::{ClusterKey, GroupConfig, NoQuorum, SuspicionConfig};
+pub use outbox::Ticket;
+pub use output::{GroupOutput, ViewStart};
+pub use stability::Position;
+pub use status::{Counters, GroupStatus, PeerStatus, Phase};
+
+use crate::engine::{EngineEvent, RingId};
+use datagram::{Body, Datagrams, Refused};
+use exchange::Held;
+use lease::Leases;
+use outbox::Outbox;
+use std::collections::VecDeque;
+use testudo_ike::output::Time;
+use testudo_ike::suite::Entropy;
+use testudo_ipsec::spi::SenderId;
+use view::Stage;
+use zeroize::Zeroizing;
+
+/// See the module. The host hands in events, datagrams and the time, calls [`Self::flush`] at the end of each of its turns, and
+/// does what [`Self::poll_output`] asks for.
+pub struct Group {
+    config: GroupConfig,
+    entropy: Box<dyn Entropy + Send>,
+    datagrams: Datagrams,
+    /// Tells this node from what it was before a restart.
+    boot: u64,
+    stage: Stage,
+    held: Held,
+    synced: bool,
+    outbox: Outbox,
+    leases: Leases,
+    sender: Option<SenderId>,
+    /// For the engine, in order; not taken while it is busy.
+    outgoing: VecDeque<Vec<u8>>,
+    /// When to try again after the engine refused.
+    retry: Option<Time>,
+    /// When to say STATUS again, should the engine have lost it.
+    repeat: Option<Time>,
+    /// The ring in which our own STATUS is on its way.
+    said: Option<RingId>,
+    /// Something was delivered since the last acknowledgement.
+    unacknowledged: bool,
+    /// The last own update that was delivered here.
+    delivered: Option<Ticket>,
+    counters: Counters,
+    logs: status::LogLimit,
+    outputs: VecDeque<GroupOutput>,
+}
+
+impl Group {
+    /// A node begins. `last_incarnation` is what it wrote to disk last, 0 if it never has.
+    pub fn new(
+        config: GroupConfig,
+        last_incarnation: u16,
+        mut entropy: Box<dyn Entropy + Send>,
+        _now: Time,
+    ) -> Self {
+        let boot = draw(&mut entropy);
+        Self {
+            datagrams: Datagrams::new(&config.key),
+            leases: Leases::new(config.node, last_incarnation),
+            config,
+            entropy,
+            boot,
+            stage: Stage::Down,
+            held: Held::NOTHING,
+            synced: false,
+            outbox: Outbox::default(),
+            sender: None,
+            outgoing: VecDeque::new(),
+            retry: None,
+            repeat: None,
+            said: None,
+            unacknowledged: false,
+            delivered: None,
+            counters: Counters::default(),
+            logs: status::LogLimit::default(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The engine tells something.
+    pub fn handle_event(&mut self, now: Time, event: EngineEvent) {
+        match event {
+            EngineEvent::View(view) => self.view(now, view),
+            EngineEvent::Message { from, bytes } => self.message(now, from, &bytes),
+            EngineEvent::Down { reason } => self.down(&reason),
+        }
+        self.settle();
+    }
+
+    /// A datagram has come over a link.
+    pub fn handle_datagram(&mut self, now: Time, link: u8, bytes: &[u8]) {
+        match self.datagrams.read(bytes) {
+            Ok((sender, _)) if sender.link != link || sender.node == self.config.node => {
+                self.counters.replayed += 1;
+            }
+            Ok((sender, Body::Ack(ack))) => self.acknowledged(sender.node, sender.boot, &ack),
+            Err(Refused::Malformed) => self.counters.malformed += 1,
+            Err(Refused::OtherVersion) => {
+                self.counters.other_version += 1;
+                let line = "a datagram of another version of Testudo's cluster protocol is ignored";
+                self.log_limited(now, status::Topic::Version, line.to_owned());
+            }
+            Err(Refused::Forged) => {
+                self.counters.forged += 1;
+                let line =
+                    "a datagram with a wrong code is ignored: another cluster key, or not of this cluster";
+                self.log_limited(now, status::Topic::Forged, line.to_owned());
+            }
+        }
+        self.settle();
+    }
+
+    /// [`Self::next_timeout`] has come.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.retry.is_some_and(|at| at <= now) {
+            self.retry = None;
+        }
+        if self.repeat.is_some_and(|at| at <= now) {
+            self.say_status(now);
+        }
+        self.settle();
+    }
+
+    /// When [`Self::handle_timeout`] is wanted.
+    pub fn next_timeout(&self) -> Option<Time> {
+        [self.retry, self.repeat].into_iter().flatten().min()
+    }
+
+    /// Adds an update to the open batch. It leaves with [`Self::flush`], and waits while there is no quorate view.
+    pub fn publish(&mut self, update: Vec<u8>) -> Ticket {
+        self.outbox.publish(&Zeroizing::new(update))
+    }
+
+    /// The layer above holds the whole state now: a node that was `fresh` has been brought up to date. To be said where the
+    /// last of it is delivered, before any later event is handed in.
+    pub fn synced(&mut self) {
+        if matches!(self.stage, Stage::Running(_)) {
+            self.synced = true;
+        }
+    }
+
+    /// IVs run low: the next incarnation is wanted.
+    pub fn renew_sender(&mut self, _now: Time) {
+        self.leases.want();
+        self.lease(false);
+    }
+
+    /// The machine has gone back to an earlier state: nothing that this node holds is valid any more. Packets stop until a new view and
+    /// a new sender ID; the host must make the node join again.
+    pub fn rolled_back(&mut self, _now: Time) {
+        self.boot = draw(&mut self.entropy);
+        (self.held, self.synced, self.sender, self.delivered) = (Held::NOTHING, false, None, None);
+        self.outbox.clear();
+        self.leases.void();
+        self.log(0, "the machine has gone back to an earlier state: joining the cluster anew".to_owned());
+        self.leave();
+        self.outputs.push_back(GroupOutput::Rejoin);
+    }
+
+    /// What to do next.
+    pub fn poll_output(&mut self) -> Option<GroupOutput> {
+        if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
+        if self.retry.is_some() {
+            return None;
+        }
+        self.outgoing.pop_front().map(GroupOutput::Multicast)
+    }
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group").field("node", &self.config.node).finish_non_exhaustive()
+    }
+}
+
+fn draw(entropy: &mut dyn Entropy) -> u64 {
+    let mut octets = [0; 8];
+    entropy.fill(&mut octets);
+    u64::from_be_bytes(octets)
+}

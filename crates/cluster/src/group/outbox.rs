@@ -1,0 +1,206 @@
+//! What this node has to say: updates gathered into batches, and batches until they are delivered here.
+
+use super::frame::OVERHEAD;
+use std::collections::VecDeque;
+use zeroize::Zeroizing;
+
+/// Names a published update; later ones are higher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// The longest message, sealed. An update that is longer by itself goes alone.
+const BATCH: usize = 16 << 10;
+/// Before an entry: what it is, and its length.
+const ENTRY: usize = 5;
+
+/// One entry of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry<'a> {
+    /// Of the layer above.
+    Update(&'a [u8]),
+    /// A lease is asked for.
+    Lease(&'a [u8]),
+}
+
+/// Entries that leave as one message.
+#[derive(Clone, Default)]
+pub(super) struct Batch {
+    pub(super) plain: Zeroizing<Vec<u8>>,
+    /// The last update in it, if any.
+    pub(super) last: Option<Ticket>,
+}
+
+/// Batches in order: open, closed, and sent but not yet delivered here.
+#[derive(Default)]
+pub(super) struct Outbox {
+    next: u64,
+    open: Batch,
+    closed: VecDeque<Batch>,
+    /// With the serial that each was sealed under.
+    sent: VecDeque<(u64, Batch)>,
+}
+
+impl Batch {
+    fn push(&mut self, kind: u8, bytes: &[u8]) {
+        self.plain.push(kind);
+        self.plain.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes());
+        self.plain.extend(bytes);
+    }
+}
+
+/// The entries of a batch; `None` at the place where it cannot be read.
+pub(super) fn entries(mut plain: &[u8]) -> impl Iterator<Item = Option<Entry<'_>>> {
+    let mut read = move || {
+        let (head, rest) = plain.split_first_chunk::<ENTRY>()?;
+        let [kind, len @ ..] = *head;
+        let (bytes, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(len)).ok()?)?;
+        plain = rest;
+        Some(match kind {
+            0 => Entry::Update(bytes),
+            1 => Entry::Lease(bytes),
+            _ => return None,
+        })
+    };
+    let mut broken = plain.is_empty();
+    let total = plain.len();
+    let mut taken = 0;
+    std::iter::from_fn(move || {
+        if broken || taken == total {
+            return None;
+        }
+        let entry = read();
+        broken = entry.is_none();
+        taken += entry.map_or(0, |(Entry::Update(bytes) | Entry::Lease(bytes))| ENTRY + bytes.len());
+        Some(entry)
+    })
+}
+
+impl Outbox {
+    /// Adds an update to the open batch.
+    pub(super) fn publish(&mut self, update: &[u8]) -> Ticket {
+        self.next += 1;
+        let ticket = Ticket(self.next);
+        self.add(0, update);
+        self.open.last = Some(ticket);
+        ticket
+    }
+
+    /// Adds what asks for a lease.
+    pub(super) fn lease(&mut self, bytes: &[u8]) {
+        self.add(1, bytes);
+    }
+
+    fn add(&mut self, kind: u8, bytes: &[u8]) {
+        if self.open.plain.len() + ENTRY + bytes.len() + OVERHEAD > BATCH {
+            self.close();
+        }
+        self.open.push(kind, bytes);
+    }
+
+    /// Nothing more goes into the open batch.
+    pub(super) fn close(&mut self) {
+        if !self.open.plain.is_empty() {
+            self.closed.push_back(std::mem::take(&mut self.open));
+        }
+    }
+
+    /// The next closed batch, which is remembered as sent under `serial`.
+    pub(super) fn send(&mut self, serial: u64) -> Option<&Batch> {
+        let batch = self.closed.pop_front()?;
+        self.sent.push_back((serial, batch));
+        self.sent.back().map(|(_, batch)| batch)
+    }
+
+    /// The message that was sealed under `serial` has been delivered here.
+    pub(super) fn delivered(&mut self, serial: u64) -> Option<Ticket> {
+        let at = self.sent.iter().position(|(sent, _)| *sent == serial)?;
+        let (_, batch) = self.sent.remove(at)?;
+        // An engine that has changed the order of our messages: those that others came before are ignored when they come.
+        let overtaken: Vec<_> = self.sent.drain(..at).collect();
+        overtaken.into_iter().rev().for_each(|(_, batch)| self.closed.push_front(batch));
+        batch.last
+    }
+
+    /// What was sent in a view that is over and not delivered there goes out again, before all else.
+    pub(super) fn again(&mut self) {
+        while let Some((_, batch)) = self.sent.pop_back() {
+            self.closed.push_front(batch);
+        }
+    }
+
+    /// Forgets all of it: it was said of a state that is void.
+    pub(super) fn clear(&mut self) {
+        *self = Self { next: self.next, ..Self::default() };
+    }
+
+    /// Messages that are sent and not delivered here.
+    pub(super) fn in_flight(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// Messages that wait to be sent.
+    pub(super) fn waiting(&self) -> usize {
+        self.closed.len() + usize::from(!self.open.plain.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn updates(batch: &Batch) -> Vec<Vec<u8>> {
+        let read = |entry| match entry {
+            Some(Entry::Update(bytes)) => bytes.to_vec(),
+            other => panic!("{other:?}"),
+        };
+        entries(&batch.plain).map(read).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn batches_hold_what_was_published_in_order_and_within_bounds(
+            lengths in prop::collection::vec(0_usize..40_000, 0..30),
+        ) {
+            let mut outbox = Outbox::default();
+            let published: Vec<Vec<u8>> =
+                lengths.iter().enumerate().map(|(index, len)| vec![index as u8; *len]).collect();
+            let tickets: Vec<Ticket> = published.iter().map(|update| outbox.publish(update)).collect();
+            prop_assert!(tickets.windows(2).all(|pair| pair[0] < pair[1]));
+            outbox.close();
+            let mut out = Vec::new();
+            let mut serial = 0;
+            while let Some(batch) = outbox.send(serial) {
+                let held = updates(batch);
+                prop_assert!(batch.plain.len() + OVERHEAD <= BATCH || held.len() == 1);
+                out.extend(held);
+                prop_assert_eq!(batch.last, tickets.get(out.len() - 1).copied());
+                serial += 1;
+            }
+            prop_assert_eq!(out, published);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let read: Vec<_> = entries(&bytes).collect();
+            prop_assert!(read.iter().rev().skip(1).all(Option::is_some), "nothing follows what is broken");
+        }
+    }
+
+    #[test]
+    fn what_was_not_delivered_goes_out_again_in_order() {
+        let mut outbox = Outbox::default();
+        for update in [b"a", b"b", b"c"] {
+            outbox.publish(update);
+            outbox.close();
+        }
+        outbox.send(0);
+        outbox.send(1);
+        assert_eq!(outbox.delivered(0), Some(Ticket(1)));
+        assert_eq!(outbox.delivered(0), None);
+        outbox.again();
+        let again: Vec<_> = (0..2).map(|serial| updates(outbox.send(serial).unwrap())).collect();
+        assert_eq!(again, [[b"b".to_vec()], [b"c".to_vec()]]);
+        assert_eq!((outbox.in_flight(), outbox.waiting()), (2, 0));
+    }
+}

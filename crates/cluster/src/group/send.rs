@@ -1,0 +1,118 @@
+//! What leaves: batches to the engine, acknowledgements to the members; and what follows from those that come.
+
+use super::datagram::{Ack, Body, Sender};
+use super::frame::{self, Header, Kind};
+use super::stability::Position;
+use super::view::Stage;
+use super::{Group, GroupOutput};
+use crate::node::NodeId;
+use std::time::Duration;
+use testudo_ike::output::Time;
+
+/// The engine is tried again after this long, unless the host says earlier that it is ready.
+const RETRY: Duration = Duration::from_millis(2);
+/// So many messages are under way at most; further ones wait.
+const WINDOW: u64 = 1 << 14;
+
+impl Group {
+    /// The host's turn ends: the open batch goes out, and what was delivered is acknowledged.
+    pub fn flush(&mut self, _now: Time) {
+        self.outbox.close();
+        let Stage::Running(running) = &mut self.stage else {
+            return;
+        };
+        let unstable = running.stability.count() - running.stability.stable();
+        let room = WINDOW.saturating_sub(unstable).saturating_sub(self.outbox.in_flight() as u64);
+        for _ in 0..room {
+            running.serial += 1;
+            let serial = running.serial;
+            let Some(batch) = self.outbox.send(serial) else {
+                running.serial -= 1;
+                break;
+            };
+            let header = Header { kind: Kind::Batch, ring: running.view.ring, epoch: running.epoch, serial };
+            let sealed = frame::seal(&running.key, self.config.node, &header, &[], &batch.plain);
+            self.outgoing.push_back(sealed);
+        }
+        if std::mem::take(&mut self.unacknowledged) {
+            self.acknowledge();
+        }
+    }
+
+    /// The engine did not take what [`GroupOutput::Multicast`] gave: it is kept, and offered again soon.
+    pub fn multicast_refused(&mut self, now: Time, bytes: Vec<u8>) {
+        self.counters.refused += 1;
+        let ours = |frame: frame::Frame<'_>| match (frame, self.stage.view()) {
+            (frame::Frame::This(header, _), Some(view)) => header.ring == view.ring,
+            _ => false,
+        };
+        // What belongs to a view that is over is sealed anew from the outbox.
+        if ours(frame::parse(&bytes)) {
+            self.outgoing.push_front(bytes);
+            self.retry = Some(now.plus(RETRY));
+        }
+    }
+
+    /// The engine takes messages again.
+    pub fn multicast_ready(&mut self) {
+        self.retry = None;
+    }
+
+    /// What this node holds of the view.
+    pub(super) fn ack(&self) -> Option<Ack> {
+        let Stage::Running(running) = &self.stage else {
+            return None;
+        };
+        let (ring, epoch) = (running.view.ring, running.epoch);
+        let digest = running.stability.chain().short();
+        Some(Ack { ring, epoch, count: running.stability.count(), digest })
+    }
+
+    fn acknowledge(&mut self) {
+        let (Some(ack), Stage::Running(running)) = (self.ack(), &self.stage) else {
+            return;
+        };
+        let link = 0;
+        let sender = Sender { node: self.config.node, boot: self.boot, link };
+        let bytes = self.datagrams.write(sender, &Body::Ack(ack));
+        let others = running.view.members.iter().filter(|node| **node != self.config.node);
+        self.outputs.extend(others.map(|to| GroupOutput::Datagram { to: *to, link, bytes: bytes.clone() }));
+    }
+
+    /// A member has told what it holds. Acknowledgements are cumulative: one that is repeated says nothing new.
+    pub(super) fn acknowledged(&mut self, from: NodeId, boot: u64, ack: &Ack) {
+        let Stage::Running(running) = &mut self.stage else {
+            return;
+        };
+        let known = running.boots.get(&from) == Some(&boot);
+        if known && (ack.ring, ack.epoch) == (running.view.ring, running.epoch) {
+            running.stability.acknowledge(from, ack.count, ack.digest);
+        }
+    }
+
+    /// Tells what has become stable, and what follows from it.
+    pub(super) fn settle(&mut self) {
+        let Stage::Running(running) = &mut self.stage else {
+            return;
+        };
+        if running.stability.advance() {
+            let (epoch, count) = (running.epoch, running.stability.stable());
+            let mut last = None;
+            while let Some((at, ticket)) = running.unstable.front().copied()
+                && at <= count
+            {
+                last = Some(ticket);
+                running.unstable.pop_front();
+            }
+            self.outputs.extend(last.map(GroupOutput::Stable));
+            self.outputs.push_back(GroupOutput::StableUpTo(Position { epoch, count }));
+        }
+        let stability = &running.stability;
+        let granted = self.leases.grant(self.config.majority(), |count| stability.holders(count));
+        if let Some(sender) = granted.and_then(|incarnation| self.config.node.sender(incarnation)) {
+            self.sender = Some(sender);
+            self.outputs.push_back(GroupOutput::Sender(sender));
+            self.lease(false);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Positions, acknowledgements, and what is stable: held by every member of the view.
+
+use super::frame::Chain;
+use crate::node::NodeId;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A place in the total order: all members count alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Position {
+    /// Counts quorate views.
+    pub epoch: u64,
+    /// Messages delivered since the view's start.
+    pub count: u64,
+}
+
+/// Acknowledgements of one member that run ahead of this node are kept until it has caught up, so many of them.
+const AHEAD: usize = 64;
+
+/// What one other member has acknowledged.
+#[derive(Clone, Debug, Default)]
+struct Member {
+    /// It holds as many messages, and the same.
+    acked: u64,
+    /// What it says of messages that have not come here yet, ascending.
+    ahead: VecDeque<(u64, [u8; 8])>,
+}
+
+/// How far each member of a view has come.
+#[derive(Clone, Debug)]
+pub(super) struct Stability {
+    count: u64,
+    chain: Chain,
+    stable: u64,
+    /// The digests after the messages behind the stable ones.
+    digests: VecDeque<[u8; 8]>,
+    others: BTreeMap<NodeId, Member>,
+    /// Acknowledgements of other messages than were delivered here: the engine has broken its word.
+    pub(super) contradictions: u64,
+}
+
+impl Stability {
+    /// At a view's start.
+    pub(super) fn new(chain: Chain, others: impl Iterator<Item = NodeId>) -> Self {
+        Self {
+            count: 0,
+            chain,
+            stable: 0,
+            digests: VecDeque::new(),
+            others: others.map(|node| (node, Member::default())).collect(),
+            contradictions: 0,
+        }
+    }
+
+    /// Messages delivered.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Messages that every member holds.
+    pub(super) fn stable(&self) -> u64 {
+        self.stable
+    }
+
+    /// Stands for all that was delivered.
+    pub(super) fn chain(&self) -> Chain {
+        self.chain
+    }
+
+    /// What a member has acknowledged.
+    pub(super) fn acked(&self, node: NodeId) -> Option<u64> {
+        self.others.get(&node).map(|member| member.acked)
+    }
+
+    /// How many nodes hold the messages up to `count`, this one included.
+    pub(super) fn holders(&self, count: u64) -> usize {
+        let others = self.others.values().filter(|member| member.acked >= count).count();
+        others + usize::from(self.count >= count)
+    }
+
+    /// One more message is delivered here.
+    pub(super) fn delivered(&mut self, chain: Chain) {
+        self.count += 1;
+        self.chain = chain;
+        self.digests.push_back(chain.short());
+        let count = self.count;
+        let due: Vec<_> = self
+            .others
+            .iter_mut()
+            .filter_map(|(node, member)| {
+                let first = *member.ahead.front()?;
+                (first.0 <= count).then(|| member.ahead.pop_front())?;
+                Some((*node, first))
+            })
+            .collect();
+        for (node, (count, digest)) in due {
+            self.acknowledge(node, count, digest);
+        }
+    }
+
+    /// A member says that it holds `count` messages, with this digest.
+    pub(super) fn acknowledge(&mut self, node: NodeId, count: u64, digest: [u8; 8]) {
+        let ours = self.digest(count);
+        let Some(member) = self.others.get_mut(&node) else {
+            return;
+        };
+        if count > self.count {
+            if member.ahead.back().is_none_or(|(last, _)| *last < count) {
+                member.ahead.truncate(AHEAD - 1);
+                member.ahead.push_back((count, digest));
+            }
+        } else if count > member.acked {
+            match ours == Some(digest) {
+                true => member.acked = count,
+                false => self.contradictions += 1,
+            }
+        }
+    }
+
+    /// Moves the stable point as far as all members have come. True if it moved.
+    pub(super) fn advance(&mut self) -> bool {
+        let least = self.others.values().map(|member| member.acked).fold(self.count, u64::min);
+        let least = if cfg!(feature = "plant-commit-on-self-delivery") { self.count } else { least };
+        let moved = least.saturating_sub(self.stable);
+        self.digests.drain(..self.digests.len().min(usize::try_from(moved).unwrap_or(usize::MAX)));
+        self.stable += moved;
+        moved > 0
+    }
+
+    /// The digest after message `count`, as long as it is not stable yet.
+    fn digest(&self, count: u64) -> Option<[u8; 8]> {
+        let index = count.checked_sub(self.stable)?.checked_sub(1)?;
+        self.digests.get(usize::try_from(index).ok()?).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u32) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn chain(number: u64) -> Chain {
+        let mut chain = Chain::default();
+        chain.0[..8].copy_from_slice(&number.to_be_bytes());
+        chain
+    }
+
+    fn of_three(delivered: u64) -> Stability {
+        let mut stability = Stability::new(chain(0), [2, 3].map(node).into_iter());
+        (1..=delivered).for_each(|count| stability.delivered(chain(count)));
+        stability
+    }
+
+    fn ack(stability: &mut Stability, from: u32, count: u64) {
+        stability.acknowledge(node(from), count, chain(count).short());
+    }
+
+    #[test]
+    fn stable_is_what_all_have_acknowledged() {
+        let mut stability = of_three(5);
+        assert!(!stability.advance());
+        ack(&mut stability, 2, 5);
+        assert!(!stability.advance());
+        ack(&mut stability, 3, 2);
+        assert!(stability.advance());
+        assert_eq!((stability.stable(), stability.holders(5)), (2, 2));
+        ack(&mut stability, 3, 1);
+        assert!(!stability.advance(), "an old acknowledgement takes nothing back");
+        ack(&mut stability, 3, 5);
+        assert!(stability.advance());
+        assert_eq!((stability.stable(), stability.digests.len()), (5, 0));
+    }
+
+    #[test]
+    fn who_acknowledges_other_messages_holds_nothing_of_ours() {
+        let mut stability = of_three(2);
+        ack(&mut stability, 2, 2);
+        stability.acknowledge(node(3), 2, chain(99).short());
+        assert!(!stability.advance());
+        assert_eq!(stability.contradictions, 1);
+    }
+
+    #[test]
+    fn acknowledgements_that_run_ahead_count_when_the_messages_have_come() {
+        let mut stability = of_three(0);
+        for from in [2, 3] {
+            (1..=1000).for_each(|count| ack(&mut stability, from, count));
+        }
+        assert!(!stability.advance());
+        for count in 1..=1000 {
+            stability.delivered(chain(count));
+            assert!(stability.advance() || count >= AHEAD as u64, "{count}");
+        }
+        assert_eq!(stability.stable(), 1000);
+    }
+
+    #[test]
+    fn a_stranger_acknowledges_nothing_and_is_not_waited_for() {
+        let mut stability = Stability::new(chain(0), std::iter::empty());
+        stability.delivered(chain(1));
+        stability.acknowledge(node(9), u64::MAX, [0; 8]);
+        assert!(stability.advance());
+    }
+}

@@ -1,0 +1,172 @@
+//! What the group tells operators: its state, its counters, its log.
+
+use super::view::Stage;
+use super::{Group, GroupOutput, Position};
+use crate::engine::View;
+use crate::node::NodeId;
+use std::time::Duration;
+use testudo_ike::output::Time;
+use testudo_ipsec::spi::SenderId;
+
+/// Where a node stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The engine is gone, or has not told a view yet.
+    Down,
+    /// In a view without quorum.
+    NoQuorum,
+    /// In a quorate view whose members have not all been heard.
+    Exchange,
+    /// In a view that has begun.
+    Running,
+}
+
+/// What has happened since the node began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages delivered in views.
+    pub delivered: u64,
+    /// Messages that the engine refused and that were kept.
+    pub refused: u64,
+    /// Messages of a view that is over, or of who is not in the view.
+    pub old_ring: u64,
+    /// Messages that cannot be opened: another key.
+    pub unopened: u64,
+    /// Messages and datagrams that have been there before, or were sent over another link.
+    pub replayed: u64,
+    /// Messages and datagrams that cannot be read.
+    pub malformed: u64,
+    /// Messages and datagrams of another version.
+    pub other_version: u64,
+    /// Datagrams that no holder of the cluster key has made.
+    pub forged: u64,
+    /// Acknowledgements of other messages than were delivered here.
+    pub contradictions: u64,
+}
+
+/// What is known of another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// Which.
+    pub node: NodeId,
+    /// It is in the view.
+    pub member: bool,
+    /// What it has acknowledged in the view.
+    pub acked: Option<u64>,
+    /// The highest incarnation known to be leased to it.
+    pub incarnation: u16,
+}
+
+/// For `testudo cluster`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// This node.
+    pub node: NodeId,
+    /// Where it stands.
+    pub phase: Phase,
+    /// The engine's view.
+    pub view: Option<View>,
+    /// Who holds the state, in a view that has begun.
+    pub current: Vec<NodeId>,
+    /// This node holds the state.
+    pub synced: bool,
+    /// What has been delivered here.
+    pub delivered: Position,
+    /// What all members hold.
+    pub stable: Position,
+    /// Own messages that wait, or are under way.
+    pub waiting: usize,
+    /// The sender ID that is leased.
+    pub sender: Option<SenderId>,
+    /// The other nodes, those configured and those in the view.
+    pub peers: Vec<PeerStatus>,
+    /// What has happened.
+    pub counters: Counters,
+}
+
+/// What log lines are about that others can cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Topic {
+    Version,
+    Forged,
+    Excluded,
+}
+
+/// One line a second for each [`Topic`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct LogLimit([Option<Time>; 3]);
+
+impl LogLimit {
+    fn admit(&mut self, now: Time, topic: Topic) -> bool {
+        let Some(last) = self.0.get_mut(topic as usize) else {
+            return false;
+        };
+        let admitted = last.is_none_or(|last| now.since(last) >= Duration::from_secs(1));
+        if admitted {
+            *last = Some(now);
+        }
+        admitted
+    }
+}
+
+impl Group {
+    /// For `testudo cluster`.
+    pub fn status(&self) -> GroupStatus {
+        let (phase, stable, current) = match &self.stage {
+            Stage::Down => (Phase::Down, 0, Vec::new()),
+            Stage::Minority(_) => (Phase::NoQuorum, 0, Vec::new()),
+            Stage::Forming(_) => (Phase::Exchange, 0, Vec::new()),
+            Stage::Running(running) => (Phase::Running, running.stability.stable(), running.current.clone()),
+        };
+        let epoch = self.held.epoch;
+        let mut counters = self.counters;
+        if let Stage::Running(running) = &self.stage {
+            counters.contradictions = running.stability.contradictions;
+        }
+        GroupStatus {
+            node: self.config.node,
+            phase,
+            view: self.stage.view().cloned(),
+            current,
+            synced: self.synced,
+            delivered: Position { epoch, count: self.held.count },
+            stable: Position { epoch, count: stable },
+            waiting: self.outbox.waiting() + self.outbox.in_flight(),
+            sender: self.sender,
+            peers: self.peers(),
+            counters,
+        }
+    }
+
+    fn peers(&self) -> Vec<PeerStatus> {
+        let members = self.stage.view().map(|view| view.members.as_slice()).unwrap_or_default();
+        let mut nodes: Vec<NodeId> = self.config.nodes.iter().chain(members).copied().collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let acked = |node| match &self.stage {
+            Stage::Running(running) => running.stability.acked(node),
+            _ => None,
+        };
+        let incarnation = |node| self.leases.table().find(|(of, _)| *of == node).map_or(0, |(_, n)| n);
+        let others = nodes.into_iter().filter(|node| *node != self.config.node);
+        others
+            .map(|node| PeerStatus {
+                node,
+                member: members.contains(&node),
+                acked: acked(node),
+                incarnation: incarnation(node),
+            })
+            .collect()
+    }
+
+    pub(super) fn log(&mut self, level: u8, message: String) {
+        self.outputs.push_back(GroupOutput::Log { level, message });
+    }
+
+    /// A line that others can cause: one a second for each topic.
+    pub(super) fn log_limited(&mut self, now: Time, topic: Topic, message: String) {
+        if self.logs.admit(now, topic) {
+            self.log(0, message);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Several groups over an engine in memory.
+
+mod net;
+mod views;

@@ -1,0 +1,246 @@
+//! Groups in virtual time, over a total order that the test breaks as it likes.
+
+use crate::engine::{EngineEvent, RingId, View};
+use crate::group::{ClusterKey, Group, GroupConfig, GroupOutput, Position, Ticket, ViewStart};
+use crate::node::NodeId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use testudo_ike::output::Time;
+use testudo_ike::suite::Entropy;
+use testudo_ipsec::spi::SenderId;
+
+/// Numbers that look random enough, and the same each time.
+pub(super) struct Numbers(pub(super) u64);
+
+impl Entropy for Numbers {
+    fn fill(&mut self, out: &mut [u8]) {
+        for octet in out {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *octet = (self.0 >> 56) as u8;
+        }
+    }
+}
+
+pub(super) fn id(number: u8) -> NodeId {
+    NodeId::new(number.into()).unwrap()
+}
+
+/// A node, and what its group has told.
+pub(super) struct Node {
+    pub(super) group: Group,
+    pub(super) ring: Option<(RingId, Vec<u8>)>,
+    pub(super) views: Vec<ViewStart>,
+    pub(super) updates: Vec<(u8, Vec<u8>)>,
+    pub(super) stable: Ticket,
+    pub(super) stable_up_to: Position,
+    pub(super) senders: Vec<SenderId>,
+    pub(super) disk: u16,
+    pub(super) log: Vec<String>,
+    pub(super) in_view: bool,
+    pub(super) rejoin: bool,
+    /// The engine refuses so many messages.
+    pub(super) refuse: usize,
+}
+
+/// Nodes, the engine between them, and datagrams.
+pub(super) struct Net {
+    pub(super) now: Time,
+    pub(super) nodes: BTreeMap<u8, Node>,
+    pub(super) all: Vec<u8>,
+    seed: u64,
+    rings: u64,
+    /// In total order: ring, its members, sender, message.
+    pub(super) order: VecDeque<(RingId, Vec<u8>, u8, Vec<u8>)>,
+    pub(super) datagrams: VecDeque<(u8, u8, u8, Vec<u8>)>,
+    /// Datagrams from the first to the second are lost.
+    pub(super) lost: BTreeSet<(u8, u8)>,
+    pub(super) key: [u8; 32],
+    pub(super) tune: fn(&mut GroupConfig),
+}
+
+impl Net {
+    pub(super) fn new(count: u8) -> Self {
+        Self::tuned(count, |_| {})
+    }
+
+    pub(super) fn tuned(count: u8, tune: fn(&mut GroupConfig)) -> Self {
+        let mut net = Self {
+            now: Time(Duration::from_secs(1000)),
+            nodes: BTreeMap::new(),
+            all: (1..=count).collect(),
+            seed: 1,
+            rings: 0,
+            order: VecDeque::new(),
+            datagrams: VecDeque::new(),
+            lost: BTreeSet::new(),
+            key: [9; 32],
+            tune,
+        };
+        net.all.clone().into_iter().for_each(|number| net.start(number, 0));
+        net
+    }
+
+    /// A node begins, or begins anew.
+    pub(super) fn start(&mut self, number: u8, disk: u16) {
+        self.seed += 1;
+        let nodes = self.all.iter().map(|number| id(*number)).collect();
+        let mut config = GroupConfig::new(id(number), nodes, ClusterKey::new(self.key));
+        (self.tune)(&mut config);
+        let node = Node {
+            group: Group::new(config, disk, Box::new(Numbers(self.seed)), self.now),
+            ring: None,
+            views: vec![],
+            updates: vec![],
+            stable: Ticket(0),
+            stable_up_to: Position::default(),
+            senders: vec![],
+            disk,
+            log: vec![],
+            in_view: false,
+            rejoin: false,
+            refuse: 0,
+        };
+        self.nodes.insert(number, node);
+    }
+
+    pub(super) fn node(&mut self, number: u8) -> &mut Node {
+        self.nodes.get_mut(&number).unwrap()
+    }
+
+    /// The engine tells its members of a new view; what is on its way in an older one is lost.
+    pub(super) fn view(&mut self, members: &[u8], quorate: bool) {
+        self.order.retain(|(_, of, _, _)| !of.iter().any(|node| members.contains(node)));
+        self.rings += 1;
+        let ring = RingId { seq: self.rings, node: members[0].into() };
+        for number in members {
+            let view = View { ring, members: members.iter().map(|node| id(*node)).collect(), quorate };
+            self.node(*number).ring = Some((ring, members.to_vec()));
+            let now = self.now;
+            self.node(*number).group.handle_event(now, EngineEvent::View(view));
+        }
+        self.collect();
+    }
+
+    /// Takes the outputs of all groups.
+    pub(super) fn collect(&mut self) {
+        for (number, node) in &mut self.nodes {
+            node.group.flush(self.now);
+            while let Some(output) = node.group.poll_output() {
+                match output {
+                    GroupOutput::Multicast(bytes) if node.refuse > 0 => {
+                        node.refuse -= 1;
+                        node.group.multicast_refused(self.now, bytes);
+                    }
+                    GroupOutput::Multicast(bytes) => {
+                        if let Some((ring, members)) = &node.ring {
+                            self.order.push_back((*ring, members.clone(), *number, bytes));
+                        }
+                    }
+                    GroupOutput::Datagram { to, link, bytes } => {
+                        self.datagrams.push_back((*number, to.get(), link, bytes));
+                    }
+                    other => node.told(other),
+                }
+            }
+        }
+    }
+
+    /// Delivers the next message to all of its ring; false if there is none.
+    pub(super) fn deliver(&mut self) -> bool {
+        let Some((ring, members, from, bytes)) = self.order.pop_front() else {
+            return false;
+        };
+        for number in members {
+            self.deliver_to(number, ring, from, &bytes);
+        }
+        self.collect();
+        true
+    }
+
+    pub(super) fn deliver_to(&mut self, number: u8, ring: RingId, from: u8, bytes: &[u8]) {
+        let now = self.now;
+        if let Some(node) = self.nodes.get_mut(&number)
+            && node.ring.as_ref().is_some_and(|(of, _)| *of == ring)
+        {
+            node.group.handle_event(now, EngineEvent::Message { from: id(from), bytes: bytes.to_vec() });
+        }
+    }
+
+    /// Delivers the datagrams under way.
+    pub(super) fn carry(&mut self) {
+        while let Some((from, to, link, bytes)) = self.datagrams.pop_front() {
+            let now = self.now;
+            if !self.lost.contains(&(from, to))
+                && let Some(node) = self.nodes.get_mut(&to)
+            {
+                node.group.handle_datagram(now, link, &bytes);
+            }
+        }
+        self.collect();
+    }
+
+    /// Until nothing moves.
+    pub(super) fn settle(&mut self) {
+        self.collect();
+        for _ in 0..10_000 {
+            let moved = self.deliver();
+            let carried = !self.datagrams.is_empty();
+            self.carry();
+            if !moved && !carried {
+                return;
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
+    /// Time passes, a millisecond at a time.
+    pub(super) fn pass(&mut self, millis: u64) {
+        for _ in 0..millis {
+            self.now = self.now.plus(Duration::from_millis(1));
+            let now = self.now;
+            for node in self.nodes.values_mut() {
+                if node.group.next_timeout().is_some_and(|at| at <= now) {
+                    node.group.handle_timeout(now);
+                }
+            }
+            self.settle();
+        }
+    }
+
+    pub(super) fn publish(&mut self, number: u8, update: &[u8]) -> Ticket {
+        self.node(number).group.publish(update.to_vec())
+    }
+}
+
+impl Node {
+    fn told(&mut self, output: GroupOutput) {
+        match output {
+            GroupOutput::View(start) => {
+                self.in_view = start.view.quorate;
+                self.views.push(start);
+            }
+            GroupOutput::NoView => self.in_view = false,
+            GroupOutput::Delivered { from, update, .. } => {
+                assert!(self.in_view, "nothing is delivered without a view");
+                self.updates.push((from.get(), update.to_vec()));
+            }
+            GroupOutput::Stable(ticket) => {
+                assert!(ticket >= self.stable);
+                self.stable = ticket;
+            }
+            GroupOutput::StableUpTo(at) => {
+                assert!(at > self.stable_up_to);
+                self.stable_up_to = at;
+            }
+            GroupOutput::Sender(sender) => self.senders.push(sender),
+            GroupOutput::Persist(incarnation) => self.disk = incarnation,
+            GroupOutput::Rejoin => self.rejoin = true,
+            GroupOutput::Log { message, .. } => self.log.push(message),
+            _ => {}
+        }
+    }
+
+    pub(super) fn last_view(&self) -> &ViewStart {
+        self.views.last().unwrap()
+    }
+}

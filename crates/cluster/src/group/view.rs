@@ -1,0 +1,300 @@
+//! From the engine's views to the group's: exchange, start, delivery.
+
+use super::exchange::{Exchange, Held, Outcome, Status};
+use super::frame::{self, Chain, Frame, Header, Kind};
+use super::keys::{self, RANDOM_LEN};
+use super::lease::{Ask, Lease};
+use super::outbox::{Entry, entries};
+use super::stability::{Position, Stability};
+use super::status::Topic;
+use super::{Group, GroupOutput, ViewStart};
+use crate::engine::View;
+use crate::node::NodeId;
+use aws_lc_rs::aead::LessSafeKey;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use testudo_ike::output::Time;
+use zeroize::Zeroizing;
+
+/// A STATUS that has not come back by then is said again.
+const REPEAT: Duration = Duration::from_secs(1);
+
+/// Where this node stands.
+pub(super) enum Stage {
+    /// No engine.
+    Down,
+    /// In a view without quorum.
+    Minority(View),
+    /// In a quorate view whose members have not all been heard.
+    Forming(Exchange),
+    /// In a view that has begun.
+    Running(Box<Running>),
+}
+
+/// A view that has begun.
+pub(super) struct Running {
+    pub(super) view: View,
+    pub(super) epoch: u64,
+    pub(super) current: Vec<NodeId>,
+    pub(super) boots: BTreeMap<NodeId, u64>,
+    pub(super) key: LessSafeKey,
+    /// What this node has sealed.
+    pub(super) serial: u64,
+    /// The last of each sender that was opened.
+    seen: BTreeMap<NodeId, u64>,
+    pub(super) stability: Stability,
+    /// Where own updates were delivered that are not stable yet.
+    pub(super) unstable: std::collections::VecDeque<(u64, super::Ticket)>,
+}
+
+impl Stage {
+    /// The engine's view.
+    pub(super) fn view(&self) -> Option<&View> {
+        match self {
+            Self::Down => None,
+            Self::Minority(view) => Some(view),
+            Self::Forming(exchange) => Some(&exchange.view),
+            Self::Running(running) => Some(&running.view),
+        }
+    }
+}
+
+impl Group {
+    /// The engine has a new view.
+    pub(super) fn view(&mut self, now: Time, mut view: View) {
+        if !cfg!(feature = "plant-unsorted-view") {
+            view.members.sort_unstable();
+            view.members.dedup();
+        }
+        if !view.members.contains(&self.config.node) {
+            return self.down("the engine's view does not hold this node");
+        }
+        self.leave();
+        if view.quorate {
+            self.stage = Stage::Forming(Exchange::new(view.clone()));
+            // Where the engine tells of several views in one ring, an earlier STATUS may still come: it says the same.
+            if self.said != Some(view.ring) {
+                self.say_status(now);
+            }
+        } else {
+            self.stage = Stage::Minority(view.clone());
+            self.outputs.push_back(GroupOutput::View(ViewStart {
+                view,
+                epoch: self.held.epoch,
+                current: Vec::new(),
+                fresh: Vec::new(),
+                reset: false,
+                wait_until: now,
+            }));
+        }
+    }
+
+    /// The engine is gone.
+    pub(super) fn down(&mut self, reason: &str) {
+        self.log(0, format!("the cluster's engine is gone: {reason}"));
+        self.said = None;
+        self.leave();
+    }
+
+    /// No view from now on. What is under way in the old ring is ignored by everybody.
+    pub(super) fn leave(&mut self) {
+        if !matches!(self.stage, Stage::Down | Stage::Forming(_)) {
+            self.outputs.push_back(GroupOutput::NoView);
+        }
+        self.stage = Stage::Down;
+        self.outgoing.clear();
+        (self.retry, self.repeat, self.unacknowledged) = (None, None, false);
+    }
+
+    /// Says STATUS in the ring of the exchange.
+    pub(super) fn say_status(&mut self, now: Time) {
+        let Stage::Forming(exchange) = &self.stage else {
+            self.repeat = None;
+            return;
+        };
+        let ring = exchange.view.ring;
+        let mut random = [0; RANDOM_LEN];
+        let mut salt = [0; RANDOM_LEN];
+        self.entropy.fill(&mut random);
+        self.entropy.fill(&mut salt);
+        let status = Status {
+            boot: self.boot,
+            held: self.held,
+            synced: self.synced,
+            random,
+            leases: self.leases.table().map(|(node, incarnation)| (node.get(), incarnation)).collect(),
+            promises: Vec::new(),
+        };
+        let Ok(plain) = postcard::to_allocvec(&status).map(Zeroizing::new) else {
+            return self.log(0, "a STATUS cannot be written".to_owned());
+        };
+        let sealed = frame::seal_status(&self.config.key, self.config.node, ring, &salt, &plain);
+        self.outgoing.push_front(sealed);
+        (self.said, self.repeat) = (Some(ring), Some(now.plus(REPEAT)));
+    }
+
+    /// The engine has delivered a message.
+    pub(super) fn message(&mut self, now: Time, from: NodeId, bytes: &[u8]) {
+        let frame = frame::parse(bytes);
+        let Some(view) = self.stage.view().filter(|view| view.members.contains(&from)) else {
+            self.counters.old_ring += 1;
+            return;
+        };
+        match frame {
+            Frame::Malformed => self.counters.malformed += 1,
+            Frame::OtherVersion => {
+                self.counters.other_version += 1;
+                self.heard(now, from, None);
+            }
+            Frame::This(header, _) if header.ring != view.ring => self.counters.old_ring += 1,
+            Frame::This(header, body) if header.kind == Kind::Status => {
+                let plain = frame::open_status(&self.config.key, from, &header, body);
+                if plain.is_none() {
+                    self.counters.unopened += 1;
+                }
+                self.heard(now, from, plain.and_then(|plain| postcard::from_bytes(&plain).ok()));
+            }
+            Frame::This(header, body) => self.batch(now, from, &header, body),
+        }
+    }
+
+    /// A member's STATUS; `None` if it cannot be read.
+    fn heard(&mut self, now: Time, from: NodeId, status: Option<Status>) {
+        if from == self.config.node {
+            (self.said, self.repeat) = (None, None);
+        }
+        let Stage::Forming(exchange) = &mut self.stage else {
+            return;
+        };
+        exchange.insert(from, status);
+        match exchange.outcome() {
+            None => {}
+            Some(Ok(outcome)) => self.begin(now, outcome),
+            Some(Err(nodes)) => {
+                let nodes = names(&nodes);
+                let line = format!(
+                    "no view: nodes {nodes} have another cluster key or version, and those that have ours are not more than half"
+                );
+                self.log_limited(now, Topic::Excluded, line);
+            }
+        }
+    }
+
+    /// All members have been heard: the view begins.
+    fn begin(&mut self, now: Time, outcome: Outcome) {
+        let Outcome { view, epoch, current, fresh, .. } = outcome;
+        if !view.members.contains(&self.config.node) {
+            return;
+        }
+        if !outcome.unreadable.is_empty() {
+            let nodes = names(&outcome.unreadable);
+            let line = format!("nodes {nodes} are left out: they have another cluster key or version");
+            self.log_limited(now, Topic::Excluded, line);
+        }
+        let holds = current.contains(&self.config.node) && !(outcome.reset && self.held.epoch > 0);
+        let chain = Chain::begin(view.ring, epoch, &view.members, &current);
+        let others = view.members.iter().copied().filter(|node| *node != self.config.node);
+        let running = Running {
+            epoch,
+            boots: outcome.boots.into_iter().collect(),
+            key: keys::group(&self.config.key, view.ring, &outcome.randoms),
+            serial: 0,
+            seen: BTreeMap::new(),
+            stability: Stability::new(chain, others),
+            unstable: std::collections::VecDeque::new(),
+            current: current.clone(),
+            view: view.clone(),
+        };
+        self.held = Held { epoch, ring: view.ring, count: 0, chain };
+        self.synced = current.contains(&self.config.node);
+        self.leases.merge(&outcome.leases);
+        self.stage = Stage::Running(Box::new(running));
+        let wait_until = now.plus(outcome.wait);
+        let start = ViewStart { view, epoch, current, fresh, reset: outcome.reset, wait_until };
+        self.outputs.push_back(GroupOutput::View(start));
+        if holds {
+            // Those who hold the state have all had the same messages: that is as good as their acknowledgements.
+            self.outputs.extend(self.delivered.map(GroupOutput::Stable));
+            self.outputs.push_back(GroupOutput::StableUpTo(Position { epoch, count: 0 }));
+            self.outbox.again();
+        } else {
+            self.outbox.clear();
+            self.delivered = None;
+        }
+        self.lease(true);
+    }
+
+    /// Asks for a lease, if one is wanted and there is a view to ask in.
+    pub(super) fn lease(&mut self, begun: bool) {
+        if !matches!(self.stage, Stage::Running(_)) {
+            return;
+        }
+        let incarnation = match self.leases.ask(begun) {
+            None => return,
+            Some(Ask::Exhausted) => {
+                let line =
+                    "no sender ID is left for this node: nothing can be sent until all SAs have new keys";
+                return self.log(0, line.to_owned());
+            }
+            Some(Ask::New(incarnation)) => {
+                self.outputs.push_back(GroupOutput::Persist(incarnation));
+                incarnation
+            }
+            Some(Ask::Again(incarnation)) => incarnation,
+        };
+        self.outbox.lease(&Lease { boot: self.boot, incarnation }.write());
+    }
+
+    /// A message of the view: opened, counted, and handed on.
+    fn batch(&mut self, now: Time, from: NodeId, header: &Header, body: &[u8]) {
+        let Stage::Running(running) = &mut self.stage else {
+            self.counters.old_ring += 1;
+            return;
+        };
+        if header.epoch != running.epoch {
+            self.counters.old_ring += 1;
+            return;
+        }
+        if running.seen.get(&from).is_some_and(|last| *last >= header.serial) {
+            self.counters.replayed += 1;
+            return;
+        }
+        let Some(plain) = frame::open(&running.key, from, header, &[], body) else {
+            self.counters.unopened += 1;
+            let line = format!("a message of node {from} cannot be opened, and is ignored");
+            return self.log_limited(now, Topic::Forged, line);
+        };
+        running.seen.insert(from, header.serial);
+        let tag = body.get(body.len().saturating_sub(frame::TAG)..).unwrap_or_default();
+        running.stability.delivered(running.stability.chain().next(from, header, tag));
+        let count = running.stability.count();
+        (self.held.count, self.held.chain) = (count, running.stability.chain());
+        if from == self.config.node
+            && let Some(ticket) = self.outbox.delivered(header.serial)
+        {
+            running.unstable.push_back((count, ticket));
+            self.delivered = Some(ticket);
+        }
+        (self.unacknowledged, self.counters.delivered) = (true, self.counters.delivered + 1);
+        let at = Position { epoch: running.epoch, count };
+        for entry in entries(&plain) {
+            match entry {
+                Some(Entry::Update(update)) => {
+                    let update = Zeroizing::new(update.to_vec());
+                    self.outputs.push_back(GroupOutput::Delivered { from, at, update });
+                }
+                Some(Entry::Lease(lease)) => {
+                    if let Some(lease) = Lease::read(lease) {
+                        self.leases.delivered(from, lease, self.boot, count);
+                    }
+                }
+                None => self.counters.malformed += 1,
+            }
+        }
+    }
+}
+
+/// For log lines.
+fn names(nodes: &[NodeId]) -> String {
+    nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
+}
