@@ -10,7 +10,6 @@ pub mod dispatch;
 pub mod engine;
 pub mod group;
 pub mod node;
-pub mod planted;
 pub mod share;
 
 pub use testudo_ipsec::siphash;

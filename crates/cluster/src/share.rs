@@ -60,6 +60,11 @@ impl ShareSet {
         (0..=u8::MAX).map(Share).filter(|share| self.contains(*share))
     }
 
+    /// What [`Self::words`] gave.
+    pub fn from_words(words: [u64; SHARES / 64]) -> Self {
+        Self(words)
+    }
+
     /// As words of 64 bits, share 0 first.
     pub fn words(&self) -> &[u64; SHARES / 64] {
         &self.0

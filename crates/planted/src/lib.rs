@@ -39,6 +39,14 @@ plants! {
     NoFence = "no-fence",
     /// A node carries the packets of shares that are not its own.
     ShareNotChecked = "share-not-checked",
+    /// A message counts as stable once it is delivered to its sender.
+    CommitOnSelfDelivery = "commit-on-self-delivery",
+    /// A sender ID is granted once the request for it is delivered to its node.
+    LeaseWithoutMajority = "lease-without-majority",
+    /// Shares are taken over at once, while their old owner may still rely on having been heard.
+    PromiseIgnored = "promise-ignored",
+    /// Each node takes the members of a view in the order in which its engine tells them.
+    UnsortedView = "unsorted-view",
 }
 
 /// True while that bug is planted here.

@@ -6,6 +6,7 @@
 
 use super::frame::VERSION;
 use super::keys;
+use super::pulse::Pulse;
 use super::{ClusterKey, RingId};
 use crate::node::NodeId;
 use aws_lc_rs::hmac;
@@ -41,6 +42,7 @@ pub(super) struct Ack {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Body {
     Ack(Ack),
+    Pulse(Box<Pulse>),
 }
 
 /// Who says it, and over which link it was sent.
@@ -93,12 +95,14 @@ impl Body {
     fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Ack(ack) => ack.write(out),
+            Self::Pulse(pulse) => pulse.write(out),
         }
     }
 
     fn kind(&self) -> u8 {
         match self {
             Self::Ack(_) => 1,
+            Self::Pulse(_) => 2,
         }
     }
 
@@ -106,6 +110,7 @@ impl Body {
         let mut reader = Reader(bytes);
         let body = match kind {
             1 => Self::Ack(Ack::read(&mut reader)?),
+            2 => Self::Pulse(Box::new(Pulse::read(&mut reader)?)),
             _ => return None,
         };
         reader.0.is_empty().then_some(body)

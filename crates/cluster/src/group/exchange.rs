@@ -22,6 +22,11 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// Stands for what a node holds: equal digests, equal states.
+    pub(super) fn digest(&self, synced: bool) -> [u8; 8] {
+        self.chain.with(self.ring, self.epoch, self.count, synced).short()
+    }
+
     pub(super) const NOTHING: Self =
         Self { epoch: 0, ring: RingId { seq: 0, node: 0 }, count: 0, chain: Chain([0; 32]) };
 }
@@ -29,6 +34,8 @@ impl Held {
 /// A member's part in the exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Status {
+    /// The members of the view that it was said for, as a mask.
+    pub(super) members: u32,
     /// Drawn at the start of the node: tells a node from what it was before a restart.
     pub(super) boot: u64,
     pub(super) held: Held,
@@ -177,7 +184,7 @@ mod tests {
 
     fn status(held: Held) -> Status {
         let random = [7; RANDOM_LEN];
-        Status { boot: 1, held, synced: held.epoch > 0, random, leases: vec![], promises: vec![] }
+        Status { members: 0, boot: 1, held, synced: held.epoch > 0, random, leases: vec![], promises: vec![] }
     }
 
     fn exchange(statuses: Vec<Option<Status>>) -> Option<Result<Outcome, Vec<NodeId>>> {

@@ -188,6 +188,18 @@ impl Chain {
         Self::finish(context)
     }
 
+    /// A digest that stands for the place too.
+    pub(super) fn with(self, ring: RingId, epoch: u64, count: u64, synced: bool) -> Self {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(&self.0);
+        context.update(&ring.seq.to_be_bytes());
+        context.update(&ring.node.to_be_bytes());
+        context.update(&epoch.to_be_bytes());
+        context.update(&count.to_be_bytes());
+        context.update(&[u8::from(synced)]);
+        Self::finish(context)
+    }
+
     fn finish(context: digest::Context) -> Self {
         let mut out = [0; 32];
         out.copy_from_slice(context.finish().as_ref());

@@ -7,14 +7,19 @@
 mod config;
 mod datagram;
 mod exchange;
+mod fence;
 mod frame;
 mod keys;
 mod lease;
 mod outbox;
 mod output;
+mod peers;
+mod pulse;
+mod pulses;
 mod send;
 mod stability;
 mod status;
+mod suspicion;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -26,10 +31,12 @@ pub use stability::Position;
 pub use status::{Counters, GroupStatus, PeerStatus, Phase};
 
 use crate::engine::{EngineEvent, RingId};
+use crate::share::ShareSet;
 use datagram::{Body, Datagrams, Refused};
 use exchange::Held;
 use lease::Leases;
 use outbox::Outbox;
+use peers::Peers;
 use std::collections::VecDeque;
 use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
@@ -57,8 +64,18 @@ pub struct Group {
     retry: Option<Time>,
     /// When to say STATUS again, should the engine have lost it.
     repeat: Option<Time>,
-    /// The ring in which our own STATUS is on its way.
-    said: Option<RingId>,
+    peers: Peers,
+    next_pulse: Time,
+    /// Since when this node has done everything in time.
+    attentive: Time,
+    /// That it is late has been noted, and it has not caught up yet.
+    late: bool,
+    /// Packets may leave until then.
+    fence: Time,
+    /// What pulses tell of this node.
+    links: u32,
+    load: u16,
+    provisional: ShareSet,
     /// Something was delivered since the last acknowledgement.
     unacknowledged: bool,
     /// The last own update that was delivered here.
@@ -74,12 +91,13 @@ impl Group {
         config: GroupConfig,
         last_incarnation: u16,
         mut entropy: Box<dyn Entropy + Send>,
-        _now: Time,
+        now: Time,
     ) -> Self {
         let boot = draw(&mut entropy);
         Self {
             datagrams: Datagrams::new(&config.key),
             leases: Leases::new(config.node, last_incarnation),
+            peers: Peers::new(&config, now),
             config,
             entropy,
             boot,
@@ -91,7 +109,13 @@ impl Group {
             outgoing: VecDeque::new(),
             retry: None,
             repeat: None,
-            said: None,
+            next_pulse: now,
+            attentive: now,
+            late: false,
+            fence: Time::default(),
+            links: u32::MAX,
+            load: 0,
+            provisional: ShareSet::EMPTY,
             unacknowledged: false,
             delivered: None,
             counters: Counters::default(),
@@ -102,21 +126,24 @@ impl Group {
 
     /// The engine tells something.
     pub fn handle_event(&mut self, now: Time, event: EngineEvent) {
+        self.attend(now);
         match event {
             EngineEvent::View(view) => self.view(now, view),
             EngineEvent::Message { from, bytes } => self.message(now, from, &bytes),
-            EngineEvent::Down { reason } => self.down(&reason),
+            EngineEvent::Down { reason } => self.down(now, &reason),
         }
         self.settle();
     }
 
     /// A datagram has come over a link.
     pub fn handle_datagram(&mut self, now: Time, link: u8, bytes: &[u8]) {
+        self.attend(now);
         match self.datagrams.read(bytes) {
             Ok((sender, _)) if sender.link != link || sender.node == self.config.node => {
                 self.counters.replayed += 1;
             }
             Ok((sender, Body::Ack(ack))) => self.acknowledged(sender.node, sender.boot, &ack),
+            Ok((sender, Body::Pulse(pulse))) => self.pulsed(now, sender, &pulse),
             Err(Refused::Malformed) => self.counters.malformed += 1,
             Err(Refused::OtherVersion) => {
                 self.counters.other_version += 1;
@@ -135,6 +162,8 @@ impl Group {
 
     /// [`Self::next_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.attend(now);
+        self.tick(now);
         if self.retry.is_some_and(|at| at <= now) {
             self.retry = None;
         }
@@ -146,7 +175,7 @@ impl Group {
 
     /// When [`Self::handle_timeout`] is wanted.
     pub fn next_timeout(&self) -> Option<Time> {
-        [self.retry, self.repeat].into_iter().flatten().min()
+        [self.retry, self.repeat, Some(self.next_pulse), self.next_suspicion()].into_iter().flatten().min()
     }
 
     /// Adds an update to the open batch. It leaves with [`Self::flush`], and waits while there is no quorate view.
@@ -170,14 +199,16 @@ impl Group {
 
     /// The machine has gone back to an earlier state: nothing that this node holds is valid any more. Packets stop until a new view and
     /// a new sender ID; the host must make the node join again.
-    pub fn rolled_back(&mut self, _now: Time) {
+    pub fn rolled_back(&mut self, now: Time) {
         self.boot = draw(&mut self.entropy);
         (self.held, self.synced, self.sender, self.delivered) = (Held::NOTHING, false, None, None);
         self.outbox.clear();
         self.leases.void();
         self.log(0, "the machine has gone back to an earlier state: joining the cluster anew".to_owned());
-        self.leave();
-        self.outputs.push_back(GroupOutput::Rejoin);
+        self.leave(now);
+        fence::forget(&mut self.peers, now, self.config.fence);
+        self.fence = now;
+        self.outputs.extend([GroupOutput::Fence(now), GroupOutput::Rejoin]);
     }
 
     /// What to do next.

@@ -60,7 +60,7 @@ pub enum GroupOutput {
     Stable(Ticket),
     /// Everything delivered up to here is.
     StableUpTo(Position),
-    /// A member of the view is silent on all links.
+    /// A member of the view is silent on all links. Who is still silent when a view begins is named again behind it.
     Suspected(NodeId),
     /// A suspect is heard again.
     Trusted(NodeId),
@@ -73,7 +73,7 @@ pub enum GroupOutput {
         /// The shares whose packets it carries provisionally.
         provisional: ShareSet,
     },
-    /// Packets may leave until then. Extended again and again; never taken back but by the passing of time.
+    /// Packets may leave until then. Extended again and again; taken back only after [`super::Group::rolled_back`].
     Fence(Time),
     /// Write this incarnation to disk, durably, before anything else.
     Persist(u16),

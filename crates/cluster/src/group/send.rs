@@ -72,7 +72,9 @@ impl Group {
         let (Some(ack), Stage::Running(running)) = (self.ack(), &self.stage) else {
             return;
         };
-        let link = 0;
+        let Some(link) = self.links_up().next() else {
+            return;
+        };
         let sender = Sender { node: self.config.node, boot: self.boot, link };
         let bytes = self.datagrams.write(sender, &Body::Ack(ack));
         let others = running.view.members.iter().filter(|node| **node != self.config.node);

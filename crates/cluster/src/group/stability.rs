@@ -4,6 +4,7 @@ use super::frame::Chain;
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+use testudo_planted::{Plant, planted};
 
 /// A place in the total order: all members count alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -120,7 +121,7 @@ impl Stability {
     /// Moves the stable point as far as all members have come. True if it moved.
     pub(super) fn advance(&mut self) -> bool {
         let least = self.others.values().map(|member| member.acked).fold(self.count, u64::min);
-        let least = if cfg!(feature = "plant-commit-on-self-delivery") { self.count } else { least };
+        let least = if planted(Plant::CommitOnSelfDelivery) { self.count } else { least };
         let moved = least.saturating_sub(self.stable);
         self.digests.drain(..self.digests.len().min(usize::try_from(moved).unwrap_or(usize::MAX)));
         self.stable += moved;

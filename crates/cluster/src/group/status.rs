@@ -4,6 +4,7 @@ use super::view::Stage;
 use super::{Group, GroupOutput, Position};
 use crate::engine::View;
 use crate::node::NodeId;
+use crate::share::ShareSet;
 use std::time::Duration;
 use testudo_ike::output::Time;
 use testudo_ipsec::spi::SenderId;
@@ -40,6 +41,12 @@ pub struct Counters {
     pub other_version: u64,
     /// Datagrams that no holder of the cluster key has made.
     pub forged: u64,
+    /// Pulses of nodes that are not configured, or of another boot than the node is known by.
+    pub unproven: u64,
+    /// How often this node itself was late: paused, or starved.
+    pub late: u64,
+    /// Suspicions.
+    pub suspicions: u64,
     /// Acknowledgements of other messages than were delivered here.
     pub contradictions: u64,
 }
@@ -51,6 +58,18 @@ pub struct PeerStatus {
     pub node: NodeId,
     /// It is in the view.
     pub member: bool,
+    /// When it was heard last, over any link.
+    pub heard: Option<Time>,
+    /// How much silence makes it a suspect.
+    pub threshold: Duration,
+    /// It is one.
+    pub suspected: bool,
+    /// Its links that are up, as bits; link 0 lowest.
+    pub links: u32,
+    /// Its load, in thousandths of what it can do.
+    pub load: u16,
+    /// The shares whose packets it carries provisionally.
+    pub provisional: ShareSet,
     /// What it has acknowledged in the view.
     pub acked: Option<u64>,
     /// The highest incarnation known to be leased to it.
@@ -80,6 +99,8 @@ pub struct GroupStatus {
     pub sender: Option<SenderId>,
     /// The other nodes, those configured and those in the view.
     pub peers: Vec<PeerStatus>,
+    /// Packets may leave until then.
+    pub fence: Time,
     /// What has happened.
     pub counters: Counters,
 }
@@ -133,12 +154,14 @@ impl Group {
             stable: Position { epoch, count: stable },
             waiting: self.outbox.waiting() + self.outbox.in_flight(),
             sender: self.sender,
-            peers: self.peers(),
+            peers: self.peer_status(),
+            fence: self.fence,
             counters,
         }
     }
 
-    fn peers(&self) -> Vec<PeerStatus> {
+    fn peer_status(&self) -> Vec<PeerStatus> {
+        let suspicion = &self.config.suspicion;
         let members = self.stage.view().map(|view| view.members.as_slice()).unwrap_or_default();
         let mut nodes: Vec<NodeId> = self.config.nodes.iter().chain(members).copied().collect();
         nodes.sort_unstable();
@@ -150,11 +173,20 @@ impl Group {
         let incarnation = |node| self.leases.table().find(|(of, _)| *of == node).map_or(0, |(_, n)| n);
         let others = nodes.into_iter().filter(|node| *node != self.config.node);
         others
-            .map(|node| PeerStatus {
-                node,
-                member: members.contains(&node),
-                acked: acked(node),
-                incarnation: incarnation(node),
+            .map(|node| {
+                let peer = self.peers.all.get(&node);
+                PeerStatus {
+                    node,
+                    member: members.contains(&node),
+                    heard: peer.and_then(|peer| peer.at),
+                    threshold: peer.map_or(Duration::ZERO, |peer| peer.listener.threshold(suspicion)),
+                    suspected: peer.is_some_and(|peer| peer.listener.suspected()),
+                    links: peer.map_or(0, |peer| peer.up),
+                    load: peer.map_or(0, |peer| peer.load),
+                    provisional: peer.map(|peer| peer.provisional).unwrap_or_default(),
+                    acked: acked(node),
+                    incarnation: incarnation(node),
+                }
             })
             .collect()
     }

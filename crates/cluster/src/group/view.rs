@@ -5,6 +5,7 @@ use super::frame::{self, Chain, Frame, Header, Kind};
 use super::keys::{self, RANDOM_LEN};
 use super::lease::{Ask, Lease};
 use super::outbox::{Entry, entries};
+use super::pulse::mask;
 use super::stability::{Position, Stability};
 use super::status::Topic;
 use super::{Group, GroupOutput, ViewStart};
@@ -14,6 +15,7 @@ use aws_lc_rs::aead::LessSafeKey;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use testudo_ike::output::Time;
+use testudo_planted::{Plant, planted};
 use zeroize::Zeroizing;
 
 /// A STATUS that has not come back by then is said again.
@@ -62,20 +64,19 @@ impl Stage {
 impl Group {
     /// The engine has a new view.
     pub(super) fn view(&mut self, now: Time, mut view: View) {
-        if !cfg!(feature = "plant-unsorted-view") {
+        if !planted(Plant::UnsortedView) {
             view.members.sort_unstable();
             view.members.dedup();
         }
         if !view.members.contains(&self.config.node) {
-            return self.down("the engine's view does not hold this node");
+            return self.down(now, "the engine's view does not hold this node");
         }
-        self.leave();
+        let before = self.stage.view().map(|view| view.members.clone()).unwrap_or_default();
+        self.leave(now);
+        self.peers.ring(now, &before, &view.members);
         if view.quorate {
-            self.stage = Stage::Forming(Exchange::new(view.clone()));
-            // Where the engine tells of several views in one ring, an earlier STATUS may still come: it says the same.
-            if self.said != Some(view.ring) {
-                self.say_status(now);
-            }
+            self.stage = Stage::Forming(Exchange::new(view));
+            self.say_status(now);
         } else {
             self.stage = Stage::Minority(view.clone());
             self.outputs.push_back(GroupOutput::View(ViewStart {
@@ -90,18 +91,19 @@ impl Group {
     }
 
     /// The engine is gone.
-    pub(super) fn down(&mut self, reason: &str) {
+    pub(super) fn down(&mut self, now: Time, reason: &str) {
         self.log(0, format!("the cluster's engine is gone: {reason}"));
-        self.said = None;
-        self.leave();
+        self.leave(now);
+        self.peers.ring(now, &[], &[]);
     }
 
     /// No view from now on. What is under way in the old ring is ignored by everybody.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn leave(&mut self, now: Time) {
         if !matches!(self.stage, Stage::Down | Stage::Forming(_)) {
             self.outputs.push_back(GroupOutput::NoView);
         }
         self.stage = Stage::Down;
+        self.attentive = now;
         self.outgoing.clear();
         (self.retry, self.repeat, self.unacknowledged) = (None, None, false);
     }
@@ -118,19 +120,20 @@ impl Group {
         self.entropy.fill(&mut random);
         self.entropy.fill(&mut salt);
         let status = Status {
+            members: mask(&exchange.view.members),
             boot: self.boot,
             held: self.held,
             synced: self.synced,
             random,
             leases: self.leases.table().map(|(node, incarnation)| (node.get(), incarnation)).collect(),
-            promises: Vec::new(),
+            promises: self.promises(now),
         };
         let Ok(plain) = postcard::to_allocvec(&status).map(Zeroizing::new) else {
             return self.log(0, "a STATUS cannot be written".to_owned());
         };
         let sealed = frame::seal_status(&self.config.key, self.config.node, ring, &salt, &plain);
         self.outgoing.push_front(sealed);
-        (self.said, self.repeat) = (Some(ring), Some(now.plus(REPEAT)));
+        self.repeat = Some(now.plus(REPEAT));
     }
 
     /// The engine has delivered a message.
@@ -160,12 +163,17 @@ impl Group {
 
     /// A member's STATUS; `None` if it cannot be read.
     fn heard(&mut self, now: Time, from: NodeId, status: Option<Status>) {
-        if from == self.config.node {
-            (self.said, self.repeat) = (None, None);
-        }
         let Stage::Forming(exchange) = &mut self.stage else {
             return;
         };
+        // An engine may tell of several views in one ring. What was said for one of them says nothing in another.
+        if status.as_ref().is_some_and(|status| status.members != mask(&exchange.view.members)) {
+            self.counters.old_ring += 1;
+            return;
+        }
+        if from == self.config.node {
+            self.repeat = None;
+        }
         exchange.insert(from, status);
         match exchange.outcome() {
             None => {}
@@ -208,8 +216,11 @@ impl Group {
         self.held = Held { epoch, ring: view.ring, count: 0, chain };
         self.synced = current.contains(&self.config.node);
         self.leases.merge(&outcome.leases);
+        let trusted = self.peers.pin(&running.boots, now, self.config.pulse);
         self.stage = Stage::Running(Box::new(running));
-        let wait_until = now.plus(outcome.wait);
+        self.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
+        let wait = if planted(Plant::PromiseIgnored) { Duration::ZERO } else { outcome.wait };
+        let wait_until = now.plus(wait);
         let start = ViewStart { view, epoch, current, fresh, reset: outcome.reset, wait_until };
         self.outputs.push_back(GroupOutput::View(start));
         if holds {
@@ -221,6 +232,7 @@ impl Group {
             self.outbox.clear();
             self.delivered = None;
         }
+        self.outputs.extend(self.peers.suspects().map(GroupOutput::Suspected));
         self.lease(true);
     }
 

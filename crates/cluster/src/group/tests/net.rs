@@ -34,6 +34,15 @@ pub(super) struct Node {
     pub(super) stable: Ticket,
     pub(super) stable_up_to: Position,
     pub(super) senders: Vec<SenderId>,
+    pub(super) fence: Time,
+    pub(super) suspects: BTreeSet<u8>,
+    /// How many suspicions there were.
+    pub(super) suspicions: usize,
+    pub(super) told: Vec<(u8, u32, usize)>,
+    /// It is stopped: nothing reaches it, and nothing leaves.
+    pub(super) stopped: bool,
+    /// In its sockets meanwhile.
+    pub(super) kept: Vec<(u8, Vec<u8>)>,
     pub(super) disk: u16,
     pub(super) log: Vec<String>,
     pub(super) in_view: bool,
@@ -54,6 +63,8 @@ pub(super) struct Net {
     pub(super) datagrams: VecDeque<(u8, u8, u8, Vec<u8>)>,
     /// Datagrams from the first to the second are lost.
     pub(super) lost: BTreeSet<(u8, u8)>,
+    /// All datagrams over these links are.
+    pub(super) lost_links: BTreeSet<u8>,
     pub(super) key: [u8; 32],
     pub(super) tune: fn(&mut GroupConfig),
 }
@@ -73,6 +84,7 @@ impl Net {
             order: VecDeque::new(),
             datagrams: VecDeque::new(),
             lost: BTreeSet::new(),
+            lost_links: BTreeSet::new(),
             key: [9; 32],
             tune,
         };
@@ -94,6 +106,12 @@ impl Net {
             stable: Ticket(0),
             stable_up_to: Position::default(),
             senders: vec![],
+            fence: Time::default(),
+            suspects: BTreeSet::new(),
+            suspicions: 0,
+            told: vec![],
+            stopped: false,
+            kept: vec![],
             disk,
             log: vec![],
             in_view: false,
@@ -171,9 +189,13 @@ impl Net {
         while let Some((from, to, link, bytes)) = self.datagrams.pop_front() {
             let now = self.now;
             if !self.lost.contains(&(from, to))
+                && !self.lost_links.contains(&link)
                 && let Some(node) = self.nodes.get_mut(&to)
             {
-                node.group.handle_datagram(now, link, &bytes);
+                match node.stopped {
+                    true => node.kept.push((link, bytes)),
+                    false => node.group.handle_datagram(now, link, &bytes),
+                }
             }
         }
         self.collect();
@@ -199,12 +221,37 @@ impl Net {
             self.now = self.now.plus(Duration::from_millis(1));
             let now = self.now;
             for node in self.nodes.values_mut() {
-                if node.group.next_timeout().is_some_and(|at| at <= now) {
+                if !node.stopped && node.group.next_timeout().is_some_and(|at| at <= now) {
                     node.group.handle_timeout(now);
                 }
             }
             self.settle();
         }
+    }
+
+    /// Time passes, and what leaves meanwhile stays on its way.
+    pub(super) fn pass_without_carrying(&mut self, millis: u64) {
+        self.now = self.now.plus(Duration::from_millis(millis));
+        let now = self.now;
+        self.nodes.values_mut().for_each(|node| node.group.handle_timeout(now));
+        self.collect();
+    }
+
+    /// Nothing reaches the node, and nothing leaves it.
+    pub(super) fn isolate(&mut self, node: u8) {
+        let others = self.all.iter().filter(|other| **other != node);
+        self.lost.extend(others.flat_map(|other| [(node, *other), (*other, node)]));
+    }
+
+    /// A stopped node goes on.
+    pub(super) fn wake(&mut self, number: u8) {
+        let now = self.now;
+        let node = self.node(number);
+        node.stopped = false;
+        for (link, bytes) in std::mem::take(&mut node.kept) {
+            node.group.handle_datagram(now, link, &bytes);
+        }
+        self.settle();
     }
 
     pub(super) fn publish(&mut self, number: u8, update: &[u8]) -> Ticket {
@@ -236,7 +283,15 @@ impl Node {
             GroupOutput::Persist(incarnation) => self.disk = incarnation,
             GroupOutput::Rejoin => self.rejoin = true,
             GroupOutput::Log { message, .. } => self.log.push(message),
-            _ => {}
+            GroupOutput::Fence(until) => self.fence = until,
+            GroupOutput::Suspected(node) => {
+                self.suspicions += usize::from(self.suspects.insert(node.get()));
+            }
+            GroupOutput::Trusted(node) => assert!(self.suspects.remove(&node.get())),
+            GroupOutput::Told { from, links, provisional } => {
+                self.told.push((from.get(), links, provisional.len()));
+            }
+            GroupOutput::Multicast(_) | GroupOutput::Datagram { .. } => {}
         }
     }
 

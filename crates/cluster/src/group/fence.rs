@@ -1,0 +1,125 @@
+//! Self-fencing: until when packets may leave, and what must be proven for that.
+//!
+//! A pulse that a node sent at *t* is heard by another in the same ring. The other then takes no share of that node's before
+//! its own clock has run for the fence and an eighth; it says so in its next pulse, and in its STATUS should the ring change.
+//! Once enough members have said it, the node's packets may leave until *t* plus the fence. Whatever quorate view comes
+//! together without the node has one of them, and every takeover in that view waits for what it has promised.
+
+use super::peers::{Peers, promise};
+use super::pulse::{Pulse, mask, within};
+use super::view::Stage;
+use super::{Group, GroupOutput, NoQuorum};
+use crate::node::NodeId;
+use std::time::Duration;
+use testudo_ike::output::Time;
+
+/// A node without quorum stays still for this long after it last knew of a quorate view elsewhere.
+const ELSEWHERE: Duration = Duration::from_millis(500);
+
+impl Group {
+    /// How many members, this node included, must have heard it. Any quorate view without this node has one of them: a majority
+    /// of all nodes that are configured; in a smaller view, which an engine may call quorate after others have left, all of it.
+    fn needed(&self, members: usize) -> usize {
+        (members / 2 + 1).max(self.config.majority().min(members))
+    }
+
+    /// Extends the deadline as far as it is proven.
+    pub(super) fn prove(&mut self) {
+        let members = match &self.stage {
+            Stage::Running(running) => &running.view.members,
+            Stage::Forming(exchange) => &exchange.view.members,
+            Stage::Down | Stage::Minority(_) => return,
+        };
+        let others = self.needed(members.len()) - 1;
+        if let Some(sent) = self.peers.proven(members, others) {
+            self.extend(sent.plus(self.config.fence));
+        }
+    }
+
+    /// Extends the deadline by this node's own clock, where there is nobody to prove anything: alone in a quorate view, or
+    /// without quorum if so configured. Not before the node has looked at the world: a process that was stopped and wakes up
+    /// does not know yet what has become of its view.
+    pub(super) fn extend_alone(&mut self, now: Time) {
+        let alone = match &self.stage {
+            Stage::Running(running) => running.view.members.len() == 1,
+            Stage::Forming(exchange) => exchange.view.members.len() == 1 && self.held.epoch > 0,
+            Stage::Minority(_) | Stage::Down => {
+                let elsewhere = self.peers.all.values().filter_map(|peer| peer.elsewhere);
+                self.config.no_quorum == NoQuorum::Forward
+                    && self.held.epoch > 0
+                    && elsewhere.max().is_none_or(|at| now.since(at) > ELSEWHERE)
+            }
+        };
+        if alone && now.since(self.attentive) >= self.config.pulse / 2 {
+            self.extend(now.plus(self.config.fence));
+        }
+    }
+
+    pub(super) fn extend(&mut self, until: Time) {
+        if until > self.fence {
+            self.fence = until;
+            self.outputs.push_back(GroupOutput::Fence(until));
+        }
+    }
+
+    /// A member's pulse was heard: may it rely on that? It must be in the same ring, so that this node's STATUS of any later one
+    /// tells of the promise; and it must know already what it holds in the view, or be sure to be current, or else it could go on
+    /// while its shares are given away at this view's start.
+    pub(super) fn vouch(&mut self, now: Time, from: NodeId, pulse: &Pulse) {
+        let base = self.base();
+        let sure = match &self.stage {
+            Stage::Down | Stage::Minority(_) => false,
+            Stage::Forming(_) => pulse.stance.running || pulse.base == base,
+            Stage::Running(running) => pulse.stance.running || running.current.contains(&from),
+        };
+        let ring = self.stage.view().map(|view| view.ring);
+        let members = self.stage.view().map(|view| mask(&view.members));
+        let place = (Some(pulse.ack.ring), Some(pulse.members));
+        if !sure || !pulse.stance.quorate || (ring, members) != place {
+            return;
+        }
+        if let Some(peer) = self.peers.all.get_mut(&from) {
+            peer.proof = pulse.seq;
+            peer.promised = peer.promised.max(now.plus(promise(self.config.fence)));
+        }
+    }
+
+    /// What a member says of our own pulses.
+    pub(super) fn echo(&mut self, from: NodeId, pulse: &Pulse) {
+        let Some(view) = self.stage.view().filter(|view| view.quorate) else {
+            return;
+        };
+        if view.ring != pulse.ack.ring || !pulse.stance.quorate {
+            return;
+        }
+        let (node, boot) = (self.config.node.get(), super::pulse::half(self.boot));
+        let said = pulse.heard.iter().find(|heard| (heard.node, heard.boot) == (node, boot));
+        if let (Some(said), Some(peer)) = (said, self.peers.all.get_mut(&from)) {
+            peer.echoed = peer.echoed.max(said.proof);
+            self.prove();
+        }
+    }
+
+    /// Notes that a node is in a quorate view without us.
+    pub(super) fn elsewhere(&mut self, now: Time, from: NodeId, pulse: &Pulse) {
+        let elsewhere =
+            pulse.stance.quorate && pulse.stance.running && !within(pulse.members, self.config.node);
+        if let Some(peer) = self.peers.all.get_mut(&from).filter(|_| elsewhere) {
+            peer.elsewhere = Some(now);
+        }
+    }
+
+    /// For how long other nodes may still rely on having been heard here.
+    pub(super) fn promises(&self, now: Time) -> Vec<(u8, u32)> {
+        let left = |at: Time| u32::try_from(at.since(now).as_micros()).unwrap_or(u32::MAX);
+        let promises = self.peers.all.iter().map(|(node, peer)| (node.get(), left(peer.promised)));
+        promises.filter(|(_, left)| *left > 0).collect()
+    }
+}
+
+/// What was promised is not known any more: it was promised until now at most.
+pub(super) fn forget(peers: &mut Peers, now: Time, fence: Duration) {
+    for peer in peers.all.values_mut() {
+        peer.promised = now.plus(promise(fence));
+    }
+}

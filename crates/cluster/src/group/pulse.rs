@@ -1,0 +1,110 @@
+//! What a pulse says: every node to every other, over every link, a hundred times a second.
+
+use super::datagram::{Ack, Reader};
+use crate::node::NodeId;
+use crate::share::ShareSet;
+use std::time::Duration;
+
+/// What a node tells of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pulse {
+    /// Counts this boot's pulses; the same over all links.
+    pub(super) seq: u64,
+    pub(super) stance: Stance,
+    /// Its ring, and if the view has begun its epoch and what it holds of it.
+    pub(super) ack: Ack,
+    /// The members of its ring, as [`mask`].
+    pub(super) members: u32,
+    /// Those who hold the state, if the view has begun.
+    pub(super) current: u32,
+    /// Stands for the state that it held before the view: equal digests, equal states.
+    pub(super) base: [u8; 8],
+    /// Its links that are up, as bits.
+    pub(super) links: u32,
+    /// Its load, in thousandths of what it can do.
+    pub(super) load: u16,
+    /// The shares whose packets it carries provisionally.
+    pub(super) provisional: ShareSet,
+    pub(super) heard: Vec<Heard>,
+}
+
+/// Where the sender stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stance {
+    /// Its engine's view is quorate.
+    pub(super) quorate: bool,
+    /// The group's view has begun.
+    pub(super) running: bool,
+}
+
+/// What the sender has heard of another node, over all links together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heard {
+    pub(super) node: u8,
+    /// The lower half of that node's boot number.
+    pub(super) boot: u32,
+    /// The newest pulse.
+    pub(super) seq: u64,
+    /// Milliseconds since.
+    pub(super) age: u16,
+    /// That node may rely on it: the sender takes none of its shares for as long as the fence lasts. 0: it may not.
+    pub(super) proof: u64,
+}
+
+/// Nodes as bits.
+pub(super) fn mask<'a>(nodes: impl IntoIterator<Item = &'a NodeId>) -> u32 {
+    nodes.into_iter().fold(0, |mask, node| mask | 1 << node.get())
+}
+
+/// A node's bit in a [`mask`].
+pub(super) fn within(mask: u32, node: NodeId) -> bool {
+    mask >> node.get() & 1 == 1
+}
+
+/// For [`Heard::boot`].
+pub(super) fn half(boot: u64) -> u32 {
+    boot as u32
+}
+
+/// For [`Heard::age`].
+pub(super) fn age(age: Duration) -> u16 {
+    u16::try_from(age.as_millis()).unwrap_or(u16::MAX)
+}
+
+impl Pulse {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.seq.to_be_bytes());
+        out.push(u8::from(self.stance.quorate) | u8::from(self.stance.running) << 1);
+        self.ack.write(out);
+        out.extend(self.members.to_be_bytes());
+        out.extend(self.current.to_be_bytes());
+        out.extend(self.base);
+        out.extend(self.links.to_be_bytes());
+        out.extend(self.load.to_be_bytes());
+        self.provisional.words().iter().for_each(|word| out.extend(word.to_be_bytes()));
+        for heard in &self.heard {
+            out.push(heard.node);
+            out.extend(heard.boot.to_be_bytes());
+            out.extend(heard.seq.to_be_bytes());
+            out.extend(heard.age.to_be_bytes());
+            out.extend(heard.proof.to_be_bytes());
+        }
+    }
+
+    pub(super) fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let seq = from.u64()?;
+        let flags = from.u8()?;
+        let stance = Stance { quorate: flags & 1 == 1, running: flags & 2 == 2 };
+        let ack = Ack::read(from)?;
+        let (members, current) = (from.u32()?, from.u32()?);
+        let (base, links, load) = (from.array()?, from.u32()?, u16::from_be_bytes(from.array()?));
+        let provisional = ShareSet::from_words([from.u64()?, from.u64()?, from.u64()?, from.u64()?]);
+        let mut heard = Vec::new();
+        while !from.0.is_empty() {
+            let (node, boot, seq) = (from.u8()?, from.u32()?, from.u64()?);
+            let (age, proof) = (u16::from_be_bytes(from.array()?), from.u64()?);
+            heard.push(Heard { node, boot, seq, age, proof });
+        }
+        Some(Self { seq, stance, ack, members, current, base, links, load, provisional, heard })
+    }
+}

@@ -1,0 +1,166 @@
+//! Pulses go out, and come in.
+
+use super::datagram::{Ack, Body, Sender};
+use super::peers::{NO_RING, Peer};
+use super::pulse::{self, Heard, Pulse, Stance, mask};
+use super::view::Stage;
+use super::{Group, GroupOutput};
+use crate::node::NodeId;
+use crate::share::ShareSet;
+use std::time::Duration;
+use testudo_ike::output::Time;
+
+/// What a node says that is no member counts only if it has heard us so lately: else it might be an old pulse that somebody kept.
+const FRESH: Duration = Duration::from_secs(1);
+
+impl Group {
+    /// The health of a port: carrier, driver. Nothing is sent over a link that is down.
+    pub fn set_link(&mut self, link: u8, up: bool) {
+        let bit = 1_u32.checked_shl(link.into()).unwrap_or(0);
+        self.links = if up { self.links | bit } else { self.links & !bit };
+    }
+
+    /// What this node's pulses tell: its load in thousandths, and the shares whose packets it carries provisionally.
+    pub fn set_load(&mut self, load: u16, provisional: ShareSet) {
+        (self.load, self.provisional) = (load, provisional);
+    }
+
+    /// Links that are up, lowest first.
+    pub(super) fn links_up(&self) -> impl Iterator<Item = u8> + use<> {
+        let up = self.links;
+        (0..self.config.links)
+            .filter(move |link| up.checked_shr((*link).into()).is_some_and(|up| up & 1 == 1))
+    }
+
+    /// Notes if this node is late itself: paused, or starved. Then it has yet to read what has come meanwhile, and others are not silent.
+    pub(super) fn attend(&mut self, now: Time) {
+        let late = now.since(self.next_pulse) > self.config.pulse.max(self.config.suspicion.floor / 2);
+        if late && !self.late {
+            self.counters.late += 1;
+            (self.late, self.attentive) = (true, now);
+            self.peers.all.values_mut().for_each(|peer| peer.listener.grant(now));
+        }
+    }
+
+    /// Sends pulses if it is time, and notes who has been silent for too long.
+    pub(super) fn tick(&mut self, now: Time) {
+        if self.next_pulse <= now {
+            self.late = false;
+            self.pulse(now);
+            let next = self.next_pulse.plus(self.config.pulse);
+            self.next_pulse = if next > now { next } else { now.plus(self.config.pulse) };
+            self.extend_alone(now);
+        }
+        let members = self.stage.view().map(|view| mask(&view.members)).unwrap_or_default();
+        for (node, peer) in &mut self.peers.all {
+            if pulse::within(members, *node) && peer.listener.suspect(now, &self.config.suspicion) {
+                self.counters.suspicions += 1;
+                self.outputs.push_back(GroupOutput::Suspected(*node));
+            }
+        }
+    }
+
+    /// When the next member becomes a suspect, if it stays silent.
+    pub(super) fn next_suspicion(&self) -> Option<Time> {
+        let members = self.stage.view()?.members.iter();
+        let peers = members.filter_map(|node| self.peers.all.get(node));
+        peers.filter_map(|peer| peer.listener.due(&self.config.suspicion)).min()
+    }
+
+    fn pulse(&mut self, now: Time) {
+        if self.peers.all.is_empty() {
+            return;
+        }
+        let pulse = Body::Pulse(Box::new(self.compose(now)));
+        for link in self.links_up() {
+            let sender = Sender { node: self.config.node, boot: self.boot, link };
+            let bytes = self.datagrams.write(sender, &pulse);
+            let to = self.peers.all.keys();
+            self.outputs.extend(to.map(|to| GroupOutput::Datagram { to: *to, link, bytes: bytes.clone() }));
+        }
+    }
+
+    fn compose(&mut self, now: Time) -> Pulse {
+        let seq = self.peers.send(now);
+        let view = self.stage.view();
+        let ring = view.map_or(NO_RING, |view| view.ring);
+        let heard = |(node, peer): (&NodeId, &Peer)| {
+            let (boot, at) = (pulse::half(peer.boot?), peer.at?);
+            let age = pulse::age(now.since(at));
+            Some(Heard { node: node.get(), boot, seq: peer.seq, age, proof: peer.proof })
+        };
+        Pulse {
+            seq,
+            stance: Stance {
+                quorate: view.is_some_and(|view| view.quorate),
+                running: matches!(self.stage, Stage::Running(_)),
+            },
+            ack: self.ack().unwrap_or(Ack { ring, epoch: 0, count: 0, digest: [0; 8] }),
+            members: view.map(|view| mask(&view.members)).unwrap_or_default(),
+            current: match &self.stage {
+                Stage::Running(running) => mask(&running.current),
+                _ => 0,
+            },
+            base: self.base(),
+            links: self.links,
+            load: self.load,
+            provisional: self.provisional,
+            heard: self.peers.all.iter().filter_map(heard).collect(),
+        }
+    }
+
+    /// Stands for what this node held before the view that is being formed.
+    pub(super) fn base(&self) -> [u8; 8] {
+        self.held.digest(self.synced)
+    }
+
+    /// A pulse has come.
+    pub(super) fn pulsed(&mut self, now: Time, sender: Sender, pulse: &Pulse) {
+        let from = sender.node;
+        let Some(peer) = self.peers.all.get_mut(&from) else {
+            self.counters.unproven += 1;
+            return;
+        };
+        if peer.boot != Some(sender.boot) {
+            match self.knows_us(now, pulse) {
+                true => self.elsewhere(now, from, pulse),
+                false => self.counters.unproven += 1,
+            }
+            return;
+        }
+        if !peer.admit(sender.link, pulse.seq) {
+            self.counters.replayed += 1;
+            return;
+        }
+        if pulse.seq > peer.seq {
+            (peer.seq, peer.at) = (pulse.seq, Some(now));
+            let told = (pulse.links, pulse.provisional);
+            let trusted = peer.listener.heard(now);
+            let changed = std::mem::replace(&mut peer.up, told.0) != told.0;
+            let changed = std::mem::replace(&mut peer.provisional, told.1) != told.1 || changed;
+            peer.load = pulse.load;
+            if trusted {
+                self.outputs.push_back(GroupOutput::Trusted(from));
+            }
+            if changed {
+                let (links, provisional) = told;
+                self.outputs.push_back(GroupOutput::Told { from, links, provisional });
+            }
+            self.vouch(now, from, pulse);
+            if self.knows_us(now, pulse) {
+                self.elsewhere(now, from, pulse);
+            }
+        }
+        if pulse.stance.running {
+            self.acknowledged(from, sender.boot, &pulse.ack);
+        }
+        self.echo(from, pulse);
+    }
+
+    /// The pulse was made a short time ago at most: it names a pulse of ours.
+    fn knows_us(&self, now: Time, pulse: &Pulse) -> bool {
+        let (node, boot) = (self.config.node.get(), pulse::half(self.boot));
+        let mut heard = pulse.heard.iter().filter(|heard| (heard.node, heard.boot) == (node, boot));
+        heard.any(|heard| self.peers.sent(heard.seq).is_some_and(|sent| now.since(sent) <= FRESH))
+    }
+}

@@ -1,0 +1,151 @@
+//! When silence makes a suspect: an accrual detector over the jitter that was measured.
+
+use super::config::SuspicionConfig;
+use std::time::Duration;
+use testudo_ike::output::Time;
+
+/// So many pulses in a row make a suspect trusted again.
+const TRUST: u32 = 2;
+
+/// How one node is heard, over all links together.
+#[derive(Clone, Debug)]
+pub(super) struct Listener {
+    /// When it was last heard, or was given a new period.
+    since: Time,
+    /// The time since then is no sample: part of it is our own fault.
+    skip: bool,
+    mean: Duration,
+    /// Mean deviation; rises fast and falls slowly, so that a host that is noisy now and then does not flap.
+    deviation: Duration,
+    suspected: bool,
+    /// Pulses heard while suspected.
+    heard: u32,
+}
+
+impl Listener {
+    /// Begins to listen; nothing is known of the node but how often it should be heard.
+    pub(super) fn new(now: Time, pulse: Duration) -> Self {
+        Self { since: now, skip: true, mean: pulse, deviation: pulse / 2, suspected: false, heard: 0 }
+    }
+
+    /// A new pulse has come. True if the node is trusted again.
+    pub(super) fn heard(&mut self, now: Time) -> bool {
+        let interval = now.since(self.since);
+        self.since = now;
+        if !std::mem::replace(&mut self.skip, false) {
+            let difference = interval.abs_diff(self.mean);
+            self.mean = (self.mean * 15 + interval) / 16;
+            self.deviation = match difference > self.deviation {
+                true => (self.deviation * 3 + difference) / 4,
+                false => (self.deviation * 255 + difference) / 256,
+            };
+        }
+        self.heard += 1;
+        let trusted = self.suspected && self.heard >= TRUST;
+        self.suspected &= !trusted;
+        trusted
+    }
+
+    /// A new period begins: this node itself was late, or the other's place in the view is new.
+    pub(super) fn grant(&mut self, now: Time) {
+        (self.since, self.skip) = (now, true);
+    }
+
+    /// The node is no suspect: it has left the view, or begins anew in it.
+    pub(super) fn clear(&mut self) {
+        self.suspected = false;
+    }
+
+    /// How much silence makes it a suspect.
+    pub(super) fn threshold(&self, config: &SuspicionConfig) -> Duration {
+        let accrued = self.mean.saturating_add(self.deviation.saturating_mul(config.factor));
+        accrued.max(config.floor).min(config.ceiling)
+    }
+
+    /// When it becomes a suspect, unless it is heard before. `None`: it is one.
+    pub(super) fn due(&self, config: &SuspicionConfig) -> Option<Time> {
+        (!self.suspected).then(|| self.since.plus(self.threshold(config)))
+    }
+
+    /// True if the node becomes a suspect now.
+    pub(super) fn suspect(&mut self, now: Time, config: &SuspicionConfig) -> bool {
+        let due = self.due(config).is_some_and(|due| due <= now);
+        if due {
+            (self.suspected, self.heard) = (true, 0);
+        }
+        due
+    }
+
+    pub(super) fn suspected(&self) -> bool {
+        self.suspected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PULSE: Duration = Duration::from_millis(10);
+
+    fn micros(micros: u64) -> Time {
+        Time(Duration::from_secs(1) + Duration::from_micros(micros))
+    }
+
+    /// How many suspicions arise from pulses that come so long after each other, in microseconds.
+    fn suspicions(gaps: impl Iterator<Item = u64>) -> usize {
+        let config = SuspicionConfig::default();
+        let (mut now, mut count) = (0, 0);
+        let mut listener = Listener::new(micros(0), PULSE);
+        for gap in gaps {
+            now += gap;
+            count += usize::from(listener.suspect(micros(now), &config));
+            listener.heard(micros(now));
+        }
+        count
+    }
+
+    #[test]
+    fn a_steady_node_is_suspected_after_the_floor_and_any_after_the_ceiling() {
+        let config = SuspicionConfig::default();
+        let mut listener = Listener::new(micros(0), PULSE);
+        assert!(listener.threshold(&config) <= Duration::from_millis(50));
+        (1..2000).for_each(|n| assert!(!listener.heard(micros(n * 10_000))));
+        assert_eq!(listener.threshold(&config), config.floor);
+        let last = 1999 * 10_000;
+        assert!(!listener.suspect(micros(last + 24_999), &config));
+        assert!(listener.suspect(micros(last + 25_000), &config));
+        assert!(!listener.suspect(micros(last + 26_000), &config), "once");
+        assert!(!listener.heard(micros(last + 30_000)));
+        assert!(listener.heard(micros(last + 40_000)), "two pulses make it trusted");
+        let mut noisy = Listener::new(micros(0), PULSE);
+        (1..9).for_each(|n| assert!(!noisy.heard(micros(n * 300_000))));
+        assert_eq!(noisy.threshold(&config), config.ceiling);
+    }
+
+    #[test]
+    fn a_noisy_host_does_not_flap() {
+        // Every 200 ms it is held up for 60 ms: that makes it a suspect at most a few times, and then no more.
+        let gaps = || (0..20_000_u64).map(|n| if n % 20 == 19 { 60_000 } else { 10_000 });
+        assert!(suspicions(gaps()) <= 3, "{}", suspicions(gaps()));
+    }
+
+    #[test]
+    fn own_lateness_is_nobodys_fault() {
+        let config = SuspicionConfig::default();
+        let mut listener = Listener::new(micros(0), PULSE);
+        (1..2000).for_each(|n| assert!(!listener.heard(micros(n * 10_000))));
+        let late = 1999 * 10_000 + 2_000_000;
+        listener.grant(micros(late));
+        assert!(!listener.suspect(micros(late), &config));
+        listener.heard(micros(late + 1));
+        assert_eq!(listener.threshold(&config), config.floor, "and is not measured");
+    }
+
+    proptest! {
+        #[test]
+        fn jitter_of_up_to_a_pulse_makes_no_suspect(gaps in prop::collection::vec(5_000_u64..15_000, 1..500)) {
+            prop_assert_eq!(suspicions(gaps.into_iter()), 0);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Pulses, suspicion, the fence.
+
+use super::net::{Net, id};
+use crate::engine::EngineEvent;
+use crate::group::NoQuorum;
+use crate::share::ShareSet;
+use std::time::Duration;
+use testudo_ike::output::Time;
+use testudo_ipsec::spi::Share;
+
+const FENCE: Duration = Duration::from_millis(50);
+
+fn stop(count: u8) -> Net {
+    running(Net::tuned(count, |config| {
+        config.no_quorum = NoQuorum::Stop;
+        config.links = 2;
+    }))
+}
+
+fn forward(count: u8) -> Net {
+    running(Net::tuned(count, |config| config.no_quorum = NoQuorum::Forward))
+}
+
+/// All in one view, and pulses for five seconds.
+fn running(mut net: Net) -> Net {
+    let all = net.all.clone();
+    net.view(&all, true);
+    net.settle();
+    net.pass(5000);
+    net
+}
+
+fn ends_in(net: &Net, node: u8) -> Duration {
+    net.nodes[&node].fence.since(net.now)
+}
+
+#[test]
+fn who_falls_silent_is_suspected_soon_and_trusted_again_when_it_is_heard() {
+    let mut net = stop(3);
+    assert!(net.nodes.values().all(|node| node.suspicions == 0));
+    net.isolate(3);
+    net.pass(20);
+    assert!(net.node(1).suspects.is_empty());
+    net.pass(15);
+    assert_eq!(net.node(1).suspects, [3].into());
+    assert_eq!(net.node(2).suspects, [3].into());
+    net.lost.clear();
+    net.pass(10);
+    assert_eq!(net.node(1).suspects, [3].into(), "one pulse is not enough");
+    net.pass(15);
+    assert!(net.nodes.values().all(|node| node.suspects.is_empty()));
+}
+
+#[test]
+fn one_link_of_two_is_enough() {
+    let mut net = stop(3);
+    net.lost_links = [0].into();
+    net.pass(1000);
+    assert!(net.nodes.values().all(|node| node.suspicions == 0));
+    assert!(net.all.iter().all(|node| ends_in(&net, *node) > FENCE / 2));
+    let ticket = net.publish(1, b"update");
+    net.pass(11);
+    assert_eq!(net.node(1).stable, ticket, "pulses acknowledge too");
+}
+
+#[test]
+fn who_was_stopped_suspects_nobody() {
+    let mut net = stop(3);
+    net.node(1).stopped = true;
+    net.pass(2000);
+    assert_eq!(net.node(2).suspects, [1].into());
+    net.wake(1);
+    net.pass(500);
+    assert_eq!(net.node(1).suspicions, 0);
+    assert_eq!(net.node(1).group.status().counters.late, 1);
+    assert!(net.nodes.values().all(|node| node.suspects.is_empty()));
+}
+
+#[test]
+fn suspects_are_named_again_in_the_next_view_and_those_who_left_are_not() {
+    let mut net = stop(5);
+    net.isolate(4);
+    net.isolate(5);
+    net.pass(100);
+    assert_eq!(net.node(1).suspects, [4, 5].into());
+    net.node(1).suspects.clear();
+    net.view(&[1, 2, 3, 4], true);
+    net.pass(1);
+    assert_eq!(net.node(1).suspects, [4].into());
+}
+
+#[test]
+fn what_a_node_tells_of_itself_arrives() {
+    let mut net = stop(2);
+    assert!(net.node(2).told.is_empty());
+    net.node(1).group.set_link(1, false);
+    net.node(1).group.set_load(700, [Share(3), Share(4)].into_iter().collect());
+    net.pass(20);
+    let links = !2;
+    assert_eq!(net.node(2).told, [(1, links, 2)]);
+    let status = net.node(2).group.status();
+    let peer = &status.peers[0];
+    assert_eq!((peer.links, peer.load, peer.provisional.len(), peer.suspected), (links, 700, 2, false));
+    assert!(net.now.since(peer.heard.unwrap()) <= Duration::from_millis(10));
+    net.node(1).group.set_load(700, ShareSet::EMPTY);
+    net.pass(20);
+    assert_eq!(net.node(2).told.last(), Some(&(1, links, 0)));
+}
+
+#[test]
+fn forged_and_repeated_pulses_prove_nothing() {
+    let mut net = stop(3);
+    net.collect();
+    // Pulses of nodes 2 and 3, as somebody on the way has kept them.
+    let mut kept = Vec::new();
+    for _ in 0..12 {
+        net.pass_without_carrying(1);
+        kept.extend(net.datagrams.iter().filter(|(_, to, ..)| *to == 1).cloned());
+        net.carry();
+    }
+    assert!(!kept.is_empty());
+    let before = net.node(1).group.status().counters;
+    net.isolate(1);
+    let mut heard = net.now;
+    for round in 0..20_u8 {
+        net.pass(10);
+        for (_, _, link, bytes) in &kept {
+            let now = net.now;
+            net.node(1).group.handle_datagram(now, *link, bytes);
+            let mut forged = bytes.clone();
+            forged[usize::from(round) + 14] ^= 1;
+            net.node(1).group.handle_datagram(now, *link, &forged);
+            net.node(1).group.handle_datagram(now, 1 - *link, bytes);
+        }
+        net.settle();
+        if net.node(1).suspects.is_empty() {
+            heard = net.now;
+        }
+    }
+    assert!(net.node(1).suspects.len() == 2 && net.now.since(heard) > Duration::from_millis(100));
+    assert_eq!(ends_in(&net, 1), Duration::ZERO);
+    let after = net.node(1).group.status().counters;
+    assert_eq!(after.forged - before.forged, 20 * kept.len() as u64);
+    assert_eq!(after.replayed - before.replayed, 40 * kept.len() as u64);
+}
+
+#[test]
+fn packets_may_leave_as_long_as_a_majority_hears_the_node() {
+    let mut net = stop(3);
+    for node in [1, 2, 3] {
+        assert!(ends_in(&net, node) > FENCE / 2 && ends_in(&net, node) <= FENCE);
+    }
+    net.isolate(3);
+    net.pass(60);
+    assert!(ends_in(&net, 1) > FENCE / 2 && ends_in(&net, 2) > FENCE / 2);
+    assert_eq!(ends_in(&net, 3), Duration::ZERO);
+    net.view(&[3], false);
+    net.pass(1000);
+    assert_eq!(ends_in(&net, 3), Duration::ZERO, "stop: nothing leaves");
+}
+
+#[test]
+fn who_is_heard_but_hears_nothing_is_fenced() {
+    let mut net = stop(3);
+    net.lost = [(2, 1), (3, 1)].into();
+    net.pass(60);
+    assert_eq!(ends_in(&net, 1), Duration::ZERO);
+    assert!(ends_in(&net, 2) > FENCE / 2);
+}
+
+#[test]
+fn in_a_view_of_three_of_five_all_must_hear_a_node() {
+    let mut net = stop(5);
+    net.view(&[1, 2, 3], true);
+    net.isolate(4);
+    net.isolate(5);
+    net.pass(100);
+    assert!(ends_in(&net, 1) > FENCE / 2);
+    // Node 3 does not hear node 1, and may be in the next quorate view with nodes 4 and 5 without having promised anything.
+    net.lost.insert((1, 3));
+    net.pass(60);
+    assert_eq!(ends_in(&net, 1), Duration::ZERO);
+}
+
+#[test]
+fn without_quorum_forward_goes_on_after_it_has_looked() {
+    let mut net = forward(3);
+    net.isolate(3);
+    net.pass(200);
+    assert_eq!(ends_in(&net, 3), Duration::ZERO);
+    net.view(&[3], false);
+    assert_eq!(ends_in(&net, 3), Duration::ZERO);
+    net.pass(20);
+    assert!(ends_in(&net, 3) > FENCE / 2);
+    net.node(3).stopped = true;
+    net.pass(2000);
+    net.wake(3);
+    net.pass(1);
+    assert_eq!(ends_in(&net, 3), Duration::ZERO, "woken up, it has not looked yet");
+    net.pass(20);
+    assert!(ends_in(&net, 3) > FENCE / 2);
+}
+
+#[test]
+fn a_node_that_has_never_been_in_a_quorate_view_has_nothing_to_forward() {
+    let mut net = Net::new(3);
+    net.view(&[1], false);
+    net.pass(1000);
+    assert_eq!(net.node(1).fence, Time::default());
+}
+
+#[test]
+fn who_has_lost_its_engine_only_stays_still_while_the_others_are_a_quorum() {
+    let mut net = forward(3);
+    let now = net.now;
+    net.node(1).group.handle_event(now, EngineEvent::Down { reason: "killed".to_owned() });
+    net.node(1).ring = None;
+    net.view(&[2, 3], true);
+    for _ in 0..100 {
+        net.pass(20);
+        assert_eq!(net.node(1).views.len(), 1);
+    }
+    assert_eq!(ends_in(&net, 1), Duration::ZERO);
+    net.isolate(1);
+    net.pass(600);
+    assert!(ends_in(&net, 1) > FENCE / 2, "nobody tells of a quorum");
+}
+
+#[test]
+fn alone_in_a_quorate_view_the_own_clock_is_enough_but_not_before_it_has_looked() {
+    let mut net = stop(1);
+    assert!(ends_in(&net, 1) > FENCE / 2);
+    net.node(1).stopped = true;
+    net.pass(1000);
+    net.wake(1);
+    net.pass(1);
+    assert_eq!(ends_in(&net, 1), Duration::ZERO);
+    net.pass(20);
+    assert!(ends_in(&net, 1) > FENCE / 2);
+}
+
+#[test]
+fn a_member_that_keeps_the_view_from_beginning_fences_nobody() {
+    let mut net = stop(3);
+    net.start(3, 1);
+    net.node(3).stopped = true;
+    net.view(&[1, 2, 3], true);
+    net.order.retain(|(_, _, from, _)| *from != 3);
+    net.pass(500);
+    assert!(!net.node(1).in_view);
+    assert!(ends_in(&net, 1) > FENCE / 2 && ends_in(&net, 2) > FENCE / 2);
+}
+
+#[test]
+fn takeovers_wait_for_what_was_promised() {
+    let mut net = stop(3);
+    net.view(&[2, 3], true);
+    net.settle();
+    let wait = net.node(2).last_view().wait_until.since(net.now);
+    assert!(wait > FENCE && wait <= FENCE * 9 / 8, "{wait:?}");
+    net.pass(1000);
+    net.start(3, 1);
+    net.view(&[2, 3], true);
+    net.settle();
+    let wait = net.node(2).last_view().wait_until.since(net.now);
+    assert_eq!(wait, FENCE * 9 / 8, "who has been restarted may have promised anything");
+}
+
+#[test]
+fn a_machine_that_has_gone_back_in_time_is_fenced_at_once() {
+    let mut net = forward(3);
+    let now = net.now;
+    net.node(1).group.rolled_back(now);
+    net.pass(300);
+    assert_eq!(ends_in(&net, 1), Duration::ZERO);
+    net.view(&[1, 2, 3], true);
+    net.pass(50);
+    assert!(ends_in(&net, 1) > FENCE / 2);
+    assert_eq!(net.node(2).last_view().fresh, [id(1)]);
+}
