@@ -24,11 +24,14 @@ struct arrival {
 
 static __always_inline int is_to(const struct ethernet *eth, const __u8 mac[6])
 {
-	__u8 difference = 0;
+	__u32 first[2];
+	__u16 last[2];
 
-	for (unsigned int i = 0; i < sizeof(eth->dst); i++)
-		difference |= eth->dst[i] ^ mac[i];
-	return !difference;
+	__builtin_memcpy(&first[0], eth->dst, sizeof(first[0]));
+	__builtin_memcpy(&first[1], mac, sizeof(first[1]));
+	__builtin_memcpy(&last[0], eth->dst + sizeof(first[0]), sizeof(last[0]));
+	__builtin_memcpy(&last[1], mac + sizeof(first[0]), sizeof(last[1]));
+	return first[0] == first[1] && last[0] == last[1];
 }
 
 static __always_inline __u8 way_of(const struct xdp_md *ctx, const struct port *port, int clustered)

@@ -9,6 +9,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "claim.h"
 #include "classify.h"
 #include "verdict.h"
 

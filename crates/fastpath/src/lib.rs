@@ -13,5 +13,6 @@ mod ring;
 pub mod thread;
 pub mod tun;
 mod umem;
+pub mod vip;
 pub mod worker;
 mod xsk;

@@ -5,14 +5,16 @@ mod support;
 
 use hosts::{eventually, sysctl};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::ip;
 use support::namespace::Namespace;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{
-    self, BPFFS, CounterSet, Filter, FilterError, FilterPort, Instance, MAX_QUEUES, Mode, PrefixUse,
-    PrefixUses, Reason,
+    self, BPFFS, ClusterFilter, CounterSet, Filter, FilterError, FilterPort, Instance, MAX_QUEUES, Mode,
+    PrefixUse, PrefixUses, Reason,
 };
 use testudo_fastpath::mac::MacAddr;
 
@@ -135,6 +137,34 @@ fn maps_of_another_version_are_kept_while_they_protect() {
         assert!(error.to_string().contains("--cleanup"), "{error}");
         ip("link delete bp-layout0");
         assert!(!Filter::open(instance).expect("nothing is protected any more").is_inherited());
+    });
+}
+
+#[test]
+fn the_clusters_addresses_are_known_to_who_comes_after() {
+    in_namespace("vips", |instance| {
+        let port = port("bp-vips0");
+        let addresses = |list: &[&str]| list.iter().map(|a| a.parse().expect(a)).collect();
+        let vips: BTreeSet<IpAddr> = addresses(&["192.0.2.1", "2001:db8::1"]);
+        let mut filter = Filter::open(instance).expect("filter");
+        filter.set_cluster(Some(&ClusterFilter { vips: vips.clone(), key: [1, 2] })).expect("cluster");
+        filter.set_addresses(&addresses(&["192.0.2.11", "192.0.2.1"])).expect("addresses");
+        filter.attach(&port).expect("attach");
+        drop(filter);
+        let mut filter = Filter::open(instance).expect("filter");
+        assert_eq!(filter.vips().expect("vips"), vips);
+        // Others from now on; the former ones are addresses like any until the kernel has them no more.
+        let other = ClusterFilter { vips: addresses(&["192.0.2.7"]), key: [1, 2] };
+        filter.set_cluster(Some(&other)).expect("cluster");
+        assert_eq!(filter.vips().expect("vips"), other.vips);
+        filter.set_addresses(&addresses(&["192.0.2.11"])).expect("addresses");
+        assert_eq!(filter.addresses(), addresses(&["192.0.2.11", "192.0.2.7"]));
+        drop(filter);
+        let cleaned = filter::cleanup(instance).expect("cleanup");
+        assert_eq!((cleaned.vips, cleaned.pins), (other.vips, true));
+        let mut alone = Filter::open(instance).expect("filter");
+        alone.set_cluster(None).expect("alone");
+        assert_eq!(alone.vips().expect("vips"), addresses(&[]));
     });
 }
 

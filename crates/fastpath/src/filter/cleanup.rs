@@ -2,9 +2,11 @@
 
 use super::bpffs::{Instance, PinDir};
 use super::error::{FilterError, Result};
-use super::layout::{LAYOUT_VERSION, read_layout};
+use super::layout::{LAYOUT_VERSION, is_vip, read_address, read_layout};
 use super::{FIRST, ports};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// What [`cleanup`] removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,16 +15,19 @@ pub struct Cleaned {
     pub ports: Vec<String>,
     /// True if there were pins.
     pub pins: bool,
+    /// The cluster's addresses that it knew: they are still on this host.
+    pub vips: BTreeSet<IpAddr>,
 }
 
 /// Takes the filter of an instance away, whatever version made it. Refuses while a daemon runs. Nothing to do is no
 /// error.
 pub fn cleanup(instance: &Instance) -> Result<Cleaned> {
     let Some(pins) = PinDir::open(instance)? else { return Ok(Cleaned::default()) };
+    let vips = pinned_vips(&pins)?;
     let ports = remove_links(&pins)?;
     pins.remove_maps()?;
     pins.remove()?;
-    Ok(Cleaned { ports, pins: true })
+    Ok(Cleaned { ports, pins: true, vips })
 }
 
 fn remove_links(pins: &PinDir) -> Result<Vec<String>> {
@@ -67,6 +72,28 @@ fn pinned_layout(pins: &PinDir) -> Result<Option<(u32, u64)>> {
     }
     let value = map.lookup(&FIRST, MapFlags::ANY).map_err(failed)?;
     Ok(value.as_deref().and_then(read_layout))
+}
+
+/// None of those that another version has pinned.
+fn pinned_vips(pins: &PinDir) -> Result<BTreeSet<IpAddr>> {
+    let mut vips = BTreeSet::new();
+    if pinned_layout(pins)?.is_none_or(|(version, _)| version != LAYOUT_VERSION) {
+        return Ok(vips);
+    }
+    for name in ["local4", "local6"] {
+        let failed = |source| FilterError::Map {
+            map: name,
+            operation: "cannot read",
+            entry: "of an address".to_owned(),
+            source,
+        };
+        let map = MapHandle::from_pinned_path(pins.map(name)).map_err(failed)?;
+        for key in map.keys() {
+            let kind = map.lookup(&key, MapFlags::ANY).map_err(failed)?;
+            vips.extend(read_address(&key).filter(|_| kind.as_deref().is_some_and(is_vip)));
+        }
+    }
+    Ok(vips)
 }
 
 fn any_attached(pins: &PinDir) -> Result<bool> {

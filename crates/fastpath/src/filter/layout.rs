@@ -195,6 +195,11 @@ pub(super) fn address_key(addr: IpAddr) -> Vec<u8> {
     }
 }
 
+/// True if the value of an address says that all nodes have it.
+pub(super) fn is_vip(kind: &[u8]) -> bool {
+    kind.first_chunk().is_some_and(|kind| u32::from_ne_bytes(*kind) & VIP != 0)
+}
+
 /// An address from its key.
 pub(super) fn read_address(key: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(key).map(Ipv4Addr::from).map(IpAddr::from);

@@ -84,6 +84,29 @@ impl XdpLink {
     }
 }
 
+/// A program behind the filter, on the kernel's packets; it goes with this.
+#[derive(Debug)]
+pub(super) struct ClaimLink {
+    _fd: OwnedFd,
+}
+
+impl ClaimLink {
+    /// Attaches a program.
+    pub(super) fn attach(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<Self> {
+        let target = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
+        // SAFETY: the descriptor is open while `program` is borrowed, and a null pointer stands for no options.
+        let fd = unsafe {
+            libbpf_sys::bpf_link_create(
+                program.as_raw_fd(),
+                target,
+                libbpf_sys::BPF_TCX_INGRESS,
+                std::ptr::null(),
+            )
+        };
+        owned(fd).map(|_fd| Self { _fd })
+    }
+}
+
 fn owned(result: i32) -> io::Result<OwnedFd> {
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));

@@ -39,10 +39,13 @@ pub use reason::{Action, Reason};
 use crate::fib::PortIndex;
 use crate::prefix::Prefix;
 use bpffs::PinDir;
-use layout::{ClusterValue, LAYOUT_VERSION, layout_value, prefix_key, read_address, read_prefix};
+use layout::{
+    ClusterValue, LAYOUT_VERSION, address_key, is_vip, layout_value, prefix_key, read_address, read_prefix,
+};
+use link::ClaimLink;
 use object::{FilterMap, Loaded};
 use policy::Step;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -52,6 +55,8 @@ pub struct Filter {
     pins: PinDir,
     loaded: Loaded,
     inherited: bool,
+    /// On the ports of a cluster's node.
+    claims: BTreeMap<u32, ClaimLink>,
     /// As last written.
     cluster: ClusterValue,
     /// The addresses that all nodes of the cluster have.
@@ -68,7 +73,7 @@ impl Filter {
         let loaded = Loaded::pinned(&pins)?;
         loaded.layout.set(&FIRST, &layout_value(LAYOUT_VERSION, netns), &"version")?;
         let cluster = ClusterValue::default();
-        Ok(Self { pins, loaded, inherited, cluster, vips: BTreeSet::new() })
+        Ok(Self { pins, loaded, inherited, claims: BTreeMap::new(), cluster, vips: BTreeSet::new() })
     }
 
     /// True if the maps are those of an earlier run.
@@ -84,6 +89,18 @@ impl Filter {
 
     fn local(&self, addr: &IpAddr) -> &FilterMap {
         if addr.is_ipv4() { &self.loaded.local4 } else { &self.loaded.local6 }
+    }
+
+    /// The cluster's addresses that the filter knows; after a restart those of the earlier run.
+    pub fn vips(&self) -> Result<BTreeSet<IpAddr>> {
+        let mut vips = BTreeSet::new();
+        for addr in self.addresses() {
+            let kind = self.local(&addr).get(&address_key(addr), &addr)?;
+            if kind.as_deref().is_some_and(is_vip) {
+                vips.insert(addr);
+            }
+        }
+        Ok(vips)
     }
 
     /// The prefixes that the filter knows; after a restart those of the earlier run.

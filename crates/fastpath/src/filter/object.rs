@@ -13,6 +13,7 @@ struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/filter.bpf.o")));
 
 const PROGRAM: &str = "testudo_filter";
+const CLAIM: &str = "testudo_claim";
 
 /// A map of the filter.
 #[derive(Debug)]
@@ -124,8 +125,17 @@ impl Loaded {
 
     /// The program.
     pub(super) fn program(&self) -> Result<ProgramMut<'_>> {
-        let mut programs = self.object.progs_mut();
-        programs.find(|p| p.name() == PROGRAM).ok_or(FilterError::Missing { what: PROGRAM })
+        self.named(PROGRAM)
+    }
+
+    fn named(&self, name: &'static str) -> Result<ProgramMut<'_>> {
+        self.object.progs_mut().find(|p| p.name() == name).ok_or(FilterError::Missing { what: name })
+    }
+
+    /// Calls `f` with the descriptor of the program behind the filter.
+    pub(super) fn with_claim<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Result<R> {
+        let program = self.named(CLAIM)?;
+        Ok(f(program.as_fd()))
     }
 
     /// Calls `f` with the program's descriptor.

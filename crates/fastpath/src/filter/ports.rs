@@ -3,7 +3,7 @@
 use super::bpffs::remove_pin;
 use super::error::{FilterError, Result};
 use super::layout::{MAX_PORTS, port_index, port_value};
-use super::link::{Mode, XdpLink};
+use super::link::{ClaimLink, Mode, XdpLink};
 use super::{Filter, bpffs};
 use crate::fib::PortIndex;
 use crate::mac::MacAddr;
@@ -42,7 +42,21 @@ impl Filter {
             None => self.attach_new(port, &pin)?,
         };
         self.forget_others(port)?;
+        self.claim(port)?;
         Ok(mode)
+    }
+
+    /// Has frames that the filter passes up taken for this host's. Not pinned: a dead daemon's filter passes none up that all
+    /// nodes see.
+    fn claim(&mut self, port: &FilterPort) -> Result<()> {
+        if port.cluster_mac.is_none() {
+            self.claims.remove(&port.ifindex);
+        } else if !self.claims.contains_key(&port.ifindex) {
+            let link = self.loaded.with_claim(|program| ClaimLink::attach(program, port.ifindex))?;
+            let operation = "cannot attach a program behind the filter (tcx: Linux 6.6 or later)";
+            self.claims.insert(port.ifindex, link.map_err(failed(&port.name, operation))?);
+        }
+        Ok(())
     }
 
     /// Tells the filter what has changed about a port: its addresses or its flags.
@@ -65,6 +79,7 @@ impl Filter {
 
     /// Takes the filter from an interface: what it protected there is protected by nothing but the routes any more.
     pub fn detach(&mut self, ifindex: u32) -> Result<()> {
+        self.claims.remove(&ifindex);
         remove_link(ifindex, &self.pins.link(ifindex))?;
         self.loaded.ports.remove(&ifindex.to_ne_bytes(), &interface_name(ifindex))
     }

@@ -1,10 +1,10 @@
 //! Addresses of our own on an interface: virtual ones that a peer has given us.
 
 use super::connection::Connection;
-use super::error::Result;
+use super::error::{NetlinkError, Result};
 use super::links::dump_addresses;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::net::IpAddr;
 
@@ -25,6 +25,29 @@ impl Addresses {
         let request = RouteNetlinkMessage::NewAddress(self.message(addr));
         let operation = || format!("cannot add address {addr}");
         self.connection.request(operation, request, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Adds an address that the kernel does not choose as the source of anything by itself.
+    pub(crate) fn add_to_host(&mut self, addr: IpAddr) -> Result<()> {
+        let mut message = self.message(addr);
+        if addr.is_ipv4() {
+            message.header.scope = AddressScope::Host;
+        }
+        let operation = || format!("cannot add virtual address {addr}");
+        let request = RouteNetlinkMessage::NewAddress(message);
+        self.connection.request(operation, request, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Removes an address, unless somebody else has.
+    pub(crate) fn remove_if_there(&mut self, addr: IpAddr) -> Result<()> {
+        match self.remove(addr) {
+            Err(NetlinkError::Request { source, .. })
+                if source.raw_os_error() == Some(libc::EADDRNOTAVAIL) =>
+            {
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Removes an address.

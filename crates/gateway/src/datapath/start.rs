@@ -5,7 +5,7 @@ use super::DataPath;
 use super::guard::Guard;
 use super::sas::Sas;
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 use testudo_crypto::Library;
@@ -18,6 +18,7 @@ use testudo_fastpath::netlink::{
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::tun::{self, Tun};
+use testudo_fastpath::vip::host;
 use testudo_fastpath::worker::{Worker, WorkerConfig, WorkerHandle};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::dataplane::{Command, Config as PipelineConfig, Dataplane, LocalAddrs};
@@ -52,6 +53,8 @@ impl DataPath {
 
     fn build(config: &Config, library: Library, mut filter: Filter, tun: Tun) -> Result<Self, String> {
         // An earlier run may have been a node of a cluster.
+        let former = filter.vips().map_err(|e| e.to_string())?;
+        host::set_addresses(&BTreeSet::new(), &former).map_err(|e| e.to_string())?;
         filter.set_cluster(None).map_err(|e| e.to_string())?;
         let tun_index = tun.ifindex();
         let mut addresses = Addresses::open(tun_index).map_err(|e| e.to_string())?;
@@ -118,6 +121,7 @@ impl DataPath {
 /// Takes away the filter, and the TUN with the routes into it. Answers how many ports had the filter.
 fn take_away(config: &Config, instance: &Instance, with_tun: bool) -> Result<usize, String> {
     let cleaned = cleanup(instance).map_err(|e| e.to_string())?;
+    host::set_addresses(&BTreeSet::new(), &cleaned.vips).map_err(|e| e.to_string())?;
     if with_tun {
         remove_guard(&GUARD).map_err(|e| e.to_string())?;
         tun::remove(&config.tun).map_err(|e| e.to_string())?;

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Behind the XDP filter, on the kernel's packets: a frame to the port's own address is for this host.
+ *
+ * Most drivers make the kernel's packet of a frame after the filter. A veth makes it before: it has decided by then that
+ * a frame to the cluster's MAC address is another host's or a group's, and does not look again. The kernel forwards
+ * neither.
+ */
+#ifndef TESTUDO_CLAIM_H
+#define TESTUDO_CLAIM_H
+
+#include <linux/if_packet.h>
+#include <linux/pkt_cls.h>
+
+#include "arrival.h"
+
+SEC("tcx/ingress")
+int testudo_claim(struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex;
+	const struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
+	const struct ethernet *eth = (void *)(long)skb->data;
+
+	if (!port || skb->pkt_type == PACKET_HOST || (void *)(eth + 1) > (void *)(long)skb->data_end)
+		return TC_ACT_UNSPEC;
+	if (is_to(eth, port->mac))
+		bpf_skb_change_type(skb, PACKET_HOST);
+	return TC_ACT_UNSPEC;
+}
+
+#endif

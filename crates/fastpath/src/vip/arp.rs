@@ -1,0 +1,104 @@
+//! ARP (RFC 826) for addresses that all nodes have.
+
+use super::Link;
+use crate::mac::MacAddr;
+use std::net::{IpAddr, Ipv4Addr};
+use testudo_wire::ethernet::{EtherType, Ethernet};
+
+const PACKET: usize = 28;
+/// Ethernet, IPv4, and how long their addresses are.
+const KINDS: [u8; 6] = [0, 1, 8, 0, 6, 4];
+const REQUEST: [u8; 2] = [0, 1];
+const REPLY: [u8; 2] = [0, 2];
+
+/// The reply to a request for one of the link's VIPs, as a frame.
+pub(super) fn answer(link: &Link, frame: &[u8]) -> Option<Vec<u8>> {
+    let (ethernet, packet) = Ethernet::parse(frame).ok()?;
+    if ethernet.ethertype != EtherType::ARP {
+        return None;
+    }
+    let packet: &[u8; PACKET] = packet.first_chunk()?;
+    let (kinds, rest) = packet.split_first_chunk()?;
+    let (operation, rest) = rest.split_first_chunk()?;
+    let (asker, rest): (&[u8; 6], _) = rest.split_first_chunk()?;
+    let (asker_address, rest): (&[u8; 4], _) = rest.split_first_chunk()?;
+    let wanted = Ipv4Addr::from(*rest.last_chunk::<4>()?);
+    if *kinds != KINDS || *operation != REQUEST || !link.has(IpAddr::V4(wanted)) {
+        return None;
+    }
+    // Announcements are requests too, and no question: another node's, or a thief's.
+    if asker_address == &wanted.octets() {
+        return None;
+    }
+    Some(frame_of(link, ethernet.src, REPLY, wanted, (MacAddr(*asker), Ipv4Addr::from(*asker_address))))
+}
+
+/// An announcement (RFC 5227 §3) that the address is at the cluster's MAC.
+pub(super) fn announcement(link: &Link, vip: Ipv4Addr) -> Vec<u8> {
+    frame_of(link, MacAddr::BROADCAST, REQUEST, vip, (MacAddr([0; 6]), vip))
+}
+
+/// A packet whose sender is the VIP at the cluster's MAC.
+fn frame_of(
+    link: &Link,
+    to: MacAddr,
+    operation: [u8; 2],
+    vip: Ipv4Addr,
+    target: (MacAddr, Ipv4Addr),
+) -> Vec<u8> {
+    let ethernet = Ethernet { dst: to, src: link.mac, ethertype: EtherType::ARP }.to_bytes();
+    let (target, target_address) = target;
+    [
+        &ethernet[..],
+        &KINDS,
+        &operation,
+        &link.cluster_mac.0,
+        &vip.octets(),
+        &target.0,
+        &target_address.octets(),
+    ]
+    .concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{CLUSTER, OWN, VIP, link};
+    use super::*;
+
+    const ASKER: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
+
+    fn request(asker: [u8; 4], wanted: [u8; 4]) -> Vec<u8> {
+        let to = MacAddr::BROADCAST;
+        let ethernet = Ethernet { dst: to, src: MacAddr(ASKER), ethertype: EtherType::ARP }.to_bytes();
+        [&ethernet[..], &KINDS, &REQUEST, &ASKER, &asker, &[0; 6], &wanted, &[0; 18]].concat()
+    }
+
+    #[test]
+    fn a_request_for_a_vip_is_answered_with_the_clusters_address() {
+        let reply = answer(&link(), &request([192, 0, 2, 9], VIP)).unwrap();
+        let expected = [&ASKER[..], &OWN, &[8, 6], &KINDS, &REPLY, &CLUSTER, &VIP, &ASKER, &[192, 0, 2, 9]];
+        assert_eq!(reply, expected.concat());
+        assert!(
+            answer(&link(), &request([0; 4], VIP)).is_some(),
+            "a probe (RFC 5227) learns that it is taken"
+        );
+    }
+
+    #[test]
+    fn nothing_else_is_answered() {
+        let good = request([192, 0, 2, 9], VIP);
+        assert_eq!(answer(&link(), &request([192, 0, 2, 9], [192, 0, 2, 2])), None);
+        assert_eq!(answer(&link(), &request(VIP, VIP)), None, "an announcement is no question");
+        for length in 0..14 + PACKET {
+            assert_eq!(answer(&link(), &good[..length]), None);
+        }
+        for at in (12..22).filter(|at| *at != 21) {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            assert_eq!(answer(&link(), &bad), None, "octet {at}");
+        }
+        let reply = answer(&link(), &good).unwrap();
+        assert_eq!(answer(&link(), &reply), None);
+        assert_eq!(answer(&link(), &announcement(&link(), VIP.into())), None);
+    }
+}

@@ -1,0 +1,206 @@
+//! Virtual addresses (VIPs), which all nodes of a cluster have: asked for and announced on each link.
+//!
+//! A VIP is at the cluster's MAC address, so that every node sees what is sent to it. The kernel must never say otherwise: VIPs
+//! are on the loopback interface, and [`host`] keeps the kernel from speaking ARP and Neighbour Discovery for them. The default
+//! host's [`Speaker`] does, with the cluster's MAC as the sender in ARP and as the option in Neighbour Discovery.
+//!
+//! The *Ethernet* source of these frames, and of all others, is the port's own MAC. It could not be a group address; and if it
+//! were the cluster's unicast address, a switch would learn a port for it and flood to the other nodes no more. Hosts learn
+//! neighbours from the packet, not from the frame. So a switch that inspects ARP must not insist on the two being alike.
+
+mod arp;
+pub mod host;
+mod nd;
+mod socket;
+
+use crate::error::{Error, Result};
+use crate::mac::MacAddr;
+use socket::PacketSocket;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use testudo_wire::ethernet::EtherType;
+
+/// Frames of a socket that are looked at in one turn: whoever asks for more at once has to ask again.
+const BURST: usize = 64;
+/// Longer than any question.
+const LONGEST: usize = 256;
+
+/// A link on which VIPs are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Name of the interface.
+    pub name: String,
+    /// Number of the interface in the kernel.
+    pub ifindex: u32,
+    /// The port's own address.
+    pub mac: MacAddr,
+    /// The cluster's address on this link.
+    pub cluster_mac: MacAddr,
+    /// The VIPs that belong to this link.
+    pub vips: BTreeSet<IpAddr>,
+}
+
+impl Link {
+    fn has(&self, addr: IpAddr) -> bool {
+        self.vips.contains(&addr)
+    }
+
+    fn failed(&self, call: &'static str) -> impl FnOnce(io::Error) -> Error {
+        let interface = self.name.clone();
+        move |source| Error::Interface { interface, call, source }
+    }
+}
+
+/// Answers for the VIPs on all links while this node is the default host, and announces them.
+#[derive(Debug)]
+pub struct Speaker {
+    links: Vec<Open>,
+    default_host: bool,
+    answered: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    link: Link,
+    arp: PacketSocket,
+    nd: PacketSocket,
+    /// Keeps the groups by which the VIPs are asked for; none without IPv6 ones.
+    _groups: Option<UdpSocket>,
+}
+
+impl Speaker {
+    /// Listens on the links and has their interfaces receive what is for the cluster. Silent until this node is the default
+    /// host.
+    pub fn open(links: Vec<Link>) -> Result<Self> {
+        let links = links.into_iter().map(Open::new).collect::<Result<_>>()?;
+        Ok(Self { links, default_host: false, answered: 0 })
+    }
+
+    /// What is readable when there is something to answer.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.links.iter().flat_map(|open| [open.arp.as_fd(), open.nd.as_fd()])
+    }
+
+    /// This node is the default host from now on, or no longer.
+    pub fn set_default_host(&mut self, default_host: bool) {
+        self.default_host = default_host;
+    }
+
+    /// A port has another address now.
+    pub fn set_mac(&mut self, ifindex: u32, mac: MacAddr) {
+        let links = self.links.iter_mut().map(|open| &mut open.link);
+        links.filter(|link| link.ifindex == ifindex).for_each(|link| link.mac = mac);
+    }
+
+    /// Reads what has come and answers it, if that is for this node to do. What cannot be sent is asked for again.
+    pub fn answer(&mut self) -> Result<()> {
+        for open in &self.links {
+            for (socket, answer) in [(&open.arp, arp::answer as Answer), (&open.nd, nd::answer)] {
+                for _ in 0..BURST {
+                    let mut buffer = [0; LONGEST];
+                    let frame = socket.receive(&mut buffer);
+                    // The link may be down for a while.
+                    let Some(frame) =
+                        frame.or_else(passing).map_err(open.link.failed("receiving ARP or ND"))?
+                    else {
+                        break;
+                    };
+                    let reply = if self.default_host { answer(&open.link, frame) } else { None };
+                    if let Some(reply) = reply {
+                        socket
+                            .send(&reply)
+                            .or_else(passing)
+                            .map_err(open.link.failed("answering ARP or ND"))?;
+                        self.answered += 1;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many questions have been answered.
+    pub fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// Tells everybody on the links where the VIPs are: gratuitous ARP and unsolicited advertisements. For the default host,
+    /// when it becomes one.
+    pub fn announce(&self) -> Result<()> {
+        for open in &self.links {
+            for vip in &open.link.vips {
+                let sent = match vip {
+                    IpAddr::V4(vip) => open.arp.send(&arp::announcement(&open.link, *vip)),
+                    IpAddr::V6(vip) => open.nd.send(&nd::announcement(&open.link, *vip)),
+                };
+                sent.or_else(passing).map_err(open.link.failed("announcing a virtual address"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+type Answer = fn(&Link, &[u8]) -> Option<Vec<u8>>;
+
+/// A link that is down or has no room just now is no reason to fail.
+fn passing<T: Default>(error: io::Error) -> io::Result<T> {
+    match error.raw_os_error() {
+        Some(libc::ENETDOWN | libc::ENOBUFS | libc::EAGAIN | libc::EINTR) => Ok(T::default()),
+        _ => Err(error),
+    }
+}
+
+impl Open {
+    fn new(link: Link) -> Result<Self> {
+        let failed = |call| link.failed(call);
+        let arp =
+            PacketSocket::open(link.ifindex, EtherType::ARP, None).map_err(failed("listening for ARP"))?;
+        let nd = PacketSocket::open(link.ifindex, EtherType::IPV6, Some(nd::SOLICITATION));
+        let nd = nd.map_err(failed("listening for Neighbour Discovery"))?;
+        let accepted = arp.accept(link.ifindex, link.cluster_mac);
+        accepted.map_err(failed("receiving what is for the cluster's MAC address"))?;
+        let asked: Vec<Ipv6Addr> = link.vips.iter().filter_map(v6).map(nd::solicited_node).collect();
+        let groups = (!asked.is_empty()).then(|| join(link.ifindex, &asked)).transpose();
+        let groups = groups.map_err(failed("joining the groups of its IPv6 virtual addresses"))?;
+        Ok(Self { link, arp, nd, _groups: groups })
+    }
+}
+
+fn v6(addr: &IpAddr) -> Option<Ipv6Addr> {
+    match addr {
+        IpAddr::V6(addr) => Some(*addr),
+        IpAddr::V4(_) => None,
+    }
+}
+
+/// By way of the kernel's groups, so that switches that look into MLD hear of it.
+fn join(ifindex: u32, groups: &[Ipv6Addr]) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+    // Two addresses may have one group.
+    for group in groups.iter().collect::<BTreeSet<_>>() {
+        socket.join_multicast_v6(group, ifindex)?;
+    }
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    pub(super) const CLUSTER: [u8; 6] = [3, 0, 0, 0, 0, 9];
+    pub(super) const VIP: [u8; 4] = [192, 0, 2, 1];
+    pub(super) const VIP6: &str = "2001:db8:1::1";
+
+    pub(super) fn link() -> Link {
+        Link {
+            name: "outer0".to_owned(),
+            ifindex: 2,
+            mac: MacAddr(OWN),
+            cluster_mac: MacAddr(CLUSTER),
+            vips: [IpAddr::from(VIP), VIP6.parse().unwrap()].into(),
+        }
+    }
+}
