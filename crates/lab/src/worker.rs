@@ -2,7 +2,8 @@
 
 use crate::command::Cmd;
 use crate::{Error, Result};
-use nix::unistd::gettid;
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::unistd::{Pid, gettid};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -62,4 +63,13 @@ impl<T> Drop for Worker<T> {
 pub(crate) fn raise_priority() {
     let thread = gettid().to_string();
     let _refused = Cmd::new("chrt").args(["--fifo", "--pid", PRIORITY, &thread]).run();
+}
+
+/// Keeps the calling thread on the CPU where it is: what it sends then stays in order, for the kernel may queue packets
+/// by CPU. Where that is not allowed the thread goes on without.
+pub(crate) fn stay_on_this_cpu() {
+    let mut here = CpuSet::new();
+    let _refused = sched_getcpu()
+        .and_then(|cpu| here.set(cpu))
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &here));
 }

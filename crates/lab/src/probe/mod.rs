@@ -11,7 +11,7 @@ mod trace_tests;
 
 pub use trace::{Arrival, Outage, Summary, Trace};
 
-use crate::worker::{Worker, raise_priority};
+use crate::worker::{Worker, raise_priority, stay_on_this_cpu};
 use crate::{Error, Namespace, Result};
 use socket::Receiver;
 use std::io;
@@ -80,6 +80,7 @@ fn send(
     stop: &AtomicBool,
 ) -> Vec<Instant> {
     raise_priority();
+    stay_on_this_cpu();
     let mut sent = Vec::new();
     let mut due = Instant::now();
     while !stop.load(Ordering::Relaxed) {
