@@ -4,12 +4,15 @@
 //! total order and quorum come from an [`engine::Engine`]; this crate has no protocol of its own for them.
 #![forbid(unsafe_code)]
 
+mod alloc;
 #[cfg(feature = "corosync")]
 pub mod corosync;
 pub mod dispatch;
 pub mod engine;
 pub mod group;
+pub mod member;
 pub mod node;
 pub mod share;
+mod update;
 
 pub use testudo_ipsec::siphash;

@@ -47,6 +47,22 @@ plants! {
     PromiseIgnored = "promise-ignored",
     /// Each node takes the members of a view in the order in which its engine tells them.
     UnsortedView = "unsorted-view",
+    /// An IKE message leaves before anybody else holds what it depends on.
+    AnswerBeforeStable = "answer-before-stable",
+    /// An IKE SA is told to the others once, and not what changes in it: who takes it over encrypts answers again.
+    UpdatesNotReplicated = "updates-not-replicated",
+    /// A block of sequence numbers is used before all know that it was granted.
+    BlockBeforeStable = "block-before-stable",
+    /// Owner and heir are granted the same sequence numbers.
+    SameBlock = "same-block",
+    /// The heir is whoever comes next among those whom a node does not suspect.
+    HeirBySuspicion = "heir-by-suspicion",
+    /// All nodes make IVs under the same sender ID.
+    NoSenderId = "no-sender-id",
+    /// The slot of an SPI does not rest after use.
+    SpiReusedAtOnce = "spi-reused-at-once",
+    /// What an owner says of a share that it has lost meanwhile is believed.
+    FormerOwnerBelieved = "former-owner-believed",
 }
 
 /// True while that bug is planted here.

@@ -1,0 +1,237 @@
+//! What the IKE endpoint of a node draws from: SPIs that show their home share, the node's sender ID, cookies that any node
+//! of the cluster understands.
+
+use crate::siphash::HashKey;
+use aws_lc_rs::hkdf;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use testudo_ike::alloc::{Allocator, CookieSecret, EspSlots, Home};
+use testudo_ike::endpoint::Homes;
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::Time;
+use testudo_ike::suite::Entropy;
+use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_planted::{Plant, planted};
+use zeroize::Zeroizing;
+
+use crate::share::ShareSet;
+
+/// Secrets that differ by so much are still taken: clocks of nodes may.
+const COOKIE_DRIFT: u32 = 2;
+
+/// What the member tells its endpoint's allocator while that runs.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    sender: AtomicU32,
+    /// Minutes of the day's clock less those of the host's clock.
+    minutes: AtomicU32,
+}
+
+impl Shared {
+    pub(crate) fn set_sender(&self, sender: SenderId) {
+        self.sender.store(sender.0.into(), Relaxed);
+    }
+
+    /// What time of day it is, in seconds.
+    pub(crate) fn set_unix_time(&self, now: Time, seconds: u64) {
+        self.minutes.store(((seconds / 60) as u32).wrapping_sub(minutes(now)), Relaxed);
+    }
+}
+
+fn minutes(now: Time) -> u32 {
+    (now.0.as_secs() / 60) as u32
+}
+
+/// The allocator of a node of a cluster.
+pub(crate) struct ClusterAllocator {
+    entropy: Box<dyn Entropy + Send>,
+    key: HashKey,
+    cookies: hkdf::Prk,
+    slots: EspSlots,
+    shared: Arc<Shared>,
+}
+
+impl ClusterAllocator {
+    pub(crate) fn new(
+        entropy: Box<dyn Entropy + Send>,
+        cluster_key: &[u8; 32],
+        key: HashKey,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let cookies = prk(cluster_key, b"testudo cluster cookies 1");
+        Self { entropy, key, cookies, slots: EspSlots::default(), shared }
+    }
+
+    fn secret(&self, version: u32) -> Option<CookieSecret> {
+        let mut secret = CookieSecret { version, key: [0; 32] };
+        let info = [&version.to_be_bytes()[..]];
+        self.cookies.expand(&info, hkdf::HKDF_SHA256).ok()?.fill(&mut secret.key).ok()?;
+        Some(secret)
+    }
+
+    fn version(&self, now: Time) -> u32 {
+        self.shared.minutes.load(Relaxed).wrapping_add(minutes(now))
+    }
+}
+
+fn prk(cluster_key: &[u8; 32], purpose: &[u8]) -> hkdf::Prk {
+    hkdf::Salt::new(hkdf::HKDF_SHA256, purpose).extract(cluster_key)
+}
+
+/// The key by which what has no SPI of ours finds its home, derived from the cluster's.
+pub(crate) fn hash_key(cluster_key: &[u8; 32]) -> HashKey {
+    let mut key = Zeroizing::new([0; 32]);
+    let okm = prk(cluster_key, b"testudo cluster homes 1");
+    let info = [];
+    let filled = okm.expand(&info, hkdf::HKDF_SHA256).and_then(|okm| okm.fill(&mut key[..]));
+    assert!(filled.is_ok(), "HKDF gives as many octets as its hash has");
+    HashKey::new(*key.first_chunk().expect("16 of 32 octets"))
+}
+
+impl Entropy for ClusterAllocator {
+    fn fill(&mut self, out: &mut [u8]) {
+        self.entropy.fill(out);
+    }
+}
+
+impl Allocator for ClusterAllocator {
+    fn ike_spi(&mut self, home: Home<'_>) -> IkeSpi {
+        let share = match home {
+            Home::Responding(initiator) => self.key.initiator(initiator.to_bytes()),
+            Home::Initiating(connection) => self.key.name(connection),
+            Home::Renewing(share) => share,
+        };
+        let mut octets = [0; 8];
+        self.entropy.fill(&mut octets);
+        octets[0] = share.0;
+        // Zero means "none yet" (RFC 7296 §3.1).
+        IkeSpi(u64::from_be_bytes(octets).max(1))
+    }
+
+    fn esp_spi(&mut self, now: Time, home: Share) -> Option<Spi> {
+        self.slots.allocate(now, home, &mut self.entropy)
+    }
+
+    fn claim_esp_spi(&mut self, spi: Spi) {
+        self.slots.claim(spi);
+    }
+
+    fn release_esp_spi(&mut self, now: Time, spi: Spi) {
+        // As if it had rested already.
+        let long_ago = Time(now.0.saturating_sub(EspSlots::REST));
+        self.slots.release(if planted(Plant::SpiReusedAtOnce) { long_ago } else { now }, spi);
+    }
+
+    fn sender_id(&self) -> SenderId {
+        SenderId(self.shared.sender.load(Relaxed) as u16)
+    }
+
+    /// All nodes derive it from the cluster's key: a node that takes a share over knows the cookies of the one before it, and
+    /// nothing needs to be told.
+    fn cookie_secret(&mut self, now: Time) -> CookieSecret {
+        let version = self.version(now);
+        self.secret(version).unwrap_or_else(|| {
+            // Nobody can return what is made of this.
+            let mut key = [0; 32];
+            self.entropy.fill(&mut key);
+            CookieSecret { version, key }
+        })
+    }
+
+    fn cookie_secret_of(&mut self, now: Time, version: u32) -> Option<CookieSecret> {
+        let age = self.version(now).wrapping_sub(version) as i32;
+        (age.unsigned_abs() <= COOKIE_DRIFT).then(|| self.secret(version)).flatten()
+    }
+}
+
+/// What is at home on a node that owns some shares.
+pub(crate) struct OwnedHomes {
+    pub(crate) key: HashKey,
+    pub(crate) owned: ShareSet,
+}
+
+impl Homes for OwnedHomes {
+    fn share_of(&self, connection: &str) -> Share {
+        self.key.name(connection)
+    }
+
+    fn owns(&self, share: Share) -> bool {
+        self.owned.contains(share)
+    }
+
+    /// Each address of a pool has a home of its own, so that two owners never lease the same at the same time.
+    fn leases(&self, addr: IpAddr) -> bool {
+        self.owned.contains(self.key.pair(addr, addr))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    struct Counter(u8);
+
+    impl Entropy for Counter {
+        fn fill(&mut self, out: &mut [u8]) {
+            for octet in out {
+                self.0 = self.0.wrapping_mul(5).wrapping_add(77);
+                *octet = self.0;
+            }
+        }
+    }
+
+    fn allocator(octet: u8) -> (ClusterAllocator, Arc<Shared>) {
+        let shared = Arc::<Shared>::default();
+        let cluster_key = [octet; 32];
+        let key = hash_key(&cluster_key);
+        let entropy = Box::new(Counter(octet));
+        (ClusterAllocator::new(entropy, &cluster_key, key, Arc::clone(&shared)), shared)
+    }
+
+    #[test]
+    fn spis_show_their_home() {
+        let (mut alloc, shared) = allocator(1);
+        let key = hash_key(&[1; 32]);
+        let peer = IkeSpi(0x1122_3344_5566_7788);
+        assert_eq!(alloc.ike_spi(Home::Responding(peer)).share(), key.initiator(peer.to_bytes()));
+        assert_eq!(alloc.ike_spi(Home::Initiating("site")).share(), key.name("site"));
+        assert_eq!(alloc.ike_spi(Home::Renewing(Share(0))).share(), Share(0));
+        assert_eq!(alloc.esp_spi(Time::default(), Share(9)).unwrap().share(), Share(9));
+        shared.set_sender(SenderId(0x0805));
+        assert_eq!(alloc.sender_id(), SenderId(0x0805));
+    }
+
+    #[test]
+    fn cookies_are_good_on_every_node_for_a_while() {
+        let (mut one, first) = allocator(7);
+        let (mut other, second) = allocator(7);
+        let (mut stranger, third) = allocator(8);
+        // Their own clocks have nothing to do with each other.
+        let now = |seconds| Time(Duration::from_secs(seconds));
+        first.set_unix_time(now(5), 1_700_000_000);
+        second.set_unix_time(now(90_000), 1_700_000_030);
+        third.set_unix_time(now(5), 1_700_000_000);
+        let secret = one.cookie_secret(now(5));
+        let of = |alloc: &mut ClusterAllocator, seconds| {
+            alloc.cookie_secret_of(now(seconds), secret.version).map(|secret| secret.key)
+        };
+        assert_eq!(of(&mut other, 90_000), Some(secret.key));
+        assert_eq!(of(&mut other, 90_060), Some(secret.key));
+        assert_eq!(of(&mut other, 90_300), None, "too old");
+        assert_ne!(of(&mut stranger, 5), Some(secret.key));
+    }
+
+    #[test]
+    fn an_address_is_leased_by_the_owner_of_its_home() {
+        let key = hash_key(&[1; 32]);
+        let addr: IpAddr = "10.3.0.9".parse().unwrap();
+        let owned: ShareSet = [key.pair(addr, addr)].into_iter().collect();
+        let (here, there) =
+            (OwnedHomes { key, owned }, OwnedHomes { key, owned: ShareSet::ALL.without(owned) });
+        assert!(here.leases(addr) && !there.leases(addr));
+        assert_ne!(here.owns(here.share_of("site")), there.owns(there.share_of("site")));
+    }
+}

@@ -1,0 +1,187 @@
+//! What others say is done here, at its place in the total order.
+
+use super::blocks::{Ledger, heirs};
+use super::replicas::{ChildReplica, IkeReplica};
+use super::{Member, MemberOutput};
+use crate::group::Position;
+use crate::node::NodeId;
+use crate::update::{ChildState, Grant, IkeState, Op, decode};
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::{Path, Time};
+use testudo_ipsec::spi::{Share, Spi};
+use testudo_planted::{Plant, planted};
+
+impl Member {
+    /// An update has been delivered.
+    pub(super) fn delivered(&mut self, now: Time, from: NodeId, at: Position, update: &[u8]) {
+        let Some(ops) = decode(update) else {
+            self.counters.unread += 1;
+            return self
+                .log(0, format!("an update of node {from} cannot be read: another version of Testudo?"));
+        };
+        for op in ops {
+            // What an owner has said of its share before it lost it, and what came only now, is void: another has gone on
+            // from what all had.
+            let void = op.share().is_some_and(|share| !self.may_say(from, share));
+            if void && !planted(Plant::FormerOwnerBelieved) {
+                self.counters.not_owner += 1;
+                if let Op::SegDrop { share, .. } = op
+                    && from == self.node
+                {
+                    self.not_dropped(now, share);
+                }
+                continue;
+            }
+            self.apply(now, from, at, op);
+        }
+    }
+
+    /// True for the owner of the share. A fresh node that has not heard who owns what believes those who hold the state: they know.
+    fn may_say(&self, from: NodeId, share: Share) -> bool {
+        match &self.unheard_of {
+            Some(_) => self.table.synced().contains(&from),
+            None => self.table.owner(share) == Some(from),
+        }
+    }
+
+    fn apply(&mut self, now: Time, from: NodeId, at: Position, op: Op) {
+        match op {
+            Op::SegDrop { share, to } => return self.dropped(now, from, at, share, to),
+            Op::Resync { epoch, owners } => return self.told_owners(epoch, &owners),
+            Op::Resynced { epoch } => return self.resynced(now, from, epoch),
+            _ => {}
+        }
+        if from == self.node {
+            // It was done when it was said.
+            return;
+        }
+        match op {
+            Op::Ike(ike) => self.ike_added(now, *ike),
+            Op::IkeDelete { spi } => self.ike_gone(spi),
+            Op::Child(child) => self.child_added(now, at, *child),
+            Op::ChildSwitch { from, to } => self.switched(from, to),
+            Op::ChildStart { spi } => {
+                self.started(spi);
+                if let Some(child) = self.replicas.child(spi).map(|child| child.id) {
+                    self.outputs.push_back(MemberOutput::StartChild { child });
+                }
+            }
+            Op::ChildUpdate { spi, path } => self.moved(spi, path),
+            Op::ChildDelete { spi } => self.child_gone(now, spi),
+            Op::Renew(grants) => self.granted(at, &grants),
+            Op::Bump(grants) => {
+                self.yield_to_owner(now, grants.share);
+                self.granted(at, &grants);
+            }
+            Op::Edges(edges) => {
+                for (spi, edge) in edges {
+                    if self.may_say(from, spi.share())
+                        && let Some(child) = self.replicas.child_mut(spi)
+                    {
+                        child.edge = child.edge.max(edge);
+                        child.edge_at = now;
+                    }
+                }
+            }
+            Op::SegDrop { .. } | Op::Resync { .. } | Op::Resynced { .. } => {}
+        }
+    }
+
+    fn ike_added(&mut self, now: Time, ike: IkeState) {
+        let IkeState { outline, age, state } = ike;
+        let spi = outline.spi;
+        let old = self.replicas.remove_ike(spi);
+        let id = old.as_ref().map_or_else(|| self.endpoint.new_ike_number(), |old| old.id);
+        let before = old.map(|old| old.outline.leases).unwrap_or_default();
+        for (pool, addr) in before.iter().filter(|lease| !outline.leases.contains(lease)) {
+            self.endpoint.drop_lease(id, pool, *addr);
+        }
+        for (pool, addr) in &outline.leases {
+            if !self.endpoint.hold_lease(id, &outline, pool, *addr) {
+                self.log(0, format!("virtual IP {addr} has been leased to two peers, by two nodes"));
+            }
+        }
+        let came = Time(now.0.saturating_sub(age));
+        self.replicas.insert_ike(spi, IkeReplica { id, outline, state: Some((came, state)), stale: false });
+    }
+
+    pub(super) fn ike_gone(&mut self, spi: IkeSpi) {
+        let Some(ike) = self.replicas.remove_ike(spi) else { return };
+        for (pool, addr) in &ike.outline.leases {
+            self.endpoint.drop_lease(ike.id, pool, *addr);
+        }
+    }
+
+    fn child_added(&mut self, now: Time, at: Position, state: ChildState) {
+        let spi = state.params.spi_in;
+        let ledger = Ledger { reserved: state.reserved, log2: state.log2 };
+        let granted = state.heir == Some(self.node);
+        match self.replicas.child_mut(spi).filter(|child| *child.params == state.params) {
+            // Said again to all because somebody was not there.
+            Some(child) => {
+                child.ledger.reserved = child.ledger.reserved.max(ledger.reserved);
+                child.ledger.log2 = ledger.log2;
+                child.edge = child.edge.max(state.edge);
+                (child.ike, child.replaces, child.stale) = (state.ike, state.replaces, false);
+            }
+            None => {
+                // While this node was away its slot has come round again.
+                self.child_gone(now, spi);
+                self.new_child(now, state, ledger);
+            }
+        }
+        if granted && let Some(start) = ledger.reserved.checked_sub(2 << ledger.log2.min(32)) {
+            self.heir_blocks.push_back((at, spi, heirs(Grant { spi, start, log2: ledger.log2 })));
+        }
+    }
+
+    fn new_child(&mut self, now: Time, state: ChildState, ledger: Ledger) {
+        let ChildState { ike, connection, name, params, replaces, edge, .. } = state;
+        let id = self.endpoint.new_child_number();
+        self.endpoint.claim_spi(params.spi_in);
+        let replaced = replaces.and_then(|spi| self.replicas.child(spi)).map(|child| child.id);
+        let replica = ChildReplica {
+            id,
+            ike,
+            connection,
+            name,
+            params: Box::new(params),
+            replaces: replaces.filter(|_| replaced.is_some()),
+            switched: false,
+            ledger,
+            edge,
+            edge_at: now,
+            order: 0,
+            stale: false,
+        };
+        let of = self.replicas.ikes.get(&ike).map(|ike| ike.id);
+        self.install(of, &replica, replaced);
+        self.replicas.insert_child(replica);
+    }
+
+    fn switched(&mut self, from: Spi, to: Spi) {
+        let ids = self.replicas.child(from).map(|child| child.id);
+        let Some(child) = self.replicas.child_mut(to).filter(|child| !child.switched) else { return };
+        child.switched = true;
+        let to = child.id;
+        match ids {
+            Some(from) => self.outputs.push_back(MemberOutput::SwitchChild { from, to }),
+            None => self.outputs.push_back(MemberOutput::StartChild { child: to }),
+        }
+    }
+
+    fn moved(&mut self, spi_in: Spi, path: Path) {
+        let Some(child) = self.replicas.child_mut(spi_in) else { return };
+        (child.params.local, child.params.remote) = (path.local, path.remote);
+        let (child, spi_out) = (child.id, child.params.spi_out);
+        self.outputs.push_back(MemberOutput::UpdateChild { child, spi_in, spi_out, path });
+    }
+
+    /// Its SPI rests here as it does there: a node that takes the share over does not give it out again too soon.
+    pub(super) fn child_gone(&mut self, now: Time, spi_in: Spi) {
+        let Some(child) = self.replicas.remove_child(spi_in) else { return };
+        self.own_blocks.forget(spi_in);
+        self.endpoint.release_spi(now, spi_in);
+        self.outputs.push_back(MemberOutput::RemoveChild { child: child.id, spi_in });
+    }
+}

@@ -1,0 +1,183 @@
+//! Blocks of sequence numbers: who may use which.
+//!
+//! **Only the owner of a share gives its numbers away**, to itself and to its heir, each time behind all that were given before. Its
+//! messages are delivered in order and no other node's count, so all nodes know how far they reach: [`Ledger::noted`]. Whoever
+//! becomes the owner has had all messages of the one before it, or none of those that it lacks was stable; and since a block is
+//! used only once the message that granted it is stable, no two nodes ever use the same number.
+//!
+//! The heir's block always lies behind all that the owner may use, so that the peer's window, which moves on with the heir's first
+//! packet, leaves nothing in front of it that another could still send.
+
+use crate::update::Grant;
+use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::spi::Spi;
+use testudo_planted::{Plant, planted};
+
+/// At first: about two seconds of 32 thousand packets a second.
+const SMALLEST: u8 = 16;
+/// With extended numbers there are enough of them.
+const LARGEST: u8 = 24;
+/// Of 2^32 numbers a block takes no more than this, so that changes of owners do not use them up.
+const LARGEST_SHORT: u8 = 20;
+
+/// How far the numbers of a Child SA are given away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ledger {
+    /// Below this every number is somebody's.
+    pub(crate) reserved: u64,
+    /// Blocks of so many numbers, as a power of two.
+    pub(crate) log2: u8,
+}
+
+impl Ledger {
+    /// Of a new SA. Number 0 is no packet's (RFC 4303 §3.3.3).
+    pub(crate) const NEW: Self = Self { reserved: 1, log2: SMALLEST };
+
+    /// The next two blocks: by its owner only. `None`: no numbers are left for them, and it is time for new keys.
+    pub(crate) fn grant(&mut self, spi: Spi, esn: bool) -> Option<Grant> {
+        let grant = Grant { spi, start: self.reserved, log2: self.log2 };
+        let end = heirs(grant).end;
+        if end > SequenceBlock::whole(esn).end {
+            return None;
+        }
+        self.reserved = end;
+        Some(grant)
+    }
+
+    /// The owner has granted that. What comes late takes nothing back.
+    pub(crate) fn noted(&mut self, grant: Grant) {
+        self.reserved = self.reserved.max(heirs(grant).end);
+        self.log2 = grant.log2;
+    }
+
+    /// Makes the next blocks last two seconds, at so many packets a second.
+    pub(crate) fn fit(&mut self, rate: u64, esn: bool) {
+        let wanted = rate.saturating_mul(2).max(1).checked_next_power_of_two().unwrap_or(u64::MAX);
+        let wanted = u8::try_from(wanted.ilog2()).unwrap_or(u8::MAX);
+        self.log2 = wanted.clamp(SMALLEST, if esn { LARGEST } else { LARGEST_SHORT });
+    }
+}
+
+/// The owner's block of a grant.
+pub(crate) fn owners(grant: Grant) -> SequenceBlock {
+    SequenceBlock { next: grant.start, end: grant.start.saturating_add(size(grant)) }
+}
+
+/// The heir's block of a grant.
+pub(crate) fn heirs(grant: Grant) -> SequenceBlock {
+    let SequenceBlock { end, .. } = owners(grant);
+    if planted(Plant::SameBlock) {
+        return owners(grant);
+    }
+    SequenceBlock { next: end, end: end.saturating_add(size(grant)) }
+}
+
+fn size(grant: Grant) -> u64 {
+    // A damaged message of a member grants nothing that could overflow.
+    1_u64 << grant.log2.min(LARGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SPI: Spi = Spi(0x0100_0400);
+
+    #[test]
+    fn blocks_grow_with_the_rate_within_bounds() {
+        for (rate, esn, log2) in [
+            (0, true, 16),
+            (32_768, true, 16),
+            (32_769, true, 17),
+            (1_000_000, true, 21),
+            (1_000_000, false, 20),
+            (u64::MAX, true, 24),
+        ] {
+            let mut ledger = Ledger::NEW;
+            ledger.fit(rate, esn);
+            assert_eq!(ledger.log2, log2, "{rate}");
+        }
+    }
+
+    #[test]
+    fn the_last_numbers_are_not_granted_in_part() {
+        let mut ledger = Ledger { reserved: (1 << 32) - (1 << 18), log2: 16 };
+        assert!(ledger.grant(SPI, false).is_some());
+        assert!(ledger.grant(SPI, false).is_some());
+        assert_eq!(ledger.grant(SPI, false), None);
+        assert!(ledger.grant(SPI, true).is_some());
+    }
+
+    /// What can happen to the numbers of one SA.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// The owner grants, to itself and to an heir.
+        Grant { heir: usize, rate: u64 },
+        /// All that was said so far is delivered to some, in order, and to all if it is to be stable.
+        Deliver { stable: bool },
+        /// The owner goes; what was not delivered to everybody is lost. Another takes over, of those who had most.
+        Crash { to: usize },
+        /// The owner hands over.
+        Handover { to: usize },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0_usize..3, 0_u64..10_000_000).prop_map(|(heir, rate)| Step::Grant { heir, rate }),
+            any::<bool>().prop_map(|stable| Step::Deliver { stable }),
+            (0_usize..3).prop_map(|to| Step::Crash { to }),
+            (0_usize..3).prop_map(|to| Step::Handover { to }),
+        ]
+    }
+
+    proptest! {
+        /// Against a plain list of all blocks that any node was ever free to use.
+        #[test]
+        fn no_two_blocks_in_use_overlap(steps in prop::collection::vec(step(), 1..60)) {
+            let mut ledgers = [Ledger::NEW; 3];
+            let mut owner = 0;
+            // Said by the owner, but not known to all.
+            let mut said: Vec<(Grant, usize)> = Vec::new();
+            let mut used: Vec<(u64, u64)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Grant { heir, rate } => {
+                        let ledger = &mut ledgers[owner];
+                        ledger.fit(rate, false);
+                        said.extend(ledger.grant(SPI, false).map(|grant| (grant, heir)));
+                    }
+                    Step::Deliver { stable } => {
+                        for (grant, heir) in said.iter().filter(|_| stable) {
+                            (0..3).filter(|node| *node != owner).for_each(|node| ledgers[node].noted(*grant));
+                            let own = owners(*grant);
+                            used.push((own.next, own.end));
+                            if *heir != owner {
+                                let theirs = heirs(*grant);
+                                used.push((theirs.next, theirs.end));
+                            }
+                        }
+                        if stable {
+                            said.clear();
+                        }
+                    }
+                    Step::Crash { to } => {
+                        // It comes back with what the others have.
+                        said.clear();
+                        ledgers[owner] = ledgers[(owner + 1) % 3];
+                        owner = to;
+                    }
+                    Step::Handover { to } => {
+                        for (grant, _) in said.drain(..) {
+                            (0..3).filter(|node| *node != owner).for_each(|node| ledgers[node].noted(grant));
+                        }
+                        owner = to;
+                    }
+                }
+            }
+            used.sort_unstable();
+            prop_assert!(used.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{used:?}");
+            prop_assert!(used.iter().all(|(next, end)| *next >= 1 && *end <= 1 << 32));
+        }
+    }
+}

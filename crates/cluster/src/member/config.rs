@@ -1,0 +1,30 @@
+//! What a member is told at its start.
+
+use crate::group::GroupConfig;
+use std::time::Duration;
+use testudo_ike::endpoint::EndpointConfig;
+
+/// Settings of a [`super::Member`].
+#[derive(Clone, Debug)]
+pub struct MemberConfig {
+    /// The group: who the nodes are, and how they watch each other.
+    pub group: GroupConfig,
+    /// IKE. That changes are tracked is seen to.
+    pub endpoint: EndpointConfig,
+    /// Packets a second that a node can take in on one SA at most: how far a former owner can have got since it last told.
+    pub line_rate: u64,
+    /// How long the loss of a node may go unnoticed.
+    pub detection: Duration,
+}
+
+impl MemberConfig {
+    /// With the defaults of everything that has one.
+    pub fn new(group: GroupConfig) -> Self {
+        Self {
+            group,
+            endpoint: EndpointConfig::default(),
+            line_rate: 2_000_000,
+            detection: Duration::from_millis(500),
+        }
+    }
+}

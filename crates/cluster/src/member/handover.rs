@@ -1,0 +1,105 @@
+//! A share goes from its owner to another node that should have it, with both of them alive: freeze, tell the last, drop.
+
+use super::{Member, MemberOutput};
+use crate::node::NodeId;
+use crate::share::ShareSet;
+use crate::update::{Op, Secret};
+use std::collections::BTreeMap;
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::Time;
+use testudo_ipsec::spi::{Share, Spi};
+
+/// Shares that are frozen at a time: the others go on meanwhile.
+const AT_ONCE: usize = 16;
+
+/// Shares on their way out.
+#[derive(Debug, Default)]
+pub(super) struct Handover(BTreeMap<Share, Stage>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Neither packets nor IKE: what is on its way through this node comes out.
+    Frozen(NodeId),
+    /// SEG_DROP has been said. Until it is delivered nobody has the share.
+    Dropped,
+}
+
+impl Handover {
+    /// What is neither here nor there.
+    pub(super) fn held(&self) -> ShareSet {
+        self.0.keys().copied().collect()
+    }
+
+    pub(super) fn done(&mut self, share: Share) {
+        self.0.remove(&share);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Member {
+    /// Freezes some of the shares that another node should have.
+    pub(super) fn hand_over(&mut self, now: Time) {
+        if !self.running || !self.handover.0.is_empty() {
+            return;
+        }
+        let misplaced: Vec<(Share, NodeId)> = self
+            .table
+            .misplaced(self.node)
+            .filter(|(share, _)| self.active.contains(*share) && !self.imported.contains(*share))
+            .take(AT_ONCE)
+            .collect();
+        if misplaced.is_empty() {
+            return;
+        }
+        self.handover.0.extend(misplaced.iter().map(|(share, to)| (*share, Stage::Frozen(*to))));
+        self.update_homes(now);
+        self.show(now);
+        let shares = misplaced.into_iter().map(|(share, _)| share).collect();
+        self.outputs.push_back(MemberOutput::Flush { shares });
+    }
+
+    /// No packet of these shares is on its way through this node any more, and up to here packets were taken in on their SAs.
+    pub fn flushed(&mut self, now: Time, shares: ShareSet, edges: &[(Spi, u64)]) {
+        self.report_edges(now, edges);
+        self.turn(now);
+        for share in shares.iter() {
+            let Some(Stage::Frozen(to)) = self.handover.0.get(&share).copied() else { continue };
+            // Who was to have it may have gone meanwhile.
+            if !self.running || !self.table.synced().contains(&to) {
+                self.not_dropped(now, share);
+                continue;
+            }
+            self.put_away(now, share);
+            let mut ops = Vec::new();
+            self.grant_share(share, Some(to), true, &mut ops);
+            ops.push(Op::SegDrop { share, to });
+            self.handover.0.insert(share, Stage::Dropped);
+            self.publish(ops);
+        }
+    }
+
+    /// The IKE SAs of a share leave the endpoint, and are kept as those of others are. All has been told that there is to tell.
+    fn put_away(&mut self, now: Time, share: Share) {
+        let spis: Vec<IkeSpi> = self.replicas.ikes_of(share).map(|(spi, _)| *spi).collect();
+        for spi in spis {
+            let Some(ike) = self.replicas.ikes.get_mut(&spi) else { continue };
+            if let Some(state) = self.endpoint.export_sa(now, ike.id) {
+                ike.state = Some((now, Secret::new(state)));
+                self.commits.forget(ike.id);
+                self.endpoint.evict(now, ike.id);
+            }
+        }
+    }
+
+    /// The share stays: it goes on here.
+    pub(super) fn not_dropped(&mut self, now: Time, share: Share) {
+        self.handover.done(share);
+        self.imported.insert(share);
+        let read = |(spi, ike): (&IkeSpi, &super::replicas::IkeReplica)| ike.state.is_some().then_some(*spi);
+        self.imports.extend(self.replicas.ikes_of(share).filter_map(read));
+        self.show(now);
+    }
+}

@@ -1,0 +1,382 @@
+//! A member of the cluster: IKE, what it holds of all SAs, and its part of the shares.
+//!
+//! Sans-IO like the [`Group`] below it and the [`Endpoint`] in it. The host hands in what comes, calls [`Member::pump`] at the end of
+//! each of its turns, and does what [`Member::poll_output`] asks for, in order.
+
+mod apply;
+mod blocks;
+mod commit;
+mod config;
+mod handover;
+mod numbers;
+mod output;
+mod ownership;
+mod replicas;
+mod resync;
+mod status;
+mod takeover;
+
+pub use config::MemberConfig;
+pub use output::{MemberOutput, TakenIn};
+pub use status::{ClusterStatus, MemberCounters};
+
+use crate::alloc::{ClusterAllocator, Shared, hash_key};
+use crate::dispatch::Ownership as Shown;
+use crate::engine::EngineEvent;
+use crate::group::{Group, GroupOutput, Position};
+use crate::node::NodeId;
+use crate::share::ShareSet;
+use crate::siphash::HashKey;
+use commit::Commits;
+use handover::Handover;
+use numbers::{HeirBlocks, OwnBlocks};
+use ownership::Ownership;
+use replicas::Replicas;
+use resync::Resync;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use takeover::Take;
+use testudo_ike::endpoint::{Endpoint, EndpointConfig};
+use testudo_ike::message::{Header, IkeSpi};
+use testudo_ike::output::{Event, Path, Time, UnixTime};
+use testudo_ike::suite::Entropy;
+use testudo_ipsec::spi::{SenderId, Share};
+use testudo_planted::{Plant, planted};
+
+use crate::group::Ticket;
+
+/// While a view is being formed IKE goes on for this long. What it does is not stable, and so does not show.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One node's part of the cluster.
+pub struct Member {
+    config: MemberConfig,
+    node: NodeId,
+    key: HashKey,
+    shared: Arc<Shared>,
+    group: Group,
+    endpoint: Endpoint,
+    table: Ownership,
+    replicas: Replicas,
+    /// As long as a fresh node has not heard who owns what: the shares that were handed over meanwhile, by whom and to whom.
+    unheard_of: Option<Vec<(NodeId, Share, NodeId)>>,
+    commits: Commits,
+    own_blocks: OwnBlocks,
+    heir_blocks: HeirBlocks,
+    resync: Resync,
+    handover: Handover,
+    /// The last view had a quorum.
+    quorate: bool,
+    /// A quorate view has begun and is not over.
+    running: bool,
+    /// Since when there is no view.
+    no_view: Option<Time>,
+    epoch: u64,
+    members: Vec<NodeId>,
+    stable_upto: Position,
+    sender: Option<SenderId>,
+    /// Nothing leaves from then on.
+    fence: Time,
+    load: u16,
+    suspects: BTreeSet<NodeId>,
+    /// What each other node carries provisionally.
+    told: BTreeMap<NodeId, ShareSet>,
+    /// Shares of suspects that have shown that they live: they have new numbers in front of those that we would send with.
+    yielded: ShareSet,
+    takes: Vec<Take>,
+    /// Shares that this node has taken, and of those whose IKE it speaks.
+    active: ShareSet,
+    ike: ShareSet,
+    provisional: ShareSet,
+    /// Shares in which nothing is sent until that is stable.
+    bumping: BTreeMap<Share, Ticket>,
+    /// IKE SAs that are this node's and whose states have not been read yet; and the shares where there may be some.
+    imports: BTreeSet<IkeSpi>,
+    imported: ShareSet,
+    homes: Option<ShareSet>,
+    shown: Shown,
+    counters: MemberCounters,
+    /// For the engine, in order.
+    multicasts: VecDeque<Vec<u8>>,
+    /// When the host last looked.
+    looked: Time,
+    outputs: VecDeque<MemberOutput>,
+}
+
+impl Member {
+    /// A node begins. `last_incarnation` is what [`MemberOutput::Persist`] told last, 0 if it never has. `entropy` is for the
+    /// group, and for IKE.
+    pub fn new(
+        config: MemberConfig,
+        last_incarnation: u16,
+        entropy: [Box<dyn Entropy + Send>; 2],
+        now: Time,
+    ) -> Self {
+        let [for_group, for_ike] = entropy;
+        let cluster_key = config.group.key.octets();
+        let key = hash_key(cluster_key);
+        let shared = Arc::<Shared>::default();
+        let alloc = ClusterAllocator::new(for_ike, cluster_key, key, Arc::clone(&shared));
+        let endpoint_config = EndpointConfig { track_changes: true, ..config.endpoint.clone() };
+        let mut member = Self {
+            node: config.group.node,
+            key,
+            shared,
+            group: Group::new(config.group.clone(), last_incarnation, for_group, now),
+            endpoint: Endpoint::new(endpoint_config, Box::new(alloc)),
+            config,
+            table: Ownership::new(),
+            replicas: Replicas::default(),
+            unheard_of: None,
+            commits: Commits::default(),
+            own_blocks: OwnBlocks::default(),
+            heir_blocks: HeirBlocks::default(),
+            resync: Resync::default(),
+            handover: Handover::default(),
+            quorate: false,
+            running: false,
+            no_view: None,
+            epoch: 0,
+            members: Vec::new(),
+            stable_upto: Position::default(),
+            sender: None,
+            fence: Time::default(),
+            load: 0,
+            suspects: BTreeSet::new(),
+            told: BTreeMap::new(),
+            yielded: ShareSet::EMPTY,
+            takes: Vec::new(),
+            active: ShareSet::EMPTY,
+            ike: ShareSet::EMPTY,
+            provisional: ShareSet::EMPTY,
+            bumping: BTreeMap::new(),
+            imports: BTreeSet::new(),
+            imported: ShareSet::EMPTY,
+            homes: None,
+            shown: Shown::default(),
+            counters: MemberCounters::default(),
+            multicasts: VecDeque::new(),
+            looked: now,
+            outputs: VecDeque::new(),
+        };
+        member.update_homes(now);
+        member
+    }
+
+    /// IKE: what it has, and how it is set.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The same, to load, initiate, terminate. [`Self::pump`] it afterwards.
+    pub fn endpoint_mut(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
+    /// By what clear traffic, and the first message of IKE, find their homes.
+    pub fn hash_key(&self) -> HashKey {
+        self.key
+    }
+
+    /// Tells what time of day it is, to IKE and for cookies.
+    pub fn set_unix_time(&mut self, now: Time, unix: UnixTime) {
+        self.shared.set_unix_time(now, unix.0);
+        self.endpoint.set_unix_time(now, unix);
+    }
+
+    /// An IKE message arrived (without the non-ESP marker).
+    pub fn handle_ike(&mut self, now: Time, path: Path, bytes: &[u8]) {
+        if self.may_speak(now) && self.is_ours(bytes) {
+            self.endpoint.handle_datagram(now, path, bytes);
+            self.turn(now);
+        }
+    }
+
+    /// Whether the message is for a share whose IKE this node speaks. The IKE SA is in the endpoint then.
+    fn is_ours(&mut self, bytes: &[u8]) -> bool {
+        let Ok(header) = Header::parse(bytes) else { return true };
+        let ours = if header.from_initiator { header.responder_spi } else { header.initiator_spi };
+        let begins = ours.is_zero();
+        let share = if begins { self.key.initiator(header.initiator_spi.to_bytes()) } else { ours.share() };
+        // What is not yet read may have answered this request already.
+        let unread = begins && self.imported.contains(share);
+        if !self.shown.ike.contains(share) || unread {
+            self.counters.not_ours += 1;
+            return false;
+        }
+        if self.imports.contains(&ours) {
+            self.import(ours);
+        }
+        true
+    }
+
+    /// A datagram of another node came over a link.
+    pub fn handle_pulse(&mut self, now: Time, link: u8, bytes: &[u8]) {
+        self.group.handle_datagram(now, link, bytes);
+        self.drain(now);
+    }
+
+    /// The engine tells something.
+    pub fn handle_engine(&mut self, now: Time, event: EngineEvent) {
+        self.group.handle_event(now, event);
+        self.drain(now);
+    }
+
+    /// The engine did not take what [`MemberOutput::Multicast`] gave.
+    pub fn multicast_refused(&mut self, now: Time, bytes: Vec<u8>) {
+        // What comes behind it must not get in front of it.
+        while let Some(later) = self.multicasts.pop_back() {
+            self.group.multicast_refused(now, later);
+        }
+        self.group.multicast_refused(now, bytes);
+    }
+
+    /// The engine takes messages again.
+    pub fn multicast_ready(&mut self) {
+        self.group.multicast_ready();
+    }
+
+    /// [`Self::next_timeout`] has come.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.looked = now;
+        self.group.handle_timeout(now);
+        self.drain(now);
+        self.take_what_is_due(now);
+        self.import_some(now);
+        if self.may_speak(now) {
+            self.endpoint.handle_timeout(now);
+        }
+        self.turn(now);
+        self.tell_more(now);
+    }
+
+    /// When [`Self::handle_timeout`] is wanted.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let takes = self.takes.iter().filter(|_| self.running).filter_map(Take::at).min();
+        let imports = (self.sender.is_some() && !self.imported.is_empty()).then_some(Time::default());
+        // Without a voice its deadlines wait.
+        let ike = self.endpoint.next_timeout().filter(|at| self.may_speak(self.looked.max(*at)));
+        [self.group.next_timeout(), takes, imports, ike].into_iter().flatten().min()
+    }
+
+    /// The machine has gone back to an earlier state: nothing that this node holds is valid any more.
+    pub fn rolled_back(&mut self, now: Time) {
+        self.group.rolled_back(now);
+        (self.sender, self.running, self.quorate) = (None, false, false);
+        self.outputs.push_back(MemberOutput::ForgetSender);
+        // The data plane has gone back too, to blocks that it has used up since: its SAs go, and come with new ones.
+        self.void(now, true);
+        self.takes.clear();
+        self.provisional = ShareSet::EMPTY;
+        self.show(now);
+        self.drain(now);
+    }
+
+    /// The health of a port: carrier, driver.
+    pub fn set_link(&mut self, link: u8, up: bool) {
+        self.group.set_link(link, up);
+    }
+
+    /// How busy the workers are, in thousandths: for the other nodes to know.
+    pub fn set_load(&mut self, load: u16) {
+        self.load = load;
+        self.group.set_load(load, self.provisional);
+    }
+
+    /// IVs run low: another sender ID is wanted.
+    pub fn renew_sender(&mut self, now: Time) {
+        self.group.renew_sender(now);
+    }
+
+    /// The host's turn ends: what has changed is told to the others.
+    pub fn pump(&mut self, now: Time) {
+        self.turn(now);
+        self.tell_more(now);
+        self.group.flush(now);
+        self.drain(now);
+    }
+
+    /// What to do next.
+    pub fn poll_output(&mut self) -> Option<MemberOutput> {
+        let next = self.outputs.pop_front();
+        next.or_else(|| self.multicasts.pop_front().map(MemberOutput::Multicast))
+    }
+
+    /// True while this node may speak IKE at all: in a quorate view, behind no fence, with a sender ID of its own.
+    fn may_speak(&self, now: Time) -> bool {
+        let view = match self.no_view {
+            None => self.running,
+            Some(since) => self.quorate && now.since(since) < PATIENCE,
+        };
+        view && self.sender.is_some() && now < self.fence
+    }
+
+    /// Takes in what the group has to tell, in its order.
+    fn drain(&mut self, now: Time) {
+        while let Some(output) = self.group.poll_output() {
+            match output {
+                GroupOutput::View(start) => self.view(now, start),
+                GroupOutput::NoView => {
+                    self.running = false;
+                    // Of a ring that is over. What counts of it is said again in the next.
+                    self.multicasts.clear();
+                    self.no_view.get_or_insert(now);
+                }
+                GroupOutput::Delivered { from, at, update } => self.delivered(now, from, at, &update),
+                GroupOutput::Stable(ticket) => {
+                    self.stable(now, ticket);
+                    self.bumped();
+                    self.show(now);
+                }
+                GroupOutput::StableUpTo(at) => {
+                    self.stable_upto = self.stable_upto.max(at);
+                    self.heir_blocks_stable(at);
+                    self.take_what_is_due(now);
+                }
+                GroupOutput::Suspected(node) => {
+                    self.suspects.insert(node);
+                    self.provide(now);
+                }
+                GroupOutput::Trusted(node) => {
+                    self.suspects.remove(&node);
+                    self.yielded = self.yielded.without(self.table.owned_by(node));
+                    self.provide(now);
+                }
+                GroupOutput::Told { from, provisional, links: _ } => self.told(now, from, provisional),
+                GroupOutput::Fence(until) => {
+                    self.fence = until;
+                    self.outputs.push_back(MemberOutput::Fence(until));
+                }
+                GroupOutput::Sender(sender) => {
+                    let sender = if planted(Plant::NoSenderId) { SenderId(0) } else { sender };
+                    self.shared.set_sender(sender);
+                    self.sender = Some(sender);
+                    self.outputs.push_back(MemberOutput::Sender(sender));
+                    self.import_some(now);
+                }
+                GroupOutput::Multicast(bytes) => self.multicasts.push_back(bytes),
+                other => self.outputs.extend(passed_on(other)),
+            }
+        }
+        self.turn(now);
+    }
+
+    fn log(&mut self, level: u8, message: String) {
+        let event = Event::Log { ike: None, connection: None, level, message };
+        self.outputs.push_back(MemberOutput::Event(event));
+    }
+}
+
+/// What the group asks of the host is the host's.
+fn passed_on(output: GroupOutput) -> Option<MemberOutput> {
+    Some(match output {
+        GroupOutput::Datagram { to, link, bytes } => MemberOutput::Datagram { to, link, bytes },
+        GroupOutput::Persist(incarnation) => MemberOutput::Persist(incarnation),
+        GroupOutput::Rejoin => MemberOutput::Rejoin,
+        GroupOutput::Log { level, message } => {
+            MemberOutput::Event(Event::Log { ike: None, connection: None, level, message })
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,189 @@
+//! Numbers on their way: granted, stable, given to the data plane.
+
+use super::blocks::{heirs, owners};
+use super::{Member, MemberOutput};
+use crate::group::{Position, Ticket};
+use crate::share::ShareSet;
+use crate::update::{Grant, Grants, Op};
+use std::collections::{BTreeMap, VecDeque};
+use testudo_ike::output::Time;
+use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::spi::{Share, Spi};
+use testudo_planted::{Plant, planted};
+
+/// Grants of one update: what is about a batch.
+const GRANTS: usize = 512;
+
+/// A block that this node will have.
+#[derive(Clone, Copy, Debug)]
+struct Coming {
+    spi: Spi,
+    block: SequenceBlock,
+    at_once: bool,
+}
+
+/// Blocks that this node has granted itself, until all know of it.
+#[derive(Debug, Default)]
+pub(super) struct OwnBlocks {
+    /// Of the update that is about to be published.
+    new: Vec<Coming>,
+    waiting: VecDeque<(Ticket, Coming)>,
+    /// Child SAs that wait, and for how many blocks.
+    spis: BTreeMap<Spi, usize>,
+}
+
+impl OwnBlocks {
+    pub(super) fn granted(&mut self, grant: Option<Grant>, at_once: bool) {
+        if let Some(grant) = grant {
+            self.new.push(Coming { spi: grant.spi, block: owners(grant), at_once });
+        }
+    }
+
+    pub(super) fn published(&mut self, ticket: Ticket) {
+        for coming in self.new.drain(..) {
+            *self.spis.entry(coming.spi).or_default() += 1;
+            self.waiting.push_back((ticket, coming));
+        }
+    }
+
+    pub(super) fn forget(&mut self, spi: Spi) {
+        self.spis.remove(&spi);
+        self.waiting.retain(|(_, coming)| coming.spi != spi);
+        self.new.retain(|coming| coming.spi != spi);
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn take(&mut self, stable: impl Fn(Ticket) -> bool) -> Option<Coming> {
+        let (_, coming) = self.waiting.pop_front_if(|(ticket, _)| stable(*ticket))?;
+        if let Some(count) = self.spis.get_mut(&coming.spi) {
+            *count -= 1;
+            if *count == 0 {
+                self.spis.remove(&coming.spi);
+            }
+        }
+        Some(coming)
+    }
+}
+
+/// Blocks that an owner has granted this node, its heir, until all know of it.
+pub(super) type HeirBlocks = VecDeque<(Position, Spi, SequenceBlock)>;
+
+impl Member {
+    /// Half of the last block of a Child SA is used, or there is none: at so many packets a second.
+    pub fn numbers_low(&mut self, now: Time, spi_in: Spi, rate: u64) {
+        let share = spi_in.share();
+        let asked = self.own_blocks.spis.contains_key(&spi_in);
+        if !self.running || asked || self.table.owner(share) != Some(self.node) {
+            return;
+        }
+        let Some(child) = self.replicas.child_mut(spi_in) else { return };
+        child.ledger.fit(rate, child.params.esn);
+        let (id, grant) = (child.id, child.ledger.grant(spi_in, child.params.esn));
+        match grant {
+            Some(grant) => {
+                self.own_blocks.granted(Some(grant), false);
+                let heir = self.table.heir(share);
+                self.publish(vec![Op::Renew(Grants { share, heir, grants: vec![grant] })]);
+            }
+            None => {
+                self.endpoint.rekey_child(now, id);
+                self.turn(now);
+            }
+        }
+    }
+
+    /// Grants the owner and the heir of shares that this node owns new blocks of all SAs. `at_once`: another may have used the
+    /// numbers behind our own, so ours are over.
+    pub(super) fn grant_all(&mut self, shares: ShareSet, at_once: bool) -> Option<Ticket> {
+        let mut ops = Vec::new();
+        for share in shares.iter() {
+            let heir = self.table.heir(share);
+            self.grant_share(share, heir, at_once, &mut ops);
+        }
+        self.publish(ops)
+    }
+
+    pub(super) fn grant_share(
+        &mut self,
+        share: Share,
+        heir: Option<crate::node::NodeId>,
+        at_once: bool,
+        ops: &mut Vec<Op>,
+    ) {
+        let mut all = Vec::new();
+        for (spi, child) in self.replicas.children_mut_of(share) {
+            let grant = child.ledger.grant(*spi, child.params.esn);
+            self.own_blocks.granted(grant, at_once);
+            all.extend(grant);
+        }
+        for grants in all.chunks(GRANTS) {
+            let grants = Grants { share, heir, grants: grants.to_vec() };
+            ops.push(if at_once { Op::Bump(grants) } else { Op::Renew(grants) });
+        }
+    }
+
+    /// An owner's grants have been delivered, at that place.
+    pub(super) fn granted(&mut self, at: Position, grants: &Grants) {
+        for grant in &grants.grants {
+            let Some(child) = self.replicas.child_mut(grant.spi) else { continue };
+            child.ledger.noted(*grant);
+            if grants.heir == Some(self.node) {
+                self.heir_blocks.push_back((at, grant.spi, heirs(*grant)));
+            }
+        }
+        if planted(Plant::BlockBeforeStable) {
+            self.heir_blocks_stable(at);
+        }
+    }
+
+    /// Own grants that all know of are used.
+    pub(super) fn own_blocks_stable(&mut self) {
+        let commits = &self.commits;
+        let mut blocks = Vec::new();
+        let stable = |ticket| commits.is_stable(ticket) || planted(Plant::BlockBeforeStable);
+        while let Some(coming) = self.own_blocks.take(stable) {
+            blocks.push(coming);
+        }
+        for Coming { spi, block, at_once } in blocks {
+            self.use_block(spi, block, at_once);
+        }
+    }
+
+    /// What was granted to this node as heir by then is used. An heir does not send, so its latest block is the only one that
+    /// counts: it lies behind all that the owner may use.
+    pub(super) fn heir_blocks_stable(&mut self, upto: Position) {
+        while let Some((_, spi, block)) = self.heir_blocks.pop_front_if(|(at, _, _)| *at <= upto) {
+            self.use_block(spi, block, true);
+        }
+    }
+
+    fn use_block(&mut self, spi_in: Spi, block: SequenceBlock, at_once: bool) {
+        if let Some(child) = self.replicas.child(spi_in).map(|child| child.id) {
+            self.outputs.push_back(MemberOutput::Numbers { child, spi_in, block, at_once });
+        }
+    }
+
+    /// Up to where packets were taken in on SAs of this node: about once a second, those that have moved.
+    pub fn report_edges(&mut self, now: Time, edges: &[(Spi, u64)]) {
+        let mut told = Vec::new();
+        for (spi, edge) in edges {
+            if !self.active.contains(spi.share()) {
+                continue;
+            }
+            let Some(child) = self.replicas.child_mut(*spi) else { continue };
+            child.edge_at = now;
+            if *edge > child.edge {
+                child.edge = *edge;
+                told.push((*spi, *edge));
+            }
+        }
+        // Without a view they would pile up; the next ones say it again.
+        if self.running {
+            let ops = told.chunks(GRANTS).map(|edges| Op::Edges(edges.to_vec())).collect();
+            self.publish(ops);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What the member asks of its host.
+
+use crate::node::NodeId;
+use crate::share::ShareSet;
+use std::net::IpAddr;
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Path, Time};
+use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::spi::{SenderId, Spi};
+
+/// One thing for the host to do, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberOutput {
+    /// Send an IKE message, without non-ESP marker. All members hold what it depends on.
+    Send {
+        /// The IKE SA whose message it is; none for an answer to a stranger.
+        ike: Option<IkeSaId>,
+        /// From where to where.
+        path: Path,
+        /// The message.
+        bytes: Vec<u8>,
+    },
+    /// Send a NAT keepalive (RFC 3948 §2.3).
+    Keepalive {
+        /// From where to where.
+        path: Path,
+    },
+    /// Hand this to the engine. If it refuses, give it back with [`super::Member::multicast_refused`] before asking for the next output.
+    Multicast(Vec<u8>),
+    /// Send a datagram to a node over a link; it may be lost.
+    Datagram {
+        /// To whom.
+        to: NodeId,
+        /// Over which link.
+        link: u8,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// Give the Child SA to the data plane, of whatever share it is. It has no numbers to send with yet.
+    InstallChild {
+        /// Its IKE SA, if this node has heard of it.
+        ike: Option<IkeSaId>,
+        /// The Child SA.
+        child: ChildSaId,
+        /// `connections.<name>`.
+        connection: String,
+        /// `children.<name>`.
+        name: String,
+        /// All that the data plane needs.
+        params: Box<ChildSaParams>,
+        /// The Child SA that it renews: until [`MemberOutput::SwitchChild`] it only takes packets in.
+        replaces: Option<ChildSaId>,
+    },
+    /// Numbers that this node alone may send with: [`testudo_ipsec::number::SequenceAllocator`]'s `advance` if they are to be
+    /// used at once, else its `follow`.
+    Numbers {
+        /// The Child SA.
+        child: ChildSaId,
+        /// The SPI that we chose.
+        spi_in: Spi,
+        /// The numbers.
+        block: SequenceBlock,
+        /// What is left of the present block is not to be used any more.
+        at_once: bool,
+    },
+    /// Packets of these Child SAs are taken in here from now on: they count as seen up to [`TakenIn::floor`].
+    /// To be done before [`MemberOutput::Shares`], which follows.
+    TakeIn {
+        /// The Child SAs.
+        children: Vec<TakenIn>,
+    },
+    /// What has gone out through one Child SA goes out through another.
+    SwitchChild {
+        /// The one that is done.
+        from: ChildSaId,
+        /// The one that has taken its place.
+        to: ChildSaId,
+    },
+    /// What the selectors of a Child SA say goes out through it, although it came up beside another that stays.
+    StartChild {
+        /// The Child SA.
+        child: ChildSaId,
+    },
+    /// The peer has moved.
+    UpdateChild {
+        /// The Child SA.
+        child: ChildSaId,
+        /// The SPI that we chose.
+        spi_in: Spi,
+        /// The SPI that the peer chose.
+        spi_out: Spi,
+        /// The new ends.
+        path: Path,
+    },
+    /// Take the Child SA away from the data plane.
+    RemoveChild {
+        /// The Child SA.
+        child: ChildSaId,
+        /// The SPI that we chose.
+        spi_in: Spi,
+    },
+    /// A virtual address is ours.
+    InstallAddress {
+        /// The IKE SA that it came with.
+        ike: IkeSaId,
+        /// The address.
+        addr: IpAddr,
+    },
+    /// It is no longer, unless another IKE SA has brought it too.
+    RemoveAddress {
+        /// The IKE SA that it came with.
+        ike: IkeSaId,
+        /// The address.
+        addr: IpAddr,
+    },
+    /// What this node keeps of what comes to all nodes, from now on.
+    Shares {
+        /// Shares whose packets it carries.
+        packets: ShareSet,
+        /// Shares whose IKE it speaks.
+        ike: ShareSet,
+        /// It answers for the virtual addresses otherwise.
+        default_host: bool,
+    },
+    /// These shares are to go to another node, and have left [`MemberOutput::Shares`]. Once no packet of theirs is on its way
+    /// through this node any more, tell with [`super::Member::flushed`] up to where packets were taken in.
+    Flush {
+        /// The shares.
+        shares: ShareSet,
+    },
+    /// Go on with this sender ID, which nobody has used before.
+    Sender(SenderId),
+    /// Send with no sender ID until the next is told.
+    ForgetSender,
+    /// Packets may leave until then. Extended again and again.
+    Fence(Time),
+    /// Write this incarnation to disk, durably, before anything else.
+    Persist(u16),
+    /// This node answers for the virtual addresses now: tell the neighbours (gratuitous ARP, unsolicited NA).
+    Announce,
+    /// Leave the engine's group and join it again.
+    Rejoin,
+    /// Something happened that operators and waiting commands want to know.
+    Event(Event),
+}
+
+/// A Child SA that this node begins to take packets in on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenIn {
+    /// The SPI that we chose.
+    pub spi_in: Spi,
+    /// Packets were taken in up to here, as the former owner has told.
+    pub edge: u64,
+    /// How far it can have got since.
+    pub reach: u64,
+    /// Extended sequence numbers.
+    pub esn: bool,
+}
+
+impl TakenIn {
+    /// Up to where numbers count as seen. `seen`: the low half of the highest number that this node's filter has seen pass.
+    pub fn floor(&self, seen: Option<u32>) -> u64 {
+        testudo_ipsec::replay::floor(self.edge, seen, self.reach, self.esn)
+    }
+}

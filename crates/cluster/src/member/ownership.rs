@@ -1,0 +1,226 @@
+//! Who owns each share, and who is its heir: a function of the total order alone, so that all members of a view agree at every
+//! place in it. What a node suspects has no say here.
+
+use crate::node::NodeId;
+use crate::share::{SHARES, ShareSet, ranks};
+use testudo_ipsec::spi::Share;
+
+/// The table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ownership {
+    /// Nodes of the view that hold the state, sorted: only they can own.
+    synced: Vec<NodeId>,
+    owner: [Option<NodeId>; SHARES],
+    heir: [Option<NodeId>; SHARES],
+}
+
+/// Shares where something is different now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    pub(crate) owner: ShareSet,
+    pub(crate) heir: ShareSet,
+}
+
+impl Ownership {
+    /// Nobody owns anything.
+    pub(crate) fn new() -> Self {
+        Self { synced: Vec::new(), owner: [None; SHARES], heir: [None; SHARES] }
+    }
+
+    pub(crate) fn owner(&self, share: Share) -> Option<NodeId> {
+        self.owner.get(usize::from(share.0)).copied().flatten()
+    }
+
+    pub(crate) fn heir(&self, share: Share) -> Option<NodeId> {
+        self.heir.get(usize::from(share.0)).copied().flatten()
+    }
+
+    pub(crate) fn synced(&self) -> &[NodeId] {
+        &self.synced
+    }
+
+    pub(crate) fn owned_by(&self, node: NodeId) -> ShareSet {
+        all().filter(|share| self.owner(*share) == Some(node)).collect()
+    }
+
+    /// A view begins, and these of its members hold the state. An owner that is not one of them has lost its shares to the
+    /// first rank of those who are: the heir, unless that one is gone too.
+    pub(crate) fn view(&mut self, synced: &[NodeId]) -> Changes {
+        self.synced = synced.to_vec();
+        self.synced.sort_unstable();
+        self.update()
+    }
+
+    /// Further members hold the state now. They become heirs; shares are theirs only once their owners have handed them over.
+    pub(crate) fn synced_too(&mut self, nodes: &[NodeId]) -> Changes {
+        self.synced.extend(nodes);
+        self.synced.sort_unstable();
+        self.synced.dedup();
+        self.update()
+    }
+
+    /// Whose each share is, by the numbers of the nodes; 0 for nobody's.
+    pub(crate) fn owners(&self) -> Vec<u8> {
+        self.owner.iter().map(|owner| owner.map_or(0, NodeId::get)).collect()
+    }
+
+    /// As those have it who hold the state. What this node made of the table by itself is void.
+    pub(crate) fn adopt(&mut self, owners: &[u8]) {
+        for (owner, number) in self.owner.iter_mut().zip(owners) {
+            *owner = NodeId::new(u32::from(*number));
+        }
+        self.update();
+    }
+
+    /// Nobody holds anything any more: who owns what is drawn anew.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::new();
+    }
+
+    /// SEG_DROP. `None` if it was not the sender's to give, or that node cannot have it (any more): then nothing changes.
+    pub(crate) fn drop(&mut self, from: NodeId, share: Share, to: NodeId) -> Option<Changes> {
+        let owner = self.owner.get_mut(usize::from(share.0))?;
+        if *owner != Some(from) || !self.synced.contains(&to) {
+            return None;
+        }
+        *owner = Some(to);
+        let mut changes = self.update();
+        changes.owner.insert(share);
+        Some(changes)
+    }
+
+    /// What this node owns and another should: the node at the first rank.
+    pub(crate) fn misplaced(&self, owner: NodeId) -> impl Iterator<Item = (Share, NodeId)> + '_ {
+        all().filter(move |share| self.owner(*share) == Some(owner)).filter_map(move |share| {
+            let first = *ranks(share, &self.synced).first()?;
+            (first != owner).then_some((share, first))
+        })
+    }
+
+    fn update(&mut self) -> Changes {
+        let mut changes = Changes::default();
+        for share in all() {
+            let ranked = ranks(share, &self.synced);
+            let index = usize::from(share.0);
+            let (Some(owner), Some(heir)) = (self.owner.get_mut(index), self.heir.get_mut(index)) else {
+                continue;
+            };
+            if !owner.is_some_and(|owner| ranked.contains(&owner)) {
+                *owner = ranked.first().copied();
+                changes.owner.insert(share);
+            }
+            let next = ranked.iter().copied().find(|node| Some(*node) != *owner);
+            if *heir != next {
+                *heir = next;
+                changes.heir.insert(share);
+            }
+        }
+        changes
+    }
+}
+
+fn all() -> impl Iterator<Item = Share> {
+    (0..=u8::MAX).map(Share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn node(number: u32) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn nodes(numbers: &[u32]) -> Vec<NodeId> {
+        numbers.iter().map(|number| node(*number)).collect()
+    }
+
+    #[test]
+    fn at_first_the_first_rank_owns_and_the_second_is_heir() {
+        let mut table = Ownership::new();
+        let changes = table.view(&nodes(&[3, 1, 2]));
+        assert_eq!((changes.owner, changes.heir), (ShareSet::ALL, ShareSet::ALL));
+        for share in all() {
+            let ranked = ranks(share, &nodes(&[1, 2, 3]));
+            assert_eq!((table.owner(share), table.heir(share)), (Some(ranked[0]), Some(ranked[1])));
+        }
+        assert_eq!(table.misplaced(node(1)).count(), 0);
+    }
+
+    #[test]
+    fn heirs_inherit_and_who_comes_back_gets_its_shares_by_handover_only() {
+        let mut table = Ownership::new();
+        table.view(&nodes(&[1, 2, 3]));
+        let before = table.clone();
+        let changes = table.view(&nodes(&[1, 2]));
+        assert_eq!(changes.owner, before.owned_by(node(3)));
+        assert!(changes.owner.iter().all(|share| table.owner(share) == before.heir(share)));
+        // Back, at first with nothing.
+        let table_of_two = table.clone();
+        assert_eq!(table.view(&nodes(&[1, 2])), Changes::default());
+        let changes = table.synced_too(&[node(3)]);
+        assert!(
+            changes.owner.is_empty() && all().all(|share| table.owner(share) == table_of_two.owner(share))
+        );
+        assert!(changes.heir.iter().all(|share| table.heir(share) == Some(node(3))));
+        // Now each owner hands over, and the table is the first one again.
+        for owner in nodes(&[1, 2]) {
+            let misplaced: Vec<_> = table.misplaced(owner).collect();
+            for (share, to) in misplaced {
+                assert_eq!(to, node(3));
+                assert_eq!(table.drop(node(3), share, to), None, "not the sender's to give");
+                assert!(table.drop(owner, share, to).unwrap().owner.contains(share));
+                assert_eq!(table.drop(owner, share, to), None, "given once");
+            }
+        }
+        assert_eq!(table, before);
+    }
+
+    #[test]
+    fn a_share_is_not_given_to_who_is_not_there() {
+        let mut table = Ownership::new();
+        table.view(&nodes(&[1, 2]));
+        let share = table.owned_by(node(1)).iter().next().unwrap();
+        assert_eq!(table.drop(node(1), share, node(3)), None);
+        assert_eq!(table.owner(share), Some(node(1)));
+    }
+
+    #[test]
+    fn alone_there_is_no_heir() {
+        let mut table = Ownership::new();
+        table.view(&nodes(&[2]));
+        assert!(all().all(|share| table.owner(share) == Some(node(2)) && table.heir(share).is_none()));
+    }
+
+    proptest! {
+        /// Whatever happens, each share has one owner of the synced, and an heir that is another of them as long as there is one.
+        #[test]
+        fn every_share_has_an_owner_and_another_as_heir(
+            views in prop::collection::vec((prop::collection::btree_set(1_u32..8, 1..7), any::<bool>()), 1..12),
+        ) {
+            let mut table = Ownership::new();
+            for (view, grows) in views {
+                let view = nodes(&view.into_iter().collect::<Vec<_>>());
+                let before = table.clone();
+                let changes = if grows { table.synced_too(&view) } else { table.view(&view) };
+                for share in all() {
+                    let owner = table.owner(share).unwrap();
+                    prop_assert!(table.synced().contains(&owner));
+                    prop_assert_eq!(table.heir(share).is_some(), table.synced().len() > 1);
+                    prop_assert!(table.heir(share) != Some(owner));
+                    prop_assert_eq!(changes.owner.contains(share), before.owner(share) != Some(owner));
+                    prop_assert_eq!(changes.heir.contains(share), before.heir(share) != table.heir(share));
+                    if let Some(kept) = before.owner(share).filter(|kept| table.synced().contains(kept)) {
+                        prop_assert_eq!(kept, owner, "who is there keeps what it has");
+                    }
+                }
+                let misplaced: Vec<_> = table.synced().iter().flat_map(|node| table.misplaced(*node)).collect();
+                for (share, to) in misplaced {
+                    let owner = table.owner(share).unwrap();
+                    prop_assert!(table.drop(owner, share, to).is_some());
+                }
+            }
+        }
+    }
+}

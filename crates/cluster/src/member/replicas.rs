@@ -1,0 +1,182 @@
+//! What this node holds of all SAs of the cluster, so that it can go on with them.
+//!
+//! For its own shares the owner is the only one who changes anything, and changes it here as it says so; for the others it is done
+//! as it is delivered. IKE states of others are octets that nobody reads before they are needed.
+
+use super::blocks::Ledger;
+use crate::update::{ChildState, Secret};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use testudo_ike::endpoint::Outline;
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::{ChildSaId, IkeSaId, Time};
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::spi::{Share, Spi};
+
+/// An IKE SA of any share.
+#[derive(Debug)]
+pub(crate) struct IkeReplica {
+    /// Its number on this node, drawn when it was first heard of.
+    pub(crate) id: IkeSaId,
+    pub(crate) outline: Outline,
+    /// When its state was exported, by the clock here, and the state. None while this node's endpoint has it.
+    pub(crate) state: Option<(Time, Secret)>,
+    /// Not named yet by those who bring this node up to date.
+    pub(crate) stale: bool,
+}
+
+/// A Child SA of any share. It is in the data plane.
+#[derive(Debug)]
+pub(crate) struct ChildReplica {
+    /// Its number on this node.
+    pub(crate) id: ChildSaId,
+    pub(crate) ike: IkeSpi,
+    pub(crate) connection: String,
+    pub(crate) name: String,
+    pub(crate) params: Box<ChildSaParams>,
+    /// The one whose place it takes.
+    pub(crate) replaces: Option<Spi>,
+    /// It has taken that place.
+    pub(crate) switched: bool,
+    pub(crate) ledger: Ledger,
+    /// Packets were taken in up to here, as far as the owner has told, and when that came.
+    pub(crate) edge: u64,
+    pub(crate) edge_at: Time,
+    /// Counts them in the order in which they came.
+    pub(crate) order: u64,
+    pub(crate) stale: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Replicas {
+    pub(crate) ikes: BTreeMap<IkeSpi, IkeReplica>,
+    /// Local numbers of IKE SAs.
+    by_ike: BTreeMap<IkeSaId, IkeSpi>,
+    children: BTreeMap<Spi, ChildReplica>,
+    by_child: BTreeMap<ChildSaId, Spi>,
+    last_order: u64,
+}
+
+impl Replicas {
+    pub(crate) fn insert_ike(&mut self, spi: IkeSpi, ike: IkeReplica) {
+        self.by_ike.insert(ike.id, spi);
+        self.ikes.insert(spi, ike);
+    }
+
+    pub(crate) fn remove_ike(&mut self, spi: IkeSpi) -> Option<IkeReplica> {
+        let ike = self.ikes.remove(&spi)?;
+        self.by_ike.remove(&ike.id);
+        Some(ike)
+    }
+
+    pub(crate) fn spi_of_ike(&self, id: IkeSaId) -> Option<IkeSpi> {
+        self.by_ike.get(&id).copied()
+    }
+
+    /// The IKE SAs of a share, by SPI.
+    pub(crate) fn ikes_of(&self, share: Share) -> impl Iterator<Item = (&IkeSpi, &IkeReplica)> {
+        self.ikes.range(ikes(share))
+    }
+
+    pub(crate) fn child(&self, spi: Spi) -> Option<&ChildReplica> {
+        self.children.get(&spi)
+    }
+
+    pub(crate) fn child_mut(&mut self, spi: Spi) -> Option<&mut ChildReplica> {
+        self.children.get_mut(&spi)
+    }
+
+    pub(crate) fn insert_child(&mut self, mut child: ChildReplica) {
+        let spi = child.params.spi_in;
+        self.last_order += 1;
+        child.order = self.last_order;
+        self.by_child.insert(child.id, spi);
+        self.children.insert(spi, child);
+    }
+
+    pub(crate) fn remove_child(&mut self, spi: Spi) -> Option<ChildReplica> {
+        let child = self.children.remove(&spi)?;
+        self.by_child.remove(&child.id);
+        Some(child)
+    }
+
+    pub(crate) fn spi_of_child(&self, id: ChildSaId) -> Option<Spi> {
+        self.by_child.get(&id).copied()
+    }
+
+    /// The Child SAs of a share, by SPI.
+    pub(crate) fn children_of(&self, share: Share) -> impl Iterator<Item = (&Spi, &ChildReplica)> {
+        self.children.range(children(share))
+    }
+
+    pub(crate) fn children_mut_of(
+        &mut self,
+        share: Share,
+    ) -> impl Iterator<Item = (&Spi, &mut ChildReplica)> {
+        self.children.range_mut(children(share))
+    }
+
+    /// How many Child SAs there are.
+    pub(crate) fn children_len(&self) -> usize {
+        self.children.len()
+    }
+
+    /// All are to be named again.
+    pub(crate) fn doubt(&mut self) {
+        self.ikes.values_mut().for_each(|ike| ike.stale = true);
+        self.children.values_mut().for_each(|child| child.stale = true);
+    }
+
+    /// What was not named again.
+    pub(crate) fn stale(&self) -> (Vec<IkeSpi>, Vec<Spi>) {
+        let ikes = self.ikes.iter().filter(|(_, ike)| ike.stale).map(|(spi, _)| *spi).collect();
+        let children = self.children.iter().filter(|(_, child)| child.stale).map(|(spi, _)| *spi).collect();
+        (ikes, children)
+    }
+}
+
+impl ChildReplica {
+    /// As others are told of it.
+    pub(crate) fn state(&self) -> ChildState {
+        ChildState {
+            ike: self.ike,
+            connection: self.connection.clone(),
+            name: self.name.clone(),
+            params: (*self.params).clone(),
+            replaces: self.replaces,
+            reserved: self.ledger.reserved,
+            log2: self.ledger.log2,
+            heir: None,
+            edge: self.edge,
+        }
+    }
+}
+
+/// The SPIs of a share: its number is their first octet.
+fn ikes(share: Share) -> RangeInclusive<IkeSpi> {
+    let first = u64::from(share.0) << 56;
+    IkeSpi(first)..=IkeSpi(first | ((1 << 56) - 1))
+}
+
+fn children(share: Share) -> RangeInclusive<Spi> {
+    let first = u32::from(share.0) << 24;
+    Spi(first)..=Spi(first | ((1 << 24) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spis_of_a_share_are_those_that_show_it() {
+        for number in [0, 1, 255] {
+            let share = Share(number);
+            let (ikes, children) = (ikes(share), children(share));
+            assert!([ikes.start(), ikes.end()].iter().all(|spi| spi.share() == share));
+            assert!([children.start(), children.end()].iter().all(|spi| spi.share() == share));
+        }
+        assert_eq!(children(Share(255)).end().0, u32::MAX);
+        assert_eq!(ikes(Share(255)).end().0, u64::MAX);
+    }
+}

@@ -1,0 +1,69 @@
+//! What operators see of a member.
+
+use super::Member;
+use crate::group::GroupStatus;
+use crate::node::NodeId;
+use crate::share::ShareSet;
+
+/// What was not taken in, since the node began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberCounters {
+    /// IKE messages for shares whose IKE another node speaks.
+    pub not_ours: u64,
+    /// Changes of a share that came when it was not their sender's any more.
+    pub not_owner: u64,
+    /// Updates that cannot be read.
+    pub unread: u64,
+}
+
+/// For `testudo cluster`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterStatus {
+    /// The group.
+    pub group: GroupStatus,
+    /// Shares by their owner, as the last view and all that followed say.
+    pub owners: Vec<(NodeId, ShareSet)>,
+    /// Shares whose packets are carried here, and those whose IKE is spoken.
+    pub packets: ShareSet,
+    /// See there.
+    pub ike: ShareSet,
+    /// Of the first, those that are a suspect's.
+    pub provisional: ShareSet,
+    /// This node answers for the virtual addresses otherwise.
+    pub default_host: bool,
+    /// Members that are silent.
+    pub suspects: Vec<NodeId>,
+    /// Members that are being brought up to date.
+    pub fresh: Vec<NodeId>,
+    /// IKE SAs and Child SAs of the whole cluster that are known here.
+    pub ike_sas: usize,
+    /// See there.
+    pub child_sas: usize,
+    /// IKE messages that wait until all members hold what they depend on.
+    pub held: usize,
+    /// IKE SAs of shares taken over whose states have not been read yet.
+    pub unread_states: usize,
+    /// What was not taken in.
+    pub counters: MemberCounters,
+}
+
+impl Member {
+    /// For `testudo cluster`.
+    pub fn status(&self) -> ClusterStatus {
+        ClusterStatus {
+            group: self.group.status(),
+            owners: self.table.synced().iter().map(|node| (*node, self.table.owned_by(*node))).collect(),
+            packets: self.shown.packets,
+            ike: self.shown.ike,
+            provisional: self.provisional,
+            default_host: self.shown.default_host,
+            suspects: self.suspects.iter().copied().collect(),
+            fresh: self.resync.fresh().to_vec(),
+            ike_sas: self.replicas.ikes.len(),
+            child_sas: self.replicas.children_len(),
+            held: self.commits.held(),
+            unread_states: self.imports.len(),
+            counters: self.counters,
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Shares come and go: with views, with suspicion, and from hand to hand.
+//!
+//! Packets and IKE are two things. Packets of a suspect are carried by its heir at once: should the suspicion be wrong, a packet is
+//! delivered twice and no number is used twice. IKE has one owner, whom the view names, and whom nobody doubts.
+
+use super::replicas::IkeReplica;
+use super::{Member, MemberOutput, TakenIn};
+use crate::alloc::OwnedHomes;
+use crate::group::{NoQuorum, Position, ViewStart};
+use crate::node::NodeId;
+use crate::share::ShareSet;
+use crate::update::Op;
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::{ChildSaId, IkeSaId, Time};
+use testudo_ipsec::spi::{Share, Spi};
+use testudo_planted::{Plant, planted};
+
+/// IKE SAs whose states are read in one go. A node that was busy with more would be late with its pulses.
+const AT_ONCE: usize = 64;
+
+/// Shares that this node is to take.
+#[derive(Debug)]
+pub(super) struct Take {
+    when: When,
+    shares: ShareSet,
+}
+
+/// When it takes them.
+#[derive(Clone, Copy, Debug)]
+enum When {
+    /// What a departed owner may still send has run out by then.
+    At(Time),
+    /// All know that they were handed over.
+    Stable(Position),
+}
+
+impl Take {
+    /// When time brings it.
+    pub(super) fn at(&self) -> Option<Time> {
+        match self.when {
+            When::At(at) => Some(at),
+            When::Stable(_) => None,
+        }
+    }
+}
+
+impl Member {
+    /// A view begins.
+    pub(super) fn view(&mut self, now: Time, start: ViewStart) {
+        (self.running, self.no_view) = (start.view.quorate, None);
+        self.quorate = start.view.quorate;
+        self.members.clone_from(&start.view.members);
+        self.resync.stop();
+        // Whatever was about to be taken: the new view says it again, if it is still so.
+        self.takes.clear();
+        if !start.view.quorate {
+            return self.show(now);
+        }
+        self.epoch = start.epoch;
+        if start.reset || start.fresh.contains(&self.node) {
+            self.void(now, start.reset);
+        }
+        self.unheard_of = None;
+        if start.reset {
+            self.table.reset();
+        } else if start.fresh.contains(&self.node) {
+            self.unheard_of = Some(Vec::new());
+        }
+        self.suspects.retain(|node| start.view.members.contains(node));
+        self.told.retain(|node, _| start.view.members.contains(node));
+        self.yielded = ShareSet::EMPTY;
+        let changes = self.table.view(&start.current);
+        let owned = self.table.owned_by(self.node);
+        let gained = owned.without(self.active).without(self.handover.held());
+        if !gained.is_empty() {
+            self.takes.push(Take { when: When::At(start.wait_until), shares: gained });
+        }
+        self.begin_resync(now, &start);
+        // New numbers for whoever has become owner or heir; an owner goes on with those that it has for as long as they last.
+        let changed = self.shares_of(owned, changes.owner.union(changes.heir));
+        self.grant_all(changed, false);
+        self.take_what_is_due(now);
+        self.provide(now);
+    }
+
+    fn shares_of(&self, owned: ShareSet, some: ShareSet) -> ShareSet {
+        owned.iter().filter(|share| some.contains(*share)).collect()
+    }
+
+    /// What this node holds is void: others have gone on without it, and tell it anew what there is. `reset`: nobody holds
+    /// anything.
+    pub(super) fn void(&mut self, now: Time, reset: bool) {
+        if self.commits.is_waiting() {
+            // It has encrypted messages that never left. The states that it will be given know nothing of their IVs.
+            self.sender = None;
+            self.group.renew_sender(now);
+        }
+        let ids: Vec<IkeSaId> = self.endpoint.states().map(|(id, _)| id).collect();
+        for id in ids {
+            self.endpoint.evict(now, id);
+        }
+        self.endpoint.take_changed();
+        self.commits.clear();
+        self.own_blocks.clear();
+        self.heir_blocks.clear();
+        self.bumping.clear();
+        self.imports.clear();
+        self.imported = ShareSet::EMPTY;
+        self.handover.clear();
+        (self.active, self.ike) = (ShareSet::EMPTY, ShareSet::EMPTY);
+        self.update_homes(now);
+        self.replicas.doubt();
+        if reset {
+            self.forget_stale(now);
+        }
+    }
+
+    /// What nobody has named again is gone.
+    pub(super) fn forget_stale(&mut self, now: Time) {
+        let (ikes, children) = self.replicas.stale();
+        ikes.into_iter().for_each(|spi| self.ike_gone(spi));
+        children.into_iter().for_each(|spi| self.child_gone(now, spi));
+    }
+
+    /// SEG_DROP has been delivered: the share is another's.
+    pub(super) fn dropped(&mut self, now: Time, from: NodeId, at: Position, share: Share, to: NodeId) {
+        if let Some(drops) = &mut self.unheard_of {
+            drops.push((from, share, to));
+            return;
+        }
+        let Some(changes) = self.table.drop(from, share, to) else {
+            if from == self.node {
+                self.not_dropped(now, share);
+            }
+            return;
+        };
+        if from == self.node {
+            self.handover.done(share);
+            self.active.remove(share);
+            self.ike.remove(share);
+            self.update_homes(now);
+            self.hand_over(now);
+        }
+        if to == self.node {
+            let shares: ShareSet = [share].into_iter().collect();
+            // Until all know of it, a view without those who do would leave the share with its former owner.
+            self.takes.push(Take { when: When::Stable(at), shares });
+        }
+        let owned = self.table.owned_by(self.node);
+        self.grant_all(self.shares_of(owned, changes.heir), false);
+        self.provide(now);
+    }
+
+    /// Takes what is due.
+    pub(super) fn take_what_is_due(&mut self, now: Time) {
+        let stable = self.stable_upto;
+        let due = |take: &Take| match take.when {
+            When::At(at) => at <= now,
+            When::Stable(at) => at <= stable,
+        };
+        if !self.running {
+            return;
+        }
+        let (taken, left): (Vec<Take>, Vec<Take>) =
+            std::mem::take(&mut self.takes).into_iter().partition(due);
+        self.takes = left;
+        for Take { shares, .. } in taken {
+            self.active = self.active.union(shares);
+            self.ike = self.ike.union(shares);
+            for share in shares.iter() {
+                let read = |(spi, ike): (&IkeSpi, &IkeReplica)| ike.state.is_some().then_some(*spi);
+                self.imports.extend(self.replicas.ikes_of(share).filter_map(read));
+            }
+            self.imported = self.imported.union(shares);
+        }
+        self.show(now);
+    }
+
+    /// Reads some of the states of the IKE SAs that this node has become the owner of.
+    pub(super) fn import_some(&mut self, now: Time) {
+        if self.sender.is_none() || self.imported.is_empty() {
+            return;
+        }
+        for _ in 0..AT_ONCE {
+            let Some(spi) = self.imports.first().copied() else { break };
+            self.import(spi);
+        }
+        if self.imports.is_empty() {
+            let shares = std::mem::take(&mut self.imported);
+            self.remove_orphans(now, shares);
+            self.update_homes(now);
+        }
+    }
+
+    /// Goes on with an IKE SA. From now on its owner here makes its IVs, under its own sender ID.
+    pub(super) fn import(&mut self, spi: IkeSpi) {
+        self.imports.remove(&spi);
+        let Some(ike) = self.replicas.ikes.get_mut(&spi) else { return };
+        let Some((came, state)) = ike.state.take() else { return };
+        let id = ike.id;
+        let replicas = &self.replicas;
+        let number = |spi: Spi| -> Option<ChildSaId> { replicas.child(spi).map(|child| child.id) };
+        if let Err(error) = self.endpoint.import_sa_as(came, state.octets(), Some(id), &number) {
+            self.log(0, format!("cannot go on with IKE_SA {spi}: {error}"));
+            self.ike_gone(spi);
+            self.publish(vec![Op::IkeDelete { spi }]);
+        }
+    }
+
+    /// A Child SA that no IKE SA has: its former owner died between two updates that belong together.
+    fn remove_orphans(&mut self, now: Time, shares: ShareSet) {
+        let of = |share| self.replicas.children_of(share);
+        let children = shares.iter().flat_map(of);
+        let orphans: Vec<Spi> = children
+            .filter(|(_, child)| self.endpoint.ike_of(child.id).is_none())
+            .map(|(spi, _)| *spi)
+            .collect();
+        for spi in orphans {
+            self.child_gone(now, spi);
+            self.publish(vec![Op::ChildDelete { spi }]);
+        }
+    }
+
+    /// Connections start, and addresses are leased, where IKE is spoken and all is known that there is.
+    pub(super) fn update_homes(&mut self, now: Time) {
+        let owned = self.ike.without(self.imported).without(self.handover.held());
+        if self.homes != Some(owned) {
+            self.homes = Some(owned);
+            self.endpoint.set_homes(now, Box::new(OwnedHomes { key: self.key, owned }));
+        }
+    }
+
+    /// Carries the packets of those whom it suspects and whose heir it is, and those alone.
+    pub(super) fn provide(&mut self, now: Time) {
+        let mut provisional = ShareSet::EMPTY;
+        if self.quorate {
+            for suspect in &self.suspects {
+                let theirs = self.table.owned_by(*suspect);
+                provisional = provisional.union(theirs.iter().filter(|share| self.is_heir(*share)).collect());
+            }
+        }
+        self.provisional = provisional.without(self.active).without(self.yielded);
+        // The owner, should it live, learns of it by the next pulse.
+        self.group.set_load(self.load, self.provisional);
+        self.show(now);
+    }
+
+    /// The heir is who the view says. Two nodes that suspect different ones would both be the next in line otherwise.
+    fn is_heir(&self, share: Share) -> bool {
+        if planted(Plant::HeirBySuspicion) {
+            let ranked = crate::share::ranks(share, self.table.synced());
+            let first = ranked.iter().find(|node| !self.suspects.contains(node));
+            return first == Some(&self.node);
+        }
+        self.table.heir(share) == Some(self.node)
+    }
+
+    /// What another node says that it carries provisionally. If that is ours, it suspects us and sends with higher numbers than
+    /// we do: nothing leaves until ours are behind them again.
+    pub(super) fn told(&mut self, now: Time, from: NodeId, provisional: ShareSet) {
+        let before = self.told.insert(from, provisional).unwrap_or_default();
+        let ours = self.shares_of(self.active, provisional.without(before));
+        if ours.is_empty() || !self.running {
+            return;
+        }
+        if let Some(ticket) = self.grant_all(ours, true) {
+            self.bumping.extend(ours.iter().map(|share| (share, ticket)));
+        }
+        self.show(now);
+    }
+
+    /// The owner has bumped a share: it lives, and knows of what we carry. Our next block lies behind its own, so we must not
+    /// begin with it.
+    pub(super) fn yield_to_owner(&mut self, now: Time, share: Share) {
+        if self.provisional.contains(share) {
+            self.yielded.insert(share);
+            self.provide(now);
+        }
+    }
+
+    /// Blocks of bumped shares are stable.
+    pub(super) fn bumped(&mut self) {
+        let commits = &self.commits;
+        self.bumping.retain(|_, ticket| !commits.is_stable(*ticket));
+    }
+
+    /// Tells the host what is kept here, if that has changed.
+    pub(super) fn show(&mut self, now: Time) {
+        let carries = self.quorate || self.config.group.no_quorum == NoQuorum::Forward;
+        let bumping: ShareSet = self.bumping.keys().copied().collect();
+        let mut packets = self.active.union(self.provisional).without(bumping).without(self.handover.held());
+        let mut ike = self.ike.without(self.handover.held());
+        if !self.quorate {
+            ike = ShareSet::EMPTY;
+        }
+        if !carries {
+            packets = ShareSet::EMPTY;
+        }
+        let default_host = match self.running {
+            true => self.members.iter().find(|node| !self.suspects.contains(node)) == Some(&self.node),
+            // Nobody knows better; but the part of the cluster that has a quorum has one of its own.
+            false => self.shown.default_host && carries,
+        };
+        let shown = crate::dispatch::Ownership { packets, ike, default_host };
+        if shown == self.shown {
+            return;
+        }
+        self.take_in(now, packets.without(self.shown.packets));
+        if default_host && !self.shown.default_host {
+            self.outputs.push_back(MemberOutput::Announce);
+        }
+        self.shown = shown;
+        self.outputs.push_back(MemberOutput::Shares { packets, ike, default_host });
+    }
+
+    /// Packets of these shares are taken in here from now on.
+    fn take_in(&mut self, now: Time, shares: ShareSet) {
+        let of = |share| self.replicas.children_of(share);
+        let children = shares.iter().flat_map(of).map(|(spi, child)| {
+            let passed = now.since(child.edge_at).saturating_add(self.config.detection);
+            let reach = u128::from(self.config.line_rate) * passed.as_millis() / 1000;
+            TakenIn {
+                spi_in: *spi,
+                edge: child.edge,
+                reach: u64::try_from(reach).unwrap_or(u64::MAX),
+                esn: child.params.esn,
+            }
+        });
+        let children: Vec<TakenIn> = children.collect();
+        if !children.is_empty() {
+            self.outputs.push_back(MemberOutput::TakeIn { children });
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What the owners of shares tell the other nodes, under the names of [HA]. An update is everything that one event has
+//! changed: it is delivered whole or not at all, so that no survivor finds half of a rekey.
+//!
+//! [HA]: strongSwan's high availability plugin calls them the same.
+
+use crate::node::NodeId;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use testudo_ike::endpoint::Outline;
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::Path;
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::spi::{Share, Spi};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+/// Of everything here. Nodes of another version do not read it.
+const VERSION: u8 = 1;
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Op {
+    /// IKE_ADD and IKE_UPDATE: the whole state of an IKE SA, pending exchanges and their octets included.
+    Ike(Box<IkeState>),
+    /// IKE_DELETE: nothing is left of it, not even a response to repeat.
+    IkeDelete { spi: IkeSpi },
+    /// CHILD_ADD: a Child SA, new or sent again to a node that must be brought up to date.
+    Child(Box<ChildState>),
+    /// What went out through `from` goes out through `to`.
+    ChildSwitch { from: Spi, to: Spi },
+    /// It carries by itself, although it came up beside another.
+    ChildStart { spi: Spi },
+    /// CHILD_UPDATE: the peer has moved.
+    ChildUpdate { spi: Spi, path: Path },
+    /// CHILD_DELETE: its slot rests on every node.
+    ChildDelete { spi: Spi },
+    /// RENEW: the owner goes on with these numbers when its present ones are used up.
+    Renew(Grants),
+    /// BUMP: owner and heir both go on in these numbers at once.
+    Bump(Grants),
+    /// EDGES: up to where the owner has taken packets in.
+    Edges(Vec<(Spi, u64)>),
+    /// SEG_DROP: the owner has given the share up for that node.
+    SegDrop { share: Share, to: NodeId },
+    /// RESYNC begins: what follows brings the fresh nodes of that view up to date with what the sender owns. `owners`: whose each
+    /// share is at the view's start, by the numbers of the nodes.
+    Resync { epoch: u64, owners: Vec<u8> },
+    /// RESYNC ends: that was all.
+    Resynced { epoch: u64 },
+}
+
+/// An IKE SA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IkeState {
+    pub(crate) outline: Outline,
+    /// How long ago it was exported: the times in it are on the clock of that moment.
+    pub(crate) age: Duration,
+    pub(crate) state: Secret,
+}
+
+/// A Child SA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChildState {
+    /// The IKE SA that made it.
+    pub(crate) ike: IkeSpi,
+    pub(crate) connection: String,
+    pub(crate) name: String,
+    pub(crate) params: ChildSaParams,
+    /// The one whose place it takes, by its inbound SPI, as long as both are there.
+    pub(crate) replaces: Option<Spi>,
+    /// Its numbers up to here have been given to some node.
+    pub(crate) reserved: u64,
+    /// Blocks of so many numbers, as a power of two.
+    pub(crate) log2: u8,
+    /// Of a new one: the heir, whose block follows the owner's. The two end at `reserved`.
+    pub(crate) heir: Option<NodeId>,
+    /// Packets were taken in up to here.
+    pub(crate) edge: u64,
+}
+
+/// Numbers of some Child SAs of one share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grants {
+    pub(crate) share: Share,
+    /// Whose the second block of each is. None: nobody's.
+    pub(crate) heir: Option<NodeId>,
+    pub(crate) grants: Vec<Grant>,
+}
+
+/// Two blocks of as many numbers: the owner's from `start` on, and the heir's behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grant {
+    pub(crate) spi: Spi,
+    pub(crate) start: u64,
+    pub(crate) log2: u8,
+}
+
+/// Octets that hold keys.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
+pub(crate) struct Secret(Vec<u8>);
+
+impl Secret {
+    pub(crate) fn new(mut octets: Zeroizing<Vec<u8>>) -> Self {
+        Self(std::mem::take(&mut *octets))
+    }
+
+    pub(crate) fn octets(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Secret({} octets)", self.0.len())
+    }
+}
+
+impl Op {
+    /// The share whose owner alone may say this; none for what concerns no share.
+    pub(crate) fn share(&self) -> Option<Share> {
+        Some(match self {
+            Self::Ike(ike) => ike.outline.spi.share(),
+            Self::IkeDelete { spi } => spi.share(),
+            Self::Child(child) => child.params.spi_in.share(),
+            Self::ChildSwitch { to: spi, .. }
+            | Self::ChildStart { spi }
+            | Self::ChildUpdate { spi, .. }
+            | Self::ChildDelete { spi } => spi.share(),
+            Self::Renew(grants) | Self::Bump(grants) => grants.share,
+            Self::SegDrop { share, .. } => *share,
+            Self::Edges(_) | Self::Resync { .. } | Self::Resynced { .. } => return None,
+        })
+    }
+
+    /// About how many octets it is.
+    fn size(&self) -> usize {
+        match self {
+            Self::Ike(ike) => ike.state.0.len() + 128,
+            Self::Child(_) => 512,
+            Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
+            Self::Edges(edges) => 8 + edges.len() * 14,
+            _ => 32,
+        }
+    }
+}
+
+/// Octets to publish. Holds keys.
+pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {
+    let mut size = 64 + ops.iter().map(Op::size).sum::<usize>();
+    loop {
+        // A fresh buffer each time, so that nothing is reallocated and left behind with keys in it.
+        let mut buffer = Zeroizing::new(vec![0; size]);
+        match postcard::to_slice(&(VERSION, ops), &mut buffer) {
+            Ok(used) => {
+                let length = used.len();
+                buffer.truncate(length);
+                return std::mem::take(&mut *buffer);
+            }
+            Err(_) => size = size.saturating_mul(2),
+        }
+    }
+}
+
+/// The changes of an update. `None`: of another version, or damaged.
+pub(crate) fn decode(octets: &[u8]) -> Option<Vec<Op>> {
+    match postcard::take_from_bytes::<(u8, Vec<Op>)>(octets) {
+        Ok(((VERSION, ops), [])) => Some(ops),
+        _ => None,
+    }
+}
+
+/// Cuts what one event has changed into updates of about a batch. Only what a timer does to many SAs at once is that large;
+/// one SA is never cut through. What makes Child SAs comes first and what takes them away last: who has a part of it finds at
+/// most a Child SA that no IKE SA knows, and takes it away.
+pub(crate) fn cut(ops: Vec<Op>, limit: usize) -> impl Iterator<Item = Vec<Op>> {
+    let mut ops = ops.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let mut part = vec![ops.next()?];
+        let mut size = part.iter().map(Op::size).sum::<usize>();
+        while let Some(op) = ops.next_if(|op| size + op.size() <= limit) {
+            size += op.size();
+            part.push(op);
+        }
+        Some(part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn edges(count: usize) -> Op {
+        Op::Edges((0..count).map(|n| (Spi(n as u32), n as u64)).collect())
+    }
+
+    #[test]
+    fn an_update_is_what_was_published() {
+        let ops = vec![
+            edges(300),
+            Op::SegDrop { share: Share(7), to: NodeId::new(3).unwrap() },
+            Op::Renew(Grants {
+                share: Share(1),
+                heir: NodeId::new(2),
+                grants: vec![Grant { spi: Spi(0x0100_0400), start: u64::MAX - 1, log2: 24 }],
+            }),
+        ];
+        let octets = encode(&ops);
+        assert_eq!(decode(&octets), Some(ops));
+        let mut other = octets.clone();
+        other[0] += 1;
+        assert_eq!(decode(&other), None, "another version");
+        assert_eq!(decode(&octets[..octets.len() - 1]), None, "cut");
+        assert_eq!(decode(&[octets, vec![0]].concat()), None, "longer");
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert_eq!(format!("{:?}", Secret::new(Zeroizing::new(vec![1, 2, 3]))), "Secret(3 octets)");
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_are_read_without_panic(octets in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = decode(&octets);
+        }
+
+        #[test]
+        fn what_is_cut_is_whole_together(counts in prop::collection::vec(0_usize..600, 0..20)) {
+            let ops: Vec<Op> = counts.into_iter().map(edges).collect();
+            let parts: Vec<Vec<Op>> = cut(ops.clone(), 4096).collect();
+            prop_assert!(parts.iter().all(|part| part.len() == 1 || encode(part).len() <= 4096 + 64));
+            prop_assert_eq!(parts.concat(), ops);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What the nodes and their peers are configured with.
+
+use std::net::IpAddr;
+use std::time::Duration;
+use testudo_ike::config::{
+    Child, ChildLifetime, ChildMode, Connection, EspProposal, Fragmentation, Identity, IkeEncryption,
+    IkeLifetime, IkeProposal, KeyExchange, LocalAuth, PpkPolicy, Prf, RemoteAuth, SecretKind, SendCert,
+    SharedSecret, StartAction, TsSpec,
+};
+use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+
+/// The address of the cluster.
+pub(crate) const VIP: &str = "192.0.2.1";
+
+/// The address of a peer.
+pub(crate) fn peer_addr(peer: usize) -> IpAddr {
+    IpAddr::from([203, 0, 113, peer as u8 + 1])
+}
+
+fn fqdn(name: &str) -> Identity {
+    Identity::Fqdn(name.into())
+}
+
+fn net(third: u8) -> TrafficSelector {
+    let addrs = AddrRange::new([10, 0, third, 0].into(), [10, 0, third, 255].into()).unwrap();
+    TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
+}
+
+fn child(local: TrafficSelector, remote: TrafficSelector) -> Child {
+    let esp = EspProposal {
+        encryption: vec![EspAlgorithm::Aes128Gcm16],
+        esn: vec![true],
+        ..EspProposal::default()
+    };
+    Child {
+        name: "net".into(),
+        local_ts: vec![TsSpec::Fixed(local)],
+        remote_ts: vec![TsSpec::Fixed(remote)],
+        proposals: vec![esp],
+        mode: ChildMode::Tunnel,
+        start_action: StartAction::None,
+        dpd_action: StartAction::None,
+        close_action: StartAction::None,
+        lifetime: ChildLifetime::default(),
+        replay_window: 64,
+        copy: HeaderCopy::default(),
+        priority: 0,
+    }
+}
+
+fn connection(name: String, ends: [(IpAddr, String); 2], child: Child) -> Connection {
+    let single = |addr: IpAddr| vec![AddrRange::new(addr, addr).unwrap()];
+    let [(local, us), (remote, them)] = ends;
+    Connection {
+        name,
+        local_addrs: single(local),
+        remote_addrs: single(remote),
+        local_port: 500,
+        remote_port: 500,
+        proposals: vec![IkeProposal {
+            encryption: vec![IkeEncryption::Aes128Gcm16],
+            prf: vec![Prf::HmacSha256],
+            ke: vec![KeyExchange::X25519],
+            ..IkeProposal::default()
+        }],
+        encap: false,
+        fragmentation: Fragmentation::default(),
+        dpd_delay: Duration::ZERO,
+        keyingtries: 0,
+        unique: Default::default(),
+        vips: vec![],
+        pools: vec![],
+        lifetime: IkeLifetime::default(),
+        send_cert: SendCert::default(),
+        send_certreq: true,
+        ppk: PpkPolicy::default(),
+        local: LocalAuth::psk(Some(fqdn(&us))),
+        remote: RemoteAuth::psk(Some(fqdn(&them))),
+        children: vec![child],
+    }
+}
+
+/// What the cluster has for a peer.
+pub(crate) fn of_cluster(peer: usize) -> Connection {
+    let ends = [(VIP.parse().unwrap(), "cluster".to_owned()), (peer_addr(peer), format!("peer{peer}"))];
+    connection(format!("peer{peer}"), ends, child(net(0), net(peer as u8 + 1)))
+}
+
+/// What the peer has for the cluster.
+pub(crate) fn of_peer(peer: usize) -> Connection {
+    let ends = [(peer_addr(peer), format!("peer{peer}")), (VIP.parse().unwrap(), "cluster".to_owned())];
+    connection("cluster".into(), ends, child(net(peer as u8 + 1), net(0)))
+}
+
+pub(crate) fn secret() -> SharedSecret {
+    SharedSecret {
+        name: "psk".into(),
+        kind: SecretKind::Ike,
+        owners: vec![],
+        secret: b"a key that all share".to_vec(),
+    }
+}

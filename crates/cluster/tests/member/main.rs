@@ -1,0 +1,8 @@
+//! Members on an engine in memory, with IKE endpoints as their peers, in virtual time.
+
+mod config;
+mod crash;
+mod random;
+mod suspicion;
+mod views;
+mod world;

@@ -1,0 +1,52 @@
+//! Packets of a suspect are carried by its heir, and IKE is not.
+
+use crate::world::World;
+use std::time::Duration;
+use testudo_cluster::share::ShareSet;
+
+fn packets(world: &World, node: usize) -> ShareSet {
+    world.nodes[node].shares.0
+}
+
+/// Nobody hears a node, but the engine does. Its heirs carry its packets, in numbers of their own; nobody speaks for it. When it is
+/// heard again it begins behind their numbers, and has its shares back.
+#[test]
+fn who_is_wrongly_suspected_gets_its_packets_back_and_no_number_is_sent_twice() {
+    for victim in 0..3 {
+        let mut world = World::established(3, 6, 100 + victim as u64);
+        let before: Vec<_> = world.nodes.iter().map(|node| node.shares).collect();
+        for _ in 0..3 {
+            world.mute = Some(victim);
+            world.run(Duration::from_secs(2));
+            let others = (0..3).filter(|node| *node != victim);
+            let carried = others.fold(ShareSet::EMPTY, |all, node| all.union(packets(&world, node)));
+            assert_eq!(carried, ShareSet::ALL, "the heirs carry all of it");
+            assert!(world.nodes.iter().zip(&before).all(|(node, before)| node.shares.1 == before.1));
+            world.mute = None;
+            world.run(Duration::from_secs(2));
+            let after: Vec<_> = world.nodes.iter().map(|node| node.shares).collect();
+            assert_eq!(after, before);
+        }
+        assert!(!world.doubled.is_empty(), "that is what it costs");
+        (0..6).for_each(|peer| world.assert_tunnel(peer));
+    }
+}
+
+/// A crash: first the suspicion, then the view. There is no moment at which the packets have nobody.
+#[test]
+fn an_heir_becomes_the_owner_without_a_gap() {
+    for victim in 0..3 {
+        let mut world = World::established(3, 6, 200 + victim as u64);
+        world.crash(victim, false);
+        world.run(Duration::from_millis(1100));
+        let all = |world: &World| (0..3).fold(ShareSet::EMPTY, |all, node| all.union(packets(world, node)));
+        assert_eq!(all(&world), ShareSet::ALL, "suspected");
+        world.view(&(0..3).filter(|node| *node != victim).collect::<Vec<_>>());
+        let end = world.now.plus(Duration::from_secs(3));
+        while world.step(end) {
+            assert_eq!(all(&world), ShareSet::ALL);
+        }
+        world.assert_all_shares_once();
+        (0..6).for_each(|peer| world.assert_tunnel(peer));
+    }
+}

@@ -1,0 +1,151 @@
+//! Nodes come and go between exchanges.
+
+use crate::world::World;
+use std::time::Duration;
+
+/// Long enough for promises to run out.
+const MOMENT: Duration = Duration::from_millis(600);
+
+#[test]
+fn tunnels_come_up_and_every_node_knows_them() {
+    for seed in 0..5 {
+        let world = World::established(3, 6, seed);
+        for node in &world.nodes {
+            let status = node.member.as_ref().unwrap().status();
+            assert_eq!((status.ike_sas, status.child_sas, status.held), (6, 6, 0));
+        }
+        let owners: std::collections::BTreeSet<_> = (0..6).map(|peer| world.owner_of(peer)).collect();
+        assert!(owners.len() > 1 || seed > 0, "they spread");
+    }
+}
+
+#[test]
+fn a_single_node_is_a_cluster_of_one() {
+    let world = World::established(1, 2, 1);
+    world.assert_all_shares_once();
+}
+
+#[test]
+fn who_crashes_is_replaced_and_comes_back_to_its_shares() {
+    for victim in 0..3 {
+        let mut world = World::established(3, 6, victim as u64);
+        let before = world.nodes[victim].shares;
+        world.crash(victim, false);
+        let others: Vec<usize> = (0..3).filter(|node| *node != victim).collect();
+        world.run(MOMENT);
+        world.view(&others);
+        world.run(MOMENT);
+        world.assert_all_shares_once();
+        (0..6).for_each(|peer| world.assert_tunnel(peer));
+        // The peers renew everything with whoever has it now.
+        rekey_all(&mut world);
+        world.restart(victim);
+        world.view(&[0, 1, 2]);
+        world.run(Duration::from_secs(1));
+        world.assert_all_shares_once();
+        (0..6).for_each(|peer| world.assert_tunnel(peer));
+        assert_eq!(world.nodes[victim].shares, before);
+        rekey_all(&mut world);
+    }
+}
+
+fn rekey_all(world: &mut World) {
+    let now = world.now;
+    for peer in &mut world.peers {
+        let sas: Vec<_> = peer.endpoint.sas().collect();
+        assert!(peer.endpoint.rekey_child(now, sas[0].children[0].id));
+        assert!(peer.endpoint.rekey_ike(now, sas[0].id));
+    }
+    world.run(Duration::from_secs(12));
+    (0..world.peers.len()).for_each(|peer| world.assert_tunnel(peer));
+}
+
+#[test]
+fn a_minority_falls_silent_and_is_brought_up_to_date() {
+    for seed in 0..4 {
+        let mut world = World::established(3, 6, seed);
+        world.view(&[0]);
+        world.view(&[1, 2]);
+        world.run(MOMENT);
+        assert!(world.nodes[0].shares.1.is_empty(), "it speaks no IKE");
+        assert!(!world.nodes[0].shares.0.is_empty(), "packets go on in the blocks that it holds");
+        let alone = world.nodes[0].shares.0;
+        rekey_apart(&mut world);
+        assert_eq!(world.nodes[0].shares.0, alone);
+        world.view(&[0, 1, 2]);
+        world.run(Duration::from_secs(1));
+        world.assert_all_shares_once();
+        (0..6).for_each(|peer| world.assert_tunnel(peer));
+        rekey_all(&mut world);
+    }
+}
+
+/// As the majority does it while one node knows nothing of it.
+fn rekey_apart(world: &mut World) {
+    let now = world.now;
+    for peer in &mut world.peers {
+        let sas: Vec<_> = peer.endpoint.sas().collect();
+        assert!(peer.endpoint.rekey_child(now, sas[0].children[0].id));
+    }
+    world.run(Duration::from_secs(12));
+    for peer in &world.peers {
+        assert_eq!(peer.installed.len(), 1);
+    }
+}
+
+/// Lets views follow each other at that pace, while those who are left out are alone.
+fn storm(world: &mut World, views: &[&[usize]], pace: Duration) {
+    for view in views {
+        world.view(view);
+        for node in (0..3).filter(|node| !view.contains(node)) {
+            world.view(&[node]);
+        }
+        world.run(pace);
+    }
+    world.run(Duration::from_secs(2));
+    world.assert_all_shares_once();
+}
+
+const PACES: [u64; 7] = [0, 150, 400, 700, 1000, 2500, 10_000];
+
+#[test]
+fn views_storm_and_come_to_rest() {
+    for (seed, micros) in PACES.into_iter().enumerate() {
+        let mut world = World::established(3, 6, seed as u64);
+        let views: [&[usize]; 8] =
+            [&[0, 1], &[0, 1, 2], &[1, 2], &[0, 1, 2], &[2, 1], &[1, 0], &[0, 1, 2], &[0, 1, 2]];
+        storm(&mut world, &views, Duration::from_micros(micros));
+        (0..6).for_each(|peer| world.assert_tunnel(peer));
+        rekey_all(&mut world);
+    }
+}
+
+/// The only node that has had the last of it may be away when the others meet: then nobody goes on with what is out of date,
+/// and all know the same.
+#[test]
+fn what_nobody_holds_is_forgotten_by_all() {
+    for (seed, micros) in PACES.into_iter().enumerate() {
+        let mut world = World::established(3, 6, seed as u64);
+        let views: [&[usize]; 6] = [&[0, 1], &[0, 1, 2], &[1, 2], &[0, 2], &[0, 1, 2], &[0, 1, 2]];
+        storm(&mut world, &views, Duration::from_micros(micros));
+        let known: std::collections::BTreeSet<_> = world
+            .nodes
+            .iter()
+            .map(|node| {
+                let status = node.member.as_ref().unwrap().status();
+                assert_eq!(node.installed.len(), status.child_sas);
+                (status.ike_sas, status.child_sas)
+            })
+            .collect();
+        assert_eq!(known.len(), 1, "{known:?}");
+        // The peers find out, and begin anew.
+        let now = world.now;
+        for peer in &mut world.peers {
+            peer.endpoint.terminate(now, &testudo_ike::endpoint::Target::All, true).unwrap();
+        }
+        world.run(Duration::from_secs(60));
+        (0..6).for_each(|peer| world.initiate(peer));
+        world.run(Duration::from_secs(5));
+        (0..6).for_each(|peer| world.assert_tunnel(peer));
+    }
+}

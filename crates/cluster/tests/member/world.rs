@@ -1,0 +1,473 @@
+//! The world: nodes, an engine with a total order, peers, and what must hold of all that is sent.
+
+use crate::config::{VIP, of_cluster, of_peer, peer_addr, secret};
+use crate::random::Random;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+use testudo_cluster::engine::{EngineEvent, RingId, View};
+use testudo_cluster::group::{ClusterKey, GroupConfig};
+use testudo_cluster::member::{Member, MemberConfig, MemberOutput};
+use testudo_cluster::node::NodeId;
+use testudo_cluster::share::ShareSet;
+use testudo_ike::alloc::SingleNodeAllocator;
+use testudo_ike::endpoint::{Endpoint, EndpointConfig};
+use testudo_ike::message::{ExchangeType, Message};
+use testudo_ike::output::{ChildSaId, Output, Path, Time, UnixTime};
+use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::spi::{SenderId, Spi};
+
+/// From one node, or the engine, to another.
+const LAN: Duration = Duration::from_micros(300);
+/// Between the cluster and its peers.
+const WAN: Duration = Duration::from_millis(5);
+
+pub(crate) struct Node {
+    pub(crate) member: Option<Member>,
+    seed: u64,
+    /// What is on its disk.
+    incarnation: u16,
+    pub(crate) sender: Option<SenderId>,
+    pub(crate) installed: BTreeMap<ChildSaId, (Box<ChildSaParams>, BTreeSet<u64>)>,
+    pub(crate) shares: (ShareSet, ShareSet),
+    pub(crate) default_host: bool,
+    pub(crate) logs: Vec<String>,
+    ring: Option<RingId>,
+}
+
+pub(crate) struct Peer {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) installed: BTreeMap<ChildSaId, ChildSaParams>,
+    pub(crate) sent: usize,
+}
+
+enum Arrival {
+    Engine(usize, RingId, EngineEvent),
+    Pulse(usize, u8, Vec<u8>),
+    ToCluster(Path, Vec<u8>),
+    ToPeer(usize, Path, Vec<u8>),
+}
+
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) peers: Vec<Peer>,
+    arrivals: BTreeMap<(Time, u64), Arrival>,
+    count: u64,
+    ring: u64,
+    pulse: Duration,
+    /// Datagrams of this node, and to it, are lost.
+    pub(crate) mute: Option<usize>,
+    /// Shares that two nodes have carried at once, provisionally.
+    pub(crate) doubled: ShareSet,
+    /// Every message of the cluster after IKE_SA_INIT: one content each.
+    messages: BTreeMap<(Vec<u8>, u16), Vec<u8>>,
+    /// IVs by SPIs and direction.
+    ivs: BTreeMap<(u64, u64, bool, [u8; 8]), Vec<u8>>,
+    /// Blocks of numbers by SPI: where each begins, where it ends, and whose it is.
+    blocks: BTreeMap<Spi, BTreeMap<u64, (u64, usize)>>,
+}
+
+pub(crate) fn id(node: usize) -> NodeId {
+    NodeId::new(node as u32 + 1).unwrap()
+}
+
+fn member(
+    (nodes, peers, pulse): (usize, usize, Duration),
+    (node, seed, incarnation): (usize, u64, u16),
+    now: Time,
+) -> Member {
+    let all = (0..nodes).map(id).collect();
+    let mut group = GroupConfig::new(id(node), all, ClusterKey::new([7; 32]));
+    group.pulse = pulse;
+    group.fence = pulse * 5;
+    group.suspicion.floor = pulse * 5 / 2;
+    group.suspicion.ceiling = pulse * 20;
+    let config = MemberConfig::new(group);
+    let mut member =
+        Member::new(config, incarnation, [Box::new(Random(seed)), Box::new(Random(seed ^ 0x5555_aaaa))], now);
+    member.set_unix_time(now, UnixTime(1_700_000_000));
+    member.endpoint_mut().set_local_addresses(vec![VIP.parse().unwrap()]);
+    member.endpoint_mut().load_secret(secret());
+    for peer in 0..peers {
+        member.endpoint_mut().load_connection(now, of_cluster(peer)).unwrap();
+    }
+    member
+}
+
+impl World {
+    pub(crate) fn new(nodes: usize, peers: usize, seed: u64, pulse: Duration) -> Self {
+        let now = Time(Duration::from_secs(1000));
+        let mut random = Random(seed);
+        let node = |index| {
+            let seed = random.next();
+            Node {
+                member: Some(member((nodes, peers, pulse), (index, seed, 0), now)),
+                seed,
+                incarnation: 0,
+                sender: None,
+                installed: BTreeMap::new(),
+                shares: Default::default(),
+                default_host: false,
+                logs: Vec::new(),
+                ring: None,
+            }
+        };
+        let nodes = (0..nodes).map(node).collect();
+        let peers = (0..peers)
+            .map(|peer| {
+                let alloc = SingleNodeAllocator::new(Random(random.next()), SenderId(0));
+                let mut endpoint = Endpoint::new(EndpointConfig::default(), Box::new(alloc));
+                endpoint.set_local_addresses(vec![peer_addr(peer)]);
+                endpoint.load_secret(secret());
+                endpoint.load_connection(now, of_peer(peer)).unwrap();
+                Peer { endpoint, installed: BTreeMap::new(), sent: 0 }
+            })
+            .collect();
+        Self {
+            now,
+            nodes,
+            peers,
+            arrivals: BTreeMap::new(),
+            count: 0,
+            ring: 0,
+            pulse,
+            mute: None,
+            doubled: ShareSet::EMPTY,
+            messages: BTreeMap::new(),
+            ivs: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+        }
+    }
+
+    /// A cluster that has begun, with all tunnels up.
+    pub(crate) fn established(nodes: usize, peers: usize, seed: u64) -> Self {
+        let mut world = Self::begun(nodes, peers, seed, Duration::from_millis(50));
+        (0..peers).for_each(|peer| world.initiate(peer));
+        world.run(Duration::from_secs(1));
+        (0..peers).for_each(|peer| world.assert_tunnel(peer));
+        world
+    }
+
+    /// A cluster that has begun.
+    pub(crate) fn begun(nodes: usize, peers: usize, seed: u64, pulse: Duration) -> Self {
+        let mut world = Self::new(nodes, peers, seed, pulse);
+        world.view(&(0..nodes).collect::<Vec<_>>());
+        world.run(pulse * 20);
+        world.assert_all_shares_once();
+        world
+    }
+
+    fn at(&mut self, after: Duration, arrival: Arrival) {
+        self.count += 1;
+        self.arrivals.insert((self.now.plus(after), self.count), arrival);
+    }
+
+    /// The engine tells these nodes that they are a view.
+    pub(crate) fn view(&mut self, members: &[usize]) {
+        self.ring += 1;
+        let ring = RingId { seq: self.ring, node: members[0] as u32 + 1 };
+        let view = View {
+            ring,
+            members: members.iter().map(|node| id(*node)).collect(),
+            quorate: members.len() * 2 > self.nodes.len(),
+        };
+        for node in members {
+            self.nodes[*node].ring = Some(ring);
+            self.at(LAN, Arrival::Engine(*node, ring, EngineEvent::View(view.clone())));
+        }
+    }
+
+    /// The node is gone, and all that it had. `lossy`: also what it has said that has not reached everybody yet.
+    pub(crate) fn crash(&mut self, node: usize, lossy: bool) {
+        let of_it = |arrival: &Arrival| match arrival {
+            Arrival::Engine(_, _, EngineEvent::Message { from, .. }) => *from == id(node),
+            _ => false,
+        };
+        self.arrivals.retain(|_, arrival| !(lossy && of_it(arrival)));
+        self.nodes[node].member = None;
+        self.nodes[node].ring = None;
+        self.nodes[node].shares = Default::default();
+        self.nodes[node].installed.clear();
+    }
+
+    /// It begins anew.
+    pub(crate) fn restart(&mut self, node: usize) {
+        let (nodes, peers, now) = (self.nodes.len(), self.peers.len(), self.now);
+        let state = &mut self.nodes[node];
+        state.seed += 1;
+        state.sender = None;
+        let of_node = (node, state.seed, state.incarnation);
+        state.member = Some(member((nodes, peers, self.pulse), of_node, now));
+    }
+
+    /// Every node does what its member asks for.
+    pub(crate) fn settle(&mut self) {
+        for node in 0..self.nodes.len() {
+            let now = self.now;
+            if let Some(member) = &mut self.nodes[node].member {
+                member.pump(now);
+            }
+            while let Some(output) = self.nodes[node].member.as_mut().and_then(Member::poll_output) {
+                self.perform(node, output);
+            }
+        }
+        for peer in 0..self.peers.len() {
+            while let Some(output) = self.peers[peer].endpoint.poll_output() {
+                self.perform_of_peer(peer, output);
+            }
+        }
+    }
+
+    fn perform(&mut self, node: usize, output: MemberOutput) {
+        let state = &mut self.nodes[node];
+        match output {
+            MemberOutput::Send { path, bytes, .. } => {
+                assert!(!state.shares.1.is_empty(), "who speaks owns something");
+                self.check_message(&bytes);
+                let peer = (0..self.peers.len()).find(|peer| peer_addr(*peer) == path.remote.ip());
+                let back = Path { local: path.remote, remote: path.local };
+                if let Some(peer) = peer {
+                    self.at(WAN, Arrival::ToPeer(peer, back, bytes));
+                }
+            }
+            MemberOutput::Multicast(bytes) => {
+                let Some(ring) = state.ring else { return };
+                for to in 0..self.nodes.len() {
+                    if self.nodes[to].ring == Some(ring) {
+                        let event = EngineEvent::Message { from: id(node), bytes: bytes.clone() };
+                        self.at(LAN, Arrival::Engine(to, ring, event));
+                    }
+                }
+            }
+            MemberOutput::Datagram { to, link, bytes } => {
+                let to = usize::from(to.get()) - 1;
+                if self.mute.is_none_or(|mute| mute != to && mute != node) {
+                    self.at(LAN, Arrival::Pulse(to, link, bytes));
+                }
+            }
+            MemberOutput::InstallChild { child, params, .. } => {
+                let new = state.installed.insert(child, (params, BTreeSet::new())).is_none();
+                assert!(new, "a child is installed once");
+            }
+            MemberOutput::Numbers { child, spi_in, block, .. } => {
+                assert!(state.installed.contains_key(&child), "numbers are for what is installed");
+                self.check_block(node, spi_in, block);
+                let state = &mut self.nodes[node];
+                state.installed.get_mut(&child).unwrap().1.insert(block.next);
+            }
+            MemberOutput::TakeIn { children } => {
+                let known: BTreeSet<Spi> =
+                    state.installed.values().map(|(params, _)| params.spi_in).collect();
+                assert!(children.iter().all(|child| known.contains(&child.spi_in)));
+            }
+            MemberOutput::RemoveChild { child, spi_in } => {
+                let (params, _) = state.installed.remove(&child).expect("only what is installed goes");
+                assert_eq!(params.spi_in, spi_in);
+            }
+            MemberOutput::SwitchChild { to, .. } | MemberOutput::StartChild { child: to } => {
+                assert!(state.installed.contains_key(&to));
+            }
+            MemberOutput::Shares { packets, ike, default_host } => {
+                (state.shares, state.default_host) = ((packets, ike), default_host);
+                for (other, state) in self.nodes.iter().enumerate().filter(|(other, _)| *other != node) {
+                    let both = packets.iter().filter(|share| state.shares.0.contains(*share));
+                    self.doubled = self.doubled.union(both.collect());
+                    let spoken = ike.iter().any(|share| state.shares.1.contains(share));
+                    assert!(!spoken || state.ring.is_none(), "nodes {node} and {other} speak for one share");
+                }
+            }
+            MemberOutput::Flush { shares } => {
+                let now = self.now;
+                state.member.as_mut().unwrap().flushed(now, shares, &[]);
+            }
+            MemberOutput::Sender(sender) => {
+                assert!(state.sender.is_none_or(|old| old.0 < sender.0));
+                state.sender = Some(sender);
+            }
+            MemberOutput::Persist(incarnation) => state.incarnation = incarnation,
+            MemberOutput::Event(event) => state.logs.push(format!("{event:?}")),
+            _ => {}
+        }
+    }
+
+    /// One content for each message, and one message for each IV.
+    fn check_message(&mut self, bytes: &[u8]) {
+        let message = Message::parse(bytes).unwrap();
+        let header = message.header;
+        if header.exchange == ExchangeType::IkeSaInit {
+            return;
+        }
+        // Strangers are answered in clear.
+        let Some(encrypted) = message.encrypted else { return };
+        let spis = (header.initiator_spi.0, header.responder_spi.0);
+        let fragment = encrypted.fragment.map_or(0, |fragment| fragment.number);
+        // SPIs, exchange, flags, Message ID.
+        let name = [&bytes[..16], &bytes[18..24]].concat();
+        let before = self.messages.entry((name, fragment)).or_insert_with(|| bytes.to_vec());
+        assert!(before == bytes, "{header:?} is sent with another content");
+        let iv: [u8; 8] = *encrypted.body.first_chunk().unwrap();
+        let before =
+            self.ivs.entry((spis.0, spis.1, header.from_initiator, iv)).or_insert_with(|| bytes.to_vec());
+        assert!(before == bytes, "an IV is used twice");
+    }
+
+    /// No number is anybody else's.
+    fn check_block(&mut self, node: usize, spi: Spi, block: SequenceBlock) {
+        let blocks = self.blocks.entry(spi).or_default();
+        for (next, (end, owner)) in blocks.iter() {
+            let apart = block.end <= *next || *end <= block.next;
+            let same = (*next, *end, *owner) == (block.next, block.end, node);
+            assert!(apart || same, "{spi}: node {node} has {block:?}, and node {owner} {next}..{end}");
+        }
+        blocks.insert(block.next, (block.end, node));
+    }
+
+    fn perform_of_peer(&mut self, peer: usize, output: Output) {
+        let state = &mut self.peers[peer];
+        match output {
+            Output::Send { path, bytes, .. } => {
+                state.sent += 1;
+                let back = Path { local: path.remote, remote: path.local };
+                self.at(WAN, Arrival::ToCluster(back, bytes));
+            }
+            Output::InstallChild { child, params, .. } => {
+                state.installed.insert(child, *params);
+            }
+            Output::RemoveChild { child, .. } => {
+                state.installed.remove(&child);
+            }
+            _ => {}
+        }
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let members = self.nodes.iter().filter_map(|node| node.member.as_ref());
+        let members = members.filter_map(Member::next_timeout);
+        let peers = self.peers.iter().filter_map(|peer| peer.endpoint.next_timeout());
+        let arrival = self.arrivals.first_key_value().map(|((at, _), _)| *at);
+        members.chain(peers).chain(arrival).min()
+    }
+
+    /// One event; false if there is none until `end`.
+    pub(crate) fn step(&mut self, end: Time) -> bool {
+        self.settle();
+        let Some(next) = self.next_event().filter(|next| *next <= end) else { return false };
+        self.now = self.now.max(next);
+        let now = self.now;
+        if let Some(entry) = self.arrivals.first_entry().filter(|entry| entry.key().0 <= now) {
+            let arrival = entry.remove();
+            self.arrive(arrival);
+        } else {
+            for member in self.nodes.iter_mut().filter_map(|node| node.member.as_mut()) {
+                if member.next_timeout().is_some_and(|at| at <= now) {
+                    member.handle_timeout(now);
+                }
+            }
+            for peer in &mut self.peers {
+                if peer.endpoint.next_timeout().is_some_and(|at| at <= now) {
+                    peer.endpoint.handle_timeout(now);
+                }
+            }
+        }
+        self.settle();
+        true
+    }
+
+    fn arrive(&mut self, arrival: Arrival) {
+        let now = self.now;
+        match arrival {
+            Arrival::Engine(node, ring, event) => {
+                if self.nodes[node].ring == Some(ring)
+                    && let Some(member) = &mut self.nodes[node].member
+                {
+                    member.handle_engine(now, event);
+                }
+            }
+            Arrival::Pulse(node, link, bytes) => {
+                if let Some(member) = &mut self.nodes[node].member {
+                    member.handle_pulse(now, link, &bytes);
+                }
+            }
+            // All see all.
+            Arrival::ToCluster(path, bytes) => {
+                for member in self.nodes.iter_mut().filter_map(|node| node.member.as_mut()) {
+                    member.handle_ike(now, path, &bytes);
+                }
+            }
+            Arrival::ToPeer(peer, path, bytes) => {
+                self.peers[peer].endpoint.handle_datagram(now, path, &bytes);
+            }
+        }
+    }
+
+    pub(crate) fn run(&mut self, time: Duration) {
+        let end = self.now.plus(time);
+        while self.step(end) {}
+        self.now = end;
+    }
+
+    pub(crate) fn initiate(&mut self, peer: usize) {
+        let now = self.now;
+        self.peers[peer].endpoint.initiate(now, Some("cluster"), "net").unwrap();
+        self.settle();
+    }
+
+    /// The node whose endpoint has the IKE SA with a peer.
+    pub(crate) fn owner_of(&self, peer: usize) -> Option<usize> {
+        let addr: IpAddr = peer_addr(peer);
+        let has = |node: &Node| {
+            let member = node.member.as_ref();
+            member.is_some_and(|member| member.endpoint().sas().any(|sa| sa.remote.ip() == addr))
+        };
+        self.nodes.iter().position(has)
+    }
+
+    /// Peer and cluster have one Child SA, the same on every node that is there, and its owner has numbers for it.
+    pub(crate) fn assert_tunnel(&self, peer: usize) {
+        let ours: Vec<&ChildSaParams> = self.peers[peer].installed.values().collect();
+        assert_eq!(ours.len(), 1, "peer {peer} has {} children; {:?}", ours.len(), self.logs());
+        let ours = ours[0];
+        for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.member.is_some()) {
+            let fits = |params: &ChildSaParams| {
+                (params.spi_in, params.spi_out) == (ours.spi_out, ours.spi_in)
+                    && params.key_in == ours.key_out
+                    && params.key_out == ours.key_in
+            };
+            let of_peer = node.installed.values().filter(|(params, _)| params.remote.ip() == peer_addr(peer));
+            let found: Vec<_> = of_peer.collect();
+            assert_eq!(found.len(), 1, "node {index} has {} children of peer {peer}", found.len());
+            assert!(fits(&found[0].0), "node {index}");
+        }
+        let share = ours.spi_out.share();
+        let carriers: Vec<&Node> = self.nodes.iter().filter(|node| node.shares.0.contains(share)).collect();
+        assert_eq!(carriers.len(), 1, "one node carries it");
+        let (_, numbers) =
+            carriers[0].installed.values().find(|(params, _)| params.spi_in == ours.spi_out).unwrap();
+        assert!(!numbers.is_empty(), "and has numbers");
+        let owner = self.owner_of(peer).expect("somebody speaks for it");
+        assert!(self.nodes[owner].shares.1.contains(share));
+    }
+
+    /// Every share is carried by one node, which speaks its IKE too, and one node is the default host.
+    pub(crate) fn assert_all_shares_once(&self) {
+        let all = |of: &dyn Fn(&Node) -> ShareSet| {
+            let mut union = ShareSet::EMPTY;
+            let mut sum = 0;
+            for node in &self.nodes {
+                union = union.union(of(node));
+                sum += of(node).len();
+            }
+            (union, sum)
+        };
+        assert_eq!(all(&|node| node.shares.0), (ShareSet::ALL, 256), "{:?}", self.logs());
+        assert_eq!(all(&|node| node.shares.1), (ShareSet::ALL, 256));
+        let hosts = self.nodes.iter().filter(|node| node.member.is_some() && node.default_host).count();
+        assert_eq!(hosts, 1);
+    }
+
+    pub(crate) fn logs(&self) -> Vec<&String> {
+        self.nodes.iter().flat_map(|node| &node.logs).collect()
+    }
+}
