@@ -108,8 +108,9 @@ static __always_inline int protect_at(const struct arrival *arrival, __u32 flags
 }
 
 /*
- * The highest sequence number that came by, so that whoever takes the SA over knows what not to take again. The daemon
- * has entered the SPIs that there are, so a stranger's take no room. Nodes that do not own the SA note it too.
+ * The highest sequence number that came by for another node, so that whoever takes the SA over knows what not to take
+ * again. Who carries it has its replay window, and need not pay. The daemon has entered the SPIs that there are, so a
+ * stranger's take no room.
  *
  * Written without a lock: packets of an SA come by one queue and so by one processor, but for the moment in which its
  * peer's path changes; what is lost then is a number that is exceeded by the next packet. Numbers wrap with ESN.
@@ -124,13 +125,16 @@ static __always_inline void note_seen(const struct esp *esp)
 		*highest = number;
 }
 
-static __always_inline int home_of_esp(const struct esp *esp, __u8 way, void *end)
+static __always_inline int home_of_esp(const struct arrival *arrival, const struct esp *esp, void *end)
 {
+	__u8 share;
+
 	if ((void *)(esp + 1) > end)
 		return DROP_NOT_LINEAR;
-	if (way != TO_OTHERS)
+	share = bpf_ntohl(esp->spi) >> 24;
+	if (arrival->way != TO_OTHERS && !has_share(arrival->cluster->packets, share))
 		note_seen(esp);
-	return HOME(HOME_PACKETS, bpf_ntohl(esp->spi) >> 24);
+	return HOME(HOME_PACKETS, share);
 }
 
 /* By the SPI that we chose; before we have chosen one, by a hash of the peer's. */
@@ -174,9 +178,9 @@ static __always_inline int home_at_vip(const struct arrival *arrival, const stru
 {
 	switch (reason) {
 	case WORKER_ESP:
-		return home_of_esp(payload->start, arrival->way, end);
+		return home_of_esp(arrival, payload->start, end);
 	case WORKER_ESP_IN_UDP:
-		return home_of_esp(payload->start + sizeof(struct udp), arrival->way, end);
+		return home_of_esp(arrival, payload->start + sizeof(struct udp), end);
 	case PASS_IKE:
 		return home_of_ike_datagram(arrival->cluster, payload, end);
 	case PASS_ICMP_ERROR:

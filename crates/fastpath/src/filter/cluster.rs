@@ -59,8 +59,8 @@ impl Filter {
         self.loaded.cluster.set(&FIRST, &self.cluster.encode(), &"of this node")
     }
 
-    /// Has the highest sequence number recorded that comes to a VIP for an inbound SA, whoever owns it; `from` is the first
-    /// to compare with (its lower half, with ESN). Both numbers in the machine's byte order.
+    /// Has the highest sequence number recorded that comes to a VIP for an inbound SA while another node carries its share;
+    /// `from` is the first to compare with (its lower half, with ESN). Both numbers in the machine's byte order.
     pub fn track(&mut self, spi: u32, from: u32) -> Result<()> {
         self.loaded.seen.set(&spi.to_ne_bytes(), &from.to_ne_bytes(), &format_args!("of SA {spi:08x}"))
     }
@@ -70,7 +70,7 @@ impl Filter {
         self.loaded.seen.remove(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))
     }
 
-    /// The highest sequence number that has come for an SA; `None` if nobody asked to have it recorded.
+    /// The highest sequence number that has come for an SA while it was another node's; `None` if nobody asked to have it recorded.
     pub fn seen(&self, spi: u32) -> Result<Option<u32>> {
         let value = self.loaded.seen.get(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))?;
         Ok(value.as_deref().and_then(<[u8]>::first_chunk).map(|v| u32::from_ne_bytes(*v)))
