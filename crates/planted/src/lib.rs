@@ -61,8 +61,6 @@ plants! {
     NoSenderId = "no-sender-id",
     /// The slot of an SPI does not rest after use.
     SpiReusedAtOnce = "spi-reused-at-once",
-    /// What an owner says of a share that it has lost meanwhile is believed.
-    FormerOwnerBelieved = "former-owner-believed",
 }
 
 /// True while that bug is planted here.

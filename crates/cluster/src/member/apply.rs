@@ -9,7 +9,6 @@ use crate::update::{ChildState, Grant, IkeState, Op, decode};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Path, Time};
 use testudo_ipsec::spi::{Share, Spi};
-use testudo_planted::{Plant, planted};
 
 impl Member {
     /// An update has been delivered.
@@ -22,8 +21,7 @@ impl Member {
         for op in ops {
             // What an owner has said of its share before it lost it, and what came only now, is void: another has gone on
             // from what all had.
-            let void = op.share().is_some_and(|share| !self.may_say(from, share));
-            if void && !planted(Plant::FormerOwnerBelieved) {
+            if op.share().is_some_and(|share| !self.may_say(from, share)) {
                 self.counters.not_owner += 1;
                 if let Op::SegDrop { share, .. } = op
                     && from == self.node

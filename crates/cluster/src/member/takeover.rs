@@ -81,6 +81,7 @@ impl Member {
         self.grant_all(changed, false);
         self.take_what_is_due(now);
         self.provide(now);
+        self.hand_over(now);
     }
 
     fn shares_of(&self, owned: ShareSet, some: ShareSet) -> ShareSet {
@@ -189,6 +190,7 @@ impl Member {
             let shares = std::mem::take(&mut self.imported);
             self.remove_orphans(now, shares);
             self.update_homes(now);
+            self.hand_over(now);
         }
     }
 

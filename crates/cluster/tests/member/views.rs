@@ -149,3 +149,59 @@ fn what_nobody_holds_is_forgotten_by_all() {
         (0..6).for_each(|peer| world.assert_tunnel(peer));
     }
 }
+
+/// Half of a block is used: owner and heir get the next. Nobody else may ask, and without a view there are none.
+#[test]
+fn numbers_are_renewed_where_they_are_used() {
+    let mut world = World::established(3, 6, 9);
+    for peer in 0..6 {
+        let (spi, owner) = (world.spi_of(peer), world.owner_of(peer).unwrap());
+        let before: Vec<usize> = (0..3).map(|node| world.blocks_of(node, spi)).collect();
+        for node in 0..3 {
+            let now = world.now;
+            // Told twice, as a worker does that waits.
+            for _ in 0..2 {
+                world.nodes[node].member.as_mut().unwrap().numbers_low(now, spi, 1_000_000);
+            }
+            world.run(MOMENT);
+        }
+        let after: Vec<usize> = (0..3).map(|node| world.blocks_of(node, spi)).collect();
+        assert_eq!(after[owner], before[owner] + 1);
+        let others = (0..3).filter(|node| *node != owner);
+        let grown: usize = others.map(|node| after[node] - before[node]).sum();
+        assert_eq!(grown, 1, "the heir's");
+    }
+    let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
+    let before = world.blocks_of(owner, spi);
+    (0..3).for_each(|node| world.view(&[node]));
+    world.run(MOMENT);
+    let now = world.now;
+    world.nodes[owner].member.as_mut().unwrap().numbers_low(now, spi, 1);
+    world.run(MOMENT);
+    assert_eq!(world.blocks_of(owner, spi), before, "there is no view to grant them");
+}
+
+/// A machine that goes back to an earlier state knows nothing any more: neither what it held nor which numbers it has used.
+#[test]
+fn a_machine_that_was_set_back_begins_with_nothing_and_another_sender_id() {
+    let mut world = World::established(3, 6, 11);
+    let (before, sender) = (world.nodes[1].shares, world.nodes[1].sender);
+    let now = world.now;
+    world.nodes[1].member.as_mut().unwrap().rolled_back(now);
+    world.settle();
+    assert_eq!(world.nodes[1].shares, Default::default());
+    assert!(
+        world.nodes[1].installed.is_empty(),
+        "nor does its data plane keep blocks that it has used since"
+    );
+    world.view(&[0, 2]);
+    world.run(MOMENT);
+    world.assert_all_shares_once();
+    world.view(&[0, 1, 2]);
+    world.run(MOMENT * 3);
+    world.assert_all_shares_once();
+    (0..6).for_each(|peer| world.assert_tunnel(peer));
+    assert_eq!(world.nodes[1].shares, before);
+    assert_ne!(world.nodes[1].sender, sender);
+    rekey_all(&mut world);
+}

@@ -286,6 +286,8 @@ impl World {
                 assert!(state.sender.is_none_or(|old| old.0 < sender.0));
                 state.sender = Some(sender);
             }
+            // What a data plane does without a sender ID is its own matter; the node is out of the engine's group.
+            MemberOutput::Rejoin => state.ring = None,
             MemberOutput::Persist(incarnation) => state.incarnation = incarnation,
             MemberOutput::Event(event) => state.logs.push(format!("{event:?}")),
             _ => {}
@@ -406,6 +408,23 @@ impl World {
         let end = self.now.plus(time);
         while self.step(end) {}
         self.now = end;
+    }
+
+    /// The owner's own SPI of a peer's tunnel.
+    pub(crate) fn spi_of(&self, peer: usize) -> Spi {
+        self.peers[peer].installed.values().next().unwrap().spi_out
+    }
+
+    /// How many blocks of numbers a node has had for a tunnel.
+    pub(crate) fn blocks_of(&self, node: usize, spi: Spi) -> usize {
+        let of = |state: &Node| {
+            state
+                .installed
+                .values()
+                .find(|(params, _)| params.spi_in == spi)
+                .map(|(_, numbers)| numbers.len())
+        };
+        self.nodes.get(node).and_then(of).unwrap_or_default()
     }
 
     pub(crate) fn initiate(&mut self, peer: usize) {
