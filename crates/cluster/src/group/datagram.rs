@@ -159,3 +159,69 @@ impl Datagrams {
         content().ok_or(Refused::Malformed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::pulse::{Heard, Stance};
+    use crate::share::ShareSet;
+    use proptest::prelude::*;
+
+    fn datagrams() -> Datagrams {
+        Datagrams::new(&ClusterKey::new([3; 32]))
+    }
+
+    fn sender() -> Sender {
+        Sender { node: NodeId::new(31).unwrap(), boot: 77, link: 4 }
+    }
+
+    fn pulse(nodes: u8) -> Pulse {
+        let ack = Ack { ring: RingId { seq: 1, node: 2 }, epoch: 3, count: 4, digest: [5; 8] };
+        let heard = |node| Heard { node, boot: 6, seq: 7, age: 8, proof: 9 };
+        Pulse {
+            seq: 10,
+            stance: Stance { quorate: true, running: false },
+            ack,
+            members: 11,
+            base: [13; 8],
+            links: 14,
+            load: 15,
+            provisional: ShareSet::from_words([16, 17, 18, 19]),
+            heard: (1..=nodes).map(heard).collect(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_no_octet_can_be_changed() {
+        let body = Body::Pulse(Box::new(pulse(7)));
+        let bytes = datagrams().write(sender(), &body);
+        assert!(bytes.len() <= 400, "{}", bytes.len());
+        assert_eq!(datagrams().read(&bytes), Ok((sender(), body)));
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(datagrams().read(&changed).is_err(), "octet {at}");
+            assert!(datagrams().read(&bytes[..at]).is_err(), "cut at {at}");
+        }
+        let other = Datagrams::new(&ClusterKey::new([4; 32]));
+        assert_eq!(other.read(&bytes), Err(Refused::Forged));
+    }
+
+    proptest! {
+        /// Whoever has the key may still say anything.
+        #[test]
+        fn anything_with_a_right_code_is_read_or_refused(
+            kind in 0_u8..4,
+            node in any::<u8>(),
+            body in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let mut bytes = [&MAGIC[..], &[VERSION, kind, 0, node], &[0; 8], &body].concat();
+            let mac = hmac::sign(&datagrams().0, &bytes);
+            bytes.extend(&mac.as_ref()[..MAC]);
+            match datagrams().read(&bytes) {
+                Ok((sender, read)) => prop_assert_eq!(datagrams().write(sender, &read).len(), bytes.len()),
+                Err(why) => prop_assert_eq!(why, Refused::Malformed),
+            }
+        }
+    }
+}

@@ -147,16 +147,20 @@ fn named<T: Copy>(entries: &[(u8, T)]) -> impl Iterator<Item = (NodeId, T)> + '_
     entries.iter().filter_map(|(node, value)| Some((NodeId::new(u32::from(*node))?, *value)))
 }
 
-/// Who holds the state, sorted: of the synced nodes of the highest epoch the largest set that has had the same messages. Of
-/// sets as large, the one that has had more; then the one with the lowest node.
+/// Who holds the state, sorted: of the synced nodes of the latest ring the largest set that has had the same messages. Of sets as
+/// large, the one that has had more; then the one with the lowest node.
 ///
-/// Any of them would do: what was stable in that view had been acknowledged by all of its members. A node with an earlier
-/// epoch would not, even if those of the highest were not synced: what it lacks has been answered to peers.
+/// Any of them would do: what was stable in that view had been acknowledged by all of its members. A node of an earlier ring
+/// would not, even if those of the latest were not synced: what it lacks has been answered to peers. Rings, not epochs: a view
+/// may have begun at some members only, and another one, that counts the same, at those who left it. Their rings are in the
+/// order in which who was in both has seen them.
 fn holders(statuses: &[(NodeId, &Status)]) -> Vec<NodeId> {
-    let epoch = statuses.iter().map(|(_, status)| status.held.epoch).max().unwrap_or(0);
-    let candidates = statuses.iter().filter(|(_, status)| status.synced && status.held.epoch == epoch);
+    let begun = |status: &Status| (status.held.epoch > 0).then_some((status.held.ring, status.held.epoch));
+    let latest = statuses.iter().filter_map(|(_, status)| begun(status)).max();
+    let candidates =
+        statuses.iter().filter(|(_, status)| status.synced && latest.is_some() && begun(status) == latest);
     let mut sets: Vec<(Held, Vec<NodeId>)> = Vec::new();
-    for (node, status) in candidates.filter(|_| epoch > 0) {
+    for (node, status) in candidates {
         match sets.iter_mut().find(|(held, _)| *held == status.held) {
             Some((_, nodes)) => nodes.push(*node),
             None => sets.push((status.held, vec![*node])),
@@ -228,6 +232,17 @@ mod tests {
         let mut statuses = statuses;
         statuses[2].synced = false;
         assert_eq!(current(statuses.to_vec()), (vec![1, 2, 3], true), "the state of epoch 5 is lost");
+    }
+
+    #[test]
+    fn a_view_that_began_at_some_only_gives_way_to_a_later_ring_with_the_same_epoch() {
+        let ring = |seq| RingId { seq, node: 1 };
+        let begun_alone = Held { ring: ring(3), ..held(2, 0, 1) };
+        let later = Held { ring: ring(5), ..held(2, 0, 2) };
+        assert_eq!(current([begun_alone, later].map(status).to_vec()), (vec![2], false));
+        let mut statuses = [begun_alone, later, later].map(status);
+        statuses[2].synced = false;
+        assert_eq!(current(statuses.to_vec()), (vec![2], false));
     }
 
     #[test]

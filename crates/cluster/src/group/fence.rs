@@ -6,15 +6,12 @@
 //! together without the node has one of them, and every takeover in that view waits for what it has promised.
 
 use super::peers::{Peers, promise};
-use super::pulse::{Pulse, mask, within};
+use super::pulse::{Pulse, mask};
 use super::view::Stage;
 use super::{Group, GroupOutput, NoQuorum};
 use crate::node::NodeId;
 use std::time::Duration;
 use testudo_ike::output::Time;
-
-/// A node without quorum stays still for this long after it last knew of a quorate view elsewhere.
-const ELSEWHERE: Duration = Duration::from_millis(500);
 
 impl Group {
     /// How many members, this node included, must have heard it. Any quorate view without this node has one of them: a majority
@@ -44,10 +41,11 @@ impl Group {
             Stage::Running(running) => running.view.members.len() == 1,
             Stage::Forming(exchange) => exchange.view.members.len() == 1 && self.held.epoch > 0,
             Stage::Minority(_) | Stage::Down => {
-                let elsewhere = self.peers.all.values().filter_map(|peer| peer.elsewhere);
+                // Who has lost its engine, and not its network, hears that the others are a quorum. They may take its shares.
+                let quorate = self.peers.all.values().filter_map(|peer| peer.quorate);
                 self.config.no_quorum == NoQuorum::Forward
                     && self.held.epoch > 0
-                    && elsewhere.max().is_none_or(|at| now.since(at) > ELSEWHERE)
+                    && quorate.max().is_none_or(|at| now.since(at) > self.config.suspicion.ceiling)
             }
         };
         if alone && now.since(self.attentive) >= self.config.pulse / 2 {
@@ -69,8 +67,10 @@ impl Group {
         let base = self.base();
         let sure = match &self.stage {
             Stage::Down | Stage::Minority(_) => false,
-            Stage::Forming(_) => pulse.stance.running || pulse.base == base,
-            Stage::Running(running) => pulse.stance.running || running.current.contains(&from),
+            Stage::Forming(_) => pulse.stance.running || self.synced && pulse.base == base,
+            Stage::Running(running) => {
+                pulse.stance.running || !running.reset && running.current.contains(&from)
+            }
         };
         let ring = self.stage.view().map(|view| view.ring);
         let members = self.stage.view().map(|view| mask(&view.members));
@@ -92,20 +92,9 @@ impl Group {
         if view.ring != pulse.ack.ring || !pulse.stance.quorate {
             return;
         }
-        let (node, boot) = (self.config.node.get(), super::pulse::half(self.boot));
-        let said = pulse.heard.iter().find(|heard| (heard.node, heard.boot) == (node, boot));
-        if let (Some(said), Some(peer)) = (said, self.peers.all.get_mut(&from)) {
+        if let (Some(said), Some(peer)) = (self.hears(pulse), self.peers.all.get_mut(&from)) {
             peer.echoed = peer.echoed.max(said.proof);
             self.prove();
-        }
-    }
-
-    /// Notes that a node is in a quorate view without us.
-    pub(super) fn elsewhere(&mut self, now: Time, from: NodeId, pulse: &Pulse) {
-        let elsewhere =
-            pulse.stance.quorate && pulse.stance.running && !within(pulse.members, self.config.node);
-        if let Some(peer) = self.peers.all.get_mut(&from).filter(|_| elsewhere) {
-            peer.elsewhere = Some(now);
         }
     }
 

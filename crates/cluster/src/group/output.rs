@@ -17,7 +17,7 @@ pub struct ViewStart {
     pub view: View,
     /// Counts quorate views; that of the last one if this one is not quorate.
     pub epoch: u64,
-    /// Those who hold the state, sorted. What they have had delivered until now is stable among them. Empty without quorum.
+    /// Those who hold the state, sorted. What they have had delivered until now is stable once the view has begun everywhere. Empty without quorum.
     pub current: Vec<NodeId>,
     /// Those who must be brought up to date, sorted: what they hold, or have published, is void. Empty without quorum.
     pub fresh: Vec<NodeId>,

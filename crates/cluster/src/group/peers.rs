@@ -32,8 +32,10 @@ pub(super) struct Peer {
     /// Our newest pulse that we may rely on its having heard, in the present ring.
     pub(super) echoed: u64,
     pub(super) listener: Listener,
-    /// When it was last known to be in a quorate view without us.
-    pub(super) elsewhere: Option<Time>,
+    /// When it last said that it was in a quorate view.
+    pub(super) quorate: Option<Time>,
+    /// How long ago it had heard this node when it was last heard.
+    pub(super) hears: Option<Duration>,
     /// What it tells of itself.
     pub(super) up: u32,
     pub(super) load: u16,
@@ -52,7 +54,8 @@ impl Peer {
             promised: now.plus(promise(config.fence)),
             echoed: 0,
             listener: Listener::new(now, config.pulse),
-            elsewhere: None,
+            quorate: None,
+            hears: None,
             up: u32::MAX,
             load: 0,
             provisional: ShareSet::EMPTY,

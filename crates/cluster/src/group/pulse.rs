@@ -15,8 +15,6 @@ pub(super) struct Pulse {
     pub(super) ack: Ack,
     /// The members of its ring, as [`mask`].
     pub(super) members: u32,
-    /// Those who hold the state, if the view has begun.
-    pub(super) current: u32,
     /// Stands for the state that it held before the view: equal digests, equal states.
     pub(super) base: [u8; 8],
     /// Its links that are up, as bits.
@@ -77,7 +75,6 @@ impl Pulse {
         out.push(u8::from(self.stance.quorate) | u8::from(self.stance.running) << 1);
         self.ack.write(out);
         out.extend(self.members.to_be_bytes());
-        out.extend(self.current.to_be_bytes());
         out.extend(self.base);
         out.extend(self.links.to_be_bytes());
         out.extend(self.load.to_be_bytes());
@@ -96,7 +93,7 @@ impl Pulse {
         let flags = from.u8()?;
         let stance = Stance { quorate: flags & 1 == 1, running: flags & 2 == 2 };
         let ack = Ack::read(from)?;
-        let (members, current) = (from.u32()?, from.u32()?);
+        let members = from.u32()?;
         let (base, links, load) = (from.array()?, from.u32()?, u16::from_be_bytes(from.array()?));
         let provisional = ShareSet::from_words([from.u64()?, from.u64()?, from.u64()?, from.u64()?]);
         let mut heard = Vec::new();
@@ -105,6 +102,6 @@ impl Pulse {
             let (age, proof) = (u16::from_be_bytes(from.array()?), from.u64()?);
             heard.push(Heard { node, boot, seq, age, proof });
         }
-        Some(Self { seq, stance, ack, members, current, base, links, load, provisional, heard })
+        Some(Self { seq, stance, ack, members, base, links, load, provisional, heard })
     }
 }

@@ -10,7 +10,7 @@ use crate::share::ShareSet;
 use std::time::Duration;
 use testudo_ike::output::Time;
 
-/// What a node says that is no member counts only if it has heard us so lately: else it might be an old pulse that somebody kept.
+/// What a node says of whose boot nobody has told us counts only if it has heard us so lately.
 const FRESH: Duration = Duration::from_secs(1);
 
 impl Group {
@@ -97,10 +97,6 @@ impl Group {
             },
             ack: self.ack().unwrap_or(Ack { ring, epoch: 0, count: 0, digest: [0; 8] }),
             members: view.map(|view| mask(&view.members)).unwrap_or_default(),
-            current: match &self.stage {
-                Stage::Running(running) => mask(&running.current),
-                _ => 0,
-            },
             base: self.base(),
             links: self.links,
             load: self.load,
@@ -117,13 +113,17 @@ impl Group {
     /// A pulse has come.
     pub(super) fn pulsed(&mut self, now: Time, sender: Sender, pulse: &Pulse) {
         let from = sender.node;
+        let hears = self.hears(pulse);
+        // Else it might be an old pulse that somebody has kept.
+        let sent = hears.and_then(|heard| self.peers.sent(heard.seq));
+        let lately = sent.is_some_and(|sent| now.since(sent) <= FRESH);
         let Some(peer) = self.peers.all.get_mut(&from) else {
             self.counters.unproven += 1;
             return;
         };
         if peer.boot != Some(sender.boot) {
-            match self.knows_us(now, pulse) {
-                true => self.elsewhere(now, from, pulse),
+            match lately && pulse.stance.quorate {
+                true => peer.quorate = Some(now),
                 false => self.counters.unproven += 1,
             }
             return;
@@ -139,6 +139,8 @@ impl Group {
             let changed = std::mem::replace(&mut peer.up, told.0) != told.0;
             let changed = std::mem::replace(&mut peer.provisional, told.1) != told.1 || changed;
             peer.load = pulse.load;
+            peer.hears = hears.map(|heard| Duration::from_millis(heard.age.into()));
+            peer.quorate = if pulse.stance.quorate { Some(now) } else { peer.quorate };
             if trusted {
                 self.outputs.push_back(GroupOutput::Trusted(from));
             }
@@ -147,9 +149,6 @@ impl Group {
                 self.outputs.push_back(GroupOutput::Told { from, links, provisional });
             }
             self.vouch(now, from, pulse);
-            if self.knows_us(now, pulse) {
-                self.elsewhere(now, from, pulse);
-            }
         }
         if pulse.stance.running {
             self.acknowledged(from, sender.boot, &pulse.ack);
@@ -157,10 +156,9 @@ impl Group {
         self.echo(from, pulse);
     }
 
-    /// The pulse was made a short time ago at most: it names a pulse of ours.
-    fn knows_us(&self, now: Time, pulse: &Pulse) -> bool {
-        let (node, boot) = (self.config.node.get(), pulse::half(self.boot));
-        let mut heard = pulse.heard.iter().filter(|heard| (heard.node, heard.boot) == (node, boot));
-        heard.any(|heard| self.peers.sent(heard.seq).is_some_and(|sent| now.since(sent) <= FRESH))
+    /// What a pulse says of this node's own.
+    pub(super) fn hears<'a>(&self, pulse: &'a Pulse) -> Option<&'a Heard> {
+        let us = (self.config.node.get(), pulse::half(self.boot));
+        pulse.heard.iter().find(|heard| (heard.node, heard.boot) == us)
     }
 }

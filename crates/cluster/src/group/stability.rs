@@ -18,7 +18,8 @@ pub struct Position {
 /// Acknowledgements of one member that run ahead of this node are kept until it has caught up, so many of them.
 const AHEAD: usize = 64;
 
-/// What one other member has acknowledged.
+/// What one other member has acknowledged. Inside this module the view's start counts as the first message: until all members
+/// have acknowledged that, a later view may come together from those who have not seen this one.
 #[derive(Clone, Debug, Default)]
 struct Member {
     /// It holds as many messages, and the same.
@@ -44,10 +45,10 @@ impl Stability {
     /// At a view's start.
     pub(super) fn new(chain: Chain, others: impl Iterator<Item = NodeId>) -> Self {
         Self {
-            count: 0,
+            count: 1,
             chain,
             stable: 0,
-            digests: VecDeque::new(),
+            digests: VecDeque::from([chain.short()]),
             others: others.map(|node| (node, Member::default())).collect(),
             contradictions: 0,
         }
@@ -55,12 +56,12 @@ impl Stability {
 
     /// Messages delivered.
     pub(super) fn count(&self) -> u64 {
-        self.count
+        self.count - 1
     }
 
     /// Messages that every member holds.
     pub(super) fn stable(&self) -> u64 {
-        self.stable
+        self.stable.saturating_sub(1)
     }
 
     /// Stands for all that was delivered.
@@ -70,13 +71,13 @@ impl Stability {
 
     /// What a member has acknowledged.
     pub(super) fn acked(&self, node: NodeId) -> Option<u64> {
-        self.others.get(&node).map(|member| member.acked)
+        self.others.get(&node).map(|member| member.acked.saturating_sub(1))
     }
 
     /// How many nodes hold the messages up to `count`, this one included.
     pub(super) fn holders(&self, count: u64) -> usize {
-        let others = self.others.values().filter(|member| member.acked >= count).count();
-        others + usize::from(self.count >= count)
+        let others = self.others.values().filter(|member| member.acked > count).count();
+        others + usize::from(self.count > count)
     }
 
     /// One more message is delivered here.
@@ -95,12 +96,16 @@ impl Stability {
             })
             .collect();
         for (node, (count, digest)) in due {
-            self.acknowledge(node, count, digest);
+            self.learn(node, count, digest);
         }
     }
 
     /// A member says that it holds `count` messages, with this digest.
     pub(super) fn acknowledge(&mut self, node: NodeId, count: u64, digest: [u8; 8]) {
+        self.learn(node, count.saturating_add(1), digest);
+    }
+
+    fn learn(&mut self, node: NodeId, count: u64, digest: [u8; 8]) {
         let ours = self.digest(count);
         let Some(member) = self.others.get_mut(&node) else {
             return;
@@ -151,6 +156,8 @@ mod tests {
 
     fn of_three(delivered: u64) -> Stability {
         let mut stability = Stability::new(chain(0), [2, 3].map(node).into_iter());
+        [2, 3].into_iter().for_each(|from| stability.acknowledge(node(from), 0, chain(0).short()));
+        assert!(stability.advance(), "the view has begun everywhere");
         (1..=delivered).for_each(|count| stability.delivered(chain(count)));
         stability
     }
@@ -173,6 +180,16 @@ mod tests {
         ack(&mut stability, 3, 5);
         assert!(stability.advance());
         assert_eq!((stability.stable(), stability.digests.len()), (5, 0));
+    }
+
+    #[test]
+    fn nothing_is_stable_before_the_view_has_begun_everywhere() {
+        let mut stability = Stability::new(chain(0), [2, 3].map(node).into_iter());
+        assert_eq!((stability.advance(), stability.holders(0)), (false, 1));
+        stability.acknowledge(node(2), 0, chain(0).short());
+        assert!(!stability.advance());
+        stability.acknowledge(node(3), 0, chain(0).short());
+        assert_eq!((stability.advance(), stability.stable(), stability.holders(0)), (true, 0, 3));
     }
 
     #[test]
@@ -201,6 +218,7 @@ mod tests {
     #[test]
     fn a_stranger_acknowledges_nothing_and_is_not_waited_for() {
         let mut stability = Stability::new(chain(0), std::iter::empty());
+        assert!(stability.advance());
         stability.delivered(chain(1));
         stability.acknowledge(node(9), u64::MAX, [0; 8]);
         assert!(stability.advance());

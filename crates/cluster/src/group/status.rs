@@ -60,6 +60,8 @@ pub struct PeerStatus {
     pub member: bool,
     /// When it was heard last, over any link.
     pub heard: Option<Time>,
+    /// How long ago it had heard this node when it was last heard itself. `None`: it had not.
+    pub hears: Option<Duration>,
     /// How much silence makes it a suspect.
     pub threshold: Duration,
     /// It is one.
@@ -179,6 +181,7 @@ impl Group {
                     node,
                     member: members.contains(&node),
                     heard: peer.and_then(|peer| peer.at),
+                    hears: peer.and_then(|peer| peer.hears),
                     threshold: peer.map_or(Duration::ZERO, |peer| peer.listener.threshold(suspicion)),
                     suspected: peer.is_some_and(|peer| peer.listener.suspected()),
                     links: peer.map_or(0, |peer| peer.up),

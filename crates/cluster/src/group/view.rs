@@ -38,6 +38,8 @@ pub(super) struct Running {
     pub(super) view: View,
     pub(super) epoch: u64,
     pub(super) current: Vec<NodeId>,
+    /// Nobody held the state.
+    pub(super) reset: bool,
     pub(super) boots: BTreeMap<NodeId, u64>,
     pub(super) key: LessSafeKey,
     /// What this node has sealed.
@@ -204,17 +206,21 @@ impl Group {
         let others = view.members.iter().copied().filter(|node| *node != self.config.node);
         let running = Running {
             epoch,
+            reset: outcome.reset,
             boots: outcome.boots.into_iter().collect(),
             key: keys::group(&self.config.key, view.ring, &outcome.randoms),
             serial: 0,
             seen: BTreeMap::new(),
             stability: Stability::new(chain, others),
-            unstable: std::collections::VecDeque::new(),
+            // Those who hold the state have all had the same messages. They are stable once the view has begun everywhere: until
+            // then the next one may come together without any of these.
+            unstable: self.delivered.filter(|_| holds).map(|ticket| (0, ticket)).into_iter().collect(),
             current: current.clone(),
             view: view.clone(),
         };
         self.held = Held { epoch, ring: view.ring, count: 0, chain };
         self.synced = current.contains(&self.config.node);
+        self.unacknowledged = true;
         self.leases.merge(&outcome.leases);
         let trusted = self.peers.pin(&running.boots, now, self.config.pulse);
         self.stage = Stage::Running(Box::new(running));
@@ -224,9 +230,6 @@ impl Group {
         let start = ViewStart { view, epoch, current, fresh, reset: outcome.reset, wait_until };
         self.outputs.push_back(GroupOutput::View(start));
         if holds {
-            // Those who hold the state have all had the same messages: that is as good as their acknowledgements.
-            self.outputs.extend(self.delivered.map(GroupOutput::Stable));
-            self.outputs.push_back(GroupOutput::StableUpTo(Position { epoch, count: 0 }));
             self.outbox.again();
         } else {
             self.outbox.clear();

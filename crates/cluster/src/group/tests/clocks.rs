@@ -19,7 +19,8 @@ struct Node {
     events: VecDeque<(u64, EngineEvent)>,
     stopped_until: u64,
     fence: Time,
-    epoch: u64,
+    /// The ring of the last view that has begun here: unlike epochs, rings count on when all nodes have been restarted.
+    begun: u64,
     /// The engine's ring that it sends into.
     ring: (RingId, Vec<u8>),
 }
@@ -35,10 +36,11 @@ impl Node {
     }
 }
 
-/// Shares of a node are taken over.
+/// Shares of a node are taken over, until the taker is restarted or begins another view.
 struct Takeover {
+    by: u8,
     from: u8,
-    epoch: u64,
+    ring: u64,
     at: u64,
 }
 
@@ -76,6 +78,7 @@ impl World {
     }
 
     fn start(&mut self, number: u8) {
+        self.takeovers.retain(|takeover| takeover.by != number);
         let nodes = (1..=self.count).map(id).collect();
         let mut config = GroupConfig::new(id(number), nodes, ClusterKey::new([1; 32]));
         config.no_quorum = NoQuorum::Stop;
@@ -92,7 +95,7 @@ impl World {
             events: VecDeque::new(),
             stopped_until: 0,
             fence: Time::default(),
-            epoch: 0,
+            begun: 0,
             ring: (RingId { seq: 0, node: 0 }, vec![]),
         };
         self.nodes.insert(number, node);
@@ -174,13 +177,15 @@ impl World {
                     }
                 }
                 GroupOutput::View(start) if start.view.quorate => {
+                    self.takeovers.retain(|takeover| takeover.by != number);
                     let node = self.nodes.get_mut(&number).unwrap();
-                    node.epoch = start.epoch;
+                    node.begun = start.view.ring.seq;
                     let begins = node.world(start.wait_until).max(at);
                     let others = (1..=self.count).filter(|other| !start.current.contains(&id(*other)));
                     self.takeovers.extend(others.map(|from| Takeover {
+                        by: number,
                         from,
-                        epoch: start.epoch,
+                        ring: start.view.ring.seq,
                         at: begins,
                     }));
                 }
@@ -195,12 +200,12 @@ impl World {
             let node = &self.nodes[&takeover.from];
             let ends = node.world(node.fence);
             assert!(
-                node.epoch >= takeover.epoch || ends <= self.at,
-                "at {} us node {} may send until {ends}, and was taken over from at {} in epoch {}",
+                node.begun >= takeover.ring || ends <= self.at,
+                "at {} us node {} may send until {ends}, and was taken over from at {} in ring {}",
                 self.at,
                 takeover.from,
                 takeover.at,
-                takeover.epoch,
+                takeover.ring,
             );
         }
     }

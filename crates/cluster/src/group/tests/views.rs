@@ -162,6 +162,9 @@ fn what_was_delivered_to_all_but_not_acknowledged_is_stable_in_the_next_view() {
     net.view(&[1, 2], true);
     net.settle();
     assert_eq!(current_and_fresh(&net, 1), (vec![1, 2], vec![]));
+    assert!(net.node(1).stable < ticket, "node 2 has not said that the view has begun there");
+    net.lost.clear();
+    net.pass(50);
     assert_eq!(net.node(1).stable, ticket);
 }
 
@@ -532,6 +535,65 @@ proptest! {
         for node in current {
             for (from, update) in &stable {
                 prop_assert!(held(node).contains(&(*from, vec![*update])), "node {} lacks {}", node, update);
+            }
+        }
+    }
+
+    /// Whatever restarts, in whatever views.
+    #[test]
+    fn no_incarnation_is_leased_twice(steps in prop::collection::vec((0_u8..8, 1_u8..4), 1..60)) {
+        let mut net = Net::new(3);
+        let mut leased = std::collections::HashSet::new();
+        for (kind, node) in steps {
+            match kind {
+                0 => net.view(&[1, 2, 3], true),
+                1 => {
+                    let others: Vec<u8> = (1..=3).filter(|other| *other != node).collect();
+                    net.view(&[node], false);
+                    net.view(&others, true);
+                }
+                2 => { net.deliver(); }
+                3 => net.carry(),
+                4 => {
+                    let now = net.now;
+                    net.node(node).group.renew_sender(now);
+                }
+                5 => {
+                    // Nodes 1 and 2 keep their disks, and node 3 what it knows in memory.
+                    if node != 3 {
+                        let disk = net.node(node).disk;
+                        net.start(node, disk);
+                    }
+                }
+                _ => net.settle(),
+            }
+            net.collect();
+            for (number, node) in &mut net.nodes {
+                for sender in node.senders.drain(..) {
+                    prop_assert_eq!(sender.0 >> 11, u16::from(*number));
+                    prop_assert!(leased.insert(sender), "{:?} is leased twice", sender);
+                }
+            }
+        }
+    }
+
+    /// A node whose disk is lost finds out from those it was in a majority with, as long as they are there: with nodes 1 and 3 alone
+    /// it could not, because node 2 knows what node 1 had and node 1 has forgotten it.
+    #[test]
+    fn a_lost_disk_is_made_up_for_by_the_others(steps in prop::collection::vec(0_u8..6, 1..40)) {
+        let mut net = Net::new(3);
+        let mut leased = std::collections::HashSet::new();
+        for kind in steps {
+            match kind {
+                0 => net.view(&[1, 2, 3], true),
+                1 => net.view(&[1, 2], true),
+                2 => net.view(&[2, 3], true),
+                3 => net.start(1, 0),
+                _ => net.settle(),
+            }
+            net.collect();
+            for sender in net.node(1).senders.drain(..) {
+                prop_assert!(leased.insert(sender), "{:?} is leased twice", sender);
             }
         }
     }
