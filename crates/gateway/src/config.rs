@@ -2,6 +2,12 @@
 //!
 //! A file is taken whole or refused whole, before anything changes.
 
+mod cluster;
+
+#[cfg(test)]
+pub(crate) use cluster::{ClusterMac, NodeSettings, Timers};
+pub(crate) use cluster::{ClusterSettings, NoQuorum};
+
 use crate::reader::{ConfigError, Section, Source};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) tun: String,
     /// The key exchange daemon.
     pub(crate) ike: IkeSettings,
+    /// The cluster, if there is one.
+    pub(crate) cluster: Option<ClusterSettings>,
 }
 
 /// `[[port]]`
@@ -107,14 +115,16 @@ impl Config {
         let instance = root
             .string("instance", "a name of 1 to 12 letters, digits or '-'", instance_name)?
             .unwrap_or_else(|| "default".to_owned());
+        let ports = parse_ports(&root)?;
         let config = Self {
             legacy: root.boolean("legacy")?.unwrap_or(false),
             vici_socket: parse_vici(&root)?,
             log_level: parse_log(&root)?,
-            ports: parse_ports(&root)?,
             worker: parse_worker(&root)?,
             tun: parse_tun(&root, &instance)?,
             ike: parse_ike(&root)?,
+            cluster: cluster::parse(&root, ports.len())?,
+            ports,
             instance,
         };
         let no_port = root.missing("port", "at least one [[port]] with an interface");

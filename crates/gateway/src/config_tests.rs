@@ -87,6 +87,128 @@ fn complaints_name_file_line_key_found_and_expected() {
 
 #[test]
 fn an_unknown_section_is_refused_by_name() {
-    let error = parse(&format!("{PORTS}[cluster]\nnodes = 3\n")).unwrap_err();
-    assert!(error.starts_with("t.toml:3: cluster: found an unknown key"), "{error}");
+    let error = parse(&format!("{PORTS}[clutser]\nnodes = 3\n")).unwrap_err();
+    assert!(error.starts_with("t.toml:3: clutser: found an unknown key"), "{error}");
+}
+
+const TWO_PORTS: &str = "[[port]]\ninterface = \"eth0\"\n[[port]]\ninterface = \"eth1\"\n";
+
+const CLUSTER: &str = r#"
+[cluster]
+node = 2
+key = "/etc/testudo/cluster.key"
+vips = ["192.0.2.10", "2001:db8::10", "10.1.0.1"]
+[[cluster.nodes]]
+id = 2
+addresses = ["10.255.0.2", "192.0.2.2", "10.1.0.12"]
+[[cluster.nodes]]
+id = 1
+addresses = ["10.255.0.1", "192.0.2.1", "10.1.0.11"]
+"#;
+
+#[test]
+fn a_cluster_is_read_with_its_defaults() {
+    assert_eq!(parse(PORTS).unwrap().cluster, None);
+    let cluster = parse(&format!("{TWO_PORTS}{CLUSTER}")).unwrap().cluster.unwrap();
+    assert_eq!(cluster.node.get(), 2);
+    assert_eq!(cluster.nodes.iter().map(|node| node.id.get()).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(cluster.nodes[1].addresses[1], "192.0.2.2".parse::<std::net::IpAddr>().unwrap());
+    assert_eq!((cluster.vips.len(), cluster.no_quorum), (3, NoQuorum::Forward));
+    let timers = [
+        cluster.timers.pulse,
+        cluster.timers.fence,
+        cluster.timers.suspicion_min,
+        cluster.timers.suspicion_max,
+    ];
+    assert_eq!(timers, [10, 50, 25, 200].map(Duration::from_millis));
+    assert_eq!(
+        (cluster.group.as_str(), cluster.mac, cluster.pulse_port),
+        ("testudo", ClusterMac::Group, 5406)
+    );
+    assert_eq!(cluster.state, Path::new("/var/lib/testudo"));
+}
+
+#[test]
+fn every_mistake_in_a_cluster_is_named() {
+    let cases = [
+        (
+            "node = 2",
+            "node = 7",
+            "t.toml:7: cluster.node: found 7, expected the id of one of [[cluster.nodes]]",
+        ),
+        ("node = 2", "node = 32", "t.toml:7: cluster.node: found 32, expected an integer from 1 to 31"),
+        ("node = 2\n", "", "cluster.node: found nothing, expected the id of one"),
+        (
+            "key = \"/etc",
+            "key = \"etc",
+            "t.toml:8: cluster.key: found \"etc/testudo/cluster.key\", expected an absolute",
+        ),
+        (
+            "id = 1\n",
+            "id = 2\n",
+            "t.toml:14: cluster.nodes[1].id: found 2, expected a number that no other node has",
+        ),
+        (
+            "\"192.0.2.10\"",
+            "\"192.0.2.1O\"",
+            "t.toml:9: cluster.vips: found \"192.0.2.1O\", expected different addresses",
+        ),
+        ("\"192.0.2.10\"", "\"192.0.2.1\"", "t.toml:9: cluster.vips: found [\"192.0.2.1\", "),
+        (
+            "\"10.255.0.1\", ",
+            "",
+            "t.toml:15: cluster.nodes[1].addresses: found [\"192.0.2.1\", \"10.1.0.11\"], expected",
+        ),
+        (
+            "\"10.255.0.1\"",
+            "\"10.255.0.2\"",
+            "t.toml:15: cluster.nodes[1].addresses: found [\"10.255.0.2\", ",
+        ),
+        (
+            "[[cluster.nodes]]\n",
+            "fence_ms = 19\n[[cluster.nodes]]\n",
+            "t.toml:10: cluster.fence_ms: found 19, expected at least twice pulse_ms",
+        ),
+        (
+            "[[cluster.nodes]]\n",
+            "suspicion_max_ms = 20\n[[cluster.nodes]]\n",
+            "t.toml:10: cluster.suspicion_max_ms: found 20, expected at least suspicion_min_ms",
+        ),
+        (
+            "[[cluster.nodes]]\n",
+            "mac = \"01:00:5e:00:00:01\"\n[[cluster.nodes]]\n",
+            "t.toml:10: cluster.mac: found \"01:00:5e:00:00:01\", expected \"group\" or \"unicast\"",
+        ),
+        (
+            "\"10.1.0.12\"]",
+            "\"10.1.0.12\", \"10.2.0.12\"]",
+            "t.toml:12: cluster.nodes[0].addresses: found [\"10.255.0.2\", ",
+        ),
+        (
+            "vips",
+            "vip",
+            "t.toml:9: cluster.vip: found an unknown key holding an array, expected one of nodes, node",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let text = format!("{TWO_PORTS}{CLUSTER}").replacen(from, to, 1);
+        let error = parse(&text).unwrap_err();
+        assert!(error.contains(expected), "{to:?} gave {error:?}, not {expected:?}");
+    }
+}
+
+#[test]
+fn the_clusters_ethernet_addresses_are_the_same_on_all_nodes_and_of_no_one_else() {
+    let of = |text: &str| parse(&format!("{TWO_PORTS}{text}")).unwrap().cluster.unwrap();
+    let here = of(CLUSTER);
+    let there = of(&CLUSTER
+        .replace("node = 2", "node = 1")
+        .replace("\"192.0.2.10\", \"2001:db8::10\"", "\"2001:db8:0::10\", \"192.0.2.10\""));
+    let other = of(&CLUSTER.replace("192.0.2.10", "192.0.2.11"));
+    assert_eq!([0, 1].map(|port| here.mac_on(port)), [0, 1].map(|port| there.mac_on(port)));
+    assert_ne!(here.mac_on(0), here.mac_on(1));
+    assert_ne!(here.mac_on(0), other.mac_on(0));
+    assert!(here.mac_on(0).is_group());
+    let unicast = of(&CLUSTER.replace("node = 2", "node = 2\nmac = \"unicast\"")).mac_on(0);
+    assert!(!unicast.is_group() && unicast.0[0] & 2 == 2, "{unicast}");
 }

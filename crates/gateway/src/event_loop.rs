@@ -1,10 +1,12 @@
 //! The control thread: waits for descriptors and deadlines, and gives each turn to the gateway.
 
+use crate::cluster::Prepared;
 use crate::config::Config;
 use crate::crypto::Crypto;
-use crate::datapath::DataPath;
+use crate::datapath::{ClusterPlan, DataPath};
 use crate::entropy::OsEntropy;
 use crate::gateway::Gateway;
+use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
 use crate::log;
 use crate::vici_control::pass_on;
@@ -19,8 +21,10 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use testudo_fastpath::worker::boottime;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, RetransmitPolicy};
+use testudo_ike::output::Time;
 use testudo_vici::schema::Policy;
 use testudo_vici::server::Server;
 
@@ -29,6 +33,12 @@ const NETLINK: Token = Token(1);
 const WORKERS: Token = Token(2);
 const CRYPTO: Token = Token(3);
 const FIRST_IKE: usize = 4;
+/// Corosync.
+const ENGINE: Token = Token(8);
+/// Pulses of the other nodes, on all links.
+const PULSES: Token = Token(9);
+/// Questions where VIPs are, on all links.
+const VIPS: Token = Token(10);
 /// Up to four IKE sockets, then VICI's listener and behind it VICI's clients.
 const VICI: usize = 16;
 
@@ -53,6 +63,8 @@ struct Loop {
     next_housekeeping: Instant,
     /// More may be read at once, without a word of the poller.
     ike_waits: bool,
+    /// The same of other nodes.
+    pulses_wait: bool,
     /// VICI's clients have more to read or to say than one turn takes.
     vici_waits: bool,
 }
@@ -93,10 +105,7 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
             (Err(error), Some(farewell)) => farewell.failed(error),
             (turn, None) => farewell = Some(this.begin_farewell(turn.map(drop))),
         }
-        let over = |farewell: &mut Farewell| {
-            let gone = || this.gateway.endpoint.names().next().is_none() && !this.gateway.has_notes();
-            farewell.until <= Instant::now() || gone()
-        };
+        let over = |farewell: &mut Farewell| farewell.until <= Instant::now() || this.gateway.is_gone();
         if let Some(mut farewell) = farewell.take_if(over) {
             if let Err(error) = this.gateway.data.stop() {
                 farewell.failed(error);
@@ -120,23 +129,48 @@ impl Loop {
         let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
         let waker = Waker::new(registry, CRYPTO).map_err(|e| format!("cannot make a waker: {e}"))?;
         let crypto = Crypto::start(config.worker.cpu, waker)?;
+        let prepared =
+            config.cluster.as_ref().map(|settings| Prepared::open(config, settings, DataPath::MARK));
+        let prepared = prepared.transpose()?;
+        let member =
+            prepared.as_ref().map(|prepared| prepared.member(endpoint_config(config), Time(boottime())));
         // Then the gate is shut: whatever fails from here on, nothing leaves in clear.
-        let data = DataPath::start(config)?;
+        let plan = config.cluster.as_ref().zip(member.as_ref()).map(|(settings, member)| ClusterPlan {
+            vips: settings.vips.iter().copied().collect(),
+            ports: config.ports.iter().map(|port| port.interface.as_str()).collect(),
+            key: member.hash_key(),
+        });
+        let data = DataPath::start(config, plan.as_ref())?;
         for (n, fd) in sockets.fds().enumerate() {
             watch(registry, fd, Token(FIRST_IKE + n))?;
         }
         watch(registry, data.netlink_fd(), NETLINK)?;
         watch(registry, data.events_fd(), WORKERS)?;
-        let endpoint = endpoint(config, &data);
+        let mut ike = match member {
+            Some(member) => Ike::Member(Box::new(member)),
+            None => {
+                let allocator = SingleNodeAllocator::new(OsEntropy, data.sender());
+                Ike::Alone(Box::new(Endpoint::new(endpoint_config(config), Box::new(allocator))))
+            }
+        };
+        ike.set_local_addresses(data.local_addresses());
+        let join = |(prepared, settings): (Prepared, _)| prepared.join(settings, data.fib());
+        let node = prepared.zip(config.cluster.as_ref()).map(join).transpose()?;
+        if let Some(node) = &node {
+            watch(registry, node.engine_fd(), ENGINE)?;
+            node.pulse_fds().try_for_each(|fd| watch(registry, fd, PULSES))?;
+            node.speaker_fds().try_for_each(|fd| watch(registry, fd, VIPS))?;
+        }
         let policy = if config.legacy { Policy::Legacy } else { Policy::Modern };
         Ok(Self {
             signals,
             hangup,
             vici,
             server: Server::new(),
-            gateway: Gateway::new(endpoint, crypto, data, sockets, policy),
+            gateway: Gateway::new((ike, node), crypto, data, sockets, policy),
             next_housekeeping: Instant::now() + HOUSEKEEPING,
             ike_waits: false,
+            pulses_wait: false,
             vici_waits: false,
             poll,
         })
@@ -164,6 +198,9 @@ impl Loop {
     fn turn(&mut self, events: &Events) -> Result<bool, String> {
         self.gateway.look_at_clock();
         self.gateway.watch(self.server.is_watched());
+        // What other nodes say first: how late this one is must not look as if they were silent.
+        self.gateway.engine_events();
+        self.pulses_wait = self.gateway.datagrams();
         let mut ended = false;
         let mut ike = std::mem::take(&mut self.ike_waits);
         for event in events {
@@ -172,7 +209,8 @@ impl Loop {
                 NETLINK => self.gateway.routes_changed(),
                 WORKERS => self.gateway.worker_events(),
                 // It has woken us; the results are looked for at every turn.
-                CRYPTO => {}
+                CRYPTO | ENGINE | PULSES => {}
+                VIPS => self.gateway.answer_for_vips(),
                 Token(VICI) => self.vici.accept(&mut self.server, self.poll.registry()),
                 token if self.vici.owns(token) => self.vici.ready(token),
                 _ => ike = true,
@@ -185,7 +223,11 @@ impl Loop {
         self.deadlines()?;
         pass_on(&mut self.gateway, &mut self.server, NOTES_BURST);
         self.vici_waits = self.vici.pump(&mut self.server, self.gateway.now, &mut self.gateway);
-        Ok(ended)
+        if self.gateway.node.is_some() {
+            // Whatever this turn has changed goes to the others.
+            self.gateway.settle();
+        }
+        self.gateway.failure().map(|()| ended)
     }
 
     fn deadlines(&mut self) -> Result<(), String> {
@@ -206,7 +248,7 @@ impl Loop {
 
     /// How long nothing is due.
     fn timeout(&mut self, farewell: Option<Instant>) -> Duration {
-        if self.ike_waits || self.vici_waits || self.gateway.has_notes() {
+        if self.ike_waits || self.pulses_wait || self.vici_waits || self.gateway.has_notes() {
             return Duration::ZERO;
         }
         self.gateway.look_at_clock();
@@ -246,9 +288,9 @@ fn watch(registry: &Registry, fd: RawFd, token: Token) -> Result<(), String> {
         .map_err(|e| format!("cannot watch a descriptor: {e}"))
 }
 
-fn endpoint(config: &Config, data: &DataPath) -> Endpoint {
+fn endpoint_config(config: &Config) -> EndpointConfig {
     let defaults = EndpointConfig::default();
-    let settings = EndpointConfig {
+    EndpointConfig {
         retransmit: RetransmitPolicy {
             timeout: config.ike.retransmit_timeout,
             tries: config.ike.retransmit_tries,
@@ -262,9 +304,5 @@ fn endpoint(config: &Config, data: &DataPath) -> Endpoint {
         twin_limit: NonZeroUsize::new(config.ike.ike_sas_per_peer as usize),
         hand_out_jobs: true,
         ..defaults
-    };
-    let allocator = SingleNodeAllocator::new(OsEntropy, data.sender());
-    let mut endpoint = Endpoint::new(settings, Box::new(allocator));
-    endpoint.set_local_addresses(data.local_addresses());
-    endpoint
+    }
 }

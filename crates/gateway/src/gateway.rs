@@ -4,8 +4,10 @@
 //! what IKE asks for in the one order that is safe: a new inbound SA is with the worker, and the SPD changed, before the
 //! message leaves that lets the peer use them.
 
+use crate::cluster::Node;
 use crate::crypto::{Crypto, Failed};
 use crate::datapath::{DataPath, Turn, WorkerEvent};
+use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
 use crate::policies::{Change, Policies};
@@ -13,8 +15,10 @@ use crate::retreat::apply_what_can_be;
 use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
-use testudo_ike::endpoint::{ChildSaStatus, Endpoint, IkeSaStatus, Target};
-use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Reason, Time, UnixTime};
+use testudo_cluster::member::{Member, MemberOutput as Output};
+use testudo_fastpath::worker::boottime;
+use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus, Target};
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Path, Reason, Time, UnixTime};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_vici::control::JobId;
@@ -22,7 +26,11 @@ use testudo_vici::schema::Policy;
 
 /// All state of the control thread but its descriptors.
 pub(crate) struct Gateway {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: Ike,
+    /// What ties it to the other nodes, if it does not stand alone.
+    pub(crate) node: Option<Node>,
+    /// Why it cannot go on.
+    failed: Option<String>,
     crypto: Crypto,
     pub(crate) policies: Policies,
     pub(crate) data: DataPath,
@@ -76,7 +84,7 @@ pub(crate) enum Note {
 
 /// A new Child SA whose policy does not stand yet.
 struct Fresh {
-    ike: IkeSaId,
+    ike: Option<IkeSaId>,
     connection: String,
     child: ChildSaId,
     name: String,
@@ -91,7 +99,7 @@ enum Departure {
 impl Gateway {
     /// A gateway without connections.
     pub(crate) fn new(
-        endpoint: Endpoint,
+        (endpoint, node): (Ike, Option<Node>),
         crypto: Crypto,
         data: DataPath,
         sockets: IkeSockets,
@@ -99,6 +107,8 @@ impl Gateway {
     ) -> Self {
         Self {
             endpoint,
+            node,
+            failed: None,
             crypto,
             policy,
             policies: Policies::default(),
@@ -125,7 +135,8 @@ impl Gateway {
     /// Sets [`Gateway::now`]. Once for each message and each turn: of two messages the one that came later must have the
     /// later time, because IKE compares when SAs began (RFC 7296 §2.4).
     pub(crate) fn look_at_clock(&mut self) {
-        self.now = Time(self.origin.elapsed());
+        // What nodes of a cluster grant each other goes on running out while the machine sleeps.
+        self.now = Time(if self.node.is_some() { boottime() } else { self.origin.elapsed() });
         // The clock of the day may be set while we run: certificates are judged by what it says now.
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         self.endpoint.set_unix_time(self.now, UnixTime(since_1970.as_secs()));
@@ -161,6 +172,7 @@ impl Gateway {
     /// Does everything that IKE asks for, then lets the messages go.
     pub(crate) fn settle(&mut self) {
         self.crypto.feed(&mut self.endpoint);
+        self.endpoint.pump(self.now);
         self.perform_all();
         // The messages of all peers wait for this, so it must end, and not with a peer that believes in an SA whose traffic is
         // not held back without it. Everything else stays as shut as it was; housekeeping tries again what fails here.
@@ -178,8 +190,10 @@ impl Gateway {
         self.perform_all();
     }
 
-    fn perform_all(&mut self) {
-        while let Some(output) = self.endpoint.poll_output() {
+    pub(crate) fn perform_all(&mut self) {
+        while self.failed.is_none()
+            && let Some(output) = self.endpoint.poll_output()
+        {
             self.perform(output);
         }
     }
@@ -241,7 +255,7 @@ impl Gateway {
     fn give_up(&mut self, Fresh { ike, connection, child, name }: Fresh, error: &str) {
         self.data.remove(child);
         self.policies.remove(child);
-        self.log(Some(ike), Some(connection), 0, format!("cannot install child {name}: {error}"));
+        self.log(ike, Some(connection), 0, format!("cannot install child {name}: {error}"));
         // The peer believes in it: tell it otherwise.
         let _ = self.endpoint.terminate(self.now, &Target::Child(child), false);
     }
@@ -257,8 +271,7 @@ impl Gateway {
 
     fn perform(&mut self, output: Output) {
         match output {
-            // A single node has no one to wait for: the state that `after` names is stable at once.
-            Output::Send { after: _, ike, path, bytes } => {
+            Output::Send { ike, path, bytes } => {
                 self.held.push(Departure::Message(ike, path, bytes));
             }
             Output::Keepalive { path } => self.held.push(Departure::Keepalive(path)),
@@ -299,6 +312,7 @@ impl Gateway {
                 }
             }
             Output::Event(event) => self.event(event),
+            of_cluster => self.perform_in_cluster(of_cluster),
         }
     }
 
@@ -432,6 +446,13 @@ impl Gateway {
                 WorkerEvent::Warning(message) => self.log(None, None, 0, message),
                 WorkerEvent::Exhausting(child) => self.renew_exhausted(child),
                 WorkerEvent::Carried(child) => self.note_use(child),
+                WorkerEvent::NumbersLow(spi, rate) => {
+                    self.in_cluster(|member, now| member.numbers_low(now, spi, rate))
+                }
+                WorkerEvent::IvLow => self.in_cluster(Member::renew_sender),
+                WorkerEvent::Flushed(shares, edges) => {
+                    self.in_cluster(|member, now| member.flushed(now, shares, &edges));
+                }
             }
         }
         self.settle();
@@ -494,6 +515,8 @@ impl Gateway {
             }
         }
         self.protection_changed |= self.policies_failed;
+        let edges = self.data.moved_edges();
+        self.in_cluster(|member, now| member.report_edges(now, &edges));
         self.settle();
     }
 
@@ -505,10 +528,28 @@ impl Gateway {
         self.data.keep_shut(&self.policies.take_abandoned());
     }
 
-    /// Begins the end: nothing new comes up, and every SA goes within that time.
+    /// Begins the end: nothing new comes up, and every SA goes within that time. Those of a cluster stay: the other nodes carry
+    /// them on.
     pub(crate) fn shut_down(&mut self, within: Duration) {
         self.closing = true;
-        self.endpoint.shut_down(self.now, within);
-        self.settle();
+        if self.node.is_none() {
+            self.endpoint.shut_down(self.now, within);
+            self.settle();
+        }
+    }
+
+    /// True if nothing is left to be told to the peers.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.node.is_some() || self.endpoint.names().next().is_none() && !self.has_notes()
+    }
+
+    /// It cannot go on, and does nothing more that the cluster asks for.
+    pub(crate) fn fail(&mut self, why: String) {
+        self.failed.get_or_insert(why);
+    }
+
+    /// Why it cannot go on.
+    pub(crate) fn failure(&self) -> Result<(), String> {
+        self.failed.clone().map_or(Ok(()), Err)
     }
 }

@@ -4,12 +4,15 @@
 //! below; this one owns the sockets, the threads and the order of things.
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod config;
 mod crypto;
 mod datapath;
 mod entropy;
 mod event_loop;
 mod gateway;
+mod gateway_cluster;
+mod ike;
 mod ike_sockets;
 mod jobs;
 mod log;

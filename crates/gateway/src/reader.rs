@@ -86,6 +86,7 @@ impl<'a> Section<'a> {
             DeValue::String(s) => format!("\"{s}\""),
             DeValue::Integer(i) => i.as_str().to_owned(),
             DeValue::Boolean(b) => b.to_string(),
+            DeValue::Array(items) => array(items),
             other => kind(other).to_owned(),
         };
         self.source.error(value.span().start, self.path(key), found, expected.into())
@@ -94,6 +95,15 @@ impl<'a> Section<'a> {
     /// A complaint about a key that is not there.
     pub(crate) fn missing(&self, key: &str, expected: impl Into<String>) -> ConfigError {
         self.source.error(self.offset, self.path(key), "nothing".into(), expected.into())
+    }
+
+    /// A complaint about a key that is there, and fits by itself, but not with the rest.
+    pub(crate) fn unfit(&self, key: &str, expected: impl Into<String>) -> ConfigError {
+        let value = self.table.iter().find(|(k, _)| k.get_ref().as_ref() == key);
+        match value {
+            Some((_, value)) => self.wrong(key, value, expected),
+            None => self.missing(key, expected),
+        }
     }
 
     /// Where the value of a key stands, as complaints begin.
@@ -112,6 +122,24 @@ impl<'a> Section<'a> {
     ) -> Result<Option<T>, ConfigError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         value.get_ref().as_str().and_then(convert).map(Some).ok_or_else(|| self.wrong(key, value, expected))
+    }
+
+    /// An array of strings, each turned into `T` by `convert`.
+    pub(crate) fn strings<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        convert: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, ConfigError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let DeValue::Array(array) = value.get_ref() else {
+            return Err(self.wrong(key, value, format!("an array of strings: {expected}")));
+        };
+        let one = |item: &Spanned<DeValue<'_>>| {
+            let converted = item.get_ref().as_str().and_then(&convert);
+            converted.ok_or_else(|| self.wrong(key, item, expected))
+        };
+        array.iter().map(one).collect::<Result<_, _>>().map(Some)
     }
 
     /// An integer within bounds.
@@ -176,6 +204,12 @@ impl<'a> Section<'a> {
         }
         Ok(())
     }
+}
+
+/// An array of strings as it stands there.
+fn array(items: &[Spanned<DeValue<'_>>]) -> String {
+    let strings: Option<Vec<&str>> = items.iter().map(|item| item.get_ref().as_str()).collect();
+    strings.map_or_else(|| "an array".to_owned(), |strings| format!("{strings:?}"))
 }
 
 fn kind(value: &DeValue<'_>) -> &'static str {

@@ -13,6 +13,7 @@ use testudo_fastpath::fib::{Fib, PortIndex};
 use testudo_fastpath::filter::{CounterSet, Counters, Filter, FilterPort, PrefixUses};
 use testudo_fastpath::netlink::{Guard as RouteGuard, GuardRoutes};
 use testudo_fastpath::prefix::Prefix;
+use testudo_ipsec::spi::Spi;
 
 /// The filter and the routes of one gateway.
 pub(super) struct Guard {
@@ -45,6 +46,36 @@ impl Guard {
     /// Gives a port's packets to an AF_XDP socket.
     pub(super) fn set_socket(&mut self, port: PortIndex, socket: BorrowedFd<'_>) -> Result<(), String> {
         self.filter.set_socket(port, 0, socket).map_err(|e| e.to_string())
+    }
+
+    /// What a cluster's node keeps of what all nodes see.
+    pub(super) fn set_shares(
+        &mut self,
+        packets: [u64; 4],
+        ike: [u64; 4],
+        default_host: bool,
+    ) -> Result<(), String> {
+        self.filter.set_shares(packets, ike, default_host).map_err(|e| e.to_string())
+    }
+
+    /// Until when the kernel gets any of it, in nanoseconds of CLOCK_BOOTTIME.
+    pub(super) fn set_fence(&mut self, until: u64) -> Result<(), String> {
+        self.filter.set_fence(until).map_err(|e| e.to_string())
+    }
+
+    /// Has the filter record the highest number that passes for an SA, whoever carries it.
+    pub(super) fn track(&mut self, spi: Spi) -> Result<(), String> {
+        self.filter.track(spi.0, 0).map_err(|e| e.to_string())
+    }
+
+    /// No more.
+    pub(super) fn untrack(&mut self, spi: Spi) -> Result<(), String> {
+        self.filter.untrack(spi.0).map_err(|e| e.to_string())
+    }
+
+    /// The highest number that has passed.
+    pub(super) fn seen(&self, spi: Spi) -> Result<Option<u32>, String> {
+        self.filter.seen(spi.0).map_err(|e| e.to_string())
     }
 
     /// Prefixes that an earlier run left and that nobody has claimed.

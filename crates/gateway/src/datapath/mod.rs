@@ -5,6 +5,7 @@
 //! reaches the filter and the routes before the worker hears of it, and leaves them after.
 
 mod barrier;
+mod cluster;
 mod counters;
 mod guard;
 mod inherited;
@@ -13,6 +14,8 @@ mod sas;
 mod start;
 
 use crate::policies::{Change, Policies};
+pub(crate) use cluster::ClusterPlan;
+use cluster::Clustered;
 use guard::Guard;
 use sas::Sas;
 pub(crate) use sas::Turn;
@@ -21,17 +24,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
+use testudo_cluster::share::ShareSet;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, Out, Route};
 use testudo_fastpath::netlink::{Addresses, FibHandle, Follower, Guard as RouteGuard};
 use testudo_fastpath::prefix::Prefix;
-use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, WorkerHandle};
+use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, WorkerGarbage, WorkerHandle};
 use testudo_ike::output::{ChildSaId, Path};
-use testudo_ipsec::dataplane::{Command, Counters as PipelineCounters, Event, LocalAddrs, PolicyBlock};
+use testudo_ipsec::dataplane::{
+    Command, Counters as PipelineCounters, Event, Garbage, LocalAddrs, PolicyBlock,
+};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::SenderId;
+use testudo_ipsec::spi::{SenderId, Spi};
 
 /// An outer path of unknown MTU is taken for Ethernet.
 const DEFAULT_MTU: u16 = 1500;
@@ -49,6 +55,8 @@ pub(crate) struct DataPath {
     _follower: Follower,
     fib: Arc<Fib>,
     guard: Guard,
+    /// What a node of a cluster has in addition.
+    cluster: Option<Clustered>,
     sas: Sas,
     library: Library,
     sender: SenderId,
@@ -87,6 +95,12 @@ pub(crate) enum WorkerEvent {
     Exhausting(ChildSaId),
     /// A Child SA has carried what [`DataPath::set_mark`] said.
     Carried(ChildSaId),
+    /// A node of a cluster runs out of numbers on the SA with that inbound SPI, at so many packets a second.
+    NumbersLow(Spi, u64),
+    /// A node of a cluster runs out of IVs.
+    IvLow,
+    /// The worker is done with the packets of shares that were given up: up to there packets were taken in.
+    Flushed(ShareSet, Vec<(Spi, u64)>),
 }
 
 impl DataPath {
@@ -96,6 +110,11 @@ impl DataPath {
     /// The sender ID of this run (RFC 6054).
     pub(crate) fn sender(&self) -> SenderId {
         self.sender
+    }
+
+    /// Routes, neighbours and ports as they are now.
+    pub(crate) fn fib(&self) -> &Fib {
+        &self.fib
     }
 
     /// Readable when routes or neighbours have changed.
@@ -110,7 +129,10 @@ impl DataPath {
 
     /// This machine's addresses, those of the ports first.
     pub(crate) fn local_addresses(&self) -> Vec<IpAddr> {
-        let mut addresses: Vec<IpAddr> = self.fib.ports().iter().flat_map(|p| p.addresses.clone()).collect();
+        // What all nodes have comes first: it is what peers know.
+        let mut addresses: Vec<IpAddr> =
+            self.cluster.iter().flat_map(|cluster| cluster.vips.clone()).collect();
+        addresses.extend(self.fib.ports().iter().flat_map(|p| p.addresses.clone()));
         for addr in self.fib.addresses() {
             if !addresses.contains(addr) {
                 addresses.push(*addr);
@@ -130,6 +152,10 @@ impl DataPath {
     ) -> Result<(), String> {
         let path = (path_mtu(&self.fib, params.remote.ip()), self.library);
         let commands = self.sas.install(child, policy, (params, selectors), turn, path)?;
+        if self.cluster.is_some() {
+            // What passes is recorded from before the first packet, for whoever takes the SA over.
+            self.guard.track(params.spi_in)?;
+        }
         if turn == Turn::Shared {
             self.send_all(commands);
         } else {
@@ -160,6 +186,12 @@ impl DataPath {
 
     /// Takes a Child SA from the worker.
     pub(crate) fn remove(&mut self, child: ChildSaId) {
+        if self.cluster.is_some()
+            && let Some(spi) = self.sas.spi_of(child)
+            && let Err(error) = self.guard.untrack(spi)
+        {
+            tracing::debug!("the filter goes on recording SA {spi}: {error}");
+        }
         let commands = self.sas.remove(child);
         self.send_all(commands);
     }
@@ -249,11 +281,14 @@ impl DataPath {
 
     /// Takes what the worker has to tell, and frees what it has put out of use.
     pub(crate) fn events(&mut self) -> Vec<WorkerEvent> {
-        // Dropping is all that there is to do with it.
-        self.worker.collect().for_each(drop);
+        let is_mark = |garbage: &WorkerGarbage| matches!(garbage, WorkerGarbage::Ipsec(Garbage::TakenIn(floors)) if floors.is_empty());
+        // Dropping is all that there is to do with the rest.
+        let marks = self.worker.collect().filter(is_mark).count();
         self.flush();
+        let flushed: Vec<_> = (0..marks).filter_map(|_| self.note_flushed()).collect();
+        let flushed = flushed.into_iter().map(|(shares, edges)| WorkerEvent::Flushed(shares, edges));
         let events: Vec<FastEvent> = self.worker.events().collect();
-        events.into_iter().filter_map(|event| self.event(event)).collect()
+        flushed.chain(events.into_iter().filter_map(|event| self.event(event))).collect()
     }
 
     fn event(&mut self, event: FastEvent) -> Option<WorkerEvent> {
@@ -271,11 +306,15 @@ impl DataPath {
                 // Its packets cost more, and pass all the same.
                 WorkerEvent::Warning(format!("SA {spi}: cannot make the schedules of its keys: {error}"))
             }),
+            FastEvent::Ipsec(Event::IvLow) if self.cluster.is_some() => Some(WorkerEvent::IvLow),
             FastEvent::Ipsec(Event::IvLow) => self.renew_sender(),
             FastEvent::Ipsec(Event::AddressChanged { spi, remote }) => {
                 self.sas.note_source(spi, remote).map(|child| WorkerEvent::Source(child, remote))
             }
             FastEvent::Ipsec(Event::Carried { spi }) => self.sas.by_spi(spi).map(WorkerEvent::Carried),
+            FastEvent::Ipsec(Event::SequenceLow { spi, rate }) if self.cluster.is_some() => {
+                Some(WorkerEvent::NumbersLow(spi, rate))
+            }
             FastEvent::Ipsec(Event::SequenceLow { spi, .. }) => {
                 self.sas.by_spi(spi).map(WorkerEvent::Exhausting)
             }

@@ -17,6 +17,8 @@ use testudo_ipsec::spi::Spi;
 /// All Child SAs that the worker has.
 #[derive(Default)]
 pub(super) struct Sas {
+    /// An SA has no numbers to send with until it is given some ([`Sas::grant`]).
+    granted: bool,
     installed: BTreeMap<ChildSaId, Installed>,
     /// Those through which nothing goes out yet, or any more.
     idle: BTreeSet<ChildSaId>,
@@ -50,6 +52,11 @@ struct Installed {
 }
 
 impl Sas {
+    /// None yet. `granted`: they have no numbers to send with but those that they are given by [`Sas::grant`].
+    pub(super) fn new(granted: bool) -> Self {
+        Self { granted, ..Self::default() }
+    }
+
     /// Builds both halves. The inbound one can be given to the worker at once, the outbound one when its policy stands, or,
     /// if it takes the place of another, when [`Sas::switch`] says so.
     pub(super) fn install(
@@ -61,7 +68,7 @@ impl Sas {
         (path_mtu, library): (u16, Library),
     ) -> Result<Vec<Command>, String> {
         let inbound = InboundSa::new(params, policy, path_mtu, library).map_err(|e| e.to_string())?;
-        let numbers = SequenceBlock::whole(params.esn);
+        let numbers = if self.granted { SequenceBlock::EMPTY } else { SequenceBlock::whole(params.esn) };
         let outbound =
             OutboundSa::new(params, policy, numbers, path_mtu, library).map_err(|e| e.to_string())?;
         let (inbound, outbound) =
@@ -169,6 +176,11 @@ impl Sas {
         cleared.chain([Command::RemoveInbound(inbound.spi())]).collect()
     }
 
+    /// The inbound SPI of a Child SA.
+    pub(super) fn spi_of(&self, child: ChildSaId) -> Option<Spi> {
+        self.installed.get(&child).map(|sa| sa.inbound.spi())
+    }
+
     /// The Child SA of that inbound SPI.
     pub(super) fn by_spi(&self, spi: Spi) -> Option<ChildSaId> {
         self.by_spi.get(&spi).copied()
@@ -200,6 +212,25 @@ impl Sas {
         for sa in self.installed.values() {
             sa.set_path_mtu(path_mtu(sa.outbound.remote()));
         }
+    }
+
+    /// Numbers to send with: from now on, or after those that there are.
+    pub(super) fn grant(&self, child: ChildSaId, block: SequenceBlock, at_once: bool) -> Result<(), String> {
+        // One that has gone meanwhile needs none.
+        let Some(sa) = self.installed.get(&child) else { return Ok(()) };
+        let numbers = sa.outbound.numbers();
+        let granted = if at_once { numbers.advance(block) } else { numbers.follow(block) };
+        granted.map_err(|e| e.to_string())
+    }
+
+    /// Up to where packets have been taken in, by SA.
+    pub(super) fn edges(&self) -> impl Iterator<Item = (Spi, u64)> + '_ {
+        self.installed.values().map(|sa| (sa.inbound.spi(), sa.inbound.window().top()))
+    }
+
+    /// The same of those that have moved since this was asked last.
+    pub(super) fn moved_edges(&self) -> impl Iterator<Item = (Spi, u64)> + '_ {
+        self.installed.values().filter_map(|sa| Some((sa.inbound.spi(), sa.inbound.take_edge()?)))
     }
 
     /// What came in and went out through a Child SA.

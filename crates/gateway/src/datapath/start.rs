@@ -1,9 +1,9 @@
 //! Building the data path, in the order that never leaves a gap: first what keeps clear text in, then what lets
 //! protected packets through.
 
-use super::DataPath;
 use super::guard::Guard;
 use super::sas::Sas;
+use super::{ClusterPlan, DataPath};
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -34,14 +34,14 @@ pub(super) const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, m
 impl DataPath {
     /// Shuts the gate, then opens ports and starts the worker. A failure leaves things as they were: shut, where an
     /// earlier run had shut them, else as if nothing had been tried.
-    pub(crate) fn start(config: &Config) -> Result<Self, String> {
+    pub(crate) fn start(config: &Config, cluster: Option<&ClusterPlan<'_>>) -> Result<Self, String> {
         let library = library(config.worker.cipher)?;
         let instance = Instance::new(&config.instance).map_err(|e| e.to_string())?;
         let filter = Filter::open(&instance).map_err(|e| e.to_string())?;
         let inherited = filter.is_inherited();
         let tun = Tun::open(&config.tun, TUN_MTU).map_err(|e| e.to_string());
         let has_tun = tun.is_ok();
-        let built = tun.and_then(|tun| Self::build(config, library, filter, tun));
+        let built = tun.and_then(|tun| Self::build((config, cluster), library, filter, tun));
         built.map_err(|error| match inherited {
             true => error,
             false => match take_away(config, &instance, has_tun) {
@@ -51,11 +51,22 @@ impl DataPath {
         })
     }
 
-    fn build(config: &Config, library: Library, mut filter: Filter, tun: Tun) -> Result<Self, String> {
+    fn build(
+        (config, cluster): (&Config, Option<&ClusterPlan<'_>>),
+        library: Library,
+        mut filter: Filter,
+        tun: Tun,
+    ) -> Result<Self, String> {
         // An earlier run may have been a node of a cluster.
         let former = filter.vips().map_err(|e| e.to_string())?;
-        host::set_addresses(&BTreeSet::new(), &former).map_err(|e| e.to_string())?;
-        filter.set_cluster(None).map_err(|e| e.to_string())?;
+        let clustered = match cluster {
+            Some(plan) => Some(plan.begin(&mut filter, &former)?),
+            None => {
+                host::set_addresses(&BTreeSet::new(), &former).map_err(|e| e.to_string())?;
+                filter.set_cluster(None).map_err(|e| e.to_string())?;
+                None
+            }
+        };
         let tun_index = tun.ifindex();
         let mut addresses = Addresses::open(tun_index).map_err(|e| e.to_string())?;
         addresses.clear().map_err(|e| e.to_string())?;
@@ -72,7 +83,7 @@ impl DataPath {
             let fd = port.fd().ok_or("an AF_XDP port has no descriptor")?;
             guard.set_socket(port.info().index, fd)?;
         }
-        let dataplane = dataplane()?;
+        let dataplane = dataplane(clustered.is_none().then_some(FIRST_SENDER))?;
         let pipeline = Arc::clone(dataplane.counters());
         let unchecked = numbered(config).filter(|(_, port)| !port.source_check).map(|(index, _)| index);
         let settings = WorkerConfig {
@@ -82,6 +93,10 @@ impl DataPath {
         };
         let worker = Worker::new(settings, xdp, Some(tun), pool, Arc::clone(&fib), dataplane)
             .map_err(|e| e.to_string())?;
+        let worker = match &clustered {
+            Some(clustered) => worker.behind(Arc::clone(&clustered.fence)),
+            None => worker,
+        };
         let mut this = Self {
             tun: tun_index,
             addresses,
@@ -94,7 +109,8 @@ impl DataPath {
             routing: follower.handle(),
             _follower: follower,
             guard,
-            sas: Sas::default(),
+            sas: Sas::new(clustered.is_some()),
+            cluster: clustered,
             library,
             sender: FIRST_SENDER,
             cpu: config.worker.cpu,
@@ -106,6 +122,9 @@ impl DataPath {
         };
         let addresses: LocalAddrs = this.fib.addresses().iter().copied().collect();
         this.send(Command::SetLocalAddrs(Arc::new(addresses)));
+        if let Some(plan) = cluster {
+            this.send_all(plan.commands().into());
+        }
         Ok(this)
     }
 
@@ -122,6 +141,10 @@ impl DataPath {
 fn take_away(config: &Config, instance: &Instance, with_tun: bool) -> Result<usize, String> {
     let cleaned = cleanup(instance).map_err(|e| e.to_string())?;
     host::set_addresses(&BTreeSet::new(), &cleaned.vips).map_err(|e| e.to_string())?;
+    if let Some(cluster) = &config.cluster {
+        let vips = cluster.vips.iter().copied().collect();
+        host::set_addresses(&BTreeSet::new(), &vips).map_err(|e| e.to_string())?;
+    }
     if with_tun {
         remove_guard(&GUARD).map_err(|e| e.to_string())?;
         tun::remove(&config.tun).map_err(|e| e.to_string())?;
@@ -165,7 +188,7 @@ fn filter_ports(config: &Config, fib: &Fib) -> Result<Vec<FilterPort>, String> {
             name: port.interface.clone(),
             ifindex: link.ifindex,
             mac: link.mac,
-            cluster_mac: None,
+            cluster_mac: config.cluster.as_ref().map(|cluster| cluster.mac_on(index.0.into())),
             check_source: true,
             allow_generic: port.mode == XdpMode::Generic,
         })
@@ -186,10 +209,10 @@ fn open_ports(config: &Config, fib: &Fib) -> Result<(Vec<XdpPort>, FramePool), S
     Ok((ports, pool))
 }
 
-fn dataplane() -> Result<Dataplane, String> {
+fn dataplane(sender: Option<SenderId>) -> Result<Dataplane, String> {
     let worker = WorkerId::new(WORKER).ok_or("worker numbers are below 64")?;
     let mut seed = [0; 8];
     crate::entropy::OsEntropy.fill(&mut seed);
-    let config = PipelineConfig::new(worker, FIRST_SENDER, u64::from_le_bytes(seed));
+    let config = PipelineConfig::new(worker, sender, u64::from_le_bytes(seed));
     Ok(Dataplane::new(&config))
 }

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod certificates;
+mod cluster;
 mod common;
 mod fail_closed;
 mod fragments;

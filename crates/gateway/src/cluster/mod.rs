@@ -1,0 +1,10 @@
+//! What a member of a cluster needs of its machine: the key, the sockets of its pulses, a number that outlives it, its engine.
+
+mod incarnation;
+mod key;
+mod node;
+mod pulses;
+
+use incarnation::Incarnation;
+pub(crate) use node::{Node, Prepared};
+use pulses::Pulses;

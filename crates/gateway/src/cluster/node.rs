@@ -1,0 +1,175 @@
+//! What connects a member of a cluster with the world: corosync, pulses, the disk, and the links on which VIPs are asked for.
+
+use super::{Incarnation, Pulses, key};
+use crate::config::{ClusterSettings, Config, NoQuorum as Setting};
+use crate::entropy::OsEntropy;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use testudo_cluster::corosync::Corosync;
+use testudo_cluster::engine::{Engine, EngineEvent};
+use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum, SuspicionConfig};
+use testudo_cluster::member::{Member, MemberConfig};
+use testudo_cluster::node::NodeId;
+use testudo_fastpath::fib::{Fib, PortLink};
+use testudo_fastpath::prefix::Prefix;
+use testudo_fastpath::vip::{Link, Speaker};
+use testudo_ike::endpoint::EndpointConfig;
+use testudo_ike::output::Time;
+
+/// Datagrams of other nodes that are taken before others get their turn: some milliseconds' worth of pulses.
+const PULSES_BURST: usize = 256;
+/// Longer than any datagram of a node.
+const DATAGRAM: usize = 2048;
+
+/// This node's ties to the others.
+pub(crate) struct Node {
+    engine: Corosync,
+    pulses: Pulses,
+    incarnation: Incarnation,
+    speaker: Speaker,
+    buffer: Vec<u8>,
+}
+
+/// What is opened before anything changes.
+pub(crate) struct Prepared {
+    pulses: Pulses,
+    incarnation: Incarnation,
+    group: GroupConfig,
+    last_incarnation: u16,
+}
+
+impl Prepared {
+    /// Reads the key and the last incarnation, and opens the sockets of the pulses.
+    pub(crate) fn open(config: &Config, settings: &ClusterSettings, mark: u32) -> Result<Self, String> {
+        let key = key::load(&settings.key_place, &settings.key)?;
+        let incarnation = Incarnation::open(&settings.state, &config.instance)?;
+        let last_incarnation = incarnation.last()?;
+        let pulses = Pulses::open(settings, mark)?;
+        let nodes: Vec<NodeId> = settings.nodes.iter().map(|node| node.id).collect();
+        let timers = &settings.timers;
+        let group = GroupConfig {
+            links: pulses.links(),
+            pulse: timers.pulse,
+            fence: timers.fence,
+            suspicion: SuspicionConfig {
+                floor: timers.suspicion_min,
+                ceiling: timers.suspicion_max,
+                ..SuspicionConfig::default()
+            },
+            no_quorum: match settings.no_quorum {
+                Setting::Forward => NoQuorum::Forward,
+                Setting::Stop => NoQuorum::Stop,
+            },
+            ..GroupConfig::new(settings.node, nodes, ClusterKey::new(*key))
+        };
+        Ok(Self { pulses, incarnation, group, last_incarnation })
+    }
+
+    /// The member, which has heard of nobody yet.
+    pub(crate) fn member(&self, endpoint: EndpointConfig, now: Time) -> Member {
+        let config = MemberConfig { endpoint, ..MemberConfig::new(self.group.clone()) };
+        Member::new(config, self.last_incarnation, [Box::new(OsEntropy), Box::new(OsEntropy)], now)
+    }
+
+    /// Joins the others. The data path stands, and is shut until they say more.
+    pub(crate) fn join(self, settings: &ClusterSettings, fib: &Fib) -> Result<Node, String> {
+        let speaker = Speaker::open(links(settings, fib)).map_err(|e| e.to_string())?;
+        let begin = || {
+            // Late views cost more than the little that this thread computes.
+            if let Err(error) = testudo_fastpath::thread::go_ahead() {
+                tracing::debug!("corosync's thread has no higher priority: {error}");
+            }
+        };
+        let engine = Corosync::start(settings.node, &settings.group, begin)
+            .map_err(|e| format!("cannot start the thread for corosync: {e}"))?;
+        let Self { pulses, incarnation, .. } = self;
+        Ok(Node { engine, pulses, incarnation, speaker, buffer: vec![0; DATAGRAM] })
+    }
+}
+
+/// The ports with those of the VIPs that lie in their networks.
+fn links(settings: &ClusterSettings, fib: &Fib) -> Vec<Link> {
+    let link = |port: &PortLink| {
+        let is_on_link = |net: &&Prefix| port.addresses.iter().any(|own| net.contains(*own));
+        let networks: Vec<&Prefix> = fib.connected().iter().filter(is_on_link).collect();
+        let belongs = |vip: &&IpAddr| networks.iter().any(|net| net.contains(**vip));
+        Link {
+            name: port.name.clone(),
+            ifindex: port.ifindex,
+            mac: port.mac,
+            cluster_mac: settings.mac_on(port.index.0.into()),
+            vips: settings.vips.iter().filter(belongs).copied().collect(),
+        }
+    };
+    fib.ports().iter().map(link).collect()
+}
+
+impl Node {
+    /// Readable when corosync tells something, or takes messages again.
+    pub(crate) fn engine_fd(&self) -> RawFd {
+        self.engine.wake_fd().as_raw_fd()
+    }
+
+    /// Readable when another node says something.
+    pub(crate) fn pulse_fds(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.pulses.fds()
+    }
+
+    /// Readable when somebody asks where a VIP is.
+    pub(crate) fn speaker_fds(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.speaker.descriptors().map(|fd| fd.as_raw_fd())
+    }
+
+    /// What the engine tells next.
+    pub(crate) fn next_event(&mut self) -> Option<EngineEvent> {
+        self.engine.next_event()
+    }
+
+    /// Gives a message to the engine, or gives it back.
+    pub(crate) fn multicast(&mut self, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
+        self.engine.multicast(bytes)
+    }
+
+    /// Leaves the engine's group and joins it again.
+    pub(crate) fn rejoin(&mut self) {
+        self.engine.rejoin();
+    }
+
+    /// Hands over what other nodes have said, with the link that it came by. True if there may be more.
+    pub(crate) fn datagrams(&mut self, mut take: impl FnMut(u8, &[u8])) -> bool {
+        (0..PULSES_BURST).all(|_| {
+            let Some((link, length)) = self.pulses.receive(&mut self.buffer) else { return false };
+            take(link, self.buffer.get(..length).unwrap_or_default());
+            true
+        })
+    }
+
+    /// Sends to another node.
+    pub(crate) fn send(&self, to: NodeId, link: u8, bytes: &[u8]) {
+        self.pulses.send(to, link, bytes);
+    }
+
+    /// Writes the number of this incarnation to disk.
+    pub(crate) fn persist(&self, incarnation: u16) -> Result<(), String> {
+        self.incarnation.write(incarnation)
+    }
+
+    /// Answers whoever asks where a VIP is.
+    pub(crate) fn answer(&mut self) {
+        if let Err(error) = self.speaker.answer() {
+            tracing::debug!("cannot answer for the cluster's addresses: {error}");
+        }
+    }
+
+    /// This node is the default host, or no longer.
+    pub(crate) fn set_default_host(&mut self, default_host: bool) {
+        self.speaker.set_default_host(default_host);
+    }
+
+    /// Tells the neighbours where the VIPs are.
+    pub(crate) fn announce(&self) {
+        if let Err(error) = self.speaker.announce() {
+            tracing::warn!("cannot announce the cluster's addresses: {error}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The UDP sockets of pulses and acknowledgements: one a link, bound to this node's address there, so that each link proves
+//! itself.
+
+use crate::config::ClusterSettings;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+use testudo_cluster::node::NodeId;
+
+/// Sockets by link, and where the other nodes are on each.
+#[derive(Debug)]
+pub(crate) struct Pulses {
+    links: Vec<UdpSocket>,
+    others: BTreeMap<NodeId, Vec<SocketAddr>>,
+}
+
+impl Pulses {
+    /// Opens a socket on every link; `mark` keeps its packets out of the protected routes.
+    pub(crate) fn open(settings: &ClusterSettings, mark: u32) -> Result<Self, String> {
+        let at = |addr: &IpAddr| SocketAddr::new(*addr, settings.pulse_port);
+        let mut all: BTreeMap<NodeId, Vec<SocketAddr>> =
+            settings.nodes.iter().map(|node| (node.id, node.addresses.iter().map(at).collect())).collect();
+        let own = all.remove(&settings.node).unwrap_or_default();
+        let open = |local: &SocketAddr| {
+            open(*local, mark).map_err(|e| {
+                let hint = match e.raw_os_error() {
+                    Some(nix::libc::EADDRNOTAVAIL) => " (is it an address of this host?)",
+                    _ => "",
+                };
+                format!("cannot open UDP {local} for pulses: {e}{hint}")
+            })
+        };
+        Ok(Self { links: own.iter().map(open).collect::<Result<_, _>>()?, others: all })
+    }
+
+    /// How many links there are.
+    pub(crate) fn links(&self) -> u8 {
+        // The configuration allows eight.
+        self.links.len() as u8
+    }
+
+    /// For the poller.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.links.iter().map(|socket| socket.as_raw_fd())
+    }
+
+    /// The next datagram from another node, its link and its length. What others send is skipped.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Option<(u8, usize)> {
+        self.links.iter().enumerate().find_map(|(link, socket)| {
+            loop {
+                match socket.recv_from(buffer) {
+                    Ok((len, from)) if self.is_node(link, from) => return Some((link as u8, len)),
+                    Ok(_) => {}
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
+                    // Errors of earlier sends are told here, once each: a node that is down refuses.
+                    Err(_) => {}
+                }
+            }
+        })
+    }
+
+    fn is_node(&self, link: usize, from: SocketAddr) -> bool {
+        self.others.values().any(|addresses| addresses.get(link) == Some(&from))
+    }
+
+    /// Sends to another node. A link that is down, or full, loses the datagram: the next pulse is near.
+    pub(crate) fn send(&self, to: NodeId, link: u8, bytes: &[u8]) {
+        let link = usize::from(link);
+        let address = self.others.get(&to).and_then(|addresses| addresses.get(link));
+        if let (Some(socket), Some(address)) = (self.links.get(link), address)
+            && let Err(error) = socket.send_to(bytes, address)
+        {
+            tracing::trace!("no pulse to node {to} at {address}: {error}");
+        }
+    }
+}
+
+fn open(local: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+    socket.set_mark(mark)?;
+    socket.bind(&local.into())?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ClusterMac, NoQuorum, NodeSettings, Timers};
+    use std::time::{Duration, Instant};
+
+    fn settings(node: u32, port: u16) -> ClusterSettings {
+        let id = |number| NodeId::new(number).unwrap();
+        let addresses = |node: u32| (0..2).map(|link| IpAddr::from([127, 9, link, node as u8])).collect();
+        ClusterSettings {
+            node: id(node),
+            nodes: (1..=2).map(|n| NodeSettings { id: id(n), addresses: addresses(n) }).collect(),
+            key: "/key".into(),
+            group: String::new(),
+            vips: Vec::new(),
+            mac: ClusterMac::Group,
+            no_quorum: NoQuorum::Forward,
+            timers: Timers {
+                pulse: Duration::ZERO,
+                fence: Duration::ZERO,
+                suspicion_min: Duration::ZERO,
+                suspicion_max: Duration::ZERO,
+            },
+            pulse_port: port,
+            state: "/state".into(),
+            key_place: String::new(),
+        }
+    }
+
+    fn receive(pulses: &Pulses) -> Option<(u8, Vec<u8>)> {
+        let (mut buffer, start) = ([0; 64], Instant::now());
+        while start.elapsed() < Duration::from_secs(5) {
+            if let Some((link, len)) = pulses.receive(&mut buffer) {
+                return Some((link, buffer[..len].to_vec()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
+    #[test]
+    fn pulses_go_by_their_link_and_strangers_are_not_heard() {
+        let port = 40_000 + (std::process::id() % 20_000) as u16;
+        let [one, two] = [1, 2].map(|node| Pulses::open(&settings(node, port), 7).unwrap());
+        let stranger = UdpSocket::bind("127.9.1.77:0").unwrap();
+        stranger.send_to(b"forged", ("127.9.1.2", port)).unwrap();
+        one.send(NodeId::new(2).unwrap(), 1, b"second");
+        assert_eq!(receive(&two), Some((1, b"second".to_vec())));
+        two.send(NodeId::new(1).unwrap(), 0, b"first");
+        assert_eq!(receive(&one), Some((0, b"first".to_vec())));
+        assert_eq!(two.receive(&mut [0; 64]), None);
+    }
+
+    #[test]
+    fn an_address_of_another_host_is_named() {
+        let mut elsewhere = settings(1, 5406);
+        elsewhere.nodes[0].addresses[1] = "192.0.2.77".parse().unwrap();
+        let error = Pulses::open(&elsewhere, 7).unwrap_err();
+        assert!(error.starts_with("cannot open UDP 192.0.2.77:5406 for pulses"), "{error}");
+        assert!(error.ends_with("(is it an address of this host?)"), "{error}");
+    }
+}

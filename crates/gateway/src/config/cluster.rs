@@ -1,0 +1,221 @@
+//! `[cluster]`: this node's part in a cluster. Who else is in it stands here too, and must be the same on every node.
+
+use crate::reader::{ConfigError, Section};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use testudo_cluster::node::NodeId;
+use testudo_fastpath::mac::MacAddr;
+
+/// UDP port of pulses.
+const PULSE_PORT: u16 = 5406;
+/// Links by which pulses go.
+const MAX_LINKS: usize = 8;
+
+/// `[cluster]`
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ClusterSettings {
+    /// Which of the nodes this is.
+    pub(crate) node: NodeId,
+    /// All of them, this one too.
+    pub(crate) nodes: Vec<NodeSettings>,
+    /// File with the key that all nodes share.
+    pub(crate) key: PathBuf,
+    /// Names the cluster among those that share its corosync.
+    pub(crate) group: String,
+    /// Addresses that all nodes own together.
+    pub(crate) vips: Vec<IpAddr>,
+    /// What kind of Ethernet address these resolve to.
+    pub(crate) mac: ClusterMac,
+    /// What a node does that is cut off from the majority.
+    pub(crate) no_quorum: NoQuorum,
+    /// How fast failures are noticed.
+    pub(crate) timers: Timers,
+    /// UDP port of pulses.
+    pub(crate) pulse_port: u16,
+    /// Directory for what must outlive the daemon.
+    pub(crate) state: PathBuf,
+    /// File, line and key that name the key file, for complaints about it.
+    pub(crate) key_place: String,
+}
+
+impl ClusterSettings {
+    /// What the cluster's addresses resolve to on a port, given by its place in the file: the same on every node, and another for
+    /// every port and every cluster.
+    pub(crate) fn mac_on(&self, port: usize) -> MacAddr {
+        let mut text = format!("cluster MAC {port}");
+        let vips: BTreeSet<&IpAddr> = self.vips.iter().collect();
+        vips.iter().for_each(|vip| text.push_str(&format!(" {vip}")));
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+        let mut mac = [0; 6];
+        mac.iter_mut().zip(digest.as_ref()).for_each(|(octet, random)| *octet = *random);
+        // Locally administered (IEEE 802), and not one of those that IPv6 makes of groups (33:33).
+        mac[0] = match self.mac {
+            ClusterMac::Group => 0x03,
+            ClusterMac::Unicast => 0x02,
+        };
+        MacAddr(mac)
+    }
+}
+
+/// `[[cluster.nodes]]`
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NodeSettings {
+    /// Its number: corosync's `nodeid`.
+    pub(crate) id: NodeId,
+    /// Where its pulses come from and go to: on the cluster link first, then on each port.
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// How fast failures are noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timers {
+    /// Time between two pulses.
+    pub(crate) pulse: Duration,
+    /// How long packets may leave after the last proof of a majority.
+    pub(crate) fence: Duration,
+    /// Silence after which a node is suspected at the earliest, however steady its pulses have been.
+    pub(crate) suspicion_min: Duration,
+    /// And at the latest, however unsteady.
+    pub(crate) suspicion_max: Duration,
+}
+
+/// Which Ethernet address the cluster's addresses resolve to, so that a switch gives every frame to every node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClusterMac {
+    /// A group address, which switches flood by themselves.
+    Group,
+    /// A unicast address that no frame ever comes from, for neighbours that refuse a group address (RFC 1812 §3.3.2).
+    Unicast,
+}
+
+/// What a node does without a majority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoQuorum {
+    /// Goes on with the packets of its SAs, as far as the numbers reach that it has.
+    Forward,
+    /// Falls silent.
+    Stop,
+}
+
+/// `None` if the file has no `[cluster]`: the gateway stands alone.
+pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSettings>, ConfigError> {
+    let Some(cluster) = root.section("cluster")? else { return Ok(None) };
+    let nodes = parse_nodes(&cluster, ports)?;
+    let node = cluster.integer("node", 1, NodeId::MAX.into())?.and_then(node_id);
+    let absolute = |s: &str| s.starts_with('/').then(|| PathBuf::from(s));
+    let key = cluster.string("key", "an absolute path", absolute)?;
+    let expected = "different addresses that no node has alone";
+    let vips: Vec<IpAddr> = cluster.strings("vips", expected, |s| s.parse().ok())?.unwrap_or_default();
+    let modes = |s: &str| match s {
+        "forward" => Some(NoQuorum::Forward),
+        "stop" => Some(NoQuorum::Stop),
+        _ => None,
+    };
+    let no_quorum = cluster.string("no_quorum", "\"forward\" or \"stop\"", modes)?;
+    let kinds = |s: &str| match s {
+        "group" => Some(ClusterMac::Group),
+        "unicast" => Some(ClusterMac::Unicast),
+        _ => None,
+    };
+    let mac = cluster.string("mac", "\"group\" or \"unicast\"", kinds)?;
+    let group =
+        cluster.string("group", "a name of 1 to 64 printable ASCII characters, without spaces", |s| {
+            ((1..=64).contains(&s.len()) && s.bytes().all(|b| b.is_ascii_graphic())).then(|| s.to_owned())
+        })?;
+    let timers = parse_timers(&cluster)?;
+    let pulse_port = cluster.integer("pulse_port", 1, 65535)?;
+    let state = cluster.string("state", "an absolute path", absolute)?;
+
+    let key_place = cluster.place("key");
+    let no_nodes = cluster.missing("nodes", "[[cluster.nodes]] with every node of the cluster");
+    let no_node = cluster.unfit("node", "the id of one of [[cluster.nodes]]");
+    let no_key =
+        cluster.missing("key", "the path of a file with 64 hexadecimal digits, the same on all nodes");
+    let no_vips = cluster.missing("vips", "at least one address that all nodes own together");
+    let wrong_vips = cluster.unfit("vips", expected);
+    // A misspelt key is named before the one that it should have been is missed.
+    cluster.finish()?;
+
+    if nodes.is_empty() {
+        return Err(no_nodes);
+    }
+    if vips.is_empty() {
+        return Err(no_vips);
+    }
+    if !all_different(nodes.iter().flat_map(|node| &node.addresses).chain(&vips)) {
+        return Err(wrong_vips);
+    }
+    Ok(Some(ClusterSettings {
+        node: node.filter(|own| nodes.iter().any(|node| node.id == *own)).ok_or(no_node)?,
+        nodes,
+        key: key.ok_or(no_key)?,
+        group: group.unwrap_or_else(|| "testudo".to_owned()),
+        mac: mac.unwrap_or(ClusterMac::Group),
+        vips,
+        no_quorum: no_quorum.unwrap_or(NoQuorum::Forward),
+        timers,
+        pulse_port: pulse_port.map_or(PULSE_PORT, |n| n as u16),
+        state: state.unwrap_or_else(|| PathBuf::from("/var/lib/testudo")),
+        key_place,
+    }))
+}
+
+fn parse_timers(cluster: &Section<'_>) -> Result<Timers, ConfigError> {
+    let millis = |key, min, max, default| -> Result<Duration, ConfigError> {
+        Ok(Duration::from_millis(cluster.integer(key, min, max)?.unwrap_or(default)))
+    };
+    let timers = Timers {
+        pulse: millis("pulse_ms", 5, 1000, 10)?,
+        fence: millis("fence_ms", 10, 10_000, 50)?,
+        suspicion_min: millis("suspicion_min_ms", 10, 10_000, 25)?,
+        suspicion_max: millis("suspicion_max_ms", 10, 10_000, 200)?,
+    };
+    let two_pulses = 2 * timers.pulse;
+    if timers.fence < two_pulses {
+        return Err(cluster.unfit("fence_ms", "at least twice pulse_ms: a pulse may be lost"));
+    }
+    if timers.suspicion_min < two_pulses {
+        return Err(cluster.unfit("suspicion_min_ms", "at least twice pulse_ms: a pulse may be lost"));
+    }
+    if timers.suspicion_max < timers.suspicion_min {
+        return Err(cluster.unfit("suspicion_max_ms", "at least suspicion_min_ms"));
+    }
+    Ok(timers)
+}
+
+fn parse_nodes(cluster: &Section<'_>, ports: usize) -> Result<Vec<NodeSettings>, ConfigError> {
+    let mut nodes: Vec<NodeSettings> = Vec::new();
+    for section in cluster.sections("nodes")? {
+        let expected = "a number that no other node has, from 1 to 31: its nodeid in corosync.conf";
+        let id = section.integer("id", 1, NodeId::MAX.into())?.and_then(node_id);
+        let id = id.ok_or_else(|| section.missing("id", expected))?;
+        if nodes.iter().any(|other| other.id == id) {
+            return Err(section.unfit("id", expected));
+        }
+        let expected = "the node's own addresses, on the cluster link first, then on each [[port]] in its order: as many \
+                        as every node has, one a [[port]] and one more at most, none twice";
+        let addresses: Option<Vec<IpAddr>> = section.strings("addresses", expected, |s| s.parse().ok())?;
+        let addresses = addresses.ok_or_else(|| section.missing("addresses", expected))?;
+        let as_many = nodes.first().is_none_or(|first| first.addresses.len() == addresses.len());
+        let known = nodes.iter().flat_map(|other| &other.addresses);
+        let fits = (1..=ports.saturating_add(1).min(MAX_LINKS)).contains(&addresses.len()) && as_many;
+        if !fits || !all_different(known.chain(&addresses)) {
+            return Err(section.unfit("addresses", expected));
+        }
+        section.finish()?;
+        nodes.push(NodeSettings { id, addresses });
+    }
+    nodes.sort_by_key(|node| node.id);
+    Ok(nodes)
+}
+
+fn node_id(number: u64) -> Option<NodeId> {
+    u32::try_from(number).ok().and_then(NodeId::new)
+}
+
+fn all_different<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> bool {
+    let mut seen = BTreeSet::new();
+    addresses.into_iter().all(|addr| seen.insert(*addr))
+}

@@ -1,0 +1,111 @@
+//! The gateway as a node of a cluster: what comes from the other nodes, and what the member asks for beside IKE.
+
+use crate::gateway::Gateway;
+use testudo_cluster::member::{Member, MemberOutput};
+use testudo_ike::output::Time;
+
+impl Gateway {
+    /// Tells the member something, if there is one.
+    pub(crate) fn in_cluster(&mut self, tell: impl FnOnce(&mut Member, Time)) {
+        let now = self.now;
+        if let Some(member) = self.endpoint.member() {
+            tell(member, now);
+        }
+    }
+
+    /// Hears the engine.
+    pub(crate) fn engine_events(&mut self) {
+        while let Some(event) = self.node.as_mut().and_then(|node| node.next_event()) {
+            self.look_at_clock();
+            self.in_cluster(|member, now| member.handle_engine(now, event));
+            self.perform_all();
+        }
+        // It may have been woken because there is room for messages that were given back.
+        self.in_cluster(|member, _| member.multicast_ready());
+        self.perform_all();
+    }
+
+    /// Hears the other nodes. True if there may be more.
+    pub(crate) fn datagrams(&mut self) -> bool {
+        self.look_at_clock();
+        let (now, Some(node), Some(member)) = (self.now, &mut self.node, self.endpoint.member()) else {
+            return false;
+        };
+        let more = node.datagrams(|link, bytes| member.handle_pulse(now, link, bytes));
+        self.perform_all();
+        more
+    }
+
+    /// Somebody asks where a VIP is.
+    pub(crate) fn answer_for_vips(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.answer();
+        }
+    }
+
+    /// What a member asks for that an endpoint does not.
+    pub(crate) fn perform_in_cluster(&mut self, output: MemberOutput) {
+        let done = match output {
+            MemberOutput::Multicast(bytes) => {
+                if let Some(bytes) = self.node.as_mut().and_then(|node| node.multicast(bytes).err()) {
+                    self.in_cluster(|member, now| member.multicast_refused(now, bytes));
+                }
+                Ok(())
+            }
+            MemberOutput::Datagram { to, link, bytes } => {
+                if let Some(node) = &self.node {
+                    node.send(to, link, &bytes);
+                }
+                Ok(())
+            }
+            MemberOutput::Numbers { child, spi_in: _, block, at_once } => {
+                self.data.grant(child, block, at_once)
+            }
+            MemberOutput::TakeIn { children } => self.data.take_in(&children),
+            MemberOutput::Shares { packets, ike, default_host } => {
+                if let Some(node) = &mut self.node {
+                    node.set_default_host(default_host);
+                }
+                self.data.set_shares(packets, ike, default_host)
+            }
+            MemberOutput::Flush { shares } => {
+                self.data.flush_shares(shares);
+                Ok(())
+            }
+            MemberOutput::Sender(sender) => {
+                self.data.set_sender(sender);
+                Ok(())
+            }
+            MemberOutput::ForgetSender => {
+                self.data.forget_sender();
+                Ok(())
+            }
+            MemberOutput::Fence(until) => self.data.set_fence(until),
+            MemberOutput::Persist(incarnation) => {
+                let written = self.node.as_ref().map_or(Ok(()), |node| node.persist(incarnation));
+                // A sender ID whose number is not on disk may be given out again: better none.
+                if let Err(error) = written {
+                    self.fail(error);
+                }
+                Ok(())
+            }
+            MemberOutput::Announce => {
+                if let Some(node) = &self.node {
+                    node.announce();
+                }
+                Ok(())
+            }
+            MemberOutput::Rejoin => {
+                if let Some(node) = &mut self.node {
+                    node.rejoin();
+                }
+                Ok(())
+            }
+            // All others are an endpoint's too.
+            _ => Ok(()),
+        };
+        if let Err(error) = done {
+            self.log(None, None, 0, format!("the data path does not do what the cluster asks for: {error}"));
+        }
+    }
+}
