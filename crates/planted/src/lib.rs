@@ -37,6 +37,8 @@ plants! {
     NoFloor = "no-floor",
     /// A node sends and accepts however long nobody has heard it.
     NoFence = "no-fence",
+    /// An owner does not hear that its heir has sent for it, and goes on with lower numbers.
+    OwnerNotTold = "owner-not-told",
     /// A node carries the packets of shares that are not its own.
     ShareNotChecked = "share-not-checked",
     /// A message counts as stable once it is delivered to its sender.

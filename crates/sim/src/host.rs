@@ -105,6 +105,8 @@ pub struct Standing {
     pub ring: RingId,
     /// Counts quorate views.
     pub epoch: u64,
+    /// How many members the view has.
+    pub members: usize,
     /// The view is quorate.
     pub quorate: bool,
     /// It holds the state.

@@ -12,6 +12,7 @@ pub mod faults;
 pub mod host;
 pub mod lone;
 pub mod network;
+pub mod node;
 pub mod peer;
 pub mod plane;
 pub mod probe;
@@ -20,3 +21,15 @@ pub mod runner;
 pub mod scenario;
 pub mod trace;
 pub mod world;
+
+use node::Node;
+use scenario::Scenario;
+use world::{Outcome, World};
+
+/// Runs a cluster.
+pub fn cluster(scenario: Scenario) -> Outcome {
+    let make = std::rc::Rc::new(|scenario: &Scenario, birth: &world::Birth| {
+        Box::new(Node::new(scenario, birth)) as Box<dyn host::Host>
+    });
+    World::new(scenario, make).run()
+}

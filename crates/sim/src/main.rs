@@ -3,12 +3,9 @@
 
 use clap::Parser;
 use std::process::ExitCode;
-use std::rc::Rc;
-use testudo_sim::lone::{Flaw, Lone};
-use testudo_sim::random::Random;
+use testudo_sim::faults::Kind;
 use testudo_sim::runner;
 use testudo_sim::scenario::Scenario;
-use testudo_sim::world::{Outcome, World};
 
 /// Runs the cluster in virtual time, and checks after every step what must always hold.
 #[derive(Parser)]
@@ -23,25 +20,27 @@ struct Arguments {
     /// Threads; by default, as many as there are processors.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Lines of the trace to show of a seed that fails.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    lines: usize,
+    /// Only faults of these kinds, such as "crash" or "one way".
+    #[arg(long, value_name = "FAULT", value_parser = fault)]
+    only: Vec<Kind>,
+}
+
+fn fault(name: &str) -> Result<Kind, String> {
+    let names = || Kind::ALL.map(Kind::name).join(", ");
+    Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| format!("there are: {}", names()))
 }
 
 fn main() -> ExitCode {
-    let Arguments { seeds, from, threads } = Arguments::parse();
+    let Arguments { seeds, from, threads, lines, only } = Arguments::parse();
     let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
-    let totals = runner::run(from..from.saturating_add(seeds), threads.unwrap_or(1), false, &lone);
+    let seeds = from..from.saturating_add(seeds);
+    let totals = runner::run(seeds, threads.unwrap_or(1), false, &|seed| {
+        testudo_sim::cluster(Scenario { lines, only: only.clone(), ..Scenario::random(seed) })
+    });
     totals.failed.iter().for_each(|outcome| println!("{outcome}"));
     println!("{totals}");
     if totals.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn lone(seed: u64) -> Outcome {
-    let scenario = Scenario { nodes: 1, ..Scenario::random(seed) };
-    World::new(
-        scenario,
-        Rc::new(move |scenario, birth| {
-            let mut random = Random::new(seed ^ birth.boot);
-            Box::new(Lone::new(birth.now, &scenario.manners, Flaw::None, &mut random))
-        }),
-    )
-    .run()
 }

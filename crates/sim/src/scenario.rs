@@ -40,6 +40,8 @@ pub struct Scenario {
     pub probe_pace: Nanos,
     /// Machines may be set back to an earlier state.
     pub rollbacks: bool,
+    /// Lines of the trace that are kept.
+    pub lines: usize,
     /// Only faults of these kinds, if any are named.
     pub only: Vec<crate::faults::Kind>,
 }
@@ -69,7 +71,7 @@ impl Scenario {
             votes,
             forward: random.permille(700),
             pulse: if large { 40 * MILLI } else { random.between(10, 20) * MILLI },
-            fence: 50 * MILLI,
+            fence: if large { 200 } else { 50 } * MILLI,
             detection: (shortest, shortest + random.below(200) * MILLI),
             calm: random.between(500, 2500) * MILLI,
             faults: if large { 4 * second } else { random.between(3, 9) * second },
@@ -78,6 +80,7 @@ impl Scenario {
             fault_pace: random.between(100, 1500) * MILLI,
             probe_pace: if large { 400 * MILLI } else { random.between(20, 120) * MILLI },
             rollbacks: random.permille(250),
+            lines: 100,
             only: Vec::new(),
         }
     }

@@ -4,9 +4,6 @@ use crate::engine::Nanos;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Lines kept.
-const KEPT: usize = 120;
-
 /// One thing that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
@@ -52,6 +49,7 @@ impl fmt::Display for Line {
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     lines: VecDeque<Line>,
+    kept: usize,
     /// FNV-1a over all lines.
     digest: u64,
     /// Lines so far.
@@ -59,6 +57,11 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// Keeps the last so many lines.
+    pub fn new(kept: usize) -> Self {
+        Self { kept, ..Self::default() }
+    }
+
     /// Notes one thing.
     pub fn note(&mut self, at: Nanos, who: Who, what: &'static str, detail: [u64; 2]) {
         let place = match who {
@@ -70,10 +73,10 @@ impl Trace {
         self.mix(&place.to_be_bytes());
         self.mix(what.as_bytes());
         detail.iter().for_each(|number| self.mix(&number.to_be_bytes()));
-        if self.lines.len() == KEPT {
+        self.lines.push_back(Line { at, who, what, detail });
+        if self.lines.len() > self.kept {
             self.lines.pop_front();
         }
-        self.lines.push_back(Line { at, who, what, detail });
     }
 
     /// Of all lines so far.

@@ -70,6 +70,7 @@ impl Member {
             Op::Bump(grants) => {
                 self.yield_to_owner(now, grants.share);
                 self.granted(at, &grants);
+                self.owner_bumped(grants.share);
             }
             Op::Edges(edges) => {
                 for (spi, edge) in edges {

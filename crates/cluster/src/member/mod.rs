@@ -8,6 +8,7 @@ mod blocks;
 mod commit;
 mod config;
 mod handover;
+mod inspect;
 mod numbers;
 mod output;
 mod ownership;
@@ -89,6 +90,10 @@ pub struct Member {
     active: ShareSet,
     ike: ShareSet,
     provisional: ShareSet,
+    /// Those that it has carried since their owner last moved its numbers.
+    used: ShareSet,
+    /// When this node last moved the numbers of a share because another had carried it.
+    bumped_at: BTreeMap<Share, Time>,
     /// Shares in which nothing is sent until that is stable.
     bumping: BTreeMap<Share, Ticket>,
     /// IKE SAs that are this node's and whose states have not been read yet; and the shares where there may be some.
@@ -150,6 +155,8 @@ impl Member {
             active: ShareSet::EMPTY,
             ike: ShareSet::EMPTY,
             provisional: ShareSet::EMPTY,
+            used: ShareSet::EMPTY,
+            bumped_at: BTreeMap::new(),
             bumping: BTreeMap::new(),
             imports: BTreeSet::new(),
             imported: ShareSet::EMPTY,
@@ -243,6 +250,7 @@ impl Member {
         self.group.handle_timeout(now);
         self.drain(now);
         self.take_what_is_due(now);
+        self.bump(now);
         self.import_some(now);
         if self.may_speak(now) {
             self.endpoint.handle_timeout(now);
@@ -281,7 +289,7 @@ impl Member {
     /// How busy the workers are, in thousandths: for the other nodes to know.
     pub fn set_load(&mut self, load: u16) {
         self.load = load;
-        self.group.set_load(load, self.provisional);
+        self.tell_used();
     }
 
     /// IVs run low: another sender ID is wanted.

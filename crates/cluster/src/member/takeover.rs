@@ -10,6 +10,7 @@ use crate::group::{NoQuorum, Position, ViewStart};
 use crate::node::NodeId;
 use crate::share::ShareSet;
 use crate::update::Op;
+use std::time::Duration;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::spi::{Share, Spi};
@@ -17,6 +18,8 @@ use testudo_planted::{Plant, planted};
 
 /// IKE SAs whose states are read in one go. A node that was busy with more would be late with its pulses.
 const AT_ONCE: usize = 64;
+/// While an heir goes on with a share, its owner moves its numbers this often.
+const BUMP_AGAIN: Duration = Duration::from_millis(300);
 
 /// Shares that this node is to take.
 #[derive(Debug)]
@@ -242,9 +245,24 @@ impl Member {
             }
         }
         self.provisional = provisional.without(self.active).without(self.yielded);
-        // The owner, should it live, learns of it by the next pulse.
-        self.group.set_load(self.load, self.provisional);
+        // The owner, should it live, learns of it by the next pulse that it hears: it is told until the owner has moved its numbers,
+        // however short the suspicion was. The peer's window has moved on with the first packet.
+        self.used = self.used.union(self.provisional).without(self.active);
+        self.tell_used();
         self.show(now);
+    }
+
+    pub(super) fn tell_used(&mut self) {
+        self.group.set_load(self.load, self.used);
+    }
+
+    /// The owner has moved its numbers behind all that this node may have sent with as its heir.
+    pub(super) fn owner_bumped(&mut self, share: Share) {
+        // One that still carries the share has more to tell.
+        if !self.provisional.contains(share) {
+            self.used.remove(share);
+            self.tell_used();
+        }
     }
 
     /// The heir is who the view says. Two nodes that suspect different ones would both be the next in line otherwise.
@@ -257,16 +275,30 @@ impl Member {
         self.table.heir(share) == Some(self.node)
     }
 
-    /// What another node says that it carries provisionally. If that is ours, it suspects us and sends with higher numbers than
-    /// we do: nothing leaves until ours are behind them again.
+    /// What another node says that it carries provisionally, or has carried. If that is ours, it suspects us, or did, and has sent
+    /// with higher numbers than we do: nothing leaves until ours are behind them again.
     pub(super) fn told(&mut self, now: Time, from: NodeId, provisional: ShareSet) {
-        let before = self.told.insert(from, provisional).unwrap_or_default();
-        let ours = self.shares_of(self.active, provisional.without(before));
-        if ours.is_empty() || !self.running {
+        self.told.insert(from, provisional);
+        self.bump(now);
+    }
+
+    /// Moves the numbers of shares that others have sent for; again and again while they go on, and once more when they are done.
+    pub(super) fn bump(&mut self, now: Time) {
+        let told = self.told.values().fold(ShareSet::EMPTY, |all, told| all.union(*told));
+        let told = self.shares_of(self.active, told);
+        if told.is_empty() || !self.running {
             return;
         }
-        if let Some(ticket) = self.grant_all(ours, true) {
-            self.bumping.extend(ours.iter().map(|share| (share, ticket)));
+        let again = |at: &Time| now.since(*at) >= BUMP_AGAIN;
+        let due =
+            |share: &Share| !self.bumping.contains_key(share) && self.bumped_at.get(share).is_none_or(again);
+        let due: ShareSet = told.iter().filter(due).collect();
+        if due.is_empty() || planted(Plant::OwnerNotTold) {
+            return;
+        }
+        self.bumped_at.extend(due.iter().map(|share| (share, now)));
+        if let Some(ticket) = self.grant_all(due, true) {
+            self.bumping.extend(due.iter().map(|share| (share, ticket)));
         }
         self.show(now);
     }

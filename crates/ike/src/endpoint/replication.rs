@@ -7,8 +7,9 @@ use super::{Endpoint, SnapshotError};
 use crate::alloc::Home;
 use crate::config::Identity;
 use crate::message::IkeSpi;
+use crate::message::MessageId;
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Reason, Time};
-use crate::sa::{IkeSa, Lease, Phase};
+use crate::sa::{IkeSa, Lease, Phase, decode};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use testudo_ipsec::spi::{Share, Spi};
@@ -71,6 +72,16 @@ impl Endpoint {
     /// The IKE SA for which we chose that SPI.
     pub fn by_spi(&self, ours: IkeSpi) -> Option<IkeSaId> {
         self.table.by_spi(ours).map(|sa| sa.id)
+    }
+
+    /// The number of the last request of the peer that was answered in the IKE SA for which we chose that SPI.
+    pub fn last_answered(&self, ours: IkeSpi) -> Option<MessageId> {
+        self.table.by_spi(ours).and_then(IkeSa::last_answered)
+    }
+
+    /// The same in a state from [`Endpoint::export_sa`], which nobody here has taken over.
+    pub fn last_answered_in(state: &[u8]) -> Option<MessageId> {
+        decode(state, Time::default()).ok().as_ref().and_then(IkeSa::last_answered)
     }
 
     /// Draws a number for an IKE SA of another node, for [`Endpoint::import_sa_as`].

@@ -158,6 +158,11 @@ pub(crate) struct Closing {
 }
 
 impl IkeSa {
+    /// The number of the last request of the peer that was answered. `None`: none was.
+    pub(crate) fn last_answered(&self) -> Option<MessageId> {
+        self.incoming.expected.0.checked_sub(1).map(MessageId)
+    }
+
     /// An IKE SA about which nothing is known yet; its stage is for the caller to set.
     pub(crate) fn new(
         id: IkeSaId,

@@ -2,7 +2,7 @@
 
 use super::slot::Pause;
 use super::{Arrival, What, World};
-use crate::engine::{MILLI, Nanos, Votes};
+use crate::engine::{MILLI, Nanos};
 use crate::faults::Kind;
 use crate::host::Input;
 use crate::network::{Link, Weather};
@@ -146,9 +146,6 @@ impl World {
             self.network.set_port(Link::Outer, node, false);
             self.network.set_port(Link::Inner, node, false);
         }
-        if matches!(kind, Kind::Partition | Kind::Isolate) && self.scenario.votes == Votes::TwoNode {
-            self.split = true;
-        }
     }
 
     /// A fault ends.
@@ -227,6 +224,13 @@ impl World {
     /// must hold even then.
     pub(super) fn is_split_brain(&self) -> bool {
         self.split
+    }
+
+    /// Forgives what cannot hold once two sides were the majority, or once nobody was left who held the state.
+    pub(super) fn excuse(&mut self) {
+        if !self.may_blame() {
+            self.checks.excuse();
+        }
     }
 
     /// True if a lost tunnel is a fault of ours.

@@ -3,10 +3,10 @@
 use super::World;
 use crate::checks::{Invariant, Violation};
 use crate::engine::Nanos;
+use crate::host::Standing;
 use crate::trace::{Line, Who};
 use std::collections::BTreeMap;
 use std::fmt;
-use testudo_cluster::engine::RingId;
 
 /// How a seed ended.
 #[derive(Clone, Debug)]
@@ -47,26 +47,27 @@ impl fmt::Display for Outcome {
 
 impl World {
     /// All nodes are in one quorate view, hold the state, and agree on it.
-    pub(super) fn check_agreement(&mut self) {
-        if !self.checks.violations().is_empty() {
-            return;
-        }
-        let standings: Vec<(RingId, bool, bool, u64)> = self
-            .slots
-            .iter()
-            .filter_map(|slot| slot.host.as_ref())
-            .filter_map(|host| {
-                let standing = host.standing()?;
-                Some((standing.ring, standing.quorate, standing.synced, host.state()))
-            })
-            .collect();
-        if standings.is_empty() && self.slots.len() == 1 {
-            return;
-        }
+    pub(super) fn do_nodes_agree(&self) -> bool {
+        let standings = self.standings();
         let agree = standings.windows(2).all(|pair| pair.first() == pair.last());
-        let well = standings.iter().all(|(_, quorate, synced, _)| *quorate && *synced);
-        if standings.len() != self.slots.len() || !agree || !well {
-            let what = format!("the nodes do not agree: {standings:x?}");
+        let well = standings.iter().all(|(standing, _)| standing.quorate && standing.synced);
+        standings.len() == self.slots.len() && agree && well || self.is_alone()
+    }
+
+    /// Where all nodes stand, and their digests of the state.
+    fn standings(&self) -> Vec<(Standing, u64)> {
+        let hosts = self.slots.iter().filter_map(|slot| slot.host.as_ref());
+        hosts.filter_map(|host| Some((host.standing()?, host.state()))).collect()
+    }
+
+    /// A gateway without a cluster.
+    fn is_alone(&self) -> bool {
+        self.slots.len() == 1 && self.standings().is_empty()
+    }
+
+    pub(super) fn check_agreement(&mut self) {
+        if self.checks.violations().is_empty() && !self.do_nodes_agree() {
+            let what = format!("the nodes do not agree: {:x?}", self.standings());
             self.checks.violate(Invariant::Recovery, self.now, Who::World, what);
         }
     }
@@ -81,7 +82,11 @@ impl World {
                 let flow = self.traffic.flow(peer, outward, self.now);
                 if flow.arrived * 10 < flow.sent * 8 || flow.sent > 0 && flow.arrived == 0 {
                     let way = if outward { "to" } else { "from" };
-                    let what = format!("of {} packets {way} it {} have arrived", flow.sent, flow.arrived);
+                    let drops = self.peers[peer].plane().drops();
+                    let what = format!(
+                        "of {} packets {way} it {} have arrived; drops {drops:?}",
+                        flow.sent, flow.arrived
+                    );
                     self.checks.violate(Invariant::Recovery, self.now, Who::Peer(peer), what);
                 }
             }

@@ -11,7 +11,7 @@ pub use finish::Outcome;
 pub use slot::{Birth, Make};
 
 use crate::checks::Checks;
-use crate::engine::{Engines, Nanos};
+use crate::engine::{Engines, Nanos, Votes};
 use crate::faults::Kind;
 use crate::host::Input;
 use crate::network::Network;
@@ -89,7 +89,7 @@ pub struct World {
     /// Faults may begin.
     faulty: bool,
     faults: BTreeMap<Kind, u64>,
-    /// Both of two nodes were quorate alone.
+    /// Both of two nodes may be quorate alone.
     split: bool,
     /// Who held the state in the last quorate view: node and how often it had started.
     holders: (u64, BTreeSet<(usize, u64)>),
@@ -97,6 +97,8 @@ pub struct World {
     state_lost: u64,
 }
 
+/// How often it is looked whether nodes agree.
+const AGREEMENT: Nanos = 7_000_000;
 /// Steps after which something must be wrong with the simulation.
 const MOST_STEPS: u64 = 5_000_000;
 
@@ -121,12 +123,12 @@ impl World {
             tunnels: Vec::new(),
             traffic: Traffic::default(),
             checks: Checks::default(),
-            trace: Trace::default(),
+            trace: Trace::new(scenario.lines),
             random,
             make,
             faulty: true,
             faults: BTreeMap::new(),
-            split: false,
+            split: scenario.votes == Votes::TwoNode,
             holders: (0, BTreeSet::new()),
             state_lost: 0,
             scenario,
@@ -149,11 +151,16 @@ impl World {
     pub fn run(mut self) -> Outcome {
         let end = self.scenario.calm + self.scenario.faults + self.scenario.settle;
         self.run_until(end);
-        self.check_agreement();
         self.traffic.watch(self.now);
         let tail = end + self.scenario.watch;
+        // Something may be under way at any moment, but not always.
+        while self.now < tail && !self.do_nodes_agree() {
+            self.run_until(self.now + AGREEMENT);
+        }
+        self.check_agreement();
         self.run_until(tail);
         self.check_flow();
+        self.excuse();
         self.outcome()
     }
 
@@ -190,6 +197,7 @@ impl World {
             }
         }
         self.hand_on();
+        self.excuse();
     }
 
     fn happen(&mut self, what: What) {

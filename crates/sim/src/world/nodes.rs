@@ -284,9 +284,11 @@ impl World {
         }
     }
 
+    /// True unless a node has no quorum and may go on without one.
     fn is_quorate(&self, index: usize) -> bool {
         let host = self.slots[index].host.as_ref();
-        host.and_then(|host| host.standing()).is_none_or(|standing| standing.quorate)
+        let standing = host.and_then(|host| host.standing());
+        !self.scenario.forward || standing.map_or(self.slots.len() == 1, |standing| standing.quorate)
     }
 
     fn check_accounts(&mut self, index: usize) {
@@ -333,6 +335,9 @@ impl World {
         if !(standing.quorate && standing.synced) {
             return;
         }
+        // Half of the nodes, by the grace of the witness. Should they stand still, the other half gets its vote, and they go on
+        // until their engine tells them so: among themselves nobody can prove anything.
+        self.split |= standing.members * 2 <= self.scenario.nodes;
         let me = (index, slot.boots);
         let (epoch, holders) = &mut self.holders;
         if standing.epoch > *epoch {

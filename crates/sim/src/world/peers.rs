@@ -8,7 +8,7 @@ use crate::network::Link;
 use crate::peer::{Effect, Peer};
 use crate::trace::{Who, digest};
 use testudo_ike::endpoint::{IkeSaState, IkeSaStatus};
-use testudo_ike::message::Header;
+use testudo_ike::message::{Header, Message};
 use testudo_ike::output::{Event, Path, Time};
 
 /// How often somebody looks after a tunnel.
@@ -67,9 +67,10 @@ impl World {
 
     /// What a peer sees answered, every survivor knows.
     fn check_answer(&mut self, peer: usize, bytes: &[u8]) {
-        let Ok(header) = Header::parse(bytes) else { return };
-        let first = matches!(header.exchange, testudo_ike::message::ExchangeType::IkeSaInit);
-        if first || !header.response || !self.may_blame() {
+        let Ok(message) = Message::parse(bytes) else { return };
+        let header = message.header;
+        // Anybody may say that there is no such IKE SA.
+        if message.encrypted.is_none() || !header.response || !self.may_blame() {
             return;
         }
         let Some(holder) = self.forgetful(&header) else { return };
@@ -154,7 +155,8 @@ impl World {
     }
 
     fn is_established(&self, index: usize) -> bool {
-        let established = |sa: IkeSaStatus| sa.state == IkeSaState::Established;
+        let established =
+            |sa: IkeSaStatus| matches!(sa.state, IkeSaState::Established | IkeSaState::Rekeying);
         self.peers[index].endpoint().sas().any(established)
     }
 

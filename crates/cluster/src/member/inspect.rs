@@ -1,0 +1,35 @@
+//! What a member can be asked by who compares it with others.
+
+use super::Member;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use testudo_ike::endpoint::Endpoint;
+use testudo_ike::message::{IkeSpi, MessageId};
+use testudo_ipsec::spi::Share;
+
+impl Member {
+    /// A digest of what all members that hold the state must agree on once nothing is under way: who owns what, which IKE SAs and
+    /// Child SAs there are, and how far numbers are given away. Comparable between nodes of one build.
+    pub fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for share in (0..=u8::MAX).map(Share) {
+            (self.table.owner(share), self.table.heir(share)).hash(&mut hasher);
+            for (spi, ike) in self.replicas.ikes_of(share) {
+                (spi, ike.outline.commit, ike.outline.established).hash(&mut hasher);
+            }
+            for (spi, child) in self.replicas.children_of(share) {
+                (spi, child.ike, child.ledger.reserved, child.ledger.log2).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+
+    /// The number of the last request of the peer that was answered in the IKE SA for which we chose that SPI, whoever owns it.
+    /// `None`: there is no such IKE SA here, or nothing was asked in it.
+    pub fn last_answered(&self, ours: IkeSpi) -> Option<MessageId> {
+        let replica = self.replicas.ikes.get(&ours)?;
+        match &replica.state {
+            Some((_, state)) => Endpoint::last_answered_in(state.octets()),
+            None => self.endpoint.last_answered(ours),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! A node of the cluster: the member and the data plane that the gateway runs, and what stands around them there: the filter,
+//! the engine's socket, the disk.
+
+use crate::config;
+use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish};
+use crate::plane::Plane;
+use crate::probe;
+use crate::scenario::Scenario;
+use crate::world::Birth;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use testudo_cluster::dispatch::{Ownership, ike_share};
+use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum};
+use testudo_cluster::member::{Member, MemberConfig, MemberOutput};
+use testudo_cluster::node::NodeId;
+use testudo_cluster::share::ShareSet;
+use testudo_ike::endpoint::Target;
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::{Time, UnixTime};
+use testudo_ipsec::dataplane::{Command, Event, Verdict};
+use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::spd::PolicyId;
+use testudo_ipsec::spi::{Share, Spi};
+
+/// How often it is told up to where packets were taken in.
+const EDGES: Duration = Duration::from_secs(1);
+/// Packets a second that a node can take in on one SA.
+const LINE_RATE: u64 = 10_000;
+
+/// One node.
+pub struct Node {
+    member: Member,
+    plane: Plane,
+    /// When the last input came, by its clock.
+    now: Time,
+    fence: Option<Time>,
+    shown: Ownership,
+    provisional: ShareSet,
+    standing: Option<Standing>,
+    /// The filter's: the highest number seen of each SPI.
+    seen: BTreeMap<u32, u32>,
+    /// Packets that it has let in and that were not worked on yet: whether each came as a surprise.
+    arrived: BTreeMap<(u32, u32), bool>,
+    /// What was told of edges.
+    edges: BTreeMap<Spi, u64>,
+    next_edges: Time,
+    effects: Vec<Effect>,
+}
+
+impl Node {
+    /// A node that starts.
+    pub fn new(scenario: &Scenario, birth: &Birth) -> Self {
+        let nodes = (1..=scenario.nodes as u32).filter_map(NodeId::new).collect();
+        let group = GroupConfig {
+            links: 3,
+            pulse: Duration::from_nanos(scenario.pulse),
+            fence: Duration::from_nanos(scenario.fence),
+            no_quorum: if scenario.forward { NoQuorum::Forward } else { NoQuorum::Stop },
+            ..GroupConfig::new(birth.id, nodes, ClusterKey::new([7; ClusterKey::LEN]))
+        };
+        let config =
+            MemberConfig { endpoint: config::endpoint(), line_rate: LINE_RATE, ..MemberConfig::new(group) };
+        let entropy = || Box::new(birth.entropy.clone());
+        let mut member = Member::new(config, birth.disk, [entropy(), entropy()], birth.now);
+        member.set_unix_time(birth.now, UnixTime(1_800_000_000));
+        for (peer, manners) in scenario.manners.iter().enumerate() {
+            member.endpoint_mut().load_secret(config::secret(peer));
+            let connection = config::connection(peer, true, manners);
+            let loaded = member.endpoint_mut().load_connection(birth.now, connection);
+            loaded.expect("a connection that holds together");
+        }
+        let policy = |peer| (config::inner_net(), config::peer_net(peer));
+        let policies: Vec<_> = (0..scenario.manners.len()).map(policy).collect();
+        let mut plane = Plane::new(config::VIP, None, scenario.seed, &policies);
+        plane.apply(Command::SetShares(*ShareSet::EMPTY.words()));
+        let mut node = Self {
+            member,
+            plane,
+            now: birth.now,
+            fence: None,
+            shown: Ownership::default(),
+            provisional: ShareSet::EMPTY,
+            standing: None,
+            seen: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            edges: BTreeMap::new(),
+            next_edges: birth.now.plus(EDGES),
+            effects: Vec::new(),
+        };
+        node.member.pump(birth.now);
+        node
+    }
+
+    fn is_open(&self, now: Time) -> bool {
+        self.fence.is_some_and(|fence| now < fence)
+    }
+
+    fn output(&mut self, output: MemberOutput) {
+        match output {
+            MemberOutput::Send { path, bytes, .. } => self.effects.push(Effect::Ike(path, bytes)),
+            MemberOutput::Multicast(bytes) => self.effects.push(Effect::Multicast(bytes)),
+            MemberOutput::Datagram { to, link, bytes } => self.effects.push(Effect::Pulse(to, link, bytes)),
+            MemberOutput::InstallChild { child, connection, params, replaces, .. } => {
+                if let Some(peer) = config::peer_named(&connection) {
+                    let policy = PolicyId(peer as u32);
+                    self.plane.install(child, policy, &params, SequenceBlock::EMPTY, replaces);
+                }
+            }
+            MemberOutput::Numbers { child, block, at_once, .. } => {
+                if let Some(sa) = self.plane.outbound_sa(child) {
+                    let numbers = sa.numbers();
+                    let taken = if at_once { numbers.advance(block) } else { numbers.follow(block) };
+                    taken.expect("a block within the SA's numbers");
+                }
+            }
+            MemberOutput::TakeIn { children } => {
+                let floor = |child: &testudo_cluster::member::TakenIn| {
+                    (child.spi_in, child.floor(self.seen.get(&child.spi_in.0).copied()))
+                };
+                let floors = children.iter().map(floor).collect();
+                self.plane.apply(Command::TakeIn(floors));
+            }
+            MemberOutput::SwitchChild { to, .. } => self.plane.start(to),
+            MemberOutput::StartChild { child } => self.plane.start(child),
+            MemberOutput::UpdateChild { child, path, .. } => self.plane.update(child, path),
+            MemberOutput::RemoveChild { child, spi_in } => {
+                self.plane.remove(child);
+                self.seen.remove(&spi_in.0);
+                self.edges.remove(&spi_in);
+            }
+            MemberOutput::Shares { packets, ike, default_host } => {
+                self.shown = Ownership { packets, ike, default_host };
+                self.plane.apply(Command::SetShares(*packets.words()));
+            }
+            MemberOutput::Flush { shares } => {
+                // Packets are worked off one by one here: none is on its way.
+                let edges = self.edges_of(shares);
+                self.member.flushed(self.now, shares, &edges);
+                self.member.pump(self.now);
+            }
+            MemberOutput::Sender(sender) => self.plane.set_sender(sender),
+            MemberOutput::ForgetSender => drop(self.plane.apply(Command::ForgetSenderId)),
+            MemberOutput::Fence(until) => self.fence = Some(until),
+            MemberOutput::Persist(incarnation) => self.effects.push(Effect::Persist(incarnation)),
+            MemberOutput::Rejoin => self.effects.push(Effect::Rejoin),
+            MemberOutput::Event(event) => self.effects.push(Effect::Event(event)),
+            MemberOutput::Keepalive { .. }
+            | MemberOutput::InstallAddress { .. }
+            | MemberOutput::RemoveAddress { .. }
+            | MemberOutput::Announce => {}
+        }
+    }
+
+    /// Up to where packets were taken in on the SAs of these shares.
+    fn edges_of(&self, shares: ShareSet) -> Vec<(Spi, u64)> {
+        let children = self.plane.children().filter(|(spi, _)| shares.contains(spi.share()));
+        let edge = |(spi, child)| Some((spi, self.plane.inbound_sa(child)?.window().top()));
+        children.filter_map(edge).collect()
+    }
+
+    fn tell_edges(&mut self, now: Time) {
+        if now < self.next_edges {
+            return;
+        }
+        self.next_edges = now.plus(EDGES);
+        let own = self.shown.packets.without(self.provisional);
+        let mut edges = self.edges_of(own);
+        edges.retain(|(spi, top)| self.edges.insert(*spi, *top) != Some(*top));
+        self.member.report_edges(now, &edges);
+    }
+
+    fn esp(&mut self, now: Time, packet: &[u8]) {
+        let Some(esp) = probe::esp(packet) else { return };
+        let spi = Spi(esp.spi);
+        let unseen = self.arrived.remove(&(esp.spi, esp.sequence)).unwrap_or(false);
+        let (key, child) = (self.plane.key_in(esp.spi), self.plane.by_spi(spi));
+        let done = self.plane.inbound(packet);
+        if let (Verdict::Forward, Some(key), Some(child)) = (done.verdict, key, child) {
+            self.member.endpoint_mut().traffic_seen(now, child);
+            let share = spi.share();
+            self.effects.push(Effect::Accepted(Taken {
+                key,
+                sequence: esp.sequence,
+                share,
+                provisional: self.provisional.contains(share),
+                unseen,
+            }));
+            self.effects.push(Effect::Inner(done.packet));
+        }
+    }
+
+    fn clear(&mut self, packet: &[u8]) {
+        let done = self.plane.outbound(packet);
+        if done.verdict != Verdict::Forward {
+            return;
+        }
+        let esp = probe::esp(&done.packet);
+        let key = esp.and_then(|esp| self.plane.key_out(esp.spi, esp.to));
+        let share = self.share_of(packet);
+        let provisional = share.is_some_and(|share| self.provisional.contains(share));
+        self.effects.push(Effect::Outer(Sent { packet: done.packet, key, share, provisional }));
+    }
+
+    /// The home of a clear packet for a peer's network.
+    fn share_of(&self, packet: &[u8]) -> Option<Share> {
+        let peer = config::peer_of(probe::destination(packet)?)?;
+        let sending = self.plane.sending(PolicyId(peer as u32));
+        let of_sa = sending.and_then(|child| self.plane.inbound_sa(child)).map(|sa| sa.spi().share());
+        Some(of_sa.unwrap_or_else(|| self.member.hash_key().name(&config::name(peer))))
+    }
+
+    fn wish(&mut self, now: Time, wish: Wish) {
+        let (Wish::Initiate(peer) | Wish::Terminate(peer) | Wish::RekeyChild(peer) | Wish::RekeyIke(peer)) =
+            wish;
+        let name = config::name(peer);
+        let home = self.member.hash_key().name(&name);
+        let starts = self.shown.ike.contains(home);
+        let endpoint = self.member.endpoint_mut();
+        match wish {
+            Wish::Initiate(_) => {
+                if starts {
+                    let _ = endpoint.initiate(now, Some(&name), config::CHILD);
+                }
+            }
+            Wish::Terminate(_) => {
+                let _ = endpoint.terminate(now, &Target::Connection(name), false);
+            }
+            Wish::RekeyChild(_) | Wish::RekeyIke(_) => {
+                let sas: Vec<_> = endpoint.sas_of(&name).collect();
+                for sa in sas {
+                    if wish == Wish::RekeyIke(peer) {
+                        endpoint.rekey_ike(now, sa.id);
+                    } else if let Some(child) = sa.children.first() {
+                        endpoint.rekey_child(now, child.id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn pipeline_events(&mut self, now: Time) {
+        for event in self.plane.take_events() {
+            match event {
+                Event::SequenceLow { spi, rate } => self.member.numbers_low(now, spi, rate),
+                Event::IvLow => self.member.renew_sender(now),
+                _ => {}
+            }
+        }
+    }
+
+    fn look_where_it_stands(&mut self) {
+        let status = self.member.status();
+        self.provisional = status.provisional;
+        self.standing = status.group.view.map(|view| Standing {
+            ring: view.ring,
+            members: view.members.len(),
+            epoch: status.group.delivered.epoch,
+            quorate: view.quorate && !status.group.current.is_empty(),
+            synced: status.group.synced,
+        });
+    }
+}
+
+impl Host for Node {
+    fn handle(&mut self, now: Time, input: Input) {
+        self.now = now;
+        self.plane.set_now(now.0.as_millis() as u64);
+        self.plane.set_open(self.is_open(now));
+        let mut looks = true;
+        match input {
+            Input::Engine(event) => self.member.handle_engine(now, event),
+            // The next output is asked for only after this.
+            Input::Refused(bytes) => return self.member.multicast_refused(now, bytes),
+            Input::Ready => self.member.multicast_ready(),
+            Input::Pulse(link, bytes) => self.member.handle_pulse(now, link, &bytes),
+            Input::Ike(path, bytes) => self.member.handle_ike(now, path, &bytes),
+            Input::Esp(packet) => {
+                looks = false;
+                self.esp(now, &packet);
+            }
+            Input::Clear(packet) => {
+                looks = false;
+                self.clear(&packet);
+            }
+            Input::Timeout => {
+                self.tell_edges(now);
+                self.member.handle_timeout(now);
+            }
+            Input::Link(link, up) => self.member.set_link(link, up),
+            Input::Operator(wish) => self.wish(now, wish),
+            Input::RolledBack => {
+                // The worker's own look at the generation comes first, once a burst.
+                self.fence = None;
+                self.member.rolled_back(now);
+            }
+        }
+        self.pipeline_events(now);
+        self.member.pump(now);
+        if looks {
+            self.look_where_it_stands();
+        }
+    }
+
+    fn take_effects(&mut self) -> Vec<Effect> {
+        // The engine takes a message, or refuses it, before there is another.
+        while let Some(output) = self.member.poll_output() {
+            let multicast = matches!(output, MemberOutput::Multicast(_));
+            self.output(output);
+            if multicast {
+                break;
+            }
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.member.next_timeout().into_iter().chain([self.next_edges]).min()
+    }
+
+    fn filter_outer(&mut self, packet: &[u8]) -> bool {
+        let Some(esp) = probe::esp(packet) else { return false };
+        let before = self.seen.get(&esp.spi).copied().unwrap_or(0);
+        if self.plane.by_spi(Spi(esp.spi)).is_some() {
+            self.seen.insert(esp.spi, before.max(esp.sequence));
+        }
+        let ours = self.shown.packets.contains(Spi(esp.spi).share());
+        if ours {
+            self.arrived.entry((esp.spi, esp.sequence)).or_insert(before < esp.sequence);
+        }
+        ours
+    }
+
+    fn filter_inner(&mut self, packet: &[u8]) -> bool {
+        self.share_of(packet).is_some_and(|share| self.shown.packets.contains(share))
+    }
+
+    fn filter_ike(&mut self, bytes: &[u8]) -> bool {
+        ike_share(self.member.hash_key(), bytes).is_some_and(|share| self.shown.ike.contains(share))
+    }
+
+    fn plane(&self) -> &Plane {
+        &self.plane
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        self.standing
+    }
+
+    fn state(&self) -> u64 {
+        self.member.digest()
+    }
+
+    fn owns(&self, now: Time, share: Share) -> bool {
+        self.is_open(now) && self.shown.packets.without(self.provisional).contains(share)
+    }
+
+    fn knows(&self, ours: IkeSpi, message_id: u32) -> bool {
+        self.member.last_answered(ours).is_some_and(|last| last.0 >= message_id)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut counters = self.plane.drops();
+        let status = self.member.status();
+        counters.push(("not ours", status.counters.not_ours));
+        counters.push(("not the owner's", status.counters.not_owner));
+        counters
+    }
+}

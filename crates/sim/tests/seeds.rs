@@ -1,0 +1,49 @@
+//! Some hundred worlds, each with its own faults: what must always hold does.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what came of it is to be seen")]
+
+use testudo_sim::checks::Invariant;
+use testudo_sim::world::Outcome;
+use testudo_sim::{cluster, runner, scenario::Scenario};
+
+/// Seeds of those below that are known to find holes which are still open.
+const OPEN: usize = 12;
+
+fn one(seed: u64) -> Outcome {
+    cluster(Scenario::random(seed))
+}
+
+#[test]
+fn what_must_always_hold_holds_in_hundreds_of_worlds() {
+    let totals = runner::run(0..500, 2, false, &one);
+    for outcome in totals.failed.iter().take(3) {
+        eprintln!("{outcome}");
+    }
+    let failed: Vec<u64> = totals.failed.iter().map(|outcome| outcome.seed).collect();
+    println!("{totals}");
+    let told = format!("seeds {failed:?} have failed; testudo-sim --seeds 1 --from SEED shows one\n{totals}");
+    let never = [Invariant::Iv, Invariant::Accounting, Invariant::Clear];
+    let broken = |outcome: &Outcome| outcome.violations.iter().any(|it| never.contains(&it.invariant));
+    assert!(!totals.failed.iter().any(broken), "{told}");
+    // The design still has holes (a majority of which one has forgotten what it knew, among others): they must not grow.
+    assert!(failed.len() <= OPEN, "{told}");
+    // Worlds in which nothing happens prove nothing.
+    for what in ["tunnels", "rekeyings", "packets delivered", "provisional doubles and unseen ones", "views"]
+    {
+        let counted = match what {
+            "provisional doubles and unseen ones" => {
+                totals.counters["provisional doubles"] + totals.counters["unseen doubles"]
+            }
+            _ => totals.counters[what],
+        };
+        assert!(counted > 1000, "{what}: {counted}");
+    }
+    assert!(totals.faults.values().all(|count| *count > 0) && totals.faults.len() == 16, "{totals}");
+}
+
+#[test]
+fn a_world_does_the_same_again() {
+    for seed in [3, 20] {
+        let [first, second] = [0, 1].map(|_| one(seed));
+        assert_eq!((first.steps, first.digest), (second.steps, second.digest), "seed {seed}");
+    }
+}
