@@ -105,13 +105,17 @@ impl Gateway {
         sockets: IkeSockets,
         policy: Policy,
     ) -> Self {
+        let policies = match &endpoint {
+            Ike::Member(member) => Policies::of_node(member.hash_key()),
+            Ike::Alone(_) => Policies::default(),
+        };
         Self {
             endpoint,
             node,
             failed: None,
             crypto,
             policy,
-            policies: Policies::default(),
+            policies,
             data,
             jobs: Jobs::default(),
             now: Time::default(),
@@ -320,9 +324,9 @@ impl Gateway {
         let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
         let loaded = self.endpoint.connection(&fresh.connection);
         let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
-        let policies = &mut self.policies;
-        let inherited = replaces.and_then(|old| policies.inherit(fresh.child, old, config, &selectors));
-        let policy = inherited.unwrap_or_else(|| policies.install(fresh.child, config, &selectors));
+        let (policies, home) = (&mut self.policies, params.spi_in.share());
+        let inherited = replaces.and_then(|old| policies.inherit(fresh.child, old, config, &selectors, home));
+        let policy = inherited.unwrap_or_else(|| policies.install(fresh.child, config, &selectors, home));
         let child = fresh.child;
         let turn = match (inherited, replaces) {
             (Some(_), _) => Turn::Shared,

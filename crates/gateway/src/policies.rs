@@ -5,24 +5,30 @@
 
 mod addr_set;
 mod bypasses;
+mod homes;
 mod outline;
 mod protection;
+mod scope;
 mod succession;
 mod table;
 
+pub(crate) use homes::NewHome;
 pub(crate) use protection::{Difference, Group, Protection};
 
 use crate::prefix::{self, cover};
+use homes::{Claim, Homes};
 use outline::Outline;
 use std::collections::{BTreeMap, BTreeSet};
 use succession::StandIns;
 use table::{Configured, Entry, Table};
+use testudo_cluster::siphash::HashKey;
 use testudo_fastpath::prefix::Prefix;
 use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::Error;
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank, Spd};
+use testudo_ipsec::spi::Share;
 
 /// A child of a connection, by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +50,10 @@ pub(crate) struct Policies {
     spd: Spd,
     /// Always as the table has it.
     outline: Outline,
+    /// Always as the SPD has it. `None`: this node has nobody to share tunnels with.
+    homes: Option<Homes>,
+    /// Configured children's policies that the worker has not been told the home of.
+    untold: BTreeMap<PolicyId, Share>,
     spd_changed: bool,
     /// What pools of virtual addresses hand out.
     pools: BTreeMap<String, AddrRange>,
@@ -75,6 +85,11 @@ pub(crate) enum Change {
 const CONFIGURED: u64 = 1 << 63;
 
 impl Policies {
+    /// For a node of a cluster; the key is the cluster's.
+    pub(crate) fn of_node(key: HashKey) -> Self {
+        Self { homes: Some(Homes::new(key)), ..Self::default() }
+    }
+
     /// Takes a connection's children in the place of those that it had. Where they mean the same, nothing changes.
     pub(crate) fn load(&mut self, connection: &Connection) {
         let leased: Vec<AddrRange> =
@@ -128,7 +143,9 @@ impl Policies {
             entry.set_since(before.map_or(self.loaded, |before| before.since()));
             let id = number.unwrap_or_else(|| self.table.take_number());
             self.configured.insert(name, id);
-            self.insert(entry.rank, &entry.selectors, entry.action(id));
+            let claim = self.claim(&entry);
+            self.untold.extend(claim.map(|claim| (id, claim.share())));
+            self.insert(entry.rank, &entry.selectors, entry.action(id), claim);
             self.table.put(id, entry);
             new.push(id);
         }
@@ -149,30 +166,41 @@ impl Policies {
         ids
     }
 
-    fn insert(&mut self, rank: Rank, selectors: &SelectorPair, action: Action) {
+    fn insert(&mut self, rank: Rank, selectors: &SelectorPair, action: Action, claim: Option<Claim>) {
         // What it has no room for is missed by `spd`.
         let _ = self.spd.insert(rank, selectors, action);
+        if let (Some(homes), Some(claim)) = (&mut self.homes, claim) {
+            homes.stand(rank, selectors, claim);
+        }
         self.standing += 1;
         self.spd_changed = true;
     }
 
     fn withdraw(&mut self, rank: Rank, selectors: &SelectorPair) {
         self.spd.remove(rank, selectors);
+        if let Some(homes) = &mut self.homes {
+            homes.leave(rank);
+        }
         self.standing -= 1;
         self.spd_changed = true;
     }
 
-    /// Adds the policy of a new Child SA.
+    fn claim(&self, entry: &Entry) -> Option<Claim> {
+        self.homes.as_ref().map(|homes| homes.claim(entry))
+    }
+
+    /// Adds the policy of a new Child SA. `home`: the share of its inbound SPI.
     pub(crate) fn install(
         &mut self,
         sa: ChildSaId,
         child: Option<&Child>,
         selectors: &SelectorPair,
+        home: Share,
     ) -> PolicyId {
         let id = self.table.take_number();
         let rank =
             Rank { priority: priority_of(child, selectors), place: CONFIGURED.saturating_sub(sa.0), part: 0 };
-        self.table.put(id, Entry::of_sa(rank, selectors.clone(), self.loaded));
+        self.table.put(id, Entry::of_sa(rank, selectors.clone(), self.loaded, home));
         self.installed.insert(sa, id);
         self.resting.insert(id);
         self.put_up(id);
@@ -185,7 +213,7 @@ impl Policies {
             && self.resting.remove(&id)
         {
             let (rank, selectors, action) = (entry.rank, entry.selectors.clone(), entry.action(id));
-            self.insert(rank, &selectors, action);
+            self.insert(rank, &selectors, action, self.claim(entry));
             self.outline.install(id, &self.table);
         }
     }
@@ -203,18 +231,24 @@ impl Policies {
     }
 
     /// The policy of the Child SA that is renewed, for the one that takes its place: so that the outbound SA changes in one
-    /// step, and the SPD not at all. `None` if they do not carry the same with the same priority, or the old one is gone.
+    /// step, and the SPD not at all. `None` if they do not carry the same with the same priority and, in a cluster, at the same
+    /// home, or the old one is gone.
     pub(crate) fn inherit(
         &mut self,
         sa: ChildSaId,
         old: ChildSaId,
         child: Option<&Child>,
         selectors: &SelectorPair,
+        home: Share,
     ) -> Option<PolicyId> {
         let id = *self.installed.get(&old)?;
         let priority = priority_of(child, selectors);
-        let same =
-            |entry: &&mut Entry| entry.rank.priority == priority && entry.selectors.is_same_set(selectors);
+        let is_alone = self.homes.is_none();
+        let same = |entry: &&mut Entry| {
+            entry.rank.priority == priority
+                && (is_alone || entry.home == home)
+                && entry.selectors.is_same_set(selectors)
+        };
         self.table.get_mut(id).filter(same)?.sas += 1;
         self.installed.insert(sa, id);
         Some(id)
@@ -238,7 +272,8 @@ impl Policies {
     /// What has to follow since the last call.
     pub(crate) fn take_change(&mut self) -> Change {
         let spd_changed = std::mem::take(&mut self.spd_changed);
-        match (self.outline.is_changed(), spd_changed) {
+        let is_other = self.outline.is_changed() || self.homes.as_mut().is_some_and(Homes::is_changed);
+        match (is_other, spd_changed) {
             (true, _) => Change::Protection,
             (false, true) => Change::Spd,
             (false, false) => Change::None,
@@ -248,6 +283,16 @@ impl Policies {
     /// How what filter and routes hold back differs from what it was at the last call.
     pub(crate) fn take_differences(&mut self) -> Vec<Difference> {
         self.outline.take_differences()
+    }
+
+    /// The prefixes whose home is another than it was at the last call. None without a cluster.
+    pub(crate) fn take_new_homes(&mut self) -> Vec<NewHome> {
+        self.homes.as_mut().map(Homes::take_new).unwrap_or_default()
+    }
+
+    /// Policies that may stand without an SA, and whose node is to ask for one. None without a cluster.
+    pub(crate) fn take_policy_homes(&mut self) -> BTreeMap<PolicyId, Share> {
+        std::mem::take(&mut self.untold)
     }
 
     /// The prefixes that configured children have ceased to hold back since the last call.

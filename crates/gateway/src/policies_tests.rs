@@ -8,6 +8,9 @@ use testudo_ike::config::{
 use testudo_ipsec::sa::HeaderCopy;
 use testudo_ipsec::spd::Action;
 
+/// Of SAs whose home does not matter.
+pub(super) const HOME: Share = Share(7);
+
 pub(super) fn ts(prefix: &str) -> TrafficSelector {
     let (addr, len) = prefix.split_once('/').unwrap();
     let start: std::net::Ipv4Addr = addr.parse().unwrap();
@@ -101,8 +104,8 @@ fn the_newest_sa_comes_before_older_ones_and_the_configured_child() {
     let net = child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16");
     policies.load(&connection(vec![net.clone()]));
     let sides = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.2.0.0/16")]);
-    let old = policies.install(ChildSaId(1), Some(&net), &sides);
-    let new = policies.install(ChildSaId(2), Some(&net), &sides);
+    let old = policies.install(ChildSaId(1), Some(&net), &sides, HOME);
+    let new = policies.install(ChildSaId(2), Some(&net), &sides, HOME);
     let configured = id_of(&policies, "net");
     assert_eq!(order(&policies), [new, old, configured].map(Action::Protect));
     assert_eq!(policies.remove(ChildSaId(1)), Some(old));
@@ -117,9 +120,13 @@ fn a_renewed_sa_has_the_policy_of_the_old_one_whatever_the_order_of_its_selector
     let mut policies = Policies::default();
     let sides = [ts("10.1.0.0/16"), ts("10.3.0.0/16")];
     let pair = |order: [usize; 2]| SelectorPair::new(&order.map(|at| sides[at]), &[ts("10.2.0.0/16")]);
-    let old = policies.install(ChildSaId(1), None, &pair([0, 1]));
-    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), None, &pair([1, 0])), Some(old));
-    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(1), None, &pair([0, 0])), None, "it carries less");
+    let old = policies.install(ChildSaId(1), None, &pair([0, 1]), HOME);
+    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), None, &pair([1, 0]), HOME), Some(old));
+    assert_eq!(
+        policies.inherit(ChildSaId(3), ChildSaId(1), None, &pair([0, 0]), HOME),
+        None,
+        "it carries less"
+    );
 }
 
 #[test]
@@ -168,7 +175,7 @@ fn numbers_are_used_again_so_that_tables_stay_small() {
     let mut policies = Policies::default();
     let side = [ts("10.1.0.0/16")];
     for n in 0..1000 {
-        let id = policies.install(ChildSaId(n), None, &SelectorPair::new(&side, &side));
+        let id = policies.install(ChildSaId(n), None, &SelectorPair::new(&side, &side), HOME);
         assert!(id.0 < 2, "{id:?}");
         if n > 0 {
             policies.remove(ChildSaId(n - 1)).unwrap();
@@ -206,17 +213,21 @@ fn dynamic_is_the_whole_pool_before_there_is_a_lease() {
 fn a_renewed_child_sa_shares_the_policy_with_the_new_one() {
     let mut policies = Policies::default();
     let sides = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.2.0.0/16")]);
-    let first = policies.install(ChildSaId(1), None, &sides);
+    let first = policies.install(ChildSaId(1), None, &sides, HOME);
     let before = order(&policies);
-    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), None, &sides), Some(first));
+    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), None, &sides, HOME), Some(first));
     assert_eq!(order(&policies), before, "nothing changes for packets");
-    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(2), None, &sides), Some(first));
+    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(2), None, &sides, HOME), Some(first));
     assert_eq!(policies.remove(ChildSaId(1)), None);
     assert_eq!(policies.remove(ChildSaId(3)), None);
     assert_eq!(order(&policies), before);
     let other = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.3.0.0/16")]);
-    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(2), None, &other), None, "it carries something else");
-    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(9), None, &sides), None);
+    assert_eq!(
+        policies.inherit(ChildSaId(4), ChildSaId(2), None, &other, HOME),
+        None,
+        "it carries something else"
+    );
+    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(9), None, &sides, HOME), None);
     assert_eq!(policies.remove(ChildSaId(2)), Some(first), "the last one takes it along");
     assert_eq!(order(&policies), []);
 }

@@ -4,8 +4,10 @@
 
 use super::inherited::Inherited;
 use super::plan::{Demand, Host, Plan, Sources, Way};
-use crate::policies::{Difference, Group, Protection};
+use crate::policies::{Difference, Group, NewHome, Protection};
+use crate::prefix_map::PrefixMap;
 use std::collections::BTreeSet;
+use testudo_cluster::dispatch::PrefixHome;
 use testudo_fastpath::filter::PrefixUses;
 use testudo_fastpath::prefix::Prefix;
 
@@ -13,6 +15,8 @@ use testudo_fastpath::prefix::Prefix;
 #[derive(Debug, Default)]
 pub(super) struct Barrier {
     wanted: Protection,
+    /// Where the home of packets is another than around.
+    homes: PrefixMap<PrefixHome>,
     inherited: Inherited,
     host: Host,
     sources: Sources,
@@ -34,6 +38,8 @@ struct Stale {
     around: BTreeSet<Prefix>,
     /// At these, and wherever anything lies inside.
     throughout: BTreeSet<Prefix>,
+    /// At these, and wherever the filter has anything inside.
+    homes: BTreeSet<Prefix>,
 }
 
 impl Barrier {
@@ -60,6 +66,17 @@ impl Barrier {
             };
             stale.insert(prefix);
             self.stale.sources |= part == Group::Local;
+        }
+    }
+
+    /// Follows where packets are at home.
+    pub(super) fn name(&mut self, homes: impl IntoIterator<Item = NewHome>) {
+        for (prefix, home) in homes {
+            match home {
+                Some(home) => drop(self.homes.insert(prefix, home)),
+                None => drop(self.homes.remove(&prefix)),
+            }
+            self.stale.homes.insert(prefix);
         }
     }
 
@@ -106,6 +123,7 @@ impl Barrier {
         let prefixes = self.stale_prefixes();
         let demand = Demand {
             wanted: &self.wanted,
+            homes: &self.homes,
             inherited: &self.inherited,
             host: &self.host,
             sources: self.sources,
@@ -114,14 +132,14 @@ impl Barrier {
     }
 
     fn stale_prefixes(&self) -> BTreeSet<Prefix> {
-        let Self { wanted, inherited, host, applied, stale, .. } = self;
+        let Self { wanted, homes, inherited, host, applied, stale, .. } = self;
         let mut prefixes: BTreeSet<Prefix> = BTreeSet::new();
         let exceptions = [&host.connected, &wanted.local, &wanted.passed, &wanted.passed_in_part];
         let left = [&inherited.shut, &inherited.within];
         if stale.everywhere {
             let sets = exceptions.into_iter().chain([&wanted.protected]).flat_map(|set| set.keys());
             prefixes.extend(sets.chain(left.into_iter().flat_map(|map| map.keys())));
-            prefixes.extend(applied.prefixes());
+            prefixes.extend(applied.prefixes().chain(homes.keys()));
             return prefixes;
         }
         prefixes.extend(&stale.at);
@@ -132,6 +150,14 @@ impl Barrier {
         for prefix in &stale.throughout {
             prefixes.extend(wanted.protected.inside(prefix).map(|(inside, ())| *inside));
             prefixes.extend(left.iter().flat_map(|map| map.inside(prefix)).map(|(inside, _)| *inside));
+        }
+        for prefix in stale.at.iter().chain(&stale.around).chain(&stale.throughout) {
+            // They are treated as what is around them.
+            prefixes.extend(homes.inside(prefix).map(|(inside, _)| *inside));
+        }
+        for prefix in &stale.homes {
+            prefixes.insert(*prefix);
+            prefixes.extend(applied.uses.inside(prefix).map(|(inside, _)| *inside));
         }
         prefixes
     }

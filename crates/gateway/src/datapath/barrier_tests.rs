@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::netlink::GuardUse;
+use testudo_ipsec::spi::Share;
 
 const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, refuse_from: false, within: false, home: None };
 
@@ -19,6 +20,7 @@ fn prefix(text: &str) -> Prefix {
 /// What filter and routes have to hold, worked out from everything.
 struct Model {
     wanted: Protection,
+    homes: BTreeMap<Prefix, PrefixHome>,
     shut: BTreeMap<Prefix, PrefixUse>,
     within: BTreeMap<Prefix, PrefixUse>,
     host: Host,
@@ -50,6 +52,16 @@ impl Model {
         uses.extend(answering.map(|prefix| (*prefix, PrefixUse { within: true, ..TO_ALONE })));
         uses.extend(connected.keys().map(|prefix| (*prefix, PrefixUse::PASS)));
         uses.extend(&outlines);
+        let around: Vec<_> = self.homes.keys().filter(|prefix| !uses.contains_key(prefix)).collect();
+        let around = around.into_iter().filter_map(|prefix| Some((*prefix, longest(&uses, prefix)?)));
+        let around: Vec<_> = around.filter(|(_, usage)| usage.protect_to).collect();
+        uses.extend(around.into_iter().map(|(prefix, usage)| (prefix, PrefixUse { within: true, ..usage })));
+        for (prefix, usage) in &mut uses {
+            usage.home = match longest(&self.homes, prefix) {
+                Some(PrefixHome::Share(share)) if usage.protect_to => Some(share),
+                _ => None,
+            };
+        }
         exempt.extend(connected.keys());
         let covered = |addr: &IpAddr| {
             wanted.local.keys().filter(|local| !local.is_default()).any(|local| local.contains(*addr))
@@ -85,6 +97,7 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Event {
+    Name(Prefix, Option<PrefixHome>),
     Want(Group, Prefix, bool),
     Keep(Vec<Prefix>),
     Claim,
@@ -96,6 +109,10 @@ enum Event {
 fn arb_prefix() -> impl Strategy<Value = Prefix> {
     let lengths = prop::sample::select(vec![0u8, 27, 28, 29, 30, 31, 32]);
     (0u8..16, lengths).prop_map(|(host, len)| Prefix::new([10, 0, 0, host].into(), len).expect("at most 32"))
+}
+
+fn arb_home() -> impl Strategy<Value = PrefixHome> {
+    prop_oneof![1 => Just(PrefixHome::Ambiguous), 3 => (0u8..3).prop_map(|share| PrefixHome::Share(Share(share)))]
 }
 
 fn arb_event() -> impl Strategy<Value = Event> {
@@ -111,6 +128,7 @@ fn arb_event() -> impl Strategy<Value = Event> {
     let address = (0u8..16).prop_map(|host| IpAddr::from([10, 0, 0, host]));
     prop_oneof![
         10 => (part, arb_prefix(), any::<bool>()).prop_map(|(part, prefix, there)| Event::Want(part, prefix, there)),
+        4 => (arb_prefix(), prop::option::of(arb_home())).prop_map(|(prefix, home)| Event::Name(prefix, home)),
         1 => few().prop_map(Event::Keep),
         2 => Just(Event::Claim),
         1 => (few(), prop::collection::vec(address, 0..2)).prop_map(|(p, a)| Event::Follow(p, a)),
@@ -127,11 +145,12 @@ proptest! {
     fn it_is_as_if_planned_anew_and_nothing_opens_on_the_way(
         left in prop::collection::btree_map(arb_prefix(), prop_oneof![
             Just(PrefixUse::PROTECT), Just(TO_ALONE), Just(PrefixUse { within: true, ..TO_ALONE }), Just(PrefixUse::PASS),
+            Just(PrefixUse { within: true, home: Some(Share(1)), ..PrefixUse::PROTECT }),
         ], 0..4),
         events in prop::collection::vec(arb_event(), 1..40),
     ) {
         let (within, shut) = left.clone().into_iter().filter(|(_, to)| to.protect_to).partition(|(_, to)| to.within);
-        let mut model = Model { wanted: Protection::default(), shut, within, host: Host::default() };
+        let mut model = Model { wanted: Protection::default(), homes: BTreeMap::new(), shut, within, host: Host::default() };
         let mut barrier = Barrier::new(left);
         for event in events {
             match event {
@@ -139,6 +158,13 @@ proptest! {
                     let difference = Difference { part, prefix, is_there };
                     model.wanted.apply(difference);
                     barrier.want([difference]);
+                }
+                Event::Name(prefix, home) => {
+                    match home {
+                        Some(home) => drop(model.homes.insert(prefix, home)),
+                        None => drop(model.homes.remove(&prefix)),
+                    }
+                    barrier.name([(prefix, home)]);
                 }
                 Event::Keep(abandoned) => {
                     model.keep(&abandoned, &barrier.applied().uses);
@@ -158,6 +184,7 @@ proptest! {
                         let [then, now, later] = [&before, &between, &after].map(|plan| at(&plan.uses, host).unwrap_or_default());
                         prop_assert_eq!(now.protect_to, then.protect_to || later.protect_to);
                         prop_assert_eq!(now.refuse_from, then.refuse_from || later.refuse_from);
+                        prop_assert_eq!(now.home, later.home.filter(|home| then.home == Some(*home)));
                         let [then, now, later] = [&before, &between, &after]
                             .map(|plan| matches!(at(&plan.routes, host), Some(GuardUse::Protect { .. })));
                         prop_assert_eq!(now, then || later);
@@ -215,6 +242,51 @@ fn what_a_change_costs_does_not_grow_with_what_is_there() {
     assert_eq!(costs[10..500].iter().max(), costs[500..].iter().max());
     assert!(costs.iter().all(|(load, unload)| *load < 60 && *unload < 60), "{:?}", costs.iter().max());
     assert_eq!(barrier.inherited().count(), 0);
+}
+
+/// Road warriors with an address each out of one pool.
+#[test]
+fn a_home_within_a_prefix_costs_the_same_however_many_there_are() {
+    let mut barrier = Barrier::default();
+    let pool = prefix("10.0.0.0/8");
+    barrier.want([Group::Protected, Group::Held].map(|part| Difference {
+        part,
+        prefix: pool,
+        is_there: true,
+    }));
+    barrier.name([(pool, Some(PrefixHome::Share(Share(7))))]);
+    let way = barrier.way();
+    barrier.arrived(&way);
+    let mut costs = Vec::new();
+    for n in 0..5000u16 {
+        let [high, low] = n.to_be_bytes();
+        let host = Prefix::host([10, 0, high, low].into());
+        meter::take();
+        barrier.name([(host, Some(PrefixHome::Share(Share(low))))]);
+        let way = barrier.way();
+        assert!(way.steps().all(|(prefix, step)| *prefix == host && !step.is_routed()));
+        barrier.arrived(&way);
+        costs.push(meter::take());
+        let usage = PrefixUse { within: true, home: Some(Share(low)), ..PrefixUse::PROTECT };
+        assert_eq!(barrier.applied().uses.get(&host), Some(&usage));
+    }
+    assert_eq!(costs[10..500].iter().max(), costs[500..].iter().max());
+    assert!(costs.iter().all(|cost| *cost < 40), "{:?}", costs.iter().max());
+}
+
+/// What is bypassed stays so, whatever home the policies around it and inside have.
+#[test]
+fn a_home_opens_nothing_and_shuts_nothing() {
+    let mut barrier = Barrier::default();
+    let [wide, passed, host] = ["10.0.0.0/8", "10.5.0.0/16", "10.5.0.1/32"].map(prefix);
+    let difference = |part, prefix| Difference { part, prefix, is_there: true };
+    barrier.want([difference(Group::Protected, wide), difference(Group::Passed, passed)]);
+    let home = |share| Some(PrefixHome::Share(Share(share)));
+    barrier.name([(wide, home(1)), (passed, home(2)), (host, home(3)), (prefix("192.0.2.0/24"), home(4))]);
+    let way = barrier.way();
+    barrier.arrived(&way);
+    let homed = PrefixUse { home: Some(Share(1)), ..PrefixUse::PROTECT };
+    assert_eq!(*barrier.applied().uses, [(wide, homed), (passed, PrefixUse::PASS)].into());
 }
 
 /// The last SA of a child that carries less now goes: what it alone held back was never allowed to pass.

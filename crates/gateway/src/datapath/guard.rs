@@ -5,7 +5,7 @@
 
 use super::barrier::Barrier;
 use super::plan::{Host, Planned, Step, Way};
-use crate::policies::Difference;
+use crate::policies::{Difference, NewHome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -94,9 +94,10 @@ impl Guard {
     }
 
     /// Holds back what the policies want held back from now on. What else is held back stays so until
-    /// [`Guard::release`].
-    pub(super) fn hold(&mut self, differences: Vec<Difference>) -> Result<(), String> {
+    /// [`Guard::release`]; until then what gets another home has none.
+    pub(super) fn hold(&mut self, differences: Vec<Difference>, homes: Vec<NewHome>) -> Result<(), String> {
         self.barrier.want(differences);
+        self.barrier.name(homes);
         self.begin()
     }
 
@@ -166,7 +167,8 @@ impl Guard {
             Some(step) => to(step).route,
             None => applied.routes.get(prefix).copied(),
         };
-        let changed = way.steps().map(|(prefix, _)| *prefix).collect();
+        let routed = way.steps().filter(|(_, step)| step.is_routed());
+        let changed = routed.map(|(prefix, _)| *prefix).collect();
         self.routes.change(&changed, route).map_err(|e| e.to_string())?;
         let uses: BTreeMap<_, _> = way.steps().map(|(prefix, step)| (*prefix, to(step).usage)).collect();
         self.filter.change_prefixes(&uses).map_err(|e| e.to_string())

@@ -214,9 +214,11 @@ impl DataPath {
     pub(crate) fn set_policies(&mut self, policies: &mut Policies, change: Change) -> Result<(), String> {
         let spd = Arc::new(policies.spd().map_err(|e| e.to_string())?.clone());
         if change == Change::Protection {
-            self.guard.hold(policies.take_differences())?;
+            self.guard.hold(policies.take_differences(), policies.take_new_homes())?;
         }
         self.make_places(policies.numbers());
+        let homes = policies.take_policy_homes().into_iter();
+        self.queue(homes.map(|(policy, home)| Command::SetHome(policy, Some(home))));
         // A policy must not stand empty, be it for a moment: no SPD that the worker has had names the number of a new one.
         let outbound = self.sas.take_waiting();
         self.queue(outbound);

@@ -6,10 +6,12 @@ use crate::policies::Protection;
 use crate::prefix_map::{PrefixMap, PrefixSet};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use testudo_cluster::dispatch::PrefixHome;
 use testudo_fastpath::fib::Fib;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::netlink::GuardUse;
 use testudo_fastpath::prefix::Prefix;
+use testudo_ipsec::spi::Share;
 
 /// What goes to a worker, but may come in clear: the worker or the kernel judges it.
 const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, refuse_from: false, within: false, home: None };
@@ -106,6 +108,8 @@ fn set<V>(map: &mut PrefixMap<V>, prefix: Prefix, value: Option<V>) {
 #[derive(Clone, Copy)]
 pub(super) struct Demand<'a> {
     pub(super) wanted: &'a Protection,
+    /// Whose packets are whose, where several nodes share them: of all prefixes that have another home than those around them.
+    pub(super) homes: &'a PrefixMap<PrefixHome>,
     pub(super) inherited: &'a Inherited,
     pub(super) host: &'a Host,
     pub(super) sources: Sources,
@@ -131,6 +135,35 @@ impl Outline {
 impl Demand<'_> {
     /// What is asked for at one prefix.
     pub(super) fn at(&self, prefix: &Prefix) -> Planned {
+        let planned = self.held_back(prefix);
+        let usage = planned.usage.or_else(|| self.homed(prefix));
+        let usage = usage.map(|usage| PrefixUse { home: self.home(prefix, usage), ..usage });
+        Planned { usage, ..planned }
+    }
+
+    /// The share that all of what goes to a prefix is for, and to no longer one.
+    fn home(&self, prefix: &Prefix, usage: PrefixUse) -> Option<Share> {
+        match self.homes.longest(prefix)? {
+            PrefixHome::Share(share) if usage.protect_to => Some(*share),
+            _ => None,
+        }
+    }
+
+    /// At a prefix that is treated as the closest one around it, but has another home.
+    fn homed(&self, prefix: &Prefix) -> Option<PrefixUse> {
+        let Self { wanted, homes, inherited, host, .. } = self;
+        homes.get(prefix)?;
+        let sets =
+            [&wanted.protected, &wanted.local, &wanted.passed, &wanted.passed_in_part, &host.connected];
+        let named = sets.into_iter().flat_map(|set| set.around(prefix)).map(|(around, ())| around);
+        let left = [&inherited.shut, &inherited.within].into_iter().flat_map(|map| map.around(prefix));
+        let around: BTreeSet<&Prefix> = named.chain(left.map(|(around, _)| around)).collect();
+        let usage = around.iter().rev().find_map(|around| self.held_back(around).usage)?;
+        usage.protect_to.then_some(PrefixUse { within: true, ..usage })
+    }
+
+    /// The same, whoever carries what goes there.
+    fn held_back(&self, prefix: &Prefix) -> Planned {
         let (here, around) = self.outlines(prefix);
         match here {
             Some(Outline::Shut(usage)) => {
@@ -212,6 +245,13 @@ pub(super) struct Step {
     /// less shut than both of them have it.
     pub(super) between: Planned,
     pub(super) after: Planned,
+}
+
+impl Step {
+    /// False if it concerns the filter alone.
+    pub(super) fn is_routed(&self) -> bool {
+        [self.before, self.between, self.after].iter().any(|planned| planned.route.is_some())
+    }
 }
 
 impl Way {

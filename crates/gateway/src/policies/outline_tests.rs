@@ -2,7 +2,7 @@
 
 use crate::policies::addr_set::{AddrSet, overlap};
 use crate::policies::table::Entry;
-use crate::policies::tests::{child, connection, ts};
+use crate::policies::tests::{HOME, child, connection, ts};
 use crate::policies::*;
 use crate::prefix::{cover_within, last_address};
 use crate::prefix_map::meter;
@@ -162,13 +162,13 @@ proptest! {
                 Event::Install(sa, remote) if !installed.contains_key(&sa) => {
                     let selectors = SelectorPair::new(&[ts("10.0.0.0/29")], &remote);
                     let id = numbers.next().expect("without end");
-                    policies.install(id, None, &selectors);
+                    policies.install(id, None, &selectors, HOME);
                     installed.insert(sa, (id, selectors));
                 }
                 Event::Renew(sa, old) if !installed.contains_key(&sa) && installed.contains_key(&old) => {
                     let (old, selectors) = installed[&old].clone();
                     let id = numbers.next().expect("without end");
-                    prop_assert!(policies.inherit(id, old, None, &selectors).is_some());
+                    prop_assert!(policies.inherit(id, old, None, &selectors, HOME).is_some());
                     installed.insert(sa, (id, selectors));
                 }
                 Event::Switch(old, sa, current) => {
@@ -235,7 +235,7 @@ fn what_a_change_costs_does_not_grow_with_what_is_there() {
         let [high, low] = n.to_be_bytes();
         let selectors = SelectorPair::new(&[ts("192.168.0.0/16")], &[ts(&format!("11.0.{high}.{low}/32"))]);
         let sa = cost(|| {
-            policies.install(ChildSaId(at as u64), None, &selectors);
+            policies.install(ChildSaId(at as u64), None, &selectors, HOME);
             policies.take_differences();
         });
         let again = cost(|| policies.load(&site(n)));

@@ -1,6 +1,6 @@
 //! What is held back, and what is not, from connections as an operator writes them.
 
-use crate::policies::tests::{child, connection, ts};
+use crate::policies::tests::{HOME, child, connection, ts};
 use crate::policies::*;
 use crate::prefix_map::PrefixSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -69,7 +69,12 @@ fn an_sa_adds_nothing_to_our_side() {
     let mut policies = Policies::default();
     policies.load(&connection(vec![child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16")]));
     let before = policies.protection().local;
-    policies.install(ChildSaId(1), None, &SelectorPair::new(&[ts("10.2.5.0/24")], &[ts("10.3.0.0/16")]));
+    policies.install(
+        ChildSaId(1),
+        None,
+        &SelectorPair::new(&[ts("10.2.5.0/24")], &[ts("10.3.0.0/16")]),
+        HOME,
+    );
     assert_eq!(policies.protection().local, before);
 }
 
@@ -91,7 +96,7 @@ fn what_a_peer_narrows_an_sa_to_needs_no_room_of_its_own() {
     net.remote_ts.push(TsSpec::Fixed(everything));
     policies.load(&connection(vec![net.clone()]));
     let before = policies.protection();
-    policies.install(ChildSaId(1), Some(&net), &SelectorPair::new(&[ts("10.1.0.0/16")], &odd_ranges()));
+    policies.install(ChildSaId(1), Some(&net), &SelectorPair::new(&[ts("10.1.0.0/16")], &odd_ranges()), HOME);
     assert_eq!(policies.protection(), before);
     // The connection goes; what its SA carries stays held back, and takes little room.
     policies.unload("gw");
@@ -112,6 +117,7 @@ fn an_sa_with_a_peer_that_was_not_known_before_is_held_back() {
         ChildSaId(1),
         None,
         &SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.2.3.0/24"), ts("198.51.100.7/32")]),
+        HOME,
     );
     assert_eq!(policies.protection().protected, prefixes(&["10.2.0.0/16", "198.51.100.7/32"]));
 }

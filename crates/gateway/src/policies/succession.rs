@@ -80,8 +80,9 @@ impl Policies {
                 continue;
             }
             let places = self.places_for(connection, id);
+            let claim = self.table.get(id).and_then(|entry| self.claim(entry));
             for StandIn { rank, selectors } in &places {
-                self.insert(*rank, selectors, Action::Protect(id));
+                self.insert(*rank, selectors, Action::Protect(id), claim);
             }
             if !places.is_empty() {
                 self.stand_ins.insert(id, connection, places);

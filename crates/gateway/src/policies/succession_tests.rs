@@ -1,6 +1,6 @@
 //! What a packet meets while a Child SA is replaced by one with other selectors.
 
-use crate::policies::tests::{child, connection, ts};
+use crate::policies::tests::{HOME, child, connection, ts};
 use crate::policies::*;
 use testudo_ipsec::packet_selector::PacketSelector;
 use testudo_ipsec::spd::Decision;
@@ -46,7 +46,7 @@ fn configured(policies: &Policies) -> Action {
 fn changed(before: &str, after: &str) -> (Policies, PolicyId) {
     let mut policies = Policies::default();
     policies.load(&connection(vec![net(before)]));
-    let old = policies.install(OLD, Some(&net(before)), &selectors(before));
+    let old = policies.install(OLD, Some(&net(before)), &selectors(before), HOME);
     policies.applied();
     policies.load(&connection(vec![net(after)]));
     policies.stand_in("gw", &[OLD]);
@@ -59,7 +59,7 @@ fn a_narrower_child_does_not_cut_the_old_sa_off() {
     let now = configured(&policies);
     assert_eq!(standing(&policies), [Action::Protect(old), now, Action::Protect(old)]);
     let after = net("10.2.3.0/24");
-    let new = policies.install(NEW, Some(&after), &selectors("10.2.3.0/24"));
+    let new = policies.install(NEW, Some(&after), &selectors("10.2.3.0/24"), HOME);
     let both = [Action::Protect(new), Action::Protect(old), now, Action::Protect(old)];
     assert_eq!(standing(&policies), both, "the worker sends through the old one");
     policies.switch(OLD, NEW, true);
@@ -76,7 +76,7 @@ fn a_wider_child_comes_behind_the_old_sa() {
     let now = configured(&policies);
     assert_eq!(standing(&policies), [Action::Protect(old), now]);
     let after = net("10.2.0.0/16");
-    let new = policies.install(NEW, Some(&after), &selectors("10.2.0.0/16"));
+    let new = policies.install(NEW, Some(&after), &selectors("10.2.0.0/16"), HOME);
     policies.switch(OLD, NEW, true);
     // The old SA takes packets in for a while, and must not be in the way of what goes out.
     assert_eq!(standing(&policies), [Action::Protect(new), now]);
@@ -124,8 +124,8 @@ fn a_child_that_has_not_changed_keeps_its_traffic() {
     let mut policies = Policies::default();
     policies.load(&connection(vec![net("10.2.0.0/16"), narrow()]));
     let wide = ChildSaId(9);
-    let own = policies.install(OLD, Some(&narrow()), &selectors("10.2.1.0/24"));
-    let old = policies.install(wide, Some(&net("10.2.0.0/16")), &selectors("10.2.0.0/16"));
+    let own = policies.install(OLD, Some(&narrow()), &selectors("10.2.1.0/24"), HOME);
+    let old = policies.install(wide, Some(&net("10.2.0.0/16")), &selectors("10.2.0.0/16"), HOME);
     policies.applied();
     // Other algorithms, which no policy knows of.
     policies.stand_in("gw", &[wide]);
@@ -143,13 +143,13 @@ fn nothing_stands_in_behind_the_new_sa() {
     let mut policies = Policies::default();
     let wide = net("10.2.0.0/16");
     policies.load(&connection(vec![wide.clone()]));
-    let old = policies.install(OLD, Some(&wide), &selectors("10.2.0.0/16"));
+    let old = policies.install(OLD, Some(&wide), &selectors("10.2.0.0/16"), HOME);
     policies.applied();
     let narrow = child("narrow", ChildMode::Tunnel, "10.1.0.0/16", "10.2.1.0/24");
     policies.load(&connection(vec![wide.clone(), narrow]));
     policies.stand_in("gw", &[OLD]);
     packet_takes(&policies, "10.2.1.5", old);
-    assert_eq!(policies.inherit(NEW, OLD, Some(&wide), &selectors("10.2.0.0/16")), Some(old));
+    assert_eq!(policies.inherit(NEW, OLD, Some(&wide), &selectors("10.2.0.0/16"), HOME), Some(old));
     let before = standing(&policies);
     // As long as that one is outdated itself, all stays as it is.
     policies.switch(OLD, NEW, false);
@@ -169,10 +169,10 @@ fn another_priority_is_another_policy() {
     let mut policies = Policies::default();
     let first = net("10.2.0.0/16");
     let same = selectors("10.2.0.0/16");
-    let old = policies.install(OLD, Some(&first), &same);
+    let old = policies.install(OLD, Some(&first), &same, HOME);
     let urgent = Child { priority: 5, ..first };
-    assert_eq!(policies.inherit(NEW, OLD, Some(&urgent), &same), None);
-    let new = policies.install(NEW, Some(&urgent), &same);
+    assert_eq!(policies.inherit(NEW, OLD, Some(&urgent), &same, HOME), None);
+    let new = policies.install(NEW, Some(&urgent), &same, HOME);
     assert_ne!(old, new);
     policies.switch(OLD, NEW, true);
     assert_eq!(standing(&policies), [Action::Protect(new)]);
@@ -183,11 +183,11 @@ fn another_priority_is_another_policy() {
 #[test]
 fn a_number_rests_until_the_worker_has_forgotten_it() {
     let mut policies = Policies::default();
-    let one = policies.install(ChildSaId(3), None, &selectors("10.3.0.0/16"));
-    policies.install(OLD, None, &selectors("10.2.0.0/16"));
+    let one = policies.install(ChildSaId(3), None, &selectors("10.3.0.0/16"), HOME);
+    policies.install(OLD, None, &selectors("10.2.0.0/16"), HOME);
     policies.remove(ChildSaId(3));
-    let new = policies.install(NEW, None, &selectors("10.2.3.0/24"));
+    let new = policies.install(NEW, None, &selectors("10.2.3.0/24"), HOME);
     assert_ne!(new, one);
     policies.applied();
-    assert_eq!(policies.install(ChildSaId(4), None, &selectors("10.4.0.0/16")), one);
+    assert_eq!(policies.install(ChildSaId(4), None, &selectors("10.4.0.0/16"), HOME), one);
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use testudo_ike::config::ChildMode;
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank};
+use testudo_ipsec::spi::Share;
 
 /// All policies, and the numbers that are free. Workers index tables by these numbers, so they stay small.
 #[derive(Debug, Default)]
@@ -24,6 +25,8 @@ pub(super) struct Entry {
     pub(super) sas: u32,
     /// Of an SA: the configured children of before were loaded up to here.
     pub(super) seen: u64,
+    /// Of an SA: the share whose owner carries it.
+    pub(super) home: Share,
     child: Option<Box<Configured>>,
 }
 
@@ -85,13 +88,13 @@ impl Table {
 
 impl Entry {
     /// The policy of a Child SA.
-    pub(super) fn of_sa(rank: Rank, selectors: SelectorPair, seen: u64) -> Self {
-        Self { selectors, rank, mode: ChildMode::Tunnel, sas: 1, seen, child: None }
+    pub(super) fn of_sa(rank: Rank, selectors: SelectorPair, seen: u64, home: Share) -> Self {
+        Self { selectors, rank, mode: ChildMode::Tunnel, sas: 1, seen, home, child: None }
     }
 
     /// The policy of a configured child.
     pub(super) fn of_child(mode: ChildMode, rank: Rank, selectors: SelectorPair, child: Configured) -> Self {
-        Self { selectors, rank, mode, sas: 0, seen: 0, child: Some(Box::new(child)) }
+        Self { selectors, rank, mode, sas: 0, seen: 0, home: Share(0), child: Some(Box::new(child)) }
     }
 
     /// The configured child whose policy it is.

@@ -1,0 +1,325 @@
+//! Which home the filter names for clear traffic, where several nodes share the tunnels: the share of the Child SA that
+//! carries what goes to a prefix, or that of the connection whose child holds it back and has no SA yet.
+//!
+//! A prefix says nothing of sources, protocols and ports. So it has a home only if all policies that a packet to it can meet
+//! have that one; a policy that others before it cover wholly is met by none. Where there are several homes, the workers of
+//! all nodes look at the packet: that is always right, and costs more.
+//!
+//! All nodes come to the same homes from the same policies. The order of what has the same priority may be another on each
+//! of them, except that Child SAs come before configured children: nothing here depends on more than that.
+//!
+//! Work for a change depends on what lies inside the prefixes that it concerns.
+
+use super::CONFIGURED;
+use super::scope::{Scope, footprint};
+use super::table::Entry;
+use crate::prefix_map::{PrefixMap, meter};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use testudo_cluster::dispatch::PrefixHome;
+use testudo_cluster::siphash::HashKey;
+use testudo_fastpath::prefix::Prefix;
+use testudo_ike::config::ChildMode;
+use testudo_ipsec::selector::SelectorPair;
+use testudo_ipsec::spd::Rank;
+use testudo_ipsec::spi::Share;
+
+/// How many prefixes may have a home of their own. The filter has room for 65536 prefixes, and those that are held back come
+/// first.
+const ROOM: usize = 60_000;
+
+/// Of how many kinds policies about one prefix may be before nobody asks which of them cover which.
+const KINDS: usize = 32;
+
+/// The homes of all prefixes that policies of the SPD are about.
+#[derive(Debug)]
+pub(super) struct Homes {
+    key: HashKey,
+    room: usize,
+    standing: BTreeMap<Rank, Standing>,
+    places: PrefixMap<Place>,
+    /// Where a prefix's home is not that of the closest one around it. Around all of them nothing is known: [`UNKNOWN`].
+    named: PrefixMap<PrefixHome>,
+    /// Where the policies are others than `named` says.
+    stale: BTreeSet<Prefix>,
+    /// More prefixes have a home of their own than there is room for: none has.
+    is_crowded: bool,
+    /// How those of `named` were that have changed.
+    before: BTreeMap<Prefix, Option<PrefixHome>>,
+}
+
+/// A home that is another from now on; `None` where the closest prefix around has it too.
+pub(crate) type NewHome = (Prefix, Option<PrefixHome>);
+
+const UNKNOWN: PrefixHome = PrefixHome::Ambiguous;
+
+/// What a policy does to the home of a packet that meets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Claim {
+    /// Only this share carries the packet. Otherwise any may drop it, or let it pass, and this is one.
+    is_binding: bool,
+    share: Share,
+}
+
+impl Claim {
+    /// The home.
+    pub(super) fn share(self) -> Share {
+        self.share
+    }
+}
+
+/// A policy in the SPD.
+#[derive(Debug)]
+struct Standing {
+    claim: Claim,
+    at: Box<[(Prefix, Kind)]>,
+}
+
+/// What decides which of two policies about a prefix is met.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    priority: u32,
+    /// Of a configured child, not of an SA.
+    is_configured: bool,
+    scope: Arc<Scope>,
+}
+
+/// The policies about a prefix, by kind: there may be very many, but of few kinds.
+#[derive(Debug, Default)]
+struct Place(Vec<(Kind, Claims)>);
+
+/// The claims of policies, and how many make each. In order.
+#[derive(Debug, Default)]
+struct Claims(Vec<(Claim, usize)>);
+
+impl Kind {
+    /// True if no packet to the prefix that both are about meets the other one.
+    fn hides(&self, other: &Self) -> bool {
+        (self.priority, self.is_configured) < (other.priority, other.is_configured)
+            && self.scope.covers(&other.scope)
+    }
+}
+
+impl Claims {
+    fn add(&mut self, claim: Claim) {
+        match self.0.binary_search_by_key(&claim, |(claim, _)| *claim) {
+            Ok(at) => self.0[at].1 += 1,
+            Err(at) => self.0.insert(at, (claim, 1)),
+        }
+    }
+
+    fn subtract(&mut self, claim: Claim) {
+        if let Ok(at) = self.0.binary_search_by_key(&claim, |(claim, _)| *claim) {
+            self.0[at].1 -= 1;
+            if self.0[at].1 == 0 {
+                self.0.remove(at);
+            }
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        let mut verdict = Verdict::default();
+        self.0.iter().all(|(claim, _)| verdict.hear(*claim));
+        verdict
+    }
+}
+
+/// What claims come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Verdict {
+    binding: Option<PrefixHome>,
+    /// The lowest share: which one does not matter, if it is the same on all nodes.
+    other: Option<Share>,
+}
+
+impl Verdict {
+    /// False if no further claim can change it.
+    fn hear(&mut self, Claim { is_binding, share }: Claim) -> bool {
+        if is_binding {
+            let home = PrefixHome::Share(share);
+            let is_agreed = self.binding.is_none_or(|so_far| so_far == home);
+            self.binding = Some(if is_agreed { home } else { PrefixHome::Ambiguous });
+        } else {
+            self.other = Some(self.other.map_or(share, |other| other.min(share)));
+        }
+        self.binding != Some(PrefixHome::Ambiguous)
+    }
+
+    fn home(self) -> PrefixHome {
+        self.binding.or(self.other.map(PrefixHome::Share)).unwrap_or(UNKNOWN)
+    }
+}
+
+impl Place {
+    /// Changes the claims of a kind. True if that can make a difference to anybody.
+    fn change(&mut self, kind: &Kind, change: impl FnOnce(&mut Claims)) -> bool {
+        let found = self.0.binary_search_by(|(other, _)| other.cmp(kind));
+        let at = found.unwrap_or_else(|at| {
+            self.0.insert(at, (kind.clone(), Claims::default()));
+            at
+        });
+        let claims = &mut self.0[at].1;
+        let before = claims.verdict();
+        change(claims);
+        let after = claims.verdict();
+        if claims.0.is_empty() {
+            self.0.remove(at);
+        }
+        before != after
+    }
+}
+
+impl Homes {
+    /// `key`: for connections without an SA.
+    pub(super) fn new(key: HashKey) -> Self {
+        Self::with_room(key, ROOM)
+    }
+
+    fn with_room(key: HashKey, room: usize) -> Self {
+        Self {
+            key,
+            room,
+            standing: BTreeMap::new(),
+            places: PrefixMap::default(),
+            named: PrefixMap::default(),
+            stale: BTreeSet::new(),
+            is_crowded: false,
+            before: BTreeMap::new(),
+        }
+    }
+
+    /// What a policy claims, wherever it stands.
+    pub(super) fn claim(&self, entry: &Entry) -> Claim {
+        let share = entry.name().map_or(entry.home, |name| self.key.name(&name.connection));
+        Claim { is_binding: entry.mode == ChildMode::Tunnel, share }
+    }
+
+    /// A policy stands in the SPD.
+    pub(super) fn stand(&mut self, rank: Rank, selectors: &SelectorPair, claim: Claim) {
+        let is_configured = rank.place >= CONFIGURED;
+        let kind = |prefix: &Prefix| Kind {
+            priority: rank.priority,
+            is_configured,
+            scope: Arc::new(Scope::of(selectors, prefix)),
+        };
+        let about = footprint(selectors, is_configured).into_iter().map(|prefix| (prefix, kind(&prefix)));
+        let at: Box<[_]> = about.filter(|(_, kind)| !kind.scope.is_empty()).collect();
+        for (prefix, kind) in &at {
+            if !self.places.contains_key(prefix) {
+                self.places.insert(*prefix, Place::default());
+            }
+            if self.places.get_mut(prefix).is_some_and(|place| place.change(kind, |claims| claims.add(claim)))
+            {
+                self.stale.insert(*prefix);
+            }
+        }
+        self.standing.insert(rank, Standing { claim, at });
+    }
+
+    /// A policy stands there no more.
+    pub(super) fn leave(&mut self, rank: Rank) {
+        let Some(Standing { claim, at }) = self.standing.remove(&rank) else { return };
+        for (prefix, kind) in &at {
+            let Some(place) = self.places.get_mut(prefix) else { continue };
+            if place.change(kind, |claims| claims.subtract(claim)) {
+                self.stale.insert(*prefix);
+            }
+            if place.0.is_empty() {
+                self.places.remove(prefix);
+            }
+        }
+    }
+
+    /// True if [`Homes::take_new`] has anything to tell.
+    pub(super) fn is_changed(&mut self) -> bool {
+        self.settle();
+        self.new_homes().next().is_some()
+    }
+
+    /// What is another home than it was at the last call.
+    pub(super) fn take_new(&mut self) -> Vec<NewHome> {
+        self.settle();
+        let new = self.new_homes().collect();
+        self.before.clear();
+        new
+    }
+
+    fn new_homes(&self) -> impl Iterator<Item = NewHome> + '_ {
+        let now = self.before.iter().map(|(prefix, was)| (was, (*prefix, self.named.get(prefix).copied())));
+        now.filter(|(was, (_, is))| *was != is).map(|(_, new)| new)
+    }
+
+    fn settle(&mut self) {
+        if self.is_crowded && self.places.len() <= self.room / 4 * 3 {
+            self.is_crowded = false;
+            self.stale.extend(self.places.keys());
+        }
+        let stale = std::mem::take(&mut self.stale);
+        for gone in stale.iter().filter(|prefix| !self.places.contains_key(prefix)).collect::<Vec<_>>() {
+            self.name(*gone, None);
+        }
+        let mut settled: Option<Prefix> = None;
+        for prefix in stale {
+            // In order, a prefix follows those around it.
+            let is_settled = |done: Prefix| done.length() <= prefix.length() && done.contains(prefix.addr());
+            if self.is_crowded || settled.is_some_and(is_settled) {
+                continue;
+            }
+            settled = Some(prefix);
+            let inside: Vec<Prefix> = self.places.inside(&prefix).map(|(inside, _)| *inside).collect();
+            for prefix in inside {
+                let home = self.home(&prefix);
+                let around = self.named.around(&prefix).rfind(|(at, _)| at.length() < prefix.length());
+                let around = around.map_or(UNKNOWN, |(_, home)| *home);
+                self.name(prefix, Some(home).filter(|home| *home != around));
+            }
+            if self.named.len() > self.room {
+                self.give_up();
+            }
+        }
+    }
+
+    fn name(&mut self, prefix: Prefix, home: Option<PrefixHome>) {
+        let before = match home {
+            Some(home) => self.named.insert(prefix, home),
+            None => self.named.remove(&prefix),
+        };
+        if before != home {
+            self.before.entry(prefix).or_insert(before);
+        }
+    }
+
+    /// Leaves everything to everybody.
+    fn give_up(&mut self) {
+        tracing::warn!(
+            "more than {} prefixes have a home of their own: every node's worker looks at all clear packets",
+            self.room
+        );
+        self.is_crowded = true;
+        let named: Vec<Prefix> = self.named.keys().copied().collect();
+        named.into_iter().for_each(|prefix| self.name(prefix, None));
+    }
+
+    /// The home of what goes to a prefix, but not to a narrower one that policies are about.
+    fn home(&self, prefix: &Prefix) -> PrefixHome {
+        let about = || {
+            let kinds = self.places.around(prefix).flat_map(|(_, place)| &place.0);
+            kinds.inspect(|_| meter::visit())
+        };
+        let mut kinds: Vec<&(Kind, Claims)> = about().take(KINDS + 1).collect();
+        let mut verdict = Verdict::default();
+        if kinds.len() > KINDS {
+            about().flat_map(|(_, claims)| &claims.0).all(|(claim, _)| verdict.hear(*claim));
+            return verdict.home();
+        }
+        kinds.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        let is_met = |(kind, _): &&&(Kind, Claims)| !kinds.iter().any(|(first, _)| first.hides(kind));
+        let met = kinds.iter().filter(is_met).flat_map(|(_, claims)| &claims.0);
+        met.copied().all(|(claim, _)| verdict.hear(claim));
+        verdict.home()
+    }
+}
+
+#[cfg(test)]
+#[path = "homes_tests.rs"]
+mod tests;

@@ -1,0 +1,465 @@
+//! Homes as the SPD has them for every packet; and what a change costs.
+
+use super::{KINDS, UNKNOWN};
+use crate::policies::homes::Homes;
+use crate::policies::tests::{child, connection, ts};
+use crate::policies::*;
+use crate::prefix_map::{PrefixMap, meter};
+use proptest::prelude::*;
+use std::net::IpAddr;
+use testudo_cluster::dispatch::PrefixHome;
+use testudo_ipsec::packet_selector::PacketSelector;
+use testudo_ipsec::spd::Decision;
+use testudo_wire::ip::Protocol;
+
+fn key() -> HashKey {
+    HashKey::new([7; 16])
+}
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().expect(text)
+}
+
+fn addr(text: &str) -> IpAddr {
+    text.parse().expect(text)
+}
+
+/// The policies of a node, and what its filter has been told.
+struct Node {
+    policies: Policies,
+    named: PrefixMap<PrefixHome>,
+    numbers: u64,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self { policies: Policies::of_node(key()), named: PrefixMap::default(), numbers: 0 }
+    }
+
+    fn crowded(room: usize) -> Self {
+        let policies = Policies { homes: Some(Homes::with_room(key(), room)), ..Policies::default() };
+        Self { policies, ..Self::new() }
+    }
+
+    fn load(&mut self, name: &str, children: Vec<Child>) {
+        self.policies.load(&Connection { name: name.to_owned(), ..connection(children) });
+    }
+
+    fn install(&mut self, local: &str, remote: &str, home: u8) -> ChildSaId {
+        self.install_ts(&[ts(local)], &[ts(remote)], home)
+    }
+
+    fn install_ts(&mut self, local: &[TrafficSelector], remote: &[TrafficSelector], home: u8) -> ChildSaId {
+        self.numbers += 1;
+        let sa = ChildSaId(self.numbers);
+        self.policies.install(sa, None, &SelectorPair::new(local, remote), Share(home));
+        sa
+    }
+
+    /// Tells the filter what is new. How many prefixes that concerns.
+    fn tell(&mut self) -> usize {
+        let new = self.policies.take_new_homes();
+        for (prefix, home) in &new {
+            match home {
+                Some(home) => drop(self.named.insert(*prefix, *home)),
+                None => drop(self.named.remove(prefix)),
+            }
+        }
+        new.len()
+    }
+
+    fn home(&self, of: &str) -> PrefixHome {
+        self.home_of(addr(of))
+    }
+
+    fn home_of(&self, addr: IpAddr) -> PrefixHome {
+        self.named.longest(&Prefix::host(addr)).copied().unwrap_or(UNKNOWN)
+    }
+}
+
+fn share(share: u8) -> PrefixHome {
+    PrefixHome::Share(Share(share))
+}
+
+fn of_name(name: &str) -> PrefixHome {
+    PrefixHome::Share(key().name(name))
+}
+
+const ANY: &str = "0.0.0.0/0";
+
+#[test]
+fn what_has_no_sa_is_at_home_with_its_connection_and_what_has_one_with_the_sa() {
+    let mut node = Node::new();
+    node.load("site", vec![child("net", ChildMode::Tunnel, ANY, "10.2.0.0/16")]);
+    node.tell();
+    assert_eq!(node.home("10.2.3.4"), of_name("site"));
+    let sa = node.install(ANY, "10.2.0.0/16", 200);
+    node.tell();
+    assert_eq!(node.home("10.2.3.4"), share(200));
+    assert_eq!(node.home("10.3.0.1"), UNKNOWN);
+    node.policies.remove(sa);
+    node.tell();
+    assert_eq!(node.home("10.2.3.4"), of_name("site"));
+    node.policies.unload("site");
+    node.tell();
+    assert!(node.named.is_empty());
+}
+
+/// One node alone asks for the SA of a policy that has none.
+#[test]
+fn a_configured_child_is_at_home_with_its_connection() {
+    let mut node = Node::new();
+    node.load("site", vec![child("net", ChildMode::Tunnel, ANY, "10.2.0.0/16")]);
+    let name = ChildName { connection: "site".into(), child: "net".into() };
+    let id = node.policies.configured[&name];
+    assert_eq!(node.policies.take_policy_homes(), [(id, key().name("site"))].into());
+    node.install(ANY, "10.2.0.0/16", 1);
+    assert!(node.policies.take_policy_homes().is_empty(), "it never stands without its SA");
+    let mut alone = Policies::default();
+    alone.load(&connection(vec![child("net", ChildMode::Tunnel, ANY, "10.2.0.0/16")]));
+    assert!(alone.take_policy_homes().is_empty() && alone.take_new_homes().is_empty());
+}
+
+#[test]
+fn an_sa_narrower_than_its_child_has_an_entry_of_its_own() {
+    let mut node = Node::new();
+    node.load("road", vec![child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16")]);
+    node.install("10.1.0.0/16", "10.2.0.9/32", 3);
+    let Share(same) = key().name("road");
+    node.install("10.1.0.0/16", "10.2.0.10/32", same);
+    node.tell();
+    assert_eq!([node.home("10.2.0.9"), node.home("10.2.0.10")], [share(3), of_name("road")]);
+    let named: Vec<&Prefix> = node.named.keys().collect();
+    assert_eq!(named, [&prefix("10.2.0.0/16"), &prefix("10.2.0.9/32")]);
+}
+
+#[test]
+fn several_homes_of_one_prefix_are_ambiguous_until_one_is_left() {
+    let mut node = Node::new();
+    let first = node.install("10.1.1.0/24", "10.2.0.0/16", 1);
+    let second = node.install("10.1.2.0/24", "10.2.0.0/16", 2);
+    node.tell();
+    assert_eq!(node.home("10.2.0.1"), PrefixHome::Ambiguous);
+    // Two of one home are no question.
+    node.install("10.1.3.0/24", "10.2.0.0/16", 1);
+    node.policies.remove(second);
+    node.tell();
+    assert_eq!(node.home("10.2.0.1"), share(1));
+    node.policies.remove(first);
+    node.tell();
+    assert_eq!(node.home("10.2.0.1"), share(1));
+}
+
+/// Others of our side than the SA's are still to have an SA of their own, and its home is where that begins.
+#[test]
+fn an_sa_that_leaves_something_to_a_child_without_one_does_not_speak_for_it() {
+    let mut node = Node::new();
+    node.load("a", vec![child("net", ChildMode::Tunnel, "10.1.1.0/24", "10.2.0.0/16")]);
+    node.load("b", vec![child("net", ChildMode::Tunnel, "10.1.2.0/24", "10.2.0.0/16")]);
+    node.install("10.1.1.0/24", "10.2.0.0/16", 9);
+    node.tell();
+    assert_eq!(node.home("10.2.0.1"), PrefixHome::Ambiguous);
+    node.install("10.1.2.0/24", "10.2.0.0/16", 9);
+    node.tell();
+    assert_eq!(node.home("10.2.0.1"), share(9));
+    // A child that is looked at before the SA is asked in spite of it.
+    node.load("c", vec![child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.7.0/25")]);
+    node.tell();
+    assert_eq!([node.home("10.2.0.1"), node.home("10.2.7.1")], [share(9), of_name("c")]);
+}
+
+/// The default route through one tunnel makes nothing ambiguous that has a narrower one.
+#[test]
+fn what_comes_first_wholly_is_not_asked_what_comes_after() {
+    let mut node = Node::new();
+    node.install("10.0.0.0/8", ANY, 1);
+    node.install("10.0.0.0/8", "10.2.0.0/16", 2);
+    node.install("10.1.0.0/16", "10.3.0.0/16", 3);
+    node.install_ts(&[ts(ANY)], &[TrafficSelector { protocol: 6, ..ts("10.4.0.0/16") }], 4);
+    node.tell();
+    let homes = ["192.0.2.1", "10.2.0.1", "10.3.0.1", "10.4.0.1"].map(|addr| node.home(addr));
+    assert_eq!(homes, [share(1), share(2), PrefixHome::Ambiguous, PrefixHome::Ambiguous]);
+}
+
+#[test]
+fn what_is_dropped_or_passes_is_for_one_node_unless_an_sa_says_which() {
+    let mut node = Node::new();
+    node.load("drop", vec![child("all", ChildMode::Drop, ANY, ANY)]);
+    node.tell();
+    assert_eq!(node.home("192.0.2.1"), of_name("drop"));
+    node.install("10.1.0.0/16", "10.2.0.0/16", 2);
+    node.load("pass", vec![child("lan", ChildMode::Pass, "10.1.0.0/24", "10.2.9.0/24")]);
+    node.tell();
+    assert_eq!([node.home("10.2.0.1"), node.home("10.2.9.1")], [share(2), share(2)]);
+}
+
+#[test]
+fn a_rekeyed_sa_keeps_its_policy_only_at_its_home() {
+    let mut node = Node::new();
+    let old = node.install(ANY, "10.2.0.0/16", 5);
+    node.tell();
+    let same = SelectorPair::new(&[ts(ANY)], &[ts("10.2.0.0/16")]);
+    assert!(node.policies.inherit(ChildSaId(100), old, None, &same, Share(5)).is_some());
+    assert_eq!(node.tell(), 0);
+    assert_eq!(node.policies.inherit(ChildSaId(101), old, None, &same, Share(6)), None);
+    node.policies.remove(old);
+    assert_eq!(node.tell(), 0);
+    assert_eq!(node.home("10.2.0.1"), share(5));
+}
+
+#[test]
+fn a_change_that_is_taken_back_is_none() {
+    let mut node = Node::new();
+    node.load("site", vec![child("net", ChildMode::Tunnel, ANY, "10.2.0.0/16")]);
+    assert_eq!(node.policies.take_change(), Change::Protection);
+    node.tell();
+    node.policies.take_differences();
+    let sa = node.install(ANY, "10.2.3.0/24", 5);
+    assert_eq!(node.policies.take_change(), Change::Protection);
+    node.policies.remove(sa);
+    assert_eq!(node.tell(), 0);
+    assert_eq!(node.policies.take_change(), Change::Spd);
+    assert_eq!(node.policies.take_change(), Change::None);
+}
+
+#[test]
+fn without_room_for_all_homes_every_node_looks() {
+    let mut node = Node::crowded(8);
+    node.load("road", vec![child("pool", ChildMode::Tunnel, ANY, "10.2.0.0/16")]);
+    let sas: Vec<ChildSaId> = (0..8).map(|n| node.install(ANY, &format!("10.2.0.{n}/32"), 100 + n)).collect();
+    node.tell();
+    assert!(node.named.is_empty());
+    // What comes and goes while there are too many is not forgotten.
+    node.policies.remove(sas[7]);
+    node.policies.remove(sas[6]);
+    node.tell();
+    assert!(node.named.is_empty());
+    node.policies.remove(sas[5]);
+    node.tell();
+    assert_eq!([node.home("10.2.0.4"), node.home("10.2.0.5")], [share(104), of_name("road")]);
+}
+
+#[test]
+fn very_many_kinds_of_policies_are_one_home_or_all() {
+    let mut node = Node::new();
+    for n in 0..=KINDS as u8 {
+        node.install(&format!("10.1.{n}.0/24"), "10.2.0.0/16", 4);
+    }
+    node.tell();
+    assert_eq!(node.home("10.2.0.1"), share(4));
+    node.install("10.1.0.0/16", "10.2.0.0/17", 5);
+    node.tell();
+    assert_eq!([node.home("10.2.0.1"), node.home("10.2.200.1")], [PrefixHome::Ambiguous, share(4)]);
+}
+
+/// What may happen to the policies of a node.
+#[derive(Clone, Debug)]
+enum Event {
+    Load(u8, Vec<Child>),
+    Unload(u8),
+    Install(u64, Vec<TrafficSelector>, Vec<TrafficSelector>, u8),
+    Renew(u64, u64, u8),
+    Switch(u64, u64, bool),
+    Remove(u64),
+    Tell,
+}
+
+/// Ranges that nest, touch and overlap, some of them for a protocol or for ports only.
+fn arb_ts() -> impl Strategy<Value = TrafficSelector> {
+    let whole = TrafficSelector { addrs: prefix::whole(true), ..ts(ANY) };
+    let range = (0u8..16, 0u8..16).prop_map(|(a, b)| {
+        let [start, end] = [a.min(b), a.max(b)].map(|host| [10, 0, 0, host].into());
+        TrafficSelector { addrs: AddrRange::new(start, end).expect("in order"), ..ts(ANY) }
+    });
+    let wide = prop::sample::select(vec!["10.0.0.0/28", "10.0.0.0/29", "10.0.0.8/29", "10.0.0.4/30", ANY]);
+    let addrs = prop_oneof![4 => wide.prop_map(ts), 2 => range, 1 => Just(whole)];
+    let limit = prop::sample::select(vec![
+        (0, 0, u16::MAX),
+        (0, 0, u16::MAX),
+        (0, 0, u16::MAX),
+        (6, 0, u16::MAX),
+        (6, 80, 90),
+        (6, 85, 85),
+        (17, u16::MAX, 0),
+    ]);
+    (addrs, limit).prop_map(|(ts, (protocol, port_start, port_end))| TrafficSelector {
+        protocol,
+        port_start,
+        port_end,
+        ..ts
+    })
+}
+
+fn arb_side() -> impl Strategy<Value = Vec<TrafficSelector>> {
+    prop_oneof![2 => Just(vec![ts(ANY)]), 3 => prop::collection::vec(arb_ts(), 1..3)]
+}
+
+fn arb_child() -> impl Strategy<Value = Child> {
+    let mode =
+        prop::sample::select(vec![ChildMode::Tunnel, ChildMode::Tunnel, ChildMode::Pass, ChildMode::Drop]);
+    let specs = |side: Vec<TrafficSelector>| side.into_iter().map(TsSpec::Fixed).collect();
+    (mode, arb_side(), arb_side(), prop::sample::select(vec![0, 0, 5])).prop_map(
+        move |(mode, local, remote, priority)| Child {
+            local_ts: specs(local),
+            remote_ts: specs(remote),
+            priority,
+            ..child("a", mode, ANY, ANY)
+        },
+    )
+}
+
+fn arb_event() -> impl Strategy<Value = Event> {
+    let children = prop::collection::vec(arb_child(), 0..3).prop_map(|children| {
+        let named = |(n, child)| Child { name: format!("child{n}"), ..child };
+        children.into_iter().enumerate().map(named).collect()
+    });
+    prop_oneof![
+        4 => (0u8..4, children).prop_map(|(n, children)| Event::Load(n, children)),
+        1 => (0u8..4).prop_map(Event::Unload),
+        6 => (0u64..6, arb_side(), arb_side(), 0u8..3)
+            .prop_map(|(sa, local, remote, home)| Event::Install(sa, local, remote, home)),
+        1 => (0u64..6, 0u64..6, 0u8..3).prop_map(|(sa, old, home)| Event::Renew(sa, old, home)),
+        1 => (0u64..6, 0u64..6, any::<bool>()).prop_map(|(old, sa, current)| Event::Switch(old, sa, current)),
+        2 => (0u64..6).prop_map(Event::Remove),
+        2 => Just(Event::Tell),
+    ]
+}
+
+/// Packets from here and there to one address: of any kind that selectors can tell from another.
+fn packets(remote: IpAddr) -> Vec<PacketSelector> {
+    let locals: Vec<IpAddr> = match remote {
+        IpAddr::V4(_) => (0..17).map(|host| [10, 0, 0, host].into()).collect(),
+        IpAddr::V6(_) => vec![addr("2001:db8::1")],
+    };
+    let kinds =
+        [(1, None), (6, Some((85, 80))), (6, Some((80, 85))), (6, Some((7, 7))), (6, None), (17, None)];
+    let packet = |(local, (protocol, ports)): (IpAddr, (u8, Option<(u16, u16)>))| {
+        PacketSelector::new(local, remote, Protocol(protocol), ports).expect("one family")
+    };
+    locals.iter().flat_map(|local| kinds.map(|kind| (*local, kind))).map(packet).collect()
+}
+
+/// What all policies say that a packet to the address could meet, whatever comes first.
+fn homes_about(policies: &Policies, remote: IpAddr) -> BTreeSet<Share> {
+    let homes = policies.homes.as_ref().expect("a node of a cluster");
+    let standing = policies.table.iter().filter(|(id, _)| !policies.resting.contains(id));
+    let alike = |range: &AddrRange| range.start().is_ipv4() == remote.is_ipv4();
+    let about = standing.filter(|(_, entry)| {
+        entry.mode == ChildMode::Tunnel
+            && entry.remote_ranges().any(|range| range.contains(remote))
+            && entry.local_ranges().any(|range| alike(&range))
+    });
+    about.map(|(_, entry)| homes.claim(entry).share).collect()
+}
+
+proptest! {
+    #[test]
+    fn every_packet_finds_the_home_of_its_policy(events in prop::collection::vec(arb_event(), 1..30)) {
+        let mut node = Node::new();
+        let mut installed: BTreeMap<u64, (ChildSaId, SelectorPair)> = BTreeMap::new();
+        for event in events.into_iter().chain([Event::Tell]) {
+            match event {
+                Event::Load(n, children) => {
+                    node.load(&n.to_string(), children);
+                    let outdated: Vec<ChildSaId> = installed.values().map(|(id, _)| *id).collect();
+                    node.policies.stand_in(&n.to_string(), &outdated);
+                }
+                Event::Unload(n) => node.policies.unload(&n.to_string()),
+                Event::Install(sa, local, remote, home) if !installed.contains_key(&sa) => {
+                    let id = node.install_ts(&local, &remote, home);
+                    installed.insert(sa, (id, SelectorPair::new(&local, &remote)));
+                }
+                Event::Renew(sa, old, home) if !installed.contains_key(&sa) && installed.contains_key(&old) => {
+                    let (old, selectors) = installed[&old].clone();
+                    node.numbers += 1;
+                    let id = ChildSaId(node.numbers);
+                    if node.policies.inherit(id, old, None, &selectors, Share(home)).is_some() {
+                        installed.insert(sa, (id, selectors));
+                    }
+                }
+                Event::Switch(old, sa, current) => {
+                    if let [Some((old, _)), Some((sa, _))] = [installed.get(&old), installed.get(&sa)] {
+                        node.policies.switch(*old, *sa, current);
+                    }
+                }
+                Event::Remove(sa) => {
+                    if let Some((id, _)) = installed.remove(&sa) {
+                        node.policies.remove(id);
+                    }
+                }
+                Event::Tell => {
+                    node.tell();
+                    check(&node)?;
+                }
+                Event::Install(..) | Event::Renew(..) => {}
+            }
+        }
+    }
+}
+
+fn check(node: &Node) -> std::result::Result<(), TestCaseError> {
+    let spd = node.policies.spd().expect("few policies");
+    let homes = node.policies.homes.as_ref().expect("a node of a cluster");
+    let v4 = (0..17).map(|host| IpAddr::from([10, 0, 0, host]));
+    for remote in v4.chain([addr("192.0.2.1"), addr("2001:db8::1")]) {
+        let (home, mut is_met) = (node.home_of(remote), false);
+        for packet in packets(remote) {
+            let Decision::Act(Action::Protect(id)) = spd.lookup(&packet) else { continue };
+            let entry = node.policies.table.get(id).expect("a policy that stands");
+            let own = PrefixHome::Share(homes.claim(entry).share);
+            is_met = true;
+            prop_assert!(home == own || home == PrefixHome::Ambiguous, "{packet:?}: {home:?}, not {own:?}");
+        }
+        let about = homes_about(&node.policies, remote);
+        if let [only] = about.into_iter().collect::<Vec<_>>()[..]
+            && is_met
+        {
+            prop_assert_eq!(home, PrefixHome::Share(only), "{}", remote);
+        }
+    }
+    Ok(())
+}
+
+/// What is looked at while `work` goes on.
+fn cost<T>(work: impl FnOnce() -> T) -> (usize, T) {
+    meter::take();
+    let done = work();
+    (meter::take(), done)
+}
+
+/// Road warriors, each with an address out of one pool; and as many connections that share the pool.
+#[test]
+fn what_a_tunnel_costs_does_not_grow_with_how_many_there_are() {
+    let mut node = Node::new();
+    let pool = child("pool", ChildMode::Tunnel, "192.168.0.0/16", "10.0.0.0/8");
+    node.load("road", vec![pool.clone()]);
+    node.tell();
+    let mut costs = Vec::new();
+    for n in 0..5000u16 {
+        let [high, low] = n.to_be_bytes();
+        let remote = format!("10.0.{high}.{low}/32");
+        let (up, (sa, told)) = cost(|| {
+            let sa = node.install("192.168.0.0/16", &remote, low);
+            (sa, node.tell())
+        });
+        assert!(told <= 1);
+        let (again, _) = cost(|| {
+            node.policies.remove(sa);
+            node.tell();
+            node.install("192.168.0.0/16", &remote, low);
+            node.tell();
+        });
+        costs.push((up, again));
+    }
+    let most = |costs: &[(usize, usize)]| costs.iter().max().copied();
+    assert_eq!(most(&costs[10..500]), most(&costs[500..]));
+    assert!(costs.iter().all(|(up, again)| *up < 40 && *again < 100), "{:?}", most(&costs));
+    // The third connection with the pool, and all after it, change nothing for those below.
+    for n in 0..50 {
+        let (one, told) = cost(|| {
+            node.load(&format!("road{n}"), vec![pool.clone()]);
+            node.tell()
+        });
+        assert!(n < 3 || one < 40 && told == 0, "{n}: {one}, {told}");
+    }
+}
