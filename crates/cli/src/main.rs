@@ -3,7 +3,11 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its terminal")]
 
 mod bench;
+mod cluster;
+mod daemon;
 mod status;
+mod table;
+mod units;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -19,7 +23,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Shows tunnels, ports, workers and why packets were dropped.
-    Status(status::StatusArgs),
+    Status(daemon::DaemonArgs),
+    /// Shows the nodes of the cluster, and what this one has of their shares and state.
+    Cluster(daemon::DaemonArgs),
     /// Measures the packet path and the handshakes of this machine, without a network.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -28,6 +34,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Status(args) => status::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Bench(bench) => bench::run(&bench),
     }
 }

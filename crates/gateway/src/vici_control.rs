@@ -1,6 +1,8 @@
 //! The gateway as VICI sees it: commands in, answers out.
 
+use crate::cluster::report;
 use crate::gateway::{Gateway, Note};
+use crate::ike::Ike;
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use crate::policies::Policies;
 use std::time::{Duration, SystemTime};
@@ -10,6 +12,7 @@ use testudo_ike::endpoint::{
     Endpoint, Exchanges, IkeSaState, IkeSaStatus, LeaseStatus, PoolStatus, SaNames, Target, Terminating,
 };
 use testudo_ike::output::{ChildSaId, IkeSaId};
+use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{Control, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
@@ -287,6 +290,11 @@ impl Control for Gateway {
             .count();
         counters.totals.push(("bypass_policies".into(), bypassed as u64));
         counters
+    }
+
+    fn cluster(&self) -> Option<ClusterReport> {
+        let Ike::Member(member) = &self.endpoint else { return None };
+        Some(report(&member.status(), self.now))
     }
 
     fn exchanges(&self) -> &Exchanges {

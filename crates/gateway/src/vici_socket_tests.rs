@@ -10,6 +10,7 @@ use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
+use testudo_vici::cluster::ClusterReport;
 use testudo_vici::codec::{Deframer, Packet};
 use testudo_vici::control::{Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
@@ -235,6 +236,10 @@ impl Control for Crowd {
     }
 
     fn counters(&self) -> Counters {
+        unreachable!("nobody asks for this")
+    }
+
+    fn cluster(&self) -> Option<ClusterReport> {
         unreachable!("nobody asks for this")
     }
 }

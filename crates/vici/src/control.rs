@@ -4,6 +4,7 @@
 //! ([`Control::initiate`], [`Control::terminate`]) is only begun here and reported later with the [`JobId`] to
 //! [`crate::server::Server::finish_initiate`] and [`crate::server::Server::finish_terminate`].
 
+use crate::cluster::ClusterReport;
 use crate::counters::Counters;
 use crate::schema::Policy;
 pub use crate::selection::Selection;
@@ -139,6 +140,8 @@ pub trait Control {
     fn stats(&self) -> Stats;
     /// Counters of the data plane.
     fn counters(&self) -> Counters;
+    /// The cluster as this node sees it, `None` if the gateway stands alone.
+    fn cluster(&self) -> Option<ClusterReport>;
     /// Counters of the key exchange: messages by exchange.
     fn exchanges(&self) -> &Exchanges;
     /// The same, to be reset.

@@ -25,11 +25,10 @@
 //! ```
 
 use crate::Error;
+pub use crate::answer::Named;
+use crate::answer::{answer_error, as_map, named, number, read_named, section, text};
 use crate::message::Message;
-use serde::{Serialize, Serializer};
-
-/// Counters by name, in the order in which they are shown.
-pub type Named = Vec<(String, u64)>;
+use serde::Serialize;
 
 /// Everything that `testudo-counters` tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -175,42 +174,4 @@ impl WorkerCounters {
             drops: read_named(message, "drops")?,
         })
     }
-}
-
-fn as_map<S: Serializer>(counters: &Named, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(counters.iter().map(|(name, value)| (name, value)))
-}
-
-fn named(counters: &Named) -> Message {
-    let mut message = Message::new();
-    for (name, value) in counters {
-        message.add_text(name, value);
-    }
-    message
-}
-
-fn read_named(message: &Message, name: &str) -> Result<Named, Error> {
-    let section = section(message, name)?;
-    section
-        .elements()
-        .iter()
-        .map(|element| Ok((element.name().to_owned(), number(section, element.name())?)))
-        .collect()
-}
-
-fn section<'a>(message: &'a Message, name: &str) -> Result<&'a Message, Error> {
-    message.section(name).ok_or_else(|| answer_error(name, "missing", "a section"))
-}
-
-fn text<'a>(message: &'a Message, name: &str) -> Result<&'a str, Error> {
-    message.text(name).ok_or_else(|| answer_error(name, "missing", "text"))
-}
-
-fn number(message: &Message, name: &str) -> Result<u64, Error> {
-    let text = text(message, name)?;
-    text.parse().map_err(|_| answer_error(name, text, "a number"))
-}
-
-fn answer_error(key: &str, found: &str, expected: &'static str) -> Error {
-    Error::Answer { key: key.to_owned(), found: found.to_owned(), expected }
 }

@@ -7,7 +7,9 @@
 //! What this crate may not do: decide anything about IKE or packets, or ignore a word of the configuration.
 #![forbid(unsafe_code)]
 
+mod answer;
 pub mod client;
+pub mod cluster;
 pub mod codec;
 pub mod control;
 pub mod counters;

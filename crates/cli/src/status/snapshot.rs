@@ -2,17 +2,10 @@
 
 use super::sa::{self, IkeSa};
 use serde::Serialize;
-use std::io;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
 use testudo_vici::Error;
 use testudo_vici::client::Client;
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
-
-/// How long the daemon may take for an answer.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the daemon said.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -30,14 +23,6 @@ pub(super) struct Daemon {
     pub(super) uptime: String,
     pub(super) since: String,
     pub(super) half_open: u64,
-}
-
-/// Connects to the daemon.
-pub(super) fn connect(socket: &Path) -> io::Result<Client> {
-    let stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    Ok(Client::over(stream))
 }
 
 impl Snapshot {

@@ -5,6 +5,7 @@ use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Identity, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
+use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{Control, Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
@@ -155,6 +156,10 @@ impl Control for Gateway {
 
     fn counters(&self) -> Counters {
         Counters::default()
+    }
+
+    fn cluster(&self) -> Option<ClusterReport> {
+        None
     }
 
     fn exchanges(&self) -> &Exchanges {

@@ -4,7 +4,9 @@ mod incarnation;
 mod key;
 mod node;
 mod pulses;
+mod report;
 
 use incarnation::Incarnation;
 pub(crate) use node::{Node, Prepared};
 use pulses::Pulses;
+pub(crate) use report::report;

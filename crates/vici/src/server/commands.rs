@@ -3,6 +3,7 @@
 use super::jobs::{Kind, Pending};
 use super::stream::{PolicyFilter, Source, Stream};
 use super::{Answer, counters, credentials};
+use crate::cluster::ClusterReport;
 use crate::codec::{MAX_PACKET, encoded_len};
 use crate::control::{Control, Initiate, JobId, Rekey, Selection, Terminate};
 use crate::message::Message;
@@ -29,6 +30,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
     let answer = match request.name.as_str() {
         "version" => query(request, || render::version(&control.version())),
         "stats" => query(request, || render::stats(&control.stats())),
+        "testudo-cluster" => query(request, || ClusterReport::answer(control.cluster().as_ref())),
         "testudo-counters" => query(request, || control.counters().to_message()),
         "get-conns" => query(request, || Message::new().with_list("conns", control.connection_names())),
         "get-shared" => query(request, || Message::new().with_list("keys", control.secret_names())),

@@ -1,5 +1,6 @@
 //! The crate as its users see it: octets, sessions, configuration, and the real `swanctl`.
 
+mod cluster;
 mod codec;
 mod connections;
 mod counters;

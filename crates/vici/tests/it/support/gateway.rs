@@ -11,6 +11,7 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
+use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{Control, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version};
 use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
 use testudo_vici::schema::Policy;
@@ -29,6 +30,8 @@ pub(crate) struct Gateway {
     pub(crate) terminations: Vec<(JobId, Terminate)>,
     pub(crate) rekeyings: Vec<Rekey>,
     pub(crate) exchanges: Exchanges,
+    /// If it does not stand alone.
+    pub(crate) cluster: Option<ClusterReport>,
     /// How often somebody asked for all that is known of an IKE SA.
     pub(crate) asked: Cell<usize>,
 }
@@ -221,6 +224,10 @@ impl Control for Gateway {
             }],
             inherited: vec!["10.9.0.0/16".to_owned()],
         }
+    }
+
+    fn cluster(&self) -> Option<ClusterReport> {
+        self.cluster.clone()
     }
 
     fn exchanges(&self) -> &Exchanges {

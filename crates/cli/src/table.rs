@@ -4,32 +4,32 @@ use std::fmt::Write;
 
 /// How a column stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Align {
+pub(crate) enum Align {
     Left,
     Right,
 }
 
 /// A table under construction.
-pub(super) struct Table {
+pub(crate) struct Table {
     align: Vec<Align>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with these columns; without any head if all are empty.
-    pub(super) fn new(columns: &[(&str, Align)]) -> Self {
+    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
         let head: Vec<_> = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let rows = if head.iter().all(String::is_empty) { Vec::new() } else { vec![head] };
         Self { align: columns.iter().map(|(_, align)| *align).collect(), rows }
     }
 
     /// Adds a row with a cell for each column.
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
     /// Appends the table, each line behind `indent`.
-    pub(super) fn write(&self, out: &mut String, indent: &str) {
+    pub(crate) fn write(&self, out: &mut String, indent: &str) {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)

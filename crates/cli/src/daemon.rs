@@ -1,0 +1,101 @@
+//! Asks the daemon over VICI, and prints what it said or why it said nothing.
+
+use serde::Serialize;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use testudo_vici::Error;
+use testudo_vici::client::Client;
+
+/// How long the daemon may take for an answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Arguments of a command that asks the daemon.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DaemonArgs {
+    /// The daemon's VICI socket.
+    #[arg(long, value_name = "PATH", default_value = "/run/testudo/vici.sock")]
+    socket: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+enum ShowError {
+    #[error("cannot connect to testudod at {}: {error}\n{}", socket.display(), advice(error))]
+    Connect { socket: PathBuf, error: io::Error },
+    #[error("testudod at {} does not answer within {} seconds", socket.display(), TIMEOUT.as_secs())]
+    Silent { socket: PathBuf },
+    #[error("testudod at {}: {error}", socket.display())]
+    Answer { socket: PathBuf, error: Error },
+    #[error("cannot write: {0}")]
+    Write(#[from] io::Error),
+    #[error("cannot write JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Asks, and prints the answer as JSON or for people; failures go to standard error, with the command's name.
+pub(crate) fn show<T: Serialize>(
+    command: &str,
+    args: &DaemonArgs,
+    ask: impl FnOnce(&mut Client) -> Result<T, Error>,
+    format: impl FnOnce(&T) -> String,
+) -> ExitCode {
+    match try_show(args, ask, format) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has seen enough: `testudo status | head`.
+        Err(ShowError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("testudo {command}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_show<T: Serialize>(
+    args: &DaemonArgs,
+    ask: impl FnOnce(&mut Client) -> Result<T, Error>,
+    format: impl FnOnce(&T) -> String,
+) -> Result<(), ShowError> {
+    let socket = &args.socket;
+    let mut client = connect(socket).map_err(|error| ShowError::Connect { socket: socket.clone(), error })?;
+    let answer = ask(&mut client).map_err(|error| answer_error(socket, error))?;
+    let shown = if args.json { serde_json::to_string_pretty(&answer)? + "\n" } else { format(&answer) };
+    Ok(io::stdout().lock().write_all(shown.as_bytes())?)
+}
+
+fn connect(socket: &Path) -> io::Result<Client> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    Ok(Client::over(stream))
+}
+
+fn answer_error(socket: &Path, error: Error) -> ShowError {
+    let socket = socket.to_owned();
+    match &error {
+        Error::Io(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            ShowError::Silent { socket }
+        }
+        _ => ShowError::Answer { socket, error },
+    }
+}
+
+/// What to do about a daemon that cannot be reached.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotFound => {
+            "There is no such socket. Is testudod running? Another path is given with --socket; \
+             testudod takes it from [vici] socket in testudo.toml."
+        }
+        ErrorKind::ConnectionRefused => {
+            "The socket is there, but nobody listens: testudod has ended without cleaning up. Start it again."
+        }
+        ErrorKind::PermissionDenied => "The socket belongs to root: run this as root.",
+        _ => "Another path is given with --socket.",
+    }
+}

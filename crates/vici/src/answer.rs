@@ -1,0 +1,46 @@
+//! The parts that the answers to our own commands are made of, and how their readers complain.
+
+use crate::Error;
+use crate::message::Message;
+use serde::Serializer;
+
+/// Counters by name, in the order in which they are shown.
+pub type Named = Vec<(String, u64)>;
+
+pub(crate) fn as_map<S: Serializer>(counters: &Named, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counters.iter().map(|(name, value)| (name, value)))
+}
+
+pub(crate) fn named(counters: &Named) -> Message {
+    let mut message = Message::new();
+    for (name, value) in counters {
+        message.add_text(name, value);
+    }
+    message
+}
+
+pub(crate) fn read_named(message: &Message, name: &str) -> Result<Named, Error> {
+    let section = section(message, name)?;
+    section
+        .elements()
+        .iter()
+        .map(|element| Ok((element.name().to_owned(), number(section, element.name())?)))
+        .collect()
+}
+
+pub(crate) fn section<'a>(message: &'a Message, name: &str) -> Result<&'a Message, Error> {
+    message.section(name).ok_or_else(|| answer_error(name, "missing", "a section"))
+}
+
+pub(crate) fn text<'a>(message: &'a Message, name: &str) -> Result<&'a str, Error> {
+    message.text(name).ok_or_else(|| answer_error(name, "missing", "text"))
+}
+
+pub(crate) fn number(message: &Message, name: &str) -> Result<u64, Error> {
+    let text = text(message, name)?;
+    text.parse().map_err(|_| answer_error(name, text, "a number"))
+}
+
+pub(crate) fn answer_error(key: &str, found: &str, expected: &'static str) -> Error {
+    Error::Answer { key: key.to_owned(), found: found.to_owned(), expected }
+}

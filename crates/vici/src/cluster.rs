@@ -1,0 +1,335 @@
+//! `testudo-cluster`, a command of our own: the cluster as the node sees it that is asked.
+//!
+//! ```text
+//! {} => {
+//!     clustered = <yes or no>     # no: the gateway stands alone, and there is nothing else
+//!     node = <number>
+//!     phase = <down, no-quorum, exchange or running>
+//!     view = { ring-node = <number>  ring-seq = <n>  quorate = <yes or no>  members = [ <numbers> ] }   # if there is one
+//!     synced = <yes or no>
+//!     epoch = <n>  delivered = <n>  stable = <n>  waiting = <n>  held = <n>
+//!     sender = <sender ID, if leased>
+//!     fence = <milliseconds>
+//!     default-host = <yes or no>
+//!     packets = <shares>  ike = <shares>  provisional = <shares>
+//!     ike-sas = <n>  child-sas = <n>  unread-states = <n>
+//!     counters = { <counter> = <n> ... }
+//!     nodes = {
+//!         <number> = {
+//!             state = <owner, fresh, suspect or absent>
+//!             shares = <n>  provisional = <n>
+//!             heard = <milliseconds since the last pulse, if any>
+//!             hears = <milliseconds since it heard the node that is asked, when it was heard itself; if it had>
+//!             threshold = <milliseconds of silence that make it a suspect>
+//!             links-down = [ <numbers of its links that it says are down> ]
+//!             load = <thousandths>
+//!             acked = <n, if any>
+//!             incarnation = <n>
+//!         }
+//!     }
+//! }
+//! ```
+
+use crate::Error;
+use crate::answer::{Named, answer_error, as_map, named, number, read_named, section, text};
+use crate::message::Message;
+use serde::Serialize;
+
+/// Where the node stands that is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// The engine is gone, or has not told a view yet.
+    #[default]
+    Down,
+    /// In a view without quorum.
+    NoQuorum,
+    /// In a quorate view whose members have not all been heard.
+    Exchange,
+    /// In a view that has begun.
+    Running,
+}
+
+/// What a node is to the one that is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    /// It holds the state, and owns shares.
+    Owner,
+    /// In the view, and being brought up to date.
+    Fresh,
+    /// In the view, and silent.
+    Suspect,
+    /// Not in the view.
+    #[default]
+    Absent,
+}
+
+/// Everything that `testudo-cluster` tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClusterReport {
+    /// The node that is asked.
+    pub node: u64,
+    /// Where it stands.
+    pub phase: Phase,
+    /// The engine's view.
+    pub view: Option<ViewReport>,
+    /// The node holds the cluster's state.
+    pub synced: bool,
+    /// Counts quorate views.
+    pub epoch: u64,
+    /// Messages delivered here since the view began.
+    pub delivered: u64,
+    /// Of them, those that all members hold.
+    pub stable: u64,
+    /// Own messages that wait, or are under way.
+    pub waiting: u64,
+    /// IKE messages that wait until all members hold what they depend on.
+    pub held: u64,
+    /// The sender ID that is leased.
+    pub sender: Option<u64>,
+    /// Packets may leave for so many milliseconds more, unless the others are heard.
+    pub fence: u64,
+    /// The node answers for the virtual addresses when nobody else does.
+    pub default_host: bool,
+    /// Shares whose packets are carried here.
+    pub packets: u64,
+    /// Shares whose IKE is spoken here.
+    pub ike: u64,
+    /// Of the first, those that are a suspect's.
+    pub provisional: u64,
+    /// IKE SAs of the whole cluster that are known here.
+    pub ike_sas: u64,
+    /// Child SAs of the whole cluster that are known here.
+    pub child_sas: u64,
+    /// IKE SAs taken over whose states have not been read yet.
+    pub unread_states: u64,
+    /// What has happened since the node began.
+    #[serde(serialize_with = "as_map")]
+    pub counters: Named,
+    /// All nodes, this one included, by number.
+    pub nodes: Vec<NodeReport>,
+}
+
+/// A membership.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ViewReport {
+    /// The ring's representative.
+    pub ring_node: u64,
+    /// Grows with every ring.
+    pub ring_seq: u64,
+    /// A majority of the votes is here.
+    pub quorate: bool,
+    /// Who is in it.
+    pub members: Vec<u64>,
+}
+
+/// One node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NodeReport {
+    /// Its number.
+    pub id: u64,
+    /// What it is.
+    pub state: NodeState,
+    /// Shares that it owns.
+    pub shares: u64,
+    /// Shares of suspects whose packets it carries for now.
+    pub provisional: u64,
+    /// Milliseconds since its last pulse, over any link.
+    pub heard: Option<u64>,
+    /// How many milliseconds before that it had heard the node that is asked, if it had.
+    pub hears: Option<u64>,
+    /// Milliseconds of silence that make it a suspect; none for the node that is asked.
+    pub threshold: Option<u64>,
+    /// Its links that it says are down.
+    pub links_down: Vec<u64>,
+    /// Its load, in thousandths of what it can do.
+    pub load: u64,
+    /// Messages of the view that it has acknowledged.
+    pub acked: Option<u64>,
+    /// The highest incarnation known to be leased to it.
+    pub incarnation: u64,
+}
+
+impl ClusterReport {
+    /// The answer to `testudo-cluster`.
+    pub fn answer(report: Option<&Self>) -> Message {
+        report.map_or_else(|| Message::new().with("clustered", "no"), Self::to_message)
+    }
+
+    fn to_message(&self) -> Message {
+        let mut message = Message::new().with("clustered", "yes");
+        message.add_text("node", self.node);
+        message.add("phase", self.phase.name());
+        if let Some(view) = &self.view {
+            message.add_section("view", view.to_message());
+        }
+        message.add("synced", boolean(self.synced));
+        message.add_text("epoch", self.epoch);
+        message.add_text("delivered", self.delivered);
+        message.add_text("stable", self.stable);
+        message.add_text("waiting", self.waiting);
+        message.add_text("held", self.held);
+        add_optional(&mut message, "sender", self.sender);
+        message.add_text("fence", self.fence);
+        message.add("default-host", boolean(self.default_host));
+        message.add_text("packets", self.packets);
+        message.add_text("ike", self.ike);
+        message.add_text("provisional", self.provisional);
+        message.add_text("ike-sas", self.ike_sas);
+        message.add_text("child-sas", self.child_sas);
+        message.add_text("unread-states", self.unread_states);
+        let mut nodes = Message::new();
+        for node in &self.nodes {
+            nodes.add_section(&node.id.to_string(), node.to_message());
+        }
+        message.with_section("counters", named(&self.counters)).with_section("nodes", nodes)
+    }
+
+    /// Reads the answer to `testudo-cluster`; `None` if the gateway stands alone.
+    pub fn from_message(message: &Message) -> Result<Option<Self>, Error> {
+        if !read_boolean(message, "clustered")? {
+            return Ok(None);
+        }
+        let nodes = section(message, "nodes")?.sections();
+        Ok(Some(Self {
+            node: number(message, "node")?,
+            phase: Phase::read(message)?,
+            view: message.section("view").map(ViewReport::from_message).transpose()?,
+            synced: read_boolean(message, "synced")?,
+            epoch: number(message, "epoch")?,
+            delivered: number(message, "delivered")?,
+            stable: number(message, "stable")?,
+            waiting: number(message, "waiting")?,
+            held: number(message, "held")?,
+            sender: optional(message, "sender")?,
+            fence: number(message, "fence")?,
+            default_host: read_boolean(message, "default-host")?,
+            packets: number(message, "packets")?,
+            ike: number(message, "ike")?,
+            provisional: number(message, "provisional")?,
+            ike_sas: number(message, "ike-sas")?,
+            child_sas: number(message, "child-sas")?,
+            unread_states: number(message, "unread-states")?,
+            counters: read_named(message, "counters")?,
+            nodes: nodes.map(|(id, node)| NodeReport::from_message(id, node)).collect::<Result<_, _>>()?,
+        }))
+    }
+}
+
+impl ViewReport {
+    fn to_message(&self) -> Message {
+        let mut message = Message::new();
+        message.add_text("ring-node", self.ring_node);
+        message.add_text("ring-seq", self.ring_seq);
+        message.add("quorate", boolean(self.quorate));
+        message.with_list("members", self.members.iter().map(u64::to_string))
+    }
+
+    fn from_message(message: &Message) -> Result<Self, Error> {
+        Ok(Self {
+            ring_node: number(message, "ring-node")?,
+            ring_seq: number(message, "ring-seq")?,
+            quorate: read_boolean(message, "quorate")?,
+            members: numbers(message, "members")?,
+        })
+    }
+}
+
+impl NodeReport {
+    fn to_message(&self) -> Message {
+        let mut message = Message::new().with("state", self.state.name());
+        message.add_text("shares", self.shares);
+        message.add_text("provisional", self.provisional);
+        add_optional(&mut message, "heard", self.heard);
+        add_optional(&mut message, "hears", self.hears);
+        add_optional(&mut message, "threshold", self.threshold);
+        message.add_text("load", self.load);
+        add_optional(&mut message, "acked", self.acked);
+        message.add_text("incarnation", self.incarnation);
+        message.with_list("links-down", self.links_down.iter().map(u64::to_string))
+    }
+
+    fn from_message(id: &str, message: &Message) -> Result<Self, Error> {
+        Ok(Self {
+            id: id.parse().map_err(|_| answer_error("nodes", id, "a number"))?,
+            state: NodeState::read(message)?,
+            shares: number(message, "shares")?,
+            provisional: number(message, "provisional")?,
+            heard: optional(message, "heard")?,
+            hears: optional(message, "hears")?,
+            threshold: optional(message, "threshold")?,
+            links_down: numbers(message, "links-down")?,
+            load: number(message, "load")?,
+            acked: optional(message, "acked")?,
+            incarnation: number(message, "incarnation")?,
+        })
+    }
+}
+
+impl Phase {
+    const ALL: [Self; 4] = [Self::Down, Self::NoQuorum, Self::Exchange, Self::Running];
+
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::NoQuorum => "no-quorum",
+            Self::Exchange => "exchange",
+            Self::Running => "running",
+        }
+    }
+
+    fn read(message: &Message) -> Result<Self, Error> {
+        let found = text(message, "phase")?;
+        let known = Self::ALL.into_iter().find(|phase| phase.name() == found);
+        known.ok_or_else(|| answer_error("phase", found, "down, no-quorum, exchange or running"))
+    }
+}
+
+impl NodeState {
+    const ALL: [Self; 4] = [Self::Owner, Self::Fresh, Self::Suspect, Self::Absent];
+
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Fresh => "fresh",
+            Self::Suspect => "suspect",
+            Self::Absent => "absent",
+        }
+    }
+
+    fn read(message: &Message) -> Result<Self, Error> {
+        let found = text(message, "state")?;
+        let known = Self::ALL.into_iter().find(|state| state.name() == found);
+        known.ok_or_else(|| answer_error("state", found, "owner, fresh, suspect or absent"))
+    }
+}
+
+fn boolean(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+fn read_boolean(message: &Message, key: &str) -> Result<bool, Error> {
+    match text(message, key)? {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        other => Err(answer_error(key, other, "yes or no")),
+    }
+}
+
+fn add_optional(message: &mut Message, key: &str, value: Option<u64>) {
+    if let Some(value) = value {
+        message.add_text(key, value);
+    }
+}
+
+fn optional(message: &Message, key: &str) -> Result<Option<u64>, Error> {
+    message.text(key).map(|_| number(message, key)).transpose()
+}
+
+fn numbers(message: &Message, key: &str) -> Result<Vec<u64>, Error> {
+    let read = |text: &str| text.parse().map_err(|_| answer_error(key, text, "numbers"));
+    message.texts(key).map(read).collect()
+}
