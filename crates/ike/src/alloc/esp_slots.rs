@@ -55,9 +55,21 @@ impl EspSlots {
         Some(spi)
     }
 
-    /// Marks the slot of an SPI that another node chose as in use. False if it is not free.
+    /// Marks the slot of an SPI that another node chose as in use. False if it is in use already. One that rests does so no
+    /// longer: another node has completed what this one had given up, and the end of the rest must not free it.
     pub fn claim(&mut self, spi: Spi) -> bool {
-        self.shares.entry(spi.share().0).or_default().take(spi.slot())
+        let block =
+            self.shares.entry(spi.share().0).or_default().blocks.entry(number(spi.slot())).or_default();
+        let slot = bit(spi.slot());
+        let rested = block.resting & slot != 0;
+        let claimed = rested || block.taken & slot == 0;
+        block.taken |= slot;
+        block.resting &= !slot;
+        if rested {
+            let same = |other: Spi| (other.share(), other.slot()) == (spi.share(), spi.slot());
+            self.resting.retain(|(_, other)| !same(*other));
+        }
+        claimed
     }
 
     /// Gives a slot back; it becomes free after [`EspSlots::REST`]. An SPI that is not in use is ignored.
@@ -98,12 +110,8 @@ impl ShareSlots {
         })
     }
 
-    /// False if it is not free.
-    fn take(&mut self, slot: u16) -> bool {
-        let block = self.blocks.entry(number(slot)).or_default();
-        let free = block.taken & bit(slot) == 0;
-        block.taken |= bit(slot);
-        free
+    fn take(&mut self, slot: u16) {
+        self.blocks.entry(number(slot)).or_default().taken |= bit(slot);
     }
 }
 
@@ -163,6 +171,30 @@ mod tests {
         assert!(slots.claim(foreign));
         assert!(!slots.claim(foreign));
         assert_eq!(slots.allocate(Time::default(), Share(3), &mut Constant).unwrap().slot(), 1);
+    }
+
+    #[test]
+    fn a_resting_slot_that_is_claimed_is_in_use_until_it_is_released() {
+        let mut slots = EspSlots::default();
+        let start = Time::default();
+        let spi = slots.allocate(start, Share(7), &mut Constant).unwrap();
+        slots.release(start, spi);
+        assert!(slots.claim(spi), "another node has gone on with it");
+        let later = Time(EspSlots::REST);
+        assert_ne!(
+            slots.allocate(later, Share(7), &mut Constant).unwrap().slot(),
+            spi.slot(),
+            "its SA lives"
+        );
+        slots.release(later, spi);
+        let rested = Time(2 * EspSlots::REST);
+        let almost = Time(rested.0.saturating_sub(Duration::from_secs(1)));
+        assert_ne!(
+            slots.allocate(almost, Share(7), &mut Constant).unwrap().slot(),
+            spi.slot(),
+            "it rests anew"
+        );
+        assert_eq!(slots.allocate(rested, Share(7), &mut Constant).unwrap().slot(), spi.slot());
     }
 
     /// Draws something else each time.
