@@ -8,5 +8,5 @@ mod report;
 
 use incarnation::Incarnation;
 pub(crate) use node::{Node, Prepared};
-use pulses::Pulses;
+use pulses::{Pulses, Received};
 pub(crate) use report::report;

@@ -1,6 +1,6 @@
 //! What connects a member of a cluster with the world: corosync, pulses, the disk, and the links on which VIPs are asked for.
 
-use super::{Incarnation, Pulses, key};
+use super::{Incarnation, Pulses, Received, key};
 use crate::config::{ClusterSettings, Config, NoQuorum as Setting};
 use crate::entropy::OsEntropy;
 use std::net::IpAddr;
@@ -138,8 +138,11 @@ impl Node {
     /// Hands over what other nodes have said, with the link that it came by. True if there may be more.
     pub(crate) fn datagrams(&mut self, mut take: impl FnMut(u8, &[u8])) -> bool {
         (0..PULSES_BURST).all(|_| {
-            let Some((link, length)) = self.pulses.receive(&mut self.buffer) else { return false };
-            take(link, self.buffer.get(..length).unwrap_or_default());
+            match self.pulses.receive(&mut self.buffer) {
+                Some(Received::Node { link, len }) => take(link, self.buffer.get(..len).unwrap_or_default()),
+                Some(Received::Nothing) => {}
+                None => return false,
+            }
             true
         })
     }

@@ -3,16 +3,33 @@
 
 use crate::config::ClusterSettings;
 use socket2::{Domain, Protocol, Socket, Type};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use testudo_cluster::node::NodeId;
 
+/// What a look at the sockets has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Another node's: its link and its length.
+    Node {
+        /// Which link.
+        link: u8,
+        /// Octets.
+        len: usize,
+    },
+    /// Nothing to hear, and there may be more: a stranger's, which counts, or strangers could keep us looking.
+    Nothing,
+}
+
 /// Sockets by link, and where the other nodes are on each.
 #[derive(Debug)]
 pub(crate) struct Pulses {
     links: Vec<UdpSocket>,
+    /// Whose turn it is: a flood on one link must not hide the others.
+    at: Cell<usize>,
     others: BTreeMap<NodeId, Vec<SocketAddr>>,
 }
 
@@ -32,7 +49,8 @@ impl Pulses {
                 format!("cannot open UDP {local} for pulses: {e}{hint}")
             })
         };
-        Ok(Self { links: own.iter().map(open).collect::<Result<_, _>>()?, others: all })
+        let links = own.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self { links, at: Cell::new(0), others: all })
     }
 
     /// How many links there are.
@@ -46,17 +64,20 @@ impl Pulses {
         self.links.iter().map(|socket| socket.as_raw_fd())
     }
 
-    /// The next datagram from another node, its link and its length. What others send is skipped.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Option<(u8, usize)> {
-        self.links.iter().enumerate().find_map(|(link, socket)| {
-            loop {
-                match socket.recv_from(buffer) {
-                    Ok((len, from)) if self.is_node(link, from) => return Some((link as u8, len)),
-                    Ok(_) => {}
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
-                    // Errors of earlier sends are told here, once each: a node that is down refuses.
-                    Err(_) => {}
+    /// The next datagram. `None`: there is none.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Option<Received> {
+        let count = self.links.len();
+        (0..count).find_map(|_| {
+            let link = self.at.get() % count;
+            self.at.set(link + 1);
+            match self.links.get(link)?.recv_from(buffer) {
+                Ok((len, from)) if self.is_node(link, from) => {
+                    // The configuration allows eight links.
+                    Some(Received::Node { link: link as u8, len })
                 }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
+                // Errors of earlier sends are told here too, once each: a node that is down refuses.
+                Ok(_) | Err(_) => Some(Received::Nothing),
             }
         })
     }
@@ -116,7 +137,7 @@ mod tests {
     fn receive(pulses: &Pulses) -> Option<(u8, Vec<u8>)> {
         let (mut buffer, start) = ([0; 64], Instant::now());
         while start.elapsed() < Duration::from_secs(5) {
-            if let Some((link, len)) = pulses.receive(&mut buffer) {
+            if let Some(Received::Node { link, len }) = pulses.receive(&mut buffer) {
                 return Some((link, buffer[..len].to_vec()));
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -135,6 +156,21 @@ mod tests {
         two.send(NodeId::new(1).unwrap(), 0, b"first");
         assert_eq!(receive(&one), Some((0, b"first".to_vec())));
         assert_eq!(two.receive(&mut [0; 64]), None);
+    }
+
+    #[test]
+    fn a_flood_of_strangers_on_one_link_does_not_hide_the_others() {
+        let port = 40_000 + ((std::process::id() + 1) % 20_000) as u16;
+        let [one, two] = [1, 2].map(|node| Pulses::open(&settings(node, port), 7).unwrap());
+        let stranger = UdpSocket::bind("127.9.0.77:0").unwrap();
+        for _ in 0..50 {
+            stranger.send_to(b"forged", ("127.9.0.2", port)).unwrap();
+        }
+        one.send(NodeId::new(2).unwrap(), 1, b"pulse");
+        let looks: Vec<_> = std::iter::from_fn(|| two.receive(&mut [0; 64])).take(100).collect();
+        let heard = looks.iter().position(|found| *found == Received::Node { link: 1, len: 5 });
+        assert!(heard.is_some_and(|at| at <= 2), "{looks:?}");
+        assert_eq!(looks.len(), 51, "each stranger's datagram counts as a look");
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(super) struct Clustered {
     pub(super) vips: BTreeSet<IpAddr>,
     /// Shares that have been given up, until the worker is done with what it had of theirs.
     flushing: VecDeque<ShareSet>,
+    /// A deadline that waits until the worker has been sent all that was to be known before it.
+    fence_wanted: Option<Time>,
 }
 
 impl ClusterPlan<'_> {
@@ -43,7 +45,12 @@ impl ClusterPlan<'_> {
             host::silence(port).map_err(|e| e.to_string())?;
         }
         host::set_addresses(&self.vips, former).map_err(|e| e.to_string())?;
-        Ok(Clustered { fence: Arc::new(Fence::shut()), vips: self.vips.clone(), flushing: VecDeque::new() })
+        Ok(Clustered {
+            fence: Arc::new(Fence::shut()),
+            vips: self.vips.clone(),
+            flushing: VecDeque::new(),
+            fence_wanted: None,
+        })
     }
 
     /// What the worker hears before any packet.
@@ -66,13 +73,19 @@ impl DataPath {
 
     /// Packets may leave until then, on the clock of [`testudo_fastpath::worker::boottime`].
     pub(crate) fn set_fence(&mut self, until: Time) -> Result<(), String> {
-        let Some(cluster) = &self.cluster else { return Ok(()) };
-        // Whoever sees it open must have all that was to be known by then. It is told anew within milliseconds.
-        if self.backlog.is_empty() {
-            cluster.fence.extend(until.0);
-            self.guard.set_fence(u64::try_from(until.0.as_nanos()).unwrap_or(u64::MAX))?;
+        if let Some(cluster) = &mut self.cluster {
+            cluster.fence_wanted = Some(until);
         }
-        Ok(())
+        self.move_fence()
+    }
+
+    /// Moves the fence as far as was last wanted. Whoever sees it open must have all that was to be known by then: while commands
+    /// wait it stays where it is, and moves when they have gone.
+    pub(super) fn move_fence(&mut self) -> Result<(), String> {
+        let Some(cluster) = self.cluster.as_mut().filter(|_| self.backlog.is_empty()) else { return Ok(()) };
+        let Some(until) = cluster.fence_wanted.take() else { return Ok(()) };
+        cluster.fence.extend(until.0);
+        self.guard.set_fence(u64::try_from(until.0.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// Goes on with a sender ID that nobody has used before.

@@ -279,6 +279,9 @@ impl DataPath {
         if self.backlog.len() < queued {
             self.worker.wake();
         }
+        if let Err(error) = self.move_fence() {
+            tracing::error!("{error}");
+        }
     }
 
     /// Takes what the worker has to tell, and frees what it has put out of use.
