@@ -21,7 +21,9 @@ impl Member {
         for op in ops {
             // What an owner has said of its share before it lost it, and what came only now, is void: another has gone on
             // from what all had.
-            if op.share().is_some_and(|share| !self.may_say(from, share)) {
+            // What was given up in an earlier view stays: a node that has come since may be in the middle of being told of it.
+            let late = matches!(op, Op::SegDrop { epoch, .. } if epoch != self.epoch);
+            if late || op.share().is_some_and(|share| !self.may_say(from, share)) {
                 self.counters.not_owner += 1;
                 if let Op::SegDrop { share, .. } = op
                     && from == self.node
@@ -44,7 +46,7 @@ impl Member {
 
     fn apply(&mut self, now: Time, from: NodeId, at: Position, op: Op) {
         match op {
-            Op::SegDrop { share, to } => return self.dropped(now, from, at, share, to),
+            Op::SegDrop { share, to, .. } => return self.dropped(now, from, at, share, to),
             Op::Resync { epoch, owners } => return self.told_owners(epoch, &owners),
             Op::Resynced { epoch } => return self.resynced(now, from, epoch),
             _ => {}

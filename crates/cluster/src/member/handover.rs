@@ -42,7 +42,8 @@ impl Handover {
 impl Member {
     /// Freezes some of the shares that another node should have.
     pub(super) fn hand_over(&mut self, now: Time) {
-        if !self.running || !self.handover.0.is_empty() {
+        // While a node is being brought up to date nothing changes hands: what one owner has begun to tell, no other would end.
+        if !self.running || !self.handover.0.is_empty() || !self.resync.fresh().is_empty() {
             return;
         }
         let misplaced: Vec<(Share, NodeId)> = self
@@ -68,14 +69,15 @@ impl Member {
         for share in shares.iter() {
             let Some(Stage::Frozen(to)) = self.handover.0.get(&share).copied() else { continue };
             // Who was to have it may have gone meanwhile.
-            if !self.running || !self.table.synced().contains(&to) {
+            let brings_up = !self.resync.fresh().is_empty();
+            if !self.running || brings_up || !self.table.synced().contains(&to) {
                 self.not_dropped(now, share);
                 continue;
             }
             self.put_away(now, share);
             let mut ops = Vec::new();
             self.grant_share(share, Some(to), true, &mut ops);
-            ops.push(Op::SegDrop { share, to });
+            ops.push(Op::SegDrop { share, to, epoch: self.epoch });
             self.handover.0.insert(share, Stage::Dropped);
             self.publish(ops);
         }

@@ -76,7 +76,9 @@ impl Member {
     pub fn numbers_low(&mut self, now: Time, spi_in: Spi, rate: u64) {
         let share = spi_in.share();
         let asked = self.own_blocks.spis.contains_key(&spi_in);
-        if !self.running || asked || self.table.owner(share) != Some(self.node) {
+        // A share that has been given up is its next owner's to number, from when all know of it.
+        let given_up = self.handover.held().contains(share);
+        if !self.running || asked || given_up || self.table.owner(share) != Some(self.node) {
             return;
         }
         let Some(child) = self.replicas.child_mut(spi_in) else { return };

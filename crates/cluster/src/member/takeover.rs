@@ -57,7 +57,8 @@ impl Member {
         // Whatever was about to be taken: the new view says it again, if it is still so.
         self.takes.clear();
         if !start.view.quorate {
-            return self.show(now);
+            // Those who were suspected may be the majority: what was carried for them is theirs.
+            return self.provide(now);
         }
         self.epoch = start.epoch;
         if start.reset || start.fresh.contains(&self.node) {
@@ -285,7 +286,8 @@ impl Member {
     /// Moves the numbers of shares that others have sent for; again and again while they go on, and once more when they are done.
     pub(super) fn bump(&mut self, now: Time) {
         let told = self.told.values().fold(ShareSet::EMPTY, |all, told| all.union(*told));
-        let told = self.shares_of(self.active, told);
+        // One that has been given up is the next owner's to number.
+        let told = self.shares_of(self.active.without(self.handover.held()), told);
         if told.is_empty() || !self.running {
             return;
         }

@@ -39,8 +39,8 @@ pub(crate) enum Op {
     Bump(Grants),
     /// EDGES: up to where the owner has taken packets in.
     Edges(Vec<(Spi, u64)>),
-    /// SEG_DROP: the owner has given the share up for that node.
-    SegDrop { share: Share, to: NodeId },
+    /// SEG_DROP: the owner has given the share up for that node, in the view of that epoch. In a later one it is void.
+    SegDrop { share: Share, to: NodeId, epoch: u64 },
     /// RESYNC begins: what follows brings the fresh nodes of that view up to date with what the sender owns. `owners`: whose each
     /// share is at the view's start, by the numbers of the nodes.
     Resync { epoch: u64, owners: Vec<u8> },
@@ -197,7 +197,7 @@ mod tests {
     fn an_update_is_what_was_published() {
         let ops = vec![
             edges(300),
-            Op::SegDrop { share: Share(7), to: NodeId::new(3).unwrap() },
+            Op::SegDrop { share: Share(7), to: NodeId::new(3).unwrap(), epoch: 4 },
             Op::Renew(Grants {
                 share: Share(1),
                 heir: NodeId::new(2),

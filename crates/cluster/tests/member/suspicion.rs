@@ -50,3 +50,17 @@ fn an_heir_becomes_the_owner_without_a_gap() {
         (0..6).for_each(|peer| world.assert_tunnel(peer));
     }
 }
+
+/// Who hears nobody suspects everybody, and carries what it is the heir of, until the engine says that it is the one who is cut off.
+#[test]
+fn who_turns_out_to_be_cut_off_keeps_nothing_of_those_whom_it_suspected() {
+    let mut world = World::established(3, 6, 300);
+    let own = packets(&world, 0);
+    world.mute = Some(0);
+    world.run(Duration::from_secs(2));
+    assert!(!packets(&world, 0).without(own).is_empty(), "it takes the others for dead");
+    world.view(&[0]);
+    world.view(&[1, 2]);
+    world.run(Duration::from_secs(2));
+    assert!(packets(&world, 0).without(own).is_empty());
+}
