@@ -63,6 +63,12 @@ impl Sent {
         self.icmp().is_some_and(|(src, _, message)| src == from && message[0] == kind)
     }
 
+    /// Identifier and number of an echo reply from there: which request it answers.
+    pub fn echo_reply(&self, from: IpAddr) -> Option<[u8; 4]> {
+        let (_, _, message) = self.icmp().filter(|_| self.is_echo_reply(from))?;
+        message.get(4..8)?.try_into().ok()
+    }
+
     /// The destination of the packet whose time was exceeded.
     pub fn time_exceeded(&self) -> Option<IpAddr> {
         let (_, _, message) = self.icmp()?;
