@@ -45,6 +45,12 @@ impl ShareSet {
         self.zip(other, |a, b| a & !b)
     }
 
+    /// Those of both.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Self {
+        self.zip(other, |a, b| a & b)
+    }
+
     /// How many they are.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
@@ -123,6 +129,8 @@ mod tests {
         assert_eq!(set.iter().map(|share| share.0).collect::<Vec<_>>(), [0, 7, 64, 255]);
         assert_eq!((set.len(), ShareSet::ALL.without(set).len()), (4, 252));
         assert_eq!(ShareSet::ALL.without(set).union(set), ShareSet::ALL);
+        let other: ShareSet = [7, 8, 255].map(Share).into_iter().collect();
+        assert_eq!(set.intersection(other), [7, 255].map(Share).into_iter().collect());
     }
 
     #[test]

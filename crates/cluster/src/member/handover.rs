@@ -100,8 +100,7 @@ impl Member {
     pub(super) fn not_dropped(&mut self, now: Time, share: Share) {
         self.handover.done(share);
         self.imported.insert(share);
-        let read = |(spi, ike): (&IkeSpi, &super::replicas::IkeReplica)| ike.state.is_some().then_some(*spi);
-        self.imports.extend(self.replicas.ikes_of(share).filter_map(read));
+        self.imports.extend(self.replicas.readable(share));
         self.show(now);
     }
 }

@@ -79,6 +79,11 @@ impl Replicas {
         self.ikes.range(ikes(share))
     }
 
+    /// Those of them whose state is kept here, not in the endpoint.
+    pub(super) fn readable(&self, share: Share) -> impl Iterator<Item = IkeSpi> {
+        self.ikes_of(share).filter(|(_, ike)| ike.state.is_some()).map(|(spi, _)| *spi)
+    }
+
     pub(crate) fn child(&self, spi: Spi) -> Option<&ChildReplica> {
         self.children.get(&spi)
     }

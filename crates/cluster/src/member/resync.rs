@@ -155,7 +155,7 @@ impl Member {
         }
         let changes = self.table.synced_too(&fresh);
         let owned = self.table.owned_by(self.node);
-        let heirs: ShareSet = owned.iter().filter(|share| changes.heir.contains(*share)).collect();
+        let heirs: ShareSet = owned.intersection(changes.heir);
         self.grant_all(heirs, false);
         self.hand_over(now);
         self.provide(now);

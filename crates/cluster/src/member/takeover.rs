@@ -3,7 +3,6 @@
 //! Packets and IKE are two things. Packets of a suspect are carried by its heir at once: should the suspicion be wrong, a packet is
 //! delivered twice and no number is used twice. IKE has one owner, whom the view names, and whom nobody doubts.
 
-use super::replicas::IkeReplica;
 use super::{Member, MemberOutput, TakenIn};
 use crate::alloc::OwnedHomes;
 use crate::group::{NoQuorum, Position, ViewStart};
@@ -81,15 +80,11 @@ impl Member {
         }
         self.begin_resync(now, &start);
         // New numbers for whoever has become owner or heir; an owner goes on with those that it has for as long as they last.
-        let changed = self.shares_of(owned, changes.owner.union(changes.heir));
+        let changed = owned.intersection(changes.owner.union(changes.heir));
         self.grant_all(changed, false);
         self.take_what_is_due(now);
         self.provide(now);
         self.hand_over(now);
-    }
-
-    fn shares_of(&self, owned: ShareSet, some: ShareSet) -> ShareSet {
-        owned.iter().filter(|share| some.contains(*share)).collect()
     }
 
     /// What this node holds is void: others have gone on without it, and tell it anew what there is. `reset`: nobody holds
@@ -152,7 +147,7 @@ impl Member {
             self.takes.push(Take { when: When::Stable(at), shares });
         }
         let owned = self.table.owned_by(self.node);
-        self.grant_all(self.shares_of(owned, changes.heir), false);
+        self.grant_all(owned.intersection(changes.heir), false);
         self.provide(now);
     }
 
@@ -173,8 +168,7 @@ impl Member {
             self.active = self.active.union(shares);
             self.ike = self.ike.union(shares);
             for share in shares.iter() {
-                let read = |(spi, ike): (&IkeSpi, &IkeReplica)| ike.state.is_some().then_some(*spi);
-                self.imports.extend(self.replicas.ikes_of(share).filter_map(read));
+                self.imports.extend(self.replicas.readable(share));
             }
             self.imported = self.imported.union(shares);
         }
@@ -287,7 +281,7 @@ impl Member {
     pub(super) fn bump(&mut self, now: Time) {
         let told = self.told.values().fold(ShareSet::EMPTY, |all, told| all.union(*told));
         // One that has been given up is the next owner's to number.
-        let told = self.shares_of(self.active.without(self.handover.held()), told);
+        let told = told.intersection(self.active.without(self.handover.held()));
         if told.is_empty() || !self.running {
             return;
         }
