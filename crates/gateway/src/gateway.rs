@@ -519,8 +519,10 @@ impl Gateway {
             }
         }
         self.protection_changed |= self.policies_failed;
-        let edges = self.data.moved_edges();
-        self.in_cluster(|member, now| member.report_edges(now, &edges));
+        if self.node.is_some() {
+            let edges = self.data.moved_edges();
+            self.in_cluster(|member, now| member.report_edges(now, &edges));
+        }
         self.settle();
     }
 
