@@ -1,30 +1,38 @@
 //! Echo requests with statistics.
+//!
+//! Not by ping(8): once anything has come back it waits for the last reply no longer than an interval or twice the
+//! longest round trip, so that a busy machine seems to lose packets. Here every request has two seconds.
+
+mod socket;
 
 use crate::{Error, Namespace, Result};
+use socket::{Echo, Socket};
+use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// What the last reply may take.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// What to send.
 #[derive(Clone, Debug)]
 pub struct Ping {
     /// Where to.
     pub to: IpAddr,
-    /// How many.
-    pub count: u32,
+    /// How many: as many as there are sequence numbers, at most.
+    pub count: u16,
     /// Octets of data in each.
     pub size: u32,
     /// Time between two.
     pub interval: Duration,
-    /// Sets DF and never fragments (IPv4), or never fragments (IPv6).
-    pub dont_fragment: bool,
-    /// Octets that fill the data, over and over, behind the time stamp.
+    /// Octets that fill the data, over and over.
     pub pattern: Option<[u8; 8]>,
 }
 
 /// What came back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pong {
-    /// Requests sent.
+    /// Requests sent, those that the host's kernel refused included.
     pub sent: u32,
     /// Replies received, without duplicates.
     pub received: u32,
@@ -37,18 +45,11 @@ pub struct Pong {
 impl Ping {
     /// Ten requests of the usual size in 0.2 s.
     pub fn new(to: IpAddr) -> Self {
-        Self {
-            to,
-            count: 10,
-            size: 56,
-            interval: Duration::from_millis(20),
-            dont_fragment: false,
-            pattern: None,
-        }
+        Self { to, count: 10, size: 56, interval: Duration::from_millis(20), pattern: None }
     }
 
     /// How many to send.
-    pub fn count(mut self, count: u32) -> Self {
+    pub fn count(mut self, count: u16) -> Self {
         self.count = count;
         self
     }
@@ -56,12 +57,6 @@ impl Ping {
     /// How many octets of data each has.
     pub fn size(mut self, size: u32) -> Self {
         self.size = size;
-        self
-    }
-
-    /// Forbids fragments.
-    pub fn dont_fragment(mut self) -> Self {
-        self.dont_fragment = true;
         self
     }
 
@@ -73,58 +68,95 @@ impl Ping {
 
     /// Sends from that namespace, and waits two seconds for the last reply. That nothing comes back is no error.
     pub fn run(&self, from: &Namespace) -> Result<Pong> {
-        let mut args = vec!["-n".into(), "-q".into(), "-W".into(), "2".into()];
-        args.extend(["-c".into(), self.count.to_string(), "-s".into(), self.size.to_string()]);
-        args.extend(["-i".into(), self.interval.as_secs_f64().to_string()]);
-        if self.dont_fragment {
-            args.extend(["-M".into(), "do".into()]);
+        let failed = || Error::io(format!("ping {} from {}", self.to, from.role()));
+        let socket = from.enter(|| Socket::open(self.to))?.map_err(failed())?;
+        self.exchange(&socket).map_err(failed())
+    }
+
+    fn exchange(&self, socket: &Socket) -> io::Result<Pong> {
+        let data: Vec<u8> = match self.pattern {
+            Some(pattern) => pattern.into_iter().cycle().take(self.size as usize).collect(),
+            None => (0..=u8::MAX).cycle().take(self.size as usize).collect(),
+        };
+        let mut tally = Tally::default();
+        let mut due = Instant::now();
+        for number in 0..self.count {
+            tally.sent.push(Instant::now());
+            // What the kernel refuses is lost like the rest: it does not come back.
+            let _refused = socket.send(number, &data);
+            // What could not be sent in time does not follow in a burst.
+            due = (due + self.interval).max(Instant::now() + self.interval / 2);
+            tally.receive(socket, due, false)?;
         }
-        if let Some(pattern) = self.pattern {
-            args.extend(["-p".into(), pattern.iter().map(|octet| format!("{octet:02x}")).collect()]);
-        }
-        args.push(self.to.to_string());
-        // On a machine that is busy otherwise the intervals become longer.
-        let limit = self.interval * self.count * 3 + Duration::from_secs(30);
-        let done = from.cmd("ping").args(&args).limit(limit).run_any()?;
-        parse(&done.stdout)
-            .ok_or_else(|| Error::unexpected("ping", "statistics", format!("{}{}", done.stdout, done.stderr)))
+        tally.receive(socket, Instant::now() + LINGER, true)?;
+        Ok(tally.pong())
     }
 }
 
-fn parse(output: &str) -> Option<Pong> {
-    let summary = output.lines().find(|line| line.contains("packets transmitted"))?;
-    let count = |label: &str| {
-        let part = summary.split(',').find(|part| part.contains(label))?;
-        part.split(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty())?.parse().ok()
-    };
-    let mean = output.lines().find_map(|line| {
-        let mean = line.strip_prefix("rtt ")?.split(" = ").nth(1)?.split('/').nth(1)?;
-        Some(Duration::from_secs_f64(mean.parse::<f64>().ok()? / 1000.0))
-    });
-    Some(Pong {
-        sent: count("transmitted")?,
-        received: count("received")?,
-        duplicates: count("duplicates").unwrap_or(0),
-        mean,
-    })
+/// What has been sent and has come back so far.
+#[derive(Default)]
+struct Tally {
+    sent: Vec<Instant>,
+    trips: Vec<Duration>,
+    answered: Vec<bool>,
+    duplicates: u32,
+}
+
+impl Tally {
+    /// Receives until then; with `last`, until all that was sent has been answered.
+    fn receive(&mut self, socket: &Socket, until: Instant, last: bool) -> io::Result<()> {
+        while !(last && self.trips.len() == self.sent.len()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if let Some(echo) = socket.receive(left)? {
+                self.note(echo);
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, echo: Echo) {
+        let number = usize::from(echo.number);
+        let Some(sent) = self.sent.get(number) else { return };
+        self.answered.resize(self.sent.len(), false);
+        if std::mem::replace(&mut self.answered[number], true) {
+            self.duplicates += 1;
+        } else {
+            self.trips.push(echo.at.saturating_duration_since(*sent));
+        }
+    }
+
+    fn pong(&self) -> Pong {
+        let count = |items: usize| u32::try_from(items).unwrap_or(u32::MAX);
+        let received = count(self.trips.len());
+        let mean = (received > 0).then(|| self.trips.iter().sum::<Duration>() / received);
+        Pong { sent: count(self.sent.len()), received, duplicates: self.duplicates, mean }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn tally(numbers: &[u16]) -> Pong {
+        let start = Instant::now();
+        let mut tally = Tally { sent: vec![start; 3], ..Tally::default() };
+        for number in numbers {
+            tally.note(Echo { number: *number, at: start + Duration::from_millis(u64::from(*number) + 1) });
+        }
+        tally.pong()
+    }
+
     #[test]
-    fn statistics_are_read() {
-        let output = "PING 10.2.0.2 (10.2.0.2) 56(84) bytes of data.\n\n--- 10.2.0.2 ping statistics ---\n\
-            10 packets transmitted, 9 received, +2 duplicates, 10% packet loss, time 183ms\n\
-            rtt min/avg/max/mdev = 0.100/1.500/2.000/0.010 ms\n";
-        let mean = Some(Duration::from_micros(1500));
-        assert_eq!(parse(output), Some(Pong { sent: 10, received: 9, duplicates: 2, mean }));
+    fn each_request_is_answered_once() {
+        let mean = Some(Duration::from_millis(2));
+        assert_eq!(tally(&[2, 0, 0, 2, 2, 7]), Pong { sent: 3, received: 2, duplicates: 3, mean });
     }
 
     #[test]
     fn total_loss_has_no_mean() {
-        let output = "3 packets transmitted, 0 received, +3 errors, 100% packet loss, time 40ms\n";
-        assert_eq!(parse(output), Some(Pong { sent: 3, received: 0, duplicates: 0, mean: None }));
+        assert_eq!(tally(&[]), Pong { sent: 3, received: 0, duplicates: 0, mean: None });
     }
 }

@@ -14,7 +14,7 @@ const SETTLED: Duration = Duration::from_secs(40);
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Pings both ways for so long.
-fn traffic(pair: &Pair, seconds: u32) -> Vec<Pong> {
+fn traffic(pair: &Pair, seconds: u16) -> Vec<Pong> {
     let run = |from: Side| {
         let ping =
             Ping { interval: INTERVAL, ..Ping::new(from.other().host(Family::V4)).count(seconds * 200) };
@@ -27,7 +27,7 @@ fn traffic(pair: &Pair, seconds: u32) -> Vec<Pong> {
 }
 
 /// Runs `work` while pings go both ways, each of which must come back.
-pub(crate) fn under_traffic(pair: &Pair, seconds: u32, work: impl FnOnce() + Send) {
+pub(crate) fn under_traffic(pair: &Pair, seconds: u16, work: impl FnOnce() + Send) {
     let pongs = std::thread::scope(|scope| {
         let pings = scope.spawn(|| traffic(pair, seconds));
         work();

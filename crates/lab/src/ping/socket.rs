@@ -1,0 +1,98 @@
+//! A raw ICMP socket that sends echo requests and knows its own replies (RFC 792, RFC 4443 §4.1).
+
+use aws_lc_rs::rand;
+use nix::sys::socket::sockopt::RcvBufForce;
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// Type, code, checksum, identifier, sequence number.
+const HEADER: usize = 8;
+/// More than any reply has.
+const LARGEST: usize = 1 << 16;
+/// Room for what comes while the thread gets no CPU.
+const BUFFER: usize = 4 << 20;
+
+/// A reply.
+pub(super) struct Echo {
+    /// Which request it answers.
+    pub(super) number: u16,
+    /// When it was read.
+    pub(super) at: Instant,
+}
+
+/// Sends requests to one host, with an identifier of its own.
+pub(super) struct Socket {
+    to: SocketAddr,
+    socket: UdpSocket,
+    identifier: [u8; 2],
+}
+
+impl Socket {
+    /// Opens it in the namespace of the calling thread.
+    pub(super) fn open(to: IpAddr) -> io::Result<Self> {
+        let (family, protocol) = match to {
+            IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp),
+            IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6),
+        };
+        let raw = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+        setsockopt(&raw, RcvBufForce, &BUFFER)?;
+        let mut identifier = [0; 2];
+        rand::fill(&mut identifier).map_err(|_| io::Error::other("no random octets"))?;
+        // The standard library has no name for a raw socket; what it does with one for UDP fits.
+        Ok(Self { to: SocketAddr::new(to, 0), socket: raw.into(), identifier })
+    }
+
+    /// Sends request `number`.
+    pub(super) fn send(&self, number: u16, data: &[u8]) -> io::Result<()> {
+        let request = if self.to.is_ipv4() { 8 } else { 128 };
+        let mut packet = vec![request, 0, 0, 0];
+        packet.extend(self.identifier);
+        packet.extend(number.to_be_bytes());
+        packet.extend(data);
+        if self.to.is_ipv4() {
+            // For ICMPv6 the kernel computes it.
+            let sum = checksum(&packet);
+            packet[2..4].copy_from_slice(&sum);
+        }
+        self.socket.send_to(&packet, self.to).map(drop)
+    }
+
+    /// The next reply to a request of ours; `None` if nothing came in time, or something else.
+    pub(super) fn receive(&self, wait: Duration) -> io::Result<Option<Echo>> {
+        self.socket.set_read_timeout(Some(wait.max(Duration::from_micros(1))))?;
+        let mut packet = [0; LARGEST];
+        let (len, from) = match self.socket.recv_from(&mut packet) {
+            Ok(read) => read,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let (at, packet) = (Instant::now(), &packet[..len]);
+        let number = if from.ip() == self.to.ip() { self.number(packet) } else { None };
+        Ok(number.map(|number| Echo { number, at }))
+    }
+
+    /// Which request a packet answers, if it answers one of ours.
+    fn number(&self, packet: &[u8]) -> Option<u16> {
+        let (reply, message) = if self.to.is_ipv4() {
+            // Raw sockets of IPv4 have the IP header before it.
+            (0, packet.get(usize::from(packet.first()? & 15) * 4..)?)
+        } else {
+            (129, packet)
+        };
+        let header = message.get(..HEADER)?;
+        let ours = header[..2] == [reply, 0] && header[4..6] == self.identifier;
+        ours.then(|| u16::from_be_bytes([header[6], header[7]]))
+    }
+}
+
+/// RFC 1071.
+fn checksum(octets: &[u8]) -> [u8; 2] {
+    let words = octets.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
+    let sum = words.fold(0, |sum, word| {
+        let sum = sum + word;
+        (sum & 0xffff) + (sum >> 16)
+    });
+    (!(sum as u16)).to_be_bytes()
+}
