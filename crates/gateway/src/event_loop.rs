@@ -181,7 +181,10 @@ impl Loop {
         if let Err(error) = &result {
             tracing::error!("cannot go on: {error}");
         }
-        tracing::info!("ending: deleting all SAs at the peers");
+        match self.gateway.node {
+            None => tracing::info!("ending: deleting all SAs at the peers"),
+            Some(_) => tracing::info!("ending: leaving all SAs to the other nodes"),
+        }
         self.gateway.look_at_clock();
         self.gateway.shut_down(FAREWELL);
         Farewell { until: Instant::now() + FAREWELL, result }
