@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capture;
+mod charon_keys;
 pub mod cluster;
 pub mod cluster_report;
 pub mod command;
@@ -24,6 +25,7 @@ pub mod interrupt;
 pub mod iperf;
 mod lab;
 mod lock;
+pub mod memory;
 pub mod namespace;
 pub mod nat;
 pub mod nginx;

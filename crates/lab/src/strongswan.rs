@@ -3,7 +3,9 @@
 //! Its `kernel-libipsec` always encapsulates in UDP, knows no extended sequence numbers and has a fixed replay window
 //! of 128 packets.
 
+use crate::charon_keys;
 use crate::cpu::CpuTime;
+use crate::memory::Needle;
 use crate::namespace::write_private;
 use crate::process::Process;
 use crate::swanctl::Swanctl;
@@ -20,11 +22,16 @@ const PLUGINS: &str = "random nonce openssl aesni gcm aes sha1 sha2 hmac kdf ccm
     pkcs1 pkcs8 pem revocation constraints curve25519 gmp mgf1 kernel-libipsec kernel-netlink socket-default vici \
     updown counters";
 
+/// Keys are in what is logged about IKE and Child SAs at the highest level.
+const KEYS: &str = "            ike = 4\n            chd = 4\n";
+
 /// A running charon.
 #[derive(Debug)]
 pub struct Strongswan {
     process: Process,
     swanctl: Swanctl,
+    settings: PathBuf,
+    socket: PathBuf,
 }
 
 impl Strongswan {
@@ -33,7 +40,7 @@ impl Strongswan {
         let dir = namespace.lab().subdir(&format!("{}-charon", namespace.role()))?;
         let socket = dir.join("vici.sock");
         let settings = dir.join("strongswan.conf");
-        write_private(&settings, &settings_text(&socket))?;
+        write_private(&settings, &settings_text(&socket, ""))?;
         let charon = unconfined(CHARON, &dir)?;
         // The path of charon's pid file is compiled in: each instance gets a /run of its own.
         let script = "mount -t tmpfs tmpfs /run && exec \"$0\"";
@@ -51,7 +58,18 @@ impl Strongswan {
             let answer = swanctl.cmd(["--version", "--daemon"]).run_any()?;
             Ok(if answer.status.success() { Ok(()) } else { Err(answer.stderr) })
         })?;
-        Ok(Self { process, swanctl })
+        Ok(Self { process, swanctl, settings, socket })
+    }
+
+    /// From now on it logs the keys of all SAs that it makes.
+    pub fn log_keys(&self) -> Result<()> {
+        write_private(&self.settings, &settings_text(&self.socket, KEYS))?;
+        self.swanctl.run(["--reload-settings"]).map(drop)
+    }
+
+    /// The keys that it has logged since [`Strongswan::log_keys`], by its own names.
+    pub fn keys(&self) -> Result<Vec<Needle>> {
+        charon_keys::parse(&self.log()?)
     }
 
     /// swanctl against it.
@@ -75,7 +93,7 @@ impl Strongswan {
     }
 }
 
-fn settings_text(socket: &Path) -> String {
+fn settings_text(socket: &Path, levels: &str) -> String {
     format!(
         "charon {{
     load = {PLUGINS}
@@ -89,7 +107,7 @@ fn settings_text(socket: &Path) -> String {
     filelog {{
         stderr {{
             default = 1
-            ike_name = yes
+{levels}            ike_name = yes
             flush_line = yes
         }}
     }}

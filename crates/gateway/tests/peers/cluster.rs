@@ -12,15 +12,15 @@ use testudo_lab::testudo::Testudo;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Lab, wait_until};
 
-const LIMIT: Duration = Duration::from_secs(20);
-const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const KEY: &str = "5ce1f30b97ad4286be0873d1296a44ff80c7159e3d62ab0471f8d5903ec26b1a\n";
 
 /// The nodes with their daemons, and a peer; everything with the connection loaded.
-struct Rig {
-    nodes: Vec<Testudo>,
-    peer: Strongswan,
-    daemons: Vec<Corosync>,
-    t: Cluster,
+pub(crate) struct Rig {
+    pub(crate) nodes: Vec<Testudo>,
+    pub(crate) peer: Strongswan,
+    pub(crate) daemons: Vec<Corosync>,
+    pub(crate) t: Cluster,
 }
 
 /// `[cluster]` of a node.
@@ -51,7 +51,7 @@ fn settings(t: &Cluster, node: u8) -> String {
 }
 
 impl Rig {
-    fn start(name: &str) -> Self {
+    pub(crate) fn start(name: &str) -> Self {
         let lab = Lab::new(name).unwrap();
         let options = Options { towards_peers: Kind::Strongswan.offloads_towards(), ..Options::default() };
         let t = Cluster::build(&lab, &options).unwrap();
@@ -68,16 +68,21 @@ impl Rig {
         }
         Self { nodes, peer, daemons, t }
     }
+
+    /// The peer brings its tunnel up.
+    pub(crate) fn up(&self) {
+        wait_until("the tunnel", LIMIT, || {
+            let up = self.peer.swanctl().initiate("lab", UP_LIMIT);
+            Ok(up.map_err(|e| e.to_string()))
+        })
+        .unwrap();
+    }
 }
 
 #[test]
 fn three_nodes_answer_a_peer_as_one() {
     let rig = Rig::start("cluster");
-    wait_until("the tunnel", LIMIT, || {
-        let up = rig.peer.swanctl().initiate("lab", UP_LIMIT);
-        Ok(up.map_err(|e| e.to_string()))
-    })
-    .unwrap();
+    rig.up();
     for family in [Family::V4, Family::V6] {
         let pong = Ping::new(Side::One.host(family)).count(20).run(&rig.t.hosts[0]).unwrap();
         assert_eq!((pong.received, pong.duplicates), (20, 0), "{family}");

@@ -3,6 +3,7 @@
 
 mod certificates;
 mod cluster;
+mod cluster_secrets;
 mod common;
 mod fail_closed;
 mod fragments;
