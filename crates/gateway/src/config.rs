@@ -4,9 +4,9 @@
 
 mod cluster;
 
+pub(crate) use cluster::ClusterSettings;
 #[cfg(test)]
 pub(crate) use cluster::{ClusterMac, NodeSettings, Timers};
-pub(crate) use cluster::{ClusterSettings, NoQuorum};
 
 use crate::reader::{ConfigError, Section, Source};
 use std::path::{Path, PathBuf};

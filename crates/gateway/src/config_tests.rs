@@ -1,6 +1,7 @@
 //! Every way to get `testudo.toml` wrong is answered with file, line, key, found and expected.
 
 use super::*;
+use testudo_cluster::group::NoQuorum;
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(Path::new("t.toml"), text).map_err(|e| e.to_string())

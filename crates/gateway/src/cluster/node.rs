@@ -1,13 +1,13 @@
 //! What connects a member of a cluster with the world: corosync, pulses, the disk, and the links on which VIPs are asked for.
 
 use super::{Incarnation, Pulses, Received, key};
-use crate::config::{ClusterSettings, Config, NoQuorum as Setting};
+use crate::config::{ClusterSettings, Config};
 use crate::entropy::OsEntropy;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use testudo_cluster::corosync::Corosync;
 use testudo_cluster::engine::{Engine, EngineEvent};
-use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum, SuspicionConfig};
+use testudo_cluster::group::{ClusterKey, GroupConfig, SuspicionConfig};
 use testudo_cluster::member::{Member, MemberConfig};
 use testudo_cluster::node::NodeId;
 use testudo_fastpath::fib::{Fib, PortLink};
@@ -56,10 +56,7 @@ impl Prepared {
                 ceiling: timers.suspicion_max,
                 ..SuspicionConfig::default()
             },
-            no_quorum: match settings.no_quorum {
-                Setting::Forward => NoQuorum::Forward,
-                Setting::Stop => NoQuorum::Stop,
-            },
+            no_quorum: settings.no_quorum,
             ..GroupConfig::new(settings.node, nodes, ClusterKey::new(*key))
         };
         Ok(Self { pulses, incarnation, group, last_incarnation })

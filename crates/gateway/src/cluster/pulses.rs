@@ -108,8 +108,9 @@ fn open(local: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ClusterMac, NoQuorum, NodeSettings, Timers};
+    use crate::config::{ClusterMac, NodeSettings, Timers};
     use std::time::{Duration, Instant};
+    use testudo_cluster::group::NoQuorum;
 
     fn settings(node: u32, port: u16) -> ClusterSettings {
         let id = |number| NodeId::new(number).unwrap();

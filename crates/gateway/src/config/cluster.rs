@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use testudo_cluster::group::NoQuorum;
 use testudo_cluster::node::NodeId;
 use testudo_fastpath::mac::MacAddr;
 
@@ -90,15 +91,6 @@ pub(crate) enum ClusterMac {
     Unicast,
 }
 
-/// What a node does without a majority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoQuorum {
-    /// Goes on with the packets of its SAs, as far as the numbers reach that it has.
-    Forward,
-    /// Falls silent.
-    Stop,
-}
-
 /// `None` if the file has no `[cluster]`: the gateway stands alone.
 pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSettings>, ConfigError> {
     let Some(cluster) = root.section("cluster")? else { return Ok(None) };
@@ -154,7 +146,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         group: group.unwrap_or_else(|| "testudo".to_owned()),
         mac: mac.unwrap_or(ClusterMac::Group),
         vips,
-        no_quorum: no_quorum.unwrap_or(NoQuorum::Forward),
+        no_quorum: no_quorum.unwrap_or_default(),
         timers,
         pulse_port: pulse_port.map_or(PULSE_PORT, |n| n as u16),
         state: state.unwrap_or_else(|| PathBuf::from("/var/lib/testudo")),

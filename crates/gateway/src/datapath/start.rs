@@ -140,11 +140,9 @@ impl DataPath {
 /// Takes away the filter, and the TUN with the routes into it. Answers how many ports had the filter.
 fn take_away(config: &Config, instance: &Instance, with_tun: bool) -> Result<usize, String> {
     let cleaned = cleanup(instance).map_err(|e| e.to_string())?;
-    host::set_addresses(&BTreeSet::new(), &cleaned.vips).map_err(|e| e.to_string())?;
-    if let Some(cluster) = &config.cluster {
-        let vips = cluster.vips.iter().copied().collect();
-        host::set_addresses(&BTreeSet::new(), &vips).map_err(|e| e.to_string())?;
-    }
+    let configured = config.cluster.iter().flat_map(|cluster| &cluster.vips);
+    let vips = cleaned.vips.iter().chain(configured).copied().collect();
+    host::set_addresses(&BTreeSet::new(), &vips).map_err(|e| e.to_string())?;
     if with_tun {
         remove_guard(&GUARD).map_err(|e| e.to_string())?;
         tun::remove(&config.tun).map_err(|e| e.to_string())?;
