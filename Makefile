@@ -1,6 +1,7 @@
-# make test: install what is missing, build, lint, run every test.   make demo: show the gateway at work.
+# make test: install what is missing, build, lint, run every test.   make demo: show the gateway at work;
+# make demo-cluster: kill a node of a cluster and watch.
 # Both need root. Everything else is cargo.
-.PHONY: all packages build lint test demo clean-lab
+.PHONY: all packages build lint test demo demo-cluster clean-lab
 
 all: build
 
@@ -18,6 +19,9 @@ test: packages
 
 demo: packages
 	@scripts/demo.sh
+
+demo-cluster: packages
+	@scripts/demo-cluster.sh
 
 # Removes namespaces, processes, pins and directories of labs that were killed.
 clean-lab:

@@ -12,7 +12,7 @@ pub struct ClusterReport {
     /// Milliseconds from the last datagram of the 1 kHz probe that came through before the failure to the first one
     /// after it.
     pub outage_ms: f64,
-    /// Milliseconds from the failure to the moment at which the first survivor suspected the failed node.
+    /// Milliseconds from the failure to the moment at which the first survivor took the node for failed.
     pub detection_ms: f64,
     /// Datagrams of the probe that never arrived.
     pub packets_lost: u64,

@@ -7,6 +7,7 @@
 //! Needs root. Nothing here touches the host's own network, and nothing waits without a limit.
 #![forbid(unsafe_code)]
 
+pub mod bed;
 pub mod capture;
 mod charon_keys;
 pub mod cluster;
@@ -15,6 +16,7 @@ pub mod command;
 pub mod corosync;
 pub mod count;
 pub mod cpu;
+pub mod demo;
 pub mod download;
 mod error;
 pub mod files;

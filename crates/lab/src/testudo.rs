@@ -72,10 +72,19 @@ impl Testudo {
 
     /// What `testudo status --json` says.
     pub fn status(&self) -> Result<serde_json::Value> {
-        let cmd = self.namespace.cmd(binary("testudo")?).args(["status", "--json", "--socket"]);
+        self.shown("status")
+    }
+
+    /// What `testudo cluster --json` says.
+    pub fn cluster(&self) -> Result<serde_json::Value> {
+        self.shown("cluster")
+    }
+
+    fn shown(&self, what: &str) -> Result<serde_json::Value> {
+        let cmd = self.namespace.cmd(binary("testudo")?).args([what, "--json", "--socket"]);
         let shown = cmd.arg(&self.socket).run()?.stdout;
         serde_json::from_str(&shown)
-            .map_err(|e| Error::unexpected("testudo status --json", "JSON", e.to_string()))
+            .map_err(|e| Error::unexpected(format!("testudo {what} --json"), "JSON", e.to_string()))
     }
 
     /// Packets that it has dropped, by reason, in total.

@@ -10,7 +10,8 @@ use crate::{Error, Namespace, Result, interrupt};
 use aws_lc_rs::digest::{Context, SHA256};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,7 @@ const MAX_HEADER: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Transfer {
     what: String,
+    received: Arc<AtomicU64>,
     worker: Worker<io::Result<Option<Transferred>>>,
 }
 
@@ -50,8 +52,15 @@ impl Transfer {
         let connect = move || TcpStream::connect_timeout(&(server, PORT).into(), CONNECT_LIMIT);
         let stream = client.enter(connect)?.map_err(Error::io(&what))?;
         let request = format!("GET /{name} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n");
-        let worker = Worker::start("transfer", move |stop| get(stream, &request, stop))?;
-        Ok(Self { what, worker })
+        let received = Arc::new(AtomicU64::new(0));
+        let told = Arc::clone(&received);
+        let worker = Worker::start("transfer", move |stop| get(stream, &request, stop, &told))?;
+        Ok(Self { what, received, worker })
+    }
+
+    /// Octets of the file received so far.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
     }
 
     /// Waits for the end of the file.
@@ -74,7 +83,12 @@ impl Transferred {
 }
 
 /// `None` if it was told to stop before the end.
-fn get(mut stream: TcpStream, request: &str, stop: &AtomicBool) -> io::Result<Option<Transferred>> {
+fn get(
+    mut stream: TcpStream,
+    request: &str,
+    stop: &AtomicBool,
+    told: &AtomicU64,
+) -> io::Result<Option<Transferred>> {
     stream.set_read_timeout(Some(LOOK))?;
     let start = Instant::now();
     stream.write_all(request.as_bytes())?;
@@ -98,6 +112,7 @@ fn get(mut stream: TcpStream, request: &str, stop: &AtomicBool) -> io::Result<Op
         over_time.add(at, part.len() as u64);
         digest.update(part);
         bytes += part.len() as u64;
+        told.store(bytes, Ordering::Relaxed);
         bytes
     };
     let mut last = Instant::now();

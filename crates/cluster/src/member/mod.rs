@@ -343,10 +343,12 @@ impl Member {
                     self.take_what_is_due(now);
                 }
                 GroupOutput::Suspected(node) => {
+                    self.log(1, format!("node {node} is suspected: nothing is heard of it"));
                     self.suspects.insert(node);
                     self.provide(now);
                 }
                 GroupOutput::Trusted(node) => {
+                    self.log(1, format!("node {node} is heard again"));
                     self.suspects.remove(&node);
                     self.yielded = self.yielded.without(self.table.owned_by(node));
                     self.provide(now);

@@ -51,7 +51,8 @@ impl Member {
     pub(super) fn view(&mut self, now: Time, start: ViewStart) {
         (self.running, self.no_view) = (start.view.quorate, None);
         self.quorate = start.view.quorate;
-        self.members.clone_from(&start.view.members);
+        let before = std::mem::replace(&mut self.members, start.view.members.clone());
+        self.log_view(&start, &before);
         self.resync.stop();
         // Whatever was about to be taken: the new view says it again, if it is still so.
         self.takes.clear();
@@ -164,7 +165,10 @@ impl Member {
         let (taken, left): (Vec<Take>, Vec<Take>) =
             std::mem::take(&mut self.takes).into_iter().partition(due);
         self.takes = left;
-        for Take { shares, .. } in taken {
+        for Take { shares, when } in taken {
+            if let When::At(_) = when {
+                self.log(1, format!("takes over {} shares", shares.len()));
+            }
             self.active = self.active.union(shares);
             self.ike = self.ike.union(shares);
             for share in shares.iter() {
@@ -239,12 +243,47 @@ impl Member {
                 provisional = provisional.union(theirs.iter().filter(|share| self.is_heir(*share)).collect());
             }
         }
-        self.provisional = provisional.without(self.active).without(self.yielded);
+        let before =
+            std::mem::replace(&mut self.provisional, provisional.without(self.active).without(self.yielded));
+        self.log_provisional(before);
         // The owner, should it live, learns of it by the next pulse that it hears: it is told until the owner has moved its numbers,
         // however short the suspicion was. The peer's window has moved on with the first packet.
         self.used = self.used.union(self.provisional).without(self.active);
         self.tell_used();
         self.show(now);
+    }
+
+    fn log_view(&mut self, start: &ViewStart, before: &[NodeId]) {
+        let names = |nodes: &[NodeId]| nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ");
+        let ViewStart { view, epoch, fresh, .. } = start;
+        for gone in before.iter().filter(|node| !view.members.contains(node)) {
+            self.log(1, format!("node {gone} has left the view"));
+        }
+        let members = names(&view.members);
+        self.log(
+            1,
+            match view.quorate {
+                false => format!("no quorum: nodes {members} are alone"),
+                true if fresh.is_empty() => format!("view {epoch} begins: nodes {members}"),
+                true => format!(
+                    "view {epoch} begins: nodes {members}; to be brought up to date: {}",
+                    names(fresh)
+                ),
+            },
+        );
+    }
+
+    /// What came and went since that was carried for suspects.
+    fn log_provisional(&mut self, before: ShareSet) {
+        let (came, went) = (self.provisional.without(before), before.without(self.provisional));
+        // Those that it has taken for good are told of where it takes them.
+        let back = went.without(self.active).len();
+        if !came.is_empty() {
+            self.log(1, format!("carries {} shares of suspects provisionally", came.len()));
+        }
+        if back > 0 {
+            self.log(1, format!("gives {back} shares of former suspects back"));
+        }
     }
 
     pub(super) fn tell_used(&mut self) {

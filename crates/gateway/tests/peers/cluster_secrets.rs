@@ -1,51 +1,56 @@
 //! Keys go from node to node, and stay with the nodes: corosync and what it shares with its clients never have one.
 
-use crate::cluster::{KEY, LIMIT, Rig};
 use std::path::Path;
+use std::time::Duration;
+use testudo_lab::Lab;
+use testudo_lab::bed::{Bed, BedOptions, connection};
+use testudo_lab::cluster::Cluster;
+use testudo_lab::gateway::Gateway;
 use testudo_lab::memory::{Needle, of_files, of_process};
 use testudo_lab::ping::Ping;
-use testudo_lab::swanctl_conf::Connection;
-use testudo_lab::topology::{Family, Side};
+use testudo_lab::strongswan::Strongswan;
+use testudo_lab::topology::Family;
 use testudo_lab::wait_until;
 
 /// How a message of an update begins (`cluster::group::frame`): what follows it is sealed.
 const SEALED: &[u8] = b"Tg\x01\x02\0\0\0\0";
+const LIMIT: Duration = Duration::from_secs(20);
 const SHARED: &str = "/dev/shm";
 /// Secrets that an SA needs as long as it lives, as charon calls them.
 const KEPT: [&str; 5] =
     ["Sk_d secret", "Sk_ei secret", "Sk_er secret", "encryption initiator key", "encryption responder key"];
 
-fn cluster_key() -> Vec<u8> {
-    let digits = KEY.trim().as_bytes().chunks(2);
-    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+fn peer(bed: &Bed) -> &Strongswan {
+    let Gateway::Strongswan(charon) = &bed.peers[0] else { panic!("the peer runs strongSwan") };
+    charon
 }
 
 /// Every secret of an IKE SA and its Child SA, from who knows them: the peer.
-fn secrets(rig: &Rig) -> Vec<Needle> {
-    let mut secrets = rig.peer.keys().unwrap();
+fn secrets(bed: &Bed) -> Vec<Needle> {
+    let mut secrets = peer(bed).keys().unwrap();
     for name in KEPT {
         assert!(secrets.iter().any(|key| key.name == name), "{name} among {secrets:?}");
     }
-    secrets.push(Needle::new("the shared key", Connection::of(Side::One, Family::V4).psk).unwrap());
-    secrets.push(Needle::new("the cluster's key", cluster_key()).unwrap());
+    secrets.push(Needle::new("the shared key", connection(1).psk).unwrap());
+    secrets.push(Needle::new("the cluster's key", bed.key.clone()).unwrap());
     secrets
 }
 
 #[test]
 fn no_key_is_in_corosync_or_in_what_it_shares() {
-    let mut rig = Rig::start("secrets");
-    rig.peer.log_keys().unwrap();
-    rig.up();
-    let pong = Ping::new(Side::Two.host(Family::V4)).count(5).run(&rig.t.client).unwrap();
+    let mut bed = Bed::start(&Lab::new("secrets").unwrap(), &BedOptions::default()).unwrap();
+    peer(&bed).log_keys().unwrap();
+    bed.bring_up(1).unwrap();
+    let pong = Ping::new(Cluster::behind(1, Family::V4, 2)).count(5).run(&bed.cluster.client).unwrap();
     assert_eq!(pong.received, 5);
     // So that what brings a node up to date is among what went through corosync, and not only what made the SAs.
-    rig.nodes[2].process().kill();
-    rig.nodes[2].restart().unwrap();
+    bed.nodes[2].process().kill();
+    bed.nodes[2].restart().unwrap();
 
     // The states go to all nodes, and a search finds them where they may be: what it does not find elsewhere is not there.
-    let mut sought = secrets(&rig);
+    let mut sought = secrets(&bed);
     sought.push(Needle::new("sealed", SEALED).unwrap());
-    for node in &mut rig.nodes {
+    for node in &mut bed.nodes {
         wait_until("the keys on a node", LIMIT, || {
             let found = of_process(node.process().pid(), &sought)?;
             let there = KEPT.iter().all(|key| found.has(key));
@@ -53,7 +58,7 @@ fn no_key_is_in_corosync_or_in_what_it_shares() {
         })
         .unwrap();
     }
-    for daemon in &mut rig.daemons {
+    for daemon in &mut bed.corosyncs {
         let pid = daemon.process().pid();
         let (memory, shared) =
             (of_process(pid, &sought).unwrap(), of_files(pid, Path::new(SHARED), &sought).unwrap());

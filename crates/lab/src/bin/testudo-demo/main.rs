@@ -5,20 +5,18 @@
 //! packet crosses the untrusted network.
 #![forbid(unsafe_code)]
 
-mod guard;
-mod progress;
 mod report;
 mod run;
 mod table;
 
 use clap::Parser;
-use progress::Progress;
 use report::Report;
 use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use testudo_lab::demo::{Progress, guard};
 use testudo_lab::gateway::Kind;
 use testudo_lab::{Lab, interrupt, sweep};
 
@@ -50,7 +48,7 @@ fn main() -> ExitCode {
     } else if arguments.guarded {
         demo(&arguments)
     } else {
-        guard::run()
+        guard::run("testudo-demo")
     };
     done.unwrap_or_else(|error| {
         // Nothing is left to be done if even stderr is gone.

@@ -1,6 +1,5 @@
 //! One run: two gateways, a tunnel, traffic through it, and what was measured.
 
-use crate::progress::Progress;
 use crate::report::{Measured, RunReport};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
 use testudo_lab::cpu::CpuTime;
+use testudo_lab::demo::Progress;
 use testudo_lab::download::Download;
 use testudo_lab::files::{self, Sha256};
 use testudo_lab::gateway::{Gateway, Kind};

@@ -1,32 +1,33 @@
 //! What the user sees while the demo runs: one line a step, with the time since the start.
 
+use crate::{Error, Result};
 use std::io::{self, Write};
 use std::time::Instant;
-use testudo_lab::Result;
 
 /// Writes to standard output.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     start: Instant,
 }
 
 impl Progress {
-    pub(crate) fn start() -> Self {
+    /// Begins now.
+    pub fn start() -> Self {
         Self { start: Instant::now() }
     }
 
     /// Whole seconds since the start.
-    pub(crate) fn seconds(&self) -> u64 {
+    pub fn seconds(&self) -> u64 {
         self.start.elapsed().as_secs()
     }
 
     /// A heading.
-    pub(crate) fn title(&mut self, title: &str) -> Result<()> {
+    pub fn title(&mut self, title: &str) -> Result<()> {
         self.say(&format!("\n== {title}\n"))
     }
 
     /// Shows the step's name, does it, shows how long it took and what it says of itself.
-    pub(crate) fn step<T>(&mut self, name: &str, work: impl FnOnce() -> Result<(T, String)>) -> Result<T> {
+    pub fn step<T>(&mut self, name: &str, work: impl FnOnce() -> Result<(T, String)>) -> Result<T> {
         self.say(&format!("{:7.1} s  {name:<46} ", self.start.elapsed().as_secs_f64()))?;
         let begun = Instant::now();
         let outcome = work();
@@ -44,13 +45,13 @@ impl Progress {
     }
 
     /// Something went wrong; the demo goes on.
-    pub(crate) fn complain(&mut self, problem: &str) -> Result<()> {
+    pub fn complain(&mut self, problem: &str) -> Result<()> {
         self.say(&format!("{:7.1} s  ! {problem}\n", self.start.elapsed().as_secs_f64()))
     }
 
     fn say(&self, text: &str) -> Result<()> {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-        written.map_err(testudo_lab::Error::io("write to standard output"))
+        written.map_err(Error::io("write to standard output"))
     }
 }

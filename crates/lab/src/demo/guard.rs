@@ -3,6 +3,7 @@
 //! The demo cleans up by itself when it ends or is interrupted. If it is killed or crashes, this process sweeps; if
 //! this process is killed, the demo gets a SIGTERM and cleans up.
 
+use crate::{sweep, wait_until};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -16,12 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
-use testudo_lab::{sweep, wait_until};
 
 const ORPHANS_LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs this program again as the one that works, and waits for its end.
-pub(crate) fn run() -> Result<ExitCode, Box<dyn Error>> {
+/// Runs this program again as the one that works, with `--guarded` added to its arguments, and waits for its end.
+pub fn run(name: &str) -> Result<ExitCode, Box<dyn Error>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
@@ -40,7 +40,7 @@ pub(crate) fn run() -> Result<ExitCode, Box<dyn Error>> {
         let swept = sweep::unless_busy()?;
         reap_orphans()?;
         let what = format!("{} namespaces, {} processes", swept.namespaces.len(), swept.processes);
-        writeln!(std::io::stderr(), "testudo-demo: ended by signal {signal}; removed {what}")?;
+        writeln!(std::io::stderr(), "{name}: ended by signal {signal}; removed {what}")?;
     }
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

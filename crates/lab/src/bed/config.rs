@@ -1,0 +1,70 @@
+//! What the daemons of a cluster read.
+
+use crate::cluster::{Cluster, Net};
+use crate::namespace::write_private;
+use crate::swanctl_conf::Connection;
+use crate::topology::{Family, Side};
+use crate::{Error, Lab, Result};
+use aws_lc_rs::rand;
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// A new key for the nodes of a cluster, and its file.
+pub(super) fn write_key(lab: &Lab) -> Result<(Vec<u8>, PathBuf)> {
+    let mut octets = vec![0_u8; 32];
+    rand::fill(&mut octets)
+        .map_err(|_| Error::unexpected("the source of random octets", "octets", "none"))?;
+    let text: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    let path = lab.dir().join("cluster.key");
+    write_private(&path, &text)?;
+    Ok((octets, path))
+}
+
+/// `[cluster]` of a node's testudo.toml.
+pub(super) fn section(node: u8, nodes: usize, [key, state]: [&Path; 2], more: &str) -> String {
+    let (key, state) = (key.display(), state.display());
+    let both = |net| FAMILIES.into_iter().filter_map(move |family| Cluster::shared(net, family));
+    let vips = quoted([Net::Outer, Net::Inner].into_iter().flat_map(both));
+    let mut text =
+        format!("[cluster]\nnode = {node}\nkey = \"{key}\"\nstate = \"{state}\"\nvips = [{vips}]\n{more}\n");
+    for (id, _) in (1..).zip(0..nodes) {
+        let links = [Net::Cluster, Net::Outer, Net::Inner];
+        let addresses = quoted(links.into_iter().map(|net| Cluster::own(id, net, Family::V4)));
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n[[cluster.nodes]]\nid = {id}\naddresses = [{addresses}]\n");
+    }
+    text
+}
+
+fn quoted(addresses: impl Iterator<Item = IpAddr>) -> String {
+    addresses.map(|address| format!("\"{address}\"")).collect::<Vec<_>>().join(", ")
+}
+
+/// Name of the connection to a peer, and of its child.
+pub(super) fn name(peer: u8) -> String {
+    format!("peer{peer}")
+}
+
+/// The cluster's connection to a peer, counted from 1: for networks of both families, over IPv4.
+pub fn connection(peer: u8) -> Connection {
+    let networks = FAMILIES.map(|family| Cluster::network_behind(peer, family));
+    Connection {
+        name: name(peer),
+        remote_addr: Cluster::peer_address(peer, Family::V4),
+        local_id: "cluster.lab.example".into(),
+        remote_id: format!("peer{peer}.lab.example"),
+        remote_ts: networks.to_vec(),
+        ..Connection::of(Side::One, Family::V4)
+    }
+}
+
+/// The same connection, as the other side has it.
+pub(super) fn mirrored(mut connection: Connection) -> Connection {
+    std::mem::swap(&mut connection.local_addr, &mut connection.remote_addr);
+    std::mem::swap(&mut connection.local_id, &mut connection.remote_id);
+    std::mem::swap(&mut connection.local_ts, &mut connection.remote_ts);
+    connection
+}

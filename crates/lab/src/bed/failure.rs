@@ -1,0 +1,60 @@
+//! What can happen to a node, and how it is put right again.
+
+use super::Bed;
+use crate::Result;
+use crate::cluster::{Cut, Net};
+use nix::sys::signal::Signal;
+
+/// What happens to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// testudod is killed.
+    Testudod,
+    /// corosync is killed.
+    Corosync,
+    /// testudod stands still.
+    Pause,
+    /// It is cut off a network.
+    Link(Net, Cut),
+    /// It is cut off all of them.
+    AllLinks(Cut),
+}
+
+impl Bed {
+    /// Lets it happen.
+    pub fn strike(&mut self, node: u8, failure: Failure) -> Result<()> {
+        match failure {
+            Failure::Testudod => {
+                self.node(node).process().kill();
+                Ok(())
+            }
+            Failure::Corosync => self.corosync(node).kill(),
+            Failure::Pause => self.node(node).process().signal(Signal::SIGSTOP),
+            Failure::Link(net, how) => self.cluster.cut(node, net, how),
+            Failure::AllLinks(how) => self.cluster.isolate(node, how),
+        }
+    }
+
+    /// Puts it right again. Daemons that were killed are started and hold nothing.
+    pub fn mend(&mut self, node: u8, failure: Failure) -> Result<()> {
+        match failure {
+            Failure::Testudod => self.restart_node(node),
+            Failure::Corosync => self.corosync(node).restart(),
+            Failure::Pause => self.node(node).process().signal(Signal::SIGCONT),
+            Failure::Link(net, _) => self.cluster.join(node, net),
+            Failure::AllLinks(_) => Net::ALL.iter().try_for_each(|net| self.cluster.join(node, *net)),
+        }
+    }
+
+    /// Parts these nodes from all others, on all networks; what is outside and inside stays with the others.
+    /// [`crate::cluster::Cluster::heal`] ends it.
+    pub fn split(&self, apart: &[u8]) -> Result<()> {
+        Net::ALL.iter().try_for_each(|net| self.cluster.divide(*net, apart))
+    }
+
+    fn restart_node(&mut self, node: u8) -> Result<()> {
+        let testudod = self.node(node);
+        testudod.restart()?;
+        testudod.swanctl().run(["--load-all", "--noprompt"]).map(drop)
+    }
+}

@@ -1,0 +1,228 @@
+//! A cluster that runs: corosync and testudod on each node, gateways across with a connection to the cluster each, and everything
+//! that can fail.
+
+mod config;
+mod detection;
+mod failure;
+
+pub use config::connection;
+pub use detection::first_notice;
+pub use failure::Failure;
+
+use crate::cluster::{Cluster, Net, Options};
+use crate::corosync::{Corosync, Ring, Timers};
+use crate::gateway::{Gateway, Kind};
+use crate::namespace::Offloads;
+use crate::ping::Ping;
+use crate::swanctl::IkeSa;
+use crate::swanctl_conf::Connection;
+use crate::testudo::Testudo;
+use crate::topology::Family;
+use crate::{Error, Lab, Result, wait_until};
+use std::time::Duration;
+
+/// For whatever takes a view, or a daemon's start, on a machine that has much else to do.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What runs.
+#[derive(Clone, Debug)]
+pub struct BedOptions {
+    /// How many nodes.
+    pub nodes: u8,
+    /// What each peer runs.
+    pub peers: Vec<Kind>,
+    /// Further lines of `[cluster]`.
+    pub cluster: String,
+    /// Further sections of testudo.toml, or keys at its top.
+    pub settings: String,
+    /// Corosync's.
+    pub timers: Timers,
+}
+
+impl Default for BedOptions {
+    fn default() -> Self {
+        Self {
+            nodes: 3,
+            peers: vec![Kind::Strongswan],
+            cluster: String::new(),
+            settings: String::new(),
+            timers: Timers::default(),
+        }
+    }
+}
+
+/// All daemons, on their hosts. Nodes and peers are counted from 1.
+#[derive(Debug)]
+pub struct Bed {
+    /// testudod of each node.
+    pub nodes: Vec<Testudo>,
+    /// The gateways across.
+    pub peers: Vec<Gateway>,
+    /// corosync of each node.
+    pub corosyncs: Vec<Corosync>,
+    /// The nodes' common key.
+    pub key: Vec<u8>,
+    /// The hosts.
+    pub cluster: Cluster,
+}
+
+impl Bed {
+    /// Starts everything and loads the connections. Nothing is initiated.
+    pub fn start(lab: &Lab, options: &BedOptions) -> Result<Self> {
+        Self::start_with(lab, options, |_, _| {})
+    }
+
+    /// The same; `adjust` changes the connection to a peer, as the cluster has it, and as the peer has it (true).
+    pub fn start_with(
+        lab: &Lab,
+        options: &BedOptions,
+        adjust: impl Fn(bool, &mut Connection),
+    ) -> Result<Self> {
+        let is_testudo = |kind: &Kind| kind.offloads_towards() == Offloads::None;
+        let plain = options.peers.iter().any(is_testudo);
+        let towards_peers = if plain { Offloads::None } else { Offloads::Default };
+        let (count, peers) = (options.nodes, options.peers.len() as u8);
+        let hosts = Options { nodes: count, peers, towards_peers, ..Options::default() };
+        let cluster = Cluster::build(lab, &hosts)?;
+        let corosyncs = start_corosyncs(lab, &cluster, options.timers)?;
+        let loaded = |from_peer: bool| -> Vec<Connection> {
+            let adjusted = |peer: u8| {
+                let mut connection = connection(peer);
+                if from_peer {
+                    connection = config::mirrored(connection);
+                }
+                adjust(from_peer, &mut connection);
+                connection
+            };
+            (1..=peers).map(adjusted).collect()
+        };
+        let (key, nodes) = start_nodes(lab, &cluster, options, &loaded(false))?;
+        let across = options.peers.iter().zip(&cluster.peers).zip(loaded(true));
+        let peers = across.map(|((kind, namespace), connection)| {
+            let gateway = Gateway::start(*kind, namespace)?;
+            gateway.swanctl().load(&connection.to_string())?;
+            Ok(gateway)
+        });
+        let peers = peers.collect::<Result<_>>()?;
+        let bed = Self { nodes, peers, corosyncs, key, cluster };
+        bed.await_members(&(1..=count).collect::<Vec<_>>())?;
+        Ok(bed)
+    }
+
+    /// testudod of a node.
+    pub fn node(&mut self, node: u8) -> &mut Testudo {
+        &mut self.nodes[index(node)]
+    }
+
+    /// corosync of a node.
+    pub fn corosync(&mut self, node: u8) -> &mut Corosync {
+        &mut self.corosyncs[index(node)]
+    }
+
+    /// The gateway of a peer.
+    pub fn peer(&mut self, peer: u8) -> &mut Gateway {
+        &mut self.peers[index(peer)]
+    }
+
+    /// Waits until these nodes are a quorate view, as each of them says, all of them up to date, and no others.
+    pub fn await_members(&self, members: &[u8]) -> Result<()> {
+        for node in members {
+            wait_until(&format!("a view of {members:?} at node {node}"), LIMIT, || {
+                let shown = self.nodes[index(*node)].cluster()?;
+                let there = shown["phase"] == "running"
+                    && shown["view"]["members"] == serde_json::json!(members)
+                    && shown["nodes"]
+                        .as_array()
+                        .is_some_and(|nodes| nodes.iter().all(|one| one["state"] != "fresh"))
+                    && shown["sender"].is_u64();
+                Ok(if there { Ok(()) } else { Err(shown.to_string()) })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The peer brings its tunnel up; both directions carry packets then.
+    pub fn bring_up(&self, peer: u8) -> Result<()> {
+        let swanctl = self.peers[index(peer)].swanctl();
+        wait_until(&format!("the tunnel of peer {peer}"), LIMIT, || {
+            Ok(swanctl
+                .initiate(&config::name(peer), Duration::from_secs(5))
+                .map(drop)
+                .map_err(|e| e.to_string()))
+        })?;
+        if self.carries(peer)? {
+            return Ok(());
+        }
+        Err(Error::unexpected(format!("ping through the tunnel of peer {peer}"), "replies", "none"))
+    }
+
+    /// Whether packets go through a peer's tunnel, both ways.
+    pub fn carries(&self, peer: u8) -> Result<bool> {
+        let pong = Ping::new(Cluster::behind(peer, Family::V4, 2)).count(5).run(&self.cluster.client)?;
+        Ok(pong.received > 0)
+    }
+
+    /// The IKE SA of a peer that is up, as the peer sees it.
+    pub fn tunnel(&self, peer: u8) -> Result<Option<IkeSa>> {
+        let sas = self.peers[index(peer)].swanctl().list_sas()?;
+        Ok(sas.into_iter().find(IkeSa::is_up))
+    }
+
+    /// The initiator's SPI of that: another IKE SA has another.
+    pub fn tunnel_spi(&self, peer: u8) -> Result<Option<String>> {
+        Ok(self.tunnel(peer)?.and_then(|sa| sa.get("initiator-spi").map(str::to_owned)))
+    }
+
+    /// The node that speaks IKE with a peer, among these.
+    pub fn owner_among(&self, peer: u8, nodes: &[u8]) -> Result<Option<u8>> {
+        for node in nodes {
+            let sas = self.nodes[index(*node)].swanctl().list_sas()?;
+            if sas.iter().any(|sa| sa.name == config::name(peer) && sa.is_up()) {
+                return Ok(Some(*node));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The node that speaks IKE with a peer. All daemons must answer.
+    pub fn owner(&self, peer: u8) -> Result<u8> {
+        let all: Vec<u8> = (1..).zip(&self.nodes).map(|(node, _)| node).collect();
+        let found = self.owner_among(peer, &all)?;
+        found.ok_or_else(|| Error::unexpected(format!("the owner of peer {peer}'s tunnel"), "a node", "none"))
+    }
+}
+
+fn index(number: u8) -> usize {
+    usize::from(number) - 1
+}
+
+fn start_corosyncs(lab: &Lab, cluster: &Cluster, timers: Timers) -> Result<Vec<Corosync>> {
+    let numbers = (1..).zip(&cluster.nodes);
+    let addresses = numbers.map(|(node, _)| Cluster::own(node, Net::Cluster, Family::V4)).collect();
+    let ring = Ring::new(lab, addresses, timers)?;
+    let started: Vec<_> =
+        cluster.nodes.iter().map(|node| Corosync::start(node, &ring)).collect::<Result<_>>()?;
+    for corosync in &started {
+        corosync.wait_for_members(started.len(), LIMIT)?;
+    }
+    Ok(started)
+}
+
+fn start_nodes(
+    lab: &Lab,
+    cluster: &Cluster,
+    options: &BedOptions,
+    connections: &[Connection],
+) -> Result<(Vec<u8>, Vec<Testudo>)> {
+    let (key, path) = config::write_key(lab)?;
+    let text: String = connections.iter().map(ToString::to_string).collect();
+    let start = |(number, namespace)| {
+        let state = lab.subdir(&format!("node{number}-state"))?;
+        let section = config::section(number, cluster.nodes.len(), [&path, &state], &options.cluster);
+        let testudod = Testudo::start_with(namespace, &format!("{}\n{section}", options.settings))?;
+        testudod.swanctl().load(&text)?;
+        Ok(testudod)
+    };
+    let started: Result<_> = (1..).zip(&cluster.nodes).map(start).collect();
+    Ok((key, started?))
+}

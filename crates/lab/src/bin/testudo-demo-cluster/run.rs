@@ -1,0 +1,187 @@
+//! Traffic, the kill, and what comes of it.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+use testudo_lab::bed::{Bed, Failure, first_notice};
+use testudo_lab::cluster::Cluster;
+use testudo_lab::cluster_report::ClusterReport;
+use testudo_lab::demo::Progress;
+use testudo_lab::files::Sha256;
+use testudo_lab::nginx::Nginx;
+use testudo_lab::probe::{INTERVAL, Probe, Summary, Trace};
+use testudo_lab::topology::{Family, Side};
+use testudo_lab::transfer::{Transfer, Transferred};
+use testudo_lab::{Error, Result, wait_until};
+
+const FILE: &str = "file";
+const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
+/// How long traffic flows after the download.
+const AFTER: Duration = Duration::from_secs(1);
+/// Part of the file after which the node is killed.
+const KILL_AT: f64 = 0.4;
+
+/// What was seen.
+pub(crate) struct Outcome {
+    /// The node that was killed.
+    pub(crate) victim: u8,
+    pub(crate) nodes: usize,
+    pub(crate) tunnels: usize,
+    pub(crate) kill: Instant,
+    /// Time from the kill until the first survivor noticed, if one said so.
+    pub(crate) detection: Option<Duration>,
+    /// From the client to the server, and back.
+    pub(crate) probes: [Trace; 2],
+    pub(crate) download: Transferred,
+    /// The same download before, with all nodes alive.
+    undisturbed: Transferred,
+    expected: Sha256,
+    /// Peers whose tunnel is another one than before, or carries nothing.
+    lost: Vec<u8>,
+}
+
+/// Runs traffic through the first peer's tunnel and kills the node that carries it.
+pub(crate) fn run(bed: &mut Bed, octets: u64, progress: &mut Progress) -> Result<Outcome> {
+    progress.title("Traffic, and a node is killed")?;
+    let nginx = Nginx::start(&bed.cluster.hosts[0])?;
+    let expected = nginx.add_file(FILE, octets, 1)?;
+    let undisturbed = progress.step("download with all nodes alive", || {
+        let done = transfer(bed)?.finish(DOWNLOAD_LIMIT)?;
+        let said = format!("{:.2} Gb/s", done.gbps());
+        Ok((done, said))
+    })?;
+    let before = (1..).zip(&bed.peers).map(|(peer, _)| bed.tunnel_spi(peer)).collect::<Result<Vec<_>>>()?;
+    let probes = start_probes(bed)?;
+    let victim = progress.step("which node carries the tunnel", || {
+        let victim = bed.owner(1)?;
+        Ok((victim, format!("node {victim}")))
+    })?;
+    let (kill, day, download) = progress.step("download, and the node is killed", || {
+        let transfer = transfer(bed)?;
+        wait_until("the middle of the download", DOWNLOAD_LIMIT, || {
+            let received = transfer.received();
+            let enough = received as f64 >= octets as f64 * KILL_AT;
+            Ok(if enough { Ok(()) } else { Err(format!("{received} of {octets} octets")) })
+        })?;
+        let (kill, day) = (Instant::now(), SystemTime::now());
+        bed.strike(victim, Failure::Testudod)?;
+        let done = transfer.finish(DOWNLOAD_LIMIT)?;
+        let said = format!("{:.2} Gb/s", done.gbps());
+        Ok(((kill, day, done), said))
+    })?;
+    sleep(AFTER);
+    let [up, down] = probes;
+    let probes = [up.stop()?, down.stop()?];
+    let lost = progress.step("all tunnels", || {
+        let lost = lost_tunnels(bed, &before)?;
+        let said = format!("{} of {} lost", lost.len(), before.len());
+        Ok((lost, said))
+    })?;
+    let survivors = (1..).zip(&bed.nodes).filter(|(node, _)| *node != victim);
+    let logs: Vec<String> = survivors.map(|(_, node)| node.log()).collect::<Result<_>>()?;
+    let noticed = first_notice(logs.iter().map(String::as_str), victim, day);
+    Ok(Outcome {
+        victim,
+        nodes: bed.nodes.len(),
+        tunnels: before.len(),
+        kill,
+        detection: noticed.and_then(|at| at.duration_since(day).ok()),
+        probes,
+        download,
+        undisturbed,
+        expected,
+        lost,
+    })
+}
+
+impl Outcome {
+    /// The direction that was worse off.
+    pub(crate) fn worst(&self) -> (&Trace, Summary) {
+        let [up, down] = [0, 1].map(|n| (&self.probes[n], self.probes[n].summary()));
+        if down.1.outage.length > up.1.outage.length { down } else { up }
+    }
+
+    /// The figures for programs.
+    pub(crate) fn report(&self) -> Result<ClusterReport> {
+        let unknown = || {
+            let found = format!("no word of node {}", self.victim);
+            Error::unexpected("the logs of the survivors", "when the node failed", found)
+        };
+        let both = self.probes.each_ref().map(Trace::summary);
+        Ok(ClusterReport {
+            outage_ms: milliseconds(self.worst().1.outage.length),
+            detection_ms: milliseconds(self.detection.ok_or_else(unknown)?),
+            packets_lost: both.iter().map(|summary| summary.lost).sum(),
+            duplicates: both.iter().map(|summary| summary.duplicates).sum(),
+            tunnels_lost: self.lost.len() as u64,
+        })
+    }
+
+    /// The figures for people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::from("== Figures\n");
+        let detection = self.detection.map_or("not told".into(), |d| format!("{:.1} ms", milliseconds(d)));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "detected after          {detection}");
+        for (way, trace) in ["client to server", "server to client"].iter().zip(&self.probes) {
+            let Summary { sent, lost, duplicates, reordered, outage, .. } = trace.summary();
+            let length = milliseconds(outage.length);
+            let _ = writeln!(
+                text,
+                "{way:<24}outage {length:.1} ms; of {sent} datagrams {lost} lost, {duplicates} doubled, {reordered} \
+                 reordered"
+            );
+        }
+        let extra = self.download.elapsed.as_secs_f64() - self.undisturbed.elapsed.as_secs_f64();
+        let megabytes = self.download.bytes as f64 / 1e6;
+        let _ = writeln!(text, "download of {megabytes:.0} MB      {extra:+.2} s against undisturbed");
+        let _ = writeln!(text, "tunnels lost            {} of {}", self.lost.len(), self.tunnels);
+        text
+    }
+
+    /// What must not be.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let mut problems: Vec<_> =
+            self.lost.iter().map(|peer| format!("the tunnel of peer {peer} is lost")).collect();
+        if self.download.sha256 != self.expected || self.undisturbed.sha256 != self.expected {
+            problems.push("a download is not the file that the server has".into());
+        }
+        let duplicates: u64 = self.probes.iter().map(|trace| trace.summary().duplicates).sum();
+        if duplicates > 0 {
+            problems.push(format!("{duplicates} datagrams arrived twice"));
+        }
+        problems
+    }
+}
+
+fn server() -> IpAddr {
+    Cluster::behind(1, Family::V4, 2)
+}
+
+fn transfer(bed: &Bed) -> Result<Transfer> {
+    Transfer::start(&bed.cluster.client, server(), FILE)
+}
+
+fn start_probes(bed: &Bed) -> Result<[Probe; 2]> {
+    let (client, host) = (&bed.cluster.client, &bed.cluster.hosts[0]);
+    Ok([
+        Probe::start(client, host, server(), INTERVAL)?,
+        Probe::start(host, client, Side::One.host(Family::V4), INTERVAL)?,
+    ])
+}
+
+fn lost_tunnels(bed: &Bed, before: &[Option<String>]) -> Result<Vec<u8>> {
+    let mut lost = Vec::new();
+    for (peer, before) in (1..).zip(before) {
+        if before.is_none() || bed.tunnel_spi(peer)? != *before || !bed.carries(peer)? {
+            lost.push(peer);
+        }
+    }
+    Ok(lost)
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    // To the microsecond: more is not measured.
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
