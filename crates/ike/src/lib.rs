@@ -8,6 +8,7 @@
 pub mod alloc;
 pub mod cert;
 pub mod config;
+pub mod delta;
 pub mod endpoint;
 mod exchange;
 pub mod message;

@@ -363,6 +363,10 @@ impl Host for Node {
         let status = self.member.status();
         counters.push(("not ours", status.counters.not_ours));
         counters.push(("not the owner's", status.counters.not_owner));
+        let told = status.counters.told;
+        counters.push(("whole states told", told.states.messages));
+        counters.push(("changes told", told.mid_i.messages + told.mid_r.messages + told.updates.messages));
+        counters.push(("changes that do not fit", status.counters.unfit));
         counters
     }
 }

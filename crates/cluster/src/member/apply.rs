@@ -44,7 +44,7 @@ impl Member {
         }
     }
 
-    fn apply(&mut self, now: Time, from: NodeId, at: Position, op: Op) {
+    pub(super) fn apply(&mut self, now: Time, from: NodeId, at: Position, op: Op) {
         match op {
             Op::SegDrop { share, to, .. } => return self.dropped(now, from, at, share, to),
             Op::Resync { epoch, owners } => return self.told_owners(epoch, &owners),
@@ -57,6 +57,8 @@ impl Member {
         }
         match op {
             Op::Ike(ike) => self.ike_added(now, *ike),
+            Op::IkeMidI(change) | Op::IkeMidR(change) | Op::IkeUpdate(change) => self.ike_changed(&change),
+            Op::IkeWanted { spi } => self.ike_wanted(now, spi),
             Op::IkeDelete { spi } => self.ike_gone(spi),
             Op::Child(child) => self.child_added(now, at, *child),
             Op::ChildSwitch { from, to } => self.switched(from, to),
@@ -88,9 +90,10 @@ impl Member {
         }
     }
 
-    fn ike_added(&mut self, now: Time, ike: IkeState) {
+    pub(super) fn ike_added(&mut self, now: Time, ike: IkeState) {
         let IkeState { outline, age, state } = ike;
         let spi = outline.spi;
+        self.wanted.remove(&spi);
         let old = self.replicas.remove_ike(spi);
         let id = old.as_ref().map_or_else(|| self.endpoint.new_ike_number(), |old| old.id);
         let before = old.map(|old| old.outline.leases).unwrap_or_default();
@@ -103,10 +106,12 @@ impl Member {
             }
         }
         let came = Time(now.0.saturating_sub(age));
-        self.replicas.insert_ike(spi, IkeReplica { id, outline, state: Some((came, state)), stale: false });
+        let told = Some((came, state));
+        self.replicas.insert_ike(spi, IkeReplica { id, outline, told, here: None, stale: false });
     }
 
     pub(super) fn ike_gone(&mut self, spi: IkeSpi) {
+        self.wanted.remove(&spi);
         let Some(ike) = self.replicas.remove_ike(spi) else { return };
         for (pool, addr) in &ike.outline.leases {
             self.endpoint.drop_lease(ike.id, pool, *addr);

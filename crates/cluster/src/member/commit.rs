@@ -6,15 +6,14 @@
 
 use super::{Member, MemberOutput};
 use crate::group::Ticket;
-use crate::update::{ChildState, IkeState, Op, Secret, cut, encode};
+use crate::update::{ChildState, Op, cut, encode};
 use std::collections::BTreeMap;
-use std::time::Duration;
 use testudo_ike::message::{ExchangeType, Header};
 use testudo_ike::output::{ChildSaId, IkeSaId, Output, Path, Time};
 use testudo_planted::{Plant, planted};
 
 use super::blocks::Ledger;
-use super::replicas::{ChildReplica, IkeReplica};
+use super::replicas::ChildReplica;
 
 /// An update is cut at about this size.
 const LARGEST: usize = 12 << 10;
@@ -156,11 +155,8 @@ impl Member {
             ops.push(Op::IkeDelete { spi });
         }
         let kept_back = planted(Plant::UpdatesNotReplicated) && before.is_some();
-        if let Some((outline, state)) = outline.zip(self.endpoint.export_sa(now, id)).filter(|_| !kept_back) {
-            let replica = IkeReplica { id, outline: outline.clone(), state: None, stale: false };
-            self.replicas.insert_ike(outline.spi, replica);
-            let state = Secret::new(state);
-            ops.push(Op::Ike(Box::new(IkeState { outline, age: Duration::ZERO, state })));
+        if let Some(outline) = outline.filter(|_| !kept_back) {
+            ops.extend(self.tell_ike(now, id, outline));
         }
         ops
     }

@@ -3,7 +3,7 @@
 use super::{Member, MemberOutput};
 use crate::node::NodeId;
 use crate::share::ShareSet;
-use crate::update::{Op, Secret};
+use crate::update::Op;
 use std::collections::BTreeMap;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
@@ -88,8 +88,7 @@ impl Member {
         let spis: Vec<IkeSpi> = self.replicas.ikes_of(share).map(|(spi, _)| *spi).collect();
         for spi in spis {
             let Some(ike) = self.replicas.ikes.get_mut(&spi) else { continue };
-            if let Some(state) = self.endpoint.export_sa(now, ike.id) {
-                ike.state = Some((now, Secret::new(state)));
+            if ike.here.take().is_some() {
                 self.commits.forget(ike.id);
                 self.endpoint.evict(now, ike.id);
             }

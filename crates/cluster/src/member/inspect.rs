@@ -27,9 +27,9 @@ impl Member {
     /// `None`: there is no such IKE SA here, or nothing was asked in it.
     pub fn last_answered(&self, ours: IkeSpi) -> Option<MessageId> {
         let replica = self.replicas.ikes.get(&ours)?;
-        match &replica.state {
-            Some((_, state)) => Endpoint::last_answered_in(state.octets()),
-            None => self.endpoint.last_answered(ours),
+        match &replica.told {
+            Some((_, state)) if replica.here.is_none() => Endpoint::last_answered_in(state.octets()),
+            _ => self.endpoint.last_answered(ours),
         }
     }
 }

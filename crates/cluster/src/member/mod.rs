@@ -5,6 +5,7 @@
 
 mod apply;
 mod blocks;
+mod changes;
 mod commit;
 mod config;
 mod handover;
@@ -17,6 +18,7 @@ mod resync;
 mod status;
 mod takeover;
 
+pub use changes::{Count, Told};
 pub use config::MemberConfig;
 pub use output::{MemberOutput, TakenIn};
 pub use status::{ClusterStatus, MemberCounters};
@@ -99,6 +101,8 @@ pub struct Member {
     /// IKE SAs that are this node's and whose states have not been read yet; and the shares where there may be some.
     imports: BTreeSet<IkeSpi>,
     imported: ShareSet,
+    /// IKE SAs of others that were asked for: what was told of them did not fit.
+    wanted: BTreeSet<IkeSpi>,
     homes: Option<ShareSet>,
     shown: Shown,
     counters: MemberCounters,
@@ -160,6 +164,7 @@ impl Member {
             bumping: BTreeMap::new(),
             imports: BTreeSet::new(),
             imported: ShareSet::EMPTY,
+            wanted: BTreeSet::new(),
             homes: None,
             shown: Shown::default(),
             counters: MemberCounters::default(),

@@ -8,7 +8,7 @@ use crate::update::{ChildState, Secret};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use testudo_ike::endpoint::Outline;
-use testudo_ike::message::IkeSpi;
+use testudo_ike::message::{IkeSpi, MessageId};
 use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::{Share, Spi};
@@ -19,8 +19,11 @@ pub(crate) struct IkeReplica {
     /// Its number on this node, drawn when it was first heard of.
     pub(crate) id: IkeSaId,
     pub(crate) outline: Outline,
-    /// When its state was exported, by the clock here, and the state. None while this node's endpoint has it.
-    pub(crate) state: Option<(Time, Secret)>,
+    /// Its state as it was last said, and so as all nodes have it; and the moment that it is for, by the clock here. None: nobody
+    /// goes on from what was said.
+    pub(crate) told: Option<(Time, Secret)>,
+    /// This node's endpoint has it, and may be further on; and how far both windows had moved when it was last told.
+    pub(crate) here: Option<(MessageId, MessageId)>,
     /// Not named yet by those who bring this node up to date.
     pub(crate) stale: bool,
 }
@@ -79,9 +82,9 @@ impl Replicas {
         self.ikes.range(ikes(share))
     }
 
-    /// Those of them whose state is kept here, not in the endpoint.
+    /// Those of them that the endpoint does not have.
     pub(super) fn readable(&self, share: Share) -> impl Iterator<Item = IkeSpi> {
-        self.ikes_of(share).filter(|(_, ike)| ike.state.is_some()).map(|(spi, _)| *spi)
+        self.ikes_of(share).filter(|(_, ike)| ike.here.is_none() && ike.told.is_some()).map(|(spi, _)| *spi)
     }
 
     pub(crate) fn child(&self, spi: Spi) -> Option<&ChildReplica> {
@@ -129,7 +132,12 @@ impl Replicas {
 
     /// All are to be named again.
     pub(crate) fn doubt(&mut self) {
-        self.ikes.values_mut().for_each(|ike| ike.stale = true);
+        for ike in self.ikes.values_mut() {
+            if ike.here.take().is_some() {
+                ike.told = None;
+            }
+            ike.stale = true;
+        }
         self.children.values_mut().for_each(|child| child.stale = true);
     }
 

@@ -4,7 +4,7 @@ use super::Member;
 use crate::group::{Ticket, ViewStart};
 use crate::node::NodeId;
 use crate::share::ShareSet;
-use crate::update::{IkeState, Op, Secret};
+use crate::update::{IkeState, Op};
 use std::collections::{BTreeSet, VecDeque};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
@@ -114,15 +114,14 @@ impl Member {
     }
 
     /// As the endpoint has it; or, where this node has not read it yet, as it came.
-    fn ike_again(&mut self, now: Time, spi: IkeSpi) -> Option<Op> {
+    pub(super) fn ike_again(&mut self, now: Time, spi: IkeSpi) -> Option<Op> {
         let ike = self.replicas.ikes.get(&spi)?;
-        let (outline, age, state) = match &ike.state {
-            Some((came, state)) => (ike.outline.clone(), now.since(*came), state.clone()),
-            None => {
-                let state = self.endpoint.export_sa(now, ike.id)?;
-                (self.endpoint.outline(ike.id)?, Default::default(), Secret::new(state))
-            }
-        };
+        if ike.here.is_some() {
+            let outline = self.endpoint.outline(ike.id)?;
+            return self.tell_whole_ike(now, ike.id, outline);
+        }
+        let (at, state) = ike.told.as_ref()?;
+        let (outline, age, state) = (ike.outline.clone(), now.since(*at), state.clone());
         Some(Op::Ike(Box::new(IkeState { outline, age, state })))
     }
 

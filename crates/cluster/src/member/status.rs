@@ -1,11 +1,11 @@
 //! What operators see of a member.
 
-use super::Member;
+use super::{Member, Told};
 use crate::group::GroupStatus;
 use crate::node::NodeId;
 use crate::share::ShareSet;
 
-/// What was not taken in, since the node began.
+/// What was not taken in, and what was told, since the node began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberCounters {
     /// IKE messages for shares whose IKE another node speaks.
@@ -14,6 +14,10 @@ pub struct MemberCounters {
     pub not_owner: u64,
     /// Updates that cannot be read.
     pub unread: u64,
+    /// Changes of IKE SAs that are not for what is held here of them.
+    pub unfit: u64,
+    /// What was told to others.
+    pub told: Told,
 }
 
 /// For `testudo cluster`.
@@ -43,7 +47,7 @@ pub struct ClusterStatus {
     pub held: usize,
     /// IKE SAs of shares taken over whose states have not been read yet.
     pub unread_states: usize,
-    /// What was not taken in.
+    /// What was not taken in, and what was told.
     pub counters: MemberCounters,
 }
 

@@ -56,6 +56,7 @@ impl Member {
         self.resync.stop();
         // Whatever was about to be taken: the new view says it again, if it is still so.
         self.takes.clear();
+        self.wanted.clear();
         if !start.view.quorate {
             // Those who were suspected may be the majority: what was carried for them is theirs.
             return self.provide(now);
@@ -199,15 +200,20 @@ impl Member {
     /// Goes on with an IKE SA. From now on its owner here makes its IVs, under its own sender ID.
     pub(super) fn import(&mut self, spi: IkeSpi) {
         self.imports.remove(&spi);
-        let Some(ike) = self.replicas.ikes.get_mut(&spi) else { return };
-        let Some((came, state)) = ike.state.take() else { return };
-        let id = ike.id;
+        let Some(ike) = self.replicas.ikes.get(&spi) else { return };
+        let Some((at, state)) = ike.told.as_ref().filter(|_| ike.here.is_none()) else { return };
         let replicas = &self.replicas;
         let number = |spi: Spi| -> Option<ChildSaId> { replicas.child(spi).map(|child| child.id) };
-        if let Err(error) = self.endpoint.import_sa_as(came, state.octets(), Some(id), &number) {
-            self.log(0, format!("cannot go on with IKE_SA {spi}: {error}"));
-            self.ike_gone(spi);
-            self.publish(vec![Op::IkeDelete { spi }]);
+        match self.endpoint.import_sa_as(*at, state.octets(), Some(ike.id), &number) {
+            Ok(id) => {
+                let here = self.endpoint.message_ids(id);
+                self.replicas.ikes.entry(spi).and_modify(|ike| ike.here = here);
+            }
+            Err(error) => {
+                self.log(0, format!("cannot go on with IKE_SA {spi}: {error}"));
+                self.ike_gone(spi);
+                self.publish(vec![Op::IkeDelete { spi }]);
+            }
         }
     }
 

@@ -6,21 +6,30 @@
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use testudo_ike::delta::Delta;
 use testudo_ike::endpoint::Outline;
 use testudo_ike::message::IkeSpi;
-use testudo_ike::output::Path;
+use testudo_ike::output::{CommitId, Path};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::{Share, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// Of everything here. Nodes of another version do not read it.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Op {
-    /// IKE_ADD and IKE_UPDATE: the whole state of an IKE SA, pending exchanges and their octets included.
+    /// IKE_ADD: the whole state of an IKE SA, pending exchanges and their octets included.
     Ike(Box<IkeState>),
+    /// IKE_MID_I: our window has moved in it, by a request of ours or its response.
+    IkeMidI(Box<IkeChange>),
+    /// IKE_MID_R: the peer's has: a request is answered, and its answer kept.
+    IkeMidR(Box<IkeChange>),
+    /// IKE_UPDATE: both have, or something else has changed.
+    IkeUpdate(Box<IkeChange>),
+    /// The sender cannot read what has changed in it, and has forgotten it: its owner says all of it again.
+    IkeWanted { spi: IkeSpi },
     /// IKE_DELETE: nothing is left of it, not even a response to repeat.
     IkeDelete { spi: IkeSpi },
     /// CHILD_ADD: a Child SA, new or sent again to a node that must be brought up to date.
@@ -55,6 +64,14 @@ pub(crate) struct IkeState {
     /// How long ago it was exported: the times in it are on the clock of that moment.
     pub(crate) age: Duration,
     pub(crate) state: Secret,
+}
+
+/// What has changed in an IKE SA since it was last said, for the same moment. What its outline has besides has not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IkeChange {
+    pub(crate) spi: IkeSpi,
+    pub(crate) commit: CommitId,
+    pub(crate) delta: Delta,
 }
 
 /// A Child SA.
@@ -119,6 +136,7 @@ impl Op {
     pub(crate) fn share(&self) -> Option<Share> {
         Some(match self {
             Self::Ike(ike) => ike.outline.spi.share(),
+            Self::IkeMidI(change) | Self::IkeMidR(change) | Self::IkeUpdate(change) => change.spi.share(),
             Self::IkeDelete { spi } => spi.share(),
             Self::Child(child) => child.params.spi_in.share(),
             Self::ChildSwitch { to: spi, .. }
@@ -127,14 +145,19 @@ impl Op {
             | Self::ChildDelete { spi } => spi.share(),
             Self::Renew(grants) | Self::Bump(grants) => grants.share,
             Self::SegDrop { share, .. } => *share,
-            Self::Edges(_) | Self::Resync { .. } | Self::Resynced { .. } => return None,
+            Self::IkeWanted { .. } | Self::Edges(_) | Self::Resync { .. } | Self::Resynced { .. } => {
+                return None;
+            }
         })
     }
 
     /// About how many octets it is.
-    fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         match self {
             Self::Ike(ike) => ike.state.0.len() + 128,
+            Self::IkeMidI(change) | Self::IkeMidR(change) | Self::IkeUpdate(change) => {
+                change.delta.size() + 24
+            }
             Self::Child(_) => 512,
             Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
             Self::Edges(edges) => 8 + edges.len() * 14,

@@ -116,6 +116,7 @@ fn counters(status: &ClusterStatus) -> Named {
         ("not_ours", member.not_ours),
         ("not_owner", member.not_owner),
         ("unread", member.unread),
+        ("unfit", member.unfit),
     ];
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

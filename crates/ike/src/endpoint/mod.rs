@@ -406,7 +406,8 @@ impl Endpoint {
     }
 
     /// The whole state of an IKE SA, exchanges under way included, in a versioned form. `None`: no such IKE SA. It
-    /// holds keys: whoever stores or sends it must protect it.
+    /// holds keys: whoever stores or sends it must protect it. Times are kept as they lie around `now`: of two exports for the
+    /// same `now`, whenever they are made, only that differs which has changed.
     pub fn export_sa(&self, now: Time, id: IkeSaId) -> Option<Zeroizing<Vec<u8>>> {
         self.table.get(id).and_then(|sa| encode(sa, now))
     }

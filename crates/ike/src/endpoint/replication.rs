@@ -74,6 +74,11 @@ impl Endpoint {
         self.table.by_spi(ours).map(|sa| sa.id)
     }
 
+    /// How far both windows of an IKE SA have moved: the number of our next request, and that of the peer's.
+    pub fn message_ids(&self, id: IkeSaId) -> Option<(MessageId, MessageId)> {
+        self.table.get(id).map(|sa| (sa.outgoing.next, sa.incoming.expected))
+    }
+
     /// The number of the last request of the peer that was answered in the IKE SA for which we chose that SPI.
     pub fn last_answered(&self, ours: IkeSpi) -> Option<MessageId> {
         self.table.by_spi(ours).and_then(IkeSa::last_answered)

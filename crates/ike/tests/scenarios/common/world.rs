@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
+use testudo_ike::delta::Delta;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, IkeSaStatus, Job};
 use testudo_ike::output::{ChildSaId, CommitId, Event, IkeSaId, Output, Path, Reason, Time};
 use testudo_ipsec::sa::ChildSaParams;
@@ -42,6 +43,8 @@ pub(crate) struct Host {
     sender: u16,
     seed: u64,
     last_commit: CommitId,
+    /// What others have been told of each IKE SA.
+    told: BTreeMap<IkeSaId, (Time, Vec<u8>)>,
 }
 
 pub(crate) struct World {
@@ -135,10 +138,22 @@ impl Host {
         for id in ids {
             let state = self.endpoint.export_sa(now, id).expect("every state serialises");
             let before = self.endpoint.next_timeout();
-            assert_eq!(self.endpoint.import_sa(now, &state), Ok(id));
+            let (told, from_changes) = self.told(now, id, &state);
+            assert_eq!(self.endpoint.import_sa(told, &from_changes), Ok(id));
             assert_eq!(self.endpoint.export_sa(now, id), Some(state), "a restored state is the same");
             assert_eq!(self.endpoint.next_timeout(), before, "and so are its deadlines");
         }
+    }
+
+    /// The state as another node has it that was told everything once, for that moment, and since then what has changed.
+    fn told(&mut self, now: Time, id: IkeSaId, state: &[u8]) -> (Time, Vec<u8>) {
+        let (told, octets) = self.told.entry(id).or_insert_with(|| (now, state.to_vec()));
+        let result = self.endpoint.export_sa(*told, id).expect("for any moment");
+        let delta = Delta::between(octets, &result);
+        *octets = delta.apply(octets).expect("it is for these").to_vec();
+        assert_eq!(*octets, **result, "what has changed leads from one state to the next");
+        assert!(delta.size() <= result.len() + 40, "{delta:?}, and all is {} octets", result.len());
+        (*told, octets.clone())
     }
 
     /// The virtual addresses that it has now, whoever brought them.
@@ -215,6 +230,7 @@ impl World {
             sender,
             seed,
             last_commit: CommitId(0),
+            told: BTreeMap::new(),
         });
         self.hosts.last_mut().unwrap()
     }

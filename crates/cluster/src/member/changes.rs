@@ -1,0 +1,247 @@
+//! IKE SAs as others are told of them: whole, or by what has changed since they were told last.
+//!
+//! All nodes hold the same octets of each IKE SA, as the total order makes them: whole states set them, changes lead from one to the
+//! next. A change says which octets it is for. Who has others has missed something: it goes on with none, and asks for the whole.
+
+use super::Member;
+use super::replicas::IkeReplica;
+use crate::update::{IkeChange, IkeState, Op, Secret};
+use std::time::Duration;
+use testudo_ike::delta::Delta;
+use testudo_ike::endpoint::Outline;
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::{IkeSaId, Time};
+
+/// How often this node has told of IKE SAs, and in how many octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// IKE_ADD: whole states.
+    pub states: Count,
+    /// IKE_MID_I: by requests of ours and their responses.
+    pub mid_i: Count,
+    /// IKE_MID_R: by requests of the peer.
+    pub mid_r: Count,
+    /// IKE_UPDATE: by both, or by something else.
+    pub updates: Count,
+}
+
+/// Messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How many.
+    pub messages: u64,
+    /// How many octets they were, without what seals them.
+    pub octets: u64,
+}
+
+impl Told {
+    fn count(&mut self, op: &Op) {
+        let count = match op {
+            Op::IkeMidI(_) => &mut self.mid_i,
+            Op::IkeMidR(_) => &mut self.mid_r,
+            Op::IkeUpdate(_) => &mut self.updates,
+            _ => &mut self.states,
+        };
+        count.messages += 1;
+        count.octets += op.size() as u64;
+    }
+}
+
+impl Member {
+    /// Tells what has changed in an IKE SA of this node, or all of it if that is hardly more.
+    pub(super) fn tell_ike(&mut self, now: Time, id: IkeSaId, outline: Outline) -> Option<Op> {
+        match self.change_of(id, &outline) {
+            Some(op) => {
+                self.counters.told.count(&op);
+                Some(op)
+            }
+            None => self.tell_whole_ike(now, id, outline),
+        }
+    }
+
+    /// Tells all of an IKE SA of this node.
+    pub(super) fn tell_whole_ike(&mut self, now: Time, id: IkeSaId, outline: Outline) -> Option<Op> {
+        let here = self.endpoint.message_ids(id);
+        let state = Secret::new(self.endpoint.export_sa(now, id)?);
+        let told = Some((now, state.clone()));
+        self.replicas
+            .insert_ike(outline.spi, IkeReplica { id, outline: outline.clone(), told, here, stale: false });
+        let op = Op::Ike(Box::new(IkeState { outline, age: Duration::ZERO, state }));
+        self.counters.told.count(&op);
+        Some(op)
+    }
+
+    /// `None`: all of it must be told.
+    fn change_of(&mut self, id: IkeSaId, outline: &Outline) -> Option<Op> {
+        let ike = self.replicas.ikes.get_mut(&outline.spi)?;
+        let alike = Outline { commit: ike.outline.commit, ..outline.clone() } == ike.outline;
+        let (at, base) = ike.told.as_mut().filter(|_| alike)?;
+        let before = ike.here?;
+        // For the same moment: else every time in it would have changed.
+        let state = Secret::new(self.endpoint.export_sa(*at, id)?);
+        let delta = Delta::between(base.octets(), state.octets());
+        if delta.size() * 4 > state.octets().len() * 3 {
+            return None;
+        }
+        let windows = self.endpoint.message_ids(id)?;
+        (*base, ike.here, ike.outline.commit) = (state, Some(windows), outline.commit);
+        let change = Box::new(IkeChange { spi: outline.spi, commit: outline.commit, delta });
+        Some(match (windows.0 != before.0, windows.1 != before.1) {
+            (true, false) => Op::IkeMidI(change),
+            (false, true) => Op::IkeMidR(change),
+            _ => Op::IkeUpdate(change),
+        })
+    }
+
+    /// The owner of an IKE SA has told what has changed in it.
+    pub(super) fn ike_changed(&mut self, change: &IkeChange) {
+        let spi = change.spi;
+        if let Some(ike) = self.replicas.ikes.get_mut(&spi)
+            && let Some((_, octets)) = &mut ike.told
+            && let Some(state) = change.delta.apply(octets.octets())
+        {
+            *octets = Secret::new(state);
+            ike.outline.commit = change.commit;
+            return;
+        }
+        // One that is being brought up to date hears all of it yet.
+        if self.resync.fresh().contains(&self.node) || self.wanted.contains(&spi) {
+            return;
+        }
+        self.counters.unfit += 1;
+        self.log(0, format!("what has changed in IKE_SA {spi} does not fit what this node has of it"));
+        // A survivor that goes on from an older state would encrypt answered exchanges again.
+        self.ike_gone(spi);
+        self.wanted.insert(spi);
+        self.publish(vec![Op::IkeWanted { spi }]);
+    }
+
+    /// A node needs all of an IKE SA.
+    pub(super) fn ike_wanted(&mut self, now: Time, spi: IkeSpi) {
+        if self.table.owner(spi.share()) == Some(self.node) {
+            // What has changed since it was told last goes out first.
+            self.turn(now);
+            let op = self.ike_again(now, spi);
+            self.publish(op.into_iter().collect());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{EngineEvent, RingId, View};
+    use crate::group::{ClusterKey, GroupConfig, Position};
+    use crate::member::{MemberConfig, MemberOutput};
+    use crate::node::NodeId;
+    use testudo_ike::output::CommitId;
+    use testudo_ike::suite::Entropy;
+    use zeroize::Zeroizing;
+
+    const SPI: IkeSpi = IkeSpi(0x0700_0000_0000_0001);
+    const NOW: Time = Time(Duration::from_secs(100));
+
+    struct Counter(u8);
+
+    impl Entropy for Counter {
+        fn fill(&mut self, out: &mut [u8]) {
+            for octet in out {
+                self.0 = self.0.wrapping_add(1);
+                *octet = self.0;
+            }
+        }
+    }
+
+    fn node(number: u32) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    /// Alone in a quorate view: all shares are its own.
+    fn alone() -> Member {
+        let group = GroupConfig::new(node(1), vec![node(1)], ClusterKey::new([7; 32]));
+        let mut member =
+            Member::new(MemberConfig::new(group), 0, [Box::new(Counter(0)), Box::new(Counter(9))], NOW);
+        let view = View { ring: RingId { seq: 1, node: 1 }, members: vec![node(1)], quorate: true };
+        member.handle_engine(NOW, EngineEvent::View(view));
+        said(&mut member);
+        assert_eq!(member.table.owner(SPI.share()), Some(node(1)));
+        member
+    }
+
+    /// How many messages it multicasts, which come back to it.
+    fn said(member: &mut Member) -> usize {
+        let mut count = 0;
+        member.pump(NOW);
+        while let Some(output) = member.poll_output() {
+            if let MemberOutput::Multicast(bytes) = output {
+                count += 1;
+                member.handle_engine(NOW, EngineEvent::Message { from: node(1), bytes });
+                member.pump(NOW);
+            }
+        }
+        count
+    }
+
+    fn state(octet: u8) -> Vec<u8> {
+        vec![octet; 100]
+    }
+
+    fn whole(octets: &[u8]) -> IkeState {
+        let outline = Outline {
+            spi: SPI,
+            commit: CommitId(0),
+            established: true,
+            connection: "c".into(),
+            identity: None,
+            leases: vec![],
+        };
+        IkeState { outline, age: Duration::ZERO, state: Secret::new(Zeroizing::new(octets.to_vec())) }
+    }
+
+    fn change(from: &[u8], to: &[u8]) -> IkeChange {
+        IkeChange { spi: SPI, commit: CommitId(0), delta: Delta::between(from, to) }
+    }
+
+    fn held(member: &Member) -> Option<&[u8]> {
+        let ike = member.replicas.ikes.get(&SPI)?;
+        ike.told.as_ref().map(|(_, state)| state.octets())
+    }
+
+    #[test]
+    fn what_fits_is_taken_and_what_does_not_is_asked_for_once() {
+        let mut member = alone();
+        member.ike_added(NOW, whole(&state(1)));
+        member.ike_changed(&change(&state(1), &state(2)));
+        assert_eq!(held(&member), Some(&state(2)[..]));
+        assert_eq!(said(&mut member), 0);
+
+        // A change between has not come: neither the old state nor a mixture of both may be gone on with.
+        member.ike_changed(&change(&state(3), &state(4)));
+        assert_eq!((held(&member), member.counters.unfit), (None, 1));
+        member.ike_changed(&change(&state(4), &state(5)));
+        assert_eq!((said(&mut member), member.counters.unfit), (1, 1), "it asks once");
+
+        member.ike_added(NOW, whole(&state(5)));
+        member.ike_changed(&change(&state(5), &state(6)));
+        assert_eq!(held(&member), Some(&state(6)[..]));
+        assert_eq!(said(&mut member), 0);
+        member.ike_changed(&change(&state(5), &state(6)));
+        assert_eq!(held(&member), None);
+        assert_eq!(said(&mut member), 1, "the next time it asks again");
+    }
+
+    #[test]
+    fn its_owner_tells_all_of_it_to_who_asks() {
+        let mut member = alone();
+        member.ike_added(NOW, whole(&state(1)));
+        let asks = Op::IkeWanted { spi: SPI };
+        member.apply(NOW, node(2), Position::default(), asks.clone());
+        assert_eq!(said(&mut member), 1);
+        let unknown = Op::IkeWanted { spi: IkeSpi(0x0700_0000_0000_0002) };
+        member.apply(NOW, node(2), Position::default(), unknown);
+        assert_eq!(said(&mut member), 0, "there is none");
+        member.table.reset();
+        member.apply(NOW, node(2), Position::default(), asks);
+        assert_eq!(said(&mut member), 0, "it is another's");
+    }
+}
