@@ -38,6 +38,9 @@ pub enum EngineEvent {
         /// As multicast.
         bytes: Vec<u8>,
     },
+    /// This node stood still, and the others have gone on without it; with that the view is over. The next one tells that it has
+    /// joined them again.
+    PutOut,
     /// The engine is gone, and with it the view; the next view tells that it is back.
     Down {
         /// Why, for the log.

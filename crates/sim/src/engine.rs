@@ -4,6 +4,8 @@
 //!   ordered, whoever else has them; when the ring falls apart, those that nobody else got are lost.
 //! - **Virtual synchrony.** Who goes from one ring to the next together has seen the same messages in the first.
 //! - **Not gated by quorum.** An isolated node goes on delivering to itself.
+//! - **Puts out who stands still.** The daemon goes on without the process that it serves; after a second the others go on without
+//!   that one, if they are more than half of all nodes. It finds that behind all that had come before.
 //! - **Late.** A lost node is found missing only after a while; members may be slow; after a change the engine takes nothing
 //!   for a moment (TRY_AGAIN), and what it took while the ring was forming comes out in the next ring, or never.
 
@@ -20,6 +22,9 @@ pub const MILLI: Nanos = 1_000_000;
 
 /// How long a loss is retransmitted apart, while the ring lasts.
 const RETRANSMIT: Nanos = 20 * MILLI;
+
+/// After so long without a sign of life from a process the others go on without it.
+const SILENCE: Nanos = 1000 * MILLI;
 
 /// Who decides when a ring has half of the votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +72,10 @@ struct Node {
     up: bool,
     /// Frozen with its host.
     frozen: bool,
+    /// Since when the process that it serves stands still, or the last ring has been formed since then.
+    still: Option<Nanos>,
+    /// The others have put that process out.
+    out: bool,
     ring: Option<RingId>,
     /// Highest that it knows: on disk.
     seq: u64,
@@ -114,6 +123,8 @@ impl Engines {
             id: *id,
             up: false,
             frozen: false,
+            still: None,
+            out: false,
             ring: None,
             seq: 0,
             cursor: 0,
@@ -154,7 +165,7 @@ impl Engines {
         if !node.up {
             return;
         }
-        (node.up, node.ring) = (false, None);
+        (node.up, node.ring, node.out) = (false, None, false);
         if tell {
             let reason = "the engine has died".into();
             self.delivered.push((index, EngineEvent::Down { reason }));
@@ -166,6 +177,15 @@ impl Engines {
     pub fn freeze(&mut self, now: Nanos, node: usize, frozen: bool) {
         self.nodes[node].frozen = frozen;
         self.changed(now);
+    }
+
+    /// The process that a node's daemon serves stands still, or goes on. One that was put out joins anew.
+    pub fn serve(&mut self, now: Nanos, index: usize, serves: bool) {
+        let node = &mut self.nodes[index];
+        node.still = (!serves).then_some(now);
+        if serves && std::mem::take(&mut node.out) {
+            self.changed(now);
+        }
     }
 
     /// What a node gets comes so much later.
@@ -223,7 +243,35 @@ impl Engines {
     /// When something happens next.
     pub fn next(&self) -> Option<Nanos> {
         let received = self.receptions.first().map(|(at, ..)| *at);
-        [received, self.reform_at].into_iter().flatten().min()
+        let silent = self.nodes.iter().filter_map(|node| self.puts_out_at(node)).min();
+        [received, self.reform_at, silent].into_iter().flatten().min()
+    }
+
+    /// When the others go on without a node's process.
+    fn puts_out_at(&self, node: &Node) -> Option<Nanos> {
+        let members = &self.rings.get(&node.ring?)?.members;
+        (members.len() > 1 && node.up && !node.frozen).then_some(node.still? + SILENCE)
+    }
+
+    /// Those who stand still are put out, at one place in the order of their ring.
+    fn put_out(&mut self, now: Nanos, reach: &dyn Reach) {
+        let due = |node: &Node| self.puts_out_at(node).is_some_and(|at| at <= now);
+        let Some(ring) = self.nodes.iter().find(|node| due(node)).and_then(|node| node.ring) else { return };
+        let members = self.rings.get(&ring).map(|ring| ring.members.clone()).unwrap_or_default();
+        let (out, rest): (Vec<usize>, Vec<usize>) = members.iter().partition(|node| due(&self.nodes[**node]));
+        let whole = members.iter().all(|a| members.iter().all(|b| a == b || reach.reaches(*a, *b)));
+        if !whole || rest.is_empty() {
+            // Nobody's words come to their places before the ring is formed anew.
+            out.iter().for_each(|node| self.nodes[*node].still = Some(now));
+            return;
+        }
+        self.flush(&members);
+        for index in out {
+            let node = &mut self.nodes[index];
+            (node.ring, node.out) = (None, true);
+            self.delivered.push((index, EngineEvent::PutOut));
+        }
+        self.begin(now, &rest);
     }
 
     /// Does what is due.
@@ -232,6 +280,7 @@ impl Engines {
             self.reform_at = None;
             self.reform(now, reach);
         }
+        self.put_out(now, reach);
         while let Some((at, _, reception)) = self.receptions.first().copied()
             && at <= now
         {
@@ -303,7 +352,7 @@ impl Engines {
     fn reform(&mut self, now: Nanos, reach: &dyn Reach) {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for node in 0..self.nodes.len() {
-            if !self.nodes[node].up || self.nodes[node].frozen {
+            if !self.nodes[node].up || self.nodes[node].frozen || self.nodes[node].out {
                 continue;
             }
             let hears = |other: &usize| reach.reaches(node, *other) && reach.reaches(*other, node);
@@ -332,6 +381,11 @@ impl Engines {
     /// One new ring.
     fn form(&mut self, now: Nanos, members: &[usize]) {
         self.flush(members);
+        self.begin(now, members);
+    }
+
+    /// A view of these begins, who have had the same messages of the one before.
+    fn begin(&mut self, now: Nanos, members: &[usize]) {
         let seq = members.iter().map(|node| self.nodes[*node].seq).max().unwrap_or(0) + 4;
         let lowest = members.iter().map(|node| self.nodes[*node].id).min();
         let Some(lowest) = lowest else { return };
@@ -344,6 +398,7 @@ impl Engines {
         for index in members {
             let node = &mut self.nodes[*index];
             (node.ring, node.seq, node.cursor) = (Some(id), seq, 0);
+            node.still = node.still.map(|_| now);
             node.busy_until = now + self.random.below(40) * MILLI;
             self.delivered.push((*index, EngineEvent::View(view.clone())));
         }
@@ -383,7 +438,8 @@ impl Engines {
         if here * 2 > all {
             return true;
         }
-        if here * 2 < all {
+        // Who was put out may wake up any time, and its daemon votes.
+        if here * 2 < all || self.nodes.iter().any(|node| node.out) {
             return false;
         }
         match self.votes {

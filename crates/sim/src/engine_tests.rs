@@ -119,7 +119,7 @@ fn between(seen: &[EngineEvent]) -> Vec<Stretch> {
                 }
             }
             EngineEvent::Message { bytes, .. } => messages.push(bytes.clone()),
-            EngineEvent::Down { .. } => {
+            EngineEvent::PutOut | EngineEvent::Down { .. } => {
                 ring = None;
                 messages.clear();
             }
@@ -197,4 +197,26 @@ fn the_witness_goes_with_who_lives() {
     bench.engines.start(bench.now, 0);
     bench.run(1000);
     assert!(!bench.view(0).quorate && bench.view(1).quorate);
+}
+
+#[test]
+fn who_stands_still_is_put_out_behind_all_that_came_before_and_comes_back() {
+    let mut bench = Bench::new(3, Votes::Majority, 5);
+    bench.engines.serve(bench.now, 1, false);
+    bench.run(900);
+    bench.send(0, 1);
+    assert_eq!(bench.view(0).members.len(), 3);
+    bench.run(200);
+    bench.send(0, 2);
+    bench.run(50);
+    assert_eq!((bench.view(0).members.len(), bench.view(2).quorate), (2, true));
+    assert_eq!((bench.seen[1].last(), bench.messages(1)), (Some(&EngineEvent::PutOut), vec![1]));
+    bench.engines.serve(bench.now, 1, true);
+    bench.run(1000);
+    assert!(bench.view(1).members.len() == 3 && bench.view(0) == bench.view(1));
+    assert_eq!(bench.messages(1), [1], "nothing of what it missed");
+    // Who is left alone by that is no majority.
+    [0, 1].into_iter().for_each(|node| bench.engines.serve(bench.now, node, false));
+    bench.run(1200);
+    assert!(bench.view(2).members.len() == 1 && !bench.view(2).quorate);
 }

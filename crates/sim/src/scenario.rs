@@ -40,6 +40,8 @@ pub struct Scenario {
     pub probe_pace: Nanos,
     /// Machines may be set back to an earlier state.
     pub rollbacks: bool,
+    /// When the faults are over, one node's process stands still for good: the others must do without it.
+    pub stops: bool,
     /// Lines of the trace that are kept.
     pub lines: usize,
     /// Only faults of these kinds, if any are named.
@@ -80,6 +82,7 @@ impl Scenario {
             fault_pace: random.between(100, 1500) * MILLI,
             probe_pace: if large { 400 * MILLI } else { random.between(20, 120) * MILLI },
             rollbacks: random.permille(250),
+            stops: nodes > 2 && random.permille(200),
             lines: 100,
             only: Vec::new(),
         }

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "what came of it is to be seen")]
 
 use testudo_sim::checks::Invariant;
+use testudo_sim::faults::Kind;
 use testudo_sim::world::Outcome;
 use testudo_sim::{cluster, runner, scenario::Scenario};
 
@@ -46,6 +47,15 @@ fn what_must_always_hold_holds_in_hundreds_of_worlds() {
         assert!(counted > 1000, "{what}: {counted}");
     }
     assert!(totals.faults.values().all(|count| *count > 0) && totals.faults.len() == 16, "{totals}");
+}
+
+#[test]
+fn who_stands_still_for_good_holds_up_nobody() {
+    let worlds = (0..40).map(|seed| Scenario { stops: true, ..Scenario::random(seed) });
+    for scenario in worlds.filter(|scenario| scenario.nodes > 2) {
+        let outcome = cluster(Scenario { only: vec![Kind::PauseProcess], ..scenario });
+        assert!(outcome.violations.is_empty(), "{outcome}");
+    }
 }
 
 #[test]

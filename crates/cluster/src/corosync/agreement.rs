@@ -7,7 +7,12 @@
 //! what somebody said before the last change counts for nothing, however late it comes. When the last member is ready the view
 //! begins. It has a name of its own: the low bits of [`RingId::seq`] count the views of a ring, and in the place of the ring's
 //! representative stands what its epoch was opened with, so that a group of which everybody has started again meets no old name.
+//!
+//! A process that stands still is put out by the [`Roll`], at one place for all: an epoch ends there, and who is out counts for
+//! nothing in the next ones. Those who remain are quorate only as more than half of all nodes, whatever corosync says: its daemons vote,
+//! and the one beside the process that stands still does too.
 
+use super::roll::Roll;
 use super::wire::{Process, Ready, Ring, Standing};
 use crate::engine::{EngineEvent, RingId, View};
 use crate::node::NodeId;
@@ -21,10 +26,13 @@ const GENERATION_BITS: u32 = 24;
 #[derive(Debug)]
 pub(super) struct Agreement {
     me: Process,
+    /// How many nodes are configured.
+    nodes: usize,
     /// The next epoch that this process opens.
     serial: u64,
     /// The processes of the group, sorted; empty until this one has joined.
     members: Vec<Process>,
+    roll: Roll,
     /// The ring that CPG's order has come to. Who joins is told of the next one only.
     ring: Option<Ring>,
     quorum: Option<(Ring, bool)>,
@@ -49,12 +57,15 @@ struct Epoch {
 }
 
 impl Agreement {
-    /// That of a process that has not joined yet. No two connections of a node may have the same `serial`, nor one soon after.
-    pub(super) fn new(me: Process, serial: u64) -> Self {
+    /// That of a process that has not joined yet, in a cluster of so many nodes. No two connections of a node may have the same
+    /// `serial`, nor one soon after.
+    pub(super) fn new(me: Process, nodes: usize, serial: u64) -> Self {
         Self {
             me,
+            nodes,
             serial,
             members: Vec::new(),
+            roll: Roll::default(),
             ring: None,
             quorum: None,
             epoch: Epoch::default(),
@@ -63,6 +74,11 @@ impl Agreement {
             announcements: Vec::new(),
             events: Vec::new(),
         }
+    }
+
+    /// This process.
+    pub(super) fn me(&self) -> Process {
+        self.me
     }
 
     /// What this process has to say to the others, in order.
@@ -87,6 +103,7 @@ impl Agreement {
             return Err(format!("process {} of this node is in corosync's group already", twin.pid));
         }
         self.members = members;
+        self.roll.begin();
         self.next_epoch();
         Ok(())
     }
@@ -94,6 +111,7 @@ impl Agreement {
     /// CPG's order has come to another ring.
     pub(super) fn ring(&mut self, ring: Ring) {
         self.ring = Some(ring);
+        self.roll.begin();
         self.next_epoch();
     }
 
@@ -106,7 +124,7 @@ impl Agreement {
     /// The host's message of a member. Outside of a quorate view it belongs to none, and is dropped by all who see it: so
     /// members that come from the same view have had the same messages, although they learn at different times how it goes on.
     pub(super) fn message(&mut self, from: Process, bytes: Vec<u8>) {
-        let view = self.epoch.view.as_ref();
+        let view = self.epoch.view.as_ref().filter(|_| !self.roll.is_out(from));
         if let Some(from) = from.number().filter(|from| view.is_some_and(|view| view.members.contains(from)))
         {
             self.events.push(EngineEvent::Message { from, bytes });
@@ -115,12 +133,17 @@ impl Agreement {
 
     /// What a member says of itself.
     pub(super) fn standing(&mut self, from: Process, standing: Standing) {
-        if !self.members.contains(&from) {
+        if !self.members.contains(&from) || self.roll.is_out(from) {
             return;
         }
         match standing {
+            Standing::Alive => {
+                if self.roll.alive(from, &self.members) {
+                    self.next_epoch();
+                }
+            }
             Standing::Open(serial) => {
-                if self.members.first() == Some(&from) {
+                if self.present().next() == Some(from) {
                     self.epoch.opened.get_or_insert(serial);
                 }
             }
@@ -132,7 +155,7 @@ impl Agreement {
             }
             Standing::NotQuorate => {
                 if let Some(view) = self.epoch.view.take() {
-                    self.told_lost = Some((self.begun.0, self.members.clone()));
+                    self.told_lost = Some((self.begun.0, self.present().collect()));
                     self.events.push(EngineEvent::View(View { quorate: false, ..view }));
                 }
                 self.next_epoch();
@@ -143,7 +166,7 @@ impl Agreement {
 
     fn next_epoch(&mut self) {
         self.epoch = Epoch::default();
-        if self.members.first() == Some(&self.me) {
+        if self.present().next() == Some(self.me) {
             self.announcements.push(Standing::Open(self.serial));
             self.serial = self.serial.wrapping_add(1);
         }
@@ -156,10 +179,25 @@ impl Agreement {
         // Quorum of another ring says nothing about this one: its own is still to come.
         let matched = self.quorum.filter(|(of, _)| Some(*of) == ring && !self.members.is_empty());
         match matched {
-            Some((ring, true)) => self.promise(ring),
-            Some((ring, false)) => self.renounce(ring),
+            Some((ring, true)) if self.is_enough() => self.promise(ring),
+            Some((ring, _)) => self.renounce(ring),
             None => {}
         }
+    }
+
+    /// The members that have not been put out, sorted.
+    fn present(&self) -> impl Iterator<Item = Process> + '_ {
+        self.members.iter().copied().filter(|member| !self.roll.is_out(*member))
+    }
+
+    /// The others have put this process out.
+    pub(super) fn is_out(&self) -> bool {
+        self.roll.is_out(self.me)
+    }
+
+    /// Without those who stand still, and may wake up any time, there must be more than half.
+    fn is_enough(&self) -> bool {
+        self.roll.is_complete() || self.present().count() * 2 > self.nodes
     }
 
     fn promise(&mut self, ring: Ring) {
@@ -180,12 +218,13 @@ impl Agreement {
         if self.epoch.promised.take().is_some() {
             self.announcements.push(Standing::NotQuorate);
         }
-        let told = self.told_lost.as_ref().is_some_and(|told| told.0 == ring && told.1 == self.members);
+        let present: Vec<Process> = self.present().collect();
+        let told = self.told_lost.as_ref().is_some_and(|told| told.0 == ring && told.1 == present);
         if self.epoch.view.is_none()
             && !told
             && let Some(members) = self.numbers()
         {
-            self.told_lost = Some((ring, self.members.clone()));
+            self.told_lost = Some((ring, present));
             let ring = identity(ring, self.generation(ring), 0);
             self.events.push(EngineEvent::View(View { ring, members, quorate: false }));
         }
@@ -195,7 +234,7 @@ impl Agreement {
     fn begin(&mut self) {
         let mut rings = self.epoch.ready.values().map(|ready| ready.ring);
         let Some(ring) = rings.next().filter(|first| rings.all(|ring| ring == *first)) else { return };
-        let complete = self.epoch.ready.len() == self.members.len() && self.epoch.view.is_none();
+        let complete = self.epoch.ready.len() == self.present().count() && self.epoch.view.is_none();
         let Some(members) = self.numbers().filter(|_| complete) else { return };
         let last = self.epoch.ready.values().map(|ready| ready.generation).max().unwrap_or(0);
         self.begun = (ring, last.saturating_add(1));
@@ -213,22 +252,22 @@ impl Agreement {
 
     /// The members' node numbers, if each is one and stands for one process.
     fn numbers(&self) -> Option<Vec<NodeId>> {
-        let numbers: Vec<NodeId> =
-            self.members.iter().map(|member| member.number()).collect::<Option<_>>()?;
+        let numbers: Vec<NodeId> = self.present().map(Process::number).collect::<Option<_>>()?;
         // Sorted by node, twins stand side by side.
         numbers.is_sorted_by(|one, next| one < next).then_some(numbers)
     }
 
     /// Why there can be no view of these members, for the log.
     pub(super) fn obstacle(&self) -> Option<String> {
-        if let Some(strange) = self.members.iter().find(|member| member.number().is_none()) {
+        let present: Vec<Process> = self.present().collect();
+        if let Some(strange) = present.iter().find(|member| member.number().is_none()) {
             let max = NodeId::MAX;
             return Some(format!(
                 "corosync's group has a member with nodeid {}, and node numbers are 1 to {max}: no view is formed until it has left",
                 strange.node,
             ));
         }
-        let twin = self.members.windows(2).find_map(|pair| match pair {
+        let twin = present.windows(2).find_map(|pair| match pair {
             [one, other] if one.node == other.node => Some((one, other)),
             _ => None,
         });

@@ -19,6 +19,12 @@ struct Cluster {
     /// Multicast, and not yet in its place.
     under_way: BTreeMap<Process, VecDeque<Vec<u8>>>,
     ring: Ring,
+    /// How many nodes the cluster may have.
+    configured: usize,
+    /// Put out; their daemons keep them in the group.
+    standing_still: BTreeSet<Process>,
+    /// What those were told who have been put out.
+    gone: Vec<Vec<EngineEvent>>,
     /// What the next connection numbers its epochs from.
     serial: u64,
 }
@@ -33,14 +39,14 @@ impl Cluster {
     }
 
     fn members(&mut self) {
-        let members: Vec<Process> = self.nodes.keys().copied().collect();
+        let members: Vec<Process> = self.nodes.keys().chain(&self.standing_still).copied().collect();
         self.nodes.values_mut().for_each(|node| node.members(members.clone()).unwrap());
         self.collect();
     }
 
     fn join(&mut self, process: Process) {
         self.serial += 1_000_000;
-        let mut fresh = Agreement::new(process, self.serial);
+        let mut fresh = Agreement::new(process, self.configured, self.serial);
         // A daemon lets nobody join before it has told quorum of its ring.
         fresh.quorum(self.ring, true);
         self.nodes.insert(process, fresh);
@@ -87,7 +93,34 @@ impl Cluster {
             }
         }
         self.collect();
+        let out: Vec<Process> =
+            self.nodes.iter().filter(|(_, node)| node.is_out()).map(|(process, _)| *process).collect();
+        for process in out {
+            self.nodes.remove(&process);
+            self.under_way.remove(&process);
+            self.gone.extend(self.told.remove(&process));
+            self.standing_still.insert(process);
+        }
         true
+    }
+
+    /// A process that was put out goes on: it leaves, and joins anew.
+    fn wake_up(&mut self, process: Process) {
+        if self.standing_still.remove(&process) {
+            self.members();
+            self.join(process);
+        }
+    }
+
+    /// These say so often that they are alive.
+    fn alive(&mut self, nodes: &[u32], times: u32) {
+        for _ in 0..times {
+            for node in nodes {
+                let queue = self.under_way.entry(process(*node)).or_default();
+                queue.push_back(wire_of(&Standing::Alive));
+            }
+            self.settle();
+        }
     }
 
     fn settle(&mut self) {
@@ -110,7 +143,11 @@ fn wire_of(standing: &Standing) -> Vec<u8> {
 
 /// Three nodes with a view.
 fn three() -> Cluster {
-    let mut cluster = Cluster { ring: R1, ..Cluster::default() };
+    three_of(3)
+}
+
+fn three_of(configured: usize) -> Cluster {
+    let mut cluster = Cluster { ring: R1, configured, ..Cluster::default() };
     (1..=3).for_each(|node| cluster.join(process(node)));
     cluster.settle();
     cluster
@@ -231,9 +268,9 @@ fn a_promise_under_way_counts_no_longer_when_members_have_come_and_gone() {
 fn who_joins_second_on_a_node_gives_way_and_strangers_are_named() {
     let one = Process { node: 1, pid: 1 };
     let other = Process { node: 1, pid: 2 };
-    let mut late = Agreement::new(other, 0);
+    let mut late = Agreement::new(other, 3, 0);
     assert!(late.members(vec![one, other]).unwrap_err().contains("process 1 of this node is in"));
-    let mut early = Agreement::new(one, 0);
+    let mut early = Agreement::new(one, 3, 0);
     early.quorum(R1, true);
     let mut promised = |members: Vec<Process>| {
         early.members(members).unwrap();
@@ -272,6 +309,82 @@ fn what_is_out_of_place_or_of_a_stranger_begins_nothing() {
     assert!(matches!(node.take_events()[..], [EngineEvent::View(_)]));
 }
 
+#[test]
+fn who_stands_still_is_put_out_at_one_place_and_comes_back() {
+    for still in 1..=3_u32 {
+        let mut cluster = three();
+        let before = cluster.views(process(still)).last().unwrap().ring;
+        let others: Vec<u32> = (1..=3).filter(|node| *node != still).collect();
+        cluster.alive(&others, 4);
+        cluster.say(process(still), "late, and in time");
+        cluster.settle();
+        assert!(cluster.standing_still.is_empty());
+        cluster.alive(&others, 1);
+        assert_eq!(cluster.standing_still, BTreeSet::from([process(still)]));
+        // What it says when it wakes up, before it has read how far the others are, counts for nothing.
+        for said in [Standing::Alive, Standing::NotQuorate, Standing::Open(99)] {
+            cluster.nodes.values_mut().for_each(|node| node.standing(process(still), said));
+        }
+        cluster.nodes.values_mut().for_each(|node| node.message(process(still), vec![1]));
+        cluster.settle();
+        for node in &others {
+            let view = *cluster.views(process(*node)).last().unwrap();
+            let members: Vec<u32> = numbers(view).into_iter().map(u32::from).collect();
+            assert_eq!((&members, view.quorate), (&others, true));
+            assert!(view.ring > before);
+            let messages = cluster.told[&process(*node)]
+                .iter()
+                .filter(|event| matches!(event, EngineEvent::Message { .. }));
+            assert_eq!(messages.count(), 1);
+        }
+        cluster.wake_up(process(still));
+        cluster.settle();
+        assert!((1..=3).all(|node| numbers(cluster.views(process(node)).last().unwrap()) == [1, 2, 3]));
+    }
+}
+
+#[test]
+fn who_stands_still_while_a_view_is_formed_holds_it_up_no_longer_than_that() {
+    let mut cluster = three();
+    cluster.ring = R2;
+    for node in [1, 2] {
+        let agreement = cluster.nodes.get_mut(&process(node)).unwrap();
+        agreement.ring(R2);
+        agreement.quorum(R2, true);
+    }
+    cluster.collect();
+    cluster.settle();
+    let in_r2 = |cluster: &Cluster| cluster.views(process(1)).last().unwrap().ring.seq >> 24 == R2.seq;
+    assert!(!in_r2(&cluster));
+    cluster.alive(&[1, 2], 5);
+    assert!(in_r2(&cluster));
+    assert_eq!(numbers(cluster.views(process(2)).last().unwrap()), [1, 2]);
+}
+
+#[test]
+fn whoever_speaks_now_and_then_stays_and_those_who_remain_must_be_more_than_half() {
+    let mut cluster = three_of(4);
+    for _ in 0..10 {
+        cluster.alive(&[1, 2], 4);
+        cluster.alive(&[3], 1);
+    }
+    assert!(cluster.standing_still.is_empty());
+    // One of three, in a cluster of four nodes: all but it stand still, and may wake up as the majority that they are.
+    cluster.alive(&[2], 5);
+    assert_eq!(cluster.standing_still, BTreeSet::from([process(1), process(3)]));
+    let view = *cluster.views(process(2)).last().unwrap();
+    assert_eq!((numbers(view), view.quorate), (vec![2], false));
+    cluster.wake_up(process(3));
+    cluster.settle();
+    assert!(!cluster.views(process(3)).iter().any(|view| view.quorate), "node 1 is waited for");
+    cluster.alive(&[2, 3], 5);
+    let view = *cluster.views(process(3)).last().unwrap();
+    assert_eq!((numbers(view), view.quorate), (vec![2, 3], false), "half of four");
+    cluster.wake_up(process(1));
+    cluster.settle();
+    assert!(cluster.views(process(1)).last().unwrap().quorate);
+}
+
 type Messages = Vec<Vec<u8>>;
 
 /// What one process saw of each quorate view: its messages, and whether it saw its end.
@@ -286,7 +399,7 @@ fn histories(told: &[EngineEvent]) -> Vec<(View, Messages, bool)> {
                 all.push((view.clone(), Vec::new(), false));
             }
             EngineEvent::Message { bytes, .. } => all.last_mut().unwrap().1.push(bytes.clone()),
-            EngineEvent::Down { .. } => {}
+            EngineEvent::PutOut | EngineEvent::Down { .. } => {}
         }
     }
     all.retain(|(view, ..)| view.quorate);
@@ -297,13 +410,18 @@ proptest! {
     /// Whatever happens in whatever order: one name, one view, with the same messages for all who saw it to its end; and when
     /// nothing happens any more, all have the same one.
     #[test]
-    fn views_and_their_messages_are_the_same_for_all(steps in prop::collection::vec((0_u8..12, 1_u32..=4), 1..200)) {
-        let mut cluster = three();
+    fn views_and_their_messages_are_the_same_for_all(steps in prop::collection::vec((0_u8..20, 1_u32..=4), 1..300)) {
+        let mut cluster = three_of(4);
         let mut gone: Vec<Vec<EngineEvent>> = Vec::new();
         for (n, (step, node)) in steps.into_iter().enumerate() {
             let process = process(node);
             match step {
+                0 if cluster.standing_still.contains(&process) => cluster.wake_up(process),
                 0 if !cluster.nodes.contains_key(&process) => cluster.join(process),
+                12..=15 if cluster.nodes.contains_key(&process) => {
+                    let queue = cluster.under_way.entry(process).or_default();
+                    queue.push_back(wire_of(&Standing::Alive));
+                }
                 1 if cluster.nodes.len() > 1 && cluster.nodes.contains_key(&process) => {
                     gone.push(cluster.told.remove(&process).unwrap());
                     cluster.leave(process);
@@ -315,10 +433,14 @@ proptest! {
                 _ => drop(cluster.order(process)),
             }
         }
+        // Queued words may put out more of them.
+        cluster.settle();
         for node in 1..=4 {
             cluster.quorum(process(node), true);
+            cluster.wake_up(process(node));
         }
         cluster.settle();
+        gone.append(&mut cluster.gone);
         let mut seen: BTreeMap<RingId, (View, Option<Messages>)> = BTreeMap::new();
         for told in cluster.told.values().chain(&gone) {
             let mut names = BTreeSet::new();

@@ -5,9 +5,13 @@
 //!
 //! A daemon that dies is waited for: [`EngineEvent::Down`] tells of it once, and the next view that it is back. Messages that had
 //! not been sent when a view ended are dropped, for they belong to it: whoever still wants to say something says it anew.
+//!
+//! A host has to fetch what is told: one that stands still for seconds, stopped or stuck, is put out by the others, and joins
+//! again when it goes on.
 
 mod agreement;
 mod callbacks;
+mod roll;
 mod session;
 mod shared;
 mod thread;
@@ -34,9 +38,14 @@ pub struct Corosync {
 
 impl Corosync {
     /// Starts the thread, which connects to the corosync of the calling thread's network namespace. `node` is the number that
-    /// corosync has to have as its `nodeid`; `group` names the cluster among those that share the corosync. `begin` is called
+    /// corosync has to have as its `nodeid`, in a cluster of `nodes`; `group` names the cluster among those that share the corosync. `begin` is called
     /// first on the new thread: to set its priority, say.
-    pub fn start(node: NodeId, group: &str, begin: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+    pub fn start(
+        node: NodeId,
+        nodes: usize,
+        group: &str,
+        begin: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
         if group.is_empty() || group.len() > GROUP_NAME {
             let message =
                 format!("a group's name has 1 to {GROUP_NAME} octets, this one has {}", group.len());
@@ -45,7 +54,7 @@ impl Corosync {
         let poll = mio::Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), thread::WAKE)?;
         let shared = Arc::new(Shared::new(waker)?);
-        let thread = Thread { poll, shared: Arc::clone(&shared), node, group: group.to_owned() };
+        let thread = Thread { poll, shared: Arc::clone(&shared), node, nodes, group: group.to_owned() };
         std::thread::Builder::new().name("corosync".into()).spawn(move || {
             begin();
             thread.run();

@@ -5,7 +5,7 @@ use crate::engine::EngineEvent;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Messages that wait to be sent: some milliseconds' worth of what corosync takes.
 const OUTGOING_LIMIT: usize = 64;
@@ -13,6 +13,8 @@ const OUTGOING_LIMIT: usize = 64;
 const OUTGOING_BYTES: usize = 1 << 20;
 /// Octets of events that wait for the host, before no more are fetched from corosync.
 const EVENTS_BYTES: usize = 4 << 20;
+/// A host that has not fetched everything for so long is stuck.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// What an event costs beside its message.
 const EVENT_COST: usize = 128;
 
@@ -26,8 +28,9 @@ pub(super) struct Shared {
     wake_thread: mio::Waker,
 }
 
-#[derive(Default)]
 struct Queues {
+    /// When the host last had fetched everything.
+    served: Instant,
     /// Framed.
     outgoing: VecDeque<Vec<u8>>,
     outgoing_bytes: usize,
@@ -45,7 +48,19 @@ struct Queues {
 impl Shared {
     pub(super) fn new(wake_thread: mio::Waker) -> std::io::Result<Self> {
         let wake_host = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self { queues: Mutex::default(), ended: Condvar::new(), wake_host, wake_thread })
+        let queues = Queues {
+            served: Instant::now(),
+            outgoing: VecDeque::new(),
+            outgoing_bytes: 0,
+            events: VecDeque::new(),
+            events_bytes: 0,
+            refused: false,
+            stalled: false,
+            rejoin: false,
+            stop: false,
+            ended: false,
+        };
+        Ok(Self { queues: Mutex::new(queues), ended: Condvar::new(), wake_host, wake_thread })
     }
 
     /// Neither side panics while it holds the lock, and the queues are whole between any two steps.
@@ -82,6 +97,7 @@ impl Shared {
         let Some(event) = queues.events.pop_front() else {
             // Under the lock: what comes next sets it again.
             let _was_unset = self.wake_host.read();
+            queues.served = Instant::now();
             return None;
         };
         queues.events_bytes -= cost(&event);
@@ -119,6 +135,11 @@ impl Shared {
 
     pub(super) fn stopped(&self) -> bool {
         self.lock().stop
+    }
+
+    /// True if the host has looked lately.
+    pub(super) fn served(&self) -> bool {
+        self.lock().served.elapsed() < PATIENCE
     }
 
     /// True if the host has enough to read for now.
@@ -177,7 +198,7 @@ impl Shared {
 fn cost(event: &EngineEvent) -> usize {
     match event {
         EngineEvent::Message { bytes, .. } => bytes.len() + EVENT_COST,
-        EngineEvent::View(_) | EngineEvent::Down { .. } => EVENT_COST,
+        EngineEvent::View(_) | EngineEvent::Down { .. } | EngineEvent::PutOut => EVENT_COST,
     }
 }
 

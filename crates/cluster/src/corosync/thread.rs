@@ -2,6 +2,7 @@
 
 use super::agreement::Agreement;
 use super::callbacks::{self, Told};
+use super::roll;
 use super::session::{Sent, Session};
 use super::shared::Shared;
 use super::wire::{self, Incoming, Standing};
@@ -11,7 +12,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use std::mem::discriminant;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub(super) const WAKE: Token = Token(0);
 const SESSION: [Token; 2] = [Token(1), Token(2)];
@@ -20,8 +21,6 @@ const SESSION: [Token; 2] = [Token(1), Token(2)];
 const RECONNECT: Duration = Duration::from_millis(200);
 /// Between two attempts to send what corosync does not take now.
 const TRY_AGAIN: Duration = Duration::from_millis(1);
-/// However quiet it is, corosync is asked after this long.
-const IDLE: Duration = Duration::from_millis(500);
 /// Messages sent before corosync is heard again.
 const SEND_BURST: usize = 64;
 
@@ -30,6 +29,7 @@ pub(super) struct Thread {
     pub(super) poll: Poll,
     pub(super) shared: Arc<Shared>,
     pub(super) node: NodeId,
+    pub(super) nodes: usize,
     pub(super) group: String,
 }
 
@@ -40,6 +40,24 @@ struct Connected {
     /// What has to be said before anything of the host.
     announcements: Vec<Standing>,
     obstacle: Option<String>,
+    /// When it is next to be said that this process is alive. `None`: that is under way.
+    next_alive: Option<Instant>,
+}
+
+/// Why a connection ends.
+enum End {
+    /// The host wants it.
+    Stop,
+    /// The others have put this process out.
+    PutOut,
+    /// Corosync, or what it tells.
+    Failed(String),
+}
+
+impl From<String> for End {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
 }
 
 /// How soon the thread has to look again.
@@ -65,15 +83,23 @@ impl Thread {
                     self.unwatch(&connected.session);
                     why
                 }
-                Err(why) => Some(why),
+                Err(why) => End::Failed(why),
             };
-            // As long as the reason stays the same it is told once.
-            if let Some(reason) = ended.filter(|why| reported.as_ref() != Some(why)) {
-                reported = Some(reason.clone());
-                self.shared.tell([EngineEvent::Down { reason }]);
+            match ended {
+                // As long as the reason stays the same it is told once.
+                End::Failed(reason) if reported.as_ref() != Some(&reason) => {
+                    reported = Some(reason.clone());
+                    self.shared.tell([EngineEvent::Down { reason }]);
+                }
+                End::PutOut => self.shared.tell([EngineEvent::PutOut]),
+                End::Failed(_) | End::Stop => {}
             }
-            if !self.shared.stopped() {
+            // With a host that is stuck the others would wait for it again.
+            while !self.shared.stopped() {
                 self.wait(RECONNECT);
+                if self.shared.served() {
+                    break;
+                }
             }
         }
         self.shared.end();
@@ -87,8 +113,9 @@ impl Thread {
         }
         // Nanoseconds: no connection begins soon enough, nor opens epochs fast enough, to meet the numbers of the one before.
         let serial = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-        let agreement = Agreement::new(session.me, serial);
-        Ok(Connected { session, agreement, announcements: Vec::new(), obstacle: None })
+        let agreement = Agreement::new(session.me, self.nodes, serial);
+        let next_alive = Some(Instant::now());
+        Ok(Connected { session, agreement, announcements: Vec::new(), obstacle: None, next_alive })
     }
 
     /// Before the libraries close them, and the numbers stand for something else.
@@ -106,29 +133,29 @@ impl Thread {
         let _interrupted = self.poll.poll(&mut events, Some(limit));
     }
 
-    /// Serves a connection to its end; `None` if the host wants the end.
-    fn serve(&mut self, connected: &mut Connected) -> Option<String> {
+    /// Serves a connection to its end.
+    fn serve(&mut self, connected: &mut Connected) -> End {
         let mut next = Next::Now;
         loop {
             match next {
                 Next::Now => {}
                 Next::Soon => self.wait(TRY_AGAIN),
-                Next::Idle => self.wait(IDLE),
+                Next::Idle => self.wait(connected.idle()),
             }
             if self.shared.stopped() {
-                return None;
+                return End::Stop;
             }
             if self.shared.take_rejoin() {
-                return Some("this node leaves corosync's group, and joins it anew".into());
+                return End::Failed("this node leaves corosync's group, and joins it anew".into());
             }
             match self.turn(connected) {
                 Ok(then) => next = then,
-                Err(why) => return Some(why),
+                Err(why) => return why,
             }
         }
     }
 
-    fn turn(&self, connected: &mut Connected) -> Result<Next, String> {
+    fn turn(&self, connected: &mut Connected) -> Result<Next, End> {
         let stalled = self.shared.stall();
         // Quorum first: where it speaks of a new ring, CPG has spoken of it before, and the second look sees that.
         let mut more = connected.session.dispatch_quorum()?;
@@ -136,6 +163,9 @@ impl Thread {
             more |= connected.session.dispatch_cpg()?;
         }
         connected.digest()?;
+        if self.shared.served() {
+            connected.say_alive();
+        }
         self.shared.tell(connected.agreement.take_events());
         if let Some(reason) = connected.new_obstacle() {
             self.shared.tell([EngineEvent::Down { reason }]);
@@ -167,23 +197,51 @@ impl Thread {
 
 impl Connected {
     /// Draws the conclusions from what corosync has called back.
-    fn digest(&mut self) -> Result<(), String> {
+    fn digest(&mut self) -> Result<(), End> {
         while let Some(told) = callbacks::next() {
             match told {
                 Told::Members(members) => self.agreement.members(members)?,
                 Told::Ring(ring) => self.agreement.ring(ring),
                 Told::Quorum(ring, quorate) => self.agreement.quorum(ring, quorate),
                 Told::Message(from, Incoming::Message(bytes)) => self.agreement.message(from, bytes),
-                Told::Message(from, Incoming::Standing(standing)) => self.agreement.standing(from, standing),
+                Told::Message(from, Incoming::Standing(standing)) => {
+                    if (from, standing) == (self.agreement.me(), Standing::Alive) {
+                        self.next_alive = Some(Instant::now() + roll::EVERY);
+                    }
+                    self.agreement.standing(from, standing);
+                    if self.agreement.is_out() {
+                        return Err(End::PutOut);
+                    }
+                }
                 Told::Message(_, Incoming::Unknown) => {}
             }
         }
         for standing in self.agreement.take_announcements() {
-            // Of what could not be sent yet, only the newest of its kind is still of use.
-            self.announcements.retain(|waiting| discriminant(waiting) != discriminant(&standing));
-            self.announcements.push(standing);
+            self.announce(standing);
         }
         Ok(())
+    }
+
+    fn announce(&mut self, standing: Standing) {
+        // Of what could not be sent yet, only the newest of its kind is still of use.
+        self.announcements.retain(|waiting| discriminant(waiting) != discriminant(&standing));
+        self.announcements.push(standing);
+    }
+
+    /// Says that this process is alive, if it is time.
+    fn say_alive(&mut self) {
+        if self.next_alive.take_if(|at| *at <= Instant::now()).is_some() {
+            self.announce(Standing::Alive);
+        }
+    }
+
+    /// How long there is nothing to do, as long as nothing happens.
+    fn idle(&self) -> Duration {
+        match self.next_alive.map(|at| at.saturating_duration_since(Instant::now())) {
+            // A host that is stuck is looked after.
+            Some(Duration::ZERO) | None => roll::EVERY,
+            Some(left) => left,
+        }
     }
 
     /// Why there is no view, if that has just come up.

@@ -37,6 +37,8 @@ pub(super) enum Standing {
     Ready(Ready),
     /// They are no longer.
     NotQuorate,
+    /// Its host serves it. A process that says it no more is put out.
+    Alive,
 }
 
 /// For what a process is ready.
@@ -96,7 +98,7 @@ mod tests {
     #[test]
     fn what_is_framed_comes_apart_again_and_rubbish_is_nothing() {
         let ready = Ready { epoch: u64::MAX, ring: Ring { seq: 1 << 40, node: 3 }, generation: 9 };
-        for said in [Standing::Open(7), Standing::Ready(ready), Standing::NotQuorate] {
+        for said in [Standing::Open(7), Standing::Ready(ready), Standing::NotQuorate, Standing::Alive] {
             assert_eq!(read(&standing(&said)), Incoming::Standing(said));
         }
         assert_eq!(read(&message(b"state")), Incoming::Message(b"state".to_vec()));

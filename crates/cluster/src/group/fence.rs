@@ -44,6 +44,7 @@ impl Group {
                 // Who has lost its engine, and not its network, hears that the others are a quorum. They may take its shares.
                 let quorate = self.peers.all.values().filter_map(|peer| peer.quorate);
                 self.config.no_quorum == NoQuorum::Forward
+                    && !self.out
                     && self.held.epoch > 0
                     && quorate.max().is_none_or(|at| now.since(at) > self.config.suspicion.ceiling)
             }

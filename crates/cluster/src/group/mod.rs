@@ -53,6 +53,8 @@ pub struct Group {
     /// Tells this node from what it was before a restart.
     boot: u64,
     stage: Stage,
+    /// The others have gone on without this node, and no view has begun since.
+    out: bool,
     held: Held,
     synced: bool,
     outbox: Outbox,
@@ -102,6 +104,7 @@ impl Group {
             entropy,
             boot,
             stage: Stage::Down,
+            out: false,
             held: Held::NOTHING,
             synced: false,
             outbox: Outbox::default(),
@@ -130,6 +133,7 @@ impl Group {
         match event {
             EngineEvent::View(view) => self.view(now, view),
             EngineEvent::Message { from, bytes } => self.message(now, from, &bytes),
+            EngineEvent::PutOut => self.put_out(now),
             EngineEvent::Down { reason } => self.down(now, &reason),
         }
         self.settle();

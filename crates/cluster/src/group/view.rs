@@ -75,6 +75,7 @@ impl Group {
         }
         let before = self.stage.view().map(|view| view.members.clone()).unwrap_or_default();
         self.leave(now);
+        self.out = false;
         self.peers.ring(now, &before, &view.members);
         if view.quorate {
             self.stage = Stage::Forming(Exchange::new(view));
@@ -97,6 +98,14 @@ impl Group {
         self.log(0, format!("the cluster's engine is gone: {reason}"));
         self.leave(now);
         self.peers.ring(now, &[], &[]);
+    }
+
+    /// The others have gone on without this node. Whether what it holds still counts, the next view's exchange tells.
+    pub(super) fn put_out(&mut self, now: Time) {
+        self.log(0, "this node stood still, and the others have gone on without it".to_owned());
+        self.leave(now);
+        self.peers.ring(now, &[], &[]);
+        self.out = true;
     }
 
     /// No view from now on. What is under way in the old ring is ignored by everybody.

@@ -77,7 +77,7 @@ impl Prepared {
                 tracing::debug!("corosync's thread has no higher priority: {error}");
             }
         };
-        let engine = Corosync::start(settings.node, &settings.group, begin)
+        let engine = Corosync::start(settings.node, settings.nodes.len(), &settings.group, begin)
             .map_err(|e| format!("cannot start the thread for corosync: {e}"))?;
         let Self { pulses, incarnation, .. } = self;
         Ok(Node { engine, pulses, incarnation, speaker, buffer: vec![0; DATAGRAM] })

@@ -164,7 +164,11 @@ impl World {
                     self.roll_back(node, self.now - back);
                 }
             }
-            Kind::PauseHost | Kind::PauseProcess => self.resume(node),
+            Kind::PauseHost | Kind::PauseProcess => {
+                if self.stopped != Some(node) {
+                    self.resume(node);
+                }
+            }
             Kind::EngineCrash => {
                 if self.slots[node].host.is_some() {
                     self.engines.start(self.now, node);
@@ -218,6 +222,10 @@ impl World {
         }
         self.engines.changed(self.now);
         self.tell_links();
+        if self.scenario.stops {
+            self.stopped = (0..self.slots.len()).find(|node| self.may_forget(*node));
+            self.stopped.into_iter().for_each(|node| self.pause(node, Pause::Process));
+        }
     }
 
     /// Both of two sides have been told that they are the majority: what follows is theirs who told them so, but for what

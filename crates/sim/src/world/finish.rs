@@ -46,17 +46,20 @@ impl fmt::Display for Outcome {
 }
 
 impl World {
-    /// All nodes are in one quorate view, hold the state, and agree on it.
+    /// All nodes, but for one that stands still, are in one quorate view, hold the state, and agree on it.
     pub(super) fn do_nodes_agree(&self) -> bool {
         let standings = self.standings();
         let agree = standings.windows(2).all(|pair| pair.first() == pair.last());
         let well = standings.iter().all(|(standing, _)| standing.quorate && standing.synced);
-        standings.len() == self.slots.len() && agree && well || self.is_alone()
+        let all = self.slots.len() - usize::from(self.stopped.is_some());
+        let whole = standings.iter().all(|(standing, _)| standing.members == all);
+        standings.len() == all && whole && agree && well || self.is_alone()
     }
 
     /// Where all nodes stand, and their digests of the state.
     fn standings(&self) -> Vec<(Standing, u64)> {
-        let hosts = self.slots.iter().filter_map(|slot| slot.host.as_ref());
+        let awake = self.slots.iter().enumerate().filter(|(node, _)| self.stopped != Some(*node));
+        let hosts = awake.filter_map(|(_, slot)| slot.host.as_ref());
         hosts.filter_map(|host| Some((host.standing()?, host.state()))).collect()
     }
 

@@ -89,6 +89,8 @@ pub struct World {
     /// Faults may begin.
     faulty: bool,
     faults: BTreeMap<Kind, u64>,
+    /// Whose process stands still for good.
+    stopped: Option<usize>,
     /// Both of two nodes may be quorate alone.
     split: bool,
     /// Who held the state in the last quorate view: node and how often it had started.
@@ -128,6 +130,7 @@ impl World {
             make,
             faulty: true,
             faults: BTreeMap::new(),
+            stopped: None,
             split: scenario.votes == Votes::TwoNode,
             holders: (0, BTreeSet::new()),
             state_lost: 0,

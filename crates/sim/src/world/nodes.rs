@@ -51,6 +51,7 @@ impl World {
         slot.history.clear();
         self.engines.freeze(self.now, index, false);
         self.engines.stop(self.now, index, false);
+        self.engines.serve(self.now, index, true);
         self.wake(Actor::Node(index), None);
         self.note(Who::Node(index), "dies", 0, 0);
     }
@@ -58,8 +59,9 @@ impl World {
     /// A node stands still.
     pub(super) fn pause(&mut self, index: usize, pause: Pause) {
         self.slots[index].pause = Some(pause);
-        if pause == Pause::Host {
-            self.engines.freeze(self.now, index, true);
+        match pause {
+            Pause::Host => self.engines.freeze(self.now, index, true),
+            Pause::Process => self.engines.serve(self.now, index, false),
         }
         self.wake(Actor::Node(index), None);
         self.note(Who::Node(index), "stands still", pause as u64, 0);
@@ -74,6 +76,7 @@ impl World {
         let packets = std::mem::take(&mut slot.packets);
         let inbox = std::mem::take(&mut slot.inbox);
         self.engines.freeze(self.now, index, false);
+        self.engines.serve(self.now, index, true);
         self.note(Who::Node(index), "goes on", packets.len() as u64, inbox.len() as u64);
         // Its threads wake up in any order.
         let worker_first = self.random.permille(500);
@@ -359,6 +362,7 @@ fn describe(input: &Input) -> (&'static str, u64) {
             ("gets a view", view.ring.seq << 1 | u64::from(view.quorate))
         }
         Input::Engine(EngineEvent::Message { bytes, .. }) => ("gets a message", digest(bytes)),
+        Input::Engine(EngineEvent::PutOut) => ("was put out", 0),
         Input::Engine(EngineEvent::Down { .. }) => ("loses its engine", 0),
         Input::Refused(bytes) => ("is refused", digest(bytes)),
         Input::Ready => ("may multicast", 0),

@@ -226,6 +226,23 @@ fn who_has_lost_its_engine_only_stays_still_while_the_others_are_a_quorum() {
 }
 
 #[test]
+fn who_was_put_out_stays_still_until_a_view_has_it_again() {
+    let mut net = forward(3);
+    let now = net.now;
+    // The others are in one view and in no other: that is what being put out tells, whatever pulses do not.
+    net.isolate(1);
+    net.node(1).group.handle_event(now, EngineEvent::PutOut);
+    net.node(1).ring = None;
+    net.view(&[2, 3], true);
+    let until = net.node(1).fence;
+    net.pass(2000);
+    assert_eq!(net.node(1).fence, until);
+    net.view(&[1], false);
+    net.pass(500);
+    assert!(ends_in(&net, 1) > FENCE / 2, "a view of its own: the configuration has the say again");
+}
+
+#[test]
 fn alone_in_a_quorate_view_the_own_clock_is_enough_but_not_before_it_has_looked() {
     let mut net = stop(1);
     assert!(ends_in(&net, 1) > FENCE / 2);
