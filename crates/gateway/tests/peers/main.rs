@@ -6,6 +6,7 @@ mod cluster;
 mod cluster_secrets;
 mod common;
 mod fail_closed;
+mod failover;
 mod fragments;
 mod hostile;
 mod hub;

@@ -1,0 +1,110 @@
+//! A daemon of the node that carries the tunnel dies, or stands still.
+
+use super::{LIMIT, Trial, not_doubled, others, within};
+use std::thread::sleep;
+use std::time::Duration;
+use testudo_lab::bed::{BedOptions, Failure};
+use testudo_lab::cluster::Net;
+use testudo_lab::ping::Ping;
+use testudo_lab::topology::{Family, Side};
+
+/// SIGKILL of testudod: the others carry on what it had, and it comes back to what is its.
+#[test]
+fn testudod_is_killed_and_comes_back() {
+    let mut trial = Trial::start("kill-testudod", &BedOptions::default());
+    let owner = trial.bed.owner(1).unwrap();
+    let what = "SIGKILL of testudod";
+    let seen = trial.under_traffic(what, |bed| bed.strike(owner, Failure::Testudod).unwrap());
+    not_doubled(what, &seen);
+    within(what, Duration::from_secs(5), &seen);
+    trial.all_is_well(what);
+    assert!(
+        trial.bed.owner_among(1, &others(owner)).unwrap().is_some(),
+        "a survivor speaks IKE with the peer"
+    );
+
+    let what = "the return of testudod";
+    let seen = trial.under_traffic(what, |bed| {
+        bed.mend(owner, Failure::Testudod).unwrap();
+        bed.await_members(&[1, 2, 3]).unwrap();
+    });
+    not_doubled(what, &seen);
+    within(what, Duration::from_secs(5), &seen);
+    trial.all_is_well(what);
+}
+
+/// SIGKILL of corosync: the node is out of the view, hears that the others are in one, and leaves its shares to them.
+#[test]
+fn corosync_is_killed_and_comes_back() {
+    let mut trial = Trial::start("kill-corosync", &BedOptions::default());
+    let owner = trial.bed.owner(1).unwrap();
+    let what = "SIGKILL of corosync";
+    let seen = trial.under_traffic(what, |bed| bed.strike(owner, Failure::Corosync).unwrap());
+    not_doubled(what, &seen);
+    within(what, Duration::from_secs(5), &seen);
+    trial.all_is_well(what);
+
+    let what = "the return of corosync";
+    let seen = trial.under_traffic(what, |bed| {
+        bed.mend(owner, Failure::Corosync).unwrap();
+        bed.await_members(&[1, 2, 3]).unwrap();
+    });
+    not_doubled(what, &seen);
+    within(what, Duration::from_secs(5), &seen);
+    trial.all_is_well(what);
+}
+
+/// A process that stands still for two seconds and goes on sends nothing before it has looked at the world.
+#[test]
+fn testudod_stands_still_and_goes_on() {
+    let mut trial = Trial::start("pause-testudod", &BedOptions::default());
+    let owner = trial.bed.owner(1).unwrap();
+    let what = "SIGSTOP of testudod for two seconds";
+    let seen = trial.under_traffic(what, |bed| {
+        bed.strike(owner, Failure::Pause).unwrap();
+        sleep(Duration::from_secs(2));
+        bed.mend(owner, Failure::Pause).unwrap();
+    });
+    not_doubled(what, &seen);
+    within(what, Duration::from_millis(1900), &seen);
+    trial.whole();
+    trial.all_is_well(what);
+}
+
+/// The node that answers for the cluster's addresses dies: another answers, and neighbours need not ask again.
+#[test]
+fn the_default_host_dies() {
+    let mut trial = Trial::start("default-host", &BedOptions::default());
+    let default = |trial: &Trial| {
+        let is_default =
+            |node: &u8| trial.bed.nodes[usize::from(*node) - 1].cluster().unwrap()["default_host"] == true;
+        [1, 2, 3].into_iter().filter(is_default).collect::<Vec<u8>>()
+    };
+    assert_eq!(default(&trial), [1]);
+    let (client, peer) = (trial.bed.cluster.client.clone(), trial.bed.cluster.peers[0].clone());
+    let answers = |from: &testudo_lab::Namespace, family: Family, net: Net| {
+        let address = if net == Net::Inner { Side::One.inner(family) } else { Side::One.outer(family) };
+        testudo_lab::wait_until(&format!("answers of {address}"), LIMIT, || {
+            let pong = Ping::new(address).run(from)?;
+            let well = pong.received == pong.sent && pong.duplicates == 0;
+            Ok(if well { Ok(()) } else { Err(format!("{pong:?}")) })
+        })
+        .unwrap();
+    };
+    let all_answer = || {
+        for family in [Family::V4, Family::V6] {
+            answers(&client, family, Net::Inner);
+            answers(&peer, family, Net::Outer);
+        }
+    };
+    all_answer();
+    let what = "the end of the default host";
+    let seen = trial.under_traffic(what, |bed| bed.strike(1, Failure::Testudod).unwrap());
+    not_doubled(what, &seen);
+    all_answer();
+    for host in [&client, &peer] {
+        host.ip("neigh flush all").unwrap();
+    }
+    all_answer();
+    trial.all_is_well(what);
+}

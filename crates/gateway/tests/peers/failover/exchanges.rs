@@ -1,0 +1,114 @@
+//! The node that speaks IKE dies in the middle of an exchange: its answer is lost, and it is a survivor who repeats it.
+
+use super::{LIMIT, Trial};
+use testudo_lab::bed::{BedOptions, Failure};
+use testudo_lab::gateway::Kind;
+use testudo_lab::{Namespace, wait_until};
+
+const IKE_AUTH: u8 = 35;
+const CREATE_CHILD_SA: u8 = 36;
+const TABLE: &str = "lost_answers";
+
+/// Loses what nodes send in exchanges of a type: UDP's header has 8 octets, the marker of RFC 3948 4, and the type is octet 18.
+struct Lost {
+    switch: Namespace,
+}
+
+impl Lost {
+    fn begin(trial: &Trial, exchange: u8) -> Self {
+        let switch = trial.bed.cluster.outer.clone();
+        let chain = |node: &Namespace| {
+            let port = node.role();
+            format!(
+                "chain {port} {{
+                    type filter hook ingress device {port} priority 0; policy accept;
+                    udp sport 4500 @th,64,32 0 @th,240,8 {exchange} counter name lost drop
+                }}\n"
+            )
+        };
+        let chains: String = trial.bed.cluster.nodes.iter().map(chain).collect();
+        switch.run("nft", [format!("table netdev {TABLE} {{ counter lost {{ }}\n{chains} }}")]).unwrap();
+        Self { switch }
+    }
+
+    fn await_one(&self) {
+        wait_until("an answer that is lost", LIMIT, || {
+            let shown = self.switch.run("nft", ["list", "counter", "netdev", TABLE, "lost"])?.stdout;
+            Ok(if shown.contains("packets 0 ") { Err(shown) } else { Ok(()) })
+        })
+        .unwrap();
+    }
+
+    fn end(self) {
+        self.switch.run("nft", ["delete", "table", "netdev", TABLE]).unwrap();
+    }
+}
+
+/// Two peers: one whose tunnel stands, and one that is in the middle of something.
+fn peers() -> BedOptions {
+    BedOptions { peers: vec![Kind::Strongswan; 2], ..BedOptions::default() }
+}
+
+/// The node whose IKE SA with a peer is there, in whatever state.
+fn speaker(trial: &Trial, peer: u8) -> u8 {
+    let name = format!("peer{peer}");
+    wait_until("a node with that IKE SA", LIMIT, || {
+        for (node, testudod) in (1..).zip(&trial.bed.nodes) {
+            if testudod.swanctl().list_sas()?.iter().any(|sa| sa.name == name) {
+                return Ok(Ok(node));
+            }
+        }
+        Ok(Err(String::new()))
+    })
+    .unwrap()
+}
+
+/// The peer's IKE_AUTH was answered, and the answer is lost with the node: another repeats it.
+#[test]
+fn the_owner_dies_behind_its_answer_to_ike_auth() {
+    let mut trial = Trial::start("die-auth", &peers());
+    let peer = trial.bed.peers[1].swanctl().clone();
+    peer.terminate("peer2").unwrap();
+    let lost = Lost::begin(&trial, IKE_AUTH);
+    let initiating = std::thread::spawn(move || peer.initiate("peer2", LIMIT).map(drop));
+    lost.await_one();
+    let owner = speaker(&trial, 2);
+    trial.bed.strike(owner, Failure::Testudod).unwrap();
+    lost.end();
+    initiating.join().unwrap().unwrap();
+    // The only one that has come up since.
+    trial.established[1] += 1;
+    trial.all_is_well("the end of the owner behind its answer to IKE_AUTH");
+}
+
+/// The same with the answer to a request for new keys, first of the Child SA, then of the IKE SA.
+#[test]
+fn owners_die_behind_their_answers_to_rekeyings() {
+    let mut trial = Trial::start("die-rekey", &BedOptions::default());
+    for what in ["--child", "--ike"] {
+        let peer = trial.bed.peers[0].swanctl().clone();
+        let spis = || -> Vec<String> {
+            let sas = peer.list_sas().unwrap();
+            let of = |sa: &testudo_lab::swanctl::IkeSa| match what {
+                "--ike" => vec![sa.get("initiator-spi").unwrap().to_owned()],
+                _ => sa.children.iter().filter_map(|child| child.get("spi-in").map(str::to_owned)).collect(),
+            };
+            sas.iter().flat_map(of).collect()
+        };
+        let before = spis();
+        let owner = trial.bed.owner(1).unwrap();
+        let lost = Lost::begin(&trial, CREATE_CHILD_SA);
+        peer.run(["--rekey", what, "peer1"]).unwrap();
+        lost.await_one();
+        trial.bed.strike(owner, Failure::Testudod).unwrap();
+        lost.end();
+        wait_until(&format!("new keys after --rekey {what}"), LIMIT, || {
+            let now = spis();
+            Ok(if now.iter().any(|spi| !before.contains(spi)) { Ok(()) } else { Err(format!("{now:?}")) })
+        })
+        .unwrap();
+        trial.all_is_well(&format!("the end of the owner behind its answer to --rekey {what}"));
+        trial.bed.mend(owner, Failure::Testudod).unwrap();
+        trial.whole();
+    }
+}

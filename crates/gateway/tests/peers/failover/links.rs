@@ -1,0 +1,43 @@
+//! The node that carries the tunnel is cut off from the other nodes, or from everybody.
+
+use super::{Trial, not_doubled, others, within};
+use std::time::Duration;
+use testudo_lab::bed::{BedOptions, Failure};
+use testudo_lab::cluster::{Cut, Net};
+
+/// Cuts the owner off and joins it again, in both ways in which that can happen.
+fn cut_off(name: &str, failure: fn(Cut) -> Failure) {
+    let mut trial = Trial::start(name, &BedOptions::default());
+    for how in [Cut::Silent, Cut::Carrier] {
+        let owner = trial.bed.owner(1).unwrap();
+        let failure = failure(how);
+        let what = format!("{failure:?} of node {owner}");
+        let seen = trial.under_traffic(&what, |bed| {
+            bed.strike(owner, failure).unwrap();
+            // Probes go on until the engine has told of it.
+            bed.await_members(&others(owner)).unwrap();
+        });
+        not_doubled(&what, &seen);
+        within(&what, Duration::from_secs(5), &seen);
+        trial.all_is_well(&what);
+
+        let what = format!("the end of {what}");
+        let seen = trial.under_traffic(&what, |bed| {
+            bed.mend(owner, failure).unwrap();
+            bed.await_members(&[1, 2, 3]).unwrap();
+        });
+        not_doubled(&what, &seen);
+        within(&what, Duration::from_secs(5), &seen);
+        trial.all_is_well(&what);
+    }
+}
+
+#[test]
+fn the_cluster_link_is_cut() {
+    cut_off("cut-cluster", |how| Failure::Link(Net::Cluster, how));
+}
+
+#[test]
+fn all_links_are_cut() {
+    cut_off("cut-all", Failure::AllLinks);
+}

@@ -1,0 +1,159 @@
+//! Nodes of a cluster fail while traffic flows: the tunnels stay, and their peers never know.
+//!
+//! A cluster takes seconds to start, so each test lets one failure follow another. Limits are far beyond what is usual:
+//! `testudo bench failover` measures, these tests judge.
+
+mod daemons;
+mod exchanges;
+mod links;
+mod many;
+mod parts;
+
+use crate::failover::clear::ClearText;
+use std::io::Write;
+use std::thread::sleep;
+use std::time::Duration;
+use testudo_lab::bed::{Bed, BedOptions};
+use testudo_lab::cluster::Cluster;
+use testudo_lab::gateway::Gateway;
+use testudo_lab::ping::Ping;
+use testudo_lab::probe::{INTERVAL, Probe, Summary};
+use testudo_lab::topology::{Family, Side};
+use testudo_lab::{Lab, Namespace, wait_until};
+
+mod clear;
+
+/// For whatever takes a view, and retransmissions of the peer.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Traffic before a failure, and after all is well again.
+const AROUND: Duration = Duration::from_millis(300);
+
+/// A cluster with tunnels and an eye on the untrusted network.
+pub(crate) struct Trial {
+    pub(crate) bed: Bed,
+    clear: ClearText,
+    /// How many IKE SAs each peer has ever had.
+    established: Vec<usize>,
+}
+
+/// What the probes saw, from the client to the host behind the peer, and back.
+pub(crate) type Seen = [Summary; 2];
+
+impl Trial {
+    /// Starts everything and brings all tunnels up.
+    pub(crate) fn start(name: &str, options: &BedOptions) -> Self {
+        let bed = Bed::start(&Lab::new(name).unwrap(), options).unwrap();
+        let clear = ClearText::watch(&bed.cluster);
+        for (peer, _) in (1..).zip(&options.peers) {
+            bed.bring_up(peer).unwrap();
+        }
+        let mut trial = Self { bed, clear, established: Vec::new() };
+        trial.established = trial.count_established();
+        trial
+    }
+
+    /// Numbers of the peers.
+    pub(crate) fn peers(&self) -> Vec<u8> {
+        (1..).zip(&self.bed.peers).map(|(peer, _)| peer).collect()
+    }
+
+    /// Runs the probe through the tunnel of peer 1 while something happens, and until its traffic flows both ways behind that.
+    pub(crate) fn under_traffic(&mut self, what: &str, happen: impl FnOnce(&mut Bed)) -> Seen {
+        let (client, host) = (self.bed.cluster.client.clone(), self.bed.cluster.hosts[0].clone());
+        let up = Probe::start(&client, &host, behind(1), INTERVAL).unwrap();
+        let down = Probe::start(&host, &client, Side::One.host(Family::V4), INTERVAL).unwrap();
+        sleep(AROUND);
+        happen(&mut self.bed);
+        self.await_traffic(1, what);
+        sleep(AROUND);
+        let seen = [up, down].map(|probe| probe.stop().unwrap().summary());
+        let mut stderr = std::io::stderr();
+        for Summary { sent, lost, duplicates, outage, .. } in &seen {
+            let length = outage.length;
+            let line = format!("of {sent} datagrams {lost} lost, {duplicates} doubled; outage {length:?}");
+            writeln!(stderr, "{what}: {line}").unwrap();
+        }
+        seen
+    }
+
+    /// Waits until all pings through a peer's tunnel are answered, in both directions.
+    pub(crate) fn await_traffic(&self, peer: u8, what: &str) {
+        let (client, host) = (&self.bed.cluster.client, &self.bed.cluster.hosts[usize::from(peer) - 1]);
+        let all = |from: &Namespace, to| {
+            Ping::new(to).run(from).map(|pong| (pong.received == pong.sent && pong.duplicates == 0, pong))
+        };
+        wait_until(&format!("traffic of peer {peer} after {what}"), LIMIT, || {
+            let ((up, one), (down, two)) =
+                (all(client, behind(peer))?, all(host, Side::One.host(Family::V4))?);
+            Ok(if up && down { Ok(()) } else { Err(format!("{one:?}, {two:?}")) })
+        })
+        .unwrap();
+    }
+
+    /// Every tunnel carries packets, is the one that it was, and its peer gets new keys by it; nothing went in clear.
+    pub(crate) fn all_is_well(&mut self, what: &str) {
+        for peer in self.peers() {
+            self.await_traffic(peer, what);
+            self.renews(peer, what);
+        }
+        assert_eq!(self.count_established(), self.established, "after {what}: no peer has connected again");
+        assert_eq!(self.clear.packets(), 0, "after {what}: packets in clear");
+    }
+
+    /// The peer asks for new keys of its Child SA, and somebody answers.
+    pub(crate) fn renews(&self, peer: u8, what: &str) {
+        let swanctl = self.bed.peers[usize::from(peer) - 1].swanctl();
+        let spis = || -> Vec<String> {
+            let sas = swanctl.list_sas().unwrap();
+            let children = sas.iter().flat_map(|sa| &sa.children).filter(|child| child.state == "INSTALLED");
+            children.filter_map(|child| child.get("spi-in").map(str::to_owned)).collect()
+        };
+        let before = spis();
+        swanctl.run(["--rekey", "--child", &format!("peer{peer}")]).unwrap();
+        wait_until(&format!("new keys of peer {peer} after {what}"), LIMIT, || {
+            let now = spis();
+            let fresh = now.iter().any(|spi| !before.contains(spi));
+            Ok(if fresh { Ok(()) } else { Err(format!("{now:?}")) })
+        })
+        .unwrap();
+    }
+
+    /// How often each peer's log says that an IKE SA was authenticated.
+    fn count_established(&self) -> Vec<usize> {
+        let log = |peer: &Gateway| match peer {
+            Gateway::Strongswan(charon) => charon.log().unwrap(),
+            Gateway::Testudo(testudod) => testudod.log().unwrap(),
+            Gateway::Guest(_) => panic!("no guests here"),
+        };
+        let count = |peer| log(peer).lines().filter(|line| line.contains("] established between")).count();
+        self.bed.peers.iter().map(count).collect()
+    }
+
+    /// All nodes are there again.
+    pub(crate) fn whole(&self) {
+        let all: Vec<u8> = (1..).zip(&self.bed.nodes).map(|(node, _)| node).collect();
+        self.bed.await_members(&all).unwrap();
+    }
+}
+
+/// Nothing came twice.
+pub(crate) fn not_doubled(what: &str, seen: &Seen) {
+    let doubled = seen.each_ref().map(|summary| summary.duplicates);
+    assert_eq!(doubled, [0, 0], "{what}");
+}
+
+/// Traffic went on within that time.
+pub(crate) fn within(what: &str, limit: Duration, seen: &Seen) {
+    for summary in seen {
+        assert!(summary.outage.length < limit, "{what}: {summary:?}");
+    }
+}
+
+fn behind(peer: u8) -> std::net::IpAddr {
+    Cluster::behind(peer, Family::V4, 2)
+}
+
+/// The nodes beside this one, of three.
+pub(crate) fn others(node: u8) -> Vec<u8> {
+    (1..=3).filter(|other| *other != node).collect()
+}

@@ -1,0 +1,46 @@
+//! A cluster falls into two parts, 2|1, on all networks.
+
+use super::{Trial, not_doubled, others};
+use testudo_lab::bed::BedOptions;
+
+fn forwarding() -> BedOptions {
+    BedOptions { cluster: "no_quorum = \"forward\"".into(), ..BedOptions::default() }
+}
+
+/// The owner is alone, and the peers are with the majority, which takes over; when all are one again nobody notices.
+#[test]
+fn the_owner_is_parted_from_the_majority_and_the_peers() {
+    let mut trial = Trial::start("part-owner", &forwarding());
+    let owner = trial.bed.owner(1).unwrap();
+    let what = "a partition 2|1 with the owner alone";
+    let seen = trial.under_traffic(what, |bed| bed.split(&[owner]).unwrap());
+    not_doubled(what, &seen);
+    trial.all_is_well(what);
+    let what = "its end";
+    let seen = trial.under_traffic(what, |bed| {
+        bed.cluster.heal().unwrap();
+        bed.await_members(&[1, 2, 3]).unwrap();
+    });
+    not_doubled(what, &seen);
+    trial.all_is_well(what);
+}
+
+/// The owner is alone with the peers: with `forward` it goes on carrying packets, and no IKE. The majority owns all when the parts
+/// meet again.
+#[test]
+fn the_majority_is_parted_from_the_owner_and_the_peers() {
+    let mut trial = Trial::start("part-others", &forwarding());
+    let owner = trial.bed.owner(1).unwrap();
+    let what = "a partition 1|2 with the peers at the owner's side";
+    let seen = trial.under_traffic(what, |bed| bed.split(&others(owner)).unwrap());
+    not_doubled(what, &seen);
+    let what = "its end";
+    let seen = trial.under_traffic(what, |bed| {
+        bed.cluster.heal().unwrap();
+        bed.await_members(&[1, 2, 3]).unwrap();
+    });
+    // Until the smaller part has heard of the larger one, both carry what comes.
+    let doubled = seen.iter().map(|summary| summary.duplicates).max();
+    assert!(doubled < Some(1000), "{what}: {doubled:?}");
+    trial.all_is_well(what);
+}
