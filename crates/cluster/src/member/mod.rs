@@ -92,6 +92,8 @@ pub struct Member {
     active: ShareSet,
     ike: ShareSet,
     provisional: ShareSet,
+    /// Shares that the view has made this node's, that are not taken yet, and whose heir it was before.
+    inherited: ShareSet,
     /// Those that it has carried since their owner last moved its numbers.
     used: ShareSet,
     /// When this node last moved the numbers of a share because another had carried it.
@@ -159,6 +161,7 @@ impl Member {
             active: ShareSet::EMPTY,
             ike: ShareSet::EMPTY,
             provisional: ShareSet::EMPTY,
+            inherited: ShareSet::EMPTY,
             used: ShareSet::EMPTY,
             bumped_at: BTreeMap::new(),
             bumping: BTreeMap::new(),
@@ -281,7 +284,7 @@ impl Member {
         // The data plane has gone back too, to blocks that it has used up since: its SAs go, and come with new ones.
         self.void(now, true);
         self.takes.clear();
-        self.provisional = ShareSet::EMPTY;
+        (self.provisional, self.inherited) = (ShareSet::EMPTY, ShareSet::EMPTY);
         self.show(now);
         self.drain(now);
     }

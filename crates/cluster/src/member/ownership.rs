@@ -43,6 +43,11 @@ impl Ownership {
         all().filter(|share| self.owner(*share) == Some(node)).collect()
     }
 
+    /// Of which shares this node is the heir.
+    pub(crate) fn heir_of(&self, node: NodeId) -> ShareSet {
+        all().filter(|share| self.heir(*share) == Some(node)).collect()
+    }
+
     /// A view begins, and these of its members hold the state. An owner that is not one of them has lost its shares to the
     /// first rank of those who are: the heir, unless that one is gone too.
     pub(crate) fn view(&mut self, synced: &[NodeId]) -> Changes {

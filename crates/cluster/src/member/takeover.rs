@@ -57,6 +57,7 @@ impl Member {
         // Whatever was about to be taken: the new view says it again, if it is still so.
         self.takes.clear();
         self.wanted.clear();
+        let heir_of = std::mem::take(&mut self.inherited).union(self.table.heir_of(self.node));
         if !start.view.quorate {
             // Those who were suspected may be the majority: what was carried for them is theirs.
             return self.provide(now);
@@ -66,6 +67,7 @@ impl Member {
             self.void(now, start.reset);
         }
         self.unheard_of = None;
+        let held_before = !start.reset && !start.fresh.contains(&self.node);
         if start.reset {
             self.table.reset();
         } else if start.fresh.contains(&self.node) {
@@ -77,6 +79,10 @@ impl Member {
         let changes = self.table.view(&start.current);
         let owned = self.table.owned_by(self.node);
         let gained = owned.without(self.active).without(self.handover.held());
+        if held_before {
+            // Its heir need not wait for what a departed owner may still send: no more than when it only suspected him.
+            self.inherited = gained.intersection(heir_of);
+        }
         if !gained.is_empty() {
             self.takes.push(Take { when: When::At(start.wait_until), shares: gained });
         }
@@ -166,6 +172,9 @@ impl Member {
         let (taken, left): (Vec<Take>, Vec<Take>) =
             std::mem::take(&mut self.takes).into_iter().partition(due);
         self.takes = left;
+        if taken.is_empty() {
+            return self.show(now);
+        }
         for Take { shares, when } in taken {
             if let When::At(_) = when {
                 self.log(1, format!("takes over {} shares", shares.len()));
@@ -176,8 +185,9 @@ impl Member {
                 self.imports.extend(self.replicas.readable(share));
             }
             self.imported = self.imported.union(shares);
+            self.inherited = self.inherited.without(shares);
         }
-        self.show(now);
+        self.provide(now);
     }
 
     /// Reads some of the states of the IKE SAs that this node has become the owner of.
@@ -240,10 +250,11 @@ impl Member {
         }
     }
 
-    /// Carries the packets of those whom it suspects and whose heir it is, and those alone.
+    /// Carries the packets of those whom it suspects and whose heir it is, and of those whose heir it was until they left; no others.
     pub(super) fn provide(&mut self, now: Time) {
         let mut provisional = ShareSet::EMPTY;
         if self.quorate {
+            provisional = self.inherited;
             for suspect in &self.suspects {
                 let theirs = self.table.owned_by(*suspect);
                 provisional = provisional.union(theirs.iter().filter(|share| self.is_heir(*share)).collect());

@@ -64,3 +64,25 @@ fn who_turns_out_to_be_cut_off_keeps_nothing_of_those_whom_it_suspected() {
     world.run(Duration::from_secs(2));
     assert!(packets(&world, 0).without(own).is_empty());
 }
+
+/// The engine is quicker than the pulses: the daemon died, and its machine says so. The heirs carry its packets from the view on; IKE
+/// waits until nothing of the departed can be under way.
+#[test]
+fn an_heir_carries_at_once_what_the_view_has_made_its_own() {
+    for victim in 0..3 {
+        let mut world = World::established(3, 6, 400 + victim as u64);
+        let theirs = packets(&world, victim);
+        world.crash(victim, false);
+        world.view(&(0..3).filter(|node| *node != victim).collect::<Vec<_>>());
+        // The exchange of the view takes a moment; the promises to the departed hold for longer.
+        let end = world.now.plus(Duration::from_millis(20));
+        while world.step(end) {}
+        let carried = (0..3).fold(ShareSet::EMPTY, |all, node| all.union(packets(&world, node)));
+        assert_eq!(carried, ShareSet::ALL);
+        let spoken = (0..3).fold(ShareSet::EMPTY, |all, node| all.union(world.nodes[node].shares.1));
+        assert!(theirs.intersection(spoken).is_empty(), "nobody speaks for it yet");
+        world.run(Duration::from_secs(3));
+        world.assert_all_shares_once();
+        (0..6).for_each(|peer| world.assert_tunnel(peer));
+    }
+}
