@@ -104,3 +104,41 @@ fn a_swarm_sets_up_its_tunnels_and_every_figure_is_there() {
     assert_eq!(tunnels, [Some(20), Some(40), Some(60)]);
     assert!(batches.iter().all(|batch| batch["threads_ms"]["testudod"].as_f64() > Some(0.0)), "{row}");
 }
+
+/// Three real nodes with corosync, each part once: as root, and after testudod has been built.
+#[test]
+fn a_cluster_is_measured_part_by_part() {
+    let plots = tempfile::tempdir().expect("a temporary directory");
+    let report = bench(&[
+        "failover",
+        "--only",
+        "outage,storm,idle,owner,rate,load",
+        "--repeats",
+        "1",
+        "--setups",
+        "12",
+        "--tunnels",
+        "60",
+        "--minutes",
+        "0.05",
+        "--plots",
+        plots.path().to_str().expect("a printable path"),
+    ]);
+    assert_eq!(report["bench"], "failover");
+    let rows = report["rows"].as_array().expect("rows");
+    let row = |begins: &str| {
+        let found = rows.iter().find(|row| row["what"].as_str().is_some_and(|what| what.starts_with(begins)));
+        found.unwrap_or_else(|| panic!("no row {begins} in {report}"))
+    };
+    // Times and rates are the machine's business; that nothing is lost or doubled is not.
+    for what in
+        ["tunnels lost: node killed", "tunnels lost: all links cut", "tunnels lost, node killed while"]
+    {
+        assert_eq!(row(what)["reached"], true, "{}", row(what));
+    }
+    for what in ["outage: node killed", "owner against alone", "CPU of a setup: owner", "idle: corosync"] {
+        assert!(row(what)["figures"]["median"].as_f64().is_some(), "{}", row(what));
+    }
+    assert!(row("CPG messages of a setup")["figures"]["median"].as_f64() > Some(0.0));
+    assert!(plots.path().join("failover-outage-1.svg").is_file());
+}

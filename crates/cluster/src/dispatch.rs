@@ -13,6 +13,7 @@
 
 mod packet;
 
+use crate::group::ClusterKey;
 use crate::share::ShareSet;
 use crate::siphash::HashKey;
 use packet::{Content, Packet};
@@ -145,6 +146,11 @@ impl Dispatch {
         let holding = self.prefixes.iter().filter(|((first, length), _)| holds(*first, *length, addr));
         holding.max_by_key(|((_, length), _)| *length).map_or(PrefixHome::Pass, |(_, home)| *home)
     }
+}
+
+/// The key by which what has no SPI of the cluster's finds its home.
+pub fn hash_key(key: &ClusterKey) -> HashKey {
+    crate::alloc::hash_key(key.octets())
 }
 
 /// The share of an IKE message: [`Dispatch::ike`] for who has only the key.

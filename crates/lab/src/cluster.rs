@@ -286,7 +286,7 @@ impl Cluster {
     }
 
     /// Joins a host to a switch, at a port that is called as the host is.
-    fn plug(&self, host: (&Namespace, &str), net: Net, mtu: u16, towards: Offloads) -> Result<()> {
+    pub fn plug(&self, host: (&Namespace, &str), net: Net, mtu: u16, towards: Offloads) -> Result<()> {
         let (switch, port) = (self.switch(net), host.0.role());
         veth((switch, port), host)?;
         switch.up(port, mtu)?;

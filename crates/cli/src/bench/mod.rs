@@ -1,6 +1,7 @@
-//! `testudo bench`: what the packet path and the handshakes cost on this machine, without a network.
+//! `testudo bench`: what the packet path, the handshakes and the cluster cost on this machine, without a network.
 
 mod esp;
+mod failover;
 mod machine;
 mod pin;
 mod report;
@@ -14,6 +15,8 @@ use std::process::ExitCode;
 pub(crate) enum Bench {
     /// Measure the whole ESP pipeline on one core, and beside it the bare cipher.
     Esp(esp::EspArgs),
+    /// Measure what a cluster of three nodes costs, and what it loses when one of them dies, with real daemons in the lab.
+    Failover(failover::FailoverArgs),
     /// Measure how much it costs to set up tunnels, with a real testudod in a namespace of its own.
     Setup(setup::SetupArgs),
 }
@@ -22,6 +25,7 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: &Bench) -> ExitCode {
     let result = match bench {
         Bench::Esp(args) => esp::run(args).map_err(|error| error.to_string()),
+        Bench::Failover(args) => failover::run(args).map_err(|error| error.to_string()),
         Bench::Setup(args) => setup::run(args).map_err(|error| error.to_string()),
     };
     match result {

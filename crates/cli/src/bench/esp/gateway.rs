@@ -10,6 +10,7 @@ use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, KeyMaterial, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 use testudo_ipsec::spi::{SenderId, Spi};
 
@@ -19,6 +20,11 @@ const PATH_MTU: u16 = 1500;
 const REPLAY_WINDOW: u32 = 1024;
 /// Of the flow cache; here nobody attacks it.
 const SEED: u64 = 0x5EED;
+
+/// End of the numbers that a member of a cluster has been granted: as many as the run may need.
+const GRANTED: u64 = 1 << 40;
+/// By which such a member tells where packets without an SA are at home; here all have one.
+const HOMES: [u8; 16] = [7; 16];
 
 /// One of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +108,13 @@ impl Side {
     }
 }
 
-/// The data plane of one end with its tunnel up.
-pub(crate) fn dataplane(side: Side, library: Library, suite: Suite) -> Result<Dataplane, Error> {
+/// The data plane of one end with its tunnel up; of a cluster's node, if it is a member of one.
+pub(crate) fn dataplane(
+    side: Side,
+    library: Library,
+    suite: Suite,
+    is_member: bool,
+) -> Result<Dataplane, Error> {
     let params = side.params(suite);
     let policy = Policy {
         priority: 0,
@@ -114,7 +125,8 @@ pub(crate) fn dataplane(side: Side, library: Library, suite: Suite) -> Result<Da
     let spd = Spd::new(vec![policy])?;
     let own: LocalAddrs = [IpAddr::V4(side.address())].into_iter().collect();
     let inbound = InboundSa::new(&params, POLICY, PATH_MTU, library)?;
-    let numbers = SequenceBlock::whole(params.esn);
+    let numbers =
+        if is_member { SequenceBlock { next: 1, end: GRANTED } } else { SequenceBlock::whole(params.esn) };
     let outbound = OutboundSa::new(&params, POLICY, numbers, PATH_MTU, library)?;
 
     let worker = WorkerId::new(0).expect("zero is below the limit");
@@ -128,5 +140,12 @@ pub(crate) fn dataplane(side: Side, library: Library, suite: Suite) -> Result<Da
         Command::SetOutbound(POLICY, Arc::new(outbound)),
     ];
     commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
+    if is_member {
+        let share = params.spi_in.share().0;
+        let mut carried = [0; 4];
+        carried[usize::from(share >> 6)] |= 1 << (share & 63);
+        let commands = [Command::SetHashKey(HashKey::new(HOMES)), Command::SetShares(carried)];
+        commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
+    }
     Ok(dataplane)
 }

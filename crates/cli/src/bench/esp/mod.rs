@@ -6,8 +6,8 @@
 
 mod cipher;
 mod gateway;
-mod node;
-mod rig;
+pub(super) mod node;
+pub(super) mod rig;
 mod traffic;
 
 use crate::bench::machine::Machine;
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &EspArgs) -> Result<(), EspError> {
 
 /// Both directions of one case.
 fn measure(args: &EspArgs, library: Library, suite: Suite, size: u16) -> Result<[Row; 2], EspError> {
-    let mut rig = Rig::new(library, suite, size)?;
+    let mut rig = Rig::new(library, suite, size, false)?;
     let mut cipher = BareCipher::new(library, suite, rig.text_len())?;
     let [mut outward, mut inward, mut seal, mut open] = [const { Stopwatch::new() }; 4];
     let round = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));

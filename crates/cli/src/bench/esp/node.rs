@@ -4,6 +4,7 @@ use super::gateway::{Side, dataplane};
 use super::{BURST, BURSTS, Suite};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 use testudo_crypto::Library;
 use testudo_fastpath::error::Error as FastpathError;
 use testudo_fastpath::fib::{Fib, NextHop, Out, PortIndex, PortLink, Route};
@@ -14,11 +15,13 @@ use testudo_fastpath::port::PortInfo;
 use testudo_fastpath::port::fake::FakePort;
 use testudo_fastpath::prefix::Prefix;
 use testudo_fastpath::tun::Tun;
-use testudo_fastpath::worker::{Worker, WorkerConfig};
+use testudo_fastpath::worker::{Fence, Worker, WorkerConfig, boottime};
 use testudo_ipsec::dataplane::Dataplane;
 use testudo_wire::ethernet::{self, EtherType, Ethernet};
 
 const MTU: u16 = 1500;
+/// Longer than any run: the fence is looked at and never found shut.
+const OPEN: Duration = Duration::from_secs(1 << 20);
 /// Every neighbour has the same address: there is one on each link.
 const NEIGHBOUR: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
@@ -84,14 +87,25 @@ pub(crate) enum SetupError {
 }
 
 impl Node {
-    pub(crate) fn new(side: Side, library: Library, suite: Suite) -> Result<Self, SetupError> {
+    /// Alone, or a member of a cluster that carries the tunnel's share: behind a fence, with numbers that were granted to it.
+    pub(crate) fn new(
+        side: Side,
+        library: Library,
+        suite: Suite,
+        is_member: bool,
+    ) -> Result<Self, SetupError> {
         let depth = BURST * BURSTS;
         // What waits at a port and what has been sent, with bursts to spare.
         let pool = FramePool::new(4 * depth, ChunkSize::K2)?;
         let ports = Link::ALL.map(|link| FakePort::new(info(link), depth)).into();
-        let pipeline = dataplane(side, library, suite)?;
+        let pipeline = dataplane(side, library, suite, is_member)?;
         let worker = Worker::new(WorkerConfig::new(0), ports, None, pool, Arc::new(fib(side)), pipeline)?;
-        Ok(Self { worker, now: 1 })
+        if !is_member {
+            return Ok(Self { worker, now: 1 });
+        }
+        let fence = Fence::shut();
+        fence.extend(boottime() + OPEN);
+        Ok(Self { worker: worker.behind(Arc::new(fence)), now: 1 })
     }
 
     /// Lets an IP packet arrive. False if the port or the pool is full.

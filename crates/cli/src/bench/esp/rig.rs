@@ -38,10 +38,16 @@ pub(crate) enum Fault {
 }
 
 impl Rig {
-    pub(crate) fn new(library: Library, suite: Suite, size: u16) -> Result<Self, SetupError> {
+    /// Two gateways that stand alone, or are each a member of a cluster and carry the tunnel's share.
+    pub(crate) fn new(
+        library: Library,
+        suite: Suite,
+        size: u16,
+        are_members: bool,
+    ) -> Result<Self, SetupError> {
         Ok(Self {
-            near: Node::new(Side::Near, library, suite)?,
-            far: Node::new(Side::Far, library, suite)?,
+            near: Node::new(Side::Near, library, suite, are_members)?,
+            far: Node::new(Side::Far, library, suite, are_members)?,
             sent: traffic::packet(size, traffic::TTL),
             expected: traffic::packet(size, traffic::TTL - 2),
         })

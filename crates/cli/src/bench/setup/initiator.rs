@@ -2,28 +2,49 @@
 
 use super::SetupError;
 use super::shape::Shape;
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::config::{Connection, Identity, SharedSecret, TsSpec};
-use testudo_ike::endpoint::{Endpoint, EndpointConfig};
-use testudo_ike::output::{Event, Output, Path, Time};
+use testudo_ike::endpoint::{Endpoint, EndpointConfig, Target};
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Reason, Time};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::SenderId;
 use testudo_vici::message::Message;
 use testudo_vici::schema;
 
-/// Where the responder is.
-pub(super) const RESPONDER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+/// Where the responder is, and from where the swarm sends: every initiator has an address of its own, and they share the port.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::bench) struct Place {
+    /// The responder's address.
+    pub(in crate::bench) responder: Ipv4Addr,
+    /// The address of the first initiator: that of a prefix with room for [`MAX`].
+    pub(in crate::bench) first: Ipv4Addr,
+    /// The initiators' port.
+    pub(in crate::bench) port: u16,
+}
+
+impl Place {
+    /// All of it on one host.
+    pub(in crate::bench) const LOOPBACK: Self =
+        Self { responder: Ipv4Addr::LOCALHOST, first: Ipv4Addr::new(127, 128, 0, 0), port: 10_500 };
+
+    /// Where an initiator is.
+    pub(in crate::bench) fn address(&self, number: u32) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.first.to_bits() | number)
+    }
+}
+
 /// The algorithms of IKE.
-pub(super) const PROPOSAL: &str = "aes128gcm16-prfsha256-x25519";
+pub(in crate::bench) const PROPOSAL: &str = "aes128gcm16-prfsha256-x25519";
 /// The algorithms of ESP.
-pub(super) const ESP_PROPOSAL: &str = "aes128gcm16";
+pub(in crate::bench) const ESP_PROPOSAL: &str = "aes128gcm16";
 /// What the responder protects.
-pub(super) const PROTECTED: &str = "192.168.77.0/24";
+pub(in crate::bench) const PROTECTED: &str = "192.168.77.0/24";
 /// The key of a peer.
-pub(super) fn key(shape: Shape, number: u32) -> String {
+pub(in crate::bench) fn key(shape: Shape, number: u32) -> String {
     match shape {
         Shape::OneForAll => "a key that only the bench knows".into(),
         Shape::Each => format!("a key that only the bench and peer {number} know"),
@@ -31,14 +52,12 @@ pub(super) fn key(shape: Shape, number: u32) -> String {
 }
 
 /// The identity of a peer.
-pub(super) fn host(number: u32) -> String {
+pub(in crate::bench) fn host(number: u32) -> String {
     format!("host{number}.bench")
 }
 
-/// From where the swarm sends: every initiator has an address of its own, and they share the port.
-pub(super) const PORT: u16 = 10_500;
 /// The most initiators that there are addresses for.
-pub(super) const MAX: u32 = 1 << 20;
+pub(in crate::bench) const MAX: u32 = 1 << 20;
 
 /// Random octets from the operating system.
 struct OsEntropy;
@@ -50,28 +69,29 @@ impl Entropy for OsEntropy {
 }
 
 /// What all initiators have in common.
-pub(super) struct Template {
+pub(in crate::bench) struct Template {
     connection: Connection,
     secret: SharedSecret,
     shape: Shape,
+    place: Place,
 }
 
 impl Template {
-    pub(super) fn new(shape: Shape) -> Result<Self, SetupError> {
+    pub(in crate::bench) fn new(shape: Shape, place: Place) -> Result<Self, SetupError> {
         let psk = || Message::new().with("auth", "psk");
         let child = Message::new()
             .with_list("esp_proposals", [ESP_PROPOSAL])
             .with_list("remote_ts", [PROTECTED])
             .with_list("local_ts", ["172.16.0.0/12"]);
         let connection = Message::new()
-            .with_list("remote_addrs", [RESPONDER.to_string().as_str()])
+            .with_list("remote_addrs", [place.responder.to_string().as_str()])
             .with_list("proposals", [PROPOSAL])
             .with_section("local", psk())
             .with_section("remote", psk().with("id", "gateway.bench"))
             .with_section("children", Message::new().with_section("net", child));
         let connection =
             schema::connection(&Message::new().with_section("swarm", connection), schema::Policy::Modern);
-        Ok(Self { connection: connection.map_err(refused)?, secret: secret(&key(shape, 0))?, shape })
+        Ok(Self { connection: connection.map_err(refused)?, secret: secret(&key(shape, 0))?, shape, place })
     }
 
     fn secret(&self, number: u32) -> Result<SharedSecret, SetupError> {
@@ -83,8 +103,8 @@ impl Template {
 
     fn connection(&self, number: u32) -> Connection {
         let mut connection = self.connection.clone();
-        connection.local_port = PORT;
-        connection.local_addrs = single(address(number).into());
+        connection.local_port = self.place.port;
+        connection.local_addrs = single(self.place.address(number).into());
         connection.local.id = Some(Identity::Fqdn(host(number)));
         for child in &mut connection.children {
             child.local_ts = single(inner(number).into()).into_iter().map(everything).collect();
@@ -109,48 +129,74 @@ fn everything(addrs: AddrRange) -> TsSpec {
     TsSpec::Fixed(TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX })
 }
 
-/// Where an initiator is.
-pub(super) fn address(number: u32) -> Ipv4Addr {
-    Ipv4Addr::from_bits(0x7f80_0000 | number)
-}
-
 /// What an initiator protects: its one host in 172.16.0.0/12.
-pub(super) fn inner(number: u32) -> Ipv4Addr {
+pub(in crate::bench) fn inner(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0xac10_0000 | number)
 }
 
 /// Which initiator has that address.
-pub(super) fn number_of(addr: Ipv4Addr) -> u32 {
+pub(in crate::bench) fn number_of(addr: Ipv4Addr) -> u32 {
     addr.to_bits() & (MAX - 1)
 }
 
 /// How far an initiator is.
-pub(super) enum Progress {
+pub(in crate::bench) enum Progress {
     Waiting,
-    Up,
+    /// It has what it was after.
+    Done,
     Failed(String),
 }
 
 /// An initiator.
-pub(super) struct Initiator {
+pub(in crate::bench) struct Initiator {
     endpoint: Endpoint,
+    /// Its first message, until it is sent.
+    first: VecDeque<Output>,
     /// When it was set to work: its clock stands still before, however long the others take to be prepared.
     begun: Option<Instant>,
+    /// What it has brought up.
+    tunnel: Option<(IkeSaId, ChildSaId)>,
 }
 
 impl Initiator {
     /// Its first message is ready, key and all, so that making it is not part of what is measured.
-    pub(super) fn new(template: &Template, number: u32) -> Result<Self, SetupError> {
+    pub(in crate::bench) fn new(template: &Template, number: u32) -> Result<Self, SetupError> {
         let now = Time::default();
         let settings = EndpointConfig::default();
         let mut endpoint =
             Endpoint::new(settings, Box::new(SingleNodeAllocator::new(OsEntropy, SenderId(1))));
-        endpoint.set_local_addresses(vec![address(number).into()]);
+        endpoint.set_local_addresses(vec![template.place.address(number).into()]);
         endpoint.load_secret(template.secret(number)?);
         let refused = |error: String| SetupError::Template(error);
         endpoint.load_connection(now, template.connection(number)).map_err(|e| refused(e.to_string()))?;
         endpoint.initiate(now, None, "net").map_err(|e| refused(e.to_string()))?;
-        Ok(Self { endpoint, begun: None })
+        let first = std::iter::from_fn(|| endpoint.poll_output()).collect();
+        Ok(Self { endpoint, first, begun: None, tunnel: None })
+    }
+
+    /// The message that it begins with.
+    pub(in crate::bench) fn first_message(&self) -> Option<&[u8]> {
+        self.first.iter().find_map(|output| match output {
+            Output::Send { bytes, .. } => Some(bytes.as_slice()),
+            _ => None,
+        })
+    }
+
+    /// Makes new keys for its Child SA next. Only who has both SAs, and knows what was said last, answers.
+    pub(in crate::bench) fn renew(&mut self) {
+        let now = self.now();
+        if let Some((_, child)) = self.tunnel {
+            self.endpoint.rekey_child(now, child);
+        }
+    }
+
+    /// Deletes its tunnel next.
+    pub(in crate::bench) fn end(&mut self) {
+        let now = self.now();
+        if let Some((ike, _)) = self.tunnel {
+            // That it is gone already will be seen as well.
+            let _ = self.endpoint.terminate(now, &Target::Ike(ike), false);
+        }
     }
 
     fn now(&mut self) -> Time {
@@ -158,13 +204,13 @@ impl Initiator {
     }
 
     /// A message has come.
-    pub(super) fn receive(&mut self, path: Path, message: &[u8]) {
+    pub(in crate::bench) fn receive(&mut self, path: Path, message: &[u8]) {
         let now = self.now();
         self.endpoint.handle_datagram(now, path, message);
     }
 
     /// True if it has sent something again.
-    pub(super) fn look_at_clock(&mut self) -> bool {
+    pub(in crate::bench) fn look_at_clock(&mut self) -> bool {
         let now = self.now();
         let due = self.endpoint.next_timeout().is_some_and(|due| due <= now);
         if due {
@@ -174,17 +220,24 @@ impl Initiator {
     }
 
     /// Sends what there is to send, and says how far it is.
-    pub(super) fn run(&mut self, mut send: impl FnMut(Path, &[u8])) -> Progress {
+    pub(in crate::bench) fn run(&mut self, mut send: impl FnMut(Path, &[u8])) -> Progress {
         let mut progress = Progress::Waiting;
-        while let Some(output) = self.endpoint.poll_output() {
+        while let Some(output) = self.first.pop_front().or_else(|| self.endpoint.poll_output()) {
             match output {
                 Output::Send { path, bytes, .. } => send(path, &bytes),
-                Output::Event(Event::InitiateDone { result, .. }) => {
-                    progress = match result {
-                        Ok(_) => Progress::Up,
-                        Err(reason) => Progress::Failed(reason.to_string()),
-                    };
+                Output::Event(Event::InitiateDone { ike, result: Ok(child), .. }) => {
+                    self.tunnel = Some((ike, child));
+                    progress = Progress::Done;
                 }
+                Output::Event(Event::InitiateDone { result: Err(reason), .. }) => {
+                    progress = Progress::Failed(reason.to_string());
+                }
+                Output::Event(Event::ChildRekeyed(ike, _, child)) => {
+                    self.tunnel = Some((ike, child));
+                    progress = Progress::Done;
+                }
+                Output::Event(Event::IkeDown(_, Reason::Requested)) => progress = Progress::Done,
+                Output::Event(Event::IkeDown(_, reason)) => progress = Progress::Failed(reason.to_string()),
                 _ => {}
             }
         }
@@ -192,5 +245,5 @@ impl Initiator {
     }
 
     /// As long as an answer may take.
-    pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+    pub(in crate::bench) const PATIENCE: Duration = Duration::from_secs(60);
 }

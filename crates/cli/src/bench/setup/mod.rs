@@ -5,17 +5,18 @@
 //! says as much about the swarm.
 
 mod figures;
-mod initiator;
+pub(super) mod initiator;
 mod limit;
-mod rig;
-mod shape;
+pub(super) mod rig;
+pub(super) mod shape;
 mod storm;
-mod swarm;
-mod usage;
+pub(super) mod swarm;
+pub(super) mod usage;
 
 use crate::bench::machine::Machine;
 use crate::bench::report::Report;
 use figures::{Batch, Header, Loaded, Row};
+use initiator::Place;
 use limit::Limit;
 use rig::Rig;
 use shape::Shape;
@@ -155,7 +156,7 @@ fn set_up(
     tunnels: u32,
     rig: &mut Rig,
 ) -> Result<(Vec<Batch>, u64), SetupError> {
-    let mut swarm = Swarm::open(shape)?;
+    let mut swarm = Swarm::open(shape, Place::LOOPBACK)?;
     let width = args.width as usize;
     println!("{Header}");
     // The first handshake of all finds cold caches, and makes what is made once.

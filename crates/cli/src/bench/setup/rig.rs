@@ -1,7 +1,7 @@
 //! The responder: a `testudod` of its own, in a namespace of its own.
 
 use super::SetupError;
-use super::initiator::{ESP_PROPOSAL, MAX, PROPOSAL, PROTECTED, RESPONDER, address, host, inner, key};
+use super::initiator::{ESP_PROPOSAL, MAX, PROPOSAL, PROTECTED, Place, host, inner, key};
 use super::shape::Shape;
 use super::usage::{Cpu, memory};
 use std::os::unix::net::UnixStream;
@@ -45,7 +45,7 @@ impl Rig {
         }
         let daemon = Testudo::start_with(&namespace, &limits())?;
         let swanctl = daemon.swanctl();
-        swanctl.write_conf(&connections(shape, peers))?;
+        swanctl.write_conf(&connections(shape, peers, &Place::LOOPBACK))?;
         let begun = Instant::now();
         swanctl.cmd(["--load-all", "--noprompt"]).limit(LOAD_LIMIT).run()?;
         Ok(Self { daemon, namespace, loading: begun.elapsed() })
@@ -96,7 +96,7 @@ impl Found {
 }
 
 /// For `testudo.toml`: handshakes in any number are what is wanted, not a flood to be fended off.
-pub(super) fn limits() -> String {
+pub(in crate::bench) fn limits() -> String {
     format!(
         "\n[ike]\ncookie_threshold = {0}\nhalf_open_limit = {0}\nhalf_open_per_source = {0}\nike_sas_per_peer = 0\n",
         1 << 20
@@ -104,14 +104,15 @@ pub(super) fn limits() -> String {
 }
 
 /// For `swanctl.conf`: what such a swarm of so many needs.
-pub(super) fn connections(shape: Shape, peers: u32) -> String {
+pub(in crate::bench) fn connections(shape: Shape, peers: u32, place: &Place) -> String {
     let (first, last) = (inner(0), inner(MAX - 1));
+    let responder = place.responder;
     let one = |name: &str, remote: &str, id: &str, hosts: &str| {
         format!(
             "connections {{
     {name} {{
         version = 2
-        local_addrs = {RESPONDER}
+        local_addrs = {responder}
         {remote}
         proposals = {PROPOSAL}
         local {{
@@ -145,7 +146,7 @@ pub(super) fn connections(shape: Shape, peers: u32) -> String {
         Shape::Each => (0..peers)
             .map(|number| {
                 let (name, id) = (format!("peer{number}"), format!("id = {}", host(number)));
-                let remote = format!("remote_addrs = {}", address(number));
+                let remote = format!("remote_addrs = {}", place.address(number));
                 let hosts = inner(number).to_string();
                 one(&name, &remote, &id, &hosts) + &secret(&name, &id, &key(shape, number))
             })

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// What peers share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) enum Shape {
+pub(in crate::bench) enum Shape {
     /// As for remote access.
     #[serde(rename = "one connection for all")]
     OneForAll,

@@ -4,7 +4,7 @@
 //! gateway. What a gigabit costs the gateway's worker does not.
 
 use super::SetupError;
-use super::initiator::{Initiator, Template};
+use super::initiator::{Initiator, Place, Template};
 use super::rig::{connections, limits};
 use super::shape::Shape;
 use super::swarm::{Stretch, Swarm};
@@ -90,7 +90,7 @@ impl Site {
         let gateway = Testudo::start_with(topology.gateway(Side::One), &limits())?;
         let peer = Testudo::start(topology.gateway(Side::Two))?;
         let own = Connection::of(Side::One, Family::V4);
-        gateway.swanctl().load(&format!("{own}{}", connections(Shape::OneForAll, 0)))?;
+        gateway.swanctl().load(&format!("{own}{}", connections(Shape::OneForAll, 0, &Place::LOOPBACK)))?;
         peer.swanctl().load(&Connection::of(Side::Two, Family::V4).to_string())?;
         gateway.swanctl().initiate("lab", UP_LIMIT)?;
         Ok(Self { gateway, _peer: peer, _server: server, topology })
@@ -125,7 +125,9 @@ impl Site {
             let _ = is_full.recv();
             let over = &over;
             let storm = scope.spawn(move || {
-                namespace.enter(move || Swarm::open(Shape::OneForAll)?.run_until(&ready, width, over))
+                namespace.enter(move || {
+                    Swarm::open(Shape::OneForAll, Place::LOOPBACK)?.run_until(&ready, width, over)
+                })
             });
             let transfer = self.transfer(length);
             over.store(true, Ordering::Relaxed);
@@ -138,7 +140,7 @@ impl Site {
 
 /// Keeps initiators ready until nobody takes them any more; says when the channel has been filled once.
 fn supply(prepared: &SyncSender<(u32, Initiator)>, full: &Sender<()>) -> Result<(), SetupError> {
-    let template = Template::new(Shape::OneForAll)?;
+    let template = Template::new(Shape::OneForAll, Place::LOOPBACK)?;
     for number in 0.. {
         let initiator = (number, Initiator::new(&template, number)?);
         match prepared.try_send(initiator) {

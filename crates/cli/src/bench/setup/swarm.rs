@@ -2,7 +2,7 @@
 //! the responder's limits by source see what they would see.
 
 use super::SetupError;
-use super::initiator::{Initiator, PORT, Progress, RESPONDER, Template, number_of};
+use super::initiator::{Initiator, Place, Progress, Template, number_of};
 use super::shape::Shape;
 use nix::cmsg_space;
 use nix::libc;
@@ -24,56 +24,73 @@ const TICK_MS: u16 = 20;
 const IKE_PORT: u16 = 500;
 
 /// The socket and the initiators that are at work.
-pub(super) struct Swarm {
+pub(in crate::bench) struct Swarm {
     socket: UdpSocket,
+    place: Place,
     template: Template,
     at_work: BTreeMap<u32, Initiator>,
+    /// What became of those that came to an end, if anybody wants to know.
+    ended: Option<Ended>,
     buffer: Vec<u8>,
+}
+
+/// Initiators that have come to an end.
+#[derive(Default)]
+pub(in crate::bench) struct Ended {
+    /// They have what they were after.
+    pub(in crate::bench) done: Vec<(u32, Initiator)>,
+    /// They have failed, and say why.
+    pub(in crate::bench) failed: Vec<(u32, String)>,
 }
 
 /// What came of a round.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Round {
-    pub(super) time: Duration,
+pub(in crate::bench) struct Round {
+    pub(in crate::bench) time: Duration,
     /// Messages that had to be sent again.
-    pub(super) repeated: u64,
+    pub(in crate::bench) repeated: u64,
 }
 
 /// What came of a storm.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stretch {
-    pub(super) time: Duration,
+pub(in crate::bench) struct Stretch {
+    pub(in crate::bench) time: Duration,
     /// How much of it as many handshakes were under way as there should be.
-    pub(super) at_full_width: Duration,
+    pub(in crate::bench) at_full_width: Duration,
     begun: u32,
     /// Tunnels that came up.
-    pub(super) up: u32,
+    pub(in crate::bench) up: u32,
 }
 
 impl Swarm {
     /// Opens the socket: to be called inside the responder's namespace.
-    pub(super) fn open(shape: Shape) -> Result<Self, SetupError> {
+    pub(in crate::bench) fn open(shape: Shape, place: Place) -> Result<Self, SetupError> {
         let failed = |source| SetupError::Socket { source };
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).map_err(failed)?;
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, place.port)).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let options = setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)
             .and_then(|()| setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20)));
         options.map_err(|errno| failed(errno.into()))?;
         Ok(Self {
             socket,
-            template: Template::new(shape)?,
+            place,
+            template: Template::new(shape, place)?,
             at_work: BTreeMap::new(),
+            ended: None,
             buffer: vec![0; 65_536],
         })
     }
 
     /// Prepares initiators, all before the clock starts.
-    pub(super) fn prepare(&self, numbers: std::ops::Range<u32>) -> Result<Vec<(u32, Initiator)>, SetupError> {
+    pub(in crate::bench) fn prepare(
+        &self,
+        numbers: std::ops::Range<u32>,
+    ) -> Result<Vec<(u32, Initiator)>, SetupError> {
         numbers.map(|number| Ok((number, Initiator::new(&self.template, number)?))).collect()
     }
 
     /// Brings up what comes through the channel until it is over, always `width` at a time if there are so many.
-    pub(super) fn run_until(
+    pub(in crate::bench) fn run_until(
         &mut self,
         prepared: &Receiver<(u32, Initiator)>,
         width: usize,
@@ -108,7 +125,7 @@ impl Swarm {
     }
 
     /// Brings all of them up, at most `width` at a time. Their state goes as soon as they are up; the responder keeps his.
-    pub(super) fn run(
+    pub(in crate::bench) fn run(
         &mut self,
         initiators: Vec<(u32, Initiator)>,
         width: usize,
@@ -118,11 +135,7 @@ impl Swarm {
         let mut waiting = initiators.into_iter();
         let mut last_up = start;
         loop {
-            while self.at_work.len() < width {
-                let Some((number, initiator)) = waiting.next() else { break };
-                self.at_work.insert(number, initiator);
-                self.step(number)?;
-            }
+            self.set_to_work(&mut waiting, width)?;
             if self.at_work.is_empty() {
                 return Ok(Round { time: last_up - start, repeated });
             }
@@ -135,6 +148,48 @@ impl Swarm {
                 return Err(SetupError::Silent { waiting: self.at_work.len() });
             }
         }
+    }
+
+    /// Lets all of them go on, at most `width` at a time, until they have what they are after, have failed, or `limit` has passed;
+    /// `look` is shown again and again what has come to an end. The rest counts as failed.
+    pub(in crate::bench) fn follow<E: From<SetupError>>(
+        &mut self,
+        initiators: Vec<(u32, Initiator)>,
+        width: usize,
+        limit: Duration,
+        mut look: impl FnMut(&Ended) -> Result<(), E>,
+    ) -> Result<Ended, E> {
+        let start = Instant::now();
+        self.ended = Some(Ended::default());
+        let mut waiting = initiators.into_iter();
+        loop {
+            self.set_to_work(&mut waiting, width)?;
+            if self.at_work.is_empty() || start.elapsed() > limit {
+                break;
+            }
+            // Also while others are answered: who is not must repeat what he has said.
+            self.receive_all()?;
+            self.look_at_clock()?;
+            self.ended.as_ref().map_or(Ok(()), &mut look)?;
+        }
+        let mut ended = self.ended.take().unwrap_or_default();
+        let late = std::mem::take(&mut self.at_work).into_keys().chain(waiting.map(|(number, _)| number));
+        ended.failed.extend(late.map(|number| (number, format!("not done after {limit:?}"))));
+        Ok(ended)
+    }
+
+    /// Sets further ones to work, up to `width` in all.
+    fn set_to_work(
+        &mut self,
+        waiting: &mut impl Iterator<Item = (u32, Initiator)>,
+        width: usize,
+    ) -> Result<(), SetupError> {
+        while self.at_work.len() < width {
+            let Some((number, initiator)) = waiting.next() else { break };
+            self.at_work.insert(number, initiator);
+            self.step(number)?;
+        }
+        Ok(())
     }
 
     /// Takes what has come, after a while at most. True if there was anything.
@@ -172,9 +227,18 @@ impl Swarm {
         });
         match (progress, failure) {
             (_, Some(source)) => Err(SetupError::Socket { source: source.into() }),
-            (Progress::Failed(reason), _) => Err(SetupError::Refused { reason }),
-            (Progress::Up, _) => {
+            (Progress::Failed(reason), _) => {
+                let ended =
+                    self.ended.as_mut().ok_or_else(|| SetupError::Refused { reason: reason.clone() })?;
+                ended.failed.push((number, reason));
                 self.at_work.remove(&number);
+                Ok(())
+            }
+            (Progress::Done, _) => {
+                let done = self.at_work.remove(&number);
+                if let Some(ended) = &mut self.ended {
+                    ended.done.extend(done.map(|initiator| (number, initiator)));
+                }
                 Ok(())
             }
             (Progress::Waiting, _) => Ok(()),
@@ -196,8 +260,8 @@ impl Swarm {
         });
         let local = Ipv4Addr::from_bits(local.unwrap_or_default());
         let path = Path {
-            local: SocketAddr::new(local.into(), PORT),
-            remote: SocketAddr::new(RESPONDER.into(), IKE_PORT),
+            local: SocketAddr::new(local.into(), self.place.port),
+            remote: SocketAddr::new(self.place.responder.into(), IKE_PORT),
         };
         Ok(Some((number_of(local), path, message.bytes)))
     }

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 /// Processor time used so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cpu {
-    pub(super) total: Duration,
+pub(in crate::bench) struct Cpu {
+    pub(in crate::bench) total: Duration,
     /// By the name that threads share.
-    pub(super) threads: BTreeMap<String, Duration>,
+    pub(in crate::bench) threads: BTreeMap<String, Duration>,
 }
 
 impl Cpu {
     /// Of all threads of a process, those that have ended too.
-    pub(super) fn of(pid: u32) -> Result<Self, SetupError> {
+    pub(in crate::bench) fn of(pid: u32) -> Result<Self, SetupError> {
         let process = Pid::from_raw(pid.cast_signed());
         let clock = clock_getcpuclockid(process).and_then(|clock| clock.now());
         let total = clock.map_err(|errno| SetupError::Usage { what: "CPU time", source: errno.into() })?;
@@ -33,7 +33,7 @@ impl Cpu {
     }
 
     /// What was used since an earlier look.
-    pub(super) fn since(&self, earlier: &Self) -> Self {
+    pub(in crate::bench) fn since(&self, earlier: &Self) -> Self {
         let before = |name: &String| earlier.threads.get(name).copied().unwrap_or_default();
         Self {
             total: self.total.saturating_sub(earlier.total),
@@ -62,7 +62,7 @@ fn thread(task: &std::path::Path) -> Option<(String, Duration)> {
 }
 
 /// Octets of memory that are the process's own.
-pub(super) fn memory(pid: u32) -> Result<u64, SetupError> {
+pub(in crate::bench) fn memory(pid: u32) -> Result<u64, SetupError> {
     let failed = |source| SetupError::Usage { what: "memory", source };
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(failed)?;
     let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).and_then(|rest| {

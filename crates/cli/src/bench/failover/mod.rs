@@ -1,0 +1,162 @@
+//! `testudo bench failover`: what the cluster is worth, on real daemons in the lab: three nodes with corosync, peers, traffic.
+//!
+//! Each part is a row or more of the table, beside what [HA] has measured of strongSwan and what is aimed at. The nodes, the peers
+//! and the load share the processors of one machine, so times of the wall clock say as much about that; processor time and
+//! cycles do not.
+//!
+//! [HA]: the papers on strongSwan's high availability that the project is measured against.
+
+mod crash;
+mod download;
+mod figures;
+mod homes;
+mod idle;
+mod load;
+mod outage;
+mod owner;
+mod rate;
+mod site;
+mod storm;
+
+use crate::bench::esp;
+use crate::bench::machine::Machine;
+use crate::bench::report::Report;
+use crate::bench::setup::SetupError;
+use figures::Row;
+use std::path::PathBuf;
+use testudo_crypto::{CryptoError, Library};
+use testudo_lab::plot::BoxPlot;
+
+/// Options of `testudo bench failover`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FailoverArgs {
+    /// Also write the report as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Also write box plots (SVG) into this directory.
+    #[arg(long, value_name = "DIRECTORY")]
+    plots: Option<PathBuf>,
+    /// Measure these parts only.
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = Part::ALL)]
+    only: Vec<Part>,
+    /// How often each is repeated.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeats: u32,
+    /// Setups of a repeat in the part `rate`, at each node.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    setups: u32,
+    /// Tunnels that are set up in the part `storm`.
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    tunnels: u32,
+    /// Size of the download.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    megabytes: u32,
+    /// How long the part `load` takes; it is not repeated.
+    #[arg(long, default_value_t = 10.0, value_parser = minutes)]
+    minutes: f64,
+    /// Handshakes under way at a time.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    width: u32,
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(minutes) if minutes > 0.0 && minutes <= 1440.0 => Ok(minutes),
+        _ => Err("expected minutes, above 0 and at most 1440".into()),
+    }
+}
+
+/// A part of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// How long nothing comes through when a node dies.
+    Outage,
+    /// A download in which a node dies.
+    Download,
+    /// Tunnels that are lost when a node dies while many are set up.
+    Storm,
+    /// Processor time of nodes that have nothing to do.
+    Idle,
+    /// What a packet costs the node that carries it, more than a gateway that stands alone, and what it costs the others.
+    Owner,
+    /// Setups with replication.
+    Rate,
+    /// A long run on a machine that has too much to do.
+    Load,
+}
+
+impl Part {
+    const ALL: [Self; 7] =
+        [Self::Outage, Self::Download, Self::Storm, Self::Idle, Self::Owner, Self::Rate, Self::Load];
+
+    fn measure(self, args: &FailoverArgs) -> Result<Vec<Row>, FailoverError> {
+        match self {
+            Self::Outage => outage::measure(args.repeats),
+            Self::Download => download::measure(args.repeats, args.megabytes),
+            Self::Storm => storm::measure(args),
+            Self::Load => load::measure(args),
+            Self::Idle => idle::measure(args.repeats),
+            Self::Owner => owner::measure(args.repeats),
+            Self::Rate => rate::measure(args),
+        }
+    }
+}
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FailoverError {
+    /// The hosts, or a daemon on them.
+    #[error(transparent)]
+    Lab(#[from] testudo_lab::Error),
+    /// The swarm, or what a daemon has used.
+    #[error(transparent)]
+    Swarm(#[from] SetupError),
+    /// The library cannot be used.
+    #[error(transparent)]
+    Library(#[from] CryptoError),
+    /// The thread has no CPU of its own.
+    #[error(transparent)]
+    Pin(#[from] crate::bench::pin::PinError),
+    /// The gateways of the pipeline could not be set up.
+    #[error(transparent)]
+    Gateways(#[from] esp::node::SetupError),
+    /// A packet was lost or damaged: the figures would be of something else.
+    #[error(transparent)]
+    Pipeline(#[from] esp::rig::Fault),
+    /// The report could not be written.
+    #[error("cannot write {}: {source}", .path.display())]
+    Write {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+/// Measures, prints the table, writes report and plots.
+pub(crate) fn run(args: &FailoverArgs) -> Result<(), FailoverError> {
+    let mut report = Report::new("failover", Machine::here(Library::detect(), None));
+    println!("{}", report.machine());
+    for part in &args.only {
+        let name =
+            clap::ValueEnum::to_possible_value(part).map_or_else(String::new, |v| v.get_name().to_owned());
+        println!("\n{name}:");
+        let rows = part.measure(args)?;
+        println!("{}", figures::table(&rows));
+        if let Some(directory) = &args.plots {
+            for (n, plot) in figures::plots(&rows).iter().enumerate() {
+                draw(&directory.join(format!("failover-{name}-{}.svg", n + 1)), plot)?;
+            }
+        }
+        rows.into_iter().for_each(|row| report.push(row));
+        // What has been measured is not lost with what fails later.
+        if let Some(path) = &args.json {
+            report.write_json(path).map_err(|source| FailoverError::Write { path: path.clone(), source })?;
+        }
+    }
+    Ok(())
+}
+
+fn draw(path: &std::path::Path, plot: &BoxPlot) -> Result<(), FailoverError> {
+    Ok(testudo_lab::cluster_report::write_whole(path, &plot.render())?)
+}
