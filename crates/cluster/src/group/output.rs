@@ -62,7 +62,7 @@ pub enum GroupOutput {
     StableUpTo(Position),
     /// A member of the view is silent on all links. Who is still silent when a view begins is named again behind it.
     Suspected(NodeId),
-    /// A suspect is heard again.
+    /// A suspect is heard again, or begins anew in a view.
     Trusted(NodeId),
     /// What a node tells of itself in its pulses has changed.
     Told {

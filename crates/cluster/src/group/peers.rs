@@ -123,7 +123,6 @@ impl Peers {
             peer.boot = Some(*boot);
             peer.links.fill(0);
             (peer.seq, peer.proof, peer.echoed, peer.at) = (0, 0, 0, None);
-            peer.provisional = ShareSet::EMPTY;
             peer.listener = Listener::new(now, pulse);
         }
         trusted
@@ -134,17 +133,17 @@ impl Peers {
         self.all.iter().filter(|(_, peer)| peer.listener.suspected()).map(|(node, _)| *node)
     }
 
-    /// A ring begins: nothing that was heard in another proves anything in it.
-    pub(super) fn ring(&mut self, now: Time, before: &[NodeId], members: &[NodeId]) {
+    /// A ring begins: nothing that was heard in another proves anything in it. Gives the suspects that begin anew in it.
+    pub(super) fn ring(&mut self, now: Time, before: &[NodeId], members: &[NodeId]) -> Vec<NodeId> {
+        let mut trusted = Vec::new();
         for (node, peer) in &mut self.all {
             (peer.proof, peer.echoed) = (0, 0);
-            if !members.contains(node) {
-                peer.listener.clear();
-            } else if !before.contains(node) {
-                peer.listener.clear();
+            if members.contains(node) && !before.contains(node) {
+                trusted.extend(peer.listener.clear().then_some(*node));
                 peer.listener.grant(now);
             }
         }
+        trusted
     }
 
     /// When the newest pulse of ours was sent that `others` members, at least, say they have heard in this ring.

@@ -183,7 +183,7 @@ impl Group {
                     heard: peer.and_then(|peer| peer.at),
                     hears: peer.and_then(|peer| peer.hears),
                     threshold: peer.map_or(Duration::ZERO, |peer| peer.listener.threshold(suspicion)),
-                    suspected: peer.is_some_and(|peer| peer.listener.suspected()),
+                    suspected: members.contains(&node) && peer.is_some_and(|peer| peer.listener.suspected()),
                     links: peer.map_or(0, |peer| peer.up),
                     load: peer.map_or(0, |peer| peer.load),
                     provisional: peer.map(|peer| peer.provisional).unwrap_or_default(),

@@ -51,9 +51,9 @@ impl Listener {
         (self.since, self.skip) = (now, true);
     }
 
-    /// The node is no suspect: it has left the view, or begins anew in it.
-    pub(super) fn clear(&mut self) {
-        self.suspected = false;
+    /// The node begins anew in a view. True if it was a suspect.
+    pub(super) fn clear(&mut self) -> bool {
+        std::mem::take(&mut self.suspected)
     }
 
     /// How much silence makes it a suspect.

@@ -5,7 +5,7 @@ use super::frame::{self, Chain, Frame, Header, Kind};
 use super::keys::{self, RANDOM_LEN};
 use super::lease::{Ask, Lease};
 use super::outbox::{Entry, entries};
-use super::pulse::mask;
+use super::pulse::{self, mask};
 use super::stability::{Position, Stability};
 use super::status::Topic;
 use super::{Group, GroupOutput, ViewStart};
@@ -76,7 +76,8 @@ impl Group {
         let before = self.stage.view().map(|view| view.members.clone()).unwrap_or_default();
         self.leave(now);
         self.out = false;
-        self.peers.ring(now, &before, &view.members);
+        let trusted = self.peers.ring(now, &before, &view.members);
+        self.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
         if view.quorate {
             self.stage = Stage::Forming(Exchange::new(view));
             self.say_status(now);
@@ -212,6 +213,7 @@ impl Group {
         }
         let holds = current.contains(&self.config.node) && !(outcome.reset && self.held.epoch > 0);
         let chain = Chain::begin(view.ring, epoch, &view.members, &current);
+        let members = mask(&view.members);
         let others = view.members.iter().copied().filter(|node| *node != self.config.node);
         let running = Running {
             epoch,
@@ -244,7 +246,8 @@ impl Group {
             self.outbox.clear();
             self.delivered = None;
         }
-        self.outputs.extend(self.peers.suspects().map(GroupOutput::Suspected));
+        let suspects = self.peers.suspects().filter(|node| pulse::within(members, *node));
+        self.outputs.extend(suspects.map(GroupOutput::Suspected));
         self.lease(true);
     }
 

@@ -74,7 +74,6 @@ impl Member {
             self.unheard_of = Some(Vec::new());
         }
         self.suspects.retain(|node| start.view.members.contains(node));
-        self.told.retain(|node, _| start.view.members.contains(node));
         self.yielded = ShareSet::EMPTY;
         let changes = self.table.view(&start.current);
         let owned = self.table.owned_by(self.node);
@@ -87,9 +86,13 @@ impl Member {
             self.takes.push(Take { when: When::At(start.wait_until), shares: gained });
         }
         self.begin_resync(now, &start);
-        // New numbers for whoever has become owner or heir; an owner goes on with those that it has for as long as they last.
+        // New numbers for whoever has become owner or heir. An owner goes on with those that it has for as long as they last, and so
+        // does the heir that takes over: they lie behind its owner's. What another has that takes over may lie before the
+        // heir's, which that one may have used.
         let changed = owned.intersection(changes.owner.union(changes.heir));
-        self.grant_all(changed, false);
+        let behind = owned.intersection(changes.owner).without(heir_of);
+        self.grant_all(changed.without(behind), false);
+        self.grant_all(behind, true);
         self.take_what_is_due(now);
         self.provide(now);
         self.hand_over(now);
@@ -335,7 +338,9 @@ impl Member {
 
     /// Moves the numbers of shares that others have sent for; again and again while they go on, and once more when they are done.
     pub(super) fn bump(&mut self, now: Time) {
-        let told = self.told.values().fold(ShareSet::EMPTY, |all, told| all.union(*told));
+        // The group tells only what has changed: what a node had said before it left the view still holds when it is back.
+        let told = self.told.iter().filter(|(node, _)| self.members.contains(node));
+        let told = told.fold(ShareSet::EMPTY, |all, (_, told)| all.union(*told));
         // One that has been given up is the next owner's to number.
         let told = told.intersection(self.active.without(self.handover.held()));
         if told.is_empty() || !self.running {

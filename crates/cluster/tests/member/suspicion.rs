@@ -86,3 +86,64 @@ fn an_heir_carries_at_once_what_the_view_has_made_its_own() {
         (0..6).for_each(|peer| world.assert_tunnel(peer));
     }
 }
+
+/// Who takes over without having been the heir begins behind all that owner and heir may have sent, not with what it has left from
+/// when it was heir before that.
+#[test]
+fn who_follows_owner_and_heir_begins_behind_both() {
+    let mut followed = 0;
+    for seed in 600..606 {
+        let mut world = World::established(5, 6, seed);
+        let spi = world.spi_of(0);
+        let owner = world.owner_of(0).unwrap();
+        let has = |world: &World, from: usize| {
+            (0..5).find(|node| *node != from && world.next_number(*node, spi) > 1)
+        };
+        // The heir goes, and comes back: the third has had numbers meanwhile.
+        let heir = has(&world, owner).unwrap();
+        let without = |gone: &[usize]| (0..5).filter(|node| !gone.contains(node)).collect::<Vec<_>>();
+        world.crash(heir, false);
+        world.view(&without(&[heir]));
+        world.run(Duration::from_secs(1));
+        let third = has(&world, owner).unwrap();
+        world.restart(heir);
+        world.view(&without(&[]));
+        world.run(Duration::from_secs(3));
+        let last = [owner, heir].map(|node| world.next_number(node, spi)).into_iter().max().unwrap();
+        assert!(world.next_number(third, spi) < last);
+        [owner, heir].into_iter().for_each(|node| world.crash(node, false));
+        world.view(&without(&[owner, heir]));
+        world.run(Duration::from_secs(3));
+        assert_eq!(world.owner_of(0), Some(third));
+        assert!(world.next_number(third, spi) > last, "{}", world.next_number(third, spi));
+        followed += 1;
+    }
+    assert_eq!(followed, 6);
+}
+
+/// An heir that has carried a share is out of the view before it hears that the owner knows of it. When it carries the share again,
+/// the owner must hear of that too, although it is told nothing new.
+#[test]
+fn an_owner_hears_of_an_heir_that_carries_a_share_a_second_time() {
+    for seed in 700..704 {
+        let mut world = World::established(3, 6, seed);
+        let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
+        let heir = (0..3).find(|node| *node != owner && world.next_number(*node, spi) > 1).unwrap();
+        world.mute = Some(owner);
+        world.run(Duration::from_secs(2));
+        world.lose_engine(heir);
+        world.mute = None;
+        world.run(Duration::from_millis(200));
+        world.view(&(0..3).filter(|node| *node != heir).collect::<Vec<_>>());
+        world.run(Duration::from_millis(200));
+        world.view(&[0, 1, 2]);
+        world.run(Duration::from_secs(2));
+        world.mute = Some(owner);
+        world.run(Duration::from_secs(2));
+        assert!(packets(&world, heir).contains(spi.share()));
+        let carried = world.next_number(heir, spi);
+        world.mute = None;
+        world.run(Duration::from_secs(2));
+        assert!(world.next_number(owner, spi) > carried, "its numbers lie behind the heir's");
+    }
+}

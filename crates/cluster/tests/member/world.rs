@@ -14,7 +14,7 @@ use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::message::{ExchangeType, Message};
 use testudo_ike::output::{ChildSaId, Output, Path, Time, UnixTime};
-use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::number::{SequenceAllocator, SequenceBlock};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::{SenderId, Spi};
 
@@ -30,6 +30,8 @@ pub(crate) struct Node {
     incarnation: u16,
     pub(crate) sender: Option<SenderId>,
     pub(crate) installed: BTreeMap<ChildSaId, (Box<ChildSaParams>, BTreeSet<u64>)>,
+    /// What it sends with, by our SPI.
+    numbers: BTreeMap<Spi, SequenceAllocator>,
     pub(crate) shares: (ShareSet, ShareSet),
     pub(crate) default_host: bool,
     pub(crate) logs: Vec<String>,
@@ -108,6 +110,7 @@ impl World {
                 incarnation: 0,
                 sender: None,
                 installed: BTreeMap::new(),
+                numbers: BTreeMap::new(),
                 shares: Default::default(),
                 default_host: false,
                 logs: Vec::new(),
@@ -190,6 +193,20 @@ impl World {
         self.nodes[node].ring = None;
         self.nodes[node].shares = Default::default();
         self.nodes[node].installed.clear();
+        self.nodes[node].numbers.clear();
+    }
+
+    /// Its engine is gone, and it is there.
+    pub(crate) fn lose_engine(&mut self, node: usize) {
+        self.nodes[node].ring = None;
+        let down = EngineEvent::Down { reason: "ended".to_owned() };
+        let now = self.now;
+        self.nodes[node].member.as_mut().unwrap().handle_engine(now, down);
+    }
+
+    /// With what a node would send next in the tunnel for which we chose that SPI. 1: with nothing, if it has had no block.
+    pub(crate) fn next_number(&self, node: usize, spi: Spi) -> u64 {
+        self.nodes[node].numbers.get(&spi).map_or(0, |numbers| numbers.block().next)
     }
 
     /// It begins anew.
@@ -248,10 +265,14 @@ impl World {
                 }
             }
             MemberOutput::InstallChild { child, params, .. } => {
+                let numbers = SequenceAllocator::new(SequenceBlock::EMPTY, params.esn).unwrap();
+                state.numbers.insert(params.spi_in, numbers);
                 let new = state.installed.insert(child, (params, BTreeSet::new())).is_none();
                 assert!(new, "a child is installed once");
             }
-            MemberOutput::Numbers { child, spi_in, block, .. } => {
+            MemberOutput::Numbers { child, spi_in, block, at_once } => {
+                let numbers = &state.numbers[&spi_in];
+                if at_once { numbers.advance(block) } else { numbers.follow(block) }.unwrap();
                 assert!(state.installed.contains_key(&child), "numbers are for what is installed");
                 self.check_block(node, spi_in, block);
                 let state = &mut self.nodes[node];

@@ -89,6 +89,19 @@ fn suspects_are_named_again_in_the_next_view_and_those_who_left_are_not() {
     assert_eq!(net.node(1).suspects, [4].into());
 }
 
+/// Also if the view that let it go never began.
+#[test]
+fn a_suspect_that_comes_back_begins_anew() {
+    let mut net = stop(5);
+    net.isolate(5);
+    net.pass(100);
+    assert_eq!(net.node(1).suspects, [5].into());
+    net.view(&[1, 2, 3, 4], true);
+    net.lost.clear();
+    net.view(&[1, 2, 3, 4, 5], true);
+    assert!(net.node(1).suspects.is_empty());
+}
+
 #[test]
 fn what_a_node_tells_of_itself_arrives() {
     let mut net = stop(2);
