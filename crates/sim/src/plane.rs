@@ -164,7 +164,7 @@ impl Plane {
     pub fn remove(&mut self, child: ChildSaId) {
         let Some(sa) = self.installed.remove(&child) else { return };
         let spi_in = sa.inbound.spi();
-        self.pipeline.apply(Command::ClearOutbound(sa.policy, sa.outbound.spi()));
+        self.pipeline.apply(Command::ClearOutbound(sa.policy, spi_in));
         self.pipeline.apply(Command::RemoveInbound(spi_in));
         if self.sending.get(&sa.policy) == Some(&child) {
             self.sending.remove(&sa.policy);

@@ -22,7 +22,7 @@ pub(super) struct Sas {
     installed: BTreeMap<ChildSaId, Installed>,
     /// Those through which nothing goes out yet, or any more.
     idle: BTreeSet<ChildSaId>,
-    /// By what their own policies send until it is their turn.
+    /// By what their own policies send until it is their turn: its inbound SPI.
     stand_ins: BTreeMap<ChildSaId, Spi>,
     by_spi: BTreeMap<Spi, ChildSaId>,
     /// By what is hashed of the peer's outer address: the SA has the address itself.
@@ -83,7 +83,7 @@ impl Sas {
             Turn::Shared => {}
             Turn::After(old) => {
                 self.waiting.push((policy, old));
-                let stand_in = self.installed.get(&old).map(|old| (child, old.outbound.spi()));
+                let stand_in = self.installed.get(&old).map(|old| (child, old.inbound.spi()));
                 self.stand_ins.extend(stand_in);
             }
         }
@@ -171,7 +171,7 @@ impl Sas {
         if stand_in.is_some() {
             self.waiting.retain(|(waiting, _)| *waiting != policy);
         }
-        let cleared = stand_in.into_iter().chain([outbound.spi()]);
+        let cleared = stand_in.into_iter().chain([inbound.spi()]);
         let cleared = cleared.map(|spi| Command::ClearOutbound(policy, spi));
         cleared.chain([Command::RemoveInbound(inbound.spi())]).collect()
     }

@@ -90,7 +90,7 @@ fn another_policy_goes_through_the_old_one_until_the_turn_of_the_new() {
             assert_eq!(of_other(&sas.switch(old, new)), [params(number).spi_out]);
         }
         let cleared = sas.remove(new);
-        let stands_in = |command: &Command| matches!(command, Command::ClearOutbound(policy, spi) if *policy == other && *spi == params(1).spi_out);
+        let stands_in = |command: &Command| matches!(command, Command::ClearOutbound(policy, spi) if *policy == other && *spi == params(1).spi_in);
         assert_eq!(cleared.iter().any(stands_in), !switched, "nothing of it stays behind");
     }
 }

@@ -21,7 +21,9 @@ pub enum Command {
     RemoveInbound(Spi),
     /// Sends a policy's traffic through this SA from now on.
     SetOutbound(PolicyId, Arc<OutboundSa>),
-    /// Leaves a policy without SA, if it still uses the one with this SPI (a rekeyed SA may have taken its place).
+    /// Leaves a policy without SA, if it still uses the one whose inbound half has this SPI: a rekeyed SA may have taken its
+    /// place. Of the outbound SPI, which the peer chose, there may be two for a moment: the answer to its request was lost with
+    /// the node that made the first.
     ClearOutbound(PolicyId, Spi),
     /// Gives policies their places for outbound SAs. Needed once, before the first SA of one of them.
     AddPolicies(Box<PolicyBlock>),
@@ -83,7 +85,7 @@ impl Dataplane {
                 Some(Garbage::Inbound(removed))
             }
             Command::SetOutbound(policy, sa) => self.set_outbound(policy, sa),
-            Command::ClearOutbound(policy, spi) => self.clear_outbound(policy, spi),
+            Command::ClearOutbound(policy, spi_in) => self.clear_outbound(policy, spi_in),
             Command::AddPolicies(block) => self.outbound.add(block).map(Garbage::Policies),
             Command::SetSpd(spd) => Some(self.set_spd(spd)),
             Command::SetSenderId(sender) => {
@@ -154,9 +156,9 @@ impl Dataplane {
         replaced.map(Garbage::Outbound)
     }
 
-    fn clear_outbound(&mut self, policy: PolicyId, spi: Spi) -> Option<Garbage> {
+    fn clear_outbound(&mut self, policy: PolicyId, spi_in: Spi) -> Option<Garbage> {
         let place = self.outbound.get_mut(policy)?;
-        let sa = place.sa.take_if(|sa| sa.spi() == spi)?;
+        let sa = place.sa.take_if(|sa| sa.pair == spi_in)?;
         place.told.set(None);
         self.flows.invalidate();
         self.counters.outbound_sas.subtract(1);

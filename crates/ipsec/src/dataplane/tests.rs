@@ -113,10 +113,10 @@ fn the_sas_of_a_worker_are_counted() {
     assert_eq!(counted(&plane), (0, 1));
     // In the place of another, then cleared by a command that is late, then by one that is not.
     plane.apply(Command::SetOutbound(POLICY, sa));
-    plane.apply(Command::ClearOutbound(POLICY, Spi(0x3000)));
+    plane.apply(Command::ClearOutbound(POLICY, Spi(0x2000)));
     assert_eq!(counted(&plane), (0, 1));
-    plane.apply(Command::ClearOutbound(POLICY, Spi(0x2000)));
-    plane.apply(Command::ClearOutbound(POLICY, Spi(0x2000)));
+    plane.apply(Command::ClearOutbound(POLICY, Spi(0x1000)));
+    plane.apply(Command::ClearOutbound(POLICY, Spi(0x1000)));
     assert_eq!(counted(&plane), (0, 0));
     plane.apply(Command::RemoveInbound(Spi(0x1000)));
     assert_eq!(counted(&plane), (0, 0));

@@ -165,7 +165,7 @@ fn only_packets_of_shares_carried_here_wait_for_their_sa() {
 fn the_node_at_home_alone_asks_for_an_sa_that_is_missing() {
     let tunnel = Tunnel::default();
     let mut a = node(&tunnel, block(1, 1000));
-    a.plane.apply(Command::ClearOutbound(POLICY, SPI_B));
+    a.plane.apply(Command::ClearOutbound(POLICY, SPI_A));
     let home = Share(0x42);
     assert!(a.plane.apply(Command::SetHome(POLICY, Some(home))).is_none());
     a.plane.apply(Command::SetShares(without(home)));

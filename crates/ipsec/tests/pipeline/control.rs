@@ -2,7 +2,7 @@
 
 use crate::forge::{around, padded, sealed};
 use crate::harness::{
-    Gateway, PATH_MTU, POLICY, SPI_B, Tunnel, Way, forwarded, mirrored, net, pair, run, set_spd,
+    Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, mirrored, net, pair, run, set_spd,
 };
 use crate::packets::{A4, one_hop_on, sized, v4_with};
 use std::net::SocketAddr;
@@ -91,7 +91,7 @@ fn sas_of_policies_that_stay_are_kept_and_others_are_not_used() {
     assert_eq!(verdict(&mut a, &to([10, 2, 0, 2])), Verdict::Drop(DropReason::NoSa));
     // Cleared, the worker lets go of it.
     assert_eq!(Arc::strong_count(&a.outbound), 2);
-    drop(a.plane.apply(Command::ClearOutbound(POLICY, SPI_B)));
+    drop(a.plane.apply(Command::ClearOutbound(POLICY, SPI_A)));
     assert_eq!(Arc::strong_count(&a.outbound), 1);
 }
 
@@ -112,7 +112,7 @@ fn places_for_policies_are_added_once_and_never_lost() {
 #[test]
 fn a_missing_sa_is_told_once_a_second_and_policy() {
     let (mut a, _) = pair(&Tunnel::default());
-    let garbage = a.plane.apply(Command::ClearOutbound(POLICY, SPI_B));
+    let garbage = a.plane.apply(Command::ClearOutbound(POLICY, SPI_A));
     assert!(matches!(garbage, Some(Garbage::Outbound(sa)) if sa.spi() == SPI_B));
     let packet = sized(false, 100);
     let told = |a: &mut Gateway, now| {
@@ -128,7 +128,7 @@ fn a_missing_sa_is_told_once_a_second_and_policy() {
     assert_eq!(told(&mut a, 6000), [event]);
     // A new SA that goes away again begins anew.
     assert!(a.plane.apply(Command::SetOutbound(POLICY, a.outbound.clone())).is_none());
-    assert!(a.plane.apply(Command::ClearOutbound(POLICY, SPI_B)).is_some());
+    assert!(a.plane.apply(Command::ClearOutbound(POLICY, SPI_A)).is_some());
     assert_eq!(told(&mut a, 6001), [event]);
 }
 
@@ -137,15 +137,16 @@ fn clearing_the_old_sa_leaves_the_new_one() {
     let tunnel = Tunnel::default();
     let (mut a, _) = pair(&tunnel);
     let mut params = tunnel.params();
-    params.spi_out = Spi(0xb200_0c03);
+    // Of two for one SPI of the peer's, too: it has asked twice, and the first answer went down with its node.
+    params.spi_in = Spi(params.spi_in.0 + 1);
     let numbers = SequenceBlock::whole(true);
     let new = Arc::new(OutboundSa::new(&params, POLICY, numbers, PATH_MTU, tunnel.library).unwrap());
     let replaced = a.plane.apply(Command::SetOutbound(POLICY, new.clone()));
     assert!(matches!(replaced, Some(Garbage::Outbound(sa)) if sa.spi() == SPI_B));
-    assert!(a.plane.apply(Command::ClearOutbound(POLICY, SPI_B)).is_none());
+    assert!(a.plane.apply(Command::ClearOutbound(POLICY, SPI_A)).is_none());
     let outer = forwarded(a.outbound(&[sized(false, 100)]));
-    assert_eq!(outer[0][20..24], new.spi().0.to_be_bytes());
-    assert!(a.plane.apply(Command::ClearOutbound(PolicyId(99), SPI_B)).is_none());
+    assert_eq!(outer[0][20..24], SPI_B.0.to_be_bytes());
+    assert!(a.plane.apply(Command::ClearOutbound(PolicyId(99), SPI_A)).is_none());
     let not_set = a.plane.apply(Command::SetOutbound(PolicyId(9999), new));
     assert!(matches!(not_set, Some(Garbage::NotSet(_))));
 }
