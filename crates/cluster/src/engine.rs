@@ -6,7 +6,7 @@ use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 
 /// Names a membership as the engine's ring protocol does; higher `seq` is later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RingId {
     /// Grows with every change.
     pub seq: u64,

@@ -222,6 +222,7 @@ impl Loop {
             }
         }
         self.gateway.jobs_done();
+        self.gateway.look_at_disk();
         if ike {
             self.ike_waits = self.gateway.receive(IKE_BURST);
         }

@@ -1,6 +1,7 @@
 //! The gateway as a node of a cluster: what comes from the other nodes, and what the member asks for beside IKE.
 
 use crate::gateway::Gateway;
+use testudo_cluster::group::Durable;
 use testudo_cluster::member::{Member, MemberOutput};
 use testudo_ike::output::Time;
 
@@ -34,6 +35,26 @@ impl Gateway {
         let more = node.datagrams(|link, bytes| member.handle_pulse(now, link, bytes));
         self.perform_all();
         more
+    }
+
+    /// Hears what has come to the disk meanwhile.
+    pub(crate) fn look_at_disk(&mut self) {
+        let Some(written) = self.node.as_mut().and_then(|node| node.written().transpose()) else { return };
+        self.look_at_clock();
+        self.persisted(written.map(|durable| vec![durable]));
+        self.perform_all();
+    }
+
+    /// A sender ID whose number is not on disk may be given out again, and a view that is not there be forgotten: better none.
+    fn persisted(&mut self, written: Result<Vec<Durable>, String>) {
+        match written {
+            Ok(written) => {
+                for durable in written {
+                    self.in_cluster(|member, now| member.persisted(now, &durable));
+                }
+            }
+            Err(error) => self.fail(error),
+        }
     }
 
     /// Somebody asks where a VIP is.
@@ -81,12 +102,9 @@ impl Gateway {
                 Ok(())
             }
             MemberOutput::Fence(until) => self.data.set_fence(until),
-            MemberOutput::Persist(incarnation) => {
-                let written = self.node.as_ref().map_or(Ok(()), |node| node.persist(incarnation));
-                // A sender ID whose number is not on disk may be given out again: better none.
-                if let Err(error) = written {
-                    self.fail(error);
-                }
+            MemberOutput::Persist(durable) => {
+                let written = self.node.as_mut().map_or(Ok(Vec::new()), |node| node.persist(durable));
+                self.persisted(written);
                 Ok(())
             }
             MemberOutput::Announce => {

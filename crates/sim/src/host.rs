@@ -2,6 +2,7 @@
 
 use crate::plane::Plane;
 use testudo_cluster::engine::{EngineEvent, RingId};
+use testudo_cluster::group::Durable;
 use testudo_cluster::node::NodeId;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Event, Path, Time};
@@ -30,6 +31,8 @@ pub enum Input {
     Link(u8, bool),
     /// An operator wants something.
     Operator(Wish),
+    /// Its disk has written that.
+    Written(Durable),
     /// The machine was set back to an earlier state.
     RolledBack,
 }
@@ -64,8 +67,8 @@ pub enum Effect {
     Accepted(Taken),
     /// Leaves the engine's group and joins it again.
     Rejoin,
-    /// Has written this incarnation to its disk.
-    Persist(u16),
+    /// Writes this to its disk.
+    Persist(Durable),
     /// Its IKE tells something.
     Event(Event),
 }

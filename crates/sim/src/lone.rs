@@ -142,6 +142,7 @@ impl Host for Lone {
             | Input::Ready
             | Input::Pulse(..)
             | Input::Link(..)
+            | Input::Written(_)
             | Input::RolledBack => {}
         }
         self.settle();

@@ -141,7 +141,7 @@ impl Node {
             MemberOutput::Sender(sender) => self.plane.set_sender(sender),
             MemberOutput::ForgetSender => drop(self.plane.apply(Command::ForgetSenderId)),
             MemberOutput::Fence(until) => self.fence = Some(until),
-            MemberOutput::Persist(incarnation) => self.effects.push(Effect::Persist(incarnation)),
+            MemberOutput::Persist(durable) => self.effects.push(Effect::Persist(durable)),
             MemberOutput::Rejoin => self.effects.push(Effect::Rejoin),
             MemberOutput::Event(event) => self.effects.push(Effect::Event(event)),
             MemberOutput::Keepalive { .. }
@@ -288,6 +288,7 @@ impl Host for Node {
             }
             Input::Link(link, up) => self.member.set_link(link, up),
             Input::Operator(wish) => self.wish(now, wish),
+            Input::Written(durable) => self.member.persisted(now, &durable),
             Input::RolledBack => {
                 // The worker's own look at the generation comes first, once a burst.
                 self.fence = None;

@@ -75,6 +75,9 @@ pub struct GroupConfig {
     pub suspicion: SuspicionConfig,
     /// What to do without a quorum.
     pub no_quorum: NoQuorum,
+    /// How long the nodes of a view in which nobody holds the latest state wait for who may. Then they begin with nothing: shorter
+    /// than peers are patient, and longer than hosts take to start together.
+    pub patience: Duration,
 }
 
 impl GroupConfig {
@@ -89,6 +92,7 @@ impl GroupConfig {
             fence: Duration::from_millis(50),
             suspicion: SuspicionConfig::default(),
             no_quorum: NoQuorum::default(),
+            patience: Duration::from_secs(30),
         }
     }
 

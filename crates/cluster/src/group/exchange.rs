@@ -3,6 +3,7 @@
 //! Every member multicasts one STATUS in the new ring. When those of all members have been delivered, which is at the same
 //! place in the total order everywhere, each computes the same outcome from them.
 
+use super::durable::Begun;
 use super::frame::Chain;
 use super::keys::RANDOM_LEN;
 use crate::engine::{RingId, View};
@@ -39,8 +40,14 @@ pub(super) struct Status {
     /// Drawn at the start of the node: tells a node from what it was before a restart.
     pub(super) boot: u64,
     pub(super) held: Held,
+    /// The last quorate view that it has begun, in this life or an earlier one: by its disk.
+    pub(super) begun: Begun,
+    /// Its disk may say less than there was: it has been set back to an earlier state.
+    pub(super) doubtful: bool,
     /// It held the whole state in that view, or has been brought up to date since.
     pub(super) synced: bool,
+    /// It still waits for who holds the state, should that be nobody here.
+    pub(super) patient: bool,
     /// Into the group key.
     pub(super) random: [u8; RANDOM_LEN],
     /// The highest incarnation of each node that it knows to be leased.
@@ -53,8 +60,31 @@ pub(super) struct Status {
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     pub(super) view: View,
+    /// How many nodes are configured.
+    nodes: usize,
     /// `None`: it came, but cannot be read. That member has another cluster key or speaks another version.
     statuses: BTreeMap<NodeId, Option<Status>>,
+}
+
+/// What the members who understand each other come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The view begins.
+    Begin(Outcome),
+    /// None of them holds the latest state, and one of these may.
+    Wait(Vec<NodeId>),
+    /// These cannot be understood, and the others are not more than half.
+    Unreadable(Vec<NodeId>),
+}
+
+/// Who holds the latest state.
+enum Holders {
+    /// These do.
+    Here(Vec<NodeId>),
+    /// Nobody does any more, or there never was one.
+    Nobody,
+    /// Perhaps one of these, who are not here.
+    Elsewhere(Vec<NodeId>),
 }
 
 /// What all members compute from the same STATUS.
@@ -77,14 +107,17 @@ pub(super) struct Outcome {
 }
 
 impl Exchange {
-    /// Begins one.
-    pub(super) fn new(view: View) -> Self {
-        Self { view, statuses: BTreeMap::new() }
+    /// Begins one, among so many nodes that are configured.
+    pub(super) fn new(view: View, nodes: usize) -> Self {
+        Self { view, nodes, statuses: BTreeMap::new() }
     }
 
-    /// Takes a member's STATUS; the first counts.
+    /// Takes a member's STATUS; the first counts. It may only become impatient later.
     pub(super) fn insert(&mut self, from: NodeId, status: Option<Status>) {
-        self.statuses.entry(from).or_insert(status);
+        let patient = status.as_ref().is_none_or(|status| status.patient);
+        if let Some(known) = self.statuses.entry(from).or_insert(status) {
+            known.patient &= patient;
+        }
     }
 
     /// Who has not been heard yet.
@@ -94,7 +127,7 @@ impl Exchange {
 
     /// The outcome, once all members have been heard. A member whose STATUS cannot be read is left out, as long as those who
     /// understand each other are more than half: the others cannot do the same.
-    pub(super) fn outcome(&self) -> Option<Result<Outcome, Vec<NodeId>>> {
+    pub(super) fn outcome(&self) -> Option<Verdict> {
         if self.missing().next().is_some() {
             return None;
         }
@@ -106,14 +139,30 @@ impl Exchange {
             }
         }
         if readable.len() * 2 <= self.view.members.len() {
-            return Some(Err(unreadable));
+            return Some(Verdict::Unreadable(unreadable));
         }
-        Some(Ok(self.agree(&readable, unreadable)))
+        Some(match holders(&readable, self.nodes) {
+            Holders::Here(holders) => Verdict::Begin(self.agree(&readable, holders, unreadable)),
+            Holders::Nobody => Verdict::Begin(self.agree(&readable, Vec::new(), unreadable)),
+            Holders::Elsewhere(_) if readable.iter().all(|(_, status)| !status.patient) => {
+                Verdict::Begin(self.agree(&readable, Vec::new(), unreadable))
+            }
+            Holders::Elsewhere(nodes) => Verdict::Wait(nodes),
+        })
     }
 
-    fn agree(&self, statuses: &[(NodeId, &Status)], unreadable: Vec<NodeId>) -> Outcome {
+    /// True while the members wait for who holds the state.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self.outcome(), Some(Verdict::Wait(_)))
+    }
+
+    fn agree(
+        &self,
+        statuses: &[(NodeId, &Status)],
+        holders: Vec<NodeId>,
+        unreadable: Vec<NodeId>,
+    ) -> Outcome {
         let members: Vec<NodeId> = statuses.iter().map(|(node, _)| *node).collect();
-        let holders = holders(statuses);
         let reset = holders.is_empty();
         let current = if reset { members.clone() } else { holders };
         let fresh: Vec<NodeId> = members.iter().copied().filter(|node| !current.contains(node)).collect();
@@ -129,7 +178,7 @@ impl Exchange {
         }
         Outcome {
             view: View { members, ..self.view.clone() },
-            epoch: statuses.iter().map(|(_, status)| status.held.epoch).max().unwrap_or(0).saturating_add(1),
+            epoch: statuses.iter().map(|(_, status)| status.begun.epoch).max().unwrap_or(0).saturating_add(1),
             current,
             fresh,
             reset,
@@ -147,20 +196,49 @@ fn named<T: Copy>(entries: &[(u8, T)]) -> impl Iterator<Item = (NodeId, T)> + '_
     entries.iter().filter_map(|(node, value)| Some((NodeId::new(u32::from(*node))?, *value)))
 }
 
-/// Who holds the state, sorted: of the synced nodes of the latest ring the largest set that has had the same messages. Of sets as
-/// large, the one that has had more; then the one with the lowest node.
+/// Who holds the state: of the synced nodes of the latest view the largest set that has had the same messages. Of sets as large,
+/// the one that has had more; then the one with the lowest node.
 ///
-/// Any of them would do: what was stable in that view had been acknowledged by all of its members. A node of an earlier ring
-/// would not, even if those of the latest were not synced: what it lacks has been answered to peers. Rings, not epochs: a view
-/// may have begun at some members only, and another one, that counts the same, at those who left it. Their rings are in the
-/// order in which who was in both has seen them.
-fn holders(statuses: &[(NodeId, &Status)]) -> Vec<NodeId> {
-    let begun = |status: &Status| (status.held.epoch > 0).then_some((status.held.ring, status.held.epoch));
-    let latest = statuses.iter().filter_map(|(_, status)| begun(status)).max();
-    let candidates =
-        statuses.iter().filter(|(_, status)| status.synced && latest.is_some() && begun(status) == latest);
+/// Any of them would do: what was stable in that view had been acknowledged by all of its members. A node of an earlier view would
+/// not, even if those of the latest were not synced: what it lacks has been answered to peers, and numbers that it takes for free
+/// have been used. So if nobody here holds the latest state, and not all who were in that view are here, who is missing may hold
+/// it, and is waited for. One exception: a view that one of its members, who is here, has never begun has made nothing stable, and
+/// the one before it is as good.
+///
+/// Views, not epochs: one may have begun at some members only, and another one, that counts the same, at those who left it.
+fn holders(statuses: &[(NodeId, &Status)], nodes: usize) -> Holders {
+    let mut views: Vec<Begun> =
+        statuses.iter().map(|(_, status)| status.begun).filter(Begun::is_any).collect();
+    views.sort_unstable();
+    views.dedup();
+    // Who was set back may have begun a view that nobody here knows. It had a majority.
+    let doubtful = statuses.iter().filter(|(_, status)| status.doubtful).count();
+    let unheard = nodes.saturating_sub(statuses.len());
+    let hidden = doubtful > 0 && unheard > 0 && (doubtful + unheard) * 2 > nodes;
+    for view in views.iter().rev() {
+        let here = best(statuses, view);
+        if !here.is_empty() && !hidden {
+            return Holders::Here(here);
+        }
+        let never_began = |(node, status): &(NodeId, &Status)| {
+            view.has(*node) && status.begun.is_any() && status.begun < *view
+        };
+        if here.is_empty() && statuses.iter().any(|member| never_began(member) && !member.1.doubtful) {
+            continue;
+        }
+        let is_here = |node: &NodeId| statuses.iter().any(|(member, _)| member == node);
+        let missing: Vec<NodeId> = view.nodes().filter(|node| !is_here(node)).collect();
+        return if missing.is_empty() && !hidden { Holders::Nobody } else { Holders::Elsewhere(missing) };
+    }
+    Holders::Nobody
+}
+
+/// Of those who were in that view and hold the state the largest set that has had the same messages, sorted.
+fn best(statuses: &[(NodeId, &Status)], view: &Begun) -> Vec<NodeId> {
+    let holds =
+        |status: &Status| status.synced && (status.held.ring, status.held.epoch) == (view.ring, view.epoch);
     let mut sets: Vec<(Held, Vec<NodeId>)> = Vec::new();
-    for (node, status) in candidates {
+    for (node, status) in statuses.iter().filter(|(_, status)| holds(status)) {
         match sets.iter_mut().find(|(held, _)| *held == status.held) {
             Some((_, nodes)) => nodes.push(*node),
             None => sets.push((status.held, vec![*node])),
@@ -175,96 +253,5 @@ fn holders(statuses: &[(NodeId, &Status)]) -> Vec<NodeId> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn node(number: u32) -> NodeId {
-        NodeId::new(number).unwrap()
-    }
-
-    fn held(epoch: u64, count: u64, chain: u8) -> Held {
-        Held { epoch, ring: RingId { seq: epoch, node: 1 }, count, chain: Chain([chain; 32]) }
-    }
-
-    fn status(held: Held) -> Status {
-        let random = [7; RANDOM_LEN];
-        Status { members: 0, boot: 1, held, synced: held.epoch > 0, random, leases: vec![], promises: vec![] }
-    }
-
-    fn exchange(statuses: Vec<Option<Status>>) -> Option<Result<Outcome, Vec<NodeId>>> {
-        let members = (1..=statuses.len() as u32).map(node).collect();
-        let mut exchange = Exchange::new(View { ring: RingId { seq: 9, node: 1 }, members, quorate: true });
-        for (index, status) in statuses.into_iter().enumerate() {
-            assert!(exchange.outcome().is_none());
-            exchange.insert(node(index as u32 + 1), status);
-        }
-        exchange.outcome()
-    }
-
-    fn current(statuses: Vec<Status>) -> (Vec<u8>, bool) {
-        let outcome = exchange(statuses.into_iter().map(Some).collect()).unwrap().unwrap();
-        (outcome.current.iter().map(|node| node.get()).collect(), outcome.reset)
-    }
-
-    #[test]
-    fn at_the_first_start_all_begin_with_nothing() {
-        assert_eq!(current(vec![status(Held::NOTHING); 3]), (vec![1, 2, 3], true));
-    }
-
-    #[test]
-    fn the_largest_set_with_the_same_messages_is_current() {
-        let statuses = [held(4, 8, 1), held(4, 7, 2), held(4, 7, 2)].map(status);
-        assert_eq!(
-            current(statuses.to_vec()),
-            (vec![2, 3], false),
-            "what one alone was delivered is not taken over"
-        );
-        let statuses = [held(4, 7, 2), held(4, 8, 1)].map(status);
-        assert_eq!(current(statuses.to_vec()).0, [2], "of sets as large the one with more");
-        let statuses = [held(4, 7, 2), held(4, 7, 1)].map(status);
-        assert_eq!(current(statuses.to_vec()).0, [1], "then the one with the lowest node");
-    }
-
-    #[test]
-    fn an_earlier_epoch_is_never_current_beside_a_later_one() {
-        let statuses = [held(4, 7, 2), held(4, 7, 2), held(5, 0, 1)].map(status);
-        assert_eq!(current(statuses.to_vec()), (vec![3], false));
-        let mut statuses = statuses;
-        statuses[2].synced = false;
-        assert_eq!(current(statuses.to_vec()), (vec![1, 2, 3], true), "the state of epoch 5 is lost");
-    }
-
-    #[test]
-    fn a_view_that_began_at_some_only_gives_way_to_a_later_ring_with_the_same_epoch() {
-        let ring = |seq| RingId { seq, node: 1 };
-        let begun_alone = Held { ring: ring(3), ..held(2, 0, 1) };
-        let later = Held { ring: ring(5), ..held(2, 0, 2) };
-        assert_eq!(current([begun_alone, later].map(status).to_vec()), (vec![2], false));
-        let mut statuses = [begun_alone, later, later].map(status);
-        statuses[2].synced = false;
-        assert_eq!(current(statuses.to_vec()), (vec![2], false));
-    }
-
-    #[test]
-    fn what_a_minority_cannot_say_does_not_hold_up_the_others() {
-        let good = || Some(status(held(4, 7, 2)));
-        let outcome = exchange(vec![good(), None, good()]).unwrap().unwrap();
-        assert_eq!(outcome.view.members, [node(1), node(3)]);
-        assert_eq!(outcome.unreadable, [node(2)]);
-        assert_eq!(exchange(vec![good(), None]).unwrap(), Err(vec![node(2)]));
-        assert_eq!(exchange(vec![None, good(), None]).unwrap(), Err(vec![node(1), node(3)]));
-    }
-
-    #[test]
-    fn leases_are_merged_and_promises_count_for_those_who_are_not_current() {
-        let mut statuses = [held(4, 7, 2), held(4, 7, 2), held(3, 1, 1)].map(status);
-        statuses[0].leases = vec![(1, 5), (2, 9), (0, 3), (99, 4)];
-        statuses[2].leases = vec![(1, 6), (2, 8)];
-        statuses[0].promises = vec![(2, 50_000), (3, 1000), (4, 3000), (77, 9999)];
-        statuses[1].promises = vec![(4, 2000)];
-        let outcome = exchange(statuses.into_iter().map(Some).collect()).unwrap().unwrap();
-        assert_eq!(outcome.leases, [(node(1), 6), (node(2), 9)]);
-        assert_eq!(outcome.wait, Duration::from_micros(3000));
-        assert_eq!((outcome.epoch, outcome.fresh), (5, vec![node(3)]));
-    }
-}
+#[path = "exchange_tests.rs"]
+mod tests;

@@ -39,8 +39,10 @@ impl Group {
     pub(super) fn extend_alone(&mut self, now: Time) {
         let alone = match &self.stage {
             Stage::Running(running) => running.view.members.len() == 1,
-            Stage::Forming(exchange) => exchange.view.members.len() == 1 && self.held.epoch > 0,
-            Stage::Minority(_) | Stage::Down => {
+            Stage::Forming(exchange) if !exchange.waits() => {
+                exchange.view.members.len() == 1 && self.held.epoch > 0
+            }
+            Stage::Forming(_) | Stage::Minority(_) | Stage::Down => {
                 // Who has lost its engine, and not its network, hears that the others are a quorum. They may take its shares.
                 let quorate = self.peers.all.values().filter_map(|peer| peer.quorate);
                 self.config.no_quorum == NoQuorum::Forward

@@ -6,6 +6,7 @@
 
 mod config;
 mod datagram;
+mod durable;
 mod exchange;
 mod fence;
 mod frame;
@@ -25,6 +26,7 @@ mod tests;
 mod view;
 
 pub use config::{ClusterKey, GroupConfig, NoQuorum, SuspicionConfig};
+pub use durable::{Begun, Durable};
 pub use outbox::Ticket;
 pub use output::{GroupOutput, ViewStart};
 pub use stability::Position;
@@ -57,6 +59,13 @@ pub struct Group {
     out: bool,
     held: Held,
     synced: bool,
+    /// What the disk has, or is about to have; and up to which epoch it is known to.
+    durable: Durable,
+    on_disk: u64,
+    /// The disk may say less than there was.
+    doubtful: bool,
+    /// Since when this node, and others with it, have waited for who holds the state.
+    waits_since: Option<Time>,
     outbox: Outbox,
     leases: Leases,
     sender: Option<SenderId>,
@@ -88,17 +97,17 @@ pub struct Group {
 }
 
 impl Group {
-    /// A node begins. `last_incarnation` is what it wrote to disk last, 0 if it never has.
+    /// A node begins, with what it has written to its disk.
     pub fn new(
         config: GroupConfig,
-        last_incarnation: u16,
+        durable: Durable,
         mut entropy: Box<dyn Entropy + Send>,
         now: Time,
     ) -> Self {
         let boot = draw(&mut entropy);
         Self {
             datagrams: Datagrams::new(&config.key),
-            leases: Leases::new(config.node, last_incarnation),
+            leases: Leases::new(config.node, durable.incarnation),
             peers: Peers::new(&config, now),
             config,
             entropy,
@@ -107,6 +116,10 @@ impl Group {
             out: false,
             held: Held::NOTHING,
             synced: false,
+            durable,
+            on_disk: durable.begun.epoch,
+            doubtful: false,
+            waits_since: None,
             outbox: Outbox::default(),
             sender: None,
             outgoing: VecDeque::new(),
@@ -191,8 +204,15 @@ impl Group {
     /// last of it is delivered, before any later event is handed in.
     pub fn synced(&mut self) {
         if matches!(self.stage, Stage::Running(_)) {
-            self.synced = true;
+            (self.synced, self.doubtful) = (true, false);
         }
+    }
+
+    /// The disk has what [`GroupOutput::Persist`] told: what was delivered in that view is acknowledged from now on.
+    pub fn persisted(&mut self, durable: &Durable) {
+        self.on_disk = self.on_disk.max(durable.begun.epoch);
+        self.unacknowledged = true;
+        self.settle();
     }
 
     /// IVs run low: the next incarnation is wanted.
@@ -206,6 +226,7 @@ impl Group {
     pub fn rolled_back(&mut self, now: Time) {
         self.boot = draw(&mut self.entropy);
         (self.held, self.synced, self.sender, self.delivered) = (Held::NOTHING, false, None, None);
+        (self.doubtful, self.waits_since) = (true, None);
         self.outbox.clear();
         self.leases.void();
         self.log(0, "the machine has gone back to an earlier state: joining the cluster anew".to_owned());

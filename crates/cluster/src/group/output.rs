@@ -75,8 +75,9 @@ pub enum GroupOutput {
     },
     /// Packets may leave until then. Extended again and again; taken back only after [`super::Group::rolled_back`].
     Fence(Time),
-    /// Write this incarnation to disk, durably, before anything else.
-    Persist(u16),
+    /// Write this to disk, durably, and then call [`super::Group::persisted`]. Where the incarnation is another than before, do so
+    /// before anything else: the next message asks for it.
+    Persist(super::Durable),
     /// A new sender ID is leased to this node.
     Sender(SenderId),
     /// Leave the engine's group and join it again: what the engine told this node is no longer true.
@@ -111,7 +112,7 @@ impl std::fmt::Debug for GroupOutput {
                 write!(f, "Told(node {from}: links {links:b}, {} shares provisionally)", provisional.len())
             }
             Self::Fence(until) => write!(f, "Fence({:?})", until.0),
-            Self::Persist(incarnation) => write!(f, "Persist({incarnation})"),
+            Self::Persist(durable) => write!(f, "Persist({durable:?})"),
             Self::Sender(sender) => write!(f, "Sender({:04x})", sender.0),
             Self::Rejoin => f.write_str("Rejoin"),
             Self::Log { level, message } => write!(f, "Log({level}: {message})"),

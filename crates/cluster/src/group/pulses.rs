@@ -84,6 +84,8 @@ impl Group {
         let seq = self.peers.send(now);
         let view = self.stage.view();
         let ring = view.map_or(NO_RING, |view| view.ring);
+        // Who waits for the holder of the state decides nothing.
+        let waits = matches!(&self.stage, Stage::Forming(exchange) if exchange.waits());
         let heard = |(node, peer): (&NodeId, &Peer)| {
             let (boot, at) = (pulse::half(peer.boot?), peer.at?);
             let age = pulse::age(now.since(at));
@@ -92,7 +94,7 @@ impl Group {
         Pulse {
             seq,
             stance: Stance {
-                quorate: view.is_some_and(|view| view.quorate),
+                quorate: view.is_some_and(|view| view.quorate) && !waits,
                 running: matches!(self.stage, Stage::Running(_)),
             },
             ack: self.ack().unwrap_or(Ack { ring, epoch: 0, count: 0, digest: [0; 8] }),

@@ -34,7 +34,8 @@ impl Group {
             let sealed = frame::seal(&running.key, self.config.node, &header, &[], &batch.plain);
             self.outgoing.push_back(sealed);
         }
-        if std::mem::take(&mut self.unacknowledged) {
+        if self.unacknowledged && self.is_on_disk() {
+            self.unacknowledged = false;
             self.acknowledge();
         }
     }
@@ -58,11 +59,20 @@ impl Group {
         self.retry = None;
     }
 
+    /// True once the disk knows that the view has begun here. A node that acknowledged something and then forgot even that it was
+    /// there would let others go on without it.
+    fn is_on_disk(&self) -> bool {
+        matches!(&self.stage, Stage::Running(running) if running.epoch <= self.on_disk)
+    }
+
     /// What this node holds of the view.
     pub(super) fn ack(&self) -> Option<Ack> {
         let Stage::Running(running) = &self.stage else {
             return None;
         };
+        if !self.is_on_disk() {
+            return None;
+        }
         let (ring, epoch) = (running.view.ring, running.epoch);
         let digest = running.stability.chain().short();
         Some(Ack { ring, epoch, count: running.stability.count(), digest })
@@ -94,6 +104,9 @@ impl Group {
 
     /// Tells what has become stable, and what follows from it.
     pub(super) fn settle(&mut self) {
+        if !self.is_on_disk() {
+            return;
+        }
         let Stage::Running(running) = &mut self.stage else {
             return;
         };

@@ -113,11 +113,12 @@ pub(super) enum Topic {
     Version,
     Forged,
     Excluded,
+    Waiting,
 }
 
 /// One line a second for each [`Topic`].
 #[derive(Clone, Debug, Default)]
-pub(super) struct LogLimit([Option<Time>; 3]);
+pub(super) struct LogLimit([Option<Time>; 4]);
 
 impl LogLimit {
     fn admit(&mut self, now: Time, topic: Topic) -> bool {

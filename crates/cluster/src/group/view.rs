@@ -1,6 +1,7 @@
 //! From the engine's views to the group's: exchange, start, delivery.
 
-use super::exchange::{Exchange, Held, Outcome, Status};
+use super::durable::Begun;
+use super::exchange::{Exchange, Held, Outcome, Status, Verdict};
 use super::frame::{self, Chain, Frame, Header, Kind};
 use super::keys::{self, RANDOM_LEN};
 use super::lease::{Ask, Lease};
@@ -79,19 +80,25 @@ impl Group {
         let trusted = self.peers.ring(now, &before, &view.members);
         self.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
         if view.quorate {
-            self.stage = Stage::Forming(Exchange::new(view));
+            self.stage = Stage::Forming(Exchange::new(view, self.config.nodes.len()));
             self.say_status(now);
         } else {
+            self.waits_since = None;
             self.stage = Stage::Minority(view.clone());
-            self.outputs.push_back(GroupOutput::View(ViewStart {
-                view,
-                epoch: self.held.epoch,
-                current: Vec::new(),
-                fresh: Vec::new(),
-                reset: false,
-                wait_until: now,
-            }));
+            self.powerless(now, view);
         }
+    }
+
+    /// A view in which nothing can be decided.
+    fn powerless(&mut self, now: Time, view: View) {
+        self.outputs.push_back(GroupOutput::View(ViewStart {
+            view: View { quorate: false, ..view },
+            epoch: self.held.epoch,
+            current: Vec::new(),
+            fresh: Vec::new(),
+            reset: false,
+            wait_until: now,
+        }));
     }
 
     /// The engine is gone.
@@ -135,7 +142,10 @@ impl Group {
             members: mask(&exchange.view.members),
             boot: self.boot,
             held: self.held,
+            begun: self.durable.begun,
+            doubtful: self.doubtful,
             synced: self.synced,
+            patient: self.waits_since.is_none_or(|since| now.since(since) < self.config.patience),
             random,
             leases: self.leases.table().map(|(node, incarnation)| (node.get(), incarnation)).collect(),
             promises: self.promises(now),
@@ -186,11 +196,14 @@ impl Group {
         if from == self.config.node {
             self.repeat = None;
         }
+        let waited = exchange.waits();
         exchange.insert(from, status);
         match exchange.outcome() {
             None => {}
-            Some(Ok(outcome)) => self.begin(now, outcome),
-            Some(Err(nodes)) => {
+            Some(Verdict::Begin(outcome)) => self.begin(now, outcome),
+            Some(Verdict::Wait(_)) if waited => self.stay_patient(now),
+            Some(Verdict::Wait(nodes)) => self.wait(now, &nodes),
+            Some(Verdict::Unreadable(nodes)) => {
                 let nodes = names(&nodes);
                 let line = format!(
                     "no view: nodes {nodes} have another cluster key or version, and those that have ours are not more than half"
@@ -198,6 +211,32 @@ impl Group {
                 self.log_limited(now, Topic::Excluded, line);
             }
         }
+    }
+
+    /// All members have been heard, and none of them holds the latest state. Until who may hold it comes, this is as if there
+    /// were no quorum: going on from an older state would answer peers anew, and use numbers again. All of them waiting in vain
+    /// for [`GroupConfig::patience`] is the end of it: they begin with nothing.
+    ///
+    /// [`GroupConfig::patience`]: super::GroupConfig::patience
+    fn wait(&mut self, now: Time, nodes: &[NodeId]) {
+        let Some(view) = self.stage.view().cloned() else { return };
+        let line = match nodes {
+            [] => "no view: what nodes have forgotten may be known to those who are not here".to_owned(),
+            _ => format!(
+                "no view: none of its nodes holds the latest state; waiting for nodes {}",
+                names(nodes)
+            ),
+        };
+        self.log_limited(now, Topic::Waiting, line);
+        self.waits_since.get_or_insert(now);
+        self.stay_patient(now);
+        self.powerless(now, view);
+    }
+
+    /// STATUS is said again when this node has waited for long enough.
+    fn stay_patient(&mut self, now: Time) {
+        let end = self.waits_since.map(|since| since.plus(self.config.patience));
+        self.repeat = end.filter(|end| *end > now);
     }
 
     /// All members have been heard: the view begins.
@@ -231,6 +270,9 @@ impl Group {
         };
         self.held = Held { epoch, ring: view.ring, count: 0, chain };
         self.synced = current.contains(&self.config.node);
+        (self.waits_since, self.doubtful) = (None, self.doubtful && !self.synced);
+        // Until this is on the disk, nothing in the view is acknowledged.
+        self.durable.begun = Begun::new(&view, epoch);
         self.unacknowledged = true;
         self.leases.merge(&outcome.leases);
         let trusted = self.peers.pin(&running.boots, now, self.config.pulse);
@@ -248,28 +290,33 @@ impl Group {
         }
         let suspects = self.peers.suspects().filter(|node| pulse::within(members, *node));
         self.outputs.extend(suspects.map(GroupOutput::Suspected));
-        self.lease(true);
+        if !self.lease(true) {
+            self.outputs.push_back(GroupOutput::Persist(self.durable));
+        }
     }
 
-    /// Asks for a lease, if one is wanted and there is a view to ask in.
-    pub(super) fn lease(&mut self, begun: bool) {
+    /// Asks for a lease, if one is wanted and there is a view to ask in. True if that had to be written to the disk.
+    pub(super) fn lease(&mut self, begun: bool) -> bool {
         if !matches!(self.stage, Stage::Running(_)) {
-            return;
+            return false;
         }
-        let incarnation = match self.leases.ask(begun) {
-            None => return,
+        let (incarnation, is_new) = match self.leases.ask(begun) {
+            None => return false,
             Some(Ask::Exhausted) => {
                 let line =
                     "no sender ID is left for this node: nothing can be sent until all SAs have new keys";
-                return self.log(0, line.to_owned());
+                self.log(0, line.to_owned());
+                return false;
             }
-            Some(Ask::New(incarnation)) => {
-                self.outputs.push_back(GroupOutput::Persist(incarnation));
-                incarnation
-            }
-            Some(Ask::Again(incarnation)) => incarnation,
+            Some(Ask::New(incarnation)) => (incarnation, true),
+            Some(Ask::Again(incarnation)) => (incarnation, false),
         };
+        if is_new {
+            self.durable.incarnation = incarnation;
+            self.outputs.push_back(GroupOutput::Persist(self.durable));
+        }
         self.outbox.lease(&Lease { boot: self.boot, incarnation }.write());
+        is_new
     }
 
     /// A message of the view: opened, counted, and handed on.

@@ -131,7 +131,7 @@ impl Member {
 mod tests {
     use super::*;
     use crate::engine::{EngineEvent, RingId, View};
-    use crate::group::{ClusterKey, GroupConfig, Position};
+    use crate::group::{ClusterKey, Durable, GroupConfig, Position};
     use crate::member::{MemberConfig, MemberOutput};
     use crate::node::NodeId;
     use testudo_ike::output::CommitId;
@@ -159,8 +159,12 @@ mod tests {
     /// Alone in a quorate view: all shares are its own.
     fn alone() -> Member {
         let group = GroupConfig::new(node(1), vec![node(1)], ClusterKey::new([7; 32]));
-        let mut member =
-            Member::new(MemberConfig::new(group), 0, [Box::new(Counter(0)), Box::new(Counter(9))], NOW);
+        let mut member = Member::new(
+            MemberConfig::new(group),
+            Durable::default(),
+            [Box::new(Counter(0)), Box::new(Counter(9))],
+            NOW,
+        );
         let view = View { ring: RingId { seq: 1, node: 1 }, members: vec![node(1)], quorate: true };
         member.handle_engine(NOW, EngineEvent::View(view));
         said(&mut member);

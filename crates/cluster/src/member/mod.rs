@@ -26,7 +26,7 @@ pub use status::{ClusterStatus, MemberCounters};
 use crate::alloc::{ClusterAllocator, Shared, hash_key};
 use crate::dispatch::Ownership as Shown;
 use crate::engine::EngineEvent;
-use crate::group::{Group, GroupOutput, Position};
+use crate::group::{Durable, Group, GroupOutput, Position};
 use crate::node::NodeId;
 use crate::share::ShareSet;
 use crate::siphash::HashKey;
@@ -116,11 +116,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// A node begins. `last_incarnation` is what [`MemberOutput::Persist`] told last, 0 if it never has. `entropy` is for the
-    /// group, and for IKE.
+    /// A node begins, with what [`MemberOutput::Persist`] told last. `entropy` is for the group, and for IKE.
     pub fn new(
         config: MemberConfig,
-        last_incarnation: u16,
+        durable: Durable,
         entropy: [Box<dyn Entropy + Send>; 2],
         now: Time,
     ) -> Self {
@@ -134,7 +133,7 @@ impl Member {
             node: config.group.node,
             key,
             shared,
-            group: Group::new(config.group.clone(), last_incarnation, for_group, now),
+            group: Group::new(config.group.clone(), durable, for_group, now),
             endpoint: Endpoint::new(endpoint_config, Box::new(alloc)),
             config,
             table: Ownership::new(),
@@ -289,6 +288,12 @@ impl Member {
         self.drain(now);
     }
 
+    /// The disk has what [`MemberOutput::Persist`] told.
+    pub fn persisted(&mut self, now: Time, durable: &Durable) {
+        self.group.persisted(durable);
+        self.drain(now);
+    }
+
     /// The health of a port: carrier, driver.
     pub fn set_link(&mut self, link: u8, up: bool) {
         self.group.set_link(link, up);
@@ -390,7 +395,7 @@ impl Member {
 fn passed_on(output: GroupOutput) -> Option<MemberOutput> {
     Some(match output {
         GroupOutput::Datagram { to, link, bytes } => MemberOutput::Datagram { to, link, bytes },
-        GroupOutput::Persist(incarnation) => MemberOutput::Persist(incarnation),
+        GroupOutput::Persist(durable) => MemberOutput::Persist(durable),
         GroupOutput::Rejoin => MemberOutput::Rejoin,
         GroupOutput::Log { level, message } => {
             MemberOutput::Event(Event::Log { ike: None, connection: None, level, message })

@@ -1,5 +1,6 @@
 //! What the member asks of its host.
 
+use crate::group::Durable;
 use crate::node::NodeId;
 use crate::share::ShareSet;
 use std::net::IpAddr;
@@ -134,8 +135,9 @@ pub enum MemberOutput {
     ForgetSender,
     /// Packets may leave until then. Extended again and again.
     Fence(Time),
-    /// Write this incarnation to disk, durably, before anything else.
-    Persist(u16),
+    /// Write this to disk, durably, and then call [`super::Member::persisted`]. Where the incarnation is another than before, do so
+    /// before anything else.
+    Persist(Durable),
     /// This node answers for the virtual addresses now: tell the neighbours (gratuitous ARP, unsolicited NA).
     Announce,
     /// Leave the engine's group and join it again.

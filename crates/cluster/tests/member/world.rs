@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_cluster::engine::{EngineEvent, RingId, View};
-use testudo_cluster::group::{ClusterKey, GroupConfig};
+use testudo_cluster::group::{ClusterKey, Durable, GroupConfig};
 use testudo_cluster::member::{Member, MemberConfig, MemberOutput};
 use testudo_cluster::node::NodeId;
 use testudo_cluster::share::ShareSet;
@@ -27,7 +27,7 @@ pub(crate) struct Node {
     pub(crate) member: Option<Member>,
     seed: u64,
     /// What is on its disk.
-    incarnation: u16,
+    disk: Durable,
     pub(crate) sender: Option<SenderId>,
     pub(crate) installed: BTreeMap<ChildSaId, (Box<ChildSaParams>, BTreeSet<u64>)>,
     /// What it sends with, by our SPI.
@@ -77,7 +77,7 @@ pub(crate) fn id(node: usize) -> NodeId {
 
 fn member(
     (nodes, peers, pulse): (usize, usize, Duration),
-    (node, seed, incarnation): (usize, u64, u16),
+    (node, seed, disk): (usize, u64, Durable),
     now: Time,
 ) -> Member {
     let all = (0..nodes).map(id).collect();
@@ -88,7 +88,7 @@ fn member(
     group.suspicion.ceiling = pulse * 20;
     let config = MemberConfig::new(group);
     let mut member =
-        Member::new(config, incarnation, [Box::new(Random(seed)), Box::new(Random(seed ^ 0x5555_aaaa))], now);
+        Member::new(config, disk, [Box::new(Random(seed)), Box::new(Random(seed ^ 0x5555_aaaa))], now);
     member.set_unix_time(now, UnixTime(1_700_000_000));
     member.endpoint_mut().set_local_addresses(vec![VIP.parse().unwrap()]);
     member.endpoint_mut().load_secret(secret());
@@ -105,9 +105,9 @@ impl World {
         let node = |index| {
             let seed = random.next();
             Node {
-                member: Some(member((nodes, peers, pulse), (index, seed, 0), now)),
+                member: Some(member((nodes, peers, pulse), (index, seed, Durable::default()), now)),
                 seed,
-                incarnation: 0,
+                disk: Durable::default(),
                 sender: None,
                 installed: BTreeMap::new(),
                 numbers: BTreeMap::new(),
@@ -215,7 +215,7 @@ impl World {
         let state = &mut self.nodes[node];
         state.seed += 1;
         state.sender = None;
-        let of_node = (node, state.seed, state.incarnation);
+        let of_node = (node, state.seed, state.disk);
         state.member = Some(member((nodes, peers, self.pulse), of_node, now));
     }
 
@@ -309,7 +309,10 @@ impl World {
             }
             // What a data plane does without a sender ID is its own matter; the node is out of the engine's group.
             MemberOutput::Rejoin => state.ring = None,
-            MemberOutput::Persist(incarnation) => state.incarnation = incarnation,
+            MemberOutput::Persist(durable) => {
+                state.disk = durable;
+                state.member.as_mut().unwrap().persisted(self.now, &durable);
+            }
             MemberOutput::Event(event) => state.logs.push(format!("{event:?}")),
             _ => {}
         }

@@ -1,12 +1,12 @@
 //! What a member of a cluster needs of its machine: the key, the sockets of its pulses, a number that outlives it, its engine.
 
-mod incarnation;
+mod disk;
 mod key;
 mod node;
 mod pulses;
 mod report;
 
-use incarnation::Incarnation;
+use disk::{Disk, Writer};
 pub(crate) use node::{Node, Prepared};
 use pulses::{Pulses, Received};
 pub(crate) use report::report;

@@ -1,13 +1,13 @@
 //! What connects a member of a cluster with the world: corosync, pulses, the disk, and the links on which VIPs are asked for.
 
-use super::{Incarnation, Pulses, Received, key};
+use super::{Disk, Pulses, Received, Writer, key};
 use crate::config::{ClusterSettings, Config};
 use crate::entropy::OsEntropy;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use testudo_cluster::corosync::Corosync;
 use testudo_cluster::engine::{Engine, EngineEvent};
-use testudo_cluster::group::{ClusterKey, GroupConfig, SuspicionConfig};
+use testudo_cluster::group::{ClusterKey, Durable, GroupConfig, SuspicionConfig};
 use testudo_cluster::member::{Member, MemberConfig};
 use testudo_cluster::node::NodeId;
 use testudo_fastpath::fib::{Fib, PortLink};
@@ -25,7 +25,7 @@ const DATAGRAM: usize = 2048;
 pub(crate) struct Node {
     engine: Corosync,
     pulses: Pulses,
-    incarnation: Incarnation,
+    disk: Writer,
     speaker: Speaker,
     buffer: Vec<u8>,
 }
@@ -33,17 +33,17 @@ pub(crate) struct Node {
 /// What is opened before anything changes.
 pub(crate) struct Prepared {
     pulses: Pulses,
-    incarnation: Incarnation,
+    disk: Disk,
     group: GroupConfig,
-    last_incarnation: u16,
+    durable: Durable,
 }
 
 impl Prepared {
-    /// Reads the key and the last incarnation, and opens the sockets of the pulses.
+    /// Reads the key and what this node must not forget, and opens the sockets of the pulses.
     pub(crate) fn open(config: &Config, settings: &ClusterSettings, mark: u32) -> Result<Self, String> {
         let key = key::load(&settings.key_place, &settings.key)?;
-        let incarnation = Incarnation::open(&settings.state, &config.instance)?;
-        let last_incarnation = incarnation.last()?;
+        let disk = Disk::open(&settings.state, &config.instance)?;
+        let durable = disk.last()?;
         let pulses = Pulses::open(settings, mark)?;
         let nodes: Vec<NodeId> = settings.nodes.iter().map(|node| node.id).collect();
         let timers = &settings.timers;
@@ -59,13 +59,13 @@ impl Prepared {
             no_quorum: settings.no_quorum,
             ..GroupConfig::new(settings.node, nodes, ClusterKey::new(*key))
         };
-        Ok(Self { pulses, incarnation, group, last_incarnation })
+        Ok(Self { pulses, disk, group, durable })
     }
 
     /// The member, which has heard of nobody yet.
     pub(crate) fn member(&self, endpoint: EndpointConfig, now: Time) -> Member {
         let config = MemberConfig { endpoint, ..MemberConfig::new(self.group.clone()) };
-        Member::new(config, self.last_incarnation, [Box::new(OsEntropy), Box::new(OsEntropy)], now)
+        Member::new(config, self.durable, [Box::new(OsEntropy), Box::new(OsEntropy)], now)
     }
 
     /// Joins the others. The data path stands, and is shut until they say more.
@@ -79,8 +79,9 @@ impl Prepared {
         };
         let engine = Corosync::start(settings.node, settings.nodes.len(), &settings.group, begin)
             .map_err(|e| format!("cannot start the thread for corosync: {e}"))?;
-        let Self { pulses, incarnation, .. } = self;
-        Ok(Node { engine, pulses, incarnation, speaker, buffer: vec![0; DATAGRAM] })
+        let Self { pulses, disk, durable, .. } = self;
+        let disk = disk.writer(durable).map_err(|e| format!("cannot start the thread that writes: {e}"))?;
+        Ok(Node { engine, pulses, disk, speaker, buffer: vec![0; DATAGRAM] })
     }
 }
 
@@ -149,9 +150,14 @@ impl Node {
         self.pulses.send(to, link, bytes);
     }
 
-    /// Writes the number of this incarnation to disk.
-    pub(crate) fn persist(&self, incarnation: u16) -> Result<(), String> {
-        self.incarnation.write(incarnation)
+    /// Begins to write what this node must not forget. Gives what is on the disk by now.
+    pub(crate) fn persist(&mut self, durable: Durable) -> Result<Vec<Durable>, String> {
+        self.disk.write(durable)
+    }
+
+    /// What else is on the disk by now. Nobody wakes the control thread for that: its own pulses do, before it matters.
+    pub(crate) fn written(&mut self) -> Result<Option<Durable>, String> {
+        self.disk.written()
     }
 
     /// Answers whoever asks where a VIP is.

@@ -2,6 +2,7 @@
 
 mod fate;
 mod finish;
+mod holders;
 mod nodes;
 mod peers;
 mod slot;
@@ -19,8 +20,10 @@ use crate::peer::Peer;
 use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::trace::{Trace, Who};
+use holders::Holders;
 use slot::Slot;
 use std::collections::{BTreeMap, BTreeSet};
+use testudo_cluster::group::Durable;
 use testudo_cluster::node::NodeId;
 use testudo_ike::output::Path;
 use traffic::Traffic;
@@ -44,6 +47,8 @@ enum What {
     End(Kind, usize),
     /// The engine forms a ring anew without reason; so many times more.
     Storm(u32),
+    /// What a node, in that life, had to write is on its disk.
+    Written(usize, u64, Durable),
     /// Faults are over.
     Heal,
 }
@@ -93,8 +98,7 @@ pub struct World {
     stopped: Option<usize>,
     /// Both of two nodes may be quorate alone.
     split: bool,
-    /// Who held the state in the last quorate view: node and how often it had started.
-    holders: (u64, BTreeSet<(usize, u64)>),
+    holders: Holders,
     /// The state was lost because all who had it lost their memory: nobody can be blamed for tunnels.
     state_lost: u64,
 }
@@ -132,7 +136,7 @@ impl World {
             faults: BTreeMap::new(),
             stopped: None,
             split: scenario.votes == Votes::TwoNode,
-            holders: (0, BTreeSet::new()),
+            holders: Holders::default(),
             state_lost: 0,
             scenario,
         };
@@ -213,6 +217,7 @@ impl World {
             What::Fault => self.fault(),
             What::End(kind, node) => self.end(kind, node),
             What::Storm(left) => self.storm(left),
+            What::Written(node, boot, durable) => self.written(node, boot, durable),
             What::Heal => self.heal(),
         }
     }

@@ -11,6 +11,7 @@ use crate::probe;
 use crate::random::HostEntropy;
 use crate::trace::{Who, digest};
 use std::net::IpAddr;
+use testudo_cluster::group::Durable;
 use testudo_ike::output::{Event, Path, Reason};
 use testudo_ipsec::spi::Share;
 
@@ -35,7 +36,7 @@ impl World {
         slot.birth_at = self.now;
         (slot.birth, slot.empty, slot.refused, slot.pause) = (Some(birth), true, false, None);
         slot.history.clear();
-        self.note(Who::Node(index), "starts", u64::from(self.slots[index].disk), seed);
+        self.note(Who::Node(index), "starts", u64::from(self.slots[index].disk.incarnation), seed);
         self.engines.start(self.now, index);
         self.after(index);
     }
@@ -49,6 +50,7 @@ impl World {
         slot.packets.clear();
         slot.inbox.clear();
         slot.history.clear();
+        self.holders.forget(index, None);
         self.engines.freeze(self.now, index, false);
         self.engines.stop(self.now, index, false);
         self.engines.serve(self.now, index, true);
@@ -104,8 +106,8 @@ impl World {
                 Lived::Filter(packet) => drop(host.filter_outer(packet)),
             }
             for effect in host.take_effects() {
-                if let Effect::Persist(incarnation) = effect {
-                    disk = Some(incarnation);
+                if let Effect::Persist(durable) = effect {
+                    disk = Some(durable);
                 }
             }
         }
@@ -114,6 +116,7 @@ impl World {
         (slot.host, slot.empty, slot.pause, slot.refused) = (Some(host), true, None, false);
         slot.packets.clear();
         slot.inbox.clear();
+        self.holders.forget(index, None);
         self.note(Who::Node(index), "is set back to", to, u64::from(with_disk));
         self.engines.freeze(self.now, index, false);
         self.engines.stop(self.now, index, true);
@@ -207,10 +210,7 @@ impl World {
                 self.engines.stop(self.now, index, true);
                 self.engines.start(self.now, index);
             }
-            Effect::Persist(incarnation) => {
-                self.note(who, "persists", u64::from(incarnation), 0);
-                self.slots[index].disk = incarnation;
-            }
+            Effect::Persist(durable) => self.persist(index, durable),
             Effect::Event(event) => self.node_event(index, &event),
         }
     }
@@ -230,6 +230,29 @@ impl World {
         }
         if let Some(host) = &mut slot.host {
             host.handle(now, Input::Refused(bytes));
+        }
+    }
+
+    /// An incarnation is written at once, while the node waits; what else there is takes as long as disks take, and is lost
+    /// with a node that dies before.
+    fn persist(&mut self, index: usize, durable: Durable) {
+        self.note(Who::Node(index), "persists", u64::from(durable.incarnation), durable.begun.epoch);
+        let disk = self.slots[index].disk;
+        if durable.incarnation != disk.incarnation {
+            self.slots[index].disk = durable.on_top_of(disk);
+        }
+        let slow = if self.random.permille(100) { 300 } else { 10 };
+        let at = self.now + self.random.below(slow * MILLI);
+        let boot = self.slots[index].boots;
+        self.at(at, What::Written(index, boot, durable));
+    }
+
+    /// What a node had to write is on its disk.
+    pub(super) fn written(&mut self, index: usize, boot: u64, durable: Durable) {
+        let slot = &mut self.slots[index];
+        if slot.boots == boot && slot.host.is_some() {
+            slot.disk = durable.on_top_of(slot.disk);
+            self.arrive(index, Arrival::Input(Input::Written(durable)));
         }
     }
 
@@ -335,23 +358,20 @@ impl World {
     fn note_standing(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         let Some(standing) = slot.host.as_ref().and_then(|host| host.standing()) else { return };
-        if !(standing.quorate && standing.synced) {
+        if !standing.quorate {
             return;
+        }
+        let at = (standing.ring, standing.epoch);
+        if !standing.synced {
+            // It has let go of what it held before.
+            return self.holders.forget(index, Some(at));
         }
         // Half of the nodes, by the grace of the witness. Should they stand still, the other half gets its vote, and they go on
         // until their engine tells them so: among themselves nobody can prove anything.
         self.split |= standing.members * 2 <= self.scenario.nodes;
-        let me = (index, slot.boots);
-        let (epoch, holders) = &mut self.holders;
-        if standing.epoch > *epoch {
-            if !holders.is_empty() && (!holders.contains(&me) || slot.empty) {
-                self.state_lost += 1;
-            }
-            (*epoch, *holders) = (standing.epoch, [me].into_iter().collect());
-        } else if standing.epoch == *epoch {
-            holders.insert(me);
-        }
         slot.empty = false;
+        let lost = self.holders.holds(index, at, standing.members);
+        self.state_lost += u64::from(lost);
     }
 }
 
@@ -371,6 +391,7 @@ fn describe(input: &Input) -> (&'static str, u64) {
         Input::Esp(packet) => ("gets ESP", digest(packet)),
         Input::Clear(packet) => ("gets clear", digest(packet)),
         Input::Timeout => ("wakes up", 0),
+        Input::Written(durable) => ("has written", durable.begun.epoch),
         Input::Link(link, up) => ("has a link", u64::from(*link) << 1 | u64::from(*up)),
         Input::Operator(_) => ("is asked", 0),
         Input::RolledBack => ("was set back", 0),

@@ -86,15 +86,17 @@ impl World {
 
     /// A node that would go on with the state and does not know of that answer.
     fn forgetful(&self, header: &Header) -> Option<usize> {
-        let (epoch, holders) = &self.holders;
+        let (at, holders) = self.holders.latest()?;
         let knows = |index: &usize| {
             let slot = &self.slots[*index];
             let Some(host) = &slot.host else { return true };
-            let here = host.standing().is_some_and(|standing| standing.epoch == *epoch && standing.synced);
+            let here = host
+                .standing()
+                .is_some_and(|standing| (standing.ring, standing.epoch) == at && standing.synced);
             let ours = if header.from_initiator { header.initiator_spi } else { header.responder_spi };
             !here || host.knows(ours, header.message_id.0)
         };
-        holders.iter().map(|(index, _)| *index).find(|index| !knows(index))
+        holders.iter().copied().find(|index| !knows(index))
     }
 
     fn peer_effect(&mut self, index: usize, effect: Effect) {

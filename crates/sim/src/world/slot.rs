@@ -7,6 +7,7 @@ use crate::random::HostEntropy;
 use crate::scenario::Scenario;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use testudo_cluster::group::Durable;
 use testudo_cluster::node::NodeId;
 use testudo_ike::output::Time;
 
@@ -24,8 +25,8 @@ pub struct Birth {
     pub boot: u64,
     /// What its clock says.
     pub now: Time,
-    /// The incarnation on its disk.
-    pub disk: u16,
+    /// What is on its disk.
+    pub disk: Durable,
     /// Its random source.
     pub entropy: HostEntropy,
 }
@@ -52,7 +53,7 @@ pub(super) enum Lived {
 pub(super) struct Slot {
     pub(super) id: NodeId,
     pub(super) clock: Clock,
-    pub(super) disk: u16,
+    pub(super) disk: Durable,
     pub(super) boots: u64,
     pub(super) host: Option<Box<dyn Host>>,
     pub(super) birth: Option<Birth>,
@@ -79,7 +80,7 @@ impl Slot {
         Self {
             id,
             clock,
-            disk: 0,
+            disk: Durable::default(),
             boots: 0,
             host: None,
             birth: None,
@@ -98,7 +99,7 @@ impl Slot {
         let (queue, limit) = match input {
             Input::Esp(_) | Input::Clear(_) => (&mut self.packets, RING),
             // The engine's library keeps everything.
-            Input::Engine(_) | Input::Refused(_) | Input::Ready | Input::Link(..) => {
+            Input::Engine(_) | Input::Refused(_) | Input::Ready | Input::Link(..) | Input::Written(_) => {
                 (&mut self.inbox, usize::MAX)
             }
             Input::Timeout => return,

@@ -2,7 +2,7 @@
 
 use super::net::{Numbers, id};
 use crate::engine::{EngineEvent, RingId, View};
-use crate::group::{ClusterKey, Group, GroupConfig, GroupOutput, NoQuorum};
+use crate::group::{ClusterKey, Durable, Group, GroupConfig, GroupOutput, NoQuorum};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -89,7 +89,7 @@ impl World {
         let entropy = Box::new(Numbers(self.draw(1 << 32)));
         let now = Time(Duration::from_micros(offset + self.at * rate / 1000));
         let node = Node {
-            group: Group::new(config, 0, entropy, now),
+            group: Group::new(config, Durable::default(), entropy, now),
             offset,
             rate,
             events: VecDeque::new(),

@@ -1,7 +1,7 @@
 //! Groups in virtual time, over a total order that the test breaks as it likes.
 
 use crate::engine::{EngineEvent, RingId, View};
-use crate::group::{ClusterKey, Group, GroupConfig, GroupOutput, Position, Ticket, ViewStart};
+use crate::group::{ClusterKey, Durable, Group, GroupConfig, GroupOutput, Position, Ticket, ViewStart};
 use crate::node::NodeId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -43,7 +43,10 @@ pub(super) struct Node {
     pub(super) stopped: bool,
     /// In its sockets meanwhile.
     pub(super) kept: Vec<(u8, Vec<u8>)>,
-    pub(super) disk: u16,
+    pub(super) disk: Durable,
+    /// What waits for a slow disk.
+    pub(super) writing: Option<Durable>,
+    pub(super) slow_disk: bool,
     pub(super) log: Vec<String>,
     pub(super) in_view: bool,
     pub(super) rejoin: bool,
@@ -88,12 +91,12 @@ impl Net {
             key: [9; 32],
             tune,
         };
-        net.all.clone().into_iter().for_each(|number| net.start(number, 0));
+        net.all.clone().into_iter().for_each(|number| net.start(number, Durable::default()));
         net
     }
 
     /// A node begins, or begins anew.
-    pub(super) fn start(&mut self, number: u8, disk: u16) {
+    pub(super) fn start(&mut self, number: u8, disk: Durable) {
         self.seed += 1;
         let nodes = self.all.iter().map(|number| id(*number)).collect();
         let mut config = GroupConfig::new(id(number), nodes, ClusterKey::new(self.key));
@@ -113,6 +116,8 @@ impl Net {
             stopped: false,
             kept: vec![],
             disk,
+            writing: None,
+            slow_disk: false,
             log: vec![],
             in_view: false,
             rejoin: false,
@@ -157,7 +162,10 @@ impl Net {
                     GroupOutput::Datagram { to, link, bytes } => {
                         self.datagrams.push_back((*number, to.get(), link, bytes));
                     }
-                    other => node.told(other),
+                    other => {
+                        node.told(other);
+                        node.group.flush(self.now);
+                    }
                 }
             }
         }
@@ -254,6 +262,22 @@ impl Net {
         self.settle();
     }
 
+    /// A node loses its memory, and begins anew with its disk.
+    pub(super) fn restart(&mut self, number: u8) {
+        let disk = self.node(number).disk;
+        self.start(number, disk);
+    }
+
+    /// The disk of a node has come to its end.
+    pub(super) fn write(&mut self, number: u8) {
+        let node = self.node(number);
+        if let Some(durable) = node.writing.take() {
+            node.disk = durable;
+            node.group.persisted(&durable);
+        }
+        self.settle();
+    }
+
     pub(super) fn publish(&mut self, number: u8, update: &[u8]) -> Ticket {
         self.node(number).group.publish(update.to_vec())
     }
@@ -280,7 +304,11 @@ impl Node {
                 self.stable_up_to = at;
             }
             GroupOutput::Sender(sender) => self.senders.push(sender),
-            GroupOutput::Persist(incarnation) => self.disk = incarnation,
+            GroupOutput::Persist(durable) if self.slow_disk => self.writing = Some(durable),
+            GroupOutput::Persist(durable) => {
+                self.disk = durable;
+                self.group.persisted(&durable);
+            }
             GroupOutput::Rejoin => self.rejoin = true,
             GroupOutput::Log { message, .. } => self.log.push(message),
             GroupOutput::Fence(until) => self.fence = until,

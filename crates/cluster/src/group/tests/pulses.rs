@@ -271,7 +271,7 @@ fn alone_in_a_quorate_view_the_own_clock_is_enough_but_not_before_it_has_looked(
 #[test]
 fn a_member_that_keeps_the_view_from_beginning_fences_nobody() {
     let mut net = stop(3);
-    net.start(3, 1);
+    net.restart(3);
     net.node(3).stopped = true;
     net.view(&[1, 2, 3], true);
     net.order.retain(|(_, _, from, _)| *from != 3);
@@ -288,7 +288,7 @@ fn takeovers_wait_for_what_was_promised() {
     let wait = net.node(2).last_view().wait_until.since(net.now);
     assert!(wait > FENCE && wait <= FENCE * 9 / 8, "{wait:?}");
     net.pass(1000);
-    net.start(3, 1);
+    net.restart(3);
     net.view(&[2, 3], true);
     net.settle();
     let wait = net.node(2).last_view().wait_until.since(net.now);

@@ -2,7 +2,7 @@
 
 use super::net::{Net, id};
 use crate::engine::EngineEvent;
-use crate::group::{Phase, ViewStart};
+use crate::group::{Durable, Phase, ViewStart};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn the_first_view_has_everybody_current_with_nothing() {
         assert_eq!((start.epoch, start.reset, start.view.quorate), (1, true, true));
         assert_eq!((numbers(&start.current), start.fresh.len()), (vec![1, 2, 3], 0));
         assert_eq!(node.senders.len(), 1, "and a sender ID");
-        assert_eq!(node.disk, 1);
+        assert_eq!((node.disk.incarnation, node.disk.begun.epoch), (1, 1));
     }
 }
 
@@ -203,8 +203,7 @@ fn a_node_that_joins_is_fresh_until_it_is_brought_up_to_date() {
     let mut net = three();
     net.publish(1, b"state");
     net.settle();
-    let disk = net.node(3).disk;
-    net.start(3, disk);
+    net.restart(3);
     net.view(&[1, 2], true);
     net.settle();
     net.view(&[1, 2, 3], true);
@@ -230,7 +229,7 @@ fn a_restart_between_two_views_is_noticed() {
     let mut net = three();
     net.publish(1, b"state");
     net.settle();
-    net.start(2, 1);
+    net.restart(2);
     net.view(&[1, 2, 3], true);
     net.settle();
     assert_eq!(current_and_fresh(&net, 2), (vec![1, 3], vec![2]));
@@ -239,7 +238,7 @@ fn a_restart_between_two_views_is_noticed() {
 #[test]
 fn a_fresh_node_is_waited_for_too() {
     let mut net = three();
-    net.start(3, 1);
+    net.restart(3);
     net.view(&[1, 2, 3], true);
     net.settle();
     net.lost = [(3, 1)].into();
@@ -248,21 +247,93 @@ fn a_fresh_node_is_waited_for_too() {
     assert!(net.node(1).stable < ticket);
 }
 
-#[test]
-fn when_those_who_held_the_state_are_gone_all_begin_anew() {
+/// Nodes 1 and 2 have gone on without node 3. Then node 1 forgets it all, and node 2 is away before it has told.
+fn forgetful() -> Net {
     let mut net = three();
     net.view(&[1, 2], true);
     net.settle();
-    net.start(1, 5);
-    net.view(&[1, 2], true);
-    net.settle();
+    net.restart(1);
     net.publish(2, b"what only node 2 holds");
     net.settle();
-    // Node 2 is gone before node 1 was brought up to date; node 3 lacks what was said since.
     net.view(&[1, 3], true);
     net.settle();
-    assert_eq!(current_and_fresh(&net, 1), (vec![1, 3], vec![]));
-    assert!(net.node(3).last_view().reset);
+    net
+}
+
+#[test]
+fn those_who_have_forgotten_wait_for_who_has_not() {
+    let mut net = forgetful();
+    for node in [1, 3] {
+        assert!(!net.node(node).in_view && !net.node(node).last_view().view.quorate);
+        assert!(net.node(node).log.iter().any(|line| line.ends_with("waiting for nodes 2")));
+        assert_eq!(net.node(node).group.status().phase, Phase::Exchange);
+    }
+    net.pass(10_000);
+    assert!(!net.node(1).in_view);
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    assert_eq!(current_and_fresh(&net, 3), (vec![2], vec![1, 3]));
+}
+
+#[test]
+fn those_who_wait_in_vain_begin_anew() {
+    let mut net = forgetful();
+    net.pass(20_000);
+    // Another view does not make them wait for longer.
+    net.view(&[3, 1], true);
+    net.pass(9_900);
+    assert!(!net.node(1).in_view);
+    net.pass(300);
+    for node in [1, 3] {
+        assert!(net.node(node).in_view && net.node(node).last_view().reset);
+        assert_eq!(current_and_fresh(&net, node), (vec![1, 3], vec![]));
+    }
+    // What node 2 holds is over.
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    assert_eq!(current_and_fresh(&net, 2), (vec![1, 3], vec![2]));
+}
+
+#[test]
+fn who_waits_goes_on_as_without_quorum() {
+    let mut net = forgetful();
+    net.isolate(2);
+    net.pass(400);
+    let now = net.now;
+    assert!(net.node(3).fence > now, "node 3 forwards what it carried");
+    assert!(net.node(1).fence <= now, "node 1 has nothing");
+    let ticket = net.publish(3, b"waits");
+    net.settle();
+    assert!(net.node(3).stable < ticket);
+}
+
+#[test]
+fn when_all_who_held_the_state_have_forgotten_nobody_is_waited_for() {
+    let mut net = three();
+    net.view(&[1, 2], true);
+    net.settle();
+    net.restart(1);
+    net.restart(2);
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    assert!(net.node(3).last_view().reset, "what node 3 holds is older");
+    assert_eq!(current_and_fresh(&net, 3), (vec![1, 2, 3], vec![]));
+}
+
+#[test]
+fn nothing_is_acknowledged_before_the_disk_knows_of_the_view() {
+    let mut net = three();
+    net.node(3).slow_disk = true;
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    let ticket = net.publish(1, b"update");
+    net.settle();
+    assert_eq!(net.node(3).updates.len(), 1, "delivered it is");
+    assert!(net.node(1).stable < ticket && net.node(3).stable_up_to.epoch < 2);
+    // A node that forgets now was never there: what is known of the view before is as good.
+    net.write(3);
+    assert_eq!(net.node(1).stable, ticket);
+    assert_eq!(net.nodes[&3].stable_up_to, net.nodes[&3].group.status().delivered);
 }
 
 #[test]
@@ -362,7 +433,7 @@ fn views_in_one_ring_do_not_mix() {
 fn a_node_with_another_key_is_left_out_and_does_not_rule_itself() {
     let mut net = Net::new(3);
     net.key = [8; 32];
-    net.start(3, 0);
+    net.start(3, Durable::default());
     net.view(&[1, 2, 3], true);
     net.settle();
     assert_eq!(numbers(&net.node(1).last_view().view.members), [1, 2]);
@@ -424,7 +495,7 @@ fn a_lease_needs_a_majority_of_the_configured_nodes() {
 #[test]
 fn a_node_without_its_disk_leases_what_the_others_do_not_know_as_used() {
     let mut net = three();
-    net.start(1, 0);
+    net.start(1, Durable::default());
     net.view(&[1, 2, 3], true);
     net.settle();
     assert_eq!(net.node(1).senders, [id(1).sender(2).unwrap()]);
@@ -561,8 +632,7 @@ proptest! {
                 5 => {
                     // Nodes 1 and 2 keep their disks, and node 3 what it knows in memory.
                     if node != 3 {
-                        let disk = net.node(node).disk;
-                        net.start(node, disk);
+                        net.restart(node);
                     }
                 }
                 _ => net.settle(),
@@ -588,7 +658,7 @@ proptest! {
                 0 => net.view(&[1, 2, 3], true),
                 1 => net.view(&[1, 2], true),
                 2 => net.view(&[2, 3], true),
-                3 => net.start(1, 0),
+                3 => net.start(1, Durable::default()),
                 _ => net.settle(),
             }
             net.collect();

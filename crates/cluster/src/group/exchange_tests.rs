@@ -1,0 +1,212 @@
+//! Who holds the state, by what the members say.
+
+use super::*;
+
+const NODES: usize = 3;
+
+fn node(number: u32) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+/// The view of that epoch, of these nodes.
+fn begun(epoch: u64, members: &[u32]) -> Begun {
+    let ring = RingId { seq: epoch, node: 1 };
+    Begun { ring, epoch, members: members.iter().fold(0, |mask, node| mask | 1 << node) }
+}
+
+fn held(epoch: u64, count: u64, chain: u8) -> Held {
+    Held { epoch, ring: RingId { seq: epoch, node: 1 }, count, chain: Chain([chain; 32]) }
+}
+
+/// Of a node that holds that of a view of all three.
+fn status(held: Held) -> Status {
+    Status {
+        members: 0,
+        boot: 1,
+        held,
+        begun: if held.epoch > 0 { begun(held.epoch, &[1, 2, 3]) } else { Begun::default() },
+        doubtful: false,
+        synced: held.epoch > 0,
+        patient: true,
+        random: [7; RANDOM_LEN],
+        leases: vec![],
+        promises: vec![],
+    }
+}
+
+/// Of a node that has been in that view, and has forgotten it.
+fn forgotten(begun: Begun) -> Status {
+    Status { begun, ..status(Held::NOTHING) }
+}
+
+/// Of a node that holds what it had in that view.
+fn in_view(begun: Begun) -> Status {
+    Status { begun, ..status(held(begun.epoch, 7, 2)) }
+}
+
+/// Of a node that was to be brought up to date in it.
+fn fresh_in(begun: Begun) -> Status {
+    Status { synced: false, ..in_view(begun) }
+}
+
+fn exchange(statuses: Vec<(u32, Option<Status>)>) -> Option<Verdict> {
+    let members = statuses.iter().map(|(number, _)| node(*number)).collect();
+    let mut exchange =
+        Exchange::new(View { ring: RingId { seq: 9, node: 1 }, members, quorate: true }, NODES);
+    for (number, status) in statuses {
+        assert!(exchange.outcome().is_none());
+        exchange.insert(node(number), status);
+    }
+    exchange.outcome()
+}
+
+fn among(statuses: Vec<(u32, Status)>) -> Verdict {
+    exchange(statuses.into_iter().map(|(number, status)| (number, Some(status))).collect()).unwrap()
+}
+
+fn outcome(statuses: Vec<Option<Status>>) -> Outcome {
+    match exchange((1..).zip(statuses).collect()) {
+        Some(Verdict::Begin(outcome)) => outcome,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn current(statuses: Vec<Status>) -> (Vec<u8>, bool) {
+    let outcome = outcome(statuses.into_iter().map(Some).collect());
+    (outcome.current.iter().map(|node| node.get()).collect(), outcome.reset)
+}
+
+/// Who is current, or who is waited for.
+fn told(verdict: Verdict) -> Result<(Vec<u8>, bool), Vec<u8>> {
+    let numbers = |nodes: Vec<NodeId>| nodes.into_iter().map(NodeId::get).collect();
+    match verdict {
+        Verdict::Begin(outcome) => Ok((numbers(outcome.current), outcome.reset)),
+        Verdict::Wait(nodes) => Err(numbers(nodes)),
+        Verdict::Unreadable(nodes) => panic!("{nodes:?}"),
+    }
+}
+
+#[test]
+fn at_the_first_start_all_begin_with_nothing() {
+    assert_eq!(current(vec![status(Held::NOTHING); 3]), (vec![1, 2, 3], true));
+    assert_eq!(current(vec![status(Held::NOTHING); 2]), (vec![1, 2], true), "nobody waits for who never was");
+}
+
+#[test]
+fn the_largest_set_with_the_same_messages_is_current() {
+    let statuses = [held(4, 8, 1), held(4, 7, 2), held(4, 7, 2)].map(status);
+    assert_eq!(
+        current(statuses.to_vec()),
+        (vec![2, 3], false),
+        "what one alone was delivered is not taken over"
+    );
+    let statuses = [held(4, 7, 2), held(4, 8, 1)].map(status);
+    assert_eq!(current(statuses.to_vec()).0, [2], "of sets as large the one with more");
+    let statuses = [held(4, 7, 2), held(4, 7, 1)].map(status);
+    assert_eq!(current(statuses.to_vec()).0, [1], "then the one with the lowest node");
+}
+
+#[test]
+fn an_earlier_view_is_never_current_beside_a_later_one() {
+    let later = begun(5, &[2, 3]);
+    let statuses = vec![status(held(4, 7, 2)), in_view(later), in_view(later)];
+    assert_eq!(current(statuses.clone()), (vec![2, 3], false));
+    let lost = vec![statuses[0].clone(), forgotten(later), fresh_in(later)];
+    assert_eq!(current(lost), (vec![1, 2, 3], true), "all who were in it are here, and none holds it");
+}
+
+/// Seed 60 of the simulator: node 1 was away while nodes 2 and 3 went on; then node 2 crashed and node 3 was cut off.
+#[test]
+fn a_majority_of_which_one_has_forgotten_waits_for_who_has_not() {
+    let later = begun(5, &[2, 3]);
+    let old = status(held(4, 7, 2));
+    let both = || vec![(1, old.clone()), (2, forgotten(later))];
+    assert_eq!(told(among(both())), Err(vec![3]));
+    let all = [both(), vec![(3, in_view(later))]].concat();
+    assert_eq!(told(among(all)), Ok((vec![3], false)));
+}
+
+/// {1, 2}; then 3 joins; {2, 3}; and {1, 3} before node 3 was brought up to date.
+#[test]
+fn the_state_is_not_given_up_while_a_holder_is_away() {
+    let statuses = vec![(1, status(held(4, 7, 2))), (3, fresh_in(begun(5, &[2, 3])))];
+    assert_eq!(told(among(statuses)), Err(vec![2]));
+}
+
+/// Seed 113: the view began on the node that was fresh in it, and on nobody else.
+#[test]
+fn a_view_that_a_member_has_never_begun_has_made_nothing_stable() {
+    let before = status(held(4, 7, 2));
+    let fresh = fresh_in(begun(5, &[1, 2, 3]));
+    let statuses = vec![(1, before.clone()), (2, before.clone()), (3, fresh.clone())];
+    assert_eq!(told(among(statuses)), Ok((vec![1, 2], false)));
+    // Who has no disk may have begun anything.
+    let statuses = vec![(1, forgotten(Begun::default())), (3, fresh)];
+    assert_eq!(told(among(statuses)), Err(vec![2]));
+}
+
+#[test]
+fn who_holds_a_view_that_began_at_some_only_is_current_if_it_is_here() {
+    let later = in_view(begun(5, &[1, 2, 3]));
+    assert_eq!(current(vec![status(held(4, 7, 2)), later]), (vec![2], false));
+}
+
+#[test]
+fn those_who_have_waited_in_vain_begin_with_nothing() {
+    let mut statuses = vec![(1, status(held(4, 7, 2))), (2, forgotten(begun(5, &[2, 3])))];
+    statuses[0].1.patient = false;
+    assert_eq!(told(among(statuses.clone())), Err(vec![3]), "one of them has not");
+    statuses[1].1.patient = false;
+    assert_eq!(told(among(statuses.clone())), Ok((vec![1, 2], true)), "an older state is worse than none");
+    statuses[1].1 = Status { patient: false, ..in_view(begun(5, &[2, 3])) };
+    assert_eq!(told(among(statuses)), Ok((vec![2], false)));
+}
+
+#[test]
+fn a_member_becomes_impatient_where_that_is_delivered() {
+    let view = View { ring: RingId { seq: 9, node: 1 }, members: vec![node(1), node(2)], quorate: true };
+    let mut exchange = Exchange::new(view, NODES);
+    let statuses = [status(held(4, 7, 2)), forgotten(begun(5, &[2, 3]))];
+    for (number, status) in (1..).zip(&statuses) {
+        exchange.insert(node(number), Some(status.clone()));
+    }
+    for (number, status) in (1..).zip(&statuses) {
+        assert!(exchange.waits(), "before node {number} has said so");
+        exchange.insert(node(number), Some(Status { patient: false, ..status.clone() }));
+    }
+    assert!(matches!(exchange.outcome(), Some(Verdict::Begin(outcome)) if outcome.reset));
+}
+
+#[test]
+fn what_was_set_back_may_have_known_more_than_a_minority_can_tell() {
+    let holder = status(held(4, 7, 2));
+    let set_back = Status { doubtful: true, ..forgotten(begun(3, &[1, 2, 3])) };
+    assert_eq!(told(among(vec![(1, holder.clone()), (2, set_back.clone())])), Err(vec![3]));
+    let all = vec![(1, holder.clone()), (2, set_back), (3, holder)];
+    assert_eq!(told(among(all)), Ok((vec![1, 3], false)));
+}
+
+#[test]
+fn what_a_minority_cannot_say_does_not_hold_up_the_others() {
+    let good = || Some(status(held(4, 7, 2)));
+    let outcome = outcome(vec![good(), None, good()]);
+    assert_eq!(outcome.view.members, [node(1), node(3)]);
+    assert_eq!(outcome.unreadable, [node(2)]);
+    let two = exchange(vec![(1, good()), (2, None)]);
+    assert_eq!(two, Some(Verdict::Unreadable(vec![node(2)])));
+    let one = exchange(vec![(1, None), (2, good()), (3, None)]);
+    assert_eq!(one, Some(Verdict::Unreadable(vec![node(1), node(3)])));
+}
+
+#[test]
+fn leases_are_merged_and_promises_count_for_those_who_are_not_current() {
+    let mut statuses = [held(4, 7, 2), held(4, 7, 2), held(3, 1, 1)].map(status);
+    statuses[0].leases = vec![(1, 5), (2, 9), (0, 3), (99, 4)];
+    statuses[2].leases = vec![(1, 6), (2, 8)];
+    statuses[0].promises = vec![(2, 50_000), (3, 1000), (4, 3000), (77, 9999)];
+    statuses[1].promises = vec![(4, 2000)];
+    let outcome = outcome(statuses.into_iter().map(Some).collect());
+    assert_eq!(outcome.leases, [(node(1), 6), (node(2), 9)]);
+    assert_eq!(outcome.wait, Duration::from_micros(3000));
+    assert_eq!((outcome.epoch, outcome.fresh), (5, vec![node(3)]));
+}

@@ -1,0 +1,185 @@
+//! What this node must not forget, on disk: the number of its incarnation, because no sender ID (RFC 6054) may be used again
+//! under keys that still live, whatever the rest of the cluster remembers; and the last view that it has begun, so that a
+//! node that has lost its memory does not vouch for an older state.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use testudo_cluster::engine::RingId;
+use testudo_cluster::group::{Begun, Durable};
+
+/// The file.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk {
+    file: PathBuf,
+}
+
+/// Writes while the control thread goes on.
+pub(crate) struct Writer {
+    orders: Sender<Durable>,
+    done: Receiver<Result<Durable, String>>,
+    /// Orders that are not done.
+    open: usize,
+    /// The last that was ordered.
+    incarnation: u16,
+}
+
+impl Disk {
+    /// Of the instance, below that directory, which is made if it is not there.
+    pub(crate) fn open(directory: &Path, instance: &str) -> Result<Self, String> {
+        let failed =
+            |e| format!("{}: cannot make the directory of the cluster's state: {e}", directory.display());
+        fs::create_dir_all(directory).map_err(failed)?;
+        Ok(Self { file: directory.join(format!("incarnation-{instance}")) })
+    }
+
+    /// What was written last; nothing if it never was. What cannot be read is not nothing: numbers would begin again.
+    pub(crate) fn last(&self) -> Result<Durable, String> {
+        let complain = |found: String| {
+            let file = self.file.display();
+            format!(
+                "{file}: found {found}, expected the number of this node's last incarnation, 0 to 2047, and the epoch, ring and \
+                 members of its last view"
+            )
+        };
+        match fs::read_to_string(&self.file) {
+            Ok(text) => read(&text).ok_or_else(|| complain(format!("{text:.60?}"))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Durable::default()),
+            Err(error) => Err(complain(error.to_string())),
+        }
+    }
+
+    /// Writes it so that it is there after a loss of power too.
+    pub(crate) fn write(&self, durable: &Durable) -> Result<(), String> {
+        self.replace(durable).map_err(|e| format!("{}: cannot write {durable:?}: {e}", self.file.display()))
+    }
+
+    fn replace(&self, durable: &Durable) -> io::Result<()> {
+        let Durable { incarnation, begun: Begun { ring, epoch, members } } = durable;
+        let new = self.file.with_extension("new");
+        let mut file = File::create(&new)?;
+        writeln!(file, "{incarnation} {epoch} {} {} {members:x}", ring.seq, ring.node)?;
+        file.sync_all()?;
+        fs::rename(&new, &self.file)?;
+        // The name too must be on the disk.
+        self.file.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    }
+
+    /// A thread that writes.
+    pub(crate) fn writer(self, last: Durable) -> io::Result<Writer> {
+        let (orders, ordered) = channel::<Durable>();
+        let (tell, done) = channel();
+        let work = move || {
+            let mut on_disk = last;
+            for order in ordered {
+                on_disk = order.on_top_of(on_disk);
+                let written = self.write(&on_disk).map(|()| order);
+                if tell.send(written).is_err() {
+                    break;
+                }
+            }
+        };
+        thread::Builder::new().name("disk".into()).spawn(work)?;
+        Ok(Writer { orders, done, open: 0, incarnation: last.incarnation })
+    }
+}
+
+fn read(text: &str) -> Option<Durable> {
+    let mut words = text.split_ascii_whitespace();
+    let incarnation = words.next()?.parse().ok().filter(|number| *number < 1 << 11)?;
+    let epoch = words.next()?.parse().ok()?;
+    let ring = RingId { seq: words.next()?.parse().ok()?, node: words.next()?.parse().ok()? };
+    let members = u32::from_str_radix(words.next()?, 16).ok()?;
+    words.next().is_none().then_some(Durable { incarnation, begun: Begun { ring, epoch, members } })
+}
+
+impl Writer {
+    /// Begins to write. Where that is another incarnation, it waits for the end: what follows asks for it.
+    pub(crate) fn write(&mut self, durable: Durable) -> Result<Vec<Durable>, String> {
+        let gone = || "the thread that writes this node's state is gone".to_owned();
+        self.orders.send(durable).map_err(|_| gone())?;
+        self.open += 1;
+        if std::mem::replace(&mut self.incarnation, durable.incarnation) == durable.incarnation {
+            return Ok(Vec::new());
+        }
+        let mut written = Vec::new();
+        while self.open > 0 {
+            written.push(self.done.recv().map_err(|_| gone())??);
+            self.open -= 1;
+        }
+        Ok(written)
+    }
+
+    /// What has been written since the last call.
+    pub(crate) fn written(&mut self) -> Result<Option<Durable>, String> {
+        if self.open == 0 {
+            return Ok(None);
+        }
+        match self.done.try_recv() {
+            Ok(done) => {
+                self.open -= 1;
+                done.map(Some)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn durable(incarnation: u16, epoch: u64) -> Durable {
+        let ring = RingId { seq: epoch * 4, node: 2 };
+        Durable { incarnation, begun: Begun { ring, epoch, members: 0b1110 } }
+    }
+
+    #[test]
+    fn what_was_written_last_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("not/there/yet");
+        let disk = Disk::open(&state, "gw").unwrap();
+        assert_eq!(disk.last(), Ok(Durable::default()));
+        for written in [durable(1, 0), durable(9, 7), durable(2047, u64::MAX / 4)] {
+            disk.write(&written).unwrap();
+            assert_eq!(Disk::open(&state, "gw").unwrap().last(), Ok(written));
+        }
+        assert_eq!(Disk::open(&state, "other").unwrap().last(), Ok(Durable::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::open(dir.path(), "gw").unwrap();
+        for text in
+            ["", "x", "7", "-1 0 0 0 0", "2048 0 0 0 0", "1 2 3 4 g", "1 2 3 4 5 6", "99999999999999999999"]
+        {
+            fs::write(&disk.file, text).unwrap();
+            let error = disk.last().unwrap_err();
+            assert!(error.contains("expected the number of this node's last incarnation"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_incarnation_is_on_disk_before_anything_else_and_views_are_soon() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::open(dir.path(), "gw").unwrap();
+        let mut writer = disk.clone().writer(Durable::default()).unwrap();
+        assert_eq!(writer.write(durable(1, 1)), Ok(vec![durable(1, 1)]));
+        assert_eq!(disk.last(), Ok(durable(1, 1)));
+        assert_eq!(writer.write(durable(1, 2)), Ok(vec![]));
+        let mut patience = 1000;
+        while writer.written().unwrap() != Some(durable(1, 2)) {
+            patience -= 1;
+            assert!(patience > 0);
+            thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert_eq!(disk.last(), Ok(durable(1, 2)));
+        assert_eq!(writer.written(), Ok(None));
+        // Never back.
+        assert_eq!(writer.write(durable(3, 1)), Ok(vec![durable(3, 1)]));
+        assert_eq!(disk.last(), Ok(durable(3, 2)));
+    }
+}
