@@ -3,6 +3,8 @@
 
 use clap::Parser;
 use std::process::ExitCode;
+#[cfg(feature = "plants")]
+use testudo_planted::Plant;
 use testudo_sim::faults::Kind;
 use testudo_sim::runner;
 use testudo_sim::scenario::Scenario;
@@ -26,6 +28,16 @@ struct Arguments {
     /// Only faults of these kinds, such as "crash" or "one way".
     #[arg(long, value_name = "FAULT", value_parser = fault)]
     only: Vec<Kind>,
+    /// Plants a bug, and stops at the first seed that finds it.
+    #[cfg(feature = "plants")]
+    #[arg(long, value_name = "BUG", value_parser = bug)]
+    plant: Option<Plant>,
+}
+
+#[cfg(feature = "plants")]
+fn bug(name: &str) -> Result<Plant, String> {
+    let names = || Plant::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ");
+    Plant::ALL.iter().copied().find(|bug| bug.name() == name).ok_or_else(|| format!("there are: {}", names()))
 }
 
 fn fault(name: &str) -> Result<Kind, String> {
@@ -33,11 +45,26 @@ fn fault(name: &str) -> Result<Kind, String> {
     Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| format!("there are: {}", names()))
 }
 
+#[cfg(feature = "plants")]
+fn plant(arguments: &Arguments) -> bool {
+    testudo_planted::plant(arguments.plant);
+    arguments.plant.is_some()
+}
+
+#[cfg(not(feature = "plants"))]
+fn plant(_arguments: &Arguments) -> bool {
+    false
+}
+
 fn main() -> ExitCode {
-    let Arguments { seeds, from, threads, lines, only } = Arguments::parse();
+    let arguments = Arguments::parse();
+    let Arguments { seeds, from, threads, lines, .. } = arguments;
     let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     let seeds = from..from.saturating_add(seeds);
-    let totals = runner::run(seeds, threads.unwrap_or(1), false, &|seed| {
+    let only = &arguments.only;
+    let totals = runner::run(seeds, threads.unwrap_or(1), plant(&arguments), &|seed| {
+        // Each thread for itself.
+        plant(&arguments);
         testudo_sim::cluster(Scenario { lines, only: only.clone(), ..Scenario::random(seed) })
     });
     totals.failed.iter().for_each(|outcome| println!("{outcome}"));

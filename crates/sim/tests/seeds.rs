@@ -1,13 +1,9 @@
 //! Some hundred worlds, each with its own faults: what must always hold does.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what came of it is to be seen")]
 
-use testudo_sim::checks::Invariant;
+use std::io::Write;
 use testudo_sim::faults::Kind;
 use testudo_sim::world::Outcome;
 use testudo_sim::{cluster, runner, scenario::Scenario};
-
-/// Seeds of those below that are known to find holes which are still open.
-const OPEN: usize = 12;
 
 fn one(seed: u64) -> Outcome {
     cluster(Scenario::random(seed))
@@ -16,17 +12,13 @@ fn one(seed: u64) -> Outcome {
 #[test]
 fn what_must_always_hold_holds_in_hundreds_of_worlds() {
     let totals = runner::run(0..500, 2, false, &one);
-    for outcome in totals.failed.iter().take(3) {
-        eprintln!("{outcome}");
-    }
+    // Past what holds back the words of tests that pass: this is always to be seen.
+    let _ = writeln!(std::io::stdout(), "\n{totals}");
     let failed: Vec<u64> = totals.failed.iter().map(|outcome| outcome.seed).collect();
-    println!("{totals}");
-    let told = format!("seeds {failed:?} have failed; testudo-sim --seeds 1 --from SEED shows one\n{totals}");
-    let never = [Invariant::Iv, Invariant::Accounting, Invariant::Clear];
-    let broken = |outcome: &Outcome| outcome.violations.iter().any(|it| never.contains(&it.invariant));
-    assert!(!totals.failed.iter().any(broken), "{told}");
-    // The design still has holes (a majority of which one has forgotten what it knew, among others): they must not grow.
-    assert!(failed.len() <= OPEN, "{told}");
+    let first: String = totals.failed.iter().take(3).map(Outcome::to_string).collect();
+    let told =
+        format!("{first}seeds {failed:?} have failed; testudo-sim --seeds 1 --from SEED shows one\n{totals}");
+    assert!(failed.is_empty(), "{told}");
     // All nodes hold the same octets of each IKE SA, whatever happens.
     assert_eq!(totals.counters["changes that do not fit"], 0, "{told}");
     // Worlds in which nothing happens prove nothing.
@@ -46,7 +38,10 @@ fn what_must_always_hold_holds_in_hundreds_of_worlds() {
         };
         assert!(counted > 1000, "{what}: {counted}");
     }
-    assert!(totals.faults.values().all(|count| *count > 0) && totals.faults.len() == 16, "{totals}");
+    assert!(
+        totals.faults.values().all(|count| *count > 0) && totals.faults.len() == Kind::ALL.len(),
+        "{totals}"
+    );
 }
 
 #[test]
