@@ -21,7 +21,7 @@ pub struct View {
     pub ring: RingId,
     /// Sorted.
     pub members: Vec<NodeId>,
-    /// A majority of the votes is here.
+    /// A majority of the votes is here: no other view can be quorate beside this one.
     pub quorate: bool,
 }
 
@@ -46,6 +46,8 @@ pub enum EngineEvent {
         /// Why, for the log.
         reason: String,
     },
+    /// Something for the log that operators must mend.
+    Notice(String),
 }
 
 /// A total-order multicast with views and quorum. Nothing blocks; how to wait for events is each engine's own.

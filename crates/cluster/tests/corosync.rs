@@ -72,16 +72,23 @@ struct Rig {
 
 impl Rig {
     fn start(name: &str) -> Self {
+        Self::start_with(name, 3, |ring| ring)
+    }
+
+    /// So many nodes.
+    fn start_with(name: &str, nodes: u8, adjust: impl Fn(Ring) -> Ring) -> Self {
         let lab = Lab::new(name).unwrap();
-        let cluster = Cluster::build(&lab, &cluster::Options { peers: 0, ..Default::default() }).unwrap();
-        let addresses = (1..=3).map(|node| Cluster::own(node, Net::Cluster, Family::V4)).collect();
-        let ring = Ring::new(&lab, addresses, Timers::default()).unwrap();
+        let options = cluster::Options { nodes, peers: 0, ..Default::default() };
+        let cluster = Cluster::build(&lab, &options).unwrap();
+        let all: Vec<u8> = (1..=nodes).collect();
+        let addresses = all.iter().map(|node| Cluster::own(*node, Net::Cluster, Family::V4)).collect();
+        let ring = adjust(Ring::new(&lab, addresses, Timers::default()).unwrap());
         let daemons: Vec<Daemon> =
             cluster.nodes.iter().map(|node| Daemon::start(node, &ring).unwrap()).collect();
-        daemons[0].wait_for_members(3, LIMIT).unwrap();
-        let members = (1..=3).map(|node| Member::start(cluster.node(node), node)).collect();
+        daemons[0].wait_for_members(nodes.into(), LIMIT).unwrap();
+        let members = all.iter().map(|node| Member::start(cluster.node(*node), *node)).collect();
         let mut rig = Self { members, daemons, cluster };
-        rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);
+        rig.wait_for_view(&all, &all);
         rig
     }
 
@@ -102,7 +109,9 @@ impl Rig {
 
     fn last_view(&self, node: u8) -> Option<(String, Vec<u8>, bool)> {
         let member = &self.members[usize::from(node) - 1];
-        match member.told.iter().rev().find(|event| !matches!(event, EngineEvent::Message { .. }))? {
+        let of_views =
+            |event: &&EngineEvent| !matches!(event, EngineEvent::Message { .. } | EngineEvent::Notice(_));
+        match member.told.iter().rev().find(of_views)? {
             EngineEvent::View(view) => {
                 let members = view.members.iter().map(|node| node.get()).collect();
                 Some((format!("{:?}", view.ring), members, view.quorate))
@@ -114,7 +123,7 @@ impl Rig {
     fn wait_for(&mut self, what: &str, mut seen: impl FnMut(&Self) -> bool) {
         wait_until(what, LIMIT, || {
             self.listen();
-            Ok(if seen(self) { Ok(()) } else { Err(format!("{:?}", self.members[2].views())) })
+            Ok(if seen(self) { Ok(()) } else { Err(format!("{:?}", self.members.last().unwrap().views())) })
         })
         .unwrap();
     }
@@ -241,6 +250,31 @@ fn who_is_cut_off_has_no_quorum_and_comes_back() {
     rig.cluster.divide(Net::Cluster, &[3]).unwrap();
     rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);
     report("view without a node that is cut off", times);
+}
+
+/// `two_node`: corosync calls both halves quorate, and neither can know that it is the only one.
+#[test]
+fn of_two_nodes_with_a_vote_each_none_is_quorate_alone() {
+    let mut rig = Rig::start_with("engine-two", 2, |ring| ring.quorum("two_node: 1"));
+    // Whose daemon sees the other's may begin alone.
+    let before: Vec<usize> = rig.members.iter().map(|member| member.views().len()).collect();
+    rig.cluster.cut(2, Net::Cluster, Cut::Silent).unwrap();
+    rig.wait_for("two minorities", |rig| [1, 2].iter().all(|node| rig.has_no_quorum(*node)));
+    for daemon in &rig.daemons {
+        daemon.wait_for_members(1, LIMIT).unwrap();
+    }
+    for (member, before) in rig.members.iter().zip(before) {
+        let views = &member.views()[before..];
+        assert!(views.iter().all(|view| !view.quorate), "{views:?}");
+        let notices: Vec<_> = member
+            .told
+            .iter()
+            .filter(|event| matches!(event, EngineEvent::Notice(line) if line.contains("quorum.two_node: 1")))
+            .collect();
+        assert_eq!(notices.len(), 1, "{:?}", member.told);
+    }
+    rig.cluster.heal().unwrap();
+    rig.wait_for_view(&[1, 2], &[1, 2]);
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub struct Ring {
     dir: PathBuf,
     nodes: Vec<IpAddr>,
     timers: Timers,
+    /// Further lines of the quorum section.
+    quorum: String,
 }
 
 impl Ring {
@@ -53,7 +55,13 @@ impl Ring {
         let failed = || Error::io(format!("write {}", path.display()));
         fs::write(&path, key).map_err(failed())?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).map_err(failed())?;
-        Ok(Self { dir, nodes, timers })
+        Ok(Self { dir, nodes, timers, quorum: String::new() })
+    }
+
+    /// The same with a further line in the quorum section.
+    pub fn quorum(mut self, line: &str) -> Self {
+        self.quorum.push_str(&format!("  {line}\n"));
+        self
     }
 
     fn config_text(&self) -> String {
@@ -89,7 +97,7 @@ nodelist {{
 {nodes}}}
 quorum {{
   provider: corosync_votequorum
-}}
+{quorum}}}
 logging {{
   to_stderr: yes
   to_syslog: no
@@ -98,6 +106,7 @@ logging {{
 }}
 ",
             key = key.display(),
+            quorum = self.quorum,
         )
     }
 }

@@ -123,6 +123,7 @@ fn between(seen: &[EngineEvent]) -> Vec<Stretch> {
                 ring = None;
                 messages.clear();
             }
+            EngineEvent::Notice(_) => {}
         }
     }
     stretches

@@ -399,7 +399,7 @@ fn histories(told: &[EngineEvent]) -> Vec<(View, Messages, bool)> {
                 all.push((view.clone(), Vec::new(), false));
             }
             EngineEvent::Message { bytes, .. } => all.last_mut().unwrap().1.push(bytes.clone()),
-            EngineEvent::PutOut | EngineEvent::Down { .. } => {}
+            EngineEvent::PutOut | EngineEvent::Down { .. } | EngineEvent::Notice(_) => {}
         }
     }
     all.retain(|(view, ..)| view.quorate);

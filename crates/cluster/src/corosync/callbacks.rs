@@ -2,7 +2,7 @@
 //! bindings is held, and no panic may cross them: here everything is put into a queue of that thread, and nothing else happens.
 
 use super::wire::{Incoming, Process, Ring, read};
-use rust_corosync::{NodeId, cpg, quorum};
+use rust_corosync::{NodeId, cpg, quorum, votequorum};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
@@ -15,8 +15,8 @@ pub(super) enum Told {
     Ring(Ring),
     /// A message of the group.
     Message(Process, Incoming),
-    /// Whether a ring is quorate.
-    Quorum(Ring, bool),
+    /// Whether a ring of so many daemons is quorate.
+    Quorum(Ring, bool, usize),
 }
 
 thread_local! {
@@ -57,6 +57,15 @@ pub(super) fn of_quorum() -> quorum::ModelData {
     })
 }
 
+/// None for votequorum: it is only asked.
+pub(super) fn of_votes() -> votequorum::Callbacks {
+    votequorum::Callbacks {
+        quorum_notification_fn: None,
+        nodelist_notification_fn: None,
+        expectedvotes_notification_fn: None,
+    }
+}
+
 fn deliver(_: &cpg::Handle, _: String, node: NodeId, pid: u32, bytes: &[u8], _: usize) {
     push(Told::Message(Process { node: node.into(), pid }, read(bytes)));
 }
@@ -76,6 +85,6 @@ fn ring_changed(_: &cpg::Handle, ring: cpg::RingId, _nodes: Vec<NodeId>) {
     push(Told::Ring(Ring { seq: ring.seq, node: ring.nodeid.into() }));
 }
 
-fn quorum_changed(_: &quorum::Handle, quorate: bool, ring: quorum::RingId, _nodes: Vec<NodeId>) {
-    push(Told::Quorum(Ring { seq: ring.seq, node: ring.nodeid.into() }, quorate));
+fn quorum_changed(_: &quorum::Handle, quorate: bool, ring: quorum::RingId, nodes: Vec<NodeId>) {
+    push(Told::Quorum(Ring { seq: ring.seq, node: ring.nodeid.into() }, quorate, nodes.len()));
 }

@@ -1,18 +1,19 @@
-//! One connection to corosync: CPG and quorum together, from initialisation to the end of either.
+//! One connection to corosync: CPG, quorum and its votes together, from initialisation to the end of any.
 
 use super::callbacks;
 use super::wire::Process;
 use crate::node::NodeId;
-use rust_corosync::{CsError, DispatchFlags, TrackFlags, cpg, quorum};
+use rust_corosync::{CsError, DispatchFlags, TrackFlags, cpg, quorum, votequorum};
 use std::os::fd::RawFd;
 
 /// Callbacks of one descriptor before the other things get their turn.
 const BURST: usize = 256;
 
-/// Both handles; dropping them ends the membership.
+/// All handles; dropping them ends the membership.
 pub(super) struct Session {
     cpg: cpg::Handle,
     quorum: quorum::Handle,
+    votes: votequorum::Handle,
     /// Descriptors of CPG and of quorum.
     pub(super) fds: [RawFd; 2],
     /// This process in the group.
@@ -49,13 +50,15 @@ impl Session {
         }
         quorum::trackstart(&quorum, TrackFlags::Changes)
             .map_err(|e| explain("follow corosync's quorum", e))?;
+        let votes = votequorum::initialize(&callbacks::of_votes())
+            .map_err(|e| explain("connect to corosync's votequorum", e))?;
         let fds = [cpg::fd_get(&cpg), quorum::fd_get(&quorum)];
         let [Ok(cpg_fd), Ok(quorum_fd)] = fds else {
             return Err("corosync's libraries have no descriptor to wait for".into());
         };
         cpg::join(&cpg, group).map_err(|e| explain("join corosync's group", e))?;
         let me = Process { node: local, pid: std::process::id() };
-        Ok(Self { cpg, quorum, fds: [cpg_fd, quorum_fd], me })
+        Ok(Self { cpg, quorum, votes, fds: [cpg_fd, quorum_fd], me })
     }
 
     /// Has CPG call back what waits; true if there may be more.
@@ -68,6 +71,14 @@ impl Session {
         dispatch(|| quorum::dispatch(&self.quorum, DispatchFlags::OneNonblocking))
     }
 
+    /// Whether no other ring can be quorate beside one of so many daemons that corosync calls quorate.
+    pub(super) fn is_the_only_one(&self, daemons: usize) -> Result<bool, String> {
+        let node = rust_corosync::NodeId::from(self.me.node);
+        let info =
+            votequorum::get_info(&self.votes, node).map_err(|e| explain("ask corosync for its votes", e))?;
+        Ok(is_majority(info.quorum, info.highest_expected, daemons))
+    }
+
     /// Multicasts in agreed order.
     pub(super) fn send(&self, framed: &[u8]) -> Result<Sent, String> {
         match cpg::mcast_joined(&self.cpg, cpg::Guarantee::TypeAgreed, framed) {
@@ -76,6 +87,13 @@ impl Session {
             Err(error) => Err(explain("multicast through corosync", error)),
         }
     }
+}
+
+/// With `two_node: 1` one vote of two is a quorum, and each half of a cluster that is cut has it. Who sees both daemons is alone all the
+/// same.
+fn is_majority(quorum: u32, votes: u32, daemons: usize) -> bool {
+    let votes = u64::from(votes);
+    u64::from(quorum) * 2 > votes || daemons as u64 * 2 > votes
 }
 
 fn dispatch(one: impl Fn() -> rust_corosync::Result<()>) -> Result<bool, String> {
@@ -101,4 +119,18 @@ fn explain(what: &str, error: CsError) -> String {
         _ => return format!("cannot {what}: {error}"),
     };
     format!("cannot {what} ({error}): {advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_majority;
+
+    #[test]
+    fn one_vote_of_two_is_no_majority_whatever_corosync_calls_it() {
+        assert!(is_majority(2, 3, 2) && is_majority(2, 2, 2) && is_majority(3, 4, 3));
+        assert!(is_majority(2, 3, 1), "one daemon, and the vote of a device");
+        assert!(!is_majority(1, 2, 1), "two_node");
+        assert!(is_majority(1, 2, 2), "two_node, with both there");
+        assert!(is_majority(1, 1, 1), "a cluster of one");
+    }
 }

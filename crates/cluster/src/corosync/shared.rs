@@ -154,7 +154,7 @@ impl Shared {
         let before = queues.events.len();
         for event in events {
             // What still waits belongs to the view before: no member would take it.
-            if !matches!(event, EngineEvent::Message { .. }) {
+            if !matches!(event, EngineEvent::Message { .. } | EngineEvent::Notice(_)) {
                 queues.outgoing.clear();
                 queues.outgoing_bytes = 0;
             }
@@ -198,7 +198,9 @@ impl Shared {
 fn cost(event: &EngineEvent) -> usize {
     match event {
         EngineEvent::Message { bytes, .. } => bytes.len() + EVENT_COST,
-        EngineEvent::View(_) | EngineEvent::Down { .. } | EngineEvent::PutOut => EVENT_COST,
+        EngineEvent::View(_) | EngineEvent::Down { .. } | EngineEvent::PutOut | EngineEvent::Notice(_) => {
+            EVENT_COST
+        }
     }
 }
 

@@ -24,6 +24,10 @@ const TRY_AGAIN: Duration = Duration::from_millis(1);
 /// Messages sent before corosync is heard again.
 const SEND_BURST: usize = 64;
 
+/// Corosync calls a view quorate that is not shown to be the only one.
+const TWO_NODE: &str = "corosync.conf has quorum.two_node: 1, with which each half of a cluster that is cut in two is quorate: \
+    a node alone counts as one without quorum. Use a quorum device (quorum.device) or a third node, and take two_node away";
+
 /// The thread's own.
 pub(super) struct Thread {
     pub(super) poll: Poll,
@@ -42,6 +46,9 @@ struct Connected {
     obstacle: Option<String>,
     /// When it is next to be said that this process is alive. `None`: that is under way.
     next_alive: Option<Instant>,
+    /// For the log; and whether it was said already.
+    notices: Vec<EngineEvent>,
+    noticed: bool,
 }
 
 /// Why a connection ends.
@@ -115,7 +122,8 @@ impl Thread {
         let serial = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let agreement = Agreement::new(session.me, self.nodes, serial);
         let next_alive = Some(Instant::now());
-        Ok(Connected { session, agreement, announcements: Vec::new(), obstacle: None, next_alive })
+        let (announcements, obstacle, notices) = (Vec::new(), None, Vec::new());
+        Ok(Connected { session, agreement, announcements, obstacle, next_alive, notices, noticed: false })
     }
 
     /// Before the libraries close them, and the numbers stand for something else.
@@ -167,6 +175,7 @@ impl Thread {
             connected.say_alive();
         }
         self.shared.tell(connected.agreement.take_events());
+        self.shared.tell(connected.notices.drain(..));
         if let Some(reason) = connected.new_obstacle() {
             self.shared.tell([EngineEvent::Down { reason }]);
         }
@@ -202,7 +211,13 @@ impl Connected {
             match told {
                 Told::Members(members) => self.agreement.members(members)?,
                 Told::Ring(ring) => self.agreement.ring(ring),
-                Told::Quorum(ring, quorate) => self.agreement.quorum(ring, quorate),
+                Told::Quorum(ring, quorate, daemons) => {
+                    let only = !quorate || self.session.is_the_only_one(daemons)?;
+                    self.agreement.quorum(ring, quorate && only);
+                    if !only && !std::mem::replace(&mut self.noticed, true) {
+                        self.notices.push(EngineEvent::Notice(TWO_NODE.to_owned()));
+                    }
+                }
                 Told::Message(from, Incoming::Message(bytes)) => self.agreement.message(from, bytes),
                 Told::Message(from, Incoming::Standing(standing)) => {
                     if (from, standing) == (self.agreement.me(), Standing::Alive) {

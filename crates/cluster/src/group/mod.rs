@@ -148,6 +148,7 @@ impl Group {
             EngineEvent::Message { from, bytes } => self.message(now, from, &bytes),
             EngineEvent::PutOut => self.put_out(now),
             EngineEvent::Down { reason } => self.down(now, &reason),
+            EngineEvent::Notice(line) => self.log(0, line),
         }
         self.settle();
     }

@@ -384,6 +384,7 @@ fn describe(input: &Input) -> (&'static str, u64) {
         Input::Engine(EngineEvent::Message { bytes, .. }) => ("gets a message", digest(bytes)),
         Input::Engine(EngineEvent::PutOut) => ("was put out", 0),
         Input::Engine(EngineEvent::Down { .. }) => ("loses its engine", 0),
+        Input::Engine(EngineEvent::Notice(_)) => ("is told by its engine", 0),
         Input::Refused(bytes) => ("is refused", digest(bytes)),
         Input::Ready => ("may multicast", 0),
         Input::Pulse(link, bytes) => ("gets a pulse", u64::from(*link) << 32 | digest(bytes) & 0xffff_ffff),
