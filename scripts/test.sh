@@ -28,12 +28,16 @@ echo "== Build"
 cargo build --workspace --bins || problems+=("build")
 echo "== Tests"
 cargo test --workspace --no-fail-fast 2>&1 | tee "$output" || problems+=("tests")
+echo "== Planted bugs"
+# A build of its own: nothing that is used may have bugs compiled in, and the gateway refuses to.
+cargo test --package testudo-sim --features plants --test planted 2>&1 | tee -a "$output" || problems+=("planted bugs")
 
 summary=$(totals "$output")
 case $summary in
     "0 passed, "*) problems+=("no test has passed") ;;
 esac
 echo
+grep -E '^([0-9]+ seeds, .*violations|planted bugs: .*)$' "$output" || problems+=("the simulator has not run")
 echo "Took $((SECONDS - started)) s."
 if ((${#problems[@]} > 0)); then
     printf 'Not in order: %s\n' "${problems[*]}"
