@@ -10,7 +10,7 @@ use testudo_lab::gateway::Kind;
 use testudo_lab::nginx::Nginx;
 use testudo_lab::stats::Statistics;
 use testudo_lab::topology::Family;
-use testudo_lab::transfer::Transfer;
+use testudo_lab::transfer::{SLOT, Transfer, Transferred};
 use testudo_lab::{Error, Lab, Result, wait_until};
 
 const FILE: &str = "file";
@@ -25,12 +25,13 @@ pub(super) fn measure(repeats: u32, megabytes: u32) -> std::result::Result<Vec<R
     bed.bring_up(1)?;
     let nginx = Nginx::start(&bed.cluster.hosts[0])?;
     let expected = nginx.add_file(FILE, octets, 1)?;
-    let [mut quiet, mut struck] = [const { Vec::new() }; 2];
+    let [mut quiet, mut struck, mut still] = [const { Vec::new() }; 3];
     for _ in 0..repeats {
         let done = [start(bed)?.finish(LIMIT)?, with_failover(bed, octets)?];
         if done.iter().any(|one| one.sha256 != expected) {
             return Err(Error::unexpected("a download", "the file of the server", "another").into());
         }
+        still.push(standstill(&done[1]));
         let [undisturbed, disturbed] = done.map(|one| one.elapsed.as_secs_f64());
         quiet.push(undisturbed);
         struck.push(disturbed);
@@ -45,14 +46,21 @@ pub(super) fn measure(repeats: u32, megabytes: u32) -> std::result::Result<Vec<R
             .aim(Aim::median_at_most(0.3)),
         Row::new(of(" with a failover"), "s", struck),
         Row::new(of(""), "s", quiet),
+        Row::new("longest standstill of a download with a failover", "s", still),
     ])
+}
+
+/// The longest time, in whole slots, in which nothing came.
+fn standstill(done: &Transferred) -> f64 {
+    let slots = done.over_time.amounts().split(|octets| *octets > 0).map(<[u64]>::len);
+    SLOT.as_secs_f64() * slots.max().unwrap_or(0) as f64
 }
 
 fn start(bed: &Bed) -> Result<Transfer> {
     Transfer::start(&bed.cluster.client, Cluster::behind(1, Family::V4, 2), FILE)
 }
 
-fn with_failover(bed: &mut Bed, octets: u64) -> Result<testudo_lab::transfer::Transferred> {
+fn with_failover(bed: &mut Bed, octets: u64) -> Result<Transferred> {
     let victim = bed.owner(1)?;
     let transfer = start(bed)?;
     wait_until("the middle of the download", LIMIT, || {

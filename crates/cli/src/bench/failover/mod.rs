@@ -6,6 +6,7 @@
 //!
 //! [HA]: the papers on strongSwan's high availability that the project is measured against.
 
+mod copies;
 mod crash;
 mod download;
 mod figures;
@@ -96,7 +97,11 @@ impl Part {
             Self::Storm => storm::measure(args),
             Self::Load => load::measure(args),
             Self::Idle => idle::measure(args.repeats),
-            Self::Owner => owner::measure(args.repeats),
+            Self::Owner => {
+                let mut rows = owner::measure(args.repeats)?;
+                rows.extend(copies::measure(args.repeats)?);
+                Ok(rows)
+            }
             Self::Rate => rate::measure(args),
         }
     }
