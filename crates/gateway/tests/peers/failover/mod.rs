@@ -36,8 +36,14 @@ pub(crate) struct Trial {
     established: Vec<usize>,
 }
 
-/// What the probes saw, from the client to the host behind the peer, and back.
-pub(crate) type Seen = [Summary; 2];
+/// What was seen while something happened.
+pub(crate) struct Seen {
+    /// By the probes, from the client to the host behind the peer, and back.
+    probes: [Summary; 2],
+    /// A node was suspected, and lived: its packets were carried by two nodes for a moment. That is the price of going on at once, and
+    /// a machine with much else to do makes such suspects.
+    false_alarm: bool,
+}
 
 impl Trial {
     /// Starts everything and brings all tunnels up.
@@ -63,17 +69,24 @@ impl Trial {
         let up = Probe::start(&client, &host, behind(1), INTERVAL).unwrap();
         let down = Probe::start(&host, &client, Side::One.host(Family::V4), INTERVAL).unwrap();
         sleep(AROUND);
+        let alarms = self.false_alarms();
         happen(&mut self.bed);
         self.await_traffic(1, what);
         sleep(AROUND);
-        let seen = [up, down].map(|probe| probe.stop().unwrap().summary());
+        let probes = [up, down].map(|probe| probe.stop().unwrap().summary());
         let mut stderr = std::io::stderr();
-        for Summary { sent, lost, duplicates, outage, .. } in &seen {
+        for Summary { sent, lost, duplicates, outage, .. } in &probes {
             let length = outage.length;
             let line = format!("of {sent} datagrams {lost} lost, {duplicates} doubled; outage {length:?}");
             writeln!(stderr, "{what}: {line}").unwrap();
         }
-        seen
+        Seen { probes, false_alarm: self.false_alarms() > alarms }
+    }
+
+    /// How many suspects have turned out to live, as the nodes' logs tell.
+    fn false_alarms(&self) -> usize {
+        let logs = self.bed.nodes.iter().map(|node| node.log().unwrap());
+        logs.map(|log| log.lines().filter(|line| line.ends_with(" is heard again")).count()).sum()
     }
 
     /// Waits until all pings through a peer's tunnel are answered, in both directions.
@@ -136,15 +149,15 @@ impl Trial {
     }
 }
 
-/// Nothing came twice.
+/// Nothing came twice, unless somebody was suspected by mistake.
 pub(crate) fn not_doubled(what: &str, seen: &Seen) {
-    let doubled = seen.each_ref().map(|summary| summary.duplicates);
-    assert_eq!(doubled, [0, 0], "{what}");
+    let doubled = seen.probes.each_ref().map(|summary| summary.duplicates);
+    assert!(doubled == [0, 0] || seen.false_alarm, "{what}: {doubled:?}");
 }
 
 /// Traffic went on within that time.
 pub(crate) fn within(what: &str, limit: Duration, seen: &Seen) {
-    for summary in seen {
+    for summary in &seen.probes {
         assert!(summary.outage.length < limit, "{what}: {summary:?}");
     }
 }

@@ -40,7 +40,7 @@ fn the_majority_is_parted_from_the_owner_and_the_peers() {
         bed.await_members(&[1, 2, 3]).unwrap();
     });
     // Until the smaller part has heard of the larger one, both carry what comes.
-    let doubled = seen.iter().map(|summary| summary.duplicates).max();
+    let doubled = seen.probes.iter().map(|summary| summary.duplicates).max();
     assert!(doubled < Some(1000), "{what}: {doubled:?}");
     trial.all_is_well(what);
 }
