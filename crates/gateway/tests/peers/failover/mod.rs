@@ -155,6 +155,12 @@ pub(crate) fn not_doubled(what: &str, seen: &Seen) {
     assert!(doubled == [0, 0] || seen.false_alarm, "{what}: {doubled:?}");
 }
 
+/// No more than that came twice, in either direction.
+pub(crate) fn hardly_doubled(what: &str, limit: u64, seen: &Seen) {
+    let doubled = seen.probes.each_ref().map(|summary| summary.duplicates);
+    assert!(doubled.iter().all(|count| *count <= limit), "{what}: {doubled:?}");
+}
+
 /// Traffic went on within that time.
 pub(crate) fn within(what: &str, limit: Duration, seen: &Seen) {
     for summary in &seen.probes {
