@@ -6,7 +6,7 @@
 use crate::files::Sha256;
 use crate::series::Series;
 use crate::worker::Worker;
-use crate::{Error, Namespace, Result, interrupt};
+use crate::{Error, Namespace, Result, interrupt, wait_until};
 use aws_lc_rs::digest::{Context, SHA256};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -61,6 +61,14 @@ impl Transfer {
     /// Octets of the file received so far.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many octets of the file have come.
+    pub fn await_received(&self, octets: u64, limit: Duration) -> Result<()> {
+        wait_until(&format!("{octets} octets, {}", self.what), limit, || {
+            let received = self.received();
+            Ok(if received >= octets { Ok(()) } else { Err(format!("{received} octets")) })
+        })
     }
 
     /// Waits for the end of the file.

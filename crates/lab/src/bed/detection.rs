@@ -1,13 +1,25 @@
 //! When the survivors noticed: what their logs say.
 
+use super::Bed;
+use crate::Result;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What a node logs when it takes another one for failed: because it is silent, or because the engine says so. Where only a daemon
 /// dies the engine is faster.
 const NOTICED: [&str; 2] = ["is suspected", "has left the view"];
 
+impl Bed {
+    /// How long after `since` the first of the other nodes noticed that this one has failed, if one said so.
+    pub fn detection(&self, failed: u8, since: SystemTime) -> Result<Option<Duration>> {
+        let survivors = (1..).zip(&self.nodes).filter(|(node, _)| *node != failed);
+        let logs: Vec<String> = survivors.map(|(_, node)| node.log()).collect::<Result<_>>()?;
+        let noticed = first_notice(logs.iter().map(String::as_str), failed, since);
+        Ok(noticed.and_then(|at| at.duration_since(since).ok()))
+    }
+}
+
 /// When the first of these logs says, not before `since`, that the node has failed.
-pub fn first_notice<'a>(
+fn first_notice<'a>(
     logs: impl IntoIterator<Item = &'a str>,
     node: u8,
     since: SystemTime,

@@ -6,7 +6,6 @@ mod detection;
 mod failure;
 
 pub use config::connection;
-pub use detection::first_notice;
 pub use failure::Failure;
 
 use crate::cluster::{Cluster, Net, Options};
@@ -14,10 +13,11 @@ use crate::corosync::{Corosync, Ring, Timers};
 use crate::gateway::{Gateway, Kind};
 use crate::namespace::Offloads;
 use crate::ping::Ping;
+use crate::probe::{INTERVAL, Probe};
 use crate::swanctl::IkeSa;
 use crate::swanctl_conf::Connection;
 use crate::testudo::Testudo;
-use crate::topology::Family;
+use crate::topology::{Family, Side};
 use crate::{Error, Lab, Result, wait_until};
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ impl Bed {
         });
         let peers = peers.collect::<Result<_>>()?;
         let bed = Self { nodes, peers, corosyncs, key, cluster };
-        bed.await_members(&(1..=count).collect::<Vec<_>>())?;
+        bed.await_all()?;
         Ok(bed)
     }
 
@@ -122,6 +122,16 @@ impl Bed {
     /// The gateway of a peer.
     pub fn peer(&mut self, peer: u8) -> &mut Gateway {
         &mut self.peers[index(peer)]
+    }
+
+    /// The numbers of all nodes.
+    pub fn numbers(&self) -> Vec<u8> {
+        (1..).zip(&self.nodes).map(|(node, _)| node).collect()
+    }
+
+    /// [`Self::await_members`] of all nodes.
+    pub fn await_all(&self) -> Result<()> {
+        self.await_members(&self.numbers())
     }
 
     /// Waits until these nodes are a quorate view, as each of them says, all of them up to date, and no others.
@@ -162,6 +172,15 @@ impl Bed {
         Ok(pong.received > 0)
     }
 
+    /// Starts a probe each way through the tunnel of peer 1: from the client to the host behind the peer, and back.
+    pub fn probes(&self) -> Result<[Probe; 2]> {
+        let (client, host) = (&self.cluster.client, &self.cluster.hosts[0]);
+        Ok([
+            Probe::start(client, host, Cluster::behind(1, Family::V4, 2), INTERVAL)?,
+            Probe::start(host, client, Side::One.host(Family::V4), INTERVAL)?,
+        ])
+    }
+
     /// The IKE SA of a peer that is up, as the peer sees it.
     pub fn tunnel(&self, peer: u8) -> Result<Option<IkeSa>> {
         let sas = self.peers[index(peer)].swanctl().list_sas()?;
@@ -186,8 +205,7 @@ impl Bed {
 
     /// The node that speaks IKE with a peer. All daemons must answer.
     pub fn owner(&self, peer: u8) -> Result<u8> {
-        let all: Vec<u8> = (1..).zip(&self.nodes).map(|(node, _)| node).collect();
-        let found = self.owner_among(peer, &all)?;
+        let found = self.owner_among(peer, &self.numbers())?;
         found.ok_or_else(|| Error::unexpected(format!("the owner of peer {peer}'s tunnel"), "a node", "none"))
     }
 }

@@ -31,7 +31,7 @@ impl Crash {
     pub(super) fn mend(self, bed: &mut Bed, node: u8) -> Result<()> {
         // The engine first, for who needs it.
         self.failures().iter().rev().try_for_each(|failure| bed.mend(node, *failure))?;
-        bed.await_members(&(1..).zip(&bed.nodes).map(|(node, _)| node).collect::<Vec<u8>>())
+        bed.await_all()
     }
 }
 

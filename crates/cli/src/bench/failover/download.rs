@@ -11,7 +11,7 @@ use testudo_lab::nginx::Nginx;
 use testudo_lab::stats::Statistics;
 use testudo_lab::topology::Family;
 use testudo_lab::transfer::{SLOT, Transfer, Transferred};
-use testudo_lab::{Error, Lab, Result, wait_until};
+use testudo_lab::{Error, Lab, Result};
 
 const FILE: &str = "file";
 const LIMIT: Duration = Duration::from_secs(300);
@@ -63,11 +63,7 @@ fn start(bed: &Bed) -> Result<Transfer> {
 fn with_failover(bed: &mut Bed, octets: u64) -> Result<Transferred> {
     let victim = bed.owner(1)?;
     let transfer = start(bed)?;
-    wait_until("the middle of the download", LIMIT, || {
-        let received = transfer.received();
-        let enough = received as f64 >= octets as f64 * AT;
-        Ok(if enough { Ok(()) } else { Err(format!("{received} of {octets} octets")) })
-    })?;
+    transfer.await_received((octets as f64 * AT).ceil() as u64, LIMIT)?;
     Crash::Killed.strike(bed, victim)?;
     let done = transfer.finish(LIMIT)?;
     Crash::Killed.mend(bed, victim)?;

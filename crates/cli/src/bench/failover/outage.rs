@@ -5,10 +5,8 @@ use super::crash::Crash;
 use super::figures::{Aim, Row};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
-use testudo_lab::bed::{Bed, BedOptions, first_notice};
-use testudo_lab::cluster::Cluster;
-use testudo_lab::probe::{INTERVAL, Probe};
-use testudo_lab::topology::{Family, Side};
+use testudo_lab::bed::{Bed, BedOptions};
+use testudo_lab::probe::Probe;
 use testudo_lab::{Lab, Result};
 
 /// Before a failure the nodes hear each other for so long: who has just come up is late with his pulses, and is given more time.
@@ -52,11 +50,7 @@ impl Outages {
         let tunnel = bed.tunnel_spi(1)?;
         sleep(QUIET);
         self.threshold.extend(threshold(bed, victim)?);
-        let (client, host) = (&bed.cluster.client, &bed.cluster.hosts[0]);
-        let probes = [
-            Probe::start(client, host, Cluster::behind(1, Family::V4, 2), INTERVAL)?,
-            Probe::start(host, client, Side::One.host(Family::V4), INTERVAL)?,
-        ];
+        let probes = bed.probes()?;
         sleep(BEFORE);
         let struck = SystemTime::now();
         crash.strike(bed, victim)?;
@@ -70,14 +64,11 @@ impl Outages {
             duplicates += summary.duplicates;
         }
         let kept = bed.tunnel_spi(1)? == tunnel && bed.carries(1)?;
-        let survivors = (1..).zip(&bed.nodes).filter(|(node, _)| *node != victim);
-        let logs: Vec<String> = survivors.map(|(_, node)| node.log()).collect::<Result<_>>()?;
-        let noticed = first_notice(logs.iter().map(String::as_str), victim, struck);
         self.outage.push(milliseconds(outage));
         self.lost.push(lost as f64);
         self.duplicates.push(duplicates as f64);
         self.tunnels.push(if kept { 0.0 } else { 1.0 });
-        if let Some(detection) = noticed.and_then(|at| at.duration_since(struck).ok()) {
+        if let Some(detection) = bed.detection(victim, struck)? {
             self.detection.push(milliseconds(detection));
             self.rest.push(milliseconds(outage) - milliseconds(detection));
         }

@@ -24,7 +24,7 @@ fn cut_off(name: &str, failure: fn(Cut) -> Failure, doubled: fn(&str, &Seen)) {
         let what = format!("the end of {what}");
         let seen = trial.under_traffic(&what, |bed| {
             bed.mend(owner, failure).unwrap();
-            bed.await_members(&[1, 2, 3]).unwrap();
+            bed.await_all().unwrap();
         });
         doubled(&what, &seen);
         within(&what, Duration::from_secs(5), &seen);

@@ -17,7 +17,7 @@ use testudo_lab::bed::{Bed, BedOptions};
 use testudo_lab::cluster::Cluster;
 use testudo_lab::gateway::Gateway;
 use testudo_lab::ping::Ping;
-use testudo_lab::probe::{INTERVAL, Probe, Summary};
+use testudo_lab::probe::Summary;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Lab, Namespace, wait_until};
 
@@ -65,15 +65,13 @@ impl Trial {
 
     /// Runs the probe through the tunnel of peer 1 while something happens, and until its traffic flows both ways behind that.
     pub(crate) fn under_traffic(&mut self, what: &str, happen: impl FnOnce(&mut Bed)) -> Seen {
-        let (client, host) = (self.bed.cluster.client.clone(), self.bed.cluster.hosts[0].clone());
-        let up = Probe::start(&client, &host, behind(1), INTERVAL).unwrap();
-        let down = Probe::start(&host, &client, Side::One.host(Family::V4), INTERVAL).unwrap();
+        let probes = self.bed.probes().unwrap();
         sleep(AROUND);
         let alarms = self.false_alarms();
         happen(&mut self.bed);
         self.await_traffic(1, what);
         sleep(AROUND);
-        let probes = [up, down].map(|probe| probe.stop().unwrap().summary());
+        let probes = probes.map(|probe| probe.stop().unwrap().summary());
         let mut stderr = std::io::stderr();
         for Summary { sent, lost, duplicates, outage, .. } in &probes {
             let length = outage.length;
@@ -144,8 +142,7 @@ impl Trial {
 
     /// All nodes are there again.
     pub(crate) fn whole(&self) {
-        let all: Vec<u8> = (1..).zip(&self.bed.nodes).map(|(node, _)| node).collect();
-        self.bed.await_members(&all).unwrap();
+        self.bed.await_all().unwrap();
     }
 }
 

@@ -1,19 +1,18 @@
 //! Traffic, the kill, and what comes of it.
 
 use std::fmt::Write;
-use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
-use testudo_lab::bed::{Bed, Failure, first_notice};
+use testudo_lab::bed::{Bed, Failure};
 use testudo_lab::cluster::Cluster;
 use testudo_lab::cluster_report::ClusterReport;
 use testudo_lab::demo::Progress;
 use testudo_lab::files::Sha256;
 use testudo_lab::nginx::Nginx;
-use testudo_lab::probe::{INTERVAL, Probe, Summary, Trace};
-use testudo_lab::topology::{Family, Side};
+use testudo_lab::probe::{Summary, Trace};
+use testudo_lab::topology::Family;
 use testudo_lab::transfer::{Transfer, Transferred};
-use testudo_lab::{Error, Result, wait_until};
+use testudo_lab::{Error, Result};
 
 const FILE: &str = "file";
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
@@ -52,18 +51,14 @@ pub(crate) fn run(bed: &mut Bed, octets: u64, progress: &mut Progress) -> Result
         Ok((done, said))
     })?;
     let before = (1..).zip(&bed.peers).map(|(peer, _)| bed.tunnel_spi(peer)).collect::<Result<Vec<_>>>()?;
-    let probes = start_probes(bed)?;
+    let probes = bed.probes()?;
     let victim = progress.step("which node carries the tunnel", || {
         let victim = bed.owner(1)?;
         Ok((victim, format!("node {victim}")))
     })?;
     let (kill, day, download) = progress.step("download, and the node is killed", || {
         let transfer = transfer(bed)?;
-        wait_until("the middle of the download", DOWNLOAD_LIMIT, || {
-            let received = transfer.received();
-            let enough = received as f64 >= octets as f64 * KILL_AT;
-            Ok(if enough { Ok(()) } else { Err(format!("{received} of {octets} octets")) })
-        })?;
+        transfer.await_received((octets as f64 * KILL_AT).ceil() as u64, DOWNLOAD_LIMIT)?;
         let (kill, day) = (Instant::now(), SystemTime::now());
         bed.strike(victim, Failure::Testudod)?;
         let done = transfer.finish(DOWNLOAD_LIMIT)?;
@@ -78,15 +73,12 @@ pub(crate) fn run(bed: &mut Bed, octets: u64, progress: &mut Progress) -> Result
         let said = format!("{} of {} lost", lost.len(), before.len());
         Ok((lost, said))
     })?;
-    let survivors = (1..).zip(&bed.nodes).filter(|(node, _)| *node != victim);
-    let logs: Vec<String> = survivors.map(|(_, node)| node.log()).collect::<Result<_>>()?;
-    let noticed = first_notice(logs.iter().map(String::as_str), victim, day);
     Ok(Outcome {
         victim,
         nodes: bed.nodes.len(),
         tunnels: before.len(),
         kill,
-        detection: noticed.and_then(|at| at.duration_since(day).ok()),
+        detection: bed.detection(victim, day)?,
         probes,
         download,
         undisturbed,
@@ -155,20 +147,8 @@ impl Outcome {
     }
 }
 
-fn server() -> IpAddr {
-    Cluster::behind(1, Family::V4, 2)
-}
-
 fn transfer(bed: &Bed) -> Result<Transfer> {
-    Transfer::start(&bed.cluster.client, server(), FILE)
-}
-
-fn start_probes(bed: &Bed) -> Result<[Probe; 2]> {
-    let (client, host) = (&bed.cluster.client, &bed.cluster.hosts[0]);
-    Ok([
-        Probe::start(client, host, server(), INTERVAL)?,
-        Probe::start(host, client, Side::One.host(Family::V4), INTERVAL)?,
-    ])
+    Transfer::start(&bed.cluster.client, Cluster::behind(1, Family::V4, 2), FILE)
 }
 
 fn lost_tunnels(bed: &Bed, before: &[Option<String>]) -> Result<Vec<u8>> {
