@@ -82,7 +82,9 @@ impl Gateway {
             MemberOutput::Numbers { child, spi_in: _, block, at_once } => {
                 self.data.grant(child, block, at_once)
             }
-            MemberOutput::TakeIn { children } => self.data.take_in(&children),
+            MemberOutput::TakeIn { children } => self.data.take_in(&children).map(|floors| {
+                self.in_cluster(|member, now| member.taken_in(now, &floors));
+            }),
             MemberOutput::Shares { packets, ike, default_host } => {
                 if let Some(node) = &mut self.node {
                     node.set_default_host(default_host);

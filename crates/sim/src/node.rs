@@ -117,7 +117,8 @@ impl Node {
                 let floor = |child: &testudo_cluster::member::TakenIn| {
                     (child.spi_in, child.floor(self.seen.get(&child.spi_in.0).copied()))
                 };
-                let floors = children.iter().map(floor).collect();
+                let floors: Box<[(Spi, u64)]> = children.iter().map(floor).collect();
+                self.member.taken_in(self.now, &floors);
                 self.plane.apply(Command::TakeIn(floors));
             }
             MemberOutput::SwitchChild { to, .. } => self.plane.start(to),

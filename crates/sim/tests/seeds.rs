@@ -5,10 +5,6 @@ use testudo_sim::faults::Kind;
 use testudo_sim::world::Outcome;
 use testudo_sim::{cluster, runner, scenario::Scenario};
 
-/// The seed that is known to fail: an owner of before goes on below the numbers that its heir has sent, and the peer drops them. No
-/// other may.
-const OPEN: &[u64] = &[84];
-
 fn one(seed: u64) -> Outcome {
     cluster(Scenario::random(seed))
 }
@@ -22,7 +18,7 @@ fn what_must_always_hold_holds_in_hundreds_of_worlds() {
     let first: String = totals.failed.iter().take(3).map(Outcome::to_string).collect();
     let told =
         format!("{first}seeds {failed:?} have failed; testudo-sim --seeds 1 --from SEED shows one\n{totals}");
-    assert!(failed.iter().all(|seed| OPEN.contains(seed)), "{told}");
+    assert!(failed.is_empty(), "{told}");
     // All nodes hold the same octets of each IKE SA, whatever happens.
     assert_eq!(totals.counters["changes that do not fit"], 0, "{told}");
     // Worlds in which nothing happens prove nothing.

@@ -37,7 +37,7 @@ impl Member {
     }
 
     /// True for the owner of the share. A fresh node that has not heard who owns what believes those who hold the state: they know.
-    fn may_say(&self, from: NodeId, share: Share) -> bool {
+    pub(super) fn may_say(&self, from: NodeId, share: Share) -> bool {
         match &self.unheard_of {
             Some(_) => self.table.synced().contains(&from),
             None => self.table.owner(share) == Some(from),
@@ -76,16 +76,7 @@ impl Member {
                 self.granted(at, &grants);
                 self.owner_bumped(grants.share);
             }
-            Op::Edges(edges) => {
-                for (spi, edge) in edges {
-                    if self.may_say(from, spi.share())
-                        && let Some(child) = self.replicas.child_mut(spi)
-                    {
-                        child.edge = child.edge.max(edge);
-                        child.edge_at = now;
-                    }
-                }
-            }
+            Op::Edges { moved, all } => self.edges_told(now, from, &moved, all),
             Op::SegDrop { .. } | Op::Resync { .. } | Op::Resynced { .. } => {}
         }
     }
@@ -157,6 +148,7 @@ impl Member {
             ledger,
             edge,
             edge_at: now,
+            rate: 0,
             order: 0,
             stale: false,
         };

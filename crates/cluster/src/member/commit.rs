@@ -181,6 +181,7 @@ impl Member {
                     ledger: Ledger::NEW,
                     edge: 0,
                     edge_at: now,
+                    rate: 0,
                     order: 0,
                     stale: false,
                 };

@@ -1,4 +1,9 @@
-//! A share goes from its owner to another node that should have it, with both of them alive: freeze, tell the last, drop.
+//! A share goes from its owner to another node that should have it, with both of them alive: IKE rests, the last is told, the share
+//! dropped.
+//!
+//! Packets go on meanwhile. Their old owner leaves off where SEG_DROP is delivered to it; the new one begins when that is stable,
+//! which needs the acknowledgement that the old one sends thereafter. So no packet is taken by both, and none is taken by neither but
+//! those that come while one acknowledgement is on its way. Less would need both to agree on a packet instead of a moment.
 
 use super::{Member, MemberOutput};
 use crate::node::NodeId;
@@ -9,7 +14,7 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 use testudo_ipsec::spi::{Share, Spi};
 
-/// Shares that are frozen at a time: the others go on meanwhile.
+/// Shares whose IKE rests at a time: the others go on meanwhile.
 const AT_ONCE: usize = 16;
 
 /// Shares on their way out.
@@ -18,14 +23,14 @@ pub(super) struct Handover(BTreeMap<Share, Stage>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Neither packets nor IKE: what is on its way through this node comes out.
+    /// IKE rests until it is told up to where packets have been taken in.
     Frozen(NodeId),
-    /// SEG_DROP has been said. Until it is delivered nobody has the share.
+    /// SEG_DROP has been said. Until it is delivered this node carries the packets.
     Dropped,
 }
 
 impl Handover {
-    /// What is neither here nor there.
+    /// Whose IKE is neither here nor there.
     pub(super) fn held(&self) -> ShareSet {
         self.0.keys().copied().collect()
     }
@@ -40,7 +45,7 @@ impl Handover {
 }
 
 impl Member {
-    /// Freezes some of the shares that another node should have.
+    /// Lets IKE rest in some of the shares that another node should have.
     pub(super) fn hand_over(&mut self, now: Time) {
         // While a node is being brought up to date nothing changes hands: what one owner has begun to tell, no other would end.
         if !self.running || !self.handover.0.is_empty() || !self.resync.fresh().is_empty() {
@@ -62,9 +67,12 @@ impl Member {
         self.outputs.push_back(MemberOutput::Flush { shares });
     }
 
-    /// No packet of these shares is on its way through this node any more, and up to here packets were taken in on their SAs.
+    /// Up to here packets were taken in on the SAs of these shares.
     pub fn flushed(&mut self, now: Time, shares: ShareSet, edges: &[(Spi, u64)]) {
-        self.report_edges(now, edges);
+        self.note_edges(edges);
+        if self.running {
+            self.tell_edges(now, false);
+        }
         self.turn(now);
         for share in shares.iter() {
             let Some(Stage::Frozen(to)) = self.handover.0.get(&share).copied() else { continue };

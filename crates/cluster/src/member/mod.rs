@@ -8,6 +8,7 @@ mod blocks;
 mod changes;
 mod commit;
 mod config;
+mod edges;
 mod handover;
 mod inspect;
 mod numbers;
@@ -31,6 +32,7 @@ use crate::node::NodeId;
 use crate::share::ShareSet;
 use crate::siphash::HashKey;
 use commit::Commits;
+use edges::Edges;
 use handover::Handover;
 use numbers::{HeirBlocks, OwnBlocks};
 use ownership::Ownership;
@@ -69,6 +71,7 @@ pub struct Member {
     heir_blocks: HeirBlocks,
     resync: Resync,
     handover: Handover,
+    edges: Edges,
     /// The last view had a quorum.
     quorate: bool,
     /// A quorate view has begun and is not over.
@@ -144,6 +147,7 @@ impl Member {
             heir_blocks: HeirBlocks::default(),
             resync: Resync::default(),
             handover: Handover::default(),
+            edges: Edges::default(),
             quorate: false,
             running: false,
             no_view: None,
@@ -259,6 +263,7 @@ impl Member {
         self.take_what_is_due(now);
         self.bump(now);
         self.import_some(now);
+        self.renew_doubtful(now);
         if self.may_speak(now) {
             self.endpoint.handle_timeout(now);
         }

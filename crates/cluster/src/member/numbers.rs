@@ -167,25 +167,4 @@ impl Member {
             self.outputs.push_back(MemberOutput::Numbers { child, spi_in, block, at_once });
         }
     }
-
-    /// Up to where packets were taken in on SAs of this node: about once a second, those that have moved.
-    pub fn report_edges(&mut self, now: Time, edges: &[(Spi, u64)]) {
-        let mut told = Vec::new();
-        for (spi, edge) in edges {
-            if !self.active.contains(spi.share()) {
-                continue;
-            }
-            let Some(child) = self.replicas.child_mut(*spi) else { continue };
-            child.edge_at = now;
-            if *edge > child.edge {
-                child.edge = *edge;
-                told.push((*spi, *edge));
-            }
-        }
-        // Without a view they would pile up; the next ones say it again.
-        if self.running {
-            let ops = told.chunks(GRANTS).map(|edges| Op::Edges(edges.to_vec())).collect();
-            self.publish(ops);
-        }
-    }
 }

@@ -64,8 +64,8 @@ pub enum MemberOutput {
         /// What is left of the present block is not to be used any more.
         at_once: bool,
     },
-    /// Packets of these Child SAs are taken in here from now on: they count as seen up to [`TakenIn::floor`].
-    /// To be done before [`MemberOutput::Shares`], which follows.
+    /// Packets of these Child SAs are taken in here from now on: they count as seen up to [`TakenIn::floor`], which
+    /// [`super::Member::taken_in`] is told. To be done before [`MemberOutput::Shares`], which follows.
     TakeIn {
         /// The Child SAs.
         children: Vec<TakenIn>,
@@ -123,8 +123,7 @@ pub enum MemberOutput {
         /// It answers for the virtual addresses otherwise.
         default_host: bool,
     },
-    /// These shares are to go to another node, and have left [`MemberOutput::Shares`]. Once no packet of theirs is on its way
-    /// through this node any more, tell with [`super::Member::flushed`] up to where packets were taken in.
+    /// These shares are to go to another node soon. Tell with [`super::Member::flushed`] up to where packets are taken in.
     Flush {
         /// The shares.
         shares: ShareSet,

@@ -48,6 +48,11 @@ impl Ownership {
         all().filter(|share| self.heir(*share) == Some(node)).collect()
     }
 
+    /// Of which shares the heir is none of these nodes.
+    pub(crate) fn heir_not_of(&self, nodes: &[NodeId]) -> ShareSet {
+        all().filter(|share| self.heir(*share).is_some_and(|heir| !nodes.contains(&heir))).collect()
+    }
+
     /// A view begins, and these of its members hold the state. An owner that is not one of them has lost its shares to the
     /// first rank of those who are: the heir, unless that one is gone too.
     pub(crate) fn view(&mut self, synced: &[NodeId]) -> Changes {

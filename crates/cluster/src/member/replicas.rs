@@ -45,6 +45,8 @@ pub(crate) struct ChildReplica {
     /// Packets were taken in up to here, as far as the owner has told, and when that came.
     pub(crate) edge: u64,
     pub(crate) edge_at: Time,
+    /// Packets a second between the last two edges that were told.
+    pub(crate) rate: u64,
     /// Counts them in the order in which they came.
     pub(crate) order: u64,
     pub(crate) stale: bool,

@@ -3,6 +3,7 @@
 //! Packets and IKE are two things. Packets of a suspect are carried by its heir at once: should the suspicion be wrong, a packet is
 //! delivered twice and no number is used twice. IKE has one owner, whom the view names, and whom nobody doubts.
 
+use super::edges::Edges;
 use super::{Member, MemberOutput, TakenIn};
 use crate::alloc::OwnedHomes;
 use crate::group::{NoQuorum, Position, ViewStart};
@@ -57,6 +58,7 @@ impl Member {
         // Whatever was about to be taken: the new view says it again, if it is still so.
         self.takes.clear();
         self.wanted.clear();
+        let heir_gone = self.table.heir_not_of(&start.current);
         let heir_of = std::mem::take(&mut self.inherited).union(self.table.heir_of(self.node));
         if !start.view.quorate {
             // Those who were suspected may be the majority: what was carried for them is theirs.
@@ -87,10 +89,10 @@ impl Member {
         }
         self.begin_resync(now, &start);
         // New numbers for whoever has become owner or heir. An owner goes on with those that it has for as long as they last, and so
-        // does the heir that takes over: they lie behind its owner's. What another has that takes over may lie before the
-        // heir's, which that one may have used.
+        // does the heir that takes over: they lie behind its owner's. Where the heir was another, and now is gone or passed over, that
+        // one may have sent behind all of them, and told nobody.
         let changed = owned.intersection(changes.owner.union(changes.heir));
-        let behind = owned.intersection(changes.owner).without(heir_of);
+        let behind = changed.intersection(heir_gone.union(changes.owner.without(heir_of)));
         self.grant_all(changed.without(behind), false);
         self.grant_all(behind, true);
         self.take_what_is_due(now);
@@ -118,6 +120,7 @@ impl Member {
         self.imports.clear();
         self.imported = ShareSet::EMPTY;
         self.handover.clear();
+        self.edges = Edges::default();
         (self.active, self.ike) = (ShareSet::EMPTY, ShareSet::EMPTY);
         self.update_homes(now);
         self.replicas.doubt();
@@ -379,7 +382,7 @@ impl Member {
     pub(super) fn show(&mut self, now: Time) {
         let carries = self.quorate || self.config.group.no_quorum == NoQuorum::Forward;
         let bumping: ShareSet = self.bumping.keys().copied().collect();
-        let mut packets = self.active.union(self.provisional).without(bumping).without(self.handover.held());
+        let mut packets = self.active.union(self.provisional).without(bumping);
         let mut ike = self.ike.without(self.handover.held());
         if !self.quorate {
             ike = ShareSet::EMPTY;
@@ -407,15 +410,11 @@ impl Member {
     /// Packets of these shares are taken in here from now on.
     fn take_in(&mut self, now: Time, shares: ShareSet) {
         let of = |share| self.replicas.children_of(share);
-        let children = shares.iter().flat_map(of).map(|(spi, child)| {
-            let passed = now.since(child.edge_at).saturating_add(self.config.detection);
-            let reach = u128::from(self.config.line_rate) * passed.as_millis() / 1000;
-            TakenIn {
-                spi_in: *spi,
-                edge: child.edge,
-                reach: u64::try_from(reach).unwrap_or(u64::MAX),
-                esn: child.params.esn,
-            }
+        let children = shares.iter().flat_map(of).map(|(spi, child)| TakenIn {
+            spi_in: *spi,
+            edge: child.edge,
+            reach: self.reach(now, spi.share(), child),
+            esn: child.params.esn,
         });
         let children: Vec<TakenIn> = children.collect();
         if !children.is_empty() {

@@ -15,7 +15,7 @@ use testudo_ipsec::spi::{Share, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// Of everything here. Nodes of another version do not read it.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +46,8 @@ pub(crate) enum Op {
     Renew(Grants),
     /// BUMP: owner and heir both go on in these numbers at once.
     Bump(Grants),
-    /// EDGES: up to where the owner has taken packets in.
-    Edges(Vec<(Spi, u64)>),
+    /// EDGES: up to where the owner has taken packets in. `all`: now all have been told that have moved, of all its shares.
+    Edges { moved: Vec<(Spi, u64)>, all: bool },
     /// SEG_DROP: the owner has given the share up for that node, in the view of that epoch. In a later one it is void.
     SegDrop { share: Share, to: NodeId, epoch: u64 },
     /// RESYNC begins: what follows brings the fresh nodes of that view up to date with what the sender owns. `owners`: whose each
@@ -145,7 +145,7 @@ impl Op {
             | Self::ChildDelete { spi } => spi.share(),
             Self::Renew(grants) | Self::Bump(grants) => grants.share,
             Self::SegDrop { share, .. } => *share,
-            Self::IkeWanted { .. } | Self::Edges(_) | Self::Resync { .. } | Self::Resynced { .. } => {
+            Self::IkeWanted { .. } | Self::Edges { .. } | Self::Resync { .. } | Self::Resynced { .. } => {
                 return None;
             }
         })
@@ -160,7 +160,7 @@ impl Op {
             }
             Self::Child(_) => 512,
             Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
-            Self::Edges(edges) => 8 + edges.len() * 14,
+            Self::Edges { moved, .. } => 8 + moved.len() * 14,
             _ => 32,
         }
     }
@@ -213,7 +213,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn edges(count: usize) -> Op {
-        Op::Edges((0..count).map(|n| (Spi(n as u32), n as u64)).collect())
+        Op::Edges { moved: (0..count).map(|n| (Spi(n as u32), n as u64)).collect(), all: false }
     }
 
     #[test]

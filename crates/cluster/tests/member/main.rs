@@ -3,6 +3,7 @@
 mod changes;
 mod config;
 mod crash;
+mod edges;
 mod random;
 mod suspicion;
 mod views;

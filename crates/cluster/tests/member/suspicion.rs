@@ -147,3 +147,25 @@ fn an_owner_hears_of_an_heir_that_carries_a_share_a_second_time() {
         assert!(world.next_number(owner, spi) > carried, "its numbers lie behind the heir's");
     }
 }
+
+/// An heir carries packets, and dies before the owner, who was suspected wrongly, hears of it.
+#[test]
+fn an_owner_begins_behind_an_heir_that_has_told_nobody() {
+    for seed in 900..904 {
+        let mut world = World::established(3, 6, seed);
+        let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
+        let heir = (0..3).find(|node| *node != owner && world.next_number(*node, spi) > 1).unwrap();
+        world.mute = Some(owner);
+        world.run(Duration::from_secs(2));
+        assert!(packets(&world, heir).contains(spi.share()));
+        let carried = world.next_number(heir, spi);
+        world.crash(heir, false);
+        world.mute = None;
+        // Nobody suspects the owner any more when the view comes.
+        world.run(Duration::from_millis(500));
+        world.view(&(0..3).filter(|node| *node != heir).collect::<Vec<_>>());
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.owner_of(0), Some(owner));
+        assert!(world.next_number(owner, spi) > carried, "its numbers lie behind the heir's");
+    }
+}

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 use testudo_cluster::engine::{EngineEvent, RingId, View};
 use testudo_cluster::group::{ClusterKey, Durable, GroupConfig};
-use testudo_cluster::member::{Member, MemberConfig, MemberOutput};
+use testudo_cluster::member::{Member, MemberConfig, MemberOutput, TakenIn};
 use testudo_cluster::node::NodeId;
 use testudo_cluster::share::ShareSet;
 use testudo_ike::alloc::SingleNodeAllocator;
@@ -19,7 +19,7 @@ use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::{SenderId, Spi};
 
 /// From one node, or the engine, to another.
-const LAN: Duration = Duration::from_micros(300);
+pub(crate) const LAN: Duration = Duration::from_micros(300);
 /// Between the cluster and its peers.
 const WAN: Duration = Duration::from_millis(5);
 
@@ -32,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) installed: BTreeMap<ChildSaId, (Box<ChildSaParams>, BTreeSet<u64>)>,
     /// What it sends with, by our SPI.
     numbers: BTreeMap<Spi, SequenceAllocator>,
+    /// Up to where numbers count as seen on it, as far as it has taken SAs over.
+    pub(crate) floors: BTreeMap<Spi, u64>,
     pub(crate) shares: (ShareSet, ShareSet),
     pub(crate) default_host: bool,
     pub(crate) logs: Vec<String>,
@@ -61,6 +63,8 @@ pub(crate) struct World {
     pulse: Duration,
     /// Datagrams of this node, and to it, are lost.
     pub(crate) mute: Option<usize>,
+    /// The highest numbers that all nodes' filters have seen pass, forged or not.
+    pub(crate) seen: BTreeMap<Spi, u32>,
     /// Shares that two nodes have carried at once, provisionally.
     pub(crate) doubled: ShareSet,
     /// Every message of the cluster after IKE_SA_INIT: one content each.
@@ -111,6 +115,7 @@ impl World {
                 sender: None,
                 installed: BTreeMap::new(),
                 numbers: BTreeMap::new(),
+                floors: BTreeMap::new(),
                 shares: Default::default(),
                 default_host: false,
                 logs: Vec::new(),
@@ -138,6 +143,7 @@ impl World {
             pulse,
             mute: None,
             doubled: ShareSet::EMPTY,
+            seen: BTreeMap::new(),
             messages: BTreeMap::new(),
             ivs: BTreeMap::new(),
             blocks: BTreeMap::new(),
@@ -279,6 +285,11 @@ impl World {
                 state.installed.get_mut(&child).unwrap().1.insert(block.next);
             }
             MemberOutput::TakeIn { children } => {
+                let floor =
+                    |taken: &TakenIn| (taken.spi_in, taken.floor(self.seen.get(&taken.spi_in).copied()));
+                let floors: Vec<(Spi, u64)> = children.iter().map(floor).collect();
+                state.member.as_mut().unwrap().taken_in(self.now, &floors);
+                state.floors.extend(floors);
                 let known: BTreeSet<Spi> =
                     state.installed.values().map(|(params, _)| params.spi_in).collect();
                 assert!(children.iter().all(|child| known.contains(&child.spi_in)));

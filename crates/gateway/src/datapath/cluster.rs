@@ -108,12 +108,12 @@ impl DataPath {
         self.sas.grant(child, block, at_once)
     }
 
-    /// Packets of these SAs are this node's to take in: what another may have accepted counts as seen.
-    pub(crate) fn take_in(&mut self, children: &[TakenIn]) -> Result<(), String> {
+    /// Packets of these SAs are this node's to take in: what another may have accepted counts as seen. Up to where, is returned.
+    pub(crate) fn take_in(&mut self, children: &[TakenIn]) -> Result<Box<[(Spi, u64)]>, String> {
         let floor = |taken: &TakenIn| Ok((taken.spi_in, taken.floor(self.guard.seen(taken.spi_in)?)));
         let floors: Box<[(Spi, u64)]> = children.iter().map(floor).collect::<Result<_, String>>()?;
-        self.send(Command::TakeIn(floors));
-        Ok(())
+        self.send(Command::TakeIn(floors.clone()));
+        Ok(floors)
     }
 
     /// Shares that have been given up: [`DataPath::flushed`] tells when the worker is done with what it had of theirs.
