@@ -122,6 +122,7 @@ pub struct Corosync {
 impl Corosync {
     /// Starts that of the namespace's address, and waits until it has a membership: of itself alone, if it is the first.
     pub fn start(namespace: &Namespace, ring: &Ring) -> Result<Self> {
+        namespace.lab().must_be_alone("corosync")?;
         let dir = namespace.lab().subdir(&format!("{}-corosync", namespace.role()))?;
         for part in ["run", "lib"] {
             fs::create_dir(dir.join(part)).map_err(Error::io(format!("make {}/{part}", dir.display())))?;

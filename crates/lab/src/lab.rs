@@ -1,6 +1,6 @@
 //! The lab itself: its names, its directory, its end.
 
-use crate::lock::Lock;
+use crate::lock::{Company, Lock, SLOTS};
 use crate::process::tail;
 use crate::{Error, Namespace, Result, sweep};
 use std::fs;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Other labs may be a whole run of tests: whoever polls may come last.
+/// Before this one there may be as many labs as there are programs that want one, and each may take minutes.
 const LOCK_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// A handle to the only lab on this machine. Clones share it.
+/// A handle to a lab. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Lab {
     inner: Arc<Inner>,
@@ -23,23 +23,33 @@ pub struct Lab {
 struct Inner {
     // Dropped in this order: the directory goes before others may have the lock.
     dir: TempDir,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl Lab {
-    /// Waits for the lock, sweeps what dead labs left, and makes the directory of this one.
+    /// A lab that is the only one on this machine: for what measures time, needs all processors, or uses what exists only once.
     pub fn new(name: &str) -> Result<Self> {
+        Self::start(name, Company::Alone)
+    }
+
+    /// A lab that bears one other beside it.
+    pub fn shared(name: &str) -> Result<Self> {
+        Self::start(name, Company::Shared)
+    }
+
+    /// Waits for the lock, sweeps what dead labs left, and makes the directory of this one.
+    fn start(name: &str, company: Company) -> Result<Self> {
         if !nix::unistd::geteuid().is_root() {
             return Err(Error::unexpected("the user of the lab", "root", "somebody else"));
         }
-        let lock = Lock::wait(LOCK_LIMIT)?;
-        sweep::leftovers()?;
+        let lock = Lock::wait(company, LOCK_LIMIT)?;
+        sweep::leftovers(&lock)?;
         mount_bpffs()?;
         let dir = tempfile::Builder::new()
-            .prefix(&format!("{}{}-{name}-", sweep::DIR_PREFIX, std::process::id()))
+            .prefix(&format!("{}{}-{name}-", sweep::dir_prefix(lock.slots().start), std::process::id()))
             .tempdir()
             .map_err(Error::io("make the lab's directory"))?;
-        Ok(Self { inner: Arc::new(Inner { dir, _lock: lock }) })
+        Ok(Self { inner: Arc::new(Inner { dir, lock }) })
     }
 
     /// Directory for files of this lab.
@@ -68,7 +78,20 @@ impl Lab {
 
     /// A name for a daemon's instance that a later sweep knows as the lab's: it goes into names of pins.
     pub fn instance(&self, role: &str) -> String {
-        format!("{}{role}", sweep::INSTANCE_PREFIX)
+        format!("{}{role}", sweep::instance_prefix(self.slot()))
+    }
+
+    /// What tells its names from those of another lab beside it.
+    pub(crate) fn slot(&self) -> u8 {
+        self.inner.lock.slots().start
+    }
+
+    /// Fails unless it is the only one.
+    pub(crate) fn must_be_alone(&self, why: &str) -> Result<()> {
+        if self.inner.lock.slots() == (0..SLOTS) {
+            return Ok(());
+        }
+        Err(Error::unexpected(why, "a lab of its own", "one that may have another beside it"))
     }
 
     fn show_logs(&self) {

@@ -1,8 +1,8 @@
 //! Real hosts in network namespaces: links, strongSwan peers, web servers, load, capture. For tests and the demo.
 //!
-//! A [`Lab`] owns everything that it makes: namespaces (`tl-<pid>-<role>`), processes, files. All of it goes when
-//! the last handle goes, and a later lab sweeps what a killed one has left. Only one lab exists on a machine at a
-//! time, so that tests do not disturb each other's timing.
+//! A [`Lab`] owns everything that it makes: namespaces (`tl<slot>-<pid>-<role>`), processes, files. All of it goes when
+//! the last handle goes, and a later lab sweeps what a killed one has left. Labs take turns on a machine, so that tests do
+//! not disturb each other's timing; two at a time are there if neither minds ([`Lab::shared`]).
 //!
 //! Needs root. Nothing here touches the host's own network, and nothing waits without a limit.
 #![forbid(unsafe_code)]

@@ -36,7 +36,7 @@ pub enum Offloads {
 
 impl Namespace {
     pub(crate) fn create(lab: &Lab, role: &str) -> Result<Self> {
-        let name = format!("{}{}-{role}", sweep::NAMESPACE_PREFIX, std::process::id());
+        let name = format!("{}{}-{role}", sweep::namespace_prefix(lab.slot()), std::process::id());
         Cmd::new("ip").args(["netns", "add", &name]).run()?;
         let ns = Self { inner: Arc::new(Inner { name, role: role.into(), lab: lab.clone() }) };
         // Hosts that speak only when the test wants it: no duplicate address detection, no router solicitations.

@@ -1,9 +1,9 @@
 //! Removal of what labs leave when they are killed.
 //!
-//! Call it with the lock held: then no other lab lives, and everything that bears a lab's name is a leftover.
+//! Call it with the lock held: then everything that bears the name of one of its slots is a leftover.
 
 use crate::command::Cmd;
-use crate::lock::Lock;
+use crate::lock::{Company, Lock};
 use crate::{Error, Result, interrupt, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -16,12 +16,6 @@ use std::time::Duration;
 pub(crate) const NETNS: &str = "/run/netns";
 /// Where BPF objects are pinned.
 pub(crate) const BPFFS: &str = "/sys/fs/bpf";
-/// Namespaces of labs.
-pub(crate) const NAMESPACE_PREFIX: &str = "tl-";
-/// Directories of labs, in the directory for temporary files.
-pub(crate) const DIR_PREFIX: &str = "testudo-lab-";
-/// Instances of daemons in labs. Short, because an interface's name may come from it.
-pub(crate) const INSTANCE_PREFIX: &str = "tl";
 
 /// Where libqb keeps the memory that a daemon shares with its clients: files and directories `qb-<daemon>-<client>-...`.
 const SHM: &str = "/dev/shm";
@@ -50,10 +44,10 @@ impl Swept {
     }
 }
 
-/// Removes all leftovers, unless a lab is running: that one has swept at its start.
+/// Removes all leftovers, unless a lab is running or about to: the first slot is swept by whoever is there first.
 pub fn unless_busy() -> Result<Swept> {
-    match Lock::wait(Duration::ZERO) {
-        Ok(_lock) => leftovers(),
+    match Lock::wait(Company::Alone, Duration::ZERO) {
+        Ok(lock) => leftovers(&lock),
         Err(Error::Timeout { .. }) => Ok(Swept::default()),
         Err(error) => Err(error),
     }
@@ -61,28 +55,49 @@ pub fn unless_busy() -> Result<Swept> {
 
 /// Waits until no lab is running, and removes all leftovers.
 pub fn run() -> Result<Swept> {
-    let _lock = Lock::wait(LOCK_LIMIT)?;
-    leftovers()
+    leftovers(&Lock::wait(Company::Alone, LOCK_LIMIT)?)
 }
 
-/// Removes everything that bears a lab's name. The caller holds the lock.
-pub(crate) fn leftovers() -> Result<Swept> {
+/// Namespaces of the lab in that slot.
+pub(crate) fn namespace_prefix(slot: u8) -> String {
+    format!("tl{slot}-")
+}
+
+/// Its directory, in the one for temporary files.
+pub(crate) fn dir_prefix(slot: u8) -> String {
+    format!("testudo-lab{slot}-")
+}
+
+/// Instances of daemons in it. Short, because an interface's name may come from it.
+pub(crate) fn instance_prefix(slot: u8) -> String {
+    format!("lt{slot}")
+}
+
+/// Removes everything that bears the name of a slot that the lock holds.
+pub(crate) fn leftovers(lock: &Lock) -> Result<Swept> {
     let mut swept = Swept::default();
-    for path in entries(Path::new(NETNS), NAMESPACE_PREFIX)? {
-        let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
-        swept.processes += delete_namespace(name)?;
-        swept.namespaces.push(name.to_owned());
-    }
-    let pins = format!("testudo-{INSTANCE_PREFIX}");
-    let mut directories = entries(Path::new(BPFFS), &pins)?;
-    directories.extend(entries(&std::env::temp_dir(), DIR_PREFIX)?);
-    for dir in directories {
-        remove_dir(&dir)?;
-        swept.directories.push(dir);
+    for slot in lock.slots() {
+        sweep_slot(slot, &mut swept)?;
     }
     // Not by the lab's name, but nobody misses what a dead daemon shared: 8 MB for each of its clients.
     remove_ipc(|pid| !Path::new(&format!("/proc/{pid}")).exists())?;
     Ok(swept)
+}
+
+fn sweep_slot(slot: u8, swept: &mut Swept) -> Result<()> {
+    for path in entries(Path::new(NETNS), &namespace_prefix(slot))? {
+        let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
+        swept.processes += delete_namespace(name)?;
+        swept.namespaces.push(name.to_owned());
+    }
+    let pins = format!("testudo-{}", instance_prefix(slot));
+    let mut directories = entries(Path::new(BPFFS), &pins)?;
+    directories.extend(entries(&std::env::temp_dir(), &dir_prefix(slot))?);
+    for dir in directories {
+        remove_dir(&dir)?;
+        swept.directories.push(dir);
+    }
+    Ok(())
 }
 
 /// Removes the shared memory of a daemon that has ended.
@@ -157,4 +172,22 @@ fn entries(dir: &Path, prefix: &str) -> Result<Vec<PathBuf>> {
         .collect();
     found.sort();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lab_sweeps_its_own_slot_and_not_that_of_another_beside_it() {
+        // Nobody else may sweep meanwhile.
+        let lab = crate::Lab::new("slots").unwrap();
+        let namespace = lab.namespace("ours").unwrap();
+        let other = std::env::temp_dir().join(format!("{}left", dir_prefix(1)));
+        fs::create_dir(&other).unwrap();
+        let mut swept = Swept::default();
+        sweep_slot(1, &mut swept).unwrap();
+        assert_eq!(swept, Swept { directories: vec![other.clone()], ..Swept::default() });
+        assert!(!other.exists() && lab.dir().exists() && namespace.path().exists());
+    }
 }

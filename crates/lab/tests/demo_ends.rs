@@ -42,16 +42,16 @@ fn start() -> Demo {
 
 impl Demo {
     fn namespaces(&self) -> usize {
-        with_prefix(Path::new("/run/netns"), &format!("tl-{}-", self.worker))
+        with_prefix(Path::new("/run/netns"), &format!("tl0-{}-", self.worker))
     }
 
     fn directories(&self) -> usize {
-        with_prefix(&std::env::temp_dir(), &format!("testudo-lab-{}-", self.worker))
+        with_prefix(&std::env::temp_dir(), &format!("testudo-lab0-{}-", self.worker))
     }
 
     /// Processes that name the lab's directory: web server, captures, daemons.
     fn processes(&self) -> usize {
-        let name = format!("testudo-lab-{}-", self.worker);
+        let name = format!("testudo-lab0-{}-", self.worker);
         let names_it = |entry: &fs::DirEntry| {
             fs::read(entry.path().join("cmdline"))
                 .is_ok_and(|line| String::from_utf8_lossy(&line).contains(&name))

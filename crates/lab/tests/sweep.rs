@@ -27,7 +27,7 @@ fn a_lab_that_waits_to_be_killed() {
 }
 
 fn namespaces(pid: u32) -> usize {
-    let prefix = format!("tl-{pid}-");
+    let prefix = format!("tl0-{pid}-");
     let entries = std::fs::read_dir("/run/netns").unwrap();
     entries.flatten().filter(|e| e.file_name().to_string_lossy().starts_with(&prefix)).count()
 }

@@ -47,8 +47,9 @@ impl Image {
     }
 }
 
-/// The image for this host as it is now. The lab's lock keeps others from making it meanwhile.
+/// The image for this host as it is now. Nobody else makes it meanwhile.
 pub(crate) fn get(lab: &Lab) -> Result<Image> {
+    lab.must_be_alone("a guest")?;
     let store = store()?;
     let image = Image { dir: store.join(key()?) };
     if !image.initrd().exists() {

@@ -1,0 +1,190 @@
+use super::*;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use tempfile::TempDir;
+
+/// Long enough for whatever should come, on a machine that has much else to do.
+const SOON: Duration = Duration::from_secs(30);
+const HELD: &str = "TESTUDO_LAB_TEST_LOCK";
+
+/// A queue of the test's own.
+struct Queue {
+    dir: TempDir,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("lock")
+    }
+
+    fn wait(&self, company: Company, limit: Duration) -> Result<Lock> {
+        Lock::wait_at(&self.path(), SLOTS.into(), company, limit)
+    }
+
+    fn now(&self, company: Company) -> Result<Lock> {
+        self.wait(company, Duration::ZERO)
+    }
+
+    /// Waits until so many stand in it, inside and out.
+    fn await_tickets(&self, count: usize) {
+        wait_until("tickets", SOON, || {
+            let looker = Lock { file: File::open(self.path()).unwrap(), slots: 0..0 };
+            let tickets = looker.tickets(FIRST..END)?;
+            Ok(if tickets.len() == count { Ok(()) } else { Err(format!("{tickets:?}")) })
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn the_second_waits_for_the_first_and_names_it() {
+    let queue = Queue::new();
+    let first = queue.now(Company::Alone).unwrap();
+    assert_eq!(first.slots(), 0..SLOTS);
+    for company in [Company::Alone, Company::Shared] {
+        let refused = queue.wait(company, Duration::from_millis(150)).unwrap_err().to_string();
+        assert!(refused.contains(&format!("process {} holds", std::process::id())), "{refused}");
+    }
+    drop(first);
+    queue.now(Company::Alone).unwrap();
+}
+
+#[test]
+fn so_many_share_and_have_a_slot_each() {
+    let queue = Queue::new();
+    let first = queue.now(Company::Shared).unwrap();
+    let second = queue.now(Company::Shared).unwrap();
+    assert_eq!((first.slots(), second.slots()), (0..1, 1..2));
+    for company in [Company::Alone, Company::Shared] {
+        assert!(matches!(queue.now(company), Err(Error::Timeout { .. })), "{company:?}");
+    }
+    drop(first);
+    assert!(queue.now(Company::Alone).is_err());
+    let third = queue.now(Company::Shared).unwrap();
+    assert_eq!(third.slots(), 0..1);
+    drop((second, third));
+    queue.now(Company::Alone).unwrap();
+}
+
+#[test]
+fn on_one_processor_nobody_shares() {
+    let queue = Queue::new();
+    let enter = || Lock::wait_at(&queue.path(), 1, Company::Shared, Duration::ZERO);
+    let first = enter().unwrap();
+    assert!(enter().is_err());
+    drop(first);
+    enter().unwrap();
+}
+
+/// Whoever gives up leaves no gap that could be taken for him, nor holds up those behind.
+#[test]
+fn who_gives_up_is_not_waited_for() {
+    let queue = Queue::new();
+    let first = queue.now(Company::Shared).unwrap();
+    assert!(queue.now(Company::Alone).is_err());
+    let second = queue.now(Company::Shared).unwrap();
+    drop((first, second));
+}
+
+/// One lone waiter is not overtaken by those who could share with the holder, nor are they by a later lone one.
+#[test]
+fn they_enter_in_the_order_in_which_they_came() {
+    use Company::{Alone, Shared};
+    let queue = Queue::new();
+    let holder = queue.now(Shared).unwrap();
+    let order = Mutex::new(Vec::new());
+    let wanted = [Alone, Shared, Alone, Alone, Shared, Alone];
+    thread::scope(|scope| {
+        for (number, company) in wanted.into_iter().enumerate() {
+            let (queue, order) = (&queue, &order);
+            scope.spawn(move || {
+                let _lock = queue.wait(company, SOON).unwrap();
+                order.lock().unwrap().push(number);
+            });
+            // One after the other takes its ticket.
+            queue.await_tickets(number + 2);
+        }
+        assert!(order.lock().unwrap().is_empty());
+        drop(holder);
+    });
+    assert_eq!(order.into_inner().unwrap(), [0, 1, 2, 3, 4, 5]);
+}
+
+/// Threads that come and go at random, as two programs of tests do: never a lone one beside another, nor too many.
+#[test]
+fn nobody_is_inside_with_whom_he_must_not_be() {
+    let queue = Queue::new();
+    let (alone, shared, most) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let slots = Mutex::new([false; SLOTS as usize]);
+    let visit = |company: Company| {
+        let lock = queue.wait(company, SOON).unwrap();
+        let count = if company == Company::Alone { &alone } else { &shared };
+        count.fetch_add(1, Ordering::SeqCst);
+        for slot in lock.slots() {
+            let taken = std::mem::replace(&mut slots.lock().unwrap()[usize::from(slot)], true);
+            assert!(!taken, "slot {slot} is somebody else's");
+        }
+        thread::sleep(Duration::from_millis(3));
+        let inside = (alone.load(Ordering::SeqCst), shared.load(Ordering::SeqCst));
+        assert!(matches!(inside, (1, 0) | (0, 1..=2)), "{inside:?}");
+        most.fetch_max(inside.1, Ordering::SeqCst);
+        for slot in lock.slots() {
+            slots.lock().unwrap()[usize::from(slot)] = false;
+        }
+        count.fetch_sub(1, Ordering::SeqCst);
+    };
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let visit = &visit;
+            scope.spawn(move || {
+                for round in 0..10 {
+                    visit(if (number + round) % 3 == 0 { Company::Alone } else { Company::Shared });
+                }
+            });
+        }
+    });
+    assert_eq!(most.into_inner(), 2, "nobody has shared");
+}
+
+/// Runs as a process of its own, started by the test below.
+#[test]
+#[ignore = "a helper that waits to be killed"]
+fn a_holder_that_waits_to_be_killed() {
+    let Some(path) = std::env::var_os(HELD) else { return };
+    let _lock = Lock::wait_at(Path::new(&path), SLOTS.into(), Company::Shared, SOON).unwrap();
+    thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn the_ticket_of_a_killed_process_and_its_slot_are_free() {
+    let queue = Queue::new();
+    let first = queue.now(Company::Shared).unwrap();
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "lock::tests::a_holder_that_waits_to_be_killed"])
+        .env(HELD, queue.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    queue.await_tickets(2);
+    let refused = wait_until("the victim to be inside", SOON, || match queue.now(Company::Shared) {
+        Ok(_) => Ok(Err("it is not".into())),
+        Err(refused) => Ok(Ok(refused.to_string())),
+    });
+    let refused = refused.unwrap();
+    assert!(refused.contains(&victim.id().to_string()), "{refused}");
+    kill(Pid::from_raw(victim.id().cast_signed()), Signal::SIGKILL).unwrap();
+    victim.wait().unwrap();
+    let second = queue.now(Company::Shared).unwrap();
+    assert_eq!((first.slots(), second.slots()), (0..1, 1..2));
+    drop((first, second));
+    queue.now(Company::Alone).unwrap();
+}
