@@ -19,8 +19,7 @@ use testudo_lab::{Lab, Namespace, Topology, wait_until};
 pub(crate) const UP_LIMIT: Duration = Duration::from_secs(15);
 /// Long enough for whatever should come at once, on a machine that has much else to do.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
-/// For what takes part in every scenario: gives a silent peer up 1.5 s after the first transmission.
-pub(crate) const IMPATIENT: &str = "\n[ike]\nretransmit_timeout_ms = 250\nretransmit_tries = 2\n";
+const IMPATIENT: &str = "\n[ike]\nretransmit_timeout_ms = 250\nretransmit_tries = 2\n";
 
 const MIB: u64 = 1 << 20;
 
@@ -31,6 +30,7 @@ pub(crate) struct Scenario {
     outer: Family,
     options: Options,
     settings: &'static str,
+    alone: bool,
 }
 
 /// The lab with both gateways running.
@@ -41,9 +41,23 @@ pub(crate) struct Pair {
 }
 
 impl Scenario {
-    /// Over IPv4, with a connection that both sides agree on.
+    /// Over IPv4, with a connection that both sides agree on. Another lab may be there meanwhile, unless the peer is a guest: its
+    /// emulator takes a processor.
     pub(crate) fn new(name: &'static str, peer: Kind) -> Self {
-        Self { name, peer, outer: Family::V4, options: Options::default(), settings: "" }
+        let alone = peer == Kind::Guest;
+        Self { name, peer, outer: Family::V4, options: Options::default(), settings: "", alone }
+    }
+
+    /// Without another lab beside it: for what depends on fractions of a second, as ping(8) does where all packets have to come
+    /// back, or leaves nobody a processor.
+    pub(crate) fn alone(mut self) -> Self {
+        self.alone = true;
+        self
+    }
+
+    /// Gives a silent peer up 1.5 s after the first transmission. No other lab may keep one silent for so long.
+    pub(crate) fn impatient(self) -> Self {
+        self.settings(IMPATIENT).alone()
     }
 
     /// The family of the outer addresses.
@@ -99,7 +113,8 @@ impl Scenario {
     /// Starts both gateways, without a connection.
     pub(crate) fn start_empty(mut self) -> Pair {
         self.options.towards = [Kind::Testudo.offloads_towards(), self.peer.offloads_towards()];
-        let t = Topology::build(&Lab::new(self.name).unwrap(), &self.options).unwrap();
+        let lab = if self.alone { Lab::new(self.name) } else { Lab::shared(self.name) };
+        let t = Topology::build(&lab.unwrap(), &self.options).unwrap();
         let one = Testudo::start_with(t.gateway(Side::One), self.settings).unwrap();
         let two = match self.peer {
             Kind::Testudo => {

@@ -26,7 +26,7 @@ struct Star {
 impl Star {
     fn start(spokes: Kind) -> Self {
         let options = Options { towards: [spokes.offloads_towards(); 2], ..Options::default() };
-        let t = Topology::build(&Lab::new("hub").unwrap(), &options).unwrap();
+        let t = Topology::build(&Lab::shared("hub").unwrap(), &options).unwrap();
         let (hub_ns, behind) = join(&t);
         let esp_and_ike = ["ip protocol esp", "ip6 nexthdr esp", "udp dport { 500, 4500 }"];
         let clear = Arrivals::count(&t.wire, HUB_PORT, &esp_and_ike);

@@ -1,6 +1,6 @@
 //! How tunnels come and go: by command, with a daemon's end, with a peer's death, by traffic, by themselves.
 
-use crate::common::{IMPATIENT, Pair, SOON, Scenario, UP_LIMIT, Watch};
+use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch};
 use std::time::{Duration, Instant};
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::ping::Ping;
@@ -145,7 +145,7 @@ fn mend(pair: &Pair) {
 #[test]
 fn a_peer_that_is_cut_off_is_found_dead() {
     let mut pair = Scenario::new("dpd", Kind::Testudo)
-        .settings(IMPATIENT)
+        .impatient()
         // A check spares the other side its own, so the slower one never asks while both live.
         .start_with(|side, connection| connection.dpd_delay = if side == Side::One { 1 } else { 2 });
     let watch = Watch::start(&pair.t);
@@ -191,7 +191,7 @@ fn a_strongswan_that_checks_us_finds_us_alive() {
 #[test]
 fn a_strongswan_that_is_cut_off_is_found_dead() {
     let mut pair = Scenario::new("dead", Kind::Strongswan)
-        .settings(IMPATIENT)
+        .impatient()
         .start_with(|side, connection| connection.dpd_delay = if side == Side::One { 1 } else { 0 });
     let watch = Watch::start(&pair.t);
     pair.up(Side::One);
@@ -236,7 +236,7 @@ fn traffic_saves_liveness_checks() {
 
 #[test]
 fn start_is_tried_until_it_succeeds() {
-    let mut pair = Scenario::new("start", Kind::Testudo).settings(IMPATIENT).start_empty();
+    let mut pair = Scenario::new("start", Kind::Testudo).impatient().start_empty();
     cut(&pair);
     let mut connection = Connection::of(Side::One, Family::V4);
     connection.more = vec!["keyingtries = 0".into()];
@@ -280,14 +280,13 @@ fn a_trap_brings_the_tunnel_up_with_the_first_packet() {
 /// `dpd_action = restart`: charon is cut off, found dead, and met again when the link is back.
 #[test]
 fn a_tunnel_to_strongswan_is_restarted_when_the_link_returns() {
-    let mut pair =
-        Scenario::new("restart", Kind::Strongswan).settings(IMPATIENT).start_with(|side, connection| {
-            if side == Side::One {
-                connection.dpd_delay = 1;
-                connection.more = vec!["keyingtries = 0".into()];
-                connection.more_child = vec!["dpd_action = restart".into()];
-            }
-        });
+    let mut pair = Scenario::new("restart", Kind::Strongswan).impatient().start_with(|side, connection| {
+        if side == Side::One {
+            connection.dpd_delay = 1;
+            connection.more = vec!["keyingtries = 0".into()];
+            connection.more_child = vec!["dpd_action = restart".into()];
+        }
+    });
     let watch = Watch::start(&pair.t);
     pair.up(Side::One);
     cut(&pair);

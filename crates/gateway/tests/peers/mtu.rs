@@ -27,7 +27,7 @@ fn headers(inner: Family) -> u32 {
 }
 
 fn start(outer: Family) -> Pair {
-    let pair = Scenario::new("mtu", Kind::Testudo).outer(outer).outer_mtu(OUTER_MTU).start();
+    let pair = Scenario::new("mtu", Kind::Testudo).alone().outer(outer).outer_mtu(OUTER_MTU).start();
     pair.up(Side::One);
     pair
 }
@@ -113,7 +113,7 @@ fn sizes_over_ipv6() {
 /// is fragmented, and the kernel at the other end puts it together. It answers with fragments of its own, which we refuse.
 #[test]
 fn the_smallest_ipv6_mtu_passes_a_path_of_the_same() {
-    let pair = Scenario::new("mtu", Kind::Strongswan).outer(Family::V6).outer_mtu(1280).start();
+    let pair = Scenario::new("mtu", Kind::Strongswan).alone().outer(Family::V6).outer_mtu(1280).start();
     pair.up(Side::One);
     let arrivals = Arrivals::count(&pair.t.server, HOST, &[]);
     let said = ping(&pair, Side::One, Family::V6, 1280 - headers(Family::V6), "do", 5);

@@ -10,7 +10,7 @@ fn by_command(peer: Kind, side: Side) {
     let pair = Scenario::new("reauth", peer).start();
     let watch = Watch::start(&pair.t);
     pair.up(side);
-    under_traffic(&pair, 20, || renew(&pair, side, &["--ike", "lab", "--reauth"]));
+    under_traffic(&pair, || renew(&pair, side, &["--ike", "lab", "--reauth"]));
     pair.ping_both_ways();
     watch.saw_nothing();
     if side == Side::One {

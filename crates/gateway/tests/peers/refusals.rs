@@ -1,6 +1,6 @@
 //! What cannot work is said clearly: by the command that asked for it, and in the log.
 
-use crate::common::{IMPATIENT, Pair, SOON, Scenario, Watch};
+use crate::common::{Pair, SOON, Scenario, Watch};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use testudo_lab::command::Finished;
@@ -72,7 +72,7 @@ const CASES: [Case; 4] = [
 ];
 
 fn refusals(peer: Kind) {
-    let pair = &mut Scenario::new("refusals", peer).settings(IMPATIENT).start();
+    let pair = &mut Scenario::new("refusals", peer).impatient().start();
     let watch = Watch::start(&pair.t);
     for case in CASES {
         let mut spoilt = Connection::of(Side::Two, Family::V4);
@@ -121,7 +121,7 @@ fn by_and_to_testudo() {
 
 #[test]
 fn an_unreachable_peer_is_named() {
-    let mut pair = Scenario::new("unreachable", Kind::Testudo).settings(IMPATIENT).start();
+    let mut pair = Scenario::new("unreachable", Kind::Testudo).impatient().start();
     pair.t.wire.ip(&format!("link set {} down", WIRE_PORTS[1])).unwrap();
     let text = "no answer from 192.0.2.2:500 after 3 transmissions";
     let said = pair.refused(Side::One);
@@ -134,7 +134,7 @@ fn an_unreachable_peer_is_named() {
 /// What this host cannot send is no silence of the peer's: swanctl hears it with every attempt, and in the end.
 #[test]
 fn what_cannot_be_sent_is_told() {
-    let mut pair = Scenario::new("unsent", Kind::Testudo).settings(IMPATIENT).start();
+    let mut pair = Scenario::new("unsent", Kind::Testudo).impatient().start();
     const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9));
     let cases: [(fn(&mut Connection), _, _); 2] = [
         (

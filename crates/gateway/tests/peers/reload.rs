@@ -79,7 +79,7 @@ fn both(pair: &Pair) -> [[String; 3]; 2] {
 /// The change is loaded at the peer and then here, under traffic through child `lab`.
 fn change(pair: &Pair, changed: [bool; 3], edit: impl Fn(Side, &mut Connection) + Sync) {
     let before = both(pair);
-    under_traffic(pair, 25, || {
+    under_traffic(pair, || {
         load(pair, Side::Two, &edit);
         load(pair, Side::One, &edit);
         await_changed(pair, &before, changed);
@@ -189,7 +189,7 @@ fn what_the_peer_refuses_stays_as_it_was() {
         let mut pair = start("reload-no", peer);
         let watch = Watch::start(&pair.t);
         let before = both(&pair);
-        under_traffic(&pair, 10, || {
+        under_traffic(&pair, || {
             load(&pair, Side::One, stronger);
             wait_until("the refusal", SETTLED, || {
                 let told = pair.one.log()?.contains("the peer answered NO_PROPOSAL_CHOSEN; it stays for now");
@@ -203,8 +203,10 @@ fn what_the_peer_refuses_stays_as_it_was() {
         load(&pair, Side::Two, stronger);
         load(&pair, Side::One, |_, connection| connection.more_child = vec!["replay_window = 64".into()]);
         pair.await_log("connection lab changed: children lab replaced, six kept");
-        under_traffic(&pair, 10, || load(&pair, Side::One, stronger));
-        await_changed(&pair, &before, [false, true, false]);
+        under_traffic(&pair, || {
+            load(&pair, Side::One, stronger);
+            await_changed(&pair, &before, [false, true, false]);
+        });
         assert_eq!(negotiated(&pair, "encr-keysize"), "256");
         watch.saw_nothing();
     }

@@ -113,7 +113,7 @@ fn leases(pair: &Pair, pool: &str) -> Result<(String, String)> {
 /// Every client gets addresses that no other has; those of some carry traffic; all come back, and are kept for their owners.
 #[test]
 fn a_hundred_clients_get_an_address_each() {
-    let pair = Scenario::new("road", Kind::Strongswan).start_empty();
+    let pair = Scenario::new("road", Kind::Strongswan).alone().start_empty();
     pair.swanctl(Side::One).load(&server_conf(Side::One)).unwrap();
     pair.swanctl(Side::Two).load(&clients_conf(Side::Two, CLIENTS)).unwrap();
     let watch = Watch::start(&pair.t);

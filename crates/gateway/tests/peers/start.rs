@@ -56,7 +56,7 @@ impl<'a> Trial<'a> {
 
 /// An ordinary lab without a daemon.
 fn topology() -> Topology {
-    Topology::build(&Lab::new("start").unwrap(), &Options::default()).unwrap()
+    Topology::build(&Lab::shared("start").unwrap(), &Options::default()).unwrap()
 }
 
 #[test]

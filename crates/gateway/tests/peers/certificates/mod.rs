@@ -5,7 +5,7 @@ mod listing;
 mod methods;
 mod refusals;
 
-use crate::common::{IMPATIENT, Pair, Scenario};
+use crate::common::{Pair, Scenario};
 use testudo_lab::gateway::Kind;
 use testudo_lab::pki::{KeyKind, Pki};
 use testudo_lab::swanctl_conf::Connection;
@@ -50,7 +50,7 @@ fn start(name: &'static str) -> (Pair, Pki) {
 }
 
 fn start_at(scenario: Scenario) -> (Pair, Pki) {
-    let pair = scenario.settings(IMPATIENT).start_empty();
+    let pair = scenario.impatient().start_empty();
     let pki = Pki::new(pair.t.gw1.lab()).unwrap();
     pki.ca("root", ECDSA, "/C=CH/O=Testudo Lab/CN=Root", None).unwrap();
     for side in [Side::One, Side::Two] {

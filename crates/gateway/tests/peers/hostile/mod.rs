@@ -100,7 +100,7 @@ fn read_pcap(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn under_fire(outer: Family) {
-    let pair = &mut Scenario::new("hostile", Kind::Testudo).outer(outer).start();
+    let pair = &mut Scenario::new("hostile", Kind::Testudo).outer(outer).alone().start();
     pair.up(Side::One);
     let known = spy(pair);
     let to_mac = pair.t.gw1.mac(OUTER).unwrap();
