@@ -137,7 +137,7 @@ impl Group {
         if pulse.seq > peer.seq {
             (peer.seq, peer.at) = (pulse.seq, Some(now));
             let told = (pulse.links, pulse.provisional);
-            let trusted = peer.listener.heard(now);
+            let trusted = peer.listener.heard(now, &self.config.suspicion);
             let changed = std::mem::replace(&mut peer.up, told.0) != told.0;
             let changed = std::mem::replace(&mut peer.provisional, told.1) != told.1 || changed;
             peer.load = pulse.load;

@@ -29,10 +29,13 @@ impl Listener {
     }
 
     /// A new pulse has come. True if the node is trusted again.
-    pub(super) fn heard(&mut self, now: Time) -> bool {
+    pub(super) fn heard(&mut self, now: Time, config: &SuspicionConfig) -> bool {
         let interval = now.since(self.since);
         self.since = now;
-        if !std::mem::replace(&mut self.skip, false) {
+        // After the ceiling a node is a suspect whatever its jitter is. One that was away, or cut off, for longer is not heard
+        // less regularly for that: its next failure must be noticed as soon as this one.
+        let tells = interval <= config.ceiling;
+        if !std::mem::replace(&mut self.skip, false) && tells {
             let difference = interval.abs_diff(self.mean);
             self.mean = (self.mean * 15 + interval) / 16;
             self.deviation = match difference > self.deviation {
@@ -100,7 +103,7 @@ mod tests {
         for gap in gaps {
             now += gap;
             count += usize::from(listener.suspect(micros(now), &config));
-            listener.heard(micros(now));
+            listener.heard(micros(now), &config);
         }
         count
     }
@@ -110,16 +113,16 @@ mod tests {
         let config = SuspicionConfig::default();
         let mut listener = Listener::new(micros(0), PULSE);
         assert!(listener.threshold(&config) <= Duration::from_millis(50));
-        (1..2000).for_each(|n| assert!(!listener.heard(micros(n * 10_000))));
+        (1..2000).for_each(|n| assert!(!listener.heard(micros(n * 10_000), &config)));
         assert_eq!(listener.threshold(&config), config.floor);
         let last = 1999 * 10_000;
         assert!(!listener.suspect(micros(last + 24_999), &config));
         assert!(listener.suspect(micros(last + 25_000), &config));
         assert!(!listener.suspect(micros(last + 26_000), &config), "once");
-        assert!(!listener.heard(micros(last + 30_000)));
-        assert!(listener.heard(micros(last + 40_000)), "two pulses make it trusted");
+        assert!(!listener.heard(micros(last + 30_000), &config));
+        assert!(listener.heard(micros(last + 40_000), &config), "two pulses make it trusted");
         let mut noisy = Listener::new(micros(0), PULSE);
-        (1..9).for_each(|n| assert!(!noisy.heard(micros(n * 300_000))));
+        (1..9).for_each(|n| assert!(!noisy.heard(micros(n * 150_000), &config)));
         assert_eq!(noisy.threshold(&config), config.ceiling);
     }
 
@@ -131,14 +134,26 @@ mod tests {
     }
 
     #[test]
+    fn who_was_cut_off_is_suspected_as_soon_as_before() {
+        let config = SuspicionConfig::default();
+        let mut listener = Listener::new(micros(0), PULSE);
+        (1..2000).for_each(|n| assert!(!listener.heard(micros(n * 10_000), &config)));
+        let back = 1999 * 10_000 + 2_000_000;
+        assert!(listener.suspect(micros(back), &config));
+        assert!([0, 10_000].map(|later| listener.heard(micros(back + later), &config))[1], "two pulses");
+        assert!(!listener.suspected());
+        assert_eq!(listener.threshold(&config), config.floor);
+    }
+
+    #[test]
     fn own_lateness_is_nobodys_fault() {
         let config = SuspicionConfig::default();
         let mut listener = Listener::new(micros(0), PULSE);
-        (1..2000).for_each(|n| assert!(!listener.heard(micros(n * 10_000))));
+        (1..2000).for_each(|n| assert!(!listener.heard(micros(n * 10_000), &config)));
         let late = 1999 * 10_000 + 2_000_000;
         listener.grant(micros(late));
         assert!(!listener.suspect(micros(late), &config));
-        listener.heard(micros(late + 1));
+        listener.heard(micros(late + 1), &config);
         assert_eq!(listener.threshold(&config), config.floor, "and is not measured");
     }
 
