@@ -271,6 +271,10 @@ impl Gateway {
             self.log(None, None, 0, format!("cannot follow the routes: {error}"));
         }
         self.endpoint.set_local_addresses(self.data.local_addresses());
+        let carriers = self.node.as_ref().map(|node| node.carriers(self.data.fib())).unwrap_or_default();
+        for (link, up) in carriers {
+            self.in_cluster(|member, now| member.set_link(now, link, up));
+        }
     }
 
     fn perform(&mut self, output: Output) {

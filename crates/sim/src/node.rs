@@ -287,7 +287,7 @@ impl Host for Node {
                 self.tell_edges(now);
                 self.member.handle_timeout(now);
             }
-            Input::Link(link, up) => self.member.set_link(link, up),
+            Input::Link(link, up) => self.member.set_link(now, link, up),
             Input::Operator(wish) => self.wish(now, wish),
             Input::Written(durable) => self.member.persisted(now, &durable),
             Input::RolledBack => {

@@ -5,6 +5,31 @@ use crate::config::{MAX_PEERS, Manners};
 use crate::engine::{MILLI, Nanos, Votes};
 use crate::random::Random;
 
+/// A fault of one node that does not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lasting {
+    /// None.
+    None,
+    /// Its process stands still.
+    Stopped,
+    /// A port towards peers or hosts is dead, and the node sees that there is no carrier.
+    Carrier,
+    /// The same, but nothing but the silence tells it.
+    Silent,
+}
+
+impl Lasting {
+    /// With enough nodes, one world in three has one.
+    fn random(random: &mut Random, nodes: usize) -> Self {
+        match random.below(if nodes > 2 { 12 } else { 20 }) {
+            0 => Self::Carrier,
+            1 if nodes > 2 => Self::Silent,
+            2 | 3 if nodes > 2 => Self::Stopped,
+            _ => Self::None,
+        }
+    }
+}
+
 /// A world to be.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -40,8 +65,8 @@ pub struct Scenario {
     pub probe_pace: Nanos,
     /// Machines may be set back to an earlier state.
     pub rollbacks: bool,
-    /// When the faults are over, one node's process stands still for good: the others must do without it.
-    pub stops: bool,
+    /// What does not end with the other faults: the others must do without it.
+    pub lasting: Lasting,
     /// Lines of the trace that are kept.
     pub lines: usize,
     /// Only faults of these kinds, if any are named.
@@ -82,7 +107,7 @@ impl Scenario {
             fault_pace: random.between(100, 1500) * MILLI,
             probe_pace: if large { 400 * MILLI } else { random.between(20, 120) * MILLI },
             rollbacks: random.permille(250),
-            stops: nodes > 2 && random.permille(200),
+            lasting: Lasting::random(&mut random, nodes),
             lines: 100,
             only: Vec::new(),
         }

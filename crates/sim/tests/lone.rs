@@ -5,14 +5,14 @@ use testudo_sim::checks::Invariant;
 use testudo_sim::faults::Kind;
 use testudo_sim::lone::{Flaw, Lone};
 use testudo_sim::random::Random;
-use testudo_sim::scenario::Scenario;
+use testudo_sim::scenario::{Lasting, Scenario};
 use testudo_sim::world::{Outcome, World};
 
 fn run(seed: u64, flaw: Flaw, kinds: &[Kind]) -> Outcome {
     let mut scenario = Scenario::random(seed);
     scenario.nodes = 1;
     // Nobody goes on for a gateway that stands alone, and still for good.
-    scenario.stops = false;
+    scenario.lasting = Lasting::None;
     scenario.only = kinds.to_vec();
     World::new(
         scenario,

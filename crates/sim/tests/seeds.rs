@@ -3,7 +3,10 @@
 use std::io::Write;
 use testudo_sim::faults::Kind;
 use testudo_sim::world::Outcome;
-use testudo_sim::{cluster, runner, scenario::Scenario};
+use testudo_sim::{
+    cluster, runner,
+    scenario::{Lasting, Scenario},
+};
 
 fn one(seed: u64) -> Outcome {
     cluster(Scenario::random(seed))
@@ -44,13 +47,24 @@ fn what_must_always_hold_holds_in_hundreds_of_worlds() {
     );
 }
 
-#[test]
-fn who_stands_still_for_good_holds_up_nobody() {
-    let worlds = (0..40).map(|seed| Scenario { stops: true, ..Scenario::random(seed) });
-    for scenario in worlds.filter(|scenario| scenario.nodes > 2) {
-        let outcome = cluster(Scenario { only: vec![Kind::PauseProcess], ..scenario });
+/// Worlds in which something goes wrong for good, after faults of one kind.
+fn for_good(lasting: Lasting, nodes: usize, kind: Kind) {
+    let worlds = (0..40).map(|seed| Scenario { lasting, only: vec![kind], ..Scenario::random(seed) });
+    for scenario in worlds.filter(|scenario| scenario.nodes >= nodes) {
+        let outcome = cluster(scenario);
         assert!(outcome.violations.is_empty(), "{outcome}");
     }
+}
+
+#[test]
+fn who_stands_still_for_good_holds_up_nobody() {
+    for_good(Lasting::Stopped, 3, Kind::PauseProcess);
+}
+
+#[test]
+fn who_has_lost_a_port_for_good_gives_its_shares_up() {
+    for_good(Lasting::Carrier, 2, Kind::Port);
+    for_good(Lasting::Silent, 3, Kind::Port);
 }
 
 #[test]

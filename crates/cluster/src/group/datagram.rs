@@ -177,7 +177,7 @@ mod tests {
 
     fn pulse(nodes: u8) -> Pulse {
         let ack = Ack { ring: RingId { seq: 1, node: 2 }, epoch: 3, count: 4, digest: [5; 8] };
-        let heard = |node| Heard { node, boot: 6, seq: 7, age: 8, proof: 9 };
+        let heard = |node| Heard { node, boot: 6, seq: 7, age: 8, proof: 9, links: 10 };
         Pulse {
             seq: 10,
             stance: Stance { quorate: true, running: false },

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 const MAGIC: [u8; 2] = *b"Tg";
 /// Version of everything that nodes say to each other.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 const HEADER: usize = 32;
 /// Octets of a GCM tag.
 pub(super) const TAG: usize = 16;

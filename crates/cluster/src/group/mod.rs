@@ -15,6 +15,7 @@ mod lease;
 mod outbox;
 mod output;
 mod peers;
+mod ports;
 mod pulse;
 mod pulses;
 mod send;
@@ -85,6 +86,7 @@ pub struct Group {
     fence: Time,
     /// What pulses tell of this node.
     links: u32,
+    ports: ports::Ports,
     load: u16,
     provisional: ShareSet,
     /// Something was delivered since the last acknowledgement.
@@ -130,6 +132,7 @@ impl Group {
             late: false,
             fence: Time::default(),
             links: u32::MAX,
+            ports: ports::Ports::WELL,
             load: 0,
             provisional: ShareSet::EMPTY,
             unacknowledged: false,

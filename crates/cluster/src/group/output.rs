@@ -73,6 +73,11 @@ pub enum GroupOutput {
         /// The shares whose packets it carries provisionally.
         provisional: ShareSet,
     },
+    /// All ports of this node work, or one of them does not.
+    Ports {
+        /// See there.
+        well: bool,
+    },
     /// Packets may leave until then. Extended again and again; taken back only after [`super::Group::rolled_back`].
     Fence(Time),
     /// Write this to disk, durably, and then call [`super::Group::persisted`]. Where the incarnation is another than before, do so
@@ -111,6 +116,7 @@ impl std::fmt::Debug for GroupOutput {
             Self::Told { from, links, provisional } => {
                 write!(f, "Told(node {from}: links {links:b}, {} shares provisionally)", provisional.len())
             }
+            Self::Ports { well } => write!(f, "Ports(well: {well})"),
             Self::Fence(until) => write!(f, "Fence({:?})", until.0),
             Self::Persist(durable) => write!(f, "Persist({durable:?})"),
             Self::Sender(sender) => write!(f, "Sender({:04x})", sender.0),

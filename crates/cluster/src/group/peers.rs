@@ -22,6 +22,10 @@ pub(super) struct Peer {
     pub(super) boot: Option<u64>,
     /// The newest pulse over each link, so that none counts twice.
     links: Vec<u64>,
+    /// When it was last heard on each.
+    pub(super) on: Vec<Option<Time>>,
+    /// On which links it says to hear this node, and on which others, as bits.
+    pub(super) hearing: (u8, u8),
     /// The newest over any link, and when it came.
     pub(super) seq: u64,
     pub(super) at: Option<Time>,
@@ -47,6 +51,8 @@ impl Peer {
         Self {
             boot: None,
             links: vec![0; usize::from(config.links)],
+            on: vec![None; usize::from(config.links)],
+            hearing: (0, 0),
             seq: 0,
             at: None,
             proof: 0,
@@ -63,12 +69,15 @@ impl Peer {
     }
 
     /// Notes a pulse of a link; false if it, or a later one, has been there.
-    pub(super) fn admit(&mut self, link: u8, seq: u64) -> bool {
-        let Some(last) = self.links.get_mut(usize::from(link)) else {
+    pub(super) fn admit(&mut self, now: Time, link: u8, seq: u64) -> bool {
+        let at = usize::from(link);
+        let (Some(last), Some(on)) = (self.links.get_mut(at), self.on.get_mut(at)) else {
             return false;
         };
         let new = seq > *last;
-        *last = seq.max(*last);
+        if new {
+            (*last, *on) = (seq, Some(now));
+        }
         new
     }
 }
@@ -122,6 +131,8 @@ impl Peers {
             trusted.extend(peer.listener.suspected().then_some(*node));
             peer.boot = Some(*boot);
             peer.links.fill(0);
+            peer.on.fill(None);
+            peer.hearing = (0, 0);
             (peer.seq, peer.proof, peer.echoed, peer.at) = (0, 0, 0, None);
             peer.listener = Listener::new(now, pulse);
         }

@@ -47,6 +47,8 @@ pub(super) struct Heard {
     pub(super) age: u16,
     /// That node may rely on it: the sender takes none of its shares for as long as the fence lasts. 0: it may not.
     pub(super) proof: u64,
+    /// The links on which it was heard lately, as bits.
+    pub(super) links: u8,
 }
 
 /// Nodes as bits.
@@ -85,6 +87,7 @@ impl Pulse {
             out.extend(heard.seq.to_be_bytes());
             out.extend(heard.age.to_be_bytes());
             out.extend(heard.proof.to_be_bytes());
+            out.push(heard.links);
         }
     }
 
@@ -100,7 +103,7 @@ impl Pulse {
         while !from.0.is_empty() {
             let (node, boot, seq) = (from.u8()?, from.u32()?, from.u64()?);
             let (age, proof) = (u16::from_be_bytes(from.array()?), from.u64()?);
-            heard.push(Heard { node, boot, seq, age, proof });
+            heard.push(Heard { node, boot, seq, age, proof, links: from.u8()? });
         }
         Some(Self { seq, stance, ack, members, base, links, load, provisional, heard })
     }

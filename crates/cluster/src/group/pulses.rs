@@ -2,6 +2,7 @@
 
 use super::datagram::{Ack, Body, Sender};
 use super::peers::{NO_RING, Peer};
+use super::ports;
 use super::pulse::{self, Heard, Pulse, Stance, mask};
 use super::view::Stage;
 use super::{Group, GroupOutput};
@@ -15,9 +16,10 @@ const FRESH: Duration = Duration::from_secs(1);
 
 impl Group {
     /// The health of a port: carrier, driver. Nothing is sent over a link that is down.
-    pub fn set_link(&mut self, link: u8, up: bool) {
+    pub fn set_link(&mut self, now: Time, link: u8, up: bool) {
         let bit = 1_u32.checked_shl(link.into()).unwrap_or(0);
         self.links = if up { self.links | bit } else { self.links & !bit };
+        self.look_at_ports(now);
     }
 
     /// What this node's pulses tell: its load in thousandths, and the shares whose packets it carries provisionally.
@@ -46,6 +48,7 @@ impl Group {
     pub(super) fn tick(&mut self, now: Time) {
         if self.next_pulse <= now {
             self.late = false;
+            self.look_at_ports(now);
             self.pulse(now);
             let next = self.next_pulse.plus(self.config.pulse);
             self.next_pulse = if next > now { next } else { now.plus(self.config.pulse) };
@@ -86,10 +89,12 @@ impl Group {
         let ring = view.map_or(NO_RING, |view| view.ring);
         // Who waits for the holder of the state decides nothing.
         let waits = matches!(&self.stage, Stage::Forming(exchange) if exchange.waits());
+        let (lately, up) = (self.lately(now), self.links as u8);
         let heard = |(node, peer): (&NodeId, &Peer)| {
             let (boot, at) = (pulse::half(peer.boot?), peer.at?);
             let age = pulse::age(now.since(at));
-            Some(Heard { node: node.get(), boot, seq: peer.seq, age, proof: peer.proof })
+            let links = ports::hearing(peer, lately) & up;
+            Some(Heard { node: node.get(), boot, seq: peer.seq, age, proof: peer.proof, links })
         };
         Pulse {
             seq,
@@ -130,7 +135,7 @@ impl Group {
             }
             return;
         }
-        if !peer.admit(sender.link, pulse.seq) {
+        if !peer.admit(now, sender.link, pulse.seq) {
             self.counters.replayed += 1;
             return;
         }
@@ -141,6 +146,7 @@ impl Group {
             let changed = std::mem::replace(&mut peer.up, told.0) != told.0;
             let changed = std::mem::replace(&mut peer.provisional, told.1) != told.1 || changed;
             peer.load = pulse.load;
+            peer.hearing = ports::of(&pulse.heard, self.config.node);
             peer.hears = hears.map(|heard| Duration::from_millis(heard.age.into()));
             peer.quorate = if pulse.stance.quorate { Some(now) } else { peer.quorate };
             if trusted {

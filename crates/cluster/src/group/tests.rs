@@ -2,5 +2,6 @@
 
 mod clocks;
 mod net;
+mod ports;
 mod pulses;
 mod views;

@@ -47,7 +47,8 @@ impl Member {
     pub(super) fn apply(&mut self, now: Time, from: NodeId, at: Position, op: Op) {
         match op {
             Op::SegDrop { share, to, .. } => return self.dropped(now, from, at, share, to),
-            Op::Resync { epoch, owners } => return self.told_owners(epoch, &owners),
+            Op::Resync { epoch, owners, unfit } => return self.told_owners(epoch, &owners, &unfit),
+            Op::Fit { fit } => return self.told_fitness(now, from, fit),
             Op::Resynced { epoch } => return self.resynced(now, from, epoch),
             _ => {}
         }
@@ -77,7 +78,7 @@ impl Member {
                 self.owner_bumped(grants.share);
             }
             Op::Edges { moved, all } => self.edges_told(now, from, &moved, all),
-            Op::SegDrop { .. } | Op::Resync { .. } | Op::Resynced { .. } => {}
+            Op::SegDrop { .. } | Op::Fit { .. } | Op::Resync { .. } | Op::Resynced { .. } => {}
         }
     }
 

@@ -9,6 +9,7 @@ mod changes;
 mod commit;
 mod config;
 mod edges;
+mod fitness;
 mod handover;
 mod inspect;
 mod numbers;
@@ -33,6 +34,7 @@ use crate::share::ShareSet;
 use crate::siphash::HashKey;
 use commit::Commits;
 use edges::Edges;
+use fitness::Fitness;
 use handover::Handover;
 use numbers::{HeirBlocks, OwnBlocks};
 use ownership::Ownership;
@@ -54,6 +56,13 @@ use crate::group::Ticket;
 /// While a view is being formed IKE goes on for this long. What it does is not stable, and so does not show.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What the total order has said of owners before a fresh node has heard where that begins.
+#[derive(Debug, Default)]
+struct Unheard {
+    drops: Vec<(NodeId, Share, NodeId)>,
+    fit: Vec<(NodeId, bool)>,
+}
+
 /// One node's part of the cluster.
 pub struct Member {
     config: MemberConfig,
@@ -65,13 +74,14 @@ pub struct Member {
     table: Ownership,
     replicas: Replicas,
     /// As long as a fresh node has not heard who owns what: the shares that were handed over meanwhile, by whom and to whom.
-    unheard_of: Option<Vec<(NodeId, Share, NodeId)>>,
+    unheard_of: Option<Unheard>,
     commits: Commits,
     own_blocks: OwnBlocks,
     heir_blocks: HeirBlocks,
     resync: Resync,
     handover: Handover,
     edges: Edges,
+    fitness: Fitness,
     /// The last view had a quorum.
     quorate: bool,
     /// A quorate view has begun and is not over.
@@ -148,6 +158,7 @@ impl Member {
             resync: Resync::default(),
             handover: Handover::default(),
             edges: Edges::default(),
+            fitness: Fitness::default(),
             quorate: false,
             running: false,
             no_view: None,
@@ -300,8 +311,9 @@ impl Member {
     }
 
     /// The health of a port: carrier, driver.
-    pub fn set_link(&mut self, link: u8, up: bool) {
-        self.group.set_link(link, up);
+    pub fn set_link(&mut self, now: Time, link: u8, up: bool) {
+        self.group.set_link(now, link, up);
+        self.drain(now);
     }
 
     /// How busy the workers are, in thousandths: for the other nodes to know.
@@ -372,6 +384,7 @@ impl Member {
                     self.provide(now);
                 }
                 GroupOutput::Told { from, provisional, links: _ } => self.told(now, from, provisional),
+                GroupOutput::Ports { well } => self.ports(well),
                 GroupOutput::Fence(until) => {
                     self.fence = until;
                     self.outputs.push_back(MemberOutput::Fence(until));

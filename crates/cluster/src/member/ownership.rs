@@ -3,6 +3,7 @@
 
 use crate::node::NodeId;
 use crate::share::{SHARES, ShareSet, ranks};
+use std::collections::BTreeSet;
 use testudo_ipsec::spi::Share;
 
 /// The table.
@@ -10,6 +11,8 @@ use testudo_ipsec::spi::Share;
 pub(crate) struct Ownership {
     /// Nodes of the view that hold the state, sorted: only they can own.
     synced: Vec<NodeId>,
+    /// Those of them that have lost a port: they own only what nobody else can.
+    unfit: BTreeSet<NodeId>,
     owner: [Option<NodeId>; SHARES],
     heir: [Option<NodeId>; SHARES],
 }
@@ -24,7 +27,7 @@ pub(crate) struct Changes {
 impl Ownership {
     /// Nobody owns anything.
     pub(crate) fn new() -> Self {
-        Self { synced: Vec::new(), owner: [None; SHARES], heir: [None; SHARES] }
+        Self { synced: Vec::new(), unfit: BTreeSet::new(), owner: [None; SHARES], heir: [None; SHARES] }
     }
 
     pub(crate) fn owner(&self, share: Share) -> Option<NodeId> {
@@ -58,7 +61,29 @@ impl Ownership {
     pub(crate) fn view(&mut self, synced: &[NodeId]) -> Changes {
         self.synced = synced.to_vec();
         self.synced.sort_unstable();
+        self.unfit.retain(|node| synced.contains(node));
         self.update()
+    }
+
+    /// A node has lost a port, or has all of them again. Its shares become another's only once it has handed them over.
+    pub(crate) fn set_fit(&mut self, node: NodeId, fit: bool) -> Changes {
+        match fit {
+            true => self.unfit.remove(&node),
+            false => self.unfit.insert(node),
+        };
+        self.update()
+    }
+
+    /// Nodes that have lost a port.
+    pub(crate) fn unfit(&self) -> &BTreeSet<NodeId> {
+        &self.unfit
+    }
+
+    /// Those who may own a share, by rank; whoever has lost a port behind all others.
+    fn ranked(&self, share: Share) -> Vec<NodeId> {
+        let mut ranked = ranks(share, &self.synced);
+        ranked.sort_by_key(|node| self.unfit.contains(node));
+        ranked
     }
 
     /// Further members hold the state now. They become heirs; shares are theirs only once their owners have handed them over.
@@ -75,7 +100,8 @@ impl Ownership {
     }
 
     /// As those have it who hold the state. What this node made of the table by itself is void.
-    pub(crate) fn adopt(&mut self, owners: &[u8]) {
+    pub(crate) fn adopt(&mut self, owners: &[u8], unfit: &[NodeId]) {
+        self.unfit = unfit.iter().copied().collect();
         for (owner, number) in self.owner.iter_mut().zip(owners) {
             *owner = NodeId::new(u32::from(*number));
         }
@@ -102,7 +128,7 @@ impl Ownership {
     /// What this node owns and another should: the node at the first rank.
     pub(crate) fn misplaced(&self, owner: NodeId) -> impl Iterator<Item = (Share, NodeId)> + '_ {
         all().filter(move |share| self.owner(*share) == Some(owner)).filter_map(move |share| {
-            let first = *ranks(share, &self.synced).first()?;
+            let first = *self.ranked(share).first()?;
             (first != owner).then_some((share, first))
         })
     }
@@ -110,7 +136,7 @@ impl Ownership {
     fn update(&mut self) -> Changes {
         let mut changes = Changes::default();
         for share in all() {
-            let ranked = ranks(share, &self.synced);
+            let ranked = self.ranked(share);
             let index = usize::from(share.0);
             let (Some(owner), Some(heir)) = (self.owner.get_mut(index), self.heir.get_mut(index)) else {
                 continue;
@@ -194,6 +220,40 @@ mod tests {
         let share = table.owned_by(node(1)).iter().next().unwrap();
         assert_eq!(table.drop(node(1), share, node(3)), None);
         assert_eq!(table.owner(share), Some(node(1)));
+    }
+
+    #[test]
+    fn who_has_lost_a_port_gives_its_shares_up_and_gets_them_back() {
+        let mut table = Ownership::new();
+        table.view(&nodes(&[1, 2, 3]));
+        let before = table.clone();
+        let changes = table.set_fit(node(2), false);
+        assert!(changes.owner.is_empty() && all().all(|share| table.heir(share) != Some(node(2))));
+        assert_eq!(table.misplaced(node(2)).count(), before.owned_by(node(2)).len());
+        assert!(table.misplaced(node(2)).all(|(share, to)| before.heir(share) == Some(to)));
+        let hand_over = |table: &mut Ownership| {
+            for owner in nodes(&[1, 2, 3]) {
+                let misplaced: Vec<_> = table.misplaced(owner).collect();
+                for (share, to) in misplaced {
+                    table.drop(owner, share, to).unwrap();
+                }
+            }
+        };
+        hand_over(&mut table);
+        assert!(table.owned_by(node(2)).is_empty());
+        // It is remembered over views that it is in, and it takes what nobody else is left for.
+        table.view(&nodes(&[1, 2]));
+        assert!(table.owned_by(node(2)).is_empty() && all().all(|share| table.heir(share) == Some(node(2))));
+        table.view(&nodes(&[2]));
+        assert_eq!(table.owned_by(node(2)).len(), SHARES);
+        table.synced_too(&nodes(&[1, 3]));
+        table.set_fit(node(2), true);
+        hand_over(&mut table);
+        assert_eq!(table, before);
+        // Who comes back says anew how it is.
+        table.set_fit(node(3), false);
+        table.view(&nodes(&[1, 2]));
+        assert!(table.unfit().is_empty());
     }
 
     #[test]

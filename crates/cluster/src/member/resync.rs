@@ -1,6 +1,6 @@
 //! A node that comes is brought up to date: each owner tells it all that it owns, between its other updates.
 
-use super::Member;
+use super::{Member, Unheard};
 use crate::group::{Ticket, ViewStart};
 use crate::node::NodeId;
 use crate::share::ShareSet;
@@ -70,7 +70,11 @@ impl Member {
         self.resync.queue.extend(children.into_iter().map(|(_, spi)| Item::Child(spi)));
         self.resync.queue.extend(ikes.map(Item::Ike));
         self.resync.telling = true;
-        self.publish(vec![Op::Resync { epoch: self.epoch, owners: self.table.owners() }]);
+        self.publish(vec![Op::Resync {
+            epoch: self.epoch,
+            owners: self.table.owners(),
+            unfit: self.table.unfit().iter().copied().collect(),
+        }]);
         self.tell_more(now);
     }
 
@@ -127,14 +131,17 @@ impl Member {
 
     /// Whose the shares are at the start of the view. Those who hold the state know, and all say the same; a fresh node hears it
     /// from the first of them, and goes on with what has been handed over since.
-    pub(super) fn told_owners(&mut self, epoch: u64, owners: &[u8]) {
+    pub(super) fn told_owners(&mut self, epoch: u64, owners: &[u8], unfit: &[NodeId]) {
         if epoch != self.epoch {
             return;
         }
-        let Some(drops) = self.unheard_of.take() else { return };
-        self.table.adopt(owners);
+        let Some(Unheard { drops, fit }) = self.unheard_of.take() else { return };
+        self.table.adopt(owners, unfit);
         for (from, share, to) in drops {
             self.table.drop(from, share, to);
+        }
+        for (node, fit) in fit {
+            self.table.set_fit(node, fit);
         }
     }
 

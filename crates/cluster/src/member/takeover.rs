@@ -4,7 +4,7 @@
 //! delivered twice and no number is used twice. IKE has one owner, whom the view names, and whom nobody doubts.
 
 use super::edges::Edges;
-use super::{Member, MemberOutput, TakenIn};
+use super::{Member, MemberOutput, TakenIn, Unheard};
 use crate::alloc::OwnedHomes;
 use crate::group::{NoQuorum, Position, ViewStart};
 use crate::node::NodeId;
@@ -73,7 +73,7 @@ impl Member {
         if start.reset {
             self.table.reset();
         } else if start.fresh.contains(&self.node) {
-            self.unheard_of = Some(Vec::new());
+            self.unheard_of = Some(Unheard::default());
         }
         self.suspects.retain(|node| start.view.members.contains(node));
         self.yielded = ShareSet::EMPTY;
@@ -88,6 +88,7 @@ impl Member {
             self.takes.push(Take { when: When::At(start.wait_until), shares: gained });
         }
         self.begin_resync(now, &start);
+        self.tell_fitness_anew();
         // New numbers for whoever has become owner or heir. An owner goes on with those that it has for as long as they last, and so
         // does the heir that takes over: they lie behind its owner's. Where the heir was another, and now is gone or passed over, that
         // one may have sent behind all of them, and told nobody.
@@ -138,8 +139,8 @@ impl Member {
 
     /// SEG_DROP has been delivered: the share is another's.
     pub(super) fn dropped(&mut self, now: Time, from: NodeId, at: Position, share: Share, to: NodeId) {
-        if let Some(drops) = &mut self.unheard_of {
-            drops.push((from, share, to));
+        if let Some(unheard) = &mut self.unheard_of {
+            unheard.drops.push((from, share, to));
             return;
         }
         let Some(changes) = self.table.drop(from, share, to) else {
@@ -378,6 +379,12 @@ impl Member {
         self.bumping.retain(|_, ticket| !commits.is_stable(*ticket));
     }
 
+    /// Who answers for the addresses of all: the first that is heard, and has all of its ports if any has.
+    fn next_host(&self) -> Option<NodeId> {
+        let heard = || self.members.iter().copied().filter(|node| !self.suspects.contains(node));
+        heard().find(|node| !self.table.unfit().contains(node)).or_else(|| heard().next())
+    }
+
     /// Tells the host what is kept here, if that has changed.
     pub(super) fn show(&mut self, now: Time) {
         let carries = self.quorate || self.config.group.no_quorum == NoQuorum::Forward;
@@ -391,7 +398,7 @@ impl Member {
             packets = ShareSet::EMPTY;
         }
         let default_host = match self.running {
-            true => self.members.iter().find(|node| !self.suspects.contains(node)) == Some(&self.node),
+            true => self.next_host() == Some(self.node),
             // Nobody knows better; but the part of the cluster that has a quorum has one of its own.
             false => self.shown.default_host && carries,
         };

@@ -50,9 +50,11 @@ pub(crate) enum Op {
     Edges { moved: Vec<(Spi, u64)>, all: bool },
     /// SEG_DROP: the owner has given the share up for that node, in the view of that epoch. In a later one it is void.
     SegDrop { share: Share, to: NodeId, epoch: u64 },
+    /// The sender has lost a port, or has all of them again.
+    Fit { fit: bool },
     /// RESYNC begins: what follows brings the fresh nodes of that view up to date with what the sender owns. `owners`: whose each
-    /// share is at the view's start, by the numbers of the nodes.
-    Resync { epoch: u64, owners: Vec<u8> },
+    /// share is at the view's start, by the numbers of the nodes; `unfit`: who has lost a port.
+    Resync { epoch: u64, owners: Vec<u8>, unfit: Vec<NodeId> },
     /// RESYNC ends: that was all.
     Resynced { epoch: u64 },
 }
@@ -145,7 +147,11 @@ impl Op {
             | Self::ChildDelete { spi } => spi.share(),
             Self::Renew(grants) | Self::Bump(grants) => grants.share,
             Self::SegDrop { share, .. } => *share,
-            Self::IkeWanted { .. } | Self::Edges { .. } | Self::Resync { .. } | Self::Resynced { .. } => {
+            Self::IkeWanted { .. }
+            | Self::Edges { .. }
+            | Self::Fit { .. }
+            | Self::Resync { .. }
+            | Self::Resynced { .. } => {
                 return None;
             }
         })

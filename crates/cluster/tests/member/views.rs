@@ -61,6 +61,41 @@ fn rekey_all(world: &mut World) {
 }
 
 #[test]
+fn who_loses_a_port_hands_its_shares_over_and_gets_them_back_with_it() {
+    for victim in 0..3 {
+        let mut world = World::established(3, 6, 40 + victim as u64);
+        let before = world.nodes[victim].shares;
+        world.set_link(victim, false);
+        world.run(Duration::from_secs(2));
+        let has_none = |world: &World| {
+            let (packets, ike) = world.nodes[victim].shares;
+            packets.is_empty() && ike.is_empty()
+        };
+        assert!(has_none(&world));
+        world.assert_all_shares_once();
+        (0..6).for_each(|peer| world.assert_tunnel(peer));
+        rekey_all(&mut world);
+        // No other view gives it anything back, and a node that has to be brought up to date hears of it too.
+        let other = (victim + 1) % 3;
+        world.crash(other, false);
+        world.view(&(0..3).filter(|node| *node != other).collect::<Vec<_>>());
+        world.run(MOMENT);
+        assert!(has_none(&world));
+        world.restart(other);
+        world.view(&[0, 1, 2]);
+        world.run(Duration::from_secs(2));
+        assert!(has_none(&world));
+        world.assert_all_shares_once();
+        world.set_link(victim, true);
+        world.run(Duration::from_secs(4));
+        assert_eq!(world.nodes[victim].shares, before);
+        world.assert_all_shares_once();
+        (0..6).for_each(|peer| world.assert_tunnel(peer));
+        rekey_all(&mut world);
+    }
+}
+
+#[test]
 fn a_minority_falls_silent_and_is_brought_up_to_date() {
     for seed in 0..4 {
         let mut world = World::established(3, 6, seed);

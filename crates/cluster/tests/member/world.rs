@@ -87,6 +87,7 @@ fn member(
     let all = (0..nodes).map(id).collect();
     let mut group = GroupConfig::new(id(node), all, ClusterKey::new([7; 32]));
     group.pulse = pulse;
+    group.links = 2;
     group.fence = pulse * 5;
     group.suspicion.floor = pulse * 5 / 2;
     group.suspicion.ceiling = pulse * 20;
@@ -460,6 +461,14 @@ impl World {
                 .map(|(_, numbers)| numbers.len())
         };
         self.nodes.get(node).and_then(of).unwrap_or_default()
+    }
+
+    pub(crate) fn set_link(&mut self, node: usize, up: bool) {
+        let now = self.now;
+        let member = self.nodes[node].member.as_mut().unwrap();
+        member.set_link(now, 1, up);
+        member.pump(now);
+        self.settle();
     }
 
     pub(crate) fn initiate(&mut self, peer: usize) {

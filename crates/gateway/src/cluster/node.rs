@@ -10,7 +10,7 @@ use testudo_cluster::engine::{Engine, EngineEvent};
 use testudo_cluster::group::{ClusterKey, Durable, GroupConfig, SuspicionConfig};
 use testudo_cluster::member::{Member, MemberConfig};
 use testudo_cluster::node::NodeId;
-use testudo_fastpath::fib::{Fib, PortLink};
+use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
 use testudo_fastpath::prefix::Prefix;
 use testudo_fastpath::vip::{Link, Speaker};
 use testudo_ike::endpoint::EndpointConfig;
@@ -27,6 +27,8 @@ pub(crate) struct Node {
     pulses: Pulses,
     disk: Writer,
     speaker: Speaker,
+    /// The links that are ports, with the interfaces behind them.
+    ports: Vec<(u8, PortIndex)>,
     buffer: Vec<u8>,
 }
 
@@ -81,8 +83,21 @@ impl Prepared {
             .map_err(|e| format!("cannot start the thread for corosync: {e}"))?;
         let Self { pulses, disk, durable, .. } = self;
         let disk = disk.writer(durable).map_err(|e| format!("cannot start the thread that writes: {e}"))?;
-        Ok(Node { engine, pulses, disk, speaker, buffer: vec![0; DATAGRAM] })
+        let ports = ports(settings, fib);
+        Ok(Node { engine, pulses, disk, speaker, ports, buffer: vec![0; DATAGRAM] })
     }
+}
+
+/// The links on which this node's address is that of a port.
+fn ports(settings: &ClusterSettings, fib: &Fib) -> Vec<(u8, PortIndex)> {
+    let own = settings.nodes.iter().find(|node| node.id == settings.node);
+    // The configuration allows eight links.
+    let links = own.into_iter().flat_map(|node| (0_u8..).zip(&node.addresses));
+    let port = |(link, address)| {
+        let port = fib.ports().iter().find(|port| port.addresses.contains(address))?;
+        Some((link, port.index))
+    };
+    links.filter_map(port).collect()
 }
 
 /// The ports with those of the VIPs that lie in their networks.
@@ -103,6 +118,12 @@ fn links(settings: &ClusterSettings, fib: &Fib) -> Vec<Link> {
 }
 
 impl Node {
+    /// The links that are ports: whether each is up, and has a carrier.
+    pub(crate) fn carriers(&self, fib: &Fib) -> Vec<(u8, bool)> {
+        let up = |port: PortIndex| fib.ports().iter().any(|it| it.index == port && it.up);
+        self.ports.iter().map(|(link, port)| (*link, up(*port))).collect()
+    }
+
     /// Readable when corosync tells something, or takes messages again.
     pub(crate) fn engine_fd(&self) -> RawFd {
         self.engine.wake_fd().as_raw_fd()

@@ -6,6 +6,7 @@ use crate::engine::{MILLI, Nanos};
 use crate::faults::Kind;
 use crate::host::Input;
 use crate::network::{Link, Weather};
+use crate::scenario::Lasting;
 use crate::trace::Who;
 
 impl World {
@@ -190,6 +191,7 @@ impl World {
                 self.arrive(node, Arrival::Input(Input::Link(link.number(), true)));
             }
         }
+        self.set_ports();
     }
 
     pub(super) fn storm(&mut self, left: u32) {
@@ -222,9 +224,32 @@ impl World {
         }
         self.engines.changed(self.now);
         self.tell_links();
-        if self.scenario.stops {
-            self.stopped = (0..self.slots.len()).find(|node| self.may_forget(*node));
-            self.stopped.into_iter().for_each(|node| self.pause(node, Pause::Process));
+        self.begin_lasting();
+    }
+
+    /// What is wrong from now on to the end.
+    fn begin_lasting(&mut self) {
+        let Some(node) = (0..self.slots.len()).find(|node| self.may_forget(*node)) else { return };
+        match self.scenario.lasting {
+            Lasting::None => {}
+            Lasting::Stopped => {
+                self.stopped = Some(node);
+                self.pause(node, Pause::Process);
+            }
+            Lasting::Carrier | Lasting::Silent => {
+                let link = if self.random.permille(500) { Link::Outer } else { Link::Inner };
+                self.dead_port = Some((link, node));
+                self.set_ports();
+            }
+        }
+    }
+
+    /// The port that is dead for good, among others that are not.
+    fn set_ports(&mut self) {
+        let Some((link, node)) = self.dead_port else { return };
+        self.network.set_port(link, node, false);
+        if self.scenario.lasting == Lasting::Carrier {
+            self.arrive(node, Arrival::Input(Input::Link(link.number(), false)));
         }
     }
 

@@ -15,7 +15,7 @@ use crate::checks::Checks;
 use crate::engine::{Engines, Nanos, Votes};
 use crate::faults::Kind;
 use crate::host::Input;
-use crate::network::Network;
+use crate::network::{Link, Network};
 use crate::peer::Peer;
 use crate::random::Random;
 use crate::scenario::Scenario;
@@ -96,6 +96,8 @@ pub struct World {
     faults: BTreeMap<Kind, u64>,
     /// Whose process stands still for good.
     stopped: Option<usize>,
+    /// What is dead for good.
+    dead_port: Option<(Link, usize)>,
     /// Both of two nodes may be quorate alone.
     split: bool,
     holders: Holders,
@@ -135,6 +137,7 @@ impl World {
             faulty: true,
             faults: BTreeMap::new(),
             stopped: None,
+            dead_port: None,
             split: scenario.votes == Votes::TwoNode,
             holders: Holders::default(),
             state_lost: 0,

@@ -39,6 +39,7 @@ pub(super) struct Node {
     /// How many suspicions there were.
     pub(super) suspicions: usize,
     pub(super) told: Vec<(u8, u32, usize)>,
+    pub(super) well: bool,
     /// It is stopped: nothing reaches it, and nothing leaves.
     pub(super) stopped: bool,
     /// In its sockets meanwhile.
@@ -68,6 +69,9 @@ pub(super) struct Net {
     pub(super) lost: BTreeSet<(u8, u8)>,
     /// All datagrams over these links are.
     pub(super) lost_links: BTreeSet<u8>,
+    /// All datagrams that a node gets, or sends, over a link are.
+    pub(super) deaf: BTreeSet<(u8, u8)>,
+    pub(super) mute: BTreeSet<(u8, u8)>,
     pub(super) key: [u8; 32],
     pub(super) tune: fn(&mut GroupConfig),
 }
@@ -88,6 +92,8 @@ impl Net {
             datagrams: VecDeque::new(),
             lost: BTreeSet::new(),
             lost_links: BTreeSet::new(),
+            deaf: BTreeSet::new(),
+            mute: BTreeSet::new(),
             key: [9; 32],
             tune,
         };
@@ -113,6 +119,7 @@ impl Net {
             suspects: BTreeSet::new(),
             suspicions: 0,
             told: vec![],
+            well: true,
             stopped: false,
             kept: vec![],
             disk,
@@ -198,6 +205,8 @@ impl Net {
             let now = self.now;
             if !self.lost.contains(&(from, to))
                 && !self.lost_links.contains(&link)
+                && !self.deaf.contains(&(to, link))
+                && !self.mute.contains(&(from, link))
                 && let Some(node) = self.nodes.get_mut(&to)
             {
                 match node.stopped {
@@ -316,6 +325,7 @@ impl Node {
                 self.suspicions += usize::from(self.suspects.insert(node.get()));
             }
             GroupOutput::Trusted(node) => assert!(self.suspects.remove(&node.get())),
+            GroupOutput::Ports { well } => self.well = well,
             GroupOutput::Told { from, links, provisional } => {
                 self.told.push((from.get(), links, provisional.len()));
             }

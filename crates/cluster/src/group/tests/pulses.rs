@@ -106,7 +106,8 @@ fn a_suspect_that_comes_back_begins_anew() {
 fn what_a_node_tells_of_itself_arrives() {
     let mut net = stop(2);
     assert!(net.node(2).told.is_empty());
-    net.node(1).group.set_link(1, false);
+    let now = net.now;
+    net.node(1).group.set_link(now, 1, false);
     net.node(1).group.set_load(700, [Share(3), Share(4)].into_iter().collect());
     net.pass(20);
     let links = !2;

@@ -1,9 +1,10 @@
 //! The node that carries the tunnel is cut off from the other nodes, or from everybody.
 
-use super::{Seen, Trial, hardly_doubled, not_doubled, others, within};
+use super::{LIMIT, Seen, Trial, hardly_doubled, not_doubled, others, within};
 use std::time::Duration;
 use testudo_lab::bed::{BedOptions, Failure};
 use testudo_lab::cluster::{Cut, Net};
+use testudo_lab::wait_until;
 
 /// Cuts the owner off and joins it again, in both ways in which that can happen.
 fn cut_off(name: &str, failure: fn(Cut) -> Failure, doubled: fn(&str, &Seen)) {
@@ -43,4 +44,39 @@ fn the_cluster_link_is_cut() {
 #[test]
 fn all_links_are_cut() {
     cut_off("cut-all", Failure::AllLinks, not_doubled);
+}
+
+/// A port alone: the other nodes hear the node on its other links, so it is no suspect, and nothing comes through it. It hands its
+/// shares over, and gets them back.
+#[test]
+fn a_port_is_cut() {
+    let mut trial = Trial::start("cut-port", &BedOptions::default());
+    for (net, how) in [
+        (Net::Outer, Cut::Carrier),
+        (Net::Inner, Cut::Silent),
+        (Net::Outer, Cut::Silent),
+        (Net::Inner, Cut::Carrier),
+    ] {
+        let owner = trial.bed.owner(1).unwrap();
+        let failure = Failure::Link(net, how);
+        let what = format!("{failure:?} of node {owner}");
+        let seen = trial.under_traffic(&what, |bed| bed.strike(owner, failure).unwrap());
+        not_doubled(&what, &seen);
+        within(&what, Duration::from_secs(5), &seen);
+        assert_ne!(trial.bed.owner(1).unwrap(), owner, "{what}");
+        trial.all_is_well(&what);
+
+        let what = format!("the end of {what}");
+        let seen = trial.under_traffic(&what, |bed| {
+            bed.mend(owner, failure).unwrap();
+            wait_until("the share to come back", LIMIT, || {
+                let back = bed.owner_among(1, &[owner])?.is_some();
+                Ok(if back { Ok(()) } else { Err(format!("node {owner} has not got it")) })
+            })
+            .unwrap();
+        });
+        not_doubled(&what, &seen);
+        within(&what, Duration::from_secs(5), &seen);
+        trial.all_is_well(&what);
+    }
 }

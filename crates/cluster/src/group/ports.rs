@@ -1,0 +1,91 @@
+//! Whether this node's ports work: it must hear others there, and be heard.
+//!
+//! Link 0 is the cluster's own; the others are ports, and a node that has lost one of them carries nobody's packets through. What
+//! the driver says (carrier) counts at once. A switch that swallows everything says nothing; but then others hear each other on
+//! that link, and this node is not among them. Where nobody hears anybody the fault is nobody's.
+
+use super::peers::Peer;
+use super::pulse::Heard;
+use super::{Group, GroupOutput};
+use crate::node::NodeId;
+use std::time::Duration;
+use testudo_ike::output::Time;
+
+/// Who was heard on a link so lately is heard there.
+const LATELY: Duration = Duration::from_millis(300);
+/// A port counts as well again after so long without complaint.
+const WELL: Duration = Duration::from_secs(1);
+
+/// What is known of the ports.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports {
+    /// Since when others hear each other on one of them, and not this node.
+    left_out: Option<Time>,
+    /// When one of them last was not well.
+    ill: Option<Time>,
+    /// What the layer above knows.
+    told: bool,
+}
+
+impl Ports {
+    /// All is well.
+    pub(super) const WELL: Self = Self { left_out: None, ill: None, told: true };
+}
+
+/// Those links on which a node was heard since then, as bits.
+pub(super) fn hearing(peer: &Peer, since: Time) -> u8 {
+    let lately = peer.on.iter().enumerate().filter(|(_, at)| at.is_some_and(|at| at >= since));
+    lately.fold(0, |bits, (link, _)| bits | 1_u8.checked_shl(link as u32).unwrap_or(0))
+}
+
+/// On which links the sender of a pulse hears a node, and on which it hears others.
+pub(super) fn of(heard: &[Heard], node: NodeId) -> (u8, u8) {
+    heard.iter().fold((0, 0), |(us, others), heard| match heard.node == node.get() {
+        true => (us | heard.links, others),
+        false => (us, others | heard.links),
+    })
+}
+
+impl Group {
+    /// Looks at the ports, and tells what has changed.
+    pub(super) fn look_at_ports(&mut self, now: Time) {
+        if self.ails(now) {
+            self.ports.ill = Some(now);
+        }
+        let well = self.ports.ill.is_none_or(|at| now.since(at) >= WELL);
+        if std::mem::replace(&mut self.ports.told, well) != well {
+            self.outputs.push_back(GroupOutput::Ports { well });
+        }
+    }
+
+    /// Who was heard since then was heard lately.
+    pub(super) fn lately(&self, now: Time) -> Time {
+        let span = LATELY.max(self.config.pulse.saturating_mul(10));
+        Time(now.0.saturating_sub(span))
+    }
+
+    fn ails(&mut self, now: Time) -> bool {
+        let since = self.lately(now);
+        let ports = 1..self.config.links;
+        if ports.clone().any(|link| !self.links_up().any(|up| up == link)) {
+            return true;
+        }
+        // Who was late itself, or has come into another view, has not heard yet what it will.
+        let left_out = self.attentive < since && ports.into_iter().any(|link| self.is_left_out(since, link));
+        self.ports.left_out = left_out.then(|| self.ports.left_out.unwrap_or(now));
+        // Not all find at the same moment that one has fallen silent.
+        self.ports.left_out.is_some_and(|at| at < since)
+    }
+
+    /// Others hear each other on a link, and this node hears nobody there, or nobody hears it.
+    fn is_left_out(&self, since: Time, link: u8) -> bool {
+        let bit = 1_u8.checked_shl(link.into()).unwrap_or(0);
+        let (mut hears, mut heard, mut others) = (false, false, false);
+        for peer in self.peers.all.values().filter(|peer| peer.at.is_some_and(|at| at >= since)) {
+            hears |= hearing(peer, since) & bit != 0;
+            heard |= peer.hearing.0 & bit != 0;
+            others |= peer.hearing.1 & bit != 0;
+        }
+        others && !(hears && heard)
+    }
+}

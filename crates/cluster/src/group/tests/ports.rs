@@ -1,0 +1,91 @@
+//! Which ports work.
+
+use super::net::Net;
+
+/// One link for the cluster, and two ports.
+fn running(count: u8) -> Net {
+    let mut net = Net::tuned(count, |config| config.links = 3);
+    let all = net.all.clone();
+    net.view(&all, true);
+    net.settle();
+    net.pass(1000);
+    net
+}
+
+fn ill(net: &Net) -> Vec<u8> {
+    net.nodes.iter().filter(|(_, node)| !node.well).map(|(number, _)| *number).collect()
+}
+
+#[test]
+fn a_port_without_carrier_is_told_at_once_and_well_again_after_a_while() {
+    let mut net = running(2);
+    let now = net.now;
+    net.node(1).group.set_link(now, 2, false);
+    net.pass(1);
+    assert_eq!(ill(&net), [1]);
+    net.pass(5000);
+    let now = net.now;
+    net.node(1).group.set_link(now, 2, true);
+    net.pass(900);
+    assert_eq!(ill(&net), [1], "a cable that is loose does not have shares go to and fro");
+    net.pass(200);
+    assert!(ill(&net).is_empty());
+}
+
+#[test]
+fn a_port_that_swallows_everything_is_found_one_way_or_both() {
+    for (deaf, mute) in [(true, true), (true, false), (false, true)] {
+        let mut net = running(3);
+        net.deaf.extend(deaf.then_some((2, 1)));
+        net.mute.extend(mute.then_some((2, 1)));
+        net.pass(1000);
+        assert_eq!(ill(&net), [2], "deaf {deaf}, mute {mute}");
+        net.deaf.clear();
+        net.mute.clear();
+        net.pass(1500);
+        assert!(ill(&net).is_empty());
+    }
+}
+
+#[test]
+fn where_nobody_hears_anybody_the_fault_is_nobodys() {
+    let mut net = running(3);
+    net.lost_links.insert(1);
+    net.pass(2000);
+    assert!(ill(&net).is_empty(), "the switch of all");
+    net.lost_links.clear();
+    // The cluster's own link is no port.
+    net.deaf.insert((1, 0));
+    net.mute.insert((1, 0));
+    net.pass(2000);
+    assert!(ill(&net).is_empty());
+    let mut net = running(2);
+    net.deaf.insert((1, 1));
+    net.mute.insert((1, 1));
+    net.pass(2000);
+    assert!(ill(&net).is_empty(), "of two, neither knows whose fault it is");
+}
+
+#[test]
+fn who_was_late_itself_or_has_just_come_has_no_complaint_yet() {
+    let mut net = running(3);
+    net.node(2).stopped = true;
+    net.pass(3000);
+    net.wake(2);
+    for _ in 0..1000 {
+        net.pass(1);
+        assert!(ill(&net).is_empty());
+    }
+    net.restart(3);
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    for _ in 0..1000 {
+        net.pass(1);
+        assert!(ill(&net).is_empty());
+    }
+    // Nor have those who remain when all others are gone.
+    net.isolate(1);
+    net.node(3).stopped = true;
+    net.pass(2000);
+    assert!(ill(&net).is_empty());
+}

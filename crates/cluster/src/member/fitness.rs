@@ -1,0 +1,65 @@
+//! A node that has lost a port carries no packet through: it gives its shares up to those who have all of theirs, and gets them
+//! back when it has again.
+//!
+//! Each node says of itself in the total order how it is, so that all agree on who should own what; shares then change hands as
+//! they always do among the living.
+
+use super::Member;
+use crate::node::NodeId;
+use crate::update::Op;
+use testudo_ike::output::Time;
+
+/// How this node is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fitness {
+    fit: bool,
+    /// What it has said last in this view.
+    said: Option<bool>,
+}
+
+impl Default for Fitness {
+    fn default() -> Self {
+        Self { fit: true, said: None }
+    }
+}
+
+impl Member {
+    /// All ports of this node work, or one does not.
+    pub(super) fn ports(&mut self, well: bool) {
+        self.fitness.fit = well;
+        let line = match well {
+            true => "all ports work: this node's shares may come back",
+            false => "a port does not work: this node gives its shares up to those whose ports do",
+        };
+        self.log(0, line.to_owned());
+        self.tell_fitness();
+    }
+
+    /// A view begins: what was said in another may not have come to all.
+    pub(super) fn tell_fitness_anew(&mut self) {
+        self.fitness.said = None;
+        self.tell_fitness();
+    }
+
+    fn tell_fitness(&mut self) {
+        let known = !self.table.unfit().contains(&self.node);
+        let Fitness { fit, said } = self.fitness;
+        if self.running && said.unwrap_or(known) != fit {
+            self.fitness.said = Some(fit);
+            self.publish(vec![Op::Fit { fit }]);
+        }
+    }
+
+    /// A node has said how it is.
+    pub(super) fn told_fitness(&mut self, now: Time, from: NodeId, fit: bool) {
+        if let Some(unheard) = &mut self.unheard_of {
+            unheard.fit.push((from, fit));
+            return;
+        }
+        let changes = self.table.set_fit(from, fit);
+        let owned = self.table.owned_by(self.node);
+        self.grant_all(owned.intersection(changes.heir), false);
+        self.provide(now);
+        self.hand_over(now);
+    }
+}
