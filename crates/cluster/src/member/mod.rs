@@ -86,6 +86,8 @@ pub struct Member {
     quorate: bool,
     /// A quorate view has begun and is not over.
     running: bool,
+    /// The last quorate view has no more than half of the nodes: while a witness counts for this half, another may have gone on by it.
+    by_grace: bool,
     /// Since when there is no view.
     no_view: Option<Time>,
     epoch: u64,
@@ -161,6 +163,7 @@ impl Member {
             fitness: Fitness::default(),
             quorate: false,
             running: false,
+            by_grace: false,
             no_view: None,
             epoch: 0,
             members: Vec::new(),

@@ -68,6 +68,7 @@ impl Member {
         if start.reset || start.fresh.contains(&self.node) {
             self.void(now, start.reset);
         }
+        self.by_grace = start.view.members.len() * 2 <= self.config.group.nodes.len();
         self.unheard_of = None;
         let held_before = !start.reset && !start.fresh.contains(&self.node);
         if start.reset {
@@ -104,8 +105,9 @@ impl Member {
     /// What this node holds is void: others have gone on without it, and tell it anew what there is. `reset`: nobody holds
     /// anything.
     pub(super) fn void(&mut self, now: Time, reset: bool) {
-        if self.commits.is_waiting() {
-            // It has encrypted messages that never left. The states that it will be given know nothing of their IVs.
+        if self.commits.is_waiting() || self.by_grace {
+            // It has encrypted messages that never left, or that left while the other half went on as well. The states that it will be
+            // given know nothing of their IVs, nor do the blocks of which numbers it has sent.
             self.sender = None;
             self.group.renew_sender(now);
         }

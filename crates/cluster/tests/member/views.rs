@@ -240,3 +240,28 @@ fn a_machine_that_was_set_back_begins_with_nothing_and_another_sender_id() {
     assert_ne!(world.nodes[1].sender, sender);
     rekey_all(&mut world);
 }
+
+/// A witness that counts for one half, and then for the other, which the first has not heard of yet: both go on from the same state, and
+/// only one is believed.
+#[test]
+fn whose_half_is_not_believed_has_used_ivs_that_nobody_knows_of() {
+    let mut world = World::established(2, 6, 12);
+    let senders = |world: &World| [0, 1].map(|node| world.nodes[node].sender.unwrap());
+    let before = senders(&world);
+    (0..2).for_each(|node| world.view_of(&[node], true));
+    world.run(MOMENT);
+    assert_eq!(senders(&world), before);
+    world.view(&[0, 1]);
+    world.run(MOMENT * 3);
+    let changed = before.iter().zip(senders(&world)).filter(|(before, after)| *before != after);
+    assert_eq!(changed.count(), 1);
+    // Who was cut off for a while, and has sent nothing that was its own to say, need not spend one of its few sender IDs.
+    let mut world = World::established(3, 6, 13);
+    let before = world.nodes[2].sender;
+    world.view(&[0, 1]);
+    world.view(&[2]);
+    world.run(MOMENT);
+    world.view(&[0, 1, 2]);
+    world.run(MOMENT * 3);
+    assert_eq!(world.nodes[2].sender, before);
+}
