@@ -6,6 +6,7 @@ use crate::trace::{Who, digest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use testudo_ike::message::Message;
 
 /// An invariant of `design.md`, by its number there.
@@ -57,6 +58,8 @@ impl fmt::Display for Violation {
 pub struct Checks {
     ivs: BTreeSet<(u64, u64)>,
     sequences: BTreeSet<(u64, u32)>,
+    /// Numbers that were used up without a look at each packet: from where to where, by key.
+    spent: BTreeMap<u64, Vec<Range<u64>>>,
     ike_ivs: BTreeMap<(u64, u64, bool, [u8; 8]), u64>,
     ike_numbers: BTreeMap<IkeNumber, u64>,
     accepted: BTreeMap<(u64, u32), Accepted>,
@@ -114,10 +117,25 @@ impl Checks {
             );
             self.violate(Invariant::Iv, at, who, what);
         }
-        if !self.sequences.insert((key, esp.sequence)) {
+        let number = u64::from(esp.sequence);
+        let mut spent = self.spent.get(&key).into_iter().flatten();
+        if !self.sequences.insert((key, esp.sequence)) || spent.any(|used| used.contains(&number)) {
             let what = format!("number {} sent twice, SPI {:08x}", esp.sequence, esp.spi);
             self.violate(Invariant::Sent, at, who, what);
         }
+    }
+
+    /// Somebody uses all of these numbers up under the key with that fingerprint.
+    pub fn esp_spent(&mut self, at: Nanos, who: Who, key: u64, numbers: Range<u64>) {
+        let one = |number: u64| (key, u32::try_from(number).unwrap_or(u32::MAX));
+        let again = self.sequences.range(one(numbers.start)..one(numbers.end)).next().is_some();
+        let spent = self.spent.entry(key).or_default();
+        let overlap = |used: &Range<u64>| used.start < numbers.end && numbers.start < used.end;
+        if again || spent.iter().any(overlap) {
+            let what = format!("of the numbers {numbers:?} some were sent before");
+            self.violations.push(Violation { invariant: Invariant::Sent, at, who, what });
+        }
+        spent.push(numbers);
     }
 
     /// An IKE message leaves somebody.

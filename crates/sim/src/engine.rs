@@ -8,6 +8,8 @@
 //!   that one, if they are more than half of all nodes. It finds that behind all that had come before.
 //! - **Late.** A lost node is found missing only after a while; members may be slow; after a change the engine takes nothing
 //!   for a moment (TRY_AGAIN), and what it took while the ring was forming comes out in the next ring, or never.
+//! - **Each for itself.** Of a ring that has fallen apart one side goes on while the other has not noticed yet, and hears itself alone.
+//!   Nor does anybody promise that all are told of the members of a view in one order.
 
 use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +60,8 @@ pub struct Engines {
     /// From detection's shortest to longest.
     detection: (Nanos, Nanos),
     random: Random,
+    /// Decides who is late to notice, and in which order members are told.
+    fate: Random,
     /// What came to whom, in order.
     delivered: Vec<(usize, EngineEvent)>,
     /// Views formed so far.
@@ -118,7 +122,7 @@ struct Reception {
 
 impl Engines {
     /// Engines that are all down.
-    pub fn new(ids: &[NodeId], votes: Votes, detection: (Nanos, Nanos), random: Random) -> Self {
+    pub fn new(ids: &[NodeId], votes: Votes, detection: (Nanos, Nanos), mut random: Random) -> Self {
         let node = |id: &NodeId| Node {
             id: *id,
             up: false,
@@ -141,6 +145,7 @@ impl Engines {
             receptions: BTreeSet::new(),
             count: 0,
             detection,
+            fate: random.fork(),
             random,
             delivered: Vec::new(),
             views: 0,
@@ -361,12 +366,18 @@ impl Engines {
                 None => groups.push(vec![node]),
             }
         }
+        let several = groups.len() > 1;
         for group in groups {
             let ring = self.nodes[group[0]].ring;
             let same = |node: &usize| ring.is_some() && self.nodes[*node].ring == ring;
             let stands = group.iter().all(same)
                 && ring.and_then(|ring| self.rings.get(&ring)).is_some_and(|ring| ring.members == group);
             if stands {
+                continue;
+            }
+            if several && self.fate.permille(400) {
+                let late = now + self.fate.between(5, 120) * MILLI;
+                self.reform_at = Some(self.reform_at.map_or(late, |at| at.min(late)));
                 continue;
             }
             // Who wakes up, or comes back from alone, may first see itself alone.
@@ -400,7 +411,9 @@ impl Engines {
             (node.ring, node.seq, node.cursor) = (Some(id), seq, 0);
             node.still = node.still.map(|_| now);
             node.busy_until = now + self.random.below(40) * MILLI;
-            self.delivered.push((*index, EngineEvent::View(view.clone())));
+            let mut told = view.clone();
+            told.members.rotate_left(self.fate.below(members.len() as u64) as usize);
+            self.delivered.push((*index, EngineEvent::View(told)));
         }
         for index in members {
             for bytes in std::mem::take(&mut self.nodes[*index].waiting) {

@@ -37,11 +37,13 @@ pub enum Kind {
     DoubleCrash,
     /// A node is cut off on every network, its peers' too.
     Isolate,
+    /// A node needs another sender ID while its engine is cut off; then its machine is set back, with its disk, to before that.
+    Renewal,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Crash,
         Self::PauseHost,
         Self::PauseProcess,
@@ -58,6 +60,7 @@ impl Kind {
         Self::Weather,
         Self::DoubleCrash,
         Self::Isolate,
+        Self::Renewal,
     ];
 
     /// One of them, out of `among` if that is not empty.
@@ -85,6 +88,7 @@ impl Kind {
             Self::Weather => "weather",
             Self::DoubleCrash => "two crashes",
             Self::Isolate => "isolation",
+            Self::Renewal => "renewal set back",
         }
     }
 }

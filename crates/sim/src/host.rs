@@ -1,12 +1,13 @@
 //! What the simulator asks of a node: inputs and the time in, effects out, and a look inside for the checks.
 
 use crate::plane::Plane;
+use std::ops::Range;
 use testudo_cluster::engine::{EngineEvent, RingId};
 use testudo_cluster::group::Durable;
 use testudo_cluster::node::NodeId;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Event, Path, Time};
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::{Share, Spi};
 
 /// Something that happens to a node.
 #[derive(Clone, Debug)]
@@ -31,6 +32,10 @@ pub enum Input {
     Link(u8, bool),
     /// An operator wants something.
     Operator(Wish),
+    /// Its worker says that IVs run low.
+    IvLow,
+    /// So much is sent at once to a peer that the present block of numbers is used up, but for so many.
+    Burst(usize, u64),
     /// Its disk has written that.
     Written(Durable),
     /// The machine was set back to an earlier state.
@@ -65,6 +70,10 @@ pub enum Effect {
     Inner(Vec<u8>),
     /// Has taken an ESP packet in.
     Accepted(Taken),
+    /// Has used up these numbers of the key with that fingerprint.
+    Spent(u64, Range<u64>),
+    /// Gives this SPI, whose slot another has not left for long enough.
+    Unrested(Spi),
     /// Leaves the engine's group and joins it again.
     Rejoin,
     /// Writes this to its disk.
@@ -147,6 +156,9 @@ pub trait Host {
 
     /// True if packets of the share pass here now, not provisionally.
     fn owns(&self, now: Time, share: Share) -> bool;
+
+    /// True if the last view, and all that followed, names it the owner or the heir of the share.
+    fn is_named(&self, share: Share) -> bool;
 
     /// True if it knows that the peer's request of that number was answered in the IKE SA, of which we chose that SPI.
     fn knows(&self, ours: IkeSpi, message_id: u32) -> bool;

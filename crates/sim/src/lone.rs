@@ -142,6 +142,8 @@ impl Host for Lone {
             | Input::Ready
             | Input::Pulse(..)
             | Input::Link(..)
+            | Input::IvLow
+            | Input::Burst(..)
             | Input::Written(_)
             | Input::RolledBack => {}
         }
@@ -181,6 +183,10 @@ impl Host for Lone {
     }
 
     fn owns(&self, _now: Time, _share: Share) -> bool {
+        true
+    }
+
+    fn is_named(&self, _share: Share) -> bool {
         true
     }
 

@@ -41,6 +41,8 @@ pub struct Node {
     seen: BTreeMap<u32, u32>,
     /// Packets that it has let in and that were not worked on yet: whether each came as a surprise.
     arrived: BTreeMap<(u32, u32), bool>,
+    /// The last SPI of each slot whose SA is gone. No world lasts so long that one has rested enough.
+    resting: BTreeMap<(Share, u16), Spi>,
     /// What was told of edges.
     edges: BTreeMap<Spi, u64>,
     next_edges: Time,
@@ -83,6 +85,7 @@ impl Node {
             standing: None,
             seen: BTreeMap::new(),
             arrived: BTreeMap::new(),
+            resting: BTreeMap::new(),
             edges: BTreeMap::new(),
             next_edges: birth.now.plus(EDGES),
             effects: Vec::new(),
@@ -101,6 +104,7 @@ impl Node {
             MemberOutput::Multicast(bytes) => self.effects.push(Effect::Multicast(bytes)),
             MemberOutput::Datagram { to, link, bytes } => self.effects.push(Effect::Pulse(to, link, bytes)),
             MemberOutput::InstallChild { child, connection, params, replaces, .. } => {
+                self.check_slot(params.spi_in);
                 if let Some(peer) = config::peer_named(&connection) {
                     let policy = PolicyId(peer as u32);
                     self.plane.install(child, policy, &params, SequenceBlock::EMPTY, replaces);
@@ -126,6 +130,7 @@ impl Node {
             MemberOutput::UpdateChild { child, path, .. } => self.plane.update(child, path),
             MemberOutput::RemoveChild { child, spi_in } => {
                 self.plane.remove(child);
+                self.resting.insert((spi_in.share(), spi_in.slot()), spi_in);
                 self.seen.remove(&spi_in.0);
                 self.edges.remove(&spi_in);
             }
@@ -173,12 +178,14 @@ impl Node {
     fn esp(&mut self, now: Time, packet: &[u8]) {
         let Some(esp) = probe::esp(packet) else { return };
         let spi = Spi(esp.spi);
-        let unseen = self.arrived.remove(&(esp.spi, esp.sequence)).unwrap_or(false);
+        let arrival = (esp.spi, esp.sequence);
         let (key, child) = (self.plane.key_in(esp.spi), self.plane.by_spi(spi));
         let done = self.plane.inbound(packet);
         if let (Verdict::Forward, Some(key), Some(child)) = (done.verdict, key, child) {
             self.member.endpoint_mut().traffic_seen(now, child);
             let share = spi.share();
+            // What came before and was dropped, such as behind a fence, was not taken in: a copy of it is no less of a surprise.
+            let unseen = self.arrived.remove(&arrival).unwrap_or(false);
             self.effects.push(Effect::Accepted(Taken {
                 key,
                 sequence: esp.sequence,
@@ -239,6 +246,32 @@ impl Node {
         }
     }
 
+    /// Who gives SPIs of a share lets their slots rest.
+    fn check_slot(&mut self, spi: Spi) {
+        let last = self.resting.get(&(spi.share(), spi.slot()));
+        if self.shown.ike.contains(spi.share()) && last.is_some_and(|last| *last != spi) {
+            self.effects.push(Effect::Unrested(spi));
+        }
+    }
+
+    /// Uses up the present block of numbers of what it sends through to a peer, all but so many.
+    fn burst(&mut self, now: Time, peer: usize, left: u64) {
+        let Some(child) = self.plane.sending(PolicyId(peer as u32)) else { return };
+        let Some((sa, inbound)) = self.plane.outbound_sa(child).zip(self.plane.inbound_sa(child)) else {
+            return;
+        };
+        let Some(key) = self.plane.key_out(sa.spi().0, config::peer_addr(peer)) else { return };
+        if !self.is_open(now) || !self.shown.packets.contains(inbound.spi().share()) {
+            return;
+        }
+        let SequenceBlock { next, end } = sa.numbers().block();
+        let count = end.saturating_sub(next).saturating_sub(left);
+        if count > 0 {
+            let spent = sa.numbers().reserve(u32::try_from(count).unwrap_or(u32::MAX));
+            self.effects.push(Effect::Spent(key, spent.first..spent.first + spent.count));
+        }
+    }
+
     fn pipeline_events(&mut self, now: Time) {
         for event in self.plane.take_events() {
             match event {
@@ -289,6 +322,11 @@ impl Host for Node {
             }
             Input::Link(link, up) => self.member.set_link(now, link, up),
             Input::Operator(wish) => self.wish(now, wish),
+            Input::IvLow => self.member.renew_sender(now),
+            Input::Burst(peer, left) => {
+                looks = false;
+                self.burst(now, peer, left);
+            }
             Input::Written(durable) => self.member.persisted(now, &durable),
             Input::RolledBack => {
                 // The worker's own look at the generation comes first, once a burst.
@@ -354,6 +392,10 @@ impl Host for Node {
 
     fn owns(&self, now: Time, share: Share) -> bool {
         self.is_open(now) && self.shown.packets.without(self.provisional).contains(share)
+    }
+
+    fn is_named(&self, share: Share) -> bool {
+        self.member.is_named(share)
     }
 
     fn knows(&self, ours: IkeSpi, message_id: u32) -> bool {

@@ -110,6 +110,9 @@ impl Member {
         if let Some(ticket) = last {
             self.commits.published = ticket;
             self.own_blocks.published(ticket);
+            if planted(Plant::BlockBeforeStable) {
+                self.own_blocks_stable();
+            }
         }
         last
     }

@@ -23,6 +23,12 @@ impl Member {
         hasher.finish()
     }
 
+    /// True if this node is the owner or the heir of the share, as the last view and all that followed say. Nobody else has numbers
+    /// to send with in it.
+    pub fn is_named(&self, share: Share) -> bool {
+        [self.table.owner(share), self.table.heir(share)].contains(&Some(self.node))
+    }
+
     /// The number of the last request of the peer that was answered in the IKE SA for which we chose that SPI, whoever owns it.
     /// `None`: there is no such IKE SA here, or nothing was asked in it.
     pub fn last_answered(&self, ours: IkeSpi) -> Option<MessageId> {

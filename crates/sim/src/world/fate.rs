@@ -40,6 +40,7 @@ impl World {
             Kind::Crash => return self.strike_crash(node, end),
             Kind::DoubleCrash => return self.strike_two(node, end),
             Kind::Rollback => return self.strike_rollback(node, end),
+            Kind::Renewal => return self.strike_renewal(node),
             Kind::PauseHost | Kind::PauseProcess => {
                 if !self.slots[node].runs() {
                     return false;
@@ -106,6 +107,31 @@ impl World {
         true
     }
 
+    /// Nobody else hears of the sender ID that it is about to ask for. It could use that only if its own word were enough; and once
+    /// set back, nothing would remember that.
+    fn strike_renewal(&mut self, node: usize) -> bool {
+        if !self.scenario.rollbacks || !self.slots[node].runs() || !self.may_forget(node) {
+            return false;
+        }
+        self.cut(Kind::Renewal, node);
+        self.engines.changed(self.now);
+        self.renewals.insert(node, self.now);
+        self.at(self.now + 1, What::Node(node, Arrival::Input(Input::IvLow)));
+        let end = self.now + self.random.between(20, 150) * MILLI;
+        self.at(end, What::End(Kind::Renewal, node));
+        true
+    }
+
+    fn end_renewal(&mut self, node: usize) {
+        let to = self.renewals.remove(&node).unwrap_or_default();
+        if self.slots[node].runs() && self.slots[node].birth_at <= to && self.may_forget(node) {
+            self.roll_back(node, to, true);
+        }
+        self.network.heal();
+        self.engines.changed(self.now);
+        self.tell_links();
+    }
+
     fn strike_port(&mut self, node: usize, _end: Nanos) {
         let link = *self.random.pick(&Link::ALL).unwrap_or(&Link::Outer);
         self.network.set_port(link, node, false);
@@ -119,7 +145,7 @@ impl World {
         let others: Vec<usize> = (0..self.slots.len()).filter(|other| *other != node).collect();
         let links: &[Link] = match kind {
             Kind::ClusterLink | Kind::OneWayCluster => &[Link::Cluster],
-            Kind::EngineOnly => &[],
+            Kind::EngineOnly | Kind::Renewal => &[],
             _ => &Link::ALL,
         };
         // Who stays on the side of the node.
@@ -138,7 +164,7 @@ impl World {
             if !one_way {
                 links.iter().for_each(|link| self.network.cut(*link, second, first));
             }
-            if kind == Kind::EngineOnly {
+            if matches!(kind, Kind::EngineOnly | Kind::Renewal) {
                 self.network.cut_engine(first, second);
                 self.network.cut_engine(second, first);
             }
@@ -162,9 +188,11 @@ impl World {
                 if self.slots[node].pause == Some(Pause::Host) {
                     let since = self.slots[node].birth_at;
                     let back = self.random.below((self.now - since).clamp(1, 4000 * MILLI));
-                    self.roll_back(node, self.now - back);
+                    let with_disk = self.random.permille(500);
+                    self.roll_back(node, self.now - back, with_disk);
                 }
             }
+            Kind::Renewal => self.end_renewal(node),
             Kind::PauseHost | Kind::PauseProcess => {
                 if self.stopped != Some(node) {
                     self.resume(node);

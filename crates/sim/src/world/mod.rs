@@ -62,6 +62,8 @@ enum Arrival {
     Ike(Path, Vec<u8>),
     /// An ESP packet, to be looked at by the filter.
     Outer(Vec<u8>),
+    /// An ESP packet in fragments: every node puts it together, and finds out only then whose it is.
+    Fragments(Vec<u8>),
     /// A clear packet, to be looked at by the filter.
     Inner(Vec<u8>),
 }
@@ -91,6 +93,10 @@ pub struct World {
     trace: Trace,
     random: Random,
     make: Make,
+    /// Chance that decides on bursts and fragments.
+    spice: Random,
+    /// Since when nodes need a sender ID; they will be set back to before that.
+    renewals: BTreeMap<usize, Nanos>,
     /// Faults may begin.
     faulty: bool,
     faults: BTreeMap<Kind, u64>,
@@ -132,8 +138,10 @@ impl World {
             traffic: Traffic::default(),
             checks: Checks::default(),
             trace: Trace::new(scenario.lines),
+            spice: random.fork(),
             random,
             make,
+            renewals: BTreeMap::new(),
             faulty: true,
             faults: BTreeMap::new(),
             stopped: None,

@@ -90,10 +90,9 @@ impl World {
         self.after(index);
     }
 
-    /// A machine is set back: its memory is what it was a while ago, and it notices at once.
-    pub(super) fn roll_back(&mut self, index: usize, to: Nanos) {
+    /// A machine is set back: its memory, and perhaps its disk, is what it was a while ago, and it notices at once.
+    pub(super) fn roll_back(&mut self, index: usize, to: Nanos, with_disk: bool) {
         let seed = self.random.number();
-        let with_disk = self.random.permille(500);
         let slot = &mut self.slots[index];
         let Some(birth) = slot.birth.clone() else { return };
         let entropy = birth.entropy.begin_again();
@@ -139,12 +138,13 @@ impl World {
         let input = match arrival {
             Arrival::Input(input) => Some(input),
             Arrival::Ike(path, bytes) => host.filter_ike(&bytes).then_some(Input::Ike(path, bytes)),
-            Arrival::Outer(packet) => {
+            Arrival::Outer(ref packet) | Arrival::Fragments(ref packet) => {
                 if rollbacks {
                     let lived = Lived::Filter(packet.clone());
                     slot.history.push((self.now, slot.clock.at(self.now), lived));
                 }
-                host.filter_outer(&packet).then_some(Input::Esp(packet))
+                let comes_in = host.filter_outer(packet) || matches!(arrival, Arrival::Fragments(_));
+                comes_in.then(|| Input::Esp(packet.clone()))
             }
             Arrival::Inner(packet) => host.filter_inner(&packet).then_some(Input::Clear(packet)),
         };
@@ -206,6 +206,14 @@ impl World {
                 }
             }
             Effect::Accepted(taken) => self.taken(index, &taken),
+            Effect::Spent(key, numbers) => {
+                self.note(who, "sends much", numbers.start, numbers.end);
+                self.checks.esp_spent(self.now, who, key, numbers);
+            }
+            Effect::Unrested(spi) => {
+                let what = format!("SPI {:08x} has the slot of one that must rest", spi.0);
+                self.checks.violate(Invariant::Accepted, self.now, who, what);
+            }
             Effect::Rejoin => {
                 self.engines.stop(self.now, index, true);
                 self.engines.start(self.now, index);
@@ -290,8 +298,13 @@ impl World {
         self.check_owner(index, share, provisional);
     }
 
-    /// No two nodes are owners of a share at once. One that is alone without a quorum goes on with what it had, if it may.
+    /// Who carries a suspect's share is the one whom the view names, whomever else it suspects. No two nodes are owners of a share at
+    /// once; one that is alone without a quorum goes on with what it had, if it may.
     fn check_owner(&mut self, index: usize, share: Share, provisional: bool) {
+        if provisional && !self.slots[index].host.as_ref().is_some_and(|host| host.is_named(share)) {
+            let what = format!("carries share {} and is not its heir", share.0);
+            self.checks.violate(Invariant::Accepted, self.now, Who::Node(index), what);
+        }
         if provisional || !self.is_quorate(index) {
             return;
         }
@@ -392,6 +405,8 @@ fn describe(input: &Input) -> (&'static str, u64) {
         Input::Esp(packet) => ("gets ESP", digest(packet)),
         Input::Clear(packet) => ("gets clear", digest(packet)),
         Input::Timeout => ("wakes up", 0),
+        Input::IvLow => ("runs low on IVs", 0),
+        Input::Burst(peer, left) => ("gets a burst", (*peer as u64) << 32 | left),
         Input::Written(durable) => ("has written", durable.begun.epoch),
         Input::Link(link, up) => ("has a link", u64::from(*link) << 1 | u64::from(*up)),
         Input::Operator(_) => ("is asked", 0),

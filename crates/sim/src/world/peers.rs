@@ -116,7 +116,11 @@ impl World {
                 if let Some(key) = self.peers[index].plane().key_out(esp.spi, esp.to) {
                     self.checks.esp_sent(self.now, who, key, &esp);
                 }
-                self.flood(Link::Outer, |_| Arrival::Outer(packet.clone()));
+                // Some are too long for the way.
+                match self.spice.permille(30) {
+                    true => self.flood(Link::Outer, |_| Arrival::Fragments(packet.clone())),
+                    false => self.flood(Link::Outer, |_| Arrival::Outer(packet.clone())),
+                }
             }
             Effect::Arrived(number) => self.traffic.arrived(number),
             Effect::Event(event) => self.peer_event(index, &event),

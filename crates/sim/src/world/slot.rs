@@ -97,7 +97,7 @@ impl Slot {
     /// Queues what its sockets and rings hold while it stands still.
     pub(super) fn hold(&mut self, input: Input) {
         let (queue, limit) = match input {
-            Input::Esp(_) | Input::Clear(_) => (&mut self.packets, RING),
+            Input::Esp(_) | Input::Clear(_) | Input::Burst(..) => (&mut self.packets, RING),
             // The engine's library keeps everything.
             Input::Engine(_) | Input::Refused(_) | Input::Ready | Input::Link(..) | Input::Written(_) => {
                 (&mut self.inbox, usize::MAX)

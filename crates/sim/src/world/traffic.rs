@@ -3,6 +3,7 @@
 use super::{Arrival, What, World};
 use crate::config;
 use crate::engine::{MILLI, Nanos};
+use crate::host::Input;
 use crate::network::Link;
 use crate::probe;
 use std::collections::BTreeMap;
@@ -92,6 +93,9 @@ impl World {
         let pace = self.scenario.probe_pace;
         let next = self.now + pace / 2 + self.random.below(pace);
         self.at(next, What::Probe(peer, outward));
+        if outward && self.faulty && self.spice.permille(20) {
+            self.burst(peer);
+        }
         let number = self.traffic.send(peer, outward, self.now);
         if outward {
             let packet = probe::packet(config::SERVER, config::client(peer), number);
@@ -99,6 +103,14 @@ impl World {
         } else {
             let packet = probe::packet(config::client(peer), config::SERVER, number);
             self.with_peer(peer, |peer, now: Time| peer.handle_clear(now, &packet));
+        }
+    }
+
+    /// The server sends so much at once to a peer that whoever carries it runs out of numbers within a few packets.
+    fn burst(&mut self, peer: usize) {
+        let left = self.spice.below(4);
+        for node in 0..self.slots.len() {
+            self.arrive(node, Arrival::Input(Input::Burst(peer, left)));
         }
     }
 }
