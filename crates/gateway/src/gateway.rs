@@ -283,9 +283,9 @@ impl Gateway {
                 self.held.push(Departure::Message(ike, path, bytes));
             }
             Output::Keepalive { path } => self.held.push(Departure::Keepalive(path)),
-            Output::InstallChild { ike, child, connection, name, params, replaces } => {
+            Output::InstallChild { ike, child, connection, name, params, replaces, place } => {
                 let fresh = Fresh { ike, connection, child, name };
-                self.install_child(fresh, &params, replaces);
+                self.install_child(fresh, place, &params, replaces);
             }
             Output::SwitchChild { from, to } => {
                 self.policies.switch(from, to, !self.endpoint.is_outdated(to));
@@ -324,13 +324,20 @@ impl Gateway {
         }
     }
 
-    fn install_child(&mut self, fresh: Fresh, params: &ChildSaParams, replaces: Option<ChildSaId>) {
+    fn install_child(
+        &mut self,
+        fresh: Fresh,
+        place: u64,
+        params: &ChildSaParams,
+        replaces: Option<ChildSaId>,
+    ) {
         let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
         let loaded = self.endpoint.connection(&fresh.connection);
         let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
         let (policies, home) = (&mut self.policies, params.spi_in.share());
         let inherited = replaces.and_then(|old| policies.inherit(fresh.child, old, config, &selectors, home));
-        let policy = inherited.unwrap_or_else(|| policies.install(fresh.child, config, &selectors, home));
+        let policy =
+            inherited.unwrap_or_else(|| policies.install_at(place, fresh.child, config, &selectors, home));
         let child = fresh.child;
         let turn = match (inherited, replaces) {
             (Some(_), _) => Turn::Shared,

@@ -96,7 +96,8 @@ fn at_once(output: Output) -> MemberOutput {
         Output::Send { after: _, ike, path, bytes } => MemberOutput::Send { ike, path, bytes },
         Output::Keepalive { path } => MemberOutput::Keepalive { path },
         Output::InstallChild { ike, child, connection, name, params, replaces } => {
-            MemberOutput::InstallChild { ike: Some(ike), child, connection, name, params, replaces }
+            let (ike, place) = (Some(ike), child.0);
+            MemberOutput::InstallChild { ike, child, connection, name, params, replaces, place }
         }
         Output::SwitchChild { from, to } => MemberOutput::SwitchChild { from, to },
         Output::StartChild { child } => MemberOutput::StartChild { child },

@@ -189,22 +189,39 @@ impl Policies {
         self.homes.as_ref().map(|homes| homes.claim(entry))
     }
 
-    /// Adds the policy of a new Child SA. `home`: the share of its inbound SPI.
-    pub(crate) fn install(
+    /// Adds the policy of a new Child SA. `place`: the highest comes first, and no two have the same. `home`: the share of its
+    /// inbound SPI.
+    pub(crate) fn install_at(
         &mut self,
+        place: u64,
         sa: ChildSaId,
         child: Option<&Child>,
         selectors: &SelectorPair,
         home: Share,
     ) -> PolicyId {
         let id = self.table.take_number();
-        let rank =
-            Rank { priority: priority_of(child, selectors), place: CONFIGURED.saturating_sub(sa.0), part: 0 };
+        let rank = Rank {
+            priority: priority_of(child, selectors),
+            place: CONFIGURED.saturating_sub(place),
+            part: 0,
+        };
         self.table.put(id, Entry::of_sa(rank, selectors.clone(), self.loaded, home));
         self.installed.insert(sa, id);
         self.resting.insert(id);
         self.put_up(id);
         id
+    }
+
+    /// The same where the newest comes first.
+    #[cfg(test)]
+    fn install(
+        &mut self,
+        sa: ChildSaId,
+        child: Option<&Child>,
+        selectors: &SelectorPair,
+        home: Share,
+    ) -> PolicyId {
+        self.install_at(sa.0, sa, child, selectors, home)
     }
 
     /// Makes the policy of a Child SA stand, if it does not.

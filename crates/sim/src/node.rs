@@ -103,10 +103,10 @@ impl Node {
             MemberOutput::Send { path, bytes, .. } => self.effects.push(Effect::Ike(path, bytes)),
             MemberOutput::Multicast(bytes) => self.effects.push(Effect::Multicast(bytes)),
             MemberOutput::Datagram { to, link, bytes } => self.effects.push(Effect::Pulse(to, link, bytes)),
-            MemberOutput::InstallChild { child, connection, params, replaces, .. } => {
+            MemberOutput::InstallChild { child, connection, params, replaces, place, .. } => {
                 self.check_slot(params.spi_in);
                 if let Some(peer) = config::peer_named(&connection) {
-                    let policy = PolicyId(peer as u32);
+                    let policy = (PolicyId(peer as u32), place);
                     self.plane.install(child, policy, &params, SequenceBlock::EMPTY, replaces);
                 }
             }
@@ -125,7 +125,7 @@ impl Node {
                 self.member.taken_in(self.now, &floors);
                 self.plane.apply(Command::TakeIn(floors));
             }
-            MemberOutput::SwitchChild { to, .. } => self.plane.start(to),
+            MemberOutput::SwitchChild { from, to } => self.plane.switch(from, to),
             MemberOutput::StartChild { child } => self.plane.start(child),
             MemberOutput::UpdateChild { child, path, .. } => self.plane.update(child, path),
             MemberOutput::RemoveChild { child, spi_in } => {

@@ -39,6 +39,8 @@ pub struct Plane {
     by_spi: BTreeMap<Spi, ChildSaId>,
     /// What each policy sends through.
     sending: BTreeMap<PolicyId, ChildSaId>,
+    /// What may send, by its place: the highest of a policy does.
+    started: BTreeSet<(PolicyId, u64, ChildSaId)>,
     slots: BTreeSet<usize>,
 }
 
@@ -50,6 +52,7 @@ struct Installed {
     key_in: u64,
     key_out: u64,
     policy: PolicyId,
+    place: u64,
 }
 
 /// All of a range of addresses.
@@ -85,6 +88,7 @@ impl Plane {
             installed: BTreeMap::new(),
             by_spi: BTreeMap::new(),
             sending: BTreeMap::new(),
+            started: BTreeSet::new(),
             slots: BTreeSet::new(),
         }
     }
@@ -113,7 +117,7 @@ impl Plane {
     pub fn install(
         &mut self,
         child: ChildSaId,
-        policy: PolicyId,
+        (policy, place): (PolicyId, u64),
         params: &ChildSaParams,
         numbers: SequenceBlock,
         replaces: Option<ChildSaId>,
@@ -133,6 +137,7 @@ impl Plane {
             key_in: digest(&params.key_in.0),
             key_out: digest(&params.key_out.0),
             policy,
+            place,
         };
         self.installed.insert(child, installed);
         self.by_spi.insert(params.spi_in, child);
@@ -141,11 +146,31 @@ impl Plane {
         }
     }
 
-    /// What its policy protects goes out through this one from now on.
+    /// What its policy protects may go out through this one from now on.
     pub fn start(&mut self, child: ChildSaId) {
-        if let Some(sa) = self.installed.get(&child) {
-            self.pipeline.apply(Command::SetOutbound(sa.policy, Arc::clone(&sa.outbound)));
-            self.sending.insert(sa.policy, child);
+        if let Some(Installed { policy, place, .. }) = self.installed.get(&child) {
+            self.started.insert((*policy, *place, child));
+            self.send_through_the_highest(*policy);
+        }
+    }
+
+    /// Another sends instead of this one from now on.
+    pub fn switch(&mut self, from: ChildSaId, to: ChildSaId) {
+        if let Some(sa) = self.installed.get(&from) {
+            self.started.remove(&(sa.policy, sa.place, from));
+        }
+        self.start(to);
+    }
+
+    fn send_through_the_highest(&mut self, policy: PolicyId) {
+        let of_policy = (policy, 0, ChildSaId(0))..=(policy, u64::MAX, ChildSaId(u64::MAX));
+        let Some((_, _, child)) = self.started.range(of_policy).next_back() else {
+            self.sending.remove(&policy);
+            return;
+        };
+        if let Some(sa) = self.installed.get(child) {
+            self.pipeline.apply(Command::SetOutbound(policy, Arc::clone(&sa.outbound)));
+            self.sending.insert(policy, *child);
         }
     }
 
@@ -155,7 +180,7 @@ impl Plane {
         if let Ok(moved) = sa.outbound.moved(path.local, path.remote, PATH_MTU) {
             sa.outbound = Arc::new(moved);
             if self.sending.get(&sa.policy) == Some(&child) {
-                self.start(child);
+                self.pipeline.apply(Command::SetOutbound(sa.policy, Arc::clone(&sa.outbound)));
             }
         }
     }
@@ -166,9 +191,8 @@ impl Plane {
         let spi_in = sa.inbound.spi();
         self.pipeline.apply(Command::ClearOutbound(sa.policy, spi_in));
         self.pipeline.apply(Command::RemoveInbound(spi_in));
-        if self.sending.get(&sa.policy) == Some(&child) {
-            self.sending.remove(&sa.policy);
-        }
+        self.started.remove(&(sa.policy, sa.place, child));
+        self.send_through_the_highest(sa.policy);
         if self.by_spi.get(&spi_in) == Some(&child) {
             self.by_spi.remove(&spi_in);
         }

@@ -134,7 +134,7 @@ impl Member {
     }
 
     fn new_child(&mut self, now: Time, state: ChildState, ledger: Ledger) {
-        let ChildState { ike, connection, name, params, replaces, edge, .. } = state;
+        let ChildState { ike, connection, name, params, replaces, place, edge, .. } = state;
         let id = self.endpoint.new_child_number();
         self.endpoint.claim_spi(params.spi_in);
         let replaced = replaces.and_then(|spi| self.replicas.child(spi)).map(|child| child.id);
@@ -145,6 +145,7 @@ impl Member {
             name,
             params: Box::new(params),
             replaces: replaces.filter(|_| replaced.is_some()),
+            place,
             switched: false,
             ledger,
             edge,

@@ -173,13 +173,15 @@ impl Member {
                 }
             }
             Output::InstallChild { ike, child, connection, name, params, replaces } => {
+                let old = replaces.and_then(|id| self.replicas.spi_of_child(id));
                 let replica = ChildReplica {
                     id: child,
                     ike: self.endpoint.outline(ike).map(|outline| outline.spi).unwrap_or_default(),
                     connection,
                     name,
                     params,
-                    replaces: replaces.and_then(|id| self.replicas.spi_of_child(id)),
+                    replaces: old,
+                    place: self.replicas.new_place(old),
                     switched: false,
                     ledger: Ledger::NEW,
                     edge: 0,
@@ -257,6 +259,7 @@ impl Member {
             name: replica.name.clone(),
             params: replica.params.clone(),
             replaces,
+            place: replica.host_place(),
         });
     }
 

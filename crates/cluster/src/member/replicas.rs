@@ -39,7 +39,9 @@ pub(crate) struct ChildReplica {
     pub(crate) params: Box<ChildSaParams>,
     /// The one whose place it takes.
     pub(crate) replaces: Option<Spi>,
-    /// It has taken that place.
+    /// Where it stands among those that protect the same: see [`Self::host_place`].
+    pub(crate) place: u32,
+    /// It has begun to send instead of that one.
     pub(crate) switched: bool,
     pub(crate) ledger: Ledger,
     /// Packets were taken in up to here, as far as the owner has told, and when that came.
@@ -61,6 +63,8 @@ pub(crate) struct Replicas {
     children: BTreeMap<Spi, ChildReplica>,
     by_child: BTreeMap<ChildSaId, Spi>,
     last_order: u64,
+    /// The highest that any had.
+    last_place: u32,
 }
 
 impl Replicas {
@@ -100,9 +104,16 @@ impl Replicas {
     pub(crate) fn insert_child(&mut self, mut child: ChildReplica) {
         let spi = child.params.spi_in;
         self.last_order += 1;
+        self.last_place = self.last_place.max(child.place);
         child.order = self.last_order;
         self.by_child.insert(child.id, spi);
         self.children.insert(spi, child);
+    }
+
+    /// Where a new Child SA stands: before all that are known, or where the one stands that it renews.
+    pub(crate) fn new_place(&self, replaces: Option<Spi>) -> u32 {
+        let old = replaces.and_then(|spi| self.child(spi));
+        old.map_or(self.last_place.saturating_add(1), |old| old.place)
     }
 
     pub(crate) fn remove_child(&mut self, spi: Spi) -> Option<ChildReplica> {
@@ -152,6 +163,14 @@ impl Replicas {
 }
 
 impl ChildReplica {
+    /// Of several Child SAs that protect the same, such as those of a peer that has come a second time, the one with the highest
+    /// place sends. Their homes may differ, so all nodes must choose the same one, in whatever order they have heard of them. Who made
+    /// an SA says where it stands, and that SPIs differ decides where two nodes have said the same.
+    pub(crate) fn host_place(&self) -> u64 {
+        let place = self.place.min(i32::MAX.unsigned_abs());
+        u64::from(place) << 32 | u64::from(self.params.spi_in.0)
+    }
+
     /// As others are told of it.
     pub(crate) fn state(&self) -> ChildState {
         ChildState {
@@ -160,6 +179,7 @@ impl ChildReplica {
             name: self.name.clone(),
             params: (*self.params).clone(),
             replaces: self.replaces,
+            place: self.place,
             reserved: self.ledger.reserved,
             log2: self.ledger.log2,
             heir: None,

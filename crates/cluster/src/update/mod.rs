@@ -15,7 +15,7 @@ use testudo_ipsec::spi::{Share, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// Of everything here. Nodes of another version do not read it.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +86,8 @@ pub(crate) struct ChildState {
     pub(crate) params: ChildSaParams,
     /// The one whose place it takes, by its inbound SPI, as long as both are there.
     pub(crate) replaces: Option<Spi>,
+    /// Where it stands among those that protect the same.
+    pub(crate) place: u32,
     /// Its numbers up to here have been given to some node.
     pub(crate) reserved: u64,
     /// Blocks of so many numbers, as a power of two.

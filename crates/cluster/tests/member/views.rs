@@ -60,6 +60,28 @@ fn rekey_all(world: &mut World) {
     (0..world.peers.len()).for_each(|peer| world.assert_tunnel(peer));
 }
 
+/// That every node, those that were brought up to date too, gives an SA the same place, the world checks.
+#[test]
+fn who_renews_a_child_sa_has_its_place_on_all_nodes() {
+    let mut world = World::established(3, 4, 3);
+    let places =
+        |world: &World| (0..4).map(|peer| world.places[&world.spi_of(peer)] >> 32).collect::<Vec<_>>();
+    let before = places(&world);
+    rekey_all(&mut world);
+    assert_eq!(places(&world), before);
+    world.crash(0, false);
+    world.run(MOMENT);
+    world.view(&[1, 2]);
+    world.run(MOMENT);
+    world.restart(0);
+    world.view(&[0, 1, 2]);
+    world.run(Duration::from_secs(1));
+    rekey_all(&mut world);
+    assert_eq!(places(&world), before);
+    let newest = world.places.values().map(|place| place >> 32).max();
+    assert_eq!(newest, before.iter().copied().max(), "nothing but renewals");
+}
+
 #[test]
 fn who_loses_a_port_hands_its_shares_over_and_gets_them_back_with_it() {
     for victim in 0..3 {

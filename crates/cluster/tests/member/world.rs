@@ -73,6 +73,8 @@ pub(crate) struct World {
     messages: BTreeMap<(Vec<u8>, u16), Vec<u8>>,
     /// IVs by SPIs and direction.
     ivs: BTreeMap<(u64, u64, bool, [u8; 8]), Vec<u8>>,
+    /// Where each Child SA stands among its like: everywhere the same.
+    pub(crate) places: BTreeMap<Spi, u64>,
     /// Blocks of numbers by SPI: where each begins, where it ends, and whose it is.
     blocks: BTreeMap<Spi, BTreeMap<u64, (u64, usize)>>,
 }
@@ -150,6 +152,7 @@ impl World {
             seen: BTreeMap::new(),
             messages: BTreeMap::new(),
             ivs: BTreeMap::new(),
+            places: BTreeMap::new(),
             blocks: BTreeMap::new(),
         }
     }
@@ -276,7 +279,8 @@ impl World {
                     self.at(LAN, Arrival::Pulse(to, link, bytes));
                 }
             }
-            MemberOutput::InstallChild { child, params, .. } => {
+            MemberOutput::InstallChild { child, params, place, .. } => {
+                assert_eq!(*self.places.entry(params.spi_in).or_insert(place), place);
                 let numbers = SequenceAllocator::new(SequenceBlock::EMPTY, params.esn).unwrap();
                 state.numbers.insert(params.spi_in, numbers);
                 let new = state.installed.insert(child, (params, BTreeSet::new())).is_none();
