@@ -1,8 +1,9 @@
-//! The checks bite: bugs that are planted are found within 1000 worlds. Only with the feature `plants`, in a build of its own.
+//! The checks bite: each bug that can be planted is found within 1000 worlds. Only with the feature `plants`, in a build of its own.
 #![cfg(feature = "plants")]
 
 use std::io::Write;
 use testudo_planted::{Plant, plant};
+use testudo_sim::faults::Kind;
 use testudo_sim::world::Outcome;
 use testudo_sim::{cluster, runner, scenario::Scenario};
 
@@ -23,41 +24,41 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::UnsortedView, 0),
     (Plant::AnswerBeforeStable, 0),
     (Plant::UpdatesNotReplicated, 0),
+    (Plant::BlockBeforeStable, 21),
     (Plant::SameBlock, 0),
     (Plant::HeirBySuspicion, 0),
     (Plant::NoSenderId, 0),
     (Plant::SpiReusedAtOnce, 2),
 ];
 
-/// Those that no world finds yet: they need faults, or looks, that there are not. This list only gets shorter.
-const OPEN: &[Plant] = &[Plant::BlockBeforeStable];
+/// Bugs that take more of some faults than there are in most worlds: they are looked for where there are no others.
+const ONLY: &[(Plant, &[Kind])] = &[(Plant::BlockBeforeStable, &[Kind::EngineOnly, Kind::ClusterLink])];
 
-fn world(seed: u64, bug: Option<Plant>) -> Outcome {
+fn world(seed: u64, faults_of: Plant, bug: Option<Plant>) -> Outcome {
     plant(bug);
-    cluster(Scenario { lines: 0, ..Scenario::random(seed) })
+    let only = ONLY.iter().find(|(special, _)| *special == faults_of).map(|(_, kinds)| kinds.to_vec());
+    cluster(Scenario { lines: 0, only: only.unwrap_or_default(), ..Scenario::random(seed) })
 }
 
-/// What the bug, and nothing else, breaks in that world.
 fn shows(bug: Plant, seed: u64) -> Option<Outcome> {
-    let outcome = world(seed, Some(bug));
-    (!outcome.violations.is_empty() && world(seed, None).violations.is_empty()).then_some(outcome)
+    let outcome = world(seed, bug, Some(bug));
+    (!outcome.violations.is_empty() && world(seed, bug, None).violations.is_empty()).then_some(outcome)
 }
 
 fn find(bug: Plant) -> Option<Outcome> {
     let last = LAST.iter().find(|(known, _)| *known == bug);
     last.and_then(|(_, seed)| shows(bug, *seed)).or_else(|| {
-        let scanned = runner::run(0..SEEDS, 2, true, &|seed| world(seed, Some(bug)));
+        let scanned = runner::run(0..SEEDS, 2, true, &|seed| world(seed, bug, Some(bug)));
         scanned.failed.first().and_then(|outcome| shows(bug, outcome.seed))
     })
 }
 
 #[test]
-fn planted_bugs_are_found() {
+fn every_planted_bug_is_found() {
     let mut missed = Vec::new();
     // Past what holds back the words of tests that pass: this is always to be seen.
     let mut out = std::io::stdout();
-    let tried: Vec<Plant> = Plant::ALL.iter().copied().filter(|bug| !OPEN.contains(bug)).collect();
-    for bug in tried.iter().copied() {
+    for bug in Plant::ALL.iter().copied() {
         match find(bug) {
             Some(outcome) => {
                 let _ = writeln!(out, "{}: seed {}: {}", bug.name(), outcome.seed, outcome.violations[0]);
@@ -66,5 +67,5 @@ fn planted_bugs_are_found() {
         }
     }
     assert!(missed.is_empty(), "not found within {SEEDS} seeds: {missed:?}");
-    let _ = writeln!(out, "planted bugs: {} of {} found", tried.len(), Plant::ALL.len());
+    let _ = writeln!(out, "planted bugs: {0} of {0} found", Plant::ALL.len());
 }

@@ -41,6 +41,8 @@ fn what_must_always_hold_holds_in_hundreds_of_worlds() {
         };
         assert!(counted > 1000, "{what}: {counted}");
     }
+    // The engine has delivered messages to their senders alone, and then lost them.
+    assert!(totals.counters["messages lost with their senders"] > 100, "{told}");
     assert!(
         totals.faults.values().all(|count| *count > 0) && totals.faults.len() == Kind::ALL.len(),
         "{totals}"
