@@ -6,6 +6,7 @@ use crate::crypto::Crypto;
 use crate::datapath::{ClusterPlan, DataPath};
 use crate::entropy::OsEntropy;
 use crate::gateway::Gateway;
+use crate::icmp_sockets::IcmpSockets;
 use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
 use crate::log;
@@ -39,6 +40,8 @@ const ENGINE: Token = Token(8);
 const PULSES: Token = Token(9);
 /// Questions where VIPs are, on all links.
 const VIPS: Token = Token(10);
+/// Routers, on what they say of packets of ours.
+const ICMP: Token = Token(11);
 /// Up to four IKE sockets, then VICI's listener and behind it VICI's clients.
 const VICI: usize = 16;
 
@@ -60,6 +63,7 @@ struct Loop {
     vici: ViciSocket,
     server: Server,
     gateway: Gateway,
+    icmp: IcmpSockets,
     next_housekeeping: Instant,
     /// More may be read at once, without a word of the poller.
     ike_waits: bool,
@@ -126,6 +130,7 @@ impl Loop {
             .map_err(|e| format!("cannot listen for SIGHUP: {e}"))?;
         // What can fail and changes nothing comes first. What an earlier run protects is shut all the time.
         let sockets = IkeSockets::open(DataPath::MARK)?;
+        let icmp = IcmpSockets::open()?;
         let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
         let waker = Waker::new(registry, CRYPTO).map_err(|e| format!("cannot make a waker: {e}"))?;
         let crypto = Crypto::start(config.worker.cpu, waker)?;
@@ -144,6 +149,7 @@ impl Loop {
         for (n, fd) in sockets.fds().enumerate() {
             watch(registry, fd, Token(FIRST_IKE + n))?;
         }
+        icmp.fds().try_for_each(|fd| watch(registry, fd, ICMP))?;
         watch(registry, data.netlink_fd(), NETLINK)?;
         watch(registry, data.events_fd(), WORKERS)?;
         let mut ike = match member {
@@ -168,6 +174,7 @@ impl Loop {
             vici,
             server: Server::new(),
             gateway: Gateway::new((ike, node), crypto, data, sockets, policy),
+            icmp,
             next_housekeeping: Instant::now() + HOUSEKEEPING,
             ike_waits: false,
             pulses_wait: false,
@@ -216,6 +223,7 @@ impl Loop {
                 // It has woken us; the results are looked for at every turn.
                 CRYPTO | ENGINE | PULSES => {}
                 VIPS => self.gateway.answer_for_vips(),
+                ICMP => self.icmp.receive(|told| self.gateway.router_told(told)),
                 Token(VICI) => self.vici.accept(&mut self.server, self.poll.registry()),
                 token if self.vici.owns(token) => self.vici.ready(token),
                 _ => ike = true,
@@ -248,6 +256,8 @@ impl Loop {
             self.gateway.data.housekeeping()?;
             self.gateway.routes_changed();
             self.gateway.report_traffic();
+            self.icmp.refill();
+            self.icmp.receive(|told| self.gateway.router_told(told));
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use crate::gateway::Gateway;
 use testudo_cluster::group::Durable;
 use testudo_cluster::member::{Member, MemberOutput};
 use testudo_ike::output::Time;
+use testudo_ipsec::pmtu::TooBig;
 
 impl Gateway {
     /// Tells the member something, if there is one.
@@ -57,6 +58,17 @@ impl Gateway {
         }
     }
 
+    /// A router has told of a packet that was too large. Only who has sent it can tell whether that is true, and tells the other
+    /// nodes: they send on this path when it is gone.
+    pub(crate) fn router_told(&mut self, told: &TooBig) {
+        if !self.data.too_big(told) {
+            return;
+        }
+        let TooBig { remote, mtu, .. } = *told;
+        self.log(None, None, 1, format!("the path to {remote} takes packets of {mtu} octets"));
+        self.in_cluster(|member, now| member.learned_path_mtu(now, remote, mtu));
+    }
+
     /// Somebody asks where a VIP is.
     pub(crate) fn answer_for_vips(&mut self) {
         if let Some(node) = &mut self.node {
@@ -107,6 +119,10 @@ impl Gateway {
             MemberOutput::Persist(durable) => {
                 let written = self.node.as_mut().map_or(Ok(Vec::new()), |node| node.persist(durable));
                 self.persisted(written);
+                Ok(())
+            }
+            MemberOutput::PathMtu { remote, mtu, at } => {
+                self.data.learn_path_mtu(at.0, remote, mtu);
                 Ok(())
             }
             MemberOutput::Announce => {

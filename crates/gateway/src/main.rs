@@ -12,6 +12,7 @@ mod entropy;
 mod event_loop;
 mod gateway;
 mod gateway_cluster;
+mod icmp_sockets;
 mod ike;
 mod ike_sockets;
 mod jobs;

@@ -11,7 +11,7 @@ struct Need {
 
 const NEEDS: [Need; 5] = [
     Need { name: "CAP_NET_ADMIN", bit: 12, why: "to attach the XDP filter, create the TUN and set routes" },
-    Need { name: "CAP_NET_RAW", bit: 13, why: "to open AF_XDP sockets" },
+    Need { name: "CAP_NET_RAW", bit: 13, why: "to open AF_XDP sockets, and to hear routers by ICMP" },
     Need { name: "CAP_NET_BIND_SERVICE", bit: 10, why: "to bind UDP port 500" },
     Need { name: "CAP_BPF", bit: 39, why: "to load the XDP filter and its maps" },
     Need { name: "CAP_PERFMON", bit: 38, why: "to let the XDP filter read packets by variable offset" },

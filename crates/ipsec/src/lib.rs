@@ -17,6 +17,7 @@ mod flow;
 mod inner;
 pub mod number;
 pub mod packet_selector;
+pub mod pmtu;
 pub mod replay;
 pub mod sa;
 pub mod sad;

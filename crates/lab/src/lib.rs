@@ -37,6 +37,7 @@ pub mod plot;
 pub mod probe;
 pub mod process;
 mod receive;
+pub mod router;
 pub mod series;
 pub mod stats;
 pub mod strongswan;

@@ -65,6 +65,11 @@ impl Nat {
         self.translate(PORTS)
     }
 
+    /// From now on its way to the untrusted network takes no larger packets.
+    pub fn limit(&self, mtu: u16) -> Result<()> {
+        self.namespace.ip(&format!("link set {WAN} mtu {mtu}")).map(drop)
+    }
+
     /// Forgets every mapping; from now on conversations get these ports.
     pub fn remap(&self, ports: RangeInclusive<u16>) -> Result<()> {
         self.namespace.run("nft", ["delete table ip translation"])?;

@@ -153,6 +153,7 @@ impl Node {
             MemberOutput::Keepalive { .. }
             | MemberOutput::InstallAddress { .. }
             | MemberOutput::RemoveAddress { .. }
+            | MemberOutput::PathMtu { .. }
             | MemberOutput::Announce => {}
         }
     }

@@ -78,6 +78,7 @@ impl Member {
                 self.owner_bumped(grants.share);
             }
             Op::Edges { moved, all } => self.edges_told(now, from, &moved, all),
+            Op::PathMtus(paths) => self.path_mtus_told(now, &paths),
             Op::SegDrop { .. } | Op::Fit { .. } | Op::Resync { .. } | Op::Resynced { .. } => {}
         }
     }

@@ -15,6 +15,7 @@ mod inspect;
 mod numbers;
 mod output;
 mod ownership;
+mod paths;
 mod replicas;
 mod resync;
 mod status;
@@ -48,6 +49,7 @@ use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::message::{Header, IkeSpi};
 use testudo_ike::output::{Event, Path, Time, UnixTime};
 use testudo_ike::suite::Entropy;
+use testudo_ipsec::pmtu::PathMtus;
 use testudo_ipsec::spi::{SenderId, Share};
 use testudo_planted::{Plant, planted};
 
@@ -123,6 +125,8 @@ pub struct Member {
     homes: Option<ShareSet>,
     shown: Shown,
     counters: MemberCounters,
+    /// What the paths of all nodes take.
+    paths: PathMtus,
     /// For the engine, in order.
     multicasts: VecDeque<Vec<u8>>,
     /// When the host last looked.
@@ -188,6 +192,7 @@ impl Member {
             homes: None,
             shown: Shown::default(),
             counters: MemberCounters::default(),
+            paths: PathMtus::default(),
             multicasts: VecDeque::new(),
             looked: now,
             outputs: VecDeque::new(),

@@ -131,6 +131,15 @@ pub enum MemberOutput {
         /// The shares.
         shares: ShareSet,
     },
+    /// Another node has learned that the path to there takes no more than that. It may be known, or be old.
+    PathMtu {
+        /// The other end.
+        remote: IpAddr,
+        /// Octets, outer header included.
+        mtu: u16,
+        /// When it was learned.
+        at: Time,
+    },
     /// Go on with this sender ID, which nobody has used before.
     Sender(SenderId),
     /// Send with no sender ID until the next is told.

@@ -70,6 +70,7 @@ impl Member {
         self.resync.queue.extend(children.into_iter().map(|(_, spi)| Item::Child(spi)));
         self.resync.queue.extend(ikes.map(Item::Ike));
         self.resync.telling = true;
+        self.tell_path_mtus(now, &start.current);
         self.publish(vec![Op::Resync {
             epoch: self.epoch,
             owners: self.table.owners(),

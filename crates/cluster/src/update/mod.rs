@@ -5,6 +5,7 @@
 
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::delta::Delta;
 use testudo_ike::endpoint::Outline;
@@ -48,6 +49,8 @@ pub(crate) enum Op {
     Bump(Grants),
     /// EDGES: up to where the owner has taken packets in. `all`: now all have been told that have moved, of all its shares.
     Edges { moved: Vec<(Spi, u64)>, all: bool },
+    /// MTU: what paths take.
+    PathMtus(Vec<PathMtu>),
     /// SEG_DROP: the owner has given the share up for that node, in the view of that epoch. In a later one it is void.
     SegDrop { share: Share, to: NodeId, epoch: u64 },
     /// The sender has lost a port, or has all of them again.
@@ -115,6 +118,15 @@ pub(crate) struct Grant {
     pub(crate) log2: u8,
 }
 
+/// What a path was found to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PathMtu {
+    pub(crate) remote: IpAddr,
+    pub(crate) mtu: u16,
+    /// How long ago, in seconds.
+    pub(crate) age: u16,
+}
+
 /// Octets that hold keys.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub(crate) struct Secret(Vec<u8>);
@@ -150,6 +162,7 @@ impl Op {
             Self::Renew(grants) | Self::Bump(grants) => grants.share,
             Self::SegDrop { share, .. } => *share,
             Self::IkeWanted { .. }
+            | Self::PathMtus(_)
             | Self::Edges { .. }
             | Self::Fit { .. }
             | Self::Resync { .. }
@@ -169,6 +182,7 @@ impl Op {
             Self::Child(_) => 512,
             Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
             Self::Edges { moved, .. } => 8 + moved.len() * 14,
+            Self::PathMtus(paths) => 8 + paths.len() * 24,
             _ => 32,
         }
     }

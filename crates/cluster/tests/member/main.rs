@@ -4,6 +4,7 @@ mod changes;
 mod config;
 mod crash;
 mod edges;
+mod paths;
 mod random;
 mod suspicion;
 mod views;

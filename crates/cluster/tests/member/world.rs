@@ -37,6 +37,8 @@ pub(crate) struct Node {
     pub(crate) shares: (ShareSet, ShareSet),
     pub(crate) default_host: bool,
     pub(crate) logs: Vec<String>,
+    /// What it was told that paths take.
+    pub(crate) paths: BTreeMap<IpAddr, u16>,
     ring: Option<RingId>,
 }
 
@@ -124,6 +126,7 @@ impl World {
                 shares: Default::default(),
                 default_host: false,
                 logs: Vec::new(),
+                paths: BTreeMap::new(),
                 ring: None,
             }
         };
@@ -209,6 +212,7 @@ impl World {
         self.nodes[node].shares = Default::default();
         self.nodes[node].installed.clear();
         self.nodes[node].numbers.clear();
+        self.nodes[node].paths.clear();
     }
 
     /// Its engine is gone, and it is there.
@@ -333,6 +337,9 @@ impl World {
             }
             // What a data plane does without a sender ID is its own matter; the node is out of the engine's group.
             MemberOutput::Rejoin => state.ring = None,
+            MemberOutput::PathMtu { remote, mtu, .. } => {
+                state.paths.insert(remote, mtu);
+            }
             MemberOutput::Persist(durable) => {
                 state.disk = durable;
                 state.member.as_mut().unwrap().persisted(self.now, &durable);

@@ -23,17 +23,20 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use testudo_cluster::share::ShareSet;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, Out, Route};
 use testudo_fastpath::netlink::{Addresses, FibHandle, Follower, Guard as RouteGuard};
 use testudo_fastpath::prefix::Prefix;
-use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, WorkerGarbage, WorkerHandle};
+use testudo_fastpath::worker::{
+    WorkerCommand, WorkerEvent as FastEvent, WorkerGarbage, WorkerHandle, boottime,
+};
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{
     Command, Counters as PipelineCounters, Event, Garbage, LocalAddrs, PolicyBlock,
 };
+use testudo_ipsec::pmtu::{PathMtus, TooBig};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
@@ -75,6 +78,8 @@ pub(crate) struct DataPath {
     path_mtus_due: bool,
     /// Not before then do they.
     next_path_mtus: Instant,
+    /// What routers have told, or other nodes.
+    learned: PathMtus,
     /// For [`DataPath::is_idle`].
     packets_seen: std::cell::Cell<u64>,
     /// Generation of the table that the worker was sent last.
@@ -150,7 +155,7 @@ impl DataPath {
         (params, selectors): (&ChildSaParams, &SelectorPair),
         turn: Turn,
     ) -> Result<(), String> {
-        let path = (path_mtu(&self.fib, params.remote.ip()), self.library);
+        let path = (self.path_mtu(params.remote.ip()), self.library);
         let commands = self.sas.install(child, policy, (params, selectors), turn, path)?;
         if self.cluster.is_some() {
             // What passes is recorded from before the first packet, for whoever takes the SA over.
@@ -173,7 +178,7 @@ impl DataPath {
 
     /// The peer has moved: what goes out follows it from now on.
     pub(crate) fn update(&mut self, child: ChildSaId, path: Path) -> Result<(), String> {
-        let path_mtu = path_mtu(&self.fib, path.remote.ip());
+        let path_mtu = self.path_mtu(path.remote.ip());
         let commands = self.sas.update(child, path, path_mtu)?;
         self.send_all(commands);
         Ok(())
@@ -303,7 +308,8 @@ impl DataPath {
                 None
             }
             FastEvent::PathTooBig { remote, mtu } => {
-                self.sas.set_path_mtu(remote, mtu);
+                // What a router has told meanwhile may be less.
+                self.sas.set_path_mtu(remote, mtu.min(self.path_mtu(remote)));
                 None
             }
             FastEvent::Ipsec(Event::NoSa { policy, .. }) => Some(WorkerEvent::NoSa(policy)),
@@ -368,9 +374,33 @@ impl DataPath {
         let begun = Instant::now();
         if self.path_mtus_due && self.next_path_mtus <= begun {
             self.path_mtus_due = false;
-            self.sas.set_path_mtus(|remote| path_mtu(&self.fib, remote));
+            let now = boottime();
+            self.sas.set_path_mtus(|remote| path_mtu(&self.fib, &self.learned, now, remote));
             self.next_path_mtus = Instant::now() + begun.elapsed() * REST;
         }
+    }
+
+    fn path_mtu(&self, remote: IpAddr) -> u16 {
+        path_mtu(&self.fib, &self.learned, boottime(), remote)
+    }
+
+    /// A router says that a packet was too large. True if that is to be believed, and news.
+    pub(crate) fn too_big(&mut self, told: &TooBig) -> bool {
+        self.sas.has_sent(told) && self.learn_path_mtu(boottime(), told.remote, told.mtu)
+    }
+
+    /// A path took no more than that then. True if that is news.
+    pub(crate) fn learn_path_mtu(&mut self, at: Duration, remote: IpAddr, mtu: u16) -> bool {
+        let before = self.path_mtu(remote);
+        if mtu > before {
+            return false;
+        }
+        self.learned.learn(at, remote, mtu);
+        let after = self.path_mtu(remote);
+        if after < before {
+            self.sas.set_path_mtu(remote, after);
+        }
+        after < before
     }
 
     /// Once a second.
@@ -380,6 +410,9 @@ impl DataPath {
         }
         self.flush();
         self.follow_path_mtus();
+        for remote in self.learned.expire(boottime()) {
+            self.sas.set_path_mtu(remote, self.path_mtu(remote));
+        }
         self.guard.check_ports(&self.fib)?;
         if self.next_reassertion <= Instant::now() {
             self.reassert_routes();
@@ -408,10 +441,11 @@ impl DataPath {
     }
 }
 
-/// The MTU towards an outer address, by the kernel's routes.
-fn path_mtu(fib: &Fib, remote: IpAddr) -> u16 {
-    match fib.lookup(remote) {
+/// The MTU towards an outer address, by the kernel's routes and by what was learned.
+fn path_mtu(fib: &Fib, learned: &PathMtus, now: Duration, remote: IpAddr) -> u16 {
+    let of_route = match fib.lookup(remote) {
         Route::Forward(hop) if matches!(hop.out, Out::Port(_)) => hop.mtu,
         _ => DEFAULT_MTU,
-    }
+    };
+    learned.get(now, remote).map_or(of_route, |learned| learned.min(of_route))
 }

@@ -8,6 +8,7 @@ use testudo_crypto::Library;
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::Command;
 use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::pmtu::TooBig;
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa, SaTotals};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::SelectorPair;
@@ -192,6 +193,11 @@ impl Sas {
             sa.inbound.counters().set_mark(packets, bytes);
             sa.outbound.counters().set_mark(packets, bytes);
         }
+    }
+
+    /// Whether what a router quotes was sent on one of these, and lately.
+    pub(super) fn has_sent(&self, told: &TooBig) -> bool {
+        self.towards(told.remote).any(|sa| sa.outbound.has_sent(told))
     }
 
     /// Paths to a peer take no more than this.

@@ -23,6 +23,7 @@ use testudo_fastpath::worker::{Worker, WorkerConfig, WorkerHandle};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::dataplane::{Command, Config as PipelineConfig, Dataplane, LocalAddrs};
 use testudo_ipsec::number::WorkerId;
+use testudo_ipsec::pmtu::PathMtus;
 use testudo_ipsec::spi::SenderId;
 
 /// The only node there is, in its first incarnation: its SAs do not outlive it, so no key meets an older one's IVs.
@@ -103,6 +104,7 @@ impl DataPath {
             fib_sent: None,
             path_mtus_due: false,
             next_path_mtus: Instant::now(),
+            learned: PathMtus::default(),
             followed: None,
             worker: WorkerHandle::spawn(worker).map_err(|e| e.to_string())?,
             pipeline,

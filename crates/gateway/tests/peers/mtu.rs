@@ -2,8 +2,12 @@
 //! size that would have fitted; the rest is fragmented; TCP never gets that far.
 
 use crate::common::{Arrivals, Pair, SOON, Scenario, Watch};
+use std::time::Duration;
 use testudo_lab::gateway::Kind;
+use testudo_lab::nginx::Nginx;
+use testudo_lab::router::Router;
 use testudo_lab::topology::{Family, HOST, Side};
+use testudo_lab::transfer::Transfer;
 use testudo_lab::wait_until;
 
 const OUTER_MTU: u16 = 1400;
@@ -125,6 +129,76 @@ fn the_smallest_ipv6_mtu_passes_a_path_of_the_same() {
     let totals = &pair.one.status().unwrap()["counters"]["totals"];
     assert_eq!(totals["split"], 5, "{totals}");
     assert_eq!(pair.dropped("link_too_big"), 0);
+}
+
+/// A router on the way takes less than the port does, and says so: the first packet is lost, the next is answered.
+#[test]
+fn a_path_mtu_is_learned_from_a_router() {
+    let pair = Scenario::new("pmtu", Kind::Strongswan).nat(Side::One).start();
+    pair.up(Side::One);
+    let ping = |size: u32| ping(&pair, Side::One, Family::V4, size, "do", 1);
+    let said = ping(1372);
+    assert!(said.contains("1 received"), "nothing is in its way yet: {said}");
+    pair.t.nat.as_ref().unwrap().limit(1300).unwrap();
+    let said = ping(1372);
+    assert!(said.contains("0 received") && !said.contains("Frag needed"), "the first is lost: {said}");
+    // Outer IPv4 and UDP, and what ESP adds.
+    let mtu = (1300 - 20 - 8 - 32) / 4 * 4 - 2;
+    wait_until("the path MTU to be learned", SOON, || {
+        let said = ping(1372);
+        let told = said.contains(&format!("Frag needed and DF set (mtu = {mtu})"));
+        Ok(if told { Ok(()) } else { Err(said) })
+    })
+    .unwrap();
+    let said = ping(mtu - headers(Family::V4));
+    assert!(said.contains("1 received"), "{said}");
+    assert!(pair.one.log().unwrap().contains("takes packets of 1300 octets"));
+}
+
+/// A download runs while its path becomes smaller: TCP hears of that, and goes on.
+fn a_download_goes_on(pair: &Pair, becomes_smaller: impl FnOnce()) {
+    const MIB: u64 = 1 << 20;
+    let nginx = Nginx::start(&pair.t.client).unwrap();
+    let expected = nginx.add_file("file", 16 * MIB, 7).unwrap();
+    let slow = format!("qdisc add dev {HOST} root tbf rate 40mbit burst 64k latency 100ms");
+    pair.t.client.run("tc", slow.split(' ')).unwrap();
+    let transfer = Transfer::start(&pair.t.server, Side::One.host(Family::V4), "file").unwrap();
+    transfer.await_received(MIB, SOON).unwrap();
+    assert_eq!(pair.dropped("too_big"), 0, "nothing is in its way yet");
+    becomes_smaller();
+    let done = transfer.finish(Duration::from_secs(60)).unwrap();
+    assert_eq!((done.bytes, done.sha256), (16 * MIB, expected));
+    assert!(pair.one.log().unwrap().contains("takes packets of 1300 octets"));
+    assert!(pair.dropped("too_big") > 0);
+}
+
+fn a_download_passes_a_router(outer: Family) {
+    let pair = Scenario::new("pmtu", Kind::Testudo).outer(outer).start();
+    let peer = Side::Two.outer(outer);
+    let router = Router::join(pair.t.client.lab(), &pair.t.wire).unwrap();
+    router.put_before(&pair.t.gw1, peer).unwrap();
+    pair.up(Side::One);
+    a_download_goes_on(&pair, || router.limit(peer, 1300).unwrap());
+    // What may be split is, and its pieces fit.
+    let said = ping(&pair, Side::One, Family::V4, 4000, "dont", 5);
+    assert!(said.contains("5 packets transmitted, 5 received"), "{said}");
+}
+
+#[test]
+fn a_download_passes_a_smaller_path_over_ipv4() {
+    a_download_passes_a_router(Family::V4);
+}
+
+#[test]
+fn a_download_passes_a_smaller_path_over_ipv6() {
+    a_download_passes_a_router(Family::V6);
+}
+
+#[test]
+fn a_download_passes_a_smaller_path_in_udp() {
+    let pair = Scenario::new("pmtu", Kind::Strongswan).nat(Side::One).start();
+    pair.up(Side::One);
+    a_download_goes_on(&pair, || pair.t.nat.as_ref().unwrap().limit(1300).unwrap());
 }
 
 /// The MSS of a new connection is made to fit, in both directions, so that nothing has to be refused or fragmented.

@@ -14,8 +14,9 @@ const ALIGN: usize = 4;
 const TTL: u8 = 64;
 /// The longest prefix: IPv6, UDP, ESP header, IV.
 const MAX_PREFIX: usize = ipv6::HEADER + udp::HEADER + esp::HEADER + IV_LEN;
-/// The smallest inner packet worth a tunnel: what every IPv4 host must take whole (RFC 791 §3.1).
-const MIN_INNER: u16 = 576;
+/// The smallest inner packet worth a tunnel: what ESP in UDP leaves of the smallest IPv4 path that a router is believed, so that
+/// none makes an SA impossible.
+const MIN_INNER: u16 = 514;
 
 /// What each packet puts into its outer header.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +95,11 @@ impl Outer {
         esp::pad_len(inner, ALIGN) + esp::TRAILER
     }
 
+    /// Where it begins.
+    pub(crate) fn local(&self) -> IpAddr {
+        self.ends().0
+    }
+
     /// Where it leads.
     pub(crate) fn remote(&self) -> IpAddr {
         self.ends().1
@@ -113,6 +119,11 @@ impl Outer {
     /// Octets that it adds, beside padding.
     pub(crate) fn overhead(&self) -> Overhead {
         Overhead((self.prefix_len() + TAG_LEN) as u16)
+    }
+
+    /// True if there is a UDP header.
+    pub(crate) fn is_udp(&self) -> bool {
+        self.udp
     }
 
     /// True if the outer header is IPv6.

@@ -66,6 +66,14 @@ fn the_inner_mtu_is_exact_for_every_path() {
 }
 
 #[test]
+fn no_path_that_is_believed_is_too_small() {
+    for outer in all() {
+        let smallest = if outer.is_ipv6() { 1280 } else { crate::pmtu::SMALLEST_IPV4 };
+        assert!(outer.overhead().inner_mtu(smallest).is_ok());
+    }
+}
+
+#[test]
 fn a_larger_packet_never_becomes_smaller_outside() {
     for outer in all() {
         for inner in 0..9000 {

@@ -5,6 +5,7 @@ use super::{ChildSaParams, HeaderCopy, key};
 use crate::error::Error;
 use crate::esp::Outer;
 use crate::number::{SequenceAllocator, SequenceBlock};
+use crate::pmtu::TooBig;
 use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
 use crate::spi::Spi;
@@ -115,6 +116,14 @@ impl OutboundSa {
     /// The peer's outer address.
     pub fn remote(&self) -> IpAddr {
         self.outer.remote()
+    }
+
+    /// Whether what a router quotes was sent here, and lately.
+    pub fn has_sent(&self, told: &TooBig) -> bool {
+        let ends = (self.outer.local(), self.outer.remote(), self.outer.is_udp());
+        self.spi == told.spi
+            && ends == (told.local, told.remote, told.udp)
+            && told.is_recent(self.numbers().block().next)
     }
 
     /// Octets that fit through the path, outer header included.

@@ -8,6 +8,7 @@ mod exchanges;
 mod links;
 mod many;
 mod parts;
+mod paths;
 
 use crate::failover::clear::ClearText;
 use std::io::Write;

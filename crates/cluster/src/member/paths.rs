@@ -1,0 +1,43 @@
+//! What paths take is learned by the node that sends on them, and known to all: whoever takes a share over sends on them next.
+
+use super::{Member, MemberOutput};
+use crate::node::NodeId;
+use crate::update::{Op, PathMtu};
+use std::net::IpAddr;
+use std::time::Duration;
+use testudo_ike::output::Time;
+
+/// Paths of one update.
+const AT_ONCE: usize = 512;
+
+impl Member {
+    /// This node has learned that the path to there takes no more than that.
+    pub fn learned_path_mtu(&mut self, now: Time, remote: IpAddr, mtu: u16) {
+        self.paths.learn(now.0, remote, mtu);
+        // Also what is known and told again: to the others it becomes as fresh as it is here.
+        if self.running && self.paths.get(now.0, remote) == Some(mtu) {
+            self.publish(vec![Op::PathMtus(vec![PathMtu { remote, mtu, age: 0 }])]);
+        }
+    }
+
+    /// Another node has learned it.
+    pub(super) fn path_mtus_told(&mut self, now: Time, paths: &[PathMtu]) {
+        for PathMtu { remote, mtu, age } in paths.iter().copied() {
+            let at = Time(now.0.saturating_sub(Duration::from_secs(age.into())));
+            self.paths.learn(at.0, remote, mtu);
+            self.outputs.push_back(MemberOutput::PathMtu { remote, mtu, at });
+        }
+    }
+
+    /// Who is new hears all of them, from the first of those who know.
+    pub(super) fn tell_path_mtus(&mut self, now: Time, current: &[NodeId]) {
+        if current.first() != Some(&self.node) {
+            return;
+        }
+        let age = |age: Duration| u16::try_from(age.as_secs()).unwrap_or(u16::MAX);
+        let all: Vec<PathMtu> =
+            self.paths.all(now.0).map(|(remote, mtu, at)| PathMtu { remote, mtu, age: age(at) }).collect();
+        let ops: Vec<Op> = all.chunks(AT_ONCE).map(|paths| Op::PathMtus(paths.to_vec())).collect();
+        self.publish(ops);
+    }
+}

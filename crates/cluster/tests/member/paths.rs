@@ -1,0 +1,48 @@
+//! What a node learns of a path all nodes know, those too that come later.
+
+use crate::config::peer_addr;
+use crate::world::World;
+use std::time::Duration;
+
+fn learn(world: &mut World, node: usize, peer: usize, mtu: u16) {
+    let now = world.now;
+    world.nodes[node].member.as_mut().unwrap().learned_path_mtu(now, peer_addr(peer), mtu);
+    world.run(Duration::from_millis(100));
+}
+
+fn known(world: &World, node: usize, peer: usize) -> Option<u16> {
+    world.nodes[node].paths.get(&peer_addr(peer)).copied()
+}
+
+#[test]
+fn a_path_mtu_goes_to_all_nodes_and_to_who_comes_later() {
+    let mut world = World::begun(3, 2, 5, Duration::from_millis(50));
+    learn(&mut world, 0, 0, 1400);
+    learn(&mut world, 1, 1, 1300);
+    assert_eq!([0, 1, 2].map(|node| known(&world, node, 0)), [None, Some(1400), Some(1400)]);
+    assert_eq!([0, 1, 2].map(|node| known(&world, node, 1)), [Some(1300), None, Some(1300)]);
+    // More tells nothing; less does.
+    learn(&mut world, 2, 0, 1450);
+    learn(&mut world, 2, 1, 1280);
+    assert_eq!((known(&world, 1, 0), known(&world, 1, 1)), (Some(1400), Some(1280)));
+
+    for joiner in [0, 2] {
+        world.crash(joiner, false);
+        let others: Vec<usize> = (0..3).filter(|node| *node != joiner).collect();
+        world.view(&others);
+        world.run(Duration::from_secs(1));
+        world.restart(joiner);
+        world.view(&[0, 1, 2]);
+        world.run(Duration::from_secs(2));
+        assert_eq!([0, 1].map(|peer| known(&world, joiner, peer)), [Some(1400), Some(1280)], "node {joiner}");
+    }
+
+    world.run(Duration::from_secs(600));
+    world.crash(1, false);
+    world.view(&[0, 2]);
+    world.run(Duration::from_secs(1));
+    world.restart(1);
+    world.view(&[0, 1, 2]);
+    world.run(Duration::from_secs(2));
+    assert_eq!([0, 1].map(|peer| known(&world, 1, peer)), [None, None], "it has grown old");
+}
