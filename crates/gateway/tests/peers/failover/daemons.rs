@@ -5,6 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 use testudo_lab::bed::{Bed, BedOptions, Failure};
 use testudo_lab::cluster::Net;
+use testudo_lab::gateway::Kind;
 use testudo_lab::ping::Ping;
 use testudo_lab::topology::{Family, Side};
 
@@ -17,9 +18,8 @@ fn carried_on(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut Bed)) {
 }
 
 /// SIGKILL of testudod: the others carry on what it had, and it comes back to what is its.
-#[test]
-fn testudod_is_killed_and_comes_back() {
-    let mut trial = Trial::start("kill-testudod", &BedOptions::default());
+fn killed_and_back(name: &str, peer: Kind) {
+    let mut trial = Trial::start(name, &BedOptions { peers: vec![peer], ..BedOptions::default() });
     let owner = trial.bed.owner(1).unwrap();
     carried_on(&mut trial, "SIGKILL of testudod", |bed| bed.strike(owner, Failure::Testudod).unwrap());
     assert!(
@@ -31,6 +31,16 @@ fn testudod_is_killed_and_comes_back() {
         bed.mend(owner, Failure::Testudod).unwrap();
         bed.await_all().unwrap();
     });
+}
+
+#[test]
+fn testudod_is_killed_and_comes_back() {
+    killed_and_back("kill-testudod", Kind::Strongswan);
+}
+
+#[test]
+fn testudod_is_killed_with_testudo_as_the_peer() {
+    killed_and_back("kill-peer-testudo", Kind::Testudo);
 }
 
 /// SIGKILL of corosync: the node is out of the view, hears that the others are in one, and leaves its shares to them.

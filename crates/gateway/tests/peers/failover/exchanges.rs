@@ -3,22 +3,33 @@
 use super::{LIMIT, Trial};
 use testudo_lab::bed::{BedOptions, Failure};
 use testudo_lab::gateway::Kind;
+use testudo_lab::swanctl::IkeSa;
 use testudo_lab::{Namespace, wait_until};
 
 const IKE_AUTH: u8 = 35;
 const CREATE_CHILD_SA: u8 = 36;
 const TABLE: &str = "lost_answers";
 
-/// Loses what nodes send in exchanges of a type: UDP's header has 8 octets, the marker of RFC 3948 4, and the type is octet 18.
+/// Loses what some send in exchanges of a type: UDP's header has 8 octets, the marker of RFC 3948 4, and the type is octet 18.
 struct Lost {
     switch: Namespace,
 }
 
 impl Lost {
-    fn begin(trial: &Trial, exchange: u8) -> Self {
+    /// What nodes send.
+    fn answers(trial: &Trial, exchange: u8) -> Self {
+        Self::begin(trial, &trial.bed.cluster.nodes, exchange)
+    }
+
+    /// What peers send.
+    fn requests(trial: &Trial, exchange: u8) -> Self {
+        Self::begin(trial, &trial.bed.cluster.peers, exchange)
+    }
+
+    fn begin(trial: &Trial, senders: &[Namespace], exchange: u8) -> Self {
         let switch = trial.bed.cluster.outer.clone();
-        let chain = |node: &Namespace| {
-            let port = node.role();
+        let chain = |sender: &Namespace| {
+            let port = sender.role();
             format!(
                 "chain {port} {{
                     type filter hook ingress device {port} priority 0; policy accept;
@@ -26,13 +37,13 @@ impl Lost {
                 }}\n"
             )
         };
-        let chains: String = trial.bed.cluster.nodes.iter().map(chain).collect();
+        let chains: String = senders.iter().map(chain).collect();
         switch.run("nft", [format!("table netdev {TABLE} {{ counter lost {{ }}\n{chains} }}")]).unwrap();
         Self { switch }
     }
 
     fn await_one(&self) {
-        wait_until("an answer that is lost", LIMIT, || {
+        wait_until("a message that is lost", LIMIT, || {
             let shown = self.switch.run("nft", ["list", "counter", "netdev", TABLE, "lost"])?.stdout;
             Ok(if shown.contains("packets 0 ") { Err(shown) } else { Ok(()) })
         })
@@ -52,9 +63,13 @@ fn peers() -> BedOptions {
 /// The node whose IKE SA with a peer is there, in whatever state.
 fn speaker(trial: &Trial, peer: u8) -> u8 {
     let name = format!("peer{peer}");
+    speaker_of(trial, |sa| sa.name == name)
+}
+
+fn speaker_of(trial: &Trial, sought: impl Fn(&IkeSa) -> bool) -> u8 {
     wait_until("a node with that IKE SA", LIMIT, || {
         for (node, testudod) in (1..).zip(&trial.bed.nodes) {
-            if testudod.swanctl().list_sas()?.iter().any(|sa| sa.name == name) {
+            if testudod.swanctl().list_sas()?.iter().any(&sought) {
                 return Ok(Ok(node));
             }
         }
@@ -63,13 +78,30 @@ fn speaker(trial: &Trial, peer: u8) -> u8 {
     .unwrap()
 }
 
+/// IKE_SA_INIT was answered, and the node dies before it hears of IKE_AUTH: another has the keys that were agreed on, and answers.
+#[test]
+fn the_owner_dies_before_it_hears_of_ike_auth() {
+    let mut trial = Trial::start("die-init", &peers());
+    let peer = trial.bed.peers[1].swanctl().clone();
+    peer.terminate("peer2").unwrap();
+    let lost = Lost::requests(&trial, IKE_AUTH);
+    let initiating = std::thread::spawn(move || peer.initiate("peer2", LIMIT).map(drop));
+    lost.await_one();
+    let owner = speaker_of(&trial, |sa| sa.state == "CONNECTING");
+    trial.bed.strike(owner, Failure::Testudod).unwrap();
+    lost.end();
+    initiating.join().unwrap().unwrap();
+    trial.established[1] += 1;
+    trial.all_is_well("the end of the owner before it heard of IKE_AUTH");
+}
+
 /// The peer's IKE_AUTH was answered, and the answer is lost with the node: another repeats it.
 #[test]
 fn the_owner_dies_behind_its_answer_to_ike_auth() {
     let mut trial = Trial::start("die-auth", &peers());
     let peer = trial.bed.peers[1].swanctl().clone();
     peer.terminate("peer2").unwrap();
-    let lost = Lost::begin(&trial, IKE_AUTH);
+    let lost = Lost::answers(&trial, IKE_AUTH);
     let initiating = std::thread::spawn(move || peer.initiate("peer2", LIMIT).map(drop));
     lost.await_one();
     let owner = speaker(&trial, 2);
@@ -89,7 +121,7 @@ fn owners_die_behind_their_answers_to_rekeyings() {
         let peer = trial.bed.peers[0].swanctl().clone();
         let spis = || -> Vec<String> {
             let sas = peer.list_sas().unwrap();
-            let of = |sa: &testudo_lab::swanctl::IkeSa| match what {
+            let of = |sa: &IkeSa| match what {
                 "--ike" => vec![sa.get("initiator-spi").unwrap().to_owned()],
                 _ => sa.children.iter().filter_map(|child| child.get("spi-in").map(str::to_owned)).collect(),
             };
@@ -97,7 +129,7 @@ fn owners_die_behind_their_answers_to_rekeyings() {
         };
         let before = spis();
         let owner = trial.bed.owner(1).unwrap();
-        let lost = Lost::begin(&trial, CREATE_CHILD_SA);
+        let lost = Lost::answers(&trial, CREATE_CHILD_SA);
         peer.run(["--rekey", what, "peer1"]).unwrap();
         lost.await_one();
         trial.bed.strike(owner, Failure::Testudod).unwrap();
