@@ -6,6 +6,7 @@ use super::{Member, MemberOutput};
 use crate::group::Position;
 use crate::node::NodeId;
 use crate::update::{ChildState, Grant, IkeState, Op, decode};
+use testudo_ike::endpoint::Contact;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Path, Time};
 use testudo_ipsec::spi::{Share, Spi};
@@ -50,6 +51,7 @@ impl Member {
             Op::Resync { epoch, owners, unfit } => return self.told_owners(epoch, &owners, &unfit),
             Op::Fit { fit } => return self.told_fitness(now, from, fit),
             Op::Resynced { epoch } => return self.resynced(now, from, epoch),
+            Op::Contact(contact) => return self.contacted(now, from, &contact),
             _ => {}
         }
         if from == self.node {
@@ -79,8 +81,24 @@ impl Member {
             }
             Op::Edges { moved, all } => self.edges_told(now, from, &moved, all),
             Op::PathMtus(paths) => self.path_mtus_told(now, &paths),
-            Op::SegDrop { .. } | Op::Fit { .. } | Op::Resync { .. } | Op::Resynced { .. } => {}
+            Op::SegDrop { .. }
+            | Op::Fit { .. }
+            | Op::Resync { .. }
+            | Op::Resynced { .. }
+            | Op::Contact(_) => {}
         }
+    }
+
+    /// A peer has a new IKE SA at some node: of what this node speaks for, the older ones go.
+    fn contacted(&mut self, now: Time, from: NodeId, contact: &Contact) {
+        self.newcomers.remove(&contact.spi);
+        if from == self.node {
+            return;
+        }
+        self.turn(now);
+        let newcomers = &self.newcomers;
+        self.endpoint.contacted(now, contact, |spi| newcomers.contains(&spi));
+        self.turn(now);
     }
 
     pub(super) fn ike_added(&mut self, now: Time, ike: IkeState) {

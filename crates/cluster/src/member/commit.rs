@@ -85,7 +85,10 @@ impl Member {
             turn.ikes.extend(self.changed_ike(now, *id));
         }
         let Turn { children: mut ops, ikes, gone, sends } = turn;
-        ops.extend(ikes.into_iter().chain(gone));
+        let contacts = self.endpoint.take_contacts();
+        self.newcomers.extend(contacts.iter().map(|contact| contact.spi));
+        let contacts = contacts.into_iter().map(|contact| Op::Contact(Box::new(contact)));
+        ops.extend(ikes.into_iter().chain(contacts).chain(gone));
         let ticket = self.publish(ops);
         if let Some(ticket) = ticket {
             self.commits.of_ike.extend(changed.iter().map(|id| (*id, ticket)));

@@ -120,6 +120,8 @@ pub struct Member {
     /// IKE SAs that are this node's and whose states have not been read yet; and the shares where there may be some.
     imports: BTreeSet<IkeSpi>,
     imported: ShareSet,
+    /// Own IKE SAs with peers that have come, until all know of them: which of two came first is for the total order to say.
+    newcomers: BTreeSet<IkeSpi>,
     /// IKE SAs of others that were asked for: what was told of them did not fit.
     wanted: BTreeSet<IkeSpi>,
     homes: Option<ShareSet>,
@@ -188,6 +190,7 @@ impl Member {
             bumping: BTreeMap::new(),
             imports: BTreeSet::new(),
             imported: ShareSet::EMPTY,
+            newcomers: BTreeSet::new(),
             wanted: BTreeSet::new(),
             homes: None,
             shown: Shown::default(),

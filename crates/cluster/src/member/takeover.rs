@@ -117,6 +117,7 @@ impl Member {
         }
         self.endpoint.take_changed();
         self.commits.clear();
+        self.newcomers.clear();
         self.own_blocks.clear();
         self.heir_blocks.clear();
         self.bumping.clear();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::delta::Delta;
-use testudo_ike::endpoint::Outline;
+use testudo_ike::endpoint::{Contact, Outline};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{CommitId, Path};
 use testudo_ipsec::sa::ChildSaParams;
@@ -16,7 +16,7 @@ use testudo_ipsec::spi::{Share, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// Of everything here. Nodes of another version do not read it.
-const VERSION: u8 = 4;
+const VERSION: u8 = 6;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,8 @@ pub(crate) enum Op {
     ChildUpdate { spi: Spi, path: Path },
     /// CHILD_DELETE: its slot rests on every node.
     ChildDelete { spi: Spi },
+    /// A peer has come anew, or may have one IKE SA only: the older ones that it has go, whose each may be.
+    Contact(Box<Contact>),
     /// RENEW: the owner goes on with these numbers when its present ones are used up.
     Renew(Grants),
     /// BUMP: owner and heir both go on in these numbers at once.
@@ -154,6 +156,7 @@ impl Op {
             Self::Ike(ike) => ike.outline.spi.share(),
             Self::IkeMidI(change) | Self::IkeMidR(change) | Self::IkeUpdate(change) => change.spi.share(),
             Self::IkeDelete { spi } => spi.share(),
+            Self::Contact(contact) => contact.spi.share(),
             Self::Child(child) => child.params.spi_in.share(),
             Self::ChildSwitch { to: spi, .. }
             | Self::ChildStart { spi }
@@ -179,7 +182,7 @@ impl Op {
             Self::IkeMidI(change) | Self::IkeMidR(change) | Self::IkeUpdate(change) => {
                 change.delta.size() + 24
             }
-            Self::Child(_) => 512,
+            Self::Child(_) | Self::Contact(_) => 512,
             Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
             Self::Edges { moved, .. } => 8 + moved.len() * 14,
             Self::PathMtus(paths) => 8 + paths.len() * 24,

@@ -7,5 +7,6 @@ mod edges;
 mod paths;
 mod random;
 mod suspicion;
+mod unique;
 mod views;
 mod world;

@@ -109,6 +109,17 @@ fn member(
     member
 }
 
+impl Peer {
+    fn new(peer: usize, seed: u64, now: Time) -> Self {
+        let alloc = SingleNodeAllocator::new(Random(seed), SenderId(0));
+        let mut endpoint = Endpoint::new(EndpointConfig::default(), Box::new(alloc));
+        endpoint.set_local_addresses(vec![peer_addr(peer)]);
+        endpoint.load_secret(secret());
+        endpoint.load_connection(now, of_peer(peer)).unwrap();
+        Self { endpoint, installed: BTreeMap::new(), sent: 0 }
+    }
+}
+
 impl World {
     pub(crate) fn new(nodes: usize, peers: usize, seed: u64, pulse: Duration) -> Self {
         let now = Time(Duration::from_secs(1000));
@@ -131,16 +142,7 @@ impl World {
             }
         };
         let nodes = (0..nodes).map(node).collect();
-        let peers = (0..peers)
-            .map(|peer| {
-                let alloc = SingleNodeAllocator::new(Random(random.next()), SenderId(0));
-                let mut endpoint = Endpoint::new(EndpointConfig::default(), Box::new(alloc));
-                endpoint.set_local_addresses(vec![peer_addr(peer)]);
-                endpoint.load_secret(secret());
-                endpoint.load_connection(now, of_peer(peer)).unwrap();
-                Peer { endpoint, installed: BTreeMap::new(), sent: 0 }
-            })
-            .collect();
+        let peers = (0..peers).map(|peer| Peer::new(peer, random.next(), now)).collect();
         Self {
             now,
             nodes,
@@ -497,6 +499,20 @@ impl World {
         let now = self.now;
         self.peers[peer].endpoint.initiate(now, Some("cluster"), "net").unwrap();
         self.settle();
+    }
+
+    /// The peer starts anew, and knows of nothing.
+    pub(crate) fn forget(&mut self, peer: usize, seed: u64) {
+        self.peers[peer] = Peer::new(peer, seed, self.now);
+    }
+
+    /// The nodes whose endpoints have an IKE SA with a peer, once for each.
+    pub(crate) fn speakers(&self, peer: usize) -> Vec<usize> {
+        let addr: IpAddr = peer_addr(peer);
+        let members =
+            self.nodes.iter().enumerate().filter_map(|(node, at)| Some((node, at.member.as_ref()?)));
+        let sas = members.flat_map(|(node, member)| member.endpoint().sas().map(move |sa| (node, sa)));
+        sas.filter(|(_, sa)| sa.remote.ip() == addr).map(|(node, _)| node).collect()
     }
 
     /// The node whose endpoint has the IKE SA with a peer.

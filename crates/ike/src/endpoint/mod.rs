@@ -43,6 +43,7 @@ pub use pools::{LeaseStatus, PoolStatus};
 pub use replication::{Homes, Outline};
 pub use stats::{Discard, Stats};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus, SaNames};
+pub use unique::Contact;
 
 use crate::alloc::Allocator;
 use crate::cert::Credentials;
@@ -94,6 +95,8 @@ pub struct Endpoint {
     last_reqid: u32,
     /// See [`Endpoint::take_changed`].
     changed: BTreeSet<IkeSaId>,
+    /// What others are to be told of new ones.
+    contacts: Vec<Contact>,
     pub(crate) homes: Option<Box<dyn Homes>>,
 }
 
@@ -153,6 +156,7 @@ impl Endpoint {
             reqids: BTreeMap::new(),
             last_reqid: 0,
             changed: BTreeSet::new(),
+            contacts: Vec::new(),
             homes: None,
         }
     }

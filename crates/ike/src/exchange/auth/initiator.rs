@@ -131,12 +131,14 @@ impl Endpoint {
         Ok(())
     }
 
-    /// True if we share no other IKE SA with the peer's address: only then may we say so (RFC 7296 §2.4).
+    /// True if we share no other IKE SA with the peer's address: only then may we say so (RFC 7296 §2.4). In a cluster we never
+    /// know: another node may, under the same identity, and the peer would end it.
     fn is_initial_contact(&self, sa: &IkeSa) -> bool {
-        !self
-            .table
-            .by_addr(sa.path.remote.ip())
-            .any(|other| other.is_established() || matches!(other.phase, Phase::AuthSent(_)))
+        !self.config.track_changes
+            && !self
+                .table
+                .by_addr(sa.path.remote.ip())
+                .any(|other| other.is_established() || matches!(other.phase, Phase::AuthSent(_)))
     }
 
     /// The protected answer to our IKE_AUTH.

@@ -267,6 +267,7 @@ impl Endpoint {
         self.half_opens.leave(half.source);
         self.establish(now, sa, connection);
         self.enforce_uniqueness(now, sa, connection);
+        self.tell_contact(sa, connection, begins_anew);
         let mut answer = vec![Payload::IdResponder(id)];
         answer.extend(certificates);
         answer.push(Payload::Auth(auth));

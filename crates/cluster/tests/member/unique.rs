@@ -1,0 +1,85 @@
+//! A peer that has another IKE SA already, which may be another node's.
+
+use crate::config::{of_cluster, of_peer};
+use crate::world::World;
+use std::time::Duration;
+use testudo_ike::config::{Connection, Unique};
+
+const PAUSE: Duration = Duration::from_secs(5);
+
+fn world(of_the_cluster: Unique) -> World {
+    let mut world = World::begun(3, 1, 20, Duration::from_millis(50));
+    let now = world.now;
+    for node in &mut world.nodes {
+        let endpoint = node.member.as_mut().unwrap().endpoint_mut();
+        endpoint.load_connection(now, Connection { unique: of_the_cluster, ..of_cluster(0) }).unwrap();
+    }
+    world
+}
+
+/// The peer comes anew so often that it has been at each node. How many IKE SAs there are with it each time, and where the last is.
+fn come_anew(world: &mut World, of_the_peer: Unique) -> Vec<usize> {
+    let mut counts = Vec::new();
+    let mut homes = std::collections::BTreeSet::new();
+    for seed in 0..20 {
+        world.forget(0, seed);
+        let connection = Connection { unique: of_the_peer, ..of_peer(0) };
+        let now = world.now;
+        world.peers[0].endpoint.load_connection(now, connection).unwrap();
+        world.initiate(0);
+        world.run(PAUSE);
+        let speakers = world.speakers(0);
+        homes.extend(speakers.iter().copied());
+        counts.push(speakers.len());
+    }
+    assert_eq!(homes.len(), 3);
+    counts
+}
+
+/// RFC 7296 §2.4: who says INITIAL_CONTACT knows of no other, at whichever node that is.
+#[test]
+fn who_begins_anew_has_one_ike_sa_in_the_whole_cluster() {
+    let mut world = world(Unique::No);
+    assert_eq!(come_anew(&mut world, Unique::No), [1; 20]);
+    world.assert_tunnel(0);
+}
+
+#[test]
+fn with_never_each_may_have_as_many_as_it_likes() {
+    let counts = come_anew(&mut world(Unique::Never), Unique::No);
+    assert!(counts.is_sorted() && counts.last() > Some(&5), "{counts:?}");
+}
+
+/// Without INITIAL_CONTACT a peer at the same place seems to reauthenticate: the older one goes, but later.
+#[test]
+fn where_only_one_is_wanted_the_older_one_goes_from_any_node() {
+    let mut world = world(Unique::Replace);
+    let counts = come_anew(&mut world, Unique::Never);
+    world.run(Duration::from_secs(600));
+    assert_eq!(world.speakers(0).len(), 1, "{counts:?}");
+    world.assert_tunnel(0);
+}
+
+/// Connections of the same identities begin at different nodes: were one to say INITIAL_CONTACT, the peer would end the others.
+#[test]
+fn no_node_says_that_it_is_the_first_to_come() {
+    const CONNECTIONS: usize = 6;
+    let mut world = world(Unique::No);
+    for number in 0..CONNECTIONS {
+        let name = format!("to-{number}");
+        let now = world.now;
+        for node in &mut world.nodes {
+            let member = node.member.as_mut().unwrap();
+            let connection = Connection { name: name.clone(), ..of_cluster(0) };
+            member.endpoint_mut().load_connection(now, connection).unwrap();
+            // Only at its home.
+            let _ = member.endpoint_mut().initiate(now, Some(&name), "net");
+            member.pump(now);
+        }
+        world.settle();
+        world.run(PAUSE);
+    }
+    let homes: std::collections::BTreeSet<usize> = world.speakers(0).into_iter().collect();
+    assert!(homes.len() > 1, "{homes:?}");
+    assert_eq!(world.peers[0].endpoint.sas().count(), CONNECTIONS);
+}
