@@ -12,8 +12,8 @@ use testudo_lab::strongswan::Strongswan;
 use testudo_lab::topology::Family;
 use testudo_lab::wait_until;
 
-/// How a message of an update begins (`cluster::group::frame`): what follows it is sealed.
-const SEALED: &[u8] = b"Tg\x01\x02\0\0\0\0";
+/// How a message of an update begins (`cluster::group::frame`: magic, version, kind): what follows it is sealed.
+const SEALED: &[u8] = b"Tg\x02\x02\0\0\0\0";
 const LIMIT: Duration = Duration::from_secs(20);
 const SHARED: &str = "/dev/shm";
 /// Secrets that an SA needs as long as it lives, as charon calls them.
