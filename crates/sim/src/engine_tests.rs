@@ -60,12 +60,15 @@ impl Bench {
         self.seen[node].iter().filter_map(octet).collect()
     }
 
-    fn view(&self, node: usize) -> &View {
-        let view = |event: &'_ &EngineEvent| matches!(event, EngineEvent::View(_));
-        match self.seen[node].iter().rev().find(view) {
-            Some(EngineEvent::View(view)) => view,
-            _ => panic!("a view"),
-        }
+    /// A node's last view. In which order it was told the members is nobody's promise.
+    fn view(&self, node: usize) -> View {
+        let view = |event: &EngineEvent| match event {
+            EngineEvent::View(view) => Some(view.clone()),
+            _ => None,
+        };
+        let mut view = self.seen[node].iter().rev().find_map(view).expect("a view");
+        view.members.sort_unstable();
+        view
     }
 }
 
