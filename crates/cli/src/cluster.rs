@@ -81,7 +81,7 @@ fn shares(report: &ClusterReport) -> String {
 
 fn packets(report: &ClusterReport) -> String {
     match report.fence {
-        0 => "may not leave: too few other nodes have been heard".to_owned(),
+        0 => "may not leave: too few other nodes have been heard, or they go on without this one".to_owned(),
         fence => format!("may leave, for {} ms more unless the others are heard again", grouped(fence)),
     }
 }

@@ -1,8 +1,8 @@
 //! What the IKE endpoint of a node draws from: SPIs that show their home share, the node's sender ID, cookies that any node
 //! of the cluster understands.
 
+use crate::hkdf::Hkdf;
 use crate::siphash::HashKey;
-use aws_lc_rs::hkdf;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -14,7 +14,6 @@ use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::spi::{SenderId, Share, Spi};
 use testudo_planted::{Plant, planted};
-use zeroize::Zeroizing;
 
 use crate::share::ShareSet;
 
@@ -48,7 +47,7 @@ fn minutes(now: Time) -> u32 {
 pub(crate) struct ClusterAllocator {
     entropy: Box<dyn Entropy + Send>,
     key: HashKey,
-    cookies: hkdf::Prk,
+    cookies: Hkdf,
     slots: EspSlots,
     shared: Arc<Shared>,
 }
@@ -60,15 +59,12 @@ impl ClusterAllocator {
         key: HashKey,
         shared: Arc<Shared>,
     ) -> Self {
-        let cookies = prk(cluster_key, b"testudo cluster cookies 1");
+        let cookies = Hkdf::extract(b"testudo cluster cookies 1", cluster_key);
         Self { entropy, key, cookies, slots: EspSlots::default(), shared }
     }
 
-    fn secret(&self, version: u32) -> Option<CookieSecret> {
-        let mut secret = CookieSecret { version, key: [0; 32] };
-        let info = [&version.to_be_bytes()[..]];
-        self.cookies.expand(&info, hkdf::HKDF_SHA256).ok()?.fill(&mut secret.key).ok()?;
-        Some(secret)
+    fn secret(&self, version: u32) -> CookieSecret {
+        CookieSecret { version, key: *self.cookies.expand(&version.to_be_bytes()) }
     }
 
     fn version(&self, now: Time) -> u32 {
@@ -76,18 +72,9 @@ impl ClusterAllocator {
     }
 }
 
-fn prk(cluster_key: &[u8; 32], purpose: &[u8]) -> hkdf::Prk {
-    hkdf::Salt::new(hkdf::HKDF_SHA256, purpose).extract(cluster_key)
-}
-
 /// The key by which what has no SPI of ours finds its home, derived from the cluster's.
 pub(crate) fn hash_key(cluster_key: &[u8; 32]) -> HashKey {
-    let mut key = Zeroizing::new([0; 32]);
-    let okm = prk(cluster_key, b"testudo cluster homes 1");
-    let info = [];
-    let filled = okm.expand(&info, hkdf::HKDF_SHA256).and_then(|okm| okm.fill(&mut key[..]));
-    assert!(filled.is_ok(), "HKDF gives as many octets as its hash has");
-    HashKey::new(*key.first_chunk().expect("16 of 32 octets"))
+    HashKey::new(*Hkdf::extract(b"testudo cluster homes 1", cluster_key).expand(&[]))
 }
 
 impl Entropy for ClusterAllocator {
@@ -131,18 +118,12 @@ impl Allocator for ClusterAllocator {
     /// All nodes derive it from the cluster's key: a node that takes a share over knows the cookies of the one before it, and
     /// nothing needs to be told.
     fn cookie_secret(&mut self, now: Time) -> CookieSecret {
-        let version = self.version(now);
-        self.secret(version).unwrap_or_else(|| {
-            // Nobody can return what is made of this.
-            let mut key = [0; 32];
-            self.entropy.fill(&mut key);
-            CookieSecret { version, key }
-        })
+        self.secret(self.version(now))
     }
 
     fn cookie_secret_of(&mut self, now: Time, version: u32) -> Option<CookieSecret> {
         let age = self.version(now).wrapping_sub(version) as i32;
-        (age.unsigned_abs() <= COOKIE_DRIFT).then(|| self.secret(version)).flatten()
+        (age.unsigned_abs() <= COOKIE_DRIFT).then(|| self.secret(version))
     }
 }
 

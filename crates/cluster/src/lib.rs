@@ -10,6 +10,7 @@ pub mod corosync;
 pub mod dispatch;
 pub mod engine;
 pub mod group;
+mod hkdf;
 pub mod member;
 pub mod node;
 pub mod share;

@@ -7,12 +7,9 @@ use testudo_ipsec::spi::SenderId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NodeId(u8);
 
-/// Bits of a sender ID that count a node's incarnations.
-const INCARNATION_BITS: u32 = 11;
-
 impl NodeId {
-    /// The highest number: a sender ID has five bits for the node, and 0 is a gateway that stands alone.
-    pub const MAX: u8 = 31;
+    /// The highest number: sender IDs have room for no more. 0 is a gateway that stands alone.
+    pub const MAX: u8 = SenderId::LAST_NODE;
 
     /// `None` unless the number is 1 to [`Self::MAX`].
     pub fn new(number: u32) -> Option<Self> {
@@ -27,8 +24,7 @@ impl NodeId {
 
     /// The sender ID of one incarnation of this node. `None`: no such incarnation.
     pub fn sender(self, incarnation: u16) -> Option<SenderId> {
-        (incarnation >> INCARNATION_BITS == 0)
-            .then(|| SenderId(u16::from(self.0) << INCARNATION_BITS | incarnation))
+        SenderId::from_parts(self.0, incarnation)
     }
 }
 

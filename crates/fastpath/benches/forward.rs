@@ -6,6 +6,7 @@
 
 #[path = "../tests/support/mod.rs"]
 mod support;
+mod wire;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -20,33 +21,8 @@ use testudo_fastpath::mac::MacAddr;
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::tun::Tun;
-use testudo_fastpath::worker::{Pipeline, Worker, WorkerConfig, WorkerHandle};
-use testudo_ipsec::dataplane::{Command, Event, Garbage, Item, Sources, Verdict};
-
-/// Forwards everything as it is.
-struct Wire;
-
-impl Pipeline for Wire {
-    fn outbound(&mut self, burst: &mut [Item<'_>], _: &Sources) {
-        burst.iter_mut().for_each(|item| item.verdict = Verdict::Forward);
-    }
-
-    fn inbound(&mut self, burst: &mut [Item<'_>]) {
-        self.outbound(burst, &Sources::default());
-    }
-
-    fn give_up_early(&mut self, _packets: u64) {}
-
-    fn set_now(&mut self, _milliseconds: u64) {}
-
-    fn set_open(&mut self, _open: bool) {}
-
-    fn apply(&mut self, _command: Command) -> Option<Garbage> {
-        None
-    }
-
-    fn drain_events(&mut self, _sink: impl FnMut(Event)) {}
-}
+use testudo_fastpath::worker::{Worker, WorkerConfig, WorkerHandle};
+use wire::Wire;
 
 fn number(name: &str, default: u64) -> u64 {
     let mut arguments = std::env::args().skip_while(|argument| argument != name);

@@ -4,6 +4,8 @@
 //! `cargo bench -p testudo-fastpath --bench worker -- [--rounds N]`
 #![allow(clippy::print_stdout)]
 
+mod wire;
+
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,33 +16,8 @@ use testudo_fastpath::mac::MacAddr;
 use testudo_fastpath::port::fake::FakePort;
 use testudo_fastpath::port::{BURST, PortInfo};
 use testudo_fastpath::tun::Tun;
-use testudo_fastpath::worker::{Pipeline, Worker, WorkerConfig};
-use testudo_ipsec::dataplane::{Command, Event, Garbage, Item, Sources, Verdict};
-
-/// Forwards everything as it is.
-struct Wire;
-
-impl Pipeline for Wire {
-    fn outbound(&mut self, burst: &mut [Item<'_>], _: &Sources) {
-        burst.iter_mut().for_each(|item| item.verdict = Verdict::Forward);
-    }
-
-    fn inbound(&mut self, burst: &mut [Item<'_>]) {
-        self.outbound(burst, &Sources::default());
-    }
-
-    fn give_up_early(&mut self, _packets: u64) {}
-
-    fn set_now(&mut self, _milliseconds: u64) {}
-
-    fn set_open(&mut self, _open: bool) {}
-
-    fn apply(&mut self, _command: Command) -> Option<Garbage> {
-        None
-    }
-
-    fn drain_events(&mut self, _sink: impl FnMut(Event)) {}
-}
+use testudo_fastpath::worker::{Worker, WorkerConfig};
+use wire::Wire;
 
 /// Frames that go round: two bursts, which stay in the first-level cache, and as many as do not.
 const SETS: [usize; 2] = [2 * BURST, 64 * BURST];

@@ -67,6 +67,8 @@ struct Loop {
     next_housekeeping: Instant,
     /// More may be read at once, without a word of the poller.
     ike_waits: bool,
+    /// Words of routers may wait.
+    icmp_waits: bool,
     /// The same of other nodes.
     pulses_wait: bool,
     /// VICI's clients have more to read or to say than one turn takes.
@@ -177,6 +179,7 @@ impl Loop {
             icmp,
             next_housekeeping: Instant::now() + HOUSEKEEPING,
             ike_waits: false,
+            icmp_waits: false,
             pulses_wait: false,
             vici_waits: false,
             poll,
@@ -215,6 +218,7 @@ impl Loop {
         }
         let mut ended = false;
         let mut ike = std::mem::take(&mut self.ike_waits);
+        let mut icmp = std::mem::take(&mut self.icmp_waits);
         for event in events {
             match event.token() {
                 SIGNALS => ended |= self.drain_signals(),
@@ -223,7 +227,7 @@ impl Loop {
                 // It has woken us; the results are looked for at every turn.
                 CRYPTO | ENGINE | PULSES => {}
                 VIPS => self.gateway.answer_for_vips(),
-                ICMP => self.icmp.receive(|told| self.gateway.router_told(told)),
+                ICMP => icmp = true,
                 Token(VICI) => self.vici.accept(&mut self.server, self.poll.registry()),
                 token if self.vici.owns(token) => self.vici.ready(token),
                 _ => ike = true,
@@ -233,6 +237,9 @@ impl Loop {
         self.gateway.look_at_disk();
         if ike {
             self.ike_waits = self.gateway.receive(IKE_BURST);
+        }
+        if icmp {
+            self.icmp_waits = self.icmp.receive(|told| self.gateway.router_told(told));
         }
         self.deadlines()?;
         pass_on(&mut self.gateway, &mut self.server, NOTES_BURST);
@@ -257,14 +264,19 @@ impl Loop {
             self.gateway.routes_changed();
             self.gateway.report_traffic();
             self.icmp.refill();
-            self.icmp.receive(|told| self.gateway.router_told(told));
+            self.icmp_waits = true;
         }
         Ok(())
     }
 
     /// How long nothing is due.
     fn timeout(&mut self, farewell: Option<Instant>) -> Duration {
-        if self.ike_waits || self.pulses_wait || self.vici_waits || self.gateway.has_notes() {
+        if self.ike_waits
+            || self.icmp_waits
+            || self.pulses_wait
+            || self.vici_waits
+            || self.gateway.has_notes()
+        {
             return Duration::ZERO;
         }
         self.gateway.look_at_clock();

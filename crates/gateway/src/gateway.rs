@@ -4,9 +4,15 @@
 //! what IKE asks for in the one order that is safe: a new inbound SA is with the worker, and the SPD changed, before the
 //! message leaves that lets the peer use them.
 
-use crate::cluster::Node;
+mod cluster;
+mod notes;
+mod traffic;
+
+pub(crate) use notes::Note;
+
+use crate::cluster::{Load, Node};
 use crate::crypto::{Crypto, Failed};
-use crate::datapath::{DataPath, Turn, WorkerEvent};
+use crate::datapath::{DataPath, Turn};
 use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
@@ -15,13 +21,12 @@ use crate::retreat::apply_what_can_be;
 use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
-use testudo_cluster::member::{Member, MemberOutput as Output};
+use testudo_cluster::member::MemberOutput;
 use testudo_fastpath::worker::boottime;
-use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus, Target};
-use testudo_ike::output::{ChildSaId, Event, IkeSaId, Path, Reason, Time, UnixTime};
+use testudo_ike::endpoint::{IkeSaStatus, Target};
+use testudo_ike::output::{ChildSaId, IkeSaId, Path, Time, UnixTime};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::SelectorPair;
-use testudo_vici::control::JobId;
 use testudo_vici::schema::Policy;
 
 /// All state of the control thread but its descriptors.
@@ -61,25 +66,9 @@ pub(crate) struct Gateway {
     ikes: BTreeMap<IkeSaId, IkeSaStatus>,
     /// Packets that had come in and gone out at the last look, by Child SA.
     seen: BTreeMap<ChildSaId, (u64, u64)>,
+    /// How busy this node is.
+    load: Load,
     virtual_ips: VirtualIps,
-}
-
-/// Something for the VICI server to pass on.
-pub(crate) enum Note {
-    /// A line of the log, and the jobs it belongs to.
-    Log { ike: Option<IkeSaId>, connection: Option<String>, level: u8, message: String, jobs: Vec<JobId> },
-    /// An initiation is over.
-    Initiated(JobId, Result<(), String>),
-    /// A termination is over.
-    Terminated(JobId, u32),
-    /// An IKE SA came up or went down.
-    Ike(bool, Box<IkeSaStatus>),
-    /// A Child SA came up or went down.
-    Child(bool, Box<IkeSaStatus>, Box<ChildSaStatus>),
-    /// An IKE SA has taken the place of another.
-    IkeRekeyed(Box<(IkeSaStatus, IkeSaStatus)>),
-    /// A Child SA of an IKE SA has taken the place of another.
-    ChildRekeyed(Box<(IkeSaStatus, ChildSaStatus, ChildSaStatus)>),
 }
 
 /// A new Child SA whose policy does not stand yet.
@@ -132,6 +121,7 @@ impl Gateway {
             watched: false,
             ikes: BTreeMap::new(),
             seen: BTreeMap::new(),
+            load: Load::new(),
             virtual_ips: VirtualIps::default(),
         }
     }
@@ -161,16 +151,6 @@ impl Gateway {
         self.buffer = buffer;
         self.settle();
         more
-    }
-
-    /// Whether somebody wants to hear of SAs that come and go.
-    pub(crate) fn watch(&mut self, wanted: bool) {
-        if wanted && !self.watched {
-            self.ikes = self.endpoint.sas().map(|status| (status.id, status)).collect();
-        } else if !wanted {
-            self.ikes.clear();
-        }
-        self.watched = wanted;
     }
 
     /// Does everything that IKE asks for, then lets the messages go.
@@ -277,49 +257,49 @@ impl Gateway {
         }
     }
 
-    fn perform(&mut self, output: Output) {
+    fn perform(&mut self, output: MemberOutput) {
         match output {
-            Output::Send { ike, path, bytes } => {
+            MemberOutput::Send { ike, path, bytes } => {
                 self.held.push(Departure::Message(ike, path, bytes));
             }
-            Output::Keepalive { path } => self.held.push(Departure::Keepalive(path)),
-            Output::InstallChild { ike, child, connection, name, params, replaces, place } => {
+            MemberOutput::Keepalive { path } => self.held.push(Departure::Keepalive(path)),
+            MemberOutput::InstallChild { ike, child, connection, name, params, replaces, place } => {
                 let fresh = Fresh { ike, connection, child, name };
                 self.install_child(fresh, place, &params, replaces);
             }
-            Output::SwitchChild { from, to } => {
+            MemberOutput::SwitchChild { from, to } => {
                 self.policies.switch(from, to, !self.endpoint.is_outdated(to));
                 self.data.switch(from, to);
             }
-            Output::StartChild { child } => {
+            MemberOutput::StartChild { child } => {
                 self.policies.switch(child, child, !self.endpoint.is_outdated(child));
                 self.data.switch(child, child);
             }
-            Output::UpdateChild { child, path, .. } => {
+            MemberOutput::UpdateChild { child, path, .. } => {
                 if let Err(error) = self.data.update(child, path) {
                     self.log(None, None, 0, format!("cannot move Child SA #{}: {error}", child.0));
                 }
             }
-            Output::RemoveChild { child, .. } => {
+            MemberOutput::RemoveChild { child, .. } => {
                 self.data.remove(child);
                 self.policies.remove(child);
                 self.seen.remove(&child);
             }
-            Output::InstallAddress { ike, addr } => {
+            MemberOutput::InstallAddress { ike, addr } => {
                 if self.virtual_ips.add(addr, ike)
                     && let Err(error) = self.data.add_address(addr)
                 {
                     self.log(Some(ike), None, 0, error);
                 }
             }
-            Output::RemoveAddress { ike, addr } => {
+            MemberOutput::RemoveAddress { ike, addr } => {
                 if self.virtual_ips.remove(addr, ike)
                     && let Err(error) = self.data.remove_address(addr)
                 {
                     self.log(Some(ike), None, 0, error);
                 }
             }
-            Output::Event(event) => self.event(event),
+            MemberOutput::Event(event) => self.event(event),
             of_cluster => self.perform_in_cluster(of_cluster),
         }
     }
@@ -335,7 +315,8 @@ impl Gateway {
         let loaded = self.endpoint.connection(&fresh.connection);
         let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
         let (policies, home) = (&mut self.policies, params.spi_in.share());
-        let inherited = replaces.and_then(|old| policies.inherit(fresh.child, old, config, &selectors, home));
+        let inherited =
+            replaces.and_then(|old| policies.inherit(place, fresh.child, old, config, &selectors, home));
         let policy =
             inherited.unwrap_or_else(|| policies.install_at(place, fresh.child, config, &selectors, home));
         let child = fresh.child;
@@ -352,189 +333,6 @@ impl Gateway {
             Ok(()) => {}
             Err(error) => self.give_up(fresh, &error),
         }
-    }
-
-    fn event(&mut self, event: Event) {
-        match event {
-            Event::Log { ike, connection, level, message } => self.log(ike, connection, level, message),
-            Event::IkeUp(ike) => {
-                if let Some(status) = self.look(ike) {
-                    self.notes.push_back(Note::Ike(true, Box::new(status)));
-                }
-            }
-            Event::IkeDown(ike, reason) => {
-                let told = reason != Reason::Rekeyed;
-                if let Some(status) = self.ikes.remove(&ike).filter(|_| told) {
-                    self.notes.push_back(Note::Ike(false, Box::new(status)));
-                }
-                let complete = self.jobs.ike_gone(ike);
-                self.notes.extend(complete.into_iter().map(|(job, gone)| Note::Terminated(job, gone)));
-            }
-            Event::ChildUp(ike, child) => {
-                if let Some(status) = self.look(ike) {
-                    self.note_child(true, status, child);
-                }
-            }
-            Event::ChildDown(ike, child, reason) => {
-                // Of one that was renewed nobody is told that it goes.
-                let told = reason != Reason::Rekeyed;
-                if let Some(status) = self.ikes.get(&ike).filter(|_| told).cloned() {
-                    self.note_child(false, status, child);
-                }
-                let complete = self.jobs.child_gone(child);
-                self.notes.extend(complete.into_iter().map(|(job, gone)| Note::Terminated(job, gone)));
-            }
-            Event::ChildRekeyed(ike, old, new) => {
-                if let Some(status) = self.look(ike) {
-                    let child = |id| status.children.iter().find(|child| child.id == id).cloned();
-                    if let Some((old, new)) = child(old).zip(child(new)) {
-                        self.notes.push_back(Note::ChildRekeyed(Box::new((status, old, new))));
-                    }
-                }
-            }
-            Event::IkeRekeyed(old, new) => {
-                self.virtual_ips.hand_on(old, new);
-                let before = self.ikes.get(&old).cloned();
-                if let Some((before, after)) = before.zip(self.look(new)) {
-                    self.notes.push_back(Note::IkeRekeyed(Box::new((before, after))));
-                }
-            }
-            Event::InitiateMoved { from, to, child } => self.jobs.moved(from, to, &child),
-            Event::InitiateDone { ike, child, result } => {
-                let result = result.map(drop).map_err(|reason| reason.to_string());
-                for job in self.jobs.initiated(ike, &child) {
-                    self.notes.push_back(Note::Initiated(job, result.clone()));
-                }
-            }
-        }
-    }
-
-    fn look(&mut self, ike: IkeSaId) -> Option<IkeSaStatus> {
-        if !self.watched {
-            return None;
-        }
-        let status = self.endpoint.sa(ike)?;
-        self.ikes.insert(ike, status.clone());
-        Some(status)
-    }
-
-    fn note_child(&mut self, up: bool, ike: IkeSaStatus, child: ChildSaId) {
-        if let Some(child) = ike.children.iter().find(|c| c.id == child).cloned() {
-            self.notes.push_back(Note::Child(up, Box::new(ike), Box::new(child)));
-        }
-    }
-
-    /// To the log, and to every `swanctl` that waits for that IKE SA.
-    pub(crate) fn log(
-        &mut self,
-        ike: Option<IkeSaId>,
-        connection: Option<String>,
-        level: u8,
-        message: String,
-    ) {
-        let name = connection.as_deref().unwrap_or("-");
-        let number = ike.map_or(0, |ike| ike.0);
-        match level {
-            0 | 1 => tracing::info!("<{name}|{number}> {message}"),
-            _ => tracing::debug!("<{name}|{number}> {message}"),
-        }
-        let jobs = ike.map(|ike| self.jobs.listeners(ike)).unwrap_or_default();
-        self.notes.push_back(Note::Log { ike, connection, level, message, jobs });
-    }
-
-    /// What the VICI server should hear about, at most `limit` of it.
-    pub(crate) fn take_notes(&mut self, limit: usize) -> Vec<Note> {
-        self.notes.drain(..limit.min(self.notes.len())).collect()
-    }
-
-    /// Whether there is more of it.
-    pub(crate) fn has_notes(&self) -> bool {
-        !self.notes.is_empty()
-    }
-
-    /// What workers have to tell.
-    pub(crate) fn worker_events(&mut self) {
-        for event in self.data.events() {
-            match event {
-                WorkerEvent::NoSa(policy) => self.acquire(policy),
-                WorkerEvent::Source(child, remote) => self.endpoint.esp_source(self.now, child, remote),
-                WorkerEvent::Warning(message) => self.log(None, None, 0, message),
-                WorkerEvent::Exhausting(child) => self.renew_exhausted(child),
-                WorkerEvent::Carried(child) => self.note_use(child),
-                WorkerEvent::NumbersLow(spi, rate) => {
-                    self.in_cluster(|member, now| member.numbers_low(now, spi, rate))
-                }
-                WorkerEvent::IvLow => self.in_cluster(Member::renew_sender),
-                WorkerEvent::Flushed(shares, edges) => {
-                    self.in_cluster(|member, now| member.flushed(now, shares, &edges));
-                }
-            }
-        }
-        self.settle();
-    }
-
-    /// A Child SA has carried as much as IKE wants to hear of: it may have to be renewed, or to end. By the second would be
-    /// too late: what it may carry between the two is often less than a second's traffic.
-    fn note_use(&mut self, child: ChildSaId) {
-        if let Some((inbound, outbound)) = self.data.carried(child) {
-            let (bytes, packets) = (inbound.bytes.max(outbound.bytes), inbound.packets.max(outbound.packets));
-            self.endpoint.child_used(self.now, child, bytes, packets);
-            self.mark(child, bytes, packets);
-        }
-    }
-
-    /// Sees to it that IKE hears of what a Child SA carries, once it has carried so much.
-    fn mark(&self, child: ChildSaId, bytes: u64, packets: u64) {
-        let (bytes, packets) = self.endpoint.next_limit(child, bytes, packets);
-        self.data.set_mark(child, packets, bytes);
-    }
-
-    fn renew_exhausted(&mut self, child: ChildSaId) {
-        if self.endpoint.rekey_child(self.now, child) {
-            let message =
-                format!("half of the sequence numbers of CHILD_SA #{} are used: it is renewed", child.0);
-            self.log(None, None, 0, message);
-        }
-    }
-
-    fn acquire(&mut self, policy: testudo_ipsec::spd::PolicyId) {
-        if self.closing {
-            return;
-        }
-        let Some(name) = self.policies.child_of(policy).cloned() else { return };
-        if !self.endpoint.is_trapped(&name.connection, &name.child) {
-            return;
-        }
-        if let Err(error) = self.endpoint.acquire(self.now, &name.connection, &name.child) {
-            self.log(
-                None,
-                Some(name.connection),
-                0,
-                format!("traffic asks for child {}: {error}", name.child),
-            );
-        }
-    }
-
-    /// Once a second: tries again what failed. A peer whose packets authenticate is alive: saves it the liveness checks.
-    pub(crate) fn report_traffic(&mut self) {
-        for (child, inbound, outbound) in self.data.all_totals() {
-            // A new Child SA has carried nothing.
-            let now = (inbound.packets, outbound.packets);
-            let before = self.seen.get(&child).copied().unwrap_or_default();
-            if before == now {
-                continue;
-            }
-            self.seen.insert(child, now);
-            if before.0 < now.0 {
-                self.endpoint.traffic_seen(self.now, child);
-            }
-        }
-        self.protection_changed |= self.policies_failed;
-        if self.node.is_some() {
-            let edges = self.data.moved_edges();
-            self.in_cluster(|member, now| member.report_edges(now, &edges));
-        }
-        self.settle();
     }
 
     /// Changes what is configured. Prefixes that nobody protects any more stay shut.

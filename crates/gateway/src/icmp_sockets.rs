@@ -1,4 +1,8 @@
 //! Where routers tell that a packet of ours was too large: the kernel's copies of such ICMP messages, and of no others.
+//!
+//! Anybody may send them. What quotes neither ESP nor ESP in UDP never leaves the kernel, and of the rest what is believed, because
+//! it quotes a packet that was sent, has a budget of its own: whoever makes messages up wears out another, which takes more than
+//! 16384 a second. When either is worn out nothing is read until the second is over.
 
 use nix::libc;
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
@@ -10,8 +14,10 @@ use testudo_ipsec::pmtu::TooBig;
 const LARGEST: usize = 2048;
 /// Messages of a socket in one turn.
 const BURST: usize = 64;
-/// And in a second. Who floods us with such messages must not keep IKE waiting, and routers say it again.
-const EACH_SECOND: usize = 256;
+/// In a second, of those that are believed: each may go to all SAs of a path, and to other nodes. Routers say it again.
+const BELIEVED: usize = 1024;
+/// In a second, of those that are not. To find that out takes about a microsecond: a flood costs a few hundredths of a processor.
+const MADE_UP: usize = 1 << 14;
 
 /// One socket for each family that the kernel has.
 pub(crate) struct IcmpSockets {
@@ -22,8 +28,8 @@ struct IcmpSocket {
     socket: Socket,
     /// Reads a message as this socket gives it.
     read: fn(&[u8]) -> Option<TooBig>,
-    /// Messages that it may take in this second.
-    left: usize,
+    /// Messages that it may take in this second: those that are believed, and others.
+    left: (usize, usize),
 }
 
 impl IcmpSockets {
@@ -31,9 +37,9 @@ impl IcmpSockets {
     pub(crate) fn open() -> Result<Self, String> {
         let failed = |e: io::Error| format!("cannot open a socket for ICMP: {e}");
         let ipv4 = open(Domain::IPV4, Protocol::ICMPV4, &ipv4_filter()).map_err(failed)?;
-        let mut sockets = vec![IcmpSocket { socket: ipv4, read: TooBig::read_ipv4, left: EACH_SECOND }];
+        let mut sockets = vec![IcmpSocket::new(ipv4, TooBig::read_ipv4)];
         match open(Domain::IPV6, Protocol::ICMPV6, &ipv6_filter()) {
-            Ok(socket) => sockets.push(IcmpSocket { socket, read: TooBig::read_ipv6, left: EACH_SECOND }),
+            Ok(socket) => sockets.push(IcmpSocket::new(socket, TooBig::read_ipv6)),
             // A kernel without IPv6 has no IPv6 paths.
             Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
             Err(e) => return Err(failed(e)),
@@ -48,58 +54,112 @@ impl IcmpSockets {
 
     /// A second is over. Look at them: a queue that was full then wakes nobody.
     pub(crate) fn refill(&mut self) {
-        self.sockets.iter_mut().for_each(|one| one.left = EACH_SECOND);
+        self.sockets.iter_mut().for_each(|one| one.left = (BELIEVED, MADE_UP));
     }
 
-    /// What has come, up to a burst of each. The rest is read with what comes next.
-    pub(crate) fn receive(&mut self, mut told: impl FnMut(&TooBig)) {
-        let mut buffer = [0; LARGEST];
+    /// What has come, up to a burst of each. `told` says whether a message is believed. True if more may be there that can be read
+    /// in this second.
+    pub(crate) fn receive(&mut self, mut told: impl FnMut(&TooBig) -> bool) -> bool {
+        let mut more = false;
         for one in &mut self.sockets {
-            for _ in 0..BURST.min(one.left) {
-                let Ok(length) = (&mut &one.socket).read(&mut buffer) else { break };
-                one.left -= 1;
-                if let Some(found) = buffer.get(..length).and_then(one.read) {
-                    told(&found);
-                }
-            }
+            more |= one.receive(&mut told);
         }
+        more
+    }
+}
+
+impl IcmpSocket {
+    fn new(socket: Socket, read: fn(&[u8]) -> Option<TooBig>) -> Self {
+        Self { socket, read, left: (BELIEVED, MADE_UP) }
+    }
+
+    fn receive(&mut self, mut told: impl FnMut(&TooBig) -> bool) -> bool {
+        let mut buffer = [0; LARGEST];
+        for _ in 0..BURST {
+            let (believed, made_up) = &mut self.left;
+            if *believed == 0 || *made_up == 0 {
+                return false;
+            }
+            let Ok(length) = (&mut &self.socket).read(&mut buffer) else { return false };
+            let found = buffer.get(..length).and_then(self.read);
+            let left = if found.is_some_and(|found| told(&found)) { believed } else { made_up };
+            *left -= 1;
+        }
+        true
     }
 }
 
 fn open(domain: Domain, protocol: Protocol, filter: &[SockFilter]) -> io::Result<Socket> {
     let socket = Socket::new(domain, Type::RAW.nonblocking(), Some(protocol))?;
+    // SO_ATTACH_FILTER.
     socket.attach_filter(filter)?;
     // What came before the filter was there.
     while (&mut &socket).read(&mut [0; 1]).is_ok() {}
     Ok(socket)
 }
 
-// Classic BPF (linux/filter.h).
+// Classic BPF (linux/filter.h). A load from behind the end of a message refuses it.
 const LOAD_HEADER_LENGTH: u16 = 0xb1;
 const LOAD_BEHIND: u16 = 0x50;
+const LOAD_TWO_BEHIND: u16 = 0x48;
 const LOAD_AT: u16 = 0x30;
+const LOAD_TWO_AT: u16 = 0x28;
 const IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
-/// Type 3, code 4, behind the IPv4 header.
-fn ipv4_filter() -> [SockFilter; 7] {
+/// Quoted protocols (the IANA's registry).
+const ESP: u32 = 50;
+const UDP: u32 = 17;
+const FRAGMENT: u32 = 44;
+/// The port that ESP in UDP comes from (RFC 3948 §2.1). IKE fits its messages by itself (RFC 7383).
+const NAT_PORT: u32 = 4500;
+
+const fn step(code: u16, jt: u8, jf: u8, k: u32) -> SockFilter {
+    SockFilter::new(code, jt, jf, k)
+}
+
+/// Type 3, code 4, behind the IPv4 header; and in the quoted IPv4 header, which has no options, ESP, or UDP from our port.
+fn ipv4_filter() -> [SockFilter; 14] {
     [
-        SockFilter::new(LOAD_HEADER_LENGTH, 0, 0, 0),
-        SockFilter::new(LOAD_BEHIND, 0, 0, 0),
-        SockFilter::new(IF_EQUAL, 0, 3, 3),
-        SockFilter::new(LOAD_BEHIND, 0, 0, 1),
-        SockFilter::new(IF_EQUAL, 0, 1, 4),
-        SockFilter::new(RETURN, 0, 0, u32::MAX),
-        SockFilter::new(RETURN, 0, 0, 0),
+        step(LOAD_HEADER_LENGTH, 0, 0, 0),
+        step(LOAD_BEHIND, 0, 0, 0),
+        step(IF_EQUAL, 0, 10, 3),
+        step(LOAD_BEHIND, 0, 0, 1),
+        step(IF_EQUAL, 0, 8, 4),
+        step(LOAD_BEHIND, 0, 0, 8),
+        step(IF_EQUAL, 0, 6, 0x45),
+        step(LOAD_BEHIND, 0, 0, 8 + 9),
+        step(IF_EQUAL, 3, 0, ESP),
+        step(IF_EQUAL, 0, 3, UDP),
+        step(LOAD_TWO_BEHIND, 0, 0, 8 + 20),
+        step(IF_EQUAL, 0, 1, NAT_PORT),
+        step(RETURN, 0, 0, u32::MAX),
+        step(RETURN, 0, 0, 0),
     ]
 }
 
-/// Type 2. The IPv6 header does not come with it.
-fn ipv6_filter() -> [SockFilter; 4] {
+/// Type 2; and in the quoted IPv6 header the same, or behind a Fragment header. The IPv6 header of the message does not come with
+/// it.
+fn ipv6_filter() -> [SockFilter; 15] {
     [
-        SockFilter::new(LOAD_AT, 0, 0, 0),
-        SockFilter::new(IF_EQUAL, 0, 1, 2),
-        SockFilter::new(RETURN, 0, 0, u32::MAX),
-        SockFilter::new(RETURN, 0, 0, 0),
+        step(LOAD_AT, 0, 0, 0),
+        step(IF_EQUAL, 0, 12, 2),
+        step(LOAD_AT, 0, 0, 8 + 6),
+        step(IF_EQUAL, 9, 0, ESP),
+        step(IF_EQUAL, 6, 0, UDP),
+        step(IF_EQUAL, 0, 8, FRAGMENT),
+        step(LOAD_AT, 0, 0, 8 + 40),
+        step(IF_EQUAL, 5, 0, ESP),
+        step(IF_EQUAL, 0, 5, UDP),
+        step(LOAD_TWO_AT, 0, 0, 8 + 40 + 8),
+        step(IF_EQUAL, 2, 3, NAT_PORT),
+        step(LOAD_TWO_AT, 0, 0, 8 + 40),
+        step(IF_EQUAL, 0, 1, NAT_PORT),
+        step(RETURN, 0, 0, u32::MAX),
+        step(RETURN, 0, 0, 0),
     ]
 }
+
+#[cfg(test)]
+#[path = "icmp_sockets_tests.rs"]
+mod tests;

@@ -11,7 +11,6 @@ mod datapath;
 mod entropy;
 mod event_loop;
 mod gateway;
-mod gateway_cluster;
 mod icmp_sockets;
 mod ike;
 mod ike_sockets;

@@ -185,12 +185,18 @@ impl Policies {
         self.spd_changed = true;
     }
 
+    /// Behind what stands in that place already: in a cluster one Child SA that renews another has its place, also if they do not
+    /// carry the same.
+    fn free_part(&self, rank: Rank) -> Rank {
+        self.homes.as_ref().map_or(rank, |homes| homes.free_part(rank))
+    }
+
     fn claim(&self, entry: &Entry) -> Option<Claim> {
         self.homes.as_ref().map(|homes| homes.claim(entry))
     }
 
-    /// Adds the policy of a new Child SA. `place`: the highest comes first, and no two have the same. `home`: the share of its
-    /// inbound SPI.
+    /// Adds the policy of a new Child SA. `place`: the highest comes first, and only those that renew each other may have the same;
+    /// of these the older one. `home`: the share of its inbound SPI.
     pub(crate) fn install_at(
         &mut self,
         place: u64,
@@ -200,11 +206,11 @@ impl Policies {
         home: Share,
     ) -> PolicyId {
         let id = self.table.take_number();
-        let rank = Rank {
+        let rank = self.free_part(Rank {
             priority: priority_of(child, selectors),
             place: CONFIGURED.saturating_sub(place),
             part: 0,
-        };
+        });
         self.table.put(id, Entry::of_sa(rank, selectors.clone(), self.loaded, home));
         self.installed.insert(sa, id);
         self.resting.insert(id);
@@ -249,9 +255,10 @@ impl Policies {
 
     /// The policy of the Child SA that is renewed, for the one that takes its place: so that the outbound SA changes in one
     /// step, and the SPD not at all. `None` if they do not carry the same with the same priority and, in a cluster, at the same
-    /// home, or the old one is gone.
+    /// home and place, or the old one is gone.
     pub(crate) fn inherit(
         &mut self,
+        place: u64,
         sa: ChildSaId,
         old: ChildSaId,
         child: Option<&Child>,
@@ -263,7 +270,7 @@ impl Policies {
         let is_alone = self.homes.is_none();
         let same = |entry: &&mut Entry| {
             entry.rank.priority == priority
-                && (is_alone || entry.home == home)
+                && (is_alone || entry.home == home && entry.rank.place == CONFIGURED.saturating_sub(place))
                 && entry.selectors.is_same_set(selectors)
         };
         self.table.get_mut(id).filter(same)?.sas += 1;

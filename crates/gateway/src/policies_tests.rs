@@ -17,7 +17,7 @@ pub(super) fn ts(prefix: &str) -> TrafficSelector {
     let hosts = u32::MAX.checked_shr(len.parse().unwrap()).unwrap_or(0);
     let end = std::net::Ipv4Addr::from(u32::from(start) | hosts);
     let addrs = AddrRange::new(start.into(), end.into()).unwrap();
-    TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
+    TrafficSelector::all(addrs)
 }
 
 pub(super) fn child(name: &str, mode: ChildMode, local: &str, remote: &str) -> Child {
@@ -121,9 +121,9 @@ fn a_renewed_sa_has_the_policy_of_the_old_one_whatever_the_order_of_its_selector
     let sides = [ts("10.1.0.0/16"), ts("10.3.0.0/16")];
     let pair = |order: [usize; 2]| SelectorPair::new(&order.map(|at| sides[at]), &[ts("10.2.0.0/16")]);
     let old = policies.install(ChildSaId(1), None, &pair([0, 1]), HOME);
-    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), None, &pair([1, 0]), HOME), Some(old));
+    assert_eq!(policies.inherit(2, ChildSaId(2), ChildSaId(1), None, &pair([1, 0]), HOME), Some(old));
     assert_eq!(
-        policies.inherit(ChildSaId(3), ChildSaId(1), None, &pair([0, 0]), HOME),
+        policies.inherit(3, ChildSaId(3), ChildSaId(1), None, &pair([0, 0]), HOME),
         None,
         "it carries less"
     );
@@ -215,19 +215,19 @@ fn a_renewed_child_sa_shares_the_policy_with_the_new_one() {
     let sides = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.2.0.0/16")]);
     let first = policies.install(ChildSaId(1), None, &sides, HOME);
     let before = order(&policies);
-    assert_eq!(policies.inherit(ChildSaId(2), ChildSaId(1), None, &sides, HOME), Some(first));
+    assert_eq!(policies.inherit(2, ChildSaId(2), ChildSaId(1), None, &sides, HOME), Some(first));
     assert_eq!(order(&policies), before, "nothing changes for packets");
-    assert_eq!(policies.inherit(ChildSaId(3), ChildSaId(2), None, &sides, HOME), Some(first));
+    assert_eq!(policies.inherit(3, ChildSaId(3), ChildSaId(2), None, &sides, HOME), Some(first));
     assert_eq!(policies.remove(ChildSaId(1)), None);
     assert_eq!(policies.remove(ChildSaId(3)), None);
     assert_eq!(order(&policies), before);
     let other = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.3.0.0/16")]);
     assert_eq!(
-        policies.inherit(ChildSaId(4), ChildSaId(2), None, &other, HOME),
+        policies.inherit(4, ChildSaId(4), ChildSaId(2), None, &other, HOME),
         None,
         "it carries something else"
     );
-    assert_eq!(policies.inherit(ChildSaId(4), ChildSaId(9), None, &sides, HOME), None);
+    assert_eq!(policies.inherit(4, ChildSaId(4), ChildSaId(9), None, &sides, HOME), None);
     assert_eq!(policies.remove(ChildSaId(2)), Some(first), "the last one takes it along");
     assert_eq!(order(&policies), []);
 }

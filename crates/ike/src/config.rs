@@ -1,21 +1,25 @@
 //! Connections as an operator configures them, in the words of `swanctl.conf`.
 
 mod change;
+mod identity;
 mod lifetime;
 mod pool;
+mod proposal;
+mod secret;
 
 pub use change::{ChildChange, Difference, IkeChange};
+pub use identity::Identity;
 pub use lifetime::{ChildLifetime, IkeLifetime, Lifetime};
 pub use pool::Pool;
+pub use proposal::{ADDITIONAL_KE, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf};
+pub use secret::{SecretKind, SharedSecret};
 
-use crate::cert::{Certificate, DistinguishedName, Hashes, Schemes};
+use crate::cert::{Certificate, Hashes, Schemes};
 use serde::{Deserialize, Serialize};
-use std::fmt::{self, Write};
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ipsec::sa::HeaderCopy;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
-use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// A `connections.<name>` section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,83 +192,6 @@ pub enum Revocation {
     Relaxed,
 }
 
-/// Identification payload data (RFC 7296 §3.5).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Identity {
-    /// ID_IPV4_ADDR or ID_IPV6_ADDR.
-    Addr(IpAddr),
-    /// ID_FQDN.
-    Fqdn(String),
-    /// ID_RFC822_ADDR.
-    Email(String),
-    /// ID_KEY_ID.
-    KeyId(Vec<u8>),
-    /// ID_DER_ASN1_DN.
-    Dn(DistinguishedName),
-}
-
-impl Identity {
-    /// True if both name the same party: the letters of names and mail addresses count alike in both cases.
-    pub fn matches(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) => a.eq_ignore_ascii_case(b),
-            _ => self == other,
-        }
-    }
-
-    /// The same for all that name the same party: what SAs and leases are found by. Whoever could be two by how it writes
-    /// its name would be nobody's twin, and could empty a pool.
-    pub(crate) fn canonical(&self) -> Self {
-        match self {
-            Self::Fqdn(name) => Self::Fqdn(name.to_ascii_lowercase()),
-            Self::Email(address) => Self::Email(address.to_ascii_lowercase()),
-            // Names in DER are equal where they name the same.
-            Self::Dn(_) | Self::Addr(_) | Self::KeyId(_) => self.clone(),
-        }
-    }
-
-    /// True if `other` is what this pattern describes: `*.example.org`, `*@example.org`, `C=CH, CN=*`, or the same party.
-    pub fn covers(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) if a.starts_with('*') => {
-                let end = a.strip_prefix('*').unwrap_or_default().as_bytes();
-                let found = b.len().checked_sub(end.len()).filter(|more| *more > 0);
-                found
-                    .and_then(|at| b.as_bytes().get(at..))
-                    .is_some_and(|found| found.eq_ignore_ascii_case(end))
-            }
-            (Self::Dn(a), Self::Dn(b)) => a.covers(b),
-            _ => self.matches(other),
-        }
-    }
-
-    /// True if it stands for more than one party.
-    pub fn has_wildcards(&self) -> bool {
-        match self {
-            Self::Fqdn(name) | Self::Email(name) => name.starts_with('*'),
-            Self::Dn(name) => name.has_wildcards(),
-            Self::Addr(_) | Self::KeyId(_) => false,
-        }
-    }
-}
-
-/// As `swanctl` shows it. Control characters from the wire are replaced, so that a peer cannot forge log lines.
-impl fmt::Display for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Addr(addr) => write!(f, "{addr}"),
-            Self::Fqdn(name) | Self::Email(name) => {
-                name.chars().try_for_each(|c| f.write_char(if c.is_control() { '?' } else { c }))
-            }
-            Self::KeyId(octets) if octets.iter().all(|o| o.is_ascii_graphic()) && !octets.is_empty() => {
-                octets.iter().try_for_each(|&o| f.write_char(char::from(o)))
-            }
-            Self::KeyId(octets) => octets.iter().try_for_each(|o| write!(f, "{o:02x}")),
-            Self::Dn(name) => write!(f, "{name}"),
-        }
-    }
-}
-
 /// A `children.<name>` section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Child {
@@ -344,160 +271,4 @@ pub enum TsSpec {
     },
     /// A subnet, range or address.
     Fixed(TrafficSelector),
-}
-
-/// Encryption transforms of IKE (RFC 7296 §3.3.2, RFC 5282, RFC 7634).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum IkeEncryption {
-    /// `aes128gcm16`.
-    Aes128Gcm16,
-    /// `aes192gcm16`.
-    Aes192Gcm16,
-    /// `aes256gcm16`.
-    Aes256Gcm16,
-    /// `aes128ccm16`.
-    Aes128Ccm16,
-    /// `aes192ccm16`.
-    Aes192Ccm16,
-    /// `aes256ccm16`.
-    Aes256Ccm16,
-    /// `chacha20poly1305`.
-    ChaCha20Poly1305,
-    /// `aes128`: AES-CBC, which needs an [`Integrity`] beside it.
-    Aes128Cbc,
-    /// `aes192`: AES-CBC, which needs an [`Integrity`] beside it.
-    Aes192Cbc,
-    /// `aes256`: AES-CBC, which needs an [`Integrity`] beside it.
-    Aes256Cbc,
-}
-
-impl IkeEncryption {
-    /// True for a cipher that protects the integrity too, so that there is no [`Integrity`] beside it (RFC 5282 §8).
-    pub fn is_aead(self) -> bool {
-        !matches!(self, Self::Aes128Cbc | Self::Aes192Cbc | Self::Aes256Cbc)
-    }
-}
-
-/// Integrity algorithms of IKE, for ciphers that are no AEAD (RFC 4868).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Integrity {
-    /// `sha1`: HMAC-SHA1-96 (RFC 2404), a legacy algorithm.
-    HmacSha1,
-    /// `sha256`: HMAC-SHA2-256-128.
-    HmacSha256,
-    /// `sha384`: HMAC-SHA2-384-192.
-    HmacSha384,
-    /// `sha512`: HMAC-SHA2-512-256.
-    HmacSha512,
-}
-
-/// Pseudo-random functions of IKE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Prf {
-    /// `prfsha1`, a legacy algorithm.
-    HmacSha1,
-    /// `prfsha256`.
-    HmacSha256,
-    /// `prfsha384`.
-    HmacSha384,
-    /// `prfsha512`.
-    HmacSha512,
-    /// `prfaesxcbc` (RFC 4434).
-    AesXcbc,
-}
-
-/// Key exchange methods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum KeyExchange {
-    /// `x25519` (group 31).
-    X25519,
-    /// `ecp256` (group 19).
-    Ecp256,
-    /// `ecp384` (group 20).
-    Ecp384,
-    /// `ecp521` (group 21).
-    Ecp521,
-    /// `modp1024` (group 2), a legacy algorithm.
-    Modp1024,
-    /// `modp1536` (group 5), a legacy algorithm.
-    Modp1536,
-    /// `modp2048` (group 14).
-    Modp2048,
-    /// `modp3072` (group 15).
-    Modp3072,
-    /// `modp4096` (group 16).
-    Modp4096,
-    /// `mlkem512` (method 35).
-    MlKem512,
-    /// `mlkem768` (method 36).
-    MlKem768,
-    /// `mlkem1024` (method 37).
-    MlKem1024,
-}
-
-/// How many additional key exchanges there can be (RFC 9370 §2.2.1).
-pub const ADDITIONAL_KE: usize = 7;
-
-/// One IKE proposal: any combination of the listed transforms is acceptable, earlier ones preferred.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IkeProposal {
-    /// Encryption: AEADs only, or none of them.
-    pub encryption: Vec<IkeEncryption>,
-    /// Integrity algorithms; empty exactly where the ciphers are AEADs.
-    pub integrity: Vec<Integrity>,
-    /// Pseudo-random functions.
-    pub prf: Vec<Prf>,
-    /// Key exchange methods.
-    pub ke: Vec<KeyExchange>,
-    /// `ke1_` to `ke7_`: methods of the additional key exchanges (RFC 9370). `None` (`ke1_none`) stands for an exchange
-    /// that may be left out; where the list is empty, there is none.
-    pub additional: [Vec<Option<KeyExchange>>; ADDITIONAL_KE],
-}
-
-/// One ESP proposal: any combination of the listed transforms is acceptable, earlier ones preferred.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EspProposal {
-    /// Encryption, AEAD only so far.
-    pub encryption: Vec<testudo_ipsec::sa::EspAlgorithm>,
-    /// Key exchange methods of CREATE_CHILD_SA, for perfect forward secrecy; not sent in IKE_AUTH (RFC 7296 §1.2).
-    pub ke: Vec<KeyExchange>,
-    /// `ke1_` to `ke7_`: as in [`IkeProposal`], beside a method in `ke` (RFC 9370 §2.2.4).
-    pub additional: [Vec<Option<KeyExchange>>; ADDITIONAL_KE],
-    /// Extended sequence numbers, in order of preference; `[true, false]` offers both, ESN preferred.
-    pub esn: Vec<bool>,
-}
-
-/// What a shared secret is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SecretKind {
-    /// `secrets.ike<suffix>`: authentication.
-    #[default]
-    Ike,
-    /// `secrets.ppk<suffix>`: a post-quantum pre-shared key, whose owners are its PPK_IDs (RFC 8784).
-    Ppk,
-}
-
-/// A `secrets.ike<suffix>` or `secrets.ppk<suffix>` section: a pre-shared key and the identities that own it (none: anybody).
-#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
-pub struct SharedSecret {
-    /// Unique name of the secret, as VICI gives it.
-    pub name: String,
-    /// What it is for.
-    #[zeroize(skip)]
-    pub kind: SecretKind,
-    /// Identities of the owners.
-    #[zeroize(skip)]
-    pub owners: Vec<Identity>,
-    /// The key itself.
-    pub secret: Vec<u8>,
-}
-
-impl fmt::Debug for SharedSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedSecret")
-            .field("name", &self.name)
-            .field("kind", &self.kind)
-            .field("owners", &self.owners)
-            .finish_non_exhaustive()
-    }
 }

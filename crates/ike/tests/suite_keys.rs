@@ -6,13 +6,15 @@
 //! SPIi is 0x0102030405060708, SPIr 0x1112131415161718. A rekeyed IKE SA has the same nonces and SPIs, and
 //! g^ir (new). Additional key exchanges (RFC 9370 §2.2.4) give the octets 128 to 159 and 160 to 191.
 
+#[path = "suite_support/no_entropy.rs"]
+mod no_entropy;
+
+use no_entropy::NoEntropy;
 use testudo_ike::config::{IkeEncryption, KeyExchange, Prf};
 use testudo_ike::message::{
     ExchangeType, Header, IdPayload, IdType, IkeSpi, MessageBuilder, MessageId, Nonce,
 };
-use testudo_ike::suite::{
-    Entropy, IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret, SignedOctets, SuiteError,
-};
+use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret, SignedOctets, SuiteError};
 use testudo_ipsec::sa::EspAlgorithm;
 use testudo_ipsec::spi::SenderId;
 
@@ -221,14 +223,6 @@ fn keys_that_are_forgotten_authenticate_and_seal_nothing() {
         assert!(sealer.seal(&MessageBuilder::new(header), &mut NoEntropy).is_err_and(short));
         // The root stays.
         assert_eq!(keys.child(EspAlgorithm::Aes128Gcm16, &[], &nonces).unwrap(), child);
-    }
-}
-
-struct NoEntropy;
-
-impl Entropy for NoEntropy {
-    fn fill(&mut self, _: &mut [u8]) {
-        panic!("no randomness is needed");
     }
 }
 

@@ -1,24 +1,17 @@
 //! The Encrypted payload: round trips, every kind of tampering, IVs that never repeat.
 
+#[path = "suite_support/no_entropy.rs"]
+mod no_entropy;
+
+use no_entropy::NoEntropy;
 use std::collections::HashSet;
 use testudo_ike::config::{IkeEncryption, KeyExchange, Prf};
 use testudo_ike::message::{
     ExchangeType, Header, IkeSpi, Message, MessageBuilder, MessageId, Nonce, Notify, NotifyType, Payload,
     PayloadType, VendorId,
 };
-use testudo_ike::suite::{
-    Entropy, IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret, SkOpener, SkSealer, SuiteError,
-};
+use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret, SkOpener, SkSealer, SuiteError};
 use testudo_ipsec::spi::SenderId;
-
-/// An AEAD's IVs are counted: no randomness is asked for.
-struct NoEntropy;
-
-impl Entropy for NoEntropy {
-    fn fill(&mut self, _: &mut [u8]) {
-        panic!("no randomness is needed");
-    }
-}
 
 const SENDER: SenderId = SenderId(0xa55a);
 

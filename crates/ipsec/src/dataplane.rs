@@ -28,12 +28,12 @@ pub use testudo_wire::icmp::Sources;
 use crate::flow::FlowCache;
 use crate::number::{IvAllocator, WorkerId};
 use crate::sad::Sad;
+use crate::share::ShareSet;
 use crate::siphash::HashKey;
 use crate::spd::Spd;
 use crate::spi::SenderId;
 use event::Events;
 use limit::TokenBucket;
-use shares::Shares;
 use std::sync::Arc;
 use table::OutboundTable;
 use testudo_planted::{Plant, planted};
@@ -75,7 +75,7 @@ pub struct Dataplane {
     sad: Sad,
     local: Arc<LocalAddrs>,
     /// What this node carries.
-    shares: Shares,
+    shares: ShareSet,
     /// By which it keeps what no SA says the share of.
     pairs: HashKey,
     open: bool,
@@ -99,7 +99,7 @@ impl Dataplane {
             iv_low_told: None,
             sad: Sad::new(),
             local: Arc::new(LocalAddrs::default()),
-            shares: Shares::ALL,
+            shares: ShareSet::ALL,
             pairs: HashKey::new([0; 16]),
             open: true,
             udp_port: config.udp_port,

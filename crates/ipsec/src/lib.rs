@@ -22,6 +22,7 @@ pub mod replay;
 pub mod sa;
 pub mod sad;
 pub mod selector;
+pub mod share;
 pub mod siphash;
 pub mod spd;
 pub mod spi;

@@ -7,6 +7,7 @@
 use crate::spi::Spi;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 use std::time::Duration;
 
 /// A path may have become better after this long (RFC 1191 §6.3, RFC 8201 §4).
@@ -82,11 +83,11 @@ impl TooBig {
         Some(Self { local: addr(8)?.into(), remote: addr(24)?.into(), spi, sequence, udp, mtu })
     }
 
-    /// Whether the quoted number was sent lately, `next` being the next to be sent.
-    pub(crate) fn is_recent(&self, next: u64) -> bool {
-        let behind = (next as u32).wrapping_sub(self.sequence);
+    /// Whether the quoted number was sent lately, these being the numbers that were used.
+    pub(crate) fn is_recent(&self, used: &Range<u64>) -> bool {
+        let behind = (used.end as u32).wrapping_sub(self.sequence);
         // The first has number 1: zero, which anyone can guess, was never sent.
-        behind != 0 && u64::from(behind) <= LATELY.min(next.saturating_sub(1))
+        behind != 0 && u64::from(behind) <= LATELY.min(used.end.saturating_sub(used.start))
     }
 }
 
@@ -152,6 +153,15 @@ impl PathMtus {
         if known.is_none_or(|known| mtu <= known.mtu) && self.has_room(at, remote) {
             self.0.insert(remote, Learned { mtu, at: same.map_or(at, |same| same.at.max(at)) });
         }
+    }
+
+    /// Whether those who know this much should hear that a path takes no more than that: it is less, or they would forget it much
+    /// earlier than who hears it now.
+    pub fn is_worth_telling(&self, now: Duration, remote: IpAddr, mtu: u16) -> bool {
+        let known = self.0.get(&remote).filter(|known| known.is_fresh(now));
+        known.is_none_or(|known| {
+            mtu < known.mtu || mtu == known.mtu && now.saturating_sub(known.at) >= LIFETIME / 2
+        })
     }
 
     fn has_room(&mut self, now: Duration, remote: IpAddr) -> bool {

@@ -103,15 +103,15 @@ fn ipv6_tells_the_same() {
 #[test]
 fn only_what_was_sent_lately_is_quoted() {
     let quoted = |sequence| TooBig { sequence, ..too_big(1400) };
-    assert!(quoted(1).is_recent(2) && quoted(1).is_recent(LATELY + 1));
-    assert!(!quoted(1).is_recent(LATELY + 2), "long ago");
-    assert!(!quoted(2).is_recent(2) && !quoted(9).is_recent(2), "not yet");
-    assert!(!quoted(u32::MAX).is_recent(5), "before the first");
+    assert!(quoted(1).is_recent(&(1..2)) && quoted(1).is_recent(&(1..LATELY + 1)));
+    assert!(!quoted(1).is_recent(&(1..LATELY + 2)), "long ago");
+    assert!(!quoted(2).is_recent(&(1..2)) && !quoted(9).is_recent(&(1..2)), "not yet");
+    assert!(!quoted(u32::MAX).is_recent(&(1..5)), "before the first");
     for next in [0, 1, 2, 100] {
-        assert!(!quoted(0).is_recent(next), "no packet has number 0");
+        assert!(!quoted(0).is_recent(&(1..next)), "no packet has number 0");
     }
-    assert!(quoted(0).is_recent((1 << 32) + 1), "but the low half of one has");
-    assert!(quoted(u32::MAX).is_recent(1 << 32) && quoted(u32::MAX).is_recent((1 << 32) + 5));
+    assert!(quoted(0).is_recent(&(1..(1 << 32) + 1)), "but the low half of one has");
+    assert!(quoted(u32::MAX).is_recent(&(1..1 << 32)) && quoted(u32::MAX).is_recent(&(1..(1 << 32) + 5)));
 }
 
 #[test]
@@ -134,6 +134,19 @@ fn what_was_learned_is_kept_for_ten_minutes_and_only_becomes_less() {
     assert_eq!(paths.all(at(900)).collect::<Vec<_>>(), [(two, 1280, at(500))]);
     paths.learn(at(1000), two, 1500);
     assert_eq!(paths.get(at(1000), two), Some(1500), "what is too old is not known");
+}
+
+#[test]
+fn what_is_heard_again_is_told_when_it_has_grown_half_as_old_as_it_may() {
+    let mut paths = PathMtus::default();
+    let (one, at) = (REMOTE.into(), Duration::from_secs);
+    assert!(paths.is_worth_telling(at(0), one, 1400));
+    paths.learn(at(0), one, 1400);
+    let worth = |seconds, mtu| paths.is_worth_telling(at(seconds), one, mtu);
+    assert!(!worth(0, 1400) && !worth(299, 1400) && worth(300, 1400));
+    assert!(worth(0, 1399), "news");
+    assert!(!worth(599, 1401), "more tells nothing");
+    assert!(worth(600, 1401), "until it is forgotten");
 }
 
 #[test]

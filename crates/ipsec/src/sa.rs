@@ -96,6 +96,21 @@ pub struct ChildSaParams {
 }
 
 impl ChildSaParams {
+    /// The same Child SA as the other end sees it, if that wants the same of it.
+    pub fn mirrored(&self) -> Self {
+        Self {
+            spi_in: self.spi_out,
+            spi_out: self.spi_in,
+            key_in: self.key_out.clone(),
+            key_out: self.key_in.clone(),
+            local_ts: self.remote_ts.clone(),
+            remote_ts: self.local_ts.clone(),
+            local: self.remote,
+            remote: self.local,
+            ..self.clone()
+        }
+    }
+
     /// The selectors, ready for comparing.
     fn selectors(&self) -> Result<SelectorPair, Error> {
         for (list, side) in [(&self.local_ts, "local"), (&self.remote_ts, "remote")] {

@@ -12,7 +12,7 @@ use testudo_crypto::Library;
 
 fn sa(spi: Spi) -> Arc<InboundSa> {
     let any = AddrRange::new("0.0.0.0".parse().unwrap(), "255.255.255.255".parse().unwrap()).unwrap();
-    let any = vec![TrafficSelector { addrs: any, protocol: 0, port_start: 0, port_end: 65535 }];
+    let any = vec![TrafficSelector::all(any)];
     let params = ChildSaParams {
         spi_in: spi,
         spi_out: Spi(0x1234),

@@ -48,6 +48,11 @@ pub struct TrafficSelector {
 }
 
 impl TrafficSelector {
+    /// All protocols and ports of these addresses.
+    pub fn all(addrs: AddrRange) -> Self {
+        Self { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
+    }
+
     /// True if the selector takes every port, and packets without one.
     pub fn is_any_port(&self) -> bool {
         self.port_start == 0 && self.port_end == u16::MAX

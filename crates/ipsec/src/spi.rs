@@ -51,10 +51,31 @@ impl std::fmt::Display for Spi {
 pub struct SenderId(pub u16);
 
 impl SenderId {
-    /// The same node's next incarnation; `None` after the last, when every SA must get new keys first.
+    const INCARNATION_BITS: u32 = 11;
+    /// The highest slot of a node.
+    pub const LAST_NODE: u8 = (u16::MAX >> Self::INCARNATION_BITS) as u8;
+    /// The last incarnation of a node. After it every SA must get new keys before the node may begin again.
+    pub const LAST_INCARNATION: u16 = (1 << Self::INCARNATION_BITS) - 1;
+
+    /// Lays out a sender ID. `None` where a field is too wide.
+    pub fn from_parts(node: u8, incarnation: u16) -> Option<Self> {
+        (node <= Self::LAST_NODE && incarnation <= Self::LAST_INCARNATION)
+            .then(|| Self(u16::from(node) << Self::INCARNATION_BITS | incarnation))
+    }
+
+    /// The slot of the node that sends.
+    pub fn node(self) -> u8 {
+        (self.0 >> Self::INCARNATION_BITS) as u8
+    }
+
+    /// How often that node has begun to count anew.
+    pub fn incarnation(self) -> u16 {
+        self.0 & Self::LAST_INCARNATION
+    }
+
+    /// The same node's next incarnation; `None` after the last.
     pub fn next_incarnation(self) -> Option<Self> {
-        const INCARNATION: u16 = (1 << 11) - 1;
-        (self.0 & INCARNATION != INCARNATION).then(|| Self(self.0 + 1))
+        Self::from_parts(self.node(), self.incarnation() + 1)
     }
 }
 
@@ -65,8 +86,20 @@ mod tests {
     #[test]
     fn incarnations_end_before_the_next_node_begins() {
         let node = 3 << 11;
+        assert_eq!(SenderId::from_parts(3, 0), Some(SenderId(node)));
         assert_eq!(SenderId(node).next_incarnation(), Some(SenderId(node + 1)));
         assert_eq!(SenderId(node + 2046).next_incarnation(), Some(SenderId(node + 2047)));
         assert_eq!(SenderId(node + 2047).next_incarnation(), None);
+        assert_eq!(SenderId(u16::MAX).next_incarnation(), None);
+    }
+
+    #[test]
+    fn a_sender_id_is_five_bits_of_node_and_eleven_of_incarnation() {
+        assert_eq!((SenderId::LAST_NODE, SenderId::LAST_INCARNATION), (31, 2047));
+        let last = SenderId::from_parts(31, 2047).unwrap();
+        assert_eq!((last, last.node(), last.incarnation()), (SenderId(u16::MAX), 31, 2047));
+        let some = SenderId::from_parts(2, 9).unwrap();
+        assert_eq!((some.0, some.node(), some.incarnation()), (0x1009, 2, 9));
+        assert_eq!((SenderId::from_parts(32, 0), SenderId::from_parts(0, 2048)), (None, None));
     }
 }

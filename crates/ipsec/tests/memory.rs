@@ -20,7 +20,7 @@ const LIMIT: u64 = 1120;
 fn params(number: u32) -> ChildSaParams {
     let ts = |addr: Ipv4Addr| {
         let addrs = AddrRange::new(addr.into(), addr.into()).unwrap();
-        vec![TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: 65535 }]
+        vec![TrafficSelector::all(addrs)]
     };
     ChildSaParams {
         spi_in: Spi(0x0100_0000 | number),

@@ -63,6 +63,8 @@ plants! {
     NoSenderId = "no-sender-id",
     /// The slot of an SPI does not rest after use.
     SpiReusedAtOnce = "spi-reused-at-once",
+    /// A peer that comes anew at one node keeps the IKE SAs that others have with it.
+    OlderStay = "older-stay",
 }
 
 /// True while that bug is planted here.

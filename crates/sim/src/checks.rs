@@ -169,10 +169,11 @@ impl Checks {
     pub fn accepted(&mut self, at: Nanos, key: u64, sequence: u32, by: Accepted) {
         let Some(first) = self.accepted.insert((key, sequence), by) else { return };
         let another = (first.node, first.boot) != (by.node, by.boot);
-        if another && by.unseen {
-            self.unseen_doubles += 1;
-        } else if another && (first.provisional || by.provisional) {
+        // While two carry a share, both see each packet for the first time: that it is unseen explains only what is left.
+        if another && (first.provisional || by.provisional) {
             self.provisional_doubles += 1;
+        } else if another && by.unseen {
+            self.unseen_doubles += 1;
         } else {
             let what = format!("number {sequence} accepted twice, first by {first:?}, then by {by:?}");
             self.violate(Invariant::Accepted, at, Who::Node(by.node), what);
@@ -184,5 +185,29 @@ impl Checks {
         if esp.is_none() {
             self.violate(Invariant::Clear, at, who, format!("clear text on the way to {to:?}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_nodes_take_in_is_counted_by_what_explains_it() {
+        let by = |node, provisional, unseen| Accepted { node, boot: 1, provisional, unseen };
+        let twice = |first, second| {
+            let mut checks = Checks::default();
+            checks.accepted(0, 1, 7, first);
+            checks.accepted(1, 1, 7, second);
+            (checks.provisional_doubles, checks.unseen_doubles, checks.violations().len())
+        };
+        for (first, second) in [(false, true), (true, false)] {
+            for unseen in [false, true] {
+                assert_eq!(twice(by(0, first, true), by(1, second, unseen)), (1, 0, 0));
+            }
+        }
+        assert_eq!(twice(by(0, false, true), by(1, false, true)), (0, 1, 0));
+        assert_eq!(twice(by(0, false, true), by(1, false, false)), (0, 0, 1), "it knew");
+        assert_eq!(twice(by(0, true, true), by(0, true, true)), (0, 0, 1), "the same node");
     }
 }

@@ -109,6 +109,8 @@ pub struct Manners {
     pub child_rekey: [u64; 2],
     /// New keys of the IKE SA, by either side, in seconds; 0: never.
     pub ike_rekey: [u64; 2],
+    /// What another IKE SA of the same two means to the gateway; and to the peer, which says INITIAL_CONTACT but for `Never`.
+    pub unique: [Unique; 2],
 }
 
 impl Manners {
@@ -124,7 +126,18 @@ impl Manners {
             gateway_starts: often(300, 1, 1) == 1,
             esn: often(700, 1, 1) == 1,
             encap: often(300, 1, 1) == 1,
+            unique: [Unique::Never; 2],
         }
+    }
+
+    /// True if the peer loses its memory now and then, and comes anew.
+    pub fn is_forgetful(&self) -> bool {
+        self.unique[0] != Unique::Never
+    }
+
+    /// True if there is nothing left of what the peer has forgotten once it has come anew.
+    pub fn is_unique(&self) -> bool {
+        self.is_forgetful() && self.unique[1] != Unique::Never
     }
 }
 
@@ -159,7 +172,7 @@ pub fn connection(peer: usize, gateway: bool, manners: &Manners) -> Connection {
         fragmentation: Fragmentation::default(),
         dpd_delay: Duration::from_millis(manners.dpd[side]),
         keyingtries: 0,
-        unique: Unique::Never,
+        unique: manners.unique[side],
         vips: vec![],
         pools: vec![],
         lifetime: IkeLifetime::new(manners.ike_rekey[side], Some(600), Some(manners.ike_rekey[side] / 4)),

@@ -1,10 +1,12 @@
 //! What the simulator asks of a node: inputs and the time in, effects out, and a look inside for the checks.
 
 use crate::plane::Plane;
+use std::net::IpAddr;
 use std::ops::Range;
 use testudo_cluster::engine::{EngineEvent, RingId};
 use testudo_cluster::group::Durable;
 use testudo_cluster::node::NodeId;
+use testudo_ike::endpoint::{Endpoint, IkeSaState, IkeSaStatus};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Event, Path, Time};
 use testudo_ipsec::spi::{Share, Spi};
@@ -125,6 +127,14 @@ pub struct Standing {
     pub synced: bool,
 }
 
+/// The initiators' SPIs of the IKE SAs that are established with a peer at that address.
+pub fn established_with(endpoint: &Endpoint, peer: IpAddr) -> Vec<IkeSpi> {
+    let there = |sa: &IkeSaStatus| {
+        sa.remote.ip() == peer && matches!(sa.state, IkeSaState::Established | IkeSaState::Rekeying)
+    };
+    endpoint.sas().filter(there).map(|sa| sa.spi_i).collect()
+}
+
 /// A node of the cluster.
 pub trait Host {
     /// Something happens.
@@ -162,6 +172,9 @@ pub trait Host {
 
     /// True if it knows that the peer's request of that number was answered in the IKE SA, of which we chose that SPI.
     fn knows(&self, ours: IkeSpi, message_id: u32) -> bool;
+
+    /// The initiators' SPIs of the IKE SAs that it speaks for with a peer at that address.
+    fn ikes_with(&self, peer: IpAddr) -> Vec<IkeSpi>;
 
     /// What it has counted, for reports.
     fn counters(&self) -> Vec<(&'static str, u64)>;

@@ -1,11 +1,12 @@
 //! A node that stands alone, as a gateway without a cluster runs: what the world and the checks are tried with.
 
 use crate::config::{self, Manners};
-use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish};
+use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish, established_with};
 use crate::plane::Plane;
 use crate::probe;
 use crate::random::Random;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, Target};
 use testudo_ike::message::IkeSpi;
@@ -192,6 +193,10 @@ impl Host for Lone {
 
     fn knows(&self, _ours: IkeSpi, _message_id: u32) -> bool {
         true
+    }
+
+    fn ikes_with(&self, peer: IpAddr) -> Vec<IkeSpi> {
+        established_with(&self.endpoint, peer)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -2,12 +2,13 @@
 //! the engine's socket, the disk.
 
 use crate::config;
-use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish};
+use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish, established_with};
 use crate::plane::Plane;
 use crate::probe;
 use crate::scenario::Scenario;
 use crate::world::Birth;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 use testudo_cluster::dispatch::{Ownership, ike_share};
 use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum};
@@ -74,7 +75,7 @@ impl Node {
         let policy = |peer| (config::inner_net(), config::peer_net(peer));
         let policies: Vec<_> = (0..scenario.manners.len()).map(policy).collect();
         let mut plane = Plane::new(config::VIP, None, scenario.seed, &policies);
-        plane.apply(Command::SetShares(*ShareSet::EMPTY.words()));
+        plane.apply(Command::SetShares(ShareSet::EMPTY));
         let mut node = Self {
             member,
             plane,
@@ -136,7 +137,7 @@ impl Node {
             }
             MemberOutput::Shares { packets, ike, default_host } => {
                 self.shown = Ownership { packets, ike, default_host };
-                self.plane.apply(Command::SetShares(*packets.words()));
+                self.plane.apply(Command::SetShares(packets));
             }
             MemberOutput::Flush { shares } => {
                 // Packets are worked off one by one here: none is on its way.
@@ -401,6 +402,10 @@ impl Host for Node {
 
     fn knows(&self, ours: IkeSpi, message_id: u32) -> bool {
         self.member.last_answered(ours).is_some_and(|last| last.0 >= message_id)
+    }
+
+    fn ikes_with(&self, peer: IpAddr) -> Vec<IkeSpi> {
+        established_with(self.member.endpoint(), peer)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -4,6 +4,7 @@ use crate::clock::Clock;
 use crate::config::{MAX_PEERS, Manners};
 use crate::engine::{MILLI, Nanos, Votes};
 use crate::random::Random;
+use testudo_ike::config::Unique;
 
 /// A fault of one node that does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,19 @@ impl Lasting {
             2 | 3 if nodes > 2 => Self::Stopped,
             _ => Self::None,
         }
+    }
+}
+
+/// Some peers are such as lose their memory. The rest of the world is as it would be without.
+fn forget(seed: u64, manners: &mut [Manners]) {
+    let mut random = Random::new(seed ^ 0xf09e_7f09_e7f0_9e7f);
+    for manners in manners {
+        manners.unique = match random.below(10) {
+            0 | 1 => [Unique::No, Unique::No],
+            2 => [Unique::Replace, Unique::No],
+            3 => [Unique::Replace, Unique::Never],
+            _ => [Unique::Never, Unique::Never],
+        };
     }
 }
 
@@ -81,7 +95,8 @@ impl Scenario {
         let large = random.permille(20);
         let nodes = if large { 7 } else { *random.pick(&[2, 2, 3, 3, 3, 3, 4, 5]).unwrap_or(&3) };
         let peers = if large { random.between(20, MAX_PEERS as u64) } else { random.between(1, 6) };
-        let manners = (0..peers).map(|_| Manners::random(&mut random)).collect();
+        let mut manners: Vec<Manners> = (0..peers).map(|_| Manners::random(&mut random)).collect();
+        forget(seed, &mut manners);
         let clocks = (0..nodes).map(|_| Clock::skewed(&mut random)).collect();
         let votes = match nodes % 2 {
             0 if nodes == 2 && random.permille(200) => Votes::TwoNode,

@@ -14,13 +14,13 @@ const SEEDS: u64 = 1000;
 /// moves all worlds, the next one is looked for, and told, to be put here.
 const LAST: &[(Plant, u64)] = &[
     (Plant::BlockGap, 0),
-    (Plant::NoFloor, 63),
+    (Plant::NoFloor, 31),
     (Plant::NoFence, 0),
-    (Plant::OwnerNotTold, 5),
+    (Plant::OwnerNotTold, 15),
     (Plant::ShareNotChecked, 0),
     (Plant::CommitOnSelfDelivery, 0),
     (Plant::LeaseWithoutMajority, 29),
-    (Plant::PromiseIgnored, 188),
+    (Plant::PromiseIgnored, 235),
     (Plant::UnsortedView, 0),
     (Plant::AnswerBeforeStable, 0),
     (Plant::UpdatesNotReplicated, 0),
@@ -28,7 +28,8 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::SameBlock, 0),
     (Plant::HeirBySuspicion, 0),
     (Plant::NoSenderId, 0),
-    (Plant::SpiReusedAtOnce, 2),
+    (Plant::SpiReusedAtOnce, 172),
+    (Plant::OlderStay, 0),
 ];
 
 /// Bugs that take more of some faults than there are in most worlds: they are looked for where there are no others.

@@ -25,21 +25,12 @@ fn what_must_always_hold_holds_in_hundreds_of_worlds() {
     // All nodes hold the same octets of each IKE SA, whatever happens.
     assert_eq!(totals.counters["changes that do not fit"], 0, "{told}");
     // Worlds in which nothing happens prove nothing.
-    for what in [
-        "changes told",
-        "tunnels",
-        "rekeyings",
-        "packets delivered",
-        "provisional doubles and unseen ones",
-        "views",
-    ] {
-        let counted = match what {
-            "provisional doubles and unseen ones" => {
-                totals.counters["provisional doubles"] + totals.counters["unseen doubles"]
-            }
-            _ => totals.counters[what],
-        };
-        assert!(counted > 1000, "{what}: {counted}");
+    for what in ["changes told", "tunnels", "rekeyings", "packets delivered", "views"] {
+        assert!(totals.counters[what] > 1000, "{what}: {told}");
+    }
+    // These are rare, and the rarer the better.
+    for (what, least) in [("provisional doubles", 20), ("unseen doubles", 200)] {
+        assert!(totals.counters[what] > least, "{what}: {told}");
     }
     // The engine has delivered messages to their senders alone, and then lost them.
     assert!(totals.counters["messages lost with their senders"] > 100, "{told}");

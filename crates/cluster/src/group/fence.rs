@@ -4,9 +4,12 @@
 //! its own clock has run for the fence and an eighth; it says so in its next pulse, and in its STATUS should the ring change.
 //! Once enough members have said it, the node's packets may leave until *t* plus the fence. Whatever quorate view comes
 //! together without the node has one of them, and every takeover in that view waits for what it has promised.
+//!
+//! What heirs carry at once, before that, comes twice as long as the departed node does not know. Where its engine alone is cut off it
+//! hears the others' pulses: the first that tells of such a view ends its packets then and there.
 
 use super::peers::{Peers, promise};
-use super::pulse::{Pulse, mask};
+use super::pulse::{Pulse, mask, within};
 use super::view::Stage;
 use super::{Group, GroupOutput, NoQuorum};
 use crate::node::NodeId;
@@ -28,8 +31,36 @@ impl Group {
             Stage::Down | Stage::Minority(_) => return,
         };
         let others = self.needed(members.len()) - 1;
-        if let Some(sent) = self.peers.proven(members, others) {
+        let proven = self.peers.proven(members, others);
+        // What was heard before the others went on proves nothing any more. Should they not have done so, they hear more of this node.
+        if let Some(sent) = proven.filter(|sent| self.passed_over.is_none_or(|at| *sent > at)) {
             self.extend(sent.plus(self.config.fence));
+        }
+    }
+
+    /// A pulse, no older than what this node has sent lately, tells of a quorate view. If it has begun, later than any that this node
+    /// has begun, and is without it, nothing leaves here from now on. Ending the deadline early is always safe; and should this be the
+    /// word of a view that is over, the members of the present one prove as soon as they hear the next pulse that packets may leave.
+    pub(super) fn look_for_successors(&mut self, now: Time, from: NodeId, pulse: &Pulse) {
+        let goes_on = pulse.stance.quorate && pulse.stance.running;
+        let later = match pulse.ack.epoch {
+            // Its disk does not have the view yet. Rings count up for all who have been in one together.
+            0 => pulse.ack.ring.seq > self.held.ring.seq,
+            epoch => epoch > self.held.epoch,
+        };
+        if !goes_on || !later || within(pulse.members, self.config.node) {
+            return;
+        }
+        self.passed_over = Some(now);
+        if self.fence > now {
+            self.fence = now;
+            self.outputs.push_back(GroupOutput::Fence(now));
+            self.log(
+                1,
+                format!(
+                    "node {from} is in a view without this one: nothing leaves here until there is another"
+                ),
+            );
         }
     }
 
@@ -37,6 +68,7 @@ impl Group {
     /// without quorum if so configured. Not before the node has looked at the world: a process that was stopped and wakes up
     /// does not know yet what has become of its view.
     pub(super) fn extend_alone(&mut self, now: Time) {
+        let silent = |at: Time| now.since(at) > self.config.suspicion.ceiling;
         let alone = match &self.stage {
             Stage::Running(running) => running.view.members.len() == 1,
             Stage::Forming(exchange) if !exchange.waits() => {
@@ -48,9 +80,10 @@ impl Group {
                 self.config.no_quorum == NoQuorum::Forward
                     && !self.out
                     && self.held.epoch > 0
-                    && quorate.max().is_none_or(|at| now.since(at) > self.config.suspicion.ceiling)
+                    && quorate.max().is_none_or(silent)
             }
         };
+        let alone = alone && self.passed_over.is_none_or(silent);
         if alone && now.since(self.attentive) >= self.config.pulse / 2 {
             self.extend(now.plus(self.config.fence));
         }
@@ -101,11 +134,13 @@ impl Group {
         }
     }
 
-    /// For how long other nodes may still rely on having been heard here.
+    /// For how long other nodes may still rely on having been heard here; and this node on what it has proven or, without quorum, has
+    /// granted itself, which nobody else knows of: should it not be current in the view, its shares are taken only thereafter.
     pub(super) fn promises(&self, now: Time) -> Vec<(u8, u32)> {
         let left = |at: Time| u32::try_from(at.since(now).as_micros()).unwrap_or(u32::MAX);
+        let own = (self.config.node.get(), left(now.plus(promise(self.fence.since(now)))));
         let promises = self.peers.all.iter().map(|(node, peer)| (node.get(), left(peer.promised)));
-        promises.filter(|(_, left)| *left > 0).collect()
+        promises.chain([own]).filter(|(_, left)| *left > 0).collect()
     }
 }
 

@@ -1,29 +1,18 @@
-//! Keys derived from the cluster key (HKDF, RFC 5869), one for each purpose.
+//! The keys of what nodes tell each other, derived from the cluster key.
 
 use super::config::ClusterKey;
 use crate::engine::RingId;
+use crate::hkdf::Hkdf;
 use crate::node::NodeId;
 use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
-use aws_lc_rs::{hkdf, hmac};
+use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
 /// Octets of what each member adds to the group key, and of the salt of its STATUS.
 pub(super) const RANDOM_LEN: usize = 32;
 
-/// Derives `LEN` octets for one purpose.
 fn derive<const LEN: usize>(key: &ClusterKey, salt: &[u8], purpose: &[u8]) -> Zeroizing<[u8; LEN]> {
-    struct Len(usize);
-    impl hkdf::KeyType for Len {
-        fn len(&self) -> usize {
-            self.0
-        }
-    }
-    let mut out = Zeroizing::new([0; LEN]);
-    let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(key.octets());
-    let info = [purpose];
-    let expanded = extracted.expand(&info, Len(LEN)).and_then(|okm| okm.fill(&mut out[..]));
-    assert!(expanded.is_ok(), "HKDF gives up to 255 blocks, and {LEN} octets are asked for");
-    out
+    Hkdf::extract(salt, key.octets()).expand(purpose)
 }
 
 fn aead(key: &[u8; 32]) -> LessSafeKey {

@@ -5,10 +5,11 @@
 
 use crate::node::NodeId;
 use std::collections::BTreeMap;
+use testudo_ipsec::spi::SenderId;
 use testudo_planted::{Plant, planted};
 
 /// Incarnations of a node: 1 and up.
-const LAST: u16 = (1 << 11) - 1;
+const LAST: u16 = SenderId::LAST_INCARNATION;
 
 /// What this node knows of leases, and where its own stands.
 #[derive(Clone, Debug)]

@@ -84,6 +84,8 @@ pub struct Group {
     late: bool,
     /// Packets may leave until then.
     fence: Time,
+    /// When it was last heard that a later quorate view goes on without this node.
+    passed_over: Option<Time>,
     /// What pulses tell of this node.
     links: u32,
     ports: ports::Ports,
@@ -131,6 +133,7 @@ impl Group {
             attentive: now,
             late: false,
             fence: Time::default(),
+            passed_over: None,
             links: u32::MAX,
             ports: ports::Ports::WELL,
             load: 0,

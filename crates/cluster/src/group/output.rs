@@ -78,7 +78,8 @@ pub enum GroupOutput {
         /// See there.
         well: bool,
     },
-    /// Packets may leave until then. Extended again and again; taken back only after [`super::Group::rolled_back`].
+    /// Packets may leave until then. Extended again and again; taken back after [`super::Group::rolled_back`], and where
+    /// the others turn out to have gone on without this node.
     Fence(Time),
     /// Write this to disk, durably, and then call [`super::Group::persisted`]. Where the incarnation is another than before, do so
     /// before anything else: the next message asks for it.

@@ -15,6 +15,10 @@ use testudo_ike::output::Time;
 const LATELY: Duration = Duration::from_millis(300);
 /// A port counts as well again after so long without complaint.
 const WELL: Duration = Duration::from_secs(1);
+/// One that fails again and again has shares go to and fro: each time it must do without complaint for twice as long, up to this.
+const WELL_AT_MOST: Duration = Duration::from_secs(60);
+/// After so long without complaint all of that is forgotten.
+const CALM: Duration = Duration::from_secs(300);
 
 /// What is known of the ports.
 #[derive(Clone, Copy, Debug)]
@@ -23,13 +27,23 @@ pub(super) struct Ports {
     left_out: Option<Time>,
     /// When one of them last was not well.
     ill: Option<Time>,
+    /// How long they must do without complaint to count as well.
+    trial: Duration,
     /// What the layer above knows.
     told: bool,
 }
 
 impl Ports {
     /// All is well.
-    pub(super) const WELL: Self = Self { left_out: None, ill: None, told: true };
+    pub(super) const WELL: Self = Self { left_out: None, ill: None, trial: WELL, told: true };
+
+    /// One of them is not well.
+    fn complain(&mut self, now: Time) {
+        if let Some(last) = self.ill.replace(now).filter(|_| self.told) {
+            let calm = now.since(last) >= CALM;
+            self.trial = if calm { WELL } else { (self.trial * 2).min(WELL_AT_MOST) };
+        }
+    }
 }
 
 /// Those links on which a node was heard since then, as bits.
@@ -50,9 +64,9 @@ impl Group {
     /// Looks at the ports, and tells what has changed.
     pub(super) fn look_at_ports(&mut self, now: Time) {
         if self.ails(now) {
-            self.ports.ill = Some(now);
+            self.ports.complain(now);
         }
-        let well = self.ports.ill.is_none_or(|at| now.since(at) >= WELL);
+        let well = self.ports.ill.is_none_or(|at| now.since(at) >= self.ports.trial);
         if std::mem::replace(&mut self.ports.told, well) != well {
             self.outputs.push_back(GroupOutput::Ports { well });
         }

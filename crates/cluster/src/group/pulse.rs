@@ -19,7 +19,7 @@ pub(super) struct Pulse {
     pub(super) base: [u8; 8],
     /// Its links that are up, as bits.
     pub(super) links: u32,
-    /// Its load, in thousandths of what it can do.
+    /// How much of one processor it takes, in thousandths.
     pub(super) load: u16,
     /// The shares whose packets it carries provisionally.
     pub(super) provisional: ShareSet,

@@ -157,6 +157,9 @@ impl Group {
                 self.outputs.push_back(GroupOutput::Told { from, links, provisional });
             }
             self.vouch(now, from, pulse);
+            if lately {
+                self.look_for_successors(now, from, pulse);
+            }
         }
         if pulse.stance.running {
             self.acknowledged(from, sender.boot, &pulse.ack);

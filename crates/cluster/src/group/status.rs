@@ -68,7 +68,7 @@ pub struct PeerStatus {
     pub suspected: bool,
     /// Its links that are up, as bits; link 0 lowest.
     pub links: u32,
-    /// Its load, in thousandths of what it can do.
+    /// How much of one processor it takes, in thousandths.
     pub load: u16,
     /// The shares whose packets it carries provisionally.
     pub provisional: ShareSet,

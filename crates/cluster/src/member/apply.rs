@@ -6,7 +6,6 @@ use super::{Member, MemberOutput};
 use crate::group::Position;
 use crate::node::NodeId;
 use crate::update::{ChildState, Grant, IkeState, Op, decode};
-use testudo_ike::endpoint::Contact;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Path, Time};
 use testudo_ipsec::spi::{Share, Spi};
@@ -51,15 +50,22 @@ impl Member {
             Op::Resync { epoch, owners, unfit } => return self.told_owners(epoch, &owners, &unfit),
             Op::Fit { fit } => return self.told_fitness(now, from, fit),
             Op::Resynced { epoch } => return self.resynced(now, from, epoch),
-            Op::Contact(contact) => return self.contacted(now, from, &contact),
             _ => {}
         }
         if from == self.node {
             // It was done when it was said.
+            if let Op::Ike(ike) = op {
+                let of = (ike.outline.spi, ike.outline.established);
+                self.ike_told(now, at, of, ike.contact.as_deref());
+            }
             return;
         }
         match op {
-            Op::Ike(ike) => self.ike_added(now, *ike),
+            Op::Ike(mut ike) => {
+                let (of, contact) = ((ike.outline.spi, ike.outline.established), ike.contact.take());
+                self.ike_added(now, *ike);
+                self.ike_told(now, at, of, contact.as_deref());
+            }
             Op::IkeMidI(change) | Op::IkeMidR(change) | Op::IkeUpdate(change) => self.ike_changed(&change),
             Op::IkeWanted { spi } => self.ike_wanted(now, spi),
             Op::IkeDelete { spi } => self.ike_gone(spi),
@@ -79,35 +85,19 @@ impl Member {
                 self.granted(at, &grants);
                 self.owner_bumped(grants.share);
             }
-            Op::Edges { moved, all } => self.edges_told(now, from, &moved, all),
+            Op::Edges { moved, all_of, epoch } => self.edges_told(now, from, &moved, (all_of, epoch)),
             Op::PathMtus(paths) => self.path_mtus_told(now, &paths),
-            Op::SegDrop { .. }
-            | Op::Fit { .. }
-            | Op::Resync { .. }
-            | Op::Resynced { .. }
-            | Op::Contact(_) => {}
+            Op::SegDrop { .. } | Op::Fit { .. } | Op::Resync { .. } | Op::Resynced { .. } => {}
         }
-    }
-
-    /// A peer has a new IKE SA at some node: of what this node speaks for, the older ones go.
-    fn contacted(&mut self, now: Time, from: NodeId, contact: &Contact) {
-        self.newcomers.remove(&contact.spi);
-        if from == self.node {
-            return;
-        }
-        self.turn(now);
-        let newcomers = &self.newcomers;
-        self.endpoint.contacted(now, contact, |spi| newcomers.contains(&spi));
-        self.turn(now);
     }
 
     pub(super) fn ike_added(&mut self, now: Time, ike: IkeState) {
-        let IkeState { outline, age, state } = ike;
+        let IkeState { outline, age, state, .. } = ike;
         let spi = outline.spi;
         self.wanted.remove(&spi);
-        let old = self.replicas.remove_ike(spi);
-        let id = old.as_ref().map_or_else(|| self.endpoint.new_ike_number(), |old| old.id);
-        let before = old.map(|old| old.outline.leases).unwrap_or_default();
+        let old = self.replicas.ikes.get(&spi);
+        let known = old.map(|old| (old.id, old.outline.leases.clone()));
+        let (id, before) = known.unwrap_or_else(|| (self.endpoint.new_ike_number(), Vec::new()));
         for (pool, addr) in before.iter().filter(|lease| !outline.leases.contains(lease)) {
             self.endpoint.drop_lease(id, pool, *addr);
         }
@@ -118,7 +108,7 @@ impl Member {
         }
         let came = Time(now.0.saturating_sub(age));
         let told = Some((came, state));
-        self.replicas.insert_ike(spi, IkeReplica { id, outline, told, here: None, stale: false });
+        self.replicas.insert_ike(spi, IkeReplica::new(id, outline, told, None));
     }
 
     pub(super) fn ike_gone(&mut self, spi: IkeSpi) {
@@ -170,6 +160,7 @@ impl Member {
             edge,
             edge_at: now,
             rate: 0,
+            measured: (edge, now),
             order: 0,
             stale: false,
         };

@@ -64,9 +64,8 @@ impl Member {
         let here = self.endpoint.message_ids(id);
         let state = Secret::new(self.endpoint.export_sa(now, id)?);
         let told = Some((now, state.clone()));
-        self.replicas
-            .insert_ike(outline.spi, IkeReplica { id, outline: outline.clone(), told, here, stale: false });
-        let op = Op::Ike(Box::new(IkeState { outline, age: Duration::ZERO, state }));
+        self.replicas.insert_ike(outline.spi, IkeReplica::new(id, outline.clone(), told, here));
+        let op = Op::Ike(Box::new(IkeState { outline, age: Duration::ZERO, state, contact: None }));
         self.counters.told.count(&op);
         Some(op)
     }
@@ -199,7 +198,8 @@ mod tests {
             identity: None,
             leases: vec![],
         };
-        IkeState { outline, age: Duration::ZERO, state: Secret::new(Zeroizing::new(octets.to_vec())) }
+        let state = Secret::new(Zeroizing::new(octets.to_vec()));
+        IkeState { outline, age: Duration::ZERO, state, contact: None }
     }
 
     fn change(from: &[u8], to: &[u8]) -> IkeChange {

@@ -40,6 +40,11 @@ impl Commits {
         self.published > self.stable
     }
 
+    /// What waits of these is not sent any more.
+    pub(super) fn withhold(&mut self, ikes: &[IkeSaId]) {
+        self.held.retain(|_, (ike, ..)| ike.is_none_or(|id| !ikes.contains(&id)));
+    }
+
     /// True if all members hold what was published by then.
     pub(super) fn is_stable(&self, ticket: Ticket) -> bool {
         ticket <= self.stable
@@ -84,11 +89,9 @@ impl Member {
         for id in &changed {
             turn.ikes.extend(self.changed_ike(now, *id));
         }
+        self.add_contacts(&mut turn.ikes);
         let Turn { children: mut ops, ikes, gone, sends } = turn;
-        let contacts = self.endpoint.take_contacts();
-        self.newcomers.extend(contacts.iter().map(|contact| contact.spi));
-        let contacts = contacts.into_iter().map(|contact| Op::Contact(Box::new(contact)));
-        ops.extend(ikes.into_iter().chain(contacts).chain(gone));
+        ops.extend(ikes.into_iter().chain(gone));
         let ticket = self.publish(ops);
         if let Some(ticket) = ticket {
             self.commits.of_ike.extend(changed.iter().map(|id| (*id, ticket)));
@@ -177,19 +180,21 @@ impl Member {
             }
             Output::InstallChild { ike, child, connection, name, params, replaces } => {
                 let old = replaces.and_then(|id| self.replicas.spi_of_child(id));
+                let renews = replaces.filter(|old| self.endpoint.ike_of(*old) == Some(ike)).and(old);
                 let replica = ChildReplica {
                     id: child,
                     ike: self.endpoint.outline(ike).map(|outline| outline.spi).unwrap_or_default(),
                     connection,
                     name,
+                    place: self.replicas.new_place(params.spi_in, renews),
                     params,
                     replaces: old,
-                    place: self.replicas.new_place(old),
                     switched: false,
                     ledger: Ledger::NEW,
                     edge: 0,
                     edge_at: now,
                     rate: 0,
+                    measured: (0, now),
                     order: 0,
                     stale: false,
                 };
@@ -262,7 +267,7 @@ impl Member {
             name: replica.name.clone(),
             params: replica.params.clone(),
             replaces,
-            place: replica.host_place(),
+            place: replica.place,
         });
     }
 

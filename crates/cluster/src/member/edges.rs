@@ -6,8 +6,10 @@
 
 use super::{Member, replicas::ChildReplica};
 use crate::node::NodeId;
+use crate::share::ShareSet;
 use crate::update::Op;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::time::Duration;
 use testudo_ike::output::Time;
 use testudo_ipsec::spi::{Share, Spi};
 
@@ -17,6 +19,10 @@ const EDGES: usize = 512;
 const LOST: u64 = 256;
 /// A peer may have become so many times as fast as it was.
 const FASTER: u64 = 4;
+/// A rate is what passes in no less than this: two edges that come in quick succession say nothing of it.
+const MEASURED: Duration = Duration::from_millis(500);
+/// Where new keys cannot be made yet they are tried again after this.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What this node knows of edges beside those of each Child SA.
 #[derive(Debug, Default)]
@@ -24,15 +30,53 @@ pub(super) struct Edges {
     /// Edges that have moved here and that no other node has been told.
     moved: BTreeMap<Spi, u64>,
     /// When the owner of a share had last told all that had moved.
-    all_told: BTreeMap<Share, Time>,
-    /// Child SAs whose floor here may be beyond all that their peers have sent.
-    doubtful: BTreeSet<Spi>,
+    all_told: BTreeMap<Share, AllTold>,
+    /// Child SAs whose floor here may be beyond all that their peers have sent; and when to try to make new keys for them.
+    doubtful: BTreeMap<Spi, Time>,
+}
+
+/// When all was told of a share: the last time, and the time before.
+#[derive(Clone, Copy, Debug, Default)]
+struct AllTold {
+    last: Time,
+    before: Time,
 }
 
 impl Edges {
+    fn told_all(&mut self, now: Time, shares: impl Iterator<Item = Share>) {
+        for share in shares {
+            let told = self.all_told.entry(share).or_default();
+            *told = AllTold { last: now, before: told.last };
+        }
+    }
+
     /// As of when the edge of a Child SA is known.
     fn known_at(&self, share: Share, child: &ChildReplica) -> Time {
-        self.all_told.get(&share).copied().unwrap_or_default().max(child.edge_at)
+        self.all_told.get(&share).copied().unwrap_or_default().last.max(child.edge_at)
+    }
+
+    /// How fast a Child SA is: it has stood still if its edge was not among the last that were told.
+    fn rate(&self, share: Share, child: &ChildReplica) -> u64 {
+        let before = self.all_told.get(&share).copied().unwrap_or_default().before;
+        if child.edge_at > before { child.rate } else { 0 }
+    }
+
+    /// Packets of a Child SA have been taken in up to that edge.
+    fn moved_to(&self, now: Time, share: Share, child: &mut ChildReplica, edge: u64) {
+        child.rate = self.rate(share, child);
+        if child.rate == 0 {
+            child.measured = (child.edge, self.known_at(share, child));
+        }
+        let (from, since) = child.measured;
+        let span = now.since(since);
+        let passed = u128::from(edge.saturating_sub(from)) * 1000 / span.max(MEASURED).as_millis();
+        let rate = u64::try_from(passed).unwrap_or(u64::MAX);
+        // In less time than that it has at least not become slower.
+        child.rate = if span < MEASURED { child.rate.max(rate) } else { rate };
+        (child.edge, child.edge_at) = (child.edge.max(edge), now);
+        if span >= MEASURED {
+            child.measured = (child.edge, now);
+        }
     }
 }
 
@@ -55,48 +99,60 @@ impl Member {
         let mut told = Vec::new();
         for (spi, edge) in std::mem::take(&mut self.edges.moved) {
             let share = spi.share();
-            if self.provisional.contains(share) {
-                // It may become this node's.
+            let doubtful = self.edges.doubtful.contains_key(&spi);
+            if self.provisional.contains(share) || doubtful {
+                // It may become this node's; or new keys are to be made first: whoever takes it next doubts it as well.
                 self.edges.moved.insert(spi, edge);
             }
-            let Some(child) = self.replicas.child_mut(spi).filter(|_| self.active.contains(share)) else {
+            let tells = self.active.contains(share) && !doubtful;
+            let Some(child) = self.replicas.child_mut(spi).filter(|_| tells) else {
                 continue;
             };
-            child.edge_at = now;
             if edge > child.edge {
-                child.edge = edge;
                 told.push((spi, edge));
             }
+            self.edges.moved_to(now, share, child, edge);
         }
-        let mut ops: Vec<Op> =
-            told.chunks(EDGES).map(|moved| Op::Edges { moved: moved.to_vec(), all: false }).collect();
-        if all {
-            self.edges.all_told.extend(self.active.iter().map(|share| (share, now)));
+        let mut ops: Vec<Op> = told
+            .chunks(EDGES)
+            .map(|moved| Op::Edges { moved: moved.to_vec(), all_of: ShareSet::EMPTY, epoch: self.epoch })
+            .collect();
+        // Of a share that is this node's but not taken yet it knows nothing: others may carry it, and their packets move it.
+        let sure = self.active.without(self.edges.doubtful.keys().map(|spi| spi.share()).collect());
+        if all && !sure.is_empty() {
+            self.edges.told_all(now, sure.iter());
             match ops.last_mut() {
-                Some(Op::Edges { all, .. }) => *all = true,
-                _ => ops.push(Op::Edges { moved: Vec::new(), all }),
+                Some(Op::Edges { all_of, .. }) => *all_of = sure,
+                _ => ops.push(Op::Edges { moved: Vec::new(), all_of: sure, epoch: self.epoch }),
             }
         }
         self.publish(ops);
     }
 
-    /// Another node has told edges of its shares.
-    pub(super) fn edges_told(&mut self, now: Time, from: NodeId, moved: &[(Spi, u64)], all: bool) {
+    /// Another node has told edges of its shares. `all_of`: of these nothing else had moved, in the view of that epoch.
+    pub(super) fn edges_told(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        moved: &[(Spi, u64)],
+        (all_of, epoch): (ShareSet, u64),
+    ) {
+        // What was said in a view before has waited, nobody knows for how long: it is an edge, but not one of this moment.
+        let fresh = epoch == self.epoch;
         for (spi, edge) in moved {
             let share = spi.share();
             if !self.may_say(from, share) {
                 continue;
             }
             let Some(child) = self.replicas.child_mut(*spi) else { continue };
-            let millis = now.since(self.edges.known_at(share, child)).as_millis().max(1);
-            let passed = u128::from(edge.saturating_sub(child.edge)) * 1000 / millis;
-            child.rate = u64::try_from(passed).unwrap_or(u64::MAX);
-            (child.edge, child.edge_at) = (child.edge.max(*edge), now);
+            match fresh {
+                true => self.edges.moved_to(now, share, child, *edge),
+                false => child.edge = child.edge.max(*edge),
+            }
         }
-        // Who has not heard whose the shares are does not know of which this is said.
-        if all && self.unheard_of.is_none() {
-            self.edges.all_told.extend(self.table.owned_by(from).iter().map(|share| (share, now)));
-        }
+        // Between its saying so and this place in the order some may have become another's: what that one takes in is not in it.
+        let theirs: ShareSet = all_of.iter().filter(|share| fresh && self.may_say(from, *share)).collect();
+        self.edges.told_all(now, theirs.iter());
     }
 
     /// How far the owner of a share can have got since it told the edge of a Child SA.
@@ -113,9 +169,10 @@ impl Member {
             let passed =
                 now.since(self.edges.known_at(spi.share(), child)).saturating_add(self.config.detection);
             let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
-            let expected = child.rate.saturating_mul(FASTER).saturating_mul(millis) / 1000;
+            let rate = self.edges.rate(spi.share(), child);
+            let expected = rate.saturating_mul(FASTER).saturating_mul(millis) / 1000;
             if floor.saturating_sub(child.edge) > expected.saturating_add(LOST) {
-                self.edges.doubtful.insert(*spi);
+                self.edges.doubtful.insert(*spi, now);
             }
         }
     }
@@ -126,19 +183,22 @@ impl Member {
             return;
         }
         let carried = self.shown.packets;
-        self.edges.doubtful.retain(|spi| carried.contains(spi.share()));
+        let replicas = &self.replicas;
+        self.edges.doubtful.retain(|spi, _| carried.contains(spi.share()) && replicas.child(*spi).is_some());
         let speaks = self.shown.ike.without(self.imported);
-        let ready = |spi: &Spi| speaks.contains(spi.share());
-        let ready: Vec<Spi> = self.edges.doubtful.iter().copied().filter(ready).collect();
-        for spi in ready {
-            self.edges.doubtful.remove(&spi);
+        let due = self.edges.doubtful.iter().filter(|(spi, at)| **at <= now && speaks.contains(spi.share()));
+        let due: Vec<Spi> = due.map(|(spi, _)| *spi).collect();
+        for spi in due {
             let Some(id) = self.replicas.child(spi).map(|child| child.id) else { continue };
-            if self.endpoint.rekey_child(now, id) {
-                let line = format!(
-                    "a packet far ahead was seen on Child SA {spi} before it was taken over: new keys"
-                );
-                self.log(1, line);
+            // One that the peer has just made cannot be renewed before the peer sends on it.
+            if !self.endpoint.rekey_child(now, id) {
+                self.edges.doubtful.insert(spi, now.plus(AGAIN));
+                continue;
             }
+            self.edges.doubtful.remove(&spi);
+            let line =
+                format!("a packet far ahead was seen on Child SA {spi} before it was taken over: new keys");
+            self.log(1, line);
         }
     }
 }

@@ -43,11 +43,7 @@ impl Member {
 
     fn tell_fitness(&mut self) {
         let known = !self.table.unfit().contains(&self.node);
-        let Fitness { fit, said } = self.fitness;
-        if self.running && said.unwrap_or(known) != fit {
-            self.fitness.said = Some(fit);
-            self.publish(vec![Op::Fit { fit }]);
-        }
+        self.say_fitness_unless(known);
     }
 
     /// A node has said how it is.
@@ -60,6 +56,24 @@ impl Member {
         let owned = self.table.owned_by(self.node);
         self.grant_all(owned.intersection(changes.heir), false);
         self.provide(now);
+        if from == self.node && fit != self.fitness.fit {
+            return self.contradict();
+        }
         self.hand_over(now);
+    }
+
+    /// What this node said before a view ended may be delivered in the next one, when it is no longer so. Unless what is so has been
+    /// said in this view, and comes behind it, all would go on believing it.
+    fn contradict(&mut self) {
+        self.say_fitness_unless(!self.fitness.fit);
+    }
+
+    /// Says how this node is, unless it has said so in this view or, where it has said nothing, that is what all believe.
+    fn say_fitness_unless(&mut self, believed: bool) {
+        let Fitness { fit, said } = self.fitness;
+        if self.running && said.unwrap_or(believed) != fit {
+            self.fitness.said = Some(fit);
+            self.publish(vec![Op::Fit { fit }]);
+        }
     }
 }

@@ -25,14 +25,21 @@ pub(super) struct Handover(BTreeMap<Share, Stage>);
 enum Stage {
     /// IKE rests until it is told up to where packets have been taken in.
     Frozen(NodeId),
-    /// SEG_DROP has been said. Until it is delivered this node carries the packets.
-    Dropped,
+    /// SEG_DROP has been said, in the view of that epoch. Until it is delivered this node carries the packets.
+    Dropped(u64),
 }
 
 impl Handover {
     /// Whose IKE is neither here nor there.
     pub(super) fn held(&self) -> ShareSet {
         self.0.keys().copied().collect()
+    }
+
+    /// Shares that are another's as soon as SEG_DROP is delivered: what this node says of them now comes too late. Of an earlier view
+    /// it is void.
+    pub(super) fn given_up(&self, epoch: u64) -> ShareSet {
+        let given_up = self.0.iter().filter(|(_, stage)| **stage == Stage::Dropped(epoch));
+        given_up.map(|(share, _)| *share).collect()
     }
 
     pub(super) fn done(&mut self, share: Share) {
@@ -47,16 +54,14 @@ impl Handover {
 impl Member {
     /// Lets IKE rest in some of the shares that another node should have.
     pub(super) fn hand_over(&mut self, now: Time) {
-        // While a node is being brought up to date nothing changes hands: what one owner has begun to tell, no other would end.
-        if !self.running || !self.handover.0.is_empty() || !self.resync.fresh().is_empty() {
+        if !self.running || !self.handover.0.is_empty() {
             return;
         }
-        let misplaced: Vec<(Share, NodeId)> = self
-            .table
-            .misplaced(self.node)
-            .filter(|(share, _)| self.active.contains(*share) && !self.imported.contains(*share))
-            .take(AT_ONCE)
-            .collect();
+        // While a node is being brought up to date a share changes hands once all of it has been told: what one owner has begun to
+        // tell, no other would end.
+        let ready = self.active.without(self.imported).without(self.resync.untold());
+        let misplaced = self.table.misplaced(self.node).filter(|(share, _)| ready.contains(*share));
+        let misplaced: Vec<(Share, NodeId)> = misplaced.take(AT_ONCE).collect();
         if misplaced.is_empty() {
             return;
         }
@@ -76,9 +81,9 @@ impl Member {
         self.turn(now);
         for share in shares.iter() {
             let Some(Stage::Frozen(to)) = self.handover.0.get(&share).copied() else { continue };
-            // Who was to have it may have gone meanwhile.
-            let brings_up = !self.resync.fresh().is_empty();
-            if !self.running || brings_up || !self.table.synced().contains(&to) {
+            // Who was to have it may have gone meanwhile, and somebody else come who must hear of it first.
+            let untold = self.resync.untold().contains(share);
+            if !self.running || untold || !self.table.synced().contains(&to) {
                 self.not_dropped(now, share);
                 continue;
             }
@@ -86,7 +91,7 @@ impl Member {
             let mut ops = Vec::new();
             self.grant_share(share, Some(to), true, &mut ops);
             ops.push(Op::SegDrop { share, to, epoch: self.epoch });
-            self.handover.0.insert(share, Stage::Dropped);
+            self.handover.0.insert(share, Stage::Dropped(self.epoch));
             self.publish(ops);
         }
     }

@@ -8,6 +8,7 @@ mod blocks;
 mod changes;
 mod commit;
 mod config;
+mod contacts;
 mod edges;
 mod fitness;
 mod handover;
@@ -42,6 +43,7 @@ use ownership::Ownership;
 use replicas::Replicas;
 use resync::Resync;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use takeover::Take;
@@ -120,8 +122,6 @@ pub struct Member {
     /// IKE SAs that are this node's and whose states have not been read yet; and the shares where there may be some.
     imports: BTreeSet<IkeSpi>,
     imported: ShareSet,
-    /// Own IKE SAs with peers that have come, until all know of them: which of two came first is for the total order to say.
-    newcomers: BTreeSet<IkeSpi>,
     /// IKE SAs of others that were asked for: what was told of them did not fit.
     wanted: BTreeSet<IkeSpi>,
     homes: Option<ShareSet>,
@@ -129,6 +129,8 @@ pub struct Member {
     counters: MemberCounters,
     /// What the paths of all nodes take.
     paths: PathMtus,
+    /// What was learned of them while there was nobody to tell.
+    untold_paths: BTreeMap<IpAddr, u16>,
     /// For the engine, in order.
     multicasts: VecDeque<Vec<u8>>,
     /// When the host last looked.
@@ -190,12 +192,12 @@ impl Member {
             bumping: BTreeMap::new(),
             imports: BTreeSet::new(),
             imported: ShareSet::EMPTY,
-            newcomers: BTreeSet::new(),
             wanted: BTreeSet::new(),
             homes: None,
             shown: Shown::default(),
             counters: MemberCounters::default(),
             paths: PathMtus::default(),
+            untold_paths: BTreeMap::new(),
             multicasts: VecDeque::new(),
             looked: now,
             outputs: VecDeque::new(),
@@ -227,14 +229,14 @@ impl Member {
 
     /// An IKE message arrived (without the non-ESP marker).
     pub fn handle_ike(&mut self, now: Time, path: Path, bytes: &[u8]) {
-        if self.may_speak(now) && self.is_ours(bytes) {
+        if self.may_speak(now) && self.is_ours(now, bytes) {
             self.endpoint.handle_datagram(now, path, bytes);
             self.turn(now);
         }
     }
 
     /// Whether the message is for a share whose IKE this node speaks. The IKE SA is in the endpoint then.
-    fn is_ours(&mut self, bytes: &[u8]) -> bool {
+    fn is_ours(&mut self, now: Time, bytes: &[u8]) -> bool {
         let Ok(header) = Header::parse(bytes) else { return true };
         let ours = if header.from_initiator { header.responder_spi } else { header.initiator_spi };
         let begins = ours.is_zero();
@@ -246,7 +248,7 @@ impl Member {
             return false;
         }
         if self.imports.contains(&ours) {
-            self.import(ours);
+            self.import(now, ours);
         }
         true
     }
@@ -327,7 +329,7 @@ impl Member {
         self.drain(now);
     }
 
-    /// How busy the workers are, in thousandths: for the other nodes to know.
+    /// How much of one processor the host takes, in thousandths: for the other nodes to show.
     pub fn set_load(&mut self, load: u16) {
         self.load = load;
         self.tell_used();

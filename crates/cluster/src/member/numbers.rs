@@ -98,10 +98,11 @@ impl Member {
     }
 
     /// Grants the owner and the heir of shares that this node owns new blocks of all SAs. `at_once`: another may have used the
-    /// numbers behind our own, so ours are over.
+    /// numbers behind our own, so ours are over. Those that it has given up are their next owners' to number: nobody else would
+    /// count what is granted here.
     pub(super) fn grant_all(&mut self, shares: ShareSet, at_once: bool) -> Option<Ticket> {
         let mut ops = Vec::new();
-        for share in shares.iter() {
+        for share in shares.without(self.handover.given_up(self.epoch)).iter() {
             let heir = self.table.heir(share);
             self.grant_share(share, heir, at_once, &mut ops);
         }

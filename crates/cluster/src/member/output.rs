@@ -51,8 +51,8 @@ pub enum MemberOutput {
         params: Box<ChildSaParams>,
         /// The Child SA that it renews: until [`MemberOutput::SwitchChild`] it only takes packets in.
         replaces: Option<ChildSaId>,
-        /// Of those that protect the same and send, the one with the highest place does. Each has a place of its own, below 2^63,
-        /// which is the same on all nodes.
+        /// Of those that protect the same and send, the one with the highest place does. It is below 2^63 and the same on all
+        /// nodes, and only those that renew each other have it in common.
         place: u64,
     },
     /// Numbers that this node alone may send with: [`testudo_ipsec::number::SequenceAllocator`]'s `advance` if they are to be

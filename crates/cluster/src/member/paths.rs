@@ -11,12 +11,30 @@ use testudo_ike::output::Time;
 const AT_ONCE: usize = 512;
 
 impl Member {
-    /// This node has learned that the path to there takes no more than that.
+    /// This node has heard, for the first time or again, that the path to there takes no more than that.
     pub fn learned_path_mtu(&mut self, now: Time, remote: IpAddr, mtu: u16) {
+        // What is known here is what all have been told. Routers repeat themselves with every packet: what all know is told again
+        // only now and then, so that whoever takes the share over knows it for half its life at least.
+        if !self.paths.is_worth_telling(now.0, remote, mtu) {
+            return;
+        }
+        if !self.running {
+            // The router does not repeat it, for nothing as large is sent any more.
+            if self.untold_paths.len() < AT_ONCE {
+                self.untold_paths.insert(remote, mtu);
+            }
+            return;
+        }
         self.paths.learn(now.0, remote, mtu);
-        // Also what is known and told again: to the others it becomes as fresh as it is here.
-        if self.running && self.paths.get(now.0, remote) == Some(mtu) {
+        if self.paths.get(now.0, remote) == Some(mtu) {
             self.publish(vec![Op::PathMtus(vec![PathMtu { remote, mtu, age: 0 }])]);
+        }
+    }
+
+    /// A view has begun: what was heard when there was none is told.
+    pub(super) fn tell_untold_paths(&mut self, now: Time) {
+        for (remote, mtu) in std::mem::take(&mut self.untold_paths) {
+            self.learned_path_mtu(now, remote, mtu);
         }
     }
 

@@ -4,14 +4,20 @@
 //! as it is delivered. IKE states of others are octets that nobody reads before they are needed.
 
 use super::blocks::Ledger;
+use crate::group::Position;
 use crate::update::{ChildState, Secret};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
-use testudo_ike::endpoint::Outline;
+use testudo_ike::config::Identity;
+use testudo_ike::endpoint::{Contact, Older, Outline};
 use testudo_ike::message::{IkeSpi, MessageId};
 use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::{Share, Spi};
+
+/// Of a place: it stays below 2^63.
+const LAST_NUMBER: u64 = (1 << 31) - 1;
 
 /// An IKE SA of any share.
 #[derive(Debug)]
@@ -24,6 +30,11 @@ pub(crate) struct IkeReplica {
     pub(crate) told: Option<(Time, Secret)>,
     /// This node's endpoint has it, and may be further on; and how far both windows had moved when it was last told.
     pub(crate) here: Option<(MessageId, MessageId)>,
+    /// Where in the total order it was first told, and where as one that is up.
+    pub(crate) begun: Option<Position>,
+    pub(crate) up: Option<Position>,
+    /// Its peer has another since, which was heard of when this one was in no endpoint here: who reads it heeds that.
+    pub(crate) contact: Option<Box<(Contact, Older)>>,
     /// Not named yet by those who bring this node up to date.
     pub(crate) stale: bool,
 }
@@ -39,16 +50,18 @@ pub(crate) struct ChildReplica {
     pub(crate) params: Box<ChildSaParams>,
     /// The one whose place it takes.
     pub(crate) replaces: Option<Spi>,
-    /// Where it stands among those that protect the same: see [`Self::host_place`].
-    pub(crate) place: u32,
+    /// Of several Child SAs that protect the same, such as those of a peer that has come a second time, the one with the highest
+    /// place sends: see [`Replicas::new_place`].
+    pub(crate) place: u64,
     /// It has begun to send instead of that one.
     pub(crate) switched: bool,
     pub(crate) ledger: Ledger,
     /// Packets were taken in up to here, as far as the owner has told, and when that came.
     pub(crate) edge: u64,
     pub(crate) edge_at: Time,
-    /// Packets a second between the last two edges that were told.
+    /// Packets a second, as the edges that were told show it; and the edge, and its time, from which on that is measured.
     pub(crate) rate: u64,
+    pub(crate) measured: (u64, Time),
     /// Counts them in the order in which they came.
     pub(crate) order: u64,
     pub(crate) stale: bool,
@@ -60,27 +73,57 @@ pub(crate) struct Replicas {
     pub(crate) ikes: BTreeMap<IkeSpi, IkeReplica>,
     /// Local numbers of IKE SAs.
     by_ike: BTreeMap<IkeSaId, IkeSpi>,
+    /// By what is hashed of who the peer is.
+    by_peer: BTreeSet<(u64, IkeSpi)>,
     children: BTreeMap<Spi, ChildReplica>,
     by_child: BTreeMap<ChildSaId, Spi>,
     last_order: u64,
-    /// The highest that any had.
-    last_place: u32,
+    /// The number in the highest place that any had.
+    last_place: u64,
+}
+
+impl IkeReplica {
+    /// As it is told: where that is in the total order is known when it comes back.
+    pub(super) fn new(
+        id: IkeSaId,
+        outline: Outline,
+        told: Option<(Time, Secret)>,
+        here: Option<(MessageId, MessageId)>,
+    ) -> Self {
+        Self { id, outline, told, here, begun: None, up: None, contact: None, stale: false }
+    }
 }
 
 impl Replicas {
-    pub(crate) fn insert_ike(&mut self, spi: IkeSpi, ike: IkeReplica) {
+    /// What is known of it stays: where it was told, and what it has to heed.
+    pub(crate) fn insert_ike(&mut self, spi: IkeSpi, mut ike: IkeReplica) {
+        // The one of before may name no peer yet.
+        if let Some(old) = self.remove_ike(spi) {
+            (ike.begun, ike.up, ike.contact) = (old.begun, old.up, old.contact);
+        }
         self.by_ike.insert(ike.id, spi);
+        self.by_peer.extend(ike.outline.identity.as_ref().map(|peer| (hash(peer), spi)));
         self.ikes.insert(spi, ike);
     }
 
     pub(crate) fn remove_ike(&mut self, spi: IkeSpi) -> Option<IkeReplica> {
         let ike = self.ikes.remove(&spi)?;
         self.by_ike.remove(&ike.id);
+        if let Some(peer) = &ike.outline.identity {
+            self.by_peer.remove(&(hash(peer), spi));
+        }
         Some(ike)
     }
 
     pub(crate) fn spi_of_ike(&self, id: IkeSaId) -> Option<IkeSpi> {
         self.by_ike.get(&id).copied()
+    }
+
+    /// The IKE SAs with a peer, and those of others whose names are hashed alike.
+    pub(super) fn of_peer(&self, peer: &Identity) -> Vec<IkeSpi> {
+        let peer = hash(peer);
+        let found = self.by_peer.range((peer, IkeSpi(0))..=(peer, IkeSpi(u64::MAX)));
+        found.map(|(_, spi)| *spi).collect()
     }
 
     /// The IKE SAs of a share, by SPI.
@@ -104,16 +147,25 @@ impl Replicas {
     pub(crate) fn insert_child(&mut self, mut child: ChildReplica) {
         let spi = child.params.spi_in;
         self.last_order += 1;
-        self.last_place = self.last_place.max(child.place);
+        self.last_place = self.last_place.max(child.place >> 32);
         child.order = self.last_order;
         self.by_child.insert(child.id, spi);
         self.children.insert(spi, child);
     }
 
     /// Where a new Child SA stands: before all that are known, or where the one stands that it renews.
-    pub(crate) fn new_place(&self, replaces: Option<Spi>) -> u32 {
+    ///
+    /// The homes of those that protect the same may differ, so all nodes must choose the same one to send through, in whatever
+    /// order they have heard of them. Who makes an SA says where it stands: its number comes first, and its SPI decides where two
+    /// nodes have taken the same number at once. A renewed one keeps both, although its SPI is another: a node that comes later
+    /// knows nothing of the SPI before, and those that know it go on with the policy of the old one.
+    ///
+    /// One that comes with an IKE SA of its own is newer than all: of the older ones its peer may have forgotten more than the one
+    /// that it replaces.
+    pub(crate) fn new_place(&self, spi: Spi, replaces: Option<Spi>) -> u64 {
         let old = replaces.and_then(|spi| self.child(spi));
-        old.map_or(self.last_place.saturating_add(1), |old| old.place)
+        let number = self.last_place.saturating_add(1).min(LAST_NUMBER);
+        old.map_or(number << 32 | u64::from(spi.0), |old| old.place)
     }
 
     pub(crate) fn remove_child(&mut self, spi: Spi) -> Option<ChildReplica> {
@@ -149,9 +201,12 @@ impl Replicas {
             if ike.here.take().is_some() {
                 ike.told = None;
             }
-            ike.stale = true;
+            (ike.stale, ike.contact) = (true, None);
         }
-        self.children.values_mut().for_each(|child| child.stale = true);
+        for child in self.children.values_mut() {
+            // How fast it is now nobody has told.
+            (child.stale, child.rate) = (true, 0);
+        }
     }
 
     /// What was not named again.
@@ -163,14 +218,6 @@ impl Replicas {
 }
 
 impl ChildReplica {
-    /// Of several Child SAs that protect the same, such as those of a peer that has come a second time, the one with the highest
-    /// place sends. Their homes may differ, so all nodes must choose the same one, in whatever order they have heard of them. Who made
-    /// an SA says where it stands, and that SPIs differ decides where two nodes have said the same.
-    pub(crate) fn host_place(&self) -> u64 {
-        let place = self.place.min(i32::MAX.unsigned_abs());
-        u64::from(place) << 32 | u64::from(self.params.spi_in.0)
-    }
-
     /// As others are told of it.
     pub(crate) fn state(&self) -> ChildState {
         ChildState {
@@ -186,6 +233,13 @@ impl ChildReplica {
             edge: self.edge,
         }
     }
+}
+
+/// Two that are hashed alike are told apart by who reads their IKE SAs.
+fn hash(peer: &Identity) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    peer.canonical().hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The SPIs of a share: its number is their first octet.

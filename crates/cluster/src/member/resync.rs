@@ -8,7 +8,7 @@ use crate::update::{IkeState, Op};
 use std::collections::{BTreeSet, VecDeque};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::Spi;
+use testudo_ipsec::spi::{Share, Spi};
 
 /// Octets under way at a time, about: what else there is to say must not wait for long behind it.
 const CHUNK: usize = 48 << 10;
@@ -45,6 +45,20 @@ impl Resync {
     pub(super) fn fresh(&self) -> &[NodeId] {
         &self.fresh
     }
+
+    /// Shares of which this node has still to tell something.
+    pub(super) fn untold(&self) -> ShareSet {
+        self.queue.iter().map(Item::share).collect()
+    }
+}
+
+impl Item {
+    fn share(&self) -> Share {
+        match self {
+            Self::Child(spi) => spi.share(),
+            Self::Ike(spi) => spi.share(),
+        }
+    }
 }
 
 impl Member {
@@ -59,16 +73,15 @@ impl Member {
             return;
         }
         let owned = self.table.owned_by(self.node);
-        // The order in which they came: what takes another's place comes behind it.
-        let mut children: Vec<(u64, Spi)> = owned
-            .iter()
-            .flat_map(|share| self.replicas.children_of(share))
-            .map(|(spi, child)| (child.order, *spi))
-            .collect();
-        children.sort_unstable();
-        let ikes = owned.iter().flat_map(|share| self.replicas.ikes_of(share)).map(|(spi, _)| *spi);
-        self.resync.queue.extend(children.into_iter().map(|(_, spi)| Item::Child(spi)));
-        self.resync.queue.extend(ikes.map(Item::Ike));
+        // One share after the other: those that have been told may change hands.
+        for share in owned.iter() {
+            // The order in which they came: what takes another's place comes behind it.
+            let children = self.replicas.children_of(share);
+            let mut children: Vec<(u64, Spi)> = children.map(|(spi, child)| (child.order, *spi)).collect();
+            children.sort_unstable();
+            self.resync.queue.extend(children.into_iter().map(|(_, spi)| Item::Child(spi)));
+            self.resync.queue.extend(self.replicas.ikes_of(share).map(|(spi, _)| Item::Ike(*spi)));
+        }
         self.resync.telling = true;
         self.tell_path_mtus(now, &start.current);
         self.publish(vec![Op::Resync {
@@ -76,15 +89,19 @@ impl Member {
             owners: self.table.owners(),
             unfit: self.table.unfit().iter().copied().collect(),
         }]);
-        self.tell_more(now);
+        self.tell_next(now);
     }
 
     /// Says the next part, once the one before it has reached everybody.
     pub(super) fn tell_more(&mut self, now: Time) {
         let waits = self.resync.said.is_some_and(|ticket| !self.commits.is_stable(ticket));
-        if !self.resync.telling || !self.running || waits {
-            return;
+        if self.resync.telling && self.running && !waits {
+            self.tell_next(now);
+            self.hand_over(now);
         }
+    }
+
+    fn tell_next(&mut self, now: Time) {
         // What has changed is told first: what follows is the state as it is now.
         self.turn(now);
         let (mut ops, mut size) = (Vec::new(), 0);
@@ -127,7 +144,7 @@ impl Member {
         }
         let (at, state) = ike.told.as_ref()?;
         let (outline, age, state) = (ike.outline.clone(), now.since(*at), state.clone());
-        Some(Op::Ike(Box::new(IkeState { outline, age, state })))
+        Some(Op::Ike(Box::new(IkeState { outline, age, state, contact: None })))
     }
 
     /// Whose the shares are at the start of the view. Those who hold the state know, and all say the same; a fresh node hears it

@@ -90,6 +90,7 @@ impl Member {
         }
         self.begin_resync(now, &start);
         self.tell_fitness_anew();
+        self.tell_untold_paths(now);
         // New numbers for whoever has become owner or heir. An owner goes on with those that it has for as long as they last, and so
         // does the heir that takes over: they lie behind its owner's. Where the heir was another, and now is gone or passed over, that
         // one may have sent behind all of them, and told nobody.
@@ -117,7 +118,6 @@ impl Member {
         }
         self.endpoint.take_changed();
         self.commits.clear();
-        self.newcomers.clear();
         self.own_blocks.clear();
         self.heir_blocks.clear();
         self.bumping.clear();
@@ -159,13 +159,16 @@ impl Member {
             self.update_homes(now);
             self.hand_over(now);
         }
+        let mut heirs = changes.heir;
         if to == self.node {
             let shares: ShareSet = [share].into_iter().collect();
             // Until all know of it, a view without those who do would leave the share with its former owner.
             self.takes.push(Take { when: When::Stable(at), shares });
+            // Another may have become its heir meanwhile, whom its former owner could not grant anything any more.
+            heirs.insert(share);
         }
         let owned = self.table.owned_by(self.node);
-        self.grant_all(owned.intersection(changes.heir), false);
+        self.grant_all(owned.intersection(heirs), false);
         self.provide(now);
     }
 
@@ -207,18 +210,20 @@ impl Member {
         }
         for _ in 0..AT_ONCE {
             let Some(spi) = self.imports.first().copied() else { break };
-            self.import(spi);
+            self.import(now, spi);
         }
         if self.imports.is_empty() {
             let shares = std::mem::take(&mut self.imported);
             self.remove_orphans(now, shares);
             self.update_homes(now);
+            // Before its share moves on.
+            self.renew_doubtful(now);
             self.hand_over(now);
         }
     }
 
     /// Goes on with an IKE SA. From now on its owner here makes its IVs, under its own sender ID.
-    pub(super) fn import(&mut self, spi: IkeSpi) {
+    pub(super) fn import(&mut self, now: Time, spi: IkeSpi) {
         self.imports.remove(&spi);
         let Some(ike) = self.replicas.ikes.get(&spi) else { return };
         let Some((at, state)) = ike.told.as_ref().filter(|_| ike.here.is_none()) else { return };
@@ -227,7 +232,15 @@ impl Member {
         match self.endpoint.import_sa_as(*at, state.octets(), Some(ike.id), &number) {
             Ok(id) => {
                 let here = self.endpoint.message_ids(id);
-                self.replicas.ikes.entry(spi).and_modify(|ike| ike.here = here);
+                let contact = self.replicas.ikes.get_mut(&spi).and_then(|ike| {
+                    ike.here = here;
+                    ike.contact.take()
+                });
+                if let Some((contact, older)) = contact.as_deref() {
+                    self.endpoint.contacted_before(now, id, contact, *older);
+                    // Its Child SAs are no orphans.
+                    self.turn(now);
+                }
             }
             Err(error) => {
                 self.log(0, format!("cannot go on with IKE_SA {spi}: {error}"));

@@ -4,6 +4,7 @@
 //! [HA]: strongSwan's high availability plugin calls them the same.
 
 use crate::node::NodeId;
+use crate::share::ShareSet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use testudo_ipsec::spi::{Share, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// Of everything here. Nodes of another version do not read it.
-const VERSION: u8 = 6;
+const VERSION: u8 = 8;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,14 +44,13 @@ pub(crate) enum Op {
     ChildUpdate { spi: Spi, path: Path },
     /// CHILD_DELETE: its slot rests on every node.
     ChildDelete { spi: Spi },
-    /// A peer has come anew, or may have one IKE SA only: the older ones that it has go, whose each may be.
-    Contact(Box<Contact>),
     /// RENEW: the owner goes on with these numbers when its present ones are used up.
     Renew(Grants),
     /// BUMP: owner and heir both go on in these numbers at once.
     Bump(Grants),
-    /// EDGES: up to where the owner has taken packets in. `all`: now all have been told that have moved, of all its shares.
-    Edges { moved: Vec<(Spi, u64)>, all: bool },
+    /// EDGES: up to where the owner has taken packets in. `all_of`: of these shares, which it carries, all have been told now that
+    /// have moved. Said in the view of that epoch: delivered in a later one it is no more than what once was.
+    Edges { moved: Vec<(Spi, u64)>, all_of: ShareSet, epoch: u64 },
     /// MTU: what paths take.
     PathMtus(Vec<PathMtu>),
     /// SEG_DROP: the owner has given the share up for that node, in the view of that epoch. In a later one it is void.
@@ -71,6 +71,9 @@ pub(crate) struct IkeState {
     /// How long ago it was exported: the times in it are on the clock of that moment.
     pub(crate) age: Duration,
     pub(crate) state: Secret,
+    /// It is up now, and the older ones of its peer go, whose each may be. At one place in the order with that it is up: of two
+    /// IKE SAs of one peer only one is younger.
+    pub(crate) contact: Option<Box<Contact>>,
 }
 
 /// What has changed in an IKE SA since it was last said, for the same moment. What its outline has besides has not.
@@ -92,7 +95,7 @@ pub(crate) struct ChildState {
     /// The one whose place it takes, by its inbound SPI, as long as both are there.
     pub(crate) replaces: Option<Spi>,
     /// Where it stands among those that protect the same.
-    pub(crate) place: u32,
+    pub(crate) place: u64,
     /// Its numbers up to here have been given to some node.
     pub(crate) reserved: u64,
     /// Blocks of so many numbers, as a power of two.
@@ -156,7 +159,6 @@ impl Op {
             Self::Ike(ike) => ike.outline.spi.share(),
             Self::IkeMidI(change) | Self::IkeMidR(change) | Self::IkeUpdate(change) => change.spi.share(),
             Self::IkeDelete { spi } => spi.share(),
-            Self::Contact(contact) => contact.spi.share(),
             Self::Child(child) => child.params.spi_in.share(),
             Self::ChildSwitch { to: spi, .. }
             | Self::ChildStart { spi }
@@ -178,13 +180,13 @@ impl Op {
     /// About how many octets it is.
     pub(crate) fn size(&self) -> usize {
         match self {
-            Self::Ike(ike) => ike.state.0.len() + 128,
+            Self::Ike(ike) => ike.state.0.len() + 128 + ike.contact.as_ref().map_or(0, |_| 256),
             Self::IkeMidI(change) | Self::IkeMidR(change) | Self::IkeUpdate(change) => {
                 change.delta.size() + 24
             }
-            Self::Child(_) | Self::Contact(_) => 512,
+            Self::Child(_) => 512,
             Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
-            Self::Edges { moved, .. } => 8 + moved.len() * 14,
+            Self::Edges { moved, .. } => 48 + moved.len() * 14,
             Self::PathMtus(paths) => 8 + paths.len() * 24,
             _ => 32,
         }
@@ -238,7 +240,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn edges(count: usize) -> Op {
-        Op::Edges { moved: (0..count).map(|n| (Spi(n as u32), n as u64)).collect(), all: false }
+        Op::Edges {
+            moved: (0..count).map(|n| (Spi(n as u32), n as u64)).collect(),
+            all_of: ShareSet::EMPTY,
+            epoch: 1,
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn fqdn(name: &str) -> Identity {
 
 fn net(third: u8) -> TrafficSelector {
     let addrs = AddrRange::new([10, 0, third, 0].into(), [10, 0, third, 255].into()).unwrap();
-    TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
+    TrafficSelector::all(addrs)
 }
 
 fn child(local: TrafficSelector, remote: TrafficSelector) -> Child {

@@ -1,22 +1,30 @@
 //! What a node that takes over counts as seen, and how a share changes hands without a pause.
 
 use crate::world::{LAN, World};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use testudo_cluster::share::ShareSet;
+use testudo_ipsec::spi::Spi;
 
 /// Packets a second that one SA can carry at most.
 const LINE_RATE: u64 = 2_000_000;
 
-/// Every owner tells once a second; what has moved is that.
+/// Every owner tells that this is how far its peers' SAs have moved.
+fn tell_now(world: &mut World, edge: u64) {
+    let mut told: BTreeMap<usize, Vec<(Spi, u64)>> = BTreeMap::new();
+    for peer in 0..world.peers.len() {
+        told.entry(world.owner_of(peer).unwrap()).or_default().push((world.spi_of(peer), edge));
+    }
+    for (owner, edges) in told {
+        let now = world.now;
+        world.nodes[owner].member.as_mut().unwrap().report_edges(now, &edges);
+    }
+}
+
+/// It does so once a second.
 fn tell(world: &mut World, seconds: usize, edge: u64) {
     for _ in 0..seconds {
-        for peer in 0..6 {
-            let spi = world.spi_of(peer);
-            let owner = world.owner_of(peer).unwrap();
-            let now = world.now;
-            world.nodes[owner].member.as_mut().unwrap().report_edges(now, &[(spi, edge)]);
-        }
+        tell_now(world, edge);
         world.run(Duration::from_secs(1));
     }
 }
@@ -27,6 +35,23 @@ fn lose_owner(world: &mut World) -> usize {
     world.view(&(0..3).filter(|node| *node != owner).collect::<Vec<_>>());
     world.run(Duration::from_secs(2));
     world.owner_of(0).unwrap()
+}
+
+/// An edge that waits for a view is of the moment when it was said: the peer has gone on meanwhile.
+#[test]
+fn an_edge_that_has_waited_is_as_old_as_it_is() {
+    let mut world = World::established(3, 6, 805);
+    let (spi, nodes) = (world.spi_of(0), [0, 1, 2]);
+    tell(&mut world, 1, 1000);
+    tell_now(&mut world, 2000);
+    world.settle();
+    nodes.iter().for_each(|node| world.lose_engine(*node));
+    world.run(Duration::from_secs(5));
+    world.view(&nodes);
+    world.run(Duration::from_millis(200));
+    world.seen.insert(spi, 8_000_000);
+    let taker = lose_owner(&mut world);
+    assert_eq!(world.nodes[taker].floors[&spi], 8_000_000, "so far the peer can have got");
 }
 
 /// On an SA that has been silent for long a forged packet reaches no further than on any other. It is renewed at once.
@@ -60,6 +85,123 @@ fn numbers_that_the_rate_explains_are_no_reason_for_new_keys() {
         world.run(Duration::from_secs(12));
         assert_eq!(world.spi_of(0), spi);
     }
+}
+
+/// After what was told `before`, a number far ahead is seen: it is doubted.
+fn assert_doubted(before: impl Fn(&mut World)) {
+    let mut world = World::established(3, 6, 803);
+    let spi = world.spi_of(0);
+    before(&mut world);
+    world.seen.insert(spi, 1_100_000);
+    lose_owner(&mut world);
+    world.run(Duration::from_secs(12));
+    world.assert_tunnel(0);
+    assert_ne!(world.spi_of(0), spi);
+}
+
+/// What an SA once was fast at explains nothing after it has been silent.
+#[test]
+fn a_rate_is_of_the_last_telling() {
+    assert_doubted(|world| {
+        tell(world, 1, 1000);
+        tell(world, 2, 1_000_000);
+        tell(world, 3, 1_000_000);
+    });
+}
+
+/// Two edges in quick succession make no SA fast.
+#[test]
+fn a_rate_is_of_no_less_than_half_a_second() {
+    assert_doubted(|world| {
+        tell(world, 1, 999_000);
+        tell_now(world, 999_500);
+        world.run(Duration::from_millis(1));
+        tell_now(world, 1_000_000);
+    });
+}
+
+/// A node that has handed a share over and is given it back knows how fast its SAs are, although nobody has told it.
+#[test]
+fn an_owner_knows_its_own_rates() {
+    let mut world = World::established(3, 6, 804);
+    let spi = world.spi_of(0);
+    let owner = world.owner_of(0).unwrap();
+    tell(&mut world, 1, 1000);
+    tell(&mut world, 1, 1_001_000);
+    world.seen.insert(spi, 1_500_000);
+    world.set_link(owner, false);
+    world.run(Duration::from_millis(500));
+    assert_ne!(world.owner_of(0), Some(owner));
+    world.set_link(owner, true);
+    world.run(Duration::from_secs(12));
+    assert_eq!(world.owner_of(0), Some(owner));
+    assert_eq!(world.nodes[owner].floors[&spi], 1_500_000);
+    assert_eq!(world.spi_of(0), spi, "a million packets a second explain the number");
+}
+
+/// A node that has been given a share and has not begun with it says nothing of it when it says that nothing else has moved.
+#[test]
+fn nothing_is_said_of_shares_that_are_not_taken_yet() {
+    let mut world = World::established(5, 6, 805);
+    let (spi, share) = (world.spi_of(0), world.spi_of(0).share());
+    tell(&mut world, 1, 1000);
+    let silent = Duration::from_secs(30);
+    world.run(silent);
+    let mut left: Vec<usize> = (0..5).collect();
+    let mut lose = |world: &mut World, node: usize| {
+        left.retain(|other| *other != node);
+        world.crash(node, false);
+        world.view(&left);
+    };
+    let owner = world.owner_of(0).unwrap();
+    lose(&mut world, owner);
+    world.run(Duration::from_millis(5));
+    let heir = (0..5).find(|node| world.nodes[*node].shares.0.contains(share)).unwrap();
+    assert!(!world.nodes[heir].shares.1.contains(share), "it waits for what the owner may still send");
+    let now = world.now;
+    world.nodes[heir].member.as_mut().unwrap().report_edges(now, &[]);
+    world.run(Duration::from_millis(20));
+    assert!(!world.nodes[heir].shares.1.contains(share), "still");
+    lose(&mut world, heir);
+    world.seen.insert(spi, u32::MAX / 2);
+    world.run(Duration::from_secs(2));
+    let taker = world.owner_of(0).unwrap();
+    let reach = world.nodes[taker].floors[&spi] - 1000;
+    assert!(
+        reach >= LINE_RATE * silent.as_secs(),
+        "{reach}: the owner may have taken so many in since it last told"
+    );
+}
+
+/// The peer has just made a Child SA, and not sent on it yet, when its owner dies: it cannot be renewed before the peer does, but then
+/// it is.
+#[test]
+fn doubt_lasts_until_new_keys_can_be_made() {
+    let mut world = World::established(3, 6, 806);
+    let old = world.spi_of(0);
+    let owner = world.owner_of(0).unwrap();
+    let (now, peer) = (world.now, &mut world.peers[0].endpoint);
+    let child = peer.sas().next().unwrap().children[0].id;
+    assert!(peer.rekey_child(now, child));
+    let heir = (0..3).find(|node| *node != owner).unwrap();
+    let known = |world: &World| -> BTreeSet<Spi> {
+        world.nodes[heir].installed.values().map(|(params, _)| params.spi_in).collect()
+    };
+    let before = known(&world);
+    while known(&world).len() == before.len() {
+        assert!(world.step(world.now.plus(Duration::from_secs(1))));
+    }
+    let new = *known(&world).difference(&before).next().unwrap();
+    // All hold it; that the peer sends on it nobody has heard.
+    world.run(Duration::from_millis(3));
+    assert!(known(&world).contains(&old));
+    world.seen.insert(new, 100_000);
+    lose_owner(&mut world);
+    world.run(Duration::from_secs(30));
+    world.assert_tunnel(0);
+    assert!(![old, new].contains(&world.spi_of(0)), "new keys were wanted for {new}");
+    let told = world.logs().into_iter().filter(|line| line.contains("far ahead")).count();
+    assert_eq!(told, 1);
 }
 
 /// A node comes back to its shares. None is carried twice, and none is without a carrier for longer than one acknowledgement takes.

@@ -4,6 +4,7 @@ mod changes;
 mod config;
 mod crash;
 mod edges;
+mod fitness;
 mod paths;
 mod random;
 mod suspicion;

@@ -11,7 +11,37 @@ fn learn(world: &mut World, node: usize, peer: usize, mtu: u16) {
 }
 
 fn known(world: &World, node: usize, peer: usize) -> Option<u16> {
-    world.nodes[node].paths.get(&peer_addr(peer)).copied()
+    world.nodes[node].paths.get(&peer_addr(peer)).map(|(mtu, _)| *mtu)
+}
+
+/// Who takes a share over goes on with what its owner has heard: not from when it heard that first.
+#[test]
+fn what_a_node_hears_again_the_others_keep_for_longer() {
+    let mut world = World::begun(3, 1, 6, Duration::from_millis(50));
+    let begun = world.now;
+    let mut told = std::collections::BTreeSet::new();
+    // A router repeats itself for half an hour.
+    for _ in 0..180 {
+        learn(&mut world, 0, 0, 1400);
+        let since = [1, 2].map(|node| world.nodes[node].paths[&peer_addr(0)].1);
+        assert!(since.iter().all(|at| world.now.since(*at) <= Duration::from_secs(311)), "{since:?}");
+        told.extend(since.map(|at| at.since(begun).as_secs()));
+        world.run(Duration::from_millis(9900));
+    }
+    assert_eq!(told.into_iter().collect::<Vec<_>>(), [0, 300, 600, 900, 1200, 1500], "and not each time");
+}
+
+/// Once nothing as large is sent the router is silent: what it has said before a view begins is not said again.
+#[test]
+fn what_is_heard_without_a_view_is_told_in_the_next() {
+    let mut world = World::begun(3, 1, 5, Duration::from_millis(50));
+    [0, 1, 2].into_iter().for_each(|node| world.lose_engine(node));
+    world.run(Duration::from_secs(1));
+    learn(&mut world, 0, 0, 1400);
+    assert_eq!(known(&world, 1, 0), None);
+    world.view(&[0, 1, 2]);
+    world.run(Duration::from_secs(1));
+    assert_eq!([1, 2].map(|node| known(&world, node, 0)), [Some(1400), Some(1400)]);
 }
 
 #[test]

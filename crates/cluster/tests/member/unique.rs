@@ -1,9 +1,10 @@
 //! A peer that has another IKE SA already, which may be another node's.
 
 use crate::config::{of_cluster, of_peer};
-use crate::world::World;
+use crate::world::{WAN, World};
 use std::time::Duration;
 use testudo_ike::config::{Connection, Unique};
+use testudo_ike::endpoint::IkeSaState;
 
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -28,6 +29,12 @@ fn come_anew(world: &mut World, of_the_peer: Unique) -> Vec<usize> {
         world.peers[0].endpoint.load_connection(now, connection).unwrap();
         world.initiate(0);
         world.run(PAUSE);
+        // All send through what the peer has now, not through what it has forgotten.
+        let sends = world.nodes.iter().map(|node| {
+            let spis = node.installed.values().map(|(params, _)| params.spi_in);
+            spis.max_by_key(|spi| world.places[spi])
+        });
+        assert_eq!(sends.collect::<Vec<_>>(), [Some(world.spi_of(0)); 3]);
         let speakers = world.speakers(0);
         homes.extend(speakers.iter().copied());
         counts.push(speakers.len());
@@ -58,6 +65,76 @@ fn where_only_one_is_wanted_the_older_one_goes_from_any_node() {
     world.run(Duration::from_secs(600));
     assert_eq!(world.speakers(0).len(), 1, "{counts:?}");
     world.assert_tunnel(0);
+}
+
+/// The peer begins two IKE SAs, the second so long after the first. True if their homes are different nodes.
+fn begin_two(world: &mut World, unique: Unique, between: Duration) -> bool {
+    let now = world.now;
+    for name in ["cluster", "again"] {
+        let connection = Connection { name: name.to_owned(), unique, ..of_peer(0) };
+        world.peers[0].endpoint.load_connection(now, connection).unwrap();
+    }
+    world.initiate(0);
+    world.run(between);
+    // The first is overtaken.
+    world.late_auth = WAN;
+    let now = world.now;
+    world.peers[0].endpoint.initiate(now, Some("again"), "net").unwrap();
+    world.run(PAUSE);
+    let speakers = world.speakers(0);
+    speakers.len() == 2 && speakers[0] != speakers[1]
+}
+
+/// A peer says INITIAL_CONTACT, and that takes long to come. What it has set up meanwhile it has not forgotten.
+#[test]
+fn what_came_up_while_the_new_one_did_stays() {
+    let found = (0..20).find(|seed| {
+        let mut world = world(Unique::No);
+        world.forget(0, *seed);
+        world.late_auth = Duration::from_secs(4);
+        let apart = begin_two(&mut world, Unique::No, Duration::from_millis(50));
+        assert_eq!((world.speakers(0).len(), world.peers[0].endpoint.sas().count()), (2, 2), "{seed}");
+        apart
+    });
+    assert!(found.is_some(), "the two are never at two nodes");
+}
+
+/// Two nodes hear of each other's new IKE SA when both have one: one of the two stays.
+#[test]
+fn of_two_that_come_at_once_one_stays() {
+    let mut apart = 0;
+    for seed in 0..20 {
+        let mut world = world(Unique::Replace);
+        world.forget(0, seed);
+        apart += usize::from(begin_two(&mut world, Unique::Never, Duration::ZERO));
+        world.run(Duration::from_secs(600));
+        assert_eq!((world.speakers(0).len(), world.peers[0].endpoint.sas().count()), (1, 1), "{seed}");
+    }
+    assert!(apart > 0, "the two are never at two nodes");
+}
+
+/// An IKE SA that is nobody's while its owner is dead and its heir waits goes like any other when its peer comes anew.
+#[test]
+fn what_is_being_taken_over_goes_too() {
+    let mut taken_over = 0;
+    for seed in 0..20 {
+        let mut world = world(Unique::No);
+        world.initiate(0);
+        world.run(PAUSE);
+        let owner = world.owner_of(0).unwrap();
+        let others: Vec<usize> = (0..3).filter(|node| *node != owner).collect();
+        world.crash(owner, false);
+        world.view(&others);
+        world.forget(0, seed);
+        world.initiate(0);
+        world.run(Duration::from_millis(100));
+        taken_over +=
+            usize::from(world.peers[0].endpoint.sas().any(|sa| sa.state == IkeSaState::Established));
+        world.run(PAUSE);
+        assert_eq!(world.speakers(0).len(), 1, "{seed}");
+        world.assert_tunnel(0);
+    }
+    assert!(taken_over > 0, "the new one never comes up before the old one is read");
 }
 
 /// Connections of the same identities begin at different nodes: were one to say INITIAL_CONTACT, the peer would end the others.

@@ -1,5 +1,7 @@
 //! The world: nodes, an engine with a total order, peers, and what must hold of all that is sent.
 
+mod checks;
+
 use crate::config::{VIP, of_cluster, of_peer, peer_addr, secret};
 use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +23,7 @@ use testudo_ipsec::spi::{SenderId, Spi};
 /// From one node, or the engine, to another.
 pub(crate) const LAN: Duration = Duration::from_micros(300);
 /// Between the cluster and its peers.
-const WAN: Duration = Duration::from_millis(5);
+pub(crate) const WAN: Duration = Duration::from_millis(5);
 
 pub(crate) struct Node {
     pub(crate) member: Option<Member>,
@@ -32,13 +34,15 @@ pub(crate) struct Node {
     pub(crate) installed: BTreeMap<ChildSaId, (Box<ChildSaParams>, BTreeSet<u64>)>,
     /// What it sends with, by our SPI.
     numbers: BTreeMap<Spi, SequenceAllocator>,
+    /// Where its policies stand: a Child SA that renews another has that one's.
+    policies: BTreeMap<ChildSaId, u64>,
     /// Up to where numbers count as seen on it, as far as it has taken SAs over.
     pub(crate) floors: BTreeMap<Spi, u64>,
     pub(crate) shares: (ShareSet, ShareSet),
     pub(crate) default_host: bool,
     pub(crate) logs: Vec<String>,
-    /// What it was told that paths take.
-    pub(crate) paths: BTreeMap<IpAddr, u16>,
+    /// What it was told that paths take, and since when.
+    pub(crate) paths: BTreeMap<IpAddr, (u16, Time)>,
     ring: Option<RingId>,
 }
 
@@ -65,8 +69,12 @@ pub(crate) struct World {
     pulse: Duration,
     /// Datagrams of this node, and to it, are lost.
     pub(crate) mute: Option<usize>,
+    /// What this node says is so long under way.
+    pub(crate) slow: Option<(usize, Duration)>,
     /// The highest numbers that all nodes' filters have seen pass, forged or not.
     pub(crate) seen: BTreeMap<Spi, u32>,
+    /// Requests of peers to authenticate take so long to come.
+    pub(crate) late_auth: Duration,
     /// Shares that two nodes have carried at once, provisionally.
     pub(crate) doubled: ShareSet,
     /// Both halves may have been quorate.
@@ -133,6 +141,7 @@ impl World {
                 sender: None,
                 installed: BTreeMap::new(),
                 numbers: BTreeMap::new(),
+                policies: BTreeMap::new(),
                 floors: BTreeMap::new(),
                 shares: Default::default(),
                 default_host: false,
@@ -152,6 +161,8 @@ impl World {
             ring: 0,
             pulse,
             mute: None,
+            slow: None,
+            late_auth: WAN,
             doubled: ShareSet::EMPTY,
             split: false,
             seen: BTreeMap::new(),
@@ -214,6 +225,7 @@ impl World {
         self.nodes[node].shares = Default::default();
         self.nodes[node].installed.clear();
         self.nodes[node].numbers.clear();
+        self.nodes[node].policies.clear();
         self.nodes[node].paths.clear();
     }
 
@@ -223,11 +235,6 @@ impl World {
         let down = EngineEvent::Down { reason: "ended".to_owned() };
         let now = self.now;
         self.nodes[node].member.as_mut().unwrap().handle_engine(now, down);
-    }
-
-    /// With what a node would send next in the tunnel for which we chose that SPI. 1: with nothing, if it has had no block.
-    pub(crate) fn next_number(&self, node: usize, spi: Spi) -> u64 {
-        self.nodes[node].numbers.get(&spi).map_or(0, |numbers| numbers.block().next)
     }
 
     /// It begins anew.
@@ -272,10 +279,11 @@ impl World {
             }
             MemberOutput::Multicast(bytes) => {
                 let Some(ring) = state.ring else { return };
+                let late = self.slow.filter(|(slow, _)| *slow == node).map_or(LAN, |(_, late)| late);
                 for to in 0..self.nodes.len() {
                     if self.nodes[to].ring == Some(ring) {
                         let event = EngineEvent::Message { from: id(node), bytes: bytes.clone() };
-                        self.at(LAN, Arrival::Engine(to, ring, event));
+                        self.at(late, Arrival::Engine(to, ring, event));
                     }
                 }
             }
@@ -285,8 +293,10 @@ impl World {
                     self.at(LAN, Arrival::Pulse(to, link, bytes));
                 }
             }
-            MemberOutput::InstallChild { child, params, place, .. } => {
+            MemberOutput::InstallChild { child, params, place, replaces, .. } => {
                 assert_eq!(*self.places.entry(params.spi_in).or_insert(place), place);
+                let inherited = replaces.and_then(|old| state.policies.get(&old).copied());
+                state.policies.insert(child, inherited.unwrap_or(place));
                 let numbers = SequenceAllocator::new(SequenceBlock::EMPTY, params.esn).unwrap();
                 state.numbers.insert(params.spi_in, numbers);
                 let new = state.installed.insert(child, (params, BTreeSet::new())).is_none();
@@ -339,8 +349,8 @@ impl World {
             }
             // What a data plane does without a sender ID is its own matter; the node is out of the engine's group.
             MemberOutput::Rejoin => state.ring = None,
-            MemberOutput::PathMtu { remote, mtu, .. } => {
-                state.paths.insert(remote, mtu);
+            MemberOutput::PathMtu { remote, mtu, at } => {
+                state.paths.insert(remote, (mtu, at));
             }
             MemberOutput::Persist(durable) => {
                 state.disk = durable;
@@ -392,7 +402,10 @@ impl World {
             Output::Send { path, bytes, .. } => {
                 state.sent += 1;
                 let back = Path { local: path.remote, remote: path.local };
-                self.at(WAN, Arrival::ToCluster(back, bytes));
+                let auth = Message::parse(&bytes)
+                    .is_ok_and(|message| message.header.exchange == ExchangeType::IkeAuth);
+                let after = if auth { self.late_auth } else { WAN };
+                self.at(after, Arrival::ToCluster(back, bytes));
             }
             Output::InstallChild { child, params, .. } => {
                 state.installed.insert(child, *params);
@@ -470,23 +483,6 @@ impl World {
         self.now = end;
     }
 
-    /// The owner's own SPI of a peer's tunnel.
-    pub(crate) fn spi_of(&self, peer: usize) -> Spi {
-        self.peers[peer].installed.values().next().unwrap().spi_out
-    }
-
-    /// How many blocks of numbers a node has had for a tunnel.
-    pub(crate) fn blocks_of(&self, node: usize, spi: Spi) -> usize {
-        let of = |state: &Node| {
-            state
-                .installed
-                .values()
-                .find(|(params, _)| params.spi_in == spi)
-                .map(|(_, numbers)| numbers.len())
-        };
-        self.nodes.get(node).and_then(of).unwrap_or_default()
-    }
-
     pub(crate) fn set_link(&mut self, node: usize, up: bool) {
         let now = self.now;
         let member = self.nodes[node].member.as_mut().unwrap();
@@ -504,71 +500,5 @@ impl World {
     /// The peer starts anew, and knows of nothing.
     pub(crate) fn forget(&mut self, peer: usize, seed: u64) {
         self.peers[peer] = Peer::new(peer, seed, self.now);
-    }
-
-    /// The nodes whose endpoints have an IKE SA with a peer, once for each.
-    pub(crate) fn speakers(&self, peer: usize) -> Vec<usize> {
-        let addr: IpAddr = peer_addr(peer);
-        let members =
-            self.nodes.iter().enumerate().filter_map(|(node, at)| Some((node, at.member.as_ref()?)));
-        let sas = members.flat_map(|(node, member)| member.endpoint().sas().map(move |sa| (node, sa)));
-        sas.filter(|(_, sa)| sa.remote.ip() == addr).map(|(node, _)| node).collect()
-    }
-
-    /// The node whose endpoint has the IKE SA with a peer.
-    pub(crate) fn owner_of(&self, peer: usize) -> Option<usize> {
-        let addr: IpAddr = peer_addr(peer);
-        let has = |node: &Node| {
-            let member = node.member.as_ref();
-            member.is_some_and(|member| member.endpoint().sas().any(|sa| sa.remote.ip() == addr))
-        };
-        self.nodes.iter().position(has)
-    }
-
-    /// Peer and cluster have one Child SA, the same on every node that is there, and its owner has numbers for it.
-    pub(crate) fn assert_tunnel(&self, peer: usize) {
-        let ours: Vec<&ChildSaParams> = self.peers[peer].installed.values().collect();
-        assert_eq!(ours.len(), 1, "peer {peer} has {} children; {:?}", ours.len(), self.logs());
-        let ours = ours[0];
-        for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.member.is_some()) {
-            let fits = |params: &ChildSaParams| {
-                (params.spi_in, params.spi_out) == (ours.spi_out, ours.spi_in)
-                    && params.key_in == ours.key_out
-                    && params.key_out == ours.key_in
-            };
-            let of_peer = node.installed.values().filter(|(params, _)| params.remote.ip() == peer_addr(peer));
-            let found: Vec<_> = of_peer.collect();
-            assert_eq!(found.len(), 1, "node {index} has {} children of peer {peer}", found.len());
-            assert!(fits(&found[0].0), "node {index}");
-        }
-        let share = ours.spi_out.share();
-        let carriers: Vec<&Node> = self.nodes.iter().filter(|node| node.shares.0.contains(share)).collect();
-        assert_eq!(carriers.len(), 1, "one node carries it");
-        let (_, numbers) =
-            carriers[0].installed.values().find(|(params, _)| params.spi_in == ours.spi_out).unwrap();
-        assert!(!numbers.is_empty(), "and has numbers");
-        let owner = self.owner_of(peer).expect("somebody speaks for it");
-        assert!(self.nodes[owner].shares.1.contains(share));
-    }
-
-    /// Every share is carried by one node, which speaks its IKE too, and one node is the default host.
-    pub(crate) fn assert_all_shares_once(&self) {
-        let all = |of: &dyn Fn(&Node) -> ShareSet| {
-            let mut union = ShareSet::EMPTY;
-            let mut sum = 0;
-            for node in &self.nodes {
-                union = union.union(of(node));
-                sum += of(node).len();
-            }
-            (union, sum)
-        };
-        assert_eq!(all(&|node| node.shares.0), (ShareSet::ALL, 256), "{:?}", self.logs());
-        assert_eq!(all(&|node| node.shares.1), (ShareSet::ALL, 256));
-        let hosts = self.nodes.iter().filter(|node| node.member.is_some() && node.default_host).count();
-        assert_eq!(hosts, 1);
-    }
-
-    pub(crate) fn logs(&self) -> Vec<&String> {
-        self.nodes.iter().flat_map(|node| &node.logs).collect()
     }
 }

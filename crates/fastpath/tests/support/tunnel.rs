@@ -83,7 +83,7 @@ impl Tunnel {
         let wan2 = right.run(|| mac_of("wan2"));
         let params = params();
         let left = gateway(left, options, ["lan1", "wan1"], &params, [client_mac, wan2]);
-        let right = gateway(right, options, ["lan2", "wan2"], &mirrored(&params), [server_mac, wan1]);
+        let right = gateway(right, options, ["lan2", "wan2"], &params.mirrored(), [server_mac, wan1]);
         Self { client, left, right, server }
     }
 }
@@ -189,27 +189,8 @@ fn params() -> ChildSaParams {
     }
 }
 
-fn mirrored(params: &ChildSaParams) -> ChildSaParams {
-    ChildSaParams {
-        spi_in: params.spi_out,
-        spi_out: params.spi_in,
-        key_in: params.key_out.clone(),
-        key_out: params.key_in.clone(),
-        local_ts: params.remote_ts.clone(),
-        remote_ts: params.local_ts.clone(),
-        local: params.remote,
-        remote: params.local,
-        ..params.clone()
-    }
-}
-
 fn net(start: &str, end: &str) -> TrafficSelector {
-    TrafficSelector {
-        addrs: AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap(),
-        protocol: 0,
-        port_start: 0,
-        port_end: 65535,
-    }
+    TrafficSelector::all(AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap())
 }
 
 fn dataplane(params: &ChildSaParams) -> Dataplane {

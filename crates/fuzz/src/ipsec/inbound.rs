@@ -4,7 +4,7 @@ use super::fate::{Fate, Near, after_authentication};
 use super::forge::{around, outer, padded, sealed};
 use super::gateway::{Done, Gateway, Given, ROOMY, Way};
 use super::replay::Model;
-use super::shape::{PORT, Shape, all_of, far_hosts, host, mirrored, near_hosts, net};
+use super::shape::{PORT, Shape, all_of, far_hosts, host, near_hosts, net};
 use crate::input::{Input, bit};
 use crate::repair;
 use std::net::{IpAddr, SocketAddr};
@@ -106,7 +106,7 @@ impl Rig {
         gateway.add_inbound(&near, POLICY, shape.path_mtu);
         Self {
             gateway,
-            far: mirrored(&near),
+            far: near.mirrored(),
             own,
             selectors: SelectorPair::new(&near.local_ts, &near.remote_ts),
             spd: hub(&near),

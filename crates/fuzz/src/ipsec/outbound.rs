@@ -2,7 +2,7 @@
 
 use super::fate::{addressed_to, same_but_for_routing};
 use super::gateway::{Done, Gateway, Given, ROOMY, TIGHT, Way, is_forwarded};
-use super::shape::{Shape, all_of, far_hosts, host, mirrored, near_hosts, net};
+use super::shape::{Shape, all_of, far_hosts, host, near_hosts, net};
 use crate::input::{Input, bit};
 use crate::repair;
 use std::collections::BTreeSet;
@@ -83,7 +83,7 @@ impl Rig {
         let spd = || Spd::new(policies()).expect("policies");
         let mut near = Gateway::new(spd(), [params.local.ip()]);
         near.add_outbound(&params, TUNNEL, numbers, shape.path_mtu);
-        let received = ChildSaParams { replay_window: 64, ..mirrored(&params) };
+        let received = ChildSaParams { replay_window: 64, ..params.mirrored() };
         let mut far = Gateway::new(Spd::empty(), [params.remote.ip()]);
         far.add_inbound(&received, TUNNEL, shape.path_mtu);
         Self {

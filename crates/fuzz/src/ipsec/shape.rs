@@ -78,26 +78,11 @@ impl Shape {
     }
 }
 
-/// The same Child SA as the other gateway sees it.
-pub(super) fn mirrored(params: &ChildSaParams) -> ChildSaParams {
-    ChildSaParams {
-        spi_in: params.spi_out,
-        spi_out: params.spi_in,
-        key_in: params.key_out.clone(),
-        key_out: params.key_in.clone(),
-        local_ts: params.remote_ts.clone(),
-        remote_ts: params.local_ts.clone(),
-        local: params.remote,
-        remote: params.local,
-        ..params.clone()
-    }
-}
-
 /// All traffic of a range of addresses.
 pub(super) fn all_of(start: &str, end: &str) -> TrafficSelector {
     let addr = |text: &str| text.parse().expect("an address");
     let addrs = AddrRange::new(addr(start), addr(end)).expect("a range");
-    TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
+    TrafficSelector::all(addrs)
 }
 
 /// A network of both families: 10.`number`.0.0/16 and 2001:db8:`number`::/48.

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use testudo_cluster::engine::RingId;
 use testudo_cluster::group::{Begun, Durable};
+use testudo_ipsec::spi::SenderId;
 
 /// The file.
 #[derive(Clone, Debug)]
@@ -40,8 +41,9 @@ impl Disk {
         let complain = |found: String| {
             let file = self.file.display();
             format!(
-                "{file}: found {found}, expected the number of this node's last incarnation, 0 to 2047, and the epoch, ring and \
-                 members of its last view"
+                "{file}: found {found}, expected the number of this node's last incarnation, 0 to {}, and the epoch, ring and \
+                 members of its last view",
+                SenderId::LAST_INCARNATION
             )
         };
         match fs::read_to_string(&self.file) {
@@ -88,7 +90,7 @@ impl Disk {
 
 fn read(text: &str) -> Option<Durable> {
     let mut words = text.split_ascii_whitespace();
-    let incarnation = words.next()?.parse().ok().filter(|number| *number < 1 << 11)?;
+    let incarnation = words.next()?.parse().ok().filter(|number| *number <= SenderId::LAST_INCARNATION)?;
     let epoch = words.next()?.parse().ok()?;
     let ring = RingId { seq: words.next()?.parse().ok()?, node: words.next()?.parse().ok()? };
     let members = u32::from_str_radix(words.next()?, 16).ok()?;

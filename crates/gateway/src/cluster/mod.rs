@@ -2,11 +2,13 @@
 
 mod disk;
 mod key;
+mod load;
 mod node;
 mod pulses;
 mod report;
 
 use disk::{Disk, Writer};
+pub(crate) use load::Load;
 pub(crate) use node::{Node, Prepared};
 use pulses::{Pulses, Received};
 pub(crate) use report::report;

@@ -34,6 +34,8 @@ pub(super) struct Clustered {
     flushing: VecDeque<ShareSet>,
     /// A deadline that waits until the worker has been sent all that was to be known before it.
     fence_wanted: Option<Time>,
+    /// The one that holds.
+    fence_at: Time,
 }
 
 impl ClusterPlan<'_> {
@@ -50,12 +52,13 @@ impl ClusterPlan<'_> {
             vips: self.vips.clone(),
             flushing: VecDeque::new(),
             fence_wanted: None,
+            fence_at: Time::default(),
         })
     }
 
     /// What the worker hears before any packet.
     pub(super) fn commands(&self) -> [Command; 2] {
-        [Command::SetShares([0; 4]), Command::SetHashKey(self.key)]
+        [Command::SetShares(ShareSet::EMPTY), Command::SetHashKey(self.key)]
     }
 }
 
@@ -67,7 +70,7 @@ impl DataPath {
         ike: ShareSet,
         default_host: bool,
     ) -> Result<(), String> {
-        self.send(Command::SetShares(*packets.words()));
+        self.send(Command::SetShares(packets));
         self.guard.set_shares(*packets.words(), *ike.words(), default_host)
     }
 
@@ -80,10 +83,13 @@ impl DataPath {
     }
 
     /// Moves the fence as far as was last wanted. Whoever sees it open must have all that was to be known by then: while commands
-    /// wait it stays where it is, and moves when they have gone.
+    /// wait it stays where it is, and moves when they have gone. A deadline that is taken back waits for nothing.
     pub(super) fn move_fence(&mut self) -> Result<(), String> {
-        let Some(cluster) = self.cluster.as_mut().filter(|_| self.backlog.is_empty()) else { return Ok(()) };
-        let Some(until) = cluster.fence_wanted.take() else { return Ok(()) };
+        let Some(cluster) = &mut self.cluster else { return Ok(()) };
+        let at = cluster.fence_at;
+        let due = |until: &mut Time| self.backlog.is_empty() || *until < at;
+        let Some(until) = cluster.fence_wanted.take_if(due) else { return Ok(()) };
+        cluster.fence_at = until;
         cluster.fence.extend(until.0);
         self.guard.set_fence(u64::try_from(until.0.as_nanos()).unwrap_or(u64::MAX))
     }

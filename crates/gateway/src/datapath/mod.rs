@@ -384,9 +384,9 @@ impl DataPath {
         path_mtu(&self.fib, &self.learned, boottime(), remote)
     }
 
-    /// A router says that a packet was too large. True if that is to be believed, and news.
-    pub(crate) fn too_big(&mut self, told: &TooBig) -> bool {
-        self.sas.has_sent(told) && self.learn_path_mtu(boottime(), told.remote, told.mtu)
+    /// Whether what a router quotes was sent here, and lately.
+    pub(crate) fn has_sent(&self, told: &TooBig) -> bool {
+        self.sas.has_sent(told)
     }
 
     /// A path took no more than that then. True if that is news.

@@ -26,6 +26,8 @@ pub(super) struct Sas {
     /// By what their own policies send until it is their turn: its inbound SPI.
     stand_ins: BTreeMap<ChildSaId, Spi>,
     by_spi: BTreeMap<Spi, ChildSaId>,
+    /// By the SPI that the peer chose: two peers may choose the same.
+    by_spi_out: BTreeSet<(Spi, ChildSaId)>,
     /// By what is hashed of the peer's outer address: the SA has the address itself.
     by_remote: BTreeSet<(u64, ChildSaId)>,
     /// Blocks of slots that the worker has.
@@ -92,6 +94,7 @@ impl Sas {
             self.idle.insert(child);
         }
         self.by_spi.insert(params.spi_in, child);
+        self.by_spi_out.insert((params.spi_out, child));
         self.by_remote.insert((hash(params.remote.ip()), child));
         self.installed.insert(child, Installed { inbound, outbound });
         Ok(commands)
@@ -167,6 +170,7 @@ impl Sas {
         self.idle.remove(&child);
         let stand_in = self.stand_ins.remove(&child);
         self.by_spi.remove(&inbound.spi());
+        self.by_spi_out.remove(&(outbound.spi(), child));
         self.by_remote.remove(&(hash(outbound.remote()), child));
         let policy = outbound.policy();
         if stand_in.is_some() {
@@ -197,7 +201,8 @@ impl Sas {
 
     /// Whether what a router quotes was sent on one of these, and lately.
     pub(super) fn has_sent(&self, told: &TooBig) -> bool {
-        self.towards(told.remote).any(|sa| sa.outbound.has_sent(told))
+        let of_spi = self.by_spi_out.range((told.spi, ChildSaId(0))..=(told.spi, ChildSaId(u64::MAX)));
+        of_spi.filter_map(|(_, child)| self.installed.get(child)).any(|sa| sa.outbound.has_sent(told))
     }
 
     /// Paths to a peer take no more than this.

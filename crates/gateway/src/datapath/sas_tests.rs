@@ -14,7 +14,7 @@ fn addr(text: &str) -> SocketAddr {
 
 fn params(number: u32) -> ChildSaParams {
     let any = AddrRange::new("10.0.0.0".parse().unwrap(), "10.255.255.255".parse().unwrap()).unwrap();
-    let ts = vec![TrafficSelector { addrs: any, protocol: 0, port_start: 0, port_end: u16::MAX }];
+    let ts = vec![TrafficSelector::all(any)];
     ChildSaParams {
         spi_in: Spi(0x0100_0000 + number),
         spi_out: Spi(0x0200_0000 + number),
@@ -117,5 +117,7 @@ fn a_path_is_that_of_all_sas_to_one_address_and_of_no_other() {
         assert_eq!(sas.towards(addr(place).ip()).count(), walk);
     }
     children.iter().for_each(|child| drop(sas.remove(*child)));
-    assert!(sas.by_remote.is_empty() && sas.by_spi.is_empty() && sas.idle.is_empty());
+    assert!(
+        sas.by_remote.is_empty() && sas.by_spi.is_empty() && sas.by_spi_out.is_empty() && sas.idle.is_empty()
+    );
 }

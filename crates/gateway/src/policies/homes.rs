@@ -216,6 +216,13 @@ impl Homes {
         self.standing.insert(rank, Standing { claim, at });
     }
 
+    /// The first part from this one on that nothing stands in, nor in any behind it.
+    pub(super) fn free_part(&self, from: Rank) -> Rank {
+        let place = from..=Rank { part: u32::MAX, ..from };
+        let last = self.standing.range(place).next_back();
+        last.map_or(from, |(last, _)| Rank { part: last.part.saturating_add(1), ..from })
+    }
+
     /// A policy stands there no more.
     pub(super) fn leave(&mut self, rank: Rank) {
         let Some(Standing { claim, at }) = self.standing.remove(&rank) else { return };

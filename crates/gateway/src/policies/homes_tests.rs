@@ -194,17 +194,46 @@ fn what_is_dropped_or_passes_is_for_one_node_unless_an_sa_says_which() {
 }
 
 #[test]
-fn a_rekeyed_sa_keeps_its_policy_only_at_its_home() {
+fn a_rekeyed_sa_keeps_its_policy_only_at_its_home_and_place() {
     let mut node = Node::new();
     let old = node.install(ANY, "10.2.0.0/16", 5);
     node.tell();
     let same = SelectorPair::new(&[ts(ANY)], &[ts("10.2.0.0/16")]);
-    assert!(node.policies.inherit(ChildSaId(100), old, None, &same, Share(5)).is_some());
+    assert!(node.policies.inherit(old.0, ChildSaId(100), old, None, &same, Share(5)).is_some());
     assert_eq!(node.tell(), 0);
-    assert_eq!(node.policies.inherit(ChildSaId(101), old, None, &same, Share(6)), None);
+    assert_eq!(node.policies.inherit(old.0, ChildSaId(101), old, None, &same, Share(6)), None);
+    assert_eq!(node.policies.inherit(old.0 + 1, ChildSaId(101), old, None, &same, Share(5)), None);
     node.policies.remove(old);
     assert_eq!(node.tell(), 0);
     assert_eq!(node.home("10.2.0.1"), share(5));
+}
+
+/// In a cluster a renewed SA has the place of the old one, also where it carries less and has a policy of its own.
+#[test]
+fn an_sa_in_the_place_of_another_is_found_when_that_one_has_gone() {
+    let mut node = Node::new();
+    let mut install = |sa: u64, remote: &str, home: u8| {
+        let selectors = SelectorPair::new(&[ts(ANY)], &[ts(remote)]);
+        let urgent = Child { priority: 5, ..child("net", ChildMode::Tunnel, ANY, remote) };
+        node.policies.install_at(7 << 32 | 5, ChildSaId(sa), Some(&urgent), &selectors, Share(home))
+    };
+    let (old, new) = (install(1, "10.2.0.0/16", 5), install(2, "10.2.0.0/17", 5));
+    let takes = |node: &Node, remote: &str| {
+        let ends = ["192.0.2.1", remote].map(addr);
+        node.policies
+            .spd()
+            .unwrap()
+            .lookup(&PacketSelector::new(ends[0], ends[1], Protocol::UDP, Some((1, 2))).unwrap())
+    };
+    assert_eq!(takes(&node, "10.2.0.1"), Decision::Act(Action::Protect(old)));
+    node.policies.switch(ChildSaId(1), ChildSaId(2), true);
+    assert_eq!(takes(&node, "10.2.0.1"), Decision::Act(Action::Protect(new)));
+    node.policies.remove(ChildSaId(1));
+    node.tell();
+    assert_eq!(takes(&node, "10.2.0.1"), Decision::Act(Action::Protect(new)));
+    assert_eq!(node.home("10.2.0.1"), share(5));
+    node.policies.remove(ChildSaId(2));
+    assert!(node.policies.homes.as_ref().is_some_and(|homes| homes.standing.is_empty()));
 }
 
 #[test]
@@ -357,6 +386,7 @@ proptest! {
     fn every_packet_finds_the_home_of_its_policy(events in prop::collection::vec(arb_event(), 1..30)) {
         let mut node = Node::new();
         let mut installed: BTreeMap<u64, (ChildSaId, SelectorPair)> = BTreeMap::new();
+        let mut places: BTreeMap<ChildSaId, u64> = BTreeMap::new();
         for event in events.into_iter().chain([Event::Tell]) {
             match event {
                 Event::Load(n, children) => {
@@ -373,7 +403,9 @@ proptest! {
                     let (old, selectors) = installed[&old].clone();
                     node.numbers += 1;
                     let id = ChildSaId(node.numbers);
-                    if node.policies.inherit(id, old, None, &selectors, Share(home)).is_some() {
+                    let place = places.get(&old).copied().unwrap_or(old.0);
+                    places.insert(id, place);
+                    if node.policies.inherit(place, id, old, None, &selectors, Share(home)).is_some() {
                         installed.insert(sa, (id, selectors));
                     }
                 }

@@ -83,9 +83,7 @@ fn odd_ranges() -> Vec<TrafficSelector> {
     let addr =
         |n: u16, rest: u16| IpAddr::from(Ipv6Addr::new(n, rest, rest, rest, rest, rest, rest, rest ^ 1));
     let range = |n: u16| AddrRange::new(addr(n * 0x0400, 0), addr(n * 0x0400 + 0x3ff, 0xffff)).unwrap();
-    (0..64)
-        .map(|n| TrafficSelector { addrs: range(n), protocol: 0, port_start: 0, port_end: u16::MAX })
-        .collect()
+    (0..64).map(|n| TrafficSelector::all(range(n))).collect()
 }
 
 #[test]

@@ -101,7 +101,8 @@ impl Policies {
             .filter(|child| child.since() > sa.seen);
         let place = |(part, child): (u32, &Entry)| {
             let selectors = common(&child.selectors, &sa.selectors)?;
-            let rank = Rank { priority: child.rank.priority, place: sa.rank.place, part };
+            let free = self.free_part(Rank { priority: child.rank.priority, place: sa.rank.place, part: 0 });
+            let rank = Rank { part: free.part.saturating_add(part), ..free };
             Some(StandIn { rank, selectors })
         };
         (0..).zip(before).filter_map(place).collect()

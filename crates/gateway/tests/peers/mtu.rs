@@ -2,6 +2,10 @@
 //! size that would have fitted; the rest is fragmented; TCP never gets that far.
 
 use crate::common::{Arrivals, Pair, SOON, Scenario, Watch};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use testudo_lab::gateway::Kind;
 use testudo_lab::nginx::Nginx;
@@ -153,6 +157,68 @@ fn a_path_mtu_is_learned_from_a_router() {
     let said = ping(mtu - headers(Family::V4));
     assert!(said.contains("1 received"), "{said}");
     assert!(pair.one.log().unwrap().contains("takes packets of 1300 octets"));
+}
+
+/// What a router says, of a packet of ESP with that SPI and number that was never sent.
+fn made_up(spi: u32, number: u32, protocol: u8) -> Vec<u8> {
+    let mut message = vec![3, 4, 0, 0, 0, 0, 5, 0, 0x45, 0, 0x05, 0xdc, 0, 0, 0x40, 0, 64, protocol, 0, 0];
+    for side in [Side::One, Side::Two] {
+        let IpAddr::V4(addr) = side.outer(Family::V4) else { unreachable!("asked for IPv4") };
+        message.extend(addr.octets());
+    }
+    message.extend([spi.to_be_bytes(), number.to_be_bytes()].concat());
+    let sum: u32 = message.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    message[2..4].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+    message
+}
+
+/// Somebody makes up many thousand such messages a second, as they quote ESP or something else, while a router has something to
+/// say.
+#[test]
+fn junk_does_not_keep_a_router_from_being_heard() {
+    let pair = Scenario::new("pmtu-junk", Kind::Strongswan).start();
+    let peer = Side::Two.outer(Family::V4);
+    let router = Router::join(pair.t.client.lab(), &pair.t.wire).unwrap();
+    router.put_before(&pair.t.gw1, peer).unwrap();
+    pair.up(Side::One);
+    let (ended, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let flood = || {
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).unwrap();
+        let to = SocketAddr::new(Side::One.outer(Family::V4), 0).into();
+        for turn in 1_u32.. {
+            if ended.load(Relaxed) {
+                break;
+            }
+            for number in 0..40 {
+                let protocol = if number % 2 == 0 { 50 } else { 6 };
+                let message = made_up(turn, number, protocol);
+                // A queue that is full is as good.
+                let _ = socket.send_to(&message, &to);
+            }
+            sent.fetch_add(40, Relaxed);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| pair.t.gw2.enter(flood).unwrap());
+        let learned = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            wait_until("the flood", SOON, || {
+                let sent = sent.load(Relaxed);
+                Ok(if sent > 5000 { Ok(()) } else { Err(format!("{sent} messages")) })
+            })
+            .unwrap();
+            router.limit(peer, 1300).unwrap();
+            let told = || pair.one.log().unwrap().contains("takes packets of 1300 octets");
+            wait_until("the path MTU to be learned", 3 * SOON, || {
+                let said = ping(&pair, Side::One, Family::V4, 1372, "do", 1);
+                Ok(if told() { Ok(()) } else { Err(said) })
+            })
+        }));
+        ended.store(true, Relaxed);
+        flood.join().unwrap();
+        learned.unwrap().unwrap();
+    });
 }
 
 /// A download runs while its path becomes smaller: TCP hears of that, and goes on.

@@ -16,7 +16,7 @@ fn range(addr: &str) -> AddrRange {
 }
 
 fn ts(addr: &str) -> TsSpec {
-    TsSpec::Fixed(TrafficSelector { addrs: range(addr), protocol: 0, port_start: 0, port_end: u16::MAX })
+    TsSpec::Fixed(TrafficSelector::all(range(addr)))
 }
 
 fn child(name: &str) -> Child {

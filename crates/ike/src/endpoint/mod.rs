@@ -43,7 +43,7 @@ pub use pools::{LeaseStatus, PoolStatus};
 pub use replication::{Homes, Outline};
 pub use stats::{Discard, Stats};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus, SaNames};
-pub use unique::Contact;
+pub use unique::{Contact, Older};
 
 use crate::alloc::Allocator;
 use crate::cert::Credentials;

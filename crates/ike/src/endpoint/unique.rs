@@ -5,16 +5,12 @@ use super::dispatch::HINT_INTERVAL;
 use crate::config::{Connection, Identity, Unique};
 use crate::message::IkeSpi;
 use crate::output::{IkeSaId, Reason, Time};
-use crate::sa::IkeSa;
+use crate::sa::{IkeSa, Reauth};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 /// When a peer has too many IKE SAs, so many are asked whether it still knows of them.
 const DOUBTED: usize = 4;
-
-/// Of two IKE SAs at two nodes that came up within this time, the peer may not have known of the one when it began the other.
-const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// A peer has a new IKE SA, beside which it is to have no older ones: for those that other nodes of a cluster speak for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +27,40 @@ pub struct Contact {
     pub addr: SocketAddr,
     /// The peer knows of no other (INITIAL_CONTACT, RFC 7296 §2.4).
     pub anew: bool,
+    /// It is to have no other (`unique = replace`).
+    pub alone: bool,
+}
+
+/// An IKE SA that a peer had when its new one came up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Older {
+    /// It was up before the new one began.
+    Known,
+    /// It came up while the new one did: the peer may have spoken before it knew of it.
+    Meanwhile,
+}
+
+/// What becomes of an older IKE SA.
+enum End {
+    /// The peer does not know of it.
+    Dead,
+    /// It makes room.
+    Replaced,
+}
+
+impl Contact {
+    /// What becomes of that IKE SA.
+    fn end_of(&self, other: &IkeSa, older: Older) -> Option<End> {
+        let twin = other.connection == self.connection
+            && other.local_id.as_ref() == Some(&self.local)
+            && other.remote_id.as_ref().map(Identity::canonical) == Some(self.remote.canonical())
+            && other.our_spi() != self.spi
+            && other.is_established();
+        if twin && self.anew && older == Older::Known {
+            return Some(End::Dead);
+        }
+        (twin && self.alone && other.closing.is_none()).then_some(End::Replaced)
+    }
 }
 
 impl Endpoint {
@@ -40,36 +70,48 @@ impl Endpoint {
         std::mem::take(&mut self.contacts)
     }
 
-    /// Another node has a new IKE SA with a peer: the older ones that are here go as if it had come to this node. `younger`: not
-    /// those, of which the others do not know yet.
-    pub fn contacted(&mut self, now: Time, contact: &Contact, younger: impl Fn(IkeSpi) -> bool) {
-        let older = |other: &&IkeSa| {
-            other.connection == contact.connection
-                && other.local_id.as_ref() == Some(&contact.local)
-                && other.is_established()
-                && other.our_spi() != contact.spi
-                && !younger(other.our_spi())
-                && !(contact.anew && other.established.is_some_and(|at| now.since(at) < AT_ONCE))
-        };
-        let ids: Vec<IkeSaId> =
-            self.table.by_identity(&contact.remote).filter(older).map(|other| other.id).collect();
-        for id in ids {
-            self.with_sa(now, id, |endpoint, old| match contact.anew {
-                true => Err(Reason::Replaced),
-                false => endpoint.replaced(now, old, contact.addr),
-            });
+    /// A peer has a new IKE SA, at whichever node: the older ones that are here go as if it had come to this node. `older` tells of
+    /// an IKE SA, by the SPI that we chose, whether it is older, in the order that is the same for all nodes. Gives those that end
+    /// without a word to the peer.
+    pub fn contacted(
+        &mut self,
+        now: Time,
+        contact: &Contact,
+        older: impl Fn(IkeSpi) -> Option<Older>,
+    ) -> Vec<IkeSaId> {
+        let end = |other: &IkeSa| Some((other.id, contact.end_of(other, older(other.our_spi())?)?));
+        let ends: Vec<(IkeSaId, End)> = self.table.by_identity(&contact.remote).filter_map(end).collect();
+        let dead = ends.iter().filter(|(_, end)| matches!(end, End::Dead)).map(|(id, _)| *id).collect();
+        for (id, end) in ends {
+            self.end_older(now, id, contact, end);
         }
+        dead
+    }
+
+    /// The same for one IKE SA, which has come here only since.
+    pub fn contacted_before(&mut self, now: Time, id: IkeSaId, contact: &Contact, older: Older) {
+        if let Some(end) = self.table.get(id).and_then(|other| contact.end_of(other, older)) {
+            self.end_older(now, id, contact, end);
+        }
+    }
+
+    fn end_older(&mut self, now: Time, id: IkeSaId, contact: &Contact, end: End) {
+        self.with_sa(now, id, |endpoint, old| match end {
+            End::Dead => Err(Reason::Replaced),
+            End::Replaced => endpoint.replaced(now, old, contact.addr),
+        });
     }
 
     /// Tells the other nodes of a new IKE SA.
     pub(crate) fn tell_contact(&mut self, sa: &IkeSa, connection: &Connection, anew: bool) {
-        let matters = anew && connection.unique != Unique::Never || connection.unique == Unique::Replace;
+        let (anew, alone) =
+            (anew && connection.unique != Unique::Never, connection.unique == Unique::Replace);
         if self.config.track_changes
-            && matters
+            && (anew || alone)
             && let (Some(local), Some(remote)) = (sa.local_id.clone(), sa.remote_id.clone())
         {
-            let (connection, addr) = (sa.connection.clone(), sa.path.remote);
-            self.contacts.push(Contact { spi: sa.our_spi(), connection, local, remote, addr, anew });
+            let (spi, connection, addr) = (sa.our_spi(), sa.connection.clone(), sa.path.remote);
+            self.contacts.push(Contact { spi, connection, local, remote, addr, anew, alone });
         }
     }
 
@@ -126,7 +168,10 @@ impl Endpoint {
             let deadline = now.plus(self.config.delete_timeout);
             return self.delete_ike(now, old, Reason::Replaced, deadline);
         }
-        self.give_way(now, old);
+        // Of one that has given way already there is nothing to tell.
+        if old.reauth != Some(Reauth::Done) {
+            self.give_way(now, old);
+        }
         Ok(())
     }
 

@@ -94,7 +94,7 @@ mod tests {
     fn ts(range: &str) -> TrafficSelector {
         let (start, end) = range.split_once('-').unwrap_or((range, range));
         let addrs = AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap();
-        TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
+        TrafficSelector::all(addrs)
     }
 
     fn with(base: &str, protocol: u8, port_start: u16, port_end: u16) -> TrafficSelector {

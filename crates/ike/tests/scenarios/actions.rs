@@ -7,16 +7,12 @@ use testudo_ike::endpoint::{LoadError, Target};
 
 /// A tunnel from host 0, which asks after 30 seconds of silence.
 fn tunnel(edit: impl Fn(&mut Child)) -> World {
-    let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
+    World::established(1, |index, connection| {
         if index == 0 {
             connection.dpd_delay = Duration::from_secs(30);
             edit(&mut connection.children[0]);
         }
-    });
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
-    world
+    })
 }
 
 /// Host 1 is away for so long, and comes back without a memory.

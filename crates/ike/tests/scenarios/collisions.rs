@@ -6,7 +6,6 @@ use crate::common::peer::{Peer, SPI, only_notify};
 use crate::common::tunnels::{assert_lossless, assert_one_tunnel, child_rekeys, ike_rekeys, run_lossless};
 use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Weather, World};
-use crate::rekeying::established;
 use std::time::Duration;
 use testudo_ike::config::KeyExchange;
 use testudo_ike::endpoint::{EndpointConfig, RetransmitPolicy, Target};
@@ -42,7 +41,7 @@ fn renew(world: &mut World, host: usize, what: What) -> bool {
 fn both_renew_the_child_at_once() {
     let mut won = [0, 0];
     for seed in 0..60 {
-        let mut world = established(seed, |_, _| {});
+        let mut world = World::established(seed, |_, _| {});
         assert!(renew(&mut world, 0, What::Child) && renew(&mut world, 1, What::Child));
         run_lossless(&mut world, Duration::from_secs(1));
         assert_lossless(&world);
@@ -64,7 +63,7 @@ fn both_renew_the_child_at_once() {
 #[test]
 fn both_renew_the_ike_sa_at_once() {
     for seed in 0..60 {
-        let mut world = established(seed, |_, _| {});
+        let mut world = World::established(seed, |_, _| {});
         assert!(renew(&mut world, 0, What::Ike) && renew(&mut world, 1, What::Ike));
         run_lossless(&mut world, Duration::from_secs(60));
         assert_one_tunnel(&world);
@@ -79,7 +78,7 @@ fn both_renew_the_ike_sa_at_once() {
 #[test]
 fn one_renews_the_child_and_the_other_the_ike_sa() {
     for seed in 0..20 {
-        let mut world = established(seed, |_, _| {});
+        let mut world = World::established(seed, |_, _| {});
         renew(&mut world, 0, What::Child);
         renew(&mut world, 1, What::Ike);
         run_lossless(&mut world, Duration::from_secs(60));
@@ -94,7 +93,7 @@ fn one_renews_the_child_and_the_other_the_ike_sa() {
 #[test]
 fn one_deletes_the_child_while_the_other_renews_it() {
     for seed in 0..20 {
-        let mut world = established(seed, |_, _| {});
+        let mut world = World::established(seed, |_, _| {});
         let child = world.hosts[1].sas()[0].children[0].id;
         renew(&mut world, 0, What::Child);
         let now = world.now;
@@ -112,7 +111,7 @@ fn one_deletes_the_child_while_the_other_renews_it() {
 #[test]
 fn one_deletes_the_ike_sa_while_the_other_renews_it() {
     for host in 0..2 {
-        let mut world = established(21, |_, _| {});
+        let mut world = World::established(21, |_, _| {});
         renew(&mut world, host, What::Ike);
         let now = world.now;
         world.hosts[1 - host].endpoint.terminate(now, &Target::All, false).unwrap();
@@ -197,7 +196,7 @@ fn an_unknown_child_is_not_found() {
 /// §2.8: both sides delete what was replaced, each by itself; what is under way through it comes in all the same.
 #[test]
 fn what_both_sides_delete_lingers() {
-    let mut world = established(36, |_, _| {});
+    let mut world = World::established(36, |_, _| {});
     let [ours, theirs] = [0, 1].map(|host| world.hosts[host].sas()[0].children[0].id);
     assert!(renew(&mut world, 0, What::Child));
     world.run_until(|world| world.hosts[0].installed.len() == 2);
@@ -267,7 +266,7 @@ fn the_loser_takes_packets_in_as_long_as_it_is_known() {
 fn a_termination_amid_both_renewals_ends_everything() {
     for (seed, steps) in (0..8).flat_map(|seed| (0..10).map(move |steps| (seed, steps))) {
         for all in [true, false] {
-            let mut world = established(seed, |_, _| {});
+            let mut world = World::established(seed, |_, _| {});
             let old = world.hosts[0].sas()[0].id;
             assert!(renew(&mut world, 0, What::Ike) && renew(&mut world, 1, What::Ike));
             let end = world.now.plus(Duration::from_secs(1));
@@ -287,7 +286,7 @@ fn a_termination_amid_both_renewals_ends_everything() {
 fn a_termination_amid_both_renewals_ends_in_time() {
     for (seed, steps) in (0..8).flat_map(|seed| (0..10).map(move |steps| (seed, steps))) {
         for force in [true, false] {
-            let mut world = established(seed, |_, _| {});
+            let mut world = World::established(seed, |_, _| {});
             let old = world.hosts[0].sas()[0].id;
             assert!(renew(&mut world, 0, What::Ike) && renew(&mut world, 1, What::Ike));
             let end = world.now.plus(Duration::from_secs(1));
@@ -310,7 +309,7 @@ fn a_termination_amid_both_renewals_ends_in_time() {
 /// The peer never answers our request to renew the IKE SA, but has renewed it itself: that one carries on.
 #[test]
 fn a_rival_outlives_an_old_ike_sa_that_is_given_up() {
-    let mut world = established(39, |_, _| {});
+    let mut world = World::established(39, |_, _| {});
     assert!(renew(&mut world, 0, What::Ike) && renew(&mut world, 1, What::Ike));
     world.run_until(|world| world.hosts[0].sas().len() == 2);
     world.hosts[1].stopped = true;

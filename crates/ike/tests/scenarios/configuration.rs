@@ -56,9 +56,7 @@ fn leases(world: &World, pool: &str) -> Vec<LeaseStatus> {
 #[test]
 fn who_asks_gets_an_address_of_each_family() {
     let mut world = road(1, &["0.0.0.0", "::"]);
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
     let given = [addr("10.3.0.1"), addr("fd00:3::1")];
     let sa = &world.hosts[0].sas()[0];
     assert_eq!((&sa.local_vips[..], &sa.remote_vips[..]), (&given[..], &[][..]));

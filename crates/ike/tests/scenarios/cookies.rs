@@ -13,9 +13,7 @@ fn under_load() -> World {
 #[test]
 fn a_responder_under_load_demands_a_cookie_and_the_initiator_returns_it() {
     let mut world = under_load();
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
     assert_eq!(world.hosts[1].endpoint.stats().cookies_demanded, 1);
     let requests = sent(&world, 0, ExchangeType::IkeSaInit, false);
     assert_eq!(requests.len(), 2);
@@ -105,9 +103,7 @@ fn the_secret_changes_while_a_cookie_is_under_way() {
         let now = world.now;
         world.hosts[0].endpoint.terminate(now, &testudo_ike::endpoint::Target::All, true).unwrap();
         world.settle(0);
-        world.initiate(0);
-        world.run_secs(1);
-        world.assert_tunnel();
+        world.establish();
     }
 }
 

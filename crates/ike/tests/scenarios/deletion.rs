@@ -11,11 +11,7 @@ use testudo_ike::message::{Delete, ExchangeType, Payload};
 use testudo_ike::output::{Event, Reason};
 
 fn established(seed: u64) -> World {
-    let mut world = World::pair(seed, Weather::FAIR);
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
-    world
+    World::established(seed, |_, _| {})
 }
 
 fn terminate(world: &mut World, host: usize, target: &Target, force: bool) {
@@ -64,9 +60,7 @@ fn either_side_deletes_the_child_and_the_ike_sa_stays() {
         let again = world.hosts[host].endpoint.terminate(now, &target, false);
         assert_eq!(again, Err(TerminateError::NotFound));
         // And up again, on the IKE SA that carries nothing.
-        world.initiate(0);
-        world.run_secs(1);
-        world.assert_tunnel();
+        world.establish();
         assert!(world.hosts.iter().all(|host| host.sas().len() == 1));
     }
 }

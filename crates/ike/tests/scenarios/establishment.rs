@@ -36,9 +36,7 @@ fn two_endpoints_set_up_a_tunnel() {
 fn ipv6_outside() {
     let addrs = ["2001:db8::1", "2001:db8::2"];
     let mut world = World::pair_of(addrs, 2, Weather::FAIR, EndpointConfig::default(), |_, _| {});
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
 }
 
 #[test]
@@ -50,15 +48,12 @@ fn every_algorithm_that_can_be_configured() {
     for (ike, esp) in ciphers {
         for prf in [Prf::HmacSha256, Prf::HmacSha384] {
             for ke in [KeyExchange::X25519, KeyExchange::Ecp256] {
-                let mut world = World::pair_with(3, Weather::FAIR, |_, connection| {
+                World::established(3, |_, connection| {
                     connection.proposals = vec![ike_proposal(&[ke])];
                     connection.proposals[0].encryption = vec![ike];
                     connection.proposals[0].prf = vec![prf];
                     connection.children[0].proposals = vec![esp_proposal(esp)];
                 });
-                world.initiate(0);
-                world.run_secs(1);
-                world.assert_tunnel();
             }
         }
     }
@@ -66,7 +61,7 @@ fn every_algorithm_that_can_be_configured() {
 
 #[test]
 fn the_responders_selectors_narrow_the_initiators() {
-    let mut world = World::pair_with(4, Weather::FAIR, |index, connection| {
+    let world = World::established(4, |index, connection| {
         let [whole, part] = ["10.115.0.0-10.115.255.255", "10.115.7.0-10.115.7.255"];
         if index == 0 {
             connection.children[0].remote_ts = vec![TsSpec::Fixed(ts(whole))];
@@ -74,9 +69,6 @@ fn the_responders_selectors_narrow_the_initiators() {
             connection.children[0].local_ts = vec![TsSpec::Fixed(ts(part))];
         }
     });
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
     let params = world.hosts[0].installed.values().next().unwrap();
     assert_eq!(params.remote_ts, [ts("10.115.7.0-10.115.7.255")]);
 }
@@ -84,13 +76,10 @@ fn the_responders_selectors_narrow_the_initiators() {
 #[test]
 fn dynamic_selectors_are_the_outer_addresses() {
     let dynamic = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
-    let mut world = World::pair_with(5, Weather::FAIR, |_, connection| {
+    let world = World::established(5, |_, connection| {
         connection.children[0].local_ts = vec![dynamic.clone()];
         connection.children[0].remote_ts = vec![dynamic.clone()];
     });
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
     let params = world.hosts[0].installed.values().next().unwrap();
     assert_eq!(
         (&params.local_ts[..], &params.remote_ts[..]),
@@ -110,22 +99,17 @@ fn without_identities_the_addresses_are_the_identities() {
         host.endpoint.clear_secrets();
         host.load_secret(secret);
     }
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
     assert_eq!(world.hosts[0].sas()[0].remote_id, Some(Identity::Addr("192.0.2.2".parse().unwrap())));
 }
 
 #[test]
 fn names_count_alike_in_both_cases() {
-    let mut world = World::pair_with(7, Weather::FAIR, |index, connection| {
+    World::established(7, |index, connection| {
         if index == 0 {
             connection.remote.id = Some(crate::common::build::fqdn("SUN"));
         }
     });
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
 }
 
 #[test]
@@ -146,9 +130,7 @@ fn the_responder_picks_the_connection_by_identity_and_the_child_by_selectors() {
     for connection in [anybody, venus, other] {
         world.hosts[1].load(now, connection);
     }
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
     let sun = &world.hosts[1].sas()[0];
     assert_eq!((sun.connection.as_deref(), sun.children[0].name.as_str()), (Some("site"), "net"));
 }
@@ -165,9 +147,7 @@ fn a_connection_for_the_peers_identity_beats_one_for_its_address() {
     by_address.name = "by address".into();
     by_address.remote.id = None;
     world.hosts[1].load(now, by_address);
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
     assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("site"));
 }
 
@@ -242,9 +222,7 @@ fn a_peer_that_lost_everything_replaces_its_old_sa() {
         world.settle(0);
     }
     world.network.up = true;
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
     assert_ne!(world.hosts[1].sas()[0].id, old);
     assert!(world.hosts[1].logged("began anew"), "{:?}", world.hosts[1].log());
 }
@@ -282,7 +260,5 @@ fn an_open_local_address_is_the_hosts_first_that_fits() {
     let mut world = World::pair_with(14, Weather::FAIR, |_, connection| connection.local_addrs = vec![]);
     let addrs = ["2001:db8::1", "192.0.2.1", "192.0.2.77"].map(|a| a.parse().unwrap());
     world.hosts[0].endpoint.set_local_addresses(addrs.to_vec());
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
 }

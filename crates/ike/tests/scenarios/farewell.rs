@@ -10,15 +10,11 @@ const WITHIN: Duration = Duration::from_secs(3);
 
 /// Host 0 asks after 30 seconds of silence.
 fn established(seed: u64) -> World {
-    let mut world = World::pair_with(seed, Weather::FAIR, |index, connection| {
+    World::established(seed, |index, connection| {
         if index == 0 {
             connection.dpd_delay = Duration::from_secs(30);
         }
-    });
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
-    world
+    })
 }
 
 fn shut_down(world: &mut World) {

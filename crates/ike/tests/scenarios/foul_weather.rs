@@ -57,10 +57,7 @@ fn both_sides_initiate_and_jobs_are_handed_out() {
 fn deletes_get_through() {
     let mut arrived = 0;
     for seed in 0..100 {
-        let mut world = World::pair(seed, Weather::FAIR);
-        world.initiate(0);
-        world.run_secs(1);
-        world.assert_tunnel();
+        let mut world = World::established(seed, |_, _| {});
         world.network.weather = Weather::FOUL;
         let now = world.now;
         let host = usize::from(seed % 2 == 0);

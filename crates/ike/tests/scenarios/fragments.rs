@@ -33,9 +33,7 @@ fn every_cipher_makes_fragments_that_fit() {
                 proposal.integrity = vec![Integrity::HmacSha384];
             }
         });
-        world.initiate(0);
-        world.run_secs(1);
-        world.assert_tunnel();
+        world.establish();
         for host in [0, 1] {
             assert!(auth_datagrams(&world, host) >= 2, "{encryption:?}, host {host}");
             let auth = sent(&world, host, ExchangeType::IkeAuth, host == 1);
@@ -49,10 +47,7 @@ fn every_cipher_makes_fragments_that_fit() {
 
 #[test]
 fn what_fits_is_not_cut() {
-    let mut world = World::pair(1, Weather::FAIR);
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    let world = World::established(1, |_, _| {});
     assert_eq!((auth_datagrams(&world, 0), auth_datagrams(&world, 1)), (1, 1));
 }
 
@@ -70,9 +65,7 @@ fn who_may_fragment_is_configured_on_both_sides() {
         let mut world = pair(1, Weather::FAIR, |index, connection| {
             connection.fragmentation = [moon, sun][index];
         });
-        world.initiate(0);
-        world.run_secs(1);
-        world.assert_tunnel();
+        world.establish();
         let cut = [0, 1].map(|host| auth_datagrams(&world, host) > 1);
         assert_eq!(cut, [cut_by_moon, cut_by_sun], "{moon:?} and {sun:?}");
     }

@@ -11,12 +11,9 @@ use testudo_ike::output::Reason;
 
 #[test]
 fn the_initiator_changes_to_the_method_that_the_responder_wants() {
-    let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
+    let world = World::established(1, |index, connection| {
         connection.proposals = vec![ike_proposal(if index == 0 { &[X25519, Ecp256] } else { &[Ecp256] })];
     });
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
     assert_eq!(world.hosts[0].sas()[0].ke.unwrap().name, "ECP_256");
     let requests = sent(&world, 0, ExchangeType::IkeSaInit, false);
     let [first, second] = [0, 1].map(|index| Message::parse(requests[index]).unwrap());

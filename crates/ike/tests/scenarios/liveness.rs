@@ -9,15 +9,11 @@ use testudo_ike::output::{Event, Reason};
 
 /// Host 0 asks after 30 seconds of silence.
 fn established() -> World {
-    let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
+    World::established(1, |index, connection| {
         if index == 0 {
             connection.dpd_delay = Duration::from_secs(30);
         }
-    });
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
-    world
+    })
 }
 
 fn checks(world: &World) -> usize {

@@ -43,9 +43,7 @@ fn each_method_makes_a_tunnel_in_six_messages() {
         (Modp2048, "MODP_2048"),
     ] {
         let mut world = pair(1, Weather::FAIR, &[with(&[&[Some(method)]])]);
-        world.initiate(0);
-        world.run_secs(1);
-        world.assert_tunnel();
+        world.establish();
         for host in [0, 1] {
             assert_eq!(shown(&world, host), [Some(name), None, None, None, None, None, None]);
             let exchanges = [ExchangeType::IkeSaInit, ExchangeType::IkeIntermediate, ExchangeType::IkeAuth];
@@ -67,9 +65,7 @@ fn seven_exchanges_one_after_the_other() {
     let places = methods.map(|method| [Some(method)]);
     let all: Vec<_> = places.iter().map(<[_; 1]>::as_slice).collect();
     let mut world = pair(2, Weather::FAIR, &[with(&all)]);
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
     assert!(shown(&world, 1).iter().all(Option::is_some));
     let request = &sent(&world, 0, ExchangeType::IkeAuth, false)[0];
     assert_eq!(Message::parse(request).unwrap().header.message_id.0, 8);
@@ -80,9 +76,7 @@ fn seven_exchanges_one_after_the_other() {
 fn places_need_not_be_consecutive() {
     let proposal = with(&[&[], &[Some(MlKem768)], &[], &[], &[Some(Ecp256)]]);
     let mut world = pair(3, Weather::FAIR, &[proposal]);
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
     let expected = [None, Some("ML_KEM_768"), None, None, Some("ECP_256"), None, None];
     assert_eq!(shown(&world, 0), expected);
     assert_eq!(shown(&world, 1), expected);
@@ -92,9 +86,7 @@ fn places_need_not_be_consecutive() {
 fn ml_kem_in_the_place_of_the_first_exchange() {
     for method in [MlKem512, MlKem768, MlKem1024] {
         let mut world = pair(4, Weather::FAIR, &[ike_proposal(&[method])]);
-        world.initiate(0);
-        world.run_secs(1);
-        world.assert_tunnel();
+        world.establish();
         let [request] = sent(&world, 0, ExchangeType::IkeSaInit, false)[..] else { panic!("one request") };
         let [response] = sent(&world, 1, ExchangeType::IkeSaInit, true)[..] else { panic!("one response") };
         assert!(response.len() <= request.len(), "{method:?}");
@@ -104,13 +96,10 @@ fn ml_kem_in_the_place_of_the_first_exchange() {
 #[test]
 fn large_messages_are_cut_and_small_ones_are_not() {
     for (fragmentation, cut) in [(Fragmentation::Yes, true), (Fragmentation::No, false)] {
-        let mut world = World::pair_with(5, Weather::FAIR, |_, connection| {
+        let world = World::established(5, |_, connection| {
             connection.proposals = vec![with(&[&[Some(MlKem1024)]])];
             connection.fragmentation = fragmentation;
         });
-        world.initiate(0);
-        world.run_secs(1);
-        world.assert_tunnel();
         for host in [0, 1] {
             let messages = sent(&world, host, ExchangeType::IkeIntermediate, host == 1);
             assert_eq!(messages.len(), if cut { 2 } else { 1 }, "{fragmentation:?}");
@@ -159,9 +148,7 @@ fn with_a_cookie_and_another_first_method() {
         let ke = if index == 0 { vec![X25519, Ecp256] } else { vec![Ecp256] };
         connection.proposals = vec![IkeProposal { ke, ..with(&[&[Some(MlKem768)]]) }];
     });
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
     assert_eq!(shown(&world, 0)[0], Some("ML_KEM_768"));
     let answers = sent(&world, 1, ExchangeType::IkeSaInit, true);
     let notifies = |kind| {
@@ -173,13 +160,10 @@ fn with_a_cookie_and_another_first_method() {
 
 #[test]
 fn behind_a_nat_they_take_place_on_port_4500() {
-    let mut world = World::pair_with(7, Weather::FAIR, |_, connection| {
+    let world = World::established(7, |_, connection| {
         connection.proposals = vec![with(&[&[Some(MlKem768)]])];
         connection.encap = true;
     });
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
     let is = |bytes: &[u8]| Message::parse(bytes).unwrap().header.exchange == ExchangeType::IkeIntermediate;
     for host in &world.hosts {
         let mut paths = host.sent.iter().filter(|(_, bytes)| is(bytes)).map(|(path, _)| path);

@@ -30,9 +30,7 @@ fn ports(world: &World, host: usize) -> (u16, u16) {
 #[test]
 fn a_nat_in_front_of_the_initiator() {
     let mut world = behind_nat(1);
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
     assert_eq!(world.hosts[0].sas()[0].nat, NatStatus { local: true, remote: false, fake: false });
     assert_eq!(world.hosts[1].sas()[0].nat, NatStatus { local: false, remote: true, fake: false });
     assert_eq!(ports(&world, 0), (4500, 4500), "IKE_AUTH left on port 4500");
@@ -200,12 +198,9 @@ fn esp_from_where_nobody_follows_is_no_sign_of_life() {
 #[test]
 fn encap_forces_udp_where_there_is_no_nat() {
     for forcing in 0..2 {
-        let mut world = World::pair_with(6, Weather::FAIR, |index, connection| {
+        let world = World::established(6, |index, connection| {
             connection.encap = index == forcing;
         });
-        world.initiate(0);
-        world.run_secs(1);
-        world.assert_tunnel();
         for host in 0..2 {
             assert_eq!(ports(&world, host), (4500, 4500));
             let params = world.hosts[host].installed.values().next().unwrap();
@@ -219,13 +214,10 @@ fn encap_forces_udp_where_there_is_no_nat() {
 
 #[test]
 fn a_conversation_on_port_4500_from_the_start() {
-    let mut world = World::pair_with(7, Weather::FAIR, |_, connection| {
+    let world = World::established(7, |_, connection| {
         connection.local_port = 4500;
         connection.remote_port = 4500;
     });
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
     assert!(world.hosts[0].sent.iter().all(|(path, _)| path.local.port() == 4500));
     assert!(!world.hosts[0].sas()[0].nat.any());
     let params = world.hosts[0].installed.values().next().unwrap();

@@ -6,7 +6,6 @@ use crate::common::peer::Peer;
 use crate::common::tunnels::{assert_lossless, assert_one_tunnel, run_lossless};
 use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Weather, World};
-use crate::rekeying::established;
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{Connection, IkeLifetime, Pool, StartAction, Unique};
@@ -24,7 +23,7 @@ fn with_more(index: usize, connection: &mut Connection) {
 
 /// A tunnel with two children, made by host 0.
 fn two_children(seed: u64, edit: impl Fn(usize, &mut Connection)) -> World {
-    let mut world = established(seed, |index, connection| {
+    let mut world = World::established(seed, |index, connection| {
         with_more(index, connection);
         edit(index, connection);
     });
@@ -106,7 +105,7 @@ fn the_time_comes_again_and_again_in_any_weather() {
 /// New keys do not put off the day on which the peer has to prove again who it is.
 #[test]
 fn rekeying_does_not_put_it_off() {
-    let mut world = established(4, |index, connection| {
+    let mut world = World::established(4, |index, connection| {
         if index == 0 {
             connection.lifetime = IkeLifetime::with_reauth(300, 1000, Some(100), Some(0));
         }
@@ -142,7 +141,7 @@ fn if_it_fails_the_old_one_stays_and_it_is_tried_again() {
 
 #[test]
 fn what_never_succeeds_ends_with_its_time() {
-    let mut world = established(6, |index, connection| {
+    let mut world = World::established(6, |index, connection| {
         if index == 0 {
             connection.lifetime = IkeLifetime::with_reauth(0, 1000, Some(100), Some(0));
         }
@@ -168,7 +167,7 @@ fn unique_leaves_it_its_time() {
 /// The responder sends through the old Child SA until the other side shows that it has the new one.
 #[test]
 fn the_responder_waits_for_a_sign() {
-    let mut world = established(8, |_, _| {});
+    let mut world = World::established(8, |_, _| {});
     reauthenticate(&mut world, 0);
     world.run_until(|world| world.hosts[1].installed.len() == 2);
     let new = *world.hosts[1].installed.keys().next_back().unwrap();
@@ -206,7 +205,7 @@ fn a_renewal_meanwhile_leaves_nobody_waiting() {
 /// A peer that sets up a second IKE SA and is silent on it: after a while what goes out goes through that.
 #[test]
 fn the_wait_for_a_sign_ends() {
-    let mut world = established(9, |_, _| {});
+    let mut world = World::established(9, |_, _| {});
     let now = world.now;
     let site = world.hosts[0].endpoint.connections().next().unwrap().clone();
     world.hosts[0].load(now, Connection { name: "twin".into(), ..site });
@@ -223,7 +222,7 @@ fn the_wait_for_a_sign_ends() {
 #[test]
 fn a_termination_ends_both() {
     for steps in 1..8 {
-        let mut world = established(10, |_, connection| {
+        let mut world = World::established(10, |_, connection| {
             connection.children[0].close_action = StartAction::None;
         });
         reauthenticate(&mut world, 0);
@@ -240,7 +239,7 @@ fn a_termination_ends_both() {
 /// `close_action` is for what is lost, and nothing is.
 #[test]
 fn nothing_is_started_again() {
-    let mut world = established(11, |_, connection| {
+    let mut world = World::established(11, |_, connection| {
         connection.children[0].close_action = StartAction::Start;
     });
     reauthenticate(&mut world, 0);

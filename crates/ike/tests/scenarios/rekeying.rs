@@ -5,10 +5,8 @@ use crate::common::tunnels::{assert_lossless, assert_one_tunnel, child_rekeys, i
 use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Weather, World};
 use std::time::Duration;
-use testudo_ike::config::{
-    ChildLifetime, Connection, IkeLifetime, KeyExchange, Lifetime, StartAction, TsSpec,
-};
-use testudo_ike::endpoint::{ChildSaState, EndpointConfig, ExchangeCounter, IkeSaState, Target};
+use testudo_ike::config::{ChildLifetime, Connection, KeyExchange, Lifetime, StartAction, TsSpec};
+use testudo_ike::endpoint::{ChildSaState, EndpointConfig, ExchangeCounter, Target};
 use testudo_ike::message::ExchangeType;
 use testudo_ike::output::{Event, Output, Path, Reason};
 use testudo_ipsec::sa::EspAlgorithm;
@@ -23,18 +21,10 @@ fn child_time(renewing: usize, seconds: u64) -> impl Fn(usize, &mut Connection) 
     }
 }
 
-pub(crate) fn established(seed: u64, edit: impl Fn(usize, &mut Connection)) -> World {
-    let mut world = World::pair_with(seed, Weather::FAIR, edit);
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
-    world
-}
-
 #[test]
 fn a_child_is_renewed_in_time_by_either_side() {
     for renewing in 0..2 {
-        let mut world = established(1, child_time(renewing, 1000));
+        let mut world = World::established(1, child_time(renewing, 1000));
         let first = world.hosts[0].installed.values().next().unwrap().clone();
         let due = world.hosts[renewing].sas()[0].children[0].rekey.unwrap();
         run_lossless(&mut world, Duration::from_secs(9990));
@@ -61,7 +51,7 @@ fn a_child_is_renewed_in_time_by_either_side() {
 fn times_are_spread() {
     let mut dues = std::collections::BTreeSet::new();
     for seed in 0..20 {
-        let world = established(seed, child_time(0, 1000));
+        let world = World::established(seed, child_time(0, 1000));
         let child = &world.hosts[0].sas()[0].children[0];
         let after = child.rekey.unwrap().since(child.installed);
         assert!((900..=1000).contains(&after.as_secs()), "{after:?}");
@@ -74,7 +64,7 @@ fn times_are_spread() {
 /// The old one takes in what is under way for a while, on both sides, and is shown as what it is.
 #[test]
 fn the_old_one_lingers() {
-    let mut world = established(2, |_, _| {});
+    let mut world = World::established(2, |_, _| {});
     let (now, old) = (world.now, world.hosts[0].sas()[0].children[0].id);
     assert!(world.hosts[0].endpoint.rekey_child(now, old));
     world.settle(0);
@@ -94,7 +84,7 @@ fn the_old_one_lingers() {
 #[test]
 fn the_responder_waits_for_a_sign() {
     for by_traffic in [true, false] {
-        let mut world = established(3, |_, _| {});
+        let mut world = World::established(3, |_, _| {});
         let (now, old) = (world.now, world.hosts[0].sas()[0].children[0].id);
         world.hosts[0].endpoint.rekey_child(now, old);
         world.settle(0);
@@ -126,7 +116,7 @@ fn new_keys_may_come_from_a_key_exchange_of_their_own() {
         ([&[Ecp256, X25519], &[X25519]], 2),
         ([&[X25519], &[Ecp256]], 1),
     ] {
-        let mut world = established(4, |index, connection| with_ke(index, connection, methods));
+        let mut world = World::established(4, |index, connection| with_ke(index, connection, methods));
         let (now, old) = (world.now, world.hosts[0].sas()[0].children[0].id);
         world.hosts[0].endpoint.rekey_child(now, old);
         world.settle(0);
@@ -142,7 +132,7 @@ fn new_keys_may_come_from_a_key_exchange_of_their_own() {
 /// What cannot be renewed is tried again, and ends when its time is over.
 #[test]
 fn what_is_not_renewed_ends() {
-    let mut world = established(5, |index, connection| {
+    let mut world = World::established(5, |index, connection| {
         let time = Lifetime { rekey: 100, life: 140, rand: 10 };
         connection.children[0].lifetime.time = if index == 0 { time } else { Lifetime::default() };
         with_ke(index, connection, [&[KeyExchange::X25519], &[KeyExchange::Ecp256]]);
@@ -160,7 +150,7 @@ fn what_is_not_renewed_ends() {
 fn a_child_is_renewed_and_ended_by_what_it_carries() {
     for packets in [true, false] {
         let volume = Lifetime { rekey: 1000, life: 1100, rand: 100 };
-        let mut world = established(6, |_, connection| {
+        let mut world = World::established(6, |_, connection| {
             let lifetime = &mut connection.children[0].lifetime;
             *if packets { &mut lifetime.packets } else { &mut lifetime.bytes } = volume;
         });
@@ -193,7 +183,8 @@ fn a_child_is_renewed_and_ended_by_what_it_carries() {
 fn a_volume_that_ends_before_the_answer_costs_no_tunnel() {
     for (lost, host) in [(true, 0), (false, 0), (true, 1)] {
         let volume = Lifetime { rekey: 1000, life: 1100, rand: 0 };
-        let mut world = established(20, |_, connection| connection.children[0].lifetime.bytes = volume);
+        let mut world =
+            World::established(20, |_, connection| connection.children[0].lifetime.bytes = volume);
         let id = world.hosts[host].sas()[0].children[0].id;
         assert_eq!(world.hosts[host].endpoint.next_limit(id, 0, 0), (1000, u64::MAX));
         let used = |world: &mut World, bytes| {
@@ -219,7 +210,7 @@ fn a_volume_that_ends_before_the_answer_costs_no_tunnel() {
 #[test]
 fn what_could_not_be_renewed_in_time_is_made_anew() {
     let volume = Lifetime { rekey: 0, life: 1100, rand: 0 };
-    let mut world = established(21, |index, connection| {
+    let mut world = World::established(21, |index, connection| {
         connection.children[0].lifetime.bytes = volume;
         with_ke(index, connection, [&[KeyExchange::X25519], &[KeyExchange::Ecp256]]);
     });
@@ -279,7 +270,7 @@ fn a_peer_that_is_busy_for_long_costs_no_tunnel_that_is_wanted() {
 /// RFC 7296 §2.8: what has expired is not used, also while the peer does not answer.
 #[test]
 fn what_has_expired_carries_nothing_whatever_the_peer_says() {
-    let mut world = established(22, |index, connection| {
+    let mut world = World::established(22, |index, connection| {
         let time = Lifetime { rekey: 100, life: 140, rand: 10 };
         connection.children[0].lifetime.time = if index == 0 { time } else { Lifetime::default() };
         with_ke(index, connection, [&[KeyExchange::X25519], &[KeyExchange::Ecp256]]);
@@ -291,7 +282,7 @@ fn what_has_expired_carries_nothing_whatever_the_peer_says() {
     assert!(world.hosts[0].installed.is_empty() && world.hosts[0].sending.is_empty());
     assert!(world.hosts[0].endpoint.next_timeout() > Some(world.now));
     // Also where an operator wanted it gone, and the peer has not answered.
-    let mut world = established(23, |_, connection| {
+    let mut world = World::established(23, |_, connection| {
         connection.children[0].lifetime.time = Lifetime { rekey: 0, life: 100, rand: 0 };
     });
     world.network.up = false;
@@ -335,7 +326,7 @@ fn the_responder_installs_before_it_answers() {
 #[test]
 fn a_renewed_child_carries_what_the_old_one_did() {
     for renewing in 0..2 {
-        let mut world = established(27, |_, connection| {
+        let mut world = World::established(27, |_, connection| {
             let wide = TsSpec::Fixed(ts("10.0.0.0-10.255.255.255"));
             let net = &mut connection.children[0];
             net.remote_ts = vec![wide];
@@ -356,7 +347,7 @@ fn a_renewed_child_carries_what_the_old_one_did() {
 fn a_further_child_shares_the_ike_sa() {
     let nets = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
     for side in 0..2 {
-        let mut world = established(7, |index, connection| {
+        let mut world = World::established(7, |index, connection| {
             connection.children.push(child("more", nets[index], nets[1 - index]));
         });
         let now = world.now;
@@ -377,7 +368,7 @@ fn a_further_child_shares_the_ike_sa() {
 
 #[test]
 fn a_further_child_that_is_refused_leaves_everything_as_it_is() {
-    let mut world = established(8, |index, connection| {
+    let mut world = World::established(8, |index, connection| {
         if index == 0 {
             connection.children.push(child("more", "10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"));
         }
@@ -413,109 +404,12 @@ fn a_child_that_has_no_room_gets_an_ike_sa_of_its_own() {
     assert!(world.hosts.iter().all(|host| host.sas().len() == 2 && host.sending.len() == 2));
 }
 
-#[test]
-fn the_ike_sa_is_renewed_in_time_by_either_side() {
-    for renewing in 0..2 {
-        let mut world = established(10, |index, connection| {
-            if index == renewing {
-                connection.lifetime = IkeLifetime::new(1000, None, None);
-            }
-            connection.dpd_delay = Duration::from_secs(30);
-        });
-        let before = world.hosts[0].installed.clone();
-        let spis = world.hosts[0].sas()[0].spi_i;
-        run_lossless(&mut world, Duration::from_secs(5000));
-        for host in &world.hosts {
-            assert!((4..=6).contains(&ike_rekeys(host)), "{}", ike_rekeys(host));
-            assert_eq!(host.events.iter().filter(|e| matches!(e, Event::IkeUp(_))).count(), 1);
-        }
-        run_lossless(&mut world, Duration::from_secs(200));
-        assert_one_tunnel(&world);
-        assert_eq!(world.hosts[0].installed, before, "the child stays as it is");
-        assert_ne!(world.hosts[0].sas()[0].spi_i, spis);
-        let stats = |host: usize, counter| world.hosts[host].endpoint.stats().exchanges.total().get(counter);
-        assert_eq!(stats(renewing, ExchangeCounter::IkeRekeyInit) as usize, ike_rekeys(&world.hosts[0]));
-        assert_eq!(stats(1 - renewing, ExchangeCounter::IkeRekeyResp) as usize, ike_rekeys(&world.hosts[0]));
-        // The keys of the new one are good: a child gets new keys by them, from the other side.
-        let (now, id) = (world.now, world.hosts[1 - renewing].sas()[0].children[0].id);
-        assert!(world.hosts[1 - renewing].endpoint.rekey_child(now, id));
-        world.settle(1 - renewing);
-        run_lossless(&mut world, Duration::from_secs(10));
-        assert_eq!(child_rekeys(&world.hosts[0]), 1);
-        assert_one_tunnel(&world);
-        assert_ivs_never_repeat(&world);
-    }
-}
-
-#[test]
-fn an_ike_sa_that_is_not_renewed_ends() {
-    let mut world = established(11, |index, connection| {
-        if index == 0 {
-            connection.lifetime = IkeLifetime::new(100, None, None);
-        }
-    });
-    // The responder takes no new ones on that connection any more.
-    world.hosts[1].endpoint.unload_connection("site");
-    run_lossless(&mut world, Duration::from_secs(98));
-    assert!(world.hosts[0].logged("no new keys for IKE_SA site[1]: the peer answered NO_PROPOSAL_CHOSEN"));
-    world.run_secs(15);
-    let downs: Vec<_> = world.hosts[0].events.iter().filter(|e| matches!(e, Event::IkeDown(..))).collect();
-    assert!(matches!(downs[..], [Event::IkeDown(_, Reason::Expired)]), "{downs:?}");
-    world.run_secs(60);
-    world.assert_nothing_left();
-}
-
-/// An operator loads other proposals, or none, while the answer is on its way: the peer has moved the Child SAs by then.
-#[test]
-fn a_renewed_ike_sa_is_judged_by_what_was_offered() {
-    for unloaded in [true, false] {
-        let mut world = established(24, |_, _| {});
-        let (now, old) = (world.now, world.hosts[0].sas()[0].id);
-        assert!(world.hosts[0].endpoint.rekey_ike(now, old));
-        world.settle(0);
-        let mut other = world.hosts[0].endpoint.connections().next().unwrap().clone();
-        if unloaded {
-            world.hosts[0].endpoint.unload_connection("site");
-        } else {
-            other.proposals[0].ke = vec![KeyExchange::Ecp256];
-            world.hosts[0].load(now, other);
-        }
-        run_lossless(&mut world, Duration::from_secs(600));
-        assert_one_tunnel(&world);
-        assert_eq!(ike_rekeys(&world.hosts[0]), 1);
-    }
-}
-
-#[test]
-fn an_ike_sa_that_is_renewed_shows_it() {
-    let mut world = established(12, |_, _| {});
-    let (now, old) = (world.now, world.hosts[0].sas()[0].id);
-    assert!(world.hosts[0].endpoint.rekey_ike(now, old));
-    world.settle(0);
-    assert_eq!(world.hosts[0].sas()[0].state, IkeSaState::Rekeying);
-    assert_eq!(world.hosts[0].sas()[0].tasks_active, ["IKE_REKEY"]);
-    world.run_until(|world| world.hosts[1].sas().len() == 2);
-    assert_eq!(world.hosts[1].sas()[0].state, IkeSaState::Rekeyed);
-    assert_eq!(world.hosts[1].sas()[0].children, []);
-    run_lossless(&mut world, Duration::from_secs(1));
-    assert_one_tunnel(&world);
-    let downs = world.hosts.iter().flat_map(|host| &host.events);
-    let downs: Vec<_> = downs.filter(|event| matches!(event, Event::IkeDown(..))).collect();
-    assert!(downs.iter().all(|event| matches!(event, Event::IkeDown(_, Reason::Rekeyed))), "{downs:?}");
-    // And it can be taken down like any other.
-    let now = world.now;
-    world.hosts[1].endpoint.terminate(now, &Target::All, false).unwrap();
-    world.settle(1);
-    world.run_secs(60);
-    world.assert_nothing_left();
-}
-
 /// Whoever takes over in the middle goes on.
 #[test]
 fn a_takeover_in_the_middle_of_it() {
     for ike in [false, true] {
         for moment in 0..40 {
-            let mut world = established(13, |_, _| {});
+            let mut world = World::established(13, |_, _| {});
             let (now, sa) = (world.now, world.hosts[0].sas()[0].clone());
             if ike {
                 world.hosts[0].endpoint.rekey_ike(now, sa.id);
@@ -538,7 +432,7 @@ fn a_takeover_in_the_middle_of_it() {
 
 #[test]
 fn an_aead_with_a_longer_key_keeps_its_size() {
-    let mut world = established(14, |_, connection| {
+    let mut world = World::established(14, |_, connection| {
         connection.children[0].proposals = vec![esp_proposal(EspAlgorithm::Aes256Gcm16)];
     });
     let (now, id) = (world.now, world.hosts[1].sas()[0].children[0].id);

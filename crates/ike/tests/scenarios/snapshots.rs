@@ -16,9 +16,7 @@ fn established(seed: u64) -> (World, IkeSaId) {
             connection.dpd_delay = Duration::from_secs(30);
         }
     });
-    let id = world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    let id = world.establish();
     (world, id)
 }
 

@@ -193,7 +193,5 @@ fn an_address_that_the_host_has_is_preferred() {
         }
     });
     world.hosts[0].endpoint.set_local_addresses(vec!["192.0.2.1".parse().unwrap()]);
-    world.initiate(0);
-    world.run_secs(1);
-    world.assert_tunnel();
+    world.establish();
 }

@@ -1,5 +1,6 @@
 //! What goes into the pipeline and what comes out.
 
+use super::counters::DirectionCounters;
 use crate::drops::DropReason;
 use crate::spi::Spi;
 use testudo_wire::packet::PacketBuf;
@@ -67,5 +68,12 @@ impl<'a> Item<'a> {
     /// A packet that waits for its verdict.
     pub fn new(buf: PacketBuf<'a>, ingress: Ingress) -> Self {
         Self { buf, ingress, verdict: Verdict::Pending }
+    }
+
+    /// Drops the packet, counted.
+    #[cold]
+    pub(super) fn refuse(&mut self, reason: DropReason, counters: &DirectionCounters) {
+        counters.drop(reason);
+        self.verdict = Verdict::Drop(reason);
     }
 }

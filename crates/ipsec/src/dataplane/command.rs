@@ -1,10 +1,10 @@
 //! What control asks of a worker, and what comes back.
 
-use super::shares::Shares;
 use super::table::Sample;
 use super::{Dataplane, LocalAddrs, PolicyBlock};
 use crate::sa::{InboundSa, OutboundSa};
 use crate::sad::SlotBlock;
+use crate::share::ShareSet;
 use crate::siphash::HashKey;
 use crate::spd::{PolicyId, Spd};
 use crate::spi::{SenderId, Share, Spi};
@@ -35,8 +35,8 @@ pub enum Command {
     ForgetSenderId,
     /// Changes the gateway's own addresses.
     SetLocalAddrs(Arc<LocalAddrs>),
-    /// From now on this node carries these shares and no others: a bit each, share 0 first.
-    SetShares([u64; 4]),
+    /// From now on this node carries these shares and no others.
+    SetShares(ShareSet),
     /// By which a packet that reaches all nodes and meets no SA is one node's. The same key on all of them; one that strangers
     /// know lets them choose the node, no more.
     SetHashKey(HashKey),
@@ -102,8 +102,8 @@ impl Dataplane {
             Command::SetLocalAddrs(addrs) => {
                 Some(Garbage::LocalAddrs(std::mem::replace(&mut self.local, addrs)))
             }
-            Command::SetShares(words) => {
-                self.shares = Shares::new(words);
+            Command::SetShares(shares) => {
+                self.shares = shares;
                 None
             }
             Command::SetHashKey(key) => {

@@ -1,6 +1,6 @@
 //! What a shut pipeline does.
 
-use super::burst::{Item, Verdict};
+use super::burst::Item;
 use super::counters::DirectionCounters;
 use crate::drops::DropReason;
 
@@ -10,7 +10,6 @@ pub(super) fn refuse(burst: &mut [Item<'_>], counters: &DirectionCounters) {
     for item in burst {
         counters.received.add(1);
         counters.received_bytes.add(item.buf.len() as u64);
-        counters.drop(DropReason::Fenced);
-        item.verdict = Verdict::Drop(DropReason::Fenced);
+        item.refuse(DropReason::Fenced, counters);
     }
 }

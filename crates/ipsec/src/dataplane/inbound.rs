@@ -5,7 +5,7 @@ use super::burst::{BURST, Ingress, Item, Verdict};
 use super::counters::{Counters, DirectionCounters};
 use super::event::{Event, Events};
 use super::reply::Replier;
-use super::shares::Shares;
+use super::shares::is_carried;
 use super::{Dataplane, LocalAddrs, OutboundTable, fence, outbound};
 use crate::demux::{self, Arrived, Kind};
 use crate::drops::DropReason;
@@ -15,6 +15,7 @@ use crate::inner::Inner;
 use crate::packet_selector::Direction;
 use crate::sa::{Encapsulation, InboundSa, OutboundSa};
 use crate::sad::Sad;
+use crate::share::ShareSet;
 use crate::spd::Spd;
 use crate::spi::Spi;
 use arrayvec::ArrayVec;
@@ -107,31 +108,25 @@ fn sort(
                 counters.to_host.add(1);
                 item.verdict = Verdict::ToHost;
             }
-            Err(reason) => refuse(item, reason, counters),
+            Err(reason) => item.refuse(reason, counters),
         }
         found.pop();
     }
     found
 }
 
-#[cold]
-fn refuse(item: &mut Item<'_>, reason: DropReason, counters: &DirectionCounters) {
-    counters.drop(reason);
-    item.verdict = Verdict::Drop(reason);
-}
-
 /// Finds the SA of each packet that is carried here, and asks its replay window.
 fn admit<'s>(
     burst: &mut [Item<'_>],
     arrived: &'s [(u8, Arrived)],
-    (sad, shares): (&'s Sad, &Shares),
+    (sad, shares): (&'s Sad, &ShareSet),
     counters: &DirectionCounters,
 ) -> Burst<Plan<'s>> {
     let found: Burst<Option<&InboundSa>> =
         arrived.iter().map(|(_, arrived)| sad.get(Spi(arrived.spi))).collect();
     let mut plans = Burst::new();
     for ((at, arrived), sa) in arrived.iter().zip(found) {
-        let here = shares.has(Spi(arrived.spi).share());
+        let here = is_carried(Spi(arrived.spi).share(), shares);
         // Whatever the SA sends, in UDP or not, it accepts both at any time (RFC 7296 §2.23).
         let checked = sa.map(|sa| (sa, sa.window.check(arrived.sequence)));
         if let Some((sa, Ok(sequence))) = checked
@@ -142,10 +137,10 @@ fn admit<'s>(
         }
         let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
         match checked {
-            _ if !here => refuse(item, DropReason::OtherNode, counters),
+            _ if !here => item.refuse(DropReason::OtherNode, counters),
             Some((sa, Err(reason))) => {
                 sa.counters.add_drop(reason);
-                refuse(item, reason, counters);
+                item.refuse(reason, counters);
             }
             _ => put_off(item, Spi(arrived.spi), counters),
         }
@@ -234,7 +229,7 @@ impl Receiver<'_> {
             }
             Err(reason) => {
                 plan.sa.counters.add_drop(reason);
-                refuse(item, reason, &self.counters.inbound);
+                item.refuse(reason, &self.counters.inbound);
             }
         }
     }

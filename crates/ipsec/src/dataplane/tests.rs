@@ -18,7 +18,7 @@ const POLICY: PolicyId = PolicyId(0);
 fn with_ivs_left(left: u64) -> (Dataplane, Arc<OutboundSa>) {
     let mut plane = Dataplane::new(&Config::new(WorkerId::new(1).unwrap(), SenderId(1), 0));
     let addrs = AddrRange::new("0.0.0.0".parse().unwrap(), "255.255.255.255".parse().unwrap()).unwrap();
-    let any = vec![TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: 65535 }];
+    let any = vec![TrafficSelector::all(addrs)];
     let params = ChildSaParams {
         spi_in: Spi(0x1000),
         spi_out: Spi(0x2000),

@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use testudo_planted::{Plant, planted};
@@ -64,6 +65,8 @@ pub struct SequenceAllocator {
     next: AtomicU64,
     end: AtomicU64,
     low_water: AtomicU64,
+    /// Where the present block began.
+    start: AtomicU64,
     /// The block to go on with when this one is used up; none if its end is not beyond `end`. The rule holds here too.
     then_next: AtomicU64,
     then_end: AtomicU64,
@@ -91,6 +94,7 @@ impl SequenceAllocator {
             next: AtomicU64::new(block.next),
             end: AtomicU64::new(block.end),
             low_water: AtomicU64::new(block.middle()),
+            start: AtomicU64::new(block.next),
             then_next: AtomicU64::new(0),
             then_end: AtomicU64::new(0),
             told: AtomicBool::new(false),
@@ -158,6 +162,7 @@ impl SequenceAllocator {
         if !planted(Plant::BlockGap) {
             self.next.fetch_max(next, Relaxed);
         }
+        self.start.fetch_max(next, Relaxed);
         self.end.fetch_max(end, Release);
     }
 
@@ -185,6 +190,12 @@ impl SequenceAllocator {
     /// True if no later block can come: the SA's own numbers end with this one.
     pub fn is_last_block(&self) -> bool {
         self.end.load(Relaxed) >= limit(self.esn)
+    }
+
+    /// The numbers of the present block that were used: those before it are others', or long gone.
+    pub(crate) fn used(&self) -> Range<u64> {
+        let block = self.block();
+        self.start.load(Relaxed)..block.next.min(block.end)
     }
 
     /// The numbers that are left of the present block.

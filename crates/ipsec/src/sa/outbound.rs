@@ -118,12 +118,12 @@ impl OutboundSa {
         self.outer.remote()
     }
 
-    /// Whether what a router quotes was sent here, and lately.
+    /// Whether what a router quotes was sent here, and lately. What another node has sent, that one knows, and tells.
     pub fn has_sent(&self, told: &TooBig) -> bool {
         let ends = (self.outer.local(), self.outer.remote(), self.outer.is_udp());
         self.spi == told.spi
             && ends == (told.local, told.remote, told.udp)
-            && told.is_recent(self.numbers().block().next)
+            && told.is_recent(&self.numbers().used())
     }
 
     /// Octets that fit through the path, outer header included.

@@ -134,12 +134,7 @@ proptest! {
 
 /// A policy between two single addresses.
 fn one_to_one(id: PolicyId, local: u32, remote: u32) -> Policy {
-    let single = |addr: IpAddr| TrafficSelector {
-        addrs: AddrRange::new(addr, addr).unwrap(),
-        protocol: 0,
-        port_start: 0,
-        port_end: 65535,
-    };
+    let single = |addr: IpAddr| TrafficSelector::all(AddrRange::new(addr, addr).unwrap());
     Policy {
         priority: 3,
         local: vec![single(v4(local))],
@@ -150,7 +145,7 @@ fn one_to_one(id: PolicyId, local: u32, remote: u32) -> Policy {
 
 fn everything(priority: u32, action: Action) -> Policy {
     let addrs = AddrRange::new(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into()).unwrap();
-    let all = vec![TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: 65535 }];
+    let all = vec![TrafficSelector::all(addrs)];
     Policy { priority, local: all.clone(), remote: all, action }
 }
 

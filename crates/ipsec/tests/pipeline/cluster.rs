@@ -1,30 +1,27 @@
 //! What a node of a cluster lets pass: its own shares, in blocks and under a sender ID that it was granted, unless it is fenced.
 
-use crate::harness::{
-    Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, mirrored, net, run, set_spd,
-};
+use crate::harness::{Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, net, run, set_spd};
 use crate::packets::{one_hop_on, sized, v4_with};
 use std::collections::HashSet;
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, Event, Garbage, Ingress, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
-use testudo_ipsec::sa::OutboundSa;
+use testudo_ipsec::pmtu::TooBig;
+use testudo_ipsec::sa::{Encapsulation, OutboundSa};
+use testudo_ipsec::share::ShareSet;
 use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
 use testudo_ipsec::spi::{SenderId, Share, Spi};
 use testudo_wire::ip::Protocol;
 
-pub(crate) const ALL: [u64; 4] = [u64::MAX; 4];
 pub(crate) const OTHER_NODE: Verdict = Verdict::Drop(DropReason::OtherNode);
 pub(crate) const FENCED: Verdict = Verdict::Drop(DropReason::Fenced);
 const NO_BLOCK: Verdict = Verdict::Drop(DropReason::NoBlock);
 
 /// All shares but that one.
-pub(crate) fn without(share: Share) -> [u64; 4] {
-    let mut words = ALL;
-    words[usize::from(share.0) / 64] &= !(1 << (share.0 % 64));
-    words
+fn without(share: Share) -> ShareSet {
+    ShareSet::ALL.without([share].into_iter().collect())
 }
 
 pub(crate) fn block(next: u64, end: u64) -> SequenceBlock {
@@ -36,7 +33,7 @@ fn node(tunnel: &Tunnel, numbers: SequenceBlock) -> Gateway {
 }
 
 fn peer(tunnel: &Tunnel) -> Gateway {
-    Gateway::new(&mirrored(&tunnel.params()), tunnel.library)
+    Gateway::new(&tunnel.params().mirrored(), tunnel.library)
 }
 
 fn burst(count: usize) -> Vec<Vec<u8>> {
@@ -171,9 +168,7 @@ fn the_node_at_home_alone_asks_for_an_sa_that_is_missing() {
     a.plane.apply(Command::SetShares(without(home)));
     assert_eq!(verdicts(&a.outbound(&burst(2))), [OTHER_NODE; 2]);
     assert_eq!(events(&mut a), []);
-    let mut here = [0; 4];
-    here[1] = 1 << 2;
-    a.plane.apply(Command::SetShares(here));
+    a.plane.apply(Command::SetShares([home].into_iter().collect()));
     assert_eq!(verdicts(&a.outbound(&burst(2))), [Verdict::Drop(DropReason::NoSa); 2]);
     assert!(matches!(events(&mut a)[..], [Event::NoSa { policy: POLICY, .. }]));
     let nowhere = PolicyId(PolicyId::LIMIT - 1);
@@ -187,7 +182,7 @@ fn of_all_nodes_that_a_bypassed_packet_reaches_one_lets_it_pass() {
     let key = HashKey::new([9; 16]);
     let mut nodes = [[u64::MAX, 0, 0, 0], [0, u64::MAX, 0, u64::MAX], [0, 0, u64::MAX, 0]].map(|shares| {
         let mut node = node(&tunnel, block(1, 1000));
-        node.plane.apply(Command::SetShares(shares));
+        node.plane.apply(Command::SetShares(ShareSet::from_words(shares)));
         node.plane.apply(Command::SetHashKey(key));
         set_spd(&mut node.plane, vec![Policy { action: Action::Bypass, ..wide() }]);
         node
@@ -233,6 +228,33 @@ fn a_shut_pipeline_touches_nothing() {
         a.plane.set_open(true);
         assert_eq!(verdicts(&a.inbound(&sent)), [Verdict::Forward; 3]);
     }
+}
+
+/// A router's word counts where it quotes what this node has sent. Those who have an heir's block, and have not begun with it, have sent
+/// nothing; and what they send later makes nothing below that block theirs.
+#[test]
+fn what_others_have_sent_is_not_taken_for_own() {
+    let tunnel = Tunnel { esn: false, ..Tunnel::default() };
+    let params = tunnel.params();
+    let sa = OutboundSa::new(&params, POLICY, SequenceBlock::EMPTY, PATH_MTU, tunnel.library).unwrap();
+    let told = |sequence| TooBig {
+        local: params.local.ip(),
+        remote: params.remote.ip(),
+        spi: SPI_B,
+        sequence,
+        udp: params.encapsulation == Encapsulation::Udp,
+        mtu: 1300,
+    };
+    let believed = || -> Vec<u32> { (1..3000).filter(|number| sa.has_sent(&told(*number))).collect() };
+    sa.numbers().advance(block(1000, 1100)).unwrap();
+    assert!(believed().is_empty());
+    sa.numbers().reserve(3);
+    assert_eq!(believed(), [1000, 1001, 1002]);
+    sa.numbers().follow(block(2000, 2100)).unwrap();
+    assert_eq!(sa.numbers().reserve(200).count, 97);
+    assert_eq!(believed(), (1000..1100).collect::<Vec<_>>(), "nothing beyond the end was sent");
+    assert_eq!(sa.numbers().reserve(2).first, 2000);
+    assert_eq!(believed(), [2000, 2001]);
 }
 
 #[test]
@@ -324,7 +346,7 @@ fn a_replica_makes_no_key_schedule() {
     replica.outbound(&burst(3));
     assert_eq!(events(&mut replica), []);
     // It is asked for with the first packet after the share has come.
-    replica.plane.apply(Command::SetShares(ALL));
+    replica.plane.apply(Command::SetShares(ShareSet::ALL));
     replica.plane.set_now(10);
     assert_eq!(verdicts(&replica.inbound(&sent)), [Verdict::Forward; 3]);
     assert!(events(&mut replica).contains(&Event::KeyWanted { spi: SPI_A }));

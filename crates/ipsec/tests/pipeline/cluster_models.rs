@@ -1,8 +1,8 @@
 //! Nodes of a cluster against what may happen to them in any order, and against the one gateway that they are together.
 
-use crate::cluster::{ALL, FENCED, OTHER_NODE, block, verdicts, wide, without};
+use crate::cluster::{FENCED, OTHER_NODE, block, verdicts, wide};
 use crate::forge::{around, padded, sealed};
-use crate::harness::{PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, mirrored, net, run, set_spd};
+use crate::harness::{PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, net, run, set_spd};
 use crate::packets::v4_with;
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -12,6 +12,7 @@ use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
+use testudo_ipsec::share::ShareSet;
 use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
 use testudo_ipsec::spi::{SenderId, Share, Spi};
@@ -82,7 +83,7 @@ proptest! {
             let policy = PolicyId(number);
             forger.spi_out = Spi(SPI_B.0 + (number << 24));
             forger.local_ts = vec![net(&format!("10.1.{number}.0"), &format!("10.1.{number}.255"))];
-            let params = mirrored(&forger);
+            let params = forger.mirrored();
             let inbound = Arc::new(InboundSa::new(&params, policy, PATH_MTU, tunnel.library).unwrap());
             let outbound = OutboundSa::new(&params, policy, SequenceBlock::EMPTY, PATH_MTU, tunnel.library);
             let outbound = Arc::new(outbound.unwrap());
@@ -144,15 +145,14 @@ proptest! {
                     }
                 }
                 Step::Shares { first, second } => {
-                    let mut words = ALL;
+                    let mut carried = ShareSet::ALL;
                     for (sa, here) in known.iter_mut().zip([first, second]) {
                         sa.here = here;
                         if !here {
-                            let missing = without(sa.inbound.spi().share());
-                            words.iter_mut().zip(missing).for_each(|(word, with)| *word &= with);
+                            carried.remove(sa.inbound.spi().share());
                         }
                     }
-                    plane.apply(Command::SetShares(words));
+                    plane.apply(Command::SetShares(carried));
                 }
                 Step::Open(now) => {
                     open = now;
@@ -191,7 +191,7 @@ const POLICIES: u32 = 4;
 
 /// A node with these shares, among all of whose policies a packet's home may be: two SAs of different shares, one policy without
 /// an SA, one that lets pass and one that discards.
-fn member(words: [u64; 4]) -> Dataplane {
+fn member(shares: ShareSet) -> Dataplane {
     let tunnel = Tunnel::default();
     let mut params = tunnel.params();
     let mut plane = Dataplane::new(&Config::new(WorkerId::new(0).unwrap(), SenderId(1), 1));
@@ -217,7 +217,7 @@ fn member(words: [u64; 4]) -> Dataplane {
     set_spd(&mut plane, policies);
     plane.apply(Command::SetHome(PolicyId(2), Some(Share(77))));
     plane.apply(Command::SetHashKey(HashKey::new([3; 16])));
-    plane.apply(Command::SetShares(words));
+    plane.apply(Command::SetShares(shares));
     plane
 }
 
@@ -233,13 +233,10 @@ proptest! {
         owners in prop::collection::vec(0usize..3, 256),
         packets in prop::collection::vec((0..=POLICIES as u8, any::<u8>(), 0u8..3, 0usize..1600, any::<bool>()), 1..100),
     ) {
-        let mut alone = member(ALL);
+        let mut alone = member(ShareSet::ALL);
         let mut nodes = [0, 1, 2].map(|node| {
-            let mut words = [0; 4];
-            for share in (0..256).filter(|share| owners[*share] == node) {
-                words[share / 64] |= 1 << (share % 64);
-            }
-            member(words)
+            let own = (0..=u8::MAX).filter(|share| owners[usize::from(*share)] == node);
+            member(own.map(Share).collect())
         });
         let build = |(policy, host, ttl, len, df)| {
             let outside = host == 7;

@@ -2,7 +2,7 @@
 
 use crate::forge::{around, padded, sealed};
 use crate::harness::{
-    Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, mirrored, net, pair, run, set_spd,
+    Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, net, pair, run, set_spd,
 };
 use crate::packets::{A4, one_hop_on, sized, v4_with};
 use std::net::SocketAddr;
@@ -162,7 +162,7 @@ fn inbound_sas_come_and_go() {
     assert!(b.plane.apply(Command::RemoveInbound(SPI_B)).is_none());
 
     // Same slot, other tag.
-    let mut params = mirrored(&tunnel.params());
+    let mut params = tunnel.params().mirrored();
     params.spi_in = Spi(SPI_B.0 ^ 1);
     let other = Arc::new(InboundSa::new(&params, POLICY, PATH_MTU, tunnel.library).unwrap());
     assert!(b.plane.apply(Command::AddInbound(other)).is_none());
@@ -377,7 +377,7 @@ fn counters_of_an_sa_and_their_snapshot() {
     let again = OutboundSa::restore(&params, POLICY, &snapshot, tunnel.library).unwrap();
     assert_eq!(again.snapshot(), snapshot);
     assert_eq!((snapshot.numbers.next, snapshot.path_mtu), (3, PATH_MTU));
-    let params = mirrored(&params);
+    let params = params.mirrored();
     let snapshot = b.inbound.snapshot();
     let again = InboundSa::restore(&params, POLICY, PATH_MTU, &snapshot, tunnel.library).unwrap();
     assert_eq!(again.snapshot(), snapshot);

@@ -97,27 +97,7 @@ impl Tunnel {
 
 /// All protocols and ports of a range of addresses.
 pub(crate) fn net(start: &str, end: &str) -> TrafficSelector {
-    TrafficSelector {
-        addrs: AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap(),
-        protocol: 0,
-        port_start: 0,
-        port_end: 65535,
-    }
-}
-
-/// The same Child SA as the other side sees it.
-pub(crate) fn mirrored(params: &ChildSaParams) -> ChildSaParams {
-    ChildSaParams {
-        spi_in: params.spi_out,
-        spi_out: params.spi_in,
-        key_in: params.key_out.clone(),
-        key_out: params.key_in.clone(),
-        local_ts: params.remote_ts.clone(),
-        remote_ts: params.local_ts.clone(),
-        local: params.remote,
-        remote: params.local,
-        ..params.clone()
-    }
+    TrafficSelector::all(AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap())
 }
 
 /// A gateway with one policy and its SA pair.
@@ -183,7 +163,7 @@ impl Gateway {
 /// A and B, back to back.
 pub(crate) fn pair(tunnel: &Tunnel) -> (Gateway, Gateway) {
     let params = tunnel.params();
-    (Gateway::new(&params, tunnel.library), Gateway::new(&mirrored(&params), tunnel.library))
+    (Gateway::new(&params, tunnel.library), Gateway::new(&params.mirrored(), tunnel.library))
 }
 
 pub(crate) fn set_spd(plane: &mut Dataplane, policies: Vec<Policy>) {

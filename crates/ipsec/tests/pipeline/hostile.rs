@@ -1,7 +1,7 @@
 //! Packets that must not pass: forged, damaged, truncated, replayed, or authentic and wrong inside.
 
 use crate::forge::{around, authentic, datagram, outer, padded, sealed};
-use crate::harness::{Gateway, SPI_B, Tunnel, forwarded, mirrored, pair};
+use crate::harness::{Gateway, SPI_B, Tunnel, forwarded, pair};
 use crate::packets::{A4, B4, sized, v4, v4_with, v6, v6_with};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -238,7 +238,7 @@ fn packets_outside_the_selectors() {
 #[test]
 fn ports_and_protocols_outside_the_selectors() {
     let tunnel = Tunnel::default();
-    let mut params = mirrored(&tunnel.params());
+    let mut params = tunnel.params().mirrored();
     for ts in params.local_ts.iter_mut() {
         *ts = TrafficSelector { protocol: 17, port_start: 2000, port_end: 2009, ..*ts };
     }

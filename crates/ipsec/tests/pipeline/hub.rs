@@ -1,6 +1,6 @@
 //! A hub between spokes: what comes out of one tunnel and belongs into another never leaves in clear (RFC 4301 §5.1).
 
-use crate::harness::{Gateway, POLICY, Tunnel, Way, forwarded, mirrored, net, run, set_spd};
+use crate::harness::{Gateway, POLICY, Tunnel, Way, forwarded, net, run, set_spd};
 use crate::packets::{sized, v4_with};
 use std::net::Ipv4Addr;
 use testudo_crypto::Library;
@@ -27,7 +27,7 @@ fn spoke_and_hub(further: Vec<Policy>) -> (Gateway, Gateway) {
     let tunnel = Tunnel::default();
     let params = ChildSaParams { remote_ts: vec![everything()], ..tunnel.params() };
     let spoke = Gateway::new(&params, tunnel.library);
-    let mut hub = Gateway::new(&mirrored(&params), Library::detect());
+    let mut hub = Gateway::new(&params.mirrored(), Library::detect());
     let own = Policy {
         priority: 1,
         local: vec![everything()],
@@ -97,7 +97,7 @@ fn what_belongs_to_the_spoke_itself_goes_back_through_its_tunnel() {
         let tunnel = Tunnel::default();
         let params = ChildSaParams { remote_ts: vec![wide], ..tunnel.params() };
         let mut spoke = Gateway::new(&params, tunnel.library);
-        let mut hub = Gateway::new(&mirrored(&params), tunnel.library);
+        let mut hub = Gateway::new(&params.mirrored(), tunnel.library);
         let unused = to(Ipv4Addr::new(10, 1, 9, 9));
         let outer = forwarded(spoke.outbound(std::slice::from_ref(&unused)));
         let results = hub.inbound(&outer);
@@ -116,7 +116,7 @@ fn a_network_inside_the_peers_range_is_reached() {
     let wide = vec![net("10.0.0.0", "10.255.255.255")];
     let params = ChildSaParams { local_ts: wide, ..tunnel.params() };
     let mut hub = Gateway::new(&params, tunnel.library);
-    let mut spoke = Gateway::new(&mirrored(&params), tunnel.library);
+    let mut spoke = Gateway::new(&params.mirrored(), tunnel.library);
     let outer = forwarded(hub.outbound(&[sized(false, 100)]));
     assert_eq!(forwarded(spoke.inbound(&outer)).len(), 1);
 }
@@ -128,7 +128,7 @@ fn a_tunnel_for_everything_does_not_hide_the_others() {
     let params =
         ChildSaParams { local_ts: vec![everything()], remote_ts: vec![everything()], ..tunnel.params() };
     let mut spoke = Gateway::new(&params, tunnel.library);
-    let mut hub = Gateway::new(&mirrored(&params), tunnel.library);
+    let mut hub = Gateway::new(&params.mirrored(), tunnel.library);
     let own = Policy {
         priority: 1,
         local: vec![everything()],
@@ -148,7 +148,7 @@ fn a_packet_does_not_go_back_into_its_own_tunnel() {
     let all = vec![everything(), net("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")];
     let params = ChildSaParams { local_ts: all.clone(), remote_ts: all, ..tunnel.params() };
     let mut a = Gateway::new(&params, tunnel.library);
-    let mut b = Gateway::new(&mirrored(&params), tunnel.library);
+    let mut b = Gateway::new(&params.mirrored(), tunnel.library);
     let outer = forwarded(a.outbound(&[sized(false, 100), sized(true, 100)]));
     assert_eq!(forwarded(b.inbound(&outer)).len(), 2);
 }

@@ -1,6 +1,6 @@
 //! Packets that are too big, or have come too far: ICMP errors, fragments.
 
-use crate::harness::{Gateway, TAILROOM, Tunnel, Way, forwarded, mirrored, pair, run, run_at};
+use crate::harness::{Gateway, TAILROOM, Tunnel, Way, forwarded, pair, run, run_at};
 use crate::packets::{A4, B4, one_hop_on, sized, v4_with, v6_with};
 use testudo_ipsec::dataplane::{Ingress, Item, Sources, Verdict};
 use testudo_ipsec::drops::DropReason;
@@ -77,7 +77,7 @@ fn what_must_pass_whole_leaves_over_ipv6_in_pieces() {
         params.remote_ts[0] =
             TrafficSelector { protocol: 17, port_start: 2000, port_end: 2000, ..params.remote_ts[0] };
         let mut a = Gateway::new(&params, tunnel.library);
-        let mut b = Gateway::new(&mirrored(&params), tunnel.library);
+        let mut b = Gateway::new(&params.mirrored(), tunnel.library);
         for (path_mtu, packet) in
             [(1500, sized(false, 1480)), (1280, sized(true, 1280)), (1000, sized(true, 1280))]
         {
@@ -135,7 +135,7 @@ fn where_selectors_ask_for_ports_the_packet_is_encrypted_whole() {
         *ts = TrafficSelector { protocol: 17, port_start: 2000, port_end: 2000, ..*ts };
     }
     let mut a = Gateway::new(&params, tunnel.library);
-    let mut b = Gateway::new(&mirrored(&params), tunnel.library);
+    let mut b = Gateway::new(&params.mirrored(), tunnel.library);
     let packet = sized(false, 1600);
     let outer = forwarded(a.outbound(std::slice::from_ref(&packet)));
     assert!(!Ipv4::parse(&outer[0]).unwrap().df(), "to be fragmented outside");

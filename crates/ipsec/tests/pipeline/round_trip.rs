@@ -1,6 +1,6 @@
 //! What goes in at A comes out at B, and only differs where a router changes packets.
 
-use crate::harness::{Gateway, PATH_MTU, POLICY, SPI_B, Tunnel, forwarded, mirrored, pair};
+use crate::harness::{Gateway, PATH_MTU, POLICY, SPI_B, Tunnel, forwarded, pair};
 use crate::packets::{datagram, one_hop_on, sized, v4, v6};
 use proptest::prelude::*;
 use std::net::IpAddr;
@@ -44,7 +44,7 @@ fn libraries_and_key_sizes_agree_across_the_tunnel() {
             for receiver in Library::ALL.into_iter().filter(|library| library.available().is_ok()) {
                 let params = Tunnel { algorithm, ..Tunnel::default() }.params();
                 let mut a = Gateway::new(&params, sender);
-                let mut b = Gateway::new(&mirrored(&params), receiver);
+                let mut b = Gateway::new(&params.mirrored(), receiver);
                 let packets = vec![sized(false, 100), sized(true, 1000)];
                 let outer = forwarded(a.outbound(&packets));
                 let expected: Vec<_> = packets.iter().map(|packet| two_hops_on(packet)).collect();
@@ -61,11 +61,11 @@ fn numbers_go_on_across_two_to_the_32() {
         let library = Library::detect();
         let numbers = SequenceBlock { next, end: u64::MAX >> 1 };
         let mut a = Gateway::with_numbers(&params, library, numbers);
-        let mut b = Gateway::new(&mirrored(&params), library);
+        let mut b = Gateway::new(&params.mirrored(), library);
         // B learns where A is by a snapshot, as a node does that takes an SA over.
         let mut snapshot = b.inbound.snapshot();
         snapshot.window.top = next - 1;
-        let restored = InboundSa::restore(&mirrored(&params), POLICY, PATH_MTU, &snapshot, library);
+        let restored = InboundSa::restore(&params.mirrored(), POLICY, PATH_MTU, &snapshot, library);
         b.inbound = Arc::new(restored.unwrap());
         b.plane.apply(Command::AddInbound(b.inbound.clone()));
         let packets = vec![sized(false, 100); 40];
@@ -80,7 +80,7 @@ fn numbers_go_on_across_two_to_the_32() {
 fn an_sa_that_moves_goes_on_counting() {
     let params = Tunnel { udp: true, ..Tunnel::default() }.params();
     let library = Library::detect();
-    let (mut a, mut b) = (Gateway::new(&params, library), Gateway::new(&mirrored(&params), library));
+    let (mut a, mut b) = (Gateway::new(&params, library), Gateway::new(&params.mirrored(), library));
     let packets = vec![sized(false, 100); 3];
     let before = forwarded(a.outbound(&packets));
     let mut remote = params.remote;
@@ -104,7 +104,7 @@ fn packets_do_not_wait_for_the_schedules_of_keys() {
         let unused = |params: &ChildSaParams| {
             Gateway::unused(params, tunnel.library, SequenceBlock::whole(params.esn))
         };
-        let (mut a, mut b) = (unused(&params), unused(&mirrored(&params)));
+        let (mut a, mut b) = (unused(&params), unused(&params.mirrored()));
         let packets = vec![sized(false, 100); 5];
         let wanted = |gateway: &mut Gateway| -> Vec<Event> { gateway.plane.drain_events().collect() };
         for now in [1000, 1000, 1004] {

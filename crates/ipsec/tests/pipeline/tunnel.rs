@@ -1,7 +1,7 @@
 //! What crosses between inner and outer header, and what a hop changes.
 
 use crate::forge::{authentic, outer, padded, sealed};
-use crate::harness::{Gateway, Tunnel, Way, forwarded, mirrored, pair, run};
+use crate::harness::{Gateway, Tunnel, Way, forwarded, pair, run};
 use crate::packets::{sized, v4, v4_with, v6, v6_with};
 use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_ipsec::drops::DropReason;
@@ -123,7 +123,7 @@ fn a_hop_is_counted_once_on_each_side() {
 fn packets_for_the_gateway_itself_go_to_the_host_whatever_their_ttl() {
     let tunnel = Tunnel::default();
     let mut gateway = Gateway::new(&tunnel.params(), tunnel.library);
-    let peer = mirrored(&tunnel.params());
+    let peer = tunnel.params().mirrored();
     let to_us = |esp: Vec<u8>| {
         // From B to A, this time.
         let mut packet = outer(&tunnel, Protocol::ESP, &esp);

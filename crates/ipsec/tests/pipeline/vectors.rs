@@ -1,7 +1,7 @@
 //! Published vectors through the real inbound code, and packets made by another implementation against the outbound code.
 
 use crate::forge::around;
-use crate::harness::{Gateway, PATH_MTU, POLICY, Tunnel, forwarded, mirrored, net};
+use crate::harness::{Gateway, PATH_MTU, POLICY, Tunnel, forwarded, net};
 use crate::packets::{v4_with, v6_with};
 use std::sync::Arc;
 use testudo_crypto::Library;
@@ -45,7 +45,7 @@ impl Vector {
             key_in: KeyMaterial([&self.key[..], &self.nonce[..4]].concat()),
             local_ts: vec![net("0.0.0.0", "255.255.255.255")],
             remote_ts: vec![net("0.0.0.0", "255.255.255.255")],
-            ..mirrored(&tunnel.params())
+            ..tunnel.params().mirrored()
         };
         let mut gateway = Gateway::new(&params, library);
         let mut snapshot = gateway.inbound.snapshot();

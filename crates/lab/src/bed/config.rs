@@ -1,5 +1,6 @@
 //! What the daemons of a cluster read.
 
+use super::BedOptions;
 use crate::cluster::{Cluster, Net};
 use crate::namespace::write_private;
 use crate::swanctl_conf::Connection;
@@ -24,15 +25,15 @@ pub(super) fn write_key(lab: &Lab) -> Result<(Vec<u8>, PathBuf)> {
 }
 
 /// `[cluster]` of a node's testudo.toml.
-pub(super) fn section(node: u8, nodes: usize, [key, state]: [&Path; 2], more: &str) -> String {
-    let (key, state) = (key.display(), state.display());
+pub(super) fn section(node: u8, options: &BedOptions, [key, state]: [&Path; 2]) -> String {
+    let (key, state, more) = (key.display(), state.display(), &options.cluster);
     let both = |net| FAMILIES.into_iter().filter_map(move |family| Cluster::shared(net, family));
     let vips = quoted([Net::Outer, Net::Inner].into_iter().flat_map(both));
     let mut text =
         format!("[cluster]\nnode = {node}\nkey = \"{key}\"\nstate = \"{state}\"\nvips = [{vips}]\n{more}\n");
-    for (id, _) in (1..).zip(0..nodes) {
-        let links = [Net::Cluster, Net::Outer, Net::Inner];
-        let addresses = quoted(links.into_iter().map(|net| Cluster::own(id, net, Family::V4)));
+    for id in 1..=options.nodes {
+        let links = [(Net::Cluster, Family::V4), (Net::Outer, options.outside), (Net::Inner, Family::V4)];
+        let addresses = quoted(links.into_iter().map(|(net, family)| Cluster::own(id, net, family)));
         // Writing to a string cannot fail.
         let _ = write!(text, "\n[[cluster.nodes]]\nid = {id}\naddresses = [{addresses}]\n");
     }
@@ -50,14 +51,19 @@ pub(super) fn name(peer: u8) -> String {
 
 /// The cluster's connection to a peer, counted from 1: for networks of both families, over IPv4.
 pub fn connection(peer: u8) -> Connection {
+    connection_over(peer, Family::V4)
+}
+
+/// The same, over that.
+pub(super) fn connection_over(peer: u8, outside: Family) -> Connection {
     let networks = FAMILIES.map(|family| Cluster::network_behind(peer, family));
     Connection {
         name: name(peer),
-        remote_addr: Cluster::peer_address(peer, Family::V4),
+        remote_addr: Cluster::peer_address(peer, outside),
         local_id: "cluster.lab.example".into(),
         remote_id: format!("peer{peer}.lab.example"),
         remote_ts: networks.to_vec(),
-        ..Connection::of(Side::One, Family::V4)
+        ..Connection::of(Side::One, outside)
     }
 }
 

@@ -31,6 +31,8 @@ pub struct BedOptions {
     pub nodes: u8,
     /// What each peer runs.
     pub peers: Vec<Kind>,
+    /// By which addresses all speak to each other on the untrusted network: peers and cluster, and the nodes' pulses there.
+    pub outside: Family,
     /// Further lines of `[cluster]`.
     pub cluster: String,
     /// Further sections of testudo.toml, or keys at its top.
@@ -44,6 +46,7 @@ impl Default for BedOptions {
         Self {
             nodes: 3,
             peers: vec![Kind::Strongswan],
+            outside: Family::V4,
             cluster: String::new(),
             settings: String::new(),
             timers: Timers::default(),
@@ -87,7 +90,7 @@ impl Bed {
         let corosyncs = start_corosyncs(lab, &cluster, options.timers)?;
         let loaded = |from_peer: bool| -> Vec<Connection> {
             let adjusted = |peer: u8| {
-                let mut connection = connection(peer);
+                let mut connection = config::connection_over(peer, options.outside);
                 if from_peer {
                     connection = config::mirrored(connection);
                 }
@@ -236,7 +239,7 @@ fn start_nodes(
     let text: String = connections.iter().map(ToString::to_string).collect();
     let start = |(number, namespace)| {
         let state = lab.subdir(&format!("node{number}-state"))?;
-        let section = config::section(number, cluster.nodes.len(), [&path, &state], &options.cluster);
+        let section = config::section(number, options, [&path, &state]);
         let testudod = Testudo::start_with(namespace, &format!("{}\n{section}", options.settings))?;
         testudod.swanctl().load(&text)?;
         Ok(testudod)

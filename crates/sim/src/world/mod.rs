@@ -41,6 +41,8 @@ enum What {
     Probe(usize, bool),
     /// An operator of the peer, or of the gateway, looks after a tunnel.
     Care(usize),
+    /// A peer loses its memory.
+    Forget(usize),
     /// A fault begins.
     Fault,
     /// A fault ends.
@@ -172,10 +174,11 @@ impl World {
         self.traffic.watch(self.now);
         let tail = end + self.scenario.watch;
         // Something may be under way at any moment, but not always.
-        while self.now < tail && !self.do_nodes_agree() {
+        while self.now < tail && !(self.do_nodes_agree() && self.relics().is_empty()) {
             self.run_until(self.now + AGREEMENT);
         }
         self.check_agreement();
+        self.check_relics();
         self.run_until(tail);
         self.check_flow();
         self.excuse();
@@ -225,6 +228,7 @@ impl World {
             What::PeerEsp(peer, packet) => self.with_peer(peer, |peer, now| peer.handle_esp(now, &packet)),
             What::Probe(peer, outward) => self.probe(peer, outward),
             What::Care(peer) => self.care(peer),
+            What::Forget(peer) => self.forget(peer),
             What::Fault => self.fault(),
             What::End(kind, node) => self.end(kind, node),
             What::Storm(left) => self.storm(left),

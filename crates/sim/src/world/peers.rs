@@ -2,19 +2,23 @@
 
 use super::{Actor, Arrival, What, World};
 use crate::checks::Invariant;
+use crate::config::{VIP, peer_addr};
 use crate::engine::{MILLI, Nanos};
-use crate::host::{Input, Wish};
+use crate::host::{Input, Wish, established_with};
 use crate::network::Link;
 use crate::peer::{Effect, Peer};
 use crate::trace::{Who, digest};
+use std::net::IpAddr;
 use testudo_ike::endpoint::{IkeSaState, IkeSaStatus};
-use testudo_ike::message::{Header, Message};
+use testudo_ike::message::{Header, IkeSpi, Message};
 use testudo_ike::output::{Event, Path, Time};
 
 /// How often somebody looks after a tunnel.
 const CARE: Nanos = 1000 * MILLI;
 /// How long an attempt to bring a tunnel up may take.
 const PATIENCE: Nanos = 5000 * MILLI;
+/// When faults are over, so long does it take until peers lose their memory for the last time.
+const LAST: Nanos = 3500 * MILLI;
 
 /// What is expected of a tunnel.
 #[derive(Debug, Default)]
@@ -38,6 +42,10 @@ impl World {
             let late = if self.random.permille(300) { self.scenario.calm + self.scenario.faults } else { 1 };
             let at = 300 * MILLI + self.random.below(late.max(self.scenario.calm));
             self.at(at, What::Care(index));
+            if manners.is_forgetful() {
+                // Once more when all is well: that must leave nothing behind.
+                self.at(self.scenario.calm + self.scenario.faults + LAST, What::Forget(index));
+            }
             for outward in [false, true] {
                 let at = self.random.below(self.scenario.probe_pace);
                 self.at(at, What::Probe(index, outward));
@@ -177,6 +185,9 @@ impl World {
         if !self.faulty || !self.random.permille(150) {
             return;
         }
+        if self.scenario.manners[index].is_forgetful() && self.spice.permille(300) {
+            return self.forget(index);
+        }
         let here = self.random.permille(500);
         let wish = match self.random.below(8) {
             0 | 1 => Wish::RekeyIke(index),
@@ -197,6 +208,43 @@ impl World {
             Wish::Terminate(_) => self.with_peer(index, |peer, now| peer.terminate(now, false)),
             Wish::RekeyIke(_) => self.with_peer(index, |peer, now| peer.rekey(now, true)),
             _ => self.with_peer(index, |peer, now| peer.rekey(now, false)),
+        }
+    }
+
+    /// A peer begins anew, and knows of nothing.
+    pub(super) fn forget(&mut self, index: usize) {
+        self.note(Who::Peer(index), "loses its memory", 0, 0);
+        let now = Time(std::time::Duration::from_nanos(self.now));
+        let manners = self.scenario.manners[index];
+        self.peers[index] = Peer::new(now, index, &manners, &mut self.spice);
+        let tunnel = &mut self.tunnels[index];
+        (tunnel.up, tunnel.closing, tunnel.asked) = (false, false, 0);
+        self.bring_up(index);
+    }
+
+    /// Peers of whose IKE SAs the nodes have others than they have themselves, although nothing should be left of those.
+    pub(super) fn relics(&self) -> Vec<usize> {
+        let differs = |peer: &usize| {
+            let addr = IpAddr::V4(peer_addr(*peer));
+            let awake = self.slots.iter().enumerate().filter(|(node, _)| self.stopped != Some(*node));
+            let hosts = awake.filter_map(|(_, slot)| slot.host.as_ref());
+            let mut ours: Vec<IkeSpi> = hosts.flat_map(|host| host.ikes_with(addr)).collect();
+            let mut theirs = established_with(self.peers[*peer].endpoint(), IpAddr::V4(VIP));
+            ours.sort_unstable();
+            theirs.sort_unstable();
+            ours != theirs
+        };
+        let unique = |peer: &usize| self.scenario.manners[*peer].is_unique();
+        (0..self.peers.len()).filter(unique).filter(differs).collect()
+    }
+
+    /// Nothing is left of what peers have forgotten.
+    pub(super) fn check_relics(&mut self) {
+        if let Some(peer) = self.relics().first().copied()
+            && self.checks.violations().is_empty()
+        {
+            let what = "the nodes have other IKE SAs with it than it has".to_owned();
+            self.checks.violate(Invariant::Recovery, self.now, Who::Peer(peer), what);
         }
     }
 

@@ -9,5 +9,6 @@ mod post_quantum;
 mod ppk;
 mod secrets;
 mod server;
+mod server_bounds;
 mod support;
 mod swanctl;

@@ -82,10 +82,7 @@ impl Side {
         let [a, b, _, _] = self.host().octets();
         let (start, end) = (Ipv4Addr::new(a, b, 0, 0), Ipv4Addr::new(a, b, 255, 255));
         let range = AddrRange::new(IpAddr::V4(start), IpAddr::V4(end));
-        range
-            .map(|addrs| TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX })
-            .into_iter()
-            .collect()
+        range.map(TrafficSelector::all).into_iter().collect()
     }
 
     fn params(self, suite: Suite) -> ChildSaParams {
@@ -141,9 +138,7 @@ pub(crate) fn dataplane(
     ];
     commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
     if is_member {
-        let share = params.spi_in.share().0;
-        let mut carried = [0; 4];
-        carried[usize::from(share >> 6)] |= 1 << (share & 63);
+        let carried = [params.spi_in.share()].into_iter().collect();
         let commands = [Command::SetHashKey(HashKey::new(HOMES)), Command::SetShares(carried)];
         commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
     }

@@ -126,7 +126,7 @@ fn single(addr: IpAddr) -> Vec<AddrRange> {
 }
 
 fn everything(addrs: AddrRange) -> TsSpec {
-    TsSpec::Fixed(TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX })
+    TsSpec::Fixed(TrafficSelector::all(addrs))
 }
 
 /// What an initiator protects: its one host in 172.16.0.0/12.

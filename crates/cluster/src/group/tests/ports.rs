@@ -89,3 +89,66 @@ fn who_was_late_itself_or_has_just_come_has_no_complaint_yet() {
     net.pass(2000);
     assert!(ill(&net).is_empty());
 }
+
+/// Seconds until it counts as well again, once its carrier is there.
+fn seconds_until_well(net: &mut Net, node: u8) -> u64 {
+    let now = net.now;
+    net.node(node).group.set_link(now, 2, true);
+    let seconds = (0..200).find(|_| {
+        let well = ill(net).is_empty();
+        net.pass(if well { 0 } else { 1000 });
+        well
+    });
+    seconds.unwrap()
+}
+
+#[test]
+fn a_port_that_fails_again_and_again_is_tried_for_longer_each_time() {
+    let mut net = running(2);
+    let fail = |net: &mut Net, after: u64| {
+        net.pass(after * 1000);
+        let now = net.now;
+        net.node(1).group.set_link(now, 2, false);
+        net.pass(100);
+        assert_eq!(ill(net), [1]);
+        seconds_until_well(net, 1)
+    };
+    // A second, and what it takes to look at it.
+    let tried: Vec<u64> = (0..8).map(|_| fail(&mut net, 5)).collect();
+    assert!(
+        tried.is_sorted() && tried[0] <= 2 && tried[1] <= 3 && (16..=18).contains(&tried[4]),
+        "{tried:?}"
+    );
+    assert!((60..=62).contains(&tried[7]), "{tried:?}");
+    // Going down once more while it is tried costs no more than beginning again.
+    let now = net.now;
+    net.node(1).group.set_link(now, 2, false);
+    net.pass(1000);
+    let now = net.now;
+    net.node(1).group.set_link(now, 2, true);
+    net.pass(30_000);
+    let now = net.now;
+    net.node(1).group.set_link(now, 2, false);
+    net.pass(1000);
+    assert!((60..=62).contains(&seconds_until_well(&mut net, 1)));
+    assert!(fail(&mut net, 301) <= 2, "all of that is forgotten");
+}
+
+#[test]
+fn a_port_that_flaps_stops_moving_shares() {
+    let mut net = running(2);
+    let mut moves = 0;
+    for _ in 0..60 {
+        for up in [false, true] {
+            let now = net.now;
+            net.node(1).group.set_link(now, 2, up);
+            for _ in 0..30 {
+                let before = net.node(1).well;
+                net.pass(100);
+                moves += usize::from(net.node(1).well != before);
+            }
+        }
+    }
+    assert!((1..=5).contains(&moves), "{moves} moves in six minutes");
+    assert_eq!(ill(&net), [1]);
+}

@@ -122,11 +122,8 @@ fn what_a_node_tells_of_itself_arrives() {
     assert_eq!(net.node(2).told.last(), Some(&(1, links, 0)));
 }
 
-#[test]
-fn forged_and_repeated_pulses_prove_nothing() {
-    let mut net = stop(3);
-    net.collect();
-    // Pulses of nodes 2 and 3, as somebody on the way has kept them.
+/// Pulses of nodes 2 and 3, as somebody on the way keeps them.
+fn keep_pulses_to_1(net: &mut Net) -> Vec<(u8, u8, u8, Vec<u8>)> {
     let mut kept = Vec::new();
     for _ in 0..12 {
         net.pass_without_carrying(1);
@@ -134,6 +131,14 @@ fn forged_and_repeated_pulses_prove_nothing() {
         net.carry();
     }
     assert!(!kept.is_empty());
+    kept
+}
+
+#[test]
+fn forged_and_repeated_pulses_prove_nothing() {
+    let mut net = stop(3);
+    net.collect();
+    let kept = keep_pulses_to_1(&mut net);
     let before = net.node(1).group.status().counters;
     net.isolate(1);
     let mut heard = net.now;
@@ -231,9 +236,12 @@ fn who_has_lost_its_engine_only_stays_still_while_the_others_are_a_quorum() {
     net.node(1).group.handle_event(now, EngineEvent::Down { reason: "killed".to_owned() });
     net.node(1).ring = None;
     net.view(&[2, 3], true);
+    net.settle();
+    net.pass(11);
+    assert_eq!(ends_in(&net, 1), Duration::ZERO, "the first pulse tells it");
     let until = net.node(1).fence;
     net.pass(2000);
-    assert_eq!(net.node(1).fence, until, "what was proven while it had an engine, and no more");
+    assert_eq!(net.node(1).fence, until);
     net.isolate(1);
     net.pass(250);
     assert!(ends_in(&net, 1) > FENCE / 2, "nobody tells of a quorum");
@@ -296,6 +304,29 @@ fn takeovers_wait_for_what_was_promised() {
     assert_eq!(wait, FENCE * 9 / 8, "who has been restarted may have promised anything");
 }
 
+/// Without quorum a node grants itself what nobody has promised. Those who take its shares when all meet again wait for that too.
+#[test]
+fn takeovers_wait_for_what_a_node_without_quorum_has_granted_itself() {
+    let mut net = forward(3);
+    net.publish(1, b"news");
+    net.collect();
+    // Node 3 does not get what the other two have had, and each is alone from then on.
+    let (ring, _, from, bytes) = net.order.pop_front().unwrap();
+    assert!(net.order.is_empty());
+    [1, 2].into_iter().for_each(|node| net.deliver_to(node, ring, from, &bytes));
+    for node in [1, 2, 3] {
+        net.view(&[node], false);
+    }
+    net.pass(1000);
+    let left = ends_in(&net, 3);
+    assert!(left > FENCE / 2, "{left:?}");
+    net.view(&[1, 2, 3], true);
+    net.settle();
+    let start = net.node(1).last_view().clone();
+    assert_eq!((start.current, start.fresh), (vec![id(1), id(2)], vec![id(3)]));
+    assert!(start.wait_until >= net.now.plus(ends_in(&net, 3)), "node 3 may send until then");
+}
+
 #[test]
 fn a_machine_that_has_gone_back_in_time_is_fenced_at_once() {
     let mut net = forward(3);
@@ -307,4 +338,87 @@ fn a_machine_that_has_gone_back_in_time_is_fenced_at_once() {
     net.pass(50);
     assert!(ends_in(&net, 1) > FENCE / 2);
     assert_eq!(net.node(2).last_view().fresh, [id(1)]);
+}
+
+/// The engine of one node is cut off, and its ports work. Before it says so, the others' pulses do.
+#[test]
+fn who_hears_that_the_others_have_gone_on_stops_at_once() {
+    for (net, slow_disk) in [(forward(3), false), (stop(3), true), (forward(5), false)] {
+        let mut net = net;
+        net.nodes.values_mut().for_each(|node| node.slow_disk = slow_disk);
+        let others: Vec<u8> = net.all.iter().copied().filter(|node| *node != 1).collect();
+        net.view(&others, true);
+        net.settle();
+        assert!(ends_in(&net, 1) > FENCE / 2);
+        net.pass(10);
+        assert_eq!(ends_in(&net, 1), Duration::ZERO);
+        assert!(net.node(1).log.iter().any(|line| line.contains("a view without this one")));
+        let until = net.node(1).fence;
+        net.pass(1000);
+        net.view(&[1], false);
+        net.pass(1000);
+        assert_eq!(net.node(1).fence, until, "and so it stays, whatever its engine says");
+        // It is a member again.
+        net.nodes.values_mut().for_each(|node| node.slow_disk = false);
+        net.all.clone().into_iter().for_each(|node| net.write(node));
+        let all = net.all.clone();
+        net.view(&all, true);
+        net.settle();
+        net.pass(25);
+        assert!(net.all.iter().all(|node| ends_in(&net, *node) > FENCE / 2));
+    }
+}
+
+/// Once nobody tells of a quorum any more, the configuration has the say.
+#[test]
+fn who_was_passed_over_goes_on_alone_when_the_others_are_gone() {
+    let mut net = forward(3);
+    net.view(&[2, 3], true);
+    net.view(&[1], false);
+    net.settle();
+    net.pass(100);
+    assert_eq!(ends_in(&net, 1), Duration::ZERO);
+    net.isolate(1);
+    net.pass(250);
+    assert!(ends_in(&net, 1) > FENCE / 2);
+}
+
+/// Pulses of a view without a node that somebody has kept, or that come late, do not stop it when it is back.
+#[test]
+fn pulses_of_a_view_that_is_over_stop_nobody() {
+    for heard_since in [false, true] {
+        let mut net = stop(3);
+        net.lost = [(2, 1), (3, 1)].into();
+        net.view(&[2, 3], true);
+        net.settle();
+        let kept = keep_pulses_to_1(&mut net);
+        net.view(&[1, 2, 3], true);
+        net.settle();
+        if heard_since {
+            net.lost.clear();
+            net.pass(25);
+        }
+        for (_, _, link, bytes) in kept {
+            let now = net.now;
+            net.node(1).group.handle_datagram(now, link, &bytes);
+        }
+        net.lost.clear();
+        net.settle();
+        assert_eq!(net.node(1).group.passed_over, None, "heard since: {heard_since}");
+        net.pass(25);
+        assert!(ends_in(&net, 1) > FENCE / 2);
+    }
+}
+
+/// Should it have been wrong, the members of its view prove it by the next that they hear.
+#[test]
+fn who_stopped_by_mistake_goes_on_as_soon_as_a_majority_hears_it_again() {
+    let mut net = stop(3);
+    let now = net.now;
+    let node = net.node(1);
+    (node.group.passed_over, node.group.fence) = (Some(now), now);
+    node.group.prove();
+    assert_eq!(node.group.fence, now, "what was heard before counts no more");
+    net.pass(25);
+    assert!(ends_in(&net, 1) > FENCE / 2);
 }

@@ -402,7 +402,7 @@ proptest! {
             net.collect();
             for (number, node) in &mut net.nodes {
                 for sender in node.senders.drain(..) {
-                    prop_assert_eq!(sender.0 >> 11, u16::from(*number));
+                    prop_assert_eq!(sender.node(), *number);
                     prop_assert!(leased.insert(sender), "{:?} is leased twice", sender);
                 }
             }

@@ -15,7 +15,7 @@ const OTHER: Spi = Spi(0xb200_0c03);
 /// The SA with that SPI comes, and from now on the pipeline takes packets in.
 fn install(worker: &mut TestWorker, spi: Spi) {
     let any = AddrRange::new(addr("0.0.0.0"), addr("255.255.255.255")).unwrap();
-    let everything = vec![TrafficSelector { addrs: any, protocol: 0, port_start: 0, port_end: 65535 }];
+    let everything = vec![TrafficSelector::all(any)];
     let params = ChildSaParams {
         spi_in: spi,
         spi_out: Spi(0xa100_0401),

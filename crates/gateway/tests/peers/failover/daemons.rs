@@ -1,11 +1,12 @@
 //! A daemon of the node that carries the tunnel dies, or stands still.
 
-use super::{LIMIT, Trial, not_doubled, others, within};
+use super::{LIMIT, Trial, behind, not_doubled, others, within};
 use std::thread::sleep;
 use std::time::Duration;
 use testudo_lab::bed::{Bed, BedOptions, Failure};
 use testudo_lab::cluster::Net;
 use testudo_lab::gateway::Kind;
+use testudo_lab::iperf::{Direction, IperfServer, Throughput};
 use testudo_lab::ping::Ping;
 use testudo_lab::topology::{Family, Side};
 
@@ -41,6 +42,31 @@ fn testudod_is_killed_and_comes_back() {
 #[test]
 fn testudod_is_killed_with_testudo_as_the_peer() {
     killed_and_back("kill-peer-testudo", Kind::Testudo);
+}
+
+/// Four streams of iperf3 each way, from the client to a server behind the peer, do not end with the node that carries them.
+#[test]
+fn tcp_streams_outlive_their_node() {
+    const LENGTH: Duration = Duration::from_secs(6);
+    let mut trial = Trial::start("iperf", &BedOptions::default());
+    let cluster = trial.bed.cluster.clone();
+    let _server = IperfServer::start(&cluster.hosts[0]).unwrap();
+    for way in [Direction::Up, Direction::Down] {
+        let owner = trial.bed.owner(1).unwrap();
+        let measured = std::thread::scope(|scope| {
+            let run = || Throughput::run(&cluster.client, behind(1), way, LENGTH, 4);
+            let streams = scope.spawn(run);
+            sleep(LENGTH / 3);
+            trial.bed.strike(owner, Failure::Testudod).unwrap();
+            streams.join().unwrap()
+        });
+        // iperf3 fails if a stream breaks. What came before the failure came within a third of the time.
+        let measured = measured.unwrap();
+        assert!(measured.elapsed > LENGTH * 9 / 10 && measured.gigabits() > 0.01, "{way:?}: {measured:?}");
+        trial.all_is_well("SIGKILL of testudod under iperf3");
+        trial.bed.mend(owner, Failure::Testudod).unwrap();
+        trial.bed.await_all().unwrap();
+    }
 }
 
 /// SIGKILL of corosync: the node is out of the view, hears that the others are in one, and leaves its shares to them.

@@ -4,6 +4,7 @@ use super::{LIMIT, Seen, Trial, hardly_doubled, not_doubled, others, within};
 use std::time::Duration;
 use testudo_lab::bed::{BedOptions, Failure};
 use testudo_lab::cluster::{Cut, Net};
+use testudo_lab::topology::Family;
 use testudo_lab::wait_until;
 
 /// Cuts the owner off and joins it again, in both ways in which that can happen.
@@ -35,8 +36,9 @@ fn cut_off(name: &str, failure: fn(Cut) -> Failure, doubled: fn(&str, &Seen)) {
 
 #[test]
 fn the_cluster_link_is_cut() {
-    // The engine gives the owner up while it lives: its heir carries with the view, and the owner until it hears that it has one, or
-    // its fence has run out. At a datagram each millisecond that is the fence's 50, and what a slow machine adds.
+    // The engine gives the owner up while it lives: its heir carries with the view, and the owner until it hears of that, by the next
+    // pulse (`group::tests::pulses` shows that it is the first); at the latest until its fence has run out. At a datagram each millisecond
+    // that is a few. What a slow machine adds is allowed here.
     let doubled = |what: &str, seen: &Seen| hardly_doubled(what, 300, seen);
     cut_off("cut-cluster", |how| Failure::Link(Net::Cluster, how), doubled);
 }
@@ -48,17 +50,11 @@ fn all_links_are_cut() {
 
 /// A port alone: the other nodes hear the node on its other links, so it is no suspect, and nothing comes through it. It hands its
 /// shares over, and gets them back.
-#[test]
-fn a_port_is_cut() {
-    let mut trial = Trial::start("cut-port", &BedOptions::default());
-    for (net, how) in [
-        (Net::Outer, Cut::Carrier),
-        (Net::Inner, Cut::Silent),
-        (Net::Outer, Cut::Silent),
-        (Net::Inner, Cut::Carrier),
-    ] {
+fn port_cut(name: &str, options: &BedOptions, cuts: &[(Net, Cut)]) {
+    let mut trial = Trial::start(name, options);
+    for (net, how) in cuts {
         let owner = trial.bed.owner(1).unwrap();
-        let failure = Failure::Link(net, how);
+        let failure = Failure::Link(*net, *how);
         let what = format!("{failure:?} of node {owner}");
         let seen = trial.under_traffic(&what, |bed| bed.strike(owner, failure).unwrap());
         not_doubled(&what, &seen);
@@ -79,4 +75,17 @@ fn a_port_is_cut() {
         within(&what, Duration::from_secs(5), &seen);
         trial.all_is_well(&what);
     }
+}
+
+#[test]
+fn a_port_is_cut() {
+    let all = [Net::Outer, Net::Inner].map(|net| [Cut::Carrier, Cut::Silent].map(|how| (net, how)));
+    port_cut("cut-port", &BedOptions::default(), all.as_flattened());
+}
+
+/// Peers and pulses speak IPv6 there.
+#[test]
+fn a_port_is_cut_where_all_is_ipv6() {
+    let options = BedOptions { outside: Family::V6, ..BedOptions::default() };
+    port_cut("cut-port-6", &options, &[(Net::Outer, Cut::Silent)]);
 }

@@ -18,7 +18,7 @@ pub(crate) fn range(text: &str) -> AddrRange {
 
 /// All traffic of a range.
 pub(crate) fn ts(text: &str) -> TrafficSelector {
-    TrafficSelector { addrs: range(text), protocol: 0, port_start: 0, port_end: u16::MAX }
+    TrafficSelector::all(range(text))
 }
 
 pub(crate) fn fqdn(name: &str) -> Identity {

@@ -245,7 +245,14 @@ impl World {
         Self::pair_of(["192.0.2.1", "192.0.2.2"], seed, weather, EndpointConfig::default(), edit)
     }
 
-    /// The same, at any addresses and with any settings.
+    /// The same with a tunnel between them, in fair weather.
+    pub(crate) fn established(seed: u64, edit: impl Fn(usize, &mut Connection)) -> Self {
+        let mut world = Self::pair_with(seed, Weather::FAIR, edit);
+        world.establish();
+        world
+    }
+
+    /// A pair at any addresses and with any settings.
     pub(crate) fn pair_of(
         addrs: [&str; 2],
         seed: u64,
@@ -343,6 +350,14 @@ impl World {
     pub(crate) fn initiate(&mut self, host: usize) -> IkeSaId {
         let id = self.hosts[host].endpoint.initiate(self.now, Some("site"), "net").unwrap();
         self.settle(host);
+        id
+    }
+
+    /// Host 0 initiates, and gets its tunnel.
+    pub(crate) fn establish(&mut self) -> IkeSaId {
+        let id = self.initiate(0);
+        self.run_secs(1);
+        self.assert_tunnel();
         id
     }
 

@@ -241,7 +241,7 @@ impl Control for Gateway {
 
 fn ts(first: &str, last: &str) -> TrafficSelector {
     let addrs = AddrRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
-    TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
+    TrafficSelector::all(addrs)
 }
 
 /// An established IKE SA of connection `gw` with one Child SA `net`.

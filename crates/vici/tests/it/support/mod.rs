@@ -1,6 +1,7 @@
 //! A gateway that follows a script, and a server around it on a Unix socket.
 
 mod gateway;
+pub(crate) mod rig;
 mod socket;
 
 pub(crate) use gateway::{Gateway, net_sa};

@@ -1,8 +1,9 @@
 //! The gateway as a node of a cluster: what comes from the other nodes, and what the member asks for beside IKE.
 
-use crate::gateway::Gateway;
+use super::Gateway;
 use testudo_cluster::group::Durable;
 use testudo_cluster::member::{Member, MemberOutput};
+use testudo_fastpath::worker::boottime;
 use testudo_ike::output::Time;
 use testudo_ipsec::pmtu::TooBig;
 
@@ -59,14 +60,18 @@ impl Gateway {
     }
 
     /// A router has told of a packet that was too large. Only who has sent it can tell whether that is true, and tells the other
-    /// nodes: they send on this path when it is gone.
-    pub(crate) fn router_told(&mut self, told: &TooBig) {
-        if !self.data.too_big(told) {
-            return;
+    /// nodes: they send on this path when it is gone. True if it is to be believed.
+    pub(crate) fn router_told(&mut self, told: &TooBig) -> bool {
+        if !self.data.has_sent(told) {
+            return false;
         }
         let TooBig { remote, mtu, .. } = *told;
-        self.log(None, None, 1, format!("the path to {remote} takes packets of {mtu} octets"));
+        if self.data.learn_path_mtu(boottime(), remote, mtu) {
+            self.log(None, None, 1, format!("the path to {remote} takes packets of {mtu} octets"));
+        }
+        // Also what is no news: the others would forget it earlier.
         self.in_cluster(|member, now| member.learned_path_mtu(now, remote, mtu));
+        true
     }
 
     /// Somebody asks where a VIP is.

@@ -1,0 +1,110 @@
+//! What tests ask the world, and what must hold of it at rest.
+
+use super::{Node, World};
+use crate::config::peer_addr;
+use std::net::IpAddr;
+use testudo_cluster::share::ShareSet;
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::spi::Spi;
+
+impl World {
+    /// The owner's own SPI of a peer's tunnel.
+    pub(crate) fn spi_of(&self, peer: usize) -> Spi {
+        self.peers[peer].installed.values().next().unwrap().spi_out
+    }
+
+    /// The Child SAs that a node has, those that are looked at first in front.
+    pub(crate) fn in_order(&self, node: usize) -> Vec<Spi> {
+        let state = &self.nodes[node];
+        let mut all: Vec<_> = state
+            .installed
+            .iter()
+            .map(|(child, (params, _))| (state.policies[child], params.spi_in))
+            .collect();
+        all.sort_unstable();
+        all.into_iter().rev().map(|(_, spi)| spi).collect()
+    }
+
+    /// How many blocks of numbers a node has had for a tunnel.
+    pub(crate) fn blocks_of(&self, node: usize, spi: Spi) -> usize {
+        let of = |state: &Node| {
+            state
+                .installed
+                .values()
+                .find(|(params, _)| params.spi_in == spi)
+                .map(|(_, numbers)| numbers.len())
+        };
+        self.nodes.get(node).and_then(of).unwrap_or_default()
+    }
+
+    /// The nodes whose endpoints have an IKE SA with a peer, once for each.
+    pub(crate) fn speakers(&self, peer: usize) -> Vec<usize> {
+        let addr: IpAddr = peer_addr(peer);
+        let members =
+            self.nodes.iter().enumerate().filter_map(|(node, at)| Some((node, at.member.as_ref()?)));
+        let sas = members.flat_map(|(node, member)| member.endpoint().sas().map(move |sa| (node, sa)));
+        sas.filter(|(_, sa)| sa.remote.ip() == addr).map(|(node, _)| node).collect()
+    }
+
+    /// The node whose endpoint has the IKE SA with a peer.
+    pub(crate) fn owner_of(&self, peer: usize) -> Option<usize> {
+        let addr: IpAddr = peer_addr(peer);
+        let has = |node: &Node| {
+            let member = node.member.as_ref();
+            member.is_some_and(|member| member.endpoint().sas().any(|sa| sa.remote.ip() == addr))
+        };
+        self.nodes.iter().position(has)
+    }
+
+    /// Peer and cluster have one Child SA, the same on every node that is there, and its owner has numbers for it.
+    pub(crate) fn assert_tunnel(&self, peer: usize) {
+        let ours: Vec<&ChildSaParams> = self.peers[peer].installed.values().collect();
+        assert_eq!(ours.len(), 1, "peer {peer} has {} children; {:?}", ours.len(), self.logs());
+        let ours = ours[0];
+        for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.member.is_some()) {
+            let fits = |params: &ChildSaParams| {
+                (params.spi_in, params.spi_out) == (ours.spi_out, ours.spi_in)
+                    && params.key_in == ours.key_out
+                    && params.key_out == ours.key_in
+            };
+            let of_peer = node.installed.values().filter(|(params, _)| params.remote.ip() == peer_addr(peer));
+            let found: Vec<_> = of_peer.collect();
+            assert_eq!(found.len(), 1, "node {index} has {} children of peer {peer}", found.len());
+            assert!(fits(&found[0].0), "node {index}");
+        }
+        let share = ours.spi_out.share();
+        let carriers: Vec<&Node> = self.nodes.iter().filter(|node| node.shares.0.contains(share)).collect();
+        assert_eq!(carriers.len(), 1, "one node carries it");
+        let (_, numbers) =
+            carriers[0].installed.values().find(|(params, _)| params.spi_in == ours.spi_out).unwrap();
+        assert!(!numbers.is_empty(), "and has numbers");
+        let owner = self.owner_of(peer).expect("somebody speaks for it");
+        assert!(self.nodes[owner].shares.1.contains(share));
+    }
+
+    /// Every share is carried by one node, which speaks its IKE too, and one node is the default host.
+    pub(crate) fn assert_all_shares_once(&self) {
+        let all = |of: &dyn Fn(&Node) -> ShareSet| {
+            let mut union = ShareSet::EMPTY;
+            let mut sum = 0;
+            for node in &self.nodes {
+                union = union.union(of(node));
+                sum += of(node).len();
+            }
+            (union, sum)
+        };
+        assert_eq!(all(&|node| node.shares.0), (ShareSet::ALL, 256), "{:?}", self.logs());
+        assert_eq!(all(&|node| node.shares.1), (ShareSet::ALL, 256));
+        let hosts = self.nodes.iter().filter(|node| node.member.is_some() && node.default_host).count();
+        assert_eq!(hosts, 1);
+    }
+
+    pub(crate) fn logs(&self) -> Vec<&String> {
+        self.nodes.iter().flat_map(|node| &node.logs).collect()
+    }
+
+    /// With what a node would send next in the tunnel for which we chose that SPI. 1: with nothing, if it has had no block.
+    pub(crate) fn next_number(&self, node: usize, spi: Spi) -> u64 {
+        self.nodes[node].numbers.get(&spi).map_or(0, |numbers| numbers.block().next)
+    }
+}

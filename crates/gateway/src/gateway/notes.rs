@@ -1,0 +1,134 @@
+//! What the VICI server, the log and those who wait for a command hear of SAs.
+
+use super::Gateway;
+use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Reason};
+use testudo_vici::control::JobId;
+
+/// Something for the VICI server to pass on.
+pub(crate) enum Note {
+    /// A line of the log, and the jobs it belongs to.
+    Log { ike: Option<IkeSaId>, connection: Option<String>, level: u8, message: String, jobs: Vec<JobId> },
+    /// An initiation is over.
+    Initiated(JobId, Result<(), String>),
+    /// A termination is over.
+    Terminated(JobId, u32),
+    /// An IKE SA came up or went down.
+    Ike(bool, Box<IkeSaStatus>),
+    /// A Child SA came up or went down.
+    Child(bool, Box<IkeSaStatus>, Box<ChildSaStatus>),
+    /// An IKE SA has taken the place of another.
+    IkeRekeyed(Box<(IkeSaStatus, IkeSaStatus)>),
+    /// A Child SA of an IKE SA has taken the place of another.
+    ChildRekeyed(Box<(IkeSaStatus, ChildSaStatus, ChildSaStatus)>),
+}
+
+impl Gateway {
+    /// Whether somebody wants to hear of SAs that come and go.
+    pub(crate) fn watch(&mut self, wanted: bool) {
+        if wanted && !self.watched {
+            self.ikes = self.endpoint.sas().map(|status| (status.id, status)).collect();
+        } else if !wanted {
+            self.ikes.clear();
+        }
+        self.watched = wanted;
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        match event {
+            Event::Log { ike, connection, level, message } => self.log(ike, connection, level, message),
+            Event::IkeUp(ike) => {
+                if let Some(status) = self.look(ike) {
+                    self.notes.push_back(Note::Ike(true, Box::new(status)));
+                }
+            }
+            Event::IkeDown(ike, reason) => {
+                let told = reason != Reason::Rekeyed;
+                if let Some(status) = self.ikes.remove(&ike).filter(|_| told) {
+                    self.notes.push_back(Note::Ike(false, Box::new(status)));
+                }
+                let complete = self.jobs.ike_gone(ike);
+                self.notes.extend(complete.into_iter().map(|(job, gone)| Note::Terminated(job, gone)));
+            }
+            Event::ChildUp(ike, child) => {
+                if let Some(status) = self.look(ike) {
+                    self.note_child(true, status, child);
+                }
+            }
+            Event::ChildDown(ike, child, reason) => {
+                // Of one that was renewed nobody is told that it goes.
+                let told = reason != Reason::Rekeyed;
+                if let Some(status) = self.ikes.get(&ike).filter(|_| told).cloned() {
+                    self.note_child(false, status, child);
+                }
+                let complete = self.jobs.child_gone(child);
+                self.notes.extend(complete.into_iter().map(|(job, gone)| Note::Terminated(job, gone)));
+            }
+            Event::ChildRekeyed(ike, old, new) => {
+                if let Some(status) = self.look(ike) {
+                    let child = |id| status.children.iter().find(|child| child.id == id).cloned();
+                    if let Some((old, new)) = child(old).zip(child(new)) {
+                        self.notes.push_back(Note::ChildRekeyed(Box::new((status, old, new))));
+                    }
+                }
+            }
+            Event::IkeRekeyed(old, new) => {
+                self.virtual_ips.hand_on(old, new);
+                let before = self.ikes.get(&old).cloned();
+                if let Some((before, after)) = before.zip(self.look(new)) {
+                    self.notes.push_back(Note::IkeRekeyed(Box::new((before, after))));
+                }
+            }
+            Event::InitiateMoved { from, to, child } => self.jobs.moved(from, to, &child),
+            Event::InitiateDone { ike, child, result } => {
+                let result = result.map(drop).map_err(|reason| reason.to_string());
+                for job in self.jobs.initiated(ike, &child) {
+                    self.notes.push_back(Note::Initiated(job, result.clone()));
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, ike: IkeSaId) -> Option<IkeSaStatus> {
+        if !self.watched {
+            return None;
+        }
+        let status = self.endpoint.sa(ike)?;
+        self.ikes.insert(ike, status.clone());
+        Some(status)
+    }
+
+    fn note_child(&mut self, up: bool, ike: IkeSaStatus, child: ChildSaId) {
+        if let Some(child) = ike.children.iter().find(|c| c.id == child).cloned() {
+            self.notes.push_back(Note::Child(up, Box::new(ike), Box::new(child)));
+        }
+    }
+
+    /// To the log, and to every `swanctl` that waits for that IKE SA.
+    pub(crate) fn log(
+        &mut self,
+        ike: Option<IkeSaId>,
+        connection: Option<String>,
+        level: u8,
+        message: String,
+    ) {
+        let name = connection.as_deref().unwrap_or("-");
+        let number = ike.map_or(0, |ike| ike.0);
+        match level {
+            0 | 1 => tracing::info!("<{name}|{number}> {message}"),
+            _ => tracing::debug!("<{name}|{number}> {message}"),
+        }
+        let jobs = ike.map(|ike| self.jobs.listeners(ike)).unwrap_or_default();
+        self.notes.push_back(Note::Log { ike, connection, level, message, jobs });
+    }
+
+    /// What the VICI server should hear about, at most `limit` of it.
+    pub(crate) fn take_notes(&mut self, limit: usize) -> Vec<Note> {
+        self.notes.drain(..limit.min(self.notes.len())).collect()
+    }
+
+    /// Whether there is more of it.
+    pub(crate) fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
+    }
+}

@@ -1,0 +1,97 @@
+//! What the worker tells of traffic: what asks for an SA, wears one out, or shows that a peer is alive.
+
+use super::Gateway;
+use crate::datapath::WorkerEvent;
+use testudo_cluster::member::Member;
+use testudo_ike::output::ChildSaId;
+use testudo_ipsec::spd::PolicyId;
+
+impl Gateway {
+    /// What workers have to tell.
+    pub(crate) fn worker_events(&mut self) {
+        for event in self.data.events() {
+            match event {
+                WorkerEvent::NoSa(policy) => self.acquire(policy),
+                WorkerEvent::Source(child, remote) => self.endpoint.esp_source(self.now, child, remote),
+                WorkerEvent::Warning(message) => self.log(None, None, 0, message),
+                WorkerEvent::Exhausting(child) => self.renew_exhausted(child),
+                WorkerEvent::Carried(child) => self.note_use(child),
+                WorkerEvent::NumbersLow(spi, rate) => {
+                    self.in_cluster(|member, now| member.numbers_low(now, spi, rate))
+                }
+                WorkerEvent::IvLow => self.in_cluster(Member::renew_sender),
+                WorkerEvent::Flushed(shares, edges) => {
+                    self.in_cluster(|member, now| member.flushed(now, shares, &edges));
+                }
+            }
+        }
+        self.settle();
+    }
+
+    fn acquire(&mut self, policy: PolicyId) {
+        if self.closing {
+            return;
+        }
+        let Some(name) = self.policies.child_of(policy).cloned() else { return };
+        if !self.endpoint.is_trapped(&name.connection, &name.child) {
+            return;
+        }
+        if let Err(error) = self.endpoint.acquire(self.now, &name.connection, &name.child) {
+            self.log(
+                None,
+                Some(name.connection),
+                0,
+                format!("traffic asks for child {}: {error}", name.child),
+            );
+        }
+    }
+
+    /// A Child SA has carried as much as IKE wants to hear of: it may have to be renewed, or to end. By the second would be
+    /// too late: what it may carry between the two is often less than a second's traffic.
+    fn note_use(&mut self, child: ChildSaId) {
+        if let Some((inbound, outbound)) = self.data.carried(child) {
+            let (bytes, packets) = (inbound.bytes.max(outbound.bytes), inbound.packets.max(outbound.packets));
+            self.endpoint.child_used(self.now, child, bytes, packets);
+            self.mark(child, bytes, packets);
+        }
+    }
+
+    /// Sees to it that IKE hears of what a Child SA carries, once it has carried so much.
+    pub(super) fn mark(&self, child: ChildSaId, bytes: u64, packets: u64) {
+        let (bytes, packets) = self.endpoint.next_limit(child, bytes, packets);
+        self.data.set_mark(child, packets, bytes);
+    }
+
+    fn renew_exhausted(&mut self, child: ChildSaId) {
+        if self.endpoint.rekey_child(self.now, child) {
+            let message =
+                format!("half of the sequence numbers of CHILD_SA #{} are used: it is renewed", child.0);
+            self.log(None, None, 0, message);
+        }
+    }
+
+    /// Once a second: tries again what failed. A peer whose packets authenticate is alive: saves it the liveness checks.
+    pub(crate) fn report_traffic(&mut self) {
+        for (child, inbound, outbound) in self.data.all_totals() {
+            // A new Child SA has carried nothing.
+            let now = (inbound.packets, outbound.packets);
+            let before = self.seen.get(&child).copied().unwrap_or_default();
+            if before == now {
+                continue;
+            }
+            self.seen.insert(child, now);
+            if before.0 < now.0 {
+                self.endpoint.traffic_seen(self.now, child);
+            }
+        }
+        self.protection_changed |= self.policies_failed;
+        if self.node.is_some() {
+            let (edges, load) = (self.data.moved_edges(), self.load.measure());
+            self.in_cluster(|member, now| {
+                member.report_edges(now, &edges);
+                member.set_load(load);
+            });
+        }
+        self.settle();
+    }
+}

@@ -1,0 +1,129 @@
+//! Sequence numbers and IVs for the packets of a burst.
+
+use super::Burst;
+use super::plan::Plan;
+use crate::dataplane::burst::Item;
+use crate::dataplane::counters::DirectionCounters;
+use crate::dataplane::event::{Event, Events, LOW_INTERVAL, NO_BLOCK_INTERVAL};
+use crate::dataplane::table::{OutboundTable, Sample};
+use crate::drops::DropReason;
+use crate::number::IvAllocator;
+use crate::sa::OutboundSa;
+
+/// Gives each plan its sequence number and IV: one reservation per run of packets of one SA, and another where a block ends
+/// within the run.
+pub(super) fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, mut low: Low<'_>) {
+    for mut run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
+        while let Some(sa) = run.first().map(|plan| plan.sa) {
+            let numbered = number_some(run, sa, ivs, &mut low);
+            if numbered == 0 {
+                break;
+            }
+            run = run.get_mut(numbered..).unwrap_or_default();
+        }
+    }
+}
+
+/// Numbers as many packets of an SA as one reservation gives: from the front, none if there are no numbers.
+#[inline]
+fn number_some(run: &mut [Plan<'_>], sa: &OutboundSa, ivs: &mut IvAllocator, low: &mut Low<'_>) -> usize {
+    // Without IVs no sequence number is used up.
+    let wanted = ivs.left(run.len() as u32);
+    if wanted == 0 {
+        low.tell_ivs(ivs);
+        return 0;
+    }
+    let numbers = sa.numbers().reserve(wanted);
+    let reserved = ivs.reserve(numbers.count as u32);
+    for (plan, offset) in run.iter_mut().zip(0..numbers.count) {
+        plan.sequence = numbers.first + offset;
+        plan.iv = reserved.first + offset;
+    }
+    if numbers.low {
+        low.tell_sequence(sa, numbers.count == 0);
+    }
+    if reserved.low {
+        low.tell_ivs(ivs);
+    }
+    numbers.count as usize
+}
+
+/// Tells control, now and then, that numbers run low.
+pub(super) struct Low<'d> {
+    pub(super) table: &'d OutboundTable,
+    pub(super) iv_told: &'d mut Option<u64>,
+    pub(super) events: &'d mut Events,
+    pub(super) now: u64,
+}
+
+impl Low<'_> {
+    fn is_due(&self, told: Option<u64>, interval: u64) -> bool {
+        told.is_none_or(|told| self.now.saturating_sub(told) >= interval)
+    }
+
+    #[cold]
+    fn tell_sequence(&mut self, sa: &OutboundSa, out: bool) {
+        let Some(place) = self.table.get(sa.policy()) else {
+            return;
+        };
+        let interval = if out && !sa.numbers().is_last_block() { NO_BLOCK_INTERVAL } else { LOW_INTERVAL };
+        // At once for each block; again after a time, because the event may have got lost.
+        let news = sa.numbers().take_news();
+        if !news && !self.is_due(place.told.get(), interval) {
+            return;
+        }
+        let sample = Sample::now(sa, self.now);
+        if self.events.raise(Event::SequenceLow { spi: sa.pair, rate: place.sampled.get().rate(sample) }) {
+            place.told.set(Some(self.now));
+            place.sampled.set(sample);
+        } else if news {
+            sa.numbers().give_news_back();
+        }
+    }
+
+    #[cold]
+    fn tell_ivs(&mut self, ivs: &IvAllocator) {
+        if ivs.sender().is_some()
+            && self.is_due(*self.iv_told, LOW_INTERVAL)
+            && self.events.raise(Event::IvLow)
+        {
+            *self.iv_told = Some(self.now);
+        }
+    }
+}
+
+/// Takes out the packets for which there was no sequence number, or no IV.
+#[inline]
+pub(super) fn refuse_unnumbered(
+    burst: &mut [Item<'_>],
+    plans: &mut Burst<Plan<'_>>,
+    ivs: &IvAllocator,
+    counters: &DirectionCounters,
+) {
+    if plans.iter().any(|plan| plan.sequence == 0) {
+        refuse_unnumbered_of(burst, plans, ivs, counters);
+    }
+}
+
+#[cold]
+fn refuse_unnumbered_of(
+    burst: &mut [Item<'_>],
+    plans: &mut Burst<Plan<'_>>,
+    ivs: &IvAllocator,
+    counters: &DirectionCounters,
+) {
+    plans.retain(|plan| {
+        let numbered = plan.sequence != 0;
+        if !numbered && let Some(item) = burst.get_mut(usize::from(plan.at)) {
+            let reason = match (ivs.sender(), ivs.left(1)) {
+                (None, _) => DropReason::NoSender,
+                (Some(_), 0) => DropReason::IvExhausted,
+                _ if plan.sa.numbers().is_last_block() => DropReason::SequenceExhausted,
+                _ => DropReason::NoBlock,
+            };
+            plan.sa.counters().add_drop(reason);
+            item.refuse(reason, counters);
+        }
+        numbered
+    });
+}

@@ -1,0 +1,192 @@
+//! What becomes of each packet, before any is encrypted.
+
+use super::Parsed;
+use crate::dataplane::burst::{Ingress, Item, Verdict};
+use crate::dataplane::counters::Counters;
+use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL};
+use crate::dataplane::reply::Replier;
+use crate::dataplane::shares::is_carried;
+use crate::dataplane::table::OutboundTable;
+use crate::drops::DropReason;
+use crate::esp::{Outer, tunnel};
+use crate::flow::Path;
+use crate::inner::Inner;
+use crate::sa::OutboundSa;
+use crate::share::ShareSet;
+use crate::siphash::HashKey;
+use crate::spd::PolicyId;
+use testudo_crypto::TAG_LEN;
+use testudo_wire::icmp::Kind;
+use testudo_wire::ip::Protocol;
+use testudo_wire::ipv6;
+
+/// A packet that will be encrypted.
+pub(super) struct Plan<'s> {
+    pub(super) sa: &'s OutboundSa,
+    pub(super) sequence: u64,
+    pub(super) iv: u64,
+    pub(super) len: u16,
+    pub(super) at: u8,
+    pub(super) class: u8,
+    pub(super) df: bool,
+    /// The largest piece, if the outer packet must be fragmented.
+    pub(super) pieces: Option<u16>,
+    pub(super) next_header: Protocol,
+}
+
+/// Decides what becomes of each packet, and prepares those that will be encrypted.
+pub(super) struct Planner<'s, 'd> {
+    pub(super) table: &'s OutboundTable,
+    pub(super) shares: &'d ShareSet,
+    pub(super) pairs: HashKey,
+    pub(super) replier: Replier<'d>,
+    pub(super) counters: &'d Counters,
+    pub(super) events: &'d mut Events,
+    pub(super) now: u64,
+}
+
+impl<'s> Planner<'s, '_> {
+    #[inline]
+    pub(super) fn plan(&mut self, item: &mut Item<'_>, parsed: &Parsed, path: Path) -> Option<Plan<'s>> {
+        let reason = match path {
+            Path::Protect(policy) => match self.table.sa(policy) {
+                Some(sa) if self.is_home(sa) => return self.protect(item, parsed, sa),
+                Some(_) => DropReason::OtherNode,
+                None => self.tell_no_sa(policy, &parsed.inner),
+            },
+            Path::Bypass if self.keeps_pair(item, &parsed.inner) => {
+                self.bypass(item, &parsed.inner);
+                return None;
+            }
+            Path::Bypass => DropReason::OtherNode,
+            Path::OutsideSa(policy) => match self.table.sa(policy) {
+                Some(sa) if self.is_home(sa) => {
+                    sa.counters().add_drop(DropReason::OutsideSa);
+                    DropReason::OutsideSa
+                }
+                Some(_) => DropReason::OtherNode,
+                None => DropReason::OutsideSa,
+            },
+            Path::Discard => DropReason::PolicyDiscard,
+            Path::NoPolicy(_) => DropReason::NoPolicy,
+        };
+        item.refuse(reason, &self.counters.outbound);
+        None
+    }
+
+    /// True if this node carries the SA: what cannot be told apart before the policies are looked at comes to all nodes.
+    #[inline]
+    fn is_home(&self, sa: &OutboundSa) -> bool {
+        is_carried(sa.pair.share(), self.shares)
+    }
+
+    /// True unless the packet has reached all nodes and another one lets it pass.
+    fn keeps_pair(&self, item: &Item<'_>, inner: &Inner) -> bool {
+        let share = || self.pairs.pair(inner.flow.local(), inner.flow.remote());
+        item.ingress != Ingress::Shared || is_carried(share(), self.shares)
+    }
+
+    /// One node alone asks for the SA that is missing: several would set up several.
+    #[cold]
+    fn tell_no_sa(&mut self, policy: PolicyId, inner: &Inner) -> DropReason {
+        let Some(place) = self.table.get(policy) else {
+            return DropReason::NoSa;
+        };
+        if place.home.is_some_and(|home| !is_carried(home, self.shares)) {
+            return DropReason::OtherNode;
+        }
+        let due = place.told.get().is_none_or(|told| self.now.saturating_sub(told) >= NO_SA_INTERVAL);
+        if due && self.events.raise(Event::NoSa { policy, packet: inner.flow }) {
+            place.told.set(Some(self.now));
+        }
+        DropReason::NoSa
+    }
+
+    /// Takes a hop off packets that came through a port. False if there was none left; the packet is done with then.
+    #[inline]
+    fn take_hop(&mut self, item: &mut Item<'_>, inner: &Inner) -> bool {
+        if item.ingress == Ingress::Host {
+            return true;
+        }
+        if inner.ttl <= 1 {
+            let (kind, reason) = (Kind::TimeExceeded, DropReason::TtlExceeded);
+            self.replier.refuse(item, kind, reason, &self.counters.outbound);
+            return false;
+        }
+        inner.decrement_ttl(item.buf.data_mut());
+        true
+    }
+
+    fn bypass(&mut self, item: &mut Item<'_>, inner: &Inner) {
+        if self.take_hop(item, inner) {
+            self.counters.outbound.forwarded.add(1);
+            self.counters.outbound.forwarded_bytes.add(u64::from(inner.len));
+            item.verdict = Verdict::Forward;
+        }
+    }
+
+    #[inline]
+    fn protect(&mut self, item: &mut Item<'_>, parsed: &Parsed, sa: &'s OutboundSa) -> Option<Plan<'s>> {
+        let inner = &parsed.inner;
+        let mtu = sa.inner_mtu();
+        let too_big = inner.len > mtu;
+        if too_big && inner.df && inner.len > reported_mtu(inner, mtu) {
+            let kind = Kind::TooBig { mtu: reported_mtu(inner, mtu) };
+            sa.counters().add_drop(DropReason::TooBig);
+            self.replier.refuse(item, kind, DropReason::TooBig, &self.counters.outbound);
+            return None;
+        }
+        if !self.take_hop(item, inner) {
+            return None;
+        }
+        if too_big && !inner.df && may_split(inner, sa) {
+            self.counters.outbound.to_split.add(1);
+            item.verdict = Verdict::Fragment { mtu };
+            return None;
+        }
+        let behind = Outer::trailer_len(usize::from(inner.len)) + TAG_LEN;
+        if item.buf.headroom() < sa.outer.prefix_len() || item.buf.tailroom() < behind {
+            sa.counters().add_drop(DropReason::NoRoom);
+            item.refuse(DropReason::NoRoom, &self.counters.outbound);
+            return None;
+        }
+        if inner.clamp_mss(item.buf.data_mut(), mtu) {
+            self.counters.mss_clamped.add(1);
+        }
+        Some(Plan {
+            sa,
+            sequence: 0,
+            iv: 0,
+            len: inner.len,
+            at: parsed.at,
+            class: tunnel::outer_class(sa.copy, inner.class),
+            // What must pass whole although it is too big is fragmented outside, here or on its way.
+            df: sa.copy.df && inner.df && !too_big,
+            pieces: if too_big { pieces(sa, usize::from(inner.len) + behind) } else { None },
+            next_header: inner.next_header(),
+        })
+    }
+}
+
+/// The largest piece of an outer packet that only its source may fragment, because it is IPv6 (RFC 8200 §5): one that is
+/// larger than the path takes, and than every IPv6 link takes. `behind_prefix` are its octets behind the prefix.
+#[cold]
+fn pieces(sa: &OutboundSa, behind_prefix: usize) -> Option<u16> {
+    let mtu = sa.path_mtu().max(ipv6::MIN_MTU);
+    let total = sa.outer.prefix_len() + behind_prefix;
+    (sa.outer.is_ipv6() && total > usize::from(mtu)).then_some(mtu)
+}
+
+/// True if the pieces of a packet may go through the SA too: where its selectors ask for ports, the later pieces have none
+/// to show (RFC 4301 §7), and the packet is encrypted whole.
+#[cold]
+fn may_split(inner: &Inner, sa: &OutboundSa) -> bool {
+    sa.selectors.accepts(&inner.flow.without_ports())
+}
+
+/// The MTU to tell a sender. No IPv6 sender can go below 1280 octets (RFC 8200 §5), so that packets up to that size must
+/// pass whatever the path's MTU is.
+#[inline]
+fn reported_mtu(inner: &Inner, mtu: u16) -> u16 {
+    if inner.is_ipv6() { mtu.max(ipv6::MIN_MTU) } else { mtu }
+}

@@ -1,0 +1,111 @@
+//! ESP around the packets of a burst, and the cipher.
+
+use super::Burst;
+use super::plan::Plan;
+use crate::dataplane::burst::{Item, Verdict};
+use crate::dataplane::counters::DirectionCounters;
+use crate::dataplane::event::{Event, Events};
+use crate::drops::DropReason;
+use crate::esp::{Marks, Outer};
+use testudo_crypto::{Aad, SealJob, TAG_LEN, seal_burst};
+use testudo_wire::esp;
+use testudo_wire::packet::PacketBuf;
+
+/// Puts ESP around each planned packet and encrypts the burst. Only what is encrypted gets the verdict to be forwarded.
+pub(super) fn seal(
+    burst: &mut [Item<'_>],
+    plans: &[Plan<'_>],
+    next_id: &mut u16,
+    counters: &DirectionCounters,
+) {
+    let mut jobs = Burst::new();
+    let mut plans = plans.iter().peekable();
+    for (at, item) in burst.iter_mut().enumerate() {
+        let Some(plan) = plans.next_if(|plan| usize::from(plan.at) == at) else {
+            continue;
+        };
+        *next_id = next_id.wrapping_add(1);
+        item.verdict = match encapsulate(&mut item.buf, plan, *next_id) {
+            Some(job) => {
+                jobs.push(job);
+                plan.pieces.map_or(Verdict::Forward, |mtu| Verdict::ForwardInPieces { mtu })
+            }
+            None => {
+                counters.drop(DropReason::NoRoom);
+                Verdict::Drop(DropReason::NoRoom)
+            }
+        };
+    }
+    seal_burst(&mut jobs);
+}
+
+/// Writes outer header and trailer. `None` if there is no room, which the planner has ruled out.
+#[inline]
+fn encapsulate<'a>(buf: &'a mut PacketBuf<'_>, plan: &Plan<'a>, id: u16) -> Option<SealJob<'a>> {
+    let Plan { sa, sequence, iv, .. } = *plan;
+    let prefix_len = sa.outer.prefix_len();
+    let trailer_len = Outer::trailer_len(usize::from(plan.len));
+    if !(buf.grow_front(prefix_len) && buf.grow_back(trailer_len + TAG_LEN)) {
+        return None;
+    }
+    let total = buf.len() as u16;
+    let (prefix, rest) = buf.data_mut().split_at_mut_checked(prefix_len)?;
+    let marks = Marks { class: plan.class, df: plan.df, id, sequence, iv };
+    sa.outer.write(prefix, total, &marks);
+    let (text, tag) = rest.split_last_chunk_mut::<TAG_LEN>()?;
+    let (_, trailer) = text.split_at_mut_checked(usize::from(plan.len))?;
+    if !esp::write_trailer(trailer, plan.next_header) {
+        return None;
+    }
+    let aad = if sa.esn { Aad::esp_esn(sa.spi.0, sequence) } else { Aad::esp(sa.spi.0, sequence as u32) };
+    Some(SealJob { key: &sa.key, iv: iv.to_be_bytes(), aad, text, tag })
+}
+
+/// Tells control of SAs that have come into use.
+#[inline]
+pub(super) fn want_keys(plans: &[Plan<'_>], events: &mut Events, now: u64) {
+    for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
+        if let Some(Plan { sa, .. }) = run.first()
+            && !sa.key.is_expanded()
+            && sa.counters().is_unused_since(now)
+        {
+            events.raise(Event::KeyWanted { spi: sa.pair });
+        }
+    }
+}
+
+/// What remains after encryption: checksums over ciphertext, counters.
+pub(super) fn finish(
+    burst: &mut [Item<'_>],
+    plans: &[Plan<'_>],
+    counters: &DirectionCounters,
+    events: &mut Events,
+    now: u64,
+) {
+    let (mut forwarded, mut forwarded_bytes) = (0, 0);
+    for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
+        let Some(sa) = run.first().map(|plan| plan.sa) else {
+            continue;
+        };
+        let (mut packets, mut bytes) = (0, 0);
+        for plan in run {
+            let Some(item) = burst.get_mut(usize::from(plan.at)) else {
+                continue;
+            };
+            if !matches!(item.verdict, Verdict::Forward | Verdict::ForwardInPieces { .. }) {
+                continue;
+            }
+            if sa.outer.needs_checksum() {
+                sa.outer.fill_checksum(item.buf.data_mut());
+            }
+            packets += 1;
+            bytes += u64::from(plan.len);
+            forwarded_bytes += item.buf.len() as u64;
+        }
+        sa.counters().add_shared(packets, bytes, now);
+        events.note_mark(sa.counters(), sa.pair);
+        forwarded += packets;
+    }
+    counters.forwarded.add(forwarded);
+    counters.forwarded_bytes.add(forwarded_bytes);
+}
