@@ -60,9 +60,16 @@ fn sorted_lines(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Blocks in an order that does not depend on the daemon.
+/// Blocks in an order that does not depend on the daemon, without how many days are left: swanctl counts them when it
+/// prints, and the second list comes later than the first.
 fn sorted(text: &str) -> String {
-    let mut blocks: Vec<&str> = text.split("\n\n").map(|block| block.trim_matches('\n')).collect();
+    let mut blocks: Vec<String> =
+        text.split("\n\n").map(|block| without_countdowns(block.trim_matches('\n'))).collect();
     blocks.sort_unstable();
     blocks.join("\n\n")
+}
+
+fn without_countdowns(block: &str) -> String {
+    let line = |line: &str| line.split(" (expires in ").next().unwrap_or_default().to_owned();
+    block.lines().map(line).collect::<Vec<_>>().join("\n")
 }
