@@ -125,6 +125,9 @@ pub(crate) fn dataplane(
     let numbers =
         if is_member { SequenceBlock { next: 1, end: GRANTED } } else { SequenceBlock::whole(params.esn) };
     let outbound = OutboundSa::new(&params, POLICY, numbers, PATH_MTU, library)?;
+    // In the daemon control does so after the first packet.
+    inbound.expand_key()?;
+    outbound.expand_key()?;
 
     let worker = WorkerId::new(0).expect("zero is below the limit");
     let mut dataplane = Dataplane::new(&Config::new(worker, SenderId(1), SEED));
