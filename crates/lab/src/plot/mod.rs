@@ -1,10 +1,12 @@
-//! Plots as SVG, to be looked at: what happened over time, and box plots.
+//! Plots as SVG, to be looked at: what happened over time, box plots, bars and lines.
 
 mod axis;
 mod boxes;
+mod chart;
 mod frame;
 mod svg;
 mod timeline;
 
 pub use boxes::{BoxPlot, Column, Limit};
+pub use chart::{Chart, Series, Style};
 pub use timeline::{Data, Mark, Panel, Timeline};
