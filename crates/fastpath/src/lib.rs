@@ -1,6 +1,7 @@
 //! Packets in and out: AF_XDP ports, the XDP filter, the frame pool, the host TUN, routes and neighbours, workers.
 
 pub mod error;
+mod ethtool;
 pub mod fib;
 pub mod filter;
 pub mod frame;

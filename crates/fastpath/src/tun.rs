@@ -3,12 +3,16 @@
 //! An AF_XDP socket cannot give a packet back to the kernel, so one TUN carries what a worker finds to be the
 //! kernel's, and what the kernel itself sends to protected prefixes. The interface is persistent: while no daemon
 //! reads it, the kernel drops what is routed there, and that is part of failing closed.
+//!
+//! Each worker has a queue of its own. The kernel sends the packets of a flow by the queue by which the flow's last one came, or
+//! by a hash.
 
 mod error;
 mod settings;
 
 pub use error::{Result, TunError};
 
+use crate::ethtool;
 use crate::netlink::{Connection, bring_up, ifindex_of};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
@@ -17,6 +21,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 const DEVICE: &str = "/dev/net/tun";
+const MULTI_QUEUE: libc::c_int = libc::IFF_MULTI_QUEUE;
+const ATTACHING: &str = "cannot make it, or attach to it";
 
 nix::ioctl_write_ptr_bad!(
     /// Makes the TUN, or attaches to it.
@@ -30,7 +36,7 @@ nix::ioctl_write_int_bad!(
     nix::request_code_write!(b'T', 203, size_of::<libc::c_int>())
 );
 
-/// An attached TUN. Each read and write is one whole IP packet.
+/// An attached queue of the TUN. Each read and write is one whole IP packet.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -43,7 +49,7 @@ impl Tun {
     pub fn open(name: &str, mtu: u16) -> Result<Self> {
         // Before there is a TUN that would outlive the refusal.
         settings::check_reverse_path()?;
-        let file = attach(name)?;
+        let file = attach_alone(name)?;
         let failed = |operation| TunError::because(name, operation);
         // SAFETY: the descriptor is a TUN's, and the argument is a number.
         unsafe { set_persistent(file.as_raw_fd(), 1) }
@@ -52,6 +58,12 @@ impl Tun {
         let ifindex = ifindex_of(name)?;
         bring_up(&mut Connection::open()?, name, ifindex, mtu.into())?;
         Ok(Self { file, name: name.to_owned(), ifindex })
+    }
+
+    /// One more queue of the TUN.
+    pub fn another(&self) -> Result<Self> {
+        let file = attach(&self.name, MULTI_QUEUE)?;
+        Ok(Self { file, name: self.name.clone(), ifindex: self.ifindex })
     }
 
     /// Name of the interface.
@@ -88,26 +100,48 @@ pub fn remove(name: &str) -> Result<bool> {
     if nix::net::if_::if_nametoindex(name).is_err() {
         return Ok(false);
     }
-    let file = attach(name)?;
-    // SAFETY: the descriptor is a TUN's, and the argument is a number.
-    unsafe { set_persistent(file.as_raw_fd(), 0) }
-        .map_err(|e| TunError::because(name, "cannot remove it")(e.into()))?;
+    let file = attach_alone(name)?;
+    let_go(name, &file)?;
     Ok(true)
 }
 
-fn attach(name: &str) -> Result<File> {
-    let request = interface_request(name)?;
+/// It goes with its last descriptor.
+fn let_go(name: &str, file: &File) -> Result<()> {
+    // SAFETY: the descriptor is a TUN's, and the argument is a number.
+    unsafe { set_persistent(file.as_raw_fd(), 0) }
+        .map(drop)
+        .map_err(|e| TunError::because(name, "cannot remove it")(e.into()))
+}
+
+/// Attaches to a TUN that nobody else has.
+fn attach_alone(name: &str) -> Result<File> {
+    // The driver gives us one more queue beside another process's. A TUN has a carrier while anybody has it.
+    let is_in_use = ethtool::has_link(name).unwrap_or(false);
+    let attached = match attach(name, MULTI_QUEUE) {
+        Err(TunError::Device { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
+            // Earlier versions left one that has a single queue for good. It has to go, and what is routed into it is
+            // unreachable until there is another: no packet leaves in clear.
+            let_go(name, &attach(name, 0)?)?;
+            attach(name, MULTI_QUEUE)
+        }
+        attached => attached,
+    };
+    let busy = || TunError::because(name, ATTACHING)(io::Error::from_raw_os_error(libc::EBUSY));
+    attached.and_then(|file| if is_in_use { Err(busy()) } else { Ok(file) })
+}
+
+fn attach(name: &str, queues: libc::c_int) -> Result<File> {
+    let request = interface_request(name, queues)?;
     let failed = |operation| TunError::because(name, operation);
     let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let fd = nix::fcntl::open(DEVICE, flags, Mode::empty())
         .map_err(|e| failed("cannot open /dev/net/tun")(e.into()))?;
     // SAFETY: the descriptor is that of the TUN driver, and the request outlives the call.
-    unsafe { set_interface(fd.as_raw_fd(), &raw const request) }
-        .map_err(|e| failed("cannot make it, or attach to it")(e.into()))?;
+    unsafe { set_interface(fd.as_raw_fd(), &raw const request) }.map_err(|e| failed(ATTACHING)(e.into()))?;
     Ok(File::from(fd))
 }
 
-fn interface_request(name: &str) -> Result<libc::ifreq> {
+fn interface_request(name: &str, queues: libc::c_int) -> Result<libc::ifreq> {
     let bad = |c: char| c == '/' || c == ':' || c == '%' || c.is_whitespace() || !c.is_ascii_graphic();
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.chars().any(bad) || name.starts_with('.') {
         return Err(TunError::Name { found: name.to_owned() });
@@ -117,7 +151,7 @@ fn interface_request(name: &str) -> Result<libc::ifreq> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | queues) as libc::c_short;
     Ok(request)
 }
 
@@ -136,10 +170,10 @@ mod tests {
     #[test]
     fn a_name_that_is_no_interface_name_is_refused() {
         for name in ["", "a/b", "..", ".", "a b", "tun%d", "a:b", "sixteen-letters-"] {
-            let error = interface_request(name).map(|_| ()).expect_err(name);
+            let error = interface_request(name, MULTI_QUEUE).map(|_| ()).expect_err(name);
             assert!(error.to_string().contains("expected 1 to 15"), "{error}");
         }
-        assert!(interface_request("testudo0").is_ok());
-        assert!(interface_request("fifteen-letters").is_ok());
+        assert!(interface_request("testudo0", MULTI_QUEUE).is_ok());
+        assert!(interface_request("fifteen-letters", MULTI_QUEUE).is_ok());
     }
 }

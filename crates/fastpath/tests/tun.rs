@@ -138,6 +138,38 @@ fn it_outlives_the_daemon_and_is_taken_up_again() {
 }
 
 #[test]
+fn each_worker_has_a_queue_of_its_own() {
+    Namespace::new().run(|| {
+        let first = Tun::open(TUN, 1400).expect("TUN");
+        let second = first.another().expect("a second queue");
+        assert_eq!((second.name(), second.ifindex()), (TUN, first.ifindex()));
+        ip(&format!("address add 10.9.0.1/32 dev {TUN}"));
+        ip(&format!("route add 10.2.0.0/16 dev {TUN}"));
+        let socket = UdpSocket::bind("10.9.0.1:7007").expect("socket");
+        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("timeout");
+        // The kernel keeps a flow to the queue by which it came last.
+        for queue in [&second, &first, &second] {
+            assert!(queue.write(&packet([10, 2, 0, 5], [10, 9, 0, 1], 7007, b"x")).expect("write"));
+            let (_, from) = socket.recv_from(&mut [0; 8]).expect("receive");
+            socket.send_to(b"back", from).expect("send");
+            let mut sent = [0; 1500];
+            eventually("the answer", || queue.read(&mut sent).expect("read").is_some());
+        }
+        drop(first);
+        assert!(Tun::open(TUN, 1400).is_err() && tun::remove(TUN).is_err(), "the other queue is in use");
+    });
+}
+
+#[test]
+fn one_that_an_earlier_version_left_gets_its_queues() {
+    Namespace::new().run(|| {
+        ip(&format!("tuntap add {TUN} mode tun"));
+        let tun = Tun::open(TUN, 1400).expect("TUN");
+        tun.another().expect("a second queue");
+    });
+}
+
+#[test]
 fn an_interface_that_is_no_tun_is_left_alone() {
     Namespace::new().run(|| {
         ip(&format!("link add {TUN} type bridge"));

@@ -75,8 +75,8 @@ impl XdpPort {
         };
         let name = config.interface.clone();
         // Packets of other queues would find no socket and be dropped.
-        if link.queues > 1 {
-            return Err(Error::Queues { interface: name, found: link.queues });
+        if link.queues.receive > 1 {
+            return Err(Error::Queues { interface: name, found: link.queues.receive });
         }
         let info = PortInfo { index: config.index, name, ifindex: link.ifindex, mac: link.mac, mtu };
         let wanted = XskConfig {

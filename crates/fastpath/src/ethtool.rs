@@ -1,0 +1,93 @@
+//! What a driver tells of an interface by ioctl(SIOCETHTOOL), in the current network namespace.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// `struct ethtool_channels` of linux/ethtool.h.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    cmd: u32,
+    max_rx: u32,
+    max_tx: u32,
+    max_other: u32,
+    max_combined: u32,
+    rx: u32,
+    tx: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// `struct ethtool_value`.
+#[repr(C)]
+#[derive(Default)]
+struct Value {
+    cmd: u32,
+    data: u32,
+}
+
+const ETHTOOL_GLINK: u32 = 0x0a;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+/// Queues in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queues {
+    pub(crate) receive: u32,
+    pub(crate) send: u32,
+}
+
+/// How many queues are in use. A driver that cannot tell has one each.
+pub(crate) fn queues(socket: &OwnedFd, interface: &str) -> io::Result<Queues> {
+    let mut channels = Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() };
+    if !ask(socket, interface, &mut channels)? {
+        return Ok(Queues { receive: 1, send: 1 });
+    }
+    let Channels { rx, tx, combined, .. } = channels;
+    Ok(Queues { receive: rx.saturating_add(combined), send: tx.saturating_add(combined) })
+}
+
+/// True if the interface is up and has a carrier now.
+pub(crate) fn has_link(interface: &str) -> io::Result<bool> {
+    let mut value = Value { cmd: ETHTOOL_GLINK, data: 0 };
+    Ok(ask(&datagram_socket()?, interface, &mut value)? && value.data != 0)
+}
+
+/// False if the driver does not know the question.
+fn ask<T>(socket: &OwnedFd, interface: &str, question: &mut T) -> io::Result<bool> {
+    let mut request = named(interface)?;
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
+    // SAFETY: the request reads the name, and the command where `ifru_data` points; both questions above are laid out as the kernel
+    // has them, so that it writes its answer inside of what is alive there.
+    let result =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
+    if result >= 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::EOPNOTSUPP) { Ok(false) } else { Err(error) }
+}
+
+/// A socket to ask by.
+pub(crate) fn datagram_socket() -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers only.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A question about that interface.
+pub(crate) fn named(interface: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: `ifreq` is numbers and arrays of numbers, for which zeroes are valid.
+    let mut ask: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last octet stays zero: the name ends inside the array.
+    if interface.len() >= ask.ifr_name.len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "name longer than 15 octets"));
+    }
+    for (to, from) in ask.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(ask)
+}
