@@ -57,16 +57,27 @@ pub enum Error {
         /// Octets of a frame.
         chunk: usize,
     },
-    /// Packets of every queue but one would be lost.
-    #[error(
-        "interface {interface}: {found} receive queues, expected 1: ethtool -L {interface} combined 1, or rx 1 tx 1 where \
-         the driver counts them apart"
-    )]
-    Queues {
+    /// The interface has no such queue.
+    #[error("interface {interface}: receive queue {found}, expected one of 0 to {}", queues.saturating_sub(1))]
+    Queue {
         /// Name of the interface.
         interface: String,
-        /// Receive queues in use.
+        /// The queue that was asked for.
         found: u32,
+        /// Receive queues in use.
+        queues: u32,
+    },
+    /// A worker has a number for each of its ports, and waits for all of them at once.
+    #[error(
+        "worker {worker}: {found} queues of ports, expected at most {limit}: have more workers, or fewer queues"
+    )]
+    TooManyPorts {
+        /// Number of the worker.
+        worker: u8,
+        /// Ports that it was to have.
+        found: usize,
+        /// Ports that it may have.
+        limit: usize,
     },
     /// The interface is not an Ethernet one.
     #[error("interface {interface}: link type {found}, expected Ethernet (1)")]

@@ -29,11 +29,13 @@ struct Value {
 const ETHTOOL_GLINK: u32 = 0x0a;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
-/// Queues in use.
+/// Queues of an interface that are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Queues {
-    pub(crate) receive: u32,
-    pub(crate) send: u32,
+pub struct Queues {
+    /// That it receives by.
+    pub receive: u32,
+    /// That it sends by.
+    pub send: u32,
 }
 
 /// How many queues are in use. A driver that cannot tell has one each.

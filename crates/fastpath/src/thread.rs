@@ -8,19 +8,21 @@ use std::io;
 /// Where a worker and another thread want the same processor, this leaves a tenth of it to the other.
 const NICE: libc::c_int = 10;
 
-/// The calling thread runs at a lower priority than workers from now on, and not on the processor that one is pinned to,
+/// The calling thread runs at a lower priority than workers from now on, and not on the processors that they are pinned to,
 /// unless there is no other.
-pub fn give_way(pinned: Option<usize>) -> Result<()> {
+pub fn give_way(pinned: &[usize]) -> Result<()> {
     // SAFETY: the call takes numbers only. On Linux 0 is the calling thread, not its process (setpriority(2)).
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0 {
         return Err(Error::System { call: "lowering a priority", source: io::Error::last_os_error() });
     }
-    let Some(cpu) = pinned else { return Ok(()) };
+    if pinned.is_empty() {
+        return Ok(());
+    }
     let this = Pid::from_raw(0);
     let failed =
         |error: nix::Error| Error::System { call: "leaving a worker's processor", source: error.into() };
     let mut allowed = sched_getaffinity(this).map_err(failed)?;
-    allowed.unset(cpu).map_err(failed)?;
+    pinned.iter().try_for_each(|cpu| allowed.unset(*cpu)).map_err(failed)?;
     let any = (0..nix::sched::CpuSet::count()).any(|cpu| allowed.is_set(cpu).unwrap_or(false));
     if any { sched_setaffinity(this, &allowed).map_err(failed) } else { Ok(()) }
 }
@@ -50,7 +52,7 @@ mod tests {
             };
             let mut expected = cpus(&before);
             let first = expected[0];
-            give_way(Some(first)).unwrap();
+            give_way(&[first]).unwrap();
             if expected.len() > 1 {
                 expected.remove(0);
             }

@@ -9,7 +9,7 @@ use support::{in_namespace, ip, veth};
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::frame::{ChunkSize, Frame, FramePool, HEADROOM};
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
-use testudo_fastpath::port::{FrameBurst, Port};
+use testudo_fastpath::port::{FrameBurst, Port, Queues, queues_of};
 
 const STAMP: [u8; 4] = [0x54, 1, 7, 0];
 
@@ -68,19 +68,45 @@ fn send(port: &mut XdpPort, pool: &mut FramePool, frames: impl IntoIterator<Item
 }
 
 #[test]
-fn an_interface_with_several_receive_queues_is_refused_with_the_way_out() {
+fn each_queue_of_an_interface_is_a_port() {
     in_namespace(|| {
         ip(
-            "link add ttxq0 numrxqueues 2 numtxqueues 2 type veth peer name ttxq1 numrxqueues 1 numtxqueues 1",
+            "link add ttxq0 numrxqueues 2 numtxqueues 2 type veth peer name ttxq1 numrxqueues 2 numtxqueues 1",
         );
-        ip("link set ttxq1 up");
-        let pool = FramePool::new(1024, ChunkSize::K2).unwrap();
-        let error = XdpPort::open(&config("ttxq0", 0), pool.memory()).unwrap_err().to_string();
-        assert!(
-            error.starts_with("interface ttxq0: 2 receive queues, expected 1: ethtool -L ttxq0"),
-            "{error}"
-        );
-        XdpPort::open(&config("ttxq1", 0), pool.memory()).unwrap();
+        for name in ["ttxq0", "ttxq1"] {
+            ip(&format!("link set {name} up"));
+        }
+        assert_eq!(queues_of("ttxq0").unwrap(), Queues { receive: 2, send: 2 });
+        assert_eq!(queues_of("ttxq1").unwrap(), Queues { receive: 2, send: 1 });
+        assert_eq!(queues_of("lo").unwrap(), Queues { receive: 1, send: 1 });
+        let mut pool = FramePool::new(4096, ChunkSize::K2).unwrap();
+        let of_queue = |queue| XdpConfig { queue, ..config("ttxq0", 0) };
+        let error = XdpPort::open(&of_queue(2), pool.memory()).unwrap_err().to_string();
+        assert_eq!(error, "interface ttxq0: receive queue 2, expected one of 0 to 1");
+
+        let open = |config: &XdpConfig| XdpPort::open(config, pool.memory()).unwrap();
+        let mut senders: Vec<XdpPort> = (0..2).map(|queue| open(&of_queue(queue))).collect();
+        let mut receivers: Vec<XdpPort> =
+            (0..2).map(|queue| open(&XdpConfig { queue, ..config("ttxq1", 1) })).collect();
+        let redirect = Redirect::attach(receivers[0].info().ifindex, STAMP);
+        for (queue, receiver) in receivers.iter_mut().enumerate() {
+            redirect.set(queue as u32, receiver.fd().unwrap());
+            receiver.refill(&mut pool);
+        }
+        // By the queue of a veth that a packet leaves by it arrives at the other end.
+        for (queue, sender) in senders.iter_mut().enumerate() {
+            let frames: Vec<Frame> =
+                (0..50).map(|n| numbered(&mut pool, 100 * queue as u32 + n, 60)).collect();
+            send(sender, &mut pool, frames);
+        }
+        for (queue, receiver) in receivers.iter_mut().enumerate() {
+            for (n, frame) in receive(receiver, &mut pool, 50).into_iter().enumerate() {
+                assert_eq!(number(&frame), 100 * queue as u32 + n as u32);
+                pool.give(frame);
+            }
+        }
+        senders.extend(receivers);
+        close_all(senders, pool);
     });
 }
 

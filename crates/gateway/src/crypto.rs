@@ -34,12 +34,16 @@ pub(crate) struct Crypto {
 }
 
 impl Crypto {
-    /// Starts as many threads as there are processors beside the worker's. `worker`: the one that it is pinned to.
-    pub(crate) fn start(worker: Option<usize>, waker: Waker) -> std::result::Result<Self, String> {
+    /// Starts as many threads as there are processors beside those of so many workers. `pinned`: those that workers keep to.
+    pub(crate) fn start(
+        workers: usize,
+        pinned: Vec<usize>,
+        waker: Waker,
+    ) -> std::result::Result<Self, String> {
         let processors = available_parallelism().map_or(1, usize::from);
         let begin = move || {
-            if let Err(error) = testudo_fastpath::thread::give_way(worker) {
-                tracing::warn!("a crypto thread does not give way to the worker: {error}");
+            if let Err(error) = testudo_fastpath::thread::give_way(&pinned) {
+                tracing::warn!("a crypto thread does not give way to workers: {error}");
             }
         };
         let wake = move || {
@@ -47,7 +51,7 @@ impl Crypto {
                 tracing::error!("cannot wake the control thread: {error}");
             }
         };
-        Self::with(processors.saturating_sub(1).clamp(1, MOST_THREADS), begin, run, wake)
+        Self::with(processors.saturating_sub(workers).clamp(1, MOST_THREADS), begin, run, wake)
     }
 
     fn with(

@@ -9,6 +9,7 @@ use crate::gateway::Gateway;
 use crate::icmp_sockets::IcmpSockets;
 use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
+use crate::lineup::Lineup;
 use crate::log;
 use crate::vici_control::pass_on;
 use crate::vici_socket::ViciSocket;
@@ -135,7 +136,8 @@ impl Loop {
         let icmp = IcmpSockets::open()?;
         let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
         let waker = Waker::new(registry, CRYPTO).map_err(|e| format!("cannot make a waker: {e}"))?;
-        let crypto = Crypto::start(config.worker.cpu, waker)?;
+        let lineup = Lineup::of(config)?;
+        let crypto = Crypto::start(lineup.0.len(), lineup.cpus(), waker)?;
         let prepared =
             config.cluster.as_ref().map(|settings| Prepared::open(config, settings, DataPath::MARK));
         let prepared = prepared.transpose()?;
@@ -147,13 +149,13 @@ impl Loop {
             ports: config.ports.iter().map(|port| port.interface.as_str()).collect(),
             key: member.hash_key(),
         });
-        let data = DataPath::start(config, plan.as_ref())?;
+        let data = DataPath::start(config, &lineup, plan.as_ref())?;
         for (n, fd) in sockets.fds().enumerate() {
             watch(registry, fd, Token(FIRST_IKE + n))?;
         }
         icmp.fds().try_for_each(|fd| watch(registry, fd, ICMP))?;
         watch(registry, data.netlink_fd(), NETLINK)?;
-        watch(registry, data.events_fd(), WORKERS)?;
+        data.events_fds().try_for_each(|fd| watch(registry, fd, WORKERS))?;
         let mut ike = match member {
             Some(member) => Ike::Member(Box::new(member)),
             None => {

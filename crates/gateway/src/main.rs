@@ -15,6 +15,7 @@ mod icmp_sockets;
 mod ike;
 mod ike_sockets;
 mod jobs;
+mod lineup;
 mod log;
 mod policies;
 mod pool;

@@ -15,7 +15,7 @@ const BLOCK: usize = 1 << BLOCK_BITS;
 const BLOCKS: usize = 1 << (u32::BITS - TAG_BITS - BLOCK_BITS);
 
 /// Neighbouring slots of one share, all empty at first.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SlotBlock {
     number: usize,
     slots: [Option<Arc<InboundSa>>; BLOCK],

@@ -197,8 +197,18 @@ impl Drop for Inner {
 
 /// Joins two namespaces by a pair of veth interfaces, still down.
 pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<()> {
+    veth_with(a, b, 1)
+}
+
+/// The same with so many queues each way. By the queue by which a packet leaves one end it arrives at the other.
+pub fn veth_with(a: (&Namespace, &str), b: (&Namespace, &str), queues: u32) -> Result<()> {
     let ((a, a_name), (b, b_name)) = (a, b);
-    a.ip(&format!("link add {a_name} type veth peer name {b_name} netns {}", b.name())).map(drop)
+    let count = match queues {
+        1 => String::new(),
+        several => format!(" numtxqueues {several} numrxqueues {several}"),
+    };
+    a.ip(&format!("link add {a_name}{count} type veth peer name {b_name}{count} netns {}", b.name()))
+        .map(drop)
 }
 
 /// Writes a file that a daemon of the lab reads; secrets may be in it.

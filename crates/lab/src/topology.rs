@@ -8,7 +8,7 @@
 //! The gateways have routes to each other's networks through the untrusted one, so that without a tunnel packets
 //! *do* cross it in clear: a lab in which clear text cannot flow proves nothing when none is seen.
 
-use crate::namespace::{Offloads, veth};
+use crate::namespace::{Offloads, veth_with};
 use crate::nat::Nat;
 use crate::{Lab, Namespace, Result, count};
 use std::fmt::{self, Display, Formatter};
@@ -105,13 +105,15 @@ pub struct Options {
     pub inner_mtu: u16,
     /// Offloads of what sends to gw1, and to gw2. [`Offloads::None`] where the gateway reads by AF_XDP.
     pub towards: [Offloads; 2],
+    /// Queues of each interface, each way.
+    pub queues: u32,
     /// Whose gateway is behind a NAT; its side of the untrusted network knows IPv4 only.
     pub nat: Option<Side>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { outer_mtu: 1500, inner_mtu: 1500, towards: [Offloads::Default; 2], nat: None }
+        Self { outer_mtu: 1500, inner_mtu: 1500, towards: [Offloads::Default; 2], queues: 1, nat: None }
     }
 }
 
@@ -181,7 +183,7 @@ impl Topology {
     fn connect(&self, side: Side, options: &Options) -> Result<()> {
         let (gateway, host) = (self.gateway(side), self.host(side));
         gateway.forward()?;
-        veth((host, HOST), (gateway, INNER))?;
+        veth_with((host, HOST), (gateway, INNER), options.queues)?;
         for (ns, interface) in [(host, HOST), (gateway, INNER)] {
             ns.up(interface, options.inner_mtu)?;
         }
@@ -200,7 +202,7 @@ impl Topology {
 
     fn connect_outside(&self, side: Side, options: &Options) -> Result<()> {
         let (gateway, port) = (self.gateway(side), WIRE_PORTS[side.index()]);
-        veth((&self.wire, port), (gateway, OUTER))?;
+        veth_with((&self.wire, port), (gateway, OUTER), options.queues)?;
         for (ns, interface) in [(gateway, OUTER), (&self.wire, port)] {
             ns.up(interface, options.outer_mtu)?;
         }

@@ -35,6 +35,13 @@ pub(super) fn query(interface: &str) -> Result<Link> {
     Ok(Link { ifindex: index as u32, mac: MacAddr([a, b, c, d, e, f]), mtu: mtu as u32, queues })
 }
 
+/// How many queues of an interface are in use, in the current network namespace.
+pub fn queues_of(interface: &str) -> Result<Queues> {
+    let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
+    let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
+    queues(&socket, interface).map_err(failed("ioctl(ETHTOOL_GCHANNELS)"))
+}
+
 fn ioctl(socket: &OwnedFd, request: libc::Ioctl, interface: &str) -> io::Result<libc::ifreq> {
     let mut ask = named(interface)?;
     // SAFETY: these requests read the name of and write to a live `ifreq`.

@@ -7,6 +7,9 @@ pub mod fake;
 mod link;
 pub mod xdp;
 
+pub use crate::ethtool::Queues;
+pub use link::queues_of;
+
 use crate::fib::PortIndex;
 use crate::frame::{Frame, FramePool};
 use crate::mac::MacAddr;

@@ -48,7 +48,7 @@ impl XdpConfig {
     }
 }
 
-/// One queue of an interface. Received packets must be redirected to its socket by an XDP program ([`Port::fd`]).
+/// One queue of an interface. The others need a port each: packets of a queue without one are dropped. Received packets must be redirected to its socket by an XDP program ([`Port::fd`]).
 #[derive(Debug)]
 pub struct XdpPort {
     info: PortInfo,
@@ -74,9 +74,8 @@ impl XdpPort {
             });
         };
         let name = config.interface.clone();
-        // Packets of other queues would find no socket and be dropped.
-        if link.queues.receive > 1 {
-            return Err(Error::Queues { interface: name, found: link.queues.receive });
+        if config.queue >= link.queues.receive {
+            return Err(Error::Queue { interface: name, found: config.queue, queues: link.queues.receive });
         }
         let info = PortInfo { index: config.index, name, ifindex: link.ifindex, mac: link.mac, mtu };
         let wanted = XskConfig {

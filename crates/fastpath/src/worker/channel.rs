@@ -16,7 +16,7 @@ const COMMANDS: usize = 4096;
 const EVENTS: usize = 1024;
 
 /// What control asks of a worker. Applied between two bursts, in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum WorkerCommand {
     /// For the IPsec pipeline.
     Ipsec(dataplane::Command),

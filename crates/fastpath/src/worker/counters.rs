@@ -1,6 +1,7 @@
 //! What a worker counts. One writer, any number of readers, no locked instruction.
 
 use super::drops::WorkerDrop;
+use crate::fib::PortIndex;
 use crate::port::PortStatistics;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,8 +28,9 @@ impl Counter {
 }
 
 /// Counters of one port.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PortCounters {
+    port: PortIndex,
     pub(super) rx_packets: Counter,
     pub(super) rx_bytes: Counter,
     pub(super) tx_packets: Counter,
@@ -37,6 +39,17 @@ pub(super) struct PortCounters {
 }
 
 impl PortCounters {
+    fn new(port: PortIndex) -> Self {
+        Self {
+            port,
+            rx_packets: Counter::default(),
+            rx_bytes: Counter::default(),
+            tx_packets: Counter::default(),
+            tx_bytes: Counter::default(),
+            below: Default::default(),
+        }
+    }
+
     /// Publishes what the kernel has counted below the port.
     pub(super) fn set_below(&self, statistics: &PortStatistics) {
         for (counter, value) in self.below.iter().zip(to_array(statistics)) {
@@ -46,6 +59,7 @@ impl PortCounters {
 
     fn totals(&self) -> PortTotals {
         PortTotals {
+            port: self.port,
             rx_packets: self.rx_packets.get(),
             rx_bytes: self.rx_bytes.get(),
             tx_packets: self.tx_packets.get(),
@@ -94,8 +108,10 @@ pub struct WorkerCounters {
 }
 
 /// Packets and octets of one port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortTotals {
+    /// Which: several queues of one interface have the same number.
+    pub port: PortIndex,
     /// Packets received.
     pub rx_packets: u64,
     /// Octets received, Ethernet header included.
@@ -146,9 +162,9 @@ impl WorkerTotals {
 }
 
 impl WorkerCounters {
-    pub(super) fn new(ports: usize) -> Self {
+    pub(super) fn new(ports: impl IntoIterator<Item = PortIndex>) -> Self {
         Self {
-            ports: (0..ports).map(|_| PortCounters::default()).collect(),
+            ports: ports.into_iter().map(PortCounters::new).collect(),
             from_tun: Counter::default(),
             to_tun: Counter::default(),
             generated: Counter::default(),

@@ -94,8 +94,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         fib: Arc<Fib>,
         channel: Arc<Channel>,
     ) -> Self {
-        let indices = ports.iter().map(|port| port.info().index).collect();
-        let counters = Arc::new(WorkerCounters::new(ports.len()));
+        let indices: Box<[PortIndex]> = ports.iter().map(|port| port.info().index).collect();
+        let counters = Arc::new(WorkerCounters::new(indices.iter().copied()));
         Self {
             egress: Egress::new(ports),
             host,

@@ -33,7 +33,7 @@ pub use handle::WorkerHandle;
 pub use host::HostPort;
 pub use pipeline::Pipeline;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fib::Fib;
 use crate::frame::FramePool;
 use crate::port::{BURST, FrameBurst, Port};
@@ -43,6 +43,9 @@ use classify::{Arrived, Direction, classify};
 use deliver::{Context, Delivery, Source};
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
+
+/// Ports that a worker may have: queues of interfaces, each with its place in one octet.
+const MOST_PORTS: usize = 256;
 
 /// Milliseconds between two looks at timers.
 const TICK: u64 = 100;
@@ -68,7 +71,8 @@ struct Outcome {
 }
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
-    /// A worker over ports whose frames are of this pool. The pool needs as many frames as the ports may hold, and some
+    /// A worker over ports whose frames are of this pool: none, or queues of the same interfaces; by the first of each it sends.
+    /// The pool needs as many frames as the ports may hold, and some
     /// bursts more ([`crate::port::xdp::XdpConfig::frames`]).
     pub fn new(
         config: WorkerConfig,
@@ -78,6 +82,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         fib: Arc<Fib>,
         pipeline: D,
     ) -> Result<Self> {
+        if ports.len() > MOST_PORTS {
+            return Err(Error::TooManyPorts { worker: config.id, found: ports.len(), limit: MOST_PORTS });
+        }
         let channel = Arc::new(Channel::new()?);
         let delivery = Delivery::new(ports, host, pool, fib, channel);
         let mut worker = Self { config, pipeline, delivery, turns_to_tun: 0, tick_due: 0, slow_tick_due: 0 };
@@ -109,6 +116,11 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     }
 
     /// The pipeline.
+    pub fn pipeline(&self) -> &D {
+        &self.pipeline
+    }
+
+    /// The pipeline, to be changed.
     pub fn pipeline_mut(&mut self) -> &mut D {
         &mut self.pipeline
     }
@@ -213,7 +225,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
                 Err(reason) => self.delivery.discard(frame, reason),
             }
         }
-        // There are at most 256 ports: see `route`.
+        // There are at most `MOST_PORTS`.
         let from = |shared| Source::Port { place: place as u8, shared };
         self.run(&mut outbound, Direction::Outbound, from(false));
         self.run(&mut shared, Direction::Outbound, from(true));

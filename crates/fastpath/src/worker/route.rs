@@ -204,6 +204,7 @@ impl Router {
     }
 
     fn through(&self, port: PortIndex, neighbour: IpAddr, mtu: u16, destination: IpAddr) -> Hop {
+        // Of several queues of a port the first.
         let slot = self.ports.iter().position(|&own| own == port);
         let (Some(slot), Some(link)) = (slot, self.fib.port(port)) else {
             return Hop::Discard(WorkerDrop::NoPort);
@@ -213,7 +214,7 @@ impl Router {
         };
         let ethertype = if destination.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let header = Ethernet { dst: mac, src: link.mac, ethertype }.to_bytes();
-        // A worker has at most as many ports as `PortIndex` and the filter allow, which is below 256.
+        // A worker has at most `MOST_PORTS`.
         Hop::Send(SendHop { slot: slot as u8, mtu: mtu.min(link.mtu), header })
     }
 }

@@ -1,12 +1,12 @@
 //! Sleeping while there is nothing to do.
 
-use super::{HostPort, Pipeline, TICK, Worker};
+use super::{HostPort, MOST_PORTS, Pipeline, TICK, Worker};
 use crate::port::Port;
 use arrayvec::ArrayVec;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Descriptors to wait for at most: ports, the TUN and the wake-up of control.
-const DESCRIPTORS: usize = 128;
+const DESCRIPTORS: usize = MOST_PORTS + 2;
 /// Milliseconds of sleep at most with nothing due, so that slow ticks go on.
 const LONGEST: u16 = 1000;
 

@@ -87,7 +87,8 @@ impl DataPath {
     pub(super) fn move_fence(&mut self) -> Result<(), String> {
         let Some(cluster) = &mut self.cluster else { return Ok(()) };
         let at = cluster.fence_at;
-        let due = |until: &mut Time| self.backlog.is_empty() || *until < at;
+        let is_flushed = self.workers.is_flushed();
+        let due = |until: &mut Time| is_flushed || *until < at;
         let Some(until) = cluster.fence_wanted.take_if(due) else { return Ok(()) };
         cluster.fence_at = until;
         cluster.fence.extend(until.0);

@@ -1,13 +1,15 @@
-//! What the data path shows: counters of filter, ports, worker and SAs, by name.
+//! What the data path shows: counters of filter, ports, workers and SAs, by name.
 
 use super::DataPath;
+use super::workers::Running;
 use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use testudo_fastpath::filter::{Action, Reason};
 use testudo_fastpath::port::PortStatistics;
-use testudo_fastpath::worker::WorkerDrop;
+use testudo_fastpath::worker::{PortTotals, WorkerDrop, WorkerTotals};
 use testudo_ike::output::ChildSaId;
+use testudo_ipsec::dataplane::Totals;
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::sa::SaTotals;
 use testudo_vici::counters::{Counters, Named, PortCounters, WorkerCounters};
@@ -16,16 +18,16 @@ use testudo_vici::view::{ChildUsage, Usage};
 impl DataPath {
     /// Everything that `testudo-counters` tells, but for IKE.
     pub(crate) fn counters(&self) -> Counters {
-        let worker = self.worker.counters();
-        let totals = worker.totals();
-        let pipeline_drops = DropReason::ALL.map(|r| (r.name().to_owned(), self.pipeline.dropped(r)));
-        let worker_drops = WorkerDrop::ALL.map(|r| (r.name().to_owned(), worker.dropped(r)));
-        let own: Named = pipeline_drops.into_iter().chain(worker_drops).collect();
+        let workers: Vec<WorkerCounters> = self.workers.iter().map(|worker| self.of_worker(worker)).collect();
+        let queues: Vec<PortTotals> =
+            self.workers.iter().flat_map(|worker| worker.handle.counters().totals().ports).collect();
 
         let mut ports = Vec::new();
         let mut drops: BTreeMap<String, u64> = BTreeMap::new();
-        for (port, moved) in self.guard.ports().iter().zip(&totals.ports) {
-            let mut lost = below(&moved.below);
+        for port in self.guard.ports() {
+            let of_port = || queues.iter().filter(|queue| queue.port == port.index);
+            let sum = |of: fn(&PortTotals) -> u64| of_port().map(of).sum();
+            let mut lost = below(of_port());
             match self.guard.counters(port) {
                 Ok(filter) => lost.extend(
                     filter
@@ -41,53 +43,65 @@ impl DataPath {
             ports.push(PortCounters {
                 name: port.name.clone(),
                 kind: "xdp".into(),
-                rx_packets: moved.rx_packets,
-                rx_bytes: moved.rx_bytes,
-                tx_packets: moved.tx_packets,
-                tx_bytes: moved.tx_bytes,
+                rx_packets: sum(|queue| queue.rx_packets),
+                rx_bytes: sum(|queue| queue.rx_bytes),
+                tx_packets: sum(|queue| queue.tx_packets),
+                tx_bytes: sum(|queue| queue.tx_bytes),
                 drops: lost,
             });
         }
-        for (name, count) in &own {
+        for (name, count) in workers.iter().flat_map(|worker| &worker.drops) {
             *drops.entry(name.clone()).or_default() += count;
         }
         Counters {
             totals: self.totals(),
             drops: drops.into_iter().collect(),
             ike: Named::new(),
-            workers: vec![WorkerCounters {
-                index: self.worker.id().into(),
-                cpu: self.cpu.map(|cpu| cpu as u32),
-                cipher: self.library.name().into(),
-                bursts: totals.turns,
-                packets: totals.ports.iter().map(|p| p.rx_packets).sum::<u64>() + totals.from_tun,
-                drops: own,
-            }],
+            workers,
             ports,
             inherited: self.guard.inherited().map(ToString::to_string).collect(),
         }
     }
 
+    fn of_worker(&self, worker: &Running) -> WorkerCounters {
+        let counters = worker.handle.counters();
+        let pipeline_drops = DropReason::ALL.map(|r| (r.name().to_owned(), worker.pipeline.dropped(r)));
+        let worker_drops = WorkerDrop::ALL.map(|r| (r.name().to_owned(), counters.dropped(r)));
+        let totals = counters.totals();
+        WorkerCounters {
+            index: worker.handle.id().into(),
+            cpu: worker.cpu.map(|cpu| cpu as u32),
+            cipher: self.library.name().into(),
+            bursts: totals.turns,
+            packets: received(&totals),
+            drops: pipeline_drops.into_iter().chain(worker_drops).collect(),
+        }
+    }
+
     fn totals(&self) -> Named {
-        let pipeline = self.pipeline.totals();
-        let worker = self.worker.counters().totals();
+        let one = |worker: &Running| (worker.pipeline.totals(), worker.handle.counters().totals());
+        let each: Vec<(Totals, WorkerTotals)> = self.workers.iter().map(one).collect();
+        let pipelines = |of: fn(&Totals) -> u64| each.iter().map(|(pipeline, _)| of(pipeline)).sum::<u64>();
+        let workers = |of: fn(&WorkerTotals) -> u64| each.iter().map(|(_, worker)| of(worker)).sum::<u64>();
+        // Every worker has all SAs, the last of them a little later.
+        let sas = |of: fn(&Totals) -> u64| each.iter().map(|(pipeline, _)| of(pipeline)).min().unwrap_or(0);
         let rows = [
-            ("out_received", pipeline.outbound.received),
-            ("out_forwarded", pipeline.outbound.forwarded),
-            ("in_received", pipeline.inbound.received),
-            ("in_forwarded", pipeline.inbound.forwarded),
-            ("in_to_host", pipeline.inbound.to_host),
-            ("icmp_sent", worker.generated),
-            ("icmp_suppressed", pipeline.icmp_suppressed),
-            ("mss_clamped", pipeline.mss_clamped),
-            ("inbound_sas", pipeline.inbound_sas),
-            ("outbound_sas", pipeline.outbound_sas),
-            ("split", worker.split),
-            ("from_tun", worker.from_tun),
-            ("to_tun", worker.to_tun),
-            ("held", worker.held),
-            ("sleeps", worker.sleeps),
-            ("events_lost", worker.events_lost),
+            ("out_received", pipelines(|pipeline| pipeline.outbound.received)),
+            ("out_forwarded", pipelines(|pipeline| pipeline.outbound.forwarded)),
+            ("in_received", pipelines(|pipeline| pipeline.inbound.received)),
+            ("in_forwarded", pipelines(|pipeline| pipeline.inbound.forwarded)),
+            ("in_to_host", pipelines(|pipeline| pipeline.inbound.to_host)),
+            ("icmp_sent", workers(|worker| worker.generated)),
+            ("icmp_suppressed", pipelines(|pipeline| pipeline.icmp_suppressed)),
+            ("mss_clamped", pipelines(|pipeline| pipeline.mss_clamped)),
+            ("inbound_sas", sas(|pipeline| pipeline.inbound_sas)),
+            ("outbound_sas", sas(|pipeline| pipeline.outbound_sas)),
+            ("split", workers(|worker| worker.split)),
+            ("from_tun", workers(|worker| worker.from_tun)),
+            ("to_tun", workers(|worker| worker.to_tun)),
+            ("held", workers(|worker| worker.held)),
+            ("sleeps", workers(|worker| worker.sleeps)),
+            ("events_lost", workers(|worker| worker.events_lost)),
         ];
         rows.map(|(name, value)| (name.to_owned(), value)).into()
     }
@@ -122,8 +136,7 @@ impl DataPath {
 
     /// True if nothing has come in since the last call.
     pub(crate) fn is_idle(&self) -> bool {
-        let totals = self.worker.counters().totals();
-        let packets: u64 = totals.ports.iter().map(|p| p.rx_packets).sum::<u64>() + totals.from_tun;
+        let packets = self.workers.iter().map(|worker| received(&worker.handle.counters().totals())).sum();
         self.packets_seen.replace(packets) == packets
     }
 }
@@ -139,16 +152,23 @@ fn filter_name(reason: Reason) -> String {
     format!("filter_{}", reason.name())
 }
 
-fn below(statistics: &PortStatistics) -> Named {
+/// Losses below a port, of all its queues.
+fn below<'a>(queues: impl Iterator<Item = &'a PortTotals> + Clone) -> Named {
+    let sum = |of: fn(&PortStatistics) -> u64| queues.clone().map(|queue| of(&queue.below)).sum::<u64>();
     let rows = [
-        ("rx_dropped", statistics.rx_dropped),
-        ("rx_ring_full", statistics.rx_ring_full),
-        ("fill_ring_empty", statistics.fill_ring_empty),
-        ("rx_invalid", statistics.rx_invalid),
-        ("tx_invalid", statistics.tx_invalid),
-        ("tx_refused", statistics.tx_refused),
+        ("rx_dropped", sum(|below| below.rx_dropped)),
+        ("rx_ring_full", sum(|below| below.rx_ring_full)),
+        ("fill_ring_empty", sum(|below| below.fill_ring_empty)),
+        ("rx_invalid", sum(|below| below.rx_invalid)),
+        ("tx_invalid", sum(|below| below.tx_invalid)),
+        ("tx_refused", sum(|below| below.tx_refused)),
     ];
     rows.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// Packets that came to a worker from outside.
+fn received(totals: &WorkerTotals) -> u64 {
+    totals.ports.iter().map(|queue| queue.rx_packets).sum::<u64>() + totals.from_tun
 }
 
 fn usage(totals: &SaTotals, now: u64) -> Usage {

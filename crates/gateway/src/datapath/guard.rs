@@ -43,9 +43,14 @@ impl Guard {
         Ok(())
     }
 
-    /// Gives a port's packets to an AF_XDP socket.
-    pub(super) fn set_socket(&mut self, port: PortIndex, socket: BorrowedFd<'_>) -> Result<(), String> {
-        self.filter.set_socket(port, 0, socket).map_err(|e| e.to_string())
+    /// Gives the packets of a port's queue to an AF_XDP socket.
+    pub(super) fn set_socket(
+        &mut self,
+        port: PortIndex,
+        queue: u16,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), String> {
+        self.filter.set_socket(port, queue, socket).map_err(|e| e.to_string())
     }
 
     /// What a cluster's node keeps of what all nodes see.

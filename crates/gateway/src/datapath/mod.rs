@@ -1,8 +1,8 @@
-//! The data path as the control thread drives it: filter, ports, TUN, routes, one worker.
+//! The data path as the control thread drives it: filter, ports, TUN, routes, workers.
 //!
 //! Order is everything here. At the start the gate is shut before anything else happens: prefixes that an earlier run
 //! protected stay in the filter and in the routes until a connection claims them or `--cleanup` takes them. A policy
-//! reaches the filter and the routes before the worker hears of it, and leaves them after.
+//! reaches the filter and the routes before any worker hears of it, and leaves them after.
 
 mod barrier;
 mod cluster;
@@ -12,6 +12,7 @@ mod inherited;
 mod plan;
 mod sas;
 mod start;
+mod workers;
 
 use crate::policies::{Change, Policies};
 pub(crate) use cluster::ClusterPlan;
@@ -19,7 +20,6 @@ use cluster::Clustered;
 use guard::Guard;
 use sas::Sas;
 pub(crate) use sas::Turn;
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -29,18 +29,15 @@ use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, Out, Route};
 use testudo_fastpath::netlink::{Addresses, FibHandle, Follower, Guard as RouteGuard};
 use testudo_fastpath::prefix::Prefix;
-use testudo_fastpath::worker::{
-    WorkerCommand, WorkerEvent as FastEvent, WorkerGarbage, WorkerHandle, boottime,
-};
+use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, boottime};
 use testudo_ike::output::{ChildSaId, Path};
-use testudo_ipsec::dataplane::{
-    Command, Counters as PipelineCounters, Event, Garbage, LocalAddrs, PolicyBlock,
-};
+use testudo_ipsec::dataplane::{Command, Event, LocalAddrs, PolicyBlock};
 use testudo_ipsec::pmtu::{PathMtus, TooBig};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
 use testudo_ipsec::spi::{SenderId, Spi};
+use workers::{Told, Workers};
 
 /// An outer path of unknown MTU is taken for Ethernet.
 const DEFAULT_MTU: u16 = 1500;
@@ -49,10 +46,12 @@ const DEFAULT_MTU: u16 = 1500;
 /// because routes had changed.
 const REST: u32 = 50;
 
+/// How long a new sender ID takes at most to get to all workers.
+const RENEWAL: Duration = Duration::from_secs(10);
+
 /// Everything below the control thread.
 pub(crate) struct DataPath {
-    worker: WorkerHandle,
-    pipeline: Arc<PipelineCounters>,
+    workers: Workers,
     routing: FibHandle,
     /// Ends with us.
     _follower: Follower,
@@ -63,13 +62,12 @@ pub(crate) struct DataPath {
     sas: Sas,
     library: Library,
     sender: SenderId,
-    cpu: Option<usize>,
+    /// When a worker's want of IVs was last seen to.
+    renewed: Option<Instant>,
     /// Number of the TUN's interface.
     tun: u32,
     /// The TUN's addresses.
     addresses: Addresses,
-    /// Commands for the worker, in order: they go together, and wait while its queue is full.
-    backlog: VecDeque<WorkerCommand>,
     /// Policies with a number below have places for outbound SAs.
     places: u32,
     /// Not before then does housekeeping ask the kernel for the routes.
@@ -82,7 +80,7 @@ pub(crate) struct DataPath {
     learned: PathMtus,
     /// For [`DataPath::is_idle`].
     packets_seen: std::cell::Cell<u64>,
-    /// Generation of the table that the worker was sent last.
+    /// Generation of the table that the workers were sent last.
     fib_sent: Option<u64>,
     /// Generation of the table that filter, routes and SAs have followed.
     followed: Option<u64>,
@@ -127,9 +125,9 @@ impl DataPath {
         self.routing.changed().as_raw_fd()
     }
 
-    /// Readable when the worker has something to tell.
-    pub(crate) fn events_fd(&self) -> RawFd {
-        self.worker.fd().as_raw_fd()
+    /// Readable when a worker has something to tell.
+    pub(crate) fn events_fds(&self) -> impl Iterator<Item = RawFd> {
+        self.workers.fds()
     }
 
     /// This machine's addresses, those of the ports first.
@@ -259,7 +257,9 @@ impl DataPath {
     }
 
     fn queue(&mut self, commands: impl IntoIterator<Item = Command>) {
-        self.backlog.extend(commands.into_iter().map(WorkerCommand::Ipsec));
+        for command in commands {
+            self.workers.queue(WorkerCommand::Ipsec(command));
+        }
     }
 
     fn send_all(&mut self, commands: Vec<Command>) {
@@ -272,32 +272,19 @@ impl DataPath {
         self.flush();
     }
 
-    /// The worker's queue is bounded; ours holds what IKE has decided and cannot take back.
     fn flush(&mut self) {
-        let queued = self.backlog.len();
-        while let Some(command) = self.backlog.pop_front() {
-            if let Err(command) = self.worker.push(command) {
-                self.backlog.push_front(command);
-                break;
-            }
-        }
-        if self.backlog.len() < queued {
-            self.worker.wake();
-        }
+        self.workers.flush();
         if let Err(error) = self.move_fence() {
             tracing::error!("{error}");
         }
     }
 
-    /// Takes what the worker has to tell, and frees what it has put out of use.
+    /// Takes what workers have to tell, and frees what they have put out of use.
     pub(crate) fn events(&mut self) -> Vec<WorkerEvent> {
-        let is_mark = |garbage: &WorkerGarbage| matches!(garbage, WorkerGarbage::Ipsec(Garbage::TakenIn(floors)) if floors.is_empty());
-        // Dropping is all that there is to do with the rest.
-        let marks = self.worker.collect().filter(is_mark).count();
+        let Told { marks, events } = self.workers.told();
         self.flush();
         let flushed: Vec<_> = (0..marks).filter_map(|_| self.note_flushed()).collect();
         let flushed = flushed.into_iter().map(|(shares, edges)| WorkerEvent::Flushed(shares, edges));
-        let events: Vec<FastEvent> = self.worker.events().collect();
         flushed.chain(events.into_iter().filter_map(|event| self.event(event))).collect()
     }
 
@@ -317,8 +304,7 @@ impl DataPath {
                 // Its packets cost more, and pass all the same.
                 WorkerEvent::Warning(format!("SA {spi}: cannot make the schedules of its keys: {error}"))
             }),
-            FastEvent::Ipsec(Event::IvLow) if self.cluster.is_some() => Some(WorkerEvent::IvLow),
-            FastEvent::Ipsec(Event::IvLow) => self.renew_sender(),
+            FastEvent::Ipsec(Event::IvLow) => self.iv_low(),
             FastEvent::Ipsec(Event::AddressChanged { spi, remote }) => {
                 self.sas.note_source(spi, remote).map(|child| WorkerEvent::Source(child, remote))
             }
@@ -330,6 +316,17 @@ impl DataPath {
                 self.sas.by_spi(spi).map(WorkerEvent::Exhausting)
             }
         }
+    }
+
+    /// A worker has few IVs left: all of them go on with another sender ID. Others run low at about the same time; who still does a
+    /// little later says so again.
+    fn iv_low(&mut self) -> Option<WorkerEvent> {
+        let now = Instant::now();
+        if self.renewed.is_some_and(|at| now.duration_since(at) < RENEWAL) {
+            return None;
+        }
+        self.renewed = Some(now);
+        if self.cluster.is_some() { Some(WorkerEvent::IvLow) } else { self.renew_sender() }
     }
 
     /// The next incarnation of this node (design: node slot:5 | incarnation:11).
@@ -362,7 +359,7 @@ impl DataPath {
         self.follow_path_mtus();
         if self.fib_sent != Some(self.fib.generation()) {
             self.fib_sent = Some(self.fib.generation());
-            self.backlog.push_back(WorkerCommand::Fib(fib));
+            self.workers.queue(WorkerCommand::Fib(fib));
             self.flush();
         }
         // The worker needs the routes all the same: what it sends by them is encrypted, or may go.
@@ -405,9 +402,7 @@ impl DataPath {
 
     /// Once a second.
     pub(crate) fn housekeeping(&mut self) -> Result<(), String> {
-        if self.worker.is_finished() {
-            return Err("the worker has ended: see the log above".into());
-        }
+        self.workers.check()?;
         self.flush();
         self.follow_path_mtus();
         for remote in self.learned.expire(boottime()) {
@@ -431,13 +426,10 @@ impl DataPath {
         self.next_reassertion = Instant::now() + begun.elapsed() * REST;
     }
 
-    /// Ends the worker. Filter, TUN and routes stay: without a daemon, protected traffic is dropped.
+    /// Ends the workers. Filter, TUN and routes stay: without a daemon, protected traffic is dropped.
     pub(crate) fn stop(self) -> Result<(), String> {
-        let Self { worker, .. } = self;
-        match worker.stop().map_err(|e| e.to_string())? {
-            0 => Ok(()),
-            lost => Err(format!("{lost} frames were lost while the worker ran")),
-        }
+        let Self { workers, .. } = self;
+        workers.stop()
     }
 }
 

@@ -3,9 +3,11 @@
 
 use super::guard::Guard;
 use super::sas::Sas;
+use super::workers::{Running, Workers};
 use super::{ClusterPlan, DataPath};
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
-use std::collections::{BTreeSet, VecDeque};
+use crate::lineup::{Lineup, Post};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 use testudo_crypto::Library;
@@ -19,7 +21,7 @@ use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::tun::{self, Tun};
 use testudo_fastpath::vip::host;
-use testudo_fastpath::worker::{Worker, WorkerConfig, WorkerHandle};
+use testudo_fastpath::worker::{Fence, Worker, WorkerConfig, WorkerHandle};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::dataplane::{Command, Config as PipelineConfig, Dataplane, LocalAddrs};
 use testudo_ipsec::number::WorkerId;
@@ -28,21 +30,26 @@ use testudo_ipsec::spi::SenderId;
 
 /// The only node there is, in its first incarnation: its SAs do not outlive it, so no key meets an older one's IVs.
 const FIRST_SENDER: SenderId = SenderId(1);
-const WORKER: u8 = 0;
+/// Frames of a worker that has no ports.
+const STANDBY_FRAMES: usize = 256;
 /// Table and priority that IPsec daemons use on Linux.
 pub(super) const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, mark: DataPath::MARK };
 
 impl DataPath {
-    /// Shuts the gate, then opens ports and starts the worker. A failure leaves things as they were: shut, where an
+    /// Shuts the gate, then opens ports and starts the workers. A failure leaves things as they were: shut, where an
     /// earlier run had shut them, else as if nothing had been tried.
-    pub(crate) fn start(config: &Config, cluster: Option<&ClusterPlan<'_>>) -> Result<Self, String> {
+    pub(crate) fn start(
+        config: &Config,
+        lineup: &Lineup,
+        cluster: Option<&ClusterPlan<'_>>,
+    ) -> Result<Self, String> {
         let library = library(config.worker.cipher)?;
         let instance = Instance::new(&config.instance).map_err(|e| e.to_string())?;
         let filter = Filter::open(&instance).map_err(|e| e.to_string())?;
         let inherited = filter.is_inherited();
         let tun = Tun::open(&config.tun, TUN_MTU).map_err(|e| e.to_string());
         let has_tun = tun.is_ok();
-        let built = tun.and_then(|tun| Self::build((config, cluster), library, filter, tun));
+        let built = tun.and_then(|tun| Self::build((config, lineup, cluster), library, filter, tun));
         built.map_err(|error| match inherited {
             true => error,
             false => match take_away(config, &instance, has_tun) {
@@ -53,7 +60,7 @@ impl DataPath {
     }
 
     fn build(
-        (config, cluster): (&Config, Option<&ClusterPlan<'_>>),
+        (config, lineup, cluster): (&Config, &Lineup, Option<&ClusterPlan<'_>>),
         library: Library,
         mut filter: Filter,
         tun: Tun,
@@ -79,25 +86,13 @@ impl DataPath {
         guard.follow(&fib)?;
         guard.attach()?;
 
-        let (xdp, pool) = open_ports(config, &fib)?;
-        for port in &xdp {
-            let fd = port.fd().ok_or("an AF_XDP port has no descriptor")?;
-            guard.set_socket(port.info().index, fd)?;
-        }
-        let dataplane = dataplane(clustered.is_none().then_some(FIRST_SENDER))?;
-        let pipeline = Arc::clone(dataplane.counters());
-        let unchecked = numbered(config).filter(|(_, port)| !port.source_check).map(|(index, _)| index);
-        let settings = WorkerConfig {
-            cpu: config.worker.cpu,
-            unchecked: unchecked.collect(),
-            ..WorkerConfig::new(WORKER)
+        let barracks = Barracks {
+            config,
+            fib: &fib,
+            sender: clustered.is_none().then_some(FIRST_SENDER),
+            fence: clustered.as_ref().map(|clustered| &clustered.fence),
         };
-        let worker = Worker::new(settings, xdp, Some(tun), pool, Arc::clone(&fib), dataplane)
-            .map_err(|e| e.to_string())?;
-        let worker = match &clustered {
-            Some(clustered) => worker.behind(Arc::clone(&clustered.fence)),
-            None => worker,
-        };
+        let workers = barracks.start(lineup, tun, &mut guard)?;
         let mut this = Self {
             tun: tun_index,
             addresses,
@@ -106,8 +101,7 @@ impl DataPath {
             next_path_mtus: Instant::now(),
             learned: PathMtus::default(),
             followed: None,
-            worker: WorkerHandle::spawn(worker).map_err(|e| e.to_string())?,
-            pipeline,
+            workers: Workers::new(workers),
             routing: follower.handle(),
             _follower: follower,
             guard,
@@ -115,8 +109,7 @@ impl DataPath {
             cluster: clustered,
             library,
             sender: FIRST_SENDER,
-            cpu: config.worker.cpu,
-            backlog: VecDeque::new(),
+            renewed: None,
             places: 0,
             next_reassertion: Instant::now(),
             packets_seen: std::cell::Cell::new(0),
@@ -196,21 +189,82 @@ fn filter_ports(config: &Config, fib: &Fib) -> Result<Vec<FilterPort>, String> {
     numbered(config).map(one).collect()
 }
 
-fn open_ports(config: &Config, fib: &Fib) -> Result<(Vec<XdpPort>, FramePool), String> {
-    let mtu = fib.ports().iter().map(|link| u32::from(link.mtu)).max().unwrap_or(1500);
-    let chunk = ChunkSize::for_mtu(mtu).ok_or_else(|| format!("MTU {mtu} is more than a frame holds"))?;
-    let wanted: Vec<XdpConfig> =
-        numbered(config).map(|(index, port)| XdpConfig::new(index, &port.interface)).collect();
-    // Every port may hold its rings full; a quarter more is in the worker's hands.
-    let needed: usize = wanted.iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
-    let pool = FramePool::new(needed.max(config.worker.frames as usize), chunk).map_err(|e| e.to_string())?;
-    let open = |port: &XdpConfig| XdpPort::open(port, pool.memory()).map_err(|e| e.to_string());
-    let ports = wanted.iter().map(open).collect::<Result<_, _>>()?;
-    Ok((ports, pool))
+/// What all workers are made from.
+struct Barracks<'a> {
+    config: &'a Config,
+    fib: &'a Arc<Fib>,
+    sender: Option<SenderId>,
+    fence: Option<&'a Arc<Fence>>,
 }
 
-fn dataplane(sender: Option<SenderId>) -> Result<Dataplane, String> {
-    let worker = WorkerId::new(WORKER).ok_or("worker numbers are below 64")?;
+impl Barracks<'_> {
+    /// Opens all ports before the first worker starts: what can fail comes first. Each that has ports has a queue of the TUN too.
+    fn start(&self, lineup: &Lineup, tun: Tun, guard: &mut Guard) -> Result<Vec<Running>, String> {
+        let mut queues = Vec::new();
+        for _ in lineup.0.iter().skip(1).filter(|post| !post.queues.is_empty()) {
+            queues.push(tun.another().map_err(|e| e.to_string())?);
+        }
+        let tuns = std::iter::once(tun).chain(queues).map(Some).chain(std::iter::repeat_with(|| None));
+        let numbered = (0..).zip(&lineup.0).zip(tuns);
+        let workers: Vec<_> = numbered
+            .map(|((id, post), tun)| self.worker(id, post, tun, guard))
+            .collect::<Result<_, String>>()?;
+        let run = |(worker, post): (_, &Post)| self.run(worker, post);
+        workers.into_iter().zip(&lineup.0).map(run).collect()
+    }
+
+    fn run(&self, worker: Worker<XdpPort, Tun, Dataplane>, post: &Post) -> Result<Running, String> {
+        let pipeline = Arc::clone(worker.pipeline().counters());
+        let handle = WorkerHandle::spawn(worker).map_err(|e| e.to_string())?;
+        Ok(Running::new(handle, pipeline, post.cpu))
+    }
+
+    fn worker(
+        &self,
+        id: u8,
+        post: &Post,
+        tun: Option<Tun>,
+        guard: &mut Guard,
+    ) -> Result<Worker<XdpPort, Tun, Dataplane>, String> {
+        let (ports, pool) = self.open_ports(post)?;
+        for (port, (index, queue)) in ports.iter().zip(&post.queues) {
+            let fd = port.fd().ok_or("an AF_XDP port has no descriptor")?;
+            guard.set_socket(*index, *queue, fd)?;
+        }
+        let unchecked = numbered(self.config).filter(|(_, port)| !port.source_check);
+        let settings = WorkerConfig {
+            cpu: post.cpu,
+            unchecked: unchecked.map(|(index, _)| index).collect(),
+            ..WorkerConfig::new(id)
+        };
+        let worker =
+            Worker::new(settings, ports, tun, pool, Arc::clone(self.fib), dataplane(id, self.sender)?)
+                .map_err(|e| e.to_string())?;
+        Ok(match self.fence {
+            Some(fence) => worker.behind(Arc::clone(fence)),
+            None => worker,
+        })
+    }
+
+    fn open_ports(&self, post: &Post) -> Result<(Vec<XdpPort>, FramePool), String> {
+        let mtu = self.fib.ports().iter().map(|link| u32::from(link.mtu)).max().unwrap_or(1500);
+        let chunk = ChunkSize::for_mtu(mtu).ok_or_else(|| format!("MTU {mtu} is more than a frame holds"))?;
+        let wanted = post.ports(self.config);
+        // Every port may hold its rings full; a quarter more is in the worker's hands.
+        let needed: usize = wanted.iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
+        let frames = match needed {
+            0 => STANDBY_FRAMES,
+            needed => needed.max(self.config.worker.frames as usize),
+        };
+        let pool = FramePool::new(frames, chunk).map_err(|e| e.to_string())?;
+        let open = |port: &XdpConfig| XdpPort::open(port, pool.memory()).map_err(|e| e.to_string());
+        let ports = wanted.iter().map(open).collect::<Result<_, _>>()?;
+        Ok((ports, pool))
+    }
+}
+
+fn dataplane(worker: u8, sender: Option<SenderId>) -> Result<Dataplane, String> {
+    let worker = WorkerId::new(worker).ok_or("worker numbers are below 64")?;
     let mut seed = [0; 8];
     crate::entropy::OsEntropy.fill(&mut seed);
     let config = PipelineConfig::new(worker, sender, u64::from_le_bytes(seed));

@@ -78,6 +78,12 @@ impl Scenario {
         self
     }
 
+    /// Queues of each interface.
+    pub(crate) fn queues(mut self, queues: u32) -> Self {
+        self.options.queues = queues;
+        self
+    }
+
     /// MTU of the protected networks.
     pub(crate) fn inner_mtu(mut self, mtu: u16) -> Self {
         self.options.inner_mtu = mtu;

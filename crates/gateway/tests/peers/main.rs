@@ -29,3 +29,4 @@ mod strongswan;
 mod suites;
 mod swanctl;
 mod testudo;
+mod workers;

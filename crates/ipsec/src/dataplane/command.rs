@@ -10,8 +10,9 @@ use crate::spd::{PolicyId, Spd};
 use crate::spi::{SenderId, Share, Spi};
 use std::sync::Arc;
 
-/// A change, applied between two bursts. Everything that needs memory brings it along.
-#[derive(Debug)]
+/// A change, applied between two bursts. Everything that needs memory brings it along: where there are several workers, control
+/// makes a copy for each.
+#[derive(Clone, Debug)]
 pub enum Command {
     /// Adds slots for inbound SAs. Needed once, before the first SA of one of them.
     AddSlots(Box<SlotBlock>),

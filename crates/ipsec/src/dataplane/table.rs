@@ -12,14 +12,14 @@ const BLOCKS: usize = PolicyId::LIMIT as usize / BLOCK;
 
 /// Places for the outbound SAs of policies with consecutive numbers. Allocated by control, used by a worker: a worker has as
 /// many blocks as the numbers in use need, and never all of them moves.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PolicyBlock {
     number: usize,
     places: Box<[Place]>,
 }
 
 /// The SA of one policy.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Place {
     pub(super) sa: Option<Arc<OutboundSa>>,
     /// When control was last told that the SA is missing, or, if it is there, that its sequence numbers run low.

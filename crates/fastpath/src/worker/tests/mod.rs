@@ -5,6 +5,7 @@ mod early;
 mod fenced;
 mod forwarding;
 mod holding;
+mod queues;
 mod slow_path;
 mod threads;
 

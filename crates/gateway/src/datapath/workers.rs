@@ -1,0 +1,137 @@
+//! The workers, as control drives them: what one is told all are told, in the same order, and what they tell comes as from one.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use testudo_fastpath::worker::{WorkerCommand, WorkerEvent, WorkerGarbage, WorkerHandle};
+use testudo_ipsec::dataplane::{Counters as PipelineCounters, Event, Garbage};
+
+/// All workers, by their numbers.
+pub(super) struct Workers(Vec<Running>);
+
+/// One of them.
+pub(super) struct Running {
+    pub(super) handle: WorkerHandle,
+    pub(super) pipeline: Arc<PipelineCounters>,
+    pub(super) cpu: Option<usize>,
+    /// Commands, in order: they go together, and wait while its queue is full.
+    backlog: VecDeque<WorkerCommand>,
+    /// Marks that it has come by and others may not have.
+    marks: usize,
+}
+
+/// What workers have told.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Marks that the last of them has come by.
+    pub(super) marks: usize,
+    pub(super) events: Vec<WorkerEvent>,
+}
+
+impl Running {
+    pub(super) fn new(handle: WorkerHandle, pipeline: Arc<PipelineCounters>, cpu: Option<usize>) -> Self {
+        Self { handle, pipeline, cpu, backlog: VecDeque::new(), marks: 0 }
+    }
+
+    /// The queue of a worker is bounded; ours holds what IKE has decided and cannot take back.
+    fn flush(&mut self) {
+        let queued = self.backlog.len();
+        while let Some(command) = self.backlog.pop_front() {
+            if let Err(command) = self.handle.push(command) {
+                self.backlog.push_front(command);
+                break;
+            }
+        }
+        if self.backlog.len() < queued {
+            self.handle.wake();
+        }
+    }
+
+    /// Frees what it has put out of use.
+    fn collect(&mut self) {
+        let is_mark = |garbage: &WorkerGarbage| matches!(garbage, WorkerGarbage::Ipsec(Garbage::TakenIn(floors)) if floors.is_empty());
+        // Dropping is all that there is to do with the rest.
+        self.marks += self.handle.collect().filter(is_mark).count();
+    }
+}
+
+impl Workers {
+    pub(super) fn new(workers: Vec<Running>) -> Self {
+        Self(workers)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Running> {
+        self.0.iter()
+    }
+
+    /// Readable when a worker has something to tell.
+    pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
+        self.0.iter().map(|worker| worker.handle.fd().as_raw_fd())
+    }
+
+    /// Puts a command behind those that wait for each worker.
+    pub(super) fn queue(&mut self, command: WorkerCommand) {
+        let Some((last, others)) = self.0.split_last_mut() else { return };
+        for worker in others {
+            worker.backlog.push_back(command.clone());
+        }
+        last.backlog.push_back(command);
+    }
+
+    /// Sends what waits, as far as there is room. True if nothing waits any more.
+    pub(super) fn flush(&mut self) -> bool {
+        self.0.iter_mut().for_each(Running::flush);
+        self.is_flushed()
+    }
+
+    /// True if every worker has been sent all that it is to know.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.0.iter().all(|worker| worker.backlog.is_empty())
+    }
+
+    /// Frees what workers have put out of use, and takes what they tell: once, where several tell the same.
+    pub(super) fn told(&mut self) -> Told {
+        self.0.iter_mut().for_each(Running::collect);
+        let marks = self.0.iter().map(|worker| worker.marks).min().unwrap_or(0);
+        for worker in &mut self.0 {
+            worker.marks -= marks;
+        }
+        let mut known = BTreeSet::new();
+        let is_news = |event: &WorkerEvent| subject(event).is_none_or(|subject| known.insert(subject));
+        let events = self.0.iter().flat_map(|worker| worker.handle.events()).filter(is_news).collect();
+        Told { marks, events }
+    }
+
+    /// Fails if one has ended by itself.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let ended = self.0.iter().find(|worker| worker.handle.is_finished());
+        ended.map_or(Ok(()), |worker| {
+            Err(format!("worker {} has ended: see the log above", worker.handle.id()))
+        })
+    }
+
+    /// Ends all of them.
+    pub(super) fn stop(self) -> Result<(), String> {
+        let ends: Vec<Result<usize, String>> =
+            self.0.into_iter().map(|worker| worker.handle.stop().map_err(|e| e.to_string())).collect();
+        match ends.into_iter().sum::<Result<usize, String>>()? {
+            0 => Ok(()),
+            lost => Err(format!("{lost} frames were lost while the workers ran")),
+        }
+    }
+}
+
+/// What an event is about that says the same whichever worker tells it.
+fn subject(event: &WorkerEvent) -> Option<(u8, u32)> {
+    match event {
+        WorkerEvent::Ipsec(Event::NoSa { policy, .. }) => Some((0, policy.0)),
+        WorkerEvent::Ipsec(Event::SequenceLow { spi, .. }) => Some((1, spi.0)),
+        WorkerEvent::Ipsec(Event::KeyWanted { spi }) => Some((2, spi.0)),
+        WorkerEvent::Ipsec(Event::Carried { spi }) => Some((3, spi.0)),
+        WorkerEvent::Ipsec(Event::IvLow) => Some((4, 0)),
+        // Where a peer is now says the later one.
+        WorkerEvent::Ipsec(Event::AddressChanged { .. })
+        | WorkerEvent::NeighbourMissing { .. }
+        | WorkerEvent::PathTooBig { .. } => None,
+    }
+}

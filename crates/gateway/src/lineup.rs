@@ -1,0 +1,133 @@
+//! Which worker has which queues of which ports, and which processor.
+//!
+//! Queue q of every port belongs to worker q mod K, where K is as large as the workers are many and the ports' queues allow: so each
+//! of these has at least one queue of every port, to send by too, and hands no packet to another. Workers beyond K have none, and stand by.
+
+use crate::config::{Config, PortConfig};
+use testudo_fastpath::fib::PortIndex;
+use testudo_fastpath::filter::MAX_QUEUES;
+use testudo_fastpath::port::xdp::XdpConfig;
+use testudo_fastpath::port::{Queues, queues_of};
+
+/// Packets that wait at a port for one worker; where it has several queues of it, these share them.
+const RING: u32 = 2048;
+/// Even so one queue holds that many.
+const SMALLEST_RING: u32 = 256;
+
+/// All workers, by their numbers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lineup(pub(crate) Vec<Post>);
+
+/// One worker.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Post {
+    /// The processor that it keeps to.
+    pub(crate) cpu: Option<usize>,
+    /// The queues that it has, by port and queue. It sends by the first of each port.
+    pub(crate) queues: Vec<(PortIndex, u16)>,
+}
+
+impl Lineup {
+    /// Asks the kernel how many queues the ports have. Changes nothing.
+    pub(crate) fn of(config: &Config) -> Result<Self, String> {
+        let asked = config.ports.iter().map(ask).collect::<Result<Vec<_>, _>>()?;
+        let cpus: Vec<usize> = config.worker.cpu.into_iter().collect();
+        Ok(Self::with(&asked, 1, &cpus))
+    }
+
+    fn with(ports: &[Queues], count: usize, cpus: &[usize]) -> Self {
+        let own = usable(ports).min(count);
+        let post = |worker: usize| {
+            let numbered = ports.iter().enumerate();
+            let mine = |(port, queues): (usize, &Queues)| {
+                let queues = (0..queues.receive).filter(move |queue| *queue as usize % own == worker);
+                queues.map(move |queue| (PortIndex(port as u16), queue as u16))
+            };
+            let queues = if worker < own { numbered.flat_map(mine).collect() } else { Vec::new() };
+            Post { cpu: cpus.get(worker).copied(), queues }
+        };
+        Self((0..count).map(post).collect())
+    }
+
+    /// The processors that workers keep to.
+    pub(crate) fn cpus(&self) -> Vec<usize> {
+        self.0.iter().filter_map(|post| post.cpu).collect()
+    }
+}
+
+impl Post {
+    /// How the queues are opened.
+    pub(crate) fn ports(&self, config: &Config) -> Vec<XdpConfig> {
+        let open = |(port, queue): &(PortIndex, u16)| {
+            let of_port = self.queues.iter().filter(|(other, _)| other == port).count();
+            // The largest power of two that so many of them share a ring's worth of packets by.
+            let ring = (RING / of_port.max(1) as u32).max(SMALLEST_RING);
+            let ring = 1 << ring.ilog2();
+            let usual = XdpConfig::new(*port, &config.ports[usize::from(port.0)].interface);
+            XdpConfig { queue: u32::from(*queue), rx_ring: ring, tx_ring: ring, ..usual }
+        };
+        self.queues.iter().map(open).collect()
+    }
+}
+
+/// So many workers can have a queue of each port to receive by, and one to send by.
+fn usable(ports: &[Queues]) -> usize {
+    ports.iter().map(|queues| queues.receive.min(queues.send)).min().unwrap_or(1).max(1) as usize
+}
+
+fn ask(port: &PortConfig) -> Result<Queues, String> {
+    let missing =
+        || format!("{}: found \"{}\", expected an interface of this host", port.place, port.interface);
+    nix::net::if_::if_nametoindex(port.interface.as_str()).map_err(|_| missing())?;
+    let found = queues_of(&port.interface).map_err(|e| format!("{}: {e}", port.place))?;
+    if found.receive > MAX_QUEUES.into() {
+        return Err(format!(
+            "{}: \"{}\" has {} receive queues, expected at most {MAX_QUEUES}: ethtool -L {3} combined {MAX_QUEUES}, or rx \
+             {MAX_QUEUES} where the driver counts them apart",
+            port.place, port.interface, found.receive, port.interface
+        ));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lineup(ports: &[(u32, u32)], count: usize) -> Vec<Vec<(u16, u16)>> {
+        let ports: Vec<Queues> = ports.iter().map(|&(receive, send)| Queues { receive, send }).collect();
+        let posts = Lineup::with(&ports, count, &[]).0;
+        posts.iter().map(|post| post.queues.iter().map(|(port, queue)| (port.0, *queue)).collect()).collect()
+    }
+
+    #[test]
+    fn one_worker_has_all_queues() {
+        assert_eq!(lineup(&[(1, 1), (1, 1)], 1), [vec![(0, 0), (1, 0)]]);
+        assert_eq!(lineup(&[(2, 2), (1, 1)], 1), [vec![(0, 0), (0, 1), (1, 0)]]);
+    }
+
+    #[test]
+    fn the_port_with_the_fewest_queues_decides_how_many_have_some() {
+        let two = [vec![(0, 0), (0, 2), (1, 0)], vec![(0, 1), (0, 3), (1, 1)]];
+        assert_eq!(lineup(&[(4, 4), (2, 2)], 2), two);
+        assert_eq!(lineup(&[(4, 4), (2, 2)], 4), [two[0].clone(), two[1].clone(), vec![], vec![]]);
+        assert_eq!(lineup(&[(4, 1), (4, 4)], 2)[1], [], "there is nothing for it to send by");
+    }
+
+    #[test]
+    fn every_queue_has_one_worker_who_can_send_by_his_first() {
+        for (receive, send, count) in [(1, 4, 3), (7, 3, 5), (64, 64, 6), (5, 5, 64)] {
+            let lineup = lineup(&[(receive, send), (9, 9)], count);
+            let mut all: Vec<(u16, u16)> = lineup.iter().flatten().copied().collect();
+            all.sort_unstable();
+            let expected = (0..receive).map(|q| (0, q as u16)).chain((0..9).map(|q| (1, q)));
+            assert_eq!(all, expected.collect::<Vec<_>>());
+            for post in lineup.iter().filter(|post| !post.is_empty()) {
+                for port in 0..2 {
+                    let first = post.iter().find(|(of, _)| *of == port).expect("a queue of every port").1;
+                    assert!(port == 1 || u32::from(first) < send);
+                }
+            }
+        }
+    }
+}
