@@ -7,6 +7,7 @@ mod pin;
 mod report;
 mod setup;
 mod stopwatch;
+mod tunnels;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,8 @@ pub(crate) enum Bench {
     Failover(failover::FailoverArgs),
     /// Measure how much it costs to set up tunnels, with a real testudod in a namespace of its own.
     Setup(setup::SetupArgs),
+    /// Measure the pipeline with many SAs and traffic that chooses among them at random.
+    Tunnels(tunnels::TunnelsArgs),
 }
 
 /// Runs a benchmark; failures go to standard error.
@@ -27,6 +30,7 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
         Bench::Esp(args) => esp::run(args).map_err(|error| error.to_string()),
         Bench::Failover(args) => failover::run(args).map_err(|error| error.to_string()),
         Bench::Setup(args) => setup::run(args).map_err(|error| error.to_string()),
+        Bench::Tunnels(args) => tunnels::run(args).map_err(|error| error.to_string()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,10 +5,10 @@
 //! written before and checked afterwards.
 
 mod cipher;
-mod gateway;
+pub(super) mod gateway;
 pub(super) mod node;
 pub(super) mod rig;
-mod traffic;
+pub(super) mod traffic;
 
 use crate::bench::machine::Machine;
 use crate::bench::pin::{PinError, pin};
@@ -22,9 +22,9 @@ use testudo_crypto::{AeadAlgorithm, CryptoError, Library};
 use testudo_ipsec::sa::EspAlgorithm;
 
 /// Packets in a burst, as in the worker.
-const BURST: usize = 64;
+pub(super) const BURST: usize = 64;
 /// Bursts that are prepared together: 256 frames stay in the second-level cache, as freshly received ones do.
-const BURSTS: usize = 4;
+pub(super) const BURSTS: usize = 4;
 
 /// Options of `testudo bench esp`.
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ pub(crate) struct EspArgs {
     cpu: Option<usize>,
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+pub(super) fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
         _ => Err("expected seconds, above 0 and at most 3600".into()),
@@ -70,21 +70,21 @@ pub(crate) enum Suite {
 }
 
 impl Suite {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Aes128gcm16 => "aes128gcm16",
             Self::Aes256gcm16 => "aes256gcm16",
         }
     }
 
-    fn aead(self) -> AeadAlgorithm {
+    pub(super) fn aead(self) -> AeadAlgorithm {
         match self {
             Self::Aes128gcm16 => AeadAlgorithm::Aes128Gcm,
             Self::Aes256gcm16 => AeadAlgorithm::Aes256Gcm,
         }
     }
 
-    fn esp(self) -> EspAlgorithm {
+    pub(super) fn esp(self) -> EspAlgorithm {
         match self {
             Self::Aes128gcm16 => EspAlgorithm::Aes128Gcm16,
             Self::Aes256gcm16 => EspAlgorithm::Aes256Gcm16,

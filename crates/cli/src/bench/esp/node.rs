@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use testudo_crypto::Library;
 use testudo_fastpath::error::Error as FastpathError;
-use testudo_fastpath::fib::{Fib, NextHop, Out, PortIndex, PortLink, Route};
+use testudo_fastpath::fib::{Fib, FibBuilder, NextHop, Out, PortIndex, PortLink, Route};
 use testudo_fastpath::filter::{Class, STAMP_LEN, STAMP_MAGIC};
 use testudo_fastpath::frame::{ChunkSize, FramePool};
 use testudo_fastpath::mac::MacAddr;
@@ -94,18 +94,23 @@ impl Node {
         suite: Suite,
         is_member: bool,
     ) -> Result<Self, SetupError> {
+        let Self { worker, now } = Self::of(fib(side), dataplane(side, library, suite, is_member)?)?;
+        if !is_member {
+            return Ok(Self { worker, now });
+        }
+        let fence = Fence::shut();
+        fence.extend(boottime() + OPEN);
+        Ok(Self { worker: worker.behind(Arc::new(fence)), now })
+    }
+
+    /// Alone, with these routes and tunnels.
+    pub(crate) fn of(fib: Fib, pipeline: Dataplane) -> Result<Self, SetupError> {
         let depth = BURST * BURSTS;
         // What waits at a port and what has been sent, with bursts to spare.
         let pool = FramePool::new(4 * depth, ChunkSize::K2)?;
         let ports = Link::ALL.map(|link| FakePort::new(info(link), depth)).into();
-        let pipeline = dataplane(side, library, suite, is_member)?;
-        let worker = Worker::new(WorkerConfig::new(0), ports, None, pool, Arc::new(fib(side)), pipeline)?;
-        if !is_member {
-            return Ok(Self { worker, now: 1 });
-        }
-        let fence = Fence::shut();
-        fence.extend(boottime() + OPEN);
-        Ok(Self { worker: worker.behind(Arc::new(fence)), now: 1 })
+        let worker = Worker::new(WorkerConfig::new(0), ports, None, pool, Arc::new(fib), pipeline)?;
+        Ok(Self { worker, now: 1 })
     }
 
     /// Lets an IP packet arrive. False if the port or the pool is full.
@@ -164,14 +169,24 @@ fn port_link(link: Link) -> PortLink {
 
 /// Routes to both neighbours.
 fn fib(side: Side) -> Fib {
-    let builder = Link::ALL.into_iter().fold(Fib::builder(), |builder, link| {
-        let neighbour = IpAddr::V4(link.neighbour(side));
-        let hop = NextHop { out: Out::Port(link.index()), gateway: None, mtu: MTU };
-        builder.port(port_link(link)).route(Prefix::host(neighbour), Route::Forward(hop)).neighbour(
-            link.index(),
-            neighbour,
-            NEIGHBOUR,
-        )
-    });
-    builder.local(Prefix::host(IpAddr::V4(side.address())), Route::Local).build()
+    let neighbours = Link::ALL.map(|link| link.neighbour(side));
+    routes(neighbours, &[]).local(Prefix::host(IpAddr::V4(side.address())), Route::Local).build()
+}
+
+/// Routes to the neighbours on both links, and behind them to these prefixes.
+pub(crate) fn routes(neighbours: [Ipv4Addr; 2], behind: &[(Link, Prefix)]) -> FibBuilder {
+    let hop = |link: Link, gateway| NextHop { out: Out::Port(link.index()), gateway, mtu: MTU };
+    let mut builder = Fib::builder();
+    for (link, neighbour) in Link::ALL.into_iter().zip(neighbours) {
+        let neighbour = IpAddr::V4(neighbour);
+        builder = builder
+            .port(port_link(link))
+            .route(Prefix::host(neighbour), Route::Forward(hop(link, None)))
+            .neighbour(link.index(), neighbour, NEIGHBOUR);
+        let own = behind.iter().filter(|(of, _)| *of as usize == link as usize);
+        for (link, prefix) in own {
+            builder = builder.route(*prefix, Route::Forward(hop(*link, Some(neighbour))));
+        }
+    }
+    builder
 }

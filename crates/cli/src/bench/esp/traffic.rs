@@ -16,16 +16,13 @@ pub(crate) const SIZES: RangeInclusive<i64> = 28..=1446;
 
 /// A packet of `size` octets, `ttl` hops before its end.
 pub(crate) fn packet(size: u16, ttl: u8) -> Vec<u8> {
-    let header = ipv4::Fields {
-        tos: 0,
-        total_len: size,
-        id: 0,
-        df: true,
-        ttl,
-        protocol: Protocol::UDP,
-        src: SOURCE,
-        dst: DESTINATION,
-    };
+    between((SOURCE, DESTINATION), size, ttl)
+}
+
+/// The same from one address to another.
+pub(crate) fn between((src, dst): (Ipv4Addr, Ipv4Addr), size: u16, ttl: u8) -> Vec<u8> {
+    let header =
+        ipv4::Fields { tos: 0, total_len: size, id: 0, df: true, ttl, protocol: Protocol::UDP, src, dst };
     let mut packet = header.to_bytes().to_vec();
     packet.extend(udp::header(40_000, 9, size - ipv4::HEADER as u16));
     let filler = (0..=u8::MAX).cycle();
