@@ -23,6 +23,8 @@ const HUB: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const SPOKES_ROUTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 /// The host behind the hub.
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 10);
+/// The network that it is in.
+const NETWORK: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(10, 1, 0, 0), Ipv4Addr::new(10, 1, 255, 255));
 const INNER_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 254);
 const FIRST_OUTER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const FIRST_INNER: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
@@ -65,7 +67,7 @@ enum End {
 
 impl End {
     fn params(self, spoke: Spoke, suite: Suite) -> ChildSaParams {
-        let (hub, other) = (selector(HOST), selector(spoke.inner()));
+        let (hub, other) = (selector(NETWORK.0, NETWORK.1), selector(spoke.inner(), spoke.inner()));
         let (to_hub, to_spoke) = (key(spoke, 0x11, suite), key(spoke, 0x22, suite));
         let at = |addr| SocketAddr::new(IpAddr::V4(addr), 0);
         let (hub_address, spoke_address) = (at(HUB), at(spoke.outer()));
@@ -99,8 +101,8 @@ impl End {
     }
 }
 
-fn selector(addr: Ipv4Addr) -> Vec<TrafficSelector> {
-    AddrRange::new(addr.into(), addr.into()).map(TrafficSelector::all).into_iter().collect()
+fn selector(first: Ipv4Addr, last: Ipv4Addr) -> Vec<TrafficSelector> {
+    AddrRange::new(first.into(), last.into()).map(TrafficSelector::all).into_iter().collect()
 }
 
 fn key(spoke: Spoke, octet: u8, suite: Suite) -> KeyMaterial {
