@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod bpf;
+pub mod crew;
 pub mod namespace;
 pub mod redirect;
 pub mod tunnel;

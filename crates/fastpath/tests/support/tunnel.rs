@@ -89,7 +89,7 @@ impl Tunnel {
 }
 
 /// Routes everything to the gateway, with checksums filled in. Returns the MAC address.
-fn end_host(interface: &str, gateway: &str) -> MacAddr {
+pub(super) fn end_host(interface: &str, gateway: &str) -> MacAddr {
     ip(&format!("route add default via {gateway}"));
     let offload = Command::new("ethtool").args(["-K", interface, "tx", "off"]).output().expect("ethtool");
     assert!(offload.status.success(), "ethtool: {}", String::from_utf8_lossy(&offload.stderr));
@@ -97,7 +97,7 @@ fn end_host(interface: &str, gateway: &str) -> MacAddr {
 }
 
 /// By netlink rather than /sys, which shows the namespace of whoever mounted it.
-fn mac_of(interface: &str) -> MacAddr {
+pub(super) fn mac_of(interface: &str) -> MacAddr {
     let output = Command::new("ip").args(["-o", "link", "show", interface]).output().expect("ip");
     let text = String::from_utf8(output.stdout).unwrap();
     let octets = text.split("link/ether ").nth(1).and_then(|rest| rest.get(..17)).expect("MAC address");
@@ -189,7 +189,7 @@ fn params() -> ChildSaParams {
     }
 }
 
-fn net(start: &str, end: &str) -> TrafficSelector {
+pub(super) fn net(start: &str, end: &str) -> TrafficSelector {
     TrafficSelector::all(AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap())
 }
 

@@ -135,3 +135,7 @@ fn subject(event: &WorkerEvent) -> Option<(u8, u32)> {
         | WorkerEvent::PathTooBig { .. } => None,
     }
 }
+
+#[cfg(test)]
+#[path = "workers_tests.rs"]
+mod tests;

@@ -1,0 +1,153 @@
+//! SAs that are renewed a thousand times a second and more, under load, by several workers on real interfaces: no packet is lost.
+#![allow(clippy::print_stdout)]
+
+mod support;
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::crew::{Gateway, Line, TUNNELS, server};
+use support::tunnel::CLIENT;
+use testudo_fastpath::worker::WorkerDrop;
+
+/// Flows of each tunnel.
+const FLOWS: usize = 4;
+/// Datagrams of a flow on their way, there and back. All of them together fit into the ring of one queue, so that whatever is lost
+/// was lost by a worker.
+const IN_FLIGHT: u64 = 16;
+const SIZE: usize = 600;
+/// A datagram that takes longer is lost.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// SAs that are renewed, and how many a second are tried and wanted: the machine may have other work.
+const RENEWALS: u32 = 6000;
+const TRIED: u32 = 2000;
+const WANTED: u32 = 1000;
+/// How long an SA goes on taking in what comes late, after another has taken its place.
+const OVERLAP: Duration = Duration::from_secs(1);
+
+/// Sends numbered datagrams on each flow and hears each of them come back, in order. Returns how many.
+fn converse(sockets: &[UdpSocket], over: &AtomicBool) -> u64 {
+    let mut heard = 0;
+    let mut next = vec![0u64; sockets.len()];
+    while !over.load(Ordering::Relaxed) {
+        for (socket, next) in sockets.iter().zip(&next) {
+            for number in *next..*next + IN_FLIGHT {
+                let datagram = [&number.to_be_bytes()[..], &[0x5a; SIZE - 8]].concat();
+                socket.send(&datagram).expect("send");
+            }
+        }
+        for (socket, next) in sockets.iter().zip(&mut next) {
+            for _ in 0..IN_FLIGHT {
+                let mut datagram = [0; SIZE + 1];
+                let len = socket.recv(&mut datagram).unwrap_or_else(|e| panic!("datagram {next}: {e}"));
+                let number = u64::from_be_bytes(*datagram.first_chunk().unwrap());
+                assert_eq!((len, number), (SIZE, *next), "lost, or out of order");
+                *next += 1;
+                heard += 1;
+            }
+        }
+    }
+    heard
+}
+
+/// Sends back what comes.
+fn echo(socket: &UdpSocket, over: &AtomicBool) {
+    let mut datagram = [0; 2000];
+    while !over.load(Ordering::Relaxed) {
+        if let Ok((len, from)) = socket.recv_from(&mut datagram) {
+            socket.send_to(&datagram[..len], from).expect("send back");
+        }
+    }
+}
+
+/// Renews the SAs of all tunnels in turn. Returns how long that took.
+fn renew_all(line: &mut Line) -> Duration {
+    let (begun, mut old) = (Instant::now(), VecDeque::new());
+    for number in 0..RENEWALS {
+        let due = begun + Duration::from_secs(1) * number / TRIED;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let tunnel = (number % u32::from(TUNNELS)) as u16;
+        old.push_back((Instant::now(), tunnel, line.renew(tunnel)));
+        while let Some((_, tunnel, former)) = old.pop_front_if(|(since, ..)| since.elapsed() > OVERLAP) {
+            line.remove(tunnel, former);
+        }
+        line.left.attend();
+        line.right.attend();
+    }
+    begun.elapsed()
+}
+
+fn lose_nothing(queues: u16) {
+    let mut line = Line::new(queues);
+    let clients: Vec<Vec<UdpSocket>> = line.client.run(|| {
+        let connect = |tunnel: u16| {
+            let socket = UdpSocket::bind((CLIENT, 0)).unwrap();
+            socket.connect(SocketAddr::from((server(tunnel), 5000))).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        };
+        (0..TUNNELS).map(|tunnel| (0..FLOWS).map(|_| connect(tunnel)).collect()).collect()
+    });
+    let servers: Vec<UdpSocket> = line.server.run(|| {
+        let bind = |tunnel: u16| UdpSocket::bind((server(tunnel), 5000)).unwrap();
+        (0..TUNNELS).map(bind).collect()
+    });
+    for socket in &servers {
+        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    }
+    let (sent, all) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (took, packets) = std::thread::scope(|scope| {
+        servers.iter().for_each(|socket| drop(scope.spawn(|| echo(socket, &all))));
+        let talks: Vec<_> = clients.iter().map(|sockets| scope.spawn(|| converse(sockets, &sent))).collect();
+        let took = renew_all(&mut line);
+        sent.store(true, Ordering::Relaxed);
+        let heard: Result<Vec<u64>, _> = talks.into_iter().map(|talk| talk.join()).collect();
+        all.store(true, Ordering::Relaxed);
+        (took, heard.map(|heard| heard.into_iter().sum::<u64>()))
+    });
+    let Line { left, right, .. } = line;
+    let states = [balance(left), balance(right)];
+    let packets = packets.unwrap_or_else(|_| panic!("a conversation ended: {states:#?}"));
+    let rate = f64::from(RENEWALS) / took.as_secs_f64();
+    println!("{queues} workers: {packets} datagrams there and back, {rate:.0} SAs renewed a second");
+    assert!(rate > f64::from(WANTED), "{rate:.0} SAs renewed a second");
+    assert!(packets > u64::from(RENEWALS), "only {packets} datagrams: no load");
+    for (drops, received) in states {
+        assert!(drops.is_empty(), "{drops:?}");
+        assert!(received.iter().all(|packets| *packets > 100), "a worker without work: {received:?}");
+    }
+}
+
+/// Ends a gateway, whose counters must add up: what its workers have dropped, by reason, and received, by worker.
+fn balance(gateway: Gateway) -> (Vec<String>, Vec<u64>) {
+    let (mut drops, mut received) = (Vec::new(), Vec::new());
+    for (worker, pipeline) in gateway.workers.into_iter().zip(&gateway.pipelines) {
+        let counters = std::sync::Arc::clone(worker.counters());
+        assert_eq!(worker.stop().unwrap(), 0, "frames leaked");
+        let totals = counters.totals();
+        assert!(totals.is_balanced(), "{totals:?}");
+        assert!(pipeline.totals().outbound.is_balanced() && pipeline.totals().inbound.is_balanced());
+        received.push(totals.ports.iter().map(|port| port.rx_packets).sum());
+        let own = WorkerDrop::ALL.into_iter().map(|reason| (reason.name(), counters.dropped(reason)));
+        let of_pipeline = testudo_ipsec::drops::DropReason::ALL
+            .into_iter()
+            .map(|reason| (reason.name(), pipeline.dropped(reason)));
+        let below = totals.ports.iter().flat_map(|port| {
+            let below = &port.below;
+            [("rx_ring_full", below.rx_ring_full), ("fill_ring_empty", below.fill_ring_empty)]
+        });
+        let dropped = own.chain(of_pipeline).chain(below).filter(|(_, count)| *count > 0);
+        drops.extend(dropped.map(|(reason, count)| format!("{reason} {count}")));
+    }
+    (drops, received)
+}
+
+#[test]
+fn workers_lose_nothing_while_sas_change() {
+    // One after the other: each takes all processors.
+    for queues in [2, 4] {
+        lose_nothing(queues);
+    }
+}
