@@ -5,6 +5,7 @@ use crate::error::CryptoError;
 #[cfg(ipsec_mb)]
 use crate::ipsec_mb;
 use crate::library::Library;
+use crate::prefetch::prefetch;
 use std::fmt;
 use std::sync::OnceLock;
 use zeroize::Zeroize;
@@ -119,6 +120,17 @@ impl AeadKey {
     #[inline]
     pub fn is_expanded(&self) -> bool {
         self.schedule.get().is_some()
+    }
+
+    /// Asks for the schedule, which the next call will need.
+    #[inline]
+    pub fn prefetch(&self) {
+        match self.schedule.get() {
+            #[cfg(ipsec_mb)]
+            Some(Schedule::IpsecMb(schedule)) => schedule.prefetch(),
+            Some(Schedule::AwsLc(schedule)) => prefetch(&**schedule, size_of::<aws_lc::Schedule>()),
+            None => {}
+        }
     }
 
     /// Octets of memory that a schedule of that library takes.

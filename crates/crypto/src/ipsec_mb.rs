@@ -6,6 +6,7 @@
 use crate::aead::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
 use crate::error::CryptoError;
 use crate::library::Library;
+use crate::prefetch::prefetch_slice;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -152,6 +153,12 @@ impl Schedule {
         let mut lines = vec![Line([0; 64]); functions.lines()].into_boxed_slice();
         let calls = functions.expand(algorithm, key, &mut lines);
         Ok(Self { lines, calls })
+    }
+
+    /// Asks for all of it.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_slice(&self.lines);
     }
 
     /// Always true: the library refuses nothing that is not null.

@@ -51,8 +51,10 @@ mod error;
 #[cfg(ipsec_mb)]
 mod ipsec_mb;
 mod library;
+mod prefetch;
 
 pub use aead::{AeadAlgorithm, AeadKey, IV_LEN, MAX_TEXT_LEN, NONCE_LEN, SALT_LEN, TAG_LEN};
 pub use burst::{Aad, OpenJob, SealJob, open_burst, seal_burst};
 pub use error::CryptoError;
 pub use library::Library;
+pub use prefetch::{prefetch, prefetch_slice};

@@ -2,6 +2,7 @@
 
 use crate::packet_selector::PacketSelector;
 use crate::spd::PolicyId;
+use testudo_crypto::prefetch;
 
 /// What is to happen to a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,14 @@ impl FlowCache {
     #[inline]
     fn set(&self, hash: u64) -> usize {
         hash as usize & (self.sets.len() - 1)
+    }
+
+    /// Asks for the place of a flow with that hash.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if let Some(set) = self.sets.get(self.set(hash)) {
+            prefetch(set, size_of_val(set));
+        }
     }
 
     /// The path of a known flow.

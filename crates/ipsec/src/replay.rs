@@ -8,6 +8,7 @@ use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
+use testudo_crypto::prefetch;
 use testudo_planted::{Plant, planted};
 
 /// The largest window, in packets.
@@ -56,6 +57,14 @@ impl ReplayWindow {
             checked,
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
         })
+    }
+
+    /// Asks for the bits around the edge.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        if let Some(word) = self.word(self.top.load(Relaxed) / 64) {
+            prefetch(word, size_of_val(word));
+        }
     }
 
     /// The highest number accepted so far.

@@ -6,6 +6,7 @@
 use crate::sa::InboundSa;
 use crate::spi::Spi;
 use std::sync::Arc;
+use testudo_crypto::prefetch;
 
 /// Bits of an SPI behind its share and slot.
 const TAG_BITS: u32 = 10;
@@ -79,6 +80,21 @@ impl Sad {
     /// Takes the SA with exactly this SPI out.
     pub(crate) fn remove(&mut self, spi: Spi) -> Option<Arc<InboundSa>> {
         self.slot_mut(spi)?.take_if(|sa| sa.spi() == spi)
+    }
+
+    /// Asks for SAs, step by step: what the next step reads is on its way before the first of it is needed. The SPIs may be
+    /// anybody's.
+    #[inline]
+    pub(crate) fn prefetch(&self, spis: &[Spi]) {
+        let slot_of =
+            |spi: &Spi| self.blocks.get(SlotBlock::number_of(*spi))?.as_ref()?.slots.get(slot(*spi));
+        spis.iter()
+            .filter_map(|spi| self.blocks.get(SlotBlock::number_of(*spi)))
+            .for_each(|b| prefetch(b, size_of_val(b)));
+        spis.iter().filter_map(slot_of).for_each(|slot| prefetch(slot, size_of_val(slot)));
+        let sas = || spis.iter().filter_map(slot_of).flatten();
+        sas().for_each(|sa| sa.prefetch());
+        sas().for_each(|sa| sa.prefetch_state());
     }
 
     /// The SA with exactly this SPI.

@@ -27,7 +27,7 @@ fn largest(outer: Family) -> u32 {
 }
 
 /// IP and ICMP header of an echo request.
-pub(crate) fn headers(inner: Family) -> u32 {
+fn headers(inner: Family) -> u32 {
     match inner {
         Family::V4 => 28,
         Family::V6 => 48,
@@ -41,14 +41,7 @@ fn start(outer: Family) -> Pair {
 }
 
 /// `ping` with that many octets, and fragmentation as `-M` has it.
-pub(crate) fn ping(
-    pair: &Pair,
-    from: Side,
-    inner: Family,
-    size: u32,
-    fragmentation: &str,
-    count: u32,
-) -> String {
+fn ping(pair: &Pair, from: Side, inner: Family, size: u32, fragmentation: &str, count: u32) -> String {
     let to = from.other().host(inner).to_string();
     let args = ["-n", "-i", "0.05", "-W", "2", "-M", fragmentation];
     let counted = ["-c".into(), count.to_string(), "-s".into(), size.to_string(), to];

@@ -122,6 +122,7 @@ fn admit<'s>(
     (sad, shares): (&'s Sad, &ShareSet),
     counters: &DirectionCounters,
 ) -> Burst<Plan<'s>> {
+    fetch(arrived, sad);
     let found: Burst<Option<&InboundSa>> =
         arrived.iter().map(|(_, arrived)| sad.get(Spi(arrived.spi))).collect();
     let mut plans = Burst::new();
@@ -146,6 +147,20 @@ fn admit<'s>(
         }
     }
     plans
+}
+
+/// Asks for the SAs of a burst, where they are several.
+#[inline]
+fn fetch(arrived: &[(u8, Arrived)], sad: &Sad) {
+    let mut spis: Burst<Spi> = Burst::new();
+    for (_, arrived) in arrived {
+        if spis.last().is_none_or(|last| last.0 != arrived.spi) {
+            spis.push(Spi(arrived.spi));
+        }
+    }
+    if spis.len() > 1 {
+        sad.prefetch(&spis);
+    }
 }
 
 /// Both sides have the keys of an SA at different times: the one that answers has them first, and may send before its answer

@@ -14,7 +14,7 @@ use crate::drops::DropReason;
 use crate::flow::{FlowCache, Path};
 use crate::inner::Inner;
 use crate::packet_selector::{Direction, PacketSelector};
-use crate::spd::{Action, Decision, Spd};
+use crate::spd::{Action, Decision, PolicyId, Spd};
 use arrayvec::ArrayVec;
 use number::{Low, number, refuse_unnumbered};
 use plan::Planner;
@@ -50,6 +50,7 @@ impl Dataplane {
 
         let parsed = parse(burst, &self.flows, &counters.outbound);
         let paths = look_up(&parsed, &mut self.flows, &self.spd, &self.outbound);
+        fetch(&paths, &self.outbound);
         let mut planner = Planner {
             table: &self.outbound,
             shares: &self.shares,
@@ -89,6 +90,7 @@ fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &DirectionCounters
             Ok(inner) => {
                 inner.trim(&mut item.buf);
                 let hash = flows.hash(&inner.flow);
+                flows.prefetch(hash);
                 parsed.push(Parsed { inner, hash, at: at as u8 });
             }
             Err(_) => item.refuse(DropReason::Malformed, counters),
@@ -99,6 +101,22 @@ fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &DirectionCounters
 
 fn look_up(parsed: &[Parsed], flows: &mut FlowCache, spd: &Spd, table: &OutboundTable) -> Burst<Path> {
     parsed.iter().map(|Parsed { inner, hash, .. }| path(*hash, &inner.flow, flows, spd, table)).collect()
+}
+
+/// Asks for the SAs of a burst, where they are several.
+#[inline]
+fn fetch(paths: &[Path], table: &OutboundTable) {
+    let mut policies: Burst<PolicyId> = Burst::new();
+    for path in paths {
+        if let Path::Protect(policy) = path
+            && policies.last() != Some(policy)
+        {
+            policies.push(*policy);
+        }
+    }
+    if policies.len() > 1 {
+        table.prefetch(&policies);
+    }
 }
 
 /// What becomes of a flow: from the cache, or from the SPD and then the cache. `hash` is that of the flow.

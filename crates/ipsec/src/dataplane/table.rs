@@ -5,6 +5,7 @@ use crate::spd::PolicyId;
 use crate::spi::Share;
 use std::cell::Cell;
 use std::sync::Arc;
+use testudo_crypto::prefetch;
 
 /// Policies of a block.
 const BLOCK: usize = 1024;
@@ -88,6 +89,18 @@ impl OutboundTable {
     pub(super) fn get(&self, policy: PolicyId) -> Option<&Place> {
         let block = self.blocks.get(policy.index() / BLOCK)?.as_ref()?;
         block.places.get(policy.index() % BLOCK)
+    }
+
+    /// Asks for the SAs of policies, step by step: what the next step reads is on its way before the first of it is needed.
+    #[inline]
+    pub(super) fn prefetch(&self, policies: &[PolicyId]) {
+        policies
+            .iter()
+            .filter_map(|policy| self.get(*policy))
+            .for_each(|place| prefetch(place, size_of::<Place>()));
+        let sas = || policies.iter().filter_map(|policy| self.sa(*policy));
+        sas().for_each(OutboundSa::prefetch);
+        sas().for_each(OutboundSa::prefetch_state);
     }
 
     #[inline]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
-use testudo_crypto::{AeadKey, Library};
+use testudo_crypto::{AeadKey, Library, prefetch};
 
 /// An inbound SA, shared by its worker and control. What every packet touches comes first.
 #[derive(Debug)]
@@ -85,6 +85,19 @@ impl InboundSa {
     pub fn sharing(mut self, selectors: &SelectorPair) -> Self {
         self.selectors.share(selectors);
         self
+    }
+
+    /// Asks for the SA itself.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self, size_of::<Self>());
+    }
+
+    /// Asks for what lies behind it: window and schedule. The SA should have come by now.
+    #[inline]
+    pub(crate) fn prefetch_state(&self) {
+        self.window.prefetch();
+        self.key.prefetch();
     }
 
     /// Makes the key's schedule, if there is none yet.

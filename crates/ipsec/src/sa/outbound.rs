@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
-use testudo_crypto::{AeadKey, Library};
+use testudo_crypto::{AeadKey, Library, prefetch};
 
 /// An outbound SA, shared by workers and control. What every packet touches comes first.
 #[derive(Debug)]
@@ -96,6 +96,19 @@ impl OutboundSa {
     pub fn sharing(mut self, selectors: &SelectorPair) -> Self {
         self.selectors.share(selectors);
         self
+    }
+
+    /// Asks for the SA itself.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self, size_of::<Self>());
+    }
+
+    /// Asks for what lies behind it: numbers, counters and schedule. The SA should have come by now.
+    #[inline]
+    pub(crate) fn prefetch_state(&self) {
+        prefetch(&*self.shared, size_of::<Shared>());
+        self.key.prefetch();
     }
 
     /// Makes the key's schedule, if there is none yet.

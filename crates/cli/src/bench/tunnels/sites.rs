@@ -31,6 +31,8 @@ const FIRST_INNER: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
 const PATH_MTU: u16 = 1500;
 const REPLAY_WINDOW: u32 = 1024;
 const SEED: u64 = 0x5EED;
+/// As in the daemon.
+const FLOW_BITS: u32 = 17;
 
 /// A spoke.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +132,8 @@ pub(super) fn spokes(library: Library, suite: Suite, tunnels: u32) -> Result<Nod
 
 fn dataplane(end: End, library: Library, suite: Suite, tunnels: u32) -> Result<Dataplane, Error> {
     let worker = WorkerId::new(0).expect("zero is below the limit");
-    let mut plane = Dataplane::new(&Config::new(worker, SenderId(1), SEED));
+    let mut plane =
+        Dataplane::new(&Config { flow_bits: FLOW_BITS, ..Config::new(worker, SenderId(1), SEED) });
     let mut apply = |command| drop(plane.apply(command));
     apply(Command::SetLocalAddrs(Arc::new(end.addresses(tunnels))));
     for first in (0..tunnels).step_by(PolicyBlock::LENGTH as usize) {
