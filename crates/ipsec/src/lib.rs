@@ -4,10 +4,14 @@
 //!
 //! A worker owns a [`dataplane::Dataplane`] and calls it with bursts. Control builds the immutable tables
 //! ([`spd::Spd`]) and the SAs ([`sa::InboundSa`], [`sa::OutboundSa`]) and hands them over as commands; it may read their
-//! counters, replay windows and numbers at any time, because each has one writer and no lock. [`replay`] and [`number`]
+//! counters, replay windows and numbers at any time: they are atomics that any number of workers share without a lock. [`replay`] and [`number`]
 //! hold the two invariants on which all else rests: no number is accepted twice, and none is used twice.
 #![forbid(unsafe_code)]
 
+/// What the state that workers share is made of. `tests/loom` puts loom's in their place, and tries every order of events.
+mod atomics {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+}
 pub mod dataplane;
 mod demux;
 pub mod drops;
@@ -19,6 +23,8 @@ pub mod number;
 pub mod packet_selector;
 pub mod pmtu;
 pub mod replay;
+#[cfg(test)]
+mod replay_tests;
 pub mod sa;
 pub mod sad;
 pub mod selector;

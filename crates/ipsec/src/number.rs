@@ -2,6 +2,8 @@
 
 mod iv;
 mod sequence;
+#[cfg(test)]
+mod sequence_tests;
 
 pub use iv::{IvAllocator, ReservedIvs, WorkerId};
 pub use sequence::{Reserved, SequenceAllocator, SequenceBlock};

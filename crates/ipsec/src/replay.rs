@@ -1,13 +1,23 @@
 //! The anti-replay window (RFC 4303 §3.4.3) and the inference of extended sequence numbers (appendix A2).
 //!
-//! The bits form a ring of words, one word longer than the window, so that sliding clears whole words and still no number
-//! inside the window is forgotten (the idea of RFC 6479, but exact). One worker writes; anybody may read.
+//! The bits form a ring of words, a block longer than the window, so that no number inside the window is forgotten before its
+//! word stands for another block (the idea of RFC 6479, but exact). Any number of workers accept at once, without a lock. A word is
+//! 32 bits and the *round* of the ring that they belong to, in one atomic: who accepts a number sets its bit, or begins a new round
+//! in place of an old one, by one compare-exchange, so that of all who try the same number one succeeds. Nothing clears words
+//! ahead of the edge: a word of an earlier round counts as clear.
+//!
+//! Two rules make that exact. *The edge goes first*: `top` is raised, and then the word is changed (Release). So who finds a
+//! word of another round (Acquire) can tell by `top` whether it is of an earlier one, to be taken, or of a later one, which means
+//! that its own number has become too old meanwhile. And *rounds only grow*, so that a bit which was set once is never found clear.
+//!
+//! Packets of one burst are accepted by the run: those of one block cost two locked instructions together.
 
+use crate::atomics::AtomicU64;
+use crate::atomics::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::drops::DropReason;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, fence};
+use std::cmp::Ordering;
 use testudo_crypto::prefetch;
 use testudo_planted::{Plant, planted};
 
@@ -16,20 +26,24 @@ pub const MAX_WINDOW: u32 = 8192;
 
 /// How far behind an extended number may lie where no window is kept: as far as appendix A2 allows.
 const UNCHECKED_REACH: u64 = 1 << 31;
-/// How often a snapshot is tried while the window moves.
-const SNAPSHOT_TRIES: usize = 4;
+/// Numbers of a block: those that share a word.
+const BLOCK: u64 = 32;
 
 /// Which sequence numbers have been accepted.
 #[derive(Debug)]
 pub struct ReplayWindow {
-    /// The highest number accepted.
+    /// The highest number accepted, or about to be.
     top: AtomicU64,
     /// Numbers that the window spans; for an unchecked SA, how far the inference of high bits reaches back.
     size: u64,
     esn: bool,
     checked: bool,
-    /// A power of two.
+    /// By how many bits a block's number exceeds that of its round.
+    ring_bits: u32,
+    /// A power of two: round << 32 | bits.
     words: Box<[AtomicU64]>,
+    /// As far as [`Self::raise`] has gone. For snapshots: nobody else needs it, for the words say it too.
+    floor: AtomicU64,
 }
 
 /// The window as plain data. Restoring it never makes a number acceptable again that was accepted before the snapshot.
@@ -37,7 +51,7 @@ pub struct ReplayWindow {
 pub struct WindowSnapshot {
     /// The highest number accepted.
     pub top: u64,
-    /// The ring of bits.
+    /// The bits of 64 numbers each, as a ring: those of the numbers n are in word n / 64, modulo their count.
     pub words: Vec<u64>,
 }
 
@@ -49,27 +63,29 @@ impl ReplayWindow {
         }
         let checked = size != 0;
         let size = u64::from(size.next_multiple_of(64));
-        let words = if checked { (size as usize / 64 + 1).next_power_of_two() } else { 1 };
+        let words = if checked { (size / BLOCK + 1).next_power_of_two() } else { 2 };
         Ok(Self {
             top: AtomicU64::new(0),
             size: if checked { size } else { UNCHECKED_REACH },
             esn,
             checked,
+            ring_bits: words.trailing_zeros(),
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            floor: AtomicU64::new(0),
         })
     }
 
     /// Asks for the bits around the edge.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        if let Some(word) = self.word(self.top.load(Relaxed) / 64) {
+        if let Some(word) = self.word(self.top.load(Relaxed) / BLOCK) {
             prefetch(word, size_of_val(word));
         }
     }
 
     /// The highest number accepted so far.
     pub fn top(&self) -> u64 {
-        self.top.load(Relaxed)
+        self.top.load(Acquire)
     }
 
     /// The whole sequence number of a packet that carries `low`, if it may be accepted. To be asked before decryption;
@@ -94,50 +110,104 @@ impl ReplayWindow {
         if self.esn && ahead > 1 << 31 { DropReason::ReplayTooOld } else { DropReason::AuthFailed }
     }
 
-    /// Marks the number of an authentic packet as seen. Asks again first: its double may have come in the same burst.
+    /// Marks the number of an authentic packet as seen. Asks again first: its double may have come in the same burst, or at
+    /// another worker.
     #[inline]
     pub fn accept(&self, sequence: u64) -> Result<(), DropReason> {
-        let top = self.top.load(Relaxed);
-        self.judge(top, sequence)?;
-        if sequence > top {
-            self.slide(top, sequence);
-        }
-        if self.checked
-            && let Some(word) = self.word(sequence / 64)
-        {
-            word.store(word.load(Relaxed) | 1 << (sequence % 64), Relaxed);
-        }
-        Ok(())
+        let mut verdict = Ok(());
+        self.accept_run(&mut [sequence], |number| Some(*number), |_, reason| verdict = Err(reason));
+        verdict
     }
 
-    /// All numbers up to `floor` count as seen from now on. Whoever takes an SA over does not know which of them another node has
-    /// accepted. Like [`Self::accept`] for the SA's worker alone.
+    /// Accepts the numbers of a run of packets, in their order; `refuse` is told of those that cannot be. Packets without a
+    /// number are passed over.
+    #[inline]
+    pub fn accept_run<T>(
+        &self,
+        run: &mut [T],
+        number: impl Fn(&T) -> Option<u64>,
+        mut refuse: impl FnMut(&mut T, DropReason),
+    ) {
+        let block = |packet: &T| number(packet).map(|number| number / BLOCK);
+        for group in run.chunk_by_mut(|a, b| block(a) == block(b)) {
+            if let Some(block) = group.first().and_then(block) {
+                self.accept_group(block, group, &number, &mut refuse);
+            }
+        }
+    }
+
+    /// Accepts numbers of one block. As a window is longer than a block, the newest of them puts none of the others out of it.
+    #[inline]
+    fn accept_group<T>(
+        &self,
+        block: u64,
+        group: &mut [T],
+        number: impl Fn(&T) -> Option<u64>,
+        mut refuse: impl FnMut(&mut T, DropReason),
+    ) {
+        let newest = group.iter().filter_map(&number).max().unwrap_or_default();
+        let mut top = self.top.load(Relaxed);
+        if newest > top {
+            self.top.fetch_max(newest, Relaxed);
+            top = newest;
+        }
+        if !self.checked {
+            return;
+        }
+        let in_window = |number: &u64| top - number < self.size;
+        let wanted = group.iter().filter_map(&number).filter(in_window).fold(0, |all, n| all | bit(n));
+        let mut seen = self.mark(block, wanted);
+        if seen == Some(0) && wanted.count_ones() as usize == group.len() {
+            return;
+        }
+        for packet in group {
+            let number = number(packet).unwrap_or_default();
+            match seen.as_mut().filter(|_| in_window(&number)) {
+                None => refuse(packet, DropReason::ReplayTooOld),
+                Some(seen) if *seen & bit(number) != 0 => refuse(packet, DropReason::Replayed),
+                Some(seen) => *seen |= bit(number),
+            }
+        }
+    }
+
+    /// Sets bits of a block: returns those that were set before, or none if a later round has begun. The edge has passed all of them.
+    #[inline]
+    fn mark(&self, block: u64, wanted: u32) -> Option<u32> {
+        let place = self.word(block)?;
+        let mut word = place.load(Acquire);
+        loop {
+            let seen = if self.is_of(word, block) {
+                word as u32
+            } else if self.top.load(Relaxed) / BLOCK >= block + self.words.len() as u64 {
+                return None;
+            } else {
+                0
+            };
+            if wanted & !seen == 0 {
+                return Some(seen);
+            }
+            match place.compare_exchange_weak(word, self.filled(block, seen | wanted), AcqRel, Acquire) {
+                Ok(_) => return Some(seen),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// All numbers up to `floor` count as seen from now on: once this returns, no worker accepts one of them. Whoever takes an SA over
+    /// does not know which of them another node has accepted.
     pub fn raise(&self, floor: u64) {
         if planted(Plant::NoFloor) {
             return;
         }
         let floor = if self.esn { floor } else { floor.min(u32::MAX.into()) };
-        let top = self.top.load(Relaxed);
-        if self.checked && floor > top {
-            // A reader that still sees the old edge finds more numbers seen than there were, never fewer.
-            self.words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
-        }
-        if floor > top {
-            // As in `slide`: first the edge, then what is beyond it is cleared.
-            self.top.store(floor, Release);
-            fence(Release);
-            if self.checked
-                && let Some(word) = self.word(floor / 64)
-            {
-                word.store(upto(floor), Relaxed);
-            }
-        } else if self.checked {
-            let (first, last) = (top.saturating_sub(self.size) / 64, floor / 64);
-            for number in first..=last {
-                if let Some(word) = self.word(number) {
-                    let seen = if number == last { upto(floor) } else { u64::MAX };
-                    word.store(word.load(Relaxed) | seen, Relaxed);
-                }
+        // A snapshot that has the new edge has the floor, though not all words say it yet.
+        self.floor.fetch_max(floor, Release);
+        self.top.fetch_max(floor, Release);
+        if self.checked {
+            let last = floor / BLOCK;
+            // Every word, so that a worker that has judged a number by the old edge finds its round over.
+            for block in (last + 1).saturating_sub(self.words.len() as u64)..=last {
+                self.mark(block, seen_up_to(floor, block));
             }
         }
     }
@@ -173,69 +243,99 @@ impl ReplayWindow {
         if top - sequence >= self.size {
             return Err(DropReason::ReplayTooOld);
         }
-        let word = self.word(sequence / 64).map_or(u64::MAX, |word| word.load(Relaxed));
-        if word >> (sequence % 64) & 1 == 1 { Err(DropReason::Replayed) } else { Ok(()) }
+        let word = self.word(sequence / BLOCK).map_or(0, |word| word.load(Relaxed));
+        let seen = self.is_of(word, sequence / BLOCK) && word as u32 & bit(sequence) != 0;
+        if seen { Err(DropReason::Replayed) } else { Ok(()) }
     }
 
     #[inline]
-    fn word(&self, number: u64) -> Option<&AtomicU64> {
-        self.words.get(number as usize & (self.words.len() - 1))
+    fn word(&self, block: u64) -> Option<&AtomicU64> {
+        self.words.get(block as usize & (self.words.len() - 1))
     }
 
-    /// Moves the right edge. The edge is published before the bits are cleared: see [`Self::snapshot`].
+    /// The round of the ring that the block belongs to. One that has the same 32 bits is further away than an SA's numbers go
+    /// without touching the word, and would cost a number, not accept one twice.
     #[inline]
-    fn slide(&self, top: u64, sequence: u64) {
-        // Who sees the new edge sees the bits of all earlier numbers.
-        self.top.store(sequence, Release);
-        let (from, to) = (top / 64, sequence / 64);
-        if from == to {
-            return;
-        }
-        fence(Release);
-        let steps = (to - from).min(self.words.len() as u64);
-        for step in 0..steps {
-            if let Some(word) = self.word(to - step) {
-                word.store(0, Relaxed);
-            }
-        }
+    fn round(&self, block: u64) -> u32 {
+        (block >> self.ring_bits) as u32
     }
 
-    /// The window now. If it moves too fast to be read, all numbers up to its edge count as seen.
+    #[inline]
+    fn is_of(&self, word: u64, block: u64) -> bool {
+        (word >> 32) as u32 == self.round(block)
+    }
+
+    #[inline]
+    fn filled(&self, block: u64, bits: u32) -> u64 {
+        u64::from(self.round(block)) << 32 | u64::from(bits)
+    }
+
+    /// The window now: all that was accepted before this was asked.
     pub fn snapshot(&self) -> WindowSnapshot {
-        for _ in 0..SNAPSHOT_TRIES {
-            let top = self.top.load(Acquire);
-            let words = self.words.iter().map(|word| word.load(Relaxed)).collect();
-            // If a bit was cleared under us, we now see the edge that cleared it.
-            fence(Acquire);
-            if self.top.load(Relaxed) == top {
-                return WindowSnapshot { top, words };
-            }
-        }
-        WindowSnapshot { top: self.top.load(Relaxed), words: vec![u64::MAX; self.words.len()] }
+        let words: Vec<u64> = self.words.iter().map(|word| word.load(Acquire)).collect();
+        // Later than the words, so that none of them is of a later round than this edge tells.
+        let top = self.top.load(Acquire);
+        let floor = self.floor.load(Relaxed);
+        let bits = |block: u64| {
+            let word = words.get(block as usize & (words.len() - 1)).filter(|word| self.is_of(**word, block));
+            u64::from(word.map_or(0, |word| *word as u32) | seen_up_to(floor, block))
+        };
+        let pairs = words.len() / 2;
+        let both = |place: usize| {
+            latest(top / (2 * BLOCK), place, pairs)
+                .map_or(0, |pair| bits(2 * pair + 1) << 32 | bits(2 * pair))
+        };
+        WindowSnapshot { top, words: (0..pairs).map(both).collect() }
     }
 
     /// Puts a snapshot of a window of the same size in place.
     pub fn restore(&mut self, snapshot: &WindowSnapshot) -> Result<(), Error> {
-        let (found, expected) = (snapshot.words.len(), self.words.len());
+        let (found, expected) = (snapshot.words.len(), self.words.len() / 2);
         if found != expected {
             return Err(Error::Snapshot { found, expected });
         }
-        for (word, value) in self.words.iter_mut().zip(&snapshot.words) {
-            *word.get_mut() = *value;
+        let top = snapshot.top;
+        for (at, word) in self.words.iter().enumerate() {
+            let pair = snapshot.words.get(at / 2).copied().unwrap_or(u64::MAX);
+            let bits = if at % 2 == 0 { pair as u32 } else { (pair >> 32) as u32 };
+            let value = match latest(top / BLOCK, at, self.words.len()) {
+                None => 0,
+                // The snapshot may fall between the edge and the bit of its number. Beyond the edge nothing may be set.
+                Some(block) if block == top / BLOCK => {
+                    self.filled(block, (bits | bit(top)) & seen_up_to(top, block))
+                }
+                // The other half of the edge's pair: what it stood for before is behind the window.
+                Some(block) if latest(top / (2 * BLOCK), at / 2, found) != Some(block / 2) => {
+                    self.filled(block, u32::MAX)
+                }
+                Some(block) => self.filled(block, bits),
+            };
+            word.store(value, Relaxed);
         }
-        *self.top.get_mut() = snapshot.top;
-        // The snapshot may fall between the edge and the bit of its number. Beyond the edge nothing may be set.
-        if let Some(word) = self.word(snapshot.top / 64) {
-            let bit = 1 << (snapshot.top % 64);
-            word.store((word.load(Relaxed) | bit) & upto(snapshot.top), Relaxed);
-        }
+        self.top.store(top, Relaxed);
+        self.floor.store(0, Relaxed);
         Ok(())
     }
 }
 
-/// The bits of a word up to that of the number.
-fn upto(number: u64) -> u64 {
-    u64::MAX >> (63 - number % 64)
+/// The last one up to `last` of those that have the place in a ring of `len`, a power of two.
+fn latest(last: u64, place: usize, len: usize) -> Option<u64> {
+    last.checked_sub(last.wrapping_sub(place as u64) & (len as u64 - 1))
+}
+
+#[inline]
+fn bit(number: u64) -> u32 {
+    1 << (number % BLOCK)
+}
+
+/// The bits of a block for the numbers up to that one. Without a floor there is none, not even 0.
+fn seen_up_to(number: u64, block: u64) -> u32 {
+    match block.cmp(&(number / BLOCK)) {
+        _ if number == 0 => 0,
+        Ordering::Less => u32::MAX,
+        Ordering::Equal => u32::MAX >> (BLOCK - 1 - number % BLOCK),
+        Ordering::Greater => 0,
+    }
 }
 
 /// Up to where numbers count as seen for a node that takes an inbound SA over: as far as its former owner has told (`edge`), and
@@ -253,7 +353,3 @@ pub fn floor(edge: u64, seen: Option<u32>, reach: u64, esn: bool) -> u64 {
     };
     whole.clamp(edge, edge.saturating_add(reach))
 }
-
-#[cfg(test)]
-#[path = "replay_tests.rs"]
-mod tests;

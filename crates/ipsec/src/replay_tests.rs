@@ -1,8 +1,12 @@
 //! The window against a plain model: a set of everything ever accepted.
 
-use super::*;
+use crate::drops::DropReason;
+use crate::error::Error;
+use crate::replay::{ReplayWindow, floor};
 use proptest::prelude::*;
 use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// What RFC 4303 says, with a set, a signed number line, and no cleverness.
 struct Model {
@@ -267,7 +271,104 @@ fn a_snapshot_read_while_the_window_moves_gives_no_number_away() {
     });
 }
 
+/// Numbers from `first` on, with one missing now and then, each moved by less than `reach` places; some come twice.
+fn shuffled(first: u64, count: u64, reach: u64, seed: u64) -> Vec<u64> {
+    let mut state = seed | 1;
+    let mut random = move || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        state >> 33
+    };
+    let mut keyed: Vec<(u64, u64)> = Vec::new();
+    for number in (first..first + count).filter(|number| number % 61 != 0) {
+        for _ in 0..=u64::from(random() % 8 == 0) {
+            keyed.push((number + random() % reach, number));
+        }
+    }
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, number)| number).collect()
+}
+
+/// Four workers take packets in turn, in runs; one falls behind another by less than the window allows.
+fn accepted_by_four(window: &ReplayWindow, numbers: &[u64]) -> Vec<u64> {
+    let begun: [AtomicU64; 4] = std::array::from_fn(|_| AtomicU64::new(0));
+    let runs: Vec<&[u64]> = numbers.chunks(7).collect();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let (begun, runs) = (&begun, &runs);
+                scope.spawn(move || {
+                    let mut accepted = Vec::new();
+                    for (turn, run) in runs.iter().skip(worker).step_by(4).enumerate() {
+                        begun[worker].store(turn as u64, Release);
+                        while begun.iter().any(|other| other.load(Acquire) + 4 < turn as u64) {
+                            std::thread::yield_now();
+                        }
+                        let mut run: Vec<(u64, bool)> = run.iter().map(|number| (*number, true)).collect();
+                        window.accept_run(&mut run, |packet| Some(packet.0), |packet, _| packet.1 = false);
+                        accepted.extend(run.into_iter().filter(|packet| packet.1).map(|packet| packet.0));
+                    }
+                    begun[worker].store(u64::MAX / 2, Release);
+                    accepted
+                })
+            })
+            .collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    })
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn four_workers_accept_what_one_accepts(
+        size in prop::sample::select(&[1024u32, 4096, 8192][..]),
+        start in prop_oneof![1u64..10_000, (1u64 << 32) - 10_000..(1 << 32) + 10_000],
+        seed in any::<u64>(),
+    ) {
+        // What is under way at the four at once and what is out of order stays within the window together.
+        let numbers = shuffled(start, 20_000, 700, seed);
+        let (window, mut model) = at(size, true, start - 1);
+        let mut expected = Vec::new();
+        for number in &numbers {
+            if model.check(*number as u32) == Ok(*number) {
+                model.accept(*number);
+                expected.push(*number);
+            }
+        }
+        let mut accepted = accepted_by_four(&window, &numbers);
+        accepted.sort_unstable();
+        expected.sort_unstable();
+        prop_assert_eq!(accepted, expected);
+        prop_assert_eq!(i128::from(window.top()), model.top);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_run_is_accepted_like_its_packets_one_by_one(
+        size in prop::sample::select(&SIZES[..]),
+        start in prop_oneof![0u64..10_000, (1u64 << 32) - 10_000..(1 << 32) + 10_000],
+        runs in prop::collection::vec(prop::collection::vec((-120i64..120, 0u8..20), 1..64), 1..20),
+    ) {
+        let (together, mut model) = at(size, true, start);
+        let (alone, _) = at(size, true, start);
+        for run in runs {
+            let mut run: Vec<(Option<u64>, Result<(), DropReason>)> = run
+                .into_iter()
+                .map(|(distance, kind)| {
+                    let leap = if kind == 0 { 10 * distance.abs() } else { distance };
+                    let number = (model.top as u64).saturating_add_signed(leap).max(1);
+                    model.top = model.top.max(if kind < 3 { i128::from(number) } else { 0 });
+                    ((kind != 1).then_some(number), Ok(()))
+                })
+                .collect();
+            let expected: Vec<_> =
+                run.iter().map(|(number, _)| number.map_or(Ok(()), |number| alone.accept(number))).collect();
+            together.accept_run(&mut run, |packet| packet.0, |packet, reason| packet.1 = Err(reason));
+            prop_assert_eq!(run.iter().map(|packet| packet.1).collect::<Vec<_>>(), expected);
+            prop_assert_eq!(together.snapshot(), alone.snapshot());
+        }
+    }
+
     #[test]
     fn walks_like_the_model(
         size in prop::sample::select(&SIZES[..]),

@@ -35,6 +35,8 @@ struct Plan<'s> {
     arrived: &'s Arrived,
     sequence: u64,
     at: u8,
+    /// What cipher and replay window have said.
+    verdict: Result<(), DropReason>,
 }
 
 type Burst<T> = ArrayVec<T, BURST>;
@@ -63,8 +65,8 @@ impl Dataplane {
         counters.inbound.received_bytes.add(bytes as u64);
 
         let arrived = sort(burst, &self.local, self.udp_port, &counters.inbound);
-        let plans = admit(burst, &arrived, (&self.sad, &self.shares), &counters.inbound);
-        let authentic = open(burst, &plans);
+        let mut plans = admit(burst, &arrived, (&self.sad, &self.shares), &counters.inbound);
+        open(burst, &mut plans);
         let mut receiver = Receiver {
             local: &self.local,
             flows: &mut self.flows,
@@ -80,10 +82,9 @@ impl Dataplane {
             events: &mut self.events,
             now: self.now,
         };
-        for (plan, authentic) in plans.iter().zip(authentic) {
-            if let Some(item) = burst.get_mut(usize::from(plan.at)) {
-                receiver.receive(item, plan, authentic);
-            }
+        for run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
+            accept(run);
+            receiver.receive_run(burst, run);
         }
     }
 }
@@ -133,7 +134,7 @@ fn admit<'s>(
         if let Some((sa, Ok(sequence))) = checked
             && here
         {
-            plans.push(Plan { sa, arrived, sequence, at: *at });
+            plans.push(Plan { sa, arrived, sequence, at: *at, verdict: Ok(()) });
             continue;
         }
         let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
@@ -171,29 +172,33 @@ fn put_off(item: &mut Item<'_>, spi: Spi, counters: &DirectionCounters) {
     item.verdict = Verdict::Early(spi);
 }
 
-/// Verifies and decrypts. The answers are in the order of the plans.
-fn open(burst: &mut [Item<'_>], plans: &[Plan<'_>]) -> Burst<bool> {
+/// Verifies and decrypts.
+fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
     let mut jobs: Burst<OpenJob<'_>> = Burst::new();
-    let mut results = Burst::new();
-    let mut plans = plans.iter().peekable();
+    let mut left = plans.iter_mut().peekable();
     for (at, item) in burst.iter_mut().enumerate() {
-        let Some(plan) = plans.next_if(|plan| usize::from(plan.at) == at) else {
+        let Some(plan) = left.next_if(|plan| usize::from(plan.at) == at) else {
             continue;
         };
         match job(item.buf.data_mut(), plan) {
-            Some(job) => {
-                results.push(true);
-                jobs.push(job);
-            }
-            None => results.push(false),
+            Some(job) => jobs.push(job),
+            None => plan.verdict = Err(DropReason::EspTooShort),
         }
     }
     open_burst(&mut jobs);
-    let mut jobs = jobs.iter();
-    for result in results.iter_mut().filter(|result| **result) {
-        *result = jobs.next().is_some_and(|job| job.ok);
+    for (plan, job) in plans.iter_mut().filter(|plan| plan.verdict.is_ok()).zip(&jobs) {
+        if !job.ok {
+            plan.verdict = Err(plan.sa.window.blame(plan.sequence));
+        }
     }
-    results
+}
+
+/// Takes the authentic packets of one SA into its window.
+#[inline]
+fn accept(run: &mut [Plan<'_>]) {
+    let Some(sa) = run.first().map(|plan| plan.sa) else { return };
+    let number = |plan: &Plan<'_>| plan.verdict.is_ok().then_some(plan.sequence);
+    sa.window.accept_run(run, number, |plan, reason| plan.verdict = Err(reason));
 }
 
 /// The cipher's job. `None` if the packet is too short, which demultiplexing has ruled out.
@@ -222,35 +227,45 @@ struct Receiver<'d> {
 }
 
 impl Receiver<'_> {
+    /// Packets of one SA.
     #[inline]
-    fn receive(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, authentic: bool) {
-        let accepted = if authentic {
-            plan.sa.window.accept(plan.sequence)
-        } else {
-            Err(plan.sa.window.blame(plan.sequence))
-        };
-        let inner = accepted.and_then(|()| {
-            self.note_source(item.buf.data(), plan);
-            decapsulate(&mut item.buf, plan)
-        });
-        match inner {
-            Ok(inner) => {
-                if !plan.sa.key.is_expanded() && plan.sa.counters.is_unused_since(self.now) {
-                    self.events.raise(Event::KeyWanted { spi: plan.sa.spi });
+    fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_>]) {
+        let Some(sa) = run.first().map(|plan| plan.sa) else { return };
+        let (mut packets, mut bytes) = (0, 0);
+        for plan in run {
+            let Some(item) = burst.get_mut(usize::from(plan.at)) else { continue };
+            match self.receive(item, plan) {
+                Ok(len) => {
+                    packets += 1;
+                    bytes += u64::from(len);
                 }
-                plan.sa.counters.add_owned(1, u64::from(inner.len), self.now);
-                self.events.note_mark(&plan.sa.counters, plan.sa.spi);
-                self.pass_on(item, plan, &inner);
+                Err(reason) => {
+                    sa.counters.add_drop(reason);
+                    item.refuse(reason, &self.counters.inbound);
+                }
             }
-            Err(reason) => {
-                plan.sa.counters.add_drop(reason);
-                item.refuse(reason, &self.counters.inbound);
+        }
+        if packets > 0 {
+            if !sa.key.is_expanded() && sa.counters.is_unused_since(self.now) {
+                self.events.raise(Event::KeyWanted { spi: sa.spi });
             }
+            sa.counters.add(packets, bytes, self.now);
+            self.events.note_mark(&sa.counters, sa.spi);
         }
     }
 
+    /// Octets of the inner packet.
+    #[inline]
+    fn receive(&mut self, item: &mut Item<'_>, plan: &Plan<'_>) -> Result<u16, DropReason> {
+        plan.verdict?;
+        self.note_source(item.buf.data(), plan);
+        let inner = decapsulate(&mut item.buf, plan)?;
+        self.pass_on(item, plan, &inner);
+        Ok(inner.len)
+    }
+
     /// Tells control, once a second until it knows, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT, and only the
-    /// newest packet: a late one tells where the peer was (RFC 7296 §2.23).
+    /// newest packet: a late one tells where the peer was (RFC 7296 §2.23). Each worker may tell it.
     #[inline]
     fn note_source(&mut self, outer: &[u8], plan: &Plan<'_>) {
         let Plan { sa, arrived, sequence, .. } = plan;

@@ -3,11 +3,11 @@
 //! A gateway that stands alone has them all in one block. In a cluster each node has blocks of its own, which no other may use:
 //! an owner goes from one to the next, over those in between that were given to others.
 
+use crate::atomics::Ordering::{Acquire, Relaxed, Release};
+use crate::atomics::{AtomicBool, AtomicU64};
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use testudo_planted::{Plant, planted};
 
 /// Sequence numbers that an SA may use: `next..end`.
@@ -203,7 +203,3 @@ impl SequenceAllocator {
         SequenceBlock { next: self.next.load(Relaxed), end: self.end.load(Relaxed) }
     }
 }
-
-#[cfg(test)]
-#[path = "sequence_tests.rs"]
-mod tests;

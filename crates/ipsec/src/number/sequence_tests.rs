@@ -1,8 +1,11 @@
 //! Numbers that must not repeat, at the ends of their ranges and between threads.
 
-use super::*;
+use super::sequence::{Reserved, SequenceAllocator, SequenceBlock};
+use crate::error::Error;
 use proptest::prelude::*;
 use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 #[test]
 fn a_whole_sa_begins_at_one_and_stops_before_it_cycles() {

@@ -128,17 +128,9 @@ impl SaCounters {
         *self.last_use.get_mut() = totals.last_use;
     }
 
-    /// Counts packets of an SA that only this worker touches: no locked instruction.
+    /// Counts packets: those of a burst at once, because the instructions are locked ones.
     #[inline]
-    pub(crate) fn add_owned(&self, packets: u64, bytes: u64, now: u64) {
-        self.packets.store(self.packets.load(Relaxed).wrapping_add(packets), Relaxed);
-        self.bytes.store(self.bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
-        self.last_use.store(now, Relaxed);
-    }
-
-    /// Counts packets of an SA that several workers may use.
-    #[inline]
-    pub(crate) fn add_shared(&self, packets: u64, bytes: u64, now: u64) {
+    pub(crate) fn add(&self, packets: u64, bytes: u64, now: u64) {
         self.packets.fetch_add(packets, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
         self.last_use.store(now, Relaxed);

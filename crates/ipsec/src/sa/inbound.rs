@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use testudo_crypto::{AeadKey, Library, prefetch};
 
-/// An inbound SA, shared by its worker and control. What every packet touches comes first.
+/// An inbound SA, shared by workers and control. What every packet touches comes first.
 #[derive(Debug)]
 #[repr(C)]
 pub struct InboundSa {
@@ -147,11 +147,7 @@ impl InboundSa {
     /// The highest number accepted, if it has moved since this was asked last: what a cluster's other nodes are told now and then.
     pub fn take_edge(&self) -> Option<u64> {
         let edge = self.window.top();
-        let moved = self.told_edge.load(Relaxed) != edge;
-        if moved {
-            self.told_edge.store(edge, Relaxed);
-        }
-        moved.then_some(edge)
+        (self.told_edge.fetch_max(edge, Relaxed) < edge).then_some(edge)
     }
 
     /// What the SA has counted.

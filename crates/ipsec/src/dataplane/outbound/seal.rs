@@ -102,7 +102,7 @@ pub(super) fn finish(
             bytes += u64::from(plan.len);
             forwarded_bytes += item.buf.len() as u64;
         }
-        sa.counters().add_shared(packets, bytes, now);
+        sa.counters().add(packets, bytes, now);
         events.note_mark(sa.counters(), sa.pair);
         forwarded += packets;
     }
