@@ -22,6 +22,7 @@ mod inner;
 pub mod number;
 pub mod packet_selector;
 pub mod pmtu;
+pub mod reassembly;
 pub mod replay;
 #[cfg(test)]
 mod replay_tests;

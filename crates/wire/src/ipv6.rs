@@ -2,6 +2,7 @@
 
 mod fragment;
 
+pub(crate) use fragment::FRAGMENT_HEADER;
 pub use fragment::{Fragments, fragment};
 
 use crate::Error;
@@ -33,6 +34,18 @@ pub struct Fragment {
     pub id: u32,
 }
 
+/// A fragment header in its packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) fragment: Fragment,
+    /// Where it stands.
+    pub(crate) at: usize,
+    /// Where the octet stands that names it.
+    pub(crate) named_at: usize,
+    /// What it names.
+    pub(crate) next: Protocol,
+}
+
 /// What stands behind the extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper<'a> {
@@ -43,6 +56,14 @@ pub struct Upper<'a> {
     pub payload: &'a [u8],
     /// Set if the packet is a fragment.
     pub fragment: Option<Fragment>,
+}
+
+impl Fragment {
+    fn read(head: &[u8; 8]) -> Self {
+        let place = u16::from_be_bytes([head[2], head[3]]);
+        let id = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+        Self { offset: usize::from(place & !7), more: place & 1 == 1, id }
+    }
 }
 
 impl Upper<'_> {
@@ -110,6 +131,25 @@ impl<'a> Ipv6<'a> {
         self.payload
     }
 
+    /// Walks the extension headers to the first fragment header; `None` if there is none.
+    pub(crate) fn find_fragment(&self) -> Result<Option<Found>, Error> {
+        let (mut next, mut at, mut named_at) = (self.next_header(), 0, 6);
+        for _ in 0..=MAX_EXTENSIONS {
+            if !next.is_extension() {
+                return Ok(None);
+            }
+            let left = self.payload.get(at..).unwrap_or_default();
+            let head = left.first_chunk::<8>().ok_or(Error::Truncated { found: left.len(), expected: 8 })?;
+            if next == Protocol::FRAGMENT {
+                let fragment = Fragment::read(head);
+                return Ok(Some(Found { fragment, at: HEADER + at, named_at, next: Protocol(head[0]) }));
+            }
+            (next, named_at) = (Protocol(head[0]), HEADER + at);
+            at += (usize::from(head[1]) + 1) * 8;
+        }
+        Err(Error::TooManyHeaders)
+    }
+
     /// Walks the extension headers to the upper protocol.
     #[inline]
     pub fn upper(&self) -> Result<Upper<'a>, Error> {
@@ -141,9 +181,7 @@ fn walk(mut protocol: Protocol, mut payload: &[u8]) -> Result<Upper<'_>, Error> 
         payload = payload.get(len..).ok_or(truncated(len))?;
         protocol = Protocol(head[0]);
         if is_fragment {
-            let place = u16::from_be_bytes([head[2], head[3]]);
-            let id = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
-            let found = Fragment { offset: usize::from(place & !7), more: place & 1 == 1, id };
+            let found = Fragment::read(head);
             if fragment.replace(found).is_some() {
                 return Err(Error::Options);
             }

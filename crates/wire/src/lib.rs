@@ -8,6 +8,7 @@ pub mod checksum;
 mod error;
 pub mod esp;
 pub mod ethernet;
+pub mod fragment;
 pub mod icmp;
 pub mod ip;
 pub mod ipv4;

@@ -5,7 +5,7 @@ use crate::Error;
 use crate::ip::Protocol;
 
 /// Octets of the fragment header.
-const FRAGMENT_HEADER: usize = 8;
+pub(crate) const FRAGMENT_HEADER: usize = 8;
 /// Headers of each fragment.
 const HEADERS: usize = HEADER + FRAGMENT_HEADER;
 /// The flag "more fragments".
