@@ -1,7 +1,8 @@
 //! A frame memory as the UMEM of a socket: which chunks the kernel has, and the way there and back.
 //!
-//! A frame becomes an address when it is lent and an address becomes a frame again only if that chunk is on loan.
-//! So neither a confused driver nor a doubled completion can make two frames of one chunk.
+//! A frame becomes addresses when it is lent, and an address becomes a frame again only if its chunk is on loan. A jumbo
+//! frame is lent as the chunks that its packet lies in, and is a frame again when all of these are back. So neither a
+//! confused driver nor a doubled completion can make two frames of one chunk.
 
 use crate::frame::{Frame, FrameMemory, FramePool};
 use std::sync::Arc;
@@ -12,6 +13,51 @@ pub(crate) struct Umem {
     memory: Arc<FrameMemory>,
     lent: Vec<u64>,
     count: usize,
+}
+
+/// What an address of the kernel's stands for.
+#[derive(Debug)]
+pub(crate) enum Redeemed {
+    /// A frame, all of it.
+    Frame(Frame),
+    /// A chunk of a jumbo frame of which others are still on loan.
+    Part,
+    /// Nothing that is on loan.
+    Stray,
+}
+
+/// A packet on loan, chunk by chunk.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    address: u64,
+    left: u32,
+    chunk: u64,
+}
+
+/// What of a packet lies in one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+    /// It is not the last one.
+    pub(crate) more: bool,
+}
+
+impl Iterator for Pieces {
+    type Item = Piece;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece> {
+        if self.left == 0 {
+            return None;
+        }
+        let address = self.address;
+        let room = (self.chunk - (address & (self.chunk - 1))) as u32;
+        let len = room.min(self.left);
+        self.address += u64::from(len);
+        self.left -= len;
+        Some(Piece { address, len, more: self.left != 0 })
+    }
 }
 
 impl Umem {
@@ -31,75 +77,110 @@ impl Umem {
         self.count
     }
 
-    /// Turns a frame into the address of its chunk.
+    /// Chunks that a packet lies in.
+    #[inline]
+    pub(crate) fn chunks_of(&self, frame: &Frame) -> u32 {
+        let shift = self.memory.chunk_size().shift();
+        let start = u32::from(frame.start());
+        let last = start + u32::from(frame.len()).max(1) - 1;
+        (last >> shift) - (start >> shift) + 1
+    }
+
+    /// Lends a frame of one chunk to be filled: turns it into the address of the chunk.
     ///
     /// # Panics
     /// If the frame is of another memory.
     #[inline]
-    pub(crate) fn lend(&mut self, frame: Frame) -> u64 {
-        let index = self.memory.index_of(&frame);
-        let Some((word, bit)) = index.map(place) else { panic!("frame lent to a UMEM of other memory") };
-        debug_assert_eq!(self.lent[word] & bit, 0, "chunk lent twice");
-        self.lent[word] |= bit;
-        self.count += 1;
-        (u64::from(frame_index(word, bit))) << self.memory.chunk_size().shift()
+    pub(crate) fn lend_empty(&mut self, frame: Frame) -> u64 {
+        self.lend_chunks(&frame, 0, 1)
     }
 
-    /// Turns an address inside a lent chunk into its frame. `None` if the chunk is not on loan.
+    /// Lends the packet in a frame: turns it into what of it lies in each chunk. A packet has at least one octet.
+    ///
+    /// # Panics
+    /// If the frame is of another memory.
     #[inline]
-    pub(crate) fn redeem(&mut self, address: u64) -> Option<Frame> {
-        let index = self.memory.index_at(address)?;
-        let (word, bit) = place(index);
+    pub(crate) fn lend(&mut self, frame: Frame) -> Pieces {
+        debug_assert!(!frame.is_empty(), "nothing would come back for a packet without octets");
+        let first = u32::from(frame.start()) >> self.memory.chunk_size().shift();
+        let address = self.lend_chunks(&frame, first, self.chunks_of(&frame));
+        let chunk = self.memory.chunk_size().octets() as u64;
+        Pieces { address: address + u64::from(frame.start()), left: u32::from(frame.len()), chunk }
+    }
+
+    /// Lends chunks of a frame. Answers the address of its first one.
+    #[inline]
+    fn lend_chunks(&mut self, frame: &Frame, first: u32, count: u32) -> u64 {
+        let Some(index) = self.memory.index_of(frame) else { panic!("frame lent to a UMEM of other memory") };
+        let (word, bits) = place(index + first, count);
+        debug_assert_eq!(self.lent[word] & bits, 0, "chunk lent twice");
+        self.lent[word] |= bits;
+        self.count += count as usize;
+        u64::from(index) << self.memory.chunk_size().shift()
+    }
+
+    /// Turns an address inside a lent chunk into its frame.
+    #[inline]
+    pub(crate) fn redeem(&mut self, address: u64) -> Redeemed {
+        let Some(index) = self.memory.index_at(address) else { return Redeemed::Stray };
+        let (word, bit) = place(index, 1);
         if self.lent[word] & bit == 0 {
-            return None;
+            return Redeemed::Stray;
         }
         self.lent[word] &= !bit;
         self.count -= 1;
-        // SAFETY: the index is in range, and the cleared bit was the only thing that stood for the chunk: the frame
-        // was given up when it was set. Pools keep the region mapped while frames are away.
-        Some(unsafe { self.memory.frame(index) })
+        let (first, count) = self.memory.run_of(index);
+        if self.lent[word] & place(first, count).1 != 0 {
+            return Redeemed::Part;
+        }
+        // SAFETY: the index is in range and its run's first, and the bits of the run, all of them cleared by now, were the
+        // only thing that stood for its chunks: the frame was given up when they were set. Pools keep the region mapped
+        // while frames are away.
+        Redeemed::Frame(unsafe { self.memory.frame(first) })
     }
 
     /// Brings every chunk on loan back to the pool. Only for when the kernel cannot touch them any more.
     pub(crate) fn redeem_all(&mut self, pool: &mut FramePool) {
         for word in 0..self.lent.len() {
             while self.lent[word] != 0 {
-                let index = frame_index(word, self.lent[word] & self.lent[word].wrapping_neg());
-                let address = u64::from(index) << self.memory.chunk_size().shift();
-                match self.redeem(address) {
-                    Some(frame) => pool.give(frame),
-                    None => unreachable!("the bit says that the chunk is on loan"),
+                let index = word as u64 * 64 + u64::from(self.lent[word].trailing_zeros());
+                if let Redeemed::Frame(frame) = self.redeem(index << self.memory.chunk_size().shift()) {
+                    pool.give(frame);
                 }
             }
         }
     }
 }
 
+/// The bits of adjacent chunks that do not reach over a word's end; runs never do.
 #[inline]
-fn place(index: u32) -> (usize, u64) {
-    ((index / 64) as usize, 1 << (index % 64))
-}
-
-#[inline]
-fn frame_index(word: usize, bit: u64) -> u32 {
-    word as u32 * 64 + bit.trailing_zeros()
+fn place(index: u32, count: u32) -> (usize, u64) {
+    ((index / 64) as usize, ((1 << count) - 1) << (index % 64))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::ChunkSize;
+    use crate::frame::{ChunkSize, JUMBO};
+
+    fn redeemed(umem: &mut Umem, address: u64) -> Frame {
+        match umem.redeem(address) {
+            Redeemed::Frame(frame) => frame,
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
     fn a_chunk_comes_back_once() {
         let mut pool = FramePool::new(200, ChunkSize::K2).unwrap();
         let mut umem = Umem::new(Arc::clone(pool.memory()));
         let frames: Vec<Frame> = std::iter::from_fn(|| pool.take()).collect();
-        let addresses: Vec<u64> = frames.into_iter().map(|frame| umem.lend(frame)).collect();
+        let addresses: Vec<u64> = frames.into_iter().map(|frame| umem.lend_empty(frame)).collect();
         assert_eq!(umem.count(), 200);
         for &address in &addresses {
-            let frame = umem.redeem(address + 384).expect("chunk on loan");
-            assert!(umem.redeem(address).is_none(), "a second completion must not make a second frame");
+            let frame = redeemed(&mut umem, address + 384);
+            let again = umem.redeem(address);
+            assert!(matches!(again, Redeemed::Stray), "a second completion must not make a second frame");
             pool.give(frame);
         }
         assert_eq!((umem.count(), pool.available()), (0, 200));
@@ -110,21 +191,59 @@ mod tests {
         let mut pool = FramePool::new(3, ChunkSize::K4).unwrap();
         let mut umem = Umem::new(Arc::clone(pool.memory()));
         for address in [0, 4096, 3 * 4096, u64::MAX] {
-            assert!(umem.redeem(address).is_none());
+            assert!(matches!(umem.redeem(address), Redeemed::Stray));
         }
-        let address = umem.lend(pool.take().unwrap());
-        pool.give(umem.redeem(address).unwrap());
+        let address = umem.lend_empty(pool.take().unwrap());
+        pool.give(redeemed(&mut umem, address));
     }
 
     #[test]
     fn closing_brings_everything_home() {
-        let mut pool = FramePool::new(130, ChunkSize::K2).unwrap();
+        let mut pool = FramePool::with_jumbo(130, 5, ChunkSize::K2).unwrap();
         let mut umem = Umem::new(Arc::clone(pool.memory()));
         for _ in 0..130 {
-            umem.lend(pool.take().unwrap());
+            umem.lend_empty(pool.take().unwrap());
+        }
+        for len in [1, 3000, 9000, 15_000, 16_000] {
+            let mut frame = pool.take_jumbo().unwrap();
+            assert!(frame.fill(&vec![7; len]));
+            umem.lend(frame);
         }
         umem.redeem_all(&mut pool);
-        assert_eq!((umem.count(), pool.available()), (0, 130));
+        assert_eq!((umem.count(), pool.available()), (0, 135));
+    }
+
+    #[test]
+    fn a_jumbo_frame_is_lent_chunk_by_chunk_and_comes_back_with_the_last() {
+        for size in [ChunkSize::K2, ChunkSize::K4] {
+            let chunk = size.octets();
+            let mut pool = FramePool::with_jumbo(1, 20, size).unwrap();
+            let mut umem = Umem::new(Arc::clone(pool.memory()));
+            for (start, len) in [(0, JUMBO), (384, 9014), (chunk - 1, 2), (chunk, chunk), (5000, 1), (10, 20)]
+            {
+                let mut frame = pool.take_jumbo().unwrap();
+                assert!(frame.set_extent(start, len));
+                let pieces: Vec<Piece> = umem.lend(frame).collect();
+                let wanted = (start + len - 1) / chunk - start / chunk + 1;
+                assert_eq!((pieces.len(), umem.count()), (wanted, wanted));
+                assert_eq!(pieces.iter().map(|piece| piece.len as usize).sum::<usize>(), len);
+                for (at, piece) in pieces.iter().enumerate() {
+                    assert_eq!(piece.more, at + 1 < pieces.len());
+                    let (first, last) = (piece.address, piece.address + u64::from(piece.len) - 1);
+                    assert_eq!(first / chunk as u64, last / chunk as u64, "a descriptor leaves its chunk");
+                    assert_eq!(at > 0, pieces.first().unwrap().address != first);
+                }
+                // In any order.
+                for piece in &pieces[1..] {
+                    assert!(matches!(umem.redeem(piece.address), Redeemed::Part));
+                    assert!(matches!(umem.redeem(piece.address), Redeemed::Stray));
+                }
+                let frame = redeemed(&mut umem, pieces[0].address);
+                assert_eq!((frame.capacity(), umem.count()), (JUMBO, 0));
+                pool.give(frame);
+            }
+            assert_eq!(pool.available(), 21);
+        }
     }
 
     #[test]
@@ -132,6 +251,6 @@ mod tests {
     fn a_foreign_frame_is_refused() {
         let mut pool = FramePool::new(1, ChunkSize::K2).unwrap();
         let other = FramePool::new(1, ChunkSize::K2).unwrap();
-        Umem::new(Arc::clone(other.memory())).lend(pool.take().unwrap());
+        Umem::new(Arc::clone(other.memory())).lend_empty(pool.take().unwrap());
     }
 }

@@ -55,7 +55,7 @@ fn receive(port: &mut XdpPort, pool: &mut FramePool, patience: Duration) -> Opti
     let end = Instant::now() + patience;
     while Instant::now() < end {
         let mut burst = FrameBurst::new();
-        port.rx(&mut burst);
+        port.rx(&mut burst, pool);
         port.refill(pool);
         if let Some(frame) = burst.pop() {
             assert!(burst.is_empty(), "one frame was sent");

@@ -45,7 +45,7 @@ fn receive(port: &mut XdpPort, pool: &mut FramePool, count: usize) -> Vec<Frame>
     while frames.len() < count {
         assert!(Instant::now() < deadline, "{} of {count} frames: {:?}", frames.len(), port.statistics());
         let mut burst = FrameBurst::new();
-        port.rx(&mut burst);
+        port.rx(&mut burst, pool);
         frames.extend(burst);
         port.refill(pool);
     }

@@ -15,9 +15,14 @@ pub enum ChunkSize {
 }
 
 impl ChunkSize {
-    /// The smallest chunk for packets of an interface with this MTU. `None` if none is large enough.
+    /// The smallest chunk for packets of an interface with this MTU. `None` if none is large enough: they need jumbo frames.
     pub fn for_mtu(mtu: u32) -> Option<Self> {
         [Self::K2, Self::K4].into_iter().find(|size| mtu <= size.largest_mtu())
+    }
+
+    /// Chunks of a jumbo frame.
+    pub(crate) const fn in_jumbo(self) -> usize {
+        JUMBO >> self.shift()
     }
 
     /// Octets.
@@ -47,13 +52,21 @@ impl ChunkSize {
 /// Room kept for the Ethernet header, which the MTU does not count, and for ESP padding and ICV behind the packet.
 const TAILROOM: u32 = 64;
 
-/// One region of memory, cut into chunks. It is registered as a UMEM on every socket of its worker, so that frames
-/// move between ports without a copy.
+const JUMBO_SHIFT: u32 = 14;
+/// Octets of a jumbo frame: so many adjacent chunks, of either size, as one frame.
+pub const JUMBO: usize = 1 << JUMBO_SHIFT;
+/// Largest MTU whose packets leave room before and behind in a jumbo frame.
+pub const JUMBO_MTU: u32 = JUMBO as u32 - HEADROOM as u32 - TAILROOM;
+
+/// One region of memory, cut into chunks: first the jumbo frames, each a run of chunks, then frames of one chunk. It is
+/// registered as a UMEM on every socket of its worker, so that frames move between ports without a copy.
 #[derive(Debug)]
 pub struct FrameMemory {
     mapping: Mapping,
     size: ChunkSize,
     chunks: u32,
+    /// Chunks below this number belong to jumbo frames.
+    jumbo_chunks: u32,
     huge: bool,
 }
 
@@ -61,14 +74,42 @@ impl FrameMemory {
     /// Most chunks of a region.
     pub const LIMIT: usize = 1 << 20;
 
-    pub(super) fn new(chunks: usize, size: ChunkSize) -> Result<Self> {
-        if chunks == 0 || chunks > Self::LIMIT {
+    pub(super) fn new(frames: usize, jumbo: usize, size: ChunkSize) -> Result<Self> {
+        let jumbo_chunks = jumbo.saturating_mul(size.in_jumbo());
+        let chunks = frames.saturating_add(jumbo_chunks);
+        if frames == 0 || chunks > Self::LIMIT {
             return Err(Error::FrameCount { found: chunks, limit: Self::LIMIT });
         }
         let octets = (chunks * size.octets()).next_multiple_of(HUGE_PAGE);
         let (mapping, huge) =
             Mapping::anonymous(octets).map_err(|source| Error::System { call: "mmap of frames", source })?;
-        Ok(Self { mapping, size, chunks: chunks as u32, huge })
+        Ok(Self { mapping, size, chunks: chunks as u32, jumbo_chunks: jumbo_chunks as u32, huge })
+    }
+
+    /// Largest MTU whose packets fit into the frames.
+    pub fn largest_mtu(&self) -> u32 {
+        if self.jumbo_chunks == 0 { self.size.largest_mtu() } else { JUMBO_MTU }
+    }
+
+    /// Numbers of the chunks that jumbo frames begin with.
+    pub(super) fn jumbo_starts(&self) -> impl Iterator<Item = u32> + use<> {
+        (0..self.jumbo_chunks).step_by(self.size.in_jumbo())
+    }
+
+    /// Numbers of the chunks that are a frame each.
+    pub(super) fn singles(&self) -> std::ops::Range<u32> {
+        self.jumbo_chunks..self.chunks
+    }
+
+    /// The chunks that are one frame with this one: their first, and how many.
+    #[inline]
+    pub(crate) fn run_of(&self, index: u32) -> (u32, u32) {
+        if index < self.jumbo_chunks {
+            let count = self.size.in_jumbo() as u32;
+            (index & !(count - 1), count)
+        } else {
+            (index, 1)
+        }
     }
 
     /// Octets of a chunk.
@@ -93,7 +134,7 @@ impl FrameMemory {
         self.mapping.base()
     }
 
-    /// Number of the frame's chunk. `None` if the frame is another region's.
+    /// Number of the frame's first chunk. `None` if the frame is another region's.
     #[inline]
     pub(crate) fn index_of(&self, frame: &Frame) -> Option<u32> {
         let offset = (frame.chunk().as_ptr() as usize).wrapping_sub(self.mapping.base().as_ptr() as usize);
@@ -108,17 +149,17 @@ impl FrameMemory {
         (index < u64::from(self.chunks)).then_some(index as u32)
     }
 
-    /// The frame of a chunk.
+    /// The frame that begins with a chunk.
     ///
     /// # Safety
-    /// `index` is below [`FrameMemory::chunks`], no other frame or kernel ring stands for the chunk, and the region
-    /// outlives the frame.
+    /// `index` is below [`FrameMemory::chunks`] and the first of its run ([`FrameMemory::run_of`]), no other frame or kernel
+    /// ring stands for a chunk of the run, and the region outlives the frame.
     #[inline]
     pub(crate) unsafe fn frame(&self, index: u32) -> Frame {
-        debug_assert!(index < self.chunks);
-        // SAFETY: the offset is inside the mapping because `index` is below `chunks`; the rest is the caller's word.
-        unsafe {
-            Frame::from_chunk(self.mapping.base().add((index as usize) << self.size.shift()), self.size)
-        }
+        debug_assert!(index < self.chunks && self.run_of(index).0 == index);
+        let shift = if index < self.jumbo_chunks { JUMBO_SHIFT } else { self.size.shift() };
+        // SAFETY: the offset is inside the mapping because `index` is below `chunks`, and so is the whole run, which begins
+        // there; the rest is the caller's word.
+        unsafe { Frame::from_chunk(self.mapping.base().add((index as usize) << self.size.shift()), shift) }
     }
 }

@@ -4,13 +4,17 @@
 //! A worker has one region of memory cut into chunks of equal size. A [`Frame`] is the right to use one chunk: it
 //! cannot be copied, so a chunk has one owner at any time, be it the pool, the worker, or a port that lent it to the
 //! kernel. Dropping a frame instead of giving it back loses its chunk until the process ends; the pool counts that.
+//!
+//! A *jumbo* frame is a run of adjacent chunks, for packets that are larger than a chunk. The kernel takes no chunks above
+//! 4096 octets, but takes and gives packets that lie in several: a jumbo frame is sent without a copy, and one that is
+//! received is put together in one ([`crate::port`]).
 
 mod memory;
 mod pool;
 #[cfg(test)]
 mod tests;
 
-pub use memory::{ChunkSize, FrameMemory};
+pub use memory::{ChunkSize, FrameMemory, JUMBO, JUMBO_MTU};
 pub use pool::FramePool;
 
 use std::ptr::NonNull;
@@ -23,7 +27,7 @@ pub const EXTRA_HEADROOM: u16 = 128;
 /// Where a packet starts in a fresh frame, and where the kernel puts received ones.
 pub const HEADROOM: u16 = XDP_HEADROOM + EXTRA_HEADROOM;
 
-/// The right to use one chunk of a [`FrameMemory`], and where in it the packet lies.
+/// The right to use one chunk of a [`FrameMemory`], or a run of them, and where in it the packet lies.
 ///
 /// Give it back to the [`FramePool`] or to a port; to drop it is to leak the chunk.
 #[must_use = "a frame that is dropped is lost to its pool"]
@@ -32,15 +36,15 @@ pub struct Frame {
     extent: Extent,
 }
 
-/// Start, length and chunk size in one word: a frame is two words, which move in registers. As separate fields they would
+/// Start, length and size in one word: a frame is two words, which move in registers. As separate fields they would
 /// be written in parts and read as a whole, for which a processor has to wait.
 #[derive(Clone, Copy)]
 struct Extent(u64);
 
 impl Extent {
     #[inline]
-    fn new(start: u16, len: u16, size: ChunkSize) -> Self {
-        Self(u64::from(start) | u64::from(len) << 16 | u64::from(size.shift()) << 32)
+    fn new(start: u16, len: u16, shift: u32) -> Self {
+        Self(u64::from(start) | u64::from(len) << 16 | u64::from(shift) << 32)
     }
 
     #[inline]
@@ -53,7 +57,7 @@ impl Extent {
         (self.0 >> 16) as u16
     }
 
-    /// Octets of the chunk.
+    /// Octets of the frame.
     #[inline]
     fn capacity(self) -> usize {
         1 << (self.0 >> 32)
@@ -72,20 +76,20 @@ unsafe impl Sync for Frame {}
 
 impl Frame {
     /// # Safety
-    /// `chunk` is the start of a chunk of `size` octets of a live [`FrameMemory`], no other frame or kernel ring
-    /// stands for it, and the memory outlives the frame (see [`FramePool`]'s drop).
+    /// `chunk` is the start of `1 << shift` octets of whole chunks of a live [`FrameMemory`], no other frame or kernel ring
+    /// stands for them, and the memory outlives the frame (see [`FramePool`]'s drop).
     #[inline]
-    pub(crate) unsafe fn from_chunk(chunk: NonNull<u8>, size: ChunkSize) -> Self {
-        Self { chunk, extent: Extent::new(HEADROOM, 0, size) }
+    pub(crate) unsafe fn from_chunk(chunk: NonNull<u8>, shift: u32) -> Self {
+        Self { chunk, extent: Extent::new(HEADROOM, 0, shift) }
     }
 
-    /// Address of the chunk.
+    /// Address of the first chunk.
     #[inline]
     pub(crate) fn chunk(&self) -> NonNull<u8> {
         self.chunk
     }
 
-    /// Offset of the packet in its chunk.
+    /// Offset of the packet in its frame.
     #[inline]
     pub fn start(&self) -> u16 {
         self.extent.start()
@@ -103,7 +107,7 @@ impl Frame {
         self.len() == 0
     }
 
-    /// Octets of the chunk.
+    /// Octets of the frame.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.extent.capacity()
@@ -115,13 +119,13 @@ impl Frame {
         self.extent = self.extent.at(HEADROOM, 0);
     }
 
-    /// Says where the packet lies. False, and nothing changed, if that is outside the chunk.
+    /// Says where the packet lies. False, and nothing changed, if that is outside the frame.
     #[inline]
     #[must_use]
     pub fn set_extent(&mut self, start: usize, len: usize) -> bool {
         let fits = start.checked_add(len).is_some_and(|end| end <= self.capacity());
         if fits {
-            // A chunk has at most 4096 octets, so both fit.
+            // A frame has at most `JUMBO` octets, so both fit.
             self.extent = self.extent.at(start as u16, len as u16);
         }
         fits
@@ -138,14 +142,14 @@ impl Frame {
         fits
     }
 
-    /// The whole chunk.
+    /// The whole frame.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the frame owns the chunk of `capacity` octets, initialised when it was mapped.
+        // SAFETY: the frame owns chunks of `capacity` octets, initialised when they were mapped.
         unsafe { std::slice::from_raw_parts(self.chunk.as_ptr(), self.capacity()) }
     }
 
-    /// The whole chunk, to be changed.
+    /// The whole frame, to be changed.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; `&mut self` makes the access exclusive.
@@ -166,14 +170,14 @@ impl Frame {
         &mut self.bytes_mut()[start..start + len]
     }
 
-    /// The packet with all of the chunk around it. Changes of its extent do not reach the frame by themselves:
+    /// The packet with all of the frame around it. Changes of its extent do not reach the frame by themselves:
     /// take them over with [`Frame::set_extent`].
     #[inline]
     pub fn packet(&mut self) -> PacketBuf<'_> {
         let (start, len) = (usize::from(self.start()), usize::from(self.len()));
         match PacketBuf::new(self.bytes_mut(), start, len) {
             Some(packet) => packet,
-            None => unreachable!("set_extent keeps the packet inside the chunk"),
+            None => unreachable!("set_extent keeps the packet inside the frame"),
         }
     }
 }

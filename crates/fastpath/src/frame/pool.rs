@@ -1,11 +1,12 @@
 //! The free frames of a worker.
 
-use super::{ChunkSize, Frame, FrameMemory};
+use super::{ChunkSize, Frame, FrameMemory, JUMBO_MTU};
 use crate::error::Result;
 use std::sync::Arc;
 
 /// Owns a worker's region of memory and the frames that nobody uses at the moment. Last in, first out, so that the
-/// chunk taken next is the one most likely still in the cache.
+/// chunk taken next is the one most likely still in the cache. Ports receive into frames of one chunk; jumbo frames, if
+/// there are any, are for packets that need them.
 ///
 /// When the pool is dropped while frames are elsewhere, the region stays mapped for good, because those frames still
 /// point into it: a leak, never a dangling pointer.
@@ -13,15 +14,32 @@ use std::sync::Arc;
 pub struct FramePool {
     memory: Arc<FrameMemory>,
     free: Vec<Frame>,
+    jumbo: Vec<Frame>,
 }
 
 impl FramePool {
     /// Maps a region of `frames` chunks, all of them free.
     pub fn new(frames: usize, size: ChunkSize) -> Result<Self> {
-        let memory = Arc::new(FrameMemory::new(frames, size)?);
-        // SAFETY: every index is below `chunks` and is used once; `drop` keeps the region while a frame is away.
-        let free = (0..memory.chunks() as u32).rev().map(|index| unsafe { memory.frame(index) }).collect();
-        Ok(Self { memory, free })
+        Self::with_jumbo(frames, 0, size)
+    }
+
+    /// Frames for the packets of interfaces with MTUs up to this one: the jumbo frames only if a chunk is too small for them.
+    pub fn for_mtu(mtu: u32, frames: usize, jumbo: usize) -> Result<Self> {
+        match ChunkSize::for_mtu(mtu) {
+            Some(size) => Self::new(frames, size),
+            None => Self::with_jumbo(frames, jumbo, ChunkSize::K4),
+        }
+    }
+
+    /// Maps a region of `frames` chunks and `jumbo` frames of several chunks, all of them free.
+    pub fn with_jumbo(frames: usize, jumbo: usize, size: ChunkSize) -> Result<Self> {
+        let memory = Arc::new(FrameMemory::new(frames, jumbo, size)?);
+        // SAFETY: every index is below `chunks`, the first of its run, and used once; `drop` keeps the region while a frame
+        // is away.
+        let frame = |index| unsafe { memory.frame(index) };
+        let free = memory.singles().rev().map(frame).collect();
+        let jumbo = memory.jumbo_starts().map(frame).collect();
+        Ok(Self { memory, free, jumbo })
     }
 
     /// The region that the frames lie in.
@@ -29,21 +47,40 @@ impl FramePool {
         &self.memory
     }
 
-    /// Frames that the pool has at the moment.
+    /// Frames that the pool has at the moment, of both kinds.
     #[inline]
     pub fn available(&self) -> usize {
-        self.free.len()
+        self.free.len() + self.jumbo.len()
     }
 
-    /// Frames that there are, here or elsewhere.
+    /// Frames that there are, here or elsewhere, of both kinds.
     pub fn total(&self) -> usize {
-        self.memory.chunks()
+        self.memory.singles().len() + self.memory.jumbo_starts().count()
     }
 
     /// A free frame, empty, with its packet to start behind the usual headroom.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         self.free.pop()
+    }
+
+    /// A free jumbo frame, likewise.
+    #[inline]
+    pub fn take_jumbo(&mut self) -> Option<Frame> {
+        self.jumbo.pop()
+    }
+
+    /// A free frame that has room for an IP packet of so many octets and for the headers and trailers that it may get: the
+    /// smallest that does. `None` if there is none.
+    #[inline]
+    pub fn take_for(&mut self, packet: usize) -> Option<Frame> {
+        if packet <= self.memory.chunk_size().largest_mtu() as usize {
+            self.take()
+        } else if packet <= JUMBO_MTU as usize {
+            self.take_jumbo()
+        } else {
+            None
+        }
     }
 
     /// Takes a frame back.
@@ -54,8 +91,12 @@ impl FramePool {
     pub fn give(&mut self, mut frame: Frame) {
         assert!(self.memory.index_of(&frame).is_some(), "frame given back to another pool than its own");
         frame.reset();
-        // Never reallocates: no frame exists twice, so the list cannot outgrow its first length.
-        self.free.push(frame);
+        // Never reallocates: no frame exists twice, so the lists cannot outgrow their first lengths.
+        if frame.capacity() == self.memory.chunk_size().octets() {
+            self.free.push(frame);
+        } else {
+            self.jumbo.push(frame);
+        }
     }
 }
 

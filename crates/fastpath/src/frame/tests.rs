@@ -86,6 +86,50 @@ fn chunk_size_follows_the_mtu() {
 }
 
 #[test]
+fn a_pool_has_jumbo_frames_only_where_a_chunk_is_too_small() {
+    let pool = FramePool::for_mtu(1500, 100, 10).unwrap();
+    assert_eq!((pool.total(), pool.memory().largest_mtu()), (100, 1600));
+    let pool = FramePool::for_mtu(3648, 100, 10).unwrap();
+    assert_eq!((pool.total(), pool.memory().largest_mtu()), (100, 3648));
+    let pool = FramePool::for_mtu(9000, 100, 10).unwrap();
+    assert_eq!((pool.total(), pool.memory().largest_mtu(), pool.memory().chunks()), (110, 15_936, 140));
+}
+
+#[test]
+fn frames_of_both_kinds_do_not_overlap_and_come_home() {
+    for size in [ChunkSize::K2, ChunkSize::K4] {
+        let mut pool = FramePool::with_jumbo(50, 20, size).unwrap();
+        let mut frames: Vec<Frame> = std::iter::from_fn(|| pool.take()).collect();
+        frames.extend(std::iter::from_fn(|| pool.take_jumbo()));
+        assert_eq!((frames.len(), pool.available()), (70, 0));
+        for (number, frame) in frames.iter_mut().enumerate() {
+            frame.bytes_mut().fill(number as u8);
+        }
+        for (number, frame) in frames.iter().enumerate() {
+            assert_eq!(frame.capacity(), if number < 50 { size.octets() } else { JUMBO });
+            assert!(frame.bytes().iter().all(|&octet| octet == number as u8), "frames overlap");
+        }
+        frames.into_iter().for_each(|frame| pool.give(frame));
+        assert_eq!((pool.available(), pool.total()), (70, 70));
+    }
+}
+
+#[test]
+fn a_frame_is_as_large_as_its_packet_needs() {
+    let mut pool = FramePool::with_jumbo(10, 1, ChunkSize::K2).unwrap();
+    for (packet, capacity) in [(0, 2048), (1600, 2048), (1601, JUMBO), (15_936, JUMBO)] {
+        let frame = pool.take_for(packet).unwrap();
+        assert_eq!(frame.capacity(), capacity, "{packet}");
+        pool.give(frame);
+    }
+    assert!(pool.take_for(15_937).is_none());
+    let last = pool.take_for(9000).unwrap();
+    assert!(pool.take_for(9000).is_none());
+    pool.give(last);
+    assert!(FramePool::new(10, ChunkSize::K2).unwrap().take_for(1601).is_none());
+}
+
+#[test]
 fn a_pool_needs_a_possible_number_of_frames() {
     assert!(FramePool::new(0, ChunkSize::K2).is_err());
     assert!(FramePool::new(FrameMemory::LIMIT + 1, ChunkSize::K2).is_err());

@@ -60,7 +60,7 @@ impl Port for FakePort {
         &self.info
     }
 
-    fn rx(&mut self, burst: &mut FrameBurst) {
+    fn rx(&mut self, burst: &mut FrameBurst, _pool: &mut FramePool) {
         let count = burst.remaining_capacity().min(self.arriving.len());
         burst.extend(self.arriving.drain(..count));
     }

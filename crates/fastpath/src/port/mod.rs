@@ -4,6 +4,7 @@
 //! memory, for tests and for measuring the pipeline without a network.
 
 pub mod fake;
+mod join;
 mod link;
 pub mod xdp;
 
@@ -56,6 +57,8 @@ pub struct PortStatistics {
     pub tx_refused: u64,
     /// Descriptors from the kernel that named no frame on loan; not zero means a driver's fault.
     pub stray: u64,
+    /// Packets in several chunks that were lost: too long for a jumbo frame, or there was none free.
+    pub rx_not_joined: u64,
 }
 
 /// What became of queued frames.
@@ -74,8 +77,9 @@ pub trait Port {
     /// What the port is attached to.
     fn info(&self) -> &PortInfo;
 
-    /// Appends received frames to `burst` until it is full or there are no more.
-    fn rx(&mut self, burst: &mut FrameBurst);
+    /// Appends received frames to `burst` until it is full or there are no more. What comes in several chunks is put together
+    /// in a jumbo frame of the pool.
+    fn rx(&mut self, burst: &mut FrameBurst, pool: &mut FramePool);
 
     /// Takes frames from the front of `burst` and queues them to be sent; leaves those that find no room.
     fn tx(&mut self, burst: &mut FrameBurst);
@@ -95,7 +99,7 @@ pub trait Port {
     /// Losses below the port.
     fn statistics(&self) -> PortStatistics;
 
-    /// Frames that the port holds: lent for receiving, received and not fetched, or queued and not yet sent.
+    /// Chunks that the port holds: lent for receiving, received and not fetched, or queued and not yet sent.
     fn held(&self) -> usize;
 
     /// Ends the port and brings every frame back to the pool.

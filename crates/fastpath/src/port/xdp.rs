@@ -1,10 +1,11 @@
 //! A port over AF_XDP: one queue of one interface.
 
+use super::join::Joiner;
 use super::{Flushed, FrameBurst, Port, PortInfo, PortStatistics, link};
 use crate::error::{Error, Result};
 use crate::fib::PortIndex;
-use crate::frame::{FrameMemory, FramePool};
-use crate::umem::Umem;
+use crate::frame::{Frame, FrameMemory, FramePool, HEADROOM};
+use crate::umem::{Piece, Redeemed, Umem};
 use crate::xsk::{XskConfig, XskSocket};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -46,6 +47,12 @@ impl XdpConfig {
     pub fn frames(&self) -> usize {
         2 * (self.rx_ring as usize + self.tx_ring as usize)
     }
+
+    /// Jumbo frames that the port may have at a time, where its MTU asks for them: each is at least two descriptors of the TX
+    /// ring.
+    pub fn jumbo_frames(&self) -> usize {
+        self.tx_ring as usize / 2
+    }
 }
 
 /// One queue of an interface. The others need a port each: packets of a queue without one are dropped. Received packets must be redirected to its socket by an XDP program ([`Port::fd`]).
@@ -54,7 +61,10 @@ pub struct XdpPort {
     info: PortInfo,
     socket: XskSocket,
     umem: Umem,
-    /// Frames queued to be sent that have not completed.
+    /// Packets may lie in several chunks.
+    scatter: bool,
+    joiner: Joiner,
+    /// Chunks queued to be sent that have not completed.
     in_flight: usize,
     /// Completions and received descriptors that named no chunk on loan.
     stray: u64,
@@ -64,7 +74,7 @@ impl XdpPort {
     /// Opens a socket on the interface and registers `memory` as its UMEM.
     pub fn open(config: &XdpConfig, memory: &Arc<FrameMemory>) -> Result<Self> {
         let link = link::query(&config.interface)?;
-        let limit = memory.chunk_size().largest_mtu();
+        let limit = memory.largest_mtu();
         let (Ok(mtu), true) = (u16::try_from(link.mtu), link.mtu <= limit) else {
             return Err(Error::MtuTooLarge {
                 interface: config.interface.clone(),
@@ -86,9 +96,40 @@ impl XdpPort {
             rx_ring: config.rx_ring,
             tx_ring: config.tx_ring,
             zero_copy: config.zero_copy,
+            scatter: link.mtu > memory.chunk_size().largest_mtu(),
         };
         let socket = XskSocket::open(&wanted, memory)?;
-        Ok(Self { info, socket, umem: Umem::new(Arc::clone(memory)), in_flight: 0, stray: 0 })
+        let umem = Umem::new(Arc::clone(memory));
+        let scatter = wanted.scatter;
+        Ok(Self { info, socket, umem, scatter, joiner: Joiner::default(), in_flight: 0, stray: 0 })
+    }
+
+    /// How many frames from the front find room in the TX ring.
+    #[inline]
+    fn sendable(&mut self, burst: &FrameBurst) -> usize {
+        if !self.scatter {
+            return burst.len().min(self.socket.tx.room(burst.len() as u32) as usize);
+        }
+        let wanted = burst.iter().map(|frame| self.umem.chunks_of(frame)).sum();
+        let mut room = self.socket.tx.room(wanted);
+        let fits = |frame: &&Frame| {
+            let left = room.checked_sub(self.umem.chunks_of(frame));
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        burst.iter().take_while(fits).count()
+    }
+
+    /// Where only one chunk may be sent: a small packet in a jumbo frame may have come to lie over the end of one.
+    #[inline]
+    fn in_one_chunk(&self, frame: &mut Frame) {
+        if self.umem.chunks_of(frame) > 1 {
+            let (start, len) = (usize::from(frame.start()), usize::from(frame.len()));
+            frame.bytes_mut().copy_within(start..start + len, HEADROOM.into());
+            // No packet is longer than the port's MTU, which leaves room for it there.
+            let fits = frame.set_extent(HEADROOM.into(), len);
+            debug_assert!(fits && self.umem.chunks_of(frame) == 1);
+        }
     }
 }
 
@@ -98,12 +139,14 @@ impl Port for XdpPort {
     }
 
     #[inline]
-    fn rx(&mut self, burst: &mut FrameBurst) {
+    fn rx(&mut self, burst: &mut FrameBurst, pool: &mut FramePool) {
         let chunk = self.umem.memory().chunk_size().octets() as u64;
         while burst.remaining_capacity() > 0 {
             let Some(descriptor) = self.socket.rx.take() else { break };
-            let Some(mut frame) = self.umem.redeem(descriptor.addr) else {
+            let more = descriptor.options & libc::XDP_PKT_CONTD != 0;
+            let Redeemed::Frame(mut frame) = self.umem.redeem(descriptor.addr) else {
                 self.stray += 1;
+                self.joiner.spoil(more, pool);
                 continue;
             };
             let start = (descriptor.addr & (chunk - 1)) as usize;
@@ -111,20 +154,24 @@ impl Port for XdpPort {
             if !frame.set_extent(start, descriptor.len as usize) {
                 let _ = frame.set_extent(start, 0);
             }
-            burst.push(frame);
+            burst.extend(self.joiner.add(frame, more, pool));
         }
         self.socket.rx.release();
     }
 
     #[inline]
     fn tx(&mut self, burst: &mut FrameBurst) {
-        let count = burst.len().min(self.socket.tx.room(burst.len() as u32) as usize);
-        self.in_flight += count;
-        for frame in burst.drain(..count) {
-            let (start, len) = (u64::from(frame.start()), u32::from(frame.len()));
-            let addr = self.umem.lend(frame) + start;
-            let staged = self.socket.tx.stage(libc::xdp_desc { addr, len, options: 0 });
-            debug_assert!(staged.is_ok(), "room was counted before");
+        let count = self.sendable(burst);
+        for mut frame in burst.drain(..count) {
+            if !self.scatter {
+                self.in_one_chunk(&mut frame);
+            }
+            for Piece { address, len, more } in self.umem.lend(frame) {
+                let options = if more { libc::XDP_PKT_CONTD } else { 0 };
+                let staged = self.socket.tx.stage(libc::xdp_desc { addr: address, len, options });
+                debug_assert!(staged.is_ok(), "room was counted before");
+                self.in_flight += 1;
+            }
         }
     }
 
@@ -138,7 +185,7 @@ impl Port for XdpPort {
         let wanted = self.socket.fill.size();
         for _ in 0..self.socket.fill.room(wanted) {
             let Some(frame) = pool.take() else { break };
-            let staged = self.socket.fill.stage(self.umem.lend(frame));
+            let staged = self.socket.fill.stage(self.umem.lend_empty(frame));
             debug_assert!(staged.is_ok(), "room was counted before");
         }
         self.socket.flush_fill();
@@ -148,12 +195,14 @@ impl Port for XdpPort {
     fn reclaim(&mut self, pool: &mut FramePool) {
         while let Some(address) = self.socket.completion.take() {
             match self.umem.redeem(address) {
-                Some(frame) => {
-                    self.in_flight -= 1;
-                    pool.give(frame);
+                Redeemed::Stray => {
+                    self.stray += 1;
+                    continue;
                 }
-                None => self.stray += 1,
+                Redeemed::Part => {}
+                Redeemed::Frame(frame) => pool.give(frame),
             }
+            self.in_flight -= 1;
         }
         self.socket.completion.release();
     }
@@ -173,6 +222,7 @@ impl Port for XdpPort {
             tx_ring_empty: kernel.tx_ring_empty_descs,
             tx_refused: self.socket.tx_refused(),
             stray: self.stray,
+            rx_not_joined: self.joiner.lost(),
         }
     }
 
@@ -194,6 +244,7 @@ impl Port for XdpPort {
         let with_the_device = self.in_flight - self.socket.tx.outstanding() as usize;
         // Closing the socket ends receiving before it returns.
         drop(self.socket);
+        self.joiner.close(pool);
         if with_the_device == 0 {
             self.umem.redeem_all(pool);
         }

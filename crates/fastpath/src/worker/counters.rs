@@ -35,7 +35,7 @@ pub(super) struct PortCounters {
     pub(super) rx_bytes: Counter,
     pub(super) tx_packets: Counter,
     pub(super) tx_bytes: Counter,
-    below: [Counter; 8],
+    below: [Counter; 9],
 }
 
 impl PortCounters {
@@ -69,15 +69,25 @@ impl PortCounters {
     }
 }
 
-fn to_array(from: &PortStatistics) -> [u64; 8] {
-    let PortStatistics { rx_dropped, rx_ring_full, fill_ring_empty, rx_invalid, .. } = *from;
+fn to_array(from: &PortStatistics) -> [u64; 9] {
+    let PortStatistics { rx_dropped, rx_ring_full, fill_ring_empty, rx_invalid, rx_not_joined, .. } = *from;
     let PortStatistics { tx_invalid, tx_ring_empty, tx_refused, stray, .. } = *from;
-    [rx_dropped, rx_ring_full, fill_ring_empty, rx_invalid, tx_invalid, tx_ring_empty, tx_refused, stray]
+    [
+        rx_dropped,
+        rx_ring_full,
+        fill_ring_empty,
+        rx_invalid,
+        tx_invalid,
+        tx_ring_empty,
+        tx_refused,
+        stray,
+        rx_not_joined,
+    ]
 }
 
-fn from_array(from: [u64; 8]) -> PortStatistics {
-    let [rx_dropped, rx_ring_full, fill_ring_empty, rx_invalid, tx_invalid, tx_ring_empty, tx_refused, stray] =
-        from;
+fn from_array(from: [u64; 9]) -> PortStatistics {
+    let [rx_dropped, rx_ring_full, fill_ring_empty, rx_invalid, sent @ .., rx_not_joined] = from;
+    let [tx_invalid, tx_ring_empty, tx_refused, stray] = sent;
     PortStatistics {
         rx_dropped,
         rx_ring_full,
@@ -87,6 +97,7 @@ fn from_array(from: [u64; 8]) -> PortStatistics {
         tx_ring_empty,
         tx_refused,
         stray,
+        rx_not_joined,
     }
 }
 

@@ -61,8 +61,14 @@ impl<P: Port> Egress<P> {
 
     /// Receives a burst from a port.
     #[inline]
-    pub(super) fn receive(&mut self, slot: usize, burst: &mut FrameBurst, counters: &WorkerCounters) {
-        self.lanes[slot].port.rx(burst);
+    pub(super) fn receive(
+        &mut self,
+        slot: usize,
+        burst: &mut FrameBurst,
+        pool: &mut FramePool,
+        counters: &WorkerCounters,
+    ) {
+        self.lanes[slot].port.rx(burst, pool);
         if !burst.is_empty() {
             let port = &counters.ports[slot];
             port.rx_packets.add(burst.len() as u64);

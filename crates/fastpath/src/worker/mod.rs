@@ -207,7 +207,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     #[inline]
     fn receive(&mut self, place: usize) -> bool {
         let mut received = FrameBurst::new();
-        self.delivery.egress.receive(place, &mut received, &self.delivery.counters);
+        let delivery = &mut self.delivery;
+        delivery.egress.receive(place, &mut received, &mut delivery.pool, &delivery.counters);
         if received.is_empty() {
             return false;
         }
@@ -279,7 +280,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             Direction::Outbound => self.pipeline.outbound(&mut items, self.delivery.error_sources(source)),
             Direction::Inbound => self.pipeline.inbound(&mut items),
         }
-        // A chunk has at most 4096 octets, so that both numbers fit.
+        // A frame has at most 16384 octets, so that both numbers fit.
         let outcome = |item: &Item<'_>| Outcome {
             start: item.buf.start() as u16,
             len: item.buf.len() as u16,

@@ -32,16 +32,16 @@ pub(super) fn split(
     let refused = |_| WorkerDrop::NotSplit;
     if ip::version(frame.data()) == Some(6) {
         let mut fragments = ipv6::fragment(frame.data(), mtu, ids.next()).map_err(refused)?;
-        fill(fragments.remaining(), pool, |out| fragments.write_next(out))
+        fill((fragments.remaining(), mtu), pool, |out| fragments.write_next(out))
     } else {
         let mut fragments = ipv4::fragment(frame.data(), mtu).map_err(refused)?;
-        fill(fragments.remaining(), pool, |out| fragments.write_next(out))
+        fill((fragments.remaining(), mtu), pool, |out| fragments.write_next(out))
     }
 }
 
-/// Takes as many frames as are wanted and has each written.
+/// Takes as many frames as are wanted, each for a packet of that length, and has them written.
 fn fill(
-    wanted: usize,
+    (wanted, len): (usize, u16),
     pool: &mut FramePool,
     mut write_next: impl FnMut(&mut [u8]) -> Result<Option<usize>, Error>,
 ) -> Result<FrameBurst, WorkerDrop> {
@@ -49,19 +49,22 @@ fn fill(
     if wanted > pieces.capacity() {
         return Err(WorkerDrop::NotSplit);
     }
-    if wanted > pool.available() {
-        return Err(WorkerDrop::NoFrame);
-    }
     while pieces.len() < wanted {
-        let Some(mut piece) = pool.take() else { break };
+        let Some(mut piece) = pool.take_for(len.into()) else {
+            return Err(give_back(pieces, pool, WorkerDrop::NoFrame));
+        };
         let start = usize::from(HEADROOM);
         let written = write_next(&mut piece.bytes_mut()[start..]);
         let fits = matches!(written, Ok(Some(len)) if piece.set_extent(start, len));
         pieces.push(piece);
         if !fits {
-            pieces.drain(..).for_each(|piece| pool.give(piece));
-            return Err(WorkerDrop::NotSplit);
+            return Err(give_back(pieces, pool, WorkerDrop::NotSplit));
         }
     }
     Ok(pieces)
+}
+
+fn give_back(pieces: FrameBurst, pool: &mut FramePool, reason: WorkerDrop) -> WorkerDrop {
+    pieces.into_iter().for_each(|piece| pool.give(piece));
+    reason
 }

@@ -24,6 +24,8 @@ pub(crate) struct XskConfig<'a> {
     /// Also the size of the COMPLETION ring: no more can complete than was queued.
     pub(crate) tx_ring: u32,
     pub(crate) zero_copy: bool,
+    /// Take packets in several chunks, and give them.
+    pub(crate) scatter: bool,
 }
 
 /// An AF_XDP socket bound to a queue.

@@ -32,7 +32,8 @@ pub(super) fn open(config: &XskConfig<'_>, memory: &FrameMemory) -> Result<XskSo
     }
     raise_tx_budget(fd.as_fd(), config.tx_ring);
     let (fill, rx, tx, completion) = map_rings(fd.as_fd(), config).map_err(at("mmap of rings"))?;
-    bind_patiently(fd.as_fd(), config).map_err(at("bind(AF_XDP)"))?;
+    let call = if config.scatter { "bind(AF_XDP, XDP_USE_SG: Linux 6.6 or later)" } else { "bind(AF_XDP)" };
+    bind_patiently(fd.as_fd(), config).map_err(at(call))?;
     Ok(XskSocket { fill, rx, tx, completion, tx_refused: 0, fd })
 }
 
@@ -108,9 +109,11 @@ fn area<T>(
 
 fn bind_patiently(fd: BorrowedFd<'_>, config: &XskConfig<'_>) -> io::Result<()> {
     let mode = if config.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
+    let scatter = if config.scatter { libc::XDP_USE_SG } else { 0 };
+    let flags = mode | scatter | libc::XDP_USE_NEED_WAKEUP;
     let give_up = Instant::now() + REBIND_PATIENCE;
     loop {
-        match sys::bind(fd, config.ifindex, config.queue, mode | libc::XDP_USE_NEED_WAKEUP) {
+        match sys::bind(fd, config.ifindex, config.queue, flags) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < give_up => {
                 sleep(Duration::from_millis(5));
             }

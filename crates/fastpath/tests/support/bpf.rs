@@ -30,9 +30,13 @@ pub const EXIT: u8 = 0x95;
 pub const XDP_DROP: i32 = 1;
 pub const XDP_PASS: i32 = 2;
 
-/// Loads an XDP program.
+/// Loads an XDP program that takes packets in several pieces too.
 pub fn load(code: &[u64]) -> OwnedFd {
-    // SAFETY: name, license and code outlive the call; no options.
+    // SAFETY: zeroes mean "not given" in every member.
+    let mut options: sys::bpf_prog_load_opts = unsafe { std::mem::zeroed() };
+    options.sz = size_of::<sys::bpf_prog_load_opts>() as sys::size_t;
+    options.prog_flags = sys::BPF_F_XDP_HAS_FRAGS;
+    // SAFETY: name, license, code and options outlive the call.
     let program = unsafe {
         sys::bpf_prog_load(
             sys::BPF_PROG_TYPE_XDP,
@@ -40,7 +44,7 @@ pub fn load(code: &[u64]) -> OwnedFd {
             c"GPL".as_ptr(),
             code.as_ptr().cast(),
             code.len() as u64,
-            std::ptr::null_mut(),
+            &raw mut options,
         )
     };
     owned(program, "bpf_prog_load")

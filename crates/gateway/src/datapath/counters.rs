@@ -160,6 +160,7 @@ fn below<'a>(queues: impl Iterator<Item = &'a PortTotals> + Clone) -> Named {
         ("rx_ring_full", sum(|below| below.rx_ring_full)),
         ("fill_ring_empty", sum(|below| below.fill_ring_empty)),
         ("rx_invalid", sum(|below| below.rx_invalid)),
+        ("rx_not_joined", sum(|below| below.rx_not_joined)),
         ("tx_invalid", sum(|below| below.tx_invalid)),
         ("tx_refused", sum(|below| below.tx_refused)),
     ];

@@ -13,7 +13,7 @@ use std::time::Instant;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, PortIndex};
 use testudo_fastpath::filter::{Filter, FilterPort, Instance, cleanup};
-use testudo_fastpath::frame::{ChunkSize, FramePool};
+use testudo_fastpath::frame::FramePool;
 use testudo_fastpath::netlink::{
     Addresses, Follower, Guard as RouteGuard, GuardConfig, Interfaces, remove_guard,
 };
@@ -252,15 +252,15 @@ impl Barracks<'_> {
 
     fn open_ports(&self, post: &Post) -> Result<(Vec<XdpPort>, FramePool), String> {
         let mtu = self.fib.ports().iter().map(|link| u32::from(link.mtu)).max().unwrap_or(1500);
-        let chunk = ChunkSize::for_mtu(mtu).ok_or_else(|| format!("MTU {mtu} is more than a frame holds"))?;
         let wanted = post.ports(self.config);
         // Every port may hold its rings full; a quarter more is in the worker's hands.
         let needed: usize = wanted.iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
+        let jumbo = wanted.iter().map(XdpConfig::jumbo_frames).sum::<usize>() * 5 / 4;
         let frames = match needed {
             0 => STANDBY_FRAMES,
             needed => needed.max(self.config.worker.frames as usize),
         };
-        let pool = FramePool::new(frames, chunk).map_err(|e| e.to_string())?;
+        let pool = FramePool::for_mtu(mtu, frames, jumbo).map_err(|e| e.to_string())?;
         let open = |port: &XdpConfig| XdpPort::open(port, pool.memory()).map_err(|e| e.to_string());
         let ports = wanted.iter().map(open).collect::<Result<_, _>>()?;
         Ok((ports, pool))

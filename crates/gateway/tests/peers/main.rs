@@ -12,6 +12,7 @@ mod hostile;
 mod hub;
 // Debian's emulator and kernel for the guest are x86-64's.
 #[cfg(target_arch = "x86_64")]
+mod jumbo;
 mod kernel;
 mod lifecycle;
 mod mtu;

@@ -27,7 +27,7 @@ fn largest(outer: Family) -> u32 {
 }
 
 /// IP and ICMP header of an echo request.
-fn headers(inner: Family) -> u32 {
+pub(crate) fn headers(inner: Family) -> u32 {
     match inner {
         Family::V4 => 28,
         Family::V6 => 48,
@@ -41,7 +41,14 @@ fn start(outer: Family) -> Pair {
 }
 
 /// `ping` with that many octets, and fragmentation as `-M` has it.
-fn ping(pair: &Pair, from: Side, inner: Family, size: u32, fragmentation: &str, count: u32) -> String {
+pub(crate) fn ping(
+    pair: &Pair,
+    from: Side,
+    inner: Family,
+    size: u32,
+    fragmentation: &str,
+    count: u32,
+) -> String {
     let to = from.other().host(inner).to_string();
     let args = ["-n", "-i", "0.05", "-W", "2", "-M", fragmentation];
     let counted = ["-c".into(), count.to_string(), "-s".into(), size.to_string(), to];

@@ -1,0 +1,124 @@
+//! Networks with an MTU of 9000: packets that no single chunk of AF_XDP holds.
+
+use crate::common::{Pair, Scenario, Watch};
+use crate::mtu::{headers, ping};
+use testudo_lab::gateway::Kind;
+use testudo_lab::topology::{Family, Side};
+
+const MTU: u16 = 9000;
+
+/// The largest packet that fits into one ESP packet of that size; see [`crate::mtu`].
+fn largest(outer: Family, mtu: u16) -> u32 {
+    let header = match outer {
+        Family::V4 => 20,
+        Family::V6 => 40,
+    };
+    (u32::from(mtu) - header - 32) / 4 * 4 - 2
+}
+
+fn passes(pair: &Pair, from: Side, inner: Family, packet: u32) {
+    let said = ping(pair, from, inner, packet - headers(inner), "do", 3);
+    assert!(said.contains("3 packets transmitted, 3 received"), "{inner} of {packet} from {from:?}: {said}");
+}
+
+/// Nothing was lost in the ports, and all packets are accounted for.
+fn check(pair: &Pair, sides: &[Side]) {
+    for side in sides {
+        let status = pair.status(*side);
+        let counters = &status["counters"];
+        for name in ["rx_not_joined", "tx_invalid", "rx_dropped"] {
+            assert!(counters["drops"][name].as_u64().unwrap_or(0) == 0, "{side:?}: {name}: {counters}");
+        }
+    }
+}
+
+fn everywhere(outer: Family) {
+    let scenario = Scenario::new("jumbo", Kind::Testudo).alone().outer(outer);
+    let pair = scenario.inner_mtu(MTU).outer_mtu(MTU).start();
+    pair.up(Side::One);
+    let watch = Watch::start(&pair.t);
+    let fitting = largest(outer, MTU);
+    for from in [Side::One, Side::Two] {
+        for inner in [Family::V4, Family::V6] {
+            // Around the ends of chunks, and of the path.
+            for packet in [1500, 3600, 3700, 3712, 4000, 7400, 8192, 8900, fitting] {
+                passes(&pair, from, inner, packet);
+            }
+            let said = ping(&pair, from, inner, fitting + 1 - headers(inner), "do", 1);
+            assert!(
+                said.contains(&format!("mtu = {fitting}")) || said.contains(&format!("mtu={fitting}")),
+                "{said}"
+            );
+        }
+        // Fragments of 9000 octets.
+        let said = ping(&pair, from, Family::V4, 30_000, "dont", 3);
+        assert!(said.contains("3 packets transmitted, 3 received"), "{said}");
+    }
+    for inner in [Family::V4, Family::V6] {
+        pair.tcp_both_ways(inner);
+    }
+    check(&pair, &[Side::One, Side::Two]);
+    watch.saw_nothing();
+}
+
+#[test]
+fn jumbo_over_ipv4() {
+    everywhere(Family::V4);
+}
+
+#[test]
+fn jumbo_over_ipv6() {
+    everywhere(Family::V6);
+}
+
+/// The untrusted network takes a sixth of what the protected ones do.
+#[test]
+fn jumbo_inside_only() {
+    let pair = Scenario::new("jumbo", Kind::Testudo).alone().inner_mtu(MTU).start();
+    pair.up(Side::One);
+    // Before anybody has learnt what fits.
+    for inner in [Family::V4, Family::V6] {
+        pair.tcp_both_ways(inner);
+    }
+    let fitting = largest(Family::V4, 1500);
+    for from in [Side::One, Side::Two] {
+        let said = ping(&pair, from, Family::V4, 8000, "dont", 3);
+        assert!(said.contains("3 packets transmitted, 3 received"), "split: {said}");
+        for inner in [Family::V4, Family::V6] {
+            passes(&pair, from, inner, fitting);
+            let said = ping(&pair, from, inner, 8000, "do", 1);
+            assert!(
+                said.contains(&format!("mtu = {fitting}")) || said.contains(&format!("mtu={fitting}")),
+                "{said}"
+            );
+        }
+    }
+    let totals = &pair.one.status().unwrap()["counters"]["totals"];
+    assert!(totals["split"].as_u64() > Some(0) && totals["mss_clamped"].as_u64() > Some(0), "{totals}");
+    check(&pair, &[Side::One, Side::Two]);
+}
+
+#[test]
+fn jumbo_outside_only() {
+    let pair = Scenario::new("jumbo", Kind::Testudo).outer_mtu(MTU).start();
+    pair.up(Side::One);
+    for from in [Side::One, Side::Two] {
+        for inner in [Family::V4, Family::V6] {
+            passes(&pair, from, inner, 1500);
+        }
+    }
+    check(&pair, &[Side::One, Side::Two]);
+}
+
+/// libipsec takes packets of that size too; its own interface asks for smaller ones.
+#[test]
+fn jumbo_with_strongswan() {
+    let pair = Scenario::new("jumbo", Kind::Strongswan).inner_mtu(MTU).outer_mtu(MTU).start();
+    pair.up(Side::One);
+    for packet in [1000, 3700, 5000, 8900] {
+        let said = ping(&pair, Side::One, Family::V4, packet - headers(Family::V4), "dont", 3);
+        assert!(said.contains("3 packets transmitted, 3 received"), "{packet}: {said}");
+    }
+    pair.tcp_both_ways(Family::V4);
+    check(&pair, &[Side::One]);
+}
