@@ -25,7 +25,7 @@ pub(crate) struct Config {
     pub(crate) log_level: tracing::Level,
     /// Interfaces that carry packets to and from workers.
     pub(crate) ports: Vec<PortConfig>,
-    /// The worker thread.
+    /// The worker threads.
     pub(crate) worker: WorkerSettings,
     /// The slow path's interface.
     pub(crate) tun: String,
@@ -60,11 +60,13 @@ pub(crate) enum XdpMode {
 /// `[worker]`
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WorkerSettings {
-    /// Processor to run on; none leaves it to the scheduler.
-    pub(crate) cpu: Option<usize>,
+    /// How many; none leaves it to the ports' queues.
+    pub(crate) count: Option<usize>,
+    /// Processors to run on, one each; none leaves that to the scheduler.
+    pub(crate) cpus: Vec<usize>,
     /// Cipher library.
     pub(crate) cipher: Cipher,
-    /// Chunks in the frame pool.
+    /// Chunks in the frame pool of each.
     pub(crate) frames: u32,
 }
 
@@ -187,7 +189,7 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
 }
 
 fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
-    let default = WorkerSettings { cpu: None, cipher: Cipher::Auto, frames: 16384 };
+    let default = WorkerSettings { count: None, cpus: Vec::new(), cipher: Cipher::Auto, frames: 16384 };
     let Some(worker) = root.section("worker")? else { return Ok(default) };
     let cipher = |s: &str| match s {
         "auto" => Some(Cipher::Auto),
@@ -195,8 +197,10 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
         "aws-lc" => Some(Cipher::AwsLc),
         _ => None,
     };
+    let (count, cpus) = parse_workers(&worker)?;
     let settings = WorkerSettings {
-        cpu: worker.integer("cpu", 0, 1023)?.map(|n| n as usize),
+        count,
+        cpus,
         cipher: worker
             .string("cipher", "\"auto\", \"ipsec-mb\" or \"aws-lc\"", cipher)?
             .unwrap_or(default.cipher),
@@ -204,6 +208,36 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
     };
     worker.finish()?;
     Ok(settings)
+}
+
+/// The most: what tells workers' IVs apart has six bits.
+const MOST_WORKERS: u64 = 64;
+/// The highest number of a processor.
+const LAST_CPU: u64 = 1023;
+
+/// How many, and where. `cpu` is for a single one.
+fn parse_workers(worker: &Section<'_>) -> Result<(Option<usize>, Vec<usize>), ConfigError> {
+    let count = worker.integer("count", 1, MOST_WORKERS)?.map(|n| n as usize);
+    let cpu = worker.integer("cpu", 0, LAST_CPU)?.map(|n| n as usize);
+    let cpus = worker.integers("cpus", 0, LAST_CPU)?;
+    let Some(cpus) = cpus else {
+        return match (cpu, count) {
+            (None, count) => Ok((count, Vec::new())),
+            (Some(cpu), None | Some(1)) => Ok((Some(1), vec![cpu])),
+            (Some(_), Some(_)) => Err(worker.unfit("cpu", "cpus = [...], one for each of several workers")),
+        };
+    };
+    if cpu.is_some() {
+        return Err(worker.unfit("cpu", "either cpu, for one worker, or cpus"));
+    }
+    let cpus: Vec<usize> = cpus.into_iter().map(|n| n as usize).collect();
+    let each_once = cpus.iter().enumerate().all(|(at, cpu)| !cpus[..at].contains(cpu));
+    let wanted = count.unwrap_or(cpus.len());
+    if cpus.len() != wanted || cpus.is_empty() || cpus.len() > MOST_WORKERS as usize || !each_once {
+        let many = count.map_or_else(|| format!("1 to {MOST_WORKERS}"), |count| count.to_string());
+        return Err(worker.unfit("cpus", format!("{many} different processors, one for each worker")));
+    }
+    Ok((Some(wanted), cpus))
 }
 
 fn parse_tun(root: &Section<'_>, instance: &str) -> Result<String, ConfigError> {

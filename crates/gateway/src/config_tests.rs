@@ -15,7 +15,7 @@ fn a_full_file_is_read() {
         "instance = \"gw1\"\nlegacy = true\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\n\
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
          source_check = false\n\
-         [worker]\ncpu = 1\ncipher = \"aws-lc\"\nframes = 8_192\n[tun]\nname = \"tun9\"\n\
+         [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\n[tun]\nname = \"tun9\"\n\
          [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\nkeepalive_interval = 0\n\
          ike_sas_per_peer = 9\n",
     )
@@ -27,12 +27,43 @@ fn a_full_file_is_read() {
     assert_eq!(config.ports[1].interface, "inner0");
     assert_eq!(config.ports[1].mode, XdpMode::Generic);
     assert_eq!([0, 1].map(|n: usize| config.ports[n].source_check), [true, false]);
-    assert_eq!(config.worker, WorkerSettings { cpu: Some(1), cipher: Cipher::AwsLc, frames: 8192 });
+    assert_eq!(
+        config.worker,
+        WorkerSettings { count: Some(2), cpus: vec![1, 0], cipher: Cipher::AwsLc, frames: 8192 }
+    );
     assert_eq!(config.tun, "tun9");
     assert_eq!(config.ike.retransmit_timeout, Duration::from_millis(500));
     assert_eq!((config.ike.retransmit_tries, config.ike.cookie_threshold), (3, 7));
     assert_eq!(config.ike.keepalive_interval, Duration::ZERO);
     assert_eq!(config.ike.ike_sas_per_peer, 9);
+}
+
+#[test]
+fn one_worker_or_several_keep_to_processors() {
+    let workers = |text: &str| {
+        let worker = parse(&format!("{PORTS}[worker]\n{text}\n")).unwrap().worker;
+        (worker.count, worker.cpus)
+    };
+    assert_eq!(workers(""), (None, vec![]));
+    assert_eq!(workers("count = 64"), (Some(64), vec![]));
+    assert_eq!(workers("cpu = 3"), (Some(1), vec![3]));
+    assert_eq!(workers("cpu = 3\ncount = 1"), (Some(1), vec![3]));
+    assert_eq!(workers("cpus = [3, 0, 2]"), (Some(3), vec![3, 0, 2]));
+    for (text, expected) in [
+        ("count = 0", "worker.count: found 0, expected an integer from 1 to 64"),
+        ("count = 65", "worker.count: found 65, expected an integer from 1 to 64"),
+        ("cpus = 1", "worker.cpus: found 1, expected an array of integers from 0 to 1023"),
+        ("cpus = [0, 1024]", "worker.cpus: found 1024, expected integers from 0 to 1023"),
+        ("cpus = []", "worker.cpus: found [], expected 1 to 64 different processors, one for each worker"),
+        ("cpus = [1, 1]", "worker.cpus: found [1, 1], expected 1 to 64 different processors"),
+        ("cpus = [0, 1]\ncount = 3", "worker.cpus: found [0, 1], expected 3 different processors"),
+        ("cpus = [0]\ncpu = 0", "worker.cpu: found 0, expected either cpu, for one worker, or cpus"),
+        ("cpu = 0\ncount = 2", "worker.cpu: found 0, expected cpus = [...], one for each of several workers"),
+    ] {
+        let error = parse(&format!("{PORTS}[worker]\n{text}\n")).unwrap_err();
+        assert!(error.contains(&format!(": {expected}")), "{text}: {error}");
+        assert!(error.starts_with("t.toml:4:") || error.starts_with("t.toml:5:"), "{error}");
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! of these has at least one queue of every port, to send by too, and hands no packet to another. Workers beyond K have none, and stand by.
 
 use crate::config::{Config, PortConfig};
+use std::num::NonZero;
+use std::thread::available_parallelism;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::MAX_QUEUES;
 use testudo_fastpath::port::xdp::XdpConfig;
@@ -31,11 +33,13 @@ impl Lineup {
     /// Asks the kernel how many queues the ports have. Changes nothing.
     pub(crate) fn of(config: &Config) -> Result<Self, String> {
         let asked = config.ports.iter().map(ask).collect::<Result<Vec<_>, _>>()?;
-        let cpus: Vec<usize> = config.worker.cpu.into_iter().collect();
-        Ok(Self::with(&asked, 1, &cpus))
+        let processors = available_parallelism().map_or(1, NonZero::get);
+        Ok(Self::with(&asked, (config.worker.count, processors), &config.worker.cpus))
     }
 
-    fn with(ports: &[Queues], count: usize, cpus: &[usize]) -> Self {
+    /// As many as are wanted; else as many as can have queues, but no more than there are processors.
+    fn with(ports: &[Queues], (wanted, processors): (Option<usize>, usize), cpus: &[usize]) -> Self {
+        let count = wanted.unwrap_or_else(|| usable(ports).min(processors));
         let own = usable(ports).min(count);
         let post = |worker: usize| {
             let numbered = ports.iter().enumerate();
@@ -96,8 +100,19 @@ mod tests {
 
     fn lineup(ports: &[(u32, u32)], count: usize) -> Vec<Vec<(u16, u16)>> {
         let ports: Vec<Queues> = ports.iter().map(|&(receive, send)| Queues { receive, send }).collect();
-        let posts = Lineup::with(&ports, count, &[]).0;
+        let posts = Lineup::with(&ports, (Some(count), 1), &[]).0;
         posts.iter().map(|post| post.queues.iter().map(|(port, queue)| (port.0, *queue)).collect()).collect()
+    }
+
+    #[test]
+    fn by_themselves_they_are_as_many_as_have_queues_and_a_processor() {
+        let count = |ports: &[u32], processors| {
+            let ports: Vec<Queues> = ports.iter().map(|n| Queues { receive: *n, send: *n }).collect();
+            Lineup::with(&ports, (None, processors), &[]).0.len()
+        };
+        assert_eq!((count(&[8, 4], 16), count(&[8, 4], 3), count(&[1, 64], 16)), (4, 3, 1));
+        let pinned = Lineup::with(&[Queues { receive: 4, send: 4 }], (Some(2), 1), &[5, 3]);
+        assert_eq!(pinned.cpus(), [5, 3]);
     }
 
     #[test]

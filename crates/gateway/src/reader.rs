@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeInteger, DeTable, DeValue};
 
 /// One complaint about a configuration file.
 #[derive(Debug, PartialEq, Eq)]
@@ -145,14 +145,27 @@ impl<'a> Section<'a> {
     /// An integer within bounds.
     pub(crate) fn integer(&self, key: &'static str, min: u64, max: u64) -> Result<Option<u64>, ConfigError> {
         let Some(value) = self.take(key) else { return Ok(None) };
-        let number = value.get_ref().as_integer().and_then(|i| {
-            let digits = i.as_str().replace('_', "");
-            u64::from_str_radix(&digits, i.radix()).ok()
-        });
-        number
-            .filter(|n| (min..=max).contains(n))
+        within(value, min, max)
             .map(Some)
             .ok_or_else(|| self.wrong(key, value, format!("an integer from {min} to {max}")))
+    }
+
+    /// An array of integers within bounds.
+    pub(crate) fn integers(
+        &self,
+        key: &'static str,
+        min: u64,
+        max: u64,
+    ) -> Result<Option<Vec<u64>>, ConfigError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let DeValue::Array(array) = value.get_ref() else {
+            return Err(self.wrong(key, value, format!("an array of integers from {min} to {max}")));
+        };
+        let one = |item| {
+            let wrong = || self.wrong(key, item, format!("integers from {min} to {max}"));
+            within(item, min, max).ok_or_else(wrong)
+        };
+        array.iter().map(one).collect::<Result<_, _>>().map(Some)
     }
 
     /// True or false.
@@ -206,10 +219,23 @@ impl<'a> Section<'a> {
     }
 }
 
-/// An array of strings as it stands there.
+/// An integer, if it is one and lies within the bounds.
+fn within(value: &Spanned<DeValue<'_>>, min: u64, max: u64) -> Option<u64> {
+    let integer = value.get_ref().as_integer()?;
+    let digits = integer.as_str().replace('_', "");
+    let number = u64::from_str_radix(&digits, integer.radix()).ok()?;
+    (min..=max).contains(&number).then_some(number)
+}
+
+/// An array of strings, or of integers, as it stands there.
 fn array(items: &[Spanned<DeValue<'_>>]) -> String {
     let strings: Option<Vec<&str>> = items.iter().map(|item| item.get_ref().as_str()).collect();
-    strings.map_or_else(|| "an array".to_owned(), |strings| format!("{strings:?}"))
+    let integers = || {
+        let each = items.iter().map(|item| item.get_ref().as_integer().map(DeInteger::as_str));
+        each.collect::<Option<Vec<&str>>>().map(|integers| format!("[{}]", integers.join(", ")))
+    };
+    let shown = strings.map(|strings| format!("{strings:?}")).or_else(integers);
+    shown.unwrap_or_else(|| "an array".to_owned())
 }
 
 fn kind(value: &DeValue<'_>) -> &'static str {

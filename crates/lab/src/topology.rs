@@ -105,15 +105,15 @@ pub struct Options {
     pub inner_mtu: u16,
     /// Offloads of what sends to gw1, and to gw2. [`Offloads::None`] where the gateway reads by AF_XDP.
     pub towards: [Offloads; 2],
-    /// Queues of each interface, each way.
-    pub queues: u32,
+    /// Queues of the interfaces of gw1, and of gw2, each way.
+    pub queues: [u32; 2],
     /// Whose gateway is behind a NAT; its side of the untrusted network knows IPv4 only.
     pub nat: Option<Side>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { outer_mtu: 1500, inner_mtu: 1500, towards: [Offloads::Default; 2], queues: 1, nat: None }
+        Self { outer_mtu: 1500, inner_mtu: 1500, towards: [Offloads::Default; 2], queues: [1; 2], nat: None }
     }
 }
 
@@ -183,7 +183,7 @@ impl Topology {
     fn connect(&self, side: Side, options: &Options) -> Result<()> {
         let (gateway, host) = (self.gateway(side), self.host(side));
         gateway.forward()?;
-        veth_with((host, HOST), (gateway, INNER), options.queues)?;
+        veth_with((host, HOST), (gateway, INNER), options.queues[side.index()])?;
         for (ns, interface) in [(host, HOST), (gateway, INNER)] {
             ns.up(interface, options.inner_mtu)?;
         }
@@ -202,7 +202,7 @@ impl Topology {
 
     fn connect_outside(&self, side: Side, options: &Options) -> Result<()> {
         let (gateway, port) = (self.gateway(side), WIRE_PORTS[side.index()]);
-        veth_with((&self.wire, port), (gateway, OUTER), options.queues)?;
+        veth_with((&self.wire, port), (gateway, OUTER), options.queues[side.index()])?;
         for (ns, interface) in [(gateway, OUTER), (&self.wire, port)] {
             ns.up(interface, options.outer_mtu)?;
         }

@@ -78,8 +78,8 @@ impl Scenario {
         self
     }
 
-    /// Queues of each interface.
-    pub(crate) fn queues(mut self, queues: u32) -> Self {
+    /// Queues of the interfaces on side one, and on side two.
+    pub(crate) fn queues(mut self, queues: [u32; 2]) -> Self {
         self.options.queues = queues;
         self
     }
