@@ -1,4 +1,7 @@
 //! A worker's cache from flow to the SPD's decision, so that the SPD is searched once a flow, not once a packet.
+//!
+//! A flow stands in one of two sets: where it would displace another in the first it goes to the second, so that few flows lack a
+//! place before most are taken.
 
 use crate::packet_selector::PacketSelector;
 use crate::spd::PolicyId;
@@ -65,15 +68,17 @@ impl FlowCache {
         fold(low ^ flow.meta, high ^ ODD[2])
     }
 
+    /// The two sets of a hash.
     #[inline]
-    fn set(&self, hash: u64) -> usize {
-        hash as usize & (self.sets.len() - 1)
+    fn places(&self, hash: u64) -> [usize; 2] {
+        let mask = self.sets.len() - 1;
+        [hash as usize & mask, (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask]
     }
 
     /// Asks for the place of a flow with that hash.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        if let Some(set) = self.sets.get(self.set(hash)) {
+        for set in self.places(hash).into_iter().filter_map(|at| self.sets.get(at)) {
             prefetch(set, size_of_val(set));
         }
     }
@@ -81,15 +86,20 @@ impl FlowCache {
     /// The path of a known flow.
     #[inline]
     pub(crate) fn get(&self, hash: u64, flow: &PacketSelector) -> Option<Path> {
-        let set = self.sets.get(self.set(hash))?;
-        set.iter()
-            .find(|entry| entry.generation == self.generation && entry.flow == *flow)
-            .map(|entry| entry.path)
+        let found = |at: usize| {
+            let is_it = |entry: &&Entry| entry.generation == self.generation && entry.flow == *flow;
+            self.sets.get(at)?.iter().find(is_it).map(|entry| entry.path)
+        };
+        let [first, second] = self.places(hash);
+        found(first).or_else(|| found(second))
     }
 
-    /// Remembers a flow, in place of the older one of its set.
+    /// Remembers a flow, in place of the older one of its first set if there is no room in either.
     pub(crate) fn insert(&mut self, hash: u64, flow: &PacketSelector, path: Path) {
-        let (at, generation) = (self.set(hash), self.generation);
+        let generation = self.generation;
+        let has_room = |at: &usize| self.sets.get(*at).is_some_and(|set| set[1].generation != generation);
+        let places = self.places(hash);
+        let at = places.into_iter().find(has_room).unwrap_or(places[0]);
         if let Some(set) = self.sets.get_mut(at) {
             if set[0].generation == generation {
                 set[1] = set[0];

@@ -24,6 +24,9 @@ use testudo_lab::plot::{Chart, Limit, Series, Style};
 /// What is to be left of one SA's throughput with the most.
 const AIM: f64 = 60.0;
 
+/// Packets an SA, on average, before anything is measured.
+const WARM_UP: u64 = 5;
+
 /// Options of `testudo bench tunnels`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TunnelsArgs {
@@ -192,13 +195,14 @@ fn measure(
 ) -> Result<[Row; 2], TunnelsError> {
     let mut many = Rig::new(library, args.cipher, sas, size)?;
     let [mut outward, mut inward, mut one_out, mut one_in] = [const { Stopwatch::new() }; 4];
+    // Until nearly all SAs have been used: the first packet of each finds its flow unknown.
+    while outward.packets() < WARM_UP * u64::from(sas) {
+        many.run(&mut outward, &mut inward)?;
+    }
+    [&mut outward, &mut inward].into_iter().for_each(Stopwatch::reset);
     let round = Duration::from_secs_f64(args.seconds / 9.0);
-    for number in 0..=9_u32 {
-        // The first round does not count: it draws the SAs into the caches as far as they fit.
-        if number == 1 {
-            [&mut outward, &mut inward, &mut one_out, &mut one_in].into_iter().for_each(Stopwatch::reset);
-        }
-        let end = round * number.max(1);
+    for number in 1..=9_u32 {
+        let end = round * number;
         while outward.time().min(inward.time()) < end {
             many.run(&mut outward, &mut inward)?;
         }
