@@ -12,7 +12,7 @@ use crate::drops::DropReason;
 use crate::esp::tunnel;
 use crate::flow::{FlowCache, Path};
 use crate::inner::Inner;
-use crate::packet_selector::Direction;
+use crate::packet_selector::{Direction, PacketSelector};
 use crate::sa::{Encapsulation, InboundSa, OutboundSa};
 use crate::sad::Sad;
 use crate::share::ShareSet;
@@ -37,6 +37,21 @@ struct Plan<'s> {
     at: u8,
     /// What cipher and replay window have said.
     verdict: Result<(), DropReason>,
+}
+
+/// Where a decrypted packet goes.
+#[derive(Clone, Copy)]
+enum Way {
+    Host,
+    Onward,
+    Forward,
+}
+
+/// A flow that an SA's selectors take, and where it goes. Packets come in trains: for the next of the same flow this is known.
+#[derive(Clone, Copy)]
+struct Train {
+    flow: PacketSelector,
+    way: Way,
 }
 
 type Burst<T> = ArrayVec<T, BURST>;
@@ -232,9 +247,10 @@ impl Receiver<'_> {
     fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_>]) {
         let Some(sa) = run.first().map(|plan| plan.sa) else { return };
         let (mut packets, mut bytes) = (0, 0);
+        let mut train = None;
         for plan in run {
             let Some(item) = burst.get_mut(usize::from(plan.at)) else { continue };
-            match self.receive(item, plan) {
+            match self.receive(item, plan, &mut train) {
                 Ok(len) => {
                     packets += 1;
                     bytes += u64::from(len);
@@ -256,11 +272,21 @@ impl Receiver<'_> {
 
     /// Octets of the inner packet.
     #[inline]
-    fn receive(&mut self, item: &mut Item<'_>, plan: &Plan<'_>) -> Result<u16, DropReason> {
+    fn receive(
+        &mut self,
+        item: &mut Item<'_>,
+        plan: &Plan<'_>,
+        train: &mut Option<Train>,
+    ) -> Result<u16, DropReason> {
         plan.verdict?;
         self.note_source(item.buf.data(), plan);
-        let inner = decapsulate(&mut item.buf, plan)?;
-        self.pass_on(item, plan, &inner);
+        let (inner, same) = decapsulate(&mut item.buf, plan, train.as_ref())?;
+        let way = match train {
+            Some(train) if same => train.way,
+            _ => self.way(plan.sa, &inner),
+        };
+        *train = Some(Train { flow: inner.flow, way });
+        self.pass_on(item, plan, &inner, way);
         Ok(inner.len)
     }
 
@@ -280,31 +306,42 @@ impl Receiver<'_> {
         }
     }
 
-    /// To the kernel, or one hop on.
     #[inline]
-    fn pass_on(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, inner: &Inner) {
-        let counters = &self.counters.inbound;
-        if inner.clamp_mss(item.buf.data_mut(), plan.sa.inner_mtu()) {
-            self.counters.mss_clamped.add(1);
-        }
+    fn way(&mut self, sa: &InboundSa, inner: &Inner) -> Way {
         let for_us = match inner.flow.local() {
             IpAddr::V4(addr) => self.local.has_v4(addr),
             IpAddr::V6(addr) => self.local.has_v6(addr),
         };
         if for_us {
+            Way::Host
+        } else if self.goes_onward(sa, inner) {
+            Way::Onward
+        } else {
+            Way::Forward
+        }
+    }
+
+    /// To the kernel, or one hop on.
+    #[inline]
+    fn pass_on(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, inner: &Inner, way: Way) {
+        let counters = &self.counters.inbound;
+        if inner.clamp_mss(item.buf.data_mut(), plan.sa.inner_mtu()) {
+            self.counters.mss_clamped.add(1);
+        }
+        if let Way::Host = way {
             counters.to_host.add(1);
             item.verdict = Verdict::ToHost;
             return;
         }
-        if inner.ttl <= 1 && item.ingress == Ingress::Port {
-            plan.sa.counters.add_drop(DropReason::TtlExceeded);
-            self.replier.refuse(item, icmp::Kind::TimeExceeded, DropReason::TtlExceeded, counters);
-            return;
-        }
         if item.ingress == Ingress::Port {
+            if inner.ttl <= 1 {
+                plan.sa.counters.add_drop(DropReason::TtlExceeded);
+                self.replier.refuse(item, icmp::Kind::TimeExceeded, DropReason::TtlExceeded, counters);
+                return;
+            }
             inner.decrement_ttl(item.buf.data_mut());
         }
-        if self.goes_onward(plan.sa, inner) {
+        if let Way::Onward = way {
             counters.onward.add(1);
             item.verdict = Verdict::Onward;
             return;
@@ -335,9 +372,13 @@ impl Receiver<'_> {
     }
 }
 
-/// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set.
+/// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set. True if it is of that train.
 #[inline]
-fn decapsulate(buf: &mut PacketBuf<'_>, plan: &Plan<'_>) -> Result<Inner, DropReason> {
+fn decapsulate(
+    buf: &mut PacketBuf<'_>,
+    plan: &Plan<'_>,
+    train: Option<&Train>,
+) -> Result<(Inner, bool), DropReason> {
     let (start, len) = (usize::from(plan.arrived.at), usize::from(plan.arrived.len));
     let text_end = start + len - TAG_LEN;
     let behind = buf.len().checked_sub(text_end).ok_or(DropReason::EspTooShort)?;
@@ -346,7 +387,8 @@ fn decapsulate(buf: &mut PacketBuf<'_>, plan: &Plan<'_>) -> Result<Inner, DropRe
     }
     let (payload, next_header) = esp::split_trailer(buf.data()).map_err(|_| DropReason::BadPadding)?;
     let inner = parse(payload, next_header)?;
-    if !plan.sa.selectors.accepts(&inner.flow) {
+    let same = train.is_some_and(|train| train.flow == inner.flow);
+    if !same && !plan.sa.selectors.accepts(&inner.flow) {
         return Err(DropReason::SelectorMismatch);
     }
     inner.trim(buf);
@@ -355,7 +397,7 @@ fn decapsulate(buf: &mut PacketBuf<'_>, plan: &Plan<'_>) -> Result<Inner, DropRe
     if class != inner.class {
         inner.set_class(buf.data_mut(), class);
     }
-    Ok(inner)
+    Ok((inner, same))
 }
 
 /// The packet inside. Its version must be what the trailer says.

@@ -26,6 +26,8 @@ struct Parsed {
     inner: Inner,
     hash: u64,
     at: u8,
+    /// Of the same flow as the one before it: packets come in trains.
+    same: bool,
 }
 
 type Burst<T> = ArrayVec<T, BURST>;
@@ -89,9 +91,15 @@ fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &DirectionCounters
         match Inner::parse(item.buf.data(), Direction::Out) {
             Ok(inner) => {
                 inner.trim(&mut item.buf);
-                let hash = flows.hash(&inner.flow);
-                flows.prefetch(hash);
-                parsed.push(Parsed { inner, hash, at: at as u8 });
+                let before = parsed.last().filter(|before: &&Parsed| before.inner.flow == inner.flow);
+                let (hash, same) = match before {
+                    Some(before) => (before.hash, true),
+                    None => (flows.hash(&inner.flow), false),
+                };
+                if !same {
+                    flows.prefetch(hash);
+                }
+                parsed.push(Parsed { inner, hash, at: at as u8, same });
             }
             Err(_) => item.refuse(DropReason::Malformed, counters),
         }
@@ -100,7 +108,12 @@ fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &DirectionCounters
 }
 
 fn look_up(parsed: &[Parsed], flows: &mut FlowCache, spd: &Spd, table: &OutboundTable) -> Burst<Path> {
-    parsed.iter().map(|Parsed { inner, hash, .. }| path(*hash, &inner.flow, flows, spd, table)).collect()
+    let mut paths = Burst::new();
+    for Parsed { inner, hash, same, .. } in parsed {
+        let before = paths.last().copied().filter(|_| *same);
+        paths.push(before.unwrap_or_else(|| path(*hash, &inner.flow, flows, spd, table)));
+    }
+    paths
 }
 
 /// Asks for the SAs of a burst, where they are several.
