@@ -11,7 +11,7 @@
 //! same networks, so that what configures those configures these. Further peers follow in the same way. The cluster's addresses are
 //! those of no node; each node has addresses of its own beside them.
 
-use crate::namespace::{Offloads, veth};
+use crate::namespace::{Offloads, veth, veth_with};
 use crate::topology::{Family, HOST, INNER, OUTER, Side};
 use crate::{Lab, Namespace, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -35,13 +35,15 @@ pub struct Options {
     pub peers: u8,
     /// MTU of everything but the peers' networks.
     pub mtu: u16,
+    /// Queues of whatever is at the switches, each way.
+    pub queues: u32,
     /// Offloads of what sends to the peers; [`Offloads::None`] where they read by AF_XDP, as the nodes do.
     pub towards_peers: Offloads,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 3, peers: 1, mtu: 1500, towards_peers: Offloads::None }
+        Self { nodes: 3, peers: 1, mtu: 1500, queues: 1, towards_peers: Offloads::None }
     }
 }
 
@@ -96,6 +98,7 @@ pub struct Cluster {
     pub hosts: Vec<Namespace>,
     /// Behind the cluster.
     pub client: Namespace,
+    queues: u32,
 }
 
 impl Cluster {
@@ -112,6 +115,7 @@ impl Cluster {
             peers: many(options.peers, "peer")?,
             hosts: many(options.peers, "host")?,
             client: lab.namespace("client")?,
+            queues: options.queues,
         };
         for net in Net::ALL {
             let switch = cluster.switch(net);
@@ -288,7 +292,7 @@ impl Cluster {
     /// Joins a host to a switch, at a port that is called as the host is.
     pub fn plug(&self, host: (&Namespace, &str), net: Net, mtu: u16, towards: Offloads) -> Result<()> {
         let (switch, port) = (self.switch(net), host.0.role());
-        veth((switch, port), host)?;
+        veth_with((switch, port), host, self.queues)?;
         switch.up(port, mtu)?;
         host.0.up(host.1, mtu)?;
         switch.offloads(port, towards)?;

@@ -37,6 +37,8 @@ pub struct BedOptions {
     pub cluster: String,
     /// Further sections of testudo.toml, or keys at its top.
     pub settings: String,
+    /// Queues of the nodes' ports, each way.
+    pub queues: u32,
     /// Corosync's.
     pub timers: Timers,
 }
@@ -49,6 +51,7 @@ impl Default for BedOptions {
             outside: Family::V4,
             cluster: String::new(),
             settings: String::new(),
+            queues: 1,
             timers: Timers::default(),
         }
     }
@@ -85,7 +88,8 @@ impl Bed {
         let plain = options.peers.iter().any(is_testudo);
         let towards_peers = if plain { Offloads::None } else { Offloads::Default };
         let (count, peers) = (options.nodes, options.peers.len() as u8);
-        let hosts = Options { nodes: count, peers, towards_peers, ..Options::default() };
+        let queues = options.queues;
+        let hosts = Options { nodes: count, peers, towards_peers, queues, ..Options::default() };
         let cluster = Cluster::build(lab, &hosts)?;
         let corosyncs = start_corosyncs(lab, &cluster, options.timers)?;
         let loaded = |from_peer: bool| -> Vec<Connection> {

@@ -19,8 +19,8 @@ fn carried_on(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut Bed)) {
 }
 
 /// SIGKILL of testudod: the others carry on what it had, and it comes back to what is its.
-fn killed_and_back(name: &str, peer: Kind) {
-    let mut trial = Trial::start(name, &BedOptions { peers: vec![peer], ..BedOptions::default() });
+fn killed_and_back(name: &str, options: &BedOptions) {
+    let mut trial = Trial::start(name, options);
     let owner = trial.bed.owner(1).unwrap();
     carried_on(&mut trial, "SIGKILL of testudod", |bed| bed.strike(owner, Failure::Testudod).unwrap());
     assert!(
@@ -36,12 +36,19 @@ fn killed_and_back(name: &str, peer: Kind) {
 
 #[test]
 fn testudod_is_killed_and_comes_back() {
-    killed_and_back("kill-testudod", Kind::Strongswan);
+    killed_and_back("kill-testudod", &BedOptions::default());
 }
 
 #[test]
 fn testudod_is_killed_with_testudo_as_the_peer() {
-    killed_and_back("kill-peer-testudo", Kind::Testudo);
+    killed_and_back("kill-peer-testudo", &BedOptions { peers: vec![Kind::Testudo], ..BedOptions::default() });
+}
+
+/// Each node has three workers, one of them without a queue: what is given up, and taken over, waits for all of them.
+#[test]
+fn testudod_is_killed_and_its_workers_come_back() {
+    let settings = "[worker]\ncount = 3\n".into();
+    killed_and_back("kill-workers", &BedOptions { queues: 2, settings, ..BedOptions::default() });
 }
 
 /// Four streams of iperf3 each way, from the client to a server behind the peer, do not end with the node that carries them.
