@@ -1,5 +1,6 @@
 //! Rows of figures: a table for people, JSON for programs. Every bench writes the same shape.
 
+use crate::bench::esp::traffic::Traffic;
 use crate::bench::machine::Machine;
 use crate::bench::stopwatch::{PerPacket, Stopwatch};
 use serde::Serialize;
@@ -11,8 +12,10 @@ use std::path::Path;
 pub(crate) struct Row {
     direction: &'static str,
     cipher: &'static str,
-    /// Octets of the inner IP packet; rates count these.
+    /// Octets of the inner IP packet, on average if they differ; rates count these.
     size: usize,
+    /// The size, or the mixture's name.
+    traffic: String,
     /// The whole pipeline, a packet.
     ns: f64,
     /// The same in cycles of the time-stamp counter, where there is one.
@@ -31,18 +34,37 @@ impl Row {
         Self::from_medians(case, pipeline.median(), cipher.median(), pipeline.packets())
     }
 
+    pub(crate) fn is_of(&self, direction: &str, cipher: &str) -> bool {
+        self.direction == direction && self.cipher == cipher
+    }
+
+    /// The size, or the mixture's name.
+    pub(crate) fn traffic(&self) -> &str {
+        &self.traffic
+    }
+
+    pub(crate) fn ns(&self) -> f64 {
+        self.ns
+    }
+
+    pub(crate) fn cipher_ns(&self) -> f64 {
+        self.cipher_ns
+    }
+
     fn from_medians(case: Labels, pipeline: PerPacket, cipher: PerPacket, packets: u64) -> Self {
-        let Labels { direction, cipher: name, size } = case;
+        let Labels { direction, cipher: name, traffic } = case;
+        let size = traffic.mean();
         let mpps = 1e3 / pipeline.ns;
         Self {
             direction,
             cipher: name,
-            size,
+            size: size.round() as usize,
+            traffic: traffic.to_string(),
             ns: round(pipeline.ns),
             cycles: pipeline.cycles.map(round),
             cipher_ns: round(cipher.ns),
             mpps: round(mpps),
-            gbps: round(mpps * size as f64 * 8.0 / 1e3),
+            gbps: round(mpps * size * 8.0 / 1e3),
             packets,
         }
     }
@@ -53,7 +75,7 @@ impl Row {
 pub(crate) struct Labels {
     pub(crate) direction: &'static str,
     pub(crate) cipher: &'static str,
-    pub(crate) size: usize,
+    pub(crate) traffic: Traffic,
 }
 
 /// Three decimals: more would be noise.
@@ -111,7 +133,7 @@ impl fmt::Display for Row {
             "{:<4} {:<12} {:>6} {:>10.1} {:>10} {:>10.1} {:>10.1} {:>8.2} {:>8.2}",
             self.direction,
             self.cipher,
-            self.size,
+            self.traffic,
             self.ns,
             cycles,
             self.cipher_ns,
@@ -128,7 +150,7 @@ mod tests {
     use testudo_crypto::Library;
 
     fn row() -> Row {
-        let case = Labels { direction: "out", cipher: "aes128gcm16", size: 500 };
+        let case = Labels { direction: "out", cipher: "aes128gcm16", traffic: Traffic::of(500) };
         let at = |ns| PerPacket { ns, cycles: Some(ns * 2.0) };
         Row::from_medians(case, at(100.0), at(60.0), 7)
     }

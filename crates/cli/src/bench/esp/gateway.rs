@@ -15,7 +15,6 @@ use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 use testudo_ipsec::spi::{SenderId, Spi};
 
 const POLICY: PolicyId = PolicyId(0);
-const PATH_MTU: u16 = 1500;
 /// Larger than the usual 64: a gateway receives through several queues.
 const REPLAY_WINDOW: u32 = 1024;
 /// Of the flow cache; here nobody attacks it.
@@ -108,9 +107,9 @@ impl Side {
 /// The data plane of one end with its tunnel up; of a cluster's node, if it is a member of one.
 pub(crate) fn dataplane(
     side: Side,
-    library: Library,
-    suite: Suite,
+    (library, suite): (Library, Suite),
     is_member: bool,
+    path_mtu: u16,
 ) -> Result<Dataplane, Error> {
     let params = side.params(suite);
     let policy = Policy {
@@ -121,10 +120,10 @@ pub(crate) fn dataplane(
     };
     let spd = Spd::new(vec![policy])?;
     let own: LocalAddrs = [IpAddr::V4(side.address())].into_iter().collect();
-    let inbound = InboundSa::new(&params, POLICY, PATH_MTU, library)?;
+    let inbound = InboundSa::new(&params, POLICY, path_mtu, library)?;
     let numbers =
         if is_member { SequenceBlock { next: 1, end: GRANTED } } else { SequenceBlock::whole(params.esn) };
-    let outbound = OutboundSa::new(&params, POLICY, numbers, PATH_MTU, library)?;
+    let outbound = OutboundSa::new(&params, POLICY, numbers, path_mtu, library)?;
     // In the daemon control does so after the first packet.
     inbound.expand_key()?;
     outbound.expand_key()?;

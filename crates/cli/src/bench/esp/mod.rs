@@ -7,6 +7,7 @@
 mod cipher;
 pub(super) mod gateway;
 pub(super) mod node;
+mod picture;
 pub(super) mod rig;
 pub(super) mod traffic;
 
@@ -16,10 +17,11 @@ use crate::bench::report::{Header, Labels, Report, Row};
 use crate::bench::stopwatch::Stopwatch;
 use cipher::BareCipher;
 use rig::Rig;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testudo_crypto::{AeadAlgorithm, CryptoError, Library};
 use testudo_ipsec::sa::EspAlgorithm;
+use traffic::Traffic;
 
 /// Packets in a burst, as in the worker.
 pub(super) const BURST: usize = 64;
@@ -35,10 +37,13 @@ pub(crate) struct EspArgs {
     /// Cipher library: ipsec-mb or aws-lc [default: the faster one that is there].
     #[arg(long)]
     library: Option<Library>,
-    /// Octets of the inner IP packets.
-    #[arg(long, value_delimiter = ',', default_values_t = [64, 512, 1420],
-          value_parser = clap::value_parser!(u16).range(traffic::SIZES))]
-    sizes: Vec<u16>,
+    /// Also draw nanoseconds a packet as a picture (SVG).
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Octets of the inner IP packets; or imix: seven of 64, four of 570 and one of 1420. Those above 1446 cross links with an MTU of
+    /// 9000.
+    #[arg(long, value_delimiter = ',', default_value = "64,256,512,1024,1420,4096,8900,imix")]
+    sizes: Vec<Traffic>,
     /// Ciphers, by strongSwan's names.
     #[arg(long, value_delimiter = ',', default_value = "aes128gcm16")]
     ciphers: Vec<Suite>,
@@ -124,26 +129,35 @@ pub(crate) enum EspError {
 pub(crate) fn run(args: &EspArgs) -> Result<(), EspError> {
     let library = args.library.unwrap_or_else(Library::detect);
     library.available()?;
+    let mut rows: Vec<Row> = Vec::new();
     let mut report = Report::new("esp", Machine::here(library, Some(pin(args.cpu)?)));
     println!("{}\n\n{Header}", report.machine());
     for suite in &args.ciphers {
-        for size in &args.sizes {
-            for row in measure(args, library, *suite, *size)? {
+        for traffic in &args.sizes {
+            for row in measure(args, library, *suite, *traffic)? {
                 println!("{row}");
-                report.push(row);
+                rows.push(row);
             }
         }
     }
+    if let Some(path) = &args.svg {
+        write(path, |path| std::fs::write(path, picture::draw(args, &rows)))?;
+    }
     if let Some(path) = &args.json {
-        report.write_json(path).map_err(|source| EspError::Write { path: path.clone(), source })?;
+        rows.into_iter().for_each(|row| report.push(row));
+        write(path, |path| report.write_json(path))?;
     }
     Ok(())
 }
 
+fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), EspError> {
+    how(path).map_err(|source| EspError::Write { path: path.to_owned(), source })
+}
+
 /// Both directions of one case.
-fn measure(args: &EspArgs, library: Library, suite: Suite, size: u16) -> Result<[Row; 2], EspError> {
-    let mut rig = Rig::new(library, suite, size, false)?;
-    let mut cipher = BareCipher::new(library, suite, rig.text_len())?;
+fn measure(args: &EspArgs, library: Library, suite: Suite, traffic: Traffic) -> Result<[Row; 2], EspError> {
+    let mut rig = Rig::new(library, suite, traffic, false)?;
+    let mut cipher = BareCipher::new(library, suite, rig.text_lens())?;
     let [mut outward, mut inward, mut seal, mut open] = [const { Stopwatch::new() }; 4];
     let round = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));
     for number in 0..=args.rounds {
@@ -161,6 +175,6 @@ fn measure(args: &EspArgs, library: Library, suite: Suite, size: u16) -> Result<
             }
         }
     }
-    let labels = |direction| Labels { direction, cipher: suite.name(), size: usize::from(size) };
+    let labels = |direction| Labels { direction, cipher: suite.name(), traffic };
     Ok([Row::new(labels("out"), &outward, &seal), Row::new(labels("in"), &inward, &open)])
 }

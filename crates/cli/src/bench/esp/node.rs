@@ -9,7 +9,7 @@ use testudo_crypto::Library;
 use testudo_fastpath::error::Error as FastpathError;
 use testudo_fastpath::fib::{Fib, FibBuilder, NextHop, Out, PortIndex, PortLink, Route};
 use testudo_fastpath::filter::{Class, STAMP_LEN, STAMP_MAGIC};
-use testudo_fastpath::frame::{ChunkSize, FramePool};
+use testudo_fastpath::frame::FramePool;
 use testudo_fastpath::mac::MacAddr;
 use testudo_fastpath::port::PortInfo;
 use testudo_fastpath::port::fake::FakePort;
@@ -20,6 +20,8 @@ use testudo_ipsec::dataplane::Dataplane;
 use testudo_wire::ethernet::{self, EtherType, Ethernet};
 
 const MTU: u16 = 1500;
+/// Of links that take jumbo frames.
+const JUMBO: u16 = 9000;
 /// Longer than any run: the fence is looked at and never found shut.
 const OPEN: Duration = Duration::from_secs(1 << 20);
 /// Every neighbour has the same address: there is one on each link.
@@ -93,8 +95,11 @@ impl Node {
         library: Library,
         suite: Suite,
         is_member: bool,
+        is_jumbo: bool,
     ) -> Result<Self, SetupError> {
-        let Self { worker, now } = Self::of(fib(side), dataplane(side, library, suite, is_member)?)?;
+        let mtu = if is_jumbo { JUMBO } else { MTU };
+        let pipeline = dataplane(side, (library, suite), is_member, mtu)?;
+        let Self { worker, now } = Self::with_mtu(fib(side, mtu), pipeline, mtu)?;
         if !is_member {
             return Ok(Self { worker, now });
         }
@@ -105,10 +110,14 @@ impl Node {
 
     /// Alone, with these routes and tunnels.
     pub(crate) fn of(fib: Fib, pipeline: Dataplane) -> Result<Self, SetupError> {
+        Self::with_mtu(fib, pipeline, MTU)
+    }
+
+    fn with_mtu(fib: Fib, pipeline: Dataplane, mtu: u16) -> Result<Self, SetupError> {
         let depth = BURST * BURSTS;
         // What waits at a port and what has been sent, with bursts to spare.
-        let pool = FramePool::new(4 * depth, ChunkSize::K2)?;
-        let ports = Link::ALL.map(|link| FakePort::new(info(link), depth)).into();
+        let pool = FramePool::for_mtu(mtu.into(), 4 * depth, 4 * depth)?;
+        let ports = Link::ALL.map(|link| FakePort::new(info(link, mtu), depth)).into();
         let worker = Worker::new(WorkerConfig::new(0), ports, None, pool, Arc::new(fib), pipeline)?;
         Ok(Self { worker, now: 1 })
     }
@@ -116,7 +125,7 @@ impl Node {
     /// Lets an IP packet arrive. False if the port or the pool is full.
     #[must_use]
     pub(crate) fn arrive(&mut self, link: Link, packet: &[u8]) -> bool {
-        let Some(mut frame) = self.worker.pool_mut().take() else { return false };
+        let Some(mut frame) = self.worker.pool_mut().take_for(packet.len()) else { return false };
         let start = usize::from(frame.start());
         let [port_0, port_1] = link.index().0.to_ne_bytes();
         let stamp: [u8; STAMP_LEN] = [STAMP_MAGIC, link.class() as u8, port_0, port_1];
@@ -150,37 +159,41 @@ impl Node {
     }
 }
 
-fn info(link: Link) -> PortInfo {
-    let PortLink { index, name, ifindex, mac, mtu, .. } = port_link(link);
+fn info(link: Link, mtu: u16) -> PortInfo {
+    let PortLink { index, name, ifindex, mac, mtu, .. } = port_link(link, mtu);
     PortInfo { index, name, ifindex, mac, mtu }
 }
 
-fn port_link(link: Link) -> PortLink {
+fn port_link(link: Link, mtu: u16) -> PortLink {
     PortLink {
         index: link.index(),
         name: link.name().to_owned(),
         ifindex: 1 + link as u32,
         mac: link.mac(),
-        mtu: MTU,
+        mtu,
         up: true,
         addresses: Vec::new(),
     }
 }
 
 /// Routes to both neighbours.
-fn fib(side: Side) -> Fib {
+fn fib(side: Side, mtu: u16) -> Fib {
     let neighbours = Link::ALL.map(|link| link.neighbour(side));
-    routes(neighbours, &[]).local(Prefix::host(IpAddr::V4(side.address())), Route::Local).build()
+    routes_of(mtu, neighbours, &[]).local(Prefix::host(IpAddr::V4(side.address())), Route::Local).build()
 }
 
 /// Routes to the neighbours on both links, and behind them to these prefixes.
 pub(crate) fn routes(neighbours: [Ipv4Addr; 2], behind: &[(Link, Prefix)]) -> FibBuilder {
-    let hop = |link: Link, gateway| NextHop { out: Out::Port(link.index()), gateway, mtu: MTU };
+    routes_of(MTU, neighbours, behind)
+}
+
+fn routes_of(mtu: u16, neighbours: [Ipv4Addr; 2], behind: &[(Link, Prefix)]) -> FibBuilder {
+    let hop = |link: Link, gateway| NextHop { out: Out::Port(link.index()), gateway, mtu };
     let mut builder = Fib::builder();
     for (link, neighbour) in Link::ALL.into_iter().zip(neighbours) {
         let neighbour = IpAddr::V4(neighbour);
         builder = builder
-            .port(port_link(link))
+            .port(port_link(link, mtu))
             .route(Prefix::host(neighbour), Route::Forward(hop(link, None)))
             .neighbour(link.index(), neighbour, NEIGHBOUR);
         let own = behind.iter().filter(|(of, _)| *of as usize == link as usize);

@@ -2,7 +2,8 @@
 
 use super::gateway::Side;
 use super::node::{Link, Node, SetupError};
-use super::{BURST, BURSTS, Suite, traffic};
+use super::traffic::{self, Traffic};
+use super::{BURST, BURSTS, Suite};
 use crate::bench::stopwatch::Stopwatch;
 use testudo_crypto::{IV_LEN, Library, TAG_LEN};
 use testudo_wire::{esp, ipv4};
@@ -14,10 +15,10 @@ const PACKETS: usize = BURST * BURSTS;
 pub(crate) struct Rig {
     near: Node,
     far: Node,
-    /// What a host sends.
-    sent: Vec<u8>,
+    /// What a host sends, over and over.
+    sent: Vec<Vec<u8>>,
     /// What the other host must get: the same, two hops later.
-    expected: Vec<u8>,
+    expected: Vec<Vec<u8>>,
 }
 
 /// A packet did not come out as it should.
@@ -42,20 +43,22 @@ impl Rig {
     pub(crate) fn new(
         library: Library,
         suite: Suite,
-        size: u16,
+        traffic: Traffic,
         are_members: bool,
     ) -> Result<Self, SetupError> {
+        let packets = |ttl| traffic.sizes().iter().map(|size| traffic::packet(*size, ttl)).collect();
+        let node = |side| Node::new(side, library, suite, are_members, traffic.is_jumbo());
         Ok(Self {
-            near: Node::new(Side::Near, library, suite, are_members)?,
-            far: Node::new(Side::Far, library, suite, are_members)?,
-            sent: traffic::packet(size, traffic::TTL),
-            expected: traffic::packet(size, traffic::TTL - 2),
+            near: node(Side::Near)?,
+            far: node(Side::Far)?,
+            sent: packets(traffic::TTL),
+            expected: packets(traffic::TTL - 2),
         })
     }
 
-    /// Octets that are encrypted of each packet: padding and trailer end it on a multiple of 4 (RFC 4303 §2.4).
-    pub(crate) fn text_len(&self) -> usize {
-        (self.sent.len() + esp::TRAILER).next_multiple_of(4)
+    /// Octets that are encrypted of each packet, in their order.
+    pub(crate) fn text_lens(&self) -> Vec<usize> {
+        self.sent.iter().map(|packet| text_len(packet)).collect()
     }
 
     /// Sends some bursts from end to end.
@@ -67,7 +70,7 @@ impl Rig {
 
     fn encrypt(&mut self, watch: &mut Stopwatch) -> Result<(), Fault> {
         let Self { near, sent, .. } = self;
-        if !(0..PACKETS).all(|_| near.arrive(Link::Lan, sent)) {
+        if !sent.iter().cycle().take(PACKETS).all(|packet| near.arrive(Link::Lan, packet)) {
             return Err(Fault::Full);
         }
         watch.measure(PACKETS, || (0..BURSTS).for_each(|_| near.turn()));
@@ -76,10 +79,12 @@ impl Rig {
 
     /// Carries the outer packets over.
     fn cross(&mut self) -> Result<(), Fault> {
-        let expected = ipv4::HEADER + esp::HEADER + IV_LEN + self.text_len() + TAG_LEN;
+        let around = ipv4::HEADER + esp::HEADER + IV_LEN + TAG_LEN;
+        let mut lens = self.sent.iter().map(|packet| around + text_len(packet)).cycle();
         let mut found = 0;
         self.near.take_sent(Link::Wan, |packet| {
             found += 1;
+            let expected = lens.next().unwrap_or_default();
             if packet.len() != expected {
                 return Err(Fault::Length { found: packet.len(), expected });
             }
@@ -92,12 +97,18 @@ impl Rig {
         let Self { far, expected, .. } = self;
         watch.measure(PACKETS, || (0..BURSTS).for_each(|_| far.turn()));
         let mut found = 0;
+        let mut expected = expected.iter().cycle();
         far.take_sent(Link::Lan, |packet| {
             found += 1;
-            (packet == expected).then_some(()).ok_or(Fault::Altered)
+            (Some(packet) == expected.next().map(Vec::as_slice)).then_some(()).ok_or(Fault::Altered)
         })?;
         all("decrypting", found)
     }
+}
+
+/// Octets that are encrypted of a packet: padding and trailer end it on a multiple of 4 (RFC 4303 §2.4).
+fn text_len(packet: &[u8]) -> usize {
+    (packet.len() + esp::TRAILER).next_multiple_of(4)
 }
 
 fn all(gateway: &'static str, found: usize) -> Result<(), Fault> {

@@ -1,7 +1,9 @@
 //! The packets of the bench: UDP over IPv4 of one flow, the simplest that a gateway sees.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use testudo_wire::ip::Protocol;
 use testudo_wire::{ipv4, udp};
 
@@ -13,6 +15,68 @@ pub(crate) const DESTINATION: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 20);
 pub(crate) const TTL: u8 = 64;
 /// Inner packets from the smallest with a UDP header to the largest that a tunnel of MTU 1500 takes whole.
 pub(crate) const SIZES: RangeInclusive<i64> = 28..=1446;
+
+/// The same with an MTU of 9000.
+const LARGEST: u16 = 8946;
+/// Seven short, four middling and one long one: the simple mixture of the Internet, as far as a tunnel of MTU 1500 takes it whole.
+const IMIX: [u16; 12] = [64, 570, 64, 64, 570, 64, 1420, 64, 570, 64, 64, 570];
+
+/// What packets arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// All of one size.
+    Size([u16; 1]),
+    /// Of several.
+    Imix,
+}
+
+impl Traffic {
+    /// Packets of so many octets.
+    pub(crate) fn of(size: u16) -> Self {
+        Self::Size([size])
+    }
+
+    /// The sizes that follow each other, over and over.
+    pub(crate) fn sizes(&self) -> &[u16] {
+        match self {
+            Self::Size(size) => size,
+            Self::Imix => &IMIX,
+        }
+    }
+
+    /// Octets of a packet, on average.
+    pub(crate) fn mean(&self) -> f64 {
+        let sizes = self.sizes();
+        sizes.iter().copied().map(f64::from).sum::<f64>() / sizes.len() as f64
+    }
+
+    /// True if some do not fit a link of MTU 1500.
+    pub(crate) fn is_jumbo(&self) -> bool {
+        self.sizes().iter().any(|size| !SIZES.contains(&i64::from(*size)))
+    }
+}
+
+impl fmt::Display for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size([size]) => f.pad(&size.to_string()),
+            Self::Imix => f.pad("imix"),
+        }
+    }
+}
+
+impl FromStr for Traffic {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let smallest = *SIZES.start() as u16;
+        match text.parse() {
+            _ if text.eq_ignore_ascii_case("imix") => Ok(Self::Imix),
+            Ok(size) if (smallest..=LARGEST).contains(&size) => Ok(Self::of(size)),
+            _ => Err(format!("expected {smallest} to {LARGEST} octets, or imix")),
+        }
+    }
+}
 
 /// A packet of `size` octets, `ttl` hops before its end.
 pub(crate) fn packet(size: u16, ttl: u8) -> Vec<u8> {

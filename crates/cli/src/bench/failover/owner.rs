@@ -7,6 +7,7 @@ use super::FailoverError;
 use super::figures::{Aim, Row};
 use crate::bench::esp::Suite;
 use crate::bench::esp::rig::Rig;
+use crate::bench::esp::traffic::Traffic;
 use crate::bench::pin::pin;
 use crate::bench::stopwatch::Stopwatch;
 use std::time::Duration;
@@ -37,7 +38,10 @@ pub(super) fn measure(repeats: u32) -> Result<Vec<Row>, FailoverError> {
 fn cycles(repeats: u32, size: u16) -> Result<Vec<Row>, FailoverError> {
     let library = Library::detect();
     let suite = Suite::Aes128gcm16;
-    let mut rigs = [Rig::new(library, suite, size, false)?, Rig::new(library, suite, size, true)?];
+    let mut rigs = [
+        Rig::new(library, suite, Traffic::of(size), false)?,
+        Rig::new(library, suite, Traffic::of(size), true)?,
+    ];
     // Cycles, alone and as a member, both ways.
     let [mut alone, mut member, mut extra] = [const { Vec::new() }; 3];
     for repeat in 0..=repeats {
