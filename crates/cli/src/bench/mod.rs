@@ -14,7 +14,8 @@ use std::process::ExitCode;
 /// Benchmarks.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Bench {
-    /// Measure the whole ESP pipeline on one core, and beside it the bare cipher.
+    /// Measure the whole ESP pipeline on one core, and beside it the bare cipher; also as DPDK's dpdk-test-crypto-perf has it, where
+    /// that is installed (Debian's dpdk-dev).
     Esp(esp::EspArgs),
     /// Measure what a cluster of three nodes costs, and what it loses when one of them dies, with real daemons in the lab.
     Failover(failover::FailoverArgs),

@@ -22,6 +22,8 @@ pub(crate) struct Row {
     cycles: Option<f64>,
     /// The bare cipher of the same run, a packet.
     cipher_ns: f64,
+    /// The bare cipher as DPDK's own bench has it on this machine, where that is installed.
+    pub(crate) dpdk_ns: Option<f64>,
     mpps: f64,
     gbps: f64,
     /// Packets that went through while the clock ran.
@@ -36,6 +38,10 @@ impl Row {
 
     pub(crate) fn is_of(&self, direction: &str, cipher: &str) -> bool {
         self.direction == direction && self.cipher == cipher
+    }
+
+    pub(crate) fn direction(&self) -> &'static str {
+        self.direction
     }
 
     /// The size, or the mixture's name.
@@ -63,6 +69,7 @@ impl Row {
             ns: round(pipeline.ns),
             cycles: pipeline.cycles.map(round),
             cipher_ns: round(cipher.ns),
+            dpdk_ns: None,
             mpps: round(mpps),
             gbps: round(mpps * size * 8.0 / 1e3),
             packets,
@@ -119,8 +126,17 @@ impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:<4} {:<12} {:>6} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8}",
-            "dir", "cipher", "octets", "ns/packet", "cycles", "cipher ns", "over it", "Mpps", "Gb/s"
+            "{:<4} {:<12} {:>6} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8} {:>8}",
+            "dir",
+            "cipher",
+            "octets",
+            "ns/packet",
+            "cycles",
+            "cipher ns",
+            "over it",
+            "dpdk ns",
+            "Mpps",
+            "Gb/s"
         )
     }
 }
@@ -128,9 +144,10 @@ impl fmt::Display for Header {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cycles = self.cycles.map_or("-".into(), |cycles| format!("{cycles:.0}"));
+        let dpdk = self.dpdk_ns.map_or("-".into(), |ns| format!("{ns:.1}"));
         write!(
             f,
-            "{:<4} {:<12} {:>6} {:>10.1} {:>10} {:>10.1} {:>10.1} {:>8.2} {:>8.2}",
+            "{:<4} {:<12} {:>6} {:>10.1} {:>10} {:>10.1} {:>10.1} {:>8} {:>8.2} {:>8.2}",
             self.direction,
             self.cipher,
             self.traffic,
@@ -138,6 +155,7 @@ impl fmt::Display for Row {
             cycles,
             self.cipher_ns,
             self.ns - self.cipher_ns,
+            dpdk,
             self.mpps,
             self.gbps
         )

@@ -5,6 +5,7 @@
 //! written before and checked afterwards.
 
 mod cipher;
+mod dpdk;
 pub(super) mod gateway;
 pub(super) mod node;
 mod picture;
@@ -16,6 +17,7 @@ use crate::bench::pin::{PinError, pin};
 use crate::bench::report::{Header, Labels, Report, Row};
 use crate::bench::stopwatch::Stopwatch;
 use cipher::BareCipher;
+use dpdk::Dpdk;
 use rig::Rig;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -130,11 +132,18 @@ pub(crate) fn run(args: &EspArgs) -> Result<(), EspError> {
     let library = args.library.unwrap_or_else(Library::detect);
     library.available()?;
     let mut rows: Vec<Row> = Vec::new();
-    let mut report = Report::new("esp", Machine::here(library, Some(pin(args.cpu)?)));
-    println!("{}\n\n{Header}", report.machine());
+    let cpu = pin(args.cpu)?;
+    let mut report = Report::new("esp", Machine::here(library, Some(cpu)));
+    println!("{}\n", report.machine());
+    let dpdk = Dpdk::run(cpu, &args.ciphers, &args.sizes, args.seconds);
+    if let Err(reason) = &dpdk {
+        println!("No figures of DPDK's bench, which Debian's package dpdk-dev brings: {reason}\n");
+    }
+    println!("{Header}");
     for suite in &args.ciphers {
         for traffic in &args.sizes {
-            for row in measure(args, library, *suite, *traffic)? {
+            for mut row in measure(args, library, *suite, *traffic)? {
+                row.dpdk_ns = dpdk.as_ref().ok().and_then(|dpdk| dpdk.ns(row.direction(), *suite, *traffic));
                 println!("{row}");
                 rows.push(row);
             }

@@ -1,0 +1,92 @@
+//! DPDK's own bench of the bare cipher, run beside where it is installed: what others have on this machine.
+
+use super::Suite;
+use super::traffic::Traffic;
+use std::process::Command;
+use testudo_crypto::AeadAlgorithm;
+
+/// In Debian's package `dpdk-dev`.
+pub(super) const PROGRAM: &str = "dpdk-test-crypto-perf";
+/// Packets for each size and second.
+const OPERATIONS: f64 = 1e6;
+
+/// What it found, by direction, cipher and size.
+pub(super) struct Dpdk(Vec<(&'static str, Suite, u16, f64)>);
+
+impl Dpdk {
+    /// Runs it on this CPU, for about as long as one of our rows takes. `Err` says why there are no figures.
+    pub(super) fn run(cpu: usize, suites: &[Suite], sizes: &[Traffic], seconds: f64) -> Result<Self, String> {
+        let sizes: Vec<u16> = sizes
+            .iter()
+            .filter_map(|traffic| match traffic {
+                Traffic::Size([size]) => Some(*size),
+                Traffic::Imix => None,
+            })
+            .collect();
+        let mut found = Vec::new();
+        for suite in suites.iter().filter(|_| !sizes.is_empty()) {
+            for (direction, operation) in [("out", "encrypt"), ("in", "decrypt")] {
+                let output = command(cpu, *suite, operation, &sizes, seconds)
+                    .output()
+                    .map_err(|error| format!("{PROGRAM}: {error}"))?;
+                if !output.status.success() {
+                    return Err(format!("{PROGRAM}: {}", output.status));
+                }
+                let text = String::from_utf8_lossy(&output.stdout);
+                found
+                    .extend(text.lines().filter_map(figures).map(|(size, ns)| (direction, *suite, size, ns)));
+            }
+        }
+        Ok(Self(found))
+    }
+
+    /// Nanoseconds a packet.
+    pub(super) fn ns(&self, direction: &str, suite: Suite, traffic: Traffic) -> Option<f64> {
+        let mut found = self.0.iter();
+        let this = found
+            .find(|(way, of, size, _)| *way == direction && *of == suite && traffic == Traffic::of(*size));
+        this.map(|(.., ns)| *ns)
+    }
+}
+
+/// Without huge pages, network cards and files of its own: it leaves nothing behind.
+fn command(cpu: usize, suite: Suite, operation: &str, sizes: &[u16], seconds: f64) -> Command {
+    let key_len = match suite.aead() {
+        AeadAlgorithm::Aes128Gcm => "16",
+        AeadAlgorithm::Aes256Gcm => "32",
+    };
+    let sizes = sizes.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+    let operations = (OPERATIONS * seconds).max(6400.0) as u64;
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["--lcores", &format!("0@{cpu},1@{cpu}"), "-m", "256", "--log-level=4"])
+        .args(["--no-huge", "--no-shconf", "--no-pci", "--no-telemetry", "--vdev", "crypto_aesni_gcm0", "--"])
+        .args(["--devtype", "crypto_aesni_gcm", "--ptest", "throughput", "--silent", "--csv-friendly"])
+        .args(["--optype", "aead", "--aead-algo", "aes-gcm", "--aead-op", operation])
+        .args(["--aead-key-sz", key_len, "--aead-iv-sz", "12", "--aead-aad-sz", "12", "--digest-sz", "16"])
+        .args(["--burst-sz", "64", "--pool-sz", "4096", "--buffer-sz", &sizes])
+        .args(["--total-ops", &operations.to_string()]);
+    command
+}
+
+/// Size and nanoseconds of a line: the core, the size, six more numbers, millions of packets a second, Gb/s, cycles.
+fn figures(line: &str) -> Option<(u16, f64)> {
+    let cells: Vec<&str> = line.split(',').collect();
+    let [_, size, .., millions, _, _] = cells.as_slice() else { return None };
+    let millions: f64 = millions.parse().ok()?;
+    // Three decimals, as in the rows.
+    Some((size.parse().ok()?, (1e6 / millions).round() / 1e3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::figures;
+
+    #[test]
+    fn figures_are_read_from_its_lines() {
+        assert_eq!(figures("1,1420,64,1000000,1000000,0,0,2.5,10.562,2796.451"), Some((1420, 400.0)));
+        let head = "#lcore id,Buffer Size(B),Burst Size,Enqueued,Dequeued,Failed Enq,Failed Deq,Ops(Millions),Throughput(Gbps),Cycles/Buf";
+        assert_eq!(figures(head), None);
+        assert_eq!(figures(""), None);
+    }
+}
