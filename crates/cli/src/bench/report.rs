@@ -22,7 +22,7 @@ pub(crate) struct Row {
     cycles: Option<f64>,
     /// The bare cipher of the same run, a packet.
     cipher_ns: f64,
-    /// The bare cipher as DPDK's own bench has it on this machine, where that is installed.
+    /// The bare cipher as DPDK's own bench has it at best on this machine, where that is installed.
     pub(crate) dpdk_ns: Option<f64>,
     mpps: f64,
     gbps: f64,

@@ -135,7 +135,7 @@ pub(crate) fn run(args: &EspArgs) -> Result<(), EspError> {
     let cpu = pin(args.cpu)?;
     let mut report = Report::new("esp", Machine::here(library, Some(cpu)));
     println!("{}\n", report.machine());
-    let dpdk = Dpdk::run(cpu, &args.ciphers, &args.sizes, args.seconds);
+    let dpdk = Dpdk::run(cpu, &args.ciphers, &args.sizes);
     if let Err(reason) = &dpdk {
         println!("No figures of DPDK's bench, which Debian's package dpdk-dev brings: {reason}\n");
     }
