@@ -9,7 +9,8 @@
 //!
 //! **Fragments** to a VIP: the first one finds its home by what stands in it, as a whole packet does. The later ones show
 //! nothing and go up everywhere, where the kernel puts them together or, without the first one, forgets them without a word
-//! (RFC 1122 §3.3.2, RFC 8200 §4.5). So one node has the whole packet, and one node tells if it never came together.
+//! (RFC 1122 §3.3.2, RFC 8200 §4.5). So one node has the whole packet, and one node tells if it never came together. Fragments
+//! of ESP go to the workers of all nodes: each puts the packet together, and the one that carries its share keeps it.
 
 mod packet;
 
@@ -32,7 +33,7 @@ pub enum Home {
     Pair(Share),
     /// Clear traffic for a prefix of several homes: the workers of all nodes, which keep only what is theirs.
     Ambiguous,
-    /// All nodes: errors of ICMP to a VIP, and later fragments.
+    /// All nodes: errors of ICMP to a VIP, later fragments, and all of ESP.
     Everybody,
     /// Everything else to a VIP.
     DefaultHost,
@@ -136,7 +137,7 @@ impl Dispatch {
             // One without a header is for whoever counts it.
             Content::Ike(message) => Some(self.ike(message).map_or(Home::DefaultHost, Home::Ike)),
             Content::IkeStart(message) => self.ike(message).map(Home::Ike),
-            Content::IcmpError | Content::LaterFragment => Some(Home::Everybody),
+            Content::IcmpError | Content::Fragment => Some(Home::Everybody),
             Content::Other => Some(Home::DefaultHost),
         }
     }

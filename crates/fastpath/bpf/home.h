@@ -137,6 +137,22 @@ static __always_inline int home_of_esp(const struct arrival *arrival, const stru
 	return HOME(HOME_PACKETS, share);
 }
 
+/*
+ * A fragment of ESP: only the whole packet tells every node whose it is, so all put it together. The first one has the
+ * sequence number.
+ */
+static __always_inline int home_of_fragment(const struct arrival *arrival, const struct payload *payload, void *end)
+{
+	const struct esp *esp = payload->start;
+
+	if (payload->proto == PROTO_UDP)
+		esp = payload->start + sizeof(struct udp);
+	if (payload->fragment == FIRST_FRAGMENT && (void *)(esp + 1) <= end && arrival->way != TO_OTHERS &&
+	    !has_share(arrival->cluster->packets, bpf_ntohl(esp->spi) >> 24))
+		note_seen(esp);
+	return HOME(HOME_EVERYBODY, 0);
+}
+
 /* By the SPI that we chose; before we have chosen one, by a hash of the peer's. */
 static __always_inline int home_of_ike(const struct cluster *cluster, const struct ike *ike, void *end)
 {
@@ -165,7 +181,7 @@ static __always_inline int home_of_ike_datagram(const struct cluster *cluster, c
 	if (udp->dst == bpf_htons(UDP_PORT_NATT)) {
 		before += sizeof(__be32);
 		if (length < before + sizeof(struct ike))
-			return HOME(HOME_DEFAULT_HOST, 0);
+			return payload->fragment == WHOLE ? HOME(HOME_DEFAULT_HOST, 0) : DROP_FRAGMENT_SHORT;
 		return home_of_ike(cluster, (void *)(udp + 1) + sizeof(__be32), end);
 	}
 	if (length < before + sizeof(struct ike))
@@ -181,6 +197,8 @@ static __always_inline int home_at_vip(const struct arrival *arrival, const stru
 		return home_of_esp(arrival, payload->start, end);
 	case WORKER_ESP_IN_UDP:
 		return home_of_esp(arrival, payload->start + sizeof(struct udp), end);
+	case WORKER_FRAGMENT:
+		return home_of_fragment(arrival, payload, end);
 	case PASS_IKE:
 		return home_of_ike_datagram(arrival->cluster, payload, end);
 	case PASS_ICMP_ERROR:

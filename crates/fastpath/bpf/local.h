@@ -51,22 +51,34 @@ static __always_inline int classify_udp(const struct payload *payload, void *end
 	return UNDECIDED;
 }
 
-/* The first fragment of a UDP datagram; its ports are all that matters here. */
+/*
+ * The first fragment of a UDP datagram: its ports, and to 4500 what follows them. IKE is put together by the kernel, like
+ * all else that is the kernel's; ESP by a worker.
+ */
 static __always_inline int classify_udp_start(const struct payload *payload, const struct datagram *datagram,
 					      void *end)
 {
 	const struct udp *udp = payload->start;
+	const __be32 *marker = (void *)(udp + 1);
 
 	if (payload->length < offsetof(struct udp, length))
 		return DROP_FRAGMENT_SHORT;
 	if ((void *)&udp->length > end)
 		return DROP_NOT_LINEAR;
 	if (udp->dst == bpf_htons(UDP_PORT_NATT)) {
-		remember_datagram(datagram);
-		return DROP_FRAGMENT_NATT;
+		if (payload->length < sizeof(*udp) + sizeof(*marker))
+			return DROP_FRAGMENT_SHORT;
+		if ((void *)(marker + 1) > end)
+			return DROP_NOT_LINEAR;
+		if (*marker) {
+			remember_datagram(datagram);
+			return WORKER_FRAGMENT;
+		}
 	}
 	forget_datagram(datagram);
-	return udp->dst == bpf_htons(UDP_PORT_IKE) ? PASS_IKE : UNDECIDED;
+	if (udp->dst == bpf_htons(UDP_PORT_IKE) || udp->dst == bpf_htons(UDP_PORT_NATT))
+		return PASS_IKE;
+	return UNDECIDED;
 }
 
 /*
@@ -79,10 +91,10 @@ static __always_inline int classify_fragment(const struct payload *payload, cons
 	if (payload->proto == PROTO_ESP) {
 		if (payload->fragment == FIRST_FRAGMENT)
 			remember_datagram(datagram);
-		return DROP_FRAGMENT_ESP;
+		return WORKER_FRAGMENT;
 	}
 	if (payload->fragment == LATER_FRAGMENT)
-		return is_remembered(datagram) ? DROP_FRAGMENT_NATT : UNDECIDED;
+		return is_remembered(datagram) ? WORKER_FRAGMENT : UNDECIDED;
 	if (payload->proto == PROTO_UDP)
 		return classify_udp_start(payload, datagram, end);
 	return UNDECIDED;

@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     Esp,
     /// Should not have come here; the kernel has the socket.
     Ike,
+    /// ESP sees no fragments (RFC 4303 §3.4.1).
+    Fragment,
 }
 
 /// Reads the outer headers, and notes in `arrived` what they say about an ESP packet: in the place where it is to stay,
@@ -58,7 +60,7 @@ pub(crate) fn sort(
                 return Err(DropReason::NotLocal);
             }
             if ip.is_fragment() {
-                return Err(DropReason::OuterFragment);
+                return fragment(ip.protocol());
             }
             let mut outer = Outer {
                 protocol: ip.protocol(),
@@ -77,7 +79,7 @@ pub(crate) fn sort(
             let upper = ip.upper().map_err(|_| DropReason::Malformed)?;
             // An "atomic" fragment is whole (RFC 6946).
             if upper.fragment.is_some_and(|fragment| fragment.offset != 0 || fragment.more) {
-                return Err(DropReason::OuterFragment);
+                return fragment(upper.protocol);
             }
             let mut outer = Outer {
                 protocol: upper.protocol,
@@ -89,6 +91,13 @@ pub(crate) fn sort(
             outer.sort(udp_port)
         }
     }
+}
+
+/// Only what may be ESP is worth putting together.
+#[cold]
+fn fragment(protocol: Protocol) -> Result<Kind, DropReason> {
+    let may_be_esp = matches!(protocol, Protocol::ESP | Protocol::UDP) || protocol.is_extension();
+    if may_be_esp { Ok(Kind::Fragment) } else { Err(DropReason::NotEsp) }
 }
 
 /// Where an outer packet comes from that [`sort`] has found ESP in.

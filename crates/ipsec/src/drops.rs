@@ -58,8 +58,6 @@ reasons! {
     Fenced = "fenced",
     /// The outer destination is not ours.
     NotLocal = "not_local",
-    /// A fragment of an outer packet: reassembly comes before ESP (RFC 4303 §3.4.1), and is not done here.
-    OuterFragment = "outer_fragment",
     /// Neither ESP nor our UDP port.
     NotEsp = "not_esp",
     /// A UDP header that lies about its length.

@@ -54,8 +54,8 @@ pub(super) enum Content<'a> {
     IkeStart(&'a [u8]),
     /// An error of ICMP.
     IcmpError,
-    /// Neither a first fragment nor a whole packet.
-    LaterFragment,
+    /// Neither a first fragment nor a whole packet; or a fragment of ESP.
+    Fragment,
     Other,
 }
 
@@ -154,9 +154,9 @@ impl<'a> Payload<'a> {
     fn content(self) -> Option<Content<'a>> {
         let whole = self.fragment == Fragment::Whole;
         match self.protocol {
-            // No fragment of ESP gets in.
-            ESP => whole.then(|| esp(self.octets)).flatten(),
-            _ if self.fragment == Fragment::Later => Some(Content::LaterFragment),
+            ESP if whole => esp(self.octets),
+            ESP => Some(Content::Fragment),
+            _ if self.fragment == Fragment::Later => Some(Content::Fragment),
             UDP if whole => self.udp(),
             UDP => self.udp_start(),
             protocol if protocol == self.icmp && whole => self.icmp(),
@@ -183,7 +183,10 @@ impl<'a> Payload<'a> {
         let ports: &[u8; 4] = self.octets.first_chunk()?;
         match u16::from_be_bytes([ports[2], ports[3]]) {
             PORT_IKE => Some(Content::IkeStart(self.octets.get(UDP_HEADER..).unwrap_or_default())),
-            PORT_NATT => None,
+            PORT_NATT => {
+                let (marker, message) = self.octets.get(UDP_HEADER..)?.split_first_chunk()?;
+                Some(if *marker == [0; 4] { Content::IkeStart(message) } else { Content::Fragment })
+            }
             _ => Some(Content::Other),
         }
     }

@@ -112,6 +112,11 @@ fn the_first_fragment_has_a_home_and_the_later_ones_go_everywhere() {
     assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &message)), Some(Home::Ike(Share(5))));
     assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &message[..16])), None);
     assert_eq!(flooded(&v4(PEER, VIP, 17, 5, &[0; 16])), Some(Home::Everybody));
+    let marked = udp(4500, &[&[0; 4][..], &ike(THEIRS, OURS, 8)].concat());
+    assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &marked)), Some(Home::Ike(Share(5))));
+    assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &udp(4500, &[7; 40]))), Some(Home::Everybody));
+    assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &udp(4500, &[7; 3]))), None);
+    assert_eq!(flooded(&v4(PEER, VIP, 50, 0x2000, &[7; 40])), Some(Home::Everybody));
     let echo = [8, 0, 0, 0, 0, 1, 0, 1];
     assert_eq!(flooded(&v4(PEER, VIP, 1, 0x2000, &echo)), Some(Home::DefaultHost));
     let fragment6 = |field: [u8; 2]| [&[17, 0][..], &field, &[0, 0, 0, 9], &message].concat();

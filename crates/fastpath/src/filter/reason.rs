@@ -66,6 +66,8 @@ reasons! {
     WorkerEsp = "esp", Worker;
     /// ESP in UDP to port 4500 of one of our addresses.
     WorkerEspInUdp = "esp_in_udp", Worker;
+    /// A fragment of ESP, or of a datagram to port 4500 that is not IKE, to one of our addresses.
+    WorkerFragment = "fragment", Worker;
     /// For a worker, but no worker listens on the queue.
     DropNoSocket = "drop_no_socket", Drop;
     /// For a worker, but on a queue with too high a number.
@@ -86,11 +88,7 @@ reasons! {
     DropNattShort = "drop_natt_short", Drop;
     /// ESP without a whole ESP header.
     DropEspShort = "drop_esp_short", Drop;
-    /// A fragment of an ESP packet.
-    DropFragmentEsp = "drop_fragment_esp", Drop;
-    /// A fragment of a datagram to port 4500.
-    DropFragmentNatt = "drop_fragment_natt", Drop;
-    /// A first fragment that does not show its ports.
+    /// A first fragment that does not show its ports, or to port 4500 what it is.
     DropFragmentShort = "drop_fragment_short", Drop;
     /// To one of our addresses, with more extension headers than anyone needs.
     DropExtensionHeaders = "drop_extension_headers", Drop;

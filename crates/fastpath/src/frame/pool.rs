@@ -4,6 +4,9 @@ use super::{ChunkSize, Frame, FrameMemory, JUMBO_MTU};
 use crate::error::Result;
 use std::sync::Arc;
 
+/// Jumbo frames of a pool that needs none otherwise, for packets that are put together: half a MiB.
+const FOR_FRAGMENTS: usize = 32;
+
 /// Owns a worker's region of memory and the frames that nobody uses at the moment. Last in, first out, so that the
 /// chunk taken next is the one most likely still in the cache. Ports receive into frames of one chunk; jumbo frames, if
 /// there are any, are for packets that need them.
@@ -23,10 +26,11 @@ impl FramePool {
         Self::with_jumbo(frames, 0, size)
     }
 
-    /// Frames for the packets of interfaces with MTUs up to this one: the jumbo frames only if a chunk is too small for them.
+    /// Frames for the packets of interfaces with MTUs up to this one: so many jumbo frames only if a chunk is too small for
+    /// them, else a few for packets that come in fragments.
     pub fn for_mtu(mtu: u32, frames: usize, jumbo: usize) -> Result<Self> {
         match ChunkSize::for_mtu(mtu) {
-            Some(size) => Self::new(frames, size),
+            Some(size) => Self::with_jumbo(frames, FOR_FRAGMENTS, size),
             None => Self::with_jumbo(frames, jumbo, ChunkSize::K4),
         }
     }

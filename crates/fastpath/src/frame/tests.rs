@@ -86,11 +86,12 @@ fn chunk_size_follows_the_mtu() {
 }
 
 #[test]
-fn a_pool_has_jumbo_frames_only_where_a_chunk_is_too_small() {
-    let pool = FramePool::for_mtu(1500, 100, 10).unwrap();
-    assert_eq!((pool.total(), pool.memory().largest_mtu()), (100, 1600));
-    let pool = FramePool::for_mtu(3648, 100, 10).unwrap();
-    assert_eq!((pool.total(), pool.memory().largest_mtu()), (100, 3648));
+fn a_pool_has_many_jumbo_frames_only_where_a_chunk_is_too_small() {
+    assert_eq!(FramePool::new(100, ChunkSize::K2).unwrap().memory().largest_mtu(), 1600);
+    for (mtu, chunk) in [(1500, 2048), (3648, 4096)] {
+        let pool = FramePool::for_mtu(mtu, 100, 10).unwrap();
+        assert_eq!((pool.total(), pool.memory().chunk_size().octets()), (132, chunk));
+    }
     let pool = FramePool::for_mtu(9000, 100, 10).unwrap();
     assert_eq!((pool.total(), pool.memory().largest_mtu(), pool.memory().chunks()), (110, 15_936, 140));
 }

@@ -110,6 +110,7 @@ pub struct WorkerCounters {
     pub(super) to_tun: Counter,
     pub(super) generated: Counter,
     pub(super) split: Counter,
+    pub(super) joined: Counter,
     pub(super) dropped_by_pipeline: Counter,
     pub(super) held: Counter,
     pub(super) turns: Counter,
@@ -148,7 +149,9 @@ pub struct WorkerTotals {
     pub generated: u64,
     /// Pieces that splitting packets added.
     pub split: u64,
-    /// Packets that wait now, for their neighbour or for their SA.
+    /// Fragments that putting them together left over.
+    pub joined: u64,
+    /// Packets that wait now: for their neighbour, for their SA, or for the rest of them.
     pub held: u64,
     /// Packets dropped by the IPsec pipeline; its own counters have the reasons.
     pub dropped_by_pipeline: u64,
@@ -168,7 +171,7 @@ impl WorkerTotals {
         let rx: u64 = self.ports.iter().map(|port| port.rx_packets).sum();
         let tx: u64 = self.ports.iter().map(|port| port.tx_packets).sum();
         rx + self.from_tun + self.generated + self.split
-            == tx + self.to_tun + self.dropped + self.dropped_by_pipeline + self.held
+            == tx + self.to_tun + self.dropped + self.dropped_by_pipeline + self.held + self.joined
     }
 }
 
@@ -180,6 +183,7 @@ impl WorkerCounters {
             to_tun: Counter::default(),
             generated: Counter::default(),
             split: Counter::default(),
+            joined: Counter::default(),
             dropped_by_pipeline: Counter::default(),
             held: Counter::default(),
             turns: Counter::default(),
@@ -207,6 +211,7 @@ impl WorkerCounters {
             to_tun: self.to_tun.get(),
             generated: self.generated.get(),
             split: self.split.get(),
+            joined: self.joined.get(),
             held: self.held.get(),
             dropped_by_pipeline: self.dropped_by_pipeline.get(),
             dropped: self.drops.iter().map(Counter::get).sum(),

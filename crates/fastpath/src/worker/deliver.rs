@@ -9,6 +9,7 @@ use super::egress::Egress;
 use super::fence::Fence;
 use super::hold::{Held, HoldQueue, Waiter};
 use super::host::HostPort;
+use super::join::{Joined, Joining};
 use super::route::{Hop, Router, SendHop};
 use super::split::{Identifications, split};
 use crate::fib::{Fib, PortIndex};
@@ -75,6 +76,7 @@ pub(super) struct Delivery<P, H> {
     router: Router,
     hold: HoldQueue,
     early: EarlyQueue,
+    joining: Joining,
     given_up: u64,
     again: VecDeque<Frame>,
     onward: FrameBurst,
@@ -98,6 +100,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         let counters = Arc::new(WorkerCounters::new(indices.iter().copied()));
         Self {
             egress: Egress::new(ports),
+            joining: Joining::new(pool.total()),
             host,
             pool,
             counters,
@@ -156,6 +159,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
                 Err(full) => self.discard(full.element(), WorkerDrop::Resubmitted),
             },
             Verdict::Fragment { mtu } => self.resubmit_in_pieces(frame, mtu, context),
+            Verdict::Reassemble => self.join(frame, context),
             Verdict::Early(spi) => self.hold_early(frame, spi, context.source),
             Verdict::Drop(_) | Verdict::Pending => {
                 debug_assert_ne!(verdict, Verdict::Pending, "the pipeline gives every packet a verdict");
@@ -171,6 +175,28 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             self.give_up_early(oldest);
         }
         self.count_held();
+    }
+
+    /// Has a fragment wait for the others.
+    #[cold]
+    fn join(&mut self, frame: Frame, context: Context) {
+        // Pieces that were made here are asked for by nobody.
+        if context.source == Source::Again {
+            return self.discard(frame, WorkerDrop::Resubmitted);
+        }
+        let counters = &self.counters;
+        let lost = &mut |reason| counters.count_drop(reason);
+        if let Some(fragments) = self.joining.add(frame, context, self.now, &mut self.pool, lost) {
+            // The packet that they have become goes on in their place.
+            counters.joined.add(fragments - 1);
+        }
+        self.count_held();
+    }
+
+    /// Takes a packet of which all fragments have come.
+    #[inline]
+    pub(super) fn take_joined(&mut self) -> Option<Joined> {
+        self.joining.take()
     }
 
     fn give_up_early(&mut self, frame: Frame) {
@@ -198,7 +224,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     }
 
     fn count_held(&self) {
-        self.counters.held.set((self.hold.len() + self.early.len()) as u64);
+        let held = self.hold.len() + self.early.len() + self.joining.len();
+        self.counters.held.set(held as u64);
     }
 
     /// Lets a packet go and counts why.
@@ -424,6 +451,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         while let Some(frame) = self.early.expire(self.now) {
             self.give_up_early(frame);
         }
+        let counters = &self.counters;
+        self.joining.expire(self.now, &mut self.pool, &mut |reason| counters.count_drop(reason));
         self.count_held();
     }
 
@@ -435,9 +464,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// True if packets wait for a neighbour, or for their SA.
+    /// True if packets wait for a neighbour, for their SA, or for the rest of them.
     pub(super) fn is_holding(&self) -> bool {
-        !self.hold.is_empty() || self.early.len() > 0
+        !self.hold.is_empty() || self.early.len() > 0 || !self.joining.is_empty()
     }
 
     /// Gives up what waits, ends the ports, and returns the frames that are missing then.
@@ -448,6 +477,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         while let Some(frame) = self.early.clear() {
             self.give_up_early(frame);
         }
+        let counters = &self.counters;
+        self.joining.clear(&mut self.pool, &mut |reason| counters.count_drop(reason));
         self.count_held();
         self.egress.close(&mut self.pool);
         self.pool.total() - self.pool.available()

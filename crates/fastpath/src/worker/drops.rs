@@ -67,6 +67,22 @@ reasons! {
     NotSplit = "not_split",
     /// Was about to leave when this node was fenced: others may have taken its shares.
     FencedLate = "fenced_late",
+    /// A fragment that was there already.
+    FragmentDuplicate = "fragment_duplicate",
+    /// A fragment whose lengths contradict each other, or without payload.
+    FragmentInvalid = "fragment_invalid",
+    /// A fragment smaller than any link asks for.
+    FragmentTiny = "fragment_tiny",
+    /// Of a datagram whose fragments overlap, or contradict each other about its end.
+    FragmentOverlap = "fragment_overlap",
+    /// Of a datagram that is larger than a frame, or in too many fragments.
+    FragmentTooLarge = "fragment_too_large",
+    /// Of a datagram of which some fragments have met congestion and others cannot carry the mark (RFC 3168 §5.3).
+    FragmentEcn = "fragment_ecn",
+    /// A fragment that had to make room for a later one.
+    FragmentDisplaced = "fragment_displaced",
+    /// A fragment that waited for the others in vain.
+    FragmentTimeout = "fragment_timeout",
     /// Has been here too often: a piece that was to be split again, or an answer to an answer.
     Resubmitted = "resubmitted",
 }

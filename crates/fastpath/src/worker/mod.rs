@@ -16,6 +16,7 @@ mod fence;
 mod handle;
 mod hold;
 mod host;
+mod join;
 mod pipeline;
 mod route;
 mod source;
@@ -256,6 +257,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     #[inline]
     fn run_again(&mut self) {
         let mut burst = FrameBurst::new();
+        while let Some((frame, source, direction)) = self.delivery.take_joined() {
+            burst.push(frame);
+            self.run(&mut burst, direction, source);
+        }
         self.delivery.take_onward(&mut burst);
         self.run(&mut burst, Direction::Outbound, Source::Tunnel);
         loop {

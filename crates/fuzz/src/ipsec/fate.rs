@@ -19,7 +19,7 @@ pub(super) fn after_authentication(verdict: Verdict) -> bool {
     };
     match verdict {
         Verdict::Forward | Verdict::ToHost | Verdict::Onward | Verdict::Reply => true,
-        Verdict::Early(_) => false,
+        Verdict::Early(_) | Verdict::Reassemble => false,
         Verdict::Drop(reason) => matches!(
             reason,
             Dummy

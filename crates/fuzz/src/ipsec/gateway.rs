@@ -141,6 +141,8 @@ impl Gateway {
         assert_eq!(counted(|totals| totals.early), count(|verdict| matches!(verdict, Verdict::Early(_))));
         let split = count(|verdict| matches!(verdict, Verdict::Fragment { .. }));
         assert_eq!(counted(|totals| totals.to_split), split);
+        let joined = count(|verdict| *verdict == Verdict::Reassemble);
+        assert_eq!(counted(|totals| totals.to_join), joined);
         let dropped = count(|verdict| matches!(verdict, Verdict::Drop(_)));
         assert_eq!(counted(|totals| totals.dropped), dropped + replies);
         let mut answered = 0;

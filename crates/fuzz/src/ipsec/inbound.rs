@@ -264,11 +264,12 @@ impl Rig {
     }
 }
 
-/// What nobody authenticated is dropped, unless it is IKE or waits for an SA.
+/// What nobody authenticated is dropped, unless it is IKE or waits, for an SA or for the rest of it.
 fn refused((verdict, packet): &Done) {
     if *verdict != Verdict::ToHost {
         assert!(
-            matches!(verdict, Verdict::Drop(_) | Verdict::Early(_)) && !after_authentication(*verdict),
+            matches!(verdict, Verdict::Drop(_) | Verdict::Early(_) | Verdict::Reassemble)
+                && !after_authentication(*verdict),
             "{verdict:?}"
         );
         return;

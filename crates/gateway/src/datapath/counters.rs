@@ -97,6 +97,7 @@ impl DataPath {
             ("inbound_sas", sas(|pipeline| pipeline.inbound_sas)),
             ("outbound_sas", sas(|pipeline| pipeline.outbound_sas)),
             ("split", workers(|worker| worker.split)),
+            ("joined", workers(|worker| worker.joined)),
             ("from_tun", workers(|worker| worker.from_tun)),
             ("to_tun", workers(|worker| worker.to_tun)),
             ("held", workers(|worker| worker.held)),

@@ -46,6 +46,9 @@ pub enum Verdict {
         /// The largest piece.
         mtu: u16,
     },
+    /// A fragment, of which nothing can be said before the others are there: put them together ([`crate::reassembly`]), and
+    /// give the whole packet back the same way.
+    Reassemble,
     /// No inbound SA has this SPI. It may be that its peer has the SA already and we do not yet: keep it for a moment, and
     /// give it to `inbound` again if the SA comes, or else say so by `Dataplane::give_up_early`.
     Early(Spi),

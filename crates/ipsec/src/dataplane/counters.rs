@@ -35,6 +35,7 @@ pub(super) struct DirectionCounters {
     pub(super) to_host: Counter,
     pub(super) replies: Counter,
     pub(super) to_split: Counter,
+    pub(super) to_join: Counter,
     pub(super) onward: Counter,
     pub(super) early: Counter,
     drops: [Counter; DropReason::COUNT],
@@ -51,6 +52,7 @@ impl DirectionCounters {
             to_host: Counter::default(),
             replies: Counter::default(),
             to_split: Counter::default(),
+            to_join: Counter::default(),
             onward: Counter::default(),
             early: Counter::default(),
             drops: std::array::from_fn(|_| Counter::default()),
@@ -79,6 +81,7 @@ impl DirectionCounters {
             to_host: self.to_host.get(),
             replies: self.replies.get(),
             to_split: self.to_split.get(),
+            to_join: self.to_join.get(),
             onward: self.onward.get(),
             early: self.early.get(),
             dropped: self.drops.iter().map(Counter::get).sum(),
@@ -100,7 +103,7 @@ pub struct Counters {
 /// One direction at one moment, in packets unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionTotals {
-    /// Given to the pipeline; pieces of a split packet count again, and early ones that their SA has come for.
+    /// Given to the pipeline; pieces of a split packet count again, as do packets made of fragments, and early ones that their SA has come for.
     pub received: u64,
     /// Octets of these, as they came.
     pub received_bytes: u64,
@@ -116,6 +119,8 @@ pub struct DirectionTotals {
     pub replies: u64,
     /// Given back to be fragmented.
     pub to_split: u64,
+    /// Fragments given back to be put together.
+    pub to_join: u64,
     /// Given back to be protected again, on the way from one tunnel into another.
     pub onward: u64,
     /// Given back to wait for their SA, and not given up.
@@ -132,6 +137,7 @@ impl DirectionTotals {
                 + self.to_host
                 + self.replies
                 + self.to_split
+                + self.to_join
                 + self.onward
                 + self.early
                 + self.dropped

@@ -124,6 +124,10 @@ fn sort(
                 counters.to_host.add(1);
                 item.verdict = Verdict::ToHost;
             }
+            Ok(Kind::Fragment) => {
+                counters.to_join.add(1);
+                item.verdict = Verdict::Reassemble;
+            }
             Err(reason) => item.refuse(reason, counters),
         }
         found.pop();

@@ -7,7 +7,7 @@ use testudo_ipsec::spi::Spi;
 /// Decides by the octets of the packet, so that one function makes every kind of verdict.
 fn by_content(item: &mut Item<'_>) -> Verdict {
     let choice = item.buf.data().get(24).copied().unwrap_or(0);
-    match choice % 9 {
+    match choice % 10 {
         0 | 1 => Verdict::Forward,
         2 => Verdict::ToHost,
         3 if item.buf.len() >= 20 => Verdict::Reply,
@@ -16,6 +16,7 @@ fn by_content(item: &mut Item<'_>) -> Verdict {
             item.buf.data_mut()[..20].copy_from_slice(&ipv4("192.0.2.1", PEER, 100, false)[..20]);
             Verdict::Forward
         }
+        7 => Verdict::Reassemble,
         6 if item.buf.data().first() != Some(&0x60) => Verdict::Early(Spi(choice.into())),
         _ => Verdict::Drop(DropReason::NoPolicy),
     }

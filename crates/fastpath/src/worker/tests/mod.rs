@@ -6,6 +6,7 @@ mod early;
 mod fenced;
 mod forwarding;
 mod holding;
+mod joining;
 mod queues;
 mod slow_path;
 mod threads;

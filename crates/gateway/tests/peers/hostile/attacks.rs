@@ -188,19 +188,20 @@ fn lying_datagram(random: &mut Random, road: Road, _: &Knowledge) -> Attack {
     attack(road.packet(UDP, &datagram), "filter_drop_malformed")
 }
 
+/// A piece whose end is no place where another could begin.
 fn esp_fragment(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
-    let packet = esp(known.spi, known.fresh, &random.octets(64));
-    let (offset, more) = [(0, true), (9, true), (18, false)][random.range(0, 3)];
+    let packet = esp(known.spi, known.fresh, &random.octets(63));
+    let offset = [0, 9, 18][random.range(0, 3)];
     let id = random.range(0, 30_000) as u16;
-    attack(road.fragment(ESP, id, offset, more, &packet), "filter_drop_fragment_esp")
+    attack(road.fragment(ESP, id, offset, true, &packet), "fragment_invalid")
 }
 
-/// The first piece of a datagram to port 4500.
+/// The first piece of a datagram to port 4500, smaller than any link makes them.
 fn natt_fragment(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
-    let payload = esp(known.spi, known.fresh, &random.octets(56));
+    let payload = esp(known.spi, known.fresh, &random.octets(24));
     let datagram = road.udp(4500, 1000, &payload);
     let id = random.range(30_000, 60_000) as u16;
-    attack(road.fragment(UDP, id, 0, true, &datagram), "filter_drop_fragment_natt")
+    attack(road.fragment(UDP, id, 0, true, &datagram), "fragment_tiny")
 }
 
 /// A first piece that does not show its ports.

@@ -1,0 +1,159 @@
+//! Fragments that wait for the others, as frames of the pool, and the packets that come of them, each in a frame of its own.
+
+use super::classify::Direction;
+use super::deliver::{Context, Source};
+use super::drops::WorkerDrop;
+use crate::frame::{Frame, FramePool, HEADROOM, JUMBO_MTU};
+use std::collections::VecDeque;
+use testudo_ipsec::reassembly::{Limits, Loss, Reassembler, Whole};
+use testudo_wire::fragment::Fragment;
+
+/// Datagrams that wait at a time. A flood of forged fragments turns them over as fast as it comes: fragments are a poor way to
+/// send ESP, and only what else can bear the loss should rely on them.
+const DATAGRAMS: usize = 256;
+/// Those of one source.
+const PER_SOURCE: usize = 32;
+/// Fragments that wait at a time; of a small pool an eighth.
+const FRAGMENTS: usize = 512;
+/// How long they wait, in milliseconds: what RFC 791 §3.2 proposes.
+const PATIENCE: u64 = 15_000;
+/// Packets that have come together in one burst.
+const WHOLE: usize = 64;
+
+/// A fragment's packet in its frame.
+#[derive(Debug)]
+struct Waiting(Frame);
+
+impl AsRef<[u8]> for Waiting {
+    fn as_ref(&self) -> &[u8] {
+        self.0.data()
+    }
+}
+
+/// A packet that was put together, and how its fragments came.
+pub(super) type Joined = (Frame, Source, Direction);
+
+/// All fragments that wait.
+#[derive(Debug)]
+pub(super) struct Joining {
+    reassembler: Reassembler<Waiting>,
+    whole: VecDeque<Joined>,
+}
+
+impl Joining {
+    pub(super) fn new(frames: usize) -> Self {
+        let limits = Limits {
+            datagrams: DATAGRAMS,
+            per_source: PER_SOURCE,
+            fragments: FRAGMENTS.min(frames / 8).max(1),
+            octets: JUMBO_MTU as usize,
+            patience: PATIENCE,
+        };
+        Self { reassembler: Reassembler::new(limits), whole: VecDeque::with_capacity(WHOLE) }
+    }
+
+    /// Fragments that wait.
+    pub(super) fn len(&self) -> usize {
+        self.reassembler.held()
+    }
+
+    /// True if nothing waits, not even for its end.
+    pub(super) fn is_empty(&self) -> bool {
+        self.reassembler.is_empty()
+    }
+
+    /// Lets a fragment wait, or go. Answers how many fragments have become one packet, if they have. `lost` is told of each that is
+    /// lost; its frame is back in the pool then.
+    pub(super) fn add(
+        &mut self,
+        frame: Frame,
+        context: Context,
+        now: u64,
+        pool: &mut FramePool,
+        lost: &mut impl FnMut(WorkerDrop),
+    ) -> Option<u64> {
+        let Ok(Some(fragment)) = Fragment::parse(frame.data()) else {
+            lost(WorkerDrop::FragmentInvalid);
+            pool.give(frame);
+            return None;
+        };
+        let fragment = (Waiting(frame), fragment);
+        let way = way(context);
+        let whole = self.reassembler.add(fragment, way, now, &mut |waiting: Waiting, why| {
+            lost(reason(why));
+            pool.give(waiting.0);
+        });
+        let whole = whole?;
+        let fragments = whole.fragments();
+        let frame = if self.whole.len() < WHOLE { copy(&whole, pool) } else { None };
+        whole.into_packets().for_each(|waiting| pool.give(waiting.0));
+        let Some(frame) = frame else {
+            (0..fragments).for_each(|_| lost(WorkerDrop::NoFrame));
+            return None;
+        };
+        self.whole.push_back((frame, context.source, context.direction));
+        Some(fragments as u64)
+    }
+
+    /// Takes the next packet that is whole.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<Joined> {
+        self.whole.pop_front()
+    }
+
+    /// Lets go of what has waited for too long.
+    pub(super) fn expire(&mut self, now: u64, pool: &mut FramePool, lost: &mut impl FnMut(WorkerDrop)) {
+        self.reassembler.expire(now, &mut |waiting: Waiting, why| {
+            lost(reason(why));
+            pool.give(waiting.0);
+        });
+    }
+
+    /// Lets go of everything.
+    pub(super) fn clear(&mut self, pool: &mut FramePool, lost: &mut impl FnMut(WorkerDrop)) {
+        self.reassembler.clear(&mut |waiting: Waiting, why| {
+            lost(reason(why));
+            pool.give(waiting.0);
+        });
+    }
+}
+
+/// The packet in the smallest frame that it fits.
+fn copy(whole: &Whole<Waiting>, pool: &mut FramePool) -> Option<Frame> {
+    let len = whole.packet_len();
+    let mut frame = pool.take_for(len)?;
+    let start = usize::from(HEADROOM);
+    let written = frame.set_extent(start, len) && whole.write(frame.data_mut());
+    if written {
+        return Some(frame);
+    }
+    pool.give(frame);
+    None
+}
+
+/// Clear fragments belong together only if they came the same way: they will get what that way allows. ESP shows by itself
+/// what it is.
+fn way(context: Context) -> u32 {
+    match (context.direction, context.source) {
+        (Direction::Inbound, _) => 0,
+        (Direction::Outbound, Source::Port { place, shared }) => {
+            (1 << 16) | (u32::from(shared) << 8) | u32::from(place)
+        }
+        (Direction::Outbound, Source::Tun) => 2 << 16,
+        (Direction::Outbound, Source::Tunnel) => 3 << 16,
+        (Direction::Outbound, Source::Again) => 4 << 16,
+    }
+}
+
+fn reason(why: Loss) -> WorkerDrop {
+    match why {
+        Loss::Duplicate => WorkerDrop::FragmentDuplicate,
+        Loss::Invalid => WorkerDrop::FragmentInvalid,
+        Loss::Tiny => WorkerDrop::FragmentTiny,
+        Loss::Overlap => WorkerDrop::FragmentOverlap,
+        Loss::TooLarge => WorkerDrop::FragmentTooLarge,
+        Loss::Ecn => WorkerDrop::FragmentEcn,
+        Loss::Displaced => WorkerDrop::FragmentDisplaced,
+        Loss::Timeout => WorkerDrop::FragmentTimeout,
+    }
+}
