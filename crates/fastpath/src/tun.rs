@@ -14,11 +14,16 @@ pub use error::{Result, TunError};
 
 use crate::ethtool;
 use crate::netlink::{Connection, bring_up, ifindex_of};
+use arrayvec::ArrayVec;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use testudo_wire::offload::{HEADER, Offload};
+
+/// Pieces that a packet for the kernel may lie in.
+pub const PIECES: usize = 65;
 
 const DEVICE: &str = "/dev/net/tun";
 const MULTI_QUEUE: libc::c_int = libc::IFF_MULTI_QUEUE;
@@ -35,6 +40,21 @@ nix::ioctl_write_int_bad!(
     set_persistent,
     nix::request_code_write!(b'T', 203, size_of::<libc::c_int>())
 );
+
+nix::ioctl_write_int_bad!(
+    /// Says what the kernel may leave to us.
+    set_offloads,
+    nix::request_code_write!(b'T', 208, size_of::<libc::c_uint>())
+);
+nix::ioctl_write_ptr_bad!(
+    /// Sets the octets of the header before each packet.
+    set_header_len,
+    nix::request_code_write!(b'T', 216, size_of::<libc::c_int>()),
+    libc::c_int
+);
+
+/// Checksums, and cutting TCP over IPv4 and IPv6 (TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6).
+const OFFLOADS: libc::c_int = 0x07;
 
 /// An attached queue of the TUN. Each read and write is one whole IP packet.
 #[derive(Debug)]
@@ -54,6 +74,7 @@ impl Tun {
         // SAFETY: the descriptor is a TUN's, and the argument is a number.
         unsafe { set_persistent(file.as_raw_fd(), 1) }
             .map_err(|e| failed("cannot make it persistent")(e.into()))?;
+        offload(name, &file)?;
         settings::apply(name)?;
         let ifindex = ifindex_of(name)?;
         bring_up(&mut Connection::open()?, name, ifindex, mtu.into())?;
@@ -76,16 +97,33 @@ impl Tun {
         self.ifindex
     }
 
-    /// The next packet that the kernel sends. `None` if there is none. A packet longer than `buffer` is cut.
-    #[inline]
-    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        would_block((&self.file).read(buffer))
+    /// Sets the largest packet that the kernel may put on the wire.
+    pub fn set_mtu(&self, mtu: u16) -> Result<()> {
+        Ok(bring_up(&mut Connection::open()?, &self.name, self.ifindex, mtu.into())?)
     }
 
-    /// Gives a packet to the kernel. False if it has no room just now.
+    /// The next packet that the kernel sends: its octets, and what is still to be done to it. `None` if there is none. A packet
+    /// longer than `buffer` is cut.
     #[inline]
-    pub fn write(&self, packet: &[u8]) -> io::Result<bool> {
-        would_block((&self.file).write(packet)).map(|written| written.is_some())
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Offload)>> {
+        let mut header = [0; HEADER];
+        let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(buffer)];
+        let Some(read) = would_block((&self.file).read_vectored(&mut parts))? else { return Ok(None) };
+        let len = read.checked_sub(HEADER).ok_or(io::ErrorKind::UnexpectedEof)?;
+        match Offload::parse(&header) {
+            Ok(offload) => Ok(Some((len, offload))),
+            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+        }
+    }
+
+    /// Gives a packet to the kernel that lies in at most [`PIECES`] pieces. False if it has no room just now.
+    #[inline]
+    pub fn write(&self, offload: Offload, pieces: &[IoSlice<'_>]) -> io::Result<bool> {
+        let header = offload.to_bytes();
+        let mut parts: ArrayVec<IoSlice<'_>, { PIECES + 1 }> = ArrayVec::new();
+        parts.push(IoSlice::new(&header));
+        parts.try_extend_from_slice(pieces).map_err(|_| io::ErrorKind::InvalidInput)?;
+        would_block((&self.file).write_vectored(&parts)).map(|written| written.is_some())
     }
 }
 
@@ -111,6 +149,16 @@ fn let_go(name: &str, file: &File) -> Result<()> {
     unsafe { set_persistent(file.as_raw_fd(), 0) }
         .map(drop)
         .map_err(|e| TunError::because(name, "cannot remove it")(e.into()))
+}
+
+/// Has the kernel leave to us what a network card would do.
+fn offload(name: &str, file: &File) -> Result<()> {
+    let failed = |e: nix::Error| TunError::because(name, "cannot set its offloads")(e.into());
+    // SAFETY: the descriptor is a TUN's, and the number outlives the call.
+    unsafe { set_header_len(file.as_raw_fd(), &(HEADER as libc::c_int)) }.map_err(failed)?;
+    // SAFETY: the descriptor is a TUN's, and the argument is a number.
+    unsafe { set_offloads(file.as_raw_fd(), OFFLOADS) }.map_err(failed)?;
+    Ok(())
 }
 
 /// Attaches to a TUN that nobody else has.
@@ -151,7 +199,8 @@ fn interface_request(name: &str, queues: libc::c_int) -> Result<libc::ifreq> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | queues) as libc::c_short;
+    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | queues;
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
     Ok(request)
 }
 

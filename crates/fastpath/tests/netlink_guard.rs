@@ -49,7 +49,7 @@ fn next(tun: &Tun, destination: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; 2000];
     let mut length = 0;
     eventually("a packet in the TUN", || {
-        length = tun.read(&mut packet).expect("read").unwrap_or(0);
+        length = tun.read(&mut packet).expect("read").map_or(0, |(length, _)| length);
         let at = if packet[0] >> 4 == 4 { 16 } else { 24 };
         length > 0 && packet[at..].starts_with(destination)
     });

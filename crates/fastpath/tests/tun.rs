@@ -4,11 +4,14 @@ mod hosts;
 mod support;
 
 use hosts::{eventually, sysctl};
+use std::io::IoSlice;
 use std::net::UdpSocket;
 use std::time::Duration;
 use support::ip;
 use support::namespace::Namespace;
 use testudo_fastpath::tun::{self, Tun};
+use testudo_wire::checksum::Sum;
+use testudo_wire::offload::{Offload, complete};
 
 const TUN: &str = "ttbp1";
 
@@ -33,6 +36,11 @@ fn packet(src: [u8; 4], dst: [u8; 4], port: u16, text: &[u8]) -> Vec<u8> {
     [header, udp, text.to_vec()].concat()
 }
 
+/// True if the kernel takes a whole packet.
+fn write(tun: &Tun, packet: &[u8]) -> bool {
+    tun.write(Offload::None, &[IoSlice::new(packet)]).expect("write")
+}
+
 #[test]
 fn packets_go_both_ways() {
     Namespace::new().run(|| {
@@ -42,7 +50,7 @@ fn packets_go_both_ways() {
         ip(&format!("route add 10.2.0.0/16 dev {TUN}"));
         let socket = UdpSocket::bind("10.9.0.1:7007").expect("socket");
         socket.set_read_timeout(Some(Duration::from_secs(5))).expect("timeout");
-        assert!(tun.write(&packet([10, 2, 0, 5], [10, 9, 0, 1], 7007, b"to the host")).expect("write"));
+        assert!(write(&tun, &packet([10, 2, 0, 5], [10, 9, 0, 1], 7007, b"to the host")));
         let mut buffer = [0; 64];
         let (length, from) = socket.recv_from(&mut buffer).expect("receive");
         assert_eq!((&buffer[..length], from.to_string().as_str()), (&b"to the host"[..], "10.2.0.5:7"));
@@ -50,7 +58,7 @@ fn packets_go_both_ways() {
         let mut sent = [0; 1500];
         let mut length = 0;
         eventually("the answer", || {
-            length = tun.read(&mut sent).expect("read").unwrap_or(0);
+            length = tun.read(&mut sent).expect("read").map_or(0, |(length, _)| length);
             length > 0
         });
         assert_eq!(&sent[12..20], [10, 9, 0, 1, 10, 2, 0, 5]);
@@ -70,7 +78,7 @@ fn the_kernel_accepts_what_comes_from_another_way() {
         ip("route add 10.2.0.0/16 dev other0");
         let socket = UdpSocket::bind("10.9.0.1:7007").expect("socket");
         socket.set_read_timeout(Some(Duration::from_secs(5))).expect("timeout");
-        assert!(tun.write(&packet([10, 2, 0, 5], [10, 9, 0, 1], 7007, b"x")).expect("write"));
+        assert!(write(&tun, &packet([10, 2, 0, 5], [10, 9, 0, 1], 7007, b"x")));
         socket.recv(&mut [0; 8]).expect("receive");
     });
 }
@@ -107,7 +115,7 @@ fn it_is_set_up_to_be_silent() {
         std::thread::sleep(Duration::from_millis(200));
         let mut packet = [0; 128];
         let heard = tun.read(&mut packet).expect("read");
-        assert_eq!(heard, None, "{:02x?}", &packet[..heard.unwrap_or(0)]);
+        assert_eq!(heard, None, "{packet:02x?}");
         let shown =
             std::process::Command::new("ip").args(["address", "show", TUN]).output().expect("ip").stdout;
         let shown = String::from_utf8_lossy(&shown).into_owned();
@@ -149,7 +157,7 @@ fn each_worker_has_a_queue_of_its_own() {
         socket.set_read_timeout(Some(Duration::from_secs(5))).expect("timeout");
         // The kernel keeps a flow to the queue by which it came last.
         for queue in [&second, &first, &second] {
-            assert!(queue.write(&packet([10, 2, 0, 5], [10, 9, 0, 1], 7007, b"x")).expect("write"));
+            assert!(write(queue, &packet([10, 2, 0, 5], [10, 9, 0, 1], 7007, b"x")));
             let (_, from) = socket.recv_from(&mut [0; 8]).expect("receive");
             socket.send_to(b"back", from).expect("send");
             let mut sent = [0; 1500];
@@ -166,6 +174,40 @@ fn one_that_an_earlier_version_left_gets_its_queues() {
         ip(&format!("tuntap add {TUN} mode tun"));
         let tun = Tun::open(TUN, 1400).expect("TUN");
         tun.another().expect("a second queue");
+    });
+}
+
+/// One without a header before each packet.
+#[test]
+fn one_that_an_earlier_version_left_gets_its_offloads() {
+    Namespace::new().run(|| {
+        ip(&format!("tuntap add {TUN} mode tun multi_queue"));
+        let tun = Tun::open(TUN, 1400).expect("TUN");
+        ip(&format!("address add 10.9.0.1/32 dev {TUN}"));
+        ip(&format!("route add 10.2.0.0/16 dev {TUN}"));
+        let socket = UdpSocket::bind("10.9.0.1:7007").expect("socket");
+        socket.send_to(b"from the host", "10.2.0.5:7").expect("send");
+        let mut sent = [0; 1500];
+        let mut found = None;
+        eventually("the datagram", || {
+            found = tun.read(&mut sent).expect("read");
+            found.is_some()
+        });
+        // The checksum is left to us.
+        assert_eq!(found, Some((41, Offload::Checksum { start: 20, offset: 6 })));
+        complete(&mut sent[..41], 20, 6).expect("a UDP header");
+        let addresses = Sum::new().pseudo_v4([10, 9, 0, 1].into(), [10, 2, 0, 5].into(), 17, 21);
+        assert!(addresses.bytes(&sent[20..41]).is_valid());
+    });
+}
+
+#[test]
+fn its_mtu_follows() {
+    Namespace::new().run(|| {
+        let tun = Tun::open(TUN, 1400).expect("TUN");
+        tun.set_mtu(9000).expect("an MTU");
+        let shown = std::process::Command::new("ip").args(["link", "show", TUN]).output().expect("ip").stdout;
+        assert!(String::from_utf8_lossy(&shown).contains("mtu 9000"));
     });
 }
 

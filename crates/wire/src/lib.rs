@@ -13,6 +13,7 @@ pub mod icmp;
 pub mod ip;
 pub mod ipv4;
 pub mod ipv6;
+pub mod offload;
 pub mod packet;
 pub mod tcp;
 pub mod udp;

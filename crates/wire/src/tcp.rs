@@ -6,7 +6,12 @@ use crate::checksum::update_u16;
 /// Octets of a header without options.
 pub const HEADER: usize = 20;
 
+pub(crate) const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
+pub(crate) const PSH: u8 = 0x08;
+pub(crate) const ACK: u8 = 0x10;
+pub(crate) const ECE: u8 = 0x40;
+pub(crate) const CWR: u8 = 0x80;
 const OPTION_END: u8 = 0;
 const OPTION_NOP: u8 = 1;
 const OPTION_MSS: u8 = 2;
@@ -55,6 +60,12 @@ impl<'a> Tcp<'a> {
         let at = mss_offset(self.options)?;
         self.options.get(at..at + 2).and_then(|mss| mss.try_into().ok()).map(u16::from_be_bytes)
     }
+}
+
+/// Octets of the header at the front of `segment`, options included.
+#[inline]
+pub(crate) fn header_len(segment: &[u8]) -> Result<usize, Error> {
+    Tcp::parse(segment).map(|tcp| HEADER + tcp.options.len())
 }
 
 /// Lowers the MSS option of a segment with SYN to `limit`, and corrects the checksum. True if the segment changed.

@@ -11,7 +11,7 @@ pub struct WorkerConfig {
     pub cpu: Option<usize>,
     /// Turns without work before it sleeps until something arrives.
     pub idle_turns: u32,
-    /// While busy, it looks at the TUN once in so many turns.
+    /// While busy, it looks at a TUN that has had nothing for long once in so many turns.
     pub tun_interval: u32,
     /// Ports with asymmetric routes: what comes in there to be protected may come from anywhere.
     pub unchecked: PortSet,

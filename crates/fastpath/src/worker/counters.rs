@@ -111,6 +111,7 @@ pub struct WorkerCounters {
     pub(super) generated: Counter,
     pub(super) split: Counter,
     pub(super) joined: Counter,
+    pub(super) merged: Counter,
     pub(super) dropped_by_pipeline: Counter,
     pub(super) held: Counter,
     pub(super) turns: Counter,
@@ -141,14 +142,16 @@ pub struct PortTotals {
 pub struct WorkerTotals {
     /// By port, in the order in which the worker was given them.
     pub ports: Vec<PortTotals>,
-    /// Packets that the kernel gave us through the TUN.
+    /// Packets that the kernel gave us through the TUN; a TCP segment of up to 64 kB is one.
     pub from_tun: u64,
-    /// Packets given to the kernel through the TUN.
+    /// Packets given to the kernel through the TUN, those that were merged as one.
     pub to_tun: u64,
     /// Packets made here: ICMP errors.
     pub generated: u64,
-    /// Pieces that splitting packets added.
+    /// Pieces that splitting packets added, and cutting TCP segments.
     pub split: u64,
+    /// Packets that went to the kernel as part of another.
+    pub merged: u64,
     /// Fragments that putting them together left over.
     pub joined: u64,
     /// Packets that wait now: for their neighbour, for their SA, or for the rest of them.
@@ -171,7 +174,13 @@ impl WorkerTotals {
         let rx: u64 = self.ports.iter().map(|port| port.rx_packets).sum();
         let tx: u64 = self.ports.iter().map(|port| port.tx_packets).sum();
         rx + self.from_tun + self.generated + self.split
-            == tx + self.to_tun + self.dropped + self.dropped_by_pipeline + self.held + self.joined
+            == tx
+                + self.to_tun
+                + self.dropped
+                + self.dropped_by_pipeline
+                + self.merged
+                + self.joined
+                + self.held
     }
 }
 
@@ -184,6 +193,7 @@ impl WorkerCounters {
             generated: Counter::default(),
             split: Counter::default(),
             joined: Counter::default(),
+            merged: Counter::default(),
             dropped_by_pipeline: Counter::default(),
             held: Counter::default(),
             turns: Counter::default(),
@@ -212,6 +222,7 @@ impl WorkerCounters {
             generated: self.generated.get(),
             split: self.split.get(),
             joined: self.joined.get(),
+            merged: self.merged.get(),
             held: self.held.get(),
             dropped_by_pipeline: self.dropped_by_pipeline.get(),
             dropped: self.drops.iter().map(Counter::get).sum(),

@@ -10,6 +10,7 @@ use super::fence::Fence;
 use super::hold::{Held, HoldQueue, Waiter};
 use super::host::HostPort;
 use super::join::{Joined, Joining};
+use super::outbox::Outbox;
 use super::route::{Hop, Router, SendHop};
 use super::split::{Identifications, split};
 use crate::fib::{Fib, PortIndex};
@@ -73,6 +74,7 @@ pub(super) struct Delivery<P, H> {
     pub(super) pool: FramePool,
     pub(super) counters: Arc<WorkerCounters>,
     pub(super) channel: Arc<Channel>,
+    outbox: Outbox,
     router: Router,
     hold: HoldQueue,
     early: EarlyQueue,
@@ -105,6 +107,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             pool,
             counters,
             channel,
+            outbox: Outbox::default(),
             router: Router::new(fib, indices),
             hold: HoldQueue::new(),
             early: EarlyQueue::new(),
@@ -266,16 +269,27 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         if context.source == Source::Tun && context.clear && context.direction == Direction::Outbound {
             return self.discard(frame, WorkerDrop::TunLoop);
         }
-        let Some(host) = &mut self.host else { return self.discard(frame, WorkerDrop::NoTun) };
-        if !self.egress.is_open() {
-            return self.discard(frame, WorkerDrop::FencedLate);
+        if self.host.is_none() {
+            return self.discard(frame, WorkerDrop::NoTun);
         }
-        match host.write(frame.data()) {
-            Ok(()) => {
-                self.counters.to_tun.add(1);
-                self.pool.give(frame);
+        if self.outbox.is_full() {
+            self.flush_to_host();
+        }
+        self.outbox.push(frame);
+    }
+
+    /// Gives the kernel what is collected for it.
+    #[inline]
+    fn flush_to_host(&mut self) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        match &mut self.host {
+            Some(host) if self.egress.is_open() => {
+                self.outbox.flush(host, &mut self.pool, &self.counters);
             }
-            Err(_) => self.discard(frame, WorkerDrop::TunWriteFailed),
+            Some(_) => self.outbox.discard(WorkerDrop::FencedLate, &mut self.pool, &self.counters),
+            None => self.outbox.discard(WorkerDrop::NoTun, &mut self.pool, &self.counters),
         }
     }
 
@@ -431,6 +445,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     /// Sends what is staged and refills the ports.
     #[inline]
     pub(super) fn flush(&mut self) {
+        self.flush_to_host();
         self.egress.flush(&mut self.pool, &self.counters);
     }
 

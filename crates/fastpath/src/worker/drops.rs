@@ -61,6 +61,8 @@ reasons! {
     TunWriteFailed = "tun_write_failed",
     /// Came from the kernel and would go back to it as it is.
     TunLoop = "tun_loop",
+    /// The kernel left something to be done to it that its octets do not allow.
+    BadOffload = "bad_offload",
     /// No free frame to put it into.
     NoFrame = "no_frame",
     /// Was to be split, and cannot be.

@@ -1,8 +1,8 @@
 //! Workers: each one thread that owns its ports, frames and pipeline, and shares nothing but counters and queues.
 //!
 //! A turn of the loop: commands, then a burst from each port through the pipeline, then the TUN now and then, then all
-//! that was collected leaves. No lock, no allocation, and a few system calls a burst, none a packet, except for what
-//! goes through the TUN.
+//! that was collected leaves. No lock, no allocation, and a few system calls a burst, none a packet. Only the TUN takes one call for
+//! each packet, where TCP goes in segments of up to 64 kB.
 
 mod channel;
 mod classify;
@@ -16,7 +16,9 @@ mod fence;
 mod handle;
 mod hold;
 mod host;
+mod inbox;
 mod join;
+mod outbox;
 mod pipeline;
 mod route;
 mod source;
@@ -42,6 +44,7 @@ use arrayvec::ArrayVec;
 use channel::Channel;
 use classify::{Arrived, Direction, classify};
 use deliver::{Context, Delivery, Source};
+use inbox::Inbox;
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
 
@@ -59,7 +62,10 @@ pub struct Worker<P, H, D> {
     config: WorkerConfig,
     pipeline: D,
     delivery: Delivery<P, H>,
+    inbox: Inbox,
     turns_to_tun: u32,
+    /// Turns that the TUN was left alone after it had nothing.
+    tun_rest: u32,
     tick_due: u64,
     slow_tick_due: u64,
 }
@@ -87,8 +93,18 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             return Err(Error::TooManyPorts { worker: config.id, found: ports.len(), limit: MOST_PORTS });
         }
         let channel = Arc::new(Channel::new()?);
+        let inbox = Inbox::new(host.is_some());
         let delivery = Delivery::new(ports, host, pool, fib, channel);
-        let mut worker = Self { config, pipeline, delivery, turns_to_tun: 0, tick_due: 0, slow_tick_due: 0 };
+        let mut worker = Self {
+            config,
+            pipeline,
+            delivery,
+            inbox,
+            turns_to_tun: 0,
+            tun_rest: 0,
+            tick_due: 0,
+            slow_tick_due: 0,
+        };
         worker.delivery.flush();
         Ok(worker)
     }
@@ -236,17 +252,20 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         true
     }
 
-    /// A burst from the kernel through the pipeline. While there is more, the next turn looks again.
+    /// A burst from the kernel through the pipeline, as large as a port's. While there is more, the next turn looks again; each time
+    /// that there is none, it is left alone for longer.
     fn receive_from_host(&mut self) -> bool {
         let mut burst = FrameBurst::new();
-        if let Some(host) = &mut self.delivery.host {
-            host::read_burst(host, &mut self.delivery.pool, &mut burst);
+        let delivery = &mut self.delivery;
+        if let Some(host) = &mut delivery.host {
+            self.inbox.fill(host, &mut delivery.pool, &delivery.counters, &mut burst);
         }
         if burst.is_empty() {
-            self.turns_to_tun = self.config.tun_interval;
+            self.tun_rest = (self.tun_rest * 2).clamp(1, self.config.tun_interval.max(1));
+            self.turns_to_tun = self.tun_rest;
             return false;
         }
-        self.delivery.counters.from_tun.add(burst.len() as u64);
+        self.tun_rest = 0;
         self.run(&mut burst, Direction::Outbound, Source::Tun);
         self.run_again();
         true

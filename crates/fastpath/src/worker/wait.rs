@@ -19,7 +19,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         let ports = delivery.egress.ports().filter_map(Port::fd);
         let fds = tun.into_iter().chain([delivery.channel.worker_fd()]).chain(ports);
         descriptors.extend(fds.take(DESCRIPTORS).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        let timeout = if delivery.egress.has_backlog() {
+        let timeout = if delivery.egress.has_backlog() || self.inbox.is_waiting() {
             PollTimeout::from(1u8)
         } else if delivery.is_holding() {
             PollTimeout::from(TICK as u8)

@@ -98,6 +98,7 @@ impl DataPath {
             ("outbound_sas", sas(|pipeline| pipeline.outbound_sas)),
             ("split", workers(|worker| worker.split)),
             ("joined", workers(|worker| worker.joined)),
+            ("merged", workers(|worker| worker.merged)),
             ("from_tun", workers(|worker| worker.from_tun)),
             ("to_tun", workers(|worker| worker.to_tun)),
             ("held", workers(|worker| worker.held)),

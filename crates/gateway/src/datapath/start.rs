@@ -13,7 +13,7 @@ use std::time::Instant;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, PortIndex};
 use testudo_fastpath::filter::{Filter, FilterPort, Instance, cleanup};
-use testudo_fastpath::frame::FramePool;
+use testudo_fastpath::frame::{FramePool, JUMBO_MTU};
 use testudo_fastpath::netlink::{
     Addresses, Follower, Guard as RouteGuard, GuardConfig, Interfaces, remove_guard,
 };
@@ -80,6 +80,7 @@ impl DataPath {
         addresses.clear().map_err(|e| e.to_string())?;
         let follower = Follower::start(interfaces(config, &tun)).map_err(|e| e.to_string())?;
         let fib = follower.handle().fib();
+        tun.set_mtu(tun_mtu(&fib)).map_err(|e| e.to_string())?;
         let ports = filter_ports(config, &fib)?;
         let routes = RouteGuard::open(GUARD, tun.ifindex()).map_err(|e| e.to_string())?;
         let mut guard = Guard::new(filter, routes, ports)?;
@@ -149,8 +150,16 @@ fn take_away(config: &Config, instance: &Instance, with_tun: bool) -> Result<usi
 /// look into the policies for each packet, microseconds where there are 100 000.
 const FLOW_BITS: u32 = 17;
 
-/// Packets of the kernel may be as long as its routes allow; what is too long for a tunnel is answered by the worker.
+/// Of the TUN before the ports are known, and at least.
 const TUN_MTU: u16 = 1500;
+
+/// Packets of the kernel may be as long as its routes allow, which may lead out of any port; what is too long for a tunnel is answered
+/// by the worker. Frames hold no more.
+fn tun_mtu(fib: &Fib) -> u16 {
+    let largest = fib.ports().iter().map(|link| link.mtu).max().unwrap_or(TUN_MTU);
+    // Below 16384.
+    largest.clamp(TUN_MTU, JUMBO_MTU as u16)
+}
 
 fn library(cipher: Cipher) -> Result<Library, String> {
     let library = match cipher {

@@ -70,7 +70,7 @@ fn sum<'a>(values: impl IntoIterator<Item = &'a Value>) -> u64 {
     values.into_iter().map(number).sum()
 }
 
-/// In + generated + split = out + dropped + held, over all workers of our side.
+/// In + generated + split = out + dropped + merged + joined + held, over all workers of our side.
 fn is_balanced(pair: &Pair) -> Result<(), String> {
     let status = pair.status(Side::One);
     let counters = &status["counters"];
@@ -79,7 +79,7 @@ fn is_balanced(pair: &Pair) -> Result<(), String> {
     let total = |keys: &[&str]| sum(keys.iter().map(|key| &totals[*key]));
     let dropped: u64 = list("workers").iter().map(|w| sum(w["drops"].as_object().unwrap().values())).sum();
     let came = ports("rx_packets") + total(&["from_tun", "icmp_sent", "split"]);
-    let went = ports("tx_packets") + total(&["to_tun", "held"]) + dropped;
+    let went = ports("tx_packets") + total(&["to_tun", "merged", "joined", "held"]) + dropped;
     if came == went { Ok(()) } else { Err(format!("{came} came, {went} went: {counters}")) }
 }
 

@@ -6,6 +6,7 @@ mod early;
 mod fenced;
 mod forwarding;
 mod holding;
+mod host;
 mod joining;
 mod queues;
 mod slow_path;
@@ -19,13 +20,14 @@ use crate::mac::MacAddr;
 use crate::port::PortInfo;
 use crate::port::fake::FakePort;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use testudo_ipsec::dataplane::{Command, Event, Garbage, Sources};
 use testudo_ipsec::drops::DropReason;
 use testudo_wire::checksum::Sum;
 use testudo_wire::ipv4::Ipv4;
+use testudo_wire::offload::Offload;
 
 /// The port towards the clients, 10.0.0.0/24.
 const LAN: usize = 0;
@@ -95,22 +97,26 @@ impl Pipeline for Scripted {
 #[derive(Default)]
 struct FakeTun {
     to_read: VecDeque<Vec<u8>>,
+    /// Of the packet that is read next, if it is not whole.
+    offloads: VecDeque<Offload>,
     written: Vec<Vec<u8>>,
+    left: Vec<Offload>,
     broken: bool,
 }
 
 impl HostPort for FakeTun {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<(usize, Offload)>> {
         let Some(packet) = self.to_read.pop_front() else { return Ok(None) };
         buffer[..packet.len()].copy_from_slice(&packet);
-        Ok(Some(packet.len()))
+        Ok(Some((packet.len(), self.offloads.pop_front().unwrap_or_default())))
     }
 
-    fn write(&mut self, packet: &[u8]) -> io::Result<()> {
+    fn write(&mut self, offload: Offload, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         if self.broken {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        self.written.push(packet.to_vec());
+        self.written.push(pieces.iter().flat_map(|piece| piece.iter().copied()).collect());
+        self.left.push(offload);
         Ok(())
     }
 

@@ -1,0 +1,154 @@
+//! Packets of the kernel: read one at a time, large TCP segments cut into frames.
+
+use super::counters::WorkerCounters;
+use super::drops::WorkerDrop;
+use super::host::HostPort;
+use crate::frame::{FramePool, HEADROOM};
+use crate::port::FrameBurst;
+use std::io::ErrorKind;
+use testudo_wire::offload::{Cutter, Offload, complete};
+
+/// Octets of the largest packet that a kernel makes.
+const LARGEST: usize = 1 << 16;
+
+/// What is to be put into frames.
+#[derive(Debug)]
+enum Work {
+    /// A packet of so many octets.
+    Packet(usize),
+    /// What is left of a large segment; whether some of it has gone already.
+    Segments { cutter: Cutter, begun: bool },
+}
+
+/// The packet that was read last, until all of it is in frames.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    buffer: Box<[u8]>,
+    work: Option<Work>,
+}
+
+impl Inbox {
+    /// With room for a packet, if there will be any.
+    pub(super) fn new(has_host: bool) -> Self {
+        Self { buffer: vec![0; if has_host { LARGEST } else { 0 }].into(), work: None }
+    }
+
+    /// True if a packet waits for frames.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Reads packets into frames of the pool until the burst is full, there are no more, or there is no frame: then the kernel keeps
+    /// the rest.
+    pub(super) fn fill<H: HostPort>(
+        &mut self,
+        host: &mut H,
+        pool: &mut FramePool,
+        counters: &WorkerCounters,
+        burst: &mut FrameBurst,
+    ) {
+        while !burst.is_full() {
+            if self.work.is_none() {
+                self.work = self.read(host, counters);
+            }
+            let Some(work) = self.work.take() else { return };
+            match put(work, &self.buffer, pool, counters, burst) {
+                Put::Done => {}
+                Put::More(work) => self.work = Some(work),
+                Put::Wait(work) => {
+                    self.work = Some(work);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads a packet, and does what the kernel has left undone.
+    fn read<H: HostPort>(&mut self, host: &mut H, counters: &WorkerCounters) -> Option<Work> {
+        loop {
+            let read = match host.read(&mut self.buffer) {
+                Ok(None) => return None,
+                Ok(Some((len, offload))) => prepare(&mut self.buffer[..len], offload),
+                Err(error) if error.kind() == ErrorKind::InvalidData => None,
+                // The next turn will meet it again or not.
+                Err(_) => return None,
+            };
+            if read.is_some() {
+                return read;
+            }
+            counters.from_tun.add(1);
+            counters.count_drop(WorkerDrop::BadOffload);
+        }
+    }
+}
+
+fn prepare(packet: &mut [u8], offload: Offload) -> Option<Work> {
+    match offload {
+        Offload::None => {}
+        Offload::Checksum { start, offset } => complete(packet, start, offset).ok()?,
+        Offload::Tcp { size, .. } => {
+            return Some(Work::Segments { cutter: Cutter::new(packet, size).ok()?, begun: false });
+        }
+    }
+    Some(Work::Packet(packet.len()))
+}
+
+/// What came of putting something into a frame.
+enum Put {
+    Done,
+    More(Work),
+    /// There is no frame now.
+    Wait(Work),
+}
+
+/// Puts a packet, or the next segment, into a frame.
+#[inline]
+fn put(
+    work: Work,
+    buffer: &[u8],
+    pool: &mut FramePool,
+    counters: &WorkerCounters,
+    burst: &mut FrameBurst,
+) -> Put {
+    let (len, begun) = match &work {
+        Work::Packet(len) => (*len, false),
+        Work::Segments { cutter, begun } => match cutter.next_len() {
+            Some(len) => (len, *begun),
+            None => return Put::Done,
+        },
+    };
+    // Segments beyond the first are counted as what splitting adds.
+    let count = || if begun { counters.split.add(1) } else { counters.from_tun.add(1) };
+    if len > pool.memory().largest_mtu() as usize {
+        // All that is left of a large segment goes as one.
+        count();
+        counters.count_drop(WorkerDrop::NoFrame);
+        return Put::Done;
+    }
+    let Some(mut frame) = pool.take_for(len) else { return Put::Wait(work) };
+    count();
+    let start = usize::from(HEADROOM);
+    let written = match work {
+        Work::Packet(len) => frame.fill(&buffer[..len]).then_some(Put::Done),
+        Work::Segments { mut cutter, .. } => {
+            let written = cutter.write_next(buffer, &mut frame.bytes_mut()[start..]);
+            let fits = matches!(written, Ok(Some(len)) if frame.set_extent(start, len));
+            fits.then_some(match cutter.next_len() {
+                Some(_) => Put::More(Work::Segments { cutter, begun: true }),
+                None => Put::Done,
+            })
+        }
+    };
+    match written {
+        Some(next) => {
+            burst.push(frame);
+            next
+        }
+        None => {
+            pool.give(frame);
+            counters.count_drop(WorkerDrop::BadOffload);
+            Put::Done
+        }
+    }
+}
