@@ -42,6 +42,8 @@ pub struct Throughput {
     pub elapsed: Duration,
     /// Segments that the sender had to send again.
     pub retransmits: u64,
+    /// Processor time of iperf3 at both ends, and of the kernel on its behalf.
+    pub cpu: Duration,
 }
 
 impl Throughput {
@@ -84,6 +86,13 @@ struct Report {
 struct End {
     sum_sent: Option<Sum>,
     sum_received: Option<Sum>,
+    cpu_utilization_percent: Option<Cpu>,
+}
+
+#[derive(Deserialize)]
+struct Cpu {
+    host_total: f64,
+    remote_total: f64,
 }
 
 #[derive(Deserialize)]
@@ -100,13 +109,16 @@ fn parse(output: &str) -> Result<Throughput> {
     if let Some(error) = report.error {
         return Err(Error::unexpected("iperf3", "a finished test", error));
     }
-    let end = report.end.and_then(|end| Some((end.sum_sent?, end.sum_received?)));
-    let (sent, received) =
+    let end =
+        report.end.and_then(|end| Some((end.sum_sent?, end.sum_received?, end.cpu_utilization_percent)));
+    let (sent, received, cpu) =
         end.ok_or_else(|| Error::unexpected("iperf3's report", "sums of both ends", output))?;
+    let percent = cpu.map_or(0.0, |cpu| cpu.host_total + cpu.remote_total);
     Ok(Throughput {
         bytes: received.bytes,
         elapsed: Duration::from_secs_f64(received.seconds),
         retransmits: sent.retransmits,
+        cpu: Duration::from_secs_f64((percent / 100.0 * received.seconds).max(0.0)),
     })
 }
 
@@ -117,8 +129,14 @@ mod tests {
     #[test]
     fn sums_are_read() {
         let output = r#"{"end": {"sum_sent": {"bytes": 1100, "seconds": 2.0, "retransmits": 3},
-            "sum_received": {"bytes": 1000, "seconds": 2.5}}}"#;
-        let expected = Throughput { bytes: 1000, elapsed: Duration::from_millis(2500), retransmits: 3 };
+            "sum_received": {"bytes": 1000, "seconds": 2.5},
+            "cpu_utilization_percent": {"host_total": 50.0, "remote_total": 30.0}}}"#;
+        let expected = Throughput {
+            bytes: 1000,
+            elapsed: Duration::from_millis(2500),
+            retransmits: 3,
+            cpu: Duration::from_secs(2),
+        };
         assert_eq!(parse(output).unwrap(), expected);
     }
 

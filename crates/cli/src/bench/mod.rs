@@ -2,6 +2,7 @@
 
 mod esp;
 mod failover;
+mod host;
 mod machine;
 mod pin;
 mod report;
@@ -19,6 +20,8 @@ pub(crate) enum Bench {
     Esp(esp::EspArgs),
     /// Measure what a cluster of three nodes costs, and what it loses when one of them dies, with real daemons in the lab.
     Failover(failover::FailoverArgs),
+    /// Measure TCP between two machines' own stacks through a tunnel, beside other systems, with real daemons in the lab.
+    Host(host::HostArgs),
     /// Measure how much it costs to set up tunnels, with a real testudod in a namespace of its own.
     Setup(setup::SetupArgs),
     /// Measure the pipeline with many SAs and traffic that chooses among them at random.
@@ -30,6 +33,7 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
     let result = match bench {
         Bench::Esp(args) => esp::run(args).map_err(|error| error.to_string()),
         Bench::Failover(args) => failover::run(args).map_err(|error| error.to_string()),
+        Bench::Host(args) => host::run(args).map_err(|error| error.to_string()),
         Bench::Setup(args) => setup::run(args).map_err(|error| error.to_string()),
         Bench::Tunnels(args) => tunnels::run(args).map_err(|error| error.to_string()),
     };
