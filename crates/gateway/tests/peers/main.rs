@@ -8,6 +8,7 @@ mod common;
 mod fail_closed;
 mod failover;
 mod fragments;
+mod host;
 mod hostile;
 mod hub;
 // Debian's emulator and kernel for the guest are x86-64's.
