@@ -4,8 +4,6 @@
 //! of these has at least one queue of every port, to send by too, and hands no packet to another. Workers beyond K have none, and stand by.
 
 use crate::config::{Config, PortConfig};
-use std::num::NonZero;
-use std::thread::available_parallelism;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::MAX_QUEUES;
 use testudo_fastpath::port::xdp::XdpConfig;
@@ -33,13 +31,12 @@ impl Lineup {
     /// Asks the kernel how many queues the ports have. Changes nothing.
     pub(crate) fn of(config: &Config) -> Result<Self, String> {
         let asked = config.ports.iter().map(ask).collect::<Result<Vec<_>, _>>()?;
-        let processors = available_parallelism().map_or(1, NonZero::get);
-        Ok(Self::with(&asked, (config.worker.count, processors), &config.worker.cpus))
+        Ok(Self::with(&asked, config.worker.count, &config.worker.cpus))
     }
 
-    /// As many as are wanted; else as many as can have queues, but no more than there are processors.
-    fn with(ports: &[Queues], (wanted, processors): (Option<usize>, usize), cpus: &[usize]) -> Self {
-        let count = wanted.unwrap_or_else(|| usable(ports).min(processors));
+    /// As many as are wanted; else one, whose packets of one SA never overtake each other.
+    fn with(ports: &[Queues], wanted: Option<usize>, cpus: &[usize]) -> Self {
+        let count = wanted.unwrap_or(1);
         let own = usable(ports).min(count);
         let post = |worker: usize| {
             let numbered = ports.iter().enumerate();
@@ -100,19 +97,15 @@ mod tests {
 
     fn lineup(ports: &[(u32, u32)], count: usize) -> Vec<Vec<(u16, u16)>> {
         let ports: Vec<Queues> = ports.iter().map(|&(receive, send)| Queues { receive, send }).collect();
-        let posts = Lineup::with(&ports, (Some(count), 1), &[]).0;
+        let posts = Lineup::with(&ports, Some(count), &[]).0;
         posts.iter().map(|post| post.queues.iter().map(|(port, queue)| (port.0, *queue)).collect()).collect()
     }
 
     #[test]
-    fn by_themselves_they_are_as_many_as_have_queues_and_a_processor() {
-        let count = |ports: &[u32], processors| {
-            let ports: Vec<Queues> = ports.iter().map(|n| Queues { receive: *n, send: *n }).collect();
-            Lineup::with(&ports, (None, processors), &[]).0.len()
-        };
-        assert_eq!((count(&[8, 4], 16), count(&[8, 4], 3), count(&[1, 64], 16)), (4, 3, 1));
-        let pinned = Lineup::with(&[Queues { receive: 4, send: 4 }], (Some(2), 1), &[5, 3]);
-        assert_eq!(pinned.cpus(), [5, 3]);
+    fn there_is_one_unless_more_are_wanted() {
+        let ports = [Queues { receive: 8, send: 8 }];
+        assert_eq!(Lineup::with(&ports, None, &[]).0.len(), 1);
+        assert_eq!(Lineup::with(&ports, Some(2), &[5, 3]).cpus(), [5, 3]);
     }
 
     #[test]
