@@ -298,7 +298,7 @@ struct Sent {
 fn sent() -> impl Strategy<Value = Sent> {
     let attack = prop_oneof![3 => Just(None), 1 => (0..40_u16).prop_map(Some)];
     let bits = |often| prop_oneof![often => Just(0), 1 => any::<u32>()];
-    (any::<bool>(), 1400..9000_usize, 1280..1500_u16, 1..3_u8, attack, bits(3), bits(1)).prop_map(
+    (any::<bool>(), 1500..9000_usize, 1280..1500_u16, 1..3_u8, attack, bits(3), bits(1)).prop_map(
         |(v6, len, mtu, source, attack, missing, doubled)| Sent {
             v6,
             len,
