@@ -76,7 +76,7 @@ fn packet(mut frame: Frame) -> Frame {
 
 fn port(index: u16, depth: usize) -> FakePort {
     let PortLink { index, name, ifindex, mac, mtu, .. } = link(index);
-    FakePort::new(PortInfo { index, name, ifindex, mac, mtu }, depth)
+    FakePort::new(PortInfo { index, name, ifindex, mac, mtu, limit: mtu }, depth)
 }
 
 fn link(index: u16) -> PortLink {

@@ -71,13 +71,14 @@ impl Tun {
         settings::check_reverse_path()?;
         let file = attach_alone(name)?;
         let failed = |operation| TunError::because(name, operation);
-        // SAFETY: the descriptor is a TUN's, and the argument is a number.
-        unsafe { set_persistent(file.as_raw_fd(), 1) }
-            .map_err(|e| failed("cannot make it persistent")(e.into()))?;
         offload(name, &file)?;
         settings::apply(name)?;
         let ifindex = ifindex_of(name)?;
         bring_up(&mut Connection::open()?, name, ifindex, mtu.into())?;
+        // Last: what fails before that leaves no TUN that was not there.
+        // SAFETY: the descriptor is a TUN's, and the argument is a number.
+        unsafe { set_persistent(file.as_raw_fd(), 1) }
+            .map_err(|e| failed("cannot make it persistent")(e.into()))?;
         Ok(Self { file, name: name.to_owned(), ifindex })
     }
 
@@ -95,11 +96,6 @@ impl Tun {
     /// Number of the interface in the kernel.
     pub fn ifindex(&self) -> u32 {
         self.ifindex
-    }
-
-    /// Sets the largest packet that the kernel may put on the wire.
-    pub fn set_mtu(&self, mtu: u16) -> Result<()> {
-        Ok(bring_up(&mut Connection::open()?, &self.name, self.ifindex, mtu.into())?)
     }
 
     /// The next packet that the kernel sends: its octets, and what is still to be done to it. `None` if there is none. A packet
@@ -131,6 +127,11 @@ impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// Sets the largest packet that the kernel may send through a TUN.
+pub fn set_mtu(name: &str, mtu: u16) -> Result<()> {
+    Ok(bring_up(&mut Connection::open()?, name, ifindex_of(name)?, mtu.into())?)
 }
 
 /// Removes a TUN. False if there is none. An interface of that name that is no TUN, or is in use, is an error.

@@ -67,11 +67,6 @@ impl Umem {
         Self { memory, lent: vec![0; words], count: 0 }
     }
 
-    /// The memory behind it.
-    pub(crate) fn memory(&self) -> &FrameMemory {
-        &self.memory
-    }
-
     /// Chunks on loan.
     pub(crate) fn count(&self) -> usize {
         self.count
@@ -139,6 +134,19 @@ impl Umem {
         Redeemed::Frame(unsafe { self.memory.frame(first) })
     }
 
+    /// The frame that the kernel has filled as the descriptor says. `None` if that is no chunk on loan, or leaves it: half a
+    /// packet, or one with a hole, must not pass for a whole one.
+    #[inline]
+    pub(crate) fn received(&mut self, descriptor: &libc::xdp_desc, pool: &mut FramePool) -> Option<Frame> {
+        let Redeemed::Frame(mut frame) = self.redeem(descriptor.addr) else { return None };
+        let start = descriptor.addr as usize & (self.memory.chunk_size().octets() - 1);
+        if frame.set_extent(start, descriptor.len as usize) {
+            return Some(frame);
+        }
+        pool.give(frame);
+        None
+    }
+
     /// Brings every chunk on loan back to the pool. Only for when the kernel cannot touch them any more.
     pub(crate) fn redeem_all(&mut self, pool: &mut FramePool) {
         for word in 0..self.lent.len() {
@@ -195,6 +203,22 @@ mod tests {
         }
         let address = umem.lend_empty(pool.take().unwrap());
         pool.give(redeemed(&mut umem, address));
+    }
+
+    #[test]
+    fn a_descriptor_that_leaves_its_chunk_gives_nothing_and_its_frame_comes_home() {
+        let mut pool = FramePool::new(2, ChunkSize::K2).unwrap();
+        let mut umem = Umem::new(Arc::clone(pool.memory()));
+        for (start, len, fits) in
+            [(384, 1664, true), (384, 1665, false), (2047, u32::MAX, false), (0, 0, true)]
+        {
+            let addr = umem.lend_empty(pool.take().unwrap()) + start;
+            let received = umem.received(&libc::xdp_desc { addr, len, options: 0 }, &mut pool);
+            assert_eq!(received.as_ref().map(|frame| frame.len().into()), fits.then_some(len));
+            received.into_iter().for_each(|frame| pool.give(frame));
+            assert_eq!((umem.count(), pool.available()), (0, 2));
+        }
+        assert!(umem.received(&libc::xdp_desc { addr: 384, len: 60, options: 0 }, &mut pool).is_none());
     }
 
     #[test]

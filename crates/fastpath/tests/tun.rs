@@ -205,9 +205,22 @@ fn one_that_an_earlier_version_left_gets_its_offloads() {
 fn its_mtu_follows() {
     Namespace::new().run(|| {
         let tun = Tun::open(TUN, 1400).expect("TUN");
-        tun.set_mtu(9000).expect("an MTU");
+        tun::set_mtu(tun.name(), 9000).expect("an MTU");
         let shown = std::process::Command::new("ip").args(["link", "show", TUN]).output().expect("ip").stdout;
         assert!(String::from_utf8_lossy(&shown).contains("mtu 9000"));
+    });
+}
+
+/// A daemon that cannot start leaves things as they were.
+#[test]
+fn a_failure_leaves_no_tun_that_was_not_there() {
+    Namespace::new().run(|| {
+        let too_small = || Tun::open(TUN, 10).map(drop).expect_err("an MTU that IPv4 cannot live with");
+        too_small();
+        assert!(!tun::remove(TUN).expect("removed"), "a TUN is left");
+        drop(Tun::open(TUN, 1400).expect("TUN"));
+        too_small();
+        assert!(tun::remove(TUN).expect("removed"), "the TUN of an earlier run is gone");
     });
 }
 

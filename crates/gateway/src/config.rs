@@ -11,6 +11,7 @@ pub(crate) use cluster::{ClusterMac, NodeSettings, Timers};
 use crate::reader::{ConfigError, Section, Source};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use testudo_fastpath::frame::FrameMemory;
 
 /// Everything that the daemon is told at its start.
 #[derive(Debug, PartialEq, Eq)]
@@ -204,7 +205,9 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
         cipher: worker
             .string("cipher", "\"auto\", \"ipsec-mb\" or \"aws-lc\"", cipher)?
             .unwrap_or(default.cipher),
-        frames: worker.integer("frames", 4096, 1 << 20)?.map_or(default.frames, |n| n as u32),
+        frames: worker
+            .integer("frames", 4096, FrameMemory::LIMIT as u64)?
+            .map_or(default.frames, |n| n as u32),
     };
     worker.finish()?;
     Ok(settings)

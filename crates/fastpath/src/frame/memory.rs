@@ -71,15 +71,16 @@ pub struct FrameMemory {
 }
 
 impl FrameMemory {
-    /// Most chunks of a region.
+    /// Most frames of one chunk in a region, and most chunks of jumbo frames.
     pub const LIMIT: usize = 1 << 20;
 
     pub(super) fn new(frames: usize, jumbo: usize, size: ChunkSize) -> Result<Self> {
         let jumbo_chunks = jumbo.saturating_mul(size.in_jumbo());
-        let chunks = frames.saturating_add(jumbo_chunks);
-        if frames == 0 || chunks > Self::LIMIT {
-            return Err(Error::FrameCount { found: chunks, limit: Self::LIMIT });
+        let most = frames.max(jumbo_chunks);
+        if frames == 0 || most > Self::LIMIT {
+            return Err(Error::FrameCount { found: most, limit: Self::LIMIT });
         }
+        let chunks = frames + jumbo_chunks;
         let octets = (chunks * size.octets()).next_multiple_of(HUGE_PAGE);
         let (mapping, huge) =
             Mapping::anonymous(octets).map_err(|source| Error::System { call: "mmap of frames", source })?;

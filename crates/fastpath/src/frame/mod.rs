@@ -113,6 +113,12 @@ impl Frame {
         self.extent.capacity()
     }
 
+    /// True if it is a run of chunks.
+    #[inline]
+    pub(crate) fn is_jumbo(&self) -> bool {
+        self.capacity() == JUMBO
+    }
+
     /// An empty packet behind the usual headroom.
     #[inline]
     fn reset(&mut self) {

@@ -59,7 +59,12 @@ impl FramePool {
 
     /// Frames that there are, here or elsewhere, of both kinds.
     pub fn total(&self) -> usize {
-        self.memory.singles().len() + self.memory.jumbo_starts().count()
+        self.memory.singles().len() + self.jumbo_total()
+    }
+
+    /// Jumbo frames that there are, here or elsewhere.
+    pub fn jumbo_total(&self) -> usize {
+        self.memory.jumbo_starts().count()
     }
 
     /// A free frame, empty, with its packet to start behind the usual headroom.

@@ -24,6 +24,19 @@ fn every_frame_is_another_chunk_and_comes_home() {
     assert_eq!(pool.available(), pool.total());
 }
 
+/// What the configuration allows has to work where ports need jumbo frames too.
+#[test]
+fn the_most_frames_leave_room_for_jumbo_frames() {
+    for mtu in [1500, 9000] {
+        let mut pool = FramePool::for_mtu(mtu, FrameMemory::LIMIT, 2560).unwrap();
+        let frame = pool.take_jumbo().expect("a jumbo frame");
+        pool.give(frame);
+        assert!(pool.total() > FrameMemory::LIMIT);
+    }
+    let refused = FramePool::for_mtu(1500, FrameMemory::LIMIT + 1, 0).unwrap_err().to_string();
+    assert!(refused.contains("1048577 frames, expected 1 to 1048576"), "{refused}");
+}
+
 #[test]
 fn a_pool_that_misses_a_frame_keeps_the_region() {
     let mut pool = FramePool::new(2, ChunkSize::K2).unwrap();

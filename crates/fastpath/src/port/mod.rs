@@ -34,8 +34,10 @@ pub struct PortInfo {
     pub ifindex: u32,
     /// Address of the interface; source of the frames sent.
     pub mac: MacAddr,
-    /// Largest IP packet that the interface takes.
+    /// Largest IP packet that the interface took when the port was opened.
     pub mtu: u16,
+    /// Largest IP packet that the port can send, should the interface take more one day.
+    pub limit: u16,
 }
 
 /// What happened below the port, where the worker cannot count it (XDP_STATISTICS).
@@ -55,7 +57,7 @@ pub struct PortStatistics {
     pub tx_ring_empty: u64,
     /// Packets that the device refused and the kernel dropped.
     pub tx_refused: u64,
-    /// Descriptors from the kernel that named no frame on loan; not zero means a driver's fault.
+    /// Descriptors from the kernel that named no frame on loan, or left it; not zero means a driver's fault.
     pub stray: u64,
     /// Packets in several chunks that were lost: too long for a jumbo frame, or there was none free.
     pub rx_not_joined: u64,

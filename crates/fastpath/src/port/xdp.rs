@@ -66,7 +66,7 @@ pub struct XdpPort {
     joiner: Joiner,
     /// Chunks queued to be sent that have not completed.
     in_flight: usize,
-    /// Completions and received descriptors that named no chunk on loan.
+    /// Completions and received descriptors that named no chunk on loan, or left it.
     stray: u64,
 }
 
@@ -87,7 +87,7 @@ impl XdpPort {
         if config.queue >= link.queues.receive {
             return Err(Error::Queue { interface: name, found: config.queue, queues: link.queues.receive });
         }
-        let info = PortInfo { index: config.index, name, ifindex: link.ifindex, mac: link.mac, mtu };
+        let scatter = link.mtu > memory.chunk_size().largest_mtu();
         let wanted = XskConfig {
             interface: &config.interface,
             ifindex: link.ifindex,
@@ -96,11 +96,13 @@ impl XdpPort {
             rx_ring: config.rx_ring,
             tx_ring: config.tx_ring,
             zero_copy: config.zero_copy,
-            scatter: link.mtu > memory.chunk_size().largest_mtu(),
+            scatter,
         };
         let socket = XskSocket::open(&wanted, memory)?;
         let umem = Umem::new(Arc::clone(memory));
-        let scatter = wanted.scatter;
+        // At most `JUMBO_MTU`.
+        let limit = if scatter { limit } else { memory.chunk_size().largest_mtu() } as u16;
+        let info = PortInfo { index: config.index, name, ifindex: link.ifindex, mac: link.mac, mtu, limit };
         Ok(Self { info, socket, umem, scatter, joiner: Joiner::default(), in_flight: 0, stray: 0 })
     }
 
@@ -126,7 +128,7 @@ impl XdpPort {
         if self.umem.chunks_of(frame) > 1 {
             let (start, len) = (usize::from(frame.start()), usize::from(frame.len()));
             frame.bytes_mut().copy_within(start..start + len, HEADROOM.into());
-            // No packet is longer than the port's MTU, which leaves room for it there.
+            // No packet is longer than the port's limit, which leaves room for it there.
             let fits = frame.set_extent(HEADROOM.into(), len);
             debug_assert!(fits && self.umem.chunks_of(frame) == 1);
         }
@@ -140,21 +142,16 @@ impl Port for XdpPort {
 
     #[inline]
     fn rx(&mut self, burst: &mut FrameBurst, pool: &mut FramePool) {
-        let chunk = self.umem.memory().chunk_size().octets() as u64;
         while burst.remaining_capacity() > 0 {
             let Some(descriptor) = self.socket.rx.take() else { break };
             let more = descriptor.options & libc::XDP_PKT_CONTD != 0;
-            let Redeemed::Frame(mut frame) = self.umem.redeem(descriptor.addr) else {
-                self.stray += 1;
-                self.joiner.spoil(more, pool);
-                continue;
-            };
-            let start = (descriptor.addr & (chunk - 1)) as usize;
-            // A packet that left its chunk becomes an empty one, which the worker counts as bad.
-            if !frame.set_extent(start, descriptor.len as usize) {
-                let _ = frame.set_extent(start, 0);
+            match self.umem.received(&descriptor, pool) {
+                Some(frame) => burst.extend(self.joiner.add(frame, more, pool)),
+                None => {
+                    self.stray += 1;
+                    self.joiner.spoil(more, pool);
+                }
             }
-            burst.extend(self.joiner.add(frame, more, pool));
         }
         self.socket.rx.release();
     }

@@ -26,6 +26,8 @@ use testudo_wire::{ip, ipv4};
 
 /// Packets that may wait for their second way through the pipeline.
 const AGAIN: usize = 256;
+/// Of so many jumbo frames one at most may wait for an SA: there may be few.
+const EARLY_PART: usize = 4;
 /// ICMP errors that the worker itself makes between two ticks.
 const ANSWERS: u32 = 100;
 
@@ -98,8 +100,10 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         fib: Arc<Fib>,
         channel: Arc<Channel>,
     ) -> Self {
-        let indices: Box<[PortIndex]> = ports.iter().map(|port| port.info().index).collect();
-        let counters = Arc::new(WorkerCounters::new(indices.iter().copied()));
+        let infos = || ports.iter().map(Port::info);
+        let counters = Arc::new(WorkerCounters::new(infos().map(|info| info.index)));
+        let router = Router::new(fib, infos().map(|info| (info.index, info.limit)));
+        let early = EarlyQueue::new(pool.jumbo_total() / EARLY_PART);
         Self {
             egress: Egress::new(ports),
             joining: Joining::new(pool.total()),
@@ -108,9 +112,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             counters,
             channel,
             outbox: Outbox::default(),
-            router: Router::new(fib, indices),
+            router,
             hold: HoldQueue::new(),
-            early: EarlyQueue::new(),
+            early,
             given_up: 0,
             again: VecDeque::with_capacity(AGAIN),
             onward: FrameBurst::new(),

@@ -29,43 +29,67 @@ struct Waiter {
 
 /// All packets that wait, oldest first.
 #[derive(Debug)]
-pub(super) struct EarlyQueue(VecDeque<Waiter>);
+pub(super) struct EarlyQueue {
+    waiting: VecDeque<Waiter>,
+    /// Of these in jumbo frames, and how many may be.
+    jumbo: usize,
+    most_jumbo: usize,
+}
 
 impl EarlyQueue {
-    pub(super) fn new() -> Self {
-        Self(VecDeque::with_capacity(PACKETS))
+    /// At most so many in jumbo frames, of which there may be few, and others need them.
+    pub(super) fn new(most_jumbo: usize) -> Self {
+        Self { waiting: VecDeque::with_capacity(PACKETS), jumbo: 0, most_jumbo }
     }
 
     /// Packets that wait.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.waiting.len()
     }
 
     /// Lets a packet wait. Gives back the oldest, where there are too many.
     pub(super) fn hold(&mut self, frame: Frame, spi: Spi, source: Source, now: u64) -> Option<Frame> {
-        let oldest = if self.0.len() == PACKETS { self.0.pop_front() } else { None };
-        self.0.push_back(Waiter { frame, spi, source, since: now, ready: false });
+        let is_jumbo = frame.is_jumbo();
+        let oldest = if is_jumbo && self.jumbo == self.most_jumbo {
+            let Some(at) = self.waiting.iter().position(|waiter| waiter.frame.is_jumbo()) else {
+                return Some(frame);
+            };
+            self.take(at)
+        } else if self.waiting.len() == PACKETS {
+            self.take(0)
+        } else {
+            None
+        };
+        self.jumbo += usize::from(is_jumbo);
+        self.waiting.push_back(Waiter { frame, spi, source, since: now, ready: false });
         oldest.map(|waiter| waiter.frame)
     }
 
     /// The SA with that SPI comes: its packets need not wait any longer.
     pub(super) fn expect(&mut self, spi: Spi) {
-        self.0.iter_mut().filter(|waiter| waiter.spi == spi).for_each(|waiter| waiter.ready = true);
+        self.waiting.iter_mut().filter(|waiter| waiter.spi == spi).for_each(|waiter| waiter.ready = true);
     }
 
     /// Takes the oldest packet whose SA has come.
     pub(super) fn release(&mut self) -> Option<(Frame, Source)> {
-        let at = self.0.iter().position(|waiter| waiter.ready)?;
-        self.0.remove(at).map(|waiter| (waiter.frame, waiter.source))
+        let at = self.waiting.iter().position(|waiter| waiter.ready)?;
+        self.take(at).map(|waiter| (waiter.frame, waiter.source))
     }
 
     /// Takes a packet that has waited for too long.
     pub(super) fn expire(&mut self, now: u64) -> Option<Frame> {
-        self.0.pop_front_if(|waiter| now.saturating_sub(waiter.since) >= PATIENCE).map(|waiter| waiter.frame)
+        let late = |waiter: &Waiter| now.saturating_sub(waiter.since) >= PATIENCE;
+        if self.waiting.front().is_some_and(late) { self.clear() } else { None }
     }
 
     /// Takes any packet.
     pub(super) fn clear(&mut self) -> Option<Frame> {
-        self.0.pop_front().map(|waiter| waiter.frame)
+        self.take(0).map(|waiter| waiter.frame)
+    }
+
+    fn take(&mut self, at: usize) -> Option<Waiter> {
+        let waiter = self.waiting.remove(at)?;
+        self.jumbo -= usize::from(waiter.frame.is_jumbo());
+        Some(waiter)
     }
 }

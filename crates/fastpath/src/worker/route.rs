@@ -109,6 +109,8 @@ pub(super) struct Router {
     fib: Arc<Fib>,
     /// The worker's ports in the order of their places.
     ports: Box<[PortIndex]>,
+    /// Largest IP packet that each can send, whatever its interface takes by now.
+    limits: Box<[u16]>,
     /// An address of each port in either family.
     addresses: Box<[Sources]>,
     cache: Box<[Entry; ENTRIES]>,
@@ -119,11 +121,15 @@ pub(super) struct Router {
 }
 
 impl Router {
-    pub(super) fn new(fib: Arc<Fib>, ports: Box<[PortIndex]>) -> Self {
+    /// For ports in the order of their places, and the largest IP packet of each.
+    pub(super) fn new(fib: Arc<Fib>, ports: impl IntoIterator<Item = (PortIndex, u16)>) -> Self {
+        let (ports, limits): (Vec<_>, Vec<_>) = ports.into_iter().unzip();
+
         let nothing = Entry { epoch: 0, key: Key::NONE, hop: Hop::Host };
         let cache = Box::new([nothing; ENTRIES]);
         let addresses = ports.iter().map(|port| fib.sources(*port)).collect();
-        Self { fib, ports, addresses, cache, sources: SourceCache::new(), other: Hop::Host, epoch: 1 }
+        let (ports, limits) = (ports.into(), limits.into());
+        Self { fib, ports, limits, addresses, cache, sources: SourceCache::new(), other: Hop::Host, epoch: 1 }
     }
 
     /// Takes a new table; returns the former one.
@@ -215,7 +221,7 @@ impl Router {
         let ethertype = if destination.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let header = Ethernet { dst: mac, src: link.mac, ethertype }.to_bytes();
         // A worker has at most `MOST_PORTS`.
-        Hop::Send(SendHop { slot: slot as u8, mtu: mtu.min(link.mtu), header })
+        Hop::Send(SendHop { slot: slot as u8, mtu: mtu.min(link.mtu).min(self.limits[slot]), header })
     }
 }
 

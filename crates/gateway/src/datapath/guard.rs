@@ -4,14 +4,16 @@
 //! unloaded: it stays shut until a connection claims it.
 
 use super::barrier::Barrier;
+use super::opened::Opened;
 use super::plan::{Host, Planned, Step, Way};
 use crate::policies::{Difference, NewHome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::os::fd::BorrowedFd;
-use testudo_fastpath::fib::{Fib, PortIndex};
+use testudo_fastpath::fib::Fib;
 use testudo_fastpath::filter::{CounterSet, Counters, Filter, FilterPort, PrefixUses};
 use testudo_fastpath::netlink::{Guard as RouteGuard, GuardRoutes};
+use testudo_fastpath::port::Port;
+use testudo_fastpath::port::xdp::XdpPort;
 use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::spi::Spi;
 
@@ -20,6 +22,7 @@ pub(super) struct Guard {
     filter: Filter,
     routes: RouteGuard,
     ports: Vec<FilterPort>,
+    opened: Opened,
     barrier: Barrier,
     /// What is half done: everything is held back that has to be, and some of what need not be any more.
     under_way: Option<Way>,
@@ -31,7 +34,16 @@ impl Guard {
     /// Takes over what an earlier run protected.
     pub(super) fn new(filter: Filter, routes: RouteGuard, ports: Vec<FilterPort>) -> Result<Self, String> {
         let left = filter.prefixes().map_err(|e| e.to_string())?;
-        Ok(Self { filter, routes, ports, barrier: Barrier::new(left), under_way: None, settled: false })
+        let barrier = Barrier::new(left);
+        Ok(Self {
+            filter,
+            routes,
+            ports,
+            opened: Opened::default(),
+            barrier,
+            under_way: None,
+            settled: false,
+        })
     }
 
     /// Puts the filter on the ports.
@@ -43,14 +55,17 @@ impl Guard {
         Ok(())
     }
 
-    /// Gives the packets of a port's queue to an AF_XDP socket.
-    pub(super) fn set_socket(
-        &mut self,
-        port: PortIndex,
-        queue: u16,
-        socket: BorrowedFd<'_>,
-    ) -> Result<(), String> {
-        self.filter.set_socket(port, queue, socket).map_err(|e| e.to_string())
+    /// Gives the packets of a port's queue to the AF_XDP socket that was opened there.
+    pub(super) fn set_socket(&mut self, queue: u16, port: &XdpPort) -> Result<(), String> {
+        let socket = port.fd().ok_or("an AF_XDP port has no descriptor")?;
+        self.filter.set_socket(port.info().index, queue, socket).map_err(|e| e.to_string())?;
+        self.opened.add(port.info());
+        Ok(())
+    }
+
+    /// The largest packet that some port can send.
+    pub(super) fn largest(&self) -> Option<u16> {
+        self.opened.largest()
     }
 
     /// What a cluster's node keeps of what all nodes see.
@@ -194,8 +209,9 @@ impl Guard {
         self.filter.set_prefixes(&uses).map_err(|e| e.to_string())
     }
 
-    /// True if every port still is the interface that it was.
-    pub(super) fn check_ports(&self, fib: &Fib) -> Result<(), String> {
+    /// Fails unless every port still is the interface that it was. Says what else has changed that ports cannot follow.
+    pub(super) fn check_ports(&mut self, fib: &Fib) -> Result<(), String> {
+        self.opened.check(fib);
         for port in &self.ports {
             let now = fib.port(port.index).map_or(0, |link| link.ifindex);
             if now != port.ifindex {

@@ -9,6 +9,7 @@ mod cluster;
 mod counters;
 mod guard;
 mod inherited;
+mod opened;
 mod plan;
 mod sas;
 mod start;
@@ -29,6 +30,7 @@ use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, Out, Route};
 use testudo_fastpath::netlink::{Addresses, FibHandle, Follower, Guard as RouteGuard};
 use testudo_fastpath::prefix::Prefix;
+use testudo_fastpath::tun;
 use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, boottime};
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{Command, Event, LocalAddrs, PolicyBlock};
@@ -66,6 +68,8 @@ pub(crate) struct DataPath {
     renewed: Option<Instant>,
     /// Number of the TUN's interface.
     tun: u32,
+    tun_name: String,
+    tun_mtu: u16,
     /// The TUN's addresses.
     addresses: Addresses,
     /// Policies with a number below have places for outbound SAs.
@@ -357,6 +361,7 @@ impl DataPath {
         self.fib = Arc::clone(&fib);
         self.path_mtus_due = true;
         self.follow_path_mtus();
+        self.follow_mtu();
         if self.fib_sent != Some(self.fib.generation()) {
             self.fib_sent = Some(self.fib.generation());
             self.workers.queue(WorkerCommand::Fib(fib));
@@ -364,6 +369,18 @@ impl DataPath {
         }
         // The worker needs the routes all the same: what it sends by them is encrypted, or may go.
         guarded
+    }
+
+    /// The TUN takes as long a packet as the largest port does, and can send.
+    fn follow_mtu(&mut self) {
+        let mtu = self.guard.largest().map_or(self.tun_mtu, |largest| start::tun_mtu(&self.fib).min(largest));
+        if mtu == self.tun_mtu {
+            return;
+        }
+        self.tun_mtu = mtu;
+        if let Err(error) = tun::set_mtu(&self.tun_name, mtu) {
+            tracing::warn!("{error}");
+        }
     }
 
     /// Where routes come and go all the time, SAs follow now and then: there may be very many.

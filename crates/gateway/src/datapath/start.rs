@@ -17,7 +17,6 @@ use testudo_fastpath::frame::{FramePool, JUMBO_MTU};
 use testudo_fastpath::netlink::{
     Addresses, Follower, Guard as RouteGuard, GuardConfig, Interfaces, remove_guard,
 };
-use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::tun::{self, Tun};
 use testudo_fastpath::vip::host;
@@ -80,7 +79,8 @@ impl DataPath {
         addresses.clear().map_err(|e| e.to_string())?;
         let follower = Follower::start(interfaces(config, &tun)).map_err(|e| e.to_string())?;
         let fib = follower.handle().fib();
-        tun.set_mtu(tun_mtu(&fib)).map_err(|e| e.to_string())?;
+        let mtu = tun_mtu(&fib);
+        tun::set_mtu(&config.tun, mtu).map_err(|e| e.to_string())?;
         let ports = filter_ports(config, &fib)?;
         let routes = RouteGuard::open(GUARD, tun.ifindex()).map_err(|e| e.to_string())?;
         let mut guard = Guard::new(filter, routes, ports)?;
@@ -96,6 +96,8 @@ impl DataPath {
         let workers = barracks.start(lineup, tun, &mut guard)?;
         let mut this = Self {
             tun: tun_index,
+            tun_name: config.tun.clone(),
+            tun_mtu: mtu,
             addresses,
             fib_sent: None,
             path_mtus_due: false,
@@ -155,7 +157,7 @@ const TUN_MTU: u16 = 1500;
 
 /// Packets of the kernel may be as long as its routes allow, which may lead out of any port; what is too long for a tunnel is answered
 /// by the worker. Frames hold no more.
-fn tun_mtu(fib: &Fib) -> u16 {
+pub(super) fn tun_mtu(fib: &Fib) -> u16 {
     let largest = fib.ports().iter().map(|link| link.mtu).max().unwrap_or(TUN_MTU);
     // Below 16384.
     largest.clamp(TUN_MTU, JUMBO_MTU as u16)
@@ -240,9 +242,8 @@ impl Barracks<'_> {
         guard: &mut Guard,
     ) -> Result<Worker<XdpPort, Tun, Dataplane>, String> {
         let (ports, pool) = self.open_ports(post)?;
-        for (port, (index, queue)) in ports.iter().zip(&post.queues) {
-            let fd = port.fd().ok_or("an AF_XDP port has no descriptor")?;
-            guard.set_socket(*index, *queue, fd)?;
+        for (port, (_, queue)) in ports.iter().zip(&post.queues) {
+            guard.set_socket(*queue, port)?;
         }
         let unchecked = numbered(self.config).filter(|(_, port)| !port.source_check);
         let settings = WorkerConfig {

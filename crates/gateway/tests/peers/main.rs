@@ -11,13 +11,14 @@ mod fragments;
 mod host;
 mod hostile;
 mod hub;
+mod jumbo;
 // Debian's emulator and kernel for the guest are x86-64's.
 #[cfg(target_arch = "x86_64")]
-mod jumbo;
 mod kernel;
 mod lifecycle;
 mod mtu;
 mod nat;
+mod ports;
 mod post_quantum;
 mod python;
 mod reauthentication;

@@ -161,7 +161,7 @@ impl Node {
 
 fn info(link: Link, mtu: u16) -> PortInfo {
     let PortLink { index, name, ifindex, mac, mtu, .. } = port_link(link, mtu);
-    PortInfo { index, name, ifindex, mac, mtu }
+    PortInfo { index, name, ifindex, mac, mtu, limit: mtu }
 }
 
 fn port_link(link: Link, mtu: u16) -> PortLink {

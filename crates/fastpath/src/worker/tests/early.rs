@@ -137,6 +137,43 @@ fn a_flood_takes_few_frames_and_the_latest_stay() {
     check_and_close(worker);
 }
 
+/// Others need jumbo frames too: packets in fragments, and TCP from the kernel.
+#[test]
+fn a_flood_of_large_packets_takes_a_quarter_of_the_jumbo_frames() {
+    let mut pool = FramePool::with_jumbo(FRAMES, 32, ChunkSize::K2).unwrap();
+    let large: Vec<Frame> = (0..20)
+        .map(|number| {
+            let mut frame = pool.take_jumbo().unwrap();
+            let small = stamped(&mut pool, &packet(1500 - number), Class::Esp as u8);
+            let end = usize::from(small.start() + small.len());
+            assert!(frame.set_extent(small.start().into(), small.len().into()));
+            frame.bytes_mut()[..end].copy_from_slice(&small.bytes()[..end]);
+            pool.give(small);
+            frame
+        })
+        .collect();
+    let mut worker = Worker::new(
+        WorkerConfig::new(0),
+        vec![port(0), port(1)],
+        Some(FakeTun::default()),
+        pool,
+        full_fib(),
+        Scripted { inbound: Some(early), ..Scripted::default() },
+    )
+    .unwrap();
+    arrive(&mut worker, WAN, &packet(60), Class::Esp);
+    for frame in large {
+        worker.port_mut(WAN).unwrap().deliver(frame).unwrap();
+    }
+    worker.turn(1);
+    assert_eq!(counted(&mut worker), (9, 12, 12));
+    install(&mut worker, SPI);
+    worker.turn(2);
+    let latest = (1500 - 19..=1500 - 12).rev();
+    assert_eq!(lengths(&mut worker), std::iter::once(60).chain(latest).collect::<Vec<_>>());
+    check_and_close(worker);
+}
+
 #[test]
 fn an_sa_that_was_not_taken_leaves_them_waiting() {
     let mut worker = without_sa();

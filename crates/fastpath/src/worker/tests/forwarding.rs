@@ -257,6 +257,26 @@ fn routes_that_lead_nowhere_have_their_reasons() {
     check_and_close(worker);
 }
 
+/// An operator may raise an MTU at any time; the port sends what it was opened for.
+#[test]
+fn a_port_is_given_no_more_than_it_can_send_whatever_its_interface_takes() {
+    let builder =
+        Fib::builder().port(PortLink { mtu: 9000, ..link(0) }).port(PortLink { mtu: 9000, ..link(1) });
+    let hop = NextHop { out: Out::Port(PortIndex(1)), gateway: None, mtu: 9000 };
+    let builder = builder.route("192.0.2.0/24".parse().unwrap(), Route::Forward(hop));
+    let builder = builder.route("10.0.0.0/24".parse().unwrap(), next_hop(0, None));
+    let fib = builder.neighbour(PortIndex(1), addr(PEER), mac(0x99)).build();
+    let mut worker = worker(Arc::new(fib));
+    for (len, dont_fragment) in [(1500, true), (1501, true), (1501, false)] {
+        arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, len, dont_fragment), Class::Protect);
+    }
+    worker.turn(1);
+    let lengths: Vec<usize> = sent(&mut worker, WAN).iter().map(|(_, packet)| packet.len()).collect();
+    assert_eq!(lengths, [1500, 1500, 21]);
+    assert_eq!(dropped(&worker, WorkerDrop::LinkTooBig), 1);
+    check_and_close(worker);
+}
+
 #[test]
 fn a_port_that_cannot_send_fast_enough_drops_the_rest() {
     let mut worker = worker(full_fib());

@@ -142,6 +142,7 @@ fn port(index: u16) -> FakePort {
         ifindex: 10 + u32::from(index),
         mac: mac(index as u8),
         mtu: 1500,
+        limit: 1500,
     };
     FakePort::new(info, 256)
 }
@@ -150,9 +151,8 @@ fn next_hop(port: u16, gateway: Option<&str>) -> Route {
     Route::Forward(NextHop { out: Out::Port(PortIndex(port)), gateway: gateway.map(addr), mtu: 1500 })
 }
 
-/// Both links, a default route, our addresses, and these neighbours.
-fn fib(neighbours: &[(u16, &str, u8)]) -> Arc<Fib> {
-    let link = |index: u16| PortLink {
+fn link(index: u16) -> PortLink {
+    PortLink {
         index: PortIndex(index),
         name: format!("fake{index}"),
         ifindex: 10 + u32::from(index),
@@ -160,7 +160,11 @@ fn fib(neighbours: &[(u16, &str, u8)]) -> Arc<Fib> {
         mtu: 1500,
         up: true,
         addresses: vec![addr(["10.0.0.1", "192.0.2.1"][usize::from(index)])],
-    };
+    }
+}
+
+/// Both links, a default route, our addresses, and these neighbours.
+fn fib(neighbours: &[(u16, &str, u8)]) -> Arc<Fib> {
     let mut builder = Fib::builder()
         .port(link(0))
         .port(link(1))
