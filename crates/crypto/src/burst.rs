@@ -81,7 +81,7 @@ pub struct OpenJob<'a> {
 }
 
 /// Encrypts every job of the burst, as [`AeadKey::seal`] does.
-#[inline]
+#[inline(always)]
 pub fn seal_burst(jobs: &mut [SealJob<'_>]) {
     for job in jobs {
         job.key.seal(job.iv, job.aad.as_bytes(), job.text, job.tag);
@@ -89,7 +89,7 @@ pub fn seal_burst(jobs: &mut [SealJob<'_>]) {
 }
 
 /// Verifies and decrypts every job of the burst, as [`AeadKey::open`] does, and sets its `ok`.
-#[inline]
+#[inline(always)]
 pub fn open_burst(jobs: &mut [OpenJob<'_>]) {
     for job in jobs {
         job.ok = job.key.open(job.iv, job.aad.as_bytes(), job.text, job.tag);

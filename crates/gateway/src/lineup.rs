@@ -1,7 +1,7 @@
 //! Which worker has which queues of which ports, and which processor.
 //!
 //! Queue q of every port belongs to worker q mod K, where K is as large as the workers are many and the ports' queues allow: so each
-//! of these has at least one queue of every port, to send by too, and hands no packet to another. Workers beyond K have none, and stand by.
+//! of these has at least one queue of every port, to send by too. Workers beyond K have none, and help.
 
 use crate::config::{Config, PortConfig};
 use testudo_fastpath::fib::PortIndex;

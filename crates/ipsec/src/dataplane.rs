@@ -4,6 +4,7 @@
 //! change puts out of use goes back as [`Garbage`], to be freed by control. Control may read the [`Counters`], and those
 //! inside the SAs, at any time.
 
+mod away;
 mod burst;
 mod command;
 mod counters;
@@ -17,6 +18,7 @@ mod reply;
 mod shares;
 mod table;
 
+pub use away::Away;
 pub use burst::{BURST, Ingress, Item, Verdict};
 pub use command::{Command, Garbage};
 pub use counters::{Counters, DirectionTotals, Totals};

@@ -32,7 +32,7 @@ impl Inner {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn parse_v4(packet: &[u8], way: Direction) -> Result<Self, Error> {
         let ip = Ipv4::parse_verified(packet)?;
         let is_tcp = ip.protocol() == Protocol::TCP && ip.fragment_offset() == 0;

@@ -54,7 +54,7 @@ impl<'a> Ipv4<'a> {
     }
 
     /// Parses, and verifies the header's checksum.
-    #[inline]
+    #[inline(always)]
     pub fn parse_verified(packet: &'a [u8]) -> Result<Self, Error> {
         let parsed = Self::parse(packet)?;
         if parsed.has_valid_checksum() { Ok(parsed) } else { Err(Error::Checksum) }

@@ -114,6 +114,9 @@ pub struct WorkerCounters {
     pub(super) merged: Counter,
     pub(super) dropped_by_pipeline: Counter,
     pub(super) held: Counter,
+    pub(super) away: Counter,
+    pub(super) helped_by_others: Counter,
+    pub(super) helped_others: Counter,
     pub(super) turns: Counter,
     pub(super) sleeps: Counter,
     pub(super) events_lost: Counter,
@@ -156,6 +159,12 @@ pub struct WorkerTotals {
     pub joined: u64,
     /// Packets that wait now: for their neighbour, for their SA, or for the rest of them.
     pub held: u64,
+    /// Packets that are being worked on, here or by other workers, and have not ended.
+    pub away: u64,
+    /// Packets whose cipher another worker has done.
+    pub helped_by_others: u64,
+    /// Packets of other workers whose cipher this one has done.
+    pub helped_others: u64,
     /// Packets dropped by the IPsec pipeline; its own counters have the reasons.
     pub dropped_by_pipeline: u64,
     /// Packets dropped by the worker itself; [`WorkerCounters::dropped`] has the reasons.
@@ -181,6 +190,7 @@ impl WorkerTotals {
                 + self.merged
                 + self.joined
                 + self.held
+                + self.away
     }
 }
 
@@ -196,6 +206,9 @@ impl WorkerCounters {
             merged: Counter::default(),
             dropped_by_pipeline: Counter::default(),
             held: Counter::default(),
+            away: Counter::default(),
+            helped_by_others: Counter::default(),
+            helped_others: Counter::default(),
             turns: Counter::default(),
             sleeps: Counter::default(),
             events_lost: Counter::default(),
@@ -224,6 +237,9 @@ impl WorkerCounters {
             joined: self.joined.get(),
             merged: self.merged.get(),
             held: self.held.get(),
+            away: self.away.get(),
+            helped_by_others: self.helped_by_others.get(),
+            helped_others: self.helped_others.get(),
             dropped_by_pipeline: self.dropped_by_pipeline.get(),
             dropped: self.drops.iter().map(Counter::get).sum(),
             turns: self.turns.get(),

@@ -164,8 +164,8 @@ fn run<P: Port, H: HostPort, D: Pipeline>(mut worker: Worker<P, H, D>) -> usize 
     while !channel.is_stopped() {
         if worker.turn(milliseconds()) {
             idle = 0;
-        } else if idle < worker.config.idle_turns {
-            idle += 1;
+        } else if idle < worker.config.idle_turns || worker.keen > 0 {
+            idle = u32::saturating_add(idle, 1);
             std::hint::spin_loop();
         } else {
             worker.sleep();

@@ -8,6 +8,7 @@ mod channel;
 mod classify;
 mod config;
 mod counters;
+mod crew;
 mod deliver;
 mod drops;
 mod early;
@@ -21,6 +22,7 @@ mod join;
 mod outbox;
 mod pipeline;
 mod route;
+mod share;
 mod source;
 mod split;
 #[cfg(test)]
@@ -30,6 +32,7 @@ mod wait;
 pub use channel::{WorkerCommand, WorkerEvent, WorkerGarbage};
 pub use config::WorkerConfig;
 pub use counters::{PortTotals, WorkerCounters, WorkerTotals};
+pub use crew::Crew;
 pub use drops::WorkerDrop;
 pub use fence::{Fence, boottime};
 pub use handle::WorkerHandle;
@@ -43,6 +46,7 @@ use crate::port::{BURST, FrameBurst, Port};
 use arrayvec::ArrayVec;
 use channel::Channel;
 use classify::{Arrived, Direction, classify};
+use crew::Seat;
 use deliver::{Context, Delivery, Source};
 use inbox::Inbox;
 use std::sync::Arc;
@@ -51,6 +55,9 @@ use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
 /// Ports that a worker may have: queues of interfaces, each with its place in one octet.
 const MOST_PORTS: usize = 256;
 
+/// Turns that a worker stays awake for after it has helped, or was woken: some milliseconds. Who wants help looks for it once a burst.
+const KEEN: u32 = 20_000;
+
 /// Milliseconds between two looks at timers.
 const TICK: u64 = 100;
 /// Milliseconds between two looks at slow things.
@@ -58,9 +65,12 @@ const SLOW_TICK: u64 = 1000;
 
 /// Ports, TUN and pipeline, and the frames between them.
 #[derive(Debug)]
-pub struct Worker<P, H, D> {
+pub struct Worker<P, H, D: Pipeline> {
     config: WorkerConfig,
     pipeline: D,
+    seat: Option<Seat<D::Away>>,
+    /// Turns without work that it stays awake for, because others may want help.
+    keen: u32,
     delivery: Delivery<P, H>,
     inbox: Inbox,
     turns_to_tun: u32,
@@ -75,6 +85,14 @@ struct Outcome {
     start: u16,
     len: u16,
     verdict: Verdict,
+}
+
+impl Outcome {
+    #[inline]
+    fn of(item: &Item<'_>) -> Self {
+        // A frame has at most 16384 octets, so that both numbers fit.
+        Self { start: item.buf.start() as u16, len: item.buf.len() as u16, verdict: item.verdict }
+    }
 }
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
@@ -98,6 +116,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         let mut worker = Self {
             config,
             pipeline,
+            seat: None,
+            keen: 0,
             delivery,
             inbox,
             turns_to_tun: 0,
@@ -160,9 +180,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             // What has waited for a neighbour may be answered with an ICMP error that takes the tunnel.
             self.run_again();
         }
-        for place in 0..self.delivery.egress.len() {
-            busy |= self.receive(place);
-        }
+        busy |= self.receive_all();
         if self.turns_to_tun == 0 {
             busy |= self.receive_from_host();
         } else {
@@ -176,6 +194,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.delivery.flush();
         self.tell_control();
         self.delivery.counters.turns.add(1);
+        if let Some(seat) = &self.seat {
+            self.delivery.counters.away.set(seat.packets() as u64);
+        }
         debug_assert!(
             self.delivery.counters.totals().is_balanced(),
             "packets vanished: {:?}",
@@ -184,12 +205,38 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         busy
     }
 
+    /// Bursts from all ports. As long as others help and there is room, more of them: what they do needs no more of this worker
+    /// than what lies around the cipher.
+    fn receive_all(&mut self) -> bool {
+        let mut any = false;
+        while self.has_room() {
+            let mut received = false;
+            for place in 0..self.delivery.egress.len() {
+                received |= self.has_room() && self.receive(place);
+            }
+            any |= received;
+            if !received || !self.is_sharing() {
+                break;
+            }
+        }
+        self.work_off();
+        let helped = !any && self.help();
+        self.keen = if helped { KEEN } else { self.keen.saturating_sub(1) };
+        if let Some(seat) = &mut self.seat {
+            seat.set_spare(!any);
+        }
+        any || helped || self.is_sharing()
+    }
+
     /// Applies what control has asked for, as long as control takes the garbage away.
     fn apply_commands(&mut self) -> bool {
         let mut any = false;
         while !self.delivery.channel.garbage.is_full() {
             let Some(command) = self.delivery.channel.commands.pop() else { break };
             any = true;
+            if self.is_sharing() {
+                self.end_all(None);
+            }
             let garbage = match command {
                 WorkerCommand::Ipsec(command) => self.apply(command).map(WorkerGarbage::Ipsec),
                 WorkerCommand::Fib(fib) => Some(WorkerGarbage::Fib(self.delivery.set_fib(fib))),
@@ -229,6 +276,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if received.is_empty() {
             return false;
         }
+        let is_full = received.is_full();
         let checked = self.delivery.port(place).filter(|port| !self.config.unchecked.contains(*port));
         let (mut outbound, mut inbound) = (FrameBurst::new(), FrameBurst::new());
         let mut shared = FrameBurst::new();
@@ -245,9 +293,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
         // There are at most `MOST_PORTS`.
         let from = |shared| Source::Port { place: place as u8, shared };
-        self.run(&mut outbound, Direction::Outbound, from(false));
-        self.run(&mut shared, Direction::Outbound, from(true));
-        self.run(&mut inbound, Direction::Inbound, from(false));
+        self.run_shared(&mut outbound, Direction::Outbound, from(false), is_full);
+        self.run_shared(&mut shared, Direction::Outbound, from(true), is_full);
+        self.run_shared(&mut inbound, Direction::Inbound, from(false), is_full);
         self.run_again();
         true
     }
@@ -276,10 +324,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     #[inline]
     fn run_again(&mut self) {
         let mut burst = FrameBurst::new();
-        while let Some((frame, source, direction)) = self.delivery.take_joined() {
-            burst.push(frame);
-            self.run(&mut burst, direction, source);
-        }
+        self.run_joined(&mut burst);
         self.delivery.take_onward(&mut burst);
         self.run(&mut burst, Direction::Outbound, Source::Tunnel);
         loop {
@@ -291,12 +336,40 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// A burst of IP packets through the pipeline, and what it decides carried out.
+    /// What has been put together, in bursts of the same way.
+    #[inline]
+    fn run_joined(&mut self, burst: &mut FrameBurst) {
+        let mut way = None;
+        while let Some((frame, source, direction)) = self.delivery.take_joined() {
+            if let Some((source, direction)) = way
+                .replace((source, direction))
+                .filter(|last| *last != (source, direction) || burst.is_full())
+            {
+                self.run(burst, direction, source);
+            }
+            burst.push(frame);
+        }
+        if let Some((source, direction)) = way {
+            self.run(burst, direction, source);
+        }
+    }
+
+    /// A burst of IP packets through the pipeline, behind those that are away.
     #[inline]
     fn run(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
         if frames.is_empty() {
             return;
         }
+        if self.is_sharing() {
+            self.begin(frames, direction, source);
+        } else {
+            self.run_here(frames, direction, source);
+        }
+    }
+
+    /// A burst of IP packets through the whole pipeline, and what it decides carried out.
+    #[inline]
+    fn run_here(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
         let ingress = source.ingress();
         let mut items: ArrayVec<Item<'_>, BURST> =
             frames.iter_mut().map(|frame| Item::new(frame.packet(), ingress)).collect();
@@ -304,13 +377,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             Direction::Outbound => self.pipeline.outbound(&mut items, self.delivery.error_sources(source)),
             Direction::Inbound => self.pipeline.inbound(&mut items),
         }
-        // A frame has at most 16384 octets, so that both numbers fit.
-        let outcome = |item: &Item<'_>| Outcome {
-            start: item.buf.start() as u16,
-            len: item.buf.len() as u16,
-            verdict: item.verdict,
-        };
-        let outcomes: ArrayVec<Outcome, BURST> = items.iter().map(outcome).collect();
+        let outcomes: ArrayVec<Outcome, BURST> = items.iter().map(Outcome::of).collect();
         drop(items);
         for (mut frame, outcome) in frames.drain(..).zip(outcomes) {
             let unmoved = frame.start() == outcome.start;
@@ -344,7 +411,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     }
 
     /// Ends the worker; returns the number of frames that are missing then.
-    pub fn close(self) -> usize {
+    pub fn close(mut self) -> usize {
+        self.leave_crew();
         self.delivery.close()
     }
 }

@@ -1,6 +1,6 @@
 //! Sleeping while there is nothing to do.
 
-use super::{HostPort, MOST_PORTS, Pipeline, TICK, Worker};
+use super::{HostPort, KEEN, MOST_PORTS, Pipeline, TICK, Worker};
 use crate::port::Port;
 use arrayvec::ArrayVec;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,14 +27,21 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             PollTimeout::from(LONGEST)
         };
         delivery.counters.sleeps.add(1);
+        if let Some(seat) = &mut self.seat {
+            seat.set_asleep(true);
+        }
         // An interrupted sleep is a short one.
         let _ = poll(&mut descriptors, timeout);
+        if let Some(seat) = &mut self.seat {
+            seat.set_asleep(false);
+        }
         let is_ready = |at: usize| descriptors.get(at).is_some_and(|fd| fd.any() == Some(true));
         let woken = is_ready(usize::from(tun.is_some()));
         if tun.is_some() && is_ready(0) {
             self.turns_to_tun = 0;
         }
         if woken {
+            self.keen = if self.seat.is_some() { KEEN } else { 0 };
             self.delivery.channel.quiet_worker();
         }
     }

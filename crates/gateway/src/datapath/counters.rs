@@ -102,6 +102,8 @@ impl DataPath {
             ("from_tun", workers(|worker| worker.from_tun)),
             ("to_tun", workers(|worker| worker.to_tun)),
             ("held", workers(|worker| worker.held)),
+            ("away", workers(|worker| worker.away)),
+            ("helped", workers(|worker| worker.helped_others)),
             ("sleeps", workers(|worker| worker.sleeps)),
             ("events_lost", workers(|worker| worker.events_lost)),
         ];

@@ -20,7 +20,7 @@ use testudo_fastpath::netlink::{
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::tun::{self, Tun};
 use testudo_fastpath::vip::host;
-use testudo_fastpath::worker::{Fence, Worker, WorkerConfig, WorkerHandle};
+use testudo_fastpath::worker::{Crew, Fence, Worker, WorkerConfig, WorkerHandle};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::dataplane::{Command, Config as PipelineConfig, Dataplane, LocalAddrs};
 use testudo_ipsec::number::WorkerId;
@@ -221,9 +221,14 @@ impl Barracks<'_> {
         }
         let tuns = std::iter::once(tun).chain(queues).map(Some).chain(std::iter::repeat_with(|| None));
         let numbered = (0..).zip(&lineup.0).zip(tuns);
-        let workers: Vec<_> = numbered
+        let mut workers = numbered
             .map(|((id, post), tun)| self.worker(id, post, tun, guard))
-            .collect::<Result<_, String>>()?;
+            .collect::<Result<Vec<_>, String>>()?;
+        if workers.len() > 1 {
+            let crew = Crew::new(workers.len());
+            let places = workers.into_iter().enumerate();
+            workers = places.map(|(place, worker)| worker.joining(Arc::clone(&crew), place)).collect();
+        }
         let run = |(worker, post): (_, &Post)| self.run(worker, post);
         workers.into_iter().zip(&lineup.0).map(run).collect()
     }

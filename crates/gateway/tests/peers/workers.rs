@@ -3,7 +3,8 @@
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch};
 use crate::rekeying::under_traffic;
 use serde_json::Value;
-use std::time::Duration;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
 use testudo_lab::gateway::Kind;
 use testudo_lab::iperf::{Direction, IperfServer, Throughput};
 use testudo_lab::swanctl_conf::Connection;
@@ -70,7 +71,7 @@ fn sum<'a>(values: impl IntoIterator<Item = &'a Value>) -> u64 {
     values.into_iter().map(number).sum()
 }
 
-/// In + generated + split = out + dropped + merged + joined + held, over all workers of our side.
+/// In + generated + split = out + dropped + merged + joined + held + away, over all workers of our side.
 fn is_balanced(pair: &Pair) -> Result<(), String> {
     let status = pair.status(Side::One);
     let counters = &status["counters"];
@@ -79,7 +80,7 @@ fn is_balanced(pair: &Pair) -> Result<(), String> {
     let total = |keys: &[&str]| sum(keys.iter().map(|key| &totals[*key]));
     let dropped: u64 = list("workers").iter().map(|w| sum(w["drops"].as_object().unwrap().values())).sum();
     let came = ports("rx_packets") + total(&["from_tun", "icmp_sent", "split"]);
-    let went = ports("tx_packets") + total(&["to_tun", "merged", "joined", "held"]) + dropped;
+    let went = ports("tx_packets") + total(&["to_tun", "merged", "joined", "held", "away"]) + dropped;
     if came == went { Ok(()) } else { Err(format!("{came} came, {went} went: {counters}")) }
 }
 
@@ -134,4 +135,45 @@ fn workers_without_queues_stand_by() {
     let pair = start("standby", Kind::Strongswan, "\n[worker]\ncount = 6\n");
     carry_many_flows(&pair);
     all_have_worked(&pair, 4, 6);
+}
+
+/// Datagrams for a second, one flow of them, as fast as a host sends: more than one worker carries.
+fn flood(pair: &Pair) -> testudo_lab::Result<()> {
+    let to = (Side::Two.host(Family::V4), 9);
+    pair.t.client.enter(move || {
+        let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+        socket.connect(to).unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(1) {
+            // Where nobody listens, or there is no room: all the same.
+            (0..1000).for_each(|_| drop(socket.send(&[0; 64])));
+        }
+    })
+}
+
+/// One flow of one SA by one queue: two workers carry it together, and its packets keep their order, which a window of 32 would show.
+#[test]
+fn a_worker_without_a_queue_helps_with_one_sa() {
+    let scenario = Scenario::new("helper", Kind::Testudo).queues([1; 2]);
+    let pair = scenario.settings("\n[worker]\ncount = 2\n").alone().start_empty();
+    for side in [Side::One, Side::Two] {
+        let mut tunnel = Connection::of(side, Family::V4);
+        tunnel.more_child = vec!["replay_window = 32".into()];
+        pair.swanctl(side).load(&tunnel.to_string()).unwrap();
+    }
+    pair.swanctl(Side::One).initiate("lab", UP_LIMIT).unwrap();
+    let helped = || number(&pair.status(Side::One)["counters"]["totals"]["helped"]);
+    wait_until("a worker that helps", 6 * SOON, || {
+        flood(&pair)?;
+        Ok(if helped() > 1000 { Ok(()) } else { Err(format!("{} packets", helped())) })
+    })
+    .unwrap();
+    pair.ping_both_ways();
+    wait_until("balanced counters", SOON, || Ok(is_balanced(&pair))).unwrap();
+    for side in [Side::One, Side::Two] {
+        let drops = pair.drops(side);
+        for reason in ["replay_too_old", "replayed", "auth_failed", "no_frame"] {
+            assert_eq!(drops.get(reason), Some(&0), "{side:?}, {reason}");
+        }
+    }
 }

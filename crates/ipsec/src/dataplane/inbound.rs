@@ -1,6 +1,9 @@
 //! Packets addressed to us: demultiplexing, look-up, replay check, cipher, and all that RFC 4301 §5.2 and RFC 4303 §3.4 ask
 //! of the packet inside. Stage by stage over the whole burst, as in `outbound`.
 
+mod opening;
+
+use super::away::Away;
 use super::burst::{BURST, Ingress, Item, Verdict};
 use super::counters::{Counters, DirectionCounters};
 use super::event::{Event, Events};
@@ -19,6 +22,7 @@ use crate::share::ShareSet;
 use crate::spd::Spd;
 use crate::spi::Spi;
 use arrayvec::ArrayVec;
+pub(super) use opening::Opening;
 use std::net::IpAddr;
 use testudo_crypto::{Aad, IV_LEN, OpenJob, TAG_LEN, open_burst};
 use testudo_wire::icmp::{self, Sources};
@@ -29,8 +33,8 @@ use testudo_wire::{Error, esp};
 /// Octets of ESP before the ciphertext.
 const BEFORE_TEXT: usize = esp::HEADER + IV_LEN;
 
-/// An ESP packet whose SA is known and whose number may be accepted.
-struct Plan<'s> {
+/// An ESP packet whose SA is known and whose number may be accepted. `AWAY`: see [`away`](super::away).
+struct Plan<'s, const AWAY: bool = false> {
     sa: &'s InboundSa,
     arrived: &'s Arrived,
     sequence: u64,
@@ -63,8 +67,19 @@ impl Dataplane {
             return fence::refuse(burst, &self.counters.inbound);
         }
         for part in burst.chunks_mut(BURST) {
-            self.inbound_part(part);
+            self.inbound_part(part, None);
         }
+    }
+
+    /// The first stage of `inbound`, for a burst of at most [`BURST`] packets: see [`Away`]. `None` if there is nothing to decrypt.
+    pub fn begin_inbound(&mut self, burst: &mut [Item<'_>]) -> Option<Away> {
+        if !self.open || burst.len() > BURST {
+            self.inbound(burst);
+            return None;
+        }
+        let mut opening = None;
+        self.inbound_part(burst, Some(&mut opening));
+        opening.map(Away::inbound)
     }
 
     /// So many packets with the verdict [`Verdict::Early`] do not wait any longer: nobody has their SPI.
@@ -73,16 +88,30 @@ impl Dataplane {
         self.counters.inbound.drop_many(DropReason::UnknownSpi, packets);
     }
 
-    fn inbound_part(&mut self, burst: &mut [Item<'_>]) {
+    /// All stages, or the first one if what the others need is to be put somewhere.
+    fn inbound_part(&mut self, burst: &mut [Item<'_>], away: Option<&mut Option<Opening>>) {
         let counters = &*self.counters;
         let bytes: usize = burst.iter().map(|item| item.buf.len()).sum();
         counters.inbound.received.add(burst.len() as u64);
         counters.inbound.received_bytes.add(bytes as u64);
 
         let arrived = sort(burst, &self.local, self.udp_port, &counters.inbound);
-        let mut plans = admit(burst, &arrived, (&self.sad, &self.shares), &counters.inbound);
+        let (sad, shares, mut receiver) = self.parts();
+        let mut plans = admit(burst, &arrived, (sad, shares), &receiver.counters.inbound);
+        if let Some(away) = away
+            && Opening::fill(away, &plans, sad)
+        {
+            return;
+        }
         open(burst, &mut plans);
-        let mut receiver = Receiver {
+        receiver.receive_all(burst, &mut plans);
+    }
+
+    /// What finds an SA, and what works on decrypted packets.
+    #[inline]
+    fn parts<const AWAY: bool>(&mut self) -> (&Sad, &ShareSet, Receiver<'_, AWAY>) {
+        let counters = &*self.counters;
+        let receiver = Receiver {
             local: &self.local,
             flows: &mut self.flows,
             spd: &self.spd,
@@ -97,10 +126,7 @@ impl Dataplane {
             events: &mut self.events,
             now: self.now,
         };
-        for run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
-            accept(run);
-            receiver.receive_run(burst, run);
-        }
+        (&self.sad, &self.shares, receiver)
     }
 }
 
@@ -192,7 +218,7 @@ fn put_off(item: &mut Item<'_>, spi: Spi, counters: &DirectionCounters) {
 }
 
 /// Verifies and decrypts.
-fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
+fn open<const AWAY: bool>(burst: &mut [Item<'_>], plans: &mut [Plan<'_, AWAY>]) {
     let mut jobs: Burst<OpenJob<'_>> = Burst::new();
     let mut left = plans.iter_mut().peekable();
     for (at, item) in burst.iter_mut().enumerate() {
@@ -214,15 +240,15 @@ fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
 
 /// Takes the authentic packets of one SA into its window.
 #[inline]
-fn accept(run: &mut [Plan<'_>]) {
+fn accept<const AWAY: bool>(run: &mut [Plan<'_, AWAY>]) {
     let Some(sa) = run.first().map(|plan| plan.sa) else { return };
-    let number = |plan: &Plan<'_>| plan.verdict.is_ok().then_some(plan.sequence);
+    let number = |plan: &Plan<'_, AWAY>| plan.verdict.is_ok().then_some(plan.sequence);
     sa.window.accept_run(run, number, |plan, reason| plan.verdict = Err(reason));
 }
 
 /// The cipher's job. `None` if the packet is too short, which demultiplexing has ruled out.
 #[inline]
-fn job<'a>(packet: &'a mut [u8], plan: &Plan<'a>) -> Option<OpenJob<'a>> {
+fn job<'a, const AWAY: bool>(packet: &'a mut [u8], plan: &Plan<'a, AWAY>) -> Option<OpenJob<'a>> {
     let Plan { sa, sequence, arrived, .. } = plan;
     let (start, len) = (usize::from(arrived.at), usize::from(arrived.len));
     let esp = packet.get_mut(start..start + len)?;
@@ -234,7 +260,7 @@ fn job<'a>(packet: &'a mut [u8], plan: &Plan<'a>) -> Option<OpenJob<'a>> {
 }
 
 /// Works on decrypted packets.
-struct Receiver<'d> {
+struct Receiver<'d, const AWAY: bool> {
     local: &'d LocalAddrs,
     flows: &'d mut FlowCache,
     spd: &'d Spd,
@@ -245,10 +271,19 @@ struct Receiver<'d> {
     now: u64,
 }
 
-impl Receiver<'_> {
+impl<const AWAY: bool> Receiver<'_, AWAY> {
+    /// Packets that were opened, in order.
+    #[inline]
+    fn receive_all(&mut self, burst: &mut [Item<'_>], plans: &mut [Plan<'_, AWAY>]) {
+        for run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
+            accept(run);
+            self.receive_run(burst, run);
+        }
+    }
+
     /// Packets of one SA.
     #[inline]
-    fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_>]) {
+    fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_, AWAY>]) {
         let Some(sa) = run.first().map(|plan| plan.sa) else { return };
         let (mut packets, mut bytes) = (0, 0);
         let mut train = None;
@@ -279,7 +314,7 @@ impl Receiver<'_> {
     fn receive(
         &mut self,
         item: &mut Item<'_>,
-        plan: &Plan<'_>,
+        plan: &Plan<'_, AWAY>,
         train: &mut Option<Train>,
     ) -> Result<u16, DropReason> {
         plan.verdict?;
@@ -297,7 +332,7 @@ impl Receiver<'_> {
     /// Tells control, once a second until it knows, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT, and only the
     /// newest packet: a late one tells where the peer was (RFC 7296 §2.23). Each worker may tell it.
     #[inline]
-    fn note_source(&mut self, outer: &[u8], plan: &Plan<'_>) {
+    fn note_source(&mut self, outer: &[u8], plan: &Plan<'_, AWAY>) {
         let Plan { sa, arrived, sequence, .. } = plan;
         if arrived.udp
             && sa.encapsulation == Encapsulation::Udp
@@ -327,7 +362,7 @@ impl Receiver<'_> {
 
     /// To the kernel, or one hop on.
     #[inline]
-    fn pass_on(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, inner: &Inner, way: Way) {
+    fn pass_on(&mut self, item: &mut Item<'_>, plan: &Plan<'_, AWAY>, inner: &Inner, way: Way) {
         let counters = &self.counters.inbound;
         if inner.clamp_mss(item.buf.data_mut(), plan.sa.inner_mtu()) {
             self.counters.mss_clamped.add(1);
@@ -378,9 +413,9 @@ impl Receiver<'_> {
 
 /// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set. True if it is of that train.
 #[inline]
-fn decapsulate(
+fn decapsulate<const AWAY: bool>(
     buf: &mut PacketBuf<'_>,
-    plan: &Plan<'_>,
+    plan: &Plan<'_, AWAY>,
     train: Option<&Train>,
 ) -> Result<(Inner, bool), DropReason> {
     let (start, len) = (usize::from(plan.arrived.at), usize::from(plan.arrived.len));

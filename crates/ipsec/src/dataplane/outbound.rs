@@ -4,7 +4,9 @@
 mod number;
 mod plan;
 mod seal;
+mod sealing;
 
+use super::away::Away;
 use super::burst::{BURST, Item, Verdict};
 use super::counters::DirectionCounters;
 use super::reply::Replier;
@@ -19,6 +21,7 @@ use arrayvec::ArrayVec;
 use number::{Low, number, refuse_unnumbered};
 use plan::Planner;
 use seal::{finish, seal, want_keys};
+pub(super) use sealing::Sealing;
 use testudo_wire::icmp::Sources;
 
 /// A packet whose headers have been read.
@@ -40,11 +43,29 @@ impl Dataplane {
             return fence::refuse(burst, &self.counters.outbound);
         }
         for part in burst.chunks_mut(BURST) {
-            self.outbound_part(part, sources);
+            self.outbound_part(part, sources, None);
         }
     }
 
-    fn outbound_part(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
+    /// The first stage of `outbound`, for a burst of at most [`BURST`] packets: all that must be done in order. What has no verdict then
+    /// is to be worked on, by whichever worker, and to be ended: see [`Away`]. `None` if there is no such packet.
+    pub fn begin_outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) -> Option<Away> {
+        if !self.open || burst.len() > BURST {
+            self.outbound(burst, sources);
+            return None;
+        }
+        let mut sealing = None;
+        self.outbound_part(burst, sources, Some(&mut sealing));
+        sealing.map(Away::outbound)
+    }
+
+    /// All stages, or the first one if what the others need is to be put somewhere.
+    fn outbound_part(
+        &mut self,
+        burst: &mut [Item<'_>],
+        sources: &Sources,
+        away: Option<&mut Option<Sealing>>,
+    ) {
         let counters = &*self.counters;
         let bytes: usize = burst.iter().map(|item| item.buf.len()).sum();
         counters.outbound.received.add(burst.len() as u64);
@@ -78,7 +99,14 @@ impl Dataplane {
         };
         number(&mut plans, &mut self.ivs, low);
         refuse_unnumbered(burst, &mut plans, &self.ivs, &counters.outbound);
-        seal(burst, &plans, &mut self.next_id, &counters.outbound);
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(plans.len() as u16);
+        if let Some(away) = away
+            && Sealing::fill(away, &plans, &self.outbound, id)
+        {
+            return;
+        }
+        seal(burst, &plans, id);
         want_keys(&plans, &mut self.events, self.now);
         finish(burst, &plans, &counters.outbound, &mut self.events, self.now);
     }

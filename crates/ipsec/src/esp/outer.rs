@@ -139,7 +139,7 @@ impl Outer {
     }
 
     /// Writes the prefix. `prefix` is [`Self::prefix_len`] octets, `total` those of the outer packet.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write(&self, prefix: &mut [u8], total: u16, marks: &Marks) {
         match (self.family, self.udp) {
             (Family::V4, false) => self.write_v4::<{ ipv4::HEADER + 16 }>(prefix, total, marks),

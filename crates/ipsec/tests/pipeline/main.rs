@@ -11,5 +11,6 @@ mod hub;
 mod icmp;
 mod packets;
 mod round_trip;
+mod stages;
 mod tunnel;
 mod vectors;

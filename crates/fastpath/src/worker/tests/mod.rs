@@ -9,6 +9,7 @@ mod holding;
 mod host;
 mod joining;
 mod queues;
+mod sharing;
 mod slow_path;
 mod threads;
 
@@ -58,6 +59,8 @@ fn refuse(_: &mut Item<'_>) -> Verdict {
 }
 
 impl Pipeline for Scripted {
+    type Away = ();
+
     fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
         self.sources.push(*sources);
         let script = if self.shut { refuse } else { self.outbound.unwrap_or(|_| Verdict::Forward) };

@@ -20,9 +20,10 @@ use testudo_wire::icmp::Kind;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv6;
 
-/// A packet that will be encrypted.
-pub(super) struct Plan<'s> {
-    pub(super) sa: &'s OutboundSa,
+/// A packet that will be encrypted. `S` says by which SA, `AWAY` where (see [`away`](crate::dataplane::away)).
+#[derive(Clone, Copy, Debug)]
+pub(in crate::dataplane) struct Plan<S, const AWAY: bool = false> {
+    pub(super) sa: S,
     pub(super) sequence: u64,
     pub(super) iv: u64,
     pub(super) len: u16,
@@ -32,6 +33,15 @@ pub(super) struct Plan<'s> {
     /// The largest piece, if the outer packet must be fragmented.
     pub(super) pieces: Option<u16>,
     pub(super) next_header: Protocol,
+}
+
+impl<S, const AWAY: bool> Plan<S, AWAY> {
+    /// The same for the packet at another place, with another word for the SA.
+    #[inline]
+    pub(super) fn moved<T, const THERE: bool>(&self, at: u8, sa: T) -> Plan<T, THERE> {
+        let Self { sa: _, sequence, iv, len, at: _, class, df, pieces, next_header } = *self;
+        Plan { sa, sequence, iv, len, at, class, df, pieces, next_header }
+    }
 }
 
 /// Decides what becomes of each packet, and prepares those that will be encrypted.
@@ -47,7 +57,12 @@ pub(super) struct Planner<'s, 'd> {
 
 impl<'s> Planner<'s, '_> {
     #[inline]
-    pub(super) fn plan(&mut self, item: &mut Item<'_>, parsed: &Parsed, path: Path) -> Option<Plan<'s>> {
+    pub(super) fn plan(
+        &mut self,
+        item: &mut Item<'_>,
+        parsed: &Parsed,
+        path: Path,
+    ) -> Option<Plan<&'s OutboundSa>> {
         let reason = match path {
             Path::Protect(policy) => match self.table.sa(policy) {
                 Some(sa) if self.is_home(sa) => return self.protect(item, parsed, sa),
@@ -126,7 +141,12 @@ impl<'s> Planner<'s, '_> {
     }
 
     #[inline]
-    fn protect(&mut self, item: &mut Item<'_>, parsed: &Parsed, sa: &'s OutboundSa) -> Option<Plan<'s>> {
+    fn protect(
+        &mut self,
+        item: &mut Item<'_>,
+        parsed: &Parsed,
+        sa: &'s OutboundSa,
+    ) -> Option<Plan<&'s OutboundSa>> {
         let inner = &parsed.inner;
         let mtu = sa.inner_mtu();
         let too_big = inner.len > mtu;

@@ -7,33 +7,27 @@ use crate::dataplane::counters::DirectionCounters;
 use crate::dataplane::event::{Event, Events};
 use crate::drops::DropReason;
 use crate::esp::{Marks, Outer};
+use crate::sa::OutboundSa;
 use testudo_crypto::{Aad, SealJob, TAG_LEN, seal_burst};
 use testudo_wire::esp;
 use testudo_wire::packet::PacketBuf;
 
-/// Puts ESP around each planned packet and encrypts the burst. Only what is encrypted gets the verdict to be forwarded.
-pub(super) fn seal(
-    burst: &mut [Item<'_>],
-    plans: &[Plan<'_>],
-    next_id: &mut u16,
-    counters: &DirectionCounters,
-) {
+/// Puts ESP around each planned packet and encrypts the burst. Only what is encrypted gets the verdict to be forwarded. The
+/// identifications of the outer headers come after `id`. Touches nothing else: another worker may do it.
+pub(super) fn seal<const AWAY: bool>(burst: &mut [Item<'_>], plans: &[Plan<&OutboundSa, AWAY>], mut id: u16) {
     let mut jobs = Burst::new();
     let mut plans = plans.iter().peekable();
     for (at, item) in burst.iter_mut().enumerate() {
         let Some(plan) = plans.next_if(|plan| usize::from(plan.at) == at) else {
             continue;
         };
-        *next_id = next_id.wrapping_add(1);
-        item.verdict = match encapsulate(&mut item.buf, plan, *next_id) {
+        id = id.wrapping_add(1);
+        item.verdict = match encapsulate(&mut item.buf, plan, id) {
             Some(job) => {
                 jobs.push(job);
                 plan.pieces.map_or(Verdict::Forward, |mtu| Verdict::ForwardInPieces { mtu })
             }
-            None => {
-                counters.drop(DropReason::NoRoom);
-                Verdict::Drop(DropReason::NoRoom)
-            }
+            None => Verdict::Drop(DropReason::NoRoom),
         };
     }
     seal_burst(&mut jobs);
@@ -41,7 +35,11 @@ pub(super) fn seal(
 
 /// Writes outer header and trailer. `None` if there is no room, which the planner has ruled out.
 #[inline]
-fn encapsulate<'a>(buf: &'a mut PacketBuf<'_>, plan: &Plan<'a>, id: u16) -> Option<SealJob<'a>> {
+fn encapsulate<'a, const AWAY: bool>(
+    buf: &'a mut PacketBuf<'_>,
+    plan: &Plan<&'a OutboundSa, AWAY>,
+    id: u16,
+) -> Option<SealJob<'a>> {
     let Plan { sa, sequence, iv, .. } = *plan;
     let prefix_len = sa.outer.prefix_len();
     let trailer_len = Outer::trailer_len(usize::from(plan.len));
@@ -63,7 +61,7 @@ fn encapsulate<'a>(buf: &'a mut PacketBuf<'_>, plan: &Plan<'a>, id: u16) -> Opti
 
 /// Tells control of SAs that have come into use.
 #[inline]
-pub(super) fn want_keys(plans: &[Plan<'_>], events: &mut Events, now: u64) {
+pub(super) fn want_keys<const AWAY: bool>(plans: &[Plan<&OutboundSa, AWAY>], events: &mut Events, now: u64) {
     for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
         if let Some(Plan { sa, .. }) = run.first()
             && !sa.key.is_expanded()
@@ -75,9 +73,9 @@ pub(super) fn want_keys(plans: &[Plan<'_>], events: &mut Events, now: u64) {
 }
 
 /// What remains after encryption: checksums over ciphertext, counters.
-pub(super) fn finish(
+pub(super) fn finish<const AWAY: bool>(
     burst: &mut [Item<'_>],
-    plans: &[Plan<'_>],
+    plans: &[Plan<&OutboundSa, AWAY>],
     counters: &DirectionCounters,
     events: &mut Events,
     now: u64,
@@ -93,6 +91,7 @@ pub(super) fn finish(
                 continue;
             };
             if !matches!(item.verdict, Verdict::Forward | Verdict::ForwardInPieces { .. }) {
+                item.refuse(DropReason::NoRoom, counters);
                 continue;
             }
             if sa.outer.needs_checksum() {
