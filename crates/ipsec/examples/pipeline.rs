@@ -1,5 +1,6 @@
 //! Bursts through the pipeline of two gateways, for `tests/instructions.rs` to count what it takes:
-//! `pipeline DIRECTION OCTETS TRAIN BURSTS`, with `TRAIN` packets of a flow one after another.
+//! `pipeline DIRECTION OCTETS TRAIN BURSTS`, with `TRAIN` packets of a flow one after another. `forged` is what a fragment costs that
+//! waits for others in vain, among as many as may.
 
 #![allow(missing_docs)]
 
@@ -10,13 +11,17 @@ use testudo_ipsec::dataplane::{
     BURST, Command, Config, Dataplane, Ingress, Item, LocalAddrs, PolicyBlock, Sources, Verdict,
 };
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
+use testudo_ipsec::reassembly::{Limits, Reassembler};
 use testudo_ipsec::sa::{
     ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, OutboundSa,
 };
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 use testudo_ipsec::spi::{SenderId, Spi};
+use testudo_wire::checksum::Sum;
+use testudo_wire::fragment::Fragment;
 use testudo_wire::ip::Protocol;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::{ipv4, udp};
@@ -24,6 +29,15 @@ use testudo_wire::{ipv4, udp};
 const POLICY: PolicyId = PolicyId(0);
 const FRAME: usize = 2048;
 const START: usize = 256;
+/// Of a fragment: nobody looks at them before the packet is whole.
+struct Octets;
+
+impl AsRef<[u8]> for Octets {
+    fn as_ref(&self) -> &[u8] {
+        &[]
+    }
+}
+
 const SOURCES: Sources = Sources { v4: None, v6: None };
 
 fn main() {
@@ -31,6 +45,9 @@ fn main() {
     let direction = args.next().unwrap_or_else(|| "out".into());
     let [octets, train, bursts] =
         std::array::from_fn(|_| args.next().and_then(|arg| arg.parse().ok()).unwrap_or(64));
+    if direction == "forged" {
+        return flood(octets, train, bursts);
+    }
     let (mut near, mut far) = (gateway(&tunnel()), gateway(&tunnel().mirrored()));
     let mut memory = vec![0; FRAME * BURST];
     // Caches of flows are warm after the first bursts.
@@ -60,6 +77,48 @@ fn counted_outbound(dataplane: &mut Dataplane, items: &mut [Item<'_>]) {
 #[inline(never)]
 fn counted_inbound(dataplane: &mut Dataplane, items: &mut [Item<'_>]) {
     dataplane.inbound(items);
+}
+
+/// Forged beginnings of packets, `train` of each source, where as many wait as may.
+fn flood(octets: usize, train: usize, bursts: usize) {
+    let limits = Limits {
+        datagrams: 256,
+        per_source: 32,
+        fragments: 512,
+        fragments_per_source: 128,
+        octets: 16_000,
+        patience: 2000,
+        stale: 100,
+    };
+    let mut reassembler = Reassembler::new(limits, HashKey::new([5; 16]));
+    let mut packet = vec![0; octets];
+    for number in 0..(bursts + 20) * BURST {
+        write(&mut packet, 0);
+        packet[4..6].copy_from_slice(&(number as u16).to_be_bytes());
+        packet[6..8].copy_from_slice(&[0x20, 0]);
+        packet[14..16].copy_from_slice(&((number / train) as u16).to_be_bytes());
+        packet[10..12].fill(0);
+        let sum = Sum::new().bytes(&packet[..ipv4::HEADER]).finish();
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        if number < 20 * BURST {
+            give(&mut reassembler, &packet)
+        } else {
+            counted_forged(&mut reassembler, &packet)
+        }
+    }
+    assert_eq!(reassembler.held(), limits.datagrams.min(limits.per_source * BURST.div_ceil(train)));
+}
+
+/// What is counted of fragments.
+#[inline(never)]
+fn counted_forged(reassembler: &mut Reassembler<Octets>, packet: &[u8]) {
+    give(reassembler, packet);
+}
+
+#[inline(always)]
+fn give(reassembler: &mut Reassembler<Octets>, packet: &[u8]) {
+    let fragment = Fragment::parse(packet).ok().flatten().expect("a fragment");
+    assert!(reassembler.add((Octets, fragment), 0, 1, &mut |_, _| ()).is_none());
 }
 
 /// A burst of packets where they lie; afterwards `extents` says where they lie then.

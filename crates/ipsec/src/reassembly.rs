@@ -4,9 +4,15 @@
 //! (RFC 4301 §7). What anybody on the way can send is kept here, so all of it is bounded: datagrams, those of one source,
 //! fragments, octets, and time. The oldest datagram has to go first. Fragments that overlap end their datagram, and all that
 //! comes of it later (RFC 5722, RFC 8200 §4.5; here for IPv4 too): nobody can show a filter other octets than us. The buffers
-//! that hold the fragments are the caller's.
+//! that hold the fragments are the caller's. A fragment costs the same however many others there are.
 
+mod pieces;
+mod table;
+
+use crate::siphash::HashKey;
 use arrayvec::ArrayVec;
+use pieces::{Piece, Pieces, flaw, payload};
+use table::{Chain, Hashed, Key, List, Place, Table};
 use testudo_wire::fragment::{Datagram, Fragment, joined_ecn};
 use testudo_wire::ip::Ecn;
 
@@ -25,10 +31,14 @@ pub struct Limits {
     pub per_source: usize,
     /// Fragments of all datagrams.
     pub fragments: usize,
+    /// Fragments of one source.
+    pub fragments_per_source: usize,
     /// Octets of a datagram, its header included.
     pub octets: usize,
-    /// Milliseconds from a datagram's first fragment on.
+    /// Milliseconds that a datagram's fragments wait for the others.
     pub patience: u64,
+    /// Milliseconds after which another beginning of an IPv4 datagram is that of another datagram.
+    pub stale: u64,
 }
 
 /// Why a fragment was lost, and with it, but for the first three, its datagram.
@@ -64,53 +74,75 @@ impl<F, S: FnMut(F, Loss)> Sink<F> for S {
     }
 }
 
-/// A fragment and the packet that it came in.
-#[derive(Debug)]
-struct Piece<F> {
-    packet: F,
-    fragment: Fragment,
-}
-
-/// The fragments of one datagram, in the order of their places.
-#[derive(Debug)]
-struct Pieces<F> {
-    list: ArrayVec<Piece<F>, PIECES>,
-    octets: usize,
-    /// Where the datagram ends, once its last fragment is there.
-    end: Option<usize>,
-    /// What comes of it is lost.
-    spoilt: Option<Loss>,
-}
-
-impl<F> Pieces<F> {
-    fn new() -> Self {
-        Self { list: ArrayVec::new(), octets: 0, end: None, spoilt: None }
-    }
-
-    fn is_whole(&self) -> bool {
-        // None overlaps another.
-        self.end == Some(self.octets)
-    }
-}
-
-#[derive(Debug)]
-struct Entry {
-    /// Only fragments that came the same way belong together.
+/// What tells a datagram from all others: only fragments that came the same way belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name {
     way: u32,
     datagram: Datagram,
+}
+
+impl Key for Name {
+    fn hash(&self, key: HashKey) -> u64 {
+        let Datagram { src, dst, id, protocol, v6 } = self.datagram;
+        let mut octets = [0; 42];
+        octets[..16].copy_from_slice(&src.to_le_bytes());
+        octets[16..32].copy_from_slice(&dst.to_le_bytes());
+        octets[32..36].copy_from_slice(&id.to_le_bytes());
+        octets[36..40].copy_from_slice(&self.way.to_le_bytes());
+        octets[40..].copy_from_slice(&[protocol, v6.into()]);
+        key.hash(&octets)
+    }
+}
+
+/// Who sends fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Source {
+    addr: u128,
+    v6: bool,
+}
+
+impl Key for Source {
+    fn hash(&self, key: HashKey) -> u64 {
+        key.hash(&self.addr.to_le_bytes())
+    }
+}
+
+/// A datagram that is not whole.
+#[derive(Debug)]
+struct Entry<F> {
     since: u64,
-    /// Where its pieces are.
-    place: usize,
+    /// The place of its source.
+    source: Place,
+    pieces: Pieces<F>,
+}
+
+/// What there is of one source.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// Oldest first.
+    list: List,
+    datagrams: usize,
+    fragments: usize,
+}
+
+impl Share {
+    const NOTHING: Self = Self { list: List::EMPTY, datagrams: 0, fragments: 0 };
 }
 
 /// Datagrams that are not whole yet.
 #[derive(Debug)]
 pub struct Reassembler<F> {
     limits: Limits,
-    /// Oldest first.
-    entries: Vec<Entry>,
-    pieces: Vec<Pieces<F>>,
-    free: Vec<usize>,
+    names: Table<Name>,
+    /// By the places of names.
+    entries: Vec<Entry<F>>,
+    /// All of them, oldest first.
+    ages: List,
+    ages_chain: Chain,
+    sources: Table<Source>,
+    /// By the places of sources.
+    shares: Vec<Share>,
+    shares_chain: Chain,
     held: usize,
 }
 
@@ -153,13 +185,19 @@ impl<F: AsRef<[u8]>> Whole<F> {
 }
 
 impl<F: AsRef<[u8]>> Reassembler<F> {
-    /// Nothing is kept yet; all memory is there already.
-    pub fn new(limits: Limits) -> Self {
+    /// Nothing is kept yet; all memory is there already. Places are found by the key, which strangers must not know.
+    pub fn new(limits: Limits, key: HashKey) -> Self {
+        let places = limits.datagrams;
+        let entry = || Entry { since: 0, source: 0, pieces: Pieces::new() };
         Self {
             limits,
-            entries: Vec::with_capacity(limits.datagrams),
-            pieces: (0..limits.datagrams).map(|_| Pieces::new()).collect(),
-            free: (0..limits.datagrams).collect(),
+            names: Table::new(places, key),
+            entries: std::iter::repeat_with(entry).take(places).collect(),
+            ages: List::EMPTY,
+            ages_chain: Chain::new(places),
+            sources: Table::new(places, key),
+            shares: vec![Share::NOTHING; places],
+            shares_chain: Chain::new(places),
             held: 0,
         }
     }
@@ -169,9 +207,9 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         self.held
     }
 
-    /// True if there is something to [`Self::expire`] in time.
+    /// True if there is nothing to [`Self::expire`] in time.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.ages.first().is_none()
     }
 
     /// Takes a fragment that came some way. Answers the datagram if that was all that it lacked.
@@ -186,177 +224,155 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
             sink.lose(packet, why);
             return None;
         }
-        let place = self.place_of(way, &fragment.datagram, now, sink);
-        // It may have been the oldest that had to make room for itself.
-        let pieces = place.and_then(|place| self.pieces.get_mut(place).zip(Some(place)));
-        let Some((pieces, place)) = pieces else {
+        let name = Name { way, datagram: fragment.datagram };
+        let name = self.names.hashed(name);
+        let source = Source { addr: fragment.datagram.src, v6: fragment.datagram.v6 };
+        let known = self.names.find(&name);
+        let known = known.filter(|place| !self.replace(*place, (&packet, &fragment), now, sink));
+        let place = known
+            .or_else(|| self.begin(name, source, now, sink))
+            .filter(|place| self.make_room(*place, sink));
+        let Some(place) = place else {
+            // It was the oldest, and had to make room for itself.
             sink.lose(packet, Loss::Displaced);
             return None;
         };
-        match pieces.judge(&packet, &fragment, self.limits.octets) {
-            Ok(at) => {
-                pieces.octets += usize::from(fragment.len);
-                if !fragment.more {
-                    pieces.end = Some(fragment.end());
-                }
-                pieces.list.insert(at, Piece { packet, fragment });
+        let entry = &mut self.entries[usize::from(place)];
+        match entry.pieces.add(packet, fragment, self.limits.octets) {
+            Ok(()) => {
                 self.held += 1;
+                self.shares[usize::from(entry.source)].fragments += 1;
+                if entry.pieces.is_whole() { self.complete(place, sink) } else { None }
             }
-            Err(why) => {
+            Err((packet, why)) => {
                 sink.lose(packet, why);
                 if why != Loss::Duplicate {
                     self.spoil(place, why, sink);
                 }
-                return None;
+                None
             }
         }
-        if pieces.is_whole() { self.complete(place, sink) } else { None }
     }
 
     /// Lets go of what has waited for too long.
     pub fn expire(&mut self, now: u64, sink: &mut impl Sink<F>) {
-        let patience = self.limits.patience;
-        while self.entries.first().is_some_and(|entry| now.saturating_sub(entry.since) >= patience) {
-            self.remove(0, Loss::Timeout, sink);
+        while let Some(oldest) = self.ages.first() {
+            if now.saturating_sub(self.entries[usize::from(oldest)].since) < self.limits.patience {
+                return;
+            }
+            self.remove(oldest, Loss::Timeout, sink);
         }
     }
 
     /// Lets go of everything.
     pub fn clear(&mut self, sink: &mut impl Sink<F>) {
-        while !self.entries.is_empty() {
-            self.remove(0, Loss::Timeout, sink);
+        while let Some(oldest) = self.ages.first() {
+            self.remove(oldest, Loss::Timeout, sink);
         }
     }
 
-    /// Where the pieces of a datagram are, with room for one more. `None` if to make room was to give up this datagram.
-    fn place_of(
+    /// Lets go of half a datagram whose identification has come again: IPv4 has few (RFC 4963). True if it has.
+    fn replace(
         &mut self,
-        way: u32,
-        datagram: &Datagram,
+        place: Place,
+        (packet, fragment): (&F, &Fragment),
         now: u64,
         sink: &mut impl Sink<F>,
-    ) -> Option<usize> {
-        let is_it = |entry: &&Entry| entry.datagram == *datagram && entry.way == way;
-        if let Some(place) = self.entries.iter().find(is_it).map(|entry| entry.place) {
-            if self.held >= self.limits.fragments {
-                self.displace_oldest(sink);
-            }
-            return self.entries.iter().any(|entry| entry.place == place).then_some(place);
+    ) -> bool {
+        let entry = &self.entries[usize::from(place)];
+        let is_old = now.saturating_sub(entry.since) >= self.limits.stale;
+        let is_stale = is_old && !fragment.datagram.v6 && entry.pieces.is_another_beginning(packet, fragment);
+        if is_stale {
+            self.remove(place, Loss::Displaced, sink);
         }
-        let of_source =
-            |entry: &&Entry| entry.datagram.src == datagram.src && entry.datagram.v6 == datagram.v6;
-        if self.entries.iter().filter(of_source).count() >= self.limits.per_source
-            && let Some(at) = self.entries.iter().position(|entry| of_source(&entry))
+        is_stale
+    }
+
+    /// A place for a datagram of which nothing is there.
+    fn begin(
+        &mut self,
+        name: Hashed<Name>,
+        source: Source,
+        now: u64,
+        sink: &mut impl Sink<F>,
+    ) -> Option<Place> {
+        let source = self.sources.hashed(source);
+        if let Some(known) = self.sources.find(&source)
+            && let Share { list, datagrams, .. } = self.shares[usize::from(known)]
+            && datagrams >= self.limits.per_source
+            && let Some(oldest) = list.first()
         {
-            self.remove(at, Loss::Displaced, sink);
+            self.remove(oldest, Loss::Displaced, sink);
         }
-        if self.free.is_empty() || self.held >= self.limits.fragments {
-            self.displace_oldest(sink);
+        if self.names.is_full()
+            && let Some(oldest) = self.ages.first()
+        {
+            self.remove(oldest, Loss::Displaced, sink);
         }
-        let place = self.free.pop()?;
-        self.entries.push(Entry { way, datagram: *datagram, since: now, place });
+        // A source that has lost its only datagram is gone too.
+        let source = self.sources.find(&source).or_else(|| self.sources.insert(source))?;
+        let place = self.names.insert(name)?;
+        self.entries[usize::from(place)] = Entry { since: now, source, pieces: Pieces::new() };
+        self.ages.push(place, &mut self.ages_chain);
+        let share = &mut self.shares[usize::from(source)];
+        share.list.push(place, &mut self.shares_chain);
+        share.datagrams += 1;
         Some(place)
     }
 
-    /// Lets go of datagrams, oldest first, until one of them had a fragment.
-    fn displace_oldest(&mut self, sink: &mut impl Sink<F>) {
-        let held = self.held;
-        while !self.entries.is_empty() {
-            self.remove(0, Loss::Displaced, sink);
-            if self.held < held || self.held < self.limits.fragments {
-                return;
-            }
+    /// Makes room for one more fragment of a datagram. False if to make room was to give up this datagram.
+    fn make_room(&mut self, place: Place, sink: &mut impl Sink<F>) -> bool {
+        let source = usize::from(self.entries[usize::from(place)].source);
+        let mut is_there = true;
+        // What is spoilt has no fragments, and goes on the way.
+        while is_there && self.shares[source].fragments >= self.limits.fragments_per_source {
+            let Some(oldest) = self.shares[source].list.first() else { break };
+            self.remove(oldest, Loss::Displaced, sink);
+            is_there = oldest != place;
         }
+        while is_there && self.held >= self.limits.fragments {
+            let Some(oldest) = self.ages.first() else { break };
+            self.remove(oldest, Loss::Displaced, sink);
+            is_there = oldest != place;
+        }
+        is_there
     }
 
     /// Lets go of a datagram's fragments, and of those that are still to come.
-    fn spoil(&mut self, place: usize, why: Loss, sink: &mut impl Sink<F>) {
-        if let Some(pieces) = self.pieces.get_mut(place) {
-            pieces.spoilt = Some(why);
-            self.held -= pieces.list.len();
-            pieces.list.drain(..).for_each(|piece| sink.lose(piece.packet, why));
-        }
+    fn spoil(&mut self, place: Place, why: Loss, sink: &mut impl Sink<F>) {
+        let entry = &mut self.entries[usize::from(place)];
+        entry.pieces.spoilt = Some(why);
+        self.held -= entry.pieces.list.len();
+        self.shares[usize::from(entry.source)].fragments -= entry.pieces.list.len();
+        entry.pieces.list.drain(..).for_each(|piece| sink.lose(piece.packet, why));
     }
 
-    fn remove(&mut self, at: usize, why: Loss, sink: &mut impl Sink<F>) {
-        let place = self.entries.remove(at).place;
+    fn remove(&mut self, place: Place, why: Loss, sink: &mut impl Sink<F>) {
         self.spoil(place, why, sink);
-        self.release(place);
-    }
-
-    fn release(&mut self, place: usize) {
-        if let Some(pieces) = self.pieces.get_mut(place) {
-            *pieces = Pieces::new();
+        self.names.remove(place);
+        self.ages.remove(place, &mut self.ages_chain);
+        let source = self.entries[usize::from(place)].source;
+        let share = &mut self.shares[usize::from(source)];
+        share.list.remove(place, &mut self.shares_chain);
+        share.datagrams -= 1;
+        if share.datagrams == 0 {
+            self.sources.remove(source);
         }
-        self.free.push(place);
     }
 
-    fn complete(&mut self, place: usize, sink: &mut impl Sink<F>) -> Option<Whole<F>> {
-        let at = self.entries.iter().position(|entry| entry.place == place)?;
-        let pieces = self.pieces.get_mut(place)?;
-        let Some(ecn) = joined_ecn(pieces.list.iter().map(|piece| Ecn::of(piece.fragment.class))) else {
-            self.remove(at, Loss::Ecn, sink);
+    fn complete(&mut self, place: Place, sink: &mut impl Sink<F>) -> Option<Whole<F>> {
+        let entry = &mut self.entries[usize::from(place)];
+        let Some(ecn) = joined_ecn(entry.pieces.list.iter().map(|piece| Ecn::of(piece.fragment.class)))
+        else {
+            self.remove(place, Loss::Ecn, sink);
             return None;
         };
-        let whole = Whole { list: std::mem::take(&mut pieces.list), octets: pieces.octets, ecn };
+        let whole = Whole { list: std::mem::take(&mut entry.pieces.list), octets: entry.pieces.octets, ecn };
         self.held -= whole.list.len();
-        self.entries.remove(at);
-        self.release(place);
+        self.shares[usize::from(entry.source)].fragments -= whole.list.len();
+        self.remove(place, Loss::Displaced, sink);
         Some(whole)
     }
-}
-
-/// What is wrong with a fragment whatever others there are.
-fn flaw(fragment: &Fragment) -> Option<Loss> {
-    let beyond = fragment.header_len() + fragment.end() > usize::from(u16::MAX);
-    if fragment.len == 0 || beyond || fragment.more && !fragment.len.is_multiple_of(8) {
-        return Some(Loss::Invalid);
-    }
-    let hides = fragment.more && fragment.len < LEAST || fragment.offset != 0 && fragment.offset < LEAST;
-    hides.then_some(Loss::Tiny)
-}
-
-impl<F: AsRef<[u8]>> Pieces<F> {
-    /// Where in the list a fragment belongs, or why it does not.
-    fn judge(&self, packet: &F, fragment: &Fragment, limit: usize) -> Result<usize, Loss> {
-        if let Some(why) = self.spoilt {
-            return Err(why);
-        }
-        let (start, end) = (usize::from(fragment.offset), fragment.end());
-        if fragment.header_len() + end > limit {
-            return Err(Loss::TooLarge);
-        }
-        let at = self.list.partition_point(|piece| piece.fragment.offset < fragment.offset);
-        let next = self.list.get(at);
-        if next.is_some_and(|next| is_same(next, packet, fragment)) {
-            return Err(Loss::Duplicate);
-        }
-        let before = at.checked_sub(1).and_then(|at| self.list.get(at));
-        let overlaps = before.is_some_and(|before| before.fragment.end() > start)
-            || next.is_some_and(|next| usize::from(next.fragment.offset) < end);
-        let last = self.list.last().map_or(0, |last| last.fragment.end());
-        let contradicts = match self.end {
-            Some(known) => end > known || !fragment.more,
-            None => !fragment.more && last > end,
-        };
-        if overlaps || contradicts {
-            return Err(Loss::Overlap);
-        }
-        if self.list.is_full() { Err(Loss::TooLarge) } else { Ok(at) }
-    }
-}
-
-/// True if the fragment has come before. A network may double what it carries: that is no attack (RFC 8200 §4.5).
-fn is_same<F: AsRef<[u8]>>(piece: &Piece<F>, packet: &F, fragment: &Fragment) -> bool {
-    let old = &piece.fragment;
-    (old.offset, old.len, old.more) == (fragment.offset, fragment.len, fragment.more)
-        && payload(&piece.packet, old) == payload(packet, fragment)
-}
-
-/// What of the datagram a fragment has.
-fn payload<'a, F: AsRef<[u8]>>(packet: &'a F, fragment: &Fragment) -> &'a [u8] {
-    let at = usize::from(fragment.at);
-    packet.as_ref().get(at..at + usize::from(fragment.len)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,8 +6,19 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use testudo_wire::ip::Protocol;
 use testudo_wire::{ipv4, ipv6};
 
-const LIMITS: Limits =
-    Limits { datagrams: 8, per_source: 4, fragments: 64, octets: 16_000, patience: 15_000 };
+const LIMITS: Limits = Limits {
+    datagrams: 8,
+    per_source: 4,
+    fragments: 64,
+    fragments_per_source: 48,
+    octets: 16_000,
+    patience: 15_000,
+    stale: 100,
+};
+
+fn empty(limits: Limits) -> Reassembler<Vec<u8>> {
+    Reassembler::new(limits, HashKey::new([7; 16]))
+}
 
 type Lost = Vec<(Vec<u8>, Loss)>;
 
@@ -102,7 +113,7 @@ type Begun = (Vec<u8>, Vec<Vec<u8>>, Reassembler<Vec<u8>>, Lost);
 
 fn begin(v6: bool, len: usize, mtu: u16) -> Begun {
     let (whole, pieces) = split(packet(v6, 1, &octets(1, len)), 7, mtu);
-    (whole, pieces, Reassembler::new(LIMITS), Lost::new())
+    (whole, pieces, empty(LIMITS), Lost::new())
 }
 
 #[test]
@@ -159,7 +170,7 @@ fn two_ends_contradict_each_other() {
     let (_, short) = split(packet(false, 1, &octets(1, 2500)), 7, 1300);
     give(&mut reassembler, &[long.last().unwrap().clone(), short.last().unwrap().clone()], 0, &mut lost);
     assert_eq!(reasons(&lost), [Loss::Overlap; 2]);
-    let (mut reassembler, mut lost) = (Reassembler::new(LIMITS), Lost::new());
+    let (mut reassembler, mut lost) = (empty(LIMITS), Lost::new());
     give(&mut reassembler, &[short.last().unwrap().clone(), long[2].clone()], 0, &mut lost);
     assert_eq!(reasons(&lost), [Loss::Overlap; 2], "behind the end");
 }
@@ -175,7 +186,7 @@ fn forged(offset: u16, more: bool, len: usize) -> Vec<u8> {
 #[test]
 fn what_no_link_makes_is_refused() {
     let refused = |piece: Vec<u8>| {
-        let (mut reassembler, mut lost) = (Reassembler::new(LIMITS), Lost::new());
+        let (mut reassembler, mut lost) = (empty(LIMITS), Lost::new());
         assert!(give(&mut reassembler, &[piece], 0, &mut lost).is_empty());
         assert!(lost.is_empty() || reassembler.held() == 0);
         reasons(&lost).first().copied()
@@ -193,7 +204,7 @@ fn what_no_link_makes_is_refused() {
 
 #[test]
 fn too_many_fragments_are_refused() {
-    let (mut reassembler, mut lost) = (Reassembler::new(LIMITS), Lost::new());
+    let (mut reassembler, mut lost) = (empty(LIMITS), Lost::new());
     for at in 0..=PIECES {
         give(&mut reassembler, &[forged(48 * at as u16, true, 48)], 0, &mut lost);
     }
@@ -213,13 +224,72 @@ fn what_does_not_become_whole_is_forgotten() {
     assert!(give(&mut reassembler, &pieces[..1], 15_101, &mut lost).is_empty());
 }
 
+/// RFC 4963: a fast peer comes to the same identification before what was lost of the last time is forgotten.
+#[test]
+fn a_beginning_takes_the_place_of_half_an_older_datagram() {
+    for half in [0..1, 1..2, 1..3] {
+        let (_, old, mut reassembler, mut lost) = begin(false, 4000, 1300);
+        let (whole, new) = split(packet(false, 1, &octets(2, 4000)), 7, 1300);
+        give(&mut reassembler, &old[half.clone()], 0, &mut lost);
+        assert_eq!(give(&mut reassembler, &new, 100, &mut lost), [whole]);
+        assert_eq!(reasons(&lost), vec![Loss::Displaced; half.len()]);
+        assert!(reassembler.is_empty() && reassembler.held() == 0);
+    }
+    // What an attacker has spoilt is another one's when the number comes again.
+    let (whole, pieces, mut reassembler, mut lost) = begin(false, 4000, 1300);
+    let (_, forged) = split(packet(false, 1, &octets(2, 4000)), 7, 1400);
+    give(&mut reassembler, &[pieces[0].clone(), forged[1].clone(), pieces[1].clone()], 0, &mut lost);
+    assert_eq!(give(&mut reassembler, &pieces, 100, &mut lost), [whole]);
+}
+
+/// The same fragment once more is a copy, however late; and IPv6 has identifications enough for RFC 5722 to hold.
+#[test]
+fn what_is_no_other_beginning_takes_no_place() {
+    let (whole, pieces, mut reassembler, mut lost) = begin(false, 4000, 1300);
+    give(&mut reassembler, &pieces[..2], 0, &mut lost);
+    assert_eq!(give(&mut reassembler, &pieces, 5000, &mut lost), [whole]);
+    assert_eq!(reasons(&lost), [Loss::Duplicate; 2]);
+    let (_, pieces, mut reassembler, mut lost) = begin(true, 4000, 1300);
+    let (_, others) = split(packet(true, 1, &octets(2, 4000)), 7, 1300);
+    give(&mut reassembler, &pieces[..2], 0, &mut lost);
+    assert!(give(&mut reassembler, &others, 5000, &mut lost).is_empty());
+    assert_eq!(reasons(&lost), vec![Loss::Overlap; 2 + others.len()]);
+}
+
+/// A packet has the header of its first fragment, which may come last and be longer than the others'.
+#[test]
+fn the_first_fragments_header_counts_as_the_packets() {
+    let options = |piece: Vec<u8>| {
+        let mut longer = [&piece[..20], &[1; 40], &piece[20..]].concat();
+        longer[0] = 0x4f;
+        let len = longer.len() as u16;
+        longer[2..4].copy_from_slice(&len.to_be_bytes());
+        longer[10..12].fill(0);
+        let sum = testudo_wire::checksum::Sum::new().bytes(&longer[..60]).finish();
+        longer[10..12].copy_from_slice(&sum.to_be_bytes());
+        longer
+    };
+    let first = options(forged(0, true, 48));
+    for (len, expected) in
+        [(LIMITS.octets - 60 - 48, None), (LIMITS.octets - 60 - 48 + 1, Some(Loss::TooLarge))]
+    {
+        let (mut reassembler, mut lost) = (empty(LIMITS), Lost::new());
+        let found = give(&mut reassembler, &[forged(48, false, len), first.clone()], 0, &mut lost);
+        assert_eq!(
+            (found.len(), reasons(&lost).first().copied()),
+            (usize::from(expected.is_none()), expected)
+        );
+        assert!(found.iter().all(|whole| whole.len() == LIMITS.octets));
+    }
+}
+
 fn first_of(source: u8, id: u16) -> Vec<u8> {
     split(packet(false, source, &octets(1, 2000)), id, 1300).1.remove(0)
 }
 
 #[test]
 fn one_source_does_not_take_the_others_places() {
-    let (mut reassembler, mut lost) = (Reassembler::new(LIMITS), Lost::new());
+    let (mut reassembler, mut lost) = (empty(LIMITS), Lost::new());
     let (whole, honest) = split(packet(false, 1, &octets(1, 2000)), 1, 1300);
     give(&mut reassembler, &honest[..1], 0, &mut lost);
     for id in 0..100 {
@@ -230,9 +300,24 @@ fn one_source_does_not_take_the_others_places() {
     assert_eq!(give(&mut reassembler, &honest[1..], 0, &mut lost), [whole]);
 }
 
+/// Nor with datagrams of many fragments.
+#[test]
+fn one_source_does_not_take_all_fragments() {
+    let limits = Limits { fragments: 20, fragments_per_source: 12, ..LIMITS };
+    let (mut reassembler, mut lost) = (empty(limits), Lost::new());
+    let (whole, honest) = split(packet(false, 1, &octets(1, 9000)), 1, 1300);
+    give(&mut reassembler, &honest[..7], 0, &mut lost);
+    for id in 1..5 {
+        let (_, pieces) = split(packet(false, 2, &octets(1, 12_000)), id, 1300);
+        give(&mut reassembler, &pieces[1..], 0, &mut lost);
+        assert!(reassembler.held() <= 7 + 12);
+    }
+    assert_eq!(give(&mut reassembler, &honest[7..], 0, &mut lost), [whole]);
+}
+
 #[test]
 fn of_many_sources_the_oldest_has_to_go() {
-    let (mut reassembler, mut lost) = (Reassembler::new(LIMITS), Lost::new());
+    let (mut reassembler, mut lost) = (empty(LIMITS), Lost::new());
     for source in 1..=9 {
         give(&mut reassembler, &[first_of(source, 5)], 0, &mut lost);
     }
@@ -243,7 +328,7 @@ fn of_many_sources_the_oldest_has_to_go() {
 #[test]
 fn no_more_fragments_are_kept_than_may_be() {
     let limits = Limits { fragments: 10, ..LIMITS };
-    let (mut reassembler, mut lost) = (Reassembler::new(limits), Lost::new());
+    let (mut reassembler, mut lost) = (empty(limits), Lost::new());
     let mut given = 0;
     for source in 1..=4 {
         let (_, pieces) = split(packet(false, source, &octets(1, 9000)), 1, 1300);
@@ -347,7 +432,7 @@ proptest! {
         }
         arriving.sort_by_key(|(order, _)| *order);
         let pieces: Vec<Vec<u8>> = arriving.into_iter().map(|(_, piece)| piece).collect();
-        let (mut reassembler, mut lost) = (Reassembler::new(LIMITS), Lost::new());
+        let (mut reassembler, mut lost) = (empty(LIMITS), Lost::new());
         let (mut wholes, mut joined) = (Vec::new(), 0);
         for piece in &pieces {
             let whole = reassembler.add(read(piece), 0, 0, &mut |piece, why| lost.push((piece, why)));

@@ -5,7 +5,9 @@ use super::deliver::{Context, Source};
 use super::drops::WorkerDrop;
 use crate::frame::{Frame, FramePool, HEADROOM, JUMBO_MTU};
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use testudo_ipsec::reassembly::{Limits, Loss, Reassembler, Whole};
+use testudo_ipsec::siphash::HashKey;
 use testudo_wire::fragment::Fragment;
 
 /// Datagrams that wait at a time. A flood of forged fragments turns them over as fast as it comes: fragments are a poor way to
@@ -13,10 +15,16 @@ use testudo_wire::fragment::Fragment;
 const DATAGRAMS: usize = 256;
 /// Those of one source.
 const PER_SOURCE: usize = 32;
+/// And its part of the fragments.
+const PART: usize = 4;
 /// Fragments that wait at a time; of a small pool an eighth.
 const FRAGMENTS: usize = 512;
-/// How long they wait, in milliseconds: what RFC 791 §3.2 proposes.
-const PATIENCE: u64 = 15_000;
+/// How long they wait, in milliseconds. RFC 791 §3.2 proposes 15 seconds, in which a fast peer of today uses every
+/// identification of IPv4 many times (RFC 4963): no path keeps fragments of one packet apart for as long as this.
+const PATIENCE: u64 = 2000;
+/// After so long a first fragment is of another packet than what waits: no peer whose packets we could carry uses all
+/// identifications in less, and few networks have fragments overtake each other by more.
+const STALE: u64 = 100;
 /// Packets that have come together in one burst.
 const WHOLE: usize = 64;
 
@@ -42,14 +50,20 @@ pub(super) struct Joining {
 
 impl Joining {
     pub(super) fn new(frames: usize) -> Self {
+        let fragments = FRAGMENTS.min(frames / 8).max(1);
         let limits = Limits {
             datagrams: DATAGRAMS,
             per_source: PER_SOURCE,
-            fragments: FRAGMENTS.min(frames / 8).max(1),
+            fragments,
+            fragments_per_source: fragments.div_ceil(PART),
             octets: JUMBO_MTU as usize,
             patience: PATIENCE,
+            stale: STALE,
         };
-        Self { reassembler: Reassembler::new(limits), whole: VecDeque::with_capacity(WHOLE) }
+        let key =
+            u128::from(RandomState::new().hash_one(())) << 64 | u128::from(RandomState::new().hash_one(1));
+        let reassembler = Reassembler::new(limits, HashKey::new(key.to_le_bytes()));
+        Self { reassembler, whole: VecDeque::with_capacity(WHOLE) }
     }
 
     /// Fragments that wait.

@@ -5,5 +5,6 @@ mod forge;
 mod gateway;
 pub mod inbound;
 pub mod outbound;
+pub mod reassembly;
 mod replay;
 mod shape;

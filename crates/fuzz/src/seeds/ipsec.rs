@@ -97,3 +97,31 @@ pub(super) fn inbound() -> Vec<Seed> {
     seeds.push(("raw".to_owned(), plain(&packets)));
     seeds
 }
+
+/// Steps of reassembly.
+pub(super) fn reassembly() -> Vec<Seed> {
+    let payload: Vec<u8> = (0..2500).map(|at| at as u8).collect();
+    let v4 = packet::v4(|_| (), Protocol::ESP, &payload);
+    let v6 = packet::v6(|_| (), Protocol::ESP, &payload);
+    let split = |id: u8, mtu: u16, which: u8, packet: &[u8]| {
+        [&[1, id][..], &mtu.to_be_bytes(), &[which], &chunk(packet)].concat()
+    };
+    let forged = |packet: &[u8]| [&[0, 3][..], &chunk(packet)].concat();
+    let mut seeds: Vec<Seed> = Vec::new();
+    for (name, packet) in [("v4", &v4), ("v6", &v6)] {
+        let mut seed = |what: &str, steps: &[Vec<u8>]| seeds.push((format!("{name}-{what}"), steps.concat()));
+        seed("whole", &[split(1, 1280, 0x7f, packet)]);
+        seed("backwards", &[split(1, 1280, 0xff, packet)]);
+        seed("twice", &[split(1, 1280, 1, packet), split(1, 1280, 0x7f, packet)]);
+        seed("overlap", &[split(1, 1280, 1, packet), split(1, 1400, 2, packet)]);
+        seed("again", &[split(1, 1280, 2, packet), vec![2, 10], split(1, 1280, 0x7f, packet)]);
+        seed("late", &[split(1, 1280, 1, packet), vec![2, 100], split(1, 1280, 0x7e, packet)]);
+        seed("many", &(0..6).map(|id| split(id, 1280, 1, packet)).collect::<Vec<_>>());
+    }
+    let mut fragment = packet::v4(|_| (), Protocol::ESP, &[7; 64]);
+    fragment[6..8].copy_from_slice(&0x2000u16.to_be_bytes());
+    let mut last = fragment.clone();
+    last[6..8].copy_from_slice(&8u16.to_be_bytes());
+    seeds.push(("forged".to_owned(), [forged(&fragment), forged(&last)].concat()));
+    seeds
+}

@@ -1,6 +1,7 @@
 //! Seeds of the header targets.
 
 use super::{Seed, packet};
+use testudo_wire::ip::Protocol;
 
 /// Every packet behind this head.
 fn each(head: &[u8]) -> Vec<Seed> {
@@ -24,4 +25,22 @@ pub(super) fn icmp() -> Vec<Seed> {
     let expired = each(&[4 | 8, 0, 0, 64]);
     let named = |(name, seed): Seed| (format!("{name}-expired"), seed);
     too_big.into_iter().chain(expired.into_iter().map(named)).collect()
+}
+
+/// `header:10 | flags:8 | size:16 | packet`.
+pub(super) fn offload() -> Vec<Seed> {
+    let head = [&[1, 0, 0, 0, 0, 0, 20, 0, 6, 0][..], &[0, 0, 100]].concat();
+    let mut seeds = each(&head);
+    // Acknowledged, pushed, ended, at the end of all numbers; mended by the flags.
+    let header =
+        [&[0x30, 0x39, 0, 80, 0xff, 0xff, 0xff, 0xff][..], &[0, 0, 0, 9, 0x50, 0x99, 1, 0, 0, 0, 0, 0]]
+            .concat();
+    let large = [header, (0..1000).map(|at| at as u8).collect()].concat();
+    for (name, packet) in [
+        ("v4-large", packet::v4(|fields| fields.id = 0xfffe, Protocol::TCP, &large)),
+        ("v6-large", packet::v6(|_| (), Protocol::TCP, &large)),
+    ] {
+        seeds.push((name.to_owned(), [&head[..], &packet].concat()));
+    }
+    seeds
 }

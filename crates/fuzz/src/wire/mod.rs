@@ -3,6 +3,7 @@
 pub mod fragment;
 pub mod headers;
 pub mod icmp;
+pub mod offload;
 
 use crate::input::{Input, bit};
 use crate::repair;

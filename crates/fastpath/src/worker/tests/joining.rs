@@ -69,12 +69,12 @@ fn what_waits_in_vain_is_let_go_and_counted() {
     let pieces = pieces(&ipv4(PEER, CLIENT, 1400, false), 576);
     arrive(&mut worker, WAN, &pieces[1], Class::Esp);
     worker.turn(1000);
-    worker.turn(15_999);
+    worker.turn(2999);
     assert_eq!(worker.counters().totals().held, 1);
-    worker.turn(16_200);
+    worker.turn(3200);
     assert_eq!((worker.counters().totals().held, dropped(&worker, WorkerDrop::FragmentTimeout)), (0, 1));
     arrive(&mut worker, WAN, &pieces[0], Class::Esp);
-    worker.turn(16_201);
+    worker.turn(3201);
     // What still waits at the end comes home too.
     check_and_close(worker);
 }

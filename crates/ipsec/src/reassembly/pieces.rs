@@ -1,0 +1,115 @@
+//! The fragments of one datagram.
+
+use super::{LEAST, Loss, PIECES};
+use arrayvec::ArrayVec;
+use testudo_wire::fragment::Fragment;
+
+/// A fragment and the packet that it came in.
+#[derive(Debug)]
+pub(super) struct Piece<F> {
+    pub(super) packet: F,
+    pub(super) fragment: Fragment,
+}
+
+/// The fragments of one datagram, in the order of their places.
+#[derive(Debug)]
+pub(super) struct Pieces<F> {
+    pub(super) list: ArrayVec<Piece<F>, PIECES>,
+    /// Of all payloads.
+    pub(super) octets: usize,
+    /// Where the datagram ends, once its last fragment is there.
+    end: Option<usize>,
+    /// What comes of it is lost.
+    pub(super) spoilt: Option<Loss>,
+}
+
+impl<F> Pieces<F> {
+    pub(super) fn new() -> Self {
+        Self { list: ArrayVec::new(), octets: 0, end: None, spoilt: None }
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        // None overlaps another.
+        self.end == Some(self.octets)
+    }
+}
+
+/// What is wrong with a fragment whatever others there are.
+pub(super) fn flaw(fragment: &Fragment) -> Option<Loss> {
+    let beyond = fragment.header_len() + fragment.end() > usize::from(u16::MAX);
+    if fragment.len == 0 || beyond || fragment.more && !fragment.len.is_multiple_of(8) {
+        return Some(Loss::Invalid);
+    }
+    let hides = fragment.more && fragment.len < LEAST || fragment.offset != 0 && fragment.offset < LEAST;
+    hides.then_some(Loss::Tiny)
+}
+
+impl<F: AsRef<[u8]>> Pieces<F> {
+    /// Where in the list a fragment belongs, or why it does not.
+    fn judge(&self, packet: &F, fragment: &Fragment, limit: usize) -> Result<usize, Loss> {
+        if let Some(why) = self.spoilt {
+            return Err(why);
+        }
+        let (start, end) = (usize::from(fragment.offset), fragment.end());
+        let at = self.list.partition_point(|piece| piece.fragment.offset < fragment.offset);
+        let next = self.list.get(at);
+        if next.is_some_and(|next| is_same(next, packet, fragment)) {
+            return Err(Loss::Duplicate);
+        }
+        let before = at.checked_sub(1).and_then(|at| self.list.get(at));
+        // The packet will have the first fragment's header, which may be longer than the others'.
+        let last = self.list.last().map_or(0, |last| last.fragment.end());
+        let first = if start == 0 { Some(fragment) } else { self.first() };
+        if first.unwrap_or(fragment).header_len() + end.max(last) > limit {
+            return Err(Loss::TooLarge);
+        }
+        let overlaps = before.is_some_and(|before| before.fragment.end() > start)
+            || next.is_some_and(|next| usize::from(next.fragment.offset) < end);
+        let contradicts = match self.end {
+            Some(known) => end > known || !fragment.more,
+            None => !fragment.more && last > end,
+        };
+        if overlaps || contradicts {
+            return Err(Loss::Overlap);
+        }
+        if self.list.is_full() { Err(Loss::TooLarge) } else { Ok(at) }
+    }
+
+    /// The fragment that the datagram begins with.
+    fn first(&self) -> Option<&Fragment> {
+        self.list.first().map(|piece| &piece.fragment).filter(|fragment| fragment.offset == 0)
+    }
+
+    /// Takes a fragment in. It comes back with the reason why it does not belong here.
+    pub(super) fn add(&mut self, packet: F, fragment: Fragment, limit: usize) -> Result<(), (F, Loss)> {
+        match self.judge(&packet, &fragment, limit) {
+            Ok(at) => {
+                self.octets += usize::from(fragment.len);
+                if !fragment.more {
+                    self.end = Some(fragment.end());
+                }
+                self.list.insert(at, Piece { packet, fragment });
+                Ok(())
+            }
+            Err(why) => Err((packet, why)),
+        }
+    }
+
+    /// True if the fragment begins the datagram, and has not come before.
+    pub(super) fn is_another_beginning(&self, packet: &F, fragment: &Fragment) -> bool {
+        fragment.offset == 0 && !self.list.first().is_some_and(|first| is_same(first, packet, fragment))
+    }
+}
+
+/// True if the fragment has come before. A network may double what it carries: that is no attack (RFC 8200 §4.5).
+fn is_same<F: AsRef<[u8]>>(piece: &Piece<F>, packet: &F, fragment: &Fragment) -> bool {
+    let old = &piece.fragment;
+    (old.offset, old.len, old.more) == (fragment.offset, fragment.len, fragment.more)
+        && payload(&piece.packet, old) == payload(packet, fragment)
+}
+
+/// What of the datagram a fragment has.
+pub(super) fn payload<'a, F: AsRef<[u8]>>(packet: &'a F, fragment: &Fragment) -> &'a [u8] {
+    let at = usize::from(fragment.at);
+    packet.as_ref().get(at..at + usize::from(fragment.len)).unwrap_or_default()
+}

@@ -1,0 +1,182 @@
+//! A bounded table whose entries are found by a keyed hash, and lists over its places. Each step takes the same time however
+//! many entries there are, and whoever chose their keys; all memory is there from the start.
+
+use crate::siphash::HashKey;
+
+/// Where an entry is.
+pub(super) type Place = u16;
+
+/// No place.
+const NONE: Place = Place::MAX;
+
+/// What is before and behind a place in its list.
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    before: Place,
+    behind: Place,
+}
+
+/// For lists over the places of a table, of which each place is in one at most.
+#[derive(Debug)]
+pub(super) struct Chain(Vec<Links>);
+
+/// One list: places in the order in which they came to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    first: Place,
+    last: Place,
+}
+
+impl List {
+    pub(super) const EMPTY: Self = Self { first: NONE, last: NONE };
+
+    /// The place that has been in it for longest.
+    pub(super) fn first(self) -> Option<Place> {
+        (self.first != NONE).then_some(self.first)
+    }
+
+    pub(super) fn push(&mut self, place: Place, chain: &mut Chain) {
+        chain.0[usize::from(place)] = Links { before: self.last, behind: NONE };
+        match self.last {
+            NONE => self.first = place,
+            last => chain.0[usize::from(last)].behind = place,
+        }
+        self.last = place;
+    }
+
+    /// Takes out a place that is in it.
+    pub(super) fn remove(&mut self, place: Place, chain: &mut Chain) {
+        let Links { before, behind } = chain.0[usize::from(place)];
+        match before {
+            NONE => self.first = behind,
+            before => chain.0[usize::from(before)].behind = behind,
+        }
+        match behind {
+            NONE => self.last = before,
+            behind => chain.0[usize::from(behind)].before = before,
+        }
+    }
+
+    fn places(self, chain: &Chain) -> impl Iterator<Item = Place> {
+        let behind = |place: &Place| Some(chain.0[usize::from(*place)].behind).filter(|place| *place != NONE);
+        std::iter::successors(self.first(), behind)
+    }
+}
+
+impl Chain {
+    pub(super) fn new(places: usize) -> Self {
+        Self(vec![Links { before: NONE, behind: NONE }; places])
+    }
+}
+
+/// What a table is searched for.
+pub(super) trait Key: Copy + Eq {
+    /// Nobody without the key of the hash can choose keys that share one.
+    fn hash(&self, key: HashKey) -> u64;
+}
+
+/// A key and where to look for it: what hashing it came to, which costs more than all the rest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hashed<K> {
+    key: K,
+    bucket: usize,
+}
+
+/// Keys by places and places by keys.
+#[derive(Debug)]
+pub(super) struct Table<K> {
+    hash: HashKey,
+    keys: Vec<Option<Hashed<K>>>,
+    free: Vec<Place>,
+    chain: Chain,
+    buckets: Vec<List>,
+}
+
+impl<K: Key> Table<K> {
+    /// Room for so many keys, at most 65535 of them.
+    pub(super) fn new(places: usize, hash: HashKey) -> Self {
+        let places = places.min(NONE.into());
+        Self {
+            hash,
+            keys: vec![None; places],
+            free: (0..places as Place).rev().collect(),
+            chain: Chain::new(places),
+            buckets: vec![List::EMPTY; places.next_power_of_two()],
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    pub(super) fn hashed(&self, key: K) -> Hashed<K> {
+        Hashed { key, bucket: key.hash(self.hash) as usize & (self.buckets.len() - 1) }
+    }
+
+    pub(super) fn find(&self, wanted: &Hashed<K>) -> Option<Place> {
+        let mut places = self.buckets[wanted.bucket].places(&self.chain);
+        places.find(|place| self.keys[usize::from(*place)].is_some_and(|found| found.key == wanted.key))
+    }
+
+    /// Takes in a key that is not there. `None` if there is no room.
+    pub(super) fn insert(&mut self, key: Hashed<K>) -> Option<Place> {
+        let place = self.free.pop()?;
+        self.keys[usize::from(place)] = Some(key);
+        self.buckets[key.bucket].push(place, &mut self.chain);
+        Some(place)
+    }
+
+    pub(super) fn remove(&mut self, place: Place) {
+        if let Some(Hashed { bucket, .. }) = self.keys[usize::from(place)].take() {
+            self.buckets[bucket].remove(place, &mut self.chain);
+            self.free.push(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    impl Key for u32 {
+        // Many share one.
+        fn hash(&self, _: HashKey) -> u64 {
+            u64::from(*self) % 3
+        }
+    }
+
+    proptest! {
+        /// As a plain list of keys, oldest first, does.
+        #[test]
+        fn it_finds_what_is_there_and_nothing_else(steps in proptest::collection::vec((0..12_u32, any::<bool>()), 0..200)) {
+            let mut table = Table::new(7, HashKey::new([5; 16]));
+            let (mut list, mut chain) = (List::EMPTY, Chain::new(7));
+            let mut model: Vec<(u32, Place)> = Vec::new();
+            for (key, add) in steps {
+                let hashed = table.hashed(key);
+                let known = model.iter().position(|(other, _)| *other == key);
+                prop_assert_eq!(table.find(&hashed), known.map(|at| model[at].1));
+                match (known, add) {
+                    (None, true) => {
+                        let place = table.insert(hashed);
+                        prop_assert_eq!(place.is_none(), model.len() == 7);
+                        if let Some(place) = place {
+                            list.push(place, &mut chain);
+                            model.push((key, place));
+                        }
+                    }
+                    (Some(at), false) => {
+                        let (_, place) = model.remove(at);
+                        list.remove(place, &mut chain);
+                        table.remove(place);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(table.is_full(), model.len() == 7);
+                let places: Vec<Place> = model.iter().map(|(_, place)| *place).collect();
+                prop_assert_eq!(list.places(&chain).collect::<Vec<_>>(), places);
+            }
+        }
+    }
+}
