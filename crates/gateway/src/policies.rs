@@ -375,7 +375,7 @@ fn order(mode: ChildMode, priority: u32, local: &[TrafficSelector], remote: &[Tr
     }
     let base = match mode {
         ChildMode::Pass => BASE_PASS,
-        ChildMode::Tunnel => BASE_TUNNEL,
+        ChildMode::Tunnel | ChildMode::Transport => BASE_TUNNEL,
         ChildMode::Drop => BASE_DROP,
     };
     base + width(local) + width(remote)

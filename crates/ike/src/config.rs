@@ -226,10 +226,19 @@ pub struct Child {
 pub enum ChildMode {
     /// `tunnel`: protect.
     Tunnel,
+    /// `transport`: protect what the two hosts themselves exchange, without another IP header where both sides agree to that.
+    Transport,
     /// `pass`: bypass.
     Pass,
     /// `drop`: discard.
     Drop,
+}
+
+impl ChildMode {
+    /// True for those that have SAs.
+    pub fn is_negotiated(self) -> bool {
+        matches!(self, Self::Tunnel | Self::Transport)
+    }
 }
 
 /// What is done for a child when its connection is loaded, and when its SA is lost.

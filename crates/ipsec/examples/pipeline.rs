@@ -13,7 +13,7 @@ use testudo_ipsec::dataplane::{
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::reassembly::{Limits, Reassembler};
 use testudo_ipsec::sa::{
-    ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, OutboundSa,
+    ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, Mode, OutboundSa,
 };
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -174,6 +174,7 @@ fn tunnel() -> ChildSaParams {
         local: end(1),
         remote: end(2),
         encapsulation: Encapsulation::Plain,
+        mode: Mode::Tunnel,
         copy: HeaderCopy::default(),
     }
 }

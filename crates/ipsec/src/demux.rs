@@ -33,6 +33,14 @@ pub(crate) struct Arrived {
     pub(crate) source_port: u16,
 }
 
+impl Arrived {
+    /// Where ESP ends in the outer packet.
+    #[inline]
+    pub(crate) fn end(&self) -> usize {
+        usize::from(self.at) + usize::from(self.len)
+    }
+}
+
 /// What an outer packet is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {

@@ -42,6 +42,8 @@ reasons! {
     TtlExceeded = "ttl_exceeded",
     /// Larger than the path takes, and must not be fragmented.
     TooBig = "too_big",
+    /// The policy's SA is one in transport mode, which carries what this host itself sends, and the packet came by a port.
+    NotFromHost = "not_from_host",
     /// The frame has no room for headers and trailer.
     NoRoom = "no_room",
     /// The SA's sequence numbers are used up.
@@ -82,6 +84,8 @@ reasons! {
     BadPadding = "bad_padding",
     /// Authentic, but neither IPv4 nor IPv6 inside.
     BadNextHeader = "bad_next_header",
+    /// Authentic, but in transport mode a fragment, of which ESP carries none (RFC 4303 §3.1.1).
+    FragmentInside = "fragment_inside",
     /// Authentic, but the inner packet is malformed.
     MalformedInner = "malformed_inner",
     /// Authentic, but outside the SA's selectors (RFC 4301 §5.2).

@@ -45,6 +45,16 @@ pub enum Encapsulation {
     Udp,
 }
 
+/// What of a packet is protected (RFC 4301 §4.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Mode {
+    /// All of it, inside another packet between the gateways.
+    #[default]
+    Tunnel,
+    /// What its IP header carries: for packets that the two ends of the SA themselves exchange.
+    Transport,
+}
+
 /// Whether copying of DSCP and ECN between the headers is wanted (strongSwan: copy_dscp, copy_ecn, copy_df).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeaderCopy {
@@ -64,7 +74,7 @@ impl Default for HeaderCopy {
     }
 }
 
-/// A Child SA pair in tunnel mode: everything that the data plane needs, and nothing else.
+/// A Child SA pair: everything that the data plane needs, and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildSaParams {
     /// SPI that we chose; arrives in packets to us.
@@ -91,6 +101,8 @@ pub struct ChildSaParams {
     pub remote: SocketAddr,
     /// How ESP crosses.
     pub encapsulation: Encapsulation,
+    /// What is protected. With [`Mode::Transport`] both sides' selectors are the outer addresses.
+    pub mode: Mode,
     /// Header fields that cross the tunnel.
     pub copy: HeaderCopy,
 }

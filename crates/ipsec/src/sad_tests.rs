@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::number::SequenceBlock;
-use crate::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial};
+use crate::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode};
 use crate::selector::{AddrRange, TrafficSelector};
 use crate::spd::PolicyId;
 use crate::spi::Share;
@@ -26,6 +26,7 @@ fn sa(spi: Spi) -> Arc<InboundSa> {
         local: "192.0.2.1:0".parse().unwrap(),
         remote: "192.0.2.2:0".parse().unwrap(),
         encapsulation: Encapsulation::Plain,
+        mode: Mode::Tunnel,
         copy: HeaderCopy::default(),
     };
     assert_eq!(SequenceBlock::whole(params.esn).next, 1);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use testudo_crypto::{AeadKey, Library};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::{
-    ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, OutboundSa,
+    ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, Mode, OutboundSa,
 };
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank, Spd};
@@ -35,6 +35,7 @@ fn params(number: u32) -> ChildSaParams {
         local: "192.0.2.1:4500".parse().unwrap(),
         remote: "192.0.2.2:4500".parse().unwrap(),
         encapsulation: Encapsulation::Plain,
+        mode: Mode::Tunnel,
         copy: HeaderCopy::default(),
     }
 }

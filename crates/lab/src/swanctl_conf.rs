@@ -23,6 +23,8 @@ pub struct Connection {
     pub proposals: String,
     /// ESP proposals.
     pub esp_proposals: String,
+    /// `tunnel` or `transport`.
+    pub mode: String,
     /// UDP encapsulation even where there is no NAT.
     pub encap: bool,
     /// Seconds between liveness checks; 0 for none.
@@ -59,6 +61,7 @@ impl Connection {
             psk: "a key that only the lab knows".into(),
             proposals: "aes128gcm16-prfsha256-x25519".into(),
             esp_proposals: "aes128gcm16".into(),
+            mode: "tunnel".into(),
             encap: false,
             dpd_delay: 0,
             local_ts: networks(side),
@@ -96,7 +99,7 @@ impl Display for Connection {
 {remote}        }}
         children {{
             {name} {{
-                mode = tunnel
+                mode = {mode}
                 local_ts = {local_ts}
                 remote_ts = {remote_ts}
                 esp_proposals = {esp_proposals}
@@ -126,6 +129,7 @@ secrets {{
             local_ts = self.local_ts.join(","),
             remote_ts = self.remote_ts.join(","),
             esp_proposals = self.esp_proposals,
+            mode = self.mode,
             more_child = indented(&self.more_child, "                "),
             psk = self.psk,
         )

@@ -192,6 +192,18 @@ impl<'a> Ipv4Mut<'a> {
         self.replace::<0>(|[first, _]| [first, tos]);
     }
 
+    /// Sets the octets of the packet.
+    #[inline]
+    pub fn set_total_len(&mut self, total: u16) {
+        self.replace::<2>(|_| total.to_be_bytes());
+    }
+
+    /// Sets what follows.
+    #[inline]
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        self.replace::<8>(|[ttl, _]| [ttl, protocol.0]);
+    }
+
     /// Sets the time to live.
     #[inline]
     pub fn set_ttl(&mut self, ttl: u8) {

@@ -211,6 +211,12 @@ impl<'a> Ipv6Mut<'a> {
         self.0[1] = self.0[1] & 0x0f | class << 4;
     }
 
+    /// Sets the octets behind the fixed header.
+    #[inline]
+    pub fn set_payload_len(&mut self, payload: u16) {
+        self.0[4..6].copy_from_slice(&payload.to_be_bytes());
+    }
+
     /// One hop less; stays zero at zero.
     #[inline]
     pub fn decrement_hop_limit(&mut self) {

@@ -15,6 +15,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod offload;
 pub mod packet;
+pub mod seam;
 pub mod tcp;
 pub mod udp;
 

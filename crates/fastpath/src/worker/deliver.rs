@@ -41,6 +41,8 @@ pub(super) enum Source {
     Port { place: u8, shared: bool },
     /// From the kernel.
     Tun,
+    /// The same, and it came in fragments that were put together.
+    TunJoined,
     /// From one tunnel, on its way into another.
     Tunnel,
     /// From the pipeline or the worker: a piece of a packet, or an ICMP error.
@@ -55,7 +57,17 @@ impl Source {
             Self::Port { shared: false, .. } => Ingress::Port,
             Self::Port { shared: true, .. } => Ingress::Shared,
             Self::Tun | Self::Tunnel | Self::Again => Ingress::Host,
+            Self::TunJoined => Ingress::HostJoined,
         }
+    }
+
+    /// Of the packet that fragments from there have become.
+    pub(super) fn joined(self) -> Self {
+        if self == Self::Tun { Self::TunJoined } else { self }
+    }
+
+    fn is_tun(self) -> bool {
+        matches!(self, Self::Tun | Self::TunJoined)
     }
 }
 
@@ -143,7 +155,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     pub(super) fn error_sources(&self, source: Source) -> &Sources {
         match source {
             Source::Port { place, .. } => self.router.error_sources(place),
-            Source::Tun | Source::Tunnel | Source::Again => &NO_SOURCES,
+            Source::Tun | Source::TunJoined | Source::Tunnel | Source::Again => &NO_SOURCES,
         }
     }
 
@@ -270,7 +282,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     fn give_to_host(&mut self, frame: Frame, context: Context) {
         // The kernel sent it here because it has no better way: it would only come again.
-        if context.source == Source::Tun && context.clear && context.direction == Direction::Outbound {
+        if context.source.is_tun() && context.clear && context.direction == Direction::Outbound {
             return self.discard(frame, WorkerDrop::TunLoop);
         }
         if self.host.is_none() {
@@ -304,7 +316,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             (Source::Again, _) => self.discard(frame, WorkerDrop::Resubmitted),
             (_, Direction::Inbound) | (Source::Tunnel, _) => self.submit_again(frame),
             (Source::Port { .. }, Direction::Outbound) => self.forward(frame, own),
-            (Source::Tun, Direction::Outbound) => self.give_to_host(frame, own),
+            (Source::Tun | Source::TunJoined, Direction::Outbound) => self.give_to_host(frame, own),
         }
     }
 

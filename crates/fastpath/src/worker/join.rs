@@ -105,7 +105,7 @@ impl Joining {
             (0..fragments).for_each(|_| lost(WorkerDrop::NoFrame));
             return None;
         };
-        self.whole.push_back((frame, context.source, context.direction));
+        self.whole.push_back((frame, context.source.joined(), context.direction));
         Some(fragments as u64)
     }
 
@@ -153,7 +153,7 @@ fn way(context: Context) -> u32 {
         (Direction::Outbound, Source::Port { place, shared }) => {
             (1 << 16) | (u32::from(shared) << 8) | u32::from(place)
         }
-        (Direction::Outbound, Source::Tun) => 2 << 16,
+        (Direction::Outbound, Source::Tun | Source::TunJoined) => 2 << 16,
         (Direction::Outbound, Source::Tunnel) => 3 << 16,
         (Direction::Outbound, Source::Again) => 4 << 16,
     }

@@ -23,7 +23,7 @@ use testudo_ipsec::dataplane::{
 };
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{
-    ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, OutboundSa,
+    ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, Mode, OutboundSa,
 };
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
@@ -84,6 +84,7 @@ fn params(is_left: bool, tunnel: u16, generation: u32) -> ChildSaParams {
         local: outer(1),
         remote: outer(2),
         encapsulation: Encapsulation::Plain,
+        mode: Mode::Tunnel,
         copy: HeaderCopy::default(),
     };
     if is_left { left } else { left.mirrored() }

@@ -2,7 +2,7 @@
 
 use crate::input::{Input, bit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial};
+use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
 
@@ -73,6 +73,7 @@ impl Shape {
             local: self.end(1),
             remote: self.end(2),
             encapsulation: if self.udp { Encapsulation::Udp } else { Encapsulation::Plain },
+            mode: Mode::Tunnel,
             copy: self.copy,
         }
     }

@@ -1,7 +1,7 @@
 //! `load-conn` and `load-shared`: from words to configuration, or a refusal.
 
 use super::text;
-use testudo_ike::config::{ChildMode, Connection, TsSpec};
+use testudo_ike::config::{Connection, TsSpec};
 use testudo_vici::codec::Packet;
 use testudo_vici::message::Message;
 use testudo_vici::render;
@@ -31,7 +31,7 @@ fn check_connection(connection: &Connection) {
         assert!(!proposal.encryption.is_empty() && !proposal.prf.is_empty() && !proposal.ke.is_empty());
     }
     for child in &connection.children {
-        assert_eq!(child.mode == ChildMode::Tunnel, !child.proposals.is_empty());
+        assert_eq!(child.mode.is_negotiated(), !child.proposals.is_empty());
         assert!(child.proposals.iter().all(|proposal| !proposal.encryption.is_empty()));
         assert!(child.replay_window <= 8192 && child.replay_window.is_multiple_of(64));
         let selectors = child.local_ts.iter().chain(&child.remote_ts);

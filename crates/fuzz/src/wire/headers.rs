@@ -6,6 +6,7 @@ use testudo_wire::ethernet::Ethernet;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv4::{Ipv4, Ipv4Mut};
 use testudo_wire::ipv6::{self, Ipv6, Ipv6Mut};
+use testudo_wire::seam::Seam;
 use testudo_wire::tcp::{self, Tcp};
 use testudo_wire::udp::{self, Udp};
 use testudo_wire::{esp, esp::Esp};
@@ -20,6 +21,7 @@ pub fn target(data: &[u8]) {
     }
     ipv4(&packet, value);
     ipv6(&packet, value);
+    seam(&packet, value);
     // Behind IPsec a transport header may follow anything.
     for protocol in [Protocol::UDP, Protocol::TCP, Protocol::ESP] {
         transport(protocol, &packet, value);
@@ -46,6 +48,30 @@ fn ipv4(packet: &[u8], value: u16) {
     assert_eq!((after.tos(), after.ttl()), (tos, ttl.saturating_sub(1)));
     assert_eq!((after.src(), after.dst(), after.payload()), (ip.src(), ip.dst(), ip.payload()));
     assert!(!verified || after.has_valid_checksum(), "every setter keeps the checksum");
+}
+
+/// Where IPsec goes in transport mode: into the packet, at a header; and what is put there is found again, and taken out.
+fn seam(packet: &[u8], value: u16) {
+    let _anywhere = Seam::at(packet, value.into());
+    let Ok(seam) = Seam::find(packet) else { return };
+    assert_eq!(Seam::at(packet, seam.offset()), Some(seam));
+    let (head, rest) = packet.split_at(seam.offset());
+    let next = seam.protocol(head).expect("the headers before it name what follows");
+    let total = Ipv4::parse(packet)
+        .map(|ip| ip.total_len())
+        .or_else(|_| Ipv6::parse(packet).map(|ip| ip.total_len()));
+    let total = total.expect("only a packet has one");
+    let Ok(longer) = u16::try_from(total + 16) else { return };
+    let mut around = [head, &[0xee; 16], rest].concat();
+    assert!(seam.name(&mut around, Protocol::ESP, longer));
+    assert_eq!(Seam::at(&around, seam.offset()), Some(seam));
+    assert_eq!(seam.protocol(&around), Some(Protocol::ESP));
+    assert_eq!(Ipv4::parse_verified(&around).is_ok(), Ipv4::parse_verified(packet).is_ok());
+    assert!(seam.name(&mut around, next, total as u16));
+    around.drain(seam.offset()..seam.offset() + 16);
+    if Ipv4::parse(packet).is_err() {
+        assert_eq!(around, packet);
+    }
 }
 
 fn ipv6(packet: &[u8], value: u16) {

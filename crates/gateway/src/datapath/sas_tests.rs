@@ -2,7 +2,7 @@
 
 use super::*;
 use std::net::SocketAddr;
-use testudo_ipsec::sa::{Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial};
+use testudo_ipsec::sa::{Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 const POLICY: PolicyId = PolicyId(3);
@@ -28,6 +28,7 @@ fn params(number: u32) -> ChildSaParams {
         local: addr("192.0.2.1:4500"),
         remote: addr("192.0.2.2:20000"),
         encapsulation: Encapsulation::Udp,
+        mode: Mode::Tunnel,
         copy: HeaderCopy::default(),
     }
 }

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use testudo_cluster::dispatch::PrefixHome;
 use testudo_cluster::siphash::HashKey;
 use testudo_fastpath::prefix::Prefix;
-use testudo_ike::config::ChildMode;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::Rank;
 use testudo_ipsec::spi::Share;
@@ -191,7 +190,7 @@ impl Homes {
     /// What a policy claims, wherever it stands.
     pub(super) fn claim(&self, entry: &Entry) -> Claim {
         let share = entry.name().map_or(entry.home, |name| self.key.name(&name.connection));
-        Claim { is_binding: entry.mode == ChildMode::Tunnel, share }
+        Claim { is_binding: entry.mode.is_negotiated(), share }
     }
 
     /// A policy stands in the SPD.

@@ -8,7 +8,6 @@
 use super::table::Entry;
 use super::{Action, Policies, SelectorPair};
 use std::collections::{BTreeMap, BTreeSet};
-use testudo_ike::config::ChildMode;
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spd::{PolicyId, Rank};
@@ -97,7 +96,7 @@ impl Policies {
         let before = children
             .iter()
             .filter_map(|id| self.table.get(*id))
-            .filter(|child| child.mode == ChildMode::Tunnel && child.rank.priority < sa.rank.priority)
+            .filter(|child| child.mode.is_negotiated() && child.rank.priority < sa.rank.priority)
             .filter(|child| child.since() > sa.seen);
         let place = |(part, child): (u32, &Entry)| {
             let selectors = common(&child.selectors, &sa.selectors)?;

@@ -139,7 +139,7 @@ impl Entry {
     pub(super) fn action(&self, id: PolicyId) -> Action {
         match self.mode {
             ChildMode::Pass => Action::Bypass,
-            ChildMode::Tunnel => Action::Protect(id),
+            ChildMode::Tunnel | ChildMode::Transport => Action::Protect(id),
             ChildMode::Drop => Action::Discard,
         }
     }

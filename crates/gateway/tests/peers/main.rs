@@ -32,4 +32,5 @@ mod strongswan;
 mod suites;
 mod swanctl;
 mod testudo;
+mod transport;
 mod workers;

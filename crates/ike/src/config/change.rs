@@ -4,7 +4,7 @@
 //! at once; and what is looked up when it is needed, which changes by itself. Each type is taken apart to the last field, so
 //! that no new one can be forgotten.
 
-use super::{Child, ChildLifetime, ChildMode, Connection};
+use super::{Child, ChildLifetime, Connection};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -138,7 +138,7 @@ impl Difference {
 fn children(old: &Connection, new: &Connection) -> BTreeMap<String, ChildChange> {
     let names = old.children.iter().chain(&new.children).map(|child| &child.name);
     let of = |connection: &Connection, name: &str| {
-        connection.child(name).filter(|child| child.mode == ChildMode::Tunnel).cloned()
+        connection.child(name).filter(|child| child.mode.is_negotiated()).cloned()
     };
     let change = |name: &String| match (of(old, name), of(new, name)) {
         (Some(old), Some(new)) => Some(between(&old, &new)),

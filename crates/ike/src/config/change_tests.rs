@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::config::{
-    AuthMethod, EspProposal, Fragmentation, Identity, IkeEncryption, IkeLifetime, IkeProposal, KeyExchange,
-    Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth, Revocation, SendCert, StartAction, TsSpec, Unique,
+    AuthMethod, ChildMode, EspProposal, Fragmentation, Identity, IkeEncryption, IkeLifetime, IkeProposal,
+    KeyExchange, Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth, Revocation, SendCert, StartAction, TsSpec,
+    Unique,
 };
 use std::time::Duration;
 use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};

@@ -92,7 +92,7 @@ impl Connections {
             .find_map(|c| c.child(child).map(|found| (c, found)))
             .ok_or_else(|| InitiateError::UnknownChild(child.into()))?;
         match found.mode {
-            ChildMode::Tunnel => Ok(found_in.clone()),
+            ChildMode::Tunnel | ChildMode::Transport => Ok(found_in.clone()),
             ChildMode::Pass | ChildMode::Drop => Err(InitiateError::NotNegotiated(child.into())),
         }
     }
@@ -131,7 +131,7 @@ pub(crate) fn check(connection: &Connection) -> Result<(), LoadError> {
         if child.local_ts.is_empty() || child.remote_ts.is_empty() {
             return empty(full_name(), "local_ts or remote_ts");
         }
-        if child.mode != ChildMode::Tunnel {
+        if !child.mode.is_negotiated() {
             continue;
         }
         let lacks = |p: &EspProposal| p.encryption.is_empty() || p.esn.is_empty();
@@ -160,7 +160,7 @@ impl Connection {
 
     /// True if it has a child of that name, and one that has SAs.
     pub(crate) fn has_sas(&self, child: &str) -> bool {
-        self.child(child).is_some_and(|child| child.mode == ChildMode::Tunnel)
+        self.child(child).is_some_and(|child| child.mode.is_negotiated())
     }
 
     /// Where to initiate to: the first single address.

@@ -8,7 +8,7 @@
 use super::report::{IMPORTANT, ORDINARY};
 use super::{Endpoint, LoadError};
 use crate::alloc::Home;
-use crate::config::{ChildChange, ChildMode, Connection, Difference, IkeChange, Lifetime};
+use crate::config::{ChildChange, Connection, Difference, IkeChange, Lifetime};
 use crate::output::{ChildSaId, IkeSaId, Reason, Time};
 use crate::sa::{
     Attempt, ChildPhase, FollowupSa, IkeSa, MAX_TRIES, Outdated, OutdatedIke, Phase, Reauth, Task, Times,
@@ -33,7 +33,7 @@ impl Endpoint {
             self.follow_change(now, &made_by, &loaded);
         }
         for child in &loaded.children {
-            if child.mode == ChildMode::Tunnel && child.start_action.starts() {
+            if child.mode.is_negotiated() && child.start_action.starts() {
                 self.starts.schedule(&name, &child.name, now);
             }
         }

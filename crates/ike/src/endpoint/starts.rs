@@ -1,6 +1,6 @@
 //! Children that are to come up by themselves: tried at once and again after a failure, or at the next packet.
 
-use crate::config::{Child, ChildMode, Connection};
+use crate::config::{Child, Connection};
 use crate::output::{ChildSaId, Reason, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -94,7 +94,7 @@ impl Starts {
     /// Forgets of a connection what it does not want any more, and how often its children were lost.
     pub(crate) fn keep(&mut self, connection: &Connection) {
         let wanted = |name: &str, wanted: &dyn Fn(&Child) -> bool| {
-            let child = connection.child(name).filter(|child| child.mode == ChildMode::Tunnel);
+            let child = connection.child(name).filter(|child| child.mode.is_negotiated());
             child.is_some_and(wanted)
         };
         let started = |child: &Child| {

@@ -6,7 +6,7 @@ use crate::output::{ChildSaId, CommitId, IkeSaId, Reason, Time};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Phase, RequestKind, What};
 use crate::suite::Role;
 use std::net::{IpAddr, SocketAddr};
-use testudo_ipsec::sa::{Encapsulation, EspAlgorithm};
+use testudo_ipsec::sa::{Encapsulation, EspAlgorithm, Mode};
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spi::Spi;
 
@@ -150,7 +150,7 @@ pub struct IkeSaStatus {
     pub children: Vec<ChildSaStatus>,
 }
 
-/// A Child SA; always ESP in tunnel mode.
+/// A Child SA; always ESP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildSaStatus {
     /// charon's `uniqueid` of the child.
@@ -161,6 +161,8 @@ pub struct ChildSaStatus {
     pub reqid: u32,
     /// Its state.
     pub state: ChildSaState,
+    /// What is protected.
+    pub mode: Mode,
     /// ESP goes in UDP.
     pub encap: bool,
     /// The SPI that we chose.
@@ -365,6 +367,7 @@ impl ChildSaStatus {
                 ChildPhase::Deleting => ChildSaState::Deleting,
                 ChildPhase::Deleted(_) => ChildSaState::Deleted,
             },
+            mode: child.params.mode,
             encap: params.encapsulation == Encapsulation::Udp,
             spi_in: params.spi_in,
             spi_out: params.spi_out,

@@ -1,7 +1,7 @@
 //! Negotiation of a Child SA and its life: the responder's choice, the initiator's check, installation and removal.
 
-use super::describe;
 use super::narrow::Selectors;
+use super::{describe, mode};
 use crate::config::{Child, ChildMode, Connection};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
@@ -10,7 +10,7 @@ use crate::output::{ChildSaId, Event, Output, Path, Reason, Time};
 use crate::sa::{AgreedChild, ChildLimits, ChildPhase, ChildSa, IkeSa, Outbound};
 use crate::suite::{EspChoice, EspSuite, Nonces, Role, Secret, SuiteError, accept, offer, select};
 use std::sync::Arc;
-use testudo_ipsec::sa::{ChildSaParams, Encapsulation};
+use testudo_ipsec::sa::{ChildSaParams, Encapsulation, Mode};
 use testudo_ipsec::spi::Spi;
 
 /// What an initiator needs to judge the answer about its child.
@@ -55,10 +55,12 @@ impl Endpoint {
         offered: &Child,
         answer: &Answer<'_>,
     ) -> Result<ChildSaId, String> {
-        let child = connection.child(&offered.name).filter(|child| child.mode == ChildMode::Tunnel);
+        let child = connection.child(&offered.name).filter(|child| child.mode.is_negotiated());
         let child = child.ok_or("the child was unloaded meanwhile")?;
         let wanted = Selectors::configured(offered, &sa.dynamic_local(), &sa.dynamic_remote());
-        let agreed = judge(offered, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, &wanted)?;
+        let asked = mode::to_ask(sa, offered, &wanted, None);
+        let agreed =
+            judge(offered, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, (&wanted, asked))?;
         let origin =
             Origin { role: Role::Initiator, nonces: answer.nonces, shared: &[], replaces: None, stays: true };
         self.install(now, sa, child, &origin, agreed).map_err(|error| error.to_string())
@@ -108,7 +110,8 @@ impl Endpoint {
         sa.connection = connection.name.clone();
         sa.dpd_delay = connection.dpd_delay;
         let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
-        let (agreed, answer) = self.agree_child(now, sa, &choice, selectors)?;
+        let mode = mode::to_answer(sa, child, &selectors, request);
+        let (agreed, answer) = self.agree_child(now, sa, &choice, (selectors, mode))?;
         let origin = Origin { role: Role::Responder, nonces, shared: &[], replaces: None, stays: true };
         self.make_child(now, sa, child, &origin, agreed)?;
         Ok(answer)
@@ -120,18 +123,22 @@ impl Endpoint {
         now: Time,
         sa: &IkeSa,
         choice: &EspChoice,
-        selectors: Selectors,
+        (selectors, mode): (Selectors, Mode),
     ) -> Result<(AgreedChild, Vec<Payload>), NoChild> {
         let home = sa.our_spi().share();
         let no_spi = || NoChild::new(NotifyType::NoAdditionalSas, "no free ESP SPI is left");
         let spi_in = self.alloc.esp_spi(now, home).ok_or_else(no_spi)?;
-        let answer = vec![
+        let mut answer = vec![
             Payload::Sa(choice.answer(spi_in)),
             Payload::TsInitiator(TsPayload::new(selectors.remote.clone())),
             Payload::TsResponder(TsPayload::new(selectors.local.clone())),
         ];
+        answer.extend(mode::notify(mode));
         let Selectors { local: local_ts, remote: remote_ts } = selectors;
-        Ok((AgreedChild { suite: choice.suite, spi_in, spi_out: choice.spi, local_ts, remote_ts }, answer))
+        Ok((
+            AgreedChild { suite: choice.suite, mode, spi_in, spi_out: choice.spi, local_ts, remote_ts },
+            answer,
+        ))
     }
 
     /// Installs what a responder has agreed to.
@@ -191,6 +198,9 @@ impl Endpoint {
             describe::selectors(&params.remote_ts)
         );
         self.log(sa, IMPORTANT, line);
+        if child.mode == ChildMode::Transport && params.mode == Mode::Tunnel {
+            self.log(sa, IMPORTANT, mode::why_tunnel(sa, &Selectors::of(&params)));
+        }
         self.outputs.push_back(Output::InstallChild {
             ike: sa.id,
             child: id,
@@ -271,6 +281,7 @@ impl Endpoint {
             local: path.local,
             remote: path.remote,
             encapsulation,
+            mode: agreed.mode,
             copy: child.copy,
         })
     }
@@ -303,6 +314,11 @@ impl Endpoint {
     pub(crate) fn move_children(&mut self, sa: &mut IkeSa) {
         let (path, _) = self.esp_path(sa);
         for child in &mut sa.children {
+            // In transport mode the packets have the addresses themselves.
+            let ips = (child.params.local.ip(), child.params.remote.ip());
+            if child.params.mode == Mode::Transport && ips != (path.local.ip(), path.remote.ip()) {
+                continue;
+            }
             child.params.local = path.local;
             child.params.remote = path.remote;
             if matches!(child.outbound, Outbound::Retired | Outbound::Expired) {
@@ -329,7 +345,7 @@ pub(crate) fn judge(
     spi_in: Spi,
     payloads: &Payloads,
     exchange: offer::ChildExchange,
-    wanted: &Selectors,
+    (wanted, asked): (&Selectors, Mode),
 ) -> Result<AgreedChild, String> {
     let (Some(chosen), Some(ts_i), Some(ts_r)) =
         (payloads.sa(), payloads.ts_initiator(), payloads.ts_responder())
@@ -348,8 +364,9 @@ pub(crate) fn judge(
             describe::selectors(&selectors.remote)
         ));
     }
+    let mode = mode::answered(asked, payloads)?;
     let Selectors { local: local_ts, remote: remote_ts } = selectors;
-    Ok(AgreedChild { suite, spi_in, spi_out, local_ts, remote_ts })
+    Ok(AgreedChild { suite, mode, spi_in, spi_out, local_ts, remote_ts })
 }
 
 /// The responder's choice of algorithms.
@@ -374,7 +391,7 @@ pub(crate) fn matching_child<'a>(
     let (local, remote) = (sa.dynamic_local(), sa.dynamic_remote());
     let mut narrowed = None;
     for connection in connections {
-        for child in connection.children.iter().filter(|child| child.mode == ChildMode::Tunnel) {
+        for child in connection.children.iter().filter(|child| child.mode.is_negotiated()) {
             let ours = Selectors::configured(child, &local, &remote);
             let Some(common) = ours.narrow(asked) else { continue };
             if common == ours {

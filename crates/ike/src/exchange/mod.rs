@@ -11,6 +11,7 @@ mod describe;
 mod informational;
 mod init;
 mod intermediate;
+mod mode;
 mod narrow;
 mod nat;
 mod refusal;

@@ -5,6 +5,7 @@ use crate::config::{ADDITIONAL_KE, KeyExchange};
 use crate::output::{ChildSaId, Time};
 use crate::suite::{EspSuite, IkeSpis, IkeSuite, Nonces, Secret, next_additional};
 use serde::{Deserialize, Serialize};
+use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spi::Spi;
 
@@ -47,6 +48,7 @@ impl KeyExchanges {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AgreedChild {
     pub(crate) suite: EspSuite,
+    pub(crate) mode: Mode,
     pub(crate) spi_in: Spi,
     pub(crate) spi_out: Spi,
     pub(crate) local_ts: Vec<TrafficSelector>,

@@ -46,4 +46,5 @@ mod replication;
 mod snapshots;
 mod strangers;
 mod takeover;
+mod transport;
 mod unreachable;

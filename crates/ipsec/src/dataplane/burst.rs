@@ -17,6 +17,16 @@ pub enum Ingress {
     Shared,
     /// From our own kernel, through the TUN, or made here: the TTL is left alone.
     Host,
+    /// The same, and it came in fragments that were put together: its sender cannot make it smaller than they were.
+    HostJoined,
+}
+
+impl Ingress {
+    /// True if it was sent here.
+    #[inline]
+    pub(super) fn is_host(self) -> bool {
+        matches!(self, Self::Host | Self::HostJoined)
+    }
 }
 
 /// What is to be done with a packet.

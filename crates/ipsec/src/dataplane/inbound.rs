@@ -12,11 +12,11 @@ use super::shares::is_carried;
 use super::{Dataplane, LocalAddrs, OutboundTable, fence, outbound};
 use crate::demux::{self, Arrived, Kind};
 use crate::drops::DropReason;
-use crate::esp::tunnel;
+use crate::esp::{transport, tunnel};
 use crate::flow::{FlowCache, Path};
 use crate::inner::Inner;
 use crate::packet_selector::{Direction, PacketSelector};
-use crate::sa::{Encapsulation, InboundSa, OutboundSa};
+use crate::sa::{Encapsulation, InboundSa, Mode, OutboundSa};
 use crate::sad::Sad;
 use crate::share::ShareSet;
 use crate::spd::Spd;
@@ -418,19 +418,25 @@ fn decapsulate<const AWAY: bool>(
     plan: &Plan<'_, AWAY>,
     train: Option<&Train>,
 ) -> Result<(Inner, bool), DropReason> {
-    let (start, len) = (usize::from(plan.arrived.at), usize::from(plan.arrived.len));
-    let text_end = start + len - TAG_LEN;
-    let behind = buf.len().checked_sub(text_end).ok_or(DropReason::EspTooShort)?;
-    if !(buf.shrink_back(behind) && buf.shrink_front(start + BEFORE_TEXT)) {
-        return Err(DropReason::EspTooShort);
-    }
-    let (payload, next_header) = esp::split_trailer(buf.data()).map_err(|_| DropReason::BadPadding)?;
+    let (payload, next_header) = if plan.sa.mode == Mode::Transport {
+        let version = transport::decapsulate(buf, plan.arrived)?;
+        (buf.data(), version)
+    } else {
+        let (start, len) = (usize::from(plan.arrived.at), usize::from(plan.arrived.len));
+        let text_end = start + len - TAG_LEN;
+        let behind = buf.len().checked_sub(text_end).ok_or(DropReason::EspTooShort)?;
+        if !(buf.shrink_back(behind) && buf.shrink_front(start + BEFORE_TEXT)) {
+            return Err(DropReason::EspTooShort);
+        }
+        esp::split_trailer(buf.data()).map_err(|_| DropReason::BadPadding)?
+    };
     let inner = parse(payload, next_header)?;
     let same = train.is_some_and(|train| train.flow == inner.flow);
     if !same && !plan.sa.selectors.accepts(&inner.flow) {
         return Err(DropReason::SelectorMismatch);
     }
     inner.trim(buf);
+    // In transport mode both are one, and stay as they are.
     let class = tunnel::inner_class(plan.sa.copy, plan.arrived.class, inner.class)
         .ok_or(DropReason::EcnNotCapable)?;
     if class != inner.class {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::drops::DropReason;
 use crate::number::SequenceBlock;
-use crate::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, OutboundSa};
+use crate::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode, OutboundSa};
 use crate::selector::{AddrRange, TrafficSelector};
 use crate::spd::{Action, Policy, PolicyId};
 use crate::spi::Spi;
@@ -32,6 +32,7 @@ fn with_ivs_left(left: u64) -> (Dataplane, Arc<OutboundSa>) {
         local: "192.0.2.1:0".parse().unwrap(),
         remote: "192.0.2.2:0".parse().unwrap(),
         encapsulation: Encapsulation::Plain,
+        mode: Mode::Tunnel,
         copy: HeaderCopy::default(),
     };
     let numbers = SequenceBlock::whole(true);

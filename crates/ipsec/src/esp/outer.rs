@@ -1,11 +1,12 @@
 //! The outer header, prepared once per SA and patched per packet; and the arithmetic of sizes that follows from it.
 
 use crate::error::Error;
-use crate::sa::{ChildSaParams, Encapsulation};
+use crate::sa::{ChildSaParams, Encapsulation, Mode};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use testudo_crypto::{IV_LEN, TAG_LEN};
 use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
+use testudo_wire::ipv6::Ipv6;
 use testudo_wire::{esp, ipv4, ipv6, udp};
 
 /// Payload, padding and trailer end on a multiple of this (RFC 4303 §2.4); AES-GCM asks for no more.
@@ -47,23 +48,29 @@ pub(crate) struct Outer {
     prefix: u8,
     family: Family,
     udp: bool,
+    mode: Mode,
 }
 
 impl Outer {
     pub(crate) fn new(params: &ChildSaParams) -> Result<Self, Error> {
         let udp = params.encapsulation == Encapsulation::Udp;
-        Self::between(params.local, params.remote, udp, params.spi_out.0.to_be_bytes())
+        let spi = params.spi_out.0.to_be_bytes();
+        Self::between(params.local, params.remote, (udp, params.mode), spi)
     }
 
     /// The same between other ends.
     pub(crate) fn moved(&self, local: SocketAddr, remote: SocketAddr) -> Result<Self, Error> {
-        let header = if self.family == Family::V6 { ipv6::HEADER } else { ipv4::HEADER };
-        let at = header + if self.udp { udp::HEADER } else { 0 };
+        let at = self.header_len() + if self.udp { udp::HEADER } else { 0 };
         let spi = self.bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
-        Self::between(local, remote, self.udp, spi)
+        Self::between(local, remote, (self.udp, self.mode), spi)
     }
 
-    fn between(local: SocketAddr, remote: SocketAddr, udp: bool, spi: [u8; 4]) -> Result<Self, Error> {
+    fn between(
+        local: SocketAddr,
+        remote: SocketAddr,
+        (udp, mode): (bool, Mode),
+        spi: [u8; 4],
+    ) -> Result<Self, Error> {
         let protocol = if udp { Protocol::UDP } else { Protocol::ESP };
         let (src, dst) = (local.ip(), remote.ip());
         let (header, family): (&[u8], _) = match (src, dst) {
@@ -80,10 +87,25 @@ impl Outer {
         prefix.extend([0; 4 + IV_LEN]);
         let mut bytes = [0; MAX_PREFIX];
         bytes[..prefix.len()].copy_from_slice(&prefix);
-        Ok(Self { bytes, sum, prefix: prefix.len() as u8, family, udp })
+        let own = match mode {
+            Mode::Tunnel => prefix.len(),
+            Mode::Transport => prefix.len() - header.len(),
+        };
+        Ok(Self { bytes, sum, prefix: own as u8, family, udp, mode })
     }
 
-    /// Octets before the ciphertext: outer header, UDP, ESP header, IV.
+    /// Octets of the outer IP header.
+    fn header_len(&self) -> usize {
+        if self.family == Family::V6 { ipv6::HEADER } else { ipv4::HEADER }
+    }
+
+    /// True if packets keep their own IP header.
+    #[inline]
+    pub(crate) fn is_transport(&self) -> bool {
+        self.mode == Mode::Transport
+    }
+
+    /// Octets that it puts before the ciphertext: outer header (not in transport mode), UDP, ESP header, IV.
     #[inline]
     pub(crate) fn prefix_len(&self) -> usize {
         usize::from(self.prefix)
@@ -136,6 +158,27 @@ impl Outer {
     #[inline]
     pub(crate) fn needs_checksum(&self) -> bool {
         self.udp && self.is_ipv6()
+    }
+
+    /// What stands behind the IP header in transport mode: writes [`Self::prefix_len`] octets for a payload that makes the datagram
+    /// `len` octets long.
+    pub(crate) fn write_behind_header(&self, prefix: &mut [u8], len: u16, marks: &Marks) {
+        let own = self.bytes.get(self.header_len()..).unwrap_or_default();
+        prefix.iter_mut().zip(own).for_each(|(to, from)| *to = *from);
+        if self.udp {
+            put_u16(prefix, 4, len);
+        }
+        if let Some((before, iv)) = prefix.split_last_chunk_mut::<IV_LEN>() {
+            *iv = marks.iv.to_be_bytes();
+            if let Some(sequence) = before.last_chunk_mut() {
+                *sequence = (marks.sequence as u32).to_be_bytes();
+            }
+        }
+    }
+
+    /// What follows the IP header.
+    pub(crate) fn protocol(&self) -> Protocol {
+        if self.udp { Protocol::UDP } else { Protocol::ESP }
     }
 
     /// Writes the prefix. `prefix` is [`Self::prefix_len`] octets, `total` those of the outer packet.
@@ -192,8 +235,13 @@ impl Outer {
     /// Computes the UDP checksum of a finished outer packet, where IPv6 demands it.
     #[inline]
     pub(crate) fn fill_checksum(&self, packet: &mut [u8]) {
+        // In transport mode extension headers may stand before it.
+        let at = match self.mode {
+            Mode::Tunnel => Some(ipv6::HEADER),
+            Mode::Transport => udp_at(packet),
+        };
         if let (IpAddr::V6(src), IpAddr::V6(dst)) = self.ends()
-            && let Some(datagram) = packet.get_mut(ipv6::HEADER..)
+            && let Some(datagram) = at.and_then(|at| packet.get_mut(at..))
         {
             // The datagram fits: its length has been written into 16 bits before.
             let _fits = udp::fill_checksum_v6(src, dst, datagram);
@@ -217,6 +265,12 @@ impl Overhead {
         }
         Ok(inner)
     }
+}
+
+/// Where the datagram of an IPv6 packet begins.
+fn udp_at(packet: &[u8]) -> Option<usize> {
+    let ip = Ipv6::parse(packet).ok()?;
+    Some(ip.total_len() - ip.upper().ok()?.payload.len())
 }
 
 #[inline]

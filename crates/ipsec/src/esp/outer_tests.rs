@@ -23,6 +23,7 @@ fn all() -> impl Iterator<Item = Outer> {
                 local: local.parse().unwrap(),
                 remote: remote.parse().unwrap(),
                 encapsulation,
+                mode: Mode::Tunnel,
                 copy: HeaderCopy::default(),
             };
             Outer::new(&params).unwrap()

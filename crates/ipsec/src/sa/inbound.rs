@@ -1,7 +1,7 @@
 //! The inbound half of a Child SA.
 
 use super::counters::{SaCounters, SaTotals};
-use super::{ChildSaParams, Encapsulation, HeaderCopy, key};
+use super::{ChildSaParams, Encapsulation, HeaderCopy, Mode, key};
 use crate::error::Error;
 use crate::esp::{Outer, Overhead};
 use crate::replay::{ReplayWindow, WindowSnapshot};
@@ -22,6 +22,7 @@ pub struct InboundSa {
     pub(crate) encapsulation: Encapsulation,
     pub(crate) copy: HeaderCopy,
     pub(crate) esn: bool,
+    pub(crate) mode: Mode,
     /// The largest packet that fits the way back, for the MSS.
     inner_mtu: AtomicU16,
     pub(crate) window: ReplayWindow,
@@ -62,6 +63,7 @@ impl InboundSa {
             encapsulation: params.encapsulation,
             copy: params.copy,
             esn: params.esn,
+            mode: params.mode,
             inner_mtu: AtomicU16::new(overhead.inner_mtu(path_mtu)?),
             window: ReplayWindow::new(params.replay_window, params.esn)?,
             told_edge: AtomicU64::new(0),

@@ -9,7 +9,7 @@ use testudo_ipsec::dataplane::{
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{
-    ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, OutboundSa,
+    ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, Mode, OutboundSa,
 };
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -90,6 +90,7 @@ impl Tunnel {
             local: SocketAddr::new(self.outer(1), if self.udp { 4500 } else { 0 }),
             remote: SocketAddr::new(self.outer(2), if self.udp { 4500 } else { 0 }),
             encapsulation: if self.udp { Encapsulation::Udp } else { Encapsulation::Plain },
+            mode: Mode::Tunnel,
             copy: self.copy,
         }
     }

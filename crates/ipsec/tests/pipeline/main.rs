@@ -12,5 +12,6 @@ mod icmp;
 mod packets;
 mod round_trip;
 mod stages;
+mod transport;
 mod tunnel;
 mod vectors;

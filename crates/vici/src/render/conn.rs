@@ -113,6 +113,7 @@ fn action(action: StartAction) -> &'static str {
 fn mode(mode: ChildMode) -> &'static str {
     match mode {
         ChildMode::Tunnel => "TUNNEL",
+        ChildMode::Transport => "TRANSPORT",
         ChildMode::Pass => "PASS",
         ChildMode::Drop => "DROP",
     }

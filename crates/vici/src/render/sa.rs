@@ -6,6 +6,7 @@ use crate::view::{ChildUsage, Usage};
 use testudo_ike::config::Identity;
 use testudo_ike::endpoint::{AlgorithmName, ChildSaStatus, IkeSaState, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, Time};
+use testudo_ipsec::sa::Mode;
 
 /// charon's name for an IKE SA whose connection is not known yet.
 const UNNAMED: &str = "(unnamed)";
@@ -107,7 +108,7 @@ pub(super) fn child_sa(child: &ChildSaStatus, now: Time, usage: ChildUsage) -> M
     message.add_text("uniqueid", child.id.0);
     message.add_text("reqid", child.reqid);
     message.add("state", child.state.as_str());
-    message.add("mode", "TUNNEL");
+    message.add("mode", mode(child.mode));
     message.add("protocol", "ESP");
     add_flag(&mut message, "encap", child.encap);
     message.add_text("spi-in", child.spi_in);
@@ -128,6 +129,13 @@ pub(super) fn child_sa(child: &ChildSaStatus, now: Time, usage: ChildUsage) -> M
     message.add_list("local-ts", child.local_ts.iter().map(text::selector));
     message.add_list("remote-ts", child.remote_ts.iter().map(text::selector));
     message
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Tunnel => "TUNNEL",
+        Mode::Transport => "TRANSPORT",
+    }
 }
 
 fn add_flag(message: &mut Message, key: &str, set: bool) {

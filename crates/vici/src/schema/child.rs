@@ -39,12 +39,13 @@ pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<C
 fn mode(text: &str) -> Result<ChildMode, Why> {
     match text.to_ascii_lowercase().as_str() {
         "tunnel" => Ok(ChildMode::Tunnel),
+        "transport" => Ok(ChildMode::Transport),
         "pass" => Ok(ChildMode::Pass),
         "drop" => Ok(ChildMode::Drop),
-        "transport" | "transport_proxy" | "beet" | "iptfs" => {
-            Err(because("but this mode is not supported; expected tunnel, pass or drop".to_owned()))
-        }
-        _ => Err(expected("tunnel, pass or drop")),
+        "transport_proxy" | "beet" | "iptfs" => Err(because(
+            "but this mode is not supported; expected tunnel, transport, pass or drop".to_owned(),
+        )),
+        _ => Err(expected("tunnel, transport, pass or drop")),
     }
 }
 
@@ -62,7 +63,7 @@ fn action(text: &str) -> Result<StartAction, Why> {
 /// A pass or drop policy that is not installed when it is loaded would never be: there is no `install`.
 fn start_action(section: &mut Fields<'_>, mode: ChildMode) -> Result<StartAction, Refusal> {
     const EXPECTED: &str = "trap, without which a pass or drop policy is not installed";
-    let negotiated = mode == ChildMode::Tunnel;
+    let negotiated = mode.is_negotiated();
     let found = section.parsed("start_action", |text| match action(text)? {
         action if action != StartAction::Trap && !negotiated => Err(expected(EXPECTED)),
         action => Ok(action),
@@ -74,13 +75,13 @@ fn start_action(section: &mut Fields<'_>, mode: ChildMode) -> Result<StartAction
 /// What is lost needs no action where nothing is negotiated; templates for all children may still name one.
 fn loss_action(section: &mut Fields<'_>, name: &str, mode: ChildMode) -> Result<StartAction, Refusal> {
     let found = section.parsed(name, action)?.unwrap_or(StartAction::None);
-    Ok(if mode == ChildMode::Tunnel { found } else { StartAction::None })
+    Ok(if mode.is_negotiated() { found } else { StartAction::None })
 }
 
 fn selectors(section: &mut Fields<'_>, name: &str, mode: ChildMode) -> Result<Vec<TsSpec>, Refusal> {
     let selectors = or_default(section.list(name, selector::selector)?, || selector::DYNAMIC);
     let dynamic = selectors.iter().any(|selector| matches!(selector, TsSpec::Dynamic { .. }));
-    if dynamic && mode != ChildMode::Tunnel {
+    if dynamic && !mode.is_negotiated() {
         let why =
             "which has no meaning without a peer; expected subnets such as 0.0.0.0/0 or ::/0".to_owned();
         return Err(Refusal::Bad { path: section.path(name), found: "dynamic, the default".to_owned(), why });
@@ -92,7 +93,7 @@ fn proposals(section: &mut Fields<'_>, mode: ChildMode, policy: Policy) -> Resul
     let proposals =
         or_default(section.list("esp_proposals", |text| proposal::esp(text, policy))?, proposal::default_esp);
     // Without a negotiation there is nothing to propose; templates for all children may still say so.
-    Ok(if mode == ChildMode::Tunnel { proposals } else { Vec::new() })
+    Ok(if mode.is_negotiated() { proposals } else { Vec::new() })
 }
 
 /// The data plane's windows are whole words.

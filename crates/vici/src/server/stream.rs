@@ -43,7 +43,7 @@ pub(super) struct PolicyFilter {
 impl PolicyFilter {
     fn shows(&self, mode: ChildMode, name: &str) -> bool {
         let kind = match mode {
-            ChildMode::Tunnel => self.trap,
+            ChildMode::Tunnel | ChildMode::Transport => self.trap,
             ChildMode::Pass => self.pass,
             ChildMode::Drop => self.drop,
         };

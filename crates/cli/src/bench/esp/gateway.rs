@@ -7,7 +7,7 @@ use testudo_crypto::Library;
 use testudo_ipsec::Error;
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, PolicyBlock};
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
-use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, KeyMaterial, OutboundSa};
+use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, KeyMaterial, Mode, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::siphash::HashKey;
@@ -99,6 +99,7 @@ impl Side {
             local: SocketAddr::new(IpAddr::V4(self.address()), 0),
             remote: SocketAddr::new(IpAddr::V4(peer.address()), 0),
             encapsulation: Encapsulation::Plain,
+            mode: Mode::Tunnel,
             copy: HeaderCopy::default(),
         }
     }

@@ -10,7 +10,7 @@ use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::Error;
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, PolicyBlock};
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
-use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, KeyMaterial, OutboundSa};
+use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, KeyMaterial, Mode, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
@@ -91,6 +91,7 @@ impl End {
             local,
             remote,
             encapsulation: Encapsulation::Plain,
+            mode: Mode::Tunnel,
             copy: HeaderCopy::default(),
         }
     }

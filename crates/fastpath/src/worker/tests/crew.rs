@@ -9,7 +9,7 @@ use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{Config, Dataplane, PolicyBlock};
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{
-    ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, OutboundSa,
+    ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, Mode, OutboundSa,
 };
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -140,6 +140,7 @@ fn params(generation: u16) -> ChildSaParams {
         local: SocketAddr::new(addr(PEER), 0),
         remote: SocketAddr::new(addr(US), 0),
         encapsulation: Encapsulation::Plain,
+        mode: Mode::Tunnel,
         copy: HeaderCopy::default(),
     }
 }

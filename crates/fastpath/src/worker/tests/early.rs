@@ -4,7 +4,9 @@ use super::super::early::{PACKETS, PATIENCE};
 use super::*;
 use std::net::SocketAddr;
 use testudo_crypto::Library;
-use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial};
+use testudo_ipsec::sa::{
+    ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, Mode,
+};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::PolicyId;
 use testudo_ipsec::spi::Spi;
@@ -29,6 +31,7 @@ fn install(worker: &mut TestWorker, spi: Spi) {
         local: SocketAddr::new(addr("192.0.2.1"), 0),
         remote: SocketAddr::new(addr(PEER), 0),
         encapsulation: Encapsulation::Plain,
+        mode: Mode::Tunnel,
         copy: HeaderCopy::default(),
     };
     let sa = Arc::new(InboundSa::new(&params, PolicyId(0), 1500, Library::detect()).unwrap());

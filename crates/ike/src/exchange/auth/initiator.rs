@@ -8,7 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::exchange::child::Answer;
 use crate::exchange::narrow::Selectors;
-use crate::exchange::{configuration, describe};
+use crate::exchange::{configuration, describe, mode};
 use crate::message::{
     AuthPayload, ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload,
 };
@@ -104,6 +104,7 @@ impl Endpoint {
             self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
         let dynamic = configuration::dynamic_before_reply(sa, connection);
         let wanted = Selectors::configured(child, &dynamic, &sa.dynamic_remote());
+        let asked_mode = mode::to_ask(sa, child, &wanted, None);
         let mut payloads = vec![Payload::IdInitiator(id)];
         payloads.extend(certificates);
         payloads.extend(self.certificates_of(connection));
@@ -120,6 +121,7 @@ impl Endpoint {
             Payload::TsInitiator(TsPayload::new(wanted.local)),
             Payload::TsResponder(TsPayload::new(wanted.remote)),
         ]);
+        payloads.extend(mode::notify(asked_mode));
         if let Some(ppk) = &ppk {
             payloads.extend(super::ppk::notifies(ppk, without_ppk));
         }

@@ -2,12 +2,12 @@
 
 use super::followup::next_link;
 use super::keys::{agreed_keys, first_method, other_method};
-use crate::config::{Child, ChildMode, KeyExchange};
+use crate::config::{Child, KeyExchange};
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::{Origin, judge};
-use crate::exchange::describe;
 use crate::exchange::narrow::Selectors;
+use crate::exchange::{describe, mode};
 use crate::message::{
     ExchangeType, Notify, NotifySa, NotifyType, Payload, Payloads, Protocol, SaSpi, TsPayload,
 };
@@ -17,6 +17,7 @@ use crate::sa::{
     RequestKind, RivalSa, Series, Task, What,
 };
 use crate::suite::{Role, offer};
+use testudo_ipsec::sa::Mode;
 use testudo_ipsec::spi::Spi;
 
 /// How often a further child is asked for while the peer cannot take it.
@@ -118,7 +119,7 @@ impl Endpoint {
 
     pub(super) fn configured_child(&self, sa: &IkeSa, name: &str) -> Option<Child> {
         let connection = self.connections.get(&sa.connection)?;
-        connection.child(name).filter(|child| child.mode == ChildMode::Tunnel).cloned()
+        connection.child(name).filter(|child| child.mode.is_negotiated()).cloned()
     }
 
     /// Sends the request that `creating` describes.
@@ -139,6 +140,7 @@ impl Endpoint {
             let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
             payloads.push(Payload::Notify(notify));
         }
+        payloads.extend(mode::notify(asked_mode(sa, child, &wanted, rekeyed)));
         let offered = offer::esp(&child.proposals, spi_in, offer::ChildExchange::CreateChildSa);
         payloads.extend([Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())]);
         payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
@@ -421,6 +423,11 @@ fn wanted(sa: &IkeSa, child: &Child, replaces: Option<ChildSaId>) -> Selectors {
     }
 }
 
+/// The mode that a request asks for, likewise.
+fn asked_mode(sa: &IkeSa, child: &Child, wanted: &Selectors, replaces: Option<ChildSaId>) -> Mode {
+    mode::to_ask(sa, child, wanted, replaces.and_then(|old| sa.child(old)).map(|old| old.params.mode))
+}
+
 fn offers(child: &Child, method: KeyExchange) -> bool {
     child.proposals.iter().any(|proposal| proposal.ke.contains(&method))
 }
@@ -442,7 +449,8 @@ fn judged(
 ) -> Result<Series<AgreedChild>, String> {
     let child = creating.offered.child().ok_or("no child was asked for")?;
     let wanted = wanted(sa, child, asked.replaces.filter(|_| !asked.anew));
-    let agreed = judge(child, asked.spi_in, payloads, offer::ChildExchange::CreateChildSa, &wanted)?;
+    let mode = asked_mode(sa, child, &wanted, asked.replaces.filter(|_| !asked.anew));
+    let agreed = judge(child, asked.spi_in, payloads, offer::ChildExchange::CreateChildSa, (&wanted, mode))?;
     let exchanges = agreed_keys(sa, creating, agreed.suite.ke, agreed.suite.additional, payloads)?;
     Ok(Series { agreed, exchanges })
 }

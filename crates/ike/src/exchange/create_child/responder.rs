@@ -4,8 +4,8 @@ use super::offers_ike;
 use crate::config::Child;
 use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::{NoChild, Origin, choose_suite, matching_child};
-use crate::exchange::describe;
 use crate::exchange::narrow::Selectors;
+use crate::exchange::{describe, mode};
 use crate::message::{Notify, NotifyType, Payload, Payloads, Protocol, SaSpi};
 use crate::output::{ChildSaId, Time};
 use crate::sa::{
@@ -40,7 +40,8 @@ impl Endpoint {
         let (ke, shared) = keys.unzip();
         let nonce = nonces.responder.clone();
         let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
-        let (agreed, mut answer) = self.agree_child(now, sa, &choice, selectors)?;
+        let mode = mode::to_answer(sa, &child, &selectors, payloads);
+        let (agreed, mut answer) = self.agree_child(now, sa, &choice, (selectors, mode))?;
         let link = if exchanges.due().is_some() {
             let awaited = FollowupSa::Child { name: child.name, replaces, agreed };
             Some(self.begin_followup(now, sa, awaited, exchanges)?)

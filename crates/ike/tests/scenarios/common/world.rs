@@ -484,5 +484,6 @@ pub(crate) fn assert_fit(a: &ChildSaParams, b: &ChildSaParams) {
     assert!(a.key_in == b.key_out && a.key_out == b.key_in, "keys cross");
     assert!(a.key_in != a.key_out, "each direction has its own key");
     assert_eq!((&a.local_ts, &a.remote_ts), (&b.remote_ts, &b.local_ts));
-    assert_eq!((a.algorithm, a.esn, a.encapsulation), (b.algorithm, b.esn, b.encapsulation));
+    let agreed = |sa: &ChildSaParams| (sa.algorithm, sa.esn, sa.encapsulation, sa.mode);
+    assert_eq!(agreed(a), agreed(b));
 }

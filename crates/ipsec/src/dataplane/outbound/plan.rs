@@ -120,7 +120,7 @@ impl<'s> Planner<'s, '_> {
     /// Takes a hop off packets that came through a port. False if there was none left; the packet is done with then.
     #[inline]
     fn take_hop(&mut self, item: &mut Item<'_>, inner: &Inner) -> bool {
-        if item.ingress == Ingress::Host {
+        if item.ingress.is_host() {
             return true;
         }
         if inner.ttl <= 1 {
@@ -147,6 +147,9 @@ impl<'s> Planner<'s, '_> {
         parsed: &Parsed,
         sa: &'s OutboundSa,
     ) -> Option<Plan<&'s OutboundSa>> {
+        if sa.outer.is_transport() {
+            return self.protect_own(item, parsed, sa);
+        }
         let inner = &parsed.inner;
         let mtu = sa.inner_mtu();
         let too_big = inner.len > mtu;
@@ -191,7 +194,7 @@ impl<'s> Planner<'s, '_> {
 /// The largest piece of an outer packet that only its source may fragment, because it is IPv6 (RFC 8200 §5): one that is
 /// larger than the path takes, and than every IPv6 link takes. `behind_prefix` are its octets behind the prefix.
 #[cold]
-fn pieces(sa: &OutboundSa, behind_prefix: usize) -> Option<u16> {
+pub(super) fn pieces(sa: &OutboundSa, behind_prefix: usize) -> Option<u16> {
     let mtu = sa.path_mtu().max(ipv6::MIN_MTU);
     let total = sa.outer.prefix_len() + behind_prefix;
     (sa.outer.is_ipv6() && total > usize::from(mtu)).then_some(mtu)
@@ -207,6 +210,6 @@ fn may_split(inner: &Inner, sa: &OutboundSa) -> bool {
 /// The MTU to tell a sender. No IPv6 sender can go below 1280 octets (RFC 8200 §5), so that packets up to that size must
 /// pass whatever the path's MTU is.
 #[inline]
-fn reported_mtu(inner: &Inner, mtu: u16) -> u16 {
+pub(super) fn reported_mtu(inner: &Inner, mtu: u16) -> u16 {
     if inner.is_ipv6() { mtu.max(ipv6::MIN_MTU) } else { mtu }
 }

@@ -6,7 +6,7 @@ use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::DirectionCounters;
 use crate::dataplane::event::{Event, Events};
 use crate::drops::DropReason;
-use crate::esp::{Marks, Outer};
+use crate::esp::{Marks, Outer, transport};
 use crate::sa::OutboundSa;
 use testudo_crypto::{Aad, SealJob, TAG_LEN, seal_burst};
 use testudo_wire::esp;
@@ -47,11 +47,16 @@ fn encapsulate<'a, const AWAY: bool>(
         return None;
     }
     let total = buf.len() as u16;
-    let (prefix, rest) = buf.data_mut().split_at_mut_checked(prefix_len)?;
     let marks = Marks { class: plan.class, df: plan.df, id, sequence, iv };
-    sa.outer.write(prefix, total, &marks);
-    let (text, tag) = rest.split_last_chunk_mut::<TAG_LEN>()?;
-    let (_, trailer) = text.split_at_mut_checked(usize::from(plan.len))?;
+    let text_at = if sa.outer.is_transport() {
+        transport::encapsulate(buf.data_mut(), &sa.outer, total, &marks)?
+    } else {
+        sa.outer.write(buf.data_mut().get_mut(..prefix_len)?, total, &marks);
+        prefix_len
+    };
+    let (text, tag) = buf.data_mut().get_mut(text_at..)?.split_last_chunk_mut::<TAG_LEN>()?;
+    let payload_len = text.len().checked_sub(trailer_len)?;
+    let (_, trailer) = text.split_at_mut_checked(payload_len)?;
     if !esp::write_trailer(trailer, plan.next_header) {
         return None;
     }

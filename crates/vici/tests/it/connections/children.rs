@@ -56,7 +56,10 @@ fn traffic_selectors() {
 
 #[test]
 fn scalars_of_a_child() {
-    for (text, mode) in [("tunnel", ChildMode::Tunnel), ("Tunnel", ChildMode::Tunnel)] {
+    let transport = ChildMode::Transport;
+    for (text, mode) in
+        [("tunnel", ChildMode::Tunnel), ("Tunnel", ChildMode::Tunnel), ("transport", transport)]
+    {
         assert_eq!(child_with("mode", text).unwrap().mode, mode);
     }
     for (text, action) in [
@@ -85,8 +88,8 @@ fn scalars_of_a_child() {
     assert!(!child_with("copy_ecn", "no").unwrap().copy.ecn);
     assert_eq!(child_with("priority", "7").unwrap().priority, 7);
     for (key, value, why) in [
-        ("mode", "transport", "but this mode is not supported; expected tunnel, pass or drop"),
-        ("mode", "tunel", "expected tunnel, pass or drop"),
+        ("mode", "beet", "but this mode is not supported; expected tunnel, transport, pass or drop"),
+        ("mode", "tunel", "expected tunnel, transport, pass or drop"),
         ("start_action", "go", "expected none, trap, start or trap|start"),
         ("dpd_action", "hold", "expected none, trap, start or trap|start"),
         ("replay_window", "8193", "expected a number of packets up to 8192, or 0 for no anti-replay"),

@@ -9,6 +9,7 @@ use testudo_ike::endpoint::{
 };
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
+use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
 use testudo_vici::cluster::ClusterReport;
@@ -279,6 +280,7 @@ pub(crate) fn net_sa(number: u64) -> IkeSaStatus {
             name: "net".to_owned(),
             reqid: 1,
             state: ChildSaState::Installed,
+            mode: Mode::Tunnel,
             encap: true,
             spi_in: Spi(0xc0de_cafe),
             spi_out: Spi(0x0bad_f00d),

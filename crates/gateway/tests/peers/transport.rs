@@ -1,0 +1,220 @@
+//! Transport mode between the gateways themselves: the IP header that is on the wire is the host's own.
+
+use crate::common::{Pair, SOON, Scenario, Watch};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Duration;
+use testudo_lab::capture::Capture;
+use testudo_lab::gateway::{Gateway, Kind};
+use testudo_lab::guest::Guest;
+use testudo_lab::iperf::{Direction, IperfServer, Throughput};
+use testudo_lab::nginx::Nginx;
+use testudo_lab::ping::Ping;
+use testudo_lab::swanctl_conf::Connection;
+use testudo_lab::topology::{Family, Side};
+use testudo_lab::transfer::Transfer;
+use testudo_lab::wait_until;
+
+const SIDES: [Side; 2] = [Side::One, Side::Two];
+const LIMIT: Duration = Duration::from_secs(60);
+const FILE: u64 = 16 << 20;
+
+fn guest(pair: &Pair) -> &Guest {
+    match &pair.two {
+        Gateway::Guest(guest) => guest,
+        _ => panic!("side two runs a guest"),
+    }
+}
+
+/// The gateways' own addresses, and nothing behind them.
+fn between_hosts(outer: Family, side: Side, connection: &mut Connection) {
+    connection.mode = "transport".into();
+    connection.local_ts = vec![side.outer(outer).to_string()];
+    connection.remote_ts = vec!["dynamic".into()];
+}
+
+/// Both sides say what the child is.
+fn is_in(pair: &Pair, mode: &str) {
+    for side in SIDES {
+        let sas = pair.sas(side);
+        assert_eq!(sas[0].children[0].get("mode"), Some(mode), "{side:?}: {sas:?}");
+    }
+}
+
+/// What leaves whole.
+const SMALL: &[u32] = &[1, 56, 1200, 1300];
+/// What leaves in fragments, of which the later ones do not show what they are; or what the host's kernel sends in fragments.
+const LARGE: &[u32] = &[1400, 1450, 1472, 4000];
+
+fn pings_are_answered(pair: &Pair, outer: Family, (from, sizes): (&[Side], &[u32])) {
+    for from in from {
+        for &size in sizes {
+            let to = from.other().outer(outer);
+            // The first of a size may be answered with what fits.
+            Ping::new(to).size(size).count(3).run(pair.t.gateway(*from)).unwrap();
+            let pong = Ping::new(to).size(size).run(pair.t.gateway(*from)).unwrap();
+            let drops = (pair.drops(Side::One), pair.drops(Side::Two));
+            assert_eq!(pong.received, pong.sent, "{outer}, {size} octets, from {from:?}: {drops:?}");
+        }
+    }
+}
+
+/// A large file from each gateway to the other, and streams.
+fn tcp_flows(pair: &Pair, outer: Family) {
+    for from in SIDES {
+        let nginx = Nginx::start(pair.t.gateway(from)).unwrap();
+        let sent = nginx.add_file("file", FILE, 7).unwrap();
+        let transfer = Transfer::start(pair.t.gateway(from.other()), from.outer(outer), "file").unwrap();
+        let got = transfer.finish(LIMIT).unwrap();
+        assert_eq!((got.bytes, &got.sha256), (FILE, &sent), "{outer} from {from:?}");
+    }
+    let _server = IperfServer::start(&pair.t.gw2).unwrap();
+    for direction in [Direction::Up, Direction::Down] {
+        let to = Side::Two.outer(outer);
+        let run = Throughput::run(&pair.t.gw1, to, direction, Duration::from_secs(1), 2).unwrap();
+        assert!(run.bytes > 1 << 20, "{outer} {direction:?}: {run:?}");
+    }
+}
+
+fn hosts_talk(outer: Family, encap: bool) {
+    let adjust = |side, connection: &mut Connection| {
+        between_hosts(outer, side, connection);
+        connection.encap = encap && side == Side::One;
+    };
+    let pair = Scenario::new("transport", Kind::Testudo).outer(outer).start_with(adjust);
+    let watch = Watch::start(&pair.t);
+    let first = Capture::everything(&pair.t.wire, 60).unwrap();
+    pair.up(Side::One);
+    is_in(&pair, "TRANSPORT");
+    pings_are_answered(&pair, outer, (&SIDES, SMALL));
+    tcp_flows(&pair, outer);
+    let wire = first.stop().unwrap().show(60).unwrap();
+    let named = if encap { "UDP-encap: ESP(spi=0x" } else { ": ESP(spi=0x" };
+    assert!(wire.contains(named), "{wire}");
+    // New keys by either side, and the mode stays.
+    for side in SIDES {
+        let before = pair.sas(side)[0].children[0].get("spi-in").map(str::to_owned);
+        pair.swanctl(side).run(["--rekey", "--child", "lab"]).unwrap();
+        wait_until("new keys", SOON, || {
+            let sas = pair.sas(side);
+            let child = sas[0].children.iter().find(|child| child.state == "INSTALLED");
+            let now = child.and_then(|child| child.get("spi-in")).map(str::to_owned);
+            Ok(if now.is_some() && now != before { Ok(()) } else { Err(format!("{sas:?}")) })
+        })
+        .unwrap();
+        for sas in SIDES.map(|side| pair.sas(side)) {
+            let modes = sas[0].children.iter().filter_map(|child| child.get("mode"));
+            assert!(modes.into_iter().all(|mode| mode == "TRANSPORT"), "{sas:?}");
+        }
+        pings_are_answered(&pair, outer, (&[side], SMALL));
+    }
+    watch.saw_nothing();
+    pings_are_answered(&pair, outer, (&SIDES, LARGE));
+    for side in SIDES {
+        let drops = pair.drops(side);
+        assert_eq!((drops["auth_failed"], drops["selector_mismatch"], drops["fragment_inside"]), (0, 0, 0));
+    }
+}
+
+#[test]
+fn hosts_talk_in_transport_mode_over_ipv4() {
+    hosts_talk(Family::V4, false);
+}
+
+#[test]
+fn hosts_talk_in_transport_mode_over_ipv6() {
+    hosts_talk(Family::V6, false);
+}
+
+#[test]
+fn hosts_talk_in_transport_mode_in_udp() {
+    hosts_talk(Family::V4, true);
+}
+
+#[test]
+fn hosts_talk_in_transport_mode_in_udp_over_ipv6() {
+    hosts_talk(Family::V6, true);
+}
+
+/// Of two ends only one wants it.
+#[test]
+fn who_does_not_want_transport_mode_gets_a_tunnel() {
+    for wants in SIDES {
+        let adjust = |side, connection: &mut Connection| {
+            between_hosts(Family::V4, side, connection);
+            if side != wants {
+                connection.mode = "tunnel".into();
+            }
+        };
+        let pair = Scenario::new("transport", Kind::Testudo).start_with(adjust);
+        pair.up(Side::One);
+        is_in(&pair, "TUNNEL");
+        pings_are_answered(&pair, Family::V4, (&[Side::One], SMALL));
+    }
+}
+
+/// Octets that the guest's shell sends over TCP, as many as it is asked for.
+fn stream_from_guest(pair: &Pair, outer: Family) {
+    const OCTETS: usize = 256 << 10;
+    let shell = SocketAddr::new(Side::Two.outer(outer), 7);
+    let talk = || -> std::io::Result<usize> {
+        let mut stream = TcpStream::connect_timeout(&shell, LIMIT)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.write_all(format!("head -c {OCTETS} /dev/zero; exit\n").as_bytes())?;
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said)?;
+        Ok(said.len())
+    };
+    assert_eq!(pair.t.gw1.enter(talk).unwrap().unwrap(), OCTETS);
+}
+
+fn ping_from_guest(pair: &Pair, to: IpAddr, size: usize) {
+    let said = guest(pair).run(&format!("ping -c 5 -W 5 -s {size} {to}")).unwrap();
+    assert!(said.contains(" 0% packet loss"), "{said}");
+}
+
+/// The peer's ESP is that of a Linux kernel: transport mode of either side's asking, with both kinds of numbers.
+fn a_kernel_agrees(outer: Family) {
+    let pair = Scenario::new("transport-kernel", Kind::Guest).outer(outer).start_empty();
+    for (esn, initiator) in [("esn", Side::One), ("noesn", Side::Two)] {
+        for side in SIDES {
+            let mut connection = Connection::of(side, outer);
+            between_hosts(outer, side, &mut connection);
+            connection.esp_proposals = format!("aes128gcm16-{esn}");
+            pair.swanctl(side).load(&connection.to_string()).unwrap();
+        }
+        pair.up(initiator);
+        is_in(&pair, "TRANSPORT");
+        let states = guest(&pair).run("ip xfrm state").unwrap();
+        assert_eq!(states.matches("mode transport").count(), 2, "{states}");
+        for size in [56, 1400, 4000] {
+            Ping::new(Side::Two.outer(outer)).size(size).count(3).run(&pair.t.gw1).unwrap();
+            let pong = Ping::new(Side::Two.outer(outer)).size(size).run(&pair.t.gw1).unwrap();
+            assert_eq!(pong.received, pong.sent, "{size}: {:?}", pair.drops(Side::One));
+            ping_from_guest(&pair, Side::One.outer(outer), size as usize);
+        }
+        let watch = Watch::start(&pair.t);
+        stream_from_guest(&pair, outer);
+        pair.swanctl(initiator).run(["--rekey", "--child", "lab"]).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        ping_from_guest(&pair, Side::One.outer(outer), 1000);
+        is_in(&pair, "TRANSPORT");
+        watch.saw_nothing();
+        pair.swanctl(initiator).terminate("lab").unwrap();
+        wait_until("the end of the kernel's SAs", SOON, || {
+            let states = guest(&pair).run("ip xfrm state")?;
+            Ok(if states.trim().is_empty() { Ok(()) } else { Err(states) })
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_linux_kernel_talks_in_transport_mode_over_ipv4() {
+    a_kernel_agrees(Family::V4);
+}
+
+#[test]
+fn a_linux_kernel_talks_in_transport_mode_over_ipv6() {
+    a_kernel_agrees(Family::V6);
+}

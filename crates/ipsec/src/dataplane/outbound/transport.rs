@@ -1,0 +1,76 @@
+//! Transport mode: what becomes of packets that this host itself sends to the other end of an SA.
+
+use super::Parsed;
+use super::plan::{Plan, Planner, pieces, reported_mtu};
+use crate::dataplane::burst::{Ingress, Item, Verdict};
+use crate::drops::DropReason;
+use crate::esp::Outer;
+use crate::sa::OutboundSa;
+use testudo_crypto::TAG_LEN;
+use testudo_wire::fragment::Fragment;
+use testudo_wire::icmp::Kind;
+use testudo_wire::seam::Seam;
+
+impl<'s> Planner<'s, '_> {
+    /// As in tunnel mode, but that fragments are put together before (RFC 4303 §3.1.1), and nothing is split before: what is too
+    /// big and must not be refused is fragmented outside.
+    #[cold]
+    pub(super) fn protect_own(
+        &mut self,
+        item: &mut Item<'_>,
+        parsed: &Parsed,
+        sa: &'s OutboundSa,
+    ) -> Option<Plan<&'s OutboundSa>> {
+        let inner = &parsed.inner;
+        let counters = &self.counters.outbound;
+        let refuse = |item: &mut Item<'_>, reason| {
+            sa.counters().add_drop(reason);
+            item.refuse(reason, counters);
+            None
+        };
+        if !item.ingress.is_host() {
+            return refuse(item, DropReason::NotFromHost);
+        }
+        match Fragment::parse(item.buf.data()) {
+            Ok(None) => {}
+            Ok(Some(_)) => {
+                counters.to_join.add(1);
+                item.verdict = Verdict::Reassemble;
+                return None;
+            }
+            Err(_) => return refuse(item, DropReason::Malformed),
+        }
+        let seam = Seam::find(item.buf.data()).ok();
+        let Some(next_header) = seam.and_then(|seam| seam.protocol(item.buf.data())) else {
+            return refuse(item, DropReason::Malformed);
+        };
+        let mtu = sa.inner_mtu();
+        let too_big = inner.len > mtu;
+        // Whoever has sent fragments has learned the MTU, or does without.
+        let may_shrink = inner.df && item.ingress != Ingress::HostJoined;
+        if too_big && may_shrink && inner.len > reported_mtu(inner, mtu) {
+            sa.counters().add_drop(DropReason::TooBig);
+            let kind = Kind::TooBig { mtu: reported_mtu(inner, mtu) };
+            self.replier.refuse(item, kind, DropReason::TooBig, counters);
+            return None;
+        }
+        let behind = Outer::trailer_len(inner.len.into()) + TAG_LEN;
+        if item.buf.headroom() < sa.outer.prefix_len() || item.buf.tailroom() < behind {
+            return refuse(item, DropReason::NoRoom);
+        }
+        if inner.clamp_mss(item.buf.data_mut(), mtu) {
+            self.counters.mss_clamped.add(1);
+        }
+        Some(Plan {
+            sa,
+            sequence: 0,
+            iv: 0,
+            len: inner.len,
+            at: parsed.at,
+            class: inner.class,
+            df: inner.df,
+            pieces: if too_big { pieces(sa, usize::from(inner.len) + behind) } else { None },
+            next_header,
+        })
+    }
+}

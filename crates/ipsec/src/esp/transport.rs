@@ -1,0 +1,59 @@
+//! ESP in transport mode (RFC 4303 §3.1.1): the packet keeps its IP header, and what that carries is encrypted.
+
+use super::{Marks, Outer};
+use crate::demux::Arrived;
+use crate::drops::DropReason;
+use testudo_crypto::{IV_LEN, TAG_LEN};
+use testudo_wire::fragment::Fragment;
+use testudo_wire::ip::{self, Protocol};
+use testudo_wire::packet::PacketBuf;
+use testudo_wire::seam::Seam;
+use testudo_wire::{esp, udp};
+
+/// Octets of ESP before the ciphertext.
+const BEFORE_TEXT: usize = esp::HEADER + IV_LEN;
+
+/// Puts ESP behind the IP header of a packet that has grown for it, at both ends, to `total` octets; answers where what is encrypted
+/// begins. `None` if it is no packet, which the planner has ruled out.
+#[cold]
+pub(crate) fn encapsulate(packet: &mut [u8], outer: &Outer, total: u16, marks: &Marks) -> Option<usize> {
+    let own = outer.prefix_len();
+    let seam = Seam::find(packet.get(own..)?).ok()?;
+    let head = seam.offset();
+    packet.copy_within(own..own + head, 0);
+    let (headers, rest) = packet.split_at_mut_checked(head)?;
+    if !seam.name(headers, outer.protocol(), total) {
+        return None;
+    }
+    outer.write_behind_header(rest.get_mut(..own)?, total.checked_sub(head as u16)?, marks);
+    Some(head + own)
+}
+
+/// Takes ESP out of a decrypted packet, so that it is again what its sender protected; answers its version as in a tunnel's trailer.
+#[cold]
+pub(crate) fn decapsulate(buf: &mut PacketBuf<'_>, arrived: &Arrived) -> Result<Protocol, DropReason> {
+    let (start, text_end) = (usize::from(arrived.at), arrived.end() - TAG_LEN);
+    let text_at = start + BEFORE_TEXT;
+    let text = buf.data().get(text_at..text_end).ok_or(DropReason::EspTooShort)?;
+    let (payload, next) = esp::split_trailer(text).map_err(|_| DropReason::BadPadding)?;
+    let end = text_at + payload.len();
+    if next == Protocol::NO_NEXT {
+        return Err(DropReason::Dummy);
+    }
+    let head = start - if arrived.udp { udp::HEADER } else { 0 };
+    let seam = Seam::at(buf.data(), head).ok_or(DropReason::MalformedInner)?;
+    let (removed, behind) = (text_at - head, buf.len() - end);
+    buf.data_mut().copy_within(..head, removed);
+    let fits = buf.shrink_back(behind) && buf.shrink_front(removed);
+    // As many as before at most.
+    let total = buf.len() as u16;
+    if !fits || !seam.name(buf.data_mut(), next, total) {
+        return Err(DropReason::MalformedInner);
+    }
+    match Fragment::parse(buf.data()) {
+        Ok(None) if ip::version(buf.data()) == Some(4) => Ok(Protocol::IPV4),
+        Ok(None) => Ok(Protocol::IPV6),
+        Ok(Some(_)) => Err(DropReason::FragmentInside),
+        Err(_) => Err(DropReason::MalformedInner),
+    }
+}
