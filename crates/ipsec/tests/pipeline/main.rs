@@ -11,6 +11,7 @@ mod hub;
 mod icmp;
 mod packets;
 mod round_trip;
+mod scapy;
 mod stages;
 mod transport;
 mod tunnel;

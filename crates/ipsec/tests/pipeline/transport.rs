@@ -17,7 +17,7 @@ use testudo_wire::ipv6::{self, Ipv6};
 use testudo_wire::tcp::Tcp;
 
 /// A's view of an SA between the two outer addresses themselves.
-fn params(tunnel: &Tunnel) -> ChildSaParams {
+pub(crate) fn params(tunnel: &Tunnel) -> ChildSaParams {
     let only = |addr: IpAddr| vec![TrafficSelector::all(AddrRange::new(addr, addr).unwrap())];
     ChildSaParams {
         mode: Mode::Transport,
