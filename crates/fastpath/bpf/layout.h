@@ -8,7 +8,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 2
+#define LAYOUT_VERSION 3
 
 #define MAX_PORTS 64
 #define MAX_QUEUES 64
@@ -98,7 +98,7 @@ struct prefix6 {
 	struct address6 addr;
 };
 
-/* A datagram some of whose fragments were dropped. IPv4 addresses fill the first four octets. */
+/* A datagram whose first fragment is for a worker. IPv4 addresses fill the first four octets. */
 struct datagram {
 	struct address6 src;
 	struct address6 dst;

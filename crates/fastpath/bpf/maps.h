@@ -73,7 +73,7 @@ struct {
 	__type(value, __u32);
 } seen SEC(".maps");
 
-/* Datagrams to port 4500 whose first fragment was dropped, and when (nanoseconds since boot). */
+/* Datagrams to port 4500 whose first fragment is for a worker, and when it came (nanoseconds since boot). */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_FRAGMENTS);

@@ -10,6 +10,7 @@ mod command;
 mod counters;
 mod event;
 mod fence;
+mod identification;
 mod inbound;
 mod limit;
 mod local;
@@ -35,6 +36,7 @@ use crate::siphash::HashKey;
 use crate::spd::Spd;
 use crate::spi::SenderId;
 use event::Events;
+use identification::Identifications;
 use limit::TokenBucket;
 use std::sync::Arc;
 use table::OutboundTable;
@@ -45,6 +47,8 @@ use testudo_planted::{Plant, planted};
 pub struct Config {
     /// Which worker of the node.
     pub worker: WorkerId,
+    /// How many there are.
+    pub workers: u8,
     /// The sender ID of its IVs: never used before under any key that is still in use. Without one it cannot send until
     /// [`Command::SetSenderId`] brings it.
     pub sender: Option<SenderId>,
@@ -59,9 +63,17 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual settings.
+    /// The usual settings of an only worker.
     pub fn new(worker: WorkerId, sender: impl Into<Option<SenderId>>, seed: u64) -> Self {
-        Self { worker, sender: sender.into(), udp_port: 4500, seed, flow_bits: 12, icmp_per_second: 1000 }
+        Self {
+            worker,
+            workers: 1,
+            sender: sender.into(),
+            udp_port: 4500,
+            seed,
+            flow_bits: 12,
+            icmp_per_second: 1000,
+        }
     }
 }
 
@@ -84,7 +96,7 @@ pub struct Dataplane {
     udp_port: u16,
     icmp_limit: TokenBucket,
     /// Identification of outer IPv4 headers.
-    next_id: u16,
+    ids: Identifications,
     now: u64,
     counters: Arc<Counters>,
     events: Events,
@@ -106,8 +118,7 @@ impl Dataplane {
             open: true,
             udp_port: config.udp_port,
             icmp_limit: TokenBucket::new(config.icmp_per_second),
-            // Workers begin far apart, so that two of them do not send the same identification at the same time.
-            next_id: u16::from(config.worker.get()) << 10,
+            ids: Identifications::new(config.worker.get(), config.workers),
             now: 0,
             counters: Arc::new(Counters::new()),
             events: Events::new(),

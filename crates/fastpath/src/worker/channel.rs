@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use testudo_ipsec::dataplane;
 
 /// Commands that may wait for a worker. Also the garbage that may wait for control: one command makes one piece at most.
@@ -38,7 +39,7 @@ pub enum WorkerGarbage {
 pub enum WorkerEvent {
     /// From the IPsec pipeline.
     Ipsec(dataplane::Event),
-    /// Packets wait for this neighbour: have the kernel ask for it. Once a second and neighbour, more often only while
+    /// Packets wait for this neighbour: have the kernel ask for it. Every three seconds and neighbour, more often only while
     /// there are too many to wait for.
     NeighbourMissing {
         /// The port behind which it is.
@@ -60,7 +61,8 @@ pub enum WorkerEvent {
 pub(super) struct Channel {
     pub(super) commands: ArrayQueue<WorkerCommand>,
     pub(super) garbage: ArrayQueue<WorkerGarbage>,
-    pub(super) events: ArrayQueue<WorkerEvent>,
+    /// And when they came up.
+    pub(super) events: ArrayQueue<(Instant, WorkerEvent)>,
     stop: AtomicBool,
     to_worker: EventFd,
     to_control: EventFd,

@@ -19,6 +19,7 @@ use crate::port::{FrameBurst, Port};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_ipsec::spi::Spi;
 use testudo_wire::icmp::{self, Kind, Sources};
@@ -106,11 +107,11 @@ pub(super) struct Delivery<P, H> {
 
 impl<P: Port, H: HostPort> Delivery<P, H> {
     pub(super) fn new(
+        worker: u8,
         ports: Vec<P>,
         host: Option<H>,
         pool: FramePool,
-        fib: Arc<Fib>,
-        channel: Arc<Channel>,
+        (fib, channel): (Arc<Fib>, Arc<Channel>),
     ) -> Self {
         let infos = || ports.iter().map(Port::info);
         let counters = Arc::new(WorkerCounters::new(infos().map(|info| info.index)));
@@ -130,7 +131,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             given_up: 0,
             again: VecDeque::with_capacity(AGAIN),
             onward: FrameBurst::new(),
-            ids: Identifications::new(),
+            ids: Identifications::new(worker),
             answers_left: ANSWERS,
             told_too_big: false,
             told: false,
@@ -411,7 +412,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     /// Queues an event for control.
     pub(super) fn tell(&mut self, event: WorkerEvent) {
         self.told = true;
-        if self.channel.events.push(event).is_err() {
+        if self.channel.events.push((Instant::now(), event)).is_err() {
             self.counters.events_lost.add(1);
         }
     }

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A running worker. Dropping the handle ends it.
 #[derive(Debug)]
@@ -75,8 +75,8 @@ impl WorkerHandle {
         self.channel.control_fd()
     }
 
-    /// Takes the events that have come up, oldest first.
-    pub fn events(&self) -> impl Iterator<Item = WorkerEvent> + '_ {
+    /// Takes the events that have come up, oldest first, and when they did.
+    pub fn events(&self) -> impl Iterator<Item = (Instant, WorkerEvent)> + '_ {
         self.channel.quiet_control();
         if !self.channel.garbage.is_empty() {
             self.channel.wake_control();

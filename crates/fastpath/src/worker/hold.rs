@@ -15,8 +15,9 @@ pub(super) const NEIGHBOURS: usize = 32;
 pub(super) const PACKETS: usize = 8;
 /// Neighbours that may take the place of an older one between two ticks. It bounds what the kernel is asked for too.
 pub(super) const PER_TICK: u32 = 100;
-/// How long they wait, in milliseconds.
-pub(super) const PATIENCE: u64 = 1000;
+/// How long they wait, in milliseconds: as long as the kernel asks, three times at intervals of a second. The first question, or the
+/// answer to it, may get lost, or be late where a machine is busy.
+pub(super) const PATIENCE: u64 = 3000;
 
 /// A packet that waits, and what is known of it.
 #[derive(Debug)]

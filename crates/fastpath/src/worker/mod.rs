@@ -112,7 +112,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
         let channel = Arc::new(Channel::new()?);
         let inbox = Inbox::new(host.is_some());
-        let delivery = Delivery::new(ports, host, pool, fib, channel);
+        let delivery = Delivery::new(config.id, ports, host, pool, (fib, channel));
         let mut worker = Self {
             config,
             pipeline,

@@ -7,18 +7,25 @@ use std::hash::{BuildHasher, RandomState};
 use testudo_wire::{Error, ip, ipv4, ipv6};
 
 /// Hands out identifications of IPv6 packets that are fragmented here. They begin anywhere, so that a stranger cannot
-/// guess them (RFC 7739 §5.1), and come again after four thousand million packets.
+/// guess them (RFC 7739 §5.1), and come again after 2^26 packets. The top six bits are the worker's number: no two workers have one
+/// in common.
 #[derive(Debug)]
-pub(super) struct Identifications(u32);
+pub(super) struct Identifications {
+    worker: u32,
+    next: u32,
+}
+
+/// Bits that count.
+const COUNTED: u32 = 26;
 
 impl Identifications {
-    pub(super) fn new() -> Self {
-        Self(RandomState::new().hash_one(()) as u32)
+    pub(super) fn new(worker: u8) -> Self {
+        Self { worker: u32::from(worker) << COUNTED, next: RandomState::new().hash_one(()) as u32 }
     }
 
     fn next(&mut self) -> u32 {
-        self.0 = self.0.wrapping_add(1);
-        self.0
+        self.next = self.next.wrapping_add(1);
+        self.worker | self.next & ((1 << COUNTED) - 1)
     }
 }
 
@@ -67,4 +74,19 @@ fn fill(
 fn give_back(pieces: FrameBurst, pool: &mut FramePool, reason: WorkerDrop) -> WorkerDrop {
     pieces.into_iter().for_each(|piece| pool.give(piece));
     reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_have_no_identification_in_common() {
+        for worker in [0, 1, 63] {
+            let mut ids = Identifications { next: u32::MAX - 2, ..Identifications::new(worker) };
+            let first = ids.next();
+            assert!((0..5).all(|_| ids.next() >> COUNTED == u32::from(worker)));
+            assert!(first >> COUNTED == u32::from(worker) && first != ids.next());
+        }
+    }
 }

@@ -235,7 +235,7 @@ impl Gateway {
     pub fn attend(&self) {
         for worker in &self.workers {
             worker.collect().for_each(drop);
-            for event in worker.events() {
+            for (_, event) in worker.events() {
                 if let WorkerEvent::Ipsec(Event::KeyWanted { spi }) = event
                     && let Some((inbound, outbound)) = self.sas.get(&spi)
                 {

@@ -92,6 +92,8 @@ impl DataPath {
             fib: &fib,
             sender: clustered.is_none().then_some(FIRST_SENDER),
             fence: clustered.as_ref().map(|clustered| &clustered.fence),
+            // At most 64.
+            workers: lineup.0.len() as u8,
         };
         let workers = barracks.start(lineup, tun, &mut guard)?;
         let mut this = Self {
@@ -210,6 +212,7 @@ struct Barracks<'a> {
     fib: &'a Arc<Fib>,
     sender: Option<SenderId>,
     fence: Option<&'a Arc<Fence>>,
+    workers: u8,
 }
 
 impl Barracks<'_> {
@@ -256,9 +259,9 @@ impl Barracks<'_> {
             unchecked: unchecked.map(|(index, _)| index).collect(),
             ..WorkerConfig::new(id)
         };
-        let worker =
-            Worker::new(settings, ports, tun, pool, Arc::clone(self.fib), dataplane(id, self.sender)?)
-                .map_err(|e| e.to_string())?;
+        let pipeline = dataplane((id, self.workers), self.sender)?;
+        let worker = Worker::new(settings, ports, tun, pool, Arc::clone(self.fib), pipeline)
+            .map_err(|e| e.to_string())?;
         Ok(match self.fence {
             Some(fence) => worker.behind(Arc::clone(fence)),
             None => worker,
@@ -282,10 +285,10 @@ impl Barracks<'_> {
     }
 }
 
-fn dataplane(worker: u8, sender: Option<SenderId>) -> Result<Dataplane, String> {
+fn dataplane((worker, workers): (u8, u8), sender: Option<SenderId>) -> Result<Dataplane, String> {
     let worker = WorkerId::new(worker).ok_or("worker numbers are below 64")?;
     let mut seed = [0; 8];
     crate::entropy::OsEntropy.fill(&mut seed);
     let config = PipelineConfig::new(worker, sender, u64::from_le_bytes(seed));
-    Ok(Dataplane::new(&PipelineConfig { flow_bits: FLOW_BITS, ..config }))
+    Ok(Dataplane::new(&PipelineConfig { workers, flow_bits: FLOW_BITS, ..config }))
 }

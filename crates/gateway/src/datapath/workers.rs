@@ -89,7 +89,8 @@ impl Workers {
         self.0.iter().all(|worker| worker.backlog.is_empty())
     }
 
-    /// Frees what workers have put out of use, and takes what they tell: once, where several tell the same.
+    /// Frees what workers have put out of use, and takes what they tell, in the order in which it came up: once, where several tell
+    /// the same.
     pub(super) fn told(&mut self) -> Told {
         self.0.iter_mut().for_each(Running::collect);
         let marks = self.0.iter().map(|worker| worker.marks).min().unwrap_or(0);
@@ -98,7 +99,9 @@ impl Workers {
         }
         let mut known = BTreeSet::new();
         let is_news = |event: &WorkerEvent| subject(event).is_none_or(|subject| known.insert(subject));
-        let events = self.0.iter().flat_map(|worker| worker.handle.events()).filter(is_news).collect();
+        let mut events: Vec<_> = self.0.iter().flat_map(|worker| worker.handle.events()).collect();
+        events.sort_by_key(|(at, _)| *at);
+        let events = events.into_iter().map(|(_, event)| event).filter(is_news).collect();
         Told { marks, events }
     }
 

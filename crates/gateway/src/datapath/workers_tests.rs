@@ -16,6 +16,8 @@ use testudo_ipsec::spi::{SenderId, Spi};
 #[derive(Default)]
 struct Scripted {
     told: Arc<Mutex<Vec<u16>>>,
+    /// Before it tells anything too.
+    waits: bool,
     events: Vec<Event>,
 }
 
@@ -39,6 +41,7 @@ impl Pipeline for Scripted {
     }
 
     fn drain_events(&mut self, sink: impl FnMut(Event)) {
+        let _waited = self.waits.then(|| self.told.lock());
         self.events.drain(..).for_each(sink);
     }
 }
@@ -122,6 +125,22 @@ fn what_several_tell_alike_is_told_once() {
     wait_for("both have told", || workers.iter().all(|worker| worker.handle.counters().totals().turns > 1));
     let told: Vec<Event> = workers.told().events.into_iter().filter_map(ipsec).collect();
     assert_eq!(told, [spi(300), Event::IvLow, low(5), moved, spi(301)]);
+    workers.stop().unwrap();
+}
+
+/// Where a peer is says who heard of it last, whichever worker that is.
+#[test]
+fn what_they_tell_comes_in_the_order_in_which_it_came_up() {
+    let moved = |host: u8| Event::AddressChanged { spi: Spi(300), remote: ([192, 0, 2, host], 4500).into() };
+    let slow = Arc::new(Mutex::new(Vec::new()));
+    let waits = slow.lock().unwrap();
+    let first = Scripted { told: Arc::clone(&slow), waits: true, events: vec![moved(2)] };
+    let mut workers = start(vec![first, Scripted { events: vec![moved(1)], ..Scripted::default() }]);
+    wait_for("the second has told", || workers.0[1].handle.counters().totals().turns > 1);
+    drop(waits);
+    wait_for("the first has told", || workers.0[0].handle.counters().totals().turns > 1);
+    let told: Vec<Event> = workers.told().events.into_iter().filter_map(ipsec).collect();
+    assert_eq!(told, [moved(1), moved(2)]);
     workers.stop().unwrap();
 }
 

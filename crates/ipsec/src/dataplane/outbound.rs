@@ -100,8 +100,7 @@ impl Dataplane {
         };
         number(&mut plans, &mut self.ivs, low);
         refuse_unnumbered(burst, &mut plans, &self.ivs, &counters.outbound);
-        let id = self.next_id;
-        self.next_id = id.wrapping_add(plans.len() as u16);
+        let id = self.ids.take(plans.len() as u16);
         if let Some(away) = away
             && Sealing::fill(away, &plans, &self.outbound, id)
         {

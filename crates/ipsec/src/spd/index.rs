@@ -1,7 +1,7 @@
 //! Finds the policies that a packet's addresses allow, without walking all.
 //!
 //! Policies stand in tries under prefixes around their address ranges: on the side where they are narrower, else in very
-//! many look-ups they would all be compared. What stands under a prefix is compared whole, so that a prefix may be wider than
+//! many look-ups they would all be compared; on the side where fewer stand, if both are equally narrow. What stands under a prefix is compared whole, so that a prefix may be wider than
 //! the range.
 
 use super::trie::{Prefix, Trie};
@@ -9,6 +9,7 @@ use super::{Entry, Rank};
 use crate::packet_selector::PacketSelector;
 use crate::selector::{SelectorPair, TrafficSelector, addr_bits};
 use arrayvec::ArrayVec;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// Policies by address.
@@ -18,6 +19,13 @@ pub(super) struct Index {
     local: Families<Arc<Entry>>,
     /// Remote ranges that policies in `local` hold back.
     held: Families<Held>,
+}
+
+/// A side of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Local,
+    Remote,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +62,17 @@ impl<T: Clone> Families<T> {
 
     fn of_mut(&mut self, v6: bool) -> &mut Trie<T> {
         if v6 { &mut self.v6 } else { &mut self.v4 }
+    }
+
+    /// What stands under the prefixes of a selector.
+    fn lists_of(&self, selector: TrafficSelector) -> impl Iterator<Item = &[T]> {
+        let range = Range::of(&selector);
+        range.prefixes().into_iter().map(move |prefix| self.of(range.v6).list(prefix))
+    }
+
+    /// How many stand under one of them at most.
+    fn longest(&self, selectors: impl Iterator<Item = TrafficSelector>) -> usize {
+        selectors.flat_map(|selector| self.lists_of(selector).map(<[T]>::len).max()).max().unwrap_or(0)
     }
 
     fn lists(&self, v6: bool, addr: u128) -> impl Iterator<Item = &[T]> {
@@ -103,7 +122,8 @@ impl Index {
     /// Adds an entry.
     pub(super) fn insert(&mut self, entry: &Arc<Entry>) {
         let rank = entry.rank;
-        self.at(&entry.selectors, |list| {
+        let side = self.side(&entry.selectors);
+        self.at(&entry.selectors, side, |list| {
             let at = list.partition_point(|other| other.rank < rank);
             let there = list.get(at).filter(|other| other.rank == rank);
             // Two of its ranges may lie under one prefix.
@@ -112,7 +132,7 @@ impl Index {
                 list.insert(at, Arc::clone(entry));
             }
         });
-        if is_local(&entry.selectors) && entry.holds_back() {
+        if side == Side::Local && entry.holds_back() {
             self.hold(&entry.selectors, |list, range| {
                 match list.iter_mut().find(|held| held.range == range) {
                     Some(held) => held.count += 1,
@@ -125,12 +145,13 @@ impl Index {
     /// Takes out what was added with these selectors under that rank. False if there is nothing.
     pub(super) fn remove(&mut self, selectors: &SelectorPair, rank: Rank) -> bool {
         let mut removed = None;
-        self.at(selectors, |list| {
+        let side = self.side_of(selectors, rank);
+        self.at(selectors, side, |list| {
             if let Ok(at) = list.binary_search_by_key(&rank, |other| other.rank) {
                 removed = Some(list.remove(at));
             }
         });
-        if removed.as_ref().is_some_and(|entry| entry.holds_back() && is_local(selectors)) {
+        if removed.as_ref().is_some_and(|entry| entry.holds_back() && side == Side::Local) {
             self.hold(selectors, |list, range| {
                 list.iter_mut().filter(|held| held.range == range).for_each(|held| held.count -= 1);
                 list.retain(|held| held.count > 0);
@@ -140,18 +161,36 @@ impl Index {
     }
 
     /// Changes the lists of the side on which a policy stands.
-    fn at(&mut self, selectors: &SelectorPair, mut change: impl FnMut(&mut Vec<Arc<Entry>>)) {
+    fn at(&mut self, selectors: &SelectorPair, side: Side, mut change: impl FnMut(&mut Vec<Arc<Entry>>)) {
         let mut change_side = |families: &mut Families<Arc<Entry>>, selector: TrafficSelector| {
             let range = Range::of(&selector);
             for prefix in range.prefixes() {
                 families.of_mut(range.v6).change(prefix, &mut change);
             }
         };
-        if is_local(selectors) {
+        if side == Side::Local {
             selectors.local_selectors().for_each(|selector| change_side(&mut self.local, selector));
         } else {
             selectors.remote_selectors().for_each(|selector| change_side(&mut self.remote, selector));
         }
+    }
+
+    /// Where a new policy stands. Where both sides are equally narrow, fewer others stand: of many tunnels to one address, each from
+    /// another, all but one stand on ours.
+    fn side(&self, selectors: &SelectorPair) -> Side {
+        narrower(selectors).unwrap_or_else(|| {
+            let local = self.local.longest(selectors.local_selectors());
+            if local < self.remote.longest(selectors.remote_selectors()) { Side::Local } else { Side::Remote }
+        })
+    }
+
+    /// Where one stands.
+    fn side_of(&self, selectors: &SelectorPair, rank: Rank) -> Side {
+        narrower(selectors).unwrap_or_else(|| {
+            let mut lists = selectors.remote_selectors().flat_map(|selector| self.remote.lists_of(selector));
+            let is_there = lists.any(|list| list.binary_search_by_key(&rank, |other| other.rank).is_ok());
+            if is_there { Side::Remote } else { Side::Local }
+        })
     }
 
     fn hold(&mut self, selectors: &SelectorPair, mut change: impl FnMut(&mut Vec<Held>, Range)) {
@@ -192,9 +231,13 @@ impl Index {
     }
 }
 
-/// True for a policy that is narrower on our side.
-fn is_local(selectors: &SelectorPair) -> bool {
-    width(selectors.local_selectors()) < width(selectors.remote_selectors())
+/// The side on which a policy is narrower.
+fn narrower(selectors: &SelectorPair) -> Option<Side> {
+    match width(selectors.local_selectors()).cmp(&width(selectors.remote_selectors())) {
+        Ordering::Less => Some(Side::Local),
+        Ordering::Equal => None,
+        Ordering::Greater => Some(Side::Remote),
+    }
 }
 
 #[cfg(test)]

@@ -180,6 +180,33 @@ fn narrow_on_our_side_only() {
     assert_eq!(spd.lookup(&probe.selector()), Decision::Act(Action::Protect(PolicyId(4321))));
 }
 
+/// Many tunnels to one address, or from one, that are equally narrow on both sides; then they go, whatever stands where.
+#[test]
+fn many_share_one_address_and_differ_on_the_other_side() {
+    const COUNT: u32 = 2_000;
+    let to_one = |n| one_to_one(PolicyId(n), n, 1 << 20);
+    let from_one = |n| one_to_one(PolicyId(COUNT + n), 1 << 21, n);
+    let mut spd = Spd::empty();
+    let policies: Vec<Policy> = (0..COUNT).flat_map(|n| [to_one(n), from_one(n)]).collect();
+    for (place, policy) in (0..).zip(&policies) {
+        let selectors = SelectorPair::new(&policy.local, &policy.remote);
+        spd.insert(Rank { priority: policy.priority, place, part: 0 }, &selectors, policy.action).unwrap();
+    }
+    assert!(spd.index.longest_walk() <= 4, "{}", spd.index.longest_walk());
+    let decision = |spd: &Spd, local, remote| {
+        spd.lookup(&Probe { local: v4(local), remote: v4(remote), protocol: 6, ports: None }.selector())
+    };
+    for n in (0..COUNT).step_by(97) {
+        assert_eq!(decision(&spd, n, 1 << 20), Decision::Act(Action::Protect(PolicyId(n))));
+        assert_eq!(decision(&spd, 1 << 21, n), Decision::Act(Action::Protect(PolicyId(COUNT + n))));
+    }
+    for (place, policy) in (0..).zip(&policies) {
+        let selectors = SelectorPair::new(&policy.local, &policy.remote);
+        assert!(spd.remove(Rank { priority: policy.priority, place, part: 0 }, &selectors));
+    }
+    assert!(spd.is_empty() && spd.index.longest_walk() == 0);
+}
+
 #[test]
 fn equals_keep_their_order() {
     let spd = Spd::new(vec![everything(5, Action::Bypass), everything(5, Action::Discard)]).unwrap();

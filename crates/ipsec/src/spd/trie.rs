@@ -111,6 +111,19 @@ impl<T: Clone> Trie<T> {
         change_at(&mut self.root, prefix, change)
     }
 
+    /// The list of a prefix.
+    pub(super) fn list(&self, prefix: Prefix) -> &[T] {
+        let mut at = self.root.as_deref();
+        while let Some(node) = at.filter(|node| node.prefix.common(prefix) == node.prefix.length()) {
+            if node.prefix.length() == prefix.length() {
+                return node.list.as_slice();
+            }
+            let way = node.ways.get(branch(prefix.bits(), node.prefix.length()));
+            at = way.and_then(Option::as_deref);
+        }
+        &[]
+    }
+
     /// The lists of all prefixes that have the address, the shortest first.
     pub(super) fn lists(&self, addr: u128) -> impl Iterator<Item = &[T]> {
         let mut at = self.root.as_deref();

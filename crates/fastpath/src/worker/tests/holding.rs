@@ -4,7 +4,7 @@ use super::super::hold::{NEIGHBOURS, PACKETS, PER_TICK};
 use super::*;
 
 fn events(worker: &TestWorker) -> Vec<WorkerEvent> {
-    std::iter::from_fn(|| worker.delivery.channel.events.pop()).collect()
+    std::iter::from_fn(|| worker.delivery.channel.events.pop()).map(|(_, event)| event).collect()
 }
 
 fn missing(port: u16, address: &str) -> WorkerEvent {
@@ -74,18 +74,18 @@ fn the_gateway_is_asked_for_not_what_lies_behind() {
 }
 
 #[test]
-fn a_neighbour_that_stays_silent_is_given_up_after_a_second() {
+fn a_neighbour_that_stays_silent_is_given_up_after_three_seconds() {
     let mut worker = worker(fib(&[]));
     arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::Esp);
     worker.turn(5000);
-    worker.turn(5999);
+    worker.turn(7999);
     assert_eq!((dropped(&worker, WorkerDrop::NeighbourTimeout), worker.counters().totals().held), (0, 1));
-    worker.turn(6100);
+    worker.turn(8100);
     assert_eq!((dropped(&worker, WorkerDrop::NeighbourTimeout), worker.counters().totals().held), (1, 0));
 
     events(&worker);
     arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::Esp);
-    worker.turn(6101);
+    worker.turn(8101);
     assert_eq!(events(&worker), [missing(0, CLIENT)], "asked for again");
     check_and_close(worker);
 }

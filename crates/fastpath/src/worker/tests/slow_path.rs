@@ -394,7 +394,7 @@ fn an_outer_ipv6_packet_too_big_for_its_link_leaves_in_fragments() {
         assert!(pieces.iter().all(|(_, piece)| piece.len() <= 1280));
         assert_eq!(join(&pieces).len(), 1436);
         let told = WorkerEvent::PathTooBig { remote: addr(OUTER), mtu: 1280 };
-        assert_eq!(worker.delivery.channel.events.pop(), Some(told));
+        assert_eq!(worker.delivery.channel.events.pop().map(|(_, event)| event), Some(told));
         worker.turn(now + 150);
     }
     // What is not our own is for its sender to make smaller.
@@ -417,7 +417,8 @@ fn control_hears_of_protected_packets_that_are_too_big() {
     }
     worker.turn(1);
     assert_eq!(dropped(&worker, WorkerDrop::LinkTooBig), 3);
-    let events: Vec<_> = std::iter::from_fn(|| worker.delivery.channel.events.pop()).collect();
+    let events = std::iter::from_fn(|| worker.delivery.channel.events.pop());
+    let events: Vec<_> = events.map(|(_, event)| event).collect();
     assert_eq!(events, [WorkerEvent::PathTooBig { remote: addr(CLIENT), mtu: 1000 }], "once");
     check_and_close(worker);
 }

@@ -77,7 +77,10 @@ fn events_of_the_pipeline_reach_control() {
     worker.pipeline_mut().events = vec![Event::IvLow];
     let handle = WorkerHandle::spawn(worker).unwrap();
     assert!(is_readable(&handle, 5000));
-    assert_eq!(handle.events().collect::<Vec<_>>(), [WorkerEvent::Ipsec(Event::IvLow)]);
+    assert_eq!(
+        handle.events().map(|(_, event)| event).collect::<Vec<_>>(),
+        [WorkerEvent::Ipsec(Event::IvLow)]
+    );
     assert_eq!(handle.stop().unwrap(), 0);
 }
 
