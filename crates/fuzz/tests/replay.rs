@@ -98,6 +98,7 @@ replay!(
     ipsec_outbound,
     ipsec_inbound,
     ipsec_reassembly,
+    ipsec_transport,
     ike_message,
     ike_endpoint,
     ike_conversation,

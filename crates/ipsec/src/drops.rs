@@ -78,7 +78,7 @@ reasons! {
     Replayed = "replayed",
     /// The ICV does not fit: forged or damaged.
     AuthFailed = "auth_failed",
-    /// A dummy packet (RFC 4303 §2.6).
+    /// A dummy packet (RFC 4303 §2.6); or, on its way out in transport mode, one that would be taken for one.
     Dummy = "dummy",
     /// Authentic, but with padding that RFC 4303 §2.4 does not allow.
     BadPadding = "bad_padding",

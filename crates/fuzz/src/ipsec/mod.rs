@@ -8,3 +8,4 @@ pub mod outbound;
 pub mod reassembly;
 mod replay;
 mod shape;
+pub mod transport;

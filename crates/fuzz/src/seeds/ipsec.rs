@@ -125,3 +125,33 @@ pub(super) fn reassembly() -> Vec<Seed> {
     seeds.push(("forged".to_owned(), [forged(&fragment), forged(&last)].concat()));
     seeds
 }
+
+/// `shape:16`, then what the host sends, `flags:8 | packet`, and what its peer seals, `flags:8 | next:8 | payload`.
+pub(super) fn transport() -> Vec<Seed> {
+    const RIGHT: u8 = 7;
+    const JOINED: u8 = 8;
+    const FROM_A_PORT: u8 = 16;
+    const SEALED: u8 = 0x80;
+    let own = |flags: u8, packet: &[u8]| [&[RIGHT | flags][..], &chunk(packet)].concat();
+    let every: Vec<u8> = packet::every().iter().flat_map(|(_, packet)| own(0, packet)).collect();
+    let mut seeds: Vec<Seed> =
+        SHAPES.map(|shape| (format!("shape-{shape:x}"), [&[shape, 0][..], &every].concat())).collect();
+    let udp = [
+        packet::v4(|_| (), Protocol::UDP, &packet::datagram(1, 2, b"payload")),
+        packet::v6(|_| (), Protocol::UDP, &[]),
+    ];
+    // Lengths beyond the input are filled up with zeros.
+    let long = |flags: u8, head: &[u8]| [&[RIGHT | flags, 6, 0][..], head].concat();
+    let sealed = |next: u8, payload: &[u8]| [&[SEALED, next][..], &chunk(payload)].concat();
+    for (shape, packet) in (0xd0..0xd2).zip(&udp) {
+        let mut one = |name: &str, steps: &[Vec<u8>]| {
+            seeds.push((format!("{name}-{shape:x}"), [&[shape, 0][..], &steps.concat()].concat()));
+        };
+        one("long", &[long(0, packet)]);
+        one("joined", &[long(JOINED, packet)]);
+        one("forwarded", &[own(FROM_A_PORT, packet)]);
+        let pieces = [17, 6, 44, 59, 0, 60].map(|next| sealed(next, &[17, 0, 0, 1, 0, 0, 0, 7, 1, 2, 3, 4]));
+        one("sealed", &pieces);
+    }
+    seeds
+}

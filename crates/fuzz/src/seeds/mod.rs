@@ -23,6 +23,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "ipsec_outbound" => ipsec::outbound(),
         "ipsec_inbound" => ipsec::inbound(),
         "ipsec_reassembly" => ipsec::reassembly(),
+        "ipsec_transport" => ipsec::transport(),
         "ike_message" => ike::message(),
         "ike_endpoint" => ike::endpoint(),
         "ike_conversation" => ike::conversation(),

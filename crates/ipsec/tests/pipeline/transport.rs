@@ -245,6 +245,16 @@ fn the_addresses_are_those_of_the_sa() {
     }
 }
 
+#[test]
+fn a_packet_that_carries_nothing_is_not_sent_as_a_dummy() {
+    for tunnel in Tunnel::all() {
+        let (mut a, _) = pair(&tunnel);
+        let refused = send(&mut a, &[own(&tunnel, Protocol::NO_NEXT, b"")]);
+        assert_eq!(refused[0].0, Verdict::Drop(DropReason::Dummy));
+        assert_eq!(a.outbound.counters().dropped(DropReason::Dummy), 1);
+    }
+}
+
 /// Congestion is marked on the header that the packet keeps.
 #[test]
 fn marks_of_the_network_stay() {
@@ -301,6 +311,7 @@ proptest! {
                 }
             }
             Verdict::Drop(DropReason::Malformed) | Verdict::Reassemble => {}
+            Verdict::Drop(DropReason::Dummy) => prop_assert_eq!(next, Protocol::NO_NEXT.0),
             other => prop_assert!(false, "{other:?}"),
         }
     }

@@ -9,6 +9,7 @@ use crate::sa::OutboundSa;
 use testudo_crypto::TAG_LEN;
 use testudo_wire::fragment::Fragment;
 use testudo_wire::icmp::Kind;
+use testudo_wire::ip::Protocol;
 use testudo_wire::seam::Seam;
 
 impl<'s> Planner<'s, '_> {
@@ -44,6 +45,10 @@ impl<'s> Planner<'s, '_> {
         let Some(next_header) = seam.and_then(|seam| seam.protocol(item.buf.data())) else {
             return refuse(item, DropReason::Malformed);
         };
+        // Its peer takes what has none for a dummy (RFC 4303 §2.6).
+        if next_header == Protocol::NO_NEXT {
+            return refuse(item, DropReason::Dummy);
+        }
         let mtu = sa.inner_mtu();
         let too_big = inner.len > mtu;
         // Whoever has sent fragments has learned the MTU, or does without.
