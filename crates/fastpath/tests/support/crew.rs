@@ -5,6 +5,8 @@ use super::ip;
 use super::namespace::Namespace;
 use super::redirect::Redirect;
 use super::tunnel::{CLIENT, end_host, mac_of, net};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -113,6 +115,12 @@ impl Line {
         let server_mac = server_side.run(|| end_host("srv", "10.2.0.1"));
         let wan1 = left.run(|| mac_of("wan1"));
         let wan2 = right.run(|| mac_of("wan2"));
+        // While an end host asks for its gateway's MAC, the kernel holds its first packets, and lets later ones overtake them.
+        let known = |host: &Namespace, device: &str, gateway: &str, mac: MacAddr| {
+            host.run(|| ip(&format!("neighbour replace {gateway} lladdr {mac} dev {device} nud permanent")));
+        };
+        known(&client, "cli", "10.1.0.1", left.run(|| mac_of("lan1")));
+        known(&server_side, "srv", "10.2.0.1", right.run(|| mac_of("lan2")));
         let left = Gateway::new(left, true, ["lan1", "wan1"], [client_mac, wan2], queues);
         let right = Gateway::new(right, false, ["lan2", "wan2"], [server_mac, wan1], queues);
         let mut line = Self { client, server: server_side, left, right, generations: [0; TUNNELS as usize] };
@@ -156,6 +164,8 @@ impl Gateway {
         neighbours: [MacAddr; 2],
         queues: u16,
     ) -> Self {
+        let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap()).collect();
         let (crew, redirects) = namespace.run(|| {
             let mut redirects = Vec::new();
             let crew: Vec<_> = (0..queues)
@@ -175,7 +185,10 @@ impl Gateway {
                     let id = WorkerId::new(queue as u8).unwrap();
                     let plane = Dataplane::new(&Config::new(id, SenderId(1 + u16::from(is_left)), 0x5eed));
                     let pipeline = Arc::clone(plane.counters());
-                    let config = WorkerConfig::new(queue as u8);
+                    // A worker that moves between processors would have the kernel put a flow's packets into the backlog of the
+                    // one and the other, and receive them in any order.
+                    let cpu = Some(cpus[usize::from(queue) % cpus.len()]);
+                    let config = WorkerConfig { cpu, ..WorkerConfig::new(queue as u8) };
                     let worker = Worker::new(config, ports, None::<Tun>, pool, fib, plane).unwrap();
                     (WorkerHandle::spawn(worker).unwrap(), pipeline)
                 })
