@@ -136,6 +136,38 @@ fn hosts_talk_in_transport_mode_in_udp_over_ipv6() {
     hosts_talk(Family::V6, true);
 }
 
+/// Fragments of the hosts' own packets come by one queue each, and meet.
+#[test]
+fn hosts_talk_in_transport_mode_through_many_workers() {
+    let settings = "\n[worker]\ncount = 2\n";
+    let scenario = Scenario::new("transport", Kind::Testudo).queues([2, 2]).settings(settings);
+    let pair = scenario.start_with(|side, connection| between_hosts(Family::V4, side, connection));
+    pair.up(Side::Two);
+    is_in(&pair, "TRANSPORT");
+    pings_are_answered(&pair, Family::V4, (&SIDES, SMALL));
+    pings_are_answered(&pair, Family::V4, (&SIDES, LARGE));
+    tcp_flows(&pair, Family::V4);
+}
+
+/// The first packet of a host brings the SA up, and until then none leaves in clear.
+#[test]
+fn the_first_packet_asks_for_transport_mode() {
+    let adjust = |side, connection: &mut Connection| {
+        between_hosts(Family::V6, side, connection);
+        connection.more_child = vec!["start_action = trap".into()];
+    };
+    let pair = Scenario::new("transport", Kind::Testudo).outer(Family::V6).start_with(adjust);
+    let watch = Watch::start(&pair.t);
+    let to = Side::Two.outer(Family::V6);
+    wait_until("an answer to a ping", LIMIT, || {
+        let pong = Ping::new(to).count(3).run(&pair.t.gw1)?;
+        Ok(if pong.received == pong.sent { Ok(()) } else { Err(format!("{pong:?}")) })
+    })
+    .unwrap();
+    is_in(&pair, "TRANSPORT");
+    watch.saw_nothing();
+}
+
 /// Of two ends only one wants it.
 #[test]
 fn who_does_not_want_transport_mode_gets_a_tunnel() {
