@@ -4,6 +4,7 @@ mod fragment;
 mod options;
 
 pub use fragment::{Fragments, fragment};
+pub(crate) use options::split as split_option;
 
 use crate::checksum::{Sum, update_u16};
 use crate::ip::Protocol;

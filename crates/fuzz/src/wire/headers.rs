@@ -1,6 +1,7 @@
 //! Every header parser, and every change in place.
 
 use crate::input::Input;
+use testudo_wire::ah;
 use testudo_wire::checksum::Sum;
 use testudo_wire::ethernet::Ethernet;
 use testudo_wire::ip::Protocol;
@@ -22,6 +23,7 @@ pub fn target(data: &[u8]) {
     ipv4(&packet, value);
     ipv6(&packet, value);
     seam(&packet, value);
+    covered_by_ah(&packet, value);
     // Behind IPsec a transport header may follow anything.
     for protocol in [Protocol::UDP, Protocol::TCP, Protocol::ESP] {
         transport(protocol, &packet, value);
@@ -48,6 +50,30 @@ fn ipv4(packet: &[u8], value: u16) {
     assert_eq!((after.tos(), after.ttl()), (tos, ttl.saturating_sub(1)));
     assert_eq!((after.src(), after.dst(), after.payload()), (ip.src(), ip.dst(), ip.payload()));
     assert!(!verified || after.has_valid_checksum(), "every setter keeps the checksum");
+}
+
+/// AH put into the packet covers as many octets as there are, and its own ICV not.
+fn covered_by_ah(packet: &[u8], value: u16) {
+    let _anywhere = ah::cover(packet, (value >> 8).into(), (value & 0xff).into(), |_| ());
+    let Ok(seam) = Seam::find(packet) else { return };
+    let total = Ipv4::parse(packet)
+        .map(|ip| ip.total_len())
+        .or_else(|_| Ipv6::parse(packet).map(|ip| ip.total_len()));
+    let (head, rest) = packet[..total.expect("only a packet has one")].split_at(seam.offset());
+    let mut header = vec![0; ah::header_len(12, true)];
+    let next = seam.protocol(head).expect("the headers before it name what follows");
+    assert!(ah::write(&mut header, next, 0x1122_3344, value.into()));
+    let mut around = [head, &header, rest].concat();
+    let Ok(longer) = u16::try_from(around.len()) else { return };
+    assert!(seam.name(&mut around, Protocol::AH, longer));
+    let cover = |packet: &[u8]| {
+        let mut all = Vec::new();
+        ah::cover(packet, seam.offset(), 12, |piece| all.extend_from_slice(piece)).map(|()| all)
+    };
+    let Ok(before) = cover(&around) else { return };
+    assert_eq!(before.len(), around.len());
+    around[seam.offset() + ah::HEADER..][..12].fill(value as u8);
+    assert_eq!(cover(&around).expect("the ICV is no part of it"), before);
 }
 
 /// Where IPsec goes in transport mode: into the packet, at a header; and what is put there is found again, and taken out.

@@ -11,7 +11,7 @@ const COPIED: u8 = 0x80;
 pub(super) const MAX: usize = 40;
 
 /// An option with its type and length octets, and what follows it.
-type Split<'a> = (&'a [u8], &'a [u8]);
+pub(crate) type Split<'a> = (&'a [u8], &'a [u8]);
 
 /// The next option. `None` at the end of the list.
 fn next(options: &[u8]) -> Result<Option<Split<'_>>, Error> {
@@ -22,6 +22,11 @@ fn next(options: &[u8]) -> Result<Option<Split<'_>>, Error> {
         _ => return Err(Error::Options),
     };
     options.split_at_checked(len).map(Some).ok_or(Error::Options)
+}
+
+/// The first of options that have been checked, and the others. `None` at the end of the list.
+pub(crate) fn split(options: &[u8]) -> Option<Split<'_>> {
+    next(options).ok().flatten()
 }
 
 /// Checks that each option ends inside the header.

@@ -1,0 +1,261 @@
+//! AH's own header, and what of a packet its integrity check covers (RFC 4302). The check itself is not known here.
+
+use crate::Error;
+use crate::ip::{self, Protocol};
+use crate::ipv4::{self, Ipv4};
+use crate::ipv6::{self, Ipv6};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Octets of the header before the ICV.
+pub const HEADER: usize = 12;
+
+/// The largest ICV with its padding.
+const MOST_ICV: usize = 64;
+const ZEROS: [u8; 256] = [0; 256];
+
+/// An AH header whose length has been checked against the octets that are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ah<'a> {
+    /// What follows.
+    pub next: Protocol,
+    /// Security Parameters Index.
+    pub spi: u32,
+    /// The low 32 bits of the sequence number.
+    pub sequence: u32,
+    /// The ICV with its padding.
+    pub icv: &'a [u8],
+    /// What follows.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Ah<'a> {
+    /// Reads the header. Its length field counts words, without the first two (RFC 4302 §2.2).
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+        let truncated = |expected| Error::Truncated { found: bytes.len(), expected };
+        let (head, rest) = bytes.split_first_chunk::<HEADER>().ok_or(truncated(HEADER))?;
+        let &[next, words, _, _, s0, s1, s2, s3, n0, n1, n2, n3] = head;
+        let len = (usize::from(words) + 2) * 4;
+        let icv = len.checked_sub(HEADER).ok_or(Error::Length { found: len, expected: HEADER })?;
+        let (icv, payload) = rest.split_at_checked(icv).ok_or(truncated(len))?;
+        let (spi, sequence) = (u32::from_be_bytes([s0, s1, s2, s3]), u32::from_be_bytes([n0, n1, n2, n3]));
+        Ok(Self { next: Protocol(next), spi, sequence, icv, payload })
+    }
+}
+
+/// Octets of a header with an ICV of so many: a multiple of four, and of eight in IPv6 (RFC 4302 §2.6).
+pub const fn header_len(icv: usize, v6: bool) -> usize {
+    (HEADER + icv).next_multiple_of(if v6 { 8 } else { 4 })
+}
+
+/// Fills `header`, whose octets say how long it is, with an ICV of zeros. False, and nothing changed, if no header is as long.
+#[must_use]
+pub fn write(header: &mut [u8], next: Protocol, spi: u32, sequence: u32) -> bool {
+    let len = header.len();
+    let words = u8::try_from(len / 4).ok().and_then(|words| words.checked_sub(2));
+    let (Some(words), true, true) = (words, len.is_multiple_of(4), len >= HEADER) else { return false };
+    header.fill(0);
+    let ([s0, s1, s2, s3], [n0, n1, n2, n3]) = (spi.to_be_bytes(), sequence.to_be_bytes());
+    if let Some(head) = header.first_chunk_mut::<HEADER>() {
+        *head = [next.0, words, 0, 0, s0, s1, s2, s3, n0, n1, n2, n3];
+    }
+    true
+}
+
+/// Tells `covered`, piece by piece, the octets of a packet that the ICV covers (RFC 4302 §3.3.3): all that does not change on the
+/// way as it is, what changes predictably as its receiver sees it, and zeros for the rest. AH stands at `at`, and its ICV has `icv`
+/// octets. The high half of an extended sequence number is the caller's to add.
+///
+/// Refused: a packet that is none, or whose headers cannot be told ahead: a source route of IPv4 that does not end here, a routing
+/// header of IPv6 of another type than 0 and 2, a fragment header before AH.
+pub fn cover(packet: &[u8], at: usize, icv: usize, mut covered: impl FnMut(&[u8])) -> Result<(), Error> {
+    let total = match ip::version(packet) {
+        Some(4) => {
+            let ip = Ipv4::parse(packet)?;
+            cover_v4(&ip, at, &mut covered)?;
+            ip.total_len()
+        }
+        _ => {
+            let ip = Ipv6::parse(packet)?;
+            cover_v6(&ip, at, &mut covered)?;
+            ip.total_len()
+        }
+    };
+    let ah = packet.get(at..total).ok_or(Error::Truncated { found: total, expected: at })?;
+    let parsed = Ah::parse(ah)?;
+    if parsed.icv.len() < icv || icv > MOST_ICV {
+        return Err(Error::Length { found: parsed.icv.len(), expected: icv });
+    }
+    let (head, rest) =
+        ah.split_at_checked(HEADER).ok_or(Error::Truncated { found: ah.len(), expected: HEADER })?;
+    covered(head);
+    covered(ZEROS.get(..icv).unwrap_or_default());
+    // The padding is covered (§3.3.3.2.1).
+    covered(rest.get(icv..).unwrap_or_default());
+    Ok(())
+}
+
+fn cover_v4(ip: &Ipv4<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result<(), Error> {
+    if ip.header_len() != at {
+        return Err(Error::Length { found: ip.header_len(), expected: at });
+    }
+    let fields = ipv4::Fields {
+        tos: 0,
+        total_len: ip.total_len() as u16,
+        id: ip.id(),
+        df: false,
+        ttl: 0,
+        protocol: ip.protocol(),
+        src: ip.src(),
+        dst: destination_v4(ip)?,
+    };
+    let mut header = fields.to_bytes();
+    header[0] = 0x40 | (at / 4) as u8;
+    header[10..12].fill(0);
+    covered(&header);
+    let mut options = ip.options();
+    while let Some((option, rest)) = ipv4::split_option(options) {
+        let is_kept = IMMUTABLE.contains(&option[0]);
+        covered(if is_kept { option } else { ZEROS.get(..option.len()).unwrap_or_default() });
+        options = rest;
+    }
+    // The end of the list, and what fills the last word.
+    covered(options);
+    Ok(())
+}
+
+/// Types of options that no router changes (RFC 4302, appendix A1): no operation, security, extended security, commercial security,
+/// router alert, sender directed multi-destination delivery.
+const IMMUTABLE: [u8; 6] = [1, 130, 133, 134, 148, 149];
+const LOOSE_SOURCE_ROUTE: u8 = 131;
+const STRICT_SOURCE_ROUTE: u8 = 137;
+
+/// The last destination: a source route names others until it is used up.
+fn destination_v4(ip: &Ipv4<'_>) -> Result<Ipv4Addr, Error> {
+    let mut options = ip.options();
+    while let Some((option, rest)) = ipv4::split_option(options) {
+        if let [LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE, len, pointer, ..] = option
+            && pointer <= len
+        {
+            return Err(Error::Options);
+        }
+        options = rest;
+    }
+    Ok(ip.dst())
+}
+
+fn cover_v6(ip: &Ipv6<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result<(), Error> {
+    let mut dst = ip.dst();
+    for_each_header(ip, at, |protocol, header| {
+        if protocol == Protocol::ROUTING {
+            dst = Route::parse(header)?.last().unwrap_or(dst);
+        }
+        Ok(())
+    })?;
+    let fields = ipv6::Fields {
+        traffic_class: 0,
+        payload_len: ip.payload().len() as u16,
+        next_header: ip.next_header(),
+        hop_limit: 0,
+        src: ip.src(),
+        dst,
+    };
+    covered(&fields.to_bytes());
+    for_each_header(ip, at, |protocol, header| match protocol {
+        Protocol::ROUTING => {
+            Route::parse(header)?.cover(ip.dst(), covered);
+            Ok(())
+        }
+        Protocol::HOP_BY_HOP | Protocol::DEST_OPTIONS => cover_options(header, covered),
+        // It is not seen by AH.
+        _ => Err(Error::Options),
+    })
+}
+
+/// The extension headers before `at`, each whole.
+fn for_each_header(
+    ip: &Ipv6<'_>,
+    at: usize,
+    mut each: impl FnMut(Protocol, &[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (mut protocol, mut payload) = (ip.next_header(), ip.payload());
+    let mut here = ipv6::HEADER;
+    for _ in 0..=ipv6::MAX_EXTENSIONS {
+        if here == at {
+            return Ok(());
+        }
+        let truncated = |expected| Error::Truncated { found: payload.len(), expected };
+        if here > at || !protocol.is_extension() {
+            return Err(Error::Options);
+        }
+        let &[next, words] = payload.first_chunk().ok_or(truncated(2))?;
+        let len = if protocol == Protocol::FRAGMENT { 8 } else { (usize::from(words) + 1) * 8 };
+        let (header, rest) = payload.split_at_checked(len).ok_or(truncated(len))?;
+        each(protocol, header)?;
+        (protocol, payload, here) = (Protocol(next), rest, here + len);
+    }
+    Err(Error::TooManyHeaders)
+}
+
+/// Options of IPv6: a bit of the type says that routers change what is inside (RFC 8200 §4.2).
+fn cover_options(header: &[u8], covered: &mut impl FnMut(&[u8])) -> Result<(), Error> {
+    const PAD1: u8 = 0;
+    const CHANGES: u8 = 0x20;
+    let (head, mut options) = header.split_at_checked(2).ok_or(Error::Options)?;
+    covered(head);
+    while let Some((&kind, rest)) = options.split_first() {
+        let len = if kind == PAD1 { 1 } else { 2 + usize::from(*rest.first().ok_or(Error::Options)?) };
+        let (option, rest) = options.split_at_checked(len).ok_or(Error::Options)?;
+        match option.split_at_checked(2) {
+            Some((head, data)) if kind & CHANGES != 0 => {
+                covered(head);
+                covered(ZEROS.get(..data.len()).unwrap_or_default());
+            }
+            _ => covered(option),
+        }
+        options = rest;
+    }
+    Ok(())
+}
+
+/// A routing header whose end can be told: type 0 (RFC 2460 §4.4), and type 2 (RFC 6275 §6.4), which has one address.
+struct Route<'a> {
+    head: [u8; 8],
+    addresses: &'a [[u8; 16]],
+    /// Addresses that are still to be visited.
+    left: usize,
+}
+
+impl<'a> Route<'a> {
+    fn parse(header: &'a [u8]) -> Result<Self, Error> {
+        let (head, rest) = header.split_first_chunk::<8>().ok_or(Error::Options)?;
+        let (addresses, surplus) = rest.as_chunks::<16>();
+        let left = usize::from(head[3]);
+        if !matches!(head[2], 0 | 2) || !surplus.is_empty() || left > addresses.len() {
+            return Err(Error::Options);
+        }
+        Ok(Self { head: *head, addresses, left })
+    }
+
+    /// Where the packet ends up, if it is not there.
+    fn last(&self) -> Option<Ipv6Addr> {
+        self.addresses.last().filter(|_| self.left > 0).map(|last| Ipv6Addr::from(*last))
+    }
+
+    /// As its receiver sees it: each hop has put its own address into the place of the next one.
+    fn cover(&self, dst: Ipv6Addr, covered: &mut impl FnMut(&[u8])) {
+        let mut head = self.head;
+        head[3] = 0;
+        covered(&head);
+        let (visited, left) = self.addresses.split_at(self.addresses.len() - self.left);
+        visited.iter().for_each(|address| covered(address));
+        if let Some((_, before_last)) = left.split_last() {
+            covered(&dst.octets());
+            before_last.iter().for_each(|address| covered(address));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "ah_tests.rs"]
+mod tests;
