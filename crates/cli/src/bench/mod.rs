@@ -2,6 +2,7 @@
 
 mod esp;
 mod failover;
+mod forward;
 mod host;
 mod machine;
 mod pin;
@@ -9,6 +10,7 @@ mod report;
 mod setup;
 mod stopwatch;
 mod tunnels;
+mod wireguard;
 
 use std::process::ExitCode;
 
@@ -20,6 +22,8 @@ pub(crate) enum Bench {
     Esp(esp::EspArgs),
     /// Measure what a cluster of three nodes costs, and what it loses when one of them dies, with real daemons in the lab.
     Failover(failover::FailoverArgs),
+    /// Measure what two gateways carry between the hosts behind them, beside other systems, with real daemons in the lab.
+    Forward(forward::ForwardArgs),
     /// Measure TCP between two machines' own stacks through a tunnel, beside other systems, with real daemons in the lab.
     Host(host::HostArgs),
     /// Measure how much it costs to set up tunnels, with a real testudod in a namespace of its own.
@@ -33,6 +37,7 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
     let result = match bench {
         Bench::Esp(args) => esp::run(args).map_err(|error| error.to_string()),
         Bench::Failover(args) => failover::run(args).map_err(|error| error.to_string()),
+        Bench::Forward(args) => forward::run(args).map_err(|error| error.to_string()),
         Bench::Host(args) => host::run(args).map_err(|error| error.to_string()),
         Bench::Setup(args) => setup::run(args).map_err(|error| error.to_string()),
         Bench::Tunnels(args) => tunnels::run(args).map_err(|error| error.to_string()),

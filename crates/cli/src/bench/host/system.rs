@@ -1,8 +1,8 @@
 //! What is compared: two machines each, whose own stacks talk to each other.
 
-use std::net::{IpAddr, Ipv4Addr};
+use crate::bench::wireguard;
+use std::net::IpAddr;
 use std::time::Duration;
-use testudo_lab::command::Cmd;
 use testudo_lab::cpu::CpuTime;
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::iperf::IperfServer;
@@ -14,8 +14,6 @@ use testudo_lab::{Lab, Namespace, Result};
 
 const LIMIT: Duration = Duration::from_secs(15);
 const SIDES: [Side; 2] = [Side::One, Side::Two];
-/// What wireguard-go takes of the MTU, as its authors count it.
-const WIREGUARD: u16 = 80;
 
 /// What carries the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
@@ -90,7 +88,10 @@ impl Machines {
         let mut others = Vec::new();
         let (daemons, to) = match system {
             System::Veth | System::VethOffloads => (Daemons::None, Side::Two.outer(Family::V4)),
-            System::WireguardGo => wireguard(lab, &machines, mtu)?,
+            System::WireguardGo => {
+                let processes = wireguard::start(lab, &machines, mtu)?;
+                (Daemons::Wireguard(processes), wireguard::inside(Side::Two))
+            }
             System::Testudo | System::Strongswan => {
                 let kind = if system == System::Testudo { Kind::Testudo } else { Kind::Strongswan };
                 let stub = lab.namespace(&format!("{}0{}", system.letter(), mtu / 1000))?;
@@ -153,39 +154,4 @@ fn gateways(machines: &[Namespace; 2], stub: &Namespace, kind: Kind, mtu: u16) -
     }
     gateways[0].swanctl().initiate("lab", LIMIT)?;
     Ok((Daemons::Gateways(gateways), Side::Two.inner(Family::V4)))
-}
-
-fn wireguard(lab: &Lab, machines: &[Namespace; 2], mtu: u16) -> Result<(Daemons, IpAddr)> {
-    let inside = |side: Side| IpAddr::from(Ipv4Addr::new(10, 9, 0, side.index() as u8 + 1));
-    let dir = lab.subdir(&format!("wireguard-{mtu}"))?;
-    let keys =
-        |side: Side| [dir.join(format!("key{}", side.index())), dir.join(format!("pub{}", side.index()))];
-    for side in SIDES {
-        let [key, public] = keys(side);
-        let script = "umask 077 && wg genkey > \"$0\" && wg pubkey < \"$0\" > \"$1\"";
-        Cmd::new("sh").args(["-c", script]).arg(key).arg(public).run()?;
-    }
-    let mut processes = Vec::new();
-    for (side, machine) in SIDES.into_iter().zip(machines) {
-        // Its control socket bears the interface's name, in one directory for all.
-        let name = &format!("wg-{}", machine.role());
-        let program = machine.cmd("wireguard-go").args(["-f", name]).env("WG_PROCESS_FOREGROUND", "1");
-        let mut process = machine.start("wireguard-go", program)?;
-        process.wait_ready(LIMIT, || {
-            let shown = machine.cmd("wg").args(["show", name]).run_any()?;
-            Ok(if shown.status.success() { Ok(()) } else { Err(shown.stderr) })
-        })?;
-        let [key, _] = keys(side);
-        let [_, public] = keys(side.other());
-        let script = "wg set \"$0\" private-key \"$1\" listen-port 51820 peer \"$(cat \"$2\")\" \
-                      allowed-ips \"$3\" endpoint \"$4\"";
-        let peer = side.other();
-        let endpoint = format!("{}:51820", peer.outer(Family::V4));
-        let set = machine.cmd("sh").args(["-c", script, name]).arg(key).arg(public);
-        set.arg(format!("{}/32", inside(peer))).arg(endpoint).run()?;
-        machine.address(name, &format!("{}/24", inside(side)))?;
-        machine.up(name, mtu - WIREGUARD)?;
-        processes.push(process);
-    }
-    Ok((Daemons::Wireguard(processes), inside(Side::Two)))
 }
