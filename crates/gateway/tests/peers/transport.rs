@@ -1,6 +1,7 @@
 //! Transport mode between the gateways themselves: the IP header that is on the wire is the host's own.
 
 use crate::common::{Pair, SOON, Scenario, Watch};
+use crate::mtu::headers;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -147,6 +148,50 @@ fn hosts_talk_in_transport_mode_through_many_workers() {
     pings_are_answered(&pair, Family::V4, (&SIDES, SMALL));
     pings_are_answered(&pair, Family::V4, (&SIDES, LARGE));
     tcp_flows(&pair, Family::V4);
+}
+
+/// `ping` from one gateway to the other.
+fn ping_of(pair: &Pair, from: Side, outer: Family, size: u32, fragmentation: &str) -> String {
+    let to = from.other().outer(outer).to_string();
+    let args = ["-n", "-c", "3", "-i", "0.05", "-W", "2", "-M", fragmentation, "-s", &size.to_string(), &to];
+    let done = pair.t.gateway(from).cmd("ping").args(args).run_any().unwrap();
+    format!("{}{}", done.stdout, done.stderr)
+}
+
+/// The host's kernel learns what fits, to the octet: what ESP adds, and not another IP header.
+fn hosts_learn_sizes(outer: Family) {
+    const OUTER_MTU: u32 = 1400;
+    let scenario = Scenario::new("transport", Kind::Testudo).outer(outer).outer_mtu(OUTER_MTU as u16);
+    let pair = scenario.start_with(|side, connection| between_hosts(outer, side, connection));
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    let mtu = (OUTER_MTU - 32) / 4 * 4 - 2;
+    let fitting = mtu - headers(outer);
+    for from in SIDES {
+        let said = ping_of(&pair, from, outer, fitting, "do");
+        assert!(said.contains("3 packets transmitted, 3 received"), "{outer} from {from:?}: {said}");
+        let said = ping_of(&pair, from, outer, fitting + 1, "do");
+        assert!(
+            said.contains(&mtu.to_string()) && said.contains(" 0 received"),
+            "{outer} from {from:?}: {said}"
+        );
+    }
+    assert_eq!(pair.dropped("too_big"), 1, "then the kernel knows");
+    watch.saw_nothing();
+    for from in SIDES {
+        let said = ping_of(&pair, from, outer, 3000, "want");
+        assert!(said.contains("3 packets transmitted, 3 received"), "{outer} from {from:?}: {said}");
+    }
+}
+
+#[test]
+fn hosts_learn_what_fits_in_transport_mode_over_ipv4() {
+    hosts_learn_sizes(Family::V4);
+}
+
+#[test]
+fn hosts_learn_what_fits_in_transport_mode_over_ipv6() {
+    hosts_learn_sizes(Family::V6);
 }
 
 /// The first packet of a host brings the SA up, and until then none leaves in clear.
