@@ -66,6 +66,34 @@ fn jumbo_frames_and_mixtures_are_measured_and_drawn() {
 }
 
 #[test]
+fn one_sa_is_measured_on_several_workers_beside_several() {
+    let picture = std::env::temp_dir().join(format!("testudo-bench-cores-{}.svg", std::process::id()));
+    let path = picture.to_str().expect("a printable path");
+    let quick = ["--seconds", "0.1", "--rounds", "2", "--sizes", "1420"];
+    let report = bench(&[&["cores", "--workers", "1,2,3", "--svg", path], &quick[..]].concat());
+    assert_eq!(report["bench"], "cores");
+    let rows = report["rows"].as_array().expect("rows");
+    let case = |row: &Value| {
+        (row["direction"].as_str().map(str::to_owned), row["workers"].as_u64(), row["sas"].as_u64())
+    };
+    let cases = |way: &str| {
+        [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3)]
+            .map(|(workers, sas)| (Some(way.to_owned()), Some(workers), Some(sas)))
+    };
+    assert_eq!(rows.iter().map(case).collect::<Vec<_>>(), [cases("out"), cases("in")].concat());
+    for row in rows {
+        for key in ["mpps", "gbps", "cpu_ns", "of_one_worker"] {
+            assert!(row[key].as_f64().is_some_and(|value| value > 0.0), "{key} of {row}");
+        }
+        assert_eq!(row["cycles"].as_f64().is_some(), cfg!(target_arch = "x86_64"), "{row}");
+        assert_eq!(row["of_many"].as_f64().is_some(), row["workers"] != row["sas"], "{row}");
+    }
+    let svg = std::fs::read_to_string(&picture).expect("the picture is written");
+    assert!(svg.starts_with("<svg") && svg.contains("an SA each"), "{svg}");
+    let _gone = std::fs::remove_file(picture);
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     for (args, expected) in [
         (["--library", "openssl"], "expected \"ipsec-mb\" or \"aws-lc\""),

@@ -1,5 +1,6 @@
 //! `testudo bench`: what the packet path, the handshakes and the cluster cost on this machine, without a network.
 
+mod cores;
 mod esp;
 mod failover;
 mod forward;
@@ -17,6 +18,8 @@ use std::process::ExitCode;
 /// Benchmarks.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Bench {
+    /// Measure one SA, one flow, on several workers, beside as many SAs as workers.
+    Cores(cores::CoresArgs),
     /// Measure the whole ESP pipeline on one core, and beside it the bare cipher; also as DPDK's dpdk-test-crypto-perf has it, where
     /// that is installed (Debian's dpdk-dev).
     Esp(esp::EspArgs),
@@ -35,6 +38,7 @@ pub(crate) enum Bench {
 /// Runs a benchmark; failures go to standard error.
 pub(crate) fn run(bench: &Bench) -> ExitCode {
     let result = match bench {
+        Bench::Cores(args) => cores::run(args).map_err(|error| error.to_string()),
         Bench::Esp(args) => esp::run(args).map_err(|error| error.to_string()),
         Bench::Failover(args) => failover::run(args).map_err(|error| error.to_string()),
         Bench::Forward(args) => forward::run(args).map_err(|error| error.to_string()),

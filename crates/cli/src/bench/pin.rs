@@ -22,9 +22,7 @@ pub(crate) enum PinError {
 /// Binds the calling thread to `wanted`, or else to the last CPU that it may use: the first one serves most interrupts.
 /// Returns the CPU.
 pub(crate) fn pin(wanted: Option<usize>) -> Result<usize, PinError> {
-    let this = Pid::from_raw(0);
-    let allowed = sched_getaffinity(this)?;
-    let allowed: Vec<usize> = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu) == Ok(true)).collect();
+    let allowed = allowed()?;
     let cpu = match (wanted, allowed.last()) {
         (Some(cpu), _) if allowed.contains(&cpu) => cpu,
         (None, Some(last)) => *last,
@@ -34,8 +32,14 @@ pub(crate) fn pin(wanted: Option<usize>) -> Result<usize, PinError> {
     };
     let mut only = CpuSet::new();
     only.set(cpu)?;
-    sched_setaffinity(this, &only)?;
+    sched_setaffinity(Pid::from_raw(0), &only)?;
     Ok(cpu)
+}
+
+/// The CPUs that the calling thread may use.
+pub(crate) fn allowed() -> Result<Vec<usize>, PinError> {
+    let allowed = sched_getaffinity(Pid::from_raw(0))?;
+    Ok((0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu) == Ok(true)).collect())
 }
 
 #[cfg(test)]

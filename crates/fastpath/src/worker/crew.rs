@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
+use testudo_crypto::{prefetch, prefetch_slice};
 use testudo_ipsec::dataplane::{Item, Verdict};
 
 /// Errands of one worker at most.
@@ -28,6 +29,14 @@ pub(super) const ERRANDS: usize = 24;
 /// A burst from a port becomes so many errands as a rule at most: one for each way through the pipeline, and some more of what
 /// goes through it for the second time.
 const OF_BURST: usize = 8;
+/// Errands that lie ready for each worker that has nothing to do.
+const AHEAD: usize = 4;
+/// Octets of a packet, on average, from which on others are asked: with shorter ones the cipher takes less time than its packets and
+/// what is known of them need from one processor's caches to another's. `testudo bench cores` shows it.
+const WORTH: usize = 512;
+/// Octets that are looked at of each packet besides the cipher.
+const HEADERS: usize = 128;
+const TRAILER: usize = 32;
 /// So many more full bursts than others find nobody idle before a worker that sleeps is woken.
 const STARVED: u32 = 16;
 
@@ -78,6 +87,17 @@ impl<A> Errand<A> {
         })
     }
 
+    /// Asks for what another worker had in its caches: the errand, and where its packets begin.
+    fn prefetch(&self) {
+        prefetch(self, size_of::<Self>());
+        for frame in &self.frames {
+            let (head, tail) = frame.data().split_at(HEADERS.min(frame.len().into()));
+            prefetch_slice(head);
+            // ESP has its padding, which tells where the inner packet ends, at the end.
+            prefetch_slice(tail.last_chunk::<TRAILER>().map_or(tail, |end| end));
+        }
+    }
+
     /// A stage of the pipeline on the packets.
     pub(super) fn run(&mut self, stage: impl FnOnce(&mut [Item<'_>], &mut Option<A>)) {
         let Self { frames, verdicts, away, source, .. } = self;
@@ -96,6 +116,12 @@ impl<A> Errand<A> {
             debug_assert!(fits, "the pipeline works inside the frame");
         }
     }
+}
+
+/// True if the cipher of these packets is worth asking others.
+fn are_worth_it(frames: &FrameBurst) -> bool {
+    let octets: usize = frames.iter().map(|frame| usize::from(frame.len())).sum();
+    octets >= WORTH * frames.len()
 }
 
 impl<A> Crew<A> {
@@ -189,13 +215,14 @@ impl<A> Seat<A> {
         Some(errand)
     }
 
-    /// True if a burst is to be laid out: because earlier ones are, or because more waits behind it and somebody is idle.
+    /// True if a burst is to be laid out: because earlier ones are, or because more waits behind it, somebody is idle, and its packets
+    /// are long.
     #[inline]
-    pub(super) fn shares(&mut self, is_full: bool) -> bool {
+    pub(super) fn shares(&mut self, frames: &FrameBurst, is_full: bool) -> bool {
         if self.is_sharing() {
             return true;
         }
-        if !is_full {
+        if !is_full || !are_worth_it(frames) {
             self.starved = self.starved.saturating_sub(1);
             return false;
         }
@@ -225,6 +252,12 @@ impl<A> Seat<A> {
         &self.crew.desks[self.place]
     }
 
+    /// The next errand that nobody has fetched, if more of them lie there than the others will need soon.
+    pub(super) fn surplus(&self) -> Option<Box<Errand<A>>> {
+        let enough = AHEAD * self.crew.spare.load(Relaxed);
+        if self.desk().open.len() > enough { self.own() } else { None }
+    }
+
     /// The next errand that nobody has fetched.
     pub(super) fn own(&self) -> Option<Box<Errand<A>>> {
         self.desk().open.pop()
@@ -233,7 +266,10 @@ impl<A> Seat<A> {
     /// An errand of somebody else.
     pub(super) fn foreign(&self) -> Option<(usize, Box<Errand<A>>)> {
         let others = (0..self.crew.desks.len()).filter(|place| *place != self.place);
-        others.into_iter().find_map(|place| Some((place, self.crew.desks[place].open.pop()?)))
+        let (place, errand) =
+            others.into_iter().find_map(|place| Some((place, self.crew.desks[place].open.pop()?)))?;
+        errand.prefetch();
+        Some((place, errand))
     }
 
     /// Gives an errand back to its owner.
@@ -256,6 +292,7 @@ impl<A> Seat<A> {
         let mut packets = 0;
         while let Some(errand) = self.desk().done.pop() {
             packets += errand.frames.len();
+            errand.prefetch();
             self.put_back(errand);
         }
         packets

@@ -55,6 +55,9 @@ use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
 /// Ports that a worker may have: queues of interfaces, each with its place in one octet.
 const MOST_PORTS: usize = 256;
 
+/// Bursts from each port in one turn at most, while others help.
+const SHARED_BURSTS: usize = 16;
+
 /// Turns that a worker stays awake for after it has helped, or was woken: some milliseconds. Who wants help looks for it once a burst.
 const KEEN: u32 = 20_000;
 
@@ -71,6 +74,8 @@ pub struct Worker<P, H, D: Pipeline> {
     seat: Option<Seat<D::Away>>,
     /// Turns without work that it stays awake for, because others may want help.
     keen: u32,
+    /// Turns in a row in which others had all that there was to do.
+    waited: u32,
     delivery: Delivery<P, H>,
     inbox: Inbox,
     turns_to_tun: u32,
@@ -118,6 +123,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             pipeline,
             seat: None,
             keen: 0,
+            waited: 0,
             delivery,
             inbox,
             turns_to_tun: 0,
@@ -209,7 +215,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// than what lies around the cipher.
     fn receive_all(&mut self) -> bool {
         let mut any = false;
-        while self.has_room() {
+        for _ in 0..SHARED_BURSTS {
             let mut received = false;
             for place in 0..self.delivery.egress.len() {
                 received |= self.has_room() && self.receive(place);
@@ -218,14 +224,21 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             if !received || !self.is_sharing() {
                 break;
             }
+            self.work_ahead();
         }
+        let shared = self.is_sharing();
         self.work_off();
         let helped = !any && self.help();
         self.keen = if helped { KEEN } else { self.keen.saturating_sub(1) };
         if let Some(seat) = &mut self.seat {
             seat.set_spare(!any);
         }
-        any || helped || self.is_sharing()
+        if any || helped {
+            self.waited = 0;
+        } else if self.is_sharing() {
+            self.wait_for_others();
+        }
+        any || helped || shared
     }
 
     /// Applies what control has asked for, as long as control takes the garbage away.

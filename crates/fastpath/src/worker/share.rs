@@ -13,6 +13,9 @@ use testudo_ipsec::dataplane::Verdict;
 
 /// How long a worker that ends waits for errands that others have.
 const LAST_WAIT: Duration = Duration::from_secs(1);
+/// Turns in a row in which there is nothing to do but to wait for others, before the processor is left to them: about as long as
+/// they need for a burst.
+const PATIENCE: u32 = 4096;
 /// Looks at what others have before the processor is left to them.
 const LOOKS: u32 = 1000;
 
@@ -53,7 +56,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if frames.is_empty() {
             return;
         }
-        if self.seat.as_mut().is_some_and(|seat| seat.shares(is_full)) {
+        if self.seat.as_mut().is_some_and(|seat| seat.shares(frames, is_full)) {
             self.begin(frames, direction, source);
         } else {
             self.run_here(frames, direction, source);
@@ -99,6 +102,18 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             let clear = *direction == Direction::Inbound || frame.start() == *start;
             let context = Context { source: *source, direction: *direction, clear };
             self.delivery.deliver(frame, verdict, context);
+        }
+    }
+
+    /// Works on what others will hardly come to fetch: the more lies on the desk, the less of it is still in this worker's caches.
+    #[inline]
+    pub(super) fn work_ahead(&mut self) {
+        while let Some(mut errand) = self.seat.as_ref().and_then(Seat::surplus) {
+            work::<D>(&mut errand);
+            if let Some(seat) = &mut self.seat {
+                seat.put_back(errand);
+            }
+            self.end_next();
         }
     }
 
@@ -155,6 +170,14 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.delivery.counters.helped_others.add(errand.frames.len() as u64);
         seat.give_back(place, errand);
         true
+    }
+
+    /// Others have what there is to do. From time to time the processor is left to them: they may have none.
+    pub(super) fn wait_for_others(&mut self) {
+        self.waited = self.waited.wrapping_add(1);
+        if self.waited.is_multiple_of(PATIENCE) {
+            std::thread::yield_now();
+        }
     }
 
     /// Ends everything that has begun: what comes now must not meet it.

@@ -146,7 +146,7 @@ fn flood(pair: &Pair) -> testudo_lab::Result<()> {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(1) {
             // Where nobody listens, or there is no room: all the same.
-            (0..1000).for_each(|_| drop(socket.send(&[0; 64])));
+            (0..1000).for_each(|_| drop(socket.send(&[0; 1000])));
         }
     })
 }

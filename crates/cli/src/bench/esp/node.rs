@@ -11,15 +11,18 @@ use testudo_fastpath::fib::{Fib, FibBuilder, NextHop, Out, PortIndex, PortLink, 
 use testudo_fastpath::filter::{Class, STAMP_LEN, STAMP_MAGIC};
 use testudo_fastpath::frame::FramePool;
 use testudo_fastpath::mac::MacAddr;
-use testudo_fastpath::port::PortInfo;
 use testudo_fastpath::port::fake::FakePort;
+use testudo_fastpath::port::{Port, PortInfo};
 use testudo_fastpath::prefix::Prefix;
 use testudo_fastpath::tun::Tun;
-use testudo_fastpath::worker::{Fence, Worker, WorkerConfig, boottime};
-use testudo_ipsec::dataplane::Dataplane;
+use testudo_fastpath::worker::{Crew, Fence, Worker, WorkerConfig, boottime};
+use testudo_ipsec::dataplane::{Away, Config, Dataplane};
+use testudo_ipsec::number::WorkerId;
 use testudo_wire::ethernet::{self, EtherType, Ethernet};
 
 const MTU: u16 = 1500;
+/// Packets that wait at a port.
+const DEPTH: usize = BURST * BURSTS;
 /// Of links that take jumbo frames.
 const JUMBO: u16 = 9000;
 /// Longer than any run: the fence is looked at and never found shut.
@@ -99,7 +102,7 @@ impl Node {
     ) -> Result<Self, SetupError> {
         let mtu = if is_jumbo { JUMBO } else { MTU };
         let pipeline = dataplane(side, (library, suite), is_member, mtu)?;
-        let Self { worker, now } = Self::with_mtu(fib(side, mtu), pipeline, mtu)?;
+        let Self { worker, now } = Self::with_mtu(fib(side, mtu), pipeline, mtu, DEPTH)?;
         if !is_member {
             return Ok(Self { worker, now });
         }
@@ -110,11 +113,35 @@ impl Node {
 
     /// Alone, with these routes and tunnels.
     pub(crate) fn of(fib: Fib, pipeline: Dataplane) -> Result<Self, SetupError> {
-        Self::with_mtu(fib, pipeline, MTU)
+        Self::with_mtu(fib, pipeline, MTU, DEPTH)
     }
 
-    fn with_mtu(fib: Fib, pipeline: Dataplane, mtu: u16) -> Result<Self, SetupError> {
-        let depth = BURST * BURSTS;
+    /// Alone, with ports that hold so many packets.
+    pub(crate) fn with_depth(
+        side: Side,
+        library: Library,
+        suite: Suite,
+        depth: usize,
+    ) -> Result<Self, SetupError> {
+        Self::with_mtu(fib(side, MTU), dataplane(side, (library, suite), false, MTU)?, MTU, depth)
+    }
+
+    /// Without ports and tunnels.
+    pub(crate) fn bare() -> Result<Self, SetupError> {
+        let pool = FramePool::for_mtu(MTU.into(), BURST, 0)?;
+        let id = WorkerId::new(0).expect("zero is below the limit");
+        let pipeline = Dataplane::new(&Config::new(id, None, 0));
+        let fib = Arc::new(Fib::builder().build());
+        Ok(Self { worker: Worker::new(WorkerConfig::new(0), Vec::new(), None, pool, fib, pipeline)?, now: 1 })
+    }
+
+    /// At a place of a crew that nobody else has.
+    #[must_use]
+    pub(crate) fn joining(self, crew: Arc<Crew<Away>>, place: usize) -> Self {
+        Self { worker: self.worker.joining(crew, place), ..self }
+    }
+
+    fn with_mtu(fib: Fib, pipeline: Dataplane, mtu: u16, depth: usize) -> Result<Self, SetupError> {
         // What waits at a port and what has been sent, with bursts to spare.
         let pool = FramePool::for_mtu(mtu.into(), 4 * depth, 4 * depth)?;
         let ports = Link::ALL.map(|link| FakePort::new(info(link, mtu), depth)).into();
@@ -142,6 +169,22 @@ impl Node {
     #[inline]
     pub(crate) fn turn(&mut self) {
         self.worker.turn(self.now);
+    }
+
+    /// The same in a crew, where it may be more bursts, or somebody else's. False if there was nothing to do.
+    #[inline]
+    pub(crate) fn shared_turn(&mut self) -> bool {
+        self.worker.turn(self.now)
+    }
+
+    /// Packets that have been sent through a port, and not been taken.
+    pub(crate) fn sent(&mut self, link: Link) -> usize {
+        self.worker.port_mut(link as usize).map_or(0, |port| port.held() - port.waiting())
+    }
+
+    /// Packets whose cipher another worker has done.
+    pub(crate) fn helped(&self) -> u64 {
+        self.worker.counters().totals().helped_by_others
     }
 
     /// Shows every IP packet sent through a port to `look`, oldest first, and gives its frame back.

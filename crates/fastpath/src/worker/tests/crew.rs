@@ -17,34 +17,34 @@ use testudo_ipsec::spd::{Action as Act, Policy, PolicyId, Spd};
 use testudo_ipsec::spi::{SenderId, Share, Spi};
 
 const WORKERS: usize = 3;
-const POLICY: PolicyId = PolicyId(0);
-const US: &str = "192.0.2.1";
-const BEHIND: &str = "10.9.0.7";
+pub(super) const POLICY: PolicyId = PolicyId(0);
+pub(super) const US: &str = "192.0.2.1";
+pub(super) const BEHIND: &str = "10.9.0.7";
 /// Where each packet has its number, behind the IPv4 header.
-const NUMBER: usize = 24;
+pub(super) const NUMBER: usize = 24;
 
-type CrewWorker = Worker<FakePort, FakeTun, Dataplane>;
+pub(super) type GatewayWorker = Worker<FakePort, FakeTun, Dataplane>;
 
 /// The workers of one gateway, and commands that have not got to them yet.
-struct Crew {
-    workers: Vec<CrewWorker>,
+pub(super) struct Gateway {
+    pub(super) workers: Vec<GatewayWorker>,
     pending: Vec<VecDeque<Command>>,
 }
 
-impl Crew {
-    fn new(own: &str, sender: u16, fib: &Arc<Fib>) -> Self {
+impl Gateway {
+    pub(super) fn new(workers: usize, own: &str, sender: u16, fib: &Arc<Fib>) -> Self {
         let worker = |number: usize| {
             let id = WorkerId::new(number as u8).unwrap();
             let mut plane = Dataplane::new(&Config { flow_bits: 4, ..Config::new(id, SenderId(sender), 7) });
             plane.apply(Command::SetLocalAddrs(Arc::new([addr(own)].into_iter().collect())));
-            let pool = FramePool::new(FRAMES, ChunkSize::K2).unwrap();
+            let pool = FramePool::new(2 * FRAMES, ChunkSize::K2).unwrap();
             let config = WorkerConfig::new(number as u8);
-            Worker::new(config, vec![port(0), port(1)], None, pool, Arc::clone(fib), plane).unwrap()
+            Worker::new(config, vec![deep(0), deep(1)], None, pool, Arc::clone(fib), plane).unwrap()
         };
-        Self { workers: (0..WORKERS).map(worker).collect(), pending: vec![VecDeque::new(); WORKERS] }
+        Self { workers: (0..workers).map(worker).collect(), pending: vec![VecDeque::new(); workers] }
     }
 
-    fn tell(&mut self, commands: impl IntoIterator<Item = Command>) {
+    pub(super) fn tell(&mut self, commands: impl IntoIterator<Item = Command>) {
         for command in commands {
             self.pending.iter_mut().for_each(|pending| pending.push_back(command.clone()));
         }
@@ -58,26 +58,26 @@ impl Crew {
     }
 
     /// Everything gets to everybody.
-    fn settle(&mut self) {
-        for worker in 0..WORKERS {
+    pub(super) fn settle(&mut self) {
+        for worker in 0..self.workers.len() {
             while self.pass_on(worker) {}
             self.turn(worker);
             self.turn(worker);
         }
     }
 
-    fn turn(&mut self, worker: usize) {
+    pub(super) fn turn(&mut self, worker: usize) {
         self.workers[worker].turn(1);
     }
 
-    fn arrive(&mut self, worker: usize, place: usize, packet: &[u8], class: Class) {
+    pub(super) fn arrive(&mut self, worker: usize, place: usize, packet: &[u8], class: Class) {
         let worker = &mut self.workers[worker];
         let frame = stamped(worker.pool_mut(), packet, class as u8);
         worker.port_mut(place).unwrap().deliver(frame).unwrap();
     }
 
     /// IP packets that a worker has sent through a port.
-    fn sent(&mut self, worker: usize, place: usize) -> Vec<Vec<u8>> {
+    pub(super) fn sent(&mut self, worker: usize, place: usize) -> Vec<Vec<u8>> {
         let worker = &mut self.workers[worker];
         let mut packets = Vec::new();
         while let Some(frame) = worker.port_mut(place).unwrap().sent() {
@@ -99,8 +99,8 @@ impl Crew {
 
 /// Both gateways, and what is known of the SAs between them.
 struct Line {
-    left: Crew,
-    right: Crew,
+    left: Gateway,
+    right: Gateway,
     generation: u16,
     inbound: Vec<Arc<InboundSa>>,
     sent: u32,
@@ -110,7 +110,7 @@ struct Line {
     ivs: BTreeSet<[u8; 8]>,
 }
 
-fn behind_fib() -> Arc<Fib> {
+pub(super) fn behind_fib() -> Arc<Fib> {
     let ports = [0, 1].map(|index| full_fib().port(PortIndex(index)).unwrap().clone());
     let builder = ports.into_iter().fold(Fib::builder(), |builder, link| builder.port(link));
     let builder = builder
@@ -125,7 +125,7 @@ fn net(start: &str, end: &str) -> Vec<TrafficSelector> {
 }
 
 /// The right side's view of the SA; only what goes from left to right is used.
-fn params(generation: u16) -> ChildSaParams {
+pub(super) fn params(generation: u16) -> ChildSaParams {
     let spi = |share| Spi::from_parts(Share(share), generation, generation % 1024).unwrap();
     ChildSaParams {
         spi_in: spi(0xb2),
@@ -148,8 +148,8 @@ fn params(generation: u16) -> ChildSaParams {
 impl Line {
     fn new() -> Self {
         let mut line = Self {
-            left: Crew::new(US, 1, &full_fib()),
-            right: Crew::new(PEER, 2, &behind_fib()),
+            left: Gateway::new(WORKERS, US, 1, &full_fib()),
+            right: Gateway::new(WORKERS, PEER, 2, &behind_fib()),
             generation: 0,
             inbound: Vec::new(),
             sent: 0,

@@ -9,6 +9,7 @@ mod holding;
 mod host;
 mod joining;
 mod queues;
+mod replay;
 mod sharing;
 mod slow_path;
 mod threads;
@@ -129,6 +130,11 @@ impl HostPort for FakeTun {
 }
 
 type TestWorker = Worker<FakePort, FakeTun, Scripted>;
+
+/// With room for all that may be sent in one turn.
+fn deep(index: u16) -> FakePort {
+    FakePort::new(port(index).info().clone(), 2 * FRAMES)
+}
 
 fn mac(last: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, last])

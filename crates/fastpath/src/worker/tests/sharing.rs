@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use testudo_ipsec::dataplane::Ingress;
 
 const PACKETS: u32 = 20_000;
+/// Octets of packets whose cipher is worth asking others, and of others.
+const LONG: usize = 600;
+const SHORT: usize = 100;
 /// Where a packet has its number, where the middle stage writes, and where the first one puts a number of its own.
 const NUMBER: usize = 24;
 const MARK: usize = 28;
@@ -77,11 +80,6 @@ impl Pipeline for Staged {
 
 type StagedWorker = Worker<FakePort, FakeTun, Staged>;
 
-/// With room for all that may be sent in one turn.
-fn deep(index: u16) -> FakePort {
-    FakePort::new(port(index).info().clone(), 2 * FRAMES)
-}
-
 fn staged(id: u8, ports: Vec<FakePort>, crew: &Arc<Crew<Vec<u8>>>) -> StagedWorker {
     let pool = FramePool::new(2 * FRAMES, ChunkSize::K2).unwrap();
     let worker =
@@ -90,8 +88,12 @@ fn staged(id: u8, ports: Vec<FakePort>, crew: &Arc<Crew<Vec<u8>>>) -> StagedWork
 }
 
 /// Lets as many packets arrive as the port and the pool take; returns the number of the next.
-fn fill(worker: &mut StagedWorker, mut next: u32) -> u32 {
-    let mut packet = ipv4(CLIENT, PEER, 60, false);
+fn fill(worker: &mut StagedWorker, next: u32) -> u32 {
+    fill_with(worker, next, LONG)
+}
+
+fn fill_with(worker: &mut StagedWorker, mut next: u32, octets: usize) -> u32 {
+    let mut packet = ipv4(CLIENT, PEER, octets, false);
     while next < PACKETS && worker.pool_mut().available() > FRAMES {
         packet[NUMBER..][..4].copy_from_slice(&next.to_be_bytes());
         let frame = stamped(worker.pool_mut(), &packet, Class::Protect as u8);
@@ -179,13 +181,29 @@ fn a_burst_that_is_not_full_stays_with_its_owner() {
     let mut owner = staged(0, vec![deep(0), deep(1)], &crew);
     let mut helper = staged(1, Vec::new(), &crew);
     helper.turn(1);
-    let frame = stamped(owner.pool_mut(), &ipv4(CLIENT, PEER, 60, false), Class::Protect as u8);
+    let frame = stamped(owner.pool_mut(), &ipv4(CLIENT, PEER, LONG, false), Class::Protect as u8);
     owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
     owner.turn(1);
     assert!(!owner.is_sharing() && !helper.help());
     let mut numbers = Vec::new();
     drain(&mut owner, &mut numbers);
     assert_eq!(numbers.len(), 1);
+    assert_eq!((owner.close(), helper.close()), (0, 0));
+}
+
+#[test]
+fn short_packets_stay_with_their_owner() {
+    let crew = Crew::new(2);
+    let mut owner = staged(0, vec![deep(0), deep(1)], &crew);
+    let mut helper = staged(1, Vec::new(), &crew);
+    helper.turn(1);
+    for (octets, is_shared) in [(SHORT, false), (LONG, true)] {
+        fill_with(&mut owner, PACKETS - 128, octets);
+        owner.receive(LAN);
+        assert_eq!(owner.is_sharing(), is_shared, "{octets} octets");
+        while owner.turn(1) {}
+        drain(&mut owner, &mut Vec::new());
+    }
     assert_eq!((owner.close(), helper.close()), (0, 0));
 }
 

@@ -1,0 +1,210 @@
+//! Anti-replay through a crew: whoever does the cipher, and in whatever order that comes back, what is accepted is what a gateway
+//! accepts that takes one packet after the other.
+
+use super::crew::{BEHIND, Gateway, NUMBER, POLICY, US, behind_fib, params};
+use super::*;
+use crate::worker::crew::Errand;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use testudo_crypto::Library;
+use testudo_ipsec::dataplane::{Away, Dataplane, PolicyBlock};
+use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
+use testudo_ipsec::sad::SlotBlock;
+use testudo_ipsec::spd::{Action, Policy, Spd};
+
+const WORKERS: usize = 4;
+/// Packets that are sent.
+const SENT: u32 = 600;
+
+fn tunnel(replay_window: u32) -> ChildSaParams {
+    ChildSaParams { replay_window, ..params(1) }
+}
+
+/// What a peer sends: ESP packets, each with its number inside.
+fn esp_packets() -> Vec<Vec<u8>> {
+    let params = tunnel(64).mirrored();
+    let policy = Policy {
+        priority: 0,
+        local: params.local_ts.clone(),
+        remote: params.remote_ts.clone(),
+        action: Action::Protect(POLICY),
+    };
+    let outbound =
+        OutboundSa::new(&params, POLICY, SequenceBlock::whole(true), 1500, Library::detect()).unwrap();
+    let mut gateway = Gateway::new(1, US, 1, &full_fib());
+    gateway.tell([
+        Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))),
+        Command::SetSpd(Arc::new(Spd::new(vec![policy]).unwrap())),
+        Command::SetOutbound(POLICY, Arc::new(outbound)),
+    ]);
+    gateway.settle();
+    let mut packets = Vec::new();
+    for number in 0..SENT {
+        let mut packet = ipv4(CLIENT, BEHIND, 600, false);
+        packet[NUMBER..][..4].copy_from_slice(&number.to_be_bytes());
+        gateway.arrive(0, LAN, &packet, Class::Protect);
+        gateway.turn(0);
+        packets.extend(gateway.sent(0, WAN));
+    }
+    assert_eq!(packets.len(), SENT as usize);
+    packets
+}
+
+/// A gateway that receives them, by so many workers; a crew if they are several.
+fn receiver(workers: usize, replay_window: u32) -> Gateway {
+    let params = tunnel(replay_window);
+    let inbound = Arc::new(InboundSa::new(&params, POLICY, 1500, Library::detect()).unwrap());
+    let mut gateway = Gateway::new(workers, PEER, 2, &behind_fib());
+    if workers > 1 {
+        let crew = Crew::new(workers);
+        let members = std::mem::take(&mut gateway.workers).into_iter().enumerate();
+        gateway.workers = members.map(|(place, worker)| worker.joining(Arc::clone(&crew), place)).collect();
+    }
+    gateway.tell([Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))), Command::AddInbound(inbound)]);
+    gateway.settle();
+    gateway
+}
+
+/// Numbers that a worker has accepted and sent on.
+fn accepted(gateway: &mut Gateway, worker: usize) -> Vec<u32> {
+    let number = |packet: &Vec<u8>| u32::from_be_bytes(packet[NUMBER..][..4].try_into().unwrap());
+    gateway.sent(worker, LAN).iter().map(number).collect()
+}
+
+/// What a worker does next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Takes a burst from its port, and lays it out if somebody else has nothing to do.
+    Receive(usize),
+    /// Fetches a burst from somebody else's desk.
+    Fetch(usize),
+    /// Does the cipher of one that was fetched, and gives it back.
+    Return(Index),
+    /// Works on what nobody has fetched, and ends what has its turn.
+    WorkOff(usize),
+    Turn(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let worker = || 0..WORKERS;
+    prop_oneof![
+        6 => worker().prop_map(Step::Receive),
+        6 => worker().prop_map(Step::Fetch),
+        4 => any::<Index>().prop_map(Step::Return),
+        1 => worker().prop_map(Step::WorkOff),
+        1 => worker().prop_map(Step::Turn),
+    ]
+}
+
+/// An errand on its way: whose it is, and who has it.
+type Fetched = (usize, usize, Box<Errand<Away>>);
+
+fn give_back(gateway: &mut Gateway, (owner, by, mut errand): Fetched) {
+    errand.run(|items, away| Dataplane::work(away.as_mut().unwrap(), items));
+    gateway.workers[by].seat.as_ref().unwrap().give_back(owner, errand);
+}
+
+/// Carries the steps out, and then all that is left to do.
+fn carry_out(gateway: &mut Gateway, steps: &[Step]) {
+    let mut fetched: Vec<Fetched> = Vec::new();
+    for step in steps {
+        match *step {
+            Step::Receive(worker) => {
+                let worker = &mut gateway.workers[worker];
+                if worker.has_room() {
+                    worker.receive(WAN);
+                }
+            }
+            Step::Fetch(by) => {
+                let errand = gateway.workers[by].seat.as_ref().and_then(|seat| seat.foreign());
+                fetched.extend(errand.map(|(owner, errand)| (owner, by, errand)));
+            }
+            Step::Return(which) if !fetched.is_empty() => {
+                let which = which.index(fetched.len());
+                give_back(gateway, fetched.swap_remove(which));
+            }
+            Step::Return(_) => {}
+            Step::WorkOff(worker) => gateway.workers[worker].work_off(),
+            Step::Turn(worker) => gateway.turn(worker),
+        }
+    }
+    fetched.into_iter().for_each(|errand| give_back(gateway, errand));
+    for _ in 0..=SENT {
+        (0..gateway.workers.len()).for_each(|worker| gateway.turn(worker));
+    }
+    for worker in &gateway.workers {
+        let totals = worker.counters().totals();
+        assert!(totals.is_balanced() && totals.away == 0, "{totals:?}");
+    }
+}
+
+/// A copy that comes besides: of which packet, where, and whether it was changed on its way.
+type Copy = (Index, Index, bool);
+
+/// Each packet up to so many places late, and copies of some.
+fn reordered(packets: &[Vec<u8>], late: &[u16], copies: &[Copy]) -> Vec<Vec<u8>> {
+    let mut order: Vec<(usize, &Vec<u8>)> = packets
+        .iter()
+        .zip(late)
+        .enumerate()
+        .map(|(at, (packet, late))| (at + usize::from(*late), packet))
+        .collect();
+    order.sort_by_key(|(place, _)| *place);
+    let mut arriving: Vec<Vec<u8>> = order.into_iter().map(|(_, packet)| packet.clone()).collect();
+    for (of, to, changed) in copies {
+        let mut copy = of.get(packets).clone();
+        if *changed {
+            *copy.last_mut().unwrap() ^= 1;
+        }
+        arriving.insert(to.index(arriving.len()), copy);
+    }
+    arriving
+}
+
+fn copies() -> impl Strategy<Value = Vec<Copy>> {
+    prop::collection::vec(any::<(Index, Index, bool)>(), 0..100)
+}
+
+fn late(most: u16) -> impl Strategy<Value = Vec<u16>> {
+    prop::collection::vec(prop_oneof![2 => Just(0), 1 => 0..most], SENT as usize)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn one_queue_accepts_what_one_worker_would(
+        late in late(200),
+        copies in copies(),
+        steps in prop::collection::vec(step(), 0..120),
+    ) {
+        let arriving = reordered(&esp_packets(), &late, &copies);
+        let (mut crew, mut alone) = (receiver(WORKERS, 64), receiver(1, 64));
+        for packet in &arriving {
+            crew.arrive(0, WAN, packet, Class::Esp);
+            alone.arrive(0, WAN, packet, Class::Esp);
+        }
+        carry_out(&mut crew, &steps);
+        carry_out(&mut alone, &[]);
+        prop_assert_eq!(accepted(&mut crew, 0), accepted(&mut alone, 0));
+    }
+
+    #[test]
+    fn four_queues_accept_each_packet_once(
+        late in late(200),
+        copies in copies(),
+        queues in prop::collection::vec(0..WORKERS, 1000),
+        steps in prop::collection::vec(step(), 0..200),
+    ) {
+        let arriving = reordered(&esp_packets(), &late, &copies);
+        let mut crew = receiver(WORKERS, 1024);
+        for (packet, queue) in arriving.iter().zip(queues) {
+            crew.arrive(queue, WAN, packet, Class::Esp);
+        }
+        carry_out(&mut crew, &steps);
+        let mut all: Vec<u32> = (0..WORKERS).flat_map(|worker| accepted(&mut crew, worker)).collect();
+        all.sort_unstable();
+        prop_assert!(all.into_iter().eq(0..SENT));
+    }
+}
