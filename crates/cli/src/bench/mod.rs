@@ -5,6 +5,7 @@ mod esp;
 mod failover;
 mod forward;
 mod host;
+mod latency;
 mod machine;
 mod pin;
 mod report;
@@ -29,6 +30,8 @@ pub(crate) enum Bench {
     Forward(forward::ForwardArgs),
     /// Measure TCP between two machines' own stacks through a tunnel, beside other systems, with real daemons in the lab.
     Host(host::HostArgs),
+    /// Measure how long packets take through two gateways under load, beside the kernel's forwarding, with real daemons in the lab.
+    Latency(latency::LatencyArgs),
     /// Measure how much it costs to set up tunnels, with a real testudod in a namespace of its own.
     Setup(setup::SetupArgs),
     /// Measure the pipeline with many SAs and traffic that chooses among them at random.
@@ -43,6 +46,7 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
         Bench::Failover(args) => failover::run(args).map_err(|error| error.to_string()),
         Bench::Forward(args) => forward::run(args).map_err(|error| error.to_string()),
         Bench::Host(args) => host::run(args).map_err(|error| error.to_string()),
+        Bench::Latency(args) => latency::run(args).map_err(|error| error.to_string()),
         Bench::Setup(args) => setup::run(args).map_err(|error| error.to_string()),
         Bench::Tunnels(args) => tunnels::run(args).map_err(|error| error.to_string()),
     };

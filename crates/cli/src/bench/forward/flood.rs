@@ -16,21 +16,23 @@ pub(super) const DISCARD: u16 = 9;
 const HEADERS: usize = 28;
 /// Datagrams between two looks at the clock.
 const TRAIN: u32 = 64;
+/// Between two looks whether some are due.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// What both hosts have got.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flood {
-    pub(super) octets: u64,
-    pub(super) elapsed: Duration,
+pub(in crate::bench) struct Flood {
+    pub(in crate::bench) octets: u64,
+    pub(in crate::bench) elapsed: Duration,
     /// Processor time of the senders, and of the kernel on their behalf.
     pub(super) cpu: Duration,
 }
 
-/// Packets of so many octets for so long.
-pub(super) fn run(site: &Site, size: u16, length: Duration) -> Result<Flood> {
+/// Packets of so many octets for so long: so many a second from each host, or as fast as they go.
+pub(in crate::bench) fn run(site: &Site, size: u16, length: Duration, pace: Option<f64>) -> Result<Flood> {
     let before = site.arrived()?;
     let begun = Instant::now();
-    let from = |side: Side| site.host(side).enter(move || send(side, size.into(), length));
+    let from = |side: Side| site.host(side).enter(move || send(side, size.into(), length, pace));
     let (one, two) = std::thread::scope(|scope| {
         let one = scope.spawn(|| from(Side::One));
         let two = from(Side::Two);
@@ -46,19 +48,26 @@ pub(super) fn run(site: &Site, size: u16, length: Duration) -> Result<Flood> {
 }
 
 /// Answers the thread's processor time.
-fn send(side: Side, size: usize, length: Duration) -> io::Result<Duration> {
+fn send(side: Side, size: usize, length: Duration, pace: Option<f64>) -> io::Result<Duration> {
     let before = used()?;
     let socket = UdpSocket::bind((Site::address(side), 0))?;
     socket.connect((Site::address(side.other()), DISCARD))?;
     let payload = vec![0x55; size.saturating_sub(HEADERS)];
-    let end = Instant::now() + length;
-    while Instant::now() < end {
-        for _ in 0..TRAIN {
+    let (begun, mut sent) = (Instant::now(), 0.0);
+    while begun.elapsed() < length {
+        let due = pace.map_or(f64::from(TRAIN), |pace| begun.elapsed().as_secs_f64() * pace - sent);
+        // What it could not send in time it does not send at all.
+        let count = due.clamp(0.0, f64::from(TRAIN)) as u32;
+        for _ in 0..count {
             match socket.send(&payload) {
                 Ok(_) => {}
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
             }
+        }
+        if let Some(pace) = pace {
+            sent = (sent + f64::from(count)).max(begun.elapsed().as_secs_f64() * pace - f64::from(TRAIN));
+            std::thread::sleep(PAUSE);
         }
     }
     Ok(used()?.saturating_sub(before))

@@ -4,8 +4,8 @@
 //! that what else the machine does disturbs them alike. Hosts and gateways share the processors. Both hosts send datagrams as
 //! fast as they can, more than arrives: what arrives counts.
 
-mod flood;
-mod site;
+pub(super) mod flood;
+pub(super) mod site;
 
 use crate::bench::esp::positive;
 use crate::bench::machine::Machine;
@@ -200,7 +200,7 @@ fn one(args: &ForwardArgs, site: &Site, traffic: Traffic) -> Result<Run, Forward
     let before = site.cpu()?;
     let (gigabits, elapsed, hosts) = match traffic {
         Traffic::Udp(size) => {
-            let flood = flood::run(site, size, length)?;
+            let flood = flood::run(site, size, length, None)?;
             (flood.octets as f64 * 8.0 / 1e9, flood.elapsed, flood.cpu)
         }
         Traffic::Tcp => {

@@ -34,7 +34,7 @@ pub(crate) enum System {
 impl System {
     pub(super) const ALL: [Self; 4] = [Self::Kernel, Self::Testudo, Self::WireguardGo, Self::Strongswan];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::bench) fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
             Self::Testudo => "testudo",
@@ -73,8 +73,8 @@ enum Daemons {
 
 /// Two hosts whose gateways are ready.
 #[derive(Debug)]
-pub(super) struct Site {
-    pub(super) system: System,
+pub(in crate::bench) struct Site {
+    pub(in crate::bench) system: System,
     hosts: [Namespace; 2],
     _gateways: [Namespace; 2],
     _server: IperfServer,
@@ -82,7 +82,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn start(lab: &Lab, system: System) -> Result<Self> {
+    pub(in crate::bench) fn start(lab: &Lab, system: System) -> Result<Self> {
         let role =
             |what: char, side: Side| lab.namespace(&format!("{}{what}{}", system.letter(), side.index()));
         let hosts = [role('h', Side::One)?, role('h', Side::Two)?];
@@ -102,12 +102,12 @@ impl Site {
     }
 
     /// The host of that side.
-    pub(super) fn host(&self, side: Side) -> &Namespace {
+    pub(in crate::bench) fn host(&self, side: Side) -> &Namespace {
         &self.hosts[side.index()]
     }
 
     /// Its address.
-    pub(super) fn address(side: Side) -> IpAddr {
+    pub(in crate::bench) fn address(side: Side) -> IpAddr {
         side.host(Family::V4)
     }
 
