@@ -1,6 +1,7 @@
 //! Traffic of the gateways themselves: their own stacks talk through the tunnel.
 
-use crate::common::{Pair, Scenario, Watch};
+use crate::common::{Pair, SOON, Scenario, Watch};
+use std::net::UdpSocket;
 use std::time::Duration;
 use testudo_lab::gateway::Kind;
 use testudo_lab::iperf::{Direction, IperfServer, Throughput};
@@ -52,10 +53,39 @@ fn pings_of_all_sizes_are_answered(pair: &Pair) {
     }
 }
 
+/// Octet by octet the same, with the checksums that the kernel has left to us; the large ones in fragments.
+fn datagrams_come_back_as_they_were(pair: &Pair) {
+    for from in [Side::One, Side::Two] {
+        for family in FAMILIES {
+            let socket = |side: Side| {
+                let bound = move || UdpSocket::bind((side.inner(family), 0));
+                let socket = pair.t.gateway(side).enter(bound).unwrap().unwrap();
+                socket.set_read_timeout(Some(SOON)).unwrap();
+                socket
+            };
+            let (near, far) = (socket(from), socket(from.other()));
+            near.connect(far.local_addr().unwrap()).unwrap();
+            far.connect(near.local_addr().unwrap()).unwrap();
+            for size in [1, 2, 57, 1200, 1391, 1472, 4001, 20_000] {
+                let sent: Vec<u8> = (0..size).map(|at| (at * 7 % 251) as u8).collect();
+                let mut got = vec![0; 1 << 16];
+                near.send(&sent).unwrap();
+                let came = far.recv(&mut got);
+                assert_eq!(came.ok(), Some(size), "{family} from {from:?}: {:?}", pair.drops(from.other()));
+                far.send(&got[..size]).unwrap();
+                let came = near.recv(&mut got);
+                assert_eq!(came.ok(), Some(size), "{family} to {from:?}: {:?}", pair.drops(from));
+                assert!(got[..size] == sent, "{family}, {size} octets from {from:?}");
+            }
+        }
+    }
+}
+
 fn talk(pair: &Pair) {
     let watch = Watch::start(&pair.t);
     pair.up(Side::One);
     pings_of_all_sizes_are_answered(pair);
+    datagrams_come_back_as_they_were(pair);
     streams_flow(pair);
     files_arrive_whole(pair);
     watch.saw_nothing();
