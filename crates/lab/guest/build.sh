@@ -27,10 +27,10 @@ apt() {
     apt-get --quiet=2 --option APT::Sandbox::User=root --option Acquire::Retries=3 "$@"
 }
 
-# Into the current directory.
+# Into the current directory. awk reads to the end here and below: whoever writes into a pipe that is closed fails.
 download_kernel() {
     local package
-    package=$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" { print $2; exit }')
+    package=$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" && !seen++ { print $2 }')
     [[ -n $package ]] && apt download "$package"
 }
 
@@ -60,7 +60,7 @@ copy_programs() {
         done | sort -u
     )
     # Threads load it when they end; nothing links to it.
-    libraries+=("$(ldconfig -p | awk '$1 == "libgcc_s.so.1" { print $NF; exit }')")
+    libraries+=("$(ldconfig -p | awk '$1 == "libgcc_s.so.1" && !seen++ { print $NF }')")
     for file in "${files[@]}" "${libraries[@]}"; do
         mkdir -p "$root${file%/*}"
         cp --dereference "$file" "$root$file"
