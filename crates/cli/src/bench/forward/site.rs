@@ -7,6 +7,7 @@ use testudo_lab::cpu::CpuTime;
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::iperf::IperfServer;
 use testudo_lab::namespace::{Offloads, veth};
+use testudo_lab::ping::Ping;
 use testudo_lab::process::Process;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, HOST, INNER, OUTER, Side};
@@ -98,6 +99,9 @@ impl Site {
         }
         let daemons = daemons(lab, system, &gateways)?;
         let server = IperfServer::start(&hosts[1])?;
+        // Keys are agreed on and neighbours known before anybody is in a hurry: wireguard-go's handshake begins with the first packet,
+        // and a flood keeps it from ending.
+        Ping::new(Self::address(Side::Two)).count(3).run(&hosts[0])?;
         Ok(Self { system, hosts, _gateways: gateways, _server: server, daemons })
     }
 
