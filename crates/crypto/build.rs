@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 const SWITCH: &str = "TESTUDO_IPSEC_MB";
 const PROBE: &str = "src/ipsec_mb_probe.c";
-const GLUE: &str = "src/ipsec_mb.c";
+const GLUE: [&str; 2] = ["src/ipsec_mb.c", "src/ipsec_mb_multi.c"];
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(ipsec_mb)");
     println!("cargo::rerun-if-env-changed={SWITCH}");
     println!("cargo::rerun-if-changed={PROBE}");
-    println!("cargo::rerun-if-changed={GLUE}");
+    GLUE.iter().for_each(|file| println!("cargo::rerun-if-changed={file}"));
 
     let wish = std::env::var(SWITCH).unwrap_or_default();
     match (wish.as_str(), find()) {
@@ -56,7 +56,7 @@ fn directory_of(file: &str) -> Option<PathBuf> {
 }
 
 fn build(library: &Found) {
-    cc::Build::new().file(GLUE).std("c11").warnings_into_errors(true).compile("testudo_ipsec_mb");
+    cc::Build::new().files(GLUE).std("c11").warnings_into_errors(true).compile("testudo_ipsec_mb");
     println!("cargo::rustc-link-search=native={}", library.directory.display());
     println!("cargo::rustc-link-lib={}=IPSec_MB", library.kind);
     println!("cargo::rustc-cfg=ipsec_mb");

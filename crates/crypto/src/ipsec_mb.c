@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 typedef void (*testudo_imb_pre)(const void *key, struct gcm_key_data *schedule);
+typedef void (*testudo_imb_expand)(const void *key, void *encryption, void *decryption);
+typedef void (*testudo_imb_block)(const void *block, void *digest);
 
 /* Mirrored by `Functions` in ipsec_mb.rs. */
 struct testudo_imb {
@@ -16,6 +18,13 @@ struct testudo_imb {
         aes_gcm_enc_dec_t dec128;
         aes_gcm_enc_dec_t enc256;
         aes_gcm_enc_dec_t dec256;
+        testudo_imb_expand aes128;
+        testudo_imb_expand aes192;
+        testudo_imb_expand aes256;
+        testudo_imb_block sha1;
+        testudo_imb_block sha256;
+        testudo_imb_block sha384;
+        testudo_imb_block sha512;
         size_t schedule_size;
         const char *version;
 };
@@ -28,8 +37,8 @@ _Static_assert(_Alignof(struct gcm_key_data) <= 64, "the schedule wants more ali
 enum { OK = 0, NO_MEMORY = 1, NO_AES_NI = 2, SELF_TEST_FAILED = 3 };
 
 /*
- * Fills `out` for this processor. The manager itself is not kept: the direct GCM functions are pure functions of their
- * arguments, so their addresses are all that is wanted of it.
+ * Fills `out` for this processor. The manager itself is not kept: these are pure functions of their arguments, so their
+ * addresses are all that is wanted of it.
  */
 int testudo_imb_load(struct testudo_imb *out)
 {
@@ -55,6 +64,13 @@ int testudo_imb_load(struct testudo_imb *out)
         out->dec128 = mgr->gcm128_dec;
         out->enc256 = mgr->gcm256_enc;
         out->dec256 = mgr->gcm256_dec;
+        out->aes128 = mgr->keyexp_128;
+        out->aes192 = mgr->keyexp_192;
+        out->aes256 = mgr->keyexp_256;
+        out->sha1 = mgr->sha1_one_block;
+        out->sha256 = mgr->sha256_one_block;
+        out->sha384 = mgr->sha384_one_block;
+        out->sha512 = mgr->sha512_one_block;
         out->schedule_size = sizeof(struct gcm_key_data);
         out->version = imb_get_version_str();
 

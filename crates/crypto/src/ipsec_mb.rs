@@ -3,6 +3,8 @@
 //! The calls are pure functions of their arguments, chosen once for this processor; `ipsec_mb.c` asks the library for
 //! them, so that no layout of its header is repeated here.
 
+pub(crate) mod multi;
+
 use crate::aead::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
 use crate::error::CryptoError;
 use crate::library::Library;
@@ -14,6 +16,10 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 type Expand = unsafe extern "C" fn(key: *const c_void, schedule: *mut c_void);
+/// Writes the round keys of an AES key, for encryption and for decryption.
+type RoundKeys = unsafe extern "C" fn(key: *const c_void, encryption: *mut c_void, decryption: *mut c_void);
+/// Hashes one block from the hash's beginning; writes the state, not the digest.
+type Block = unsafe extern "C" fn(block: *const c_void, state: *mut c_void);
 
 type Crypt = unsafe extern "C" fn(
     schedule: *const c_void,
@@ -37,6 +43,13 @@ pub(crate) struct Functions {
     open128: Crypt,
     seal256: Crypt,
     open256: Crypt,
+    aes128: RoundKeys,
+    aes192: RoundKeys,
+    aes256: RoundKeys,
+    sha1: Block,
+    sha256: Block,
+    sha384: Block,
+    sha512: Block,
     schedule_size: usize,
     version: *const c_char,
 }

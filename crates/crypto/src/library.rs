@@ -4,7 +4,8 @@ use crate::error::CryptoError;
 use std::fmt;
 use std::str::FromStr;
 
-/// A library that implements every [`AeadAlgorithm`](crate::AeadAlgorithm).
+/// A library that implements every [`AeadAlgorithm`](crate::AeadAlgorithm) and every
+/// [`SeparateAlgorithm`](crate::separate::SeparateAlgorithm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Library {
     /// intel-ipsec-mb: x86-64 with AES-NI, where the build found it.

@@ -1,0 +1,318 @@
+//! AES-CBC and HMAC, many packets side by side.
+//!
+//! The library keeps what it works on in a manager, one a thread: it is made with the thread's first burst. Each call here ends with
+//! all its packets done, so that nothing stays in a manager between calls.
+
+use super::{Functions, Library, functions};
+use crate::error::CryptoError;
+use crate::separate::burst::{Direction, LIMIT, SeparateJob};
+use crate::separate::{Cipher, HEADER_LEN, Mac, SeparateAlgorithm};
+use std::cell::OnceCell;
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// Octets of the round keys of AES-256.
+const ROUND_KEYS: usize = 15 * 16;
+/// Octets of the longest block, and of the longest state, that a hash has: SHA-512's.
+const MAX_BLOCK: usize = 128;
+const MAX_STATE: usize = 64;
+/// Octets of the longest ICV.
+const MAX_ICV_LEN: usize = Mac::HmacSha512_256.icv_len();
+/// A nonce that is encrypted has no IV.
+static NO_IV: [u8; 16] = [0; 16];
+/// Octets of the upper half of a sequence number.
+const HIGH_LEN: usize = 4;
+
+/// Expanded keys.
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(64))]
+pub(crate) struct Schedule {
+    encryption: [u8; ROUND_KEYS],
+    decryption: [u8; ROUND_KEYS],
+    /// The hash's states behind the block of each pad (RFC 2104 §4).
+    inner: [u8; MAX_STATE],
+    outer: [u8; MAX_STATE],
+}
+
+impl Schedule {
+    pub(crate) fn new(
+        algorithm: SeparateAlgorithm,
+        cipher_key: &[u8],
+        mac_key: &[u8],
+    ) -> Result<Self, CryptoError> {
+        let functions = functions()?;
+        let lens = (algorithm.cipher.key_len(), algorithm.mac.key_len());
+        if (cipher_key.len(), mac_key.len()) != lens {
+            return Err(CryptoError::KeyRefused { library: Library::IpsecMb });
+        }
+        let mut this = Self {
+            encryption: [0; ROUND_KEYS],
+            decryption: [0; ROUND_KEYS],
+            inner: [0; MAX_STATE],
+            outer: [0; MAX_STATE],
+        };
+        this.expand(functions, algorithm.cipher, cipher_key);
+        for (state, pad) in [(&mut this.inner, 0x36), (&mut this.outer, 0x5c)] {
+            absorb(functions, algorithm.mac, mac_key, pad, state);
+        }
+        Ok(this)
+    }
+
+    /// `key` has the cipher's length.
+    fn expand(&mut self, functions: &Functions, cipher: Cipher, key: &[u8]) {
+        let expand = match cipher {
+            Cipher::Null => return,
+            Cipher::Aes128Cbc => functions.aes128,
+            Cipher::Aes192Cbc => functions.aes192,
+            Cipher::Aes256Cbc => functions.aes256,
+        };
+        assert_eq!(key.len(), cipher.key_len());
+        // SAFETY: `key` has the octets that `expand` reads; the schedules have those that it writes for the longest key, and are
+        // aligned to 16 octets.
+        unsafe {
+            expand(
+                key.as_ptr().cast(),
+                self.encryption.as_mut_ptr().cast(),
+                self.decryption.as_mut_ptr().cast(),
+            );
+        }
+    }
+}
+
+/// Hashes the block of a key and a pad. No key is longer than a block.
+fn absorb(functions: &Functions, mac: Mac, key: &[u8], pad: u8, state: &mut [u8; MAX_STATE]) {
+    let hash = match mac {
+        Mac::HmacSha1_96 => functions.sha1,
+        Mac::HmacSha256_128 => functions.sha256,
+        Mac::HmacSha384_192 => functions.sha384,
+        Mac::HmacSha512_256 => functions.sha512,
+    };
+    let mut block = [pad; MAX_BLOCK];
+    block.iter_mut().zip(key).for_each(|(octet, key)| *octet ^= key);
+    // SAFETY: `hash` reads one block and writes one state, and neither of any hash is longer than these.
+    unsafe { hash(block.as_ptr().cast(), state.as_mut_ptr().cast()) };
+    block.zeroize();
+}
+
+/// `struct testudo_imb_cipher_job` of the C side.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CipherJob {
+    keys: *const u8,
+    iv: *const u8,
+    text: *mut u8,
+    len: u64,
+}
+
+/// `struct testudo_imb_hash_job` of the C side.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct HashJob {
+    inner: *const u8,
+    outer: *const u8,
+    message: *const u8,
+    len: u64,
+    icv: *mut u8,
+}
+
+unsafe extern "C" {
+    fn testudo_imb_manager() -> *mut c_void;
+    fn testudo_imb_manager_free(manager: *mut c_void);
+    fn testudo_imb_cipher(
+        manager: *mut c_void,
+        jobs: *const CipherJob,
+        count: u32,
+        key_len: u32,
+        encrypt: c_int,
+    ) -> c_int;
+    fn testudo_imb_hash(
+        manager: *mut c_void,
+        jobs: *const HashJob,
+        count: u32,
+        hash: u32,
+        icv_len: u32,
+    ) -> c_int;
+}
+
+/// The library's state for one thread.
+struct Manager(NonNull<c_void>);
+
+impl Manager {
+    fn new() -> Option<Self> {
+        // SAFETY: it takes nothing, and gives a manager or null.
+        NonNull::new(unsafe { testudo_imb_manager() }).map(Self)
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `testudo_imb_manager` and is used no more.
+        unsafe { testudo_imb_manager_free(self.0.as_ptr()) };
+    }
+}
+
+thread_local! {
+    static MANAGER: OnceCell<Option<Manager>> = const { OnceCell::new() };
+}
+
+/// Works on the jobs whose bits are set: at most [`LIMIT`], all of this algorithm and of whole packets. `once` is the schedule of an only
+/// job, otherwise each has its key's. Sets `ok` of those that are sealed or authentic.
+pub(crate) fn work(
+    jobs: &mut [SeparateJob<'_>],
+    picked: u64,
+    algorithm: SeparateAlgorithm,
+    direction: Direction,
+    once: Option<&Schedule>,
+) {
+    let burst = Burst { picked, algorithm, once };
+    // Where there is no memory for a manager, and on a thread that ends, no packet is good.
+    let _ended = MANAGER.try_with(|manager| {
+        let Some(manager) = manager.get_or_init(Manager::new) else { return };
+        match direction {
+            Direction::Seal => {
+                if burst.crypt(manager, jobs, direction) {
+                    burst.authenticate(manager, jobs, direction);
+                }
+            }
+            Direction::Open => {
+                burst.authenticate(manager, jobs, direction);
+                if !burst.crypt(manager, jobs, direction) {
+                    burst.picked_of(jobs).for_each(|job| job.ok = false);
+                }
+            }
+        }
+    });
+}
+
+/// What the packets of a call have in common.
+struct Burst<'s> {
+    picked: u64,
+    algorithm: SeparateAlgorithm,
+    once: Option<&'s Schedule>,
+}
+
+impl Burst<'_> {
+    fn picked_of<'j, 'p>(
+        &self,
+        jobs: &'j mut [SeparateJob<'p>],
+    ) -> impl Iterator<Item = &'j mut SeparateJob<'p>> {
+        let picked = self.picked;
+        jobs.iter_mut()
+            .take(LIMIT)
+            .enumerate()
+            .filter(move |(at, _)| picked >> at & 1 == 1)
+            .map(|(_, job)| job)
+    }
+
+    /// Encrypts all, or decrypts what has been found authentic. False if the library has not done it.
+    fn crypt(&self, manager: &Manager, jobs: &mut [SeparateJob<'_>], direction: Direction) -> bool {
+        let encrypt = direction == Direction::Seal;
+        let cipher = self.algorithm.cipher;
+        if cipher == Cipher::Null {
+            return true;
+        }
+        let none = CipherJob { keys: ptr::null(), iv: ptr::null(), text: ptr::null_mut(), len: 0 };
+        let (mut raw, mut count) = ([none; LIMIT], 0);
+        for job in self.picked_of(jobs).filter(|job| encrypt || job.ok) {
+            let schedule = self.once.or(job.key.multi());
+            let blocks = job.icv_at().and_then(|icv_at| job.packet.get_mut(HEADER_LEN..icv_at));
+            let (Some(schedule), Some(blocks), Some(raw)) = (schedule, blocks, raw.get_mut(count)) else {
+                return false;
+            };
+            // A nonce is encrypted with the text, and becomes its IV.
+            let (iv, text) = blocks.split_at_mut(if encrypt { 0 } else { cipher.iv_len() });
+            *raw = CipherJob {
+                keys: if encrypt { &schedule.encryption } else { &schedule.decryption }.as_ptr(),
+                iv: if encrypt { &NO_IV } else { &*iv }.as_ptr(),
+                text: text.as_mut_ptr(),
+                len: text.len() as u64,
+            };
+            count += 1;
+        }
+        let (manager, key_len) = (manager.0.as_ptr(), cipher.key_len() as u32);
+        // SAFETY: the manager is this thread's. `count` jobs are filled: round keys of an expanded schedule; 16 octets of IV; whole
+        // blocks of text, as `icv_at` has found, in packets that are borrowed for as long as the call takes, each once.
+        unsafe { testudo_imb_cipher(manager, raw.as_ptr(), count as u32, key_len, encrypt.into()) != 0 }
+    }
+
+    /// Writes the ICVs, or compares them.
+    fn authenticate(&self, manager: &Manager, jobs: &mut [SeparateJob<'_>], direction: Direction) {
+        let none = HashJob {
+            inner: ptr::null(),
+            outer: ptr::null(),
+            message: ptr::null(),
+            len: 0,
+            icv: ptr::null_mut(),
+        };
+        let (mut icvs, mut beneath) = ([[0; MAX_ICV_LEN]; LIMIT], [[0; HIGH_LEN]; LIMIT]);
+        let (mut raw, mut count) = ([none; LIMIT], 0);
+        for ((job, icv), beneath) in self.picked_of(jobs).zip(&mut icvs).zip(&mut beneath) {
+            let schedule = self.once.or(job.key.multi());
+            let high_len = job.high.map_or(0, |high| {
+                *beneath = high.to_be_bytes();
+                HIGH_LEN
+            });
+            swap_high(job, beneath);
+            let message = job.icv_at().and_then(|icv_at| job.packet.get(..icv_at + high_len));
+            let (Some(schedule), Some(message), Some(raw)) = (schedule, message, raw.get_mut(count)) else {
+                return;
+            };
+            *raw = HashJob {
+                inner: schedule.inner.as_ptr(),
+                outer: schedule.outer.as_ptr(),
+                message: message.as_ptr(),
+                len: message.len() as u64,
+                icv: icv.as_mut_ptr(),
+            };
+            count += 1;
+        }
+        let (manager, count) = (manager.0.as_ptr(), count as u32);
+        let (hash, icv_len) = (8 * self.algorithm.mac.key_len() as u32, self.algorithm.mac.icv_len());
+        // SAFETY: the manager is this thread's. `count` jobs are filled: states of an expanded schedule; octets of packets that are
+        // borrowed for as long as the call takes; places for the longest ICV, each once.
+        let done = unsafe { testudo_imb_hash(manager, raw.as_ptr(), count, hash, icv_len as u32) != 0 };
+        for ((job, icv), beneath) in self.picked_of(jobs).zip(&mut icvs).zip(&mut beneath) {
+            swap_high(job, beneath);
+            let end = job.icv_at().and_then(|icv_at| job.packet.get_mut(icv_at..));
+            let Some(found) = end.filter(|found| done && found.len() == icv_len) else { continue };
+            match direction {
+                Direction::Seal => {
+                    found.iter_mut().zip(&*icv).for_each(|(to, from)| *to = *from);
+                    job.ok = true;
+                }
+                Direction::Open => job.ok = is_equal(found, icv),
+            }
+        }
+    }
+}
+
+/// Exchanges four octets for those at the ICV's place, if the job has the upper half of a sequence number: there it is hashed as if it
+/// were sent.
+#[inline]
+fn swap_high(job: &mut SeparateJob<'_>, octets: &mut [u8; HIGH_LEN]) {
+    if job.high.is_some()
+        && let Some(place) = job.icv_at().and_then(|at| job.packet.get_mut(at..at + HIGH_LEN))
+    {
+        place.swap_with_slice(octets);
+    }
+}
+
+/// Compares in constant time. The right ICV of a forged packet is as good as a forgery, and is overwritten.
+#[inline]
+fn is_equal(found: &[u8], expected: &mut [u8; MAX_ICV_LEN]) -> bool {
+    let mut other = *expected;
+    other.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
+    // As whole numbers: octet by octet it takes longer.
+    let numbers = |octets: &[u8; MAX_ICV_LEN]| {
+        let (low, high) = octets.split_at(MAX_ICV_LEN / 2);
+        [low, high].map(|half| half.try_into().map_or(0, u128::from_ne_bytes))
+    };
+    let ([a, b], [c, d]) = (numbers(expected), numbers(&other));
+    let equal = bool::from(a.ct_eq(&c) & b.ct_eq(&d));
+    if !equal {
+        expected.zeroize();
+    }
+    equal
+}

@@ -1,0 +1,94 @@
+/*
+ * Many packets at once: AES-CBC and HMAC are chains, so that one packet leaves most of the processor idle. The library works
+ * on up to sixteen packets side by side. ipsec_mb/multi.rs sees only pointers and lengths.
+ */
+#include <intel-ipsec-mb.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LIMIT = 64 };
+
+/* Mirrored by `CipherJob` in multi.rs. */
+struct testudo_imb_cipher_job {
+        const void *keys;
+        const uint8_t *iv;
+        uint8_t *text;
+        uint64_t len;
+};
+
+/* Mirrored by `HashJob` in multi.rs. */
+struct testudo_imb_hash_job {
+        const uint8_t *inner;
+        const uint8_t *outer;
+        const uint8_t *message;
+        uint64_t len;
+        uint8_t *icv;
+};
+
+/* A manager for one thread, or NULL. */
+IMB_MGR *testudo_imb_manager(void)
+{
+        IMB_MGR *mgr = alloc_mb_mgr(0);
+
+        if (mgr != NULL)
+                init_mb_mgr_auto(mgr, NULL);
+        return mgr;
+}
+
+void testudo_imb_manager_free(IMB_MGR *mgr)
+{
+        free_mb_mgr(mgr);
+}
+
+/* AES-CBC over whole blocks, in place. 0 if not all of at most LIMIT jobs were done. */
+int testudo_imb_cipher(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count, uint32_t key_len,
+                       int encrypt)
+{
+        const IMB_CIPHER_DIRECTION direction = encrypt ? IMB_DIR_ENCRYPT : IMB_DIR_DECRYPT;
+        IMB_JOB burst[LIMIT];
+
+        if (count > LIMIT)
+                return 0;
+        for (uint32_t i = 0; i < count; i++)
+                burst[i] = (IMB_JOB){
+                        .enc_keys = jobs[i].keys,
+                        .dec_keys = jobs[i].keys,
+                        .key_len_in_bytes = key_len,
+                        .src = jobs[i].text,
+                        .dst = jobs[i].text,
+                        .msg_len_to_cipher_in_bytes = jobs[i].len,
+                        .iv = jobs[i].iv,
+                        .iv_len_in_bytes = 16,
+                        .cipher_mode = IMB_CIPHER_CBC,
+                        .cipher_direction = direction,
+                        .hash_alg = IMB_AUTH_NULL,
+                };
+        return IMB_SUBMIT_CIPHER_BURST_NOCHECK(mgr, burst, count, IMB_CIPHER_CBC, direction,
+                                               (IMB_KEY_SIZE_BYTES) key_len) == count;
+}
+
+/* HMAC, truncated to `icv_len` octets: `hash` is the digest's length in bits, 160 for SHA-1. 0 as above. */
+int testudo_imb_hash(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count, uint32_t hash,
+                     uint32_t icv_len)
+{
+        const IMB_HASH_ALG algorithm = hash == 160   ? IMB_AUTH_HMAC_SHA_1
+                                       : hash == 256 ? IMB_AUTH_HMAC_SHA_256
+                                       : hash == 384 ? IMB_AUTH_HMAC_SHA_384
+                                                     : IMB_AUTH_HMAC_SHA_512;
+        IMB_JOB burst[LIMIT];
+
+        if (count > LIMIT)
+                return 0;
+        for (uint32_t i = 0; i < count; i++)
+                burst[i] = (IMB_JOB){
+                        .src = jobs[i].message,
+                        .msg_len_to_hash_in_bytes = jobs[i].len,
+                        .auth_tag_output = jobs[i].icv,
+                        .auth_tag_output_len_in_bytes = icv_len,
+                        .u.HMAC._hashed_auth_key_xor_ipad = jobs[i].inner,
+                        .u.HMAC._hashed_auth_key_xor_opad = jobs[i].outer,
+                        .cipher_mode = IMB_CIPHER_NULL,
+                        .hash_alg = algorithm,
+                };
+        return IMB_SUBMIT_HASH_BURST_NOCHECK(mgr, burst, count, algorithm) == count;
+}

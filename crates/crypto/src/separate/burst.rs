@@ -1,0 +1,145 @@
+//! Many packets in one call, each with its own keys.
+
+use super::{Schedule, SeparateAlgorithm, SeparateKey};
+use crate::aws_lc;
+#[cfg(ipsec_mb)]
+use crate::ipsec_mb::multi;
+use crate::library::Library;
+use zeroize::Zeroize;
+
+/// As many packets as a call of the library takes.
+pub(crate) const LIMIT: usize = 64;
+
+/// A packet to protect, or to verify and decrypt.
+#[derive(Debug)]
+pub struct SeparateJob<'a> {
+    /// Which keys.
+    pub key: &'a SeparateKey,
+    /// From ESP's header to the ICV. Where a packet to be sealed has its IV later, there is a nonce first, never used before with
+    /// this key: its encryption is the IV, which nobody can foretell (RFC 3602 §3, NIST SP 800-38A appendix C).
+    pub packet: &'a mut [u8],
+    /// The upper half of an extended sequence number: authenticated behind the text, and not sent (RFC 4303 §2.2.1).
+    pub high: Option<u32>,
+    /// The result: whether the packet is sealed, or authentic. False until the burst has been worked on.
+    pub ok: bool,
+}
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Seal,
+    Open,
+}
+
+/// Encrypts every job's text and writes its IV and its ICV. A packet that cannot be sealed, because its text does not fill blocks,
+/// is overwritten with zeros, which no receiver accepts.
+pub fn seal_separate_burst(jobs: &mut [SeparateJob<'_>]) {
+    work(jobs, Direction::Seal);
+}
+
+/// Verifies every job's packet, and decrypts those that are authentic. The text of the others is all zeros afterwards.
+pub fn open_separate_burst(jobs: &mut [SeparateJob<'_>]) {
+    work(jobs, Direction::Open);
+}
+
+fn work(jobs: &mut [SeparateJob<'_>], direction: Direction) {
+    for part in jobs.chunks_mut(LIMIT) {
+        let mut left: u64 = 0;
+        for (at, job) in part.iter_mut().enumerate() {
+            job.ok = false;
+            match (job.icv_at(), job.key.is_expanded()) {
+                (None, _) => {}
+                (Some(_), true) => left |= 1 << at,
+                (Some(icv_at), false) => alone(job, icv_at, direction),
+            }
+        }
+        // What has the same algorithms is worked on side by side.
+        while let Some(first) = part.get(left.trailing_zeros() as usize) {
+            let kind = first.kind();
+            let same = part.iter().enumerate().filter(|(_, job)| job.kind() == kind);
+            let picked = same.fold(0, |picked, (at, _)| picked | 1 << at) & left;
+            left &= !picked;
+            together(part, picked, kind, direction);
+        }
+        part.iter_mut().filter(|job| !job.ok).for_each(|job| job.wipe(direction));
+    }
+}
+
+/// The jobs of a part whose bits are set: all have expanded keys of that kind.
+fn together(
+    part: &mut [SeparateJob<'_>],
+    picked: u64,
+    (library, algorithm): (Library, SeparateAlgorithm),
+    direction: Direction,
+) {
+    match library {
+        #[cfg(ipsec_mb)]
+        Library::IpsecMb => multi::work(part, picked, algorithm, direction, None),
+        #[cfg(not(ipsec_mb))]
+        Library::IpsecMb => {}
+        Library::AwsLc => {
+            for (_, job) in part.iter_mut().enumerate().filter(|(at, _)| picked >> at & 1 == 1) {
+                if let (Some(Schedule::AwsLc(schedule)), Some(icv_at)) =
+                    (job.key.schedule.get(), algorithm.icv_at(job.packet.len()))
+                {
+                    one(schedule, job, icv_at, direction);
+                }
+            }
+        }
+    }
+}
+
+fn one(
+    schedule: &aws_lc::separate::Schedule,
+    job: &mut SeparateJob<'_>,
+    icv_at: usize,
+    direction: Direction,
+) {
+    job.ok = match direction {
+        Direction::Seal => schedule.seal(job, icv_at),
+        Direction::Open => schedule.open(job, icv_at),
+    };
+}
+
+/// With schedules made for this packet.
+#[cold]
+fn alone(job: &mut SeparateJob<'_>, icv_at: usize, direction: Direction) {
+    let (algorithm, (cipher_key, mac_key)) = (job.key.algorithm, job.key.octets());
+    match job.key.library {
+        #[cfg(ipsec_mb)]
+        Library::IpsecMb => {
+            if let Ok(schedule) = multi::Schedule::new(algorithm, cipher_key, mac_key) {
+                multi::work(std::slice::from_mut(job), 1, algorithm, direction, Some(&schedule));
+            }
+        }
+        #[cfg(not(ipsec_mb))]
+        Library::IpsecMb => {}
+        Library::AwsLc => {
+            if let Ok(schedule) = aws_lc::separate::Schedule::new(algorithm, cipher_key, mac_key) {
+                one(&schedule, job, icv_at, direction);
+            }
+        }
+    }
+}
+
+impl SeparateJob<'_> {
+    fn kind(&self) -> (Library, SeparateAlgorithm) {
+        (self.key.library, self.key.algorithm)
+    }
+
+    #[inline]
+    pub(crate) fn icv_at(&self) -> Option<usize> {
+        self.key.algorithm.icv_at(self.packet.len())
+    }
+
+    #[cold]
+    fn wipe(&mut self, direction: Direction) {
+        let algorithm = self.key.algorithm;
+        let (from, behind) = match direction {
+            Direction::Seal => (0, 0),
+            Direction::Open => (algorithm.before_text(), algorithm.mac.icv_len()),
+        };
+        let end = self.packet.len().saturating_sub(behind);
+        self.packet.get_mut(from..end).unwrap_or_default().zeroize();
+    }
+}

