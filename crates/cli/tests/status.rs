@@ -24,8 +24,9 @@ fn list_sa() -> Message {
         ("encap", "yes"),
         ("spi-in", "c0decafe"),
         ("spi-out", "0badf00d"),
-        ("encr-alg", "AES_GCM_16"),
+        ("encr-alg", "AES_CBC"),
         ("encr-keysize", "128"),
+        ("integ-alg", "HMAC_SHA2_256_128"),
         ("esn", "1"),
         ("bytes-in", "1234567"),
         ("packets-in", "1000"),
@@ -144,7 +145,7 @@ testudod 0.1.0, up 10 minutes (since Nov 21 20:35:00 UTC 2026), 1 IKE SA, 0 half
 
 gw #1  ESTABLISHED 10m 4s  initiator  AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768
   [2001:db8::1]:4500 (moon) === 192.0.2.2:4500 (sun)
-  net #3  INSTALLED 10m 3s  ESP AES_GCM_16-128 ESN in UDP
+  net #3  INSTALLED 10m 3s  ESP AES_CBC-128/HMAC_SHA2_256_128 ESN in UDP
     10.1.0.0/16 === 10.2.0.0/16 10.3.0.0/16
     in   c0decafe  1 000 packets  1.2 MB  last 2s ago
     out  0badf00d      0 packets     0 B  unused

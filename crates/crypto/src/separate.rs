@@ -9,6 +9,7 @@ use crate::error::CryptoError;
 use crate::ipsec_mb::multi;
 use crate::library::Library;
 use crate::prefetch::prefetch;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::OnceLock;
 use zeroize::Zeroize;
@@ -22,8 +23,8 @@ const MAX_CIPHER_KEY_LEN: usize = 32;
 /// The longest key of a MAC.
 const MAX_MAC_KEY_LEN: usize = 64;
 
-/// Encrypts, and protects from nothing else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Encrypts, and protects from nothing else. Stored and sent by its place: new ones come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cipher {
     /// Leaves the text as it is (RFC 2410).
     Null,
@@ -66,8 +67,8 @@ impl Cipher {
     }
 }
 
-/// Protects integrity: a hash with a key, cut to the octets that are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Protects integrity: a hash with a key, cut to the octets that are sent. Stored and sent by its place: new ones come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mac {
     /// HMAC-SHA1-96 (RFC 2404).
     HmacSha1_96,
@@ -106,7 +107,7 @@ impl Mac {
 }
 
 /// One of each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SeparateAlgorithm {
     /// Encrypts.
     pub cipher: Cipher,
@@ -118,6 +119,12 @@ impl SeparateAlgorithm {
     /// Octets before the text: header and IV.
     pub const fn before_text(self) -> usize {
         HEADER_LEN + self.cipher.iv_len()
+    }
+
+    /// True if a packet can be so long: it has a text, which fills blocks.
+    #[inline]
+    pub fn fits(self, packet: usize) -> bool {
+        self.icv_at(packet).is_some()
     }
 
     /// Where the ICV of a packet of so many octets begins. `None` if no text can be before it that the cipher encrypts.

@@ -11,7 +11,9 @@ pub use change::{ChildChange, Difference, IkeChange};
 pub use identity::Identity;
 pub use lifetime::{ChildLifetime, IkeLifetime, Lifetime};
 pub use pool::Pool;
-pub use proposal::{ADDITIONAL_KE, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf};
+pub use proposal::{
+    ADDITIONAL_KE, EspEncryption, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf,
+};
 pub use secret::{SecretKind, SharedSecret};
 
 use crate::cert::{Certificate, Hashes, Schemes};

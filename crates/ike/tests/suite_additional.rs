@@ -1,11 +1,10 @@
 //! Negotiation of additional key exchanges (RFC 9370 §2.2.1).
 
 use testudo_ike::config::KeyExchange::{self, Ecp256, MlKem512, MlKem768, MlKem1024, X25519};
-use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, Prf};
+use testudo_ike::config::{EspEncryption, EspProposal, IkeEncryption, IkeProposal, Prf};
 use testudo_ike::message::{IkeSpi, SaPayload, Transform, TransformId, TransformType};
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{SuiteError, accept, offer, select, without_additional};
-use testudo_ipsec::sa::EspAlgorithm;
 use testudo_ipsec::spi::Spi;
 
 /// `aes256gcm16-prfsha384-ecp256`.
@@ -122,7 +121,7 @@ fn a_rekeyed_ike_sa_has_them_too() {
 /// `aes128gcm16-ecp256` with these additional key exchanges.
 fn esp(ke: &[KeyExchange], methods: [Methods<'_>; 2]) -> EspProposal {
     let [first, second] = methods.map(<[_]>::to_vec);
-    let mut proposal = EspProposal { encryption: vec![EspAlgorithm::Aes128Gcm16], ..EspProposal::default() };
+    let mut proposal = EspProposal { encryption: vec![EspEncryption::Aes128Gcm16], ..EspProposal::default() };
     (proposal.ke, proposal.esn) = (ke.to_vec(), vec![false]);
     (proposal.additional[0], proposal.additional[1]) = (first, second);
     proposal

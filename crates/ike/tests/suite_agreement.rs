@@ -2,10 +2,12 @@
 
 use proptest::prelude::*;
 use proptest::sample::subsequence;
-use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf};
+use testudo_ike::config::{
+    EspEncryption, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf,
+};
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{accept, offer, select};
-use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac, SeparateAlgorithm};
 use testudo_ipsec::spi::Spi;
 
 const INITIATOR: Spi = Spi(0x1000_0001);
@@ -71,12 +73,14 @@ fn agree_on_additional(a: &Additional, b: &Additional) -> bool {
 }
 
 fn esp() -> impl Strategy<Value = Vec<EspProposal>> {
-    let encryption = some(&[EspAlgorithm::Aes128Gcm16, EspAlgorithm::Aes256Gcm16], 1);
+    let aeads = some(&[EspEncryption::Aes128Gcm16, EspEncryption::Aes256Gcm16], 1);
+    let separate = some(&Cipher::ALL.map(EspEncryption::Separate), 1);
+    let encryption = prop_oneof![aeads.prop_map(|aeads| (aeads, vec![])), (separate, some(&Mac::ALL, 1))];
     let ke = some(&KeyExchange::ALL[..9], 0);
     let proposal = (encryption, ke, [additional(), additional()], some(&[true, false], 1)).prop_map(
-        |(encryption, ke, [first, third], esn)| {
+        |((encryption, integrity), ke, [first, third], esn)| {
             let additional = [first, vec![], third, vec![], vec![], vec![], vec![]];
-            EspProposal { encryption, ke, additional, esn }
+            EspProposal { encryption, integrity, ke, additional, esn }
         },
     );
     prop::collection::vec(proposal, 1..4)
@@ -125,7 +129,9 @@ proptest! {
             } else {
                 agree_on_additional(&a.additional, &b.additional)
             };
-            share(&a.encryption, &b.encryption)
+            let integrity = a.integrity.is_empty() || share(&a.integrity, &b.integrity);
+            integrity
+                && share(&a.encryption, &b.encryption)
                 && share(&a.esn, &b.esn)
                 && (!own_exchange || (none || share(&a.ke, &b.ke)) && additional)
         });
@@ -136,6 +142,13 @@ proptest! {
             prop_assert_eq!(choice.spi, INITIATOR);
             let accepted = accept::esp(&offer, &initiator, &choice.answer(RESPONDER));
             prop_assert_eq!(accepted, Ok((choice.suite, RESPONDER)));
+            let shares = |own: &EspProposal| match choice.suite.algorithm {
+                EspAlgorithm::Separate(SeparateAlgorithm { cipher, mac }) => {
+                    own.encryption.contains(&EspEncryption::Separate(cipher)) && own.integrity.contains(&mac)
+                }
+                _ => own.integrity.is_empty(),
+            };
+            prop_assert!(initiator.iter().any(shares) && responder.iter().any(shares));
         }
     }
 }

@@ -5,7 +5,7 @@
 mod capture;
 
 use capture::{Capture, captures};
-use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, KeyExchange};
+use testudo_ike::config::{EspEncryption, EspProposal, IkeEncryption, IkeProposal, KeyExchange};
 use testudo_ike::message::{Delete, IkeSpi, NotifyType, SaSpi};
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{IkeSpis, Role, SignedOctets, nat_detection_hash, select};
@@ -144,8 +144,12 @@ fn our_choice_and_answer_are_those_of_charon() {
         assert_eq!(choice.suite, suite);
         assert_eq!(&choice.answer(None), response.payloads.sa().unwrap());
 
+        let encryption = match algorithm {
+            EspAlgorithm::Aes128Gcm16 => EspEncryption::Aes128Gcm16,
+            _ => EspEncryption::Aes256Gcm16,
+        };
         let esp = [EspProposal {
-            encryption: vec![algorithm],
+            encryption: vec![encryption],
             ke: vec![suite.ke],
             esn: vec![true, false],
             ..EspProposal::default()

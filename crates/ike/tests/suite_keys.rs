@@ -15,7 +15,7 @@ use testudo_ike::message::{
     ExchangeType, Header, IdPayload, IdType, IkeSpi, MessageBuilder, MessageId, Nonce,
 };
 use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret, SignedOctets, SuiteError};
-use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
 use testudo_ipsec::spi::SenderId;
 
 const SMALL: IkeSuite = IkeSuite {
@@ -184,9 +184,14 @@ fn the_keys_with_a_ppk() {
 
 #[test]
 fn the_keys_of_a_child_sa() {
+    // First all keys of one direction, of which the cipher's comes before the MAC's (RFC 7296 §2.17).
+    let null = EspAlgorithm::separate(Cipher::Null, Mac::HmacSha1_96);
+    let cbc = EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha1_96);
     let cases = [
         (SMALL, EspAlgorithm::Aes256Gcm16, CHILD_SMALL, 36),
         (LARGE, EspAlgorithm::Aes128Gcm16, CHILD_LARGE, 20),
+        (LARGE, null, CHILD_LARGE, 20),
+        (SMALL, cbc, CHILD_SMALL, 36),
     ];
     for (suite, algorithm, keymat, length) in cases {
         for (exchanges, keymat) in [0, 1, 3].into_iter().zip(keymat) {

@@ -4,11 +4,13 @@
 mod proposals;
 
 use proposals::{esp_all, esp_large, gcm, ike_all, ike_large, transform};
-use testudo_ike::config::{IkeEncryption, KeyExchange, Prf};
-use testudo_ike::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi};
+use testudo_ike::config::{EspEncryption, EspProposal, IkeEncryption, KeyExchange, Prf};
+use testudo_ike::message::{
+    IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, TransformId, TransformType,
+};
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{EspSuite, IkeSuite, SuiteError, accept, offer, select};
-use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
 use testudo_ipsec::spi::Spi;
 
 const OURS: Spi = Spi(0x1000_0001);
@@ -86,6 +88,63 @@ fn the_choice_of_our_own_responder_is_accepted() {
         let expected = EspSuite { algorithm, esn, ke, additional: [None; 7] };
         assert_eq!(choice.suite, expected);
         assert_eq!(accept::esp(&offer, &initiator, &choice.answer(PEERS)), Ok((expected, PEERS)));
+    }
+}
+
+#[test]
+fn an_esp_offer_names_ciphers_and_macs() {
+    let [null, aes256] = [Cipher::Null, Cipher::Aes256Cbc].map(EspEncryption::Separate);
+    let proposal = EspProposal {
+        encryption: vec![aes256, null],
+        integrity: vec![Mac::HmacSha256_128, Mac::HmacSha1_96],
+        esn: vec![false],
+        ..EspProposal::default()
+    };
+    let offer = offer::esp(&[proposal], OURS, ChildExchange::IkeAuth);
+    let transforms = [
+        Transform::cipher(TransformId::ENCR_AES_CBC, 256),
+        // It has no key, so no length of it is named.
+        Transform::new(TransformType::Encryption, TransformId::ENCR_NULL),
+        Transform::new(TransformType::Integrity, TransformId::AUTH_HMAC_SHA2_256_128),
+        Transform::new(TransformType::Integrity, TransformId::AUTH_HMAC_SHA1_96),
+        Transform::new(TransformType::Esn, TransformId::NO_ESN),
+    ];
+    assert_eq!(offer.proposals[0].transforms, transforms);
+}
+
+/// RFC 8221 §4: encryption without integrity is never agreed on, and integrity beside an AEAD is none.
+#[test]
+fn ciphers_and_macs_are_chosen_together() {
+    let own = EspProposal {
+        encryption: vec![EspEncryption::Separate(Cipher::Aes128Cbc)],
+        integrity: vec![Mac::HmacSha512_256],
+        esn: vec![false],
+        ..EspProposal::default()
+    };
+    let ours = [own, esp_large()];
+    let good = offer::esp(&ours[..1], PEERS, ChildExchange::IkeAuth);
+    let suite = select::esp(&good, &ours, ChildExchange::IkeAuth).unwrap().suite;
+    assert_eq!(suite.algorithm, EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha512_256));
+    let integrity = |offer: &mut SaPayload, id: Option<TransformId>| {
+        let transforms = &mut offer.proposals[0].transforms;
+        transforms.retain(|transform| transform.kind != TransformType::Integrity);
+        transforms.extend(id.map(|id| Transform::new(TransformType::Integrity, id)));
+    };
+    let aead = offer::esp(&ours[1..], PEERS, ChildExchange::IkeAuth);
+    for (mut offer, id) in [
+        (good.clone(), None),
+        (good.clone(), Some(TransformId::NONE)),
+        (good.clone(), Some(TransformId::AUTH_HMAC_SHA1_96)),
+        (aead, Some(TransformId::AUTH_HMAC_SHA2_512_256)),
+    ] {
+        integrity(&mut offer, id);
+        assert!(select::esp(&offer, &ours, ChildExchange::IkeAuth).is_err(), "{offer:?}");
+    }
+    let choice = select::esp(&good, &ours, ChildExchange::IkeAuth).unwrap();
+    for id in [None, Some(TransformId::NONE), Some(TransformId::AUTH_HMAC_SHA1_96)] {
+        let mut answer = choice.answer(OURS);
+        integrity(&mut answer, id);
+        assert!(accept::esp(&good, &ours[..1], &answer).is_err(), "{answer:?}");
     }
 }
 

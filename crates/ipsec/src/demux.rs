@@ -2,16 +2,16 @@
 
 use crate::dataplane::LocalAddrs;
 use crate::drops::DropReason;
+use crate::sa::Mac;
 use std::net::{IpAddr, SocketAddr};
-use testudo_crypto::{IV_LEN, TAG_LEN};
 use testudo_wire::ip::{self, Protocol};
 use testudo_wire::ipv4::Ipv4;
 use testudo_wire::ipv6::Ipv6;
 use testudo_wire::udp::{self, Udp};
 use testudo_wire::{esp, esp::Esp};
 
-/// The shortest ESP packet with AES-GCM: header, IV, one word of padding and trailer, ICV.
-const MIN_ESP: usize = esp::HEADER + IV_LEN + 4 + TAG_LEN;
+/// The shortest ESP packet that an algorithm makes: header, one word of padding and trailer, the shortest ICV.
+const MIN_ESP: usize = esp::HEADER + 4 + Mac::HmacSha1_96.icv_len();
 const KEEPALIVE: [u8; 1] = [0xff];
 const NON_ESP_MARKER: [u8; 4] = [0; 4];
 

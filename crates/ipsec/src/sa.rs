@@ -1,13 +1,17 @@
 //! Security associations: what IKE hands to the packet pipeline when it establishes a Child SA, and what the pipeline
 //! makes of it.
 
+mod algorithm;
 mod counters;
 mod inbound;
 mod key;
 mod outbound;
 
+pub(crate) use algorithm::Sizes;
+pub use algorithm::{Cipher, EspAlgorithm, Mac, SeparateAlgorithm};
 pub use counters::{SaCounters, SaTotals};
 pub use inbound::{InboundSa, InboundSnapshot};
+pub(crate) use key::SaKey;
 pub use outbound::{OutboundSa, OutboundSnapshot};
 
 use crate::error::Error;
@@ -17,16 +21,8 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// ESP algorithms (RFC 8221); the name in comments is that of strongSwan's proposals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum EspAlgorithm {
-    /// `aes128gcm16` (RFC 4106): 16 octets of key, 4 of salt.
-    Aes128Gcm16,
-    /// `aes256gcm16` (RFC 4106): 32 octets of key, 4 of salt.
-    Aes256Gcm16,
-}
-
-/// Key material of one direction, as RFC 7296 §2.17 takes it from KEYMAT: for AEADs the key followed by the salt.
+/// Key material of one direction, as RFC 7296 §2.17 takes it from KEYMAT: for AEADs the key followed by the salt, for separate
+/// algorithms the key of the cipher followed by that of the MAC.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub struct KeyMaterial(pub Vec<u8>);
 

@@ -5,12 +5,12 @@ use crate::random::Random;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use testudo_ike::config::{
-    Child, ChildLifetime, ChildMode, Connection, EspProposal, Fragmentation, Identity, IkeEncryption,
-    IkeLifetime, IkeProposal, KeyExchange, Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth, SecretKind,
-    SendCert, SharedSecret, StartAction, TsSpec, Unique,
+    Child, ChildLifetime, ChildMode, Connection, EspEncryption, EspProposal, Fragmentation, Identity,
+    IkeEncryption, IkeLifetime, IkeProposal, KeyExchange, Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth,
+    SecretKind, SendCert, SharedSecret, StartAction, TsSpec, Unique,
 };
 use testudo_ike::endpoint::{EndpointConfig, RetransmitPolicy};
-use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
+use testudo_ipsec::sa::HeaderCopy;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 /// The gateway's address towards the peers.
@@ -193,7 +193,7 @@ fn child(local: TrafficSelector, remote: TrafficSelector, gateway: bool, manners
         local_ts: vec![TsSpec::Fixed(local)],
         remote_ts: vec![TsSpec::Fixed(remote)],
         proposals: vec![EspProposal {
-            encryption: vec![EspAlgorithm::Aes128Gcm16],
+            encryption: vec![EspEncryption::Aes128Gcm16],
             esn: vec![manners.esn],
             ..EspProposal::default()
         }],

@@ -133,10 +133,12 @@ fn cipher(message: &Message) -> Option<String> {
     })
 }
 
-/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768`, as far as negotiated. A Child SA has no PRF, and key
-/// exchanges only where CREATE_CHILD_SA had some.
+/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768`, as far as negotiated. Beside an AEAD there is no integrity
+/// algorithm. A Child SA has no PRF, and key exchanges only where CREATE_CHILD_SA had some.
 fn suite(message: &Message) -> String {
-    let rest = ["prf-alg", "dh-group"].into_iter().filter_map(|key| message.text(key).map(str::to_owned));
+    let rest = ["integ-alg", "prf-alg", "dh-group"]
+        .into_iter()
+        .filter_map(|key| message.text(key).map(str::to_owned));
     let additional = (1..=7).filter_map(|number| {
         message.text(&format!("ake{number}")).map(|method| format!("KE{number}_{method}"))
     });

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{
-    Child, ChildLifetime, ChildMode, Connection, EspProposal, Fragmentation, Identity, IkeEncryption,
-    IkeLifetime, IkeProposal, KeyExchange, LocalAuth, PpkPolicy, Prf, RemoteAuth, SecretKind, SendCert,
-    SharedSecret, StartAction, TsSpec,
+    Child, ChildLifetime, ChildMode, Connection, EspEncryption, EspProposal, Fragmentation, Identity,
+    IkeEncryption, IkeLifetime, IkeProposal, KeyExchange, LocalAuth, PpkPolicy, Prf, RemoteAuth, SecretKind,
+    SendCert, SharedSecret, StartAction, TsSpec,
 };
-use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
+use testudo_ipsec::sa::HeaderCopy;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 /// The address of the cluster.
@@ -29,7 +29,7 @@ fn net(third: u8) -> TrafficSelector {
 
 fn child(local: TrafficSelector, remote: TrafficSelector) -> Child {
     let esp = EspProposal {
-        encryption: vec![EspAlgorithm::Aes128Gcm16],
+        encryption: vec![EspEncryption::Aes128Gcm16],
         esn: vec![true],
         ..EspProposal::default()
     };

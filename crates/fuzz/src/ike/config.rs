@@ -31,7 +31,7 @@ id=sun
 >net
 local_ts:10.1.0.0/16,2001:db8:1::/48
 remote_ts:10.2.0.0/16,2001:db8:2::/48
-esp_proposals:aes128gcm16-esn-noesn,aes256gcm16
+esp_proposals:aes128gcm16-esn-noesn,aes256gcm16,aes128-null-sha256-sha1
 <
 >web
 local_ts:10.3.0.0/16[tcp/80]

@@ -99,10 +99,17 @@ fn as_answer(sa: &SaPayload) {
     let offered = offer::esp(&ours.esp, Spi(0x1000), ChildExchange::IkeAuth);
     if let Ok((suite, spi)) = accept::esp(&offered, &ours.esp, sa) {
         assert!(spi.0 >= 256 && suite.ke.is_none());
+        let algorithms = |own: &EspProposal| {
+            let none = own.integrity.is_empty().then_some(None);
+            let integrity: Vec<_> = own.integrity.iter().copied().map(Some).chain(none).collect();
+            let with_each =
+                own.encryption.iter().flat_map(|cipher| integrity.iter().map(|mac| cipher.with(*mac)));
+            with_each.collect::<Vec<_>>()
+        };
         assert!(
             ours.esp
                 .iter()
-                .any(|own| own.encryption.contains(&suite.algorithm) && own.esn.contains(&suite.esn))
+                .any(|own| algorithms(own).contains(&Some(suite.algorithm)) && own.esn.contains(&suite.esn))
         );
     }
 }

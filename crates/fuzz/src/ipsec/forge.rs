@@ -1,8 +1,9 @@
 //! Outer packets as the peer sends them, with anything inside.
 
 use std::net::IpAddr;
+use testudo_crypto::separate::{SeparateJob, SeparateKey, seal_separate_burst};
 use testudo_crypto::{Aad, AeadAlgorithm, AeadKey, Library};
-use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm};
+use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, SeparateAlgorithm};
 use testudo_wire::ip::Protocol;
 use testudo_wire::{esp, ipv4, ipv6, udp};
 
@@ -41,19 +42,33 @@ pub(super) fn around(params: &ChildSaParams, class: u8, esp: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Payload, padding as RFC 4303 §2.4 wants it, and trailer.
+/// Octets that every cipher's blocks divide.
+const BLOCK: usize = 16;
+
+/// Payload, padding as RFC 4303 §2.4 wants it for any cipher, and trailer.
 pub(super) fn padded(payload: &[u8], next_header: Protocol) -> Vec<u8> {
     let mut text = payload.to_vec();
-    text.resize(payload.len() + esp::pad_len(payload.len(), 4) + esp::TRAILER, 0);
+    text.resize(payload.len() + esp::pad_len(payload.len(), BLOCK) + esp::TRAILER, 0);
     assert!(esp::write_trailer(&mut text[payload.len()..], next_header));
     text
 }
 
-/// ESP that the sender's key authenticates, with any plaintext.
+/// Zeros behind a plaintext, as many as the SA's cipher wants to encrypt it.
+pub(super) fn filled(params: &ChildSaParams, mut plaintext: Vec<u8>) -> Vec<u8> {
+    if let EspAlgorithm::Separate(algorithm) = params.algorithm {
+        let block = algorithm.cipher.block_len();
+        let len = if block == 1 { plaintext.len() } else { plaintext.len().max(1).next_multiple_of(block) };
+        plaintext.resize(len, 0);
+    }
+    plaintext
+}
+
+/// ESP that the sender's key authenticates, with any plaintext that the cipher takes.
 pub(super) fn sealed(params: &ChildSaParams, sequence: u64, plaintext: &[u8]) -> Vec<u8> {
     let algorithm = match params.algorithm {
         EspAlgorithm::Aes128Gcm16 => AeadAlgorithm::Aes128Gcm,
         EspAlgorithm::Aes256Gcm16 => AeadAlgorithm::Aes256Gcm,
+        EspAlgorithm::Separate(algorithm) => return sealed_apart(params, algorithm, sequence, plaintext),
     };
     let (key, salt) = params.key_out.0.split_last_chunk::<4>().expect("key and salt");
     let key = AeadKey::new(Library::AwsLc, algorithm, key, *salt).expect("a key");
@@ -63,4 +78,24 @@ pub(super) fn sealed(params: &ChildSaParams, sequence: u64, plaintext: &[u8]) ->
     let (mut text, mut tag) = (plaintext.to_vec(), [0; 16]);
     key.seal(iv, aad.as_bytes(), &mut text, &mut tag);
     [&spi.to_be_bytes()[..], &(sequence as u32).to_be_bytes(), &iv, &text, &tag].concat()
+}
+
+/// The same with separate algorithms for encryption and integrity.
+fn sealed_apart(
+    params: &ChildSaParams,
+    algorithm: SeparateAlgorithm,
+    sequence: u64,
+    plaintext: &[u8],
+) -> Vec<u8> {
+    let (cipher_key, mac_key) = params.key_out.0.split_at(algorithm.cipher.key_len());
+    let key = SeparateKey::new(Library::AwsLc, algorithm, cipher_key, mac_key).expect("a key");
+    let header = [params.spi_out.0.to_be_bytes(), (sequence as u32).to_be_bytes()].concat();
+    let nonce = (u128::from(sequence) << 64).to_be_bytes();
+    let (nonce, icv) = (&nonce[..algorithm.cipher.iv_len()], vec![0; algorithm.mac.icv_len()]);
+    let mut packet = [&header, nonce, plaintext, &icv].concat();
+    let high = params.esn.then_some((sequence >> 32) as u32);
+    let mut jobs = [SeparateJob { key: &key, packet: &mut packet, high, ok: false }];
+    seal_separate_burst(&mut jobs);
+    assert!(jobs[0].ok, "a plaintext of {} octets", plaintext.len());
+    packet
 }

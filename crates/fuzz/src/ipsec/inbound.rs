@@ -1,7 +1,7 @@
 //! Packets from the untrusted side: raw, damaged, repeated, or sealed with the peer's key around anything.
 
 use super::fate::{Fate, Near, after_authentication};
-use super::forge::{around, outer, padded, sealed};
+use super::forge::{around, filled, outer, padded, sealed};
 use super::gateway::{Done, Gateway, Given, ROOMY, Way};
 use super::replay::Model;
 use super::shape::{PORT, Shape, all_of, far_hosts, host, near_hosts, net};
@@ -185,7 +185,7 @@ impl Rig {
         };
         let number = if self.near.esn { number } else { number & u64::from(u32::MAX) };
         self.next = number.saturating_add(1) & (u64::MAX >> 1);
-        let text = plaintext(kind, input);
+        let text = filled(&self.far, plaintext(kind, input));
         let esp = sealed(&self.far, number, &text);
         let params = if bit(kind, 6) { swapped(&self.far) } else { self.far.clone() };
         let sent = around(&params, class, &esp);

@@ -6,11 +6,12 @@ use super::shape::{Shape, all_of, far_hosts, host, near_hosts, net};
 use crate::input::{Input, bit};
 use crate::repair;
 use std::collections::BTreeSet;
+use testudo_crypto::IV_LEN;
 use testudo_ipsec::dataplane::{BURST, Ingress, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::packet_selector::{Direction, PacketSelector};
-use testudo_ipsec::sa::{ChildSaParams, Encapsulation};
+use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, SeparateAlgorithm};
 use testudo_ipsec::selector::{SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, Decision, Policy, PolicyId, Spd};
 use testudo_wire::ip::{self, Protocol};
@@ -55,7 +56,7 @@ struct Rig {
     path_mtu: u16,
     /// The next sequence number, as far as there are any.
     numbers: SequenceBlock,
-    ivs: BTreeSet<u64>,
+    ivs: BTreeSet<Vec<u8>>,
 }
 
 /// Everything to the far hosts and to network 6 is protected, to network 3 passes, to network 4 does not, to network 5
@@ -238,8 +239,12 @@ impl Rig {
         assert_eq!((found.spi, found.sequence), (self.params.spi_out.0, self.numbers.next as u32));
         self.numbers.next += 1;
         assert!(self.numbers.next <= self.numbers.end);
-        let iv = u64::from_be_bytes(*found.body.first_chunk().expect("an IV"));
-        assert!(self.ivs.insert(iv), "an IV must not repeat");
+        let len = match self.params.algorithm {
+            EspAlgorithm::Aes128Gcm16 | EspAlgorithm::Aes256Gcm16 => IV_LEN,
+            EspAlgorithm::Separate(SeparateAlgorithm { cipher, .. }) => cipher.iv_len(),
+        };
+        let iv = found.body.get(..len).expect("an IV").to_vec();
+        assert!(len == 0 || self.ivs.insert(iv), "an IV must not repeat");
     }
 }
 

@@ -28,12 +28,17 @@ impl Shape {
     /// Reads two octets.
     pub(super) fn read(input: &mut Input<'_>) -> Self {
         let (flags, more) = (input.u8(), input.u8());
-        let [aes128, aes256] = [EspAlgorithm::Aes128Gcm16, EspAlgorithm::Aes256Gcm16];
+        let algorithm = match more >> 4 {
+            0 if bit(flags, 3) => EspAlgorithm::Aes256Gcm16,
+            0 => EspAlgorithm::Aes128Gcm16,
+            // The first two are these.
+            n => EspAlgorithm::all().nth(usize::from(n) + 1).expect("there are more than 16"),
+        };
         Self {
             outer_v6: bit(flags, 0),
             udp: bit(flags, 1),
             esn: bit(flags, 2),
-            algorithm: if bit(flags, 3) { aes256 } else { aes128 },
+            algorithm,
             copy: HeaderCopy {
                 dscp_out: bit(flags, 4),
                 dscp_in: bit(flags, 5),
@@ -59,7 +64,7 @@ impl Shape {
 
     /// The Child SA as the near gateway sees it, for this traffic.
     pub(super) fn near(&self, local_ts: &[TrafficSelector], remote_ts: &[TrafficSelector]) -> ChildSaParams {
-        let key_len = if self.algorithm == EspAlgorithm::Aes128Gcm16 { 20 } else { 36 };
+        let key_len = self.algorithm.key_len();
         ChildSaParams {
             spi_in: SPI_NEAR,
             spi_out: SPI_FAR,

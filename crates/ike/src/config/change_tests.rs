@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::config::{
-    AuthMethod, ChildMode, EspProposal, Fragmentation, Identity, IkeEncryption, IkeLifetime, IkeProposal,
-    KeyExchange, Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth, Revocation, SendCert, StartAction, TsSpec,
-    Unique,
+    AuthMethod, ChildMode, EspEncryption, EspProposal, Fragmentation, Identity, IkeEncryption, IkeLifetime,
+    IkeProposal, KeyExchange, Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth, Revocation, SendCert,
+    StartAction, TsSpec, Unique,
 };
 use std::time::Duration;
-use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
+use testudo_ipsec::sa::HeaderCopy;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 type Edit = fn(&mut Connection);
@@ -21,13 +21,14 @@ fn ts(addr: &str) -> TsSpec {
 }
 
 fn child(name: &str) -> Child {
-    let encryption = vec![EspAlgorithm::Aes128Gcm16];
+    let encryption = vec![EspEncryption::Aes128Gcm16];
     Child {
         name: name.into(),
         local_ts: vec![ts("10.1.0.1")],
         remote_ts: vec![ts("10.2.0.1")],
         proposals: vec![EspProposal {
             encryption,
+            integrity: vec![],
             ke: vec![],
             additional: Default::default(),
             esn: vec![true],

@@ -1,7 +1,7 @@
 //! Algorithms, and the proposals that offer them.
 
 use serde::{Deserialize, Serialize};
-use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
 
 /// Encryption transforms of IKE (RFC 7296 §3.3.2, RFC 5282, RFC 7634).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -111,11 +111,41 @@ pub struct IkeProposal {
     pub additional: [Vec<Option<KeyExchange>>; ADDITIONAL_KE],
 }
 
+/// Encryption transforms of ESP (RFC 8221 §5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum EspEncryption {
+    /// `aes128gcm16`.
+    Aes128Gcm16,
+    /// `aes256gcm16`.
+    Aes256Gcm16,
+    /// `null`, or AES-CBC as in `aes128`, which need a [`Mac`] beside them.
+    Separate(Cipher),
+}
+
+impl EspEncryption {
+    /// True for a cipher that protects the integrity too, so that there is no [`Mac`] beside it (RFC 8221 §6).
+    pub fn is_aead(self) -> bool {
+        !matches!(self, Self::Separate(_))
+    }
+
+    /// What packets are protected with; `None` where the two do not go together.
+    pub fn with(self, integrity: Option<Mac>) -> Option<EspAlgorithm> {
+        match (self, integrity) {
+            (Self::Aes128Gcm16, None) => Some(EspAlgorithm::Aes128Gcm16),
+            (Self::Aes256Gcm16, None) => Some(EspAlgorithm::Aes256Gcm16),
+            (Self::Separate(cipher), Some(mac)) => Some(EspAlgorithm::separate(cipher, mac)),
+            (Self::Aes128Gcm16 | Self::Aes256Gcm16, Some(_)) | (Self::Separate(_), None) => None,
+        }
+    }
+}
+
 /// One ESP proposal: any combination of the listed transforms is acceptable, earlier ones preferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EspProposal {
-    /// Encryption, AEAD only so far.
-    pub encryption: Vec<EspAlgorithm>,
+    /// Encryption: AEADs only, or none of them.
+    pub encryption: Vec<EspEncryption>,
+    /// Integrity algorithms; empty exactly where the ciphers are AEADs.
+    pub integrity: Vec<Mac>,
     /// Key exchange methods of CREATE_CHILD_SA, for perfect forward secrecy; not sent in IKE_AUTH (RFC 7296 §1.2).
     pub ke: Vec<KeyExchange>,
     /// `ke1_` to `ke7_`: as in [`IkeProposal`], beside a method in `ke` (RFC 9370 §2.2.4).

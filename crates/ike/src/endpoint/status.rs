@@ -6,7 +6,7 @@ use crate::output::{ChildSaId, CommitId, IkeSaId, Reason, Time};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Phase, RequestKind, What};
 use crate::suite::Role;
 use std::net::{IpAddr, SocketAddr};
-use testudo_ipsec::sa::{Encapsulation, EspAlgorithm, Mode};
+use testudo_ipsec::sa::{Cipher, Encapsulation, EspAlgorithm, Mac, Mode, SeparateAlgorithm};
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spi::Spi;
 
@@ -169,8 +169,10 @@ pub struct ChildSaStatus {
     pub spi_in: Spi,
     /// The SPI that the peer chose.
     pub spi_out: Spi,
-    /// Encryption.
+    /// Encryption; with an AEAD integrity too.
     pub encryption: AlgorithmName,
+    /// Integrity; none beside an AEAD.
+    pub integrity: Option<AlgorithmName>,
     /// Key exchange method of its own, if CREATE_CHILD_SA made it with one.
     pub ke: Option<AlgorithmName>,
     /// Additional key exchange methods, those that took place.
@@ -257,7 +259,28 @@ impl From<EspAlgorithm> for AlgorithmName {
         match algorithm {
             EspAlgorithm::Aes128Gcm16 => Self::aes_gcm_16(128),
             EspAlgorithm::Aes256Gcm16 => Self::aes_gcm_16(256),
+            EspAlgorithm::Separate(SeparateAlgorithm { cipher, .. }) => {
+                let bits = (8 * cipher.key_len()) as u16;
+                match cipher {
+                    Cipher::Null => Self { name: "NULL", keysize: None },
+                    Cipher::Aes128Cbc | Cipher::Aes192Cbc | Cipher::Aes256Cbc => {
+                        Self { name: "AES_CBC", keysize: Some(bits) }
+                    }
+                }
+            }
         }
+    }
+}
+
+impl From<Mac> for AlgorithmName {
+    fn from(mac: Mac) -> Self {
+        let name = match mac {
+            Mac::HmacSha1_96 => "HMAC_SHA1_96",
+            Mac::HmacSha256_128 => "HMAC_SHA2_256_128",
+            Mac::HmacSha384_192 => "HMAC_SHA2_384_192",
+            Mac::HmacSha512_256 => "HMAC_SHA2_512_256",
+        };
+        Self { name, keysize: None }
     }
 }
 
@@ -372,6 +395,7 @@ impl ChildSaStatus {
             spi_in: params.spi_in,
             spi_out: params.spi_out,
             encryption: params.algorithm.into(),
+            integrity: params.algorithm.integrity().map(AlgorithmName::from),
             ke: child.ke.map(AlgorithmName::from),
             additional_ke: child.additional_ke.map(|method| method.map(AlgorithmName::from)),
             esn: params.esn,

@@ -46,6 +46,8 @@ pub struct Transform {
 pub struct TransformId(pub u16);
 
 impl TransformId {
+    /// Type ENCR: no encryption (RFC 2410).
+    pub const ENCR_NULL: Self = Self(11);
     /// Type ENCR: AES-GCM with a 16-octet ICV (RFC 4106, RFC 5282).
     pub const ENCR_AES_GCM_16: Self = Self(20);
     /// Type ENCR: AES-CBC (RFC 3602).

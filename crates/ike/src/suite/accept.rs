@@ -43,7 +43,13 @@ pub fn esp(
     let SaSpi::Child(spi @ Spi(256..)) = chosen.spi else {
         return Err(SuiteError::NotOffered("it has an SPI of the wrong length, or a reserved one"));
     };
-    let algorithm = find(chosen, ours.iter().flat_map(|own| &own.encryption))?;
+    let encryption = find(chosen, ours.iter().flat_map(|own| &own.encryption))?;
+    let integrity = match offered.transforms_of(TransformType::Integrity).next() {
+        None => None,
+        Some(_) => Some(find(chosen, ours.iter().flat_map(|own| &own.integrity))?),
+    };
+    let unfit = SuiteError::NotOffered("its encryption and integrity do not go together");
+    let algorithm = encryption.with(integrity).ok_or(unfit)?;
     let esn = find(chosen, ours.iter().flat_map(|own| &own.esn))?;
     let ke = match offered.transforms_of(TransformType::KeyExchange).next() {
         None => None,

@@ -1,10 +1,10 @@
 //! What the configured algorithms are on the wire, and how much key they take.
 
 use super::additional::next_additional;
-use crate::config::{ADDITIONAL_KE, IkeEncryption, Integrity, KeyExchange, Prf};
+use crate::config::{ADDITIONAL_KE, EspEncryption, IkeEncryption, Integrity, KeyExchange, Prf};
 use crate::message::{KeMethod, Transform, TransformId, TransformType};
 use serde::{Deserialize, Serialize};
-use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
 
 /// Who began the exchange that keys come from. For the keys of an IKE SA: who sent IKE_SA_INIT, or asked to
 /// rekey.
@@ -93,9 +93,28 @@ impl Wire for Integrity {
     }
 }
 
-impl Wire for EspAlgorithm {
+impl Wire for EspEncryption {
     fn transform(self) -> Transform {
-        Transform::cipher(TransformId::ENCR_AES_GCM_16, esp_key_bits(self))
+        match self {
+            Self::Aes128Gcm16 => Transform::cipher(TransformId::ENCR_AES_GCM_16, 128),
+            Self::Aes256Gcm16 => Transform::cipher(TransformId::ENCR_AES_GCM_16, 256),
+            Self::Separate(Cipher::Null) => Transform::new(TransformType::Encryption, TransformId::ENCR_NULL),
+            Self::Separate(Cipher::Aes128Cbc) => Transform::cipher(TransformId::ENCR_AES_CBC, 128),
+            Self::Separate(Cipher::Aes192Cbc) => Transform::cipher(TransformId::ENCR_AES_CBC, 192),
+            Self::Separate(Cipher::Aes256Cbc) => Transform::cipher(TransformId::ENCR_AES_CBC, 256),
+        }
+    }
+}
+
+impl Wire for Mac {
+    fn transform(self) -> Transform {
+        let id = match self {
+            Self::HmacSha1_96 => TransformId::AUTH_HMAC_SHA1_96,
+            Self::HmacSha256_128 => TransformId::AUTH_HMAC_SHA2_256_128,
+            Self::HmacSha384_192 => TransformId::AUTH_HMAC_SHA2_384_192,
+            Self::HmacSha512_256 => TransformId::AUTH_HMAC_SHA2_512_256,
+        };
+        Transform::new(TransformType::Integrity, id)
     }
 }
 
@@ -236,16 +255,4 @@ impl IkeSuite {
     pub(super) fn integrity_key(&self) -> usize {
         self.integrity.map_or(0, Integrity::key)
     }
-}
-
-fn esp_key_bits(algorithm: EspAlgorithm) -> u16 {
-    match algorithm {
-        EspAlgorithm::Aes128Gcm16 => 128,
-        EspAlgorithm::Aes256Gcm16 => 256,
-    }
-}
-
-/// Octets of key and salt together.
-pub(super) fn esp_material(algorithm: EspAlgorithm) -> usize {
-    usize::from(esp_key_bits(algorithm)) / 8 + GCM_SALT
 }

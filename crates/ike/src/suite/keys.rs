@@ -1,6 +1,6 @@
 //! SKEYSEED, the keys of an IKE SA and those of its Child SAs (RFC 7296 §2.14, §2.17, §2.18).
 
-use super::algorithm::{IkeSuite, Role, esp_material};
+use super::algorithm::{IkeSuite, Role};
 use super::error::SuiteError;
 use super::secret::Secret;
 use super::sk::{SkOpener, SkSealer};
@@ -184,7 +184,7 @@ impl IkeKeys {
         shared: &[Secret],
         nonces: &Nonces,
     ) -> Result<ChildKeys, SuiteError> {
-        let length = esp_material(algorithm);
+        let length = algorithm.key_len();
         let seed = fresh(shared, nonces);
         let stream = self.suite.prf.plus(self.d.expose(), &seed, length.saturating_mul(2))?;
         let mut rest = stream.expose();

@@ -35,6 +35,7 @@ pub fn ike(proposals: &[IkeProposal], spi: Option<IkeSpi>) -> SaPayload {
 pub fn esp(proposals: &[EspProposal], spi: Spi, exchange: ChildExchange) -> SaPayload {
     numbered(proposals.iter().map(|proposal| {
         let mut transforms = transforms(&proposal.encryption);
+        transforms.extend(self::transforms(&proposal.integrity));
         if exchange == ChildExchange::CreateChildSa {
             transforms.extend(self::transforms(&proposal.ke));
             transforms.extend(additional::of(&proposal.additional));

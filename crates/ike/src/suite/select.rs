@@ -98,13 +98,8 @@ fn match_ike(offer: &Proposal, own: &IkeProposal) -> Option<(IkeSuite, Vec<Trans
     let prf = pick(offer, &own.prf)?;
     let ke = pick(offer, &own.ke)?;
     let mut transforms = vec![encryption.transform(), prf.transform()];
-    let integrity = if own.integrity.is_empty() {
-        transforms.extend(without(offer, TransformType::Integrity)?);
-        None
-    } else {
-        Some(pick(offer, &own.integrity)?)
-    };
-    transforms.extend(integrity.map(Wire::transform));
+    let (integrity, answer) = match_integrity(offer, &own.integrity)?;
+    transforms.extend(answer);
     transforms.push(ke.transform());
     let (additional, answer) = additional::choose(offer, &own.additional, Some(ke))?;
     transforms.extend(answer);
@@ -121,10 +116,12 @@ fn match_esp(
     if !holds_only(offer, &KNOWN) {
         return None;
     }
-    let algorithm = pick(offer, &own.encryption)?;
+    let encryption = pick(offer, &own.encryption)?;
+    let (integrity, answer) = match_integrity(offer, &own.integrity)?;
+    let algorithm = encryption.with(integrity)?;
     let esn = pick(offer, &own.esn)?;
-    let mut transforms = vec![algorithm.transform()];
-    transforms.extend(without(offer, TransformType::Integrity)?);
+    let mut transforms = vec![encryption.transform()];
+    transforms.extend(answer);
     let ke = match exchange {
         // A method offered here has no meaning: there is no KE payload in IKE_AUTH (RFC 7296 §1.2). Nor have those of
         // additional key exchanges, which need the first.
@@ -146,6 +143,15 @@ fn match_esp(
     };
     transforms.push(esn.transform());
     Some((EspSuite { algorithm, esn, ke, additional }, transforms))
+}
+
+/// The integrity algorithm, and the transform that answers; none beside an AEAD.
+fn match_integrity<T: Wire>(offer: &Proposal, own: &[T]) -> Option<(Option<T>, Option<Transform>)> {
+    if own.is_empty() {
+        return Some((None, without(offer, TransformType::Integrity)?));
+    }
+    let integrity = pick(offer, own)?;
+    Some((Some(integrity), Some(integrity.transform())))
 }
 
 /// True if all transforms are of types that we understand for the protocol, additional key exchanges included; else the

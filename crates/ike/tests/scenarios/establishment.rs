@@ -41,19 +41,20 @@ fn ipv6_outside() {
 
 #[test]
 fn every_algorithm_that_can_be_configured() {
-    let ciphers = [
-        (IkeEncryption::Aes128Gcm16, EspAlgorithm::Aes256Gcm16),
-        (IkeEncryption::Aes256Gcm16, EspAlgorithm::Aes128Gcm16),
-    ];
-    for (ike, esp) in ciphers {
+    let ike = [IkeEncryption::Aes128Gcm16, IkeEncryption::Aes256Gcm16];
+    for (esp, ike) in EspAlgorithm::all().zip(ike.into_iter().cycle()) {
         for prf in [Prf::HmacSha256, Prf::HmacSha384] {
             for ke in [KeyExchange::X25519, KeyExchange::Ecp256] {
-                World::established(3, |_, connection| {
+                let world = World::established(3, |_, connection| {
                     connection.proposals = vec![ike_proposal(&[ke])];
                     connection.proposals[0].encryption = vec![ike];
                     connection.proposals[0].prf = vec![prf];
                     connection.children[0].proposals = vec![esp_proposal(esp)];
                 });
+                let [near, far] =
+                    [0, 1].map(|host: usize| world.hosts[host].installed.values().next().unwrap());
+                assert_eq!((near.algorithm, near.key_out.0.len()), (esp, esp.key_len()));
+                assert_eq!((&near.key_out, &near.key_in), (&far.key_in, &far.key_out));
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::common::tunnels::assert_lossless;
 use crate::common::{Weather, World};
 use crate::reload::reload;
 use std::time::Duration;
-use testudo_ike::config::{Connection, TsSpec};
+use testudo_ike::config::{Connection, EspEncryption, TsSpec};
 use testudo_ike::endpoint::ChildSaState;
 use testudo_ipsec::sa::EspAlgorithm;
 use testudo_ipsec::selector::TrafficSelector;
@@ -45,7 +45,7 @@ fn in_parts(seed: u64) -> World {
 fn both_ciphers(connection: &mut Connection) {
     for child in &mut connection.children {
         let mut other = child.proposals[0].clone();
-        other.encryption = vec![EspAlgorithm::Aes256Gcm16];
+        other.encryption = vec![EspEncryption::Aes256Gcm16];
         child.proposals.push(other);
     }
 }
@@ -53,7 +53,7 @@ fn both_ciphers(connection: &mut Connection) {
 fn other_cipher(_: usize, connection: &mut Connection) {
     for child in &mut connection.children {
         child.proposals.truncate(1);
-        child.proposals[0].encryption = vec![EspAlgorithm::Aes256Gcm16];
+        child.proposals[0].encryption = vec![EspEncryption::Aes256Gcm16];
     }
 }
 

@@ -1,8 +1,7 @@
 //! Configured proposals, and transforms by their numbers.
 
-use testudo_ike::config::{EspProposal, IkeEncryption, IkeProposal, KeyExchange, Prf};
+use testudo_ike::config::{EspEncryption, EspProposal, IkeEncryption, IkeProposal, KeyExchange, Prf};
 use testudo_ike::message::{Transform, TransformId, TransformType};
-use testudo_ipsec::sa::EspAlgorithm;
 
 /// `aes128gcm16-aes256gcm16-prfsha256-prfsha384-x25519-ecp256`.
 pub(crate) fn ike_all() -> IkeProposal {
@@ -27,7 +26,7 @@ pub(crate) fn ike_large() -> IkeProposal {
 /// `aes128gcm16-aes256gcm16-x25519-esn-noesn`.
 pub(crate) fn esp_all() -> EspProposal {
     EspProposal {
-        encryption: vec![EspAlgorithm::Aes128Gcm16, EspAlgorithm::Aes256Gcm16],
+        encryption: vec![EspEncryption::Aes128Gcm16, EspEncryption::Aes256Gcm16],
         ke: vec![KeyExchange::X25519],
         esn: vec![true, false],
         ..EspProposal::default()
@@ -36,7 +35,7 @@ pub(crate) fn esp_all() -> EspProposal {
 
 /// `aes256gcm16-noesn`.
 pub(crate) fn esp_large() -> EspProposal {
-    EspProposal { encryption: vec![EspAlgorithm::Aes256Gcm16], esn: vec![false], ..EspProposal::default() }
+    EspProposal { encryption: vec![EspEncryption::Aes256Gcm16], esn: vec![false], ..EspProposal::default() }
 }
 
 /// AES-GCM with a key of `bits`.

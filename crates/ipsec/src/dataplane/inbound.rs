@@ -2,6 +2,7 @@
 //! of the packet inside. Stage by stage over the whole burst, as in `outbound`.
 
 mod opening;
+mod separate;
 
 use super::away::Away;
 use super::burst::{BURST, Ingress, Item, Verdict};
@@ -16,7 +17,7 @@ use crate::esp::{transport, tunnel};
 use crate::flow::{FlowCache, Path};
 use crate::inner::Inner;
 use crate::packet_selector::{Direction, PacketSelector};
-use crate::sa::{Encapsulation, InboundSa, Mode, OutboundSa};
+use crate::sa::{Encapsulation, InboundSa, Mode, OutboundSa, SaKey};
 use crate::sad::Sad;
 use crate::share::ShareSet;
 use crate::spd::Spd;
@@ -24,14 +25,16 @@ use crate::spi::Spi;
 use arrayvec::ArrayVec;
 pub(super) use opening::Opening;
 use std::net::IpAddr;
-use testudo_crypto::{Aad, IV_LEN, OpenJob, TAG_LEN, open_burst};
+use testudo_crypto::{Aad, AeadKey, IV_LEN, OpenJob, TAG_LEN, open_burst};
 use testudo_wire::icmp::{self, Sources};
 use testudo_wire::ip::Protocol;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::{Error, esp};
 
-/// Octets of ESP before the ciphertext.
+/// Octets of ESP before the ciphertext of an AEAD.
 const BEFORE_TEXT: usize = esp::HEADER + IV_LEN;
+/// Padding and trailer take a word at least.
+const MIN_TEXT: usize = 4;
 
 /// An ESP packet whose SA is known and whose number may be accepted. `AWAY`: see [`away`](super::away).
 struct Plan<'s, const AWAY: bool = false> {
@@ -220,21 +223,31 @@ fn put_off(item: &mut Item<'_>, spi: Spi, counters: &DirectionCounters) {
 /// Verifies and decrypts.
 fn open<const AWAY: bool>(burst: &mut [Item<'_>], plans: &mut [Plan<'_, AWAY>]) {
     let mut jobs: Burst<OpenJob<'_>> = Burst::new();
+    let mut others = false;
     let mut left = plans.iter_mut().peekable();
     for (at, item) in burst.iter_mut().enumerate() {
         let Some(plan) = left.next_if(|plan| usize::from(plan.at) == at) else {
             continue;
         };
-        match job(item.buf.data_mut(), plan) {
+        let SaKey::Aead(key) = &plan.sa.key else {
+            others = true;
+            continue;
+        };
+        match job(item.buf.data_mut(), plan, key) {
             Some(job) => jobs.push(job),
             None => plan.verdict = Err(DropReason::EspTooShort),
         }
     }
     open_burst(&mut jobs);
-    for (plan, job) in plans.iter_mut().filter(|plan| plan.verdict.is_ok()).zip(&jobs) {
+    let aead = |plan: &&mut Plan<'_, AWAY>| plan.verdict.is_ok() && matches!(plan.sa.key, SaKey::Aead(_));
+    for (plan, job) in plans.iter_mut().filter(aead).zip(&jobs) {
         if !job.ok {
             plan.verdict = Err(plan.sa.window.blame(plan.sequence));
         }
+    }
+    drop(jobs);
+    if others {
+        separate::open(burst, plans);
     }
 }
 
@@ -246,17 +259,21 @@ fn accept<const AWAY: bool>(run: &mut [Plan<'_, AWAY>]) {
     sa.window.accept_run(run, number, |plan, reason| plan.verdict = Err(reason));
 }
 
-/// The cipher's job. `None` if the packet is too short, which demultiplexing has ruled out.
+/// The cipher's job. `None` if the packet is too short: demultiplexing has only ruled out what is so for all algorithms.
 #[inline]
-fn job<'a, const AWAY: bool>(packet: &'a mut [u8], plan: &Plan<'a, AWAY>) -> Option<OpenJob<'a>> {
+fn job<'a, const AWAY: bool>(
+    packet: &'a mut [u8],
+    plan: &Plan<'a, AWAY>,
+    key: &'a AeadKey,
+) -> Option<OpenJob<'a>> {
     let Plan { sa, sequence, arrived, .. } = plan;
     let (start, len) = (usize::from(arrived.at), usize::from(arrived.len));
     let esp = packet.get_mut(start..start + len)?;
     let (head, body) = esp.split_first_chunk_mut::<BEFORE_TEXT>()?;
     let (_, iv) = head.split_last_chunk::<IV_LEN>()?;
-    let (text, tag) = body.split_last_chunk_mut::<TAG_LEN>()?;
+    let (text, tag) = body.split_last_chunk_mut::<TAG_LEN>().filter(|(text, _)| text.len() >= MIN_TEXT)?;
     let aad = if sa.esn { Aad::esp_esn(sa.spi.0, *sequence) } else { Aad::esp(sa.spi.0, arrived.sequence) };
-    Some(OpenJob { key: &sa.key, iv: *iv, aad, text, tag, ok: false })
+    Some(OpenJob { key, iv: *iv, aad, text, tag, ok: false })
 }
 
 /// Works on decrypted packets.
@@ -419,13 +436,13 @@ fn decapsulate<const AWAY: bool>(
     train: Option<&Train>,
 ) -> Result<(Inner, bool), DropReason> {
     let (payload, next_header) = if plan.sa.mode == Mode::Transport {
-        let version = transport::decapsulate(buf, plan.arrived)?;
+        let version = transport::decapsulate(buf, plan.arrived, plan.sa.sizes)?;
         (buf.data(), version)
     } else {
         let (start, len) = (usize::from(plan.arrived.at), usize::from(plan.arrived.len));
-        let text_end = start + len - TAG_LEN;
+        let text_end = start + len - usize::from(plan.sa.sizes.icv);
         let behind = buf.len().checked_sub(text_end).ok_or(DropReason::EspTooShort)?;
-        if !(buf.shrink_back(behind) && buf.shrink_front(start + BEFORE_TEXT)) {
+        if !(buf.shrink_back(behind) && buf.shrink_front(start + usize::from(plan.sa.sizes.before_text))) {
             return Err(DropReason::EspTooShort);
         }
         esp::split_trailer(buf.data()).map_err(|_| DropReason::BadPadding)?

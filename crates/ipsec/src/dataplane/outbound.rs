@@ -5,6 +5,7 @@ mod number;
 mod plan;
 mod seal;
 mod sealing;
+mod separate;
 mod transport;
 
 use super::away::Away;

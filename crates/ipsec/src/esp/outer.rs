@@ -1,23 +1,23 @@
 //! The outer header, prepared once per SA and patched per packet; and the arithmetic of sizes that follows from it.
 
 use crate::error::Error;
-use crate::sa::{ChildSaParams, Encapsulation, Mode};
+use crate::sa::{ChildSaParams, Encapsulation, Mode, Sizes};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use testudo_crypto::{IV_LEN, TAG_LEN};
+use testudo_crypto::IV_LEN;
 use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv6::Ipv6;
 use testudo_wire::{esp, ipv4, ipv6, udp};
 
-/// Payload, padding and trailer end on a multiple of this (RFC 4303 §2.4); AES-GCM asks for no more.
-const ALIGN: usize = 4;
 /// TTL and hop limit of outer packets.
 const TTL: u8 = 64;
-/// The longest prefix: IPv6, UDP, ESP header, IV.
-const MAX_PREFIX: usize = ipv6::HEADER + udp::HEADER + esp::HEADER + IV_LEN;
+/// The longest prefix with an IV of an AEAD: IPv6, UDP, ESP header, IV.
+const MAX_AEAD_PREFIX: usize = ipv6::HEADER + udp::HEADER + esp::HEADER + IV_LEN;
+/// The longest prefix, with a block for the IV.
+const MAX_PREFIX: usize = MAX_AEAD_PREFIX + 8;
 /// The smallest inner packet worth a tunnel: what ESP in UDP leaves of the smallest IPv4 path that a router is believed, so that
-/// none makes an SA impossible.
-const MIN_INNER: u16 = 514;
+/// none makes an SA impossible, whatever its algorithms.
+const MIN_INNER: u16 = 478;
 
 /// What each packet puts into its outer header.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ enum Family {
 /// Outer IP header, UDP header if any, and SPI.
 #[derive(Debug)]
 pub(crate) struct Outer {
-    bytes: [u8; MAX_PREFIX],
+    bytes: [u8; MAX_AEAD_PREFIX],
     /// Of the IPv4 header without TOS, length, identification, flags.
     sum: Sum,
     /// Octets before the ciphertext.
@@ -49,26 +49,28 @@ pub(crate) struct Outer {
     family: Family,
     udp: bool,
     mode: Mode,
+    sizes: Sizes,
 }
 
 impl Outer {
     pub(crate) fn new(params: &ChildSaParams) -> Result<Self, Error> {
         let udp = params.encapsulation == Encapsulation::Udp;
         let spi = params.spi_out.0.to_be_bytes();
-        Self::between(params.local, params.remote, (udp, params.mode), spi)
+        let kind = (udp, params.mode, params.algorithm.sizes());
+        Self::between(params.local, params.remote, kind, spi)
     }
 
     /// The same between other ends.
     pub(crate) fn moved(&self, local: SocketAddr, remote: SocketAddr) -> Result<Self, Error> {
         let at = self.header_len() + if self.udp { udp::HEADER } else { 0 };
         let spi = self.bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
-        Self::between(local, remote, (self.udp, self.mode), spi)
+        Self::between(local, remote, (self.udp, self.mode, self.sizes), spi)
     }
 
     fn between(
         local: SocketAddr,
         remote: SocketAddr,
-        (udp, mode): (bool, Mode),
+        (udp, mode, sizes): (bool, Mode, Sizes),
         spi: [u8; 4],
     ) -> Result<Self, Error> {
         let protocol = if udp { Protocol::UDP } else { Protocol::ESP };
@@ -85,13 +87,16 @@ impl Outer {
         }
         prefix.extend(spi);
         prefix.extend([0; 4 + IV_LEN]);
-        let mut bytes = [0; MAX_PREFIX];
+        let mut bytes = [0; MAX_AEAD_PREFIX];
         bytes[..prefix.len()].copy_from_slice(&prefix);
-        let own = match mode {
-            Mode::Tunnel => prefix.len(),
-            Mode::Transport => prefix.len() - header.len(),
+        let before_esp = match (mode, udp) {
+            (Mode::Tunnel, true) => header.len() + udp::HEADER,
+            (Mode::Tunnel, false) => header.len(),
+            (Mode::Transport, true) => udp::HEADER,
+            (Mode::Transport, false) => 0,
         };
-        Ok(Self { bytes, sum, prefix: own as u8, family, udp, mode })
+        let prefix = before_esp as u8 + sizes.before_text;
+        Ok(Self { bytes, sum, prefix, family, udp, mode, sizes })
     }
 
     /// Octets of the outer IP header.
@@ -111,10 +116,10 @@ impl Outer {
         usize::from(self.prefix)
     }
 
-    /// Octets of padding and trailer behind an inner packet, ICV not included.
+    /// What the algorithms add.
     #[inline]
-    pub(crate) fn trailer_len(inner: usize) -> usize {
-        esp::pad_len(inner, ALIGN) + esp::TRAILER
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.sizes
     }
 
     /// Where it begins.
@@ -129,7 +134,7 @@ impl Outer {
 
     /// Source and destination, as the header has them.
     fn ends(&self) -> (IpAddr, IpAddr) {
-        fn addr<const LEN: usize>(bytes: &[u8; MAX_PREFIX], at: usize) -> [u8; LEN] {
+        fn addr<const LEN: usize>(bytes: &[u8; MAX_AEAD_PREFIX], at: usize) -> [u8; LEN] {
             std::array::from_fn(|n| bytes[at + n])
         }
         match self.family {
@@ -140,7 +145,21 @@ impl Outer {
 
     /// Octets that it adds, beside padding.
     pub(crate) fn overhead(&self) -> Overhead {
-        Overhead((self.prefix_len() + TAG_LEN) as u16)
+        let Sizes { icv, align, .. } = self.sizes;
+        let octets = u16::from(self.prefix) + u16::from(icv);
+        Overhead { octets, clear: self.clear_len() as u16, align: align.into() }
+    }
+
+    /// Octets of a packet that stay as they are, and so are not padded: in transport mode an IP header without options.
+    fn clear_len(&self) -> usize {
+        if self.is_transport() { self.header_len() } else { 0 }
+    }
+
+    /// The largest packet of which so many octets stay in clear, where `mtu` is the largest one without options.
+    pub(crate) fn mtu_behind(&self, clear: usize, mtu: u16) -> u16 {
+        let room = usize::from(mtu) + esp::TRAILER;
+        let text = room.saturating_sub(clear) & !(usize::from(self.sizes.align) - 1);
+        (clear + text).saturating_sub(esp::TRAILER) as u16
     }
 
     /// True if there is a UDP header.
@@ -164,16 +183,15 @@ impl Outer {
     /// `len` octets long.
     pub(crate) fn write_behind_header(&self, prefix: &mut [u8], len: u16, marks: &Marks) {
         let own = self.bytes.get(self.header_len()..).unwrap_or_default();
+        prefix.fill(0);
         prefix.iter_mut().zip(own).for_each(|(to, from)| *to = *from);
         if self.udp {
             put_u16(prefix, 4, len);
         }
-        if let Some((before, iv)) = prefix.split_last_chunk_mut::<IV_LEN>() {
-            *iv = marks.iv.to_be_bytes();
-            if let Some(sequence) = before.last_chunk_mut() {
-                *sequence = (marks.sequence as u32).to_be_bytes();
-            }
-        }
+        let sequence_at = if self.udp { udp::HEADER + 4 } else { 4 };
+        let own = [&(marks.sequence as u32).to_be_bytes()[..], &marks.iv.to_be_bytes()];
+        let own = own.into_iter().flatten();
+        prefix.iter_mut().skip(sequence_at).zip(own).for_each(|(to, from)| *to = *from);
     }
 
     /// What follows the IP header.
@@ -181,7 +199,7 @@ impl Outer {
         if self.udp { Protocol::UDP } else { Protocol::ESP }
     }
 
-    /// Writes the prefix. `prefix` is [`Self::prefix_len`] octets, `total` those of the outer packet.
+    /// Writes the prefix of an AEAD. `prefix` is [`Self::prefix_len`] octets, `total` those of the outer packet.
     #[inline(always)]
     pub(crate) fn write(&self, prefix: &mut [u8], total: u16, marks: &Marks) {
         match (self.family, self.udp) {
@@ -192,10 +210,17 @@ impl Outer {
         }
     }
 
+    /// The same whatever the IV: where it is longer than an AEAD's, it ends with zeros, and where it is shorter, it is cut off.
+    pub(crate) fn write_any(&self, prefix: &mut [u8], total: u16, marks: &Marks) {
+        let mut bytes = [0; MAX_PREFIX];
+        self.write(&mut bytes, total, marks);
+        prefix.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    }
+
     /// The prepared octets with sequence number and IV at their end.
     #[inline]
     fn patched<const LEN: usize>(&self, marks: &Marks) -> [u8; LEN] {
-        const { assert!(LEN <= MAX_PREFIX && LEN > 12) };
+        const { assert!(LEN <= MAX_AEAD_PREFIX && LEN > 12) };
         let mut bytes: [u8; LEN] = std::array::from_fn(|at| self.bytes[at]);
         bytes[LEN - 12..LEN - 8].copy_from_slice(&(marks.sequence as u32).to_be_bytes());
         bytes[LEN - 8..].copy_from_slice(&marks.iv.to_be_bytes());
@@ -251,16 +276,21 @@ impl Outer {
 
 /// Octets that an outer packet has around the inner one, beside padding and trailer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Overhead(u16);
+pub(crate) struct Overhead {
+    octets: u16,
+    clear: u16,
+    align: u16,
+}
 
 impl Overhead {
     /// The largest inner packet whose outer packet is no larger than `path_mtu`.
     pub(crate) fn inner_mtu(self, path_mtu: u16) -> Result<u16, Error> {
-        let Self(overhead) = self;
-        let inner = path_mtu.saturating_sub(overhead) & !(ALIGN as u16 - 1);
-        let inner = inner.saturating_sub(esp::TRAILER as u16);
+        let Self { octets, clear, align } = self;
+        let text = path_mtu.saturating_sub(octets + clear) & !(align - 1);
+        let inner = (clear + text).saturating_sub(esp::TRAILER as u16);
         if inner < MIN_INNER {
-            let expected = (MIN_INNER + esp::TRAILER as u16).next_multiple_of(ALIGN as u16) + overhead;
+            let least = MIN_INNER + esp::TRAILER as u16 - clear;
+            let expected = least.next_multiple_of(align) + octets + clear;
             return Err(Error::PathMtu { found: path_mtu, expected });
         }
         Ok(inner)

@@ -3,15 +3,12 @@
 use super::{Marks, Outer};
 use crate::demux::Arrived;
 use crate::drops::DropReason;
-use testudo_crypto::{IV_LEN, TAG_LEN};
+use crate::sa::Sizes;
 use testudo_wire::fragment::Fragment;
 use testudo_wire::ip::{self, Protocol};
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::seam::Seam;
 use testudo_wire::{esp, udp};
-
-/// Octets of ESP before the ciphertext.
-const BEFORE_TEXT: usize = esp::HEADER + IV_LEN;
 
 /// Puts ESP behind the IP header of a packet that has grown for it, at both ends, to `total` octets; answers where what is encrypted
 /// begins. `None` if it is no packet, which the planner has ruled out.
@@ -31,9 +28,13 @@ pub(crate) fn encapsulate(packet: &mut [u8], outer: &Outer, total: u16, marks: &
 
 /// Takes ESP out of a decrypted packet, so that it is again what its sender protected; answers its version as in a tunnel's trailer.
 #[cold]
-pub(crate) fn decapsulate(buf: &mut PacketBuf<'_>, arrived: &Arrived) -> Result<Protocol, DropReason> {
-    let (start, text_end) = (usize::from(arrived.at), arrived.end() - TAG_LEN);
-    let text_at = start + BEFORE_TEXT;
+pub(crate) fn decapsulate(
+    buf: &mut PacketBuf<'_>,
+    arrived: &Arrived,
+    sizes: Sizes,
+) -> Result<Protocol, DropReason> {
+    let (start, text_end) = (usize::from(arrived.at), arrived.end() - usize::from(sizes.icv));
+    let text_at = start + usize::from(sizes.before_text);
     let text = buf.data().get(text_at..text_end).ok_or(DropReason::EspTooShort)?;
     let (payload, next) = esp::split_trailer(text).map_err(|_| DropReason::BadPadding)?;
     let end = text_at + payload.len();

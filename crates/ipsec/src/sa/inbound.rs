@@ -1,7 +1,7 @@
 //! The inbound half of a Child SA.
 
 use super::counters::{SaCounters, SaTotals};
-use super::{ChildSaParams, Encapsulation, HeaderCopy, Mode, key};
+use super::{ChildSaParams, Encapsulation, HeaderCopy, Mode, SaKey, Sizes};
 use crate::error::Error;
 use crate::esp::{Outer, Overhead};
 use crate::replay::{ReplayWindow, WindowSnapshot};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
-use testudo_crypto::{AeadKey, Library, prefetch};
+use testudo_crypto::{Library, prefetch};
 
 /// An inbound SA, shared by workers and control. What every packet touches comes first.
 #[derive(Debug)]
@@ -23,12 +23,13 @@ pub struct InboundSa {
     pub(crate) copy: HeaderCopy,
     pub(crate) esn: bool,
     pub(crate) mode: Mode,
+    pub(crate) sizes: Sizes,
     /// The largest packet that fits the way back, for the MSS.
     inner_mtu: AtomicU16,
     pub(crate) window: ReplayWindow,
     /// Where the window's edge stood when it was told last.
     told_edge: AtomicU64,
-    pub(crate) key: AeadKey,
+    pub(crate) key: SaKey,
     pub(crate) selectors: SelectorPair,
     pub(crate) counters: SaCounters,
     /// Digest of the outer source that control knows.
@@ -64,10 +65,11 @@ impl InboundSa {
             copy: params.copy,
             esn: params.esn,
             mode: params.mode,
+            sizes: params.algorithm.sizes(),
             inner_mtu: AtomicU16::new(overhead.inner_mtu(path_mtu)?),
             window: ReplayWindow::new(params.replay_window, params.esn)?,
             told_edge: AtomicU64::new(0),
-            key: key::take(params.algorithm, &params.key_in, library)?,
+            key: SaKey::take(params.algorithm, &params.key_in, library)?,
             selectors: params.selectors()?,
             counters: SaCounters::new(),
             known_source: AtomicU64::new(digest(params.remote)),
@@ -104,7 +106,7 @@ impl InboundSa {
 
     /// Makes the key's schedule, if there is none yet.
     pub fn expand_key(&self) -> Result<(), Error> {
-        Ok(self.key.expand()?)
+        self.key.expand()
     }
 
     /// The policy that the SA serves.

@@ -4,21 +4,74 @@
 
 use super::{EspAlgorithm, KeyMaterial};
 use crate::error::Error;
+use testudo_crypto::separate::SeparateKey;
 use testudo_crypto::{AeadAlgorithm, AeadKey, Library, SALT_LEN};
 
-/// Splits key from salt (RFC 4106 §8.1).
-pub(super) fn take(
-    algorithm: EspAlgorithm,
-    material: &KeyMaterial,
-    library: Library,
-) -> Result<AeadKey, Error> {
-    let algorithm = match algorithm {
-        EspAlgorithm::Aes128Gcm16 => AeadAlgorithm::Aes128Gcm,
-        EspAlgorithm::Aes256Gcm16 => AeadAlgorithm::Aes256Gcm,
-    };
-    let (found, expected) = (material.0.len(), algorithm.key_len() + SALT_LEN);
-    match material.0.split_last_chunk::<SALT_LEN>() {
-        Some((key, salt)) if found == expected => Ok(AeadKey::unexpanded(library, algorithm, key, *salt)?),
-        _ => Err(Error::KeyMaterial { found, expected }),
+/// What an SA encrypts or decrypts with.
+#[derive(Debug)]
+pub(crate) enum SaKey {
+    Aead(AeadKey),
+    Separate(Box<SeparateKey>),
+}
+
+impl SaKey {
+    /// Splits key from salt (RFC 4106 §8.1), or the cipher's key from the MAC's (RFC 7296 §2.17).
+    pub(super) fn take(
+        algorithm: EspAlgorithm,
+        KeyMaterial(material): &KeyMaterial,
+        library: Library,
+    ) -> Result<Self, Error> {
+        let (found, expected) = (material.len(), algorithm.key_len());
+        if found != expected {
+            return Err(Error::KeyMaterial { found, expected });
+        }
+        let aead = |algorithm| match material.split_last_chunk::<SALT_LEN>() {
+            Some((key, salt)) => Ok(Self::Aead(AeadKey::unexpanded(library, algorithm, key, *salt)?)),
+            None => Err(Error::KeyMaterial { found, expected }),
+        };
+        match algorithm {
+            EspAlgorithm::Aes128Gcm16 => aead(AeadAlgorithm::Aes128Gcm),
+            EspAlgorithm::Aes256Gcm16 => aead(AeadAlgorithm::Aes256Gcm),
+            EspAlgorithm::Separate(algorithm) => {
+                let (cipher, mac) =
+                    material.split_at_checked(algorithm.cipher.key_len()).unwrap_or((material, &[]));
+                Ok(Self::Separate(Box::new(SeparateKey::unexpanded(library, algorithm, cipher, mac)?)))
+            }
+        }
+    }
+
+    /// See [`AeadKey::copy`].
+    pub(super) fn copy(&self) -> Self {
+        match self {
+            Self::Aead(key) => Self::Aead(key.copy()),
+            Self::Separate(key) => Self::Separate(Box::new(key.copy())),
+        }
+    }
+
+    /// See [`AeadKey::expand`].
+    pub(super) fn expand(&self) -> Result<(), Error> {
+        match self {
+            Self::Aead(key) => key.expand()?,
+            Self::Separate(key) => key.expand()?,
+        }
+        Ok(())
+    }
+
+    /// See [`AeadKey::is_expanded`].
+    #[inline]
+    pub(crate) fn is_expanded(&self) -> bool {
+        match self {
+            Self::Aead(key) => key.is_expanded(),
+            Self::Separate(key) => key.is_expanded(),
+        }
+    }
+
+    /// See [`AeadKey::prefetch`].
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        match self {
+            Self::Aead(key) => key.prefetch(),
+            Self::Separate(key) => key.prefetch(),
+        }
     }
 }

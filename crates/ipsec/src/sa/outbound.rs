@@ -1,7 +1,7 @@
 //! The outbound half of a Child SA.
 
 use super::counters::{SaCounters, SaTotals};
-use super::{ChildSaParams, HeaderCopy, key};
+use super::{ChildSaParams, HeaderCopy, SaKey};
 use crate::error::Error;
 use crate::esp::Outer;
 use crate::number::{SequenceAllocator, SequenceBlock};
@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
-use testudo_crypto::{AeadKey, Library, prefetch};
+use testudo_crypto::{Library, prefetch};
 
 /// An outbound SA, shared by workers and control. What every packet touches comes first.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct OutboundSa {
     pub(crate) copy: HeaderCopy,
     pub(crate) esn: bool,
     pub(crate) spi: Spi,
-    pub(crate) key: AeadKey,
+    pub(crate) key: SaKey,
     pub(crate) outer: Outer,
     pub(crate) selectors: SelectorPair,
     policy: PolicyId,
@@ -83,7 +83,7 @@ impl OutboundSa {
             copy: params.copy,
             esn: params.esn,
             spi: params.spi_out,
-            key: key::take(params.algorithm, &params.key_out, library)?,
+            key: SaKey::take(params.algorithm, &params.key_out, library)?,
             outer,
             selectors: params.selectors()?,
             policy,
@@ -113,7 +113,7 @@ impl OutboundSa {
 
     /// Makes the key's schedule, if there is none yet.
     pub fn expand_key(&self) -> Result<(), Error> {
-        Ok(self.key.expand()?)
+        self.key.expand()
     }
 
     /// The SPI that the peer chose.

@@ -73,10 +73,7 @@ impl Tunnel {
 
     /// A's view of the Child SA.
     pub(crate) fn params(&self) -> ChildSaParams {
-        let key_len = match self.algorithm {
-            EspAlgorithm::Aes128Gcm16 => 20,
-            EspAlgorithm::Aes256Gcm16 => 36,
-        };
+        let key_len = self.algorithm.key_len();
         ChildSaParams {
             spi_in: SPI_A,
             spi_out: SPI_B,

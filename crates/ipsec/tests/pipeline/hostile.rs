@@ -31,15 +31,15 @@ fn what_is_no_esp_for_us() {
             refused(&mut b, &udp(&vec![0; len]), DropReason::EspTooShort);
         }
         refused(&mut b, &udp(&[0xff; 8]), DropReason::EspTooShort);
-        refused(&mut b, &udp(&[7; 35]), DropReason::EspTooShort);
-        assert_eq!(b.inbound(&[udp(&[7; 36])])[0].0, Verdict::Early(Spi(0x0707_0707)));
+        refused(&mut b, &udp(&[7; 23]), DropReason::EspTooShort);
+        assert_eq!(b.inbound(&[udp(&[7; 24])])[0].0, Verdict::Early(Spi(0x0707_0707)));
         let other_port = outer(&tunnel, Protocol::UDP, &datagram(4500, 4501, &[7; 100]));
         refused(&mut b, &other_port, DropReason::NotEsp);
         let mut lies = datagram(4500, 4500, &[7; 100]);
         lies[5] += 1;
         refused(&mut b, &outer(&tunnel, Protocol::UDP, &lies), DropReason::MalformedUdp);
         refused(&mut b, &outer(&tunnel, Protocol::TCP, &[7; 100]), DropReason::NotEsp);
-        refused(&mut b, &outer(&tunnel, Protocol::ESP, &[7; 35]), DropReason::EspTooShort);
+        refused(&mut b, &outer(&tunnel, Protocol::ESP, &[7; 23]), DropReason::EspTooShort);
         let ike = b.inbound(&[udp(&[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8])]);
         assert_eq!(ike[0].0, Verdict::ToHost);
     }

@@ -12,6 +12,7 @@ mod icmp;
 mod packets;
 mod round_trip;
 mod scapy;
+mod separate;
 mod stages;
 mod transport;
 mod tunnel;

@@ -38,8 +38,8 @@ fn every_size_in_every_tunnel() {
 }
 
 #[test]
-fn libraries_and_key_sizes_agree_across_the_tunnel() {
-    for algorithm in [EspAlgorithm::Aes128Gcm16, EspAlgorithm::Aes256Gcm16] {
+fn libraries_agree_across_the_tunnel() {
+    for algorithm in EspAlgorithm::all() {
         for sender in Library::ALL.into_iter().filter(|library| library.available().is_ok()) {
             for receiver in Library::ALL.into_iter().filter(|library| library.available().is_ok()) {
                 let params = Tunnel { algorithm, ..Tunnel::default() }.params();

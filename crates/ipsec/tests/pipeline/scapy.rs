@@ -13,7 +13,7 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command as Change, Ingress, Verdict};
 use testudo_ipsec::number::SequenceBlock;
-use testudo_ipsec::sa::{ChildSaParams, EspAlgorithm, InboundSa, Mode};
+use testudo_ipsec::sa::{ChildSaParams, Cipher, EspAlgorithm, InboundSa, Mac, Mode};
 use testudo_wire::ip::Protocol;
 use testudo_wire::{ipv4, ipv6};
 
@@ -48,8 +48,11 @@ impl Scapy {
         let mode = if params.mode == Mode::Transport { "transport" } else { "tunnel" };
         let esn = if params.esn { "esn" } else { "short" };
         let (src, dst) = (params.local.ip(), params.remote.ip());
-        let (spi, key) = (params.spi_out.0, hex(&params.key_out.0));
-        let line = format!("{what} {mode} {src} {dst} {spi:08x} {key} {esn} {number} {}\n", hex(packet));
+        let (spi, (cipher, mac, cipher_key)) = (params.spi_out.0, names(params.algorithm));
+        let (key, mac_key) = params.key_out.0.split_at(cipher_key);
+        let algorithms = format!("{cipher} {}- {mac} {}-", hex(key), hex(mac_key));
+        let packet = hex(packet);
+        let line = format!("{what} {mode} {src} {dst} {spi:08x} {algorithms} {esn} {number} {packet}\n");
         self.stdin.write_all(line.as_bytes()).unwrap();
         let mut answer = String::new();
         self.stdout.read_line(&mut answer).unwrap();
@@ -63,6 +66,21 @@ impl Drop for Scapy {
         let _ended = self.process.kill();
         let _reaped = self.process.wait();
     }
+}
+
+/// What scapy calls the algorithms, and how much key is the cipher's.
+fn names(algorithm: EspAlgorithm) -> (&'static str, &'static str, usize) {
+    let EspAlgorithm::Separate(separate) = algorithm else {
+        return ("AES-GCM", "NULL", algorithm.key_len());
+    };
+    let cipher = if separate.cipher == Cipher::Null { "NULL" } else { "AES-CBC" };
+    let mac = match separate.mac {
+        Mac::HmacSha1_96 => "HMAC-SHA1-96",
+        Mac::HmacSha256_128 => "SHA2-256-128",
+        Mac::HmacSha384_192 => "SHA2-384-192",
+        Mac::HmacSha512_256 => "SHA2-512-256",
+    };
+    (cipher, mac, separate.cipher.key_len())
 }
 
 fn hex(octets: &[u8]) -> String {
@@ -156,7 +174,7 @@ fn compare(scapy: &mut Scapy, runner: &mut TestRunner, params: &ChildSaParams, i
 #[test]
 fn scapy_opens_what_we_protect_and_we_what_it_does() {
     let (mut scapy, mut runner) = (Scapy::start(), TestRunner::deterministic());
-    for algorithm in [EspAlgorithm::Aes128Gcm16, EspAlgorithm::Aes256Gcm16] {
+    for algorithm in EspAlgorithm::all() {
         for (esn, first) in [(false, 1), (true, 1), (true, (3 << 32) | 5)] {
             for outer_v6 in [false, true] {
                 let tunnel = Tunnel { outer_v6, esn, algorithm, ..Tunnel::default() };

@@ -1,5 +1,7 @@
 """Another implementation of ESP, scapy's, line by line: what to do on standard input, the packet that comes of it, in hex, back."""
 
+import copy
+import struct
 import sys
 
 from scapy.layers.inet import IP
@@ -17,16 +19,40 @@ def tunnel_header(mode, src, dst):
     return IPv6(src=src, dst=dst) if ":" in src else IP(src=src, dst=dst)
 
 
+class WithHigh:
+    """A MAC that has the upper half of the sequence number behind what it is over (RFC 4303 2.2.1): Debian's scapy leaves it out in ESP."""
+
+    def __init__(self, mac, high):
+        self.mac, self.high = mac, high
+
+    def update(self, octets):
+        self.mac.update(octets)
+
+    def finalize(self):
+        self.mac.update(struct.pack("!L", self.high))
+        return self.mac.finalize()
+
+
+def with_high(algo, high):
+    changed = copy.copy(algo)
+    changed.new_mac = lambda key: WithHigh(algo.new_mac(key), high)
+    return changed
+
+
 for line in sys.stdin:
-    what, mode, src, dst, spi, key, esn, number, octets = line.split()
+    what, mode, src, dst, spi, cipher, key, mac, mac_key, esn, number, octets = line.split()
     sa = SecurityAssociation(
         ESP,
         spi=int(spi, 16),
-        crypt_algo="AES-GCM",
-        crypt_key=bytes.fromhex(key),
+        crypt_algo=cipher,
+        crypt_key=bytes.fromhex(key.rstrip("-")),
+        auth_algo=mac,
+        auth_key=bytes.fromhex(mac_key.rstrip("-")),
         tunnel_header=tunnel_header(mode, src, dst),
     )
     high, low = divmod(int(number), 1 << 32)
+    if esn == "esn":
+        sa.auth_algo = with_high(sa.auth_algo, high)
     numbers = {"esn_en": esn == "esn", "esn": high}
     given = packet(bytes.fromhex(octets))
     if what == "protect":

@@ -5,6 +5,7 @@ use crate::packets::sized;
 use proptest::prelude::*;
 use testudo_ipsec::dataplane::{Away, Ingress, Item, Sources, Verdict};
 use testudo_ipsec::drops::DropReason;
+use testudo_ipsec::sa::EspAlgorithm;
 use testudo_wire::packet::PacketBuf;
 
 /// A packet in its frame: where it lies, and what has become of it.
@@ -118,8 +119,9 @@ proptest! {
             prop::collection::vec((any::<bool>(), prop_oneof![1 => Just(0), 9 => 48usize..1400]), 1..64), 1..5),
         shuffled in Just((0..5).collect::<Vec<usize>>()).prop_shuffle(),
         moves in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..40),
+        algorithm in prop::sample::select(EspAlgorithm::all().collect::<Vec<_>>()),
     ) {
-        let tunnel = Tunnel::default();
+        let tunnel = Tunnel { algorithm, ..Tunnel::default() };
         let ((mut near, mut far), (mut other_near, mut other_far)) = (pair(&tunnel), pair(&tunnel));
         let order: Vec<usize> = shuffled.into_iter().filter(|at| *at < sizes.len()).collect();
         let clear = bursts(&sizes);

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::slice::from_ref;
 use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_ipsec::drops::DropReason;
-use testudo_ipsec::sa::{ChildSaParams, Mode};
+use testudo_ipsec::sa::{ChildSaParams, EspAlgorithm, Mode};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
@@ -91,14 +91,30 @@ fn check_on_the_wire(tunnel: &Tunnel, before: &[u8], after: &[u8], head: usize, 
     };
     assert_eq!(&esp[..4], &params(tunnel).spi_out.0.to_be_bytes());
     let payload = before.len() - head;
-    assert_eq!(esp.len(), 16 + (payload + 2).next_multiple_of(4) + 16);
+    let (before_text, block, icv) = around(tunnel);
+    assert_eq!(esp.len(), before_text + (payload + 2).next_multiple_of(block) + icv);
+}
+
+/// Octets of ESP's header and IV, what the text is a multiple of, and octets of the ICV.
+fn around(tunnel: &Tunnel) -> (usize, usize, usize) {
+    match tunnel.algorithm {
+        EspAlgorithm::Separate(algorithm) => {
+            (algorithm.before_text(), algorithm.cipher.block_len().max(4), algorithm.mac.icv_len())
+        }
+        _ => (16, 4, 16),
+    }
+}
+
+fn with_every_algorithm() -> impl Iterator<Item = Tunnel> {
+    EspAlgorithm::all().flat_map(|algorithm| Tunnel::all().map(move |tunnel| Tunnel { algorithm, ..tunnel }))
 }
 
 #[test]
 fn every_size_in_every_way() {
-    for tunnel in Tunnel::all() {
+    for tunnel in with_every_algorithm() {
         let (mut a, mut b) = pair(&tunnel);
-        for len in (8..100).chain([500, 1399]) {
+        let header = if tunnel.outer_v6 { ipv6::HEADER } else { ipv4::HEADER };
+        for len in (8..100).chain([500, usize::from(a.outbound.inner_mtu()) - header]) {
             let packet = own(&tunnel, Protocol::UDP, &datagram(len));
             let [(verdict, sent)] = send(&mut a, from_ref(&packet)).try_into().unwrap();
             assert_eq!(verdict, Verdict::Forward, "{tunnel:?}, {len}");
@@ -112,7 +128,7 @@ fn every_size_in_every_way() {
 
 #[test]
 fn headers_that_routers_read_stay_in_front() {
-    for tunnel in Tunnel::all() {
+    for tunnel in with_every_algorithm() {
         let (mut a, mut b) = pair(&tunnel);
         let inside = datagram(50);
         // Headers of 8 octets: next header, length, and options or segments of no effect.
@@ -172,14 +188,15 @@ fn fragments_are_put_together_first() {
 /// What the SA says that fits does fit, and what is one octet larger does not.
 #[test]
 fn the_largest_packet_fills_the_path() {
-    for tunnel in Tunnel::all() {
+    for tunnel in with_every_algorithm() {
         let (mut a, _) = pair(&tunnel);
         let header = if tunnel.outer_v6 { ipv6::HEADER } else { ipv4::HEADER };
         let mtu = usize::from(a.outbound.inner_mtu());
         let whole = |len: usize| own(&tunnel, Protocol::UDP, &datagram(len - header));
         let [(verdict, sent)] = send(&mut a, &[whole(mtu)]).try_into().unwrap();
         assert_eq!(verdict, Verdict::Forward);
-        assert!(usize::from(PATH_MTU) - sent.len() < 4, "{tunnel:?}: {}", sent.len());
+        let (_, block, _) = around(&tunnel);
+        assert!(usize::from(PATH_MTU) - sent.len() < block, "{tunnel:?}: {}", sent.len());
         let [(_, sent)] =
             run(&mut a.plane, Way::Outbound, Ingress::HostJoined, &[whole(mtu + 1)]).try_into().unwrap();
         assert!(sent.len() > PATH_MTU.into(), "{tunnel:?}");

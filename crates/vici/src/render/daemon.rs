@@ -53,7 +53,7 @@ pub fn algorithms(policy: Policy) -> Message {
         }
         section
     };
-    let integrity = ["HMAC_SHA2_256_128", "HMAC_SHA2_384_192", "HMAC_SHA2_512_256"];
+    let integrity = ["HMAC_SHA1_96", "HMAC_SHA2_256_128", "HMAC_SHA2_384_192", "HMAC_SHA2_512_256"];
     let prf = ["PRF_HMAC_SHA2_256", "PRF_HMAC_SHA2_384", "PRF_HMAC_SHA2_512", "PRF_AES128_XCBC"];
     let hasher = ["HASH_SHA1", "HASH_SHA2_256", "HASH_SHA2_384", "HASH_SHA2_512"];
     // The section is `dh` in 5.9.8, whatever the method.
@@ -70,8 +70,8 @@ pub fn algorithms(policy: Policy) -> Message {
         "ML_KEM_1024",
     ];
     Message::new()
-        .with_section("encryption", section(&["AES_CBC"], &[]))
-        .with_section("integrity", section(&integrity, &["HMAC_SHA1_96"]))
+        .with_section("encryption", section(&["AES_CBC", "NULL"], &[]))
+        .with_section("integrity", section(&integrity, &[]))
         .with_section("hasher", section(&hasher, &[]))
         .with_section("kdf", section(&["KDF_PRF", "KDF_PRF_PLUS"], &[]))
         .with_section("aead", section(&["AES_GCM_16", "AES_CCM_16", "CHACHA20_POLY1305"], &[]))

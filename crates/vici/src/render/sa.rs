@@ -114,6 +114,7 @@ pub(super) fn child_sa(child: &ChildSaStatus, now: Time, usage: ChildUsage) -> M
     message.add_text("spi-in", child.spi_in);
     message.add_text("spi-out", child.spi_out);
     add_algorithm(&mut message, "encr", Some(child.encryption));
+    add_algorithm(&mut message, "integ", child.integrity);
     add_key_exchanges(&mut message, child.ke, &child.additional_ke);
     if child.esn {
         message.add("esn", "1");

@@ -1,6 +1,7 @@
 //! The words of proposals: what each names, and why some are refused.
 
-use testudo_ike::config::{ADDITIONAL_KE, IkeEncryption, Integrity, KeyExchange, Prf};
+use testudo_ike::config::{ADDITIONAL_KE, EspEncryption, IkeEncryption, Integrity, KeyExchange, Prf};
+use testudo_ipsec::sa::{Cipher, Mac};
 
 /// An algorithm by its name in a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,17 @@ pub(super) enum Token {
     /// out.
     AdditionalKe(usize, Option<KeyExchange>),
     Esn(bool),
+    /// What ESP alone has.
+    EspEncryption(EspEncryption),
+    /// What ESP alone has.
+    EspIntegrity(Mac),
+}
+
+/// What a proposal is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Ike,
+    Esp,
 }
 
 /// Which algorithms a configuration may name.
@@ -64,6 +76,13 @@ const TOKENS: &[(&[&str], Token)] = &[
     (&["noesn"], Token::Esn(false)),
 ];
 
+/// What ESP alone takes; all stand among [`WEAK`], for IKE. RFC 8221 §6 lets HMAC-SHA1 be, which is safe so far: what is known
+/// against SHA-1 are collisions. NULL protects integrity only, as whoever writes it wants (RFC 8221 §5).
+const ESP: &[(&[&str], Token)] = &[
+    (&["null"], Token::EspEncryption(EspEncryption::Separate(Cipher::Null))),
+    (&["sha1", "sha"], Token::EspIntegrity(Mac::HmacSha1_96)),
+];
+
 /// What is taken with [`Policy::Legacy`] only; all stand among [`WEAK`].
 const LEGACY: &[(&[&str], Token)] = &[
     (&["sha1", "sha"], Token::Integrity(Integrity::HmacSha1)),
@@ -76,6 +95,9 @@ const SUPPORTED: &str = "aes{128,192,256}gcm16, aes{128,192,256}ccm16, chacha20p
                          sha384, sha512, prfsha256, prfsha384, prfsha512, prfaesxcbc, x25519, ecp256, ecp384, ecp521, \
                          modp2048, modp3072, modp4096, mlkem512, mlkem768, mlkem1024, ke1_mlkem768 to ke7_... for \
                          additional key exchanges, esn and noesn";
+
+const SUPPORTED_ESP: &str =
+    "aes128gcm16 or aes256gcm16, or aes128, aes192, aes256 or null with sha1, sha256, sha384 or sha512";
 
 const SMALL_BLOCK: &str = "blocks of 64 bits collide after a few gigabytes (RFC 8247 §2.1)";
 const SHORT_KEY: &str = "its key can be found by trying (RFC 8247 §2.1)";
@@ -100,6 +122,28 @@ const WEAK: &[(&[&str], &str)] = &[
     (&["sha256_96", "sha2_256_96"], "it cuts the integrity check value to a length of no RFC"),
 ];
 
+/// What ESP calls an algorithm that IKE has too.
+fn of_esp(word: &str, token: Token) -> Result<Token, String> {
+    let separate = |cipher| Ok(Token::EspEncryption(EspEncryption::Separate(cipher)));
+    match token {
+        Token::Encryption(Aes128Gcm16) => Ok(Token::EspEncryption(EspEncryption::Aes128Gcm16)),
+        Token::Encryption(Aes256Gcm16) => Ok(Token::EspEncryption(EspEncryption::Aes256Gcm16)),
+        Token::Encryption(Aes128Cbc) => separate(Cipher::Aes128Cbc),
+        Token::Encryption(Aes192Cbc) => separate(Cipher::Aes192Cbc),
+        Token::Encryption(Aes256Cbc) => separate(Cipher::Aes256Cbc),
+        Token::Encryption(Aes192Gcm16 | Aes128Ccm16 | Aes192Ccm16 | Aes256Ccm16 | ChaCha20Poly1305) => {
+            Err(format!("but ESP has no {word} yet; expected {SUPPORTED_ESP}"))
+        }
+        Token::Integrity(integrity) => Ok(Token::EspIntegrity(match integrity {
+            Integrity::HmacSha1 => Mac::HmacSha1_96,
+            Integrity::HmacSha256 => Mac::HmacSha256_128,
+            Integrity::HmacSha384 => Mac::HmacSha384_192,
+            Integrity::HmacSha512 => Mac::HmacSha512_256,
+        })),
+        other => Ok(other),
+    }
+}
+
 /// The place, from 0, and the method of a word such as `ke1_mlkem768`.
 fn additional_ke(word: &str) -> Option<(usize, &str)> {
     let (name, method) = word.split_once('_')?;
@@ -108,13 +152,14 @@ fn additional_ke(word: &str) -> Option<(usize, &str)> {
 }
 
 /// What a word of a proposal names, or why it cannot be used.
-pub(super) fn token(word: &str, policy: Policy) -> Result<Token, String> {
+pub(super) fn token(word: &str, protocol: Protocol, policy: Policy) -> Result<Token, String> {
     let named = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
-    if let Some((_, token)) = TOKENS.iter().find(|(names, _)| named(names)) {
-        return Ok(*token);
+    let esp = ESP.iter().filter(|_| protocol == Protocol::Esp);
+    if let Some((_, token)) = esp.chain(TOKENS).find(|(names, _)| named(names)) {
+        return if protocol == Protocol::Esp { of_esp(word, *token) } else { Ok(*token) };
     }
     if let Some((place, method)) = additional_ke(word) {
-        return match token(method, policy) {
+        return match token(method, protocol, policy) {
             _ if method.eq_ignore_ascii_case("none") => Ok(Token::AdditionalKe(place, None)),
             Ok(Token::Ke(ke)) => Ok(Token::AdditionalKe(place, Some(ke))),
             Ok(_) => Err(format!("but {word:?} names no key exchange; expected one such as ke1_mlkem768")),

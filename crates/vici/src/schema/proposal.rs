@@ -1,13 +1,13 @@
 //! Proposals in strongSwan's words: algorithms joined by `-`.
 
-use super::algorithm::{Policy, Token, token};
+use super::algorithm::{Policy, Protocol, Token, token};
 use super::refusal::{Why, because};
 use testudo_ike::config::{
-    ADDITIONAL_KE, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf,
+    ADDITIONAL_KE, EspEncryption, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf,
 };
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{offer, select};
-use testudo_ipsec::sa::EspAlgorithm;
+use testudo_ipsec::sa::Mac;
 use testudo_ipsec::spi::Spi;
 
 /// What a proposal names, each kind in order and without repetitions.
@@ -19,13 +19,15 @@ struct Named {
     ke: Vec<KeyExchange>,
     additional: [Vec<Option<KeyExchange>>; ADDITIONAL_KE],
     esn: Vec<bool>,
+    esp_encryption: Vec<EspEncryption>,
+    esp_integrity: Vec<Mac>,
 }
 
 impl Named {
-    fn parse(text: &str, policy: Policy) -> Result<Self, Why> {
+    fn parse(text: &str, protocol: Protocol, policy: Policy) -> Result<Self, Why> {
         let mut named = Self::default();
         for word in text.split('-') {
-            match token(word, policy).map_err(because)? {
+            match token(word, protocol, policy).map_err(because)? {
                 Token::Encryption(encryption) => add(&mut named.encryption, encryption),
                 Token::Prf(prf) => add(&mut named.prf, prf),
                 Token::Integrity(integrity) => add(&mut named.integrity, integrity),
@@ -34,9 +36,11 @@ impl Named {
                     named.additional.get_mut(place).into_iter().for_each(|list| add(list, method));
                 }
                 Token::Esn(esn) => add(&mut named.esn, esn),
+                Token::EspEncryption(encryption) => add(&mut named.esp_encryption, encryption),
+                Token::EspIntegrity(integrity) => add(&mut named.esp_integrity, integrity),
             }
         }
-        if named.encryption.is_empty() {
+        if named.encryption.is_empty() && named.esp_encryption.is_empty() {
             return Err(because("but it names no encryption; expected one such as aes128gcm16".to_owned()));
         }
         Ok(named)
@@ -54,7 +58,7 @@ pub(super) fn ike(text: &str, policy: Policy) -> Result<Vec<IkeProposal>, Why> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(default_ike());
     }
-    let named = Named::parse(text, policy)?;
+    let named = Named::parse(text, Protocol::Ike, policy)?;
     if !named.esn.is_empty() {
         return Err(because(
             "but sequence numbers are not part of IKE proposals; expected no esn or noesn".to_owned(),
@@ -65,20 +69,11 @@ pub(super) fn ike(text: &str, policy: Policy) -> Result<Vec<IkeProposal>, Why> {
             "but it names no key exchange; expected one such as x25519 or ecp256".to_owned(),
         ));
     }
-    let aeads = named.encryption.iter().filter(|encryption| encryption.is_aead()).count();
-    if aeads != 0 && aeads != named.encryption.len() {
-        return Err(because(
-            "but AEADs and other ciphers cannot stand in one proposal; expected two proposals".to_owned(),
-        ));
-    }
-    if aeads == 0 && named.integrity.is_empty() {
-        return Err(because(
-            "but AES-CBC needs an integrity algorithm; expected one such as sha256".to_owned(),
-        ));
-    }
+    let aeads = named.encryption.iter().map(|encryption| encryption.is_aead());
+    let is_aead = check_integrity(aeads, &named.integrity, "AES-CBC needs")?;
     let implied = named.integrity.iter().map(|integrity| same_hash(*integrity)).collect();
     let prf = [named.prf, implied, DEFAULT_PRF.to_vec()].into_iter().find(|prf| !prf.is_empty());
-    let integrity = if aeads == 0 { named.integrity } else { Vec::new() };
+    let integrity = if is_aead { Vec::new() } else { named.integrity };
     let prf = prf.unwrap_or_default();
     let Named { encryption, ke, additional, .. } = named;
     let proposal = IkeProposal { encryption, integrity, prf, ke, additional };
@@ -86,6 +81,25 @@ pub(super) fn ike(text: &str, policy: Policy) -> Result<Vec<IkeProposal>, Why> {
     let own = std::slice::from_ref(&proposal);
     select::ike(&offer::ike(own, None), own).map_err(|_| twice())?;
     Ok(vec![proposal])
+}
+
+/// True if all ciphers of a proposal are AEADs, false if none is and there is integrity for them. `needs` tells what would
+/// need some.
+fn check_integrity<T>(
+    mut aeads: impl Iterator<Item = bool>,
+    integrity: &[T],
+    needs: &str,
+) -> Result<bool, Why> {
+    let is_aead = aeads.next() == Some(true);
+    if aeads.any(|other| other != is_aead) {
+        return Err(because(
+            "but AEADs and other ciphers cannot stand in one proposal; expected two proposals".to_owned(),
+        ));
+    }
+    if !is_aead && integrity.is_empty() {
+        return Err(because(format!("but {needs} an integrity algorithm; expected one such as sha256")));
+    }
+    Ok(is_aead)
 }
 
 fn twice() -> Why {
@@ -107,18 +121,20 @@ pub(super) fn esp(text: &str, policy: Policy) -> Result<EspProposal, Why> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(default_esp());
     }
-    // PRF and integrity mean nothing beside an AEAD: strongSwan drops them too.
-    let named = Named::parse(text, policy)?;
+    let named = Named::parse(text, Protocol::Esp, policy)?;
     if named.ke.is_empty() && named.additional.iter().any(|methods| !methods.is_empty()) {
         return Err(because(
             "but it adds key exchanges to none; expected a first one such as x25519 or ecp256".to_owned(),
         ));
     }
-    let encryption: Option<Vec<_>> = named.encryption.into_iter().map(esp_algorithm).collect();
-    let encryption = encryption
-        .ok_or_else(|| because("but ESP has AES-GCM only; expected aes128gcm16 or aes256gcm16".to_owned()))?;
+    let aeads = named.esp_encryption.iter().map(|encryption| encryption.is_aead());
+    // Nothing goes without (RFC 8221 §4), NULL least of all.
+    let is_aead = check_integrity(aeads, &named.esp_integrity, "AES-CBC and NULL need")?;
+    let Named { esp_encryption: encryption, ke, additional, .. } = named;
+    // PRF and integrity mean nothing beside an AEAD: strongSwan drops them too.
+    let integrity = if is_aead { Vec::new() } else { named.esp_integrity };
     let esn = if named.esn.is_empty() { vec![false] } else { named.esn };
-    let proposal = EspProposal { encryption, ke: named.ke, additional: named.additional, esn };
+    let proposal = EspProposal { encryption, integrity, ke, additional, esn };
     let own = std::slice::from_ref(&proposal);
     let offer = offer::esp(own, Spi(u32::MAX), ChildExchange::CreateChildSa);
     // Not even with a peer that is configured alike (RFC 9370 §2.2.1).
@@ -160,17 +176,8 @@ pub(super) fn default_ike() -> Vec<IkeProposal> {
 /// `esp_proposals = default`.
 pub(super) fn default_esp() -> EspProposal {
     EspProposal {
-        encryption: vec![EspAlgorithm::Aes128Gcm16, EspAlgorithm::Aes256Gcm16],
+        encryption: vec![EspEncryption::Aes128Gcm16, EspEncryption::Aes256Gcm16],
         esn: vec![false],
         ..EspProposal::default()
-    }
-}
-
-/// `None` for a cipher of IKE alone.
-fn esp_algorithm(encryption: IkeEncryption) -> Option<EspAlgorithm> {
-    match encryption {
-        IkeEncryption::Aes128Gcm16 => Some(EspAlgorithm::Aes128Gcm16),
-        IkeEncryption::Aes256Gcm16 => Some(EspAlgorithm::Aes256Gcm16),
-        _ => None,
     }
 }

@@ -4,7 +4,8 @@ use crate::support::{TestServer, net_sa};
 use std::process::{Command, Output};
 use std::time::Duration;
 use testudo_ike::config::{ChildMode, Connection, Identity, StartAction};
-use testudo_ike::endpoint::IkeSaState;
+use testudo_ike::endpoint::{AlgorithmName, IkeSaState};
+use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
 
 pub(crate) const CONFIG: &str = r#"
 connections {
@@ -315,6 +316,30 @@ fn list_sas_prints_everything() {
             "    remote 10.2.0.0/16 10.3.0.1..10.3.0.9",
         ]
     );
+}
+
+#[test]
+fn list_sas_prints_cipher_and_mac() {
+    let server = server_with(CONFIG);
+    for (algorithm, expected) in [
+        (
+            EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacSha1_96),
+            "ESP:AES_CBC-192/HMAC_SHA1_96/CURVE_25519/ESN",
+        ),
+        (
+            EspAlgorithm::separate(Cipher::Null, Mac::HmacSha256_128),
+            "ESP:NULL/HMAC_SHA2_256_128/CURVE_25519/ESN",
+        ),
+    ] {
+        let mut sa = net_sa(1);
+        sa.children[0].encryption = algorithm.into();
+        sa.children[0].integrity = algorithm.integrity().map(AlgorithmName::from);
+        server.gateway.lock().unwrap().sas = vec![sa];
+        let output = swanctl(&server, &["--list-sas"]);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        let said = stdout(&output);
+        assert!(said.contains(expected), "{said}");
+    }
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{
-    Child, ChildLifetime, ChildMode, Connection, EspProposal, Fragmentation, Identity, IkeEncryption,
-    IkeLifetime, IkeProposal, KeyExchange, LocalAuth, PpkPolicy, Prf, RemoteAuth, SecretKind, SendCert,
-    SharedSecret, StartAction, TsSpec,
+    Child, ChildLifetime, ChildMode, Connection, EspEncryption, EspProposal, Fragmentation, Identity,
+    IkeEncryption, IkeLifetime, IkeProposal, KeyExchange, LocalAuth, PpkPolicy, Prf, RemoteAuth, SecretKind,
+    SendCert, SharedSecret, StartAction, TsSpec,
 };
-use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
+use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy, SeparateAlgorithm};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 /// A range such as `10.1.0.0-10.1.255.255`, or a single address.
@@ -34,8 +34,14 @@ pub(crate) fn ike_proposal(ke: &[KeyExchange]) -> IkeProposal {
     }
 }
 
-pub(crate) fn esp_proposal(encryption: EspAlgorithm) -> EspProposal {
-    EspProposal { encryption: vec![encryption], esn: vec![true, false], ..EspProposal::default() }
+pub(crate) fn esp_proposal(algorithm: EspAlgorithm) -> EspProposal {
+    let encryption = match algorithm {
+        EspAlgorithm::Aes128Gcm16 => EspEncryption::Aes128Gcm16,
+        EspAlgorithm::Aes256Gcm16 => EspEncryption::Aes256Gcm16,
+        EspAlgorithm::Separate(SeparateAlgorithm { cipher, .. }) => EspEncryption::Separate(cipher),
+    };
+    let integrity = algorithm.integrity().into_iter().collect();
+    EspProposal { encryption: vec![encryption], integrity, esn: vec![true, false], ..EspProposal::default() }
 }
 
 pub(crate) fn child(name: &str, local: &str, remote: &str) -> Child {

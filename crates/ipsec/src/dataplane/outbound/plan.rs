@@ -8,14 +8,13 @@ use crate::dataplane::reply::Replier;
 use crate::dataplane::shares::is_carried;
 use crate::dataplane::table::OutboundTable;
 use crate::drops::DropReason;
-use crate::esp::{Outer, tunnel};
+use crate::esp::tunnel;
 use crate::flow::Path;
 use crate::inner::Inner;
 use crate::sa::OutboundSa;
 use crate::share::ShareSet;
 use crate::siphash::HashKey;
 use crate::spd::PolicyId;
-use testudo_crypto::TAG_LEN;
 use testudo_wire::icmp::Kind;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv6;
@@ -41,6 +40,12 @@ impl<S, const AWAY: bool> Plan<S, AWAY> {
     pub(super) fn moved<T, const THERE: bool>(&self, at: u8, sa: T) -> Plan<T, THERE> {
         let Self { sa: _, sequence, iv, len, at: _, class, df, pieces, next_header } = *self;
         Plan { sa, sequence, iv, len, at, class, df, pieces, next_header }
+    }
+
+    /// What becomes of the packet once it is encrypted.
+    #[inline]
+    pub(super) fn sealed(&self) -> Verdict {
+        self.pieces.map_or(Verdict::Forward, |mtu| Verdict::ForwardInPieces { mtu })
     }
 }
 
@@ -167,7 +172,7 @@ impl<'s> Planner<'s, '_> {
             item.verdict = Verdict::Fragment { mtu };
             return None;
         }
-        let behind = Outer::trailer_len(usize::from(inner.len)) + TAG_LEN;
+        let behind = sa.outer.sizes().behind(usize::from(inner.len));
         if item.buf.headroom() < sa.outer.prefix_len() || item.buf.tailroom() < behind {
             sa.counters().add_drop(DropReason::NoRoom);
             item.refuse(DropReason::NoRoom, &self.counters.outbound);

@@ -1,14 +1,14 @@
 //! ESP around the packets of a burst, and the cipher.
 
-use super::Burst;
 use super::plan::Plan;
+use super::{Burst, separate};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::DirectionCounters;
 use crate::dataplane::event::{Event, Events};
 use crate::drops::DropReason;
-use crate::esp::{Marks, Outer, transport};
-use crate::sa::OutboundSa;
-use testudo_crypto::{Aad, SealJob, TAG_LEN, seal_burst};
+use crate::esp::{Marks, transport};
+use crate::sa::{OutboundSa, SaKey, Sizes};
+use testudo_crypto::{Aad, AeadKey, SealJob, TAG_LEN, seal_burst};
 use testudo_wire::esp;
 use testudo_wire::packet::PacketBuf;
 
@@ -16,21 +16,30 @@ use testudo_wire::packet::PacketBuf;
 /// identifications of the outer headers come after `id`. Touches nothing else: another worker may do it.
 pub(super) fn seal<const AWAY: bool>(burst: &mut [Item<'_>], plans: &[Plan<&OutboundSa, AWAY>], mut id: u16) {
     let mut jobs = Burst::new();
-    let mut plans = plans.iter().peekable();
+    let (first_id, mut others) = (id, false);
+    let mut left = plans.iter().peekable();
     for (at, item) in burst.iter_mut().enumerate() {
-        let Some(plan) = plans.next_if(|plan| usize::from(plan.at) == at) else {
+        let Some(plan) = left.next_if(|plan| usize::from(plan.at) == at) else {
             continue;
         };
         id = id.wrapping_add(1);
-        item.verdict = match encapsulate(&mut item.buf, plan, id) {
+        let SaKey::Aead(key) = &plan.sa.key else {
+            others = true;
+            continue;
+        };
+        item.verdict = match encapsulate(&mut item.buf, plan, key, id) {
             Some(job) => {
                 jobs.push(job);
-                plan.pieces.map_or(Verdict::Forward, |mtu| Verdict::ForwardInPieces { mtu })
+                plan.sealed()
             }
             None => Verdict::Drop(DropReason::NoRoom),
         };
     }
     seal_burst(&mut jobs);
+    drop(jobs);
+    if others {
+        separate::seal(burst, plans, first_id);
+    }
 }
 
 /// Writes outer header and trailer. `None` if there is no room, which the planner has ruled out.
@@ -38,11 +47,12 @@ pub(super) fn seal<const AWAY: bool>(burst: &mut [Item<'_>], plans: &[Plan<&Outb
 fn encapsulate<'a, const AWAY: bool>(
     buf: &'a mut PacketBuf<'_>,
     plan: &Plan<&'a OutboundSa, AWAY>,
+    key: &'a AeadKey,
     id: u16,
 ) -> Option<SealJob<'a>> {
     let Plan { sa, sequence, iv, .. } = *plan;
     let prefix_len = sa.outer.prefix_len();
-    let trailer_len = Outer::trailer_len(usize::from(plan.len));
+    let trailer_len = Sizes::AEAD.trailer_len(usize::from(plan.len));
     if !(buf.grow_front(prefix_len) && buf.grow_back(trailer_len + TAG_LEN)) {
         return None;
     }
@@ -61,7 +71,7 @@ fn encapsulate<'a, const AWAY: bool>(
         return None;
     }
     let aad = if sa.esn { Aad::esp_esn(sa.spi.0, sequence) } else { Aad::esp(sa.spi.0, sequence as u32) };
-    Some(SealJob { key: &sa.key, iv: iv.to_be_bytes(), aad, text, tag })
+    Some(SealJob { key, iv: iv.to_be_bytes(), aad, text, tag })
 }
 
 /// Tells control of SAs that have come into use.

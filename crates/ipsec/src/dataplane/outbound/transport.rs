@@ -4,9 +4,7 @@ use super::Parsed;
 use super::plan::{Plan, Planner, pieces, reported_mtu};
 use crate::dataplane::burst::{Ingress, Item, Verdict};
 use crate::drops::DropReason;
-use crate::esp::Outer;
 use crate::sa::OutboundSa;
-use testudo_crypto::TAG_LEN;
 use testudo_wire::fragment::Fragment;
 use testudo_wire::icmp::Kind;
 use testudo_wire::ip::Protocol;
@@ -42,14 +40,15 @@ impl<'s> Planner<'s, '_> {
             Err(_) => return refuse(item, DropReason::Malformed),
         }
         let seam = Seam::find(item.buf.data()).ok();
-        let Some(next_header) = seam.and_then(|seam| seam.protocol(item.buf.data())) else {
+        let seam = seam.and_then(|seam| Some((seam.offset(), seam.protocol(item.buf.data())?)));
+        let Some((clear, next_header)) = seam else {
             return refuse(item, DropReason::Malformed);
         };
         // Its peer takes what has none for a dummy (RFC 4303 §2.6).
         if next_header == Protocol::NO_NEXT {
             return refuse(item, DropReason::Dummy);
         }
-        let mtu = sa.inner_mtu();
+        let mtu = sa.outer.mtu_behind(clear, sa.inner_mtu());
         let too_big = inner.len > mtu;
         // Whoever has sent fragments has learned the MTU, or does without.
         let may_shrink = inner.df && item.ingress != Ingress::HostJoined;
@@ -59,7 +58,7 @@ impl<'s> Planner<'s, '_> {
             self.replier.refuse(item, kind, DropReason::TooBig, counters);
             return None;
         }
-        let behind = Outer::trailer_len(inner.len.into()) + TAG_LEN;
+        let behind = sa.outer.sizes().behind(usize::from(inner.len).saturating_sub(clear));
         if item.buf.headroom() < sa.outer.prefix_len() || item.buf.tailroom() < behind {
             return refuse(item, DropReason::NoRoom);
         }

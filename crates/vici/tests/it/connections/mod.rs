@@ -7,10 +7,10 @@ mod proposals;
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{
-    Child, ChildLifetime, ChildMode, Connection, IkeEncryption, IkeLifetime, KeyExchange, Lifetime, Prf,
-    StartAction, TsSpec,
+    Child, ChildLifetime, ChildMode, Connection, EspEncryption, IkeEncryption, IkeLifetime, KeyExchange,
+    Lifetime, Prf, StartAction, TsSpec,
 };
-use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy};
+use testudo_ipsec::sa::{Cipher, HeaderCopy, Mac};
 use testudo_ipsec::selector::AddrRange;
 use testudo_vici::message::Message;
 use testudo_vici::schema::{Policy, connection};
@@ -82,7 +82,7 @@ fn defaults_are_filled_in() {
     assert_eq!((net.mode, net.start_action), (ChildMode::Tunnel, StartAction::None));
     assert_eq!((net.replay_window, net.priority, net.copy), (1024, 0, HeaderCopy::default()));
     let [esp] = net.proposals.as_slice() else { panic!("one default proposal") };
-    assert_eq!(esp.encryption, [EspAlgorithm::Aes128Gcm16, EspAlgorithm::Aes256Gcm16]);
+    assert_eq!(esp.encryption, [EspEncryption::Aes128Gcm16, EspEncryption::Aes256Gcm16]);
     assert_eq!((esp.ke.len(), esp.esn.as_slice()), (0, &[false][..]));
 }
 

@@ -98,18 +98,70 @@ fn esp_proposals() {
         child(Message::new().with_list("esp_proposals", [text])).map(|mut child| child.proposals.remove(0))
     };
     let esp = one("aes256gcm16").unwrap();
-    assert_eq!(esp.encryption, [EspAlgorithm::Aes256Gcm16]);
+    assert_eq!((&esp.encryption[..], &esp.integrity[..]), (&[EspEncryption::Aes256Gcm16][..], &[][..]));
     assert_eq!((esp.ke.len(), esp.esn), (0, vec![false]));
     let esp = one("aes128gcm-x25519-esn-noesn").unwrap();
     assert_eq!((esp.ke.as_slice(), esp.esn.as_slice()), (&[KeyExchange::X25519][..], &[true, false][..]));
     assert_eq!(one("default").unwrap().encryption.len(), 2);
-    for text in ["chacha20poly1305", "aes128-sha256", "aes128gcm16-aes192gcm16"] {
-        let expected = "but ESP has AES-GCM only; expected aes128gcm16 or aes256gcm16";
+    assert_eq!(one("aes128gcm16-sha256").unwrap().integrity, [], "it means nothing beside an AEAD");
+    for (text, expected) in [
+        (
+            "chacha20poly1305",
+            "but ESP has no chacha20poly1305 yet; expected aes128gcm16 or aes256gcm16, or aes128,",
+        ),
+        (
+            "aes128gcm16-aes192gcm16",
+            "but ESP has no aes192gcm16 yet; expected aes128gcm16 or aes256gcm16, or aes128,",
+        ),
+        ("aes128", "but AES-CBC and NULL need an integrity algorithm; expected one such as sha256"),
+        ("null", "but AES-CBC and NULL need an integrity algorithm; expected one such as sha256"),
+        (
+            "aes128gcm16-aes128-sha256",
+            "but AEADs and other ciphers cannot stand in one proposal; expected two",
+        ),
+        ("null-aes256gcm16-sha1", "but AEADs and other ciphers cannot stand in one proposal; expected two"),
+        ("sha256", "but it names no encryption; expected one such as aes128gcm16"),
+    ] {
         let path = "connections.gw.children.net.esp_proposals";
-        assert_eq!(one(text).unwrap_err(), format!("{path}: found {text:?}, {expected}"));
+        let why = one(text).unwrap_err();
+        assert!(why.starts_with(&format!("{path}: found {text:?}, {expected}")), "{why}");
     }
-    for text in ["null-sha256", "des-sha256", "3des-sha1", "blowfish128-sha256", "aes128-md5"] {
+    for text in ["des-sha256", "3des-sha1", "blowfish128-sha256", "aes128-md5", "aes128gmac"] {
         let why = one(text).unwrap_err();
         assert!(why.contains("is refused as weak: "), "{why}");
     }
+}
+
+/// Each by the name that strongSwan has for it, without `legacy = true`.
+#[test]
+fn esp_proposals_with_separate_algorithms() {
+    let one = |text: &str| {
+        child(Message::new().with_list("esp_proposals", [text])).map(|mut child| child.proposals.remove(0))
+    };
+    let ciphers = [
+        ("null", Cipher::Null),
+        ("aes128", Cipher::Aes128Cbc),
+        ("aes192", Cipher::Aes192Cbc),
+        ("aes256", Cipher::Aes256Cbc),
+    ];
+    let macs = [
+        ("sha1", Mac::HmacSha1_96),
+        ("sha256", Mac::HmacSha256_128),
+        ("sha384", Mac::HmacSha384_192),
+        ("sha512", Mac::HmacSha512_256),
+    ];
+    for (cipher_name, cipher) in ciphers {
+        for (mac_name, mac) in macs {
+            let esp = one(&format!("{cipher_name}-{mac_name}-ecp256-esn")).unwrap();
+            assert_eq!(
+                (&esp.encryption[..], &esp.integrity[..]),
+                (&[EspEncryption::Separate(cipher)][..], &[mac][..])
+            );
+            assert_eq!((&esp.ke[..], &esp.esn[..]), (&[KeyExchange::Ecp256][..], &[true][..]));
+        }
+    }
+    let esp = one("AES256-aes-sha2_512-SHA").unwrap();
+    let [aes256, aes128] = [Cipher::Aes256Cbc, Cipher::Aes128Cbc].map(EspEncryption::Separate);
+    assert_eq!(esp.encryption, [aes256, aes128], "in the order of the words");
+    assert_eq!(esp.integrity, [Mac::HmacSha512_256, Mac::HmacSha1_96]);
 }

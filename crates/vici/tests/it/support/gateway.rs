@@ -285,6 +285,7 @@ pub(crate) fn net_sa(number: u64) -> IkeSaStatus {
             spi_in: Spi(0xc0de_cafe),
             spi_out: Spi(0x0bad_f00d),
             encryption: gcm,
+            integrity: None,
             ke: bare("CURVE_25519"),
             additional_ke: [bare("ML_KEM_768"), None, None, None, None, None, None],
             esn: true,

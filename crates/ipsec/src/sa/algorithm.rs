@@ -1,0 +1,94 @@
+//! The algorithms of ESP, and what they add to a packet.
+
+use serde::{Deserialize, Serialize};
+use testudo_crypto::separate::HEADER_LEN;
+pub use testudo_crypto::separate::{Cipher, Mac, SeparateAlgorithm};
+use testudo_crypto::{AeadAlgorithm, IV_LEN, SALT_LEN, TAG_LEN};
+use testudo_wire::esp;
+
+/// ESP algorithms (RFC 8221); the name in comments is that of strongSwan's proposals. Stored and sent by their place: new ones come
+/// last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum EspAlgorithm {
+    /// `aes128gcm16` (RFC 4106): 16 octets of key, 4 of salt.
+    Aes128Gcm16,
+    /// `aes256gcm16` (RFC 4106): 32 octets of key, 4 of salt.
+    Aes256Gcm16,
+    /// One for encryption and one for integrity, such as `aes128-sha256` or `null-sha1` (RFC 4303 §2.4).
+    Separate(SeparateAlgorithm),
+}
+
+impl EspAlgorithm {
+    /// A cipher with a MAC.
+    pub const fn separate(cipher: Cipher, mac: Mac) -> Self {
+        Self::Separate(SeparateAlgorithm { cipher, mac })
+    }
+
+    /// What protects integrity beside the cipher; none where that is an AEAD.
+    pub fn integrity(self) -> Option<Mac> {
+        match self {
+            Self::Aes128Gcm16 | Self::Aes256Gcm16 => None,
+            Self::Separate(SeparateAlgorithm { mac, .. }) => Some(mac),
+        }
+    }
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let separate =
+            Cipher::ALL.into_iter().flat_map(|cipher| Mac::ALL.map(|mac| Self::separate(cipher, mac)));
+        [Self::Aes128Gcm16, Self::Aes256Gcm16].into_iter().chain(separate)
+    }
+
+    /// Octets of [`KeyMaterial`](super::KeyMaterial).
+    pub fn key_len(self) -> usize {
+        match self {
+            Self::Aes128Gcm16 => AeadAlgorithm::Aes128Gcm.key_len() + SALT_LEN,
+            Self::Aes256Gcm16 => AeadAlgorithm::Aes256Gcm.key_len() + SALT_LEN,
+            Self::Separate(SeparateAlgorithm { cipher, mac }) => cipher.key_len() + mac.key_len(),
+        }
+    }
+
+    pub(crate) fn sizes(self) -> Sizes {
+        match self {
+            Self::Aes128Gcm16 | Self::Aes256Gcm16 => Sizes::AEAD,
+            Self::Separate(algorithm) => Sizes {
+                before_text: algorithm.before_text() as u8,
+                icv: algorithm.mac.icv_len() as u8,
+                align: algorithm.cipher.block_len().max(ALIGN) as u8,
+            },
+        }
+    }
+}
+
+/// Payload, padding and trailer end on a multiple of this, whatever the cipher asks for (RFC 4303 §2.4).
+const ALIGN: usize = 4;
+
+/// What an algorithm adds to a packet, in octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// ESP's header and the IV.
+    pub(crate) before_text: u8,
+    pub(crate) icv: u8,
+    /// Payload, padding and trailer are a multiple of it: a power of two.
+    pub(crate) align: u8,
+}
+
+impl Sizes {
+    /// What all AEADs add.
+    pub(crate) const AEAD: Self = {
+        assert!(esp::HEADER == HEADER_LEN);
+        Self { before_text: (esp::HEADER + IV_LEN) as u8, icv: TAG_LEN as u8, align: ALIGN as u8 }
+    };
+
+    /// Octets of padding and trailer behind an inner packet, ICV not included.
+    #[inline(always)]
+    pub(crate) fn trailer_len(self, inner: usize) -> usize {
+        esp::pad_len(inner, usize::from(self.align)) + esp::TRAILER
+    }
+
+    /// Octets of everything behind an inner packet.
+    #[inline]
+    pub(crate) fn behind(self, inner: usize) -> usize {
+        self.trailer_len(inner) + usize::from(self.icv)
+    }
+}
