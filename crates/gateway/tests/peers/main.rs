@@ -5,6 +5,9 @@ mod certificates;
 mod cluster;
 mod cluster_secrets;
 mod common;
+#[cfg(target_arch = "x86_64")]
+mod esp_kernel;
+mod esp_suites;
 mod fail_closed;
 mod failover;
 mod fragments;

@@ -192,9 +192,14 @@ fn a_connection_is_refused_by_key_and_changes_nothing() {
             "connections.lab.children.lab.updown: found \"/bin/sh\", but an updown script is not supported",
         ),
         (
-            with(&|c| c.esp_proposals = "aes128-sha256".into()),
-            "connections.lab.children.lab.esp_proposals: found \"aes128-sha256\", but ESP has AES-GCM only; \
-             expected aes128gcm16",
+            with(&|c| c.esp_proposals = "aes128gcm16-aes128-sha256".into()),
+            "connections.lab.children.lab.esp_proposals: found \"aes128gcm16-aes128-sha256\", but AEADs and other \
+             ciphers cannot stand in one proposal; expected two proposals",
+        ),
+        (
+            with(&|c| c.esp_proposals = "null".into()),
+            "connections.lab.children.lab.esp_proposals: found \"null\", but AES-CBC and NULL need an integrity \
+             algorithm; expected one such as sha256",
         ),
         (
             with(&|c| c.remote_ts = vec!["10.2.0.0/33".into()]),

@@ -253,11 +253,12 @@ fn ping_from_guest(pair: &Pair, to: IpAddr, size: usize) {
 /// The peer's ESP is that of a Linux kernel: transport mode of either side's asking, with both kinds of numbers.
 fn a_kernel_agrees(outer: Family) {
     let pair = Scenario::new("transport-kernel", Kind::Guest).outer(outer).start_empty();
-    for (esn, initiator) in [("esn", Side::One), ("noesn", Side::Two)] {
+    let proposals = ["aes128gcm16-esn", "aes128gcm16-noesn", "aes256-sha256-esn"];
+    for (proposal, initiator) in proposals.into_iter().zip([Side::One, Side::Two, Side::One]) {
         for side in SIDES {
             let mut connection = Connection::of(side, outer);
             between_hosts(outer, side, &mut connection);
-            connection.esp_proposals = format!("aes128gcm16-{esn}");
+            connection.esp_proposals = proposal.into();
             pair.swanctl(side).load(&connection.to_string()).unwrap();
         }
         pair.up(initiator);

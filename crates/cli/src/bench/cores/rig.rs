@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn packets_come_through_however_many_workers_there_are() {
         for case in [(1, 1), (2, 2), (3, 1)] {
-            let mut rig = Rig::new(Library::detect(), Suite::Aes128gcm16, case, 1000).expect("a rig");
+            let mut rig = Rig::new(Library::detect(), Suite::AES128GCM16, case, 1000).expect("a rig");
             for figure in rig.round(Duration::from_millis(50)).expect("nothing is lost") {
                 assert!(figure.mpps > 0.0 && figure.cpu_ns > 0.0, "{case:?}: {figure:?}");
                 assert!(case.0 > 1 || figure.helped == 0.0, "{case:?}: {figure:?}");

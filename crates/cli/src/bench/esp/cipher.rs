@@ -1,10 +1,15 @@
 //! The bare cipher: the limit that no pipeline around it can beat.
 
+use super::suite::Around;
 use super::{BURST, Suite};
 use crate::bench::stopwatch::Stopwatch;
+use std::ops::Range;
+use testudo_crypto::separate::{SeparateJob, SeparateKey, open_separate_burst, seal_separate_burst};
 use testudo_crypto::{
-    Aad, AeadKey, CryptoError, Library, OpenJob, SALT_LEN, SealJob, TAG_LEN, open_burst, seal_burst,
+    Aad, AeadAlgorithm, AeadKey, CryptoError, Library, OpenJob, SALT_LEN, SealJob, TAG_LEN, open_burst,
+    seal_burst,
 };
+use testudo_ipsec::sa::{EspAlgorithm, SeparateAlgorithm};
 
 /// Bursts that are prepared together, outside of the measured time.
 const BURSTS: usize = 4;
@@ -14,55 +19,108 @@ const JUMBO: usize = 16 << 10;
 /// The text lies as deep in a frame as in the pipeline: caches see the same picture. Ethernet frame at 384, then Ethernet 14, IPv4 20,
 /// ESP 8, IV 8, less what the outer headers grew to the front.
 const TEXT_AT: usize = 400;
+/// Texts that are worked on in a run.
+const COUNT: usize = BURST * BURSTS;
 
-/// Texts of one length under one key.
+/// Texts under one key.
 pub(crate) struct BareCipher {
-    key: AeadKey,
-    memory: Vec<u8>,
-    tags: Vec<[u8; TAG_LEN]>,
-    /// The lengths that follow each other, over and over.
-    text_lens: Vec<usize>,
-    stride: usize,
+    kind: Kind,
+    texts: Texts,
     sequence: u64,
 }
 
+enum Kind {
+    Aead(AeadKey, Vec<[u8; TAG_LEN]>),
+    Separate(SeparateKey, Around),
+}
+
+struct Texts {
+    memory: Vec<u8>,
+    /// The lengths that follow each other, over and over.
+    lens: Vec<usize>,
+    /// Frames lie as far apart as in the pipeline.
+    stride: usize,
+}
+
 impl BareCipher {
-    /// `text_lens` are what the pipeline encrypts of each packet, trailer included.
-    pub(crate) fn new(library: Library, suite: Suite, text_lens: Vec<usize>) -> Result<Self, CryptoError> {
-        // Frames lie as far apart as in the pipeline.
-        let longest = text_lens.iter().copied().max().unwrap_or_default();
-        let stride = if TEXT_AT + longest <= SHORT { SHORT } else { JUMBO };
-        let algorithm = suite.aead();
-        let key = AeadKey::new(library, algorithm, &vec![0x17; algorithm.key_len()], [0x2A; SALT_LEN])?;
-        let count = BURST * BURSTS;
-        let memory = vec![0x55; count * stride];
-        Ok(Self { key, memory, tags: vec![[0; TAG_LEN]; count], text_lens, stride, sequence: 0 })
+    /// `lens` are what the pipeline encrypts of each packet, trailer included.
+    pub(crate) fn new(library: Library, suite: Suite, lens: Vec<usize>) -> Result<Self, CryptoError> {
+        let around = suite.around();
+        let longest = lens.iter().copied().max().unwrap_or_default();
+        let stride = if TEXT_AT + longest + around.icv <= SHORT { SHORT } else { JUMBO };
+        let texts = Texts { memory: vec![0x55; COUNT * stride], lens, stride };
+        let aead = |algorithm: AeadAlgorithm| {
+            let key = AeadKey::new(library, algorithm, &vec![0x17; algorithm.key_len()], [0x2A; SALT_LEN])?;
+            Ok(Kind::Aead(key, vec![[0; TAG_LEN]; COUNT]))
+        };
+        let kind = match suite.esp() {
+            EspAlgorithm::Aes128Gcm16 => aead(AeadAlgorithm::Aes128Gcm)?,
+            EspAlgorithm::Aes256Gcm16 => aead(AeadAlgorithm::Aes256Gcm)?,
+            EspAlgorithm::Separate(algorithm) => {
+                let SeparateAlgorithm { cipher, mac } = algorithm;
+                let keys = (vec![0x17; cipher.key_len()], vec![0x18; mac.key_len()]);
+                Kind::Separate(SeparateKey::new(library, algorithm, &keys.0, &keys.1)?, around)
+            }
+        };
+        Ok(Self { kind, texts, sequence: 0 })
     }
 
     /// Encrypts and decrypts some bursts. False if a packet was not authentic afterwards.
     pub(crate) fn run(&mut self, seal: &mut Stopwatch, open: &mut Stopwatch) -> bool {
-        let first = self.sequence;
-        self.sequence += self.tags.len() as u64;
-        let Self { key, memory, tags, text_lens, stride, .. } = self;
-
-        let mut jobs: Vec<_> = (texts(memory, text_lens, *stride).zip(&mut *tags).zip(first..))
-            .map(|((text, tag), n)| SealJob { key, iv: n.to_be_bytes(), aad: aad(n), text, tag })
-            .collect();
-        seal.measure(jobs.len(), || jobs.chunks_mut(BURST).for_each(seal_burst));
-
-        let mut jobs: Vec<_> = (texts(memory, text_lens, *stride).zip(&*tags).zip(first..))
-            .map(|((text, tag), n)| OpenJob { key, iv: n.to_be_bytes(), aad: aad(n), text, tag, ok: false })
-            .collect();
-        open.measure(jobs.len(), || jobs.chunks_mut(BURST).for_each(open_burst));
-        jobs.iter().all(|job| job.ok)
+        let numbers = self.sequence..self.sequence + COUNT as u64;
+        self.sequence = numbers.end;
+        match &mut self.kind {
+            Kind::Aead(key, tags) => run_aead((key, tags), &mut self.texts, numbers, [seal, open]),
+            Kind::Separate(key, around) => {
+                run_separate((key, *around), &mut self.texts, numbers, [seal, open])
+            }
+        }
     }
 }
 
-fn aad(sequence: u64) -> Aad {
-    Aad::esp_esn(0x0BAD_CAFE, sequence)
+fn run_aead(
+    (key, tags): (&AeadKey, &mut [[u8; TAG_LEN]]),
+    texts: &mut Texts,
+    numbers: Range<u64>,
+    [seal, open]: [&mut Stopwatch; 2],
+) -> bool {
+    let aad = |sequence| Aad::esp_esn(0x0BAD_CAFE, sequence);
+    let mut jobs: Vec<_> = (texts.with(0, 0).zip(&mut *tags).zip(numbers.clone()))
+        .map(|((text, tag), n)| SealJob { key, iv: n.to_be_bytes(), aad: aad(n), text, tag })
+        .collect();
+    seal.measure(jobs.len(), || jobs.chunks_mut(BURST).for_each(seal_burst));
+
+    let mut jobs: Vec<_> = (texts.with(0, 0).zip(&*tags).zip(numbers))
+        .map(|((text, tag), n)| OpenJob { key, iv: n.to_be_bytes(), aad: aad(n), text, tag, ok: false })
+        .collect();
+    open.measure(jobs.len(), || jobs.chunks_mut(BURST).for_each(open_burst));
+    jobs.iter().all(|job| job.ok)
 }
 
-fn texts<'a>(memory: &'a mut [u8], lens: &'a [usize], stride: usize) -> impl Iterator<Item = &'a mut [u8]> {
-    let frames = memory.chunks_exact_mut(stride).zip(lens.iter().cycle());
-    frames.filter_map(|(frame, len)| frame.get_mut(TEXT_AT..TEXT_AT + len))
+fn run_separate(
+    (key, Around { before, icv, .. }): (&SeparateKey, Around),
+    texts: &mut Texts,
+    numbers: Range<u64>,
+    [seal, open]: [&mut Stopwatch; 2],
+) -> bool {
+    let high = |n: u64| Some((n >> 32) as u32);
+    let mut jobs: Vec<_> = (texts.with(before, icv).zip(numbers))
+        .map(|(packet, n)| {
+            // Header, and a nonce that is never the same.
+            let number = n.to_be_bytes();
+            packet.iter_mut().zip(number.iter().cycle()).take(before).for_each(|(to, from)| *to = *from);
+            SeparateJob { key, packet, high: high(n), ok: false }
+        })
+        .collect();
+    seal.measure(jobs.len(), || jobs.chunks_mut(BURST).for_each(seal_separate_burst));
+    open.measure(jobs.len(), || jobs.chunks_mut(BURST).for_each(open_separate_burst));
+    jobs.iter().all(|job| job.ok)
+}
+
+impl Texts {
+    /// Each with so many octets before and behind it.
+    fn with(&mut self, before: usize, behind: usize) -> impl Iterator<Item = &mut [u8]> {
+        let frames = self.memory.chunks_exact_mut(self.stride).zip(self.lens.iter().cycle());
+        frames.filter_map(move |(frame, len)| frame.get_mut(TEXT_AT - before..TEXT_AT + len + behind))
+    }
 }

@@ -73,7 +73,7 @@ impl Side {
             Self::Near => 0x11,
             Self::Far => 0x22,
         };
-        KeyMaterial(vec![octet; suite.aead().key_len() + testudo_crypto::SALT_LEN])
+        KeyMaterial(vec![octet; suite.esp().key_len()])
     }
 
     /// The /16 around the host.

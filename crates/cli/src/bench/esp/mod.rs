@@ -10,6 +10,7 @@ pub(super) mod gateway;
 pub(super) mod node;
 mod picture;
 pub(super) mod rig;
+mod suite;
 pub(super) mod traffic;
 
 use crate::bench::machine::Machine;
@@ -21,8 +22,8 @@ use dpdk::Dpdk;
 use rig::Rig;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use testudo_crypto::{AeadAlgorithm, CryptoError, Library};
-use testudo_ipsec::sa::EspAlgorithm;
+pub(crate) use suite::Suite;
+use testudo_crypto::{CryptoError, Library};
 use traffic::Traffic;
 
 /// Packets in a burst, as in the worker.
@@ -46,7 +47,7 @@ pub(crate) struct EspArgs {
     /// 9000.
     #[arg(long, value_delimiter = ',', default_value = "64,256,512,1024,1420,4096,8900,imix")]
     sizes: Vec<Traffic>,
-    /// Ciphers, by strongSwan's names.
+    /// Ciphers, by strongSwan's names, such as aes128gcm16, aes128-sha1 or null-sha256.
     #[arg(long, value_delimiter = ',', default_value = "aes128gcm16")]
     ciphers: Vec<Suite>,
     /// Measured time of each row, pipeline and cipher each.
@@ -64,38 +65,6 @@ pub(super) fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
         _ => Err("expected seconds, above 0 and at most 3600".into()),
-    }
-}
-
-/// An ESP cipher suite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Suite {
-    /// AES-GCM, 128-bit key, 16-octet ICV.
-    Aes128gcm16,
-    /// AES-GCM, 256-bit key, 16-octet ICV.
-    Aes256gcm16,
-}
-
-impl Suite {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Aes128gcm16 => "aes128gcm16",
-            Self::Aes256gcm16 => "aes256gcm16",
-        }
-    }
-
-    pub(super) fn aead(self) -> AeadAlgorithm {
-        match self {
-            Self::Aes128gcm16 => AeadAlgorithm::Aes128Gcm,
-            Self::Aes256gcm16 => AeadAlgorithm::Aes256Gcm,
-        }
-    }
-
-    pub(super) fn esp(self) -> EspAlgorithm {
-        match self {
-            Self::Aes128gcm16 => EspAlgorithm::Aes128Gcm16,
-            Self::Aes256gcm16 => EspAlgorithm::Aes256Gcm16,
-        }
     }
 }
 

@@ -2,10 +2,11 @@
 
 use super::gateway::Side;
 use super::node::{Link, Node, SetupError};
+use super::suite::Around;
 use super::traffic::{self, Traffic};
 use super::{BURST, BURSTS, Suite};
 use crate::bench::stopwatch::Stopwatch;
-use testudo_crypto::{IV_LEN, Library, TAG_LEN};
+use testudo_crypto::Library;
 use testudo_wire::{esp, ipv4};
 
 /// Packets of one stretch.
@@ -19,6 +20,7 @@ pub(crate) struct Rig {
     sent: Vec<Vec<u8>>,
     /// What the other host must get: the same, two hops later.
     expected: Vec<Vec<u8>>,
+    around: Around,
 }
 
 /// A packet did not come out as it should.
@@ -53,12 +55,13 @@ impl Rig {
             far: node(Side::Far)?,
             sent: packets(traffic::TTL),
             expected: packets(traffic::TTL - 2),
+            around: suite.around(),
         })
     }
 
     /// Octets that are encrypted of each packet, in their order.
     pub(crate) fn text_lens(&self) -> Vec<usize> {
-        self.sent.iter().map(|packet| text_len(packet)).collect()
+        self.sent.iter().map(|packet| text_len(packet, self.around)).collect()
     }
 
     /// Sends some bursts from end to end.
@@ -79,8 +82,9 @@ impl Rig {
 
     /// Carries the outer packets over.
     fn cross(&mut self) -> Result<(), Fault> {
-        let around = ipv4::HEADER + esp::HEADER + IV_LEN + TAG_LEN;
-        let mut lens = self.sent.iter().map(|packet| around + text_len(packet)).cycle();
+        let Around { before, icv, .. } = self.around;
+        let whole = |packet: &Vec<u8>| ipv4::HEADER + before + text_len(packet, self.around) + icv;
+        let mut lens = self.sent.iter().map(whole).cycle();
         let mut found = 0;
         self.near.take_sent(Link::Wan, |packet| {
             found += 1;
@@ -106,9 +110,9 @@ impl Rig {
     }
 }
 
-/// Octets that are encrypted of a packet: padding and trailer end it on a multiple of 4 (RFC 4303 §2.4).
-fn text_len(packet: &[u8]) -> usize {
-    (packet.len() + esp::TRAILER).next_multiple_of(4)
+/// Octets that are encrypted of a packet: padding and trailer fill words and blocks (RFC 4303 §2.4).
+fn text_len(packet: &[u8], around: Around) -> usize {
+    (packet.len() + esp::TRAILER).next_multiple_of(around.align)
 }
 
 fn all(gateway: &'static str, found: usize) -> Result<(), Fault> {

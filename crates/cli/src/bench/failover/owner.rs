@@ -37,7 +37,7 @@ pub(super) fn measure(repeats: u32) -> Result<Vec<Row>, FailoverError> {
 
 fn cycles(repeats: u32, size: u16) -> Result<Vec<Row>, FailoverError> {
     let library = Library::detect();
-    let suite = Suite::Aes128gcm16;
+    let suite = Suite::AES128GCM16;
     let mut rigs = [
         Rig::new(library, suite, Traffic::of(size), false)?,
         Rig::new(library, suite, Traffic::of(size), true)?,

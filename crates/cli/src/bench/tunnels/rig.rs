@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn packets_of_all_spokes_come_through() {
-        let mut rig = Rig::new(Library::detect(), Suite::Aes128gcm16, 700, 100).expect("a rig");
+        let mut rig = Rig::new(Library::detect(), Suite::AES128GCM16, 700, 100).expect("a rig");
         let [mut outward, mut inward] = [const { Stopwatch::new() }; 2];
         for _ in 0..8 {
             rig.run(&mut outward, &mut inward).expect("nothing is lost");

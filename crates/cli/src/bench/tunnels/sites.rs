@@ -4,7 +4,7 @@ use crate::bench::esp::Suite;
 use crate::bench::esp::node::{Link, Node, SetupError, routes};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use testudo_crypto::{Library, SALT_LEN};
+use testudo_crypto::Library;
 use testudo_fastpath::fib::Route;
 use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::Error;
@@ -109,7 +109,7 @@ fn selector(first: Ipv4Addr, last: Ipv4Addr) -> Vec<TrafficSelector> {
 }
 
 fn key(spoke: Spoke, octet: u8, suite: Suite) -> KeyMaterial {
-    let mut octets = vec![octet; suite.aead().key_len() + SALT_LEN];
+    let mut octets = vec![octet; suite.esp().key_len()];
     octets[..4].copy_from_slice(&spoke.0.to_be_bytes());
     KeyMaterial(octets)
 }

@@ -1,0 +1,105 @@
+//! What the benches encrypt with, by strongSwan's names.
+
+use std::str::FromStr;
+use testudo_crypto::AeadAlgorithm;
+use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
+
+/// Every suite of ESP and its name.
+const SUITES: [(&str, EspAlgorithm); 18] = [
+    ("aes128gcm16", EspAlgorithm::Aes128Gcm16),
+    ("aes256gcm16", EspAlgorithm::Aes256Gcm16),
+    ("aes128-sha1", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha1_96)),
+    ("aes128-sha256", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha256_128)),
+    ("aes128-sha384", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha384_192)),
+    ("aes128-sha512", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha512_256)),
+    ("aes192-sha1", EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacSha1_96)),
+    ("aes192-sha256", EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacSha256_128)),
+    ("aes192-sha384", EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacSha384_192)),
+    ("aes192-sha512", EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacSha512_256)),
+    ("aes256-sha1", EspAlgorithm::separate(Cipher::Aes256Cbc, Mac::HmacSha1_96)),
+    ("aes256-sha256", EspAlgorithm::separate(Cipher::Aes256Cbc, Mac::HmacSha256_128)),
+    ("aes256-sha384", EspAlgorithm::separate(Cipher::Aes256Cbc, Mac::HmacSha384_192)),
+    ("aes256-sha512", EspAlgorithm::separate(Cipher::Aes256Cbc, Mac::HmacSha512_256)),
+    ("null-sha1", EspAlgorithm::separate(Cipher::Null, Mac::HmacSha1_96)),
+    ("null-sha256", EspAlgorithm::separate(Cipher::Null, Mac::HmacSha256_128)),
+    ("null-sha384", EspAlgorithm::separate(Cipher::Null, Mac::HmacSha384_192)),
+    ("null-sha512", EspAlgorithm::separate(Cipher::Null, Mac::HmacSha512_256)),
+];
+
+/// An ESP cipher suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Suite {
+    name: &'static str,
+    esp: EspAlgorithm,
+}
+
+/// Octets that a suite puts around a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Around {
+    /// ESP's header and the IV.
+    pub(super) before: usize,
+    /// What text and padding fill.
+    pub(super) align: usize,
+    /// The integrity check value.
+    pub(super) icv: usize,
+}
+
+impl Suite {
+    /// AES-GCM with a key of 128 bits.
+    pub(crate) const AES128GCM16: Self = Self { name: SUITES[0].0, esp: SUITES[0].1 };
+
+    pub(crate) fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// `None` where cipher and integrity are separate.
+    pub(super) fn aead(self) -> Option<AeadAlgorithm> {
+        match self.esp {
+            EspAlgorithm::Aes128Gcm16 => Some(AeadAlgorithm::Aes128Gcm),
+            EspAlgorithm::Aes256Gcm16 => Some(AeadAlgorithm::Aes256Gcm),
+            EspAlgorithm::Separate(_) => None,
+        }
+    }
+
+    pub(crate) fn esp(self) -> EspAlgorithm {
+        self.esp
+    }
+
+    pub(super) fn around(self) -> Around {
+        match self.esp {
+            EspAlgorithm::Aes128Gcm16 | EspAlgorithm::Aes256Gcm16 => Around { before: 16, align: 4, icv: 16 },
+            EspAlgorithm::Separate(algorithm) => Around {
+                before: algorithm.before_text(),
+                align: algorithm.cipher.block_len().max(4),
+                icv: algorithm.mac.icv_len(),
+            },
+        }
+    }
+}
+
+impl FromStr for Suite {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = SUITES.iter().find(|(name, _)| *name == text);
+        let names = || SUITES.map(|(name, _)| name).join(", ");
+        found
+            .map(|(name, esp)| Self { name, esp: *esp })
+            .ok_or_else(|| format!("expected one of {}", names()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_has_its_name() {
+        for algorithm in EspAlgorithm::all() {
+            let found: Vec<_> = SUITES.iter().filter(|(_, esp)| *esp == algorithm).collect();
+            let [(name, _)] = found[..] else { panic!("{algorithm:?}: {found:?}") };
+            assert_eq!(name.parse(), Ok(Suite { name, esp: algorithm }));
+        }
+        assert!("aes512-md4".parse::<Suite>().unwrap_err().starts_with("expected one of aes128gcm16, "));
+    }
+}

@@ -1,0 +1,75 @@
+//! Every suite of ESP with a Linux kernel's XFRM, with both kinds of sequence numbers.
+
+use crate::common::{Pair, SOON, Scenario, Watch};
+use crate::esp_suites::{INNER_MTU, Suite, connect, is_agreed, sizes_are_answered};
+use std::time::Duration;
+use testudo_lab::gateway::{Gateway, Kind};
+use testudo_lab::iperf::{Direction, IperfServer, Throughput};
+use testudo_lab::topology::{Family, Side};
+use testudo_lab::wait_until;
+
+/// Little enough for an emulated processor, and more than a window of TCP.
+const TRANSFER: u64 = 256 << 10;
+
+/// With what `ip xfrm state` calls the algorithms.
+const SUITES: [(Suite, &str); 5] = [
+    (("aes128-sha256-esn", [Some("AES_CBC"), Some("128"), Some("HMAC_SHA2_256_128")]), "hmac(sha256)"),
+    (("aes256-sha512-noesn", [Some("AES_CBC"), Some("256"), Some("HMAC_SHA2_512_256")]), "hmac(sha512)"),
+    (("aes192-sha384-esn", [Some("AES_CBC"), Some("192"), Some("HMAC_SHA2_384_192")]), "hmac(sha384)"),
+    (("aes128-sha1-noesn", [Some("AES_CBC"), Some("128"), Some("HMAC_SHA1_96")]), "hmac(sha1)"),
+    (("null-sha256-esn", [Some("NULL"), None, Some("HMAC_SHA2_256_128")]), "cipher_null"),
+];
+
+fn states(pair: &Pair) -> testudo_lab::Result<String> {
+    match &pair.two {
+        Gateway::Guest(guest) => guest.run("ip xfrm state"),
+        _ => panic!("side two runs a guest"),
+    }
+}
+
+/// From the guest's iperf server and to it.
+fn streams(pair: &Pair, family: Family) {
+    let _server = IperfServer::start(&pair.t.server).unwrap();
+    for direction in [Direction::Up, Direction::Down] {
+        let to = Side::Two.host(family);
+        let run = Throughput::run(&pair.t.client, to, direction, Duration::from_secs(1), 1).unwrap();
+        assert!(run.bytes > TRANSFER, "{family} {direction:?}: {run:?}");
+    }
+}
+
+#[test]
+fn a_linux_kernel_takes_every_suite() {
+    let pair = Scenario::new("esp-kernel", Kind::Guest).inner_mtu(INNER_MTU).start_empty();
+    let sides = [Side::One, Side::Two].into_iter().cycle();
+    for ((suite, kernels), initiator) in SUITES.into_iter().zip(sides) {
+        connect(&pair, Family::V4, suite.0, initiator);
+        let watch = Watch::start(&pair.t);
+        is_agreed(&pair, suite);
+        let shown = states(&pair).unwrap();
+        assert!(shown.contains(kernels), "{shown}");
+        assert_eq!(shown.contains("flag af-unspec esn"), suite.0.ends_with("-esn"), "{shown}");
+        for family in [Family::V4, Family::V6] {
+            sizes_are_answered(&pair, family);
+            streams(&pair, family);
+        }
+        // New keys, from either side.
+        for side in [Side::One, Side::Two] {
+            pair.swanctl(side).run(["--rekey", "--child", "lab"]).unwrap();
+            wait_until("one Child SA again", SOON, || {
+                let children = pair.swanctl(Side::One).list_sas()?.remove(0).children;
+                let settled = children.iter().filter(|child| child.state == "INSTALLED").count() == 1;
+                Ok(if settled { Ok(()) } else { Err(format!("{children:?}")) })
+            })
+            .unwrap();
+            pair.ping_both_ways();
+        }
+        watch.saw_nothing();
+        assert_eq!(pair.dropped("auth_failed"), 0, "{}", suite.0);
+        pair.swanctl(initiator).terminate("lab").unwrap();
+        wait_until("the end of the kernel's SAs", SOON, || {
+            let states = states(&pair)?;
+            Ok(if states.trim().is_empty() { Ok(()) } else { Err(states) })
+        })
+        .unwrap();
+    }
+}

@@ -1,0 +1,122 @@
+//! Every suite of ESP with Debian's strongSwan, whose libipsec has no extended sequence numbers, and with ourselves.
+
+use crate::common::{Pair, SOON, Scenario, Watch};
+use testudo_lab::gateway::Kind;
+use testudo_lab::ping::Ping;
+use testudo_lab::swanctl_conf::Connection;
+use testudo_lab::topology::{Family, Side};
+
+const SIDES: [Side; 2] = [Side::One, Side::Two];
+
+/// What leaves room for any suite, in UDP too: hosts send what is larger in fragments.
+pub(crate) const INNER_MTU: u16 = 1400;
+
+/// A proposal, and what `--list-sas` calls cipher, key size and integrity algorithm.
+pub(crate) type Suite = (&'static str, [Option<&'static str>; 3]);
+
+const fn cbc(bits: &'static str, mac: &'static str) -> [Option<&'static str>; 3] {
+    [Some("AES_CBC"), Some(bits), Some(mac)]
+}
+
+const SUITES: [Suite; 6] = [
+    ("aes128-sha256", cbc("128", "HMAC_SHA2_256_128")),
+    ("aes256-sha512", cbc("256", "HMAC_SHA2_512_256")),
+    ("aes192-sha384", cbc("192", "HMAC_SHA2_384_192")),
+    ("aes128-sha1", cbc("128", "HMAC_SHA1_96")),
+    ("null-sha256", [Some("NULL"), None, Some("HMAC_SHA2_256_128")]),
+    ("aes256gcm16", [Some("AES_GCM_16"), Some("256"), None]),
+];
+
+/// Loads a connection with that proposal into both sides and brings it up.
+pub(crate) fn connect(pair: &Pair, outer: Family, proposal: &str, initiator: Side) {
+    for side in SIDES {
+        let mut connection = Connection::of(side, outer);
+        connection.esp_proposals = proposal.into();
+        pair.swanctl(side).load(&connection.to_string()).unwrap();
+    }
+    pair.up(initiator);
+}
+
+/// Both sides name the suite alike.
+pub(crate) fn is_agreed(pair: &Pair, (proposal, expected): Suite) {
+    for side in SIDES {
+        let sas = pair.sas(side);
+        let child = &sas[0].children[0];
+        let found = ["encr-alg", "encr-keysize", "integ-alg"].map(|key| child.get(key));
+        assert_eq!(found, expected, "{proposal} at {side:?}: {child:?}");
+    }
+}
+
+/// Packets of many sizes, of every remainder by a cipher's block, from either side; each is answered.
+pub(crate) fn sizes_are_answered(pair: &Pair, family: Family) {
+    for from in SIDES {
+        for size in (1..=1400).step_by(13) {
+            let pong = Ping::new(from.other().host(family)).size(size).count(1);
+            let pong = pong.run(pair.t.host(from)).unwrap();
+            let drops = (pair.drops(Side::One), pair.drops(Side::Two));
+            assert_eq!(pong.received, pong.sent, "{family}, {size} octets, from {from:?}; drops {drops:?}");
+        }
+    }
+}
+
+fn end(pair: &Pair, initiator: Side) {
+    pair.swanctl(initiator).terminate("lab").unwrap();
+    for side in SIDES {
+        pair.await_sas(side, 0, SOON);
+    }
+}
+
+fn every_suite(peer: Kind, esn: &str) {
+    let pair = Scenario::new("esp-suites", peer).inner_mtu(INNER_MTU).start_empty();
+    for ((proposal, expected), first) in SUITES.into_iter().zip(SIDES.into_iter().cycle()) {
+        for (initiator, family) in [(first, Family::V4), (first.other(), Family::V6)] {
+            connect(&pair, Family::V4, &format!("{proposal}{esn}"), initiator);
+            let watch = Watch::start(&pair.t);
+            is_agreed(&pair, (proposal, expected));
+            sizes_are_answered(&pair, family);
+            pair.tcp_both_ways(family);
+            watch.saw_nothing();
+            end(&pair, initiator);
+        }
+    }
+    for reason in ["auth_failed", "esp_too_short", "bad_padding", "malformed_inner"] {
+        assert_eq!(pair.dropped(reason), 0, "{reason}");
+    }
+}
+
+#[test]
+fn every_suite_with_strongswan() {
+    every_suite(Kind::Strongswan, "");
+}
+
+#[test]
+fn every_suite_with_ourselves_and_extended_numbers() {
+    every_suite(Kind::Testudo, "-esn");
+}
+
+/// What both have in another order: the responder's counts. What only one has is never agreed on.
+#[test]
+fn the_responders_order_decides() {
+    let pair = Scenario::new("esp-order", Kind::Strongswan).start_empty();
+    // Ours and the peer's; what integrity algorithm we choose, and which one the peer.
+    let cases = [
+        (["aes128-null-sha256-sha1", "aes256-aes128-sha1-sha256"], ["HMAC_SHA2_256_128", "HMAC_SHA1_96"]),
+        (
+            ["null-sha512,aes192-aes128-sha256", "aes256gcm16,aes128-sha512-sha256"],
+            ["HMAC_SHA2_256_128", "HMAC_SHA2_256_128"],
+        ),
+    ];
+    for (proposals, chosen) in cases {
+        for (responder, mac) in SIDES.into_iter().zip(chosen) {
+            for (side, proposals) in SIDES.into_iter().zip(proposals) {
+                let mut connection = Connection::of(side, Family::V4);
+                connection.esp_proposals = proposals.into();
+                pair.swanctl(side).load(&connection.to_string()).unwrap();
+            }
+            pair.up(responder.other());
+            is_agreed(&pair, (proposals[0], cbc("128", mac)));
+            pair.ping_both_ways();
+            end(&pair, responder.other());
+        }
+    }
+}
