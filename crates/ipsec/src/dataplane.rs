@@ -4,7 +4,6 @@
 //! change puts out of use goes back as [`Garbage`], to be freed by control. Control may read the [`Counters`], and those
 //! inside the SAs, at any time.
 
-mod away;
 mod burst;
 mod command;
 mod counters;
@@ -18,8 +17,8 @@ mod outbound;
 mod reply;
 mod shares;
 mod table;
+mod turn;
 
-pub use away::Away;
 pub use burst::{BURST, Ingress, Item, Verdict};
 pub use command::{Command, Garbage};
 pub use counters::{Counters, DirectionTotals, Totals};
@@ -27,6 +26,7 @@ pub use event::Event;
 pub use local::LocalAddrs;
 pub use table::PolicyBlock;
 pub use testudo_wire::icmp::Sources;
+pub use turn::Turn;
 
 use crate::flow::FlowCache;
 use crate::number::{IvAllocator, WorkerId};

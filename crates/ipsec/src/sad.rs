@@ -97,12 +97,6 @@ impl Sad {
         sas().for_each(|sa| sa.prefetch_state());
     }
 
-    /// The SA with exactly this SPI, to be kept.
-    pub(crate) fn shared(&self, spi: Spi) -> Option<Arc<InboundSa>> {
-        let block = self.blocks.get(SlotBlock::number_of(spi))?.as_ref()?;
-        block.slots.get(slot(spi))?.as_ref().filter(|sa| sa.spi() == spi).map(Arc::clone)
-    }
-
     /// The SA with exactly this SPI.
     #[inline]
     pub(crate) fn get(&self, spi: Spi) -> Option<&InboundSa> {

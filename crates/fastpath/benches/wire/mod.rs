@@ -7,8 +7,6 @@ use testudo_ipsec::dataplane::{Command, Event, Garbage, Item, Sources, Verdict};
 pub(crate) struct Wire;
 
 impl Pipeline for Wire {
-    type Away = ();
-
     fn outbound(&mut self, burst: &mut [Item<'_>], _: &Sources) {
         burst.iter_mut().for_each(|item| item.verdict = Verdict::Forward);
     }

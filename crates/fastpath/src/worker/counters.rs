@@ -161,9 +161,9 @@ pub struct WorkerTotals {
     pub held: u64,
     /// Packets that are being worked on, here or by other workers, and have not ended.
     pub away: u64,
-    /// Packets whose cipher another worker has done.
+    /// Packets that another worker has taken through the pipeline.
     pub helped_by_others: u64,
-    /// Packets of other workers whose cipher this one has done.
+    /// Packets of other workers that this one has taken through the pipeline.
     pub helped_others: u64,
     /// Packets dropped by the IPsec pipeline; its own counters have the reasons.
     pub dropped_by_pipeline: u64,

@@ -1,19 +1,22 @@
 //! Workers that help each other: one SA on many cores.
 //!
-//! Packets of one SA, of one flow, come by one queue to one worker, its *owner*. It alone reads them, numbers them, checks
-//! replays and sends, so that their order and what must not repeat need no lock. What may be done elsewhere is the cipher (see
-//! `testudo_ipsec::dataplane::Away`): when a whole burst waits at the port and some worker has nothing to do, the owner lays bursts out
-//! on its desk as *errands*, takes the next from the port, and works on what nobody has fetched. Who has nothing of its own to do
-//! looks at the desks of the others. What comes back is ended and sent in the order in which it was laid out, and what is to go through the
-//! pipeline meanwhile, from the TUN or for the second time, goes to the end of that order: its numbers are later ones.
+//! Packets of one SA, of one flow, come by one queue to one worker, its *owner*. It alone takes them from the port and sends
+//! them. All between may be done elsewhere: when a whole burst waits at the port and some worker has nothing to do, the owner lays
+//! bursts out on its desk as *errands*, unread, takes the next from the port, and works on what nobody has fetched. Who has nothing of
+//! its own to do looks at the desks of the others, and takes an errand through its own pipeline: look-up, cipher and all. Numbers and
+//! what replay windows say are taken in the order in which errands were laid out (see [`order`](super::order)). What
+//! comes back is sent in that order too; and what is to go through the pipeline meanwhile, from the TUN or for the second time, goes to its
+//! end.
 //!
 //! So traffic that is spread over queues costs nothing more, and one flow gets every worker that is idle. Errands circulate:
 //! nothing is allocated, and a desk holds so many.
 
-use super::Outcome;
 use super::channel::Channel;
 use super::classify::Direction;
 use super::deliver::Source;
+use super::drops::WorkerDrop;
+use super::order::{Order, Place};
+use crate::fib::PortIndex;
 use crate::port::{BURST, FrameBurst};
 use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
@@ -22,7 +25,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use testudo_crypto::{prefetch, prefetch_slice};
-use testudo_ipsec::dataplane::{Item, Verdict};
+use testudo_ipsec::dataplane::{Sources, Verdict};
 
 /// Errands of one worker at most.
 pub(super) const ERRANDS: usize = 24;
@@ -31,59 +34,91 @@ pub(super) const ERRANDS: usize = 24;
 const OF_BURST: usize = 8;
 /// Errands that lie ready for each worker that has nothing to do.
 const AHEAD: usize = 4;
-/// Octets of a packet, on average, from which on others are asked: with shorter ones the cipher takes less time than its packets and
-/// what is known of them need from one processor's caches to another's. `testudo bench cores` shows it.
-const WORTH: usize = 512;
-/// Octets that are looked at of each packet besides the cipher.
+/// Octets of a packet that whoever fetches it looks at first.
 const HEADERS: usize = 128;
-const TRAILER: usize = 32;
 /// So many more full bursts than others find nobody idle before a worker that sleeps is woken.
 const STARVED: u32 = 16;
 
 /// The desks of all workers.
 #[derive(Debug)]
-pub struct Crew<A> {
-    desks: Box<[Desk<A>]>,
+pub struct Crew {
+    desks: Box<[Desk]>,
     /// Workers that are awake and have nothing of their own to do.
     spare: AtomicUsize,
+    /// A worker has panicked over an errand.
+    broken: AtomicBool,
 }
 
-struct Desk<A> {
+struct Desk {
     /// Errands that anybody may fetch.
-    open: ArrayQueue<Box<Errand<A>>>,
+    open: ArrayQueue<Box<Errand>>,
     /// Errands that others have worked on.
-    done: ArrayQueue<Box<Errand<A>>>,
+    done: ArrayQueue<Box<Errand>>,
     /// Wakes the worker.
     channel: OnceLock<Arc<Channel>>,
     asleep: AtomicBool,
+    /// In which its errands are numbered.
+    numbering: Order,
+    /// In which replay windows are asked about them.
+    accepting: Order,
 }
 
-impl<A> std::fmt::Debug for Desk<A> {
+impl std::fmt::Debug for Desk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Desk({} open, {} done)", self.open.len(), self.done.len())
     }
 }
 
-/// A burst whose cipher anybody may do.
-pub(super) struct Errand<A> {
+/// A burst that anybody may take through the pipeline.
+pub(super) struct Errand {
     pub(super) number: u64,
     pub(super) frames: FrameBurst,
-    pub(super) verdicts: ArrayVec<Verdict, BURST>,
-    /// What the pipeline has begun.
-    pub(super) away: Option<A>,
-    pub(super) source: Source,
-    pub(super) direction: Direction,
+    pub(super) task: Task,
+    /// Of ICMP errors about its packets.
+    pub(super) sources: Sources,
+    /// What has become of each packet.
+    pub(super) fates: ArrayVec<Fate, BURST>,
+    /// Another worker has done it.
+    pub(super) foreign: bool,
 }
 
-impl<A> Errand<A> {
+/// What an errand's frames are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Task {
+    /// As they came by the port at this place. If it is named, routes must lead back to it.
+    Received { place: u8, checked: Option<PortIndex> },
+    /// IP packets.
+    Packets { source: Source, direction: Direction },
+}
+
+impl Task {
+    /// Where its packets come from; whether all nodes have them may differ.
+    pub(super) fn source(self) -> Source {
+        match self {
+            Self::Received { place, .. } => Source::Port { place, shared: false },
+            Self::Packets { source, .. } => source,
+        }
+    }
+}
+
+/// What has become of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fate {
+    /// The pipeline did not get it.
+    Lost(WorkerDrop),
+    /// It did.
+    Decided { verdict: Verdict, source: Source, direction: Direction, clear: bool },
+}
+
+impl Errand {
     fn blank() -> Box<Self> {
         Box::new(Self {
             number: 0,
             frames: FrameBurst::new(),
-            verdicts: ArrayVec::new(),
-            away: None,
-            source: Source::Again,
-            direction: Direction::Inbound,
+            task: Task::Packets { source: Source::Again, direction: Direction::Inbound },
+            sources: Sources { v4: None, v6: None },
+            fates: ArrayVec::new(),
+            foreign: false,
         })
     }
 
@@ -91,40 +126,12 @@ impl<A> Errand<A> {
     fn prefetch(&self) {
         prefetch(self, size_of::<Self>());
         for frame in &self.frames {
-            let (head, tail) = frame.data().split_at(HEADERS.min(frame.len().into()));
-            prefetch_slice(head);
-            // ESP has its padding, which tells where the inner packet ends, at the end.
-            prefetch_slice(tail.last_chunk::<TRAILER>().map_or(tail, |end| end));
-        }
-    }
-
-    /// A stage of the pipeline on the packets.
-    pub(super) fn run(&mut self, stage: impl FnOnce(&mut [Item<'_>], &mut Option<A>)) {
-        let Self { frames, verdicts, away, source, .. } = self;
-        let ingress = source.ingress();
-        let item = |(frame, verdict): (_, &Verdict)| {
-            let frame: &mut crate::frame::Frame = frame;
-            Item { buf: frame.packet(), ingress, verdict: *verdict }
-        };
-        let mut items: ArrayVec<Item<'_>, BURST> = frames.iter_mut().zip(verdicts.iter()).map(item).collect();
-        stage(&mut items, away);
-        let outcomes: ArrayVec<Outcome, BURST> = items.iter().map(Outcome::of).collect();
-        drop(items);
-        for ((frame, verdict), outcome) in frames.iter_mut().zip(verdicts).zip(outcomes) {
-            *verdict = outcome.verdict;
-            let fits = frame.set_extent(outcome.start.into(), outcome.len.into());
-            debug_assert!(fits, "the pipeline works inside the frame");
+            prefetch_slice(frame.data().get(..HEADERS).unwrap_or(frame.data()));
         }
     }
 }
 
-/// True if the cipher of these packets is worth asking others.
-fn are_worth_it(frames: &FrameBurst) -> bool {
-    let octets: usize = frames.iter().map(|frame| usize::from(frame.len())).sum();
-    octets >= WORTH * frames.len()
-}
-
-impl<A> Crew<A> {
+impl Crew {
     /// Desks for so many workers.
     pub fn new(workers: usize) -> Arc<Self> {
         let desk = || Desk {
@@ -132,8 +139,11 @@ impl<A> Crew<A> {
             done: ArrayQueue::new(ERRANDS),
             channel: OnceLock::new(),
             asleep: AtomicBool::new(false),
+            numbering: Order::new(),
+            accepting: Order::new(),
         };
-        Arc::new(Self { desks: (0..workers).map(|_| desk()).collect(), spare: AtomicUsize::new(0) })
+        let desks = (0..workers).map(|_| desk()).collect();
+        Arc::new(Self { desks, spare: AtomicUsize::new(0), broken: AtomicBool::new(false) })
     }
 
     /// Wakes a worker that sleeps, other than the one at this place.
@@ -148,12 +158,12 @@ impl<A> Crew<A> {
 }
 
 /// A worker's place in a crew, and what it has laid out.
-pub(super) struct Seat<A> {
-    crew: Arc<Crew<A>>,
+pub(super) struct Seat {
+    crew: Arc<Crew>,
     place: usize,
-    blanks: Vec<Box<Errand<A>>>,
+    blanks: ArrayVec<Box<Errand>, ERRANDS>,
     /// What has begun and not ended, in order; those that are done are here.
-    order: VecDeque<Option<Box<Errand<A>>>>,
+    order: VecDeque<Option<Box<Errand>>>,
     /// Number of the first of these.
     first: u64,
     /// Packets in them.
@@ -162,15 +172,15 @@ pub(super) struct Seat<A> {
     starved: u32,
 }
 
-impl<A> std::fmt::Debug for Seat<A> {
+impl std::fmt::Debug for Seat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Seat({}: {} errands)", self.place, self.order.len())
     }
 }
 
-impl<A> Seat<A> {
+impl Seat {
     /// Takes a place. `None` if the crew has no such place, or it is taken.
-    pub(super) fn take(crew: Arc<Crew<A>>, place: usize, channel: &Arc<Channel>) -> Option<Self> {
+    pub(super) fn take(crew: Arc<Crew>, place: usize, channel: &Arc<Channel>) -> Option<Self> {
         crew.desks.get(place)?.channel.set(Arc::clone(channel)).ok()?;
         Some(Self {
             crew,
@@ -201,28 +211,26 @@ impl<A> Seat<A> {
         self.blanks.len() >= OF_BURST
     }
 
-    /// An errand for these packets.
+    /// An errand for these packets. `None` if all are out.
     pub(super) fn blank(
         &mut self,
         frames: &mut FrameBurst,
-        source: Source,
-        direction: Direction,
-    ) -> Option<Box<Errand<A>>> {
+        task: Task,
+        sources: &Sources,
+    ) -> Option<Box<Errand>> {
         let mut errand = self.blanks.pop()?;
-        (errand.source, errand.direction) = (source, direction);
-        errand.verdicts = frames.iter().map(|_| Verdict::Pending).collect();
+        (errand.task, errand.sources, errand.foreign) = (task, *sources, false);
         std::mem::swap(&mut errand.frames, frames);
         Some(errand)
     }
 
-    /// True if a burst is to be laid out: because earlier ones are, or because more waits behind it, somebody is idle, and its packets
-    /// are long.
+    /// True if a burst is to be laid out: because earlier ones are, or because more waits behind it and somebody is idle.
     #[inline]
-    pub(super) fn shares(&mut self, frames: &FrameBurst, is_full: bool) -> bool {
+    pub(super) fn shares(&mut self, is_full: bool) -> bool {
         if self.is_sharing() {
             return true;
         }
-        if !is_full || !are_worth_it(frames) {
+        if !is_full {
             self.starved = self.starved.saturating_sub(1);
             return false;
         }
@@ -237,8 +245,8 @@ impl<A> Seat<A> {
         false
     }
 
-    /// Lays out what has begun.
-    pub(super) fn lay_out(&mut self, mut errand: Box<Errand<A>>) {
+    /// Lays an errand out.
+    pub(super) fn lay_out(&mut self, mut errand: Box<Errand>) {
         errand.number = self.first + self.order.len() as u64;
         self.packets += errand.frames.len();
         self.order.push_back(None);
@@ -248,23 +256,23 @@ impl<A> Seat<A> {
         }
     }
 
-    fn desk(&self) -> &Desk<A> {
+    fn desk(&self) -> &Desk {
         &self.crew.desks[self.place]
     }
 
     /// The next errand that nobody has fetched, if more of them lie there than the others will need soon.
-    pub(super) fn surplus(&self) -> Option<Box<Errand<A>>> {
+    pub(super) fn surplus(&self) -> Option<Box<Errand>> {
         let enough = AHEAD * self.crew.spare.load(Relaxed);
         if self.desk().open.len() > enough { self.own() } else { None }
     }
 
     /// The next errand that nobody has fetched.
-    pub(super) fn own(&self) -> Option<Box<Errand<A>>> {
+    pub(super) fn own(&self) -> Option<Box<Errand>> {
         self.desk().open.pop()
     }
 
     /// An errand of somebody else.
-    pub(super) fn foreign(&self) -> Option<(usize, Box<Errand<A>>)> {
+    pub(super) fn foreign(&self) -> Option<(usize, Box<Errand>)> {
         let others = (0..self.crew.desks.len()).filter(|place| *place != self.place);
         let (place, errand) =
             others.into_iter().find_map(|place| Some((place, self.crew.desks[place].open.pop()?)))?;
@@ -272,15 +280,27 @@ impl<A> Seat<A> {
         Some((place, errand))
     }
 
+    /// The turns of an errand of the desk at this place: to number its packets, and to accept them.
+    pub(super) fn turns(&self, place: usize, number: u64) -> [Place<'_>; 2] {
+        let Desk { numbering, accepting, .. } = &self.crew.desks[place];
+        [numbering, accepting].map(|order| Place::new(order, number, &self.crew.broken))
+    }
+
+    /// This worker's place.
+    pub(super) fn place(&self) -> usize {
+        self.place
+    }
+
     /// Gives an errand back to its owner.
-    pub(super) fn give_back(&self, place: usize, errand: Box<Errand<A>>) {
+    pub(super) fn give_back(&self, place: usize, mut errand: Box<Errand>) {
+        errand.foreign = true;
         // A desk has room for all errands of its worker.
         let refused = self.crew.desks[place].done.push(errand);
         debug_assert!(refused.is_ok(), "more errands than there are");
     }
 
     /// Puts an errand that has been worked on where its turn will find it.
-    pub(super) fn put_back(&mut self, errand: Box<Errand<A>>) {
+    pub(super) fn put_back(&mut self, errand: Box<Errand>) {
         let at = errand.number - self.first;
         if let Some(slot) = self.order.get_mut(at as usize) {
             *slot = Some(errand);
@@ -299,7 +319,7 @@ impl<A> Seat<A> {
     }
 
     /// The errand whose turn it is, if it has been worked on.
-    pub(super) fn next_done(&mut self) -> Option<Box<Errand<A>>> {
+    pub(super) fn next_done(&mut self) -> Option<Box<Errand>> {
         self.order.front()?.as_ref()?;
         let errand = self.order.pop_front()??;
         self.first += 1;
@@ -308,9 +328,9 @@ impl<A> Seat<A> {
     }
 
     /// Brings an errand back into circulation.
-    pub(super) fn retire(&mut self, mut errand: Box<Errand<A>>) {
-        errand.away = None;
+    pub(super) fn retire(&mut self, mut errand: Box<Errand>) {
         errand.frames.clear();
+        errand.fates.clear();
         self.blanks.push(errand);
     }
 
@@ -335,7 +355,7 @@ impl<A> Seat<A> {
     }
 }
 
-impl<A> Drop for Seat<A> {
+impl Drop for Seat {
     fn drop(&mut self) {
         self.set_spare(false);
     }

@@ -19,6 +19,7 @@ mod hold;
 mod host;
 mod inbox;
 mod join;
+mod order;
 mod outbox;
 mod pipeline;
 mod route;
@@ -40,7 +41,7 @@ pub use host::HostPort;
 pub use pipeline::Pipeline;
 
 use crate::error::{Error, Result};
-use crate::fib::Fib;
+use crate::fib::{Fib, PortIndex};
 use crate::frame::FramePool;
 use crate::port::{BURST, FrameBurst, Port};
 use arrayvec::ArrayVec;
@@ -68,10 +69,10 @@ const SLOW_TICK: u64 = 1000;
 
 /// Ports, TUN and pipeline, and the frames between them.
 #[derive(Debug)]
-pub struct Worker<P, H, D: Pipeline> {
+pub struct Worker<P, H, D> {
     config: WorkerConfig,
     pipeline: D,
-    seat: Option<Seat<D::Away>>,
+    seat: Option<Seat>,
     /// Turns without work that it stays awake for, because others may want help.
     keen: u32,
     /// Turns in a row in which others had all that there was to do.
@@ -289,8 +290,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if received.is_empty() {
             return false;
         }
-        let is_full = received.is_full();
-        let checked = self.delivery.port(place).filter(|port| !self.config.unchecked.contains(*port));
+        if self.shares(&mut received, place) {
+            return true;
+        }
+        let checked = self.checked(place);
         let (mut outbound, mut inbound) = (FrameBurst::new(), FrameBurst::new());
         let mut shared = FrameBurst::new();
         for mut frame in received.drain(..) {
@@ -306,11 +309,17 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
         // There are at most `MOST_PORTS`.
         let from = |shared| Source::Port { place: place as u8, shared };
-        self.run_shared(&mut outbound, Direction::Outbound, from(false), is_full);
-        self.run_shared(&mut shared, Direction::Outbound, from(true), is_full);
-        self.run_shared(&mut inbound, Direction::Inbound, from(false), is_full);
+        self.run_here(&mut outbound, Direction::Outbound, from(false));
+        self.run_here(&mut shared, Direction::Outbound, from(true));
+        self.run_here(&mut inbound, Direction::Inbound, from(false));
         self.run_again();
         true
+    }
+
+    /// The port at a place, if routes must lead back to it.
+    #[inline]
+    fn checked(&self, place: usize) -> Option<PortIndex> {
+        self.delivery.port(place).filter(|port| !self.config.unchecked.contains(*port))
     }
 
     /// A burst from the kernel through the pipeline, as large as a port's. While there is more, the next turn looks again; each time
@@ -383,6 +392,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// A burst of IP packets through the whole pipeline, and what it decides carried out.
     #[inline]
     fn run_here(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
+        if frames.is_empty() {
+            return;
+        }
         let ingress = source.ingress();
         let mut items: ArrayVec<Item<'_>, BURST> =
             frames.iter_mut().map(|frame| Item::new(frame.packet(), ingress)).collect();

@@ -1,36 +1,31 @@
 //! The IPsec pipeline as the worker sees it.
 
-use testudo_ipsec::dataplane::{Away, Command, Dataplane, Event, Garbage, Item, Sources};
+use testudo_ipsec::dataplane::{Command, Dataplane, Event, Garbage, Item, Sources, Turn};
 
 /// Gives each packet of a burst its verdict. [`Dataplane`] is the one there is; tests of the worker use simpler ones.
 pub trait Pipeline {
-    /// A burst that has begun and not ended, on its way between workers.
-    type Away: Send;
-
     /// Packets to be protected. ICMP errors about them come from these addresses.
     fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources);
 
     /// Packets addressed to us that the filter took for ESP.
     fn inbound(&mut self, burst: &mut [Item<'_>]);
 
-    /// The first stage of `outbound`. What it returns is worked on and then ended, with the packets that have no verdict; none
-    /// if there is no such packet.
-    fn begin_outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) -> Option<Self::Away> {
+    /// The same for a burst of a queue of which other workers have bursts in hand too.
+    fn outbound_in_turn(&mut self, burst: &mut [Item<'_>], sources: &Sources, turn: &mut dyn Turn) {
+        turn.begin();
         self.outbound(burst, sources);
-        None
+        turn.end();
     }
 
-    /// The first stage of `inbound`.
-    fn begin_inbound(&mut self, burst: &mut [Item<'_>]) -> Option<Self::Away> {
+    /// The same for `inbound`.
+    fn inbound_in_turn(&mut self, burst: &mut [Item<'_>], turn: &mut dyn Turn) {
+        turn.begin();
         self.inbound(burst);
-        None
+        turn.end();
     }
 
-    /// The middle stage, by any worker.
-    fn work(_away: &mut Self::Away, _burst: &mut [Item<'_>]) {}
-
-    /// The last stage, in the order in which the bursts began.
-    fn end(&mut self, _away: &Self::Away, _burst: &mut [Item<'_>]) {}
+    /// So many packets that `inbound` gave back as early, of so many octets, go to another worker's pipeline.
+    fn pass_early(&mut self, _packets: u64, _octets: u64) {}
 
     /// So many packets that `inbound` gave back as early do not wait for their SA any longer.
     fn give_up_early(&mut self, packets: u64);
@@ -49,26 +44,18 @@ pub trait Pipeline {
 }
 
 impl Pipeline for Dataplane {
-    type Away = Away;
-
     #[inline]
-    fn begin_outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) -> Option<Away> {
-        Dataplane::begin_outbound(self, burst, sources)
+    fn outbound_in_turn(&mut self, burst: &mut [Item<'_>], sources: &Sources, turn: &mut dyn Turn) {
+        Dataplane::outbound_in_turn(self, burst, sources, turn);
     }
 
     #[inline]
-    fn begin_inbound(&mut self, burst: &mut [Item<'_>]) -> Option<Away> {
-        Dataplane::begin_inbound(self, burst)
+    fn inbound_in_turn(&mut self, burst: &mut [Item<'_>], turn: &mut dyn Turn) {
+        Dataplane::inbound_in_turn(self, burst, turn);
     }
 
-    #[inline]
-    fn work(away: &mut Away, burst: &mut [Item<'_>]) {
-        away.work(burst);
-    }
-
-    #[inline]
-    fn end(&mut self, away: &Away, burst: &mut [Item<'_>]) {
-        Dataplane::end(self, away, burst);
+    fn pass_early(&mut self, packets: u64, octets: u64) {
+        Dataplane::pass_early(self, packets, octets);
     }
 
     #[inline]

@@ -1,15 +1,16 @@
-//! What a worker of a crew does: lays bursts out, works on them, ends them in order, and helps others.
+//! What a worker of a crew does: lays bursts out, works on them, sends them in order, and helps others.
 
-use super::classify::Direction;
-use super::crew::{Crew, Errand, Seat};
-use super::deliver::{Context, Source};
-use super::{HostPort, Pipeline, Worker};
+use super::classify::{Arrived, Direction, classify};
+use super::crew::{Crew, Errand, Fate, Seat, Task};
+use super::deliver::{Context, Delivery, Source};
+use super::drops::WorkerDrop;
+use super::{HostPort, Outcome, Pipeline, Worker};
 use crate::frame::Frame;
 use crate::port::{BURST, FrameBurst, Port};
 use arrayvec::ArrayVec;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use testudo_ipsec::dataplane::Verdict;
+use testudo_ipsec::dataplane::{Item, Turn, Verdict};
 
 /// How long a worker that ends waits for errands that others have.
 const LAST_WAIT: Duration = Duration::from_secs(1);
@@ -25,14 +26,14 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// # Panics
     /// If the crew has no such place, or it is taken.
     #[must_use]
-    pub fn joining(mut self, crew: Arc<Crew<D::Away>>, place: usize) -> Self {
+    pub fn joining(mut self, crew: Arc<Crew>, place: usize) -> Self {
         let seat = Seat::take(crew, place, &self.delivery.channel);
         assert!(seat.is_some(), "place {place} of the crew is not free");
         self.seat = seat;
         self
     }
 
-    /// True while bursts have begun and not ended.
+    /// True while errands are out.
     #[inline]
     pub(super) fn is_sharing(&self) -> bool {
         self.seat.as_ref().is_some_and(Seat::is_sharing)
@@ -44,76 +45,39 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.seat.as_ref().is_none_or(Seat::has_room)
     }
 
-    /// A burst from a port through the pipeline, here or with the help of others.
+    /// Lays a burst from a port out, unread, if that is of use. False if it is still there.
     #[inline]
-    pub(super) fn run_shared(
-        &mut self,
-        frames: &mut FrameBurst,
-        direction: Direction,
-        source: Source,
-        is_full: bool,
-    ) {
-        if frames.is_empty() {
-            return;
+    pub(super) fn shares(&mut self, received: &mut FrameBurst, place: usize) -> bool {
+        let is_full = received.is_full();
+        if !self.seat.as_mut().is_some_and(|seat| seat.shares(is_full)) {
+            return false;
         }
-        if self.seat.as_mut().is_some_and(|seat| seat.shares(frames, is_full)) {
-            self.begin(frames, direction, source);
-        } else {
+        // There are at most `MOST_PORTS`.
+        let (place, checked) = (place as u8, self.checked(place));
+        self.lay_out(received, Task::Received { place, checked })
+    }
+
+    /// Lays out what belongs behind all that is out already.
+    pub(super) fn begin(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
+        if !self.lay_out(frames, Task::Packets { source, direction }) {
+            // It overtakes what is out. Room for it is kept, except where most of what comes has to go twice.
             self.run_here(frames, direction, source);
         }
     }
 
-    /// The first stage. What it leaves to do is laid out.
-    pub(super) fn begin(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
-        let errand = self.seat.as_mut().and_then(|seat| seat.blank(frames, source, direction));
-        let Some(mut errand) = errand else {
-            // It overtakes what is away. Room for it is kept, except where most of what comes has to go twice.
-            return self.run_here(frames, direction, source);
-        };
-        let starts: ArrayVec<u16, BURST> = errand.frames.iter().map(Frame::start).collect();
-        let (pipeline, delivery) = (&mut self.pipeline, &self.delivery);
-        errand.run(|items, away| {
-            *away = match direction {
-                Direction::Outbound => pipeline.begin_outbound(items, delivery.error_sources(source)),
-                Direction::Inbound => pipeline.begin_inbound(items),
-            }
-        });
-        if errand.verdicts.iter().any(|verdict| *verdict != Verdict::Pending) {
-            self.deliver_decided(&mut errand, &starts);
-        }
-        if let Some(seat) = &mut self.seat {
-            match errand.away {
-                Some(_) => seat.lay_out(errand),
-                None => seat.retire(errand),
-            }
-        }
-    }
-
-    /// What the first stage is done with does not wait for the others.
-    fn deliver_decided(&mut self, errand: &mut Errand<D::Away>, starts: &[u16]) {
-        let Errand { frames, verdicts, source, direction, .. } = errand;
-        let (all, decided) = (std::mem::take(frames), std::mem::take(verdicts));
-        for ((frame, verdict), start) in all.into_iter().zip(decided).zip(starts) {
-            if verdict == Verdict::Pending {
-                frames.push(frame);
-                verdicts.push(verdict);
-                continue;
-            }
-            let clear = *direction == Direction::Inbound || frame.start() == *start;
-            let context = Context { source: *source, direction: *direction, clear };
-            self.delivery.deliver(frame, verdict, context);
-        }
+    fn lay_out(&mut self, frames: &mut FrameBurst, task: Task) -> bool {
+        let Some(seat) = &mut self.seat else { return false };
+        let sources = self.delivery.error_sources(task.source());
+        let Some(errand) = seat.blank(frames, task, sources) else { return false };
+        seat.lay_out(errand);
+        true
     }
 
     /// Works on what others will hardly come to fetch: the more lies on the desk, the less of it is still in this worker's caches.
     #[inline]
     pub(super) fn work_ahead(&mut self) {
-        while let Some(mut errand) = self.seat.as_ref().and_then(Seat::surplus) {
-            work::<D>(&mut errand);
-            if let Some(seat) = &mut self.seat {
-                seat.put_back(errand);
-            }
-            self.end_next();
+        while let Some(errand) = self.seat.as_ref().and_then(Seat::surplus) {
+            self.work_on_own(errand);
         }
     }
 
@@ -123,41 +87,47 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if !self.is_sharing() {
             return;
         }
-        while let Some(seat) = &mut self.seat {
-            let Some(mut errand) = seat.own() else { break };
-            work::<D>(&mut errand);
-            seat.put_back(errand);
-            self.end_next();
+        while let Some(errand) = self.seat.as_ref().and_then(Seat::own) {
+            self.work_on_own(errand);
         }
         self.end_next();
     }
 
-    /// Ends the errands whose turn it is.
+    fn work_on_own(&mut self, mut errand: Box<Errand>) {
+        if let Some(seat) = &mut self.seat {
+            work(&mut errand, seat, seat.place(), (&mut self.pipeline, &mut self.delivery));
+            seat.put_back(errand);
+        }
+        self.end_next();
+    }
+
+    /// Sends on the errands whose turn it is.
     fn end_next(&mut self) {
         let Some(seat) = &mut self.seat else { return };
         let by_others = seat.take_in();
         self.delivery.counters.helped_by_others.add(by_others as u64);
         while let Some(mut errand) = self.seat.as_mut().and_then(Seat::next_done) {
-            let pipeline = &mut self.pipeline;
-            errand.run(|items, away| {
-                if let Some(away) = away {
-                    pipeline.end(away, items);
-                }
-            });
-            self.deliver_errand(&mut errand);
+            let (mut early, source) = (FrameBurst::new(), errand.task.source());
+            self.deliver_errand(&mut errand, &mut early);
             if let Some(seat) = &mut self.seat {
                 seat.retire(errand);
             }
+            self.run_here(&mut early, Direction::Inbound, source);
             self.run_again();
         }
     }
 
-    fn deliver_errand(&mut self, errand: &mut Errand<D::Away>) {
-        let Errand { frames, verdicts, source, direction, .. } = errand;
-        let context =
-            Context { source: *source, direction: *direction, clear: *direction == Direction::Inbound };
-        for (frame, verdict) in frames.drain(..).zip(verdicts.drain(..)) {
-            self.delivery.deliver(frame, verdict, context);
+    /// `early` gets what a helper has not found the SA of: this worker may have heard of it before.
+    fn deliver_errand(&mut self, errand: &mut Errand, early: &mut FrameBurst) {
+        let Errand { frames, fates, foreign, .. } = errand;
+        for (frame, fate) in frames.drain(..).zip(fates.drain(..)) {
+            match fate {
+                Fate::Lost(reason) => self.delivery.discard(frame, reason),
+                Fate::Decided { verdict: Verdict::Early(_), .. } if *foreign => early.push(frame),
+                Fate::Decided { verdict, source, direction, clear } => {
+                    self.delivery.deliver(frame, verdict, Context { source, direction, clear });
+                }
+            }
         }
     }
 
@@ -166,7 +136,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     pub(super) fn help(&mut self) -> bool {
         let Some(seat) = &self.seat else { return false };
         let Some((place, mut errand)) = seat.foreign() else { return false };
-        work::<D>(&mut errand);
+        work(&mut errand, seat, place, (&mut self.pipeline, &mut self.delivery));
+        if let Some((packets, octets)) = early_of(&errand) {
+            self.pipeline.pass_early(packets, octets);
+        }
         self.delivery.counters.helped_others.add(errand.frames.len() as u64);
         seat.give_back(place, errand);
         true
@@ -207,11 +180,88 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     }
 }
 
-/// The middle stage.
-fn work<D: Pipeline>(errand: &mut Errand<D::Away>) {
-    errand.run(|items, away| {
-        if let Some(away) = away {
-            D::work(away, items);
+/// Packets whose SA this worker has not heard of, and their octets: the owner asks for it once more.
+fn early_of(errand: &Errand) -> Option<(u64, u64)> {
+    let is_early = |fate: &Fate| matches!(fate, Fate::Decided { verdict: Verdict::Early(_), .. });
+    let early = errand.frames.iter().zip(&errand.fates).filter(|(_, fate)| is_early(fate));
+    early.map(|(frame, _)| (1, u64::from(frame.len()))).reduce(|all, one| (all.0 + one.0, all.1 + one.1))
+}
+
+/// An errand of the desk at that place through a pipeline.
+pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
+    errand: &mut Errand,
+    seat: &Seat,
+    place: usize,
+    (pipeline, delivery): (&mut D, &mut Delivery<P, H>),
+) {
+    sort(errand, delivery);
+    let [mut numbering, mut accepting] = seat.turns(place, errand.number);
+    let Errand { frames, fates, sources, .. } = errand;
+    let (mut outbound, mut inbound) = (Burst::new(), Burst::new());
+    for (frame, fate) in frames.iter_mut().zip(fates.iter()) {
+        match fate {
+            Fate::Lost(_) => {}
+            Fate::Decided { source, direction: Direction::Outbound, .. } => {
+                outbound.push(Item::new(frame.packet(), source.ingress()));
+            }
+            Fate::Decided { source, direction: Direction::Inbound, .. } => {
+                inbound.push(Item::new(frame.packet(), source.ingress()));
+            }
         }
-    });
+    }
+    // Who has nothing to number, or to accept, waits for nobody.
+    if inbound.is_empty() {
+        accepting.end();
+    }
+    if !outbound.is_empty() {
+        pipeline.outbound_in_turn(&mut outbound, sources, &mut numbering);
+    }
+    numbering.end();
+    if !inbound.is_empty() {
+        pipeline.inbound_in_turn(&mut inbound, &mut accepting);
+    }
+    accepting.end();
+    let [outbound, inbound] = [outbound, inbound].map(outcomes);
+    let (mut outbound, mut inbound) = (outbound.into_iter(), inbound.into_iter());
+    for (frame, fate) in frames.iter_mut().zip(fates) {
+        let Fate::Decided { verdict, direction, clear, .. } = fate else { continue };
+        let outcome = match direction {
+            Direction::Outbound => outbound.next(),
+            Direction::Inbound => inbound.next(),
+        };
+        let Some(outcome) = outcome else { continue };
+        *clear = *direction == Direction::Inbound || frame.start() == outcome.start;
+        *verdict = outcome.verdict;
+        let fits = frame.set_extent(outcome.start.into(), outcome.len.into());
+        debug_assert!(fits, "the pipeline works inside the frame");
+    }
+}
+
+type Burst<T> = ArrayVec<T, BURST>;
+
+fn outcomes(items: Burst<Item<'_>>) -> Burst<Outcome> {
+    items.iter().map(Outcome::of).collect()
+}
+
+/// Which way each frame goes.
+fn sort<P: Port, H: HostPort>(errand: &mut Errand, delivery: &mut Delivery<P, H>) {
+    let Errand { frames, task, fates, .. } = errand;
+    let pending =
+        |source, direction| Fate::Decided { verdict: Verdict::Pending, source, direction, clear: false };
+    *fates = match *task {
+        Task::Packets { source, direction } => frames.iter().map(|_| pending(source, direction)).collect(),
+        Task::Received { place, checked } => {
+            let from = |shared| Source::Port { place, shared };
+            let fate = |frame: &mut Frame| match classify(frame) {
+                Ok(Arrived::Inbound) => pending(from(false), Direction::Inbound),
+                Ok(_) if checked.is_some_and(|port| !delivery.leads_back(frame.data(), port)) => {
+                    Fate::Lost(WorkerDrop::SpoofedSource)
+                }
+                Ok(Arrived::Outbound) => pending(from(false), Direction::Outbound),
+                Ok(Arrived::OutboundShared) => pending(from(true), Direction::Outbound),
+                Err(reason) => Fate::Lost(reason),
+            };
+            frames.iter_mut().map(fate).collect()
+        }
+    };
 }

@@ -22,8 +22,6 @@ struct Scripted {
 }
 
 impl Pipeline for Scripted {
-    type Away = ();
-
     fn outbound(&mut self, _: &mut [Item<'_>], _: &Sources) {}
     fn inbound(&mut self, _: &mut [Item<'_>]) {}
     fn give_up_early(&mut self, _: u64) {}

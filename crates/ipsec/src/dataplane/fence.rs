@@ -13,11 +13,3 @@ pub(super) fn refuse(burst: &mut [Item<'_>], counters: &DirectionCounters) {
         item.refuse(DropReason::Fenced, counters);
     }
 }
-
-/// Drops what was open when it began, and not when it would end.
-#[cold]
-pub(super) fn stop(burst: &mut [Item<'_>], counters: &DirectionCounters) {
-    for item in burst {
-        item.refuse(DropReason::Fenced, counters);
-    }
-}

@@ -1,15 +1,14 @@
 //! Packets addressed to us: demultiplexing, look-up, replay check, cipher, and all that RFC 4301 §5.2 and RFC 4303 §3.4 ask
 //! of the packet inside. Stage by stage over the whole burst, as in `outbound`.
 
-mod opening;
 mod separate;
 
-use super::away::Away;
 use super::burst::{BURST, Ingress, Item, Verdict};
 use super::counters::{Counters, DirectionCounters};
 use super::event::{Event, Events};
 use super::reply::Replier;
 use super::shares::is_carried;
+use super::turn::Turn;
 use super::{Dataplane, LocalAddrs, OutboundTable, fence, outbound};
 use crate::demux::{self, Arrived, Kind};
 use crate::drops::DropReason;
@@ -23,7 +22,6 @@ use crate::share::ShareSet;
 use crate::spd::Spd;
 use crate::spi::Spi;
 use arrayvec::ArrayVec;
-pub(super) use opening::Opening;
 use std::net::IpAddr;
 use testudo_crypto::{Aad, AeadKey, IV_LEN, OpenJob, TAG_LEN, open_burst};
 use testudo_wire::icmp::{self, Sources};
@@ -36,8 +34,8 @@ const BEFORE_TEXT: usize = esp::HEADER + IV_LEN;
 /// Padding and trailer take a word at least.
 const MIN_TEXT: usize = 4;
 
-/// An ESP packet whose SA is known and whose number may be accepted. `AWAY`: see [`away`](super::away).
-struct Plan<'s, const AWAY: bool = false> {
+/// An ESP packet whose SA is known and whose number may be accepted.
+struct Plan<'s> {
     sa: &'s InboundSa,
     arrived: &'s Arrived,
     sequence: u64,
@@ -74,15 +72,14 @@ impl Dataplane {
         }
     }
 
-    /// The first stage of `inbound`, for a burst of at most [`BURST`] packets: see [`Away`]. `None` if there is nothing to decrypt.
-    pub fn begin_inbound(&mut self, burst: &mut [Item<'_>]) -> Option<Away> {
-        if !self.open || burst.len() > BURST {
-            self.inbound(burst);
-            return None;
+    /// The same while other workers have bursts in hand that came before and after: what depends on their order comes in turn.
+    pub fn inbound_in_turn(&mut self, burst: &mut [Item<'_>], turn: &mut dyn Turn) {
+        if !self.open {
+            return fence::refuse(burst, &self.counters.inbound);
         }
-        let mut opening = None;
-        self.inbound_part(burst, Some(&mut opening));
-        opening.map(Away::inbound)
+        for part in burst.chunks_mut(BURST) {
+            self.inbound_part(part, Some(turn));
+        }
     }
 
     /// So many packets with the verdict [`Verdict::Early`] do not wait any longer: nobody has their SPI.
@@ -91,30 +88,24 @@ impl Dataplane {
         self.counters.inbound.drop_many(DropReason::UnknownSpi, packets);
     }
 
-    /// All stages, or the first one if what the others need is to be put somewhere.
-    fn inbound_part(&mut self, burst: &mut [Item<'_>], away: Option<&mut Option<Opening>>) {
+    /// So many packets with the verdict [`Verdict::Early`], of so many octets, go through another worker's data plane instead.
+    pub fn pass_early(&mut self, packets: u64, octets: u64) {
+        let counters = &self.counters.inbound;
+        counters.early.subtract(packets);
+        counters.received.subtract(packets);
+        counters.received_bytes.subtract(octets);
+    }
+
+    fn inbound_part(&mut self, burst: &mut [Item<'_>], turn: Option<&mut dyn Turn>) {
         let counters = &*self.counters;
         let bytes: usize = burst.iter().map(|item| item.buf.len()).sum();
         counters.inbound.received.add(burst.len() as u64);
         counters.inbound.received_bytes.add(bytes as u64);
 
         let arrived = sort(burst, &self.local, self.udp_port, &counters.inbound);
-        let (sad, shares, mut receiver) = self.parts();
-        let mut plans = admit(burst, &arrived, (sad, shares), &receiver.counters.inbound);
-        if let Some(away) = away
-            && Opening::fill(away, &plans, sad)
-        {
-            return;
-        }
+        let mut plans = admit(burst, &arrived, (&self.sad, &self.shares), &counters.inbound);
         open(burst, &mut plans);
-        receiver.receive_all(burst, &mut plans);
-    }
-
-    /// What finds an SA, and what works on decrypted packets.
-    #[inline]
-    fn parts<const AWAY: bool>(&mut self) -> (&Sad, &ShareSet, Receiver<'_, AWAY>) {
-        let counters = &*self.counters;
-        let receiver = Receiver {
+        let mut receiver = Receiver {
             local: &self.local,
             flows: &mut self.flows,
             spd: &self.spd,
@@ -129,7 +120,7 @@ impl Dataplane {
             events: &mut self.events,
             now: self.now,
         };
-        (&self.sad, &self.shares, receiver)
+        receiver.receive_all(burst, &mut plans, turn);
     }
 }
 
@@ -221,7 +212,7 @@ fn put_off(item: &mut Item<'_>, spi: Spi, counters: &DirectionCounters) {
 }
 
 /// Verifies and decrypts.
-fn open<const AWAY: bool>(burst: &mut [Item<'_>], plans: &mut [Plan<'_, AWAY>]) {
+fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
     let mut jobs: Burst<OpenJob<'_>> = Burst::new();
     let mut others = false;
     let mut left = plans.iter_mut().peekable();
@@ -239,7 +230,7 @@ fn open<const AWAY: bool>(burst: &mut [Item<'_>], plans: &mut [Plan<'_, AWAY>]) 
         }
     }
     open_burst(&mut jobs);
-    let aead = |plan: &&mut Plan<'_, AWAY>| plan.verdict.is_ok() && matches!(plan.sa.key, SaKey::Aead(_));
+    let aead = |plan: &&mut Plan<'_>| plan.verdict.is_ok() && matches!(plan.sa.key, SaKey::Aead(_));
     for (plan, job) in plans.iter_mut().filter(aead).zip(&jobs) {
         if !job.ok {
             plan.verdict = Err(plan.sa.window.blame(plan.sequence));
@@ -252,20 +243,22 @@ fn open<const AWAY: bool>(burst: &mut [Item<'_>], plans: &mut [Plan<'_, AWAY>]) 
 }
 
 /// Takes the authentic packets of one SA into its window.
-#[inline]
-fn accept<const AWAY: bool>(run: &mut [Plan<'_, AWAY>]) {
+#[inline(always)]
+fn accept(run: &mut [Plan<'_>]) {
     let Some(sa) = run.first().map(|plan| plan.sa) else { return };
-    let number = |plan: &Plan<'_, AWAY>| plan.verdict.is_ok().then_some(plan.sequence);
+    let number = |plan: &Plan<'_>| plan.verdict.is_ok().then_some(plan.sequence);
     sa.window.accept_run(run, number, |plan, reason| plan.verdict = Err(reason));
+}
+
+/// The same with packets of any SAs.
+#[cold]
+fn accept_all(plans: &mut [Plan<'_>]) {
+    plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)).for_each(accept);
 }
 
 /// The cipher's job. `None` if the packet is too short: demultiplexing has only ruled out what is so for all algorithms.
 #[inline]
-fn job<'a, const AWAY: bool>(
-    packet: &'a mut [u8],
-    plan: &Plan<'a, AWAY>,
-    key: &'a AeadKey,
-) -> Option<OpenJob<'a>> {
+fn job<'a>(packet: &'a mut [u8], plan: &Plan<'a>, key: &'a AeadKey) -> Option<OpenJob<'a>> {
     let Plan { sa, sequence, arrived, .. } = plan;
     let (start, len) = (usize::from(arrived.at), usize::from(arrived.len));
     let esp = packet.get_mut(start..start + len)?;
@@ -277,7 +270,7 @@ fn job<'a, const AWAY: bool>(
 }
 
 /// Works on decrypted packets.
-struct Receiver<'d, const AWAY: bool> {
+struct Receiver<'d> {
     local: &'d LocalAddrs,
     flows: &'d mut FlowCache,
     spd: &'d Spd,
@@ -288,19 +281,28 @@ struct Receiver<'d, const AWAY: bool> {
     now: u64,
 }
 
-impl<const AWAY: bool> Receiver<'_, AWAY> {
-    /// Packets that were opened, in order.
+impl Receiver<'_> {
+    /// Packets that were opened, in order. Windows are asked about all of them in one turn, where there are turns.
     #[inline]
-    fn receive_all(&mut self, burst: &mut [Item<'_>], plans: &mut [Plan<'_, AWAY>]) {
-        for run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
-            accept(run);
+    fn receive_all(&mut self, burst: &mut [Item<'_>], plans: &mut [Plan<'_>], turn: Option<&mut dyn Turn>) {
+        let same = |a: &Plan<'_>, b: &Plan<'_>| std::ptr::eq(a.sa, b.sa);
+        let in_turn = turn.is_some();
+        if let Some(turn) = turn {
+            turn.begin();
+            accept_all(plans);
+            turn.end();
+        }
+        for run in plans.chunk_by_mut(same) {
+            if !in_turn {
+                accept(run);
+            }
             self.receive_run(burst, run);
         }
     }
 
     /// Packets of one SA.
     #[inline]
-    fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_, AWAY>]) {
+    fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_>]) {
         let Some(sa) = run.first().map(|plan| plan.sa) else { return };
         let (mut packets, mut bytes) = (0, 0);
         let mut train = None;
@@ -331,7 +333,7 @@ impl<const AWAY: bool> Receiver<'_, AWAY> {
     fn receive(
         &mut self,
         item: &mut Item<'_>,
-        plan: &Plan<'_, AWAY>,
+        plan: &Plan<'_>,
         train: &mut Option<Train>,
     ) -> Result<u16, DropReason> {
         plan.verdict?;
@@ -349,7 +351,7 @@ impl<const AWAY: bool> Receiver<'_, AWAY> {
     /// Tells control, once a second until it knows, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT, and only the
     /// newest packet: a late one tells where the peer was (RFC 7296 §2.23). Each worker may tell it.
     #[inline]
-    fn note_source(&mut self, outer: &[u8], plan: &Plan<'_, AWAY>) {
+    fn note_source(&mut self, outer: &[u8], plan: &Plan<'_>) {
         let Plan { sa, arrived, sequence, .. } = plan;
         if arrived.udp
             && sa.encapsulation == Encapsulation::Udp
@@ -379,7 +381,7 @@ impl<const AWAY: bool> Receiver<'_, AWAY> {
 
     /// To the kernel, or one hop on.
     #[inline]
-    fn pass_on(&mut self, item: &mut Item<'_>, plan: &Plan<'_, AWAY>, inner: &Inner, way: Way) {
+    fn pass_on(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, inner: &Inner, way: Way) {
         let counters = &self.counters.inbound;
         if inner.clamp_mss(item.buf.data_mut(), plan.sa.inner_mtu()) {
             self.counters.mss_clamped.add(1);
@@ -430,9 +432,9 @@ impl<const AWAY: bool> Receiver<'_, AWAY> {
 
 /// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set. True if it is of that train.
 #[inline]
-fn decapsulate<const AWAY: bool>(
+fn decapsulate(
     buf: &mut PacketBuf<'_>,
-    plan: &Plan<'_, AWAY>,
+    plan: &Plan<'_>,
     train: Option<&Train>,
 ) -> Result<(Inner, bool), DropReason> {
     let (payload, next_header) = if plan.sa.mode == Mode::Transport {

@@ -4,15 +4,14 @@
 mod number;
 mod plan;
 mod seal;
-mod sealing;
 mod separate;
 mod transport;
 
-use super::away::Away;
 use super::burst::{BURST, Item, Verdict};
 use super::counters::DirectionCounters;
 use super::reply::Replier;
 use super::table::OutboundTable;
+use super::turn::Turn;
 use super::{Dataplane, fence};
 use crate::drops::DropReason;
 use crate::flow::{FlowCache, Path};
@@ -23,7 +22,6 @@ use arrayvec::ArrayVec;
 use number::{Low, number, refuse_unnumbered};
 use plan::Planner;
 use seal::{finish, seal, want_keys};
-pub(super) use sealing::Sealing;
 use testudo_wire::icmp::Sources;
 
 /// A packet whose headers have been read.
@@ -49,25 +47,17 @@ impl Dataplane {
         }
     }
 
-    /// The first stage of `outbound`, for a burst of at most [`BURST`] packets: all that must be done in order. What has no verdict then
-    /// is to be worked on, by whichever worker, and to be ended: see [`Away`]. `None` if there is no such packet.
-    pub fn begin_outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) -> Option<Away> {
-        if !self.open || burst.len() > BURST {
-            self.outbound(burst, sources);
-            return None;
+    /// The same while other workers have bursts in hand that came before and after: what depends on their order comes in turn.
+    pub fn outbound_in_turn(&mut self, burst: &mut [Item<'_>], sources: &Sources, turn: &mut dyn Turn) {
+        if !self.open {
+            return fence::refuse(burst, &self.counters.outbound);
         }
-        let mut sealing = None;
-        self.outbound_part(burst, sources, Some(&mut sealing));
-        sealing.map(Away::outbound)
+        for part in burst.chunks_mut(BURST) {
+            self.outbound_part(part, sources, Some(turn));
+        }
     }
 
-    /// All stages, or the first one if what the others need is to be put somewhere.
-    fn outbound_part(
-        &mut self,
-        burst: &mut [Item<'_>],
-        sources: &Sources,
-        away: Option<&mut Option<Sealing>>,
-    ) {
+    fn outbound_part(&mut self, burst: &mut [Item<'_>], sources: &Sources, mut turn: Option<&mut dyn Turn>) {
         let counters = &*self.counters;
         let bytes: usize = burst.iter().map(|item| item.buf.len()).sum();
         counters.outbound.received.add(burst.len() as u64);
@@ -99,14 +89,15 @@ impl Dataplane {
             events: &mut self.events,
             now: self.now,
         };
+        if let Some(turn) = &mut turn {
+            turn.begin();
+        }
         number(&mut plans, &mut self.ivs, low);
+        if let Some(turn) = turn {
+            turn.end();
+        }
         refuse_unnumbered(burst, &mut plans, &self.ivs, &counters.outbound);
         let id = self.ids.take(plans.len() as u16);
-        if let Some(away) = away
-            && Sealing::fill(away, &plans, &self.outbound, id)
-        {
-            return;
-        }
         seal(burst, &plans, id);
         want_keys(&plans, &mut self.events, self.now);
         finish(burst, &plans, &counters.outbound, &mut self.events, self.now);

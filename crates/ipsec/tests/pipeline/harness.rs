@@ -125,8 +125,24 @@ impl Gateway {
 
     /// Before any packet has come: the keys have no schedules.
     pub(crate) fn unused(params: &ChildSaParams, library: Library, numbers: SequenceBlock) -> Self {
+        let inbound = Arc::new(InboundSa::new(params, POLICY, PATH_MTU, library).unwrap());
+        let outbound = Arc::new(OutboundSa::new(params, POLICY, numbers, PATH_MTU, library).unwrap());
+        Self { plane: Self::worker(params, 5, &inbound, &outbound), inbound, outbound }
+    }
+
+    /// The data plane of another worker.
+    pub(crate) fn another(&self, params: &ChildSaParams, worker: u8) -> Dataplane {
+        Self::worker(params, worker, &self.inbound, &self.outbound)
+    }
+
+    fn worker(
+        params: &ChildSaParams,
+        worker: u8,
+        inbound: &Arc<InboundSa>,
+        outbound: &Arc<OutboundSa>,
+    ) -> Dataplane {
         let sender = SenderId(u16::from(params.spi_in == SPI_B) + 1);
-        let mut plane = Dataplane::new(&Config::new(WorkerId::new(5).unwrap(), sender, 0x5eed));
+        let mut plane = Dataplane::new(&Config::new(WorkerId::new(worker).unwrap(), sender, 0x5eed));
         let own = [params.local.ip(), "10.1.0.1".parse().unwrap(), "2001:db8:1::1".parse().unwrap()];
         plane.apply(Command::SetLocalAddrs(Arc::new(own.into_iter().collect::<LocalAddrs>())));
         let policy = Policy {
@@ -136,12 +152,10 @@ impl Gateway {
             action: Action::Protect(POLICY),
         };
         set_spd(&mut plane, vec![policy]);
-        let inbound = Arc::new(InboundSa::new(params, POLICY, PATH_MTU, library).unwrap());
-        let outbound = Arc::new(OutboundSa::new(params, POLICY, numbers, PATH_MTU, library).unwrap());
         assert!(plane.apply(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in)))).is_none());
         assert!(plane.apply(Command::AddInbound(inbound.clone())).is_none());
         assert!(plane.apply(Command::SetOutbound(POLICY, outbound.clone())).is_none());
-        Self { plane, inbound, outbound }
+        plane
     }
 
     pub(crate) fn outbound(&mut self, packets: &[Vec<u8>]) -> Vec<(Verdict, Vec<u8>)> {

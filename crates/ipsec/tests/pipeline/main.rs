@@ -13,7 +13,7 @@ mod packets;
 mod round_trip;
 mod scapy;
 mod separate;
-mod stages;
 mod transport;
 mod tunnel;
+mod turns;
 mod vectors;

@@ -102,7 +102,7 @@ struct Row {
     cpu_ns: f64,
     /// The same in cycles of the time-stamp counter, where there is one.
     cycles: Option<f64>,
-    /// Packets whose cipher another worker has done, in percent.
+    /// Packets that another worker has taken through the pipeline, in percent.
     helped: f64,
     /// Stretches that counted, in percent: in the others a helper had no processor.
     undisturbed: f64,

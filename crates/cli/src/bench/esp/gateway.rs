@@ -108,10 +108,34 @@ impl Side {
 /// The data plane of one end with its tunnel up; of a cluster's node, if it is a member of one.
 pub(crate) fn dataplane(
     side: Side,
-    (library, suite): (Library, Suite),
+    suite: (Library, Suite),
     is_member: bool,
     path_mtu: u16,
 ) -> Result<Dataplane, Error> {
+    let mut dataplane = worker_of(0, &tunnel(side, suite, is_member, path_mtu)?);
+    if is_member {
+        let carried = [side.spi().share()].into_iter().collect();
+        let commands = [Command::SetHashKey(HashKey::new(HOMES)), Command::SetShares(carried)];
+        commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
+    }
+    Ok(dataplane)
+}
+
+/// The data plane of a worker that has been told this.
+pub(crate) fn worker_of(worker: u8, commands: &[Command]) -> Dataplane {
+    let worker = WorkerId::new(worker).expect("below the limit");
+    let mut dataplane = Dataplane::new(&Config::new(worker, SenderId(1), SEED));
+    commands.iter().for_each(|command| drop(dataplane.apply(command.clone())));
+    dataplane
+}
+
+/// What all workers of one end are told of the tunnel.
+pub(crate) fn tunnel(
+    side: Side,
+    (library, suite): (Library, Suite),
+    is_member: bool,
+    path_mtu: u16,
+) -> Result<Vec<Command>, Error> {
     let params = side.params(suite);
     let policy = Policy {
         priority: 0,
@@ -129,21 +153,12 @@ pub(crate) fn dataplane(
     inbound.expand_key()?;
     outbound.expand_key()?;
 
-    let worker = WorkerId::new(0).expect("zero is below the limit");
-    let mut dataplane = Dataplane::new(&Config::new(worker, SenderId(1), SEED));
-    let commands = [
+    Ok(vec![
         Command::SetLocalAddrs(Arc::new(own)),
         Command::AddPolicies(Box::new(PolicyBlock::of(POLICY))),
         Command::SetSpd(Arc::new(spd)),
         Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))),
         Command::AddInbound(Arc::new(inbound)),
         Command::SetOutbound(POLICY, Arc::new(outbound)),
-    ];
-    commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
-    if is_member {
-        let carried = [params.spi_in.share()].into_iter().collect();
-        let commands = [Command::SetHashKey(HashKey::new(HOMES)), Command::SetShares(carried)];
-        commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
-    }
-    Ok(dataplane)
+    ])
 }

@@ -1,6 +1,6 @@
 //! One gateway of the bench: a worker on two ports of memory.
 
-use super::gateway::{Side, dataplane};
+use super::gateway::{Side, dataplane, worker_of};
 use super::{BURST, BURSTS, Suite};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use testudo_fastpath::port::{Port, PortInfo};
 use testudo_fastpath::prefix::Prefix;
 use testudo_fastpath::tun::Tun;
 use testudo_fastpath::worker::{Crew, Fence, Worker, WorkerConfig, boottime};
-use testudo_ipsec::dataplane::{Away, Config, Dataplane};
-use testudo_ipsec::number::WorkerId;
+use testudo_ipsec::dataplane::{Command, Dataplane};
 use testudo_wire::ethernet::{self, EtherType, Ethernet};
 
-const MTU: u16 = 1500;
+/// Of all links that take no jumbo frames.
+pub(crate) const MTU: u16 = 1500;
 /// Packets that wait at a port.
 const DEPTH: usize = BURST * BURSTS;
 /// Of links that take jumbo frames.
@@ -116,28 +116,24 @@ impl Node {
         Self::with_mtu(fib, pipeline, MTU, DEPTH)
     }
 
-    /// Alone, with ports that hold so many packets.
-    pub(crate) fn with_depth(
-        side: Side,
-        library: Library,
-        suite: Suite,
-        depth: usize,
-    ) -> Result<Self, SetupError> {
-        Self::with_mtu(fib(side, MTU), dataplane(side, (library, suite), false, MTU)?, MTU, depth)
+    /// A worker that has been told this, with ports that hold so many packets.
+    pub(crate) fn with_depth(side: Side, tunnel: &[Command], depth: usize) -> Result<Self, SetupError> {
+        Self::with_mtu(fib(side, MTU), worker_of(0, tunnel), MTU, depth)
     }
 
-    /// Without ports and tunnels.
-    pub(crate) fn bare() -> Result<Self, SetupError> {
+    /// Another one, without ports.
+    pub(crate) fn without_ports(side: Side, tunnel: &[Command], number: u8) -> Result<Self, SetupError> {
         let pool = FramePool::for_mtu(MTU.into(), BURST, 0)?;
-        let id = WorkerId::new(0).expect("zero is below the limit");
-        let pipeline = Dataplane::new(&Config::new(id, None, 0));
-        let fib = Arc::new(Fib::builder().build());
-        Ok(Self { worker: Worker::new(WorkerConfig::new(0), Vec::new(), None, pool, fib, pipeline)?, now: 1 })
+        let (config, fib) = (WorkerConfig::new(number), Arc::new(fib(side, MTU)));
+        Ok(Self {
+            worker: Worker::new(config, Vec::new(), None, pool, fib, worker_of(number, tunnel))?,
+            now: 1,
+        })
     }
 
     /// At a place of a crew that nobody else has.
     #[must_use]
-    pub(crate) fn joining(self, crew: Arc<Crew<Away>>, place: usize) -> Self {
+    pub(crate) fn joining(self, crew: Arc<Crew>, place: usize) -> Self {
         Self { worker: self.worker.joining(crew, place), ..self }
     }
 
@@ -182,7 +178,7 @@ impl Node {
         self.worker.port_mut(link as usize).map_or(0, |port| port.held() - port.waiting())
     }
 
-    /// Packets whose cipher another worker has done.
+    /// Packets that another worker has taken through the pipeline.
     pub(crate) fn helped(&self) -> u64 {
         self.worker.counters().totals().helped_by_others
     }

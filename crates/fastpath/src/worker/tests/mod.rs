@@ -60,8 +60,6 @@ fn refuse(_: &mut Item<'_>) -> Verdict {
 }
 
 impl Pipeline for Scripted {
-    type Away = ();
-
     fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
         self.sources.push(*sources);
         let script = if self.shut { refuse } else { self.outbound.unwrap_or(|_| Verdict::Forward) };

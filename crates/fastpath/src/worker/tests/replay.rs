@@ -1,13 +1,15 @@
-//! Anti-replay through a crew: whoever does the cipher, and in whatever order that comes back, what is accepted is what a gateway
-//! accepts that takes one packet after the other.
+//! Anti-replay through a crew: whoever has which burst in hand, and for how long, what is accepted is what a gateway accepts that takes
+//! one packet after the other.
 
 use super::crew::{BEHIND, Gateway, NUMBER, POLICY, US, behind_fib, params};
 use super::*;
-use crate::worker::crew::Errand;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::time::{Duration, Instant};
 use testudo_crypto::Library;
-use testudo_ipsec::dataplane::{Away, Dataplane, PolicyBlock};
+use testudo_ipsec::dataplane::PolicyBlock;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
@@ -72,71 +74,38 @@ fn accepted(gateway: &mut Gateway, worker: usize) -> Vec<u32> {
     gateway.sent(worker, LAN).iter().map(number).collect()
 }
 
-/// What a worker does next.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    /// Takes a burst from its port, and lays it out if somebody else has nothing to do.
-    Receive(usize),
-    /// Fetches a burst from somebody else's desk.
-    Fetch(usize),
-    /// Does the cipher of one that was fetched, and gives it back.
-    Return(Index),
-    /// Works on what nobody has fetched, and ends what has its turn.
-    WorkOff(usize),
-    Turn(usize),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let worker = || 0..WORKERS;
-    prop_oneof![
-        6 => worker().prop_map(Step::Receive),
-        6 => worker().prop_map(Step::Fetch),
-        4 => any::<Index>().prop_map(Step::Return),
-        1 => worker().prop_map(Step::WorkOff),
-        1 => worker().prop_map(Step::Turn),
-    ]
-}
-
-/// An errand on its way: whose it is, and who has it.
-type Fetched = (usize, usize, Box<Errand<Away>>);
-
-fn give_back(gateway: &mut Gateway, (owner, by, mut errand): Fetched) {
-    errand.run(|items, away| Dataplane::work(away.as_mut().unwrap(), items));
-    gateway.workers[by].seat.as_ref().unwrap().give_back(owner, errand);
-}
-
-/// Carries the steps out, and then all that is left to do.
-fn carry_out(gateway: &mut Gateway, steps: &[Step]) {
-    let mut fetched: Vec<Fetched> = Vec::new();
-    for step in steps {
-        match *step {
-            Step::Receive(worker) => {
-                let worker = &mut gateway.workers[worker];
-                if worker.has_room() {
-                    worker.receive(WAN);
+/// Turns all workers, each on a thread of its own, until they have nothing left to do. How long each does nothing between its turns is told
+/// by `rests`, so that all are ahead of the others now and then.
+fn carry_out(gateway: &mut Gateway, rests: &[u16]) {
+    let (count, idle, begun) = (gateway.workers.len(), AtomicUsize::new(0), Instant::now());
+    std::thread::scope(|scope| {
+        for (place, worker) in gateway.workers.iter_mut().enumerate() {
+            let idle = &idle;
+            scope.spawn(move || {
+                let mut rests = rests.iter().cycle().skip(place * 7);
+                let mut has_ended = false;
+                while idle.load(Acquire) < count {
+                    worker.turn(1);
+                    let waiting = [LAN, WAN].map(|port| worker.port_mut(port).unwrap().waiting());
+                    if !has_ended && waiting == [0, 0] && !worker.is_sharing() {
+                        has_ended = true;
+                        idle.fetch_add(1, AcqRel);
+                    }
+                    (0..*rests.next().unwrap_or(&0)).for_each(|_| std::hint::spin_loop());
+                    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", worker.counters().totals());
                 }
-            }
-            Step::Fetch(by) => {
-                let errand = gateway.workers[by].seat.as_ref().and_then(|seat| seat.foreign());
-                fetched.extend(errand.map(|(owner, errand)| (owner, by, errand)));
-            }
-            Step::Return(which) if !fetched.is_empty() => {
-                let which = which.index(fetched.len());
-                give_back(gateway, fetched.swap_remove(which));
-            }
-            Step::Return(_) => {}
-            Step::WorkOff(worker) => gateway.workers[worker].work_off(),
-            Step::Turn(worker) => gateway.turn(worker),
+            });
         }
-    }
-    fetched.into_iter().for_each(|errand| give_back(gateway, errand));
-    for _ in 0..=SENT {
-        (0..gateway.workers.len()).for_each(|worker| gateway.turn(worker));
-    }
+    });
     for worker in &gateway.workers {
         let totals = worker.counters().totals();
         assert!(totals.is_balanced() && totals.away == 0, "{totals:?}");
     }
+}
+
+/// Turns to spin between two turns of a worker.
+fn rests() -> impl Strategy<Value = Vec<u16>> {
+    prop::collection::vec(prop_oneof![3 => Just(0), 1 => 0u16..100], 1..60)
 }
 
 /// A copy that comes besides: of which packet, where, and whether it was changed on its way.
@@ -177,7 +146,7 @@ proptest! {
     fn one_queue_accepts_what_one_worker_would(
         late in late(200),
         copies in copies(),
-        steps in prop::collection::vec(step(), 0..120),
+        rests in rests(),
     ) {
         let arriving = reordered(&esp_packets(), &late, &copies);
         let (mut crew, mut alone) = (receiver(WORKERS, 64), receiver(1, 64));
@@ -185,7 +154,7 @@ proptest! {
             crew.arrive(0, WAN, packet, Class::Esp);
             alone.arrive(0, WAN, packet, Class::Esp);
         }
-        carry_out(&mut crew, &steps);
+        carry_out(&mut crew, &rests);
         carry_out(&mut alone, &[]);
         prop_assert_eq!(accepted(&mut crew, 0), accepted(&mut alone, 0));
     }
@@ -195,14 +164,14 @@ proptest! {
         late in late(200),
         copies in copies(),
         queues in prop::collection::vec(0..WORKERS, 1000),
-        steps in prop::collection::vec(step(), 0..200),
+        rests in rests(),
     ) {
         let arriving = reordered(&esp_packets(), &late, &copies);
         let mut crew = receiver(WORKERS, 1024);
         for (packet, queue) in arriving.iter().zip(queues) {
             crew.arrive(queue, WAN, packet, Class::Esp);
         }
-        carry_out(&mut crew, &steps);
+        carry_out(&mut crew, &rests);
         let mut all: Vec<u32> = (0..WORKERS).flat_map(|worker| accepted(&mut crew, worker)).collect();
         all.sort_unstable();
         prop_assert!(all.into_iter().eq(0..SENT));

@@ -1,68 +1,75 @@
 //! Workers that help each other: nothing is lost, and what comes by one queue leaves in its order.
 
 use super::*;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use crate::worker::share::work;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
-use testudo_ipsec::dataplane::Ingress;
+use testudo_ipsec::dataplane::{Ingress, Turn};
+use testudo_ipsec::spi::Spi;
 
 const PACKETS: u32 = 20_000;
-/// Octets of packets whose cipher is worth asking others, and of others.
-const LONG: usize = 600;
-const SHORT: usize = 100;
-/// Where a packet has its number, where the middle stage writes, and where the first one puts a number of its own.
+const OCTETS: usize = 100;
+/// Where a packet has its number, and where the pipeline puts one of its own.
 const NUMBER: usize = 24;
-const MARK: usize = 28;
 const SEQUENCE: usize = 32;
 /// Of so many packets that come by a port one goes through the pipeline twice.
 const TWICE: u32 = 7;
 
-/// Its middle stage marks each packet, and takes as long as a cipher.
+/// Numbers packets at its turn, and takes as long for each as a cipher. All workers' have the numbers in common.
 #[derive(Default)]
-struct Staged {
-    sequence: u32,
+struct Numbering {
+    next: Arc<AtomicU32>,
+    /// Packets from outside have an SA that it has not heard of.
+    knows_nothing: bool,
+    passed_on: u64,
+}
+
+impl Numbering {
+    fn number(&self, burst: &mut [Item<'_>]) {
+        let first = self.next.load(Relaxed);
+        for (item, sequence) in burst.iter_mut().zip(first..) {
+            item.buf.data_mut()[SEQUENCE..][..4].copy_from_slice(&sequence.to_be_bytes());
+        }
+        // Not one step, so that two at once would be found out.
+        self.next.store(first + burst.len() as u32, Relaxed);
+    }
 }
 
 fn read(octets: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(octets[at..][..4].try_into().unwrap())
 }
 
-impl Pipeline for Staged {
-    type Away = Vec<u8>;
+fn decide(burst: &mut [Item<'_>]) {
+    for item in burst {
+        (0..50).for_each(|_| std::hint::spin_loop());
+        let twice = item.ingress == Ingress::Port && read(item.buf.data(), NUMBER).is_multiple_of(TWICE);
+        item.verdict = if twice { Verdict::Onward } else { Verdict::Forward };
+    }
+}
 
-    fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
-        if let Some(mut away) = self.begin_outbound(burst, sources) {
-            Self::work(&mut away, burst);
-            self.end(&away, burst);
-        }
+impl Pipeline for Numbering {
+    fn outbound(&mut self, burst: &mut [Item<'_>], _: &Sources) {
+        self.number(burst);
+        decide(burst);
     }
 
     fn inbound(&mut self, burst: &mut [Item<'_>]) {
-        self.outbound(burst, &Sources::default());
+        self.number(burst);
+        let verdict = if self.knows_nothing { Verdict::Early(Spi(0x1234)) } else { Verdict::Forward };
+        burst.iter_mut().for_each(|item| item.verdict = verdict);
     }
 
-    fn begin_outbound(&mut self, burst: &mut [Item<'_>], _: &Sources) -> Option<Vec<u8>> {
-        for item in &mut *burst {
-            self.sequence += 1;
-            item.buf.data_mut()[SEQUENCE..][..4].copy_from_slice(&self.sequence.to_be_bytes());
-        }
-        Some(vec![0; burst.len()])
+    fn outbound_in_turn(&mut self, burst: &mut [Item<'_>], _: &Sources, turn: &mut dyn Turn) {
+        turn.begin();
+        self.number(burst);
+        turn.end();
+        decide(burst);
     }
 
-    fn work(away: &mut Vec<u8>, burst: &mut [Item<'_>]) {
-        for (item, mark) in burst.iter_mut().zip(away) {
-            (0..50).for_each(|_| std::hint::spin_loop());
-            item.buf.data_mut()[MARK] = 0xaa;
-            *mark = 0xaa;
-        }
-    }
-
-    fn end(&mut self, away: &Vec<u8>, burst: &mut [Item<'_>]) {
-        for (item, mark) in burst.iter_mut().zip(away) {
-            assert_eq!((*mark, item.buf.data()[MARK]), (0xaa, 0xaa), "worked on before it ends");
-            let twice = item.ingress == Ingress::Port && read(item.buf.data(), NUMBER).is_multiple_of(TWICE);
-            item.verdict = if twice { Verdict::Onward } else { Verdict::Forward };
-        }
+    fn pass_early(&mut self, packets: u64, octets: u64) {
+        assert_eq!(octets, packets * OCTETS as u64);
+        self.passed_on += packets;
     }
 
     fn give_up_early(&mut self, _packets: u64) {}
@@ -78,22 +85,25 @@ impl Pipeline for Staged {
     fn drain_events(&mut self, _sink: impl FnMut(Event)) {}
 }
 
-type StagedWorker = Worker<FakePort, FakeTun, Staged>;
+type NumberingWorker = Worker<FakePort, FakeTun, Numbering>;
 
-fn staged(id: u8, ports: Vec<FakePort>, crew: &Arc<Crew<Vec<u8>>>) -> StagedWorker {
+/// The crew, and the numbers that its workers have in common.
+type Numbered = (Arc<Crew>, Arc<AtomicU32>);
+
+fn numbered(workers: usize) -> Numbered {
+    (Crew::new(workers), Arc::new(AtomicU32::new(1)))
+}
+
+fn member(id: u8, ports: Vec<FakePort>, (crew, next): &Numbered) -> NumberingWorker {
     let pool = FramePool::new(2 * FRAMES, ChunkSize::K2).unwrap();
-    let worker =
-        Worker::new(WorkerConfig::new(id), ports, None, pool, full_fib(), Staged::default()).unwrap();
+    let pipeline = Numbering { next: Arc::clone(next), ..Numbering::default() };
+    let worker = Worker::new(WorkerConfig::new(id), ports, None, pool, full_fib(), pipeline).unwrap();
     worker.joining(Arc::clone(crew), usize::from(id))
 }
 
 /// Lets as many packets arrive as the port and the pool take; returns the number of the next.
-fn fill(worker: &mut StagedWorker, next: u32) -> u32 {
-    fill_with(worker, next, LONG)
-}
-
-fn fill_with(worker: &mut StagedWorker, mut next: u32, octets: usize) -> u32 {
-    let mut packet = ipv4(CLIENT, PEER, octets, false);
+fn fill(worker: &mut NumberingWorker, mut next: u32) -> u32 {
+    let mut packet = ipv4(CLIENT, PEER, OCTETS, false);
     while next < PACKETS && worker.pool_mut().available() > FRAMES {
         packet[NUMBER..][..4].copy_from_slice(&next.to_be_bytes());
         let frame = stamped(worker.pool_mut(), &packet, Class::Protect as u8);
@@ -107,24 +117,23 @@ fn fill_with(worker: &mut StagedWorker, mut next: u32, octets: usize) -> u32 {
 }
 
 /// The numbers of what has been sent, the packet's and the pipeline's.
-fn drain(worker: &mut StagedWorker, numbers: &mut Vec<(u32, u32)>) {
+fn drain(worker: &mut NumberingWorker, numbers: &mut Vec<(u32, u32)>) {
     while let Some(frame) = worker.port_mut(WAN).unwrap().sent() {
         let packet = &frame.data()[14..];
-        assert_eq!(packet[MARK], 0xaa);
         numbers.push((read(packet, NUMBER), read(packet, SEQUENCE)));
         worker.pool_mut().give(frame);
     }
 }
 
 /// Turns the owner until all packets have passed, while helpers turn on threads of their own.
-fn pass(helpers: u8) -> (StagedWorker, Vec<(u32, u32)>, u64) {
-    let crew = Crew::new(usize::from(helpers) + 1);
-    let mut owner = staged(0, vec![deep(0), deep(1)], &crew);
+fn pass(helpers: u8) -> (NumberingWorker, Vec<(u32, u32)>, u64) {
+    let crew = numbered(usize::from(helpers) + 1);
+    let mut owner = member(0, vec![deep(0), deep(1)], &crew);
     let done = AtomicBool::new(false);
     let mut numbers = Vec::new();
     let helped = std::thread::scope(|scope| {
         let help = |id| {
-            let mut helper = staged(id, Vec::new(), &crew);
+            let mut helper = member(id, Vec::new(), &crew);
             let done = &done;
             scope.spawn(move || {
                 while !done.load(Acquire) {
@@ -177,11 +186,11 @@ fn order_is_kept_however_many_help() {
 
 #[test]
 fn a_burst_that_is_not_full_stays_with_its_owner() {
-    let crew = Crew::new(2);
-    let mut owner = staged(0, vec![deep(0), deep(1)], &crew);
-    let mut helper = staged(1, Vec::new(), &crew);
+    let crew = numbered(2);
+    let mut owner = member(0, vec![deep(0), deep(1)], &crew);
+    let mut helper = member(1, Vec::new(), &crew);
     helper.turn(1);
-    let frame = stamped(owner.pool_mut(), &ipv4(CLIENT, PEER, LONG, false), Class::Protect as u8);
+    let frame = stamped(owner.pool_mut(), &ipv4(CLIENT, PEER, OCTETS, false), Class::Protect as u8);
     owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
     owner.turn(1);
     assert!(!owner.is_sharing() && !helper.help());
@@ -192,26 +201,61 @@ fn a_burst_that_is_not_full_stays_with_its_owner() {
 }
 
 #[test]
-fn short_packets_stay_with_their_owner() {
-    let crew = Crew::new(2);
-    let mut owner = staged(0, vec![deep(0), deep(1)], &crew);
-    let mut helper = staged(1, Vec::new(), &crew);
+fn what_a_helper_has_not_heard_of_is_for_the_owner() {
+    let crew = numbered(2);
+    let mut owner = member(0, vec![deep(0), deep(1)], &crew);
+    let mut helper = member(1, Vec::new(), &crew);
+    helper.pipeline_mut().knows_nothing = true;
     helper.turn(1);
-    for (octets, is_shared) in [(SHORT, false), (LONG, true)] {
-        fill_with(&mut owner, PACKETS - 128, octets);
-        owner.receive(LAN);
-        assert_eq!(owner.is_sharing(), is_shared, "{octets} octets");
-        while owner.turn(1) {}
-        drain(&mut owner, &mut Vec::new());
+    let count = BURST as u32;
+    for number in 0..count {
+        let mut packet = ipv4(CLIENT, PEER, OCTETS, false);
+        packet[NUMBER..][..4].copy_from_slice(&number.to_be_bytes());
+        let frame = stamped(owner.pool_mut(), &packet, Class::Esp as u8);
+        owner.port_mut(WAN).unwrap().deliver(frame).unwrap();
     }
+    owner.receive(WAN);
+    assert!(owner.is_sharing() && helper.help());
+    owner.turn(1);
+    let mut numbers = Vec::new();
+    drain(&mut owner, &mut numbers);
+    assert!(numbers.iter().map(|(number, _)| *number).eq(0..count), "{numbers:?}");
+    assert_eq!(helper.pipeline().passed_on, u64::from(count));
+    let totals = owner.counters().totals();
+    assert!(totals.is_balanced() && totals.held == 0, "{totals:?}");
+    assert_eq!((owner.close(), helper.close()), (0, 0));
+}
+
+#[test]
+fn what_the_pipeline_does_not_get_is_dropped_by_the_owner() {
+    let crew = numbered(2);
+    let mut owner = member(0, vec![deep(0), deep(1)], &crew);
+    let mut helper = member(1, Vec::new(), &crew);
+    helper.turn(1);
+    for number in 0..BURST {
+        // No stamp, a source that is behind the other port, or as it should be.
+        let (class, source) =
+            [(0xff, CLIENT), (Class::Protect as u8, PEER), (Class::Protect as u8, CLIENT)][number % 3];
+        let frame = stamped(owner.pool_mut(), &ipv4(source, PEER, OCTETS, false), class);
+        owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
+    }
+    owner.receive(LAN);
+    assert!(owner.is_sharing() && helper.help());
+    owner.turn(1);
+    let dropped = |reason| owner.counters().dropped(reason);
+    assert_eq!((dropped(WorkerDrop::NoStamp), dropped(WorkerDrop::SpoofedSource)), (22, 21));
+    let mut numbers = Vec::new();
+    drain(&mut owner, &mut numbers);
+    assert_eq!(numbers.len(), 21);
+    assert!(owner.counters().totals().is_balanced());
     assert_eq!((owner.close(), helper.close()), (0, 0));
 }
 
 #[test]
 fn commands_wait_for_what_has_begun() {
-    let crew = Crew::new(2);
-    let mut owner = staged(0, vec![deep(0), deep(1)], &crew);
-    let mut helper = staged(1, Vec::new(), &crew);
+    let crew = numbered(2);
+    let mut owner = member(0, vec![deep(0), deep(1)], &crew);
+    let mut helper = member(1, Vec::new(), &crew);
     helper.turn(1);
     fill(&mut owner, PACKETS - 200);
     owner.receive(LAN);
@@ -220,12 +264,13 @@ fn commands_wait_for_what_has_begun() {
     owner.delivery.channel.commands.push(WorkerCommand::Fib(full_fib())).unwrap();
     let channel = Arc::clone(&owner.delivery.channel);
     std::thread::scope(|scope| {
-        let helper = &helper;
+        let helper = &mut helper;
         scope.spawn(move || {
             std::thread::sleep(Duration::from_millis(50));
             assert!(channel.garbage.is_empty(), "applied too early");
-            errand.run(|items, away| Staged::work(away.as_mut().unwrap(), items));
-            helper.seat.as_ref().unwrap().give_back(place, errand);
+            let seat = helper.seat.as_ref().unwrap();
+            work(&mut errand, seat, place, (&mut helper.pipeline, &mut helper.delivery));
+            seat.give_back(place, errand);
         });
         owner.turn(1);
     });

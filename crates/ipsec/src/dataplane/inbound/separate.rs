@@ -8,7 +8,7 @@ use testudo_crypto::separate::{SeparateJob, open_separate_burst};
 
 /// Verifies and decrypts those of the plans that are for such algorithms.
 #[cold]
-pub(super) fn open<const AWAY: bool>(burst: &mut [Item<'_>], plans: &mut [Plan<'_, AWAY>]) {
+pub(super) fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
     let (mut jobs, mut judged) = (Burst::new(), Burst::new());
     let mut left = plans.iter_mut().peekable();
     for (at, item) in burst.iter_mut().enumerate() {

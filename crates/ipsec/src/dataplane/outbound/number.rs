@@ -12,7 +12,7 @@ use crate::sa::OutboundSa;
 
 /// Gives each plan its sequence number and IV: one reservation per run of packets of one SA, and another where a block ends
 /// within the run.
-pub(super) fn number(plans: &mut [Plan<&OutboundSa>], ivs: &mut IvAllocator, mut low: Low<'_>) {
+pub(super) fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, mut low: Low<'_>) {
     for mut run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
         while let Some(sa) = run.first().map(|plan| plan.sa) {
             let numbered = number_some(run, sa, ivs, &mut low);
@@ -26,12 +26,7 @@ pub(super) fn number(plans: &mut [Plan<&OutboundSa>], ivs: &mut IvAllocator, mut
 
 /// Numbers as many packets of an SA as one reservation gives: from the front, none if there are no numbers.
 #[inline]
-fn number_some(
-    run: &mut [Plan<&OutboundSa>],
-    sa: &OutboundSa,
-    ivs: &mut IvAllocator,
-    low: &mut Low<'_>,
-) -> usize {
+fn number_some(run: &mut [Plan<'_>], sa: &OutboundSa, ivs: &mut IvAllocator, low: &mut Low<'_>) -> usize {
     // Without IVs no sequence number is used up.
     let wanted = ivs.left(run.len() as u32);
     if wanted == 0 {
@@ -101,7 +96,7 @@ impl Low<'_> {
 #[inline]
 pub(super) fn refuse_unnumbered(
     burst: &mut [Item<'_>],
-    plans: &mut Burst<Plan<&OutboundSa>>,
+    plans: &mut Burst<Plan<'_>>,
     ivs: &IvAllocator,
     counters: &DirectionCounters,
 ) {
@@ -113,7 +108,7 @@ pub(super) fn refuse_unnumbered(
 #[cold]
 fn refuse_unnumbered_of(
     burst: &mut [Item<'_>],
-    plans: &mut Burst<Plan<&OutboundSa>>,
+    plans: &mut Burst<Plan<'_>>,
     ivs: &IvAllocator,
     counters: &DirectionCounters,
 ) {

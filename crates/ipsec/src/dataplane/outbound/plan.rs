@@ -19,10 +19,10 @@ use testudo_wire::icmp::Kind;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv6;
 
-/// A packet that will be encrypted. `S` says by which SA, `AWAY` where (see [`away`](crate::dataplane::away)).
+/// A packet that will be encrypted.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::dataplane) struct Plan<S, const AWAY: bool = false> {
-    pub(super) sa: S,
+pub(super) struct Plan<'s> {
+    pub(super) sa: &'s OutboundSa,
     pub(super) sequence: u64,
     pub(super) iv: u64,
     pub(super) len: u16,
@@ -34,14 +34,7 @@ pub(in crate::dataplane) struct Plan<S, const AWAY: bool = false> {
     pub(super) next_header: Protocol,
 }
 
-impl<S, const AWAY: bool> Plan<S, AWAY> {
-    /// The same for the packet at another place, with another word for the SA.
-    #[inline]
-    pub(super) fn moved<T, const THERE: bool>(&self, at: u8, sa: T) -> Plan<T, THERE> {
-        let Self { sa: _, sequence, iv, len, at: _, class, df, pieces, next_header } = *self;
-        Plan { sa, sequence, iv, len, at, class, df, pieces, next_header }
-    }
-
+impl Plan<'_> {
     /// What becomes of the packet once it is encrypted.
     #[inline]
     pub(super) fn sealed(&self) -> Verdict {
@@ -62,12 +55,7 @@ pub(super) struct Planner<'s, 'd> {
 
 impl<'s> Planner<'s, '_> {
     #[inline]
-    pub(super) fn plan(
-        &mut self,
-        item: &mut Item<'_>,
-        parsed: &Parsed,
-        path: Path,
-    ) -> Option<Plan<&'s OutboundSa>> {
+    pub(super) fn plan(&mut self, item: &mut Item<'_>, parsed: &Parsed, path: Path) -> Option<Plan<'s>> {
         let reason = match path {
             Path::Protect(policy) => match self.table.sa(policy) {
                 Some(sa) if self.is_home(sa) => return self.protect(item, parsed, sa),
@@ -146,12 +134,7 @@ impl<'s> Planner<'s, '_> {
     }
 
     #[inline]
-    fn protect(
-        &mut self,
-        item: &mut Item<'_>,
-        parsed: &Parsed,
-        sa: &'s OutboundSa,
-    ) -> Option<Plan<&'s OutboundSa>> {
+    fn protect(&mut self, item: &mut Item<'_>, parsed: &Parsed, sa: &'s OutboundSa) -> Option<Plan<'s>> {
         if sa.outer.is_transport() {
             return self.protect_own(item, parsed, sa);
         }

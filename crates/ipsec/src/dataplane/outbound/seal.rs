@@ -7,14 +7,14 @@ use crate::dataplane::counters::DirectionCounters;
 use crate::dataplane::event::{Event, Events};
 use crate::drops::DropReason;
 use crate::esp::{Marks, transport};
-use crate::sa::{OutboundSa, SaKey, Sizes};
+use crate::sa::{SaKey, Sizes};
 use testudo_crypto::{Aad, AeadKey, SealJob, TAG_LEN, seal_burst};
 use testudo_wire::esp;
 use testudo_wire::packet::PacketBuf;
 
 /// Puts ESP around each planned packet and encrypts the burst. Only what is encrypted gets the verdict to be forwarded. The
-/// identifications of the outer headers come after `id`. Touches nothing else: another worker may do it.
-pub(super) fn seal<const AWAY: bool>(burst: &mut [Item<'_>], plans: &[Plan<&OutboundSa, AWAY>], mut id: u16) {
+/// identifications of the outer headers come after `id`.
+pub(super) fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], mut id: u16) {
     let mut jobs = Burst::new();
     let (first_id, mut others) = (id, false);
     let mut left = plans.iter().peekable();
@@ -44,9 +44,9 @@ pub(super) fn seal<const AWAY: bool>(burst: &mut [Item<'_>], plans: &[Plan<&Outb
 
 /// Writes outer header and trailer. `None` if there is no room, which the planner has ruled out.
 #[inline]
-fn encapsulate<'a, const AWAY: bool>(
+fn encapsulate<'a>(
     buf: &'a mut PacketBuf<'_>,
-    plan: &Plan<&'a OutboundSa, AWAY>,
+    plan: &Plan<'a>,
     key: &'a AeadKey,
     id: u16,
 ) -> Option<SealJob<'a>> {
@@ -76,7 +76,7 @@ fn encapsulate<'a, const AWAY: bool>(
 
 /// Tells control of SAs that have come into use.
 #[inline]
-pub(super) fn want_keys<const AWAY: bool>(plans: &[Plan<&OutboundSa, AWAY>], events: &mut Events, now: u64) {
+pub(super) fn want_keys(plans: &[Plan<'_>], events: &mut Events, now: u64) {
     for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
         if let Some(Plan { sa, .. }) = run.first()
             && !sa.key.is_expanded()
@@ -88,9 +88,9 @@ pub(super) fn want_keys<const AWAY: bool>(plans: &[Plan<&OutboundSa, AWAY>], eve
 }
 
 /// What remains after encryption: checksums over ciphertext, counters.
-pub(super) fn finish<const AWAY: bool>(
+pub(super) fn finish(
     burst: &mut [Item<'_>],
-    plans: &[Plan<&OutboundSa, AWAY>],
+    plans: &[Plan<'_>],
     counters: &DirectionCounters,
     events: &mut Events,
     now: u64,

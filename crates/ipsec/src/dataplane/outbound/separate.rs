@@ -5,7 +5,7 @@ use super::plan::Plan;
 use crate::dataplane::burst::{Item, Verdict};
 use crate::drops::DropReason;
 use crate::esp::{Marks, transport};
-use crate::sa::{OutboundSa, SaKey};
+use crate::sa::SaKey;
 use testudo_crypto::separate::{SeparateJob, SeparateKey, seal_separate_burst};
 use testudo_wire::esp;
 use testudo_wire::packet::PacketBuf;
@@ -14,7 +14,7 @@ use testudo_wire::seam::Seam;
 /// Puts ESP around those of the planned packets that are for such algorithms, and encrypts them: as [`seal`](super::seal::seal)
 /// does with the others.
 #[cold]
-pub(super) fn seal<const AWAY: bool>(burst: &mut [Item<'_>], plans: &[Plan<&OutboundSa, AWAY>], mut id: u16) {
+pub(super) fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], mut id: u16) {
     let (mut jobs, mut verdicts) = (Burst::new(), Burst::new());
     let mut left = plans.iter().peekable();
     for (at, item) in burst.iter_mut().enumerate() {
@@ -38,9 +38,9 @@ pub(super) fn seal<const AWAY: bool>(burst: &mut [Item<'_>], plans: &[Plan<&Outb
 /// Writes outer header and trailer. `None` if there is no room, which the planner has ruled out. The number in the IV's place is
 /// never used twice, and becomes the IV when it is encrypted.
 #[inline]
-fn encapsulate<'a, const AWAY: bool>(
+fn encapsulate<'a>(
     buf: &'a mut PacketBuf<'_>,
-    plan: &Plan<&'a OutboundSa, AWAY>,
+    plan: &Plan<'a>,
     key: &'a SeparateKey,
     id: u16,
 ) -> Option<SeparateJob<'a>> {

@@ -19,7 +19,7 @@ impl<'s> Planner<'s, '_> {
         item: &mut Item<'_>,
         parsed: &Parsed,
         sa: &'s OutboundSa,
-    ) -> Option<Plan<&'s OutboundSa>> {
+    ) -> Option<Plan<'s>> {
         let inner = &parsed.inner;
         let counters = &self.counters.outbound;
         let refuse = |item: &mut Item<'_>, reason| {
