@@ -66,6 +66,7 @@ mod error;
 #[cfg(ipsec_mb)]
 mod ipsec_mb;
 mod library;
+pub mod mac;
 mod prefetch;
 pub mod separate;
 

@@ -4,6 +4,7 @@ mod common;
 
 use common::libraries;
 use testudo_crypto::Library;
+use testudo_crypto::mac::MacKey;
 use testudo_crypto::separate::{
     Cipher, Mac, SeparateAlgorithm, SeparateJob, SeparateKey, open_separate_burst, seal_separate_burst,
 };
@@ -55,6 +56,36 @@ fn hmac_agrees_with_the_rfcs() {
         }
         assert_eq!(count, 14);
     }
+}
+
+/// In pieces, cut everywhere: the same ICV, and every other one is refused.
+#[test]
+fn hmac_of_pieces_agrees_with_the_rfcs() {
+    for case in cases(include_str!("hmac.txt")) {
+        let (key, data, icv) = (case("key").unwrap(), case("data").unwrap(), case("icv").unwrap());
+        let key = MacKey::new(mac_of(&key).unwrap(), &key).unwrap();
+        for cut in 0..=data.len() {
+            let message = || {
+                let mut message = key.begin();
+                message.push(&data[..cut]);
+                message.push(&data[cut..]);
+                message
+            };
+            let mut found = vec![0; icv.len()];
+            assert!(message().seal(&mut found) && found == icv);
+            assert!(
+                message().verify(&icv) && !message().seal(&mut found[1..]) && !message().verify(&icv[1..])
+            );
+        }
+        for bit in 0..8 * icv.len() {
+            let mut wrong = icv.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            let mut message = key.begin();
+            message.push(&data);
+            assert!(!message.verify(&wrong));
+        }
+    }
+    assert!(MacKey::new(Mac::HmacSha256_128, &[7; 31]).is_err());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Sorts what arrives for us: ESP, ESP in UDP, IKE, keepalives (RFC 3948 §2, §4.2).
+//! Sorts what arrives for us: ESP, ESP in UDP, AH, IKE, keepalives (RFC 3948 §2, §4.2).
 
 use crate::dataplane::LocalAddrs;
 use crate::drops::DropReason;
@@ -8,27 +8,35 @@ use testudo_wire::ip::{self, Protocol};
 use testudo_wire::ipv4::Ipv4;
 use testudo_wire::ipv6::Ipv6;
 use testudo_wire::udp::{self, Udp};
-use testudo_wire::{esp, esp::Esp};
+use testudo_wire::{ah::Ah, esp, esp::Esp};
 
 /// The shortest ESP packet that an algorithm makes: header, one word of padding and trailer, the shortest ICV.
 const MIN_ESP: usize = esp::HEADER + 4 + Mac::HmacSha1_96.icv_len();
 const KEEPALIVE: [u8; 1] = [0xff];
 const NON_ESP_MARKER: [u8; 4] = [0; 4];
 
-/// An ESP packet found in an outer packet.
+/// What is found in an outer packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Form {
+    #[default]
+    Esp,
+    EspInUdp,
+    Ah,
+}
+
+/// An ESP packet found in an outer packet, or AH.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrived {
     pub(crate) spi: u32,
     /// The low 32 bits of the sequence number.
     pub(crate) sequence: u32,
-    /// Where the ESP header stands in the outer packet.
+    /// Where the header of ESP or AH stands in the outer packet.
     pub(crate) at: u16,
-    /// Octets of ESP, from header to ICV.
+    /// Octets of ESP, from header to ICV; of AH and all that follows.
     pub(crate) len: u16,
     /// Outer DSCP and ECN.
     pub(crate) class: u8,
-    /// In UDP.
-    pub(crate) udp: bool,
+    pub(crate) form: Form,
     /// Outer source port, 0 without UDP. The address stays in the packet until somebody asks for the [`source`].
     pub(crate) source_port: u16,
 }
@@ -47,7 +55,7 @@ pub(crate) enum Kind {
     Esp,
     /// Should not have come here; the kernel has the socket.
     Ike,
-    /// ESP sees no fragments (RFC 4303 §3.4.1).
+    /// ESP and AH see no fragments (RFC 4303 §3.4.1, RFC 4302 §3.4.1).
     Fragment,
 }
 
@@ -101,11 +109,43 @@ pub(crate) fn sort(
     }
 }
 
-/// Only what may be ESP is worth putting together.
+/// What [`sort`] has found to be for us and not ESP: AH perhaps. It is looked at a second time, so that ESP pays nothing for it.
+#[cold]
+pub(crate) fn sort_ah(packet: &[u8], arrived: &mut Arrived) -> Result<(), DropReason> {
+    let (protocol, payload, at, class) = match ip::version(packet) {
+        Some(4) => {
+            let ip = Ipv4::parse(packet).map_err(|_| DropReason::Malformed)?;
+            (ip.protocol(), ip.payload(), ip.header_len(), ip.tos())
+        }
+        _ => {
+            let ip = Ipv6::parse(packet).map_err(|_| DropReason::Malformed)?;
+            let upper = ip.upper().map_err(|_| DropReason::Malformed)?;
+            (upper.protocol, upper.payload, ip.total_len() - upper.payload.len(), ip.traffic_class())
+        }
+    };
+    if protocol != Protocol::AH {
+        return Err(DropReason::NotEsp);
+    }
+    let found = Ah::parse(payload).map_err(|_| DropReason::AhTooShort)?;
+    let fits = |value: usize| u16::try_from(value).map_err(|_| DropReason::Malformed);
+    *arrived = Arrived {
+        spi: found.spi,
+        sequence: found.sequence,
+        at: fits(at)?,
+        len: fits(payload.len())?,
+        class,
+        form: Form::Ah,
+        source_port: 0,
+    };
+    Ok(())
+}
+
+/// Only what may be ESP or AH is worth putting together.
 #[cold]
 fn fragment(protocol: Protocol) -> Result<Kind, DropReason> {
-    let may_be_esp = matches!(protocol, Protocol::ESP | Protocol::UDP) || protocol.is_extension();
-    if may_be_esp { Ok(Kind::Fragment) } else { Err(DropReason::NotEsp) }
+    let may_be_ours =
+        matches!(protocol, Protocol::ESP | Protocol::UDP | Protocol::AH) || protocol.is_extension();
+    if may_be_ours { Ok(Kind::Fragment) } else { Err(DropReason::NotEsp) }
 }
 
 /// Where an outer packet comes from that [`sort`] has found ESP in.
@@ -169,7 +209,7 @@ impl Outer<'_> {
             at: fits(at)?,
             len: fits(bytes.len())?,
             class: self.class,
-            udp: port.is_some(),
+            form: if port.is_some() { Form::EspInUdp } else { Form::Esp },
             source_port: port.unwrap_or(0),
         };
         Ok(Kind::Esp)

@@ -60,7 +60,7 @@ reasons! {
     Fenced = "fenced",
     /// The outer destination is not ours.
     NotLocal = "not_local",
-    /// Neither ESP nor our UDP port.
+    /// Neither ESP nor AH nor our UDP port.
     NotEsp = "not_esp",
     /// A UDP header that lies about its length.
     MalformedUdp = "malformed_udp",
@@ -68,6 +68,12 @@ reasons! {
     NatKeepalive = "nat_keepalive",
     /// Too short for an ESP packet.
     EspTooShort = "esp_too_short",
+    /// Too short for AH and the ICV of its SA, or a length field that lies.
+    AhTooShort = "ah_too_short",
+    /// Headers before AH of which cannot be told what becomes of them on the way, so that it cannot cover them (RFC 4302 §3.3.3).
+    AhNotCovered = "ah_not_covered",
+    /// The SA with this SPI is one of ESP and the packet AH, or the other way round.
+    OtherProtocol = "other_protocol",
     /// No inbound SA has this SPI, and none got it within a moment.
     UnknownSpi = "unknown_spi",
     /// Sequence number 0, or beyond the last one.

@@ -20,6 +20,9 @@ pub enum Error {
     /// Local and remote outer address of different families.
     #[error("outer addresses of different families, expected both IPv4 or both IPv6")]
     OuterFamilies,
+    /// AH covers the addresses, which a NAT changes (RFC 4302 §3.3.3.1.1.1).
+    #[error("AH in UDP, expected AH right behind the IP header: it cannot cross a NAT")]
+    AhInUdp,
     /// No traffic selector on one side.
     #[error("no traffic selector on the {side} side, expected at least one")]
     NoSelectors {

@@ -1,4 +1,4 @@
-//! The IPsec packet pipeline without I/O: SPD, SAD, ESP, anti-replay, numbers, path MTU.
+//! The IPsec packet pipeline without I/O: SPD, SAD, ESP, AH, anti-replay, numbers, path MTU.
 //!
 //! Bytes and counters in, bytes and verdicts out. No socket, clock, thread or random source lives here.
 //!
@@ -12,6 +12,7 @@
 mod atomics {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 }
+mod ah;
 pub mod dataplane;
 mod demux;
 pub mod drops;

@@ -22,6 +22,7 @@ const LATELY: u64 = 1 << 21;
 const MOST: usize = 1 << 16;
 
 const ESP: u8 = 50;
+const AH: u8 = 51;
 const UDP: u8 = 17;
 const FRAGMENT: u8 = 44;
 const NAT_PORT: [u8; 2] = 4500_u16.to_be_bytes();
@@ -110,10 +111,12 @@ fn first_fragment(payload: &[u8]) -> Option<(u8, &[u8])> {
     (offset == 0).then_some((header[0], rest))
 }
 
-/// SPI and sequence number of ESP, or of ESP in UDP (RFC 3948 §2.1).
+/// SPI and sequence number of ESP, of ESP in UDP (RFC 3948 §2.1), or of AH (RFC 4302 §2).
 fn esp(protocol: u8, payload: &[u8]) -> Option<(Spi, u32)> {
     let header = match protocol {
         ESP => payload,
+        // Of which routers that quote no more than RFC 792 asks for show no number: they are not believed.
+        AH => payload.get(4..)?,
         UDP if payload.starts_with(&NAT_PORT) => payload.get(8..)?,
         _ => return None,
     };

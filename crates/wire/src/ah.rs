@@ -95,6 +95,14 @@ pub fn cover(packet: &[u8], at: usize, icv: usize, mut covered: impl FnMut(&[u8]
     Ok(())
 }
 
+/// Whether [`cover`] will take the headers of a packet before `at`, where AH is to stand.
+pub fn check_headers(packet: &[u8], at: usize) -> Result<(), Error> {
+    match ip::version(packet) {
+        Some(4) => cover_v4(&Ipv4::parse(packet)?, at, &mut |_| ()),
+        _ => cover_v6(&Ipv6::parse(packet)?, at, &mut |_| ()),
+    }
+}
+
 fn cover_v4(ip: &Ipv4<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result<(), Error> {
     if ip.header_len() != at {
         return Err(Error::Length { found: ip.header_len(), expected: at });

@@ -40,13 +40,7 @@ impl Schedule {
                 DecryptingKey::cbc(key(aes)?).map_err(refused)?,
             )),
         };
-        let hash = match algorithm.mac {
-            Mac::HmacSha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-            Mac::HmacSha256_128 => hmac::HMAC_SHA256,
-            Mac::HmacSha384_192 => hmac::HMAC_SHA384,
-            Mac::HmacSha512_256 => hmac::HMAC_SHA512,
-        };
-        Ok(Self { cipher, mac: hmac::Key::new(hash, mac_key) })
+        Ok(Self { cipher, mac: hmac::Key::new(hash(algorithm.mac), mac_key) })
     }
 
     /// False, with the packet in an unknown state, if the library refuses.
@@ -87,5 +81,15 @@ impl Schedule {
             context.update(&high.to_be_bytes());
         }
         context.sign()
+    }
+}
+
+/// What AWS-LC calls the MAC, before it is cut.
+pub(crate) fn hash(mac: Mac) -> hmac::Algorithm {
+    match mac {
+        Mac::HmacSha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+        Mac::HmacSha256_128 => hmac::HMAC_SHA256,
+        Mac::HmacSha384_192 => hmac::HMAC_SHA384,
+        Mac::HmacSha512_256 => hmac::HMAC_SHA512,
     }
 }

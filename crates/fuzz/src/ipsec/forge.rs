@@ -69,6 +69,7 @@ pub(super) fn sealed(params: &ChildSaParams, sequence: u64, plaintext: &[u8]) ->
         EspAlgorithm::Aes128Gcm16 => AeadAlgorithm::Aes128Gcm,
         EspAlgorithm::Aes256Gcm16 => AeadAlgorithm::Aes256Gcm,
         EspAlgorithm::Separate(algorithm) => return sealed_apart(params, algorithm, sequence, plaintext),
+        EspAlgorithm::Ah(_) => unreachable!("of ESP"),
     };
     let (key, salt) = params.key_out.0.split_last_chunk::<4>().expect("key and salt");
     let key = AeadKey::new(Library::AwsLc, algorithm, key, *salt).expect("a key");

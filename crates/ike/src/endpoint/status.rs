@@ -163,14 +163,16 @@ pub struct ChildSaStatus {
     pub state: ChildSaState,
     /// What is protected.
     pub mode: Mode,
+    /// AH in ESP's place.
+    pub ah: bool,
     /// ESP goes in UDP.
     pub encap: bool,
     /// The SPI that we chose.
     pub spi_in: Spi,
     /// The SPI that the peer chose.
     pub spi_out: Spi,
-    /// Encryption; with an AEAD integrity too.
-    pub encryption: AlgorithmName,
+    /// Encryption, none with AH; with an AEAD integrity too.
+    pub encryption: Option<AlgorithmName>,
     /// Integrity; none beside an AEAD.
     pub integrity: Option<AlgorithmName>,
     /// Key exchange method of its own, if CREATE_CHILD_SA made it with one.
@@ -254,20 +256,19 @@ impl From<Integrity> for AlgorithmName {
     }
 }
 
-impl From<EspAlgorithm> for AlgorithmName {
-    fn from(algorithm: EspAlgorithm) -> Self {
+impl AlgorithmName {
+    /// What a Child SA encrypts with: with AH it does not.
+    pub fn encryption(algorithm: EspAlgorithm) -> Option<Self> {
         match algorithm {
-            EspAlgorithm::Aes128Gcm16 => Self::aes_gcm_16(128),
-            EspAlgorithm::Aes256Gcm16 => Self::aes_gcm_16(256),
-            EspAlgorithm::Separate(SeparateAlgorithm { cipher, .. }) => {
-                let bits = (8 * cipher.key_len()) as u16;
-                match cipher {
-                    Cipher::Null => Self { name: "NULL", keysize: None },
-                    Cipher::Aes128Cbc | Cipher::Aes192Cbc | Cipher::Aes256Cbc => {
-                        Self { name: "AES_CBC", keysize: Some(bits) }
-                    }
-                }
+            EspAlgorithm::Aes128Gcm16 => Some(Self::aes_gcm_16(128)),
+            EspAlgorithm::Aes256Gcm16 => Some(Self::aes_gcm_16(256)),
+            EspAlgorithm::Separate(SeparateAlgorithm { cipher: Cipher::Null, .. }) => {
+                Some(Self { name: "NULL", keysize: None })
             }
+            EspAlgorithm::Separate(SeparateAlgorithm { cipher, .. }) => {
+                Some(Self { name: "AES_CBC", keysize: Some((8 * cipher.key_len()) as u16) })
+            }
+            EspAlgorithm::Ah(_) => None,
         }
     }
 }
@@ -394,7 +395,8 @@ impl ChildSaStatus {
             encap: params.encapsulation == Encapsulation::Udp,
             spi_in: params.spi_in,
             spi_out: params.spi_out,
-            encryption: params.algorithm.into(),
+            ah: params.algorithm.is_ah(),
+            encryption: AlgorithmName::encryption(params.algorithm),
             integrity: params.algorithm.integrity().map(AlgorithmName::from),
             ke: child.ke.map(AlgorithmName::from),
             additional_ke: child.additional_ke.map(|method| method.map(AlgorithmName::from)),

@@ -1,6 +1,7 @@
 //! Packets addressed to us: demultiplexing, look-up, replay check, cipher, and all that RFC 4301 §5.2 and RFC 4303 §3.4 ask
 //! of the packet inside. Stage by stage over the whole burst, as in `outbound`.
 
+mod ah;
 mod separate;
 
 use super::burst::{BURST, Ingress, Item, Verdict};
@@ -10,13 +11,13 @@ use super::reply::Replier;
 use super::shares::is_carried;
 use super::turn::Turn;
 use super::{Dataplane, LocalAddrs, OutboundTable, fence, outbound};
-use crate::demux::{self, Arrived, Kind};
+use crate::demux::{self, Arrived, Form, Kind};
 use crate::drops::DropReason;
 use crate::esp::{transport, tunnel};
 use crate::flow::{FlowCache, Path};
 use crate::inner::Inner;
 use crate::packet_selector::{Direction, PacketSelector};
-use crate::sa::{Encapsulation, InboundSa, Mode, OutboundSa, SaKey};
+use crate::sa::{Encapsulation, InboundSa, OutboundSa, SaKey};
 use crate::sad::Sad;
 use crate::share::ShareSet;
 use crate::spd::Spd;
@@ -102,8 +103,12 @@ impl Dataplane {
         counters.inbound.received.add(burst.len() as u64);
         counters.inbound.received_bytes.add(bytes as u64);
 
-        let arrived = sort(burst, &self.local, self.udp_port, &counters.inbound);
+        let mut any_ah = false;
+        let arrived = sort(burst, &self.local, self.udp_port, &mut any_ah, &counters.inbound);
         let mut plans = admit(burst, &arrived, (&self.sad, &self.shares), &counters.inbound);
+        if any_ah {
+            ah::refuse_others(burst, &mut plans, &counters.inbound);
+        }
         open(burst, &mut plans);
         let mut receiver = Receiver {
             local: &self.local,
@@ -124,11 +129,12 @@ impl Dataplane {
     }
 }
 
-/// Finds the ESP packets of the burst.
+/// Finds the packets of the burst with ESP, and with AH: if there are such, `any_ah` is set.
 fn sort(
     burst: &mut [Item<'_>],
     local: &LocalAddrs,
     udp_port: u16,
+    any_ah: &mut bool,
     counters: &DirectionCounters,
 ) -> Burst<(u8, Arrived)> {
     let mut found = Burst::new();
@@ -148,6 +154,13 @@ fn sort(
                 counters.to_join.add(1);
                 item.verdict = Verdict::Reassemble;
             }
+            Err(DropReason::NotEsp) => match demux::sort_ah(item.buf.data(), arrived) {
+                Ok(()) => {
+                    *any_ah = true;
+                    continue;
+                }
+                Err(reason) => item.refuse(reason, counters),
+            },
             Err(reason) => item.refuse(reason, counters),
         }
         found.pop();
@@ -239,6 +252,7 @@ fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
     drop(jobs);
     if others {
         separate::open(burst, plans);
+        ah::open(burst, plans);
     }
 }
 
@@ -353,7 +367,7 @@ impl Receiver<'_> {
     #[inline]
     fn note_source(&mut self, outer: &[u8], plan: &Plan<'_>) {
         let Plan { sa, arrived, sequence, .. } = plan;
-        if arrived.udp
+        if arrived.form == Form::EspInUdp
             && sa.encapsulation == Encapsulation::Udp
             && let Some(source) = demux::source(outer, arrived)
             && sa.is_news(source, self.now)
@@ -437,8 +451,8 @@ fn decapsulate(
     plan: &Plan<'_>,
     train: Option<&Train>,
 ) -> Result<(Inner, bool), DropReason> {
-    let (payload, next_header) = if plan.sa.mode == Mode::Transport {
-        let version = transport::decapsulate(buf, plan.arrived, plan.sa.sizes)?;
+    let (payload, next_header) = if !plan.sa.is_esp_tunnel {
+        let version = decapsulate_other(buf, plan.arrived, plan.sa)?;
         (buf.data(), version)
     } else {
         let (start, len) = (usize::from(plan.arrived.at), usize::from(plan.arrived.len));
@@ -462,6 +476,19 @@ fn decapsulate(
         inner.set_class(buf.data_mut(), class);
     }
     Ok((inner, same))
+}
+
+/// The same up to the packet inside, for what is not ESP in tunnel mode.
+#[cold]
+fn decapsulate_other(
+    buf: &mut PacketBuf<'_>,
+    arrived: &Arrived,
+    sa: &InboundSa,
+) -> Result<Protocol, DropReason> {
+    match &sa.key {
+        SaKey::Mac(_) => crate::ah::decapsulate(buf, arrived, sa.mode),
+        SaKey::Aead(_) | SaKey::Separate(_) => transport::decapsulate(buf, arrived, sa.sizes),
+    }
 }
 
 /// The packet inside. Its version must be what the trailer says.

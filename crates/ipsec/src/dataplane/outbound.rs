@@ -1,6 +1,7 @@
 //! Packets to protect: look-up, size, numbers, cipher, outer header. Each stage goes over the whole burst before the next
 //! begins, so that the memory accesses of different packets overlap.
 
+mod ah;
 mod number;
 mod plan;
 mod seal;

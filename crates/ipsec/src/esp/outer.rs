@@ -1,7 +1,7 @@
 //! The outer header, prepared once per SA and patched per packet; and the arithmetic of sizes that follows from it.
 
 use crate::error::Error;
-use crate::sa::{ChildSaParams, Encapsulation, Mode, Sizes};
+use crate::sa::{ChildSaParams, Encapsulation, EspAlgorithm, Mac, Mode, Sizes};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use testudo_crypto::IV_LEN;
 use testudo_wire::checksum::Sum;
@@ -56,15 +56,21 @@ impl Outer {
     pub(crate) fn new(params: &ChildSaParams) -> Result<Self, Error> {
         let udp = params.encapsulation == Encapsulation::Udp;
         let spi = params.spi_out.0.to_be_bytes();
-        let kind = (udp, params.mode, params.algorithm.sizes());
+        let kind = (udp, params.mode, params.algorithm.sizes(params.local.is_ipv6()));
         Self::between(params.local, params.remote, kind, spi)
     }
 
-    /// The same between other ends.
-    pub(crate) fn moved(&self, local: SocketAddr, remote: SocketAddr) -> Result<Self, Error> {
+    /// The same between other ends; `mac` is that of AH, whose header is longer between some.
+    pub(crate) fn moved(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        mac: Option<Mac>,
+    ) -> Result<Self, Error> {
         let at = self.header_len() + if self.udp { udp::HEADER } else { 0 };
         let spi = self.bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
-        Self::between(local, remote, (self.udp, self.mode, self.sizes), spi)
+        let sizes = mac.map_or(self.sizes, |mac| EspAlgorithm::Ah(mac).sizes(local.is_ipv6()));
+        Self::between(local, remote, (self.udp, self.mode, sizes), spi)
     }
 
     fn between(
@@ -73,7 +79,7 @@ impl Outer {
         (udp, mode, sizes): (bool, Mode, Sizes),
         spi: [u8; 4],
     ) -> Result<Self, Error> {
-        let protocol = if udp { Protocol::UDP } else { Protocol::ESP };
+        let protocol = carried(udp, sizes)?;
         let (src, dst) = (local.ip(), remote.ip());
         let (header, family): (&[u8], _) = match (src, dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => (&header_v4(src, dst, protocol), Family::V4),
@@ -100,7 +106,7 @@ impl Outer {
     }
 
     /// Octets of the outer IP header.
-    fn header_len(&self) -> usize {
+    pub(crate) fn header_len(&self) -> usize {
         if self.family == Family::V6 { ipv6::HEADER } else { ipv4::HEADER }
     }
 
@@ -117,9 +123,9 @@ impl Outer {
     }
 
     /// What the algorithms add.
-    #[inline]
-    pub(crate) fn sizes(&self) -> Sizes {
-        self.sizes
+    #[inline(always)]
+    pub(crate) fn sizes(&self) -> &Sizes {
+        &self.sizes
     }
 
     /// Where it begins.
@@ -145,9 +151,10 @@ impl Outer {
 
     /// Octets that it adds, beside padding.
     pub(crate) fn overhead(&self) -> Overhead {
-        let Sizes { icv, align, .. } = self.sizes;
+        let Sizes { icv, align, behind, .. } = self.sizes;
+        let trailer = u16::from(behind - icv);
         let octets = u16::from(self.prefix) + u16::from(icv);
-        Overhead { octets, clear: self.clear_len() as u16, align: align.into() }
+        Overhead { octets, clear: self.clear_len() as u16, align: align.into(), trailer }
     }
 
     /// Octets of a packet that stay as they are, and so are not padded: in transport mode an IP header without options.
@@ -157,9 +164,10 @@ impl Outer {
 
     /// The largest packet of which so many octets stay in clear, where `mtu` is the largest one without options.
     pub(crate) fn mtu_behind(&self, clear: usize, mtu: u16) -> u16 {
-        let room = usize::from(mtu) + esp::TRAILER;
+        let trailer = usize::from(self.sizes.behind - self.sizes.icv);
+        let room = usize::from(mtu) + trailer;
         let text = room.saturating_sub(clear) & !(usize::from(self.sizes.align) - 1);
-        (clear + text).saturating_sub(esp::TRAILER) as u16
+        (clear + text).saturating_sub(trailer) as u16
     }
 
     /// True if there is a UDP header.
@@ -194,9 +202,18 @@ impl Outer {
         prefix.iter_mut().skip(sequence_at).zip(own).for_each(|(to, from)| *to = *from);
     }
 
+    /// True if it has AH in ESP's place.
+    pub(crate) fn is_ah(&self) -> bool {
+        self.sizes.is_ah()
+    }
+
     /// What follows the IP header.
     pub(crate) fn protocol(&self) -> Protocol {
-        if self.udp { Protocol::UDP } else { Protocol::ESP }
+        match (self.udp, self.is_ah()) {
+            (true, _) => Protocol::UDP,
+            (false, true) => Protocol::AH,
+            (false, false) => Protocol::ESP,
+        }
     }
 
     /// Writes the prefix of an AEAD. `prefix` is [`Self::prefix_len`] octets, `total` those of the outer packet.
@@ -280,20 +297,31 @@ pub(crate) struct Overhead {
     octets: u16,
     clear: u16,
     align: u16,
+    trailer: u16,
 }
 
 impl Overhead {
     /// The largest inner packet whose outer packet is no larger than `path_mtu`.
     pub(crate) fn inner_mtu(self, path_mtu: u16) -> Result<u16, Error> {
-        let Self { octets, clear, align } = self;
+        let Self { octets, clear, align, trailer } = self;
         let text = path_mtu.saturating_sub(octets + clear) & !(align - 1);
-        let inner = (clear + text).saturating_sub(esp::TRAILER as u16);
+        let inner = (clear + text).saturating_sub(trailer);
         if inner < MIN_INNER {
-            let least = MIN_INNER + esp::TRAILER as u16 - clear;
+            let least = MIN_INNER + trailer - clear;
             let expected = least.next_multiple_of(align) + octets + clear;
             return Err(Error::PathMtu { found: path_mtu, expected });
         }
         Ok(inner)
+    }
+}
+
+/// What follows the IP header.
+fn carried(udp: bool, sizes: Sizes) -> Result<Protocol, Error> {
+    match (udp, sizes.is_ah()) {
+        (true, true) => Err(Error::AhInUdp),
+        (true, false) => Ok(Protocol::UDP),
+        (false, true) => Ok(Protocol::AH),
+        (false, false) => Ok(Protocol::ESP),
     }
 }
 

@@ -1,7 +1,7 @@
 //! ESP in transport mode (RFC 4303 §3.1.1): the packet keeps its IP header, and what that carries is encrypted.
 
 use super::{Marks, Outer};
-use crate::demux::Arrived;
+use crate::demux::{Arrived, Form};
 use crate::drops::DropReason;
 use crate::sa::Sizes;
 use testudo_wire::fragment::Fragment;
@@ -41,7 +41,7 @@ pub(crate) fn decapsulate(
     if next == Protocol::NO_NEXT {
         return Err(DropReason::Dummy);
     }
-    let head = start - if arrived.udp { udp::HEADER } else { 0 };
+    let head = start - if arrived.form == Form::EspInUdp { udp::HEADER } else { 0 };
     let seam = Seam::at(buf.data(), head).ok_or(DropReason::MalformedInner)?;
     let (removed, behind) = (text_at - head, buf.len() - end);
     buf.data_mut().copy_within(..head, removed);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use testudo_crypto::separate::HEADER_LEN;
 pub use testudo_crypto::separate::{Cipher, Mac, SeparateAlgorithm};
 use testudo_crypto::{AeadAlgorithm, IV_LEN, SALT_LEN, TAG_LEN};
-use testudo_wire::esp;
+use testudo_wire::{ah, esp};
 
 /// ESP algorithms (RFC 8221); the name in comments is that of strongSwan's proposals. Stored and sent by their place: new ones come
 /// last.
@@ -16,6 +16,8 @@ pub enum EspAlgorithm {
     Aes256Gcm16,
     /// One for encryption and one for integrity, such as `aes128-sha256` or `null-sha1` (RFC 4303 §2.4).
     Separate(SeparateAlgorithm),
+    /// No ESP but AH, which encrypts nothing (RFC 4302): `sha256` of `ah_proposals`.
+    Ah(Mac),
 }
 
 impl EspAlgorithm {
@@ -28,11 +30,16 @@ impl EspAlgorithm {
     pub fn integrity(self) -> Option<Mac> {
         match self {
             Self::Aes128Gcm16 | Self::Aes256Gcm16 => None,
-            Self::Separate(SeparateAlgorithm { mac, .. }) => Some(mac),
+            Self::Separate(SeparateAlgorithm { mac, .. }) | Self::Ah(mac) => Some(mac),
         }
     }
 
-    /// All of them.
+    /// True if packets have AH in ESP's place.
+    pub fn is_ah(self) -> bool {
+        matches!(self, Self::Ah(_))
+    }
+
+    /// All of ESP.
     pub fn all() -> impl Iterator<Item = Self> {
         let separate =
             Cipher::ALL.into_iter().flat_map(|cipher| Mac::ALL.map(|mac| Self::separate(cipher, mac)));
@@ -45,17 +52,23 @@ impl EspAlgorithm {
             Self::Aes128Gcm16 => AeadAlgorithm::Aes128Gcm.key_len() + SALT_LEN,
             Self::Aes256Gcm16 => AeadAlgorithm::Aes256Gcm.key_len() + SALT_LEN,
             Self::Separate(SeparateAlgorithm { cipher, mac }) => cipher.key_len() + mac.key_len(),
+            Self::Ah(mac) => mac.key_len(),
         }
     }
 
-    pub(crate) fn sizes(self) -> Sizes {
+    /// Between ends of that family.
+    pub(crate) fn sizes(self, v6: bool) -> Sizes {
         match self {
             Self::Aes128Gcm16 | Self::Aes256Gcm16 => Sizes::AEAD,
             Self::Separate(algorithm) => Sizes {
                 before_text: algorithm.before_text() as u8,
                 icv: algorithm.mac.icv_len() as u8,
                 align: algorithm.cipher.block_len().max(ALIGN) as u8,
+                behind: (esp::TRAILER + algorithm.mac.icv_len()) as u8,
             },
+            Self::Ah(mac) => {
+                Sizes { before_text: ah::header_len(mac.icv_len(), v6) as u8, icv: 0, align: 1, behind: 0 }
+            }
         }
     }
 }
@@ -66,29 +79,43 @@ const ALIGN: usize = 4;
 /// What an algorithm adds to a packet, in octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// ESP's header and the IV.
+    /// ESP's header and the IV, or AH with its ICV.
     pub(crate) before_text: u8,
+    /// The ICV behind the text.
     pub(crate) icv: u8,
     /// Payload, padding and trailer are a multiple of it: a power of two.
     pub(crate) align: u8,
+    /// Everything behind the text but padding: ESP's trailer and the ICV.
+    pub(crate) behind: u8,
 }
 
 impl Sizes {
     /// What all AEADs add.
     pub(crate) const AEAD: Self = {
         assert!(esp::HEADER == HEADER_LEN);
-        Self { before_text: (esp::HEADER + IV_LEN) as u8, icv: TAG_LEN as u8, align: ALIGN as u8 }
+        Self {
+            before_text: (esp::HEADER + IV_LEN) as u8,
+            icv: TAG_LEN as u8,
+            align: ALIGN as u8,
+            behind: (esp::TRAILER + TAG_LEN) as u8,
+        }
     };
 
-    /// Octets of padding and trailer behind an inner packet, ICV not included.
+    /// True of AH, which alone aligns nothing.
+    pub(crate) fn is_ah(self) -> bool {
+        self.align == 1
+    }
+
+    /// Octets of ESP's padding and trailer behind an inner packet, ICV not included.
     #[inline(always)]
     pub(crate) fn trailer_len(self, inner: usize) -> usize {
         esp::pad_len(inner, usize::from(self.align)) + esp::TRAILER
     }
 
     /// Octets of everything behind an inner packet.
-    #[inline]
-    pub(crate) fn behind(self, inner: usize) -> usize {
-        self.trailer_len(inner) + usize::from(self.icv)
+    #[inline(always)]
+    pub(crate) fn behind(&self, inner: usize) -> usize {
+        // Of AH, which has no trailer, nothing is aligned.
+        esp::pad_len(inner, usize::from(self.align)) + usize::from(self.behind)
     }
 }

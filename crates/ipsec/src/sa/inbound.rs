@@ -23,6 +23,8 @@ pub struct InboundSa {
     pub(crate) copy: HeaderCopy,
     pub(crate) esn: bool,
     pub(crate) mode: Mode,
+    /// By far the most are.
+    pub(crate) is_esp_tunnel: bool,
     pub(crate) sizes: Sizes,
     /// The largest packet that fits the way back, for the MSS.
     inner_mtu: AtomicU16,
@@ -65,7 +67,8 @@ impl InboundSa {
             copy: params.copy,
             esn: params.esn,
             mode: params.mode,
-            sizes: params.algorithm.sizes(),
+            sizes: params.algorithm.sizes(params.local.is_ipv6()),
+            is_esp_tunnel: params.mode == Mode::Tunnel && !params.algorithm.is_ah(),
             inner_mtu: AtomicU16::new(overhead.inner_mtu(path_mtu)?),
             window: ReplayWindow::new(params.replay_window, params.esn)?,
             told_edge: AtomicU64::new(0),

@@ -2,16 +2,19 @@
 //!
 //! [`Event::KeyWanted`]: crate::dataplane::Event::KeyWanted
 
-use super::{EspAlgorithm, KeyMaterial};
+use super::{EspAlgorithm, KeyMaterial, Mac};
 use crate::error::Error;
+use testudo_crypto::mac::MacKey;
 use testudo_crypto::separate::SeparateKey;
-use testudo_crypto::{AeadAlgorithm, AeadKey, Library, SALT_LEN};
+use testudo_crypto::{AeadAlgorithm, AeadKey, Library, SALT_LEN, prefetch};
 
-/// What an SA encrypts or decrypts with.
+/// What an SA protects packets with.
 #[derive(Debug)]
 pub(crate) enum SaKey {
     Aead(AeadKey),
     Separate(Box<SeparateKey>),
+    /// Of AH.
+    Mac(Box<MacKey>),
 }
 
 impl SaKey {
@@ -37,6 +40,15 @@ impl SaKey {
                     material.split_at_checked(algorithm.cipher.key_len()).unwrap_or((material, &[]));
                 Ok(Self::Separate(Box::new(SeparateKey::unexpanded(library, algorithm, cipher, mac)?)))
             }
+            EspAlgorithm::Ah(mac) => Ok(Self::Mac(Box::new(MacKey::new(mac, material)?))),
+        }
+    }
+
+    /// The algorithm of AH, if it is for AH.
+    pub(super) fn mac(&self) -> Option<Mac> {
+        match self {
+            Self::Mac(key) => Some(key.mac()),
+            Self::Aead(_) | Self::Separate(_) => None,
         }
     }
 
@@ -45,6 +57,7 @@ impl SaKey {
         match self {
             Self::Aead(key) => Self::Aead(key.copy()),
             Self::Separate(key) => Self::Separate(Box::new(key.copy())),
+            Self::Mac(key) => Self::Mac(key.clone()),
         }
     }
 
@@ -53,6 +66,7 @@ impl SaKey {
         match self {
             Self::Aead(key) => key.expand()?,
             Self::Separate(key) => key.expand()?,
+            Self::Mac(_) => {}
         }
         Ok(())
     }
@@ -60,8 +74,13 @@ impl SaKey {
     /// See [`AeadKey::is_expanded`].
     #[inline]
     pub(crate) fn is_expanded(&self) -> bool {
+        if let Self::Aead(key) = self { key.is_expanded() } else { self.is_other_expanded() }
+    }
+
+    #[cold]
+    fn is_other_expanded(&self) -> bool {
         match self {
-            Self::Aead(key) => key.is_expanded(),
+            Self::Aead(_) | Self::Mac(_) => true,
             Self::Separate(key) => key.is_expanded(),
         }
     }
@@ -69,9 +88,19 @@ impl SaKey {
     /// See [`AeadKey::prefetch`].
     #[inline]
     pub(super) fn prefetch(&self) {
+        if let Self::Aead(key) = self {
+            key.prefetch();
+        } else {
+            self.prefetch_other();
+        }
+    }
+
+    #[cold]
+    fn prefetch_other(&self) {
         match self {
-            Self::Aead(key) => key.prefetch(),
+            Self::Aead(_) => {}
             Self::Separate(key) => key.prefetch(),
+            Self::Mac(key) => prefetch(&**key, size_of::<MacKey>()),
         }
     }
 }

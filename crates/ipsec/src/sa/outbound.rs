@@ -194,7 +194,7 @@ impl OutboundSa {
     /// The same SA with other outer addresses (RFC 7296 §2.23): a worker may still use the former one while the new one
     /// is on its way, and both draw from the same numbers.
     pub fn moved(&self, local: SocketAddr, remote: SocketAddr, path_mtu: u16) -> Result<Self, Error> {
-        let outer = self.outer.moved(local, remote)?;
+        let outer = self.outer.moved(local, remote, self.key.mac())?;
         let moved = Self {
             shared: Arc::clone(&self.shared),
             inner_mtu: AtomicU16::new(outer.overhead().inner_mtu(path_mtu)?),

@@ -1,6 +1,7 @@
 //! The whole pipeline from outside: clear packets in, ESP out, and back again.
 
 mod accounting;
+mod ah;
 mod cluster;
 mod cluster_models;
 mod control;

@@ -13,7 +13,7 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command as Change, Ingress, Verdict};
 use testudo_ipsec::number::SequenceBlock;
-use testudo_ipsec::sa::{ChildSaParams, Cipher, EspAlgorithm, InboundSa, Mac, Mode};
+use testudo_ipsec::sa::{ChildSaParams, Cipher, EspAlgorithm, InboundSa, Mac, Mode, SeparateAlgorithm};
 use testudo_wire::ip::Protocol;
 use testudo_wire::{ipv4, ipv6};
 
@@ -70,17 +70,19 @@ impl Drop for Scapy {
 
 /// What scapy calls the algorithms, and how much key is the cipher's.
 fn names(algorithm: EspAlgorithm) -> (&'static str, &'static str, usize) {
-    let EspAlgorithm::Separate(separate) = algorithm else {
-        return ("AES-GCM", "NULL", algorithm.key_len());
+    let (cipher, mac, cipher_key) = match algorithm {
+        EspAlgorithm::Separate(SeparateAlgorithm { cipher: Cipher::Null, mac }) => ("NULL", mac, 0),
+        EspAlgorithm::Separate(SeparateAlgorithm { cipher, mac }) => ("AES-CBC", mac, cipher.key_len()),
+        EspAlgorithm::Ah(mac) => ("AH", mac, 0),
+        _ => return ("AES-GCM", "NULL", algorithm.key_len()),
     };
-    let cipher = if separate.cipher == Cipher::Null { "NULL" } else { "AES-CBC" };
-    let mac = match separate.mac {
+    let mac = match mac {
         Mac::HmacSha1_96 => "HMAC-SHA1-96",
         Mac::HmacSha256_128 => "SHA2-256-128",
         Mac::HmacSha384_192 => "SHA2-384-192",
         Mac::HmacSha512_256 => "SHA2-512-256",
     };
-    (cipher, mac, separate.cipher.key_len())
+    (cipher, mac, cipher_key)
 }
 
 fn hex(octets: &[u8]) -> String {
@@ -174,7 +176,7 @@ fn compare(scapy: &mut Scapy, runner: &mut TestRunner, params: &ChildSaParams, i
 #[test]
 fn scapy_opens_what_we_protect_and_we_what_it_does() {
     let (mut scapy, mut runner) = (Scapy::start(), TestRunner::deterministic());
-    for algorithm in EspAlgorithm::all() {
+    for algorithm in EspAlgorithm::all().chain(Mac::ALL.map(EspAlgorithm::Ah)) {
         for (esn, first) in [(false, 1), (true, 1), (true, (3 << 32) | 5)] {
             for outer_v6 in [false, true] {
                 let tunnel = Tunnel { outer_v6, esn, algorithm, ..Tunnel::default() };

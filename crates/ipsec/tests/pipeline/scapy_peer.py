@@ -1,4 +1,4 @@
-"""Another implementation of ESP, scapy's, line by line: what to do on standard input, the packet that comes of it, in hex, back."""
+"""Another implementation of ESP and AH, scapy's, line by line: what to do on standard input, the packet that comes of it, in hex, back."""
 
 import copy
 import struct
@@ -6,7 +6,7 @@ import sys
 
 from scapy.layers.inet import IP
 from scapy.layers.inet6 import IPv6
-from scapy.layers.ipsec import ESP, SecurityAssociation
+from scapy.layers.ipsec import AH, ESP, SecurityAssociation
 
 
 def packet(octets):
@@ -42,16 +42,16 @@ def with_high(algo, high):
 for line in sys.stdin:
     what, mode, src, dst, spi, cipher, key, mac, mac_key, esn, number, octets = line.split()
     sa = SecurityAssociation(
-        ESP,
+        AH if cipher == "AH" else ESP,
         spi=int(spi, 16),
-        crypt_algo=cipher,
+        crypt_algo="NULL" if cipher == "AH" else cipher,
         crypt_key=bytes.fromhex(key.rstrip("-")),
         auth_algo=mac,
         auth_key=bytes.fromhex(mac_key.rstrip("-")),
         tunnel_header=tunnel_header(mode, src, dst),
     )
     high, low = divmod(int(number), 1 << 32)
-    if esn == "esn":
+    if esn == "esn" and cipher != "AH":
         sa.auth_algo = with_high(sa.auth_algo, high)
     numbers = {"esn_en": esn == "esn", "esn": high}
     given = packet(bytes.fromhex(octets))

@@ -33,7 +33,7 @@ fn pair(tunnel: &Tunnel) -> (Gateway, Gateway) {
 }
 
 /// From A itself to B itself.
-fn own(tunnel: &Tunnel, next: Protocol, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn own(tunnel: &Tunnel, next: Protocol, payload: &[u8]) -> Vec<u8> {
     match (tunnel.outer(1), tunnel.outer(2)) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             v4_with(|f| (f.src, f.dst, f.tos) = (src, dst, 0xb9), next, payload)
@@ -45,12 +45,12 @@ fn own(tunnel: &Tunnel, next: Protocol, payload: &[u8]) -> Vec<u8> {
     }
 }
 
-fn send(a: &mut Gateway, packets: &[Vec<u8>]) -> Vec<(Verdict, Vec<u8>)> {
+pub(crate) fn send(a: &mut Gateway, packets: &[Vec<u8>]) -> Vec<(Verdict, Vec<u8>)> {
     run(&mut a.plane, Way::Outbound, Ingress::Host, packets)
 }
 
 /// IPv4 options that fill whole words, with the checksum mended.
-fn with_options(packet: &[u8], options: &[u8]) -> Vec<u8> {
+pub(crate) fn with_options(packet: &[u8], options: &[u8]) -> Vec<u8> {
     let mut packet = [&packet[..ipv4::HEADER], options, &packet[ipv4::HEADER..]].concat();
     let header = ipv4::HEADER + options.len();
     packet[0] = 0x40 | (header / 4) as u8;

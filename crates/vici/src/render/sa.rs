@@ -109,11 +109,11 @@ pub(super) fn child_sa(child: &ChildSaStatus, now: Time, usage: ChildUsage) -> M
     message.add_text("reqid", child.reqid);
     message.add("state", child.state.as_str());
     message.add("mode", mode(child.mode));
-    message.add("protocol", "ESP");
+    message.add("protocol", if child.ah { "AH" } else { "ESP" });
     add_flag(&mut message, "encap", child.encap);
     message.add_text("spi-in", child.spi_in);
     message.add_text("spi-out", child.spi_out);
-    add_algorithm(&mut message, "encr", Some(child.encryption));
+    add_algorithm(&mut message, "encr", child.encryption);
     add_algorithm(&mut message, "integ", child.integrity);
     add_key_exchanges(&mut message, child.ke, &child.additional_ke);
     if child.esn {

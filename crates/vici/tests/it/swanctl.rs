@@ -330,9 +330,11 @@ fn list_sas_prints_cipher_and_mac() {
             EspAlgorithm::separate(Cipher::Null, Mac::HmacSha256_128),
             "ESP:NULL/HMAC_SHA2_256_128/CURVE_25519/ESN",
         ),
+        (EspAlgorithm::Ah(Mac::HmacSha512_256), "AH:HMAC_SHA2_512_256/CURVE_25519/ESN"),
     ] {
         let mut sa = net_sa(1);
-        sa.children[0].encryption = algorithm.into();
+        sa.children[0].ah = algorithm.is_ah();
+        sa.children[0].encryption = AlgorithmName::encryption(algorithm);
         sa.children[0].integrity = algorithm.integrity().map(AlgorithmName::from);
         server.gateway.lock().unwrap().sas = vec![sa];
         let output = swanctl(&server, &["--list-sas"]);

@@ -61,6 +61,7 @@ impl BareCipher {
                 let keys = (vec![0x17; cipher.key_len()], vec![0x18; mac.key_len()]);
                 Kind::Separate(SeparateKey::new(library, algorithm, &keys.0, &keys.1)?, around)
             }
+            EspAlgorithm::Ah(_) => unreachable!("suites are of ESP"),
         };
         Ok(Self { kind, texts, sequence: 0 })
     }

@@ -57,7 +57,7 @@ impl Suite {
         match self.esp {
             EspAlgorithm::Aes128Gcm16 => Some(AeadAlgorithm::Aes128Gcm),
             EspAlgorithm::Aes256Gcm16 => Some(AeadAlgorithm::Aes256Gcm),
-            EspAlgorithm::Separate(_) => None,
+            EspAlgorithm::Separate(_) | EspAlgorithm::Ah(_) => None,
         }
     }
 
@@ -73,6 +73,7 @@ impl Suite {
                 align: algorithm.cipher.block_len().max(4),
                 icv: algorithm.mac.icv_len(),
             },
+            EspAlgorithm::Ah(_) => unreachable!("SUITES is of ESP"),
         }
     }
 }

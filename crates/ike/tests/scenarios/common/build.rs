@@ -39,6 +39,7 @@ pub(crate) fn esp_proposal(algorithm: EspAlgorithm) -> EspProposal {
         EspAlgorithm::Aes128Gcm16 => EspEncryption::Aes128Gcm16,
         EspAlgorithm::Aes256Gcm16 => EspEncryption::Aes256Gcm16,
         EspAlgorithm::Separate(SeparateAlgorithm { cipher, .. }) => EspEncryption::Separate(cipher),
+        EspAlgorithm::Ah(_) => unreachable!("of ESP"),
     };
     let integrity = algorithm.integrity().into_iter().collect();
     EspProposal { encryption: vec![encryption], integrity, esn: vec![true, false], ..EspProposal::default() }

@@ -5,6 +5,7 @@ use super::plan::{Plan, Planner, pieces, reported_mtu};
 use crate::dataplane::burst::{Ingress, Item, Verdict};
 use crate::drops::DropReason;
 use crate::sa::OutboundSa;
+use testudo_wire::ah;
 use testudo_wire::fragment::Fragment;
 use testudo_wire::icmp::Kind;
 use testudo_wire::ip::Protocol;
@@ -45,8 +46,11 @@ impl<'s> Planner<'s, '_> {
             return refuse(item, DropReason::Malformed);
         };
         // Its peer takes what has none for a dummy (RFC 4303 §2.6).
-        if next_header == Protocol::NO_NEXT {
+        if next_header == Protocol::NO_NEXT && !sa.outer.is_ah() {
             return refuse(item, DropReason::Dummy);
+        }
+        if sa.outer.is_ah() && ah::check_headers(item.buf.data(), clear).is_err() {
+            return refuse(item, DropReason::AhNotCovered);
         }
         let mtu = sa.outer.mtu_behind(clear, sa.inner_mtu());
         let too_big = inner.len > mtu;
