@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * Memory of the packets of which a worker got the first fragment, so that the later ones can follow it: those of a
- * datagram to port 4500 show no port, and those of ESP behind extension headers may name one of these instead. What is
+ * datagram to port 4500 show no port, and those of ESP or AH behind extension headers may name one of these instead. What is
  * forgotten too early, or comes before the first fragment, goes up to the kernel and waits there in vain for it.
  */
 #ifndef TESTUDO_FRAGMENTS_H

@@ -17,6 +17,7 @@
 #define PROTO_ROUTING 43
 #define PROTO_FRAGMENT 44
 #define PROTO_ESP 50
+#define PROTO_AH 51
 #define PROTO_ICMPV6 58
 #define PROTO_DESTINATION 60
 
@@ -82,6 +83,14 @@ struct fragment6 {
 struct esp {
 	__be32 spi;
 	__be32 number;
+} __attribute__((packed));
+
+/* AH (RFC 4302 2): what stands before the same two, and the ICV behind them. */
+struct ah {
+	__u8 next;
+	__u8 length;
+	__be16 zero;
+	struct esp numbers;
 } __attribute__((packed));
 
 #define IKE_INITIATOR 0x08 /* the sender began the IKE SA */

@@ -138,7 +138,7 @@ static __always_inline int home_of_esp(const struct arrival *arrival, const stru
 }
 
 /*
- * A fragment of ESP: only the whole packet tells every node whose it is, so all put it together. The first one has the
+ * A fragment of ESP or AH: only the whole packet tells every node whose it is, so all put it together. The first one has the
  * sequence number.
  */
 static __always_inline int home_of_fragment(const struct arrival *arrival, const struct payload *payload, void *end)
@@ -147,6 +147,8 @@ static __always_inline int home_of_fragment(const struct arrival *arrival, const
 
 	if (payload->proto == PROTO_UDP)
 		esp = payload->start + sizeof(struct udp);
+	if (payload->proto == PROTO_AH)
+		esp = payload->start + offsetof(struct ah, numbers);
 	if (payload->fragment == FIRST_FRAGMENT && (void *)(esp + 1) <= end && arrival->way != TO_OTHERS &&
 	    !has_share(arrival->cluster->packets, bpf_ntohl(esp->spi) >> 24))
 		note_seen(esp);
@@ -197,6 +199,8 @@ static __always_inline int home_at_vip(const struct arrival *arrival, const stru
 		return home_of_esp(arrival, payload->start, end);
 	case WORKER_ESP_IN_UDP:
 		return home_of_esp(arrival, payload->start + sizeof(struct udp), end);
+	case WORKER_AH:
+		return home_of_esp(arrival, payload->start + offsetof(struct ah, numbers), end);
 	case WORKER_FRAGMENT:
 		return home_of_fragment(arrival, payload, end);
 	case PASS_IKE:

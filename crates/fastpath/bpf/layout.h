@@ -8,7 +8,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 3
+#define LAYOUT_VERSION 4
 
 #define MAX_PORTS 64
 #define MAX_QUEUES 64

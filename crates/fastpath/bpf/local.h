@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Packets to one of the gateway's own addresses: IKE for the kernel, ESP for a worker. Each function answers a reason,
+ * Packets to one of the gateway's own addresses: IKE for the kernel, ESP and AH for a worker. Each function answers a reason,
  * or UNDECIDED if the packet is an ordinary one.
  */
 #ifndef TESTUDO_LOCAL_H
@@ -88,7 +88,7 @@ static __always_inline int classify_udp_start(const struct payload *payload, con
 static __always_inline int classify_fragment(const struct payload *payload, const struct datagram *datagram,
 					     void *end)
 {
-	if (payload->proto == PROTO_ESP) {
+	if (payload->proto == PROTO_ESP || payload->proto == PROTO_AH) {
 		if (payload->fragment == FIRST_FRAGMENT)
 			remember_datagram(datagram);
 		return WORKER_FRAGMENT;
@@ -130,6 +130,8 @@ static __always_inline int classify_local(const struct payload *payload, const s
 		return payload->length < sizeof(struct esp) ? DROP_ESP_SHORT : WORKER_ESP;
 	if (payload->proto == PROTO_UDP)
 		return classify_udp(payload, end);
+	if (payload->proto == PROTO_AH)
+		return payload->length < sizeof(struct ah) ? DROP_AH_SHORT : WORKER_AH;
 	if (payload->proto == icmp)
 		return classify_icmp(payload, end);
 	return UNDECIDED;

@@ -40,7 +40,7 @@ static __always_inline int pass(struct xdp_md *ctx, const struct arrival *arriva
 
 static __always_inline __u8 class_of(__u32 reason)
 {
-	if (reason == WORKER_ESP || reason == WORKER_FRAGMENT)
+	if (reason == WORKER_ESP || reason == WORKER_FRAGMENT || reason == WORKER_AH)
 		return CLASS_ESP;
 	if (reason == WORKER_PROTECT_SHARED)
 		return CLASS_PROTECT_SHARED;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const UDP: u8 = 17;
 const ESP: u8 = 50;
+const AH: u8 = 51;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const HOP_BY_HOP: u8 = 0;
@@ -14,6 +15,8 @@ const DESTINATION: u8 = 60;
 const PORT_IKE: u16 = 500;
 const PORT_NATT: u16 = 4500;
 
+/// Octets of AH before its SPI.
+const BEFORE_AH_SPI: usize = 4;
 /// SPI and sequence number.
 const ESP_HEADER: usize = 8;
 const UDP_HEADER: usize = 8;
@@ -46,7 +49,7 @@ struct Payload<'a> {
 
 /// What a packet to a VIP turns out to be.
 pub(super) enum Content<'a> {
-    /// ESP, by its SPI.
+    /// ESP or AH, by its SPI.
     Esp([u8; 4]),
     /// An IKE message, or as much of it as is here.
     Ike(&'a [u8]),
@@ -54,7 +57,7 @@ pub(super) enum Content<'a> {
     IkeStart(&'a [u8]),
     /// An error of ICMP.
     IcmpError,
-    /// Neither a first fragment nor a whole packet; or a fragment of ESP.
+    /// Neither a first fragment nor a whole packet; or a fragment of ESP or AH.
     Fragment,
     Other,
 }
@@ -155,7 +158,8 @@ impl<'a> Payload<'a> {
         let whole = self.fragment == Fragment::Whole;
         match self.protocol {
             ESP if whole => esp(self.octets),
-            ESP => Some(Content::Fragment),
+            AH if whole => esp(self.octets.get(BEFORE_AH_SPI..)?),
+            ESP | AH => Some(Content::Fragment),
             _ if self.fragment == Fragment::Later => Some(Content::Fragment),
             UDP if whole => self.udp(),
             UDP => self.udp_start(),

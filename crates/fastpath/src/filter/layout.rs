@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_ipsec::spi::Share;
 
 /// Grows with every change of a map or of what a value means.
-pub(super) const LAYOUT_VERSION: u32 = 3;
+pub(super) const LAYOUT_VERSION: u32 = 4;
 /// Ports of an instance.
 pub const MAX_PORTS: u16 = 64;
 /// Receive queues of a port.

@@ -66,7 +66,9 @@ reasons! {
     WorkerEsp = "esp", Worker;
     /// ESP in UDP to port 4500 of one of our addresses.
     WorkerEspInUdp = "esp_in_udp", Worker;
-    /// A fragment of ESP, or of a datagram to port 4500 that is not IKE, to one of our addresses.
+    /// AH to one of our addresses.
+    WorkerAh = "ah", Worker;
+    /// A fragment of ESP or AH, or of a datagram to port 4500 that is not IKE, to one of our addresses.
     WorkerFragment = "fragment", Worker;
     /// For a worker, but no worker listens on the queue.
     DropNoSocket = "drop_no_socket", Drop;
@@ -88,6 +90,8 @@ reasons! {
     DropNattShort = "drop_natt_short", Drop;
     /// ESP without a whole ESP header.
     DropEspShort = "drop_esp_short", Drop;
+    /// AH without a whole AH header.
+    DropAhShort = "drop_ah_short", Drop;
     /// A first fragment that does not show its ports, or to port 4500 what it is.
     DropFragmentShort = "drop_fragment_short", Drop;
     /// To one of our addresses, with more extension headers than anyone needs.

@@ -75,6 +75,7 @@ fn arb_payload(icmp: u8) -> impl Strategy<Value = (u8, Vec<u8>)> {
     let port = prop_oneof![Just(53u16), any::<u16>()];
     prop_oneof![
         3 => arb_octets(4..24).prop_map(|esp| (ESP, esp)),
+        2 => arb_octets(4..28).prop_map(|ah| (AH, ah)),
         3 => arb_ike().prop_map(|ike| (UDP, udp(500, 500, &ike))),
         3 => natt.prop_map(|data| (UDP, udp(4500, 4500, &data))),
         1 => (port, arb_octets(0..20)).prop_map(|(port, data)| (UDP, udp(9, port, &data))),

@@ -18,6 +18,12 @@ pub(super) fn to_us() -> Vec<Fixture> {
         ("IKE on 4500, IPv6", natt6(&marked_ike()), Reason::PassIke),
         ("ESP", ipv4(PEER4, US4, ESP).frame(&esp()), Reason::WorkerEsp),
         ("ESP, IPv6", ipv6(PEER6, US6, ESP, &esp()), Reason::WorkerEsp),
+        ("AH", ipv4(PEER4, US4, AH).frame(&ah()), Reason::WorkerAh),
+        ("AH, IPv6", ipv6(PEER6, US6, AH, &ah()), Reason::WorkerAh),
+        ("AH behind options", ipv6(PEER6, US6, OPTIONS, &options(AH, 2, &ah())), Reason::WorkerAh),
+        ("AH of 12 octets", ipv4(PEER4, US4, AH).frame(&[1; 12]), Reason::WorkerAh),
+        ("AH of 11 octets", ipv4(PEER4, US4, AH).frame(&[1; 11]), Reason::DropAhShort),
+        ("AH to a protected prefix", ipv4(CLIENT4, REMOTE4, AH).frame(&ah()), Reason::WorkerProtect),
         ("ESP in UDP", natt(&esp()), Reason::WorkerEspInUdp),
         ("ESP in UDP, IPv6", natt6(&esp()), Reason::WorkerEspInUdp),
         ("ESP of 8 octets", ipv4(PEER4, US4, ESP).frame(&[1; 8]), Reason::WorkerEsp),
@@ -65,7 +71,6 @@ pub(super) fn to_us() -> Vec<Fixture> {
             Reason::DropClearInbound,
         ),
         ("ICMP too short to be any", ipv4(PEER4, US4, ICMP).frame(&[3, 4, 0]), Reason::DropMalformed),
-        ("AH to us", ipv4(PEER4, US4, 51).frame(&[0; 32]), Reason::PassLocal),
     ]
 }
 
@@ -247,7 +252,7 @@ fn all() -> Vec<Fixture> {
 
 fn class(reason: Reason) -> Class {
     match reason {
-        Reason::WorkerEsp => Class::Esp,
+        Reason::WorkerEsp | Reason::WorkerAh => Class::Esp,
         Reason::WorkerEspInUdp => Class::EspInUdp,
         _ => Class::Protect,
     }

@@ -32,6 +32,16 @@ fn fragments_of_esp_are_for_a_worker() {
 }
 
 #[test]
+fn fragments_of_ah_are_for_a_worker() {
+    let bench = Bench::new().with_socket();
+    let reason = Reason::WorkerFragment;
+    expect(&bench, &fragment4(AH, 1, MORE, &ah()), reason);
+    expect(&bench, &fragment4(AH, 1, 6, &ah()), reason);
+    expect(&bench, &fragment_of_6(AH, 0, true, 1, &ah()), reason);
+    expect(&bench, &fragment_of_6(AH, 6, false, 1, &ah()), reason);
+}
+
+#[test]
 fn esp_to_4500_is_for_a_worker_with_all_its_fragments() {
     let bench = Bench::new().with_socket();
     let first = udp(4500, 4500, &esp());

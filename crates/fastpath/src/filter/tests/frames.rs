@@ -28,6 +28,7 @@ pub(super) const UDP: u8 = 17;
 pub(super) const ROUTING: u8 = 43;
 pub(super) const FRAGMENT: u8 = 44;
 pub(super) const ESP: u8 = 50;
+pub(super) const AH: u8 = 51;
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const NO_NEXT: u8 = 59;
 pub(super) const OPTIONS: u8 = 60;
@@ -113,6 +114,11 @@ pub(super) fn fragment6(next: u8, offset: u16, more: bool, id: u32, payload: &[u
 pub(super) fn udp(src: u16, dst: u16, payload: &[u8]) -> Vec<u8> {
     let length = (8 + payload.len()) as u16;
     [&src.to_be_bytes()[..], &dst.to_be_bytes(), &length.to_be_bytes(), &[0, 0], payload].concat()
+}
+
+/// AH with an ICV of 12 octets before a UDP header.
+pub(super) fn ah() -> Vec<u8> {
+    [&[UDP, 4, 0, 0], &esp()[..8], &[7; 12], &[1; 8]].concat()
 }
 
 /// An ESP packet that is long enough to be one.
