@@ -18,7 +18,7 @@ pub const IV_LEN: usize = 8;
 pub const NONCE_LEN: usize = SALT_LEN + IV_LEN;
 /// Octets of the integrity check value; the shorter ones of RFC 4106 §6 are not offered.
 pub const TAG_LEN: usize = 16;
-/// Octets that one nonce can encrypt (NIST SP 800-38D §5.2.1.1).
+/// Octets that one nonce can encrypt with AES-GCM (NIST SP 800-38D §5.2.1.1); ChaCha20 takes more (RFC 8439 §2.8).
 pub const MAX_TEXT_LEN: u64 = (1 << 36) - 32;
 
 /// AEADs for ESP, all with a 16-octet tag and a 12-octet nonce of salt and IV.
@@ -28,15 +28,42 @@ pub enum AeadAlgorithm {
     Aes128Gcm,
     /// AES-GCM with a 256-bit key (RFC 4106).
     Aes256Gcm,
+    /// AES-GCM with a 192-bit key (RFC 4106).
+    Aes192Gcm,
+    /// ChaCha20-Poly1305 (RFC 7634).
+    ChaCha20Poly1305,
+    /// AES-GMAC with a 128-bit key (RFC 4543): the text is authenticated behind data and IV, and stays as it is.
+    Aes128Gmac,
+    /// AES-GMAC with a 192-bit key (RFC 4543).
+    Aes192Gmac,
+    /// AES-GMAC with a 256-bit key (RFC 4543).
+    Aes256Gmac,
 }
 
 impl AeadAlgorithm {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Aes128Gcm,
+        Self::Aes256Gcm,
+        Self::Aes192Gcm,
+        Self::ChaCha20Poly1305,
+        Self::Aes128Gmac,
+        Self::Aes192Gmac,
+        Self::Aes256Gmac,
+    ];
+
     /// Octets of the key, salt not included.
     pub fn key_len(self) -> usize {
         match self {
-            Self::Aes128Gcm => 16,
-            Self::Aes256Gcm => 32,
+            Self::Aes128Gcm | Self::Aes128Gmac => 16,
+            Self::Aes192Gcm | Self::Aes192Gmac => 24,
+            Self::Aes256Gcm | Self::Aes256Gmac | Self::ChaCha20Poly1305 => 32,
         }
+    }
+
+    /// False for what only authenticates.
+    pub fn encrypts(self) -> bool {
+        !matches!(self, Self::Aes128Gmac | Self::Aes192Gmac | Self::Aes256Gmac)
     }
 }
 

@@ -1,4 +1,4 @@
-//! intel-ipsec-mb through its direct GCM calls.
+//! intel-ipsec-mb through its direct calls for AEADs.
 //!
 //! The calls are pure functions of their arguments, chosen once for this processor; `ipsec_mb.c` asks the library for
 //! them, so that no layout of its header is repeated here.
@@ -38,11 +38,20 @@ type Crypt = unsafe extern "C" fn(
 #[repr(C)]
 pub(crate) struct Functions {
     expand128: Expand,
+    expand192: Expand,
     expand256: Expand,
+    expand_chacha: Expand,
     seal128: Crypt,
     open128: Crypt,
+    seal192: Crypt,
+    open192: Crypt,
     seal256: Crypt,
     open256: Crypt,
+    seal_chacha: Crypt,
+    open_chacha: Crypt,
+    gmac128: Crypt,
+    gmac192: Crypt,
+    gmac256: Crypt,
     aes128: RoundKeys,
     aes192: RoundKeys,
     aes256: RoundKeys,
@@ -107,7 +116,7 @@ pub(crate) struct Calls {
 
 /// An expanded key.
 pub(crate) struct Schedule {
-    /// `struct gcm_key_data`, only ever read after its making.
+    /// `struct gcm_key_data`, or the key of ChaCha20; only ever read after its making.
     lines: Box<[Line]>,
     calls: Calls,
 }
@@ -149,7 +158,13 @@ impl Functions {
         assert!(key.len() == algorithm.key_len() && lines.len() >= self.lines());
         let (expand, seal, open) = match algorithm {
             AeadAlgorithm::Aes128Gcm => (self.expand128, self.seal128, self.open128),
+            AeadAlgorithm::Aes192Gcm => (self.expand192, self.seal192, self.open192),
             AeadAlgorithm::Aes256Gcm => (self.expand256, self.seal256, self.open256),
+            // Both ways are the same where the text stays as it is.
+            AeadAlgorithm::Aes128Gmac => (self.expand128, self.gmac128, self.gmac128),
+            AeadAlgorithm::Aes192Gmac => (self.expand192, self.gmac192, self.gmac192),
+            AeadAlgorithm::Aes256Gmac => (self.expand256, self.gmac256, self.gmac256),
+            AeadAlgorithm::ChaCha20Poly1305 => (self.expand_chacha, self.seal_chacha, self.open_chacha),
         };
         // SAFETY: `key` has the octets that `expand` reads, `lines` the size and alignment of what it writes.
         unsafe { expand(key.as_ptr().cast(), lines.as_mut_ptr().cast()) };

@@ -7,7 +7,7 @@ use testudo_crypto::{
     Aad, AeadAlgorithm, AeadKey, CryptoError, Library, OpenJob, SealJob, TAG_LEN, open_burst, seal_burst,
 };
 
-const ALGORITHMS: [AeadAlgorithm; 2] = [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm];
+const ALGORITHMS: [AeadAlgorithm; 7] = AeadAlgorithm::ALL;
 
 /// One packet of a burst, independent of any library.
 #[derive(Clone, Debug)]
@@ -272,5 +272,33 @@ fn keys_show_nothing_of_themselves() {
         let key =
             AeadKey::new(library, AeadAlgorithm::Aes128Gcm, &[0xAB; 16], [0xCD; 4]).expect("a good key");
         assert_eq!(format!("{key:?}"), format!("AeadKey(Aes128Gcm, {library})"));
+    }
+}
+
+/// GMAC is GCM of no text, with header, IV and text as what is only authenticated (RFC 4543 §3.3).
+#[test]
+fn gmac_is_gcm_of_no_text() {
+    let pairs = [
+        (AeadAlgorithm::Aes128Gmac, AeadAlgorithm::Aes128Gcm),
+        (AeadAlgorithm::Aes192Gmac, AeadAlgorithm::Aes192Gcm),
+        (AeadAlgorithm::Aes256Gmac, AeadAlgorithm::Aes256Gcm),
+    ];
+    for library in common::libraries() {
+        for (gmac, gcm) in pairs {
+            let key: Vec<u8> = (0..gmac.key_len() as u8).collect();
+            let [gmac, gcm] =
+                [gmac, gcm].map(|algorithm| AeadKey::new(library, algorithm, &key, [7; 4]).unwrap());
+            for len in (0..70).chain([1420, 8900]) {
+                let (iv, header, text) = ([9; 8], [3; 12], vec![len as u8; len]);
+                for header in [&header[..8], &header] {
+                    let whole = [header, &iv, &text].concat();
+                    let (mut expected, mut found, mut unchanged) = ([0; TAG_LEN], [0; TAG_LEN], text.clone());
+                    gcm.seal(iv, &whole, &mut [], &mut expected);
+                    gmac.seal(iv, header, &mut unchanged, &mut found);
+                    assert_eq!((found, &unchanged), (expected, &text), "{library}, {len} octets");
+                    assert!(gmac.open(iv, header, &mut unchanged, &expected) && unchanged == text);
+                }
+            }
+        }
     }
 }

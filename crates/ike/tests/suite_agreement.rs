@@ -10,6 +10,12 @@ use testudo_ike::suite::{accept, offer, select};
 use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac, SeparateAlgorithm};
 use testudo_ipsec::spi::Spi;
 
+const AEADS: [EspEncryption; 4] = [
+    EspEncryption::Aes128Gcm16,
+    EspEncryption::Aes192Gcm16,
+    EspEncryption::Aes256Gcm16,
+    EspEncryption::ChaCha20Poly1305,
+];
 const INITIATOR: Spi = Spi(0x1000_0001);
 const RESPONDER: Spi = Spi(0x2000_0002);
 
@@ -73,7 +79,7 @@ fn agree_on_additional(a: &Additional, b: &Additional) -> bool {
 }
 
 fn esp() -> impl Strategy<Value = Vec<EspProposal>> {
-    let aeads = some(&[EspEncryption::Aes128Gcm16, EspEncryption::Aes256Gcm16], 1);
+    let aeads = some(&AEADS, 1);
     let separate = some(&Cipher::ALL.map(EspEncryption::Separate), 1);
     let encryption = prop_oneof![aeads.prop_map(|aeads| (aeads, vec![])), (separate, some(&Mac::ALL, 1))];
     let ke = some(&KeyExchange::ALL[..9], 0);

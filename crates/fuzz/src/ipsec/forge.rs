@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use testudo_crypto::separate::{SeparateJob, SeparateKey, seal_separate_burst};
-use testudo_crypto::{Aad, AeadAlgorithm, AeadKey, Library};
+use testudo_crypto::{Aad, AeadKey, Library};
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, SeparateAlgorithm};
 use testudo_wire::ip::Protocol;
 use testudo_wire::{esp, ipv4, ipv6, udp};
@@ -65,12 +65,10 @@ pub(super) fn filled(params: &ChildSaParams, mut plaintext: Vec<u8>) -> Vec<u8> 
 
 /// ESP that the sender's key authenticates, with any plaintext that the cipher takes.
 pub(super) fn sealed(params: &ChildSaParams, sequence: u64, plaintext: &[u8]) -> Vec<u8> {
-    let algorithm = match params.algorithm {
-        EspAlgorithm::Aes128Gcm16 => AeadAlgorithm::Aes128Gcm,
-        EspAlgorithm::Aes256Gcm16 => AeadAlgorithm::Aes256Gcm,
-        EspAlgorithm::Separate(algorithm) => return sealed_apart(params, algorithm, sequence, plaintext),
-        EspAlgorithm::Ah(_) => unreachable!("of ESP"),
-    };
+    if let EspAlgorithm::Separate(algorithm) = params.algorithm {
+        return sealed_apart(params, algorithm, sequence, plaintext);
+    }
+    let algorithm = params.algorithm.aead().expect("one or the other");
     let (key, salt) = params.key_out.0.split_last_chunk::<4>().expect("key and salt");
     let key = AeadKey::new(Library::AwsLc, algorithm, key, *salt).expect("a key");
     let iv = (sequence ^ 0x5a5a_0000_0000_0000).to_be_bytes();

@@ -240,9 +240,9 @@ impl Rig {
         self.numbers.next += 1;
         assert!(self.numbers.next <= self.numbers.end);
         let len = match self.params.algorithm {
-            EspAlgorithm::Aes128Gcm16 | EspAlgorithm::Aes256Gcm16 => IV_LEN,
             EspAlgorithm::Separate(SeparateAlgorithm { cipher, .. }) => cipher.iv_len(),
             EspAlgorithm::Ah(_) => unreachable!("of ESP"),
+            _ => IV_LEN,
         };
         let iv = found.body.get(..len).expect("an IV").to_vec();
         assert!(len == 0 || self.ivs.insert(iv), "an IV must not repeat");

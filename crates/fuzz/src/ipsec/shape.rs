@@ -32,7 +32,7 @@ impl Shape {
             0 if bit(flags, 3) => EspAlgorithm::Aes256Gcm16,
             0 => EspAlgorithm::Aes128Gcm16,
             // The first two are these.
-            n => EspAlgorithm::all().nth(usize::from(n) + 1).expect("there are more than 16"),
+            n => EspAlgorithm::all().nth(usize::from(n) + 1).expect("there are more than 17"),
         };
         Self {
             outer_v6: bit(flags, 0),

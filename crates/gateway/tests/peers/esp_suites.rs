@@ -18,13 +18,15 @@ const fn cbc(bits: &'static str, mac: &'static str) -> [Option<&'static str>; 3]
     [Some("AES_CBC"), Some(bits), Some(mac)]
 }
 
-const SUITES: [Suite; 6] = [
+const SUITES: [Suite; 8] = [
     ("aes128-sha256", cbc("128", "HMAC_SHA2_256_128")),
     ("aes256-sha512", cbc("256", "HMAC_SHA2_512_256")),
     ("aes192-sha384", cbc("192", "HMAC_SHA2_384_192")),
     ("aes128-sha1", cbc("128", "HMAC_SHA1_96")),
     ("null-sha256", [Some("NULL"), None, Some("HMAC_SHA2_256_128")]),
     ("aes256gcm16", [Some("AES_GCM_16"), Some("256"), None]),
+    ("aes192gcm16", [Some("AES_GCM_16"), Some("192"), None]),
+    ("chacha20poly1305", [Some("CHACHA20_POLY1305"), None, None]),
 ];
 
 /// Loads a connection with that proposal into both sides and brings it up.

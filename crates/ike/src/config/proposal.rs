@@ -120,6 +120,16 @@ pub enum EspEncryption {
     Aes256Gcm16,
     /// `null`, or AES-CBC as in `aes128`, which need a [`Mac`] beside them.
     Separate(Cipher),
+    /// `aes192gcm16`.
+    Aes192Gcm16,
+    /// `chacha20poly1305`.
+    ChaCha20Poly1305,
+    /// `aes128gmac`, which protects integrity only.
+    Aes128Gmac,
+    /// `aes192gmac`, which protects integrity only.
+    Aes192Gmac,
+    /// `aes256gmac`, which protects integrity only.
+    Aes256Gmac,
 }
 
 impl EspEncryption {
@@ -132,9 +142,14 @@ impl EspEncryption {
     pub fn with(self, integrity: Option<Mac>) -> Option<EspAlgorithm> {
         match (self, integrity) {
             (Self::Aes128Gcm16, None) => Some(EspAlgorithm::Aes128Gcm16),
+            (Self::Aes192Gcm16, None) => Some(EspAlgorithm::Aes192Gcm16),
             (Self::Aes256Gcm16, None) => Some(EspAlgorithm::Aes256Gcm16),
+            (Self::ChaCha20Poly1305, None) => Some(EspAlgorithm::ChaCha20Poly1305),
+            (Self::Aes128Gmac, None) => Some(EspAlgorithm::Aes128Gmac),
+            (Self::Aes192Gmac, None) => Some(EspAlgorithm::Aes192Gmac),
+            (Self::Aes256Gmac, None) => Some(EspAlgorithm::Aes256Gmac),
             (Self::Separate(cipher), Some(mac)) => Some(EspAlgorithm::separate(cipher, mac)),
-            (Self::Aes128Gcm16 | Self::Aes256Gcm16, Some(_)) | (Self::Separate(_), None) => None,
+            _ => None,
         }
     }
 }

@@ -261,7 +261,12 @@ impl AlgorithmName {
     pub fn encryption(algorithm: EspAlgorithm) -> Option<Self> {
         match algorithm {
             EspAlgorithm::Aes128Gcm16 => Some(Self::aes_gcm_16(128)),
+            EspAlgorithm::Aes192Gcm16 => Some(Self::aes_gcm_16(192)),
             EspAlgorithm::Aes256Gcm16 => Some(Self::aes_gcm_16(256)),
+            EspAlgorithm::Aes128Gmac => Some(Self { name: "NULL_AES_GMAC", keysize: Some(128) }),
+            EspAlgorithm::Aes192Gmac => Some(Self { name: "NULL_AES_GMAC", keysize: Some(192) }),
+            EspAlgorithm::Aes256Gmac => Some(Self { name: "NULL_AES_GMAC", keysize: Some(256) }),
+            EspAlgorithm::ChaCha20Poly1305 => Some(Self { name: "CHACHA20_POLY1305", keysize: None }),
             EspAlgorithm::Separate(SeparateAlgorithm { cipher: Cipher::Null, .. }) => {
                 Some(Self { name: "NULL", keysize: None })
             }

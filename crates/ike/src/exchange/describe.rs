@@ -51,6 +51,7 @@ fn name(transform: &Transform) -> String {
         (TransformType::Encryption, 18) => "AES_GCM_8",
         (TransformType::Encryption, 19) => "AES_GCM_12",
         (TransformType::Encryption, 20) => "AES_GCM_16",
+        (TransformType::Encryption, 21) => "NULL_AES_GMAC",
         (TransformType::Encryption, 28) => "CHACHA20_POLY1305",
         (TransformType::Prf, 2) => "PRF_HMAC_SHA1",
         (TransformType::Prf, 4) => "PRF_AES128_XCBC",

@@ -54,6 +54,8 @@ impl TransformId {
     pub const ENCR_AES_CBC: Self = Self(12);
     /// Type ENCR: AES-CCM with a 16-octet ICV (RFC 4309, RFC 5282).
     pub const ENCR_AES_CCM_16: Self = Self(16);
+    /// Type ENCR: AES-GMAC, without encryption (RFC 4543).
+    pub const ENCR_NULL_AUTH_AES_GMAC: Self = Self(21);
     /// Type ENCR: ChaCha20-Poly1305 (RFC 7634).
     pub const ENCR_CHACHA20_POLY1305: Self = Self(28);
     /// Type PRF: HMAC-SHA1 (RFC 2104).

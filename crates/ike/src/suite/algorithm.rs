@@ -97,7 +97,15 @@ impl Wire for EspEncryption {
     fn transform(self) -> Transform {
         match self {
             Self::Aes128Gcm16 => Transform::cipher(TransformId::ENCR_AES_GCM_16, 128),
+            Self::Aes192Gcm16 => Transform::cipher(TransformId::ENCR_AES_GCM_16, 192),
             Self::Aes256Gcm16 => Transform::cipher(TransformId::ENCR_AES_GCM_16, 256),
+            // There is one key length, which must not be stated (RFC 7634 §4).
+            Self::ChaCha20Poly1305 => {
+                Transform::new(TransformType::Encryption, TransformId::ENCR_CHACHA20_POLY1305)
+            }
+            Self::Aes128Gmac => Transform::cipher(TransformId::ENCR_NULL_AUTH_AES_GMAC, 128),
+            Self::Aes192Gmac => Transform::cipher(TransformId::ENCR_NULL_AUTH_AES_GMAC, 192),
+            Self::Aes256Gmac => Transform::cipher(TransformId::ENCR_NULL_AUTH_AES_GMAC, 256),
             Self::Separate(Cipher::Null) => Transform::new(TransformType::Encryption, TransformId::ENCR_NULL),
             Self::Separate(Cipher::Aes128Cbc) => Transform::cipher(TransformId::ENCR_AES_CBC, 128),
             Self::Separate(Cipher::Aes192Cbc) => Transform::cipher(TransformId::ENCR_AES_CBC, 192),

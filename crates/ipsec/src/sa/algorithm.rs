@@ -18,6 +18,16 @@ pub enum EspAlgorithm {
     Separate(SeparateAlgorithm),
     /// No ESP but AH, which encrypts nothing (RFC 4302): `sha256` of `ah_proposals`.
     Ah(Mac),
+    /// `aes192gcm16` (RFC 4106): 24 octets of key, 4 of salt.
+    Aes192Gcm16,
+    /// `chacha20poly1305` (RFC 7634): 32 octets of key, 4 of salt.
+    ChaCha20Poly1305,
+    /// `aes128gmac` (RFC 4543), which encrypts nothing: 16 octets of key, 4 of salt.
+    Aes128Gmac,
+    /// `aes192gmac` (RFC 4543), which encrypts nothing: 24 octets of key, 4 of salt.
+    Aes192Gmac,
+    /// `aes256gmac` (RFC 4543), which encrypts nothing: 32 octets of key, 4 of salt.
+    Aes256Gmac,
 }
 
 impl EspAlgorithm {
@@ -29,8 +39,22 @@ impl EspAlgorithm {
     /// What protects integrity beside the cipher; none where that is an AEAD.
     pub fn integrity(self) -> Option<Mac> {
         match self {
-            Self::Aes128Gcm16 | Self::Aes256Gcm16 => None,
             Self::Separate(SeparateAlgorithm { mac, .. }) | Self::Ah(mac) => Some(mac),
+            _ => None,
+        }
+    }
+
+    /// The cipher where it protects integrity too, or GMAC, which has the same form.
+    pub fn aead(self) -> Option<AeadAlgorithm> {
+        match self {
+            Self::Aes128Gcm16 => Some(AeadAlgorithm::Aes128Gcm),
+            Self::Aes192Gcm16 => Some(AeadAlgorithm::Aes192Gcm),
+            Self::Aes256Gcm16 => Some(AeadAlgorithm::Aes256Gcm),
+            Self::ChaCha20Poly1305 => Some(AeadAlgorithm::ChaCha20Poly1305),
+            Self::Aes128Gmac => Some(AeadAlgorithm::Aes128Gmac),
+            Self::Aes192Gmac => Some(AeadAlgorithm::Aes192Gmac),
+            Self::Aes256Gmac => Some(AeadAlgorithm::Aes256Gmac),
+            Self::Separate(_) | Self::Ah(_) => None,
         }
     }
 
@@ -43,23 +67,30 @@ impl EspAlgorithm {
     pub fn all() -> impl Iterator<Item = Self> {
         let separate =
             Cipher::ALL.into_iter().flat_map(|cipher| Mac::ALL.map(|mac| Self::separate(cipher, mac)));
-        [Self::Aes128Gcm16, Self::Aes256Gcm16].into_iter().chain(separate)
+        let aeads = [
+            Self::Aes128Gcm16,
+            Self::Aes256Gcm16,
+            Self::Aes192Gcm16,
+            Self::ChaCha20Poly1305,
+            Self::Aes128Gmac,
+            Self::Aes192Gmac,
+            Self::Aes256Gmac,
+        ];
+        aeads.into_iter().chain(separate)
     }
 
     /// Octets of [`KeyMaterial`](super::KeyMaterial).
     pub fn key_len(self) -> usize {
         match self {
-            Self::Aes128Gcm16 => AeadAlgorithm::Aes128Gcm.key_len() + SALT_LEN,
-            Self::Aes256Gcm16 => AeadAlgorithm::Aes256Gcm.key_len() + SALT_LEN,
             Self::Separate(SeparateAlgorithm { cipher, mac }) => cipher.key_len() + mac.key_len(),
             Self::Ah(mac) => mac.key_len(),
+            aead => aead.aead().map_or(0, AeadAlgorithm::key_len) + SALT_LEN,
         }
     }
 
     /// Between ends of that family.
     pub(crate) fn sizes(self, v6: bool) -> Sizes {
         match self {
-            Self::Aes128Gcm16 | Self::Aes256Gcm16 => Sizes::AEAD,
             Self::Separate(algorithm) => Sizes {
                 before_text: algorithm.before_text() as u8,
                 icv: algorithm.mac.icv_len() as u8,
@@ -69,6 +100,7 @@ impl EspAlgorithm {
             Self::Ah(mac) => {
                 Sizes { before_text: ah::header_len(mac.icv_len(), v6) as u8, icv: 0, align: 1, behind: 0 }
             }
+            _ => Sizes::AEAD,
         }
     }
 }

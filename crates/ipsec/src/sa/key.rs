@@ -6,7 +6,7 @@ use super::{EspAlgorithm, KeyMaterial, Mac};
 use crate::error::Error;
 use testudo_crypto::mac::MacKey;
 use testudo_crypto::separate::SeparateKey;
-use testudo_crypto::{AeadAlgorithm, AeadKey, Library, SALT_LEN, prefetch};
+use testudo_crypto::{AeadKey, Library, SALT_LEN, prefetch};
 
 /// What an SA protects packets with.
 #[derive(Debug)]
@@ -28,19 +28,18 @@ impl SaKey {
         if found != expected {
             return Err(Error::KeyMaterial { found, expected });
         }
-        let aead = |algorithm| match material.split_last_chunk::<SALT_LEN>() {
-            Some((key, salt)) => Ok(Self::Aead(AeadKey::unexpanded(library, algorithm, key, *salt)?)),
-            None => Err(Error::KeyMaterial { found, expected }),
-        };
-        match algorithm {
-            EspAlgorithm::Aes128Gcm16 => aead(AeadAlgorithm::Aes128Gcm),
-            EspAlgorithm::Aes256Gcm16 => aead(AeadAlgorithm::Aes256Gcm),
-            EspAlgorithm::Separate(algorithm) => {
+        let salted = material.split_last_chunk::<SALT_LEN>();
+        match (algorithm, algorithm.aead(), salted) {
+            (EspAlgorithm::Separate(algorithm), ..) => {
                 let (cipher, mac) =
                     material.split_at_checked(algorithm.cipher.key_len()).unwrap_or((material, &[]));
                 Ok(Self::Separate(Box::new(SeparateKey::unexpanded(library, algorithm, cipher, mac)?)))
             }
-            EspAlgorithm::Ah(mac) => Ok(Self::Mac(Box::new(MacKey::new(mac, material)?))),
+            (EspAlgorithm::Ah(mac), ..) => Ok(Self::Mac(Box::new(MacKey::new(mac, material)?))),
+            (_, Some(algorithm), Some((key, salt))) => {
+                Ok(Self::Aead(AeadKey::unexpanded(library, algorithm, key, *salt)?))
+            }
+            _ => Err(Error::KeyMaterial { found, expected }),
         }
     }
 

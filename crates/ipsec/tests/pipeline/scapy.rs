@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::slice::from_ref;
 use std::sync::Arc;
+use testudo_crypto::AeadAlgorithm;
 use testudo_ipsec::dataplane::{Command as Change, Ingress, Verdict};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::{ChildSaParams, Cipher, EspAlgorithm, InboundSa, Mac, Mode, SeparateAlgorithm};
@@ -74,6 +75,7 @@ fn names(algorithm: EspAlgorithm) -> (&'static str, &'static str, usize) {
         EspAlgorithm::Separate(SeparateAlgorithm { cipher: Cipher::Null, mac }) => ("NULL", mac, 0),
         EspAlgorithm::Separate(SeparateAlgorithm { cipher, mac }) => ("AES-CBC", mac, cipher.key_len()),
         EspAlgorithm::Ah(mac) => ("AH", mac, 0),
+        EspAlgorithm::ChaCha20Poly1305 => return ("CHACHA20-POLY1305", "NULL", algorithm.key_len()),
         _ => return ("AES-GCM", "NULL", algorithm.key_len()),
     };
     let mac = match mac {
@@ -176,7 +178,9 @@ fn compare(scapy: &mut Scapy, runner: &mut TestRunner, params: &ChildSaParams, i
 #[test]
 fn scapy_opens_what_we_protect_and_we_what_it_does() {
     let (mut scapy, mut runner) = (Scapy::start(), TestRunner::deterministic());
-    for algorithm in EspAlgorithm::all().chain(Mac::ALL.map(EspAlgorithm::Ah)) {
+    // Debian's scapy has no GMAC.
+    let known = EspAlgorithm::all().filter(|algorithm| algorithm.aead().is_none_or(AeadAlgorithm::encrypts));
+    for algorithm in known.chain(Mac::ALL.map(EspAlgorithm::Ah)) {
         for (esn, first) in [(false, 1), (true, 1), (true, (3 << 32) | 5)] {
             for outer_v6 in [false, true] {
                 let tunnel = Tunnel { outer_v6, esn, algorithm, ..Tunnel::default() };

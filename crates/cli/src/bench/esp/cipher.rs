@@ -49,19 +49,18 @@ impl BareCipher {
         let longest = lens.iter().copied().max().unwrap_or_default();
         let stride = if TEXT_AT + longest + around.icv <= SHORT { SHORT } else { JUMBO };
         let texts = Texts { memory: vec![0x55; COUNT * stride], lens, stride };
-        let aead = |algorithm: AeadAlgorithm| {
-            let key = AeadKey::new(library, algorithm, &vec![0x17; algorithm.key_len()], [0x2A; SALT_LEN])?;
-            Ok(Kind::Aead(key, vec![[0; TAG_LEN]; COUNT]))
-        };
-        let kind = match suite.esp() {
-            EspAlgorithm::Aes128Gcm16 => aead(AeadAlgorithm::Aes128Gcm)?,
-            EspAlgorithm::Aes256Gcm16 => aead(AeadAlgorithm::Aes256Gcm)?,
-            EspAlgorithm::Separate(algorithm) => {
+        let kind = match (suite.esp(), suite.aead()) {
+            (EspAlgorithm::Separate(algorithm), _) => {
                 let SeparateAlgorithm { cipher, mac } = algorithm;
                 let keys = (vec![0x17; cipher.key_len()], vec![0x18; mac.key_len()]);
                 Kind::Separate(SeparateKey::new(library, algorithm, &keys.0, &keys.1)?, around)
             }
-            EspAlgorithm::Ah(_) => unreachable!("suites are of ESP"),
+            (_, algorithm) => {
+                let algorithm = algorithm.unwrap_or(AeadAlgorithm::Aes128Gcm);
+                let key = vec![0x17; algorithm.key_len()];
+                let key = AeadKey::new(library, algorithm, &key, [0x2A; SALT_LEN])?;
+                Kind::Aead(key, vec![[0; TAG_LEN]; COUNT])
+            }
         };
         Ok(Self { kind, texts, sequence: 0 })
     }

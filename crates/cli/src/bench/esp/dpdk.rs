@@ -21,7 +21,7 @@ const STRETCHES: usize = 9;
 pub(super) struct Dpdk(Vec<(&'static str, Suite, u16, f64)>);
 
 impl Dpdk {
-    /// Runs it on this CPU, for AEADs. `Err` says why there are no figures.
+    /// Runs it on this CPU, for AES-GCM. `Err` says why there are no figures.
     pub(super) fn run(cpu: usize, suites: &[Suite], sizes: &[Traffic]) -> Result<Self, String> {
         let sizes: Vec<u16> = sizes
             .iter()
@@ -31,8 +31,13 @@ impl Dpdk {
             })
             .collect();
         let mut found = Vec::new();
-        let aeads = suites.iter().filter_map(|suite| Some((suite, suite.aead()?)));
-        for (suite, algorithm) in aeads.filter(|_| !sizes.is_empty()) {
+        const GCM: [AeadAlgorithm; 3] =
+            [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes192Gcm, AeadAlgorithm::Aes256Gcm];
+        let gcm = suites.iter().filter_map(|suite| {
+            let algorithm = suite.aead().filter(|algorithm| GCM.contains(algorithm))?;
+            Some((suite, algorithm))
+        });
+        for (suite, algorithm) in gcm.filter(|_| !sizes.is_empty()) {
             for (direction, operation) in [("out", "encrypt"), ("in", "decrypt")] {
                 let output = command(cpu, algorithm, operation, &sizes)
                     .output()
@@ -60,10 +65,7 @@ impl Dpdk {
 
 /// Without huge pages, network cards and files of its own: it leaves nothing behind.
 fn command(cpu: usize, algorithm: AeadAlgorithm, operation: &str, sizes: &[u16]) -> Command {
-    let key_len = match algorithm {
-        AeadAlgorithm::Aes128Gcm => "16",
-        AeadAlgorithm::Aes256Gcm => "32",
-    };
+    let key_len = algorithm.key_len().to_string();
     let stretches = (MOST_SIZES / sizes.len().max(1)).clamp(1, STRETCHES);
     let sizes = sizes.repeat(stretches).iter().map(u16::to_string).collect::<Vec<_>>().join(",");
     let mut command = Command::new(PROGRAM);
@@ -72,7 +74,7 @@ fn command(cpu: usize, algorithm: AeadAlgorithm, operation: &str, sizes: &[u16])
         .args(["--no-huge", "--no-shconf", "--no-pci", "--no-telemetry", "--vdev", "crypto_aesni_gcm0", "--"])
         .args(["--devtype", "crypto_aesni_gcm", "--ptest", "throughput", "--silent", "--csv-friendly"])
         .args(["--optype", "aead", "--aead-algo", "aes-gcm", "--aead-op", operation])
-        .args(["--aead-key-sz", key_len, "--aead-iv-sz", "12", "--aead-aad-sz", "12", "--digest-sz", "16"])
+        .args(["--aead-key-sz", &key_len, "--aead-iv-sz", "12", "--aead-aad-sz", "12", "--digest-sz", "16"])
         .args(["--burst-sz", "64", "--desc-nb", "512", "--pool-sz", "1024"])
         .args(["--buffer-sz", &sizes, "--total-ops", OPERATIONS]);
     command

@@ -5,9 +5,14 @@ use testudo_crypto::AeadAlgorithm;
 use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
 
 /// Every suite of ESP and its name.
-const SUITES: [(&str, EspAlgorithm); 18] = [
+const SUITES: [(&str, EspAlgorithm); 23] = [
     ("aes128gcm16", EspAlgorithm::Aes128Gcm16),
+    ("aes192gcm16", EspAlgorithm::Aes192Gcm16),
     ("aes256gcm16", EspAlgorithm::Aes256Gcm16),
+    ("chacha20poly1305", EspAlgorithm::ChaCha20Poly1305),
+    ("aes128gmac", EspAlgorithm::Aes128Gmac),
+    ("aes192gmac", EspAlgorithm::Aes192Gmac),
+    ("aes256gmac", EspAlgorithm::Aes256Gmac),
     ("aes128-sha1", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha1_96)),
     ("aes128-sha256", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha256_128)),
     ("aes128-sha384", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha384_192)),
@@ -54,11 +59,7 @@ impl Suite {
 
     /// `None` where cipher and integrity are separate.
     pub(super) fn aead(self) -> Option<AeadAlgorithm> {
-        match self.esp {
-            EspAlgorithm::Aes128Gcm16 => Some(AeadAlgorithm::Aes128Gcm),
-            EspAlgorithm::Aes256Gcm16 => Some(AeadAlgorithm::Aes256Gcm),
-            EspAlgorithm::Separate(_) | EspAlgorithm::Ah(_) => None,
-        }
+        self.esp.aead()
     }
 
     pub(crate) fn esp(self) -> EspAlgorithm {
@@ -67,13 +68,13 @@ impl Suite {
 
     pub(super) fn around(self) -> Around {
         match self.esp {
-            EspAlgorithm::Aes128Gcm16 | EspAlgorithm::Aes256Gcm16 => Around { before: 16, align: 4, icv: 16 },
             EspAlgorithm::Separate(algorithm) => Around {
                 before: algorithm.before_text(),
                 align: algorithm.cipher.block_len().max(4),
                 icv: algorithm.mac.icv_len(),
             },
             EspAlgorithm::Ah(_) => unreachable!("SUITES is of ESP"),
+            _ => Around { before: 16, align: 4, icv: 16 },
         }
     }
 }
