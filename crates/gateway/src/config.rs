@@ -69,6 +69,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) cipher: Cipher,
     /// Chunks in the frame pool of each.
     pub(crate) frames: u32,
+    /// By how much they come before other threads of the machine.
+    pub(crate) priority: u8,
 }
 
 /// Which cipher library carries ESP.
@@ -190,7 +192,8 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
 }
 
 fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
-    let default = WorkerSettings { count: None, cpus: Vec::new(), cipher: Cipher::Auto, frames: 16384 };
+    let default =
+        WorkerSettings { count: None, cpus: Vec::new(), cipher: Cipher::Auto, frames: 16384, priority: 0 };
     let Some(worker) = root.section("worker")? else { return Ok(default) };
     let cipher = |s: &str| match s {
         "auto" => Some(Cipher::Auto),
@@ -208,6 +211,7 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
         frames: worker
             .integer("frames", 4096, FrameMemory::LIMIT as u64)?
             .map_or(default.frames, |n| n as u32),
+        priority: worker.integer("priority", 0, 20)?.map_or(default.priority, |n| n as u8),
     };
     worker.finish()?;
     Ok(settings)

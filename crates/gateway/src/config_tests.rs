@@ -15,7 +15,7 @@ fn a_full_file_is_read() {
         "instance = \"gw1\"\nlegacy = true\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\n\
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
          source_check = false\n\
-         [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\n[tun]\nname = \"tun9\"\n\
+         [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\npriority = 10\n[tun]\nname = \"tun9\"\n\
          [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\nkeepalive_interval = 0\n\
          ike_sas_per_peer = 9\n",
     )
@@ -29,7 +29,13 @@ fn a_full_file_is_read() {
     assert_eq!([0, 1].map(|n: usize| config.ports[n].source_check), [true, false]);
     assert_eq!(
         config.worker,
-        WorkerSettings { count: Some(2), cpus: vec![1, 0], cipher: Cipher::AwsLc, frames: 8192 }
+        WorkerSettings {
+            count: Some(2),
+            cpus: vec![1, 0],
+            cipher: Cipher::AwsLc,
+            frames: 8192,
+            priority: 10
+        }
     );
     assert_eq!(config.tun, "tun9");
     assert_eq!(config.ike.retransmit_timeout, Duration::from_millis(500));

@@ -9,6 +9,8 @@ pub struct WorkerConfig {
     pub id: u8,
     /// The core that it keeps to; `None` leaves that to the scheduler.
     pub cpu: Option<usize>,
+    /// By how much it comes before other threads of the machine, 0 to 20; above 0 needs CAP_SYS_NICE.
+    pub priority: u8,
     /// Turns without work before it sleeps until something arrives.
     pub idle_turns: u32,
     /// While busy, it looks at a TUN that has had nothing for long once in so many turns.
@@ -20,6 +22,7 @@ pub struct WorkerConfig {
 impl WorkerConfig {
     /// The usual settings.
     pub fn new(id: u8) -> Self {
-        Self { id, cpu: None, idle_turns: 16, tun_interval: 8, unchecked: PortSet::default() }
+        let unchecked = PortSet::default();
+        Self { id, cpu: None, priority: 0, idle_turns: 16, tun_interval: 8, unchecked }
     }
 }

@@ -1,9 +1,10 @@
 //! A worker's thread, as control sees it.
 
 use super::channel::{Channel, WorkerCommand, WorkerEvent, WorkerGarbage};
-use super::{HostPort, Pipeline, Worker, WorkerCounters};
+use super::{HostPort, Pipeline, Worker, WorkerConfig, WorkerCounters};
 use crate::error::{Error, Result};
 use crate::port::Port;
+use crate::thread;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
@@ -160,6 +161,7 @@ fn run<P: Port, H: HostPort, D: Pipeline>(mut worker: Worker<P, H, D>) -> usize 
     if let Some(cpu) = worker.config.cpu {
         pin(worker.config.id, cpu);
     }
+    be_prompt(&worker.config);
     let mut idle = 0;
     while !channel.is_stopped() {
         if worker.turn(milliseconds()) {
@@ -178,6 +180,12 @@ fn pin(worker: u8, cpu: usize) {
     let mut set = CpuSet::new();
     if let Err(error) = set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)) {
         tracing::warn!(worker, cpu, %error, "worker not pinned");
+    }
+}
+
+fn be_prompt(config: &WorkerConfig) {
+    if let Err(error) = thread::be_prompt(config.priority) {
+        tracing::warn!(worker = config.id, priority = config.priority, %error, "worker waits like any other thread");
     }
 }
 

@@ -256,6 +256,7 @@ impl Barracks<'_> {
         let unchecked = numbered(self.config).filter(|(_, port)| !port.source_check);
         let settings = WorkerConfig {
             cpu: post.cpu,
+            priority: self.config.worker.priority,
             unchecked: unchecked.map(|(index, _)| index).collect(),
             ..WorkerConfig::new(id)
         };
