@@ -149,12 +149,13 @@ impl AeadKey {
         self.schedule.get().is_some()
     }
 
-    /// Asks for the schedule, which the next call will need.
+    /// Asks for what of the schedule the next call will need, if it is for so many octets of text.
     #[inline]
-    pub fn prefetch(&self) {
+    #[cfg_attr(not(ipsec_mb), expect(unused_variables))]
+    pub fn prefetch(&self, len: usize) {
         match self.schedule.get() {
             #[cfg(ipsec_mb)]
-            Some(Schedule::IpsecMb(schedule)) => schedule.prefetch(),
+            Some(Schedule::IpsecMb(schedule)) => schedule.prefetch(self.algorithm, len),
             Some(Schedule::AwsLc(schedule)) => prefetch(&**schedule, size_of::<aws_lc::Schedule>()),
             None => {}
         }

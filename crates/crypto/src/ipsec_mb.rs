@@ -4,11 +4,12 @@
 //! them, so that no layout of its header is repeated here.
 
 pub(crate) mod multi;
+mod reads;
 
 use crate::aead::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
 use crate::error::CryptoError;
 use crate::library::Library;
-use crate::prefetch::prefetch_slice;
+use crate::prefetch::prefetch;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -90,8 +91,12 @@ fn load() -> Result<Functions, CryptoError> {
     let mut functions = MaybeUninit::<Functions>::uninit();
     // SAFETY: the pointer is valid for writing one `Functions`.
     let reason = match unsafe { testudo_imb_load(functions.as_mut_ptr()) } {
-        // SAFETY: 0 means that every field has been filled, the function pointers from a manager that is never null.
-        0 => return Ok(unsafe { functions.assume_init() }),
+        0 => {
+            // SAFETY: 0 means that every field has been filled, the function pointers from a manager that is never null.
+            let functions = unsafe { functions.assume_init() };
+            reads::learn(&functions);
+            return Ok(functions);
+        }
         1 => "out of memory",
         2 => "the processor lacks AES-NI or PCLMULQDQ",
         _ => "its self-test failed",
@@ -183,10 +188,15 @@ impl Schedule {
         Ok(Self { lines, calls })
     }
 
-    /// Asks for all of it.
+    /// Asks for what of it a text of so many octets needs.
     #[inline]
-    pub(crate) fn prefetch(&self) {
-        prefetch_slice(&self.lines);
+    pub(crate) fn prefetch(&self, algorithm: AeadAlgorithm, len: usize) {
+        let needed = reads::lines(algorithm, len);
+        for (at, line) in self.lines.iter().enumerate() {
+            if needed & 1 << at != 0 {
+                prefetch(line, size_of::<Line>());
+            }
+        }
     }
 
     /// Always true: the library refuses nothing that is not null.

@@ -75,10 +75,11 @@ impl FlowCache {
         [hash as usize & mask, (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask]
     }
 
-    /// Asks for the place of a flow with that hash.
+    /// Asks for the place of a flow with that hash: the first of two, where most are.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        for set in self.places(hash).into_iter().filter_map(|at| self.sets.get(at)) {
+        let [first, _] = self.places(hash);
+        if let Some(set) = self.sets.get(first) {
             prefetch(set, size_of_val(set));
         }
     }

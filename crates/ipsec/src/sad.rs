@@ -83,18 +83,22 @@ impl Sad {
     }
 
     /// Asks for SAs, step by step: what the next step reads is on its way before the first of it is needed. The SPIs may be
-    /// anybody's.
+    /// anybody's; beside each stand the octets of its packet.
     #[inline]
-    pub(crate) fn prefetch(&self, spis: &[Spi]) {
+    pub(crate) fn prefetch(&self, wanted: &[(Spi, u16)]) {
         let slot_of =
             |spi: &Spi| self.blocks.get(SlotBlock::number_of(*spi))?.as_ref()?.slots.get(slot(*spi));
-        spis.iter()
+        let spis = || wanted.iter().map(|(spi, _)| spi);
+        spis()
             .filter_map(|spi| self.blocks.get(SlotBlock::number_of(*spi)))
             .for_each(|b| prefetch(b, size_of_val(b)));
-        spis.iter().filter_map(slot_of).for_each(|slot| prefetch(slot, size_of_val(slot)));
-        let sas = || spis.iter().filter_map(slot_of).flatten();
-        sas().for_each(|sa| sa.prefetch());
-        sas().for_each(|sa| sa.prefetch_state());
+        spis().filter_map(slot_of).for_each(|slot| prefetch(slot, size_of_val(slot)));
+        spis().filter_map(slot_of).flatten().for_each(|sa| sa.prefetch());
+        for (spi, len) in wanted {
+            if let Some(sa) = slot_of(spi).and_then(Option::as_ref) {
+                sa.prefetch_state(usize::from(*len));
+            }
+        }
     }
 
     /// The SA with exactly this SPI.

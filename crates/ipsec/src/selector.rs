@@ -4,6 +4,7 @@ use crate::packet_selector::PacketSelector;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use testudo_crypto::prefetch;
 
 /// An inclusive range of addresses of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -200,6 +201,17 @@ impl SelectorPair {
     /// The selectors of the peer's side, as they were given.
     pub fn remote_selectors(&self) -> impl Iterator<Item = TrafficSelector> + '_ {
         self.remote().iter().filter_map(Side::selector)
+    }
+
+    /// Asks for the first of each side, where they are few: what most SAs have.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        if let Some(side) = self.sides.first() {
+            prefetch(side, size_of::<Side>());
+        }
+        if let Some(side) = self.sides.get(self.local as usize) {
+            prefetch(side, size_of::<Side>());
+        }
     }
 
     #[inline]

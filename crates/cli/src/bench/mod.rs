@@ -5,6 +5,7 @@ mod esp;
 mod failover;
 mod forward;
 mod host;
+mod huge_pages;
 mod latency;
 mod machine;
 mod pin;

@@ -2,6 +2,7 @@
 //! of the packet inside. Stage by stage over the whole burst, as in `outbound`.
 
 mod ah;
+mod foresight;
 mod separate;
 
 use super::burst::{BURST, Ingress, Item, Verdict};
@@ -125,6 +126,7 @@ impl Dataplane {
             events: &mut self.events,
             now: self.now,
         };
+        receiver.foresee(burst, &plans);
         receiver.receive_all(burst, &mut plans, turn);
     }
 }
@@ -205,10 +207,10 @@ fn admit<'s>(
 /// Asks for the SAs of a burst, where they are several.
 #[inline]
 fn fetch(arrived: &[(u8, Arrived)], sad: &Sad) {
-    let mut spis: Burst<Spi> = Burst::new();
+    let mut spis: Burst<(Spi, u16)> = Burst::new();
     for (_, arrived) in arrived {
-        if spis.last().is_none_or(|last| last.0 != arrived.spi) {
-            spis.push(Spi(arrived.spi));
+        if spis.last().is_none_or(|(last, _)| last.0 != arrived.spi) {
+            spis.push((Spi(arrived.spi), arrived.len));
         }
     }
     if spis.len() > 1 {

@@ -66,7 +66,7 @@ impl Dataplane {
 
         let parsed = parse(burst, &self.flows, &counters.outbound);
         let paths = look_up(&parsed, &mut self.flows, &self.spd, &self.outbound);
-        fetch(&paths, &self.outbound);
+        fetch(&parsed, &paths, &self.outbound);
         let mut planner = Planner {
             table: &self.outbound,
             shares: &self.shares,
@@ -139,13 +139,13 @@ fn look_up(parsed: &[Parsed], flows: &mut FlowCache, spd: &Spd, table: &Outbound
 
 /// Asks for the SAs of a burst, where they are several.
 #[inline]
-fn fetch(paths: &[Path], table: &OutboundTable) {
-    let mut policies: Burst<PolicyId> = Burst::new();
-    for path in paths {
+fn fetch(parsed: &[Parsed], paths: &[Path], table: &OutboundTable) {
+    let mut policies: Burst<(PolicyId, u16)> = Burst::new();
+    for (parsed, path) in parsed.iter().zip(paths) {
         if let Path::Protect(policy) = path
-            && policies.last() != Some(policy)
+            && policies.last().is_none_or(|(last, _)| last != policy)
         {
-            policies.push(*policy);
+            policies.push((*policy, parsed.inner.len));
         }
     }
     if policies.len() > 1 {

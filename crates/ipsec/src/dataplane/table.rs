@@ -91,16 +91,17 @@ impl OutboundTable {
         block.places.get(policy.index() % BLOCK)
     }
 
-    /// Asks for the SAs of policies, step by step: what the next step reads is on its way before the first of it is needed.
+    /// Asks for the SAs of policies, step by step: what the next step reads is on its way before the first of it is needed. Beside each
+    /// stand the octets of its packet.
     #[inline]
-    pub(super) fn prefetch(&self, policies: &[PolicyId]) {
+    pub(super) fn prefetch(&self, policies: &[(PolicyId, u16)]) {
         policies
             .iter()
-            .filter_map(|policy| self.get(*policy))
+            .filter_map(|(policy, _)| self.get(*policy))
             .for_each(|place| prefetch(place, size_of::<Place>()));
-        let sas = || policies.iter().filter_map(|policy| self.sa(*policy));
-        sas().for_each(OutboundSa::prefetch);
-        sas().for_each(OutboundSa::prefetch_state);
+        let sas = || policies.iter().filter_map(|(policy, len)| Some((self.sa(*policy)?, *len)));
+        sas().for_each(|(sa, _)| sa.prefetch());
+        sas().for_each(|(sa, len)| sa.prefetch_state(usize::from(len)));
     }
 
     #[inline]

@@ -100,11 +100,12 @@ impl InboundSa {
         prefetch(self, size_of::<Self>());
     }
 
-    /// Asks for what lies behind it: window and schedule. The SA should have come by now.
+    /// Asks for what lies behind it: window, selectors, and the schedule for so many octets of text. The SA should have come by now.
     #[inline]
-    pub(crate) fn prefetch_state(&self) {
+    pub(crate) fn prefetch_state(&self, len: usize) {
         self.window.prefetch();
-        self.key.prefetch();
+        self.selectors.prefetch();
+        self.key.prefetch(len);
     }
 
     /// Makes the key's schedule, if there is none yet.

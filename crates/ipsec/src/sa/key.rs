@@ -86,9 +86,9 @@ impl SaKey {
 
     /// See [`AeadKey::prefetch`].
     #[inline]
-    pub(super) fn prefetch(&self) {
+    pub(super) fn prefetch(&self, len: usize) {
         if let Self::Aead(key) = self {
-            key.prefetch();
+            key.prefetch(len);
         } else {
             self.prefetch_other();
         }

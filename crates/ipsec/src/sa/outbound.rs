@@ -104,11 +104,11 @@ impl OutboundSa {
         prefetch(self, size_of::<Self>());
     }
 
-    /// Asks for what lies behind it: numbers, counters and schedule. The SA should have come by now.
+    /// Asks for what lies behind it: numbers, counters, and the schedule for so many octets of text. The SA should have come by now.
     #[inline]
-    pub(crate) fn prefetch_state(&self) {
+    pub(crate) fn prefetch_state(&self, len: usize) {
         prefetch(&*self.shared, size_of::<Shared>());
-        self.key.prefetch();
+        self.key.prefetch(len);
     }
 
     /// Makes the key's schedule, if there is none yet.

@@ -3,12 +3,14 @@
 //! A hub has a tunnel to each of its spokes, with an outer address, a policy and keys of its own, and every packet is for,
 //! or from, a spoke drawn at random: neither caches nor prefetching guess which. Rounds with many SAs and with one alternate,
 //! and what is told is how much of the one SA's throughput is left. The spokes run between the measured stretches and use the
-//! same caches, which a hub of its own would have for itself: the figures are a little low.
+//! same caches, which a hub of its own would have for itself: the figures are a little low. The SAs lie on huge pages, as under
+//! `testudod.service`, unless GLIBC_TUNABLES is set already.
 
 mod rig;
 mod sites;
 
 use crate::bench::esp::{Suite, positive};
+use crate::bench::huge_pages;
 use crate::bench::machine::Machine;
 use crate::bench::pin::{PinError, pin};
 use crate::bench::report::Report;
@@ -154,6 +156,7 @@ impl Row {
 
 /// Measures, prints the table, writes report and picture.
 pub(crate) fn run(args: &TunnelsArgs) -> Result<(), TunnelsError> {
+    huge_pages::ask();
     let library = args.library.unwrap_or_else(Library::detect);
     library.available()?;
     let mut report = Report::new("tunnels", Machine::here(library, Some(pin(args.cpu)?)));

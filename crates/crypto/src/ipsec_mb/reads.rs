@@ -1,0 +1,79 @@
+//! Which lines of a schedule the library reads for a text of some length: short ones need few of the powers of the hash key. Found by
+//! trying, once a process, so that no layout of the library's header is repeated here.
+
+use super::{Functions, Line, MAX_LINES};
+use crate::aead::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
+use std::sync::OnceLock;
+
+/// Octets by which the lengths of one class differ.
+const STEP: usize = 64;
+/// Longer texts need all lines.
+const CLASSES: usize = 12;
+/// The associated data of ESP with short sequence numbers: whole blocks count.
+const AAD: [u8; 8] = [1; 8];
+
+/// The lines of each class, as bits, for AES-128 and the others.
+type Table = [[u32; CLASSES]; 2];
+
+static TABLE: OnceLock<Table> = OnceLock::new();
+
+/// Tries it, if nobody has.
+pub(super) fn learn(functions: &Functions) {
+    TABLE.get_or_init(|| {
+        [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm].map(|algorithm| try_all(functions, algorithm))
+    });
+}
+
+/// The lines that a text of so many octets needs, as bits: all, where it was not tried. It is for asking memory early, and may be
+/// wrong without harm.
+#[inline]
+pub(super) fn lines(algorithm: AeadAlgorithm, len: usize) -> u32 {
+    let of_key = TABLE.get().map(|table| &table[usize::from(algorithm != AeadAlgorithm::Aes128Gcm)]);
+    of_key.and_then(|of_key| of_key.get(len.saturating_sub(1) / STEP)).copied().unwrap_or(u32::MAX)
+}
+
+/// Damages one line after the other: what changes the result is read.
+fn try_all(functions: &Functions, algorithm: AeadAlgorithm) -> [u32; CLASSES] {
+    let mut schedule = [Line([0; 64]); MAX_LINES];
+    let Some(schedule) = schedule.get_mut(..functions.lines()) else { return [u32::MAX; CLASSES] };
+    let key = [0x17; 32];
+    let calls = functions.expand(algorithm, &key[..algorithm.key_len()], schedule);
+    std::array::from_fn(|class| {
+        let seal = |schedule: &[Line]| {
+            let (mut text, mut tag) = ([0; CLASSES * STEP], [0; TAG_LEN]);
+            calls.seal(schedule, &[3; NONCE_LEN], &AAD, &mut text[..(class + 1) * STEP], &mut tag);
+            (text, tag)
+        };
+        let intact = seal(schedule);
+        let mut read = 0;
+        for at in 0..schedule.len() {
+            let kept = schedule[at];
+            schedule[at].0.iter_mut().for_each(|octet| *octet ^= 0x5a);
+            read |= u32::from(seal(schedule) != intact) << at;
+            schedule[at] = kept;
+        }
+        read
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipsec_mb::functions;
+
+    #[test]
+    fn short_texts_need_few_lines_and_long_ones_no_fewer() {
+        let functions = functions().unwrap();
+        let all = (1_u32 << functions.lines()) - 1;
+        for algorithm in [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm] {
+            let of = |len| (lines(algorithm, len) & all).count_ones();
+            assert!((3..=8).contains(&of(68)), "{algorithm:?}: {} of {all:b}", of(68));
+            let counts: Vec<u32> = (1..=CLASSES).map(|class| of(class * STEP)).collect();
+            assert!(counts.is_sorted(), "{counts:?}");
+            assert_eq!(of(CLASSES * STEP + 1), all.count_ones());
+            // The round keys of all rounds, whatever the length.
+            let keys = if algorithm == AeadAlgorithm::Aes128Gcm { 0b111 } else { 0b1111 };
+            assert_eq!(lines(algorithm, 1) & keys, keys);
+        }
+    }
+}
