@@ -109,6 +109,7 @@ const RETURN: u16 = 0x06;
 
 /// Quoted protocols (the IANA's registry).
 const ESP: u32 = 50;
+const AH: u32 = 51;
 const UDP: u32 = 17;
 const FRAGMENT: u32 = 44;
 /// The port that ESP in UDP comes from (RFC 3948 §2.1). IKE fits its messages by itself (RFC 7383).
@@ -118,18 +119,19 @@ const fn step(code: u16, jt: u8, jf: u8, k: u32) -> SockFilter {
     SockFilter::new(code, jt, jf, k)
 }
 
-/// Type 3, code 4, behind the IPv4 header; and in the quoted IPv4 header, which has no options, ESP, or UDP from our port.
-fn ipv4_filter() -> [SockFilter; 14] {
+/// Type 3, code 4, behind the IPv4 header; and in the quoted IPv4 header, which has no options, ESP, AH, or UDP from our port.
+fn ipv4_filter() -> [SockFilter; 15] {
     [
         step(LOAD_HEADER_LENGTH, 0, 0, 0),
         step(LOAD_BEHIND, 0, 0, 0),
-        step(IF_EQUAL, 0, 10, 3),
+        step(IF_EQUAL, 0, 11, 3),
         step(LOAD_BEHIND, 0, 0, 1),
-        step(IF_EQUAL, 0, 8, 4),
+        step(IF_EQUAL, 0, 9, 4),
         step(LOAD_BEHIND, 0, 0, 8),
-        step(IF_EQUAL, 0, 6, 0x45),
+        step(IF_EQUAL, 0, 7, 0x45),
         step(LOAD_BEHIND, 0, 0, 8 + 9),
-        step(IF_EQUAL, 3, 0, ESP),
+        step(IF_EQUAL, 4, 0, ESP),
+        step(IF_EQUAL, 3, 0, AH),
         step(IF_EQUAL, 0, 3, UDP),
         step(LOAD_TWO_BEHIND, 0, 0, 8 + 20),
         step(IF_EQUAL, 0, 1, NAT_PORT),
@@ -140,16 +142,18 @@ fn ipv4_filter() -> [SockFilter; 14] {
 
 /// Type 2; and in the quoted IPv6 header the same, or behind a Fragment header. The IPv6 header of the message does not come with
 /// it.
-fn ipv6_filter() -> [SockFilter; 15] {
+fn ipv6_filter() -> [SockFilter; 17] {
     [
         step(LOAD_AT, 0, 0, 0),
-        step(IF_EQUAL, 0, 12, 2),
+        step(IF_EQUAL, 0, 14, 2),
         step(LOAD_AT, 0, 0, 8 + 6),
-        step(IF_EQUAL, 9, 0, ESP),
-        step(IF_EQUAL, 6, 0, UDP),
-        step(IF_EQUAL, 0, 8, FRAGMENT),
+        step(IF_EQUAL, 11, 0, ESP),
+        step(IF_EQUAL, 10, 0, AH),
+        step(IF_EQUAL, 7, 0, UDP),
+        step(IF_EQUAL, 0, 9, FRAGMENT),
         step(LOAD_AT, 0, 0, 8 + 40),
-        step(IF_EQUAL, 5, 0, ESP),
+        step(IF_EQUAL, 6, 0, ESP),
+        step(IF_EQUAL, 5, 0, AH),
         step(IF_EQUAL, 0, 5, UDP),
         step(LOAD_TWO_AT, 0, 0, 8 + 40 + 8),
         step(IF_EQUAL, 2, 3, NAT_PORT),

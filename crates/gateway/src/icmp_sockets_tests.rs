@@ -38,7 +38,8 @@ fn of_ipv4_the_kernel_gives_what_quotes_esp() {
         let message = |quoted: &[u8]| needs_fragmentation(options, [3, 4], quoted);
         assert!(passes(&message(&esp)) && passes(&message(&udp(4500))));
         assert!(!passes(&message(&udp(500))) && !passes(&message(&udp(53))));
-        for protocol in [1, 6, 51, 44] {
+        assert!(passes(&message(&[&ipv4(51)[..], &[7; 12]].concat())), "AH");
+        for protocol in [1, 6, 52, 44] {
             assert!(!passes(&message(&[&ipv4(protocol)[..], &[7; 8]].concat())), "protocol {protocol}");
         }
         let mut with_options = esp.clone();
@@ -62,6 +63,7 @@ fn of_ipv6_the_kernel_gives_what_quotes_esp() {
     let udp = |port: u16| [&port.to_be_bytes()[..], &[7; 14]].concat();
     let fragment = |next: u8, payload: &[u8]| [&[next, 0, 0, 1, 0, 0, 0, 9][..], payload].concat();
     assert!(passes(&message(2, 50, &[7; 8])) && passes(&message(2, 17, &udp(4500))));
+    assert!(passes(&message(2, 51, &[7; 12])) && passes(&message(2, 44, &fragment(51, &[7; 12]))));
     assert!(passes(&message(2, 44, &fragment(50, &[7; 8]))));
     assert!(passes(&message(2, 44, &fragment(17, &udp(4500)))));
     assert!(!passes(&message(2, 17, &udp(500))) && !passes(&message(2, 44, &fragment(17, &udp(500)))));

@@ -229,3 +229,30 @@ fn none_of_a_type_that_was_not_offered_is_the_same_as_nothing() {
     });
     assert!(accept::esp(&offer, &ours, &with_none).is_ok());
 }
+
+/// RFC 7296 §3.3.1, §3.3.3: AH is a protocol of its own, which has no encryption.
+#[test]
+fn ah_is_offered_and_chosen_without_encryption() {
+    let own = EspProposal { integrity: vec![Mac::HmacSha256_128], esn: vec![true], ..EspProposal::default() };
+    let offer = offer::esp(std::slice::from_ref(&own), OURS, ChildExchange::IkeAuth);
+    assert_eq!(offer.proposals[0].protocol, Protocol::Ah);
+    let integrity = Transform::new(TransformType::Integrity, TransformId::AUTH_HMAC_SHA2_256_128);
+    assert_eq!(offer.proposals[0].transforms, [integrity, transform(5, 1)]);
+    let ours = [esp_large(), own];
+    let choice = select::esp(&offer, &ours, ChildExchange::IkeAuth).unwrap();
+    assert_eq!(choice.suite.algorithm, EspAlgorithm::Ah(Mac::HmacSha256_128));
+    let answer = choice.answer(PEERS);
+    let (suite, spi) = accept::esp(&offer, &ours[1..], &answer).unwrap();
+    assert_eq!((suite, spi), (choice.suite, PEERS));
+    // Nothing of one protocol stands for the other.
+    assert!(select::esp(&offer, &ours[..1], ChildExchange::IkeAuth).is_err());
+    let mut esp = offer.clone();
+    esp.proposals[0].protocol = Protocol::Esp;
+    assert!(select::esp(&esp, &ours, ChildExchange::IkeAuth).is_err());
+    let mut other = answer.clone();
+    other.proposals[0].protocol = Protocol::Esp;
+    assert!(accept::esp(&offer, &ours[1..], &other).is_err());
+    let mut encrypting = offer;
+    encrypting.proposals[0].transforms.push(gcm(128));
+    assert!(select::esp(&encrypting, &ours, ChildExchange::IkeAuth).is_err());
+}

@@ -49,6 +49,15 @@ fn a_router_quotes_esp_and_esp_in_udp() {
 }
 
 #[test]
+fn a_router_quotes_ah_with_its_number() {
+    let header = [&[UDP, 4, 0, 0][..], &esp_header()].concat();
+    let quoted = ipv4_packet(AH, [LOCAL, REMOTE], &header);
+    assert_eq!(TooBig::read_ipv4(&needs(1400, &quoted)), Some(too_big(1400)));
+    let no_number = ipv4_packet(AH, [LOCAL, REMOTE], &header[..8]);
+    assert_eq!(TooBig::read_ipv4(&needs(1400, &no_number)), None, "eight octets show the SPI alone");
+}
+
+#[test]
 fn what_says_nothing_of_esp_is_not_read() {
     let quoted = ipv4_packet(ESP, [LOCAL, REMOTE], &esp_header());
     assert_eq!(TooBig::read_ipv4(&needs(0, &quoted)), None, "a router from before RFC 1191");

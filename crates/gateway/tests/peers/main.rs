@@ -1,6 +1,7 @@
 //! testudod against real peers: Debian's strongSwan and itself, over real interfaces.
 #![allow(missing_docs)]
 
+mod ah;
 mod certificates;
 mod cluster;
 mod cluster_secrets;

@@ -154,10 +154,10 @@ impl EspEncryption {
     }
 }
 
-/// One ESP proposal: any combination of the listed transforms is acceptable, earlier ones preferred.
+/// One ESP proposal, or of AH: any combination of the listed transforms is acceptable, earlier ones preferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EspProposal {
-    /// Encryption: AEADs only, or none of them.
+    /// Encryption: AEADs only, or none of them. Empty for AH, which encrypts nothing.
     pub encryption: Vec<EspEncryption>,
     /// Integrity algorithms; empty exactly where the ciphers are AEADs.
     pub integrity: Vec<Mac>,
@@ -167,4 +167,11 @@ pub struct EspProposal {
     pub additional: [Vec<Option<KeyExchange>>; ADDITIONAL_KE],
     /// Extended sequence numbers, in order of preference; `[true, false]` offers both, ESN preferred.
     pub esn: Vec<bool>,
+}
+
+impl EspProposal {
+    /// True for AH (RFC 4302).
+    pub fn is_ah(&self) -> bool {
+        self.encryption.is_empty()
+    }
 }

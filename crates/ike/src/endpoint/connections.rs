@@ -134,7 +134,7 @@ pub(crate) fn check(connection: &Connection) -> Result<(), LoadError> {
         if !child.mode.is_negotiated() {
             continue;
         }
-        let lacks = |p: &EspProposal| p.encryption.is_empty() || p.esn.is_empty();
+        let lacks = |p: &EspProposal| (p.is_ah() && p.integrity.is_empty()) || p.esn.is_empty();
         if child.proposals.is_empty() || child.proposals.iter().any(lacks) {
             return empty(full_name(), "esp_proposals, or a kind of algorithm in one,");
         }

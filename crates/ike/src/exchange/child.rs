@@ -153,7 +153,11 @@ impl Endpoint {
         let spi_in = agreed.spi_in;
         self.install(now, sa, child, origin, agreed).map_err(|error| {
             self.alloc.release_esp_spi(now, spi_in);
-            NoChild::new(NotifyType::TemporaryFailure, error.to_string())
+            let notify = match error {
+                SuiteError::AhBehindNat => NotifyType::NoProposalChosen,
+                _ => NotifyType::TemporaryFailure,
+            };
+            NoChild::new(notify, error.to_string())
         })
     }
 
@@ -268,6 +272,9 @@ impl Endpoint {
             Role::Responder => (keys.from_initiator, keys.from_responder),
         };
         let (path, encapsulation) = self.esp_path(sa);
+        if agreed.suite.algorithm.is_ah() && encapsulation == Encapsulation::Udp {
+            return Err(SuiteError::AhBehindNat);
+        }
         Ok(ChildSaParams {
             spi_in: agreed.spi_in,
             spi_out: agreed.spi_out,

@@ -1,9 +1,10 @@
 //! INFORMATIONAL (RFC 7296 §1.4): is the peer alive, and deletes of both kinds.
 
+use crate::config::EspProposal;
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{DETAIL, ORDINARY};
 use crate::endpoint::send::Request;
-use crate::message::{Delete, ExchangeType, Notify, NotifyType, Payload, Payloads};
+use crate::message::{Delete, ExchangeType, Notify, NotifyType, Payload, Payloads, Protocol};
 use crate::output::{Reason, Time};
 use crate::sa::{ChildPhase, ChildSa, Closing, IkeSa, Outbound, RequestKind, Task};
 use testudo_ipsec::spi::Spi;
@@ -28,25 +29,28 @@ impl Endpoint {
         for notify in payloads.notifies() {
             self.log(sa, DETAIL, format!("the peer notifies of {}", notify.kind));
         }
-        let mut ours = Vec::new();
+        let (mut esp, mut ah) = (Vec::new(), Vec::new());
         for delete in payloads.deletes() {
             match delete {
-                Delete::Esp(spis) => ours.extend(self.deleted_by_peer(now, sa, spis)),
-                Delete::Ah(_) | Delete::IkeSa => {}
+                Delete::Esp(spis) => esp.extend(self.deleted_by_peer(now, sa, Protocol::Esp, spis)),
+                Delete::Ah(spis) => ah.extend(self.deleted_by_peer(now, sa, Protocol::Ah, spis)),
+                Delete::IkeSa => {}
             }
         }
-        let answer = if ours.is_empty() { Vec::new() } else { vec![Payload::Delete(Delete::Esp(ours))] };
+        let named = [Delete::Esp(esp), Delete::Ah(ah)].into_iter().filter(|delete| !delete.is_empty());
+        let answer = named.map(Payload::Delete).collect();
         self.respond(now, sa, request, answer)?;
         Ok(())
     }
 
     /// The peer lets its halves of Child SAs go, and so do we. Gives ours, to be named in the answer; but not where our own
     /// delete is under way, whose answer then finds nothing (RFC 7296 §1.4.1).
-    fn deleted_by_peer(&mut self, now: Time, sa: &mut IkeSa, spis: &[Spi]) -> Vec<Spi> {
+    fn deleted_by_peer(&mut self, now: Time, sa: &mut IkeSa, protocol: Protocol, spis: &[Spi]) -> Vec<Spi> {
         let mut ours = Vec::new();
         for spi in spis {
             self.forget_followup_of(now, sa, *spi);
-            let Some(child) = sa.children.iter().find(|child| child.params.spi_out == *spi) else { continue };
+            let is_named = |child: &&ChildSa| child.params.spi_out == *spi && child.protocol() == protocol;
+            let Some(child) = sa.children.iter().find(is_named) else { continue };
             let (id, spi_in) = (child.id, child.params.spi_in);
             // Through one that is gone already packets still come in, and no more.
             if matches!(child.phase, ChildPhase::Deleted(_)) {
@@ -105,9 +109,10 @@ impl Endpoint {
         }
         while let Some(task) = sa.outgoing.tasks.pop_front() {
             let asked = match task {
-                Task::DeleteIke => self.ask_delete(now, sa, RequestKind::DeleteIke, Delete::IkeSa)?,
+                Task::DeleteIke => self.ask_delete(now, sa, RequestKind::DeleteIke, vec![Delete::IkeSa])?,
                 Task::DeleteSpi(spi) => {
-                    self.ask_delete(now, sa, RequestKind::DeleteSpi(spi), Delete::Esp(vec![spi]))?
+                    let deletes = self.deletes_of(sa, spi);
+                    self.ask_delete(now, sa, RequestKind::DeleteSpi(spi), deletes)?
                 }
                 Task::NewChild { name, tries } => self.create_child(now, sa, name, tries)?,
                 Task::RekeyChild(id) => self.ask_new_keys(now, sa, id)?,
@@ -121,14 +126,30 @@ impl Endpoint {
         self.end_reauth(now, sa)
     }
 
+    /// What says that the SA goes for which we chose that SPI. Of one that was refused nobody knows what it would have been: it is
+    /// named as each that it can be (RFC 7296 §1.4.1).
+    fn deletes_of(&self, sa: &IkeSa, spi: Spi) -> Vec<Delete> {
+        match sa.child_by_spi(spi).map(ChildSa::protocol) {
+            Some(Protocol::Ah) => vec![Delete::Ah(vec![spi])],
+            Some(_) => vec![Delete::Esp(vec![spi])],
+            None => {
+                let connection = self.connections.get(&sa.connection);
+                let children = connection.iter().flat_map(|connection| &connection.children);
+                let offers_ah = children.flat_map(|child| &child.proposals).any(EspProposal::is_ah);
+                let ah = offers_ah.then(|| Delete::Ah(vec![spi]));
+                [Delete::Esp(vec![spi])].into_iter().chain(ah).collect()
+            }
+        }
+    }
+
     fn ask_delete(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         kind: RequestKind,
-        delete: Delete,
+        deletes: Vec<Delete>,
     ) -> Result<bool, Reason> {
-        let payloads = vec![Payload::Delete(delete)];
+        let payloads = deletes.into_iter().map(Payload::Delete).collect();
         self.request(now, sa, ExchangeType::Informational, kind, payloads)?;
         Ok(true)
     }

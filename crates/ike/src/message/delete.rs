@@ -19,6 +19,11 @@ pub enum Delete {
 }
 
 impl Delete {
+    /// True if it names none, which nobody needs to be told.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Esp(spis) | Self::Ah(spis) if spis.is_empty())
+    }
+
     pub(super) fn read(mut reader: Reader<'_>) -> Result<Self, ParseError> {
         let place = reader.place();
         let protocol = reader.u8("protocol of a delete")?;

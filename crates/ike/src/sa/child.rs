@@ -3,6 +3,7 @@
 use super::lifetime::ChildLimits;
 use super::outdated::Outdated;
 use crate::config::{ADDITIONAL_KE, KeyExchange};
+use crate::message::Protocol;
 use crate::output::{ChildSaId, Time};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -31,6 +32,11 @@ pub(crate) struct ChildSa {
 }
 
 impl ChildSa {
+    /// What protects its packets.
+    pub(crate) fn protocol(&self) -> Protocol {
+        if self.params.algorithm.is_ah() { Protocol::Ah } else { Protocol::Esp }
+    }
+
     /// What goes out finds the place from which packets come in.
     pub(crate) fn is_answerable(&self) -> bool {
         self.source.as_ref().is_none_or(|source| **source == self.params.remote)

@@ -5,6 +5,7 @@ use super::algorithm::{EspSuite, IkeSuite, Wire};
 use super::error::SuiteError;
 use crate::config::{EspProposal, IkeProposal};
 use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, TransformId, TransformType};
+use testudo_ipsec::sa::EspAlgorithm;
 use testudo_ipsec::spi::Spi;
 
 /// Checks the answer about an IKE SA against `offer`, made from `ours`. Gives the algorithms, and the
@@ -38,24 +39,29 @@ pub fn esp(
     ours: &[EspProposal],
     answer: &SaPayload,
 ) -> Result<(EspSuite, Spi), SuiteError> {
-    let (chosen, offered) = chosen(offer, answer, Protocol::Esp)?;
+    let ah = answer.proposals.first().is_some_and(|answer| answer.protocol == Protocol::Ah);
+    let (chosen, offered) = chosen(offer, answer, if ah { Protocol::Ah } else { Protocol::Esp })?;
+    let ours = || ours.iter().filter(|own| own.is_ah() == ah);
     // Values to 255 are reserved (RFC 4303 §2.1).
     let SaSpi::Child(spi @ Spi(256..)) = chosen.spi else {
         return Err(SuiteError::NotOffered("it has an SPI of the wrong length, or a reserved one"));
     };
-    let encryption = find(chosen, ours.iter().flat_map(|own| &own.encryption))?;
     let integrity = match offered.transforms_of(TransformType::Integrity).next() {
         None => None,
-        Some(_) => Some(find(chosen, ours.iter().flat_map(|own| &own.integrity))?),
+        Some(_) => Some(find(chosen, ours().flat_map(|own| &own.integrity))?),
+    };
+    let algorithm = match ah {
+        true => integrity.map(EspAlgorithm::Ah),
+        false => find(chosen, ours().flat_map(|own| &own.encryption))?.with(integrity),
     };
     let unfit = SuiteError::NotOffered("its encryption and integrity do not go together");
-    let algorithm = encryption.with(integrity).ok_or(unfit)?;
-    let esn = find(chosen, ours.iter().flat_map(|own| &own.esn))?;
+    let algorithm = algorithm.ok_or(unfit)?;
+    let esn = find(chosen, ours().flat_map(|own| &own.esn))?;
     let ke = match offered.transforms_of(TransformType::KeyExchange).next() {
         None => None,
-        Some(_) => Some(find(chosen, ours.iter().flat_map(|own| &own.ke))?),
+        Some(_) => Some(find(chosen, ours().flat_map(|own| &own.ke))?),
     };
-    let additional = additional::check(chosen, ours.iter().map(|own| &own.additional), ke)?;
+    let additional = additional::check(chosen, ours().map(|own| &own.additional), ke)?;
     Ok((EspSuite { algorithm, esn, ke, additional }, spi))
 }
 

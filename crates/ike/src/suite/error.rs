@@ -6,6 +6,9 @@ use crate::message::{EncodeError, KeMethod};
 /// Why a computation gave no result. No variant holds a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuiteError {
+    /// AH was agreed on, and a NAT changes what it covers.
+    #[error("AH cannot cross a NAT, which changes the addresses that it covers")]
+    AhBehindNat,
     /// The entropy source gave no usable private key, many times over.
     #[error("the entropy source gives no valid private key for {0:?}")]
     Entropy(KeyExchange),

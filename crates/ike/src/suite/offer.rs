@@ -41,8 +41,13 @@ pub fn esp(proposals: &[EspProposal], spi: Spi, exchange: ChildExchange) -> SaPa
             transforms.extend(additional::of(&proposal.additional));
         }
         transforms.extend(self::transforms(&proposal.esn));
-        (Protocol::Esp, SaSpi::Child(spi), transforms)
+        (protocol(proposal), SaSpi::Child(spi), transforms)
     }))
+}
+
+/// What a proposal is of.
+pub(super) fn protocol(proposal: &EspProposal) -> Protocol {
+    if proposal.is_ah() { Protocol::Ah } else { Protocol::Esp }
 }
 
 fn transforms<T: Wire>(algorithms: &[T]) -> Vec<Transform> {

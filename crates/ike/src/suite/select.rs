@@ -7,9 +7,10 @@
 use super::additional::{self, is_additional};
 use super::algorithm::{EspSuite, IkeSuite, Wire};
 use super::error::SuiteError;
-use super::offer::ChildExchange;
+use super::offer::{ChildExchange, protocol};
 use crate::config::{EspProposal, IkeProposal};
 use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, TransformId, TransformType};
+use testudo_ipsec::sa::EspAlgorithm;
 use testudo_ipsec::spi::Spi;
 
 /// The chosen algorithms of an IKE SA, and the answer that says so.
@@ -76,7 +77,7 @@ pub fn esp(
     exchange: ChildExchange,
 ) -> Result<EspChoice, SuiteError> {
     for own in ours {
-        for offer in offered.proposals.iter().filter(|offer| offer.protocol == Protocol::Esp) {
+        for offer in offered.proposals.iter().filter(|offer| offer.protocol == protocol(own)) {
             // Values to 255 are reserved (RFC 4303 §2.1).
             let SaSpi::Child(spi @ Spi(256..)) = offer.spi else { continue };
             if let Some((suite, transforms)) = match_esp(offer, own, exchange) {
@@ -116,11 +117,17 @@ fn match_esp(
     if !holds_only(offer, &KNOWN) {
         return None;
     }
-    let encryption = pick(offer, &own.encryption)?;
     let (integrity, answer) = match_integrity(offer, &own.integrity)?;
-    let algorithm = encryption.with(integrity)?;
+    let mut transforms = Vec::new();
+    let algorithm = if own.is_ah() {
+        transforms.extend(without(offer, TransformType::Encryption)?);
+        EspAlgorithm::Ah(integrity?)
+    } else {
+        let encryption = pick(offer, &own.encryption)?;
+        transforms.push(encryption.transform());
+        encryption.with(integrity)?
+    };
     let esn = pick(offer, &own.esn)?;
-    let mut transforms = vec![encryption.transform()];
     transforms.extend(answer);
     let ke = match exchange {
         // A method offered here has no meaning: there is no KE payload in IKE_AUTH (RFC 7296 §1.2). Nor have those of

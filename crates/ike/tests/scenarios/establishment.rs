@@ -5,7 +5,7 @@ use crate::common::{Weather, World};
 use testudo_ike::config::{Identity, IkeEncryption, KeyExchange, Prf, StartAction, TsSpec};
 use testudo_ike::endpoint::{EndpointConfig, IkeSaState, InitiateError};
 use testudo_ike::output::Event;
-use testudo_ipsec::sa::{Encapsulation, EspAlgorithm};
+use testudo_ipsec::sa::{Encapsulation, EspAlgorithm, Mac};
 
 #[test]
 fn two_endpoints_set_up_a_tunnel() {
@@ -42,7 +42,8 @@ fn ipv6_outside() {
 #[test]
 fn every_algorithm_that_can_be_configured() {
     let ike = [IkeEncryption::Aes128Gcm16, IkeEncryption::Aes256Gcm16];
-    for (esp, ike) in EspAlgorithm::all().zip(ike.into_iter().cycle()) {
+    let algorithms = EspAlgorithm::all().chain(Mac::ALL.map(EspAlgorithm::Ah));
+    for (esp, ike) in algorithms.zip(ike.into_iter().cycle()) {
         for prf in [Prf::HmacSha256, Prf::HmacSha384] {
             for ke in [KeyExchange::X25519, KeyExchange::Ecp256] {
                 let world = World::established(3, |_, connection| {

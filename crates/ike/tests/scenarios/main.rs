@@ -1,6 +1,7 @@
 //! The endpoint in scenarios: a file each, in virtual time, every state serialised and restored after every event.
 
 mod actions;
+mod ah;
 mod answers;
 mod bad_auth;
 mod certificates;

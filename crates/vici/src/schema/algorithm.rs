@@ -26,6 +26,7 @@ pub(super) enum Token {
 pub(super) enum Protocol {
     Ike,
     Esp,
+    Ah,
 }
 
 /// Which algorithms a configuration may name.
@@ -158,9 +159,9 @@ fn additional_ke(word: &str) -> Option<(usize, &str)> {
 /// What a word of a proposal names, or why it cannot be used.
 pub(super) fn token(word: &str, protocol: Protocol, policy: Policy) -> Result<Token, String> {
     let named = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
-    let esp = ESP.iter().filter(|_| protocol == Protocol::Esp);
+    let esp = ESP.iter().filter(|_| protocol != Protocol::Ike);
     if let Some((_, token)) = esp.chain(TOKENS).find(|(names, _)| named(names)) {
-        return if protocol == Protocol::Esp { of_esp(word, *token) } else { Ok(*token) };
+        return if protocol != Protocol::Ike { of_esp(word, *token) } else { Ok(*token) };
     }
     if let Some((place, method)) = additional_ke(word) {
         return match token(method, protocol, policy) {

@@ -90,8 +90,10 @@ fn selectors(section: &mut Fields<'_>, name: &str, mode: ChildMode) -> Result<Ve
 }
 
 fn proposals(section: &mut Fields<'_>, mode: ChildMode, policy: Policy) -> Result<Vec<EspProposal>, Refusal> {
-    let proposals =
-        or_default(section.list("esp_proposals", |text| proposal::esp(text, policy))?, proposal::default_esp);
+    let ah = section.list("ah_proposals", |text| proposal::ah(text, policy))?;
+    let esp = section.list("esp_proposals", |text| proposal::esp(text, policy))?;
+    let named = ah.into_iter().chain(esp).flatten().collect();
+    let proposals = or_default(Some(named), proposal::default_esp);
     // Without a negotiation there is nothing to propose; templates for all children may still say so.
     Ok(if mode.is_negotiated() { proposals } else { Vec::new() })
 }

@@ -124,6 +124,7 @@ pub(super) const AUTH: &[Key] = &[
 pub(super) const CHILD: &[Key] = &[
     decoded("local_ts"),
     decoded("remote_ts"),
+    decoded("ah_proposals"),
     decoded("esp_proposals"),
     decoded("mode"),
     decoded("start_action"),
@@ -134,7 +135,6 @@ pub(super) const CHILD: &[Key] = &[
     decoded("copy_ecn"),
     decoded("copy_dscp"),
     decoded("priority"),
-    only("ah_proposals", Empty, "AH"),
     only("sha256_96", No, "truncation of HMAC-SHA-256 to 96 bits"),
     decoded("rekey_time"),
     decoded("life_time"),

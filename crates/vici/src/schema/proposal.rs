@@ -40,7 +40,7 @@ impl Named {
                 Token::EspIntegrity(integrity) => add(&mut named.esp_integrity, integrity),
             }
         }
-        if named.encryption.is_empty() && named.esp_encryption.is_empty() {
+        if protocol != Protocol::Ah && named.encryption.is_empty() && named.esp_encryption.is_empty() {
             return Err(because("but it names no encryption; expected one such as aes128gcm16".to_owned()));
         }
         Ok(named)
@@ -121,18 +121,26 @@ pub(super) fn esp(text: &str, policy: Policy) -> Result<EspProposal, Why> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(default_esp());
     }
-    let named = Named::parse(text, Protocol::Esp, policy)?;
+    let mut named = Named::parse(text, Protocol::Esp, policy)?;
+    let aeads = named.esp_encryption.iter().map(|encryption| encryption.is_aead());
+    // Nothing goes without (RFC 8221 §4), NULL least of all.
+    let is_aead = check_integrity(aeads, &named.esp_integrity, "AES-CBC and NULL need")?;
+    if is_aead {
+        // PRF and integrity mean nothing beside an AEAD: strongSwan drops them too.
+        named.esp_integrity.clear();
+    }
+    let encryption = std::mem::take(&mut named.esp_encryption);
+    child(named, encryption)
+}
+
+/// What ESP and AH have in common.
+fn child(named: Named, encryption: Vec<EspEncryption>) -> Result<EspProposal, Why> {
     if named.ke.is_empty() && named.additional.iter().any(|methods| !methods.is_empty()) {
         return Err(because(
             "but it adds key exchanges to none; expected a first one such as x25519 or ecp256".to_owned(),
         ));
     }
-    let aeads = named.esp_encryption.iter().map(|encryption| encryption.is_aead());
-    // Nothing goes without (RFC 8221 §4), NULL least of all.
-    let is_aead = check_integrity(aeads, &named.esp_integrity, "AES-CBC and NULL need")?;
-    let Named { esp_encryption: encryption, ke, additional, .. } = named;
-    // PRF and integrity mean nothing beside an AEAD: strongSwan drops them too.
-    let integrity = if is_aead { Vec::new() } else { named.esp_integrity };
+    let Named { esp_integrity: integrity, ke, additional, .. } = named;
     let esn = if named.esn.is_empty() { vec![false] } else { named.esn };
     let proposal = EspProposal { encryption, integrity, ke, additional, esn };
     let own = std::slice::from_ref(&proposal);
@@ -140,6 +148,23 @@ pub(super) fn esp(text: &str, policy: Policy) -> Result<EspProposal, Why> {
     // Not even with a peer that is configured alike (RFC 9370 §2.2.1).
     select::esp(&offer, own, ChildExchange::CreateChildSa).map_err(|_| twice())?;
     Ok(proposal)
+}
+
+/// One item of `connections.<conn>.children.<child>.ah_proposals`.
+pub(super) fn ah(text: &str, policy: Policy) -> Result<EspProposal, Why> {
+    if text.eq_ignore_ascii_case("default") {
+        return Ok(default_ah());
+    }
+    let named = Named::parse(text, Protocol::Ah, policy)?;
+    if !named.esp_encryption.is_empty() {
+        return Err(because(
+            "but AH encrypts nothing; expected an integrity algorithm such as sha256".to_owned(),
+        ));
+    }
+    if named.esp_integrity.is_empty() {
+        return Err(because("but it names no integrity; expected some such as sha256".to_owned()));
+    }
+    child(named, Vec::new())
 }
 
 const DEFAULT_PRF: [Prf; 3] = [Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512];
@@ -180,4 +205,10 @@ pub(super) fn default_esp() -> EspProposal {
         esn: vec![false],
         ..EspProposal::default()
     }
+}
+
+/// `ah_proposals = default`.
+fn default_ah() -> EspProposal {
+    let integrity = vec![Mac::HmacSha256_128, Mac::HmacSha384_192, Mac::HmacSha512_256];
+    EspProposal { integrity, esn: vec![false], ..EspProposal::default() }
 }

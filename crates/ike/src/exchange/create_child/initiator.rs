@@ -8,9 +8,7 @@ use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::{Origin, judge};
 use crate::exchange::narrow::Selectors;
 use crate::exchange::{describe, mode};
-use crate::message::{
-    ExchangeType, Notify, NotifySa, NotifyType, Payload, Payloads, Protocol, SaSpi, TsPayload,
-};
+use crate::message::{ExchangeType, Notify, NotifySa, NotifyType, Payload, Payloads, SaSpi, TsPayload};
 use crate::output::{ChildSaId, Reason, Time};
 use crate::sa::{
     AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Offered, Outbound, Outdated,
@@ -136,7 +134,7 @@ impl Endpoint {
         let mut payloads = Vec::new();
         if let Some(old) = rekeyed.and_then(|old| sa.child(old)) {
             // The SPI that the initiator of the exchange receives on (RFC 7296 §1.3.3).
-            let about = NotifySa { protocol: Protocol::Esp, spi: SaSpi::Child(old.params.spi_in) };
+            let about = NotifySa { protocol: old.protocol(), spi: SaSpi::Child(old.params.spi_in) };
             let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
             payloads.push(Payload::Notify(notify));
         }

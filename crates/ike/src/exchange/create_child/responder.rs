@@ -6,7 +6,7 @@ use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::{NoChild, Origin, choose_suite, matching_child};
 use crate::exchange::narrow::Selectors;
 use crate::exchange::{describe, mode};
-use crate::message::{Notify, NotifyType, Payload, Payloads, Protocol, SaSpi};
+use crate::message::{Notify, NotifySa, NotifyType, Payload, Payloads, SaSpi};
 use crate::output::{ChildSaId, Time};
 use crate::sa::{
     AgreedChild, ChildPhase, ChildSa, Creating, FollowupSa, IkeSa, KeyExchanges, Reauth, Rival, RivalSa,
@@ -199,9 +199,11 @@ fn missing(what: &str) -> NoChild {
 
 /// The Child SA that REKEY_SA names, by the SPI that the peer receives on (RFC 7296 §2.25.1).
 fn replaced(sa: &IkeSa, notify: &Notify) -> Result<ChildSaId, NoChild> {
-    let named = notify.sa.as_ref().filter(|named| named.protocol == Protocol::Esp);
-    let found = named
-        .and_then(|named| sa.children.iter().find(|child| named.spi == SaSpi::Child(child.params.spi_out)));
+    let is_named = |child: &&ChildSa| {
+        let its = NotifySa { protocol: child.protocol(), spi: SaSpi::Child(child.params.spi_out) };
+        notify.sa.as_ref() == Some(&its)
+    };
+    let found = sa.children.iter().find(is_named);
     let unknown = || {
         let notify = Notify { sa: notify.sa.clone(), ..Notify::new(NotifyType::ChildSaNotFound, Vec::new()) };
         NoChild(notify, "the one to renew is unknown".into())

@@ -36,18 +36,19 @@ pub(crate) fn ike_proposal(ke: &[KeyExchange]) -> IkeProposal {
 
 pub(crate) fn esp_proposal(algorithm: EspAlgorithm) -> EspProposal {
     let encryption = match algorithm {
-        EspAlgorithm::Aes128Gcm16 => EspEncryption::Aes128Gcm16,
-        EspAlgorithm::Aes192Gcm16 => EspEncryption::Aes192Gcm16,
-        EspAlgorithm::Aes256Gcm16 => EspEncryption::Aes256Gcm16,
-        EspAlgorithm::ChaCha20Poly1305 => EspEncryption::ChaCha20Poly1305,
-        EspAlgorithm::Aes128Gmac => EspEncryption::Aes128Gmac,
-        EspAlgorithm::Aes192Gmac => EspEncryption::Aes192Gmac,
-        EspAlgorithm::Aes256Gmac => EspEncryption::Aes256Gmac,
-        EspAlgorithm::Separate(SeparateAlgorithm { cipher, .. }) => EspEncryption::Separate(cipher),
-        EspAlgorithm::Ah(_) => unreachable!("of ESP"),
+        EspAlgorithm::Aes128Gcm16 => Some(EspEncryption::Aes128Gcm16),
+        EspAlgorithm::Aes192Gcm16 => Some(EspEncryption::Aes192Gcm16),
+        EspAlgorithm::Aes256Gcm16 => Some(EspEncryption::Aes256Gcm16),
+        EspAlgorithm::ChaCha20Poly1305 => Some(EspEncryption::ChaCha20Poly1305),
+        EspAlgorithm::Aes128Gmac => Some(EspEncryption::Aes128Gmac),
+        EspAlgorithm::Aes192Gmac => Some(EspEncryption::Aes192Gmac),
+        EspAlgorithm::Aes256Gmac => Some(EspEncryption::Aes256Gmac),
+        EspAlgorithm::Separate(SeparateAlgorithm { cipher, .. }) => Some(EspEncryption::Separate(cipher)),
+        EspAlgorithm::Ah(_) => None,
     };
     let integrity = algorithm.integrity().into_iter().collect();
-    EspProposal { encryption: vec![encryption], integrity, esn: vec![true, false], ..EspProposal::default() }
+    let encryption = encryption.into_iter().collect();
+    EspProposal { encryption, integrity, esn: vec![true, false], ..EspProposal::default() }
 }
 
 pub(crate) fn child(name: &str, local: &str, remote: &str) -> Child {

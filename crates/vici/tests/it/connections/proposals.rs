@@ -166,3 +166,31 @@ fn esp_proposals_with_separate_algorithms() {
     assert_eq!(esp.encryption, [aes256, aes128], "in the order of the words");
     assert_eq!(esp.integrity, [Mac::HmacSha512_256, Mac::HmacSha1_96]);
 }
+
+#[test]
+fn ah_proposals() {
+    let all = |ah: &[&str], esp: &[&str]| {
+        let lists =
+            Message::new().with_list("ah_proposals", ah.to_vec()).with_list("esp_proposals", esp.to_vec());
+        child(lists).map(|child| child.proposals)
+    };
+    let ah = &all(&["sha256-sha1-ecp256-esn"], &[]).unwrap()[..];
+    let [ah] = ah else { panic!("{ah:?}") };
+    assert!(ah.is_ah());
+    assert_eq!(ah.integrity, [Mac::HmacSha256_128, Mac::HmacSha1_96]);
+    assert_eq!((&ah.ke[..], &ah.esn[..]), (&[KeyExchange::Ecp256][..], &[true][..]));
+    let both: Vec<bool> =
+        all(&["default"], &["aes128gcm16"]).unwrap().iter().map(|own| own.is_ah()).collect();
+    assert_eq!(both, [true, false]);
+    assert!(!all(&[], &[]).unwrap()[0].is_ah(), "ESP unless told");
+    for (text, expected) in [
+        ("aes128-sha256", "but AH encrypts nothing; expected an integrity algorithm such as sha256"),
+        ("null-sha256", "but AH encrypts nothing; expected an integrity algorithm such as sha256"),
+        ("x25519", "but it names no integrity; expected some such as sha256"),
+        ("sha256-ke1_mlkem768", "but it adds key exchanges to none; expected a first one"),
+    ] {
+        let why = all(&[text], &[]).unwrap_err();
+        let path = "connections.gw.children.net.ah_proposals";
+        assert!(why.starts_with(&format!("{path}: found {text:?}, {expected}")), "{why}");
+    }
+}
