@@ -56,6 +56,13 @@ impl Mapping {
         let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
     }
 
+    /// Octets on huge pages that the kernel has put together; 0 where it does not tell. Neighbouring mappings that it has joined with
+    /// this one count too.
+    pub(crate) fn transparent(&self) -> usize {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        transparent(&smaps, self.base.as_ptr() as usize)
+    }
+
     /// First octet.
     #[inline]
     pub(crate) fn base(&self) -> NonNull<u8> {
@@ -78,5 +85,39 @@ impl Drop for Mapping {
     }
 }
 
+/// AnonHugePages of the mapping that has the address, out of `/proc/self/smaps` (proc_pid_smaps(5)).
+fn transparent(smaps: &str, address: usize) -> usize {
+    let mut inside = false;
+    for line in smaps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let hex = |text| usize::from_str_radix(text, 16).ok();
+        if let Some((Some(start), Some(end))) = range.map(|(start, end)| (hex(start), hex(end))) {
+            inside = (start..end).contains(&address);
+        } else if let Some(value) = line.strip_prefix("AnonHugePages:").filter(|_| inside) {
+            return value
+                .trim()
+                .trim_end_matches(" kB")
+                .parse()
+                .map_or(0, |kilobytes: usize| kilobytes << 10);
+        }
+    }
+    0
+}
+
 /// Size of the pages that MAP_HUGETLB takes by default on x86-64 and arm64 with 4 KiB pages.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_are_those_of_the_mapping() {
+        let smaps = "7f0000000000-7f0000400000 rw-p 00000000 00:00 0 \nSize: 4096 kB\nAnonHugePages:      2048 kB\n\
+                     7f0000400000-7f0000600000 rw-p 00000000 00:00 0 \nAnonHugePages:         0 kB\n";
+        let at = |address| transparent(smaps, address);
+        assert_eq!((at(0x7f00_003f_ffff), at(0x7f00_0040_0000), at(0x7f00_0060_0000)), (2 << 20, 0, 0));
+        let (mapping, reserved) = Mapping::anonymous(4 * HUGE_PAGE).unwrap();
+        assert!(mapping.len() == 4 * HUGE_PAGE && (!reserved || mapping.transparent() == 0));
+    }
+}

@@ -130,6 +130,12 @@ impl FrameMemory {
         self.huge
     }
 
+    /// Octets of the region, and how many of them lie on huge pages: reserved ones, or such as the kernel has put together.
+    pub fn pages(&self) -> (usize, usize) {
+        let len = self.mapping.len();
+        (len, if self.huge { len } else { self.mapping.transparent().min(len) })
+    }
+
     /// First octet.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.mapping.base()

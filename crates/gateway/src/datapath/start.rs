@@ -280,6 +280,9 @@ impl Barracks<'_> {
             needed => needed.max(self.config.worker.frames as usize),
         };
         let pool = FramePool::for_mtu(mtu, frames, jumbo).map_err(|e| e.to_string())?;
+        let (octets, huge) = pool.memory().pages();
+        let mib = |octets: usize| octets >> 20;
+        tracing::info!(mib = mib(octets), on_huge_pages = mib(huge), "memory for frames of a worker");
         let open = |port: &XdpConfig| XdpPort::open(port, pool.memory()).map_err(|e| e.to_string());
         let ports = wanted.iter().map(open).collect::<Result<_, _>>()?;
         Ok((ports, pool))
