@@ -7,7 +7,7 @@ mod inbound;
 mod key;
 mod outbound;
 
-pub(crate) use algorithm::Sizes;
+pub(crate) use algorithm::{Around, Sizes};
 pub use algorithm::{Cipher, EspAlgorithm, Mac, SeparateAlgorithm};
 pub use counters::{SaCounters, SaTotals};
 pub use inbound::{InboundSa, InboundSnapshot};

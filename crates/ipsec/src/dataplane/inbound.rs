@@ -458,9 +458,9 @@ fn decapsulate(
         (buf.data(), version)
     } else {
         let (start, len) = (usize::from(plan.arrived.at), usize::from(plan.arrived.len));
-        let text_end = start + len - usize::from(plan.sa.sizes.icv);
+        let text_end = start + len - usize::from(plan.sa.around.icv);
         let behind = buf.len().checked_sub(text_end).ok_or(DropReason::EspTooShort)?;
-        if !(buf.shrink_back(behind) && buf.shrink_front(start + usize::from(plan.sa.sizes.before_text))) {
+        if !(buf.shrink_back(behind) && buf.shrink_front(start + usize::from(plan.sa.around.before_text))) {
             return Err(DropReason::EspTooShort);
         }
         esp::split_trailer(buf.data()).map_err(|_| DropReason::BadPadding)?
@@ -489,7 +489,7 @@ fn decapsulate_other(
 ) -> Result<Protocol, DropReason> {
     match &sa.key {
         SaKey::Mac(_) => crate::ah::decapsulate(buf, arrived, sa.mode),
-        SaKey::Aead(_) | SaKey::Separate(_) => transport::decapsulate(buf, arrived, sa.sizes),
+        SaKey::Aead(_) | SaKey::Separate(_) => transport::decapsulate(buf, arrived, sa.around),
     }
 }
 

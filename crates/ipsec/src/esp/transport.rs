@@ -3,7 +3,7 @@
 use super::{Marks, Outer};
 use crate::demux::{Arrived, Form};
 use crate::drops::DropReason;
-use crate::sa::Sizes;
+use crate::sa::Around;
 use testudo_wire::fragment::Fragment;
 use testudo_wire::ip::{self, Protocol};
 use testudo_wire::packet::PacketBuf;
@@ -31,10 +31,10 @@ pub(crate) fn encapsulate(packet: &mut [u8], outer: &Outer, total: u16, marks: &
 pub(crate) fn decapsulate(
     buf: &mut PacketBuf<'_>,
     arrived: &Arrived,
-    sizes: Sizes,
+    around: Around,
 ) -> Result<Protocol, DropReason> {
-    let (start, text_end) = (usize::from(arrived.at), arrived.end() - usize::from(sizes.icv));
-    let text_at = start + usize::from(sizes.before_text);
+    let (start, text_end) = (usize::from(arrived.at), arrived.end() - usize::from(around.icv));
+    let text_at = start + usize::from(around.before_text);
     let text = buf.data().get(text_at..text_end).ok_or(DropReason::EspTooShort)?;
     let (payload, next) = esp::split_trailer(text).map_err(|_| DropReason::BadPadding)?;
     let end = text_at + payload.len();

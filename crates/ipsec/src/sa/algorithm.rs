@@ -121,7 +121,21 @@ pub(crate) struct Sizes {
     pub(crate) behind: u8,
 }
 
+/// What of it stands around the text of a packet that comes in: an SA has no room for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Around {
+    /// ESP's header and the IV.
+    pub(crate) before_text: u8,
+    /// The ICV behind the text.
+    pub(crate) icv: u8,
+}
+
 impl Sizes {
+    /// Without what the sender alone has to know.
+    pub(crate) fn around(self) -> Around {
+        Around { before_text: self.before_text, icv: self.icv }
+    }
+
     /// What all AEADs add.
     pub(crate) const AEAD: Self = {
         assert!(esp::HEADER == HEADER_LEN);

@@ -1,7 +1,7 @@
 //! The inbound half of a Child SA.
 
 use super::counters::{SaCounters, SaTotals};
-use super::{ChildSaParams, Encapsulation, HeaderCopy, Mode, SaKey, Sizes};
+use super::{Around, ChildSaParams, Encapsulation, HeaderCopy, Mode, SaKey};
 use crate::error::Error;
 use crate::esp::{Outer, Overhead};
 use crate::replay::{ReplayWindow, WindowSnapshot};
@@ -25,7 +25,7 @@ pub struct InboundSa {
     pub(crate) mode: Mode,
     /// By far the most are.
     pub(crate) is_esp_tunnel: bool,
-    pub(crate) sizes: Sizes,
+    pub(crate) around: Around,
     /// The largest packet that fits the way back, for the MSS.
     inner_mtu: AtomicU16,
     pub(crate) window: ReplayWindow,
@@ -67,7 +67,7 @@ impl InboundSa {
             copy: params.copy,
             esn: params.esn,
             mode: params.mode,
-            sizes: params.algorithm.sizes(params.local.is_ipv6()),
+            around: params.algorithm.sizes(params.local.is_ipv6()).around(),
             is_esp_tunnel: params.mode == Mode::Tunnel && !params.algorithm.is_ah(),
             inner_mtu: AtomicU16::new(overhead.inner_mtu(path_mtu)?),
             window: ReplayWindow::new(params.replay_window, params.esn)?,

@@ -19,7 +19,7 @@ impl Receiver<'_> {
     #[inline(never)]
     fn foresee_each(&self, burst: &[Item<'_>], plans: &[Plan<'_>]) {
         for plan in plans.iter().filter(|plan| plan.sa.is_esp_tunnel) {
-            let start = usize::from(plan.arrived.at) + usize::from(plan.sa.sizes.before_text);
+            let start = usize::from(plan.arrived.at) + usize::from(plan.sa.around.before_text);
             let inner = burst.get(usize::from(plan.at)).and_then(|item| item.buf.data().get(start..));
             if let Some(Ok(inner)) = inner.map(|inner| Inner::parse(inner, Direction::In)) {
                 self.flows.prefetch(self.flows.hash(&inner.flow.reversed()));

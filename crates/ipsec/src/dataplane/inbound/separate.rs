@@ -17,8 +17,8 @@ pub(super) fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
         };
         let SaKey::Separate(key) = &plan.sa.key else { continue };
         let (start, end) = (usize::from(plan.arrived.at), plan.arrived.end());
-        let sizes = plan.sa.sizes;
-        let least = usize::from(sizes.before_text) + MIN_TEXT + usize::from(sizes.icv);
+        let around = plan.sa.around;
+        let least = usize::from(around.before_text) + MIN_TEXT + usize::from(around.icv);
         let is_whole = |len: usize| len >= least && key.algorithm().fits(len);
         let packet = item.buf.data_mut().get_mut(start..end);
         let Some(packet) = packet.filter(|packet| is_whole(packet.len())) else {
