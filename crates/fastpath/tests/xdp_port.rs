@@ -134,6 +134,30 @@ fn frames_cross_with_their_stamp_and_headroom() {
     });
 }
 
+#[test]
+fn what_finds_no_frame_is_counted_once() {
+    in_namespace(|| {
+        veth("ttxda0", "ttxda1");
+        let mut pool = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let mut few = FramePool::new(64, ChunkSize::K2).unwrap();
+        let (mut one, _redirect) = open("ttxda0", 0, &pool);
+        let (mut other, _redirect) = open("ttxda1", 1, &few);
+        other.refill(&mut few);
+        let room = other.held();
+        assert!((1..200).contains(&room), "{room}");
+        let frames: Vec<Frame> = (0..200).map(|n| numbered(&mut pool, n, 60)).collect();
+        send(&mut one, &mut pool, frames);
+        for frame in receive(&mut other, &mut few, room) {
+            few.give(frame);
+        }
+        let statistics = other.statistics();
+        let lost = [statistics.fill_ring_empty, statistics.rx_dropped, statistics.rx_ring_full];
+        assert_eq!(lost, [200 - room as u64, 0, 0]);
+        close_all(vec![one], pool);
+        close_all(vec![other], few);
+    });
+}
+
 /// Every frame must come home when the ports close.
 fn close_all(ports: Vec<XdpPort>, mut pool: FramePool) {
     for port in ports {

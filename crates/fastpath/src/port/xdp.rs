@@ -211,7 +211,8 @@ impl Port for XdpPort {
     fn statistics(&self) -> PortStatistics {
         let Ok(kernel) = self.socket.statistics() else { return PortStatistics::default() };
         PortStatistics {
-            rx_dropped: kernel.rx_dropped,
+            // The kernel counts a packet for which the FILL ring has no frame as dropped too.
+            rx_dropped: kernel.rx_dropped.saturating_sub(kernel.rx_fill_ring_empty_descs),
             rx_ring_full: kernel.rx_ring_full,
             fill_ring_empty: kernel.rx_fill_ring_empty_descs,
             rx_invalid: kernel.rx_invalid_descs,
