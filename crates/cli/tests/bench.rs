@@ -185,3 +185,27 @@ fn a_cluster_is_measured_part_by_part() {
     assert!(row("CPG messages of a setup")["figures"]["median"].as_f64() > Some(0.0));
     assert!(plots.path().join("failover-outage-1.svg").is_file());
 }
+
+/// Two real gateways, for seconds: as root, and after testudod has been built.
+#[test]
+fn after_a_soak_every_packet_is_accounted_for() {
+    let report = bench(&["soak", "--minutes", "0.1", "--tunnels", "8"]);
+    assert_eq!(report["bench"], "soak");
+    let rows = report["rows"].as_array().expect("rows");
+    let of = |begins: &str| {
+        let found =
+            rows.iter().filter(|row| row["what"].as_str().is_some_and(|what| what.starts_with(begins)));
+        found.collect::<Vec<_>>()
+    };
+    for (what, count) in [("not accounted for within", 2), ("not accounted for between", 2), ("SAs left", 1)]
+    {
+        let found = of(what);
+        assert_eq!(found.len(), count, "{report:#}");
+        assert!(found.iter().all(|row| row["reached"] == true), "{report:#}");
+    }
+    for what in ["from the hosts", "out of the gateways", "SAs renewed", "carried to the hosts, median"] {
+        assert!(of(what)[0]["value"].as_f64() > Some(0.0), "{report:#}");
+    }
+    // More was sent than could be carried: the books have something to show.
+    assert!(of("dropped: rx_ring_full")[0]["value"].as_f64() > Some(0.0), "{report:#}");
+}

@@ -112,6 +112,11 @@ impl Testudo {
         &mut self.process
     }
 
+    /// The daemon's process, for those who only look.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// From now on threads of the kernel receive for its ports, instead of whoever sends to them.
     pub fn receive_in_threads(&mut self) -> Result<()> {
         self.receivers = receive::in_threads(&self.namespace, &[OUTER, INNER])?;

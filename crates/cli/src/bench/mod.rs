@@ -11,6 +11,7 @@ mod machine;
 mod pin;
 mod report;
 mod setup;
+mod soak;
 mod stopwatch;
 mod tunnels;
 mod wireguard;
@@ -35,6 +36,8 @@ pub(crate) enum Bench {
     Latency(latency::LatencyArgs),
     /// Measure how much it costs to set up tunnels, with a real testudod in a namespace of its own.
     Setup(setup::SetupArgs),
+    /// Load two gateways fully for minutes while their SAs are renewed, and account for every packet, with real daemons in the lab.
+    Soak(soak::SoakArgs),
     /// Measure the pipeline with many SAs and traffic that chooses among them at random.
     Tunnels(tunnels::TunnelsArgs),
 }
@@ -49,6 +52,7 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
         Bench::Host(args) => host::run(args).map_err(|error| error.to_string()),
         Bench::Latency(args) => latency::run(args).map_err(|error| error.to_string()),
         Bench::Setup(args) => setup::run(args).map_err(|error| error.to_string()),
+        Bench::Soak(args) => soak::run(args).map_err(|error| error.to_string()),
         Bench::Tunnels(args) => tunnels::run(args).map_err(|error| error.to_string()),
     };
     match result {

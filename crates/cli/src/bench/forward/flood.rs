@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use std::io;
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use testudo_lab::topology::Side;
 use testudo_lab::{Error, Result};
@@ -32,7 +32,7 @@ pub(in crate::bench) struct Flood {
 pub(in crate::bench) fn run(site: &Site, size: u16, length: Duration, pace: Option<f64>) -> Result<Flood> {
     let before = site.arrived()?;
     let begun = Instant::now();
-    let from = |side: Side| site.host(side).enter(move || send(side, size.into(), length, pace));
+    let from = |side: Side| site.host(side).enter(move || send(site.flows(side), size.into(), length, pace));
     let (one, two) = std::thread::scope(|scope| {
         let one = scope.spawn(|| from(Side::One));
         let two = from(Side::Two);
@@ -47,18 +47,27 @@ pub(in crate::bench) fn run(site: &Site, size: u16, length: Duration, pace: Opti
     Ok(Flood { octets: site.arrived()? - before, elapsed, cpu })
 }
 
-/// Answers the thread's processor time.
-fn send(side: Side, size: usize, length: Duration, pace: Option<f64>) -> io::Result<Duration> {
+/// A socket of each flow takes its turn. Answers the thread's processor time.
+fn send(
+    flows: impl Iterator<Item = (IpAddr, IpAddr)>,
+    size: usize,
+    length: Duration,
+    pace: Option<f64>,
+) -> io::Result<Duration> {
     let before = used()?;
-    let socket = UdpSocket::bind((Site::address(side), 0))?;
-    socket.connect((Site::address(side.other()), DISCARD))?;
+    let connect = |(from, to)| {
+        let socket = UdpSocket::bind((from, 0))?;
+        socket.connect((to, DISCARD)).map(|()| socket)
+    };
+    let sockets: Vec<UdpSocket> = flows.map(connect).collect::<io::Result<_>>()?;
+    let mut turns = sockets.iter().cycle();
     let payload = vec![0x55; size.saturating_sub(HEADERS)];
     let (begun, mut sent) = (Instant::now(), 0.0);
     while begun.elapsed() < length {
         let due = pace.map_or(f64::from(TRAIN), |pace| begun.elapsed().as_secs_f64() * pace - sent);
         // What it could not send in time it does not send at all.
         let count = due.clamp(0.0, f64::from(TRAIN)) as u32;
-        for _ in 0..count {
+        for socket in turns.by_ref().take(count as usize) {
             match socket.send(&payload) {
                 Ok(_) => {}
                 Err(error) if is_passing(&error) => {}

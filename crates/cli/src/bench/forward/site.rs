@@ -1,7 +1,7 @@
 //! What is compared: two hosts, and between them two gateways of a kind.
 
 use crate::bench::wireguard;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use testudo_lab::cpu::CpuTime;
 use testudo_lab::gateway::{Gateway, Kind};
@@ -10,6 +10,7 @@ use testudo_lab::namespace::{Offloads, veth};
 use testudo_lab::ping::Ping;
 use testudo_lab::process::Process;
 use testudo_lab::swanctl_conf::Connection;
+use testudo_lab::testudo::Testudo;
 use testudo_lab::topology::{Family, HOST, INNER, OUTER, Side};
 use testudo_lab::{Lab, Namespace, Result};
 
@@ -76,20 +77,42 @@ enum Daemons {
 #[derive(Debug)]
 pub(in crate::bench) struct Site {
     pub(in crate::bench) system: System,
+    /// Addresses of either host, of which each sends to the one with its own number.
+    addresses: [Vec<IpAddr>; 2],
     hosts: [Namespace; 2],
-    _gateways: [Namespace; 2],
+    gateways: [Namespace; 2],
     _server: IperfServer,
     daemons: Daemons,
 }
 
 impl Site {
     pub(in crate::bench) fn start(lab: &Lab, system: System) -> Result<Self> {
+        let networks = |side: Side| {
+            let mut connection = Connection::of(side, Family::V4);
+            connection.local_ts = vec![side.network(Family::V4)];
+            connection.remote_ts = vec![side.other().network(Family::V4)];
+            vec![connection]
+        };
+        Self::with_tunnels(lab, system, networks, 1)
+    }
+
+    /// The same with other tunnels, and so many addresses of each host, one behind the other.
+    pub(in crate::bench) fn with_tunnels(
+        lab: &Lab,
+        system: System,
+        tunnels: impl Fn(Side) -> Vec<Connection>,
+        addresses: u8,
+    ) -> Result<Self> {
         let role =
             |what: char, side: Side| lab.namespace(&format!("{}{what}{}", system.letter(), side.index()));
         let hosts = [role('h', Side::One)?, role('h', Side::Two)?];
         let gateways = [role('g', Side::One)?, role('g', Side::Two)?];
         for side in SIDES {
             connect(side, &hosts[side.index()], &gateways[side.index()], system)?;
+            for number in 1..addresses {
+                let address = format!("{}/24", Self::numbered(side, number));
+                hosts[side.index()].address(HOST, &address)?;
+            }
         }
         veth((&gateways[0], OUTER), (&gateways[1], OUTER))?;
         for (side, gateway) in SIDES.into_iter().zip(&gateways) {
@@ -97,12 +120,38 @@ impl Site {
             gateway.address(OUTER, &format!("{}/24", side.outer(Family::V4)))?;
             gateway.offloads(OUTER, system.offloads())?;
         }
-        let daemons = daemons(lab, system, &gateways)?;
+        let daemons = daemons(lab, system, &gateways, tunnels)?;
         let server = IperfServer::start(&hosts[1])?;
         // Keys are agreed on and neighbours known before anybody is in a hurry: wireguard-go's handshake begins with the first packet,
         // and a flood keeps it from ending.
         Ping::new(Self::address(Side::Two)).count(3).run(&hosts[0])?;
-        Ok(Self { system, hosts, _gateways: gateways, _server: server, daemons })
+        let addresses = SIDES.map(|side| (0..addresses).map(|number| Self::numbered(side, number)).collect());
+        Ok(Self { system, addresses, hosts, gateways, _server: server, daemons })
+    }
+
+    /// The address of that side's host with a number. The first is [`Site::address`].
+    pub(in crate::bench) fn numbered(side: Side, number: u8) -> IpAddr {
+        match Self::address(side) {
+            IpAddr::V4(first) => IpAddr::V4(Ipv4Addr::from(u32::from(first) + u32::from(number))),
+            IpAddr::V6(first) => IpAddr::V6(Ipv6Addr::from(u128::from(first) + u128::from(number))),
+        }
+    }
+
+    /// From where to where that side sends.
+    pub(super) fn flows(&self, side: Side) -> impl Iterator<Item = (IpAddr, IpAddr)> {
+        let [from, to] = [side, side.other()].map(|side| self.addresses[side.index()].iter().copied());
+        from.zip(to)
+    }
+
+    /// The gateway's network, and the daemon on it where it is testudod.
+    pub(in crate::bench) fn testudo(&self, side: Side) -> Option<(&Namespace, &Testudo)> {
+        match &self.daemons {
+            Daemons::Gateways(gateways) => match &gateways[side.index()] {
+                Gateway::Testudo(testudod) => Some((&self.gateways[side.index()], testudod)),
+                Gateway::Strongswan(_) | Gateway::Guest(_) => None,
+            },
+            Daemons::None | Daemons::Wireguard(_) => None,
+        }
     }
 
     /// The host of that side.
@@ -152,7 +201,12 @@ fn connect(side: Side, host: &Namespace, gateway: &Namespace, system: System) ->
     host.run("nft", [rules]).map(drop)
 }
 
-fn daemons(lab: &Lab, system: System, machines: &[Namespace; 2]) -> Result<Daemons> {
+fn daemons(
+    lab: &Lab,
+    system: System,
+    machines: &[Namespace; 2],
+    tunnels: impl Fn(Side) -> Vec<Connection>,
+) -> Result<Daemons> {
     let across = |via: fn(Side) -> IpAddr| -> Result<()> {
         for (side, machine) in SIDES.into_iter().zip(machines) {
             let peer = side.other();
@@ -174,12 +228,12 @@ fn daemons(lab: &Lab, system: System, machines: &[Namespace; 2]) -> Result<Daemo
     let mut gateways = Vec::new();
     for (side, machine) in SIDES.into_iter().zip(machines) {
         let gateway = Gateway::start(kind, machine)?;
-        let mut connection = Connection::of(side, Family::V4);
-        connection.local_ts = vec![side.network(Family::V4)];
-        connection.remote_ts = vec![side.other().network(Family::V4)];
-        gateway.swanctl().load(&connection.to_string())?;
+        let text: String = tunnels(side).iter().map(Connection::to_string).collect();
+        gateway.swanctl().load(&text)?;
         gateways.push(gateway);
     }
-    gateways[0].swanctl().initiate("lab", LIMIT)?;
+    for connection in tunnels(Side::One) {
+        gateways[0].swanctl().initiate(&connection.name, LIMIT)?;
+    }
     Ok(Daemons::Gateways(gateways))
 }
