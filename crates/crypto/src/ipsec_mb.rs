@@ -3,6 +3,7 @@
 //! The calls are pure functions of their arguments, chosen once for this processor; `ipsec_mb.c` asks the library for
 //! them, so that no layout of its header is repeated here.
 
+pub(crate) mod ccm;
 pub(crate) mod multi;
 mod reads;
 

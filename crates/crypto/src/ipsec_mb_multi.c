@@ -25,6 +25,19 @@ struct testudo_imb_hash_job {
         uint8_t *icv;
 };
 
+/* Mirrored by `RawJob` in ccm.rs. */
+struct testudo_imb_ccm_job {
+        const void *keys;
+        uint64_t key_len;
+        const uint8_t *nonce;
+        const uint8_t *aad;
+        uint64_t aad_len;
+        uint8_t *text;
+        uint64_t len;
+        uint8_t *icv;
+        uint64_t icv_len;
+};
+
 /* A manager for one thread, or NULL. */
 IMB_MGR *testudo_imb_manager(void)
 {
@@ -91,4 +104,62 @@ int testudo_imb_hash(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint
                         .hash_alg = algorithm,
                 };
         return IMB_SUBMIT_HASH_BURST_NOCHECK(mgr, burst, count, algorithm) == count;
+}
+
+/* Takes back what is done, beginning with that job; how many were. */
+static uint32_t collect(IMB_MGR *mgr, const IMB_JOB *job)
+{
+        uint32_t done = 0;
+
+        for (; job != NULL; job = IMB_GET_COMPLETED_JOB(mgr))
+                done += job->status == IMB_STATUS_COMPLETED;
+        return done;
+}
+
+/* Hands over one job; how many others, or it, are done. */
+static uint32_t submit(IMB_MGR *mgr, const IMB_JOB *job)
+{
+        *IMB_GET_NEXT_JOB(mgr) = *job;
+        return collect(mgr, IMB_SUBMIT_JOB_NOCHECK(mgr));
+}
+
+/* Has all that were handed over done; how many were left. */
+static uint32_t finish(IMB_MGR *mgr)
+{
+        const IMB_JOB *job;
+        uint32_t done = 0;
+
+        while ((job = IMB_FLUSH_JOB(mgr)) != NULL)
+                done += collect(mgr, job);
+        return done;
+}
+
+/* AES-CCM in place, with nonces of 11 octets; an ICV is written in either direction. 0 as above. */
+int testudo_imb_ccm(IMB_MGR *mgr, const struct testudo_imb_ccm_job *jobs, uint32_t count, int encrypt)
+{
+        uint32_t done = 0;
+
+        for (uint32_t i = 0; i < count; i++) {
+                const IMB_JOB job = {
+                        .enc_keys = jobs[i].keys,
+                        .dec_keys = jobs[i].keys,
+                        .key_len_in_bytes = jobs[i].key_len,
+                        .src = jobs[i].text,
+                        .dst = jobs[i].text,
+                        .msg_len_to_cipher_in_bytes = jobs[i].len,
+                        .msg_len_to_hash_in_bytes = jobs[i].len,
+                        .iv = jobs[i].nonce,
+                        .iv_len_in_bytes = 11,
+                        .auth_tag_output = jobs[i].icv,
+                        .auth_tag_output_len_in_bytes = jobs[i].icv_len,
+                        .u.CCM.aad = jobs[i].aad,
+                        .u.CCM.aad_len_in_bytes = jobs[i].aad_len,
+                        .cipher_mode = IMB_CIPHER_CCM,
+                        .cipher_direction = encrypt ? IMB_DIR_ENCRYPT : IMB_DIR_DECRYPT,
+                        .hash_alg = IMB_AUTH_AES_CCM,
+                        .chain_order = encrypt ? IMB_ORDER_HASH_CIPHER : IMB_ORDER_CIPHER_HASH,
+                };
+                done += submit(mgr, &job);
+        }
+        return done + finish(mgr) == count;
 }

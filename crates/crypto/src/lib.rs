@@ -44,10 +44,13 @@
 //! | 1424   | HMAC-SHA1-96     | 4750     | 733 | 370 | 2010   |
 //! | 1424   | HMAC-SHA-256-128 | 7340     | 1060 | 528 | 2030   |
 //!
+//! AES-CCM ([`ccm`]) is half a chain, and goes the same way: 64 packets at once, by the library's jobs. There AWS-LC has nothing, and
+//! RustCrypto's CCM is used, as it is for keys of 192 bits, which intel-ipsec-mb has not.
+//!
 //! # Threads
 //!
 //! Keys are only ever read after their making: any number of threads may use one at once. No call allocates, locks or fails, but
-//! for a thread's first burst of [`separate`] algorithms, for which intel-ipsec-mb makes what it works in (`ipsec_mb/multi.rs`).
+//! for a thread's first burst of [`separate`] algorithms or [`ccm`], for which intel-ipsec-mb makes what it works in (`ipsec_mb/multi.rs`).
 //!
 //! # Known limits
 //!
@@ -56,11 +59,12 @@
 //!   build without it would leave key-dependent values there.
 //! - The static library adds about 15 MB to a binary: its manager refers to every algorithm and processor.
 //! - A packet of separate algorithms that comes alone takes two to four times as long with intel-ipsec-mb as with AWS-LC.
-//! - Tags of AEADs are 16 octets; the 8 and 12 of RFC 4106 are not offered.
+//! - Tags of AES-GCM are 16 octets; the 8 and 12 of RFC 4106 are not offered.
 
 mod aead;
 mod aws_lc;
 pub mod burst;
+pub mod ccm;
 pub mod cycles;
 mod error;
 #[cfg(ipsec_mb)]

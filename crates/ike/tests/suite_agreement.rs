@@ -7,14 +7,16 @@ use testudo_ike::config::{
 };
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{accept, offer, select};
-use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac, SeparateAlgorithm};
+use testudo_ipsec::sa::{AesKey, CcmAlgorithm, Cipher, EspAlgorithm, IcvLen, Mac, SeparateAlgorithm};
 use testudo_ipsec::spi::Spi;
 
-const AEADS: [EspEncryption; 4] = [
+const AEADS: [EspEncryption; 6] = [
     EspEncryption::Aes128Gcm16,
     EspEncryption::Aes192Gcm16,
     EspEncryption::Aes256Gcm16,
     EspEncryption::ChaCha20Poly1305,
+    EspEncryption::Ccm(CcmAlgorithm { key: AesKey::Aes128, icv: IcvLen::Eight }),
+    EspEncryption::Ccm(CcmAlgorithm { key: AesKey::Aes256, icv: IcvLen::Sixteen }),
 ];
 const INITIATOR: Spi = Spi(0x1000_0001);
 const RESPONDER: Spi = Spi(0x2000_0002);

@@ -7,8 +7,8 @@ mod inbound;
 mod key;
 mod outbound;
 
+pub use algorithm::{AesKey, CcmAlgorithm, Cipher, EspAlgorithm, IcvLen, Mac, SeparateAlgorithm};
 pub(crate) use algorithm::{Around, Sizes};
-pub use algorithm::{Cipher, EspAlgorithm, Mac, SeparateAlgorithm};
 pub use counters::{SaCounters, SaTotals};
 pub use inbound::{InboundSa, InboundSnapshot};
 pub(crate) use key::SaKey;

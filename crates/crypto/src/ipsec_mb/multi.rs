@@ -137,9 +137,13 @@ unsafe extern "C" {
 }
 
 /// The library's state for one thread.
-struct Manager(NonNull<c_void>);
+pub(super) struct Manager(NonNull<c_void>);
 
 impl Manager {
+    pub(super) fn pointer(&self) -> *mut c_void {
+        self.0.as_ptr()
+    }
+
     fn new() -> Option<Self> {
         // SAFETY: it takes nothing, and gives a manager or null.
         NonNull::new(unsafe { testudo_imb_manager() }).map(Self)
@@ -157,6 +161,11 @@ thread_local! {
     static MANAGER: OnceCell<Option<Manager>> = const { OnceCell::new() };
 }
 
+/// Does some work with this thread's manager. Where there is no memory for one, and on a thread that ends, it is not done.
+pub(super) fn with_manager(work: impl FnOnce(&Manager)) {
+    let _ended = MANAGER.try_with(|manager| manager.get_or_init(Manager::new).as_ref().map(work));
+}
+
 /// Works on the jobs whose bits are set: at most [`LIMIT`], all of this algorithm and of whole packets. `once` is the schedule of an only
 /// job, otherwise each has its key's. Sets `ok` of those that are sealed or authentic.
 pub(crate) fn work(
@@ -167,20 +176,16 @@ pub(crate) fn work(
     once: Option<&Schedule>,
 ) {
     let burst = Burst { picked, algorithm, once };
-    // Where there is no memory for a manager, and on a thread that ends, no packet is good.
-    let _ended = MANAGER.try_with(|manager| {
-        let Some(manager) = manager.get_or_init(Manager::new) else { return };
-        match direction {
-            Direction::Seal => {
-                if burst.crypt(manager, jobs, direction) {
-                    burst.authenticate(manager, jobs, direction);
-                }
-            }
-            Direction::Open => {
+    with_manager(|manager| match direction {
+        Direction::Seal => {
+            if burst.crypt(manager, jobs, direction) {
                 burst.authenticate(manager, jobs, direction);
-                if !burst.crypt(manager, jobs, direction) {
-                    burst.picked_of(jobs).for_each(|job| job.ok = false);
-                }
+            }
+        }
+        Direction::Open => {
+            burst.authenticate(manager, jobs, direction);
+            if !burst.crypt(manager, jobs, direction) {
+                burst.picked_of(jobs).for_each(|job| job.ok = false);
             }
         }
     });

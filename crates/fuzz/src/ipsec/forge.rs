@@ -1,9 +1,10 @@
 //! Outer packets as the peer sends them, with anything inside.
 
 use std::net::IpAddr;
+use testudo_crypto::ccm::{CcmJob, CcmKey, seal_ccm_burst};
 use testudo_crypto::separate::{SeparateJob, SeparateKey, seal_separate_burst};
 use testudo_crypto::{Aad, AeadKey, Library};
-use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, SeparateAlgorithm};
+use testudo_ipsec::sa::{CcmAlgorithm, ChildSaParams, Encapsulation, EspAlgorithm, SeparateAlgorithm};
 use testudo_wire::ip::Protocol;
 use testudo_wire::{esp, ipv4, ipv6, udp};
 
@@ -68,15 +69,34 @@ pub(super) fn sealed(params: &ChildSaParams, sequence: u64, plaintext: &[u8]) ->
     if let EspAlgorithm::Separate(algorithm) = params.algorithm {
         return sealed_apart(params, algorithm, sequence, plaintext);
     }
+    if let EspAlgorithm::Ccm(algorithm) = params.algorithm {
+        return sealed_ccm(params, algorithm, sequence, plaintext);
+    }
     let algorithm = params.algorithm.aead().expect("one or the other");
     let (key, salt) = params.key_out.0.split_last_chunk::<4>().expect("key and salt");
     let key = AeadKey::new(Library::AwsLc, algorithm, key, *salt).expect("a key");
     let iv = (sequence ^ 0x5a5a_0000_0000_0000).to_be_bytes();
-    let spi = params.spi_out.0;
-    let aad = if params.esn { Aad::esp_esn(spi, sequence) } else { Aad::esp(spi, sequence as u32) };
+    let (spi, aad) = (params.spi_out.0, aad(params, sequence));
     let (mut text, mut tag) = (plaintext.to_vec(), [0; 16]);
     key.seal(iv, aad.as_bytes(), &mut text, &mut tag);
     [&spi.to_be_bytes()[..], &(sequence as u32).to_be_bytes(), &iv, &text, &tag].concat()
+}
+
+fn aad(params: &ChildSaParams, sequence: u64) -> Aad {
+    let spi = params.spi_out.0;
+    if params.esn { Aad::esp_esn(spi, sequence) } else { Aad::esp(spi, sequence as u32) }
+}
+
+/// The same with AES-CCM.
+fn sealed_ccm(params: &ChildSaParams, algorithm: CcmAlgorithm, sequence: u64, plaintext: &[u8]) -> Vec<u8> {
+    let (key, salt) = params.key_out.0.split_last_chunk().expect("key and salt");
+    let key = CcmKey::new(Library::AwsLc, algorithm, key, *salt).expect("a key");
+    let iv = (sequence ^ 0x5a5a_0000_0000_0000).to_be_bytes();
+    let (mut text, mut icv) = (plaintext.to_vec(), vec![0; algorithm.icv.octets()]);
+    let aad = aad(params, sequence);
+    let mut jobs = [CcmJob { key: &key, iv, aad, text: &mut text, icv: &mut icv, ok: false }];
+    seal_ccm_burst(&mut jobs);
+    [&params.spi_out.0.to_be_bytes()[..], &(sequence as u32).to_be_bytes(), &iv, &text, &icv].concat()
 }
 
 /// The same with separate algorithms for encryption and integrity.

@@ -18,7 +18,7 @@ const fn cbc(bits: &'static str, mac: &'static str) -> [Option<&'static str>; 3]
     [Some("AES_CBC"), Some(bits), Some(mac)]
 }
 
-const SUITES: [Suite; 8] = [
+const SUITES: [Suite; 11] = [
     ("aes128-sha256", cbc("128", "HMAC_SHA2_256_128")),
     ("aes256-sha512", cbc("256", "HMAC_SHA2_512_256")),
     ("aes192-sha384", cbc("192", "HMAC_SHA2_384_192")),
@@ -27,6 +27,9 @@ const SUITES: [Suite; 8] = [
     ("aes256gcm16", [Some("AES_GCM_16"), Some("256"), None]),
     ("aes192gcm16", [Some("AES_GCM_16"), Some("192"), None]),
     ("chacha20poly1305", [Some("CHACHA20_POLY1305"), None, None]),
+    ("aes128ccm8", [Some("AES_CCM_8"), Some("128"), None]),
+    ("aes192ccm12", [Some("AES_CCM_12"), Some("192"), None]),
+    ("aes256ccm16", [Some("AES_CCM_16"), Some("256"), None]),
 ];
 
 /// Loads a connection with that proposal into both sides and brings it up.

@@ -1,7 +1,7 @@
 //! Algorithms, and the proposals that offer them.
 
 use serde::{Deserialize, Serialize};
-use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
+use testudo_ipsec::sa::{CcmAlgorithm, Cipher, EspAlgorithm, Mac};
 
 /// Encryption transforms of IKE (RFC 7296 §3.3.2, RFC 5282, RFC 7634).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -130,6 +130,8 @@ pub enum EspEncryption {
     Aes192Gmac,
     /// `aes256gmac`, which protects integrity only.
     Aes256Gmac,
+    /// AES-CCM, such as `aes128ccm8`.
+    Ccm(CcmAlgorithm),
 }
 
 impl EspEncryption {
@@ -148,6 +150,7 @@ impl EspEncryption {
             (Self::Aes128Gmac, None) => Some(EspAlgorithm::Aes128Gmac),
             (Self::Aes192Gmac, None) => Some(EspAlgorithm::Aes192Gmac),
             (Self::Aes256Gmac, None) => Some(EspAlgorithm::Aes256Gmac),
+            (Self::Ccm(algorithm), None) => Some(EspAlgorithm::Ccm(algorithm)),
             (Self::Separate(cipher), Some(mac)) => Some(EspAlgorithm::separate(cipher, mac)),
             _ => None,
         }

@@ -6,7 +6,9 @@ use crate::output::{ChildSaId, CommitId, IkeSaId, Reason, Time};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Phase, RequestKind, What};
 use crate::suite::Role;
 use std::net::{IpAddr, SocketAddr};
-use testudo_ipsec::sa::{Cipher, Encapsulation, EspAlgorithm, Mac, Mode, SeparateAlgorithm};
+use testudo_ipsec::sa::{
+    CcmAlgorithm, Cipher, Encapsulation, EspAlgorithm, IcvLen, Mac, Mode, SeparateAlgorithm,
+};
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spi::Spi;
 
@@ -266,6 +268,14 @@ impl AlgorithmName {
             EspAlgorithm::Aes128Gmac => Some(Self { name: "NULL_AES_GMAC", keysize: Some(128) }),
             EspAlgorithm::Aes192Gmac => Some(Self { name: "NULL_AES_GMAC", keysize: Some(192) }),
             EspAlgorithm::Aes256Gmac => Some(Self { name: "NULL_AES_GMAC", keysize: Some(256) }),
+            EspAlgorithm::Ccm(CcmAlgorithm { key, icv }) => {
+                let name = match icv {
+                    IcvLen::Eight => "AES_CCM_8",
+                    IcvLen::Twelve => "AES_CCM_12",
+                    IcvLen::Sixteen => "AES_CCM_16",
+                };
+                Some(Self { name, keysize: Some(8 * key.octets() as u16) })
+            }
             EspAlgorithm::ChaCha20Poly1305 => Some(Self { name: "CHACHA20_POLY1305", keysize: None }),
             EspAlgorithm::Separate(SeparateAlgorithm { cipher: Cipher::Null, .. }) => {
                 Some(Self { name: "NULL", keysize: None })

@@ -52,6 +52,10 @@ impl TransformId {
     pub const ENCR_AES_GCM_16: Self = Self(20);
     /// Type ENCR: AES-CBC (RFC 3602).
     pub const ENCR_AES_CBC: Self = Self(12);
+    /// Type ENCR: AES-CCM with an 8-octet ICV (RFC 4309).
+    pub const ENCR_AES_CCM_8: Self = Self(14);
+    /// Type ENCR: AES-CCM with a 12-octet ICV (RFC 4309).
+    pub const ENCR_AES_CCM_12: Self = Self(15);
     /// Type ENCR: AES-CCM with a 16-octet ICV (RFC 4309, RFC 5282).
     pub const ENCR_AES_CCM_16: Self = Self(16);
     /// Type ENCR: AES-GMAC, without encryption (RFC 4543).

@@ -4,7 +4,7 @@ use super::additional::next_additional;
 use crate::config::{ADDITIONAL_KE, EspEncryption, IkeEncryption, Integrity, KeyExchange, Prf};
 use crate::message::{KeMethod, Transform, TransformId, TransformType};
 use serde::{Deserialize, Serialize};
-use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
+use testudo_ipsec::sa::{CcmAlgorithm, Cipher, EspAlgorithm, IcvLen, Mac};
 
 /// Who began the exchange that keys come from. For the keys of an IKE SA: who sent IKE_SA_INIT, or asked to
 /// rekey.
@@ -106,6 +106,14 @@ impl Wire for EspEncryption {
             Self::Aes128Gmac => Transform::cipher(TransformId::ENCR_NULL_AUTH_AES_GMAC, 128),
             Self::Aes192Gmac => Transform::cipher(TransformId::ENCR_NULL_AUTH_AES_GMAC, 192),
             Self::Aes256Gmac => Transform::cipher(TransformId::ENCR_NULL_AUTH_AES_GMAC, 256),
+            Self::Ccm(CcmAlgorithm { key, icv }) => {
+                let id = match icv {
+                    IcvLen::Eight => TransformId::ENCR_AES_CCM_8,
+                    IcvLen::Twelve => TransformId::ENCR_AES_CCM_12,
+                    IcvLen::Sixteen => TransformId::ENCR_AES_CCM_16,
+                };
+                Transform::cipher(id, 8 * key.octets() as u16)
+            }
             Self::Separate(Cipher::Null) => Transform::new(TransformType::Encryption, TransformId::ENCR_NULL),
             Self::Separate(Cipher::Aes128Cbc) => Transform::cipher(TransformId::ENCR_AES_CBC, 128),
             Self::Separate(Cipher::Aes192Cbc) => Transform::cipher(TransformId::ENCR_AES_CBC, 192),

@@ -2,6 +2,7 @@
 //! of the packet inside. Stage by stage over the whole burst, as in `outbound`.
 
 mod ah;
+mod ccm;
 mod foresight;
 mod separate;
 
@@ -254,6 +255,7 @@ fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
     drop(jobs);
     if others {
         separate::open(burst, plans);
+        ccm::open(burst, plans);
         ah::open(burst, plans);
     }
 }
@@ -489,7 +491,9 @@ fn decapsulate_other(
 ) -> Result<Protocol, DropReason> {
     match &sa.key {
         SaKey::Mac(_) => crate::ah::decapsulate(buf, arrived, sa.mode),
-        SaKey::Aead(_) | SaKey::Separate(_) => transport::decapsulate(buf, arrived, sa.around),
+        SaKey::Aead(_) | SaKey::Separate(_) | SaKey::Ccm(_) => {
+            transport::decapsulate(buf, arrived, sa.around)
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! begins, so that the memory accesses of different packets overlap.
 
 mod ah;
+mod ccm;
 mod number;
 mod plan;
 mod seal;

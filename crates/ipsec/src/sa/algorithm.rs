@@ -1,6 +1,8 @@
 //! The algorithms of ESP, and what they add to a packet.
 
 use serde::{Deserialize, Serialize};
+use testudo_crypto::ccm::CCM_SALT_LEN;
+pub use testudo_crypto::ccm::{AesKey, CcmAlgorithm, IcvLen};
 use testudo_crypto::separate::HEADER_LEN;
 pub use testudo_crypto::separate::{Cipher, Mac, SeparateAlgorithm};
 use testudo_crypto::{AeadAlgorithm, IV_LEN, SALT_LEN, TAG_LEN};
@@ -28,6 +30,8 @@ pub enum EspAlgorithm {
     Aes192Gmac,
     /// `aes256gmac` (RFC 4543), which encrypts nothing: 32 octets of key, 4 of salt.
     Aes256Gmac,
+    /// AES-CCM such as `aes128ccm8` (RFC 4309): the key, 3 octets of salt, and an ICV of 8, 12 or 16 octets.
+    Ccm(CcmAlgorithm),
 }
 
 impl EspAlgorithm {
@@ -44,7 +48,7 @@ impl EspAlgorithm {
         }
     }
 
-    /// The cipher where it protects integrity too, or GMAC, which has the same form.
+    /// The cipher where it protects integrity too and its ICV has 16 octets, or GMAC, which has the same form.
     pub fn aead(self) -> Option<AeadAlgorithm> {
         match self {
             Self::Aes128Gcm16 => Some(AeadAlgorithm::Aes128Gcm),
@@ -54,7 +58,7 @@ impl EspAlgorithm {
             Self::Aes128Gmac => Some(AeadAlgorithm::Aes128Gmac),
             Self::Aes192Gmac => Some(AeadAlgorithm::Aes192Gmac),
             Self::Aes256Gmac => Some(AeadAlgorithm::Aes256Gmac),
-            Self::Separate(_) | Self::Ah(_) => None,
+            Self::Separate(_) | Self::Ah(_) | Self::Ccm(_) => None,
         }
     }
 
@@ -76,7 +80,7 @@ impl EspAlgorithm {
             Self::Aes192Gmac,
             Self::Aes256Gmac,
         ];
-        aeads.into_iter().chain(separate)
+        aeads.into_iter().chain(separate).chain(CcmAlgorithm::all().map(Self::Ccm))
     }
 
     /// Octets of [`KeyMaterial`](super::KeyMaterial).
@@ -84,6 +88,7 @@ impl EspAlgorithm {
         match self {
             Self::Separate(SeparateAlgorithm { cipher, mac }) => cipher.key_len() + mac.key_len(),
             Self::Ah(mac) => mac.key_len(),
+            Self::Ccm(algorithm) => algorithm.key.octets() + CCM_SALT_LEN,
             aead => aead.aead().map_or(0, AeadAlgorithm::key_len) + SALT_LEN,
         }
     }
@@ -100,6 +105,11 @@ impl EspAlgorithm {
             Self::Ah(mac) => {
                 Sizes { before_text: ah::header_len(mac.icv_len(), v6) as u8, icv: 0, align: 1, behind: 0 }
             }
+            Self::Ccm(algorithm) => Sizes {
+                icv: algorithm.icv.octets() as u8,
+                behind: (esp::TRAILER + algorithm.icv.octets()) as u8,
+                ..Sizes::AEAD
+            },
             _ => Sizes::AEAD,
         }
     }
@@ -136,7 +146,7 @@ impl Sizes {
         Around { before_text: self.before_text, icv: self.icv }
     }
 
-    /// What all AEADs add.
+    /// What all AEADs add, but that AES-CCM's ICV may be shorter.
     pub(crate) const AEAD: Self = {
         assert!(esp::HEADER == HEADER_LEN);
         Self {

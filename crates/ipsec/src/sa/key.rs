@@ -4,6 +4,7 @@
 
 use super::{EspAlgorithm, KeyMaterial, Mac};
 use crate::error::Error;
+use testudo_crypto::ccm::CcmKey;
 use testudo_crypto::mac::MacKey;
 use testudo_crypto::separate::SeparateKey;
 use testudo_crypto::{AeadKey, Library, SALT_LEN, prefetch};
@@ -13,12 +14,13 @@ use testudo_crypto::{AeadKey, Library, SALT_LEN, prefetch};
 pub(crate) enum SaKey {
     Aead(AeadKey),
     Separate(Box<SeparateKey>),
+    Ccm(Box<CcmKey>),
     /// Of AH.
     Mac(Box<MacKey>),
 }
 
 impl SaKey {
-    /// Splits key from salt (RFC 4106 §8.1), or the cipher's key from the MAC's (RFC 7296 §2.17).
+    /// Splits key from salt (RFC 4106 §8.1, RFC 4309 §7.1), or the cipher's key from the MAC's (RFC 7296 §2.17).
     pub(super) fn take(
         algorithm: EspAlgorithm,
         KeyMaterial(material): &KeyMaterial,
@@ -35,6 +37,11 @@ impl SaKey {
                     material.split_at_checked(algorithm.cipher.key_len()).unwrap_or((material, &[]));
                 Ok(Self::Separate(Box::new(SeparateKey::unexpanded(library, algorithm, cipher, mac)?)))
             }
+            (EspAlgorithm::Ccm(algorithm), ..) => {
+                let (key, salt) =
+                    material.split_last_chunk().ok_or(Error::KeyMaterial { found, expected })?;
+                Ok(Self::Ccm(Box::new(CcmKey::unexpanded(library, algorithm, key, *salt)?)))
+            }
             (EspAlgorithm::Ah(mac), ..) => Ok(Self::Mac(Box::new(MacKey::new(mac, material)?))),
             (_, Some(algorithm), Some((key, salt))) => {
                 Ok(Self::Aead(AeadKey::unexpanded(library, algorithm, key, *salt)?))
@@ -47,7 +54,7 @@ impl SaKey {
     pub(super) fn mac(&self) -> Option<Mac> {
         match self {
             Self::Mac(key) => Some(key.mac()),
-            Self::Aead(_) | Self::Separate(_) => None,
+            Self::Aead(_) | Self::Separate(_) | Self::Ccm(_) => None,
         }
     }
 
@@ -56,6 +63,7 @@ impl SaKey {
         match self {
             Self::Aead(key) => Self::Aead(key.copy()),
             Self::Separate(key) => Self::Separate(Box::new(key.copy())),
+            Self::Ccm(key) => Self::Ccm(Box::new(key.copy())),
             Self::Mac(key) => Self::Mac(key.clone()),
         }
     }
@@ -65,6 +73,7 @@ impl SaKey {
         match self {
             Self::Aead(key) => key.expand()?,
             Self::Separate(key) => key.expand()?,
+            Self::Ccm(key) => key.expand()?,
             Self::Mac(_) => {}
         }
         Ok(())
@@ -81,6 +90,7 @@ impl SaKey {
         match self {
             Self::Aead(_) | Self::Mac(_) => true,
             Self::Separate(key) => key.is_expanded(),
+            Self::Ccm(key) => key.is_expanded(),
         }
     }
 
@@ -99,6 +109,7 @@ impl SaKey {
         match self {
             Self::Aead(_) => {}
             Self::Separate(key) => key.prefetch(),
+            Self::Ccm(key) => key.prefetch(),
             Self::Mac(key) => prefetch(&**key, size_of::<MacKey>()),
         }
     }

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use testudo_crypto::AeadAlgorithm;
 use testudo_ipsec::dataplane::{Command as Change, Ingress, Verdict};
 use testudo_ipsec::number::SequenceBlock;
-use testudo_ipsec::sa::{ChildSaParams, Cipher, EspAlgorithm, InboundSa, Mac, Mode, SeparateAlgorithm};
+use testudo_ipsec::sa::{
+    CcmAlgorithm, ChildSaParams, Cipher, EspAlgorithm, IcvLen, InboundSa, Mac, Mode, SeparateAlgorithm,
+};
 use testudo_wire::ip::Protocol;
 use testudo_wire::{ipv4, ipv6};
 
@@ -75,6 +77,14 @@ fn names(algorithm: EspAlgorithm) -> (&'static str, &'static str, usize) {
         EspAlgorithm::Separate(SeparateAlgorithm { cipher: Cipher::Null, mac }) => ("NULL", mac, 0),
         EspAlgorithm::Separate(SeparateAlgorithm { cipher, mac }) => ("AES-CBC", mac, cipher.key_len()),
         EspAlgorithm::Ah(mac) => ("AH", mac, 0),
+        EspAlgorithm::Ccm(CcmAlgorithm { icv, .. }) => {
+            let name = match icv {
+                IcvLen::Eight => "AES-CCM-8",
+                IcvLen::Twelve => "AES-CCM-12",
+                IcvLen::Sixteen => "AES-CCM-16",
+            };
+            return (name, "NULL", algorithm.key_len());
+        }
         EspAlgorithm::ChaCha20Poly1305 => return ("CHACHA20-POLY1305", "NULL", algorithm.key_len()),
         _ => return ("AES-GCM", "NULL", algorithm.key_len()),
     };

@@ -41,11 +41,15 @@ def with_high(algo, high):
 
 for line in sys.stdin:
     what, mode, src, dst, spi, cipher, key, mac, mac_key, esn, number, octets = line.split()
+    icv_size = None
+    if cipher.startswith("AES-CCM-"):
+        cipher, icv_size = "AES-CCM", int(cipher.removeprefix("AES-CCM-"))
     sa = SecurityAssociation(
         AH if cipher == "AH" else ESP,
         spi=int(spi, 16),
         crypt_algo="NULL" if cipher == "AH" else cipher,
         crypt_key=bytes.fromhex(key.rstrip("-")),
+        crypt_icv_size=icv_size,
         auth_algo=mac,
         auth_key=bytes.fromhex(mac_key.rstrip("-")),
         tunnel_header=tunnel_header(mode, src, dst),

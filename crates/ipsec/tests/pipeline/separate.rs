@@ -1,4 +1,4 @@
-//! Separate algorithms for encryption and integrity.
+//! Separate algorithms for encryption and integrity, and AES-CCM, whose ICV has no one length either.
 
 use crate::harness::{Gateway, HEADROOM, PATH_MTU, POLICY, TAILROOM, Tunnel, forwarded, net, pair, set_spd};
 use crate::packets::{one_hop_on, sized, v4_with};
@@ -8,7 +8,9 @@ use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{Command, Event, Ingress, Item, PolicyBlock, Sources, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::SequenceBlock;
-use testudo_ipsec::sa::{ChildSaParams, Cipher, EspAlgorithm, InboundSa, Mac, OutboundSa};
+use testudo_ipsec::sa::{
+    AesKey, CcmAlgorithm, ChildSaParams, Cipher, EspAlgorithm, IcvLen, InboundSa, Mac, OutboundSa,
+};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
 use testudo_ipsec::spi::Spi;
@@ -17,8 +19,8 @@ use testudo_wire::packet::PacketBuf;
 
 /// Algorithms in every kind of tunnel.
 fn tunnels() -> impl Iterator<Item = Tunnel> {
-    let separate = EspAlgorithm::all().filter(|algorithm| matches!(algorithm, EspAlgorithm::Separate(_)));
-    separate.flat_map(|algorithm| Tunnel::all().map(move |tunnel| Tunnel { algorithm, ..tunnel }))
+    let others = EspAlgorithm::all().filter(|algorithm| algorithm.aead().is_none());
+    others.flat_map(|algorithm| Tunnel::all().map(move |tunnel| Tunnel { algorithm, ..tunnel }))
 }
 
 fn two_hops_on(packet: &[u8]) -> Vec<u8> {
@@ -27,8 +29,11 @@ fn two_hops_on(packet: &[u8]) -> Vec<u8> {
 
 /// Octets of ESP's header and IV, and of the ICV.
 fn around(tunnel: &Tunnel) -> (usize, usize) {
-    let EspAlgorithm::Separate(algorithm) = tunnel.algorithm else { unreachable!("separate ones only") };
-    (algorithm.before_text(), algorithm.mac.icv_len())
+    match tunnel.algorithm {
+        EspAlgorithm::Separate(algorithm) => (algorithm.before_text(), algorithm.mac.icv_len()),
+        EspAlgorithm::Ccm(algorithm) => (16, algorithm.icv.octets()),
+        other => unreachable!("{other:?}"),
+    }
 }
 
 #[test]
@@ -81,7 +86,7 @@ fn what_is_too_short_for_its_algorithm_is_refused() {
         for esp in 24..before + icv + 40 {
             let fits = match tunnel.algorithm {
                 EspAlgorithm::Separate(algorithm) => esp >= before + 4 + icv && algorithm.fits(esp),
-                _ => false,
+                _ => esp >= before + 4 + icv,
             };
             let reason = if fits { DropReason::AuthFailed } else { DropReason::EspTooShort };
             let short = crate::forge::around(&tunnel, &good[28..28 + esp]);
@@ -95,7 +100,8 @@ fn what_is_too_short_for_its_algorithm_is_refused() {
 
 #[test]
 fn ivs_cannot_be_foretold_and_differ() {
-    for tunnel in tunnels().filter(|tunnel| !tunnel.outer_v6 && !tunnel.udp) {
+    let separate = |tunnel: &Tunnel| matches!(tunnel.algorithm, EspAlgorithm::Separate(_));
+    for tunnel in tunnels().filter(|tunnel| separate(tunnel) && !tunnel.outer_v6 && !tunnel.udp) {
         let (mut a, _) = pair(&tunnel);
         let outer = forwarded(a.outbound(&vec![sized(false, 100); 64]));
         let (before, _) = around(&tunnel);
@@ -182,7 +188,13 @@ fn add(gateway: &mut Gateway, params: &ChildSaParams, library: Library) {
 #[test]
 fn bursts_may_mix_algorithms() {
     let separate = EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacSha256_128);
-    for (first, second) in [(EspAlgorithm::Aes128Gcm16, separate), (separate, EspAlgorithm::Aes256Gcm16)] {
+    let ccm = EspAlgorithm::Ccm(CcmAlgorithm { key: AesKey::Aes256, icv: IcvLen::Eight });
+    for (first, second) in [
+        (EspAlgorithm::Aes128Gcm16, separate),
+        (separate, EspAlgorithm::Aes256Gcm16),
+        (ccm, separate),
+        (EspAlgorithm::Aes128Gcm16, ccm),
+    ] {
         for library in Library::ALL.into_iter().filter(|library| library.available().is_ok()) {
             let [first, second] =
                 [first, second].map(|algorithm| Tunnel { algorithm, library, ..Tunnel::default() });

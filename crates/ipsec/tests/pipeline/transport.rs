@@ -101,6 +101,7 @@ fn around(tunnel: &Tunnel) -> (usize, usize, usize) {
         EspAlgorithm::Separate(algorithm) => {
             (algorithm.before_text(), algorithm.cipher.block_len().max(4), algorithm.mac.icv_len())
         }
+        EspAlgorithm::Ccm(algorithm) => (16, 4, algorithm.icv.octets()),
         _ => (16, 4, 16),
     }
 }

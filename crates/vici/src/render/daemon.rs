@@ -76,7 +76,17 @@ pub fn algorithms(policy: Policy) -> Message {
         .with_section("kdf", section(&["KDF_PRF", "KDF_PRF_PLUS"], &[]))
         .with_section(
             "aead",
-            section(&["AES_GCM_16", "AES_CCM_16", "CHACHA20_POLY1305", "NULL_AES_GMAC"], &[]),
+            section(
+                &[
+                    "AES_GCM_16",
+                    "AES_CCM_8",
+                    "AES_CCM_12",
+                    "AES_CCM_16",
+                    "CHACHA20_POLY1305",
+                    "NULL_AES_GMAC",
+                ],
+                &[],
+            ),
         )
         .with_section("prf", section(&prf, &["PRF_HMAC_SHA1"]))
         .with_section("dh", section(&ke, &["MODP_1024", "MODP_1536"]))

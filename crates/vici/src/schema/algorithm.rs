@@ -1,7 +1,7 @@
 //! The words of proposals: what each names, and why some are refused.
 
 use testudo_ike::config::{ADDITIONAL_KE, EspEncryption, IkeEncryption, Integrity, KeyExchange, Prf};
-use testudo_ipsec::sa::{Cipher, Mac};
+use testudo_ipsec::sa::{AesKey, CcmAlgorithm, Cipher, IcvLen, Mac};
 
 /// An algorithm by its name in a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,13 +77,23 @@ const TOKENS: &[(&[&str], Token)] = &[
     (&["noesn"], Token::Esn(false)),
 ];
 
+const fn ccm(key: AesKey, icv: IcvLen) -> Token {
+    Token::EspEncryption(EspEncryption::Ccm(CcmAlgorithm { key, icv }))
+}
+
 /// What ESP alone takes; all stand among [`WEAK`], for IKE. RFC 8221 §6 lets HMAC-SHA1 be, which is safe so far: what is known
-/// against SHA-1 are collisions. NULL and GMAC protect integrity only, as whoever writes it wants (RFC 8221 §5).
+/// against SHA-1 are collisions. It asks for AES-CCM with 8 octets of ICV, which small devices have (§5). NULL and GMAC protect integrity only, as whoever writes it wants (RFC 8221 §5).
 const ESP: &[(&[&str], Token)] = &[
     (&["null"], Token::EspEncryption(EspEncryption::Separate(Cipher::Null))),
     (&["aes128gmac"], Token::EspEncryption(EspEncryption::Aes128Gmac)),
     (&["aes192gmac"], Token::EspEncryption(EspEncryption::Aes192Gmac)),
     (&["aes256gmac"], Token::EspEncryption(EspEncryption::Aes256Gmac)),
+    (&["aes128ccm8", "aes128ccm64"], ccm(AesKey::Aes128, IcvLen::Eight)),
+    (&["aes192ccm8", "aes192ccm64"], ccm(AesKey::Aes192, IcvLen::Eight)),
+    (&["aes256ccm8", "aes256ccm64"], ccm(AesKey::Aes256, IcvLen::Eight)),
+    (&["aes128ccm12", "aes128ccm96"], ccm(AesKey::Aes128, IcvLen::Twelve)),
+    (&["aes192ccm12", "aes192ccm96"], ccm(AesKey::Aes192, IcvLen::Twelve)),
+    (&["aes256ccm12", "aes256ccm96"], ccm(AesKey::Aes256, IcvLen::Twelve)),
     (&["sha1", "sha"], Token::EspIntegrity(Mac::HmacSha1_96)),
 ];
 
@@ -100,7 +110,11 @@ const SUPPORTED: &str = "aes{128,192,256}gcm16, aes{128,192,256}ccm16, chacha20p
                          modp2048, modp3072, modp4096, mlkem512, mlkem768, mlkem1024, ke1_mlkem768 to ke7_... for \
                          additional key exchanges, esn and noesn";
 
-const SUPPORTED_ESP: &str = "aes128gcm16, aes192gcm16, aes256gcm16, chacha20poly1305 or aes{128,192,256}gmac, or aes128, aes192, aes256 or null with sha1, sha256, sha384 or sha512";
+const SUPPORTED_ESP: &str = "aes{128,192,256}gcm16, aes{128,192,256}ccm{8,12,16}, chacha20poly1305 or \
+                             aes{128,192,256}gmac, or aes128, aes192, aes256 or null with sha1, sha256, sha384 or sha512; \
+                             key exchanges as in IKE, esn and noesn";
+
+const SUPPORTED_AH: &str = "sha1, sha256, sha384 and sha512, key exchanges as in IKE, esn and noesn";
 
 const SMALL_BLOCK: &str = "blocks of 64 bits collide after a few gigabytes (RFC 8247 §2.1)";
 const SHORT_KEY: &str = "its key can be found by trying (RFC 8247 §2.1)";
@@ -110,6 +124,7 @@ const ODD_GROUP: &str =
     "nobody knows how its group was made, and small subgroups give keys away (RFC 8247 §2.4)";
 const SHORT_ICV: &str =
     "its integrity check value is too short for IKE and ESP at large (RFC 8221 §5, RFC 8247 §2.1)";
+const SHORT_ICV_FOR_IKE: &str = "its integrity check value is short: IKE has it with small devices only (RFC 8247 §2.1), and here not; ESP takes it";
 const NO_PROTECTION: &str = "it protects nothing (RFC 8221 §5)";
 
 /// strongSwan's names for what is too weak to be used.
@@ -121,31 +136,34 @@ const WEAK: &[(&[&str], &str)] = &[
     (&["modp768", "modp1024", "modp1536", "ecp192", "ecp224", "ecp224bp"], SMALL_GROUP),
     (&["modp1024s160", "modp2048s224", "modp2048s256"], ODD_GROUP),
     (&["aes128gcm8", "aes192gcm8", "aes256gcm8", "aes128gcm64", "aes192gcm64", "aes256gcm64"], SHORT_ICV),
-    (&["aes128ccm8", "aes192ccm8", "aes256ccm8", "aes128ccm64", "aes192ccm64", "aes256ccm64"], SHORT_ICV),
+    (&["aes128ccm8", "aes192ccm8", "aes256ccm8"], SHORT_ICV_FOR_IKE),
+    (&["aes128ccm64", "aes192ccm64", "aes256ccm64"], SHORT_ICV_FOR_IKE),
+    (&["aes128ccm12", "aes192ccm12", "aes256ccm12"], SHORT_ICV_FOR_IKE),
+    (&["aes128ccm96", "aes192ccm96", "aes256ccm96"], SHORT_ICV_FOR_IKE),
     (&["sha256_96", "sha2_256_96"], "it cuts the integrity check value to a length of no RFC"),
 ];
 
 /// What ESP calls an algorithm that IKE has too.
-fn of_esp(word: &str, token: Token) -> Result<Token, String> {
-    let separate = |cipher| Ok(Token::EspEncryption(EspEncryption::Separate(cipher)));
+fn of_esp(token: Token) -> Token {
+    let separate = |cipher| Token::EspEncryption(EspEncryption::Separate(cipher));
     match token {
-        Token::Encryption(Aes128Gcm16) => Ok(Token::EspEncryption(EspEncryption::Aes128Gcm16)),
-        Token::Encryption(Aes192Gcm16) => Ok(Token::EspEncryption(EspEncryption::Aes192Gcm16)),
-        Token::Encryption(Aes256Gcm16) => Ok(Token::EspEncryption(EspEncryption::Aes256Gcm16)),
-        Token::Encryption(ChaCha20Poly1305) => Ok(Token::EspEncryption(EspEncryption::ChaCha20Poly1305)),
+        Token::Encryption(Aes128Gcm16) => Token::EspEncryption(EspEncryption::Aes128Gcm16),
+        Token::Encryption(Aes192Gcm16) => Token::EspEncryption(EspEncryption::Aes192Gcm16),
+        Token::Encryption(Aes256Gcm16) => Token::EspEncryption(EspEncryption::Aes256Gcm16),
+        Token::Encryption(ChaCha20Poly1305) => Token::EspEncryption(EspEncryption::ChaCha20Poly1305),
         Token::Encryption(Aes128Cbc) => separate(Cipher::Aes128Cbc),
         Token::Encryption(Aes192Cbc) => separate(Cipher::Aes192Cbc),
         Token::Encryption(Aes256Cbc) => separate(Cipher::Aes256Cbc),
-        Token::Encryption(Aes128Ccm16 | Aes192Ccm16 | Aes256Ccm16) => {
-            Err(format!("but ESP has no {word} yet; expected {SUPPORTED_ESP}"))
-        }
-        Token::Integrity(integrity) => Ok(Token::EspIntegrity(match integrity {
+        Token::Encryption(Aes128Ccm16) => ccm(AesKey::Aes128, IcvLen::Sixteen),
+        Token::Encryption(Aes192Ccm16) => ccm(AesKey::Aes192, IcvLen::Sixteen),
+        Token::Encryption(Aes256Ccm16) => ccm(AesKey::Aes256, IcvLen::Sixteen),
+        Token::Integrity(integrity) => Token::EspIntegrity(match integrity {
             Integrity::HmacSha1 => Mac::HmacSha1_96,
             Integrity::HmacSha256 => Mac::HmacSha256_128,
             Integrity::HmacSha384 => Mac::HmacSha384_192,
             Integrity::HmacSha512 => Mac::HmacSha512_256,
-        })),
-        other => Ok(other),
+        }),
+        other => other,
     }
 }
 
@@ -161,7 +179,7 @@ pub(super) fn token(word: &str, protocol: Protocol, policy: Policy) -> Result<To
     let named = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
     let esp = ESP.iter().filter(|_| protocol != Protocol::Ike);
     if let Some((_, token)) = esp.chain(TOKENS).find(|(names, _)| named(names)) {
-        return if protocol != Protocol::Ike { of_esp(word, *token) } else { Ok(*token) };
+        return Ok(if protocol != Protocol::Ike { of_esp(*token) } else { *token });
     }
     if let Some((place, method)) = additional_ke(word) {
         return match token(method, protocol, policy) {
@@ -179,6 +197,13 @@ pub(super) fn token(word: &str, protocol: Protocol, policy: Policy) -> Result<To
             "but algorithm {word:?} is refused as weak: {why}; testudo.toml can allow it with legacy = true"
         )),
         (_, _, Some(why)) => Err(format!("but algorithm {word:?} is refused as weak: {why}")),
-        (_, _, None) => Err(format!("but algorithm {word:?} is not supported; expected {SUPPORTED}")),
+        (_, _, None) => {
+            let supported = match protocol {
+                Protocol::Ike => SUPPORTED,
+                Protocol::Esp => SUPPORTED_ESP,
+                Protocol::Ah => SUPPORTED_AH,
+            };
+            Err(format!("but algorithm {word:?} is not supported; expected {supported}"))
+        }
     }
 }

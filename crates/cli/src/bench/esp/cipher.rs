@@ -4,6 +4,7 @@ use super::suite::Around;
 use super::{BURST, Suite};
 use crate::bench::stopwatch::Stopwatch;
 use std::ops::Range;
+use testudo_crypto::ccm::{CCM_SALT_LEN, CcmJob, CcmKey, open_ccm_burst, seal_ccm_burst};
 use testudo_crypto::separate::{SeparateJob, SeparateKey, open_separate_burst, seal_separate_burst};
 use testudo_crypto::{
     Aad, AeadAlgorithm, AeadKey, CryptoError, Library, OpenJob, SALT_LEN, SealJob, TAG_LEN, open_burst,
@@ -32,6 +33,7 @@ pub(crate) struct BareCipher {
 enum Kind {
     Aead(AeadKey, Vec<[u8; TAG_LEN]>),
     Separate(SeparateKey, Around),
+    Ccm(CcmKey),
 }
 
 struct Texts {
@@ -55,6 +57,10 @@ impl BareCipher {
                 let keys = (vec![0x17; cipher.key_len()], vec![0x18; mac.key_len()]);
                 Kind::Separate(SeparateKey::new(library, algorithm, &keys.0, &keys.1)?, around)
             }
+            (EspAlgorithm::Ccm(algorithm), _) => {
+                let key = vec![0x17; algorithm.key.octets()];
+                Kind::Ccm(CcmKey::new(library, algorithm, &key, [0x2A; CCM_SALT_LEN])?)
+            }
             (_, algorithm) => {
                 let algorithm = algorithm.unwrap_or(AeadAlgorithm::Aes128Gcm);
                 let key = vec![0x17; algorithm.key_len()];
@@ -74,6 +80,7 @@ impl BareCipher {
             Kind::Separate(key, around) => {
                 run_separate((key, *around), &mut self.texts, numbers, [seal, open])
             }
+            Kind::Ccm(key) => run_ccm(key, &mut self.texts, numbers, [seal, open]),
         }
     }
 }
@@ -114,6 +121,19 @@ fn run_separate(
         .collect();
     seal.measure(jobs.len(), || jobs.chunks_mut(BURST).for_each(seal_separate_burst));
     open.measure(jobs.len(), || jobs.chunks_mut(BURST).for_each(open_separate_burst));
+    jobs.iter().all(|job| job.ok)
+}
+
+fn run_ccm(key: &CcmKey, texts: &mut Texts, numbers: Range<u64>, [seal, open]: [&mut Stopwatch; 2]) -> bool {
+    let icv = key.algorithm().icv.octets();
+    let mut jobs: Vec<_> = (texts.with(0, icv).zip(numbers))
+        .map(|(rest, n)| {
+            let (text, icv) = rest.split_at_mut(rest.len() - icv);
+            CcmJob { key, iv: n.to_be_bytes(), aad: Aad::esp_esn(0x0BAD_CAFE, n), text, icv, ok: false }
+        })
+        .collect();
+    seal.measure(jobs.len(), || jobs.chunks_mut(BURST).for_each(seal_ccm_burst));
+    open.measure(jobs.len(), || jobs.chunks_mut(BURST).for_each(open_ccm_burst));
     jobs.iter().all(|job| job.ok)
 }
 

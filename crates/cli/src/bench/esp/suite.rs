@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 use testudo_crypto::AeadAlgorithm;
-use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
+use testudo_ipsec::sa::{AesKey, CcmAlgorithm, Cipher, EspAlgorithm, IcvLen, Mac};
 
 /// Every suite of ESP and its name.
-const SUITES: [(&str, EspAlgorithm); 23] = [
+const SUITES: [(&str, EspAlgorithm); 32] = [
     ("aes128gcm16", EspAlgorithm::Aes128Gcm16),
     ("aes192gcm16", EspAlgorithm::Aes192Gcm16),
     ("aes256gcm16", EspAlgorithm::Aes256Gcm16),
@@ -13,6 +13,15 @@ const SUITES: [(&str, EspAlgorithm); 23] = [
     ("aes128gmac", EspAlgorithm::Aes128Gmac),
     ("aes192gmac", EspAlgorithm::Aes192Gmac),
     ("aes256gmac", EspAlgorithm::Aes256Gmac),
+    ("aes128ccm8", EspAlgorithm::Ccm(CcmAlgorithm { key: AesKey::Aes128, icv: IcvLen::Eight })),
+    ("aes128ccm12", EspAlgorithm::Ccm(CcmAlgorithm { key: AesKey::Aes128, icv: IcvLen::Twelve })),
+    ("aes128ccm16", EspAlgorithm::Ccm(CcmAlgorithm { key: AesKey::Aes128, icv: IcvLen::Sixteen })),
+    ("aes192ccm8", EspAlgorithm::Ccm(CcmAlgorithm { key: AesKey::Aes192, icv: IcvLen::Eight })),
+    ("aes192ccm12", EspAlgorithm::Ccm(CcmAlgorithm { key: AesKey::Aes192, icv: IcvLen::Twelve })),
+    ("aes192ccm16", EspAlgorithm::Ccm(CcmAlgorithm { key: AesKey::Aes192, icv: IcvLen::Sixteen })),
+    ("aes256ccm8", EspAlgorithm::Ccm(CcmAlgorithm { key: AesKey::Aes256, icv: IcvLen::Eight })),
+    ("aes256ccm12", EspAlgorithm::Ccm(CcmAlgorithm { key: AesKey::Aes256, icv: IcvLen::Twelve })),
+    ("aes256ccm16", EspAlgorithm::Ccm(CcmAlgorithm { key: AesKey::Aes256, icv: IcvLen::Sixteen })),
     ("aes128-sha1", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha1_96)),
     ("aes128-sha256", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha256_128)),
     ("aes128-sha384", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha384_192)),
@@ -57,7 +66,7 @@ impl Suite {
         self.name
     }
 
-    /// `None` where cipher and integrity are separate.
+    /// `None` where cipher and integrity are separate, and for AES-CCM.
     pub(super) fn aead(self) -> Option<AeadAlgorithm> {
         self.esp.aead()
     }
@@ -74,6 +83,7 @@ impl Suite {
                 icv: algorithm.mac.icv_len(),
             },
             EspAlgorithm::Ah(_) => unreachable!("SUITES is of ESP"),
+            EspAlgorithm::Ccm(algorithm) => Around { before: 16, align: 4, icv: algorithm.icv.octets() },
             _ => Around { before: 16, align: 4, icv: 16 },
         }
     }

@@ -44,6 +44,7 @@ pub(crate) fn esp_proposal(algorithm: EspAlgorithm) -> EspProposal {
         EspAlgorithm::Aes192Gmac => Some(EspEncryption::Aes192Gmac),
         EspAlgorithm::Aes256Gmac => Some(EspEncryption::Aes256Gmac),
         EspAlgorithm::Separate(SeparateAlgorithm { cipher, .. }) => Some(EspEncryption::Separate(cipher)),
+        EspAlgorithm::Ccm(algorithm) => Some(EspEncryption::Ccm(algorithm)),
         EspAlgorithm::Ah(_) => None,
     };
     let integrity = algorithm.integrity().into_iter().collect();

@@ -1,7 +1,7 @@
 //! ESP around the packets of a burst, and the cipher.
 
 use super::plan::Plan;
-use super::{Burst, ah, separate};
+use super::{Burst, ah, ccm, separate};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::DirectionCounters;
 use crate::dataplane::event::{Event, Events};
@@ -39,6 +39,7 @@ pub(super) fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], mut id: u16) {
     drop(jobs);
     if others {
         separate::seal(burst, plans, first_id);
+        ccm::seal(burst, plans, first_id);
         ah::seal(burst, plans, first_id);
     }
 }

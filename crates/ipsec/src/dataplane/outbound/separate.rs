@@ -6,7 +6,7 @@ use crate::dataplane::burst::{Item, Verdict};
 use crate::drops::DropReason;
 use crate::esp::{Marks, transport};
 use crate::sa::SaKey;
-use testudo_crypto::separate::{SeparateJob, SeparateKey, seal_separate_burst};
+use testudo_crypto::separate::{SeparateJob, seal_separate_burst};
 use testudo_wire::esp;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::seam::Seam;
@@ -24,8 +24,9 @@ pub(super) fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], mut id: u16) {
         id = id.wrapping_add(1);
         let SaKey::Separate(key) = &plan.sa.key else { continue };
         item.verdict = Verdict::Drop(DropReason::NoRoom);
-        if let Some(job) = encapsulate(&mut item.buf, plan, key, id) {
-            jobs.push(job);
+        if let Some(packet) = encapsulate(&mut item.buf, plan, id) {
+            let high = plan.sa.esn.then_some((plan.sequence >> 32) as u32);
+            jobs.push(SeparateJob { key, packet, high, ok: false });
             verdicts.push((&mut item.verdict, plan));
         }
     }
@@ -35,15 +36,10 @@ pub(super) fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], mut id: u16) {
     }
 }
 
-/// Writes outer header and trailer. `None` if there is no room, which the planner has ruled out. The number in the IV's place is
-/// never used twice, and becomes the IV when it is encrypted.
+/// Writes outer header and trailer, and gives what is between the outer header and the packet's end. `None` if there is no room, which the
+/// planner has ruled out. The number in the IV's place is never used twice; a cipher with blocks makes the IV of it.
 #[inline]
-fn encapsulate<'a>(
-    buf: &'a mut PacketBuf<'_>,
-    plan: &Plan<'a>,
-    key: &'a SeparateKey,
-    id: u16,
-) -> Option<SeparateJob<'a>> {
+pub(super) fn encapsulate<'a>(buf: &'a mut PacketBuf<'_>, plan: &Plan<'_>, id: u16) -> Option<&'a mut [u8]> {
     let Plan { sa, sequence, iv, .. } = *plan;
     let (prefix_len, sizes) = (sa.outer.prefix_len(), sa.outer.sizes());
     let clear = if sa.outer.is_transport() { Seam::find(buf.data()).ok()?.offset() } else { 0 };
@@ -66,6 +62,5 @@ fn encapsulate<'a>(
         return None;
     }
     let esp_at = text_at.checked_sub(usize::from(sizes.before_text))?;
-    let high = sa.esn.then_some((sequence >> 32) as u32);
-    Some(SeparateJob { key, packet: buf.data_mut().get_mut(esp_at..)?, high, ok: false })
+    buf.data_mut().get_mut(esp_at..)
 }

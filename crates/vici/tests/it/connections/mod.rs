@@ -10,7 +10,7 @@ use testudo_ike::config::{
     Child, ChildLifetime, ChildMode, Connection, EspEncryption, IkeEncryption, IkeLifetime, KeyExchange,
     Lifetime, Prf, StartAction, TsSpec,
 };
-use testudo_ipsec::sa::{Cipher, HeaderCopy, Mac};
+use testudo_ipsec::sa::{AesKey, CcmAlgorithm, Cipher, HeaderCopy, IcvLen, Mac};
 use testudo_ipsec::selector::AddrRange;
 use testudo_vici::message::Message;
 use testudo_vici::schema::{Policy, connection};

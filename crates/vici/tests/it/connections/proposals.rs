@@ -52,6 +52,14 @@ fn ike_proposals_that_cannot_be_used_say_why() {
         ("aes128-sha1-modp2048", "but algorithm \"sha1\" is refused as weak: its hash"),
         ("des-sha256-modp2048", "but algorithm \"des\" is refused as weak: "),
         ("null-sha256-modp2048", "but algorithm \"null\" is refused as weak: "),
+        (
+            "aes128ccm8-modp2048",
+            "but algorithm \"aes128ccm8\" is refused as weak: its integrity check value is short",
+        ),
+        (
+            "aes256ccm96-modp2048",
+            "but algorithm \"aes256ccm96\" is refused as weak: its integrity check value is short",
+        ),
         ("aes128gmac-modp2048", "but algorithm \"aes128gmac\" is refused as weak: it protects nothing"),
         ("aes128-sha256-modp768", "but algorithm \"modp768\" is refused as weak: its group is too small"),
         ("aes128-sha256-modp1024s160", "but algorithm \"modp1024s160\" is refused as weak: nobody knows"),
@@ -106,6 +114,16 @@ fn esp_proposals() {
         esp.encryption,
         [EspEncryption::Aes128Gmac, EspEncryption::Aes192Gmac, EspEncryption::Aes256Gmac]
     );
+    let esp = one("aes128ccm8-aes256ccm96-aes192ccm").unwrap();
+    let ccm = |key, icv| EspEncryption::Ccm(CcmAlgorithm { key, icv });
+    assert_eq!(
+        esp.encryption,
+        [
+            ccm(AesKey::Aes128, IcvLen::Eight),
+            ccm(AesKey::Aes256, IcvLen::Twelve),
+            ccm(AesKey::Aes192, IcvLen::Sixteen)
+        ]
+    );
     let esp = one("aes192gcm128-chacha20poly1305-esn").unwrap();
     assert_eq!(esp.encryption, [EspEncryption::Aes192Gcm16, EspEncryption::ChaCha20Poly1305]);
     let esp = one("aes128gcm-x25519-esn-noesn").unwrap();
@@ -113,7 +131,11 @@ fn esp_proposals() {
     assert_eq!(one("default").unwrap().encryption.len(), 2);
     assert_eq!(one("aes128gcm16-sha256").unwrap().integrity, [], "it means nothing beside an AEAD");
     for (text, expected) in [
-        ("aes128gcm16-aes256ccm16", "but ESP has no aes256ccm16 yet; expected aes128gcm16, aes192gcm16,"),
+        (
+            "aes128ccm10",
+            "but algorithm \"aes128ccm10\" is not supported; expected aes{128,192,256}gcm16, aes{128,192,256}ccm{8,12,16},",
+        ),
+        ("aes128gcm12", "but algorithm \"aes128gcm12\" is not supported; expected aes{128,192,256}gcm16, "),
         ("aes128", "but AES-CBC and NULL need an integrity algorithm; expected one such as sha256"),
         ("null", "but AES-CBC and NULL need an integrity algorithm; expected one such as sha256"),
         (

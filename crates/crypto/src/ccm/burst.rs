@@ -1,0 +1,112 @@
+//! Many packets in one call, each with its own key.
+
+use super::{CcmKey, MAX_TEXT_LEN, Schedule};
+use crate::aead::IV_LEN;
+use crate::burst::Aad;
+#[cfg(ipsec_mb)]
+use crate::ipsec_mb::ccm;
+use crate::separate::burst::{Direction, LIMIT};
+use zeroize::Zeroize;
+
+/// A packet to encrypt, or to verify and decrypt.
+#[derive(Debug)]
+pub struct CcmJob<'a> {
+    /// Which key.
+    pub key: &'a CcmKey,
+    /// Never used before with this key; or as received.
+    pub iv: [u8; IV_LEN],
+    /// Authenticated, not encrypted.
+    pub aad: Aad,
+    /// Plaintext that becomes ciphertext, or the other way; never empty, as ESP has a trailer.
+    pub text: &'a mut [u8],
+    /// As long as the algorithm's: where it goes, or as received.
+    pub icv: &'a mut [u8],
+    /// The result: whether the packet is sealed, or authentic. False until the burst has been worked on.
+    pub ok: bool,
+}
+
+/// Encrypts every job's text and writes its ICV. What cannot be sealed, because text or ICV have not a possible length, is
+/// overwritten with zeros, which no receiver accepts.
+pub fn seal_ccm_burst(jobs: &mut [CcmJob<'_>]) {
+    work(jobs, Direction::Seal);
+}
+
+/// Verifies and decrypts every job's text. That of the others is all zeros afterwards.
+pub fn open_ccm_burst(jobs: &mut [CcmJob<'_>]) {
+    work(jobs, Direction::Open);
+}
+
+fn work(jobs: &mut [CcmJob<'_>], direction: Direction) {
+    for part in jobs.chunks_mut(LIMIT) {
+        let mut multi: u64 = 0;
+        for (at, job) in part.iter_mut().enumerate() {
+            job.ok = false;
+            let key = job.key;
+            let possible =
+                (1..=MAX_TEXT_LEN).contains(&job.text.len()) && job.icv.len() == key.algorithm.icv.octets();
+            match key.schedule.get() {
+                _ if !possible => {}
+                Some(schedule) if schedule.is_multi() => multi |= 1 << at,
+                Some(schedule) => one(schedule, job, direction),
+                None => alone(job, direction),
+            }
+        }
+        if multi != 0 {
+            together(part, multi, direction);
+        }
+        for job in part.iter_mut().filter(|job| !job.ok) {
+            job.text.zeroize();
+            if direction == Direction::Seal {
+                job.icv.zeroize();
+            }
+        }
+    }
+}
+
+/// The jobs of a part whose bits are set, side by side.
+#[cfg_attr(not(ipsec_mb), expect(unused_variables))]
+fn together(part: &mut [CcmJob<'_>], picked: u64, direction: Direction) {
+    #[cfg(ipsec_mb)]
+    ccm::work(part, picked, direction, None);
+}
+
+/// With a schedule made for this packet.
+#[cold]
+fn alone(job: &mut CcmJob<'_>, direction: Direction) {
+    if let Ok(schedule) = job.key.schedule() {
+        one(&schedule, job, direction);
+    }
+}
+
+fn one(schedule: &Schedule, job: &mut CcmJob<'_>, direction: Direction) {
+    let nonce = job.key.nonce(job.iv);
+    match (schedule, direction) {
+        #[cfg(ipsec_mb)]
+        (Schedule::IpsecMb(schedule), _) => {
+            ccm::work(std::slice::from_mut(job), 1, direction, Some(schedule));
+        }
+        (Schedule::RustCrypto(schedule), Direction::Seal) => {
+            job.ok = schedule.ccm().seal(&nonce, job.aad.as_bytes(), job.text, job.icv);
+        }
+        (Schedule::RustCrypto(schedule), Direction::Open) => {
+            job.ok = schedule.ccm().open(&nonce, job.aad.as_bytes(), job.text, job.icv);
+        }
+    }
+}
+
+#[cfg(ipsec_mb)]
+impl CcmJob<'_> {
+    pub(crate) fn nonce(&self) -> [u8; super::CCM_NONCE_LEN] {
+        self.key.nonce(self.iv)
+    }
+}
+
+#[cfg(ipsec_mb)]
+impl CcmKey {
+    pub(crate) fn multi(&self) -> Option<&ccm::Schedule> {
+        match self.schedule.get().map(|schedule| &**schedule) {
+            Some(Schedule::IpsecMb(schedule)) => Some(schedule),
+            _ => None,
+        }
+    }
+}
