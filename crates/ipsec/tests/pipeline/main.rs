@@ -15,6 +15,7 @@ mod round_trip;
 mod scapy;
 mod separate;
 mod transport;
+mod tshark;
 mod tunnel;
 mod turns;
 mod vectors;

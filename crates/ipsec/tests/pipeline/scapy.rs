@@ -97,7 +97,7 @@ fn names(algorithm: EspAlgorithm) -> (&'static str, &'static str, usize) {
     (cipher, mac, cipher_key)
 }
 
-fn hex(octets: &[u8]) -> String {
+pub(crate) fn hex(octets: &[u8]) -> String {
     octets.iter().fold(String::new(), |mut text, octet| {
         let _fits = write!(text, "{octet:02x}");
         text
