@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 use support::tunnel::{CLIENT, Options, SERVER, Tunnel};
+use testudo_fastpath::worker::WorkerConfig;
 
 /// A stream of octets that tells when one is lost, doubled or moved.
 fn pattern(at: usize) -> u8 {
@@ -111,6 +112,38 @@ fn a_sender_learns_the_mtu_of_the_tunnel() {
     });
     assert!(fits.status.success());
     stop(tunnel);
+}
+
+/// Sleeps of both workers so far.
+fn sleeps(tunnel: &Tunnel) -> u64 {
+    [&tunnel.left, &tunnel.right].map(|gateway| gateway.worker.counters().totals().sleeps).iter().sum()
+}
+
+/// Workers that poll do not sleep between packets that come more often than that, but do when none comes any more.
+#[test]
+fn a_worker_that_polls_sleeps_when_its_time_is_over() {
+    const POLL: Duration = Duration::from_secs(2);
+    let usual = Options::default();
+    let polling = Options { worker: WorkerConfig { busy_poll: POLL, ..usual.worker }, ..usual };
+    for (options, polls) in [(polling, true), (usual, false)] {
+        let tunnel = Tunnel::new(options);
+        let server = tunnel.server.run(|| UdpSocket::bind((SERVER, 5001)).unwrap());
+        let client = tunnel.client.run(|| UdpSocket::bind((CLIENT, 5001)).unwrap());
+        server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let exchange = || {
+            client.send_to(b"are you awake?", (SERVER, 5001)).unwrap();
+            server.recv_from(&mut [0; 100]).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        exchange();
+        let before = sleeps(&tunnel);
+        (0..50).for_each(|_| exchange());
+        let meanwhile = sleeps(&tunnel) - before;
+        assert_eq!(meanwhile == 0, polls, "{meanwhile} sleeps");
+        std::thread::sleep(POLL + Duration::from_millis(500));
+        assert!(sleeps(&tunnel) >= before + 2, "a worker does not come to rest");
+        stop(tunnel);
+    }
 }
 
 fn stop(tunnel: Tunnel) {

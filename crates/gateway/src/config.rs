@@ -71,6 +71,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) frames: u32,
     /// By how much they come before other threads of the machine.
     pub(crate) priority: u8,
+    /// How long they go on looking at their ports without any work.
+    pub(crate) busy_poll: Duration,
 }
 
 /// Which cipher library carries ESP.
@@ -192,8 +194,14 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
 }
 
 fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
-    let default =
-        WorkerSettings { count: None, cpus: Vec::new(), cipher: Cipher::Auto, frames: 16384, priority: 0 };
+    let default = WorkerSettings {
+        count: None,
+        cpus: Vec::new(),
+        cipher: Cipher::Auto,
+        frames: 16384,
+        priority: 0,
+        busy_poll: Duration::ZERO,
+    };
     let Some(worker) = root.section("worker")? else { return Ok(default) };
     let cipher = |s: &str| match s {
         "auto" => Some(Cipher::Auto),
@@ -212,6 +220,9 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
             .integer("frames", 4096, FrameMemory::LIMIT as u64)?
             .map_or(default.frames, |n| n as u32),
         priority: worker.integer("priority", 0, 20)?.map_or(default.priority, |n| n as u8),
+        busy_poll: worker
+            .integer("busy_poll", 0, LONGEST_POLL)?
+            .map_or(default.busy_poll, Duration::from_micros),
     };
     worker.finish()?;
     Ok(settings)
@@ -219,6 +230,8 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
 
 /// The most: what tells workers' IVs apart has six bits.
 const MOST_WORKERS: u64 = 64;
+/// Microseconds: whoever polls for longer polls for ever.
+const LONGEST_POLL: u64 = 1_000_000;
 /// The highest number of a processor.
 const LAST_CPU: u64 = 1023;
 

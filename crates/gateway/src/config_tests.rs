@@ -15,7 +15,7 @@ fn a_full_file_is_read() {
         "instance = \"gw1\"\nlegacy = true\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\n\
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
          source_check = false\n\
-         [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\npriority = 10\n[tun]\nname = \"tun9\"\n\
+         [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\npriority = 10\nbusy_poll = 200\n[tun]\nname = \"tun9\"\n\
          [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\nkeepalive_interval = 0\n\
          ike_sas_per_peer = 9\n",
     )
@@ -34,7 +34,8 @@ fn a_full_file_is_read() {
             cpus: vec![1, 0],
             cipher: Cipher::AwsLc,
             frames: 8192,
-            priority: 10
+            priority: 10,
+            busy_poll: Duration::from_micros(200)
         }
     );
     assert_eq!(config.tun, "tun9");

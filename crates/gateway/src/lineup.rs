@@ -65,7 +65,8 @@ impl Post {
             let ring = (RING / of_port.max(1) as u32).max(SMALLEST_RING);
             let ring = 1 << ring.ilog2();
             let usual = XdpConfig::new(*port, &config.ports[usize::from(port.0)].interface);
-            XdpConfig { queue: u32::from(*queue), rx_ring: ring, tx_ring: ring, ..usual }
+            let busy_poll = !config.worker.busy_poll.is_zero();
+            XdpConfig { queue: u32::from(*queue), rx_ring: ring, tx_ring: ring, busy_poll, ..usual }
         };
         self.queues.iter().map(open).collect()
     }

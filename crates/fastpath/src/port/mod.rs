@@ -95,6 +95,9 @@ pub trait Port {
     /// Brings frames that have been sent back to the pool.
     fn reclaim(&mut self, pool: &mut FramePool);
 
+    /// Has the kernel fetch what the device has received, in this thread, where the port was opened for that.
+    fn look(&mut self) {}
+
     /// Readable when there is something to receive. `None` if one cannot wait for this port.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 

@@ -24,6 +24,9 @@ pub struct XdpConfig {
     pub rx_ring: u32,
     /// Entries of the TX and COMPLETION rings. A power of two.
     pub tx_ring: u32,
+    /// The worker polls the device: its interrupts stay away while it does, where the interface defers them (`napi_defer_hard_irqs`,
+    /// `gro_flush_timeout`). Needs CAP_NET_ADMIN, and Linux 5.11.
+    pub busy_poll: bool,
     /// Let the driver read and write frames itself. Fails where the driver cannot.
     pub zero_copy: bool,
 }
@@ -37,6 +40,7 @@ impl XdpConfig {
             queue: 0,
             rx_ring: 2048,
             tx_ring: 2048,
+            busy_poll: false,
             zero_copy: false,
         }
     }
@@ -95,6 +99,7 @@ impl XdpPort {
             fill_ring: config.rx_ring,
             rx_ring: config.rx_ring,
             tx_ring: config.tx_ring,
+            busy_poll: config.busy_poll,
             zero_copy: config.zero_copy,
             scatter,
         };
@@ -202,6 +207,10 @@ impl Port for XdpPort {
             self.in_flight -= 1;
         }
         self.socket.completion.release();
+    }
+
+    fn look(&mut self) {
+        self.socket.look();
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

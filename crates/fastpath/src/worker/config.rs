@@ -1,6 +1,7 @@
 //! How a worker works.
 
 use crate::fib::PortSet;
+use std::time::Duration;
 
 /// Settings of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,9 @@ pub struct WorkerConfig {
     pub cpu: Option<usize>,
     /// By how much it comes before other threads of the machine, 0 to 20; above 0 needs CAP_SYS_NICE.
     pub priority: u8,
+    /// How long it goes on looking without any work, and has the kernel look at the devices of its ports each time, before it
+    /// sleeps. Its ports should be opened for that ([`crate::port::xdp::XdpConfig::busy_poll`]).
+    pub busy_poll: Duration,
     /// Turns without work before it sleeps until something arrives.
     pub idle_turns: u32,
     /// While busy, it looks at a TUN that has had nothing for long once in so many turns.
@@ -23,6 +27,7 @@ impl WorkerConfig {
     /// The usual settings.
     pub fn new(id: u8) -> Self {
         let unchecked = PortSet::default();
-        Self { id, cpu: None, priority: 0, idle_turns: 16, tun_interval: 8, unchecked }
+        let busy_poll = Duration::ZERO;
+        Self { id, cpu: None, priority: 0, busy_poll, idle_turns: 16, tun_interval: 8, unchecked }
     }
 }

@@ -50,6 +50,10 @@ impl<P: Port> Egress<P> {
         self.lanes.iter().map(|lane| &lane.port)
     }
 
+    pub(super) fn ports_mut(&mut self) -> impl Iterator<Item = &mut P> {
+        self.lanes.iter_mut().map(|lane| &mut lane.port)
+    }
+
     pub(super) fn port_mut(&mut self, slot: usize) -> Option<&mut P> {
         self.lanes.get_mut(slot).map(|lane| &mut lane.port)
     }

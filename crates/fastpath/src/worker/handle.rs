@@ -162,18 +162,38 @@ fn run<P: Port, H: HostPort, D: Pipeline>(mut worker: Worker<P, H, D>) -> usize 
         pin(worker.config.id, cpu);
     }
     be_prompt(&worker.config);
-    let mut idle = 0;
+    let mut idle = Idle::default();
     while !channel.is_stopped() {
         if worker.turn(milliseconds()) {
-            idle = 0;
-        } else if idle < worker.config.idle_turns || worker.keen > 0 {
-            idle = u32::saturating_add(idle, 1);
+            idle = Idle::default();
+        } else if idle.goes_on(&worker.config) || worker.keen > 0 {
+            worker.look();
             std::hint::spin_loop();
         } else {
             worker.sleep();
         }
     }
     worker.close()
+}
+
+/// For how long there was nothing to do.
+#[derive(Default)]
+struct Idle {
+    turns: u32,
+    /// When the time of polling began; it begins again only with work.
+    since: Option<Instant>,
+}
+
+impl Idle {
+    /// Counts a turn. True as long as the worker is to go on looking.
+    fn goes_on(&mut self, config: &WorkerConfig) -> bool {
+        if self.turns < config.idle_turns {
+            self.turns += 1;
+            return true;
+        }
+        !config.busy_poll.is_zero()
+            && self.since.get_or_insert_with(Instant::now).elapsed() < config.busy_poll
+    }
 }
 
 fn pin(worker: u8, cpu: usize) {

@@ -11,6 +11,13 @@ const DESCRIPTORS: usize = MOST_PORTS + 2;
 const LONGEST: u16 = 1000;
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
+    /// Has the kernel look at the devices, where this worker polls them.
+    pub(super) fn look(&mut self) {
+        if !self.config.busy_poll.is_zero() {
+            self.delivery.egress.ports_mut().for_each(Port::look);
+        }
+    }
+
     /// Sleeps until something arrives or is due.
     pub(super) fn sleep(&mut self) {
         let delivery = &self.delivery;

@@ -23,6 +23,7 @@ pub(crate) struct XskConfig<'a> {
     pub(crate) rx_ring: u32,
     /// Also the size of the COMPLETION ring: no more can complete than was queued.
     pub(crate) tx_ring: u32,
+    pub(crate) busy_poll: bool,
     pub(crate) zero_copy: bool,
     /// Take packets in several chunks, and give them.
     pub(crate) scatter: bool,
@@ -37,6 +38,7 @@ pub(crate) struct XskSocket {
     pub(crate) completion: Consumer<u64>,
     /// Packets that the device refused and the kernel dropped.
     tx_refused: u64,
+    busy_poll: bool,
     fd: OwnedFd,
 }
 
@@ -90,6 +92,14 @@ impl XskSocket {
         self.fill.publish();
         if self.fill.needs_wakeup() {
             // Whatever it answers, the next burst tries again.
+            let _ = sys::kick_rx(self.fd.as_fd());
+        }
+    }
+
+    /// Has the kernel poll the device in this thread, once and without waiting, if the socket was opened for that.
+    pub(crate) fn look(&self) {
+        if self.busy_poll {
+            // Nothing to poll at the moment is no fault; a port that is down shows when something is sent.
             let _ = sys::kick_rx(self.fd.as_fd());
         }
     }

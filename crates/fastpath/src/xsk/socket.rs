@@ -4,6 +4,7 @@ use super::{XskConfig, XskSocket, sys};
 use crate::error::{Error, Result};
 use crate::frame::{EXTRA_HEADROOM, FrameMemory};
 use crate::mmap::Mapping;
+use crate::port::BURST;
 use crate::ring::{Consumer, Offsets, Producer};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,10 +32,13 @@ pub(super) fn open(config: &XskConfig<'_>, memory: &FrameMemory) -> Result<XskSo
         sys::set(fd.as_fd(), libc::SOL_XDP, option, &size).map_err(at(call))?;
     }
     raise_tx_budget(fd.as_fd(), config.tx_ring);
+    if config.busy_poll {
+        poll_busily(fd.as_fd()).map_err(at("setsockopt(SO_PREFER_BUSY_POLL)"))?;
+    }
     let (fill, rx, tx, completion) = map_rings(fd.as_fd(), config).map_err(at("mmap of rings"))?;
     let call = if config.scatter { "bind(AF_XDP, XDP_USE_SG: Linux 6.6 or later)" } else { "bind(AF_XDP)" };
     bind_patiently(fd.as_fd(), config).map_err(at(call))?;
-    Ok(XskSocket { fill, rx, tx, completion, tx_refused: 0, fd })
+    Ok(XskSocket { fill, rx, tx, completion, tx_refused: 0, busy_poll: config.busy_poll, fd })
 }
 
 fn check_sizes(config: &XskConfig<'_>) -> Result<()> {
@@ -66,6 +70,19 @@ fn register(fd: BorrowedFd<'_>, memory: &FrameMemory) -> io::Result<()> {
 /// some calls and nothing else.
 fn raise_tx_budget(fd: BorrowedFd<'_>, tx_ring: u32) {
     let _ = sys::set(fd, libc::SOL_XDP, sys::XDP_MAX_TX_SKB_BUDGET, &tx_ring);
+}
+
+/// System calls of this socket poll the device, which should send no interrupts meanwhile. One call takes a burst and does not wait:
+/// for how long to go on is the worker's business, so any time that is not zero will do.
+fn poll_busily(fd: BorrowedFd<'_>) -> io::Result<()> {
+    for (option, value) in [
+        (sys::SO_PREFER_BUSY_POLL, 1),
+        (libc::SO_BUSY_POLL, 1),
+        (sys::SO_BUSY_POLL_BUDGET, BURST as libc::c_int),
+    ] {
+        sys::set(fd, libc::SOL_SOCKET, option, &value)?;
+    }
+    Ok(())
 }
 
 type Rings = (Producer<u64>, Consumer<libc::xdp_desc>, Producer<libc::xdp_desc>, Consumer<u64>);

@@ -7,6 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// `setsockopt` of linux/if_xdp.h since Linux 6.17: packets that one `sendto` of copy mode takes.
 pub(super) const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
+/// Of `asm-generic/socket.h`; since Linux 5.11.
+pub(super) const SO_PREFER_BUSY_POLL: libc::c_int = 69;
+pub(super) const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
+
 /// A new AF_XDP socket.
 pub(super) fn socket() -> io::Result<OwnedFd> {
     // SAFETY: takes numbers only.

@@ -122,6 +122,7 @@ fn gateway(
                 let config = XdpConfig {
                     rx_ring: options.rx_ring,
                     tx_ring: options.tx_ring,
+                    busy_poll: !options.worker.busy_poll.is_zero(),
                     ..XdpConfig::new(PortIndex(place as u16), interfaces[place])
                 };
                 let port = XdpPort::open(&config, pool.memory()).unwrap();

@@ -257,6 +257,7 @@ impl Barracks<'_> {
         let settings = WorkerConfig {
             cpu: post.cpu,
             priority: self.config.worker.priority,
+            busy_poll: self.config.worker.busy_poll,
             unchecked: unchecked.map(|(index, _)| index).collect(),
             ..WorkerConfig::new(id)
         };
