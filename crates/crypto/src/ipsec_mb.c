@@ -11,6 +11,8 @@
 typedef void (*testudo_imb_pre)(const void *key, struct gcm_key_data *schedule);
 typedef void (*testudo_imb_expand)(const void *key, void *encryption, void *decryption);
 typedef void (*testudo_imb_block)(const void *block, void *digest);
+typedef void (*testudo_imb_xcbc)(const void *key, void *round_keys, void *whole, void *filled);
+typedef void (*testudo_imb_cmac)(const void *round_keys, void *whole, void *filled);
 
 /* Mirrored by `Functions` in ipsec_mb.rs. */
 struct testudo_imb {
@@ -36,6 +38,8 @@ struct testudo_imb {
         testudo_imb_block sha256;
         testudo_imb_block sha384;
         testudo_imb_block sha512;
+        testudo_imb_xcbc xcbc;
+        testudo_imb_cmac cmac;
         size_t schedule_size;
         const char *version;
 };
@@ -178,6 +182,8 @@ int testudo_imb_load(struct testudo_imb *out)
         out->sha256 = mgr->sha256_one_block;
         out->sha384 = mgr->sha384_one_block;
         out->sha512 = mgr->sha512_one_block;
+        out->xcbc = mgr->xcbc_keyexp;
+        out->cmac = mgr->cmac_subkey_gen_128;
         out->schedule_size = sizeof(struct gcm_key_data);
         out->version = imb_get_version_str();
 

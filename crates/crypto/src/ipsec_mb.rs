@@ -23,6 +23,16 @@ type RoundKeys = unsafe extern "C" fn(key: *const c_void, encryption: *mut c_voi
 /// Hashes one block from the hash's beginning; writes the state, not the digest.
 type Block = unsafe extern "C" fn(block: *const c_void, state: *mut c_void);
 
+/// Writes what AES-XCBC makes of a key: round keys of the first of three keys, and the two others.
+type Xcbc = unsafe extern "C" fn(
+    key: *const c_void,
+    round_keys: *mut c_void,
+    whole: *mut c_void,
+    filled: *mut c_void,
+);
+/// Writes the two other keys of AES-CMAC.
+type Cmac = unsafe extern "C" fn(round_keys: *const c_void, whole: *mut c_void, filled: *mut c_void);
+
 type Crypt = unsafe extern "C" fn(
     schedule: *const c_void,
     context: *mut c_void,
@@ -61,6 +71,8 @@ pub(crate) struct Functions {
     sha256: Block,
     sha384: Block,
     sha512: Block,
+    xcbc: Xcbc,
+    cmac: Cmac,
     schedule_size: usize,
     version: *const c_char,
 }

@@ -1,5 +1,5 @@
 /*
- * Many packets at once: AES-CBC and HMAC are chains, so that one packet leaves most of the processor idle. The library works
+ * Many packets at once: AES-CBC, AES-CCM and MACs are chains, so that one packet leaves most of the processor idle. The library works
  * on up to sixteen packets side by side. ipsec_mb/multi.rs sees only pointers and lengths.
  */
 #include <intel-ipsec-mb.h>
@@ -18,8 +18,8 @@ struct testudo_imb_cipher_job {
 
 /* Mirrored by `HashJob` in multi.rs. */
 struct testudo_imb_hash_job {
-        const uint8_t *inner;
-        const uint8_t *outer;
+        const uint8_t *first;
+        const uint8_t *second;
         const uint8_t *message;
         uint64_t len;
         uint8_t *icv;
@@ -80,9 +80,9 @@ int testudo_imb_cipher(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, 
                                                (IMB_KEY_SIZE_BYTES) key_len) == count;
 }
 
-/* HMAC, truncated to `icv_len` octets: `hash` is the digest's length in bits, 160 for SHA-1. 0 as above. */
-int testudo_imb_hash(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count, uint32_t hash,
-                     uint32_t icv_len)
+/* HMAC by the burst. */
+static int hmac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count, uint32_t hash,
+                uint32_t icv_len)
 {
         const IMB_HASH_ALG algorithm = hash == 160   ? IMB_AUTH_HMAC_SHA_1
                                        : hash == 256 ? IMB_AUTH_HMAC_SHA_256
@@ -98,8 +98,8 @@ int testudo_imb_hash(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint
                         .msg_len_to_hash_in_bytes = jobs[i].len,
                         .auth_tag_output = jobs[i].icv,
                         .auth_tag_output_len_in_bytes = icv_len,
-                        .u.HMAC._hashed_auth_key_xor_ipad = jobs[i].inner,
-                        .u.HMAC._hashed_auth_key_xor_opad = jobs[i].outer,
+                        .u.HMAC._hashed_auth_key_xor_ipad = jobs[i].first,
+                        .u.HMAC._hashed_auth_key_xor_opad = jobs[i].second,
                         .cipher_mode = IMB_CIPHER_NULL,
                         .hash_alg = algorithm,
                 };
@@ -162,4 +162,45 @@ int testudo_imb_ccm(IMB_MGR *mgr, const struct testudo_imb_ccm_job *jobs, uint32
                 done += submit(mgr, &job);
         }
         return done + finish(mgr) == count;
+}
+
+enum { XCBC = 1, CMAC = 2 };
+
+/* MACs of AES by jobs: `first` are round keys, `second` the two other keys. */
+static int block_mac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count, uint32_t mac,
+                     uint32_t icv_len)
+{
+        uint32_t done = 0;
+
+        for (uint32_t i = 0; i < count; i++) {
+                IMB_JOB job = {
+                        .src = jobs[i].message,
+                        .msg_len_to_hash_in_bytes = jobs[i].len,
+                        .auth_tag_output = jobs[i].icv,
+                        .auth_tag_output_len_in_bytes = icv_len,
+                        .cipher_mode = IMB_CIPHER_NULL,
+                        .cipher_direction = IMB_DIR_ENCRYPT,
+                        .chain_order = IMB_ORDER_HASH_CIPHER,
+                };
+                if (mac == XCBC) {
+                        job.hash_alg = IMB_AUTH_AES_XCBC;
+                        job.u.XCBC._k1_expanded = (const uint32_t *) jobs[i].first;
+                        job.u.XCBC._k2 = jobs[i].second;
+                        job.u.XCBC._k3 = jobs[i].second + 16;
+                } else {
+                        job.hash_alg = IMB_AUTH_AES_CMAC;
+                        job.u.CMAC._key_expanded = jobs[i].first;
+                        job.u.CMAC._skey1 = jobs[i].second;
+                        job.u.CMAC._skey2 = jobs[i].second + 16;
+                }
+                done += submit(mgr, &job);
+        }
+        return done + finish(mgr) == count;
+}
+
+/* A MAC, truncated to `icv_len` octets: `mac` is one of those above, or for HMAC the digest's length in bits, 160 for SHA-1. 0 as above. */
+int testudo_imb_hash(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count, uint32_t mac,
+                     uint32_t icv_len)
+{
+        return mac <= CMAC ? block_mac(mgr, jobs, count, mac, icv_len) : hmac(mgr, jobs, count, mac, icv_len);
 }

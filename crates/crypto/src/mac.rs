@@ -1,28 +1,46 @@
 //! A MAC over octets that do not lie in one piece, as AH's is over a packet with some fields read as zero (RFC 4302 §3.3.3).
 
-use crate::aws_lc;
+mod block;
+
 use crate::error::CryptoError;
 use crate::separate::Mac;
 use aws_lc_rs::hmac;
+use block::BlockMac;
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-/// The key of a MAC alone. Used from any number of threads at once; AWS-LC overwrites it when it is dropped, and works with it
-/// whatever library the others have.
+/// The key of a MAC alone. Used from any number of threads at once; the libraries overwrite it when it is dropped. AWS-LC works with it, or
+/// RustCrypto's AES, whatever library the others have.
 #[derive(Clone)]
 pub struct MacKey {
-    key: hmac::Key,
+    key: Expanded,
     mac: Mac,
+}
+
+#[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one")]
+enum Expanded {
+    Hmac(hmac::Key),
+    Block(BlockMac),
 }
 
 impl MacKey {
     /// Expands the key. The caller keeps, and overwrites, the bytes that it passed.
     pub fn new(mac: Mac, key: &[u8]) -> Result<Self, CryptoError> {
         let (found, expected) = (key.len(), mac.key_len());
+        let wrong = CryptoError::KeyLength { found, expected };
         if found != expected {
-            return Err(CryptoError::KeyLength { found, expected });
+            return Err(wrong);
         }
-        Ok(Self { key: hmac::Key::new(aws_lc::separate::hash(mac), key), mac })
+        let hmac = |hash| Expanded::Hmac(hmac::Key::new(hash, key));
+        let key = match mac {
+            Mac::HmacSha1_96 => hmac(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY),
+            Mac::HmacSha256_128 => hmac(hmac::HMAC_SHA256),
+            Mac::HmacSha384_192 => hmac(hmac::HMAC_SHA384),
+            Mac::HmacSha512_256 => hmac(hmac::HMAC_SHA512),
+            Mac::AesXcbc96 | Mac::AesCmac96 => Expanded::Block(BlockMac::new(mac, key).ok_or(wrong)?),
+        };
+        Ok(Self { key, mac })
     }
 
     /// What the key is for.
@@ -32,8 +50,12 @@ impl MacKey {
     }
 
     /// Begins a message.
-    pub fn begin(&self) -> Message {
-        Message { context: hmac::Context::with_key(&self.key), icv_len: self.mac.icv_len() }
+    pub fn begin(&self) -> Message<'_> {
+        let state = match &self.key {
+            Expanded::Hmac(key) => State::Hmac(hmac::Context::with_key(key)),
+            Expanded::Block(key) => State::Block(key.begin()),
+        };
+        Message { state, icv_len: self.mac.icv_len() }
     }
 }
 
@@ -44,40 +66,54 @@ impl fmt::Debug for MacKey {
 }
 
 /// A message of which more is to come.
-pub struct Message {
-    context: hmac::Context,
+pub struct Message<'k> {
+    state: State<'k>,
     icv_len: usize,
 }
 
-impl Message {
+#[expect(clippy::large_enum_variant, reason = "it lies on the stack")]
+enum State<'k> {
+    Hmac(hmac::Context),
+    Block(block::State<'k>),
+}
+
+impl Message<'_> {
     /// Its next octets.
     #[inline]
     pub fn push(&mut self, octets: &[u8]) {
-        self.context.update(octets);
+        match &mut self.state {
+            State::Hmac(context) => context.update(octets),
+            State::Block(state) => state.push(octets),
+        }
     }
 
     /// Writes the ICV of all that was pushed. False, and nothing written, if `icv` is not as long.
     #[must_use]
     pub fn seal(self, icv: &mut [u8]) -> bool {
-        let tag = self.context.sign();
-        match tag.as_ref().get(..self.icv_len) {
-            Some(found) if icv.len() == found.len() => {
+        self.finish(|found| {
+            let fits = icv.len() == found.len();
+            if fits {
                 icv.copy_from_slice(found);
-                true
             }
-            _ => false,
-        }
+            fits
+        })
     }
 
     /// True if that is the ICV of all that was pushed. Takes the same time wherever it differs.
     #[must_use]
     pub fn verify(self, icv: &[u8]) -> bool {
-        let tag = self.context.sign();
-        tag.as_ref().get(..self.icv_len).is_some_and(|expected| bool::from(expected.ct_eq(icv)))
+        self.finish(|expected| bool::from(expected.ct_eq(icv)))
+    }
+
+    fn finish(self, work: impl FnOnce(&[u8]) -> bool) -> bool {
+        match self.state {
+            State::Hmac(context) => context.sign().as_ref().get(..self.icv_len).is_some_and(work),
+            State::Block(state) => state.finish().get(..self.icv_len).is_some_and(work),
+        }
     }
 }
 
-impl fmt::Debug for Message {
+impl fmt::Debug for Message<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Message(ICV of {} octets)", self.icv_len)
     }

@@ -67,7 +67,7 @@ impl Cipher {
     }
 }
 
-/// Protects integrity: a hash with a key, cut to the octets that are sent. Stored and sent by its place: new ones come last.
+/// Protects integrity: a hash or a cipher with a key, cut to the octets that are sent. Stored and sent by its place: new ones come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mac {
     /// HMAC-SHA1-96 (RFC 2404).
@@ -78,27 +78,38 @@ pub enum Mac {
     HmacSha384_192,
     /// HMAC-SHA-512-256 (RFC 4868).
     HmacSha512_256,
+    /// AES-XCBC-MAC-96 (RFC 3566).
+    AesXcbc96,
+    /// AES-CMAC-96 (RFC 4494).
+    AesCmac96,
 }
 
 impl Mac {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::HmacSha1_96, Self::HmacSha256_128, Self::HmacSha384_192, Self::HmacSha512_256];
+    pub const ALL: [Self; 6] = [
+        Self::HmacSha1_96,
+        Self::HmacSha256_128,
+        Self::HmacSha384_192,
+        Self::HmacSha512_256,
+        Self::AesXcbc96,
+        Self::AesCmac96,
+    ];
 
-    /// Octets of the key: as many as the hash has (RFC 2404 §3, RFC 4868 §2.1.1).
+    /// Octets of the key: as many as the hash has (RFC 2404 §3, RFC 4868 §2.1.1), or a key of AES-128.
     pub const fn key_len(self) -> usize {
         match self {
             Self::HmacSha1_96 => 20,
             Self::HmacSha256_128 => 32,
             Self::HmacSha384_192 => 48,
             Self::HmacSha512_256 => 64,
+            Self::AesXcbc96 | Self::AesCmac96 => 16,
         }
     }
 
     /// Octets of the integrity check value.
     pub const fn icv_len(self) -> usize {
         match self {
-            Self::HmacSha1_96 => 12,
+            Self::HmacSha1_96 | Self::AesXcbc96 | Self::AesCmac96 => 12,
             Self::HmacSha256_128 => 16,
             Self::HmacSha384_192 => 24,
             Self::HmacSha512_256 => 32,

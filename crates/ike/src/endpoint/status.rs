@@ -295,6 +295,8 @@ impl From<Mac> for AlgorithmName {
             Mac::HmacSha256_128 => "HMAC_SHA2_256_128",
             Mac::HmacSha384_192 => "HMAC_SHA2_384_192",
             Mac::HmacSha512_256 => "HMAC_SHA2_512_256",
+            Mac::AesXcbc96 => "AES_XCBC_96",
+            Mac::AesCmac96 => "AES_CMAC_96",
         };
         Self { name, keysize: None }
     }

@@ -66,6 +66,10 @@ impl TransformId {
     pub const PRF_HMAC_SHA1: Self = Self(2);
     /// Type INTEG: HMAC-SHA1-96 (RFC 2404).
     pub const AUTH_HMAC_SHA1_96: Self = Self(2);
+    /// Type INTEG: AES-XCBC-96 (RFC 3566).
+    pub const AUTH_AES_XCBC_96: Self = Self(5);
+    /// Type INTEG: AES-CMAC-96 (RFC 4494).
+    pub const AUTH_AES_CMAC_96: Self = Self(8);
     /// Type PRF: AES-XCBC (RFC 4434).
     pub const PRF_AES128_XCBC: Self = Self(4);
     /// Type PRF: HMAC-SHA2-512 (RFC 4868).

@@ -129,6 +129,8 @@ impl Wire for Mac {
             Self::HmacSha256_128 => TransformId::AUTH_HMAC_SHA2_256_128,
             Self::HmacSha384_192 => TransformId::AUTH_HMAC_SHA2_384_192,
             Self::HmacSha512_256 => TransformId::AUTH_HMAC_SHA2_512_256,
+            Self::AesXcbc96 => TransformId::AUTH_AES_XCBC_96,
+            Self::AesCmac96 => TransformId::AUTH_AES_CMAC_96,
         };
         Transform::new(TransformType::Integrity, id)
     }

@@ -94,6 +94,7 @@ fn names(algorithm: EspAlgorithm) -> Option<(&'static str, &'static str, usize)>
         Mac::HmacSha256_128 => "HMAC-SHA-256-128 [RFC4868]",
         Mac::HmacSha384_192 => "HMAC-SHA-384-192 [RFC4868]",
         Mac::HmacSha512_256 => "HMAC-SHA-512-256 [RFC4868]",
+        Mac::AesXcbc96 | Mac::AesCmac96 => return None,
     };
     Some((name, mac, cipher.key_len()))
 }

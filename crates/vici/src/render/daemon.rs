@@ -53,7 +53,14 @@ pub fn algorithms(policy: Policy) -> Message {
         }
         section
     };
-    let integrity = ["HMAC_SHA1_96", "HMAC_SHA2_256_128", "HMAC_SHA2_384_192", "HMAC_SHA2_512_256"];
+    let integrity = [
+        "HMAC_SHA1_96",
+        "HMAC_SHA2_256_128",
+        "HMAC_SHA2_384_192",
+        "HMAC_SHA2_512_256",
+        "AES_XCBC_96",
+        "AES_CMAC_96",
+    ];
     let prf = ["PRF_HMAC_SHA2_256", "PRF_HMAC_SHA2_384", "PRF_HMAC_SHA2_512", "PRF_AES128_XCBC"];
     let hasher = ["HASH_SHA1", "HASH_SHA2_256", "HASH_SHA2_384", "HASH_SHA2_512"];
     // The section is `dh` in 5.9.8, whatever the method.

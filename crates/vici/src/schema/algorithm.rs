@@ -81,7 +81,7 @@ const fn ccm(key: AesKey, icv: IcvLen) -> Token {
     Token::EspEncryption(EspEncryption::Ccm(CcmAlgorithm { key, icv }))
 }
 
-/// What ESP alone takes; all stand among [`WEAK`], for IKE. RFC 8221 §6 lets HMAC-SHA1 be, which is safe so far: what is known
+/// What ESP and AH alone take; what is weak stands among [`WEAK`] too, for IKE. RFC 8221 §6 lets HMAC-SHA1 be, which is safe so far: what is known
 /// against SHA-1 are collisions. It asks for AES-CCM with 8 octets of ICV, which small devices have (§5). NULL and GMAC protect integrity only, as whoever writes it wants (RFC 8221 §5).
 const ESP: &[(&[&str], Token)] = &[
     (&["null"], Token::EspEncryption(EspEncryption::Separate(Cipher::Null))),
@@ -95,6 +95,8 @@ const ESP: &[(&[&str], Token)] = &[
     (&["aes192ccm12", "aes192ccm96"], ccm(AesKey::Aes192, IcvLen::Twelve)),
     (&["aes256ccm12", "aes256ccm96"], ccm(AesKey::Aes256, IcvLen::Twelve)),
     (&["sha1", "sha"], Token::EspIntegrity(Mac::HmacSha1_96)),
+    (&["aesxcbc"], Token::EspIntegrity(Mac::AesXcbc96)),
+    (&["aescmac"], Token::EspIntegrity(Mac::AesCmac96)),
 ];
 
 /// What is taken with [`Policy::Legacy`] only; all stand among [`WEAK`].
@@ -111,10 +113,11 @@ const SUPPORTED: &str = "aes{128,192,256}gcm16, aes{128,192,256}ccm16, chacha20p
                          additional key exchanges, esn and noesn";
 
 const SUPPORTED_ESP: &str = "aes{128,192,256}gcm16, aes{128,192,256}ccm{8,12,16}, chacha20poly1305 or \
-                             aes{128,192,256}gmac, or aes128, aes192, aes256 or null with sha1, sha256, sha384 or sha512; \
+                             aes{128,192,256}gmac, or aes128, aes192, aes256 or null with sha1, sha256, sha384, sha512, aesxcbc or aescmac; \
                              key exchanges as in IKE, esn and noesn";
 
-const SUPPORTED_AH: &str = "sha1, sha256, sha384 and sha512, key exchanges as in IKE, esn and noesn";
+const SUPPORTED_AH: &str =
+    "sha1, sha256, sha384, sha512, aesxcbc and aescmac, key exchanges as in IKE, esn and noesn";
 
 const SMALL_BLOCK: &str = "blocks of 64 bits collide after a few gigabytes (RFC 8247 §2.1)";
 const SHORT_KEY: &str = "its key can be found by trying (RFC 8247 §2.1)";

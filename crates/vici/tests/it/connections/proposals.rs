@@ -172,6 +172,8 @@ fn esp_proposals_with_separate_algorithms() {
         ("sha256", Mac::HmacSha256_128),
         ("sha384", Mac::HmacSha384_192),
         ("sha512", Mac::HmacSha512_256),
+        ("aesxcbc", Mac::AesXcbc96),
+        ("aescmac", Mac::AesCmac96),
     ];
     for (cipher_name, cipher) in ciphers {
         for (mac_name, mac) in macs {
@@ -196,6 +198,8 @@ fn ah_proposals() {
             Message::new().with_list("ah_proposals", ah.to_vec()).with_list("esp_proposals", esp.to_vec());
         child(lists).map(|child| child.proposals)
     };
+    let aes = all(&["aesxcbc-aescmac"], &[]).unwrap().remove(0);
+    assert!(aes.is_ah() && aes.integrity == [Mac::AesXcbc96, Mac::AesCmac96]);
     let ah = &all(&["sha256-sha1-ecp256-esn"], &[]).unwrap()[..];
     let [ah] = ah else { panic!("{ah:?}") };
     assert!(ah.is_ah());
@@ -208,6 +212,10 @@ fn ah_proposals() {
     for (text, expected) in [
         ("aes128-sha256", "but AH encrypts nothing; expected an integrity algorithm such as sha256"),
         ("null-sha256", "but AH encrypts nothing; expected an integrity algorithm such as sha256"),
+        (
+            "sha224",
+            "but algorithm \"sha224\" is not supported; expected sha1, sha256, sha384, sha512, aesxcbc and aescmac,",
+        ),
         ("x25519", "but it names no integrity; expected some such as sha256"),
         ("sha256-ke1_mlkem768", "but it adds key exchanges to none; expected a first one"),
     ] {
