@@ -1,6 +1,7 @@
 //! AWS-LC through aws-lc-rs. AWS-LC cleanses all memory that it frees, the key schedule included.
 
 pub(crate) mod separate;
+mod triple_des;
 
 use crate::aead::{AeadAlgorithm, NONCE_LEN, SALT_LEN, TAG_LEN};
 use crate::error::CryptoError;

@@ -24,6 +24,7 @@ pub const CCM_SALT_LEN: usize = 3;
 /// Octets of the nonce: salt, then IV.
 pub(crate) const CCM_NONCE_LEN: usize = CCM_SALT_LEN + IV_LEN;
 /// The longest ICV.
+#[cfg(ipsec_mb)]
 pub(crate) const MAX_ICV_LEN: usize = IcvLen::Sixteen.octets();
 /// Octets that can be encrypted at once: intel-ipsec-mb counts them in 16 bits, and no packet has more.
 const MAX_TEXT_LEN: usize = 0xff00;

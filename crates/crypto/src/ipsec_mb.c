@@ -11,6 +11,7 @@
 typedef void (*testudo_imb_pre)(const void *key, struct gcm_key_data *schedule);
 typedef void (*testudo_imb_expand)(const void *key, void *encryption, void *decryption);
 typedef void (*testudo_imb_block)(const void *block, void *digest);
+typedef int (*testudo_imb_des)(uint64_t *schedule, const void *key);
 typedef void (*testudo_imb_xcbc)(const void *key, void *round_keys, void *whole, void *filled);
 typedef void (*testudo_imb_cmac)(const void *round_keys, void *whole, void *filled);
 
@@ -40,6 +41,8 @@ struct testudo_imb {
         testudo_imb_block sha512;
         testudo_imb_xcbc xcbc;
         testudo_imb_cmac cmac;
+        testudo_imb_block md5;
+        testudo_imb_des des;
         size_t schedule_size;
         const char *version;
 };
@@ -184,6 +187,8 @@ int testudo_imb_load(struct testudo_imb *out)
         out->sha512 = mgr->sha512_one_block;
         out->xcbc = mgr->xcbc_keyexp;
         out->cmac = mgr->cmac_subkey_gen_128;
+        out->md5 = mgr->md5_one_block;
+        out->des = mgr->des_key_sched;
         out->schedule_size = sizeof(struct gcm_key_data);
         out->version = imb_get_version_str();
 

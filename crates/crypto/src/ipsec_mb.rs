@@ -30,6 +30,8 @@ type Xcbc = unsafe extern "C" fn(
     whole: *mut c_void,
     filled: *mut c_void,
 );
+/// Writes the schedule of a key of DES; 0 if it is done.
+type Des = unsafe extern "C" fn(schedule: *mut u64, key: *const c_void) -> c_int;
 /// Writes the two other keys of AES-CMAC.
 type Cmac = unsafe extern "C" fn(round_keys: *const c_void, whole: *mut c_void, filled: *mut c_void);
 
@@ -73,6 +75,8 @@ pub(crate) struct Functions {
     sha512: Block,
     xcbc: Xcbc,
     cmac: Cmac,
+    md5: Block,
+    des: Des,
     schedule_size: usize,
     version: *const c_char,
 }

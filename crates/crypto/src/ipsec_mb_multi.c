@@ -38,6 +38,9 @@ struct testudo_imb_ccm_job {
         uint64_t icv_len;
 };
 
+/* Mirrored by `DES_SCHEDULE` in multi.rs. */
+_Static_assert(IMB_DES_KEY_SCHED_SIZE == 128, "a schedule of DES is not as large as multi.rs says");
+
 /* A manager for one thread, or NULL. */
 IMB_MGR *testudo_imb_manager(void)
 {
@@ -53,9 +56,9 @@ void testudo_imb_manager_free(IMB_MGR *mgr)
         free_mb_mgr(mgr);
 }
 
-/* AES-CBC over whole blocks, in place. 0 if not all of at most LIMIT jobs were done. */
-int testudo_imb_cipher(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count, uint32_t key_len,
-                       int encrypt)
+/* AES-CBC by the burst. */
+static int aes_cbc(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count, uint32_t key_len,
+                   int encrypt)
 {
         const IMB_CIPHER_DIRECTION direction = encrypt ? IMB_DIR_ENCRYPT : IMB_DIR_DECRYPT;
         IMB_JOB burst[LIMIT];
@@ -164,10 +167,10 @@ int testudo_imb_ccm(IMB_MGR *mgr, const struct testudo_imb_ccm_job *jobs, uint32
         return done + finish(mgr) == count;
 }
 
-enum { XCBC = 1, CMAC = 2 };
+enum { XCBC = 1, CMAC = 2, HMAC_MD5 = 3 };
 
-/* MACs of AES by jobs: `first` are round keys, `second` the two other keys. */
-static int block_mac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count, uint32_t mac,
+/* Other MACs, by jobs. Of AES `first` are round keys, `second` the two other keys. */
+static int other_mac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count, uint32_t mac,
                      uint32_t icv_len)
 {
         uint32_t done = 0;
@@ -187,6 +190,10 @@ static int block_mac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint
                         job.u.XCBC._k1_expanded = (const uint32_t *) jobs[i].first;
                         job.u.XCBC._k2 = jobs[i].second;
                         job.u.XCBC._k3 = jobs[i].second + 16;
+                } else if (mac == HMAC_MD5) {
+                        job.hash_alg = IMB_AUTH_MD5;
+                        job.u.HMAC._hashed_auth_key_xor_ipad = jobs[i].first;
+                        job.u.HMAC._hashed_auth_key_xor_opad = jobs[i].second;
                 } else {
                         job.hash_alg = IMB_AUTH_AES_CMAC;
                         job.u.CMAC._key_expanded = jobs[i].first;
@@ -198,9 +205,49 @@ static int block_mac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint
         return done + finish(mgr) == count;
 }
 
+enum { TRIPLE_DES = 0 };
+
+/* 3DES-CBC by jobs: `keys` are three schedules. */
+static int triple_des(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count, int encrypt)
+{
+        const void *keys[LIMIT][3];
+        uint32_t done = 0;
+
+        if (count > LIMIT)
+                return 0;
+        for (uint32_t i = 0; i < count; i++) {
+                for (int n = 0; n < 3; n++)
+                        keys[i][n] = (const uint8_t *) jobs[i].keys + n * IMB_DES_KEY_SCHED_SIZE;
+                const IMB_JOB job = {
+                        .enc_keys = keys[i],
+                        .dec_keys = keys[i],
+                        .key_len_in_bytes = 24,
+                        .src = jobs[i].text,
+                        .dst = jobs[i].text,
+                        .msg_len_to_cipher_in_bytes = jobs[i].len,
+                        .iv = jobs[i].iv,
+                        .iv_len_in_bytes = 8,
+                        .cipher_mode = IMB_CIPHER_DES3,
+                        .cipher_direction = encrypt ? IMB_DIR_ENCRYPT : IMB_DIR_DECRYPT,
+                        .hash_alg = IMB_AUTH_NULL,
+                        .chain_order = IMB_ORDER_CIPHER_HASH,
+                };
+                done += submit(mgr, &job);
+        }
+        return done + finish(mgr) == count;
+}
+
+/* CBC over whole blocks, in place: of AES with a key of `key_len` octets, or TRIPLE_DES. 0 if not all of at most LIMIT jobs were done. */
+int testudo_imb_cipher(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count, uint32_t key_len,
+                       int encrypt)
+{
+        return key_len == TRIPLE_DES ? triple_des(mgr, jobs, count, encrypt)
+                                     : aes_cbc(mgr, jobs, count, key_len, encrypt);
+}
+
 /* A MAC, truncated to `icv_len` octets: `mac` is one of those above, or for HMAC the digest's length in bits, 160 for SHA-1. 0 as above. */
 int testudo_imb_hash(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count, uint32_t mac,
                      uint32_t icv_len)
 {
-        return mac <= CMAC ? block_mac(mgr, jobs, count, mac, icv_len) : hmac(mgr, jobs, count, mac, icv_len);
+        return mac <= HMAC_MD5 ? other_mac(mgr, jobs, count, mac, icv_len) : hmac(mgr, jobs, count, mac, icv_len);
 }

@@ -45,7 +45,8 @@
 //! | 1424   | HMAC-SHA-256-128 | 7340     | 1060 | 528 | 2030   |
 //!
 //! AES-CCM ([`ccm`]) is half a chain, and goes the same way: 64 packets at once, by the library's jobs. There AWS-LC has nothing, and
-//! RustCrypto's CCM is used, as it is for keys of 192 bits, which intel-ipsec-mb has not.
+//! RustCrypto's CCM is used, as it is for keys of 192 bits, which intel-ipsec-mb has not. A packet of 1424 octets takes 230 ns with 128
+//! bits and 280 with 256 in bursts of 64, and 5400 with RustCrypto's; MACs of AES are a quarter faster than HMAC-SHA1.
 //!
 //! # Threads
 //!
@@ -58,6 +59,7 @@
 //! - Distributions build the library with `SAFE_DATA`, so that it clears its registers and stack after each call; a
 //!   build without it would leave key-dependent values there.
 //! - The static library adds about 15 MB to a binary: its manager refers to every algorithm and processor.
+//! - 3DES looks things up in tables, of both libraries, so its timing may tell of keys; it is there for old measurements.
 //! - A packet of separate algorithms that comes alone takes two to four times as long with intel-ipsec-mb as with AWS-LC.
 //! - Tags of AES-GCM are 16 octets; the 8 and 12 of RFC 4106 are not offered.
 

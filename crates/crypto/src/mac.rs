@@ -4,13 +4,15 @@ mod block;
 
 use crate::error::CryptoError;
 use crate::separate::Mac;
+use ::hmac::{Hmac, KeyInit, Mac as _};
 use aws_lc_rs::hmac;
 use block::BlockMac;
+use md5::Md5;
 use std::fmt;
 use subtle::ConstantTimeEq;
 
 /// The key of a MAC alone. Used from any number of threads at once; the libraries overwrite it when it is dropped. AWS-LC works with it, or
-/// RustCrypto's AES, whatever library the others have.
+/// RustCrypto's AES and MD5, whatever library the others have.
 #[derive(Clone)]
 pub struct MacKey {
     key: Expanded,
@@ -22,6 +24,7 @@ pub struct MacKey {
 enum Expanded {
     Hmac(hmac::Key),
     Block(BlockMac),
+    Md5(Hmac<Md5>),
 }
 
 impl MacKey {
@@ -38,6 +41,7 @@ impl MacKey {
             Mac::HmacSha256_128 => hmac(hmac::HMAC_SHA256),
             Mac::HmacSha384_192 => hmac(hmac::HMAC_SHA384),
             Mac::HmacSha512_256 => hmac(hmac::HMAC_SHA512),
+            Mac::HmacMd5_96 => Expanded::Md5(Hmac::new_from_slice(key).map_err(|_| wrong)?),
             Mac::AesXcbc96 | Mac::AesCmac96 => Expanded::Block(BlockMac::new(mac, key).ok_or(wrong)?),
         };
         Ok(Self { key, mac })
@@ -54,6 +58,7 @@ impl MacKey {
         let state = match &self.key {
             Expanded::Hmac(key) => State::Hmac(hmac::Context::with_key(key)),
             Expanded::Block(key) => State::Block(key.begin()),
+            Expanded::Md5(key) => State::Md5(key.clone()),
         };
         Message { state, icv_len: self.mac.icv_len() }
     }
@@ -75,6 +80,7 @@ pub struct Message<'k> {
 enum State<'k> {
     Hmac(hmac::Context),
     Block(block::State<'k>),
+    Md5(Hmac<Md5>),
 }
 
 impl Message<'_> {
@@ -84,6 +90,7 @@ impl Message<'_> {
         match &mut self.state {
             State::Hmac(context) => context.update(octets),
             State::Block(state) => state.push(octets),
+            State::Md5(state) => state.update(octets),
         }
     }
 
@@ -109,6 +116,7 @@ impl Message<'_> {
         match self.state {
             State::Hmac(context) => context.sign().as_ref().get(..self.icv_len).is_some_and(work),
             State::Block(state) => state.finish().get(..self.icv_len).is_some_and(work),
+            State::Md5(state) => state.finalize().into_bytes().get(..self.icv_len).is_some_and(work),
         }
     }
 }

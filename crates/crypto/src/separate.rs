@@ -34,18 +34,21 @@ pub enum Cipher {
     Aes192Cbc,
     /// AES-CBC with a 256-bit key (RFC 3602).
     Aes256Cbc,
+    /// 3DES-CBC (RFC 2451), whose blocks have 64 bits: too few for more than some gigabytes under one key (Sweet32).
+    TripleDesCbc,
 }
 
 impl Cipher {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Null, Self::Aes128Cbc, Self::Aes192Cbc, Self::Aes256Cbc];
+    pub const ALL: [Self; 5] =
+        [Self::Null, Self::Aes128Cbc, Self::Aes192Cbc, Self::Aes256Cbc, Self::TripleDesCbc];
 
     /// Octets of the key.
     pub const fn key_len(self) -> usize {
         match self {
             Self::Null => 0,
             Self::Aes128Cbc => 16,
-            Self::Aes192Cbc => 24,
+            Self::Aes192Cbc | Self::TripleDesCbc => 24,
             Self::Aes256Cbc => 32,
         }
     }
@@ -54,6 +57,7 @@ impl Cipher {
     pub const fn iv_len(self) -> usize {
         match self {
             Self::Null => 0,
+            Self::TripleDesCbc => 8,
             Self::Aes128Cbc | Self::Aes192Cbc | Self::Aes256Cbc => 16,
         }
     }
@@ -62,6 +66,7 @@ impl Cipher {
     pub const fn block_len(self) -> usize {
         match self {
             Self::Null => 1,
+            Self::TripleDesCbc => 8,
             Self::Aes128Cbc | Self::Aes192Cbc | Self::Aes256Cbc => 16,
         }
     }
@@ -82,34 +87,37 @@ pub enum Mac {
     AesXcbc96,
     /// AES-CMAC-96 (RFC 4494).
     AesCmac96,
+    /// HMAC-MD5-96 (RFC 2403), which nobody is to use any more (RFC 8221 §6).
+    HmacMd5_96,
 }
 
 impl Mac {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::HmacSha1_96,
         Self::HmacSha256_128,
         Self::HmacSha384_192,
         Self::HmacSha512_256,
         Self::AesXcbc96,
         Self::AesCmac96,
+        Self::HmacMd5_96,
     ];
 
-    /// Octets of the key: as many as the hash has (RFC 2404 §3, RFC 4868 §2.1.1), or a key of AES-128.
+    /// Octets of the key: as many as the hash has (RFC 2403 §3, RFC 2404 §3, RFC 4868 §2.1.1), or a key of AES-128.
     pub const fn key_len(self) -> usize {
         match self {
             Self::HmacSha1_96 => 20,
             Self::HmacSha256_128 => 32,
             Self::HmacSha384_192 => 48,
             Self::HmacSha512_256 => 64,
-            Self::AesXcbc96 | Self::AesCmac96 => 16,
+            Self::AesXcbc96 | Self::AesCmac96 | Self::HmacMd5_96 => 16,
         }
     }
 
     /// Octets of the integrity check value.
     pub const fn icv_len(self) -> usize {
         match self {
-            Self::HmacSha1_96 | Self::AesXcbc96 | Self::AesCmac96 => 12,
+            Self::HmacSha1_96 | Self::AesXcbc96 | Self::AesCmac96 | Self::HmacMd5_96 => 12,
             Self::HmacSha256_128 => 16,
             Self::HmacSha384_192 => 24,
             Self::HmacSha512_256 => 32,

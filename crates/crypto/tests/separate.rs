@@ -176,7 +176,7 @@ fn what_fills_no_blocks_is_refused() {
                 let text = len.checked_sub(around);
                 let whole = match algorithm.cipher {
                     Cipher::Null => text.is_some(),
-                    _ => text.is_some_and(|text| text > 0 && text.is_multiple_of(16)),
+                    cipher => text.is_some_and(|text| text > 0 && text.is_multiple_of(cipher.block_len())),
                 };
                 let mut octets = vec![0x5a; len];
                 let mut jobs = [SeparateJob { key: &key, packet: &mut octets, high: Some(1), ok: true }];
@@ -196,16 +196,24 @@ fn sample() -> Packet {
 }
 
 /// Nobody can foretell the IV of a nonce, and no two of a key are the same.
+fn nonces_are_encrypted(library: Library, cipher: Cipher) {
+    let (algorithm, end) = (SeparateAlgorithm { cipher, ..sample().algorithm }, 8 + cipher.iv_len());
+    let nonce = |number: u64| (u128::from(number) << 64).to_be_bytes();
+    let packets: Vec<_> =
+        (0..100).map(|number| Packet { algorithm, nonce: nonce(number), ..sample() }).collect();
+    let ivs: HashSet<_> = sealed(library, &packets).iter().map(|octets| octets[8..end].to_vec()).collect();
+    assert_eq!(ivs.len(), packets.len());
+    let other = Packet { key: std::array::from_fn(|at| at as u8), ..packets[0].clone() };
+    assert!(!ivs.contains(&sealed(library, &[other])[0][8..end]));
+    assert!(packets.iter().all(|packet| !ivs.contains(&packet.nonce[..cipher.iv_len()])));
+}
+
 #[test]
 fn ivs_are_nonces_encrypted() {
     for library in libraries() {
-        let packets: Vec<_> =
-            (0..100u128).map(|nonce| Packet { nonce: nonce.to_be_bytes(), ..sample() }).collect();
-        let ivs: HashSet<_> = sealed(library, &packets).iter().map(|octets| octets[8..24].to_vec()).collect();
-        assert_eq!(ivs.len(), packets.len());
-        let other = Packet { key: [7; 64], ..packets[0].clone() };
-        assert!(!ivs.contains(&sealed(library, &[other])[0][8..24]));
-        assert!(packets.iter().all(|packet| !ivs.contains(&packet.nonce[..])));
+        for cipher in Cipher::ALL.into_iter().filter(|cipher| *cipher != Cipher::Null) {
+            nonces_are_encrypted(library, cipher);
+        }
     }
 }
 

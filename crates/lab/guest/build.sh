@@ -18,7 +18,7 @@ modules=(
     virtio_pci virtio_net virtio_rng
     xfrm_user esp4 esp6 esp4_offload esp6_offload
     drbg jitterentropy_rng gcm ccm ctr cbc ecb hmac cmac xcbc seqiv echainiv authenc authencesn ghash-generic
-    sha1_generic sha256_generic sha512_generic chacha20poly1305 chacha_generic poly1305_generic
+    des_generic md5 sha1_generic sha256_generic sha512_generic chacha20poly1305 chacha_generic poly1305_generic
     aesni-intel ghash-clmulni-intel sha1-ssse3 sha256-ssse3 sha512-ssse3 chacha-x86_64 poly1305-x86_64
 )
 

@@ -1,4 +1,4 @@
-//! AES-CBC and MACs, many packets side by side.
+//! AES-CBC, 3DES-CBC and MACs, many packets side by side.
 //!
 //! The library keeps what it works on in a manager, one a thread: it is made with the thread's first burst. Each call here ends with
 //! all its packets done, so that nothing stays in a manager between calls.
@@ -15,6 +15,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Octets of the round keys of AES-256.
 const ROUND_KEYS: usize = 15 * 16;
+/// Octets of the schedule of one of the three keys of 3DES.
+const DES_SCHEDULE: usize = 128;
 /// Octets of the longest block, and of the longest state, that a hash has: SHA-512's.
 const MAX_BLOCK: usize = 128;
 const MAX_STATE: usize = 64;
@@ -33,10 +35,11 @@ const HIGH_LEN: usize = 4;
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(crate) struct Schedule {
-    encryption: [u8; ROUND_KEYS],
-    decryption: [u8; ROUND_KEYS],
+    /// Of AES round keys for encryption, then for decryption; of 3DES three schedules, which are for both.
+    cipher: [u8; 2 * ROUND_KEYS],
     mac: MacSchedule,
 }
+const _: () = assert!(3 * DES_SCHEDULE <= 2 * ROUND_KEYS);
 
 /// What a MAC begins with: of HMAC the hash's states behind the block of each pad (RFC 2104 §4), in `first` and `second`; of one of AES the
 /// round keys in `first`, and in `second` what is added to a last block that is whole, or filled.
@@ -60,33 +63,49 @@ impl Schedule {
             return Err(CryptoError::KeyRefused { library: Library::IpsecMb });
         }
         let mut this = Self {
-            encryption: [0; ROUND_KEYS],
-            decryption: [0; ROUND_KEYS],
+            cipher: [0; 2 * ROUND_KEYS],
             mac: MacSchedule { first: [0; MAC_ROUND_KEYS], second: [0; MAX_STATE] },
         };
-        this.expand(functions, algorithm.cipher, cipher_key);
         this.mac.expand(functions, algorithm.mac, mac_key);
-        Ok(this)
+        if this.expand(functions, algorithm.cipher, cipher_key) {
+            Ok(this)
+        } else {
+            Err(CryptoError::KeyRefused { library: Library::IpsecMb })
+        }
     }
 
-    /// `key` has the cipher's length.
-    fn expand(&mut self, functions: &Functions, cipher: Cipher, key: &[u8]) {
+    /// `key` has the cipher's length. False if the library refuses it.
+    fn expand(&mut self, functions: &Functions, cipher: Cipher, key: &[u8]) -> bool {
         let expand = match cipher {
-            Cipher::Null => return,
+            Cipher::Null => return true,
+            Cipher::TripleDesCbc => return self.expand_des(functions, key),
             Cipher::Aes128Cbc => functions.aes128,
             Cipher::Aes192Cbc => functions.aes192,
             Cipher::Aes256Cbc => functions.aes256,
         };
         assert_eq!(key.len(), cipher.key_len());
+        let (encryption, decryption) = self.cipher.split_at_mut(ROUND_KEYS);
         // SAFETY: `key` has the octets that `expand` reads; the schedules have those that it writes for the longest key, and are
         // aligned to 16 octets.
         unsafe {
-            expand(
-                key.as_ptr().cast(),
-                self.encryption.as_mut_ptr().cast(),
-                self.decryption.as_mut_ptr().cast(),
-            );
+            expand(key.as_ptr().cast(), encryption.as_mut_ptr().cast(), decryption.as_mut_ptr().cast());
         }
+        true
+    }
+
+    /// Three keys, each of eight octets.
+    fn expand_des(&mut self, functions: &Functions, key: &[u8]) -> bool {
+        let (keys, schedules) = (key.as_chunks::<8>().0, self.cipher.as_chunks_mut::<DES_SCHEDULE>().0);
+        keys.iter().zip(schedules).all(|(key, schedule)| {
+            // SAFETY: the key has eight octets; the schedule has those that are written, and is aligned to 16.
+            unsafe { (functions.des)(schedule.as_mut_ptr().cast(), key.as_ptr().cast()) == 0 }
+        })
+    }
+
+    /// What the cipher needs for a direction.
+    fn cipher(&self, cipher: Cipher, encrypt: bool) -> &[u8] {
+        let at = if encrypt || cipher == Cipher::TripleDesCbc { 0 } else { ROUND_KEYS };
+        self.cipher.get(at..).unwrap_or_default()
     }
 }
 
@@ -99,6 +118,7 @@ impl MacSchedule {
             Mac::HmacSha256_128 => functions.sha256,
             Mac::HmacSha384_192 => functions.sha384,
             Mac::HmacSha512_256 => functions.sha512,
+            Mac::HmacMd5_96 => functions.md5,
             Mac::AesXcbc96 => return self.expand_xcbc(functions, key),
             Mac::AesCmac96 => return self.expand_cmac(functions, key),
         };
@@ -144,6 +164,7 @@ fn number(mac: Mac) -> u32 {
         Mac::HmacSha512_256 => 512,
         Mac::AesXcbc96 => 1,
         Mac::AesCmac96 => 2,
+        Mac::HmacMd5_96 => 3,
     }
 }
 
@@ -289,15 +310,17 @@ impl Burst<'_> {
             // A nonce is encrypted with the text, and becomes its IV.
             let (iv, text) = blocks.split_at_mut(if encrypt { 0 } else { cipher.iv_len() });
             *raw = CipherJob {
-                keys: if encrypt { &schedule.encryption } else { &schedule.decryption }.as_ptr(),
+                keys: schedule.cipher(cipher, encrypt).as_ptr(),
                 iv: if encrypt { &NO_IV } else { &*iv }.as_ptr(),
                 text: text.as_mut_ptr(),
                 len: text.len() as u64,
             };
             count += 1;
         }
-        let (manager, key_len) = (manager.0.as_ptr(), cipher.key_len() as u32);
-        // SAFETY: the manager is this thread's. `count` jobs are filled: round keys of an expanded schedule; 16 octets of IV; whole
+        // What the C side calls 3DES is 0.
+        let key_len = if cipher == Cipher::TripleDesCbc { 0 } else { cipher.key_len() as u32 };
+        let manager = manager.0.as_ptr();
+        // SAFETY: the manager is this thread's. `count` jobs are filled: an expanded schedule; an IV as long as a block; whole
         // blocks of text, as `icv_at` has found, in packets that are borrowed for as long as the call takes, each once.
         unsafe { testudo_imb_cipher(manager, raw.as_ptr(), count as u32, key_len, encrypt.into()) != 0 }
     }

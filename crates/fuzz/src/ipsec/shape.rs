@@ -31,7 +31,7 @@ impl Shape {
         let algorithm = match more >> 4 {
             0 if bit(flags, 3) => EspAlgorithm::Aes256Gcm16,
             0 => EspAlgorithm::Aes128Gcm16,
-            // The first two are these, and the last ones a second dozen.
+            // The first two are these; those behind them, or the last fifteen.
             n => {
                 let before = if bit(flags, 3) { EspAlgorithm::all().count() - 16 } else { 1 };
                 EspAlgorithm::all().nth(before + usize::from(n)).expect("there are more than 17")

@@ -12,13 +12,14 @@ use testudo_lab::wait_until;
 const TRANSFER: u64 = 256 << 10;
 
 /// With what `ip xfrm state` calls the algorithms.
-const SUITES: [(Suite, &str); 12] = [
+const SUITES: [(Suite, &str); 13] = [
     (("aes128-sha256-esn", [Some("AES_CBC"), Some("128"), Some("HMAC_SHA2_256_128")]), "hmac(sha256)"),
     (("aes256-sha512-noesn", [Some("AES_CBC"), Some("256"), Some("HMAC_SHA2_512_256")]), "hmac(sha512)"),
     (("aes192-sha384-esn", [Some("AES_CBC"), Some("192"), Some("HMAC_SHA2_384_192")]), "hmac(sha384)"),
     (("aes128-sha1-noesn", [Some("AES_CBC"), Some("128"), Some("HMAC_SHA1_96")]), "hmac(sha1)"),
     (("aes128-aesxcbc-esn", [Some("AES_CBC"), Some("128"), Some("AES_XCBC_96")]), "xcbc(aes)"),
     (("aes256-aescmac-noesn", [Some("AES_CBC"), Some("256"), Some("AES_CMAC_96")]), "cmac(aes)"),
+    (("3des-md5-esn", [Some("3DES_CBC"), None, Some("HMAC_MD5_96")]), "cbc(des3_ede)"),
     (("aes192gcm16-esn", [Some("AES_GCM_16"), Some("192"), None]), "rfc4106(gcm(aes))"),
     (("chacha20poly1305-esn", [Some("CHACHA20_POLY1305"), None, None]), "rfc7539esp(chacha20,poly1305)"),
     (("aes128ccm8-esn", [Some("AES_CCM_8"), Some("128"), None]), "rfc4309(ccm(aes))"),
@@ -46,7 +47,8 @@ fn streams(pair: &Pair, family: Family) {
 
 #[test]
 fn a_linux_kernel_takes_every_suite() {
-    let pair = Scenario::new("esp-kernel", Kind::Guest).inner_mtu(INNER_MTU).start_empty();
+    let pair =
+        Scenario::new("esp-kernel", Kind::Guest).inner_mtu(INNER_MTU).settings("legacy = true").start_empty();
     let sides = [Side::One, Side::Two].into_iter().cycle();
     for ((suite, kernels), initiator) in SUITES.into_iter().zip(sides) {
         connect(&pair, Family::V4, suite.0, initiator);

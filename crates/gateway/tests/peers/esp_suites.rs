@@ -35,6 +35,13 @@ const SUITES: [Suite; 14] = [
     ("aes256ccm16", [Some("AES_CCM_16"), Some("256"), None]),
 ];
 
+/// What `legacy = true` allows.
+const LEGACY: [Suite; 3] = [
+    ("3des-sha1", [Some("3DES_CBC"), None, Some("HMAC_SHA1_96")]),
+    ("aes128-md5", cbc("128", "HMAC_MD5_96")),
+    ("3des-md5", [Some("3DES_CBC"), None, Some("HMAC_MD5_96")]),
+];
+
 /// Loads a connection with that proposal into both sides and brings it up.
 pub(crate) fn connect(pair: &Pair, outer: Family, proposal: &str, initiator: Side) {
     for side in SIDES {
@@ -76,15 +83,19 @@ fn end(pair: &Pair, initiator: Side) {
 
 fn every_suite(peer: Kind, esn: &str) {
     let pair = Scenario::new("esp-suites", peer).inner_mtu(INNER_MTU).start_empty();
-    for ((proposal, expected), first) in SUITES.into_iter().zip(SIDES.into_iter().cycle()) {
+    every_one(&pair, &SUITES, esn);
+}
+
+fn every_one(pair: &Pair, suites: &[Suite], esn: &str) {
+    for ((proposal, expected), first) in suites.iter().copied().zip(SIDES.into_iter().cycle()) {
         for (initiator, family) in [(first, Family::V4), (first.other(), Family::V6)] {
-            connect(&pair, Family::V4, &format!("{proposal}{esn}"), initiator);
+            connect(pair, Family::V4, &format!("{proposal}{esn}"), initiator);
             let watch = Watch::start(&pair.t);
-            is_agreed(&pair, (proposal, expected));
-            sizes_are_answered(&pair, family);
+            is_agreed(pair, (proposal, expected));
+            sizes_are_answered(pair, family);
             pair.tcp_both_ways(family);
             watch.saw_nothing();
-            end(&pair, initiator);
+            end(pair, initiator);
         }
     }
     for reason in ["auth_failed", "esp_too_short", "bad_padding", "malformed_inner"] {
@@ -100,6 +111,23 @@ fn every_suite_with_strongswan() {
 #[test]
 fn every_suite_with_ourselves_and_extended_numbers() {
     every_suite(Kind::Testudo, "-esn");
+}
+
+#[test]
+fn weak_suites_are_for_those_who_ask_for_them() {
+    let modern = Scenario::new("esp-modern", Kind::Testudo).start_empty();
+    for (proposal, word) in [("3des-sha256", "3des"), ("aes128-md5", "md5")] {
+        let mut connection = Connection::of(Side::One, Family::V4);
+        connection.esp_proposals = proposal.into();
+        let refused = modern.swanctl(Side::One).load(&connection.to_string()).unwrap_err().to_string();
+        assert!(refused.contains(&format!("{word:?} is refused as weak")), "{refused}");
+    }
+    drop(modern);
+    let pair = Scenario::new("esp-legacy", Kind::Strongswan)
+        .inner_mtu(INNER_MTU)
+        .settings("legacy = true")
+        .start_empty();
+    every_one(&pair, &LEGACY, "");
 }
 
 /// What both have in another order: the responder's counts. What only one has is never agreed on.

@@ -118,7 +118,7 @@ pub enum EspEncryption {
     Aes128Gcm16,
     /// `aes256gcm16`.
     Aes256Gcm16,
-    /// `null`, or AES-CBC as in `aes128`, which need a [`Mac`] beside them.
+    /// `null`, AES-CBC as in `aes128`, or the legacy `3des`, which need a [`Mac`] beside them.
     Separate(Cipher),
     /// `aes192gcm16`.
     Aes192Gcm16,

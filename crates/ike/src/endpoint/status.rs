@@ -280,6 +280,9 @@ impl AlgorithmName {
             EspAlgorithm::Separate(SeparateAlgorithm { cipher: Cipher::Null, .. }) => {
                 Some(Self { name: "NULL", keysize: None })
             }
+            EspAlgorithm::Separate(SeparateAlgorithm { cipher: Cipher::TripleDesCbc, .. }) => {
+                Some(Self { name: "3DES_CBC", keysize: None })
+            }
             EspAlgorithm::Separate(SeparateAlgorithm { cipher, .. }) => {
                 Some(Self { name: "AES_CBC", keysize: Some((8 * cipher.key_len()) as u16) })
             }
@@ -295,6 +298,7 @@ impl From<Mac> for AlgorithmName {
             Mac::HmacSha256_128 => "HMAC_SHA2_256_128",
             Mac::HmacSha384_192 => "HMAC_SHA2_384_192",
             Mac::HmacSha512_256 => "HMAC_SHA2_512_256",
+            Mac::HmacMd5_96 => "HMAC_MD5_96",
             Mac::AesXcbc96 => "AES_XCBC_96",
             Mac::AesCmac96 => "AES_CMAC_96",
         };

@@ -66,6 +66,10 @@ impl TransformId {
     pub const PRF_HMAC_SHA1: Self = Self(2);
     /// Type INTEG: HMAC-SHA1-96 (RFC 2404).
     pub const AUTH_HMAC_SHA1_96: Self = Self(2);
+    /// Type ENCR: 3DES-CBC (RFC 2451).
+    pub const ENCR_3DES: Self = Self(3);
+    /// Type INTEG: HMAC-MD5-96 (RFC 2403).
+    pub const AUTH_HMAC_MD5_96: Self = Self(1);
     /// Type INTEG: AES-XCBC-96 (RFC 3566).
     pub const AUTH_AES_XCBC_96: Self = Self(5);
     /// Type INTEG: AES-CMAC-96 (RFC 4494).

@@ -115,6 +115,9 @@ impl Wire for EspEncryption {
                 Transform::cipher(id, 8 * key.octets() as u16)
             }
             Self::Separate(Cipher::Null) => Transform::new(TransformType::Encryption, TransformId::ENCR_NULL),
+            Self::Separate(Cipher::TripleDesCbc) => {
+                Transform::new(TransformType::Encryption, TransformId::ENCR_3DES)
+            }
             Self::Separate(Cipher::Aes128Cbc) => Transform::cipher(TransformId::ENCR_AES_CBC, 128),
             Self::Separate(Cipher::Aes192Cbc) => Transform::cipher(TransformId::ENCR_AES_CBC, 192),
             Self::Separate(Cipher::Aes256Cbc) => Transform::cipher(TransformId::ENCR_AES_CBC, 256),
@@ -129,6 +132,7 @@ impl Wire for Mac {
             Self::HmacSha256_128 => TransformId::AUTH_HMAC_SHA2_256_128,
             Self::HmacSha384_192 => TransformId::AUTH_HMAC_SHA2_384_192,
             Self::HmacSha512_256 => TransformId::AUTH_HMAC_SHA2_512_256,
+            Self::HmacMd5_96 => TransformId::AUTH_HMAC_MD5_96,
             Self::AesXcbc96 => TransformId::AUTH_AES_XCBC_96,
             Self::AesCmac96 => TransformId::AUTH_AES_CMAC_96,
         };

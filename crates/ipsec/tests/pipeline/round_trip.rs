@@ -176,7 +176,14 @@ fn check_udp_checksum(tunnel: &Tunnel, packet: &[u8], datagram: &[u8]) {
 
 #[test]
 fn sequence_numbers_and_ivs_count_up() {
-    let (mut a, _) = pair(&Tunnel::default());
+    let has_number = |algorithm: &EspAlgorithm| !matches!(algorithm, EspAlgorithm::Separate(_));
+    for algorithm in EspAlgorithm::all().filter(has_number) {
+        numbers_count_up(algorithm);
+    }
+}
+
+fn numbers_count_up(algorithm: EspAlgorithm) {
+    let (mut a, _) = pair(&Tunnel { algorithm, ..Tunnel::default() });
     let outer = forwarded(a.outbound(&vec![sized(false, 100); 100]));
     for (packet, number) in outer.iter().zip(0u64..) {
         let sequence = u32::from_be_bytes(packet[24..28].try_into().unwrap());

@@ -75,6 +75,7 @@ impl Drop for Scapy {
 fn names(algorithm: EspAlgorithm) -> (&'static str, &'static str, usize) {
     let (cipher, mac, cipher_key) = match algorithm {
         EspAlgorithm::Separate(SeparateAlgorithm { cipher: Cipher::Null, mac }) => ("NULL", mac, 0),
+        EspAlgorithm::Separate(SeparateAlgorithm { cipher: Cipher::TripleDesCbc, mac }) => ("3DES", mac, 24),
         EspAlgorithm::Separate(SeparateAlgorithm { cipher, mac }) => ("AES-CBC", mac, cipher.key_len()),
         EspAlgorithm::Ah(mac) => ("AH", mac, 0),
         EspAlgorithm::Ccm(CcmAlgorithm { icv, .. }) => {
@@ -94,6 +95,7 @@ fn names(algorithm: EspAlgorithm) -> (&'static str, &'static str, usize) {
         Mac::HmacSha384_192 => "SHA2-384-192",
         Mac::HmacSha512_256 => "SHA2-512-256",
         Mac::AesCmac96 => "AES-CMAC-96",
+        Mac::HmacMd5_96 => "HMAC-MD5-96",
         Mac::AesXcbc96 => unreachable!("scapy has none"),
     };
     (cipher, mac, cipher_key)

@@ -111,7 +111,7 @@ fn ivs_cannot_be_foretold_and_differ() {
         }
         assert_eq!(ivs.len(), 64);
         // A number counts up: most octets of it would be the same.
-        for at in 0..16 {
+        for at in 0..before - 8 {
             let values: HashSet<_> = ivs.iter().map(|iv| iv[at]).collect();
             assert!(values.len() > 32, "{tunnel:?}, octet {at}: {} values", values.len());
         }

@@ -88,12 +88,17 @@ fn names(algorithm: EspAlgorithm) -> Option<(&'static str, &'static str, usize)>
         }
         _ => return None,
     };
-    let name = if cipher == Cipher::Null { "NULL" } else { "AES-CBC [RFC3602]" };
+    let name = match cipher {
+        Cipher::Null => "NULL",
+        Cipher::TripleDesCbc => "TripleDES-CBC [RFC2451]",
+        Cipher::Aes128Cbc | Cipher::Aes192Cbc | Cipher::Aes256Cbc => "AES-CBC [RFC3602]",
+    };
     let mac = match mac {
         Mac::HmacSha1_96 => "HMAC-SHA-1-96 [RFC2404]",
         Mac::HmacSha256_128 => "HMAC-SHA-256-128 [RFC4868]",
         Mac::HmacSha384_192 => "HMAC-SHA-384-192 [RFC4868]",
         Mac::HmacSha512_256 => "HMAC-SHA-512-256 [RFC4868]",
+        Mac::HmacMd5_96 => "HMAC-MD5-96 [RFC2403]",
         Mac::AesXcbc96 | Mac::AesCmac96 => return None,
     };
     Some((name, mac, cipher.key_len()))

@@ -77,9 +77,9 @@ pub fn algorithms(policy: Policy) -> Message {
         "ML_KEM_1024",
     ];
     Message::new()
-        .with_section("encryption", section(&["AES_CBC", "NULL"], &[]))
-        .with_section("integrity", section(&integrity, &[]))
-        .with_section("hasher", section(&hasher, &[]))
+        .with_section("encryption", section(&["AES_CBC", "NULL"], &["3DES_CBC"]))
+        .with_section("integrity", section(&integrity, &["HMAC_MD5_96"]))
+        .with_section("hasher", section(&hasher, &["HASH_MD5"]))
         .with_section("kdf", section(&["KDF_PRF", "KDF_PRF_PLUS"], &[]))
         .with_section(
             "aead",

@@ -99,6 +99,13 @@ const ESP: &[(&[&str], Token)] = &[
     (&["aescmac"], Token::EspIntegrity(Mac::AesCmac96)),
 ];
 
+/// What ESP and AH alone take with [`Policy::Legacy`]; all stand among [`WEAK`]. DES is refused always: its keys were found by trying
+/// in 1998.
+const LEGACY_ESP: &[(&[&str], Token)] = &[
+    (&["3des"], Token::EspEncryption(EspEncryption::Separate(Cipher::TripleDesCbc))),
+    (&["md5"], Token::EspIntegrity(Mac::HmacMd5_96)),
+];
+
 /// What is taken with [`Policy::Legacy`] only; all stand among [`WEAK`].
 const LEGACY: &[(&[&str], Token)] = &[
     (&["sha1", "sha"], Token::Integrity(Integrity::HmacSha1)),
@@ -192,7 +199,8 @@ pub(super) fn token(word: &str, protocol: Protocol, policy: Policy) -> Result<To
             Err(why) => Err(why),
         };
     }
-    let legacy = LEGACY.iter().find(|(names, _)| named(names)).map(|(_, token)| *token);
+    let legacy_esp = LEGACY_ESP.iter().filter(|_| protocol != Protocol::Ike);
+    let legacy = legacy_esp.chain(LEGACY).find(|(names, _)| named(names)).map(|(_, token)| *token);
     let weak = WEAK.iter().find(|(names, _)| named(names)).map(|(_, why)| *why);
     match (legacy, policy, weak) {
         (Some(token), Policy::Legacy, _) => Ok(token),

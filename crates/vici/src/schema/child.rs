@@ -6,8 +6,8 @@ use super::fields::Fields;
 use super::keys::CHILD;
 use super::refusal::{Refusal, Why, because, expected};
 use super::{lifetime, proposal, selector, value};
-use testudo_ike::config::{Child, ChildMode, EspProposal, StartAction, TsSpec};
-use testudo_ipsec::sa::HeaderCopy;
+use testudo_ike::config::{Child, ChildMode, EspEncryption, EspProposal, StartAction, TsSpec};
+use testudo_ipsec::sa::{Cipher, HeaderCopy};
 
 /// Anti-replay window where none is given. strongSwan's 32 packets are too few for many queues and processors.
 const REPLAY_WINDOW: u32 = 1024;
@@ -18,22 +18,29 @@ pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<C
     let mut section = section.known(CHILD)?;
     let mode = section.parsed("mode", mode)?.unwrap_or(ChildMode::Tunnel);
     let start_action = start_action(&mut section, mode)?;
+    let proposals = proposals(&mut section, mode, policy)?;
+    let small_blocks = proposals.iter().any(has_small_blocks);
     let child = Child {
         name: name.to_owned(),
         local_ts: selectors(&mut section, "local_ts", mode)?,
         remote_ts: selectors(&mut section, "remote_ts", mode)?,
-        proposals: proposals(&mut section, mode, policy)?,
+        proposals,
         mode,
         start_action,
         dpd_action: loss_action(&mut section, "dpd_action", mode)?,
         close_action: loss_action(&mut section, "close_action", mode)?,
-        lifetime: lifetime::child(&mut section)?,
+        lifetime: lifetime::child(&mut section, small_blocks)?,
         replay_window: section.parsed("replay_window", replay_window)?.unwrap_or(REPLAY_WINDOW),
         copy: header_copy(&mut section)?,
         priority: section.parsed("priority", value::number32)?.unwrap_or(0),
     };
     section.finish_with(CHILD)?;
     Ok(child)
+}
+
+/// True if one of its ciphers has blocks of 64 bits.
+fn has_small_blocks(proposal: &EspProposal) -> bool {
+    proposal.encryption.contains(&EspEncryption::Separate(Cipher::TripleDesCbc))
 }
 
 fn mode(text: &str) -> Result<ChildMode, Why> {

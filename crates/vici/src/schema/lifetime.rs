@@ -9,6 +9,8 @@ use testudo_ike::config::{ChildLifetime, IkeLifetime, Lifetime};
 const IKE_REKEY: u64 = 4 * 3600;
 /// `rekey_time` of a child where none is given: 1 hour.
 const CHILD_REKEY: u64 = 3600;
+/// `rekey_bytes` of a child with blocks of 64 bits where none is given: one of 2000 such SAs has then two that are alike.
+const SMALL_BLOCKS_REKEY: u64 = 1 << 30;
 
 pub(super) fn ike(section: &mut Fields<'_>) -> Result<IkeLifetime, Refusal> {
     let rekey = section.parsed("rekey_time", seconds)?;
@@ -20,10 +22,11 @@ pub(super) fn ike(section: &mut Fields<'_>) -> Result<IkeLifetime, Refusal> {
     Ok(IkeLifetime::with_reauth(rekey, reauth.unwrap_or(0), over, rand))
 }
 
-pub(super) fn child(section: &mut Fields<'_>) -> Result<ChildLifetime, Refusal> {
+/// `small_blocks`: if one of its ciphers has blocks of 64 bits.
+pub(super) fn child(section: &mut Fields<'_>, small_blocks: bool) -> Result<ChildLifetime, Refusal> {
     Ok(ChildLifetime {
         time: one(section, "time", CHILD_REKEY, seconds)?,
-        bytes: one(section, "bytes", 0, value::size)?,
+        bytes: one(section, "bytes", if small_blocks { SMALL_BLOCKS_REKEY } else { 0 }, value::size)?,
         packets: one(section, "packets", 0, value::number)?,
     })
 }

@@ -5,7 +5,7 @@ use testudo_crypto::AeadAlgorithm;
 use testudo_ipsec::sa::{AesKey, CcmAlgorithm, Cipher, EspAlgorithm, IcvLen, Mac};
 
 /// Every suite of ESP and its name.
-const SUITES: [(&str, EspAlgorithm); 40] = [
+const SUITES: [(&str, EspAlgorithm); 51] = [
     ("aes128gcm16", EspAlgorithm::Aes128Gcm16),
     ("aes192gcm16", EspAlgorithm::Aes192Gcm16),
     ("aes256gcm16", EspAlgorithm::Aes256Gcm16),
@@ -28,24 +28,35 @@ const SUITES: [(&str, EspAlgorithm); 40] = [
     ("aes128-sha512", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha512_256)),
     ("aes128-aesxcbc", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::AesXcbc96)),
     ("aes128-aescmac", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::AesCmac96)),
+    ("aes128-md5", EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacMd5_96)),
     ("aes192-sha1", EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacSha1_96)),
     ("aes192-sha256", EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacSha256_128)),
     ("aes192-sha384", EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacSha384_192)),
     ("aes192-sha512", EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacSha512_256)),
     ("aes192-aesxcbc", EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::AesXcbc96)),
     ("aes192-aescmac", EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::AesCmac96)),
+    ("aes192-md5", EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacMd5_96)),
     ("aes256-sha1", EspAlgorithm::separate(Cipher::Aes256Cbc, Mac::HmacSha1_96)),
     ("aes256-sha256", EspAlgorithm::separate(Cipher::Aes256Cbc, Mac::HmacSha256_128)),
     ("aes256-sha384", EspAlgorithm::separate(Cipher::Aes256Cbc, Mac::HmacSha384_192)),
     ("aes256-sha512", EspAlgorithm::separate(Cipher::Aes256Cbc, Mac::HmacSha512_256)),
     ("aes256-aesxcbc", EspAlgorithm::separate(Cipher::Aes256Cbc, Mac::AesXcbc96)),
     ("aes256-aescmac", EspAlgorithm::separate(Cipher::Aes256Cbc, Mac::AesCmac96)),
+    ("aes256-md5", EspAlgorithm::separate(Cipher::Aes256Cbc, Mac::HmacMd5_96)),
     ("null-sha1", EspAlgorithm::separate(Cipher::Null, Mac::HmacSha1_96)),
     ("null-sha256", EspAlgorithm::separate(Cipher::Null, Mac::HmacSha256_128)),
     ("null-sha384", EspAlgorithm::separate(Cipher::Null, Mac::HmacSha384_192)),
     ("null-sha512", EspAlgorithm::separate(Cipher::Null, Mac::HmacSha512_256)),
     ("null-aesxcbc", EspAlgorithm::separate(Cipher::Null, Mac::AesXcbc96)),
     ("null-aescmac", EspAlgorithm::separate(Cipher::Null, Mac::AesCmac96)),
+    ("null-md5", EspAlgorithm::separate(Cipher::Null, Mac::HmacMd5_96)),
+    ("3des-sha1", EspAlgorithm::separate(Cipher::TripleDesCbc, Mac::HmacSha1_96)),
+    ("3des-sha256", EspAlgorithm::separate(Cipher::TripleDesCbc, Mac::HmacSha256_128)),
+    ("3des-sha384", EspAlgorithm::separate(Cipher::TripleDesCbc, Mac::HmacSha384_192)),
+    ("3des-sha512", EspAlgorithm::separate(Cipher::TripleDesCbc, Mac::HmacSha512_256)),
+    ("3des-aesxcbc", EspAlgorithm::separate(Cipher::TripleDesCbc, Mac::AesXcbc96)),
+    ("3des-aescmac", EspAlgorithm::separate(Cipher::TripleDesCbc, Mac::AesCmac96)),
+    ("3des-md5", EspAlgorithm::separate(Cipher::TripleDesCbc, Mac::HmacMd5_96)),
 ];
 
 /// An ESP cipher suite.

@@ -191,6 +191,41 @@ fn esp_proposals_with_separate_algorithms() {
     assert_eq!(esp.integrity, [Mac::HmacSha512_256, Mac::HmacSha1_96]);
 }
 
+/// A child with that for `esp_proposals`.
+fn esp_child(text: &str, policy: Policy) -> Result<Child, String> {
+    let child = Message::new().with_section("net", Message::new().with_list("esp_proposals", [text]));
+    let content = Message::new().with_section("local", psk()).with_section("remote", psk());
+    connection(&Message::new().with_section("gw", content.with_section("children", child)), policy)
+        .map(|mut connection| connection.children.remove(0))
+        .map_err(|refusal| refusal.to_string())
+}
+
+/// DES is for nobody, and IKE has none of them.
+#[test]
+fn weak_algorithms_of_esp_need_the_legacy_policy() {
+    let one = |text: &str, policy| esp_child(text, policy).map(|mut child| child.proposals.remove(0));
+    for text in ["3des-sha256", "aes128-md5", "3des-md5-esn", "3DES-MD5"] {
+        let why = one(text, Policy::Modern).unwrap_err();
+        assert!(why.contains("is refused as weak: "), "{why}");
+        assert!(why.ends_with("; testudo.toml can allow it with legacy = true"), "{why}");
+    }
+    let esp = one("3des-md5", Policy::Legacy).unwrap();
+    assert_eq!(esp.encryption, [EspEncryption::Separate(Cipher::TripleDesCbc)]);
+    assert_eq!(esp.integrity, [Mac::HmacMd5_96]);
+    for text in ["des-sha256", "blowfish128-sha256", "aes128-md5_128"] {
+        let why = one(text, Policy::Legacy).unwrap_err();
+        assert!(why.contains("is refused as weak: ") && !why.contains("legacy"), "{why}");
+    }
+    assert_eq!(one("default", Policy::Legacy).unwrap(), one("default", Policy::Modern).unwrap());
+}
+
+/// Blocks of 64 bits are for some gigabytes, unless told otherwise.
+#[test]
+fn a_child_with_3des_is_renewed_by_octets() {
+    let rekey = |text: &str| esp_child(text, Policy::Legacy).unwrap().lifetime.bytes.rekey;
+    assert_eq!((rekey("3des-sha1"), rekey("aes128-sha1")), (1 << 30, 0));
+}
+
 #[test]
 fn ah_proposals() {
     let all = |ah: &[&str], esp: &[&str]| {
