@@ -16,6 +16,8 @@ pub(crate) enum Path {
     OutsideSa(PolicyId),
     Bypass,
     Discard,
+    /// A fragment of what ports decide about: only the whole datagram tells.
+    Join,
     /// No policy matches; but what goes to that address from elsewhere may be held back: by a range of that width.
     NoPolicy(Option<u8>),
 }

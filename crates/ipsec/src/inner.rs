@@ -37,7 +37,7 @@ impl Inner {
         let ip = Ipv4::parse_verified(packet)?;
         let is_tcp = ip.protocol() == Protocol::TCP && ip.fragment_offset() == 0;
         Ok(Self {
-            flow: PacketSelector::of_ipv4(&ip, way)?,
+            flow: PacketSelector::of_ipv4(&ip, way)?.of_fragment(ip.is_fragment()),
             len: ip.total_len() as u16,
             tcp_at: if is_tcp { ip.header_len() as u16 } else { 0 },
             class: ip.tos(),
@@ -54,8 +54,10 @@ impl Inner {
         // The outer length could not tell more.
         let fits = Error::Length { found: len, expected: usize::from(u16::MAX) };
         let is_tcp = upper.protocol == Protocol::TCP && !upper.is_later_fragment();
+        // One that is the whole datagram is none (RFC 6946).
+        let is_fragment = upper.fragment.is_some_and(|fragment| fragment.more || fragment.offset != 0);
         Ok(Self {
-            flow: PacketSelector::of_ipv6(&ip, &upper, way)?,
+            flow: PacketSelector::of_ipv6(&ip, &upper, way)?.of_fragment(is_fragment),
             len: u16::try_from(len).map_err(|_| fits)?,
             tcp_at: if is_tcp { (len - upper.payload.len()) as u16 } else { 0 },
             class: ip.traffic_class(),

@@ -22,10 +22,12 @@ pub enum Direction {
 pub struct PacketSelector {
     pub(crate) local: u128,
     pub(crate) remote: u128,
-    /// local port:16 | remote port:16 | zero:14 | has ports:1 | IPv6:1 | zero:8 | protocol:8
+    /// local port:16 | remote port:16 | zero:13 | fragment:1 | has ports:1 | IPv6:1 | zero:8 | protocol:8
     pub(crate) meta: u64,
 }
 
+/// Selectors do not look at this: it is here so that fragments are flows of their own, with a path of their own.
+const FRAGMENT: u64 = 1 << 18;
 const HAS_PORTS: u64 = 1 << 17;
 const IPV6: u64 = 1 << 16;
 
@@ -130,10 +132,22 @@ impl PacketSelector {
         self.meta & HAS_PORTS != 0
     }
 
-    /// The same packet's later fragments.
+    /// The same as one of the fragments of a datagram, the first of them too, or as no such.
+    #[inline]
+    pub(crate) fn of_fragment(self, is_fragment: bool) -> Self {
+        Self { meta: self.meta & !FRAGMENT | u64::from(is_fragment) << FRAGMENT.trailing_zeros(), ..self }
+    }
+
+    /// True for fragments, if it was said.
+    #[inline]
+    pub(crate) fn is_fragment(&self) -> bool {
+        self.meta & FRAGMENT != 0
+    }
+
+    /// What selectors see of the same packet's later fragments.
     pub(crate) fn without_ports(&self) -> Self {
         const PORTS: u64 = !(u32::MAX as u64);
-        Self { meta: self.meta & !(PORTS | HAS_PORTS), ..*self }
+        Self { meta: self.meta & !(PORTS | HAS_PORTS | FRAGMENT), ..*self }
     }
 
     /// Port on our side; for ICMP type:8 | code:8.

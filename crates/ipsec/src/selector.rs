@@ -142,10 +142,13 @@ impl Side {
     }
 
     #[inline]
+    fn is_around(&self, packet: &PacketSelector, addr: u128) -> bool {
+        self.start <= addr && addr <= self.end && self.v6 == packet.is_ipv6()
+    }
+
+    #[inline]
     fn accepts(&self, packet: &PacketSelector, addr: u128, port: u16) -> bool {
-        self.start <= addr
-            && addr <= self.end
-            && self.v6 == packet.is_ipv6()
+        self.is_around(packet, addr)
             && (self.protocol == 0 || self.protocol == packet.protocol())
             && match self.ports {
                 Ports::Any => true,
@@ -233,6 +236,30 @@ impl SelectorPair {
     /// The same for the peer's side.
     pub(crate) fn remote_width(&self, packet: &PacketSelector) -> Option<u8> {
         width(self.remote(), packet.remote, packet.is_ipv6())
+    }
+
+    /// True if something asks for more than addresses.
+    pub(crate) fn asks_for_ports(&self) -> bool {
+        self.sides.iter().any(|side| side.protocol != 0 || side.ports != Ports::Any)
+    }
+
+    /// True if a packet with these addresses, and this protocol if it is known, would be accepted with certain ports.
+    pub(crate) fn accepts_but_for_ports(&self, packet: &PacketSelector) -> bool {
+        let accepts = |side: &Side, addr| {
+            // Of IPv6 another extension header may hide it.
+            let unknown = packet.protocol() == 0 && packet.is_ipv6();
+            side.is_around(packet, addr) && (unknown || [0, packet.protocol()].contains(&side.protocol))
+        };
+        self.local().iter().any(|side| accepts(side, packet.local))
+            && self.remote().iter().any(|side| accepts(side, packet.remote))
+    }
+
+    /// True if the packet is accepted because it is one that has no ports to look at.
+    pub(crate) fn wants_no_ports(&self, packet: &PacketSelector) -> bool {
+        let opaque = |side: &Side, addr| side.ports == Ports::Opaque && side.accepts(packet, addr, 0);
+        self.accepts(packet)
+            && (self.local().iter().any(|side| opaque(side, packet.local))
+                || self.remote().iter().any(|side| opaque(side, packet.remote)))
     }
 
     /// True if the packet lies inside on both sides.

@@ -92,6 +92,8 @@ pub struct Rank {
 pub struct Spd {
     index: Index,
     len: usize,
+    /// Policies that ask for more than addresses.
+    with_ports: usize,
 }
 
 #[derive(Debug)]
@@ -132,6 +134,7 @@ impl Spd {
         }
         self.index.insert(&Arc::new(Entry { rank, selectors: selectors.clone(), action }));
         self.len += 1;
+        self.with_ports += usize::from(selectors.asks_for_ports());
         Ok(())
     }
 
@@ -139,6 +142,7 @@ impl Spd {
     pub fn remove(&mut self, rank: Rank, selectors: &SelectorPair) -> bool {
         let removed = self.index.remove(selectors, rank);
         self.len -= usize::from(removed);
+        self.with_ports -= usize::from(removed && selectors.asks_for_ports());
         removed
     }
 
@@ -155,6 +159,17 @@ impl Spd {
     /// The first policy that matches.
     pub fn lookup(&self, packet: &PacketSelector) -> Decision {
         self.index.first(packet).map_or(Decision::NoPolicy, |entry| Decision::Act(entry.action))
+    }
+
+    /// True if a packet without ports, a later fragment, might have been meant by a policy that stands before the one that it
+    /// matches. Not if that one wants such packets itself (OPAQUE: RFC 4301 §7.2).
+    pub fn needs_ports(&self, later: &PacketSelector) -> bool {
+        self.with_ports > 0 && self.index.needs_ports(later, |_| true)
+    }
+
+    /// The same for policies that would not let it pass in clear.
+    pub(crate) fn may_hold_back(&self, later: &PacketSelector) -> bool {
+        self.with_ports > 0 && self.index.needs_ports(later, Entry::holds_back)
     }
 
     /// How narrow the narrowest range is that holds back what goes to the packet's remote address, from wherever it

@@ -95,7 +95,7 @@ impl Task {
     /// Where its packets come from; whether all nodes have them may differ.
     pub(super) fn source(self) -> Source {
         match self {
-            Self::Received { place, .. } => Source::Port { place, shared: false },
+            Self::Received { place, .. } => Source::Port { place, shared: false, joined: false },
             Self::Packets { source, .. } => source,
         }
     }

@@ -23,7 +23,7 @@ use std::time::Instant;
 use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_ipsec::spi::Spi;
 use testudo_wire::icmp::{self, Kind, Sources};
-use testudo_wire::{ip, ipv4};
+use testudo_wire::{ip, ipv4, ipv6};
 
 /// Packets that may wait for their second way through the pipeline.
 const AGAIN: usize = 256;
@@ -38,14 +38,17 @@ const NO_SOURCES: Sources = Sources { v4: None, v6: None };
 /// Where a packet comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// From the port at this place; `shared` if all nodes of the cluster have it.
-    Port { place: u8, shared: bool },
+    /// From the port at this place; `shared` if all nodes of the cluster have it; `joined` if it came in fragments that were put
+    /// together.
+    Port { place: u8, shared: bool, joined: bool },
     /// From the kernel.
     Tun,
-    /// The same, and it came in fragments that were put together.
+    /// The same, in fragments that were put together.
     TunJoined,
     /// From one tunnel, on its way into another.
     Tunnel,
+    /// The same, in fragments that were put together.
+    TunnelJoined,
     /// From the pipeline or the worker: a piece of a packet, or an ICMP error.
     Again,
 }
@@ -55,16 +58,24 @@ impl Source {
     #[inline]
     pub(super) fn ingress(self) -> Ingress {
         match self {
-            Self::Port { shared: false, .. } => Ingress::Port,
-            Self::Port { shared: true, .. } => Ingress::Shared,
-            Self::Tun | Self::Tunnel | Self::Again => Ingress::Host,
-            Self::TunJoined => Ingress::HostJoined,
+            Self::Port { shared: false, joined: false, .. } => Ingress::Port,
+            Self::Port { shared: false, joined: true, .. } => Ingress::PortJoined,
+            Self::Port { shared: true, joined: false, .. } => Ingress::Shared,
+            Self::Port { shared: true, joined: true, .. } => Ingress::SharedJoined,
+            Self::Tun | Self::Tunnel => Ingress::Host,
+            Self::TunJoined | Self::TunnelJoined => Ingress::HostJoined,
+            Self::Again => Ingress::Piece,
         }
     }
 
     /// Of the packet that fragments from there have become.
     pub(super) fn joined(self) -> Self {
-        if self == Self::Tun { Self::TunJoined } else { self }
+        match self {
+            Self::Port { place, shared, .. } => Self::Port { place, shared, joined: true },
+            Self::Tun | Self::TunJoined => Self::TunJoined,
+            Self::Tunnel | Self::TunnelJoined => Self::TunnelJoined,
+            Self::Again => Self::Again,
+        }
     }
 
     fn is_tun(self) -> bool {
@@ -156,7 +167,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     pub(super) fn error_sources(&self, source: Source) -> &Sources {
         match source {
             Source::Port { place, .. } => self.router.error_sources(place),
-            Source::Tun | Source::TunJoined | Source::Tunnel | Source::Again => &NO_SOURCES,
+            _ => &NO_SOURCES,
         }
     }
 
@@ -268,14 +279,19 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// A packet of our own that is larger than the path takes.
+    /// A packet of our own that is larger than the path takes, or one that came in fragments and must go on in such.
     #[cold]
     fn forward_in_pieces(&mut self, frame: Frame, path: u16, context: Context) {
         let mtu = match self.router.hop_of(frame.data()) {
             Some(Hop::Send(hop)) => path.min(hop.mtu),
+            // What must wait for a neighbour fits any link then.
+            _ if context.clear => path.min(ipv6::MIN_MTU),
             _ => path,
         };
-        if mtu < path {
+        if usize::from(frame.len()) <= usize::from(mtu) {
+            return self.forward(frame, context);
+        }
+        if mtu < path && !context.clear {
             self.tell_too_big(&frame, mtu);
         }
         self.in_pieces(frame, mtu, |this, piece| this.forward(piece, context));
@@ -315,7 +331,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         let own = Context { source: Source::Again, ..context };
         match (context.source, context.direction) {
             (Source::Again, _) => self.discard(frame, WorkerDrop::Resubmitted),
-            (_, Direction::Inbound) | (Source::Tunnel, _) => self.submit_again(frame),
+            (_, Direction::Inbound) | (Source::Tunnel | Source::TunnelJoined, _) => self.submit_again(frame),
             (Source::Port { .. }, Direction::Outbound) => self.forward(frame, own),
             (Source::Tun | Source::TunJoined, Direction::Outbound) => self.give_to_host(frame, own),
         }

@@ -308,7 +308,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             }
         }
         // There are at most `MOST_PORTS`.
-        let from = |shared| Source::Port { place: place as u8, shared };
+        let from = |shared| Source::Port { place: place as u8, shared, joined: false };
         self.run_here(&mut outbound, Direction::Outbound, from(false));
         self.run_here(&mut shared, Direction::Outbound, from(true));
         self.run_here(&mut inbound, Direction::Inbound, from(false));

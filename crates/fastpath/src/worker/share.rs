@@ -251,7 +251,7 @@ fn sort<P: Port, H: HostPort>(errand: &mut Errand, delivery: &mut Delivery<P, H>
     *fates = match *task {
         Task::Packets { source, direction } => frames.iter().map(|_| pending(source, direction)).collect(),
         Task::Received { place, checked } => {
-            let from = |shared| Source::Port { place, shared };
+            let from = |shared| Source::Port { place, shared, joined: false };
             let fate = |frame: &mut Frame| match classify(frame) {
                 Ok(Arrived::Inbound) => pending(from(false), Direction::Inbound),
                 Ok(_) if checked.is_some_and(|port| !delivery.leads_back(frame.data(), port)) => {

@@ -14,6 +14,7 @@ use testudo_ipsec::packet_selector::{Direction, PacketSelector};
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, SeparateAlgorithm};
 use testudo_ipsec::selector::{SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, Decision, Policy, PolicyId, Spd};
+use testudo_wire::fragment::Fragment;
 use testudo_wire::ip::{self, Protocol};
 use testudo_wire::ipv4::{self, Ipv4};
 use testudo_wire::ipv6::{self, Ipv6};
@@ -145,12 +146,24 @@ impl Rig {
         Some((flow, self.spd.lookup(&flow)))
     }
 
+    /// A fragment of UDP to where the SA takes some ports.
+    fn is_undecided(&self, packet: &[u8], flow: &PacketSelector) -> bool {
+        let some_ports = all_of("10.6.0.0", "10.6.255.255");
+        let is_fragment = Fragment::parse(packet).is_ok_and(|fragment| fragment.is_some());
+        let tunnelled = self.spd.lookup(flow) == Decision::Act(Action::Protect(TUNNEL));
+        is_fragment && tunnelled && flow.protocol() == 17 && some_ports.addrs.contains(flow.remote())
+    }
+
     /// Holds a verdict against the SPD. Gives the pieces of a packet that must be split.
     fn judge(&self, given: &Given, (verdict, packet): &Done) -> Vec<Given> {
         let Some((flow, decision)) = self.decision(&given.packet) else {
             assert_eq!(*verdict, Verdict::Drop(DropReason::Malformed));
             return Vec::new();
         };
+        if given.ingress != Ingress::Piece && self.is_undecided(&given.packet, &flow) {
+            assert_eq!((*verdict, packet), (Verdict::Reassemble, &whole(&given.packet).to_vec()));
+            return Vec::new();
+        }
         let covered = self.negotiated.accepts(&flow);
         match (decision, *verdict) {
             (Decision::NoPolicy, found) => assert_eq!(found, Verdict::Drop(DropReason::NoPolicy)),
@@ -279,7 +292,7 @@ fn split(packet: &[u8], mtu: u16) -> Vec<Given> {
     while let Some(len) = fragments.next_len() {
         let mut piece = vec![0; len];
         assert_eq!(fragments.write_next(&mut piece), Ok(Some(len)));
-        pieces.push(Given { packet: piece, ingress: Ingress::Host, room: ROOMY });
+        pieces.push(Given { packet: piece, ingress: Ingress::Piece, room: ROOMY });
     }
     assert!(pieces.len() > 1);
     pieces

@@ -1,7 +1,10 @@
-//! IKE messages in fragments (RFC 7383), with Debian's strongSwan.
+//! Fragments: IKE messages in such (RFC 7383) with Debian's strongSwan, ESP in such, and what hosts send in such.
 
-use crate::common::{Pair, Scenario};
+use crate::common::{Pair, Scenario, Watch};
 use crate::mtu::{headers, ping};
+use std::net::{IpAddr, UdpSocket};
+use std::time::Duration;
+use testudo_lab::Namespace;
 use testudo_lab::capture::Capture;
 use testudo_lab::gateway::Kind;
 use testudo_lab::topology::{Family, Side};
@@ -58,4 +61,52 @@ fn esp_in_udp_arrives_in_fragments_over_ipv4() {
 #[test]
 fn esp_in_udp_arrives_in_fragments_over_ipv6() {
     esp_arrives_in_fragments(Kind::Strongswan, Family::V6);
+}
+
+/// A port of a server, and one beside it that no tunnel is for.
+const PORTS: [u16; 2] = [5000, 5001];
+const OCTETS: usize = 5000;
+
+fn socket(host: &Namespace, address: (IpAddr, u16)) -> UdpSocket {
+    let socket = host.enter(move || UdpSocket::bind(address).unwrap()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket
+}
+
+/// Hosts send fragments, of which only the first has ports, through a tunnel for one port; there is none for others.
+#[test]
+fn datagrams_in_fragments_go_through_a_tunnel_for_one_port() {
+    let pair = Scenario::new("frag-ports", Kind::Testudo).alone().start_with(|side, connection| {
+        let [ours, theirs] = match side {
+            Side::One => ["udp", "udp/5000"],
+            Side::Two => ["udp/5000", "udp"],
+        };
+        let only =
+            |list: &mut Vec<String>, what| list.iter_mut().for_each(|ts| ts.push_str(&format!("[{what}]")));
+        only(&mut connection.local_ts, ours);
+        only(&mut connection.remote_ts, theirs);
+    });
+    pair.up(Side::One);
+    let watch = Watch::start(&pair.t);
+    let sent: Vec<u8> = (0..OCTETS).map(|at| (at * 7) as u8).collect();
+    let mut got = vec![0; OCTETS + 1];
+    for family in [Family::V4, Family::V6] {
+        let client = socket(&pair.t.client, (Side::One.host(family), 4000));
+        let server = PORTS.map(|port| socket(&pair.t.server, (Side::Two.host(family), port)));
+        for _ in 0..20 {
+            // First what nobody lets pass: it may not take what follows with it.
+            client.send_to(&sent, (Side::Two.host(family), PORTS[1])).unwrap();
+            client.send_to(&sent, (Side::Two.host(family), PORTS[0])).unwrap();
+            let (len, from) = server[0].recv_from(&mut got).unwrap();
+            assert_eq!((&got[..len], from), (&sent[..], client.local_addr().unwrap()));
+            server[0].send_to(&sent, from).unwrap();
+            let (len, from) = client.recv_from(&mut got).unwrap();
+            assert_eq!((&got[..len], from), (&sent[..], server[0].local_addr().unwrap()));
+        }
+        server[1].set_nonblocking(true).unwrap();
+        assert!(server[1].recv_from(&mut got).is_err(), "a datagram that no policy lets pass");
+    }
+    watch.saw_nothing();
+    // Four fragments each: of IPv4 and IPv6 twenty for the port and twenty for the other.
+    assert!(counted(&pair, "joined") >= 2 * 40 * 3, "{}", counted(&pair, "joined"));
 }

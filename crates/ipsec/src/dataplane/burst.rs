@@ -15,17 +15,36 @@ pub enum Ingress {
     Port,
     /// The same, and it has reached every node of the cluster, because only the policies tell whose it is: one node keeps it.
     Shared,
+    /// As [`Ingress::Port`], and it came in fragments that were put together: its sender cannot make it smaller than they were.
+    PortJoined,
+    /// As [`Ingress::Shared`], in such fragments.
+    SharedJoined,
     /// From our own kernel, through the TUN, or made here: the TTL is left alone.
     Host,
-    /// The same, and it came in fragments that were put together: its sender cannot make it smaller than they were.
+    /// As [`Ingress::Host`], in such fragments.
     HostJoined,
+    /// A piece of a packet that had to be split ([`Verdict::Fragment`]), or an ICMP error that was made here: as
+    /// [`Ingress::Host`], but what becomes of its fragments has been decided.
+    Piece,
 }
 
 impl Ingress {
     /// True if it was sent here.
     #[inline]
     pub(super) fn is_host(self) -> bool {
-        matches!(self, Self::Host | Self::HostJoined)
+        matches!(self, Self::Host | Self::HostJoined | Self::Piece)
+    }
+
+    /// True if all nodes of the cluster have it.
+    #[inline]
+    pub(super) fn is_shared(self) -> bool {
+        matches!(self, Self::Shared | Self::SharedJoined)
+    }
+
+    /// True if it came in fragments.
+    #[inline]
+    pub(super) fn is_joined(self) -> bool {
+        matches!(self, Self::PortJoined | Self::SharedJoined | Self::HostJoined)
     }
 }
 
@@ -36,10 +55,10 @@ pub enum Verdict {
     Pending,
     /// Route it by the IP destination now in the buffer: the outer one after encryption, the inner one after decryption.
     Forward,
-    /// The same with an IPv6 packet of our own that is larger than its path takes, in fragments (`wire::ipv6::fragment`):
-    /// nobody else on its way would make them (RFC 8200 §4.5).
+    /// The same with an IPv6 packet of our own, or with one that came to a gateway in fragments, that is larger than its path takes, in
+    /// fragments (`wire::ipv6::fragment`): nobody else on its way would make them (RFC 8200 §4.5).
     ForwardInPieces {
-        /// The largest piece.
+        /// The largest piece, if the link takes that.
         mtu: u16,
     },
     /// Give it to the kernel, through the TUN.
@@ -51,13 +70,13 @@ pub enum Verdict {
     /// `outbound`, as [`Ingress::Host`], because the TTL has been taken care of.
     Onward,
     /// Too big, and its pieces may go: split it (`wire::ipv4::fragment`) and give the pieces to `outbound` again, as
-    /// [`Ingress::Host`], because the TTL has been taken care of.
+    /// [`Ingress::Piece`].
     Fragment {
         /// The largest piece.
         mtu: u16,
     },
     /// A fragment, of which nothing can be said before the others are there: put them together ([`crate::reassembly`]), and
-    /// give the whole packet back the same way.
+    /// give the whole packet back the same way, as [`Ingress::PortJoined`] and the like.
     Reassemble,
     /// No inbound SA has this SPI. It may be that its peer has the SA already and we do not yet: keep it for a moment, and
     /// give it to `inbound` again if the SA comes, or else say so by `Dataplane::give_up_early`.

@@ -6,7 +6,7 @@ mod ccm;
 mod foresight;
 mod separate;
 
-use super::burst::{BURST, Ingress, Item, Verdict};
+use super::burst::{BURST, Item, Verdict};
 use super::counters::{Counters, DirectionCounters};
 use super::event::{Event, Events};
 use super::reply::Replier;
@@ -29,6 +29,7 @@ use std::net::IpAddr;
 use testudo_crypto::{Aad, AeadKey, IV_LEN, OpenJob, TAG_LEN, open_burst};
 use testudo_wire::icmp::{self, Sources};
 use testudo_wire::ip::Protocol;
+use testudo_wire::ipv6::MIN_MTU;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::{Error, esp};
 
@@ -409,7 +410,7 @@ impl Receiver<'_> {
             item.verdict = Verdict::ToHost;
             return;
         }
-        if item.ingress == Ingress::Port {
+        if !item.ingress.is_host() {
             if inner.ttl <= 1 {
                 plan.sa.counters.add_drop(DropReason::TtlExceeded);
                 self.replier.refuse(item, icmp::Kind::TimeExceeded, DropReason::TtlExceeded, counters);
@@ -424,7 +425,8 @@ impl Receiver<'_> {
         }
         counters.forwarded.add(1);
         counters.forwarded_bytes.add(u64::from(inner.len));
-        item.verdict = Verdict::Forward;
+        let is_large = inner.is_ipv6() && inner.len > MIN_MTU;
+        item.verdict = if is_large { large(plan.sa) } else { Verdict::Forward };
     }
 
     /// True if the packet is not for this side of the gateway (RFC 4301 §5.1): a policy wants it in another tunnel, or
@@ -433,7 +435,13 @@ impl Receiver<'_> {
     /// leave in clear for the peer's own network.
     #[inline]
     fn goes_onward(&mut self, sa: &InboundSa, inner: &Inner) -> bool {
-        let onward = inner.flow.reversed();
+        let mut onward = inner.flow.reversed();
+        let mut undecided = false;
+        if inner.flow.is_fragment() {
+            // All of a datagram go one way. Where ports might hold it back, the outbound policies see the whole of it.
+            onward = onward.without_ports();
+            undecided = self.spd.may_hold_back(&onward);
+        }
         let hash = self.flows.hash(&onward);
         match outbound::path(hash, &onward, self.flows, self.spd, self.outbound) {
             Path::Protect(policy) => {
@@ -441,10 +449,20 @@ impl Receiver<'_> {
                 let own = policy == sa.policy() || self.outbound.sa(policy).is_some_and(same);
                 !own || sa.selectors.remote_width(&onward) < sa.selectors.local_width(&inner.flow)
             }
-            Path::OutsideSa(_) | Path::Discard => true,
-            Path::Bypass | Path::NoPolicy(None) => false,
+            Path::OutsideSa(_) | Path::Discard | Path::Join => true,
+            Path::Bypass => undecided,
+            Path::NoPolicy(None) => false,
             Path::NoPolicy(Some(held)) => sa.selectors.local_width(&inner.flow).is_none_or(|own| held < own),
         }
+    }
+}
+
+/// Of IPv6 an SA for certain ports carries no later fragments: what was sent in such comes whole, as large as it may be.
+#[cold]
+fn large(sa: &InboundSa) -> Verdict {
+    match sa.selectors.asks_for_ports() {
+        true => Verdict::ForwardInPieces { mtu: u16::MAX },
+        false => Verdict::Forward,
     }
 }
 

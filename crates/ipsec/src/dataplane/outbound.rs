@@ -9,7 +9,7 @@ mod seal;
 mod separate;
 mod transport;
 
-use super::burst::{BURST, Item, Verdict};
+use super::burst::{BURST, Ingress, Item, Verdict};
 use super::counters::DirectionCounters;
 use super::reply::Replier;
 use super::table::OutboundTable;
@@ -111,8 +111,11 @@ fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &DirectionCounters
     for (at, item) in burst.iter_mut().enumerate() {
         item.verdict = Verdict::Pending;
         match Inner::parse(item.buf.data(), Direction::Out) {
-            Ok(inner) => {
+            Ok(mut inner) => {
                 inner.trim(&mut item.buf);
+                if item.ingress == Ingress::Piece {
+                    inner.flow = inner.flow.of_fragment(false);
+                }
                 let before = parsed.last().filter(|before: &&Parsed| before.inner.flow == inner.flow);
                 let (hash, same) = match before {
                     Some(before) => (before.hash, true),
@@ -170,8 +173,25 @@ pub(super) fn path(
     })
 }
 
+/// A fragment's datagram is put together first if a policy asks for ports, and what it takes may not be told from what comes behind
+/// it: the other fragments would go another way, in clear perhaps, or through another tunnel (RFC 4301 §7.3, §7.4). The same goes
+/// for an SA that was negotiated for certain ports.
+fn must_be_joined(flow: &PacketSelector, spd: &Spd, table: &OutboundTable) -> bool {
+    let later = flow.without_ports();
+    let is_outside = || match spd.lookup(&later) {
+        Decision::Act(Action::Protect(policy)) => table
+            .sa(policy)
+            .is_some_and(|sa| !sa.selectors.accepts(&later) && sa.selectors.accepts_but_for_ports(&later)),
+        _ => false,
+    };
+    spd.needs_ports(&later) || is_outside()
+}
+
 #[cold]
 fn resolve(flow: &PacketSelector, spd: &Spd, table: &OutboundTable) -> Path {
+    if flow.is_fragment() && must_be_joined(flow, spd, table) {
+        return Path::Join;
+    }
     match spd.lookup(flow) {
         Decision::Act(Action::Protect(policy)) => match table.sa(policy) {
             Some(sa) if !sa.selectors.accepts(flow) => Path::OutsideSa(policy),

@@ -214,6 +214,21 @@ impl Index {
         best
     }
 
+    /// True if one of those that stand before the first that accepts the packet would accept it with certain ports.
+    pub(super) fn needs_ports(&self, later: &PacketSelector, counts: impl Fn(&Entry) -> bool) -> bool {
+        let first = self.first(later);
+        if first.is_some_and(|first| first.selectors.wants_no_ports(later)) {
+            return false;
+        }
+        let v6 = later.is_ipv6();
+        let mut lists = self.remote.lists(v6, later.remote).chain(self.local.lists(v6, later.local));
+        lists.any(|list| {
+            let before = |entry: &&Arc<Entry>| first.is_none_or(|first| entry.rank < first.rank);
+            let wants = |entry: &Arc<Entry>| counts(entry) && entry.selectors.accepts_but_for_ports(later);
+            list.iter().take_while(before).any(wants)
+        })
+    }
+
     /// How narrow the narrowest range is that holds back what goes to the packet's remote address.
     pub(super) fn held_back(&self, packet: &PacketSelector) -> Option<u8> {
         let v6 = packet.is_ipv6();

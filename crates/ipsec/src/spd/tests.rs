@@ -105,8 +105,57 @@ fn probe() -> impl Strategy<Value = Probe> {
     })
 }
 
+/// Whether a packet without ports is one that a policy which stands before its own would want, had it certain ports.
+fn plainly_needs_ports(policies: &[Policy], later: &Probe) -> bool {
+    let mut ordered: Vec<&Policy> = policies.iter().collect();
+    ordered.sort_by_key(|policy| policy.priority);
+    let unknown = later.protocol == 0 && later.remote.is_ipv6();
+    let takes = |side: &[TrafficSelector], addr, as_it_is: bool| {
+        side.iter().any(|ts| match as_it_is {
+            true => side_matches(ts, addr, later.protocol, None),
+            false => ts.addrs.contains(addr) && (unknown || [0, later.protocol].contains(&ts.protocol)),
+        })
+    };
+    let matches = |policy: &Policy, as_it_is| {
+        takes(&policy.local, later.local, as_it_is) && takes(&policy.remote, later.remote, as_it_is)
+    };
+    let wants = |policy: &Policy| {
+        let opaque =
+            |ts: &TrafficSelector, addr| ts.is_opaque() && side_matches(ts, addr, later.protocol, None);
+        policy.local.iter().any(|ts| opaque(ts, later.local))
+            || policy.remote.iter().any(|ts| opaque(ts, later.remote))
+    };
+    let first = ordered.iter().position(|policy| matches(policy, true));
+    let before = &ordered[..first.unwrap_or(ordered.len())];
+    !first.is_some_and(|first| wants(ordered[first])) && before.iter().any(|policy| matches(policy, false))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
+    #[test]
+    fn fragments_that_need_no_ports_go_the_way_of_their_datagram(
+        policies in policies(24), probes in prop::collection::vec(probe(), 1..40)
+    ) {
+        let spd = Spd::new(policies.clone()).unwrap();
+        for probe in &probes {
+            let later = Probe { ports: None, ..*probe };
+            let needs = spd.needs_ports(&later.selector());
+            prop_assert_eq!(needs, plainly_needs_ports(&policies, &later), "{:?}", probe);
+            let opaque = |policy: &Policy| policy.local.iter().chain(&policy.remote).any(|ts| ts.is_opaque());
+            if !needs && !policies.iter().any(opaque) && probe.protocol != 0 {
+                prop_assert_eq!(spd.lookup(&probe.selector()), spd.lookup(&later.selector()), "{:?}", probe);
+            }
+        }
+        // Taking out what was put in leaves nothing that asks.
+        let mut spd = spd;
+        for (place, policy) in (0..).zip(&policies) {
+            let selectors = SelectorPair::new(&policy.local, &policy.remote);
+            let rank = Rank { priority: policy.priority, place, part: 0 };
+            prop_assert!(spd.remove(rank, &selectors));
+        }
+        prop_assert_eq!(spd.with_ports, 0);
+    }
+
     #[test]
     fn decides_like_the_plain_walk(
         policies in policies(24), probes in prop::collection::vec(probe(), 1..40)

@@ -1,5 +1,6 @@
 //! A hub between spokes: what comes out of one tunnel and belongs into another never leaves in clear (RFC 4301 §5.1).
 
+use crate::clear_fragments::fragments;
 use crate::harness::{Gateway, POLICY, Tunnel, Way, forwarded, net, run, set_spd};
 use crate::packets::{sized, v4_with};
 use std::net::Ipv4Addr;
@@ -9,6 +10,7 @@ use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
+use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
 
 const OTHER: PolicyId = PolicyId(POLICY.0 + 1);
@@ -151,4 +153,40 @@ fn a_packet_does_not_go_back_into_its_own_tunnel() {
     let mut b = Gateway::new(&params.mirrored(), tunnel.library);
     let outer = forwarded(a.outbound(&[sized(false, 100), sized(true, 100)]));
     assert_eq!(forwarded(b.inbound(&outer)).len(), 2);
+}
+
+/// Both fragments of a datagram of the spoke.
+fn in_fragments(dst: Ipv4Addr) -> [Vec<u8>; 2] {
+    fragments(false).map(|mut packet| {
+        packet[16..20].copy_from_slice(&dst.octets());
+        packet[10..12].fill(0);
+        let checksum = Sum::new().bytes(&packet[..20]).finish();
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        packet
+    })
+}
+
+/// A hub that lets all pass to another spoke but what goes to one port: that is protected.
+#[test]
+fn fragments_from_one_tunnel_that_another_may_want_are_put_together_first() {
+    let mut protected = policy(Action::Protect(OTHER));
+    let ts = protected.remote[0];
+    protected.remote[0] = TrafficSelector { protocol: 17, port_start: 2000, port_end: 2000, ..ts };
+    let passes = Policy { priority: 2, ..policy(Action::Bypass) };
+    let (mut spoke, mut hub) = spoke_and_hub(vec![protected, passes]);
+    for packet in in_fragments(ELSEWHERE) {
+        let outer = forwarded(spoke.outbound(&[packet]));
+        let results = hub.inbound(&outer);
+        assert_eq!(results[0].0, Verdict::Onward);
+        let again = run(&mut hub.plane, Way::Outbound, Ingress::Host, &[results[0].1.clone()]);
+        assert_eq!(again[0].0, Verdict::Reassemble);
+    }
+    // What no port could hold back arrives as it is.
+    let port = TrafficSelector { protocol: 17, port_start: 53, port_end: 53, ..everything() };
+    let dns = Policy { remote: vec![port], ..policy(Action::Bypass) };
+    let (mut spoke, mut hub) = spoke_and_hub(vec![dns]);
+    for packet in in_fragments(Ipv4Addr::new(10, 2, 0, 2)) {
+        let outer = forwarded(spoke.outbound(&[packet]));
+        assert_eq!(hub.inbound(&outer)[0].0, Verdict::Forward);
+    }
 }

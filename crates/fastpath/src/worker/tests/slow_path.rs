@@ -179,7 +179,7 @@ fn an_answer_to_what_was_decrypted_goes_back_through_the_tunnel() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().inbound = Some(answer);
     worker.pipeline_mut().outbound = Some(|item| {
-        assert_eq!(item.ingress, Ingress::Host, "made here: the TTL is left alone");
+        assert_eq!(item.ingress, Ingress::Piece, "made here: the TTL is left alone");
         assert_eq!(item.buf.data(), ipv4("10.0.0.1", CLIENT, 56, true));
         assert!(item.buf.grow_front(20));
         item.buf.data_mut()[..20].copy_from_slice(&ipv4("192.0.2.1", PEER, 76, true)[..20]);
@@ -229,7 +229,7 @@ fn a_packet_too_big_to_protect_goes_through_in_pieces() {
         if item.buf.len() > 600 {
             return Verdict::Fragment { mtu: 600 };
         }
-        assert_eq!(item.ingress, Ingress::Host, "the TTL has been taken care of");
+        assert_eq!(item.ingress, Ingress::Piece, "the TTL has been taken care of");
         Verdict::Forward
     });
     arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 1500, false), Class::Protect);

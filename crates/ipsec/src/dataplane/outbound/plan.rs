@@ -1,7 +1,7 @@
 //! What becomes of each packet, before any is encrypted.
 
 use super::Parsed;
-use crate::dataplane::burst::{Ingress, Item, Verdict};
+use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::Counters;
 use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL};
 use crate::dataplane::reply::Replier;
@@ -76,6 +76,11 @@ impl<'s> Planner<'s, '_> {
                 None => DropReason::OutsideSa,
             },
             Path::Discard => DropReason::PolicyDiscard,
+            Path::Join => {
+                self.counters.outbound.to_join.add(1);
+                item.verdict = Verdict::Reassemble;
+                return None;
+            }
             Path::NoPolicy(_) => DropReason::NoPolicy,
         };
         item.refuse(reason, &self.counters.outbound);
@@ -91,7 +96,7 @@ impl<'s> Planner<'s, '_> {
     /// True unless the packet has reached all nodes and another one lets it pass.
     fn keeps_pair(&self, item: &Item<'_>, inner: &Inner) -> bool {
         let share = || self.pairs.pair(inner.flow.local(), inner.flow.remote());
-        item.ingress != Ingress::Shared || is_carried(share(), self.shares)
+        !item.ingress.is_shared() || is_carried(share(), self.shares)
     }
 
     /// One node alone asks for the SA that is missing: several would set up several.
@@ -129,7 +134,10 @@ impl<'s> Planner<'s, '_> {
         if self.take_hop(item, inner) {
             self.counters.outbound.forwarded.add(1);
             self.counters.outbound.forwarded_bytes.add(u64::from(inner.len));
-            item.verdict = Verdict::Forward;
+            // What came in fragments of IPv6 goes on in such as every link takes: its sender has made them already.
+            let in_pieces = item.ingress.is_joined() && inner.is_ipv6() && inner.len > ipv6::MIN_MTU;
+            item.verdict =
+                if in_pieces { Verdict::ForwardInPieces { mtu: ipv6::MIN_MTU } } else { Verdict::Forward };
         }
     }
 
@@ -141,7 +149,9 @@ impl<'s> Planner<'s, '_> {
         let inner = &parsed.inner;
         let mtu = sa.inner_mtu();
         let too_big = inner.len > mtu;
-        if too_big && inner.df && inner.len > reported_mtu(inner, mtu) {
+        // Whoever has sent fragments has learned the MTU, or does without.
+        let may_shrink = || inner.df && !item.ingress.is_joined();
+        if too_big && may_shrink() && inner.len > reported_mtu(inner, mtu) {
             let kind = Kind::TooBig { mtu: reported_mtu(inner, mtu) };
             sa.counters().add_drop(DropReason::TooBig);
             self.replier.refuse(item, kind, DropReason::TooBig, &self.counters.outbound);

@@ -2,7 +2,7 @@
 
 use super::Parsed;
 use super::plan::{Plan, Planner, pieces, reported_mtu};
-use crate::dataplane::burst::{Ingress, Item, Verdict};
+use crate::dataplane::burst::{Item, Verdict};
 use crate::drops::DropReason;
 use crate::sa::OutboundSa;
 use testudo_wire::ah;
@@ -55,7 +55,7 @@ impl<'s> Planner<'s, '_> {
         let mtu = sa.outer.mtu_behind(clear, sa.inner_mtu());
         let too_big = inner.len > mtu;
         // Whoever has sent fragments has learned the MTU, or does without.
-        let may_shrink = inner.df && item.ingress != Ingress::HostJoined;
+        let may_shrink = inner.df && !item.ingress.is_joined();
         if too_big && may_shrink && inner.len > reported_mtu(inner, mtu) {
             sa.counters().add_drop(DropReason::TooBig);
             let kind = Kind::TooBig { mtu: reported_mtu(inner, mtu) };
