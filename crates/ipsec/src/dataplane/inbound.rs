@@ -46,6 +46,8 @@ struct Plan<'s> {
     at: u8,
     /// What cipher and replay window have said.
     verdict: Result<(), DropReason>,
+    /// Its number was the highest of all when the window took it in. Asked for SAs that follow a NAT alone.
+    is_newest: bool,
 }
 
 /// Where a decrypted packet goes.
@@ -190,7 +192,7 @@ fn admit<'s>(
         if let Some((sa, Ok(sequence))) = checked
             && here
         {
-            plans.push(Plan { sa, arrived, sequence, at: *at, verdict: Ok(()) });
+            plans.push(Plan { sa, arrived, sequence, at: *at, verdict: Ok(()), is_newest: false });
             continue;
         }
         let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
@@ -267,6 +269,17 @@ fn accept(run: &mut [Plan<'_>]) {
     let Some(sa) = run.first().map(|plan| plan.sa) else { return };
     let number = |plan: &Plan<'_>| plan.verdict.is_ok().then_some(plan.sequence);
     sa.window.accept_run(run, number, |plan, reason| plan.verdict = Err(reason));
+    if sa.encapsulation == Encapsulation::Udp {
+        find_newest(run, sa.window.top());
+    }
+}
+
+/// To be found while nobody else takes numbers in: other workers do as soon as the turn is over.
+fn find_newest(run: &mut [Plan<'_>], top: u64) {
+    let is_newest = |plan: &&mut Plan<'_>| plan.sequence == top && plan.verdict.is_ok();
+    if let Some(newest) = run.iter_mut().rfind(is_newest) {
+        newest.is_newest = true;
+    }
 }
 
 /// The same with packets of any SAs.
@@ -371,12 +384,12 @@ impl Receiver<'_> {
     /// newest packet: a late one tells where the peer was (RFC 7296 §2.23). Each worker may tell it.
     #[inline]
     fn note_source(&mut self, outer: &[u8], plan: &Plan<'_>) {
-        let Plan { sa, arrived, sequence, .. } = plan;
+        let Plan { sa, arrived, is_newest, .. } = plan;
         if arrived.form == Form::EspInUdp
             && sa.encapsulation == Encapsulation::Udp
             && let Some(source) = demux::source(outer, arrived)
             && sa.is_news(source, self.now)
-            && *sequence == sa.window.top()
+            && *is_newest
             && self.events.raise(Event::AddressChanged { spi: sa.spi, remote: source })
         {
             sa.set_source_told(self.now);

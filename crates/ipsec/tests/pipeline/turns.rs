@@ -4,7 +4,8 @@ use crate::harness::{Gateway, HEADROOM, TAILROOM, Tunnel, pair};
 use crate::packets::sized;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use testudo_ipsec::dataplane::{Dataplane, Ingress, Item, Sources, Turn, Verdict};
+use std::net::SocketAddr;
+use testudo_ipsec::dataplane::{Dataplane, Event, Ingress, Item, Sources, Turn, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::sa::{ChildSaParams, Cipher, EspAlgorithm};
 use testudo_wire::packet::PacketBuf;
@@ -176,4 +177,36 @@ fn what_is_early_for_one_worker_has_not_been_there() {
     let after = plane.counters().totals();
     assert_eq!((after.inbound.received, after.inbound.received_bytes, after.inbound.early), (0, 0, 0));
     assert!(before.inbound.is_balanced() && after.inbound.is_balanced());
+}
+
+/// Accepts later numbers as soon as a burst has had its turn, as other workers do that have waited for it.
+struct Overtaken<'f> {
+    far: &'f Gateway,
+    turns: u32,
+}
+
+impl Turn for Overtaken<'_> {
+    fn begin(&mut self) {}
+
+    fn end(&mut self) {
+        self.turns += 1;
+        self.far.inbound.window().accept(1000).unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_has_moved_is_found_though_later_bursts_are_accepted_at_once() {
+    let tunnel = Tunnel { udp: true, ..Tunnel::default() };
+    let (mut near, far) = pair(&tunnel);
+    let mut outer = sent(whole(&mut near, true, &[vec![sized(false, 200), sized(true, 300)]]));
+    // As behind a NAT that has forgotten the port; UDP's checksum is zero.
+    outer.iter_mut().for_each(|packet| packet[20..22].copy_from_slice(&4711_u16.to_be_bytes()));
+    let mut plane = far.another(&tunnel.params().mirrored(), 1);
+    let mut turn = Overtaken { far: &far, turns: 0 };
+    let results = run(&outer, |items| plane.inbound_in_turn(items, &mut turn));
+    assert!(results.iter().all(|(verdict, _)| *verdict == Verdict::Forward), "{results:?}");
+    assert_eq!(turn.turns, 1);
+    let remote = SocketAddr::new(tunnel.outer(1), 4711);
+    let moved = Event::AddressChanged { spi: far.inbound.spi(), remote };
+    assert!(plane.drain_events().any(|event| event == moved), "nobody is told");
 }
