@@ -27,8 +27,8 @@ use testudo_wire::{ip, ipv4, ipv6};
 
 /// Packets that may wait for their second way through the pipeline.
 const AGAIN: usize = 256;
-/// Of so many jumbo frames one at most may wait for an SA: there may be few.
-const EARLY_PART: usize = 4;
+/// Of so many jumbo frames one at most may wait for an SA, and one for a neighbour: there may be few.
+const HELD_PART: usize = 4;
 /// ICMP errors that the worker itself makes between two ticks.
 const ANSWERS: u32 = 100;
 
@@ -127,7 +127,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         let infos = || ports.iter().map(Port::info);
         let counters = Arc::new(WorkerCounters::new(infos().map(|info| info.index)));
         let router = Router::new(fib, infos().map(|info| (info.index, info.limit)));
-        let early = EarlyQueue::new(pool.jumbo_total() / EARLY_PART);
+        let most_jumbo = pool.jumbo_total() / HELD_PART;
+        let early = EarlyQueue::new(most_jumbo);
         Self {
             egress: Egress::new(ports),
             joining: Joining::new(pool.total()),
@@ -137,7 +138,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             channel,
             outbox: Outbox::default(),
             router,
-            hold: HoldQueue::new(),
+            hold: HoldQueue::new(most_jumbo.max(1)),
             early,
             given_up: 0,
             again: VecDeque::with_capacity(AGAIN),
@@ -435,6 +436,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     #[cold]
     fn wait(&mut self, waiter: Waiter, port: PortIndex, neighbour: IpAddr) {
+        if let Some(oldest) = self.hold.make_room(&waiter.frame) {
+            self.discard(oldest, WorkerDrop::NeighbourQueueFull);
+        }
         match self.hold.hold(port, neighbour, waiter, self.now) {
             Held::First => self.tell(WorkerEvent::NeighbourMissing { port, addr: neighbour }),
             Held::Behind => {}

@@ -1,6 +1,6 @@
 //! Packets that wait until their neighbour's MAC address is known (RFC 1122 §2.3.2.2).
 //!
-//! Bounded three ways: neighbours, packets a neighbour, and time. A neighbour's latest packets are kept, not its first;
+//! Bounded four ways: neighbours, packets a neighbour, jumbo frames, and time. A neighbour's latest packets are kept, not its first;
 //! and the latest neighbours, so that a scan of addresses that nobody has keeps no other neighbour from being found.
 
 use super::deliver::Context;
@@ -57,11 +57,14 @@ pub(super) struct HoldQueue {
     waiting: Vec<Waiting>,
     /// Neighbours that may still take the place of an older one.
     places_left: u32,
+    /// Packets that may wait in jumbo frames.
+    most_jumbo: usize,
 }
 
 impl HoldQueue {
-    pub(super) fn new() -> Self {
-        Self { waiting: Vec::with_capacity(NEIGHBOURS), places_left: PER_TICK }
+    /// At most so many in jumbo frames, of which there may be few, and others need them.
+    pub(super) fn new(most_jumbo: usize) -> Self {
+        Self { waiting: Vec::with_capacity(NEIGHBOURS), places_left: PER_TICK, most_jumbo }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -71,6 +74,20 @@ impl HoldQueue {
     /// Packets that wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.iter().map(|entry| entry.packets.len()).sum()
+    }
+
+    /// Takes a packet out that would be one too many, should that frame wait: the neighbour waited for longest has the first one in a
+    /// jumbo frame. It is waited for nevertheless.
+    pub(super) fn make_room(&mut self, frame: &Frame) -> Option<Frame> {
+        let is_jumbo = |waiter: &Waiter| waiter.frame.is_jumbo();
+        let jumbo = || self.waiting.iter().flat_map(|entry| &entry.packets).filter(|waiter| is_jumbo(waiter));
+        if !frame.is_jumbo() || jumbo().count() < self.most_jumbo {
+            return None;
+        }
+        self.waiting.iter_mut().find_map(|Waiting { packets, .. }| {
+            let at = packets.iter().position(is_jumbo)?;
+            Some(packets.remove(at).frame)
+        })
     }
 
     /// Lets an IP packet wait for a neighbour.

@@ -174,3 +174,32 @@ fn neighbours_of_different_ports_and_addresses_do_not_mix() {
     assert_eq!(worker.counters().totals().held, 2);
     check_and_close(worker);
 }
+
+/// Others need jumbo frames too: packets in fragments, and TCP from the kernel.
+#[test]
+fn large_packets_that_wait_take_a_quarter_of_the_jumbo_frames() {
+    let mut pool = FramePool::with_jumbo(FRAMES, 32, ChunkSize::K2).unwrap();
+    let client = |number: u8| format!("10.0.0.{}", 100 + number / 2);
+    let mut large = |number| {
+        let mut frame = pool.take_jumbo().unwrap();
+        let small = stamped(&mut pool, &ipv4(PEER, &client(number), 1400, true), Class::Esp as u8);
+        let end = usize::from(small.start() + small.len());
+        assert!(frame.set_extent(small.start().into(), small.len().into()));
+        frame.bytes_mut()[..end].copy_from_slice(&small.bytes()[..end]);
+        pool.give(small);
+        frame
+    };
+    let large: Vec<Frame> = (0..20).map(&mut large).collect();
+    let (config, ports) = (WorkerConfig::new(0), vec![port(0), port(1)]);
+    let pipeline = Scripted::default();
+    let mut worker = Worker::new(config, ports, Some(FakeTun::default()), pool, fib(&[]), pipeline).unwrap();
+    for frame in large {
+        worker.port_mut(WAN).unwrap().deliver(frame).unwrap();
+    }
+    worker.turn(1);
+    assert_eq!(worker.counters().totals().held, 8);
+    assert_eq!(dropped(&worker, WorkerDrop::NeighbourQueueFull), 12);
+    let asked: Vec<WorkerEvent> = (0..10).map(|number| missing(0, &client(2 * number))).collect();
+    assert_eq!(events(&worker), asked, "each is asked for");
+    check_and_close(worker);
+}
