@@ -12,11 +12,11 @@ plugins=(
     random nonce openssl aes sha1 sha2 hmac kdf gcm ccm ctr chapoly cmac xcbc drbg curve25519 gmp mgf1
     x509 pubkey pkcs1 pkcs8 pem revocation constraints kernel-netlink socket-default vici counters
 )
-# Only virtio and ESP are loaded by name; the kernel asks for the ciphers when an SA wants them, and for drbg with
+# Only virtio, ESP and AH are loaded by name; the kernel asks for the ciphers when an SA wants them, and for drbg with
 # its jitterentropy_rng when it makes an IV.
 modules=(
     virtio_pci virtio_net virtio_rng
-    xfrm_user esp4 esp6 esp4_offload esp6_offload
+    xfrm_user esp4 esp6 ah4 ah6 esp4_offload esp6_offload
     drbg jitterentropy_rng gcm ccm ctr cbc ecb hmac cmac xcbc seqiv echainiv authenc authencesn ghash-generic
     des_generic md5 sha1_generic sha256_generic sha512_generic chacha20poly1305 chacha_generic poly1305_generic
     aesni-intel ghash-clmulni-intel sha1-ssse3 sha256-ssse3 sha512-ssse3 chacha-x86_64 poly1305-x86_64

@@ -28,7 +28,7 @@ fn guest(pair: &Pair) -> &Guest {
 }
 
 /// The gateways' own addresses, and nothing behind them.
-fn between_hosts(outer: Family, side: Side, connection: &mut Connection) {
+pub(crate) fn between_hosts(outer: Family, side: Side, connection: &mut Connection) {
     connection.mode = "transport".into();
     connection.local_ts = vec![side.outer(outer).to_string()];
     connection.remote_ts = vec!["dynamic".into()];
