@@ -13,9 +13,9 @@
 
 use super::channel::Channel;
 use super::classify::Direction;
-use super::deliver::Source;
 use super::drops::WorkerDrop;
 use super::order::{Order, Place};
+use super::origin::Source;
 use crate::fib::PortIndex;
 use crate::port::{BURST, FrameBurst};
 use arrayvec::ArrayVec;

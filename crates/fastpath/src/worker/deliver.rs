@@ -10,6 +10,7 @@ use super::fence::Fence;
 use super::hold::{Held, HoldQueue, Waiter};
 use super::host::HostPort;
 use super::join::{Joined, Joining};
+use super::origin::{Context, Source};
 use super::outbox::Outbox;
 use super::route::{Hop, Router, SendHop};
 use super::split::{Identifications, split};
@@ -20,7 +21,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
-use testudo_ipsec::dataplane::{Ingress, Verdict};
+use testudo_ipsec::dataplane::Verdict;
 use testudo_ipsec::spi::Spi;
 use testudo_wire::icmp::{self, Kind, Sources};
 use testudo_wire::{ip, ipv4, ipv6};
@@ -34,63 +35,6 @@ const ANSWERS: u32 = 100;
 
 /// The source of an ICMP error is the offending packet's destination.
 const NO_SOURCES: Sources = Sources { v4: None, v6: None };
-
-/// Where a packet comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// From the port at this place; `shared` if all nodes of the cluster have it; `joined` if it came in fragments that were put
-    /// together.
-    Port { place: u8, shared: bool, joined: bool },
-    /// From the kernel.
-    Tun,
-    /// The same, in fragments that were put together.
-    TunJoined,
-    /// From one tunnel, on its way into another.
-    Tunnel,
-    /// The same, in fragments that were put together.
-    TunnelJoined,
-    /// From the pipeline or the worker: a piece of a packet, or an ICMP error.
-    Again,
-}
-
-impl Source {
-    /// What the pipeline has to know of it.
-    #[inline]
-    pub(super) fn ingress(self) -> Ingress {
-        match self {
-            Self::Port { shared: false, joined: false, .. } => Ingress::Port,
-            Self::Port { shared: false, joined: true, .. } => Ingress::PortJoined,
-            Self::Port { shared: true, joined: false, .. } => Ingress::Shared,
-            Self::Port { shared: true, joined: true, .. } => Ingress::SharedJoined,
-            Self::Tun | Self::Tunnel => Ingress::Host,
-            Self::TunJoined | Self::TunnelJoined => Ingress::HostJoined,
-            Self::Again => Ingress::Piece,
-        }
-    }
-
-    /// Of the packet that fragments from there have become.
-    pub(super) fn joined(self) -> Self {
-        match self {
-            Self::Port { place, shared, .. } => Self::Port { place, shared, joined: true },
-            Self::Tun | Self::TunJoined => Self::TunJoined,
-            Self::Tunnel | Self::TunnelJoined => Self::TunnelJoined,
-            Self::Again => Self::Again,
-        }
-    }
-
-    fn is_tun(self) -> bool {
-        matches!(self, Self::Tun | Self::TunJoined)
-    }
-}
-
-/// What is known of a packet besides its octets.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Context {
-    pub(super) source: Source,
-    pub(super) direction: Direction,
-    /// Not encrypted: it was decrypted, or bypassed.
-    pub(super) clear: bool,
-}
 
 /// Everything behind the pipeline.
 #[derive(Debug)]

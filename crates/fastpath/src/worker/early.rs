@@ -6,7 +6,7 @@
 //!
 //! Anybody may send packets with an unknown SPI. They cost their way into a short queue, which forgets the oldest.
 
-use super::deliver::Source;
+use super::origin::Source;
 use crate::frame::Frame;
 use std::collections::VecDeque;
 use testudo_ipsec::spi::Spi;

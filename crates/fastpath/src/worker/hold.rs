@@ -3,7 +3,7 @@
 //! Bounded four ways: neighbours, packets a neighbour, jumbo frames, and time. A neighbour's latest packets are kept, not its first;
 //! and the latest neighbours, so that a scan of addresses that nobody has keeps no other neighbour from being found.
 
-use super::deliver::Context;
+use super::origin::Context;
 use crate::fib::PortIndex;
 use crate::frame::Frame;
 use arrayvec::ArrayVec;

@@ -1,8 +1,8 @@
 //! Fragments that wait for the others, as frames of the pool, and the packets that come of them, each in a frame of its own.
 
 use super::classify::Direction;
-use super::deliver::{Context, Source};
 use super::drops::WorkerDrop;
+use super::origin::{Context, Source};
 use crate::frame::{Frame, FramePool, HEADROOM, JUMBO_MTU};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};

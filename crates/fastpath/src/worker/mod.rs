@@ -20,6 +20,7 @@ mod host;
 mod inbox;
 mod join;
 mod order;
+mod origin;
 mod outbox;
 mod pipeline;
 mod route;
@@ -48,8 +49,9 @@ use arrayvec::ArrayVec;
 use channel::Channel;
 use classify::{Arrived, Direction, classify};
 use crew::Seat;
-use deliver::{Context, Delivery, Source};
+use deliver::Delivery;
 use inbox::Inbox;
+use origin::{Context, Source};
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
 

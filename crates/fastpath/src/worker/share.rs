@@ -2,8 +2,9 @@
 
 use super::classify::{Arrived, Direction, classify};
 use super::crew::{Crew, Errand, Fate, Seat, Task};
-use super::deliver::{Context, Delivery, Source};
+use super::deliver::Delivery;
 use super::drops::WorkerDrop;
+use super::origin::{Context, Source};
 use super::{HostPort, Outcome, Pipeline, Worker};
 use crate::frame::Frame;
 use crate::port::{BURST, FrameBurst, Port};

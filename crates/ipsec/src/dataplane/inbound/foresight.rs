@@ -1,6 +1,8 @@
 //! What packets of many SAs will need once they are open.
 
-use super::{Item, Plan, Receiver};
+use super::Plan;
+use super::receive::Receiver;
+use crate::dataplane::burst::Item;
 use crate::inner::Inner;
 use crate::packet_selector::Direction;
 

@@ -1,0 +1,61 @@
+//! Where packets come from, and what else is known of them besides their octets.
+
+use super::classify::Direction;
+use testudo_ipsec::dataplane::Ingress;
+
+/// Where a packet comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// From the port at this place; `shared` if all nodes of the cluster have it; `joined` if it came in fragments that were put
+    /// together.
+    Port { place: u8, shared: bool, joined: bool },
+    /// From the kernel.
+    Tun,
+    /// The same, in fragments that were put together.
+    TunJoined,
+    /// From one tunnel, on its way into another.
+    Tunnel,
+    /// The same, in fragments that were put together.
+    TunnelJoined,
+    /// From the pipeline or the worker: a piece of a packet, or an ICMP error.
+    Again,
+}
+
+impl Source {
+    /// What the pipeline has to know of it.
+    #[inline]
+    pub(super) fn ingress(self) -> Ingress {
+        match self {
+            Self::Port { shared: false, joined: false, .. } => Ingress::Port,
+            Self::Port { shared: false, joined: true, .. } => Ingress::PortJoined,
+            Self::Port { shared: true, joined: false, .. } => Ingress::Shared,
+            Self::Port { shared: true, joined: true, .. } => Ingress::SharedJoined,
+            Self::Tun | Self::Tunnel => Ingress::Host,
+            Self::TunJoined | Self::TunnelJoined => Ingress::HostJoined,
+            Self::Again => Ingress::Piece,
+        }
+    }
+
+    /// Of the packet that fragments from there have become.
+    pub(super) fn joined(self) -> Self {
+        match self {
+            Self::Port { place, shared, .. } => Self::Port { place, shared, joined: true },
+            Self::Tun | Self::TunJoined => Self::TunJoined,
+            Self::Tunnel | Self::TunnelJoined => Self::TunnelJoined,
+            Self::Again => Self::Again,
+        }
+    }
+
+    pub(super) fn is_tun(self) -> bool {
+        matches!(self, Self::Tun | Self::TunJoined)
+    }
+}
+
+/// What is known of a packet besides its octets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context {
+    pub(super) source: Source,
+    pub(super) direction: Direction,
+    /// Not encrypted: it was decrypted, or bypassed.
+    pub(super) clear: bool,
+}

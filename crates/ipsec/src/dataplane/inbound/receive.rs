@@ -1,0 +1,281 @@
+//! Packets that were opened: into the window, out of what they came in, and on to where they belong.
+
+use super::{Plan, accept, accept_all};
+use crate::dataplane::burst::{Item, Verdict};
+use crate::dataplane::counters::Counters;
+use crate::dataplane::event::{Event, Events};
+use crate::dataplane::reply::Replier;
+use crate::dataplane::turn::Turn;
+use crate::dataplane::{LocalAddrs, OutboundTable, outbound};
+use crate::demux::{self, Arrived, Form};
+use crate::drops::DropReason;
+use crate::esp::{transport, tunnel};
+use crate::flow::{FlowCache, Path};
+use crate::inner::Inner;
+use crate::packet_selector::{Direction, PacketSelector};
+use crate::sa::{Encapsulation, InboundSa, OutboundSa, SaKey};
+use crate::spd::Spd;
+use std::net::IpAddr;
+use testudo_wire::ip::Protocol;
+use testudo_wire::ipv6::MIN_MTU;
+use testudo_wire::packet::PacketBuf;
+use testudo_wire::{Error, esp, icmp};
+
+/// Where a decrypted packet goes.
+#[derive(Clone, Copy)]
+enum Way {
+    Host,
+    Onward,
+    Forward,
+}
+
+/// A flow that an SA's selectors take, and where it goes. Packets come in trains: for the next of the same flow this is known.
+#[derive(Clone, Copy)]
+struct Train {
+    flow: PacketSelector,
+    way: Way,
+}
+
+/// Works on decrypted packets.
+pub(super) struct Receiver<'d> {
+    pub(super) local: &'d LocalAddrs,
+    pub(super) flows: &'d mut FlowCache,
+    pub(super) spd: &'d Spd,
+    pub(super) outbound: &'d OutboundTable,
+    pub(super) replier: Replier<'d>,
+    pub(super) counters: &'d Counters,
+    pub(super) events: &'d mut Events,
+    pub(super) now: u64,
+}
+
+impl Receiver<'_> {
+    /// Packets that were opened, in order. Windows are asked about all of them in one turn, where there are turns.
+    #[inline]
+    pub(super) fn receive_all(
+        &mut self,
+        burst: &mut [Item<'_>],
+        plans: &mut [Plan<'_>],
+        turn: Option<&mut dyn Turn>,
+    ) {
+        let same = |a: &Plan<'_>, b: &Plan<'_>| std::ptr::eq(a.sa, b.sa);
+        let in_turn = turn.is_some();
+        if let Some(turn) = turn {
+            turn.begin();
+            accept_all(plans);
+            turn.end();
+        }
+        for run in plans.chunk_by_mut(same) {
+            if !in_turn {
+                accept(run);
+            }
+            self.receive_run(burst, run);
+        }
+    }
+
+    /// Packets of one SA.
+    #[inline]
+    fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_>]) {
+        let Some(sa) = run.first().map(|plan| plan.sa) else { return };
+        let (mut packets, mut bytes) = (0, 0);
+        let mut train = None;
+        for plan in run {
+            let Some(item) = burst.get_mut(usize::from(plan.at)) else { continue };
+            match self.receive(item, plan, &mut train) {
+                Ok(len) => {
+                    packets += 1;
+                    bytes += u64::from(len);
+                }
+                Err(reason) => {
+                    sa.counters.add_drop(reason);
+                    item.refuse(reason, &self.counters.inbound);
+                }
+            }
+        }
+        if packets > 0 {
+            if !sa.key.is_expanded() && sa.counters.is_unused_since(self.now) {
+                self.events.raise(Event::KeyWanted { spi: sa.spi });
+            }
+            sa.counters.add(packets, bytes, self.now);
+            self.events.note_mark(&sa.counters, sa.spi);
+        }
+    }
+
+    /// Octets of the inner packet.
+    #[inline]
+    fn receive(
+        &mut self,
+        item: &mut Item<'_>,
+        plan: &Plan<'_>,
+        train: &mut Option<Train>,
+    ) -> Result<u16, DropReason> {
+        plan.verdict?;
+        self.note_source(item.buf.data(), plan);
+        let (inner, same) = decapsulate(&mut item.buf, plan, train.as_ref())?;
+        let way = match train {
+            Some(train) if same => train.way,
+            _ => self.way(plan.sa, &inner),
+        };
+        *train = Some(Train { flow: inner.flow, way });
+        self.pass_on(item, plan, &inner, way);
+        Ok(inner.len)
+    }
+
+    /// Tells control, once a second until it knows, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT, and only the
+    /// newest packet: a late one tells where the peer was (RFC 7296 §2.23). Each worker may tell it.
+    #[inline]
+    fn note_source(&mut self, outer: &[u8], plan: &Plan<'_>) {
+        let Plan { sa, arrived, is_newest, .. } = plan;
+        if arrived.form == Form::EspInUdp
+            && sa.encapsulation == Encapsulation::Udp
+            && let Some(source) = demux::source(outer, arrived)
+            && sa.is_news(source, self.now)
+            && *is_newest
+            && self.events.raise(Event::AddressChanged { spi: sa.spi, remote: source })
+        {
+            sa.set_source_told(self.now);
+        }
+    }
+
+    #[inline]
+    fn way(&mut self, sa: &InboundSa, inner: &Inner) -> Way {
+        let for_us = match inner.flow.local() {
+            IpAddr::V4(addr) => self.local.has_v4(addr),
+            IpAddr::V6(addr) => self.local.has_v6(addr),
+        };
+        if for_us {
+            Way::Host
+        } else if self.goes_onward(sa, inner) {
+            Way::Onward
+        } else {
+            Way::Forward
+        }
+    }
+
+    /// To the kernel, or one hop on.
+    #[inline]
+    fn pass_on(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, inner: &Inner, way: Way) {
+        let counters = &self.counters.inbound;
+        if inner.clamp_mss(item.buf.data_mut(), plan.sa.inner_mtu()) {
+            self.counters.mss_clamped.add(1);
+        }
+        if let Way::Host = way {
+            counters.to_host.add(1);
+            item.verdict = Verdict::ToHost;
+            return;
+        }
+        if !item.ingress.is_host() {
+            if inner.ttl <= 1 {
+                plan.sa.counters.add_drop(DropReason::TtlExceeded);
+                self.replier.refuse(item, icmp::Kind::TimeExceeded, DropReason::TtlExceeded, counters);
+                return;
+            }
+            inner.decrement_ttl(item.buf.data_mut());
+        }
+        if let Way::Onward = way {
+            counters.onward.add(1);
+            item.verdict = Verdict::Onward;
+            return;
+        }
+        counters.forwarded.add(1);
+        counters.forwarded_bytes.add(u64::from(inner.len));
+        let is_large = inner.is_ipv6() && inner.len > MIN_MTU;
+        item.verdict = if is_large { large(plan.sa) } else { Verdict::Forward };
+    }
+
+    /// True if the packet is not for this side of the gateway (RFC 4301 §5.1): a policy wants it in another tunnel, or
+    /// nowhere; or the address is one that another policy holds back, and nearer than our side of this SA is. What the
+    /// SA's own policy would carry back has arrived, unless the peer's side of it is the nearer one: routed on, it would
+    /// leave in clear for the peer's own network.
+    #[inline]
+    fn goes_onward(&mut self, sa: &InboundSa, inner: &Inner) -> bool {
+        let mut onward = inner.flow.reversed();
+        let mut undecided = false;
+        if inner.flow.is_fragment() {
+            // All of a datagram go one way. Where ports might hold it back, the outbound policies see the whole of it.
+            onward = onward.without_ports();
+            undecided = self.spd.may_hold_back(&onward);
+        }
+        let hash = self.flows.hash(&onward);
+        match outbound::path(hash, &onward, self.flows, self.spd, self.outbound) {
+            Path::Protect(policy) => {
+                let same = |out: &OutboundSa| out.selectors == sa.selectors;
+                let own = policy == sa.policy() || self.outbound.sa(policy).is_some_and(same);
+                !own || sa.selectors.remote_width(&onward) < sa.selectors.local_width(&inner.flow)
+            }
+            Path::OutsideSa(_) | Path::Discard | Path::Join => true,
+            Path::Bypass => undecided,
+            Path::NoPolicy(None) => false,
+            Path::NoPolicy(Some(held)) => sa.selectors.local_width(&inner.flow).is_none_or(|own| held < own),
+        }
+    }
+}
+
+/// Of IPv6 an SA for certain ports carries no later fragments: what was sent in such comes whole, as large as it may be.
+#[cold]
+fn large(sa: &InboundSa) -> Verdict {
+    match sa.selectors.asks_for_ports() {
+        true => Verdict::ForwardInPieces { mtu: u16::MAX },
+        false => Verdict::Forward,
+    }
+}
+
+/// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set. True if it is of that train.
+#[inline]
+fn decapsulate(
+    buf: &mut PacketBuf<'_>,
+    plan: &Plan<'_>,
+    train: Option<&Train>,
+) -> Result<(Inner, bool), DropReason> {
+    let (payload, next_header) = if !plan.sa.is_esp_tunnel {
+        let version = decapsulate_other(buf, plan.arrived, plan.sa)?;
+        (buf.data(), version)
+    } else {
+        let (start, len) = (usize::from(plan.arrived.at), usize::from(plan.arrived.len));
+        let text_end = start + len - usize::from(plan.sa.around.icv);
+        let behind = buf.len().checked_sub(text_end).ok_or(DropReason::EspTooShort)?;
+        if !(buf.shrink_back(behind) && buf.shrink_front(start + usize::from(plan.sa.around.before_text))) {
+            return Err(DropReason::EspTooShort);
+        }
+        esp::split_trailer(buf.data()).map_err(|_| DropReason::BadPadding)?
+    };
+    let inner = parse(payload, next_header)?;
+    let same = train.is_some_and(|train| train.flow == inner.flow);
+    if !same && !plan.sa.selectors.accepts(&inner.flow) {
+        return Err(DropReason::SelectorMismatch);
+    }
+    inner.trim(buf);
+    // In transport mode both are one, and stay as they are.
+    let class = tunnel::inner_class(plan.sa.copy, plan.arrived.class, inner.class)
+        .ok_or(DropReason::EcnNotCapable)?;
+    if class != inner.class {
+        inner.set_class(buf.data_mut(), class);
+    }
+    Ok((inner, same))
+}
+
+/// The same up to the packet inside, for what is not ESP in tunnel mode.
+#[cold]
+fn decapsulate_other(
+    buf: &mut PacketBuf<'_>,
+    arrived: &Arrived,
+    sa: &InboundSa,
+) -> Result<Protocol, DropReason> {
+    match &sa.key {
+        SaKey::Mac(_) => crate::ah::decapsulate(buf, arrived, sa.mode),
+        SaKey::Aead(_) | SaKey::Separate(_) | SaKey::Ccm(_) => {
+            transport::decapsulate(buf, arrived, sa.around)
+        }
+    }
+}
+
+/// The packet inside. Its version must be what the trailer says.
+#[inline]
+fn parse(payload: &[u8], next_header: Protocol) -> Result<Inner, DropReason> {
+    let parsed: Result<Inner, Error> = match next_header {
+        Protocol::IPV4 => Inner::parse_v4(payload, Direction::In),
+        Protocol::IPV6 => Inner::parse_v6(payload, Direction::In),
+        Protocol::NO_NEXT => return Err(DropReason::Dummy),
+        _ => return Err(DropReason::BadNextHeader),
+    };
+    parsed.map_err(|_| DropReason::MalformedInner)
+}
