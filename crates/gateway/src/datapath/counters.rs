@@ -193,7 +193,8 @@ mod tests {
             Reason::ALL.iter().copied().filter(|reason| reason.action() == Action::Drop).map(filter_name);
         let pipeline = DropReason::ALL.into_iter().map(|reason| reason.name().to_owned());
         let worker = WorkerDrop::ALL.into_iter().map(|reason| reason.name().to_owned());
-        for name in filter.chain(pipeline).chain(worker) {
+        let port = below(std::iter::empty()).into_iter().map(|(name, _)| name);
+        for name in filter.chain(pipeline).chain(worker).chain(port) {
             assert_eq!(text.matches(&format!("\n| `{name}` |")).count(), 1, "{name}");
         }
     }
