@@ -62,15 +62,15 @@ pub(crate) fn is_agreed(pair: &Pair, (proposal, expected): Suite) {
     }
 }
 
-/// Packets of many sizes, of every remainder by a cipher's block, from either side; each is answered.
+/// Packets of many sizes, of every remainder by a cipher's block; each is answered with one of its size. Either side asks, in one of
+/// the families.
 pub(crate) fn sizes_are_answered(pair: &Pair, family: Family) {
-    for from in SIDES {
-        for size in (1..=1400).step_by(13) {
-            let pong = Ping::new(from.other().host(family)).size(size).count(1);
-            let pong = pong.run(pair.t.host(from)).unwrap();
-            let drops = (pair.drops(Side::One), pair.drops(Side::Two));
-            assert_eq!(pong.received, pong.sent, "{family}, {size} octets, from {from:?}; drops {drops:?}");
-        }
+    let from = if family == Family::V4 { Side::One } else { Side::Two };
+    for size in (1..=32).chain((33..=1400).step_by(171)) {
+        let pong = Ping::new(from.other().host(family)).size(size).count(1);
+        let pong = pong.run(pair.t.host(from)).unwrap();
+        let drops = || (pair.drops(Side::One), pair.drops(Side::Two));
+        assert_eq!(pong.received, pong.sent, "{family}, {size} octets, from {from:?}; drops {:?}", drops());
     }
 }
 
