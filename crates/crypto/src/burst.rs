@@ -33,6 +33,12 @@ impl Aad {
         Self { octets, len: 12 }
     }
 
+    /// One of both, for an SA that has extended sequence numbers or has not.
+    #[inline]
+    pub fn of_esp(spi: u32, sequence: u64, esn: bool) -> Self {
+        if esn { Self::esp_esn(spi, sequence) } else { Self::esp(spi, sequence as u32) }
+    }
+
     /// Any octets, at most [`Self::MAX`].
     pub fn new(data: &[u8]) -> Result<Self, CryptoError> {
         let mut octets = [0; Self::MAX];

@@ -4,6 +4,7 @@
 mod ah;
 mod ccm;
 mod foresight;
+mod others;
 mod receive;
 mod separate;
 
@@ -274,6 +275,6 @@ fn job<'a>(packet: &'a mut [u8], plan: &Plan<'a>, key: &'a AeadKey) -> Option<Op
     let (head, body) = esp.split_first_chunk_mut::<BEFORE_TEXT>()?;
     let (_, iv) = head.split_last_chunk::<IV_LEN>()?;
     let (text, tag) = body.split_last_chunk_mut::<TAG_LEN>().filter(|(text, _)| text.len() >= MIN_TEXT)?;
-    let aad = if sa.esn { Aad::esp_esn(sa.spi.0, *sequence) } else { Aad::esp(sa.spi.0, arrived.sequence) };
+    let aad = Aad::of_esp(sa.spi.0, *sequence, sa.esn);
     Some(OpenJob { key, iv: *iv, aad, text, tag, ok: false })
 }

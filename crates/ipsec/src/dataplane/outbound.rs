@@ -4,6 +4,7 @@
 mod ah;
 mod ccm;
 mod number;
+mod others;
 mod plan;
 mod seal;
 mod separate;

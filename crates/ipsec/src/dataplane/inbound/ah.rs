@@ -6,6 +6,7 @@ use crate::dataplane::burst::Item;
 use crate::dataplane::counters::DirectionCounters;
 use crate::demux::Form;
 use crate::drops::DropReason;
+use crate::number::high;
 use crate::sa::SaKey;
 
 /// Takes out packets with AH whose SPI is that of an SA of ESP. Those of ESP with an SPI of AH's are refused by [`open`].
@@ -30,7 +31,7 @@ pub(super) fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
     for plan in plans {
         let SaKey::Mac(key) = &plan.sa.key else { continue };
         let Some(item) = burst.get(usize::from(plan.at)) else { continue };
-        let high = plan.sa.esn.then_some((plan.sequence >> 32) as u32);
+        let high = high(plan.sa.esn, plan.sequence);
         let found = match plan.arrived.form {
             Form::Ah => ah::is_authentic(item.buf.data(), plan.arrived, key, high),
             Form::Esp | Form::EspInUdp => Err(DropReason::OtherProtocol),

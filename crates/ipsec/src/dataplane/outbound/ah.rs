@@ -5,6 +5,7 @@ use crate::ah;
 use crate::dataplane::burst::{Item, Verdict};
 use crate::drops::DropReason;
 use crate::esp::Marks;
+use crate::number::high;
 use crate::sa::SaKey;
 use testudo_crypto::mac::MacKey;
 use testudo_wire::packet::PacketBuf;
@@ -27,7 +28,7 @@ fn protect(buf: &mut PacketBuf<'_>, plan: &Plan<'_>, key: &MacKey, id: u16) -> O
     if !buf.grow_front(sa.outer.prefix_len()) {
         return None;
     }
-    let high = sa.esn.then_some((sequence >> 32) as u32);
+    let high = high(sa.esn, sequence);
     let marks = Marks { class: plan.class, df: plan.df, id, sequence, iv };
     ah::protect(buf.data_mut(), &sa.outer, (key, high), (sa.spi.0, plan.next_header), &marks)
 }

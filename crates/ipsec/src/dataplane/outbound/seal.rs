@@ -72,7 +72,7 @@ fn encapsulate<'a>(
     if !esp::write_trailer(trailer, plan.next_header) {
         return None;
     }
-    let aad = if sa.esn { Aad::esp_esn(sa.spi.0, sequence) } else { Aad::esp(sa.spi.0, sequence as u32) };
+    let aad = Aad::of_esp(sa.spi.0, sequence, sa.esn);
     Some(SealJob { key, iv: iv.to_be_bytes(), aad, text, tag })
 }
 

@@ -1,66 +1,22 @@
 //! Packets with separate algorithms for encryption and integrity.
 
-use super::Burst;
+use super::others;
 use super::plan::Plan;
-use crate::dataplane::burst::{Item, Verdict};
-use crate::drops::DropReason;
-use crate::esp::{Marks, transport};
+use crate::dataplane::burst::Item;
+use crate::number::high;
 use crate::sa::SaKey;
 use testudo_crypto::separate::{SeparateJob, seal_separate_burst};
-use testudo_wire::esp;
-use testudo_wire::packet::PacketBuf;
-use testudo_wire::seam::Seam;
 
-/// Puts ESP around those of the planned packets that are for such algorithms, and encrypts them: as [`seal`](super::seal::seal)
-/// does with the others.
+/// Seals those of the planned packets that are for such algorithms. The number in the IV's place is never used twice; a cipher with
+/// blocks makes the IV of it.
 #[cold]
-pub(super) fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], mut id: u16) {
-    let (mut jobs, mut verdicts) = (Burst::new(), Burst::new());
-    let mut left = plans.iter().peekable();
-    for (at, item) in burst.iter_mut().enumerate() {
-        let Some(plan) = left.next_if(|plan| usize::from(plan.at) == at) else {
-            continue;
-        };
-        id = id.wrapping_add(1);
-        let SaKey::Separate(key) = &plan.sa.key else { continue };
-        item.verdict = Verdict::Drop(DropReason::NoRoom);
-        if let Some(packet) = encapsulate(&mut item.buf, plan, id) {
-            let high = plan.sa.esn.then_some((plan.sequence >> 32) as u32);
-            jobs.push(SeparateJob { key, packet, high, ok: false });
-            verdicts.push((&mut item.verdict, plan));
-        }
-    }
-    seal_separate_burst(&mut jobs);
-    for ((verdict, plan), _) in verdicts.into_iter().zip(&jobs).filter(|(_, job)| job.ok) {
-        *verdict = plan.sealed();
-    }
-}
-
-/// Writes outer header and trailer, and gives what is between the outer header and the packet's end. `None` if there is no room, which the
-/// planner has ruled out. The number in the IV's place is never used twice; a cipher with blocks makes the IV of it.
-#[inline]
-pub(super) fn encapsulate<'a>(buf: &'a mut PacketBuf<'_>, plan: &Plan<'_>, id: u16) -> Option<&'a mut [u8]> {
-    let Plan { sa, sequence, iv, .. } = *plan;
-    let (prefix_len, sizes) = (sa.outer.prefix_len(), sa.outer.sizes());
-    let clear = if sa.outer.is_transport() { Seam::find(buf.data()).ok()?.offset() } else { 0 };
-    let payload_len = usize::from(plan.len).checked_sub(clear)?;
-    let (trailer_len, icv_len) = (sizes.trailer_len(payload_len), usize::from(sizes.icv));
-    if !(buf.grow_front(prefix_len) && buf.grow_back(trailer_len + icv_len)) {
-        return None;
-    }
-    let total = buf.len();
-    let marks = Marks { class: plan.class, df: plan.df, id, sequence, iv };
-    let text_at = if sa.outer.is_transport() {
-        transport::encapsulate(buf.data_mut(), &sa.outer, total as u16, &marks)?
-    } else {
-        sa.outer.write_any(buf.data_mut().get_mut(..prefix_len)?, total as u16, &marks);
-        prefix_len
+pub(super) fn seal<'b>(burst: &'b mut [Item<'_>], plans: &'b [Plan<'b>], id: u16) {
+    let of = |key: &'b SaKey| match key {
+        SaKey::Separate(key) => Some(&**key),
+        _ => None,
     };
-    let icv_at = total.checked_sub(icv_len)?;
-    let trailer = buf.data_mut().get_mut(icv_at.checked_sub(trailer_len)?..icv_at)?;
-    if !esp::write_trailer(trailer, plan.next_header) {
-        return None;
-    }
-    let esp_at = text_at.checked_sub(usize::from(sizes.before_text))?;
-    buf.data_mut().get_mut(esp_at..)
+    let job = |packet, plan: &Plan<'b>, key| {
+        Some(SeparateJob { key, packet, high: high(plan.sa.esn, plan.sequence), ok: false })
+    };
+    others::seal(burst, (plans, id), of, job, seal_separate_burst, |job| job.ok);
 }
