@@ -1,17 +1,14 @@
 //! AES-CCM, many packets side by side.
 
-use super::multi::{Manager, with_manager};
+use super::multi::{Manager, ROUND_KEYS, with_manager};
 use super::{Library, functions};
 use crate::ccm::{AesKey, CCM_NONCE_LEN, CcmJob, MAX_ICV_LEN};
 use crate::error::CryptoError;
-use crate::separate::burst::{Direction, LIMIT};
+use crate::separate::burst::{Direction, LIMIT, picked_of};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
-
-/// Octets of the round keys of AES-256.
-const ROUND_KEYS: usize = 15 * 16;
 
 /// An expanded key.
 #[derive(Zeroize, ZeroizeOnDrop)]
@@ -70,10 +67,6 @@ unsafe extern "C" {
 /// only job, otherwise each has its key's. Sets `ok` of those that are sealed or authentic.
 pub(crate) fn work(jobs: &mut [CcmJob<'_>], picked: u64, direction: Direction, once: Option<&Schedule>) {
     with_manager(|manager| crypt(manager, jobs, picked, direction, once));
-}
-
-fn picked_of<'j, 'p>(jobs: &'j mut [CcmJob<'p>], picked: u64) -> impl Iterator<Item = &'j mut CcmJob<'p>> {
-    jobs.iter_mut().take(LIMIT).enumerate().filter(move |(at, _)| picked >> at & 1 == 1).map(|(_, job)| job)
 }
 
 fn crypt(

@@ -5,7 +5,7 @@
 
 use super::{Block, Functions, Library, functions};
 use crate::error::CryptoError;
-use crate::separate::burst::{Direction, LIMIT, SeparateJob};
+use crate::separate::burst::{Direction, LIMIT, SeparateJob, picked_of};
 use crate::separate::{Cipher, HEADER_LEN, Mac, SeparateAlgorithm};
 use std::cell::OnceCell;
 use std::ffi::{c_int, c_void};
@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Octets of the round keys of AES-256.
-const ROUND_KEYS: usize = 15 * 16;
+pub(super) const ROUND_KEYS: usize = 15 * 16;
 /// Octets of the schedule of one of the three keys of 3DES.
 const DES_SCHEDULE: usize = 128;
 /// Octets of the longest block, and of the longest state, that a hash has: SHA-512's.
@@ -266,7 +266,7 @@ pub(crate) fn work(
         Direction::Open => {
             burst.authenticate(manager, jobs, direction);
             if !burst.crypt(manager, jobs, direction) {
-                burst.picked_of(jobs).for_each(|job| job.ok = false);
+                picked_of(jobs, burst.picked).for_each(|job| job.ok = false);
             }
         }
     });
@@ -280,18 +280,6 @@ struct Burst<'s> {
 }
 
 impl Burst<'_> {
-    fn picked_of<'j, 'p>(
-        &self,
-        jobs: &'j mut [SeparateJob<'p>],
-    ) -> impl Iterator<Item = &'j mut SeparateJob<'p>> {
-        let picked = self.picked;
-        jobs.iter_mut()
-            .take(LIMIT)
-            .enumerate()
-            .filter(move |(at, _)| picked >> at & 1 == 1)
-            .map(|(_, job)| job)
-    }
-
     /// Encrypts all, or decrypts what has been found authentic. False if the library has not done it.
     fn crypt(&self, manager: &Manager, jobs: &mut [SeparateJob<'_>], direction: Direction) -> bool {
         let encrypt = direction == Direction::Seal;
@@ -301,7 +289,7 @@ impl Burst<'_> {
         }
         let none = CipherJob { keys: ptr::null(), iv: ptr::null(), text: ptr::null_mut(), len: 0 };
         let (mut raw, mut count) = ([none; LIMIT], 0);
-        for job in self.picked_of(jobs).filter(|job| encrypt || job.ok) {
+        for job in picked_of(jobs, self.picked).filter(|job| encrypt || job.ok) {
             let schedule = self.once.or(job.key.multi());
             let blocks = job.icv_at().and_then(|icv_at| job.packet.get_mut(HEADER_LEN..icv_at));
             let (Some(schedule), Some(blocks), Some(raw)) = (schedule, blocks, raw.get_mut(count)) else {
@@ -336,7 +324,7 @@ impl Burst<'_> {
         };
         let (mut icvs, mut beneath) = ([[0; MAX_ICV_LEN]; LIMIT], [[0; HIGH_LEN]; LIMIT]);
         let (mut raw, mut count) = ([none; LIMIT], 0);
-        for ((job, icv), beneath) in self.picked_of(jobs).zip(&mut icvs).zip(&mut beneath) {
+        for ((job, icv), beneath) in picked_of(jobs, self.picked).zip(&mut icvs).zip(&mut beneath) {
             let schedule = self.once.or(job.key.multi());
             let high_len = job.high.map_or(0, |high| {
                 *beneath = high.to_be_bytes();
@@ -361,7 +349,7 @@ impl Burst<'_> {
         // SAFETY: the manager is this thread's. `count` jobs are filled: what the MAC begins with, of an expanded schedule; octets of packets that are
         // borrowed for as long as the call takes; places for the longest ICV, each once.
         let done = unsafe { testudo_imb_hash(manager, raw.as_ptr(), count, mac, icv_len as u32) != 0 };
-        for ((job, icv), beneath) in self.picked_of(jobs).zip(&mut icvs).zip(&mut beneath) {
+        for ((job, icv), beneath) in picked_of(jobs, self.picked).zip(&mut icvs).zip(&mut beneath) {
             swap_high(job, beneath);
             let end = job.icv_at().and_then(|icv_at| job.packet.get_mut(icv_at..));
             let Some(found) = end.filter(|found| done && found.len() == icv_len) else { continue };

@@ -42,6 +42,11 @@ pub fn open_separate_burst(jobs: &mut [SeparateJob<'_>]) {
     work(jobs, Direction::Open);
 }
 
+/// The jobs of a part whose bits are set.
+pub(crate) fn picked_of<J>(part: &mut [J], picked: u64) -> impl Iterator<Item = &mut J> {
+    part.iter_mut().take(LIMIT).enumerate().filter(move |(at, _)| picked >> at & 1 == 1).map(|(_, job)| job)
+}
+
 fn work(jobs: &mut [SeparateJob<'_>], direction: Direction) {
     for part in jobs.chunks_mut(LIMIT) {
         let mut left: u64 = 0;
@@ -78,7 +83,7 @@ fn together(
         #[cfg(not(ipsec_mb))]
         Library::IpsecMb => {}
         Library::AwsLc => {
-            for (_, job) in part.iter_mut().enumerate().filter(|(at, _)| picked >> at & 1 == 1) {
+            for job in picked_of(part, picked) {
                 if let (Some(Schedule::AwsLc(schedule)), Some(icv_at)) =
                     (job.key.schedule.get(), algorithm.icv_at(job.packet.len()))
                 {
