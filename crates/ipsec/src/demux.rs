@@ -150,11 +150,21 @@ fn fragment(protocol: Protocol) -> Result<Kind, DropReason> {
 
 /// Where an outer packet comes from that [`sort`] has found ESP in.
 pub(crate) fn source(packet: &[u8], arrived: &Arrived) -> Option<SocketAddr> {
-    let address = match ip::version(packet) {
-        Some(4) => IpAddr::V4(Ipv4::parse(packet).ok()?.src()),
-        _ => IpAddr::V6(Ipv6::parse(packet).ok()?.src()),
-    };
-    Some(SocketAddr::new(address, arrived.source_port))
+    ends(packet).map(|(source, _)| SocketAddr::new(source, arrived.source_port))
+}
+
+/// Source and destination of a packet.
+pub(crate) fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    Some(match ip::version(packet) {
+        Some(4) => {
+            let ip = Ipv4::parse(packet).ok()?;
+            (ip.src().into(), ip.dst().into())
+        }
+        _ => {
+            let ip = Ipv6::parse(packet).ok()?;
+            (ip.src().into(), ip.dst().into())
+        }
+    })
 }
 
 /// What both families have in common.

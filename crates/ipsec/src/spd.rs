@@ -12,7 +12,9 @@ use crate::packet_selector::PacketSelector;
 use crate::selector::{SelectorPair, TrafficSelector};
 use index::Index;
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use std::sync::Arc;
+use testudo_wire::ip::Protocol;
 
 /// The most policies that an SPD holds.
 pub const MAX_POLICIES: usize = 1 << 20;
@@ -94,6 +96,9 @@ pub struct Spd {
     len: usize,
     /// Policies that ask for more than addresses.
     with_ports: usize,
+    /// Policies for ESP of our own: see [`Spd::insert_around`].
+    around: Index,
+    around_len: usize,
 }
 
 #[derive(Debug)]
@@ -128,10 +133,7 @@ impl Spd {
 
     /// Adds a policy. No two have rank or, if they protect, number in common.
     pub fn insert(&mut self, rank: Rank, selectors: &SelectorPair, action: Action) -> Result<(), Error> {
-        check(selectors, action)?;
-        if self.len >= MAX_POLICIES {
-            return Err(Error::TooManyPolicies { found: self.len.saturating_add(1) });
-        }
+        self.check_one_more(selectors, action)?;
         self.index.insert(&Arc::new(Entry { rank, selectors: selectors.clone(), action }));
         self.len += 1;
         self.with_ports += usize::from(selectors.asks_for_ports());
@@ -144,6 +146,48 @@ impl Spd {
         self.len -= usize::from(removed);
         self.with_ports -= usize::from(removed && selectors.asks_for_ports());
         removed
+    }
+
+    fn check_one_more(&self, selectors: &SelectorPair, action: Action) -> Result<(), Error> {
+        check(selectors, action)?;
+        match self.len < MAX_POLICIES {
+            true => Ok(()),
+            false => Err(Error::TooManyPolicies { found: self.len.saturating_add(1) }),
+        }
+    }
+
+    /// Adds a policy of AH for ESP of our own: what SAs of ESP between these ends have made goes through the policy's SA too, and what
+    /// comes for them must have come through one such (a bundle: RFC 4301 §4.3, appendix E). No other packet is its concern.
+    pub fn insert_around(&mut self, rank: Rank, selectors: &SelectorPair, id: PolicyId) -> Result<(), Error> {
+        let action = Action::Protect(id);
+        self.check_one_more(selectors, action)?;
+        self.around.insert(&Arc::new(Entry { rank, selectors: selectors.clone(), action }));
+        self.len += 1;
+        self.around_len += 1;
+        Ok(())
+    }
+
+    /// Takes out the policy that was added like that. False if there is none.
+    pub fn remove_around(&mut self, rank: Rank, selectors: &SelectorPair) -> bool {
+        let removed = self.around.remove(selectors, rank);
+        self.len -= usize::from(removed);
+        self.around_len -= usize::from(removed);
+        removed
+    }
+
+    /// True if there are policies for ESP of our own.
+    #[inline]
+    pub(crate) fn has_around(&self) -> bool {
+        self.around_len > 0
+    }
+
+    /// The policy for ESP of our own between these ends.
+    pub(crate) fn around(&self, local: IpAddr, remote: IpAddr) -> Option<PolicyId> {
+        let packet = PacketSelector::new(local, remote, Protocol::ESP, None)?;
+        match self.around.first(&packet)?.action {
+            Action::Protect(id) => Some(id),
+            Action::Bypass | Action::Discard => None,
+        }
     }
 
     /// How many policies there are.

@@ -2,6 +2,7 @@
 //! of the packet inside. Stage by stage over the whole burst, as in `outbound`.
 
 mod ah;
+mod bundle;
 mod ccm;
 mod foresight;
 mod others;
@@ -91,6 +92,11 @@ impl Dataplane {
         let mut plans = admit(burst, &arrived, (&self.sad, &self.shares), &counters.inbound);
         if any_ah {
             ah::refuse_others(burst, &mut plans, &counters.inbound);
+            let known = (&self.sad, &*self.local, self.udp_port);
+            bundle::put_off_early(burst, &mut plans, known, &counters.inbound);
+        }
+        if self.spd.has_around() {
+            bundle::refuse_bare(burst, &mut plans, (&self.spd, &self.outbound), &counters.inbound);
         }
         open(burst, &mut plans);
         let mut receiver = Receiver {
@@ -107,9 +113,14 @@ impl Dataplane {
             counters,
             events: &mut self.events,
             now: self.now,
+            within: None,
         };
         receiver.foresee(burst, &plans);
-        receiver.receive_all(burst, &mut plans, turn);
+        if any_ah {
+            receiver.receive_bundles(burst, &mut plans, (&self.sad, &self.shares, self.udp_port), turn);
+        } else {
+            receiver.receive_all(burst, &mut plans, turn);
+        }
     }
 }
 

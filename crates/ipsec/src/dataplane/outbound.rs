@@ -2,6 +2,7 @@
 //! begins, so that the memory accesses of different packets overlap.
 
 mod ah;
+mod bundle;
 mod ccm;
 mod number;
 mod others;
@@ -71,6 +72,7 @@ impl Dataplane {
         fetch(&parsed, &paths, &self.outbound);
         let mut planner = Planner {
             table: &self.outbound,
+            bundles: self.spd.has_around().then_some(&*self.spd),
             shares: &self.shares,
             pairs: self.pairs,
             replier: Replier { sources, limit: &mut self.icmp_limit, counters },
@@ -86,7 +88,7 @@ impl Dataplane {
                 plans.push(plan);
             }
         }
-        let low = Low {
+        let mut low = Low {
             table: &self.outbound,
             iv_told: &mut self.iv_low_told,
             events: &mut self.events,
@@ -95,13 +97,25 @@ impl Dataplane {
         if let Some(turn) = &mut turn {
             turn.begin();
         }
-        number(&mut plans, &mut self.ivs, low);
+        number(&mut plans, &mut self.ivs, &mut low);
+        let mut covers = Burst::new();
+        if self.spd.has_around() {
+            bundle::plan(&plans, &self.spd, &self.outbound, &mut covers);
+            number(&mut covers, &mut self.ivs, &mut low);
+        }
         if let Some(turn) = turn {
             turn.end();
         }
         refuse_unnumbered(burst, &mut plans, &self.ivs, &counters.outbound);
+        if !covers.is_empty() {
+            bundle::refuse_unnumbered(burst, (&mut plans, &mut covers), &self.ivs, &counters.outbound);
+        }
         let id = self.ids.take(plans.len() as u16);
         seal(burst, &plans, id);
+        if !covers.is_empty() {
+            let id = self.ids.take(covers.len() as u16);
+            bundle::seal(burst, &covers, id, (&mut self.events, self.now));
+        }
         want_keys(&plans, &mut self.events, self.now);
         finish(burst, &plans, &counters.outbound, &mut self.events, self.now);
     }

@@ -301,6 +301,11 @@ pub(crate) struct Overhead {
 }
 
 impl Overhead {
+    /// The same where less is left than any path leaves, because other headers stand around it: the least that is worth it.
+    pub(crate) fn inner_mtu_within(self, path_mtu: u16) -> u16 {
+        self.inner_mtu(path_mtu).unwrap_or(MIN_INNER)
+    }
+
     /// The largest inner packet whose outer packet is no larger than `path_mtu`.
     pub(crate) fn inner_mtu(self, path_mtu: u16) -> Result<u16, Error> {
         let Self { octets, clear, align, trailer } = self;

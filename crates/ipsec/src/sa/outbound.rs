@@ -150,6 +150,11 @@ impl OutboundSa {
         self.inner_mtu.load(Relaxed)
     }
 
+    /// The same where another SA goes around it, which takes packets of that size.
+    pub(crate) fn inner_mtu_within(&self, size: u16) -> u16 {
+        self.outer.overhead().inner_mtu_within(size)
+    }
+
     /// Learns a new path MTU.
     pub fn set_path_mtu(&self, path_mtu: u16) -> Result<(), Error> {
         self.inner_mtu.store(self.outer.overhead().inner_mtu(path_mtu)?, Relaxed);

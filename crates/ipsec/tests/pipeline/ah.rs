@@ -33,7 +33,7 @@ fn hosts(tunnel: &Tunnel) -> (Gateway, Gateway) {
     (Gateway::new(&params, tunnel.library), Gateway::new(&params.mirrored(), tunnel.library))
 }
 
-fn mend(packet: &mut [u8]) {
+pub(crate) fn mend(packet: &mut [u8]) {
     if packet[0] >> 4 == 4 {
         let header = usize::from(packet[0] & 15) * 4;
         packet[10..12].fill(0);
@@ -79,7 +79,7 @@ fn through_a_tunnel_and_back() {
 fn between_hosts() {
     for tunnel in all() {
         let (mut a, mut b) = hosts(&tunnel);
-        for next in [Protocol::UDP, Protocol::ESP, Protocol::NO_NEXT] {
+        for next in [Protocol::UDP, Protocol(47), Protocol::NO_NEXT] {
             let packet = own(&tunnel, next, &datagram(100));
             let (verdict, sent) = one(send(&mut a, from_ref(&packet)));
             assert_eq!((verdict, sent.len()), (Verdict::Forward, packet.len() + own_len(&tunnel)));
@@ -354,7 +354,7 @@ proptest! {
     /// Whatever goes in comes out as it was, or is refused; whatever is changed on the way is refused, or of no account.
     #[test]
     fn any_packet_comes_back(
-        bits in 0u8..16, next: u8, payload in prop::collection::vec(any::<u8>(), 0..300),
+        bits in 0u8..16, next in any::<u8>().prop_filter("a bundle", |next| *next != Protocol::ESP.0), payload in prop::collection::vec(any::<u8>(), 0..300),
         flip in any::<Option<(prop::sample::Index, u8)>>(),
     ) {
         let mac = Mac::ALL[usize::from(bits >> 2)];

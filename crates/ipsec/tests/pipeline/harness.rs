@@ -18,7 +18,7 @@ use testudo_ipsec::spi::{SenderId, Spi};
 use testudo_wire::packet::PacketBuf;
 
 /// Room before each packet: more than the longest prefix.
-pub(crate) const HEADROOM: usize = 128;
+pub(crate) const HEADROOM: usize = 192;
 pub(crate) const TAILROOM: usize = 64;
 pub(crate) const POLICY: PolicyId = PolicyId(3);
 pub(crate) const PATH_MTU: u16 = 1500;

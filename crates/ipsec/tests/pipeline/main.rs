@@ -2,6 +2,7 @@
 
 mod accounting;
 mod ah;
+mod bundle;
 mod clear_fragments;
 mod cluster;
 mod cluster_models;

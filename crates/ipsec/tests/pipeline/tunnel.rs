@@ -148,7 +148,7 @@ fn packets_for_the_gateway_itself_go_to_the_host_whatever_their_ttl() {
 }
 
 /// A SYN with an MSS, and a checksum over its pseudo-header.
-fn syn(is_v6: bool, flags: u8, mss: u16) -> Vec<u8> {
+pub(crate) fn syn(is_v6: bool, flags: u8, mss: u16) -> Vec<u8> {
     let [m0, m1] = mss.to_be_bytes();
     let mut segment =
         vec![0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 0, 0x60, flags, 0xff, 0xff, 0, 0, 0, 0, 2, 4, m0, m1];
@@ -168,7 +168,7 @@ fn pseudo_sum(packet: &[u8]) -> Sum {
     }
 }
 
-fn mss_of(packet: &[u8]) -> u16 {
+pub(crate) fn mss_of(packet: &[u8]) -> u16 {
     let payload = match packet[0] >> 4 {
         4 => Ipv4::parse(packet).unwrap().payload(),
         _ => Ipv6::parse(packet).unwrap().payload(),

@@ -15,8 +15,8 @@ const BURSTS: usize = 5;
 /// Packets of a burst at most.
 const PACKETS: usize = 40;
 
-type Packets = Vec<Vec<u8>>;
-type Results = Vec<(Verdict, Vec<u8>)>;
+pub(crate) type Packets = Vec<Vec<u8>>;
+pub(crate) type Results = Vec<(Verdict, Vec<u8>)>;
 
 /// All that came earlier is done while a burst waits for its turn: what it did before, it did before all of them.
 struct Earlier<F: FnMut()> {
@@ -64,7 +64,7 @@ fn through(plane: &mut Dataplane, outbound: bool, items: &mut [Item<'_>], turn: 
 }
 
 /// The last burst begins first, and at its turn the one before it begins.
-fn in_turn(planes: &mut [Dataplane], outbound: bool, bursts: &[Packets]) -> Results {
+pub(crate) fn in_turn(planes: &mut [Dataplane], outbound: bool, bursts: &[Packets]) -> Results {
     let Some((burst, earlier_bursts)) = bursts.split_last() else { return Vec::new() };
     let (plane, earlier_planes) = planes.split_last_mut().expect("a worker for each burst");
     let mut results = Vec::new();
@@ -79,7 +79,7 @@ fn in_turn(planes: &mut [Dataplane], outbound: bool, bursts: &[Packets]) -> Resu
 }
 
 /// The same by one worker, one after the other.
-fn whole(gateway: &mut Gateway, outbound: bool, bursts: &[Packets]) -> Results {
+pub(crate) fn whole(gateway: &mut Gateway, outbound: bool, bursts: &[Packets]) -> Results {
     let plane = &mut gateway.plane;
     let one = |burst| {
         run(burst, |items| match outbound {
@@ -105,7 +105,7 @@ fn verdicts(results: &Results) -> Vec<Verdict> {
 }
 
 /// ESP packets among what has come out.
-fn sent(results: Results) -> Packets {
+pub(crate) fn sent(results: Results) -> Packets {
     results
         .into_iter()
         .filter(|(verdict, _)| *verdict == Verdict::Forward)

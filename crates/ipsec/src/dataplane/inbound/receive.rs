@@ -31,7 +31,7 @@ enum Way {
 
 /// A flow that an SA's selectors take, and where it goes. Packets come in trains: for the next of the same flow this is known.
 #[derive(Clone, Copy)]
-struct Train {
+pub(super) struct Train {
     flow: PacketSelector,
     way: Way,
 }
@@ -46,6 +46,8 @@ pub(super) struct Receiver<'d> {
     pub(super) counters: &'d Counters,
     pub(super) events: &'d mut Events,
     pub(super) now: u64,
+    /// The largest packet that the SAs of AH take which are around those of ESP, while these have their turn.
+    pub(super) within: Option<u16>,
 }
 
 impl Receiver<'_> {
@@ -57,13 +59,13 @@ impl Receiver<'_> {
         plans: &mut [Plan<'_>],
         turn: Option<&mut dyn Turn>,
     ) {
-        let same = |a: &Plan<'_>, b: &Plan<'_>| std::ptr::eq(a.sa, b.sa);
         let in_turn = turn.is_some();
         if let Some(turn) = turn {
             turn.begin();
             accept_all(plans);
             turn.end();
         }
+        let same = |a: &Plan<'_>, b: &Plan<'_>| std::ptr::eq(a.sa, b.sa);
         for run in plans.chunk_by_mut(same) {
             if !in_turn {
                 accept(run);
@@ -74,7 +76,7 @@ impl Receiver<'_> {
 
     /// Packets of one SA.
     #[inline]
-    fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_>]) {
+    pub(super) fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_>]) {
         let Some(sa) = run.first().map(|plan| plan.sa) else { return };
         let (mut packets, mut bytes) = (0, 0);
         let mut train = None;
@@ -136,6 +138,12 @@ impl Receiver<'_> {
         }
     }
 
+    /// The largest packet that fits the way back.
+    #[inline]
+    fn way_back(&self, sa: &InboundSa) -> u16 {
+        self.within.map_or_else(|| sa.inner_mtu(), |size| sa.inner_mtu_within(size))
+    }
+
     #[inline]
     fn way(&mut self, sa: &InboundSa, inner: &Inner) -> Way {
         let for_us = match inner.flow.local() {
@@ -155,7 +163,7 @@ impl Receiver<'_> {
     #[inline]
     fn pass_on(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, inner: &Inner, way: Way) {
         let counters = &self.counters.inbound;
-        if inner.clamp_mss(item.buf.data_mut(), plan.sa.inner_mtu()) {
+        if inner.clamp_mss(item.buf.data_mut(), self.way_back(plan.sa)) {
             self.counters.mss_clamped.add(1);
         }
         if let Way::Host = way {
@@ -221,7 +229,7 @@ fn large(sa: &InboundSa) -> Verdict {
 
 /// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set. True if it is of that train.
 #[inline]
-fn decapsulate(
+pub(super) fn decapsulate(
     buf: &mut PacketBuf<'_>,
     plan: &Plan<'_>,
     train: Option<&Train>,

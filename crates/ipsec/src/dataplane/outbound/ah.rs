@@ -23,7 +23,8 @@ pub(super) fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], id: u16) {
     }
 }
 
-fn protect(buf: &mut PacketBuf<'_>, plan: &Plan<'_>, key: &MacKey, id: u16) -> Option<()> {
+/// Puts AH into one. `None` if there is no room for it.
+pub(super) fn protect(buf: &mut PacketBuf<'_>, plan: &Plan<'_>, key: &MacKey, id: u16) -> Option<()> {
     let Plan { sa, sequence, iv, .. } = *plan;
     if !buf.grow_front(sa.outer.prefix_len()) {
         return None;

@@ -12,10 +12,10 @@ use crate::sa::OutboundSa;
 
 /// Gives each plan its sequence number and IV: one reservation per run of packets of one SA, and another where a block ends
 /// within the run.
-pub(super) fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, mut low: Low<'_>) {
+pub(super) fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, low: &mut Low<'_>) {
     for mut run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
         while let Some(sa) = run.first().map(|plan| plan.sa) {
-            let numbered = number_some(run, sa, ivs, &mut low);
+            let numbered = number_some(run, sa, ivs, low);
             if numbered == 0 {
                 break;
             }

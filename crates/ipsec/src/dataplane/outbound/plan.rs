@@ -11,10 +11,11 @@ use crate::drops::DropReason;
 use crate::esp::tunnel;
 use crate::flow::Path;
 use crate::inner::Inner;
+use crate::packet_selector::PacketSelector;
 use crate::sa::OutboundSa;
 use crate::share::ShareSet;
 use crate::siphash::HashKey;
-use crate::spd::PolicyId;
+use crate::spd::{PolicyId, Spd};
 use testudo_wire::icmp::Kind;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv6;
@@ -42,9 +43,22 @@ impl Plan<'_> {
     }
 }
 
+/// What an SA leaves for a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room<'s> {
+    /// The largest packet.
+    pub(super) mtu: u16,
+    /// Octets that come before its text.
+    pub(super) prefix: usize,
+    /// Of a bundle, the SA of AH.
+    pub(super) cover: Option<&'s OutboundSa>,
+}
+
 /// Decides what becomes of each packet, and prepares those that will be encrypted.
 pub(super) struct Planner<'s, 'd> {
     pub(super) table: &'s OutboundTable,
+    /// If there are bundles.
+    pub(super) bundles: Option<&'d Spd>,
     pub(super) shares: &'d ShareSet,
     pub(super) pairs: HashKey,
     pub(super) replier: Replier<'d>,
@@ -60,7 +74,7 @@ impl<'s> Planner<'s, '_> {
             Path::Protect(policy) => match self.table.sa(policy) {
                 Some(sa) if self.is_home(sa) => return self.protect(item, parsed, sa),
                 Some(_) => DropReason::OtherNode,
-                None => self.tell_no_sa(policy, &parsed.inner),
+                None => self.tell_no_sa(policy, parsed.inner.flow),
             },
             Path::Bypass if self.keeps_pair(item, &parsed.inner) => {
                 self.bypass(item, &parsed.inner);
@@ -89,7 +103,7 @@ impl<'s> Planner<'s, '_> {
 
     /// True if this node carries the SA: what cannot be told apart before the policies are looked at comes to all nodes.
     #[inline]
-    fn is_home(&self, sa: &OutboundSa) -> bool {
+    pub(super) fn is_home(&self, sa: &OutboundSa) -> bool {
         is_carried(sa.pair.share(), self.shares)
     }
 
@@ -101,7 +115,7 @@ impl<'s> Planner<'s, '_> {
 
     /// One node alone asks for the SA that is missing: several would set up several.
     #[cold]
-    fn tell_no_sa(&mut self, policy: PolicyId, inner: &Inner) -> DropReason {
+    pub(super) fn tell_no_sa(&mut self, policy: PolicyId, packet: PacketSelector) -> DropReason {
         let Some(place) = self.table.get(policy) else {
             return DropReason::NoSa;
         };
@@ -109,7 +123,7 @@ impl<'s> Planner<'s, '_> {
             return DropReason::OtherNode;
         }
         let due = place.told.get().is_none_or(|told| self.now.saturating_sub(told) >= NO_SA_INTERVAL);
-        if due && self.events.raise(Event::NoSa { policy, packet: inner.flow }) {
+        if due && self.events.raise(Event::NoSa { policy, packet }) {
             place.told.set(Some(self.now));
         }
         DropReason::NoSa
@@ -142,12 +156,21 @@ impl<'s> Planner<'s, '_> {
     }
 
     #[inline]
+    pub(super) fn room(&mut self, item: &mut Item<'_>, sa: &'s OutboundSa) -> Option<Room<'s>> {
+        match self.bundles {
+            None => Some(Room::of(sa)),
+            Some(spd) => self.room_in_bundle(item, sa, spd),
+        }
+    }
+
+    #[inline]
     fn protect(&mut self, item: &mut Item<'_>, parsed: &Parsed, sa: &'s OutboundSa) -> Option<Plan<'s>> {
         if sa.outer.is_transport() {
             return self.protect_own(item, parsed, sa);
         }
         let inner = &parsed.inner;
-        let mtu = sa.inner_mtu();
+        let room = self.room(item, sa)?;
+        let mtu = room.mtu;
         let too_big = inner.len > mtu;
         // Whoever has sent fragments has learned the MTU, or does without.
         let may_shrink = || inner.df && !item.ingress.is_joined();
@@ -166,7 +189,7 @@ impl<'s> Planner<'s, '_> {
             return None;
         }
         let behind = sa.outer.sizes().behind(usize::from(inner.len));
-        if item.buf.headroom() < sa.outer.prefix_len() || item.buf.tailroom() < behind {
+        if item.buf.headroom() < room.prefix || item.buf.tailroom() < behind {
             sa.counters().add_drop(DropReason::NoRoom);
             item.refuse(DropReason::NoRoom, &self.counters.outbound);
             return None;
@@ -183,19 +206,28 @@ impl<'s> Planner<'s, '_> {
             class: tunnel::outer_class(sa.copy, inner.class),
             // What must pass whole although it is too big is fragmented outside, here or on its way.
             df: sa.copy.df && inner.df && !too_big,
-            pieces: if too_big { pieces(sa, usize::from(inner.len) + behind) } else { None },
+            pieces: if too_big { room.pieces(sa, usize::from(inner.len) + behind) } else { None },
             next_header: inner.next_header(),
         })
     }
 }
 
-/// The largest piece of an outer packet that only its source may fragment, because it is IPv6 (RFC 8200 §5): one that is
-/// larger than the path takes, and than every IPv6 link takes. `behind_prefix` are its octets behind the prefix.
-#[cold]
-pub(super) fn pieces(sa: &OutboundSa, behind_prefix: usize) -> Option<u16> {
-    let mtu = sa.path_mtu().max(ipv6::MIN_MTU);
-    let total = sa.outer.prefix_len() + behind_prefix;
-    (sa.outer.is_ipv6() && total > usize::from(mtu)).then_some(mtu)
+impl<'s> Room<'s> {
+    /// Without anything around it.
+    #[inline]
+    pub(super) fn of(sa: &'s OutboundSa) -> Self {
+        Self { mtu: sa.inner_mtu(), prefix: sa.outer.prefix_len(), cover: None }
+    }
+
+    /// The largest piece of an outer packet that only its source may fragment, because it is IPv6 (RFC 8200 §5): one that is
+    /// larger than the path takes, and than every IPv6 link takes. `behind_prefix` are its octets behind the prefix.
+    #[cold]
+    pub(super) fn pieces(&self, sa: &OutboundSa, behind_prefix: usize) -> Option<u16> {
+        let outermost = self.cover.unwrap_or(sa);
+        let mtu = outermost.path_mtu().max(ipv6::MIN_MTU);
+        let total = self.prefix + behind_prefix;
+        (outermost.outer.is_ipv6() && total > usize::from(mtu)).then_some(mtu)
+    }
 }
 
 /// True if the pieces of a packet may go through the SA too: where its selectors ask for ports, the later pieces have none

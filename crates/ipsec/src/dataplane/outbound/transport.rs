@@ -1,7 +1,7 @@
 //! Transport mode: what becomes of packets that this host itself sends to the other end of an SA.
 
 use super::Parsed;
-use super::plan::{Plan, Planner, pieces, reported_mtu};
+use super::plan::{Plan, Planner, reported_mtu};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::drops::DropReason;
 use crate::sa::OutboundSa;
@@ -22,6 +22,7 @@ impl<'s> Planner<'s, '_> {
         sa: &'s OutboundSa,
     ) -> Option<Plan<'s>> {
         let inner = &parsed.inner;
+        let room = self.room(item, sa)?;
         let counters = &self.counters.outbound;
         let refuse = |item: &mut Item<'_>, reason| {
             sa.counters().add_drop(reason);
@@ -52,7 +53,7 @@ impl<'s> Planner<'s, '_> {
         if sa.outer.is_ah() && ah::check_headers(item.buf.data(), clear).is_err() {
             return refuse(item, DropReason::AhNotCovered);
         }
-        let mtu = sa.outer.mtu_behind(clear, sa.inner_mtu());
+        let mtu = sa.outer.mtu_behind(clear, room.mtu);
         let too_big = inner.len > mtu;
         // Whoever has sent fragments has learned the MTU, or does without.
         let may_shrink = inner.df && !item.ingress.is_joined();
@@ -63,7 +64,7 @@ impl<'s> Planner<'s, '_> {
             return None;
         }
         let behind = sa.outer.sizes().behind(usize::from(inner.len).saturating_sub(clear));
-        if item.buf.headroom() < sa.outer.prefix_len() || item.buf.tailroom() < behind {
+        if item.buf.headroom() < room.prefix || item.buf.tailroom() < behind {
             return refuse(item, DropReason::NoRoom);
         }
         if inner.clamp_mss(item.buf.data_mut(), mtu) {
@@ -77,7 +78,7 @@ impl<'s> Planner<'s, '_> {
             at: parsed.at,
             class: inner.class,
             df: inner.df,
-            pieces: if too_big { pieces(sa, usize::from(inner.len) + behind) } else { None },
+            pieces: if too_big { room.pieces(sa, usize::from(inner.len) + behind) } else { None },
             next_header,
         })
     }

@@ -1,0 +1,132 @@
+//! AH around ESP of our own (RFC 4301 §4.3): two SAs, of which the outer one is found by what the inner one has made, as appendix E
+//! has it. Both are planned and numbered before either does anything, so that a packet goes through both or not at all.
+
+use super::plan::{Plan, Planner, Room};
+use super::{Burst, ah, number};
+use crate::dataplane::burst::{Item, Verdict};
+use crate::dataplane::counters::DirectionCounters;
+use crate::dataplane::event::Events;
+use crate::dataplane::table::OutboundTable;
+use crate::drops::DropReason;
+use crate::esp::tunnel;
+use crate::number::IvAllocator;
+use crate::packet_selector::PacketSelector;
+use crate::sa::{OutboundSa, SaKey};
+use crate::spd::{PolicyId, Spd};
+use testudo_wire::ip::Protocol;
+
+/// The policy that puts AH around what an SA sends.
+fn policy_around(sa: &OutboundSa, spd: &Spd) -> Option<PolicyId> {
+    let is_bare = sa.outer.protocol() == Protocol::ESP;
+    is_bare.then(|| spd.around(sa.outer.local(), sa.outer.remote())).flatten()
+}
+
+/// Its SA.
+fn cover_of(policy: PolicyId, table: &OutboundTable) -> Option<&OutboundSa> {
+    table.sa(policy).filter(|ah| ah.outer.is_ah())
+}
+
+impl<'s> Planner<'s, '_> {
+    /// What an SA leaves for a packet, where there are bundles. Without its AH no ESP is sent; the packet is done with then.
+    #[cold]
+    pub(super) fn room_in_bundle(
+        &mut self,
+        item: &mut Item<'_>,
+        sa: &'s OutboundSa,
+        spd: &Spd,
+    ) -> Option<Room<'s>> {
+        let Some(policy) = policy_around(sa, spd) else {
+            return Some(Room::of(sa));
+        };
+        let reason = match cover_of(policy, self.table) {
+            Some(ah) if self.is_home(ah) => {
+                return Some(Room {
+                    mtu: sa.inner_mtu_within(ah.inner_mtu()),
+                    prefix: sa.outer.prefix_len() + ah.outer.prefix_len(),
+                    cover: Some(ah),
+                });
+            }
+            Some(_) => DropReason::OtherNode,
+            None => {
+                let (local, remote) = (sa.outer.local(), sa.outer.remote());
+                let made = PacketSelector::new(local, remote, Protocol::ESP, None);
+                made.map_or(DropReason::NoSa, |made| self.tell_no_sa(policy, made))
+            }
+        };
+        item.refuse(reason, &self.counters.outbound);
+        None
+    }
+}
+
+/// Plans AH for those of the packets whose ESP gets it, as far as they have their numbers.
+#[cold]
+pub(super) fn plan<'s>(
+    plans: &[Plan<'s>],
+    spd: &Spd,
+    table: &'s OutboundTable,
+    covers: &mut Burst<Plan<'s>>,
+) {
+    for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
+        let policy = run.first().and_then(|plan| policy_around(plan.sa, spd));
+        let Some(cover) = policy.and_then(|policy| cover_of(policy, table)) else {
+            continue;
+        };
+        let numbered = run.iter().filter(|plan| plan.sequence != 0);
+        covers.extend(numbered.map(|plan| cover_plan(plan, cover)));
+    }
+}
+
+fn cover_plan<'s>(plan: &Plan<'s>, cover: &'s OutboundSa) -> Plan<'s> {
+    let (class, next_header) = match (cover.outer.is_transport(), plan.sa.outer.is_ipv6()) {
+        (true, _) => (plan.class, Protocol::ESP),
+        (false, true) => (tunnel::outer_class(cover.copy, plan.class), Protocol::IPV6),
+        (false, false) => (tunnel::outer_class(cover.copy, plan.class), Protocol::IPV4),
+    };
+    Plan { sa: cover, sequence: 0, iv: 0, class, next_header, ..*plan }
+}
+
+/// Takes out the packets for which AH has no number, also from those that ESP has planned.
+#[cold]
+pub(super) fn refuse_unnumbered<'s>(
+    burst: &mut [Item<'_>],
+    (plans, covers): (&mut Burst<Plan<'s>>, &mut Burst<Plan<'s>>),
+    ivs: &IvAllocator,
+    counters: &DirectionCounters,
+) {
+    number::refuse_unnumbered(burst, covers, ivs, counters);
+    plans.retain(|plan| burst.get(usize::from(plan.at)).is_some_and(|item| item.verdict == Verdict::Pending));
+}
+
+/// Puts AH around what has been encrypted, and counts it for its SA.
+#[cold]
+pub(super) fn seal(
+    burst: &mut [Item<'_>],
+    covers: &[Plan<'_>],
+    mut id: u16,
+    (events, now): (&mut Events, u64),
+) {
+    for run in covers.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
+        let Some(sa) = run.first().map(|plan| plan.sa) else { continue };
+        let SaKey::Mac(key) = &sa.key else { continue };
+        let (mut packets, mut bytes) = (0, 0);
+        for plan in run {
+            id = id.wrapping_add(1);
+            let Some(item) = burst.get_mut(usize::from(plan.at)) else { continue };
+            if !matches!(item.verdict, Verdict::Forward | Verdict::ForwardInPieces { .. }) {
+                continue;
+            }
+            let len = item.buf.len();
+            match ah::protect(&mut item.buf, plan, key, id) {
+                Some(()) => {
+                    packets += 1;
+                    bytes += len as u64;
+                }
+                None => item.verdict = Verdict::Drop(DropReason::NoRoom),
+            }
+        }
+        if packets > 0 {
+            sa.counters().add(packets, bytes, now);
+            events.note_mark(sa.counters(), sa.pair);
+        }
+    }
+}
