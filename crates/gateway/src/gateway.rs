@@ -16,7 +16,7 @@ use crate::datapath::{DataPath, Turn};
 use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
-use crate::policies::{Change, Policies};
+use crate::policies::{Change, NewSa, Policies};
 use crate::retreat::apply_what_can_be;
 use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
@@ -314,12 +314,10 @@ impl Gateway {
         let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
         let loaded = self.endpoint.connection(&fresh.connection);
         let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
-        let (policies, home) = (&mut self.policies, params.spi_in.share());
-        let inherited =
-            replaces.and_then(|old| policies.inherit(place, fresh.child, old, config, &selectors, home));
-        let policy =
-            inherited.unwrap_or_else(|| policies.install_at(place, fresh.child, config, &selectors, home));
         let child = fresh.child;
+        let sa = NewSa::of((place, child), config, (params, &selectors));
+        let inherited = replaces.and_then(|old| self.policies.inherit(&sa, old));
+        let policy = inherited.unwrap_or_else(|| self.policies.install_at(&sa));
         let turn = match (inherited, replaces) {
             (Some(_), _) => Turn::Shared,
             // It carries something else, and has a policy of its own, which cannot stand empty.

@@ -26,6 +26,7 @@ use testudo_fastpath::prefix::Prefix;
 use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::Error;
+use testudo_ipsec::sa::{ChildSaParams, Mode};
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank, Spd};
 use testudo_ipsec::spi::Share;
@@ -67,6 +68,38 @@ pub(crate) struct Policies {
     given_back: BTreeSet<PolicyId>,
     /// Configured children so far.
     loaded: u64,
+}
+
+/// A Child SA whose policy is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewSa<'a> {
+    /// The highest comes first, and only those that renew each other may have the same; of these the older one.
+    pub(crate) place: u64,
+    /// The Child SA.
+    pub(crate) id: ChildSaId,
+    /// What it was made for, if that is still there.
+    pub(crate) child: Option<&'a Child>,
+    /// As they were negotiated.
+    pub(crate) selectors: &'a SelectorPair,
+    /// The share of its inbound SPI.
+    pub(crate) home: Share,
+    /// It is one of AH for ESP of our own.
+    pub(crate) is_around: bool,
+}
+
+impl<'a> NewSa<'a> {
+    /// What has been negotiated.
+    pub(crate) fn of(
+        (place, id): (u64, ChildSaId),
+        child: Option<&'a Child>,
+        (params, selectors): (&ChildSaParams, &'a SelectorPair),
+    ) -> Self {
+        // Who was asked for transport mode may have chosen a tunnel.
+        let is_transport =
+            params.mode == Mode::Transport || child.is_some_and(|c| c.mode == ChildMode::Transport);
+        let is_around = params.algorithm.is_ah() && is_transport && selectors.take_esp_alone();
+        Self { place, id, child, selectors, home: params.spi_in.share(), is_around }
+    }
 }
 
 /// How much has to follow the policies.
@@ -144,8 +177,12 @@ impl Policies {
             let id = number.unwrap_or_else(|| self.table.take_number());
             self.configured.insert(name, id);
             let claim = self.claim(&entry);
+            let is_around = entry.is_around;
             self.untold.extend(claim.map(|claim| (id, claim.share())));
-            self.insert(entry.rank, &entry.selectors, entry.action(id), claim);
+            match is_around {
+                true => self.insert_around(entry.rank, &entry.selectors, id, claim),
+                false => self.insert(entry.rank, &entry.selectors, entry.action(id), claim),
+            }
             self.table.put(id, entry);
             new.push(id);
         }
@@ -176,8 +213,20 @@ impl Policies {
         self.spd_changed = true;
     }
 
+    /// The same for ESP of our own. Of what hosts send it has nothing, but its rank is taken.
+    fn insert_around(&mut self, rank: Rank, selectors: &SelectorPair, id: PolicyId, claim: Option<Claim>) {
+        let _ = self.spd.insert_around(rank, selectors, id);
+        if let (Some(homes), Some(claim)) = (&mut self.homes, claim) {
+            homes.stand(rank, &SelectorPair::new(&[], &[]), claim);
+        }
+        self.standing += 1;
+        self.spd_changed = true;
+    }
+
     fn withdraw(&mut self, rank: Rank, selectors: &SelectorPair) {
-        self.spd.remove(rank, selectors);
+        if !self.spd.remove(rank, selectors) {
+            self.spd.remove_around(rank, selectors);
+        }
         if let Some(homes) = &mut self.homes {
             homes.leave(rank);
         }
@@ -195,24 +244,16 @@ impl Policies {
         self.homes.as_ref().map(|homes| homes.claim(entry))
     }
 
-    /// Adds the policy of a new Child SA. `place`: the highest comes first, and only those that renew each other may have the same;
-    /// of these the older one. `home`: the share of its inbound SPI.
-    pub(crate) fn install_at(
-        &mut self,
-        place: u64,
-        sa: ChildSaId,
-        child: Option<&Child>,
-        selectors: &SelectorPair,
-        home: Share,
-    ) -> PolicyId {
+    /// Adds the policy of a new Child SA.
+    pub(crate) fn install_at(&mut self, sa: &NewSa<'_>) -> PolicyId {
         let id = self.table.take_number();
         let rank = self.free_part(Rank {
-            priority: priority_of(child, selectors),
-            place: CONFIGURED.saturating_sub(place),
+            priority: priority_of(sa.child, sa.selectors),
+            place: CONFIGURED.saturating_sub(sa.place),
             part: 0,
         });
-        self.table.put(id, Entry::of_sa(rank, selectors.clone(), self.loaded, home));
-        self.installed.insert(sa, id);
+        self.table.put(id, Entry::of_sa(rank, sa, self.loaded));
+        self.installed.insert(sa.id, id);
         self.resting.insert(id);
         self.put_up(id);
         id
@@ -222,12 +263,12 @@ impl Policies {
     #[cfg(test)]
     fn install(
         &mut self,
-        sa: ChildSaId,
+        id: ChildSaId,
         child: Option<&Child>,
         selectors: &SelectorPair,
         home: Share,
     ) -> PolicyId {
-        self.install_at(sa.0, sa, child, selectors, home)
+        self.install_at(&NewSa { place: id.0, id, child, selectors, home, is_around: false })
     }
 
     /// Makes the policy of a Child SA stand, if it does not.
@@ -236,7 +277,10 @@ impl Policies {
             && self.resting.remove(&id)
         {
             let (rank, selectors, action) = (entry.rank, entry.selectors.clone(), entry.action(id));
-            self.insert(rank, &selectors, action, self.claim(entry));
+            match entry.is_around {
+                true => self.insert_around(rank, &selectors, id, self.claim(entry)),
+                false => self.insert(rank, &selectors, action, self.claim(entry)),
+            }
             self.outline.install(id, &self.table);
         }
     }
@@ -256,25 +300,19 @@ impl Policies {
     /// The policy of the Child SA that is renewed, for the one that takes its place: so that the outbound SA changes in one
     /// step, and the SPD not at all. `None` if they do not carry the same with the same priority and, in a cluster, at the same
     /// home and place, or the old one is gone.
-    pub(crate) fn inherit(
-        &mut self,
-        place: u64,
-        sa: ChildSaId,
-        old: ChildSaId,
-        child: Option<&Child>,
-        selectors: &SelectorPair,
-        home: Share,
-    ) -> Option<PolicyId> {
+    pub(crate) fn inherit(&mut self, sa: &NewSa<'_>, old: ChildSaId) -> Option<PolicyId> {
         let id = *self.installed.get(&old)?;
-        let priority = priority_of(child, selectors);
+        let priority = priority_of(sa.child, sa.selectors);
         let is_alone = self.homes.is_none();
         let same = |entry: &&mut Entry| {
             entry.rank.priority == priority
-                && (is_alone || entry.home == home && entry.rank.place == CONFIGURED.saturating_sub(place))
-                && entry.selectors.is_same_set(selectors)
+                && entry.is_around == sa.is_around
+                && (is_alone
+                    || entry.home == sa.home && entry.rank.place == CONFIGURED.saturating_sub(sa.place))
+                && entry.selectors.is_same_set(sa.selectors)
         };
         self.table.get_mut(id).filter(same)?.sas += 1;
-        self.installed.insert(sa, id);
+        self.installed.insert(sa.id, id);
         Some(id)
     }
 
@@ -359,7 +397,7 @@ fn configure(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Op
     let name = ChildName { connection: connection.name.clone(), child: child.name.clone() };
     let rank = Rank { priority: order(child.mode, child.priority, &local, &remote), place: 0, part: 0 };
     let configured = Configured { name, named: named(child), since: 0 };
-    Some(Entry::of_child(child.mode, rank, SelectorPair::new(&local, &remote), configured))
+    Some(Entry::of_child(child, rank, SelectorPair::new(&local, &remote), configured))
 }
 
 /// Computed priorities lie where strongSwan's lie: 100 000 and more, bypass before protect before discard, so that a
@@ -432,6 +470,9 @@ fn resolve(spec: &TsSpec, dynamic: &[AddrRange]) -> Vec<TrafficSelector> {
     }
 }
 
+#[cfg(test)]
+#[path = "policies/around_tests.rs"]
+mod around_tests;
 #[cfg(test)]
 #[path = "policies_tests.rs"]
 mod tests;

@@ -62,6 +62,21 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
     }
 }
 
+/// A Child SA that hosts' packets go through.
+pub(super) fn new_sa<'a>(
+    (place, id): (u64, ChildSaId),
+    child: Option<&'a Child>,
+    selectors: &'a SelectorPair,
+    home: Share,
+) -> NewSa<'a> {
+    NewSa { place, id, child, selectors, home, is_around: false }
+}
+
+/// One in the place of another.
+fn renewing(number: u64, selectors: &SelectorPair) -> NewSa<'_> {
+    new_sa((number, ChildSaId(number)), None, selectors, HOME)
+}
+
 fn order(policies: &Policies) -> Vec<Action> {
     let spd = policies.spd().unwrap();
     let mut entries: Vec<(PolicyId, &Entry)> = policies.table.iter().collect();
@@ -121,12 +136,8 @@ fn a_renewed_sa_has_the_policy_of_the_old_one_whatever_the_order_of_its_selector
     let sides = [ts("10.1.0.0/16"), ts("10.3.0.0/16")];
     let pair = |order: [usize; 2]| SelectorPair::new(&order.map(|at| sides[at]), &[ts("10.2.0.0/16")]);
     let old = policies.install(ChildSaId(1), None, &pair([0, 1]), HOME);
-    assert_eq!(policies.inherit(2, ChildSaId(2), ChildSaId(1), None, &pair([1, 0]), HOME), Some(old));
-    assert_eq!(
-        policies.inherit(3, ChildSaId(3), ChildSaId(1), None, &pair([0, 0]), HOME),
-        None,
-        "it carries less"
-    );
+    assert_eq!(policies.inherit(&renewing(2, &pair([1, 0])), ChildSaId(1)), Some(old));
+    assert_eq!(policies.inherit(&renewing(3, &pair([0, 0])), ChildSaId(1)), None, "it carries less");
 }
 
 #[test]
@@ -215,19 +226,15 @@ fn a_renewed_child_sa_shares_the_policy_with_the_new_one() {
     let sides = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.2.0.0/16")]);
     let first = policies.install(ChildSaId(1), None, &sides, HOME);
     let before = order(&policies);
-    assert_eq!(policies.inherit(2, ChildSaId(2), ChildSaId(1), None, &sides, HOME), Some(first));
+    assert_eq!(policies.inherit(&renewing(2, &sides), ChildSaId(1)), Some(first));
     assert_eq!(order(&policies), before, "nothing changes for packets");
-    assert_eq!(policies.inherit(3, ChildSaId(3), ChildSaId(2), None, &sides, HOME), Some(first));
+    assert_eq!(policies.inherit(&renewing(3, &sides), ChildSaId(2)), Some(first));
     assert_eq!(policies.remove(ChildSaId(1)), None);
     assert_eq!(policies.remove(ChildSaId(3)), None);
     assert_eq!(order(&policies), before);
     let other = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.3.0.0/16")]);
-    assert_eq!(
-        policies.inherit(4, ChildSaId(4), ChildSaId(2), None, &other, HOME),
-        None,
-        "it carries something else"
-    );
-    assert_eq!(policies.inherit(4, ChildSaId(4), ChildSaId(9), None, &sides, HOME), None);
+    assert_eq!(policies.inherit(&renewing(4, &other), ChildSaId(2)), None, "it carries something else");
+    assert_eq!(policies.inherit(&renewing(4, &sides), ChildSaId(9)), None);
     assert_eq!(policies.remove(ChildSaId(2)), Some(first), "the last one takes it along");
     assert_eq!(order(&policies), []);
 }

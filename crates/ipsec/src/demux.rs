@@ -62,7 +62,7 @@ pub(crate) enum Kind {
 /// Reads the outer headers, and notes in `arrived` what they say about an ESP packet: in the place where it is to stay,
 /// because to move it takes longer than to find it out. The UDP checksum is not looked at: the ICV says more, and over
 /// IPv4 it may be zero (RFC 3948 §2.1).
-#[inline]
+#[inline(always)]
 pub(crate) fn sort(
     packet: &[u8],
     local: &LocalAddrs,

@@ -109,15 +109,15 @@ impl Inner {
         }
     }
 
-    /// Lowers the MSS of a TCP segment that opens a connection, so that packets of `mtu` octets hold the other side's
+    /// Lowers the MSS of a TCP segment that opens a connection, so that packets of `mtu()` octets hold the other side's
     /// segments. True if it changed.
     #[inline]
-    pub(crate) fn clamp_mss(&self, packet: &mut [u8], mtu: u16) -> bool {
+    pub(crate) fn clamp_mss(&self, packet: &mut [u8], mtu: impl FnOnce() -> u16) -> bool {
         if self.tcp_at == 0 {
             return false;
         }
         let headers = tcp::HEADER + if self.is_ipv6() { ipv6::HEADER } else { ipv4::HEADER };
-        let limit = mtu.saturating_sub(headers as u16);
+        let limit = mtu().saturating_sub(headers as u16);
         packet.get_mut(usize::from(self.tcp_at)..).is_some_and(|segment| tcp::clamp_mss(segment, limit))
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use testudo_crypto::prefetch;
+use testudo_wire::ip::Protocol;
 
 /// An inclusive range of addresses of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -236,6 +237,11 @@ impl SelectorPair {
     /// The same for the peer's side.
     pub(crate) fn remote_width(&self, packet: &PacketSelector) -> Option<u8> {
         width(self.remote(), packet.remote, packet.is_ipv6())
+    }
+
+    /// True if they take nothing but ESP.
+    pub fn take_esp_alone(&self) -> bool {
+        self.sides.iter().all(|side| side.protocol == Protocol::ESP.0)
     }
 
     /// True if something asks for more than addresses.

@@ -182,7 +182,7 @@ impl Spd {
     }
 
     /// The policy for ESP of our own between these ends.
-    pub(crate) fn around(&self, local: IpAddr, remote: IpAddr) -> Option<PolicyId> {
+    pub fn around(&self, local: IpAddr, remote: IpAddr) -> Option<PolicyId> {
         let packet = PacketSelector::new(local, remote, Protocol::ESP, None)?;
         match self.around.first(&packet)?.action {
             Action::Protect(id) => Some(id),

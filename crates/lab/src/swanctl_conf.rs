@@ -4,10 +4,10 @@ use crate::topology::{Family, Side};
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
 
-/// One connection with one child, and its secret.
+/// One connection with one child or more, and its secret.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// Name of the connection; the child bears it too.
+    /// Name of the connection; its first child bears it too.
     pub name: String,
     /// Our outer address.
     pub local_addr: IpAddr,
@@ -41,6 +41,8 @@ pub struct Connection {
     pub more: Vec<String>,
     /// Further lines of the child section.
     pub more_child: Vec<String>,
+    /// Further children, each with its lines.
+    pub children: Vec<(String, Vec<String>)>,
 }
 
 impl Connection {
@@ -70,6 +72,7 @@ impl Connection {
             remote: Vec::new(),
             more: Vec::new(),
             more_child: Vec::new(),
+            children: Vec::new(),
         }
     }
 }
@@ -83,6 +86,10 @@ impl Display for Connection {
             [] => indented(&["auth = psk".into(), format!("id = {id}")], "            "),
             lines => indented(lines, "            "),
         };
+        let child = |(name, lines): &(String, Vec<String>)| {
+            format!("            {name} {{\n{}            }}\n", indented(lines, "                "))
+        };
+        let children: String = self.children.iter().map(child).collect();
         write!(
             f,
             "connections {{
@@ -104,7 +111,7 @@ impl Display for Connection {
                 remote_ts = {remote_ts}
                 esp_proposals = {esp_proposals}
 {more_child}            }}
-        }}
+{children}        }}
     }}
 }}
 secrets {{
@@ -131,6 +138,7 @@ secrets {{
             esp_proposals = self.esp_proposals,
             mode = self.mode,
             more_child = indented(&self.more_child, "                "),
+            children = children,
             psk = self.psk,
         )
     }

@@ -2,7 +2,7 @@
 
 use super::{KINDS, UNKNOWN};
 use crate::policies::homes::Homes;
-use crate::policies::tests::{child, connection, ts};
+use crate::policies::tests::{child, connection, new_sa, ts};
 use crate::policies::*;
 use crate::prefix_map::{PrefixMap, meter};
 use proptest::prelude::*;
@@ -199,10 +199,10 @@ fn a_rekeyed_sa_keeps_its_policy_only_at_its_home_and_place() {
     let old = node.install(ANY, "10.2.0.0/16", 5);
     node.tell();
     let same = SelectorPair::new(&[ts(ANY)], &[ts("10.2.0.0/16")]);
-    assert!(node.policies.inherit(old.0, ChildSaId(100), old, None, &same, Share(5)).is_some());
+    assert!(node.policies.inherit(&new_sa((old.0, ChildSaId(100)), None, &same, Share(5)), old).is_some());
     assert_eq!(node.tell(), 0);
-    assert_eq!(node.policies.inherit(old.0, ChildSaId(101), old, None, &same, Share(6)), None);
-    assert_eq!(node.policies.inherit(old.0 + 1, ChildSaId(101), old, None, &same, Share(5)), None);
+    assert_eq!(node.policies.inherit(&new_sa((old.0, ChildSaId(101)), None, &same, Share(6)), old), None);
+    assert_eq!(node.policies.inherit(&new_sa((old.0 + 1, ChildSaId(101)), None, &same, Share(5)), old), None);
     node.policies.remove(old);
     assert_eq!(node.tell(), 0);
     assert_eq!(node.home("10.2.0.1"), share(5));
@@ -215,7 +215,12 @@ fn an_sa_in_the_place_of_another_is_found_when_that_one_has_gone() {
     let mut install = |sa: u64, remote: &str, home: u8| {
         let selectors = SelectorPair::new(&[ts(ANY)], &[ts(remote)]);
         let urgent = Child { priority: 5, ..child("net", ChildMode::Tunnel, ANY, remote) };
-        node.policies.install_at(7 << 32 | 5, ChildSaId(sa), Some(&urgent), &selectors, Share(home))
+        node.policies.install_at(&new_sa(
+            (7 << 32 | 5, ChildSaId(sa)),
+            Some(&urgent),
+            &selectors,
+            Share(home),
+        ))
     };
     let (old, new) = (install(1, "10.2.0.0/16", 5), install(2, "10.2.0.0/17", 5));
     let takes = |node: &Node, remote: &str| {
@@ -405,7 +410,7 @@ proptest! {
                     let id = ChildSaId(node.numbers);
                     let place = places.get(&old).copied().unwrap_or(old.0);
                     places.insert(id, place);
-                    if node.policies.inherit(place, id, old, None, &selectors, Share(home)).is_some() {
+                    if node.policies.inherit(&new_sa((place, id), None, &selectors, Share(home)), old).is_some() {
                         installed.insert(sa, (id, selectors));
                     }
                 }

@@ -172,14 +172,15 @@ impl Outline {
 impl Outline {
     /// The policy of a new Child SA.
     pub(super) fn install(&mut self, id: PolicyId, table: &Table) {
-        let Some(entry) = table.get(id) else { return };
+        let Some(entry) = table.get(id).filter(|entry| entry.holds_back()) else { return };
         self.enter(id, &self.footing(entry));
         self.bypasses.rival_comes(entry, &mut self.changes);
     }
 
     /// The policy of a Child SA that is about to go.
     pub(super) fn uninstall(&mut self, id: PolicyId, table: &Table) {
-        let Some(entry) = table.get(id).filter(|entry| entry.is_of_sa()) else { return };
+        let is_in = |entry: &&Entry| entry.is_of_sa() && entry.holds_back();
+        let Some(entry) = table.get(id).filter(is_in) else { return };
         self.leave(id, &self.footing(entry));
         self.bypasses.rival_goes(entry, &mut self.changes);
     }

@@ -2,7 +2,7 @@
 
 use crate::policies::addr_set::{AddrSet, overlap};
 use crate::policies::table::Entry;
-use crate::policies::tests::{HOME, child, connection, ts};
+use crate::policies::tests::{HOME, child, connection, new_sa, ts};
 use crate::policies::*;
 use crate::prefix::{cover_within, last_address};
 use crate::prefix_map::meter;
@@ -168,7 +168,7 @@ proptest! {
                 Event::Renew(sa, old) if !installed.contains_key(&sa) && installed.contains_key(&old) => {
                     let (old, selectors) = installed[&old].clone();
                     let id = numbers.next().expect("without end");
-                    prop_assert!(policies.inherit(id.0, id, old, None, &selectors, HOME).is_some());
+                    prop_assert!(policies.inherit(&new_sa((id.0, id), None, &selectors, HOME), old).is_some());
                     installed.insert(sa, (id, selectors));
                 }
                 Event::Switch(old, sa, current) => {

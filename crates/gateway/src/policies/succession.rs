@@ -75,7 +75,8 @@ impl Policies {
     pub(crate) fn stand_in(&mut self, connection: &str, outdated: &[ChildSaId]) {
         for sa in outdated {
             let Some(id) = self.installed.get(sa).copied() else { continue };
-            if self.resting.contains(&id) || self.stand_ins.places.contains_key(&id) {
+            let is_around = self.table.get(id).is_some_and(|entry| entry.is_around);
+            if is_around || self.resting.contains(&id) || self.stand_ins.places.contains_key(&id) {
                 continue;
             }
             let places = self.places_for(connection, id);
@@ -97,7 +98,7 @@ impl Policies {
             .iter()
             .filter_map(|id| self.table.get(*id))
             .filter(|child| child.mode.is_negotiated() && child.rank.priority < sa.rank.priority)
-            .filter(|child| child.since() > sa.seen);
+            .filter(|child| child.since() > sa.seen && !child.is_around);
         let place = |(part, child): (u32, &Entry)| {
             let selectors = common(&child.selectors, &sa.selectors)?;
             let free = self.free_part(Rank { priority: child.rank.priority, place: sa.rank.place, part: 0 });

@@ -1,6 +1,6 @@
 //! What a packet meets while a Child SA is replaced by one with other selectors.
 
-use crate::policies::tests::{HOME, child, connection, ts};
+use crate::policies::tests::{HOME, child, connection, new_sa, ts};
 use crate::policies::*;
 use testudo_ipsec::packet_selector::PacketSelector;
 use testudo_ipsec::spd::Decision;
@@ -149,7 +149,10 @@ fn nothing_stands_in_behind_the_new_sa() {
     policies.load(&connection(vec![wide.clone(), narrow]));
     policies.stand_in("gw", &[OLD]);
     packet_takes(&policies, "10.2.1.5", old);
-    assert_eq!(policies.inherit(NEW.0, NEW, OLD, Some(&wide), &selectors("10.2.0.0/16"), HOME), Some(old));
+    assert_eq!(
+        policies.inherit(&new_sa((NEW.0, NEW), Some(&wide), &selectors("10.2.0.0/16"), HOME), OLD),
+        Some(old)
+    );
     let before = standing(&policies);
     // As long as that one is outdated itself, all stays as it is.
     policies.switch(OLD, NEW, false);
@@ -171,7 +174,7 @@ fn another_priority_is_another_policy() {
     let same = selectors("10.2.0.0/16");
     let old = policies.install(OLD, Some(&first), &same, HOME);
     let urgent = Child { priority: 5, ..first };
-    assert_eq!(policies.inherit(NEW.0, NEW, OLD, Some(&urgent), &same, HOME), None);
+    assert_eq!(policies.inherit(&new_sa((NEW.0, NEW), Some(&urgent), &same, HOME), OLD), None);
     let new = policies.install(NEW, Some(&urgent), &same, HOME);
     assert_ne!(old, new);
     policies.switch(OLD, NEW, true);

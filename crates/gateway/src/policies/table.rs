@@ -1,8 +1,8 @@
 //! Policies by number.
 
-use super::ChildName;
+use super::{ChildName, NewSa};
 use std::collections::BTreeSet;
-use testudo_ike::config::ChildMode;
+use testudo_ike::config::{Child, ChildMode, EspProposal};
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank};
 use testudo_ipsec::spi::Share;
@@ -21,6 +21,8 @@ pub(super) struct Entry {
     pub(super) selectors: SelectorPair,
     pub(super) rank: Rank,
     pub(super) mode: ChildMode,
+    /// It is for ESP of our own, around which it puts AH: see [`Spd::insert_around`](testudo_ipsec::spd::Spd::insert_around).
+    pub(super) is_around: bool,
     /// Child SAs that share it: one that is renewed, and the one that takes its place.
     pub(super) sas: u32,
     /// Of an SA: the configured children of before were loaded up to here.
@@ -86,15 +88,26 @@ impl Table {
     }
 }
 
+/// True for a child whose SA goes around those of other children: it is for AH, between the gateways themselves, and for nothing
+/// but ESP.
+fn is_around(child: &Child, selectors: &SelectorPair) -> bool {
+    let is_ah = !child.proposals.is_empty() && child.proposals.iter().all(EspProposal::is_ah);
+    child.mode == ChildMode::Transport && is_ah && selectors.take_esp_alone()
+}
+
 impl Entry {
     /// The policy of a Child SA.
-    pub(super) fn of_sa(rank: Rank, selectors: SelectorPair, seen: u64, home: Share) -> Self {
-        Self { selectors, rank, mode: ChildMode::Tunnel, sas: 1, seen, home, child: None }
+    pub(super) fn of_sa(rank: Rank, sa: &NewSa<'_>, seen: u64) -> Self {
+        let NewSa { selectors, home, is_around, .. } = *sa;
+        let selectors = selectors.clone();
+        Self { selectors, rank, mode: ChildMode::Tunnel, is_around, sas: 1, seen, home, child: None }
     }
 
     /// The policy of a configured child.
-    pub(super) fn of_child(mode: ChildMode, rank: Rank, selectors: SelectorPair, child: Configured) -> Self {
-        Self { selectors, rank, mode, sas: 0, seen: 0, home: Share(0), child: Some(Box::new(child)) }
+    pub(super) fn of_child(config: &Child, rank: Rank, selectors: SelectorPair, child: Configured) -> Self {
+        let is_around = is_around(config, &selectors);
+        let (mode, child) = (config.mode, Some(Box::new(child)));
+        Self { selectors, rank, mode, is_around, sas: 0, seen: 0, home: Share(0), child }
     }
 
     /// The configured child whose policy it is.
@@ -125,15 +138,16 @@ impl Entry {
 
     /// True if the other one is this one, but for its place among equals.
     pub(super) fn means(&self, other: &Self) -> bool {
-        self.mode == other.mode
+        (self.mode, self.is_around) == (other.mode, other.is_around)
             && self.rank.priority == other.rank.priority
             && self.selectors == other.selectors
             && self.name() == other.name()
             && self.named() == other.named()
     }
 
+    /// True if some of what hosts send to its remote side may not pass in clear.
     pub(super) fn holds_back(&self) -> bool {
-        self.mode != ChildMode::Pass
+        self.mode != ChildMode::Pass && !self.is_around
     }
 
     pub(super) fn action(&self, id: PolicyId) -> Action {

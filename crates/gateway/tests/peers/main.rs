@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod ah;
+mod bundle;
 mod certificates;
 mod cluster;
 mod cluster_secrets;

@@ -20,7 +20,7 @@ const SIDES: [Side; 2] = [Side::One, Side::Two];
 const LIMIT: Duration = Duration::from_secs(60);
 const FILE: u64 = 16 << 20;
 
-fn guest(pair: &Pair) -> &Guest {
+pub(crate) fn guest(pair: &Pair) -> &Guest {
     match &pair.two {
         Gateway::Guest(guest) => guest,
         _ => panic!("side two runs a guest"),
@@ -43,11 +43,11 @@ fn is_in(pair: &Pair, mode: &str) {
 }
 
 /// What leaves whole.
-const SMALL: &[u32] = &[1, 56, 1200, 1300];
+pub(crate) const SMALL: &[u32] = &[1, 56, 1200, 1300];
 /// What leaves in fragments, of which the later ones do not show what they are; or what the host's kernel sends in fragments.
-const LARGE: &[u32] = &[1400, 1450, 1472, 4000];
+pub(crate) const LARGE: &[u32] = &[1400, 1450, 1472, 4000];
 
-fn pings_are_answered(pair: &Pair, outer: Family, (from, sizes): (&[Side], &[u32])) {
+pub(crate) fn pings_are_answered(pair: &Pair, outer: Family, (from, sizes): (&[Side], &[u32])) {
     for from in from {
         for &size in sizes {
             let to = from.other().outer(outer);
@@ -61,7 +61,7 @@ fn pings_are_answered(pair: &Pair, outer: Family, (from, sizes): (&[Side], &[u32
 }
 
 /// A large file from each gateway to the other, and streams.
-fn tcp_flows(pair: &Pair, outer: Family) {
+pub(crate) fn tcp_flows(pair: &Pair, outer: Family) {
     for from in SIDES {
         let nginx = Nginx::start(pair.t.gateway(from)).unwrap();
         let sent = nginx.add_file("file", FILE, 7).unwrap();

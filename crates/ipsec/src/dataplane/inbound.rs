@@ -89,13 +89,25 @@ impl Dataplane {
 
         let mut any_ah = false;
         let arrived = sort(burst, &self.local, self.udp_port, &mut any_ah, &counters.inbound);
-        let mut plans = admit(burst, &arrived, (&self.sad, &self.shares), &counters.inbound);
-        if any_ah {
+        self.pass(burst, &arrived, Pass { any_ah, is_inside: false, within: None }, turn);
+    }
+
+    /// What has been sorted, to its end; and once more, if there is ESP inside AH.
+    fn pass(
+        &mut self,
+        burst: &mut [Item<'_>],
+        arrived: &[(u8, Arrived)],
+        pass: Pass,
+        mut turn: Option<&mut dyn Turn>,
+    ) {
+        let counters = &*self.counters;
+        let mut plans = admit(burst, arrived, (&self.sad, &self.shares), &counters.inbound);
+        if pass.any_ah {
             ah::refuse_others(burst, &mut plans, &counters.inbound);
             let known = (&self.sad, &*self.local, self.udp_port);
             bundle::put_off_early(burst, &mut plans, known, &counters.inbound);
         }
-        if self.spd.has_around() {
+        if self.spd.has_around() && !pass.is_inside {
             bundle::refuse_bare(burst, &mut plans, (&self.spd, &self.outbound), &counters.inbound);
         }
         open(burst, &mut plans);
@@ -113,15 +125,45 @@ impl Dataplane {
             counters,
             events: &mut self.events,
             now: self.now,
-            within: None,
+            within: pass.within,
         };
         receiver.foresee(burst, &plans);
-        if any_ah {
-            receiver.receive_bundles(burst, &mut plans, (&self.sad, &self.shares, self.udp_port), turn);
-        } else {
-            receiver.receive_all(burst, &mut plans, turn);
+        if let Some(turn) = &mut turn
+            && !pass.is_inside
+        {
+            turn.begin();
+        }
+        let is_early = turn.is_some() || pass.any_ah;
+        if is_early {
+            accept_all(&mut plans);
+        }
+        let (mut inside, mut within) = (Burst::new(), None);
+        if pass.any_ah {
+            receiver.unwrap(burst, &mut plans, self.udp_port, (&mut inside, &mut within));
+        }
+        // The windows of both SAs of a bundle are asked in one turn.
+        if let Some(turn) = &mut turn
+            && inside.is_empty()
+        {
+            turn.end();
+        }
+        receiver.receive_all(burst, &mut plans, is_early);
+        if !inside.is_empty() {
+            drop(plans);
+            self.pass(burst, &inside, Pass { any_ah: false, is_inside: true, within }, turn);
         }
     }
+}
+
+/// What is known of packets before their SAs are.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    /// There are packets with AH.
+    any_ah: bool,
+    /// All have come inside AH.
+    is_inside: bool,
+    /// The largest packet that the SAs of AH around them take.
+    within: Option<u16>,
 }
 
 /// Finds the packets of the burst with ESP, and with AH: if there are such, `any_ah` is set.

@@ -1,16 +1,14 @@
 //! ESP of our own that came inside AH (RFC 4301 §5.2): AH is taken off, and what is left goes through the same stages again.
 
 use super::receive::{self, Receiver};
-use super::{Burst, Plan, accept_all, admit, open, put_off};
+use super::{Burst, Plan, put_off};
 use crate::dataplane::burst::Item;
 use crate::dataplane::counters::DirectionCounters;
-use crate::dataplane::turn::Turn;
 use crate::dataplane::{LocalAddrs, OutboundTable};
 use crate::demux::{self, Arrived, Form, Kind};
 use crate::drops::DropReason;
 use crate::sa::{InboundSa, Mode, SaKey};
 use crate::sad::Sad;
-use crate::share::ShareSet;
 use crate::spd::Spd;
 use crate::spi::Spi;
 use testudo_wire::ah::Ah;
@@ -84,49 +82,16 @@ pub(super) fn refuse_bare(
 }
 
 impl Receiver<'_> {
-    /// As [`Receiver::receive_all`] where there is AH: the windows of both SAs of a bundle are asked in the same turn.
+    /// Takes AH from around ESP, and these packets out of the plans; finds where ESP stands in them now, and the least of what their
+    /// SAs take.
     #[cold]
-    pub(super) fn receive_bundles(
-        &mut self,
-        burst: &mut [Item<'_>],
-        plans: &mut Burst<Plan<'_>>,
-        (sad, shares, udp_port): (&Sad, &ShareSet, u16),
-        mut turn: Option<&mut dyn Turn>,
-    ) {
-        if let Some(turn) = &mut turn {
-            turn.begin();
-        }
-        accept_all(plans);
-        let mut sizes = None;
-        let inside = self.unwrap(burst, plans, udp_port, &mut sizes);
-        let mut inside = admit(burst, &inside, (sad, shares), &self.counters.inbound);
-        open(burst, &mut inside);
-        accept_all(&mut inside);
-        if let Some(turn) = turn {
-            turn.end();
-        }
-        self.receive_accepted(burst, plans);
-        self.within = sizes;
-        self.receive_accepted(burst, &inside);
-    }
-
-    /// Packets that the windows have taken in.
-    fn receive_accepted(&mut self, burst: &mut [Item<'_>], plans: &[Plan<'_>]) {
-        for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
-            self.receive_run(burst, run);
-        }
-    }
-
-    /// Takes AH from around ESP, and the packets out of the plans; answers where ESP stands in them now. `sizes` is the smallest of
-    /// what their SAs take.
-    fn unwrap(
+    pub(super) fn unwrap(
         &mut self,
         burst: &mut [Item<'_>],
         plans: &mut Burst<Plan<'_>>,
         udp_port: u16,
-        sizes: &mut Option<u16>,
-    ) -> Burst<(u8, Arrived)> {
-        let mut found = Burst::new();
+        (found, within): (&mut Burst<(u8, Arrived)>, &mut Option<u16>),
+    ) {
         plans.retain(|plan| {
             let Some(item) = burst.get_mut(usize::from(plan.at)) else { return false };
             let known = (self.local, udp_port);
@@ -137,7 +102,7 @@ impl Receiver<'_> {
                 Ok(esp) => {
                     found.push((plan.at, esp));
                     let size = plan.sa.inner_mtu();
-                    *sizes = Some(sizes.map_or(size, |least: u16| least.min(size)));
+                    *within = Some(within.map_or(size, |least| least.min(size)));
                 }
                 Err(reason) => {
                     plan.sa.counters.add_drop(reason);
@@ -146,7 +111,6 @@ impl Receiver<'_> {
             }
             false
         });
-        found
     }
 
     fn take_ah(

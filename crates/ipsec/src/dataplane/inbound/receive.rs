@@ -1,11 +1,10 @@
 //! Packets that were opened: into the window, out of what they came in, and on to where they belong.
 
-use super::{Plan, accept, accept_all};
+use super::{Plan, accept};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::Counters;
 use crate::dataplane::event::{Event, Events};
 use crate::dataplane::reply::Replier;
-use crate::dataplane::turn::Turn;
 use crate::dataplane::{LocalAddrs, OutboundTable, outbound};
 use crate::demux::{self, Arrived, Form};
 use crate::drops::DropReason;
@@ -51,23 +50,13 @@ pub(super) struct Receiver<'d> {
 }
 
 impl Receiver<'_> {
-    /// Packets that were opened, in order. Windows are asked about all of them in one turn, where there are turns.
+    /// Packets that were opened, in order. Their windows are asked about each SA's when it is its turn, unless they have all been
+    /// accepted before.
     #[inline]
-    pub(super) fn receive_all(
-        &mut self,
-        burst: &mut [Item<'_>],
-        plans: &mut [Plan<'_>],
-        turn: Option<&mut dyn Turn>,
-    ) {
-        let in_turn = turn.is_some();
-        if let Some(turn) = turn {
-            turn.begin();
-            accept_all(plans);
-            turn.end();
-        }
+    pub(super) fn receive_all(&mut self, burst: &mut [Item<'_>], plans: &mut [Plan<'_>], accepted: bool) {
         let same = |a: &Plan<'_>, b: &Plan<'_>| std::ptr::eq(a.sa, b.sa);
         for run in plans.chunk_by_mut(same) {
-            if !in_turn {
+            if !accepted {
                 accept(run);
             }
             self.receive_run(burst, run);
@@ -76,7 +65,7 @@ impl Receiver<'_> {
 
     /// Packets of one SA.
     #[inline]
-    pub(super) fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_>]) {
+    fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_>]) {
         let Some(sa) = run.first().map(|plan| plan.sa) else { return };
         let (mut packets, mut bytes) = (0, 0);
         let mut train = None;
@@ -163,7 +152,7 @@ impl Receiver<'_> {
     #[inline]
     fn pass_on(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, inner: &Inner, way: Way) {
         let counters = &self.counters.inbound;
-        if inner.clamp_mss(item.buf.data_mut(), self.way_back(plan.sa)) {
+        if inner.clamp_mss(item.buf.data_mut(), || self.way_back(plan.sa)) {
             self.counters.mss_clamped.add(1);
         }
         if let Way::Host = way {
@@ -228,7 +217,7 @@ fn large(sa: &InboundSa) -> Verdict {
 }
 
 /// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set. True if it is of that train.
-#[inline]
+#[inline(always)]
 pub(super) fn decapsulate(
     buf: &mut PacketBuf<'_>,
     plan: &Plan<'_>,

@@ -12,6 +12,7 @@ use crate::sa::OutboundSa;
 
 /// Gives each plan its sequence number and IV: one reservation per run of packets of one SA, and another where a block ends
 /// within the run.
+#[inline(always)]
 pub(super) fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, low: &mut Low<'_>) {
     for mut run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
         while let Some(sa) = run.first().map(|plan| plan.sa) {

@@ -155,7 +155,7 @@ impl<'s> Planner<'s, '_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn room(&mut self, item: &mut Item<'_>, sa: &'s OutboundSa) -> Option<Room<'s>> {
         match self.bundles {
             None => Some(Room::of(sa)),
@@ -194,7 +194,7 @@ impl<'s> Planner<'s, '_> {
             item.refuse(DropReason::NoRoom, &self.counters.outbound);
             return None;
         }
-        if inner.clamp_mss(item.buf.data_mut(), mtu) {
+        if inner.clamp_mss(item.buf.data_mut(), || mtu) {
             self.counters.mss_clamped.add(1);
         }
         Some(Plan {
@@ -214,7 +214,7 @@ impl<'s> Planner<'s, '_> {
 
 impl<'s> Room<'s> {
     /// Without anything around it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of(sa: &'s OutboundSa) -> Self {
         Self { mtu: sa.inner_mtu(), prefix: sa.outer.prefix_len(), cover: None }
     }
