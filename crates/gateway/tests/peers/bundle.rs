@@ -27,7 +27,7 @@ fn bundled(connection: &mut Connection, more: &[&str]) {
     connection.children.push(("outer".into(), lines));
 }
 
-/// The installed Child SAs of that side, by name.
+/// The newest installed Child SA of that name, at that side.
 fn child(pair: &Pair, side: Side, name: &str) -> testudo_lab::Result<Option<ChildSa>> {
     let children = pair.swanctl(side).list_sas()?.into_iter().flat_map(|ike| ike.children);
     Ok(children.into_iter().rfind(|child| child.name == name && child.state == "INSTALLED"))
@@ -185,30 +185,53 @@ fn hosts_learn_what_fits_both() {
     pair.tcp_both_ways(Family::V4);
 }
 
-/// What the guest's kernel calls the SAs of a protocol.
-fn reqid(states: &str, protocol: &str) -> String {
-    let named = format!("proto {protocol} ");
-    let line = states.lines().find(|line| line.contains(&named)).unwrap_or_else(|| panic!("{states}"));
-    let mut words = line.split_ascii_whitespace().skip_while(|word| *word != "reqid");
-    words.nth(1).unwrap_or_else(|| panic!("{line}")).to_owned()
+/// What follows a word.
+fn after<'t>(text: &'t str, word: &str) -> &'t str {
+    let mut words = text.split_ascii_whitespace().skip_while(|found| *found != word);
+    words.nth(1).unwrap_or_else(|| panic!("no {word}: {text}"))
+}
+
+/// The SAs of AH as charon has installed them, for nothing but packets between the gateways: what the kernel asks about it
+/// is what is inside of both. They are made again without that; no packet has used them.
+fn for_anything(pair: &Pair, states: &str) {
+    let blocks = states.replace("\nsrc ", "\n\nsrc ");
+    for ah in blocks.split("\n\n").filter(|sa| sa.contains("proto ah ") && sa.contains("\n\tsel ")) {
+        let named =
+            format!("src {} dst {} proto ah spi {}", after(ah, "src"), after(ah, "dst"), after(ah, "spi"));
+        let spi = after(ah, "spi").split('(').next().unwrap_or_default();
+        let named = named.replace(after(ah, "spi"), spi);
+        let flags = if ah.contains("align4") { "align4 esn" } else { "esn" };
+        let key =
+            ah.split_ascii_whitespace().skip_while(|word| *word != "auth-trunc").nth(2).unwrap_or_default();
+        guest(pair).run(&format!("ip xfrm state delete {named}")).unwrap();
+        let made = format!(
+            "ip xfrm state add {named} reqid {} mode transport replay-window 32 flag {flags} \
+             auth-trunc 'hmac(sha256)' {key} 128",
+            after(ah, "reqid").split('(').next().unwrap_or_default(),
+        );
+        guest(pair).run(&made).unwrap();
+    }
 }
 
 /// A Linux kernel has a bundle as one policy with two templates, which charon does not make: it is told here.
 fn bundle_of_guest(pair: &Pair, outer: Family) {
     let states = guest(pair).run("ip xfrm state").unwrap();
-    let [esp, ah] = ["esp", "ah"].map(|protocol| reqid(&states, protocol));
-    for family in [Family::V4, Family::V6] {
-        for (way, from) in [("out", Side::Two), ("in", Side::One), ("fwd", Side::One)] {
-            let to = from.other();
-            let ends = format!("src {} dst {}", from.outer(outer), to.outer(outer));
-            let command = format!(
-                "ip xfrm policy update src {} dst {} dir {way} tmpl {ends} proto esp reqid {esp} mode tunnel \
-                 tmpl {ends} proto ah reqid {ah} mode transport",
-                from.network(family),
-                to.network(family),
-            );
-            guest(pair).run(&command).unwrap();
-        }
+    for_anything(pair, &states);
+    let reqid = |protocol: &str| {
+        let line = states.lines().find(|line| line.contains(&format!("proto {protocol} ")));
+        after(line.unwrap_or_else(|| panic!("{states}")), "reqid").split('(').next().unwrap_or_default()
+    };
+    let [esp, ah] = ["esp", "ah"].map(reqid);
+    for (way, from) in [("out", Side::Two), ("in", Side::One), ("fwd", Side::One)] {
+        let to = from.other();
+        let ends = format!("src {} dst {}", from.outer(outer), to.outer(outer));
+        let command = format!(
+            "ip xfrm policy update src {} dst {} dir {way} tmpl {ends} proto esp reqid {esp} mode tunnel \
+             tmpl {ends} proto ah reqid {ah} mode transport",
+            from.network(outer),
+            to.network(outer),
+        );
+        guest(pair).run(&command).unwrap();
     }
 }
 
@@ -221,11 +244,12 @@ fn a_linux_kernel_takes_bundles(outer: Family) {
     up(&pair);
     bundle_of_guest(&pair, outer);
     let bare = bare(&pair);
-    for family in [Family::V4, Family::V6] {
-        sizes_are_answered(&pair, family);
-    }
+    // Of the other family the kernel's SA in transport mode takes nothing.
+    sizes_are_answered(&pair, outer);
     renew(&pair, || bundle_of_guest(&pair, outer));
-    pair.ping_both_ways();
+    for from in SIDES {
+        pair.ping_from(from, outer, 900);
+    }
     is_none(&bare);
     let drops = pair.drops(Side::One);
     assert_eq!((drops["auth_failed"], drops["not_in_ah"]), (0, 0));
