@@ -109,6 +109,15 @@ pub(crate) fn sort(
     }
 }
 
+/// The next ESP packet of a train: its outer header is like that of the one before, its SPI too, and it is `total` octets long. `None` if
+/// it is too short.
+#[inline]
+pub(crate) fn next_of_train(packet: &[u8], total: u16, before: &Arrived) -> Option<Arrived> {
+    let len = total.checked_sub(before.at).filter(|len| usize::from(*len) >= MIN_ESP)?;
+    let found = Esp::parse(packet.get(usize::from(before.at)..)?).ok()?;
+    Some(Arrived { sequence: found.sequence, len, ..*before })
+}
+
 /// What [`sort`] has found to be for us and not ESP: AH perhaps. It is looked at a second time, so that ESP pays nothing for it.
 #[cold]
 pub(crate) fn sort_ah(packet: &[u8], arrived: &mut Arrived) -> Result<(), DropReason> {

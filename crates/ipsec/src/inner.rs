@@ -66,6 +66,25 @@ impl Inner {
         })
     }
 
+    /// True if they differ in length alone.
+    #[inline]
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let small = |inner: &Self| (inner.tcp_at, inner.class, inner.ttl, inner.df);
+        self.flow == other.flow && small(self) == small(other)
+    }
+
+    /// The same with another length.
+    #[inline]
+    pub(crate) fn of_len(&self, len: u16) -> Self {
+        Self { len, ..*self }
+    }
+
+    /// True if the packet begins with a TCP header.
+    #[inline]
+    pub(crate) fn is_tcp(&self) -> bool {
+        self.tcp_at != 0
+    }
+
     #[inline]
     pub(crate) fn is_ipv6(&self) -> bool {
         self.flow.is_ipv6()

@@ -1,9 +1,11 @@
 //! IPv4 headers (RFC 791).
 
 mod fragment;
+mod likeness;
 mod options;
 
 pub use fragment::{Fragments, fragment};
+pub use likeness::Likeness;
 pub(crate) use options::split as split_option;
 
 use crate::checksum::{Sum, update_u16};
@@ -15,6 +17,8 @@ use std::net::Ipv4Addr;
 pub const HEADER: usize = 20;
 /// The smallest MTU that IPv4 knows (RFC 791 §3.2).
 pub const MIN_MTU: u16 = 68;
+/// A header without options and the ports behind it.
+const MIN_COMPARED: usize = HEADER + 4;
 
 const DF: u16 = 0x4000;
 const MF: u16 = 0x2000;

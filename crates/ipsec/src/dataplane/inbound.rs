@@ -15,7 +15,7 @@ use super::reply::Replier;
 use super::shares::is_carried;
 use super::turn::Turn;
 use super::{Dataplane, LocalAddrs, fence};
-use crate::demux::{self, Arrived, Kind};
+use crate::demux::{self, Arrived, Form, Kind};
 use crate::drops::DropReason;
 use crate::sa::{Encapsulation, InboundSa, SaKey};
 use crate::sad::Sad;
@@ -26,6 +26,7 @@ use receive::Receiver;
 use testudo_crypto::{Aad, AeadKey, IV_LEN, OpenJob, TAG_LEN, open_burst};
 use testudo_wire::esp;
 use testudo_wire::icmp::Sources;
+use testudo_wire::ipv4::Likeness;
 
 /// Octets of ESP before the ciphertext of an AEAD.
 const BEFORE_TEXT: usize = esp::HEADER + IV_LEN;
@@ -174,15 +175,25 @@ fn sort(
     any_ah: &mut bool,
     counters: &DirectionCounters,
 ) -> Burst<(u8, Arrived)> {
-    let mut found = Burst::new();
+    let mut found: Burst<(u8, Arrived)> = Burst::new();
+    let mut last = None;
     for (at, item) in burst.iter_mut().enumerate() {
         item.verdict = Verdict::Pending;
+        let packet = item.buf.data();
+        if let Some(arrived) = last.as_ref().and_then(|train| next_of_train(packet, train)) {
+            found.push((at as u8, arrived));
+            continue;
+        }
         found.push((at as u8, Arrived::default()));
         let Some((_, arrived)) = found.last_mut() else {
             continue;
         };
-        match demux::sort(item.buf.data(), local, udp_port, arrived) {
-            Ok(Kind::Esp) => continue,
+        match demux::sort(packet, local, udp_port, arrived) {
+            Ok(Kind::Esp) => {
+                last =
+                    Likeness::of(packet).map(|like| (like, *arrived)).filter(|_| arrived.form == Form::Esp);
+                continue;
+            }
             Ok(Kind::Ike) => {
                 counters.to_host.add(1);
                 item.verdict = Verdict::ToHost;
@@ -205,6 +216,12 @@ fn sort(
     found
 }
 
+/// Packets of one SA come in trains too. What the outer header of ESP over IPv4 is followed by is the SPI.
+#[inline]
+fn next_of_train(packet: &[u8], (like, before): &(Likeness, Arrived)) -> Option<Arrived> {
+    demux::next_of_train(packet, like.accepts(packet)?, before)
+}
+
 /// Finds the SA of each packet that is carried here, and asks its replay window.
 fn admit<'s>(
     burst: &mut [Item<'_>],
@@ -213,11 +230,15 @@ fn admit<'s>(
     counters: &DirectionCounters,
 ) -> Burst<Plan<'s>> {
     fetch(arrived, sad);
-    let found: Burst<Option<&InboundSa>> =
-        arrived.iter().map(|(_, arrived)| sad.get(Spi(arrived.spi))).collect();
     let mut plans = Burst::new();
-    for ((at, arrived), sa) in arrived.iter().zip(found) {
-        let here = is_carried(Spi(arrived.spi).share(), shares);
+    let mut last: Option<(Spi, Option<&InboundSa>, bool)> = None;
+    for (at, arrived) in arrived {
+        let spi = Spi(arrived.spi);
+        let look = || (spi, sad.get(spi), is_carried(spi.share(), shares));
+        let (_, sa, here) = *match &mut last {
+            Some(known) if known.0 == spi => known,
+            other => other.insert(look()),
+        };
         // Whatever the SA sends, in UDP or not, it accepts both at any time (RFC 7296 §2.23).
         let checked = sa.map(|sa| (sa, sa.window.check(arrived.sequence)));
         if let Some((sa, Ok(sequence))) = checked
@@ -233,7 +254,7 @@ fn admit<'s>(
                 sa.counters.add_drop(reason);
                 item.refuse(reason, counters);
             }
-            _ => put_off(item, Spi(arrived.spi), counters),
+            _ => put_off(item, spi, counters),
         }
     }
     plans

@@ -9,33 +9,23 @@ mod others;
 mod plan;
 mod seal;
 mod separate;
+mod train;
 mod transport;
 
-use super::burst::{BURST, Ingress, Item, Verdict};
-use super::counters::DirectionCounters;
+use super::burst::{BURST, Item};
 use super::reply::Replier;
 use super::table::OutboundTable;
 use super::turn::Turn;
 use super::{Dataplane, fence};
-use crate::drops::DropReason;
 use crate::flow::{FlowCache, Path};
-use crate::inner::Inner;
-use crate::packet_selector::{Direction, PacketSelector};
-use crate::spd::{Action, Decision, PolicyId, Spd};
+use crate::packet_selector::PacketSelector;
+use crate::spd::{Action, Decision, Spd};
 use arrayvec::ArrayVec;
 use number::{Low, number, refuse_unnumbered};
 use plan::Planner;
 use seal::{finish, seal, want_keys};
 use testudo_wire::icmp::Sources;
-
-/// A packet whose headers have been read.
-struct Parsed {
-    inner: Inner,
-    hash: u64,
-    at: u8,
-    /// Of the same flow as the one before it: packets come in trains.
-    same: bool,
-}
+use train::{fetch, look_up, parse};
 
 type Burst<T> = ArrayVec<T, BURST>;
 
@@ -67,9 +57,9 @@ impl Dataplane {
         counters.outbound.received.add(burst.len() as u64);
         counters.outbound.received_bytes.add(bytes as u64);
 
-        let parsed = parse(burst, &self.flows, &counters.outbound);
-        let paths = look_up(&parsed, &mut self.flows, &self.spd, &self.outbound);
-        fetch(&parsed, &paths, &self.outbound);
+        let mut parsed = parse(burst, &self.flows, &counters.outbound);
+        look_up(&mut parsed.trains, &mut self.flows, &self.spd, &self.outbound);
+        fetch(&parsed.trains, &self.outbound);
         let mut planner = Planner {
             table: &self.outbound,
             bundles: self.spd.has_around().then_some(&*self.spd),
@@ -81,12 +71,8 @@ impl Dataplane {
             now: self.now,
         };
         let mut plans = Burst::new();
-        for (parsed, path) in parsed.iter().zip(paths) {
-            if let Some(item) = burst.get_mut(usize::from(parsed.at))
-                && let Some(plan) = planner.plan(item, parsed, path)
-            {
-                plans.push(plan);
-            }
+        for (train, members) in parsed.trains() {
+            planner.plan_train(burst, train, members, &mut plans);
         }
         let mut low = Low {
             table: &self.outbound,
@@ -118,57 +104,6 @@ impl Dataplane {
         }
         want_keys(&plans, &mut self.events, self.now);
         finish(burst, &plans, &counters.outbound, &mut self.events, self.now);
-    }
-}
-
-fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &DirectionCounters) -> Burst<Parsed> {
-    let mut parsed = Burst::new();
-    for (at, item) in burst.iter_mut().enumerate() {
-        item.verdict = Verdict::Pending;
-        match Inner::parse(item.buf.data(), Direction::Out) {
-            Ok(mut inner) => {
-                inner.trim(&mut item.buf);
-                if item.ingress == Ingress::Piece {
-                    inner.flow = inner.flow.of_fragment(false);
-                }
-                let before = parsed.last().filter(|before: &&Parsed| before.inner.flow == inner.flow);
-                let (hash, same) = match before {
-                    Some(before) => (before.hash, true),
-                    None => (flows.hash(&inner.flow), false),
-                };
-                if !same {
-                    flows.prefetch(hash);
-                }
-                parsed.push(Parsed { inner, hash, at: at as u8, same });
-            }
-            Err(_) => item.refuse(DropReason::Malformed, counters),
-        }
-    }
-    parsed
-}
-
-fn look_up(parsed: &[Parsed], flows: &mut FlowCache, spd: &Spd, table: &OutboundTable) -> Burst<Path> {
-    let mut paths = Burst::new();
-    for Parsed { inner, hash, same, .. } in parsed {
-        let before = paths.last().copied().filter(|_| *same);
-        paths.push(before.unwrap_or_else(|| path(*hash, &inner.flow, flows, spd, table)));
-    }
-    paths
-}
-
-/// Asks for the SAs of a burst, where they are several.
-#[inline]
-fn fetch(parsed: &[Parsed], paths: &[Path], table: &OutboundTable) {
-    let mut policies: Burst<(PolicyId, u16)> = Burst::new();
-    for (parsed, path) in parsed.iter().zip(paths) {
-        if let Path::Protect(policy) = path
-            && policies.last().is_none_or(|(last, _)| last != policy)
-        {
-            policies.push((*policy, parsed.inner.len));
-        }
-    }
-    if policies.len() > 1 {
-        table.prefetch(&policies);
     }
 }
 

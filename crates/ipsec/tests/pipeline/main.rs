@@ -16,6 +16,7 @@ mod packets;
 mod round_trip;
 mod scapy;
 mod separate;
+mod trains;
 mod transport;
 mod tshark;
 mod tunnel;

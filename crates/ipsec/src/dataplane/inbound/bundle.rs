@@ -119,7 +119,7 @@ impl Receiver<'_> {
         plan: &Plan<'_>,
         udp_port: u16,
     ) -> Result<Arrived, DropReason> {
-        let (inner, _) = receive::decapsulate(&mut item.buf, plan, None)?;
+        let inner = receive::decapsulate(&mut item.buf, plan)?;
         plan.sa.counters.add(1, u64::from(inner.len), self.now);
         self.events.note_mark(&plan.sa.counters, plan.sa.spi);
         bare_esp(item.buf.data(), self.local, udp_port).ok_or(DropReason::MalformedInner)

@@ -11,11 +11,12 @@ use crate::drops::DropReason;
 use crate::esp::{transport, tunnel};
 use crate::flow::{FlowCache, Path};
 use crate::inner::Inner;
-use crate::packet_selector::{Direction, PacketSelector};
+use crate::packet_selector::Direction;
 use crate::sa::{Encapsulation, InboundSa, OutboundSa, SaKey};
 use crate::spd::Spd;
 use std::net::IpAddr;
 use testudo_wire::ip::Protocol;
+use testudo_wire::ipv4::Likeness;
 use testudo_wire::ipv6::MIN_MTU;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::{Error, esp, icmp};
@@ -28,11 +29,21 @@ enum Way {
     Forward,
 }
 
-/// A flow that an SA's selectors take, and where it goes. Packets come in trains: for the next of the same flow this is known.
+/// A packet that an SA's selectors take, and where it goes. Packets come in trains: for the next of the same flow this is known, and of
+/// one that is like it in all but length nothing else need be read.
 #[derive(Clone, Copy)]
 pub(super) struct Train {
-    flow: PacketSelector,
+    inside: Inside,
     way: Way,
+}
+
+/// What has been found in an opened packet.
+#[derive(Clone, Copy)]
+pub(super) struct Inside {
+    pub(super) inner: Inner,
+    like: Option<Likeness>,
+    /// Of the same flow as the one before.
+    same_flow: bool,
 }
 
 /// Works on decrypted packets.
@@ -101,12 +112,23 @@ impl Receiver<'_> {
     ) -> Result<u16, DropReason> {
         plan.verdict?;
         self.note_source(item.buf.data(), plan);
-        let (inner, same) = decapsulate(&mut item.buf, plan, train.as_ref())?;
+        let (payload, next_header) = text_of(&mut item.buf, plan)?;
+        if let Some(Train { inside, way }) = train
+            && let Some(len) = inside.len_of_next(payload, next_header)
+        {
+            let inner = inside.inner.of_len(len);
+            settle(&mut item.buf, plan, &inner)?;
+            self.pass_on(item, plan, &inner, *way);
+            return Ok(len);
+        }
+        let inside = look_inside(payload, next_header, plan.sa, train.as_ref())?;
+        let inner = inside.inner;
+        settle(&mut item.buf, plan, &inner)?;
         let way = match train {
-            Some(train) if same => train.way,
+            Some(train) if inside.same_flow => train.way,
             _ => self.way(plan.sa, &inner),
         };
-        *train = Some(Train { flow: inner.flow, way });
+        *train = Some(Train { inside, way });
         self.pass_on(item, plan, &inner, way);
         Ok(inner.len)
     }
@@ -216,30 +238,57 @@ fn large(sa: &InboundSa) -> Verdict {
     }
 }
 
-/// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set. True if it is of that train.
+impl Inside {
+    /// Octets of the next packet, if it is like this one.
+    #[inline(always)]
+    fn len_of_next(&self, payload: &[u8], next_header: Protocol) -> Option<u16> {
+        self.like.as_ref().filter(|_| next_header == Protocol::IPV4)?.accepts(payload)
+    }
+}
+
+/// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set.
+pub(super) fn decapsulate(buf: &mut PacketBuf<'_>, plan: &Plan<'_>) -> Result<Inner, DropReason> {
+    let (payload, next_header) = text_of(buf, plan)?;
+    let Inside { inner, .. } = look_inside(payload, next_header, plan.sa, None)?;
+    settle(buf, plan, &inner)?;
+    Ok(inner)
+}
+
+/// Leaves what was encrypted, without padding and trailer, and perhaps octets behind it, in the buffer. Answers it, and what it is.
 #[inline(always)]
-pub(super) fn decapsulate(
-    buf: &mut PacketBuf<'_>,
-    plan: &Plan<'_>,
-    train: Option<&Train>,
-) -> Result<(Inner, bool), DropReason> {
-    let (payload, next_header) = if !plan.sa.is_esp_tunnel {
+fn text_of<'b>(buf: &'b mut PacketBuf<'_>, plan: &Plan<'_>) -> Result<(&'b [u8], Protocol), DropReason> {
+    if !plan.sa.is_esp_tunnel {
         let version = decapsulate_other(buf, plan.arrived, plan.sa)?;
-        (buf.data(), version)
-    } else {
-        let (start, len) = (usize::from(plan.arrived.at), usize::from(plan.arrived.len));
-        let text_end = start + len - usize::from(plan.sa.around.icv);
-        let behind = buf.len().checked_sub(text_end).ok_or(DropReason::EspTooShort)?;
-        if !(buf.shrink_back(behind) && buf.shrink_front(start + usize::from(plan.sa.around.before_text))) {
-            return Err(DropReason::EspTooShort);
-        }
-        esp::split_trailer(buf.data()).map_err(|_| DropReason::BadPadding)?
-    };
+        return Ok((buf.data(), version));
+    }
+    let (start, len) = (usize::from(plan.arrived.at), usize::from(plan.arrived.len));
+    let text_end = start + len - usize::from(plan.sa.around.icv);
+    let behind = buf.len().checked_sub(text_end).ok_or(DropReason::EspTooShort)?;
+    if !(buf.shrink_back(behind) && buf.shrink_front(start + usize::from(plan.sa.around.before_text))) {
+        return Err(DropReason::EspTooShort);
+    }
+    esp::split_trailer(buf.data()).map_err(|_| DropReason::BadPadding)
+}
+
+/// Reads the packet inside, and asks the SA's selectors about it, unless it is of the same flow as the one before.
+#[inline(always)]
+fn look_inside(
+    payload: &[u8],
+    next_header: Protocol,
+    sa: &InboundSa,
+    train: Option<&Train>,
+) -> Result<Inside, DropReason> {
     let inner = parse(payload, next_header)?;
-    let same = train.is_some_and(|train| train.flow == inner.flow);
-    if !same && !plan.sa.selectors.accepts(&inner.flow) {
+    let same_flow = train.is_some_and(|train| train.inside.inner.flow == inner.flow);
+    if !same_flow && !sa.selectors.accepts(&inner.flow) {
         return Err(DropReason::SelectorMismatch);
     }
+    Ok(Inside { inner, like: Likeness::of(payload), same_flow })
+}
+
+/// Cuts off what stands behind the packet inside, and sets its traffic class.
+#[inline(always)]
+fn settle(buf: &mut PacketBuf<'_>, plan: &Plan<'_>, inner: &Inner) -> Result<(), DropReason> {
     inner.trim(buf);
     // In transport mode both are one, and stay as they are.
     let class = tunnel::inner_class(plan.sa.copy, plan.arrived.class, inner.class)
@@ -247,7 +296,7 @@ pub(super) fn decapsulate(
     if class != inner.class {
         inner.set_class(buf.data_mut(), class);
     }
-    Ok((inner, same))
+    Ok(())
 }
 
 /// The same up to the packet inside, for what is not ESP in tunnel mode.

@@ -1,6 +1,7 @@
 //! What becomes of each packet, before any is encrypted.
 
-use super::Parsed;
+use super::Burst;
+use super::train::{Member, Train};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::Counters;
 use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL};
@@ -68,16 +69,56 @@ pub(super) struct Planner<'s, 'd> {
 }
 
 impl<'s> Planner<'s, '_> {
+    /// Decides about the packets of a train; `plans` gets those that will be encrypted.
     #[inline]
-    pub(super) fn plan(&mut self, item: &mut Item<'_>, parsed: &Parsed, path: Path) -> Option<Plan<'s>> {
+    pub(super) fn plan_train(
+        &mut self,
+        burst: &mut [Item<'_>],
+        train: &Train,
+        members: &[Member],
+        plans: &mut Burst<Plan<'s>>,
+    ) {
+        let template = self.template(train);
+        for member in members {
+            let Some(item) = burst.get_mut(usize::from(member.at)) else { continue };
+            let plan = match &template {
+                Some((plan, room)) if fits(item, train, member, (plan.sa, room)) => {
+                    if !item.ingress.is_host() {
+                        train.inner.decrement_ttl(item.buf.data_mut());
+                    }
+                    if train.inner.is_tcp() && train.inner.clamp_mss(item.buf.data_mut(), || room.mtu) {
+                        self.counters.mss_clamped.add(1);
+                    }
+                    Some(Plan { len: member.len, at: member.at, ..*plan })
+                }
+                _ => self.plan(item, (&train.inner.of_len(member.len), member.at), train.path),
+            };
+            plans.extend(plan);
+        }
+    }
+
+    /// What the plans of a train have in common, if its packets go through a tunnel that is up and carried here, and nothing else
+    /// stands around it.
+    #[inline]
+    fn template(&self, train: &Train) -> Option<(Plan<'s>, Room<'s>)> {
+        let Path::Protect(policy) = train.path else { return None };
+        let sa = self.table.sa(policy).filter(|sa| !sa.outer.is_transport() && self.is_home(sa))?;
+        if self.bundles.is_some() {
+            return None;
+        }
+        Some((plan(sa, (&train.inner, 0), true, None), Room::of(sa)))
+    }
+
+    #[inline]
+    fn plan(&mut self, item: &mut Item<'_>, (inner, at): (&Inner, u8), path: Path) -> Option<Plan<'s>> {
         let reason = match path {
             Path::Protect(policy) => match self.table.sa(policy) {
-                Some(sa) if self.is_home(sa) => return self.protect(item, parsed, sa),
+                Some(sa) if self.is_home(sa) => return self.protect(item, (inner, at), sa),
                 Some(_) => DropReason::OtherNode,
-                None => self.tell_no_sa(policy, parsed.inner.flow),
+                None => self.tell_no_sa(policy, inner.flow),
             },
-            Path::Bypass if self.keeps_pair(item, &parsed.inner) => {
-                self.bypass(item, &parsed.inner);
+            Path::Bypass if self.keeps_pair(item, inner) => {
+                self.bypass(item, inner);
                 return None;
             }
             Path::Bypass => DropReason::OtherNode,
@@ -163,12 +204,15 @@ impl<'s> Planner<'s, '_> {
         }
     }
 
-    #[inline]
-    fn protect(&mut self, item: &mut Item<'_>, parsed: &Parsed, sa: &'s OutboundSa) -> Option<Plan<'s>> {
+    fn protect(
+        &mut self,
+        item: &mut Item<'_>,
+        (inner, at): (&Inner, u8),
+        sa: &'s OutboundSa,
+    ) -> Option<Plan<'s>> {
         if sa.outer.is_transport() {
-            return self.protect_own(item, parsed, sa);
+            return self.protect_own(item, (inner, at), sa);
         }
-        let inner = &parsed.inner;
         let room = self.room(item, sa)?;
         let mtu = room.mtu;
         let too_big = inner.len > mtu;
@@ -197,19 +241,35 @@ impl<'s> Planner<'s, '_> {
         if inner.clamp_mss(item.buf.data_mut(), || mtu) {
             self.counters.mss_clamped.add(1);
         }
-        Some(Plan {
-            sa,
-            sequence: 0,
-            iv: 0,
-            len: inner.len,
-            at: parsed.at,
-            class: tunnel::outer_class(sa.copy, inner.class),
-            // What must pass whole although it is too big is fragmented outside, here or on its way.
-            df: sa.copy.df && inner.df && !too_big,
-            pieces: if too_big { room.pieces(sa, usize::from(inner.len) + behind) } else { None },
-            next_header: inner.next_header(),
-        })
+        let pieces = if too_big { room.pieces(sa, usize::from(inner.len) + behind) } else { None };
+        Some(plan(sa, (inner, at), !too_big, pieces))
     }
+}
+
+/// A packet in a tunnel. What must pass whole although it is too big is fragmented outside, here or on its way.
+#[inline(always)]
+fn plan<'s>(sa: &'s OutboundSa, (inner, at): (&Inner, u8), is_small: bool, pieces: Option<u16>) -> Plan<'s> {
+    Plan {
+        sa,
+        sequence: 0,
+        iv: 0,
+        len: inner.len,
+        at,
+        class: tunnel::outer_class(sa.copy, inner.class),
+        df: sa.copy.df && inner.df && is_small,
+        pieces,
+        next_header: inner.next_header(),
+    }
+}
+
+/// True if there is nothing to be said about a packet: it is small enough, has a hop left, and its frame has room.
+#[inline(always)]
+fn fits(item: &Item<'_>, train: &Train, member: &Member, (sa, room): (&OutboundSa, &Room<'_>)) -> bool {
+    let behind = sa.outer.sizes().behind(usize::from(member.len));
+    member.len <= room.mtu
+        && item.buf.headroom() >= room.prefix
+        && item.buf.tailroom() >= behind
+        && (train.inner.ttl > 1 || item.ingress.is_host())
 }
 
 impl<'s> Room<'s> {

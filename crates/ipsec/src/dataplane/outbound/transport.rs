@@ -1,9 +1,9 @@
 //! Transport mode: what becomes of packets that this host itself sends to the other end of an SA.
 
-use super::Parsed;
 use super::plan::{Plan, Planner, reported_mtu};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::drops::DropReason;
+use crate::inner::Inner;
 use crate::sa::OutboundSa;
 use testudo_wire::ah;
 use testudo_wire::fragment::Fragment;
@@ -18,10 +18,9 @@ impl<'s> Planner<'s, '_> {
     pub(super) fn protect_own(
         &mut self,
         item: &mut Item<'_>,
-        parsed: &Parsed,
+        (inner, at): (&Inner, u8),
         sa: &'s OutboundSa,
     ) -> Option<Plan<'s>> {
-        let inner = &parsed.inner;
         let room = self.room(item, sa)?;
         let counters = &self.counters.outbound;
         let refuse = |item: &mut Item<'_>, reason| {
@@ -75,7 +74,7 @@ impl<'s> Planner<'s, '_> {
             sequence: 0,
             iv: 0,
             len: inner.len,
-            at: parsed.at,
+            at,
             class: inner.class,
             df: inner.df,
             pieces: if too_big { room.pieces(sa, usize::from(inner.len) + behind) } else { None },

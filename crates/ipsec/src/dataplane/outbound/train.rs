@@ -1,0 +1,141 @@
+//! Trains: packets of a burst that follow each other and differ in little but their length. What the first of them has shown is found out
+//! once for all.
+
+use super::{Burst, path};
+use crate::dataplane::burst::{Ingress, Item, Verdict};
+use crate::dataplane::counters::DirectionCounters;
+use crate::dataplane::table::OutboundTable;
+use crate::drops::DropReason;
+use crate::flow::{FlowCache, Path};
+use crate::inner::Inner;
+use crate::packet_selector::Direction;
+use crate::spd::{PolicyId, Spd};
+use testudo_wire::ipv4::Likeness;
+
+/// What the packets of a train have in common.
+pub(super) struct Train {
+    /// The length is that of the first.
+    pub(super) inner: Inner,
+    /// What becomes of it, once it has been looked up.
+    pub(super) path: Path,
+    hash: u64,
+    ingress: Ingress,
+    /// Of the same flow as the train before it.
+    same_flow: bool,
+    packets: u8,
+}
+
+/// A packet of a train.
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    /// Octets as its header says.
+    pub(super) len: u16,
+    /// Its place in the burst.
+    pub(super) at: u8,
+}
+
+/// The packets of a burst whose headers have been read.
+pub(super) struct Parsed {
+    pub(super) trains: Burst<Train>,
+    members: Burst<Member>,
+}
+
+impl Parsed {
+    /// The trains with their packets, in order.
+    #[inline]
+    pub(super) fn trains(&self) -> impl Iterator<Item = (&Train, &[Member])> {
+        let mut rest = &*self.members;
+        self.trains.iter().filter_map(move |train| {
+            let (members, behind) = rest.split_at_checked(train.packets.into())?;
+            rest = behind;
+            Some((train, members))
+        })
+    }
+
+    /// A packet as its own headers say.
+    #[inline]
+    fn begin(&mut self, inner: Inner, at: u8, ingress: Ingress, flows: &FlowCache) {
+        self.members.push(Member { len: inner.len, at });
+        let before = self.trains.last_mut().filter(|train| train.inner.flow == inner.flow);
+        let (hash, same_flow) = match before {
+            Some(train) if train.ingress == ingress && train.inner.is_like(&inner) => {
+                train.packets += 1;
+                return;
+            }
+            Some(train) => (train.hash, true),
+            None => (flows.hash(&inner.flow), false),
+        };
+        if !same_flow {
+            flows.prefetch(hash);
+        }
+        self.trains.push(Train { inner, path: Path::Discard, hash, ingress, same_flow, packets: 1 });
+    }
+
+    /// A packet like the one before it.
+    #[inline]
+    fn go_on(&mut self, len: u16, at: u8) {
+        self.members.push(Member { len, at });
+        if let Some(train) = self.trains.last_mut() {
+            train.packets += 1;
+        }
+    }
+}
+
+/// Reads the headers of a burst.
+pub(super) fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &DirectionCounters) -> Parsed {
+    let mut parsed = Parsed { trains: Burst::new(), members: Burst::new() };
+    let mut last: Option<(Likeness, Ingress)> = None;
+    for (at, item) in burst.iter_mut().enumerate() {
+        item.verdict = Verdict::Pending;
+        // A burst has no more packets than an octet tells.
+        let at = at as u8;
+        let packet = item.buf.data();
+        let alike = |(like, ingress): &(Likeness, Ingress)| {
+            (*ingress == item.ingress).then(|| like.accepts(packet)).flatten()
+        };
+        if let Some(len) = last.as_ref().and_then(alike) {
+            // Octets of the link may stand behind the packet; the likeness has seen that many.
+            let _shrunk = item.buf.shrink_back(packet.len() - usize::from(len));
+            parsed.go_on(len, at);
+            continue;
+        }
+        match Inner::parse(packet, Direction::Out) {
+            Ok(mut inner) => {
+                last = Likeness::of(packet).map(|like| (like, item.ingress));
+                inner.trim(&mut item.buf);
+                if item.ingress == Ingress::Piece {
+                    inner.flow = inner.flow.of_fragment(false);
+                }
+                parsed.begin(inner, at, item.ingress, flows);
+            }
+            Err(_) => item.refuse(DropReason::Malformed, counters),
+        }
+    }
+    parsed
+}
+
+/// Looks up what becomes of each train.
+pub(super) fn look_up(trains: &mut [Train], flows: &mut FlowCache, spd: &Spd, table: &OutboundTable) {
+    let mut before = None;
+    for train in trains {
+        let known = before.filter(|_| train.same_flow);
+        train.path = known.unwrap_or_else(|| path(train.hash, &train.inner.flow, flows, spd, table));
+        before = Some(train.path);
+    }
+}
+
+/// Asks for the SAs of a burst, where they are several.
+#[inline]
+pub(super) fn fetch(trains: &[Train], table: &OutboundTable) {
+    let mut policies: Burst<(PolicyId, u16)> = Burst::new();
+    for train in trains {
+        if let Path::Protect(policy) = train.path
+            && policies.last().is_none_or(|(last, _)| *last != policy)
+        {
+            policies.push((policy, train.inner.len));
+        }
+    }
+    if policies.len() > 1 {
+        table.prefetch(&policies);
+    }
+}

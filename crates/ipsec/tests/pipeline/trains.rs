@@ -1,0 +1,148 @@
+//! Packets that follow each other and are alike are read once: a burst must come out as if each packet had come alone.
+
+use crate::harness::{Gateway, Tunnel, Way, pair, run};
+use crate::packets::{datagram, v4_with, v6_with};
+use proptest::prelude::*;
+use std::net::Ipv4Addr;
+use testudo_ipsec::dataplane::{Ingress, Verdict};
+use testudo_wire::checksum::Sum;
+use testudo_wire::ip::Protocol;
+use testudo_wire::{ipv4, tcp};
+
+/// Another host than `v4_with` lets send.
+const OTHER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 3);
+
+/// What may be different from one packet to the next.
+#[derive(Clone, Debug)]
+struct Sketch {
+    kind: u8,
+    ttl: u8,
+    tos: u8,
+    len: usize,
+    df: bool,
+    /// An octet near the front is changed by so much, and the checksum mended or not.
+    damage: Option<(usize, u8, bool)>,
+    /// Octets of the link behind the packet.
+    behind: usize,
+}
+
+fn sketches() -> impl Strategy<Value = Vec<Sketch>> {
+    let damage = prop_oneof![8 => Just(None), 1 => (0..28_usize, 1..=u8::MAX, any::<bool>()).prop_map(Some)];
+    let rare = |usual: u8, other: Vec<u8>| prop_oneof![8 => Just(usual), 1 => prop::sample::select(other)];
+    let one = (rare(0, vec![1, 2, 3, 4, 5]), rare(64, vec![0, 1, 2, 65]), rare(0, vec![1, 3, 0xb8]));
+    let two = (prop_oneof![Just(60_usize), 20..200_usize, Just(1480)], any::<bool>(), damage, 0..3_usize);
+    let sketch = (one, two).prop_map(|((kind, ttl, tos), (len, df, damage, behind))| Sketch {
+        kind,
+        ttl,
+        tos,
+        len,
+        df: df && len < 1000,
+        damage,
+        behind: behind * 3,
+    });
+    // In runs, as packets come.
+    let run = (sketch.clone(), prop::collection::vec(sketch, 0..3), 1..8_usize);
+    let runs = run.prop_map(|(first, others, times)| {
+        let mut all = vec![first; times];
+        all.extend(others);
+        all
+    });
+    prop::collection::vec(runs, 1..6).prop_map(|runs| runs.concat().into_iter().take(60).collect())
+}
+
+fn packet(sketch: &Sketch, number: usize) -> Vec<u8> {
+    let Sketch { kind, ttl, tos, len, df, .. } = *sketch;
+    let change = |fields: &mut ipv4::Fields| {
+        (fields.ttl, fields.tos, fields.df, fields.id) = (ttl, tos, df, number as u16);
+    };
+    let other = |fields: &mut ipv4::Fields| {
+        change(fields);
+        fields.src = OTHER;
+    };
+    let mut packet = match kind {
+        0 => v4_with(change, Protocol::UDP, &datagram(len)),
+        1 => v4_with(other, Protocol::UDP, &datagram(len)),
+        2 => v4_with(change, Protocol::TCP, &syn(len)),
+        3 => v4_with(change, Protocol::ICMP, &vec![8; len]),
+        4 => v6_with(|fields| fields.hop_limit = ttl, Protocol::UDP, &datagram(len)),
+        _ => v4_with(change, Protocol(99), &vec![7; len % 6]),
+    };
+    if let Some((at, by, mend)) = sketch.damage
+        && let Some(octet) = packet.get_mut(at)
+    {
+        *octet ^= by;
+        if mend && packet.len() >= ipv4::HEADER && packet[0] == 0x45 {
+            packet[10..12].fill(0);
+            let sum = Sum::new().bytes(&packet[..ipv4::HEADER]).finish();
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+    packet.extend(vec![0xee; sketch.behind]);
+    packet
+}
+
+/// A segment that opens a connection with the largest MSS.
+fn syn(len: usize) -> Vec<u8> {
+    let mut segment = vec![0; len.max(tcp::HEADER + 4)];
+    segment[12] = 6 << 4;
+    segment[13] = 2;
+    segment[20..24].copy_from_slice(&[2, 4, 0xff, 0xff]);
+    segment
+}
+
+type Found = Vec<(Verdict, Vec<u8>)>;
+
+/// All at once, and through another gateway one by one. What lies in the buffer of a dropped packet is nobody's business: a double is
+/// found out before it is decrypted, or behind.
+fn both_ways(gateways: &mut [Gateway; 2], way: Way, packets: &[Vec<u8>]) -> [Found; 2] {
+    let [together, alone] = gateways;
+    let go = |packets: &[Vec<u8>], gateway: &mut Gateway| -> Found {
+        let mut found = run(&mut gateway.plane, way, Ingress::Port, packets);
+        let dropped = found.iter_mut().filter(|(verdict, _)| matches!(verdict, Verdict::Drop(_)));
+        dropped.for_each(|(_, left)| left.clear());
+        found
+    };
+    [go(packets, together), packets.iter().flat_map(|one| go(std::slice::from_ref(one), alone)).collect()]
+}
+
+/// What crosses: some packets twice, some changed in their outer header or behind it.
+fn across(found: &Found, changes: &[(u8, usize, u8)]) -> Vec<Vec<u8>> {
+    let mut crossing = Vec::new();
+    let sent = found.iter().filter(|(verdict, _)| *verdict == Verdict::Forward);
+    for ((_, packet), (what, at, by)) in sent.zip(changes.iter().cycle()) {
+        let mut packet = packet.clone();
+        match what {
+            0 => crossing.push(packet.clone()),
+            1 => packet[at % 60] ^= by,
+            _ => {}
+        }
+        crossing.push(packet);
+    }
+    crossing.truncate(60);
+    crossing
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_burst_comes_out_as_its_packets_would_alone(
+        sketches in sketches(),
+        changes in prop::collection::vec((0..12_u8, 0..60_usize, 1..=u8::MAX), 1..20),
+        (outer_v6, udp, esn) in any::<(bool, bool, bool)>(),
+    ) {
+        let tunnel = Tunnel { outer_v6, udp, esn, ..Tunnel::default() };
+        let ((a, b), (c, d)) = (pair(&tunnel), pair(&tunnel));
+        let (mut near, mut far) = ([a, c], [b, d]);
+        let packets: Vec<_> = sketches.iter().enumerate().map(|(number, sketch)| packet(sketch, number)).collect();
+        let [together, alone] = both_ways(&mut near, Way::Outbound, &packets);
+        prop_assert_eq!(&together, &alone);
+        let [together, alone] = both_ways(&mut far, Way::Inbound, &across(&together, &changes));
+        prop_assert_eq!(together, alone);
+        for [together, alone] in [&near, &far] {
+            let totals = together.plane.counters().totals();
+            prop_assert_eq!(totals, alone.plane.counters().totals());
+            prop_assert!(totals.outbound.is_balanced() && totals.inbound.is_balanced());
+        }
+    }
+}
