@@ -24,7 +24,7 @@ pub(crate) enum Bench {
     /// Measure one SA, one flow, on several workers, beside as many SAs as workers.
     Cores(cores::CoresArgs),
     /// Measure the whole ESP pipeline on one core, and beside it the bare cipher; also as DPDK's dpdk-test-crypto-perf has it, where
-    /// that is installed (Debian's dpdk-dev).
+    /// that is installed (Debian's dpdk-dev), and the whole pipeline of DPDK's ipsec-secgw, where scripts/build-secgw.sh has built it.
     Esp(esp::EspArgs),
     /// Measure what a cluster of three nodes costs, and what it loses when one of them dies, with real daemons in the lab.
     Failover(failover::FailoverArgs),

@@ -1,5 +1,6 @@
 //! Rows of figures: a table for people, JSON for programs. Every bench writes the same shape.
 
+use crate::bench::esp::Rival;
 use crate::bench::esp::traffic::Traffic;
 use crate::bench::machine::Machine;
 use crate::bench::stopwatch::{PerPacket, Stopwatch};
@@ -24,6 +25,12 @@ pub(crate) struct Row {
     cipher_ns: f64,
     /// The bare cipher as DPDK's own bench has it at best on this machine, where that is installed.
     pub(crate) dpdk_ns: Option<f64>,
+    /// The whole of DPDK's example gateway, a packet, where that has been built.
+    secgw_ns: Option<f64>,
+    secgw_cycles: Option<f64>,
+    /// The same less what receiving and sending take there.
+    secgw_net_ns: Option<f64>,
+    secgw_net_cycles: Option<f64>,
     mpps: f64,
     gbps: f64,
     /// Packets that went through while the clock ran.
@@ -57,6 +64,14 @@ impl Row {
         self.cipher_ns
     }
 
+    /// Puts another gateway's figures beside.
+    pub(crate) fn set_rival(&mut self, rival: Rival) {
+        self.secgw_ns = Some(round(rival.whole.ns));
+        self.secgw_cycles = rival.whole.cycles.map(round);
+        self.secgw_net_ns = Some(round(rival.net.ns));
+        self.secgw_net_cycles = rival.net.cycles.map(round);
+    }
+
     fn from_medians(case: Labels, pipeline: PerPacket, cipher: PerPacket, packets: u64) -> Self {
         let Labels { direction, cipher: name, traffic } = case;
         let size = traffic.mean();
@@ -70,6 +85,10 @@ impl Row {
             cycles: pipeline.cycles.map(round),
             cipher_ns: round(cipher.ns),
             dpdk_ns: None,
+            secgw_ns: None,
+            secgw_cycles: None,
+            secgw_net_ns: None,
+            secgw_net_cycles: None,
             mpps: round(mpps),
             gbps: round(mpps * size * 8.0 / 1e3),
             packets,
@@ -126,7 +145,7 @@ impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:<4} {:<12} {:>6} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8} {:>8}",
+            "{:<4} {:<12} {:>6} {:>10} {:>10} {:>10} {:>10} {:>8} {:>7} {:>7} {:>8} {:>8}",
             "dir",
             "cipher",
             "octets",
@@ -135,6 +154,8 @@ impl fmt::Display for Header {
             "cipher ns",
             "over it",
             "dpdk ns",
+            "secgw",
+            "net",
             "Mpps",
             "Gb/s"
         )
@@ -143,19 +164,21 @@ impl fmt::Display for Header {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cycles = self.cycles.map_or("-".into(), |cycles| format!("{cycles:.0}"));
+        let whole = |cycles: Option<f64>| cycles.map_or("-".into(), |cycles| format!("{cycles:.0}"));
         let dpdk = self.dpdk_ns.map_or("-".into(), |ns| format!("{ns:.1}"));
         write!(
             f,
-            "{:<4} {:<12} {:>6} {:>10.1} {:>10} {:>10.1} {:>10.1} {:>8} {:>8.2} {:>8.2}",
+            "{:<4} {:<12} {:>6} {:>10.1} {:>10} {:>10.1} {:>10.1} {:>8} {:>7} {:>7} {:>8.2} {:>8.2}",
             self.direction,
             self.cipher,
             self.traffic,
             self.ns,
-            cycles,
+            whole(self.cycles),
             self.cipher_ns,
             self.ns - self.cipher_ns,
             dpdk,
+            whole(self.secgw_cycles),
+            whole(self.secgw_net_cycles),
             self.mpps,
             self.gbps
         )
@@ -182,7 +205,11 @@ mod tests {
     #[test]
     fn json_has_the_agreed_shape() {
         let mut report = Report::new("esp", Machine::here(Library::AwsLc, Some(0)));
-        report.push(row());
+        let mut row = row();
+        let [whole, net] =
+            [(150.0, 300.0), (120.0, 240.0)].map(|(ns, cycles)| PerPacket { ns, cycles: Some(cycles) });
+        row.set_rival(Rival { whole, net });
+        report.push(row);
         let json = serde_json::to_value(&report).expect("it serialises");
         assert_eq!(json["bench"], "esp");
         assert_eq!(json["machine"]["library"], "aws-lc");
@@ -195,11 +222,22 @@ mod tests {
         {
             assert_eq!(row[key].as_f64(), Some(value), "{key}");
         }
+        for (key, value) in [
+            ("secgw_ns", 150.0),
+            ("secgw_cycles", 300.0),
+            ("secgw_net_ns", 120.0),
+            ("secgw_net_cycles", 240.0),
+        ] {
+            assert_eq!(row[key].as_f64(), Some(value), "{key}");
+        }
     }
 
     #[test]
     fn table_columns_stand_under_their_heads() {
-        let (header, row) = (Header.to_string(), row().to_string());
-        assert_eq!(header.len(), row.len(), "{header}\n{row}");
+        let (header, mut row) = (Header.to_string(), row());
+        assert_eq!(header.len(), row.to_string().len(), "{header}\n{row}");
+        let figure = PerPacket { ns: 200.0, cycles: Some(1489.26) };
+        row.set_rival(Rival { whole: figure, net: figure });
+        assert_eq!(header.len(), row.to_string().len(), "{header}\n{row}");
     }
 }

@@ -1,8 +1,8 @@
 //! `testudo bench esp`: the packet pipeline from end to end on one core, beside the bare cipher.
 //!
-//! Rounds of pipeline and cipher alternate, so that both see the same machine; the figures are medians over stretches of
-//! a few bursts, so that a disturbed one does not count. Only the pipeline's own work is inside the clock: packets are
-//! written before and checked afterwards.
+//! Rounds of pipeline, cipher and, where it is there, another gateway alternate, so that all see the same machine; the figures are
+//! medians over stretches of a few bursts, so that a disturbed one does not count. Only the pipeline's own work is inside the clock:
+//! packets are written before and checked afterwards.
 
 mod cipher;
 mod dpdk;
@@ -10,6 +10,7 @@ pub(super) mod gateway;
 pub(super) mod node;
 mod picture;
 pub(super) mod rig;
+mod secgw;
 mod suite;
 pub(super) mod traffic;
 
@@ -20,6 +21,8 @@ use crate::bench::stopwatch::Stopwatch;
 use cipher::BareCipher;
 use dpdk::Dpdk;
 use rig::Rig;
+pub(super) use secgw::Rival;
+use secgw::Secgw;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub(crate) use suite::Suite;
@@ -59,6 +62,9 @@ pub(crate) struct EspArgs {
     /// CPU to run on [default: the last one that is allowed].
     #[arg(long)]
     cpu: Option<usize>,
+    /// DPDK's example gateway, to measure beside; scripts/build-secgw.sh builds it.
+    #[arg(long, value_name = "PROGRAM", default_value = "target/secgw/ipsec-secgw")]
+    secgw: PathBuf,
 }
 
 pub(super) fn positive(text: &str) -> Result<f64, String> {
@@ -108,10 +114,18 @@ pub(crate) fn run(args: &EspArgs) -> Result<(), EspError> {
     if let Err(reason) = &dpdk {
         println!("No figures of DPDK's bench, which Debian's package dpdk-dev brings: {reason}\n");
     }
+    let secgw = Secgw::new(&args.secgw, cpu);
+    match &secgw {
+        Ok(secgw) => println!("{}\n", secgw.note()),
+        Err(reason) => {
+            println!("No figures of DPDK's ipsec-secgw, which scripts/build-secgw.sh builds: {reason}\n")
+        }
+    }
+    let mut secgw = secgw.ok();
     println!("{Header}");
     for suite in &args.ciphers {
         for traffic in &args.sizes {
-            for mut row in measure(args, library, *suite, *traffic)? {
+            for mut row in measure(args, library, (*suite, *traffic), secgw.as_mut())? {
                 row.dpdk_ns = dpdk.as_ref().ok().and_then(|dpdk| dpdk.ns(row.direction(), *suite, *traffic));
                 println!("{row}");
                 rows.push(row);
@@ -133,15 +147,26 @@ fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<
 }
 
 /// Both directions of one case.
-fn measure(args: &EspArgs, library: Library, suite: Suite, traffic: Traffic) -> Result<[Row; 2], EspError> {
+fn measure(
+    args: &EspArgs,
+    library: Library,
+    (suite, traffic): (Suite, Traffic),
+    mut secgw: Option<&mut Secgw>,
+) -> Result<[Row; 2], EspError> {
     let mut rig = Rig::new(library, suite, traffic, false)?;
     let mut cipher = BareCipher::new(library, suite, rig.text_lens())?;
     let [mut outward, mut inward, mut seal, mut open] = [const { Stopwatch::new() }; 4];
+    if let Some(secgw) = &mut secgw {
+        secgw.start(suite, traffic);
+    }
     let round = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));
     for number in 0..=args.rounds {
         // The first round warms caches, branch predictor and clock up; it does not count.
         if number == 1 {
             [&mut outward, &mut inward, &mut seal, &mut open].into_iter().for_each(Stopwatch::reset);
+            if let Some(secgw) = &mut secgw {
+                secgw.reset();
+            }
         }
         let end = round * number.max(1);
         while outward.time().min(inward.time()) < end {
@@ -152,7 +177,13 @@ fn measure(args: &EspArgs, library: Library, suite: Suite, traffic: Traffic) -> 
                 return Err(EspError::Cipher);
             }
         }
+        if let Some(secgw) = &mut secgw {
+            secgw.round(round);
+        }
     }
     let labels = |direction| Labels { direction, cipher: suite.name(), traffic };
-    Ok([Row::new(labels("out"), &outward, &seal), Row::new(labels("in"), &inward, &open)])
+    let mut rows = [Row::new(labels("out"), &outward, &seal), Row::new(labels("in"), &inward, &open)];
+    let rivals = secgw.and_then(Secgw::finish);
+    rows.iter_mut().zip(rivals.iter().flatten()).for_each(|(row, rival)| row.set_rival(*rival));
+    Ok(rows)
 }
