@@ -176,7 +176,7 @@ fn sort(
     counters: &DirectionCounters,
 ) -> Burst<(u8, Arrived)> {
     let mut found: Burst<(u8, Arrived)> = Burst::new();
-    let mut last = None;
+    let (mut spi, mut last) = (None, None);
     for (at, item) in burst.iter_mut().enumerate() {
         item.verdict = Verdict::Pending;
         let packet = item.buf.data();
@@ -190,8 +190,10 @@ fn sort(
         };
         match demux::sort(packet, local, udp_port, arrived) {
             Ok(Kind::Esp) => {
-                last =
-                    Likeness::of(packet).map(|like| (like, *arrived)).filter(|_| arrived.form == Form::Esp);
+                // From the second on: where each packet is of another SA, to compare them would be in vain.
+                let is_train = arrived.form == Form::Esp && spi == Some(arrived.spi);
+                spi = Some(arrived.spi);
+                last = is_train.then(|| Likeness::of(packet)).flatten().map(|like| (like, *arrived));
                 continue;
             }
             Ok(Kind::Ike) => {

@@ -283,7 +283,9 @@ fn look_inside(
     if !same_flow && !sa.selectors.accepts(&inner.flow) {
         return Err(DropReason::SelectorMismatch);
     }
-    Ok(Inside { inner, like: Likeness::of(payload), same_flow })
+    // From the second on: where each packet is of another flow, to compare them would be in vain.
+    let like = same_flow.then(|| Likeness::of(payload)).flatten();
+    Ok(Inside { inner, like, same_flow })
 }
 
 /// Cuts off what stands behind the packet inside, and sets its traffic class.

@@ -78,38 +78,50 @@ impl<'s> Planner<'s, '_> {
         members: &[Member],
         plans: &mut Burst<Plan<'s>>,
     ) {
+        if let [only] = members {
+            if let Some(item) = burst.get_mut(usize::from(only.at)) {
+                plans.extend(self.plan(item, (&train.inner, only.at), train.path));
+            }
+            return;
+        }
         let template = self.template(train);
         for member in members {
             let Some(item) = burst.get_mut(usize::from(member.at)) else { continue };
-            let plan = match &template {
-                Some((plan, room)) if fits(item, train, member, (plan.sa, room)) => {
-                    if !item.ingress.is_host() {
-                        train.inner.decrement_ttl(item.buf.data_mut());
-                    }
-                    if train.inner.is_tcp() && train.inner.clamp_mss(item.buf.data_mut(), || room.mtu) {
-                        self.counters.mss_clamped.add(1);
-                    }
-                    Some(Plan { len: member.len, at: member.at, ..*plan })
-                }
-                _ => self.plan(item, (&train.inner.of_len(member.len), member.at), train.path),
-            };
-            plans.extend(plan);
+            if let Some((plan, room)) = &template
+                && fits(item, train, member, (plan.sa, room))
+            {
+                self.touch(item, train, room.mtu);
+                plans.push(Plan { len: member.len, at: member.at, ..*plan });
+            } else {
+                plans.extend(self.plan(item, (&train.inner.of_len(member.len), member.at), train.path));
+            }
         }
     }
 
-    /// What the plans of a train have in common, if its packets go through a tunnel that is up and carried here, and nothing else
+    /// What of a packet changes before it is encrypted.
+    #[inline]
+    fn touch(&self, item: &mut Item<'_>, train: &Train, mtu: u16) {
+        if !item.ingress.is_host() {
+            train.inner.decrement_ttl(item.buf.data_mut());
+        }
+        if train.inner.is_tcp() && train.inner.clamp_mss(item.buf.data_mut(), || mtu) {
+            self.counters.mss_clamped.add(1);
+        }
+    }
+
+    /// What the plans of a train have in common, if they go through a tunnel that is up and carried here, and nothing else
     /// stands around it.
     #[inline]
     fn template(&self, train: &Train) -> Option<(Plan<'s>, Room<'s>)> {
         let Path::Protect(policy) = train.path else { return None };
-        let sa = self.table.sa(policy).filter(|sa| !sa.outer.is_transport() && self.is_home(sa))?;
         if self.bundles.is_some() {
             return None;
         }
+        let sa = self.table.sa(policy).filter(|sa| !sa.outer.is_transport() && self.is_home(sa))?;
         Some((plan(sa, (&train.inner, 0), true, None), Room::of(sa)))
     }
 
-    #[inline]
+    /// A packet by itself.
     fn plan(&mut self, item: &mut Item<'_>, (inner, at): (&Inner, u8), path: Path) -> Option<Plan<'s>> {
         let reason = match path {
             Path::Protect(policy) => match self.table.sa(policy) {
@@ -204,6 +216,7 @@ impl<'s> Planner<'s, '_> {
         }
     }
 
+    #[inline]
     fn protect(
         &mut self,
         item: &mut Item<'_>,

@@ -52,15 +52,15 @@ impl Parsed {
         })
     }
 
-    /// A packet as its own headers say.
+    /// A packet as its own headers say. True if it goes on with the train before it.
     #[inline]
-    fn begin(&mut self, inner: Inner, at: u8, ingress: Ingress, flows: &FlowCache) {
+    fn begin(&mut self, inner: Inner, at: u8, ingress: Ingress, flows: &FlowCache) -> bool {
         self.members.push(Member { len: inner.len, at });
         let before = self.trains.last_mut().filter(|train| train.inner.flow == inner.flow);
         let (hash, same_flow) = match before {
             Some(train) if train.ingress == ingress && train.inner.is_like(&inner) => {
                 train.packets += 1;
-                return;
+                return true;
             }
             Some(train) => (train.hash, true),
             None => (flows.hash(&inner.flow), false),
@@ -69,6 +69,7 @@ impl Parsed {
             flows.prefetch(hash);
         }
         self.trains.push(Train { inner, path: Path::Discard, hash, ingress, same_flow, packets: 1 });
+        false
     }
 
     /// A packet like the one before it.
@@ -101,12 +102,13 @@ pub(super) fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &Direct
         }
         match Inner::parse(packet, Direction::Out) {
             Ok(mut inner) => {
-                last = Likeness::of(packet).map(|like| (like, item.ingress));
-                inner.trim(&mut item.buf);
                 if item.ingress == Ingress::Piece {
                     inner.flow = inner.flow.of_fragment(false);
                 }
-                parsed.begin(inner, at, item.ingress, flows);
+                // From the second on: where each packet is of another flow, to compare them would be in vain.
+                let is_train = parsed.begin(inner, at, item.ingress, flows);
+                last = is_train.then(|| Likeness::of(packet)).flatten().map(|like| (like, item.ingress));
+                inner.trim(&mut item.buf);
             }
             Err(_) => item.refuse(DropReason::Malformed, counters),
         }
