@@ -1,5 +1,7 @@
 //! Bundles: ESP inside, AH outside, two SAs between the same ends.
 
+mod refused;
+
 use crate::harness::{Gateway, PATH_MTU, POLICY, TAILROOM, Tunnel, Way, forwarded, run};
 use crate::packets::{datagram, one_hop_on, sized};
 use crate::transport::{self, own, send};

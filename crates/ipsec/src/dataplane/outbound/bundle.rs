@@ -15,10 +15,11 @@ use crate::sa::{OutboundSa, SaKey};
 use crate::spd::{PolicyId, Spd};
 use testudo_wire::ip::Protocol;
 
-/// The policy that puts AH around what an SA sends.
+/// The policy that puts AH around what an SA sends: ESP in UDP too, which the policy does not let out without AH, although AH does not
+/// go around it.
 fn policy_around(sa: &OutboundSa, spd: &Spd) -> Option<PolicyId> {
-    let is_bare = sa.outer.protocol() == Protocol::ESP;
-    is_bare.then(|| spd.around(sa.outer.local(), sa.outer.remote())).flatten()
+    let is_esp = !sa.outer.is_ah();
+    is_esp.then(|| spd.around(sa.outer.local(), sa.outer.remote())).flatten()
 }
 
 /// Its SA.
@@ -39,6 +40,7 @@ impl<'s> Planner<'s, '_> {
             return Some(Room::of(sa));
         };
         let reason = match cover_of(policy, self.table) {
+            _ if sa.outer.is_udp() => DropReason::NotInAh,
             Some(ah) if self.is_home(ah) => {
                 return Some(Room {
                     mtu: sa.inner_mtu_within(ah.inner_mtu()),
