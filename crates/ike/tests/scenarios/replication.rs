@@ -1,6 +1,7 @@
 //! What a cluster asks of an endpoint: its changes, IKE SAs that leave and come without a word, and homes.
 
 use crate::common::allocator::{INITIATING, RESPONDING, Watched};
+use crate::common::build::child;
 use crate::common::wire::assert_ivs_never_repeat;
 use crate::common::{Weather, World};
 use std::collections::BTreeMap;
@@ -230,6 +231,28 @@ fn children_start_by_themselves_where_their_connection_is_at_home() {
     world.run_secs(1);
     world.assert_tunnel();
     assert_eq!(world.hosts[0].sas().len(), 1);
+}
+
+/// Traffic in a tunnel of this node asks for a child that goes with it, as AH goes with ESP: it comes with the IKE SA that is here,
+/// wherever a new one would be made.
+#[test]
+fn a_further_child_comes_where_the_ike_sa_is() {
+    let nets = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
+    let mut world = World::established(8, |index, connection| {
+        connection.children.push(child("more", nets[index], nets[1 - index]));
+    });
+    let now = world.now;
+    let host = &mut world.hosts[1];
+    host.endpoint.set_homes(now, Box::new(Own(RESPONDING)));
+    assert!(!host.endpoint.is_home("site"));
+    let ike = host.sas()[0].id;
+    assert_eq!(host.endpoint.acquire(now, "site", "more"), Ok(ike));
+    world.settle(1);
+    world.run_secs(1);
+    for host in &world.hosts {
+        let shares = host.installed.values().map(|params| params.spi_in.share()).collect::<Vec<_>>();
+        assert!(shares.len() == 2 && shares[0] == shares[1], "{shares:?}");
+    }
 }
 
 /// The peer began, in a share that is ours, with a connection whose home is elsewhere: what it deletes is restarted here all

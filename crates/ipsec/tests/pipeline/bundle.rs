@@ -1,5 +1,6 @@
 //! Bundles: ESP inside, AH outside, two SAs between the same ends.
 
+mod cluster;
 mod refused;
 
 use crate::harness::{Gateway, PATH_MTU, POLICY, TAILROOM, Tunnel, Way, forwarded, run};

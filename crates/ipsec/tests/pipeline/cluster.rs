@@ -20,7 +20,7 @@ pub(crate) const FENCED: Verdict = Verdict::Drop(DropReason::Fenced);
 const NO_BLOCK: Verdict = Verdict::Drop(DropReason::NoBlock);
 
 /// All shares but that one.
-fn without(share: Share) -> ShareSet {
+pub(crate) fn without(share: Share) -> ShareSet {
     ShareSet::ALL.without([share].into_iter().collect())
 }
 

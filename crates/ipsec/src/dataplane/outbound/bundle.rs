@@ -50,13 +50,21 @@ impl<'s> Planner<'s, '_> {
             }
             Some(_) => DropReason::OtherNode,
             None => {
-                let (local, remote) = (sa.outer.local(), sa.outer.remote());
-                let made = PacketSelector::new(local, remote, Protocol::ESP, None);
-                made.map_or(DropReason::NoSa, |made| self.tell_no_sa(policy, made))
+                self.ask_for_cover(sa, policy);
+                DropReason::NoSa
             }
         };
         item.refuse(reason, &self.counters.outbound);
         None
+    }
+
+    /// The node that carries ESP asks, wherever the policy is at home: it has the IKE SA by which both SAs come, and with it AH gets
+    /// ESP's share. Nobody else sees a packet that lacks AH.
+    fn ask_for_cover(&mut self, sa: &OutboundSa, policy: PolicyId) {
+        let made = PacketSelector::new(sa.outer.local(), sa.outer.remote(), Protocol::ESP, None);
+        if let (Some(made), Some(place)) = (made, self.table.get(policy)) {
+            self.ask_for_sa(place, policy, made);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::dataplane::counters::Counters;
 use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL};
 use crate::dataplane::reply::Replier;
 use crate::dataplane::shares::is_carried;
-use crate::dataplane::table::OutboundTable;
+use crate::dataplane::table::{OutboundTable, Place};
 use crate::drops::DropReason;
 use crate::esp::tunnel;
 use crate::flow::Path;
@@ -175,11 +175,16 @@ impl<'s> Planner<'s, '_> {
         if place.home.is_some_and(|home| !is_carried(home, self.shares)) {
             return DropReason::OtherNode;
         }
+        self.ask_for_sa(place, policy, packet);
+        DropReason::NoSa
+    }
+
+    /// Tells control now and then that the policy's SA is missing.
+    pub(super) fn ask_for_sa(&mut self, place: &Place, policy: PolicyId, packet: PacketSelector) {
         let due = place.told.get().is_none_or(|told| self.now.saturating_sub(told) >= NO_SA_INTERVAL);
         if due && self.events.raise(Event::NoSa { policy, packet }) {
             place.told.set(Some(self.now));
         }
-        DropReason::NoSa
     }
 
     /// Takes a hop off packets that came through a port. False if there was none left; the packet is done with then.
