@@ -74,7 +74,8 @@ reasons! {
     AhNotCovered = "ah_not_covered",
     /// The SA with this SPI is one of ESP and the packet AH, or the other way round.
     OtherProtocol = "other_protocol",
-    /// ESP that came bare, although a policy puts AH around it (RFC 4301 §5.2); or that would leave in UDP, which AH does not cover.
+    /// ESP that came bare, or in AH of another peer, although a policy puts AH around it (RFC 4301 §5.2); or that would leave in UDP, which
+    /// AH does not cover.
     NotInAh = "not_in_ah",
     /// No inbound SA has this SPI, and none got it within a moment.
     UnknownSpi = "unknown_spi",

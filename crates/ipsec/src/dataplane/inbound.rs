@@ -103,13 +103,15 @@ impl Dataplane {
     ) {
         let counters = &*self.counters;
         let mut plans = admit(burst, arrived, (&self.sad, &self.shares), &counters.inbound);
-        if pass.any_ah {
-            ah::refuse_others(burst, &mut plans, &counters.inbound);
-            let known = (&self.sad, &*self.local, self.udp_port);
-            bundle::put_off_early(burst, &mut plans, known, &counters.inbound);
-        }
-        if self.spd.has_around() && !pass.is_inside {
-            bundle::refuse_bare(burst, &mut plans, (&self.spd, &self.outbound), &counters.inbound);
+        if pass.any_ah || self.spd.has_around() {
+            let known = bundle::Known {
+                sad: &self.sad,
+                local: &self.local,
+                udp_port: self.udp_port,
+                spd: &self.spd,
+                outbound: &self.outbound,
+            };
+            bundle::sort_out(burst, &mut plans, (pass, &known), &counters.inbound);
         }
         open(burst, &mut plans);
         let mut receiver = Receiver {

@@ -1,12 +1,13 @@
 //! ESP of our own that came inside AH (RFC 4301 §5.2): AH is taken off, and what is left goes through the same stages again.
 
 use super::receive::{self, Receiver};
-use super::{Burst, Plan, put_off};
+use super::{Burst, Pass, Plan, ah, put_off};
 use crate::dataplane::burst::Item;
 use crate::dataplane::counters::DirectionCounters;
 use crate::dataplane::{LocalAddrs, OutboundTable};
 use crate::demux::{self, Arrived, Form, Kind};
 use crate::drops::DropReason;
+use crate::packet_selector::PacketSelector;
 use crate::sa::{InboundSa, Mode, SaKey};
 use crate::sad::Sad;
 use crate::spd::Spd;
@@ -14,6 +15,46 @@ use crate::spi::Spi;
 use testudo_wire::ah::Ah;
 use testudo_wire::esp::Esp;
 use testudo_wire::ip::Protocol;
+
+/// What is asked about packets before any is opened.
+pub(super) struct Known<'d> {
+    pub(super) sad: &'d Sad,
+    pub(super) local: &'d LocalAddrs,
+    pub(super) udp_port: u16,
+    pub(super) spd: &'d Spd,
+    pub(super) outbound: &'d OutboundTable,
+}
+
+impl Known<'_> {
+    /// Where an SA's peer is, as ESP between us shows it, if a policy puts AH around what goes back there.
+    fn way_back(&self, esp: &InboundSa) -> Option<PacketSelector> {
+        let out = &self.outbound.sa(esp.policy())?.outer;
+        self.spd.around(out.local(), out.remote())?;
+        PacketSelector::new(out.local(), out.remote(), Protocol::ESP, None)
+    }
+
+    /// True if ESP must come in AH of its own peer, and this one is of somebody else.
+    fn is_of_another(&self, ah: &InboundSa, esp: &InboundSa) -> bool {
+        self.spd.has_around() && self.way_back(esp).is_some_and(|ends| !ah.selectors.accepts(&ends))
+    }
+}
+
+/// Refuses or puts off, before any is opened, what did not come in the SAs in which it has to.
+#[cold]
+pub(super) fn sort_out(
+    burst: &mut [Item<'_>],
+    plans: &mut Burst<Plan<'_>>,
+    (pass, known): (Pass, &Known<'_>),
+    counters: &DirectionCounters,
+) {
+    if pass.any_ah {
+        ah::refuse_others(burst, plans, counters);
+        look_inside(burst, plans, known, counters);
+    }
+    if known.spd.has_around() && !pass.is_inside {
+        refuse_bare(burst, plans, known, counters);
+    }
+}
 
 /// The SPI of ESP that stands behind AH and is for us.
 fn spi_inside(packet: &[u8], plan: &Plan<'_>, (local, udp_port): (&LocalAddrs, u16)) -> Option<Spi> {
@@ -37,43 +78,40 @@ fn bare_esp(packet: &[u8], local: &LocalAddrs, udp_port: u16) -> Option<Arrived>
     (matches!(sorted, Ok(Kind::Esp)) && found.form == Form::Esp).then_some(found)
 }
 
-/// Puts off AH around ESP whose SA is not there yet, as ESP alone is put off. Of AH's window nothing has been asked but a look.
-#[cold]
-pub(super) fn put_off_early(
+/// Puts off AH around ESP whose SA is not there yet, as ESP alone is put off: of AH's window nothing has been asked but a look. And
+/// refuses ESP in AH of another than its peer (RFC 4301 §5.2), who might have caught it on its way.
+fn look_inside(
     burst: &mut [Item<'_>],
     plans: &mut Burst<Plan<'_>>,
-    (sad, local, udp_port): (&Sad, &LocalAddrs, u16),
+    known: &Known<'_>,
     counters: &DirectionCounters,
 ) {
     plans.retain(|plan| {
         let Some(item) = burst.get_mut(usize::from(plan.at)) else { return false };
-        let inside = spi_inside(item.buf.data(), plan, (local, udp_port));
-        let unknown = inside.filter(|spi| sad.get(*spi).is_none());
-        if let Some(spi) = unknown {
-            put_off(item, spi, counters);
+        let Some(spi) = spi_inside(item.buf.data(), plan, (known.local, known.udp_port)) else { return true };
+        match known.sad.get(spi) {
+            None => put_off(item, spi, counters),
+            Some(esp) if known.is_of_another(plan.sa, esp) => item.refuse(DropReason::NotInAh, counters),
+            Some(_) => return true,
         }
-        unknown.is_none()
+        false
     });
 }
 
 /// Refuses ESP that came bare, where a policy puts AH around it. Where it says to come from does not help it past that: what goes
 /// back by the same policy shows where its peer is.
-#[cold]
-pub(super) fn refuse_bare(
+fn refuse_bare(
     burst: &mut [Item<'_>],
     plans: &mut Burst<Plan<'_>>,
-    (spd, outbound): (&Spd, &OutboundTable),
+    known: &Known<'_>,
     counters: &DirectionCounters,
 ) {
-    let way_back = |sa: &InboundSa| {
-        let out = outbound.sa(sa.policy())?;
-        spd.around(out.outer.local(), out.outer.remote())
-    };
     plans.retain(|plan| {
         let Some(item) = burst.get_mut(usize::from(plan.at)) else { return false };
         let is_ah = matches!(plan.sa.key, SaKey::Mac(_));
-        let ends = || demux::ends(item.buf.data()).and_then(|(remote, local)| spd.around(local, remote));
-        let is_bare = !is_ah && way_back(plan.sa).or_else(ends).is_some();
+        let by_ends =
+            || demux::ends(item.buf.data()).and_then(|(remote, local)| known.spd.around(local, remote));
+        let is_bare = !is_ah && (known.way_back(plan.sa).is_some() || by_ends().is_some());
         if is_bare {
             item.refuse(DropReason::NotInAh, counters);
         }

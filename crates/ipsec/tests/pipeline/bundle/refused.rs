@@ -1,10 +1,19 @@
 //! What a bundle's policy keeps back, and what it does not take in.
 
-use super::{AROUND, End, Kind, bare};
-use crate::harness::{Tunnel, Way, forwarded, run};
+use super::{AROUND, End, Kind, bare, one, pair};
+use crate::ah::mend;
+use crate::harness::{Gateway, PATH_MTU, Tunnel, Way, forwarded, run};
+use crate::packets::sized;
+use crate::transport::send;
+use std::slice::from_ref;
+use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Verdict};
 use testudo_ipsec::drops::DropReason;
-use testudo_ipsec::sa::Mode;
+use testudo_ipsec::sa::{ChildSaParams, InboundSa, Mode};
+use testudo_ipsec::sad::SlotBlock;
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use testudo_ipsec::spd::PolicyId;
+use testudo_ipsec::spi::Spi;
 
 const NOT_IN_AH: Verdict = Verdict::Drop(DropReason::NotInAh);
 
@@ -38,5 +47,50 @@ fn esp_in_udp_does_not_pass_without_ah() {
             a.is_balanced();
             b.is_balanced();
         }
+    }
+}
+
+/// The view of a third party with AH for all that it and B have to say to each other.
+fn third_party(kind: &Kind) -> ChildSaParams {
+    let params = kind.ah_params();
+    let only = |host| {
+        let addr = kind.esp.outer(host);
+        vec![TrafficSelector::all(AddrRange::new(addr, addr).unwrap())]
+    };
+    let mut third = ChildSaParams {
+        spi_in: Spi(params.spi_in.0 + 0x2000),
+        spi_out: Spi(params.spi_out.0 + 0x2000),
+        local_ts: only(77),
+        remote_ts: only(2),
+        ..params
+    };
+    third.local.set_ip(kind.esp.outer(77));
+    third
+}
+
+/// Who catches A's ESP, takes AH off and puts it into AH of its own, is not A (RFC 4301 §5.2).
+#[test]
+fn esp_in_the_ah_of_another_is_refused() {
+    let modes = [Mode::Transport, Mode::Tunnel].map(|ah_mode| Kind { ah_mode, ..Kind::default() });
+    let kinds = modes.map(|kind| [kind, Kind { esp: Tunnel { outer_v6: true, ..kind.esp }, ..kind }]);
+    for kind in kinds.into_iter().flatten() {
+        let (mut a, mut b) = pair(&kind);
+        let third = third_party(&kind);
+        let at_b = third.mirrored();
+        let sa = InboundSa::new(&at_b, PolicyId(AROUND.0 + 1), PATH_MTU, kind.esp.library).unwrap();
+        b.plane().apply(Command::AddSlots(Box::new(SlotBlock::of(at_b.spi_in))));
+        let sa = Arc::new(sa);
+        assert!(b.plane().apply(Command::AddInbound(sa.clone())).is_none());
+        let packet = sized(false, 100);
+        let mut esp = forwarded(bare(&kind).outbound(from_ref(&packet))).remove(0);
+        esp[if kind.esp.outer_v6 { 23 } else { 15 }] = 77;
+        mend(&mut esp);
+        let wrapped = forwarded(send(&mut Gateway::new(&third, kind.esp.library), &[esp])).remove(0);
+        assert_eq!(one(b.inbound(&[wrapped])).0, NOT_IN_AH, "{kind:?}");
+        let counted = [&sa, &b.ah_in, &b.gateway.inbound].map(|sa| sa.counters().totals().packets);
+        assert_eq!(counted, [0; 3]);
+        let own = forwarded(a.gateway.outbound(&[packet]));
+        assert_eq!(one(b.inbound(&own)).0, Verdict::Forward, "{kind:?}");
+        b.is_balanced();
     }
 }
