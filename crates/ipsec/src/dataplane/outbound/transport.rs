@@ -49,7 +49,9 @@ impl<'s> Planner<'s, '_> {
         if next_header == Protocol::NO_NEXT && !sa.outer.is_ah() {
             return refuse(item, DropReason::Dummy);
         }
-        if sa.outer.is_ah() && ah::check_headers(item.buf.data(), clear).is_err() {
+        // A bundle's AH in transport mode stands behind the same headers.
+        let gets_ah = sa.outer.is_ah() || room.cover.is_some_and(|cover| cover.outer.is_transport());
+        if gets_ah && ah::check_headers(item.buf.data(), clear).is_err() {
             return refuse(item, DropReason::AhNotCovered);
         }
         let mtu = sa.outer.mtu_behind(clear, room.mtu);

@@ -3,8 +3,8 @@
 use super::{AROUND, End, Kind, bare, one, pair};
 use crate::ah::mend;
 use crate::harness::{Gateway, PATH_MTU, Tunnel, Way, forwarded, run};
-use crate::packets::sized;
-use crate::transport::send;
+use crate::packets::{datagram, sized};
+use crate::transport::{own, send, with_options};
 use std::slice::from_ref;
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Verdict};
@@ -14,6 +14,7 @@ use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::PolicyId;
 use testudo_ipsec::spi::Spi;
+use testudo_wire::ip::Protocol;
 
 const NOT_IN_AH: Verdict = Verdict::Drop(DropReason::NotInAh);
 
@@ -92,5 +93,33 @@ fn esp_in_the_ah_of_another_is_refused() {
         let own = forwarded(a.gateway.outbound(&[packet]));
         assert_eq!(one(b.inbound(&own)).0, Verdict::Forward, "{kind:?}");
         b.is_balanced();
+    }
+}
+
+/// What AH in transport mode cannot cover is refused by that name before either SA gives a number; in a tunnel nothing has to be covered.
+#[test]
+fn headers_that_ah_cannot_cover_are_refused_before_numbering() {
+    for (outer_v6, ah_mode) in
+        [false, true].into_iter().flat_map(|v6| [Mode::Transport, Mode::Tunnel].map(|mode| (v6, mode)))
+    {
+        let esp = Tunnel { outer_v6, ..Tunnel::default() };
+        let kind = Kind { esp, esp_mode: Mode::Transport, ah_mode, ..Kind::default() };
+        let packet = if outer_v6 {
+            let routing = [Protocol::UDP.0, 0, 4, 1, 0, 0, 0, 0];
+            own(&esp, Protocol::ROUTING, &[&routing[..], &datagram(50)].concat())
+        } else {
+            with_options(&own(&esp, Protocol::UDP, &datagram(50)), &[131, 7, 4, 192, 0, 2, 9, 0])
+        };
+        let (mut a, _) = pair(&kind);
+        let numbers = |a: &End| [&a.gateway.outbound, &a.ah_out].map(|sa| sa.numbers().block());
+        let before = numbers(&a);
+        let verdict = one(send(&mut a.gateway, &[packet])).0;
+        if ah_mode == Mode::Tunnel {
+            assert_eq!(verdict, Verdict::Forward, "{kind:?}");
+        } else {
+            assert_eq!(verdict, Verdict::Drop(DropReason::AhNotCovered), "{kind:?}");
+            assert_eq!(numbers(&a), before);
+        }
+        a.is_balanced();
     }
 }
