@@ -5,22 +5,37 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Why packets of an SA are dropped. The other reasons come before there is an SA to count for: with tens of thousands of
-/// SAs, room for them would be megabytes.
-const REASONS: [DropReason; 19] = [
+/// The most reasons that one half counts. The other reasons come before there is an SA to count for: with tens of thousands of
+/// SAs, room for them would be megabytes, and so would be room in each half for what only the other one meets.
+const MOST: usize = INBOUND.len();
+
+/// Why an SA refuses what has come.
+const INBOUND: [DropReason; 16] = [
     DropReason::SequenceInvalid,
     DropReason::ReplayTooOld,
     DropReason::Replayed,
     DropReason::AuthFailed,
     DropReason::EspTooShort,
+    DropReason::AhTooShort,
+    DropReason::AhNotCovered,
+    DropReason::OtherProtocol,
     DropReason::BadPadding,
     DropReason::BadNextHeader,
     DropReason::Dummy,
+    DropReason::FragmentInside,
     DropReason::MalformedInner,
     DropReason::SelectorMismatch,
     DropReason::EcnNotCapable,
     DropReason::TtlExceeded,
+];
+
+/// Why an SA does not take what is to leave.
+const OUTBOUND: [DropReason; 11] = [
     DropReason::OutsideSa,
+    DropReason::NotFromHost,
+    DropReason::Malformed,
+    DropReason::Dummy,
+    DropReason::AhNotCovered,
     DropReason::TooBig,
     DropReason::NoRoom,
     DropReason::SequenceExhausted,
@@ -28,10 +43,7 @@ const REASONS: [DropReason; 19] = [
     DropReason::IvExhausted,
     DropReason::NoSender,
 ];
-
-fn place(reason: DropReason) -> Option<usize> {
-    REASONS.iter().position(|of_sa| *of_sa == reason)
-}
+const _: () = assert!(OUTBOUND.len() <= MOST);
 
 /// Counters of one SA in one direction, written by workers and read by anybody.
 #[derive(Debug)]
@@ -43,8 +55,10 @@ pub struct SaCounters {
     /// Control wants to hear when `packets` or `bytes` get there.
     mark_packets: AtomicU64,
     mark_bytes: AtomicU64,
+    /// What this half counts, each at its place in `drops`.
+    reasons: &'static [DropReason],
     /// Saturating: as large ones would be as much memory as the rest.
-    drops: [AtomicU32; REASONS.len()],
+    drops: [AtomicU32; MOST],
 }
 
 /// The values of an SA's counters at one moment.
@@ -59,14 +73,23 @@ pub struct SaTotals {
 }
 
 impl SaCounters {
-    pub(super) fn new() -> Self {
+    pub(super) fn of_inbound() -> Self {
+        Self::of(&INBOUND)
+    }
+
+    pub(super) fn of_outbound() -> Self {
+        Self::of(&OUTBOUND)
+    }
+
+    fn of(reasons: &'static [DropReason]) -> Self {
         Self {
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             last_use: AtomicU64::new(0),
             mark_packets: AtomicU64::new(u64::MAX),
             mark_bytes: AtomicU64::new(u64::MAX),
-            drops: [const { AtomicU32::new(0) }; REASONS.len()],
+            reasons,
+            drops: [const { AtomicU32::new(0) }; MOST],
         }
     }
 
@@ -81,7 +104,12 @@ impl SaCounters {
 
     /// Packets of this SA dropped for the given reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        place(reason).and_then(|at| self.drops.get(at)).map_or(0, |drops| drops.load(Relaxed).into())
+        self.drops(reason).map_or(0, |drops| drops.load(Relaxed).into())
+    }
+
+    fn drops(&self, reason: DropReason) -> Option<&AtomicU32> {
+        let at = self.reasons.iter().position(|counted| *counted == reason)?;
+        self.drops.get(at)
     }
 
     /// Control is to hear as soon as the SA has carried so much: [`Event::Carried`].
@@ -138,7 +166,9 @@ impl SaCounters {
 
     #[cold]
     pub(crate) fn add_drop(&self, reason: DropReason) {
-        if let Some(drops) = place(reason).and_then(|at| self.drops.get(at)) {
+        let drops = self.drops(reason);
+        debug_assert!(drops.is_some(), "{reason:?} is not among what the SA counts");
+        if let Some(drops) = drops {
             // At its end it stays there.
             let _ = drops.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1));
         }

@@ -74,7 +74,7 @@ impl InboundSa {
             told_edge: AtomicU64::new(0),
             key: SaKey::take(params.algorithm, &params.key_in, library)?,
             selectors: params.selectors()?,
-            counters: SaCounters::new(),
+            counters: SaCounters::of_inbound(),
             known_source: AtomicU64::new(digest(params.remote)),
             source_told: AtomicU32::new(0),
             overhead,

@@ -63,7 +63,7 @@ impl OutboundSa {
         path_mtu: u16,
         library: Library,
     ) -> Result<Self, Error> {
-        Self::counting(params, policy, numbers, path_mtu, (SaCounters::new(), library))
+        Self::counting(params, policy, numbers, path_mtu, (SaCounters::of_outbound(), library))
     }
 
     fn counting(
@@ -191,7 +191,7 @@ impl OutboundSa {
         snapshot: &OutboundSnapshot,
         library: Library,
     ) -> Result<Self, Error> {
-        let mut counters = SaCounters::new();
+        let mut counters = SaCounters::of_outbound();
         counters.restore(&snapshot.totals);
         Self::counting(params, policy, snapshot.numbers, snapshot.path_mtu, (counters, library))
     }

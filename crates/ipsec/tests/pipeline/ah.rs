@@ -193,6 +193,7 @@ fn what_cannot_be_covered_is_refused_by_name() {
         let refused = one(send(&mut a, from_ref(&packet))).0;
         assert_eq!(refused, Verdict::Drop(DropReason::AhNotCovered));
         assert_eq!(a.plane.counters().dropped_outbound(DropReason::AhNotCovered), 1);
+        assert_eq!(a.outbound.counters().dropped(DropReason::AhNotCovered), 1);
         // And on arrival: AH of whatever content behind such headers.
         let head = packet.len() - 50;
         let mut ah = vec![0; own_len(&tunnel)];
@@ -209,7 +210,7 @@ fn what_cannot_be_covered_is_refused_by_name() {
             mend(&mut arrived);
         }
         assert_eq!(one(b.inbound(&[arrived])).0, Verdict::Drop(DropReason::AhNotCovered));
-        assert_eq!(b.plane.counters().dropped_inbound(DropReason::AhNotCovered), 1);
+        assert_eq!(b.dropped_inbound(DropReason::AhNotCovered), (1, 1));
     }
 }
 
@@ -225,7 +226,7 @@ fn one_protocol_does_not_pass_for_the_other() {
         assert_eq!(one(ah_b.inbound(from_ref(&with_esp))).0, refused);
         let mixed = esp_b.inbound(&[with_ah.clone(), with_esp, with_ah]);
         assert_eq!(mixed.map_verdicts(), [refused, Verdict::Forward, refused]);
-        assert_eq!(ah_b.plane.counters().dropped_inbound(DropReason::OtherProtocol), 1);
+        assert_eq!(ah_b.dropped_inbound(DropReason::OtherProtocol), (1, 1));
         assert_eq!(esp_b.plane.counters().dropped_inbound(DropReason::OtherProtocol), 2);
         assert!(esp_b.plane.counters().totals().inbound.is_balanced());
     }
