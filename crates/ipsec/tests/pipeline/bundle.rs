@@ -1,6 +1,7 @@
 //! Bundles: ESP inside, AH outside, two SAs between the same ends.
 
 mod cluster;
+mod hostile;
 mod refused;
 
 use crate::harness::{Gateway, PATH_MTU, POLICY, TAILROOM, Tunnel, Way, forwarded, run};
