@@ -32,6 +32,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ipsec_inbound", run: ipsec::inbound::target },
     Target { name: "ipsec_reassembly", run: ipsec::reassembly::target },
     Target { name: "ipsec_transport", run: ipsec::transport::target },
+    Target { name: "ipsec_ah", run: ipsec::ah::target },
     Target { name: "ike_message", run: ike::message::target },
     Target { name: "ike_endpoint", run: ike::endpoint::target },
     Target { name: "ike_conversation", run: ike::conversation::target },

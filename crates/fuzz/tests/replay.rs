@@ -99,6 +99,7 @@ replay!(
     ipsec_inbound,
     ipsec_reassembly,
     ipsec_transport,
+    ipsec_ah,
     ike_message,
     ike_endpoint,
     ike_conversation,

@@ -265,7 +265,7 @@ impl Rig {
 }
 
 /// What nobody authenticated is dropped, unless it is IKE or waits, for an SA or for the rest of it.
-fn refused((verdict, packet): &Done) {
+pub(super) fn refused((verdict, packet): &Done) {
     if *verdict != Verdict::ToHost {
         assert!(
             matches!(verdict, Verdict::Drop(_) | Verdict::Early(_) | Verdict::Reassemble)

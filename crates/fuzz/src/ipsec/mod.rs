@@ -1,5 +1,6 @@
 //! The packet pipeline: a gateway with policies and SAs, fed with anything from either side.
 
+pub mod ah;
 mod fate;
 mod forge;
 mod gateway;
@@ -7,5 +8,6 @@ pub mod inbound;
 pub mod outbound;
 pub mod reassembly;
 mod replay;
+mod routers;
 mod shape;
 pub mod transport;

@@ -155,3 +155,42 @@ pub(super) fn transport() -> Vec<Seed> {
     }
     seeds
 }
+
+/// `shape:16 | kind:8`, then what a host sends, `flags:8 | packet | at:16 | mask:8 | noise`, what has the right keys,
+/// `flags:8 | packet | class:8 | next:8 | payload`, and anything else, `flags:8 | repairs:8 | packet`.
+pub(super) fn ah() -> Vec<Seed> {
+    const DAMAGED: u8 = 1;
+    const FROM_A_PORT: u8 = 4;
+    const SEALED: u8 = 2;
+    const RAW: u8 = 3;
+    let sent =
+        |flags: u8, packet: &[u8]| [&[flags][..], &chunk(packet), &[0, 30, 1], &chunk(&[0xff; 64])].concat();
+    let sealed = |head: &[u8], next: u8, payload: &[u8]| {
+        [&[SEALED | 8][..], &chunk(head), &[0, next], &chunk(payload)].concat()
+    };
+    let raw = |packet: &[u8]| [&[RAW, 7][..], &chunk(packet)].concat();
+    let udp = packet::datagram(1000, 2000, b"payload");
+    // An option that routers change and one that they do not, then a route that has ended.
+    let way = [43, 1, 0x3e, 4, 1, 2, 3, 4, 0x1e, 4, 1, 2, 3, 4, 1, 0, 17, 0, 0, 0, 0, 0, 0, 0];
+    let routed = packet::v6(|_| (), Protocol::HOP_BY_HOP, &[&way[..], &udp].concat());
+    let mut packets: Vec<Vec<u8>> = packet::every().into_iter().map(|(_, packet)| packet).collect();
+    packets.push(routed.clone());
+    let each = |step: &dyn Fn(&[u8]) -> Vec<u8>| packets.iter().flat_map(|packet| step(packet)).collect();
+    // Every mode of AH alone, and of both, each with a MAC of its own.
+    let kinds = [0, 1, 2, 3, 6, 7].map(|modes: u8| (modes, modes | modes << 3));
+    let mut seeds = Vec::new();
+    for ((modes, kind), family) in kinds.into_iter().flat_map(|kind| [(kind, 0), (kind, 1)]) {
+        let mut one = |name: &str, steps: Vec<u8>| {
+            let esn = (modes & 1) << 2;
+            let head = [0xd0 | family | esn, 0, kind];
+            seeds.push((format!("{name}-{modes}-{family}"), [&head[..], &steps].concat()));
+        };
+        let port = if matches!(modes, 0 | 2 | 3) { FROM_A_PORT } else { 0 };
+        let (head, next) = if family == 0 { (&packets[4], 4) } else { (&routed, 41) };
+        one("sent", each(&|packet| sent(DAMAGED | port, packet)));
+        one("sealed", each(&|packet| sealed(head, next, packet)));
+        one("into", each(&|packet| sealed(packet, 17, &udp)));
+    }
+    seeds.push(("raw".to_owned(), [&[0xd0, 0, 1][..], &each(&raw)].concat()));
+    seeds
+}

@@ -24,6 +24,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "ipsec_inbound" => ipsec::inbound(),
         "ipsec_reassembly" => ipsec::reassembly(),
         "ipsec_transport" => ipsec::transport(),
+        "ipsec_ah" => ipsec::ah(),
         "ike_message" => ike::message(),
         "ike_endpoint" => ike::endpoint(),
         "ike_conversation" => ike::conversation(),
