@@ -8,6 +8,10 @@
 //! comes back is sent in that order too; and what is to go through the pipeline meanwhile, from the TUN or for the second time, goes to its
 //! end.
 //!
+//! An SA that one worker knows and the other does not would have packets of one errand put off while those behind them are accepted. So an
+//! owner lays out only while all others have applied as many commands as it has, and who has applied more fetches nothing: as commands are
+//! the same for all, and none is applied while errands are out, an errand is worked on by those who know what its owner does.
+//!
 //! So traffic that is spread over queues costs nothing more, and one flow gets every worker that is idle. Errands circulate:
 //! nothing is allocated, and a desk holds so many.
 
@@ -22,7 +26,7 @@ use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use testudo_crypto::{prefetch, prefetch_slice};
 use testudo_ipsec::dataplane::{Sources, Verdict};
@@ -57,6 +61,8 @@ struct Desk {
     /// Wakes the worker.
     channel: OnceLock<Arc<Channel>>,
     asleep: AtomicBool,
+    /// Commands that the worker has applied. Who is not there keeps nobody waiting.
+    applied: AtomicU64,
     /// In which its errands are numbered.
     numbering: Order,
     /// In which replay windows are asked about them.
@@ -139,6 +145,7 @@ impl Crew {
             done: ArrayQueue::new(ERRANDS),
             channel: OnceLock::new(),
             asleep: AtomicBool::new(false),
+            applied: AtomicU64::new(u64::MAX),
             numbering: Order::new(),
             accepting: Order::new(),
         };
@@ -170,6 +177,9 @@ pub(super) struct Seat {
     packets: usize,
     is_spare: bool,
     starved: u32,
+    /// Commands that have been applied, and whether all others are known to have applied as many.
+    applied: u64,
+    is_in_step: bool,
 }
 
 impl std::fmt::Debug for Seat {
@@ -179,9 +189,11 @@ impl std::fmt::Debug for Seat {
 }
 
 impl Seat {
-    /// Takes a place. `None` if the crew has no such place, or it is taken.
+    /// Takes a place before the first command comes. `None` if the crew has no such place, or it is taken.
     pub(super) fn take(crew: Arc<Crew>, place: usize, channel: &Arc<Channel>) -> Option<Self> {
-        crew.desks.get(place)?.channel.set(Arc::clone(channel)).ok()?;
+        let desk = crew.desks.get(place)?;
+        desk.channel.set(Arc::clone(channel)).ok()?;
+        desk.applied.store(0, Release);
         Some(Self {
             crew,
             place,
@@ -191,6 +203,8 @@ impl Seat {
             packets: 0,
             is_spare: false,
             starved: 0,
+            applied: 0,
+            is_in_step: false,
         })
     }
 
@@ -235,7 +249,7 @@ impl Seat {
             return false;
         }
         if self.crew.spare.load(Relaxed) > 0 {
-            return true;
+            return self.is_in_step();
         }
         self.starved += 1;
         if self.starved >= STARVED {
@@ -243,6 +257,22 @@ impl Seat {
             self.crew.wake_one(self.place);
         }
         false
+    }
+
+    /// True if all others have applied the commands that this worker has.
+    #[inline]
+    fn is_in_step(&mut self) -> bool {
+        if !self.is_in_step {
+            self.is_in_step = self.crew.desks.iter().all(|desk| desk.applied.load(Acquire) >= self.applied);
+        }
+        self.is_in_step
+    }
+
+    /// A command has been applied, while no errands were out.
+    pub(super) fn count_command(&mut self) {
+        self.applied += 1;
+        self.is_in_step = false;
+        self.desk().applied.store(self.applied, Release);
     }
 
     /// Lays an errand out.
@@ -271,11 +301,12 @@ impl Seat {
         self.desk().open.pop()
     }
 
-    /// An errand of somebody else.
+    /// An errand of somebody else who has heard of all that this worker has.
     pub(super) fn foreign(&self) -> Option<(usize, Box<Errand>)> {
-        let others = (0..self.crew.desks.len()).filter(|place| *place != self.place);
-        let (place, errand) =
-            others.into_iter().find_map(|place| Some((place, self.crew.desks[place].open.pop()?)))?;
+        let others = self.crew.desks.iter().enumerate().filter(|(place, _)| *place != self.place);
+        // Asked first: what its owner has applied since, this worker had applied before the owner laid it out.
+        let mut known = others.filter(|(_, desk)| desk.applied.load(Acquire) >= self.applied);
+        let (place, errand) = known.find_map(|(place, desk)| Some((place, desk.open.pop()?)))?;
         errand.prefetch();
         Some((place, errand))
     }
@@ -358,5 +389,6 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.set_spare(false);
+        self.desk().applied.store(u64::MAX, Release);
     }
 }

@@ -257,6 +257,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
                 WorkerCommand::Ipsec(command) => self.apply(command).map(WorkerGarbage::Ipsec),
                 WorkerCommand::Fib(fib) => Some(WorkerGarbage::Fib(self.delivery.set_fib(fib))),
             };
+            if let Some(seat) = &mut self.seat {
+                seat.count_command();
+            }
             if let Some(garbage) = garbage {
                 self.delivery.told = true;
                 // There is room, checked above, and nobody else pushes.

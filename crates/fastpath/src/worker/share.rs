@@ -118,7 +118,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// `early` gets what a helper has not found the SA of: this worker may have heard of it before.
+    /// `early` gets what a helper has not found the SA of. This worker knows it no better, but counts what it holds.
     fn deliver_errand(&mut self, errand: &mut Errand, early: &mut FrameBurst) {
         let Errand { frames, fates, foreign, .. } = errand;
         for (frame, fate) in frames.drain(..).zip(fates.drain(..)) {
@@ -181,7 +181,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     }
 }
 
-/// Packets whose SA this worker has not heard of, and their octets: the owner asks for it once more.
+/// Packets whose SA nobody has heard of, and their octets: they wait at the owner, who asks for it once more.
 fn early_of(errand: &Errand) -> Option<(u64, u64)> {
     let is_early = |fate: &Fate| matches!(fate, Fate::Decided { verdict: Verdict::Early(_), .. });
     let early = errand.frames.iter().zip(&errand.fates).filter(|(_, fate)| is_early(fate));

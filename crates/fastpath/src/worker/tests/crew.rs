@@ -51,7 +51,7 @@ impl Gateway {
     }
 
     /// The next command gets to a worker. False if it has all.
-    fn pass_on(&mut self, worker: usize) -> bool {
+    pub(super) fn pass_on(&mut self, worker: usize) -> bool {
         let Some(command) = self.pending[worker].pop_front() else { return false };
         self.workers[worker].delivery.channel.commands.push(WorkerCommand::Ipsec(command)).unwrap();
         true

@@ -7,6 +7,7 @@ mod fenced;
 mod forwarding;
 mod holding;
 mod host;
+mod in_step;
 mod joining;
 mod queues;
 mod replay;

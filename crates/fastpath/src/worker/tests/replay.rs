@@ -24,7 +24,7 @@ fn tunnel(replay_window: u32) -> ChildSaParams {
 }
 
 /// What a peer sends: ESP packets, each with its number inside.
-fn esp_packets() -> Vec<Vec<u8>> {
+pub(super) fn esp_packets() -> Vec<Vec<u8>> {
     let params = tunnel(64).mirrored();
     let policy = Policy {
         priority: 0,
@@ -55,6 +55,13 @@ fn esp_packets() -> Vec<Vec<u8>> {
 
 /// A gateway that receives them, by so many workers; a crew if they are several.
 fn receiver(workers: usize, replay_window: u32) -> Gateway {
+    let mut gateway = newcomer(workers, replay_window);
+    gateway.settle();
+    gateway
+}
+
+/// The same before any of them has heard of the SA.
+pub(super) fn newcomer(workers: usize, replay_window: u32) -> Gateway {
     let params = tunnel(replay_window);
     let inbound = Arc::new(InboundSa::new(&params, POLICY, 1500, Library::detect()).unwrap());
     let mut gateway = Gateway::new(workers, PEER, 2, &behind_fib());
@@ -64,12 +71,11 @@ fn receiver(workers: usize, replay_window: u32) -> Gateway {
         gateway.workers = members.map(|(place, worker)| worker.joining(Arc::clone(&crew), place)).collect();
     }
     gateway.tell([Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))), Command::AddInbound(inbound)]);
-    gateway.settle();
     gateway
 }
 
 /// Numbers that a worker has accepted and sent on.
-fn accepted(gateway: &mut Gateway, worker: usize) -> Vec<u32> {
+pub(super) fn accepted(gateway: &mut Gateway, worker: usize) -> Vec<u32> {
     let number = |packet: &Vec<u8>| u32::from_be_bytes(packet[NUMBER..][..4].try_into().unwrap());
     gateway.sent(worker, LAN).iter().map(number).collect()
 }
