@@ -6,7 +6,7 @@
 //! its own to do looks at the desks of the others, and takes an errand through its own pipeline: look-up, cipher and all. Numbers and
 //! what replay windows say are taken in the order in which errands were laid out (see [`order`](super::order)). What
 //! comes back is sent in that order too; and what is to go through the pipeline meanwhile, from the TUN or for the second time, goes to its
-//! end.
+//! end, and waits where all errands are out.
 //!
 //! An SA that one worker knows and the other does not would have packets of one errand put off while those behind them are accepted. So an
 //! owner lays out only while all others have applied as many commands as it has, and who has applied more fetches nothing: as commands are
@@ -21,6 +21,7 @@ use super::drops::WorkerDrop;
 use super::order::{Order, Place};
 use super::origin::Source;
 use crate::fib::PortIndex;
+use crate::frame::Frame;
 use crate::port::{BURST, FrameBurst};
 use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
@@ -180,7 +181,12 @@ pub(super) struct Seat {
     /// Commands that have been applied, and whether all others are known to have applied as many.
     applied: u64,
     is_in_step: bool,
+    /// What waits for errands to come back, as many packets as there are frames at most.
+    waiting: VecDeque<Waiting>,
 }
+
+/// A packet for which there was no errand.
+type Waiting = (Frame, Source, Direction);
 
 impl std::fmt::Debug for Seat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -189,8 +195,9 @@ impl std::fmt::Debug for Seat {
 }
 
 impl Seat {
-    /// Takes a place before the first command comes. `None` if the crew has no such place, or it is taken.
-    pub(super) fn take(crew: Arc<Crew>, place: usize, channel: &Arc<Channel>) -> Option<Self> {
+    /// Takes a place before the first command comes, for a worker with so many frames. `None` if the crew has no such place, or it is
+    /// taken.
+    pub(super) fn take(crew: Arc<Crew>, place: usize, channel: &Arc<Channel>, frames: usize) -> Option<Self> {
         let desk = crew.desks.get(place)?;
         desk.channel.set(Arc::clone(channel)).ok()?;
         desk.applied.store(0, Release);
@@ -205,6 +212,7 @@ impl Seat {
             starved: 0,
             applied: 0,
             is_in_step: false,
+            waiting: VecDeque::with_capacity(frames),
         })
     }
 
@@ -214,9 +222,9 @@ impl Seat {
         !self.order.is_empty()
     }
 
-    /// Packets in errands.
+    /// Packets in errands, and those that wait for one.
     pub(super) fn packets(&self) -> usize {
-        self.packets
+        self.packets + self.waiting.len()
     }
 
     /// True if another burst from a port finds room.
@@ -273,6 +281,38 @@ impl Seat {
         self.applied += 1;
         self.is_in_step = false;
         self.desk().applied.store(self.applied, Release);
+    }
+
+    /// True if packets wait, behind which all others belong.
+    #[inline]
+    pub(super) fn is_backed_up(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Has packets wait.
+    #[cold]
+    pub(super) fn put_off(&mut self, frames: &mut FrameBurst, source: Source, direction: Direction) {
+        self.waiting.extend(frames.drain(..).map(|frame| (frame, source, direction)));
+    }
+
+    /// Takes the next packets of one kind for which there is an errand now.
+    pub(super) fn take_waiting(&mut self, burst: &mut FrameBurst) -> Option<(Source, Direction)> {
+        if self.blanks.is_empty() {
+            return None;
+        }
+        let &(_, source, direction) = self.waiting.front()?;
+        let same = |next: &mut Waiting| (next.1, next.2) == (source, direction);
+        while !burst.is_full()
+            && let Some((frame, ..)) = self.waiting.pop_front_if(same)
+        {
+            burst.push(frame);
+        }
+        Some((source, direction))
+    }
+
+    /// Takes a packet that will find no errand any more.
+    pub(super) fn give_up_waiting(&mut self) -> Option<Frame> {
+        self.waiting.pop_front().map(|(frame, ..)| frame)
     }
 
     /// Lays an errand out.

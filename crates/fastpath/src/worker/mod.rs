@@ -190,10 +190,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             self.run_again();
         }
         busy |= self.receive_all();
-        if self.turns_to_tun == 0 {
-            busy |= self.receive_from_host();
-        } else {
+        if self.turns_to_tun > 0 {
             self.turns_to_tun -= 1;
+        } else if self.has_room() {
+            busy |= self.receive_from_host();
         }
         self.tick(now);
         match self.delivery.take_given_up() {

@@ -28,7 +28,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// If the crew has no such place, or it is taken.
     #[must_use]
     pub fn joining(mut self, crew: Arc<Crew>, place: usize) -> Self {
-        let seat = Seat::take(crew, place, &self.delivery.channel);
+        let seat = Seat::take(crew, place, &self.delivery.channel, self.delivery.pool.total());
         assert!(seat.is_some(), "place {place} of the crew is not free");
         self.seat = seat;
         self
@@ -58,11 +58,25 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.lay_out(received, Task::Received { place, checked })
     }
 
-    /// Lays out what belongs behind all that is out already.
+    /// Lays out what belongs behind all that is out already. Room for it is kept, except where most of what comes has to go twice: then it
+    /// waits.
     pub(super) fn begin(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
-        if !self.lay_out(frames, Task::Packets { source, direction }) {
-            // It overtakes what is out. Room for it is kept, except where most of what comes has to go twice.
-            self.run_here(frames, direction, source);
+        let is_backed_up = self.seat.as_ref().is_some_and(Seat::is_backed_up);
+        if (is_backed_up || !self.lay_out(frames, Task::Packets { source, direction }))
+            && let Some(seat) = &mut self.seat
+        {
+            seat.put_off(frames, source, direction);
+        }
+    }
+
+    /// Lays out what waits, as far as errands have come back.
+    #[inline]
+    fn catch_up(&mut self) {
+        let mut burst = FrameBurst::new();
+        while let Some((source, direction)) =
+            self.seat.as_mut().and_then(|seat| seat.take_waiting(&mut burst))
+        {
+            self.lay_out(&mut burst, Task::Packets { source, direction });
         }
     }
 
@@ -113,6 +127,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             if let Some(seat) = &mut self.seat {
                 seat.retire(errand);
             }
+            self.catch_up();
             self.run_here(&mut early, Direction::Inbound, source);
             self.run_again();
         }
@@ -177,6 +192,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// Brings home what can be had of what has begun.
     pub(super) fn leave_crew(&mut self) {
         self.end_all(Some(LAST_WAIT));
+        while let Some(frame) = self.seat.as_mut().and_then(Seat::give_up_waiting) {
+            self.delivery.discard(frame, WorkerDrop::Resubmitted);
+        }
         self.seat = None;
     }
 }

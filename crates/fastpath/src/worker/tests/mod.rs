@@ -14,6 +14,7 @@ mod replay;
 mod sharing;
 mod slow_path;
 mod threads;
+mod twice;
 
 use super::*;
 use crate::fib::{NextHop, Out, PortIndex, PortLink, Route};

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
 use testudo_ipsec::dataplane::{Ingress, Turn};
 use testudo_ipsec::spi::Spi;
+use testudo_wire::ipv4::MIN_MTU;
 
 const PACKETS: u32 = 20_000;
 const OCTETS: usize = 100;
@@ -18,10 +19,12 @@ const TWICE: u32 = 7;
 
 /// Numbers packets at its turn, and takes as long for each as a cipher. All workers' have the numbers in common.
 #[derive(Default)]
-struct Numbering {
+pub(super) struct Numbering {
     next: Arc<AtomicU32>,
     /// Packets from outside have an SA that it has not heard of.
     knows_nothing: bool,
+    /// Packets from outside are too large.
+    pub(super) splits: bool,
     passed_on: u64,
 }
 
@@ -40,9 +43,13 @@ fn read(octets: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(octets[at..][..4].try_into().unwrap())
 }
 
-fn decide(burst: &mut [Item<'_>]) {
+fn decide(burst: &mut [Item<'_>], splits: bool) {
     for item in burst {
         (0..50).for_each(|_| std::hint::spin_loop());
+        if splits && item.ingress == Ingress::Port {
+            item.verdict = Verdict::Fragment { mtu: MIN_MTU };
+            continue;
+        }
         let twice = item.ingress == Ingress::Port && read(item.buf.data(), NUMBER).is_multiple_of(TWICE);
         item.verdict = if twice { Verdict::Onward } else { Verdict::Forward };
     }
@@ -51,7 +58,7 @@ fn decide(burst: &mut [Item<'_>]) {
 impl Pipeline for Numbering {
     fn outbound(&mut self, burst: &mut [Item<'_>], _: &Sources) {
         self.number(burst);
-        decide(burst);
+        decide(burst, self.splits);
     }
 
     fn inbound(&mut self, burst: &mut [Item<'_>]) {
@@ -64,7 +71,7 @@ impl Pipeline for Numbering {
         turn.begin();
         self.number(burst);
         turn.end();
-        decide(burst);
+        decide(burst, self.splits);
     }
 
     fn pass_early(&mut self, packets: u64, octets: u64) {
@@ -85,17 +92,27 @@ impl Pipeline for Numbering {
     fn drain_events(&mut self, _sink: impl FnMut(Event)) {}
 }
 
-type NumberingWorker = Worker<FakePort, FakeTun, Numbering>;
+pub(super) type NumberingWorker = Worker<FakePort, FakeTun, Numbering>;
 
 /// The crew, and the numbers that its workers have in common.
-type Numbered = (Arc<Crew>, Arc<AtomicU32>);
+pub(super) type Numbered = (Arc<Crew>, Arc<AtomicU32>);
 
-fn numbered(workers: usize) -> Numbered {
+pub(super) fn numbered(workers: usize) -> Numbered {
     (Crew::new(workers), Arc::new(AtomicU32::new(1)))
 }
 
-fn member(id: u8, ports: Vec<FakePort>, (crew, next): &Numbered) -> NumberingWorker {
-    let pool = FramePool::new(2 * FRAMES, ChunkSize::K2).unwrap();
+fn member(id: u8, ports: Vec<FakePort>, crew: &Numbered) -> NumberingWorker {
+    member_with(2 * FRAMES, id, ports, crew)
+}
+
+/// The same with so many frames.
+pub(super) fn member_with(
+    frames: usize,
+    id: u8,
+    ports: Vec<FakePort>,
+    (crew, next): &Numbered,
+) -> NumberingWorker {
+    let pool = FramePool::new(frames, ChunkSize::K2).unwrap();
     let pipeline = Numbering { next: Arc::clone(next), ..Numbering::default() };
     let worker = Worker::new(WorkerConfig::new(id), ports, None, pool, full_fib(), pipeline).unwrap();
     worker.joining(Arc::clone(crew), usize::from(id))
@@ -117,7 +134,7 @@ fn fill(worker: &mut NumberingWorker, mut next: u32) -> u32 {
 }
 
 /// The numbers of what has been sent, the packet's and the pipeline's.
-fn drain(worker: &mut NumberingWorker, numbers: &mut Vec<(u32, u32)>) {
+pub(super) fn drain(worker: &mut NumberingWorker, numbers: &mut Vec<(u32, u32)>) {
     while let Some(frame) = worker.port_mut(WAN).unwrap().sent() {
         let packet = &frame.data()[14..];
         numbers.push((read(packet, NUMBER), read(packet, SEQUENCE)));

@@ -1,0 +1,56 @@
+//! Packets that go through the pipeline twice while all errands are out, because a helper has the first of them and no processor.
+
+use super::sharing::{Numbered, NumberingWorker, drain, member_with, numbered};
+use super::*;
+use crate::worker::share::work;
+
+/// Bursts that find room on a desk.
+const BURSTS: usize = 17;
+/// Octets of a packet that becomes two.
+const OCTETS: usize = 100;
+
+fn owner(crew: &Numbered) -> NumberingWorker {
+    let ports = [0, 1].map(|index| FakePort::new(port(index).info().clone(), 4 * BURSTS * BURST));
+    let mut owner = member_with(8 * BURSTS * BURST, 0, ports.into(), crew);
+    owner.pipeline_mut().splits = true;
+    owner
+}
+
+/// Packets whose pieces all have the packet's number in the same place.
+fn arrive_all(owner: &mut NumberingWorker) {
+    for number in 0..(BURSTS * BURST) as u32 {
+        let mut packet = ipv4(CLIENT, PEER, OCTETS, false);
+        packet[20..].chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&number.to_be_bytes()));
+        let frame = stamped(owner.pool_mut(), &packet, Class::Protect as u8);
+        owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
+    }
+}
+
+#[test]
+fn pieces_keep_their_order_however_many_bursts_are_out() {
+    let crew = numbered(2);
+    let mut owner = owner(&crew);
+    let mut helper = member_with(FRAMES, 1, Vec::new(), &crew);
+    helper.pipeline_mut().splits = true;
+    helper.turn(1);
+    arrive_all(&mut owner);
+    assert!(owner.receive(LAN) && owner.is_sharing());
+    let (place, mut errand) = helper.seat.as_ref().and_then(|seat| seat.foreign()).expect("an errand");
+    let seat = helper.seat.as_ref().unwrap();
+    work(&mut errand, seat, place, (&mut helper.pipeline, &mut helper.delivery));
+    owner.turn(1);
+    let mut numbers = Vec::new();
+    drain(&mut owner, &mut numbers);
+    assert!(numbers.is_empty() && !owner.has_room());
+    helper.seat.as_ref().unwrap().give_back(place, errand);
+    for turn in 2..10 {
+        owner.turn(turn);
+        drain(&mut owner, &mut numbers);
+    }
+    assert_eq!(numbers.len(), 2 * BURSTS * BURST);
+    assert!(numbers.is_sorted_by_key(|(number, _)| *number), "a piece has overtaken another");
+    assert!(numbers.is_sorted_by_key(|(_, sequence)| *sequence), "an SA out of order");
+    let totals = owner.counters().totals();
+    assert!(totals.is_balanced() && totals.away == 0, "{totals:?}");
+    assert_eq!((owner.close(), helper.close()), (0, 0));
+}
