@@ -16,7 +16,7 @@ use super::route::{Hop, Router, SendHop};
 use super::split::{Identifications, split};
 use crate::fib::{Fib, PortIndex};
 use crate::frame::{Frame, FramePool};
-use crate::port::{FrameBurst, Port};
+use crate::port::{BURST, FrameBurst, Port};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use testudo_ipsec::spi::Spi;
 use testudo_wire::icmp::{self, Kind, Sources};
 use testudo_wire::{ip, ipv4, ipv6};
 
-/// Packets that may wait for their second way through the pipeline.
-const AGAIN: usize = 256;
+/// Packets that may wait for their second way through the pipeline: a burst, of which each packet has become a burst of pieces.
+const AGAIN: usize = BURST * BURST;
 /// Of so many jumbo frames one at most may wait for an SA, and one for a neighbour: there may be few.
 const HELD_PART: usize = 4;
 /// ICMP errors that the worker itself makes between two ticks.

@@ -1,8 +1,11 @@
-//! Packets that go through the pipeline twice while all errands are out, because a helper has the first of them and no processor.
+//! Packets that go through the pipeline twice: when one burst becomes many, and when all errands are out, because a helper has the first of
+//! them and no processor.
 
 use super::sharing::{Numbered, NumberingWorker, drain, member_with, numbered};
 use super::*;
 use crate::worker::share::work;
+use testudo_ipsec::dataplane::Ingress;
+use testudo_wire::ipv4::MIN_MTU;
 
 /// Bursts that find room on a desk.
 const BURSTS: usize = 17;
@@ -53,4 +56,24 @@ fn pieces_keep_their_order_however_many_bursts_are_out() {
     let totals = owner.counters().totals();
     assert!(totals.is_balanced() && totals.away == 0, "{totals:?}");
     assert_eq!((owner.close(), helper.close()), (0, 0));
+}
+
+#[test]
+fn a_burst_of_packets_that_become_many_goes_through_whole() {
+    const PIECES: usize = 20;
+    let deep = |index: u16| FakePort::new(port(index).info().clone(), 2 * PIECES * BURST);
+    let pool = FramePool::new(2 * PIECES * BURST, ChunkSize::K2).unwrap();
+    let mut pipeline = Scripted::default();
+    pipeline.outbound = Some(|item| {
+        if item.ingress == Ingress::Port { Verdict::Fragment { mtu: MIN_MTU } } else { Verdict::Forward }
+    });
+    let ports = vec![deep(0), deep(1)];
+    let mut worker: TestWorker =
+        Worker::new(WorkerConfig::new(0), ports, None, pool, full_fib(), pipeline).unwrap();
+    // 48 octets each.
+    let packet = ipv4(CLIENT, PEER, 20 + 48 * PIECES, false);
+    (0..BURST).for_each(|_| arrive(&mut worker, LAN, &packet, Class::Protect));
+    worker.turn(1);
+    assert_eq!(sent(&mut worker, WAN).len(), PIECES * BURST, "{:?}", worker.counters().totals());
+    check_and_close(worker);
 }
