@@ -30,6 +30,8 @@ use testudo_wire::{ip, ipv4, ipv6};
 const AGAIN: usize = BURST * BURST;
 /// Of so many jumbo frames one at most may wait for an SA, and one for a neighbour: there may be few.
 const HELD_PART: usize = 4;
+/// Milliseconds for which a worker does its own work after it has made pieces.
+const ALONE: u64 = 1000;
 /// ICMP errors that the worker itself makes between two ticks.
 const ANSWERS: u32 = 100;
 
@@ -55,6 +57,8 @@ pub(super) struct Delivery<P, H> {
     ids: Identifications,
     answers_left: u32,
     told_too_big: bool,
+    /// When packets were last split to be protected.
+    split_at: Option<u64>,
     /// Something went to a queue that control reads.
     pub(super) told: bool,
     now: u64,
@@ -90,6 +94,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             ids: Identifications::new(worker),
             answers_left: ANSWERS,
             told_too_big: false,
+            split_at: None,
             told: false,
             now: 0,
         }
@@ -307,7 +312,16 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         if context.source == Source::Again {
             return self.discard(frame, WorkerDrop::Resubmitted);
         }
+        self.split_at = Some(self.now);
         self.in_pieces(frame, mtu, Self::submit_again);
+    }
+
+    /// True while packets are split to be protected, and for some time after. Pieces go behind all that is out: were that many bursts, the
+    /// fragment behind them that is not split would come so long before them that a kernel puts nothing together any more (Linux:
+    /// `ipfrag_max_dist`, 64 fragments).
+    #[inline]
+    pub(super) fn is_splitting(&self) -> bool {
+        self.split_at.is_some_and(|at| self.now.saturating_sub(at) < ALONE)
     }
 
     /// Splits a packet and gives each piece to `next`.

@@ -40,16 +40,17 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.seat.as_ref().is_some_and(Seat::is_sharing)
     }
 
-    /// True if ports may be looked at: what comes finds room.
+    /// True if ports may be looked at: what comes finds room, and does not go far ahead of pieces.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.seat.as_ref().is_none_or(Seat::has_room)
+        let is_apart = self.is_sharing() && self.delivery.is_splitting();
+        self.seat.as_ref().is_none_or(Seat::has_room) && !is_apart
     }
 
     /// Lays a burst from a port out, unread, if that is of use. False if it is still there.
     #[inline]
     pub(super) fn shares(&mut self, received: &mut FrameBurst, place: usize) -> bool {
-        let is_full = received.is_full();
+        let is_full = received.is_full() && !self.delivery.is_splitting();
         if !self.seat.as_mut().is_some_and(|seat| seat.shares(is_full)) {
             return false;
         }

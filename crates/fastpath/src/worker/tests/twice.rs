@@ -77,3 +77,29 @@ fn a_burst_of_packets_that_become_many_goes_through_whole() {
     assert_eq!(sent(&mut worker, WAN).len(), PIECES * BURST, "{:?}", worker.counters().totals());
     check_and_close(worker);
 }
+
+#[test]
+fn nobody_helps_while_packets_are_split() {
+    let crew = numbered(2);
+    let mut owner = owner(&crew);
+    let mut helper = member_with(FRAMES, 1, Vec::new(), &crew);
+    helper.turn(1);
+    arrive_all(&mut owner);
+    assert!(owner.receive(LAN) && owner.is_sharing());
+    owner.work_off();
+    // What is out are the pieces of the first burst, and nothing comes between these and the rest of their packets.
+    owner.turn(2);
+    let mut numbers = Vec::new();
+    drain(&mut owner, &mut numbers);
+    assert!(numbers.len() < 4 * 2 * BURST, "{} packets in one turn", numbers.len());
+    assert!(owner.receive(LAN) && !owner.is_sharing());
+    owner.pipeline_mut().splits = false;
+    owner.delivery.set_now(2000);
+    assert!(owner.receive(LAN) && owner.is_sharing(), "a second later");
+    while owner.port_mut(LAN).unwrap().waiting() > 0 || owner.is_sharing() {
+        owner.turn(2001);
+        drain(&mut owner, &mut numbers);
+    }
+    assert!(numbers.is_sorted_by_key(|(_, sequence)| *sequence));
+    assert_eq!((owner.close(), helper.close()), (0, 0));
+}
