@@ -13,6 +13,7 @@ mod esp_suites;
 mod fail_closed;
 mod failover;
 mod fragments;
+mod fragments_shared;
 mod host;
 mod hostile;
 mod hub;

@@ -63,7 +63,7 @@ fn carry_many_flows(pair: &Pair) {
     watch.saw_nothing();
 }
 
-fn number(value: &Value) -> u64 {
+pub(crate) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
@@ -71,9 +71,9 @@ fn sum<'a>(values: impl IntoIterator<Item = &'a Value>) -> u64 {
     values.into_iter().map(number).sum()
 }
 
-/// In + generated + split = out + dropped + merged + joined + held + away, over all workers of our side.
-fn is_balanced(pair: &Pair) -> Result<(), String> {
-    let status = pair.status(Side::One);
+/// In + generated + split = out + dropped + merged + joined + held + away, over all workers of that side.
+pub(crate) fn is_balanced(pair: &Pair, side: Side) -> Result<(), String> {
+    let status = pair.status(side);
     let counters = &status["counters"];
     let (totals, list) = (&counters["totals"], |key: &str| counters[key].as_array().unwrap().clone());
     let ports = |key: &str| sum(list("ports").iter().map(|port| &port[key]));
@@ -87,7 +87,7 @@ fn is_balanced(pair: &Pair) -> Result<(), String> {
 /// So many workers have carried packets, `all` are there, and no packet is unaccounted for or was dropped for a reason that only
 /// workers who get in each other's way can give.
 fn all_have_worked(pair: &Pair, busy: usize, all: usize) {
-    wait_until("balanced counters", SOON, || Ok(is_balanced(pair))).unwrap();
+    wait_until("balanced counters", SOON, || Ok(is_balanced(pair, Side::One))).unwrap();
     let status = pair.status(Side::One);
     let workers = status["counters"]["workers"].as_array().unwrap();
     let packets: Vec<u64> = workers.iter().map(|worker| number(&worker["packets"])).collect();
@@ -169,7 +169,7 @@ fn a_worker_without_a_queue_helps_with_one_sa() {
     })
     .unwrap();
     pair.ping_both_ways();
-    wait_until("balanced counters", SOON, || Ok(is_balanced(&pair))).unwrap();
+    wait_until("balanced counters", SOON, || Ok(is_balanced(&pair, Side::One))).unwrap();
     for side in [Side::One, Side::Two] {
         let drops = pair.drops(side);
         for reason in ["replay_too_old", "replayed", "auth_failed", "no_frame"] {
