@@ -63,10 +63,10 @@ fn a_burst_of_packets_that_become_many_goes_through_whole() {
     const PIECES: usize = 20;
     let deep = |index: u16| FakePort::new(port(index).info().clone(), 2 * PIECES * BURST);
     let pool = FramePool::new(2 * PIECES * BURST, ChunkSize::K2).unwrap();
-    let mut pipeline = Scripted::default();
-    pipeline.outbound = Some(|item| {
+    let outbound: fn(&mut Item<'_>) -> Verdict = |item| {
         if item.ingress == Ingress::Port { Verdict::Fragment { mtu: MIN_MTU } } else { Verdict::Forward }
-    });
+    };
+    let pipeline = Scripted { outbound: Some(outbound), ..Scripted::default() };
     let ports = vec![deep(0), deep(1)];
     let mut worker: TestWorker =
         Worker::new(WorkerConfig::new(0), ports, None, pool, full_fib(), pipeline).unwrap();
