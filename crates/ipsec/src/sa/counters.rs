@@ -1,6 +1,7 @@
 //! What an SA counts.
 
 use crate::drops::DropReason;
+use crate::packet_selector::Direction;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -9,19 +10,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// SAs, room for them would be megabytes, and so would be room in each half for what only the other one meets.
 const MOST: usize = INBOUND.len();
 
-/// Why an SA refuses what has come.
+/// Why an SA refuses what has come. What both halves may meet stands first, at one place in both.
 const INBOUND: [DropReason; 16] = [
+    DropReason::Dummy,
+    DropReason::AhNotCovered,
     DropReason::SequenceInvalid,
     DropReason::ReplayTooOld,
     DropReason::Replayed,
     DropReason::AuthFailed,
     DropReason::EspTooShort,
     DropReason::AhTooShort,
-    DropReason::AhNotCovered,
     DropReason::OtherProtocol,
     DropReason::BadPadding,
     DropReason::BadNextHeader,
-    DropReason::Dummy,
     DropReason::FragmentInside,
     DropReason::MalformedInner,
     DropReason::SelectorMismatch,
@@ -31,11 +32,11 @@ const INBOUND: [DropReason; 16] = [
 
 /// Why an SA does not take what is to leave.
 const OUTBOUND: [DropReason; 11] = [
+    DropReason::Dummy,
+    DropReason::AhNotCovered,
     DropReason::OutsideSa,
     DropReason::NotFromHost,
     DropReason::Malformed,
-    DropReason::Dummy,
-    DropReason::AhNotCovered,
     DropReason::TooBig,
     DropReason::NoRoom,
     DropReason::SequenceExhausted,
@@ -44,6 +45,15 @@ const OUTBOUND: [DropReason; 11] = [
     DropReason::NoSender,
 ];
 const _: () = assert!(OUTBOUND.len() <= MOST);
+
+fn place_in(reasons: &[DropReason], reason: DropReason) -> Option<usize> {
+    reasons.iter().position(|counted| *counted == reason)
+}
+
+/// Where the reason is counted, whichever half it is that counts it: so the place is known where the reason is a constant.
+fn place(reason: DropReason) -> Option<usize> {
+    place_in(&INBOUND, reason).or_else(|| place_in(&OUTBOUND, reason))
+}
 
 /// Counters of one SA in one direction, written by workers and read by anybody.
 #[derive(Debug)]
@@ -55,8 +65,8 @@ pub struct SaCounters {
     /// Control wants to hear when `packets` or `bytes` get there.
     mark_packets: AtomicU64,
     mark_bytes: AtomicU64,
-    /// What this half counts, each at its place in `drops`.
-    reasons: &'static [DropReason],
+    /// Of packets of this direction.
+    half: Direction,
     /// Saturating: as large ones would be as much memory as the rest.
     drops: [AtomicU32; MOST],
 }
@@ -73,22 +83,14 @@ pub struct SaTotals {
 }
 
 impl SaCounters {
-    pub(super) fn of_inbound() -> Self {
-        Self::of(&INBOUND)
-    }
-
-    pub(super) fn of_outbound() -> Self {
-        Self::of(&OUTBOUND)
-    }
-
-    fn of(reasons: &'static [DropReason]) -> Self {
+    pub(super) fn new(half: Direction) -> Self {
         Self {
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             last_use: AtomicU64::new(0),
             mark_packets: AtomicU64::new(u64::MAX),
             mark_bytes: AtomicU64::new(u64::MAX),
-            reasons,
+            half,
             drops: [const { AtomicU32::new(0) }; MOST],
         }
     }
@@ -104,12 +106,16 @@ impl SaCounters {
 
     /// Packets of this SA dropped for the given reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.drops(reason).map_or(0, |drops| drops.load(Relaxed).into())
+        let at = self.place(reason);
+        at.and_then(|at| self.drops.get(at)).map_or(0, |drops| drops.load(Relaxed).into())
     }
 
-    fn drops(&self, reason: DropReason) -> Option<&AtomicU32> {
-        let at = self.reasons.iter().position(|counted| *counted == reason)?;
-        self.drops.get(at)
+    /// The place of a reason that this half counts.
+    fn place(&self, reason: DropReason) -> Option<usize> {
+        match self.half {
+            Direction::In => place_in(&INBOUND, reason),
+            Direction::Out => place_in(&OUTBOUND, reason),
+        }
     }
 
     /// Control is to hear as soon as the SA has carried so much: [`Event::Carried`].
@@ -166,11 +172,34 @@ impl SaCounters {
 
     #[cold]
     pub(crate) fn add_drop(&self, reason: DropReason) {
-        let drops = self.drops(reason);
-        debug_assert!(drops.is_some(), "{reason:?} is not among what the SA counts");
-        if let Some(drops) = drops {
+        let at = place(reason);
+        debug_assert!(
+            at.is_some() && at == self.place(reason),
+            "{reason:?} is not counted of {:?}",
+            self.half
+        );
+        if let Some(drops) = at.and_then(|at| self.drops.get(at)) {
             // At its end it stays there.
             let _ = drops.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_half_counts_its_reasons_and_no_other() {
+        for (half, counted) in [(Direction::In, &INBOUND[..]), (Direction::Out, &OUTBOUND)] {
+            let counters = SaCounters::new(half);
+            for (times, reason) in (1..).zip(counted) {
+                (0..times).for_each(|_| counters.add_drop(*reason));
+            }
+            for reason in DropReason::ALL {
+                let expected = place_in(counted, reason).map_or(0, |at| at as u64 + 1);
+                assert_eq!(counters.dropped(reason), expected, "{reason:?} of {half:?}");
+            }
         }
     }
 }

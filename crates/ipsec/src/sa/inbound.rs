@@ -4,6 +4,7 @@ use super::counters::{SaCounters, SaTotals};
 use super::{Around, ChildSaParams, Encapsulation, HeaderCopy, Mode, SaKey};
 use crate::error::Error;
 use crate::esp::{Outer, Overhead};
+use crate::packet_selector::Direction;
 use crate::replay::{ReplayWindow, WindowSnapshot};
 use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
@@ -74,7 +75,7 @@ impl InboundSa {
             told_edge: AtomicU64::new(0),
             key: SaKey::take(params.algorithm, &params.key_in, library)?,
             selectors: params.selectors()?,
-            counters: SaCounters::of_inbound(),
+            counters: SaCounters::new(Direction::In),
             known_source: AtomicU64::new(digest(params.remote)),
             source_told: AtomicU32::new(0),
             overhead,

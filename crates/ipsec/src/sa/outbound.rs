@@ -5,6 +5,7 @@ use super::{ChildSaParams, HeaderCopy, SaKey};
 use crate::error::Error;
 use crate::esp::Outer;
 use crate::number::{SequenceAllocator, SequenceBlock};
+use crate::packet_selector::Direction;
 use crate::pmtu::TooBig;
 use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
@@ -63,7 +64,7 @@ impl OutboundSa {
         path_mtu: u16,
         library: Library,
     ) -> Result<Self, Error> {
-        Self::counting(params, policy, numbers, path_mtu, (SaCounters::of_outbound(), library))
+        Self::counting(params, policy, numbers, path_mtu, (SaCounters::new(Direction::Out), library))
     }
 
     fn counting(
@@ -191,7 +192,7 @@ impl OutboundSa {
         snapshot: &OutboundSnapshot,
         library: Library,
     ) -> Result<Self, Error> {
-        let mut counters = SaCounters::of_outbound();
+        let mut counters = SaCounters::new(Direction::Out);
         counters.restore(&snapshot.totals);
         Self::counting(params, policy, snapshot.numbers, snapshot.path_mtu, (counters, library))
     }
