@@ -79,12 +79,6 @@ impl Inner {
         Self { len, ..*self }
     }
 
-    /// True if the packet begins with a TCP header.
-    #[inline]
-    pub(crate) fn is_tcp(&self) -> bool {
-        self.tcp_at != 0
-    }
-
     #[inline]
     pub(crate) fn is_ipv6(&self) -> bool {
         self.flow.is_ipv6()

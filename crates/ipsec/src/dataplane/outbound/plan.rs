@@ -88,24 +88,15 @@ impl<'s> Planner<'s, '_> {
         for member in members {
             let Some(item) = burst.get_mut(usize::from(member.at)) else { continue };
             if let Some((plan, room)) = &template
-                && fits(item, train, member, (plan.sa, room))
+                && fits(item, member.len, (plan.sa, room))
             {
-                self.touch(item, train, room.mtu);
-                plans.push(Plan { len: member.len, at: member.at, ..*plan });
+                if self.take_hop(item, &train.inner) {
+                    self.clamp(item, &train.inner, room.mtu);
+                    plans.push(Plan { len: member.len, at: member.at, ..*plan });
+                }
             } else {
                 plans.extend(self.plan(item, (&train.inner.of_len(member.len), member.at), train.path));
             }
-        }
-    }
-
-    /// What of a packet changes before it is encrypted.
-    #[inline]
-    fn touch(&self, item: &mut Item<'_>, train: &Train, mtu: u16) {
-        if !item.ingress.is_host() {
-            train.inner.decrement_ttl(item.buf.data_mut());
-        }
-        if train.inner.is_tcp() && train.inner.clamp_mss(item.buf.data_mut(), || mtu) {
-            self.counters.mss_clamped.add(1);
         }
     }
 
@@ -202,6 +193,14 @@ impl<'s> Planner<'s, '_> {
         true
     }
 
+    /// Lowers the MSS of a segment that opens a connection to what packets of that size hold.
+    #[inline]
+    pub(super) fn clamp(&self, item: &mut Item<'_>, inner: &Inner, mtu: u16) {
+        if inner.clamp_mss(item.buf.data_mut(), || mtu) {
+            self.counters.mss_clamped.add(1);
+        }
+    }
+
     fn bypass(&mut self, item: &mut Item<'_>, inner: &Inner) {
         if self.take_hop(item, inner) {
             self.counters.outbound.forwarded.add(1);
@@ -256,9 +255,7 @@ impl<'s> Planner<'s, '_> {
             item.refuse(DropReason::NoRoom, &self.counters.outbound);
             return None;
         }
-        if inner.clamp_mss(item.buf.data_mut(), || mtu) {
-            self.counters.mss_clamped.add(1);
-        }
+        self.clamp(item, inner, mtu);
         let pieces = if too_big { room.pieces(sa, usize::from(inner.len) + behind) } else { None };
         Some(plan(sa, (inner, at), !too_big, pieces))
     }
@@ -280,14 +277,11 @@ fn plan<'s>(sa: &'s OutboundSa, (inner, at): (&Inner, u8), is_small: bool, piece
     }
 }
 
-/// True if there is nothing to be said about a packet: it is small enough, has a hop left, and its frame has room.
+/// True if a packet of that size is small enough, and its frame has room.
 #[inline(always)]
-fn fits(item: &Item<'_>, train: &Train, member: &Member, (sa, room): (&OutboundSa, &Room<'_>)) -> bool {
-    let behind = sa.outer.sizes().behind(usize::from(member.len));
-    member.len <= room.mtu
-        && item.buf.headroom() >= room.prefix
-        && item.buf.tailroom() >= behind
-        && (train.inner.ttl > 1 || item.ingress.is_host())
+fn fits(item: &Item<'_>, len: u16, (sa, room): (&OutboundSa, &Room<'_>)) -> bool {
+    let behind = sa.outer.sizes().behind(usize::from(len));
+    len <= room.mtu && item.buf.headroom() >= room.prefix && item.buf.tailroom() >= behind
 }
 
 impl<'s> Room<'s> {

@@ -55,11 +55,10 @@ impl Parsed {
     /// A packet as its own headers say. True if it goes on with the train before it.
     #[inline]
     fn begin(&mut self, inner: Inner, at: u8, ingress: Ingress, flows: &FlowCache) -> bool {
-        self.members.push(Member { len: inner.len, at });
-        let before = self.trains.last_mut().filter(|train| train.inner.flow == inner.flow);
+        let before = self.trains.last().filter(|train| train.inner.flow == inner.flow);
         let (hash, same_flow) = match before {
             Some(train) if train.ingress == ingress && train.inner.is_like(&inner) => {
-                train.packets += 1;
+                self.go_on(inner.len, at);
                 return true;
             }
             Some(train) => (train.hash, true),
@@ -68,6 +67,7 @@ impl Parsed {
         if !same_flow {
             flows.prefetch(hash);
         }
+        self.members.push(Member { len: inner.len, at });
         self.trains.push(Train { inner, path: Path::Discard, hash, ingress, same_flow, packets: 1 });
         false
     }

@@ -68,9 +68,7 @@ impl<'s> Planner<'s, '_> {
         if item.buf.headroom() < room.prefix || item.buf.tailroom() < behind {
             return refuse(item, DropReason::NoRoom);
         }
-        if inner.clamp_mss(item.buf.data_mut(), || mtu) {
-            self.counters.mss_clamped.add(1);
-        }
+        self.clamp(item, inner, mtu);
         Some(Plan {
             sa,
             sequence: 0,
