@@ -44,6 +44,7 @@ struct testudo_imb {
         testudo_imb_block md5;
         testudo_imb_des des;
         size_t schedule_size;
+        uint64_t many_des;
         const char *version;
 };
 
@@ -190,6 +191,7 @@ int testudo_imb_load(struct testudo_imb *out)
         out->md5 = mgr->md5_one_block;
         out->des = mgr->des_key_sched;
         out->schedule_size = sizeof(struct gcm_key_data);
+        out->many_des = (mgr->features & IMB_FEATURE_AVX512_SKX) == IMB_FEATURE_AVX512_SKX;
         out->version = imb_get_version_str();
 
         free_mb_mgr(mgr);

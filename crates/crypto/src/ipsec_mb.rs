@@ -78,6 +78,7 @@ pub(crate) struct Functions {
     md5: Block,
     des: Des,
     schedule_size: usize,
+    many_des: u64,
     version: *const c_char,
 }
 
@@ -87,6 +88,12 @@ unsafe impl Send for Functions {}
 unsafe impl Sync for Functions {}
 
 impl Functions {
+    /// True if 3DES is worked on many packets side by side: without AVX-512 the library has portable code alone, which reads all of a
+    /// table for each look into it.
+    pub(crate) fn many_des(&self) -> bool {
+        self.many_des != 0
+    }
+
     pub(crate) fn version(&self) -> Option<&'static str> {
         // SAFETY: the library promises a constant, zero-terminated string.
         let version = unsafe { CStr::from_ptr::<'static>(self.version) };

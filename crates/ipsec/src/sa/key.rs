@@ -35,6 +35,7 @@ impl SaKey {
             (EspAlgorithm::Separate(algorithm), ..) => {
                 let (cipher, mac) =
                     material.split_at_checked(algorithm.cipher.key_len()).unwrap_or((material, &[]));
+                let library = library.suited(algorithm);
                 Ok(Self::Separate(Box::new(SeparateKey::unexpanded(library, algorithm, cipher, mac)?)))
             }
             (EspAlgorithm::Ccm(algorithm), ..) => {
