@@ -55,7 +55,10 @@ impl BareCipher {
             (EspAlgorithm::Separate(algorithm), _) => {
                 let SeparateAlgorithm { cipher, mac } = algorithm;
                 let keys = (vec![0x17; cipher.key_len()], vec![0x18; mac.key_len()]);
-                Kind::Separate(SeparateKey::new(library.suited(algorithm), algorithm, &keys.0, &keys.1)?, around)
+                Kind::Separate(
+                    SeparateKey::new(library.suited(algorithm), algorithm, &keys.0, &keys.1)?,
+                    around,
+                )
             }
             (EspAlgorithm::Ccm(algorithm), _) => {
                 let key = vec![0x17; algorithm.key.octets()];
