@@ -140,6 +140,10 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
                 Err(full) => self.discard(full.element(), WorkerDrop::Resubmitted),
             },
             Verdict::Fragment { mtu } => self.resubmit_in_pieces(frame, mtu, context),
+            Verdict::Behind if context.source == Source::Again => {
+                self.discard(frame, WorkerDrop::Resubmitted)
+            }
+            Verdict::Behind => self.submit_again(frame),
             Verdict::Reassemble => self.join(frame, context),
             Verdict::Early(spi) => self.hold_early(frame, spi, context.source),
             Verdict::Drop(_) | Verdict::Pending => {

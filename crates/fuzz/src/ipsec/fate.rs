@@ -31,7 +31,7 @@ pub(super) fn after_authentication(verdict: Verdict) -> bool {
                 | EcnNotCapable
                 | TtlExceeded
         ),
-        Verdict::Pending | Verdict::ForwardInPieces { .. } | Verdict::Fragment { .. } => {
+        Verdict::Pending | Verdict::ForwardInPieces { .. } | Verdict::Fragment { .. } | Verdict::Behind => {
             panic!("{verdict:?} makes no sense here")
         }
     }

@@ -139,7 +139,7 @@ impl Gateway {
         assert_eq!(counted(|totals| totals.to_host), count(|verdict| *verdict == Verdict::ToHost));
         assert_eq!(counted(|totals| totals.onward), count(|verdict| *verdict == Verdict::Onward));
         assert_eq!(counted(|totals| totals.early), count(|verdict| matches!(verdict, Verdict::Early(_))));
-        let split = count(|verdict| matches!(verdict, Verdict::Fragment { .. }));
+        let split = count(|verdict| matches!(verdict, Verdict::Fragment { .. } | Verdict::Behind));
         assert_eq!(counted(|totals| totals.to_split), split);
         let joined = count(|verdict| *verdict == Verdict::Reassemble);
         assert_eq!(counted(|totals| totals.to_join), joined);

@@ -124,6 +124,7 @@ impl Rig {
             let done = self.near.run(Way::Outbound, part);
             let mut pieces = Vec::new();
             for (given, done) in part.iter().zip(&done) {
+                assert!(done.0 != Verdict::Behind || !pieces.is_empty(), "behind nothing");
                 pieces.extend(self.judge(given, done));
             }
             self.deliver(part, &done);
@@ -184,6 +185,10 @@ impl Rig {
             }
             (Decision::Act(Action::Protect(_)), found) if is_forwarded(found) => (), // See `deliver`.
             (Decision::Act(Action::Protect(_)), Verdict::Fragment { mtu }) => return split(packet, mtu),
+            (Decision::Act(Action::Protect(_)), Verdict::Behind) => {
+                assert_ne!(given.ingress, Ingress::Piece);
+                return vec![Given { packet: packet.clone(), ingress: Ingress::Piece, room: given.room }];
+            }
             (Decision::Act(Action::Protect(_)), Verdict::Drop(reason)) => match reason {
                 DropReason::NoRoom => assert_eq!(given.room, TIGHT),
                 DropReason::NoBlock => assert!(self.numbers.end < 300),

@@ -23,8 +23,8 @@ pub enum Ingress {
     Host,
     /// As [`Ingress::Host`], in such fragments.
     HostJoined,
-    /// A piece of a packet that had to be split ([`Verdict::Fragment`]), or an ICMP error that was made here: as
-    /// [`Ingress::Host`], but what becomes of its fragments has been decided.
+    /// A piece of a packet that had to be split ([`Verdict::Fragment`]), what comes behind such ([`Verdict::Behind`]), or an ICMP
+    /// error that was made here: as [`Ingress::Host`], but what becomes of its fragments has been decided.
     Piece,
 }
 
@@ -75,6 +75,9 @@ pub enum Verdict {
         /// The largest piece.
         mtu: u16,
     },
+    /// Is to leave behind the pieces of packets before it, which are [`Verdict::Fragment`]: give it to `outbound` again behind them,
+    /// as [`Ingress::Piece`]. A datagram whose last fragment came long before the others would not be put together.
+    Behind,
     /// A fragment, of which nothing can be said before the others are there: put them together ([`crate::reassembly`]), and
     /// give the whole packet back the same way, as [`Ingress::PortJoined`] and the like.
     Reassemble,

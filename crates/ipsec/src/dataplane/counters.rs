@@ -103,7 +103,7 @@ pub struct Counters {
 /// One direction at one moment, in packets unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionTotals {
-    /// Given to the pipeline; pieces of a split packet count again, as do packets made of fragments, and early ones that their SA has come for.
+    /// Given to the pipeline; pieces of a split packet count again, as do what comes behind them, packets made of fragments, and early ones that their SA has come for.
     pub received: u64,
     /// Octets of these, as they came.
     pub received_bytes: u64,
@@ -117,7 +117,7 @@ pub struct DirectionTotals {
     pub to_host: u64,
     /// ICMP errors given back.
     pub replies: u64,
-    /// Given back to be fragmented.
+    /// Given back to be fragmented, or to come behind pieces.
     pub to_split: u64,
     /// Fragments given back to be put together.
     pub to_join: u64,

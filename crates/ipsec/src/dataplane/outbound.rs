@@ -69,6 +69,7 @@ impl Dataplane {
             counters,
             events: &mut self.events,
             now: self.now,
+            splits: false,
         };
         let mut plans = Burst::new();
         for (train, members) in parsed.trains() {

@@ -54,7 +54,7 @@ fn told(results: &[(Verdict, Vec<u8>)], bytes: usize) -> DirectionTotals {
         forwarded: count(|verdict| *verdict == Verdict::Forward),
         forwarded_bytes: forwarded.map(|(_, packet)| packet.len() as u64).sum(),
         to_host: count(|verdict| *verdict == Verdict::ToHost),
-        to_split: count(|verdict| matches!(verdict, Verdict::Fragment { .. })),
+        to_split: count(|verdict| matches!(verdict, Verdict::Fragment { .. } | Verdict::Behind)),
         to_join: count(|verdict| *verdict == Verdict::Reassemble),
         onward: count(|verdict| *verdict == Verdict::Onward),
         early: count(|verdict| matches!(verdict, Verdict::Early(_))),

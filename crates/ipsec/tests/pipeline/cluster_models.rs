@@ -251,7 +251,9 @@ proptest! {
             let found = run(plane, Way::Outbound, Ingress::Shared, &packets);
             let events = plane.drain_events().filter(|event| matches!(event, Event::NoSa { .. })).count();
             assert!(plane.counters().totals().outbound.is_balanced());
-            (verdicts(&found), events)
+            // Alone, more packets are behind pieces than at the node of their SA.
+            let settled = |verdict| if verdict == Verdict::Behind { Verdict::Forward } else { verdict };
+            (verdicts(&found).into_iter().map(settled).collect::<Vec<_>>(), events)
         };
         let (expected, asked) = shared(&mut alone);
         let found = nodes.each_mut().map(shared);

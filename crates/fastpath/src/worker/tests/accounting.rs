@@ -17,6 +17,7 @@ fn by_content(item: &mut Item<'_>) -> Verdict {
             Verdict::Forward
         }
         7 => Verdict::Reassemble,
+        8 => Verdict::Behind,
         6 if item.buf.data().first() != Some(&0x60) => Verdict::Early(Spi(choice.into())),
         _ => Verdict::Drop(DropReason::NoPolicy),
     }

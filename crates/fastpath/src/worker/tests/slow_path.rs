@@ -250,6 +250,30 @@ fn a_packet_too_big_to_protect_goes_through_in_pieces() {
 }
 
 #[test]
+fn what_is_behind_pieces_leaves_behind_them() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(|item| match (item.ingress, item.buf.len()) {
+        (Ingress::Piece, _) => Verdict::Forward,
+        (_, 601..) => Verdict::Fragment { mtu: 600 },
+        (_, 200..) => Verdict::Behind,
+        _ => Verdict::Forward,
+    });
+    for len in [100, 1100, 300, 1000, 400] {
+        arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, len, false), Class::Protect);
+    }
+    worker.turn(1);
+    let lens: Vec<usize> = sent(&mut worker, WAN).iter().map(|(_, packet)| packet.len()).collect();
+    assert_eq!(lens, [100, 596, 524, 300, 596, 424, 400]);
+
+    // Behind for ever is nowhere.
+    worker.pipeline_mut().outbound = Some(|_| Verdict::Behind);
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 300, false), Class::Protect);
+    worker.turn(2);
+    assert_eq!(dropped(&worker, WorkerDrop::Resubmitted), 1);
+    check_and_close(worker);
+}
+
+#[test]
 fn what_cannot_be_split_is_dropped_whole() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().outbound = Some(|_| Verdict::Fragment { mtu: 28 });

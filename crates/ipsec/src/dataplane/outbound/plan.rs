@@ -66,6 +66,8 @@ pub(super) struct Planner<'s, 'd> {
     pub(super) counters: &'d Counters,
     pub(super) events: &'d mut Events,
     pub(super) now: u64,
+    /// A packet of this burst is to be split: its pieces come before what is behind it.
+    pub(super) splits: bool,
 }
 
 impl<'s> Planner<'s, '_> {
@@ -92,7 +94,9 @@ impl<'s> Planner<'s, '_> {
             {
                 if self.take_hop(item, &train.inner) {
                     self.clamp(item, &train.inner, room.mtu);
-                    plans.push(Plan { len: member.len, at: member.at, ..*plan });
+                    if !self.waits(item) {
+                        plans.push(Plan { len: member.len, at: member.at, ..*plan });
+                    }
                 }
             } else {
                 plans.extend(self.plan(item, (&train.inner.of_len(member.len), member.at), train.path));
@@ -193,6 +197,17 @@ impl<'s> Planner<'s, '_> {
         true
     }
 
+    /// True if a packet is given back, to come behind the pieces of those before it. Of one that was joined nobody would know later.
+    #[inline(always)]
+    fn waits(&self, item: &mut Item<'_>) -> bool {
+        let waits = self.splits && !item.ingress.is_joined();
+        if waits {
+            self.counters.outbound.to_split.add(1);
+            item.verdict = Verdict::Behind;
+        }
+        waits
+    }
+
     /// Lowers the MSS of a segment that opens a connection to what packets of that size hold.
     #[inline]
     pub(super) fn clamp(&self, item: &mut Item<'_>, inner: &Inner, mtu: u16) {
@@ -246,6 +261,7 @@ impl<'s> Planner<'s, '_> {
         }
         if too_big && !inner.df && may_split(inner, sa) {
             self.counters.outbound.to_split.add(1);
+            self.splits = true;
             item.verdict = Verdict::Fragment { mtu };
             return None;
         }
@@ -256,6 +272,9 @@ impl<'s> Planner<'s, '_> {
             return None;
         }
         self.clamp(item, inner, mtu);
+        if self.waits(item) {
+            return None;
+        }
         let pieces = if too_big { room.pieces(sa, usize::from(inner.len) + behind) } else { None };
         Some(plan(sa, (inner, at), !too_big, pieces))
     }
