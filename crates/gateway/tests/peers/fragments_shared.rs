@@ -17,11 +17,9 @@ const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 const OUTER_MTU: u16 = 1280;
 /// Of a datagram: six fragments of each family.
 const OCTETS: usize = 7000;
-/// Datagrams of IPv6 that are on their way at a time: bursts that fill a port.
+/// Datagrams that are on their way at a time: bursts that fill a port. A kernel gives a datagram up when more than 64 fragments have come
+/// between two of its own (`ipfrag_max_dist`).
 const AT_A_TIME: u32 = 24;
-/// And of IPv4. Within a burst, what is not split goes before the pieces of what is, and a kernel gives a datagram up when more than 64
-/// fragments have come between two of its own (`ipfrag_max_dist`).
-const SPLIT_AT_A_TIME: u32 = 6;
 const ROOM: usize = 16 << 20;
 /// How long the hosts talk before somebody looks whether workers have helped each other.
 const PHASE: Duration = Duration::from_secs(1);
@@ -53,10 +51,6 @@ impl Line {
         self.near.local_addr().unwrap().is_ipv6()
     }
 
-    fn at_a_time(&self) -> u32 {
-        if self.is_v6() { AT_A_TIME } else { SPLIT_AT_A_TIME }
-    }
-
     /// Until a datagram of the full size has come, from when on everybody knows what fits.
     fn warm_up(&self) {
         self.far.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -73,7 +67,7 @@ impl Line {
 
     /// Each once and as it was, and none has overtaken another.
     fn carry(&self, pair: &Pair, first: u32) {
-        let numbers = first..first + self.at_a_time();
+        let numbers = first..first + AT_A_TIME;
         numbers.clone().for_each(|number| assert_eq!(self.near.send(&datagram(number)).unwrap(), OCTETS));
         let mut got = vec![0; OCTETS + 1];
         for number in numbers {
@@ -111,7 +105,7 @@ fn talk(pair: &Pair, lines: &[&Line]) {
         for line in lines {
             scope.spawn(|| {
                 let begun = Instant::now();
-                let rounds = (0..).step_by(line.at_a_time() as usize).take_while(|_| begun.elapsed() < PHASE);
+                let rounds = (0..).step_by(AT_A_TIME as usize).take_while(|_| begun.elapsed() < PHASE);
                 rounds.for_each(|first| line.carry(pair, first));
             });
         }
