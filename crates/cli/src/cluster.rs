@@ -37,6 +37,10 @@ fn format(report: &ClusterReport) -> String {
     table.write(&mut out, "");
     out.push('\n');
     nodes(report, &mut out);
+    if !report.why.is_empty() {
+        out.push_str("\nWhat is not as it should be\n");
+        report.why.iter().for_each(|why| out.push_str(&format!("  {why}\n")));
+    }
     counters(&report.counters, &mut out);
     out
 }

@@ -5,6 +5,7 @@
 mod bench;
 mod cluster;
 mod daemon;
+mod drain;
 mod status;
 mod table;
 mod units;
@@ -26,6 +27,8 @@ enum Command {
     Status(daemon::DaemonArgs),
     /// Shows the nodes of the cluster, and what this one has of their shares and state.
     Cluster(daemon::DaemonArgs),
+    /// Has a node of the cluster give its shares to the others, so that it can be stopped without a lost packet.
+    Drain(drain::DrainArgs),
     /// Measures the packet path and the handshakes of this machine, without a network.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Status(args) => status::run(&args),
         Command::Cluster(args) => cluster::run(&args),
+        Command::Drain(args) => drain::run(&args),
         Command::Bench(bench) => bench::run(&bench),
     }
 }

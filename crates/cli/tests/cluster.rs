@@ -37,6 +37,7 @@ fn report() -> ClusterReport {
         ike_sas: 1000,
         child_sas: 2000,
         unread_states: 7,
+        why: vec!["node 2 is suspect: nothing has been heard of it for 1031 ms".to_owned()],
         counters: vec![("suspicions".to_owned(), 1), ("forged".to_owned(), 0)],
         nodes: vec![
             NodeReport { shares: 86, provisional: 85, ..node(1, NodeState::Owner) },
@@ -107,6 +108,9 @@ NODE  STATE    SHARES  PROVISIONAL         HEARD  HEARS US  SUSPECT AFTER  LINKS
 2     suspect      85            0  1 031 ms ago     12 ms          45 ms  0 1         12.3 %  12 340    5      3
 3     fresh         0            0      7 ms ago     12 ms          30 ms  0 1         12.3 %       -    -      4
 4     absent        0            0             -         -              -  -            0.0 %       -    -      5
+
+What is not as it should be
+  node 2 is suspect: nothing has been heard of it for 1031 ms
 
 Since the start
   suspicions  1

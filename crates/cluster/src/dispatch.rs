@@ -55,6 +55,8 @@ pub enum Arrival {
 pub struct Ownership {
     /// Shares whose packets it carries.
     pub packets: ShareSet,
+    /// Shares whose packets it keeps back until they are its own: another node carries them on until then.
+    pub held: ShareSet,
     /// Shares whose IKE it speaks.
     pub ike: ShareSet,
     /// True for the one node that answers for the VIPs otherwise.
@@ -65,7 +67,8 @@ impl Ownership {
     /// True if a packet of this home is for the node.
     pub fn keeps(&self, home: Home) -> bool {
         match home {
-            Home::Packets(share) | Home::Pair(share) => self.packets.contains(share),
+            Home::Packets(share) => self.packets.contains(share) || self.held.contains(share),
+            Home::Pair(share) => self.packets.contains(share),
             Home::Ike(share) => self.ike.contains(share),
             Home::DefaultHost => self.default_host,
             Home::Ambiguous | Home::Everybody | Home::Own => true,

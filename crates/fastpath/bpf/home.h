@@ -18,6 +18,7 @@ enum home_kind {
 	HOME_EVERYBODY,
 	HOME_DEFAULT_HOST,
 	HOME_PACKETS,
+	HOME_PAIR,
 	HOME_IKE,
 };
 
@@ -47,6 +48,10 @@ static __always_inline int at_home(const struct cluster *cluster, __u32 home, in
 		kept = cluster->flags & CLUSTER_DEFAULT_HOST;
 		break;
 	case HOME_PACKETS:
+		kept = has_share(cluster->packets, home) || has_share(cluster->held, home);
+		break;
+	case HOME_PAIR:
+		/* The kernel's for the most part, which cannot keep anything back. */
 		kept = has_share(cluster->packets, home);
 		break;
 	case HOME_IKE:
@@ -74,7 +79,7 @@ static __always_inline __u32 home_of_pair4(const struct cluster *cluster, const 
 	swapped = bpf_ntohl(src) > bpf_ntohl(dst);
 	pair.addresses[0] = swapped ? dst : src;
 	pair.addresses[1] = swapped ? src : dst;
-	return HOME(HOME_PACKETS, siphash(cluster->key, &pair.word, 1) & 0xff);
+	return HOME(HOME_PAIR, siphash(cluster->key, &pair.word, 1) & 0xff);
 }
 
 static __always_inline __u32 home_of_pair6(const struct cluster *cluster, const struct ipv6 *ip)
@@ -90,7 +95,7 @@ static __always_inline __u32 home_of_pair6(const struct cluster *cluster, const 
 	words[1] = swapped ? dst[1] : src[1];
 	words[2] = swapped ? src[0] : dst[0];
 	words[3] = swapped ? src[1] : dst[1];
-	return HOME(HOME_PACKETS, siphash(cluster->key, words, 4) & 0xff);
+	return HOME(HOME_PAIR, siphash(cluster->key, words, 4) & 0xff);
 }
 
 /* Clear traffic for a protected prefix with these flags. */

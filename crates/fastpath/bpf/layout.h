@@ -8,7 +8,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 4
+#define LAYOUT_VERSION 5
 
 #define MAX_PORTS 64
 #define MAX_QUEUES 64
@@ -74,6 +74,7 @@ struct port {
 struct cluster {
 	__u64 packets[4]; /* shares whose packets it carries, share 0 first */
 	__u64 ike[4];     /* shares whose IKE it speaks */
+	__u64 held[4];    /* shares that are about to come here: the worker keeps their packets back */
 	__u64 key[2];     /* for what has no home of its own */
 	__u64 deadline;   /* nanoseconds of CLOCK_BOOTTIME: from then on it keeps nothing */
 	__u32 flags;

@@ -192,6 +192,11 @@ impl Fib {
         self.routing.routes.get(number as usize).copied().unwrap_or(NO_PATHS)
     }
 
+    /// All neighbours, by port and address: of IPv4 first.
+    pub fn neighbours(&self) -> impl Iterator<Item = (PortIndex, IpAddr)> + '_ {
+        self.neighbours.keys()
+    }
+
     /// The MAC address of a neighbour, if the kernel knows it. Marks the neighbour as used.
     #[inline]
     pub fn neighbour(&self, port: PortIndex, addr: IpAddr) -> Option<MacAddr> {

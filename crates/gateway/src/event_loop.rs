@@ -54,6 +54,8 @@ const NOTES_BURST: usize = 512;
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// How long a clean end waits for the peers to confirm.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// How long a node of a cluster takes to give its shares away before it ends.
+const DRAIN: Duration = Duration::from_secs(20);
 
 /// Everything with a descriptor.
 struct Loop {
@@ -195,11 +197,12 @@ impl Loop {
         }
         match self.gateway.node {
             None => tracing::info!("ending: deleting all SAs at the peers"),
-            Some(_) => tracing::info!("ending: leaving all SAs to the other nodes"),
+            Some(_) => tracing::info!("ending: giving all SAs to the other nodes"),
         }
         self.gateway.look_at_clock();
-        self.gateway.shut_down(FAREWELL);
-        Farewell { until: Instant::now() + FAREWELL, result }
+        let within = if self.gateway.node.is_some() { DRAIN } else { FAREWELL };
+        self.gateway.shut_down(within, result.is_ok());
+        Farewell { until: Instant::now() + within, result }
     }
 
     /// Whose terminal is gone does not want the tunnels gone, and there is nothing to read again.

@@ -53,6 +53,8 @@ pub(crate) struct Gateway {
     fresh: Vec<Fresh>,
     /// The end has begun: nothing new comes up.
     closing: bool,
+    /// Of a cluster: without giving anything away before.
+    leaves_at_once: bool,
     /// Messages that wait for the policies.
     held: Vec<Departure>,
     origin: Instant,
@@ -113,6 +115,7 @@ impl Gateway {
             policies_failed: false,
             fresh: Vec::new(),
             closing: false,
+            leaves_at_once: false,
             held: Vec::new(),
             origin: Instant::now(),
             sockets,
@@ -342,18 +345,29 @@ impl Gateway {
     }
 
     /// Begins the end: nothing new comes up, and every SA goes within that time. Those of a cluster stay: the other nodes carry
-    /// them on.
-    pub(crate) fn shut_down(&mut self, within: Duration) {
+    /// them on, and are given them before, if that is possible.
+    pub(crate) fn shut_down(&mut self, within: Duration, possible: bool) {
         self.closing = true;
-        if self.node.is_none() {
-            self.endpoint.shut_down(self.now, within);
-            self.settle();
+        match &mut self.endpoint {
+            Ike::Member(member) => {
+                let own = member.node();
+                let drained = if possible { member.drain(self.now, own, true) } else { Ok(()) };
+                self.leaves_at_once = !possible || drained.is_err();
+                if let Err(error) = drained {
+                    self.log(None, None, 0, format!("leaves the cluster with what it has: {error}"));
+                }
+            }
+            Ike::Alone(_) => self.endpoint.shut_down(self.now, within),
         }
+        self.settle();
     }
 
-    /// True if nothing is left to be told to the peers.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.node.is_some() || self.endpoint.names().next().is_none() && !self.has_notes()
+    /// True if nothing is left to be told to the peers, or given to the other nodes.
+    pub(crate) fn is_gone(&mut self) -> bool {
+        if let Ike::Member(member) = &mut self.endpoint {
+            return self.leaves_at_once || member.is_empty_handed(self.now);
+        }
+        self.endpoint.names().next().is_none() && !self.has_notes()
     }
 
     /// It cannot go on, and does nothing more that the cluster asks for.

@@ -6,6 +6,7 @@ use crate::ike::Ike;
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use crate::policies::Policies;
 use std::time::{Duration, SystemTime};
+use testudo_cluster::node::NodeId;
 use testudo_ike::cert::Credentials;
 use testudo_ike::config::{ChildChange, ChildMode, Connection, Difference, Pool, SharedSecret};
 use testudo_ike::endpoint::{
@@ -13,7 +14,7 @@ use testudo_ike::endpoint::{
 };
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::cluster::ClusterReport;
-use testudo_vici::control::{Control, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version};
+use testudo_vici::control::{Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
 use testudo_vici::server::{LogLine, Server};
@@ -295,6 +296,21 @@ impl Control for Gateway {
     fn cluster(&self) -> Option<ClusterReport> {
         let Ike::Member(member) = &self.endpoint else { return None };
         Some(report(&member.status(), self.now))
+    }
+
+    fn drain(&mut self, request: &Drain) -> Result<(), String> {
+        let Ike::Member(member) = &mut self.endpoint else {
+            return Err("this gateway stands alone: there is no [cluster] in its testudo.toml".into());
+        };
+        let node = match request.node {
+            None => member.node(),
+            Some(number) => NodeId::new(number).ok_or_else(|| {
+                format!("node: found {number}, expected a number from 1 to {}", NodeId::MAX)
+            })?,
+        };
+        member.drain(self.now, node, request.drained).map_err(|e| e.to_string())?;
+        self.settle();
+        Ok(())
     }
 
     fn exchanges(&self) -> &Exchanges {

@@ -12,7 +12,7 @@ use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::codec::{Deframer, Packet};
-use testudo_vici::control::{Initiate, JobId, Rekey, Stats, Terminate, Version};
+use testudo_vici::control::{Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
 use testudo_vici::schema::{self, Policy};
@@ -236,6 +236,10 @@ impl Control for Crowd {
     }
 
     fn counters(&self) -> Counters {
+        unreachable!("nobody asks for this")
+    }
+
+    fn drain(&mut self, _: &Drain) -> Result<(), String> {
         unreachable!("nobody asks for this")
     }
 

@@ -17,6 +17,7 @@ mod outbound;
 mod reply;
 mod shares;
 mod table;
+mod transit;
 mod turn;
 
 pub use burst::{BURST, Ingress, Item, Verdict};
@@ -26,6 +27,7 @@ pub use event::Event;
 pub use local::LocalAddrs;
 pub use table::PolicyBlock;
 pub use testudo_wire::icmp::Sources;
+pub use transit::Note;
 pub use turn::Turn;
 
 use crate::flow::FlowCache;
@@ -41,6 +43,7 @@ use limit::TokenBucket;
 use std::sync::Arc;
 use table::OutboundTable;
 use testudo_planted::{Plant, planted};
+use transit::Transit;
 
 /// What a worker's pipeline is built from.
 #[derive(Clone, Debug)]
@@ -90,6 +93,8 @@ pub struct Dataplane {
     local: Arc<LocalAddrs>,
     /// What this node carries.
     shares: ShareSet,
+    /// What comes and goes.
+    transit: Transit,
     /// By which it keeps what no SA says the share of.
     pairs: HashKey,
     open: bool,
@@ -114,6 +119,7 @@ impl Dataplane {
             sad: Sad::new(),
             local: Arc::new(LocalAddrs::default()),
             shares: ShareSet::ALL,
+            transit: Transit::default(),
             pairs: HashKey::new([0; 16]),
             open: true,
             udp_port: config.udp_port,

@@ -56,6 +56,8 @@ reasons! {
     NoSender = "no_sender",
     /// Another node of the cluster carries its share.
     OtherNode = "other_node",
+    /// Another node has worked on it before its share came here.
+    HandledElsewhere = "handled_elsewhere",
     /// This node has not heard from enough of the cluster: others may have taken its shares.
     Fenced = "fenced",
     /// The outer destination is not ours.

@@ -80,8 +80,18 @@ impl Testudo {
         self.shown("cluster")
     }
 
+    /// What `testudo drain --json` says behind those arguments.
+    pub fn drain(&self, arguments: &[&str]) -> Result<serde_json::Value> {
+        self.shown_with("drain", arguments)
+    }
+
     fn shown(&self, what: &str) -> Result<serde_json::Value> {
-        let cmd = self.namespace.cmd(binary("testudo")?).args([what, "--json", "--socket"]);
+        self.shown_with(what, &[])
+    }
+
+    fn shown_with(&self, what: &str, arguments: &[&str]) -> Result<serde_json::Value> {
+        let cmd =
+            self.namespace.cmd(binary("testudo")?).arg(what).args(arguments).args(["--json", "--socket"]);
         let shown = cmd.arg(&self.socket).run()?.stdout;
         serde_json::from_str(&shown)
             .map_err(|e| Error::unexpected(format!("testudo {what} --json"), "JSON", e.to_string()))

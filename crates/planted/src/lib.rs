@@ -63,6 +63,8 @@ plants! {
     NoSenderId = "no-sender-id",
     /// The slot of an SPI does not rest after use.
     SpiReusedAtOnce = "spi-reused-at-once",
+    /// Who gives a share away does not tell up to where it took packets in last.
+    LastEdgesNotTold = "last-edges-not-told",
     /// A peer that comes anew at one node keeps the IKE SAs that others have with it.
     OlderStay = "older-stay",
 }

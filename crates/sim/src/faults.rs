@@ -39,11 +39,13 @@ pub enum Kind {
     Isolate,
     /// A node needs another sender ID while its engine is cut off; then its machine is set back, with its disk, to before that.
     Renewal,
+    /// An operator has a node give its shares away, and lets it own again: no fault, but what comes with it may be.
+    Drain,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Crash,
         Self::PauseHost,
         Self::PauseProcess,
@@ -61,6 +63,7 @@ impl Kind {
         Self::DoubleCrash,
         Self::Isolate,
         Self::Renewal,
+        Self::Drain,
     ];
 
     /// One of them, out of `among` if that is not empty.
@@ -89,6 +92,7 @@ impl Kind {
             Self::DoubleCrash => "two crashes",
             Self::Isolate => "isolation",
             Self::Renewal => "renewal set back",
+            Self::Drain => "drain",
         }
     }
 }

@@ -34,6 +34,8 @@ pub enum Input {
     Link(u8, bool),
     /// An operator wants something.
     Operator(Wish),
+    /// An operator has that node give its shares away, or lets it own again.
+    Drain(usize, bool),
     /// Its worker says that IVs run low.
     IvLow,
     /// So much is sent at once to a peer that the present block of numbers is used up, but for so many.

@@ -143,6 +143,7 @@ impl Host for Lone {
             | Input::Ready
             | Input::Pulse(..)
             | Input::Link(..)
+            | Input::Drain(..)
             | Input::IvLow
             | Input::Burst(..)
             | Input::Written(_)

@@ -10,15 +10,15 @@ use crate::world::Birth;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
-use testudo_cluster::dispatch::{Ownership, ike_share};
+use testudo_cluster::dispatch::{Home, Ownership, ike_share};
 use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum};
-use testudo_cluster::member::{Member, MemberConfig, MemberOutput};
+use testudo_cluster::member::{Flushed, Member, MemberConfig, MemberOutput};
 use testudo_cluster::node::NodeId;
 use testudo_cluster::share::ShareSet;
 use testudo_ike::endpoint::Target;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Time, UnixTime};
-use testudo_ipsec::dataplane::{Command, Event, Verdict};
+use testudo_ipsec::dataplane::{Command, Event, Garbage, Note, Verdict};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
 use testudo_ipsec::spi::{Share, Spi};
@@ -27,6 +27,9 @@ use testudo_ipsec::spi::{Share, Spi};
 const EDGES: Duration = Duration::from_secs(1);
 /// Packets a second that a node can take in on one SA.
 const LINE_RATE: u64 = 10_000;
+
+/// Packets that are noted of shares that go to another node.
+const NOTES: usize = 4096;
 
 /// One node.
 pub struct Node {
@@ -47,7 +50,20 @@ pub struct Node {
     /// What was told of edges.
     edges: BTreeMap<Spi, u64>,
     next_edges: Time,
+    /// Packets that wait for their shares, as the worker keeps them.
+    held: Vec<Held>,
     effects: Vec<Effect>,
+}
+
+struct Held {
+    packet: Vec<u8>,
+    way: Way,
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    In,
+    Out,
 }
 
 impl Node {
@@ -87,6 +103,7 @@ impl Node {
             seen: BTreeMap::new(),
             arrived: BTreeMap::new(),
             resting: BTreeMap::new(),
+            held: Vec::new(),
             edges: BTreeMap::new(),
             next_edges: birth.now.plus(EDGES),
             effects: Vec::new(),
@@ -135,15 +152,34 @@ impl Node {
                 self.seen.remove(&spi_in.0);
                 self.edges.remove(&spi_in);
             }
-            MemberOutput::Shares { packets, ike, default_host } => {
-                self.shown = Ownership { packets, ike, default_host };
-                self.plane.apply(Command::SetShares(packets));
+            MemberOutput::Shares(shown) => {
+                self.shown = shown;
+                self.plane.apply(Command::Hold(shown.held));
+                self.plane.apply(Command::SetShares(shown.packets));
+                for Held { packet, way } in std::mem::take(&mut self.held) {
+                    match way {
+                        Way::In => self.esp(self.now, &packet),
+                        Way::Out => self.clear(&packet),
+                    }
+                }
+            }
+            MemberOutput::Note { shares } => {
+                let blank = Note { share: Share(0), digest: 0 };
+                self.plane.apply(Command::Note(shares, vec![blank; NOTES].into()));
             }
             MemberOutput::Flush { shares } => {
                 // Packets are worked off one by one here: none is on its way.
                 let edges = self.edges_of(shares);
-                self.member.flushed(self.now, shares, &edges);
+                let notes = match self.plane.apply(Command::TakeNotes) {
+                    Some(Garbage::Noted(notes, count)) => notes[..count].to_vec(),
+                    _ => Vec::new(),
+                };
+                self.member.flushed(self.now, &Flushed { shares, edges, notes });
                 self.member.pump(self.now);
+            }
+            MemberOutput::Handled { shares, digests } => {
+                let digests = digests.into_iter().map(|digest| (digest, false)).collect();
+                self.plane.apply(Command::Handled(shares, digests));
             }
             MemberOutput::Sender(sender) => self.plane.set_sender(sender),
             MemberOutput::ForgetSender => drop(self.plane.apply(Command::ForgetSenderId)),
@@ -155,6 +191,7 @@ impl Node {
             | MemberOutput::InstallAddress { .. }
             | MemberOutput::RemoveAddress { .. }
             | MemberOutput::PathMtu { .. }
+            | MemberOutput::Neighbours(_)
             | MemberOutput::Announce => {}
         }
     }
@@ -183,6 +220,9 @@ impl Node {
         let arrival = (esp.spi, esp.sequence);
         let (key, child) = (self.plane.key_in(esp.spi), self.plane.by_spi(spi));
         let done = self.plane.inbound(packet);
+        if done.verdict == Verdict::Held {
+            return self.held.push(Held { packet: packet.to_vec(), way: Way::In });
+        }
         if let (Verdict::Forward, Some(key), Some(child)) = (done.verdict, key, child) {
             self.member.endpoint_mut().traffic_seen(now, child);
             let share = spi.share();
@@ -201,6 +241,9 @@ impl Node {
 
     fn clear(&mut self, packet: &[u8]) {
         let done = self.plane.outbound(packet);
+        if done.verdict == Verdict::Held {
+            return self.held.push(Held { packet: packet.to_vec(), way: Way::Out });
+        }
         if done.verdict != Verdict::Forward {
             return;
         }
@@ -324,6 +367,11 @@ impl Host for Node {
             }
             Input::Link(link, up) => self.member.set_link(now, link, up),
             Input::Operator(wish) => self.wish(now, wish),
+            Input::Drain(node, drained) => {
+                let node = u32::try_from(node + 1).ok().and_then(NodeId::new);
+                // It may be refused, as an operator's word may be.
+                let _ = node.map(|node| self.member.drain(now, node, drained));
+            }
             Input::IvLow => self.member.renew_sender(now),
             Input::Burst(peer, left) => {
                 looks = false;
@@ -365,7 +413,7 @@ impl Host for Node {
         if self.plane.by_spi(Spi(esp.spi)).is_some() {
             self.seen.insert(esp.spi, before.max(esp.sequence));
         }
-        let ours = self.shown.packets.contains(Spi(esp.spi).share());
+        let ours = self.shown.keeps(Home::Packets(Spi(esp.spi).share()));
         if ours {
             self.arrived.entry((esp.spi, esp.sequence)).or_insert(before < esp.sequence);
         }
@@ -373,7 +421,7 @@ impl Host for Node {
     }
 
     fn filter_inner(&mut self, packet: &[u8]) -> bool {
-        self.share_of(packet).is_some_and(|share| self.shown.packets.contains(share))
+        self.share_of(packet).is_some_and(|share| self.shown.keeps(Home::Packets(share)))
     }
 
     fn filter_ike(&mut self, bytes: &[u8]) -> bool {

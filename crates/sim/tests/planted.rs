@@ -29,6 +29,7 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::HeirBySuspicion, 0),
     (Plant::NoSenderId, 0),
     (Plant::SpiReusedAtOnce, 172),
+    (Plant::LastEdgesNotTold, 0),
     (Plant::OlderStay, 0),
 ];
 

@@ -13,10 +13,11 @@
 //!     default-host = <yes or no>
 //!     packets = <shares>  ike = <shares>  provisional = <shares>
 //!     ike-sas = <n>  child-sas = <n>  unread-states = <n>
+//!     why = [ <sentences: what is not as it should be, why, and what is waited for> ]
 //!     counters = { <counter> = <n> ... }
 //!     nodes = {
 //!         <number> = {
-//!             state = <owner, fresh, suspect or absent>
+//!             state = <owner, drained, no-port, fresh, suspect or absent>
 //!             shares = <n>  provisional = <n>
 //!             heard = <milliseconds since the last pulse, if any>
 //!             hears = <milliseconds since it heard the node that is asked, when it was heard itself; if it had>
@@ -56,6 +57,10 @@ pub enum Phase {
 pub enum NodeState {
     /// It holds the state, and owns shares.
     Owner,
+    /// It is to own nothing: an operator has said so, or it ends.
+    Drained,
+    /// It has lost a port, and owns nothing that others can.
+    NoPort,
     /// In the view, and being brought up to date.
     Fresh,
     /// In the view, and silent.
@@ -104,6 +109,8 @@ pub struct ClusterReport {
     pub child_sas: u64,
     /// IKE SAs taken over whose states have not been read yet.
     pub unread_states: u64,
+    /// What is not as it should be, why, and what is waited for.
+    pub why: Vec<String>,
     /// What has happened since the node began.
     #[serde(serialize_with = "as_map")]
     pub counters: Named,
@@ -179,6 +186,7 @@ impl ClusterReport {
         message.add_text("ike-sas", self.ike_sas);
         message.add_text("child-sas", self.child_sas);
         message.add_text("unread-states", self.unread_states);
+        let message = message.with_list("why", self.why.iter().cloned());
         let mut nodes = Message::new();
         for node in &self.nodes {
             nodes.add_section(&node.id.to_string(), node.to_message());
@@ -211,6 +219,7 @@ impl ClusterReport {
             ike_sas: number(message, "ike-sas")?,
             child_sas: number(message, "child-sas")?,
             unread_states: number(message, "unread-states")?,
+            why: message.texts("why").map(str::to_owned).collect(),
             counters: read_named(message, "counters")?,
             nodes: nodes.map(|(id, node)| NodeReport::from_message(id, node)).collect::<Result<_, _>>()?,
         }))
@@ -288,12 +297,15 @@ impl Phase {
 }
 
 impl NodeState {
-    const ALL: [Self; 4] = [Self::Owner, Self::Fresh, Self::Suspect, Self::Absent];
+    const ALL: [Self; 6] =
+        [Self::Owner, Self::Drained, Self::NoPort, Self::Fresh, Self::Suspect, Self::Absent];
 
     /// As it is shown.
     pub fn name(self) -> &'static str {
         match self {
             Self::Owner => "owner",
+            Self::Drained => "drained",
+            Self::NoPort => "no-port",
             Self::Fresh => "fresh",
             Self::Suspect => "suspect",
             Self::Absent => "absent",
@@ -303,7 +315,7 @@ impl NodeState {
     fn read(message: &Message) -> Result<Self, Error> {
         let found = text(message, "state")?;
         let known = Self::ALL.into_iter().find(|state| state.name() == found);
-        known.ok_or_else(|| answer_error("state", found, "owner, fresh, suspect or absent"))
+        known.ok_or_else(|| answer_error("state", found, "owner, drained, no-port, fresh, suspect or absent"))
     }
 }
 

@@ -46,6 +46,15 @@ pub struct Rekey {
     pub reauth: bool,
 }
 
+/// `testudo-drain`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// The node; the one that is asked if there is none.
+    pub node: Option<u32>,
+    /// To own nothing any more; else to own again.
+    pub drained: bool,
+}
+
 /// Who we are, for `version`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -142,6 +151,9 @@ pub trait Control {
     fn counters(&self) -> Counters;
     /// The cluster as this node sees it, `None` if the gateway stands alone.
     fn cluster(&self) -> Option<ClusterReport>;
+    /// Has a node of the cluster give its shares away, or lets it own some again. It is done when all have heard of it, and takes its
+    /// time.
+    fn drain(&mut self, request: &Drain) -> Result<(), String>;
     /// Counters of the key exchange: messages by exchange.
     fn exchanges(&self) -> &Exchanges;
     /// The same, to be reset.

@@ -46,8 +46,14 @@ impl Member {
 
     pub(super) fn apply(&mut self, now: Time, from: NodeId, at: Position, op: Op) {
         match op {
-            Op::SegDrop { share, to, .. } => return self.dropped(now, from, at, share, to),
-            Op::Resync { epoch, owners, unfit } => return self.told_owners(epoch, &owners, &unfit),
+            Op::SegOffer { shares, neighbours, epoch } => {
+                return self.offered(now, from, (&shares, neighbours), epoch);
+            }
+            Op::SegDrop { share, to, left, .. } => return self.dropped(now, from, at, (share, to), left),
+            Op::Resync { epoch, owners, unfit, drained } => {
+                return self.told_owners(epoch, &owners, (&unfit, &drained));
+            }
+            Op::Drain { node, drained } => return self.told_drain(now, from, (node, drained)),
             Op::Fit { fit } => return self.told_fitness(now, from, fit),
             Op::Resynced { epoch } => return self.resynced(now, from, epoch),
             _ => {}
@@ -87,7 +93,12 @@ impl Member {
             }
             Op::Edges { moved, all_of, epoch } => self.edges_told(now, from, &moved, (all_of, epoch)),
             Op::PathMtus(paths) => self.path_mtus_told(now, &paths),
-            Op::SegDrop { .. } | Op::Fit { .. } | Op::Resync { .. } | Op::Resynced { .. } => {}
+            Op::SegOffer { .. }
+            | Op::SegDrop { .. }
+            | Op::Fit { .. }
+            | Op::Drain { .. }
+            | Op::Resync { .. }
+            | Op::Resynced { .. } => {}
         }
     }
 

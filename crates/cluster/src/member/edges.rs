@@ -43,6 +43,11 @@ struct AllTold {
 }
 
 impl Edges {
+    /// True if a Child SA of the share waits for new keys, because its floor may be too high.
+    pub(super) fn is_doubtful(&self, share: Share) -> bool {
+        self.doubtful.keys().any(|spi| spi.share() == share)
+    }
+
     fn told_all(&mut self, now: Time, shares: impl Iterator<Item = Share>) {
         for share in shares {
             let told = self.all_told.entry(share).or_default();

@@ -1,21 +1,32 @@
-//! A share goes from its owner to another node that should have it, with both of them alive: IKE rests, the last is told, the share
-//! dropped.
+//! A share goes from its owner to another node that should have it, with both of them alive: no packet is lost, and none goes twice.
 //!
-//! Packets go on meanwhile. Their old owner leaves off where SEG_DROP is delivered to it; the new one begins when that is stable,
-//! which needs the acknowledgement that the old one sends thereafter. So no packet is taken by both, and none is taken by neither but
-//! those that come while one acknowledgement is on its way. Less would need both to agree on a packet instead of a moment.
+//! 1. SEG_OFFER: when all know of it, the other node keeps back what comes for the share; the owner notes which clear packets it works on.
+//! 2. The owner stops: IKE rests, and what comes for the share is only kept back there.
+//! 3. The last is told: up to where packets were taken in, and the notes. SEG_DROP makes the other node the owner.
+//! 4. When all know of that, it begins with what it has kept back and the notes do not name. Of packets that come in the edges say that.
+//!
+//! What a view that begins meanwhile cuts short goes on where it was, and may lose what came during steps 2 to 4.
 
+use super::output::Flushed;
 use super::{Member, MemberOutput};
+use crate::group::Ticket;
 use crate::node::NodeId;
 use crate::share::ShareSet;
-use crate::update::Op;
+use crate::update::{Left, Op};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::Share;
+use testudo_planted::{Plant, planted};
 
 /// Shares whose IKE rests at a time: the others go on meanwhile.
 const AT_ONCE: usize = 16;
+/// Packets that are named of a share: what comes in some milliseconds.
+const HANDLED: usize = 4096;
+/// An offer of which nothing more is heard is forgotten after this.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Shares on their way out.
 #[derive(Debug, Default)]
@@ -23,23 +34,68 @@ pub(super) struct Handover(BTreeMap<Share, Stage>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// IKE rests until it is told up to where packets have been taken in.
+    /// SEG_OFFER has been said. All goes on until everybody knows.
+    Offered(NodeId, Ticket),
+    /// Packets and IKE rest until it is told up to where packets have been taken in.
     Frozen(NodeId),
-    /// SEG_DROP has been said, in the view of that epoch. Until it is delivered this node carries the packets.
+    /// SEG_DROP has been said, in the view of that epoch.
     Dropped(u64),
+    /// The same, but a view has begun since: it is void, and packets go on here until that is certain.
+    Void,
+}
+
+/// Shares on their way here.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals(BTreeMap<Share, Arrival>);
+
+#[derive(Debug)]
+struct Arrival {
+    until: Time,
+    left: Left,
+    /// Its next owner here has been told what was left.
+    has_come: bool,
+}
+
+/// How far a share is on its way to another node, and what it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandoverStage {
+    /// Until all have heard that it will go to that node, which keeps back what comes.
+    Offered(NodeId),
+    /// Until the workers are done with what they have of it; it goes to that node.
+    Stopped(NodeId),
+    /// Until it is another's in the total order.
+    Dropped,
 }
 
 impl Handover {
+    /// For operators.
+    pub(super) fn stages(&self) -> Vec<(Share, HandoverStage)> {
+        let shown = |stage: &Stage| match *stage {
+            Stage::Offered(to, _) => HandoverStage::Offered(to),
+            Stage::Frozen(to) => HandoverStage::Stopped(to),
+            Stage::Dropped(_) | Stage::Void => HandoverStage::Dropped,
+        };
+        self.0.iter().map(|(share, stage)| (*share, shown(stage))).collect()
+    }
+
     /// Whose IKE is neither here nor there.
     pub(super) fn held(&self) -> ShareSet {
-        self.0.keys().copied().collect()
+        self.of(|stage| !matches!(stage, Stage::Offered(..)))
+    }
+
+    /// Whose packets nobody works on at present.
+    pub(super) fn stopped(&self) -> ShareSet {
+        self.of(|stage| matches!(stage, Stage::Frozen(_) | Stage::Dropped(_)))
     }
 
     /// Shares that are another's as soon as SEG_DROP is delivered: what this node says of them now comes too late. Of an earlier view
     /// it is void.
     pub(super) fn given_up(&self, epoch: u64) -> ShareSet {
-        let given_up = self.0.iter().filter(|(_, stage)| **stage == Stage::Dropped(epoch));
-        given_up.map(|(share, _)| *share).collect()
+        self.of(|stage| *stage == Stage::Dropped(epoch))
+    }
+
+    fn of(&self, wanted: impl Fn(&Stage) -> bool) -> ShareSet {
+        self.0.iter().filter(|(_, stage)| wanted(stage)).map(|(share, _)| *share).collect()
     }
 
     pub(super) fn done(&mut self, share: Share) {
@@ -51,8 +107,47 @@ impl Handover {
     }
 }
 
+impl Arrivals {
+    pub(super) fn shares(&self) -> ShareSet {
+        self.0.keys().copied().collect()
+    }
+
+    /// When something is to be forgotten.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.0.values().map(|arrival| arrival.until).min()
+    }
+
+    /// The share is this node's as soon as all know of it.
+    pub(super) fn left(&mut self, now: Time, share: Share, left: Left) {
+        if let Some(arrival) = self.0.get_mut(&share) {
+            (arrival.until, arrival.left) = (now.plus(PATIENCE), left);
+        }
+    }
+
+    /// These shares are this node's: those of which something was kept back, and what is not to be worked on again of that.
+    pub(super) fn arrived(&mut self, shares: ShareSet) -> (ShareSet, Vec<u64>) {
+        let (mut arrived, mut digests) = (ShareSet::EMPTY, Vec::new());
+        for (share, arrival) in self.0.iter_mut().filter(|(share, _)| shares.contains(**share)) {
+            arrived.insert(*share);
+            arrival.has_come = true;
+            digests.append(&mut arrival.left.handled);
+        }
+        (arrived, digests)
+    }
+
+    /// True if the edges that were told of the share are as far as its former owner got.
+    pub(super) fn is_exact(&self, share: Share) -> bool {
+        self.0.get(&share).is_some_and(|arrival| arrival.has_come && arrival.left.is_exact)
+    }
+
+    /// Packets of these shares are taken in here.
+    pub(super) fn taken(&mut self, shares: ShareSet) {
+        self.0.retain(|share, _| !shares.contains(*share));
+    }
+}
+
 impl Member {
-    /// Lets IKE rest in some of the shares that another node should have.
+    /// Offers some of the shares that another node should have.
     pub(super) fn hand_over(&mut self, now: Time) {
         if !self.running || !self.handover.0.is_empty() {
             return;
@@ -65,21 +160,95 @@ impl Member {
         if misplaced.is_empty() {
             return;
         }
-        self.handover.0.extend(misplaced.iter().map(|(share, to)| (*share, Stage::Frozen(*to))));
-        self.update_homes(now);
-        self.show(now);
-        let shares = misplaced.into_iter().map(|(share, _)| share).collect();
-        self.outputs.push_back(MemberOutput::Flush { shares });
+        let shares = misplaced.iter().map(|(share, _)| *share).collect();
+        self.outputs.push_back(MemberOutput::Note { shares });
+        let (shares, neighbours) = (misplaced.clone(), self.neighbours.clone());
+        let offer = Op::SegOffer { shares, neighbours, epoch: self.epoch };
+        let Some(ticket) = self.publish(vec![offer]) else { return };
+        let offered = misplaced.into_iter().map(|(share, to)| (share, Stage::Offered(to, ticket)));
+        self.handover.0.extend(offered);
+        self.freeze(now);
     }
 
-    /// Up to here packets were taken in on the SAs of these shares.
-    pub fn flushed(&mut self, now: Time, shares: ShareSet, edges: &[(Spi, u64)]) {
-        self.note_edges(edges);
+    /// Another node will give shares up: what comes for this one's is kept back from now on.
+    pub(super) fn offered(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        (shares, neighbours): (&[(Share, NodeId)], Vec<(u8, IpAddr)>),
+        epoch: u64,
+    ) {
+        if epoch != self.epoch || self.unheard_of.is_some() {
+            return;
+        }
+        let ours =
+            |(share, to): &&(Share, NodeId)| *to == self.node && self.table.owner(*share) == Some(from);
+        let ours: Vec<Share> = shares.iter().filter(ours).map(|(share, _)| *share).collect();
+        if ours.is_empty() {
+            return;
+        }
+        // They take longer to find than the share takes to come.
+        self.outputs.push_back(MemberOutput::Neighbours(neighbours));
+        for share in ours {
+            let arrival = Arrival { until: now.plus(PATIENCE), left: Left::default(), has_come: false };
+            self.arrivals.0.insert(share, arrival);
+        }
+        self.show(now);
+    }
+
+    /// Forgets offers of which nothing more was heard.
+    pub(super) fn expire_arrivals(&mut self, now: Time) {
+        let before = self.arrivals.0.len();
+        self.arrivals.0.retain(|_, arrival| arrival.until > now);
+        if self.arrivals.0.len() != before {
+            self.show(now);
+        }
+    }
+
+    /// Lets packets and IKE rest in shares whose offers all know of: who is to have them keeps back what comes.
+    pub(super) fn freeze(&mut self, now: Time) {
+        let commits = &self.commits;
+        let mut frozen = ShareSet::EMPTY;
+        for (share, stage) in &mut self.handover.0 {
+            if let Stage::Offered(to, ticket) = *stage
+                && commits.is_stable(ticket)
+            {
+                *stage = Stage::Frozen(to);
+                frozen.insert(*share);
+            }
+        }
+        if !frozen.is_empty() {
+            self.update_homes(now);
+            self.show(now);
+            self.outputs.push_back(MemberOutput::Flush { shares: frozen });
+        }
+    }
+
+    /// A view begins, of which those who were to have shares may not be members. What was offered is void; what was stopped goes on.
+    pub(super) fn stop_handover(&mut self) {
+        self.arrivals.0.clear();
+        let offered = self.handover.0.len();
+        self.handover.0.retain(|_, stage| !matches!(stage, Stage::Offered(..)));
+        if self.handover.0.len() != offered {
+            self.outputs.push_back(MemberOutput::Note { shares: ShareSet::EMPTY });
+        }
+        for stage in self.handover.0.values_mut() {
+            if let Stage::Dropped(_) = stage {
+                *stage = Stage::Void;
+            }
+        }
+    }
+
+    /// Nothing of these shares is being worked on any more.
+    pub fn flushed(&mut self, now: Time, flushed: &Flushed) {
+        if !planted(Plant::LastEdgesNotTold) {
+            self.note_edges(&flushed.edges);
+        }
         if self.running {
             self.tell_edges(now, false);
         }
         self.turn(now);
-        for share in shares.iter() {
+        for share in flushed.shares.iter() {
             let Some(Stage::Frozen(to)) = self.handover.0.get(&share).copied() else { continue };
             // Who was to have it may have gone meanwhile, and somebody else come who must hear of it first.
             let untold = self.resync.untold().contains(share);
@@ -90,7 +259,10 @@ impl Member {
             self.put_away(now, share);
             let mut ops = Vec::new();
             self.grant_share(share, Some(to), true, &mut ops);
-            ops.push(Op::SegDrop { share, to, epoch: self.epoch });
+            let of_share = flushed.notes.iter().filter(|note| note.share == share);
+            let handled = of_share.map(|note| note.digest).take(HANDLED).collect();
+            let left = Left { is_exact: !self.edges.is_doubtful(share), handled };
+            ops.push(Op::SegDrop { share, to, epoch: self.epoch, left });
             self.handover.0.insert(share, Stage::Dropped(self.epoch));
             self.publish(ops);
         }

@@ -9,6 +9,7 @@ mod changes;
 mod commit;
 mod config;
 mod contacts;
+mod drain;
 mod edges;
 mod fitness;
 mod handover;
@@ -24,7 +25,9 @@ mod takeover;
 
 pub use changes::{Count, Told};
 pub use config::MemberConfig;
-pub use output::{MemberOutput, TakenIn};
+pub use drain::DrainError;
+pub use handover::HandoverStage;
+pub use output::{Flushed, MemberOutput, TakenIn};
 pub use status::{ClusterStatus, MemberCounters};
 
 use crate::alloc::{ClusterAllocator, Shared, hash_key};
@@ -37,7 +40,7 @@ use crate::siphash::HashKey;
 use commit::Commits;
 use edges::Edges;
 use fitness::Fitness;
-use handover::Handover;
+use handover::{Arrivals, Handover};
 use numbers::{HeirBlocks, OwnBlocks};
 use ownership::Ownership;
 use replicas::Replicas;
@@ -60,11 +63,15 @@ use crate::group::Ticket;
 /// While a view is being formed IKE goes on for this long. What it does is not stable, and so does not show.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Neighbours that are told of at most.
+const NEIGHBOURS: usize = 1024;
+
 /// What the total order has said of owners before a fresh node has heard where that begins.
 #[derive(Debug, Default)]
 struct Unheard {
     drops: Vec<(NodeId, Share, NodeId)>,
     fit: Vec<(NodeId, bool)>,
+    drained: Vec<(NodeId, bool)>,
 }
 
 /// One node's part of the cluster.
@@ -84,8 +91,11 @@ pub struct Member {
     heir_blocks: HeirBlocks,
     resync: Resync,
     handover: Handover,
+    arrivals: Arrivals,
     edges: Edges,
     fitness: Fitness,
+    /// Since when nothing is left that this node, being drained, could give away.
+    empty_since: Option<Time>,
     /// The last view had a quorum.
     quorate: bool,
     /// A quorate view has begun and is not over.
@@ -101,6 +111,8 @@ pub struct Member {
     /// Nothing leaves from then on.
     fence: Time,
     load: u16,
+    /// Neighbours of this node, by port: for whoever takes over.
+    neighbours: Vec<(u8, IpAddr)>,
     suspects: BTreeSet<NodeId>,
     /// What each other node carries provisionally.
     told: BTreeMap<NodeId, ShareSet>,
@@ -167,8 +179,10 @@ impl Member {
             heir_blocks: HeirBlocks::default(),
             resync: Resync::default(),
             handover: Handover::default(),
+            arrivals: Arrivals::default(),
             edges: Edges::default(),
             fitness: Fitness::default(),
+            empty_since: None,
             quorate: false,
             running: false,
             by_grace: false,
@@ -179,6 +193,7 @@ impl Member {
             sender: None,
             fence: Time::default(),
             load: 0,
+            neighbours: Vec::new(),
             suspects: BTreeSet::new(),
             told: BTreeMap::new(),
             yielded: ShareSet::EMPTY,
@@ -204,6 +219,11 @@ impl Member {
         };
         member.update_homes(now);
         member
+    }
+
+    /// Its number.
+    pub fn node(&self) -> NodeId {
+        self.node
     }
 
     /// IKE: what it has, and how it is set.
@@ -256,13 +276,13 @@ impl Member {
     /// A datagram of another node came over a link.
     pub fn handle_pulse(&mut self, now: Time, link: u8, bytes: &[u8]) {
         self.group.handle_datagram(now, link, bytes);
-        self.drain(now);
+        self.hear_group(now);
     }
 
     /// The engine tells something.
     pub fn handle_engine(&mut self, now: Time, event: EngineEvent) {
         self.group.handle_event(now, event);
-        self.drain(now);
+        self.hear_group(now);
     }
 
     /// The engine did not take what [`MemberOutput::Multicast`] gave.
@@ -283,8 +303,9 @@ impl Member {
     pub fn handle_timeout(&mut self, now: Time) {
         self.looked = now;
         self.group.handle_timeout(now);
-        self.drain(now);
+        self.hear_group(now);
         self.take_what_is_due(now);
+        self.expire_arrivals(now);
         self.bump(now);
         self.import_some(now);
         self.renew_doubtful(now);
@@ -301,7 +322,10 @@ impl Member {
         let imports = (self.sender.is_some() && !self.imported.is_empty()).then_some(Time::default());
         // Without a voice its deadlines wait.
         let ike = self.endpoint.next_timeout().filter(|at| self.may_speak(self.looked.max(*at)));
-        [self.group.next_timeout(), takes, imports, ike].into_iter().flatten().min()
+        [self.group.next_timeout(), takes, imports, ike, self.arrivals.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The machine has gone back to an earlier state: nothing that this node holds is valid any more.
@@ -314,25 +338,31 @@ impl Member {
         self.takes.clear();
         (self.provisional, self.inherited) = (ShareSet::EMPTY, ShareSet::EMPTY);
         self.show(now);
-        self.drain(now);
+        self.hear_group(now);
     }
 
     /// The disk has what [`MemberOutput::Persist`] told.
     pub fn persisted(&mut self, now: Time, durable: &Durable) {
         self.group.persisted(durable);
-        self.drain(now);
+        self.hear_group(now);
     }
 
     /// The health of a port: carrier, driver.
     pub fn set_link(&mut self, now: Time, link: u8, up: bool) {
         self.group.set_link(now, link, up);
-        self.drain(now);
+        self.hear_group(now);
     }
 
     /// How much of one processor the host takes, in thousandths: for the other nodes to show.
     pub fn set_load(&mut self, load: u16) {
         self.load = load;
         self.tell_used();
+    }
+
+    /// Which neighbours this node knows, by the ports' places in the configuration: whoever is given shares asks for them in time.
+    pub fn set_neighbours(&mut self, neighbours: impl Iterator<Item = (u8, IpAddr)>) {
+        self.neighbours.clear();
+        self.neighbours.extend(neighbours.take(NEIGHBOURS));
     }
 
     /// IVs run low: another sender ID is wanted.
@@ -345,7 +375,7 @@ impl Member {
         self.turn(now);
         self.tell_more(now);
         self.group.flush(now);
-        self.drain(now);
+        self.hear_group(now);
     }
 
     /// What to do next.
@@ -364,7 +394,7 @@ impl Member {
     }
 
     /// Takes in what the group has to tell, in its order.
-    fn drain(&mut self, now: Time) {
+    fn hear_group(&mut self, now: Time) {
         while let Some(output) = self.group.poll_output() {
             match output {
                 GroupOutput::View(start) => self.view(now, start),
@@ -378,6 +408,7 @@ impl Member {
                 GroupOutput::Stable(ticket) => {
                     self.stable(now, ticket);
                     self.bumped();
+                    self.freeze(now);
                     self.show(now);
                 }
                 GroupOutput::StableUpTo(at) => {

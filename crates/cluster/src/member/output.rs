@@ -1,10 +1,12 @@
 //! What the member asks of its host.
 
+use crate::dispatch::Ownership;
 use crate::group::Durable;
 use crate::node::NodeId;
 use crate::share::ShareSet;
 use std::net::IpAddr;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Path, Time};
+use testudo_ipsec::dataplane::Note;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::{SenderId, Spi};
@@ -118,18 +120,27 @@ pub enum MemberOutput {
         addr: IpAddr,
     },
     /// What this node keeps of what comes to all nodes, from now on.
-    Shares {
-        /// Shares whose packets it carries.
-        packets: ShareSet,
-        /// Shares whose IKE it speaks.
-        ike: ShareSet,
-        /// It answers for the virtual addresses otherwise.
-        default_host: bool,
+    Shares(Ownership),
+    /// These shares, and no others, are to go to other nodes soon: note the clear packets that are worked on in them from now on.
+    Note {
+        /// The shares.
+        shares: ShareSet,
     },
-    /// These shares are to go to another node soon. Tell with [`super::Member::flushed`] up to where packets are taken in.
+    /// These shares are not carried any more, by the last [`MemberOutput::Shares`]. When nothing of theirs is being worked on any more,
+    /// tell [`super::Member::flushed`].
     Flush {
         /// The shares.
         shares: ShareSet,
+    },
+    /// These neighbours, by the ports' places in the configuration, will be sent to soon: find those that are not known.
+    Neighbours(Vec<(u8, IpAddr)>),
+    /// Clear packets of these shares that other nodes have worked on, by the hashes that they noted: not to be worked on again. To be
+    /// done before [`MemberOutput::Shares`], which follows, and brings what was kept back.
+    Handled {
+        /// The shares.
+        shares: ShareSet,
+        /// The hashes.
+        digests: Vec<u64>,
     },
     /// Another node has learned that the path to there takes no more than that. It may be known, or be old.
     PathMtu {
@@ -155,6 +166,17 @@ pub enum MemberOutput {
     Rejoin,
     /// Something happened that operators and waiting commands want to know.
     Event(Event),
+}
+
+/// What was done of shares until they went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flushed {
+    /// The shares.
+    pub shares: ShareSet,
+    /// Up to where packets have been taken in on their Child SAs.
+    pub edges: Vec<(Spi, u64)>,
+    /// The latest clear packets that were worked on since [`MemberOutput::Note`], in any order.
+    pub notes: Vec<Note>,
 }
 
 /// A Child SA that this node begins to take packets in on.

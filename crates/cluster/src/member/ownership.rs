@@ -13,6 +13,8 @@ pub(crate) struct Ownership {
     synced: Vec<NodeId>,
     /// Those of them that have lost a port: they own only what nobody else can.
     unfit: BTreeSet<NodeId>,
+    /// Those that an operator wants to own nothing: no more than those.
+    drained: BTreeSet<NodeId>,
     owner: [Option<NodeId>; SHARES],
     heir: [Option<NodeId>; SHARES],
 }
@@ -27,7 +29,13 @@ pub(crate) struct Changes {
 impl Ownership {
     /// Nobody owns anything.
     pub(crate) fn new() -> Self {
-        Self { synced: Vec::new(), unfit: BTreeSet::new(), owner: [None; SHARES], heir: [None; SHARES] }
+        Self {
+            synced: Vec::new(),
+            unfit: BTreeSet::new(),
+            drained: BTreeSet::new(),
+            owner: [None; SHARES],
+            heir: [None; SHARES],
+        }
     }
 
     pub(crate) fn owner(&self, share: Share) -> Option<NodeId> {
@@ -62,7 +70,28 @@ impl Ownership {
         self.synced = synced.to_vec();
         self.synced.sort_unstable();
         self.unfit.retain(|node| synced.contains(node));
+        // Who comes back does so to work.
+        self.drained.retain(|node| synced.contains(node));
         self.update()
+    }
+
+    /// A node is to own nothing that another can, or may own again. Its shares become another's only once it has handed them over.
+    pub(crate) fn set_drained(&mut self, node: NodeId, drained: bool) -> Changes {
+        match drained && self.synced.contains(&node) {
+            true => self.drained.insert(node),
+            false => self.drained.remove(&node),
+        };
+        self.update()
+    }
+
+    /// Nodes that are to own nothing.
+    pub(crate) fn drained(&self) -> &BTreeSet<NodeId> {
+        &self.drained
+    }
+
+    /// True if the node owns only what nobody else can.
+    pub(crate) fn is_last(&self, node: NodeId) -> bool {
+        self.unfit.contains(&node) || self.drained.contains(&node)
     }
 
     /// A node has lost a port, or has all of them again. Its shares become another's only once it has handed them over.
@@ -79,10 +108,10 @@ impl Ownership {
         &self.unfit
     }
 
-    /// Those who may own a share, by rank; whoever has lost a port behind all others.
+    /// Those who may own a share, by rank; whoever has lost a port, or is drained, behind all others.
     fn ranked(&self, share: Share) -> Vec<NodeId> {
         let mut ranked = ranks(share, &self.synced);
-        ranked.sort_by_key(|node| self.unfit.contains(node));
+        ranked.sort_by_key(|node| self.is_last(*node));
         ranked
     }
 
@@ -100,8 +129,9 @@ impl Ownership {
     }
 
     /// As those have it who hold the state. What this node made of the table by itself is void.
-    pub(crate) fn adopt(&mut self, owners: &[u8], unfit: &[NodeId]) {
+    pub(crate) fn adopt(&mut self, owners: &[u8], unfit: &[NodeId], drained: &[NodeId]) {
         self.unfit = unfit.iter().copied().collect();
+        self.drained = drained.iter().copied().collect();
         for (owner, number) in self.owner.iter_mut().zip(owners) {
             *owner = NodeId::new(u32::from(*number));
         }

@@ -46,6 +46,16 @@ impl Resync {
         &self.fresh
     }
 
+    /// SAs that this node has still to tell.
+    pub(super) fn untold_sas(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Owners that have not told all.
+    pub(super) fn awaited(&self) -> Vec<NodeId> {
+        self.awaited.iter().copied().collect()
+    }
+
     /// Shares of which this node has still to tell something.
     pub(super) fn untold(&self) -> ShareSet {
         self.queue.iter().map(Item::share).collect()
@@ -88,6 +98,7 @@ impl Member {
             epoch: self.epoch,
             owners: self.table.owners(),
             unfit: self.table.unfit().iter().copied().collect(),
+            drained: self.table.drained().iter().copied().collect(),
         }]);
         self.tell_next(now);
     }
@@ -149,17 +160,25 @@ impl Member {
 
     /// Whose the shares are at the start of the view. Those who hold the state know, and all say the same; a fresh node hears it
     /// from the first of them, and goes on with what has been handed over since.
-    pub(super) fn told_owners(&mut self, epoch: u64, owners: &[u8], unfit: &[NodeId]) {
+    pub(super) fn told_owners(
+        &mut self,
+        epoch: u64,
+        owners: &[u8],
+        (unfit, drained): (&[NodeId], &[NodeId]),
+    ) {
         if epoch != self.epoch {
             return;
         }
-        let Some(Unheard { drops, fit }) = self.unheard_of.take() else { return };
-        self.table.adopt(owners, unfit);
+        let Some(Unheard { drops, fit, drained: since }) = self.unheard_of.take() else { return };
+        self.table.adopt(owners, unfit, drained);
         for (from, share, to) in drops {
             self.table.drop(from, share, to);
         }
         for (node, fit) in fit {
             self.table.set_fit(node, fit);
+        }
+        for (node, drained) in since {
+            self.table.set_drained(node, drained);
         }
     }
 

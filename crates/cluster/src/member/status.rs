@@ -1,9 +1,12 @@
 //! What operators see of a member.
 
-use super::{Member, Told};
+use super::{HandoverStage, Member, Told};
 use crate::group::GroupStatus;
 use crate::node::NodeId;
 use crate::share::ShareSet;
+use std::collections::BTreeMap;
+use testudo_ike::output::Time;
+use testudo_ipsec::spi::Share;
 
 /// What was not taken in, and what was told, since the node began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +42,22 @@ pub struct ClusterStatus {
     pub suspects: Vec<NodeId>,
     /// Members that are being brought up to date.
     pub fresh: Vec<NodeId>,
+    /// Members that are to own nothing, and those that have lost a port.
+    pub drained: Vec<NodeId>,
+    /// See there.
+    pub unfit: Vec<NodeId>,
+    /// Shares on their way from here to other nodes, and what is waited for.
+    pub handovers: Vec<(Share, HandoverStage)>,
+    /// Shares of this node that others should have, by those.
+    pub misplaced: Vec<(NodeId, usize)>,
+    /// Shares that are about to come here from nodes that live.
+    pub arrivals: ShareSet,
+    /// Shares that this node is to take, and from when on if it is a matter of time: else when all know of it.
+    pub takes: Vec<(ShareSet, Option<Time>)>,
+    /// What this node has still to tell nodes that are being brought up to date, in SAs.
+    pub untold: usize,
+    /// Owners that have not told them all.
+    pub awaited: Vec<NodeId>,
     /// IKE SAs and Child SAs of the whole cluster that are known here.
     pub ike_sas: usize,
     /// See there.
@@ -54,6 +73,10 @@ pub struct ClusterStatus {
 impl Member {
     /// For `testudo cluster`.
     pub fn status(&self) -> ClusterStatus {
+        let mut misplaced = BTreeMap::new();
+        for (_, to) in self.table.misplaced(self.node) {
+            *misplaced.entry(to).or_default() += 1;
+        }
         ClusterStatus {
             group: self.group.status(),
             owners: self.table.synced().iter().map(|node| (*node, self.table.owned_by(*node))).collect(),
@@ -63,6 +86,14 @@ impl Member {
             default_host: self.shown.default_host,
             suspects: self.suspects.iter().copied().collect(),
             fresh: self.resync.fresh().to_vec(),
+            drained: self.table.drained().iter().copied().collect(),
+            unfit: self.table.unfit().iter().copied().collect(),
+            handovers: self.handover.stages(),
+            misplaced: misplaced.into_iter().collect(),
+            arrivals: self.arrivals.shares(),
+            takes: self.takes.iter().map(|take| (take.shares(), take.at())).collect(),
+            untold: self.resync.untold_sas(),
+            awaited: self.resync.awaited(),
             ike_sas: self.replicas.ikes.len(),
             child_sas: self.replicas.children_len(),
             held: self.commits.held(),

@@ -4,12 +4,13 @@
 //! delivered twice and no number is used twice. IKE has one owner, whom the view names, and whom nobody doubts.
 
 use super::edges::Edges;
-use super::{Member, MemberOutput, TakenIn, Unheard};
+use super::handover::Arrivals;
+use super::{Member, MemberOutput, Shown, TakenIn, Unheard};
 use crate::alloc::OwnedHomes;
 use crate::group::{NoQuorum, Position, ViewStart};
 use crate::node::NodeId;
 use crate::share::ShareSet;
-use crate::update::Op;
+use crate::update::{Left, Op};
 use std::time::Duration;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, IkeSaId, Time};
@@ -38,6 +39,10 @@ enum When {
 }
 
 impl Take {
+    pub(super) fn shares(&self) -> ShareSet {
+        self.shares
+    }
+
     /// When time brings it.
     pub(super) fn at(&self) -> Option<Time> {
         match self.when {
@@ -55,6 +60,7 @@ impl Member {
         let before = std::mem::replace(&mut self.members, start.view.members.clone());
         self.log_view(&start, &before);
         self.resync.stop();
+        self.stop_handover();
         // Whatever was about to be taken: the new view says it again, if it is still so.
         self.takes.clear();
         self.wanted.clear();
@@ -124,6 +130,7 @@ impl Member {
         self.imports.clear();
         self.imported = ShareSet::EMPTY;
         self.handover.clear();
+        self.arrivals = Arrivals::default();
         self.edges = Edges::default();
         (self.active, self.ike) = (ShareSet::EMPTY, ShareSet::EMPTY);
         self.update_homes(now);
@@ -141,7 +148,14 @@ impl Member {
     }
 
     /// SEG_DROP has been delivered: the share is another's.
-    pub(super) fn dropped(&mut self, now: Time, from: NodeId, at: Position, share: Share, to: NodeId) {
+    pub(super) fn dropped(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        at: Position,
+        (share, to): (Share, NodeId),
+        left: Left,
+    ) {
         if let Some(unheard) = &mut self.unheard_of {
             unheard.drops.push((from, share, to));
             return;
@@ -161,6 +175,7 @@ impl Member {
         }
         let mut heirs = changes.heir;
         if to == self.node {
+            self.arrivals.left(now, share, left);
             let shares: ShareSet = [share].into_iter().collect();
             // Until all know of it, a view without those who do would leave the share with its former owner.
             self.takes.push(Take { when: When::Stable(at), shares });
@@ -199,6 +214,10 @@ impl Member {
             }
             self.imported = self.imported.union(shares);
             self.inherited = self.inherited.without(shares);
+            let (arrived, digests) = self.arrivals.arrived(shares);
+            if !arrived.is_empty() {
+                self.outputs.push_back(MemberOutput::Handled { shares: arrived, digests });
+            }
         }
         self.provide(now);
     }
@@ -398,14 +417,14 @@ impl Member {
     /// Who answers for the addresses of all: the first that is heard, and has all of its ports if any has.
     fn next_host(&self) -> Option<NodeId> {
         let heard = || self.members.iter().copied().filter(|node| !self.suspects.contains(node));
-        heard().find(|node| !self.table.unfit().contains(node)).or_else(|| heard().next())
+        heard().find(|node| !self.table.is_last(*node)).or_else(|| heard().next())
     }
 
     /// Tells the host what is kept here, if that has changed.
     pub(super) fn show(&mut self, now: Time) {
         let carries = self.quorate || self.config.group.no_quorum == NoQuorum::Forward;
         let bumping: ShareSet = self.bumping.keys().copied().collect();
-        let mut packets = self.active.union(self.provisional).without(bumping);
+        let mut packets = self.active.union(self.provisional).without(bumping.union(self.handover.stopped()));
         let mut ike = self.ike.without(self.handover.held());
         if !self.quorate {
             ike = ShareSet::EMPTY;
@@ -418,7 +437,8 @@ impl Member {
             // Nobody knows better; but the part of the cluster that has a quorum has one of its own.
             false => self.shown.default_host && carries,
         };
-        let shown = crate::dispatch::Ownership { packets, ike, default_host };
+        let held = if self.quorate { self.arrivals.shares().without(packets) } else { ShareSet::EMPTY };
+        let shown = Shown { packets, held, ike, default_host };
         if shown == self.shown {
             return;
         }
@@ -427,19 +447,25 @@ impl Member {
             self.outputs.push_back(MemberOutput::Announce);
         }
         self.shown = shown;
-        self.outputs.push_back(MemberOutput::Shares { packets, ike, default_host });
+        self.outputs.push_back(MemberOutput::Shares(shown));
     }
 
     /// Packets of these shares are taken in here from now on.
     fn take_in(&mut self, now: Time, shares: ShareSet) {
         let of = |share| self.replicas.children_of(share);
+        // Where the former owner has told how far it got, nobody need guess.
+        let reach = |share, child| match self.arrivals.is_exact(share) {
+            true => 0,
+            false => self.reach(now, share, child),
+        };
         let children = shares.iter().flat_map(of).map(|(spi, child)| TakenIn {
             spi_in: *spi,
             edge: child.edge,
-            reach: self.reach(now, spi.share(), child),
+            reach: reach(spi.share(), child),
             esn: child.params.esn,
         });
         let children: Vec<TakenIn> = children.collect();
+        self.arrivals.taken(shares);
         if !children.is_empty() {
             self.outputs.push_back(MemberOutput::TakeIn { children });
         }

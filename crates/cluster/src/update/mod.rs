@@ -17,7 +17,7 @@ use testudo_ipsec::spi::{Share, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// Of everything here. Nodes of another version do not read it.
-const VERSION: u8 = 14;
+const VERSION: u8 = 15;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,13 +53,19 @@ pub(crate) enum Op {
     Edges { moved: Vec<(Spi, u64)>, all_of: ShareSet, epoch: u64 },
     /// MTU: what paths take.
     PathMtus(Vec<PathMtu>),
+    /// SEG_OFFER: the owner will give these shares up for those nodes, which keep back what packets of theirs come from now on.
+    /// `neighbours`: whom it knows, by port.
+    SegOffer { shares: Vec<(Share, NodeId)>, neighbours: Vec<(u8, IpAddr)>, epoch: u64 },
     /// SEG_DROP: the owner has given the share up for that node, in the view of that epoch. In a later one it is void.
-    SegDrop { share: Share, to: NodeId, epoch: u64 },
+    SegDrop { share: Share, to: NodeId, epoch: u64, left: Left },
     /// The sender has lost a port, or has all of them again.
     Fit { fit: bool },
+    /// An operator wants that node to own nothing any more, or to own again.
+    Drain { node: NodeId, drained: bool },
     /// RESYNC begins: what follows brings the fresh nodes of that view up to date with what the sender owns. `owners`: whose each
-    /// share is at the view's start, by the numbers of the nodes; `unfit`: who has lost a port.
-    Resync { epoch: u64, owners: Vec<u8>, unfit: Vec<NodeId> },
+    /// share is at the view's start, by the numbers of the nodes; `unfit`: who has lost a port; `drained`: who is
+    /// to own nothing.
+    Resync { epoch: u64, owners: Vec<u8>, unfit: Vec<NodeId>, drained: Vec<NodeId> },
     /// RESYNC ends: that was all.
     Resynced { epoch: u64 },
 }
@@ -132,6 +138,15 @@ pub(crate) struct PathMtu {
     pub(crate) age: u16,
 }
 
+/// How a share was left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Left {
+    /// Packets have been taken in up to the edges that were told, and no further.
+    pub(crate) is_exact: bool,
+    /// Hashes of the clear packets that were worked on last: since SEG_OFFER, if there was room for all.
+    pub(crate) handled: Vec<u64>,
+}
+
 /// Octets that hold keys.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub(crate) struct Secret(Vec<u8>);
@@ -169,7 +184,9 @@ impl Op {
             Self::IkeWanted { .. }
             | Self::PathMtus(_)
             | Self::Edges { .. }
+            | Self::SegOffer { .. }
             | Self::Fit { .. }
+            | Self::Drain { .. }
             | Self::Resync { .. }
             | Self::Resynced { .. } => {
                 return None;
@@ -188,6 +205,8 @@ impl Op {
             Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
             Self::Edges { moved, .. } => 48 + moved.len() * 14,
             Self::PathMtus(paths) => 8 + paths.len() * 24,
+            Self::SegOffer { shares, neighbours, .. } => 16 + shares.len() * 3 + neighbours.len() * 19,
+            Self::SegDrop { left, .. } => 32 + left.handled.len() * 10,
             _ => 32,
         }
     }
@@ -251,7 +270,17 @@ mod tests {
     fn an_update_is_what_was_published() {
         let ops = vec![
             edges(300),
-            Op::SegDrop { share: Share(7), to: NodeId::new(3).unwrap(), epoch: 4 },
+            Op::SegOffer {
+                shares: vec![(Share(7), NodeId::new(3).unwrap())],
+                neighbours: vec![(1, "10.1.0.2".parse().unwrap())],
+                epoch: 4,
+            },
+            Op::SegDrop {
+                share: Share(7),
+                to: NodeId::new(3).unwrap(),
+                epoch: 4,
+                left: Left { is_exact: true, handled: vec![u64::MAX; 3] },
+            },
             Op::Renew(Grants {
                 share: Share(1),
                 heir: NodeId::new(2),

@@ -7,9 +7,10 @@ use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
+use testudo_cluster::dispatch::Ownership;
 use testudo_cluster::engine::{EngineEvent, RingId, View};
 use testudo_cluster::group::{ClusterKey, Durable, GroupConfig};
-use testudo_cluster::member::{Member, MemberConfig, MemberOutput, TakenIn};
+use testudo_cluster::member::{Flushed, Member, MemberConfig, MemberOutput, TakenIn};
 use testudo_cluster::node::NodeId;
 use testudo_cluster::share::ShareSet;
 use testudo_ike::alloc::SingleNodeAllocator;
@@ -39,6 +40,8 @@ pub(crate) struct Node {
     /// Up to where numbers count as seen on it, as far as it has taken SAs over.
     pub(crate) floors: BTreeMap<Spi, u64>,
     pub(crate) shares: (ShareSet, ShareSet),
+    /// Shares whose packets it keeps back.
+    pub(crate) held: ShareSet,
     pub(crate) default_host: bool,
     pub(crate) logs: Vec<String>,
     /// What it was told that paths take, and since when.
@@ -144,6 +147,7 @@ impl World {
                 policies: BTreeMap::new(),
                 floors: BTreeMap::new(),
                 shares: Default::default(),
+                held: ShareSet::EMPTY,
                 default_host: false,
                 logs: Vec::new(),
                 paths: BTreeMap::new(),
@@ -223,6 +227,7 @@ impl World {
         self.nodes[node].member = None;
         self.nodes[node].ring = None;
         self.nodes[node].shares = Default::default();
+        self.nodes[node].held = ShareSet::EMPTY;
         self.nodes[node].installed.clear();
         self.nodes[node].numbers.clear();
         self.nodes[node].policies.clear();
@@ -327,7 +332,8 @@ impl World {
             MemberOutput::SwitchChild { to, .. } | MemberOutput::StartChild { child: to } => {
                 assert!(state.installed.contains_key(&to));
             }
-            MemberOutput::Shares { packets, ike, default_host } => {
+            MemberOutput::Shares(Ownership { packets, held, ike, default_host }) => {
+                state.held = held;
                 (state.shares, state.default_host) = ((packets, ike), default_host);
                 for (other, state) in self.nodes.iter().enumerate().filter(|(other, _)| *other != node) {
                     let both = packets.iter().filter(|share| state.shares.0.contains(*share));
@@ -341,7 +347,8 @@ impl World {
             }
             MemberOutput::Flush { shares } => {
                 let now = self.now;
-                state.member.as_mut().unwrap().flushed(now, shares, &[]);
+                let flushed = Flushed { shares, ..Flushed::default() };
+                state.member.as_mut().unwrap().flushed(now, &flushed);
             }
             MemberOutput::Sender(sender) => {
                 assert!(state.sender.is_none_or(|old| old.0 < sender.0));

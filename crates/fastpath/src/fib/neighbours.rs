@@ -56,6 +56,13 @@ impl NeighbourTable {
     }
 }
 
+impl NeighbourTable {
+    pub(super) fn keys(&self) -> impl Iterator<Item = (PortIndex, IpAddr)> + '_ {
+        let v4 = self.v4.iter().map(|((port, addr), _)| (*port, IpAddr::V4(*addr)));
+        v4.chain(self.v6.iter().map(|((port, addr), _)| (*port, IpAddr::V6(*addr))))
+    }
+}
+
 impl FromIterator<(PortIndex, IpAddr, Arc<Neighbour>)> for NeighbourTable {
     fn from_iter<T: IntoIterator<Item = (PortIndex, IpAddr, Arc<Neighbour>)>>(all: T) -> Self {
         let mut table = Self::default();

@@ -37,11 +37,12 @@ impl Filter {
         }
     }
 
-    /// What this node keeps from the next packet on: packets of these shares, IKE of those (each a set of 256 bits, share 0
-    /// first), and as default host whatever else is for a VIP.
-    pub fn set_shares(&mut self, packets: [u64; 4], ike: [u64; 4], default_host: bool) -> Result<()> {
+    /// What this node keeps from the next packet on: packets of these shares, IKE of those, for the worker alone packets of those
+    /// that it holds back (each a set of 256 bits, share 0 first), and as default host whatever else is for a VIP.
+    pub fn set_shares(&mut self, [packets, ike, held]: [[u64; 4]; 3], default_host: bool) -> Result<()> {
         self.cluster.packets = packets;
         self.cluster.ike = ike;
+        self.cluster.held = held;
         self.cluster.flags &= !CLUSTER_DEFAULT_HOST;
         self.cluster.flags |= if default_host { CLUSTER_DEFAULT_HOST } else { 0 };
         self.write_cluster()

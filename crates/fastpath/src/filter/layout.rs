@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_ipsec::spi::Share;
 
 /// Grows with every change of a map or of what a value means.
-pub(super) const LAYOUT_VERSION: u32 = 4;
+pub(super) const LAYOUT_VERSION: u32 = 5;
 /// Ports of an instance.
 pub const MAX_PORTS: u16 = 64;
 /// Receive queues of a port.
@@ -132,6 +132,7 @@ pub(super) fn port_value(port: &FilterPort) -> [u8; 16] {
 pub(super) struct ClusterValue {
     pub(super) packets: [u64; 4],
     pub(super) ike: [u64; 4],
+    pub(super) held: [u64; 4],
     pub(super) key: [u64; 2],
     pub(super) deadline: u64,
     pub(super) flags: u32,
@@ -141,14 +142,19 @@ impl std::fmt::Debug for ClusterValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Without the key.
         let mut shown = f.debug_struct("ClusterValue");
-        shown.field("packets", &self.packets).field("ike", &self.ike).field("deadline", &self.deadline);
+        shown
+            .field("packets", &self.packets)
+            .field("ike", &self.ike)
+            .field("held", &self.held)
+            .field("deadline", &self.deadline);
         shown.field("flags", &self.flags).finish_non_exhaustive()
     }
 }
 
 impl ClusterValue {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let words = self.packets.iter().chain(&self.ike).chain(&self.key).chain([&self.deadline]);
+        let shares = [&self.packets, &self.ike, &self.held].into_iter().flatten();
+        let words = shares.chain(&self.key).chain([&self.deadline]);
         let words = words.flat_map(|word| word.to_ne_bytes());
         words.chain(self.flags.to_ne_bytes()).chain([0; 4]).collect()
     }

@@ -14,6 +14,7 @@ use super::origin::{Context, Source};
 use super::outbox::Outbox;
 use super::route::{Hop, Router, SendHop};
 use super::split::{Identifications, split};
+use super::transit::TransitQueue;
 use crate::fib::{Fib, PortIndex};
 use crate::frame::{Frame, FramePool};
 use crate::port::{BURST, FrameBurst, Port};
@@ -51,6 +52,7 @@ pub(super) struct Delivery<P, H> {
     hold: HoldQueue,
     early: EarlyQueue,
     joining: Joining,
+    transit: TransitQueue,
     given_up: u64,
     again: VecDeque<Frame>,
     onward: FrameBurst,
@@ -77,16 +79,18 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         let router = Router::new(fib, infos().map(|info| (info.index, info.limit)));
         let most_jumbo = pool.jumbo_total() / HELD_PART;
         let early = EarlyQueue::new(most_jumbo);
+        let hold = HoldQueue::new(pool.total(), most_jumbo.max(1));
         Self {
             egress: Egress::new(ports),
             joining: Joining::new(pool.total()),
+            transit: TransitQueue::new(pool.total(), pool.jumbo_total()),
             host,
             pool,
             counters,
             channel,
             outbox: Outbox::default(),
             router,
-            hold: HoldQueue::new(most_jumbo.max(1)),
+            hold,
             early,
             given_up: 0,
             again: VecDeque::with_capacity(AGAIN),
@@ -145,6 +149,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             }
             Verdict::Behind => self.submit_again(frame),
             Verdict::Reassemble => self.join(frame, context),
+            Verdict::Held => self.hold_for_share(frame, context),
             Verdict::Early(spi) => self.hold_early(frame, spi, context.source),
             Verdict::Drop(_) | Verdict::Pending => {
                 debug_assert_ne!(verdict, Verdict::Pending, "the pipeline gives every packet a verdict");
@@ -160,6 +165,27 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             self.give_up_early(oldest);
         }
         self.count_held();
+    }
+
+    /// Has a packet wait until its share comes here.
+    #[cold]
+    fn hold_for_share(&mut self, frame: Frame, Context { source, direction, .. }: Context) {
+        if let Some(oldest) = self.transit.hold(frame, (source, direction), self.now) {
+            self.discard(oldest, WorkerDrop::TransitDisplaced);
+        }
+        self.count_held();
+    }
+
+    /// How many packets wait for their shares.
+    pub(super) fn in_transit(&self) -> usize {
+        self.transit.len()
+    }
+
+    /// Takes the oldest of them.
+    pub(super) fn take_from_transit(&mut self) -> Option<(Frame, Source, Direction)> {
+        let taken = self.transit.take()?;
+        self.count_held();
+        Some(taken)
     }
 
     /// Has a fragment wait for the others.
@@ -209,7 +235,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     }
 
     fn count_held(&self) {
-        let held = self.hold.len() + self.early.len() + self.joining.len();
+        let held = self.hold.len() + self.early.len() + self.joining.len() + self.transit.len();
         self.counters.held.set(held as u64);
     }
 
@@ -465,6 +491,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         while let Some(frame) = self.early.expire(self.now) {
             self.give_up_early(frame);
         }
+        while let Some(frame) = self.transit.expire(self.now) {
+            self.discard(frame, WorkerDrop::TransitTimeout);
+        }
         let counters = &self.counters;
         self.joining.expire(self.now, &mut self.pool, &mut |reason| counters.count_drop(reason));
         self.count_held();
@@ -480,7 +509,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     /// True if packets wait for a neighbour, for their SA, or for the rest of them.
     pub(super) fn is_holding(&self) -> bool {
-        !self.hold.is_empty() || self.early.len() > 0 || !self.joining.is_empty()
+        !self.hold.is_empty() || self.early.len() > 0 || !self.joining.is_empty() || self.transit.len() > 0
     }
 
     /// Gives up what waits, ends the ports, and returns the frames that are missing then.
@@ -490,6 +519,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
         while let Some(frame) = self.early.clear() {
             self.give_up_early(frame);
+        }
+        while let Some((frame, ..)) = self.transit.take() {
+            self.discard(frame, WorkerDrop::TransitTimeout);
         }
         let counters = &self.counters;
         self.joining.clear(&mut self.pool, &mut |reason| counters.count_drop(reason));

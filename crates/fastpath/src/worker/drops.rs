@@ -85,6 +85,10 @@ reasons! {
     FragmentDisplaced = "fragment_displaced",
     /// A fragment that waited for the others in vain.
     FragmentTimeout = "fragment_timeout",
+    /// Of a share that is about to come here, and had to make room for a later packet.
+    TransitDisplaced = "transit_displaced",
+    /// Waited in vain for its share to come here: another node has carried it on.
+    TransitTimeout = "transit_timeout",
     /// Has been here too often: a piece that was to be split again, or an answer to an answer.
     Resubmitted = "resubmitted",
 }

@@ -1,18 +1,22 @@
 //! Packets that wait until their neighbour's MAC address is known (RFC 1122 §2.3.2.2).
 //!
-//! Bounded four ways: neighbours, packets a neighbour, jumbo frames, and time. A neighbour's latest packets are kept, not its first;
+//! Bounded five ways: neighbours, packets a neighbour, packets of all, jumbo frames, and time. A neighbour's latest packets are kept, not its first;
 //! and the latest neighbours, so that a scan of addresses that nobody has keeps no other neighbour from being found.
 
 use super::origin::Context;
 use crate::fib::PortIndex;
 use crate::frame::Frame;
-use arrayvec::ArrayVec;
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 /// Neighbours that packets wait for at a time.
 pub(super) const NEIGHBOURS: usize = 32;
-/// Packets that wait for one neighbour.
-pub(super) const PACKETS: usize = 8;
+/// Packets that wait for one neighbour: what comes while it is asked for.
+const PACKETS: usize = 256;
+/// So many may in any case.
+const AT_LEAST: usize = 8;
+/// Beyond those, all together are one of so many frames at most.
+pub(super) const PART: usize = 16;
 /// Neighbours that may take the place of an older one between two ticks. It bounds what the kernel is asked for too.
 pub(super) const PER_TICK: u32 = 100;
 /// How long they wait, in milliseconds: as long as the kernel asks, three times at intervals of a second. The first question, or the
@@ -36,7 +40,7 @@ pub(super) enum Held {
     /// It waits, and this older one had to go.
     InsteadOf(Frame),
     /// It is the first for its neighbour, and took the place of the neighbour that had been waited for longest.
-    InsteadOfNeighbour(ArrayVec<Waiter, PACKETS>),
+    InsteadOfNeighbour(VecDeque<Waiter>),
     /// Too many neighbours are waited for, and too many have had to go of late.
     TableFull(Frame),
 }
@@ -47,7 +51,7 @@ struct Waiting {
     port: PortIndex,
     neighbour: IpAddr,
     since: u64,
-    packets: ArrayVec<Waiter, PACKETS>,
+    packets: VecDeque<Waiter>,
 }
 
 /// All packets that wait.
@@ -59,12 +63,19 @@ pub(super) struct HoldQueue {
     places_left: u32,
     /// Packets that may wait in jumbo frames.
     most_jumbo: usize,
+    /// Packets that may wait, but for a few of each neighbour.
+    most: usize,
 }
 
 impl HoldQueue {
-    /// At most so many in jumbo frames, of which there may be few, and others need them.
-    pub(super) fn new(most_jumbo: usize) -> Self {
-        Self { waiting: Vec::with_capacity(NEIGHBOURS), places_left: PER_TICK, most_jumbo }
+    /// Of so many frames; at most so many in jumbo frames, of which there may be few, and others need them.
+    pub(super) fn new(frames: usize, most_jumbo: usize) -> Self {
+        Self {
+            waiting: Vec::with_capacity(NEIGHBOURS),
+            places_left: PER_TICK,
+            most_jumbo,
+            most: frames / PART,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -86,16 +97,19 @@ impl HoldQueue {
         }
         self.waiting.iter_mut().find_map(|Waiting { packets, .. }| {
             let at = packets.iter().position(is_jumbo)?;
-            Some(packets.remove(at).frame)
+            packets.remove(at).map(|waiter| waiter.frame)
         })
     }
 
     /// Lets an IP packet wait for a neighbour.
     pub(super) fn hold(&mut self, port: PortIndex, neighbour: IpAddr, waiter: Waiter, now: u64) -> Held {
+        let is_full = self.len() >= self.most;
         let known = self.waiting.iter_mut().find(|entry| entry.port == port && entry.neighbour == neighbour);
         if let Some(entry) = known {
-            let oldest = entry.packets.is_full().then(|| entry.packets.remove(0).frame);
-            entry.packets.push(waiter);
+            let packets = &mut entry.packets;
+            let is_full = packets.len() >= PACKETS || is_full && packets.len() >= AT_LEAST;
+            let oldest = packets.pop_front_if(|_| is_full).map(|waiter| waiter.frame);
+            packets.push_back(waiter);
             return oldest.map_or(Held::Behind, Held::InsteadOf);
         }
         let full = self.waiting.len() == NEIGHBOURS;
@@ -104,7 +118,7 @@ impl HoldQueue {
         }
         let oldest = full.then(|| self.waiting.remove(0).packets);
         self.places_left -= u32::from(full);
-        let packets = ArrayVec::from_iter([waiter]);
+        let packets = VecDeque::from_iter([waiter]);
         self.waiting.push(Waiting { port, neighbour, since: now, packets });
         oldest.map_or(Held::First, Held::InsteadOfNeighbour)
     }
@@ -115,22 +129,19 @@ impl HoldQueue {
     }
 
     /// Takes the packets of a neighbour for which `ready` holds, oldest first.
-    pub(super) fn release(
-        &mut self,
-        ready: impl Fn(PortIndex, IpAddr) -> bool,
-    ) -> Option<ArrayVec<Waiter, PACKETS>> {
+    pub(super) fn release(&mut self, ready: impl Fn(PortIndex, IpAddr) -> bool) -> Option<VecDeque<Waiter>> {
         let at = self.waiting.iter().position(|entry| ready(entry.port, entry.neighbour))?;
         Some(self.waiting.remove(at).packets)
     }
 
     /// Takes the packets of a neighbour that has been waited for too long.
-    pub(super) fn expire(&mut self, now: u64) -> Option<ArrayVec<Waiter, PACKETS>> {
+    pub(super) fn expire(&mut self, now: u64) -> Option<VecDeque<Waiter>> {
         let at = self.waiting.iter().position(|entry| now.saturating_sub(entry.since) >= PATIENCE)?;
         Some(self.waiting.remove(at).packets)
     }
 
     /// Takes all packets, neighbour by neighbour.
-    pub(super) fn clear(&mut self) -> Option<ArrayVec<Waiter, PACKETS>> {
+    pub(super) fn clear(&mut self) -> Option<VecDeque<Waiter>> {
         self.waiting.pop().map(|entry| entry.packets)
     }
 }

@@ -29,6 +29,7 @@ mod source;
 mod split;
 #[cfg(test)]
 mod tests;
+mod transit;
 mod wait;
 
 pub use channel::{WorkerCommand, WorkerEvent, WorkerGarbage};
@@ -75,6 +76,8 @@ pub struct Worker<P, H, D> {
     config: WorkerConfig,
     pipeline: D,
     seat: Option<Seat>,
+    /// Shares have come or gone since what waits for them was looked at.
+    shares_moved: bool,
     /// Turns without work that it stays awake for, because others may want help.
     keen: u32,
     /// Turns in a row in which others had all that there was to do.
@@ -125,6 +128,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             config,
             pipeline,
             seat: None,
+            shares_moved: false,
             keen: 0,
             waited: 0,
             delivery,
@@ -186,6 +190,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if busy {
             // Behind all commands: policies and what goes out may belong to the SA.
             self.receive_early();
+            self.receive_from_transit();
             // What has waited for a neighbour may be answered with an ICMP error that takes the tunnel.
             self.run_again();
         }
@@ -270,8 +275,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     }
 
     fn apply(&mut self, command: Command) -> Option<Garbage> {
-        if let Command::AddInbound(sa) = &command {
-            self.delivery.expect_early(sa.spi());
+        match &command {
+            Command::AddInbound(sa) => self.delivery.expect_early(sa.spi()),
+            Command::SetShares(_) | Command::Hold(_) => self.shares_moved = true,
+            _ => {}
         }
         self.pipeline.apply(command)
     }
@@ -283,6 +290,29 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             burst.push(frame);
             self.run(&mut burst, Direction::Inbound, source);
             self.run_again();
+        }
+    }
+
+    /// What has waited for shares, in the order in which it came, after some have come or stayed away: what goes on waiting gets in line
+    /// again.
+    fn receive_from_transit(&mut self) {
+        if !std::mem::take(&mut self.shares_moved) {
+            return;
+        }
+        let mut burst = FrameBurst::new();
+        let mut way = None;
+        for _ in 0..self.delivery.in_transit() {
+            let Some((frame, source, direction)) = self.delivery.take_from_transit() else { break };
+            if let Some((source, direction)) = way
+                .replace((source, direction))
+                .filter(|last| *last != (source, direction) || burst.is_full())
+            {
+                self.run(&mut burst, direction, source);
+            }
+            burst.push(frame);
+        }
+        if let Some((source, direction)) = way {
+            self.run(&mut burst, direction, source);
         }
     }
 

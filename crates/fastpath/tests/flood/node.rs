@@ -57,7 +57,7 @@ impl Node {
     /// What the node keeps from now on, without an end.
     pub fn keep(&self, shares: [u64; 4], default_host: bool) {
         self.order(move |filter, speaker| {
-            filter.set_shares(shares, shares, default_host).expect("shares");
+            filter.set_shares([shares, shares, [0; 4]], default_host).expect("shares");
             filter.set_fence(u64::MAX).expect("fence");
             speaker.set_default_host(default_host);
         });

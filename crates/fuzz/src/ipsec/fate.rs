@@ -20,7 +20,7 @@ pub(super) fn after_authentication(verdict: Verdict) -> bool {
     match verdict {
         Verdict::Forward | Verdict::ForwardInPieces { mtu: u16::MAX } => true,
         Verdict::ToHost | Verdict::Onward | Verdict::Reply => true,
-        Verdict::Early(_) | Verdict::Reassemble => false,
+        Verdict::Early(_) | Verdict::Reassemble | Verdict::Held => false,
         Verdict::Drop(reason) => matches!(
             reason,
             Dummy

@@ -6,7 +6,7 @@ use testudo_ike::config::{Connection, Identity, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::cluster::ClusterReport;
-use testudo_vici::control::{Control, Initiate, JobId, Rekey, Stats, Terminate, Version};
+use testudo_vici::control::{Control, Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
 use testudo_vici::view::ChildUsage;
@@ -160,6 +160,10 @@ impl Control for Gateway {
 
     fn cluster(&self) -> Option<ClusterReport> {
         None
+    }
+
+    fn drain(&mut self, _: &Drain) -> Result<(), String> {
+        Err("it stands alone".into())
     }
 
     fn exchanges(&self) -> &Exchanges {

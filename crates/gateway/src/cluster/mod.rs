@@ -6,6 +6,7 @@ mod load;
 mod node;
 mod pulses;
 mod report;
+mod why;
 
 use disk::{Disk, Writer};
 pub(crate) use load::Load;

@@ -1,5 +1,6 @@
 //! What operators see of the cluster: the member's own account, in plain numbers.
 
+use super::why;
 use std::time::Duration;
 use testudo_cluster::group::{self, PeerStatus};
 use testudo_cluster::member::ClusterStatus;
@@ -43,6 +44,7 @@ pub(crate) fn report(status: &ClusterStatus, now: Time) -> ClusterReport {
         ike_sas: status.ike_sas as u64,
         child_sas: status.child_sas as u64,
         unread_states: status.unread_states as u64,
+        why: why::sentences(status, now),
         counters: counters(status),
         nodes,
     }
@@ -86,6 +88,10 @@ fn state(status: &ClusterStatus, node: NodeId, member: bool) -> NodeState {
         NodeState::Absent
     } else if status.suspects.contains(&node) {
         NodeState::Suspect
+    } else if status.drained.contains(&node) {
+        NodeState::Drained
+    } else if status.unfit.contains(&node) {
+        NodeState::NoPort
     } else if status.owners.iter().any(|(owner, _)| *owner == node) {
         NodeState::Owner
     } else {
@@ -196,6 +202,14 @@ mod tests {
             default_host: true,
             suspects: vec![node(1)],
             fresh: vec![node(3)],
+            drained: Vec::new(),
+            unfit: Vec::new(),
+            handovers: Vec::new(),
+            misplaced: Vec::new(),
+            arrivals: ShareSet::EMPTY,
+            takes: Vec::new(),
+            untold: 0,
+            awaited: vec![node(4)],
             ike_sas: 100,
             child_sas: 200,
             held: 1,

@@ -5,16 +5,25 @@ use super::DataPath;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use testudo_cluster::member::TakenIn;
+use std::time::{Duration, Instant};
+use testudo_cluster::dispatch::Ownership;
+use testudo_cluster::member::{Flushed, TakenIn};
 use testudo_cluster::share::ShareSet;
+use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{ClusterFilter, Filter};
 use testudo_fastpath::vip::host;
 use testudo_fastpath::worker::Fence;
 use testudo_ike::output::{ChildSaId, Time};
-use testudo_ipsec::dataplane::Command;
+use testudo_ipsec::dataplane::{Command, Note};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::siphash::HashKey;
-use testudo_ipsec::spi::{SenderId, Spi};
+use testudo_ipsec::spi::{SenderId, Share, Spi};
+
+/// Packets that a worker notes of shares that go to another node: what passes in some milliseconds.
+const NOTES: usize = 16 << 10;
+
+/// How long what others have worked on is told to workers again, with what has come since: longer than they ask for it.
+const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// What the start of a node's data path needs.
 pub(crate) struct ClusterPlan<'a> {
@@ -32,10 +41,19 @@ pub(super) struct Clustered {
     pub(super) vips: BTreeSet<IpAddr>,
     /// Shares that have been given up, until the worker is done with what it had of theirs.
     flushing: VecDeque<ShareSet>,
+    /// What others have worked on of shares that have come lately.
+    handled: Vec<Handled>,
     /// A deadline that waits until the worker has been sent all that was to be known before it.
     fence_wanted: Option<Time>,
     /// The one that holds.
     fence_at: Time,
+}
+
+/// What another node has worked on of shares that have come here.
+struct Handled {
+    since: Instant,
+    shares: ShareSet,
+    digests: Vec<u64>,
 }
 
 impl ClusterPlan<'_> {
@@ -51,6 +69,7 @@ impl ClusterPlan<'_> {
             fence: Arc::new(Fence::shut()),
             vips: self.vips.clone(),
             flushing: VecDeque::new(),
+            handled: Vec::new(),
             fence_wanted: None,
             fence_at: Time::default(),
         })
@@ -64,14 +83,47 @@ impl ClusterPlan<'_> {
 
 impl DataPath {
     /// What this node carries from now on. The worker has all that was told before; the filter brings it what is new.
-    pub(crate) fn set_shares(
-        &mut self,
-        packets: ShareSet,
-        ike: ShareSet,
-        default_host: bool,
-    ) -> Result<(), String> {
+    pub(crate) fn set_shares(&mut self, shown: &Ownership) -> Result<(), String> {
+        let Ownership { packets, held, ike, default_host } = *shown;
+        self.send(Command::Hold(held));
         self.send(Command::SetShares(packets));
-        self.guard.set_shares(*packets.words(), *ike.words(), default_host)
+        self.guard.set_shares([packets, ike, held].map(|shares| *shares.words()), default_host)
+    }
+
+    /// All neighbours that are known, by the places of their ports.
+    pub(crate) fn neighbours(&self) -> Vec<(u8, IpAddr)> {
+        let of_port = |(PortIndex(port), addr)| Some((u8::try_from(port).ok()?, addr));
+        self.fib().neighbours().filter_map(of_port).collect()
+    }
+
+    /// Asks for those neighbours that are not known.
+    pub(crate) fn find_neighbours(&self, neighbours: &[(u8, IpAddr)]) {
+        let fib = self.fib();
+        for (port, addr) in neighbours {
+            let port = PortIndex((*port).into());
+            if fib.port(port).is_some() && fib.neighbour(port, *addr).is_none() {
+                self.routing.resolve(port, *addr);
+            }
+        }
+    }
+
+    /// From now on clear packets of these shares, which are about to go to another node, are noted.
+    pub(crate) fn note(&mut self, shares: ShareSet) {
+        let blank = Note { share: Share(0), digest: 0 };
+        self.send(Command::Note(shares, vec![blank; NOTES].into_boxed_slice()));
+    }
+
+    /// Of shares that come here: what their former nodes have worked on, so that it is not worked on again.
+    pub(crate) fn set_handled(&mut self, shares: ShareSet, digests: Vec<u64>) {
+        let Some(cluster) = &mut self.cluster else { return };
+        // Shares come one shortly after another, and a worker has one list: what it was told before must stay in it.
+        let now = Instant::now();
+        cluster.handled.retain(|handled| now.duration_since(handled.since) < REMEMBERED);
+        cluster.handled.push(Handled { since: now, shares, digests });
+        let all = cluster.handled.iter().fold(ShareSet::EMPTY, |all, handled| all.union(handled.shares));
+        let digests = cluster.handled.iter().flat_map(|handled| &handled.digests);
+        let digests = digests.map(|digest| (*digest, false)).collect();
+        self.send(Command::Handled(all, digests));
     }
 
     /// Packets may leave until then, on the clock of [`testudo_fastpath::worker::boottime`].
@@ -127,16 +179,16 @@ impl DataPath {
     pub(crate) fn flush_shares(&mut self, shares: ShareSet) {
         if let Some(cluster) = &mut self.cluster {
             cluster.flushing.push_back(shares);
-            // It comes back when all commands before it have been worked off, between two bursts.
-            self.send(Command::TakeIn(Box::default()));
+            // The notes come back when all commands before it have been worked off, between two bursts.
+            self.send(Command::TakeNotes);
         }
     }
 
-    /// A mark of [`DataPath::flush_shares`] has come back.
-    pub(super) fn note_flushed(&mut self) -> Option<(ShareSet, Vec<(Spi, u64)>)> {
+    /// Notes that [`DataPath::flush_shares`] has asked for have come back from all workers.
+    pub(super) fn note_flushed(&mut self, notes: Vec<Note>) -> Option<Flushed> {
         let shares = self.cluster.as_mut()?.flushing.pop_front()?;
         let edges = self.sas.edges().filter(|(spi, _)| shares.contains(spi.share())).collect();
-        Some((shares, edges))
+        Some(Flushed { shares, edges, notes })
     }
 
     /// Up to where packets have been taken in, on SAs where it has moved since this was asked last.

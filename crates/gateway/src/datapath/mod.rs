@@ -25,7 +25,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use testudo_cluster::share::ShareSet;
+use testudo_cluster::member::Flushed;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, Out, Route};
 use testudo_fastpath::netlink::{Addresses, FibHandle, Follower, Guard as RouteGuard};
@@ -107,7 +107,7 @@ pub(crate) enum WorkerEvent {
     /// A node of a cluster runs out of IVs.
     IvLow,
     /// The worker is done with the packets of shares that were given up: up to there packets were taken in.
-    Flushed(ShareSet, Vec<(Spi, u64)>),
+    Flushed(Flushed),
 }
 
 impl DataPath {
@@ -285,10 +285,10 @@ impl DataPath {
 
     /// Takes what workers have to tell, and frees what they have put out of use.
     pub(crate) fn events(&mut self) -> Vec<WorkerEvent> {
-        let Told { marks, events } = self.workers.told();
+        let Told { noted, events } = self.workers.told();
         self.flush();
-        let flushed: Vec<_> = (0..marks).filter_map(|_| self.note_flushed()).collect();
-        let flushed = flushed.into_iter().map(|(shares, edges)| WorkerEvent::Flushed(shares, edges));
+        let flushed: Vec<_> = noted.into_iter().filter_map(|notes| self.note_flushed(notes)).collect();
+        let flushed = flushed.into_iter().map(WorkerEvent::Flushed);
         flushed.chain(events.into_iter().filter_map(|event| self.event(event))).collect()
     }
 

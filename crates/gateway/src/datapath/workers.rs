@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use testudo_fastpath::worker::{WorkerCommand, WorkerEvent, WorkerGarbage, WorkerHandle};
-use testudo_ipsec::dataplane::{Counters as PipelineCounters, Event, Garbage};
+use testudo_ipsec::dataplane::{Counters as PipelineCounters, Event, Garbage, Note};
 
 /// All workers, by their numbers.
 pub(super) struct Workers(Vec<Running>);
@@ -16,21 +16,21 @@ pub(super) struct Running {
     pub(super) cpu: Option<usize>,
     /// Commands, in order: they go together, and wait while its queue is full.
     backlog: VecDeque<WorkerCommand>,
-    /// Marks that it has come by and others may not have.
-    marks: usize,
+    /// Notes that it has given back and others may not have.
+    noted: VecDeque<(Box<[Note]>, usize)>,
 }
 
 /// What workers have told.
 #[derive(Default)]
 pub(super) struct Told {
-    /// Marks that the last of them has come by.
-    pub(super) marks: usize,
+    /// Notes that the last of them has given back: of all workers together.
+    pub(super) noted: Vec<Vec<Note>>,
     pub(super) events: Vec<WorkerEvent>,
 }
 
 impl Running {
     pub(super) fn new(handle: WorkerHandle, pipeline: Arc<PipelineCounters>, cpu: Option<usize>) -> Self {
-        Self { handle, pipeline, cpu, backlog: VecDeque::new(), marks: 0 }
+        Self { handle, pipeline, cpu, backlog: VecDeque::new(), noted: VecDeque::new() }
     }
 
     /// The queue of a worker is bounded; ours holds what IKE has decided and cannot take back.
@@ -49,9 +49,12 @@ impl Running {
 
     /// Frees what it has put out of use.
     fn collect(&mut self) {
-        let is_mark = |garbage: &WorkerGarbage| matches!(garbage, WorkerGarbage::Ipsec(Garbage::TakenIn(floors)) if floors.is_empty());
-        // Dropping is all that there is to do with the rest.
-        self.marks += self.handle.collect().filter(is_mark).count();
+        let notes = |garbage| match garbage {
+            WorkerGarbage::Ipsec(Garbage::Noted(notes, count)) => Some((notes, count)),
+            // Dropping is all that there is to do with the rest.
+            _ => None,
+        };
+        self.noted.extend(self.handle.collect().filter_map(notes));
     }
 }
 
@@ -93,16 +96,18 @@ impl Workers {
     /// the same.
     pub(super) fn told(&mut self) -> Told {
         self.0.iter_mut().for_each(Running::collect);
-        let marks = self.0.iter().map(|worker| worker.marks).min().unwrap_or(0);
-        for worker in &mut self.0 {
-            worker.marks -= marks;
-        }
+        let complete = self.0.iter().map(|worker| worker.noted.len()).min().unwrap_or(0);
+        let noted = (0..complete).map(|_| {
+            let each = self.0.iter_mut().filter_map(|worker| worker.noted.pop_front());
+            each.flat_map(|(notes, count)| notes.into_iter().take(count)).collect()
+        });
+        let noted = noted.collect();
         let mut known = BTreeSet::new();
         let is_news = |event: &WorkerEvent| subject(event).is_none_or(|subject| known.insert(subject));
         let mut events: Vec<_> = self.0.iter().flat_map(|worker| worker.handle.events()).collect();
         events.sort_by_key(|(at, _)| *at);
         let events = events.into_iter().map(|(_, event)| event).filter(is_news).collect();
-        Told { marks, events }
+        Told { noted, events }
     }
 
     /// Fails if one has ended by itself.

@@ -33,6 +33,7 @@ impl Pipeline for Scripted {
         match command {
             Command::SetSenderId(sender) => told.push(sender.0),
             Command::TakeIn(floors) => return Some(Garbage::TakenIn(floors)),
+            Command::TakeNotes => return Some(Garbage::Noted(Box::default(), 0)),
             _ => panic!("the script says so"),
         }
         None
@@ -94,19 +95,19 @@ fn a_mark_counts_when_the_last_worker_has_come_by_it() {
     let held = Arc::clone(&slow.told);
     let mut workers = start(scripts.into_iter().chain([slow]).collect());
     let waits = held.lock().unwrap();
-    let mark = || WorkerCommand::Ipsec(Command::TakeIn(Box::default()));
+    let mark = || WorkerCommand::Ipsec(Command::TakeNotes);
     workers.queue(mark());
     workers.queue(WorkerCommand::Ipsec(Command::TakeIn(Box::new([(Spi(256), 1)]))));
     workers.queue(mark());
     workers.flush();
     wait_for("two of three", || {
-        assert_eq!(workers.told().marks, 0);
-        workers.0[..2].iter().all(|worker| worker.marks == 2)
+        assert!(workers.told().noted.is_empty());
+        workers.0[..2].iter().all(|worker| worker.noted.len() == 2)
     });
     drop(waits);
     let mut marks = 0;
     wait_for("the last", || {
-        marks += workers.told().marks;
+        marks += workers.told().noted.len();
         marks == 2
     });
     workers.stop().unwrap();

@@ -102,11 +102,23 @@ impl Gateway {
             MemberOutput::TakeIn { children } => self.data.take_in(&children).map(|floors| {
                 self.in_cluster(|member, now| member.taken_in(now, &floors));
             }),
-            MemberOutput::Shares { packets, ike, default_host } => {
+            MemberOutput::Shares(shown) => {
                 if let Some(node) = &mut self.node {
-                    node.set_default_host(default_host);
+                    node.set_default_host(shown.default_host);
                 }
-                self.data.set_shares(packets, ike, default_host)
+                self.data.set_shares(&shown)
+            }
+            MemberOutput::Note { shares } => {
+                self.data.note(shares);
+                Ok(())
+            }
+            MemberOutput::Neighbours(neighbours) => {
+                self.data.find_neighbours(&neighbours);
+                Ok(())
+            }
+            MemberOutput::Handled { shares, digests } => {
+                self.data.set_handled(shares, digests);
+                Ok(())
             }
             MemberOutput::Flush { shares } => {
                 self.data.flush_shares(shares);

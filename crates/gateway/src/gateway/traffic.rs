@@ -20,8 +20,8 @@ impl Gateway {
                     self.in_cluster(|member, now| member.numbers_low(now, spi, rate))
                 }
                 WorkerEvent::IvLow => self.in_cluster(Member::renew_sender),
-                WorkerEvent::Flushed(shares, edges) => {
-                    self.in_cluster(|member, now| member.flushed(now, shares, &edges));
+                WorkerEvent::Flushed(flushed) => {
+                    self.in_cluster(|member, now| member.flushed(now, &flushed));
                 }
             }
         }
@@ -87,9 +87,11 @@ impl Gateway {
         self.protection_changed |= self.policies_failed;
         if self.node.is_some() {
             let (edges, load) = (self.data.moved_edges(), self.load.measure());
+            let neighbours = self.data.neighbours();
             self.in_cluster(|member, now| {
                 member.report_edges(now, &edges);
                 member.set_load(load);
+                member.set_neighbours(neighbours.into_iter());
             });
         }
         self.settle();

@@ -78,6 +78,9 @@ pub enum Verdict {
     /// Is to leave behind the pieces of packets before it, which are [`Verdict::Fragment`]: give it to `outbound` again behind them,
     /// as [`Ingress::Piece`]. A datagram whose last fragment came long before the others would not be put together.
     Behind,
+    /// Its share is about to come from another node ([`super::Command::Hold`]): keep it for a moment, and give it to the pipeline again,
+    /// the same way, once the share has come.
+    Held,
     /// A fragment, of which nothing can be said before the others are there: put them together ([`crate::reassembly`]), and
     /// give the whole packet back the same way, as [`Ingress::PortJoined`] and the like.
     Reassemble,

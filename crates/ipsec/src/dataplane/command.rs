@@ -1,7 +1,7 @@
 //! What control asks of a worker, and what comes back.
 
 use super::table::Sample;
-use super::{Dataplane, LocalAddrs, PolicyBlock};
+use super::{Dataplane, LocalAddrs, Note, PolicyBlock};
 use crate::sa::{InboundSa, OutboundSa};
 use crate::sad::SlotBlock;
 use crate::share::ShareSet;
@@ -38,6 +38,16 @@ pub enum Command {
     SetLocalAddrs(Arc<LocalAddrs>),
     /// From now on this node carries these shares and no others.
     SetShares(ShareSet),
+    /// Packets of these shares, which another node still carries, come back as [`super::Verdict::Held`].
+    Hold(ShareSet),
+    /// Of these shares, which are to go to another node, clear packets that are worked on are noted in the list: the latest, as many as
+    /// there is room for.
+    Note(ShareSet, Box<[Note]>),
+    /// Ends that; the notes come back.
+    TakeNotes,
+    /// Clear packets of these shares that others have worked on, by the hashes that they noted, false for each: the shares come here with
+    /// the next [`Command::SetShares`]. None of the packets is worked on again.
+    Handled(ShareSet, Box<[(u64, bool)]>),
     /// By which a packet that reaches all nodes and meets no SA is one node's. The same key on all of them; one that strangers
     /// know lets them choose the node, no more.
     SetHashKey(HashKey),
@@ -70,6 +80,12 @@ pub enum Garbage {
     LocalAddrs(Arc<LocalAddrs>),
     /// The list has been worked off.
     TakenIn(Box<[(Spi, u64)]>),
+    /// A former list for notes.
+    Notes(Box<[Note]>),
+    /// What was noted: so many at the front.
+    Noted(Box<[Note]>, usize),
+    /// What others have worked on has been put out of use by what is told later.
+    Handled(Box<[(u64, bool)]>),
     /// The home was not set, because its policy has no place: [`Command::AddPolicies`] was forgotten.
     Home(PolicyId),
 }
@@ -106,6 +122,18 @@ impl Dataplane {
             Command::SetShares(shares) => {
                 self.shares = shares;
                 None
+            }
+            Command::Hold(shares) => {
+                self.transit.hold(shares);
+                None
+            }
+            Command::Note(shares, list) => Some(Garbage::Notes(self.transit.note(shares, list))),
+            Command::TakeNotes => {
+                let (notes, count) = self.transit.take_notes();
+                Some(Garbage::Noted(notes, count))
+            }
+            Command::Handled(shares, digests) => {
+                Some(Garbage::Handled(self.transit.handled(shares, digests, self.now)))
             }
             Command::SetHashKey(key) => {
                 self.pairs = key;

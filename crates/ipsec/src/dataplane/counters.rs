@@ -35,6 +35,7 @@ pub(super) struct DirectionCounters {
     pub(super) to_host: Counter,
     pub(super) replies: Counter,
     pub(super) to_split: Counter,
+    pub(super) to_wait: Counter,
     pub(super) to_join: Counter,
     pub(super) onward: Counter,
     pub(super) early: Counter,
@@ -52,6 +53,7 @@ impl DirectionCounters {
             to_host: Counter::default(),
             replies: Counter::default(),
             to_split: Counter::default(),
+            to_wait: Counter::default(),
             to_join: Counter::default(),
             onward: Counter::default(),
             early: Counter::default(),
@@ -81,6 +83,7 @@ impl DirectionCounters {
             to_host: self.to_host.get(),
             replies: self.replies.get(),
             to_split: self.to_split.get(),
+            to_wait: self.to_wait.get(),
             to_join: self.to_join.get(),
             onward: self.onward.get(),
             early: self.early.get(),
@@ -119,6 +122,8 @@ pub struct DirectionTotals {
     pub replies: u64,
     /// Given back to be fragmented, or to come behind pieces.
     pub to_split: u64,
+    /// Given back to wait for their share.
+    pub to_wait: u64,
     /// Fragments given back to be put together.
     pub to_join: u64,
     /// Given back to be protected again, on the way from one tunnel into another.
@@ -137,6 +142,7 @@ impl DirectionTotals {
                 + self.to_host
                 + self.replies
                 + self.to_split
+                + self.to_wait
                 + self.to_join
                 + self.onward
                 + self.early

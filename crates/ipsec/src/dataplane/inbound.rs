@@ -13,6 +13,7 @@ use super::burst::{BURST, Item, Verdict};
 use super::counters::DirectionCounters;
 use super::reply::Replier;
 use super::shares::is_carried;
+use super::transit::Transit;
 use super::turn::Turn;
 use super::{Dataplane, LocalAddrs, fence};
 use crate::demux::{self, Arrived, Form, Kind};
@@ -102,7 +103,7 @@ impl Dataplane {
         mut turn: Option<&mut dyn Turn>,
     ) {
         let counters = &*self.counters;
-        let mut plans = admit(burst, arrived, (&self.sad, &self.shares), &counters.inbound);
+        let mut plans = admit(burst, arrived, (&self.sad, &self.shares, &self.transit), &counters.inbound);
         if pass.any_ah || self.spd.has_around() {
             let known = bundle::Known {
                 sad: &self.sad,
@@ -230,7 +231,7 @@ fn next_of_train(packet: &[u8], (like, before): &(Likeness, Arrived)) -> Option<
 fn admit<'s>(
     burst: &mut [Item<'_>],
     arrived: &'s [(u8, Arrived)],
-    (sad, shares): (&'s Sad, &ShareSet),
+    (sad, shares, transit): (&'s Sad, &ShareSet, &Transit),
     counters: &DirectionCounters,
 ) -> Burst<Plan<'s>> {
     fetch(arrived, sad);
@@ -253,6 +254,10 @@ fn admit<'s>(
         }
         let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
         match checked {
+            _ if !here && transit.holds(spi.share()) => {
+                counters.to_wait.add(1);
+                item.verdict = Verdict::Held;
+            }
             _ if !here => item.refuse(DropReason::OtherNode, counters),
             Some((sa, Err(reason))) => {
                 sa.counters.add_drop(reason);

@@ -64,6 +64,7 @@ impl Dataplane {
             table: &self.outbound,
             bundles: self.spd.has_around().then_some(&*self.spd),
             shares: &self.shares,
+            transit: (!self.transit.is_idle(self.now)).then_some(&mut self.transit),
             pairs: self.pairs,
             replier: Replier { sources, limit: &mut self.icmp_limit, counters },
             counters,

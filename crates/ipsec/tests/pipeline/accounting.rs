@@ -55,6 +55,7 @@ fn told(results: &[(Verdict, Vec<u8>)], bytes: usize) -> DirectionTotals {
         forwarded_bytes: forwarded.map(|(_, packet)| packet.len() as u64).sum(),
         to_host: count(|verdict| *verdict == Verdict::ToHost),
         to_split: count(|verdict| matches!(verdict, Verdict::Fragment { .. } | Verdict::Behind)),
+        to_wait: count(|verdict| *verdict == Verdict::Held),
         to_join: count(|verdict| *verdict == Verdict::Reassemble),
         onward: count(|verdict| *verdict == Verdict::Onward),
         early: count(|verdict| matches!(verdict, Verdict::Early(_))),

@@ -141,6 +141,16 @@ impl Bed {
         self.await_members(&self.numbers())
     }
 
+    /// Waits until no node has anything to say of why something is not as it should be.
+    pub fn await_balance(&self) -> Result<()> {
+        wait_until("shares where they belong", LIMIT, || {
+            let why = |node: &Testudo| Ok(node.cluster()?["why"].clone());
+            let why = self.nodes.iter().map(why).collect::<Result<Vec<_>>>()?;
+            let well = why.iter().all(|why| why.as_array().is_some_and(Vec::is_empty));
+            Ok(if well { Ok(()) } else { Err(format!("{why:?}")) })
+        })
+    }
+
     /// Waits until these nodes are a quorate view, as each of them says, all of them up to date, and no others.
     pub fn await_members(&self, members: &[u8]) -> Result<()> {
         for node in members {

@@ -59,6 +59,7 @@ impl World {
                 return true;
             }
             Kind::Port => self.strike_port(node, end),
+            Kind::Drain => self.ask_to_drain(node, true),
             _ => self.cut(kind, node),
         }
         self.engines.changed(self.now);
@@ -141,6 +142,12 @@ impl World {
         }
     }
 
+    /// Any node may be told.
+    fn ask_to_drain(&mut self, node: usize, drained: bool) {
+        let asked = self.random.below(self.slots.len() as u64) as usize;
+        self.arrive(asked, Arrival::Input(Input::Drain(node, drained)));
+    }
+
     fn cut(&mut self, kind: Kind, node: usize) {
         let others: Vec<usize> = (0..self.slots.len()).filter(|other| *other != node).collect();
         let links: &[Link] = match kind {
@@ -204,6 +211,7 @@ impl World {
                 }
             }
             Kind::EngineSlow => self.engines.slow(node, 0),
+            Kind::Drain => self.ask_to_drain(node, false),
             _ => {
                 self.network.heal();
                 self.engines.changed(self.now);

@@ -410,6 +410,7 @@ fn describe(input: &Input) -> (&'static str, u64) {
         Input::Written(durable) => ("has written", durable.begun.epoch),
         Input::Link(link, up) => ("has a link", u64::from(*link) << 1 | u64::from(*up)),
         Input::Operator(_) => ("is asked", 0),
+        Input::Drain(node, drained) => ("is asked to drain", (*node as u64) << 1 | u64::from(*drained)),
         Input::RolledBack => ("was set back", 0),
     }
 }

@@ -5,7 +5,7 @@ use super::stream::{PolicyFilter, Source, Stream};
 use super::{Answer, counters, credentials};
 use crate::cluster::ClusterReport;
 use crate::codec::{MAX_PACKET, encoded_len};
-use crate::control::{Control, Initiate, JobId, Rekey, Selection, Terminate};
+use crate::control::{Control, Drain, Initiate, JobId, Rekey, Selection, Terminate};
 use crate::message::Message;
 use crate::render;
 use crate::schema::{self, Fields, Refusal, value};
@@ -31,6 +31,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "version" => query(request, || render::version(&control.version())),
         "stats" => query(request, || render::stats(&control.stats())),
         "testudo-cluster" => query(request, || ClusterReport::answer(control.cluster().as_ref())),
+        "testudo-drain" => drain(request, control),
         "testudo-counters" => query(request, || control.counters().to_message()),
         "get-conns" => query(request, || Message::new().with_list("conns", control.connection_names())),
         "get-shared" => query(request, || Message::new().with_list("keys", control.secret_names())),
@@ -247,6 +248,16 @@ fn terminate(request: &Request, job: JobId, control: &mut dyn Control) -> Result
         Ok(matches) if patience.timeout < 0 => Answer::Now(terminated(matches, matches)),
         Ok(matches) => patience.answer(job, Kind::Terminate { matches }),
     })
+}
+
+fn drain(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let node = fields.parsed("node", value::number)?;
+    let drained = fields.parsed("drained", value::boolean)?.unwrap_or(true);
+    fields.finish()?;
+    // What is larger is no node's number either.
+    let node = node.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    Ok(Answer::Now(done(control.drain(&Drain { node, drained }))))
 }
 
 fn rekey(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {

@@ -27,6 +27,7 @@ fn report() -> ClusterReport {
         ike_sas: 10,
         child_sas: 20,
         unread_states: 7,
+        why: vec!["node 2 is silent".to_owned(), "and so on".to_owned()],
         counters: vec![("suspicions".to_owned(), 1), ("forged".to_owned(), 0)],
         nodes: vec![
             NodeReport { id: 1, state: NodeState::Fresh, ..NodeReport::default() },
@@ -51,7 +52,14 @@ fn report() -> ClusterReport {
 fn what_is_told_is_read() {
     let mut told = report();
     for phase in [Phase::Down, Phase::NoQuorum, Phase::Exchange, Phase::Running] {
-        for state in [NodeState::Owner, NodeState::Fresh, NodeState::Suspect, NodeState::Absent] {
+        for state in [
+            NodeState::Owner,
+            NodeState::Drained,
+            NodeState::NoPort,
+            NodeState::Fresh,
+            NodeState::Suspect,
+            NodeState::Absent,
+        ] {
             told.phase = phase;
             told.nodes[1].state = state;
             let read = ClusterReport::from_message(&ClusterReport::answer(Some(&told))).unwrap();

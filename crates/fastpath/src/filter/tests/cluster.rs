@@ -62,6 +62,18 @@ fn a_new_table_is_the_next_packets() {
     assert_eq!(bench.run(&frame).reason, Reason::DropOtherNode);
 }
 
+/// What is kept back is the worker's alone: the kernel would answer, or forward, beside the node that carries the share still.
+#[test]
+fn what_is_about_to_come_goes_up_to_the_worker() {
+    let bench = Bench::clustered(&table()).with_socket();
+    let esp = flooded4(&esp_to_us(1));
+    let bypassed = flooded4(&ipv4(CLIENT4, PEER4, TCP).packet(&[0; 20]));
+    bench.set_cluster(&ClusterValue { held: ALL, ..table() });
+    let outcome = bench.run(&esp);
+    assert_eq!((outcome.action, outcome.reason), (XDP_REDIRECT, Reason::WorkerEsp));
+    assert_eq!(bench.run(&bypassed).reason, Reason::DropOtherNode);
+}
+
 #[test]
 fn nothing_goes_up_beyond_the_deadline() {
     let bench = Bench::clustered(&everything()).with_socket();

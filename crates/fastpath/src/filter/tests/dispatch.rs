@@ -155,19 +155,25 @@ fn filter_and_model_agree() {
     let model = model();
     let (alone, member) = (bench(&ClusterValue::default()), bench(&table()));
     let met = RefCell::new(BTreeMap::<_, BTreeSet<_>>::new());
-    let case = (prop_oneof![arb_v4(), arb_v6()], any::<bool>(), arb_shares(), arb_shares(), any::<bool>());
+    let case = (
+        prop_oneof![arb_v4(), arb_v6()],
+        any::<bool>(),
+        [arb_shares(), arb_shares(), arb_shares()],
+        any::<bool>(),
+    );
     let mut runner = TestRunner::new(Config { cases: 6000, failure_persistence: None, ..Config::default() });
-    let result = runner.run(&case, |(packet, flooded, packets, ike, default_host)| {
+    let result = runner.run(&case, |(packet, flooded, [packets, ike, held], default_host)| {
         let kind_of_frame = if packet[0] >> 4 == 4 { 0x0800 } else { 0x86dd };
         let frame = |mac| ethernet_to(mac, kind_of_frame, &packet);
         let own = frame(PORT_MAC);
-        member.set_cluster(&ClusterValue { packets, ike, ..table().with_default_host(default_host) });
+        member.set_cluster(&ClusterValue { packets, ike, held, ..table().with_default_host(default_host) });
         let before = alone.run(&own).reason;
         let received = if flooded { frame(CLUSTER_MAC) } else { own.clone() };
         let outcome = member.run(&received);
         let arrival = if flooded { Arrival::Flooded } else { Arrival::Own };
         let home = model.home(arrival, &packet);
-        let ownership = Ownership { packets: share_set(packets), ike: share_set(ike), default_host };
+        let [packets, ike, held] = [packets, ike, held].map(share_set);
+        let ownership = Ownership { packets, ike, held, default_host };
         let expected = match home {
             _ if before.action() == Action::Drop => before,
             Some(Home::Ambiguous) if flooded => Reason::WorkerProtectShared,

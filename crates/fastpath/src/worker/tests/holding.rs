@@ -1,6 +1,6 @@
 //! Packets that wait for a neighbour.
 
-use super::super::hold::{NEIGHBOURS, PACKETS, PER_TICK};
+use super::super::hold::{NEIGHBOURS, PART, PER_TICK};
 use super::*;
 
 fn events(worker: &TestWorker) -> Vec<WorkerEvent> {
@@ -92,17 +92,18 @@ fn a_neighbour_that_stays_silent_is_given_up_after_three_seconds() {
 
 #[test]
 fn a_neighbours_latest_packets_are_kept() {
+    const PACKETS: usize = FRAMES / PART;
     let mut worker = worker(fib(&[]));
-    for length in 60..80 {
+    for length in 60..120 {
         arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, length, true), Class::Esp);
     }
     worker.turn(1);
     assert_eq!(worker.counters().totals().held, PACKETS as u64);
-    assert_eq!(dropped(&worker, WorkerDrop::NeighbourQueueFull), 20 - PACKETS as u64);
+    assert_eq!(dropped(&worker, WorkerDrop::NeighbourQueueFull), 60 - PACKETS as u64);
     worker.delivery.channel.commands.push(WorkerCommand::Fib(full_fib())).unwrap();
     worker.turn(2);
     let lengths: Vec<usize> = sent(&mut worker, LAN).iter().map(|(_, packet)| packet.len()).collect();
-    assert_eq!(lengths, (80 - PACKETS..80).collect::<Vec<_>>());
+    assert_eq!(lengths, (120 - PACKETS..120).collect::<Vec<_>>());
     check_and_close(worker);
 }
 

@@ -9,6 +9,7 @@ mod links;
 mod many;
 mod parts;
 mod paths;
+mod planned;
 
 use crate::failover::clear::ClearText;
 use std::io::Write;

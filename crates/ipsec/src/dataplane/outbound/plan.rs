@@ -8,6 +8,7 @@ use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL};
 use crate::dataplane::reply::Replier;
 use crate::dataplane::shares::is_carried;
 use crate::dataplane::table::{OutboundTable, Place};
+use crate::dataplane::transit::Transit;
 use crate::drops::DropReason;
 use crate::esp::tunnel;
 use crate::flow::Path;
@@ -61,6 +62,8 @@ pub(super) struct Planner<'s, 'd> {
     /// If there are bundles.
     pub(super) bundles: Option<&'d Spd>,
     pub(super) shares: &'d ShareSet,
+    /// If shares come or go.
+    pub(super) transit: Option<&'d mut Transit>,
     pub(super) pairs: HashKey,
     pub(super) replier: Replier<'d>,
     pub(super) counters: &'d Counters,
@@ -109,7 +112,7 @@ impl<'s> Planner<'s, '_> {
     #[inline]
     fn template(&self, train: &Train) -> Option<(Plan<'s>, Room<'s>)> {
         let Path::Protect(policy) = train.path else { return None };
-        if self.bundles.is_some() {
+        if self.bundles.is_some() || self.transit.is_some() {
             return None;
         }
         let sa = self.table.sa(policy).filter(|sa| !sa.outer.is_transport() && self.is_home(sa))?;
@@ -118,6 +121,9 @@ impl<'s> Planner<'s, '_> {
 
     /// A packet by itself.
     fn plan(&mut self, item: &mut Item<'_>, (inner, at): (&Inner, u8), path: Path) -> Option<Plan<'s>> {
+        if self.transit.is_some() && !self.transit_lets_pass(item, inner, path) {
+            return None;
+        }
         let reason = match path {
             Path::Protect(policy) => match self.table.sa(policy) {
                 Some(sa) if self.is_home(sa) => return self.protect(item, (inner, at), sa),
@@ -147,6 +153,22 @@ impl<'s> Planner<'s, '_> {
         };
         item.refuse(reason, &self.counters.outbound);
         None
+    }
+
+    /// True unless the packet's share comes or goes, and it must wait or has been worked on elsewhere.
+    #[cold]
+    fn transit_lets_pass(&mut self, item: &mut Item<'_>, inner: &Inner, path: Path) -> bool {
+        let share = match path {
+            Path::Protect(policy) | Path::OutsideSa(policy) => {
+                self.table.sa(policy).map(|sa| sa.pair.share())
+            }
+            Path::Bypass if item.ingress.is_shared() => {
+                Some(self.pairs.pair(inner.flow.local(), inner.flow.remote()))
+            }
+            _ => None,
+        };
+        let (Some(share), Some(transit)) = (share, &mut self.transit) else { return true };
+        transit.lets_pass(item, (share, self.now), self.pairs, &self.counters.outbound)
     }
 
     /// True if this node carries the SA: what cannot be told apart before the policies are looked at comes to all nodes.

@@ -13,7 +13,7 @@ use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
 use testudo_vici::cluster::ClusterReport;
-use testudo_vici::control::{Control, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version};
+use testudo_vici::control::{Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version};
 use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
 use testudo_vici::schema::Policy;
 use testudo_vici::view::{ChildUsage, Usage};
@@ -30,6 +30,7 @@ pub(crate) struct Gateway {
     pub(crate) initiations: Vec<(JobId, Initiate)>,
     pub(crate) terminations: Vec<(JobId, Terminate)>,
     pub(crate) rekeyings: Vec<Rekey>,
+    pub(crate) drains: Vec<Drain>,
     pub(crate) exchanges: Exchanges,
     /// If it does not stand alone.
     pub(crate) cluster: Option<ClusterReport>,
@@ -229,6 +230,14 @@ impl Control for Gateway {
 
     fn cluster(&self) -> Option<ClusterReport> {
         self.cluster.clone()
+    }
+
+    fn drain(&mut self, request: &Drain) -> Result<(), String> {
+        if request.node == Some(9) {
+            return Err("no node 9".into());
+        }
+        self.drains.push(request.clone());
+        Ok(())
     }
 
     fn exchanges(&self) -> &Exchanges {

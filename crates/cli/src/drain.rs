@@ -1,0 +1,87 @@
+//! `testudo drain`: has a node of the cluster give its shares away, or lets it own some again.
+
+use crate::daemon::{self, DaemonArgs};
+use serde::Serialize;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+use testudo_vici::Error;
+use testudo_vici::client::Client;
+use testudo_vici::cluster::{ClusterReport, NodeState};
+use testudo_vici::message::Message;
+
+/// How often it is asked how far the node is.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Which node, and what of it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DrainArgs {
+    /// The node's number [default: the node that is asked]
+    node: Option<u32>,
+    /// Lets it own shares again.
+    #[arg(long)]
+    undo: bool,
+    /// Waits so many seconds until it is done; 0: not at all.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    wait: u64,
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+/// What has become of it.
+#[derive(Debug, Serialize)]
+struct Drained {
+    node: u64,
+    drained: bool,
+    /// Shares that it owns.
+    shares: u64,
+    /// It is as it should be.
+    done: bool,
+}
+
+/// Drains; failures go to standard error.
+pub(crate) fn run(args: &DrainArgs) -> ExitCode {
+    daemon::show("drain", &args.daemon, |client| ask(client, args), format)
+}
+
+fn ask(client: &mut Client, args: &DrainArgs) -> Result<Drained, Error> {
+    let mut request = Message::new().with("drained", if args.undo { "no" } else { "yes" });
+    if let Some(node) = args.node {
+        request.add_text("node", node);
+    }
+    client.command("testudo-drain", request)?;
+    let until = Instant::now() + Duration::from_secs(args.wait);
+    loop {
+        let found = look(client, args)?;
+        if found.done || Instant::now() >= until {
+            return Ok(found);
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn look(client: &mut Client, args: &DrainArgs) -> Result<Drained, Error> {
+    let report = ClusterReport::from_message(&client.request("testudo-cluster", Message::new())?)?;
+    let report = report.unwrap_or_default();
+    let number = args.node.map_or(report.node, u64::from);
+    let node = report.nodes.into_iter().find(|node| node.id == number).unwrap_or_default();
+    let drained = node.state == NodeState::Drained;
+    let done = if args.undo { !drained && node.shares > 0 } else { drained && node.shares == 0 };
+    Ok(Drained { node: number, drained, shares: node.shares, done })
+}
+
+fn format(found: &Drained) -> String {
+    let Drained { node, drained, shares, done } = found;
+    match (drained, done) {
+        (true, true) => format!("Node {node} is drained: it owns no share, and may be stopped.\n"),
+        (true, false) => {
+            format!(
+                "Node {node} is being drained: {shares} shares are still to go. `testudo cluster` says why.\n"
+            )
+        }
+        (false, true) => format!("Node {node} owns shares again: {shares} by now.\n"),
+        (false, false) => {
+            format!("Node {node} is not as it was asked for yet. `testudo cluster` says why.\n")
+        }
+    }
+}

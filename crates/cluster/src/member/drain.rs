@@ -1,0 +1,101 @@
+//! A node that is to go for a time gives its shares away first: what is planned costs no packet.
+//!
+//! Any node may ask for it. All agree on it at its place in the total order; shares then change hands as they always do among the living.
+//! A node that leaves the view and comes back is drained no more.
+
+use super::Member;
+use crate::node::NodeId;
+use crate::update::Op;
+use std::fmt;
+use std::time::Duration;
+use testudo_ike::output::Time;
+
+/// Whoever gets the last share needs this node's word that it knows: an acknowledgement, and once more, should it be lost.
+const LINGER: Duration = Duration::from_millis(300);
+
+/// Why a node is not drained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DrainError {
+    /// Nobody can agree on anything.
+    NoView,
+    /// It is not there.
+    NotThere {
+        /// Whom was asked for.
+        node: NodeId,
+        /// Who is there.
+        members: Vec<NodeId>,
+    },
+    /// Nobody could take its shares.
+    NobodyElse {
+        /// Whom was asked for.
+        node: NodeId,
+    },
+}
+
+impl fmt::Display for DrainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoView => f.write_str("there is no quorum, and so nobody to agree with"),
+            Self::NotThere { node, members } => {
+                let members: Vec<_> = members.iter().map(NodeId::to_string).collect();
+                write!(f, "found node {node}, expected one that is in the view: {}", members.join(", "))
+            }
+            Self::NobodyElse { node } => {
+                write!(
+                    f,
+                    "nobody could take the shares of node {node}: all others are drained, lack a port or are being brought up to date"
+                )
+            }
+        }
+    }
+}
+
+impl Member {
+    /// Has a node give its shares away, or lets it own again.
+    pub fn drain(&mut self, now: Time, node: NodeId, drained: bool) -> Result<(), DrainError> {
+        if !self.running {
+            return Err(DrainError::NoView);
+        }
+        if !self.members.contains(&node) {
+            return Err(DrainError::NotThere { node, members: self.members.clone() });
+        }
+        let could_take = |other: &&NodeId| **other != node && !self.table.is_last(**other);
+        if drained && !self.table.synced().iter().any(|other| could_take(&other)) {
+            return Err(DrainError::NobodyElse { node });
+        }
+        self.publish(vec![Op::Drain { node, drained }]);
+        self.pump(now);
+        Ok(())
+    }
+
+    /// An operator has spoken, through that node.
+    pub(super) fn told_drain(&mut self, now: Time, from: NodeId, (node, drained): (NodeId, bool)) {
+        if let Some(unheard) = &mut self.unheard_of {
+            unheard.drained.push((node, drained));
+            return;
+        }
+        let what = if drained { "gives its shares away" } else { "may own shares again" };
+        self.log(0, format!("node {node} {what}: node {from} was told so"));
+        let changes = self.table.set_drained(node, drained);
+        let owned = self.table.owned_by(self.node);
+        self.grant_all(owned.intersection(changes.heir), false);
+        self.provide(now);
+        self.hand_over(now);
+    }
+
+    /// True if this node, being drained, has nothing left to give away, and the others know.
+    pub fn is_empty_handed(&mut self, now: Time) -> bool {
+        if !self.running {
+            return true;
+        }
+        let waits = !self.table.drained().contains(&self.node)
+            || self.table.misplaced(self.node).next().is_some()
+            || !self.handover.held().is_empty();
+        match (waits, self.empty_since) {
+            (true, _) => self.empty_since = None,
+            (false, None) => self.empty_since = Some(now),
+            (false, Some(since)) => return now.since(since) >= LINGER,
+        }
+        false
+    }
+}

@@ -1,0 +1,188 @@
+//! What is not as it should be in the cluster, in sentences: why, what the node waits for, and which shares go where.
+
+use std::time::Duration;
+use testudo_cluster::group::{PeerStatus, Phase};
+use testudo_cluster::member::{ClusterStatus, HandoverStage};
+use testudo_cluster::node::NodeId;
+use testudo_cluster::share::ShareSet;
+use testudo_ike::output::Time;
+
+/// For `testudo cluster`; empty if all is as it should be.
+pub(crate) fn sentences(status: &ClusterStatus, now: Time) -> Vec<String> {
+    let mut why = phase(status);
+    let group = &status.group;
+    for peer in &group.peers {
+        why.extend(of_peer(status, peer, now));
+    }
+    if let Some(view) = &group.view {
+        why.extend(view.members.iter().filter_map(|node| standing(status, *node)));
+        if view.quorate && group.sender.is_none() {
+            why.push(
+                "this node has no sender ID: it waits until more than half of all configured nodes are there to \
+                 lease it one, and sends nothing encrypted until then"
+                    .into(),
+            );
+        }
+    }
+    why.extend(moves(status, now));
+    why
+}
+
+/// Why the cluster as a whole does not run.
+fn phase(status: &ClusterStatus) -> Vec<String> {
+    let group = &status.group;
+    let configured = group.peers.len() + 1;
+    let text = match group.phase {
+        Phase::Running => return Vec::new(),
+        Phase::Down => {
+            "corosync is not there, or has told no view: see `systemctl status corosync`".to_owned()
+        }
+        Phase::NoQuorum => {
+            let here = group.view.as_ref().map_or(0, |view| view.members.len());
+            format!(
+                "no quorum: {here} of {configured} nodes are here, without a majority of the votes; no IKE is spoken \
+                 and nothing is taken over until there is one"
+            )
+        }
+        Phase::Exchange => {
+            "a view begins: this node waits until each of its members has said what it holds".to_owned()
+        }
+    };
+    vec![text]
+}
+
+/// Why a node is suspected, or not there.
+fn of_peer(status: &ClusterStatus, peer: &PeerStatus, now: Time) -> Option<String> {
+    let node = peer.node;
+    if !peer.member {
+        let text = match peer.heard {
+            None => "no pulse of it has ever come",
+            Some(_) if status.group.view.is_some() => "corosync counts it out",
+            Some(_) => "there is no view",
+        };
+        return Some(format!("node {node} is absent: {text}"));
+    }
+    if !status.suspects.contains(&node) {
+        return None;
+    }
+    let threshold = millis(peer.threshold);
+    let silence = match peer.heard {
+        Some(at) => format!("nothing has been heard of it for {} ms, on any link", millis(now.since(at))),
+        None => "nothing has been heard of it, on any link".to_owned(),
+    };
+    Some(format!(
+        "node {node} is suspect: {silence}, and it is one after {threshold} ms; heirs carry its packets until it is heard \
+         again, or corosync counts it out"
+    ))
+}
+
+/// Why a member owns nothing.
+fn standing(status: &ClusterStatus, node: NodeId) -> Option<String> {
+    let owned = status.owners.iter().find(|(owner, _)| *owner == node).map_or(0, |(_, shares)| shares.len());
+    let left = match owned {
+        0 => "it owns none".to_owned(),
+        count => format!("{count} are still to go"),
+    };
+    if status.drained.contains(&node) {
+        return Some(format!(
+            "node {node} is drained: its shares go to the other nodes, {left}; `testudo drain --undo {node}` gives them \
+             back"
+        ));
+    }
+    if status.unfit.contains(&node) {
+        return Some(format!(
+            "node {node} has lost a port: its shares go to nodes that have all of theirs, {left}"
+        ));
+    }
+    if status.fresh.contains(&node) {
+        let awaited = names(&status.awaited);
+        return Some(format!(
+            "node {node} is being brought up to date: nodes {awaited} have not told it all that they own; then it gets its \
+             shares, one by one"
+        ));
+    }
+    None
+}
+
+/// Which shares move, where to, and what for.
+fn moves(status: &ClusterStatus, now: Time) -> Vec<String> {
+    let mut why = Vec::new();
+    for (to, count) in &status.misplaced {
+        why.push(format!("{count} shares of this node are to go to node {to}, at most 16 at a time"));
+    }
+    for (share, stage) in &status.handovers {
+        let number = share.0;
+        why.push(match stage {
+            HandoverStage::Offered(to) => {
+                format!("share {number} is offered to node {to}: this node carries it until all have heard that")
+            }
+            HandoverStage::Stopped(to) => format!(
+                "share {number} is about to go to node {to}: this node's workers finish what they have of it, and node {to} \
+                 keeps back what comes"
+            ),
+            HandoverStage::Dropped => {
+                format!("share {number} has been given away: another node's as soon as all have heard that")
+            }
+        });
+    }
+    if !status.arrivals.is_empty() {
+        why.push(format!(
+            "shares {} are about to come here: their packets are kept back until their owner has told the last of them",
+            list(status.arrivals)
+        ));
+    }
+    for (shares, at) in &status.takes {
+        let shares = list(*shares);
+        why.push(match at {
+            Some(at) => format!(
+                "shares {shares} are this node's in {} ms: what their former owners may still send has run out by then",
+                millis(at.since(now))
+            ),
+            None => format!("shares {shares} are this node's as soon as all have heard that"),
+        });
+    }
+    if status.untold > 0 {
+        why.push(format!(
+            "this node has still to tell {} SAs to nodes that are being brought up to date",
+            status.untold
+        ));
+    }
+    why
+}
+
+/// Numbers of shares, in ranges.
+fn list(shares: ShareSet) -> String {
+    let mut ranges: Vec<(u8, u8)> = Vec::new();
+    for share in shares.iter() {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(share.0) => *last = share.0,
+            _ => ranges.push((share.0, share.0)),
+        }
+    }
+    let shown = ranges.iter().map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+fn names(nodes: &[NodeId]) -> String {
+    nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn millis(span: Duration) -> u128 {
+    span.as_millis()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testudo_ipsec::spi::Share;
+
+    #[test]
+    fn shares_are_listed_in_ranges() {
+        let of = |numbers: &[u8]| list(numbers.iter().copied().map(Share).collect());
+        assert_eq!(of(&[0, 1, 2, 7, 254, 255]), "0-2 7 254-255");
+        assert_eq!(of(&[]), "");
+    }
+}

@@ -1,0 +1,102 @@
+//! What is planned costs no packet: shares are given away before a node goes, and come back as they went.
+
+use super::{Seen, Trial, not_doubled};
+use testudo_lab::bed::{Bed, BedOptions, Failure};
+use testudo_lab::gateway::Kind;
+use testudo_lab::testudo::Testudo;
+
+/// Nothing is lost while it happens, and nothing comes twice.
+fn unnoticed(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut Bed)) {
+    let seen = trial.under_traffic(what, happen);
+    nothing_lost(trial, what, &seen);
+    not_doubled(what, &seen);
+    trial.all_is_well(what);
+}
+
+fn nothing_lost(trial: &Trial, what: &str, seen: &Seen) {
+    let lost = seen.probes.each_ref().map(|summary| summary.lost);
+    // What other nodes have is dropped by all, and tells nothing.
+    let drops = |node: &Testudo| {
+        node.drops().unwrap().into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+    };
+    let drops = || trial.bed.nodes.iter().map(drops).collect::<Vec<_>>();
+    assert!(lost == [0, 0] || seen.false_alarm, "{what}: {lost:?} lost, {:?}", drops());
+}
+
+/// The node gives its shares away because somebody says so at another one, and gets them back.
+fn drained_and_back(name: &str, options: &BedOptions) {
+    let mut trial = Trial::start(name, options);
+    for _ in 0..3 {
+        let owner = trial.bed.owner(1).unwrap();
+        let asked = owner % 3 + 1;
+        unnoticed(&mut trial, "a drain", |bed| {
+            let done = bed.node(asked).drain(&[&owner.to_string()]).unwrap();
+            assert_eq!((&done["shares"], &done["done"]), (&0.into(), &true.into()), "{done}");
+        });
+        assert_ne!(trial.bed.owner(1).unwrap(), owner);
+        let shown = trial.bed.node(asked).cluster().unwrap();
+        let why = shown["why"].to_string();
+        assert!(
+            why.contains(&format!("node {owner} is drained: its shares go to the other nodes, it owns none")),
+            "{why}"
+        );
+
+        unnoticed(&mut trial, "the end of a drain", |bed| {
+            let done = bed.node(owner).drain(&["--undo"]).unwrap();
+            assert_eq!(done["done"], true, "{done}");
+            bed.await_balance().unwrap();
+        });
+        assert_eq!(trial.bed.owner(1).unwrap(), owner);
+    }
+}
+
+#[test]
+fn a_node_is_drained_and_comes_back() {
+    drained_and_back("drain", &BedOptions::default());
+}
+
+#[test]
+fn a_node_is_drained_with_testudo_as_the_peer() {
+    drained_and_back(
+        "drain-peer-testudo",
+        &BedOptions { peers: vec![Kind::Testudo], ..BedOptions::default() },
+    );
+}
+
+/// SIGTERM of each node in turn, as for a new version: it gives its shares away before it ends, and gets them back when it is up again.
+#[test]
+fn nodes_are_stopped_and_started_one_after_another() {
+    let mut trial = Trial::start("rolling", &BedOptions::default());
+    for node in 1..=3 {
+        unnoticed(&mut trial, &format!("the end of node {node}"), |bed| {
+            bed.node(node).stop().unwrap();
+        });
+        unnoticed(&mut trial, &format!("the return of node {node}"), |bed| {
+            bed.mend(node, Failure::Testudod).unwrap();
+            bed.await_all().unwrap();
+            bed.await_balance().unwrap();
+        });
+    }
+}
+
+/// What cannot be is refused, and says why.
+#[test]
+fn nobody_drains_whom_nobody_could_follow() {
+    let mut trial = Trial::start("drain-refused", &BedOptions { peers: Vec::new(), ..BedOptions::default() });
+    let node = trial.bed.node(1);
+    let refused = |arguments: &[&str]| node.drain(arguments).unwrap_err().to_string();
+    assert!(
+        refused(&["7"]).contains("found node 7, expected one that is in the view: 1, 2, 3"),
+        "{}",
+        refused(&["7"])
+    );
+    assert!(
+        refused(&["77"]).contains("node: found 77, expected a number from 1 to 31"),
+        "{}",
+        refused(&["77"])
+    );
+    node.drain(&["2"]).unwrap();
+    node.drain(&["3"]).unwrap();
+    let last = refused(&["1"]);
+    assert!(last.contains("nobody could take the shares of node 1"), "{last}");
+}
