@@ -5,6 +5,7 @@ mod ethtool;
 pub mod fib;
 pub mod filter;
 pub mod frame;
+pub mod generation;
 pub mod mac;
 mod mmap;
 pub mod netlink;

@@ -39,8 +39,22 @@ impl Mapping {
         Self::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
 
+    /// What a file or device holds, to be read alone.
+    pub(crate) fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::protected(libc::PROT_READ, len, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+    }
+
     fn map(len: usize, flags: libc::c_int, fd: libc::c_int, offset: libc::off_t) -> io::Result<Self> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        Self::protected(libc::PROT_READ | libc::PROT_WRITE, len, flags, fd, offset)
+    }
+
+    fn protected(
+        protection: libc::c_int,
+        len: usize,
+        flags: libc::c_int,
+        fd: libc::c_int,
+        offset: libc::off_t,
+    ) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing object.
         let address = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset) };
         if address == libc::MAP_FAILED {

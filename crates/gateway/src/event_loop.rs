@@ -1,6 +1,6 @@
 //! The control thread: waits for descriptors and deadlines, and gives each turn to the gateway.
 
-use crate::cluster::Prepared;
+use crate::cluster::{Prepared, rollback};
 use crate::config::Config;
 use crate::crypto::Crypto;
 use crate::datapath::{ClusterPlan, DataPath};
@@ -143,6 +143,7 @@ impl Loop {
         let prepared =
             config.cluster.as_ref().map(|settings| Prepared::open(config, settings, DataPath::MARK));
         let prepared = prepared.transpose()?;
+        config.cluster.as_ref().map_or(Ok(()), rollback::watch)?;
         let member =
             prepared.as_ref().map(|prepared| prepared.member(endpoint_config(config), Time(boottime())));
         // Then the gate is shut: whatever fails from here on, nothing leaves in clear.

@@ -10,6 +10,7 @@ mod traffic;
 
 pub(crate) use notes::Note;
 
+use crate::cluster::rollback::Rollback;
 use crate::cluster::{Load, Node};
 use crate::crypto::{Crypto, Failed};
 use crate::datapath::{DataPath, Turn};
@@ -53,6 +54,8 @@ pub(crate) struct Gateway {
     fresh: Vec<Fresh>,
     /// The end has begun: nothing new comes up.
     closing: bool,
+    /// Whether the machine has been set back.
+    rollback: Rollback,
     /// Of a cluster: without giving anything away before.
     leaves_at_once: bool,
     /// Messages that wait for the policies.
@@ -115,6 +118,7 @@ impl Gateway {
             policies_failed: false,
             fresh: Vec::new(),
             closing: false,
+            rollback: Rollback::new(),
             leaves_at_once: false,
             held: Vec::new(),
             origin: Instant::now(),
@@ -137,6 +141,11 @@ impl Gateway {
         // The clock of the day may be set while we run: certificates are judged by what it says now.
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         self.endpoint.set_unix_time(self.now, UnixTime(since_1970.as_secs()));
+        if self.node.is_some()
+            && let Some((why, generation)) = self.rollback.look(self.now.0, since_1970)
+        {
+            self.set_back(&why, generation);
+        }
     }
 
     /// Takes IKE messages until none waits, at most `limit`; true if there may be more. What they ask of the data path is

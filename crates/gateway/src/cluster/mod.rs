@@ -6,6 +6,7 @@ mod load;
 mod node;
 mod pulses;
 mod report;
+pub(crate) mod rollback;
 mod why;
 
 use disk::{Disk, Writer};

@@ -131,6 +131,7 @@ mod tests {
             },
             pulse_port: port,
             state: "/state".into(),
+            generation: None,
             key_place: String::new(),
         }
     }

@@ -37,6 +37,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) pulse_port: u16,
     /// Directory for what must outlive the daemon.
     pub(crate) state: PathBuf,
+    /// What tells the generation of the virtual machine.
+    pub(crate) generation: Option<PathBuf>,
     /// File, line and key that name the key file, for complaints about it.
     pub(crate) key_place: String,
 }
@@ -119,6 +121,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
     let timers = parse_timers(&cluster)?;
     let pulse_port = cluster.integer("pulse_port", 1, 65535)?;
     let state = cluster.string("state", "an absolute path", absolute)?;
+    let generation = cluster.string("generation", "an absolute path", absolute)?;
 
     let key_place = cluster.place("key");
     let no_nodes = cluster.missing("nodes", "[[cluster.nodes]] with every node of the cluster");
@@ -150,6 +153,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         timers,
         pulse_port: pulse_port.map_or(PULSE_PORT, |n| n as u16),
         state: state.unwrap_or_else(|| PathBuf::from("/var/lib/testudo")),
+        generation,
         key_place,
     }))
 }

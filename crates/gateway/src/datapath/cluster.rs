@@ -11,6 +11,7 @@ use testudo_cluster::member::{Flushed, TakenIn};
 use testudo_cluster::share::ShareSet;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{ClusterFilter, Filter};
+use testudo_fastpath::generation;
 use testudo_fastpath::vip::host;
 use testudo_fastpath::worker::Fence;
 use testudo_ike::output::{ChildSaId, Time};
@@ -66,7 +67,7 @@ impl ClusterPlan<'_> {
         }
         host::set_addresses(&self.vips, former).map_err(|e| e.to_string())?;
         Ok(Clustered {
-            fence: Arc::new(Fence::shut()),
+            fence: Arc::new(Fence::shut().watching(generation::current)),
             vips: self.vips.clone(),
             flushing: VecDeque::new(),
             handled: Vec::new(),
@@ -145,6 +146,13 @@ impl DataPath {
         cluster.fence_at = until;
         cluster.fence.extend(until.0);
         self.guard.set_fence(u64::try_from(until.0.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// What the node holds from now on is of that generation of the machine.
+    pub(crate) fn renewed(&mut self, generation: u64) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.fence.renewed(generation);
+        }
     }
 
     /// Goes on with a sender ID that nobody has used before.

@@ -16,6 +16,15 @@ impl Gateway {
         }
     }
 
+    /// The machine has been set back to an earlier state: what this node holds it may have used since.
+    pub(super) fn set_back(&mut self, why: &str, generation: u64) {
+        self.log(None, None, 0, format!("this machine was set back to an earlier state: {why}"));
+        self.in_cluster(|member, now| member.rolled_back(now));
+        self.perform_all();
+        // The fence is shut by now, and opens with what is granted in this generation.
+        self.data.renewed(generation);
+    }
+
     /// Hears the engine.
     pub(crate) fn engine_events(&mut self) {
         while let Some(event) = self.node.as_mut().and_then(|node| node.next_event()) {

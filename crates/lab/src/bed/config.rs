@@ -24,13 +24,18 @@ pub(super) fn write_key(lab: &Lab) -> Result<(Vec<u8>, PathBuf)> {
     Ok((octets, path))
 }
 
+/// In a node's directory: what tells the generation of its machine.
+pub(super) const GENERATION: &str = "generation";
+
 /// `[cluster]` of a node's testudo.toml.
 pub(super) fn section(node: u8, options: &BedOptions, [key, state]: [&Path; 2]) -> String {
     let (key, state, more) = (key.display(), state.display(), &options.cluster);
     let both = |net| FAMILIES.into_iter().filter_map(move |family| Cluster::shared(net, family));
     let vips = quoted([Net::Outer, Net::Inner].into_iter().flat_map(both));
-    let mut text =
-        format!("[cluster]\nnode = {node}\nkey = \"{key}\"\nstate = \"{state}\"\nvips = [{vips}]\n{more}\n");
+    let mut text = format!(
+        "[cluster]\nnode = {node}\nkey = \"{key}\"\nstate = \"{state}\"\ngeneration = \"{state}/{GENERATION}\"\n\
+         vips = [{vips}]\n{more}\n"
+    );
     for id in 1..=options.nodes {
         let links = [(Net::Cluster, Family::V4), (Net::Outer, options.outside), (Net::Inner, Family::V4)];
         let addresses = quoted(links.into_iter().map(|(net, family)| Cluster::own(id, net, family)));

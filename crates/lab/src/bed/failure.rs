@@ -1,9 +1,11 @@
 //! What can happen to a node, and how it is put right again.
 
-use super::Bed;
-use crate::Result;
+use super::{Bed, config};
 use crate::cluster::{Cut, Net};
+use crate::{Error, Result};
 use nix::sys::signal::Signal;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 
 /// What happens to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub enum Failure {
     Corosync,
     /// testudod stands still.
     Pause,
+    /// Its hypervisor says that the machine goes on from an earlier state.
+    SetBack,
     /// It is cut off a network.
     Link(Net, Cut),
     /// It is cut off all of them.
@@ -30,6 +34,7 @@ impl Bed {
             }
             Failure::Corosync => self.corosync(node).kill(),
             Failure::Pause => self.node(node).process().signal(Signal::SIGSTOP),
+            Failure::SetBack => self.next_generation(node),
             Failure::Link(net, how) => self.cluster.cut(node, net, how),
             Failure::AllLinks(how) => self.cluster.isolate(node, how),
         }
@@ -41,6 +46,7 @@ impl Bed {
             Failure::Testudod => self.restart_node(node),
             Failure::Corosync => self.corosync(node).restart(),
             Failure::Pause => self.node(node).process().signal(Signal::SIGCONT),
+            Failure::SetBack => Ok(()),
             Failure::Link(net, _) => self.cluster.join(node, net),
             Failure::AllLinks(_) => Net::ALL.iter().try_for_each(|net| self.cluster.join(node, *net)),
         }
@@ -50,6 +56,18 @@ impl Bed {
     /// [`crate::cluster::Cluster::heal`] ends it.
     pub fn split(&self, apart: &[u8]) -> Result<()> {
         Net::ALL.iter().try_for_each(|net| self.cluster.divide(*net, apart))
+    }
+
+    /// Written in place, as a device's memory changes.
+    fn next_generation(&self, node: u8) -> Result<()> {
+        let lab = self.cluster.nodes[usize::from(node) - 1].lab();
+        let path = lab.dir().join(format!("node{node}-state")).join(config::GENERATION);
+        let failed = || Error::io(format!("write {}", path.display()));
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed())?;
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, 0).map_err(failed())?;
+        let next = u64::from_ne_bytes(word) + 1;
+        file.write_all_at(&next.to_ne_bytes(), 0).map_err(failed())
     }
 
     fn restart_node(&mut self, node: u8) -> Result<()> {

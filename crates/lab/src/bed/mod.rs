@@ -253,6 +253,9 @@ fn start_nodes(
     let text: String = connections.iter().map(ToString::to_string).collect();
     let start = |(number, namespace)| {
         let state = lab.subdir(&format!("node{number}-state"))?;
+        let generation = state.join(config::GENERATION);
+        let failed = Error::io(format!("write {}", generation.display()));
+        std::fs::write(&generation, [0; 8]).map_err(failed)?;
         let section = config::section(number, options, [&path, &state]);
         let testudod = Testudo::start_with(namespace, &format!("{}\n{section}", options.settings))?;
         testudod.swanctl().load(&text)?;

@@ -1,6 +1,7 @@
 //! What is planned costs no packet: shares are given away before a node goes, and come back as they went.
 
-use super::{Seen, Trial, not_doubled};
+use super::{Seen, Trial, not_doubled, within};
+use std::time::Duration;
 use testudo_lab::bed::{Bed, BedOptions, Failure};
 use testudo_lab::gateway::Kind;
 use testudo_lab::testudo::Testudo;
@@ -77,6 +78,30 @@ fn nodes_are_stopped_and_started_one_after_another() {
             bed.await_balance().unwrap();
         });
     }
+}
+
+/// A machine that goes on from an earlier state sends nothing of what it held, under IVs that it may have used: it joins anew, with another
+/// sender ID, and the others carry on what it had.
+#[test]
+fn a_machine_is_set_back() {
+    let mut trial = Trial::start("set-back", &BedOptions::default());
+    let owner = trial.bed.owner(1).unwrap();
+    let sender =
+        |trial: &Trial| trial.bed.nodes[usize::from(owner) - 1].cluster().unwrap()["sender"].as_u64();
+    let before = sender(&trial).unwrap();
+    let what = "a machine set back";
+    let seen = trial.under_traffic(what, |bed| {
+        bed.strike(owner, Failure::SetBack).unwrap();
+        bed.await_all().unwrap();
+        bed.await_balance().unwrap();
+    });
+    not_doubled(what, &seen);
+    within(what, Duration::from_secs(5), &seen);
+    assert!(sender(&trial).unwrap() > before, "another sender ID");
+    let log = trial.bed.node(owner).log().unwrap();
+    let said = "this machine was set back to an earlier state: its generation was 0000000000000000 and is 0000000000000001";
+    assert!(log.contains(said), "{log}");
+    trial.all_is_well(what);
 }
 
 /// What cannot be is refused, and says why.

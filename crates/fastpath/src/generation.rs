@@ -1,0 +1,87 @@
+//! The generation of the virtual machine: a number in memory that becomes another one each time that the machine was set back to an
+//! earlier state, or continued from a copy. What a node of a cluster holds it must not use then: it has used it already.
+//!
+//! It is read from the page of a vmclock device (Linux 6.13 and later), by whose *disruption marker* a hypervisor tells of everything
+//! after which the machine may not be what it was: snapshots, and live migration too. Or from the first eight octets of a file, for
+//! hypervisors that have other means, and for tests.
+
+use crate::mmap::Mapping;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Acquire;
+
+/// What a vmclock page begins with: "VCLK", little-endian (vmclock-abi.h).
+const MAGIC: [u8; 4] = *b"VCLK";
+/// Where its disruption marker is: behind magic, size, version, two octets of kinds, and a count of changes.
+const MARKER: usize = 16;
+/// Octets that are mapped.
+const LEN: usize = 4096;
+
+static WATCHED: OnceLock<Word> = OnceLock::new();
+
+struct Word {
+    mapping: Mapping,
+    at: usize,
+}
+
+/// Has [`current`] tell what stands there from now on: once a process. A file must have eight octets at least, and be written in place.
+pub fn watch(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    let is_file = file.metadata()?.is_file();
+    if is_file && file.metadata()?.len() < size_of::<u64>() as u64 {
+        return Err(io::Error::other("found fewer than eight octets, expected a number of eight"));
+    }
+    let mapping = Mapping::read_only(file.as_fd(), LEN)?;
+    let mut magic = [0; MAGIC.len()];
+    if !is_file {
+        // SAFETY: the mapping has more octets, and a device's page is never smaller.
+        unsafe { mapping.base().as_ptr().copy_to_nonoverlapping(magic.as_mut_ptr(), magic.len()) };
+        if magic != MAGIC {
+            return Err(io::Error::other(format!(
+                "found a device that begins with {magic:?}, expected vmclock's {MAGIC:?}"
+            )));
+        }
+    }
+    let at = if is_file { 0 } else { MARKER };
+    WATCHED
+        .set(Word { mapping, at })
+        .map_err(|_| io::Error::other("the generation is watched elsewhere already"))
+}
+
+/// The generation; 0 where nothing tells. As quick as a read of memory.
+#[inline]
+pub fn current() -> u64 {
+    let Some(Word { mapping, at }) = WATCHED.get() else { return 0 };
+    // SAFETY: the word is inside the mapping, which lives as long as the process, and aligned: a page begins it. It is changed
+    // from outside, so it is read as an atomic.
+    unsafe { (*mapping.base().as_ptr().add(*at).cast::<AtomicU64>()).load(Acquire) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_file_that_is_written_in_place_is_read_at_once() {
+        assert_eq!(current(), 0);
+        let path = std::env::temp_dir().join(format!("testudo-generation-{}", std::process::id()));
+        std::fs::write(&path, [1; 4]).unwrap();
+        assert!(watch(&path).unwrap_err().to_string().contains("fewer than eight octets"));
+        assert!(watch(&path.with_extension("none")).is_err());
+        std::fs::write(&path, 7_u64.to_ne_bytes()).unwrap();
+        watch(&path).unwrap();
+        assert_eq!(current(), 7);
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&9_u64.to_ne_bytes(), 0).unwrap();
+        assert_eq!(current(), 9);
+        assert!(watch(&path).unwrap_err().to_string().contains("already"));
+        let wrong = watch(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(wrong.contains("expected vmclock's"), "{wrong}");
+        std::fs::remove_file(&path).unwrap();
+    }
+}

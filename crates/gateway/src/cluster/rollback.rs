@@ -1,0 +1,100 @@
+//! Whether this machine has been set back to an earlier state: by its hypervisor's word, or by a clock that has jumped.
+//!
+//! A virtual machine that goes on from a snapshot has numbers, IVs and a sender ID that it has used already. Workers look at the
+//! generation once a burst; this finds out what to do about it. Where no generation can be read, only the clock is left: someone sets it
+//! right after a snapshot was restored, some time after it has done harm.
+
+use crate::config::ClusterSettings;
+use std::path::Path;
+use std::time::Duration;
+use testudo_fastpath::generation;
+
+/// Where Linux has what hypervisors tell.
+const VMCLOCK: &str = "/dev/vmclock0";
+/// Against the clock that goes on by itself the time of day is set in small steps, or was never right.
+const JUMP: Duration = Duration::from_secs(10);
+/// In the first minutes after the start of the machine the time of day is set for the first time.
+const BOOT: Duration = Duration::from_secs(300);
+
+/// What was found last.
+pub(crate) struct Rollback {
+    generation: u64,
+    /// The time of day when the machine started.
+    origin: Option<Duration>,
+}
+
+/// Begins to watch what the configuration names, or what there is.
+pub(crate) fn watch(settings: &ClusterSettings) -> Result<(), String> {
+    let named = settings.generation.as_deref();
+    let Some(path) = named.or_else(|| Some(Path::new(VMCLOCK)).filter(|path| path.exists())) else {
+        tracing::info!(
+            "nothing tells the generation of this machine ({VMCLOCK} is not there): never continue it from a snapshot"
+        );
+        return Ok(());
+    };
+    match generation::watch(path) {
+        Ok(()) => Ok(()),
+        Err(error) if named.is_some() => {
+            Err(format!("{}: cannot watch the generation of this machine: {error}", path.display()))
+        }
+        // What a kernel or a hypervisor does not offer is no reason not to start.
+        Err(error) => {
+            tracing::warn!("{}: cannot watch the generation of this machine: {error}", path.display());
+            Ok(())
+        }
+    }
+}
+
+impl Rollback {
+    /// As it is now.
+    pub(crate) fn new() -> Self {
+        Self { generation: generation::current(), origin: None }
+    }
+
+    /// What tells that the machine has been set back since the last look, and the generation that it is now.
+    pub(crate) fn look(&mut self, boottime: Duration, since_1970: Duration) -> Option<(String, u64)> {
+        self.look_at(generation::current(), boottime, since_1970)
+    }
+
+    fn look_at(
+        &mut self,
+        generation: u64,
+        boottime: Duration,
+        since_1970: Duration,
+    ) -> Option<(String, u64)> {
+        let before = std::mem::replace(&mut self.generation, generation);
+        let origin = since_1970.saturating_sub(boottime);
+        let jumped = self.origin.replace(origin).and_then(|before| origin.checked_sub(before));
+        if before != generation {
+            return Some((format!("its generation was {before:016x} and is {generation:016x}"), generation));
+        }
+        let jumped = jumped.filter(|jump| *jump >= JUMP && boottime >= BOOT)?;
+        Some((format!("the time of day has jumped ahead by {} seconds", jumped.as_secs()), generation))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn another_generation_tells_and_so_does_a_clock_that_jumps_ahead() {
+        let mut rollback = Rollback { generation: 1, origin: None };
+        let day = 1_700_000_000;
+        assert_eq!(rollback.look_at(1, s(1000), s(day)), None);
+        assert_eq!(rollback.look_at(1, s(1100), s(day + 105)), None, "a step of five seconds");
+        assert_eq!(rollback.look_at(1, s(1200), s(day + 100)), None, "back");
+        let (why, now) = rollback.look_at(2, s(1300), s(day + 200)).unwrap();
+        assert_eq!((why.as_str(), now), ("its generation was 0000000000000001 and is 0000000000000002", 2));
+        assert_eq!(rollback.look_at(2, s(1301), s(day + 201)), None, "told once");
+        let (why, _) = rollback.look_at(2, s(1302), s(day + 3802)).unwrap();
+        assert_eq!(why, "the time of day has jumped ahead by 3600 seconds");
+        let mut fresh = Rollback { generation: 0, origin: None };
+        assert_eq!(fresh.look_at(0, s(5), s(0)), None);
+        assert_eq!(fresh.look_at(0, s(60), s(day)), None, "set for the first time");
+    }
+}
