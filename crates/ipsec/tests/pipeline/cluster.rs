@@ -28,11 +28,11 @@ pub(crate) fn block(next: u64, end: u64) -> SequenceBlock {
     SequenceBlock { next, end }
 }
 
-fn node(tunnel: &Tunnel, numbers: SequenceBlock) -> Gateway {
+pub(crate) fn node(tunnel: &Tunnel, numbers: SequenceBlock) -> Gateway {
     Gateway::with_numbers(&tunnel.params(), tunnel.library, numbers)
 }
 
-fn peer(tunnel: &Tunnel) -> Gateway {
+pub(crate) fn peer(tunnel: &Tunnel) -> Gateway {
     Gateway::new(&tunnel.params().mirrored(), tunnel.library)
 }
 
@@ -41,7 +41,7 @@ fn burst(count: usize) -> Vec<Vec<u8>> {
 }
 
 /// To A's side, from behind the peer.
-fn back(count: usize) -> Vec<Vec<u8>> {
+pub(crate) fn back(count: usize) -> Vec<Vec<u8>> {
     let packet =
         v4_with(|f| (f.src, f.dst) = ([10, 2, 0, 2].into(), [10, 1, 0, 9].into()), Protocol(99), &[7; 50]);
     vec![packet; count]

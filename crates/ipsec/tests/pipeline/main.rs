@@ -17,6 +17,7 @@ mod round_trip;
 mod scapy;
 mod separate;
 mod trains;
+mod transit;
 mod transport;
 mod tshark;
 mod tunnel;

@@ -4,6 +4,7 @@ use crate::support::{TestServer, message};
 use std::time::Duration;
 use testudo_vici::client::Client;
 use testudo_vici::cluster::{ClusterReport, NodeReport, NodeState, Phase, ViewReport};
+use testudo_vici::control::Drain;
 use testudo_vici::message::Message;
 
 /// Every field has a value of its own, and what may be missing is once there and once not.
@@ -113,4 +114,31 @@ fn the_server_tells_what_the_gateway_knows() {
     assert_eq!(ClusterReport::from_message(&ask()).unwrap(), Some(report()));
     let refused = client.request("testudo-cluster", message(&[("node", "1")])).unwrap();
     assert_eq!(refused.text("success"), Some("no"));
+}
+
+#[test]
+fn who_is_drained_is_said_to_the_gateway() {
+    let server = TestServer::start();
+    let mut client = Client::connect(&server.socket()).unwrap();
+    client.set_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut drain = |pairs: &[(&str, &str)]| client.request("testudo-drain", message(pairs)).unwrap();
+    for (pairs, expected) in [
+        (&[][..], Drain { node: None, drained: true }),
+        (&[("node", "3")], Drain { node: Some(3), drained: true }),
+        (&[("node", "3"), ("drained", "no")], Drain { node: Some(3), drained: false }),
+    ] {
+        assert_eq!(drain(pairs).text("success"), Some("yes"));
+        assert_eq!(server.gateway.lock().unwrap().drains.pop(), Some(expected));
+    }
+    for (pairs, complaint) in [
+        (&[("node", "x")][..], "node"),
+        (&[("drained", "maybe")], "drained"),
+        (&[("who", "1")], "who"),
+        (&[("node", "9")], "no node 9"),
+    ] {
+        let refused = drain(pairs);
+        assert_eq!(refused.text("success"), Some("no"), "{pairs:?}");
+        assert!(refused.text("errmsg").unwrap_or_default().contains(complaint), "{refused:?}");
+    }
+    assert!(server.gateway.lock().unwrap().drains.is_empty());
 }

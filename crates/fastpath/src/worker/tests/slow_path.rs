@@ -446,3 +446,43 @@ fn control_hears_of_protected_packets_that_are_too_big() {
     assert_eq!(events, [WorkerEvent::PathTooBig { remote: addr(CLIENT), mtu: 1000 }], "once");
     check_and_close(worker);
 }
+
+/// Kept back until control says that the share has come, in order; and for no longer than half a second.
+#[test]
+fn packets_wait_for_their_share() {
+    use testudo_ipsec::dataplane::Command;
+    use testudo_ipsec::share::ShareSet;
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().outbound = Some(|_| Verdict::Held);
+    for length in 100..104 {
+        arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, length, false), Class::Protect);
+    }
+    worker.turn(1);
+    assert_eq!((worker.counters().totals().held, sent(&mut worker, WAN).len()), (4, 0));
+    let tell = |worker: &mut TestWorker, command| {
+        worker.delivery.channel.commands.push(WorkerCommand::Ipsec(command)).unwrap();
+    };
+    // Other shares have moved: these go on waiting.
+    tell(&mut worker, Command::SetShares(ShareSet::EMPTY));
+    worker.turn(2);
+    assert_eq!(worker.counters().totals().held, 4);
+    worker.pipeline_mut().outbound = Some(|_| Verdict::Forward);
+    worker.turn(3);
+    assert_eq!(worker.counters().totals().held, 4, "nobody has said that anything has come");
+    tell(&mut worker, Command::Hold(ShareSet::EMPTY));
+    worker.turn(4);
+    let lengths: Vec<usize> = sent(&mut worker, WAN).iter().map(|(_, packet)| packet.len()).collect();
+    assert_eq!((worker.counters().totals().held, lengths), (0, vec![100, 101, 102, 103]));
+
+    worker.pipeline_mut().outbound = Some(|_| Verdict::Held);
+    for length in 0..200 {
+        arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 100 + length, false), Class::Protect);
+        worker.turn(5);
+    }
+    let most = FRAMES as u64 / 4;
+    assert_eq!(worker.counters().totals().held, most, "a quarter of all frames");
+    assert_eq!(dropped(&worker, WorkerDrop::TransitDisplaced), 200 - most);
+    worker.turn(600);
+    assert_eq!((worker.counters().totals().held, dropped(&worker, WorkerDrop::TransitTimeout)), (0, most));
+    check_and_close(worker);
+}
