@@ -46,9 +46,7 @@ impl Member {
 
     pub(super) fn apply(&mut self, now: Time, from: NodeId, at: Position, op: Op) {
         match op {
-            Op::SegOffer { shares, neighbours, epoch } => {
-                return self.offered(now, from, (&shares, neighbours), epoch);
-            }
+            Op::SegOffer(offer) => return self.offered(now, from, offer),
             Op::SegDrop { share, to, left, .. } => return self.dropped(now, from, at, (share, to), left),
             Op::Resync { epoch, owners, unfit, drained } => {
                 return self.told_owners(epoch, &owners, (&unfit, &drained));
@@ -93,7 +91,7 @@ impl Member {
             }
             Op::Edges { moved, all_of, epoch } => self.edges_told(now, from, &moved, (all_of, epoch)),
             Op::PathMtus(paths) => self.path_mtus_told(now, &paths),
-            Op::SegOffer { .. }
+            Op::SegOffer(_)
             | Op::SegDrop { .. }
             | Op::Fit { .. }
             | Op::Drain { .. }

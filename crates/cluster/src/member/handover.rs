@@ -12,9 +12,8 @@ use super::{Member, MemberOutput};
 use crate::group::Ticket;
 use crate::node::NodeId;
 use crate::share::ShareSet;
-use crate::update::{Left, Op};
+use crate::update::{Left, Offer, Op};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
@@ -163,7 +162,7 @@ impl Member {
         let shares = misplaced.iter().map(|(share, _)| *share).collect();
         self.outputs.push_back(MemberOutput::Note { shares });
         let (shares, neighbours) = (misplaced.clone(), self.neighbours.clone());
-        let offer = Op::SegOffer { shares, neighbours, epoch: self.epoch };
+        let offer = Op::SegOffer(Offer { shares, neighbours, epoch: self.epoch });
         let Some(ticket) = self.publish(vec![offer]) else { return };
         let offered = misplaced.into_iter().map(|(share, to)| (share, Stage::Offered(to, ticket)));
         self.handover.0.extend(offered);
@@ -171,24 +170,18 @@ impl Member {
     }
 
     /// Another node will give shares up: what comes for this one's is kept back from now on.
-    pub(super) fn offered(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        (shares, neighbours): (&[(Share, NodeId)], Vec<(u8, IpAddr)>),
-        epoch: u64,
-    ) {
-        if epoch != self.epoch || self.unheard_of.is_some() {
+    pub(super) fn offered(&mut self, now: Time, from: NodeId, offer: Offer) {
+        if offer.epoch != self.epoch || self.unheard_of.is_some() {
             return;
         }
         let ours =
             |(share, to): &&(Share, NodeId)| *to == self.node && self.table.owner(*share) == Some(from);
-        let ours: Vec<Share> = shares.iter().filter(ours).map(|(share, _)| *share).collect();
+        let ours: Vec<Share> = offer.shares.iter().filter(ours).map(|(share, _)| *share).collect();
         if ours.is_empty() {
             return;
         }
         // They take longer to find than the share takes to come.
-        self.outputs.push_back(MemberOutput::Neighbours(neighbours));
+        self.outputs.push_back(MemberOutput::Neighbours(offer.neighbours));
         for share in ours {
             let arrival = Arrival { until: now.plus(PATIENCE), left: Left::default(), has_come: false };
             self.arrivals.0.insert(share, arrival);

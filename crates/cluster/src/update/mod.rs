@@ -53,9 +53,8 @@ pub(crate) enum Op {
     Edges { moved: Vec<(Spi, u64)>, all_of: ShareSet, epoch: u64 },
     /// MTU: what paths take.
     PathMtus(Vec<PathMtu>),
-    /// SEG_OFFER: the owner will give these shares up for those nodes, which keep back what packets of theirs come from now on.
-    /// `neighbours`: whom it knows, by port.
-    SegOffer { shares: Vec<(Share, NodeId)>, neighbours: Vec<(u8, IpAddr)>, epoch: u64 },
+    /// SEG_OFFER: the owner will give shares up for other nodes, which keep back what packets of theirs come from now on.
+    SegOffer(Offer),
     /// SEG_DROP: the owner has given the share up for that node, in the view of that epoch. In a later one it is void.
     SegDrop { share: Share, to: NodeId, epoch: u64, left: Left },
     /// The sender has lost a port, or has all of them again.
@@ -138,6 +137,17 @@ pub(crate) struct PathMtu {
     pub(crate) age: u16,
 }
 
+/// Shares that their owner will give up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    /// Each for whom.
+    pub(crate) shares: Vec<(Share, NodeId)>,
+    /// Whom the owner knows, by port.
+    pub(crate) neighbours: Vec<(u8, IpAddr)>,
+    /// The view in which it said so.
+    pub(crate) epoch: u64,
+}
+
 /// How a share was left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Left {
@@ -184,7 +194,7 @@ impl Op {
             Self::IkeWanted { .. }
             | Self::PathMtus(_)
             | Self::Edges { .. }
-            | Self::SegOffer { .. }
+            | Self::SegOffer(_)
             | Self::Fit { .. }
             | Self::Drain { .. }
             | Self::Resync { .. }
@@ -205,7 +215,7 @@ impl Op {
             Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
             Self::Edges { moved, .. } => 48 + moved.len() * 14,
             Self::PathMtus(paths) => 8 + paths.len() * 24,
-            Self::SegOffer { shares, neighbours, .. } => 16 + shares.len() * 3 + neighbours.len() * 19,
+            Self::SegOffer(offer) => 16 + offer.shares.len() * 3 + offer.neighbours.len() * 19,
             Self::SegDrop { left, .. } => 32 + left.handled.len() * 10,
             _ => 32,
         }
@@ -270,11 +280,11 @@ mod tests {
     fn an_update_is_what_was_published() {
         let ops = vec![
             edges(300),
-            Op::SegOffer {
+            Op::SegOffer(Offer {
                 shares: vec![(Share(7), NodeId::new(3).unwrap())],
                 neighbours: vec![(1, "10.1.0.2".parse().unwrap())],
                 epoch: 4,
-            },
+            }),
             Op::SegDrop {
                 share: Share(7),
                 to: NodeId::new(3).unwrap(),

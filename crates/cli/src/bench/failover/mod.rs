@@ -15,6 +15,7 @@ mod idle;
 mod load;
 mod outage;
 mod owner;
+mod planned;
 mod rate;
 mod site;
 mod storm;
@@ -72,6 +73,8 @@ fn minutes(text: &str) -> Result<f64, String> {
 pub(crate) enum Part {
     /// How long nothing comes through when a node dies.
     Outage,
+    /// A node that is drained, and nodes that are restarted one after another.
+    Planned,
     /// A download in which a node dies.
     Download,
     /// Tunnels that are lost when a node dies while many are set up.
@@ -87,12 +90,21 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 7] =
-        [Self::Outage, Self::Download, Self::Storm, Self::Idle, Self::Owner, Self::Rate, Self::Load];
+    const ALL: [Self; 8] = [
+        Self::Outage,
+        Self::Planned,
+        Self::Download,
+        Self::Storm,
+        Self::Idle,
+        Self::Owner,
+        Self::Rate,
+        Self::Load,
+    ];
 
     fn measure(self, args: &FailoverArgs) -> Result<Vec<Row>, FailoverError> {
         match self {
             Self::Outage => outage::measure(args.repeats),
+            Self::Planned => planned::measure(args.repeats),
             Self::Download => download::measure(args.repeats, args.megabytes),
             Self::Storm => storm::measure(args),
             Self::Load => load::measure(args),

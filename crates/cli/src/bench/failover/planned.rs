@@ -1,0 +1,121 @@
+//! What is planned: a node is drained and gets its shares back, and all nodes are restarted one after another. Nothing may be lost.
+
+use super::FailoverError;
+use super::figures::{Aim, Row};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use testudo_lab::bed::{Bed, BedOptions, Failure};
+use testudo_lab::corosync::Timers;
+use testudo_lab::gateway::Kind;
+use testudo_lab::probe::Probe;
+use testudo_lab::{Error, Lab, Result};
+
+/// Traffic before and behind what happens.
+const AROUND: Duration = Duration::from_millis(300);
+/// Nodes of the rolling restart, each of which is restarted once.
+const NODES: u8 = 5;
+
+/// What was measured of one kind of thing.
+struct Planned {
+    what: &'static str,
+    took: Vec<f64>,
+    silence: Vec<f64>,
+    lost: Vec<f64>,
+    duplicates: Vec<f64>,
+    tunnels: Vec<f64>,
+}
+
+pub(super) fn measure(repeats: u32) -> std::result::Result<Vec<Row>, FailoverError> {
+    let mut rows = drains(repeats)?;
+    rows.extend(restarts()?);
+    Ok(rows)
+}
+
+/// Of the node that carries the tunnel, said at another one.
+fn drains(repeats: u32) -> Result<Vec<Row>> {
+    let bed = &mut Bed::start(&Lab::new("drains")?, &BedOptions::default())?;
+    bed.bring_up(1)?;
+    let (mut away, mut back) = (Planned::new("drain"), Planned::new("end of a drain"));
+    for _ in 0..repeats {
+        let owner = bed.owner(1)?;
+        let other = owner % 3 + 1;
+        let node = &owner.to_string();
+        away.during(bed, |bed| done(&bed.node(other).drain(&[node])?))?;
+        back.during(bed, |bed| {
+            done(&bed.node(other).drain(&["--undo", node])?)?;
+            bed.await_balance()
+        })?;
+    }
+    Ok(away.rows().into_iter().chain(back.rows()).collect())
+}
+
+/// Of all nodes, with SIGTERM, as for a new version.
+fn restarts() -> Result<Vec<Row>> {
+    // Ten daemons, on one machine.
+    let timers = Timers { token: Duration::from_millis(300), consensus: Duration::from_millis(360) };
+    let options =
+        BedOptions { nodes: NODES, peers: vec![Kind::Strongswan; 3], timers, ..BedOptions::default() };
+    let bed = &mut Bed::start(&Lab::new("restarts")?, &options)?;
+    for peer in 1..=3 {
+        bed.bring_up(peer)?;
+    }
+    let mut restarts = Planned::new("restart of one of five nodes");
+    for node in 1..=NODES {
+        restarts.during(bed, |bed| {
+            bed.node(node).stop()?;
+            bed.mend(node, Failure::Testudod)?;
+            bed.await_all()?;
+            bed.await_balance()
+        })?;
+    }
+    Ok(restarts.rows())
+}
+
+fn done(drained: &serde_json::Value) -> Result<()> {
+    if drained["done"] == true {
+        Ok(())
+    } else {
+        Err(Error::unexpected("a drain", "its end", drained.to_string()))
+    }
+}
+
+impl Planned {
+    fn new(what: &'static str) -> Self {
+        let none = Vec::new;
+        Self { what, took: none(), silence: none(), lost: none(), duplicates: none(), tunnels: none() }
+    }
+
+    fn during(&mut self, bed: &mut Bed, happen: impl FnOnce(&mut Bed) -> Result<()>) -> Result<()> {
+        let tunnel = bed.tunnel_spi(1)?;
+        let probes = bed.probes()?;
+        sleep(AROUND);
+        let begun = Instant::now();
+        happen(bed)?;
+        self.took.push(begun.elapsed().as_secs_f64());
+        sleep(AROUND);
+        let (mut silence, mut lost, mut duplicates) = (Duration::ZERO, 0, 0);
+        for trace in probes.map(Probe::stop) {
+            let summary = trace?.summary();
+            silence = silence.max(summary.outage.length);
+            lost += summary.lost;
+            duplicates += summary.duplicates;
+        }
+        let kept = bed.tunnel_spi(1)? == tunnel && bed.carries(1)?;
+        self.silence.push(silence.as_secs_f64() * 1e3);
+        self.lost.push(lost as f64);
+        self.duplicates.push(duplicates as f64);
+        self.tunnels.push(if kept { 0.0 } else { 1.0 });
+        Ok(())
+    }
+
+    fn rows(self) -> Vec<Row> {
+        let of = |what: &str| format!("{}: {what}", self.what);
+        vec![
+            Row::new(of("took"), "s", self.took),
+            Row::new(of("longest silence of the probe"), "ms", self.silence),
+            Row::new(of("datagrams lost, both ways"), "datagrams", self.lost).aim(Aim::none_above(0.0)),
+            Row::new(of("datagrams doubled"), "datagrams", self.duplicates).aim(Aim::none_above(0.0)),
+            Row::new(of("tunnels lost"), "tunnels", self.tunnels).aim(Aim::none_above(0.0)),
+        ]
+    }
+}
