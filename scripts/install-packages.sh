@@ -4,7 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")"
 export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C.UTF-8
 
-services=(nginx.service strongswan.service strongswan-starter.service iperf3.service corosync.service)
+services=(nginx.service strongswan.service strongswan-starter.service iperf3.service corosync.service
+    corosync-qnetd.service corosync-qdevice.service)
 policy=/usr/sbin/policy-rc.d
 
 wanted() {

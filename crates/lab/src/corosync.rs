@@ -158,14 +158,22 @@ impl Corosync {
 
     /// Waits until that many nodes are one quorate cluster, as this one sees it.
     pub fn wait_for_members(&self, members: usize, limit: Duration) -> Result<()> {
-        wait_until(&format!("a quorate membership of {members}"), limit, || {
+        self.wait_for_quorum(&format!("a quorate membership of {members}"), "Nodes", members, limit)
+    }
+
+    /// Waits until there are that many votes, a witness's among them, as this one sees it.
+    pub fn wait_for_votes(&self, votes: usize, limit: Duration) -> Result<()> {
+        self.wait_for_quorum(&format!("a quorum of {votes} votes"), "Total votes", votes, limit)
+    }
+
+    fn wait_for_quorum(&self, what: &str, key: &str, count: usize, limit: Duration) -> Result<()> {
+        wait_until(what, limit, || {
             let shown = self.namespace.cmd("corosync-quorumtool").arg("-s").run_any()?.stdout;
             let value = |key: &str| {
                 let line = shown.lines().find(|line| line.starts_with(key));
                 line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
             };
-            let there =
-                value("Nodes") == Some(members.to_string()) && value("Quorate").as_deref() == Some("Yes");
+            let there = value(key) == Some(count.to_string()) && value("Quorate").as_deref() == Some("Yes");
             Ok(if there { Ok(()) } else { Err(shown) })
         })
     }

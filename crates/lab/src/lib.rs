@@ -48,6 +48,7 @@ pub mod testudo;
 pub mod topology;
 pub mod transfer;
 mod wait;
+pub mod witness;
 mod worker;
 
 pub use error::{Error, Result};

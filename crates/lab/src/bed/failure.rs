@@ -44,7 +44,7 @@ impl Bed {
     pub fn mend(&mut self, node: u8, failure: Failure) -> Result<()> {
         match failure {
             Failure::Testudod => self.restart_node(node),
-            Failure::Corosync => self.corosync(node).restart(),
+            Failure::Corosync => self.restart_corosync(node),
             Failure::Pause => self.node(node).process().signal(Signal::SIGCONT),
             Failure::SetBack => Ok(()),
             Failure::Link(net, _) => self.cluster.join(node, net),
@@ -68,6 +68,14 @@ impl Bed {
         file.read_exact_at(&mut word, 0).map_err(failed())?;
         let next = u64::from_ne_bytes(word) + 1;
         file.write_all_at(&next.to_ne_bytes(), 0).map_err(failed())
+    }
+
+    fn restart_corosync(&mut self, node: u8) -> Result<()> {
+        self.corosync(node).restart()?;
+        match &mut self.witness {
+            Some(witness) => witness.restart_device(node, self.cluster.node(node)),
+            None => Ok(()),
+        }
     }
 
     fn restart_node(&mut self, node: u8) -> Result<()> {

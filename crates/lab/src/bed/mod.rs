@@ -18,6 +18,7 @@ use crate::swanctl::IkeSa;
 use crate::swanctl_conf::Connection;
 use crate::testudo::Testudo;
 use crate::topology::{Family, Side};
+use crate::witness::{self, Witness};
 use crate::{Error, Lab, Result, wait_until};
 use std::time::Duration;
 
@@ -41,6 +42,19 @@ pub struct BedOptions {
     pub queues: u32,
     /// Corosync's.
     pub timers: Timers,
+    /// Who has a vote in the cluster.
+    pub votes: Votes,
+}
+
+/// Who has a vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Votes {
+    /// The nodes.
+    Nodes,
+    /// The two nodes, each of which is quorate alone, as corosync has it: `two_node: 1`.
+    TwoNode,
+    /// The nodes, and a witness for whom a silent node is one no more after 1.2 times that.
+    Witness(Duration),
 }
 
 impl Default for BedOptions {
@@ -53,6 +67,7 @@ impl Default for BedOptions {
             settings: String::new(),
             queues: 1,
             timers: Timers::default(),
+            votes: Votes::Nodes,
         }
     }
 }
@@ -66,6 +81,8 @@ pub struct Bed {
     pub peers: Vec<Gateway>,
     /// corosync of each node.
     pub corosyncs: Vec<Corosync>,
+    /// What votes with them.
+    pub witness: Option<Witness>,
     /// The nodes' common key.
     pub key: Vec<u8>,
     /// The hosts.
@@ -91,7 +108,8 @@ impl Bed {
         let queues = options.queues;
         let hosts = Options { nodes: count, peers, towards_peers, queues, ..Options::default() };
         let cluster = Cluster::build(lab, &hosts)?;
-        let corosyncs = start_corosyncs(lab, &cluster, options.timers)?;
+        let corosyncs = start_corosyncs(lab, &cluster, options)?;
+        let witness = start_witness(&cluster, &corosyncs, options.votes)?;
         let loaded = |from_peer: bool| -> Vec<Connection> {
             let adjusted = |peer: u8| {
                 let mut connection = config::connection_over(peer, options.outside);
@@ -111,7 +129,7 @@ impl Bed {
             Ok(gateway)
         });
         let peers = peers.collect::<Result<_>>()?;
-        let bed = Self { nodes, peers, corosyncs, key, cluster };
+        let bed = Self { nodes, peers, corosyncs, witness, key, cluster };
         bed.await_all()?;
         Ok(bed)
     }
@@ -231,16 +249,32 @@ fn index(number: u8) -> usize {
     usize::from(number) - 1
 }
 
-fn start_corosyncs(lab: &Lab, cluster: &Cluster, timers: Timers) -> Result<Vec<Corosync>> {
+fn start_corosyncs(lab: &Lab, cluster: &Cluster, options: &BedOptions) -> Result<Vec<Corosync>> {
     let numbers = (1..).zip(&cluster.nodes);
     let addresses = numbers.map(|(node, _)| Cluster::own(node, Net::Cluster, Family::V4)).collect();
-    let ring = Ring::new(lab, addresses, timers)?;
+    let ring = Ring::new(lab, addresses, options.timers)?;
+    let ring = match options.votes {
+        Votes::Nodes => ring,
+        Votes::TwoNode => ring.quorum("two_node: 1"),
+        Votes::Witness(timeout) => ring.quorum(&witness::quorum_lines(timeout)),
+    };
     let started: Vec<_> =
         cluster.nodes.iter().map(|node| Corosync::start(node, &ring)).collect::<Result<_>>()?;
     for corosync in &started {
         corosync.wait_for_members(started.len(), LIMIT)?;
     }
     Ok(started)
+}
+
+fn start_witness(cluster: &Cluster, corosyncs: &[Corosync], votes: Votes) -> Result<Option<Witness>> {
+    if !matches!(votes, Votes::Witness(_)) {
+        return Ok(None);
+    }
+    let witness = Witness::start(cluster)?;
+    for corosync in corosyncs {
+        corosync.wait_for_votes(corosyncs.len() + 1, LIMIT)?;
+    }
+    Ok(Some(witness))
 }
 
 fn start_nodes(

@@ -10,6 +10,7 @@ mod many;
 mod parts;
 mod paths;
 mod planned;
+mod two;
 
 use crate::failover::clear::ClearText;
 use std::io::Write;
