@@ -36,6 +36,8 @@ pub(super) struct Agreement {
     /// The ring that CPG's order has come to. Who joins is told of the next one only.
     ring: Option<Ring>,
     quorum: Option<(Ring, bool)>,
+    /// Quorum was gone, of whatever ring, and the host does not know.
+    untold: bool,
     epoch: Epoch,
     /// The last view that has begun: its ring, and how many have begun there.
     begun: (Ring, u32),
@@ -68,6 +70,7 @@ impl Agreement {
             roll: Roll::default(),
             ring: None,
             quorum: None,
+            untold: false,
             epoch: Epoch::default(),
             begun: (Ring::default(), 0),
             told_lost: None,
@@ -118,6 +121,7 @@ impl Agreement {
     /// Quorum of a ring.
     pub(super) fn quorum(&mut self, ring: Ring, quorate: bool) {
         self.quorum = Some((ring, quorate));
+        self.untold |= !quorate;
         self.reconsider();
     }
 
@@ -156,6 +160,7 @@ impl Agreement {
             Standing::NotQuorate => {
                 if let Some(view) = self.epoch.view.take() {
                     self.told_lost = Some((self.begun.0, self.present().collect()));
+                    self.untold = false;
                     self.events.push(EngineEvent::View(View { quorate: false, ..view }));
                 }
                 self.next_epoch();
@@ -220,14 +225,20 @@ impl Agreement {
         }
         let present: Vec<Process> = self.present().collect();
         let told = self.told_lost.as_ref().is_some_and(|told| told.0 == ring && told.1 == present);
+        self.untold &= !told;
         if self.epoch.view.is_none()
             && !told
             && let Some(members) = self.numbers()
         {
             self.told_lost = Some((ring, present));
-            let ring = identity(ring, self.generation(ring), 0);
-            self.events.push(EngineEvent::View(View { ring, members, quorate: false }));
+            self.tell_lost(ring, members);
         }
+    }
+
+    fn tell_lost(&mut self, ring: Ring, members: Vec<NodeId>) {
+        self.untold = false;
+        let ring = identity(ring, self.generation(ring), 0);
+        self.events.push(EngineEvent::View(View { ring, members, quorate: false }));
     }
 
     /// Begins the view if its last member has become ready. Only what stands in the order decides.
@@ -236,6 +247,10 @@ impl Agreement {
         let Some(ring) = rings.next().filter(|first| rings.all(|ring| ring == *first)) else { return };
         let complete = self.epoch.ready.len() == self.present().count() && self.epoch.view.is_none();
         let Some(members) = self.numbers().filter(|_| complete) else { return };
+        // Who has no more than half by itself may be quorate by a vote that was another's before: the host must know of that.
+        if mem::take(&mut self.untold) && members.len() * 2 <= self.nodes {
+            self.tell_lost(ring, members.clone());
+        }
         let last = self.epoch.ready.values().map(|ready| ready.generation).max().unwrap_or(0);
         self.begun = (ring, last.saturating_add(1));
         self.told_lost = None;

@@ -4,6 +4,7 @@
 //! that each view makes anew, and tells when it is *stable*: acknowledged by every member. An engine that delivers a message to its
 //! sender has not shown that anybody else holds it.
 
+mod alone;
 mod config;
 mod datagram;
 mod durable;
@@ -65,6 +66,8 @@ pub struct Group {
     on_disk: u64,
     /// The disk may say less than there was.
     doubtful: bool,
+    /// Since the last view that has begun nobody else can have gone on alone.
+    unbroken: bool,
     /// Since when this node, and others with it, have waited for who holds the state.
     waits_since: Option<Time>,
     outbox: Outbox,
@@ -123,6 +126,7 @@ impl Group {
             durable,
             on_disk: durable.begun.epoch,
             doubtful: false,
+            unbroken: false,
             waits_since: None,
             outbox: Outbox::default(),
             sender: None,
@@ -233,7 +237,7 @@ impl Group {
     pub fn rolled_back(&mut self, now: Time) {
         self.boot = draw(&mut self.entropy);
         (self.held, self.synced, self.sender, self.delivered) = (Held::NOTHING, false, None, None);
-        (self.doubtful, self.waits_since) = (true, None);
+        (self.doubtful, self.unbroken, self.waits_since) = (true, false, None);
         self.outbox.clear();
         self.leases.void();
         self.log(0, "the machine has gone back to an earlier state: joining the cluster anew".to_owned());

@@ -1,5 +1,6 @@
 //! Several groups over an engine in memory.
 
+mod alone;
 mod clocks;
 mod leases;
 mod net;

@@ -77,6 +77,7 @@ impl Group {
         let before = self.stage.view().map(|view| view.members.clone()).unwrap_or_default();
         self.leave(now);
         self.out = false;
+        let view = self.believe(view);
         let trusted = self.peers.ring(now, &before, &view.members);
         self.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
         if view.quorate {
@@ -91,6 +92,7 @@ impl Group {
 
     /// A view in which nothing can be decided.
     fn powerless(&mut self, now: Time, view: View) {
+        self.interrupted();
         self.outputs.push_back(GroupOutput::View(ViewStart {
             view: View { quorate: false, ..view },
             epoch: self.held.epoch,
@@ -104,6 +106,7 @@ impl Group {
     /// The engine is gone.
     pub(super) fn down(&mut self, now: Time, reason: &str) {
         self.log(0, format!("the cluster's engine is gone: {reason}"));
+        self.interrupted();
         self.leave(now);
         self.peers.ring(now, &[], &[]);
     }
@@ -111,6 +114,7 @@ impl Group {
     /// The others have gone on without this node. Whether what it holds still counts, the next view's exchange tells.
     pub(super) fn put_out(&mut self, now: Time) {
         self.log(0, "this node stood still, and the others have gone on without it".to_owned());
+        self.interrupted();
         self.leave(now);
         self.peers.ring(now, &[], &[]);
         self.out = true;
@@ -273,6 +277,7 @@ impl Group {
         (self.waits_since, self.doubtful) = (None, self.doubtful && !self.synced);
         // Until this is on the disk, nothing in the view is acknowledged.
         self.durable.begun = Begun::new(&view, epoch);
+        self.unbroken = true;
         self.unacknowledged = true;
         self.leases.merge(&outcome.leases);
         let trusted = self.peers.pin(&running.boots, now, self.config.pulse);

@@ -1,0 +1,56 @@
+//! Two nodes, of which a witness makes one quorate.
+
+use super::net::Net;
+use super::views::current_and_fresh;
+use crate::engine::EngineEvent;
+
+fn two() -> Net {
+    let mut net = Net::new(2);
+    net.view(&[1, 2], true);
+    net.settle();
+    net
+}
+
+/// The engine says that a node is quorate alone. True if it goes on then.
+fn goes_on(net: &mut Net, node: u8) -> bool {
+    net.view(&[node], true);
+    net.settle();
+    let node = net.node(node);
+    assert_eq!(node.in_view, node.last_view().view.quorate);
+    node.in_view
+}
+
+#[test]
+fn who_went_on_alone_straight_from_a_view_of_both_is_the_only_one_until_both_are_one_again() {
+    let mut net = two();
+    net.view(&[2], false);
+    assert!(goes_on(&mut net, 1));
+    net.publish(1, b"what node 2 does not know");
+    net.settle();
+    assert!(!goes_on(&mut net, 2), "the witness has changed its mind, as it does when node 1 dies");
+    net.view(&[1], false);
+    assert!(goes_on(&mut net, 1), "without the witness for a while");
+    net.view(&[1, 2], true);
+    net.settle();
+    assert_eq!(current_and_fresh(&net, 2), (vec![1], vec![2]));
+    net.node(2).group.synced();
+    net.publish(1, b"more");
+    net.settle();
+    assert!(goes_on(&mut net, 2));
+}
+
+#[test]
+fn who_has_just_started_or_has_lost_its_engine_waits_for_the_other() {
+    let mut net = Net::new(2);
+    assert!(!goes_on(&mut net, 1));
+    let mut net = two();
+    let (now, reason) = (net.now, "killed".to_owned());
+    net.node(1).group.handle_event(now, EngineEvent::Down { reason });
+    net.collect();
+    assert!(!goes_on(&mut net, 1));
+    net.restart(2);
+    assert!(!goes_on(&mut net, 2));
+    net.view(&[1, 2], true);
+    net.settle();
+    assert_eq!(current_and_fresh(&net, 1), (vec![1], vec![2]));
+}
