@@ -116,20 +116,28 @@ impl Trial {
 
     /// The peer asks for new keys of its Child SA, and somebody answers.
     pub(crate) fn renews(&self, peer: u8, what: &str) {
-        let swanctl = self.bed.peers[usize::from(peer) - 1].swanctl();
-        let spis = || -> Vec<String> {
-            let sas = swanctl.list_sas().unwrap();
-            let children = sas.iter().flat_map(|sa| &sa.children).filter(|child| child.state == "INSTALLED");
-            children.filter_map(|child| child.get("spi-in").map(str::to_owned)).collect()
-        };
-        let before = spis();
-        swanctl.run(["--rekey", "--child", &format!("peer{peer}")]).unwrap();
+        let before = self.ask_for_keys(peer);
         wait_until(&format!("new keys of peer {peer} after {what}"), LIMIT, || {
-            let now = spis();
+            let now = self.spis(peer);
             let fresh = now.iter().any(|spi| !before.contains(spi));
             Ok(if fresh { Ok(()) } else { Err(format!("{now:?}")) })
         })
         .unwrap();
+    }
+
+    /// The peer asks for new keys of its Child SA. The SPIs that it had before.
+    pub(crate) fn ask_for_keys(&self, peer: u8) -> Vec<String> {
+        let before = self.spis(peer);
+        let swanctl = self.bed.peers[usize::from(peer) - 1].swanctl();
+        swanctl.run(["--rekey", "--child", &format!("peer{peer}")]).unwrap();
+        before
+    }
+
+    /// By which the peer receives.
+    pub(crate) fn spis(&self, peer: u8) -> Vec<String> {
+        let sas = self.bed.peers[usize::from(peer) - 1].swanctl().list_sas().unwrap();
+        let children = sas.iter().flat_map(|sa| &sa.children).filter(|child| child.state == "INSTALLED");
+        children.filter_map(|child| child.get("spi-in").map(str::to_owned)).collect()
     }
 
     /// How often each peer's log says that an IKE SA was authenticated.

@@ -1,16 +1,23 @@
-//! Two nodes: with a witness, whose vote makes one of them a quorum, and without.
+//! Two nodes: with a witness, whose vote lets one of them go on alone, and without. What docs/cluster.md says of them.
 
-use super::{Trial, hardly_doubled, not_doubled, within};
+use super::{LIMIT, Trial, behind, hardly_doubled, not_doubled, within};
+use std::thread::sleep;
 use std::time::Duration;
 use testudo_lab::bed::{BedOptions, Failure, Votes};
-use testudo_lab::cluster::Cut;
+use testudo_lab::cluster::{Cut, LINK, Net};
+use testudo_lab::gateway::Kind;
+use testudo_lab::ping::Ping;
+use testudo_lab::wait_until;
+
+/// As in the documentation.
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(2);
+const CUT: Failure = Failure::AllLinks(Cut::Silent);
+/// How long a cut lasts where nobody takes over.
+const HELD: Duration = Duration::from_secs(3);
 
 fn two(votes: Votes) -> BedOptions {
     BedOptions { nodes: 2, votes, ..BedOptions::default() }
 }
-
-/// As docs/cluster.md has it.
-const DEVICE_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn witnessed() -> BedOptions {
     two(Votes::Witness(DEVICE_TIMEOUT))
@@ -20,7 +27,26 @@ fn other(node: u8) -> u8 {
     3 - node
 }
 
-/// A daemon, or a node, is gone: the other one carries on alone, with the vote of the witness, and gives back what it took.
+impl Trial {
+    fn await_no_quorum(&self, node: u8) {
+        wait_until(&format!("no quorum at node {node}"), LIMIT, || {
+            let shown = self.bed.nodes[usize::from(node) - 1].cluster()?;
+            Ok(if shown["view"]["quorate"] == false { Ok(()) } else { Err(shown.to_string()) })
+        })
+        .unwrap();
+    }
+
+    fn await_carried(&self, peer: u8, carried: bool) {
+        wait_until(&format!("traffic of peer {peer}: {carried}"), LIMIT, || {
+            let pong = Ping::new(behind(peer)).run(&self.bed.cluster.client)?;
+            let expected = if carried { pong.sent } else { 0 };
+            Ok(if pong.received == expected { Ok(()) } else { Err(format!("{pong:?}")) })
+        })
+        .unwrap();
+    }
+}
+
+/// A daemon, a link, or a node is gone: the other one carries on alone, with the vote of the witness, and gives back what it took.
 fn survived(name: &str, failure: Failure, limit: Duration) {
     let mut trial = Trial::start(name, &witnessed());
     let owner = trial.bed.owner(1).unwrap();
@@ -52,7 +78,133 @@ fn corosync_is_killed_with_a_witness() {
     survived("two-corosync", Failure::Corosync, Duration::from_secs(5));
 }
 
+/// The witness waits until it has missed the node for long enough.
 #[test]
 fn all_links_are_cut_with_a_witness() {
-    survived("two-links", Failure::AllLinks(Cut::Silent), Duration::from_secs(15));
+    survived("two-links", CUT, Duration::from_secs(15));
+}
+
+#[test]
+fn the_network_of_the_cluster_is_cut_with_a_witness() {
+    survived("two-link", Failure::Link(Net::Cluster, Cut::Silent), Duration::from_secs(15));
+}
+
+/// The nodes do not hear each other by the cluster's network, and both reach the witness, which takes the lower number.
+#[test]
+fn the_witness_hears_both_nodes_that_do_not_hear_each_other() {
+    let mut trial = Trial::start("two-deaf", &witnessed());
+    let what = "corosync's and pulses' way from node to node is cut";
+    let deaf = trial.bed.cluster.node(2).clone();
+    let seen = trial.under_traffic(what, |bed| {
+        let rule = format!("add rule inet lab in iifname {LINK} udp dport {{ 5405, 5406 }} drop");
+        let chain = "add chain inet lab in { type filter hook input priority 0 ; }";
+        for words in ["add table inet lab", chain, &rule] {
+            deaf.run("nft", [words]).unwrap();
+        }
+        bed.await_members(&[1]).unwrap();
+    });
+    not_doubled(what, &seen);
+    within(what, Duration::from_secs(5), &seen);
+    trial.await_no_quorum(2);
+    trial.all_is_well(what);
+    let what = "its end";
+    let seen = trial.under_traffic(what, |bed| {
+        deaf.run("nft", ["delete table inet lab"]).unwrap();
+        bed.await_all().unwrap();
+    });
+    not_doubled(what, &seen);
+    trial.all_is_well(what);
+}
+
+/// Without its witness a cluster of two goes on. A node that is lost then has no heir; and the witness, when it is back, does not make one:
+/// it may have counted for the other meanwhile.
+#[test]
+fn the_witness_dies_and_then_a_node() {
+    let mut trial = Trial::start("two-witness", &witnessed());
+    let owner = trial.bed.owner(1).unwrap();
+    let what = "the end of the witness";
+    let seen = trial.under_traffic(what, |bed| {
+        bed.witness.as_mut().unwrap().kill();
+        bed.corosyncs[0].wait_for_votes(2, LIMIT).unwrap();
+    });
+    not_doubled(what, &seen);
+    within(what, Duration::from_millis(500), &seen);
+    trial.all_is_well(what);
+
+    trial.bed.strike(owner, CUT).unwrap();
+    let left = other(owner);
+    trial.await_no_quorum(left);
+    trial.await_carried(1, false);
+    trial.bed.witness.as_mut().unwrap().restart().unwrap();
+    trial.bed.corosync(left).wait_for_votes(2, LIMIT).unwrap();
+    sleep(HELD);
+    trial.await_no_quorum(left);
+    trial.await_carried(1, false);
+
+    trial.bed.mend(owner, CUT).unwrap();
+    trial.whole();
+    trial.all_is_well("the return of the node and of its witness");
+}
+
+/// A node is cut off, and neither is a quorum: each goes on with the packets of the tunnels that it had, nothing is taken over, and IKE
+/// waits.
+fn without_a_witness(name: &str, votes: Votes) {
+    let mut trial = Trial::start(name, &BedOptions { peers: vec![Kind::Strongswan; 2], ..two(votes) });
+    let [cut, left] = apart(&mut trial);
+    trial.bed.strike(cut, CUT).unwrap();
+    trial.await_no_quorum(left);
+    trial.await_carried(1, false);
+    trial.await_carried(2, true);
+    let before = trial.ask_for_keys(2);
+    sleep(HELD);
+    assert!(trial.spis(2).iter().all(|spi| before.contains(spi)), "IKE waits");
+    trial.await_carried(2, true);
+    let told = trial.bed.node(left).log().unwrap().contains("two_node: 1");
+    assert_eq!(told, votes == Votes::TwoNode);
+
+    trial.bed.mend(cut, CUT).unwrap();
+    trial.whole();
+    trial.all_is_well("the return of the node");
+}
+
+/// Sees to it that each node carries a tunnel, and tells which: that of peer 1, that of peer 2.
+fn apart(trial: &mut Trial) -> [u8; 2] {
+    let owners = |trial: &Trial| [1, 2].map(|peer| trial.bed.owner(peer).unwrap());
+    wait_until("a tunnel at each node", LIMIT, || {
+        let [one, another] = owners(trial);
+        if one != another {
+            return Ok(Ok(()));
+        }
+        trial.bed.peers[1].swanctl().run(["--terminate", "--ike", "peer2"])?;
+        trial.bed.bring_up(2)?;
+        Ok(Err(format!("both at node {one}")))
+    })
+    .unwrap();
+    trial.established = trial.count_established();
+    owners(trial)
+}
+
+#[test]
+fn a_node_is_cut_off_without_a_witness() {
+    without_a_witness("two-alone", Votes::Nodes);
+}
+
+#[test]
+fn a_node_is_cut_off_with_two_node() {
+    without_a_witness("two-node", Votes::TwoNode);
+}
+
+/// As long as both daemons of corosync live no witness is needed: they are the quorum.
+#[test]
+fn testudod_is_killed_without_a_witness() {
+    let mut trial = Trial::start("two-daemons", &two(Votes::Nodes));
+    let owner = trial.bed.owner(1).unwrap();
+    let what = "two without a witness: SIGKILL of testudod";
+    let seen = trial.under_traffic(what, |bed| bed.strike(owner, Failure::Testudod).unwrap());
+    not_doubled(what, &seen);
+    within(what, Duration::from_secs(5), &seen);
+    trial.all_is_well(what);
+    trial.bed.mend(owner, Failure::Testudod).unwrap();
+    trial.whole();
+    trial.all_is_well("its return");
 }
