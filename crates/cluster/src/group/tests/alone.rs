@@ -54,3 +54,17 @@ fn who_has_just_started_or_has_lost_its_engine_waits_for_the_other() {
     net.settle();
     assert_eq!(current_and_fresh(&net, 1), (vec![1], vec![2]));
 }
+
+/// A cluster of two of which one node is lost for good goes on as a cluster of one.
+#[test]
+fn whose_neighbour_is_no_longer_configured_begins_with_nothing_after_its_patience() {
+    let disk = two().node(1).disk;
+    let mut net = Net::new(1);
+    net.start(1, disk);
+    assert!(!goes_on(&mut net, 1));
+    net.pass(31_000);
+    let node = net.node(1);
+    assert!(node.in_view && node.last_view().reset);
+    assert_eq!(node.senders.len(), 1);
+    assert!(node.disk.incarnation > disk.incarnation);
+}

@@ -146,6 +146,44 @@ fn the_witness_dies_and_then_a_node() {
     trial.all_is_well("the return of the node and of its witness");
 }
 
+/// Who went on alone goes on with packets when the witness dies too, and with IKE when it is back: nobody else can have had its vote.
+#[test]
+fn a_node_dies_and_then_the_witness() {
+    let mut trial = Trial::start("two-last", &witnessed());
+    let owner = trial.bed.owner(1).unwrap();
+    trial.bed.strike(owner, CUT).unwrap();
+    let left = other(owner);
+    trial.bed.await_members(&[left]).unwrap();
+    let what = "the end of the witness behind that of a node";
+    let seen = trial.under_traffic(what, |bed| bed.witness.as_mut().unwrap().kill());
+    not_doubled(what, &seen);
+    trial.await_no_quorum(left);
+    trial.await_carried(1, true);
+    trial.bed.witness.as_mut().unwrap().restart().unwrap();
+    trial.bed.await_members(&[left]).unwrap();
+    trial.all_is_well("the return of the witness");
+
+    trial.bed.mend(owner, CUT).unwrap();
+    trial.whole();
+    trial.all_is_well("the return of the node");
+}
+
+/// Its daemon of corosync votes on, so the other node is no majority without it: what it carries waits, and is not lost.
+#[test]
+fn a_testudod_that_stands_still_holds_up_its_tunnels() {
+    let mut trial = Trial::start("two-pause", &witnessed());
+    let owner = trial.bed.owner(1).unwrap();
+    let what = "two and a witness: SIGSTOP of testudod for three seconds";
+    let seen = trial.under_traffic(what, |bed| {
+        bed.strike(owner, Failure::Pause).unwrap();
+        sleep(HELD);
+        bed.mend(owner, Failure::Pause).unwrap();
+    });
+    hardly_doubled(what, 999, &seen);
+    trial.whole();
+    trial.all_is_well(what);
+}
+
 /// A node is cut off, and neither is a quorum: each goes on with the packets of the tunnels that it had, nothing is taken over, and IKE
 /// waits.
 fn without_a_witness(name: &str, votes: Votes) {
@@ -192,6 +230,21 @@ fn a_node_is_cut_off_without_a_witness() {
 #[test]
 fn a_node_is_cut_off_with_two_node() {
     without_a_witness("two-node", Votes::TwoNode);
+}
+
+/// Nobody has a quorum, and the node whose corosync is gone goes on with the packets of what it had.
+#[test]
+fn corosync_is_killed_without_a_witness() {
+    let mut trial = Trial::start("two-engine", &two(Votes::Nodes));
+    let owner = trial.bed.owner(1).unwrap();
+    let what = "two without a witness: SIGKILL of corosync";
+    let seen = trial.under_traffic(what, |bed| bed.strike(owner, Failure::Corosync).unwrap());
+    not_doubled(what, &seen);
+    trial.await_no_quorum(other(owner));
+    trial.await_carried(1, true);
+    trial.bed.mend(owner, Failure::Corosync).unwrap();
+    trial.whole();
+    trial.all_is_well("its return");
 }
 
 /// As long as both daemons of corosync live no witness is needed: they are the quorum.
