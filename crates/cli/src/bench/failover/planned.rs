@@ -51,10 +51,15 @@ fn drains(repeats: u32) -> Result<Vec<Row>> {
 
 /// Of all nodes, with SIGTERM, as for a new version.
 fn restarts() -> Result<Vec<Row>> {
-    // Ten daemons, on one machine.
+    // Ten daemons on one machine take longer for a view than a fence lasts if nothing is said.
     let timers = Timers { token: Duration::from_millis(300), consensus: Duration::from_millis(360) };
-    let options =
-        BedOptions { nodes: NODES, peers: vec![Kind::Strongswan; 3], timers, ..BedOptions::default() };
+    let options = BedOptions {
+        nodes: NODES,
+        peers: vec![Kind::Strongswan; 3],
+        timers,
+        cluster: "fence_ms = 300".into(),
+        ..BedOptions::default()
+    };
     let bed = &mut Bed::start(&Lab::new("restarts")?, &options)?;
     for peer in 1..=3 {
         bed.bring_up(peer)?;

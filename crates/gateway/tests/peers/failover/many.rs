@@ -12,7 +12,7 @@ use testudo_lab::wait_until;
 
 const CUT: Failure = Failure::AllLinks(Cut::Silent);
 
-fn five(mode: &str) -> BedOptions {
+pub(super) fn five(mode: &str) -> BedOptions {
     BedOptions {
         nodes: 5,
         peers: vec![Kind::Strongswan; 3],
