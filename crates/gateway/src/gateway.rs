@@ -142,9 +142,9 @@ impl Gateway {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         self.endpoint.set_unix_time(self.now, UnixTime(since_1970.as_secs()));
         if self.node.is_some()
-            && let Some((why, generation)) = self.rollback.look(self.now.0, since_1970)
+            && let Some(sign) = self.rollback.look(self.now.0, since_1970)
         {
-            self.set_back(&why, generation);
+            self.set_back(&sign);
         }
     }
 

@@ -154,8 +154,8 @@ impl Node {
             }
             MemberOutput::Shares(shown) => {
                 self.shown = shown;
-                self.plane.apply(Command::Hold(shown.held));
                 self.plane.apply(Command::SetShares(shown.packets));
+                self.plane.apply(Command::Hold(shown.held));
                 for Held { packet, way } in std::mem::take(&mut self.held) {
                     match way {
                         Way::In => self.esp(self.now, &packet),

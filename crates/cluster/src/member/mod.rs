@@ -341,6 +341,15 @@ impl Member {
         self.hear_group(now);
     }
 
+    /// The machine may have gone back to an earlier state: nothing encrypted leaves until another sender ID has been granted, so that no IV
+    /// comes again. What this node holds it keeps; if it is too old, the others' engine has gone on without it.
+    pub fn doubts_itself(&mut self, now: Time) {
+        self.sender = None;
+        self.outputs.push_back(MemberOutput::ForgetSender);
+        self.group.renew_sender(now);
+        self.hear_group(now);
+    }
+
     /// The disk has what [`MemberOutput::Persist`] told.
     pub fn persisted(&mut self, now: Time, durable: &Durable) {
         self.group.persisted(durable);

@@ -285,6 +285,27 @@ fn a_machine_that_was_set_back_begins_with_nothing_and_another_sender_id() {
     rekey_all(&mut world);
 }
 
+/// A clock that jumps may be seen by all nodes at once: each goes on with what it holds, and with another sender ID.
+#[test]
+fn nodes_that_doubt_themselves_ask_for_other_sender_ids_and_keep_what_they_hold() {
+    let mut world = World::established(3, 6, 13);
+    let before: Vec<_> = world.nodes.iter().map(|node| (node.shares, node.sender)).collect();
+    let now = world.now;
+    for node in &mut world.nodes {
+        node.member.as_mut().unwrap().doubts_itself(now);
+    }
+    world.settle();
+    world.run(MOMENT);
+    world.assert_all_shares_once();
+    for (node, (shares, sender)) in world.nodes.iter().zip(before) {
+        assert_eq!(node.shares, shares);
+        let [before, after] = [sender, node.sender].map(|id| id.map(|id| id.0));
+        assert!(after > before, "{before:?}, then {after:?}");
+    }
+    (0..6).for_each(|peer| world.assert_tunnel(peer));
+    rekey_all(&mut world);
+}
+
 /// A witness that counts for one half, and then for the other, which the first has not heard of yet: both go on from the same state, and
 /// only one is believed.
 #[test]

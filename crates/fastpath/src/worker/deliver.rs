@@ -1,5 +1,7 @@
 //! Carrying out verdicts: out of a port, to the kernel, back to the sender, in pieces, or nowhere.
 
+mod waiting;
+
 use super::channel::{Channel, WorkerEvent};
 use super::classify::Direction;
 use super::counters::WorkerCounters;
@@ -7,9 +9,9 @@ use super::drops::WorkerDrop;
 use super::early::EarlyQueue;
 use super::egress::Egress;
 use super::fence::Fence;
-use super::hold::{Held, HoldQueue, Waiter};
+use super::hold::{HoldQueue, Waiter};
 use super::host::HostPort;
-use super::join::{Joined, Joining};
+use super::join::Joining;
 use super::origin::{Context, Source};
 use super::outbox::Outbox;
 use super::route::{Hop, Router, SendHop};
@@ -19,11 +21,9 @@ use crate::fib::{Fib, PortIndex};
 use crate::frame::{Frame, FramePool};
 use crate::port::{BURST, FrameBurst, Port};
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use testudo_ipsec::dataplane::Verdict;
-use testudo_ipsec::spi::Spi;
 use testudo_wire::icmp::{self, Kind, Sources};
 use testudo_wire::{ip, ipv4, ipv6};
 
@@ -157,86 +157,6 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
                 self.pool.give(frame);
             }
         }
-    }
-
-    #[cold]
-    fn hold_early(&mut self, frame: Frame, spi: Spi, source: Source) {
-        if let Some(oldest) = self.early.hold(frame, spi, source, self.now) {
-            self.give_up_early(oldest);
-        }
-        self.count_held();
-    }
-
-    /// Has a packet wait until its share comes here.
-    #[cold]
-    fn hold_for_share(&mut self, frame: Frame, Context { source, direction, .. }: Context) {
-        if let Some(oldest) = self.transit.hold(frame, (source, direction), self.now) {
-            self.discard(oldest, WorkerDrop::TransitDisplaced);
-        }
-        self.count_held();
-    }
-
-    /// How many packets wait for their shares.
-    pub(super) fn in_transit(&self) -> usize {
-        self.transit.len()
-    }
-
-    /// Takes the oldest of them.
-    pub(super) fn take_from_transit(&mut self) -> Option<(Frame, Source, Direction)> {
-        let taken = self.transit.take()?;
-        self.count_held();
-        Some(taken)
-    }
-
-    /// Has a fragment wait for the others.
-    #[cold]
-    fn join(&mut self, frame: Frame, context: Context) {
-        // Pieces that were made here are asked for by nobody.
-        if context.source == Source::Again {
-            return self.discard(frame, WorkerDrop::Resubmitted);
-        }
-        let counters = &self.counters;
-        let lost = &mut |reason| counters.count_drop(reason);
-        if let Some(fragments) = self.joining.add(frame, context, self.now, &mut self.pool, lost) {
-            // The packet that they have become goes on in their place.
-            counters.joined.add(fragments - 1);
-        }
-        self.count_held();
-    }
-
-    /// Takes a packet of which all fragments have come.
-    #[inline]
-    pub(super) fn take_joined(&mut self) -> Option<Joined> {
-        self.joining.take()
-    }
-
-    fn give_up_early(&mut self, frame: Frame) {
-        self.counters.dropped_by_pipeline.add(1);
-        self.given_up += 1;
-        self.pool.give(frame);
-    }
-
-    /// The SA with that SPI comes.
-    pub(super) fn expect_early(&mut self, spi: Spi) {
-        self.early.expect(spi);
-    }
-
-    /// Takes a packet whose SA has come.
-    pub(super) fn take_early(&mut self) -> Option<(Frame, Source)> {
-        let taken = self.early.release()?;
-        self.count_held();
-        Some(taken)
-    }
-
-    /// Packets that do not wait for their SA any longer, since it was asked last.
-    #[inline]
-    pub(super) fn take_given_up(&mut self) -> u64 {
-        std::mem::take(&mut self.given_up)
-    }
-
-    fn count_held(&self) {
-        let held = self.hold.len() + self.early.len() + self.joining.len() + self.transit.len();
-        self.counters.held.set(held as u64);
     }
 
     /// Lets a packet go and counts why.
@@ -420,26 +340,6 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         if self.channel.events.push((Instant::now(), event)).is_err() {
             self.counters.events_lost.add(1);
         }
-    }
-
-    #[cold]
-    fn wait(&mut self, waiter: Waiter, port: PortIndex, neighbour: IpAddr) {
-        if let Some(oldest) = self.hold.make_room(&waiter.frame) {
-            self.discard(oldest, WorkerDrop::NeighbourQueueFull);
-        }
-        match self.hold.hold(port, neighbour, waiter, self.now) {
-            Held::First => self.tell(WorkerEvent::NeighbourMissing { port, addr: neighbour }),
-            Held::Behind => {}
-            Held::InsteadOf(oldest) => self.discard(oldest, WorkerDrop::NeighbourQueueFull),
-            Held::InsteadOfNeighbour(oldest) => {
-                self.tell(WorkerEvent::NeighbourMissing { port, addr: neighbour });
-                for waiter in oldest {
-                    self.discard(waiter.frame, WorkerDrop::NeighbourTableFull);
-                }
-            }
-            Held::TableFull(frame) => self.discard(frame, WorkerDrop::NeighbourTableFull),
-        }
-        self.count_held();
     }
 
     /// Takes a new forwarding table, and sends what has waited for a neighbour that it knows. Returns the former one.

@@ -2,7 +2,8 @@
 //!
 //! A virtual machine that goes on from a snapshot has numbers, IVs and a sender ID that it has used already. Workers look at the
 //! generation once a burst; this finds out what to do about it. Where no generation can be read, only the clock is left: someone sets it
-//! right after a snapshot was restored, some time after it has done harm.
+//! right after a snapshot was restored, some time after it has done harm. A clock may be set for other reasons, on all nodes at once: so it
+//! costs a node its sender ID, and not what it holds.
 
 use crate::config::ClusterSettings;
 use std::path::Path;
@@ -15,6 +16,15 @@ const VMCLOCK: &str = "/dev/vmclock0";
 const JUMP: Duration = Duration::from_secs(10);
 /// In the first minutes after the start of the machine the time of day is set for the first time.
 const BOOT: Duration = Duration::from_secs(300);
+
+/// What tells that the machine has been set back.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// Its hypervisor says so: the generations before and now.
+    Generation(u64, u64),
+    /// The time of day has jumped ahead.
+    Clock(Duration),
+}
 
 /// What was found last.
 pub(crate) struct Rollback {
@@ -51,25 +61,19 @@ impl Rollback {
         Self { generation: generation::current(), origin: None }
     }
 
-    /// What tells that the machine has been set back since the last look, and the generation that it is now.
-    pub(crate) fn look(&mut self, boottime: Duration, since_1970: Duration) -> Option<(String, u64)> {
+    /// What tells that the machine has been set back since the last look.
+    pub(crate) fn look(&mut self, boottime: Duration, since_1970: Duration) -> Option<Sign> {
         self.look_at(generation::current(), boottime, since_1970)
     }
 
-    fn look_at(
-        &mut self,
-        generation: u64,
-        boottime: Duration,
-        since_1970: Duration,
-    ) -> Option<(String, u64)> {
+    fn look_at(&mut self, generation: u64, boottime: Duration, since_1970: Duration) -> Option<Sign> {
         let before = std::mem::replace(&mut self.generation, generation);
         let origin = since_1970.saturating_sub(boottime);
         let jumped = self.origin.replace(origin).and_then(|before| origin.checked_sub(before));
         if before != generation {
-            return Some((format!("its generation was {before:016x} and is {generation:016x}"), generation));
+            return Some(Sign::Generation(before, generation));
         }
-        let jumped = jumped.filter(|jump| *jump >= JUMP && boottime >= BOOT)?;
-        Some((format!("the time of day has jumped ahead by {} seconds", jumped.as_secs()), generation))
+        jumped.filter(|jump| *jump >= JUMP && boottime >= BOOT).map(Sign::Clock)
     }
 }
 
@@ -88,11 +92,9 @@ mod tests {
         assert_eq!(rollback.look_at(1, s(1000), s(day)), None);
         assert_eq!(rollback.look_at(1, s(1100), s(day + 105)), None, "a step of five seconds");
         assert_eq!(rollback.look_at(1, s(1200), s(day + 100)), None, "back");
-        let (why, now) = rollback.look_at(2, s(1300), s(day + 200)).unwrap();
-        assert_eq!((why.as_str(), now), ("its generation was 0000000000000001 and is 0000000000000002", 2));
+        assert_eq!(rollback.look_at(2, s(1300), s(day + 200)), Some(Sign::Generation(1, 2)));
         assert_eq!(rollback.look_at(2, s(1301), s(day + 201)), None, "told once");
-        let (why, _) = rollback.look_at(2, s(1302), s(day + 3802)).unwrap();
-        assert_eq!(why, "the time of day has jumped ahead by 3600 seconds");
+        assert_eq!(rollback.look_at(2, s(1302), s(day + 3802)), Some(Sign::Clock(s(3600))));
         let mut fresh = Rollback { generation: 0, origin: None };
         assert_eq!(fresh.look_at(0, s(5), s(0)), None);
         assert_eq!(fresh.look_at(0, s(60), s(day)), None, "set for the first time");

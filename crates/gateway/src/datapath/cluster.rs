@@ -86,8 +86,9 @@ impl DataPath {
     /// What this node carries from now on. The worker has all that was told before; the filter brings it what is new.
     pub(crate) fn set_shares(&mut self, shown: &Ownership) -> Result<(), String> {
         let Ownership { packets, held, ike, default_host } = *shown;
-        self.send(Command::Hold(held));
+        // A worker may stop between the two: what is held then although it is carried only waits.
         self.send(Command::SetShares(packets));
+        self.send(Command::Hold(held));
         self.guard.set_shares([packets, ike, held].map(|shares| *shares.words()), default_host)
     }
 

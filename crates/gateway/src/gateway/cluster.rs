@@ -1,6 +1,7 @@
 //! The gateway as a node of a cluster: what comes from the other nodes, and what the member asks for beside IKE.
 
 use super::Gateway;
+use crate::cluster::rollback::Sign;
 use testudo_cluster::group::Durable;
 use testudo_cluster::member::{Member, MemberOutput};
 use testudo_fastpath::worker::boottime;
@@ -16,13 +17,27 @@ impl Gateway {
         }
     }
 
-    /// The machine has been set back to an earlier state: what this node holds it may have used since.
-    pub(super) fn set_back(&mut self, why: &str, generation: u64) {
-        self.log(None, None, 0, format!("this machine was set back to an earlier state: {why}"));
-        self.in_cluster(|member, now| member.rolled_back(now));
-        self.perform_all();
-        // The fence is shut by now, and opens with what is granted in this generation.
-        self.data.renewed(generation);
+    /// The machine has been set back to an earlier state, or may have been.
+    pub(super) fn set_back(&mut self, sign: &Sign) {
+        match *sign {
+            Sign::Generation(before, now) => {
+                let line = format!("its generation was {before:016x} and is {now:016x}");
+                self.log(None, None, 0, format!("this machine was set back to an earlier state: {line}"));
+                // What this node holds it may have used since.
+                self.in_cluster(|member, now| member.rolled_back(now));
+                self.perform_all();
+                // The fence is shut by now, and opens with what is granted in this generation.
+                self.data.renewed(now);
+            }
+            Sign::Clock(jump) => {
+                let line = format!("the time of day has jumped ahead by {} seconds", jump.as_secs());
+                let what =
+                    "this machine may have been set back to an earlier state, and asks for another sender ID";
+                self.log(None, None, 0, format!("{what}: {line}"));
+                self.in_cluster(|member, now| member.doubts_itself(now));
+                self.perform_all();
+            }
+        }
     }
 
     /// Hears the engine.
