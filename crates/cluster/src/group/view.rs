@@ -11,7 +11,7 @@ use super::stability::{Position, Stability};
 use super::status::Topic;
 use super::{Group, GroupOutput, ViewStart};
 use crate::engine::View;
-use crate::node::NodeId;
+use crate::node::{NodeId, names};
 use aws_lc_rs::aead::LessSafeKey;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -371,9 +371,4 @@ impl Group {
             }
         }
     }
-}
-
-/// For log lines.
-fn names(nodes: &[NodeId]) -> String {
-    nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
 }

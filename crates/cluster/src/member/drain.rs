@@ -4,7 +4,7 @@
 //! A node that leaves the view and comes back is drained no more.
 
 use super::Member;
-use crate::node::NodeId;
+use crate::node::{NodeId, names};
 use crate::update::Op;
 use std::fmt;
 use std::time::Duration;
@@ -37,8 +37,7 @@ impl fmt::Display for DrainError {
         match self {
             Self::NoView => f.write_str("there is no quorum, and so nobody to agree with"),
             Self::NotThere { node, members } => {
-                let members: Vec<_> = members.iter().map(NodeId::to_string).collect();
-                write!(f, "found node {node}, expected one that is in the view: {}", members.join(", "))
+                write!(f, "found node {node}, expected one that is in the view: {}", names(members))
             }
             Self::NobodyElse { node } => {
                 write!(
@@ -77,9 +76,7 @@ impl Member {
         let what = if drained { "gives its shares away" } else { "may own shares again" };
         self.log(0, format!("node {node} {what}: node {from} was told so"));
         let changes = self.table.set_drained(node, drained);
-        let owned = self.table.owned_by(self.node);
-        self.grant_all(owned.intersection(changes.heir), false);
-        self.provide(now);
+        self.ranks_changed(now, changes);
         self.hand_over(now);
     }
 

@@ -5,6 +5,7 @@
 //! they always do among the living.
 
 use super::Member;
+use super::ownership::Changes;
 use crate::node::NodeId;
 use crate::update::Op;
 use testudo_ike::output::Time;
@@ -53,13 +54,18 @@ impl Member {
             return;
         }
         let changes = self.table.set_fit(from, fit);
-        let owned = self.table.owned_by(self.node);
-        self.grant_all(owned.intersection(changes.heir), false);
-        self.provide(now);
+        self.ranks_changed(now, changes);
         if from == self.node && fit != self.fitness.fit {
             return self.contradict();
         }
         self.hand_over(now);
+    }
+
+    /// Others may be heirs now of what this node owns, and it of what they do.
+    pub(super) fn ranks_changed(&mut self, now: Time, changes: Changes) {
+        let owned = self.table.owned_by(self.node);
+        self.grant_all(owned.intersection(changes.heir), false);
+        self.provide(now);
     }
 
     /// What this node said before a view ended may be delivered in the next one, when it is no longer so. Unless what is so has been

@@ -8,7 +8,7 @@ use super::handover::Arrivals;
 use super::{Member, MemberOutput, Shown, TakenIn, Unheard};
 use crate::alloc::OwnedHomes;
 use crate::group::{NoQuorum, Position, ViewStart};
-use crate::node::NodeId;
+use crate::node::{NodeId, names};
 use crate::share::ShareSet;
 use crate::update::{Left, Op};
 use std::time::Duration;
@@ -313,7 +313,6 @@ impl Member {
     }
 
     fn log_view(&mut self, start: &ViewStart, before: &[NodeId]) {
-        let names = |nodes: &[NodeId]| nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ");
         let ViewStart { view, epoch, fresh, .. } = start;
         for gone in before.iter().filter(|node| !view.members.contains(node)) {
             self.log(1, format!("node {gone} has left the view"));

@@ -19,7 +19,7 @@ use super::channel::Channel;
 use super::classify::Direction;
 use super::drops::WorkerDrop;
 use super::order::{Order, Place};
-use super::origin::Source;
+use super::origin::{Kept, Source};
 use crate::fib::PortIndex;
 use crate::frame::Frame;
 use crate::port::{BURST, FrameBurst};
@@ -182,11 +182,8 @@ pub(super) struct Seat {
     applied: u64,
     is_in_step: bool,
     /// What waits for errands to come back, as many packets as there are frames at most.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Kept>,
 }
-
-/// A packet for which there was no errand.
-type Waiting = (Frame, Source, Direction);
 
 impl std::fmt::Debug for Seat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -301,7 +298,7 @@ impl Seat {
             return None;
         }
         let &(_, source, direction) = self.waiting.front()?;
-        let same = |next: &mut Waiting| (next.1, next.2) == (source, direction);
+        let same = |next: &mut Kept| (next.1, next.2) == (source, direction);
         while !burst.is_full()
             && let Some((frame, ..)) = self.waiting.pop_front_if(same)
         {

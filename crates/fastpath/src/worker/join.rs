@@ -2,7 +2,7 @@
 
 use super::classify::Direction;
 use super::drops::WorkerDrop;
-use super::origin::{Context, Source};
+use super::origin::{Context, Kept, Source};
 use crate::frame::{Frame, FramePool, HEADROOM, JUMBO_MTU};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -38,14 +38,11 @@ impl AsRef<[u8]> for Waiting {
     }
 }
 
-/// A packet that was put together, and how its fragments came.
-pub(super) type Joined = (Frame, Source, Direction);
-
 /// All fragments that wait.
 #[derive(Debug)]
 pub(super) struct Joining {
     reassembler: Reassembler<Waiting>,
-    whole: VecDeque<Joined>,
+    whole: VecDeque<Kept>,
 }
 
 impl Joining {
@@ -111,7 +108,7 @@ impl Joining {
 
     /// Takes the next packet that is whole.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<Joined> {
+    pub(super) fn take(&mut self) -> Option<Kept> {
         self.whole.pop_front()
     }
 

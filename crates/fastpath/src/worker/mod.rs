@@ -52,7 +52,7 @@ use classify::{Arrived, Direction, classify};
 use crew::Seat;
 use deliver::Delivery;
 use inbox::Inbox;
-use origin::{Context, Source};
+use origin::{Context, Kept, Source};
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
 
@@ -299,21 +299,12 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if !std::mem::take(&mut self.shares_moved) {
             return;
         }
-        let mut burst = FrameBurst::new();
-        let mut way = None;
-        for _ in 0..self.delivery.in_transit() {
-            let Some((frame, source, direction)) = self.delivery.take_from_transit() else { break };
-            if let Some((source, direction)) = way
-                .replace((source, direction))
-                .filter(|last| *last != (source, direction) || burst.is_full())
-            {
-                self.run(&mut burst, direction, source);
-            }
-            burst.push(frame);
-        }
-        if let Some((source, direction)) = way {
-            self.run(&mut burst, direction, source);
-        }
+        // What gets in line again is not looked at twice.
+        let mut left = self.delivery.in_transit();
+        self.run_in_bursts(&mut FrameBurst::new(), |delivery| {
+            left = left.checked_sub(1)?;
+            delivery.take_from_transit()
+        });
     }
 
     /// A burst from a port through the pipeline.
@@ -381,7 +372,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     #[inline]
     fn run_again(&mut self) {
         let mut burst = FrameBurst::new();
-        self.run_joined(&mut burst);
+        self.run_in_bursts(&mut burst, Delivery::take_joined);
         self.delivery.take_onward(&mut burst);
         self.run(&mut burst, Direction::Outbound, Source::Tunnel);
         loop {
@@ -393,11 +384,15 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// What has been put together, in bursts of the same way.
+    /// What has been kept, in bursts of the same way.
     #[inline]
-    fn run_joined(&mut self, burst: &mut FrameBurst) {
+    fn run_in_bursts(
+        &mut self,
+        burst: &mut FrameBurst,
+        mut next: impl FnMut(&mut Delivery<P, H>) -> Option<Kept>,
+    ) {
         let mut way = None;
-        while let Some((frame, source, direction)) = self.delivery.take_joined() {
+        while let Some((frame, source, direction)) = next(&mut self.delivery) {
             if let Some((source, direction)) = way
                 .replace((source, direction))
                 .filter(|last| *last != (source, direction) || burst.is_full())

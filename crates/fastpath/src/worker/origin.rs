@@ -1,6 +1,7 @@
 //! Where packets come from, and what else is known of them besides their octets.
 
 use super::classify::Direction;
+use crate::frame::Frame;
 use testudo_ipsec::dataplane::Ingress;
 
 /// Where a packet comes from.
@@ -50,6 +51,9 @@ impl Source {
         matches!(self, Self::Tun | Self::TunJoined)
     }
 }
+
+/// A packet that is kept for later, and where it goes on then.
+pub(super) type Kept = (Frame, Source, Direction);
 
 /// What is known of a packet besides its octets.
 #[derive(Clone, Copy, Debug)]

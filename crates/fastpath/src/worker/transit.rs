@@ -4,7 +4,7 @@
 //! the latest are not.
 
 use super::classify::Direction;
-use super::origin::Source;
+use super::origin::{Kept, Source};
 use crate::frame::Frame;
 use std::collections::VecDeque;
 
@@ -63,7 +63,7 @@ impl TransitQueue {
     }
 
     /// Takes the oldest.
-    pub(super) fn take(&mut self) -> Option<(Frame, Source, Direction)> {
+    pub(super) fn take(&mut self) -> Option<Kept> {
         let Waiter { frame, source, direction, .. } = self.waiting.pop_front()?;
         self.jumbo -= usize::from(frame.is_jumbo());
         Some((frame, source, direction))

@@ -99,7 +99,7 @@ fn state(status: &ClusterStatus, node: NodeId, member: bool) -> NodeState {
     }
 }
 
-fn owned(status: &ClusterStatus, node: NodeId) -> u64 {
+pub(super) fn owned(status: &ClusterStatus, node: NodeId) -> u64 {
     let of = status.owners.iter().find(|(owner, _)| *owner == node);
     of.map_or(0, |(_, shares)| shares.len() as u64)
 }
@@ -131,7 +131,7 @@ fn number(node: NodeId) -> u64 {
     node.get().into()
 }
 
-fn millis(span: Duration) -> u64 {
+pub(super) fn millis(span: Duration) -> u64 {
     span.as_millis().try_into().unwrap_or(u64::MAX)
 }
 

@@ -1,9 +1,9 @@
 //! What is not as it should be in the cluster, in sentences: why, what the node waits for, and which shares go where.
 
-use std::time::Duration;
+use super::report::{millis, owned};
 use testudo_cluster::group::{PeerStatus, Phase};
 use testudo_cluster::member::{ClusterStatus, HandoverStage};
-use testudo_cluster::node::NodeId;
+use testudo_cluster::node::{NodeId, names};
 use testudo_cluster::share::ShareSet;
 use testudo_ike::output::Time;
 
@@ -78,8 +78,7 @@ fn of_peer(status: &ClusterStatus, peer: &PeerStatus, now: Time) -> Option<Strin
 
 /// Why a member owns nothing.
 fn standing(status: &ClusterStatus, node: NodeId) -> Option<String> {
-    let owned = status.owners.iter().find(|(owner, _)| *owner == node).map_or(0, |(_, shares)| shares.len());
-    let left = match owned {
+    let left = match owned(status, node) {
         0 => "it owns none".to_owned(),
         count => format!("{count} are still to go"),
     };
@@ -164,14 +163,6 @@ fn list(shares: ShareSet) -> String {
         false => format!("{first}-{last}"),
     });
     shown.collect::<Vec<_>>().join(" ")
-}
-
-fn names(nodes: &[NodeId]) -> String {
-    nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn millis(span: Duration) -> u128 {
-    span.as_millis()
 }
 
 #[cfg(test)]

@@ -93,9 +93,9 @@ impl DataPath {
     }
 
     /// All neighbours that are known, by the places of their ports.
-    pub(crate) fn neighbours(&self) -> Vec<(u8, IpAddr)> {
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = (u8, IpAddr)> + '_ {
         let of_port = |(PortIndex(port), addr)| Some((u8::try_from(port).ok()?, addr));
-        self.fib().neighbours().filter_map(of_port).collect()
+        self.fib().neighbours().filter_map(of_port)
     }
 
     /// Asks for those neighbours that are not known.

@@ -85,14 +85,10 @@ impl Gateway {
             }
         }
         self.protection_changed |= self.policies_failed;
-        if self.node.is_some() {
-            let (edges, load) = (self.data.moved_edges(), self.load.measure());
-            let neighbours = self.data.neighbours();
-            self.in_cluster(|member, now| {
-                member.report_edges(now, &edges);
-                member.set_load(load);
-                member.set_neighbours(neighbours.into_iter());
-            });
+        if let Some(member) = self.endpoint.member() {
+            member.report_edges(self.now, &self.data.moved_edges());
+            member.set_load(self.load.measure());
+            member.set_neighbours(self.data.neighbours());
         }
         self.settle();
     }

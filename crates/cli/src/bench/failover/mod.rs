@@ -13,6 +13,7 @@ mod figures;
 mod homes;
 mod idle;
 mod load;
+mod noticed;
 mod outage;
 mod owner;
 mod planned;

@@ -3,10 +3,10 @@
 use super::FailoverError;
 use super::crash::Crash;
 use super::figures::{Aim, Row};
+use super::noticed::Noticed;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 use testudo_lab::bed::{Bed, BedOptions};
-use testudo_lab::probe::Probe;
 use testudo_lab::{Lab, Result};
 
 /// Before a failure the nodes hear each other for so long: who has just come up is late with his pulses, and is given more time.
@@ -18,16 +18,12 @@ const AFTER: Duration = Duration::from_millis(1500);
 /// What was measured of one kind of failure.
 #[derive(Default)]
 struct Outages {
-    outage: Vec<f64>,
+    noticed: Noticed,
     detection: Vec<f64>,
     /// The silence after which the others would suspect the node, before anything happens: the mean of both.
     threshold: Vec<f64>,
     /// The rest: what it takes from then on until packets flow.
     rest: Vec<f64>,
-    lost: Vec<f64>,
-    duplicates: Vec<f64>,
-    /// Failovers after which the peer's tunnel was not the same, or carried nothing.
-    tunnels: Vec<f64>,
 }
 
 pub(super) fn measure(repeats: u32) -> std::result::Result<Vec<Row>, FailoverError> {
@@ -55,19 +51,7 @@ impl Outages {
         let struck = SystemTime::now();
         crash.strike(bed, victim)?;
         sleep(AFTER);
-        let seen = probes.map(Probe::stop);
-        let (mut outage, mut lost, mut duplicates) = (Duration::ZERO, 0, 0);
-        for trace in seen {
-            let summary = trace?.summary();
-            outage = outage.max(summary.outage.length);
-            lost += summary.lost;
-            duplicates += summary.duplicates;
-        }
-        let kept = bed.tunnel_spi(1)? == tunnel && bed.carries(1)?;
-        self.outage.push(milliseconds(outage));
-        self.lost.push(lost as f64);
-        self.duplicates.push(duplicates as f64);
-        self.tunnels.push(if kept { 0.0 } else { 1.0 });
+        let outage = self.noticed.end(bed, probes, tunnel)?;
         if let Some(detection) = bed.detection(victim, struck)? {
             self.detection.push(milliseconds(detection));
             self.rest.push(milliseconds(outage) - milliseconds(detection));
@@ -79,13 +63,13 @@ impl Outages {
         let of = |what: &str| format!("{what}: {crash}");
         let aim = Aim { p99_at_most: Some(100.0), ..Aim::median_at_most(40.0) };
         vec![
-            Row::new(of("outage"), "ms", self.outage).ha("1.63-1.66 s").aim(aim),
+            Row::new(of("outage"), "ms", self.noticed.silence).ha("1.63-1.66 s").aim(aim),
             Row::new(of("detection"), "ms", self.detection),
             Row::new(of("silence that makes a suspect"), "ms", self.threshold),
             Row::new(of("outage after detection"), "ms", self.rest).aim(Aim::median_at_most(10.0)),
-            Row::new(of("datagrams lost, both ways"), "datagrams", self.lost),
-            Row::new(of("datagrams doubled"), "datagrams", self.duplicates).aim(Aim::none_above(0.0)),
-            Row::new(of("tunnels lost"), "tunnels", self.tunnels).aim(Aim::none_above(0.0)),
+            Row::new(of("datagrams lost, both ways"), "datagrams", self.noticed.lost),
+            Row::new(of("datagrams doubled"), "datagrams", self.noticed.duplicates).aim(Aim::none_above(0.0)),
+            Row::new(of("tunnels lost"), "tunnels", self.noticed.tunnels).aim(Aim::none_above(0.0)),
         ]
     }
 }

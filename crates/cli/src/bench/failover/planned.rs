@@ -2,12 +2,12 @@
 
 use super::FailoverError;
 use super::figures::{Aim, Row};
+use super::noticed::Noticed;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testudo_lab::bed::{Bed, BedOptions, Failure};
 use testudo_lab::corosync::Timers;
 use testudo_lab::gateway::Kind;
-use testudo_lab::probe::Probe;
 use testudo_lab::{Error, Lab, Result};
 
 /// Traffic before and behind what happens.
@@ -19,10 +19,7 @@ const NODES: u8 = 5;
 struct Planned {
     what: &'static str,
     took: Vec<f64>,
-    silence: Vec<f64>,
-    lost: Vec<f64>,
-    duplicates: Vec<f64>,
-    tunnels: Vec<f64>,
+    noticed: Noticed,
 }
 
 pub(super) fn measure(repeats: u32) -> std::result::Result<Vec<Row>, FailoverError> {
@@ -86,8 +83,7 @@ fn done(drained: &serde_json::Value) -> Result<()> {
 
 impl Planned {
     fn new(what: &'static str) -> Self {
-        let none = Vec::new;
-        Self { what, took: none(), silence: none(), lost: none(), duplicates: none(), tunnels: none() }
+        Self { what, took: Vec::new(), noticed: Noticed::default() }
     }
 
     fn during(&mut self, bed: &mut Bed, happen: impl FnOnce(&mut Bed) -> Result<()>) -> Result<()> {
@@ -98,29 +94,18 @@ impl Planned {
         happen(bed)?;
         self.took.push(begun.elapsed().as_secs_f64());
         sleep(AROUND);
-        let (mut silence, mut lost, mut duplicates) = (Duration::ZERO, 0, 0);
-        for trace in probes.map(Probe::stop) {
-            let summary = trace?.summary();
-            silence = silence.max(summary.outage.length);
-            lost += summary.lost;
-            duplicates += summary.duplicates;
-        }
-        let kept = bed.tunnel_spi(1)? == tunnel && bed.carries(1)?;
-        self.silence.push(silence.as_secs_f64() * 1e3);
-        self.lost.push(lost as f64);
-        self.duplicates.push(duplicates as f64);
-        self.tunnels.push(if kept { 0.0 } else { 1.0 });
-        Ok(())
+        self.noticed.end(bed, probes, tunnel).map(drop)
     }
 
     fn rows(self) -> Vec<Row> {
-        let of = |what: &str| format!("{}: {what}", self.what);
+        let Self { what: happened, took, noticed } = self;
+        let of = |what: &str| format!("{happened}: {what}");
         vec![
-            Row::new(of("took"), "s", self.took),
-            Row::new(of("longest silence of the probe"), "ms", self.silence),
-            Row::new(of("datagrams lost, both ways"), "datagrams", self.lost).aim(Aim::none_above(0.0)),
-            Row::new(of("datagrams doubled"), "datagrams", self.duplicates).aim(Aim::none_above(0.0)),
-            Row::new(of("tunnels lost"), "tunnels", self.tunnels).aim(Aim::none_above(0.0)),
+            Row::new(of("took"), "s", took),
+            Row::new(of("longest silence of the probe"), "ms", noticed.silence),
+            Row::new(of("datagrams lost, both ways"), "datagrams", noticed.lost).aim(Aim::none_above(0.0)),
+            Row::new(of("datagrams doubled"), "datagrams", noticed.duplicates).aim(Aim::none_above(0.0)),
+            Row::new(of("tunnels lost"), "tunnels", noticed.tunnels).aim(Aim::none_above(0.0)),
         ]
     }
 }

@@ -1,12 +1,10 @@
 //! Packets that wait: for their neighbour, their SA, their share, or the rest of their fragments.
 
 use super::super::channel::WorkerEvent;
-use super::super::classify::Direction;
 use super::super::drops::WorkerDrop;
 use super::super::hold::{Held, Waiter};
 use super::super::host::HostPort;
-use super::super::join::Joined;
-use super::super::origin::{Context, Source};
+use super::super::origin::{Context, Kept, Source};
 use super::Delivery;
 use crate::fib::PortIndex;
 use crate::frame::Frame;
@@ -38,7 +36,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     }
 
     /// Takes the oldest of them.
-    pub(in super::super) fn take_from_transit(&mut self) -> Option<(Frame, Source, Direction)> {
+    pub(in super::super) fn take_from_transit(&mut self) -> Option<Kept> {
         let taken = self.transit.take()?;
         self.count_held();
         Some(taken)
@@ -62,7 +60,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     /// Takes a packet of which all fragments have come.
     #[inline]
-    pub(in super::super) fn take_joined(&mut self) -> Option<Joined> {
+    pub(in super::super) fn take_joined(&mut self) -> Option<Kept> {
         self.joining.take()
     }
 

@@ -222,12 +222,7 @@ impl<'s> Planner<'s, '_> {
     /// True if a packet is given back, to come behind the pieces of those before it. Of one that was joined nobody would know later.
     #[inline(always)]
     fn waits(&self, item: &mut Item<'_>) -> bool {
-        self.splits && self.waits_behind(item)
-    }
-
-    #[cold]
-    fn waits_behind(&self, item: &mut Item<'_>) -> bool {
-        let waits = !item.ingress.is_joined();
+        let waits = self.splits && !item.ingress.is_joined();
         if waits {
             self.counters.outbound.to_split.add(1);
             item.verdict = Verdict::Behind;
