@@ -28,6 +28,7 @@ fn format(report: &ClusterReport) -> String {
         ("Node", node(report)),
         ("View", view(report)),
         ("Replication", replication(report)),
+        ("Configuration", configuration(report)),
         ("Shares", shares(report)),
         ("Packets", packets(report)),
         ("Tunnels", tunnels(report)),
@@ -73,6 +74,16 @@ fn replication(report: &ClusterReport) -> String {
         grouped(report.waiting),
         grouped(report.held)
     )
+}
+
+fn configuration(report: &ClusterReport) -> String {
+    let pieces = format!("{} connections, pools and credentials", grouped(report.config_pieces));
+    let whose = match (report.replicate_config, report.config_current) {
+        (false, _) => "loaded on this node alone",
+        (true, false) => "the cluster's is not known here yet",
+        (true, true) => "the same on all nodes",
+    };
+    format!("{pieces}, {whose}; replication protocol {}", report.protocol)
 }
 
 fn shares(report: &ClusterReport) -> String {

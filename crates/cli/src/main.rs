@@ -4,6 +4,7 @@
 
 mod bench;
 mod cluster;
+mod configured;
 mod daemon;
 mod drain;
 mod status;
@@ -29,6 +30,8 @@ enum Command {
     Cluster(daemon::DaemonArgs),
     /// Has a node of the cluster give its shares to the others, so that it can be stopped without a lost packet.
     Drain(drain::DrainArgs),
+    /// Tells whether a node has its configuration from the cluster, so that its own files need not be loaded.
+    Configured(configured::ConfiguredArgs),
     /// Measures the packet path and the handshakes of this machine, without a network.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Drain(args) => drain::run(&args),
+        Command::Configured(args) => configured::run(&args),
         Command::Bench(bench) => bench::run(&bench),
     }
 }

@@ -37,6 +37,10 @@ fn report() -> ClusterReport {
         ike_sas: 1000,
         child_sas: 2000,
         unread_states: 7,
+        protocol: 16,
+        replicate_config: true,
+        config_current: true,
+        config_pieces: 12,
         why: vec!["node 2 is suspect: nothing has been heard of it for 1031 ms".to_owned()],
         counters: vec![("suspicions".to_owned(), 1), ("forged".to_owned(), 0)],
         nodes: vec![
@@ -96,12 +100,13 @@ fn people_get_a_table_of_the_nodes() {
     assert_eq!(
         shown(Some(&report()), &[]),
         "\
-Node         1, running, holds the state, sender ID 0x0802
-View         ring 1.1c, epoch 3, quorum, members 1 2 3
-Replication  12 345 messages delivered, 12 340 stable, 2 own waiting; 1 IKE messages held back
-Shares       packets of 171, 85 of them provisionally; IKE of 86; default host
-Packets      may leave, for 240 ms more unless the others are heard again
-Tunnels      1 000 IKE SAs, 2 000 Child SAs known; states of 7 taken over, not read yet
+Node           1, running, holds the state, sender ID 0x0802
+View           ring 1.1c, epoch 3, quorum, members 1 2 3
+Replication    12 345 messages delivered, 12 340 stable, 2 own waiting; 1 IKE messages held back
+Configuration  12 connections, pools and credentials, the same on all nodes; replication protocol 16
+Shares         packets of 171, 85 of them provisionally; IKE of 86; default host
+Packets        may leave, for 240 ms more unless the others are heard again
+Tunnels        1 000 IKE SAs, 2 000 Child SAs known; states of 7 taken over, not read yet
 
 NODE  STATE    SHARES  PROVISIONAL         HEARD  HEARS US  SUSPECT AFTER  LINKS DOWN    LOAD   ACKED  LAG  LEASE
 1     owner        86           85     this node         -              -  -                -       -    -      2
@@ -122,9 +127,9 @@ Since the start
 fn a_node_without_view_and_proof_says_so() {
     let shown = shown(Some(&ClusterReport { node: 2, ..ClusterReport::default() }), &[]);
     for line in [
-        "Node         2, down, does not hold the state, no sender ID\n",
-        "View         none\n",
-        "Packets      may not leave: too few other nodes have been heard, or they go on without this one\n",
+        "Node           2, down, does not hold the state, no sender ID\n",
+        "View           none\n",
+        "Packets        may not leave: too few other nodes have been heard, or they go on without this one\n",
     ] {
         assert!(shown.contains(line), "{shown}");
     }

@@ -11,7 +11,7 @@ use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
 use crate::lineup::Lineup;
 use crate::log;
-use crate::vici_control::pass_on;
+use crate::vici_notes::pass_on;
 use crate::vici_socket::ViciSocket;
 use mio::net::UnixStream;
 use mio::unix::SourceFd;

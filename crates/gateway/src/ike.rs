@@ -2,8 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 use testudo_cluster::member::{Member, MemberOutput};
-use testudo_ike::endpoint::Endpoint;
-use testudo_ike::output::{Output, Path, Time, UnixTime};
+use testudo_ike::endpoint::{Endpoint, IkeSaStatus, SaNames};
+use testudo_ike::output::{IkeSaId, Output, Path, Time, UnixTime};
 
 /// One or the other. What both can do is the endpoint's; what differs is here.
 pub(crate) enum Ike {
@@ -71,6 +71,22 @@ impl Ike {
         match self {
             Self::Alone(endpoint) => endpoint.next_timeout(),
             Self::Member(member) => member.next_timeout(),
+        }
+    }
+
+    /// An IKE SA, of whichever node.
+    pub(crate) fn sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
+        match self {
+            Self::Alone(endpoint) => endpoint.sa(id),
+            Self::Member(member) => member.sa(id),
+        }
+    }
+
+    /// The numbers of all IKE SAs, of all nodes.
+    pub(crate) fn sa_ids(&self) -> Vec<IkeSaId> {
+        match self {
+            Self::Alone(endpoint) => endpoint.names().map(SaNames::id).collect(),
+            Self::Member(member) => member.sa_ids(),
         }
     }
 

@@ -8,6 +8,7 @@ mod cluster;
 mod config;
 mod crypto;
 mod datapath;
+mod elsewhere;
 mod entropy;
 mod event_loop;
 mod gateway;
@@ -25,6 +26,7 @@ mod privileges;
 mod reader;
 mod retreat;
 mod vici_control;
+mod vici_notes;
 mod vici_socket;
 mod virtual_ips;
 

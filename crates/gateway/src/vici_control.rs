@@ -1,11 +1,13 @@
 //! The gateway as VICI sees it: commands in, answers out.
 
 use crate::cluster::report;
-use crate::gateway::{Gateway, Note};
+use crate::elsewhere::effect;
+use crate::gateway::Gateway;
 use crate::ike::Ike;
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use crate::policies::Policies;
 use std::time::{Duration, SystemTime};
+use testudo_cluster::member::Ask;
 use testudo_cluster::node::NodeId;
 use testudo_ike::cert::Credentials;
 use testudo_ike::config::{ChildChange, ChildMode, Connection, Difference, Pool, SharedSecret};
@@ -14,14 +16,20 @@ use testudo_ike::endpoint::{
 };
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::cluster::ClusterReport;
-use testudo_vici::control::{Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version};
+use testudo_vici::control::{
+    Change, Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version,
+};
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
-use testudo_vici::server::{LogLine, Server};
 use testudo_vici::view::ChildUsage;
+use zeroize::Zeroizing;
+
+/// The job of what nobody waits for.
+const NOBODY: JobId = JobId(0);
 
 impl Gateway {
-    /// The SAs that match every given field, as charon has it: Child SAs if one of their fields is given.
+    /// The SAs that match every given field, as charon has it: Child SAs if one of their fields is given. Those of this node: see
+    /// [`Gateway::matching_elsewhere`].
     fn matching(&self, wanted: &Selection) -> Vec<Target> {
         let mut targets = Vec::new();
         let given = wanted.ike_id.or_else(|| wanted.child_id.and_then(|child| self.endpoint.ike_of(child)));
@@ -191,6 +199,9 @@ impl Control for Gateway {
         let Some(child) = &request.child else {
             return Err("an IKE SA comes up with a child: name one with --child".into());
         };
+        if let Some(connection) = self.initiated_elsewhere(request.ike.as_deref(), child) {
+            return self.ask(job, Ask::Initiate { connection, child: child.clone() });
+        }
         let begun = self.endpoint.initiate(self.now, request.ike.as_deref(), child);
         let ike = begun.map_err(|e| e.to_string())?;
         self.jobs.initiating(job, ike, child);
@@ -206,6 +217,12 @@ impl Control for Gateway {
                 begun.ikes.extend(more.ikes);
                 begun.children.extend(more.children);
             }
+        }
+        let elsewhere = self.matching_elsewhere(&request.sas);
+        if !elsewhere.sas.is_empty() {
+            self.ask(job, Ask::Terminate { sas: elsewhere.sas, force: request.force })?;
+            begun.ikes.extend(elsewhere.numbers.ikes);
+            begun.children.extend(elsewhere.numbers.children);
         }
         if begun == Terminating::default() {
             return Ok(0);
@@ -226,12 +243,34 @@ impl Control for Gateway {
             };
             begun += u32::from(able);
         }
+        let sas = self.matching_elsewhere(&request.sas).sas;
+        let asked = sas.len() as u32;
+        match asked {
+            0 => {}
+            _ => match self.ask(NOBODY, Ask::Rekey { sas, reauth: request.reauth }) {
+                Ok(()) => begun += asked,
+                Err(why) => self.log(None, None, 0, format!("cannot rekey SAs of other nodes: {why}")),
+            },
+        }
         self.settle();
         begun
     }
 
     fn ike_sa_ids(&self) -> Vec<IkeSaId> {
-        self.endpoint.names().map(SaNames::id).collect()
+        self.endpoint.sa_ids()
+    }
+
+    fn tell_all(&mut self, job: JobId, change: Change, command: Zeroizing<Vec<u8>>) -> bool {
+        let now = self.now;
+        let Some(member) = self.endpoint.member() else { return false };
+        let told = member.configure(now, job.0, effect(change), command);
+        self.settle();
+        told
+    }
+
+    fn node_of(&self, id: IkeSaId) -> Option<u32> {
+        let Ike::Member(member) = &self.endpoint else { return None };
+        member.node_of(id).map(|node| node.get().into())
     }
 
     fn ike_sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
@@ -319,28 +358,5 @@ impl Control for Gateway {
 
     fn exchanges_mut(&mut self) -> &mut Exchanges {
         self.endpoint.exchanges_mut()
-    }
-}
-
-/// Tells the server what the gateway has noted, at most `limit` of it: its clients read in between.
-pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) {
-    for note in gateway.take_notes(limit) {
-        match note {
-            Note::Log { ike, connection, level, message, jobs } => {
-                let line = LogLine { level, ike, connection: connection.as_deref(), message: &message };
-                for job in jobs {
-                    server.control_log(job, line);
-                }
-                server.log(line);
-            }
-            Note::Initiated(job, result) => server.finish_initiate(job, result),
-            Note::Terminated(job, gone) => server.finish_terminate(job, gone),
-            Note::Ike(up, sa) => server.ike_updown(up, &sa, gateway.now),
-            Note::IkeRekeyed(both) => server.ike_rekey(&both.0, &both.1, gateway.now),
-            Note::ChildRekeyed(of) => {
-                server.child_rekey(&of.0, (&of.1, &of.2), gateway.now, gateway);
-            }
-            Note::Child(up, sa, child) => server.child_updown(up, &sa, &child, gateway.now, gateway),
-        }
     }
 }

@@ -12,11 +12,12 @@ use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::codec::{Deframer, Packet};
-use testudo_vici::control::{Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
+use testudo_vici::control::{Change, Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
 use testudo_vici::schema::{self, Policy};
 use testudo_vici::view::ChildUsage;
+use zeroize::Zeroizing;
 
 #[test]
 fn the_socket_is_for_its_owner_alone() {
@@ -216,6 +217,14 @@ impl Control for Crowd {
     }
 
     fn rekey(&mut self, _: &Rekey) -> u32 {
+        unreachable!("nobody asks for this")
+    }
+
+    fn tell_all(&mut self, _: JobId, _: Change, _: Zeroizing<Vec<u8>>) -> bool {
+        unreachable!("nobody asks for this")
+    }
+
+    fn node_of(&self, _: IkeSaId) -> Option<u32> {
         unreachable!("nobody asks for this")
     }
 

@@ -49,7 +49,7 @@ impl HashKey {
     }
 
     /// SipHash-2-4.
-    pub(crate) fn hash(self, bytes: &[u8]) -> u64 {
+    pub fn hash(self, bytes: &[u8]) -> u64 {
         let mut state = State([
             self.k0 ^ 0x736f_6d65_7073_6575,
             self.k1 ^ 0x646f_7261_6e64_6f6d,

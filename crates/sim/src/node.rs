@@ -192,6 +192,12 @@ impl Node {
             | MemberOutput::RemoveAddress { .. }
             | MemberOutput::PathMtu { .. }
             | MemberOutput::Neighbours(_)
+            | MemberOutput::Configure { .. }
+            | MemberOutput::Unconfigure { .. }
+            | MemberOutput::Configured { .. }
+            | MemberOutput::Line { .. }
+            | MemberOutput::Initiated { .. }
+            | MemberOutput::Elsewhere(_)
             | MemberOutput::Announce => {}
         }
     }

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::codec::{Deframer, Packet};
 use crate::message::Message;
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -115,7 +115,12 @@ impl Client {
             if let Some(packet) = self.input.next_packet()? {
                 return Packet::parse(&packet);
             }
-            match self.stream.read(&mut chunk)? {
+            let len = match self.stream.read(&mut chunk) {
+                // With a timeout it is not begun again by itself after the process was stopped (signal(7)).
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            match len {
                 0 => return Err(Error::Closed),
                 len => self.input.push(chunk.get(..len).unwrap_or_default())?,
             }

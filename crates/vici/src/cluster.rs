@@ -13,6 +13,8 @@
 //!     default-host = <yes or no>
 //!     packets = <shares>  ike = <shares>  provisional = <shares>
 //!     ike-sas = <n>  child-sas = <n>  unread-states = <n>
+//!     protocol = <version of what nodes tell each other in this view>
+//!     replicate-config = <yes or no>  config-current = <yes or no>  config-pieces = <n>
 //!     why = [ <sentences: what is not as it should be, why, and what is waited for> ]
 //!     counters = { <counter> = <n> ... }
 //!     nodes = {
@@ -109,6 +111,14 @@ pub struct ClusterReport {
     pub child_sas: u64,
     /// IKE SAs taken over whose states have not been read yet.
     pub unread_states: u64,
+    /// The version of what nodes tell each other in this view.
+    pub protocol: u64,
+    /// What is loaded on one node is loaded on all.
+    pub replicate_config: bool,
+    /// The node is in a view, and knows what the others are configured with.
+    pub config_current: bool,
+    /// Connections, pools and credentials that it has.
+    pub config_pieces: u64,
     /// What is not as it should be, why, and what is waited for.
     pub why: Vec<String>,
     /// What has happened since the node began.
@@ -186,6 +196,10 @@ impl ClusterReport {
         message.add_text("ike-sas", self.ike_sas);
         message.add_text("child-sas", self.child_sas);
         message.add_text("unread-states", self.unread_states);
+        message.add_text("protocol", self.protocol);
+        message.add("replicate-config", boolean(self.replicate_config));
+        message.add("config-current", boolean(self.config_current));
+        message.add_text("config-pieces", self.config_pieces);
         let message = message.with_list("why", self.why.iter().cloned());
         let mut nodes = Message::new();
         for node in &self.nodes {
@@ -219,6 +233,10 @@ impl ClusterReport {
             ike_sas: number(message, "ike-sas")?,
             child_sas: number(message, "child-sas")?,
             unread_states: number(message, "unread-states")?,
+            protocol: number(message, "protocol")?,
+            replicate_config: read_boolean(message, "replicate-config")?,
+            config_current: read_boolean(message, "config-current")?,
+            config_pieces: number(message, "config-pieces")?,
             why: message.texts("why").map(str::to_owned).collect(),
             counters: read_named(message, "counters")?,
             nodes: nodes.map(|(id, node)| NodeReport::from_message(id, node)).collect::<Result<_, _>>()?,

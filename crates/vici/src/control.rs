@@ -5,6 +5,7 @@
 //! [`crate::server::Server::finish_initiate`] and [`crate::server::Server::finish_terminate`].
 
 use crate::cluster::ClusterReport;
+pub use crate::configuration::{Change, Piece, PieceKind};
 use crate::counters::Counters;
 use crate::schema::Policy;
 pub use crate::selection::Selection;
@@ -14,6 +15,7 @@ use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
+use zeroize::Zeroizing;
 
 /// Names a command that completes later. Never used twice by one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -136,10 +138,17 @@ pub trait Control {
     /// Begins to renew SAs and returns how many match.
     fn rekey(&mut self, request: &Rekey) -> u32;
 
+    /// A command was carried out that changes the configuration: tells the other nodes of a cluster, which
+    /// [`crate::server::carry_out`] it. True if [`crate::server::Server::finish_telling`] will say when they know; false if there
+    /// is nobody to tell now.
+    fn tell_all(&mut self, job: JobId, change: Change, command: Zeroizing<Vec<u8>>) -> bool;
+
     /// Numbers of all IKE SAs.
     fn ike_sa_ids(&self) -> Vec<IkeSaId>;
     /// An IKE SA by number, `None` if it is gone.
     fn ike_sa(&self, id: IkeSaId) -> Option<IkeSaStatus>;
+    /// The node of a cluster that speaks for it.
+    fn node_of(&self, id: IkeSaId) -> Option<u32>;
     /// What a Child SA has carried.
     fn child_usage(&self, id: ChildSaId) -> ChildUsage;
 

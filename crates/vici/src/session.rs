@@ -90,6 +90,13 @@ pub struct Request {
     pub message: Message,
 }
 
+impl Request {
+    /// One that came to another node: no session waits for its answer.
+    pub(crate) fn of_node(name: String, message: Message) -> Self {
+        Self { id: RequestId(0), name, message }
+    }
+}
+
 /// The server's end of one connection.
 #[derive(Default)]
 pub struct Session {

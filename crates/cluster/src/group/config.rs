@@ -78,9 +78,16 @@ pub struct GroupConfig {
     /// How long the nodes of a view in which nobody holds the latest state wait for who may. Then they begin with nothing: shorter
     /// than peers are patient, and longer than hosts take to start together.
     pub patience: Duration,
+    /// The highest version of what is published that this node speaks. The first version is what nodes speak that do not say.
+    pub speaks: u8,
 }
 
 impl GroupConfig {
+    /// What every build speaks.
+    pub const OLDEST: u8 = crate::update::OLDEST;
+    /// The highest that this build speaks.
+    pub const NEWEST: u8 = crate::update::NEWEST;
+
     /// The usual times, for one link.
     pub fn new(node: NodeId, nodes: Vec<NodeId>, key: ClusterKey) -> Self {
         Self {
@@ -93,6 +100,7 @@ impl GroupConfig {
             suspicion: SuspicionConfig::default(),
             no_quorum: NoQuorum::default(),
             patience: Duration::from_secs(30),
+            speaks: Self::NEWEST,
         }
     }
 

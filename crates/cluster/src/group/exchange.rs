@@ -56,6 +56,22 @@ pub(super) struct Status {
     pub(super) promises: Vec<(u8, u32)>,
 }
 
+/// A STATUS as it is read. What has been added to it since its first version stands behind it: who does not know it passes over it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Heard {
+    pub(super) status: Status,
+    /// The highest version of the layer above that its sender speaks.
+    pub(super) speaks: Option<u8>,
+}
+
+impl Heard {
+    pub(super) fn read(octets: &[u8]) -> Option<Self> {
+        let (status, rest) = postcard::take_from_bytes::<Status>(octets).ok()?;
+        let speaks = postcard::take_from_bytes(rest).ok().map(|(speaks, _)| speaks);
+        Some(Self { status, speaks })
+    }
+}
+
 /// The STATUS that have come so far.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
@@ -63,7 +79,7 @@ pub(super) struct Exchange {
     /// How many nodes are configured.
     nodes: usize,
     /// `None`: it came, but cannot be read. That member has another cluster key or speaks another version.
-    statuses: BTreeMap<NodeId, Option<Status>>,
+    statuses: BTreeMap<NodeId, Option<Heard>>,
 }
 
 /// What the members who understand each other come to.
@@ -104,6 +120,8 @@ pub(super) struct Outcome {
     pub(super) wait: Duration,
     /// Members of the engine's view that are left out.
     pub(super) unreadable: Vec<NodeId>,
+    /// The highest version that all members speak, as far as they say.
+    pub(super) version: Option<u8>,
 }
 
 impl Exchange {
@@ -113,10 +131,10 @@ impl Exchange {
     }
 
     /// Takes a member's STATUS; the first counts. It may only become impatient later.
-    pub(super) fn insert(&mut self, from: NodeId, status: Option<Status>) {
-        let patient = status.as_ref().is_none_or(|status| status.patient);
-        if let Some(known) = self.statuses.entry(from).or_insert(status) {
-            known.patient &= patient;
+    pub(super) fn insert(&mut self, from: NodeId, heard: Option<Heard>) {
+        let patient = heard.as_ref().is_none_or(|heard| heard.status.patient);
+        if let Some(known) = self.statuses.entry(from).or_insert(heard) {
+            known.status.patient &= patient;
         }
     }
 
@@ -132,21 +150,25 @@ impl Exchange {
             return None;
         }
         let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+        let mut version = Some(u8::MAX);
         for node in &self.view.members {
             match self.statuses.get(node) {
-                Some(Some(status)) => readable.push((*node, status)),
+                Some(Some(heard)) => {
+                    version = version.zip(heard.speaks).map(|(lowest, speaks): (u8, u8)| lowest.min(speaks));
+                    readable.push((*node, &heard.status));
+                }
                 _ => unreadable.push(*node),
             }
         }
         if readable.len() * 2 <= self.view.members.len() {
             return Some(Verdict::Unreadable(unreadable));
         }
+        let begin =
+            |holders| Verdict::Begin(Outcome { version, ..self.agree(&readable, holders, unreadable) });
         Some(match holders(&readable, self.nodes) {
-            Holders::Here(holders) => Verdict::Begin(self.agree(&readable, holders, unreadable)),
-            Holders::Nobody => Verdict::Begin(self.agree(&readable, Vec::new(), unreadable)),
-            Holders::Elsewhere(_) if readable.iter().all(|(_, status)| !status.patient) => {
-                Verdict::Begin(self.agree(&readable, Vec::new(), unreadable))
-            }
+            Holders::Here(holders) => begin(holders),
+            Holders::Nobody => begin(Vec::new()),
+            Holders::Elsewhere(_) if readable.iter().all(|(_, status)| !status.patient) => begin(Vec::new()),
             Holders::Elsewhere(nodes) => Verdict::Wait(nodes),
         })
     }
@@ -187,6 +209,7 @@ impl Exchange {
             leases: leases.into_iter().collect(),
             wait: Duration::from_micros(wait.into()),
             unreadable,
+            version: None,
         }
     }
 }

@@ -55,7 +55,7 @@ fn exchange(statuses: Vec<(u32, Option<Status>)>) -> Option<Verdict> {
         Exchange::new(View { ring: RingId { seq: 9, node: 1 }, members, quorate: true }, NODES);
     for (number, status) in statuses {
         assert!(exchange.outcome().is_none());
-        exchange.insert(node(number), status);
+        exchange.insert(node(number), status.map(heard));
     }
     exchange.outcome()
 }
@@ -168,11 +168,11 @@ fn a_member_becomes_impatient_where_that_is_delivered() {
     let mut exchange = Exchange::new(view, NODES);
     let statuses = [status(held(4, 7, 2)), forgotten(begun(5, &[2, 3]))];
     for (number, status) in (1..).zip(&statuses) {
-        exchange.insert(node(number), Some(status.clone()));
+        exchange.insert(node(number), Some(heard(status.clone())));
     }
     for (number, status) in (1..).zip(&statuses) {
         assert!(exchange.waits(), "before node {number} has said so");
-        exchange.insert(node(number), Some(Status { patient: false, ..status.clone() }));
+        exchange.insert(node(number), Some(heard(Status { patient: false, ..status.clone() })));
     }
     assert!(matches!(exchange.outcome(), Some(Verdict::Begin(outcome)) if outcome.reset));
 }
@@ -209,4 +209,38 @@ fn leases_are_merged_and_promises_count_for_those_who_are_not_current() {
     assert_eq!(outcome.leases, [(node(1), 6), (node(2), 9)]);
     assert_eq!(outcome.wait, Duration::from_micros(3000));
     assert_eq!((outcome.epoch, outcome.fresh), (5, vec![node(3)]));
+}
+
+fn heard(status: Status) -> Heard {
+    Heard { status, speaks: Some(16) }
+}
+
+#[test]
+fn all_speak_the_highest_version_that_each_of_them_speaks() {
+    for (said, expected) in [
+        ([Some(16), Some(18), Some(17)], Some(16)),
+        // Builds of before do not say.
+        ([Some(16), None, Some(17)], None),
+    ] {
+        let view =
+            View { ring: RingId { seq: 4, node: 1 }, members: (1..=3).map(node).collect(), quorate: true };
+        let mut exchange = Exchange::new(view, 3);
+        for (number, speaks) in (1..).zip(said) {
+            exchange.insert(node(number), Some(Heard { speaks, ..heard(status(Held::NOTHING)) }));
+        }
+        let Some(Verdict::Begin(outcome)) = exchange.outcome() else { panic!("all are there") };
+        assert_eq!(outcome.version, expected);
+    }
+}
+
+/// Who does not know what stands behind a STATUS passes over it; who does misses it where it is not.
+#[test]
+fn nodes_of_before_read_a_status_and_are_read() {
+    let status = status(Held::NOTHING);
+    let (new, old) =
+        (postcard::to_allocvec(&(&status, 16_u8)).unwrap(), postcard::to_allocvec(&status).unwrap());
+    assert_eq!(postcard::from_bytes::<Status>(&new).as_ref(), Ok(&status));
+    assert_eq!(Heard::read(&old), Some(Heard { status: status.clone(), speaks: None }));
+    assert_eq!(Heard::read(&new), Some(heard(status)));
+    assert_eq!(Heard::read(&old[..old.len() - 1]), None);
 }

@@ -26,6 +26,8 @@ pub struct ViewStart {
     pub reset: bool,
     /// No share of a node that is not in `current` is taken before: packets of its may leave until then.
     pub wait_until: Time,
+    /// Of what is published: the highest that all members speak.
+    pub version: u8,
 }
 
 /// One thing for the host to do or the layer above to know, in order.

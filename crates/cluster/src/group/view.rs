@@ -1,7 +1,7 @@
 //! From the engine's views to the group's: exchange, start, delivery.
 
 use super::durable::Begun;
-use super::exchange::{Exchange, Held, Outcome, Status, Verdict};
+use super::exchange::{Exchange, Heard, Held, Outcome, Status, Verdict};
 use super::frame::{self, Chain, Frame, Header, Kind};
 use super::keys::{self, RANDOM_LEN};
 use super::lease::{Ask, Lease};
@@ -9,7 +9,7 @@ use super::outbox::{Entry, entries};
 use super::pulse::{self, mask};
 use super::stability::{Position, Stability};
 use super::status::Topic;
-use super::{Group, GroupOutput, ViewStart};
+use super::{Group, GroupConfig, GroupOutput, ViewStart};
 use crate::engine::View;
 use crate::node::{NodeId, names};
 use aws_lc_rs::aead::LessSafeKey;
@@ -100,6 +100,7 @@ impl Group {
             fresh: Vec::new(),
             reset: false,
             wait_until: now,
+            version: GroupConfig::OLDEST,
         }));
     }
 
@@ -154,7 +155,7 @@ impl Group {
             leases: self.leases.table().map(|(node, incarnation)| (node.get(), incarnation)).collect(),
             promises: self.promises(now),
         };
-        let Ok(plain) = postcard::to_allocvec(&status).map(Zeroizing::new) else {
+        let Ok(plain) = postcard::to_allocvec(&(&status, self.config.speaks)).map(Zeroizing::new) else {
             return self.log(0, "a STATUS cannot be written".to_owned());
         };
         let sealed = frame::seal_status(&self.config.key, self.config.node, ring, &salt, &plain);
@@ -181,19 +182,19 @@ impl Group {
                 if plain.is_none() {
                     self.counters.unopened += 1;
                 }
-                self.heard(now, from, plain.and_then(|plain| postcard::from_bytes(&plain).ok()));
+                self.heard(now, from, plain.and_then(|plain| Heard::read(&plain)));
             }
             Frame::This(header, body) => self.batch(now, from, &header, body),
         }
     }
 
     /// A member's STATUS; `None` if it cannot be read.
-    fn heard(&mut self, now: Time, from: NodeId, status: Option<Status>) {
+    fn heard(&mut self, now: Time, from: NodeId, heard: Option<Heard>) {
         let Stage::Forming(exchange) = &mut self.stage else {
             return;
         };
         // An engine may tell of several views in one ring. What was said for one of them says nothing in another.
-        if status.as_ref().is_some_and(|status| status.members != mask(&exchange.view.members)) {
+        if heard.as_ref().is_some_and(|heard| heard.status.members != mask(&exchange.view.members)) {
             self.counters.old_ring += 1;
             return;
         }
@@ -201,7 +202,7 @@ impl Group {
             self.repeat = None;
         }
         let waited = exchange.waits();
-        exchange.insert(from, status);
+        exchange.insert(from, heard);
         match exchange.outcome() {
             None => {}
             Some(Verdict::Begin(outcome)) => self.begin(now, outcome),
@@ -245,7 +246,7 @@ impl Group {
 
     /// All members have been heard: the view begins.
     fn begin(&mut self, now: Time, outcome: Outcome) {
-        let Outcome { view, epoch, current, fresh, .. } = outcome;
+        let Outcome { view, epoch, current, fresh, version, .. } = outcome;
         if !view.members.contains(&self.config.node) {
             return;
         }
@@ -285,7 +286,8 @@ impl Group {
         self.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
         let wait = if planted(Plant::PromiseIgnored) { Duration::ZERO } else { outcome.wait };
         let wait_until = now.plus(wait);
-        let start = ViewStart { view, epoch, current, fresh, reset: outcome.reset, wait_until };
+        let version = version.unwrap_or(GroupConfig::OLDEST);
+        let start = ViewStart { view, epoch, current, fresh, reset: outcome.reset, wait_until, version };
         self.outputs.push_back(GroupOutput::View(start));
         if holds {
             self.outbox.again();

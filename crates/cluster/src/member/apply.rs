@@ -54,6 +54,13 @@ impl Member {
             Op::Drain { node, drained } => return self.told_drain(now, from, (node, drained)),
             Op::Fit { fit } => return self.told_fitness(now, from, fit),
             Op::Resynced { epoch } => return self.resynced(now, from, epoch),
+            Op::Configure(configure) => return self.configured(now, from, *configure),
+            Op::Piece { name, octets } => return self.piece_told(name, octets),
+            Op::Pieces { epoch } => return self.pieces_told(now, epoch),
+            Op::Manifest(manifest) => return self.manifest_told(now, from, manifest),
+            Op::Ask { job, ask } => return self.asked(now, from, job, ask),
+            Op::Answer(answer) => return self.answered(answer),
+            Op::Happened(happening) => return self.happened(from, happening),
             _ => {}
         }
         if from == self.node {
@@ -96,7 +103,14 @@ impl Member {
             | Op::Fit { .. }
             | Op::Drain { .. }
             | Op::Resync { .. }
-            | Op::Resynced { .. } => {}
+            | Op::Resynced { .. }
+            | Op::Configure(_)
+            | Op::Piece { .. }
+            | Op::Pieces { .. }
+            | Op::Manifest(_)
+            | Op::Ask { .. }
+            | Op::Answer(_)
+            | Op::Happened(_) => {}
         }
     }
 

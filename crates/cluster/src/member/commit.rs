@@ -10,6 +10,7 @@ use crate::update::{ChildState, Op, cut, encode};
 use std::collections::BTreeMap;
 use testudo_ike::message::{ExchangeType, Header};
 use testudo_ike::output::{ChildSaId, IkeSaId, Output, Path, Time};
+use testudo_ipsec::spi::Spi;
 use testudo_planted::{Plant, planted};
 
 use super::blocks::Ledger;
@@ -73,6 +74,11 @@ struct Turn {
     /// What makes or changes Child SAs.
     children: Vec<Op>,
     ikes: Vec<Op>,
+    /// What is going to happen to SAs, and what has happened.
+    before: Vec<Op>,
+    behind: Vec<Op>,
+    /// Child SAs that this turn has taken away.
+    removed: BTreeMap<ChildSaId, Spi>,
     /// What takes them away: last, so that no IKE SA names what is not there.
     gone: Vec<Op>,
     sends: Vec<Send>,
@@ -90,8 +96,8 @@ impl Member {
             turn.ikes.extend(self.changed_ike(now, *id));
         }
         self.add_contacts(&mut turn.ikes);
-        let Turn { children: mut ops, ikes, gone, sends } = turn;
-        ops.extend(ikes.into_iter().chain(gone));
+        let Turn { children: mut ops, ikes, before, behind, gone, sends, .. } = turn;
+        ops.extend(before.into_iter().chain(ikes).chain(behind).chain(gone));
         let ticket = self.publish(ops);
         if let Some(ticket) = ticket {
             self.commits.of_ike.extend(changed.iter().map(|id| (*id, ticket)));
@@ -111,7 +117,7 @@ impl Member {
     pub(super) fn publish(&mut self, ops: Vec<Op>) -> Option<Ticket> {
         let mut last = None;
         for part in cut(ops, LARGEST) {
-            last = Some(self.group.publish(encode(&part)));
+            last = Some(self.group.publish(encode(self.version, &part)));
         }
         if let Some(ticket) = last {
             self.commits.published = ticket;
@@ -228,6 +234,7 @@ impl Member {
             Output::RemoveChild { child, spi_in } => {
                 // The endpoint has given the SPI back already.
                 self.replicas.remove_child(spi_in);
+                turn.removed.insert(child, spi_in);
                 self.own_blocks.forget(spi_in);
                 turn.gone.push(Op::ChildDelete { spi: spi_in });
                 self.outputs.push_back(MemberOutput::RemoveChild { child, spi_in });
@@ -238,7 +245,14 @@ impl Member {
             Output::RemoveAddress { ike, addr } => {
                 self.outputs.push_back(MemberOutput::RemoveAddress { ike, addr });
             }
-            Output::Event(event) => self.outputs.push_back(MemberOutput::Event(event)),
+            Output::Event(event) => {
+                match self.happening(&event, &turn.removed) {
+                    Some((true, op)) => turn.before.push(op),
+                    Some((false, op)) => turn.behind.push(op),
+                    None => self.tell_who_asked(&event, &mut turn.behind),
+                }
+                self.outputs.push_back(MemberOutput::Event(event));
+            }
         }
     }
 

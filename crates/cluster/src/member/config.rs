@@ -15,6 +15,8 @@ pub struct MemberConfig {
     pub line_rate: u64,
     /// How long the loss of a node may go unnoticed.
     pub detection: Duration,
+    /// What is configured on one node is configured on all.
+    pub replicate_configuration: bool,
 }
 
 impl MemberConfig {
@@ -25,6 +27,7 @@ impl MemberConfig {
             endpoint: EndpointConfig::default(),
             line_rate: 2_000_000,
             detection: Duration::from_millis(500),
+            replicate_configuration: true,
         }
     }
 }

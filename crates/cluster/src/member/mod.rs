@@ -4,16 +4,20 @@
 //! each of its turns, and does what [`Member::poll_output`] asks for, in order.
 
 mod apply;
+mod asks;
 mod blocks;
 mod changes;
 mod commit;
 mod config;
+mod configuration;
 mod contacts;
 mod drain;
 mod edges;
 mod fitness;
 mod handover;
+mod happenings;
 mod inspect;
+mod listing;
 mod numbers;
 mod output;
 mod ownership;
@@ -23,8 +27,11 @@ mod resync;
 mod status;
 mod takeover;
 
+pub use crate::update::{Ask, Class, Effect, PieceName, Sa};
+pub use asks::AskError;
 pub use changes::{Count, Told};
 pub use config::MemberConfig;
+pub use configuration::{ConfigurationStatus, Difference, Found};
 pub use drain::DrainError;
 pub use handover::HandoverStage;
 pub use output::{Flushed, MemberOutput, TakenIn};
@@ -37,7 +44,9 @@ use crate::group::{Durable, Group, GroupOutput, Position};
 use crate::node::NodeId;
 use crate::share::ShareSet;
 use crate::siphash::HashKey;
+use asks::Asks;
 use commit::Commits;
+use configuration::Configuration;
 use edges::Edges;
 use fitness::Fitness;
 use handover::{Arrivals, Handover};
@@ -90,6 +99,10 @@ pub struct Member {
     own_blocks: OwnBlocks,
     heir_blocks: HeirBlocks,
     resync: Resync,
+    configuration: Configuration,
+    asks: Asks,
+    /// Of the updates in this view.
+    version: u8,
     handover: Handover,
     arrivals: Arrivals,
     edges: Edges,
@@ -163,6 +176,7 @@ impl Member {
         let key = hash_key(cluster_key);
         let shared = Arc::<Shared>::default();
         let alloc = ClusterAllocator::new(for_ike, cluster_key, key, Arc::clone(&shared));
+        let configuration = Configuration::new(cluster_key, config.replicate_configuration);
         let endpoint_config = EndpointConfig { track_changes: true, ..config.endpoint.clone() };
         let mut member = Self {
             node: config.group.node,
@@ -178,6 +192,9 @@ impl Member {
             own_blocks: OwnBlocks::default(),
             heir_blocks: HeirBlocks::default(),
             resync: Resync::default(),
+            configuration,
+            asks: Asks::default(),
+            version: crate::update::OLDEST,
             handover: Handover::default(),
             arrivals: Arrivals::default(),
             edges: Edges::default(),
@@ -309,6 +326,8 @@ impl Member {
         self.bump(now);
         self.import_some(now);
         self.renew_doubtful(now);
+        self.do_what_is_asked(now);
+        self.tell_manifest(now);
         if self.may_speak(now) {
             self.endpoint.handle_timeout(now);
         }
@@ -322,8 +341,10 @@ impl Member {
         let imports = (self.sender.is_some() && !self.imported.is_empty()).then_some(Time::default());
         // Without a voice its deadlines wait.
         let ike = self.endpoint.next_timeout().filter(|at| self.may_speak(self.looked.max(*at)));
+        let operators = [self.asks.next_timeout(), self.next_manifest()];
         [self.group.next_timeout(), takes, imports, ike, self.arrivals.next_timeout()]
             .into_iter()
+            .chain(operators)
             .flatten()
             .min()
     }
@@ -383,6 +404,7 @@ impl Member {
     pub fn pump(&mut self, now: Time) {
         self.turn(now);
         self.tell_more(now);
+        self.tell_untold_pieces();
         self.group.flush(now);
         self.hear_group(now);
     }

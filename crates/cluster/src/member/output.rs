@@ -4,12 +4,14 @@ use crate::dispatch::Ownership;
 use crate::group::Durable;
 use crate::node::NodeId;
 use crate::share::ShareSet;
+use crate::update::{Effect, PieceName};
 use std::net::IpAddr;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Path, Time};
 use testudo_ipsec::dataplane::Note;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::{SenderId, Spi};
+use zeroize::Zeroizing;
 
 /// One thing for the host to do, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,8 +166,49 @@ pub enum MemberOutput {
     Announce,
     /// Leave the engine's group and join it again.
     Rejoin,
+    /// Carry this command out: it changes the configuration of all nodes.
+    Configure {
+        /// The node on which it was given.
+        from: NodeId,
+        /// What it does, for [`super::Member::refused`].
+        effect: Effect,
+        /// The command.
+        octets: Zeroizing<Vec<u8>>,
+    },
+    /// The cluster has no such piece of configuration: it is to go here too.
+    Unconfigure {
+        /// The piece.
+        name: PieceName,
+        /// The command that set it.
+        octets: Zeroizing<Vec<u8>>,
+    },
+    /// The other nodes have been told of a command that was carried out here.
+    Configured {
+        /// The number that [`super::Member::configure`] was given.
+        job: u64,
+    },
+    /// A line of another node's log about what it was asked to do.
+    Line {
+        /// The number that [`super::Member::ask`] was given.
+        job: u64,
+        /// `connections.<name>`, if known.
+        connection: Option<String>,
+        /// See [`Event::Log`].
+        level: u8,
+        /// The line.
+        message: String,
+    },
+    /// An initiation by another node has come to its end.
+    Initiated {
+        /// The number that [`super::Member::ask`] was given.
+        job: u64,
+        /// Or why there is no Child SA.
+        result: Result<(), String>,
+    },
     /// Something happened that operators and waiting commands want to know.
     Event(Event),
+    /// The same, to SAs of another node.
+    Elsewhere(Event),
 }
 
 /// What was done of shares until they went.

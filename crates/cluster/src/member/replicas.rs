@@ -190,6 +190,11 @@ impl Replicas {
         self.children.range_mut(children(share))
     }
 
+    /// All Child SAs, by SPI.
+    pub(crate) fn children(&self) -> impl Iterator<Item = (&Spi, &ChildReplica)> {
+        self.children.iter()
+    }
+
     /// How many Child SAs there are.
     pub(crate) fn children_len(&self) -> usize {
         self.children.len()

@@ -4,7 +4,7 @@ use super::{Member, Unheard};
 use crate::group::{Ticket, ViewStart};
 use crate::node::NodeId;
 use crate::share::ShareSet;
-use crate::update::{IkeState, Op};
+use crate::update::{IkeState, Op, PieceName};
 use std::collections::{BTreeSet, VecDeque};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
@@ -28,9 +28,12 @@ pub(super) struct Resync {
     said: Option<Ticket>,
 }
 
-/// One SA.
-#[derive(Clone, Copy, Debug)]
+/// One SA, or a piece of configuration.
+#[derive(Clone, Debug)]
 enum Item {
+    Piece(PieceName),
+    /// Behind the last piece.
+    LastPiece,
     Child(Spi),
     Ike(IkeSpi),
 }
@@ -48,7 +51,7 @@ impl Resync {
 
     /// SAs that this node has still to tell.
     pub(super) fn untold_sas(&self) -> usize {
-        self.queue.len()
+        self.queue.iter().filter(|item| item.share().is_some()).count()
     }
 
     /// Owners that have not told all.
@@ -58,15 +61,16 @@ impl Resync {
 
     /// Shares of which this node has still to tell something.
     pub(super) fn untold(&self) -> ShareSet {
-        self.queue.iter().map(Item::share).collect()
+        self.queue.iter().filter_map(Item::share).collect()
     }
 }
 
 impl Item {
-    fn share(&self) -> Share {
+    fn share(&self) -> Option<Share> {
         match self {
-            Self::Child(spi) => spi.share(),
-            Self::Ike(spi) => spi.share(),
+            Self::Piece(_) | Self::LastPiece => None,
+            Self::Child(spi) => Some(spi.share()),
+            Self::Ike(spi) => Some(spi.share()),
         }
     }
 }
@@ -81,6 +85,11 @@ impl Member {
         self.resync.awaited = start.current.iter().copied().collect();
         if !start.current.contains(&self.node) {
             return;
+        }
+        // Before the SAs, whose policies are as the connections say.
+        if self.tells_pieces() {
+            let names = self.pieces_to_tell().into_iter().map(Item::Piece);
+            self.resync.queue.extend(names.chain([Item::LastPiece]));
         }
         let owned = self.table.owned_by(self.node);
         // One share after the other: those that have been told may change hands.
@@ -120,6 +129,12 @@ impl Member {
             && let Some(item) = self.resync.queue.pop_front()
         {
             match item {
+                Item::Piece(name) => {
+                    let op = self.piece_again(&name);
+                    size += op.as_ref().map_or(0, Op::size);
+                    ops.extend(op);
+                }
+                Item::LastPiece => ops.push(Op::Pieces { epoch: self.epoch }),
                 Item::Child(spi) => {
                     size += 512;
                     self.child_again(spi, &mut ops);

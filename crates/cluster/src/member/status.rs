@@ -1,6 +1,6 @@
 //! What operators see of a member.
 
-use super::{HandoverStage, Member, Told};
+use super::{ConfigurationStatus, HandoverStage, Member, Told};
 use crate::group::GroupStatus;
 use crate::node::NodeId;
 use crate::share::ShareSet;
@@ -58,6 +58,10 @@ pub struct ClusterStatus {
     pub untold: usize,
     /// Owners that have not told them all.
     pub awaited: Vec<NodeId>,
+    /// What the cluster is configured with.
+    pub configuration: ConfigurationStatus,
+    /// Of the updates in the last view: the highest that all of its members speak.
+    pub version: u8,
     /// IKE SAs and Child SAs of the whole cluster that are known here.
     pub ike_sas: usize,
     /// See there.
@@ -94,6 +98,8 @@ impl Member {
             takes: self.takes.iter().map(|take| (take.shares(), take.at())).collect(),
             untold: self.resync.untold_sas(),
             awaited: self.resync.awaited(),
+            configuration: self.configuration_status(),
+            version: self.version,
             ike_sas: self.replicas.ikes.len(),
             child_sas: self.replicas.children_len(),
             held: self.commits.held(),

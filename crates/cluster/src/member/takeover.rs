@@ -74,6 +74,7 @@ impl Member {
         if start.reset || start.fresh.contains(&self.node) {
             self.void(now, start.reset);
         }
+        self.version = start.version;
         self.by_grace = start.view.members.len() * 2 <= self.config.group.nodes.len();
         self.unheard_of = None;
         let held_before = !start.reset && !start.fresh.contains(&self.node);
@@ -94,6 +95,7 @@ impl Member {
         if !gained.is_empty() {
             self.takes.push(Take { when: When::At(start.wait_until), shares: gained });
         }
+        self.begin_configuration(now, start.fresh.contains(&self.node), start.reset);
         self.begin_resync(now, &start);
         self.tell_fitness_anew();
         self.tell_untold_paths(now);
@@ -132,6 +134,7 @@ impl Member {
         self.handover.clear();
         self.arrivals = Arrivals::default();
         self.edges = Edges::default();
+        self.asks.clear();
         (self.active, self.ike) = (ShareSet::EMPTY, ShareSet::EMPTY);
         self.update_homes(now);
         self.replicas.doubt();

@@ -3,6 +3,11 @@
 //!
 //! [HA]: strongSwan's high availability plugin calls them the same.
 
+mod operator;
+
+pub(crate) use operator::{Answer, Answered, Configure, Happening, Manifest};
+pub use operator::{Ask, Class, Effect, PieceName, Sa};
+
 use crate::node::NodeId;
 use crate::share::ShareSet;
 use serde::{Deserialize, Serialize};
@@ -16,8 +21,10 @@ use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::{Share, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-/// Of everything here. Nodes of another version do not read it.
-const VERSION: u8 = 15;
+/// The versions of everything here that this build speaks: in a view all speak the highest that all of its members do, so that nodes
+/// can be upgraded one by one. 15 ends with [`Op::Resynced`].
+pub(crate) const OLDEST: u8 = 15;
+pub(crate) const NEWEST: u8 = 16;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +74,20 @@ pub(crate) enum Op {
     Resync { epoch: u64, owners: Vec<u8>, unfit: Vec<NodeId>, drained: Vec<NodeId> },
     /// RESYNC ends: that was all.
     Resynced { epoch: u64 },
+    /// A command of an operator changes the configuration of all nodes.
+    Configure(Box<Configure>),
+    /// A piece of the configuration that all but the fresh nodes have.
+    Piece { name: PieceName, octets: Secret },
+    /// That was all of it.
+    Pieces { epoch: u64 },
+    /// Which configuration the sender has.
+    Manifest(Manifest),
+    /// An operator has asked the sender for something that is its owner's to do.
+    Ask { job: u64, ask: Ask },
+    /// What has come of it.
+    Answer(Answer),
+    /// Something has happened to an SA of the sender.
+    Happened(Happening),
 }
 
 /// An IKE SA.
@@ -198,7 +219,14 @@ impl Op {
             | Self::Fit { .. }
             | Self::Drain { .. }
             | Self::Resync { .. }
-            | Self::Resynced { .. } => {
+            | Self::Resynced { .. }
+            | Self::Configure(_)
+            | Self::Piece { .. }
+            | Self::Pieces { .. }
+            | Self::Manifest(_)
+            | Self::Ask { .. }
+            | Self::Answer(_)
+            | Self::Happened(_) => {
                 return None;
             }
         })
@@ -217,18 +245,25 @@ impl Op {
             Self::PathMtus(paths) => 8 + paths.len() * 24,
             Self::SegOffer(offer) => 16 + offer.shares.len() * 3 + offer.neighbours.len() * 19,
             Self::SegDrop { left, .. } => 32 + left.handled.len() * 10,
+            Self::Configure(configure) => configure.octets.0.len() + 96,
+            Self::Piece { name, octets } => name.name.len() + octets.0.len() + 8,
+            Self::Manifest(Manifest { pieces: Some(pieces), .. }) => {
+                pieces.iter().map(|(name, _)| name.name.len() + 14).sum::<usize>() + 16
+            }
+            Self::Ask { ask: Ask::Terminate { sas, .. } | Ask::Rekey { sas, .. }, .. } => 16 + sas.len() * 11,
+            Self::Ask { .. } | Self::Answer(_) => 256,
             _ => 32,
         }
     }
 }
 
-/// Octets to publish. Holds keys.
-pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {
+/// Octets to publish, in that version. Holds keys.
+pub(crate) fn encode(version: u8, ops: &[Op]) -> Vec<u8> {
     let mut size = 64 + ops.iter().map(Op::size).sum::<usize>();
     loop {
         // A fresh buffer each time, so that nothing is reallocated and left behind with keys in it.
         let mut buffer = Zeroizing::new(vec![0; size]);
-        match postcard::to_slice(&(VERSION, ops), &mut buffer) {
+        match postcard::to_slice(&(version, ops), &mut buffer) {
             Ok(used) => {
                 let length = used.len();
                 buffer.truncate(length);
@@ -242,7 +277,7 @@ pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {
 /// The changes of an update. `None`: of another version, or damaged.
 pub(crate) fn decode(octets: &[u8]) -> Option<Vec<Op>> {
     match postcard::take_from_bytes::<(u8, Vec<Op>)>(octets) {
-        Ok(((VERSION, ops), [])) => Some(ops),
+        Ok(((OLDEST..=NEWEST, ops), [])) => Some(ops),
         _ => None,
     }
 }
@@ -297,13 +332,25 @@ mod tests {
                 grants: vec![Grant { spi: Spi(0x0100_0400), start: u64::MAX - 1, log2: 24 }],
             }),
         ];
-        let octets = encode(&ops);
+        let octets = encode(NEWEST, &ops);
         assert_eq!(decode(&octets), Some(ops));
         let mut other = octets.clone();
         other[0] += 1;
         assert_eq!(decode(&other), None, "another version");
         assert_eq!(decode(&octets[..octets.len() - 1]), None, "cut");
         assert_eq!(decode(&[octets, vec![0]].concat()), None, "longer");
+    }
+
+    /// What nodes of version 15 read must not change, as long as there may be some: a view with one speaks it.
+    #[test]
+    fn what_version_15_reads_is_as_it_was() {
+        let ops = [
+            Op::IkeWanted { spi: IkeSpi(1) },
+            Op::ChildStart { spi: Spi(2) },
+            Op::Drain { node: NodeId::new(3).unwrap(), drained: true },
+            Op::Resynced { epoch: 4 },
+        ];
+        assert_eq!(encode(15, &ops), [15, 4, 4, 1, 8, 2, 18, 3, 1, 20, 4]);
     }
 
     #[test]
@@ -321,7 +368,7 @@ mod tests {
         fn what_is_cut_is_whole_together(counts in prop::collection::vec(0_usize..600, 0..20)) {
             let ops: Vec<Op> = counts.into_iter().map(edges).collect();
             let parts: Vec<Vec<Op>> = cut(ops.clone(), 4096).collect();
-            prop_assert!(parts.iter().all(|part| part.len() == 1 || encode(part).len() <= 4096 + 64));
+            prop_assert!(parts.iter().all(|part| part.len() == 1 || encode(NEWEST, part).len() <= 4096 + 64));
             prop_assert_eq!(parts.concat(), ops);
         }
     }

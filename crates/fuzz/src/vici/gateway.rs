@@ -6,10 +6,11 @@ use testudo_ike::config::{Connection, Identity, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::cluster::ClusterReport;
-use testudo_vici::control::{Control, Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
+use testudo_vici::control::{Change, Control, Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
 use testudo_vici::view::ChildUsage;
+use zeroize::Zeroizing;
 
 /// Keeps connections and secrets; jobs wait here until the fuzzer lets them end.
 #[derive(Default)]
@@ -120,6 +121,14 @@ impl Control for Gateway {
             self.terminations.push(job);
         }
         Ok(matches)
+    }
+
+    fn tell_all(&mut self, _: JobId, _: Change, _: Zeroizing<Vec<u8>>) -> bool {
+        false
+    }
+
+    fn node_of(&self, _: IkeSaId) -> Option<u32> {
+        None
     }
 
     fn ike_sa_ids(&self) -> Vec<IkeSaId> {

@@ -1,5 +1,6 @@
 //! What a member of a cluster needs of its machine: the key, the sockets of its pulses, a number that outlives it, its engine.
 
+mod differences;
 mod disk;
 mod key;
 mod load;

@@ -38,6 +38,7 @@ pub(crate) struct Prepared {
     disk: Disk,
     group: GroupConfig,
     durable: Durable,
+    replicate_config: bool,
 }
 
 impl Prepared {
@@ -59,14 +60,17 @@ impl Prepared {
                 ..SuspicionConfig::default()
             },
             no_quorum: settings.no_quorum,
+            speaks: settings.protocol,
             ..GroupConfig::new(settings.node, nodes, ClusterKey::new(*key))
         };
-        Ok(Self { pulses, disk, group, durable })
+        Ok(Self { pulses, disk, group, durable, replicate_config: settings.replicate_config })
     }
 
     /// The member, which has heard of nobody yet.
     pub(crate) fn member(&self, endpoint: EndpointConfig, now: Time) -> Member {
-        let config = MemberConfig { endpoint, ..MemberConfig::new(self.group.clone()) };
+        let replicate_configuration = self.replicate_config;
+        let config =
+            MemberConfig { endpoint, replicate_configuration, ..MemberConfig::new(self.group.clone()) };
         Member::new(config, self.durable, [Box::new(OsEntropy), Box::new(OsEntropy)], now)
     }
 

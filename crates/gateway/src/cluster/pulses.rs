@@ -123,6 +123,8 @@ mod tests {
             vips: Vec::new(),
             mac: ClusterMac::Group,
             no_quorum: NoQuorum::Forward,
+            replicate_config: true,
+            protocol: 0,
             timers: Timers {
                 pulse: Duration::ZERO,
                 fence: Duration::ZERO,

@@ -44,6 +44,10 @@ pub(crate) fn report(status: &ClusterStatus, now: Time) -> ClusterReport {
         ike_sas: status.ike_sas as u64,
         child_sas: status.child_sas as u64,
         unread_states: status.unread_states as u64,
+        protocol: status.version.into(),
+        replicate_config: status.configuration.replicates,
+        config_current: status.configuration.is_current,
+        config_pieces: status.configuration.pieces as u64,
         why: why::sentences(status, now),
         counters: counters(status),
         nodes,
@@ -140,7 +144,7 @@ mod tests {
     use super::*;
     use testudo_cluster::engine::{RingId, View};
     use testudo_cluster::group::{Counters, GroupStatus, Position};
-    use testudo_cluster::member::MemberCounters;
+    use testudo_cluster::member::{Class, ConfigurationStatus, Difference, Found, MemberCounters, PieceName};
     use testudo_cluster::share::ShareSet;
     use testudo_ipsec::spi::Share;
 
@@ -210,6 +214,8 @@ mod tests {
             takes: Vec::new(),
             untold: 0,
             awaited: vec![node(4)],
+            configuration: ConfigurationStatus::default(),
+            version: group::GroupConfig::NEWEST,
             ike_sas: 100,
             child_sas: 200,
             held: 1,
@@ -235,6 +241,39 @@ mod tests {
         assert_eq!((one.links_down.as_slice(), one.acked, one.incarnation), (&[1][..], Some(8), 5));
         assert_eq!((two.heard, two.provisional, two.incarnation), (None, 80, 9));
         assert_eq!((five.heard, five.links_down.as_slice()), (None, &[][..]));
+    }
+
+    #[test]
+    fn what_differs_between_nodes_is_named() {
+        let mut status = status();
+        let before = report(&status, ms(1000)).why.len();
+        let name = |name: &str| PieceName { class: Class::Connection, name: format!("connection {name}") };
+        let found = |found, piece: &str| Difference { node: node(4), found, name: name(piece) };
+        status.version = 15;
+        status.configuration = ConfigurationStatus {
+            replicates: true,
+            is_current: true,
+            pieces: 7,
+            differences: vec![
+                found(Found::ThereOnly, "a"),
+                found(Found::HereOnly, "b"),
+                found(Found::Other, "c"),
+            ],
+            differ: vec![node(1), node(4)],
+            refused: vec![(name("d"), "no proposal".into())],
+        };
+        let told = report(&status, ms(1000));
+        assert_eq!((told.protocol, told.config_pieces, told.config_current), (15, 7, true));
+        let why = &told.why[before..];
+        assert!(why[0].contains("speak version 15 of the replication protocol"), "{why:?}");
+        let expected = [
+            "connection d, as the cluster has it, is refused by this node: no proposal",
+            "node 4 has connection a, which this node has not",
+            "node 4 has no connection b, which this node has",
+            "connection c of node 4 differs from this node's, or one of them refuses it",
+            "nodes 1 are configured otherwise than this node",
+        ];
+        assert_eq!(why[1..], expected);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is not as it should be in the cluster, in sentences: why, what the node waits for, and which shares go where.
 
+use super::differences;
 use super::report::{millis, owned};
 use testudo_cluster::group::{PeerStatus, Phase};
 use testudo_cluster::member::{ClusterStatus, HandoverStage};
@@ -25,6 +26,7 @@ pub(crate) fn sentences(status: &ClusterStatus, now: Time) -> Vec<String> {
         }
     }
     why.extend(moves(status, now));
+    why.extend(differences::sentences(status));
     why
 }
 

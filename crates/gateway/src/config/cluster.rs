@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use testudo_cluster::group::NoQuorum;
+use testudo_cluster::group::{GroupConfig, NoQuorum};
 use testudo_cluster::node::NodeId;
 use testudo_fastpath::mac::MacAddr;
 
@@ -31,6 +31,10 @@ pub(crate) struct ClusterSettings {
     pub(crate) mac: ClusterMac,
     /// What a node does that is cut off from the majority.
     pub(crate) no_quorum: NoQuorum,
+    /// What is loaded on one node is loaded on all.
+    pub(crate) replicate_config: bool,
+    /// The highest version of the replication protocol that this node speaks.
+    pub(crate) protocol: u8,
     /// How fast failures are noticed.
     pub(crate) timers: Timers,
     /// UDP port of pulses.
@@ -118,6 +122,9 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         cluster.string("group", "a name of 1 to 64 printable ASCII characters, without spaces", |s| {
             ((1..=64).contains(&s.len()) && s.bytes().all(|b| b.is_ascii_graphic())).then(|| s.to_owned())
         })?;
+    let replicate_config = cluster.boolean("replicate_config")?;
+    let (oldest, newest) = (GroupConfig::OLDEST, GroupConfig::NEWEST);
+    let protocol = cluster.integer("protocol", oldest.into(), newest.into())?;
     let timers = parse_timers(&cluster)?;
     let pulse_port = cluster.integer("pulse_port", 1, 65535)?;
     let state = cluster.string("state", "an absolute path", absolute)?;
@@ -150,6 +157,8 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         mac: mac.unwrap_or(ClusterMac::Group),
         vips,
         no_quorum: no_quorum.unwrap_or_default(),
+        replicate_config: replicate_config.unwrap_or(true),
+        protocol: protocol.map_or(newest, |version| version as u8),
         timers,
         pulse_port: pulse_port.map_or(PULSE_PORT, |n| n as u16),
         state: state.unwrap_or_else(|| PathBuf::from("/var/lib/testudo")),

@@ -178,8 +178,11 @@ impl Gateway {
                 }
                 Ok(())
             }
-            // All others are an endpoint's too.
-            _ => Ok(()),
+            // All others are an endpoint's too, or for operators.
+            other => {
+                self.tell_operators(other);
+                Ok(())
+            }
         };
         if let Err(error) = done {
             self.log(None, None, 0, format!("the data path does not do what the cluster asks for: {error}"));

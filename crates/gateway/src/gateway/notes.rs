@@ -1,9 +1,12 @@
 //! What the VICI server, the log and those who wait for a command hear of SAs.
 
 use super::Gateway;
+use testudo_cluster::member::{Effect, MemberOutput, PieceName};
+use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Reason};
 use testudo_vici::control::JobId;
+use zeroize::Zeroizing;
 
 /// Something for the VICI server to pass on.
 pub(crate) enum Note {
@@ -13,6 +16,12 @@ pub(crate) enum Note {
     Initiated(JobId, Result<(), String>),
     /// A termination is over.
     Terminated(JobId, u32),
+    /// The other nodes have been told of a command that changes the configuration.
+    Told(JobId),
+    /// A command that changes the configuration has come from another node.
+    Configure(NodeId, Effect, Zeroizing<Vec<u8>>),
+    /// What this command has loaded is to go.
+    Unconfigure(PieceName, Zeroizing<Vec<u8>>),
     /// An IKE SA came up or went down.
     Ike(bool, Box<IkeSaStatus>),
     /// A Child SA came up or went down.
@@ -27,13 +36,15 @@ impl Gateway {
     /// Whether somebody wants to hear of SAs that come and go.
     pub(crate) fn watch(&mut self, wanted: bool) {
         if wanted && !self.watched {
-            self.ikes = self.endpoint.sas().map(|status| (status.id, status)).collect();
+            let all = self.endpoint.sa_ids().into_iter().filter_map(|id| self.endpoint.sa(id));
+            self.ikes = all.map(|status| (status.id, status)).collect();
         } else if !wanted {
             self.ikes.clear();
         }
         self.watched = wanted;
     }
 
+    /// Of this node or, in a cluster, of another.
     pub(super) fn event(&mut self, event: Event) {
         match event {
             Event::Log { ike, connection, level, message } => self.log(ike, connection, level, message),
@@ -86,6 +97,29 @@ impl Gateway {
                     self.notes.push_back(Note::Initiated(job, result.clone()));
                 }
             }
+        }
+    }
+
+    /// What the member tells operators.
+    pub(super) fn tell_operators(&mut self, output: MemberOutput) {
+        match output {
+            MemberOutput::Configure { from, effect, octets } => {
+                self.notes.push_back(Note::Configure(from, effect, octets));
+            }
+            MemberOutput::Unconfigure { name, octets } => {
+                self.notes.push_back(Note::Unconfigure(name, octets))
+            }
+            MemberOutput::Configured { job } => self.notes.push_back(Note::Told(JobId(job))),
+            MemberOutput::Initiated { job, result } => {
+                self.notes.push_back(Note::Initiated(JobId(job), result));
+            }
+            MemberOutput::Line { job, connection, level, message } => {
+                let jobs = vec![JobId(job)];
+                self.notes.push_back(Note::Log { ike: None, connection, level, message, jobs });
+            }
+            MemberOutput::Elsewhere(event) => self.event(event),
+            // All others are the data path's.
+            _ => {}
         }
     }
 

@@ -4,7 +4,7 @@ use super::dn::DistinguishedName;
 use super::error::CertError;
 use super::extensions::Extensions;
 use super::pem;
-use super::public::PublicKey;
+use super::public::{PublicKey, sha1};
 use super::scheme::SignatureScheme;
 use crate::config::Identity;
 use crate::output::UnixTime;
@@ -150,6 +150,11 @@ impl Certificate {
     /// Its DER.
     pub fn to_der(&self) -> &[u8] {
         &self.0.der
+    }
+
+    /// SHA-1 of the DER: to tell certificates apart for people.
+    pub fn fingerprint(&self) -> [u8; 20] {
+        sha1(&self.0.der)
     }
 
     /// Whose it is.

@@ -74,6 +74,17 @@ impl Credentials {
         self.keys.iter()
     }
 
+    /// Forgets a certificate.
+    pub fn unload_certificate(&mut self, certificate: &Certificate) {
+        self.certificates.retain(|other| other != certificate);
+        self.cas.retain(|other| other != certificate);
+    }
+
+    /// Forgets a list of revoked certificates.
+    pub fn unload_crl(&mut self, crl: &Crl) {
+        self.crls.retain(|other| other.to_der() != crl.to_der());
+    }
+
     /// Takes a CA by name, in the place of one of the same name.
     pub fn load_authority(&mut self, name: &str, certificate: Certificate) -> Result<(), CertError> {
         if !certificate.is_ca() {

@@ -3,7 +3,7 @@
 
 use super::import::Numbers;
 use super::pools::Owner;
-use super::{Endpoint, SnapshotError};
+use super::{Endpoint, IkeSaStatus, SnapshotError};
 use crate::alloc::Home;
 use crate::config::Identity;
 use crate::message::IkeSpi;
@@ -11,6 +11,7 @@ use crate::message::MessageId;
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Reason, Time};
 use crate::sa::{IkeSa, Lease, Phase, decode};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use testudo_ipsec::spi::{Share, Spi};
 
@@ -87,6 +88,29 @@ impl Endpoint {
     /// The same in a state from [`Endpoint::export_sa`], which nobody here has taken over.
     pub fn last_answered_in(state: &[u8]) -> Option<MessageId> {
         decode(state, Time::default()).ok().as_ref().and_then(IkeSa::last_answered)
+    }
+
+    /// What operators see of a state from [`Endpoint::export_sa`] that nobody here has taken over; `taken`, `ike` and `child` as
+    /// [`Endpoint::import_sa_as`] has them. Of Child SAs without a number there is nothing.
+    pub fn status_in(
+        state: &[u8],
+        taken: Time,
+        ike: IkeSaId,
+        child: &dyn Fn(Spi) -> Option<ChildSaId>,
+    ) -> Option<IkeSaStatus> {
+        let mut sa = decode(state, taken).ok()?;
+        sa.id = ike;
+        let numbers: BTreeMap<ChildSaId, Option<ChildSaId>> =
+            sa.children.iter().map(|of| (of.id, child(of.params.spi_in))).collect();
+        let mut status = IkeSaStatus::from(&sa);
+        status.children.retain_mut(|of| match numbers.get(&of.id) {
+            Some(Some(id)) => {
+                of.id = *id;
+                true
+            }
+            _ => false,
+        });
+        Some(status)
     }
 
     /// Draws a number for an IKE SA of another node, for [`Endpoint::import_sa_as`].
@@ -188,6 +212,11 @@ impl Endpoint {
         for (connection, child) in come {
             self.starts.schedule(&connection, &child, now);
         }
+    }
+
+    /// The connection that an initiation of the child means.
+    pub fn connection_to_initiate(&self, connection: Option<&str>, child: &str) -> Option<String> {
+        self.connections.child(connection, child).ok().map(|found| found.name.clone())
     }
 
     /// True if this node initiates the connection.

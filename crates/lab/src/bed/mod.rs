@@ -44,6 +44,8 @@ pub struct BedOptions {
     pub timers: Timers,
     /// Who has a vote in the cluster.
     pub votes: Votes,
+    /// The connections are loaded on the first node alone.
+    pub loads_one: bool,
 }
 
 /// Who has a vote.
@@ -68,6 +70,7 @@ impl Default for BedOptions {
             queues: 1,
             timers: Timers::default(),
             votes: Votes::Nodes,
+            loads_one: false,
         }
     }
 }
@@ -231,7 +234,9 @@ impl Bed {
     pub fn owner_among(&self, peer: u8, nodes: &[u8]) -> Result<Option<u8>> {
         for node in nodes {
             let sas = self.nodes[index(*node)].swanctl().list_sas()?;
-            if sas.iter().any(|sa| sa.name == config::name(peer) && sa.is_up()) {
+            let number = node.to_string();
+            let own = |sa: &&IkeSa| sa.get("node") == Some(&*number);
+            if sas.iter().filter(own).any(|sa| sa.name == config::name(peer) && sa.is_up()) {
                 return Ok(Some(*node));
             }
         }
@@ -292,7 +297,10 @@ fn start_nodes(
         std::fs::write(&generation, [0; 8]).map_err(failed)?;
         let section = config::section(number, options, [&path, &state]);
         let testudod = Testudo::start_with(namespace, &format!("{}\n{section}", options.settings))?;
-        testudod.swanctl().load(&text)?;
+        match options.loads_one && number > 1 {
+            true => testudod.swanctl().write_conf("")?,
+            false => drop(testudod.swanctl().load(&text)?),
+        }
         Ok(testudod)
     };
     let started: Result<_> = (1..).zip(&cluster.nodes).map(start).collect();

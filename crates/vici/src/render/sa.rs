@@ -11,10 +11,21 @@ use testudo_ipsec::sa::Mode;
 /// charon's name for an IKE SA whose connection is not known yet.
 const UNNAMED: &str = "(unnamed)";
 
-/// The events for one IKE SA: one, unless its Child SAs do not fit.
-pub fn list_sa(sa: &IkeSaStatus, now: Time, usage: &dyn Fn(ChildSaId) -> ChildUsage) -> Vec<Message> {
+/// The events for one IKE SA: one, unless its Child SAs do not fit. `node`: which one of a cluster has it.
+pub fn list_sa(
+    sa: &IkeSaStatus,
+    node: Option<u32>,
+    now: Time,
+    usage: &dyn Fn(ChildSaId) -> ChildUsage,
+) -> Vec<Message> {
     let children = sa.children.iter().map(|child| (child_name(child), child_sa(child, now, usage(child.id))));
-    split_events(children, |children| named(sa, ike_sa(sa, now).with_section("child-sas", children)))
+    split_events(children, |children| {
+        let mut content = ike_sa(sa, now);
+        if let Some(node) = node {
+            content.add_text("node", node);
+        }
+        named(sa, content.with_section("child-sas", children))
+    })
 }
 
 /// The event for an IKE SA that came up or went down.

@@ -21,7 +21,7 @@ pub(super) fn authorities(control: &dyn Control) -> Message {
     Message::new().with_list("authorities", control.credentials().authorities().map(|(name, _)| name))
 }
 
-fn hex(octets: &[u8]) -> String {
+pub(super) fn hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 

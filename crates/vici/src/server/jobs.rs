@@ -1,6 +1,6 @@
 //! Commands that take time: who waits for which, until when, and how they are answered.
 
-use super::{ClientId, commands};
+use super::{ClientId, commands, sharing};
 use crate::control::JobId;
 use crate::message::Message;
 use crate::session::RequestId;
@@ -21,6 +21,8 @@ pub(super) enum Kind {
     Initiate { what: String },
     /// How many SAs match.
     Terminate { matches: u32 },
+    /// What was answered when the other nodes were yet to be told.
+    Told { answer: Message },
 }
 
 struct Job {
@@ -79,6 +81,12 @@ impl Jobs {
         self.take(id, commands::terminated(matches, terminated))
     }
 
+    pub(super) fn finish_telling(&mut self, id: JobId) -> Option<Done> {
+        let Kind::Told { answer } = &self.jobs.get(&id)?.pending.kind else { return None };
+        let message = answer.clone();
+        self.take(id, message)
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Time> {
         self.jobs.values().filter_map(|job| job.deadline).min()
     }
@@ -91,6 +99,7 @@ impl Jobs {
         let message = match &job.pending.kind {
             Kind::Initiate { what } => commands::failed(format!("{what} not established after {after}ms")),
             Kind::Terminate { matches } => commands::terminated(*matches, 0),
+            Kind::Told { .. } => sharing::untold(),
         };
         self.take(id, message)
     }

@@ -12,7 +12,10 @@ mod commands;
 mod counters;
 mod credentials;
 mod jobs;
+mod sharing;
 mod stream;
+
+pub use sharing::{carry_out, take_back};
 
 use crate::Error;
 use crate::control::{Control, JobId};
@@ -182,6 +185,7 @@ impl Server {
     ) -> Result<(), Error> {
         let job = self.jobs.next_id();
         let answer = commands::process(&request, job, control);
+        let answer = sharing::tell(&request, job, answer, control);
         let client = self.clients.get_mut(&id).ok_or(Error::Closed)?;
         match answer {
             Answer::Now(message) => client.session.respond(request.id, commands::fitting(message)),
@@ -208,6 +212,13 @@ impl Server {
     /// A termination is over: so many of the matching SAs are gone.
     pub fn finish_terminate(&mut self, job: JobId, terminated: u32) {
         if let Some(done) = self.jobs.finish_terminate(job, terminated) {
+            self.answer_job(done);
+        }
+    }
+
+    /// The other nodes have been told of a command that changes the configuration.
+    pub fn finish_telling(&mut self, job: JobId) {
+        if let Some(done) = self.jobs.finish_telling(job) {
             self.answer_job(done);
         }
     }

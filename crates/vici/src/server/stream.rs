@@ -138,5 +138,5 @@ fn sa_events(id: IkeSaId, filter: &Selection, now: Time, control: &dyn Control) 
         return Vec::new();
     }
     sa.children.retain(|child| filter.takes_child(child.id, &child.name));
-    render::list_sa(&sa, now, &|id| control.child_usage(id))
+    render::list_sa(&sa, control.node_of(id), now, &|id| control.child_usage(id))
 }

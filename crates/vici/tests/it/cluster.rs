@@ -28,6 +28,10 @@ fn report() -> ClusterReport {
         ike_sas: 10,
         child_sas: 20,
         unread_states: 7,
+        protocol: 16,
+        replicate_config: true,
+        config_current: false,
+        config_pieces: 12,
         why: vec!["node 2 is silent".to_owned(), "and so on".to_owned()],
         counters: vec![("suspicions".to_owned(), 1), ("forged".to_owned(), 0)],
         nodes: vec![

@@ -1,5 +1,6 @@
 //! The crate as its users see it: octets, sessions, configuration, and the real `swanctl`.
 
+mod client;
 mod cluster;
 mod codec;
 mod connections;
@@ -10,5 +11,6 @@ mod ppk;
 mod secrets;
 mod server;
 mod server_bounds;
+mod sharing;
 mod support;
 mod swanctl;

@@ -99,7 +99,7 @@ fn additional_key_exchanges_of_child_sas() {
 #[test]
 fn ike_and_child_sas_show_them_under_charons_keys() {
     let sa = crate::support::net_sa(1);
-    let events = render::list_sa(&sa, testudo_ike::output::Time::default(), &|_| Default::default());
+    let events = render::list_sa(&sa, None, testudo_ike::output::Time::default(), &|_| Default::default());
     let ike = events[0].section("gw").unwrap();
     let child = ike.section("child-sas").unwrap().section("net-1").unwrap();
     for shown in [ike, child] {

@@ -48,7 +48,8 @@ fn connections_and_ike_sas_show_it_under_charons_keys() {
     let mut sa = crate::support::net_sa(1);
     for (ppk, expected) in [(false, None), (true, Some("yes"))] {
         sa.ppk = ppk;
-        let events = render::list_sa(&sa, testudo_ike::output::Time::default(), &|_| Default::default());
+        let events =
+            render::list_sa(&sa, None, testudo_ike::output::Time::default(), &|_| Default::default());
         assert_eq!(events[0].section("gw").unwrap().text("ppk"), expected);
     }
 }

@@ -69,7 +69,9 @@ fn speaker(trial: &Trial, peer: u8) -> u8 {
 fn speaker_of(trial: &Trial, sought: impl Fn(&IkeSa) -> bool) -> u8 {
     wait_until("a node with that IKE SA", LIMIT, || {
         for (node, testudod) in (1..).zip(&trial.bed.nodes) {
-            if testudod.swanctl().list_sas()?.iter().any(&sought) {
+            let number = node.to_string();
+            let sas = testudod.swanctl().list_sas()?;
+            if sas.iter().any(|sa| sa.get("node") == Some(&*number) && sought(sa)) {
                 return Ok(Ok(node));
             }
         }

@@ -13,10 +13,13 @@ use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
 use testudo_vici::cluster::ClusterReport;
-use testudo_vici::control::{Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version};
+use testudo_vici::control::{
+    Change, Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version,
+};
 use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
 use testudo_vici::schema::Policy;
 use testudo_vici::view::{ChildUsage, Usage};
+use zeroize::Zeroizing;
 
 /// What the script does with commands that take time: they wait here until the test or its server lets them go.
 #[derive(Default)]
@@ -31,6 +34,11 @@ pub(crate) struct Gateway {
     pub(crate) terminations: Vec<(JobId, Terminate)>,
     pub(crate) rekeyings: Vec<Rekey>,
     pub(crate) drains: Vec<Drain>,
+    /// Commands that other nodes were to be told of, and whether there are any.
+    pub(crate) told: Vec<(JobId, Change, Vec<u8>)>,
+    pub(crate) tells: bool,
+    /// Which node of a cluster has all SAs.
+    pub(crate) node: Option<u32>,
     pub(crate) exchanges: Exchanges,
     /// If it does not stand alone.
     pub(crate) cluster: Option<ClusterReport>,
@@ -159,6 +167,15 @@ impl Control for Gateway {
     fn rekey(&mut self, request: &Rekey) -> u32 {
         self.rekeyings.push(request.clone());
         self.matches(&request.sas)
+    }
+
+    fn tell_all(&mut self, job: JobId, change: Change, command: Zeroizing<Vec<u8>>) -> bool {
+        self.told.push((job, change, command.to_vec()));
+        self.tells
+    }
+
+    fn node_of(&self, _: IkeSaId) -> Option<u32> {
+        self.node
     }
 
     fn ike_sa_ids(&self) -> Vec<IkeSaId> {

@@ -1,0 +1,63 @@
+//! `testudo configured`: whether a node that has started has its configuration from the cluster already. Asked before files are
+//! loaded at the start, it keeps a node whose files are old from loading them into the whole cluster.
+
+use crate::daemon::{self, DaemonArgs};
+use serde::Serialize;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+use testudo_vici::Error;
+use testudo_vici::client::Client;
+use testudo_vici::cluster::ClusterReport;
+use testudo_vici::message::Message;
+
+/// How often it is asked.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long to wait.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfiguredArgs {
+    /// Waits so many seconds until the node knows what the others have.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    wait: u64,
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+/// What there is.
+#[derive(Debug, Serialize)]
+struct Configured {
+    node: u64,
+    pieces: u64,
+}
+
+/// Succeeds if there is nothing left to load; what is missing goes to standard error.
+pub(crate) fn run(args: &ConfiguredArgs) -> ExitCode {
+    daemon::show("configured", &args.daemon, |client| ask(client, args), format)
+}
+
+fn ask(client: &mut Client, args: &ConfiguredArgs) -> Result<Configured, Error> {
+    let until = Instant::now() + Duration::from_secs(args.wait);
+    let refused = |why: &str| Err(Error::Refused(why.to_owned()));
+    loop {
+        let report = ClusterReport::from_message(&client.request("testudo-cluster", Message::new())?)?;
+        let Some(report) = report else { return refused("it stands alone, and has what is loaded into it") };
+        match (report.config_current, report.config_pieces) {
+            _ if !report.replicate_config => {
+                return refused("replicate_config is off: it has what is loaded into it");
+            }
+            (true, 0) => return refused("the cluster has no configuration yet"),
+            (true, pieces) => return Ok(Configured { node: report.node, pieces }),
+            (false, _) if Instant::now() >= until => {
+                return refused("it has not heard what the other nodes are configured with");
+            }
+            (false, _) => thread::sleep(LOOK),
+        }
+    }
+}
+
+fn format(Configured { node, pieces }: &Configured) -> String {
+    format!(
+        "Node {node} has the configuration of the cluster: {pieces} connections, pools and credentials.\n"
+    )
+}

@@ -1,0 +1,253 @@
+//! What operators ask of SAs, on any node: their owner does it. A command takes its place in the total order, and whoever owns the
+//! SA there carries it out, once it speaks for it.
+
+use super::{Member, MemberOutput};
+use crate::alloc::OwnedHomes;
+use crate::node::NodeId;
+use crate::share::ShareSet;
+use crate::update::{Answer, Answered, Ask, Op, Sa};
+use std::fmt;
+use std::time::Duration;
+use testudo_ike::endpoint::{Homes, Target};
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::{Event, IkeSaId, Time};
+use testudo_ipsec::spi::Share;
+
+/// The version of the updates from which on nodes ask each other.
+const SINCE: u8 = 16;
+/// An owner that cannot speak yet for what it has been given tries again, for so long.
+const AGAIN: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What this node does for others.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    /// What is to be done once this node speaks for it: until when, for whom, and when it tries again.
+    waiting: Vec<Waiting>,
+    again: Option<Time>,
+    initiations: Vec<Initiation>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    until: Time,
+    from: NodeId,
+    job: u64,
+    ask: Ask,
+}
+
+/// An initiation for another node.
+#[derive(Debug)]
+struct Initiation {
+    from: NodeId,
+    job: u64,
+    ike: IkeSaId,
+    child: String,
+}
+
+/// Why nobody can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AskError {
+    /// This node is in no quorate view.
+    NoView,
+    /// A node of the view knows nothing of this yet: it is to be upgraded first.
+    OldVersion,
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoView => "another node is to do it, and there is no quorum",
+            Self::OldVersion => {
+                "another node is to do it, and nodes of an older version are in the cluster: ask its owner itself"
+            }
+        })
+    }
+}
+
+impl Asks {
+    /// When an owner tries again.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.again.filter(|_| !self.waiting.is_empty())
+    }
+
+    /// This node has lost its SAs.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Sa {
+    fn share(self) -> Share {
+        match self {
+            Self::Ike(spi) => spi.share(),
+            Self::Child(spi) => spi.share(),
+        }
+    }
+}
+
+impl Member {
+    /// Asks whoever owns it, this node too. Of an initiation [`MemberOutput::Initiated`] tells the end.
+    pub fn ask(&mut self, now: Time, job: u64, ask: Ask) -> Result<(), AskError> {
+        if !self.running {
+            return Err(AskError::NoView);
+        }
+        if self.version < SINCE {
+            return Err(AskError::OldVersion);
+        }
+        self.publish(vec![Op::Ask { job, ask }]);
+        self.pump(now);
+        Ok(())
+    }
+
+    /// An operator has asked, at that node.
+    pub(super) fn asked(&mut self, now: Time, from: NodeId, job: u64, ask: Ask) {
+        if self.unheard_of.is_some() {
+            return;
+        }
+        let ask = match ask {
+            Ask::Initiate { connection, child } => {
+                let owner = self.table.owner(self.initiating_share(&connection));
+                (owner == Some(self.node)).then_some(Ask::Initiate { connection, child })
+            }
+            Ask::Terminate { mut sas, force } => {
+                sas.retain(|sa| self.table.owner(sa.share()) == Some(self.node));
+                (!sas.is_empty()).then_some(Ask::Terminate { sas, force })
+            }
+            Ask::Rekey { mut sas, reauth } => {
+                sas.retain(|sa| self.table.owner(sa.share()) == Some(self.node));
+                (!sas.is_empty()).then_some(Ask::Rekey { sas, reauth })
+            }
+        };
+        if let Some(ask) = ask {
+            self.asks.waiting.push(Waiting { until: now.plus(PATIENCE), from, job, ask });
+            self.do_what_is_asked(now);
+        }
+    }
+
+    /// Where a child of the connection is brought up: where there is an IKE SA already, else at its home.
+    fn initiating_share(&self, connection: &str) -> Share {
+        let carries = |outline: &testudo_ike::endpoint::Outline| {
+            outline.established && outline.connection == connection
+        };
+        let found = self.replicas.ikes.iter().find(|(_, ike)| carries(&ike.outline));
+        let home = || OwnedHomes { key: self.key, owned: ShareSet::EMPTY }.share_of(connection);
+        found.map_or_else(home, |(spi, _)| spi.share())
+    }
+
+    /// Does what this node speaks for by now.
+    pub(super) fn do_what_is_asked(&mut self, now: Time) {
+        if self.asks.waiting.is_empty() {
+            return;
+        }
+        let speaks = self.ike.without(self.handover.held());
+        for mut waiting in std::mem::take(&mut self.asks.waiting) {
+            let can = |share: Share| self.may_speak(now) && speaks.contains(share);
+            let ready = match &mut waiting.ask {
+                Ask::Initiate { connection, .. } => can(self.initiating_share(connection)),
+                Ask::Terminate { sas, .. } | Ask::Rekey { sas, .. } => sas.iter().all(|sa| can(sa.share())),
+            };
+            if ready {
+                self.do_for(now, waiting.from, waiting.job, waiting.ask);
+            } else if waiting.until > now {
+                self.asks.waiting.push(waiting);
+            } else if let Ask::Initiate { .. } = waiting.ask {
+                let node = self.node;
+                let why = format!("node {node} is to initiate it, and cannot speak for its share yet");
+                self.answer(waiting.from, waiting.job, Answered::Initiated(Err(why)));
+            }
+        }
+        self.asks.again = Some(now.plus(AGAIN));
+    }
+
+    fn do_for(&mut self, now: Time, from: NodeId, job: u64, ask: Ask) {
+        match ask {
+            Ask::Initiate { connection, child } => {
+                let share = self.initiating_share(&connection);
+                let unread: Vec<IkeSpi> =
+                    self.imports.iter().copied().filter(|spi| spi.share() == share).collect();
+                unread.into_iter().for_each(|spi| self.import(now, spi));
+                match self.endpoint.initiate(now, Some(&connection), &child) {
+                    Ok(ike) => self.asks.initiations.push(Initiation { from, job, ike, child }),
+                    Err(error) => self.answer(from, job, Answered::Initiated(Err(error.to_string()))),
+                }
+            }
+            Ask::Terminate { sas, force } => {
+                for sa in sas {
+                    // One that has gone meanwhile needs no termination.
+                    let Some(target) = self.target(now, sa) else { continue };
+                    let _ = self.endpoint.terminate(now, &target, force);
+                }
+            }
+            Ask::Rekey { sas, reauth } => {
+                for sa in sas {
+                    match self.target(now, sa) {
+                        Some(Target::Ike(id)) if reauth => self.endpoint.reauthenticate_ike(now, id),
+                        Some(Target::Ike(id)) => self.endpoint.rekey_ike(now, id),
+                        Some(Target::Child(id)) => self.endpoint.rekey_child(now, id),
+                        _ => false,
+                    };
+                }
+            }
+        }
+        self.turn(now);
+    }
+
+    /// An SA of this node in its endpoint.
+    fn target(&mut self, now: Time, sa: Sa) -> Option<Target> {
+        let ike = match sa {
+            Sa::Ike(spi) => spi,
+            Sa::Child(spi) => self.replicas.child(spi)?.ike,
+        };
+        if self.imports.contains(&ike) {
+            self.import(now, ike);
+        }
+        match sa {
+            Sa::Ike(spi) => self.replicas.ikes.get(&spi).map(|ike| Target::Ike(ike.id)),
+            Sa::Child(spi) => self.replicas.child(spi).map(|child| Target::Child(child.id)),
+        }
+    }
+
+    fn answer(&mut self, to: NodeId, job: u64, what: Answered) {
+        self.publish(vec![Op::Answer(Answer { to, job, what })]);
+    }
+
+    /// What has happened may be what another node waits for.
+    pub(super) fn tell_who_asked(&mut self, event: &Event, ops: &mut Vec<Op>) {
+        let initiations = &mut self.asks.initiations;
+        match event {
+            Event::Log { ike: Some(ike), connection, level, message } if *level <= 1 => {
+                let waits = initiations.iter().filter(|initiation| initiation.ike == *ike);
+                ops.extend(waits.map(|Initiation { from, job, .. }| {
+                    let (level, message, connection) = (*level, message.clone(), connection.clone());
+                    let what = Answered::Line { connection, level, message };
+                    Op::Answer(Answer { to: *from, job: *job, what })
+                }));
+            }
+            Event::InitiateMoved { from, to, child } => {
+                let moved = initiations.iter_mut().filter(|i| i.ike == *from && i.child == *child);
+                moved.for_each(|initiation| initiation.ike = *to);
+            }
+            Event::InitiateDone { ike, child, result } => {
+                let done = initiations.extract_if(.., |i| i.ike == *ike && i.child == *child);
+                ops.extend(done.map(|Initiation { from, job, .. }| {
+                    let result = result.as_ref().map(drop).map_err(ToString::to_string);
+                    Op::Answer(Answer { to: from, job, what: Answered::Initiated(result) })
+                }));
+            }
+            _ => {}
+        }
+    }
+
+    /// An owner answers.
+    pub(super) fn answered(&mut self, Answer { to, job, what }: Answer) {
+        if to == self.node {
+            self.outputs.push_back(match what {
+                Answered::Line { connection, level, message } => {
+                    MemberOutput::Line { job, connection, level, message }
+                }
+                Answered::Initiated(result) => MemberOutput::Initiated { job, result },
+            });
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Nodes that are configured differently: all tell a digest of what they have, and each piece's where digests differ.
+
+use super::SINCE;
+use crate::member::Member;
+use crate::node::NodeId;
+use crate::update::{Manifest, Op, PieceName};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use testudo_ike::output::Time;
+
+/// What has changed is told when nothing has changed for so long: very many pieces may be loaded one after the other.
+const QUIET: Duration = Duration::from_millis(200);
+/// Digests that differ for so long are no matter of one being told before the other.
+const LASTING: Duration = Duration::from_secs(1);
+/// Differences that are shown.
+const SHOWN: usize = 20;
+/// Pieces of which each digest is told at most.
+const LISTED: usize = 10_000;
+
+/// What nodes have told, in this view.
+#[derive(Default)]
+pub(super) struct Told {
+    /// What this node has, when it was last told, and whether each piece was.
+    own: Option<(u64, bool)>,
+    of: BTreeMap<NodeId, Manifest>,
+    /// When to tell what has changed, and when to look whether digests still differ.
+    due: Option<Time>,
+    look: Option<Time>,
+}
+
+/// How a piece differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// That node has it and this one does not.
+    ThereOnly,
+    /// This node has it and that one does not.
+    HereOnly,
+    /// Both have it, and it does not say the same; or one of them refuses it.
+    Other,
+}
+
+/// A piece of configuration that two nodes do not have alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The other node.
+    pub node: NodeId,
+    /// How it differs.
+    pub found: Found,
+    /// The piece.
+    pub name: PieceName,
+}
+
+/// The configuration, for operators.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigurationStatus {
+    /// What is loaded on one node is loaded on all.
+    pub replicates: bool,
+    /// This node is in a view, and knows what the others have.
+    pub is_current: bool,
+    /// How many pieces this node has.
+    pub pieces: usize,
+    /// Some of the pieces that differ.
+    pub differences: Vec<Difference>,
+    /// Nodes that have something else, as far as the digests say.
+    pub differ: Vec<NodeId>,
+    /// Pieces that this node does not take, and why.
+    pub refused: Vec<(PieceName, String)>,
+}
+
+impl Member {
+    /// Something has changed.
+    pub(super) fn configuration_changed(&mut self, now: Time) {
+        self.configuration.told.due = Some(now.plus(QUIET));
+    }
+
+    /// A view begins: nobody knows what the others have.
+    pub(super) fn begin_manifests(&mut self, now: Time) {
+        let told = &mut self.configuration.told;
+        let members = &self.members;
+        told.of.retain(|node, _| members.contains(node));
+        (told.own, told.look) = (None, None);
+        let concerns = !self.configuration.pieces.is_empty() || !told.of.is_empty();
+        told.due = concerns.then(|| now.plus(QUIET));
+    }
+
+    fn digests(&self) -> impl Iterator<Item = (&PieceName, u64)> {
+        self.configuration.pieces.iter().map(|(name, piece)| match piece.refused {
+            None => (name, piece.digest),
+            Some(_) => (name, !piece.digest),
+        })
+    }
+
+    /// In whatever order they came.
+    fn whole(&self) -> u64 {
+        let key = self.configuration.key;
+        let one = |(name, digest): (&PieceName, u64)| {
+            let mut octets = name.name.clone().into_bytes();
+            octets.extend(digest.to_le_bytes());
+            key.hash(&octets)
+        };
+        self.digests().map(one).fold(0, |whole, one| whole ^ one)
+    }
+
+    /// Tells what this node has, if that is due.
+    pub(in crate::member) fn tell_manifest(&mut self, now: Time) {
+        let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        if !self.running || self.version < SINCE || self.configuration.hearing.is_some() {
+            return;
+        }
+        let (due, look) = (self.configuration.told.due, self.configuration.told.look);
+        if !is_due(due) && !is_due(look) {
+            return;
+        }
+        let whole = self.whole();
+        let told = &mut self.configuration.told;
+        if is_due(due) {
+            told.due = None;
+            if told.own.is_none_or(|(own, _)| own != whole) {
+                told.own = Some((whole, false));
+                told.look = Some(now.plus(LASTING));
+                self.publish(vec![Op::Manifest(Manifest { whole, pieces: None })]);
+            }
+        }
+        let told = &mut self.configuration.told;
+        if is_due(look) && told.due.is_none() {
+            told.look = None;
+            let differs = told.of.values().any(|manifest| manifest.whole != whole);
+            if differs && told.own != Some((whole, true)) {
+                told.own = Some((whole, true));
+                let pieces = self.digests().take(LISTED).map(|(name, digest)| (name.clone(), digest));
+                let pieces = Some(pieces.collect());
+                self.publish(vec![Op::Manifest(Manifest { whole, pieces })]);
+            }
+        }
+    }
+
+    /// When [`Self::tell_manifest`] has something to do.
+    pub(in crate::member) fn next_manifest(&self) -> Option<Time> {
+        let told = &self.configuration.told;
+        let able = self.running && self.version >= SINCE && self.configuration.hearing.is_none();
+        let look = told.look.filter(|_| told.due.is_none());
+        [told.due, look].into_iter().flatten().min().filter(|_| able)
+    }
+
+    /// A node has told what it has.
+    pub(in crate::member) fn manifest_told(&mut self, now: Time, from: NodeId, manifest: Manifest) {
+        if from == self.node {
+            return;
+        }
+        let told = &mut self.configuration.told;
+        told.of.insert(from, manifest);
+        told.look = Some(now.plus(LASTING));
+        if told.own.is_none() {
+            told.due.get_or_insert(now.plus(QUIET));
+        }
+    }
+
+    /// For `testudo cluster`.
+    pub(in crate::member) fn configuration_status(&self) -> ConfigurationStatus {
+        let whole = self.whole();
+        let differ = self.configuration.told.of.iter().filter(|(_, manifest)| manifest.whole != whole);
+        let refused = |(name, piece): (&PieceName, &super::Piece)| {
+            piece.refused.as_ref().map(|why| (name.clone(), why.clone()))
+        };
+        ConfigurationStatus {
+            replicates: self.configuration.replicates,
+            is_current: self.running && self.unheard_of.is_none() && self.configuration.hearing.is_none(),
+            pieces: self.configuration.pieces.len(),
+            differences: differ
+                .clone()
+                .flat_map(|(node, told)| self.differences(*node, told))
+                .take(SHOWN)
+                .collect(),
+            differ: differ.map(|(node, _)| *node).collect(),
+            refused: self.configuration.pieces.iter().filter_map(refused).collect(),
+        }
+    }
+
+    fn differences(&self, node: NodeId, told: &Manifest) -> Vec<Difference> {
+        let Some(pieces) = &told.pieces else { return Vec::new() };
+        let there: BTreeMap<&PieceName, u64> = pieces.iter().map(|(name, digest)| (name, *digest)).collect();
+        let here: BTreeMap<&PieceName, u64> = self.digests().collect();
+        let names = here.keys().chain(there.keys().filter(|name| !here.contains_key(*name)));
+        let found = names.filter_map(|name| match (here.get(name), there.get(name)) {
+            (Some(here), Some(there)) => (here != there).then_some((name, Found::Other)),
+            (Some(_), None) => Some((name, Found::HereOnly)),
+            (None, _) => Some((name, Found::ThereOnly)),
+        });
+        found.map(|(name, found)| Difference { node, found, name: (*name).clone() }).take(SHOWN).collect()
+    }
+}

@@ -1,0 +1,220 @@
+//! What the cluster is configured with. An operator gives a piece to any node, and all have it: it takes its place in the total
+//! order, and of two for one name the later stays, on every node alike. What a piece says is the host's; here it is a name and
+//! octets.
+//!
+//! A node that comes hears what the others have and goes on with that. What it was given before (the files that are loaded at its
+//! start) the others hear of where they have nothing of that name; where they have something else, theirs stays.
+
+mod differences;
+mod telling;
+
+pub use differences::{ConfigurationStatus, Difference, Found};
+
+use super::{Member, MemberOutput};
+use crate::group::Ticket;
+use crate::hkdf::Hkdf;
+use crate::node::NodeId;
+use crate::siphash::HashKey;
+use crate::update::{Class, Configure, Effect, Op, PieceName, Secret};
+use differences::Told;
+use std::collections::{BTreeMap, BTreeSet};
+use telling::Hearing;
+use testudo_ike::output::Time;
+use zeroize::Zeroizing;
+
+/// The version of the updates from which on nodes tell each other how they are configured.
+const SINCE: u8 = 16;
+
+/// A piece of configuration.
+struct Piece {
+    octets: Secret,
+    digest: u64,
+    /// Not all nodes have it: it was loaded where there was nobody to tell.
+    is_untold: bool,
+    /// Why this node does not take it.
+    refused: Option<String>,
+}
+
+/// All pieces.
+pub(super) struct Configuration {
+    /// All nodes are to have the same.
+    replicates: bool,
+    key: HashKey,
+    pieces: BTreeMap<PieceName, Piece>,
+    /// As long as this node has not heard what the others have.
+    hearing: Option<Hearing>,
+    /// Commands of this node that have not come back, and how many of other nodes had come before them.
+    under_way: BTreeMap<u64, u64>,
+    of_others: u64,
+    /// The last piece of this node's own that it has told.
+    said: Option<Ticket>,
+    told: Told,
+}
+
+impl Configuration {
+    pub(super) fn new(cluster_key: &[u8; 32], replicates: bool) -> Self {
+        Self {
+            replicates,
+            key: HashKey::new(*Hkdf::extract(b"testudo cluster configuration 1", cluster_key).expand(&[])),
+            pieces: BTreeMap::new(),
+            hearing: None,
+            under_way: BTreeMap::new(),
+            of_others: 0,
+            said: None,
+            told: Told::default(),
+        }
+    }
+
+    fn set(&mut self, name: PieceName, octets: Secret, is_untold: bool) {
+        let digest = self.key.hash(octets.octets());
+        self.pieces.insert(name, Piece { octets, digest, is_untold, refused: None });
+    }
+
+    fn has(&self, name: &PieceName, octets: &[u8]) -> bool {
+        let digest = self.key.hash(octets);
+        self.pieces.get(name).is_some_and(|piece| piece.digest == digest && piece.refused.is_none())
+    }
+
+    fn change(&mut self, effect: &Effect, octets: Secret, is_untold: bool) {
+        match effect {
+            Effect::Set(name) => self.set(name.clone(), octets, is_untold),
+            Effect::Unset(name) => drop(self.pieces.remove(name)),
+            Effect::ClearCredentials => self.pieces.retain(|name, _| name.class != Class::Credential),
+        }
+    }
+
+    /// Whether it would change nothing that all nodes have.
+    fn is_known(&self, effect: &Effect, octets: &[u8]) -> bool {
+        match effect {
+            Effect::Set(name) => {
+                self.has(name, octets) && self.pieces.get(name).is_some_and(|piece| !piece.is_untold)
+            }
+            Effect::Unset(name) => !self.pieces.contains_key(name),
+            Effect::ClearCredentials => self.pieces.keys().all(|name| name.class != Class::Credential),
+        }
+    }
+}
+
+impl Member {
+    /// The host has carried out a command that changes its configuration. True if the other nodes are told, which
+    /// [`MemberOutput::Configured`] says with that number (not 0) once they are; false: there is nobody to tell, or nothing.
+    pub fn configure(&mut self, now: Time, job: u64, effect: Effect, octets: Zeroizing<Vec<u8>>) -> bool {
+        let under_way = !self.configuration.under_way.is_empty();
+        if self.configuration.is_known(&effect, &octets) && !under_way {
+            return false;
+        }
+        let octets = Secret::new(octets);
+        if !self.running || !self.replicates_configuration() || self.configuration.hearing.is_some() {
+            self.configuration.change(&effect, octets, true);
+            self.configuration_changed(now);
+            return false;
+        }
+        let of_others = self.configuration.of_others;
+        self.configuration.under_way.insert(job, of_others);
+        self.publish(vec![Op::Configure(Box::new(Configure { job, effect, octets }))]);
+        self.pump(now);
+        true
+    }
+
+    /// The host could not do what [`MemberOutput::Configure`] asked for.
+    pub fn refused(&mut self, now: Time, name: &PieceName, why: String) {
+        if let Some(piece) = self.configuration.pieces.get_mut(name) {
+            piece.refused = Some(why);
+            self.configuration_changed(now);
+        }
+    }
+
+    /// All nodes have the same, or should.
+    pub(super) fn replicates_configuration(&self) -> bool {
+        self.configuration.replicates && self.version >= SINCE
+    }
+
+    /// A view begins.
+    pub(super) fn begin_configuration(&mut self, now: Time, is_fresh: bool, is_reset: bool) {
+        let replicates = self.replicates_configuration();
+        let configuration = &mut self.configuration;
+        configuration.hearing = (is_fresh && replicates).then(Hearing::default);
+        configuration.said = None;
+        if is_fresh {
+            // What was said of a state that is void does not come back.
+            configuration.under_way.clear();
+        }
+        if is_reset {
+            configuration.pieces.values_mut().for_each(|piece| piece.is_untold = true);
+        }
+        self.begin_manifests(now);
+    }
+
+    /// A command of an operator has been delivered.
+    pub(super) fn configured(&mut self, now: Time, from: NodeId, configure: Configure) {
+        if let Some(hearing) = &mut self.configuration.hearing {
+            return hearing.later.push((from, configure));
+        }
+        let Configure { job, effect, octets } = configure;
+        let own = (from == self.node).then(|| self.configuration.under_way.remove(&job)).flatten();
+        if from != self.node {
+            self.configuration.of_others += 1;
+        }
+        // It was done when it was given, and nobody has changed it since.
+        let is_done = own == Some(self.configuration.of_others)
+            || matches!(&effect, Effect::Set(name) if self.configuration.has(name, octets.octets()));
+        if self.configuration.replicates {
+            if !is_done {
+                let octets = Zeroizing::new(octets.octets().to_vec());
+                self.outputs.push_back(MemberOutput::Configure { from, effect: effect.clone(), octets });
+            }
+            self.configuration.change(&effect, octets, false);
+            self.configuration_changed(now);
+        }
+        if own.is_some() {
+            self.outputs.push_back(MemberOutput::Configured { job });
+        }
+    }
+
+    /// A fresh node has heard of all pieces.
+    pub(super) fn pieces_told(&mut self, now: Time, epoch: u64) {
+        if epoch != self.epoch {
+            return;
+        }
+        let Some(Hearing { pieces, later }) = self.configuration.hearing.take() else { return };
+        let told: BTreeSet<&PieceName> = pieces.keys().collect();
+        let given_up = |(name, piece): (&PieceName, &Piece)| {
+            (!piece.is_untold && !told.contains(name)).then(|| name.clone())
+        };
+        let gone: Vec<PieceName> = self.configuration.pieces.iter().filter_map(given_up).collect();
+        for name in gone {
+            let Some(piece) = self.configuration.pieces.remove(&name) else { continue };
+            let octets = Zeroizing::new(piece.octets.octets().to_vec());
+            self.outputs.push_back(MemberOutput::Unconfigure { name, octets });
+        }
+        for (name, octets) in pieces {
+            self.adopt(name, octets);
+        }
+        self.configuration_changed(now);
+        for (from, configure) in later {
+            self.configured(now, from, configure);
+        }
+    }
+
+    /// Goes on with a piece as the others have it.
+    fn adopt(&mut self, name: PieceName, octets: Secret) {
+        if self.configuration.has(&name, octets.octets()) {
+            if let Some(piece) = self.configuration.pieces.get_mut(&name) {
+                piece.is_untold = false;
+            }
+            return;
+        }
+        if self.configuration.pieces.get(&name).is_some_and(|piece| piece.is_untold) {
+            let what = &name.name;
+            self.log(0, format!("{what} was loaded here otherwise than the cluster has it, whose stays"));
+        }
+        let copy = Zeroizing::new(octets.octets().to_vec());
+        let effect = Effect::Set(name.clone());
+        self.configuration.set(name, octets, false);
+        self.outputs.push_back(MemberOutput::Configure { from: self.node, effect, octets: copy });
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

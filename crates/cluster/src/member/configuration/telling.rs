@@ -1,0 +1,67 @@
+//! How a node that comes hears of the configuration, and how what was loaded without a view comes to the others.
+
+use super::Piece;
+use crate::member::Member;
+use crate::node::NodeId;
+use crate::update::{Configure, Effect, Op, PieceName, Secret};
+use std::collections::BTreeMap;
+
+/// Octets under way at a time, about.
+const CHUNK: usize = 48 << 10;
+
+/// What a fresh node has heard so far.
+#[derive(Default)]
+pub(super) struct Hearing {
+    pub(super) pieces: BTreeMap<PieceName, Secret>,
+    /// Commands that have come meanwhile. What is told of the pieces may be older or newer: they are done once more behind it.
+    pub(super) later: Vec<(NodeId, Configure)>,
+}
+
+impl Member {
+    /// The names of the pieces, in the order in which they are loaded.
+    pub(in crate::member) fn pieces_to_tell(&self) -> Vec<PieceName> {
+        self.configuration.pieces.keys().cloned().collect()
+    }
+
+    /// True for the one who tells fresh nodes of the pieces: the first of those who hold the state.
+    pub(in crate::member) fn tells_pieces(&self) -> bool {
+        self.replicates_configuration() && self.table.synced().first() == Some(&self.node)
+    }
+
+    /// A piece as it is now.
+    pub(in crate::member) fn piece_again(&self, name: &PieceName) -> Option<Op> {
+        let piece = self.configuration.pieces.get(name)?;
+        Some(Op::Piece { name: name.clone(), octets: piece.octets.clone() })
+    }
+
+    /// A fresh node hears of a piece.
+    pub(in crate::member) fn piece_told(&mut self, name: PieceName, octets: Secret) {
+        if let Some(hearing) = &mut self.configuration.hearing {
+            hearing.pieces.insert(name, octets);
+        }
+    }
+
+    /// Tells the others what was loaded here when there was nobody to tell, part by part.
+    pub(in crate::member) fn tell_untold_pieces(&mut self) {
+        let waits = self.configuration.said.is_some_and(|ticket| !self.commits.is_stable(ticket));
+        let hears = self.configuration.hearing.is_some() || self.unheard_of.is_some();
+        if waits || hears || !self.running || !self.replicates_configuration() {
+            return;
+        }
+        let mut size = 0;
+        let untold = self.configuration.pieces.iter().filter(|(_, piece)| piece.is_untold);
+        let part = untold.take_while(|(_, piece)| {
+            let fits = size < CHUNK;
+            size += piece.octets.octets().len() + 96;
+            fits
+        });
+        let op = |(name, Piece { octets, .. }): (&PieceName, &Piece)| {
+            let effect = Effect::Set(name.clone());
+            Op::Configure(Box::new(Configure { job: 0, effect, octets: octets.clone() }))
+        };
+        let ops: Vec<Op> = part.map(op).collect();
+        if !ops.is_empty() {
+            self.configuration.said = self.publish(ops);
+        }
+    }
+}

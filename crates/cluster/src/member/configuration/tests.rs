@@ -1,0 +1,334 @@
+use super::*;
+use crate::engine::{EngineEvent, RingId, View};
+use crate::group::{ClusterKey, Durable, GroupConfig};
+use crate::member::MemberConfig;
+use std::collections::VecDeque;
+use std::time::Duration;
+use testudo_ike::suite::Entropy;
+
+struct Counter(u8);
+
+impl Entropy for Counter {
+    fn fill(&mut self, out: &mut [u8]) {
+        for octet in out {
+            self.0 = self.0.wrapping_add(1);
+            *octet = self.0;
+        }
+    }
+}
+
+fn id(number: u32) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+/// Members, an engine that orders what they multicast, and links that lose nothing.
+struct Cluster {
+    now: Time,
+    members: BTreeMap<NodeId, Member>,
+    here: Vec<NodeId>,
+    /// What each was asked to do with its configuration.
+    asked: BTreeMap<NodeId, Vec<String>>,
+    configured: Vec<(NodeId, u64)>,
+    seq: u64,
+    replicates: bool,
+    speaks: BTreeMap<NodeId, u8>,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        Self {
+            now: Time(Duration::from_secs(100)),
+            members: BTreeMap::new(),
+            here: Vec::new(),
+            asked: BTreeMap::new(),
+            configured: Vec::new(),
+            seq: 1,
+            replicates: true,
+            speaks: BTreeMap::new(),
+        }
+    }
+
+    fn start(&mut self, number: u32) {
+        let node = id(number);
+        let nodes = (1..=3).map(id).collect();
+        let speaks = self.speaks.get(&node).copied().unwrap_or(GroupConfig::NEWEST);
+        let group = GroupConfig { speaks, ..GroupConfig::new(node, nodes, ClusterKey::new([7; 32])) };
+        let config = MemberConfig { replicate_configuration: self.replicates, ..MemberConfig::new(group) };
+        let entropy: [Box<dyn Entropy + Send>; 2] =
+            [Box::new(Counter(number as u8 * 50)), Box::new(Counter(number as u8 * 50 + 9))];
+        self.members.insert(node, Member::new(config, Durable::default(), entropy, self.now));
+    }
+
+    /// The engine has a view of these.
+    fn view(&mut self, numbers: &[u32]) {
+        self.here = numbers.iter().copied().map(id).collect();
+        self.seq += 4;
+        let quorate = numbers.len() >= 2;
+        let members = self.here.clone();
+        let view = View { ring: RingId { seq: self.seq, node: 1 }, members, quorate };
+        for node in self.here.clone() {
+            let member = self.members.get_mut(&node).unwrap();
+            member.handle_engine(self.now, EngineEvent::View(view.clone()));
+        }
+        self.settle();
+    }
+
+    /// Until nothing more happens for two seconds.
+    fn settle(&mut self) {
+        for _ in 0..400 {
+            self.now = self.now.plus(Duration::from_millis(5));
+            self.turn();
+        }
+    }
+
+    fn turn(&mut self) {
+        let mut order = VecDeque::new();
+        let mut datagrams = Vec::new();
+        for node in self.here.clone() {
+            let member = self.members.get_mut(&node).unwrap();
+            member.handle_timeout(self.now);
+            member.pump(self.now);
+        }
+        loop {
+            for node in self.here.clone() {
+                self.outputs(node, &mut order, &mut datagrams);
+            }
+            for (from, to, link, bytes) in datagrams.drain(..) {
+                let _: NodeId = from;
+                if let Some(member) = self.members.get_mut(&to).filter(|_| self.here.contains(&to)) {
+                    member.handle_pulse(self.now, link, &bytes);
+                }
+            }
+            let Some((from, bytes)) = order.pop_front() else { break };
+            for node in self.here.clone() {
+                let member = self.members.get_mut(&node).unwrap();
+                member.handle_engine(self.now, EngineEvent::Message { from, bytes: Vec::clone(&bytes) });
+                member.pump(self.now);
+            }
+        }
+    }
+
+    fn outputs(
+        &mut self,
+        node: NodeId,
+        order: &mut VecDeque<(NodeId, Vec<u8>)>,
+        datagrams: &mut Vec<(NodeId, NodeId, u8, Vec<u8>)>,
+    ) {
+        let now = self.now;
+        let member = self.members.get_mut(&node).unwrap();
+        while let Some(output) = member.poll_output() {
+            let text = |octets: &[u8]| String::from_utf8(octets.to_vec()).unwrap();
+            let asked = self.asked.entry(node).or_default();
+            match output {
+                MemberOutput::Multicast(bytes) => order.push_back((node, bytes)),
+                MemberOutput::Datagram { to, link, bytes } => datagrams.push((node, to, link, bytes)),
+                MemberOutput::Persist(durable) => member.persisted(now, &durable),
+                MemberOutput::Configure { effect: Effect::Set(name), octets, .. } => {
+                    asked.push(text(&octets));
+                    if text(&octets).starts_with("bad") {
+                        member.refused(now, &name, "it is bad".into());
+                    }
+                }
+                MemberOutput::Configure { effect: Effect::Unset(name), .. } => {
+                    asked.push(format!("no {}", name.name))
+                }
+                MemberOutput::Configure { effect: Effect::ClearCredentials, .. } => {
+                    asked.push("clear".into())
+                }
+                MemberOutput::Unconfigure { octets, .. } => asked.push(format!("not {}", text(&octets))),
+                MemberOutput::Configured { job } => self.configured.push((node, job)),
+                _ => {}
+            }
+        }
+    }
+
+    /// An operator gives a piece to a node, and its octets say so.
+    fn give(&mut self, number: u32, job: u64, effect: Effect, octets: &str) -> bool {
+        let now = self.now;
+        let member = self.members.get_mut(&id(number)).unwrap();
+        member.configure(now, job, effect, Zeroizing::new(octets.as_bytes().to_vec()))
+    }
+
+    /// What each node was asked to do since this was last called.
+    fn asked(&mut self, number: u32) -> Vec<String> {
+        self.asked.remove(&id(number)).unwrap_or_default()
+    }
+
+    fn pieces(&self, number: u32) -> Vec<String> {
+        let pieces = self.members[&id(number)].configuration.pieces.values();
+        pieces.map(|piece| String::from_utf8(piece.octets.octets().to_vec()).unwrap()).collect()
+    }
+
+    fn status(&self, number: u32) -> ConfigurationStatus {
+        self.members[&id(number)].status().configuration
+    }
+}
+
+fn connection(name: &str) -> PieceName {
+    PieceName { class: Class::Connection, name: name.into() }
+}
+
+fn secret(name: &str) -> PieceName {
+    PieceName { class: Class::Credential, name: name.into() }
+}
+
+fn three() -> Cluster {
+    let mut cluster = Cluster::new();
+    (1..=3).for_each(|number| cluster.start(number));
+    cluster.view(&[1, 2, 3]);
+    cluster
+}
+
+#[test]
+fn what_is_given_to_one_node_all_have() {
+    let mut cluster = three();
+    assert!(cluster.give(2, 5, Effect::Set(connection("a")), "a1"));
+    cluster.settle();
+    assert_eq!(cluster.configured, [(id(2), 5)]);
+    assert_eq!(
+        (cluster.asked(1), cluster.asked(2), cluster.asked(3)),
+        (vec!["a1".into()], vec![], vec!["a1".into()])
+    );
+    assert!(!cluster.give(3, 6, Effect::Set(connection("a")), "a1"), "all have it");
+    assert!(cluster.give(3, 7, Effect::Unset(connection("a")), "-"));
+    cluster.settle();
+    assert_eq!(cluster.asked(1), ["no a"]);
+    assert!((1..=3).all(|number| cluster.pieces(number).is_empty()));
+}
+
+#[test]
+fn of_two_for_one_name_the_later_stays_everywhere() {
+    let mut cluster = three();
+    assert!(cluster.give(1, 1, Effect::Set(connection("a")), "a1"));
+    assert!(cluster.give(2, 2, Effect::Set(connection("a")), "a2"));
+    cluster.settle();
+    let all: Vec<_> = (1..=3).map(|number| cluster.pieces(number)).collect();
+    assert!(all.iter().all(|pieces| *pieces == all[0]), "{all:?}");
+    // Who gave the earlier one was asked to do the later; who gave the later does it again behind the earlier.
+    let last = &all[0][0];
+    for number in 1..=3 {
+        let asked = cluster.asked(number);
+        assert_eq!(asked.last(), Some(last), "node {number}: {asked:?}");
+    }
+}
+
+#[test]
+fn all_credentials_end_and_nothing_else_does() {
+    let mut cluster = three();
+    cluster.give(1, 1, Effect::Set(secret("s")), "s1");
+    cluster.give(1, 2, Effect::Set(connection("a")), "a1");
+    cluster.settle();
+    assert!(cluster.give(1, 3, Effect::ClearCredentials, "clear"));
+    cluster.settle();
+    assert_eq!(cluster.pieces(3), ["a1"]);
+    assert_eq!(cluster.asked(3), ["s1", "a1", "clear"]);
+    assert!(!cluster.give(1, 4, Effect::ClearCredentials, "clear"), "there are none");
+}
+
+#[test]
+fn what_was_loaded_before_there_was_a_view_comes_to_all() {
+    let mut cluster = Cluster::new();
+    (1..=3).for_each(|number| cluster.start(number));
+    assert!(!cluster.give(3, 1, Effect::Set(connection("a")), "a1"), "there is nobody to tell");
+    for number in 0..40 {
+        let name = connection(&format!("many {number}"));
+        cluster.give(1, 1, Effect::Set(name), &"x".repeat(9000));
+    }
+    cluster.view(&[1, 2, 3]);
+    assert_eq!(cluster.pieces(2).len(), 41);
+    assert_eq!((cluster.pieces(1), cluster.pieces(3)), (cluster.pieces(2), cluster.pieces(2)));
+}
+
+#[test]
+fn who_comes_takes_the_clusters_and_adds_what_is_new() {
+    let mut cluster = three();
+    cluster.give(1, 1, Effect::Set(connection("a")), "a1");
+    cluster.give(1, 2, Effect::Set(connection("b")), "b1");
+    cluster.settle();
+    cluster.view(&[1, 2]);
+    cluster.give(1, 3, Effect::Set(connection("a")), "a2");
+    cluster.give(2, 4, Effect::Unset(connection("b")), "-");
+    cluster.settle();
+    // It has been away, and has the old ones.
+    cluster.asked(3);
+    cluster.view(&[1, 2, 3]);
+    assert_eq!(cluster.asked(3), ["not b1", "a2"]);
+    // One that has started anew has files: two are older, and one nobody knows.
+    cluster.view(&[1, 2]);
+    cluster.start(3);
+    cluster.give(3, 1, Effect::Set(connection("a")), "a1");
+    cluster.give(3, 2, Effect::Set(connection("c")), "c1");
+    cluster.asked(3);
+    cluster.view(&[1, 2, 3]);
+    assert_eq!(cluster.asked(3), ["a2"]);
+    for number in 1..=3 {
+        assert_eq!(cluster.pieces(number), ["a2", "c1"], "node {number}");
+        assert_eq!(cluster.status(number).differ, [], "node {number}");
+    }
+}
+
+#[test]
+fn what_a_node_refuses_is_named_on_all() {
+    let mut cluster = three();
+    cluster.give(1, 1, Effect::Set(connection("a")), "bad");
+    cluster.settle();
+    cluster.settle();
+    // Nodes 2 and 3 were asked, and refuse it; node 1 had done it itself.
+    assert_eq!(cluster.status(2).refused, [(connection("a"), "it is bad".into())]);
+    let found = |node| Difference { node: id(node), found: Found::Other, name: connection("a") };
+    assert_eq!(cluster.status(1).differences, [found(2), found(3)]);
+    assert_eq!(cluster.status(2).differences, [found(1)]);
+    // It is mended.
+    cluster.give(1, 2, Effect::Set(connection("a")), "good");
+    cluster.settle();
+    cluster.settle();
+    assert!((1..=3).all(|number| cluster.status(number).differ.is_empty()));
+}
+
+#[test]
+fn nodes_that_are_configured_by_themselves_name_what_differs() {
+    let mut cluster = Cluster::new();
+    cluster.replicates = false;
+    (1..=3).for_each(|number| cluster.start(number));
+    cluster.view(&[1, 2, 3]);
+    for number in 1..=3 {
+        assert!(!cluster.give(number, 1, Effect::Set(connection("a")), "a1"));
+    }
+    cluster.settle();
+    assert!((1..=3).all(|number| cluster.status(number).differ.is_empty()));
+    cluster.give(2, 2, Effect::Set(connection("a")), "a2");
+    cluster.give(2, 2, Effect::Set(connection("b")), "b1");
+    cluster.give(1, 2, Effect::Set(connection("c")), "c1");
+    cluster.settle();
+    cluster.settle();
+    let found = |node, found, name| Difference { node: id(node), found, name: connection(name) };
+    assert_eq!(
+        cluster.status(1).differences,
+        [
+            found(2, Found::Other, "a"),
+            found(2, Found::HereOnly, "c"),
+            found(2, Found::ThereOnly, "b"),
+            found(3, Found::HereOnly, "c"),
+        ]
+    );
+    assert_eq!((cluster.pieces(3), cluster.asked(3)), (vec!["a1".to_owned()], vec![]));
+}
+
+#[test]
+fn beside_a_node_of_an_older_version_each_has_its_own() {
+    let mut cluster = Cluster::new();
+    cluster.speaks.insert(id(3), 15);
+    (1..=3).for_each(|number| cluster.start(number));
+    cluster.view(&[1, 2, 3]);
+    assert_eq!(cluster.members[&id(1)].status().version, 15);
+    assert!(!cluster.give(1, 1, Effect::Set(connection("a")), "a1"));
+    cluster.settle();
+    assert_eq!((cluster.pieces(1).len(), cluster.pieces(2).len()), (1, 0));
+    // It is upgraded: what is loaded on one comes to all.
+    cluster.view(&[1, 2]);
+    cluster.speaks.clear();
+    cluster.start(3);
+    cluster.view(&[1, 2, 3]);
+    assert_eq!(cluster.members[&id(1)].status().version, GroupConfig::NEWEST);
+    assert!((1..=3).all(|number| cluster.pieces(number) == ["a1"]));
+}

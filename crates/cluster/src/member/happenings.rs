@@ -1,0 +1,74 @@
+//! What happens to SAs is told to the other nodes: whoever listens hears it on any of them.
+
+use super::{Member, MemberOutput};
+use crate::node::NodeId;
+use crate::update::{Happening, Op};
+use std::collections::BTreeMap;
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Reason};
+use testudo_ipsec::spi::Spi;
+
+/// The version of the updates from which on nodes tell each other.
+const SINCE: u8 = 16;
+
+impl Member {
+    /// What an event of this node's endpoint is for the others, and whether they hear of it before what it is about changes: of what
+    /// goes before, of what comes behind it. `gone`: the Child SAs that the same turn has taken away.
+    pub(super) fn happening(&self, event: &Event, gone: &BTreeMap<ChildSaId, Spi>) -> Option<(bool, Op)> {
+        if self.version < SINCE {
+            return None;
+        }
+        let ike = |id: &IkeSaId| self.spi_of(*id);
+        let child = |id: &ChildSaId| self.replicas.spi_of_child(*id).or_else(|| gone.get(id).copied());
+        let (goes, happening) = match event {
+            Event::IkeUp(id) => (false, Happening::IkeUp(ike(id)?)),
+            Event::IkeDown(id, reason) => {
+                (true, Happening::IkeDown { ike: ike(id)?, renewed: *reason == Reason::Rekeyed })
+            }
+            Event::IkeRekeyed(old, new) => (false, Happening::IkeRekeyed { old: ike(old)?, new: ike(new)? }),
+            Event::ChildUp(of, id) => (false, Happening::ChildUp { ike: ike(of)?, child: child(id)? }),
+            Event::ChildDown(of, id, reason) => {
+                let renewed = *reason == Reason::Rekeyed;
+                (true, Happening::ChildDown { ike: ike(of)?, child: child(id)?, renewed })
+            }
+            Event::ChildRekeyed(of, old, new) => {
+                (false, Happening::ChildRekeyed { ike: ike(of)?, old: child(old)?, new: child(new)? })
+            }
+            Event::Log { .. } | Event::InitiateMoved { .. } | Event::InitiateDone { .. } => return None,
+        };
+        Some((goes, Op::Happened(happening)))
+    }
+
+    fn spi_of(&self, id: IkeSaId) -> Option<IkeSpi> {
+        let here = || self.endpoint.outline(id).map(|outline| outline.spi);
+        self.replicas.spi_of_ike(id).or_else(here)
+    }
+
+    /// Something has happened to an SA of that node.
+    pub(super) fn happened(&mut self, from: NodeId, happening: Happening) {
+        if from != self.node
+            && let Some(event) = self.event_of(happening)
+        {
+            self.outputs.push_back(MemberOutput::Elsewhere(event));
+        }
+    }
+
+    /// In this node's numbers. `None`: it knows nothing of it.
+    fn event_of(&self, happening: Happening) -> Option<Event> {
+        let ike = |spi: IkeSpi| self.replicas.ikes.get(&spi).map(|ike| ike.id);
+        let child = |spi: Spi| self.replicas.child(spi).map(|child| child.id);
+        let reason = |renewed| if renewed { Reason::Rekeyed } else { Reason::Requested };
+        Some(match happening {
+            Happening::IkeUp(spi) => Event::IkeUp(ike(spi)?),
+            Happening::IkeDown { ike: spi, renewed } => Event::IkeDown(ike(spi)?, reason(renewed)),
+            Happening::IkeRekeyed { old, new } => Event::IkeRekeyed(ike(old)?, ike(new)?),
+            Happening::ChildUp { ike: of, child: spi } => Event::ChildUp(ike(of)?, child(spi)?),
+            Happening::ChildDown { ike: of, child: spi, renewed } => {
+                Event::ChildDown(ike(of)?, child(spi)?, reason(renewed))
+            }
+            Happening::ChildRekeyed { ike: of, old, new } => {
+                Event::ChildRekeyed(ike(of)?, child(old)?, child(new)?)
+            }
+        })
+    }
+}

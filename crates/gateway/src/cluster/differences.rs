@@ -1,0 +1,40 @@
+//! Nodes that are configured differently, or are of different versions, in sentences.
+
+use testudo_cluster::group::{GroupConfig, Phase};
+use testudo_cluster::member::{ClusterStatus, Difference, Found};
+use testudo_cluster::node::names;
+
+/// For `testudo cluster`; empty if all nodes are alike.
+pub(super) fn sentences(status: &ClusterStatus) -> Vec<String> {
+    let configuration = &status.configuration;
+    let mut why = Vec::new();
+    if status.group.phase == Phase::Running && status.version < GroupConfig::NEWEST {
+        why.push(format!(
+            "nodes of an older version are in the cluster: until they are upgraded all speak version {} of the replication \
+             protocol, and a configuration is loaded on each node by itself",
+            status.version
+        ));
+    }
+    why.extend(configuration.refused.iter().map(|(piece, reason)| {
+        format!("{}, as the cluster has it, is refused by this node: {reason}", piece.name)
+    }));
+    why.extend(configuration.differences.iter().map(|Difference { node, found, name }| {
+        let name = &name.name;
+        match found {
+            Found::ThereOnly => format!("node {node} has {name}, which this node has not"),
+            Found::HereOnly => format!("node {node} has no {name}, which this node has"),
+            Found::Other => {
+                format!("{name} of node {node} differs from this node's, or one of them refuses it")
+            }
+        }
+    }));
+    let named = |node| configuration.differences.iter().any(|difference| difference.node == node);
+    let unnamed: Vec<_> = configuration.differ.iter().copied().filter(|node| !named(*node)).collect();
+    if !unnamed.is_empty() {
+        why.push(format!("nodes {} are configured otherwise than this node", names(&unnamed)));
+    }
+    if !why.is_empty() && !configuration.replicates && !configuration.differ.is_empty() {
+        why.push("replicate_config is off: each node has what was loaded on it".to_owned());
+    }
+    why
+}

@@ -1,0 +1,79 @@
+//! Commands about SAs that another node of the cluster owns: they are its to carry out.
+
+use crate::gateway::Gateway;
+use crate::ike::Ike;
+use testudo_cluster::member::{Ask, Class, Effect, PieceName, Sa};
+use testudo_ike::endpoint::Terminating;
+use testudo_vici::control::{Change, JobId, Piece, PieceKind, Selection};
+
+/// SAs of other nodes: as these know them, and by the numbers that they have here.
+#[derive(Default)]
+pub(crate) struct Elsewhere {
+    pub(crate) sas: Vec<Sa>,
+    pub(crate) numbers: Terminating,
+}
+
+impl Gateway {
+    /// The SAs of other nodes that match every given field.
+    pub(crate) fn matching_elsewhere(&self, wanted: &Selection) -> Elsewhere {
+        let mut found = Elsewhere::default();
+        let Ike::Member(member) = &self.endpoint else { return found };
+        if wanted.is_of_children() {
+            for (ike, connection, id, name, sa) in member.children_elsewhere() {
+                if wanted.takes_ike(ike, Some(connection)) && wanted.takes_child(id, name) {
+                    found.sas.push(sa);
+                    found.numbers.children.push(id);
+                }
+            }
+        } else {
+            for (id, connection, sa) in member.ikes_elsewhere() {
+                if wanted.takes_ike(id, Some(connection)) {
+                    found.sas.push(sa);
+                    found.numbers.ikes.push(id);
+                }
+            }
+        }
+        found
+    }
+
+    /// The connection of the child, if another node is to bring it up.
+    pub(crate) fn initiated_elsewhere(&self, connection: Option<&str>, child: &str) -> Option<String> {
+        let Ike::Member(member) = &self.endpoint else { return None };
+        let connection = self.endpoint.connection_to_initiate(connection, child)?;
+        member.is_elsewhere(&connection).then_some(connection)
+    }
+
+    /// Asks the other nodes.
+    pub(crate) fn ask(&mut self, job: JobId, ask: Ask) -> Result<(), String> {
+        let now = self.now;
+        let Some(member) = self.endpoint.member() else { return Ok(()) };
+        member.ask(now, job.0, ask).map_err(|error| error.to_string())?;
+        self.settle();
+        Ok(())
+    }
+
+    /// This node does not take what the cluster has.
+    pub(crate) fn refused(&mut self, effect: &Effect, why: String) {
+        if let Effect::Set(name) = effect {
+            self.in_cluster(|member, now| member.refused(now, name, why));
+        }
+    }
+}
+
+/// As the other nodes are told of it.
+pub(crate) fn effect(change: Change) -> Effect {
+    let name = |Piece { kind, name }: Piece| {
+        let class = match kind {
+            PieceKind::Authority => Class::Authority,
+            PieceKind::Credential => Class::Credential,
+            PieceKind::Pool => Class::Pool,
+            PieceKind::Connection => Class::Connection,
+        };
+        PieceName { class, name }
+    };
+    match change {
+        Change::Set(piece) => Effect::Set(name(piece)),
+        Change::Unset(piece) => Effect::Unset(name(piece)),
+        Change::ClearCredentials => Effect::ClearCredentials,
+    }
+}

@@ -1,0 +1,49 @@
+//! What the gateway has to tell those who speak VICI.
+
+use crate::gateway::{Gateway, Note};
+use testudo_cluster::member::Effect;
+use testudo_vici::server::{LogLine, Server, carry_out, take_back};
+
+/// Tells the server what the gateway has noted, at most `limit` of it: its clients read in between.
+pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) {
+    for note in gateway.take_notes(limit) {
+        match note {
+            Note::Log { ike, connection, level, message, jobs } => {
+                let line = LogLine { level, ike, connection: connection.as_deref(), message: &message };
+                for job in jobs {
+                    server.control_log(job, line);
+                }
+                server.log(line);
+            }
+            Note::Initiated(job, result) => server.finish_initiate(job, result),
+            Note::Terminated(job, gone) => server.finish_terminate(job, gone),
+            Note::Told(job) => server.finish_telling(job),
+            Note::Configure(from, effect, octets) => {
+                // What is refused here and not there is named by `testudo cluster` until it is mended.
+                if let Err(why) = carry_out(&octets, gateway) {
+                    let what = match &effect {
+                        Effect::Set(name) | Effect::Unset(name) => name.name.as_str(),
+                        Effect::ClearCredentials => "the end of all credentials",
+                    };
+                    let line =
+                        format!("{what}, as the cluster has it by node {from}, is refused here: {why}");
+                    gateway.log(None, None, 0, line);
+                    gateway.refused(&effect, why);
+                }
+            }
+            Note::Unconfigure(name, octets) => {
+                let line = match take_back(&octets, gateway) {
+                    Ok(()) => format!("{} is gone: the cluster has none", name.name),
+                    Err(why) => format!("{} should go, as the cluster has none, and stays: {why}", name.name),
+                };
+                gateway.log(None, None, 0, line);
+            }
+            Note::Ike(up, sa) => server.ike_updown(up, &sa, gateway.now),
+            Note::IkeRekeyed(both) => server.ike_rekey(&both.0, &both.1, gateway.now),
+            Note::ChildRekeyed(of) => {
+                server.child_rekey(&of.0, (&of.1, &of.2), gateway.now, gateway);
+            }
+            Note::Child(up, sa, child) => server.child_updown(up, &sa, &child, gateway.now, gateway),
+        }
+    }
+}

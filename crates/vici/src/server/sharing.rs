@@ -1,0 +1,143 @@
+//! Commands that change the configuration: a gateway that is a cluster tells its other nodes of them, which carry them out too.
+
+use super::jobs::{Kind, Pending};
+use super::{Answer, commands, credentials};
+use crate::codec::Packet;
+use crate::control::{Change, Control, JobId, Piece, PieceKind};
+use crate::message::Message;
+use crate::schema::{self, Loaded, Refusal};
+use crate::session::Request;
+use std::time::Duration;
+use zeroize::Zeroizing;
+
+/// How long a client waits until all nodes have been told.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Tells the other nodes, if there are any, of a command that was carried out here and concerns them.
+pub(super) fn tell(request: &Request, job: JobId, answer: Answer, control: &mut dyn Control) -> Answer {
+    let Answer::Now(message) = answer else { return answer };
+    let succeeded = message.text("success") == Some("yes");
+    let Some(change) = succeeded.then(|| change(request)).flatten() else { return Answer::Now(message) };
+    let Ok(octets) = written(request) else { return Answer::Now(message) };
+    if !control.tell_all(job, change, octets) {
+        return Answer::Now(message);
+    }
+    Answer::Later(
+        job,
+        Pending { kind: Kind::Told { answer: message }, log_level: -1, timeout: Some(PATIENCE) },
+    )
+}
+
+/// The answer to a client whose patience is over.
+pub(super) fn untold() -> Message {
+    let seconds = PATIENCE.as_secs();
+    commands::failed(format!(
+        "done on this node; the others have not been told for {seconds} seconds, and will be when there is a quorum"
+    ))
+}
+
+fn written(request: &Request) -> Result<Zeroizing<Vec<u8>>, crate::Error> {
+    let mut framed = Zeroizing::new(Vec::new());
+    Packet::CmdRequest(request.name.clone(), request.message.clone()).encode(&mut framed)?;
+    // Without its length.
+    Ok(Zeroizing::new(framed.get(4..).unwrap_or_default().to_vec()))
+}
+
+fn read(octets: &[u8]) -> Result<(String, Message), String> {
+    match Packet::parse(octets) {
+        Ok(Packet::CmdRequest(name, message)) => Ok((name, message)),
+        Ok(other) => Err(format!("found a packet of type {}, expected a command", other.kind())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Carries out a command that another node was given.
+pub fn carry_out(octets: &[u8], control: &mut dyn Control) -> Result<(), String> {
+    let (name, message) = read(octets)?;
+    let request = Request::of_node(name, message);
+    match commands::process(&request, JobId(0), control) {
+        Answer::Now(message) if message.text("success") == Some("yes") => Ok(()),
+        Answer::Now(message) => Err(message.text("errmsg").unwrap_or("no reason given").to_owned()),
+        Answer::Unknown | Answer::Stream(_) | Answer::Later(..) => {
+            Err(format!("found {}, expected a command that changes the configuration", request.name))
+        }
+    }
+}
+
+/// Takes back what a command has loaded.
+pub fn take_back(octets: &[u8], control: &mut dyn Control) -> Result<(), String> {
+    let (command, message) = read(octets)?;
+    let name = || section_name(&message).ok_or_else(|| format!("{command}: nothing is named"));
+    let refused = |refusal: Refusal| refusal.to_string();
+    match command.as_str() {
+        "load-conn" => control.unload_connection(&name()?),
+        "load-pool" => control.unload_pool(&name()?),
+        "load-shared" => {
+            let secret = schema::shared_secret(&message).map_err(refused)?;
+            control.unload_secret(&secret.name);
+            Ok(())
+        }
+        "load-key" => {
+            let key = schema::load_key(&message).map_err(refused)?;
+            control.credentials_mut().unload_key(&key.key_id());
+            Ok(())
+        }
+        "load-authority" => {
+            control.credentials_mut().unload_authority(&name()?);
+            Ok(())
+        }
+        "load-cert" => {
+            match schema::load_cert(&message).map_err(refused)? {
+                Loaded::Certificate(certificate, _) => {
+                    control.credentials_mut().unload_certificate(&certificate);
+                }
+                Loaded::Crl(crl) => control.credentials_mut().unload_crl(&crl),
+            }
+            Ok(())
+        }
+        _ => Err(format!("found {command}, expected a command that loads something")),
+    }
+}
+
+/// What a command that has succeeded has changed.
+fn change(request: &Request) -> Option<Change> {
+    let message = &request.message;
+    let piece = |kind, name: String| Piece { kind, name };
+    let section = || section_name(message);
+    let text = |key: &str| message.text(key).map(str::to_owned);
+    let credential = |what: &str, name: String| piece(PieceKind::Credential, format!("{what} {name}"));
+    Some(match request.name.as_str() {
+        "load-conn" => Change::Set(piece(PieceKind::Connection, format!("connection {}", section()?))),
+        "unload-conn" => Change::Unset(piece(PieceKind::Connection, format!("connection {}", text("name")?))),
+        "load-pool" => Change::Set(piece(PieceKind::Pool, format!("pool {}", section()?))),
+        "unload-pool" => Change::Unset(piece(PieceKind::Pool, format!("pool {}", text("name")?))),
+        "load-authority" => Change::Set(piece(PieceKind::Authority, format!("authority {}", section()?))),
+        "unload-authority" => {
+            Change::Unset(piece(PieceKind::Authority, format!("authority {}", text("name")?)))
+        }
+        "load-shared" => Change::Set(credential("secret", schema::shared_secret(message).ok()?.name.clone())),
+        "unload-shared" => Change::Unset(credential("secret", text("id")?)),
+        "load-key" => Change::Set(credential(
+            "private key",
+            credentials::hex(&schema::load_key(message).ok()?.key_id()),
+        )),
+        "unload-key" => {
+            let id = schema::key_id(message.text("id")?).ok()?;
+            Change::Unset(credential("private key", credentials::hex(&id)))
+        }
+        "load-cert" => Change::Set(match schema::load_cert(message).ok()? {
+            Loaded::Certificate(certificate, _) => {
+                let digest = credentials::hex(&certificate.fingerprint()[..4]);
+                credential("certificate", format!("{} ({digest})", certificate.subject()))
+            }
+            // A later one of the same issuer takes its place.
+            Loaded::Crl(crl) => credential("CRL", format!("of {}", crl.issuer())),
+        }),
+        "clear-creds" => Change::ClearCredentials,
+        _ => return None,
+    })
+}
+
+fn section_name(message: &Message) -> Option<String> {
+    message.elements().first().map(|element| element.name().to_owned())
+}

@@ -1,0 +1,139 @@
+//! Commands that change the configuration, in a gateway that has other nodes.
+
+use crate::support::rig::{Rig, at, command};
+use crate::support::{Gateway, message};
+use testudo_vici::codec::Packet;
+use testudo_vici::control::{Change, Control, Piece, PieceKind};
+use testudo_vici::message::Message;
+use testudo_vici::server::{carry_out, take_back};
+
+fn psk(id: &str, key: &str) -> [(&'static str, String); 3] {
+    [("id", id.to_owned()), ("type", "IKE".to_owned()), ("data", key.to_owned())]
+}
+
+fn load_shared(id: &str, key: &str) -> Message {
+    let pairs = psk(id, key);
+    message(&pairs.each_ref().map(|(name, value)| (*name, value.as_str())))
+}
+
+fn load_conn(name: &str) -> Message {
+    let auth = Message::new().with("auth", "psk");
+    let child = Message::new().with_list("remote_ts", ["10.2.0.0/16"]);
+    let content = Message::new()
+        .with_list("remote_addrs", ["192.0.2.2"])
+        .with_section("local-1", auth.clone())
+        .with_section("remote-1", auth)
+        .with_section("children", Message::new().with_section("net", child));
+    Message::new().with_section(name, content)
+}
+
+fn told(rig: &Rig) -> Vec<Change> {
+    rig.gateway.told.iter().map(|(_, change, _)| change.clone()).collect()
+}
+
+fn piece(kind: PieceKind, name: &str) -> Piece {
+    Piece { kind, name: name.to_owned() }
+}
+
+#[test]
+fn a_client_waits_until_the_others_have_been_told() {
+    let mut rig = Rig::new();
+    rig.gateway.tells = true;
+    rig.send(&Packet::CmdRequest("load-conn".into(), load_conn("gw"))).unwrap();
+    rig.send(&command("version", &[])).unwrap();
+    assert_eq!(rig.receive(), [], "neither is answered yet");
+    let (job, change, _) = rig.gateway.told[0].clone();
+    assert_eq!(change, Change::Set(piece(PieceKind::Connection, "connection gw")));
+    assert_eq!(rig.gateway.connections.len(), 1, "it is loaded here");
+    rig.server.finish_telling(job);
+    let packets = rig.receive();
+    assert_eq!(packets.len(), 2);
+    assert_eq!(packets[0], Packet::CmdResponse(message(&[("success", "yes")])));
+
+    // Nobody has been told for too long.
+    rig.send(&Packet::CmdRequest("load-conn".into(), load_conn("gw"))).unwrap();
+    assert_eq!(rig.server.next_deadline(), Some(at(10)));
+    rig.server.handle_deadline(at(10));
+    let packets = rig.receive();
+    let [Packet::CmdResponse(answer)] = packets.as_slice() else { panic!("{packets:?}") };
+    assert!(answer.text("errmsg").unwrap().starts_with("done on this node"), "{answer:?}");
+}
+
+#[test]
+fn what_fails_here_and_what_changes_nothing_is_told_to_nobody() {
+    let mut rig = Rig::new();
+    rig.gateway.tells = true;
+    for (name, arguments) in [
+        ("load-conn", load_conn("full")),
+        ("unload-conn", message(&[("name", "nobody")])),
+        ("load-shared", message(&[("type", "IKE")])),
+    ] {
+        assert_eq!(rig.request(name, arguments).text("success"), Some("no"), "{name}");
+    }
+    for name in ["version", "stats", "get-conns", "get-shared"] {
+        rig.request(name, Message::new());
+    }
+    assert_eq!(told(&rig), []);
+}
+
+#[test]
+fn every_change_is_named() {
+    let mut rig = Rig::new();
+    let pool = Message::new().with_section("road", Message::new().with("addrs", "10.9.0.0/24"));
+    for (name, arguments, expected) in [
+        ("load-conn", load_conn("gw"), Change::Set(piece(PieceKind::Connection, "connection gw"))),
+        (
+            "unload-conn",
+            message(&[("name", "gw")]),
+            Change::Unset(piece(PieceKind::Connection, "connection gw")),
+        ),
+        ("load-pool", pool, Change::Set(piece(PieceKind::Pool, "pool road"))),
+        ("unload-pool", message(&[("name", "road")]), Change::Unset(piece(PieceKind::Pool, "pool road"))),
+        (
+            "load-shared",
+            load_shared("ike-1", "key"),
+            Change::Set(piece(PieceKind::Credential, "secret ike-1")),
+        ),
+        (
+            "unload-shared",
+            message(&[("id", "ike-1")]),
+            Change::Unset(piece(PieceKind::Credential, "secret ike-1")),
+        ),
+        ("clear-creds", Message::new(), Change::ClearCredentials),
+    ] {
+        // The gateway has nobody to tell: the answer comes at once.
+        assert_eq!(rig.request(name, arguments).text("success"), Some("yes"), "{name}");
+        assert_eq!(told(&rig).last(), Some(&expected), "{name}");
+    }
+}
+
+#[test]
+fn another_node_carries_out_what_it_is_told_and_takes_it_back() {
+    let mut rig = Rig::new();
+    for (name, arguments) in [("load-conn", load_conn("gw")), ("load-shared", load_shared("ike-1", "key"))] {
+        assert_eq!(rig.request(name, arguments).text("success"), Some("yes"));
+    }
+    let octets: Vec<Vec<u8>> = rig.gateway.told.iter().map(|(_, _, octets)| octets.clone()).collect();
+    let mut other = Gateway::default();
+    for octets in &octets {
+        carry_out(octets, &mut other).unwrap();
+    }
+    assert_eq!(other.connections, rig.gateway.connections);
+    assert_eq!(other.secret_names(), ["ike-1"]);
+    for octets in &octets {
+        take_back(octets, &mut other).unwrap();
+    }
+    assert_eq!((other.connections.len(), other.secrets.len()), (0, 0));
+}
+
+#[test]
+fn what_a_node_is_told_that_changes_nothing_is_refused() {
+    let mut gateway = Gateway::default();
+    for (name, arguments) in [("initiate", message(&[("child", "net")])), ("list-sas", Message::new())] {
+        let mut framed = Vec::new();
+        Packet::CmdRequest(name.to_owned(), arguments).encode(&mut framed).unwrap();
+        carry_out(&framed[4..], &mut gateway).unwrap_err();
+        take_back(&framed[4..], &mut gateway).unwrap_err();
+    }
+    assert_eq!(carry_out(&[9], &mut gateway).is_err(), take_back(&[], &mut gateway).is_err());
+}
