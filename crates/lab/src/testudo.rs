@@ -85,6 +85,18 @@ impl Testudo {
         self.shown_with("drain", arguments)
     }
 
+    /// What `testudo configured --json` says within so many seconds.
+    pub fn configured(&self, seconds: u32) -> Result<serde_json::Value> {
+        self.shown_with("configured", &["--wait", &seconds.to_string()])
+    }
+
+    /// Changes its testudo.toml, which it reads when it starts.
+    pub fn reconfigure(&self, change: impl FnOnce(String) -> String) -> Result<()> {
+        let failed = Error::io(format!("read {}", self.config.display()));
+        let text = std::fs::read_to_string(&self.config).map_err(failed)?;
+        write_private(&self.config, &change(text))
+    }
+
     fn shown(&self, what: &str) -> Result<serde_json::Value> {
         self.shown_with(what, &[])
     }

@@ -7,6 +7,7 @@ mod daemons;
 mod exchanges;
 mod links;
 mod many;
+mod operator;
 mod parts;
 mod paths;
 mod planned;
