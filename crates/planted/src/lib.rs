@@ -65,6 +65,8 @@ plants! {
     SpiReusedAtOnce = "spi-reused-at-once",
     /// Who gives a share away does not tell up to where it took packets in last.
     LastEdgesNotTold = "last-edges-not-told",
+    /// A node that hears what the others are configured with forgets what was changed meanwhile.
+    CommandsMissed = "commands-missed",
     /// A peer that comes anew at one node keeps the IKE SAs that others have with it.
     OlderStay = "older-stay",
 }

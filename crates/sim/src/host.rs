@@ -36,6 +36,8 @@ pub enum Input {
     Operator(Wish),
     /// An operator has that node give its shares away, or lets it own again.
     Drain(usize, bool),
+    /// An operator gives it a piece of configuration by its number, or takes it away.
+    Configure(u64, Option<u64>),
     /// Its worker says that IVs run low.
     IvLow,
     /// So much is sent at once to a peer that the present block of numbers is used up, but for so many.

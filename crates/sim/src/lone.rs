@@ -144,6 +144,7 @@ impl Host for Lone {
             | Input::Pulse(..)
             | Input::Link(..)
             | Input::Drain(..)
+            | Input::Configure(..)
             | Input::IvLow
             | Input::Burst(..)
             | Input::Written(_)

@@ -12,7 +12,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 use testudo_cluster::dispatch::{Home, Ownership, ike_share};
 use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum};
-use testudo_cluster::member::{Flushed, Member, MemberConfig, MemberOutput};
+use testudo_cluster::member::{
+    Class, Effect as Change, Flushed, Member, MemberConfig, MemberOutput, PieceName,
+};
 use testudo_cluster::node::NodeId;
 use testudo_cluster::share::ShareSet;
 use testudo_ike::endpoint::Target;
@@ -27,6 +29,9 @@ use testudo_ipsec::spi::{Share, Spi};
 const EDGES: Duration = Duration::from_secs(1);
 /// Packets a second that a node can take in on one SA.
 const LINE_RATE: u64 = 10_000;
+
+/// Pieces of configuration.
+pub const PIECES: u64 = 4;
 
 /// Packets that are noted of shares that go to another node.
 const NOTES: usize = 4096;
@@ -108,8 +113,17 @@ impl Node {
             next_edges: birth.now.plus(EDGES),
             effects: Vec::new(),
         };
+        // Its files may be older than what the others have.
+        (0..PIECES).for_each(|piece| node.configure(birth.now, piece, Some(0)));
         node.member.pump(birth.now);
         node
+    }
+
+    fn configure(&mut self, now: Time, piece: u64, value: Option<u64>) {
+        let name = PieceName { class: Class::Connection, name: format!("piece {piece}") };
+        let change = if value.is_some() { Change::Set(name) } else { Change::Unset(name) };
+        let octets = value.unwrap_or_default().to_be_bytes().to_vec();
+        self.member.configure(now, 1, change, octets.into());
     }
 
     fn is_open(&self, now: Time) -> bool {
@@ -378,6 +392,7 @@ impl Host for Node {
                 // It may be refused, as an operator's word may be.
                 let _ = node.map(|node| self.member.drain(now, node, drained));
             }
+            Input::Configure(piece, value) => self.configure(now, piece, value),
             Input::IvLow => self.member.renew_sender(now),
             Input::Burst(peer, left) => {
                 looks = false;

@@ -55,7 +55,7 @@ impl Member {
             Op::Fit { fit } => return self.told_fitness(now, from, fit),
             Op::Resynced { epoch } => return self.resynced(now, from, epoch),
             Op::Configure(configure) => return self.configured(now, from, *configure),
-            Op::Piece { name, octets } => return self.piece_told(name, octets),
+            Op::Piece { epoch, name, octets } => return self.piece_told(epoch, name, octets),
             Op::Pieces { epoch } => return self.pieces_told(now, epoch),
             Op::Manifest(manifest) => return self.manifest_told(now, from, manifest),
             Op::Ask { job, ask } => return self.asked(now, from, job, ask),

@@ -8,7 +8,8 @@ use testudo_ipsec::spi::Share;
 
 impl Member {
     /// A digest of what all members that hold the state must agree on once nothing is under way: who owns what, which IKE SAs and
-    /// Child SAs there are, and how far numbers are given away. Comparable between nodes of one build.
+    /// Child SAs there are, and how far numbers are given away, how all are
+    /// configured. Comparable between nodes of one build.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for share in (0..=u8::MAX).map(Share) {
@@ -20,6 +21,7 @@ impl Member {
                 (spi, child.ike, child.ledger.reserved, child.ledger.log2).hash(&mut hasher);
             }
         }
+        self.configuration_digest().hash(&mut hasher);
         hasher.finish()
     }
 

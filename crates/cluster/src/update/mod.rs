@@ -76,8 +76,8 @@ pub(crate) enum Op {
     Resynced { epoch: u64 },
     /// A command of an operator changes the configuration of all nodes.
     Configure(Box<Configure>),
-    /// A piece of the configuration that all but the fresh nodes have.
-    Piece { name: PieceName, octets: Secret },
+    /// A piece of the configuration that all but the fresh nodes of that view have.
+    Piece { epoch: u64, name: PieceName, octets: Secret },
     /// That was all of it.
     Pieces { epoch: u64 },
     /// Which configuration the sender has.
@@ -246,7 +246,7 @@ impl Op {
             Self::SegOffer(offer) => 16 + offer.shares.len() * 3 + offer.neighbours.len() * 19,
             Self::SegDrop { left, .. } => 32 + left.handled.len() * 10,
             Self::Configure(configure) => configure.octets.0.len() + 96,
-            Self::Piece { name, octets } => name.name.len() + octets.0.len() + 8,
+            Self::Piece { name, octets, .. } => name.name.len() + octets.0.len() + 8,
             Self::Manifest(Manifest { pieces: Some(pieces), .. }) => {
                 pieces.iter().map(|(name, _)| name.name.len() + 14).sum::<usize>() + 16
             }

@@ -1,11 +1,12 @@
 //! Faults: when they come, what they do, and how they end.
 
 use super::slot::Pause;
-use super::{Arrival, What, World};
+use super::{Arrival, COMMANDS, What, World};
 use crate::engine::{MILLI, Nanos};
 use crate::faults::Kind;
 use crate::host::Input;
 use crate::network::{Link, Weather};
+use crate::node::PIECES;
 use crate::scenario::Lasting;
 use crate::trace::Who;
 
@@ -139,6 +140,21 @@ impl World {
         // Without carrier the node sees it; a switch that swallows everything it does not.
         if self.random.permille(600) {
             self.arrive(node, Arrival::Input(Input::Link(link.number(), false)));
+        }
+    }
+
+    /// Any node may be told, at any time as long as there are faults.
+    pub(super) fn configure(&mut self, left: u64) {
+        if left < COMMANDS {
+            let node = self.whims.below(self.slots.len() as u64) as usize;
+            let value = if self.whims.permille(250) { None } else { Some(left) };
+            let piece = self.whims.below(PIECES);
+            self.arrive(node, Arrival::Input(Input::Configure(piece, value)));
+        }
+        if left > 0 {
+            let time = self.scenario.calm + self.scenario.faults;
+            let at = self.now + self.whims.below(2 * time / COMMANDS);
+            self.at(at, What::Configure(left - 1));
         }
     }
 

@@ -43,6 +43,8 @@ enum What {
     Care(usize),
     /// A peer loses its memory.
     Forget(usize),
+    /// An operator changes the configuration, so many times more.
+    Configure(u64),
     /// A fault begins.
     Fault,
     /// A fault ends.
@@ -97,6 +99,8 @@ pub struct World {
     make: Make,
     /// Chance that decides on bursts and fragments.
     spice: Random,
+    /// And on what operators do.
+    whims: Random,
     /// Since when nodes need a sender ID; they will be set back to before that.
     renewals: BTreeMap<usize, Nanos>,
     /// Faults may begin.
@@ -113,6 +117,8 @@ pub struct World {
     state_lost: u64,
 }
 
+/// So often operators change the configuration.
+const COMMANDS: u64 = 12;
 /// How often it is looked whether nodes agree.
 const AGREEMENT: Nanos = 7_000_000;
 /// Steps after which something must be wrong with the simulation.
@@ -140,6 +146,7 @@ impl World {
             traffic: Traffic::default(),
             checks: Checks::default(),
             trace: Trace::new(scenario.lines),
+            whims: Random::new(scenario.seed ^ 0x5eed_0f0b_e4a7_0125),
             spice: random.fork(),
             random,
             make,
@@ -164,6 +171,7 @@ impl World {
         self.begin_peers();
         let first = self.scenario.calm + self.random.below(self.scenario.fault_pace);
         self.at(first, What::Fault);
+        self.configure(COMMANDS);
         self.at(self.scenario.calm + self.scenario.faults, What::Heal);
     }
 
@@ -229,6 +237,7 @@ impl World {
             What::Probe(peer, outward) => self.probe(peer, outward),
             What::Care(peer) => self.care(peer),
             What::Forget(peer) => self.forget(peer),
+            What::Configure(left) => self.configure(left),
             What::Fault => self.fault(),
             What::End(kind, node) => self.end(kind, node),
             What::Storm(left) => self.storm(left),

@@ -411,6 +411,7 @@ fn describe(input: &Input) -> (&'static str, u64) {
         Input::Link(link, up) => ("has a link", u64::from(*link) << 1 | u64::from(*up)),
         Input::Operator(_) => ("is asked", 0),
         Input::Drain(node, drained) => ("is asked to drain", (*node as u64) << 1 | u64::from(*drained)),
+        Input::Configure(piece, value) => ("is configured", piece << 32 | value.unwrap_or_default()),
         Input::RolledBack => ("was set back", 0),
     }
 }

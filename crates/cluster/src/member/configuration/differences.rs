@@ -90,6 +90,11 @@ impl Member {
         })
     }
 
+    /// Of all pieces.
+    pub(in crate::member) fn configuration_digest(&self) -> Option<u64> {
+        self.configuration.replicates.then(|| self.whole())
+    }
+
     /// In whatever order they came.
     fn whole(&self) -> u64 {
         let key = self.configuration.key;

@@ -20,6 +20,7 @@ use differences::Told;
 use std::collections::{BTreeMap, BTreeSet};
 use telling::Hearing;
 use testudo_ike::output::Time;
+use testudo_planted::{Plant, planted};
 use zeroize::Zeroizing;
 
 /// The version of the updates from which on nodes tell each other how they are configured.
@@ -41,11 +42,13 @@ pub(super) struct Configuration {
     replicates: bool,
     key: HashKey,
     pieces: BTreeMap<PieceName, Piece>,
+    /// What was taken away where there was nobody to tell.
+    untold: Vec<(Effect, Secret)>,
     /// As long as this node has not heard what the others have.
     hearing: Option<Hearing>,
-    /// Commands of this node that have not come back, and how many of other nodes had come before them.
+    /// Commands of this node that have not come back, and how often the host had been asked to change something before them.
     under_way: BTreeMap<u64, u64>,
-    of_others: u64,
+    asked: u64,
     /// The last piece of this node's own that it has told.
     said: Option<Ticket>,
     told: Told,
@@ -57,9 +60,10 @@ impl Configuration {
             replicates,
             key: HashKey::new(*Hkdf::extract(b"testudo cluster configuration 1", cluster_key).expand(&[])),
             pieces: BTreeMap::new(),
+            untold: Vec::new(),
             hearing: None,
             under_way: BTreeMap::new(),
-            of_others: 0,
+            asked: 0,
             said: None,
             told: Told::default(),
         }
@@ -83,15 +87,28 @@ impl Configuration {
         }
     }
 
-    /// Whether it would change nothing that all nodes have.
-    fn is_known(&self, effect: &Effect, octets: &[u8]) -> bool {
+    /// There is nobody to tell.
+    fn change_alone(&mut self, effect: Effect, octets: Secret) {
+        self.change(&effect, octets.clone(), true);
+        if !matches!(effect, Effect::Set(_)) && self.replicates {
+            self.untold.push((effect, octets));
+        }
+    }
+
+    /// Whether this node is as the command wants it, or will be.
+    fn is_done(&self, effect: &Effect, octets: &[u8]) -> bool {
         match effect {
-            Effect::Set(name) => {
-                self.has(name, octets) && self.pieces.get(name).is_some_and(|piece| !piece.is_untold)
-            }
+            Effect::Set(name) => self.has(name, octets),
             Effect::Unset(name) => !self.pieces.contains_key(name),
             Effect::ClearCredentials => self.pieces.keys().all(|name| name.class != Class::Credential),
         }
+    }
+
+    /// Whether it would change nothing that all nodes have.
+    fn is_known(&self, effect: &Effect, octets: &[u8]) -> bool {
+        let is_untold = |name: &PieceName| self.pieces.get(name).is_some_and(|piece| piece.is_untold);
+        let told = !matches!(effect, Effect::Set(name) if is_untold(name));
+        told && self.untold.is_empty() && self.under_way.is_empty() && self.is_done(effect, octets)
     }
 }
 
@@ -99,18 +116,17 @@ impl Member {
     /// The host has carried out a command that changes its configuration. True if the other nodes are told, which
     /// [`MemberOutput::Configured`] says with that number (not 0) once they are; false: there is nobody to tell, or nothing.
     pub fn configure(&mut self, now: Time, job: u64, effect: Effect, octets: Zeroizing<Vec<u8>>) -> bool {
-        let under_way = !self.configuration.under_way.is_empty();
-        if self.configuration.is_known(&effect, &octets) && !under_way {
+        if self.configuration.is_known(&effect, &octets) {
             return false;
         }
         let octets = Secret::new(octets);
-        if !self.running || !self.replicates_configuration() || self.configuration.hearing.is_some() {
-            self.configuration.change(&effect, octets, true);
+        if !self.running || !self.replicates_configuration() {
+            self.configuration.change_alone(effect, octets);
             self.configuration_changed(now);
             return false;
         }
-        let of_others = self.configuration.of_others;
-        self.configuration.under_way.insert(job, of_others);
+        let asked = self.configuration.asked;
+        self.configuration.under_way.insert(job, asked);
         self.publish(vec![Op::Configure(Box::new(Configure { job, effect, octets }))]);
         self.pump(now);
         true
@@ -138,6 +154,7 @@ impl Member {
         if is_fresh {
             // What was said of a state that is void does not come back.
             configuration.under_way.clear();
+            configuration.untold.clear();
         }
         if is_reset {
             configuration.pieces.values_mut().for_each(|piece| piece.is_untold = true);
@@ -152,14 +169,12 @@ impl Member {
         }
         let Configure { job, effect, octets } = configure;
         let own = (from == self.node).then(|| self.configuration.under_way.remove(&job)).flatten();
-        if from != self.node {
-            self.configuration.of_others += 1;
-        }
-        // It was done when it was given, and nobody has changed it since.
-        let is_done = own == Some(self.configuration.of_others)
-            || matches!(&effect, Effect::Set(name) if self.configuration.has(name, octets.octets()));
+        // It was done when it was given, and nobody has changed anything since; or there is nothing to do.
+        let is_done = own == Some(self.configuration.asked)
+            || own.is_none() && self.configuration.is_done(&effect, octets.octets());
         if self.configuration.replicates {
             if !is_done {
+                self.configuration.asked += 1;
                 let octets = Zeroizing::new(octets.octets().to_vec());
                 self.outputs.push_back(MemberOutput::Configure { from, effect: effect.clone(), octets });
             }
@@ -184,6 +199,7 @@ impl Member {
         let gone: Vec<PieceName> = self.configuration.pieces.iter().filter_map(given_up).collect();
         for name in gone {
             let Some(piece) = self.configuration.pieces.remove(&name) else { continue };
+            self.configuration.asked += 1;
             let octets = Zeroizing::new(piece.octets.octets().to_vec());
             self.outputs.push_back(MemberOutput::Unconfigure { name, octets });
         }
@@ -191,7 +207,7 @@ impl Member {
             self.adopt(name, octets);
         }
         self.configuration_changed(now);
-        for (from, configure) in later {
+        for (from, configure) in later.into_iter().filter(|_| !planted(Plant::CommandsMissed)) {
             self.configured(now, from, configure);
         }
     }
@@ -211,6 +227,7 @@ impl Member {
         let copy = Zeroizing::new(octets.octets().to_vec());
         let effect = Effect::Set(name.clone());
         self.configuration.set(name, octets, false);
+        self.configuration.asked += 1;
         self.outputs.push_back(MemberOutput::Configure { from: self.node, effect, octets: copy });
     }
 }

@@ -31,17 +31,17 @@ impl Member {
     /// A piece as it is now.
     pub(in crate::member) fn piece_again(&self, name: &PieceName) -> Option<Op> {
         let piece = self.configuration.pieces.get(name)?;
-        Some(Op::Piece { name: name.clone(), octets: piece.octets.clone() })
+        Some(Op::Piece { epoch: self.epoch, name: name.clone(), octets: piece.octets.clone() })
     }
 
-    /// A fresh node hears of a piece.
-    pub(in crate::member) fn piece_told(&mut self, name: PieceName, octets: Secret) {
-        if let Some(hearing) = &mut self.configuration.hearing {
+    /// A fresh node hears of a piece. What was said in an earlier view may be there no more.
+    pub(in crate::member) fn piece_told(&mut self, epoch: u64, name: PieceName, octets: Secret) {
+        if let Some(hearing) = self.configuration.hearing.as_mut().filter(|_| epoch == self.epoch) {
             hearing.pieces.insert(name, octets);
         }
     }
 
-    /// Tells the others what was loaded here when there was nobody to tell, part by part.
+    /// Tells the others what was loaded here, and what was taken away, when there was nobody to tell, part by part.
     pub(in crate::member) fn tell_untold_pieces(&mut self) {
         let waits = self.configuration.said.is_some_and(|ticket| !self.commits.is_stable(ticket));
         let hears = self.configuration.hearing.is_some() || self.unheard_of.is_some();
@@ -59,7 +59,10 @@ impl Member {
             let effect = Effect::Set(name.clone());
             Op::Configure(Box::new(Configure { job: 0, effect, octets: octets.clone() }))
         };
-        let ops: Vec<Op> = part.map(op).collect();
+        let gone = |(effect, octets)| Op::Configure(Box::new(Configure { job: 0, effect, octets }));
+        // What is both was set behind.
+        let mut ops: Vec<Op> = std::mem::take(&mut self.configuration.untold).into_iter().map(gone).collect();
+        ops.extend(part.map(op));
         if !ops.is_empty() {
             self.configuration.said = self.publish(ops);
         }

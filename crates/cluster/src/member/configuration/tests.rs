@@ -29,6 +29,8 @@ struct Cluster {
     /// What each was asked to do with its configuration.
     asked: BTreeMap<NodeId, Vec<String>>,
     configured: Vec<(NodeId, u64)>,
+    /// What is multicast and not delivered.
+    order: VecDeque<(NodeId, Vec<u8>)>,
     seq: u64,
     replicates: bool,
     speaks: BTreeMap<NodeId, u8>,
@@ -42,6 +44,7 @@ impl Cluster {
             here: Vec::new(),
             asked: BTreeMap::new(),
             configured: Vec::new(),
+            order: VecDeque::new(),
             seq: 1,
             replicates: true,
             speaks: BTreeMap::new(),
@@ -61,6 +64,12 @@ impl Cluster {
 
     /// The engine has a view of these.
     fn view(&mut self, numbers: &[u32]) {
+        self.begin(numbers);
+        self.settle();
+    }
+
+    fn begin(&mut self, numbers: &[u32]) {
+        self.order.clear();
         self.here = numbers.iter().copied().map(id).collect();
         self.seq += 4;
         let quorate = numbers.len() >= 2;
@@ -70,7 +79,6 @@ impl Cluster {
             let member = self.members.get_mut(&node).unwrap();
             member.handle_engine(self.now, EngineEvent::View(view.clone()));
         }
-        self.settle();
     }
 
     /// Until nothing more happens for two seconds.
@@ -82,46 +90,43 @@ impl Cluster {
     }
 
     fn turn(&mut self) {
-        let mut order = VecDeque::new();
-        let mut datagrams = Vec::new();
         for node in self.here.clone() {
             let member = self.members.get_mut(&node).unwrap();
             member.handle_timeout(self.now);
             member.pump(self.now);
         }
-        loop {
-            for node in self.here.clone() {
-                self.outputs(node, &mut order, &mut datagrams);
-            }
-            for (from, to, link, bytes) in datagrams.drain(..) {
-                let _: NodeId = from;
-                if let Some(member) = self.members.get_mut(&to).filter(|_| self.here.contains(&to)) {
-                    member.handle_pulse(self.now, link, &bytes);
-                }
-            }
-            let Some((from, bytes)) = order.pop_front() else { break };
-            for node in self.here.clone() {
-                let member = self.members.get_mut(&node).unwrap();
-                member.handle_engine(self.now, EngineEvent::Message { from, bytes: Vec::clone(&bytes) });
-                member.pump(self.now);
-            }
-        }
+        while self.step() {}
     }
 
-    fn outputs(
-        &mut self,
-        node: NodeId,
-        order: &mut VecDeque<(NodeId, Vec<u8>)>,
-        datagrams: &mut Vec<(NodeId, NodeId, u8, Vec<u8>)>,
-    ) {
+    /// Delivers one message. False: there is none.
+    fn step(&mut self) -> bool {
+        let mut datagrams = Vec::new();
+        for node in self.here.clone() {
+            self.outputs(node, &mut datagrams);
+        }
+        for (to, link, bytes) in datagrams {
+            if let Some(member) = self.members.get_mut(&to).filter(|_| self.here.contains(&to)) {
+                member.handle_pulse(self.now, link, &bytes);
+            }
+        }
+        let Some((from, bytes)) = self.order.pop_front() else { return false };
+        for node in self.here.clone() {
+            let member = self.members.get_mut(&node).unwrap();
+            member.handle_engine(self.now, EngineEvent::Message { from, bytes: Vec::clone(&bytes) });
+            member.pump(self.now);
+        }
+        true
+    }
+
+    fn outputs(&mut self, node: NodeId, datagrams: &mut Vec<(NodeId, u8, Vec<u8>)>) {
         let now = self.now;
         let member = self.members.get_mut(&node).unwrap();
         while let Some(output) = member.poll_output() {
             let text = |octets: &[u8]| String::from_utf8(octets.to_vec()).unwrap();
             let asked = self.asked.entry(node).or_default();
             match output {
-                MemberOutput::Multicast(bytes) => order.push_back((node, bytes)),
-                MemberOutput::Datagram { to, link, bytes } => datagrams.push((node, to, link, bytes)),
+                MemberOutput::Multicast(bytes) => self.order.push_back((node, bytes)),
+                MemberOutput::Datagram { to, link, bytes } => datagrams.push((to, link, bytes)),
                 MemberOutput::Persist(durable) => member.persisted(now, &durable),
                 MemberOutput::Configure { effect: Effect::Set(name), octets, .. } => {
                     asked.push(text(&octets));
@@ -237,6 +242,44 @@ fn what_was_loaded_before_there_was_a_view_comes_to_all() {
     cluster.view(&[1, 2, 3]);
     assert_eq!(cluster.pieces(2).len(), 41);
     assert_eq!((cluster.pieces(1), cluster.pieces(3)), (cluster.pieces(2), cluster.pieces(2)));
+}
+
+/// Between two views of which it is in both, a node has nobody to tell, but its operators go on.
+#[test]
+fn what_was_taken_away_between_two_views_comes_to_all() {
+    let mut cluster = three();
+    cluster.give(1, 1, Effect::Set(connection("a")), "a1");
+    cluster.give(1, 2, Effect::Set(secret("s")), "s1");
+    cluster.settle();
+    let member = cluster.members.get_mut(&id(2)).unwrap();
+    member.handle_engine(cluster.now, EngineEvent::Down { reason: "it was restarted".into() });
+    assert!(!cluster.give(2, 3, Effect::Unset(connection("a")), "-"));
+    assert!(!cluster.give(2, 4, Effect::ClearCredentials, "clear"));
+    assert!(!cluster.give(2, 5, Effect::Set(secret("t")), "t1"));
+    cluster.asked(1);
+    cluster.view(&[1, 2, 3]);
+    assert_eq!(cluster.asked(1), ["no a", "clear", "t1"]);
+    assert!((1..=3).all(|number| cluster.pieces(number) == ["t1"]));
+}
+
+/// What a node is told while it hears what the others have is done behind that.
+#[test]
+fn a_command_to_a_node_that_comes_counts() {
+    let mut cluster = three();
+    cluster.give(1, 1, Effect::Set(connection("a")), "a1");
+    cluster.settle();
+    cluster.view(&[1, 2]);
+    cluster.start(3);
+    cluster.begin(&[1, 2, 3]);
+    while !cluster.members[&id(3)].running {
+        assert!(cluster.step());
+    }
+    assert!(cluster.members[&id(3)].configuration.hearing.is_some());
+    assert!(cluster.give(3, 7, Effect::Set(connection("a")), "a3"));
+    cluster.settle();
+    assert!((1..=3).all(|number| cluster.pieces(number) == ["a3"]));
+    assert_eq!(cluster.asked(3).last().map(String::as_str), Some("a3"), "what the others had came between");
+    assert!(cluster.configured.contains(&(id(3), 7)));
 }
 
 #[test]
