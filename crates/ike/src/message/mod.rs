@@ -12,6 +12,7 @@
 mod auth;
 mod build;
 mod cert;
+mod counter_sync;
 mod cp;
 mod delete;
 mod error;
@@ -34,6 +35,7 @@ mod writer;
 pub use auth::AuthPayload;
 pub use build::{Draft, MessageBuilder};
 pub use cert::CertPayload;
+pub use counter_sync::{MessageIdSync, ReplayCounterSync};
 pub use cp::{CfgAttribute, Configuration};
 pub use delete::Delete;
 pub use error::{EncodeError, ParseError, Place};
