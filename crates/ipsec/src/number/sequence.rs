@@ -148,6 +148,14 @@ impl SequenceAllocator {
         Ok(())
     }
 
+    /// Leaves so many numbers out: the next one is higher by them. False if there are not as many and one more; then nothing
+    /// happens.
+    pub fn skip(&self, count: u64) -> bool {
+        let end = self.end.load(Acquire);
+        let skipped = |next: u64| next.checked_add(count).filter(|next| *next < end);
+        self.next.fetch_update(Relaxed, Relaxed, skipped).is_ok()
+    }
+
     fn is_later(&self, block: SequenceBlock) -> bool {
         !block.is_empty() && block.end > self.end.load(Relaxed)
     }

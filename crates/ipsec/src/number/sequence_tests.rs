@@ -281,3 +281,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn numbers_are_left_out_only_as_long_as_one_remains() {
+    let numbers = SequenceAllocator::new(SequenceBlock::whole(false), false).unwrap();
+    assert_eq!(numbers.reserve(1).first, 1);
+    assert!(numbers.skip(1000));
+    assert_eq!(numbers.reserve(1).first, 1002);
+    assert!(!numbers.skip(u64::MAX) && !numbers.skip((1 << 32) - 1003));
+    assert_eq!(numbers.reserve(1).first, 1003, "what cannot be left out changes nothing");
+    assert!(numbers.skip((1 << 32) - 1005));
+    let last = numbers.reserve(2);
+    assert_eq!((last.first, last.count, last.low), ((1 << 32) - 1, 1, true));
+    assert!(!numbers.skip(0), "none is left");
+}
