@@ -292,6 +292,9 @@ impl Gateway {
                     self.log(None, None, 0, format!("cannot move Child SA #{}: {error}", child.0));
                 }
             }
+            MemberOutput::AdvanceSequence { child, by } => {
+                self.skip_numbers(child, by);
+            }
             MemberOutput::RemoveChild { child, .. } => {
                 self.data.remove(child);
                 self.policies.remove(child);

@@ -120,6 +120,7 @@ fn at_once(output: Output) -> MemberOutput {
         Output::UpdateChild { child, spi_in, spi_out, path } => {
             MemberOutput::UpdateChild { child, spi_in, spi_out, path }
         }
+        Output::AdvanceSequence { child, by } => MemberOutput::AdvanceSequence { child, by },
         Output::RemoveChild { child, spi_in, .. } => MemberOutput::RemoveChild { child, spi_in },
         Output::InstallAddress { ike, addr } => MemberOutput::InstallAddress { ike, addr },
         Output::RemoveAddress { ike, addr } => MemberOutput::RemoveAddress { ike, addr },

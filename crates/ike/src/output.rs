@@ -118,6 +118,14 @@ pub enum Output {
         /// The new ends; the ports count with UDP encapsulation.
         path: Path,
     },
+    /// The peer, a cluster, wants numbers left out (RFC 6311 §5.2): the next packet has one at least so much higher than it would
+    /// have had. Where the Child SA has not so many, it needs new keys.
+    AdvanceSequence {
+        /// The Child SA.
+        child: ChildSaId,
+        /// How many.
+        by: u64,
+    },
     /// Take the Child SA away from the data plane; its SPI rests.
     RemoveChild {
         /// The Child SA.

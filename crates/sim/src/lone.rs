@@ -70,6 +70,10 @@ impl Lone {
                 Output::StartChild { child } => self.plane.start(child),
                 Output::UpdateChild { child, path, .. } => self.plane.update(child, path),
                 Output::RemoveChild { child, .. } => self.plane.remove(child),
+                Output::AdvanceSequence { child, by } => {
+                    let fits = self.plane.outbound_sa(child).is_none_or(|sa| sa.numbers().skip(by));
+                    assert!(fits, "no test sends so much");
+                }
                 Output::Event(event) => self.effects.push(Effect::Event(event)),
                 Output::Keepalive { .. } | Output::InstallAddress { .. } | Output::RemoveAddress { .. } => {}
             }

@@ -100,6 +100,13 @@ pub enum MemberOutput {
         /// The new ends.
         path: Path,
     },
+    /// Leave numbers out, of a gateway that stands alone: a member of a cluster is given another block instead.
+    AdvanceSequence {
+        /// The Child SA.
+        child: ChildSaId,
+        /// How many.
+        by: u64,
+    },
     /// Take the Child SA away from the data plane.
     RemoveChild {
         /// The Child SA.

@@ -176,6 +176,11 @@ impl DataPath {
         self.sas.grant(child, block, at_once)
     }
 
+    /// Leaves numbers of a gateway that stands alone out. False if there are not so many.
+    pub(crate) fn skip_numbers(&self, child: ChildSaId, by: u64) -> bool {
+        self.sas.skip(child, by)
+    }
+
     /// Packets of these SAs are this node's to take in: what another may have accepted counts as seen. Up to where, is returned.
     pub(crate) fn take_in(&mut self, children: &[TakenIn]) -> Result<Box<[(Spi, u64)]>, String> {
         let floor = |taken: &TakenIn| Ok((taken.spi_in, taken.floor(self.guard.seen(taken.spi_in)?)));

@@ -234,6 +234,11 @@ impl Sas {
         granted.map_err(|e| e.to_string())
     }
 
+    /// Leaves numbers out. False if the SA has not so many.
+    pub(super) fn skip(&self, child: ChildSaId, by: u64) -> bool {
+        self.installed.get(&child).is_none_or(|sa| sa.outbound.numbers().skip(by))
+    }
+
     /// Up to where packets have been taken in, by SA.
     pub(super) fn edges(&self) -> impl Iterator<Item = (Spi, u64)> + '_ {
         self.installed.values().map(|sa| (sa.inbound.spi(), sa.inbound.window().top()))

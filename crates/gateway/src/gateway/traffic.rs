@@ -70,6 +70,14 @@ impl Gateway {
         }
     }
 
+    /// The peer wants numbers left out. Where there are not so many, the Child SA gets new ones with new keys.
+    pub(super) fn skip_numbers(&mut self, child: ChildSaId, by: u64) {
+        if !self.data.skip_numbers(child, by) && self.endpoint.rekey_child(self.now, child) {
+            let message = format!("CHILD_SA #{} has not {by} sequence numbers left: it is renewed", child.0);
+            self.log(None, None, 0, message);
+        }
+    }
+
     /// Once a second: tries again what failed. A peer whose packets authenticate is alive: saves it the liveness checks.
     pub(crate) fn report_traffic(&mut self) {
         for (child, inbound, outbound) in self.data.all_totals() {

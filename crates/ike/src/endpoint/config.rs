@@ -36,6 +36,8 @@ pub struct EndpointConfig {
     pub job_limit: usize,
     /// Keep a list of the IKE SAs that have changed, for [`super::Endpoint::take_changed`]. Who sets this empties it.
     pub track_changes: bool,
+    /// Synchronize counters with a cluster, or as one, after a failover (RFC 6311).
+    pub counter_sync: bool,
     /// How long a responder waits for the next IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
     pub followup_timeout: Duration,
     /// How long an initiator goes on after an error notify that nobody authenticated (RFC 7296 §2.21.1).
@@ -86,6 +88,7 @@ impl Default for EndpointConfig {
             hand_out_jobs: false,
             job_limit: 1000,
             track_changes: false,
+            counter_sync: true,
             followup_timeout: Duration::from_secs(20),
             unauthenticated_error_wait: Duration::from_secs(2),
             rekey_retry: Duration::from_secs(15),

@@ -4,13 +4,13 @@ use super::exchanges::Counted;
 use super::fragments::{is_fragment, wants_fragment};
 use super::send::Request;
 use super::{Discard, Endpoint};
-use crate::exchange::{InitRequest, Reply};
+use crate::exchange::{InitRequest, Place, Reply, place};
 use crate::message::{
     Delete, Encrypted, ExchangeType, Header, Message, MessageBuilder, MessageId, Notify, NotifyType,
     ParseError, Payload, Payloads,
 };
 use crate::output::{Path, Reason, Time};
-use crate::sa::{Answered, FirstDatagram, IkeSa, InitKey, Phase, RequestKind, digest};
+use crate::sa::{FirstDatagram, IkeSa, InitKey, Phase, RequestKind, digest};
 use crate::suite::{IntAuth, Opened, Role, SkOpener};
 use std::time::Duration;
 
@@ -135,7 +135,9 @@ impl Endpoint {
     fn of_sa(&mut self, datagram: Datagram<'_>, sa: &mut IkeSa, message: &Message<'_>) -> Result<(), Reason> {
         let Datagram { now, path, bytes } = datagram;
         let header = message.header;
-        let is_new = header.response || header.message_id >= sa.incoming.expected;
+        let place = place(sa, &header);
+        let is_new =
+            header.response || header.message_id >= sa.incoming.expected || place == Place::BesideWindow;
         if is_new && self.is_computing(sa.id, header.response) {
             self.stats.discard(Discard::Repeated);
             return Ok(());
@@ -147,9 +149,12 @@ impl Endpoint {
             self.unprotected(datagram, sa, message);
             return Ok(());
         };
-        if !header.response && header.message_id < sa.incoming.expected {
+        let seen = digest(bytes);
+        let is_old = header.message_id < sa.incoming.expected
+            && (place != Place::BesideWindow || encrypted.fragment.is_some());
+        if !header.response && (is_old || sa.incoming.answered(&seen).is_some()) {
             return match encrypted.fragment {
-                None => self.repeat(datagram, sa, digest(bytes)),
+                None => self.repeat(datagram, sa, seen),
                 Some(fragment) => self.repeated_fragment(datagram, sa, header, encrypted, fragment),
             };
         }
@@ -163,10 +168,11 @@ impl Endpoint {
         let Some(opened) = opener.and_then(|opener| self.unseal(datagram, opener, header, encrypted)) else {
             return Ok(());
         };
-        self.commit(sa);
-        sa.last_heard = now;
-        self.follow(sa, path);
-        let first = FirstDatagram { digest: digest(bytes), head: encrypted.head() };
+        if let Some(payloads) = beside_window(place, encrypted, &opened) {
+            return self.sync_message(datagram, sa, header, seen, &payloads);
+        }
+        self.heard(now, sa, path);
+        let first = FirstDatagram { digest: seen, head: encrypted.head() };
         let whole = match encrypted.fragment {
             None => Some((opened, first)),
             Some(fragment) => self.collect(datagram, sa, header, fragment, first, opened),
@@ -187,6 +193,13 @@ impl Endpoint {
             (_, true) => self.protected_response(now, sa, header, opened.payloads()),
             (_, false) => self.protected_request(now, sa, &request, opened.payloads()),
         }
+    }
+
+    /// The peer lives, and where its message comes from.
+    pub(crate) fn heard(&mut self, now: Time, sa: &mut IkeSa, path: Path) {
+        self.commit(sa);
+        sa.last_heard = now;
+        self.follow(sa, path);
     }
 
     /// Checks and decrypts; what fails is as if it had never come.
@@ -260,8 +273,8 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let Datagram { now, path, .. } = datagram;
         let elsewhere = path.remote.ip() != sa.path.remote.ip();
-        let same = |last: &&mut Answered| last.digest == digest && (sa.nat.remote || !elsewhere);
-        let response = match sa.incoming.last.as_mut().filter(same) {
+        let may = sa.nat.remote || !elsewhere;
+        let response = match sa.incoming.answered(&digest).filter(|_| may) {
             None => Err("an old request"),
             Some(last) if last.is_repeated_too_often(now, elsewhere) => {
                 Err("a request that was answered often enough")
@@ -317,6 +330,17 @@ fn covered(sa: &IkeSa, first: &FirstDatagram, opened: &Opened) -> Result<IntAuth
     Ok(int_auth)
 }
 
+/// What a message holds that has its place beside the windows. One that may be of the window too is known by what it holds.
+fn beside_window(place: Place, encrypted: &Encrypted<'_>, opened: &Opened) -> Option<Payloads> {
+    let payloads = || opened.payloads().unwrap_or_default();
+    let syncs = |payloads: &Payloads| payloads.notify(NotifyType::MessageIdSync).is_some();
+    match place {
+        Place::Window => None,
+        Place::BesideWindow => Some(payloads()),
+        Place::Either => encrypted.fragment.is_none().then(payloads).filter(syncs),
+    }
+}
+
 /// Whether a message may belong to the SA at all, by what can be seen without a key.
 fn check_header(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Discard, &'static str)> {
     let peer_is_initiator = sa.role == Role::Responder;
@@ -328,16 +352,22 @@ fn check_header(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Discar
     if theirs != sa.peer_spi() && !(header.exchange == ExchangeType::IkeSaInit && header.response) {
         return Err((Discard::UnknownSpi, "a message with another peer's SPI"));
     }
-    if header.response { check_response(sa, header) } else { check_request(sa, header, bytes) }
+    if header.response { check_response(sa, header, bytes) } else { check_request(sa, header, bytes) }
 }
 
-fn check_response(sa: &IkeSa, header: &Header) -> Result<(), (Discard, &'static str)> {
+fn check_response(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Discard, &'static str)> {
     let waiting = sa
         .outgoing
         .pending
         .as_ref()
         .is_some_and(|pending| (pending.id, pending.exchange) == (header.message_id, header.exchange));
-    if waiting { Ok(()) } else { Err((Discard::UnexpectedResponse, "a response that nothing waits for")) }
+    match waiting {
+        false => Err((Discard::UnexpectedResponse, "a response that nothing waits for")),
+        true if place(sa, header) == Place::BesideWindow && is_fragment(bytes) => {
+            Err((Discard::Fragment, "a fragment beside the window"))
+        }
+        true => Ok(()),
+    }
 }
 
 fn check_request(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Discard, &'static str)> {
@@ -346,7 +376,8 @@ fn check_request(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Disca
     if last.is_some_and(|last| is_fragment(bytes) || last.digest == digest(bytes)) {
         return Ok(());
     }
-    if header.message_id != sa.incoming.expected {
+    let beside = place(sa, header) == Place::BesideWindow && !is_fragment(bytes);
+    if header.message_id != sa.incoming.expected && !beside {
         return Err((Discard::MessageId, "a request outside the window"));
     }
     let fits = match &sa.phase {

@@ -7,7 +7,7 @@ mod actions;
 mod computing;
 mod config;
 mod connections;
-mod dispatch;
+pub(crate) mod dispatch;
 mod error;
 pub(crate) mod exchanges;
 mod follow;
@@ -332,6 +332,23 @@ impl Endpoint {
     /// Makes new keys for an IKE SA. False if there is nothing to renew.
     pub fn rekey_ike(&mut self, now: Time, ike: IkeSaId) -> bool {
         self.renew_ike(now, ike)
+    }
+
+    /// Makes sure that both sides of an IKE SA, which was taken over from a node that died, agree on the next Message IDs (RFC
+    /// 6311): as soon as what is under way is answered. Once for each takeover. False if the peer cannot.
+    pub fn sync_message_ids(&mut self, now: Time, ike: IkeSaId) -> bool {
+        self.want_sync(now, ike)
+    }
+
+    /// The IKE SA of a Child SA, if its peer can be asked to leave sequence numbers of it out (RFC 6311). What the peer does not
+    /// know yet it would overlook.
+    pub fn replay_sync_of(&self, child: ChildSaId) -> Option<IkeSaId> {
+        self.may_sync_replay(child)
+    }
+
+    /// Asks the peer to leave so many sequence numbers out in all Child SAs of an IKE SA. False if it cannot.
+    pub fn sync_replay_counters(&mut self, now: Time, ike: IkeSaId, by: u64) -> bool {
+        self.want_replay_sync(now, ike, by)
     }
 
     /// Authenticates the peer of an IKE SA anew: a new IKE SA with all Child SAs takes its place (RFC 7296 §2.8.3). False if

@@ -145,7 +145,11 @@ impl Endpoint {
                         sa.outgoing.delay(now, task);
                     }
                     Task::DeleteSpi(_) | Task::DeleteIke => old.outgoing.queue(task),
-                    Task::RekeyChild(_) | Task::ReplaceChild(_) | Task::RekeyIke => {}
+                    Task::RekeyChild(_)
+                    | Task::ReplaceChild(_)
+                    | Task::RekeyIke
+                    | Task::SyncMessageIds
+                    | Task::SyncReplayCounters(_) => {}
                 }
             }
             endpoint.give_way(now, old);

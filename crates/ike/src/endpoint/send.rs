@@ -9,7 +9,7 @@ use crate::sa::{Answered, IkeSa, Pending, RequestKind};
 use crate::suite::{Role, SuiteError};
 
 /// Message IDs must not start over; the IKE SA ends before (RFC 7296 §2.2).
-const LAST_ID: MessageId = MessageId(u32::MAX);
+pub(crate) const LAST_ID: MessageId = MessageId(u32::MAX);
 
 impl Endpoint {
     /// The state of the SA changes; what is sent from now on depends on it.
@@ -120,6 +120,32 @@ impl Endpoint {
     ) {
         let id = sa.outgoing.next;
         sa.outgoing.next = MessageId(id.0.saturating_add(1));
+        self.await_response(now, sa, (exchange, id), kind, datagrams);
+    }
+
+    /// Sends a request with Message ID 0, which takes no place in the window (RFC 6311 §5.1), and keeps it for repetition.
+    pub(crate) fn request_beside_window(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        kind: RequestKind,
+        payload: Payload,
+    ) -> Result<(), Reason> {
+        let (exchange, id) = (ExchangeType::Informational, MessageId(0));
+        let message = MessageBuilder::new(sa.header(exchange, false, id)).with(payload);
+        let datagrams = self.seal(sa, sa.path, &message)?;
+        self.await_response(now, sa, (exchange, id), kind, datagrams);
+        Ok(())
+    }
+
+    fn await_response(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        (exchange, id): (ExchangeType, MessageId),
+        kind: RequestKind,
+        datagrams: Vec<Vec<u8>>,
+    ) {
         self.count_message(sa, exchange, Counted::OutRequest);
         let next = now.plus(self.config.retransmit.wait_after(1));
         let stored = datagrams.clone();
@@ -148,21 +174,35 @@ impl Endpoint {
         if request.id == LAST_ID {
             return Err(Reason::Refused("the peer has used up its Message IDs".into()));
         }
+        let answered = self.answer(now, sa, request, payloads)?;
+        // A synchronization may have moved on while the answer was computed.
+        sa.incoming.expected = sa.incoming.expected.max(MessageId(request.id.0.saturating_add(1)));
+        sa.incoming.last = Some(answered);
+        Ok(())
+    }
+
+    /// Answers a request, in the window or beside it. Gives what is to be kept.
+    pub(crate) fn answer(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request,
+        payloads: Vec<Payload>,
+    ) -> Result<Answered, Reason> {
         let mut message = MessageBuilder::new(sa.header(request.exchange, true, request.id));
         for payload in payloads {
             message.push(payload);
         }
         let response = self.seal(sa, request.path, &message)?;
-        sa.incoming.expected = MessageId(request.id.0.saturating_add(1));
         self.count_message(sa, request.exchange, Counted::OutResponse);
-        sa.incoming.last = Some(Answered {
+        let answered = Answered {
             id: request.id,
             digest: request.digest,
             response: response.as_slice().into(),
             repeated_until: now,
-        });
+        };
         self.send(now, sa, request.path, response);
-        Ok(())
+        Ok(answered)
     }
 }
 

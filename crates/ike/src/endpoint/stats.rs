@@ -55,11 +55,13 @@ pub enum Discard {
     Overload,
     /// The computation that it needed failed.
     Computation,
+    /// A synchronization of counters that breaks the rules, or repeats an older one (RFC 6311 §5.1).
+    CounterSync,
 }
 
 impl Discard {
     /// Every reason.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Version,
@@ -85,6 +87,7 @@ impl Discard {
         Self::Repeated,
         Self::Overload,
         Self::Computation,
+        Self::CounterSync,
     ];
 
     /// Name of the counter.
@@ -115,6 +118,7 @@ impl Discard {
             Self::Repeated => "repeated",
             Self::Overload => "overload",
             Self::Computation => "computation",
+            Self::CounterSync => "counter_sync",
         }
     }
 }

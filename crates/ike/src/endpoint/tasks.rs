@@ -17,6 +17,9 @@ fn active(sa: &IkeSa, kind: RequestKind) -> &'static [&'static str] {
         RequestKind::Liveness => &["IKE_DPD"],
         RequestKind::DeleteIke | RequestKind::AuthFailed => &["IKE_DELETE"],
         RequestKind::DeleteSpi(_) => &["CHILD_DELETE"],
+        RequestKind::SyncMessageIds { .. } => &["IKE_MID_SYNC"],
+        // charon does not know it.
+        RequestKind::SyncReplayCounters(_) => &["CHILD_SYNC"],
         RequestKind::CreateChild => match sa.creating.as_ref().map(|creating| &creating.what) {
             Some(What::Ike(_)) => &["IKE_REKEY"],
             Some(What::Child { replaces: Some(_), .. }) if !is_anew(sa) => &["CHILD_REKEY"],
@@ -36,5 +39,7 @@ fn queued(task: &Task) -> &'static str {
         Task::NewChild { .. } | Task::ReplaceChild(_) => "CHILD_CREATE",
         Task::RekeyChild(_) => "CHILD_REKEY",
         Task::RekeyIke => "IKE_REKEY",
+        Task::SyncMessageIds => "IKE_MID_SYNC",
+        Task::SyncReplayCounters(_) => "CHILD_SYNC",
     }
 }

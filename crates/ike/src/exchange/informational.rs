@@ -29,6 +29,7 @@ impl Endpoint {
         for notify in payloads.notifies() {
             self.log(sa, DETAIL, format!("the peer notifies of {}", notify.kind));
         }
+        self.advance_if_asked(now, sa, payloads);
         let (mut esp, mut ah) = (Vec::new(), Vec::new());
         for delete in payloads.deletes() {
             match delete {
@@ -118,6 +119,8 @@ impl Endpoint {
                 Task::RekeyChild(id) => self.ask_new_keys(now, sa, id)?,
                 Task::ReplaceChild(id) => self.ask_replacement(now, sa, id)?,
                 Task::RekeyIke => self.ask_new_ike_keys(now, sa)?,
+                Task::SyncMessageIds => self.ask_sync(now, sa)?,
+                Task::SyncReplayCounters(by) => self.ask_replay_sync(now, sa, by)?,
             };
             if asked {
                 return Ok(());
@@ -188,6 +191,8 @@ impl Endpoint {
             | RequestKind::Init
             | RequestKind::Intermediate
             | RequestKind::Auth
+            | RequestKind::SyncMessageIds { .. }
+            | RequestKind::SyncReplayCounters(_)
             | RequestKind::CreateChild => {}
         }
         // The peer has given the IKE SA up (RFC 7296 §2.21.3).

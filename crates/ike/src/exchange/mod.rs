@@ -6,6 +6,7 @@
 mod auth;
 mod child;
 mod configuration;
+mod counter_sync;
 mod create_child;
 mod describe;
 mod informational;
@@ -16,6 +17,7 @@ mod narrow;
 mod nat;
 mod refusal;
 
+pub(crate) use counter_sync::{Place, place};
 pub(crate) use init::{InitRequest, Reply, certificate_request, nonce_fits};
 pub(crate) use nat::float;
 

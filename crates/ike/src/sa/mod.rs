@@ -28,7 +28,7 @@ pub(crate) use reauth::Reauth;
 pub(crate) use series::{AgreedChild, AgreedIke, Followup, FollowupSa, KeyExchanges, Series};
 pub(crate) use snapshot::{decode, encode};
 pub(crate) use virtual_ips::{Lease, VirtualIps};
-pub(crate) use window::{Answered, Incoming, Outgoing, Pending, RequestKind, Task, digest};
+pub(crate) use window::{Answered, Incoming, Outgoing, Pending, RequestKind, Synced, Task, digest};
 
 use crate::cert::Hashes;
 use crate::config::Identity;
@@ -102,7 +102,7 @@ pub(crate) struct IkeSa {
     pub(crate) closing: Option<Box<Closing>>,
 }
 
-/// What both sides have said in IKE_SA_INIT that they can.
+/// What both sides have said that they can: in IKE_SA_INIT, unless it says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Extensions {
     /// Fragments may come (RFC 7383).
@@ -115,6 +115,17 @@ pub(crate) struct Extensions {
     pub(crate) ppk: bool,
     /// The peer wants certificates. An initiator says so later, in IKE_AUTH.
     pub(crate) asked_for_certificate: bool,
+    /// What IKE_AUTH has brought.
+    pub(crate) counter_sync: CounterSync,
+}
+
+/// Which counters can be set right after a failover (RFC 6311 §5): what both sides have said in IKE_AUTH.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CounterSync {
+    /// Message IDs.
+    pub(crate) message_ids: bool,
+    /// Sequence numbers of Child SAs.
+    pub(crate) replay_counters: bool,
 }
 
 /// Everything that protects messages, and the root of the children's keys.
@@ -289,7 +300,7 @@ impl IkeSa {
             phase,
             keys: _,
             outgoing: Outgoing { next: _, pending, tasks: _, later },
-            incoming: Incoming { expected: _, last, fragments },
+            incoming: Incoming { expected: _, last, fragments, sync },
             children,
             virtual_ips: _,
             creating: _,
@@ -317,7 +328,8 @@ impl IkeSa {
         phase.time().into_iter().for_each(&mut visit);
         times.for_each(&mut visit);
         later.iter_mut().for_each(|delayed| visit(&mut delayed.at));
-        last.iter_mut().for_each(|last| visit(&mut last.repeated_until));
+        let synced = sync.as_deref_mut().map(|sync| &mut sync.answered);
+        last.iter_mut().chain(synced).for_each(|last| visit(&mut last.repeated_until));
         fragments.iter_mut().for_each(|fragments| visit(&mut fragments.until));
         followup.iter_mut().for_each(|followup| visit(&mut followup.until));
         for pending in pending.iter_mut() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 /// Raised with every change of a serialised type.
-const VERSION: u16 = 26;
+const VERSION: u16 = 27;
 /// Later than any IKE SA is old, so that none of its past is cut off.
 const TAKEN: Time = Time(Duration::from_secs(1 << 32));
 const FIRST_GUESS: usize = 4096;

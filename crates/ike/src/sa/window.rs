@@ -53,6 +53,16 @@ pub(crate) enum RequestKind {
     CreateChild,
     /// AUTHENTICATION_FAILED about the responder (RFC 7296 §2.21.2).
     AuthFailed,
+    /// What both sides take for the next Message IDs (RFC 6311 §5.1): beside the windows, with Message ID 0.
+    SyncMessageIds {
+        nonce: [u8; 4],
+        /// Of our next request: M1.
+        send: MessageId,
+        /// Of the peer's next request: P1.
+        receive: MessageId,
+    },
+    /// That the peer leaves so many numbers out in all Child SAs (RFC 6311 §5.2).
+    SyncReplayCounters(u64),
 }
 
 /// A request to be made as soon as none is under way.
@@ -71,6 +81,9 @@ pub(crate) enum Task {
     /// Another in the place of one whose configuration has changed.
     ReplaceChild(ChildSaId),
     RekeyIke,
+    SyncMessageIds,
+    /// See [`RequestKind::SyncReplayCounters`].
+    SyncReplayCounters(u64),
 }
 
 /// A task that the peer could not take: its turn comes again.
@@ -128,6 +141,37 @@ pub(crate) struct Incoming {
     pub(crate) last: Option<Answered>,
     /// Fragments of the next one.
     pub(crate) fragments: Option<Box<Reassembly>>,
+    /// The last one that set the window right after a failover of the peer.
+    pub(crate) sync: Option<Box<Synced>>,
+}
+
+/// A synchronization that was answered (RFC 6311 §5.1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Synced {
+    /// M1: nothing that is not higher counts any more.
+    pub(crate) send: MessageId,
+    pub(crate) answered: Answered,
+}
+
+impl Incoming {
+    /// The answer to a request of the window, or beside it, that was answered last.
+    pub(crate) fn answered(&mut self, digest: &[u8; 32]) -> Option<&mut Answered> {
+        let synced = self.sync.as_deref_mut().map(|sync| &mut sync.answered);
+        self.last.iter_mut().chain(synced).find(|answered| answered.digest == *digest)
+    }
+
+    /// True if M1 is higher than all that the peer has used, earlier synchronizations and their Message ID 0 included.
+    pub(crate) fn is_ahead(&self, send: MessageId) -> bool {
+        let synced = self.sync.as_ref().map_or(MessageId(0), |sync| sync.send);
+        send >= self.expected && send > synced
+    }
+
+    /// What came before is not waited for, nor answered again.
+    pub(crate) fn move_to(&mut self, expected: MessageId) {
+        if expected > self.expected {
+            (self.expected, self.last, self.fragments) = (expected, None, None);
+        }
+    }
 }
 
 /// A request that was answered. The same octets again get the same octets back.

@@ -8,7 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::exchange::child::Answer;
 use crate::exchange::narrow::Selectors;
-use crate::exchange::{configuration, describe, mode};
+use crate::exchange::{configuration, counter_sync, describe, mode};
 use crate::message::{
     AuthPayload, ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload,
 };
@@ -122,6 +122,7 @@ impl Endpoint {
             Payload::TsResponder(TsPayload::new(wanted.remote)),
         ]);
         payloads.extend(mode::notify(asked_mode));
+        payloads.extend(counter_sync::offer(&self.config));
         if let Some(ppk) = &ppk {
             payloads.extend(super::ppk::notifies(ppk, without_ppk));
         }
@@ -220,6 +221,7 @@ impl Endpoint {
         if let Some(ppk) = sent.ppk.as_ref().filter(|_| !sa.ppk) {
             self.log(sa, IMPORTANT, format!("going on without PPK '{}': the peer does not use it", ppk.id));
         }
+        sa.extensions.counter_sync = counter_sync::agreed(&self.config, &payloads);
         self.establish(now, sa, &connection);
         self.first_child(now, sa, &connection, &sent, &payloads)
     }

@@ -8,8 +8,8 @@ use crate::config::{Connection, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::send::Request;
-use crate::exchange::configuration;
 use crate::exchange::refusal::Refusal;
+use crate::exchange::{configuration, counter_sync};
 use crate::message::{CertEncoding, Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::{Reason, Time};
 use crate::sa::{HalfOpen, IkeSa, Phase};
@@ -265,6 +265,7 @@ impl Endpoint {
             return refused;
         }
         self.half_opens.leave(half.source);
+        sa.extensions.counter_sync = counter_sync::agreed(&self.config, payloads);
         self.establish(now, sa, connection);
         self.enforce_uniqueness(now, sa, connection);
         self.tell_contact(sa, connection, begins_anew);
@@ -274,6 +275,7 @@ impl Endpoint {
         if sa.ppk {
             answer.push(Payload::Notify(Notify::new(NotifyType::PpkIdentity, Vec::new())));
         }
+        answer.extend(counter_sync::answer(sa.extensions.counter_sync));
         match self.answer_configuration(sa, connection, payloads) {
             Ok(reply) => {
                 answer.extend(reply);

@@ -340,6 +340,8 @@ impl Endpoint {
             reauth_at: sa.reauth_at,
             creations_until: sa.creations_until,
             nat: sa.nat,
+            // Of rekeying RFC 6311 says nothing; but what both sides can counts "during the lifetime of the SA" (§5), there
+            // is no IKE_AUTH to say it again, and charon sees it that way too.
             extensions: sa.extensions,
             local_id: sa.local_id.clone(),
             remote_id: sa.remote_id.clone(),
@@ -365,7 +367,8 @@ impl Endpoint {
         self.pools.hand_on(sa.id, new);
         new.outgoing.tasks.append(&mut sa.outgoing.tasks);
         new.outgoing.later.append(&mut sa.outgoing.later);
-        let renewal = |task: &Task| *task == Task::RekeyIke;
+        // The windows of the new one have not been anybody else's.
+        let renewal = |task: &Task| matches!(task, Task::RekeyIke | Task::SyncMessageIds);
         new.outgoing.tasks.retain(|task| !renewal(task));
         new.outgoing.later.retain(|delayed| !renewal(&delayed.task));
         for task in new.outgoing.tasks.iter().chain(new.outgoing.later.iter().map(|delayed| &delayed.task)) {

@@ -294,6 +294,25 @@ impl Endpoint {
         }
     }
 
+    /// It will never be known what came of the SA that we have asked for. Should the peer have a Child SA, it is told that it goes;
+    /// and what is needed is asked for anew.
+    pub(crate) fn creation_lost(&mut self, now: Time, sa: &mut IkeSa, why: &str) {
+        let Some(creating) = sa.creating.take() else { return };
+        let anew = creating.anew;
+        match creating.what.clone() {
+            What::Child { name, spi_in, replaces: None, tries, .. } if tries < MAX_TRIES => {
+                self.alloc.release_esp_spi(now, spi_in);
+                sa.outgoing.queue(Task::DeleteSpi(spi_in));
+                sa.outgoing.queue(Task::NewChild { name, tries: tries.saturating_add(1) });
+            }
+            What::Child { name, spi_in, replaces, tries, .. } => {
+                let asked = Asked { name, spi_in, replaces, tries, anew };
+                self.unwanted_child(now, sa, &asked, true, why);
+            }
+            What::Ike(_) => self.ike_refused(now, sa, &creating, why),
+        }
+    }
+
     /// A child that we do not take. Where the peer has it, or has begun to make it, it is told so.
     pub(super) fn unwanted_child(&mut self, now: Time, sa: &mut IkeSa, asked: &Asked, made: bool, why: &str) {
         self.alloc.release_esp_spi(now, asked.spi_in);

@@ -4,7 +4,7 @@
 use crate::cert::{Certificate, Hashes};
 use crate::config::{Connection, Fragmentation, IkeProposal};
 use crate::message::{CertEncoding, CertPayload, Notify, NotifyType, Payload, Payloads, SaPayload};
-use crate::sa::Extensions;
+use crate::sa::{CounterSync, Extensions};
 use crate::suite::{IkeSuite, without_additional};
 use std::borrow::Cow;
 
@@ -32,6 +32,7 @@ pub(super) fn agreed(connection: &Connection, peer: &Payloads, ppk: bool) -> Ext
         hashes: hashes.unwrap_or_default(),
         ppk: both(NotifyType::UsePpk),
         asked_for_certificate: peer.asks_for_certificates(CertEncoding::X509Signature),
+        counter_sync: CounterSync::default(),
     }
 }
 

@@ -260,7 +260,7 @@ impl Endpoint {
             response: response.as_slice().into(),
             repeated_until: now,
         };
-        sa.incoming = Incoming { expected: MessageId(1), last: Some(answered), fragments: None };
+        sa.incoming = Incoming { expected: MessageId(1), last: Some(answered), ..Incoming::default() };
         self.half_opens.enter(source);
         self.stats.exchanges.count(None, ExchangeCounter::IkeInitOutResp);
         self.commit(&mut sa);

@@ -32,6 +32,8 @@ pub(crate) struct Host {
     pub(crate) received: Vec<Vec<u8>>,
     pub(crate) events: Vec<Event>,
     pub(crate) keepalives: usize,
+    /// How many sequence numbers were to be left out, and of which.
+    pub(crate) skipped: Vec<(ChildSaId, u64)>,
     /// A stopped host neither receives nor sends.
     pub(crate) stopped: bool,
     /// Jobs that are being run, if its endpoint hands them out, and when each is done.
@@ -221,6 +223,7 @@ impl World {
             received: Vec::new(),
             events: Vec::new(),
             keepalives: 0,
+            skipped: Vec::new(),
             stopped: false,
             jobs: BTreeMap::new(),
             config,
@@ -303,6 +306,10 @@ impl World {
                 }
                 Output::StartChild { child } => {
                     assert!(host.installed.contains_key(&child) && host.sending.insert(child));
+                }
+                Output::AdvanceSequence { child, by } => {
+                    assert!(host.installed.contains_key(&child));
+                    host.skipped.push((child, by));
                 }
                 Output::UpdateChild { child, path, spi_in, spi_out } => {
                     let params = host.installed.get_mut(&child).expect("only what is installed moves");
