@@ -165,6 +165,9 @@ fn a_cluster_is_read_with_its_defaults() {
         ("testudo", ClusterMac::Group, 5406)
     );
     assert_eq!(cluster.state, Path::new("/var/lib/testudo"));
+    assert!(!cluster.message_id_sync);
+    let asks = CLUSTER.replace("node = 2\n", "node = 2\nmessage_id_sync = true\n");
+    assert!(parse(&format!("{TWO_PORTS}{asks}")).unwrap().cluster.unwrap().message_id_sync);
 }
 
 #[test]

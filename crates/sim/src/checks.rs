@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::ops::Range;
-use testudo_ike::message::Message;
+use testudo_ike::message::{ExchangeType, Message};
 
 /// An invariant of `design.md`, by its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,7 +157,9 @@ impl Checks {
         let (fragment, total) = encrypted.fragment.map_or((0, 0), |part| (part.number, part.total));
         let id = header.message_id.0;
         let number = (spi_i, spi_r, header.from_initiator, header.response, id, fragment, total);
-        if *self.ike_numbers.entry(number).or_insert(content) != content {
+        // Beside the windows there may be several (RFC 6311 §5.1).
+        let beside = id == 0 && header.exchange == ExchangeType::Informational;
+        if !beside && *self.ike_numbers.entry(number).or_insert(content) != content {
             let kind = if header.response { "response" } else { "request" };
             let what =
                 format!("{kind} {id} ({:?}) of IKE SA {spi_i:016x} with other content", header.exchange);

@@ -82,8 +82,12 @@ impl Node {
             no_quorum: if scenario.forward { NoQuorum::Forward } else { NoQuorum::Stop },
             ..GroupConfig::new(birth.id, nodes, ClusterKey::new([7; ClusterKey::LEN]))
         };
-        let config =
-            MemberConfig { endpoint: config::endpoint(), line_rate: LINE_RATE, ..MemberConfig::new(group) };
+        let config = MemberConfig {
+            endpoint: config::endpoint(),
+            line_rate: LINE_RATE,
+            message_id_sync: scenario.seed.is_multiple_of(2),
+            ..MemberConfig::new(group)
+        };
         let entropy = || Box::new(birth.entropy.clone());
         let mut member = Member::new(config, birth.disk, [entropy(), entropy()], birth.now);
         member.set_unix_time(birth.now, UnixTime(1_800_000_000));
@@ -202,6 +206,7 @@ impl Node {
             MemberOutput::Rejoin => self.effects.push(Effect::Rejoin),
             MemberOutput::Event(event) => self.effects.push(Effect::Event(event)),
             MemberOutput::Keepalive { .. }
+            | MemberOutput::AdvanceSequence { .. }
             | MemberOutput::InstallAddress { .. }
             | MemberOutput::RemoveAddress { .. }
             | MemberOutput::PathMtu { .. }

@@ -44,6 +44,14 @@ impl Ledger {
         Some(grant)
     }
 
+    /// The same, with so many numbers left out before them. What there is not changes nothing.
+    pub(crate) fn skip(&mut self, spi: Spi, by: u64, esn: bool) -> Option<Grant> {
+        let mut ahead = Self { reserved: self.reserved.checked_add(by)?, ..*self };
+        let grant = ahead.grant(spi, esn)?;
+        *self = ahead;
+        Some(grant)
+    }
+
     /// The owner has granted that. What comes late takes nothing back.
     pub(crate) fn noted(&mut self, grant: Grant) {
         self.reserved = self.reserved.max(heirs(grant).end);
@@ -107,6 +115,20 @@ mod tests {
         assert!(ledger.grant(SPI, false).is_some());
         assert_eq!(ledger.grant(SPI, false), None);
         assert!(ledger.grant(SPI, true).is_some());
+    }
+
+    #[test]
+    fn what_is_left_out_lies_in_front_of_the_next_blocks() {
+        let mut ledger = Ledger::NEW;
+        let before = ledger.grant(SPI, false).unwrap();
+        let after = ledger.skip(SPI, 1_000_000, false).unwrap();
+        assert_eq!(after.start, heirs(before).end + 1_000_000);
+        assert_eq!(ledger.reserved, heirs(after).end);
+        let all = ledger;
+        for by in [1 << 32, u64::MAX] {
+            assert_eq!(ledger.skip(SPI, by, false), None);
+            assert_eq!(ledger, all);
+        }
     }
 
     /// What can happen to the numbers of one SA.

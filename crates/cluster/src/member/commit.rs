@@ -231,6 +231,7 @@ impl Member {
                 turn.children.push(Op::ChildUpdate { spi: spi_in, path });
                 self.outputs.push_back(MemberOutput::UpdateChild { child, spi_in, spi_out, path });
             }
+            Output::AdvanceSequence { child, by } => turn.children.extend(self.skip_numbers(now, child, by)),
             Output::RemoveChild { child, spi_in } => {
                 // The endpoint has given the SPI back already.
                 self.replicas.remove_child(spi_in);

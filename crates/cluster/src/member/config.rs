@@ -17,6 +17,8 @@ pub struct MemberConfig {
     pub detection: Duration,
     /// What is configured on one node is configured on all.
     pub replicate_configuration: bool,
+    /// Make sure of the Message IDs of every IKE SA that is taken over from a node that died, if its peer can (RFC 6311).
+    pub message_id_sync: bool,
 }
 
 impl MemberConfig {
@@ -28,6 +30,7 @@ impl MemberConfig {
             line_rate: 2_000_000,
             detection: Duration::from_millis(500),
             replicate_configuration: true,
+            message_id_sync: false,
         }
     }
 }

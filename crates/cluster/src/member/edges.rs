@@ -2,7 +2,8 @@
 //!
 //! The taker knows what its own filter has seen pass, too, but has not verified that. What a forged packet can do is bounded by how
 //! far the owner can have got since it last told; so it tells often, and says when nothing else has moved. A taker that may have
-//! been led astray even so makes new keys at once, and with them a new window.
+//! been led astray even so asks the peer to leave so many numbers out (RFC 6311), or, if the peer cannot, makes new keys at once, and
+//! with them a new window.
 
 use super::{Member, replicas::ChildReplica};
 use crate::node::NodeId;
@@ -10,7 +11,7 @@ use crate::share::ShareSet;
 use crate::update::Op;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use testudo_ike::output::Time;
+use testudo_ike::output::{IkeSaId, Time};
 use testudo_ipsec::spi::{Share, Spi};
 
 /// Edges of one update: what is about a batch.
@@ -21,6 +22,8 @@ const LOST: u64 = 256;
 const FASTER: u64 = 4;
 /// A rate is what passes in no less than this: two edges that come in quick succession say nothing of it.
 const MEASURED: Duration = Duration::from_millis(500);
+/// So many numbers of 2^32 are not left out, but saved by new keys.
+const MOST: u64 = 1 << 30;
 /// Where new keys cannot be made yet they are tried again after this.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -31,8 +34,16 @@ pub(super) struct Edges {
     moved: BTreeMap<Spi, u64>,
     /// When the owner of a share had last told all that had moved.
     all_told: BTreeMap<Share, AllTold>,
-    /// Child SAs whose floor here may be beyond all that their peers have sent; and when to try to make new keys for them.
-    doubtful: BTreeMap<Spi, Time>,
+    /// Child SAs whose floor here may be beyond all that their peers have sent.
+    doubtful: BTreeMap<Spi, Doubt>,
+}
+
+/// A floor that is in doubt.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    floor: u64,
+    /// When to try to do something about it.
+    at: Time,
 }
 
 /// When all was told of a share: the last time, and the time before.
@@ -43,7 +54,7 @@ struct AllTold {
 }
 
 impl Edges {
-    /// True if a Child SA of the share waits for new keys, because its floor may be too high.
+    /// True if a Child SA of the share waits for something to be done, because its floor may be too high.
     pub(super) fn is_doubtful(&self, share: Share) -> bool {
         self.doubtful.keys().any(|spi| spi.share() == share)
     }
@@ -177,9 +188,37 @@ impl Member {
             let rate = self.edges.rate(spi.share(), child);
             let expected = rate.saturating_mul(FASTER).saturating_mul(millis) / 1000;
             if floor.saturating_sub(child.edge) > expected.saturating_add(LOST) {
-                self.edges.doubtful.insert(*spi, now);
+                self.edges.doubtful.insert(*spi, Doubt { floor: *floor, at: now });
             }
         }
+    }
+
+    /// Asks the peers to go on above these floors. Gives those that cannot be asked.
+    fn skip_to_floors(&mut self, now: Time, doubtful: Vec<(Spi, u64)>) -> Vec<(Spi, u64)> {
+        // All Child SAs of an IKE SA leave as many out, so each asks once, for the one that needs the most.
+        let mut asked: BTreeMap<IkeSaId, u64> = BTreeMap::new();
+        let by = |this: &Self, spi: Spi, floor: u64| {
+            let child = this.replicas.child(spi)?;
+            // What the peer has sent reaches the edge at least.
+            let by = floor.saturating_sub(child.edge).saturating_add(1);
+            let few = child.params.esn || by < MOST;
+            this.endpoint.replay_sync_of(child.id).filter(|_| few).map(|ike| (ike, by))
+        };
+        for (ike, by) in doubtful.iter().filter_map(|(spi, floor)| by(self, *spi, *floor)) {
+            let most = asked.entry(ike).or_default();
+            *most = by.max(*most);
+        }
+        asked.retain(|ike, by| self.endpoint.sync_replay_counters(now, *ike, *by));
+        let (skipped, left) = doubtful.into_iter().partition(|(spi, floor)| {
+            by(self, *spi, *floor).is_some_and(|(ike, _)| asked.contains_key(&ike))
+        });
+        let skipped: Vec<(Spi, u64)> = skipped;
+        for (spi, floor) in skipped {
+            self.edges.doubtful.remove(&spi);
+            let why = format!("a packet far ahead was seen on Child SA {spi} before it was taken over");
+            self.log(1, format!("{why}: the peer is to go on above {floor}"));
+        }
+        left
     }
 
     /// New keys for those Child SAs of this node whose peers may be far below the floor: RFC 4303 knows no way to lower it.
@@ -191,13 +230,15 @@ impl Member {
         let replicas = &self.replicas;
         self.edges.doubtful.retain(|spi, _| carried.contains(spi.share()) && replicas.child(*spi).is_some());
         let speaks = self.shown.ike.without(self.imported);
-        let due = self.edges.doubtful.iter().filter(|(spi, at)| **at <= now && speaks.contains(spi.share()));
-        let due: Vec<Spi> = due.map(|(spi, _)| *spi).collect();
-        for spi in due {
+        let due = |(spi, doubt): &(&Spi, &Doubt)| doubt.at <= now && speaks.contains(spi.share());
+        let due: Vec<(Spi, u64)> =
+            self.edges.doubtful.iter().filter(due).map(|(spi, doubt)| (*spi, doubt.floor)).collect();
+        let due = self.skip_to_floors(now, due);
+        for (spi, floor) in due {
             let Some(id) = self.replicas.child(spi).map(|child| child.id) else { continue };
             // One that the peer has just made cannot be renewed before the peer sends on it.
             if !self.endpoint.rekey_child(now, id) {
-                self.edges.doubtful.insert(spi, now.plus(AGAIN));
+                self.edges.doubtful.insert(spi, Doubt { floor, at: now.plus(AGAIN) });
                 continue;
             }
             self.edges.doubtful.remove(&spi);

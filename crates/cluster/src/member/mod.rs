@@ -25,6 +25,7 @@ mod paths;
 mod replicas;
 mod resync;
 mod status;
+mod syncs;
 mod takeover;
 
 pub use crate::update::{Ask, Class, Effect, PieceName, Sa};
@@ -58,6 +59,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use syncs::Syncs;
 use takeover::Take;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::message::{Header, IkeSpi};
@@ -107,6 +109,7 @@ pub struct Member {
     arrivals: Arrivals,
     edges: Edges,
     fitness: Fitness,
+    syncs: Syncs,
     /// Since when nothing is left that this node, being drained, could give away.
     empty_since: Option<Time>,
     /// The last view had a quorum.
@@ -199,6 +202,7 @@ impl Member {
             arrivals: Arrivals::default(),
             edges: Edges::default(),
             fitness: Fitness::default(),
+            syncs: Syncs::default(),
             empty_since: None,
             quorate: false,
             running: false,
@@ -328,6 +332,7 @@ impl Member {
         self.renew_doubtful(now);
         self.do_what_is_asked(now);
         self.tell_manifest(now);
+        self.sync_some(now);
         if self.may_speak(now) {
             self.endpoint.handle_timeout(now);
         }
@@ -341,12 +346,10 @@ impl Member {
         let imports = (self.sender.is_some() && !self.imported.is_empty()).then_some(Time::default());
         // Without a voice its deadlines wait.
         let ike = self.endpoint.next_timeout().filter(|at| self.may_speak(self.looked.max(*at)));
+        let syncs = self.syncs.next_timeout().filter(|at| self.may_speak(self.looked.max(*at)));
+        let own = [takes, imports, ike, syncs, self.arrivals.next_timeout()];
         let operators = [self.asks.next_timeout(), self.next_manifest()];
-        [self.group.next_timeout(), takes, imports, ike, self.arrivals.next_timeout()]
-            .into_iter()
-            .chain(operators)
-            .flatten()
-            .min()
+        own.into_iter().chain(operators).chain([self.group.next_timeout()]).flatten().min()
     }
 
     /// The machine has gone back to an earlier state: nothing that this node holds is valid any more.

@@ -6,7 +6,7 @@ use crate::group::{Position, Ticket};
 use crate::share::ShareSet;
 use crate::update::{Grant, Grants, Op};
 use std::collections::{BTreeMap, VecDeque};
-use testudo_ike::output::Time;
+use testudo_ike::output::{ChildSaId, Time};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spi::{Share, Spi};
 use testudo_planted::{Plant, planted};
@@ -95,6 +95,21 @@ impl Member {
                 self.turn(now);
             }
         }
+    }
+
+    /// The peer of a Child SA of this node wants numbers left out (RFC 6311 §5.2): the next block lies behind them. Where there are
+    /// not so many it gets new keys.
+    pub(super) fn skip_numbers(&mut self, now: Time, child: ChildSaId, by: u64) -> Option<Op> {
+        let spi = self.replicas.spi_of_child(child)?;
+        let replica = self.replicas.child_mut(spi)?;
+        let Some(grant) = replica.ledger.skip(spi, by, replica.params.esn) else {
+            self.endpoint.rekey_child(now, child);
+            return None;
+        };
+        self.own_blocks.granted(Some(grant), true);
+        let (share, heir) = (spi.share(), self.table.heir(spi.share()));
+        // Not as a bump: that would tell the heir that all of the share has moved on.
+        Some(Op::Renew(Grants { share, heir, grants: vec![grant] }))
     }
 
     /// Grants the owner and the heir of shares that this node owns new blocks of all SAs. `at_once`: another may have used the

@@ -5,6 +5,7 @@
 
 use super::edges::Edges;
 use super::handover::Arrivals;
+use super::syncs::Syncs;
 use super::{Member, MemberOutput, Shown, TakenIn, Unheard};
 use crate::alloc::OwnedHomes;
 use crate::group::{NoQuorum, Position, ViewStart};
@@ -135,6 +136,7 @@ impl Member {
         self.arrivals = Arrivals::default();
         self.edges = Edges::default();
         self.asks.clear();
+        self.syncs = Syncs::default();
         (self.active, self.ike) = (ShareSet::EMPTY, ShareSet::EMPTY);
         self.update_homes(now);
         self.replicas.doubt();
@@ -209,6 +211,9 @@ impl Member {
         for Take { shares, when } in taken {
             if let When::At(_) = when {
                 self.log(1, format!("takes over {} shares", shares.len()));
+                if self.config.message_id_sync {
+                    self.syncs.departed(shares);
+                }
             }
             self.active = self.active.union(shares);
             self.ike = self.ike.union(shares);
@@ -236,6 +241,7 @@ impl Member {
         }
         if self.imports.is_empty() {
             let shares = std::mem::take(&mut self.imported);
+            self.syncs.all_imported(shares);
             self.remove_orphans(now, shares);
             self.update_homes(now);
             // Before its share moves on.
@@ -253,6 +259,7 @@ impl Member {
         let number = |spi: Spi| -> Option<ChildSaId> { replicas.child(spi).map(|child| child.id) };
         match self.endpoint.import_sa_as(*at, state.octets(), Some(ike.id), &number) {
             Ok(id) => {
+                self.syncs.imported(spi);
                 let here = self.endpoint.message_ids(id);
                 let contact = self.replicas.ikes.get_mut(&spi).and_then(|ike| {
                     ike.here = here;

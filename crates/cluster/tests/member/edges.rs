@@ -1,6 +1,6 @@
 //! What a node that takes over counts as seen, and how a share changes hands without a pause.
 
-use crate::world::{LAN, Node, World};
+use crate::world::{LAN, Node, Syncs, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use testudo_cluster::share::ShareSet;
@@ -54,20 +54,42 @@ fn an_edge_that_has_waited_is_as_old_as_it_is() {
     assert_eq!(world.nodes[taker].floors[&spi], 8_000_000, "so far the peer can have got");
 }
 
-/// On an SA that has been silent for long a forged packet reaches no further than on any other. It is renewed at once.
-#[test]
-fn a_forged_number_reaches_no_further_than_the_owner_can_have_got() {
-    let mut world = World::established(3, 6, 800);
+/// A cluster whose peers leave no numbers out.
+fn without_syncs(seed: u64) -> World {
+    World::established_with(3, 6, seed, Syncs { unknown: true, ..Syncs::default() })
+}
+
+/// On an SA that has been silent for long a forged packet reaches no further than on any other. Gives floor and SPI.
+fn forge(world: &mut World) -> (u64, Spi) {
     let spi = world.spi_of(0);
-    tell(&mut world, 1, 1000);
-    tell(&mut world, 60, 1000);
+    tell(world, 1, 1000);
+    tell(world, 60, 1000);
     world.seen.insert(spi, u32::MAX / 2);
-    let taker = lose_owner(&mut world);
+    let taker = lose_owner(world);
     let floor = world.nodes[taker].floors[&spi];
     assert!(floor > 1000 && floor - 1000 < 3 * LINE_RATE, "{floor}");
     world.run(Duration::from_secs(12));
     world.assert_tunnel(0);
-    assert_ne!(world.spi_of(0), spi, "the peer's numbers lie far below: it has new keys");
+    (floor, spi)
+}
+
+/// The peer's numbers lie far below. It goes on above the floor at once, on the SA that it has.
+#[test]
+fn a_forged_number_reaches_no_further_than_the_owner_can_have_got() {
+    let mut world = World::established(3, 6, 800);
+    let (floor, spi) = forge(&mut world);
+    assert_eq!(world.spi_of(0), spi);
+    let skipped: Vec<u64> = world.peers[0].skipped.iter().map(|(_, by)| *by).collect();
+    assert_eq!(skipped, [floor - 1000 + 1], "it has sent no less than 1000, and goes on above {floor}");
+    assert!(world.peers[1..].iter().all(|peer| peer.skipped.is_empty()));
+}
+
+#[test]
+fn a_peer_that_leaves_no_numbers_out_gets_new_keys() {
+    let mut world = without_syncs(800);
+    let (_, spi) = forge(&mut world);
+    assert_ne!(world.spi_of(0), spi);
+    assert!(world.peers[0].skipped.is_empty());
 }
 
 #[test]
@@ -84,12 +106,13 @@ fn numbers_that_the_rate_explains_are_no_reason_for_new_keys() {
         assert_eq!(world.nodes[taker].floors[&spi], u64::from(seen));
         world.run(Duration::from_secs(12));
         assert_eq!(world.spi_of(0), spi);
+        assert!(world.peers[0].skipped.is_empty());
     }
 }
 
 /// After what was told `before`, a number far ahead is seen: it is doubted.
 fn assert_doubted(before: impl Fn(&mut World)) {
-    let mut world = World::established(3, 6, 803);
+    let mut world = without_syncs(803);
     let spi = world.spi_of(0);
     before(&mut world);
     world.seen.insert(spi, 1_100_000);
@@ -174,10 +197,16 @@ fn nothing_is_said_of_shares_that_are_not_taken_yet() {
 }
 
 /// The peer has just made a Child SA, and not sent on it yet, when its owner dies: it cannot be renewed before the peer does, but then
-/// it is.
+/// it is. Nor would it leave numbers out of what it does not know.
 #[test]
-fn doubt_lasts_until_new_keys_can_be_made() {
-    let mut world = World::established(3, 6, 806);
+fn doubt_lasts_until_something_can_be_done() {
+    for unknown in [true, false] {
+        doubted_before_the_peer_sends(unknown);
+    }
+}
+
+fn doubted_before_the_peer_sends(unknown: bool) {
+    let mut world = World::established_with(3, 6, 806, Syncs { unknown, ..Syncs::default() });
     let old = world.spi_of(0);
     let owner = world.owner_of(0).unwrap();
     let (now, peer) = (world.now, &mut world.peers[0].endpoint);
@@ -199,7 +228,13 @@ fn doubt_lasts_until_new_keys_can_be_made() {
     lose_owner(&mut world);
     world.run(Duration::from_secs(30));
     world.assert_tunnel(0);
-    assert!(![old, new].contains(&world.spi_of(0)), "new keys were wanted for {new}");
+    match unknown {
+        true => assert!(![old, new].contains(&world.spi_of(0)), "new keys were wanted for {new}"),
+        false => {
+            assert_eq!(world.spi_of(0), new);
+            assert_eq!(world.peers[0].skipped.len(), 1, "{:?}", world.logs());
+        }
+    }
     let told = world.logs().into_iter().filter(|line| line.contains("far ahead")).count();
     assert_eq!(told, 1);
 }

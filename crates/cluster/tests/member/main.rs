@@ -8,6 +8,7 @@ mod fitness;
 mod paths;
 mod random;
 mod suspicion;
+mod syncs;
 mod unique;
 mod views;
 mod world;

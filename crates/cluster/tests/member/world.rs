@@ -15,7 +15,7 @@ use testudo_cluster::node::NodeId;
 use testudo_cluster::share::ShareSet;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
-use testudo_ike::message::{ExchangeType, Message};
+use testudo_ike::message::{ExchangeType, Message, MessageId};
 use testudo_ike::output::{ChildSaId, Output, Path, Time, UnixTime};
 use testudo_ipsec::number::{SequenceAllocator, SequenceBlock};
 use testudo_ipsec::sa::ChildSaParams;
@@ -53,6 +53,17 @@ pub(crate) struct Peer {
     pub(crate) endpoint: Endpoint,
     pub(crate) installed: BTreeMap<ChildSaId, ChildSaParams>,
     pub(crate) sent: usize,
+    /// How many sequence numbers it was to leave out, and of which.
+    pub(crate) skipped: Vec<(ChildSaId, u64)>,
+}
+
+/// Who sets counters right after a failover.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Syncs {
+    /// Nodes ask for it, of Message IDs.
+    pub(crate) asked: bool,
+    /// Peers know nothing of it.
+    pub(crate) unknown: bool,
 }
 
 enum Arrival {
@@ -80,6 +91,11 @@ pub(crate) struct World {
     pub(crate) late_auth: Duration,
     /// Shares that two nodes have carried at once, provisionally.
     pub(crate) doubled: ShareSet,
+    syncs: Syncs,
+    /// Peers hear nothing.
+    pub(crate) deaf: bool,
+    /// Requests of the cluster with Message ID 0 that have left, by INFORMATIONAL.
+    pub(crate) beside: usize,
     /// Both halves may have been quorate.
     split: bool,
     /// Every message of the cluster after IKE_SA_INIT: one content each.
@@ -97,7 +113,7 @@ pub(crate) fn id(node: usize) -> NodeId {
 }
 
 fn member(
-    (nodes, peers, pulse): (usize, usize, Duration),
+    (nodes, peers, pulse, syncs): (usize, usize, Duration, Syncs),
     (node, seed, disk): (usize, u64, Durable),
     now: Time,
 ) -> Member {
@@ -108,7 +124,7 @@ fn member(
     group.fence = pulse * 5;
     group.suspicion.floor = pulse * 5 / 2;
     group.suspicion.ceiling = pulse * 20;
-    let config = MemberConfig::new(group);
+    let config = MemberConfig { message_id_sync: syncs.asked, ..MemberConfig::new(group) };
     let mut member =
         Member::new(config, disk, [Box::new(Random(seed)), Box::new(Random(seed ^ 0x5555_aaaa))], now);
     member.set_unix_time(now, UnixTime(1_700_000_000));
@@ -121,24 +137,25 @@ fn member(
 }
 
 impl Peer {
-    fn new(peer: usize, seed: u64, now: Time) -> Self {
+    fn new(peer: usize, seed: u64, syncs: Syncs, now: Time) -> Self {
         let alloc = SingleNodeAllocator::new(Random(seed), SenderId(0));
-        let mut endpoint = Endpoint::new(EndpointConfig::default(), Box::new(alloc));
+        let config = EndpointConfig { counter_sync: !syncs.unknown, ..EndpointConfig::default() };
+        let mut endpoint = Endpoint::new(config, Box::new(alloc));
         endpoint.set_local_addresses(vec![peer_addr(peer)]);
         endpoint.load_secret(secret());
         endpoint.load_connection(now, of_peer(peer)).unwrap();
-        Self { endpoint, installed: BTreeMap::new(), sent: 0 }
+        Self { endpoint, installed: BTreeMap::new(), sent: 0, skipped: Vec::new() }
     }
 }
 
 impl World {
-    pub(crate) fn new(nodes: usize, peers: usize, seed: u64, pulse: Duration) -> Self {
+    pub(crate) fn new(nodes: usize, peers: usize, seed: u64, pulse: Duration, syncs: Syncs) -> Self {
         let now = Time(Duration::from_secs(1000));
         let mut random = Random(seed);
         let node = |index| {
             let seed = random.next();
             Node {
-                member: Some(member((nodes, peers, pulse), (index, seed, Durable::default()), now)),
+                member: Some(member((nodes, peers, pulse, syncs), (index, seed, Durable::default()), now)),
                 seed,
                 disk: Durable::default(),
                 sender: None,
@@ -155,7 +172,7 @@ impl World {
             }
         };
         let nodes = (0..nodes).map(node).collect();
-        let peers = (0..peers).map(|peer| Peer::new(peer, random.next(), now)).collect();
+        let peers = (0..peers).map(|peer| Peer::new(peer, random.next(), syncs, now)).collect();
         Self {
             now,
             nodes,
@@ -168,6 +185,9 @@ impl World {
             slow: None,
             late_auth: WAN,
             doubled: ShareSet::EMPTY,
+            syncs,
+            deaf: false,
+            beside: 0,
             split: false,
             seen: BTreeMap::new(),
             messages: BTreeMap::new(),
@@ -179,7 +199,12 @@ impl World {
 
     /// A cluster that has begun, with all tunnels up.
     pub(crate) fn established(nodes: usize, peers: usize, seed: u64) -> Self {
-        let mut world = Self::begun(nodes, peers, seed, Duration::from_millis(50));
+        Self::established_with(nodes, peers, seed, Syncs::default())
+    }
+
+    /// The same, with these manners.
+    pub(crate) fn established_with(nodes: usize, peers: usize, seed: u64, syncs: Syncs) -> Self {
+        let mut world = Self::begun_with(nodes, peers, seed, Duration::from_millis(50), syncs);
         (0..peers).for_each(|peer| world.initiate(peer));
         world.run(Duration::from_secs(1));
         (0..peers).for_each(|peer| world.assert_tunnel(peer));
@@ -188,7 +213,11 @@ impl World {
 
     /// A cluster that has begun.
     pub(crate) fn begun(nodes: usize, peers: usize, seed: u64, pulse: Duration) -> Self {
-        let mut world = Self::new(nodes, peers, seed, pulse);
+        Self::begun_with(nodes, peers, seed, pulse, Syncs::default())
+    }
+
+    fn begun_with(nodes: usize, peers: usize, seed: u64, pulse: Duration, syncs: Syncs) -> Self {
+        let mut world = Self::new(nodes, peers, seed, pulse, syncs);
         world.view(&(0..nodes).collect::<Vec<_>>());
         world.run(pulse * 20);
         world.assert_all_shares_once();
@@ -249,7 +278,7 @@ impl World {
         state.seed += 1;
         state.sender = None;
         let of_node = (node, state.seed, state.disk);
-        state.member = Some(member((nodes, peers, self.pulse), of_node, now));
+        state.member = Some(member((nodes, peers, self.pulse, self.syncs), of_node, now));
     }
 
     /// Every node does what its member asks for.
@@ -329,6 +358,7 @@ impl World {
                 let (params, _) = state.installed.remove(&child).expect("only what is installed goes");
                 assert_eq!(params.spi_in, spi_in);
             }
+            MemberOutput::AdvanceSequence { .. } => panic!("a member gives blocks"),
             MemberOutput::SwitchChild { to, .. } | MemberOutput::StartChild { child: to } => {
                 assert!(state.installed.contains_key(&to));
             }
@@ -379,10 +409,13 @@ impl World {
         let Some(encrypted) = message.encrypted else { return };
         let spis = (header.initiator_spi.0, header.responder_spi.0);
         let fragment = encrypted.fragment.map_or(0, |fragment| fragment.number);
+        // Beside the windows there may be several (RFC 6311 §5.1).
+        let beside = header.exchange == ExchangeType::Informational && header.message_id == MessageId(0);
+        self.beside += usize::from(beside && !header.response);
         // SPIs, exchange, flags, Message ID.
         let name = [&bytes[..16], &bytes[18..24]].concat();
         let before = self.messages.entry((name, fragment)).or_insert_with(|| bytes.to_vec());
-        assert!(before == bytes, "{header:?} is sent with another content");
+        assert!(beside || before == bytes, "{header:?} is sent with another content");
         let iv: [u8; 8] = *encrypted.body.first_chunk().unwrap();
         let before =
             self.ivs.entry((spis.0, spis.1, header.from_initiator, iv)).or_insert_with(|| bytes.to_vec());
@@ -420,6 +453,7 @@ impl World {
             Output::RemoveChild { child, .. } => {
                 state.installed.remove(&child);
             }
+            Output::AdvanceSequence { child, by } => state.skipped.push((child, by)),
             _ => {}
         }
     }
@@ -478,6 +512,7 @@ impl World {
                     member.handle_ike(now, path, &bytes);
                 }
             }
+            Arrival::ToPeer(..) if self.deaf => {}
             Arrival::ToPeer(peer, path, bytes) => {
                 self.peers[peer].endpoint.handle_datagram(now, path, &bytes);
             }
@@ -506,6 +541,6 @@ impl World {
 
     /// The peer starts anew, and knows of nothing.
     pub(crate) fn forget(&mut self, peer: usize, seed: u64) {
-        self.peers[peer] = Peer::new(peer, seed, self.now);
+        self.peers[peer] = Peer::new(peer, seed, self.syncs, self.now);
     }
 }

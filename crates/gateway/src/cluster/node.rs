@@ -39,6 +39,7 @@ pub(crate) struct Prepared {
     group: GroupConfig,
     durable: Durable,
     replicate_config: bool,
+    message_id_sync: bool,
 }
 
 impl Prepared {
@@ -63,14 +64,18 @@ impl Prepared {
             speaks: settings.protocol,
             ..GroupConfig::new(settings.node, nodes, ClusterKey::new(*key))
         };
-        Ok(Self { pulses, disk, group, durable, replicate_config: settings.replicate_config })
+        let ClusterSettings { replicate_config, message_id_sync, .. } = *settings;
+        Ok(Self { pulses, disk, group, durable, replicate_config, message_id_sync })
     }
 
     /// The member, which has heard of nobody yet.
     pub(crate) fn member(&self, endpoint: EndpointConfig, now: Time) -> Member {
-        let replicate_configuration = self.replicate_config;
-        let config =
-            MemberConfig { endpoint, replicate_configuration, ..MemberConfig::new(self.group.clone()) };
+        let config = MemberConfig {
+            endpoint,
+            replicate_configuration: self.replicate_config,
+            message_id_sync: self.message_id_sync,
+            ..MemberConfig::new(self.group.clone())
+        };
         Member::new(config, self.durable, [Box::new(OsEntropy), Box::new(OsEntropy)], now)
     }
 

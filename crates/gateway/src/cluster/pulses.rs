@@ -133,6 +133,7 @@ mod tests {
             },
             pulse_port: port,
             state: "/state".into(),
+            message_id_sync: false,
             generation: None,
             key_place: String::new(),
         }

@@ -41,6 +41,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) pulse_port: u16,
     /// Directory for what must outlive the daemon.
     pub(crate) state: PathBuf,
+    /// Make sure of Message IDs after a takeover (RFC 6311).
+    pub(crate) message_id_sync: bool,
     /// What tells the generation of the virtual machine.
     pub(crate) generation: Option<PathBuf>,
     /// File, line and key that name the key file, for complaints about it.
@@ -128,6 +130,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
     let timers = parse_timers(&cluster)?;
     let pulse_port = cluster.integer("pulse_port", 1, 65535)?;
     let state = cluster.string("state", "an absolute path", absolute)?;
+    let message_id_sync = cluster.boolean("message_id_sync")?;
     let generation = cluster.string("generation", "an absolute path", absolute)?;
 
     let key_place = cluster.place("key");
@@ -162,6 +165,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         timers,
         pulse_port: pulse_port.map_or(PULSE_PORT, |n| n as u16),
         state: state.unwrap_or_else(|| PathBuf::from("/var/lib/testudo")),
+        message_id_sync: message_id_sync.unwrap_or(false),
         generation,
         key_place,
     }))

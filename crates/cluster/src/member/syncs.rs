@@ -1,0 +1,66 @@
+//! Message IDs of IKE SAs that were taken over from a node that died (RFC 6311).
+//!
+//! By the commit rule the windows of a survivor are those of the node before it, so that nothing depends on this: it is for
+//! operators who want the peer's word for it. Each IKE SA asks once for a takeover, and what it asks is told to the other nodes
+//! like any request before it leaves: whoever takes over next asks for more.
+
+use super::Member;
+use crate::share::ShareSet;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::Time;
+
+/// IKE SAs that ask at once, and after how long the next may.
+const AT_ONCE: usize = 16;
+const PACE: Duration = Duration::from_millis(20);
+
+/// IKE SAs that are to ask.
+#[derive(Debug, Default)]
+pub(super) struct Syncs {
+    /// Shares of nodes that died whose IKE SAs are still being read.
+    departed: ShareSet,
+    waiting: BTreeSet<IkeSpi>,
+    next: Time,
+}
+
+impl Syncs {
+    /// These shares come from nodes that died.
+    pub(super) fn departed(&mut self, shares: ShareSet) {
+        self.departed = self.departed.union(shares);
+    }
+
+    /// An IKE SA has been read.
+    pub(super) fn imported(&mut self, spi: IkeSpi) {
+        if self.departed.contains(spi.share()) {
+            self.waiting.insert(spi);
+        }
+    }
+
+    /// All of the IKE SAs of these shares have been read.
+    pub(super) fn all_imported(&mut self, shares: ShareSet) {
+        self.departed = self.departed.without(shares);
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        (!self.waiting.is_empty()).then_some(self.next)
+    }
+}
+
+impl Member {
+    /// Some of those that are to ask do, if it is time.
+    pub(super) fn sync_some(&mut self, now: Time) {
+        if now < self.syncs.next || self.syncs.waiting.is_empty() || !self.may_speak(now) {
+            return;
+        }
+        let mut asked = 0;
+        while asked < AT_ONCE
+            && let Some(spi) = self.syncs.waiting.pop_first()
+        {
+            let here = self.endpoint.by_spi(spi).filter(|_| self.shown.ike.contains(spi.share()));
+            let asks = here.is_some_and(|id| self.endpoint.sync_message_ids(now, id));
+            asked += usize::from(asks);
+        }
+        self.syncs.next = now.plus(PACE);
+    }
+}
