@@ -3,6 +3,7 @@
 //! A cluster takes seconds to start, so each test lets one failure follow another. Limits are far beyond what is usual:
 //! `testudo bench failover` measures, these tests judge.
 
+mod counters;
 mod daemons;
 mod exchanges;
 mod links;
@@ -22,6 +23,7 @@ use testudo_lab::cluster::Cluster;
 use testudo_lab::gateway::Gateway;
 use testudo_lab::ping::Ping;
 use testudo_lab::probe::Summary;
+use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Lab, Namespace, wait_until};
 
@@ -52,7 +54,12 @@ pub(crate) struct Seen {
 impl Trial {
     /// Starts everything and brings all tunnels up.
     pub(crate) fn start(name: &str, options: &BedOptions) -> Self {
-        let bed = Bed::start(&Lab::new(name).unwrap(), options).unwrap();
+        Self::start_with(name, options, |_, _| {})
+    }
+
+    /// The same, with other connections: see [`Bed::start_with`].
+    fn start_with(name: &str, options: &BedOptions, adjust: impl Fn(bool, &mut Connection)) -> Self {
+        let bed = Bed::start_with(&Lab::new(name).unwrap(), options, adjust).unwrap();
         let clear = ClearText::watch(&bed.cluster);
         for (peer, _) in (1..).zip(&options.peers) {
             bed.bring_up(peer).unwrap();
