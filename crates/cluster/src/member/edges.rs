@@ -22,6 +22,8 @@ const LOST: u64 = 256;
 const FASTER: u64 = 4;
 /// A rate is what passes in no less than this: two edges that come in quick succession say nothing of it.
 const MEASURED: Duration = Duration::from_millis(500);
+/// The version of the updates from which on all nodes know of such requests.
+const SINCE: u8 = 16;
 /// So many numbers of 2^32 are not left out, but saved by new keys.
 const MOST: u64 = 1 << 30;
 /// Where new keys cannot be made yet they are tried again after this.
@@ -207,6 +209,9 @@ impl Member {
         for (ike, by) in doubtful.iter().filter_map(|(spi, floor)| by(self, *spi, *floor)) {
             let most = asked.entry(ike).or_default();
             *most = by.max(*most);
+        }
+        if self.version < SINCE {
+            asked.clear();
         }
         asked.retain(|ike, by| self.endpoint.sync_replay_counters(now, *ike, *by));
         let (skipped, left) = doubtful.into_iter().partition(|(spi, floor)| {

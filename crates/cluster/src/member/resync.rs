@@ -4,7 +4,7 @@ use super::{Member, Unheard};
 use crate::group::{Ticket, ViewStart};
 use crate::node::NodeId;
 use crate::share::ShareSet;
-use crate::update::{IkeState, Op, PieceName};
+use crate::update::{IkeState, Op, PieceName, Secret};
 use std::collections::{BTreeSet, VecDeque};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
@@ -163,12 +163,15 @@ impl Member {
 
     /// As the endpoint has it; or, where this node has not read it yet, as it came.
     pub(super) fn ike_again(&mut self, now: Time, spi: IkeSpi) -> Option<Op> {
-        let ike = self.replicas.ikes.get(&spi)?;
+        let ike = self.replicas.ikes.get_mut(&spi)?;
         if ike.here.is_some() {
-            let outline = self.endpoint.outline(ike.id)?;
-            return self.tell_whole_ike(now, ike.id, outline);
+            let id = ike.id;
+            let outline = self.endpoint.outline(id)?;
+            return self.tell_whole_ike(now, id, outline);
         }
-        let (at, state) = ike.told.as_ref()?;
+        let (at, state) = ike.told.as_mut()?;
+        // It may have come in another version, and all go on from the same octets.
+        *state = Secret::new(self.endpoint.exported_again(state.octets())?);
         let (outline, age, state) = (ike.outline.clone(), now.since(*at), state.clone());
         Some(Op::Ike(Box::new(IkeState { outline, age, state, contact: None })))
     }

@@ -49,7 +49,7 @@ use crate::alloc::Allocator;
 use crate::cert::Credentials;
 use crate::config::{Connection, SharedSecret};
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Path, Time, UnixTime};
-use crate::sa::encode;
+use crate::sa::{NEWEST, OLDEST, encode, translated};
 use computing::Jobs;
 use connections::Connections;
 use dispatch::Datagram;
@@ -89,6 +89,8 @@ pub struct Endpoint {
     answer_limit: AnswerLimit,
     commit: CommitId,
     last_ike: u64,
+    /// The version of what is exported.
+    snapshot: u16,
     last_child: u64,
     /// By connection, then by child, in order: most have one, for which a tree would take room for eleven.
     reqids: BTreeMap<String, Vec<(String, u32)>>,
@@ -152,6 +154,7 @@ impl Endpoint {
             answer_limit: AnswerLimit::default(),
             commit: CommitId(0),
             last_ike: 0,
+            snapshot: NEWEST,
             last_child: 0,
             reqids: BTreeMap::new(),
             last_reqid: 0,
@@ -430,7 +433,17 @@ impl Endpoint {
     /// holds keys: whoever stores or sends it must protect it. Times are kept as they lie around `now`: of two exports for the
     /// same `now`, whenever they are made, only that differs which has changed.
     pub fn export_sa(&self, now: Time, id: IkeSaId) -> Option<Zeroizing<Vec<u8>>> {
-        self.table.get(id).and_then(|sa| encode(sa, now))
+        self.table.get(id).and_then(|sa| encode(sa, now, self.snapshot))
+    }
+
+    /// From now on [`Endpoint::export_sa`] gives what builds of before read too (true), or all that there is.
+    pub fn export_for_older(&mut self, older: bool) {
+        self.snapshot = if older { OLDEST } else { NEWEST };
+    }
+
+    /// Octets from an [`Endpoint::export_sa`] as one would give them now: for the same moment. `None`: they cannot be read.
+    pub fn exported_again(&self, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        translated(bytes, self.snapshot)
     }
 
     /// Takes over an IKE SA from [`Endpoint::export_sa`] of this or another endpoint. `exported`: when that was, by the

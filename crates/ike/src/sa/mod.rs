@@ -26,7 +26,7 @@ pub(crate) use phase::{
 pub(crate) use reassembly::{Collected, FirstDatagram, MessageKind, Reassembly};
 pub(crate) use reauth::Reauth;
 pub(crate) use series::{AgreedChild, AgreedIke, Followup, FollowupSa, KeyExchanges, Series};
-pub(crate) use snapshot::{decode, encode};
+pub(crate) use snapshot::{NEWEST, OLDEST, decode, encode, translated};
 pub(crate) use virtual_ips::{Lease, VirtualIps};
 pub(crate) use window::{Answered, Incoming, Outgoing, Pending, RequestKind, Synced, Task, digest};
 
@@ -115,7 +115,8 @@ pub(crate) struct Extensions {
     pub(crate) ppk: bool,
     /// The peer wants certificates. An initiator says so later, in IKE_AUTH.
     pub(crate) asked_for_certificate: bool,
-    /// What IKE_AUTH has brought.
+    /// What IKE_AUTH has brought. Behind the rest in a snapshot.
+    #[serde(skip)]
     pub(crate) counter_sync: CounterSync,
 }
 

@@ -141,7 +141,8 @@ pub(crate) struct Incoming {
     pub(crate) last: Option<Answered>,
     /// Fragments of the next one.
     pub(crate) fragments: Option<Box<Reassembly>>,
-    /// The last one that set the window right after a failover of the peer.
+    /// The last one that set the window right after a failover of the peer. Behind the rest in a snapshot.
+    #[serde(skip)]
     pub(crate) sync: Option<Box<Synced>>,
 }
 

@@ -180,3 +180,25 @@ fn a_repetition_is_a_change() {
     assert_eq!(sent(&world, 0, ExchangeType::IkeSaInit, false).len(), 2);
     assert_stale(&mut world, &old);
 }
+
+/// Nodes of two versions may have one cluster: what the older do not read is left out for them.
+#[test]
+fn a_state_for_older_builds_says_less_and_is_read_by_all() {
+    let (mut world, id) = established(1);
+    let endpoint = &mut world.hosts[0].endpoint;
+    let whole = endpoint.export_sa(world.now, id).unwrap();
+    endpoint.export_for_older(true);
+    let older = endpoint.export_sa(world.now, id).unwrap();
+    assert_eq!((&whole[..2], &older[..2]), (&[0, 27][..], &[0, 26][..]));
+    assert_eq!(whole[2..older.len()], older[2..], "what is new stands behind it");
+    assert!(whole.len() > older.len());
+    assert_eq!(endpoint.exported_again(&whole), Some(older.clone()));
+    for state in [&whole, &older] {
+        successor().import_sa(world.now, state).unwrap();
+        let (cut, longer) = (&state[..state.len() - 1], [&state[..], &[0]].concat());
+        for damaged in [cut, &longer] {
+            let refused = successor().import_sa(world.now, damaged);
+            assert_eq!(refused, Err(SnapshotError::Damaged(damaged.len())));
+        }
+    }
+}
