@@ -31,8 +31,12 @@ fn ike_auth_says_what_it_must() {
         PayloadType::SecurityAssociation,
         PayloadType::TsInitiator,
         PayloadType::TsResponder,
+        PayloadType::Notify,
+        PayloadType::Notify,
     ];
     assert_eq!(kinds, expected);
+    let syncs = [NotifyType::MessageIdSyncSupported, NotifyType::ReplayCounterSyncSupported];
+    assert_eq!(sun.auth[7..], syncs.map(|kind| Payload::Notify(Notify::new(kind, Vec::new()))));
     let notify = Notify::new(NotifyType::InitialContact, Vec::new());
     assert_eq!(sun.auth[1], Payload::Notify(notify));
     let payloads = sun.auth_payloads();
