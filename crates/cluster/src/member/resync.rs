@@ -171,7 +171,9 @@ impl Member {
         }
         let (at, state) = ike.told.as_mut()?;
         // It may have come in another version, and all go on from the same octets.
-        *state = Secret::new(self.endpoint.exported_again(state.octets())?);
+        if let Some(again) = self.endpoint.exported_again(state.octets()) {
+            *state = Secret::new(again);
+        }
         let (outline, age, state) = (ike.outline.clone(), now.since(*at), state.clone());
         Some(Op::Ike(Box::new(IkeState { outline, age, state, contact: None })))
     }

@@ -441,7 +441,8 @@ impl Endpoint {
         self.snapshot = if older { OLDEST } else { NEWEST };
     }
 
-    /// Octets from an [`Endpoint::export_sa`] as one would give them now: for the same moment. `None`: they cannot be read.
+    /// Octets from an [`Endpoint::export_sa`] as one would give them now: for the same moment. `None`: they are as they should be, or
+    /// cannot be read.
     pub fn exported_again(&self, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         translated(bytes, self.snapshot)
     }

@@ -73,8 +73,11 @@ fn timed(mut sa: IkeSa, taken: Time) -> IkeSa {
     sa
 }
 
-/// The same state in another version.
+/// The same state, if it is not in that version already.
 pub(crate) fn translated(bytes: &[u8], version: u16) -> Option<Zeroizing<Vec<u8>>> {
+    if bytes.starts_with(&version.to_be_bytes()) {
+        return None;
+    }
     encode(&decode(bytes, TAKEN).ok()?, TAKEN, version)
 }
 

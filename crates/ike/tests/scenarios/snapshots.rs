@@ -193,6 +193,7 @@ fn a_state_for_older_builds_says_less_and_is_read_by_all() {
     assert_eq!(whole[2..older.len()], older[2..], "what is new stands behind it");
     assert!(whole.len() > older.len());
     assert_eq!(endpoint.exported_again(&whole), Some(older.clone()));
+    assert_eq!(endpoint.exported_again(&older), None);
     for state in [&whole, &older] {
         successor().import_sa(world.now, state).unwrap();
         let (cut, longer) = (&state[..state.len() - 1], [&state[..], &[0]].concat());
