@@ -103,6 +103,7 @@ impl World {
             match lived {
                 Lived::Input(input) => host.handle(*now, input.clone()),
                 Lived::Filter(packet) => drop(host.filter_outer(packet)),
+                Lived::SetBack(seed) => entropy.reseed(*seed),
             }
             for effect in host.take_effects() {
                 if let Effect::Persist(durable) = effect {
@@ -111,6 +112,8 @@ impl World {
             }
         }
         entropy.reseed(seed);
+        // Set back once more it lives through that again.
+        slot.history.push((self.now, slot.clock.at(self.now), Lived::SetBack(seed)));
         slot.disk = disk.filter(|_| with_disk).unwrap_or(slot.disk);
         (slot.host, slot.empty, slot.pause, slot.refused) = (Some(host), true, None, false);
         slot.packets.clear();

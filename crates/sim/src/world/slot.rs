@@ -47,6 +47,8 @@ pub(super) enum Lived {
     Input(Input),
     /// A packet that the filter saw.
     Filter(Vec<u8>),
+    /// It was set back, and what it draws from then on is another.
+    SetBack(u64),
 }
 
 /// A node's place.
