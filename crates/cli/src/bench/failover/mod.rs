@@ -13,6 +13,7 @@ mod figures;
 mod homes;
 mod idle;
 mod load;
+mod many;
 mod noticed;
 mod outage;
 mod owner;
@@ -48,7 +49,7 @@ pub(crate) struct FailoverArgs {
     /// Setups of a repeat in the part `rate`, at each node.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     setups: u32,
-    /// Tunnels that are set up in the part `storm`.
+    /// Tunnels that are set up in the parts `storm` and `many`.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     tunnels: u32,
     /// Size of the download.
@@ -80,6 +81,8 @@ pub(crate) enum Part {
     Download,
     /// Tunnels that are lost when a node dies while many are set up.
     Storm,
+    /// Listing very many tunnels, and a node that comes back to them.
+    Many,
     /// Processor time of nodes that have nothing to do.
     Idle,
     /// What a packet costs the node that carries it, more than a gateway that stands alone, and what it costs the others.
@@ -91,11 +94,12 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Outage,
         Self::Planned,
         Self::Download,
         Self::Storm,
+        Self::Many,
         Self::Idle,
         Self::Owner,
         Self::Rate,
@@ -108,6 +112,7 @@ impl Part {
             Self::Planned => planned::measure(args.repeats),
             Self::Download => download::measure(args.repeats, args.megabytes),
             Self::Storm => storm::measure(args),
+            Self::Many => many::measure(args),
             Self::Load => load::measure(args),
             Self::Idle => idle::measure(args.repeats),
             Self::Owner => {

@@ -1,0 +1,148 @@
+//! Very many tunnels: any node lists all of them, and a node that has lost its memory is brought up to date while traffic flows.
+
+use super::figures::{Aim, Row};
+use super::site::{NODES, Places, Site};
+use super::{FailoverArgs, FailoverError};
+use crate::bench::setup::shape::Shape;
+use crate::bench::setup::swarm::{Ended, Swarm};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use testudo_lab::bed::{Bed, Failure};
+use testudo_lab::gateway::Kind;
+use testudo_lab::probe::Probe;
+use testudo_lab::stats::Statistics;
+use testudo_lab::{Error, Result};
+
+/// For the setups.
+const SETUP_LIMIT: Duration = Duration::from_secs(1800);
+/// For a node to hold everything.
+const REJOIN_LIMIT: Duration = Duration::from_secs(120);
+/// How often it is asked whether it does.
+const LOOK: Duration = Duration::from_millis(50);
+/// Traffic without a fault, to compare with.
+const CALM: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+struct Measured {
+    list: Vec<f64>,
+    rejoin: Vec<f64>,
+    /// The 99th percentile of the probe's delay, in milliseconds: in calm, while the node is brought up to date, and the ratio.
+    calm: Vec<f64>,
+    busy: Vec<f64>,
+    ratio: Vec<f64>,
+    lost: Vec<f64>,
+    /// IKE SAs that are others than before.
+    renewed: Vec<f64>,
+}
+
+pub(super) fn measure(args: &FailoverArgs) -> std::result::Result<Vec<Row>, FailoverError> {
+    let mut site = Site::start(Kind::Strongswan)?;
+    site.bed.bring_up(1)?;
+    let across = site.across().clone();
+    let up = across.enter(|| -> std::result::Result<usize, FailoverError> {
+        let mut swarm = Swarm::open(Shape::OneForAll, Places::CLUSTER)?;
+        let initiators = swarm.prepare(0..args.tunnels)?;
+        let look = |_: &Ended| Ok::<_, FailoverError>(());
+        Ok(swarm.follow(initiators, args.width as usize, SETUP_LIMIT, look)?.done.len())
+    })??;
+    let mut measured = Measured::default();
+    for repeat in 0..args.repeats {
+        let node = (repeat % u32::from(NODES) + 1) as u8;
+        measured.list.push(list(&site.bed, node, up)?);
+        measured.rejoin(&mut site.bed, node, up)?;
+    }
+    Ok(measured.rows(up))
+}
+
+/// Seconds in which swanctl shows all tunnels, whichever node has them.
+fn list(bed: &Bed, node: u8, up: usize) -> Result<f64> {
+    let swanctl = bed.nodes[usize::from(node) - 1].swanctl();
+    let begun = Instant::now();
+    let shown = swanctl.run(["--list-sas"])?.stdout;
+    let took = begun.elapsed().as_secs_f64();
+    let found = shown.lines().filter(|line| line.contains(", ESTABLISHED, IKEv2")).count();
+    match found > up {
+        true => Ok(took),
+        false => {
+            Err(Error::unexpected("swanctl --list-sas", format!("{} tunnels", up + 1), found.to_string()))
+        }
+    }
+}
+
+impl Measured {
+    fn rejoin(&mut self, bed: &mut Bed, node: u8, up: usize) -> Result<()> {
+        bed.strike(node, Failure::Testudod)?;
+        let others: Vec<u8> = (1..=NODES).filter(|other| *other != node).collect();
+        bed.await_members(&others)?;
+        let tunnel = bed.tunnel_spi(1)?;
+        let calm = delays(bed, |_| Ok(sleep(CALM)))?;
+        let mut took = Duration::ZERO;
+        let busy = delays(bed, |bed| {
+            let begun = Instant::now();
+            bed.node(node).restart()?;
+            await_all(bed, node, up, begun)?;
+            took = begun.elapsed();
+            Ok(())
+        })?;
+        bed.await_balance()?;
+        self.rejoin.push(took.as_secs_f64());
+        self.calm.push(calm.p99);
+        self.busy.push(busy.p99);
+        self.ratio.push(busy.p99 / calm.p99);
+        self.lost.push(busy.lost as f64);
+        self.renewed.push(if bed.tunnel_spi(1)? == tunnel { 0.0 } else { 1.0 });
+        Ok(())
+    }
+
+    fn rows(self, up: usize) -> Vec<Row> {
+        let at_most = |bound| Aim { max_at_most: Some(bound), ..Aim::default() };
+        vec![
+            Row::new(format!("swanctl --list-sas of {up} tunnels"), "s", self.list).aim(at_most(3.0)),
+            Row::new("a node's start until it holds all of them", "s", self.rejoin)
+                .aim(Aim::median_at_most(5.0)),
+            Row::new("p99 of a datagram's delay, in calm", "ms", self.calm),
+            Row::new("the same, while the node is brought up to date", "ms", self.busy),
+            Row::new("ratio of the two", "", self.ratio).aim(Aim::median_at_most(2.0)),
+            Row::new("datagrams lost meanwhile, both ways", "datagrams", self.lost).aim(Aim::none_above(0.0)),
+            Row::new("tunnels with new keys", "tunnels", self.renewed).aim(Aim::none_above(0.0)),
+        ]
+    }
+}
+
+fn await_all(bed: &Bed, node: u8, up: usize, begun: Instant) -> Result<()> {
+    loop {
+        let shown = bed.nodes[usize::from(node) - 1].cluster()?;
+        if shown["synced"] == true && shown["child_sas"].as_u64() > Some(up as u64) {
+            return Ok(());
+        }
+        if begun.elapsed() > REJOIN_LIMIT {
+            return Err(Error::unexpected(
+                format!("node {node}"),
+                "one that holds all tunnels",
+                shown.to_string(),
+            ));
+        }
+        sleep(LOOK);
+    }
+}
+
+/// What was seen of the probes' datagrams.
+struct Delays {
+    /// In milliseconds, of those that arrived.
+    p99: f64,
+    lost: u64,
+}
+
+fn delays(bed: &mut Bed, happen: impl FnOnce(&mut Bed) -> Result<()>) -> Result<Delays> {
+    let probes = bed.probes()?;
+    happen(bed)?;
+    let (mut all, mut lost) = (Vec::new(), 0);
+    for trace in probes.map(Probe::stop) {
+        let trace = trace?;
+        lost += trace.summary().lost;
+        all.extend(trace.delays().filter_map(|(_, delay)| Some(delay?.as_secs_f64() * 1e3)));
+    }
+    let none = || Error::unexpected("a probe", "datagrams that arrive", "none");
+    let p99 = Statistics::of(&all).ok_or_else(none)?.p99;
+    Ok(Delays { p99, lost })
+}
