@@ -75,7 +75,10 @@ impl Measured {
         let others: Vec<u8> = (1..=NODES).filter(|other| *other != node).collect();
         bed.await_members(&others)?;
         let tunnel = bed.tunnel_spi(1)?;
-        let calm = delays(bed, |_| Ok(sleep(CALM)))?;
+        let calm = delays(bed, |_| {
+            sleep(CALM);
+            Ok(())
+        })?;
         let mut took = Duration::ZERO;
         let busy = delays(bed, |bed| {
             let begun = Instant::now();
