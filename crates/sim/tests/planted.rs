@@ -14,9 +14,9 @@ const SEEDS: u64 = 1000;
 /// moves all worlds, the next one is looked for, and told, to be put here.
 const LAST: &[(Plant, u64)] = &[
     (Plant::BlockGap, 0),
-    (Plant::NoFloor, 7),
-    (Plant::NoFence, 35),
-    (Plant::OwnerNotTold, 108),
+    (Plant::NoFloor, 17),
+    (Plant::NoFence, 0),
+    (Plant::OwnerNotTold, 20),
     (Plant::ShareNotChecked, 0),
     (Plant::CommitOnSelfDelivery, 0),
     (Plant::LeaseWithoutMajority, 0),
@@ -24,12 +24,13 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::UnsortedView, 0),
     (Plant::AnswerBeforeStable, 0),
     (Plant::UpdatesNotReplicated, 0),
-    (Plant::BlockBeforeStable, 111),
+    (Plant::BlockBeforeStable, 32),
     (Plant::SameBlock, 0),
     (Plant::HeirBySuspicion, 20),
     (Plant::NoSenderId, 0),
-    (Plant::SpiReusedAtOnce, 161),
-    (Plant::LastEdgesNotTold, 21),
+    (Plant::SpiReusedAtOnce, 46),
+    (Plant::LastEdgesNotTold, 17),
+    (Plant::CommandsMissed, 184),
     (Plant::OlderStay, 6),
 ];
 
