@@ -155,7 +155,7 @@ fn a_cluster_is_measured_part_by_part() {
     let report = bench(&[
         "failover",
         "--only",
-        "outage,storm,idle,owner,rate,load",
+        "outage,storm,many,idle,owner,rate,load",
         "--repeats",
         "1",
         "--setups",
@@ -174,9 +174,12 @@ fn a_cluster_is_measured_part_by_part() {
         found.unwrap_or_else(|| panic!("no row {begins} in {report}"))
     };
     // Times and rates are the machine's business; that nothing is lost or doubled is not.
-    for what in
-        ["tunnels lost: node killed", "tunnels lost: all links cut", "tunnels lost, node killed while"]
-    {
+    for what in [
+        "tunnels lost: node killed",
+        "tunnels lost: all links cut",
+        "tunnels lost, node killed while",
+        "tunnels with new keys",
+    ] {
         assert_eq!(row(what)["reached"], true, "{}", row(what));
     }
     for what in ["outage: node killed", "owner against alone", "CPU of a setup: owner", "idle: corosync"] {
