@@ -17,7 +17,8 @@ pub(crate) fn run(args: &DaemonArgs) -> ExitCode {
     daemon::show("cluster", args, ask, |report| report.as_ref().map_or_else(|| ALONE.to_owned(), format))
 }
 
-fn ask(client: &mut Client) -> Result<Option<ClusterReport>, Error> {
+/// What the daemon tells of its cluster; none if it stands alone.
+pub(crate) fn ask(client: &mut Client) -> Result<Option<ClusterReport>, Error> {
     ClusterReport::from_message(&client.request("testudo-cluster", Message::new())?)
 }
 

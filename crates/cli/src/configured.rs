@@ -1,6 +1,7 @@
 //! `testudo configured`: whether a node that has started has its configuration from the cluster already. Asked before files are
 //! loaded at the start, it keeps a node whose files are old from loading them into the whole cluster.
 
+use crate::cluster;
 use crate::daemon::{self, DaemonArgs};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -8,8 +9,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testudo_vici::Error;
 use testudo_vici::client::Client;
-use testudo_vici::cluster::ClusterReport;
-use testudo_vici::message::Message;
 
 /// How often it is asked.
 const LOOK: Duration = Duration::from_millis(100);
@@ -40,8 +39,9 @@ fn ask(client: &mut Client, args: &ConfiguredArgs) -> Result<Configured, Error> 
     let until = Instant::now() + Duration::from_secs(args.wait);
     let refused = |why: &str| Err(Error::Refused(why.to_owned()));
     loop {
-        let report = ClusterReport::from_message(&client.request("testudo-cluster", Message::new())?)?;
-        let Some(report) = report else { return refused("it stands alone, and has what is loaded into it") };
+        let Some(report) = cluster::ask(client)? else {
+            return refused("it stands alone, and has what is loaded into it");
+        };
         match (report.config_current, report.config_pieces) {
             _ if !report.replicate_config => {
                 return refused("replicate_config is off: it has what is loaded into it");

@@ -1,5 +1,6 @@
 //! `testudo drain`: has a node of the cluster give its shares away, or lets it own some again.
 
+use crate::cluster;
 use crate::daemon::{self, DaemonArgs};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testudo_vici::Error;
 use testudo_vici::client::Client;
-use testudo_vici::cluster::{ClusterReport, NodeState};
+use testudo_vici::cluster::NodeState;
 use testudo_vici::message::Message;
 
 /// How often it is asked how far the node is.
@@ -61,8 +62,7 @@ fn ask(client: &mut Client, args: &DrainArgs) -> Result<Drained, Error> {
 }
 
 fn look(client: &mut Client, args: &DrainArgs) -> Result<Drained, Error> {
-    let report = ClusterReport::from_message(&client.request("testudo-cluster", Message::new())?)?;
-    let report = report.unwrap_or_default();
+    let report = cluster::ask(client)?.unwrap_or_default();
     let number = args.node.map_or(report.node, u64::from);
     let node = report.nodes.into_iter().find(|node| node.id == number).unwrap_or_default();
     let drained = node.state == NodeState::Drained;

@@ -235,13 +235,7 @@ impl Control for Gateway {
     fn rekey(&mut self, request: &Rekey) -> u32 {
         let mut begun = 0;
         for target in self.matching(&request.sas) {
-            let able = match target {
-                Target::Ike(id) if request.reauth => self.endpoint.reauthenticate_ike(self.now, id),
-                Target::Ike(id) => self.endpoint.rekey_ike(self.now, id),
-                Target::Child(id) => self.endpoint.rekey_child(self.now, id),
-                Target::Connection(_) | Target::ChildName { .. } | Target::All => false,
-            };
-            begun += u32::from(able);
+            begun += u32::from(self.endpoint.renew_target(self.now, &target, request.reauth));
         }
         let sas = self.matching_elsewhere(&request.sas).sas;
         let asked = sas.len() as u32;

@@ -163,8 +163,7 @@ impl Exchange {
         if readable.len() * 2 <= self.view.members.len() {
             return Some(Verdict::Unreadable(unreadable));
         }
-        let begin =
-            |holders| Verdict::Begin(Outcome { version, ..self.agree(&readable, holders, unreadable) });
+        let begin = |holders| Verdict::Begin(self.agree(&readable, holders, unreadable, version));
         Some(match holders(&readable, self.nodes) {
             Holders::Here(holders) => begin(holders),
             Holders::Nobody => begin(Vec::new()),
@@ -183,6 +182,7 @@ impl Exchange {
         statuses: &[(NodeId, &Status)],
         holders: Vec<NodeId>,
         unreadable: Vec<NodeId>,
+        version: Option<u8>,
     ) -> Outcome {
         let members: Vec<NodeId> = statuses.iter().map(|(node, _)| *node).collect();
         let reset = holders.is_empty();
@@ -209,7 +209,7 @@ impl Exchange {
             leases: leases.into_iter().collect(),
             wait: Duration::from_micros(wait.into()),
             unreadable,
-            version: None,
+            version,
         }
     }
 }

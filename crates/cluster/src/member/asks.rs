@@ -13,8 +13,6 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Event, IkeSaId, Time};
 use testudo_ipsec::spi::Share;
 
-/// The version of the updates from which on nodes ask each other.
-const SINCE: u8 = 16;
 /// An owner that cannot speak yet for what it has been given tries again, for so long.
 const AGAIN: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -92,7 +90,7 @@ impl Member {
         if !self.running {
             return Err(AskError::NoView);
         }
-        if self.version < SINCE {
+        if !self.has_control_plane() {
             return Err(AskError::OldVersion);
         }
         self.publish(vec![Op::Ask { job, ask }]);
@@ -181,12 +179,8 @@ impl Member {
             }
             Ask::Rekey { sas, reauth } => {
                 for sa in sas {
-                    match self.target(now, sa) {
-                        Some(Target::Ike(id)) if reauth => self.endpoint.reauthenticate_ike(now, id),
-                        Some(Target::Ike(id)) => self.endpoint.rekey_ike(now, id),
-                        Some(Target::Child(id)) => self.endpoint.rekey_child(now, id),
-                        _ => false,
-                    };
+                    let Some(target) = self.target(now, sa) else { continue };
+                    self.endpoint.renew_target(now, &target, reauth);
                 }
             }
         }

@@ -131,25 +131,14 @@ mod tests {
     use super::*;
     use crate::engine::{EngineEvent, RingId, View};
     use crate::group::{ClusterKey, Durable, GroupConfig, Position};
+    use crate::member::counter::Counter;
     use crate::member::{MemberConfig, MemberOutput};
     use crate::node::NodeId;
     use testudo_ike::output::CommitId;
-    use testudo_ike::suite::Entropy;
     use zeroize::Zeroizing;
 
     const SPI: IkeSpi = IkeSpi(0x0700_0000_0000_0001);
     const NOW: Time = Time(Duration::from_secs(100));
-
-    struct Counter(u8);
-
-    impl Entropy for Counter {
-        fn fill(&mut self, out: &mut [u8]) {
-            for octet in out {
-                self.0 = self.0.wrapping_add(1);
-                *octet = self.0;
-            }
-        }
-    }
 
     fn node(number: u32) -> NodeId {
         NodeId::new(number).unwrap()

@@ -22,8 +22,6 @@ const LOST: u64 = 256;
 const FASTER: u64 = 4;
 /// A rate is what passes in no less than this: two edges that come in quick succession say nothing of it.
 const MEASURED: Duration = Duration::from_millis(500);
-/// The version of the updates from which on all nodes know of such requests.
-const SINCE: u8 = 16;
 /// So many numbers of 2^32 are not left out, but saved by new keys.
 const MOST: u64 = 1 << 30;
 /// Where new keys cannot be made yet they are tried again after this.
@@ -197,33 +195,43 @@ impl Member {
 
     /// Asks the peers to go on above these floors. Gives those that cannot be asked.
     fn skip_to_floors(&mut self, now: Time, doubtful: Vec<(Spi, u64)>) -> Vec<(Spi, u64)> {
+        if !self.has_control_plane() {
+            return doubtful;
+        }
         // All Child SAs of an IKE SA leave as many out, so each asks once, for the one that needs the most.
         let mut asked: BTreeMap<IkeSaId, u64> = BTreeMap::new();
-        let by = |this: &Self, spi: Spi, floor: u64| {
-            let child = this.replicas.child(spi)?;
-            // What the peer has sent reaches the edge at least.
-            let by = floor.saturating_sub(child.edge).saturating_add(1);
-            let few = child.params.esn || by < MOST;
-            this.endpoint.replay_sync_of(child.id).filter(|_| few).map(|ike| (ike, by))
-        };
-        for (ike, by) in doubtful.iter().filter_map(|(spi, floor)| by(self, *spi, *floor)) {
-            let most = asked.entry(ike).or_default();
-            *most = by.max(*most);
-        }
-        if self.version < SINCE {
-            asked.clear();
+        let mut left = Vec::new();
+        let mut wanted = Vec::new();
+        for (spi, floor) in doubtful {
+            match self.skip_to(spi, floor) {
+                Some((ike, by)) => {
+                    let most = asked.entry(ike).or_default();
+                    *most = by.max(*most);
+                    wanted.push((spi, floor, ike));
+                }
+                None => left.push((spi, floor)),
+            }
         }
         asked.retain(|ike, by| self.endpoint.sync_replay_counters(now, *ike, *by));
-        let (skipped, left) = doubtful.into_iter().partition(|(spi, floor)| {
-            by(self, *spi, *floor).is_some_and(|(ike, _)| asked.contains_key(&ike))
-        });
-        let skipped: Vec<(Spi, u64)> = skipped;
-        for (spi, floor) in skipped {
+        for (spi, floor, ike) in wanted {
+            if !asked.contains_key(&ike) {
+                left.push((spi, floor));
+                continue;
+            }
             self.edges.doubtful.remove(&spi);
             let why = format!("a packet far ahead was seen on Child SA {spi} before it was taken over");
             self.log(1, format!("{why}: the peer is to go on above {floor}"));
         }
         left
+    }
+
+    /// The IKE SA whose peer can be asked to go on above the floor, and how many numbers it is to leave out.
+    fn skip_to(&self, spi: Spi, floor: u64) -> Option<(IkeSaId, u64)> {
+        let child = self.replicas.child(spi)?;
+        // What the peer has sent reaches the edge at least.
+        let by = floor.saturating_sub(child.edge).saturating_add(1);
+        let few = child.params.esn || by < MOST;
+        self.endpoint.replay_sync_of(child.id).filter(|_| few).map(|ike| (ike, by))
     }
 
     /// New keys for those Child SAs of this node whose peers may be far below the floor: RFC 4303 knows no way to lower it.

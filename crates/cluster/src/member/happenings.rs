@@ -8,14 +8,11 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Reason};
 use testudo_ipsec::spi::Spi;
 
-/// The version of the updates from which on nodes tell each other.
-const SINCE: u8 = 16;
-
 impl Member {
     /// What an event of this node's endpoint is for the others, and whether they hear of it before what it is about changes: of what
     /// goes before, of what comes behind it. `gone`: the Child SAs that the same turn has taken away.
     pub(super) fn happening(&self, event: &Event, gone: &BTreeMap<ChildSaId, Spi>) -> Option<(bool, Op)> {
-        if self.version < SINCE {
+        if !self.has_control_plane() {
             return None;
         }
         let ike = |id: &IkeSaId| self.spi_of(*id);

@@ -11,6 +11,8 @@ mod commit;
 mod config;
 mod configuration;
 mod contacts;
+#[cfg(test)]
+mod counter;
 mod drain;
 mod edges;
 mod fitness;
@@ -45,6 +47,7 @@ use crate::group::{Durable, Group, GroupOutput, Position};
 use crate::node::NodeId;
 use crate::share::ShareSet;
 use crate::siphash::HashKey;
+use crate::update::CONTROL_PLANE;
 use asks::Asks;
 use commit::Commits;
 use configuration::Configuration;
@@ -425,6 +428,11 @@ impl Member {
             Some(since) => self.quorate && now.since(since) < PATIENCE,
         };
         view && self.sender.is_some() && now < self.fence
+    }
+
+    /// All members of the view know what came with version 16: see [`CONTROL_PLANE`].
+    fn has_control_plane(&self) -> bool {
+        self.version >= CONTROL_PLANE
     }
 
     /// Takes in what the group has to tell, in its order.

@@ -11,7 +11,7 @@ use testudo_ike::output::Time;
 use testudo_ipsec::spi::{Share, Spi};
 
 /// Octets under way at a time, about: what else there is to say must not wait for long behind it.
-const CHUNK: usize = 48 << 10;
+pub(super) const CHUNK: usize = 48 << 10;
 
 /// How far it is.
 #[derive(Debug, Default)]
@@ -87,9 +87,8 @@ impl Member {
             return;
         }
         // Before the SAs, whose policies are as the connections say.
-        if self.tells_pieces() {
-            let names = self.pieces_to_tell().into_iter().map(Item::Piece);
-            self.resync.queue.extend(names.chain([Item::LastPiece]));
+        if let Some(names) = self.pieces_to_tell() {
+            self.resync.queue.extend(names.into_iter().map(Item::Piece).chain([Item::LastPiece]));
         }
         let owned = self.table.owned_by(self.node);
         // One share after the other: those that have been told may change hands.

@@ -11,8 +11,6 @@ use std::time::Duration;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 
-/// The version of the updates from which on all nodes know of such requests.
-const SINCE: u8 = 16;
 /// IKE SAs that ask at once, and after how long the next may.
 const AT_ONCE: usize = 16;
 const PACE: Duration = Duration::from_millis(20);
@@ -55,7 +53,7 @@ impl Member {
         if now < self.syncs.next || self.syncs.waiting.is_empty() || !self.may_speak(now) {
             return;
         }
-        if self.version < SINCE {
+        if !self.has_control_plane() {
             return self.syncs.waiting.clear();
         }
         let mut asked = 0;

@@ -20,8 +20,6 @@ use testudo_planted::{Plant, planted};
 
 /// IKE SAs whose states are read in one go. A node that was busy with more would be late with its pulses.
 const AT_ONCE: usize = 64;
-/// The version of the updates from which on nodes read all that there is of an IKE SA.
-const ALL_OF_IKE: u8 = 16;
 /// While an heir goes on with a share, its owner moves its numbers this often.
 const BUMP_AGAIN: Duration = Duration::from_millis(300);
 
@@ -78,7 +76,7 @@ impl Member {
             self.void(now, start.reset);
         }
         self.version = start.version;
-        self.endpoint.export_for_older(self.version < ALL_OF_IKE);
+        self.endpoint.export_for_older(!self.has_control_plane());
         self.by_grace = start.view.members.len() * 2 <= self.config.group.nodes.len();
         self.unheard_of = None;
         let held_before = !start.reset && !start.fresh.contains(&self.node);

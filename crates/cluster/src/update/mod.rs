@@ -25,6 +25,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// can be upgraded one by one. 15 ends with [`Op::Resynced`].
 pub(crate) const OLDEST: u8 = 15;
 pub(crate) const NEWEST: u8 = 16;
+/// With this version came [`Op::Configure`] and all behind it, and RFC 6311 in the states of IKE SAs.
+pub(crate) const CONTROL_PLANE: u8 = 16;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -337,6 +337,16 @@ impl Endpoint {
         self.renew_ike(now, ike)
     }
 
+    /// Renews what an operator means by a number; `reauth`: an IKE SA with authentication. False if there is nothing to renew.
+    pub fn renew_target(&mut self, now: Time, target: &Target, reauth: bool) -> bool {
+        match *target {
+            Target::Ike(id) if reauth => self.reauthenticate_ike(now, id),
+            Target::Ike(id) => self.rekey_ike(now, id),
+            Target::Child(id) => self.rekey_child(now, id),
+            Target::Connection(_) | Target::ChildName { .. } | Target::All => false,
+        }
+    }
+
     /// Makes sure that both sides of an IKE SA, which was taken over from a node that died, agree on the next Message IDs (RFC
     /// 6311): as soon as what is under way is answered. Once for each takeover. False if the peer cannot.
     pub fn sync_message_ids(&mut self, now: Time, ike: IkeSaId) -> bool {

@@ -11,7 +11,6 @@ use crate::message::MessageId;
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Reason, Time};
 use crate::sa::{IkeSa, Lease, Phase, decode};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use testudo_ipsec::spi::{Share, Spi};
 
@@ -100,16 +99,8 @@ impl Endpoint {
     ) -> Option<IkeSaStatus> {
         let mut sa = decode(state, taken).ok()?;
         sa.id = ike;
-        let numbers: BTreeMap<ChildSaId, Option<ChildSaId>> =
-            sa.children.iter().map(|of| (of.id, child(of.params.spi_in))).collect();
         let mut status = IkeSaStatus::from(&sa);
-        status.children.retain_mut(|of| match numbers.get(&of.id) {
-            Some(Some(id)) => {
-                of.id = *id;
-                true
-            }
-            _ => false,
-        });
+        status.children.retain_mut(|of| child(of.spi_in).map(|id| of.id = id).is_some());
         Some(status)
     }
 

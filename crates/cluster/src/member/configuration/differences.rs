@@ -1,6 +1,5 @@
 //! Nodes that are configured differently: all tell a digest of what they have, and each piece's where digests differ.
 
-use super::SINCE;
 use crate::member::Member;
 use crate::node::NodeId;
 use crate::update::{Manifest, Op, PieceName};
@@ -106,10 +105,14 @@ impl Member {
         self.digests().map(one).fold(0, |whole, one| whole ^ one)
     }
 
+    fn may_tell_manifest(&self) -> bool {
+        self.running && self.has_control_plane() && self.configuration.hearing.is_none()
+    }
+
     /// Tells what this node has, if that is due.
     pub(in crate::member) fn tell_manifest(&mut self, now: Time) {
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-        if !self.running || self.version < SINCE || self.configuration.hearing.is_some() {
+        if !self.may_tell_manifest() {
             return;
         }
         let (due, look) = (self.configuration.told.due, self.configuration.told.look);
@@ -142,9 +145,8 @@ impl Member {
     /// When [`Self::tell_manifest`] has something to do.
     pub(in crate::member) fn next_manifest(&self) -> Option<Time> {
         let told = &self.configuration.told;
-        let able = self.running && self.version >= SINCE && self.configuration.hearing.is_none();
         let look = told.look.filter(|_| told.due.is_none());
-        [told.due, look].into_iter().flatten().min().filter(|_| able)
+        [told.due, look].into_iter().flatten().min().filter(|_| self.may_tell_manifest())
     }
 
     /// A node has told what it has.

@@ -23,9 +23,6 @@ use testudo_ike::output::Time;
 use testudo_planted::{Plant, planted};
 use zeroize::Zeroizing;
 
-/// The version of the updates from which on nodes tell each other how they are configured.
-const SINCE: u8 = 16;
-
 /// A piece of configuration.
 struct Piece {
     octets: Secret,
@@ -44,6 +41,8 @@ pub(super) struct Configuration {
     pieces: BTreeMap<PieceName, Piece>,
     /// What was taken away where there was nobody to tell.
     untold: Vec<(Effect, Secret)>,
+    /// There may be pieces that are untold: nobody looks at all of them in every turn.
+    may_be_untold: bool,
     /// As long as this node has not heard what the others have.
     hearing: Option<Hearing>,
     /// Commands of this node that have not come back, and how often the host had been asked to change something before them.
@@ -61,6 +60,7 @@ impl Configuration {
             key: HashKey::new(*Hkdf::extract(b"testudo cluster configuration 1", cluster_key).expand(&[])),
             pieces: BTreeMap::new(),
             untold: Vec::new(),
+            may_be_untold: false,
             hearing: None,
             under_way: BTreeMap::new(),
             asked: 0,
@@ -90,6 +90,7 @@ impl Configuration {
     /// There is nobody to tell.
     fn change_alone(&mut self, effect: Effect, octets: Secret) {
         self.change(&effect, octets.clone(), true);
+        self.may_be_untold = true;
         if !matches!(effect, Effect::Set(_)) && self.replicates {
             self.untold.push((effect, octets));
         }
@@ -142,7 +143,7 @@ impl Member {
 
     /// All nodes have the same, or should.
     pub(super) fn replicates_configuration(&self) -> bool {
-        self.configuration.replicates && self.version >= SINCE
+        self.configuration.replicates && self.has_control_plane()
     }
 
     /// A view begins.
@@ -159,6 +160,7 @@ impl Member {
         if is_reset {
             configuration.pieces.values_mut().for_each(|piece| piece.is_untold = true);
         }
+        configuration.may_be_untold = true;
         self.begin_manifests(now);
     }
 

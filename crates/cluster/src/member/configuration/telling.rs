@@ -2,12 +2,10 @@
 
 use super::Piece;
 use crate::member::Member;
+use crate::member::resync::CHUNK;
 use crate::node::NodeId;
 use crate::update::{Configure, Effect, Op, PieceName, Secret};
 use std::collections::BTreeMap;
-
-/// Octets under way at a time, about.
-const CHUNK: usize = 48 << 10;
 
 /// What a fresh node has heard so far.
 #[derive(Default)]
@@ -18,14 +16,11 @@ pub(super) struct Hearing {
 }
 
 impl Member {
-    /// The names of the pieces, in the order in which they are loaded.
-    pub(in crate::member) fn pieces_to_tell(&self) -> Vec<PieceName> {
-        self.configuration.pieces.keys().cloned().collect()
-    }
-
-    /// True for the one who tells fresh nodes of the pieces: the first of those who hold the state.
-    pub(in crate::member) fn tells_pieces(&self) -> bool {
-        self.replicates_configuration() && self.table.synced().first() == Some(&self.node)
+    /// The names of the pieces, in the order in which they are loaded, for the one who tells fresh nodes of them: the first of those
+    /// who hold the state.
+    pub(in crate::member) fn pieces_to_tell(&self) -> Option<Vec<PieceName>> {
+        let tells = self.replicates_configuration() && self.table.synced().first() == Some(&self.node);
+        tells.then(|| self.configuration.pieces.keys().cloned().collect())
     }
 
     /// A piece as it is now.
@@ -43,6 +38,9 @@ impl Member {
 
     /// Tells the others what was loaded here, and what was taken away, when there was nobody to tell, part by part.
     pub(in crate::member) fn tell_untold_pieces(&mut self) {
+        if !self.configuration.may_be_untold {
+            return;
+        }
         let waits = self.configuration.said.is_some_and(|ticket| !self.commits.is_stable(ticket));
         let hears = self.configuration.hearing.is_some() || self.unheard_of.is_some();
         if waits || hears || !self.running || !self.replicates_configuration() {
@@ -63,6 +61,7 @@ impl Member {
         // What is both was set behind.
         let mut ops: Vec<Op> = std::mem::take(&mut self.configuration.untold).into_iter().map(gone).collect();
         ops.extend(part.map(op));
+        self.configuration.may_be_untold = !ops.is_empty();
         if !ops.is_empty() {
             self.configuration.said = self.publish(ops);
         }

@@ -2,20 +2,10 @@ use super::*;
 use crate::engine::{EngineEvent, RingId, View};
 use crate::group::{ClusterKey, Durable, GroupConfig};
 use crate::member::MemberConfig;
+use crate::member::counter::Counter;
 use std::collections::VecDeque;
 use std::time::Duration;
 use testudo_ike::suite::Entropy;
-
-struct Counter(u8);
-
-impl Entropy for Counter {
-    fn fill(&mut self, out: &mut [u8]) {
-        for octet in out {
-            self.0 = self.0.wrapping_add(1);
-            *octet = self.0;
-        }
-    }
-}
 
 fn id(number: u32) -> NodeId {
     NodeId::new(number).unwrap()

@@ -49,6 +49,15 @@ fn all_hear(listeners: &[Receiver<(String, bool)>], name: &str, up: bool) {
     }
 }
 
+/// Waits until none of the peer's Child SAs is one of those before.
+fn await_new_keys(trial: &Trial, peer: u8, before: &[String]) {
+    wait_until("new keys", LIMIT, || {
+        let now = trial.spis(peer);
+        Ok(if now.iter().all(|spi| !before.contains(spi)) { Ok(()) } else { Err(format!("{now:?}")) })
+    })
+    .unwrap();
+}
+
 fn why(node: &Testudo) -> String {
     node.cluster().unwrap()["why"].to_string()
 }
@@ -86,11 +95,7 @@ fn one_node_is_told_and_all_of_them_list_and_command() {
         let elsewhere = trial.bed.nodes[usize::from(other_than(owner)) - 1].swanctl().clone();
         let before = trial.spis(peer);
         elsewhere.run(["--rekey", "--child", &name]).unwrap();
-        wait_until("new keys", LIMIT, || {
-            let now = trial.spis(peer);
-            Ok(if now.iter().all(|spi| !before.contains(spi)) { Ok(()) } else { Err(format!("{now:?}")) })
-        })
-        .unwrap();
+        await_new_keys(&trial, peer, &before);
         all_hear(&listeners, "child-rekey", false);
         elsewhere.run(["--rekey", "--ike", &name]).unwrap();
         all_hear(&listeners, "ike-rekey", false);
@@ -186,9 +191,5 @@ fn nodes_are_upgraded_one_after_another() {
     let owner = trial.bed.owner(1).unwrap();
     let before = trial.spis(1);
     trial.bed.node(other_than(owner)).swanctl().run(["--rekey", "--child", "peer1"]).unwrap();
-    wait_until("new keys", LIMIT, || {
-        let now = trial.spis(1);
-        Ok(if now.iter().all(|spi| !before.contains(spi)) { Ok(()) } else { Err(format!("{now:?}")) })
-    })
-    .unwrap();
+    await_new_keys(&trial, 1, &before);
 }
