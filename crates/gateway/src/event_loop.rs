@@ -74,6 +74,10 @@ struct Loop {
     icmp_waits: bool,
     /// The same of other nodes.
     pulses_wait: bool,
+    /// The same of the engine.
+    engine_waits: bool,
+    /// There are Child SAs whose traffic is to be looked at.
+    traffic_waits: bool,
     /// VICI's clients have more to read or to say than one turn takes.
     vici_waits: bool,
 }
@@ -186,6 +190,8 @@ impl Loop {
             ike_waits: false,
             icmp_waits: false,
             pulses_wait: false,
+            engine_waits: false,
+            traffic_waits: false,
             vici_waits: false,
             poll,
         })
@@ -219,7 +225,7 @@ impl Loop {
         self.gateway.watch(self.server.is_watched());
         if self.gateway.node.is_some() {
             // What other nodes say first: how late this one is must not look as if they were silent.
-            self.gateway.engine_events();
+            self.engine_waits = self.gateway.engine_events();
             self.pulses_wait = self.gateway.datagrams();
         }
         let mut ended = false;
@@ -264,11 +270,13 @@ impl Loop {
             self.gateway.settle();
         }
         self.server.handle_deadline(now);
+        self.traffic_waits = self.gateway.look_at_traffic();
         if self.next_housekeeping <= Instant::now() {
             self.next_housekeeping = Instant::now() + HOUSEKEEPING;
             self.gateway.data.housekeeping()?;
             self.gateway.routes_changed();
             self.gateway.report_traffic();
+            self.traffic_waits = true;
             self.icmp.refill();
             self.icmp_waits = true;
         }
@@ -280,6 +288,8 @@ impl Loop {
         if self.ike_waits
             || self.icmp_waits
             || self.pulses_wait
+            || self.engine_waits
+            || self.traffic_waits
             || self.vici_waits
             || self.gateway.has_notes()
         {

@@ -71,6 +71,8 @@ pub(crate) struct Gateway {
     ikes: BTreeMap<IkeSaId, IkeSaStatus>,
     /// Packets that had come in and gone out at the last look, by Child SA.
     seen: BTreeMap<ChildSaId, (u64, u64)>,
+    /// While all Child SAs are looked at for that: the last that was.
+    pub(crate) looked_at: Option<Option<ChildSaId>>,
     /// How busy this node is.
     load: Load,
     virtual_ips: VirtualIps,
@@ -128,6 +130,7 @@ impl Gateway {
             watched: false,
             ikes: BTreeMap::new(),
             seen: BTreeMap::new(),
+            looked_at: None,
             load: Load::new(),
             virtual_ips: VirtualIps::default(),
         }

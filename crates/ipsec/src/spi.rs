@@ -1,6 +1,7 @@
 //! Identifiers with a layout: SPI, share, sender ID.
 
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 
 /// One of the 256 parts of the tunnel space; a node owns some of them. A single node owns all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -9,6 +10,14 @@ pub struct Share(pub u8);
 /// Security Parameters Index of ESP (RFC 4303 §2.1), laid out as share:8 | slot:14 | tag:10.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Spi(pub u32);
+
+impl Share {
+    /// The SPIs of Child SAs of the share: its number is their first octet.
+    pub fn spis(self) -> RangeInclusive<Spi> {
+        let first = u32::from(self.0) << 24;
+        Spi(first)..=Spi(first | ((1 << 24) - 1))
+    }
+}
 
 impl Spi {
     /// Slots of a share.

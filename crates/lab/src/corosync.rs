@@ -85,6 +85,7 @@ impl Ring {
   token: {token}
   token_coefficient: 0
   token_retransmits_before_loss_const: 3
+  seqno_unchanged_const: 3
   consensus: {consensus}
   join: 30
   interface {{

@@ -22,6 +22,8 @@ use testudo_planted::{Plant, planted};
 
 /// Shares whose IKE rests at a time: the others go on meanwhile.
 const AT_ONCE: usize = 16;
+/// Fewer, where they have so many Child SAs: packets wait while all of them are given away and taken in.
+const SAS_AT_ONCE: usize = 512;
 /// Packets that are named of a share: what comes in some milliseconds.
 const HANDLED: usize = 4096;
 /// An offer of which nothing more is heard is forgotten after this.
@@ -64,6 +66,16 @@ pub enum HandoverStage {
     Stopped(NodeId),
     /// Until it is another's in the total order.
     Dropped,
+}
+
+/// How many shares go in one go, that have so many Child SAs each: one at least.
+fn at_once(sas: impl Iterator<Item = usize>) -> usize {
+    let mut all = 0_usize;
+    let fits = |sas: &usize| {
+        all = all.saturating_add(*sas);
+        all <= SAS_AT_ONCE
+    };
+    sas.take_while(fits).count().max(1)
 }
 
 impl Handover {
@@ -155,7 +167,9 @@ impl Member {
         // tell, no other would end.
         let ready = self.active.without(self.imported).without(self.resync.untold());
         let misplaced = self.table.misplaced(self.node).filter(|(share, _)| ready.contains(*share));
-        let misplaced: Vec<(Share, NodeId)> = misplaced.take(AT_ONCE).collect();
+        let mut misplaced: Vec<(Share, NodeId)> = misplaced.take(AT_ONCE).collect();
+        let sas = misplaced.iter().map(|(share, _)| self.replicas.children_of(*share).count());
+        misplaced.truncate(at_once(sas));
         if misplaced.is_empty() {
             return;
         }
@@ -279,5 +293,22 @@ impl Member {
         self.imported.insert(share);
         self.imports.extend(self.replicas.readable(share));
         self.show(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_with_many_sas_go_few_at_a_time() {
+        for (sas, go) in [
+            (vec![0; AT_ONCE], AT_ONCE),
+            (vec![SAS_AT_ONCE / 4; 8], 4),
+            (vec![1, SAS_AT_ONCE], 1),
+            (vec![10 * SAS_AT_ONCE, 1], 1),
+        ] {
+            assert_eq!(at_once(sas.into_iter()), go);
+        }
     }
 }

@@ -346,11 +346,12 @@ impl Member {
     /// When [`Self::handle_timeout`] is wanted.
     pub fn next_timeout(&self) -> Option<Time> {
         let takes = self.takes.iter().filter(|_| self.running).filter_map(Take::at).min();
-        let imports = (self.sender.is_some() && !self.imported.is_empty()).then_some(Time::default());
+        let imports = self.sender.is_some() && !self.imported.is_empty();
+        let at_once = (imports || self.tells_more()).then_some(Time::default());
         // Without a voice its deadlines wait.
         let ike = self.endpoint.next_timeout().filter(|at| self.may_speak(self.looked.max(*at)));
         let syncs = self.syncs.next_timeout().filter(|at| self.may_speak(self.looked.max(*at)));
-        let own = [takes, imports, ike, syncs, self.arrivals.next_timeout()];
+        let own = [takes, at_once, ike, syncs, self.arrivals.next_timeout()];
         let operators = [self.asks.next_timeout(), self.next_manifest()];
         own.into_iter().chain(operators).chain([self.group.next_timeout()]).flatten().min()
     }

@@ -180,14 +180,14 @@ impl Replicas {
 
     /// The Child SAs of a share, by SPI.
     pub(crate) fn children_of(&self, share: Share) -> impl Iterator<Item = (&Spi, &ChildReplica)> {
-        self.children.range(children(share))
+        self.children.range(share.spis())
     }
 
     pub(crate) fn children_mut_of(
         &mut self,
         share: Share,
     ) -> impl Iterator<Item = (&Spi, &mut ChildReplica)> {
-        self.children.range_mut(children(share))
+        self.children.range_mut(share.spis())
     }
 
     /// All Child SAs, by SPI.
@@ -253,11 +253,6 @@ fn ikes(share: Share) -> RangeInclusive<IkeSpi> {
     IkeSpi(first)..=IkeSpi(first | ((1 << 56) - 1))
 }
 
-fn children(share: Share) -> RangeInclusive<Spi> {
-    let first = u32::from(share.0) << 24;
-    Spi(first)..=Spi(first | ((1 << 24) - 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,11 +261,11 @@ mod tests {
     fn the_spis_of_a_share_are_those_that_show_it() {
         for number in [0, 1, 255] {
             let share = Share(number);
-            let (ikes, children) = (ikes(share), children(share));
+            let (ikes, children) = (ikes(share), share.spis());
             assert!([ikes.start(), ikes.end()].iter().all(|spi| spi.share() == share));
             assert!([children.start(), children.end()].iter().all(|spi| spi.share() == share));
         }
-        assert_eq!(children(Share(255)).end().0, u32::MAX);
+        assert_eq!(Share(255).spis().end().0, u32::MAX);
         assert_eq!(ikes(Share(255)).end().0, u64::MAX);
     }
 }

@@ -6,12 +6,21 @@ use crate::node::NodeId;
 use crate::share::ShareSet;
 use crate::update::{IkeState, Op, PieceName, Secret};
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 use testudo_ipsec::spi::{Share, Spi};
 
-/// Octets under way at a time, about: what else there is to say must not wait for long behind it.
+/// Octets that are told in one go, about.
 pub(super) const CHUNK: usize = 48 << 10;
+/// What else there is to say waits behind what is under way: where a chunk has reached everybody sooner than that there may be one more
+/// under way, and where it has taken longer, only half as many.
+const QUICK: Duration = Duration::from_millis(15);
+const SLOW: Duration = Duration::from_millis(60);
+/// No more are ever under way.
+const MOST: usize = 16;
+/// No more are told in one turn of the host: pulses must not wait for them.
+const IN_A_TURN: usize = 4;
 
 /// How far it is.
 #[derive(Debug, Default)]
@@ -20,12 +29,16 @@ pub(super) struct Resync {
     fresh: Vec<NodeId>,
     /// Who has not said all.
     awaited: BTreeSet<NodeId>,
-    /// What this node has still to say.
+    /// What this node has still to say, one share after the other.
     queue: VecDeque<Item>,
+    /// The shares of which it has something to say.
+    untold: ShareSet,
     /// It has not said its last word.
     telling: bool,
-    /// The last that it has said.
-    said: Option<Ticket>,
+    /// Chunks that have not reached everybody, as far as is known, and when they were told.
+    under_way: VecDeque<(Ticket, Time)>,
+    /// How many there may be beside one.
+    room: usize,
 }
 
 /// One SA, or a piece of configuration.
@@ -42,6 +55,19 @@ impl Resync {
     /// The view is over.
     pub(super) fn stop(&mut self) {
         *self = Self::default();
+    }
+
+    /// The oldest chunk under way has reached everybody, after so long.
+    fn arrived(&mut self, after: Duration) {
+        if after <= QUICK {
+            self.room = (self.room + 1).min(MOST - 1);
+        } else if after >= SLOW {
+            self.room /= 2;
+        }
+    }
+
+    fn may_tell(&self) -> bool {
+        self.telling && self.under_way.len() <= self.room
     }
 
     /// Nodes that are not up to date.
@@ -61,7 +87,17 @@ impl Resync {
 
     /// Shares of which this node has still to tell something.
     pub(super) fn untold(&self) -> ShareSet {
-        self.queue.iter().filter_map(Item::share).collect()
+        self.untold
+    }
+
+    fn next(&mut self) -> Option<Item> {
+        let item = self.queue.pop_front()?;
+        let next = self.queue.front().and_then(Item::share);
+        // One share is told after the other.
+        if let Some(told) = item.share().filter(|share| next != Some(*share)) {
+            self.untold.remove(told);
+        }
+        Some(item)
     }
 }
 
@@ -99,6 +135,9 @@ impl Member {
             children.sort_unstable();
             self.resync.queue.extend(children.into_iter().map(|(_, spi)| Item::Child(spi)));
             self.resync.queue.extend(self.replicas.ikes_of(share).map(|(spi, _)| Item::Ike(*spi)));
+            if self.resync.queue.back().and_then(Item::share) == Some(share) {
+                self.resync.untold.insert(share);
+            }
         }
         self.resync.telling = true;
         self.tell_path_mtus(now, &start.current);
@@ -111,13 +150,23 @@ impl Member {
         self.tell_next(now);
     }
 
-    /// Says the next part, once the one before it has reached everybody.
+    /// Says the next part, as soon as enough of what went before has reached everybody.
     pub(super) fn tell_more(&mut self, now: Time) {
-        let waits = self.resync.said.is_some_and(|ticket| !self.commits.is_stable(ticket));
-        if self.resync.telling && self.running && !waits {
-            self.tell_next(now);
-            self.hand_over(now);
+        let commits = &self.commits;
+        while let Some((_, told)) = self.resync.under_way.pop_front_if(|(at, _)| commits.is_stable(*at)) {
+            self.resync.arrived(now.since(told));
         }
+        for _ in 0..IN_A_TURN {
+            if self.tells_more() {
+                self.tell_next(now);
+                self.hand_over(now);
+            }
+        }
+    }
+
+    /// There is more to tell, at once.
+    pub(super) fn tells_more(&self) -> bool {
+        self.running && self.resync.may_tell()
     }
 
     fn tell_next(&mut self, now: Time) {
@@ -125,7 +174,7 @@ impl Member {
         self.turn(now);
         let (mut ops, mut size) = (Vec::new(), 0);
         while size < CHUNK
-            && let Some(item) = self.resync.queue.pop_front()
+            && let Some(item) = self.resync.next()
         {
             match item {
                 Item::Piece(name) => {
@@ -149,7 +198,8 @@ impl Member {
             self.resync.telling = false;
             ops.push(Op::Resynced { epoch: self.epoch });
         }
-        self.resync.said = self.publish(ops);
+        let ticket = self.publish(ops);
+        self.resync.under_way.extend(ticket.map(|ticket| (ticket, now)));
     }
 
     fn child_again(&mut self, spi: Spi, ops: &mut Vec<Op>) {
@@ -221,5 +271,47 @@ impl Member {
         self.grant_all(heirs, false);
         self.hand_over(now);
         self.provide(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn child(share: u8, slot: u32) -> Item {
+        Item::Child(Spi(u32::from(share) << 24 | slot << 10))
+    }
+
+    /// Tells chunks one after another, each of which arrives after so long. Gives how many may be under way then.
+    fn room_after(resync: &mut Resync, took: &[u64]) -> usize {
+        took.iter().for_each(|millis| resync.arrived(Duration::from_millis(*millis)));
+        resync.room + 1
+    }
+
+    #[test]
+    fn as_much_is_under_way_as_arrives_soon() {
+        let mut resync = Resync { telling: true, ..Resync::default() };
+        assert_eq!(room_after(&mut resync, &[]), 1);
+        assert_eq!(room_after(&mut resync, &[1, 15, 30, 15]), 4);
+        assert_eq!(room_after(&mut resync, &[60]), 2);
+        assert_eq!(room_after(&mut resync, &[5000, 5000]), 1);
+        assert_eq!(room_after(&mut resync, &[1; 100]), MOST);
+        resync.under_way.extend((1..MOST as u64).map(|at| (Ticket(at), Time::default())));
+        assert!(resync.may_tell());
+        resync.under_way.push_back((Ticket(MOST as u64), Time::default()));
+        assert!(!resync.may_tell());
+    }
+
+    #[test]
+    fn a_share_is_told_with_its_last_sa() {
+        let queue = [Item::LastPiece, child(1, 1), child(1, 2), child(3, 1), Item::Ike(IkeSpi(3 << 56))];
+        let untold = [Share(1), Share(3)].into_iter().collect();
+        let mut resync = Resync { queue: queue.into(), untold, ..Resync::default() };
+        let left: Vec<usize> = std::iter::from_fn(|| {
+            resync.next()?;
+            Some(resync.untold().len())
+        })
+        .collect();
+        assert_eq!(left, [2, 2, 1, 1, 0]);
     }
 }

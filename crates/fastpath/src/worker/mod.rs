@@ -55,12 +55,16 @@ use inbox::Inbox;
 use origin::{Context, Kept, Source};
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
+use testudo_ipsec::share::ShareSet;
 
 /// Ports that a worker may have: queues of interfaces, each with its place in one octet.
 const MOST_PORTS: usize = 256;
 
 /// Bursts from each port in one turn at most, while others help.
 const SHARED_BURSTS: usize = 16;
+
+/// Bursts from each port that are taken before shares go: what a ring holds.
+const A_RING: usize = 2048_usize.div_ceil(BURST);
 
 /// Turns that a worker stays awake for after it has helped, or was woken: some milliseconds. Who wants help looks for it once a burst.
 const KEEN: u32 = 20_000;
@@ -76,6 +80,8 @@ pub struct Worker<P, H, D> {
     config: WorkerConfig,
     pipeline: D,
     seat: Option<Seat>,
+    /// Shares that are worked on here.
+    shares: ShareSet,
     /// Shares have come or gone since what waits for them was looked at.
     shares_moved: bool,
     /// Turns without work that it stays awake for, because others may want help.
@@ -128,6 +134,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             config,
             pipeline,
             seat: None,
+            shares: ShareSet::ALL,
             shares_moved: false,
             keen: 0,
             waited: 0,
@@ -255,6 +262,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         while !self.delivery.channel.garbage.is_full() {
             let Some(command) = self.delivery.channel.commands.pop() else { break };
             any = true;
+            if self.gives_up(&command) {
+                self.empty_ports();
+            }
             if self.is_sharing() {
                 self.end_all(None);
             }
@@ -277,10 +287,37 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     fn apply(&mut self, command: Command) -> Option<Garbage> {
         match &command {
             Command::AddInbound(sa) => self.delivery.expect_early(sa.spi()),
-            Command::SetShares(_) | Command::Hold(_) => self.shares_moved = true,
+            Command::SetShares(shares) => (self.shares, self.shares_moved) = (*shares, true),
+            Command::Hold(_) => self.shares_moved = true,
             _ => {}
         }
         self.pipeline.apply(command)
+    }
+
+    /// True if shares go with that.
+    fn gives_up(&self, command: &WorkerCommand) -> bool {
+        match command {
+            WorkerCommand::Ipsec(Command::SetShares(shares)) => !self.shares.without(*shares).is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Works on all that the ports hold, before shares go: whoever is given one has kept back only what has come since long after.
+    #[cold]
+    fn empty_ports(&mut self) {
+        for _ in 0..A_RING {
+            let mut any = false;
+            for place in 0..self.delivery.egress.len() {
+                any |= self.receive(place);
+            }
+            if self.is_sharing() {
+                self.end_all(None);
+            }
+            self.delivery.flush();
+            if !any {
+                return;
+            }
+        }
     }
 
     /// What has come before its SA, in the order in which it came.

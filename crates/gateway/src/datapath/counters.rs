@@ -122,9 +122,13 @@ impl DataPath {
         self.sas.totals(child)
     }
 
-    /// What came in and went out, by Child SA.
-    pub(crate) fn all_totals(&self) -> Vec<(ChildSaId, SaTotals, SaTotals)> {
-        self.sas.all_totals()
+    /// Packets that came in and went out, of so many Child SAs behind this one.
+    pub(crate) fn packets_of_some(
+        &self,
+        behind: Option<ChildSaId>,
+        most: usize,
+    ) -> Vec<(ChildSaId, u64, u64)> {
+        self.sas.packets_of_some(behind, most)
     }
 
     /// Names of the parts in use.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Bound;
 use std::sync::Arc;
 use testudo_crypto::Library;
 use testudo_ike::output::{ChildSaId, Path};
@@ -13,7 +14,7 @@ use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa, SaTotals};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::Spi;
+use testudo_ipsec::spi::{Share, Spi};
 
 /// All Child SAs that the worker has.
 #[derive(Default)]
@@ -239,9 +240,10 @@ impl Sas {
         self.installed.get(&child).is_none_or(|sa| sa.outbound.numbers().skip(by))
     }
 
-    /// Up to where packets have been taken in, by SA.
-    pub(super) fn edges(&self) -> impl Iterator<Item = (Spi, u64)> + '_ {
-        self.installed.values().map(|sa| (sa.inbound.spi(), sa.inbound.window().top()))
+    /// Up to where packets have been taken in, by SA of a share.
+    pub(super) fn edges(&self, share: Share) -> impl Iterator<Item = (Spi, u64)> + '_ {
+        let of_share = self.by_spi.range(share.spis()).filter_map(|(_, child)| self.installed.get(child));
+        of_share.map(|sa| (sa.inbound.spi(), sa.inbound.window().top()))
     }
 
     /// The same of those that have moved since this was asked last.
@@ -255,11 +257,18 @@ impl Sas {
         Some((sa.inbound.counters().totals(), sa.outbound.counters().totals()))
     }
 
-    /// What came in and went out, by Child SA.
-    pub(super) fn all_totals(&self) -> Vec<(ChildSaId, SaTotals, SaTotals)> {
-        let totals = |sa: &Installed| (sa.inbound.counters().totals(), sa.outbound.counters().totals());
-        let each = self.installed.iter().map(|(child, sa)| (*child, totals(sa)));
-        each.map(|(child, (inbound, outbound))| (child, inbound, outbound)).collect()
+    /// Packets that came in and went out, of so many Child SAs behind this one.
+    pub(super) fn packets_of_some(
+        &self,
+        behind: Option<ChildSaId>,
+        most: usize,
+    ) -> Vec<(ChildSaId, u64, u64)> {
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        let packets = |(child, sa): (&ChildSaId, &Installed)| {
+            let (inbound, outbound) = (sa.inbound.counters().totals(), sa.outbound.counters().totals());
+            (*child, inbound.packets, outbound.packets)
+        };
+        self.installed.range((from, Bound::Unbounded)).take(most).map(packets).collect()
     }
 }
 

@@ -122,3 +122,23 @@ fn a_path_is_that_of_all_sas_to_one_address_and_of_no_other() {
         sas.by_remote.is_empty() && sas.by_spi.is_empty() && sas.by_spi_out.is_empty() && sas.idle.is_empty()
     );
 }
+
+#[test]
+fn edges_are_those_of_a_share_and_traffic_is_looked_at_in_parts() {
+    let mut sas = Sas::new(false);
+    let first = 0x0100_0000;
+    for number in [1, 2, 0x0100_0000, 0x01ff_ffff] {
+        install(&mut sas, POLICY, number, Turn::First);
+    }
+    let spis = |share| sas.edges(Share(share)).map(|(spi, _)| spi.0).collect::<Vec<_>>();
+    assert_eq!(spis(1), [first + 1, first + 2]);
+    assert_eq!(spis(2), [2 * first, 2 * first + 0x00ff_ffff]);
+    assert!(spis(0).is_empty() && spis(3).is_empty());
+    let mut parts = Vec::new();
+    let mut behind = None;
+    while let Some(last) = sas.packets_of_some(behind, 3).last() {
+        parts.push(sas.packets_of_some(behind, 3).len());
+        behind = Some(last.0);
+    }
+    assert_eq!(parts, [3, 1]);
+}

@@ -2,11 +2,15 @@
 
 use super::Gateway;
 use crate::cluster::rollback::Sign;
+use std::time::{Duration, Instant};
 use testudo_cluster::group::Durable;
 use testudo_cluster::member::{Member, MemberOutput};
 use testudo_fastpath::worker::boottime;
 use testudo_ike::output::Time;
 use testudo_ipsec::pmtu::TooBig;
+
+/// How long the engine is heard before others get their turn.
+const ENGINE_BURST: Duration = Duration::from_millis(5);
 
 impl Gateway {
     /// Tells the member something, if there is one.
@@ -40,16 +44,20 @@ impl Gateway {
         }
     }
 
-    /// Hears the engine.
-    pub(crate) fn engine_events(&mut self) {
-        while let Some(event) = self.node.as_mut().and_then(|node| node.next_event()) {
+    /// Hears the engine. True if there may be more to hear: the other nodes' pulses must not wait for long.
+    pub(crate) fn engine_events(&mut self) -> bool {
+        let begun = Instant::now();
+        let mut more = false;
+        while !more && let Some(event) = self.node.as_mut().and_then(|node| node.next_event()) {
             self.look_at_clock();
             self.in_cluster(|member, now| member.handle_engine(now, event));
             self.perform_all();
+            more = begun.elapsed() >= ENGINE_BURST;
         }
         // It may have been woken because there is room for messages that were given back.
         self.in_cluster(|member, _| member.multicast_ready());
         self.perform_all();
+        more
     }
 
     /// Hears the other nodes. True if there may be more.

@@ -6,6 +6,9 @@ use testudo_cluster::member::Member;
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::spd::PolicyId;
 
+/// Child SAs that are looked at in one go: with very many others would wait for too long.
+const LOOKED_AT_ONCE: usize = 2048;
+
 impl Gateway {
     /// What workers have to tell.
     pub(crate) fn worker_events(&mut self) {
@@ -78,11 +81,14 @@ impl Gateway {
         }
     }
 
-    /// Once a second: tries again what failed. A peer whose packets authenticate is alive: saves it the liveness checks.
-    pub(crate) fn report_traffic(&mut self) {
-        for (child, inbound, outbound) in self.data.all_totals() {
+    /// Looks at some Child SAs more: a peer whose packets authenticate is alive, which saves it the liveness checks. True if there are more
+    /// to look at.
+    pub(crate) fn look_at_traffic(&mut self) -> bool {
+        let Some(behind) = self.looked_at else { return false };
+        let some = self.data.packets_of_some(behind, LOOKED_AT_ONCE);
+        for &(child, inbound, outbound) in &some {
             // A new Child SA has carried nothing.
-            let now = (inbound.packets, outbound.packets);
+            let now = (inbound, outbound);
             let before = self.seen.get(&child).copied().unwrap_or_default();
             if before == now {
                 continue;
@@ -92,6 +98,15 @@ impl Gateway {
                 self.endpoint.traffic_seen(self.now, child);
             }
         }
+        let more = some.len() == LOOKED_AT_ONCE;
+        self.looked_at = some.last().filter(|_| more).map(|(child, ..)| Some(*child));
+        self.settle();
+        more
+    }
+
+    /// Once a second: tries again what failed, tells the other nodes what has moved, and begins to look at the traffic of all Child SAs.
+    pub(crate) fn report_traffic(&mut self) {
+        self.looked_at.get_or_insert(None);
         self.protection_changed |= self.policies_failed;
         if let Some(member) = self.endpoint.member() {
             member.report_edges(self.now, &self.data.moved_edges());

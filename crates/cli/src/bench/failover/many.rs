@@ -33,6 +33,8 @@ struct Measured {
     lost: Vec<f64>,
     /// IKE SAs that are others than before.
     renewed: Vec<f64>,
+    /// What the nodes have said to each other on their link, to all of them, in octets a tunnel.
+    octets: Vec<f64>,
 }
 
 pub(super) fn measure(args: &FailoverArgs) -> std::result::Result<Vec<Row>, FailoverError> {
@@ -45,11 +47,13 @@ pub(super) fn measure(args: &FailoverArgs) -> std::result::Result<Vec<Row>, Fail
         let look = |_: &Ended| Ok::<_, FailoverError>(());
         Ok(swarm.follow(initiators, args.width as usize, SETUP_LIMIT, look)?.done.len())
     })??;
+    // What the setups have left to do does not count.
+    sleep(CALM);
     let mut measured = Measured::default();
     for repeat in 0..args.repeats {
         let node = (repeat % u32::from(NODES) + 1) as u8;
         measured.list.push(list(&site.bed, node, up)?);
-        measured.rejoin(&mut site.bed, node, up)?;
+        measured.rejoin(&mut site, node, up)?;
     }
     Ok(measured.rows(up))
 }
@@ -70,7 +74,8 @@ fn list(bed: &Bed, node: u8, up: usize) -> Result<f64> {
 }
 
 impl Measured {
-    fn rejoin(&mut self, bed: &mut Bed, node: u8, up: usize) -> Result<()> {
+    fn rejoin(&mut self, site: &mut Site, node: u8, up: usize) -> Result<()> {
+        let bed = &mut site.bed;
         bed.strike(node, Failure::Testudod)?;
         let others: Vec<u8> = (1..=NODES).filter(|other| *other != node).collect();
         bed.await_members(&others)?;
@@ -80,6 +85,7 @@ impl Measured {
             Ok(())
         })?;
         let mut took = Duration::ZERO;
+        let octets = Site::link_octets(&bed.cluster)?;
         let busy = delays(bed, |bed| {
             let begun = Instant::now();
             bed.node(node).restart()?;
@@ -87,7 +93,9 @@ impl Measured {
             took = begun.elapsed();
             Ok(())
         })?;
+        let octets = Site::link_octets(&bed.cluster)? - octets;
         bed.await_balance()?;
+        self.octets.push(octets as f64 / up as f64);
         self.rejoin.push(took.as_secs_f64());
         self.calm.push(calm.p99);
         self.busy.push(busy.p99);
@@ -103,6 +111,7 @@ impl Measured {
             Row::new(format!("swanctl --list-sas of {up} tunnels"), "s", self.list).aim(at_most(3.0)),
             Row::new("a node's start until it holds all of them", "s", self.rejoin)
                 .aim(Aim::median_at_most(5.0)),
+            Row::new("what that takes on the nodes' link, a tunnel", "octets", self.octets),
             Row::new("p99 of a datagram's delay, in calm", "ms", self.calm),
             Row::new("the same, while the node is brought up to date", "ms", self.busy),
             Row::new("ratio of the two", "", self.ratio).aim(Aim::median_at_most(2.0)),

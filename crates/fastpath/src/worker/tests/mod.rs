@@ -5,6 +5,7 @@ mod crew;
 mod early;
 mod fenced;
 mod forwarding;
+mod handing_over;
 mod holding;
 mod host;
 mod in_step;
@@ -48,6 +49,8 @@ const ROUTER: &str = "192.0.2.254";
 struct Scripted {
     outbound: Option<fn(&mut Item<'_>) -> Verdict>,
     inbound: Option<fn(&mut Item<'_>) -> Verdict>,
+    /// From when no share is its own any more.
+    shareless: Option<fn(&mut Item<'_>) -> Verdict>,
     events: Vec<Event>,
     /// Packets that do not wait for their SA any longer.
     given_up: u64,
@@ -88,6 +91,10 @@ impl Pipeline for Scripted {
     fn apply(&mut self, command: Command) -> Option<Garbage> {
         match command {
             Command::SetSenderId(sender) => Some(Garbage::SenderId(sender)),
+            Command::SetShares(shares) if shares.is_empty() => {
+                self.outbound = self.shareless.or(self.outbound);
+                None
+            }
             _ => None,
         }
     }
