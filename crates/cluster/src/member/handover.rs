@@ -26,6 +26,9 @@ const AT_ONCE: usize = 16;
 const SAS_AT_ONCE: usize = 512;
 /// Packets that are named of a share: what comes in some milliseconds.
 const HANDLED: usize = 4096;
+/// The owner goes on for so long at least after it has offered shares: a packet may reach it so much later than the node that keeps it
+/// back, where a processor of either is busy.
+const LINGER: Duration = Duration::from_millis(10);
 /// An offer of which nothing more is heard is forgotten after this.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -35,8 +38,8 @@ pub(super) struct Handover(BTreeMap<Share, Stage>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// SEG_OFFER has been said. All goes on until everybody knows.
-    Offered(NodeId, Ticket),
+    /// SEG_OFFER has been said. All goes on until everybody knows, and until then at least.
+    Offered(NodeId, Ticket, Time),
     /// Packets and IKE rest until it is told up to where packets have been taken in.
     Frozen(NodeId),
     /// SEG_DROP has been said, in the view of that epoch.
@@ -82,7 +85,7 @@ impl Handover {
     /// For operators.
     pub(super) fn stages(&self) -> Vec<(Share, HandoverStage)> {
         let shown = |stage: &Stage| match *stage {
-            Stage::Offered(to, _) => HandoverStage::Offered(to),
+            Stage::Offered(to, ..) => HandoverStage::Offered(to),
             Stage::Frozen(to) => HandoverStage::Stopped(to),
             Stage::Dropped(_) | Stage::Void => HandoverStage::Dropped,
         };
@@ -178,9 +181,9 @@ impl Member {
         let (shares, neighbours) = (misplaced.clone(), self.neighbours.clone());
         let offer = Op::SegOffer(Offer { shares, neighbours, epoch: self.epoch });
         let Some(ticket) = self.publish(vec![offer]) else { return };
-        let offered = misplaced.into_iter().map(|(share, to)| (share, Stage::Offered(to, ticket)));
+        let until = now.plus(LINGER);
+        let offered = misplaced.into_iter().map(|(share, to)| (share, Stage::Offered(to, ticket, until)));
         self.handover.0.extend(offered);
-        self.freeze(now);
     }
 
     /// Another node will give shares up: what comes for this one's is kept back from now on.
@@ -212,13 +215,23 @@ impl Member {
         }
     }
 
+    /// When shares that all know of may be stopped.
+    pub(super) fn next_freeze(&self) -> Option<Time> {
+        let known = |stage: &Stage| match *stage {
+            Stage::Offered(_, ticket, until) if self.commits.is_stable(ticket) => Some(until),
+            _ => None,
+        };
+        self.handover.0.values().filter_map(known).min()
+    }
+
     /// Lets packets and IKE rest in shares whose offers all know of: who is to have them keeps back what comes.
     pub(super) fn freeze(&mut self, now: Time) {
         let commits = &self.commits;
         let mut frozen = ShareSet::EMPTY;
         for (share, stage) in &mut self.handover.0 {
-            if let Stage::Offered(to, ticket) = *stage
+            if let Stage::Offered(to, ticket, until) = *stage
                 && commits.is_stable(ticket)
+                && until <= now
             {
                 *stage = Stage::Frozen(to);
                 frozen.insert(*share);

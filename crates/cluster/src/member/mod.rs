@@ -330,6 +330,7 @@ impl Member {
         self.hear_group(now);
         self.take_what_is_due(now);
         self.expire_arrivals(now);
+        self.freeze(now);
         self.bump(now);
         self.import_some(now);
         self.renew_doubtful(now);
@@ -352,8 +353,8 @@ impl Member {
         let ike = self.endpoint.next_timeout().filter(|at| self.may_speak(self.looked.max(*at)));
         let syncs = self.syncs.next_timeout().filter(|at| self.may_speak(self.looked.max(*at)));
         let own = [takes, at_once, ike, syncs, self.arrivals.next_timeout()];
-        let operators = [self.asks.next_timeout(), self.next_manifest()];
-        own.into_iter().chain(operators).chain([self.group.next_timeout()]).flatten().min()
+        let others = [self.asks.next_timeout(), self.next_manifest(), self.next_freeze()];
+        own.into_iter().chain(others).chain([self.group.next_timeout()]).flatten().min()
     }
 
     /// The machine has gone back to an earlier state: nothing that this node holds is valid any more.
