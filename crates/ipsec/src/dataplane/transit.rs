@@ -82,12 +82,13 @@ impl Transit {
         std::mem::replace(&mut self.handled, digests)
     }
 
-    /// True if a clear packet of that share is to be worked on now; else it has its verdict.
+    /// True if a clear packet of that share is to be worked on now; else it has its verdict. `here`: this node carries the share, so that
+    /// it will be. What is noted and not worked on would be lost.
     #[cold]
     pub(super) fn lets_pass(
         &mut self,
         item: &mut Item<'_>,
-        (share, now): (Share, u64),
+        (share, here, now): (Share, bool, u64),
         key: HashKey,
         counters: &DirectionCounters,
     ) -> bool {
@@ -101,7 +102,8 @@ impl Transit {
             return false;
         }
         let asks = self.came.contains(share) && !self.handled.is_empty() && now < self.until;
-        if !asks && !self.leaving.contains(share) {
+        let notes = here && self.leaving.contains(share) && !self.notes.is_empty();
+        if !asks && !notes {
             return true;
         }
         let digest = key.hash(item.buf.data());
@@ -109,7 +111,7 @@ impl Transit {
             item.refuse(DropReason::HandledElsewhere, counters);
             return false;
         }
-        if self.leaving.contains(share) && !self.notes.is_empty() {
+        if notes {
             let at = self.count % self.notes.len();
             self.notes[at] = Note { share, digest };
             self.count += 1;

@@ -79,8 +79,10 @@ proptest! {
         let held = out(&mut next, kept);
         prop_assert!(held.iter().all(|(verdict, _)| *verdict == Verdict::Held));
         prop_assert_eq!(held.iter().map(|(_, packet)| packet).collect::<Vec<_>>(), kept.iter().collect::<Vec<_>>());
-        hand_over(&mut owner, &mut next);
+        // Its share has gone, and its notes have not been fetched yet.
+        owner.plane.apply(Command::SetShares(without(share())));
         let late = out(&mut owner, &packets[stop..]);
+        hand_over(&mut owner, &mut next);
         prop_assert!(late.iter().all(|(verdict, _)| *verdict == Verdict::Drop(DropReason::OtherNode)));
         let by_next = out(&mut next, kept);
         let count = |wanted: Verdict| by_next.iter().filter(|(verdict, _)| *verdict == wanted).count();

@@ -168,7 +168,8 @@ impl<'s> Planner<'s, '_> {
             _ => None,
         };
         let (Some(share), Some(transit)) = (share, &mut self.transit) else { return true };
-        transit.lets_pass(item, (share, self.now), self.pairs, &self.counters.outbound)
+        let here = is_carried(share, self.shares);
+        transit.lets_pass(item, (share, here, self.now), self.pairs, &self.counters.outbound)
     }
 
     /// True if this node carries the SA: what cannot be told apart before the policies are looked at comes to all nodes.
