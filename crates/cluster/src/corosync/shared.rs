@@ -29,12 +29,13 @@ pub(super) struct Shared {
 }
 
 struct Queues {
-    /// When the host last had fetched everything.
+    /// The host has fetched everything that there was by then.
     served: Instant,
     /// Framed.
     outgoing: VecDeque<Vec<u8>>,
     outgoing_bytes: usize,
-    events: VecDeque<EngineEvent>,
+    /// With when they came.
+    events: VecDeque<(Instant, EngineEvent)>,
     events_bytes: usize,
     /// A message was given back: the host is told when there is room.
     refused: bool,
@@ -94,12 +95,14 @@ impl Shared {
 
     pub(super) fn next_event(&self) -> Option<EngineEvent> {
         let mut queues = self.lock();
-        let Some(event) = queues.events.pop_front() else {
+        let Some((came, event)) = queues.events.pop_front() else {
             // Under the lock: what comes next sets it again.
             let _was_unset = self.wake_host.read();
             queues.served = Instant::now();
             return None;
         };
+        // It may never find the queue empty, and be no more than some turns late.
+        queues.served = queues.served.max(came);
         queues.events_bytes -= cost(&event);
         if queues.stalled && queues.events_bytes <= EVENTS_BYTES / 2 {
             queues.stalled = false;
@@ -159,7 +162,7 @@ impl Shared {
                 queues.outgoing_bytes = 0;
             }
             queues.events_bytes += cost(&event);
-            queues.events.push_back(event);
+            queues.events.push_back((Instant::now(), event));
         }
         if queues.events.len() > before {
             self.wake_host();
@@ -241,6 +244,20 @@ mod tests {
         shared.put_back(last);
         let taken = (0..).take_while(|_| shared.offer(vec![1; OUTGOING_BYTES / 8]).is_ok()).count();
         assert_eq!(taken, 8);
+    }
+
+    #[test]
+    fn a_host_that_always_has_more_to_fetch_is_served_as_late_as_that_is_old() {
+        let (_poll, shared) = shared();
+        let long_ago = Instant::now().checked_sub(2 * PATIENCE).unwrap();
+        let notice = || EngineEvent::Notice(String::new());
+        shared.tell([notice(), notice(), notice()]);
+        shared.lock().served = long_ago;
+        shared.lock().events[0].0 = long_ago;
+        shared.next_event().unwrap();
+        assert!(!shared.served(), "what it has fetched is old");
+        shared.next_event().unwrap();
+        assert!(shared.served(), "another event waits");
     }
 
     #[test]

@@ -24,10 +24,10 @@ use testudo_planted::{Plant, planted};
 const AT_ONCE: usize = 16;
 /// Fewer, where they have so many Child SAs: packets wait while all of them are given away and taken in.
 const SAS_AT_ONCE: usize = 512;
-/// Packets that are named of a share: what comes in some milliseconds.
-const HANDLED: usize = 4096;
-/// The owner goes on for so long at least after it has offered shares: a packet may reach it so much later than the node that keeps it
-/// back, where a processor of either is busy.
+/// Packets that are named of a share, the latest: more than several workers of the other node keep back.
+const HANDLED: usize = 32 << 10;
+/// The owner goes on for so long after all know of its offer: a packet may reach it so much later than the node that keeps it back,
+/// where a processor of either is busy.
 const LINGER: Duration = Duration::from_millis(10);
 /// An offer of which nothing more is heard is forgotten after this.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -38,8 +38,10 @@ pub(super) struct Handover(BTreeMap<Share, Stage>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// SEG_OFFER has been said. All goes on until everybody knows, and until then at least.
-    Offered(NodeId, Ticket, Time),
+    /// SEG_OFFER has been said. All goes on until everybody knows.
+    Offered(NodeId, Ticket),
+    /// Everybody does. All goes on until then.
+    Known(NodeId, Time),
     /// Packets and IKE rest until it is told up to where packets have been taken in.
     Frozen(NodeId),
     /// SEG_DROP has been said, in the view of that epoch.
@@ -81,11 +83,18 @@ fn at_once(sas: impl Iterator<Item = usize>) -> usize {
     sas.take_while(fits).count().max(1)
 }
 
+impl Stage {
+    /// Its packets and its IKE are this node's as ever.
+    fn goes_on(self) -> bool {
+        matches!(self, Self::Offered(..) | Self::Known(..))
+    }
+}
+
 impl Handover {
     /// For operators.
     pub(super) fn stages(&self) -> Vec<(Share, HandoverStage)> {
         let shown = |stage: &Stage| match *stage {
-            Stage::Offered(to, ..) => HandoverStage::Offered(to),
+            Stage::Offered(to, _) | Stage::Known(to, _) => HandoverStage::Offered(to),
             Stage::Frozen(to) => HandoverStage::Stopped(to),
             Stage::Dropped(_) | Stage::Void => HandoverStage::Dropped,
         };
@@ -94,7 +103,7 @@ impl Handover {
 
     /// Whose IKE is neither here nor there.
     pub(super) fn held(&self) -> ShareSet {
-        self.of(|stage| !matches!(stage, Stage::Offered(..)))
+        self.of(|stage| !stage.goes_on())
     }
 
     /// Whose packets nobody works on at present.
@@ -181,9 +190,9 @@ impl Member {
         let (shares, neighbours) = (misplaced.clone(), self.neighbours.clone());
         let offer = Op::SegOffer(Offer { shares, neighbours, epoch: self.epoch });
         let Some(ticket) = self.publish(vec![offer]) else { return };
-        let until = now.plus(LINGER);
-        let offered = misplaced.into_iter().map(|(share, to)| (share, Stage::Offered(to, ticket, until)));
+        let offered = misplaced.into_iter().map(|(share, to)| (share, Stage::Offered(to, ticket)));
         self.handover.0.extend(offered);
+        self.freeze(now);
     }
 
     /// Another node will give shares up: what comes for this one's is kept back from now on.
@@ -218,23 +227,29 @@ impl Member {
     /// When shares that all know of may be stopped.
     pub(super) fn next_freeze(&self) -> Option<Time> {
         let known = |stage: &Stage| match *stage {
-            Stage::Offered(_, ticket, until) if self.commits.is_stable(ticket) => Some(until),
+            Stage::Known(_, until) => Some(until),
             _ => None,
         };
-        self.handover.0.values().filter_map(known).min()
+        self.handover.0.values().filter(|_| self.running).filter_map(known).min()
     }
 
     /// Lets packets and IKE rest in shares whose offers all know of: who is to have them keeps back what comes.
     pub(super) fn freeze(&mut self, now: Time) {
+        if !self.running {
+            return;
+        }
         let commits = &self.commits;
         let mut frozen = ShareSet::EMPTY;
         for (share, stage) in &mut self.handover.0 {
-            if let Stage::Offered(to, ticket, until) = *stage
-                && commits.is_stable(ticket)
-                && until <= now
-            {
-                *stage = Stage::Frozen(to);
-                frozen.insert(*share);
+            match *stage {
+                Stage::Offered(to, ticket) if commits.is_stable(ticket) => {
+                    *stage = Stage::Known(to, now.plus(LINGER));
+                }
+                Stage::Known(to, until) if until <= now => {
+                    *stage = Stage::Frozen(to);
+                    frozen.insert(*share);
+                }
+                _ => {}
             }
         }
         if !frozen.is_empty() {
@@ -248,7 +263,7 @@ impl Member {
     pub(super) fn stop_handover(&mut self) {
         self.arrivals.0.clear();
         let offered = self.handover.0.len();
-        self.handover.0.retain(|_, stage| !matches!(stage, Stage::Offered(..)));
+        self.handover.0.retain(|_, stage| !stage.goes_on());
         if self.handover.0.len() != offered {
             self.outputs.push_back(MemberOutput::Note { shares: ShareSet::EMPTY });
         }

@@ -411,7 +411,6 @@ impl Member {
     /// The host's turn ends: what has changed is told to the others.
     pub fn pump(&mut self, now: Time) {
         self.turn(now);
-        self.tell_more(now);
         self.tell_untold_pieces();
         self.group.flush(now);
         self.hear_group(now);
@@ -451,6 +450,7 @@ impl Member {
                 GroupOutput::Delivered { from, at, update } => self.delivered(now, from, at, &update),
                 GroupOutput::Stable(ticket) => {
                     self.stable(now, ticket);
+                    self.chunks_arrived(now);
                     self.bumped();
                     self.freeze(now);
                     self.show(now);

@@ -150,12 +150,16 @@ impl Member {
         self.tell_next(now);
     }
 
-    /// Says the next part, as soon as enough of what went before has reached everybody.
-    pub(super) fn tell_more(&mut self, now: Time) {
+    /// Chunks may have reached everybody.
+    pub(super) fn chunks_arrived(&mut self, now: Time) {
         let commits = &self.commits;
         while let Some((_, told)) = self.resync.under_way.pop_front_if(|(at, _)| commits.is_stable(*at)) {
             self.resync.arrived(now.since(told));
         }
+    }
+
+    /// Says the next part, as soon as enough of what went before has reached everybody.
+    pub(super) fn tell_more(&mut self, now: Time) {
         for _ in 0..IN_A_TURN {
             if self.tells_more() {
                 self.tell_next(now);

@@ -80,8 +80,8 @@ pub struct Worker<P, H, D> {
     config: WorkerConfig,
     pipeline: D,
     seat: Option<Seat>,
-    /// Shares that are worked on here.
-    shares: ShareSet,
+    /// Shares of which it is noted what is worked on, because they are about to go to another node.
+    leaving: ShareSet,
     /// Shares have come or gone since what waits for them was looked at.
     shares_moved: bool,
     /// Turns without work that it stays awake for, because others may want help.
@@ -134,7 +134,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             config,
             pipeline,
             seat: None,
-            shares: ShareSet::ALL,
+            leaving: ShareSet::EMPTY,
             shares_moved: false,
             keen: 0,
             waited: 0,
@@ -287,32 +287,35 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     fn apply(&mut self, command: Command) -> Option<Garbage> {
         match &command {
             Command::AddInbound(sa) => self.delivery.expect_early(sa.spi()),
-            Command::SetShares(shares) => (self.shares, self.shares_moved) = (*shares, true),
-            Command::Hold(_) => self.shares_moved = true,
+            Command::SetShares(_) | Command::Hold(_) => self.shares_moved = true,
+            Command::Note(shares, _) => self.leaving = *shares,
+            Command::TakeNotes => self.leaving = ShareSet::EMPTY,
             _ => {}
         }
         self.pipeline.apply(command)
     }
 
-    /// True if shares go with that.
+    /// True if shares go to another node with that.
     fn gives_up(&self, command: &WorkerCommand) -> bool {
         match command {
-            WorkerCommand::Ipsec(Command::SetShares(shares)) => !self.shares.without(*shares).is_empty(),
+            WorkerCommand::Ipsec(Command::SetShares(shares)) => !self.leaving.without(*shares).is_empty(),
             _ => false,
         }
     }
 
-    /// Works on all that the ports hold, before shares go: whoever is given one has kept back only what has come since long after.
+    /// Works on all that the ports hold, before shares go to another node. That one keeps back what has come in the last milliseconds; what
+    /// waits here for longer is nobody else's.
     #[cold]
     fn empty_ports(&mut self) {
+        self.end_all(None);
+        self.receive_early();
+        self.receive_from_transit();
         for _ in 0..A_RING {
             let mut any = false;
             for place in 0..self.delivery.egress.len() {
-                any |= self.receive(place);
+                any |= self.delivery.is_open() && self.has_room() && self.receive(place);
             }
-            if self.is_sharing() {
-                self.end_all(None);
-            }
+            self.end_all(None);
             self.delivery.flush();
             if !any {
                 return;

@@ -99,7 +99,7 @@ impl Workers {
         let complete = self.0.iter().map(|worker| worker.noted.len()).min().unwrap_or(0);
         let noted = (0..complete).map(|_| {
             let each = self.0.iter_mut().filter_map(|worker| worker.noted.pop_front());
-            each.flat_map(|(notes, count)| notes.into_iter().take(count)).collect()
+            latest_first(&each.collect::<Vec<_>>())
         });
         let noted = noted.collect();
         let mut known = BTreeSet::new();
@@ -142,6 +142,16 @@ fn subject(event: &WorkerEvent) -> Option<(u8, u32)> {
         | WorkerEvent::NeighbourMissing { .. }
         | WorkerEvent::PathTooBig { .. } => None,
     }
+}
+
+/// The notes of all workers, each of which has so many, the oldest first: one of each in turns, the latest first.
+fn latest_first(each: &[(Box<[Note]>, usize)]) -> Vec<Note> {
+    let most = each.iter().map(|(_, count)| *count).max().unwrap_or(0);
+    let of_age = |age: usize| {
+        let at = move |(notes, count): &(Box<[Note]>, usize)| notes.get(count.checked_sub(age)?).copied();
+        each.iter().filter_map(at)
+    };
+    (1..=most).flat_map(of_age).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use testudo_fastpath::tun::Tun;
 use testudo_fastpath::worker::{Pipeline, Worker, WorkerConfig};
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, Item, Sources};
 use testudo_ipsec::number::WorkerId;
-use testudo_ipsec::spi::{SenderId, Spi};
+use testudo_ipsec::spi::{SenderId, Share, Spi};
 
 /// Notes what it is told, and waits before it does anything while the test holds the lock.
 #[derive(Default)]
@@ -155,4 +155,18 @@ fn one_that_has_ended_is_named() {
     wait_for("its end", || workers.check().is_err());
     assert_eq!(workers.check().unwrap_err(), "worker 1 has ended: see the log above");
     assert!(workers.stop().unwrap_err().contains("worker 1 panicked: the script says so"));
+}
+
+#[test]
+fn notes_of_all_workers_come_latest_first() {
+    let note = |digest| Note { share: Share(1), digest };
+    let list = |digests: &[u64], room| {
+        let blank = note(0);
+        let mut notes: Vec<Note> = digests.iter().copied().map(note).collect();
+        notes.resize(room, blank);
+        (notes.into_boxed_slice(), digests.len())
+    };
+    let each = [list(&[1, 2, 3], 3), list(&[], 4), list(&[11], 4)];
+    let digests: Vec<u64> = latest_first(&each).iter().map(|note| note.digest).collect();
+    assert_eq!(digests, [3, 11, 2, 1]);
 }

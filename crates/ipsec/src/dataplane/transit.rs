@@ -62,10 +62,14 @@ impl Transit {
         std::mem::replace(&mut self.notes, list)
     }
 
-    /// Ends that. Gives the notes, in any order, and how many they are.
+    /// Ends that. Gives the notes, oldest first, and how many they are.
     pub(super) fn take_notes(&mut self) -> (Box<[Note]>, usize) {
         self.leaving = ShareSet::EMPTY;
-        let notes = std::mem::take(&mut self.notes);
+        let mut notes = std::mem::take(&mut self.notes);
+        if self.count > notes.len() && !notes.is_empty() {
+            let oldest = self.count % notes.len();
+            notes.rotate_left(oldest);
+        }
         let count = self.count.min(notes.len());
         (notes, count)
     }

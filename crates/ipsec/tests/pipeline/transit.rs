@@ -140,13 +140,10 @@ fn the_latest_notes_are_kept() {
     owner.plane.apply(Command::Note(only(), notes(4)));
     let packets: Vec<_> = (0..10).map(numbered).collect();
     out(&mut owner, &packets);
-    let mut all = take_notes(&mut owner);
-    all.sort_unstable();
+    let all = take_notes(&mut owner);
     owner.plane.apply(Command::Note(only(), notes(64)));
     out(&mut owner, &packets[6..]);
-    let mut last = take_notes(&mut owner);
-    last.sort_unstable();
-    assert_eq!(all, last);
+    assert_eq!(all, take_notes(&mut owner), "oldest first");
     out(&mut owner, &packets);
     assert!(take_notes(&mut owner).is_empty(), "nothing is noted behind that");
 }

@@ -15,8 +15,11 @@ fn what_has_come_by_then_is_worked_on() {
     for length in 0..200 {
         arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 100 + length, false), Class::Protect);
     }
-    let command = WorkerCommand::Ipsec(Command::SetShares(ShareSet::EMPTY));
-    worker.delivery.channel.commands.push(command).unwrap();
+    let tell = |worker: &mut TestWorker, command| {
+        worker.delivery.channel.commands.push(WorkerCommand::Ipsec(command)).unwrap();
+    };
+    tell(&mut worker, Command::Note(ShareSet::ALL, Box::default()));
+    tell(&mut worker, Command::SetShares(ShareSet::EMPTY));
     worker.turn(1);
     let lengths: Vec<usize> = sent(&mut worker, WAN).iter().map(|(_, packet)| packet.len()).collect();
     assert_eq!(lengths, (100..300).collect::<Vec<_>>());
@@ -24,6 +27,23 @@ fn what_has_come_by_then_is_worked_on() {
     // What comes from then on is not.
     arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 100, false), Class::Protect);
     worker.turn(2);
+    assert_eq!(sent(&mut worker, WAN).len(), 0);
+    check_and_close(worker);
+}
+
+/// Nobody waits for what a node has lost otherwise: it lets go at once.
+#[test]
+fn what_is_lost_is_let_go_at_once() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().shareless = Some(not_ours);
+    let tell = |worker: &mut TestWorker, command| {
+        worker.delivery.channel.commands.push(WorkerCommand::Ipsec(command)).unwrap();
+    };
+    tell(&mut worker, Command::Note(ShareSet::ALL, Box::default()));
+    tell(&mut worker, Command::TakeNotes);
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 100, false), Class::Protect);
+    tell(&mut worker, Command::SetShares(ShareSet::EMPTY));
+    worker.turn(1);
     assert_eq!(sent(&mut worker, WAN).len(), 0);
     check_and_close(worker);
 }
