@@ -76,8 +76,6 @@ struct Loop {
     pulses_wait: bool,
     /// The same of the engine.
     engine_waits: bool,
-    /// There are Child SAs whose traffic is to be looked at.
-    traffic_waits: bool,
     /// VICI's clients have more to read or to say than one turn takes.
     vici_waits: bool,
 }
@@ -191,7 +189,6 @@ impl Loop {
             icmp_waits: false,
             pulses_wait: false,
             engine_waits: false,
-            traffic_waits: false,
             vici_waits: false,
             poll,
         })
@@ -270,13 +267,12 @@ impl Loop {
             self.gateway.settle();
         }
         self.server.handle_deadline(now);
-        self.traffic_waits = self.gateway.look_at_traffic();
+        self.gateway.look_at_traffic();
         if self.next_housekeeping <= Instant::now() {
             self.next_housekeeping = Instant::now() + HOUSEKEEPING;
             self.gateway.data.housekeeping()?;
             self.gateway.routes_changed();
             self.gateway.report_traffic();
-            self.traffic_waits = true;
             self.icmp.refill();
             self.icmp_waits = true;
         }
@@ -289,7 +285,7 @@ impl Loop {
             || self.icmp_waits
             || self.pulses_wait
             || self.engine_waits
-            || self.traffic_waits
+            || self.gateway.looks_at_traffic()
             || self.vici_waits
             || self.gateway.has_notes()
         {

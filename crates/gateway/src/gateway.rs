@@ -72,7 +72,7 @@ pub(crate) struct Gateway {
     /// Packets that had come in and gone out at the last look, by Child SA.
     seen: BTreeMap<ChildSaId, (u64, u64)>,
     /// While all Child SAs are looked at for that: the last that was.
-    pub(crate) looked_at: Option<Option<ChildSaId>>,
+    looked_at: Option<Option<ChildSaId>>,
     /// How busy this node is.
     load: Load,
     virtual_ips: VirtualIps,

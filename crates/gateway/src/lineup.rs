@@ -6,12 +6,10 @@
 use crate::config::{Config, PortConfig};
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::MAX_QUEUES;
-use testudo_fastpath::port::xdp::XdpConfig;
+use testudo_fastpath::port::xdp::{RING, XdpConfig};
 use testudo_fastpath::port::{Queues, queues_of};
 
-/// Packets that wait at a port for one worker; where it has several queues of it, these share them.
-const RING: u32 = 2048;
-/// Even so one queue holds that many.
+/// A worker's queues of one port share a ring's worth of packets that wait. Even so one queue holds that many.
 const SMALLEST_RING: u32 = 256;
 
 /// All workers, by their numbers.

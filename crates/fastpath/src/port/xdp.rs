@@ -11,6 +11,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Entries of rings of the usual size, which is the largest that a gateway asks for.
+pub const RING: u32 = 2048;
+
 /// How to open an [`XdpPort`].
 #[derive(Clone, Debug)]
 pub struct XdpConfig {
@@ -38,8 +41,8 @@ impl XdpConfig {
             index,
             interface: interface.to_owned(),
             queue: 0,
-            rx_ring: 2048,
-            tx_ring: 2048,
+            rx_ring: RING,
+            tx_ring: RING,
             busy_poll: false,
             zero_copy: false,
         }

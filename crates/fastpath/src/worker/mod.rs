@@ -14,6 +14,7 @@ mod drops;
 mod early;
 mod egress;
 mod fence;
+mod handing_over;
 mod handle;
 mod hold;
 mod host;
@@ -62,9 +63,6 @@ const MOST_PORTS: usize = 256;
 
 /// Bursts from each port in one turn at most, while others help.
 const SHARED_BURSTS: usize = 16;
-
-/// Bursts from each port that are taken before shares go: what a ring holds.
-const A_RING: usize = 2048_usize.div_ceil(BURST);
 
 /// Turns that a worker stays awake for after it has helped, or was woken: some milliseconds. Who wants help looks for it once a burst.
 const KEEN: u32 = 20_000;
@@ -295,34 +293,6 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.pipeline.apply(command)
     }
 
-    /// True if shares go to another node with that.
-    fn gives_up(&self, command: &WorkerCommand) -> bool {
-        match command {
-            WorkerCommand::Ipsec(Command::SetShares(shares)) => !self.leaving.without(*shares).is_empty(),
-            _ => false,
-        }
-    }
-
-    /// Works on all that the ports hold, before shares go to another node. That one keeps back what has come in the last milliseconds; what
-    /// waits here for longer is nobody else's.
-    #[cold]
-    fn empty_ports(&mut self) {
-        self.end_all(None);
-        self.receive_early();
-        self.receive_from_transit();
-        for _ in 0..A_RING {
-            let mut any = false;
-            for place in 0..self.delivery.egress.len() {
-                any |= self.delivery.is_open() && self.has_room() && self.receive(place);
-            }
-            self.end_all(None);
-            self.delivery.flush();
-            if !any {
-                return;
-            }
-        }
-    }
-
     /// What has come before its SA, in the order in which it came.
     fn receive_early(&mut self) {
         while let Some((frame, source)) = self.delivery.take_early() {
@@ -331,20 +301,6 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             self.run(&mut burst, Direction::Inbound, source);
             self.run_again();
         }
-    }
-
-    /// What has waited for shares, in the order in which it came, after some have come or stayed away: what goes on waiting gets in line
-    /// again.
-    fn receive_from_transit(&mut self) {
-        if !std::mem::take(&mut self.shares_moved) {
-            return;
-        }
-        // What gets in line again is not looked at twice.
-        let mut left = self.delivery.in_transit();
-        self.run_in_bursts(&mut FrameBurst::new(), |delivery| {
-            left = left.checked_sub(1)?;
-            delivery.take_from_transit()
-        });
     }
 
     /// A burst from a port through the pipeline.

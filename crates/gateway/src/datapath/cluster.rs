@@ -186,10 +186,9 @@ impl DataPath {
         let floor = |taken: &TakenIn| {
             // Where it is known exactly nobody need look: that takes a system call each.
             let seen = if taken.reach == 0 { None } else { self.guard.seen(taken.spi_in)? };
-            Ok((taken.spi_in, taken.floor(seen)))
+            Ok::<_, String>((taken.spi_in, taken.floor(seen)))
         };
-        let floors: Result<Box<[(Spi, u64)]>, String> = children.iter().map(floor).collect();
-        let floors = floors?;
+        let floors: Box<[(Spi, u64)]> = children.iter().map(floor).collect::<Result<_, _>>()?;
         self.send(Command::TakeIn(floors.clone()));
         Ok(floors)
     }

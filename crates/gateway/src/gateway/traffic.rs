@@ -81,10 +81,14 @@ impl Gateway {
         }
     }
 
-    /// Looks at some Child SAs more: a peer whose packets authenticate is alive, which saves it the liveness checks. True if there are more
-    /// to look at.
-    pub(crate) fn look_at_traffic(&mut self) -> bool {
-        let Some(behind) = self.looked_at else { return false };
+    /// True if there are Child SAs to look at.
+    pub(crate) fn looks_at_traffic(&self) -> bool {
+        self.looked_at.is_some()
+    }
+
+    /// Looks at some Child SAs more: a peer whose packets authenticate is alive, which saves it the liveness checks.
+    pub(crate) fn look_at_traffic(&mut self) {
+        let Some(behind) = self.looked_at else { return };
         let some = self.data.packets_of_some(behind, LOOKED_AT_ONCE);
         for &(child, inbound, outbound) in &some {
             // A new Child SA has carried nothing.
@@ -101,7 +105,6 @@ impl Gateway {
         let more = some.len() == LOOKED_AT_ONCE;
         self.looked_at = some.last().filter(|_| more).map(|(child, ..)| Some(*child));
         self.settle();
-        more
     }
 
     /// Once a second: tries again what failed, tells the other nodes what has moved, and begins to look at the traffic of all Child SAs.

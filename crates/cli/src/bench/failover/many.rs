@@ -75,33 +75,32 @@ fn list(bed: &Bed, node: u8, up: usize) -> Result<f64> {
 
 impl Measured {
     fn rejoin(&mut self, site: &mut Site, node: u8, up: usize) -> Result<()> {
-        let bed = &mut site.bed;
-        bed.strike(node, Failure::Testudod)?;
+        site.bed.strike(node, Failure::Testudod)?;
         let others: Vec<u8> = (1..=NODES).filter(|other| *other != node).collect();
-        bed.await_members(&others)?;
-        let tunnel = bed.tunnel_spi(1)?;
-        let calm = delays(bed, |_| {
+        site.bed.await_members(&others)?;
+        let tunnel = site.bed.tunnel_spi(1)?;
+        let calm = delays(&mut site.bed, |_| {
             sleep(CALM);
             Ok(())
         })?;
         let mut took = Duration::ZERO;
-        let octets = Site::link_octets(&bed.cluster)?;
-        let busy = delays(bed, |bed| {
+        let octets = site.link_octets()?;
+        let busy = delays(&mut site.bed, |bed| {
             let begun = Instant::now();
             bed.node(node).restart()?;
             await_all(bed, node, up, begun)?;
             took = begun.elapsed();
             Ok(())
         })?;
-        let octets = Site::link_octets(&bed.cluster)? - octets;
-        bed.await_balance()?;
+        let octets = site.link_octets()? - octets;
+        site.bed.await_balance()?;
         self.octets.push(octets as f64 / up as f64);
         self.rejoin.push(took.as_secs_f64());
         self.calm.push(calm.p99);
         self.busy.push(busy.p99);
         self.ratio.push(busy.p99 / calm.p99);
         self.lost.push(busy.lost as f64);
-        self.renewed.push(if bed.tunnel_spi(1)? == tunnel { 0.0 } else { 1.0 });
+        self.renewed.push(if site.bed.tunnel_spi(1)? == tunnel { 0.0 } else { 1.0 });
         Ok(())
     }
 

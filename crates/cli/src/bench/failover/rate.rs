@@ -164,7 +164,7 @@ impl Supply {
 fn read(site: &mut Site) -> Result<Reading, FailoverError> {
     Ok(Reading {
         messages: site.delivered()?,
-        octets: Site::link_octets(&site.bed.cluster)?,
+        octets: site.link_octets()?,
         nodes: site.nodes_cpu()?,
         corosyncs: site.corosyncs_cpu()?,
         at: Instant::now(),

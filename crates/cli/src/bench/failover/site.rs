@@ -84,8 +84,8 @@ impl Site {
     }
 
     /// Octets that the nodes have sent to each other on the cluster's own link.
-    pub(super) fn link_octets(cluster: &Cluster) -> Result<u64> {
-        cluster.nodes.iter().map(|node| node.statistic(Net::Cluster.interface(), "tx_bytes")).sum()
+    pub(super) fn link_octets(&self) -> Result<u64> {
+        self.bed.cluster.nodes.iter().map(|node| node.statistic(Net::Cluster.interface(), "tx_bytes")).sum()
     }
 
     /// Messages that the group has delivered.

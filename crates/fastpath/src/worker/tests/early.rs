@@ -35,7 +35,7 @@ fn install(worker: &mut TestWorker, spi: Spi) {
         copy: HeaderCopy::default(),
     };
     let sa = Arc::new(InboundSa::new(&params, PolicyId(0), 1500, Library::detect()).unwrap());
-    worker.delivery.channel.commands.push(WorkerCommand::Ipsec(Command::AddInbound(sa))).unwrap();
+    tell(worker, Command::AddInbound(sa));
     worker.pipeline_mut().inbound = None;
 }
 

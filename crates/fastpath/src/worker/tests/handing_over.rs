@@ -15,9 +15,6 @@ fn what_has_come_by_then_is_worked_on() {
     for length in 0..200 {
         arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 100 + length, false), Class::Protect);
     }
-    let tell = |worker: &mut TestWorker, command| {
-        worker.delivery.channel.commands.push(WorkerCommand::Ipsec(command)).unwrap();
-    };
     tell(&mut worker, Command::Note(ShareSet::ALL, Box::default()));
     tell(&mut worker, Command::SetShares(ShareSet::EMPTY));
     worker.turn(1);
@@ -36,9 +33,6 @@ fn what_has_come_by_then_is_worked_on() {
 fn what_is_lost_is_let_go_at_once() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().shareless = Some(not_ours);
-    let tell = |worker: &mut TestWorker, command| {
-        worker.delivery.channel.commands.push(WorkerCommand::Ipsec(command)).unwrap();
-    };
     tell(&mut worker, Command::Note(ShareSet::ALL, Box::default()));
     tell(&mut worker, Command::TakeNotes);
     arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 100, false), Class::Protect);

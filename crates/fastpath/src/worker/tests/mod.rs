@@ -256,6 +256,11 @@ fn arrive(worker: &mut TestWorker, place: usize, packet: &[u8], class: Class) {
     worker.port_mut(place).unwrap().deliver(frame).unwrap();
 }
 
+/// Tells the worker something that the pipeline is to do.
+fn tell(worker: &mut TestWorker, command: Command) {
+    worker.delivery.channel.commands.push(WorkerCommand::Ipsec(command)).unwrap();
+}
+
 /// What a port has sent: Ethernet header and packet.
 fn sent(worker: &mut TestWorker, place: usize) -> Vec<([u8; 14], Vec<u8>)> {
     let mut frames = Vec::new();

@@ -459,9 +459,6 @@ fn packets_wait_for_their_share() {
     }
     worker.turn(1);
     assert_eq!((worker.counters().totals().held, sent(&mut worker, WAN).len()), (4, 0));
-    let tell = |worker: &mut TestWorker, command| {
-        worker.delivery.channel.commands.push(WorkerCommand::Ipsec(command)).unwrap();
-    };
     // Other shares have moved: these go on waiting.
     tell(&mut worker, Command::SetShares(ShareSet::EMPTY));
     worker.turn(2);
