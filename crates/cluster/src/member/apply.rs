@@ -213,6 +213,7 @@ impl Member {
     /// Its SPI rests here as it does there: a node that takes the share over does not give it out again too soon.
     pub(super) fn child_gone(&mut self, now: Time, spi_in: Spi) {
         let Some(child) = self.replicas.remove_child(spi_in) else { return };
+        self.switch_those(|_, switch| switch.from == child.id || switch.to == child.id);
         self.own_blocks.forget(spi_in);
         self.endpoint.release_spi(now, spi_in);
         self.outputs.push_back(MemberOutput::RemoveChild { child: child.id, spi_in });

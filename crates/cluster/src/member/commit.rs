@@ -14,6 +14,7 @@ use testudo_ipsec::spi::Spi;
 use testudo_planted::{Plant, planted};
 
 use super::blocks::Ledger;
+use super::numbers::Switch;
 use super::replicas::ChildReplica;
 
 /// An update is cut at about this size.
@@ -215,7 +216,7 @@ impl Member {
                     }
                     turn.children.push(Op::ChildSwitch { from, to });
                 }
-                self.outputs.push_back(MemberOutput::SwitchChild { from, to });
+                self.switch(Switch { from, to });
             }
             Output::StartChild { child } => {
                 if let Some(spi) = self.replicas.spi_of_child(child) {
@@ -233,6 +234,8 @@ impl Member {
             }
             Output::AdvanceSequence { child, by } => turn.children.extend(self.skip_numbers(now, child, by)),
             Output::RemoveChild { child, spi_in } => {
+                // What was to follow it does so now.
+                self.switch_those(|_, switch| switch.from == child || switch.to == child);
                 // The endpoint has given the SPI back already.
                 self.replicas.remove_child(spi_in);
                 turn.removed.insert(child, spi_in);

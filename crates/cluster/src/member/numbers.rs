@@ -30,6 +30,15 @@ pub(super) struct OwnBlocks {
     waiting: VecDeque<(Ticket, Coming)>,
     /// Child SAs that wait, and for how many blocks.
     spis: BTreeMap<Spi, usize>,
+    /// Those of them that are to send instead of others.
+    switches: Vec<Switch>,
+}
+
+/// What has gone out through one Child SA is to go out through another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Switch {
+    pub(super) from: ChildSaId,
+    pub(super) to: ChildSaId,
 }
 
 impl OwnBlocks {
@@ -44,6 +53,11 @@ impl OwnBlocks {
             *self.spis.entry(coming.spi).or_default() += 1;
             self.waiting.push_back((ticket, coming));
         }
+    }
+
+    /// True if blocks of it are not used yet.
+    fn awaits(&self, spi: Spi) -> bool {
+        self.spis.contains_key(&spi) || self.new.iter().any(|coming| coming.spi == spi)
     }
 
     pub(super) fn forget(&mut self, spi: Spi) {
@@ -168,6 +182,26 @@ impl Member {
         for Coming { spi, block, at_once } in blocks {
             self.use_block(spi, block, at_once);
         }
+        self.switch_those(|member, switch| !member.awaits_numbers(switch.to));
+    }
+
+    /// A Child SA sends instead of another from now on, or, if it has no numbers yet, from when it has some: until then the other does.
+    pub(super) fn switch(&mut self, switch: Switch) {
+        self.own_blocks.switches.push(switch);
+        self.switch_those(|member, switch| !member.awaits_numbers(switch.to));
+    }
+
+    /// Carries these out of the switches that wait, in their order.
+    pub(super) fn switch_those(&mut self, due: impl Fn(&Self, &Switch) -> bool) {
+        let (now, later) =
+            std::mem::take(&mut self.own_blocks.switches).into_iter().partition(|it| due(self, it));
+        self.own_blocks.switches = later;
+        let told = |Switch { from, to }| MemberOutput::SwitchChild { from, to };
+        self.outputs.extend(Vec::into_iter(now).map(told));
+    }
+
+    fn awaits_numbers(&self, child: ChildSaId) -> bool {
+        self.replicas.spi_of_child(child).is_some_and(|spi| self.own_blocks.awaits(spi))
     }
 
     /// What was granted to this node as heir by then is used. An heir does not send, so its latest block is the only one that

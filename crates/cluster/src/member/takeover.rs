@@ -128,6 +128,8 @@ impl Member {
         }
         self.endpoint.take_changed();
         self.commits.clear();
+        // Who goes on with these Child SAs sends through them.
+        self.switch_those(|_, _| true);
         self.own_blocks.clear();
         self.heir_blocks.clear();
         self.bumping.clear();

@@ -359,9 +359,12 @@ impl World {
                 assert_eq!(params.spi_in, spi_in);
             }
             MemberOutput::AdvanceSequence { .. } => panic!("a member gives blocks"),
-            MemberOutput::SwitchChild { to, .. } | MemberOutput::StartChild { child: to } => {
-                assert!(state.installed.contains_key(&to));
+            MemberOutput::SwitchChild { to, .. } => {
+                let (params, blocks) = &state.installed[&to];
+                let carried = state.shares.0.contains(params.spi_in.share());
+                assert!(!carried || !blocks.is_empty(), "it sends with no numbers");
             }
+            MemberOutput::StartChild { child } => assert!(state.installed.contains_key(&child)),
             MemberOutput::Shares(Ownership { packets, held, ike, default_host }) => {
                 state.held = held;
                 (state.shares, state.default_host) = ((packets, ike), default_host);
