@@ -70,7 +70,7 @@ impl Group {
         peers.filter_map(|peer| peer.listener.due(&self.config.suspicion)).min()
     }
 
-    fn pulse(&mut self, now: Time) {
+    pub(super) fn pulse(&mut self, now: Time) {
         if self.peers.all.is_empty() {
             return;
         }

@@ -283,6 +283,8 @@ impl Group {
         self.leases.merge(&outcome.leases);
         let trusted = self.peers.pin(&running.boots, now, self.config.pulse);
         self.stage = Stage::Running(Box::new(running));
+        // Before anything is carried: whoever is passed over, and may hear this node, stops now and not when the next pulse is due.
+        self.pulse(now);
         self.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
         let wait = if planted(Plant::PromiseIgnored) { Duration::ZERO } else { outcome.wait };
         let wait_until = now.plus(wait);
