@@ -3,6 +3,8 @@
 //! - **Agreed order, not safe.** All members of a ring see its messages in one order. A sender sees its own as soon as they are
 //!   ordered, whoever else has them; when the ring falls apart, those that nobody else got are lost.
 //! - **Virtual synchrony.** Who goes from one ring to the next together has seen the same messages in the first.
+//! - **A sender's messages stay in their order.** Behind one that nobody in the next ring has, nothing of that sender is delivered in
+//!   the last: who is there has what it has sent, and of who is not corosync leaves out what is behind such a gap.
 //! - **Not gated by quorum.** An isolated node goes on delivering to itself.
 //! - **Puts out who stands still.** The daemon goes on without the process that it serves; after a second the others go on without
 //!   that one, if they are more than half of all nodes. It finds that behind all that had come before.
@@ -433,8 +435,14 @@ impl Engines {
             let together: Vec<usize> =
                 members.iter().copied().filter(|node| self.nodes[*node].ring == Some(id)).collect();
             let Some(ring) = self.rings.get(&id) else { continue };
+            // Whose messages have not all come: nothing of theirs is delivered behind what is missing.
+            let mut missing = BTreeSet::new();
             for (index, message) in ring.log.iter().enumerate() {
                 let held = together.iter().any(|node| message.holders.contains(node));
+                if !held {
+                    missing.insert(message.from);
+                }
+                let held = held && !missing.contains(&message.from);
                 let only = message.holders.len() == 1 && message.holders.contains(&message.from);
                 self.lost += u64::from(held && only && together == [message.from] && ring.members.len() > 1);
                 for node in together.iter().filter(|_| held) {

@@ -35,7 +35,11 @@ impl Bench {
     }
 
     fn run(&mut self, millis: u64) {
-        let end = self.now + millis * MILLI;
+        self.run_for(millis * MILLI);
+    }
+
+    fn run_for(&mut self, nanos: Nanos) {
+        let end = self.now + nanos;
         while let Some(at) = self.engines.next().filter(|at| *at <= end) {
             self.now = self.now.max(at);
             self.engines.step(self.now, &self.cuts);
@@ -167,6 +171,25 @@ fn who_changes_rings_together_has_seen_the_same() {
         changes += all.len();
     }
     assert!(changes > 1000, "{changes} changes of rings");
+}
+
+#[test]
+fn nobody_hears_a_later_message_without_the_earlier_of_its_sender() {
+    let mut cut_between = 0;
+    for seed in 0..300 {
+        let mut bench = Bench::new(3, Votes::Majority, seed);
+        bench.send(0, 1);
+        bench.send(0, 2);
+        bench.run_for(seed * MILLI / 150);
+        bench.engines.storm(bench.now);
+        bench.run(1000);
+        for node in 0..3 {
+            let heard = bench.messages(node);
+            assert!([&[][..], &[1], &[1, 2]].contains(&&heard[..]), "seed {seed}: {heard:?}");
+            cut_between += usize::from(heard.len() == 1);
+        }
+    }
+    assert!(cut_between > 0, "rings fall apart between the two");
 }
 
 #[test]
