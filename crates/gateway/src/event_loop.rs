@@ -1,5 +1,6 @@
 //! The control thread: waits for descriptors and deadlines, and gives each turn to the gateway.
 
+use crate::clock::cluster_time;
 use crate::cluster::{Prepared, rollback};
 use crate::config::Config;
 use crate::crypto::Crypto;
@@ -23,10 +24,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use testudo_fastpath::worker::boottime;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, RetransmitPolicy};
-use testudo_ike::output::Time;
 use testudo_vici::schema::Policy;
 use testudo_vici::server::Server;
 
@@ -147,7 +146,7 @@ impl Loop {
         let prepared = prepared.transpose()?;
         config.cluster.as_ref().map_or(Ok(()), rollback::watch)?;
         let member =
-            prepared.as_ref().map(|prepared| prepared.member(endpoint_config(config), Time(boottime())));
+            prepared.as_ref().map(|prepared| prepared.member(endpoint_config(config), cluster_time()));
         // Then the gate is shut: whatever fails from here on, nothing leaves in clear.
         let plan = config.cluster.as_ref().zip(member.as_ref()).map(|(settings, member)| ClusterPlan {
             vips: settings.vips.iter().copied().collect(),

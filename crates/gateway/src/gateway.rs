@@ -10,6 +10,7 @@ mod traffic;
 
 pub(crate) use notes::Note;
 
+use crate::clock::{cluster_time, on_boottime};
 use crate::cluster::rollback::Rollback;
 use crate::cluster::{Load, Node};
 use crate::crypto::{Crypto, Failed};
@@ -23,7 +24,6 @@ use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 use testudo_cluster::member::MemberOutput;
-use testudo_fastpath::worker::boottime;
 use testudo_ike::endpoint::{IkeSaStatus, Target};
 use testudo_ike::output::{ChildSaId, IkeSaId, Path, Time, UnixTime};
 use testudo_ipsec::sa::ChildSaParams;
@@ -139,13 +139,12 @@ impl Gateway {
     /// Sets [`Gateway::now`]. Once for each message and each turn: of two messages the one that came later must have the
     /// later time, because IKE compares when SAs began (RFC 7296 §2.4).
     pub(crate) fn look_at_clock(&mut self) {
-        // What nodes of a cluster grant each other goes on running out while the machine sleeps.
-        self.now = Time(if self.node.is_some() { boottime() } else { self.origin.elapsed() });
+        self.now = if self.node.is_some() { cluster_time() } else { Time(self.origin.elapsed()) };
         // The clock of the day may be set while we run: certificates are judged by what it says now.
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         self.endpoint.set_unix_time(self.now, UnixTime(since_1970.as_secs()));
         if self.node.is_some()
-            && let Some(sign) = self.rollback.look(self.now.0, since_1970)
+            && let Some(sign) = self.rollback.look(on_boottime(self.now), since_1970)
         {
             self.set_back(&sign);
         }

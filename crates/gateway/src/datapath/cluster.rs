@@ -2,6 +2,7 @@
 //! numbers and sender ID, and until when.
 
 use super::DataPath;
+use crate::clock::on_boottime;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -128,7 +129,7 @@ impl DataPath {
         self.send(Command::Handled(all, digests));
     }
 
-    /// Packets may leave until then, on the clock of [`testudo_fastpath::worker::boottime`].
+    /// Packets may leave until then, on the clock of [`crate::clock::cluster_time`].
     pub(crate) fn set_fence(&mut self, until: Time) -> Result<(), String> {
         if let Some(cluster) = &mut self.cluster {
             cluster.fence_wanted = Some(until);
@@ -145,8 +146,9 @@ impl DataPath {
         let due = |until: &mut Time| is_flushed || *until < at;
         let Some(until) = cluster.fence_wanted.take_if(due) else { return Ok(()) };
         cluster.fence_at = until;
-        cluster.fence.extend(until.0);
-        self.guard.set_fence(u64::try_from(until.0.as_nanos()).unwrap_or(u64::MAX))
+        let until = on_boottime(until);
+        cluster.fence.extend(until);
+        self.guard.set_fence(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// What the node holds from now on is of that generation of the machine.

@@ -1,0 +1,33 @@
+//! The clock of a node of a cluster.
+
+use std::time::Duration;
+use testudo_fastpath::worker::boottime;
+use testudo_ike::output::Time;
+
+/// What other nodes tell of the past may be older than this machine is up, and there is no time before the first: the clock begins
+/// that much later, which is longer than any SA lives.
+const BEGINNING: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// CLOCK_BOOTTIME: what nodes grant each other goes on running out while the machine sleeps.
+pub(crate) fn cluster_time() -> Time {
+    Time(BEGINNING + boottime())
+}
+
+/// A time of that clock on the one of [`boottime`]; what lies before the machine's start is its start.
+pub(crate) fn on_boottime(time: Time) -> Duration {
+    time.0.saturating_sub(BEGINNING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_has_just_started_knows_of_years_ago() {
+        let (before, now) = (boottime(), cluster_time());
+        assert!(on_boottime(now) >= before && on_boottime(now) <= boottime());
+        let years = Duration::from_secs(9 * 365 * 24 * 3600);
+        assert_eq!(now.since(Time(now.0.saturating_sub(years))), years);
+        assert_eq!(on_boottime(Time::default()), Duration::ZERO, "a fence that is shut stays shut");
+    }
+}
