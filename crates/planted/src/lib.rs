@@ -67,6 +67,8 @@ plants! {
     LastEdgesNotTold = "last-edges-not-told",
     /// A node that hears what the others are configured with forgets what was changed meanwhile.
     CommandsMissed = "commands-missed",
+    /// A fresh node counts what it is told beside the engine as heard when its place has come.
+    RestNotAwaited = "rest-not-awaited",
     /// A peer that comes anew at one node keeps the IKE SAs that others have with it.
     OlderStay = "older-stay",
 }

@@ -31,6 +31,7 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::SpiReusedAtOnce, 46),
     (Plant::LastEdgesNotTold, 17),
     (Plant::CommandsMissed, 184),
+    (Plant::RestNotAwaited, 0),
     (Plant::OlderStay, 6),
 ];
 

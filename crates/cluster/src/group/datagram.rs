@@ -38,11 +38,23 @@ pub(super) struct Ack {
     pub(super) digest: [u8; 8],
 }
 
+/// Names a message of a view by what its sender has sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) ring: RingId,
+    pub(super) epoch: u64,
+    pub(super) serial: u64,
+}
+
 /// What a datagram says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Body {
     Ack(Ack),
     Pulse(Box<Pulse>),
+    /// What is sealed of a message whose place the engine tells.
+    Rest(Place, Vec<u8>),
+    /// That of this node's has not come.
+    Missing(NodeId, Place),
 }
 
 /// Who says it, and over which link it was sent.
@@ -91,11 +103,40 @@ impl Ack {
     }
 }
 
+impl Place {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.ring.seq.to_be_bytes());
+        out.extend(self.ring.node.to_be_bytes());
+        out.extend(self.epoch.to_be_bytes());
+        out.extend(self.serial.to_be_bytes());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let ring = RingId { seq: from.u64()?, node: from.u32()? };
+        Some(Self { ring, epoch: from.u64()?, serial: from.u64()? })
+    }
+}
+
 impl Body {
     fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Ack(ack) => ack.write(out),
             Self::Pulse(pulse) => pulse.write(out),
+            Self::Rest(place, octets) => {
+                place.write(out);
+                out.extend(octets);
+            }
+            Self::Missing(of, place) => {
+                out.push(of.get());
+                place.write(out);
+            }
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::Rest(_, octets) => octets.len() + 100,
+            _ => 400,
         }
     }
 
@@ -103,6 +144,8 @@ impl Body {
         match self {
             Self::Ack(_) => 1,
             Self::Pulse(_) => 2,
+            Self::Rest(..) => 3,
+            Self::Missing(..) => 4,
         }
     }
 
@@ -111,6 +154,14 @@ impl Body {
         let body = match kind {
             1 => Self::Ack(Ack::read(&mut reader)?),
             2 => Self::Pulse(Box::new(Pulse::read(&mut reader)?)),
+            3 => {
+                let place = Place::read(&mut reader)?;
+                Self::Rest(place, std::mem::take(&mut reader.0).to_vec())
+            }
+            4 => {
+                let of = NodeId::new(reader.u8()?.into())?;
+                Self::Missing(of, Place::read(&mut reader)?)
+            }
             _ => return None,
         };
         reader.0.is_empty().then_some(body)
@@ -124,7 +175,7 @@ impl Datagrams {
 
     /// Makes a datagram.
     pub(super) fn write(&self, sender: Sender, body: &Body) -> Vec<u8> {
-        let mut out = Vec::with_capacity(400);
+        let mut out = Vec::with_capacity(body.size());
         out.extend(MAGIC);
         out.extend([VERSION, body.kind(), sender.link, sender.node.get()]);
         out.extend(sender.boot.to_be_bytes());
@@ -211,7 +262,7 @@ mod tests {
         /// Whoever has the key may still say anything.
         #[test]
         fn anything_with_a_right_code_is_read_or_refused(
-            kind in 0_u8..4,
+            kind in 0_u8..6,
             node in any::<u8>(),
             body in prop::collection::vec(any::<u8>(), 0..300),
         ) {

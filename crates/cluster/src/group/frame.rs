@@ -29,6 +29,10 @@ pub(super) enum Kind {
     Status,
     /// Updates, and what the group itself agrees on.
     Batch,
+    /// The place of updates for fresh nodes in the order. Of what is sealed there is only the tag: the rest goes beside the engine.
+    Aside,
+    /// That rest, by the engine after all. It has no place in the order.
+    Rest,
 }
 
 /// What can be read of a message before it is opened.
@@ -62,6 +66,8 @@ impl Header {
         out[3] = match self.kind {
             Kind::Status => 1,
             Kind::Batch => 2,
+            Kind::Aside => 3,
+            Kind::Rest => 4,
         };
         out[4..12].copy_from_slice(&self.ring.seq.to_be_bytes());
         out[12..16].copy_from_slice(&self.ring.node.to_be_bytes());
@@ -83,6 +89,8 @@ pub(super) fn parse(bytes: &[u8]) -> Frame<'_> {
         let kind = match header[3] {
             1 => Kind::Status,
             2 => Kind::Batch,
+            3 => Kind::Aside,
+            4 => Kind::Rest,
             _ => return None,
         };
         let seq = u64::from_be_bytes(header[4..12].try_into().ok()?);
@@ -94,13 +102,17 @@ pub(super) fn parse(bytes: &[u8]) -> Frame<'_> {
     read().map_or(Frame::Malformed, |(header, body)| Frame::This(header, body))
 }
 
-/// Node and serial: under one key no node seals two messages with the same.
-fn nonce(from: NodeId, serial: u64) -> Nonce {
+/// Node, use and serial: under one key no node seals twice with the same.
+fn nonce(from: NodeId, purpose: u8, serial: u64) -> Nonce {
     let mut nonce = [0; 12];
-    nonce[0] = from.get();
+    (nonce[0], nonce[1]) = (from.get(), purpose);
     nonce[4..].copy_from_slice(&serial.to_be_bytes());
     Nonce::assume_unique_for_key(nonce)
 }
+
+/// What a nonce is for: a message; or that there is one whose rest goes beside the engine.
+const MESSAGE: u8 = 0;
+const PROOF: u8 = 1;
 
 /// Seals a message of this node.
 pub(super) fn seal(key: &LessSafeKey, from: NodeId, header: &Header, salt: &[u8], plain: &[u8]) -> Vec<u8> {
@@ -109,9 +121,9 @@ pub(super) fn seal(key: &LessSafeKey, from: NodeId, header: &Header, salt: &[u8]
     out.extend(salt);
     let (clear, start) = (out.clone(), out.len());
     out.extend(plain);
-    let sealed = out
-        .get_mut(start..)
-        .map(|body| key.seal_in_place_separate_tag(nonce(from, header.serial), Aad::from(&clear[..]), body));
+    let sealed = out.get_mut(start..).map(|body| {
+        key.seal_in_place_separate_tag(nonce(from, MESSAGE, header.serial), Aad::from(&clear[..]), body)
+    });
     match sealed {
         Some(Ok(tag)) => out.extend(tag.as_ref()),
         // AES-GCM fails for messages of 64 GiB only. What is not sealed does not leave.
@@ -131,9 +143,44 @@ pub(super) fn open(
     let mut clear = header.write().to_vec();
     clear.extend(salt);
     let mut plain = Zeroizing::new(body.to_vec());
-    let len = key.open_in_place(nonce(from, header.serial), Aad::from(&clear[..]), &mut plain).ok()?.len();
+    let len =
+        key.open_in_place(nonce(from, MESSAGE, header.serial), Aad::from(&clear[..]), &mut plain).ok()?.len();
     plain.truncate(len);
     Some(plain)
+}
+
+/// Cuts a sealed message of this node in two: what goes by the engine, and what goes beside it. The former is header and tag, and between
+/// them the proof that they are this node's, for those who do not get the rest.
+pub(super) fn split(key: &LessSafeKey, from: NodeId, mut sealed: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+    let tag = sealed.split_off(sealed.len().saturating_sub(TAG));
+    let rest = sealed.split_off(sealed.len().min(HEADER));
+    if let Frame::This(header, _) = parse(&sealed) {
+        let said = [&sealed[..], &tag].concat();
+        let nonce = nonce(from, PROOF, header.serial);
+        // It fails for messages of 64 GiB only; what has no proof is not taken.
+        let proof = key.seal_in_place_separate_tag(nonce, Aad::from(&said[..]), &mut []);
+        sealed.extend(proof.iter().flat_map(|proof| proof.as_ref()));
+    }
+    sealed.extend(tag);
+    (sealed, rest)
+}
+
+/// The tag in what has come by the engine of such a message, if that node has said so.
+pub(super) fn proven<'a>(
+    key: &LessSafeKey,
+    from: NodeId,
+    header: &Header,
+    body: &'a [u8],
+) -> Option<&'a [u8]> {
+    let (proof, tag) = body.split_first_chunk::<TAG>()?;
+    let said = [&header.write()[..], tag].concat();
+    key.open_in_place(nonce(from, PROOF, header.serial), Aad::from(&said[..]), &mut proof.clone()).ok()?;
+    Some(tag)
+}
+
+/// What has gone beside the engine, as a message of it.
+pub(super) fn rest(header: &Header, octets: &[u8]) -> Vec<u8> {
+    [&header.write()[..], octets].concat()
 }
 
 /// Seals a STATUS under a key of its own.

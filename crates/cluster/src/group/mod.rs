@@ -5,6 +5,7 @@
 //! sender has not shown that anybody else holds it.
 
 mod alone;
+mod aside;
 mod config;
 mod datagram;
 mod durable;
@@ -57,6 +58,8 @@ pub struct Group {
     /// Tells this node from what it was before a restart.
     boot: u64,
     stage: Stage,
+    /// What has come for a view that has begun at its sender, and not yet here.
+    early: Vec<aside::Early>,
     /// The others have gone on without this node, and no view has begun since.
     out: bool,
     held: Held,
@@ -120,6 +123,7 @@ impl Group {
             entropy,
             boot,
             stage: Stage::Down,
+            early: Vec::new(),
             out: false,
             held: Held::NOTHING,
             synced: false,
@@ -155,7 +159,7 @@ impl Group {
         self.attend(now);
         match event {
             EngineEvent::View(view) => self.view(now, view),
-            EngineEvent::Message { from, bytes } => self.message(now, from, &bytes),
+            EngineEvent::Message { from, bytes } => self.in_turn(now, from, bytes),
             EngineEvent::PutOut => self.put_out(now),
             EngineEvent::Down { reason } => self.down(now, &reason),
             EngineEvent::Notice(line) => self.log(0, line),
@@ -172,6 +176,12 @@ impl Group {
             }
             Ok((sender, Body::Ack(ack))) => self.acknowledged(sender.node, sender.boot, &ack),
             Ok((sender, Body::Pulse(pulse))) => self.pulsed(now, sender, &pulse),
+            Ok((sender, Body::Rest(of, rest))) => self.rest_came(now, sender.node, of, rest),
+            Ok((sender, Body::Missing(node, of))) if node == self.config.node => {
+                self.rest_missing(now, sender, &of)
+            }
+            // It is for another.
+            Ok((_, Body::Missing(..))) => self.counters.replayed += 1,
             Err(Refused::Malformed) => self.counters.malformed += 1,
             Err(Refused::OtherVersion) => {
                 self.counters.other_version += 1;
@@ -198,12 +208,20 @@ impl Group {
         if self.repeat.is_some_and(|at| at <= now) {
             self.say_status(now);
         }
+        self.look_after_rests(now);
         self.settle();
     }
 
     /// When [`Self::handle_timeout`] is wanted.
     pub fn next_timeout(&self) -> Option<Time> {
-        [self.retry, self.repeat, Some(self.next_pulse), self.next_suspicion()].into_iter().flatten().min()
+        let rest = match &self.stage {
+            Stage::Running(running) => running.aside.next_timeout(),
+            _ => None,
+        };
+        [self.retry, self.repeat, Some(self.next_pulse), self.next_suspicion(), rest]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Adds an update to the open batch. It leaves with [`Self::flush`], and waits while there is no quorate view.

@@ -28,6 +28,8 @@ pub(super) struct Batch {
     pub(super) plain: Zeroizing<Vec<u8>>,
     /// The last update in it, if any.
     pub(super) last: Option<Ticket>,
+    /// It is for nodes that are brought up to date, and says what all others know.
+    pub(super) aside: bool,
 }
 
 /// Batches in order: open, closed, and sent but not yet delivered here.
@@ -82,6 +84,15 @@ impl Outbox {
         let ticket = Ticket(self.next);
         self.add(0, update);
         self.open.last = Some(ticket);
+        ticket
+    }
+
+    /// Adds an update that says nothing new to those who hold the state. It is a batch of its own.
+    pub(super) fn publish_aside(&mut self, update: &[u8]) -> Ticket {
+        self.close();
+        self.open.aside = true;
+        let ticket = self.publish(update);
+        self.close();
         ticket
     }
 

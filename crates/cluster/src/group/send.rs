@@ -23,6 +23,7 @@ impl Group {
         };
         let unstable = running.stability.count() - running.stability.stable();
         let room = WINDOW.saturating_sub(unstable).saturating_sub(self.outbox.in_flight() as u64);
+        let mut beside = Vec::new();
         for _ in 0..room {
             running.serial += 1;
             let serial = running.serial;
@@ -30,10 +31,19 @@ impl Group {
                 running.serial -= 1;
                 break;
             };
-            let header = Header { kind: Kind::Batch, ring: running.view.ring, epoch: running.epoch, serial };
+            let aside = batch.aside && running.aside.takes(batch.plain.len());
+            let kind = if aside { Kind::Aside } else { Kind::Batch };
+            let header = Header { kind, ring: running.view.ring, epoch: running.epoch, serial };
             let sealed = frame::seal(&running.key, self.config.node, &header, &[], &batch.plain);
-            self.outgoing.push_back(sealed);
+            if aside {
+                let (by_engine, rest) = frame::split(&running.key, self.config.node, sealed);
+                self.outgoing.push_back(by_engine);
+                beside.push((header, rest));
+            } else {
+                self.outgoing.push_back(sealed);
+            }
         }
+        beside.into_iter().for_each(|(header, rest)| self.send_aside(&header, rest));
         if self.unacknowledged && self.is_on_disk() {
             self.unacknowledged = false;
             self.acknowledge();
@@ -112,6 +122,7 @@ impl Group {
         };
         if running.stability.advance() {
             let (epoch, count) = (running.epoch, running.stability.stable());
+            running.aside.stable(count);
             let mut last = None;
             while let Some((at, ticket)) = running.unstable.front().copied()
                 && at <= count

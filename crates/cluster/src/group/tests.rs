@@ -1,6 +1,7 @@
 //! Several groups over an engine in memory.
 
 mod alone;
+mod aside;
 mod clocks;
 mod leases;
 mod net;

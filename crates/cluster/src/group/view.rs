@@ -1,5 +1,6 @@
 //! From the engine's views to the group's: exchange, start, delivery.
 
+use super::aside::Aside;
 use super::durable::Begun;
 use super::exchange::{Exchange, Heard, Held, Outcome, Status, Verdict};
 use super::frame::{self, Chain, Frame, Header, Kind};
@@ -50,6 +51,44 @@ pub(super) struct Running {
     pub(super) stability: Stability,
     /// Where own updates were delivered that are not stable yet.
     pub(super) unstable: std::collections::VecDeque<(u64, super::Ticket)>,
+    pub(super) aside: Aside,
+}
+
+/// What is in a message.
+enum Opened {
+    Plain(Zeroizing<Vec<u8>>),
+    /// The rest of it has not come, or something else in its place.
+    NotYet,
+    /// It was not sealed by that node for this view, or with this key.
+    Wrong,
+}
+
+impl Running {
+    fn open(&mut self, from: NodeId, header: &Header, body: &[u8]) -> Opened {
+        if header.kind != Kind::Aside {
+            return frame::open(&self.key, from, header, &[], body).map_or(Opened::Wrong, Opened::Plain);
+        }
+        let proven = frame::proven(&self.key, from, header, body).filter(|_| self.aside.is_used());
+        let Some(tag) = proven else { return Opened::Wrong };
+        if !self.aside.wanted() {
+            // It says what this node knows.
+            return Opened::Plain(Zeroizing::default());
+        }
+        match self.aside.take(from, header.serial) {
+            Some(rest) => {
+                let opened = frame::open(&self.key, from, header, &[], &[&rest, tag].concat());
+                // Not what belongs there: that is asked for.
+                opened.map_or(Opened::NotYet, Opened::Plain)
+            }
+            None if planted(Plant::RestNotAwaited) => Opened::Plain(Zeroizing::default()),
+            None => Opened::NotYet,
+        }
+    }
+
+    /// No message of that node with this serial, or a later one, has been opened.
+    pub(super) fn is_to_come(&self, from: NodeId, serial: u64) -> bool {
+        self.seen.get(&from).is_none_or(|last| *last < serial)
+    }
 }
 
 impl Stage {
@@ -130,6 +169,7 @@ impl Group {
         self.attentive = now;
         self.outgoing.clear();
         (self.retry, self.repeat, self.unacknowledged) = (None, None, false);
+        self.early.clear();
     }
 
     /// Says STATUS in the ring of the exchange.
@@ -163,12 +203,12 @@ impl Group {
         self.repeat = Some(now.plus(REPEAT));
     }
 
-    /// The engine has delivered a message.
-    pub(super) fn message(&mut self, now: Time, from: NodeId, bytes: &[u8]) {
+    /// A message's turn has come. False: not all of it is here, and it must wait.
+    pub(super) fn message(&mut self, now: Time, from: NodeId, bytes: &[u8]) -> bool {
         let frame = frame::parse(bytes);
         let Some(view) = self.stage.view().filter(|view| view.members.contains(&from)) else {
             self.counters.old_ring += 1;
-            return;
+            return true;
         };
         match frame {
             Frame::Malformed => self.counters.malformed += 1,
@@ -184,8 +224,9 @@ impl Group {
                 }
                 self.heard(now, from, plain.and_then(|plain| Heard::read(&plain)));
             }
-            Frame::This(header, body) => self.batch(now, from, &header, body),
+            Frame::This(header, body) => return self.batch(now, from, &header, body),
         }
+        true
     }
 
     /// A member's STATUS; `None` if it cannot be read.
@@ -270,6 +311,7 @@ impl Group {
             // Those who hold the state have all had the same messages. They are stable once the view has begun everywhere: until
             // then the next one may come together without any of these.
             unstable: self.delivered.filter(|_| holds).map(|ticket| (0, ticket)).into_iter().collect(),
+            aside: Aside::new(self.config.node, &fresh, version.unwrap_or(GroupConfig::OLDEST)),
             current: current.clone(),
             view: view.clone(),
         };
@@ -283,6 +325,7 @@ impl Group {
         self.leases.merge(&outcome.leases);
         let trusted = self.peers.pin(&running.boots, now, self.config.pulse);
         self.stage = Stage::Running(Box::new(running));
+        self.take_early();
         // Before anything is carried: whoever is passed over, and may hear this node, stops now and not when the next pulse is due.
         self.pulse(now);
         self.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
@@ -328,26 +371,32 @@ impl Group {
         is_new
     }
 
-    /// A message of the view: opened, counted, and handed on.
-    fn batch(&mut self, now: Time, from: NodeId, header: &Header, body: &[u8]) {
+    /// A message of the view: opened, counted, and handed on. False: the rest of it has not come.
+    fn batch(&mut self, now: Time, from: NodeId, header: &Header, body: &[u8]) -> bool {
         let Stage::Running(running) = &mut self.stage else {
             self.counters.old_ring += 1;
-            return;
+            return true;
         };
         if header.epoch != running.epoch {
             self.counters.old_ring += 1;
-            return;
+            return true;
         }
-        if running.seen.get(&from).is_some_and(|last| *last >= header.serial) {
+        if !running.is_to_come(from, header.serial) {
             self.counters.replayed += 1;
-            return;
+            return true;
         }
-        let Some(plain) = frame::open(&running.key, from, header, &[], body) else {
-            self.counters.unopened += 1;
-            let line = format!("a message of node {from} cannot be opened, and is ignored");
-            return self.log_limited(now, Topic::Forged, line);
+        let plain = match running.open(from, header, body) {
+            Opened::Plain(plain) => plain,
+            Opened::NotYet => return false,
+            Opened::Wrong => {
+                self.counters.unopened += 1;
+                let line = format!("a message of node {from} cannot be opened, and is ignored");
+                self.log_limited(now, Topic::Forged, line);
+                return true;
+            }
         };
         running.seen.insert(from, header.serial);
+        running.aside.passed(from, header.serial);
         let tag = body.get(body.len().saturating_sub(frame::TAG)..).unwrap_or_default();
         running.stability.delivered(running.stability.chain().next(from, header, tag));
         let count = running.stability.count();
@@ -356,6 +405,7 @@ impl Group {
             && let Some(ticket) = self.outbox.delivered(header.serial)
         {
             running.unstable.push_back((count, ticket));
+            running.aside.delivered(now, header.serial, count);
             self.delivered = Some(ticket);
         }
         (self.unacknowledged, self.counters.delivered) = (true, self.counters.delivered + 1);
@@ -374,5 +424,6 @@ impl Group {
                 None => self.counters.malformed += 1,
             }
         }
+        true
     }
 }

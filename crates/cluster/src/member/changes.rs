@@ -35,7 +35,7 @@ pub struct Count {
 }
 
 impl Told {
-    fn count(&mut self, op: &Op) {
+    pub(super) fn count(&mut self, op: &Op) {
         let count = match op {
             Op::IkeMidI(_) => &mut self.mid_i,
             Op::IkeMidR(_) => &mut self.mid_r,

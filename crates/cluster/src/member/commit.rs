@@ -120,6 +120,19 @@ impl Member {
         for part in cut(ops, LARGEST) {
             last = Some(self.group.publish(encode(self.version, &part)));
         }
+        self.published(last)
+    }
+
+    /// The same for what all but the fresh nodes know.
+    pub(super) fn publish_aside(&mut self, ops: Vec<Op>) -> Option<Ticket> {
+        let mut last = None;
+        for part in cut(ops, LARGEST) {
+            last = Some(self.group.publish_aside(encode(self.version, &part)));
+        }
+        self.published(last)
+    }
+
+    fn published(&mut self, last: Option<Ticket>) -> Option<Ticket> {
         if let Some(ticket) = last {
             self.commits.published = ticket;
             self.own_blocks.published(ticket);

@@ -13,14 +13,21 @@ use testudo_ipsec::spi::{Share, Spi};
 
 /// Octets that are told in one go, about.
 pub(super) const CHUNK: usize = 48 << 10;
-/// What else there is to say waits behind what is under way: where a chunk has reached everybody sooner than that there may be one more
-/// under way, and where it has taken longer, only half as many.
-const QUICK: Duration = Duration::from_millis(15);
-const SLOW: Duration = Duration::from_millis(60);
-/// No more are ever under way.
-const MOST: usize = 16;
+/// Chunks are told by the burst: the engine rests while the fresh nodes take one in. What else there is to say waits behind it.
+struct Pace {
+    /// The next burst is longer by one where one has reached everybody within that, and half as long where it has taken longer.
+    quick: Duration,
+    slow: Duration,
+    /// No burst is longer.
+    most: usize,
+}
+
+/// Beside the engine; and where all goes by it, and holds up what else it has to carry.
+const BESIDE: Pace = Pace { quick: Duration::from_millis(40), slow: Duration::from_millis(100), most: 32 };
+const BY_ENGINE: Pace = Pace { quick: Duration::from_millis(15), slow: Duration::from_millis(60), most: 8 };
+
 /// No more are told in one turn of the host: pulses must not wait for them.
-const IN_A_TURN: usize = 4;
+const IN_A_TURN: usize = 8;
 
 /// How far it is.
 #[derive(Debug, Default)]
@@ -35,9 +42,11 @@ pub(super) struct Resync {
     untold: ShareSet,
     /// It has not said its last word.
     telling: bool,
-    /// Chunks that have not reached everybody, as far as is known, and when they were told.
-    under_way: VecDeque<(Ticket, Time)>,
-    /// How many there may be beside one.
+    /// Chunks of the burst that have not reached everybody, as far as is known, and when it began.
+    under_way: VecDeque<Ticket>,
+    since: Time,
+    /// How many may follow in this burst, and how many there may be in one beside the first.
+    left: usize,
     room: usize,
 }
 
@@ -57,17 +66,28 @@ impl Resync {
         *self = Self::default();
     }
 
-    /// The oldest chunk under way has reached everybody, after so long.
-    fn arrived(&mut self, after: Duration) {
-        if after <= QUICK {
-            self.room = (self.room + 1).min(MOST - 1);
-        } else if after >= SLOW {
+    /// A chunk has been told.
+    fn told(&mut self, now: Time, ticket: Option<Ticket>) {
+        if self.under_way.is_empty() {
+            (self.since, self.left) = (now, self.room);
+        } else {
+            self.left -= 1;
+        }
+        self.under_way.extend(ticket);
+    }
+
+    /// All chunks of a burst have reached everybody, after so long.
+    fn arrived(&mut self, after: Duration, pace: &Pace) {
+        if after <= pace.quick {
+            self.room += 1;
+        } else if after >= pace.slow {
             self.room /= 2;
         }
+        self.room = self.room.min(pace.most - 1);
     }
 
     fn may_tell(&self) -> bool {
-        self.telling && self.under_way.len() <= self.room
+        self.telling && (self.under_way.is_empty() || self.left > 0)
     }
 
     /// Nodes that are not up to date.
@@ -153,8 +173,11 @@ impl Member {
     /// Chunks may have reached everybody.
     pub(super) fn chunks_arrived(&mut self, now: Time) {
         let commits = &self.commits;
-        while let Some((_, told)) = self.resync.under_way.pop_front_if(|(at, _)| commits.is_stable(*at)) {
-            self.resync.arrived(now.since(told));
+        while self.resync.under_way.pop_front_if(|at| commits.is_stable(*at)).is_some() {
+            if self.resync.under_way.is_empty() {
+                let pace = if self.group.goes_aside() { &BESIDE } else { &BY_ENGINE };
+                self.resync.arrived(now.since(self.resync.since), pace);
+            }
         }
     }
 
@@ -176,7 +199,9 @@ impl Member {
     fn tell_next(&mut self, now: Time) {
         // What has changed is told first: what follows is the state as it is now.
         self.turn(now);
+        // What all but the fresh nodes know, and what is new to all.
         let (mut ops, mut size) = (Vec::new(), 0);
+        let mut new = Vec::new();
         while size < CHUNK
             && let Some(item) = self.resync.next()
         {
@@ -192,18 +217,24 @@ impl Member {
                     self.child_again(spi, &mut ops);
                 }
                 Item::Ike(spi) => {
-                    let op = self.ike_again(now, spi);
-                    size += op.as_ref().map_or(0, |_| 2048);
-                    ops.extend(op);
+                    size += 2048;
+                    match self.ike_as_told(now, spi) {
+                        Some(op) => {
+                            self.counters.told.count(&op);
+                            ops.push(op);
+                        }
+                        None => new.extend(self.ike_again(now, spi)),
+                    }
                 }
             }
         }
         if self.resync.queue.is_empty() {
             self.resync.telling = false;
-            ops.push(Op::Resynced { epoch: self.epoch });
+            new.push(Op::Resynced { epoch: self.epoch });
         }
-        let ticket = self.publish(ops);
-        self.resync.under_way.extend(ticket.map(|ticket| (ticket, now)));
+        let aside = self.publish_aside(ops);
+        let ticket = self.publish(new).or(aside);
+        self.resync.told(now, ticket);
     }
 
     fn child_again(&mut self, spi: Spi, ops: &mut Vec<Op>) {
@@ -212,6 +243,17 @@ impl Member {
         if let Some(from) = child.replaces.filter(|_| child.switched) {
             ops.push(Op::ChildSwitch { from, to: spi });
         }
+    }
+
+    /// With the octets that all others have. None: it has not been told in a version that all of this view read.
+    fn ike_as_told(&self, now: Time, spi: IkeSpi) -> Option<Op> {
+        let ike = self.replicas.ikes.get(&spi)?;
+        let (at, state) = ike.told.as_ref()?;
+        if self.endpoint.exported_again(state.octets()).is_some() {
+            return None;
+        }
+        let (outline, age, state) = (ike.outline.clone(), now.since(*at), state.clone());
+        Some(Op::Ike(Box::new(IkeState { outline, age, state, contact: None })))
     }
 
     /// As the endpoint has it; or, where this node has not read it yet, as it came.
@@ -286,24 +328,29 @@ mod tests {
         Item::Child(Spi(u32::from(share) << 24 | slot << 10))
     }
 
-    /// Tells chunks one after another, each of which arrives after so long. Gives how many may be under way then.
-    fn room_after(resync: &mut Resync, took: &[u64]) -> usize {
-        took.iter().for_each(|millis| resync.arrived(Duration::from_millis(*millis)));
-        resync.room + 1
+    /// Bursts arrive one after another, each after so long. Gives how many chunks the next one has.
+    fn burst_after(resync: &mut Resync, took: &[u64], pace: &Pace) -> usize {
+        took.iter().for_each(|millis| resync.arrived(Duration::from_millis(*millis), pace));
+        resync.under_way.clear();
+        let mut chunks = 0;
+        while resync.may_tell() {
+            chunks += 1;
+            resync.told(Time::default(), Some(Ticket(chunks)));
+        }
+        chunks as usize
     }
 
     #[test]
-    fn as_much_is_under_way_as_arrives_soon() {
+    fn a_burst_is_as_long_as_arrives_soon() {
         let mut resync = Resync { telling: true, ..Resync::default() };
-        assert_eq!(room_after(&mut resync, &[]), 1);
-        assert_eq!(room_after(&mut resync, &[1, 15, 30, 15]), 4);
-        assert_eq!(room_after(&mut resync, &[60]), 2);
-        assert_eq!(room_after(&mut resync, &[5000, 5000]), 1);
-        assert_eq!(room_after(&mut resync, &[1; 100]), MOST);
-        resync.under_way.extend((1..MOST as u64).map(|at| (Ticket(at), Time::default())));
-        assert!(resync.may_tell());
-        resync.under_way.push_back((Ticket(MOST as u64), Time::default()));
-        assert!(!resync.may_tell());
+        assert_eq!(burst_after(&mut resync, &[], &BESIDE), 1);
+        assert_eq!(burst_after(&mut resync, &[1, 40, 70, 15], &BESIDE), 4);
+        assert_eq!(burst_after(&mut resync, &[100], &BESIDE), 2);
+        assert_eq!(burst_after(&mut resync, &[5000, 5000], &BESIDE), 1);
+        assert_eq!(burst_after(&mut resync, &[1; 100], &BESIDE), BESIDE.most);
+        resync.under_way.pop_front();
+        assert!(!resync.may_tell(), "the rest of it first");
+        assert_eq!(burst_after(&mut resync, &[40], &BY_ENGINE), BY_ENGINE.most, "it has to do it all now");
     }
 
     #[test]

@@ -22,9 +22,10 @@ use testudo_ipsec::spi::{Share, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// The versions of everything here that this build speaks: in a view all speak the highest that all of its members do, so that nodes
-/// can be upgraded one by one. 15 ends with [`Op::Resynced`].
+/// can be upgraded one by one. 15 ends with [`Op::Resynced`]. With 17 came no new operation: who speaks it hears what it is brought up
+/// to date with beside the engine.
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 16;
+pub(crate) const NEWEST: u8 = 17;
 /// With this version came [`Op::Configure`] and all behind it, and RFC 6311 in the states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
 

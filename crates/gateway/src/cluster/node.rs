@@ -5,6 +5,7 @@ use crate::config::{ClusterSettings, Config};
 use crate::entropy::OsEntropy;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
 use testudo_cluster::corosync::Corosync;
 use testudo_cluster::engine::{Engine, EngineEvent};
 use testudo_cluster::group::{ClusterKey, Durable, GroupConfig, SuspicionConfig};
@@ -16,10 +17,11 @@ use testudo_fastpath::vip::{Link, Speaker};
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::output::Time;
 
-/// Datagrams of other nodes that are taken before others get their turn: some milliseconds' worth of pulses.
+/// Datagrams of other nodes are taken for so long, and so many at most, before others get their turn.
 const PULSES_BURST: usize = 256;
-/// Longer than any datagram of a node.
-const DATAGRAM: usize = 2048;
+const PULSES_TIME: Duration = Duration::from_millis(5);
+/// No datagram is longer.
+const DATAGRAM: usize = 1 << 16;
 
 /// This node's ties to the others.
 pub(crate) struct Node {
@@ -165,14 +167,18 @@ impl Node {
 
     /// Hands over what other nodes have said, with the link that it came by. True if there may be more.
     pub(crate) fn datagrams(&mut self, mut take: impl FnMut(u8, &[u8])) -> bool {
-        (0..PULSES_BURST).all(|_| {
+        let begun = Instant::now();
+        for _ in 0..PULSES_BURST {
             match self.pulses.receive(&mut self.buffer) {
                 Some(Received::Node { link, len }) => take(link, self.buffer.get(..len).unwrap_or_default()),
                 Some(Received::Nothing) => {}
                 None => return false,
             }
-            true
-        })
+            if begun.elapsed() >= PULSES_TIME {
+                break;
+            }
+        }
+        true
     }
 
     /// Sends to another node.

@@ -2,6 +2,8 @@
 //! itself.
 
 use crate::config::ClusterSettings;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{RcvBufForce, SndBufForce};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,6 +11,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use testudo_cluster::node::NodeId;
+
+/// Octets that wait in the socket of the first link, as the kernel counts them: several nodes may have a megabyte each under way to one
+/// that they bring up to date.
+const BUFFER: usize = 8 << 20;
 
 /// What a look at the sockets has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +55,8 @@ impl Pulses {
                 format!("cannot open UDP {local} for pulses: {e}{hint}")
             })
         };
-        let links = own.iter().map(open).collect::<Result<_, _>>()?;
+        let links: Vec<UdpSocket> = own.iter().map(open).collect::<Result<_, _>>()?;
+        links.first().into_iter().for_each(widen);
         Ok(Self { links, at: Cell::new(0), others: all })
     }
 
@@ -95,6 +102,15 @@ impl Pulses {
         {
             tracing::trace!("no pulse to node {to} at {address}: {error}");
         }
+    }
+}
+
+/// Makes room for what brings a node up to date, which takes the first link: beyond the host's limit, where that is allowed.
+fn widen(link: &UdpSocket) {
+    let widened =
+        setsockopt(link, RcvBufForce, &BUFFER).and_then(|()| setsockopt(link, SndBufForce, &BUFFER));
+    if let Err(error) = widened {
+        tracing::debug!("the link of the cluster keeps its buffers: {error}");
     }
 }
 
