@@ -12,11 +12,15 @@ use testudo_lab::gateway::Kind;
 use testudo_lab::probe::Probe;
 use testudo_lab::stats::Statistics;
 use testudo_lab::{Error, Result};
+use testudo_vici::client::Client;
+use testudo_vici::message::Message;
 
 /// For the setups.
 const SETUP_LIMIT: Duration = Duration::from_secs(1800);
 /// For a node to hold everything.
 const REJOIN_LIMIT: Duration = Duration::from_secs(120);
+/// For one part of an answer.
+const READ_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is asked whether it does.
 const LOOK: Duration = Duration::from_millis(50);
 /// Traffic without a fault, to compare with.
@@ -25,6 +29,8 @@ const CALM: Duration = Duration::from_secs(5);
 #[derive(Default)]
 struct Measured {
     list: Vec<f64>,
+    /// The same for a client that only reads.
+    read: Vec<f64>,
     rejoin: Vec<f64>,
     /// The 99th percentile of the probe's delay, in milliseconds: in calm, while the node is brought up to date, and the ratio.
     calm: Vec<f64>,
@@ -53,6 +59,7 @@ pub(super) fn measure(args: &FailoverArgs) -> std::result::Result<Vec<Row>, Fail
     for repeat in 0..args.repeats {
         let node = (repeat % u32::from(NODES) + 1) as u8;
         measured.list.push(list(&site.bed, node, up)?);
+        measured.read.push(read(&site.bed, node, up)?);
         measured.rejoin(&mut site, node, up)?;
     }
     Ok(measured.rows(up))
@@ -70,6 +77,19 @@ fn list(bed: &Bed, node: u8, up: usize) -> Result<f64> {
         false => {
             Err(Error::unexpected("swanctl --list-sas", format!("{} tunnels", up + 1), found.to_string()))
         }
+    }
+}
+
+/// Seconds in which a client that does nothing with them reads all tunnels.
+fn read(bed: &Bed, node: u8, up: usize) -> Result<f64> {
+    let failed = |error: testudo_vici::Error| Error::unexpected("list-sas", "an answer", error.to_string());
+    let mut client = Client::connect(bed.nodes[usize::from(node) - 1].socket()).map_err(failed)?;
+    client.set_timeout(Some(READ_LIMIT)).map_err(failed)?;
+    let begun = Instant::now();
+    let found = client.stream("list-sas", "list-sa", Message::new()).map_err(failed)?.len();
+    match found > up {
+        true => Ok(begun.elapsed().as_secs_f64()),
+        false => Err(Error::unexpected("list-sas", format!("{} tunnels", up + 1), found.to_string())),
     }
 }
 
@@ -108,6 +128,7 @@ impl Measured {
         let at_most = |bound| Aim { max_at_most: Some(bound), ..Aim::default() };
         vec![
             Row::new(format!("swanctl --list-sas of {up} tunnels"), "s", self.list).aim(at_most(3.0)),
+            Row::new("the same for a client that only reads", "s", self.read),
             Row::new("a node's start until it holds all of them", "s", self.rejoin)
                 .aim(Aim::median_at_most(5.0)),
             Row::new("what that takes on the nodes' link, a tunnel", "octets", self.octets),
