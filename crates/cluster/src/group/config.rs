@@ -85,6 +85,8 @@ pub struct GroupConfig {
 impl GroupConfig {
     /// What every build speaks.
     pub const OLDEST: u8 = crate::update::OLDEST;
+    /// From this one on what operators do at one node counts for all.
+    pub const CONTROL_PLANE: u8 = crate::update::CONTROL_PLANE;
     /// The highest that this build speaks.
     pub const NEWEST: u8 = crate::update::NEWEST;
 

@@ -158,7 +158,10 @@ impl Group {
     pub fn handle_event(&mut self, now: Time, event: EngineEvent) {
         self.attend(now);
         match event {
-            EngineEvent::View(view) => self.view(now, view),
+            EngineEvent::View(view) => {
+                self.go_on_to_the_end(now);
+                self.view(now, view);
+            }
             EngineEvent::Message { from, bytes } => self.in_turn(now, from, bytes),
             EngineEvent::PutOut => self.put_out(now),
             EngineEvent::Down { reason } => self.down(now, &reason),

@@ -6,6 +6,7 @@ use crate::node::NodeId;
 use crate::share::ShareSet;
 use crate::update::{Effect, PieceName};
 use std::net::IpAddr;
+use std::time::Duration;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Path, Time};
 use testudo_ipsec::dataplane::Note;
 use testudo_ipsec::number::SequenceBlock;
@@ -157,8 +158,8 @@ pub enum MemberOutput {
         remote: IpAddr,
         /// Octets, outer header included.
         mtu: u16,
-        /// When it was learned.
-        at: Time,
+        /// How long ago it was learned.
+        age: Duration,
     },
     /// Go on with this sender ID, which nobody has used before.
     Sender(SenderId),

@@ -43,7 +43,8 @@ impl Member {
         for PathMtu { remote, mtu, age } in paths.iter().copied() {
             let at = Time(now.0.saturating_sub(Duration::from_secs(age.into())));
             self.paths.learn(at.0, remote, mtu);
-            self.outputs.push_back(MemberOutput::PathMtu { remote, mtu, at });
+            let age = now.since(at);
+            self.outputs.push_back(MemberOutput::PathMtu { remote, mtu, age });
         }
     }
 

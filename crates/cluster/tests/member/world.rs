@@ -389,8 +389,8 @@ impl World {
             }
             // What a data plane does without a sender ID is its own matter; the node is out of the engine's group.
             MemberOutput::Rejoin => state.ring = None,
-            MemberOutput::PathMtu { remote, mtu, at } => {
-                state.paths.insert(remote, (mtu, at));
+            MemberOutput::PathMtu { remote, mtu, age } => {
+                state.paths.insert(remote, (mtu, Time(self.now.0 - age)));
             }
             MemberOutput::Persist(durable) => {
                 state.disk = durable;

@@ -170,8 +170,8 @@ impl Gateway {
                 self.persisted(written);
                 Ok(())
             }
-            MemberOutput::PathMtu { remote, mtu, at } => {
-                self.data.learn_path_mtu(at.0, remote, mtu);
+            MemberOutput::PathMtu { remote, mtu, age } => {
+                self.data.learn_path_mtu(boottime().saturating_sub(age), remote, mtu);
                 Ok(())
             }
             MemberOutput::Announce => {

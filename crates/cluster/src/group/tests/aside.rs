@@ -140,6 +140,35 @@ fn what_has_waited_is_taken_in_by_and_by() {
     assert_eq!([some, heard(&mut net, 3)].concat(), updates);
 }
 
+/// The others need nothing of it.
+#[test]
+fn that_another_node_is_slow_is_no_reason_to_send_it_again() {
+    let mut net = fresh();
+    net.lost = [(2, 1)].into();
+    for number in 0..20 {
+        tell(&mut net, 1, &[number; 100]);
+    }
+    net.pass(1000);
+    assert_eq!(heard(&mut net, 3).len(), 20);
+    assert!(net.node(1).group.goes_aside());
+}
+
+#[test]
+fn what_has_come_counts_when_the_view_ends() {
+    let mut net = fresh();
+    net.lost = [(1, 3)].into();
+    tell(&mut net, 1, b"state");
+    for _ in 0..100 {
+        net.publish(2, b"behind");
+        net.settle();
+    }
+    net.pass(10);
+    let some = heard(&mut net, 3).len();
+    assert!((1..101).contains(&some), "{some}");
+    net.view(&[1, 2, 3], true);
+    assert_eq!(some + heard(&mut net, 3).len(), 101);
+}
+
 #[test]
 fn of_two_fresh_nodes_one_may_lose_it() {
     let mut net = Net::new(5);
