@@ -3,6 +3,7 @@
 use crate::cluster;
 use crate::daemon::{self, DaemonArgs};
 use serde::Serialize;
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,9 +41,16 @@ struct Drained {
     done: bool,
 }
 
-/// Drains; failures go to standard error.
+/// Drains; failures go to standard error. It has failed too if it has waited in vain: what is to be done next may be to stop the node.
 pub(crate) fn run(args: &DrainArgs) -> ExitCode {
-    daemon::show("drain", &args.daemon, |client| ask(client, args), format)
+    let in_vain = Cell::new(false);
+    let ask = |client: &mut Client| {
+        let found = ask(client, args)?;
+        in_vain.set(args.wait > 0 && !found.done);
+        Ok(found)
+    };
+    let shown = daemon::show("drain", &args.daemon, ask, format);
+    if in_vain.get() { ExitCode::FAILURE } else { shown }
 }
 
 fn ask(client: &mut Client, args: &DrainArgs) -> Result<Drained, Error> {

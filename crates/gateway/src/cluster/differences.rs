@@ -9,9 +9,13 @@ pub(super) fn sentences(status: &ClusterStatus) -> Vec<String> {
     let configuration = &status.configuration;
     let mut why = Vec::new();
     if status.group.phase == Phase::Running && status.version < GroupConfig::NEWEST {
+        let lost = match status.version < GroupConfig::CONTROL_PLANE {
+            true => ", and a configuration is loaded on each node by itself",
+            false => "",
+        };
         why.push(format!(
             "nodes of an older version are in the cluster: until they are upgraded all speak version {} of the replication \
-             protocol, and a configuration is loaded on each node by itself",
+             protocol{lost}",
             status.version
         ));
     }

@@ -41,9 +41,15 @@ fn phase(status: &ClusterStatus) -> Vec<String> {
         }
         Phase::NoQuorum => {
             let here = group.view.as_ref().map_or(0, |view| view.members.len());
+            let witness = match configured {
+                2 => {
+                    " (a node that was not the last to go on alone waits for the other, whatever a witness says)"
+                }
+                _ => "",
+            };
             format!(
-                "no quorum: {here} of {configured} nodes are here, without a majority of the votes; no IKE is spoken \
-                 and nothing is taken over until there is one"
+                "no quorum: {here} of {configured} nodes are here, without a majority of the votes{witness}; no IKE is \
+                 spoken and nothing is taken over until there is one"
             )
         }
         Phase::Exchange => {

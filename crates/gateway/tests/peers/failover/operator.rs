@@ -164,7 +164,7 @@ fn nodes_that_are_configured_by_themselves_say_where_they_differ() {
     assert!(bed.node(1).configured(0).unwrap_err().to_string().contains("replicate_config is off"));
 }
 
-/// An upgrade from the version before: as long as a node of it is there, all speak as it does.
+/// An upgrade from an earlier version: as long as a node of it is there, all speak as it does. And one step back.
 #[test]
 fn nodes_are_upgraded_one_after_another() {
     let options = BedOptions { cluster: "protocol = 15\nfence_ms = 300".into(), ..BedOptions::default() };
@@ -192,4 +192,14 @@ fn nodes_are_upgraded_one_after_another() {
     let before = trial.spis(1);
     trial.bed.node(other_than(owner)).swanctl().run(["--rekey", "--child", "peer1"]).unwrap();
     await_new_keys(&trial, 1, &before);
+    let what = "the way back of node 2";
+    trial.under_traffic(what, |bed| {
+        bed.node(2).stop().unwrap();
+        let back = |text: String| text.replace("fence_ms = 300", "protocol = 15\nfence_ms = 300");
+        bed.node(2).reconfigure(back).unwrap();
+        bed.mend(2, Failure::Testudod).unwrap();
+        bed.await_all().unwrap();
+    });
+    assert_eq!(trial.bed.node(1).cluster().unwrap()["protocol"], 15);
+    trial.all_is_well(what);
 }
