@@ -299,7 +299,10 @@ impl Group {
                 return;
             }
             room = room.saturating_sub(if running.aside.begins_with_rest() { 4 } else { 1 });
-            let Some((from, bytes)) = running.aside.waiting.pop_front() else { return };
+            let Some((from, bytes)) = running.aside.waiting.pop_front() else {
+                running.aside.goes_on = false;
+                return;
+            };
             let taken = self.message(now, from, &bytes);
             let Stage::Running(running) = &mut self.stage else { return };
             let aside = &mut running.aside;

@@ -186,6 +186,7 @@ impl Member {
             measured: (edge, now),
             order: 0,
             stale: false,
+            outdated: false,
         };
         let of = self.replicas.ikes.get(&ike).map(|ike| ike.id);
         self.install(of, &replica, replaced);

@@ -217,6 +217,7 @@ impl Member {
                     measured: (0, now),
                     order: 0,
                     stale: false,
+                    outdated: false,
                 };
                 self.install(Some(ike), &replica, replaces);
                 turn.children.push(self.added(replica));

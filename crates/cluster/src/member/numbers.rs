@@ -213,7 +213,8 @@ impl Member {
     }
 
     fn use_block(&mut self, spi_in: Spi, block: SequenceBlock, at_once: bool) {
-        if let Some(child) = self.replicas.child(spi_in).map(|child| child.id) {
+        if let Some(child) = self.replicas.child_mut(spi_in) {
+            let (child, at_once) = (child.id, std::mem::take(&mut child.outdated) || at_once);
             self.outputs.push_back(MemberOutput::Numbers { child, spi_in, block, at_once });
         }
     }

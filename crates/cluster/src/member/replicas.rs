@@ -65,6 +65,9 @@ pub(crate) struct ChildReplica {
     /// Counts them in the order in which they came.
     pub(crate) order: u64,
     pub(crate) stale: bool,
+    /// The numbers that the data plane has for it are of before the others went on without this node. Nobody else has used them, but
+    /// higher ones: to its peer they are too old.
+    pub(crate) outdated: bool,
 }
 
 /// All of them.
@@ -210,7 +213,7 @@ impl Replicas {
         }
         for child in self.children.values_mut() {
             // How fast it is now nobody has told.
-            (child.stale, child.rate) = (true, 0);
+            (child.stale, child.outdated, child.rate) = (true, true, 0);
         }
     }
 

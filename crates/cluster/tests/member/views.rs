@@ -50,6 +50,32 @@ fn who_crashes_is_replaced_and_comes_back_to_its_shares() {
     }
 }
 
+/// What it has left of its numbers nobody has used, but higher ones: to its peers they are too old.
+#[test]
+fn who_comes_back_goes_on_with_no_number_of_before() {
+    let mut carried = 0;
+    for seed in 0..8 {
+        let mut world = World::established(3, 6, seed);
+        world.view(&[0]);
+        world.view(&[1, 2]);
+        world.run(MOMENT);
+        world.view(&[0, 1, 2]);
+        let knows = |world: &World| world.nodes[0].member.as_ref().unwrap().status().group.synced;
+        while knows(&world) {
+            assert!(world.step(world.now.plus(MOMENT)));
+        }
+        while !knows(&world) {
+            assert!(world.step(world.now.plus(MOMENT)));
+        }
+        // Before it is given any as an heir.
+        world.crash(1, true);
+        world.view(&[0, 2]);
+        world.run(MOMENT);
+        carried += world.assert_sends_behind(0, 1);
+    }
+    assert!(carried > 0, "{carried} Child SAs of who is gone");
+}
+
 fn rekey_all(world: &mut World) {
     let now = world.now;
     for peer in &mut world.peers {

@@ -425,6 +425,17 @@ impl World {
         assert!(before == bytes, "an IV is used twice");
     }
 
+    /// Where `node` carries packets it sends with numbers behind all that `gone` had. Gives how many Child SAs these are.
+    pub(crate) fn assert_sends_behind(&self, node: usize, gone: usize) -> usize {
+        let state = &self.nodes[node];
+        let carried = state.numbers.iter().filter(|(spi, _)| state.shares.0.contains(spi.share()));
+        let had = |spi: &Spi| {
+            self.blocks[spi].iter().filter(|(_, (_, of))| *of == gone).map(|(next, _)| *next).max()
+        };
+        let both = carried.filter_map(|(spi, numbers)| Some((*spi, numbers.reserve(1).first, had(spi)?)));
+        both.inspect(|(spi, next, had)| assert!(next > had, "{spi}: {next} behind {had}")).count()
+    }
+
     /// No number is anybody else's, unless two have been quorate at once.
     fn check_block(&mut self, node: usize, spi: Spi, block: SequenceBlock) {
         if self.split {
