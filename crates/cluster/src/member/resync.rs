@@ -23,7 +23,7 @@ struct Pace {
 }
 
 /// Beside the engine; and where all goes by it, and holds up what else it has to carry.
-const BESIDE: Pace = Pace { quick: Duration::from_millis(40), slow: Duration::from_millis(100), most: 16 };
+const BESIDE: Pace = Pace { quick: Duration::from_millis(40), slow: Duration::from_millis(100), most: 32 };
 const BY_ENGINE: Pace = Pace { quick: Duration::from_millis(15), slow: Duration::from_millis(60), most: 8 };
 
 /// No more are told in one turn of the host: pulses must not wait for them.
