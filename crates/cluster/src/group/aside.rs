@@ -1,12 +1,12 @@
 //! What brings fresh nodes up to date goes beside the engine, to them alone: there is much of it, and it says nothing new to the others.
 //! The engine tells its place in the order, by the header and the tag of what is sealed, with a proof of both; the rest comes as a datagram.
 //! A fresh node takes in nothing behind such a place before it has that, and what the datagrams lose comes by the engine after all:
-//! when it is asked for, or when it has not become stable for long.
+//! when it is asked for, or when a fresh node has not acknowledged it for long.
 
 use super::datagram::{Body, Place, Sender};
 use super::frame::{self, Frame, Header, Kind};
 use super::view::{Running, Stage};
-use super::{Group, GroupOutput, Ticket};
+use super::{Group, Ticket};
 use crate::node::NodeId;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -136,15 +136,7 @@ impl Aside {
 
     /// What the messages that wait need, in their order.
     fn needed(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
-        self.waiting.iter().filter_map(|(from, bytes)| match frame::parse(bytes) {
-            Frame::This(header, _) if header.kind == Kind::Aside => Some((*from, header.serial)),
-            _ => None,
-        })
-    }
-
-    fn begins_with_rest(&self) -> bool {
-        let first = self.waiting.front().map(|(_, bytes)| frame::parse(bytes));
-        matches!(first, Some(Frame::This(header, _)) if header.kind == Kind::Aside)
+        self.waiting.iter().filter_map(|(from, bytes)| Some((*from, needs(bytes)?)))
     }
 
     /// A message of this node has been delivered here, as so manieth.
@@ -211,15 +203,6 @@ impl Group {
                 delivered: None,
                 again: None,
             });
-        }
-    }
-
-    fn tell_by_datagram(&mut self, to: &[NodeId], links: impl Iterator<Item = u8>, body: &Body) {
-        for link in links {
-            let sender = Sender { node: self.config.node, boot: self.boot, link };
-            let bytes = self.datagrams.write(sender, body);
-            let datagram = |to: &NodeId| GroupOutput::Datagram { to: *to, link, bytes: bytes.clone() };
-            self.outputs.extend(to.iter().map(datagram));
         }
     }
 
@@ -298,11 +281,11 @@ impl Group {
             if !running.aside.goes_on {
                 return;
             }
-            room = room.saturating_sub(if running.aside.begins_with_rest() { 4 } else { 1 });
             let Some((from, bytes)) = running.aside.waiting.pop_front() else {
                 running.aside.goes_on = false;
                 return;
             };
+            room = room.saturating_sub(if needs(&bytes).is_some() { 4 } else { 1 });
             let taken = self.message(now, from, &bytes);
             let Stage::Running(running) = &mut self.stage else { return };
             let aside = &mut running.aside;
@@ -367,6 +350,14 @@ impl Group {
             }
             _ => None,
         }
+    }
+}
+
+/// The serial of a message whose rest comes beside the engine.
+fn needs(bytes: &[u8]) -> Option<u64> {
+    match frame::parse(bytes) {
+        Frame::This(header, _) if header.kind == Kind::Aside => Some(header.serial),
+        _ => None,
     }
 }
 

@@ -75,12 +75,9 @@ impl Group {
             return;
         }
         let pulse = Body::Pulse(Box::new(self.compose(now)));
-        for link in self.links_up() {
-            let sender = Sender { node: self.config.node, boot: self.boot, link };
-            let bytes = self.datagrams.write(sender, &pulse);
-            let to = self.peers.all.keys();
-            self.outputs.extend(to.map(|to| GroupOutput::Datagram { to: *to, link, bytes: bytes.clone() }));
-        }
+        let to: Vec<NodeId> = self.peers.all.keys().copied().collect();
+        let links = self.links_up();
+        self.tell_by_datagram(&to, links, &pulse);
     }
 
     fn compose(&mut self, now: Time) -> Pulse {

@@ -92,13 +92,20 @@ impl Group {
         let (Some(ack), Stage::Running(running)) = (self.ack(), &self.stage) else {
             return;
         };
-        let Some(link) = self.links_up().next() else {
-            return;
-        };
-        let sender = Sender { node: self.config.node, boot: self.boot, link };
-        let bytes = self.datagrams.write(sender, &Body::Ack(ack));
-        let others = running.view.members.iter().filter(|node| **node != self.config.node);
-        self.outputs.extend(others.map(|to| GroupOutput::Datagram { to: *to, link, bytes: bytes.clone() }));
+        let members = running.view.members.iter().copied();
+        let others: Vec<NodeId> = members.filter(|node| *node != self.config.node).collect();
+        let link = self.links_up().take(1);
+        self.tell_by_datagram(&others, link, &Body::Ack(ack));
+    }
+
+    /// Says something to these nodes, over each of these links.
+    pub(super) fn tell_by_datagram(&mut self, to: &[NodeId], links: impl Iterator<Item = u8>, body: &Body) {
+        for link in links {
+            let sender = Sender { node: self.config.node, boot: self.boot, link };
+            let bytes = self.datagrams.write(sender, body);
+            let datagram = |to: &NodeId| GroupOutput::Datagram { to: *to, link, bytes: bytes.clone() };
+            self.outputs.extend(to.iter().map(datagram));
+        }
     }
 
     /// A member has told what it holds. Acknowledgements are cumulative: one that is repeated says nothing new.

@@ -5,7 +5,7 @@
 //! it makes is told to the others with the rest, but not waited for.
 
 use super::{Member, MemberOutput};
-use crate::group::Ticket;
+use crate::group::{Group, Ticket};
 use crate::update::{ChildState, Op, cut, encode};
 use std::collections::BTreeMap;
 use testudo_ike::message::{ExchangeType, Header};
@@ -116,23 +116,19 @@ impl Member {
 
     /// Publishes changes of this node's shares. Gives the ticket of the last update.
     pub(super) fn publish(&mut self, ops: Vec<Op>) -> Option<Ticket> {
-        let mut last = None;
-        for part in cut(ops, LARGEST) {
-            last = Some(self.group.publish(encode(self.version, &part)));
-        }
-        self.published(last)
+        self.publish_by(Group::publish, ops)
     }
 
     /// The same for what all but the fresh nodes know.
     pub(super) fn publish_aside(&mut self, ops: Vec<Op>) -> Option<Ticket> {
-        let mut last = None;
-        for part in cut(ops, LARGEST) {
-            last = Some(self.group.publish_aside(encode(self.version, &part)));
-        }
-        self.published(last)
+        self.publish_by(Group::publish_aside, ops)
     }
 
-    fn published(&mut self, last: Option<Ticket>) -> Option<Ticket> {
+    fn publish_by(&mut self, way: fn(&mut Group, Vec<u8>) -> Ticket, ops: Vec<Op>) -> Option<Ticket> {
+        let mut last = None;
+        for part in cut(ops, LARGEST) {
+            last = Some(way(&mut self.group, encode(self.version, &part)));
+        }
         if let Some(ticket) = last {
             self.commits.published = ticket;
             self.own_blocks.published(ticket);

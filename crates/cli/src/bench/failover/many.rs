@@ -72,11 +72,14 @@ fn list(bed: &Bed, node: u8, up: usize) -> Result<f64> {
     let shown = swanctl.run(["--list-sas"])?.stdout;
     let took = begun.elapsed().as_secs_f64();
     let found = shown.lines().filter(|line| line.contains(", ESTABLISHED, IKEv2")).count();
+    if_all("swanctl --list-sas", up, found, took)
+}
+
+/// The time, if all tunnels were found, the first one among them.
+fn if_all(what: &str, up: usize, found: usize, took: f64) -> Result<f64> {
     match found > up {
         true => Ok(took),
-        false => {
-            Err(Error::unexpected("swanctl --list-sas", format!("{} tunnels", up + 1), found.to_string()))
-        }
+        false => Err(Error::unexpected(what, format!("{} tunnels", up + 1), found.to_string())),
     }
 }
 
@@ -87,10 +90,7 @@ fn read(bed: &Bed, node: u8, up: usize) -> Result<f64> {
     client.set_timeout(Some(READ_LIMIT)).map_err(failed)?;
     let begun = Instant::now();
     let found = client.stream("list-sas", "list-sa", Message::new()).map_err(failed)?.len();
-    match found > up {
-        true => Ok(begun.elapsed().as_secs_f64()),
-        false => Err(Error::unexpected("list-sas", format!("{} tunnels", up + 1), found.to_string())),
-    }
+    if_all("list-sas", up, found, begun.elapsed().as_secs_f64())
 }
 
 impl Measured {

@@ -12,7 +12,12 @@ const BY_ENGINE: usize = 64;
 
 /// Nodes 1 and 2 hold the state, node 3 is fresh.
 fn fresh() -> Net {
-    let mut net = three();
+    fresh_among(Net::new(3))
+}
+
+fn fresh_among(mut net: Net) -> Net {
+    net.view(&[1, 2, 3], true);
+    net.settle();
     net.restart(3);
     net.view(&[1, 2, 3], true);
     net.settle();
@@ -88,12 +93,7 @@ fn it_is_asked_for_until_it_comes() {
 /// The engine may have a way of its own.
 #[test]
 fn a_link_that_is_dead_does_not_matter_nor_do_all_of_them() {
-    let mut net = Net::tuned(3, |config: &mut GroupConfig| config.links = 2);
-    net.view(&[1, 2, 3], true);
-    net.settle();
-    net.restart(3);
-    net.view(&[1, 2, 3], true);
-    net.settle();
+    let mut net = fresh_among(Net::tuned(3, |config: &mut GroupConfig| config.links = 2));
     net.lost_links = [0].into();
     tell(&mut net, 1, b"state");
     net.pass(12);
@@ -240,12 +240,7 @@ fn it_goes_by_the_engine_where_it_is_too_long_nobody_is_fresh_or_somebody_does_n
     net.settle();
     assert_eq!(heard(&mut net, 2), [(1, b"state".to_vec())], "as any other");
 
-    let mut net = Net::tuned(3, |config: &mut GroupConfig| config.speaks = 16);
-    net.view(&[1, 2, 3], true);
-    net.settle();
-    net.restart(3);
-    net.view(&[1, 2, 3], true);
-    net.settle();
+    let mut net = fresh_among(Net::tuned(3, |config: &mut GroupConfig| config.speaks = 16));
     tell(&mut net, 1, b"state");
     net.settle();
     for number in [2, 3] {
