@@ -16,6 +16,13 @@ totals() {
         END { printf "%d passed, %d failed\n", passed, failed }' "$1"
 }
 
+# failures FILE: what each failed test said when it panicked, without the logs around it.
+failures() {
+    awk '/^thread .* panicked at / { lines = 12 }
+        /^(stack backtrace:|note: run with)/ { lines = 0 }
+        lines > 0 { print; lines-- }' "$1"
+}
+
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 started=$SECONDS
@@ -40,6 +47,9 @@ echo
 grep -E '^([0-9]+ seeds, .*violations|planted bugs: .*)$' "$output" || problems+=("the simulator has not run")
 echo "Took $((SECONDS - started)) s."
 if ((${#problems[@]} > 0)); then
+    echo "== Failures"
+    grep -E '^test .* \.\.\. FAILED$' "$output" || true
+    failures "$output"
     printf 'Not in order: %s\n' "${problems[*]}"
 fi
 echo "$summary"

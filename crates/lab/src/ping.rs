@@ -1,7 +1,7 @@
 //! Echo requests with statistics.
 //!
 //! Not by ping(8): once anything has come back it waits for the last reply no longer than an interval or twice the
-//! longest round trip, so that a busy machine seems to lose packets. Here every request has two seconds.
+//! longest round trip, so that a busy machine seems to lose packets. Here every request has two seconds, or more.
 
 mod socket;
 
@@ -11,8 +11,8 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// What the last reply may take.
-const LINGER: Duration = Duration::from_secs(2);
+/// What the last reply may take, unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What to send.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct Ping {
     pub interval: Duration,
     /// Octets that fill the data, over and over.
     pub pattern: Option<[u8; 8]>,
+    /// What the last reply may take. It is waited out only if one is missing.
+    pub patience: Duration,
 }
 
 /// What came back.
@@ -45,7 +47,14 @@ pub struct Pong {
 impl Ping {
     /// Ten requests of the usual size in 0.2 s.
     pub fn new(to: IpAddr) -> Self {
-        Self { to, count: 10, size: 56, interval: Duration::from_millis(20), pattern: None }
+        Self {
+            to,
+            count: 10,
+            size: 56,
+            interval: Duration::from_millis(20),
+            pattern: None,
+            patience: PATIENCE,
+        }
     }
 
     /// How many to send.
@@ -66,7 +75,13 @@ impl Ping {
         self
     }
 
-    /// Sends from that namespace, and waits two seconds for the last reply. That nothing comes back is no error.
+    /// For whoever takes a missing reply for a defect: waits for the last one as long as the busiest machine may take.
+    pub fn patient(mut self) -> Self {
+        self.patience = Duration::from_secs(15);
+        self
+    }
+
+    /// Sends from that namespace, and waits for the last reply. That nothing comes back is no error.
     pub fn run(&self, from: &Namespace) -> Result<Pong> {
         let failed = || Error::io(format!("ping {} from {}", self.to, from.role()));
         let socket = from.enter(|| Socket::open(self.to))?.map_err(failed())?;
@@ -88,7 +103,7 @@ impl Ping {
             due = (due + self.interval).max(Instant::now() + self.interval / 2);
             tally.receive(socket, due, false)?;
         }
-        tally.receive(socket, Instant::now() + LINGER, true)?;
+        tally.receive(socket, Instant::now() + self.patience, true)?;
         Ok(tally.pong())
     }
 }

@@ -67,8 +67,8 @@ pub(crate) fn is_agreed(pair: &Pair, (proposal, expected): Suite) {
 pub(crate) fn sizes_are_answered(pair: &Pair, family: Family) {
     let from = if family == Family::V4 { Side::One } else { Side::Two };
     for size in (1..=32).chain((33..=1400).step_by(171)) {
-        let pong = Ping::new(from.other().host(family)).size(size).count(1);
-        let pong = pong.run(pair.t.host(from)).unwrap();
+        let ping = Ping::new(from.other().host(family)).size(size).count(1).patient();
+        let pong = ping.run(pair.t.host(from)).unwrap();
         let drops = || (pair.drops(Side::One), pair.drops(Side::Two));
         assert_eq!(pong.received, pong.sent, "{family}, {size} octets, from {from:?}; drops {:?}", drops());
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 use testudo_lab::gateway::Kind;
-use testudo_lab::iperf::{Direction, IperfServer, Throughput};
+use testudo_lab::iperf::{Direction, IperfServer, carry};
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
@@ -47,8 +47,7 @@ fn start(name: &'static str, peer: Kind, settings: &'static str) -> Pair {
 
 fn tcp(pair: &Pair, family: Family, direction: Direction) {
     let to = Side::Two.host(family);
-    let run = Throughput::run(&pair.t.client, to, direction, Duration::from_secs(1), FLOWS).unwrap();
-    assert!(run.bytes > 1 << 20, "{family} {direction:?}: {run:?}");
+    carry(&pair.t.client, to, direction, FLOWS, 1 << 20).unwrap();
 }
 
 /// TCP and pings through tunnels of ours, by many flows, and nothing in clear.
