@@ -1,4 +1,4 @@
-//! The world: nodes, an engine with a total order, peers, and what must hold of all that is sent.
+//! The world: nodes, an engine with a total order, and peers.
 
 mod checks;
 
@@ -15,7 +15,7 @@ use testudo_cluster::node::NodeId;
 use testudo_cluster::share::ShareSet;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
-use testudo_ike::message::{ExchangeType, Message, MessageId};
+use testudo_ike::message::{ExchangeType, Message};
 use testudo_ike::output::{ChildSaId, Output, Path, Time, UnixTime};
 use testudo_ipsec::number::{SequenceAllocator, SequenceBlock};
 use testudo_ipsec::sa::ChildSaParams;
@@ -399,55 +399,6 @@ impl World {
             MemberOutput::Event(event) => state.logs.push(format!("{event:?}")),
             _ => {}
         }
-    }
-
-    /// One content for each message, and one message for each IV.
-    fn check_message(&mut self, bytes: &[u8]) {
-        let message = Message::parse(bytes).unwrap();
-        let header = message.header;
-        if header.exchange == ExchangeType::IkeSaInit {
-            return;
-        }
-        // Strangers are answered in clear.
-        let Some(encrypted) = message.encrypted else { return };
-        let spis = (header.initiator_spi.0, header.responder_spi.0);
-        let fragment = encrypted.fragment.map_or(0, |fragment| fragment.number);
-        // Beside the windows there may be several (RFC 6311 §5.1).
-        let beside = header.exchange == ExchangeType::Informational && header.message_id == MessageId(0);
-        self.beside += usize::from(beside && !header.response);
-        // SPIs, exchange, flags, Message ID.
-        let name = [&bytes[..16], &bytes[18..24]].concat();
-        let before = self.messages.entry((name, fragment)).or_insert_with(|| bytes.to_vec());
-        assert!(beside || before == bytes, "{header:?} is sent with another content");
-        let iv: [u8; 8] = *encrypted.body.first_chunk().unwrap();
-        let before =
-            self.ivs.entry((spis.0, spis.1, header.from_initiator, iv)).or_insert_with(|| bytes.to_vec());
-        assert!(before == bytes, "an IV is used twice");
-    }
-
-    /// Where `node` carries packets it sends with numbers behind all that `gone` had. Gives how many Child SAs these are.
-    pub(crate) fn assert_sends_behind(&self, node: usize, gone: usize) -> usize {
-        let state = &self.nodes[node];
-        let carried = state.numbers.iter().filter(|(spi, _)| state.shares.0.contains(spi.share()));
-        let had = |spi: &Spi| {
-            self.blocks[spi].iter().filter(|(_, (_, of))| *of == gone).map(|(next, _)| *next).max()
-        };
-        let both = carried.filter_map(|(spi, numbers)| Some((*spi, numbers.reserve(1).first, had(spi)?)));
-        both.inspect(|(spi, next, had)| assert!(next > had, "{spi}: {next} behind {had}")).count()
-    }
-
-    /// No number is anybody else's, unless two have been quorate at once.
-    fn check_block(&mut self, node: usize, spi: Spi, block: SequenceBlock) {
-        if self.split {
-            return;
-        }
-        let blocks = self.blocks.entry(spi).or_default();
-        for (next, (end, owner)) in blocks.iter() {
-            let apart = block.end <= *next || *end <= block.next;
-            let same = (*next, *end, *owner) == (block.next, block.end, node);
-            assert!(apart || same, "{spi}: node {node} has {block:?}, and node {owner} {next}..{end}");
-        }
-        blocks.insert(block.next, (block.end, node));
     }
 
     fn perform_of_peer(&mut self, peer: usize, output: Output) {
