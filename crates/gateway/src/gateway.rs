@@ -364,8 +364,7 @@ impl Gateway {
         self.closing = true;
         match &mut self.endpoint {
             Ike::Member(member) => {
-                let own = member.node();
-                let drained = if possible { member.drain(self.now, own, true) } else { Ok(()) };
+                let drained = if possible { member.leave(self.now) } else { Ok(()) };
                 self.leaves_at_once = !possible || drained.is_err();
                 if let Err(error) = drained {
                     self.log(None, None, 0, format!("leaves the cluster with what it has: {error}"));

@@ -232,6 +232,11 @@ impl Group {
         self.outbox.publish(&Zeroizing::new(update))
     }
 
+    /// True while a quorate view begins: it runs as soon as all of its members have been heard.
+    pub fn is_forming(&self) -> bool {
+        matches!(self.stage, Stage::Forming(_))
+    }
+
     /// The layer above holds the whole state now: a node that was `fresh` has been brought up to date. To be said where the
     /// last of it is delivered, before any later event is handed in.
     pub fn synced(&mut self) {

@@ -67,6 +67,16 @@ impl Member {
         Ok(())
     }
 
+    /// Has this node give its shares away before it ends. If a view is beginning it does so in that one, in which it can be agreed on.
+    pub fn leave(&mut self, now: Time) -> Result<(), DrainError> {
+        if !self.group.is_forming() {
+            return self.drain(now, self.node, true);
+        }
+        self.publish(vec![Op::Drain { node: self.node, drained: true }]);
+        self.pump(now);
+        Ok(())
+    }
+
     /// An operator has spoken, through that node.
     pub(super) fn told_drain(&mut self, now: Time, from: NodeId, (node, drained): (NodeId, bool)) {
         if let Some(unheard) = &mut self.unheard_of {
@@ -80,10 +90,12 @@ impl Member {
         self.hand_over(now);
     }
 
-    /// True if this node, being drained, has nothing left to give away, and the others know.
+    /// True if this node, being drained, has nothing left to give away, and the others know; or if there is nobody to agree with. While a
+    /// view begins, because another node leaves too, there soon will be.
     pub fn is_empty_handed(&mut self, now: Time) -> bool {
         if !self.running {
-            return true;
+            self.empty_since = None;
+            return !self.group.is_forming();
         }
         let waits = !self.table.drained().contains(&self.node)
             || self.table.misplaced(self.node).next().is_some()

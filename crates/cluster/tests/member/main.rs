@@ -5,6 +5,7 @@ mod config;
 mod crash;
 mod edges;
 mod fitness;
+mod leave;
 mod paths;
 mod random;
 mod suspicion;

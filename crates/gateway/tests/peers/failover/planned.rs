@@ -1,7 +1,8 @@
 //! What is planned costs no packet: shares are given away before a node goes, and come back as they went.
 
 use super::many::five;
-use super::{Trial, not_doubled, within};
+use super::{LIMIT, Trial, not_doubled, within};
+use nix::sys::signal::Signal;
 use std::time::Duration;
 use testudo_lab::bed::{Bed, BedOptions, Failure};
 use testudo_lab::gateway::Kind;
@@ -106,6 +107,22 @@ fn three_nodes_are_stopped_and_started_one_after_another() {
 #[test]
 fn five_nodes_are_stopped_and_started_one_after_another() {
     rolling("rolling-five", &patient(five("forward")));
+}
+
+/// Two nodes end at the same time: the view in which the first is gone begins while the other gives its shares away.
+#[test]
+fn two_nodes_of_five_are_stopped_at_once() {
+    let mut trial = Trial::start("stop-two", &patient(five("forward")));
+    let owner = trial.bed.owner(1).unwrap();
+    let other = owner % 5 + 1;
+    unnoticed(&mut trial, "the end of two nodes", |bed| {
+        for node in [other, owner] {
+            bed.node(node).process().signal(Signal::SIGTERM).unwrap();
+        }
+        for node in [other, owner] {
+            assert!(bed.node(node).process().wait(LIMIT).unwrap().success());
+        }
+    });
 }
 
 /// A machine that goes on from an earlier state sends nothing of what it held, under IVs that it may have used: it joins anew, with another

@@ -1,0 +1,90 @@
+//! A node that is told to end gives its shares away first, whatever begins meanwhile.
+
+use crate::world::World;
+use std::time::Duration;
+use testudo_cluster::group::Phase;
+
+const STEP: Duration = Duration::from_micros(200);
+/// What the host of a node waits at most.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn leave(world: &mut World, node: usize) {
+    let now = world.now;
+    world.nodes[node].member.as_mut().unwrap().leave(now).unwrap();
+    world.settle();
+}
+
+/// True if its host may end it.
+fn may_end(world: &mut World, node: usize) -> bool {
+    let now = world.now;
+    world.nodes[node].member.as_mut().unwrap().is_empty_handed(now)
+}
+
+/// Waits until it may end, and ends it: nothing is left to it by then.
+fn await_end(world: &mut World, node: usize) {
+    let limit = world.now.plus(PATIENCE);
+    while !may_end(world, node) {
+        world.run(STEP);
+        assert!(world.now < limit, "node {node} waits for nothing");
+    }
+    assert_eq!(world.nodes[node].shares, Default::default(), "node {node} ends with shares");
+    world.crash(node, false);
+}
+
+fn phase(world: &World, node: usize) -> Phase {
+    world.nodes[node].member.as_ref().unwrap().status().group.phase
+}
+
+/// The view in which another node is gone, because it leaves too or has died, begins while one gives its shares away.
+#[test]
+fn a_view_that_begins_meanwhile_holds_nobody_up_and_sends_nobody_away() {
+    for delay in (0..4000).step_by(200) {
+        for dies in [false, true] {
+            let mut world = World::established(5, 8, 300);
+            leave(&mut world, 1);
+            world.run(Duration::from_micros(delay));
+            match dies {
+                true => world.crash(0, false),
+                false => {
+                    leave(&mut world, 0);
+                    await_end(&mut world, 0);
+                }
+            }
+            world.view(&[1, 2, 3, 4]);
+            await_end(&mut world, 1);
+            world.view(&[2, 3, 4]);
+            world.run(Duration::from_secs(2));
+            world.assert_all_shares_once();
+            (0..8).for_each(|peer| world.assert_tunnel(peer));
+        }
+    }
+}
+
+/// Told to end while a view begins, it gives away in that view.
+#[test]
+fn who_is_told_to_leave_while_a_view_begins_leaves_in_it() {
+    let mut world = World::established(5, 8, 301);
+    world.crash(4, false);
+    world.view(&[0, 1, 2, 3]);
+    while phase(&world, 0) != Phase::Exchange {
+        assert!(world.step(world.now.plus(Duration::from_secs(1))));
+    }
+    leave(&mut world, 0);
+    assert!(!may_end(&mut world, 0));
+    await_end(&mut world, 0);
+    world.view(&[1, 2, 3]);
+    world.run(Duration::from_secs(2));
+    world.assert_all_shares_once();
+    (0..8).for_each(|peer| world.assert_tunnel(peer));
+}
+
+/// Without a quorum nobody takes anything: it does not wait.
+#[test]
+fn who_has_no_quorum_leaves_at_once() {
+    let mut world = World::established(3, 3, 302);
+    world.view(&[0]);
+    world.run(Duration::from_millis(50));
+    let now = world.now;
+    let member = world.nodes[0].member.as_mut().unwrap();
+    assert!(member.leave(now).is_err() && member.is_empty_handed(now));
+}
