@@ -58,8 +58,13 @@ fn view(report: &ClusterReport) -> String {
     let Some(view) = &report.view else { return "none".to_owned() };
     let quorum = if view.quorate { "quorum" } else { "no quorum" };
     let members: Vec<_> = view.members.iter().map(u64::to_string).collect();
+    let witness = match report.witness {
+        None => "",
+        Some(true) => "; the witness votes",
+        Some(false) => "; the witness does not vote",
+    };
     format!(
-        "ring {}.{:x}, epoch {}, {quorum}, members {}",
+        "ring {}.{:x}, epoch {}, {quorum}, members {}{witness}",
         view.ring_node,
         view.ring_seq,
         report.epoch,

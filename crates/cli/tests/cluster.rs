@@ -22,6 +22,7 @@ fn report() -> ClusterReport {
         node: 1,
         phase: Phase::Running,
         view: Some(ViewReport { ring_node: 1, ring_seq: 28, quorate: true, members: vec![1, 2, 3] }),
+        witness: None,
         synced: true,
         epoch: 3,
         delivered: 12_345,
@@ -121,6 +122,14 @@ Since the start
   suspicions  1
 "
     );
+}
+
+#[test]
+fn whether_the_witness_votes_stands_beside_the_view() {
+    for (witness, end) in [(true, "; the witness votes\n"), (false, "; the witness does not vote\n")] {
+        let shown = shown(Some(&ClusterReport { witness: Some(witness), ..report() }), &[]);
+        assert!(shown.contains(&format!("quorum, members 1 2 3{end}")), "{shown}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The gateway as VICI sees it: commands in, answers out.
 
-use crate::cluster::report;
+use crate::cluster::{Node, report};
 use crate::elsewhere::effect;
 use crate::gateway::Gateway;
 use crate::ike::Ike;
@@ -328,7 +328,8 @@ impl Control for Gateway {
 
     fn cluster(&self) -> Option<ClusterReport> {
         let Ike::Member(member) = &self.endpoint else { return None };
-        Some(report(&member.status(), self.now))
+        let witness = self.node.as_ref().and_then(Node::witness);
+        Some(report(&member.status(), witness, self.now))
     }
 
     fn drain(&mut self, request: &Drain) -> Result<(), String> {

@@ -6,6 +6,7 @@
 //!     node = <number>
 //!     phase = <down, no-quorum, exchange or running>
 //!     view = { ring-node = <number>  ring-seq = <n>  quorate = <yes or no>  members = [ <numbers> ] }   # if there is one
+//!     witness = <yes or no>       # if there is one: it gives this node its vote
 //!     synced = <yes or no>
 //!     epoch = <n>  delivered = <n>  stable = <n>  waiting = <n>  held = <n>
 //!     sender = <sender ID, if leased>
@@ -81,6 +82,8 @@ pub struct ClusterReport {
     pub phase: Phase,
     /// The engine's view.
     pub view: Option<ViewReport>,
+    /// The witness (corosync's quorum device) gives this node its vote; none if there is no witness, or nobody knows.
+    pub witness: Option<bool>,
     /// The node holds the cluster's state.
     pub synced: bool,
     /// Counts quorate views.
@@ -181,6 +184,9 @@ impl ClusterReport {
         if let Some(view) = &self.view {
             message.add_section("view", view.to_message());
         }
+        if let Some(votes) = self.witness {
+            message.add("witness", boolean(votes));
+        }
         message.add("synced", boolean(self.synced));
         message.add_text("epoch", self.epoch);
         message.add_text("delivered", self.delivered);
@@ -218,6 +224,7 @@ impl ClusterReport {
             node: number(message, "node")?,
             phase: Phase::read(message)?,
             view: message.section("view").map(ViewReport::from_message).transpose()?,
+            witness: message.text("witness").map(|_| read_boolean(message, "witness")).transpose()?,
             synced: read_boolean(message, "synced")?,
             epoch: number(message, "epoch")?,
             delivered: number(message, "delivered")?,

@@ -67,6 +67,12 @@ impl Corosync {
         self.shared.rejoin();
     }
 
+    /// Whether the witness (corosync's quorum device) gives this node its vote, as of a second ago at most. `None` if corosync has none, or
+    /// is not there.
+    pub fn witness(&self) -> Option<bool> {
+        self.shared.witness()
+    }
+
     /// Readable from the moment when there is an event, or room again after [`Engine::multicast`] has given a message back, until
     /// [`Engine::next_event`] has found none.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {

@@ -3,6 +3,7 @@
 use super::callbacks;
 use super::wire::Process;
 use crate::node::NodeId;
+use rust_corosync::votequorum::NodeInfoFlags;
 use rust_corosync::{CsError, DispatchFlags, TrackFlags, cpg, quorum, votequorum};
 use std::os::fd::RawFd;
 
@@ -79,6 +80,14 @@ impl Session {
         Ok(is_majority(info.quorum, info.highest_expected, daemons))
     }
 
+    /// Whether corosync's quorum device, the witness, gives this node its vote. `None` if none is configured, or nobody knows; `quorate`
+    /// is what corosync has told last.
+    pub(super) fn witness(&self, quorate: bool) -> Option<bool> {
+        let node = rust_corosync::NodeId::from(self.me.node);
+        let info = votequorum::get_info(&self.votes, node).ok()?;
+        votes(info.qdevice_votes, info.flags, quorate)
+    }
+
     /// Multicasts in agreed order.
     pub(super) fn send(&self, framed: &[u8]) -> Result<Sent, String> {
         match cpg::mcast_joined(&self.cpg, cpg::Guarantee::TypeAgreed, framed) {
@@ -94,6 +103,12 @@ impl Session {
 fn is_majority(quorum: u32, votes: u32, daemons: usize) -> bool {
     let votes = u64::from(votes);
     u64::from(quorum) * 2 > votes || daemons as u64 * 2 > votes
+}
+
+fn votes(device: u32, flags: NodeInfoFlags, quorate: bool) -> Option<bool> {
+    // A flag that the library does not know, of a later corosync, makes it show none, not even that of a quorum that is there.
+    let unknown = quorate && !flags.contains(NodeInfoFlags::VOTEQUORUM_INFO_QUORATE);
+    (device > 0 && !unknown).then(|| flags.contains(NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_CAST_VOTE))
 }
 
 fn dispatch(one: impl Fn() -> rust_corosync::Result<()>) -> Result<bool, String> {
@@ -123,7 +138,7 @@ fn explain(what: &str, error: CsError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::is_majority;
+    use super::{NodeInfoFlags, is_majority, votes};
 
     #[test]
     fn one_vote_of_two_is_no_majority_whatever_corosync_calls_it() {
@@ -132,5 +147,29 @@ mod tests {
         assert!(!is_majority(1, 2, 1), "two_node");
         assert!(is_majority(1, 2, 2), "two_node, with both there");
         assert!(is_majority(1, 1, 1), "a cluster of one");
+    }
+
+    #[test]
+    fn a_witness_votes_only_if_corosync_says_so() {
+        let quorate = NodeInfoFlags::VOTEQUORUM_INFO_QUORATE.bits();
+        let there = NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_ALIVE.bits();
+        let cast = NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_CAST_VOTE.bits();
+        let told = |device, flags, is_quorate| {
+            votes(device, NodeInfoFlags::from_bits(flags).unwrap_or(NodeInfoFlags::empty()), is_quorate)
+        };
+        assert_eq!(told(0, quorate, true), None, "none is configured");
+        assert_eq!(told(1, quorate | there | cast, true), Some(true));
+        assert_eq!(
+            told(1, quorate | there, true),
+            Some(false),
+            "its daemon is there, and has no answer of it"
+        );
+        assert_eq!(told(1, quorate, true), Some(false), "not even its daemon");
+        assert_eq!(told(1, 0, false), Some(false));
+        assert_eq!(
+            told(1, quorate | there | cast | 1 << 20, true),
+            None,
+            "a flag that the library does not know"
+        );
     }
 }

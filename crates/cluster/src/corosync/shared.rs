@@ -44,6 +44,8 @@ struct Queues {
     rejoin: bool,
     stop: bool,
     ended: bool,
+    /// Whether the witness votes, if there is one.
+    witness: Option<bool>,
 }
 
 impl Shared {
@@ -60,6 +62,7 @@ impl Shared {
             rejoin: false,
             stop: false,
             ended: false,
+            witness: None,
         };
         Ok(Self { queues: Mutex::new(queues), ended: Condvar::new(), wake_host, wake_thread })
     }
@@ -117,6 +120,10 @@ impl Shared {
         self.wake_thread();
     }
 
+    pub(super) fn witness(&self) -> Option<bool> {
+        self.lock().witness
+    }
+
     /// Asks the thread to end; true if it has within that time.
     pub(super) fn stop(&self, within: Duration) -> bool {
         let mut queues = self.lock();
@@ -167,6 +174,10 @@ impl Shared {
         if queues.events.len() > before {
             self.wake_host();
         }
+    }
+
+    pub(super) fn set_witness(&self, witness: Option<bool>) {
+        self.lock().witness = witness;
     }
 
     /// True once after each [`Self::rejoin`].

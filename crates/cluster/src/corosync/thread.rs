@@ -28,6 +28,12 @@ const SEND_BURST: usize = 64;
 const TWO_NODE: &str = "corosync.conf has quorum.two_node: 1, with which each half of a cluster that is cut in two is quorate: \
     a node alone counts as one without quorum. Use a quorum device (quorum.device) or a third node, and take two_node away";
 
+/// Between two looks at the witness's vote: who dies meanwhile has no heir where it is missing.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const WITNESS_GONE: &str = "the witness gives this node no vote: see `corosync-quorumtool -s` here, and corosync-qnetd there. \
+    Without it a node of two does not go on alone";
+const WITNESS_BACK: &str = "the witness gives this node its vote";
+
 /// The thread's own.
 pub(super) struct Thread {
     pub(super) poll: Poll,
@@ -49,6 +55,11 @@ struct Connected {
     /// For the log; and whether it was said already.
     notices: Vec<EngineEvent>,
     noticed: bool,
+    /// What corosync has told last.
+    quorate: bool,
+    /// Whether the witness votes, if there is one; and when it is next to be looked at.
+    witness: Option<bool>,
+    next_look: Instant,
 }
 
 /// Why a connection ends.
@@ -88,6 +99,7 @@ impl Thread {
                     reported = None;
                     let why = self.serve(&mut connected);
                     self.unwatch(&connected.session);
+                    self.shared.set_witness(None);
                     why
                 }
                 Err(why) => End::Failed(why),
@@ -121,9 +133,19 @@ impl Thread {
         // Nanoseconds: no connection begins soon enough, nor opens epochs fast enough, to meet the numbers of the one before.
         let serial = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let agreement = Agreement::new(session.me, self.nodes, serial);
-        let next_alive = Some(Instant::now());
-        let (announcements, obstacle, notices) = (Vec::new(), None, Vec::new());
-        Ok(Connected { session, agreement, announcements, obstacle, next_alive, notices, noticed: false })
+        let now = Instant::now();
+        Ok(Connected {
+            session,
+            agreement,
+            announcements: Vec::new(),
+            obstacle: None,
+            next_alive: Some(now),
+            notices: Vec::new(),
+            noticed: false,
+            quorate: false,
+            witness: None,
+            next_look: now,
+        })
     }
 
     /// Before the libraries close them, and the numbers stand for something else.
@@ -174,6 +196,9 @@ impl Thread {
         if self.shared.served() {
             connected.say_alive();
         }
+        if connected.looks_for_witness() {
+            self.shared.set_witness(connected.witness);
+        }
         self.shared.tell(connected.agreement.take_events());
         self.shared.tell(connected.notices.drain(..));
         if let Some(reason) = connected.new_obstacle() {
@@ -212,6 +237,7 @@ impl Connected {
                 Told::Members(members) => self.agreement.members(members)?,
                 Told::Ring(ring) => self.agreement.ring(ring),
                 Told::Quorum(ring, quorate, daemons) => {
+                    self.quorate = quorate;
                     let only = !quorate || self.session.is_the_only_one(daemons)?;
                     self.agreement.quorum(ring, quorate && only);
                     if !only && !std::mem::replace(&mut self.noticed, true) {
@@ -248,6 +274,26 @@ impl Connected {
         if self.next_alive.take_if(|at| *at <= Instant::now()).is_some() {
             self.announce(Standing::Alive);
         }
+    }
+
+    /// Looks whether the witness votes, if it is time. True if that is another than before.
+    fn looks_for_witness(&mut self) -> bool {
+        let now = Instant::now();
+        if now < self.next_look {
+            return false;
+        }
+        self.next_look = now + LOOK_EVERY;
+        let before = std::mem::replace(&mut self.witness, self.session.witness(self.quorate));
+        if before == self.witness {
+            return false;
+        }
+        let line = match (before, self.witness) {
+            (_, Some(false)) => WITNESS_GONE,
+            (Some(false), Some(true)) => WITNESS_BACK,
+            _ => return true,
+        };
+        self.notices.push(EngineEvent::Notice(line.to_owned()));
+        true
     }
 
     /// How long there is nothing to do, as long as nothing happens.

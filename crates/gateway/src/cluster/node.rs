@@ -150,6 +150,11 @@ impl Node {
         self.speaker.descriptors().map(|fd| fd.as_raw_fd())
     }
 
+    /// Whether the witness votes, if there is one.
+    pub(crate) fn witness(&self) -> Option<bool> {
+        self.engine.witness()
+    }
+
     /// What the engine tells next.
     pub(crate) fn next_event(&mut self) -> Option<EngineEvent> {
         self.engine.next_event()

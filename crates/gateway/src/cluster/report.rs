@@ -9,8 +9,8 @@ use testudo_ike::output::Time;
 use testudo_vici::cluster::{ClusterReport, NodeReport, NodeState, Phase, ViewReport};
 use testudo_vici::counters::Named;
 
-/// For `testudo cluster`.
-pub(crate) fn report(status: &ClusterStatus, now: Time) -> ClusterReport {
+/// For `testudo cluster`. `witness`: whether it votes, if there is one.
+pub(crate) fn report(status: &ClusterStatus, witness: Option<bool>, now: Time) -> ClusterReport {
     let group = &status.group;
     let mut nodes: Vec<_> = group.peers.iter().map(|peer| other(status, peer, now)).collect();
     nodes.push(this(status));
@@ -29,6 +29,7 @@ pub(crate) fn report(status: &ClusterStatus, now: Time) -> ClusterReport {
             quorate: view.quorate,
             members: view.members.iter().copied().map(number).collect(),
         }),
+        witness,
         synced: group.synced,
         epoch: group.delivered.epoch,
         delivered: group.delivered.count,
@@ -48,7 +49,7 @@ pub(crate) fn report(status: &ClusterStatus, now: Time) -> ClusterReport {
         replicate_config: status.configuration.replicates,
         config_current: status.configuration.is_current,
         config_pieces: status.configuration.pieces as u64,
-        why: why::sentences(status, now),
+        why: why::sentences(status, witness, now),
         counters: counters(status),
         nodes,
     }
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn every_node_is_what_the_member_says() {
-        let report = report(&status(), ms(1000));
+        let report = report(&status(), None, ms(1000));
         let states: Vec<_> = report.nodes.iter().map(|node| (node.id, node.state, node.shares)).collect();
         let expected = [
             (1, NodeState::Suspect, 80),
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn what_differs_between_nodes_is_named() {
         let mut status = status();
-        let before = report(&status, ms(1000)).why.len();
+        let before = report(&status, None, ms(1000)).why.len();
         let name = |name: &str| PieceName { class: Class::Connection, name: format!("connection {name}") };
         let found = |found, piece: &str| Difference { node: node(4), found, name: name(piece) };
         status.version = 15;
@@ -262,7 +263,7 @@ mod tests {
             differ: vec![node(1), node(4)],
             refused: vec![(name("d"), "no proposal".into())],
         };
-        let told = report(&status, ms(1000));
+        let told = report(&status, None, ms(1000));
         assert_eq!((told.protocol, told.config_pieces, told.config_current), (15, 7, true));
         let why = &told.why[before..];
         assert!(why[0].contains("speak version 15 of the replication protocol"), "{why:?}");
@@ -277,9 +278,20 @@ mod tests {
     }
 
     #[test]
+    fn a_witness_that_does_not_vote_is_named() {
+        let before = report(&status(), None, ms(1000)).why;
+        let voting = report(&status(), Some(true), ms(1000));
+        assert_eq!((&voting.why, voting.witness), (&before, Some(true)));
+        let gone = report(&status(), Some(false), ms(1000));
+        assert_eq!(gone.witness, Some(false));
+        assert!(gone.why[0].contains("the witness gives this node no vote"), "{:?}", gone.why);
+        assert_eq!(gone.why[1..], before);
+    }
+
+    #[test]
     fn the_view_is_told_as_it_is() {
         let mut status = status();
-        let told = report(&status, ms(1000));
+        let told = report(&status, None, ms(1000));
         assert_eq!((told.phase, told.fence, told.sender), (Phase::Running, 240, Some(0x1009)));
         assert_eq!((told.epoch, told.delivered, told.stable, told.waiting, told.held), (3, 10, 8, 2, 1));
         assert_eq!((told.packets, told.ike, told.provisional), (170, 90, 80));
@@ -292,7 +304,7 @@ mod tests {
         // Without a view there are only absent nodes, and what has run out has run out.
         status.group.view = None;
         status.group.peers.iter_mut().for_each(|peer| peer.member = false);
-        let told = report(&status, ms(2000));
+        let told = report(&status, None, ms(2000));
         assert!(told.nodes.iter().all(|node| node.state == NodeState::Absent));
         assert_eq!((told.view, told.fence), (None, 0));
     }

@@ -9,8 +9,11 @@ use testudo_cluster::share::ShareSet;
 use testudo_ike::output::Time;
 
 /// For `testudo cluster`; empty if all is as it should be.
-pub(crate) fn sentences(status: &ClusterStatus, now: Time) -> Vec<String> {
+pub(crate) fn sentences(status: &ClusterStatus, witness: Option<bool>, now: Time) -> Vec<String> {
     let mut why = phase(status);
+    if witness == Some(false) {
+        why.push(no_vote(status.group.peers.len() + 1));
+    }
     let group = &status.group;
     for peer in &group.peers {
         why.extend(of_peer(status, peer, now));
@@ -57,6 +60,17 @@ fn phase(status: &ClusterStatus) -> Vec<String> {
         }
     };
     vec![text]
+}
+
+/// What it means that the witness does not vote.
+fn no_vote(configured: usize) -> String {
+    let meaning = match configured {
+        2 => "it does not go on without the other until it has",
+        _ => "the nodes have to be a majority without it",
+    };
+    format!(
+        "the witness gives this node no vote: {meaning}; see `corosync-quorumtool -s` here, and corosync-qnetd there"
+    )
 }
 
 /// Why a node is suspected, or not there.

@@ -13,6 +13,7 @@ fn report() -> ClusterReport {
         node: 1,
         phase: Phase::NoQuorum,
         view: Some(ViewReport { ring_node: 2, ring_seq: 28, quorate: true, members: vec![1, 2] }),
+        witness: Some(false),
         synced: true,
         epoch: 3,
         delivered: 40,

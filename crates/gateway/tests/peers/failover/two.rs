@@ -36,6 +36,28 @@ impl Trial {
         .unwrap();
     }
 
+    /// What `testudo cluster` says of the witness, and whether it warns of it.
+    fn await_witness(&self, node: u8, votes: Option<bool>) {
+        let warns = |shown: &serde_json::Value| {
+            let sentences = shown["why"].as_array().into_iter().flatten();
+            sentences
+                .filter_map(|why| why.as_str())
+                .any(|why| why.contains("the witness gives this node no vote"))
+        };
+        wait_until(&format!("a witness of node {node} that votes: {votes:?}"), LIMIT, || {
+            let shown = self.bed.nodes[usize::from(node) - 1].cluster()?;
+            let told = shown["witness"].as_bool() == votes && warns(&shown) == (votes == Some(false));
+            Ok(if told { Ok(()) } else { Err(shown.to_string()) })
+        })
+        .unwrap();
+    }
+
+    fn await_witness_of_both(&self, votes: bool) {
+        for node in [1, 2] {
+            self.await_witness(node, Some(votes));
+        }
+    }
+
     fn await_carried(&self, peer: u8, carried: bool) {
         wait_until(&format!("traffic of peer {peer}: {carried}"), LIMIT, || {
             let pong = Ping::new(behind(peer)).run(&self.bed.cluster.client)?;
@@ -122,6 +144,7 @@ fn the_witness_hears_both_nodes_that_do_not_hear_each_other() {
 fn the_witness_dies_and_then_a_node() {
     let mut trial = Trial::start("two-witness", &witnessed());
     let owner = trial.bed.owner(1).unwrap();
+    trial.await_witness_of_both(true);
     let what = "the end of the witness";
     let seen = trial.under_traffic(what, |bed| {
         bed.witness.as_mut().unwrap().kill();
@@ -129,6 +152,7 @@ fn the_witness_dies_and_then_a_node() {
     });
     not_doubled(what, &seen);
     within(what, Duration::from_millis(500), &seen);
+    trial.await_witness_of_both(false);
     trial.all_is_well(what);
 
     trial.bed.strike(owner, CUT).unwrap();
@@ -144,6 +168,9 @@ fn the_witness_dies_and_then_a_node() {
     trial.bed.mend(owner, CUT).unwrap();
     trial.whole();
     trial.all_is_well("the return of the node and of its witness");
+    trial.await_witness_of_both(true);
+    let log = trial.bed.node(left).log().unwrap();
+    assert!(log.contains("the witness gives this node no vote") && log.contains("gives this node its vote"));
 }
 
 /// Who went on alone goes on with packets when the witness dies too, and with IKE when it is back: nobody else can have had its vote.
@@ -197,6 +224,7 @@ fn without_a_witness(name: &str, votes: Votes) {
     sleep(HELD);
     assert!(trial.spis(2).iter().all(|spi| before.contains(spi)), "IKE waits");
     trial.await_carried(2, true);
+    trial.await_witness(left, None);
     let told = trial.bed.node(left).log().unwrap().contains("two_node: 1");
     assert_eq!(told, votes == Votes::TwoNode);
 
