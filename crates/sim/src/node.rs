@@ -86,6 +86,8 @@ impl Node {
             endpoint: config::endpoint(),
             line_rate: LINE_RATE,
             message_id_sync: scenario.seed.is_multiple_of(2),
+            // Where they are few, others have their turns between them.
+            blocks_at_once: if scenario.seed.is_multiple_of(3) { 1 } else { 1024 },
             ..MemberConfig::new(group)
         };
         let entropy = || Box::new(birth.entropy.clone());

@@ -19,6 +19,8 @@ pub struct MemberConfig {
     pub replicate_configuration: bool,
     /// Make sure of the Message IDs of every IKE SA that is taken over from a node that died, if its peer can (RFC 6311).
     pub message_id_sync: bool,
+    /// Blocks of numbers that the data plane is given in one go, unless packets wait for them: a millisecond's worth.
+    pub blocks_at_once: usize,
 }
 
 impl MemberConfig {
@@ -31,6 +33,7 @@ impl MemberConfig {
             detection: Duration::from_millis(500),
             replicate_configuration: true,
             message_id_sync: false,
+            blocks_at_once: 1024,
         }
     }
 }

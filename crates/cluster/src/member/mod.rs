@@ -328,6 +328,7 @@ impl Member {
         self.looked = now;
         self.group.handle_timeout(now);
         self.hear_group(now);
+        self.use_some_blocks();
         self.take_what_is_due(now);
         self.expire_arrivals(now);
         self.freeze(now);
@@ -348,7 +349,7 @@ impl Member {
     pub fn next_timeout(&self) -> Option<Time> {
         let takes = self.takes.iter().filter(|_| self.running).filter_map(Take::at).min();
         let imports = self.sender.is_some() && !self.imported.is_empty();
-        let at_once = (imports || self.tells_more()).then_some(Time::default());
+        let at_once = (imports || self.tells_more() || self.has_blocks()).then_some(Time::default());
         // Without a voice its deadlines wait.
         let ike = self.endpoint.next_timeout().filter(|at| self.may_speak(self.looked.max(*at)));
         let syncs = self.syncs.next_timeout().filter(|at| self.may_speak(self.looked.max(*at)));

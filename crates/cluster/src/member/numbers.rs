@@ -22,12 +22,22 @@ struct Coming {
     at_once: bool,
 }
 
-/// Blocks that this node has granted itself, until all know of it.
+/// A block that all know of.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    coming: Coming,
+    /// This node has granted it itself.
+    own: bool,
+}
+
+/// Blocks that this node has granted itself, until they are used.
 #[derive(Debug, Default)]
 pub(super) struct OwnBlocks {
     /// Of the update that is about to be published.
     new: Vec<Coming>,
     waiting: VecDeque<(Ticket, Coming)>,
+    /// What all know of, and the data plane has not been given: also what was granted to this node as an heir.
+    due: VecDeque<Due>,
     /// Child SAs that wait, and for how many blocks.
     spis: BTreeMap<Spi, usize>,
     /// Those of them that are to send instead of others.
@@ -63,6 +73,7 @@ impl OwnBlocks {
     pub(super) fn forget(&mut self, spi: Spi) {
         self.spis.remove(&spi);
         self.waiting.retain(|(_, coming)| coming.spi != spi);
+        self.due.retain(|due| due.coming.spi != spi);
         self.new.retain(|coming| coming.spi != spi);
     }
 
@@ -70,15 +81,37 @@ impl OwnBlocks {
         *self = Self::default();
     }
 
-    fn take(&mut self, stable: impl Fn(Ticket) -> bool) -> Option<Coming> {
-        let (_, coming) = self.waiting.pop_front_if(|(ticket, _)| stable(*ticket))?;
-        if let Some(count) = self.spis.get_mut(&coming.spi) {
-            *count -= 1;
-            if *count == 0 {
-                self.spis.remove(&coming.spi);
+    /// What all know of is due.
+    fn stable(&mut self, stable: impl Fn(Ticket) -> bool) {
+        while let Some((_, coming)) = self.waiting.pop_front_if(|(ticket, _)| stable(*ticket)) {
+            self.due.push_back(Due { coming, own: true });
+        }
+    }
+
+    fn take(&mut self, most: usize) -> Vec<Due> {
+        let taken: Vec<Due> = self.due.drain(..most.min(self.due.len())).collect();
+        self.taken(taken)
+    }
+
+    /// Those of some shares, wherever they stand.
+    fn take_of(&mut self, shares: ShareSet) -> Vec<Due> {
+        let of_them = |due: &Due| shares.contains(due.coming.spi.share());
+        let (taken, left): (Vec<Due>, Vec<Due>) =
+            std::mem::take(&mut self.due).into_iter().partition(of_them);
+        self.due = left.into();
+        self.taken(taken)
+    }
+
+    fn taken(&mut self, taken: Vec<Due>) -> Vec<Due> {
+        for Due { coming, .. } in taken.iter().filter(|due| due.own) {
+            if let Some(count) = self.spis.get_mut(&coming.spi) {
+                *count -= 1;
+                if *count == 0 {
+                    self.spis.remove(&coming.spi);
+                }
             }
         }
-        Some(coming)
+        taken
     }
 }
 
@@ -171,16 +204,46 @@ impl Member {
         }
     }
 
-    /// Own grants that all know of are used.
+    /// Own grants that all know of are due.
     pub(super) fn own_blocks_stable(&mut self) {
         let commits = &self.commits;
-        let mut blocks = Vec::new();
-        let stable = |ticket| commits.is_stable(ticket) || planted(Plant::BlockBeforeStable);
-        while let Some(coming) = self.own_blocks.take(stable) {
-            blocks.push(coming);
+        self.own_blocks.stable(|ticket| commits.is_stable(ticket) || planted(Plant::BlockBeforeStable));
+        self.use_some_blocks();
+    }
+
+    /// What was granted to this node as heir by then is due. An heir does not send, so its latest block is the only one that
+    /// counts: it lies behind all that the owner may use.
+    pub(super) fn heir_blocks_stable(&mut self, upto: Position) {
+        while let Some((_, spi, block)) = self.heir_blocks.pop_front_if(|(at, _, _)| *at <= upto) {
+            self.own_blocks.due.push_back(Due { coming: Coming { spi, block, at_once: true }, own: false });
         }
-        for Coming { spi, block, at_once } in blocks {
-            self.use_block(spi, block, at_once);
+        self.use_some_blocks();
+    }
+
+    /// Gives the data plane blocks that are due, in their order. With all SAs of a node that is gone there are tens of thousands, and pulses
+    /// wait meanwhile: so no more than some at a time.
+    pub(super) fn use_some_blocks(&mut self) {
+        let due = self.own_blocks.take(self.config.blocks_at_once);
+        self.use_blocks(due);
+    }
+
+    /// The same with all of some shares, whose packets are about to leave with them.
+    pub(super) fn use_blocks_of(&mut self, shares: ShareSet) {
+        let due = self.own_blocks.take_of(shares);
+        self.use_blocks(due);
+    }
+
+    /// True if there are more than were used.
+    pub(super) fn has_blocks(&self) -> bool {
+        !self.own_blocks.due.is_empty()
+    }
+
+    fn use_blocks(&mut self, blocks: Vec<Due>) {
+        for Due { coming: Coming { spi, block, at_once }, .. } in blocks {
+            if let Some(child) = self.replicas.child_mut(spi) {
+                let (child, at_once) = (child.id, std::mem::take(&mut child.outdated) || at_once);
+                self.outputs.push_back(MemberOutput::Numbers { child, spi_in: spi, block, at_once });
+            }
         }
         self.switch_those(|member, switch| !member.awaits_numbers(switch.to));
     }
@@ -202,20 +265,5 @@ impl Member {
 
     fn awaits_numbers(&self, child: ChildSaId) -> bool {
         self.replicas.spi_of_child(child).is_some_and(|spi| self.own_blocks.awaits(spi))
-    }
-
-    /// What was granted to this node as heir by then is used. An heir does not send, so its latest block is the only one that
-    /// counts: it lies behind all that the owner may use.
-    pub(super) fn heir_blocks_stable(&mut self, upto: Position) {
-        while let Some((_, spi, block)) = self.heir_blocks.pop_front_if(|(at, _, _)| *at <= upto) {
-            self.use_block(spi, block, true);
-        }
-    }
-
-    fn use_block(&mut self, spi_in: Spi, block: SequenceBlock, at_once: bool) {
-        if let Some(child) = self.replicas.child_mut(spi_in) {
-            let (child, at_once) = (child.id, std::mem::take(&mut child.outdated) || at_once);
-            self.outputs.push_back(MemberOutput::Numbers { child, spi_in, block, at_once });
-        }
     }
 }

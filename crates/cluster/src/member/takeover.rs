@@ -211,6 +211,8 @@ impl Member {
         if taken.is_empty() {
             return self.show(now);
         }
+        // What it has carried as their heir goes on behind all that their owners have had.
+        self.use_blocks_of(taken.iter().fold(ShareSet::EMPTY, |all, take| all.union(take.shares)));
         for Take { shares, when } in taken {
             if let When::At(_) = when {
                 self.log(1, format!("takes over {} shares", shares.len()));
@@ -454,7 +456,12 @@ impl Member {
         if shown == self.shown {
             return;
         }
-        self.take_in(now, packets.without(self.shown.packets));
+        let new = packets.without(self.shown.packets);
+        if !new.is_empty() {
+            // Their packets leave with them.
+            self.use_blocks_of(new);
+        }
+        self.take_in(now, new);
         if default_host && !self.shown.default_host {
             self.outputs.push_back(MemberOutput::Announce);
         }

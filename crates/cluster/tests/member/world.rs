@@ -124,7 +124,8 @@ fn member(
     group.fence = pulse * 5;
     group.suspicion.floor = pulse * 5 / 2;
     group.suspicion.ceiling = pulse * 20;
-    let config = MemberConfig { message_id_sync: syncs.asked, ..MemberConfig::new(group) };
+    // Few, so that some are left over.
+    let config = MemberConfig { message_id_sync: syncs.asked, blocks_at_once: 2, ..MemberConfig::new(group) };
     let mut member =
         Member::new(config, disk, [Box::new(Random(seed)), Box::new(Random(seed ^ 0x5555_aaaa))], now);
     member.set_unix_time(now, UnixTime(1_700_000_000));

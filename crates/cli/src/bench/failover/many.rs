@@ -25,6 +25,8 @@ const READ_LIMIT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 /// Traffic without a fault, to compare with.
 const CALM: Duration = Duration::from_secs(5);
+/// Traffic before a fault.
+const BEFORE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 struct Measured {
@@ -37,6 +39,9 @@ struct Measured {
     busy: Vec<f64>,
     ratio: Vec<f64>,
     lost: Vec<f64>,
+    /// The longest silence of the probe when its node dies, in milliseconds, and what is lost.
+    silence: Vec<f64>,
+    killed: Vec<f64>,
     /// IKE SAs that are others than before.
     renewed: Vec<f64>,
     /// What the nodes have said to each other on their link, to all of them, in octets a tunnel.
@@ -57,9 +62,11 @@ pub(super) fn measure(args: &FailoverArgs) -> std::result::Result<Vec<Row>, Fail
     sleep(CALM);
     let mut measured = Measured::default();
     for repeat in 0..args.repeats {
-        let node = (repeat % u32::from(NODES) + 1) as u8;
-        measured.list.push(list(&site.bed, node, up)?);
-        measured.read.push(read(&site.bed, node, up)?);
+        let asked = (repeat % u32::from(NODES) + 1) as u8;
+        measured.list.push(list(&site.bed, asked, up)?);
+        measured.read.push(read(&site.bed, asked, up)?);
+        let node = site.bed.owner(1)?;
+        measured.death(&mut site, node)?;
         measured.rejoin(&mut site, node, up)?;
     }
     Ok(measured.rows(up))
@@ -94,10 +101,23 @@ fn read(bed: &Bed, node: u8, up: usize) -> Result<f64> {
 }
 
 impl Measured {
-    fn rejoin(&mut self, site: &mut Site, node: u8, up: usize) -> Result<()> {
-        site.bed.strike(node, Failure::Testudod)?;
+    /// The node that carries the probe dies, and a third of all tunnels with it.
+    fn death(&mut self, site: &mut Site, node: u8) -> Result<()> {
         let others: Vec<u8> = (1..=NODES).filter(|other| *other != node).collect();
-        site.bed.await_members(&others)?;
+        let seen = delays(&mut site.bed, |bed| {
+            sleep(BEFORE);
+            bed.strike(node, Failure::Testudod)?;
+            bed.await_members(&others)?;
+            sleep(CALM);
+            Ok(())
+        })?;
+        self.silence.push(seen.silence);
+        self.killed.push(seen.lost as f64);
+        Ok(())
+    }
+
+    /// It starts again.
+    fn rejoin(&mut self, site: &mut Site, node: u8, up: usize) -> Result<()> {
         let tunnel = site.bed.tunnel_spi(1)?;
         let calm = delays(&mut site.bed, |_| {
             sleep(CALM);
@@ -129,6 +149,8 @@ impl Measured {
         vec![
             Row::new(format!("swanctl --list-sas of {up} tunnels"), "s", self.list).aim(at_most(3.0)),
             Row::new("the same for a client that only reads", "s", self.read),
+            Row::new("the probe's silence when its node dies", "ms", self.silence),
+            Row::new("datagrams lost then, both ways", "datagrams", self.killed),
             Row::new("a node's start until it holds all of them", "s", self.rejoin)
                 .aim(Aim::median_at_most(5.0)),
             Row::new("what that takes on the nodes' link, a tunnel", "octets", self.octets),
@@ -162,19 +184,23 @@ fn await_all(bed: &Bed, node: u8, up: usize, begun: Instant) -> Result<()> {
 struct Delays {
     /// In milliseconds, of those that arrived.
     p99: f64,
+    /// The longest of either way, in milliseconds.
+    silence: f64,
     lost: u64,
 }
 
 fn delays(bed: &mut Bed, happen: impl FnOnce(&mut Bed) -> Result<()>) -> Result<Delays> {
     let probes = bed.probes()?;
     happen(bed)?;
-    let (mut all, mut lost) = (Vec::new(), 0);
+    let (mut all, mut lost, mut silence) = (Vec::new(), 0, 0.0_f64);
     for trace in probes.map(Probe::stop) {
         let trace = trace?;
-        lost += trace.summary().lost;
+        let summary = trace.summary();
+        lost += summary.lost;
+        silence = silence.max(summary.outage.length.as_secs_f64() * 1e3);
         all.extend(trace.delays().filter_map(|(_, delay)| Some(delay?.as_secs_f64() * 1e3)));
     }
     let none = || Error::unexpected("a probe", "datagrams that arrive", "none");
     let p99 = Statistics::of(&all).ok_or_else(none)?.p99;
-    Ok(Delays { p99, lost })
+    Ok(Delays { p99, silence, lost })
 }
