@@ -63,6 +63,7 @@ impl Member {
 
     /// Others may be heirs now of what this node owns, and it of what they do.
     pub(super) fn ranks_changed(&mut self, now: Time, changes: Changes) {
+        self.became_heir(changes.heir);
         let owned = self.table.owned_by(self.node);
         self.grant_all(owned.intersection(changes.heir), false);
         self.provide(now);

@@ -159,6 +159,14 @@ impl Member {
         Some(Op::Renew(Grants { share, heir, grants: vec![grant] }))
     }
 
+    /// Of some of these shares this node is the heir now. The owner may go before it has granted it anything: what it has of when it was
+    /// their heir before lies behind others.
+    pub(super) fn became_heir(&mut self, changed: ShareSet) {
+        for share in changed.intersection(self.table.heir_of(self.node)).iter() {
+            self.replicas.children_mut_of(share).for_each(|(_, child)| child.outdated = true);
+        }
+    }
+
     /// Grants the owner and the heir of shares that this node owns new blocks of all SAs. `at_once`: another may have used the
     /// numbers behind our own, so ours are over. Those that it has given up are their next owners' to number: nobody else would
     /// count what is granted here.

@@ -65,8 +65,8 @@ pub(crate) struct ChildReplica {
     /// Counts them in the order in which they came.
     pub(crate) order: u64,
     pub(crate) stale: bool,
-    /// The numbers that the data plane has for it are of before the others went on without this node. Nobody else has used them, but
-    /// higher ones: to its peer they are too old.
+    /// The numbers that the data plane has for it are of before the others went on without this node, or of when it was heir before. Nobody
+    /// else has used them, but higher ones: to its peer they are too old.
     pub(crate) outdated: bool,
 }
 

@@ -312,6 +312,7 @@ impl Member {
             self.log(1, "this node holds all that the cluster knows".to_owned());
         }
         let changes = self.table.synced_too(&fresh);
+        self.became_heir(changes.heir);
         let owned = self.table.owned_by(self.node);
         let heirs: ShareSet = owned.intersection(changes.heir);
         self.grant_all(heirs, false);

@@ -88,6 +88,7 @@ impl Member {
         self.suspects.retain(|node| start.view.members.contains(node));
         self.yielded = ShareSet::EMPTY;
         let changes = self.table.view(&start.current);
+        self.became_heir(changes.heir);
         let owned = self.table.owned_by(self.node);
         let gained = owned.without(self.active).without(self.handover.held());
         if held_before {
@@ -190,6 +191,7 @@ impl Member {
             // Another may have become its heir meanwhile, whom its former owner could not grant anything any more.
             heirs.insert(share);
         }
+        self.became_heir(changes.heir);
         let owned = self.table.owned_by(self.node);
         self.grant_all(owned.intersection(heirs), false);
         self.provide(now);

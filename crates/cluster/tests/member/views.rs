@@ -76,6 +76,38 @@ fn who_comes_back_goes_on_with_no_number_of_before() {
     assert!(carried > 0, "{carried} Child SAs of who is gone");
 }
 
+/// A node was heir, another was it for a time, and it is heir again: what it was granted then lies behind what the owner has had since. The
+/// owner goes before it has granted anything.
+#[test]
+fn who_is_heir_again_goes_on_with_no_number_of_before() {
+    let mut carried = 0;
+    for seed in 0..4 {
+        for owner in 0..4 {
+            let mut world = World::established(5, 10, 400 + seed);
+            world.crash(4, false);
+            world.view(&[0, 1, 2, 3]);
+            world.run(MOMENT);
+            world.restart(4);
+            world.view(&[0, 1, 2, 3, 4]);
+            world.run(4 * MOMENT);
+            world.crash(4, false);
+            world.view(&[0, 1, 2, 3]);
+            let epoch =
+                |world: &World| world.nodes[owner].member.as_ref().unwrap().status().group.delivered.epoch;
+            let before = epoch(&world);
+            while epoch(&world) == before {
+                assert!(world.step(world.now.plus(MOMENT)));
+            }
+            world.crash(owner, true);
+            let left: Vec<usize> = (0..4).filter(|node| *node != owner).collect();
+            world.view(&left);
+            world.run(MOMENT);
+            carried += left.iter().map(|node| world.assert_sends_behind(*node, owner)).sum::<usize>();
+        }
+    }
+    assert!(carried > 0, "{carried} Child SAs of who is gone");
+}
+
 fn rekey_all(world: &mut World) {
     let now = world.now;
     for peer in &mut world.peers {
