@@ -78,8 +78,8 @@ impl Throughput {
     }
 }
 
-/// Runs a client for a second, and again while fewer octets than `least` have come in all of these: on a busy machine a
-/// second may pass in which nothing runs. Ten seconds without them are an error. Returns how many came.
+/// Runs a client for a second until `least` octets have come in one: on a busy machine a second may pass in which nothing runs. Ten seconds
+/// without them are an error. Returns how many came.
 pub fn carry(
     client: &Namespace,
     server: IpAddr,
@@ -87,17 +87,16 @@ pub fn carry(
     streams: u32,
     least: u64,
 ) -> Result<u64> {
-    let (mut octets, mut runs) = (0, Vec::new());
+    let mut runs = Vec::new();
     while runs.len() < MOST_RUNS {
         let run = Throughput::run(client, server, direction, Duration::from_secs(1), streams)?;
-        octets += run.bytes;
-        if octets >= least {
-            return Ok(octets);
+        if run.bytes >= least {
+            return Ok(run.bytes);
         }
         runs.push(run);
     }
     let what = format!("iperf3 {direction:?} between {} and {server}", client.role());
-    Err(Error::unexpected(what, format!("{least} octets"), format!("{runs:?}")))
+    Err(Error::unexpected(what, format!("{least} octets in a second"), format!("{runs:?}")))
 }
 
 #[derive(Deserialize)]

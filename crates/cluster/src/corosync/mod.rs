@@ -16,6 +16,7 @@ mod session;
 mod shared;
 mod thread;
 mod wire;
+mod witness;
 
 use crate::engine::{Engine, EngineEvent};
 use crate::node::NodeId;
@@ -25,6 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use thread::Thread;
+use witness::Watch;
 
 /// How long the end waits for corosync's libraries. They block if the daemon is stopped.
 const END: Duration = Duration::from_secs(2);
@@ -54,7 +56,14 @@ impl Corosync {
         let poll = mio::Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), thread::WAKE)?;
         let shared = Arc::new(Shared::new(waker)?);
-        let thread = Thread { poll, shared: Arc::clone(&shared), node, nodes, group: group.to_owned() };
+        let thread = Thread {
+            poll,
+            shared: Arc::clone(&shared),
+            node,
+            nodes,
+            group: group.to_owned(),
+            witness: Watch::default(),
+        };
         std::thread::Builder::new().name("corosync".into()).spawn(move || {
             begin();
             thread.run();
@@ -67,8 +76,8 @@ impl Corosync {
         self.shared.rejoin();
     }
 
-    /// Whether the witness (corosync's quorum device) gives this node its vote, as of a second ago at most. `None` if corosync has none, or
-    /// is not there.
+    /// Whether the witness (corosync's quorum device) gives this node its vote, as of the last look, one a second. `None` if corosync has
+    /// none, or is not there.
     pub fn witness(&self) -> Option<bool> {
         self.shared.witness()
     }

@@ -80,12 +80,11 @@ impl Session {
         Ok(is_majority(info.quorum, info.highest_expected, daemons))
     }
 
-    /// Whether corosync's quorum device, the witness, gives this node its vote. `None` if none is configured, or nobody knows; `quorate`
-    /// is what corosync has told last.
-    pub(super) fn witness(&self, quorate: bool) -> Option<bool> {
+    /// Whether corosync's quorum device, the witness, gives this node its vote. `None` if none is configured, or nobody knows.
+    pub(super) fn witness(&self) -> Option<bool> {
         let node = rust_corosync::NodeId::from(self.me.node);
         let info = votequorum::get_info(&self.votes, node).ok()?;
-        votes(info.qdevice_votes, info.flags, quorate)
+        votes(info.qdevice_votes, &info.flags)
     }
 
     /// Multicasts in agreed order.
@@ -105,10 +104,10 @@ fn is_majority(quorum: u32, votes: u32, daemons: usize) -> bool {
     u64::from(quorum) * 2 > votes || daemons as u64 * 2 > votes
 }
 
-fn votes(device: u32, flags: NodeInfoFlags, quorate: bool) -> Option<bool> {
-    // A flag that the library does not know, of a later corosync, makes it show none, not even that of a quorum that is there.
-    let unknown = quorate && !flags.contains(NodeInfoFlags::VOTEQUORUM_INFO_QUORATE);
-    (device > 0 && !unknown).then(|| flags.contains(NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_CAST_VOTE))
+fn votes(device: u32, flags: &NodeInfoFlags) -> Option<bool> {
+    // Where corosync, a later one, sets a flag that the library does not know, the library shows none.
+    let known = device > 0 && !flags.is_empty();
+    known.then(|| flags.contains(NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_CAST_VOTE))
 }
 
 fn dispatch(one: impl Fn() -> rust_corosync::Result<()>) -> Result<bool, String> {
@@ -154,22 +153,12 @@ mod tests {
         let quorate = NodeInfoFlags::VOTEQUORUM_INFO_QUORATE.bits();
         let there = NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_ALIVE.bits();
         let cast = NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_CAST_VOTE.bits();
-        let told = |device, flags, is_quorate| {
-            votes(device, NodeInfoFlags::from_bits(flags).unwrap_or(NodeInfoFlags::empty()), is_quorate)
-        };
-        assert_eq!(told(0, quorate, true), None, "none is configured");
-        assert_eq!(told(1, quorate | there | cast, true), Some(true));
-        assert_eq!(
-            told(1, quorate | there, true),
-            Some(false),
-            "its daemon is there, and has no answer of it"
-        );
-        assert_eq!(told(1, quorate, true), Some(false), "not even its daemon");
-        assert_eq!(told(1, 0, false), Some(false));
-        assert_eq!(
-            told(1, quorate | there | cast | 1 << 20, true),
-            None,
-            "a flag that the library does not know"
-        );
+        let told =
+            |device, flags| votes(device, &NodeInfoFlags::from_bits(flags).unwrap_or(NodeInfoFlags::empty()));
+        assert_eq!(told(0, quorate), None, "none is configured");
+        assert_eq!(told(1, quorate | there | cast), Some(true));
+        assert_eq!(told(1, quorate | there), Some(false), "its daemon is there, and has no answer of it");
+        assert_eq!(told(1, quorate), Some(false), "not even its daemon");
+        assert_eq!(told(1, quorate | there | cast | 1 << 20), None, "a flag that the library does not know");
     }
 }

@@ -6,6 +6,7 @@ use super::roll;
 use super::session::{Sent, Session};
 use super::shared::Shared;
 use super::wire::{self, Incoming, Standing};
+use super::witness::Watch;
 use crate::engine::EngineEvent;
 use crate::node::NodeId;
 use mio::unix::SourceFd;
@@ -28,12 +29,6 @@ const SEND_BURST: usize = 64;
 const TWO_NODE: &str = "corosync.conf has quorum.two_node: 1, with which each half of a cluster that is cut in two is quorate: \
     a node alone counts as one without quorum. Use a quorum device (quorum.device) or a third node, and take two_node away";
 
-/// Between two looks at the witness's vote: who dies meanwhile has no heir where it is missing.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const WITNESS_GONE: &str = "the witness gives this node no vote: see `corosync-quorumtool -s` here, and corosync-qnetd there. \
-    Without it a node of two does not go on alone";
-const WITNESS_BACK: &str = "the witness gives this node its vote";
-
 /// The thread's own.
 pub(super) struct Thread {
     pub(super) poll: Poll,
@@ -41,6 +36,7 @@ pub(super) struct Thread {
     pub(super) node: NodeId,
     pub(super) nodes: usize,
     pub(super) group: String,
+    pub(super) witness: Watch,
 }
 
 /// A session with what belongs to it.
@@ -55,11 +51,6 @@ struct Connected {
     /// For the log; and whether it was said already.
     notices: Vec<EngineEvent>,
     noticed: bool,
-    /// What corosync has told last.
-    quorate: bool,
-    /// Whether the witness votes, if there is one; and when it is next to be looked at.
-    witness: Option<bool>,
-    next_look: Instant,
 }
 
 /// Why a connection ends.
@@ -142,9 +133,6 @@ impl Thread {
             next_alive: Some(now),
             notices: Vec::new(),
             noticed: false,
-            quorate: false,
-            witness: None,
-            next_look: now,
         })
     }
 
@@ -185,7 +173,7 @@ impl Thread {
         }
     }
 
-    fn turn(&self, connected: &mut Connected) -> Result<Next, End> {
+    fn turn(&mut self, connected: &mut Connected) -> Result<Next, End> {
         let stalled = self.shared.stall();
         // Quorum first: where it speaks of a new ring, CPG has spoken of it before, and the second look sees that.
         let mut more = connected.session.dispatch_quorum()?;
@@ -196,18 +184,22 @@ impl Thread {
         if self.shared.served() {
             connected.say_alive();
         }
-        if connected.looks_for_witness() {
-            self.shared.set_witness(connected.witness);
-        }
         self.shared.tell(connected.agreement.take_events());
         self.shared.tell(connected.notices.drain(..));
         if let Some(reason) = connected.new_obstacle() {
             self.shared.tell([EngineEvent::Down { reason }]);
         }
-        Ok(match self.send(connected)? {
+        let then = match self.send(connected)? {
             Next::Idle if more => Next::Now,
             then => then,
-        })
+        };
+        // Corosync answers nobody while very much waits to be sent.
+        if then == Next::Idle && self.witness.is_due() {
+            let votes = connected.session.witness();
+            self.shared.set_witness(votes);
+            self.shared.tell(self.witness.looked(votes).map(|line| EngineEvent::Notice(line.to_owned())));
+        }
+        Ok(then)
     }
 
     /// Sends what waits.
@@ -237,7 +229,6 @@ impl Connected {
                 Told::Members(members) => self.agreement.members(members)?,
                 Told::Ring(ring) => self.agreement.ring(ring),
                 Told::Quorum(ring, quorate, daemons) => {
-                    self.quorate = quorate;
                     let only = !quorate || self.session.is_the_only_one(daemons)?;
                     self.agreement.quorum(ring, quorate && only);
                     if !only && !std::mem::replace(&mut self.noticed, true) {
@@ -274,26 +265,6 @@ impl Connected {
         if self.next_alive.take_if(|at| *at <= Instant::now()).is_some() {
             self.announce(Standing::Alive);
         }
-    }
-
-    /// Looks whether the witness votes, if it is time. True if that is another than before.
-    fn looks_for_witness(&mut self) -> bool {
-        let now = Instant::now();
-        if now < self.next_look {
-            return false;
-        }
-        self.next_look = now + LOOK_EVERY;
-        let before = std::mem::replace(&mut self.witness, self.session.witness(self.quorate));
-        if before == self.witness {
-            return false;
-        }
-        let line = match (before, self.witness) {
-            (_, Some(false)) => WITNESS_GONE,
-            (Some(false), Some(true)) => WITNESS_BACK,
-            _ => return true,
-        };
-        self.notices.push(EngineEvent::Notice(line.to_owned()));
-        true
     }
 
     /// How long there is nothing to do, as long as nothing happens.

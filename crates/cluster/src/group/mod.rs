@@ -232,9 +232,10 @@ impl Group {
         self.outbox.publish(&Zeroizing::new(update))
     }
 
-    /// True while a quorate view begins: it runs as soon as all of its members have been heard.
+    /// True while a quorate view waits for what its members say of themselves, which is a matter of moments. It may turn out then that none
+    /// of them holds the latest state: who waits for that waits for nodes that are not there.
     pub fn is_forming(&self) -> bool {
-        matches!(self.stage, Stage::Forming(_))
+        matches!(&self.stage, Stage::Forming(exchange) if exchange.missing().next().is_some())
     }
 
     /// The layer above holds the whole state now: a node that was `fresh` has been brought up to date. To be said where the

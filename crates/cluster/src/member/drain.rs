@@ -58,8 +58,7 @@ impl Member {
         if !self.members.contains(&node) {
             return Err(DrainError::NotThere { node, members: self.members.clone() });
         }
-        let could_take = |other: &&NodeId| **other != node && !self.table.is_last(**other);
-        if drained && !self.table.synced().iter().any(|other| could_take(&other)) {
+        if drained && self.nobody_could_follow(node) {
             return Err(DrainError::NobodyElse { node });
         }
         self.publish(vec![Op::Drain { node, drained }]);
@@ -69,12 +68,20 @@ impl Member {
 
     /// Has this node give its shares away before it ends. If a view is beginning it does so in that one, in which it can be agreed on.
     pub fn leave(&mut self, now: Time) -> Result<(), DrainError> {
-        if !self.group.is_forming() {
-            return self.drain(now, self.node, true);
+        self.leaves = true;
+        if self.group.is_forming() { Ok(()) } else { self.drain(now, self.node, true) }
+    }
+
+    /// A view has begun: who was told to leave before, and is not known to do so, says it here.
+    pub(super) fn leave_anew(&mut self) {
+        let known = self.table.drained().contains(&self.node);
+        if self.leaves && !known && !self.nobody_could_follow(self.node) {
+            self.publish(vec![Op::Drain { node: self.node, drained: true }]);
         }
-        self.publish(vec![Op::Drain { node: self.node, drained: true }]);
-        self.pump(now);
-        Ok(())
+    }
+
+    fn nobody_could_follow(&self, node: NodeId) -> bool {
+        !self.table.synced().iter().any(|other| *other != node && !self.table.is_last(*other))
     }
 
     /// An operator has spoken, through that node.
@@ -90,16 +97,21 @@ impl Member {
         self.hand_over(now);
     }
 
-    /// True if this node, being drained, has nothing left to give away, and the others know; or if there is nobody to agree with. While a
-    /// view begins, because another node leaves too, there soon will be.
+    /// True if this node, which leaves, has nothing left to give away, and the others know; or if nobody could take it. While a view begins,
+    /// because another node leaves too, that is not known yet.
     pub fn is_empty_handed(&mut self, now: Time) -> bool {
         if !self.running {
             self.empty_since = None;
             return !self.group.is_forming();
         }
-        let waits = !self.table.drained().contains(&self.node)
-            || self.table.misplaced(self.node).next().is_some()
-            || !self.handover.held().is_empty();
+        let drained = self.table.drained().contains(&self.node);
+        // Who is being brought up to date owns nothing, and is given nothing before it has told all that it holds the state.
+        let has_none = !self.table.synced().contains(&self.node);
+        if has_none || !drained && self.nobody_could_follow(self.node) {
+            return true;
+        }
+        let waits =
+            !drained || self.table.misplaced(self.node).next().is_some() || !self.handover.held().is_empty();
         match (waits, self.empty_since) {
             (true, _) => self.empty_since = None,
             (false, None) => self.empty_since = Some(now),

@@ -101,6 +101,8 @@ pub struct Member {
     /// As long as a fresh node has not heard who owns what: the shares that were handed over meanwhile, by whom and to whom.
     unheard_of: Option<Unheard>,
     commits: Commits,
+    /// It is to end, and gives away what it owns.
+    leaves: bool,
     own_blocks: OwnBlocks,
     heir_blocks: HeirBlocks,
     resync: Resync,
@@ -195,6 +197,7 @@ impl Member {
             replicas: Replicas::default(),
             unheard_of: None,
             commits: Commits::default(),
+            leaves: false,
             own_blocks: OwnBlocks::default(),
             heir_blocks: HeirBlocks::default(),
             resync: Resync::default(),
@@ -328,7 +331,7 @@ impl Member {
         self.looked = now;
         self.group.handle_timeout(now);
         self.hear_group(now);
-        self.use_some_blocks();
+        self.use_more_blocks();
         self.take_what_is_due(now);
         self.expire_arrivals(now);
         self.freeze(now);

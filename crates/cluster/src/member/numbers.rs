@@ -20,6 +20,8 @@ struct Coming {
     spi: Spi,
     block: SequenceBlock,
     at_once: bool,
+    /// One of very many.
+    bulk: bool,
 }
 
 /// A block that all know of.
@@ -38,6 +40,8 @@ pub(super) struct OwnBlocks {
     waiting: VecDeque<(Ticket, Coming)>,
     /// What all know of, and the data plane has not been given: also what was granted to this node as an heir.
     due: VecDeque<Due>,
+    /// Of those how many it is still given in this turn.
+    budget: usize,
     /// Child SAs that wait, and for how many blocks.
     spis: BTreeMap<Spi, usize>,
     /// Those of them that are to send instead of others.
@@ -53,9 +57,7 @@ pub(super) struct Switch {
 
 impl OwnBlocks {
     pub(super) fn granted(&mut self, grant: Option<Grant>, at_once: bool) {
-        if let Some(grant) = grant {
-            self.new.push(Coming { spi: grant.spi, block: owners(grant), at_once });
-        }
+        self.new.extend(grant.map(|grant| Coming::new(grant, at_once, false)));
     }
 
     pub(super) fn published(&mut self, ticket: Ticket) {
@@ -81,15 +83,24 @@ impl OwnBlocks {
         *self = Self::default();
     }
 
-    /// What all know of is due.
-    fn stable(&mut self, stable: impl Fn(Ticket) -> bool) {
+    /// What all know of is due. Gives what need not wait behind very many others: a block that is not one of these, unless an earlier one of its
+    /// SA is.
+    fn stable(&mut self, stable: impl Fn(Ticket) -> bool) -> Vec<Due> {
+        let mut now = Vec::new();
         while let Some((_, coming)) = self.waiting.pop_front_if(|(ticket, _)| stable(*ticket)) {
-            self.due.push_back(Due { coming, own: true });
+            let due = Due { coming, own: true };
+            match coming.bulk || self.due.iter().any(|earlier| earlier.coming.spi == coming.spi) {
+                true => self.due.push_back(due),
+                false => now.push(due),
+            }
         }
+        self.taken(now)
     }
 
-    fn take(&mut self, most: usize) -> Vec<Due> {
-        let taken: Vec<Due> = self.due.drain(..most.min(self.due.len())).collect();
+    fn take(&mut self) -> Vec<Due> {
+        let most = self.budget.min(self.due.len());
+        self.budget -= most;
+        let taken: Vec<Due> = self.due.drain(..most).collect();
         self.taken(taken)
     }
 
@@ -112,6 +123,12 @@ impl OwnBlocks {
             }
         }
         taken
+    }
+}
+
+impl Coming {
+    fn new(grant: Grant, at_once: bool, bulk: bool) -> Self {
+        Self { spi: grant.spi, block: owners(grant), at_once, bulk }
     }
 }
 
@@ -162,7 +179,11 @@ impl Member {
     /// Of some of these shares this node is the heir now. The owner may go before it has granted it anything: what it has of when it was
     /// their heir before lies behind others.
     pub(super) fn became_heir(&mut self, changed: ShareSet) {
-        for share in changed.intersection(self.table.heir_of(self.node)).iter() {
+        let shares = changed.intersection(self.table.heir_of(self.node));
+        // What of that is still to come is nothing to go on with either.
+        self.heir_blocks.retain(|(_, spi, _)| !shares.contains(spi.share()));
+        self.own_blocks.due.retain(|due| due.own || !shares.contains(due.coming.spi.share()));
+        for share in shares.iter() {
             self.replicas.children_mut_of(share).for_each(|(_, child)| child.outdated = true);
         }
     }
@@ -189,7 +210,7 @@ impl Member {
         let mut all = Vec::new();
         for (spi, child) in self.replicas.children_mut_of(share) {
             let grant = child.ledger.grant(*spi, child.params.esn);
-            self.own_blocks.granted(grant, at_once);
+            self.own_blocks.new.extend(grant.map(|grant| Coming::new(grant, at_once, true)));
             all.extend(grant);
         }
         for grants in all.chunks(GRANTS) {
@@ -215,7 +236,9 @@ impl Member {
     /// Own grants that all know of are due.
     pub(super) fn own_blocks_stable(&mut self) {
         let commits = &self.commits;
-        self.own_blocks.stable(|ticket| commits.is_stable(ticket) || planted(Plant::BlockBeforeStable));
+        let stable = |ticket| commits.is_stable(ticket) || planted(Plant::BlockBeforeStable);
+        let now = self.own_blocks.stable(stable);
+        self.use_blocks(now);
         self.use_some_blocks();
     }
 
@@ -223,16 +246,23 @@ impl Member {
     /// counts: it lies behind all that the owner may use.
     pub(super) fn heir_blocks_stable(&mut self, upto: Position) {
         while let Some((_, spi, block)) = self.heir_blocks.pop_front_if(|(at, _, _)| *at <= upto) {
-            self.own_blocks.due.push_back(Due { coming: Coming { spi, block, at_once: true }, own: false });
+            let coming = Coming { spi, block, at_once: true, bulk: true };
+            self.own_blocks.due.push_back(Due { coming, own: false });
         }
         self.use_some_blocks();
     }
 
     /// Gives the data plane blocks that are due, in their order. With all SAs of a node that is gone there are tens of thousands, and pulses
-    /// wait meanwhile: so no more than some at a time.
-    pub(super) fn use_some_blocks(&mut self) {
-        let due = self.own_blocks.take(self.config.blocks_at_once);
+    /// wait meanwhile: so no more than some in a turn.
+    fn use_some_blocks(&mut self) {
+        let due = self.own_blocks.take();
         self.use_blocks(due);
+    }
+
+    /// Another turn.
+    pub(super) fn use_more_blocks(&mut self) {
+        self.own_blocks.budget = self.config.blocks_at_once;
+        self.use_some_blocks();
     }
 
     /// The same with all of some shares, whose packets are about to leave with them.
@@ -247,7 +277,7 @@ impl Member {
     }
 
     fn use_blocks(&mut self, blocks: Vec<Due>) {
-        for Due { coming: Coming { spi, block, at_once }, .. } in blocks {
+        for Due { coming: Coming { spi, block, at_once, .. }, .. } in blocks {
             if let Some(child) = self.replicas.child_mut(spi) {
                 let (child, at_once) = (child.id, std::mem::take(&mut child.outdated) || at_once);
                 self.outputs.push_back(MemberOutput::Numbers { child, spi_in: spi, block, at_once });

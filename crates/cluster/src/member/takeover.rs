@@ -107,8 +107,9 @@ impl Member {
         // one may have sent behind all of them, and told nobody.
         let changed = owned.intersection(changes.owner.union(changes.heir));
         let behind = changed.intersection(heir_gone.union(changes.owner.without(heir_of)));
-        self.grant_all(changed.without(behind), false);
         self.grant_all(behind, true);
+        self.grant_all(changed.without(behind), false);
+        self.leave_anew();
         self.take_what_is_due(now);
         self.provide(now);
         self.hand_over(now);

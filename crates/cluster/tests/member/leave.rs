@@ -22,11 +22,19 @@ fn may_end(world: &mut World, node: usize) -> bool {
 
 /// Waits until it may end, and ends it: nothing is left to it by then.
 fn await_end(world: &mut World, node: usize) {
+    await_may_end(world, node);
+    end(world, node);
+}
+
+fn await_may_end(world: &mut World, node: usize) {
     let limit = world.now.plus(PATIENCE);
     while !may_end(world, node) {
         world.run(STEP);
         assert!(world.now < limit, "node {node} waits for nothing");
     }
+}
+
+fn end(world: &mut World, node: usize) {
     assert_eq!(world.nodes[node].shares, Default::default(), "node {node} ends with shares");
     world.crash(node, false);
 }
@@ -41,14 +49,15 @@ fn a_view_that_begins_meanwhile_holds_nobody_up_and_sends_nobody_away() {
     for delay in (0..4000).step_by(200) {
         for dies in [false, true] {
             let mut world = World::established(5, 8, 300);
+            if !dies {
+                leave(&mut world, 0);
+                await_may_end(&mut world, 0);
+            }
             leave(&mut world, 1);
             world.run(Duration::from_micros(delay));
             match dies {
                 true => world.crash(0, false),
-                false => {
-                    leave(&mut world, 0);
-                    await_end(&mut world, 0);
-                }
+                false => end(&mut world, 0),
             }
             world.view(&[1, 2, 3, 4]);
             await_end(&mut world, 1);
@@ -76,6 +85,31 @@ fn who_is_told_to_leave_while_a_view_begins_leaves_in_it() {
     world.run(Duration::from_secs(2));
     world.assert_all_shares_once();
     (0..8).for_each(|peer| world.assert_tunnel(peer));
+}
+
+/// Who is being brought up to date owns nothing, and need not wait until it does.
+#[test]
+fn who_is_not_up_to_date_leaves_at_once() {
+    for begun in [false, true] {
+        let mut world = World::established(5, 8, 303);
+        world.crash(0, false);
+        world.view(&[1, 2, 3, 4]);
+        world.run(Duration::from_secs(1));
+        world.restart(0);
+        world.view(&[0, 1, 2, 3, 4]);
+        let wanted = if begun { Phase::Running } else { Phase::Exchange };
+        while phase(&world, 0) != wanted {
+            assert!(world.step(world.now.plus(Duration::from_secs(1))));
+        }
+        leave(&mut world, 0);
+        assert_eq!(may_end(&mut world, 0), begun);
+        let before = world.now;
+        await_end(&mut world, 0);
+        assert!(world.now.since(before) < Duration::from_millis(50));
+        world.view(&[1, 2, 3, 4]);
+        world.run(Duration::from_secs(2));
+        world.assert_all_shares_once();
+    }
 }
 
 /// Without a quorum nobody takes anything: it does not wait.

@@ -65,7 +65,7 @@ fn phase(status: &ClusterStatus) -> Vec<String> {
 /// What it means that the witness does not vote.
 fn no_vote(configured: usize) -> String {
     let meaning = match configured {
-        2 => "it does not go on without the other until it has",
+        2 => "it does not go on without the other",
         _ => "the nodes have to be a majority without it",
     };
     format!(

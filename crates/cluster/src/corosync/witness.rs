@@ -1,0 +1,60 @@
+//! When the witness's vote is looked at, and what the log hears of it.
+
+use std::time::{Duration, Instant};
+
+/// Between two looks: whose node dies meanwhile has no heir where the vote is missing.
+const EVERY: Duration = Duration::from_secs(1);
+/// Looks in a row that find no vote before the log hears of it: a witness takes its time when daemons start.
+const SURE: u32 = 3;
+const GONE: &str = "the witness gives this node no vote: see `corosync-quorumtool -s` here, and corosync-qnetd there. \
+    Without it a node of two does not go on alone";
+const BACK: &str = "the witness gives this node its vote";
+
+/// What has been seen of it, over all connections.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    looked: Option<Instant>,
+    silent: u32,
+    told: bool,
+}
+
+impl Watch {
+    pub(super) fn is_due(&self) -> bool {
+        self.looked.is_none_or(|at| at.elapsed() >= EVERY)
+    }
+
+    /// What to say to that. `None`: there is no witness, or nobody knows.
+    pub(super) fn looked(&mut self, votes: Option<bool>) -> Option<&'static str> {
+        self.looked = Some(Instant::now());
+        self.silent = if votes == Some(false) { self.silent.saturating_add(1) } else { 0 };
+        match votes {
+            Some(false) if self.silent >= SURE && !self.told => {
+                self.told = true;
+                Some(GONE)
+            }
+            Some(true) if std::mem::take(&mut self.told) => Some(BACK),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_hears_once_that_it_is_gone_and_once_that_it_is_back() {
+        let mut watch = Watch::default();
+        assert!(watch.is_due());
+        let mut said = |votes: &[Option<bool>]| -> Vec<_> {
+            votes.iter().filter_map(|votes| watch.looked(*votes)).collect()
+        };
+        assert!(said(&[Some(false), Some(false), Some(true), Some(false), Some(false)]).is_empty());
+        assert_eq!(said(&[Some(false), Some(false)]), [GONE]);
+        // Corosync starts again meanwhile.
+        assert!(said(&[None, Some(false), Some(false), Some(false), None]).is_empty());
+        assert_eq!(said(&[Some(true), Some(true)]), [BACK]);
+        assert!(said(&[None, Some(true)]).is_empty());
+        assert!(!watch.is_due());
+    }
+}
