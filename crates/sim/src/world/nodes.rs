@@ -17,6 +17,8 @@ use testudo_ipsec::spi::Share;
 
 /// After how long an engine that refused may be asked again.
 const AGAIN: Nanos = 10 * MILLI;
+/// Between two turns of a control thread that has more to do.
+const TURN: Nanos = MILLI / 10;
 
 impl World {
     /// A node starts, with nothing but its disk.
@@ -362,7 +364,9 @@ impl World {
         let slot = &self.slots[index];
         let at = match &slot.host {
             Some(host) if slot.pause.is_none() => {
-                host.next_timeout().map(|local| slot.clock.when(local, self.now))
+                // What is due at once is so in the next turn of its thread: others have theirs before it.
+                let turn = |at: Nanos| if at <= self.now { self.now + TURN } else { at };
+                host.next_timeout().map(|local| turn(slot.clock.when(local, self.now)))
             }
             _ => None,
         };
