@@ -78,25 +78,25 @@ impl Throughput {
     }
 }
 
-/// Runs a client for a second until `least` octets have come in one: on a busy machine a second may pass in which nothing runs. Ten seconds
-/// without them are an error. Returns how many came.
+/// Runs a client for a second until more than `least` octets have come in one: on a busy machine a second may pass in which nothing runs. Ten seconds
+/// without them are an error.
 pub fn carry(
     client: &Namespace,
     server: IpAddr,
     direction: Direction,
     streams: u32,
     least: u64,
-) -> Result<u64> {
+) -> Result<Throughput> {
     let mut runs = Vec::new();
     while runs.len() < MOST_RUNS {
         let run = Throughput::run(client, server, direction, Duration::from_secs(1), streams)?;
-        if run.bytes >= least {
-            return Ok(run.bytes);
+        if run.bytes > least {
+            return Ok(run);
         }
         runs.push(run);
     }
     let what = format!("iperf3 {direction:?} between {} and {server}", client.role());
-    Err(Error::unexpected(what, format!("{least} octets in a second"), format!("{runs:?}")))
+    Err(Error::unexpected(what, format!("more than {least} octets in a second"), format!("{runs:?}")))
 }
 
 #[derive(Deserialize)]

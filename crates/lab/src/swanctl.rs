@@ -71,7 +71,14 @@ impl Swanctl {
 
     /// Closes an IKE SA with its children.
     pub fn terminate(&self, ike: &str) -> Result<Finished> {
-        self.run(["--terminate", "--ike", ike, "--timeout", "10"])
+        self.terminate_within(ike, Duration::from_secs(10))
+    }
+
+    /// The same, with another limit for the peer's answer.
+    pub fn terminate_within(&self, ike: &str, limit: Duration) -> Result<Finished> {
+        let seconds = limit.as_secs().max(1).to_string();
+        let args = ["--terminate", "--ike", ike, "--timeout", &seconds];
+        self.cmd(args).limit(limit + Duration::from_secs(20)).run()
     }
 
     /// The SAs, parsed.

@@ -165,8 +165,7 @@ fn transfers(t: &Topology) -> f64 {
         assert_eq!((download.bytes, &download.sha256), (16 * MIB, &expected));
         gigabits += download.gigabits();
         for direction in [Direction::Up, Direction::Down] {
-            let octets = carry(&t.client, server, direction, 1, MIB).unwrap();
-            gigabits += octets as f64 * 8.0 / 1e9;
+            gigabits += carry(&t.client, server, direction, 1, MIB).unwrap().gigabits();
         }
     }
     gigabits

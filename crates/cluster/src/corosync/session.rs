@@ -74,17 +74,19 @@ impl Session {
 
     /// Whether no other ring can be quorate beside one of so many daemons that corosync calls quorate.
     pub(super) fn is_the_only_one(&self, daemons: usize) -> Result<bool, String> {
-        let node = rust_corosync::NodeId::from(self.me.node);
-        let info =
-            votequorum::get_info(&self.votes, node).map_err(|e| explain("ask corosync for its votes", e))?;
+        let info = self.info().map_err(|e| explain("ask corosync for its votes", e))?;
         Ok(is_majority(info.quorum, info.highest_expected, daemons))
     }
 
     /// Whether corosync's quorum device, the witness, gives this node its vote. `None` if none is configured, or nobody knows.
     pub(super) fn witness(&self) -> Option<bool> {
-        let node = rust_corosync::NodeId::from(self.me.node);
-        let info = votequorum::get_info(&self.votes, node).ok()?;
+        let info = self.info().ok()?;
         votes(info.qdevice_votes, &info.flags)
+    }
+
+    /// What votequorum knows of this node.
+    fn info(&self) -> rust_corosync::Result<votequorum::NodeInfo> {
+        votequorum::get_info(&self.votes, rust_corosync::NodeId::from(self.me.node))
     }
 
     /// Multicasts in agreed order.

@@ -124,16 +124,9 @@ impl Thread {
         // Nanoseconds: no connection begins soon enough, nor opens epochs fast enough, to meet the numbers of the one before.
         let serial = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let agreement = Agreement::new(session.me, self.nodes, serial);
-        let now = Instant::now();
-        Ok(Connected {
-            session,
-            agreement,
-            announcements: Vec::new(),
-            obstacle: None,
-            next_alive: Some(now),
-            notices: Vec::new(),
-            noticed: false,
-        })
+        let next_alive = Some(Instant::now());
+        let (announcements, obstacle, notices) = (Vec::new(), None, Vec::new());
+        Ok(Connected { session, agreement, announcements, obstacle, next_alive, notices, noticed: false })
     }
 
     /// Before the libraries close them, and the numbers stand for something else.

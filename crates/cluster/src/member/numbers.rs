@@ -22,12 +22,6 @@ struct Coming {
     at_once: bool,
     /// One of very many.
     bulk: bool,
-}
-
-/// A block that all know of.
-#[derive(Clone, Copy, Debug)]
-struct Due {
-    coming: Coming,
     /// This node has granted it itself.
     own: bool,
 }
@@ -39,7 +33,7 @@ pub(super) struct OwnBlocks {
     new: Vec<Coming>,
     waiting: VecDeque<(Ticket, Coming)>,
     /// What all know of, and the data plane has not been given: also what was granted to this node as an heir.
-    due: VecDeque<Due>,
+    due: VecDeque<Coming>,
     /// Of those how many it is still given in this turn.
     budget: usize,
     /// Child SAs that wait, and for how many blocks.
@@ -57,7 +51,12 @@ pub(super) struct Switch {
 
 impl OwnBlocks {
     pub(super) fn granted(&mut self, grant: Option<Grant>, at_once: bool) {
-        self.new.extend(grant.map(|grant| Coming::new(grant, at_once, false)));
+        self.add(grant, at_once, false);
+    }
+
+    fn add(&mut self, grant: Option<Grant>, at_once: bool, bulk: bool) {
+        let coming = |grant: Grant| Coming { spi: grant.spi, block: owners(grant), at_once, bulk, own: true };
+        self.new.extend(grant.map(coming));
     }
 
     pub(super) fn published(&mut self, ticket: Ticket) {
@@ -75,7 +74,7 @@ impl OwnBlocks {
     pub(super) fn forget(&mut self, spi: Spi) {
         self.spis.remove(&spi);
         self.waiting.retain(|(_, coming)| coming.spi != spi);
-        self.due.retain(|due| due.coming.spi != spi);
+        self.due.retain(|due| due.spi != spi);
         self.new.retain(|coming| coming.spi != spi);
     }
 
@@ -85,36 +84,35 @@ impl OwnBlocks {
 
     /// What all know of is due. Gives what need not wait behind very many others: a block that is not one of these, unless an earlier one of its
     /// SA is.
-    fn stable(&mut self, stable: impl Fn(Ticket) -> bool) -> Vec<Due> {
+    fn stable(&mut self, stable: impl Fn(Ticket) -> bool) -> Vec<Coming> {
         let mut now = Vec::new();
         while let Some((_, coming)) = self.waiting.pop_front_if(|(ticket, _)| stable(*ticket)) {
-            let due = Due { coming, own: true };
-            match coming.bulk || self.due.iter().any(|earlier| earlier.coming.spi == coming.spi) {
-                true => self.due.push_back(due),
-                false => now.push(due),
+            match coming.bulk || self.due.iter().any(|earlier| earlier.spi == coming.spi) {
+                true => self.due.push_back(coming),
+                false => now.push(coming),
             }
         }
         self.taken(now)
     }
 
-    fn take(&mut self) -> Vec<Due> {
+    fn take(&mut self) -> Vec<Coming> {
         let most = self.budget.min(self.due.len());
         self.budget -= most;
-        let taken: Vec<Due> = self.due.drain(..most).collect();
+        let taken: Vec<Coming> = self.due.drain(..most).collect();
         self.taken(taken)
     }
 
     /// Those of some shares, wherever they stand.
-    fn take_of(&mut self, shares: ShareSet) -> Vec<Due> {
-        let of_them = |due: &Due| shares.contains(due.coming.spi.share());
-        let (taken, left): (Vec<Due>, Vec<Due>) =
+    fn take_of(&mut self, shares: ShareSet) -> Vec<Coming> {
+        let of_them = |due: &Coming| shares.contains(due.spi.share());
+        let (taken, left): (Vec<Coming>, Vec<Coming>) =
             std::mem::take(&mut self.due).into_iter().partition(of_them);
         self.due = left.into();
         self.taken(taken)
     }
 
-    fn taken(&mut self, taken: Vec<Due>) -> Vec<Due> {
-        for Due { coming, .. } in taken.iter().filter(|due| due.own) {
+    fn taken(&mut self, taken: Vec<Coming>) -> Vec<Coming> {
+        for coming in taken.iter().filter(|coming| coming.own) {
             if let Some(count) = self.spis.get_mut(&coming.spi) {
                 *count -= 1;
                 if *count == 0 {
@@ -123,12 +121,6 @@ impl OwnBlocks {
             }
         }
         taken
-    }
-}
-
-impl Coming {
-    fn new(grant: Grant, at_once: bool, bulk: bool) -> Self {
-        Self { spi: grant.spi, block: owners(grant), at_once, bulk }
     }
 }
 
@@ -182,7 +174,7 @@ impl Member {
         let shares = changed.intersection(self.table.heir_of(self.node));
         // What of that is still to come is nothing to go on with either.
         self.heir_blocks.retain(|(_, spi, _)| !shares.contains(spi.share()));
-        self.own_blocks.due.retain(|due| due.own || !shares.contains(due.coming.spi.share()));
+        self.own_blocks.due.retain(|due| due.own || !shares.contains(due.spi.share()));
         for share in shares.iter() {
             self.replicas.children_mut_of(share).for_each(|(_, child)| child.outdated = true);
         }
@@ -210,7 +202,7 @@ impl Member {
         let mut all = Vec::new();
         for (spi, child) in self.replicas.children_mut_of(share) {
             let grant = child.ledger.grant(*spi, child.params.esn);
-            self.own_blocks.new.extend(grant.map(|grant| Coming::new(grant, at_once, true)));
+            self.own_blocks.add(grant, at_once, true);
             all.extend(grant);
         }
         for grants in all.chunks(GRANTS) {
@@ -246,8 +238,7 @@ impl Member {
     /// counts: it lies behind all that the owner may use.
     pub(super) fn heir_blocks_stable(&mut self, upto: Position) {
         while let Some((_, spi, block)) = self.heir_blocks.pop_front_if(|(at, _, _)| *at <= upto) {
-            let coming = Coming { spi, block, at_once: true, bulk: true };
-            self.own_blocks.due.push_back(Due { coming, own: false });
+            self.own_blocks.due.push_back(Coming { spi, block, at_once: true, bulk: true, own: false });
         }
         self.use_some_blocks();
     }
@@ -276,8 +267,8 @@ impl Member {
         !self.own_blocks.due.is_empty()
     }
 
-    fn use_blocks(&mut self, blocks: Vec<Due>) {
-        for Due { coming: Coming { spi, block, at_once, .. }, .. } in blocks {
+    fn use_blocks(&mut self, blocks: Vec<Coming>) {
+        for Coming { spi, block, at_once, .. } in blocks {
             if let Some(child) = self.replicas.child_mut(spi) {
                 let (child, at_once) = (child.id, std::mem::take(&mut child.outdated) || at_once);
                 self.outputs.push_back(MemberOutput::Numbers { child, spi_in: spi, block, at_once });

@@ -39,8 +39,18 @@ fn end(world: &mut World, node: usize) {
     world.crash(node, false);
 }
 
-fn phase(world: &World, node: usize) -> Phase {
-    world.nodes[node].member.as_ref().unwrap().status().group.phase
+fn await_phase(world: &mut World, node: usize, phase: Phase) {
+    while world.nodes[node].member.as_ref().unwrap().status().group.phase != phase {
+        assert!(world.step(world.now.plus(Duration::from_secs(1))));
+    }
+}
+
+/// Those who are left carry everything.
+fn go_on(world: &mut World, left: &[usize]) {
+    world.view(left);
+    world.run(Duration::from_secs(2));
+    world.assert_all_shares_once();
+    (0..8).for_each(|peer| world.assert_tunnel(peer));
 }
 
 /// The view in which another node is gone, because it leaves too or has died, begins while one gives its shares away.
@@ -61,10 +71,7 @@ fn a_view_that_begins_meanwhile_holds_nobody_up_and_sends_nobody_away() {
             }
             world.view(&[1, 2, 3, 4]);
             await_end(&mut world, 1);
-            world.view(&[2, 3, 4]);
-            world.run(Duration::from_secs(2));
-            world.assert_all_shares_once();
-            (0..8).for_each(|peer| world.assert_tunnel(peer));
+            go_on(&mut world, &[2, 3, 4]);
         }
     }
 }
@@ -75,16 +82,11 @@ fn who_is_told_to_leave_while_a_view_begins_leaves_in_it() {
     let mut world = World::established(5, 8, 301);
     world.crash(4, false);
     world.view(&[0, 1, 2, 3]);
-    while phase(&world, 0) != Phase::Exchange {
-        assert!(world.step(world.now.plus(Duration::from_secs(1))));
-    }
+    await_phase(&mut world, 0, Phase::Exchange);
     leave(&mut world, 0);
     assert!(!may_end(&mut world, 0));
     await_end(&mut world, 0);
-    world.view(&[1, 2, 3]);
-    world.run(Duration::from_secs(2));
-    world.assert_all_shares_once();
-    (0..8).for_each(|peer| world.assert_tunnel(peer));
+    go_on(&mut world, &[1, 2, 3]);
 }
 
 /// Who is being brought up to date owns nothing, and need not wait until it does.
@@ -97,18 +99,13 @@ fn who_is_not_up_to_date_leaves_at_once() {
         world.run(Duration::from_secs(1));
         world.restart(0);
         world.view(&[0, 1, 2, 3, 4]);
-        let wanted = if begun { Phase::Running } else { Phase::Exchange };
-        while phase(&world, 0) != wanted {
-            assert!(world.step(world.now.plus(Duration::from_secs(1))));
-        }
+        await_phase(&mut world, 0, if begun { Phase::Running } else { Phase::Exchange });
         leave(&mut world, 0);
         assert_eq!(may_end(&mut world, 0), begun);
         let before = world.now;
         await_end(&mut world, 0);
         assert!(world.now.since(before) < Duration::from_millis(50));
-        world.view(&[1, 2, 3, 4]);
-        world.run(Duration::from_secs(2));
-        world.assert_all_shares_once();
+        go_on(&mut world, &[1, 2, 3, 4]);
     }
 }
 
