@@ -8,19 +8,19 @@ all: build
 packages:
 	@scripts/install-packages.sh
 
-build: packages
+build:
 	@scripts/build.sh
 
-lint: packages
+lint:
 	@scripts/lint.sh
 
 test: packages
 	@scripts/test.sh
 
-demo: packages
+demo:
 	@scripts/demo.sh
 
-demo-cluster: packages
+demo-cluster:
 	@scripts/demo-cluster.sh
 
 # Removes namespaces, processes, pins and directories of labs that were killed.

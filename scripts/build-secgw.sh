@@ -3,11 +3,6 @@
 # installed, into target/secgw. Nothing is installed, and apt's own lists stay as they are.
 source "$(dirname "$0")/environment.sh"
 
-fail() {
-    echo "build-secgw: $1" >&2
-    exit 1
-}
-
 # Archive, suite and component that the installed version comes from, as apt tells them: "bookworm/main".
 origin() {
     apt-cache policy libdpdk-dev | awk '/^ \*\*\*/ { ours = 1; next } ours && /Packages$/ { print $2, $3; exit } /^     [^ ]/ { ours = 0 }'

@@ -1,6 +1,8 @@
 #!/bin/bash
 # Removes what killed labs have left; waits for a running one.
 source "$(dirname "$0")/environment.sh"
+export PHASES="rust build"
 need_root
 need_rust
-exec cargo run --quiet --package testudo-lab --bin testudo-demo -- --sweep
+phase build cargo build --package testudo-lab --bin testudo-demo
+exec "${CARGO_TARGET_DIR:-target}/debug/testudo-demo" --sweep

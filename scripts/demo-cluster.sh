@@ -1,8 +1,6 @@
 #!/bin/bash
-# Builds for release, kills a node of a cluster and shows what becomes of its traffic: target/demo/cluster.json holds
-# the figures, target/demo/cluster.svg the picture.
+# Builds for release, kills a node of a cluster and shows what becomes of its traffic:
+# target/demo/cluster.json holds the figures, target/demo/cluster.svg the picture.
 source "$(dirname "$0")/environment.sh"
-need_root
-need_rust
-cargo build --release --package testudo-gateway --package testudo-cli --package testudo-lab --bins
+build_demo
 exec "${CARGO_TARGET_DIR:-target}/release/testudo-demo-cluster" "$@"
