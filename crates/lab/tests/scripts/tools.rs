@@ -1,0 +1,110 @@
+//! Of Rust and of what is built with it.
+
+use crate::sandbox::Sandbox;
+
+/// What cargo prints without a network.
+const UNREACHABLE: &str = "cat >&2 <<'END'
+    Updating crates.io index
+warning: spurious network error (1 try remaining): [6] Could not resolve hostname (Could not resolve host: index.crates.io)
+error: failed to get `aws-lc-rs` as a dependency of package `testudo-cli v0.1.0`
+
+Caused by:
+  failed to download from `https://index.crates.io/config.json`
+END
+exit 101";
+
+#[test]
+fn an_old_cargo_is_told() {
+    let sandbox = Sandbox::new();
+    sandbox.program("cargo", "echo 'cargo 1.65.0'");
+    for script in ["build.sh", "demo.sh", "lint.sh", "clean-lab.sh"] {
+        let outcome = sandbox.run(script);
+        outcome.is_refusal(script, &["needs cargo 1.", "bin/cargo is 1.65.0; remove it"]);
+    }
+}
+
+#[test]
+fn without_rust_and_without_curl_there_is_no_way() {
+    let sandbox = Sandbox::new();
+    sandbox.without_program("cargo");
+    sandbox
+        .run("build.sh")
+        .is_refusal("build.sh", &["no Rust here, and no curl", "https://rustup.rs", "target/log/rust.log"]);
+}
+
+#[test]
+fn a_machine_that_rustup_has_nothing_for_is_told() {
+    let sandbox = Sandbox::new();
+    sandbox.without_program("cargo");
+    sandbox.program("curl", "exit 1");
+    sandbox.program("uname", "echo mips64");
+    sandbox.run("build.sh").is_refusal("build.sh", &["no rustup for mips64"]);
+}
+
+#[test]
+fn no_network_for_rustup_is_one_line() {
+    let sandbox = Sandbox::new();
+    sandbox.without_program("cargo");
+    sandbox.program("curl", "echo 'curl: (6) Could not resolve host: static.rust-lang.org' >&2; exit 6");
+    let reason = "cannot download (curl: (6) Could not resolve host: static.rust-lang.org)";
+    sandbox.run("build.sh").is_refusal("build.sh", &["rust failed: ", reason, "target/log/rust.log"]);
+    sandbox.program(
+        "rustup",
+        "echo \"error: could not download file from 'https://static.rust-lang.org/x' to '/x'\" >&2; exit 1",
+    );
+    sandbox
+        .run("build.sh")
+        .is_refusal("build.sh", &["cannot download (could not download file from 'https://static"]);
+}
+
+#[test]
+fn no_network_for_cargo_is_one_line() {
+    let sandbox = Sandbox::new();
+    sandbox.cargo(UNREACHABLE);
+    let reason = "cannot download ([6] Could not resolve hostname (Could not resolve host: index.crates.io))";
+    for script in ["build.sh", "demo.sh", "demo-cluster.sh", "clean-lab.sh"] {
+        sandbox.run(script).is_refusal(script, &["build failed: ", reason, "target/log/build.log"]);
+    }
+}
+
+#[test]
+fn a_disk_that_runs_full_is_one_line() {
+    let sandbox = Sandbox::new();
+    // Room is found at the start and used up later.
+    sandbox.program(
+        "df",
+        "if [[ -e target/log/build.log ]]; then exec /bin/df \"$@\"; fi; printf 'Avail\\n5000\\n'",
+    );
+    // Even the log has no room for what cargo says.
+    sandbox.cargo("head --bytes=2M /dev/zero >target/full; echo 'No space left on device' >&2; exit 101");
+    let outcome = sandbox.run_with_small_disk("build.sh", 1024);
+    outcome.is_refusal("build.sh", &["build failed: the disk is full (nothing is free at target/log)"]);
+}
+
+#[test]
+fn another_failure_shows_the_end_of_its_log() {
+    let sandbox = Sandbox::new();
+    sandbox.cargo(
+        "for ((i = 0; i < 90; i++)); do echo \"line $i\"; echo \"   Compiling crate$i\"; done >&2; exit 101",
+    );
+    let outcome = sandbox.run("build.sh");
+    assert_eq!(outcome.code, Some(101));
+    let lines: Vec<_> = outcome.stderr.lines().collect();
+    assert_eq!(lines.len(), 21, "{lines:#?}");
+    assert_eq!((lines[0], lines[19]), ("line 70", "line 89"));
+    assert_eq!(
+        lines[20],
+        "build.sh: build failed, see above; all that it printed is in target/log/build.log"
+    );
+}
+
+#[test]
+fn lints_show_every_finding() {
+    let sandbox = Sandbox::new();
+    sandbox.cargo(
+        "if [[ $1 == clippy ]]; then for ((i = 0; i < 90; i++)); do echo \"finding $i\"; done; exit 1; fi",
+    );
+    let outcome = sandbox.run("lint.sh");
+    assert_eq!(outcome.code, Some(1));
+    assert_eq!(outcome.stderr.lines().filter(|line| line.starts_with("finding ")).count(), 90);
+}
