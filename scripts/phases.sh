@@ -20,7 +20,8 @@
 #   PHASE_PROGRESS  a function that gets the path of the log and prints how far the phase is, in a
 #                   few words (phase_progress, which knows cargo's and apt's logs)
 #   PHASE_EXPLAIN   a function that gets the name of a failed phase and the path of its log, and
-#                   prints why it failed (phase_explain)
+#                   prints why it failed (phase_explain; phase_show_end prints the end of the log
+#                   and looks for no cause)
 
 LOG_DIR=${CARGO_TARGET_DIR:-target}/log
 REPORT_EACH=30
@@ -138,8 +139,8 @@ phase_progress() {
 }
 
 # phase_strip_progress LOG: removes cargo's progress bars, which overwrite each other on a terminal.
+# On a full disk the log stays as it is.
 phase_strip_progress() {
-    # On a full disk the log stays as it is.
     sed --in-place 's/\r*$//; s/.*\r//; /^ *Building \[/d' "$1" 2>/dev/null || true
 }
 
@@ -149,8 +150,13 @@ phase_explain() {
     cause=$(phase_cause "$2")
     if [[ -n $cause ]]; then
         echo "${0##*/}: $1 failed: $cause (log: $2)"
-        return
+    else
+        phase_show_end "$1" "$2"
     fi
+}
+
+# phase_show_end NAME LOG: what the log ends with, without cargo's list of crates.
+phase_show_end() {
     grep -vE '^ +(Compiling|Checking|Fresh|Downloading|Downloaded|Updating|Locking|Adding|Blocking) ' "$2" |
         tail -n "${PHASE_TAIL:-20}" || true
     echo "${0##*/}: $1 failed, see above; all that it printed is in $2"
@@ -160,23 +166,29 @@ phase_explain() {
 phase_cause() {
     local log=$1 line
     # What a function of ours said by fail.
-    if line=$(grep -m 1 "^${0##*/}: " "$log"); then
+    if line=$(phase_find "^${0##*/}: .*" "$log"); then
         echo "${line#*: }"
     elif line=$(phase_disk_error "$log"); then
         echo "the disk is full (${line#E: }); make room and repeat"
-    elif grep -q '^E: dpkg was interrupted' "$log"; then
+    elif phase_find '^E: dpkg was interrupted' "$log" >/dev/null; then
         echo "an earlier run of dpkg was interrupted; run 'dpkg --configure -a' and repeat"
-    elif grep -qE '^E: (Could not get lock|Unable to acquire the dpkg)' "$log"; then
-        line=$(grep -m 1 -oE 'held by process [0-9]+ .*\)' "$log") || true
-        echo "another package manager is at work${line:+ (lock ${line%...})}; wait until it is done and repeat"
+    elif phase_find '^E: (Could not get lock|Unable to acquire the dpkg)' "$log" >/dev/null; then
+        line=$(phase_find 'held by process [0-9]+ .*\)' "$log") || true
+        echo "another package manager is at work${line:+ (lock $line)}; wait until it is done and repeat"
     elif line=$(phase_network_error "$log"); then
         echo "cannot download (${line#[EW]: }); check the network and the proxy, and repeat"
     fi
 }
 
+# phase_find EXPRESSION LOG: the first match in the log, of which cargo's bars are no part.
+phase_find() {
+    grep -m 1 -oE "$1" <(tr '\r' '\n' <"$2" 2>/dev/null)
+}
+
 # phase_disk_error LOG: the first line by which a program says that a disk is full.
 phase_disk_error() {
-    if ! grep -m 1 -E "No space left on device|don't have enough free space in" "$1"; then
+    # Not in a line of source that the compiler shows.
+    if ! phase_find "^[^|]*(No space left on device|don't have enough free space in.*)" "$1"; then
         # The log may be on the full disk and lack the message.
         (($(free_megabytes "$LOG_DIR") < 1)) && echo "nothing is free at $LOG_DIR"
     fi
@@ -185,9 +197,10 @@ phase_disk_error() {
 # phase_network_error LOG: the first line by which apt, cargo, rustup or curl says that it cannot
 # reach its archive.
 phase_network_error() {
-    local apt='^[EW]: Failed to fetch .*' curl='curl: \([0-9]+\) .*' rustup='could not download file from .*'
+    local apt='^[EW]: Failed to fetch .*' curl='curl: \([0-9]+\) .*'
+    local rustup="could not download file from '[^']*'"
     local cargo='\[[0-9]+\] (Could|Couldn|Failed|Timeout|SSL|Send|Recv|HTTP).*|failed to download from .*'
-    grep -m 1 -oE "$apt|$curl|$rustup|$cargo" "$1"
+    phase_find "$apt|$curl|$rustup|$cargo" "$1"
 }
 
 # phase_unwritable DIR: why nothing can be written below DIR.
