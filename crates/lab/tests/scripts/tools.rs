@@ -75,6 +75,12 @@ fn a_disk_that_runs_full_is_one_line() {
         "df",
         "if [[ -e target/log/build.log ]]; then exec /bin/df \"$@\"; fi; printf 'Avail\\n5000\\n'",
     );
+    sandbox.cargo(
+        "printf '    Building [=> ] 1/2: a\\rerror: failed to write: No space left on device (os error 28)\\n' >&2\n\
+         head --bytes=2M /dev/zero >target/full; exit 101",
+    );
+    let outcome = sandbox.run_with_small_disk("build.sh", 1024);
+    outcome.is_refusal("build.sh", &["the disk is full (error: failed to write: No space left on device)"]);
     // Even the log has no room for what cargo says.
     sandbox.cargo("head --bytes=2M /dev/zero >target/full; echo 'No space left on device' >&2; exit 101");
     let outcome = sandbox.run_with_small_disk("build.sh", 1024);
@@ -101,10 +107,18 @@ fn another_failure_shows_the_end_of_its_log() {
 #[test]
 fn lints_show_every_finding() {
     let sandbox = Sandbox::new();
+    // Source that names a cause is no cause.
     sandbox.cargo(
-        "if [[ $1 == clippy ]]; then for ((i = 0; i < 90; i++)); do echo \"finding $i\"; done; exit 1; fi",
+        r#"if [[ $1 == fmt ]]; then echo '-    text("No space left on device");'; fi
+        if [[ $1 == clippy ]]; then for ((i = 0; i < 90; i++)); do echo "finding $i"; echo '9 | "No space left on device"'; done; fi
+        exit 1"#,
     );
     let outcome = sandbox.run("lint.sh");
     assert_eq!(outcome.code, Some(1));
     assert_eq!(outcome.stderr.lines().filter(|line| line.starts_with("finding ")).count(), 90);
+    assert!(
+        outcome.stderr.contains("-    text(") && !outcome.stderr.contains("disk is full"),
+        "{}",
+        outcome.stderr
+    );
 }
