@@ -19,9 +19,9 @@
 #   PHASE_TAIL      how many lines of the log a failure shows (20)
 #   PHASE_PROGRESS  a function that gets the path of the log and prints how far the phase is, in a
 #                   few words (phase_progress, which knows cargo's and apt's logs)
-#   PHASE_EXPLAIN   a function that gets the name of a failed phase and the path of its log, and
-#                   prints why it failed (phase_explain; phase_show_end prints the end of the log
-#                   and looks for no cause)
+#   PHASE_EXPLAIN   a function that gets a failed phase's name, the path of its log and the exit
+#                   code, and prints why it failed (phase_explain; phase_show_end prints the end of
+#                   the log and looks for no cause)
 
 LOG_DIR=${CARGO_TARGET_DIR:-target}/log
 REPORT_EACH=30
@@ -52,7 +52,7 @@ phase() {
         phase_end "$title" "done" "$((SECONDS - started))"
     else
         phase_end "$title" "failed" "$((SECONDS - started))"
-        "${PHASE_EXPLAIN:-phase_explain}" "$name" "$log" >&2
+        "${PHASE_EXPLAIN:-phase_explain}" "$name" "$log" "$status" >&2
     fi
     return "$status"
 }
@@ -144,22 +144,22 @@ phase_strip_progress() {
     sed --in-place 's/\r*$//; s/.*\r//; /^ *Building \[/d' "$1" 2>/dev/null || true
 }
 
-# phase_explain NAME LOG
+# phase_explain NAME LOG STATUS
 phase_explain() {
     local cause
     cause=$(phase_cause "$2")
     if [[ -n $cause ]]; then
         echo "${0##*/}: $1 failed: $cause (log: $2)"
     else
-        phase_show_end "$1" "$2"
+        phase_show_end "$@"
     fi
 }
 
-# phase_show_end NAME LOG: what the log ends with, without cargo's list of crates.
+# phase_show_end NAME LOG STATUS: what the log ends with, without cargo's list of crates.
 phase_show_end() {
     grep -vE '^ +(Compiling|Checking|Fresh|Downloading|Downloaded|Updating|Locking|Adding|Blocking) ' "$2" |
         tail -n "${PHASE_TAIL:-20}" || true
-    echo "${0##*/}: $1 failed, see above; all that it printed is in $2"
+    echo "${0##*/}: $1 failed with exit code $3, see above; all that it printed is in $2"
 }
 
 # phase_cause LOG: one line on what is wrong and what to do about it; nothing if it is not known.
@@ -175,6 +175,8 @@ phase_cause() {
     elif phase_find '^E: (Could not get lock|Unable to acquire the dpkg)' "$log" >/dev/null; then
         line=$(phase_find 'held by process [0-9]+ .*\)' "$log") || true
         echo "another package manager is at work${line:+ (lock $line)}; wait until it is done and repeat"
+    elif phase_find 'signal: 9, SIGKILL' "$log" >/dev/null; then
+        echo "the compiler was killed, probably for lack of memory; repeat with CARGO_BUILD_JOBS=1"
     elif line=$(phase_network_error "$log"); then
         echo "cannot download (${line#[EW]: }); check the network and the proxy, and repeat"
     fi

@@ -88,6 +88,15 @@ fn a_disk_that_runs_full_is_one_line() {
 }
 
 #[test]
+fn a_compiler_that_is_killed_is_one_line() {
+    let sandbox = Sandbox::new();
+    sandbox.cargo(
+        "echo '  process did not exit successfully: `rustc` (signal: 9, SIGKILL: kill)' >&2; exit 101",
+    );
+    sandbox.run("build.sh").is_refusal("build.sh", &["lack of memory; repeat with CARGO_BUILD_JOBS=1"]);
+}
+
+#[test]
 fn another_failure_shows_the_end_of_its_log() {
     let sandbox = Sandbox::new();
     sandbox.cargo(
@@ -100,7 +109,7 @@ fn another_failure_shows_the_end_of_its_log() {
     assert_eq!((lines[0], lines[19]), ("line 70", "line 89"));
     assert_eq!(
         lines[20],
-        "build.sh: build failed, see above; all that it printed is in target/log/build.log"
+        "build.sh: build failed with exit code 101, see above; all that it printed is in target/log/build.log"
     );
 }
 
