@@ -58,8 +58,9 @@ pub const JUMBO: usize = 1 << JUMBO_SHIFT;
 /// Largest MTU whose packets leave room before and behind in a jumbo frame.
 pub const JUMBO_MTU: u32 = JUMBO as u32 - HEADROOM as u32 - TAILROOM;
 
-/// One region of memory, cut into chunks: first the jumbo frames, each a run of chunks, then frames of one chunk. It is
-/// registered as a UMEM on every socket of its worker, so that frames move between ports without a copy.
+/// One region of memory, cut into chunks: first the jumbo frames, each a run of chunks, then frames
+/// of one chunk. It is registered as a UMEM on every socket of its worker, so that a worker moves
+/// frames between ports without copying them; the kernel copies, for sockets are in copy mode.
 #[derive(Debug)]
 pub struct FrameMemory {
     mapping: Mapping,

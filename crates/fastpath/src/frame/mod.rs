@@ -5,9 +5,10 @@
 //! cannot be copied, so a chunk has one owner at any time, be it the pool, the worker, or a port that lent it to the
 //! kernel. Dropping a frame instead of giving it back loses its chunk until the process ends; the pool counts that.
 //!
-//! A *jumbo* frame is a run of adjacent chunks, for packets that are larger than a chunk. The kernel takes no chunks above
-//! 4096 octets, but takes and gives packets that lie in several: a jumbo frame is sent without a copy, and one that is
-//! received is put together in one ([`crate::port`]).
+//! A *jumbo* frame is a run of adjacent chunks, for packets that are larger than a chunk. The
+//! kernel takes no chunks above 4096 octets, but takes and gives packets that lie in several: a
+//! jumbo frame is sent as it lies, and one that is received is put together in one
+//! ([`crate::port`]).
 
 mod memory;
 mod pool;
