@@ -14,6 +14,7 @@ const ALONE: &str = "This gateway stands alone: there is no [cluster] in its tes
 
 /// Shows the cluster; failures go to standard error. A gateway that stands alone is none, and `null` in JSON.
 pub(crate) fn run(args: &DaemonArgs) -> ExitCode {
+    let ask = |client: &mut Client, _: &_| ask(client);
     daemon::show("cluster", args, ask, |report| report.as_ref().map_or_else(|| ALONE.to_owned(), format))
 }
 

@@ -3,6 +3,8 @@
 
 use crate::cluster;
 use crate::daemon::{self, DaemonArgs};
+use crate::progress::Progress;
+use crate::units::span;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::thread;
@@ -32,10 +34,10 @@ struct Configured {
 
 /// Succeeds if there is nothing left to load; what is missing goes to standard error.
 pub(crate) fn run(args: &ConfiguredArgs) -> ExitCode {
-    daemon::show("configured", &args.daemon, |client| ask(client, args), format)
+    daemon::show("configured", &args.daemon, |client, progress| ask(client, args, progress), format)
 }
 
-fn ask(client: &mut Client, args: &ConfiguredArgs) -> Result<Configured, Error> {
+fn ask(client: &mut Client, args: &ConfiguredArgs, progress: &Progress) -> Result<Configured, Error> {
     let until = Instant::now() + Duration::from_secs(args.wait);
     let refused = |why: &str| Err(Error::Refused(why.to_owned()));
     loop {
@@ -51,7 +53,14 @@ fn ask(client: &mut Client, args: &ConfiguredArgs) -> Result<Configured, Error> 
             (false, _) if Instant::now() >= until => {
                 return refused("it has not heard what the other nodes are configured with");
             }
-            (false, _) => thread::sleep(LOOK),
+            (false, _) => {
+                let left = until.saturating_duration_since(Instant::now()).as_secs();
+                progress.doing(format!(
+                    "waiting for the other nodes' configuration, at most {} more",
+                    span(left)
+                ));
+                thread::sleep(LOOK);
+            }
         }
     }
 }

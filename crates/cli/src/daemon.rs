@@ -1,5 +1,6 @@
 //! Asks the daemon over VICI, and prints what it said or why it said nothing.
 
+use crate::progress::Progress;
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -38,11 +39,13 @@ enum ShowError {
     Json(#[from] serde_json::Error),
 }
 
-/// Asks, and prints the answer as JSON or for people; failures go to standard error, with the command's name.
+/// Asks, and prints the answer as JSON or for people; failures go to standard error, with the
+/// command's name. A daemon that is slow to answer, or a command that waits for something, has a
+/// line that tells so.
 pub(crate) fn show<T: Serialize>(
     command: &str,
     args: &DaemonArgs,
-    ask: impl FnOnce(&mut Client) -> Result<T, Error>,
+    ask: impl FnOnce(&mut Client, &Progress) -> Result<T, Error>,
     format: impl FnOnce(&T) -> String,
 ) -> ExitCode {
     match try_show(args, ask, format) {
@@ -58,12 +61,16 @@ pub(crate) fn show<T: Serialize>(
 
 fn try_show<T: Serialize>(
     args: &DaemonArgs,
-    ask: impl FnOnce(&mut Client) -> Result<T, Error>,
+    ask: impl FnOnce(&mut Client, &Progress) -> Result<T, Error>,
     format: impl FnOnce(&T) -> String,
 ) -> Result<(), ShowError> {
     let socket = &args.socket;
     let mut client = connect(socket).map_err(|error| ShowError::Connect { socket: socket.clone(), error })?;
-    let answer = ask(&mut client).map_err(|error| answer_error(socket, error))?;
+    let answer = {
+        let progress = Progress::of_waiting();
+        progress.begin("waiting for testudod to answer", 0);
+        ask(&mut client, &progress).map_err(|error| answer_error(socket, error))?
+    };
     let shown = if args.json { serde_json::to_string_pretty(&answer)? + "\n" } else { format(&answer) };
     Ok(io::stdout().lock().write_all(shown.as_bytes())?)
 }

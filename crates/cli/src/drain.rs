@@ -2,6 +2,8 @@
 
 use crate::cluster;
 use crate::daemon::{self, DaemonArgs};
+use crate::progress::Progress;
+use crate::units::span;
 use serde::Serialize;
 use std::cell::Cell;
 use std::process::ExitCode;
@@ -44,8 +46,8 @@ struct Drained {
 /// Drains; failures go to standard error. It has failed too if it has waited in vain: what is to be done next may be to stop the node.
 pub(crate) fn run(args: &DrainArgs) -> ExitCode {
     let in_vain = Cell::new(false);
-    let ask = |client: &mut Client| {
-        let found = ask(client, args)?;
+    let ask = |client: &mut Client, progress: &Progress| {
+        let found = ask(client, args, progress)?;
         in_vain.set(args.wait > 0 && !found.done);
         Ok(found)
     };
@@ -53,7 +55,7 @@ pub(crate) fn run(args: &DrainArgs) -> ExitCode {
     if in_vain.get() { ExitCode::FAILURE } else { shown }
 }
 
-fn ask(client: &mut Client, args: &DrainArgs) -> Result<Drained, Error> {
+fn ask(client: &mut Client, args: &DrainArgs, progress: &Progress) -> Result<Drained, Error> {
     let mut request = Message::new().with("drained", if args.undo { "no" } else { "yes" });
     if let Some(node) = args.node {
         request.add_text("node", node);
@@ -65,7 +67,18 @@ fn ask(client: &mut Client, args: &DrainArgs) -> Result<Drained, Error> {
         if found.done || Instant::now() >= until {
             return Ok(found);
         }
+        progress.doing(waiting(&found, until.saturating_duration_since(Instant::now())));
         thread::sleep(LOOK);
+    }
+}
+
+/// What is waited for, and how long at most.
+fn waiting(found: &Drained, left: Duration) -> String {
+    let Drained { node, drained, shares, .. } = found;
+    let left = span(left.as_secs());
+    match drained {
+        true => format!("node {node} still owns {shares} shares, waiting at most {left} more"),
+        false => format!("node {node} owns {shares} shares, waiting at most {left} more for it to get some"),
     }
 }
 
@@ -91,5 +104,19 @@ fn format(found: &Drained) -> String {
         (false, false) => {
             format!("Node {node} is not as it was asked for yet. `testudo cluster` says why.\n")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_tells_what_is_left() {
+        let of = |drained, shares| Drained { node: 2, drained, shares, done: false };
+        let left = Duration::from_secs(75);
+        assert_eq!(waiting(&of(true, 43), left), "node 2 still owns 43 shares, waiting at most 1m 15s more");
+        let undone = waiting(&of(false, 0), left);
+        assert_eq!(undone, "node 2 owns 0 shares, waiting at most 1m 15s more for it to get some");
     }
 }

@@ -7,6 +7,7 @@ mod cluster;
 mod configured;
 mod daemon;
 mod drain;
+mod progress;
 mod status;
 mod table;
 mod units;

@@ -10,6 +10,7 @@ use crate::bench::forward::flood;
 use crate::bench::forward::site::{Site, System};
 use crate::bench::machine::Machine;
 use crate::bench::report::Report;
+use crate::progress::Progress;
 use crate::table::{Align, Table};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -119,22 +120,26 @@ const COLUMNS: [(&str, Align); 7] = [
 ];
 
 /// Measures, prints the table, writes report and picture.
-pub(crate) fn run(args: &LatencyArgs) -> Result<(), LatencyError> {
+pub(crate) fn run(args: &LatencyArgs, progress: &Progress) -> Result<(), LatencyError> {
     let mut report = Report::new("latency", Machine::here(Library::detect(), None));
     println!("{}, loads of {} octets in both directions\n", report.machine(), args.size);
+    progress.begin("latency: starting the gateways", 0);
     let lab = Lab::new("bench-latency")?;
     let sites: Vec<Site> =
         args.systems.iter().map(|system| Site::start(&lab, *system)).collect::<Result<_, _>>()?;
+    progress.doing("latency: what the systems carry at most");
     let most = capacity(args, &sites)?;
+    progress.begin("latency", (args.loads.len() * sites.len()) as u64 * u64::from(args.rounds));
     let mut rows = Vec::new();
     for &load in &args.loads {
-        rows.extend(measure(args, &sites, load, most)?);
+        progress.doing(format!("latency, {load} % load"));
+        rows.extend(measure(args, &sites, (load, most), progress)?);
     }
     let mut table = Table::new(&COLUMNS);
     rows.iter().for_each(|row| table.row(row.cells()));
     let mut text = String::new();
     table.write(&mut text, "");
-    print!("{text}");
+    progress.aside(|| print!("{text}"));
     if let Some(path) = &args.svg {
         write(path, |path| std::fs::write(path, picture(args, &rows)))?;
     }
@@ -160,7 +165,12 @@ fn capacity(args: &LatencyArgs, sites: &[Site]) -> Result<f64, LatencyError> {
 }
 
 /// All systems under a load, in turns.
-fn measure(args: &LatencyArgs, sites: &[Site], load: u32, most: f64) -> Result<Vec<Row>, LatencyError> {
+fn measure(
+    args: &LatencyArgs,
+    sites: &[Site],
+    (load, most): (u32, f64),
+    progress: &Progress,
+) -> Result<Vec<Row>, LatencyError> {
     let pace = most * f64::from(load) / 100.0;
     let mut found: Vec<(Vec<Duration>, usize)> = sites.iter().map(|_| (Vec::new(), 0)).collect();
     for _ in 0..args.rounds {
@@ -172,6 +182,7 @@ fn measure(args: &LatencyArgs, sites: &[Site], load: u32, most: f64) -> Result<V
                 *sent += 1;
                 delays.extend(delay);
             }
+            progress.step();
         }
     }
     let row = |(site, (delays, sent)): (&Site, (Vec<Duration>, usize))| {

@@ -16,6 +16,7 @@ mod stopwatch;
 mod tunnels;
 mod wireguard;
 
+use crate::progress::Progress;
 use std::process::ExitCode;
 
 /// Benchmarks.
@@ -44,17 +45,20 @@ pub(crate) enum Bench {
 
 /// Runs a benchmark; failures go to standard error.
 pub(crate) fn run(bench: &Bench) -> ExitCode {
+    let progress = Progress::new();
     let result = match bench {
         Bench::Cores(args) => cores::run(args).map_err(|error| error.to_string()),
-        Bench::Esp(args) => esp::run(args).map_err(|error| error.to_string()),
-        Bench::Failover(args) => failover::run(args).map_err(|error| error.to_string()),
-        Bench::Forward(args) => forward::run(args).map_err(|error| error.to_string()),
-        Bench::Host(args) => host::run(args).map_err(|error| error.to_string()),
-        Bench::Latency(args) => latency::run(args).map_err(|error| error.to_string()),
-        Bench::Setup(args) => setup::run(args).map_err(|error| error.to_string()),
-        Bench::Soak(args) => soak::run(args).map_err(|error| error.to_string()),
+        Bench::Esp(args) => esp::run(args, &progress).map_err(|error| error.to_string()),
+        Bench::Failover(args) => failover::run(args, &progress).map_err(|error| error.to_string()),
+        Bench::Forward(args) => forward::run(args, &progress).map_err(|error| error.to_string()),
+        Bench::Host(args) => host::run(args, &progress).map_err(|error| error.to_string()),
+        Bench::Latency(args) => latency::run(args, &progress).map_err(|error| error.to_string()),
+        Bench::Setup(args) => setup::run(args, &progress).map_err(|error| error.to_string()),
+        Bench::Soak(args) => soak::run(args, &progress).map_err(|error| error.to_string()),
         Bench::Tunnels(args) => tunnels::run(args).map_err(|error| error.to_string()),
     };
+    // An error is not to stand behind the line.
+    drop(progress);
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -10,5 +10,5 @@ use std::process::ExitCode;
 
 /// Shows the status; failures go to standard error.
 pub(crate) fn run(args: &DaemonArgs) -> ExitCode {
-    daemon::show("status", args, Snapshot::take, text::format)
+    daemon::show("status", args, |client, _| Snapshot::take(client), text::format)
 }

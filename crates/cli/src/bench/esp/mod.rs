@@ -18,6 +18,7 @@ use crate::bench::machine::Machine;
 use crate::bench::pin::{PinError, pin};
 use crate::bench::report::{Header, Labels, Report, Row};
 use crate::bench::stopwatch::Stopwatch;
+use crate::progress::Progress;
 use cipher::BareCipher;
 use dpdk::Dpdk;
 use rig::Rig;
@@ -103,31 +104,36 @@ pub(crate) enum EspError {
 }
 
 /// Measures, prints the table, writes the report.
-pub(crate) fn run(args: &EspArgs) -> Result<(), EspError> {
+pub(crate) fn run(args: &EspArgs, progress: &Progress) -> Result<(), EspError> {
     let library = args.library.unwrap_or_else(Library::detect);
     library.available()?;
     let mut rows: Vec<Row> = Vec::new();
     let cpu = pin(args.cpu)?;
     let mut report = Report::new("esp", Machine::here(library, Some(cpu)));
     println!("{}\n", report.machine());
+    progress.begin("DPDK's dpdk-test-crypto-perf", 0);
     let dpdk = Dpdk::run(cpu, &args.ciphers, &args.sizes);
+    let say = |line: &str| progress.aside(|| println!("{line}"));
     if let Err(reason) = &dpdk {
-        println!("No figures of DPDK's bench, which Debian's package dpdk-dev brings: {reason}\n");
+        say(&format!("No figures of DPDK's bench, which Debian's package dpdk-dev brings: {reason}\n"));
     }
     let secgw = Secgw::new(&args.secgw, cpu);
-    match &secgw {
-        Ok(secgw) => println!("{}\n", secgw.note()),
+    say(&match &secgw {
+        Ok(secgw) => format!("{}\n", secgw.note()),
         Err(reason) => {
-            println!("No figures of DPDK's ipsec-secgw, which scripts/build-secgw.sh builds: {reason}\n")
+            format!("No figures of DPDK's ipsec-secgw, which scripts/build-secgw.sh builds: {reason}\n")
         }
-    }
+    });
     let mut secgw = secgw.ok();
-    println!("{Header}");
+    say(&Header.to_string());
+    // The first round of each row is one more.
+    progress.begin("esp", (args.ciphers.len() * args.sizes.len()) as u64 * u64::from(args.rounds + 1));
     for suite in &args.ciphers {
         for traffic in &args.sizes {
-            for mut row in measure(args, library, (*suite, *traffic), secgw.as_mut())? {
+            progress.doing(format!("esp, {}, {traffic} octets", suite.name()));
+            for mut row in measure(args, library, (*suite, *traffic), secgw.as_mut(), progress)? {
                 row.dpdk_ns = dpdk.as_ref().ok().and_then(|dpdk| dpdk.ns(row.direction(), *suite, *traffic));
-                println!("{row}");
+                say(&row.to_string());
                 rows.push(row);
             }
         }
@@ -152,6 +158,7 @@ fn measure(
     library: Library,
     (suite, traffic): (Suite, Traffic),
     mut secgw: Option<&mut Secgw>,
+    progress: &Progress,
 ) -> Result<[Row; 2], EspError> {
     let mut rig = Rig::new(library, suite, traffic, false)?;
     let mut cipher = BareCipher::new(library, suite, rig.text_lens())?;
@@ -180,6 +187,7 @@ fn measure(
         if let Some(secgw) = &mut secgw {
             secgw.round(round);
         }
+        progress.step();
     }
     let labels = |direction| Labels { direction, cipher: suite.name(), traffic };
     let mut rows = [Row::new(labels("out"), &outward, &seal), Row::new(labels("in"), &inward, &open)];

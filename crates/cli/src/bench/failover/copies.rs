@@ -7,6 +7,7 @@
 use super::FailoverError;
 use super::figures::Row;
 use super::site::{NODES, Site};
+use crate::progress::Progress;
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
@@ -36,7 +37,8 @@ struct Filtered {
     frames: u64,
 }
 
-pub(super) fn measure(repeats: u32) -> std::result::Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(repeats: u32, progress: &Progress) -> std::result::Result<Vec<Row>, FailoverError> {
+    progress.begin("failover, copies of a packet: starting the nodes", 0);
     let mut site = Site::start(Kind::Strongswan)?;
     site.bed.bring_up(1)?;
     let _accounting = Accounting::begin()?;
@@ -44,6 +46,7 @@ pub(super) fn measure(repeats: u32) -> std::result::Result<Vec<Row>, FailoverErr
     let others: Vec<u8> = (1..=NODES).filter(|node| *node != owner).collect();
     let client = site.bed.cluster.client.clone();
     let [mut own, mut theirs, mut copy] = [const { Vec::new() }; 3];
+    progress.begin("failover, copies of a packet", repeats.into());
     for _ in 0..repeats {
         let before = all(&mut site)?;
         let together = send(&client)?;
@@ -59,6 +62,7 @@ pub(super) fn measure(repeats: u32) -> std::result::Result<Vec<Row>, FailoverErr
         own.push(of(owner));
         theirs.push(others.iter().map(|node| of(*node)).sum::<f64>() / others.len() as f64);
         copy.push((nanoseconds(together) - nanoseconds(alone)) / f64::from(COUNT) / others.len() as f64);
+        progress.step();
     }
     Ok(vec![
         Row::new("filter: a packet for this node", "ns", own),

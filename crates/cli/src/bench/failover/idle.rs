@@ -4,6 +4,7 @@ use super::FailoverError;
 use super::figures::Row;
 use super::site::Site;
 use crate::bench::setup::usage::Cpu;
+use crate::progress::Progress;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testudo_lab::gateway::Kind;
@@ -11,9 +12,10 @@ use testudo_lab::gateway::Kind;
 /// One repeat.
 const STRETCH: Duration = Duration::from_secs(2);
 
-pub(super) fn measure(repeats: u32) -> Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(repeats: u32, progress: &Progress) -> Result<Vec<Row>, FailoverError> {
     let mut site = Site::start(Kind::Strongswan)?;
     let [mut corosync, mut node, mut lone] = [const { Vec::new() }; 3];
+    progress.begin("failover, idle", repeats.into());
     for _ in 0..repeats {
         let before = (site.corosyncs_cpu()?, site.nodes_cpu()?, site.lone_cpu()?);
         let start = Instant::now();
@@ -23,6 +25,7 @@ pub(super) fn measure(repeats: u32) -> Result<Vec<Row>, FailoverError> {
         corosync.push(mean(&before.0, &after.0, time));
         node.push(mean(&before.1, &after.1, time));
         lone.push(percent(&before.2, &after.2, time));
+        progress.step();
     }
     let unit = "% of a core";
     Ok(vec![

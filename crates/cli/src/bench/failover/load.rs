@@ -6,6 +6,7 @@ use super::{FailoverArgs, FailoverError};
 use crate::bench::setup::initiator::Initiator;
 use crate::bench::setup::shape::Shape;
 use crate::bench::setup::swarm::{Ended, Swarm};
+use crate::progress::Progress;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testudo_lab::cluster::Cluster;
@@ -21,11 +22,17 @@ const TUNNELS: u32 = 200;
 const BUSY: usize = 3;
 const LIMIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(200);
+/// How often the line that tells how far this is gets drawn: seldom, for this process is part of
+/// the load.
+const SHOW: Duration = Duration::from_secs(5);
 /// What the nodes log.
 const LEFT: &str = "has left the view";
 const PROVISIONAL: &str = "shares of suspects provisionally";
 
-pub(super) fn measure(args: &FailoverArgs) -> std::result::Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(
+    args: &FailoverArgs,
+    progress: &Progress,
+) -> std::result::Result<Vec<Row>, FailoverError> {
     let site = Site::start(Kind::Strongswan)?;
     site.bed.bring_up(1)?;
     let across = site.across().clone();
@@ -40,8 +47,14 @@ pub(super) fn measure(args: &FailoverArgs) -> std::result::Result<Vec<Row>, Fail
     let probe = Probe::start(client, host, Cluster::behind(1, Family::V4, 2), INTERVAL)?;
     let busy = keep_busy(&site)?;
     let (start, length) = (Instant::now(), Duration::from_secs_f64(args.minutes * 60.0));
+    progress.begin("failover, load, seconds", length.as_secs());
+    let mut shown = start;
     while start.elapsed() < length {
         interrupt::check()?;
+        if shown.elapsed() >= SHOW {
+            progress.reach(start.elapsed().as_secs());
+            shown = Instant::now();
+        }
         sleep(LOOK.min(length.saturating_sub(start.elapsed())));
     }
     drop(busy);

@@ -5,6 +5,7 @@ use super::site::{NODES, Places, Site};
 use super::{FailoverArgs, FailoverError};
 use crate::bench::setup::shape::Shape;
 use crate::bench::setup::swarm::{Ended, Swarm};
+use crate::progress::Progress;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testudo_lab::bed::{Bed, Failure};
@@ -48,16 +49,25 @@ struct Measured {
     octets: Vec<f64>,
 }
 
-pub(super) fn measure(args: &FailoverArgs) -> std::result::Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(
+    args: &FailoverArgs,
+    progress: &Progress,
+) -> std::result::Result<Vec<Row>, FailoverError> {
     let mut site = Site::start(Kind::Strongswan)?;
     site.bed.bring_up(1)?;
     let across = site.across().clone();
     let up = across.enter(|| -> std::result::Result<usize, FailoverError> {
         let mut swarm = Swarm::open(Shape::OneForAll, Places::CLUSTER)?;
         let initiators = swarm.prepare(0..args.tunnels)?;
-        let look = |_: &Ended| Ok::<_, FailoverError>(());
+        // Nothing is measured yet.
+        progress.begin("failover, many: setting tunnels up", args.tunnels.into());
+        let look = |ended: &Ended| {
+            progress.reach(ended.done.len() as u64);
+            Ok::<_, FailoverError>(())
+        };
         Ok(swarm.follow(initiators, args.width as usize, SETUP_LIMIT, look)?.done.len())
     })??;
+    progress.begin("failover, many", args.repeats.into());
     // What the setups have left to do does not count.
     sleep(CALM);
     let mut measured = Measured::default();
@@ -68,6 +78,7 @@ pub(super) fn measure(args: &FailoverArgs) -> std::result::Result<Vec<Row>, Fail
         let node = site.bed.owner(1)?;
         measured.death(&mut site, node)?;
         measured.rejoin(&mut site, node, up)?;
+        progress.step();
     }
     Ok(measured.rows(up))
 }

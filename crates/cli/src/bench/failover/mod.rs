@@ -1,10 +1,10 @@
 //! `testudo bench failover`: what the cluster is worth, on real daemons in the lab: three nodes with corosync, peers, traffic.
 //!
-//! Each part is a row or more of the table, beside what [HA] has measured of strongSwan and what is aimed at. The nodes, the peers
-//! and the load share the processors of one machine, so times of the wall clock say as much about that; processor time and
-//! cycles do not.
+//! Each part is a row or more of the table, beside what others reach, with the source of each such
+//! figure, and what is aimed at. The nodes, the peers and the load share the processors of one
+//! machine, so times of the wall clock say as much about that; processor time and cycles do not.
 //!
-//! [HA]: the papers on strongSwan's high availability that the project is measured against.
+//! [HA]: *High Availability for IPsec VPN Platforms: The ClusterIP Evaluation*, ARES 2013.
 
 mod copies;
 mod crash;
@@ -26,6 +26,7 @@ use crate::bench::esp;
 use crate::bench::machine::Machine;
 use crate::bench::report::Report;
 use crate::bench::setup::SetupError;
+use crate::progress::Progress;
 use figures::Row;
 use std::path::PathBuf;
 use testudo_crypto::{CryptoError, Library};
@@ -106,21 +107,21 @@ impl Part {
         Self::Load,
     ];
 
-    fn measure(self, args: &FailoverArgs) -> Result<Vec<Row>, FailoverError> {
+    fn measure(self, args: &FailoverArgs, progress: &Progress) -> Result<Vec<Row>, FailoverError> {
         match self {
-            Self::Outage => outage::measure(args.repeats),
-            Self::Planned => planned::measure(args.repeats),
-            Self::Download => download::measure(args.repeats, args.megabytes),
-            Self::Storm => storm::measure(args),
-            Self::Many => many::measure(args),
-            Self::Load => load::measure(args),
-            Self::Idle => idle::measure(args.repeats),
+            Self::Outage => outage::measure(args.repeats, progress),
+            Self::Planned => planned::measure(args.repeats, progress),
+            Self::Download => download::measure(args.repeats, args.megabytes, progress),
+            Self::Storm => storm::measure(args, progress),
+            Self::Many => many::measure(args, progress),
+            Self::Load => load::measure(args, progress),
+            Self::Idle => idle::measure(args.repeats, progress),
             Self::Owner => {
-                let mut rows = owner::measure(args.repeats)?;
-                rows.extend(copies::measure(args.repeats)?);
+                let mut rows = owner::measure(args.repeats, progress)?;
+                rows.extend(copies::measure(args.repeats, progress)?);
                 Ok(rows)
             }
-            Self::Rate => rate::measure(args),
+            Self::Rate => rate::measure(args, progress),
         }
     }
 }
@@ -157,15 +158,16 @@ pub(crate) enum FailoverError {
 }
 
 /// Measures, prints the table, writes report and plots.
-pub(crate) fn run(args: &FailoverArgs) -> Result<(), FailoverError> {
+pub(crate) fn run(args: &FailoverArgs, progress: &Progress) -> Result<(), FailoverError> {
     let mut report = Report::new("failover", Machine::here(Library::detect(), None));
     println!("{}", report.machine());
     for part in &args.only {
         let name =
             clap::ValueEnum::to_possible_value(part).map_or_else(String::new, |v| v.get_name().to_owned());
-        println!("\n{name}:");
-        let rows = part.measure(args)?;
-        println!("{}", figures::table(&rows));
+        progress.aside(|| println!("\n{name}:"));
+        progress.begin(format!("failover, {name}: starting the nodes"), 0);
+        let rows = part.measure(args, progress)?;
+        progress.aside(|| println!("{}", figures::table(&rows)));
         if let Some(directory) = &args.plots {
             for (n, plot) in figures::plots(&rows).iter().enumerate() {
                 draw(&directory.join(format!("failover-{name}-{}.svg", n + 1)), plot)?;

@@ -2,8 +2,9 @@
 
 use super::FailoverError;
 use super::crash::Crash;
-use super::figures::{Aim, Row};
+use super::figures::{Aim, Row, Source};
 use super::noticed::Noticed;
+use crate::progress::Progress;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 use testudo_lab::bed::{Bed, BedOptions};
@@ -26,14 +27,17 @@ struct Outages {
     rest: Vec<f64>,
 }
 
-pub(super) fn measure(repeats: u32) -> std::result::Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(repeats: u32, progress: &Progress) -> std::result::Result<Vec<Row>, FailoverError> {
     let bed = &mut Bed::start(&Lab::new("failover")?, &BedOptions::default())?;
     bed.bring_up(1)?;
     let mut rows = Vec::new();
+    progress.begin("failover, outage", 2 * u64::from(repeats));
     for crash in [Crash::Killed, Crash::CutOff] {
         let mut outages = Outages::default();
         for _ in 0..repeats {
+            progress.doing(format!("failover, outage, {crash}"));
             outages.repeat(bed, crash)?;
+            progress.step();
         }
         rows.extend(outages.rows(crash));
     }
@@ -63,7 +67,7 @@ impl Outages {
         let of = |what: &str| format!("{what}: {crash}");
         let aim = Aim { p99_at_most: Some(100.0), ..Aim::median_at_most(40.0) };
         vec![
-            Row::new(of("outage"), "ms", self.noticed.silence).ha("1.63-1.66 s").aim(aim),
+            Row::new(of("outage"), "ms", self.noticed.silence).others(Source::Ha, "1.63-1.66 s").aim(aim),
             Row::new(of("detection"), "ms", self.detection),
             Row::new(of("silence that makes a suspect"), "ms", self.threshold),
             Row::new(of("outage after detection"), "ms", self.rest).aim(Aim::median_at_most(10.0)),

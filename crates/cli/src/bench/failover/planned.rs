@@ -3,6 +3,7 @@
 use super::FailoverError;
 use super::figures::{Aim, Row};
 use super::noticed::Noticed;
+use crate::progress::Progress;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testudo_lab::bed::{Bed, BedOptions, Failure};
@@ -22,17 +23,18 @@ struct Planned {
     noticed: Noticed,
 }
 
-pub(super) fn measure(repeats: u32) -> std::result::Result<Vec<Row>, FailoverError> {
-    let mut rows = drains(repeats)?;
-    rows.extend(restarts()?);
+pub(super) fn measure(repeats: u32, progress: &Progress) -> std::result::Result<Vec<Row>, FailoverError> {
+    let mut rows = drains(repeats, progress)?;
+    rows.extend(restarts(progress)?);
     Ok(rows)
 }
 
 /// Of the node that carries the tunnel, said at another one.
-fn drains(repeats: u32) -> Result<Vec<Row>> {
+fn drains(repeats: u32, progress: &Progress) -> Result<Vec<Row>> {
     let bed = &mut Bed::start(&Lab::new("drains")?, &BedOptions::default())?;
     bed.bring_up(1)?;
     let (mut away, mut back) = (Planned::new("drain"), Planned::new("end of a drain"));
+    progress.begin("failover, drains", repeats.into());
     for _ in 0..repeats {
         let owner = bed.owner(1)?;
         let other = owner % 3 + 1;
@@ -42,12 +44,13 @@ fn drains(repeats: u32) -> Result<Vec<Row>> {
             done(&bed.node(other).drain(&["--undo", node])?)?;
             bed.await_balance()
         })?;
+        progress.step();
     }
     Ok(away.rows().into_iter().chain(back.rows()).collect())
 }
 
 /// Of all nodes, with SIGTERM, as for a new version.
-fn restarts() -> Result<Vec<Row>> {
+fn restarts(progress: &Progress) -> Result<Vec<Row>> {
     // Ten daemons on one machine take longer for a view than a fence lasts if nothing is said.
     let timers = Timers { token: Duration::from_millis(300), consensus: Duration::from_millis(360) };
     let options = BedOptions {
@@ -57,11 +60,13 @@ fn restarts() -> Result<Vec<Row>> {
         cluster: "fence_ms = 300".into(),
         ..BedOptions::default()
     };
+    progress.begin("failover, restarts: starting five nodes", 0);
     let bed = &mut Bed::start(&Lab::new("restarts")?, &options)?;
     for peer in 1..=3 {
         bed.bring_up(peer)?;
     }
     let mut restarts = Planned::new("restart of one of five nodes");
+    progress.begin("failover, restarts", NODES.into());
     for node in 1..=NODES {
         restarts.during(bed, |bed| {
             bed.node(node).stop()?;
@@ -69,6 +74,7 @@ fn restarts() -> Result<Vec<Row>> {
             bed.await_all()?;
             bed.await_balance()
         })?;
+        progress.step();
     }
     Ok(restarts.rows())
 }

@@ -10,6 +10,7 @@ pub(super) mod site;
 use crate::bench::esp::positive;
 use crate::bench::machine::Machine;
 use crate::bench::report::Report;
+use crate::progress::Progress;
 use crate::table::{Align, Table};
 use serde::Serialize;
 use site::{Site, System};
@@ -153,23 +154,26 @@ const COLUMNS: [(&str, Align); 5] = [
 ];
 
 /// Measures, prints the table, writes report and picture.
-pub(crate) fn run(args: &ForwardArgs) -> Result<(), ForwardError> {
+pub(crate) fn run(args: &ForwardArgs, progress: &Progress) -> Result<(), ForwardError> {
     let mut report = Report::new("forward", Machine::here(Library::detect(), None));
     println!("{}, both directions\n", report.machine());
+    progress.begin("forward: starting the gateways", 0);
     let lab = Lab::new("bench-forward")?;
     let sites: Vec<Site> =
         args.systems.iter().map(|system| Site::start(&lab, *system)).collect::<Result<_, _>>()?;
     let tcp = (args.streams > 0).then_some(Traffic::Tcp);
     let traffic = args.sizes.iter().map(|size| Traffic::Udp(*size)).chain(tcp);
+    let runs = (args.sizes.len() + usize::from(tcp.is_some())) * sites.len();
+    progress.begin("forward", runs as u64 * u64::from(args.rounds));
     let mut rows = Vec::new();
     for traffic in traffic {
-        rows.extend(measure(args, &sites, traffic)?);
+        rows.extend(measure(args, &sites, traffic, progress)?);
     }
     let mut table = Table::new(&COLUMNS);
     rows.iter().for_each(|row| table.row(row.cells()));
     let mut text = String::new();
     table.write(&mut text, "");
-    print!("{text}");
+    progress.aside(|| print!("{text}"));
     if let Some(path) = &args.svg {
         write(path, |path| std::fs::write(path, picture(args, &rows)))?;
     }
@@ -185,11 +189,18 @@ fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<
 }
 
 /// All systems, in turns.
-fn measure(args: &ForwardArgs, sites: &[Site], traffic: Traffic) -> Result<Vec<Row>, ForwardError> {
+fn measure(
+    args: &ForwardArgs,
+    sites: &[Site],
+    traffic: Traffic,
+    progress: &Progress,
+) -> Result<Vec<Row>, ForwardError> {
     let mut runs: Vec<Vec<Run>> = sites.iter().map(|_| Vec::new()).collect();
     for _ in 0..args.rounds {
         for (site, runs) in sites.iter().zip(&mut runs) {
+            progress.doing(format!("forward, {}, {}", traffic.name(), site.system.name()));
             runs.push(one(args, site, traffic)?);
+            progress.step();
         }
     }
     Ok(sites.iter().zip(&runs).map(|(site, runs)| Row::new(site.system, traffic, runs)).collect())

@@ -9,6 +9,7 @@ mod system;
 use crate::bench::esp::positive;
 use crate::bench::machine::Machine;
 use crate::bench::report::Report;
+use crate::progress::Progress;
 use crate::table::{Align, Table};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -125,21 +126,22 @@ const COLUMNS: [(&str, Align); 5] = [
 ];
 
 /// Measures, prints the table, writes report and picture.
-pub(crate) fn run(args: &HostArgs) -> Result<(), HostError> {
+pub(crate) fn run(args: &HostArgs, progress: &Progress) -> Result<(), HostError> {
     let mut report = Report::new("host", Machine::here(Library::detect(), None));
     println!("{}, {} TCP streams\n", report.machine(), args.streams);
     let lab = Lab::new("bench-host")?;
     let mut table = Table::new(&COLUMNS);
     let mut rows = Vec::new();
+    progress.begin("host", (args.mtus.len() * args.systems.len()) as u64 * u64::from(args.rounds));
     for &mtu in &args.mtus {
-        for row in measure(args, &lab, mtu)? {
+        for row in measure(args, &lab, mtu, progress)? {
             table.row(row.cells());
             rows.push(row);
         }
     }
     let mut text = String::new();
     table.write(&mut text, "");
-    print!("{text}");
+    progress.aside(|| print!("{text}"));
     if let Some(path) = &args.svg {
         write(path, |path| std::fs::write(path, picture(args, &rows)))?;
     }
@@ -155,14 +157,17 @@ fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<
 }
 
 /// All systems over links of this MTU, in turns.
-fn measure(args: &HostArgs, lab: &Lab, mtu: u16) -> Result<Vec<Row>, HostError> {
+fn measure(args: &HostArgs, lab: &Lab, mtu: u16, progress: &Progress) -> Result<Vec<Row>, HostError> {
     let mut all = Vec::new();
     for &system in &args.systems {
+        progress.doing(format!("host, MTU {mtu}: starting {}", system.name()));
         all.push((Machines::start(lab, system, mtu)?, Vec::new()));
     }
     for _ in 0..args.rounds {
         for (machines, runs) in &mut all {
+            progress.doing(format!("host, MTU {mtu}, {}", machines.system.name()));
             runs.push(stream(args, machines)?);
+            progress.step();
         }
     }
     Ok(all.iter().map(|(machines, runs)| Row::new((machines.system, mtu, args.streams), runs)).collect())

@@ -180,7 +180,8 @@ impl fmt::Display for Row {
         writeln!(f, "key schedules, once used  {:>10}", self.key_schedule_bytes)?;
         write!(
             f,
-            "charon 5.9.8 (quoted)     {low:.2}-{high:.2} CPU ms a setup, {} octets a tunnel",
+            "charon 5.9.8 (*)          {low:.2}-{high:.2} CPU ms a setup, {} octets a tunnel\n\
+             (*) measured once by this project with charon's own load-tester, not in this run",
             self.charon_quoted_bytes
         )
     }

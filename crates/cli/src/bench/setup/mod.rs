@@ -15,6 +15,7 @@ pub(super) mod usage;
 
 use crate::bench::machine::Machine;
 use crate::bench::report::Report;
+use crate::progress::Progress;
 use figures::{Batch, Header, Loaded, Row};
 use initiator::Place;
 use limit::Limit;
@@ -111,17 +112,18 @@ pub(crate) enum SetupError {
 }
 
 /// Measures, prints the table, writes the report.
-pub(crate) fn run(args: &SetupArgs) -> Result<(), SetupError> {
+pub(crate) fn run(args: &SetupArgs, progress: &Progress) -> Result<(), SetupError> {
     let machine = Machine::here(Library::detect(), None);
     println!("{machine}\n");
+    progress.begin("setup: the bare cryptography", 0);
     let limit = limit::measure().map_err(|_| SetupError::Limit)?;
-    let mut rows = vec![measure(args, Shape::OneForAll, args.tunnels, limit)?];
+    let mut rows = vec![measure(args, Shape::OneForAll, args.tunnels, limit, progress)?];
     if args.connections > 0 {
-        rows.push(measure(args, Shape::Each, args.connections, limit)?);
+        rows.push(measure(args, Shape::Each, args.connections, limit, progress)?);
     }
     if args.forward > 0 {
-        let storm = storm::measure(args.forward, args.width as usize)?;
-        println!("\n{storm}");
+        let storm = storm::measure(args.forward, args.width as usize, progress)?;
+        progress.aside(|| println!("\n{storm}"));
         if let Some(row) = rows.first_mut() {
             row.set_storm(storm);
         }
@@ -135,30 +137,37 @@ pub(crate) fn run(args: &SetupArgs) -> Result<(), SetupError> {
 }
 
 /// Starts a responder of that shape and sets up so many tunnels.
-fn measure(args: &SetupArgs, shape: Shape, tunnels: u32, limit: Limit) -> Result<Row, SetupError> {
-    println!("{shape}:");
+fn measure(
+    args: &SetupArgs,
+    shape: Shape,
+    tunnels: u32,
+    limit: Limit,
+    progress: &Progress,
+) -> Result<Row, SetupError> {
+    progress.aside(|| println!("{shape}:"));
     // One more finds the caches cold.
     let peers = tunnels + 1;
+    progress.begin(format!("setup, {shape}: loading connections"), 0);
     let mut rig = Rig::start(shape, peers)?;
     let connections = if shape == Shape::Each { peers } else { 1 };
     let loaded = Loaded { shape, connections, time: rig.loading };
     let namespace = rig.namespace.clone();
-    let (batches, memory) = namespace.enter(|| set_up(args, shape, tunnels, &mut rig))??;
+    let (batches, memory) = namespace.enter(|| set_up(args, (shape, tunnels), &mut rig, progress))??;
     let row = Row::new(loaded, limit, batches, memory);
-    println!("\n{row}\n");
+    progress.aside(|| println!("\n{row}\n"));
     Ok(row)
 }
 
 /// All rounds; the figures of each, and the octets that the daemon has taken meanwhile.
 fn set_up(
     args: &SetupArgs,
-    shape: Shape,
-    tunnels: u32,
+    (shape, tunnels): (Shape, u32),
     rig: &mut Rig,
+    progress: &Progress,
 ) -> Result<(Vec<Batch>, u64), SetupError> {
     let mut swarm = Swarm::open(shape, Place::LOOPBACK)?;
     let width = args.width as usize;
-    println!("{Header}");
+    progress.aside(|| println!("{Header}"));
     // The first handshake of all finds cold caches, and makes what is made once.
     let first = swarm.prepare(0..1)?;
     swarm.run(first, width)?;
@@ -166,13 +175,15 @@ fn set_up(
     let before = rig.memory()?;
     // In each of them at least one is set up.
     let rounds = args.rounds.min(tunnels);
+    progress.begin(format!("setup, {shape}, rounds"), rounds.into());
     for round in 1..=rounds {
         let until = 1 + (u64::from(tunnels) * u64::from(round) / u64::from(rounds)) as u32;
         let initiators = swarm.prepare(up..until)?;
         let cpu = rig.cpu()?;
         let done = swarm.run(initiators, width)?;
         let batch = Batch::new(until - 1, until - up, done, &rig.cpu()?.since(&cpu));
-        println!("{batch}");
+        progress.aside(|| println!("{batch}"));
+        progress.step();
         batches.push(batch);
         up = until;
     }

@@ -9,6 +9,7 @@ use super::rig::{connections, limits};
 use super::shape::Shape;
 use super::swarm::{Stretch, Swarm};
 use super::usage::Cpu;
+use crate::progress::Progress;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender, SyncSender, TrySendError};
@@ -62,11 +63,17 @@ struct Site {
 }
 
 /// Measures for so many seconds each: without, with, without.
-pub(super) fn measure(seconds: u64, width: usize) -> Result<Storm, SetupError> {
+pub(super) fn measure(seconds: u64, width: usize, progress: &Progress) -> Result<Storm, SetupError> {
+    progress.begin("setup: starting two gateways", 0);
     let mut site = Site::start()?;
     let length = Duration::from_secs(seconds);
+    progress.begin("setup: TCP without a storm of handshakes", 3);
     let before = site.transfer(length)?;
+    progress.step();
+    progress.doing("setup: TCP in a storm of handshakes");
     let (storm, stretch) = site.transfer_in_storm(length, width)?;
+    progress.step();
+    progress.doing("setup: TCP without a storm again");
     let after = site.transfer(length)?;
     let mean = |of: fn(&Transfer) -> f64| (of(&before) + of(&after)) / 2.0;
     let quiet_gbps = mean(|transfer| transfer.gbps);

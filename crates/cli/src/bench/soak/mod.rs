@@ -14,6 +14,7 @@ use crate::bench::forward::site::{Site, System};
 use crate::bench::machine::Machine;
 use crate::bench::report::Report;
 use crate::bench::setup::{SetupError, usage};
+use crate::progress::Progress;
 use crate::table::{Align, Table};
 use books::Books;
 use renewals::Renewals;
@@ -101,16 +102,16 @@ impl Row {
 }
 
 /// Loads, renews, accounts, prints the table and writes the report.
-pub(crate) fn run(args: &SoakArgs) -> Result<(), SoakError> {
+pub(crate) fn run(args: &SoakArgs, progress: &Progress) -> Result<(), SoakError> {
     let mut report = Report::new("soak", Machine::here(Library::detect(), None));
     println!("{}, {} minutes, datagrams of {} octets\n", report.machine(), args.minutes, args.size);
-    let rows = measure(args)?;
+    let rows = measure(args, progress)?;
     let columns = [Align::Left, Align::Right, Align::Left, Align::Left, Align::Left].map(|align| ("", align));
     let mut table = Table::new(&columns);
     rows.iter().for_each(|row| table.row(row.cells()));
     let mut text = String::new();
     table.write(&mut text, "");
-    print!("{text}");
+    progress.aside(|| print!("{text}"));
     if let Some(path) = &args.json {
         rows.into_iter().for_each(|row| report.push(row));
         let written = report.write_json(path);
@@ -119,15 +120,17 @@ pub(crate) fn run(args: &SoakArgs) -> Result<(), SoakError> {
     Ok(())
 }
 
-fn measure(args: &SoakArgs) -> Result<Vec<Row>, SoakError> {
+fn measure(args: &SoakArgs, progress: &Progress) -> Result<Vec<Row>, SoakError> {
+    progress.begin("soak: bringing the tunnels up", 0);
     let lab = Lab::new("bench-soak")?;
     let site = Site::with_tunnels(&lab, System::Testudo, |side| tunnels(side, args.tunnels), args.tunnels)?;
     let before = settle(&site, args.tunnels)?;
     let renewals = Renewals::start(&site, args.tunnels)?;
     let begun = Instant::now();
-    let (rates, grown) = load(args, &site)?;
+    let (rates, grown) = load(args, &site, progress)?;
     let took = begun.elapsed();
     let renewed = renewals.stop()?;
+    progress.begin("soak: waiting until nothing is on its way", 0);
     let after = settle(&site, args.tunnels)?;
     let mut rows = Vec::new();
     if let Some(rate) = Statistics::of(&rates) {
@@ -162,9 +165,10 @@ fn name(number: u8) -> String {
 
 /// Floods as long as was asked for. Answers what arrived in each slice of that time, in Gb/s, and by how many octets the daemons'
 /// memory grew after the first half, in which all that they need has been called for.
-fn load(args: &SoakArgs, site: &Site) -> Result<(Vec<f64>, f64), SoakError> {
+fn load(args: &SoakArgs, site: &Site, progress: &Progress) -> Result<(Vec<f64>, f64), SoakError> {
     let (begun, length) = (Instant::now(), Duration::from_secs_f64(args.minutes * 60.0));
     let (mut rates, mut at_half) = (Vec::new(), None);
+    progress.begin("soak, seconds", length.as_secs());
     while begun.elapsed() < length {
         interrupt::check()?;
         if at_half.is_none() && begun.elapsed() >= length / 2 {
@@ -173,6 +177,7 @@ fn load(args: &SoakArgs, site: &Site) -> Result<(Vec<f64>, f64), SoakError> {
         let slice = SLICE.min(length / 4);
         let flood = flood::run(site, args.size, slice, None)?;
         rates.push(flood.octets as f64 * 8e-9 / flood.elapsed.as_secs_f64());
+        progress.reach(begun.elapsed().as_secs());
     }
     let after = memory(site)?;
     Ok((rates, after as f64 - at_half.unwrap_or(after) as f64))
