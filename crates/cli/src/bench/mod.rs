@@ -55,7 +55,7 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
         Bench::Latency(args) => latency::run(args, &progress).map_err(|error| error.to_string()),
         Bench::Setup(args) => setup::run(args, &progress).map_err(|error| error.to_string()),
         Bench::Soak(args) => soak::run(args, &progress).map_err(|error| error.to_string()),
-        Bench::Tunnels(args) => tunnels::run(args).map_err(|error| error.to_string()),
+        Bench::Tunnels(args) => tunnels::run(args, &progress).map_err(|error| error.to_string()),
     };
     // An error is not to stand behind the line.
     drop(progress);

@@ -80,16 +80,33 @@ impl FromStr for Traffic {
 
 /// A packet of `size` octets, `ttl` hops before its end.
 pub(crate) fn packet(size: u16, ttl: u8) -> Vec<u8> {
-    between((SOURCE, DESTINATION), size, ttl)
+    Template::new(size, ttl).between(SOURCE, DESTINATION).to_vec()
 }
 
-/// The same from one address to another.
-pub(crate) fn between((src, dst): (Ipv4Addr, Ipv4Addr), size: u16, ttl: u8) -> Vec<u8> {
-    let header =
-        ipv4::Fields { tos: 0, total_len: size, id: 0, df: true, ttl, protocol: Protocol::UDP, src, dst };
-    let mut packet = header.to_bytes().to_vec();
-    packet.extend(udp::header(40_000, 9, size - ipv4::HEADER as u16));
-    let filler = (0..=u8::MAX).cycle();
-    packet.extend(filler.take(usize::from(size) - ipv4::HEADER - udp::HEADER));
-    packet
+/// A packet that is written once, and then from one pair of addresses to another: only its IP
+/// header differs, and that is written in a few nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    packet: Vec<u8>,
+    ttl: u8,
+}
+
+impl Template {
+    /// Packets of `size` octets, `ttl` hops before their end.
+    pub(crate) fn new(size: u16, ttl: u8) -> Self {
+        let mut packet = vec![0; ipv4::HEADER];
+        packet.extend(udp::header(40_000, 9, size - ipv4::HEADER as u16));
+        let filler = (0..=u8::MAX).cycle();
+        packet.extend(filler.take(usize::from(size) - ipv4::HEADER - udp::HEADER));
+        Self { packet, ttl }
+    }
+
+    /// The one from this address to that.
+    pub(crate) fn between(&mut self, src: Ipv4Addr, dst: Ipv4Addr) -> &[u8] {
+        let (total_len, ttl) = (self.packet.len() as u16, self.ttl);
+        let header =
+            ipv4::Fields { tos: 0, total_len, id: 0, df: true, ttl, protocol: Protocol::UDP, src, dst };
+        self.packet[..ipv4::HEADER].copy_from_slice(&header.to_bytes());
+        &self.packet
+    }
 }

@@ -1,22 +1,25 @@
 //! `testudo bench tunnels`: what becomes of the pipeline's speed with very many SAs.
 //!
-//! A hub has a tunnel to each of its spokes, with an outer address, a policy and keys of its own, and every packet is for,
-//! or from, a spoke drawn at random: neither caches nor prefetching guess which. Rounds with many SAs and with one alternate,
-//! and what is told is how much of the one SA's throughput is left. The spokes run between the measured stretches and use the
-//! same caches, which a hub of its own would have for itself: the figures are a little low. The SAs lie on huge pages, as under
-//! `testudod.service`, unless GLIBC_TUNABLES is set already.
+//! A hub has a tunnel to each of its spokes, with an outer address, a policy and keys of its own,
+//! and every packet is for, or from, a spoke drawn at random: neither caches nor prefetching guess
+//! which. Rounds with many SAs and with one alternate, and what is told is how much of the one SA's
+//! throughput is left. The spokes run between the measured stretches and use the same caches, which
+//! a hub of its own would have for itself: the figures are a little low. The SAs lie on huge pages,
+//! as under `testudod.service`, unless GLIBC_TUNABLES is set already. They are made once, and carry
+//! packets of one size after another.
 
 mod rig;
 mod sites;
 
-use crate::bench::esp::{Suite, positive};
+use crate::bench::esp::{Suite, positive, traffic};
 use crate::bench::huge_pages;
 use crate::bench::machine::Machine;
 use crate::bench::pin::{PinError, pin};
 use crate::bench::report::Report;
 use crate::bench::stopwatch::{PerPacket, Stopwatch};
+use crate::progress::Progress;
 use crate::table::{Align, Table};
-use rig::Rig;
+use rig::{Packets, Rig};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,6 +31,10 @@ const AIM: f64 = 60.0;
 
 /// Packets an SA, on average, before anything is measured.
 const WARM_UP: u64 = 5;
+/// Runs with packets of each size before they are measured: the frames are to have held one.
+const WARM_UP_RUNS: u32 = 8;
+/// Rounds of many SAs and of one.
+const ROUNDS: u32 = 9;
 
 /// Options of `testudo bench tunnels`.
 #[derive(Debug, clap::Args)]
@@ -155,26 +162,25 @@ impl Row {
 }
 
 /// Measures, prints the table, writes report and picture.
-pub(crate) fn run(args: &TunnelsArgs) -> Result<(), TunnelsError> {
+pub(crate) fn run(args: &TunnelsArgs, progress: &Progress) -> Result<(), TunnelsError> {
     huge_pages::ask();
     let library = args.library.unwrap_or_else(Library::detect);
     library.available()?;
     let mut report = Report::new("tunnels", Machine::here(library, Some(pin(args.cpu)?)));
     println!("{}, {}\n", report.machine(), args.cipher.name());
     let mut table = Table::new(&COLUMNS);
-    let mut rows = Vec::new();
-    for &size in &args.sizes {
-        let mut one = Rig::new(library, args.cipher, 1, size)?;
-        for &sas in &args.sas {
-            for row in measure(args, library, &mut one, (sas, size))? {
-                table.row(row.cells());
-                rows.push(row);
-            }
-        }
+    let rounds = (args.sas.len() * args.sizes.len()) as u64 * u64::from(ROUNDS);
+    progress.begin("tunnels", rounds);
+    let mut one = Rig::new(library, args.cipher, 1)?;
+    let mut by_sas = Vec::new();
+    for &sas in &args.sas {
+        by_sas.push(measure(args, library, (&mut one, sas), progress)?);
     }
+    let rows = by_size(by_sas);
+    rows.iter().for_each(|row| table.row(row.cells()));
     let mut text = String::new();
     table.write(&mut text, "");
-    print!("{text}");
+    progress.aside(|| print!("{text}"));
     if let Some(path) = &args.svg {
         write(path, |path| std::fs::write(path, picture(args, &rows)))?;
     }
@@ -189,29 +195,66 @@ fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<
     how(path).map_err(|source| TunnelsError::Write { path: path.to_owned(), source })
 }
 
-/// Both directions of one case, in turns with one SA.
+/// In the order of the table: all numbers of SAs of one size, then those of the next. Each number
+/// of SAs has rows of the same sizes.
+fn by_size(by_sas: Vec<Vec<[Row; 2]>>) -> Vec<Row> {
+    let mut by_sas: Vec<_> = by_sas.into_iter().map(Vec::into_iter).collect();
+    let mut rows = Vec::new();
+    loop {
+        let of_size: Vec<[Row; 2]> = by_sas.iter_mut().filter_map(Iterator::next).collect();
+        if of_size.is_empty() {
+            return rows;
+        }
+        rows.extend(of_size.into_iter().flatten());
+    }
+}
+
+/// So many SAs with packets of each size, in turns with one SA; both directions.
 fn measure(
     args: &TunnelsArgs,
     library: Library,
-    one: &mut Rig,
-    (sas, size): (u32, u16),
-) -> Result<[Row; 2], TunnelsError> {
-    let mut many = Rig::new(library, args.cipher, sas, size)?;
-    let [mut outward, mut inward, mut one_out, mut one_in] = [const { Stopwatch::new() }; 4];
-    // Until nearly all SAs have been used: the first packet of each finds its flow unknown.
+    (one, sas): (&mut Rig, u32),
+    progress: &Progress,
+) -> Result<Vec<[Row; 2]>, TunnelsError> {
+    progress.doing(format!("tunnels, making {sas} SAs"));
+    let mut many = Rig::new(library, args.cipher, sas)?;
+    progress.doing(format!("tunnels, {sas} SAs: a few packets of each"));
+    // Until nearly all SAs have been used: the first packet of each finds its flow unknown. Of what
+    // size it is does not matter.
+    let mut packets = Packets::of(*traffic::SIZES.start() as u16);
+    let [mut outward, mut inward] = [const { Stopwatch::new() }; 2];
     while outward.packets() < WARM_UP * u64::from(sas) {
-        many.run(&mut outward, &mut inward)?;
+        many.run(&mut packets, &mut outward, &mut inward)?;
     }
-    [&mut outward, &mut inward].into_iter().for_each(Stopwatch::reset);
-    let round = Duration::from_secs_f64(args.seconds / 9.0);
-    for number in 1..=9_u32 {
+    let sizes = args.sizes.iter();
+    sizes.map(|size| measure_size(args, [&mut many, &mut *one], (sas, *size), progress)).collect()
+}
+
+/// Both directions of one case.
+fn measure_size(
+    args: &TunnelsArgs,
+    [many, one]: [&mut Rig; 2],
+    (sas, size): (u32, u16),
+    progress: &Progress,
+) -> Result<[Row; 2], TunnelsError> {
+    progress.doing(format!("tunnels, {sas} SAs, {size} octets"));
+    let mut packets = Packets::of(size);
+    let [mut outward, mut inward, mut one_out, mut one_in] = [const { Stopwatch::new() }; 4];
+    for _ in 0..WARM_UP_RUNS {
+        many.run(&mut packets, &mut outward, &mut inward)?;
+        one.run(&mut packets, &mut one_out, &mut one_in)?;
+    }
+    [&mut outward, &mut inward, &mut one_out, &mut one_in].into_iter().for_each(Stopwatch::reset);
+    let round = Duration::from_secs_f64(args.seconds / f64::from(ROUNDS));
+    for number in 1..=ROUNDS {
         let end = round * number;
         while outward.time().min(inward.time()) < end {
-            many.run(&mut outward, &mut inward)?;
+            many.run(&mut packets, &mut outward, &mut inward)?;
         }
         while one_out.time().min(one_in.time()) < end {
-            one.run(&mut one_out, &mut one_in)?;
+            one.run(&mut packets, &mut one_out, &mut one_in)?;
         }
+        progress.step();
     }
     let case = (args.cipher, sas, size);
     let row =
@@ -243,4 +286,31 @@ fn picture(args: &TunnelsArgs, rows: &[Row]) -> String {
         limits: vec![Limit { at: AIM, name: "aim at 100 000".into() }],
     }
     .render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_by_size_whatever_was_measured_first() {
+        let per_packet = PerPacket { ns: 100.0, cycles: None };
+        let row = |direction, sas, size| {
+            Row::new(direction, (Suite::AES128GCM16, sas, size), per_packet, per_packet)
+        };
+        let of = |sas| [64, 1420].map(|size| ["out", "in"].map(|way| row(way, sas, size))).into();
+        let rows = by_size(vec![of(10), of(1000)]);
+        let cases: Vec<_> = rows.iter().map(|row| (row.size, row.sas, row.direction)).collect();
+        let expected = [
+            (64, 10, "out"),
+            (64, 10, "in"),
+            (64, 1000, "out"),
+            (64, 1000, "in"),
+            (1420, 10, "out"),
+            (1420, 10, "in"),
+            (1420, 1000, "out"),
+            (1420, 1000, "in"),
+        ];
+        assert_eq!(cases, expected);
+    }
 }
