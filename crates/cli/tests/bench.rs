@@ -82,15 +82,58 @@ fn one_sa_is_measured_on_several_workers_beside_several() {
     };
     assert_eq!(rows.iter().map(case).collect::<Vec<_>>(), [cases("out"), cases("in")].concat());
     for row in rows {
-        for key in ["mpps", "gbps", "cpu_ns", "of_one_worker"] {
+        let is_crowded = row["workers"].as_u64() > row["processors"].as_u64();
+        for key in ["cpu_ns", "of_one_worker"] {
             assert!(row[key].as_f64().is_some_and(|value| value > 0.0), "{key} of {row}");
         }
+        for key in ["mpps", "gbps"] {
+            assert!(row[key].as_f64().is_none_or(|value| value > 0.0), "{key} of {row}");
+            assert_eq!(row[key].is_null(), is_crowded, "{key} of {row}");
+        }
         assert_eq!(row["cycles"].as_f64().is_some(), cfg!(target_arch = "x86_64"), "{row}");
-        assert_eq!(row["of_many"].as_f64().is_some(), row["workers"] != row["sas"], "{row}");
+        assert_eq!(row["of_many"].is_null(), is_crowded || row["workers"] == row["sas"], "{row}");
     }
     let svg = std::fs::read_to_string(&picture).expect("the picture is written");
     assert!(svg.starts_with("<svg") && svg.contains("an SA each"), "{svg}");
     let _gone = std::fs::remove_file(picture);
+}
+
+#[test]
+fn many_sas_are_measured_with_packets_of_each_size() {
+    let report = bench(&["tunnels", "--seconds", "0.02", "--sas", "1,300", "--sizes", "1420,64"]);
+    assert_eq!(report["bench"], "tunnels");
+    let rows = report["rows"].as_array().expect("rows");
+    let cases: Vec<_> = rows
+        .iter()
+        .map(|row| (row["size"].as_u64(), row["sas"].as_u64(), row["direction"].as_str()))
+        .collect();
+    let mut expected = Vec::new();
+    for (size, sas) in [(1420, 1), (1420, 300), (64, 1), (64, 300)] {
+        expected.extend(["out", "in"].map(|way| (Some(size), Some(sas), Some(way))));
+    }
+    assert_eq!(cases, expected);
+    for row in rows {
+        for key in ["ns", "mpps", "gbps", "ns_of_one", "percent_of_one"] {
+            assert!(row[key].as_f64().is_some_and(|value| value > 0.0), "{key} of {row}");
+        }
+    }
+}
+
+/// `script` of util-linux gives the command a terminal.
+#[test]
+fn on_a_terminal_a_line_tells_how_far_the_bench_is_and_elsewhere_none() {
+    let args = ["bench", "esp", "--seconds", "0.3", "--rounds", "2", "--sizes", "64"];
+    let output = testudo(&args);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let command = format!("{} {}", env!("CARGO_BIN_EXE_testudo"), args.join(" "));
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
+    let output = script.env("TERM", "xterm").output().expect("script starts");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    for said in ["esp, aes128gcm16, 64 octets, 0 of 3", "2 of 3", "left"] {
+        assert!(shown.contains(said), "{said}: {shown}");
+    }
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: &Bench) -> ExitCode {
     let progress = Progress::new();
     let result = match bench {
-        Bench::Cores(args) => cores::run(args).map_err(|error| error.to_string()),
+        Bench::Cores(args) => cores::run(args, &progress).map_err(|error| error.to_string()),
         Bench::Esp(args) => esp::run(args, &progress).map_err(|error| error.to_string()),
         Bench::Failover(args) => failover::run(args, &progress).map_err(|error| error.to_string()),
         Bench::Forward(args) => forward::run(args, &progress).map_err(|error| error.to_string()),

@@ -1,5 +1,6 @@
 //! Workers of two gateways on threads of their own: some have packets, each of an SA of its own, the others help.
 
+use super::gate::Gate;
 use crate::bench::esp::gateway::{Side, tunnel};
 use crate::bench::esp::node::{Link, MTU, Node, SetupError};
 use crate::bench::esp::rig::Fault;
@@ -26,6 +27,8 @@ const IDLE_TURNS: u32 = 64;
 
 /// Nanoseconds without a sign of a helper after which it has no processor: several times what a burst takes it.
 const ABSENCE: u64 = 50_000;
+/// An owner without its processor for longer than this within a stretch has been disturbed.
+const AWAY: Duration = Duration::from_nanos(ABSENCE);
 
 /// What a worker runs: both gateways' ends of what it does.
 type Ends = [Node; 2];
@@ -41,16 +44,23 @@ pub(super) struct Rig {
 /// Encryption, or decryption, as a round has measured it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Figure {
-    /// All SAs together, by each owner's median stretch.
-    pub(super) mpps: f64,
+    /// Packets of all SAs by the wall clock, the median of the stretches. None where workers wait
+    /// for each other's processor: there it would tell how the kernel shares the processors out.
+    pub(super) mpps: Option<f64>,
     /// Processor time of a packet: of all workers, as far as they worked.
     pub(super) cpu_ns: f64,
     /// Of the time-stamp counter, for a nanosecond.
     pub(super) cycles_per_ns: Option<f64>,
     /// Part of the packets that another worker has taken through the pipeline.
     pub(super) helped: f64,
-    /// Part of the stretches that count, because all helpers had a processor.
-    pub(super) undisturbed: f64,
+    /// Part of the stretches that count, because all workers had a processor. None where not all
+    /// can have one.
+    pub(super) undisturbed: Option<f64>,
+}
+
+/// Processors that workers may run on.
+pub(super) fn processors() -> usize {
+    allowed().map_or(1, |cpus| cpus.len())
 }
 
 /// What a helper tells of itself. Stretches in which it had no processor do not count: other processes have taken it.
@@ -86,6 +96,8 @@ impl Pulse {
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     time: PerPacket,
+    /// From when to when, since the round began.
+    span: [Duration; 2],
     /// Of all workers, in nanoseconds.
     cpu: f64,
     helped: f64,
@@ -137,9 +149,12 @@ impl Rig {
     pub(super) fn round(&mut self, time: Duration) -> Result<[Figure; 2], Fault> {
         let Self { owners, helpers, sent, expected } = self;
         let (sas, workers) = (owners.len(), owners.len() + helpers.len());
-        let (begun, crowded) = (Instant::now(), workers > allowed().map_or(1, |cpus| cpus.len()));
+        let (begun, crowded) = (Instant::now(), workers > processors());
         let pulses: Vec<Pulse> = helpers.iter().map(|_| Pulse::default()).collect();
-        let round = Round { begun, until: begun + time, crowded, pulses: &pulses };
+        // Owners that wait for a processor cannot keep step, and nothing is made of when they
+        // begin.
+        let gate = Gate::of(if crowded { 1 } else { sas }, begun + time);
+        let round = Round { begun, until: begun + time, crowded, pulses: &pulses, gate: &gate };
         let packets = (sent.as_slice(), expected.as_slice());
         let found: Vec<Result<Stretches, Fault>> = thread::scope(|scope| {
             for ((place, ends), pulse) in (sas..).zip(helpers).zip(&pulses) {
@@ -158,7 +173,8 @@ impl Rig {
             threads.into_iter().map(|thread| thread.join().expect("no worker panics")).collect()
         });
         let found: Vec<Stretches> = found.into_iter().collect::<Result<_, Fault>>()?;
-        Ok([0, 1].map(|direction| Figure::of(found.iter().map(|both| both[direction].as_slice()))))
+        let of = |direction: usize| found.iter().map(|both| both[direction].as_slice()).collect::<Vec<_>>();
+        Ok([0, 1].map(|direction| Figure::of(&of(direction), crowded)))
     }
 }
 
@@ -170,6 +186,7 @@ struct Round<'r> {
     /// More workers than processors.
     crowded: bool,
     pulses: &'r [Pulse],
+    gate: &'r Gate,
 }
 
 impl Round<'_> {
@@ -194,16 +211,20 @@ impl Round<'_> {
     fn measure(&self, node: &mut Node, to: Link, direction: usize) -> Stretch {
         let mut watch = Stopwatch::new();
         let (absences, helped, helpers) = (self.absences(), node.helped(), self.helpers_cpu(direction));
-        let before = cpu_time();
+        let (before, begun) = (cpu_time(), self.begun.elapsed());
         // A packet that is lost is found to be missing behind the clock.
         watch.measure(PACKETS, || while node.sent(to) < PACKETS && node.shared_turn() {});
-        let own = cpu_time().saturating_sub(before).as_nanos() as f64;
+        let ended = self.begun.elapsed();
+        let own = cpu_time().saturating_sub(before);
         let others = (self.helpers_cpu(direction) - helpers) as f64;
         Stretch {
             time: watch.median(),
-            cpu: (own + others) / PACKETS as f64,
+            span: [begun, ended],
+            cpu: (own.as_nanos() as f64 + others) / PACKETS as f64,
             helped: (node.helped() - helped) as f64 / PACKETS as f64,
-            is_undisturbed: absences.is_some() && absences == self.absences(),
+            is_undisturbed: absences.is_some()
+                && absences == self.absences()
+                && (self.crowded || (ended - begun).saturating_sub(own) <= AWAY),
         }
     }
 }
@@ -217,17 +238,20 @@ fn settle(place: usize, workers: usize) {
     }
 }
 
-/// What a worker does that has packets: encrypts, carries over, decrypts, compares. Only the turns are measured.
+/// What a worker does that has packets: encrypts, carries over, decrypts, compares. Only the turns
+/// are measured, and with all that have packets at the same time.
 fn carry(
     [near, far]: &mut Ends,
     (sent, expected): (&[u8], &[u8]),
     round: Round<'_>,
 ) -> Result<Stretches, Fault> {
     let mut stretches = Stretches::default();
-    while Instant::now() < round.until {
+    let place = round.gate.place();
+    loop {
         if !(0..PACKETS).all(|_| near.arrive(Link::Lan, sent)) {
             return Err(Fault::Full);
         }
+        place.pass();
         stretches[0].push(round.measure(near, Link::Wan, 0));
         let mut found = 0;
         near.take_sent(Link::Wan, |packet| {
@@ -235,6 +259,7 @@ fn carry(
             far.arrive(Link::Wan, packet).then_some(()).ok_or(Fault::Full)
         })?;
         all("encrypting", found)?;
+        place.pass();
         stretches[1].push(round.measure(far, Link::Lan, 1));
         found = 0;
         far.take_sent(Link::Lan, |packet| {
@@ -242,8 +267,10 @@ fn carry(
             (packet == expected).then_some(()).ok_or(Fault::Altered)
         })?;
         all("decrypting", found)?;
+        if !place.pass() {
+            return Ok(stretches);
+        }
     }
-    Ok(stretches)
 }
 
 fn all(gateway: &'static str, found: usize) -> Result<(), Fault> {
@@ -279,27 +306,34 @@ fn cpu_time() -> Duration {
 }
 
 impl Figure {
-    fn of<'m>(owners: impl Iterator<Item = &'m [Stretch]> + Clone) -> Self {
-        let all = || owners.clone().flatten();
-        let undisturbed = all().filter(|stretch| stretch.is_undisturbed).count();
-        // Figures of a crowded moment are better than none.
-        let counts = |stretch: &&Stretch| stretch.is_undisturbed || undisturbed == 0;
-        let mean = |figure: fn(&Stretch) -> f64| {
-            all().filter(counts).map(figure).sum::<f64>() / all().filter(counts).count() as f64
-        };
-        let rate = |stretches: &[Stretch]| {
-            let ns = median(stretches.iter().filter(counts).map(|stretch| stretch.time.ns));
-            ns.map_or(0.0, |ns| 1e3 / ns)
-        };
+    /// Of the stretches of each owner. Those of the same number began together, and count together.
+    fn of(owners: &[&[Stretch]], crowded: bool) -> Self {
+        let number = owners.iter().map(|stretches| stretches.len()).min().unwrap_or(0);
+        let all = (0..number).map(|number| owners.iter().map(move |stretches| &stretches[number]));
+        let undisturbed: Vec<_> =
+            all.clone().filter(|together| together.clone().all(|one| one.is_undisturbed)).collect();
+        let part = undisturbed.len() as f64 / number as f64;
+        // Figures of a disturbed moment are better than none; how many counted is told.
+        let counted = if undisturbed.is_empty() { all.collect() } else { undisturbed };
+        let each = || counted.iter().flat_map(Clone::clone);
+        let mean = |figure: fn(&Stretch) -> f64| each().map(figure).sum::<f64>() / each().count() as f64;
         let clock = |stretch: &Stretch| stretch.time.cycles.map(|cycles| cycles / stretch.time.ns);
         Self {
-            mpps: owners.clone().map(rate).sum(),
+            mpps: (!crowded).then(|| median(counted.iter().cloned().map(rate))).flatten(),
             cpu_ns: mean(|stretch| stretch.cpu),
-            cycles_per_ns: all().find_map(clock),
+            cycles_per_ns: each().find_map(clock),
             helped: mean(|stretch| stretch.helped),
-            undisturbed: undisturbed as f64 / all().count() as f64,
+            undisturbed: (!crowded).then_some(part),
         }
     }
+}
+
+/// Packets of several owners by one clock, from when the first began until the last was done, in
+/// millions a second.
+fn rate<'m>(stretches: impl Iterator<Item = &'m Stretch> + Clone) -> f64 {
+    let begun = stretches.clone().map(|stretch| stretch.span[0]).min().unwrap_or_default();
+    let ended = stretches.clone().map(|stretch| stretch.span[1]).max().unwrap_or_default();
+    (stretches.count() * PACKETS) as f64 / (ended - begun).as_secs_f64() / 1e6
 }
 
 #[cfg(test)]
@@ -308,12 +342,64 @@ mod tests {
 
     #[test]
     fn packets_come_through_however_many_workers_there_are() {
-        for case in [(1, 1), (2, 2), (3, 1)] {
+        for case in [(1, 1), (2, 2), (3, 1), (3, 3)] {
             let mut rig = Rig::new(Library::detect(), Suite::AES128GCM16, case, 1000).expect("a rig");
             for figure in rig.round(Duration::from_millis(50)).expect("nothing is lost") {
-                assert!(figure.mpps > 0.0 && figure.cpu_ns > 0.0, "{case:?}: {figure:?}");
+                assert!(figure.mpps.is_none_or(|mpps| mpps > 0.0), "{case:?}: {figure:?}");
+                assert_eq!(figure.mpps.is_some(), case.0 <= processors(), "{case:?}: {figure:?}");
+                assert!(figure.cpu_ns > 0.0, "{case:?}: {figure:?}");
                 assert!(case.0 > 1 || figure.helped == 0.0, "{case:?}: {figure:?}");
             }
         }
+    }
+
+    /// From one microsecond to another.
+    fn stretch(from: u64, to: u64) -> Stretch {
+        let ns = (to - from) as f64 * 1e3 / PACKETS as f64;
+        Stretch {
+            time: PerPacket { ns, cycles: Some(2.0 * ns) },
+            span: [from, to].map(Duration::from_micros),
+            cpu: ns,
+            helped: 0.0,
+            is_undisturbed: true,
+        }
+    }
+
+    #[track_caller]
+    fn assert_rate(owners: &[&[Stretch]], packets: usize, microseconds: f64) {
+        let found = Figure::of(owners, false).mpps.expect("a rate");
+        let expected = packets as f64 / microseconds;
+        assert!((found / expected - 1.0).abs() < 1e-9, "{found}, not {expected}");
+    }
+
+    #[test]
+    fn throughput_is_that_of_the_wall_clock() {
+        assert_rate(&[&[stretch(0, 1000)]], PACKETS, 1000.0);
+        assert_rate(&[&[stretch(0, 1000)], &[stretch(0, 1000)]], 2 * PACKETS, 1000.0);
+        // Two that took turns are no faster than one: each had the processor for half of the time.
+        assert_rate(&[&[stretch(0, 1000)], &[stretch(1000, 2000)]], 2 * PACKETS, 2000.0);
+        // The one that is done first waits for the other.
+        assert_rate(&[&[stretch(0, 1000)], &[stretch(0, 4000)]], 2 * PACKETS, 4000.0);
+    }
+
+    #[test]
+    fn a_stretch_in_which_one_was_disturbed_counts_for_nobody() {
+        let disturbed = |from, to| Stretch { is_undisturbed: false, ..stretch(from, to) };
+        let a = [stretch(0, 1000), stretch(5000, 6000), stretch(8000, 9000)];
+        let b = [disturbed(0, 4000), stretch(5000, 7000), stretch(8000, 10_000)];
+        assert_rate(&[&a, &b], 2 * PACKETS, 2000.0);
+        let part = Figure::of(&[&a, &b], false).undisturbed.expect("all may have a processor");
+        assert!((part - 2.0 / 3.0).abs() < 1e-9, "{part}");
+        // Where there is nothing else they count.
+        assert_rate(&[&a[..1], &b[..1]], 2 * PACKETS, 4000.0);
+        assert_eq!(Figure::of(&[&a[..1], &b[..1]], false).undisturbed, Some(0.0));
+    }
+
+    #[test]
+    fn more_workers_than_processors_have_no_throughput() {
+        let (a, b) = ([stretch(0, 1000)], [stretch(1000, 2000)]);
+        let figure = Figure::of(&[&a, &b], true);
+        assert_eq!((figure.mpps, figure.undisturbed), (None, None));
+        assert!((figure.cpu_ns * PACKETS as f64 / 1e6 - 1.0).abs() < 1e-9, "{figure:?}");
     }
 }
