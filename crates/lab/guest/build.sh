@@ -1,21 +1,22 @@
 #!/bin/bash
 # Makes DIR/vmlinuz and DIR/initrd for a guest that speaks IPsec: Debian's cloud kernel, which apt fetches, with the
-# strongSwan of this host and what both need. DIR holds init and strongswan.conf. Nothing on the host changes.
+# strongSwan of this host and what both need. DIR holds init, ciphers, wake and strongswan.conf. Nothing on the host
+# changes.
 set -euo pipefail
 export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C.UTF-8
 dir=$1
 root=$dir/root
 kernel=$dir/kernel
 
-programs=(busybox dash ip kmod)
+programs=(busybox dash ip kmod perl)
 plugins=(
     random nonce openssl aes sha1 sha2 hmac kdf gcm ccm ctr chapoly cmac xcbc drbg curve25519 gmp mgf1
     x509 pubkey pkcs1 pkcs8 pem revocation constraints kernel-netlink socket-default vici counters
 )
-# Only virtio, ESP and AH are loaded by name; the kernel asks for the ciphers when an SA wants them, and for drbg with
-# its jitterentropy_rng when it makes an IV.
+# Only virtio, ESP and AH are loaded by name; the kernel asks for the ciphers when an SA wants them (see ciphers), and for
+# drbg with its jitterentropy_rng when it makes an IV.
 modules=(
-    virtio_pci virtio_net virtio_rng
+    virtio_pci virtio_net
     xfrm_user esp4 esp6 ah4 ah6 esp4_offload esp6_offload
     drbg jitterentropy_rng gcm ccm ctr cbc ecb hmac cmac xcbc seqiv echainiv authenc authencesn ghash-generic
     des_generic md5 sha1_generic sha256_generic sha512_generic chacha20poly1305 chacha_generic poly1305_generic
@@ -96,5 +97,6 @@ copy_programs
 copy_modules
 cp "$dir/strongswan.conf" "$root/etc/strongswan.conf"
 install -m 755 "$dir/init" "$root/init"
+install -m 755 "$dir/ciphers" "$dir/wake" "$root/usr/bin/"
 (cd "$root" && find . | sort | cpio --quiet --create --format newc --owner 0:0 | gzip -1) >"$dir/initrd"
 rm -rf "$dir/download" "$kernel" "$root"

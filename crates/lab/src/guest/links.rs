@@ -9,6 +9,7 @@ pub(crate) struct Link {
     /// Name in the guest.
     name: String,
     tap: String,
+    /// The guest's, behind the tap.
     mac: String,
     mtu: u16,
     addresses: Vec<String>,
@@ -45,15 +46,15 @@ impl Link {
         Ok(link)
     }
 
-    /// The tap, and the MAC address that the guest has behind it.
-    pub(crate) fn device(&self) -> (&str, &str) {
-        (&self.tap, &self.mac)
+    /// The tap.
+    pub(crate) fn tap(&self) -> &str {
+        &self.tap
     }
 
     /// The script that gives the guest what the namespace had.
     pub(crate) fn configuration(&self) -> String {
         let name = &self.name;
-        let mut script = format!("ip link set {name} mtu {} up\n", self.mtu);
+        let mut script = format!("ip link set {name} address {} mtu {} up\n", self.mac, self.mtu);
         for address in &self.addresses {
             let nodad = if address.contains(':') { " nodad" } else { "" };
             script.push_str(&format!("ip address add {address} dev {name}{nodad}\n"));

@@ -1,0 +1,96 @@
+//! The emulated machine: the same whether it boots or goes on from a saved state.
+
+use super::image::Image;
+use super::qmp::{self, Monitor};
+use super::{CONNECT_LIMIT, CONTROL, CONTROL_MAC, shell};
+use crate::command::Cmd;
+use crate::process::Process;
+use crate::{Error, Namespace, Result};
+use std::path::Path;
+use std::time::Duration;
+
+/// An idle host boots it in ten seconds, one with eight times as much to do as it can in a minute.
+const BOOT_LIMIT: Duration = Duration::from_secs(600);
+/// An idle host takes half a second.
+const RESTORE_LIMIT: Duration = Duration::from_secs(60);
+const END_LIMIT: Duration = Duration::from_secs(30);
+const FIRST_CONNECT_LIMIT: Duration = Duration::from_millis(50);
+
+/// What the emulator runs under as an environment, for its helper: a path with whatever characters.
+const STATE: &str = "GUEST_STATE";
+
+/// A machine that has not been started.
+#[derive(Debug)]
+pub(super) struct Machine<'a> {
+    pub(super) namespace: &'a Namespace,
+    pub(super) image: Image,
+    /// The ends of its links, in the order of `eth0`, `eth1`.
+    pub(super) taps: [&'a str; 2],
+}
+
+impl Machine<'_> {
+    /// Everything that a saved state depends on but the content of the image.
+    pub(super) fn hardware(&self) -> Vec<String> {
+        let mut words: Vec<String> = [
+            "-accel tcg -machine q35 -cpu max -m 256 -no-reboot -nodefaults -no-user-config -display none",
+            "-serial stdio",
+        ]
+        .iter()
+        .flat_map(|words| words.split(' ').map(str::to_owned))
+        .collect();
+        words.extend(
+            ["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"].map(str::to_owned),
+        );
+        // A saved state brings the MAC addresses along; each lab gives its own.
+        let macs = ["52:54:00:00:00:02", "52:54:00:00:00:03", CONTROL_MAC];
+        for (tap, mac) in self.taps.into_iter().chain([CONTROL]).zip(macs) {
+            let backend = format!("tap,id={tap},ifname={tap},script=no,downscript=no,vhost=off,vnet_hdr=off");
+            let device = format!("virtio-net-pci,netdev={tap},mac={mac},romfile=");
+            words.extend(["-netdev".to_owned(), backend, "-device".to_owned(), device]);
+        }
+        words
+    }
+
+    /// Boots it.
+    pub(super) fn boot(&self) -> Result<Process> {
+        self.start(self.cmd(), BOOT_LIMIT)
+    }
+
+    /// Boots it and keeps in `path` what it is then.
+    pub(super) fn save(&self, path: &Path) -> Result<()> {
+        let monitor = format!("tcp:{},server=on,wait=off", qmp::ADDRESS);
+        let mut process = self.start(self.cmd().args(["-qmp", &monitor]).env(STATE, path), BOOT_LIMIT)?;
+        let mut monitor = Monitor::connect(self.namespace)?;
+        monitor.save_to(&format!("cat >\"${STATE}\""))?;
+        monitor.quit()?;
+        let status = process.wait(END_LIMIT)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Error::unexpected("the emulator that saved its state", "success", status.to_string()))
+    }
+
+    /// Goes on from what [`Machine::save`] has kept.
+    pub(super) fn restore(&self, path: &Path) -> Result<Process> {
+        let incoming = format!("exec:cat \"${STATE}\"");
+        self.start(self.cmd().args(["-incoming", &incoming]).env(STATE, path), RESTORE_LIMIT)
+    }
+
+    fn cmd(&self) -> Cmd {
+        let cmd = self.namespace.cmd("qemu-system-x86_64").args(self.hardware());
+        cmd.arg("-kernel").arg(self.image.kernel()).arg("-initrd").arg(self.image.initrd())
+    }
+
+    /// Starts the emulator and waits for the guest's shell.
+    fn start(&self, cmd: Cmd, limit: Duration) -> Result<Process> {
+        let mut process = self.namespace.start("guest", cmd)?;
+        // What is sent to a machine that does not run yet is lost: ask again soon at first.
+        let mut patience = FIRST_CONNECT_LIMIT;
+        process.wait_ready(limit, || {
+            let answer = shell::answers(self.namespace, patience);
+            patience = (patience * 2).min(CONNECT_LIMIT);
+            answer
+        })?;
+        Ok(process)
+    }
+}
