@@ -1,6 +1,7 @@
 //! Every suite of ESP with Debian's strongSwan, whose libipsec has no extended sequence numbers, and with ourselves.
 
 use crate::common::{Pair, SOON, Scenario, Watch};
+use std::time::Duration;
 use testudo_lab::gateway::Kind;
 use testudo_lab::ping::Ping;
 use testudo_lab::swanctl_conf::Connection;
@@ -67,7 +68,9 @@ pub(crate) fn is_agreed(pair: &Pair, (proposal, expected): Suite) {
 pub(crate) fn sizes_are_answered(pair: &Pair, family: Family) {
     let from = if family == Family::V4 { Side::One } else { Side::Two };
     for size in (1..=32).chain((33..=1400).step_by(171)) {
+        // The next size follows as soon as this one is answered.
         let ping = Ping::new(from.other().host(family)).size(size).count(1).patient();
+        let ping = Ping { interval: Duration::from_millis(1), ..ping };
         let pong = ping.run(pair.t.host(from)).unwrap();
         let drops = || (pair.drops(Side::One), pair.drops(Side::Two));
         assert_eq!(pong.received, pong.sent, "{family}, {size} octets, from {from:?}; drops {:?}", drops());

@@ -1,7 +1,7 @@
 //! Debian's strongSwan on a Linux kernel as the peer: what is on the wire is the kernel's ESP (XFRM), without UDP.
 
 use crate::common::{Pair, SOON, Scenario, Watch};
-use crate::rekeying::renew_everything;
+use crate::rekeying::{renew, under_traffic};
 use testudo_lab::capture::Capture;
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::guest::Guest;
@@ -128,7 +128,12 @@ fn a_linux_kernel_gets_new_keys() {
     for (numbers, initiator) in [(Numbers::Extended, Side::One), (Numbers::Plain, Side::Two)] {
         connect(&pair, Family::V4, numbers, initiator);
         let watch = Watch::start(&pair.t);
-        renew_everything(&pair);
+        under_traffic(&pair, || {
+            for side in [Side::One, Side::Two] {
+                renew(&pair, side, &["--child", "lab"]);
+                renew(&pair, side, &["--ike", "lab"]);
+            }
+        });
         has_numbers(&pair, numbers);
         carries_traffic(&pair, Family::V4);
         watch.saw_nothing();

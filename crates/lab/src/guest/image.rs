@@ -1,5 +1,5 @@
-//! The kernel and the initial file system that a guest boots from, made once from Debian's packages. Nothing of it is part
-//! of the sources.
+//! The kernel and the initial file system that a guest boots from, made once from Debian's
+//! packages. Nothing of it is part of the sources.
 
 use super::store::Store;
 use crate::command::Cmd;

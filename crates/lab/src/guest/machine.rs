@@ -9,9 +9,9 @@ use crate::{Error, Namespace, Result};
 use std::path::Path;
 use std::time::Duration;
 
-/// An idle host boots it in ten seconds, one with eight times as much to do as it can in a minute.
+/// A host with eight times as much to do as it can boots it in a minute.
 const BOOT_LIMIT: Duration = Duration::from_secs(600);
-/// An idle host takes half a second.
+/// The same host takes two to six seconds.
 const RESTORE_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(30);
 const FIRST_CONNECT_LIMIT: Duration = Duration::from_millis(50);

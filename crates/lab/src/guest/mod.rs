@@ -1,19 +1,23 @@
 //! A gateway with a Linux kernel of its own: Debian's kernel and strongSwan in QEMU, ESP by XFRM.
 //!
-//! It stands where a namespace stood: that gives it its addresses and routes, and becomes a pair of switches before
-//! it. So it can do what `kernel-libipsec` cannot: ESP without UDP, extended sequence numbers. The processor is
-//! emulated (no /dev/kvm needed): it boots in seconds and carries tens of megabits.
+//! It stands where a namespace stood: that gives it its addresses and routes, and becomes a pair of
+//! switches before it. So it can do what `kernel-libipsec` cannot: ESP without UDP, extended
+//! sequence numbers. The processor is emulated (no /dev/kvm needed): it boots in seconds and
+//! carries tens of megabits.
 //!
 //! A third link, which only the lab knows, carries VICI and a shell.
 //!
-//! A guest boots once on a machine. Its state is saved where its kernel is up and has loaded and tested all ciphers, before
-//! charon starts: every guest goes on from there, in half a second. What differs between guests comes afterwards, in
-//! [`Guest::start`]: MAC and IP addresses, MTU, routes, the clock, randomness. charon starts last, so that it has seen none of
-//! what guests have in common, and it takes a fifth of a second. Ciphers are in because they take long: for the first SA of a
-//! suite the kernel loads modules and tests them, which emulated took up to ten seconds while an exchange waited.
+//! A guest boots once on a machine. Its state is saved where its kernel is up and has loaded and
+//! tested all ciphers, before charon starts: every guest goes on from there, and needs a second and
+//! a half of a processor until charon answers. What differs between guests comes afterwards, in
+//! [`Guest::start`]: MAC and IP addresses, MTU, routes, the clock, randomness. charon starts last,
+//! so that it has seen none of what guests have in common, and it takes a fifth of a second.
+//! Ciphers are in because they take long: for the first SA of a suite the kernel loads modules and
+//! tests them, which emulated took up to ten seconds while an exchange waited.
 //!
-//! Guests must not draw the same numbers. The kernel's generator is reseeded with octets from the lab before charon starts
-//! (the guest's `wake`). What the kernel draws for salts of IVs from its second generator stays: keys differ.
+//! Guests must not draw the same numbers. The kernel's generator is reseeded with octets from the
+//! lab before charon starts (the guest's `wake`). What the kernel draws for salts of IVs from its
+//! second generator stays: keys differ.
 
 mod image;
 mod links;
@@ -60,8 +64,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts it in place of a gateway's namespace, and waits until its charon answers. The first one on a machine makes
-    /// the image, which needs the network that apt needs, and boots.
+    /// Starts it in place of a gateway's namespace, and waits until its charon answers. The first
+    /// one on a machine makes the image, which needs the network that apt needs, and boots.
     pub fn start(namespace: &Namespace) -> Result<Self> {
         let dir = namespace.lab().subdir(&format!("{}-guest", namespace.role()))?;
         let links = [Link::take(namespace, OUTER, "eth0")?, Link::take(namespace, INNER, "eth1")?];
@@ -107,7 +111,8 @@ impl Guest {
         let namespace = &self.namespace;
         let swanctl = &self.swanctl;
         self.process.wait_ready(START_LIMIT, || {
-            // A connection attempt to a host that is still booting is cheaper than a swanctl that hangs in one.
+            // A connection attempt to a host that is still booting is cheaper than a swanctl that
+            // hangs in one.
             let connected = namespace.enter(|| TcpStream::connect_timeout(&VICI.into(), CONNECT_LIMIT))?;
             if let Err(error) = connected {
                 return Ok(Err(format!("charon's VICI: {error}")));

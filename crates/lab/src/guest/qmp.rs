@@ -31,7 +31,8 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Writes the guest's state into a shell command, and waits until that has it all. The guest does not run on.
+    /// Writes the guest's state into a shell command, and waits until that has it all. The guest
+    /// does not run on.
     pub(super) fn save_to(&mut self, command: &str) -> Result<()> {
         // As fast as it can: by default it takes what a slow network has.
         self.execute("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }))?;

@@ -74,7 +74,8 @@ fn remove_states(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Changes with the image, the emulator, the machine, and the processor, whose cycle counter the guest's kernel measured.
+/// Changes with the image, the emulator, the machine, and the processor, whose cycle counter the
+/// guest's kernel measured.
 fn key(machine: &Machine<'_>) -> Result<String> {
     let image = digest(&[&machine.image.kernel(), &machine.image.initrd()])
         .map_err(Error::io("read the guest's image"))?;

@@ -1,4 +1,5 @@
-//! Where guests' images and saved states are kept: beside the build's other results, for every lab of this machine.
+//! Where guests' images and saved states are kept: beside the build's other results, for every lab
+//! of this machine.
 
 use crate::sweep::remove_dir;
 use crate::{Error, Result, wait_until};
