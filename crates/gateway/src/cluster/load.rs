@@ -18,6 +18,11 @@ impl Load {
     /// In thousandths of one processor, since the last call.
     pub(crate) fn measure(&mut self) -> u16 {
         let before = std::mem::replace(self, Self::new());
+        self.since_then(&before)
+    }
+
+    /// In thousandths of one processor, since an earlier reading.
+    fn since_then(&self, before: &Self) -> u16 {
         let passed = self.since.duration_since(before.since).as_micros().max(1);
         let load = self.used.saturating_sub(before.used).as_micros() * 1000 / passed;
         u16::try_from(load).unwrap_or(u16::MAX)
@@ -34,13 +39,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_works_takes_a_processor() {
+    fn load_is_processor_time_by_time() {
+        let before = Load { since: Instant::now(), used: Duration::from_secs(7) };
+        let after = |passed, used| {
+            let at = |millis| Duration::from_millis(millis);
+            Load { since: before.since + at(passed), used: before.used + at(used) }.since_then(&before)
+        };
+        assert_eq!([after(1000, 0), after(1000, 250), after(1000, 3000)], [0, 250, 3000]);
+        assert_eq!([after(0, 0), after(1, 1000)], [0, u16::MAX]);
+    }
+
+    #[test]
+    fn who_works_uses_processor_time() {
         let mut load = Load::new();
-        let end = Instant::now() + Duration::from_millis(200);
-        while Instant::now() < end {
+        let begun = (Instant::now(), load.used);
+        // However little of the processor it gets.
+        while used() - begun.1 < Duration::from_millis(20) {
+            assert!(begun.0.elapsed() < Duration::from_secs(60), "no processor time is counted");
             std::hint::spin_loop();
         }
-        // Other tests share processors and process.
-        assert!(load.measure() > 100);
+        load.measure();
+        assert!(load.used - begun.1 >= Duration::from_millis(20));
     }
 }

@@ -58,7 +58,7 @@ fn start(scripts: Vec<Scripted>) -> Workers {
 }
 
 fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(1));
@@ -119,9 +119,15 @@ fn what_several_tell_alike_is_told_once() {
     let moved = Event::AddressChanged { spi: Spi(300), remote: "192.0.2.9:4500".parse().unwrap() };
     let low = |rate| Event::SequenceLow { spi: Spi(400), rate };
     let events = [vec![spi(300), Event::IvLow, low(5)], vec![low(6), Event::IvLow, moved, spi(301)]];
-    let scripts = events.map(|events| Scripted { events, ..Scripted::default() });
+    let mut scripts = events.map(|events| Scripted { events, ..Scripted::default() });
+    // Events are ordered by time: the second worker starts to report after the first has finished.
+    scripts[1].waits = true;
+    let second = Arc::clone(&scripts[1].told);
+    let waits = second.lock().unwrap();
     let mut workers = start(scripts.into());
-    wait_for("both have told", || workers.iter().all(|worker| worker.handle.counters().totals().turns > 1));
+    wait_for("the first has told", || workers.0[0].handle.counters().totals().turns > 1);
+    drop(waits);
+    wait_for("the second has told", || workers.0[1].handle.counters().totals().turns > 1);
     let told: Vec<Event> = workers.told().events.into_iter().filter_map(ipsec).collect();
     assert_eq!(told, [spi(300), Event::IvLow, low(5), moved, spi(301)]);
     workers.stop().unwrap();
