@@ -308,7 +308,8 @@ mod tests {
     use crate::fib::{Fib, Route};
     use nix::sched::{CloneFlags, unshare};
     use nix::sys::socket::sockopt::RcvBuf;
-    use std::process::Command;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
 
     fn ip(arguments: &str) {
         let status = Command::new("ip").args(arguments.split_whitespace()).status().expect("ip of iproute2");
@@ -323,9 +324,11 @@ mod tests {
             let mut state = State::open(Interfaces::default()).expect("state");
             setsockopt(&state.events, RcvBuf, &2048).expect("a small buffer");
             let shared = Shared::new(Fib::builder().build()).expect("shared");
-            for i in 0..100 {
-                ip(&format!("route add blackhole 10.0.{i}.0/24"));
-            }
+            let routes: String = (0..100).map(|i| format!("route add blackhole 10.0.{i}.0/24\n")).collect();
+            let mut batch =
+                Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().expect("ip");
+            batch.stdin.take().expect("a pipe").write_all(routes.as_bytes()).expect("ip reads");
+            assert!(batch.wait().expect("ip").success());
             state.hear(&shared);
             assert!(state.changes.lost, "100 changes do not fit");
             assert_eq!(shared.statistics.overruns.load(Ordering::Relaxed), 1);

@@ -5,29 +5,34 @@ use nix::poll::{PollFd, PollFlags, poll};
 use std::time::{Duration, Instant};
 use testudo_ipsec::spi::SenderId;
 
-fn wait_for(handle: &WorkerHandle, what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+/// Less than an idle worker sleeps in a test.
+const LIMIT: Duration = Duration::from_secs(30);
+
+pub(super) fn wait_for(handle: &WorkerHandle, what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
     while !condition() {
         assert!(Instant::now() < deadline, "{what}: {:?}", handle.counters().totals());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-fn is_readable(handle: &WorkerHandle, milliseconds: u16) -> bool {
+fn is_readable(handle: &WorkerHandle) -> bool {
+    becomes_readable(handle, Duration::ZERO)
+}
+
+fn becomes_readable(handle: &WorkerHandle, within: Duration) -> bool {
     let mut fds = [PollFd::new(handle.fd(), PollFlags::POLLIN)];
-    poll(&mut fds, milliseconds).unwrap() == 1
+    poll(&mut fds, u16::try_from(within.as_millis()).unwrap()).unwrap() == 1
 }
 
 #[test]
 fn a_sleeping_worker_wakes_for_a_command_and_gives_garbage_back() {
     let handle = WorkerHandle::spawn(worker(full_fib())).unwrap();
     wait_for(&handle, "sleep", || handle.counters().totals().sleeps > 0);
-    let begun = Instant::now();
     handle.send(WorkerCommand::Fib(full_fib())).unwrap();
-    assert!(is_readable(&handle, 5000), "garbage makes the descriptor readable");
-    assert!(begun.elapsed() < Duration::from_millis(900), "woken, not just awake again");
+    assert!(becomes_readable(&handle, LIMIT), "garbage makes the descriptor readable");
     assert!(matches!(handle.collect().collect::<Vec<_>>()[..], [WorkerGarbage::Fib(_)]));
-    assert!(!is_readable(&handle, 0), "until there is more");
+    assert!(!is_readable(&handle), "until there is more");
     assert!(!handle.is_finished());
     assert_eq!(handle.stop().unwrap(), 0);
 }
@@ -76,7 +81,7 @@ fn events_of_the_pipeline_reach_control() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().events = vec![Event::IvLow];
     let handle = WorkerHandle::spawn(worker).unwrap();
-    assert!(is_readable(&handle, 5000));
+    assert!(becomes_readable(&handle, LIMIT));
     assert_eq!(
         handle.events().map(|(_, event)| event).collect::<Vec<_>>(),
         [WorkerEvent::Ipsec(Event::IvLow)]
@@ -90,11 +95,11 @@ fn taking_events_does_not_hide_garbage_nor_the_other_way_round() {
     worker.pipeline_mut().events = vec![Event::IvLow];
     worker.delivery.channel.commands.push(WorkerCommand::Fib(full_fib())).unwrap();
     let handle = WorkerHandle::spawn(worker).unwrap();
-    assert!(is_readable(&handle, 5000));
+    assert!(becomes_readable(&handle, LIMIT));
     assert_eq!(handle.events().count(), 1);
-    assert!(is_readable(&handle, 0), "there is garbage still");
+    assert!(is_readable(&handle), "there is garbage still");
     assert_eq!(handle.collect().count(), 1);
-    assert!(!is_readable(&handle, 0));
+    assert!(!is_readable(&handle));
     assert_eq!(handle.stop().unwrap(), 0);
 }
 
@@ -115,7 +120,7 @@ fn a_panic_is_reported_not_swallowed() {
     worker.pipeline_mut().outbound = Some(|_| panic!("the script says so"));
     arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);
     let handle = WorkerHandle::spawn(worker).unwrap();
-    assert!(is_readable(&handle, 5000), "control is woken");
+    assert!(becomes_readable(&handle, LIMIT), "control is woken");
     wait_for(&handle, "end", || handle.is_finished());
     let error = handle.stop().unwrap_err().to_string();
     assert_eq!(error, "worker 0 panicked: the script says so");
@@ -146,20 +151,27 @@ fn a_worker_keeps_to_its_core() {
 
 #[test]
 fn collecting_garbage_lets_waiting_commands_go_on() {
-    let handle = WorkerHandle::spawn(worker(full_fib())).unwrap();
+    let mut worker = worker(full_fib());
     let mut sent = 0u32;
-    while handle.send(WorkerCommand::Ipsec(Command::SetSenderId(SenderId(sent as u16)))).is_ok() {
-        sent += 1;
-        if sent.is_multiple_of(64) {
-            std::thread::sleep(Duration::from_micros(200));
+    let command = |number: u32| WorkerCommand::Ipsec(Command::SetSenderId(SenderId(number as u16)));
+    // Until there is no room for garbage, and none for commands that would make more.
+    for _ in 0..2 {
+        while worker.delivery.channel.commands.push(command(sent)).is_ok() {
+            sent += 1;
         }
+        worker.turn(0);
     }
-    let begun = Instant::now();
+    while worker.delivery.channel.commands.push(command(sent)).is_ok() {
+        sent += 1;
+    }
+    assert!(worker.delivery.channel.garbage.is_full());
+    let handle = WorkerHandle::spawn(worker).unwrap();
+    wait_for(&handle, "sleep", || handle.counters().totals().sleeps > 0);
     let mut seen = 0;
+    // A worker that slept although there was room again would not be awake within the limit.
     wait_for(&handle, "garbage", || {
         seen += handle.collect().count() as u32;
         seen == sent
     });
-    assert!(begun.elapsed() < Duration::from_millis(900), "the worker slept although there was room again");
     assert_eq!(handle.stop().unwrap(), 0);
 }
