@@ -6,10 +6,12 @@ mod hosts;
 mod support;
 
 use flood::{Flood, INNER_VIP, INNER_VIP6, NODES, Node, Sent, Side, vips};
-use hosts::eventually;
+use hosts::{PATIENCE, SILENCE, eventually};
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 use testudo_cluster::node::NodeId;
 use testudo_cluster::share::{ShareSet, ranks};
 use testudo_fastpath::mac::MacAddr;
@@ -78,8 +80,10 @@ fn expect_pings(flood: &Flood, default_host: u8) {
     for vip in inner_vips() {
         for options in ["", "-s 4000"] {
             // The host may have to be asked for before it can be answered.
-            eventually("an answer", || flood.ping(options, &vip.to_string()));
-            let sent = flood.sent_during(|| assert!(flood.ping(options, &vip.to_string()), "{vip} answers"));
+            eventually("an answer", || flood.ping(options, &vip.to_string(), 2));
+            let ping = || assert!(flood.ping(options, &vip.to_string(), 30), "{vip} answers");
+            let answered = |sent: &[Sent]| sent.iter().any(|s| s.echo_reply(vip).is_some());
+            let sent = flood.sent_during(ping, answered, PATIENCE).expect("an answer");
             let replies: Vec<_> = sent.iter().filter_map(|s| Some((s.echo_reply(vip)?, s.node))).collect();
             assert!(!replies.is_empty(), "{vip} {options}");
             // One that was asked before may be answered only now, when the host has been found; each has one answer.
@@ -90,25 +94,33 @@ fn expect_pings(flood: &Flood, default_host: u8) {
     }
 }
 
-/// Sends to each address; what nodes send of it is told by `address`.
+/// Sends to each address; what nodes send of it is told by `address`, with the port to which it was sent.
 fn expect_one_for_each(
     flood: &Flood,
     wanted: &[IpAddr],
     ttl: u32,
-    address: impl Fn(&Sent) -> Option<IpAddr>,
+    address: impl Fn(&Sent) -> Option<(IpAddr, u16)>,
 ) {
-    let once = || by_address(&flood.sent_during(|| flood.send(wanted, 7007, ttl, b"data")), &address);
+    // By its port what comes late is told from what is sent again.
+    let mut port = 7006;
+    let mut found = BTreeMap::new();
     // Until nodes and hosts know each other some are lost.
-    eventually("a way for all", || once().len() == wanted.len());
-    expect_one_each(&once(), wanted);
+    eventually("a way for all", || {
+        port += 1;
+        let of_now = |sent: &[Sent]| {
+            by_address(sent, |s| address(s).filter(|(_, to)| *to == port).map(|(addr, _)| addr))
+        };
+        let complete = |sent: &[Sent]| of_now(sent).len() == wanted.len();
+        let send = || flood.send(wanted, port, ttl, b"data");
+        let sent = flood.sent_during(send, complete, Duration::from_secs(2));
+        found = sent.iter().flat_map(|sent| of_now(sent)).collect();
+        sent.is_some()
+    });
+    expect_one_each(&found, wanted);
 }
 
 fn expect_one_copy_of_what_is_bypassed(flood: &Flood) {
-    let forwarded = |s: &Sent| {
-        let (_, dst, proto, _) = s.ip().filter(|_| s.side == Side::Outer)?;
-        (proto == 17).then_some(dst)
-    };
-    expect_one_for_each(flood, &beyond(0, 60), 64, forwarded);
+    expect_one_for_each(flood, &beyond(0, 60), 64, |s| s.udp().filter(|_| s.side == Side::Outer));
 }
 
 fn expect_one_error_each(flood: &Flood) {
@@ -124,15 +136,18 @@ fn expect_ike_at_home(flood: &Flood) {
             let mut message = [&[0x11; 8][..], &[share, 1, 1, 1, 1, 1, 1, 1], &[0, 0x20, 37, 8]].concat();
             message.resize(length, share);
             let mut buffer = vec![0; 8192];
-            // A fragment may be lost while neighbours are asked for; nothing else may.
             flood.send(&[inner_vips()[0]], 500, 64, &message);
-            let received: Vec<_> = (1u8..)
-                .zip(&sockets)
-                .filter(|(_, socket)| socket.recv(&mut buffer).is_ok_and(|found| buffer[..found] == message))
-                .map(|(number, _)| number)
-                .collect();
-            assert_eq!(received, [owner(Share(share), &all)], "share {share}, {length} octets");
+            let home = owner(Share(share), &all);
+            let found = sockets[usize::from(home) - 1].recv(&mut buffer);
+            let found = found.unwrap_or_else(|e| panic!("share {share}, {length} octets: {e}"));
+            assert!(buffer[..found] == message, "share {share}, {length} octets: node {home} has another");
         }
+    }
+    std::thread::sleep(SILENCE);
+    for (number, socket) in (1..).zip(&sockets) {
+        socket.set_nonblocking(true).expect("a socket");
+        let other = socket.recv(&mut [0; 8192]).map_err(|e| e.kind());
+        assert_eq!(other, Err(ErrorKind::WouldBlock), "node {number} hears what is another's");
     }
 }
 
@@ -143,11 +158,12 @@ fn expect_takeover(flood: &Flood) {
         filter.set_fence(1).expect("fence");
         speaker.set_default_host(false);
     });
-    let sent = flood.sent_during(|| assert!(!flood.ping("", INNER_VIP), "nobody is left to answer"));
+    let ping = || assert!(!flood.ping("", INNER_VIP, 1), "nobody is left to answer");
+    let sent = flood.sent_during(ping, |_| true, PATIENCE).expect("there is nothing to wait for");
     assert!(!sent.iter().any(|s| s.is_echo_reply(inner_vips()[0])));
     share_out(flood, &[2, 3]);
-    let told = flood.sent_during(|| flood.nodes[1].order(|_, speaker| speaker.announce().expect("announce")));
-    let announced = |vip: IpAddr, side: Side| {
+    let announced = |told: &[Sent], vip: &str, side: Side| {
+        let vip: IpAddr = vip.parse().expect(vip);
         let arp = |s: &Sent| {
             s.arp()
                 .is_some_and(|(kind, mac, sender)| kind == 1 && sender == vip && mac == flood.cluster_mac.0)
@@ -159,10 +175,12 @@ fn expect_takeover(flood: &Flood) {
         };
         told.iter().filter(|s| s.node == 2 && s.side == side && (arp(s) || nd(s))).count()
     };
-    for side in Side::BOTH {
-        for vip in side.vips() {
-            assert_eq!(announced(vip.parse().expect(vip), side), 1, "{vip} on the {} link", side.name());
-        }
+    let each = || Side::BOTH.into_iter().flat_map(|side| side.vips().map(|vip| (vip, side)));
+    let announce = || flood.nodes[1].order(|_, speaker| speaker.announce().expect("announce"));
+    let all = |told: &[Sent]| each().all(|(vip, side)| announced(told, vip, side) > 0);
+    let told = flood.sent_during(announce, all, PATIENCE).expect("all are announced");
+    for (vip, side) in each() {
+        assert_eq!(announced(&told, vip, side), 1, "{vip} on the {} link", side.name());
     }
     expect_pings(flood, 2);
 }

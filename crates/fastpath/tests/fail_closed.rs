@@ -4,7 +4,8 @@ mod hosts;
 mod support;
 
 use hosts::{
-    Hosts, INNER, OPEN, OPEN6, OUTER, PROTECTED, PROTECTED_PREFIX, PROTECTED6, PROTECTED6_PREFIX, SILENCE,
+    Hosts, INNER, OPEN, OPEN6, OUTER, PATIENCE, PROTECTED, PROTECTED_PREFIX, PROTECTED6, PROTECTED6_PREFIX,
+    SILENCE,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
@@ -188,11 +189,10 @@ fn what_claims_to_come_from_the_protected_prefix_in_clear_is_dropped() {
         client.set_read_timeout(Some(patience)).expect("timeout");
         client.recv(&mut [0; 16]).is_ok()
     };
-    let patience = Duration::from_secs(10);
-    assert!(send(PROTECTED, patience), "before anything was protected");
+    assert!(send(PROTECTED, PATIENCE), "before anything was protected");
     let filter = hosts.gateway.run(|| start(&instance));
     assert!(!send(PROTECTED, SILENCE));
-    assert!(send(OPEN, patience));
+    assert!(send(OPEN, PATIENCE));
     let counters = filter.counters(CounterSet::Port(PortIndex(1))).expect("counters");
     assert_eq!(counters.get(Reason::DropClearInbound), 1);
 }

@@ -13,8 +13,8 @@ const INSIDE: &str = "TESTUDO_TEST_INSIDE";
 
 /// Runs `test` once more, behind a command that changes the environment. It has to pass there, too.
 fn run_inside(test: &str, command: &[&str]) {
-    let instance = Instance::new(&format!("ttbp-env-{}", std::process::id())).expect("name");
     let (program, arguments) = command.split_first().expect("a command");
+    let instance = Instance::new(&format!("ttbp-{program}-{}", std::process::id())).expect("name");
     let output = Namespace::new().run(|| {
         Command::new(program)
             .args(arguments)

@@ -4,8 +4,8 @@ mod hosts;
 mod support;
 
 use hosts::{
-    GATEWAY, Hosts, INNER, OPEN, PROTECTED, PROTECTED_PREFIX, PROTECTED6, PROTECTED6_PREFIX, SILENCE,
-    eventually,
+    GATEWAY, Hosts, INNER, OPEN, PATIENCE, PROTECTED, PROTECTED_PREFIX, PROTECTED6, PROTECTED6_PREFIX,
+    SILENCE, eventually,
 };
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ fn a_worker_receives_what_is_its_own() {
         (GATEWAY, 4500, &[0xab; 64][..], Class::EspInUdp),
     ] {
         send(to, number, payload);
-        let frame = receive(&mut port, &mut pool, Duration::from_secs(10)).expect("a frame");
+        let frame = receive(&mut port, &mut pool, PATIENCE).expect("a frame");
         assert_eq!(stamp(&frame), Some(Stamp { class, port: INDEX }));
         assert!(frame.data().ends_with(payload));
         pool.give(frame);

@@ -68,10 +68,11 @@ fn what_the_gateway_sends_goes_into_the_tun_or_nowhere() {
     assert_eq!(next(&tun, &[0x20, 1, 0xd, 0xb8, 0, 2])[6], 17);
     drop((guard, tun));
     expect_protected(&hosts, "after the daemon has gone");
-    let ping =
-        |to| hosts.gateway.run(|| Command::new("ping").args(["-c1", "-W1", to]).output()).expect("ping");
-    assert!(ping(OPEN).status.success());
-    assert!(!ping(PROTECTED).status.success());
+    let ping = |to, patience| {
+        hosts.gateway.run(|| Command::new("ping").args(["-c1", patience, to]).output()).expect("ping")
+    };
+    assert!(ping(OPEN, "-W30").status.success());
+    assert!(!ping(PROTECTED, "-W1").status.success());
     hosts.gateway.run(|| ip(&format!("link set {TUN} down")));
     expect_protected(&hosts, "with the TUN down");
     hosts.gateway.run(|| ip(&format!("link delete {TUN}")));

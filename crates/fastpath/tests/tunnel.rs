@@ -1,11 +1,13 @@
 //! Two gateways with their workers, an SA pair between them, and real hosts on both sides.
 
+mod hosts;
 mod support;
 
+use hosts::{PATIENCE, eventually};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::tunnel::{CLIENT, Options, SERVER, Tunnel};
 use testudo_fastpath::worker::WorkerConfig;
 
@@ -20,11 +22,8 @@ fn a_stream_crosses_the_tunnel_unharmed_both_ways() {
     let tunnel = Tunnel::new(Options::default());
     let listener = tunnel.server.run(|| TcpListener::bind((SERVER, 5000)).unwrap());
     let stream = tunnel.client.run(|| {
-        TcpStream::connect_timeout(
-            &(SERVER.parse::<std::net::IpAddr>().unwrap(), 5000).into(),
-            Duration::from_secs(10),
-        )
-        .unwrap()
+        TcpStream::connect_timeout(&(SERVER.parse::<std::net::IpAddr>().unwrap(), 5000).into(), PATIENCE)
+            .unwrap()
     });
     let (peer, from) = listener.accept().unwrap();
     assert_eq!(from.ip().to_string(), CLIENT, "the inner address is kept");
@@ -34,7 +33,7 @@ fn a_stream_crosses_the_tunnel_unharmed_both_ways() {
         to.shutdown(std::net::Shutdown::Write).unwrap();
     };
     let receive = |mut from: TcpStream| {
-        from.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        from.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut octets = Vec::with_capacity(OCTETS);
         from.read_to_end(&mut octets).unwrap();
         assert_eq!(octets.len(), OCTETS);
@@ -67,7 +66,7 @@ fn datagrams_too_big_for_the_tunnel_come_in_pieces() {
         tunnel.server.run(|| UdpSocket::bind((SERVER, 5001)).unwrap()),
         tunnel.client.run(|| UdpSocket::bind((CLIENT, 5001)).unwrap()),
     );
-    server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
     // Without "don't fragment", which UDP sockets set by default.
     let off = libc::IP_PMTUDISC_DONT;
     // SAFETY: reads a number.
@@ -97,7 +96,7 @@ fn a_sender_learns_the_mtu_of_the_tunnel() {
     let tunnel = Tunnel::new(Options::default());
     let output = tunnel.client.run(|| {
         Command::new("ping")
-            .args(["-M", "do", "-s", "1472", "-c", "2", "-W", "2", SERVER])
+            .args(["-M", "do", "-s", "1472", "-c", "1", "-W", "30", SERVER])
             .output()
             .expect("ping")
     });
@@ -106,7 +105,7 @@ fn a_sender_learns_the_mtu_of_the_tunnel() {
     assert!(text.contains("Frag needed") || text.contains("message too long"), "{text}");
     let fits = tunnel.client.run(|| {
         Command::new("ping")
-            .args(["-M", "do", "-s", "1400", "-c", "2", "-W", "5", SERVER])
+            .args(["-M", "do", "-s", "1400", "-c", "1", "-W", "30", SERVER])
             .output()
             .expect("ping")
     });
@@ -114,36 +113,64 @@ fn a_sender_learns_the_mtu_of_the_tunnel() {
     stop(tunnel);
 }
 
-/// Sleeps of both workers so far.
-fn sleeps(tunnel: &Tunnel) -> u64 {
-    [&tunnel.left, &tunnel.right].map(|gateway| gateway.worker.counters().totals().sleeps).iter().sum()
+/// How often each worker has gone to sleep so far.
+fn sleeps(tunnel: &Tunnel) -> [u64; 2] {
+    [&tunnel.left, &tunnel.right].map(|gateway| gateway.worker.counters().totals().sleeps)
 }
 
-/// Workers that poll do not sleep between packets that come more often than that, but do when none comes any more.
+/// Both workers go to sleep, once more at least.
+fn await_rest(tunnel: &Tunnel, before: [u64; 2]) {
+    eventually("both workers sleep", || sleeps(tunnel).iter().zip(before).all(|(now, before)| *now > before));
+}
+
+/// Workers that look for `busy_poll` before they sleep, and what sends one datagram from the client to the server.
+fn polling(busy_poll: Duration) -> (Tunnel, impl Fn()) {
+    let usual = Options::default();
+    let tunnel = Tunnel::new(Options { worker: WorkerConfig { busy_poll, ..usual.worker }, ..usual });
+    let server = tunnel.server.run(|| UdpSocket::bind((SERVER, 5001)).unwrap());
+    let client = tunnel.client.run(|| UdpSocket::bind((CLIENT, 5001)).unwrap());
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let carry = move || {
+        client.send_to(b"are you awake?", (SERVER, 5001)).unwrap();
+        server.recv_from(&mut [0; 100]).unwrap();
+    };
+    (tunnel, carry)
+}
+
+/// Workers that poll do not sleep between packets, however long they have to wait for the next one.
+#[test]
+fn a_worker_that_polls_does_not_sleep_before_its_time_is_over() {
+    let (tunnel, carry) = polling(Duration::from_secs(3600));
+    for _ in 0..10 {
+        carry();
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    assert_eq!(sleeps(&tunnel), [0, 0]);
+    stop(tunnel);
+}
+
 #[test]
 fn a_worker_that_polls_sleeps_when_its_time_is_over() {
-    const POLL: Duration = Duration::from_secs(2);
-    let usual = Options::default();
-    let polling = Options { worker: WorkerConfig { busy_poll: POLL, ..usual.worker }, ..usual };
-    for (options, polls) in [(polling, true), (usual, false)] {
-        let tunnel = Tunnel::new(options);
-        let server = tunnel.server.run(|| UdpSocket::bind((SERVER, 5001)).unwrap());
-        let client = tunnel.client.run(|| UdpSocket::bind((CLIENT, 5001)).unwrap());
-        server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        let exchange = || {
-            client.send_to(b"are you awake?", (SERVER, 5001)).unwrap();
-            server.recv_from(&mut [0; 100]).unwrap();
-            std::thread::sleep(Duration::from_millis(20));
-        };
-        exchange();
-        let before = sleeps(&tunnel);
-        (0..50).for_each(|_| exchange());
-        let meanwhile = sleeps(&tunnel) - before;
-        assert_eq!(meanwhile == 0, polls, "{meanwhile} sleeps");
-        std::thread::sleep(POLL + Duration::from_millis(500));
-        assert!(sleeps(&tunnel) >= before + 2, "a worker does not come to rest");
-        stop(tunnel);
+    const POLL: Duration = Duration::from_millis(300);
+    let (tunnel, carry) = polling(POLL);
+    for _ in 0..3 {
+        let begun = Instant::now();
+        carry();
+        await_rest(&tunnel, sleeps(&tunnel));
+        assert!(begun.elapsed() >= POLL, "a worker sleeps too early: {:?}", begun.elapsed());
     }
+    stop(tunnel);
+}
+
+#[test]
+fn a_worker_that_does_not_poll_sleeps_between_packets() {
+    let (tunnel, carry) = polling(Duration::ZERO);
+    for _ in 0..10 {
+        let before = sleeps(&tunnel);
+        carry();
+        await_rest(&tunnel, before);
+    }
+    stop(tunnel);
 }
 
 fn stop(tunnel: Tunnel) {

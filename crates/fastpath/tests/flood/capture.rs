@@ -4,7 +4,7 @@ use super::{NODES, Side};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Mutex;
 
 /// A frame that a node has sent.
 #[derive(Clone, Debug)]
@@ -69,12 +69,24 @@ impl Sent {
         message.get(4..8)?.try_into().ok()
     }
 
-    /// The destination of the packet whose time was exceeded.
-    pub fn time_exceeded(&self) -> Option<IpAddr> {
+    /// Destination address and port of a UDP datagram.
+    pub fn udp(&self) -> Option<(IpAddr, u16)> {
+        let (_, dst, proto, datagram) = self.ip()?;
+        (proto == 17).then(|| Some((dst, port(datagram)?))).flatten()
+    }
+
+    /// Destination address and port of the UDP datagram whose time was exceeded.
+    pub fn time_exceeded(&self) -> Option<(IpAddr, u16)> {
         let (_, _, message) = self.icmp()?;
         match (self.kind(), message[0]) {
-            (0x0800, 11) => Some(Ipv4Addr::from(<[u8; 4]>::try_from(&message[24..28]).ok()?).into()),
-            (0x86dd, 3) => Some(Ipv6Addr::from(<[u8; 16]>::try_from(&message[32..48]).ok()?).into()),
+            (0x0800, 11) => {
+                let dst = Ipv4Addr::from(<[u8; 4]>::try_from(&message[24..28]).ok()?);
+                Some((dst.into(), port(&message[28..])?))
+            }
+            (0x86dd, 3) => {
+                let dst = Ipv6Addr::from(<[u8; 16]>::try_from(&message[32..48]).ok()?);
+                Some((dst.into(), port(&message[48..])?))
+            }
             _ => None,
         }
     }
@@ -88,9 +100,16 @@ impl Sent {
     }
 }
 
+/// The destination port of UDP.
+fn port(datagram: &[u8]) -> Option<u16> {
+    datagram.get(2..4).map(|octets| u16::from_be_bytes([octets[0], octets[1]]))
+}
+
+/// The socket holds the frames until they are looked at.
 pub(super) struct Capture {
-    frames: Arc<Mutex<Vec<Sent>>>,
-    socket: Arc<OwnedFd>,
+    frames: Mutex<Vec<Sent>>,
+    ports: BTreeMap<i32, (u8, Side)>,
+    socket: OwnedFd,
 }
 
 impl Capture {
@@ -107,7 +126,7 @@ impl Capture {
         };
         assert!(fd >= 0, "{}", std::io::Error::last_os_error());
         // SAFETY: just opened, and nobody else knows it.
-        let socket = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let room: libc::c_int = 16 << 20;
         let size = size_of::<libc::c_int>() as libc::socklen_t;
         // SAFETY: the kernel reads an integer.
@@ -116,23 +135,20 @@ impl Capture {
             libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value, size)
         };
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-        let frames = Arc::new(Mutex::new(Vec::new()));
-        let capture = Self { frames: Arc::clone(&frames), socket: Arc::clone(&socket) };
-        std::thread::spawn(move || {
-            // Ends with the test: then nobody else has the frames.
-            while Arc::strong_count(&frames) > 1 {
-                read(&socket, &ports, &frames);
-            }
-        });
-        capture
+        Self { frames: Mutex::new(Vec::new()), ports, socket }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.lock().len()
+        self.since(0).len()
     }
 
+    /// All frames but so many.
     pub(super) fn since(&self, before: usize) -> Vec<Sent> {
-        self.lock()[before..].to_vec()
+        let mut frames = self.frames.lock().expect("nobody panics while it is held");
+        while let Some(sent) = self.read() {
+            frames.extend(sent);
+        }
+        frames[before..].to_vec()
     }
 
     /// Panics if a frame was lost: it might have been the second copy of something.
@@ -153,36 +169,25 @@ impl Capture {
         assert_eq!((result, statistics[1]), (0, 0), "the capture has lost frames");
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Sent>> {
-        self.frames.lock().expect("the capture goes on")
-    }
-}
-
-fn read(socket: &OwnedFd, ports: &BTreeMap<i32, (u8, Side)>, frames: &Mutex<Vec<Sent>>) {
-    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one live entry.
-    if unsafe { libc::poll(&raw mut poll, 1, 50) } <= 0 {
-        return;
-    }
-    let mut buffer = [0; 2048];
-    // SAFETY: zeroes are a valid address.
-    let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    let mut size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most the lengths that are given.
-    let length = unsafe {
-        libc::recvfrom(
-            socket.as_raw_fd(),
-            buffer.as_mut_ptr().cast(),
-            buffer.len(),
-            0,
-            (&raw mut from).cast(),
-            &raw mut size,
-        )
-    };
-    let Some(frame) = usize::try_from(length).ok().and_then(|length| buffer.get(..length)) else { return };
-    if let Some((node, side)) =
-        ports.get(&from.sll_ifindex).filter(|_| from.sll_pkttype != libc::PACKET_OUTGOING)
-    {
-        frames.lock().expect("the test reads").push(Sent { node: *node, side: *side, frame: frame.to_vec() });
+    /// The next frame, which may be none of a node's. `None`: there is no other now.
+    fn read(&self) -> Option<Option<Sent>> {
+        let mut buffer = [0; 2048];
+        // SAFETY: zeroes are a valid address.
+        let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        let mut size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most the lengths that are given.
+        let length = unsafe {
+            libc::recvfrom(
+                self.socket.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                libc::MSG_DONTWAIT,
+                (&raw mut from).cast(),
+                &raw mut size,
+            )
+        };
+        let frame = usize::try_from(length).ok().and_then(|length| buffer.get(..length))?;
+        let sender = self.ports.get(&from.sll_ifindex).filter(|_| from.sll_pkttype != libc::PACKET_OUTGOING);
+        Some(sender.map(|(node, side)| Sent { node: *node, side: *side, frame: frame.to_vec() }))
     }
 }

@@ -8,13 +8,14 @@ mod node;
 pub use capture::Sent;
 pub use node::{KEY, Node};
 
-use crate::hosts::sysctl;
+use crate::hosts::{SILENCE, sysctl};
 use crate::support::ip;
 use crate::support::namespace::Namespace;
 use capture::Capture;
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use testudo_fastpath::mac::MacAddr;
 
 pub const NODES: u8 = 3;
@@ -109,25 +110,38 @@ impl Flood {
         Self { _switch: switch, client, _peer: peer, nodes, cluster_mac, capture }
     }
 
-    /// The frames that nodes have sent while something was done, and shortly after.
-    pub fn sent_during(&self, work: impl FnOnce()) -> Vec<Sent> {
-        let before = self.capture.count();
+    /// The frames that nodes have sent while something was done, until those are there that are waited for, and shortly after.
+    /// `None` if they do not come in time.
+    pub fn sent_during(
+        &self,
+        work: impl FnOnce(),
+        complete: impl Fn(&[Sent]) -> bool,
+        patience: Duration,
+    ) -> Option<Vec<Sent>> {
+        let (before, end) = (self.capture.count(), Instant::now() + patience);
         work();
+        while !complete(&self.capture.since(before)) {
+            if Instant::now() > end {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         // What is sent twice is sent at once; this is long for it, and short for a test.
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        self.capture.since(before)
+        std::thread::sleep(SILENCE);
+        Some(self.capture.since(before))
     }
 
     /// All that nodes have sent so far.
     pub fn sent(&self) -> Vec<Sent> {
+        let sent = self.capture.since(0);
         self.capture.expect_complete();
-        self.capture.since(0)
+        sent
     }
 
-    /// Echo requests from the client until one is answered: hosts may have to ask for each other first.
-    pub fn ping(&self, options: &str, to: &str) -> bool {
+    /// One echo request from the client: true if it is answered within so many seconds.
+    pub fn ping(&self, options: &str, to: &str, seconds: u32) -> bool {
         self.client.run(|| {
-            let arguments = format!("-n -c 1 -W 2 {options} {to}");
+            let arguments = format!("-n -c 1 -W {seconds} {options} {to}");
             let output = Command::new("ping").args(arguments.split_whitespace()).output().expect("ping");
             output.status.success()
         })

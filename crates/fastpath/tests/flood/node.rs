@@ -1,7 +1,7 @@
 //! A node: the filter with a table of shares, and who answers for the VIPs.
 
 use super::{BEYOND, BEYOND6, Side, vips};
-use crate::hosts::sysctl;
+use crate::hosts::{PATIENCE, sysctl};
 use crate::support::ip;
 use crate::support::namespace::Namespace;
 use std::collections::BTreeSet;
@@ -67,7 +67,7 @@ impl Node {
     pub fn listen(&self, port: u16) -> UdpSocket {
         self.namespace.run(|| {
             let socket = UdpSocket::bind(("0.0.0.0", port)).expect("socket");
-            socket.set_read_timeout(Some(Duration::from_millis(300))).expect("timeout");
+            socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
             socket
         })
     }

@@ -28,7 +28,7 @@ pub const OUTER: &str = "outer0";
 
 const PORT: u16 = 7007;
 /// What should arrive has this long; a busy machine is slow.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// What should not arrive has not by then.
 pub const SILENCE: Duration = Duration::from_millis(300);
 
@@ -134,7 +134,7 @@ impl Hosts {
 fn listen(addr: &str) -> UdpSocket {
     let addr: IpAddr = addr.parse().expect(addr);
     ip(&format!("address add {addr} dev lo"));
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + PATIENCE;
     // An IPv6 address can be bound to only after duplicate address detection.
     let socket = loop {
         match UdpSocket::bind((addr, PORT)) {
