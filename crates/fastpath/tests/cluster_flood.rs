@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
+use support::receive;
 use testudo_cluster::node::NodeId;
 use testudo_cluster::share::{ShareSet, ranks};
 use testudo_fastpath::mac::MacAddr;
@@ -138,8 +139,8 @@ fn expect_ike_at_home(flood: &Flood) {
             let mut buffer = vec![0; 8192];
             flood.send(&[inner_vips()[0]], 500, 64, &message);
             let home = owner(Share(share), &all);
-            let found = sockets[usize::from(home) - 1].recv(&mut buffer);
-            let found = found.unwrap_or_else(|e| panic!("share {share}, {length} octets: {e}"));
+            let found = receive(&sockets[usize::from(home) - 1], &mut buffer);
+            let (found, _) = found.unwrap_or_else(|e| panic!("share {share}, {length} octets: {e}"));
             assert!(buffer[..found] == message, "share {share}, {length} octets: node {home} has another");
         }
     }

@@ -12,6 +12,7 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use support::receive;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{
     self, CounterSet, Filter, FilterError, FilterPort, Instance, Mode, PrefixUse, PrefixUses, Reason,
@@ -187,7 +188,7 @@ fn what_claims_to_come_from_the_protected_prefix_in_clear_is_dropped() {
             socket.send_to(b"in clear", (hosts::CLIENT, 7007)).expect("send");
         });
         client.set_read_timeout(Some(patience)).expect("timeout");
-        client.recv(&mut [0; 16]).is_ok()
+        receive(&client, &mut [0; 16]).is_ok()
     };
     assert!(send(PROTECTED, PATIENCE), "before anything was protected");
     let filter = hosts.gateway.run(|| start(&instance));

@@ -326,7 +326,13 @@ fn a_neighbour_in_use_is_made_sure_of() {
 /// True if the descriptor becomes readable.
 fn readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [nix::poll::PollFd::new(fd, nix::poll::PollFlags::POLLIN)];
-    nix::poll::poll(&mut fds, 60_000u16).expect("poll") == 1
+    loop {
+        match nix::poll::poll(&mut fds, 60_000u16) {
+            // A machine that is stopped for a moment (signal(7)).
+            Err(nix::Error::EINTR) => {}
+            ready => return ready.expect("poll") == 1,
+        }
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::crew::{Gateway, Line, TUNNELS, server};
+use support::receive;
 use support::tunnel::CLIENT;
 use testudo_fastpath::worker::WorkerDrop;
 
@@ -47,7 +48,8 @@ fn converse(sockets: &[UdpSocket], rounds: &AtomicU64, over: &AtomicBool) {
         for (socket, next) in sockets.iter().zip(&mut next) {
             for _ in 0..IN_FLIGHT {
                 let mut datagram = [0; SIZE + 1];
-                let len = socket.recv(&mut datagram).unwrap_or_else(|e| panic!("datagram {next}: {e}"));
+                let found = receive(socket, &mut datagram);
+                let (len, _) = found.unwrap_or_else(|e| panic!("datagram {next}: {e}"));
                 let number = u64::from_be_bytes(*datagram.first_chunk().unwrap());
                 assert_eq!((len, number), (SIZE, *next), "lost, or out of order");
                 *next += 1;

@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use support::receive;
 use support::tunnel::{CLIENT, Options, SERVER, Tunnel};
 use testudo_fastpath::worker::WorkerConfig;
 
@@ -84,7 +85,7 @@ fn datagrams_too_big_for_the_tunnel_come_in_pieces() {
     let mut received = [0; 2000];
     for _ in 0..20 {
         client.send_to(&datagram, (SERVER, 5001)).unwrap();
-        let (len, _) = server.recv_from(&mut received).unwrap();
+        let (len, _) = receive(&server, &mut received).unwrap();
         assert_eq!(&received[..len], datagram);
     }
     assert_eq!(tunnel.left.worker.counters().totals().split, 20);
@@ -132,7 +133,7 @@ fn polling(busy_poll: Duration) -> (Tunnel, impl Fn()) {
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     let carry = move || {
         client.send_to(b"are you awake?", (SERVER, 5001)).unwrap();
-        server.recv_from(&mut [0; 100]).unwrap();
+        receive(&server, &mut [0; 100]).unwrap();
     };
     (tunnel, carry)
 }

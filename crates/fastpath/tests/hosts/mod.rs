@@ -4,8 +4,8 @@
 //! would arrive.
 #![allow(dead_code, unreachable_pub)]
 
-use crate::support::ip;
 use crate::support::namespace::Namespace;
+use crate::support::{ip, receive};
 use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -117,10 +117,8 @@ impl Hosts {
         let end = Instant::now() + patience;
         let mut buffer = [0; 256];
         while Instant::now() < end {
-            match listener.recv(&mut buffer) {
-                // A call with a time limit is not begun again when a signal ends it.
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Ok(length) if &buffer[..length] == text.as_bytes() => return true,
+            match receive(listener, &mut buffer) {
+                Ok((length, _)) if &buffer[..length] == text.as_bytes() => return true,
                 Ok(_) => {}
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(e) => panic!("listening on {at}: {e}"),

@@ -7,6 +7,8 @@ pub mod namespace;
 pub mod redirect;
 pub mod tunnel;
 
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 
 /// Runs a test on a thread in a network namespace of its own, which is gone when the thread ends.
@@ -36,6 +38,16 @@ pub fn enter_new_namespace() {
 pub fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip of iproute2");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The next datagram of a socket with a time limit, which a machine that is stopped for a moment does not end (signal(7)).
+pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    loop {
+        match socket.recv_from(buffer) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
 }
 
 /// Makes a veth pair, both ends up, without IPv6 so that nothing but the test sends.

@@ -22,7 +22,13 @@ fn is_readable(handle: &WorkerHandle) -> bool {
 
 fn becomes_readable(handle: &WorkerHandle, within: Duration) -> bool {
     let mut fds = [PollFd::new(handle.fd(), PollFlags::POLLIN)];
-    poll(&mut fds, u16::try_from(within.as_millis()).unwrap()).unwrap() == 1
+    loop {
+        match poll(&mut fds, u16::try_from(within.as_millis()).unwrap()) {
+            // A machine that is stopped for a moment (signal(7)).
+            Err(nix::Error::EINTR) => {}
+            ready => return ready.unwrap() == 1,
+        }
+    }
 }
 
 #[test]
