@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 /// Long enough for whatever should come, on a machine that has much else to do.
 const SOON: Duration = Duration::from_secs(30);
+/// How long one that shares waits for another, unless two have met before.
+const MEETING: Duration = Duration::from_millis(500);
 const HELD: &str = "TESTUDO_LAB_TEST_LOCK";
 
 /// A queue of the test's own.
@@ -134,6 +136,12 @@ fn nobody_is_inside_with_whom_he_must_not_be() {
             assert!(!taken, "slot {slot} is somebody else's");
         }
         thread::sleep(Duration::from_millis(3));
+        // Once at least two that share meet, however the threads are scheduled.
+        let begun = Instant::now();
+        while company != Company::Alone && most.load(Ordering::SeqCst) < 2 && begun.elapsed() < MEETING {
+            most.fetch_max(shared.load(Ordering::SeqCst), Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(1));
+        }
         let inside = (alone.load(Ordering::SeqCst), shared.load(Ordering::SeqCst));
         assert!(matches!(inside, (1, 0) | (0, 1..=2)), "{inside:?}");
         most.fetch_max(inside.1, Ordering::SeqCst);

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use testudo_lab::ping::Ping;
 use testudo_lab::topology::{Family, Options, Side};
-use testudo_lab::{Lab, Topology, sweep, wait_until};
+use testudo_lab::{Lab, Topology, wait_until};
 
 const MARK: &str = "TESTUDO_LAB_TEST_DIR_FILE";
 
@@ -27,9 +27,10 @@ fn a_lab_that_waits_to_be_killed() {
 }
 
 fn namespaces(pid: u32) -> usize {
-    let prefix = format!("tl0-{pid}-");
+    // Behind the lab's slot.
+    let mark = format!("-{pid}-");
     let entries = std::fs::read_dir("/run/netns").unwrap();
-    entries.flatten().filter(|e| e.file_name().to_string_lossy().starts_with(&prefix)).count()
+    entries.flatten().filter(|e| e.file_name().to_string_lossy().contains(&mark)).count()
 }
 
 #[test]
@@ -55,7 +56,8 @@ fn the_next_lab_sweeps_what_a_killed_one_left() {
     kill(Pid::from_raw(victim.id().cast_signed()), Signal::SIGKILL).unwrap();
     victim.wait().unwrap();
 
-    sweep::run().unwrap();
+    // Whoever else waits for a lab may be the next.
+    let _next = Lab::new("next").unwrap();
     assert_eq!(namespaces(victim.id()), 0);
     assert!(!Path::new(&left).exists() && !orphan());
 }
@@ -69,12 +71,17 @@ fn memory_that_a_dead_daemon_shared_is_swept_and_that_of_a_living_one_is_not() {
     let path = |name: String| Path::new("/dev/shm").join(name);
     let [dead, alive] = [dead, alive]
         .map(|pid| [path(format!("qb-{pid}-1-2-Ab3xYz")), path(format!("qb-corosync-{pid}-blackbox-data"))]);
+    // Each is there at once: other labs sweep what is a dead daemon's, whenever they begin.
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let place = |name| elsewhere.path().join(name);
     for [directory, file] in [&dead, &alive] {
-        std::fs::create_dir(directory).unwrap();
-        std::fs::write(directory.join("qb-request-cpg-header"), "x").unwrap();
-        std::fs::write(file, "x").unwrap();
+        std::fs::create_dir(place("directory")).unwrap();
+        std::fs::write(place("directory").join("qb-request-cpg-header"), "x").unwrap();
+        std::fs::write(place("file"), "x").unwrap();
+        std::fs::rename(place("directory"), directory).unwrap();
+        std::fs::rename(place("file"), file).unwrap();
     }
-    sweep::run().unwrap();
+    let _lab = Lab::new("sweeps").unwrap();
     assert!(dead.iter().all(|path| !path.exists()));
     assert!(alive.iter().all(|path| path.exists()));
     std::fs::remove_dir_all(&alive[0]).unwrap();

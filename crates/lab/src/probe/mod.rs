@@ -12,11 +12,12 @@ mod trace_tests;
 pub use trace::{Arrival, Outage, Summary, Trace};
 
 use crate::worker::{Worker, raise_priority, stay_on_this_cpu};
-use crate::{Error, Namespace, Result};
+use crate::{Error, Namespace, Result, wait_until};
 use socket::Receiver;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Probe {
     interval: Duration,
+    sent: Arc<AtomicU64>,
     sender: Worker<Vec<Instant>>,
     receiver: Worker<io::Result<Vec<Arrival>>>,
 }
@@ -44,10 +46,23 @@ impl Probe {
         let receiver = to.enter(move || Receiver::open(SocketAddr::new(address, 0), run))?.map_err(open())?;
         let target = receiver.address().map_err(open())?;
         let sender = from.enter(move || open_sender(target))?.map_err(open())?;
+        let sent = Arc::new(AtomicU64::new(0));
+        let told = Arc::clone(&sent);
+        let work = move |stop: &AtomicBool| send(&sender, target, run, (interval, &told), stop);
         Ok(Self {
             interval,
+            sent,
             receiver: Worker::start("probe-receiver", move |stop| receiver.run(stop))?,
-            sender: Worker::start("probe-sender", move |stop| send(&sender, target, run, interval, stop))?,
+            sender: Worker::start("probe-sender", work)?,
+        })
+    }
+
+    /// Waits until so many more datagrams have been sent: on a busy machine that takes longer than as many intervals.
+    pub fn await_sent(&self, more: u64, limit: Duration) -> Result<()> {
+        let all = self.sent.load(Ordering::Relaxed) + more;
+        wait_until(&format!("{more} more datagrams of a probe"), limit, || {
+            let sent = self.sent.load(Ordering::Relaxed);
+            Ok(if sent >= all { Ok(()) } else { Err(format!("{sent} of {all}")) })
         })
     }
 
@@ -76,7 +91,7 @@ fn send(
     socket: &UdpSocket,
     target: SocketAddr,
     run: u64,
-    interval: Duration,
+    (interval, told): (Duration, &AtomicU64),
     stop: &AtomicBool,
 ) -> Vec<Instant> {
     raise_priority();
@@ -90,6 +105,7 @@ fn send(
         sent.push(now);
         // Refused for want of a route or of room: lost, and counted as such because it does not arrive.
         let _refused = socket.send_to(&datagram, target);
+        told.store(sent.len() as u64, Ordering::Relaxed);
         // What it could not send in time it does not send at all: a burst would not be what the network usually gets.
         // And it always sleeps: where sending takes long, a thread of its priority would leave others no time.
         due = (due + interval).max(Instant::now() + interval / 2);
