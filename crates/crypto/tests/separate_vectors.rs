@@ -3,6 +3,7 @@
 mod common;
 
 use common::libraries;
+use std::time::{Duration, Instant};
 use testudo_crypto::Library;
 use testudo_crypto::mac::MacKey;
 use testudo_crypto::separate::{
@@ -180,20 +181,20 @@ fn aes_cbc_agrees_with_rfc_3602() {
 }
 
 /// Single blocks, which with an IV of zeros are what 3DES alone makes of them: NIST SP 800-67, appendix B.1.
-/// What an SA gets works off a packet in 400 microseconds at most, which is 28 Mb/s; ipsec-mb's portable code takes
-/// several times as long.
+/// What an SA gets can work off a packet in 400 microseconds, which is 28 Mb/s; ipsec-mb's portable code takes several times as long.
+/// On a machine that is busy otherwise it may take some attempts until one is left alone.
 #[test]
 fn triple_des_is_usable() {
     let algorithm = SeparateAlgorithm { cipher: Cipher::TripleDesCbc, mac: Mac::HmacSha256_128 };
     let key = SeparateKey::new(Library::detect().suited(algorithm), algorithm, &[9; 24], &[7; 32]).unwrap();
-    let quickest = (0..20).map(|_| {
+    let (begun, mut quickest) = (Instant::now(), Duration::MAX);
+    while quickest >= Duration::from_micros(400) && begun.elapsed() < Duration::from_secs(60) {
         let mut packet = [0; 16 + 1400 + 16];
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         seal_separate_burst(&mut [SeparateJob { key: &key, packet: &mut packet, high: None, ok: false }]);
-        start.elapsed()
-    });
-    let quickest = quickest.min().unwrap();
-    assert!(quickest < std::time::Duration::from_micros(400), "{quickest:?}");
+        quickest = quickest.min(start.elapsed());
+    }
+    assert!(quickest < Duration::from_micros(400), "{quickest:?}");
 }
 
 #[test]

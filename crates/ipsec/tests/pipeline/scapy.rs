@@ -27,7 +27,7 @@ const PATH: u16 = 9200;
 /// The IP packet of them.
 const LARGEST: usize = 9000;
 /// Of each kind of SA, each way, besides the smallest and the largest.
-const RANDOM_SIZES: usize = 10;
+const RANDOM_SIZES: usize = 4;
 
 /// scapy in a process of its own.
 struct Scapy {
