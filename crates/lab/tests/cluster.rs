@@ -15,15 +15,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 const SILENCE: Duration = Duration::from_millis(300);
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
+/// The kernel may take a second to use a link that it has again.
 fn reaches(from: &Namespace, to: IpAddr) -> bool {
-    answered(from, Ping { patience: LIMIT, ..Ping::new(to) })
+    wait_until("an answer", LIMIT, || Ok(answers(from, to).then_some(()).ok_or_else(String::new))).is_ok()
 }
 
 fn is_cut_off(from: &Namespace, to: IpAddr) -> bool {
-    !answered(from, Ping { patience: SILENCE, ..Ping::new(to) })
+    !answers(from, to)
 }
 
-fn answered(from: &Namespace, ping: Ping) -> bool {
+fn answers(from: &Namespace, to: IpAddr) -> bool {
+    let ping = Ping { patience: SILENCE, ..Ping::new(to) };
     ping.count(1).run(from).is_ok_and(|pong| pong.received == 1)
 }
 
