@@ -77,7 +77,7 @@ impl Rig {
 
     /// So many nodes.
     fn start_with(name: &str, nodes: u8, adjust: impl Fn(Ring) -> Ring) -> Self {
-        let lab = Lab::new(name).unwrap();
+        let lab = Lab::large(name, 2).unwrap();
         let options = cluster::Options { nodes, peers: 0, ..Default::default() };
         let cluster = Cluster::build(&lab, &options).unwrap();
         let all: Vec<u8> = (1..=nodes).collect();
@@ -313,9 +313,9 @@ fn an_engine_that_starts_again_makes_another_view_of_the_same_ring() {
 
 /// Runs as a process of its own in a namespace, started by the tests below: says what its engine tells first.
 #[test]
-#[ignore = "a helper in a process of its own"]
+#[ignore = "other tests start it in a process of its own"]
 #[allow(clippy::print_stdout)]
-fn an_engine_of_another_process() {
+fn helper_that_tells_what_an_engine_tells_first() {
     let Ok(node) = std::env::var("TESTUDO_TEST_NODE") else { return };
     let mut engine = Corosync::start(number(node.parse().unwrap()), 3, GROUP, || ()).unwrap();
     let event = wait_until("an event", LIMIT, || Ok(engine.next_event().ok_or_else(String::new))).unwrap();
@@ -330,7 +330,8 @@ fn of_another_process(namespace: &Namespace, node: u8, user: Option<&str>) -> St
             [format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".into()]
         }));
     words.push(exe.display().to_string());
-    let helper = ["--ignored", "--exact", "--nocapture", "an_engine_of_another_process"].map(str::to_owned);
+    let helper = ["--ignored", "--exact", "--nocapture", "helper_that_tells_what_an_engine_tells_first"]
+        .map(str::to_owned);
     let cmd =
         namespace.cmd(&words[0]).args(&words[1..]).args(helper).env("TESTUDO_TEST_NODE", node.to_string());
     cmd.run().unwrap().stdout

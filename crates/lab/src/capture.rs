@@ -4,14 +4,14 @@ use crate::command::Cmd;
 use crate::count::MIRROR;
 use crate::process::Process;
 use crate::topology::{Family, Side, WIRE_PORTS};
-use crate::{Error, Namespace, Result};
+use crate::{Error, Namespace, Result, wait_until};
 use std::fs;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
-const START_LIMIT: Duration = Duration::from_secs(10);
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// tcpdump reads what arrived just before it is asked to stop.
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -67,6 +67,18 @@ impl Capture {
             taps.push((tap, file));
         }
         Ok(Self { taps })
+    }
+
+    /// Waits until so many packets have been captured.
+    pub fn await_packets(&self, packets: usize, limit: Duration) -> Result<()> {
+        wait_until(&format!("{packets} packets"), limit, || {
+            let mut found = 0;
+            for (_, file) in &self.taps {
+                let octets = fs::read(file).map_err(Error::io(format!("read {}", file.display())))?;
+                found += written(&octets);
+            }
+            Ok(if found >= packets { Ok(()) } else { Err(format!("{found}")) })
+        })
     }
 
     /// Ends it.
@@ -127,6 +139,19 @@ fn harmless() -> String {
 fn neighbour_discovery() -> &'static str {
     "(icmp6 and ip6[40] >= 133 and ip6[40] <= 136) or (ip6[6] = 0 and ip6[40] = 58 and (ip6[48] = 143 or \
      (ip6[48] >= 130 and ip6[48] <= 132)))"
+}
+
+/// Whole packets in a file that tcpdump still writes: 24 octets, then for each packet 16, of which the third four are its length in
+/// the host's order (pcap-savefile(5)).
+fn written(file: &[u8]) -> usize {
+    let mut rest = file.get(24..).unwrap_or_default();
+    let mut packets = 0;
+    while let Some(length) = rest.get(8..12).and_then(|length| length.try_into().ok()) {
+        let Some(behind) = rest.get(16 + u32::from_ne_bytes(length) as usize..) else { break };
+        rest = behind;
+        packets += 1;
+    }
+    packets
 }
 
 fn summary(log: &str, label: &str) -> Result<u64> {

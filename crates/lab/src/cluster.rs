@@ -11,6 +11,7 @@
 //! same networks, so that what configures those configures these. Further peers follow in the same way. The cluster's addresses are
 //! those of no node; each node has addresses of its own beside them.
 
+use crate::batch::Batch;
 use crate::namespace::{Offloads, veth, veth_with};
 use crate::topology::{Family, HOST, INNER, OUTER, Side};
 use crate::{Lab, Namespace, Result};
@@ -198,25 +199,45 @@ impl Cluster {
 
     /// Cuts a node off a network.
     pub fn cut(&self, node: u8, net: Net, how: Cut) -> Result<()> {
-        let port = self.node(node).role();
-        let words = match how {
-            Cut::Carrier => format!("link set {port} down"),
-            Cut::Silent => format!("link set {port} nomaster"),
-        };
-        self.switch(net).ip(&words).map(drop)
+        self.switch(net).ip(&self.words_to_cut(node, how)).map(drop)
     }
 
-    /// Cuts a node off all of them.
+    fn words_to_cut(&self, node: u8, how: Cut) -> String {
+        let port = self.node(node).role();
+        match how {
+            Cut::Carrier => format!("link set {port} down"),
+            Cut::Silent => format!("link set {port} nomaster"),
+        }
+    }
+
+    fn words_to_divide(&self, node: u8) -> String {
+        format!("link set {} master {OTHER_BRIDGE}", self.node(node).role())
+    }
+
+    /// Cuts a node off all of them at once.
     pub fn isolate(&self, node: u8, how: Cut) -> Result<()> {
-        Net::ALL.iter().try_for_each(|net| self.cut(node, *net, how))
+        self.everywhere(&self.words_to_cut(node, how))
+    }
+
+    /// Divides all networks at once: these nodes on one side, everybody else on the other.
+    pub fn split(&self, apart: &[u8]) -> Result<()> {
+        let words = apart.iter().map(|node| self.words_to_divide(*node));
+        self.everywhere(&words.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// `ip` with these lines at all switches, with no more time between them than a few system calls take: a node that has lost one
+    /// network and not yet the next gives its shares to the others while it reaches them.
+    fn everywhere(&self, lines: &str) -> Result<()> {
+        let switches = Net::ALL.map(|net| self.switch(net));
+        let batches: Vec<Batch> =
+            switches.iter().map(|switch| Batch::start(switch)).collect::<Result<_>>()?;
+        let told: Vec<Batch> = batches.into_iter().map(|batch| batch.tell(lines)).collect::<Result<_>>()?;
+        told.into_iter().try_for_each(Batch::finish)
     }
 
     /// Divides a network: these nodes on one side, everybody else on the other.
     pub fn divide(&self, net: Net, apart: &[u8]) -> Result<()> {
-        apart.iter().try_for_each(|node| {
-            let port = self.node(*node).role();
-            self.switch(net).ip(&format!("link set {port} master {OTHER_BRIDGE}")).map(drop)
-        })
+        apart.iter().try_for_each(|node| self.switch(net).ip(&self.words_to_divide(*node)).map(drop))
     }
 
     /// Joins a node to a network again, however it was cut off.

@@ -16,7 +16,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
-const DEFAULT_LIMIT: Duration = Duration::from_secs(30);
+const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
 
 /// A command line with the place where it runs.
 #[derive(Clone, Debug)]

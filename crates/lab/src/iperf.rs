@@ -6,9 +6,7 @@ use serde::Deserialize;
 use std::net::IpAddr;
 use std::time::Duration;
 
-const START_LIMIT: Duration = Duration::from_secs(10);
-/// How often [`carry`] tries.
-const MOST_RUNS: usize = 10;
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running `iperf3 --server`.
 #[derive(Debug)]
@@ -76,27 +74,6 @@ impl Throughput {
     pub fn gigabits(&self) -> f64 {
         self.bytes as f64 * 8.0 / 1e9
     }
-}
-
-/// Runs a client for a second until more than `least` octets have come in one: on a busy machine a second may pass in which nothing runs. Ten seconds
-/// without them are an error.
-pub fn carry(
-    client: &Namespace,
-    server: IpAddr,
-    direction: Direction,
-    streams: u32,
-    least: u64,
-) -> Result<Throughput> {
-    let mut runs = Vec::new();
-    while runs.len() < MOST_RUNS {
-        let run = Throughput::run(client, server, direction, Duration::from_secs(1), streams)?;
-        if run.bytes > least {
-            return Ok(run);
-        }
-        runs.push(run);
-    }
-    let what = format!("iperf3 {direction:?} between {} and {server}", client.role());
-    Err(Error::unexpected(what, format!("more than {least} octets in a second"), format!("{runs:?}")))
 }
 
 #[derive(Deserialize)]

@@ -1,17 +1,21 @@
 //! The lab itself: its names, its directory, its end.
 
-use crate::lock::{Company, Lock, SLOTS};
+use crate::lock::{Company, Lock};
 use crate::process::tail;
 use crate::{Error, Namespace, Result, sweep};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Before this one there may be as many labs as there are programs that want one, and each may take minutes.
 const LOCK_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
+
+const PLACES: &str = "TESTUDO_LAB_PLACES";
+/// A wait that is worth telling.
+const LONG: Duration = Duration::from_millis(100);
 
 /// A handle to a lab. Clones share it.
 #[derive(Clone, Debug)]
@@ -24,17 +28,27 @@ struct Inner {
     // Dropped in this order: the directory goes before others may have the lock.
     dir: TempDir,
     lock: Lock,
+    company: Company,
 }
 
 impl Lab {
     /// A lab that is the only one on this machine: for what measures time, needs all processors, or uses what exists only once.
+    ///
+    /// Where the environment names a number of places in `TESTUDO_LAB_PLACES` it takes those, and bears others beside it: that is
+    /// for tests of what measures, which look at everything but the figures.
     pub fn new(name: &str) -> Result<Self> {
-        Self::start(name, Company::Alone)
+        let places = std::env::var(PLACES).ok().and_then(|places| places.parse().ok());
+        Self::start(name, places.map_or(Company::Alone, Company::Places))
     }
 
-    /// A lab that bears one other beside it.
+    /// A lab that bears others beside it: two gateways that mostly wait.
     pub fn shared(name: &str) -> Result<Self> {
-        Self::start(name, Company::Shared)
+        Self::start(name, Company::Places(1))
+    }
+
+    /// A lab that bears others beside it, and works as much as so many small ones.
+    pub fn large(name: &str, places: u8) -> Result<Self> {
+        Self::start(name, Company::Places(places))
     }
 
     /// Waits for the lock, sweeps what dead labs left, and makes the directory of this one.
@@ -42,14 +56,21 @@ impl Lab {
         if !nix::unistd::geteuid().is_root() {
             return Err(Error::unexpected("the user of the lab", "root", "somebody else"));
         }
+        let begun = Instant::now();
         let lock = Lock::wait(company, LOCK_LIMIT)?;
+        if begun.elapsed() > LONG {
+            // What runs the tests takes it off the test's time.
+            let waited = begun.elapsed().as_secs_f64();
+            writeln!(std::io::stderr(), "lab: its turn came after {waited:.2} s")
+                .map_err(Error::io("write to standard error"))?;
+        }
         sweep::leftovers(&lock)?;
         mount_bpffs()?;
         let dir = tempfile::Builder::new()
             .prefix(&format!("{}{}-{name}-", sweep::dir_prefix(lock.slots().start), std::process::id()))
             .tempdir()
             .map_err(Error::io("make the lab's directory"))?;
-        Ok(Self { inner: Arc::new(Inner { dir, lock }) })
+        Ok(Self { inner: Arc::new(Inner { dir, lock, company }) })
     }
 
     /// Directory for files of this lab.
@@ -81,17 +102,14 @@ impl Lab {
         format!("{}{role}", sweep::instance_prefix(self.slot()))
     }
 
+    /// Whether others may be there.
+    pub(crate) fn company(&self) -> Company {
+        self.inner.company
+    }
+
     /// What tells its names from those of another lab beside it.
     pub(crate) fn slot(&self) -> u8 {
         self.inner.lock.slots().start
-    }
-
-    /// Fails unless it is the only one.
-    pub(crate) fn must_be_alone(&self, why: &str) -> Result<()> {
-        if self.inner.lock.slots() == (0..SLOTS) {
-            return Ok(());
-        }
-        Err(Error::unexpected(why, "a lab of its own", "one that may have another beside it"))
     }
 
     fn show_logs(&self) {

@@ -7,6 +7,7 @@
 //! Needs root. Nothing here touches the host's own network, and nothing waits without a limit.
 #![forbid(unsafe_code)]
 
+mod batch;
 pub mod bed;
 pub mod capture;
 mod charon_keys;
@@ -40,6 +41,7 @@ mod receive;
 pub mod router;
 pub mod series;
 pub mod stats;
+pub mod streams;
 pub mod strongswan;
 pub mod swanctl;
 pub mod swanctl_conf;

@@ -1,17 +1,18 @@
 //! Who may have a lab on this machine, in the order in which they came.
 //!
-//! Each lab takes a ticket with the next number. One that wants to be [alone](Company::Alone) waits until all before it are gone; one
-//! that [shares](Company::Shared) waits until no lone one and fewer than [`SLOTS`] others are before it. Nobody overtakes, so that
-//! nobody starves.
+//! The machine has [`PLACES_PER_PROCESSOR`] places for each of its processors, and each lab says how many it takes. A lab takes a
+//! ticket with the next number. A lab that wants to be [alone](Company::Alone) waits until all labs before it are gone. A lab that
+//! [shares](Company::Places) waits until no lone lab is before it, and the labs before it leave as many places as it takes. No lab
+//! overtakes another, so that none starves.
 //!
-//! A ticket is a lock on one octet of a file, of the kind that belongs to an open file (F_OFD_SETLK, fcntl(2)): the kernel frees it when
-//! its owner dies, and threads of one process stand in the queue like strangers. A ticket of who wants to be alone is a write lock,
-//! one of who shares a read lock. The octets:
+//! A ticket is a lock on some octets of a file, of the kind that belongs to an open file (F_OFD_SETLK, fcntl(2)): the kernel frees it
+//! when its owner dies, and threads of one process queue like strangers. The ticket of a lone lab is a write lock, that of a lab that
+//! shares a read lock; it is as many octets long as the lab takes places. The octets:
 //!
 //! ```text
-//! 0            the door: held by whoever takes a ticket, so that numbers only grow
-//! 1 ..= SLOTS  the slots of those who share: each names what it makes after its slot
-//! FIRST ..     the tickets
+//! 0            the door: held while a ticket is taken, so that numbers only grow
+//! 1 ..= SLOTS  the slots of labs that share: a lab names what it makes after its slot
+//! FIRST ..     the tickets, STRIDE octets for each number
 //! ```
 
 use crate::{Error, Result, interrupt, wait_until};
@@ -30,12 +31,17 @@ const POLL: Duration = Duration::from_millis(50);
 /// Nobody stands in the door for longer than a few system calls take.
 const DOOR_LIMIT: Duration = Duration::from_secs(10);
 
-/// How many labs may be there at the same time, if each of them shares.
-pub(crate) const SLOTS: u8 = 2;
+/// How many labs may be there at the same time, if each of them takes one place.
+pub(crate) const SLOTS: u8 = 16;
+/// Labs mostly wait: two gateways with a ping between them leave most of a processor idle.
+const PLACES_PER_PROCESSOR: usize = 2;
 
 const DOOR: i64 = 0;
-const FIRST: i64 = 16;
-const END: i64 = i64::MAX / PID_WIDTH as i64;
+const FIRST: i64 = 32;
+/// Octets of a ticket, and so the most places that a lab takes.
+const STRIDE: i64 = SLOTS as i64;
+/// The number behind the last ticket.
+const END: i64 = (i64::MAX - FIRST) / STRIDE;
 /// Beside the locks the file tells who holds them: for each ticket a process id.
 const PID_WIDTH: usize = 8;
 
@@ -44,8 +50,8 @@ const PID_WIDTH: usize = 8;
 pub(crate) enum Company {
     /// It measures time, takes all processors, or uses what exists only once on a machine.
     Alone,
-    /// Others may be there who say the same.
-    Shared,
+    /// It takes this many places, at least one, and leaves the others to other labs.
+    Places(u8),
 }
 
 /// Held as long as it lives.
@@ -66,12 +72,11 @@ struct Ticket {
 impl Lock {
     /// Waits for its turn, at most `limit`.
     pub(crate) fn wait(company: Company, limit: Duration) -> Result<Self> {
-        // Two labs on one processor only slow each other down.
-        let shared = available_parallelism().map_or(1, |n| n.get().min(SLOTS.into()));
-        Self::wait_at(Path::new(PATH), shared, company, limit)
+        Self::wait_at(Path::new(PATH), places(), company, limit)
     }
 
-    fn wait_at(path: &Path, shared: usize, company: Company, limit: Duration) -> Result<Self> {
+    fn wait_at(path: &Path, places: u8, company: Company, limit: Duration) -> Result<Self> {
+        let company = company.within(places);
         // Whoever may read it could take a ticket, and keep it.
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
@@ -82,8 +87,8 @@ impl Lock {
         let number = lock.take_ticket(company)?;
         loop {
             interrupt::check()?;
-            let before = lock.tickets(FIRST..number)?;
-            if may_enter(company, &before, shared)
+            let before = lock.tickets(0..number)?;
+            if may_enter(company, &before, places)
                 && let Some(slots) = lock.take_slots(company)?
             {
                 lock.slots = slots;
@@ -104,18 +109,19 @@ impl Lock {
 
     fn take_ticket(&self, company: Company) -> Result<i64> {
         wait_until("the door to the labs", DOOR_LIMIT, || {
-            let open = self.try_lock(DOOR, libc::F_WRLCK)?;
+            let open = self.try_lock(DOOR..DOOR + 1, libc::F_WRLCK)?;
             Ok(open.then_some(()).ok_or_else(|| "somebody stands in it".into()))
         })?;
-        let last = self.tickets(FIRST..END)?.iter().map(|ticket| ticket.number).max();
-        let number = last.map_or(FIRST, |last| last + 1);
-        let kind = match company {
-            Company::Alone => libc::F_WRLCK,
-            Company::Shared => libc::F_RDLCK,
+        let last = self.tickets(0..END)?.iter().map(|ticket| ticket.number).max();
+        let number = last.map_or(0, |last| last + 1);
+        let (kind, length) = match company {
+            Company::Alone => (libc::F_WRLCK, 1),
+            Company::Places(places) => (libc::F_RDLCK, i64::from(places)),
         };
         let pid = format!("{:>PID_WIDTH$}", std::process::id());
         self.file.write_all_at(pid.as_bytes(), pid_offset(number)).map_err(failed())?;
-        if !self.try_lock(number, kind)? {
+        let start = FIRST + number * STRIDE;
+        if !self.try_lock(start..start + length, kind)? {
             return Err(Error::unexpected(format!("ticket {number}"), "nobody's", "somebody's"));
         }
         self.unlock(DOOR..DOOR + 1)?;
@@ -128,17 +134,19 @@ impl Lock {
             return Ok(Some(0..SLOTS));
         }
         for slot in 0..SLOTS {
-            if self.try_lock(1 + i64::from(slot), libc::F_WRLCK)? {
+            let octet = 1 + i64::from(slot);
+            if self.try_lock(octet..octet + 1, libc::F_WRLCK)? {
                 return Ok(Some(slot..slot + 1));
             }
         }
         Ok(None)
     }
 
-    /// The tickets of others in that range. Some may go while it looks; none comes to a range that ends with its own.
-    fn tickets(&self, range: Range<i64>) -> Result<Vec<Ticket>> {
+    /// The tickets of others with those numbers. Some may go while it looks; none comes to a range that ends with its own.
+    fn tickets(&self, numbers: Range<i64>) -> Result<Vec<Ticket>> {
         let mut found = Vec::new();
-        let mut ranges = vec![range];
+        let all = FIRST + numbers.start * STRIDE..FIRST + numbers.end * STRIDE;
+        let mut ranges = vec![all];
         while let Some(range) = ranges.pop() {
             if range.is_empty() {
                 continue;
@@ -149,10 +157,14 @@ impl Lock {
             if asked.l_type == libc::F_UNLCK as i16 {
                 continue;
             }
-            let company = if asked.l_type == libc::F_RDLCK as i16 { Company::Shared } else { Company::Alone };
-            found.push(Ticket { number: asked.l_start, company });
+            let company = if asked.l_type == libc::F_RDLCK as i16 {
+                Company::Places(u8::try_from(asked.l_len).unwrap_or(SLOTS))
+            } else {
+                Company::Alone
+            };
+            found.push(Ticket { number: (asked.l_start - FIRST) / STRIDE, company });
             ranges.push(range.start..asked.l_start);
-            ranges.push(asked.l_start + 1..range.end);
+            ranges.push(asked.l_start + asked.l_len..range.end);
         }
         Ok(found)
     }
@@ -168,8 +180,8 @@ impl Lock {
     }
 
     /// False if somebody else has it.
-    fn try_lock(&self, octet: i64, kind: i32) -> Result<bool> {
-        match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&octets(kind, &(octet..octet + 1)))) {
+    fn try_lock(&self, range: Range<i64>, kind: i32) -> Result<bool> {
+        match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&octets(kind, &range))) {
             Ok(_) => Ok(true),
             Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
             Err(e) => Err(failed()(e.into())),
@@ -185,17 +197,35 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         // Closing frees it too, but not while a child that another thread has just forked still has a copy.
-        let _closing_frees_it = self.unlock(0..END);
+        let _closing_frees_it = self.unlock(0..i64::MAX);
     }
 }
 
-fn may_enter(company: Company, before: &[Ticket], shared: usize) -> bool {
-    match company {
-        Company::Alone => before.is_empty(),
-        Company::Shared => {
-            before.len() < shared && before.iter().all(|ticket| ticket.company == Company::Shared)
+impl Company {
+    /// On a machine with so many places: a lab that wants more takes all of them.
+    fn within(self, places: u8) -> Self {
+        match self {
+            Self::Alone => Self::Alone,
+            Self::Places(wanted) => Self::Places(wanted.clamp(1, places)),
         }
     }
+}
+
+/// Places of this machine.
+fn places() -> u8 {
+    let processors = available_parallelism().map_or(1, usize::from);
+    u8::try_from(processors * PLACES_PER_PROCESSOR).unwrap_or(SLOTS).min(SLOTS)
+}
+
+fn may_enter(company: Company, before: &[Ticket], places: u8) -> bool {
+    let Company::Places(wanted) = company else { return before.is_empty() };
+    let mut free = u32::from(places);
+    for ticket in before {
+        // Those that wait are counted like those that are inside: they came first.
+        let Company::Places(taken) = ticket.company else { return false };
+        free = free.saturating_sub(taken.into());
+    }
+    u32::from(wanted) <= free
 }
 
 fn octets(kind: i32, range: &Range<i64>) -> flock {

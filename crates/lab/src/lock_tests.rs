@@ -13,6 +13,9 @@ const SOON: Duration = Duration::from_secs(30);
 /// How long one that shares waits for another, unless two have met before.
 const MEETING: Duration = Duration::from_millis(500);
 const HELD: &str = "TESTUDO_LAB_TEST_LOCK";
+/// Of the machine that the tests imagine.
+const PLACES: u8 = 2;
+const SHARED: Company = Company::Places(1);
 
 /// A queue of the test's own.
 struct Queue {
@@ -29,7 +32,7 @@ impl Queue {
     }
 
     fn wait(&self, company: Company, limit: Duration) -> Result<Lock> {
-        Lock::wait_at(&self.path(), SLOTS.into(), company, limit)
+        Lock::wait_at(&self.path(), PLACES, company, limit)
     }
 
     fn now(&self, company: Company) -> Result<Lock> {
@@ -40,7 +43,7 @@ impl Queue {
     fn await_tickets(&self, count: usize) {
         wait_until("tickets", SOON, || {
             let looker = Lock { file: File::open(self.path()).unwrap(), slots: 0..0 };
-            let tickets = looker.tickets(FIRST..END)?;
+            let tickets = looker.tickets(0..END)?;
             Ok(if tickets.len() == count { Ok(()) } else { Err(format!("{tickets:?}")) })
         })
         .unwrap();
@@ -52,7 +55,7 @@ fn the_second_waits_for_the_first_and_names_it() {
     let queue = Queue::new();
     let first = queue.now(Company::Alone).unwrap();
     assert_eq!(first.slots(), 0..SLOTS);
-    for company in [Company::Alone, Company::Shared] {
+    for company in [Company::Alone, SHARED] {
         let refused = queue.wait(company, Duration::from_millis(150)).unwrap_err().to_string();
         assert!(refused.contains(&format!("process {} holds", std::process::id())), "{refused}");
     }
@@ -63,15 +66,15 @@ fn the_second_waits_for_the_first_and_names_it() {
 #[test]
 fn so_many_share_and_have_a_slot_each() {
     let queue = Queue::new();
-    let first = queue.now(Company::Shared).unwrap();
-    let second = queue.now(Company::Shared).unwrap();
+    let first = queue.now(SHARED).unwrap();
+    let second = queue.now(SHARED).unwrap();
     assert_eq!((first.slots(), second.slots()), (0..1, 1..2));
-    for company in [Company::Alone, Company::Shared] {
+    for company in [Company::Alone, SHARED] {
         assert!(matches!(queue.now(company), Err(Error::Timeout { .. })), "{company:?}");
     }
     drop(first);
     assert!(queue.now(Company::Alone).is_err());
-    let third = queue.now(Company::Shared).unwrap();
+    let third = queue.now(SHARED).unwrap();
     assert_eq!(third.slots(), 0..1);
     drop((second, third));
     queue.now(Company::Alone).unwrap();
@@ -80,27 +83,64 @@ fn so_many_share_and_have_a_slot_each() {
 #[test]
 fn on_one_processor_nobody_shares() {
     let queue = Queue::new();
-    let enter = || Lock::wait_at(&queue.path(), 1, Company::Shared, Duration::ZERO);
+    let enter = || Lock::wait_at(&queue.path(), 1, SHARED, Duration::ZERO);
     let first = enter().unwrap();
     assert!(enter().is_err());
     drop(first);
     enter().unwrap();
 }
 
+/// What a lab of two places leaves of four is for one more such, or two small ones.
+#[test]
+fn a_lab_takes_as_many_places_as_it_says() {
+    let queue = Queue::new();
+    let enter = |places| Lock::wait_at(&queue.path(), 4, Company::Places(places), Duration::ZERO);
+    let large = enter(2).unwrap();
+    let small = enter(1).unwrap();
+    assert!(enter(2).is_err());
+    let another = enter(1).unwrap();
+    assert!(enter(1).is_err());
+    drop((small, another));
+    let second = enter(2).unwrap();
+    assert_eq!((large.slots(), second.slots()), (0..1, 1..2));
+    drop((large, second));
+    // More than there are is all of them.
+    let all = enter(9).unwrap();
+    assert!(enter(1).is_err());
+    drop(all);
+    enter(4).unwrap();
+}
+
+/// Small labs that come later do not keep a large one out, though there is a place for them before it may enter.
+#[test]
+fn a_large_lab_is_not_overtaken_by_small_ones() {
+    let queue = Queue::new();
+    let enter = |places, limit| Lock::wait_at(&queue.path(), 4, Company::Places(places), limit);
+    let holder = enter(3, Duration::ZERO).unwrap();
+    thread::scope(|scope| {
+        let large = scope.spawn(|| enter(2, SOON).unwrap());
+        queue.await_tickets(2);
+        assert!(enter(1, Duration::ZERO).is_err());
+        drop(holder);
+        large.join().unwrap();
+    });
+}
+
 /// Whoever gives up leaves no gap that could be taken for him, nor holds up those behind.
 #[test]
 fn who_gives_up_is_not_waited_for() {
     let queue = Queue::new();
-    let first = queue.now(Company::Shared).unwrap();
+    let first = queue.now(SHARED).unwrap();
     assert!(queue.now(Company::Alone).is_err());
-    let second = queue.now(Company::Shared).unwrap();
+    let second = queue.now(SHARED).unwrap();
     drop((first, second));
 }
 
 /// One lone waiter is not overtaken by those who could share with the holder, nor are they by a later lone one.
 #[test]
 fn they_enter_in_the_order_in_which_they_came() {
-    use Company::{Alone, Shared};
+    use Company::Alone;
+    use SHARED as Shared;
     let queue = Queue::new();
     let holder = queue.now(Shared).unwrap();
     let order = Mutex::new(Vec::new());
@@ -155,7 +195,7 @@ fn nobody_is_inside_with_whom_he_must_not_be() {
             let visit = &visit;
             scope.spawn(move || {
                 for round in 0..10 {
-                    visit(if (number + round) % 3 == 0 { Company::Alone } else { Company::Shared });
+                    visit(if (number + round) % 3 == 0 { Company::Alone } else { SHARED });
                 }
             });
         }
@@ -165,25 +205,25 @@ fn nobody_is_inside_with_whom_he_must_not_be() {
 
 /// Runs as a process of its own, started by the test below.
 #[test]
-#[ignore = "a helper that waits to be killed"]
-fn a_holder_that_waits_to_be_killed() {
+#[ignore = "another test starts it in a process of its own"]
+fn helper_that_holds_a_lab_until_it_is_killed() {
     let Some(path) = std::env::var_os(HELD) else { return };
-    let _lock = Lock::wait_at(Path::new(&path), SLOTS.into(), Company::Shared, SOON).unwrap();
+    let _lock = Lock::wait_at(Path::new(&path), PLACES, SHARED, SOON).unwrap();
     thread::sleep(Duration::from_secs(600));
 }
 
 #[test]
 fn the_ticket_of_a_killed_process_and_its_slot_are_free() {
     let queue = Queue::new();
-    let first = queue.now(Company::Shared).unwrap();
+    let first = queue.now(SHARED).unwrap();
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "lock::tests::a_holder_that_waits_to_be_killed"])
+        .args(["--ignored", "--exact", "lock::tests::helper_that_holds_a_lab_until_it_is_killed"])
         .env(HELD, queue.path())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
     queue.await_tickets(2);
-    let refused = wait_until("the victim to be inside", SOON, || match queue.now(Company::Shared) {
+    let refused = wait_until("the victim to be inside", SOON, || match queue.now(SHARED) {
         Ok(_) => Ok(Err("it is not".into())),
         Err(refused) => Ok(Ok(refused.to_string())),
     });
@@ -191,7 +231,7 @@ fn the_ticket_of_a_killed_process_and_its_slot_are_free() {
     assert!(refused.contains(&victim.id().to_string()), "{refused}");
     kill(Pid::from_raw(victim.id().cast_signed()), Signal::SIGKILL).unwrap();
     victim.wait().unwrap();
-    let second = queue.now(Company::Shared).unwrap();
+    let second = queue.now(SHARED).unwrap();
     assert_eq!((first.slots(), second.slots()), (0..1, 1..2));
     drop((first, second));
     queue.now(Company::Alone).unwrap();

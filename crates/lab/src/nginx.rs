@@ -7,7 +7,7 @@ use crate::{Error, Namespace, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A running nginx, on port 80 of both address families.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const CHARON: &str = "/usr/lib/ipsec/charon";
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// `kernel-libipsec` has to stand before `kernel-netlink`, and needs it.
 const PLUGINS: &str = "random nonce openssl aesni gcm aes sha1 sha2 hmac kdf ccm ctr chapoly cmac drbg xcbc x509 pubkey \
@@ -97,9 +97,13 @@ fn settings_text(socket: &Path, levels: &str) -> String {
     format!(
         "charon {{
     load = {PLUGINS}
-    # A peer that never answers is given up after seconds, not minutes.
-    retransmit_tries = 3
+    # A request is repeated soon, and given up after 48 s: a cluster may be busy with a takeover for a while, and the machine with
+    # other labs.
     retransmit_timeout = 1.0
+    retransmit_base = 1.2
+    retransmit_tries = 12
+    # Replaced Child SAs are gone within the time of a test.
+    delete_rekeyed_delay = 1
     # A NAT is reminded within the time of a test.
     keep_alive = 2s
     # It would take the tunnel down before it reauthenticates.

@@ -24,7 +24,7 @@ const RECORDER_PREFIX: &str = "qb-corosync-";
 const IPC_PREFIX: &str = "qb-";
 
 const LOCK_LIMIT: Duration = Duration::from_secs(60);
-const DEATH_LIMIT: Duration = Duration::from_secs(10);
+const DEATH_LIMIT: Duration = Duration::from_secs(60);
 
 /// What was found and removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const START_LIMIT: Duration = Duration::from_secs(20);
-const STOP_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(120);
+const STOP_LIMIT: Duration = Duration::from_secs(120);
 
 /// A `testudod` with the two ports of a lab's gateway.
 #[derive(Debug)]
@@ -189,6 +189,10 @@ fn launch(namespace: &Namespace, config: &Path) -> Result<Process> {
 /// Keys without a table stand at the top of a TOML file.
 fn config_text(instance: &str, socket: &Path, more: &str) -> String {
     let (top, more) = more.split_at(more.find('[').unwrap_or(more.len()));
+    // A test waits until replaced Child SAs are gone.
+    let linger = "[ike]\nrekeyed_linger_ms = 500\n";
+    let more =
+        if more.contains("[ike]\n") { more.replace("[ike]\n", linger) } else { format!("{more}\n{linger}") };
     format!(
         "instance = \"{instance}\"
 {top}

@@ -7,9 +7,10 @@ use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
 use testudo_lab::download::Download;
 use testudo_lab::inject::Injector;
-use testudo_lab::iperf::{Direction, IperfServer, carry};
+use testudo_lab::iperf::Direction;
 use testudo_lab::nginx::Nginx;
 use testudo_lab::ping::Ping;
+use testudo_lab::streams::Streams;
 use testudo_lab::strongswan::Strongswan;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Options, Side};
@@ -21,7 +22,7 @@ const MARK: [u8; 8] = *b"in clear";
 const MIB: u64 = 1 << 20;
 
 fn topology(name: &str) -> Topology {
-    Topology::build(&Lab::new(name).unwrap(), &Options::default()).unwrap()
+    Topology::build(&Lab::large(name, 2).unwrap(), &Options::default()).unwrap()
 }
 
 /// Two charons with a connection loaded, not yet up.
@@ -153,11 +154,10 @@ fn pings(t: &Topology) {
     }
 }
 
-/// Downloads and iperf3 runs; returns how many gigabits they moved.
+/// Downloads and streams; returns how many gigabits they moved.
 fn transfers(t: &Topology) -> f64 {
     let nginx = Nginx::start(&t.server).unwrap();
     let expected = nginx.add_file("file", 16 * MIB, 1).unwrap();
-    let _iperf = IperfServer::start(&t.server).unwrap();
     let mut gigabits = 0.0;
     for family in [Family::V4, Family::V6] {
         let server = Side::Two.host(family);
@@ -165,7 +165,8 @@ fn transfers(t: &Topology) -> f64 {
         assert_eq!((download.bytes, &download.sha256), (16 * MIB, &expected));
         gigabits += download.gigabits();
         for direction in [Direction::Up, Direction::Down] {
-            gigabits += carry(&t.client, server, direction, 1, MIB).unwrap().gigabits();
+            Streams::one(direction, MIB).carry(&t.client, &t.server, server).unwrap();
+            gigabits += MIB as f64 * 8.0 / 1e9;
         }
     }
     gigabits

@@ -31,7 +31,7 @@ fn answers(from: &Namespace, to: IpAddr) -> bool {
 
 #[test]
 fn every_node_sees_every_frame_and_one_that_has_the_shared_addresses_is_a_router() {
-    let lab = Lab::new("cluster").unwrap();
+    let lab = Lab::large("cluster", 2).unwrap();
     let t = Cluster::build(&lab, &Options { peers: 2, ..Options::default() }).unwrap();
     for family in FAMILIES {
         for net in [Net::Outer, Net::Inner] {
@@ -57,7 +57,7 @@ fn every_node_sees_every_frame_and_one_that_has_the_shared_addresses_is_a_router
 
 #[test]
 fn links_are_cut_and_healed_one_by_one_and_together() {
-    let lab = Lab::new("cluster-cuts").unwrap();
+    let lab = Lab::large("cluster-cuts", 2).unwrap();
     let t = Cluster::build(&lab, &Options::default()).unwrap();
     let own = |node, net| Cluster::own(node, net, Family::V4);
     let carrier = |node: u8, net: Net| {
@@ -96,7 +96,7 @@ fn shared_memory(pid: u32) -> usize {
 
 #[test]
 fn five_corosyncs_are_one_cluster_and_leave_no_memory_behind() {
-    let lab = Lab::new("cluster-corosync").unwrap();
+    let lab = Lab::large("cluster-corosync", 2).unwrap();
     let t = Cluster::build(&lab, &Options { nodes: 5, peers: 0, ..Options::default() }).unwrap();
     let addresses = (1..=5).map(|node| Cluster::own(node, Net::Cluster, Family::V4)).collect();
     let timers = Timers { token: Duration::from_millis(300), consensus: Duration::from_millis(360) };

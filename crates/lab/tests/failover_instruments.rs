@@ -16,7 +16,7 @@ const SLACK: Duration = Duration::from_millis(5);
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn topology(name: &str) -> Topology {
-    let t = Topology::build(&Lab::new(name).unwrap(), &Options::default()).unwrap();
+    let t = Topology::build(&Lab::large(name, 2).unwrap(), &Options::default()).unwrap();
     // Nobody waits for a neighbour's address while something is measured.
     for family in [Family::V4, Family::V6] {
         let pong = testudo_lab::ping::Ping::new(Side::Two.host(family)).run(&t.client).unwrap();

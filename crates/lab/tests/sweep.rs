@@ -14,8 +14,8 @@ const MARK: &str = "TESTUDO_LAB_TEST_DIR_FILE";
 
 /// Runs as a process of its own, started by the test below.
 #[test]
-#[ignore = "a helper that waits to be killed"]
-fn a_lab_that_waits_to_be_killed() {
+#[ignore = "another test starts it in a process of its own"]
+fn helper_that_holds_a_lab_until_it_is_killed() {
     let Some(mark) = std::env::var_os(MARK) else { return };
     let lab = Lab::new("killed").unwrap();
     let t = Topology::build(&lab, &Options::default()).unwrap();
@@ -38,7 +38,7 @@ fn the_next_lab_sweeps_what_a_killed_one_left() {
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("mark");
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "a_lab_that_waits_to_be_killed"])
+        .args(["--ignored", "--exact", "helper_that_holds_a_lab_until_it_is_killed"])
         .env(MARK, &mark)
         .stdout(Stdio::null())
         .spawn()

@@ -55,7 +55,7 @@ impl Bed {
     /// Parts these nodes from all others, on all networks; what is outside and inside stays with the others.
     /// [`crate::cluster::Cluster::heal`] ends it.
     pub fn split(&self, apart: &[u8]) -> Result<()> {
-        Net::ALL.iter().try_for_each(|net| self.cluster.divide(*net, apart))
+        self.cluster.split(apart)
     }
 
     /// Written in place, as a device's memory changes.

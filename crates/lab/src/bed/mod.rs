@@ -23,7 +23,7 @@ use crate::{Error, Lab, Result, wait_until};
 use std::time::Duration;
 
 /// For whatever takes a view, or a daemon's start, on a machine that has much else to do.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// What runs.
 #[derive(Clone, Debug)]

@@ -1,0 +1,141 @@
+//! TCP streams of a given length from one host to another, checked octet by octet.
+//!
+//! Unlike [`crate::iperf`] it measures nothing: it ends with the last octet, however long that takes on a busy machine.
+
+use crate::iperf::Direction;
+use crate::{Error, Namespace, Result, wait_until};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
+
+/// For a connection, and for each step of a stream: TCP may have to send something again several times.
+const LIMIT: Duration = Duration::from_secs(60);
+const CHUNK: usize = 64 << 10;
+/// What a stream carries comes again after so many octets, which divide no power of two: no lost piece goes unseen.
+const PERIOD: u64 = 251;
+
+/// What is carried.
+#[derive(Clone, Copy, Debug)]
+pub struct Streams {
+    /// From or to the client, which connects.
+    pub direction: Direction,
+    /// How many at the same time.
+    pub count: u8,
+    /// Octets of each.
+    pub octets: u64,
+}
+
+impl Streams {
+    /// One stream.
+    pub fn one(direction: Direction, octets: u64) -> Self {
+        Self { direction, count: 1, octets }
+    }
+
+    /// Connects `client` to `address` of `server` and carries all octets. An octet that is missing or wrong is an error.
+    pub fn carry(self, client: &Namespace, server: &Namespace, address: IpAddr) -> Result<()> {
+        let what = format!("{self:?} between {} and {address}", client.role());
+        let failed = || Error::io(&what);
+        let listener = server.enter(|| TcpListener::bind((address, 0)))?.map_err(failed())?;
+        listener.set_nonblocking(true).map_err(failed())?;
+        let target = listener.local_addr().map_err(failed())?;
+        let mut pairs = Vec::new();
+        for _ in 0..self.count {
+            let near = client.enter(|| TcpStream::connect_timeout(&target, LIMIT))?.map_err(failed())?;
+            let far = wait_until(&what, LIMIT, || match listener.accept() {
+                Ok((stream, _)) => Ok(Ok(stream)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Err("no connection".into())),
+                Err(error) => Err(failed()(error)),
+            })?;
+            far.set_nonblocking(false).map_err(failed())?;
+            for stream in [&near, &far] {
+                stream.set_read_timeout(Some(LIMIT)).map_err(failed())?;
+                stream.set_write_timeout(Some(LIMIT)).map_err(failed())?;
+            }
+            pairs.push(match self.direction {
+                Direction::Up => (near, far),
+                Direction::Down => (far, near),
+            });
+        }
+        self.exchange(&pairs).map_err(failed())
+    }
+
+    /// All streams at once; the first error of any.
+    fn exchange(self, pairs: &[(TcpStream, TcpStream)]) -> io::Result<()> {
+        std::thread::scope(|scope| {
+            let streams = (0..).zip(pairs).flat_map(|(number, (from, to))| {
+                let sending = scope.spawn(move || send(from, number, self.octets));
+                [sending, scope.spawn(move || receive(to, number, self.octets))]
+            });
+            let threads: Vec<_> = streams.collect();
+            let ends = threads.into_iter().map(|thread| match thread.join() {
+                Ok(end) => end,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            ends.collect()
+        })
+    }
+}
+
+/// Octets of a stream from some place on.
+fn pattern(number: u8, from: u64, length: usize) -> Vec<u8> {
+    // The remainder is below 256.
+    (from..).take(length).map(|place| (place % PERIOD) as u8 ^ number).collect()
+}
+
+fn send(mut stream: &TcpStream, number: u8, octets: u64) -> io::Result<()> {
+    let mut sent = 0;
+    while sent < octets {
+        let length = CHUNK.min(usize::try_from(octets - sent).unwrap_or(CHUNK));
+        stream.write_all(&pattern(number, sent, length))?;
+        sent += length as u64;
+    }
+    stream.shutdown(Shutdown::Write)
+}
+
+fn receive(mut stream: &TcpStream, number: u8, octets: u64) -> io::Result<()> {
+    let mut received = 0;
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let length = match stream.read(&mut chunk) {
+            Ok(0) if received == octets => return Ok(()),
+            Ok(0) => return Err(io::Error::other(format!("ended after {received} of {octets} octets"))),
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                return Err(io::Error::other(format!("{error} after {received} of {octets} octets")));
+            }
+        };
+        if chunk[..length] != pattern(number, received, length) {
+            return Err(io::Error::other(format!("a wrong octet behind {received} of {octets}")));
+        }
+        received += length as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn all_octets_arrive() {
+        let streams = Streams { direction: Direction::Up, count: 3, octets: 300_001 };
+        streams.exchange(&[connected(), connected(), connected()]).unwrap();
+    }
+
+    #[test]
+    fn a_stream_that_ends_early_or_differs_is_an_error() {
+        let pair = connected();
+        send(&pair.0, 1, 1000).unwrap();
+        let error = receive(&pair.1, 1, 1001).unwrap_err().to_string();
+        assert_eq!(error, "ended after 1000 of 1001 octets");
+        let pair = connected();
+        send(&pair.0, 1, 1000).unwrap();
+        assert!(receive(&pair.1, 2, 1000).unwrap_err().to_string().starts_with("a wrong octet"));
+    }
+}
