@@ -105,6 +105,8 @@ pub(crate) struct IkeSettings {
     pub(crate) half_open_per_source: u32,
     /// IKE SAs at most of one identity, on one connection.
     pub(crate) ike_sas_per_peer: u32,
+    /// How long a replaced Child SA still takes packets in.
+    pub(crate) rekeyed_linger: Duration,
 }
 
 impl Config {
@@ -279,10 +281,14 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
         half_open_limit: 10_000,
         half_open_per_source: 1000,
         ike_sas_per_peer: 256,
+        rekeyed_linger: Duration::from_secs(5),
     };
     let Some(ike) = root.section("ike")? else { return Ok(settings) };
     if let Some(n) = ike.integer("retransmit_timeout_ms", 10, 60_000)? {
         settings.retransmit_timeout = Duration::from_millis(n);
+    }
+    if let Some(n) = ike.integer("rekeyed_linger_ms", 10, 60_000)? {
+        settings.rekeyed_linger = Duration::from_millis(n);
     }
     if let Some(n) = ike.integer("keepalive_interval", 0, 3600)? {
         settings.keepalive_interval = Duration::from_secs(n);
