@@ -14,7 +14,7 @@ use testudo_lab::wait_until;
 
 /// How a message of an update begins (`cluster::group::frame`: magic, version, kind): what follows it is sealed.
 const SEALED: &[u8] = b"Tg\x02\x02\0\0\0\0";
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(120);
 const SHARED: &str = "/dev/shm";
 /// Secrets that an SA needs as long as it lives, as charon calls them.
 const KEPT: [&str; 5] =
@@ -38,7 +38,7 @@ fn secrets(bed: &Bed) -> Vec<Needle> {
 
 #[test]
 fn no_key_is_in_corosync_or_in_what_it_shares() {
-    let mut bed = Bed::start(&Lab::new("secrets").unwrap(), &BedOptions::default()).unwrap();
+    let mut bed = Bed::start(&Lab::large("secrets", 2).unwrap(), &BedOptions::default()).unwrap();
     peer(&bed).log_keys().unwrap();
     bed.bring_up(1).unwrap();
     let pong = Ping::new(Cluster::behind(1, Family::V4, 2)).count(5).run(&bed.cluster.client).unwrap();

@@ -7,18 +7,19 @@ use std::time::Duration;
 use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
 use testudo_lab::gateway::{Gateway, Kind};
-use testudo_lab::iperf::{Direction, IperfServer, carry};
+use testudo_lab::iperf::Direction;
 use testudo_lab::nat::Nat;
 use testudo_lab::ping::Ping;
+use testudo_lab::streams::Streams;
 use testudo_lab::swanctl::{IkeSa, Swanctl};
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::testudo::Testudo;
 use testudo_lab::topology::{Family, Options, Side};
 use testudo_lab::{Lab, Namespace, Topology, wait_until};
 
-pub(crate) const UP_LIMIT: Duration = Duration::from_secs(15);
+pub(crate) const UP_LIMIT: Duration = Duration::from_secs(60);
 /// Long enough for whatever should come at once, on a machine that has much else to do.
-pub(crate) const SOON: Duration = Duration::from_secs(5);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 const IMPATIENT: &str = "\n[ike]\nretransmit_timeout_ms = 250\nretransmit_tries = 2\n";
 
 const MIB: u64 = 1 << 20;
@@ -30,7 +31,7 @@ pub(crate) struct Scenario {
     outer: Family,
     options: Options,
     settings: &'static str,
-    alone: bool,
+    places: u8,
 }
 
 /// The lab with both gateways running.
@@ -41,23 +42,22 @@ pub(crate) struct Pair {
 }
 
 impl Scenario {
-    /// Over IPv4, with a connection that both sides agree on. Another lab may be there meanwhile, unless the peer is a guest: its
-    /// emulator takes a processor.
+    /// Over IPv4, with a connection that both sides agree on. A guest takes more places than other peers: its emulator takes a
+    /// processor.
     pub(crate) fn new(name: &'static str, peer: Kind) -> Self {
-        let alone = peer == Kind::Guest;
-        Self { name, peer, outer: Family::V4, options: Options::default(), settings: "", alone }
+        let places = if peer == Kind::Guest { 2 } else { 1 };
+        Self { name, peer, outer: Family::V4, options: Options::default(), settings: "", places }
     }
 
-    /// Without another lab beside it: for what depends on fractions of a second, as ping(8) does where all packets have to come
-    /// back, or leaves nobody a processor.
-    pub(crate) fn alone(mut self) -> Self {
-        self.alone = true;
+    /// With workers that leave no other lab their processors.
+    pub(crate) fn large(mut self) -> Self {
+        self.places = 2;
         self
     }
 
-    /// Gives a silent peer up 1.5 s after the first transmission. No other lab may keep one silent for so long.
+    /// Gives a silent peer up 1.5 s after the first transmission.
     pub(crate) fn impatient(self) -> Self {
-        self.settings(IMPATIENT).alone()
+        self.settings(IMPATIENT)
     }
 
     /// The family of the outer addresses.
@@ -119,8 +119,7 @@ impl Scenario {
     /// Starts both gateways, without a connection.
     pub(crate) fn start_empty(mut self) -> Pair {
         self.options.towards = [Kind::Testudo.offloads_towards(), self.peer.offloads_towards()];
-        let lab = if self.alone { Lab::new(self.name) } else { Lab::shared(self.name) };
-        let t = Topology::build(&lab.unwrap(), &self.options).unwrap();
+        let t = Topology::build(&Lab::large(self.name, self.places).unwrap(), &self.options).unwrap();
         let one = Testudo::start_with(t.gateway(Side::One), self.settings).unwrap();
         let two = match self.peer {
             Kind::Testudo => {
@@ -186,12 +185,11 @@ impl Pair {
         }
     }
 
-    /// TCP from client to server and back, for a second each.
+    /// TCP from client to server and back.
     pub(crate) fn tcp_both_ways(&self, family: Family) {
-        let _server = IperfServer::start(&self.t.server).unwrap();
         for direction in [Direction::Up, Direction::Down] {
             let to = Side::Two.host(family);
-            carry(&self.t.client, to, direction, 1, MIB).unwrap();
+            Streams::one(direction, MIB).carry(&self.t.client, &self.t.server, to).unwrap();
         }
     }
 

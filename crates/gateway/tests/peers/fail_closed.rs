@@ -62,7 +62,7 @@ fn load(pair: &Pair) -> (IperfServer, Vec<Process>) {
 
 #[test]
 fn nothing_leaves_when_the_daemon_is_killed_under_traffic() {
-    let mut pair = Scenario::new("kill", Kind::Testudo).alone().start();
+    let mut pair = Scenario::new("kill", Kind::Testudo).start();
     pair.up(Side::One);
     let watch = Watch::start(&pair.t);
     let load = load(&pair);
@@ -96,7 +96,7 @@ fn nothing_leaves_when_the_daemon_is_killed_under_traffic() {
 /// what an earlier run protected.
 #[test]
 fn a_refused_connection_opens_nothing() {
-    let mut pair = Scenario::new("refused", Kind::Testudo).alone().start();
+    let mut pair = Scenario::new("refused", Kind::Testudo).start();
     let watch = Watch::start(&pair.t);
     let flood = pair.t.client.cmd("ping").args(["-n", "-q", "-f", &Side::Two.host(Family::V4).to_string()]);
     let _flood = pair.t.client.start("flood", flood).unwrap();
@@ -124,7 +124,7 @@ fn a_refused_connection_opens_nothing() {
 /// router, which no connected prefix covers, gets through as soon as the tunnel is up again.
 #[test]
 fn a_restart_remembers_which_side_is_ours() {
-    let mut pair = Scenario::new("own-side", Kind::Testudo).alone().start_empty();
+    let mut pair = Scenario::new("own-side", Kind::Testudo).start_empty();
     let sides = |connection: &mut Connection, local: &str, remote: &str| {
         (connection.local_ts, connection.remote_ts) = (vec![local.into()], vec![remote.into()]);
     };
@@ -186,7 +186,7 @@ fn rules_and_routes_that_are_deleted_come_back() {
 /// Where the routes that should hold an SA's traffic back cannot be made, that SA goes again. IKE goes on.
 #[test]
 fn an_sa_that_cannot_be_guarded_is_taken_down() {
-    let pair = Scenario::new("unguarded", Kind::Testudo).alone().start_empty();
+    let pair = Scenario::new("unguarded", Kind::Testudo).start_empty();
     // A peer from anywhere: what its SA takes is known when it comes, and has to be held back from then on.
     let roaming = |side: Side, selectors: &str| {
         let connection = Connection::of(side, Family::V4).to_string();

@@ -116,7 +116,7 @@ fn talk(pair: &Pair, lines: &[&Line]) {
 #[test]
 fn large_datagrams_cross_two_workers() {
     let scenario = Scenario::new("frag-shared", Kind::Testudo).queues([2; 2]).outer(Family::V6);
-    let scenario = scenario.outer_mtu(OUTER_MTU).settings("\n[worker]\ncount = 2\n").alone();
+    let scenario = scenario.outer_mtu(OUTER_MTU).settings("\n[worker]\ncount = 2\n").large();
     let pair =
         scenario.start_with(|_, connection| connection.more_child = vec!["replay_window = 8192".into()]);
     pair.up(Side::One);

@@ -4,9 +4,10 @@ use crate::common::{Pair, SOON, Scenario, Watch};
 use std::net::UdpSocket;
 use std::time::Duration;
 use testudo_lab::gateway::Kind;
-use testudo_lab::iperf::{Direction, IperfServer, carry};
+use testudo_lab::iperf::Direction;
 use testudo_lab::nginx::Nginx;
 use testudo_lab::ping::Ping;
+use testudo_lab::streams::Streams;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::transfer::Transfer;
 
@@ -28,11 +29,11 @@ fn files_arrive_whole(pair: &Pair) {
 }
 
 fn streams_flow(pair: &Pair) {
-    let _server = IperfServer::start(&pair.t.gw2).unwrap();
     for family in FAMILIES {
-        for (direction, streams) in [(Direction::Up, 1), (Direction::Down, 1), (Direction::Up, 4)] {
+        for (direction, count) in [(Direction::Up, 1), (Direction::Down, 1), (Direction::Up, 4)] {
             let to = Side::Two.inner(family);
-            carry(&pair.t.gw1, to, direction, streams, 1 << 20).unwrap();
+            let streams = Streams { direction, count, octets: 1 << 20 };
+            streams.carry(&pair.t.gw1, &pair.t.gw2, to).unwrap();
         }
     }
 }

@@ -5,8 +5,9 @@ use crate::rekeying::{renew, under_traffic};
 use testudo_lab::capture::Capture;
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::guest::Guest;
-use testudo_lab::iperf::{Direction, IperfServer, carry};
+use testudo_lab::iperf::Direction;
 use testudo_lab::ping::Ping;
+use testudo_lab::streams::Streams;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side, WIRE_PORTS};
 use testudo_lab::wait_until;
@@ -65,10 +66,9 @@ fn carries_traffic(pair: &Pair, tcp: Family) {
             pair.ping_from(from, family, 4000);
         }
     }
-    let _server = IperfServer::start(&pair.t.server).unwrap();
     for direction in [Direction::Up, Direction::Down] {
         let to = Side::Two.host(tcp);
-        carry(&pair.t.client, to, direction, 1, TRANSFER).unwrap();
+        Streams::one(direction, TRANSFER).carry(&pair.t.client, &pair.t.server, to).unwrap();
     }
 }
 
@@ -123,6 +123,7 @@ fn plain_esp(outer: Family) {
 
 /// New keys for both kinds of SA, from either side, under traffic: the kernel loses no packet, and neither do we.
 #[test]
+#[ignore = "make test-all: the other peer"]
 fn a_linux_kernel_gets_new_keys() {
     let pair = Scenario::new("kernel-rekey", Kind::Guest).inner_mtu(INNER_MTU).start_empty();
     for (numbers, initiator) in [(Numbers::Extended, Side::One), (Numbers::Plain, Side::Two)] {
@@ -158,6 +159,7 @@ fn a_linux_kernel_carries_plain_esp_over_ipv4() {
 }
 
 #[test]
+#[ignore = "make test-all: the other family"]
 fn a_linux_kernel_carries_plain_esp_over_ipv6() {
     plain_esp(Family::V6);
 }

@@ -35,7 +35,7 @@ pub(crate) fn headers(inner: Family) -> u32 {
 }
 
 fn start(outer: Family) -> Pair {
-    let pair = Scenario::new("mtu", Kind::Testudo).alone().outer(outer).outer_mtu(OUTER_MTU).start();
+    let pair = Scenario::new("mtu", Kind::Testudo).outer(outer).outer_mtu(OUTER_MTU).start();
     pair.up(Side::One);
     pair
 }
@@ -120,6 +120,7 @@ fn sizes_over_ipv4() {
 }
 
 #[test]
+#[ignore = "make test-all: the other family"]
 fn sizes_over_ipv6() {
     sizes(Family::V6);
 }
@@ -128,7 +129,7 @@ fn sizes_over_ipv6() {
 /// is fragmented, and the kernel at the other end puts it together. It answers with fragments of its own, which we put together.
 #[test]
 fn the_smallest_ipv6_mtu_passes_a_path_of_the_same() {
-    let pair = Scenario::new("mtu", Kind::Strongswan).alone().outer(Family::V6).outer_mtu(1280).start();
+    let pair = Scenario::new("mtu", Kind::Strongswan).outer(Family::V6).outer_mtu(1280).start();
     pair.up(Side::One);
     let arrivals = Arrivals::count(&pair.t.server, HOST, &[]);
     let said = ping(&pair, Side::One, Family::V6, 1280 - headers(Family::V6), "do", 5);
@@ -265,6 +266,7 @@ fn a_download_passes_a_smaller_path_over_ipv4() {
 }
 
 #[test]
+#[ignore = "make test-all: the other family"]
 fn a_download_passes_a_smaller_path_over_ipv6() {
     a_download_passes_a_router(Family::V6);
 }
@@ -286,7 +288,8 @@ fn tcp_is_clamped_to_what_fits() {
         }
         for side in [Side::One, Side::Two].map(|side| pair.status(side)) {
             let totals = &side["counters"]["totals"];
-            assert!(totals["mss_clamped"].as_u64() >= Some(8), "{totals}");
+            // Two families, two directions: four connections.
+            assert!(totals["mss_clamped"].as_u64() >= Some(4), "{totals}");
             assert_eq!(totals["split"], 0, "{totals}");
             assert_eq!(side["counters"]["drops"]["too_big"], 0, "{side}");
         }

@@ -10,8 +10,9 @@ use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
-/// Old Child SAs linger for five seconds on both sides, and a charon that has to wait for its turn waits for up to fifteen.
-const SETTLED: Duration = Duration::from_secs(40);
+/// A charon whose request meets one of ours asks again after fifteen to twenty seconds (TEMPORARY_FAILURE, RFC 7296 §2.25), and may
+/// meet another then.
+const SETTLED: Duration = Duration::from_secs(180);
 const INTERVAL: Duration = Duration::from_millis(5);
 const AROUND: Duration = Duration::from_millis(500);
 
@@ -132,6 +133,7 @@ fn by_command_with_strongswan() {
 }
 
 #[test]
+#[ignore = "make test-all: each cipher"]
 fn by_command_with_strongswan_and_perfect_forward_secrecy() {
     by_command(Kind::Strongswan, "aes128gcm16-x25519", Some("CURVE_25519"));
 }
@@ -180,8 +182,8 @@ fn by_limits(scenario: Scenario, renewing: Side, ike: &[&str], child: &[&str], l
     watch.saw_nothing();
 }
 
-const QUICK_IKE: &[&str] = &["rekey_time = 7s", "rand_time = 1s", "over_time = 60s"];
-const QUICK_CHILD: &[&str] = &["rekey_time = 4s", "rand_time = 1s", "life_time = 60s"];
+const QUICK_IKE: &[&str] = &["rekey_time = 5s", "rand_time = 1s", "over_time = 600s"];
+const QUICK_CHILD: &[&str] = &["rekey_time = 2s", "rand_time = 0s", "life_time = 600s"];
 
 #[test]
 fn by_time_of_ours_with_strongswan() {
@@ -205,9 +207,10 @@ fn by_octets() {
 
 /// What passes between renewal and end is a moment's traffic: far less than a second.
 #[test]
+#[ignore = "make test-all: a combination of what others prove"]
 fn by_octets_of_a_moment() {
     // 400 packets a second of 84 octets: 0.6 s to the renewal, and 0.3 s from there to the end.
-    by_limits(limited().alone(), Side::One, &[], &["rekey_bytes = 20000", "life_bytes = 30000"], 10);
+    by_limits(limited(), Side::One, &[], &["rekey_bytes = 20000", "life_bytes = 30000"], 10);
 }
 
 /// What the side that loses says where both have renewed the same Child SA, and the same IKE SA: ours, and charon's, which
@@ -220,7 +223,7 @@ const CROSSED: [&[&str]; 2] = [
 /// Both sides have the same limits and no spread, so that they begin at once again and again (RFC 7296 §2.8.1, §2.8.2).
 /// True if, by the logs, both have renewed the same of each kind within that time behind the third renewal of the Child SA.
 fn both_at_once(peer: Kind, patience: Duration) -> bool {
-    let pair = Scenario::new("both-rekey", peer).alone().start_with(|_, connection| {
+    let pair = Scenario::new("both-rekey", peer).start_with(|_, connection| {
         let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
         connection.more = lines(&["rekey_time = 6s", "rand_time = 0s", "over_time = 60s"]);
         connection.more_child = lines(&["rekey_time = 3s", "rand_time = 0s", "life_time = 60s"]);
@@ -257,6 +260,7 @@ fn both_at_once_with_strongswan() {
 }
 
 #[test]
+#[ignore = "make test-all: the other peer"]
 fn both_at_once_with_testudo() {
     // A millisecond lies between the two, so that they seldom cross: that is for the scenarios of testudo-ike to show.
     // The second renewal of the IKE SA comes three seconds behind the third of the Child SA.

@@ -3,7 +3,6 @@
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::time::Duration;
 use testudo_lab::gateway::Kind;
 use testudo_lab::ping::Ping;
 use testudo_lab::topology::{Family, Side};
@@ -113,7 +112,7 @@ fn leases(pair: &Pair, pool: &str) -> Result<(String, String)> {
 /// Every client gets addresses that no other has; those of some carry traffic; all come back, and are kept for their owners.
 #[test]
 fn a_hundred_clients_get_an_address_each() {
-    let pair = Scenario::new("road", Kind::Strongswan).alone().start_empty();
+    let pair = Scenario::new("road", Kind::Strongswan).start_empty();
     pair.swanctl(Side::One).load(&server_conf(Side::One)).unwrap();
     pair.swanctl(Side::Two).load(&clients_conf(Side::Two, CLIENTS)).unwrap();
     let watch = Watch::start(&pair.t);
@@ -202,5 +201,5 @@ fn a_client_learns_why_it_gets_no_address() {
     let without = clients_conf(Side::Two, 2).replace("vips = 0.0.0.0, ::", "");
     pair.swanctl(Side::Two).load(&without).unwrap();
     assert!(pair.swanctl(Side::Two).initiate("net2", UP_LIMIT).is_err());
-    pair.two.process().wait_log("received FAILED_CP_REQUIRED notify", Duration::from_secs(5)).unwrap();
+    pair.two.process().wait_log("received FAILED_CP_REQUIRED notify", SOON).unwrap();
 }

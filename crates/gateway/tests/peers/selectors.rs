@@ -11,7 +11,7 @@ use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Both networks, the second side's restricted by `limit`.
 fn selectors(side: Side, limit: &str) -> Vec<String> {
@@ -89,6 +89,7 @@ fn one_port_alone_with_strongswan() {
 }
 
 #[test]
+#[ignore = "make test-all: the other peer"]
 fn one_port_alone_with_testudo() {
     one_port_alone(Kind::Testudo);
 }

@@ -2,21 +2,25 @@
 
 use crate::common::{Pair, SOON, Scenario};
 use nix::sys::signal::Signal;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use testudo_lab::command::Finished;
 use testudo_lab::gateway::Kind;
 use testudo_lab::process::Process;
 use testudo_lab::swanctl::IkeSa;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side, WIRE_PORTS};
-
-/// swanctl prints nothing before its first event, so that its readiness does not show.
-const REGISTERED: Duration = Duration::from_secs(2);
+use testudo_lab::wait_until;
 
 /// Starts swanctl in the background. It writes what it has seen when it ends.
 fn follow(pair: &Pair, args: &[&str]) -> Process {
     let process = pair.t.gw1.start("follow", pair.one.swanctl().cmd(args.iter().copied())).unwrap();
-    std::thread::sleep(REGISTERED);
+    // swanctl prints nothing before its first event. When it has registered, it waits for a signal.
+    let place = format!("/proc/{}/wchan", process.pid());
+    wait_until("swanctl to have registered", SOON, || {
+        let place = std::fs::read_to_string(&place).unwrap_or_default();
+        Ok(if place.contains("sigtimedwait") { Ok(()) } else { Err(place) })
+    })
+    .unwrap();
     process
 }
 

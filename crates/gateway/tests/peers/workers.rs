@@ -6,14 +6,15 @@ use serde_json::Value;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 use testudo_lab::gateway::Kind;
-use testudo_lab::iperf::{Direction, IperfServer, carry};
+use testudo_lab::iperf::Direction;
+use testudo_lab::streams::Streams;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
 const QUEUES: u32 = 4;
 /// With so many all queues see some.
-const FLOWS: u32 = 16;
+const FLOWS: u8 = 16;
 
 /// The usual networks of a family in a tunnel of their own.
 fn tunnel(side: Side, family: Family) -> Connection {
@@ -34,7 +35,7 @@ fn tunnel(side: Side, family: Family) -> Connection {
 
 /// Two tunnels that all workers carry.
 fn start(name: &'static str, peer: Kind, settings: &'static str) -> Pair {
-    let pair = Scenario::new(name, peer).queues([QUEUES; 2]).settings(settings).alone().start_empty();
+    let pair = Scenario::new(name, peer).queues([QUEUES; 2]).settings(settings).large().start_empty();
     for side in [Side::One, Side::Two] {
         let both = [Family::V4, Family::V6].map(|family| tunnel(side, family).to_string());
         pair.swanctl(side).load(&both.concat()).unwrap();
@@ -47,14 +48,14 @@ fn start(name: &'static str, peer: Kind, settings: &'static str) -> Pair {
 
 fn tcp(pair: &Pair, family: Family, direction: Direction) {
     let to = Side::Two.host(family);
-    carry(&pair.t.client, to, direction, FLOWS, 1 << 20).unwrap();
+    let streams = Streams { direction, count: FLOWS, octets: 1 << 20 };
+    streams.carry(&pair.t.client, &pair.t.server, to).unwrap();
 }
 
 /// TCP and pings through tunnels of ours, by many flows, and nothing in clear.
 fn carry_many_flows(pair: &Pair) {
     let watch = Watch::start(&pair.t);
     pair.ping_both_ways();
-    let _server = IperfServer::start(&pair.t.server).unwrap();
     tcp(pair, Family::V4, Direction::Up);
     tcp(pair, Family::V4, Direction::Down);
     tcp(pair, Family::V6, Direction::Up);
@@ -154,7 +155,7 @@ fn flood(pair: &Pair) -> testudo_lab::Result<()> {
 #[test]
 fn a_worker_without_a_queue_helps_with_one_sa() {
     let scenario = Scenario::new("helper", Kind::Testudo).queues([1; 2]);
-    let pair = scenario.settings("\n[worker]\ncount = 2\n").alone().start_empty();
+    let pair = scenario.settings("\n[worker]\ncount = 2\n").large().start_empty();
     for side in [Side::One, Side::Two] {
         let mut tunnel = Connection::of(side, Family::V4);
         tunnel.more_child = vec!["replay_window = 32".into()];

@@ -1,6 +1,6 @@
 //! After a takeover the peer is asked to set counters right (RFC 6311).
 
-use super::{LIMIT, Trial, within};
+use super::{LIMIT, OUTAGE_LIMIT, Trial, within};
 use crate::failover::others;
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread::sleep;
@@ -63,7 +63,7 @@ fn strongswan_synchronizes_message_ids_after_each_takeover() {
         let what = format!("takeover {round} with a synchronization");
         let before: usize = others(owner).iter().map(|node| trial.logged(*node, SYNCHRONIZED)).sum();
         let seen = trial.under_traffic(&what, |bed| bed.strike(owner, Failure::Testudod).unwrap());
-        within(&what, Duration::from_secs(5), &seen);
+        within(&what, OUTAGE_LIMIT, &seen);
         wait_until("the peer's answer", LIMIT, || {
             let now: usize = others(owner).iter().map(|node| trial.logged(*node, SYNCHRONIZED)).sum();
             Ok(if now == before + 1 { Ok(()) } else { Err(format!("{now} after {before}")) })

@@ -1,6 +1,6 @@
 //! Two failures at once, and one after another, in five nodes; and what is left without a quorum.
 
-use super::{LIMIT, Trial, behind, not_doubled, within};
+use super::{LIMIT, OUTAGE_LIMIT, Trial, behind, not_doubled, within};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use testudo_lab::bed::{BedOptions, Failure};
@@ -36,7 +36,7 @@ fn two_and_another(mode: &str) {
         bed.strike(second, CUT).unwrap();
     });
     not_doubled(what, &seen);
-    within(what, Duration::from_secs(10), &seen);
+    within(what, OUTAGE_LIMIT, &seen);
     trial.all_is_well(what);
 
     let left: Vec<u8> = all.iter().copied().filter(|node| ![first, second].contains(node)).collect();
@@ -68,17 +68,20 @@ fn two_and_another(mode: &str) {
 }
 
 #[test]
+#[ignore = "make test-all: a long failover"]
 fn two_at_once_and_another_with_forward() {
     two_and_another("forward");
 }
 
 #[test]
+#[ignore = "make test-all: a long failover"]
 fn two_at_once_and_another_with_stop() {
     two_and_another("stop");
 }
 
 /// One daemon after another, as long as corosync has its quorum: the last one carries everything.
 #[test]
+#[ignore = "make test-all: a long failover"]
 fn one_daemon_after_another() {
     let mut trial = Trial::start("one-by-one", &five("stop"));
     let mut left: Vec<u8> = (1..=5).collect();
@@ -88,7 +91,7 @@ fn one_daemon_after_another() {
         let what = format!("{} of five daemons dead", 5 - left.len());
         let seen = trial.under_traffic(&what, |bed| bed.strike(owner, Failure::Testudod).unwrap());
         not_doubled(&what, &seen);
-        within(&what, Duration::from_secs(5), &seen);
+        within(&what, OUTAGE_LIMIT, &seen);
         trial.bed.await_members(&left).unwrap();
     }
     trial.all_is_well("four of five daemons dead");

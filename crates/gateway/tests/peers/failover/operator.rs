@@ -3,7 +3,6 @@
 use super::{LIMIT, Trial};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
 use testudo_lab::bed::{Bed, BedOptions, Failure, connection};
 use testudo_lab::gateway::Kind;
 use testudo_lab::testudo::Testudo;
@@ -110,7 +109,7 @@ fn one_node_is_told_and_all_of_them_list_and_command() {
         }
         // Wherever its home is, two of the three are others.
         for node in 1..=3 {
-            let done = trial.bed.node(node).swanctl().initiate(&name, Duration::from_secs(10)).unwrap();
+            let done = trial.bed.node(node).swanctl().initiate(&name, LIMIT).unwrap();
             assert!(done.stdout.contains("initiate completed successfully"), "{}", done.stdout);
         }
         all_hear(&listeners, "ike-updown", true);
@@ -156,7 +155,7 @@ fn nodes_that_are_configured_by_themselves_say_where_they_differ() {
         peers: vec![Kind::Strongswan],
         ..BedOptions::default()
     };
-    let mut bed = Bed::start(&Lab::new("configured-apart").unwrap(), &options).unwrap();
+    let mut bed = Bed::start(&Lab::large("configured-apart", 2).unwrap(), &options).unwrap();
     bed.await_balance().unwrap();
     bed.node(2).swanctl().load(&format!("{}{}", connection(1), connection(2))).unwrap();
     await_why(&mut bed, 1, "node 2 has connection peer2, which this node has not");

@@ -28,6 +28,7 @@ fn the_owner_is_parted_from_the_majority_and_the_peers() {
 /// The owner is alone with the peers: with `forward` it goes on carrying packets, and no IKE. The majority owns all when the parts
 /// meet again.
 #[test]
+#[ignore = "make test-all: a combination of what others prove"]
 fn the_majority_is_parted_from_the_owner_and_the_peers() {
     let mut trial = Trial::start("part-others", &forwarding());
     let owner = trial.bed.owner(1).unwrap();

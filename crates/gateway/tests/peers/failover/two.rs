@@ -1,6 +1,6 @@
 //! Two nodes: with a witness, whose vote lets one of them go on alone, and without. What docs/cluster.md says of them.
 
-use super::{LIMIT, Trial, behind, hardly_doubled, not_doubled, within};
+use super::{LIMIT, OUTAGE_LIMIT, Trial, behind, hardly_doubled, not_doubled, within};
 use std::thread::sleep;
 use std::time::Duration;
 use testudo_lab::bed::{BedOptions, Failure, Votes};
@@ -66,14 +66,14 @@ impl Trial {
 }
 
 /// A daemon, a link, or a node is gone: the other one carries on alone, with the vote of the witness, and gives back what it took.
-fn survived(name: &str, failure: Failure, limit: Duration) {
+fn survived(name: &str, failure: Failure) {
     let mut trial = Trial::start(name, &witnessed());
     let owner = trial.bed.owner(1).unwrap();
     let what = format!("two and a witness: {failure:?}");
     let seen = trial.under_traffic(&what, |bed| bed.strike(owner, failure).unwrap());
     // Who lives and was passed over is told so before the other carries anything, and stops when it has time to hear it: one millisecond or some.
     hardly_doubled(&what, 10, &seen);
-    within(&what, limit, &seen);
+    within(&what, OUTAGE_LIMIT, &seen);
     trial.bed.await_members(&[other(owner)]).unwrap();
     assert_eq!(trial.bed.owner_among(1, &[other(owner)]).unwrap(), Some(other(owner)), "it speaks IKE");
     trial.all_is_well(&what);
@@ -89,24 +89,27 @@ fn survived(name: &str, failure: Failure, limit: Duration) {
 }
 
 #[test]
+#[ignore = "make test-all: a combination of what others prove"]
 fn testudod_is_killed_with_a_witness() {
-    survived("two-testudod", Failure::Testudod, Duration::from_secs(5));
+    survived("two-testudod", Failure::Testudod);
 }
 
 #[test]
+#[ignore = "make test-all: a combination of what others prove"]
 fn corosync_is_killed_with_a_witness() {
-    survived("two-corosync", Failure::Corosync, Duration::from_secs(5));
+    survived("two-corosync", Failure::Corosync);
 }
 
 /// The witness waits until it has missed the node for long enough.
 #[test]
 fn all_links_are_cut_with_a_witness() {
-    survived("two-links", CUT, Duration::from_secs(15));
+    survived("two-links", CUT);
 }
 
 #[test]
+#[ignore = "make test-all: a combination of what others prove"]
 fn the_network_of_the_cluster_is_cut_with_a_witness() {
-    survived("two-link", Failure::Link(Net::Cluster, Cut::Silent), Duration::from_secs(15));
+    survived("two-link", Failure::Link(Net::Cluster, Cut::Silent));
 }
 
 /// The nodes do not hear each other by the cluster's network, and both reach the witness, which takes the lower number.
@@ -124,7 +127,7 @@ fn the_witness_hears_both_nodes_that_do_not_hear_each_other() {
         bed.await_members(&[1]).unwrap();
     });
     not_doubled(what, &seen);
-    within(what, Duration::from_secs(5), &seen);
+    within(what, OUTAGE_LIMIT, &seen);
     trial.await_no_quorum(2);
     trial.all_is_well(what);
     let what = "its end";
@@ -173,6 +176,7 @@ fn the_witness_dies_and_then_a_node() {
 
 /// Who went on alone goes on with packets when the witness dies too, and with IKE when it is back: nobody else can have had its vote.
 #[test]
+#[ignore = "make test-all: a long failover"]
 fn a_node_dies_and_then_the_witness() {
     let mut trial = Trial::start("two-last", &witnessed());
     let owner = trial.bed.owner(1).unwrap();
@@ -195,6 +199,7 @@ fn a_node_dies_and_then_the_witness() {
 
 /// Its daemon of corosync votes on, so the other node is no majority without it: what it carries waits, and is not lost.
 #[test]
+#[ignore = "make test-all: a combination of what others prove"]
 fn a_testudod_that_stands_still_holds_up_its_tunnels() {
     let mut trial = Trial::start("two-pause", &witnessed());
     let owner = trial.bed.owner(1).unwrap();
@@ -253,13 +258,30 @@ fn a_node_is_cut_off_without_a_witness() {
     without_a_witness("two-alone", Votes::Nodes);
 }
 
+/// `no_quorum = "stop"`: without a quorum nothing passes, and with it again everything does.
 #[test]
+fn a_node_that_may_not_forward_without_a_quorum_stops() {
+    let options = BedOptions { cluster: "no_quorum = \"stop\"".into(), ..two(Votes::Nodes) };
+    let mut trial = Trial::start("two-stop", &options);
+    let owner = trial.bed.owner(1).unwrap();
+    let cut = other(owner);
+    trial.bed.strike(cut, CUT).unwrap();
+    trial.await_no_quorum(owner);
+    trial.await_carried(1, false);
+    trial.bed.mend(cut, CUT).unwrap();
+    trial.whole();
+    trial.all_is_well("the return of the node");
+}
+
+#[test]
+#[ignore = "make test-all: a combination of what others prove"]
 fn a_node_is_cut_off_with_two_node() {
     without_a_witness("two-node", Votes::TwoNode);
 }
 
 /// Nobody has a quorum, and the node whose corosync is gone goes on with the packets of what it had.
 #[test]
+#[ignore = "make test-all: a combination of what others prove"]
 fn corosync_is_killed_without_a_witness() {
     let mut trial = Trial::start("two-engine", &two(Votes::Nodes));
     let owner = trial.bed.owner(1).unwrap();
@@ -275,13 +297,14 @@ fn corosync_is_killed_without_a_witness() {
 
 /// As long as both daemons of corosync live no witness is needed: they are the quorum.
 #[test]
+#[ignore = "make test-all: a combination of what others prove"]
 fn testudod_is_killed_without_a_witness() {
     let mut trial = Trial::start("two-daemons", &two(Votes::Nodes));
     let owner = trial.bed.owner(1).unwrap();
     let what = "two without a witness: SIGKILL of testudod";
     let seen = trial.under_traffic(what, |bed| bed.strike(owner, Failure::Testudod).unwrap());
     not_doubled(what, &seen);
-    within(what, Duration::from_secs(5), &seen);
+    within(what, OUTAGE_LIMIT, &seen);
     trial.all_is_well(what);
     trial.bed.mend(owner, Failure::Testudod).unwrap();
     trial.whole();

@@ -100,7 +100,7 @@ fn read_pcap(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn under_fire(outer: Family) {
-    let pair = &mut Scenario::new("hostile", Kind::Testudo).outer(outer).alone().start();
+    let pair = &mut Scenario::new("hostile", Kind::Testudo).outer(outer).start();
     pair.up(Side::One);
     let known = spy(pair);
     let to_mac = pair.t.gw1.mac(OUTER).unwrap();
@@ -171,6 +171,7 @@ fn a_tunnel_over_ipv4_under_fire() {
 }
 
 #[test]
+#[ignore = "make test-all: the other family"]
 fn a_tunnel_over_ipv6_under_fire() {
     under_fire(Family::V6);
 }
