@@ -72,7 +72,10 @@ mod tests {
 
     #[test]
     fn a_thread_leaves_the_processor_of_a_worker() {
-        std::thread::spawn(|| {
+        // SAFETY: the call takes numbers only.
+        let own = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let before = own();
+        std::thread::spawn(move || {
             let before = sched_getaffinity(Pid::from_raw(0)).unwrap();
             let cpus = |set: &nix::sched::CpuSet| -> Vec<usize> {
                 (0..nix::sched::CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap()).collect()
@@ -84,13 +87,11 @@ mod tests {
                 expected.remove(0);
             }
             assert_eq!(cpus(&sched_getaffinity(Pid::from_raw(0)).unwrap()), expected);
-            // SAFETY: the call takes numbers only.
-            assert_eq!(unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }, NICE);
+            assert_eq!(own(), NICE);
         })
         .join()
         .unwrap();
-        // SAFETY: the call takes numbers only.
-        assert_eq!(unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }, 0, "of that thread alone");
+        assert_eq!(own(), before, "of that thread alone");
     }
 
     #[test]
