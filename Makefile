@@ -1,7 +1,7 @@
-# make test: install what is missing, build, lint, run every test.   make demo: show the gateway at work;
-# make demo-cluster: kill a node of a cluster and watch.
-# Both need root. Everything else is cargo.
-.PHONY: all packages build lint test demo demo-cluster clean-lab
+# make demo: show the gateway at work.   make demo-cluster: kill a node of a cluster and watch.
+# make test: what every change must pass.   make test-all: the whole matrix (docs/testing.md).
+# All install what is missing, and need root. Everything else is cargo.
+.PHONY: all packages build lint test test-all steady list-tests demo demo-cluster clean-lab
 
 all: build
 
@@ -14,8 +14,20 @@ build:
 lint:
 	@scripts/lint.sh
 
-test: packages
-	@scripts/test.sh
+test:
+	@scripts/test.sh run
+
+test-all:
+	@scripts/test.sh run --all
+
+# Labs again and again while all processors are loaded: make steady TIMES=20
+TIMES = 20
+steady:
+	@scripts/test.sh steady --times $(TIMES)
+
+# Every test with the command that runs it.
+list-tests:
+	@scripts/test.sh list
 
 demo:
 	@scripts/demo.sh

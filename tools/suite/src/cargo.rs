@@ -1,0 +1,283 @@
+//! What cargo builds, and what packages say of their tests.
+
+use crate::error::{Error, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A test program that cargo has built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    /// The package, without the `testudo-` that all have.
+    pub(crate) package: String,
+    /// The target: of a library its crate, of an integration test its file.
+    pub(crate) target: String,
+    /// The executable.
+    pub(crate) path: PathBuf,
+    /// Where cargo would run it: the package's directory.
+    pub(crate) directory: PathBuf,
+    /// It holds labs, which have priority.
+    pub(crate) labs: bool,
+    /// It is one of [`Which::Labs`].
+    pub(crate) first: bool,
+    /// Beginnings of the names of its tests that take longest: they begin first.
+    pub(crate) long: Vec<String>,
+}
+
+/// One line of `--message-format=json`; other kinds of lines lack the fields.
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    #[serde(default)]
+    manifest_path: PathBuf,
+    target: Option<Target>,
+    profile: Option<Profile>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    #[serde(default)]
+    kind: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    manifest_path: PathBuf,
+    targets: Vec<Target>,
+    #[serde(default)]
+    metadata: Option<PackageMetadata>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+struct PackageMetadata {
+    #[serde(default)]
+    suite: Suite,
+}
+
+/// `[package.metadata.suite]` of a Cargo.toml.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Suite {
+    /// Targets whose tests hold labs.
+    #[serde(default)]
+    labs: Vec<String>,
+    /// Tests that begin first, as `target::name`.
+    #[serde(default)]
+    long: Vec<String>,
+}
+
+/// The cargo that rust-toolchain.toml asks for. Labs may run beside the build of what has none: they have priority.
+fn cargo(which: Which) -> Command {
+    match which {
+        Which::Labs => Command::new("cargo"),
+        Which::All => {
+            let mut nice = Command::new("nice");
+            nice.args(["-n", "19", "cargo"]);
+            nice
+        }
+    }
+}
+
+/// Where cargo builds, and where logs of this program go.
+pub(crate) fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
+}
+
+/// Which test programs are to be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Integration tests that hold labs: they can run while the others are built.
+    Labs,
+    /// Every test program.
+    All,
+}
+
+/// Builds test programs, and the programs that they start. What cargo says goes to a log; errors of the compiler are shown. `step` hears
+/// how far it is, as cargo tells it: so many units of all.
+pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Vec<Program>> {
+    let packages = packages()?;
+    let (name, targets) = match which {
+        Which::Labs => ("build-labs", packages.lab_tests()),
+        Which::All => ("build-tests", Vec::new()),
+    };
+    let log = target_dir().join(format!("log/{name}.log"));
+    let log_file = create(&log)?;
+    let mut cargo = cargo(which);
+    // Always of the whole workspace: a part of it alone has other features, and would be built twice.
+    cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    cargo.args(targets.iter().flat_map(|target| ["--test", target.as_str()]));
+    // It says how far it is to terminals alone, unless it is told to.
+    cargo.envs([("CARGO_TERM_PROGRESS_WHEN", "always"), ("CARGO_TERM_PROGRESS_WIDTH", "80")]);
+    let failed = || Error::io("run cargo");
+    let mut child = cargo.stdout(Stdio::piped()).stderr(log_file).spawn().map_err(Error::io("run cargo"))?;
+    let mut programs = Vec::new();
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines() {
+            programs.extend(program(&line.map_err(failed())?, &packages)?);
+            step(units(&fs::read_to_string(&log).unwrap_or_default()).unwrap_or_default());
+        }
+    }
+    if !child.wait().map_err(failed())?.success() {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        let mut out = std::io::stderr().lock();
+        for line in complaints(&text) {
+            writeln!(out, "{line}").map_err(Error::io("show what cargo said"))?;
+        }
+        return Err(Error::Build { log });
+    }
+    programs.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
+    Ok(programs)
+}
+
+/// How far a build is: `212/380` of the last `Building [===>   ] 212/380: ...`.
+fn units(log: &str) -> Option<&str> {
+    let (_, behind) = log.rsplit_once("Building [")?;
+    let (_, behind) = behind.split_once("] ")?;
+    behind.split(':').next().filter(|units| units.contains('/'))
+}
+
+/// What the compiler has to say, without what cargo does.
+fn complaints(log: &str) -> impl Iterator<Item = &str> {
+    let steps = ["Compiling ", "Building [", "Finished ", "Downloaded ", "Downloading "];
+    let lines = log.split(['\r', '\n']).map(|line| line.trim_start_matches("\x1b[K").trim_end());
+    lines
+        .filter(move |line| !line.is_empty() && !steps.iter().any(|step| line.trim_start().starts_with(step)))
+}
+
+/// A new file with its directories.
+pub(crate) fn create(path: &Path) -> Result<File> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(Error::io(format!("make {}", directory.display())))?;
+    }
+    File::create(path).map_err(Error::io(format!("write {}", path.display())))
+}
+
+/// The workspace's packages, by their Cargo.toml: names, and what they say of their tests.
+#[derive(Default)]
+struct Packages {
+    known: BTreeMap<PathBuf, (String, Suite)>,
+    integration_tests: Vec<String>,
+}
+
+impl Packages {
+    /// Integration tests that hold labs.
+    fn lab_tests(&self) -> Vec<String> {
+        let holds_labs = |target: &&String| self.known.values().any(|(_, suite)| suite.labs.contains(target));
+        self.integration_tests.iter().filter(holds_labs).cloned().collect()
+    }
+}
+
+fn packages() -> Result<Packages> {
+    let mut command = Command::new("cargo");
+    command.args(["metadata", "--no-deps", "--format-version=1"]);
+    let output = command.stderr(Stdio::inherit()).output().map_err(Error::io("run cargo metadata"))?;
+    let metadata: Metadata = serde_json::from_slice(&output.stdout).map_err(|error| Error::Output {
+        program: "cargo metadata".into(),
+        found: error.to_string(),
+        expected: "packages, with [package.metadata.suite] of `labs` and `long`",
+    })?;
+    let mut packages = Packages::default();
+    for package in metadata.packages {
+        let tests = package.targets.into_iter().filter(|target| target.kind == ["test"]);
+        packages.integration_tests.extend(tests.map(|target| target.name));
+        let name = package.name.trim_start_matches("testudo-").to_owned();
+        packages.known.insert(package.manifest_path, (name, package.metadata.unwrap_or_default().suite));
+    }
+    Ok(packages)
+}
+
+fn program(line: &str, packages: &Packages) -> Result<Option<Program>> {
+    // What a build script prints passes through, too.
+    let Ok(message) = serde_json::from_str::<Message>(line) else { return Ok(None) };
+    let (Some(target), Some(path), true) =
+        (message.target, message.executable, message.profile.is_some_and(|profile| profile.test))
+    else {
+        return Ok(None);
+    };
+    if message.reason != "compiler-artifact" {
+        return Ok(None);
+    }
+    let Some((package, suite)) = packages.known.get(&message.manifest_path) else {
+        return Err(Error::Output {
+            program: "cargo test".into(),
+            found: message.manifest_path.display().to_string(),
+            expected: "a package of the workspace",
+        });
+    };
+    let prefix = format!("{}::", target.name);
+    Ok(Some(Program {
+        package: package.clone(),
+        path,
+        directory: message.manifest_path.parent().unwrap_or(Path::new(".")).to_owned(),
+        labs: suite.labs.contains(&target.name),
+        first: target.kind == ["test"] && packages.lab_tests().contains(&target.name),
+        long: suite.long.iter().filter_map(|name| name.strip_prefix(&prefix)).map(str::to_owned).collect(),
+        target: target.name,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packages() -> Packages {
+        let suite = Suite { labs: vec!["peers".into()], long: vec!["peers::rekeying::".into()] };
+        let known = BTreeMap::from([("/w/gateway/Cargo.toml".into(), ("gateway".into(), suite))]);
+        Packages { known, integration_tests: vec!["peers".into(), "it".into()] }
+    }
+
+    #[test]
+    fn only_integration_tests_that_hold_labs_are_built_first() {
+        assert_eq!(packages().lab_tests(), ["peers"]);
+    }
+
+    fn artifact(target: &str, test: bool) -> String {
+        format!(
+            r#"{{"reason":"compiler-artifact","manifest_path":"/w/gateway/Cargo.toml",
+                "target":{{"name":"{target}","kind":["test"]}},"profile":{{"test":{test}}},"executable":"/w/target/x"}}"#
+        )
+    }
+
+    #[test]
+    fn a_test_program_knows_its_package_and_whether_it_holds_labs() {
+        let found = program(&artifact("peers", true), &packages()).unwrap().unwrap();
+        assert_eq!((found.package.as_str(), found.labs), ("gateway", true));
+        assert_eq!(
+            (found.directory, found.long),
+            (PathBuf::from("/w/gateway"), vec!["rekeying::".to_owned()])
+        );
+        let other = program(&artifact("it", true), &packages()).unwrap().unwrap();
+        assert_eq!((found.first, other.labs, other.first), (true, false, false));
+    }
+
+    #[test]
+    fn a_build_tells_how_far_it_is_and_what_is_wrong() {
+        let log = "   Compiling a v1\n    Building [=>    ] 7/380: a\r\x1b[K    Building [=>    ] 8/380: b(build)\r\x1b[Kerror: no\n --> x.rs:1\n";
+        assert_eq!(units(log), Some("8/380"));
+        assert_eq!(units("   Compiling a v1\n"), None);
+        assert_eq!(complaints(log).collect::<Vec<_>>(), ["error: no", " --> x.rs:1"]);
+    }
+
+    #[test]
+    fn programs_without_tests_and_other_lines_are_passed_over() {
+        assert_eq!(program(&artifact("testudod", false), &packages()).unwrap(), None);
+        assert_eq!(program(r#"{"reason":"build-finished","success":true}"#, &packages()).unwrap(), None);
+        assert_eq!(program("warning: something", &packages()).unwrap(), None);
+    }
+}

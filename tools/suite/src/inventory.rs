@@ -1,0 +1,112 @@
+//! Which tests there are, and which command runs them.
+
+use crate::cargo::Program;
+use crate::error::{Error, Result};
+use crate::libtest;
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::sync::Arc;
+
+/// Which tests are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// `make test`.
+    Test,
+    /// `make test-all`.
+    All,
+}
+
+impl Tier {
+    /// What tests are told of it: how many worlds the simulator makes, see `sim/tests/seeds.rs`.
+    pub(crate) fn environment(self) -> Option<(&'static str, &'static str)> {
+        (self == Self::All).then_some(("TESTUDO_SEEDS", "2000"))
+    }
+}
+
+/// A test of a program.
+#[derive(Clone, Debug)]
+pub(crate) struct Test {
+    /// The program that has it.
+    pub(crate) program: Arc<Program>,
+    /// Its path in the program.
+    pub(crate) name: String,
+    /// It says `#[ignore]`.
+    pub(crate) only_in_all: bool,
+    /// It holds a lab.
+    pub(crate) lab: bool,
+}
+
+impl Test {
+    /// Package, target and name.
+    pub(crate) fn full_name(&self) -> String {
+        let Program { package, target, .. } = &*self.program;
+        format!("{package} {target} {}", self.name)
+    }
+
+    /// Whether it is among those that take longest.
+    pub(crate) fn is_long(&self) -> bool {
+        self.program.long.iter().any(|prefix| self.name.starts_with(prefix))
+    }
+}
+
+/// All tests of the workspace.
+#[derive(Debug)]
+pub(crate) struct Inventory {
+    /// By program, in its own order.
+    pub(crate) tests: Vec<Test>,
+}
+
+impl Inventory {
+    /// Asks every program.
+    pub(crate) fn take(programs: &[Program]) -> Result<Self> {
+        let mut tests = Vec::new();
+        for program in programs {
+            let program = Arc::new(program.clone());
+            let ignored: BTreeSet<String> = names(&program, &["--ignored"])?.into_iter().collect();
+            tests.extend(names(&program, &[])?.into_iter().map(|name| Test {
+                only_in_all: ignored.contains(&name),
+                lab: program.labs,
+                program: Arc::clone(&program),
+                name,
+            }));
+        }
+        Ok(Self { tests })
+    }
+
+    /// The tests that are wanted.
+    pub(crate) fn wanted(&self, wanted: &Wanted) -> Vec<Test> {
+        self.tests.iter().filter(|test| wanted.includes(test)).cloned().collect()
+    }
+}
+
+/// Which tests a user wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// The tier.
+    pub(crate) tier: Tier,
+    /// Texts of which a test has one in its name, or none for all tests.
+    pub(crate) only: Vec<String>,
+}
+
+impl Wanted {
+    fn includes(&self, test: &Test) -> bool {
+        let name = test.full_name();
+        let named = self.only.is_empty() || self.only.iter().any(|text| name.contains(text.as_str()));
+        named && (self.tier == Tier::All || !test.only_in_all)
+    }
+}
+
+fn names(program: &Program, more: &[&str]) -> Result<Vec<String>> {
+    let mut command = Command::new(&program.path);
+    command.args(["--list", "--format", "terse"]).args(more).current_dir(&program.directory);
+    let output = command.output().map_err(Error::io(format!("run {}", program.path.display())))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        return Err(Error::Output {
+            program: program.path.display().to_string(),
+            found: String::from_utf8_lossy(&output.stderr).into_owned(),
+            expected: "a list of tests",
+        });
+    }
+    Ok(text.lines().filter_map(libtest::listed).map(str::to_owned).collect())
+}

@@ -1,0 +1,249 @@
+//! What is to be done: a process for each lab, one for some dozens of small tests, and what runs beside them.
+
+use crate::cargo::{self, Program, Which};
+use crate::error::Result;
+use crate::inventory::{Inventory, Test, Tier, Wanted};
+use crate::libtest::{self, Follower, Verdict};
+use crate::outcome::Outcome;
+use crate::output::{Output, tail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Tests of one process. Few enough that two processors have something to do until the end.
+const TESTS_PER_PROCESS: usize = 40;
+/// What a lab says when it had to wait for others: see `Lab` of testudo-lab.
+const WAITED: &str = "lab: its turn came after ";
+
+/// What a job may run beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Labs: they have priority, and wait for places among themselves.
+    Lab,
+    /// A processor's worth of work, at the lowest priority.
+    Processor,
+    /// Builds something at the lowest priority: cargo lets only one in at a time.
+    Cargo,
+}
+
+/// Something to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    /// Beside what it may run.
+    pub(crate) lane: Lane,
+    work: Work,
+}
+
+#[derive(Clone, Debug)]
+enum Work {
+    /// Tests of one program.
+    Tests { program: Arc<Program>, names: Vec<String>, tier: Tier },
+    /// A command beside the tests.
+    Command { name: &'static str, arguments: &'static [&'static str] },
+    /// The test programs without labs are to be built, and their tests to be run.
+    Build { wanted: Wanted },
+}
+
+/// What a job tells while it runs.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A test has ended, or the command.
+    Ended(Outcome),
+    /// There is more to do.
+    More(Plan),
+    /// The job is over.
+    Over,
+}
+
+/// Tests that are wanted of some programs.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// In the order in which they should begin.
+    pub(crate) jobs: Vec<Job>,
+    /// Tests that they run.
+    pub(crate) tests: usize,
+    /// Tests that nobody wants.
+    pub(crate) left: usize,
+}
+
+impl Plan {
+    /// For the programs.
+    pub(crate) fn of(programs: &[Program], wanted: &Wanted) -> Result<Self> {
+        let inventory = Inventory::take(programs)?;
+        let tests = inventory.wanted(wanted);
+        let left = inventory.tests.len() - tests.len();
+        Ok(Self { jobs: Job::for_tests(&tests, wanted.tier), tests: tests.len(), left })
+    }
+}
+
+impl Job {
+    /// A command beside the tests; tests that it runs are counted.
+    pub(crate) fn command(name: &'static str, arguments: &'static [&'static str]) -> Self {
+        Self { lane: Lane::Cargo, work: Work::Command { name, arguments } }
+    }
+
+    /// Builds the test programs that [`Which::Labs`] leaves out, and has their tests run.
+    pub(crate) fn build(wanted: Wanted) -> Self {
+        Self { lane: Lane::Cargo, work: Work::Build { wanted } }
+    }
+
+    /// The processes for these tests, in the order in which they should begin.
+    pub(crate) fn for_tests(tests: &[Test], tier: Tier) -> Vec<Self> {
+        let (long, short): (Vec<&Test>, Vec<&Test>) = tests.iter().partition(|test| test.is_long());
+        let alone = |test: &&Test| Self::of(test, tier, vec![test.name.clone()]);
+        let mut jobs: Vec<Self> = long.iter().map(alone).collect();
+        jobs.extend(short.iter().filter(|test| test.lab).map(alone));
+        let small: Vec<&&Test> = short.iter().filter(|test| !test.lab).collect();
+        for of_program in small.chunk_by(|a, b| Arc::ptr_eq(&a.program, &b.program)) {
+            for some in of_program.chunks(TESTS_PER_PROCESS) {
+                jobs.push(Self::of(some[0], tier, some.iter().map(|test| test.name.clone()).collect()));
+            }
+        }
+        jobs
+    }
+
+    fn of(test: &Test, tier: Tier, names: Vec<String>) -> Self {
+        let lane = if test.lab { Lane::Lab } else { Lane::Processor };
+        Self { lane, work: Work::Tests { program: Arc::clone(&test.program), names, tier } }
+    }
+
+    /// What the user sees of it.
+    pub(crate) fn name(&self) -> String {
+        match &self.work {
+            Work::Command { name, .. } => (*name).to_owned(),
+            Work::Build { .. } => "build of the other tests".to_owned(),
+            Work::Tests { program, names, .. } => match names.as_slice() {
+                [name] => format!("{} {} {name}", program.package, program.target),
+                _ => format!("{} {}", program.package, program.target),
+            },
+        }
+    }
+
+    /// Does it, and tells what happens. Its log bears the number.
+    pub(crate) fn run(&self, number: usize, tell: &dyn Fn(Event)) {
+        let log = log_path(number, &self.name());
+        let begun = Instant::now();
+        let ended = &mut |outcome| tell(Event::Ended(outcome));
+        let done = match &self.work {
+            Work::Build { wanted } => more(wanted).map(|plan| tell(Event::More(plan))),
+            Work::Command { name, arguments } => command(name, arguments, &log).map(ended),
+            Work::Tests { program, names, tier } => {
+                let output = Output::start(self.harness(program, names, *tier), &log);
+                output.and_then(|output| Tests::new(program, names, &log).follow(output, ended))
+            }
+        };
+        if let Err(error) = done {
+            let (name, took, said) = (self.name(), begun.elapsed(), error.to_string());
+            tell(Event::Ended(Outcome { name, verdict: Verdict::Failed, took, said, log, tests: (0, 1) }));
+        }
+        tell(Event::Over);
+    }
+
+    /// Runs tests of a program one after another.
+    fn harness(&self, program: &Program, names: &[String], tier: Tier) -> Command {
+        let is_lab = self.lane == Lane::Lab;
+        let mut command = if is_lab { Command::new(&program.path) } else { nice(&program.path) };
+        command.current_dir(&program.directory).envs(tier.environment());
+        command.args(["--exact", "--include-ignored", "--test-threads=1"]);
+        // What a lab has said is in the log even if it hangs.
+        command.args(is_lab.then_some("--nocapture")).args(names);
+        command
+    }
+}
+
+/// A program at the lowest priority.
+fn nice(program: &Path) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(program);
+    nice
+}
+
+/// Builds what is left, and plans its tests. Those of the programs that were built first have been planned.
+fn more(wanted: &Wanted) -> Result<Plan> {
+    let mut programs = cargo::build(Which::All, &mut |_| ())?;
+    programs.retain(|program| !program.first);
+    Plan::of(&programs, wanted)
+}
+
+fn command(name: &str, arguments: &[&str], log: &Path) -> Result<Outcome> {
+    let begun = Instant::now();
+    let mut process = nice(Path::new(arguments[0]));
+    process.args(&arguments[1..]);
+    let mut output = Output::start(process, log)?;
+    let success = output.lines(&mut |_| ())?.success();
+    let text = output.text();
+    let (verdict, said) =
+        if success { (Verdict::Passed, String::new()) } else { (Verdict::Failed, tail(&text)) };
+    let (name, took, log) = (name.to_owned(), begun.elapsed(), log.to_owned());
+    Ok(Outcome { name, verdict, took, said, log, tests: libtest::totals(&text) })
+}
+
+/// What is left of a process that runs tests.
+struct Tests<'a> {
+    program: &'a Program,
+    left: Vec<&'a str>,
+    log: &'a Path,
+    begun: Instant,
+}
+
+impl<'a> Tests<'a> {
+    fn new(program: &'a Program, names: &'a [String], log: &'a Path) -> Self {
+        Self { program, left: names.iter().map(String::as_str).collect(), log, begun: Instant::now() }
+    }
+
+    fn follow(mut self, mut output: Output, ended: &mut dyn FnMut(Outcome)) -> Result<()> {
+        let mut follower = Follower::default();
+        let mut waited = Duration::ZERO;
+        let mut failed = Vec::new();
+        let end = output.lines(&mut |line| {
+            // The harness leaves its own line open.
+            if let Some((_, wait)) = line.split_once(WAITED) {
+                let seconds = wait.split(' ').next().and_then(|number| number.parse().ok());
+                waited += Duration::from_secs_f64(seconds.unwrap_or(0.0));
+            }
+            let Some((name, verdict)) = follower.line(line) else { return };
+            let took = self.begun.elapsed().saturating_sub(std::mem::take(&mut waited));
+            self.begun = Instant::now();
+            self.left.retain(|left| *left != name);
+            let outcome = self.outcome(&name, verdict, took, String::new());
+            match verdict {
+                Verdict::Passed => ended(outcome),
+                // What it said stands at the end of the output.
+                Verdict::Failed => failed.push((name, outcome)),
+            }
+        })?;
+        let text = output.text();
+        for (name, outcome) in failed {
+            ended(Outcome { said: libtest::said(&text, &name), ..outcome });
+        }
+        // A program that ends before its tests do has failed in the one that ran, and nobody knows of the others.
+        for name in &self.left {
+            let running = follower.current() == Some(name);
+            let said = if running {
+                format!("the program ended in this test: {end}\n{}", tail(&text))
+            } else {
+                format!("did not run: the program ended before: {end}")
+            };
+            ended(self.outcome(name, Verdict::Failed, self.begun.elapsed(), said));
+        }
+        Ok(())
+    }
+
+    fn outcome(&self, name: &str, verdict: Verdict, took: Duration, said: String) -> Outcome {
+        let tests = if verdict == Verdict::Passed { (1, 0) } else { (0, 1) };
+        let name = format!("{} {} {name}", self.program.package, self.program.target);
+        Outcome { name, verdict, took, said, log: self.log.to_owned(), tests }
+    }
+}
+
+/// Where logs of jobs go.
+pub(crate) fn log_dir() -> PathBuf {
+    cargo::target_dir().join("log/tests")
+}
+
+fn log_path(number: usize, name: &str) -> PathBuf {
+    let plain: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(100).collect();
+    log_dir().join(format!("{number:04}-{plain}.log"))
+}

@@ -1,0 +1,46 @@
+//! Others that load all processors.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, available_parallelism, spawn};
+
+/// A thread for each processor that never rests, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Load {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Begins now, at the usual priority.
+    pub(crate) fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let processors = available_parallelism().map_or(1, usize::from);
+        let burn = |_| {
+            let stop = Arc::clone(&stop);
+            spawn(move || {
+                let work = AtomicU64::new(0);
+                while !stop.load(Ordering::Relaxed) {
+                    work.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let threads = (0..processors).map(burn).collect();
+        Self { stop, threads }
+    }
+
+    /// How many threads.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // One that has panicked is over, too.
+            let _over = thread.join();
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The end of a run: what failed and what it said, what took longest, the seconds of each phase, the closing line.
+
+use crate::error::{Error, Result};
+use crate::outcome::Outcome;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+/// How many of the slowest are listed.
+const SLOWEST: usize = 20;
+
+/// Phases and what came of them.
+#[derive(Debug)]
+pub(crate) struct Report {
+    begun: Instant,
+    phase: Instant,
+    phases: Vec<(&'static str, Duration)>,
+}
+
+impl Report {
+    /// The first phase begins now.
+    pub(crate) fn start() -> Self {
+        Self { begun: Instant::now(), phase: Instant::now(), phases: Vec::new() }
+    }
+
+    /// What has run since the last phase was one of that name.
+    pub(crate) fn phase(&mut self, name: &'static str) {
+        self.phases.push((name, self.phase.elapsed()));
+        self.phase = Instant::now();
+    }
+
+    /// Prints all. True if nothing has failed.
+    pub(crate) fn print(&self, outcomes: &[Outcome]) -> Result<bool> {
+        let text = self.text(outcomes);
+        std::io::stdout().write_all(text.as_bytes()).map_err(Error::io("write the report"))?;
+        Ok(!outcomes.is_empty() && outcomes.iter().all(|outcome| !outcome.failed()))
+    }
+
+    fn text(&self, outcomes: &[Outcome]) -> String {
+        let mut text = String::from("\nSlowest:\n");
+        let mut slowest: Vec<&Outcome> = outcomes.iter().collect();
+        slowest.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
+        for outcome in slowest.iter().take(SLOWEST) {
+            let _infallible = writeln!(text, "{:7.1} s  {}", outcome.took.as_secs_f64(), outcome.name);
+        }
+        text += "Phases:\n";
+        let total = ("in all", self.begun.elapsed());
+        for (name, took) in self.phases.iter().chain([&total]) {
+            let _infallible = writeln!(text, "{:7.0} s  {name}", took.as_secs_f64());
+        }
+        for outcome in outcomes.iter().filter(|outcome| outcome.failed()) {
+            let _infallible = writeln!(
+                text,
+                "\nFAILED {}; all it said: {}\n{}",
+                outcome.name,
+                outcome.log.display(),
+                outcome.said
+            );
+        }
+        let (passed, failed) = sum(outcomes);
+        text + &format!("\n{passed} passed, {failed} failed\n")
+    }
+}
+
+/// Tests passed and failed. A command that failed without a test that did counts as one.
+pub(crate) fn sum(outcomes: &[Outcome]) -> (u64, u64) {
+    outcomes.iter().fold((0, 0), |(passed, failed), outcome| {
+        let least = u64::from(outcome.failed());
+        (passed + outcome.tests.0, failed + outcome.tests.1.max(least))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::libtest::Verdict;
+
+    fn outcome(name: &str, seconds: u64, verdict: Verdict, tests: (u64, u64)) -> Outcome {
+        let (name, took, log) = (name.to_owned(), Duration::from_secs(seconds), "x.log".into());
+        Outcome { name, verdict, took, said: "left: 1".into(), log, tests }
+    }
+
+    #[test]
+    fn the_last_line_counts_tests_and_commands_that_failed_without_one() {
+        let outcomes = [
+            outcome("quick", 1, Verdict::Passed, (1, 0)),
+            outcome("slow", 9, Verdict::Failed, (0, 1)),
+            outcome("lints", 3, Verdict::Failed, (0, 0)),
+            outcome("planted bugs", 3, Verdict::Passed, (20, 0)),
+        ];
+        let text = Report::start().text(&outcomes);
+        assert!(text.ends_with("\n21 passed, 2 failed\n"), "{text}");
+        let place = |what: &str| text.find(what).unwrap();
+        assert!(place("9.0 s  slow") < place("3.0 s  lints") && place("lints") < place("1.0 s  quick"));
+        assert!(text.contains("FAILED slow; all it said: x.log\nleft: 1"), "{text}");
+    }
+}

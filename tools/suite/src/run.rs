@@ -1,0 +1,66 @@
+//! `testudo-suite run`: lints, the build, the tests.
+
+use crate::cargo::{self, Which};
+use crate::error::{Error, Result};
+use crate::inventory::Wanted;
+use crate::job::{self, Job, Plan};
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::schedule::Schedule;
+use std::fs;
+use std::io::{self, Write};
+
+/// What runs beside the tests.
+fn beside() -> [Job; 2] {
+    let plants = &["cargo", "test", "--package", "testudo-sim", "--features", "plants", "--test", "planted"];
+    [
+        // A build of its own: nothing that is used may have bugs compiled in, and the gateway refuses to.
+        Job::command("planted bugs", plants),
+        Job::command("lints", &["scripts/lint.sh"]),
+    ]
+}
+
+/// Runs everything of a tier, or only tests of that name. True if nothing has failed.
+///
+/// Labs begin as soon as they are built: while they wait for their daemons the rest is built.
+pub(crate) fn suite(wanted: Wanted) -> Result<bool> {
+    let mut report = Report::start();
+    clear_logs()?;
+    say("Building the labs and what runs in them")?;
+    let mut progress = Progress::start();
+    let programs = cargo::build(Which::Labs, &mut |units| progress.building(units));
+    progress.end();
+    let labs = Plan::of(&programs?, &wanted)?;
+    report.phase("build of the labs");
+    say("Running the labs; beside them building and running all else")?;
+    progress.more(&labs);
+    let everything = wanted.only.is_empty();
+    let mut jobs = vec![Job::build(wanted.clone())];
+    if everything {
+        jobs.extend(beside());
+    }
+    jobs.extend(labs.jobs);
+    let outcomes = Schedule::new(jobs).run(&mut progress);
+    progress.end();
+    report.phase("tests, lints, and the build of the other tests");
+    if outcomes.is_empty() {
+        return Err(Error::NoTest { wanted: wanted.only });
+    }
+    if everything && progress.left() > 0 {
+        say(&format!("{} tests of the whole matrix are left to make test-all", progress.left()))?;
+    }
+    report.print(&outcomes)
+}
+
+/// Removes logs of the last run.
+pub(crate) fn clear_logs() -> Result<()> {
+    match fs::remove_dir_all(job::log_dir()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map_err(Error::io(format!("remove {}", job::log_dir().display()))),
+    }
+}
+
+/// A line for the user.
+pub(crate) fn say(line: &str) -> Result<()> {
+    writeln!(io::stdout(), "{line}").map_err(Error::io("write to standard output"))
+}
