@@ -72,12 +72,15 @@ impl Ring {
     /// Beside other labs: at its usual priority, above all ordinary processes, the daemons of several labs leave the rest of a small
     /// machine nothing for seconds; below that, they need more time before a silent one counts as gone.
     fn config_text(&self, company: Company) -> String {
-        let least = |timer: Duration, least| {
-            timer.max(if company == Company::Alone { Duration::ZERO } else { least })
+        let Timers { token, consensus } = self.timers;
+        let (token, consensus, scheduling) = match company {
+            Company::Alone => (token, consensus, "yes"),
+            Company::Places(_) => {
+                let least = BESIDE_OTHERS;
+                (token.max(least.token), consensus.max(least.consensus), "no\n  priority: max")
+            }
         };
-        let token = least(self.timers.token, BESIDE_OTHERS.token).as_millis();
-        let consensus = least(self.timers.consensus, BESIDE_OTHERS.consensus).as_millis();
-        let scheduling = if company == Company::Alone { "yes" } else { "no\n  priority: max" };
+        let (token, consensus) = (token.as_millis(), consensus.as_millis());
         let key = self.dir.join("authkey");
         let nodes: String = (1..)
             .zip(&self.nodes)

@@ -86,12 +86,15 @@ struct Suite {
 fn cargo(which: Which) -> Command {
     match which {
         Which::Labs => Command::new("cargo"),
-        Which::All => {
-            let mut nice = Command::new("nice");
-            nice.args(["-n", "19", "cargo"]);
-            nice
-        }
+        Which::All => nice(Path::new("cargo")),
     }
+}
+
+/// A program at the lowest priority.
+pub(crate) fn nice(program: &Path) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(program);
+    nice
 }
 
 /// Where cargo builds, and where logs of this program go.

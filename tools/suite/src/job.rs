@@ -1,6 +1,6 @@
 //! What is to be done: a process for each lab, one for some dozens of small tests, and what runs beside them.
 
-use crate::cargo::{self, Program, Which};
+use crate::cargo::{self, Program, Which, nice};
 use crate::error::Result;
 use crate::inventory::{Inventory, Test, Tier, Wanted};
 use crate::libtest::{self, Follower, Verdict};
@@ -150,13 +150,6 @@ impl Job {
         command.args(is_lab.then_some("--nocapture")).args(names);
         command
     }
-}
-
-/// A program at the lowest priority.
-fn nice(program: &Path) -> Command {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", "19"]).arg(program);
-    nice
 }
 
 /// Builds what is left, and plans its tests. Those of the programs that were built first have been planned.
