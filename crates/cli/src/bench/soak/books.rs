@@ -43,6 +43,23 @@ impl Books {
         })
     }
 
+    /// Since an earlier look every packet is accounted for.
+    pub(super) fn adds_up(&self, before: &Self) -> bool {
+        SIDES
+            .iter()
+            .all(|side| self.missing_within(*side, before) == 0 && self.missing_between(*side, before) == 0)
+    }
+
+    fn missing_within(&self, side: Side, before: &Self) -> i64 {
+        let [now, then] = [self, before].map(|books| books.sides[side.index()].missing());
+        now - then
+    }
+
+    fn missing_between(&self, side: Side, before: &Self) -> i64 {
+        let [now, then] = [self, before].map(|books| books.missing_behind(side));
+        now - then
+    }
+
     /// What has happened since an earlier look.
     pub(super) fn rows(&self, before: &Self) -> Vec<Row> {
         let sum = |of: &dyn Fn(&Book) -> u64| {
@@ -63,15 +80,13 @@ impl Books {
         rows.extend(dropped.map(|(reason, count)| Row::new(format!("dropped: {reason}"), "packets", count)));
         rows.push(Row::new("lost by the kernel between", "packets", sum(&|book| book.lost_going_out)));
         for side in SIDES {
-            let [now, then] = [self, before].map(|books| books.sides[side.index()].missing());
             let what = format!("not accounted for within gateway {}", side.index() + 1);
-            rows.push(Row::new(what, "packets", (now - then) as f64).aim(0.0));
+            rows.push(Row::new(what, "packets", self.missing_within(side, before) as f64).aim(0.0));
         }
         for side in SIDES {
-            let [now, then] = [self, before].map(|books| books.missing_behind(side));
             let [from, to] = [side, side.other()].map(|side| side.index() + 1);
             let what = format!("not accounted for between gateways {from} and {to}");
-            rows.push(Row::new(what, "packets", (now - then) as f64).aim(0.0));
+            rows.push(Row::new(what, "packets", self.missing_between(side, before) as f64).aim(0.0));
         }
         let left = |name: &'static str| sum(&|book| book.total(name));
         rows.push(Row::new("SAs left behind", "", left("inbound_sas") + left("outbound_sas")).aim(0.0));

@@ -124,14 +124,14 @@ fn measure(args: &SoakArgs, progress: &Progress) -> Result<Vec<Row>, SoakError> 
     progress.begin("soak: bringing the tunnels up", 0);
     let lab = Lab::new("bench-soak")?;
     let site = Site::with_tunnels(&lab, System::Testudo, |side| tunnels(side, args.tunnels), args.tunnels)?;
-    let before = settle(&site, args.tunnels)?;
+    let before = settle(&site, args.tunnels, None)?;
     let renewals = Renewals::start(&site, args.tunnels)?;
     let begun = Instant::now();
     let (rates, grown) = load(args, &site, progress)?;
     let took = begun.elapsed();
     let renewed = renewals.stop()?;
     progress.begin("soak: waiting until nothing is on its way", 0);
-    let after = settle(&site, args.tunnels)?;
+    let after = settle(&site, args.tunnels, Some(&before))?;
     let mut rows = Vec::new();
     if let Some(rate) = Statistics::of(&rates) {
         rows.push(Row::new("carried to the hosts, median", "Gb/s", rate.median));
@@ -184,12 +184,17 @@ fn load(args: &SoakArgs, site: &Site, progress: &Progress) -> Result<(Vec<f64>, 
 }
 
 /// Waits until nothing is on its way any more, and no SA is left that another has replaced; as long as that may take.
-fn settle(site: &Site, tunnels: u8) -> Result<Books, SoakError> {
+///
+/// Counters that rest do not say that nothing is on its way: a worker that gets no processor for a while leaves what has come in
+/// its ring. So the books must also add up since `before`. What is really lost never does, and is told after [`CALM`].
+fn settle(site: &Site, tunnels: u8, before: Option<&Books>) -> Result<Books, SoakError> {
     let begun = Instant::now();
     loop {
         let books = Books::read(site)?;
         std::thread::sleep(Duration::from_millis(100));
-        if (books.is_calm(tunnels) && books == Books::read(site)?) || begun.elapsed() > CALM {
+        let adds_up = before.is_none_or(|before| books.adds_up(before));
+        let rests = books.is_calm(tunnels) && adds_up && books == Books::read(site)?;
+        if rests || begun.elapsed() > CALM {
             return Ok(books);
         }
     }
