@@ -72,7 +72,6 @@ impl Nat {
 
     /// Forgets every mapping; from now on conversations get these ports.
     pub fn remap(&self, ports: RangeInclusive<u16>) -> Result<()> {
-        self.namespace.run("nft", ["delete table ip translation"])?;
         self.translate(ports)?;
         // Linux forgets what was masqueraded behind an interface that goes down.
         self.namespace.ip(&format!("link set {WAN} down"))?;
@@ -85,11 +84,14 @@ impl Nat {
         self.namespace.route(&other.network(Family::V4), &other.outer(Family::V4).to_string())
     }
 
-    /// What comes for a port without a mapping finds silence.
+    /// What comes for a port without a mapping finds silence. Rules that were there before are replaced in one transaction: between
+    /// two of them a packet would cross with the hidden address.
     fn translate(&self, ports: RangeInclusive<u16>) -> Result<()> {
         let (first, last) = ports.into_inner();
         let rules = format!(
-            "table ip translation {{
+            "table ip translation
+            delete table ip translation
+            table ip translation {{
                 chain postrouting {{
                     type nat hook postrouting priority srcnat; policy accept;
                     oifname {WAN} meta l4proto udp masquerade to :{first}-{last}
