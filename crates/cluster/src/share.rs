@@ -14,7 +14,7 @@ pub fn ranks(share: Share, nodes: &[NodeId]) -> Vec<NodeId> {
 }
 
 /// The finaliser of MurmurHash3 over both numbers: it spreads well, and is the same everywhere.
-fn weight(share: Share, node: NodeId) -> u64 {
+pub(crate) fn weight(share: Share, node: NodeId) -> u64 {
     let mut x = u64::from(share.0) << 8 | u64::from(node.get());
     for factor in [0xff51_afd7_ed55_8ccd_u64, 0xc4ce_b9fe_1a85_ec53] {
         x ^= x >> 33;

@@ -355,14 +355,14 @@ impl Node {
     }
 
     fn look_where_it_stands(&mut self) {
-        let status = self.member.status();
-        self.provisional = status.provisional;
-        self.standing = status.group.view.map(|view| Standing {
+        self.provisional = self.member.provisional();
+        let group = self.member.group_status();
+        self.standing = group.view.map(|view| Standing {
             ring: view.ring,
             members: view.members.len(),
-            epoch: status.group.delivered.epoch,
-            quorate: view.quorate && !status.group.current.is_empty(),
-            synced: status.group.synced,
+            epoch: group.delivered.epoch,
+            quorate: view.quorate && !group.current.is_empty(),
+            synced: group.synced,
         });
     }
 }

@@ -2,7 +2,8 @@
 //! place in it. What a node suspects has no say here.
 
 use crate::node::NodeId;
-use crate::share::{SHARES, ShareSet, ranks};
+use crate::share::{SHARES, ShareSet, weight};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use testudo_ipsec::spi::Share;
 
@@ -17,6 +18,16 @@ pub(crate) struct Ownership {
     drained: BTreeSet<NodeId>,
     owner: [Option<NodeId>; SHARES],
     heir: [Option<NodeId>; SHARES],
+    /// Which node should own each share: the first rank.
+    first: [Option<NodeId>; SHARES],
+}
+
+/// A node that may own shares.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    node: NodeId,
+    /// It owns only what nobody else can.
+    last: bool,
 }
 
 /// Shares where something is different now.
@@ -35,6 +46,7 @@ impl Ownership {
             drained: BTreeSet::new(),
             owner: [None; SHARES],
             heir: [None; SHARES],
+            first: [None; SHARES],
         }
     }
 
@@ -108,11 +120,9 @@ impl Ownership {
         &self.unfit
     }
 
-    /// Those who may own a share, by rank; whoever has lost a port, or is drained, behind all others.
-    fn ranked(&self, share: Share) -> Vec<NodeId> {
-        let mut ranked = ranks(share, &self.synced);
-        ranked.sort_by_key(|node| self.is_last(*node));
-        ranked
+    /// The nodes that may own shares. A node that has lost a port, or is drained, ranks behind all others.
+    fn candidates(&self) -> Vec<Candidate> {
+        self.synced.iter().map(|node| Candidate { node: *node, last: self.is_last(*node) }).collect()
     }
 
     /// Further members hold the state now. They become heirs; shares are theirs only once their owners have handed them over.
@@ -150,39 +160,47 @@ impl Ownership {
             return None;
         }
         *owner = Some(to);
-        let mut changes = self.update();
+        let mut changes = Changes::default();
+        self.update_share(share, &self.candidates(), &mut changes);
         changes.owner.insert(share);
         Some(changes)
     }
 
     /// What this node owns and another should: the node at the first rank.
     pub(crate) fn misplaced(&self, owner: NodeId) -> impl Iterator<Item = (Share, NodeId)> + '_ {
-        all().filter(move |share| self.owner(*share) == Some(owner)).filter_map(move |share| {
-            let first = *self.ranked(share).first()?;
-            (first != owner).then_some((share, first))
+        all().zip(&self.first).filter_map(move |(share, first)| {
+            let first = (*first)?;
+            (self.owner(share) == Some(owner) && first != owner).then_some((share, first))
         })
     }
 
     fn update(&mut self) -> Changes {
         let mut changes = Changes::default();
-        for share in all() {
-            let ranked = self.ranked(share);
-            let index = usize::from(share.0);
-            let (Some(owner), Some(heir)) = (self.owner.get_mut(index), self.heir.get_mut(index)) else {
-                continue;
-            };
-            if !owner.is_some_and(|owner| ranked.contains(&owner)) {
-                *owner = ranked.first().copied();
-                changes.owner.insert(share);
-            }
-            let next = ranked.iter().copied().find(|node| Some(*node) != *owner);
-            if *heir != next {
-                *heir = next;
-                changes.heir.insert(share);
-            }
-        }
+        let candidates = self.candidates();
+        all().for_each(|share| self.update_share(share, &candidates, &mut changes));
         changes
     }
+
+    fn update_share(&mut self, share: Share, candidates: &[Candidate], changes: &mut Changes) {
+        let index = usize::from(share.0);
+        let (owner, heir, first) = (&mut self.owner[index], &mut self.heir[index], &mut self.first[index]);
+        *first = best(share, candidates, None);
+        if !owner.is_some_and(|owner| candidates.iter().any(|candidate| candidate.node == owner)) {
+            *owner = *first;
+            changes.owner.insert(share);
+        }
+        let next = if *first == *owner { best(share, candidates, *owner) } else { *first };
+        if *heir != next {
+            *heir = next;
+            changes.heir.insert(share);
+        }
+    }
+}
+
+/// The first rank of a share, leaving one node out.
+fn best(share: Share, candidates: &[Candidate], without: Option<NodeId>) -> Option<NodeId> {
+    let rest = candidates.iter().filter(|candidate| Some(candidate.node) != without);
+    rest.min_by_key(|of| (of.last, Reverse(weight(share, of.node)), of.node)).map(|of| of.node)
 }
 
 fn all() -> impl Iterator<Item = Share> {
@@ -192,6 +210,7 @@ fn all() -> impl Iterator<Item = Share> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::share::ranks;
     use proptest::prelude::*;
 
     fn node(number: u32) -> NodeId {
@@ -311,6 +330,9 @@ mod tests {
                     prop_assert!(table.heir(share) != Some(owner));
                     prop_assert_eq!(changes.owner.contains(share), before.owner(share) != Some(owner));
                     prop_assert_eq!(changes.heir.contains(share), before.heir(share) != table.heir(share));
+                    let first = ranks(share, table.synced()).first().copied();
+                    let expected = first.filter(|first| *first != owner).map(|first| (share, first));
+                    prop_assert_eq!(table.misplaced(owner).find(|(misplaced, _)| *misplaced == share), expected);
                     if let Some(kept) = before.owner(share).filter(|kept| table.synced().contains(kept)) {
                         prop_assert_eq!(kept, owner, "who is there keeps what it has");
                     }

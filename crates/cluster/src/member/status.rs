@@ -75,6 +75,16 @@ pub struct ClusterStatus {
 }
 
 impl Member {
+    /// The part of [`Member::status`] that the group knows. It costs a fraction of the whole.
+    pub fn group_status(&self) -> GroupStatus {
+        self.group.status()
+    }
+
+    /// The shares that this node carries provisionally.
+    pub fn provisional(&self) -> ShareSet {
+        self.provisional
+    }
+
     /// For `testudo cluster`.
     pub fn status(&self) -> ClusterStatus {
         let mut misplaced = BTreeMap::new();
