@@ -19,6 +19,7 @@ use crate::{Error, Result, interrupt, wait_until};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc::{self, flock};
 use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -35,6 +36,8 @@ const DOOR_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) const SLOTS: u8 = 16;
 /// Labs mostly wait: two gateways with a ping between them leave most of a processor idle.
 const PLACES_PER_PROCESSOR: usize = 2;
+/// A lab that waits says so that often.
+const TELL_EACH: Duration = Duration::from_secs(60);
 
 const DOOR: i64 = 0;
 const FIRST: i64 = 32;
@@ -85,6 +88,7 @@ impl Lock {
         let mut lock = Self { file, slots: 0..0 };
         let start = Instant::now();
         let number = lock.take_ticket(company)?;
+        let mut told = start;
         loop {
             interrupt::check()?;
             let before = lock.tickets(0..number)?;
@@ -93,6 +97,16 @@ impl Lock {
             {
                 lock.slots = slots;
                 return Ok(lock);
+            }
+            if told.elapsed() >= TELL_EACH {
+                told = Instant::now();
+                // Whoever started the lab takes silence for a hang.
+                let waited = start.elapsed().as_secs();
+                let _unseen = writeln!(
+                    std::io::stderr(),
+                    "lab: waits for its turn since {waited} s, behind {}",
+                    lock.owners(&before)
+                );
             }
             if start.elapsed() >= limit {
                 let what = format!("the lab that {} holds", lock.owners(&before));

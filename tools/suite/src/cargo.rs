@@ -111,15 +111,17 @@ pub(crate) enum Which {
     All,
 }
 
+/// Where what cargo says goes.
+pub(crate) fn log(which: Which) -> PathBuf {
+    target_dir().join(if which == Which::Labs { "log/build-labs.log" } else { "log/build-tests.log" })
+}
+
 /// Builds test programs, and the programs that they start. What cargo says goes to a log; errors of the compiler are shown. `step` hears
 /// how far it is, as cargo tells it: so many units of all.
 pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Vec<Program>> {
     let packages = packages()?;
-    let (name, targets) = match which {
-        Which::Labs => ("build-labs", packages.lab_tests()),
-        Which::All => ("build-tests", Vec::new()),
-    };
-    let log = target_dir().join(format!("log/{name}.log"));
+    let targets = if which == Which::Labs { packages.lab_tests() } else { Vec::new() };
+    let log = log(which);
     let log_file = create(&log)?;
     let mut cargo = cargo(which);
     // Always of the whole workspace: a part of it alone has other features, and would be built twice.
@@ -144,6 +146,7 @@ pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Vec<Prog
         }
         return Err(Error::Build { log });
     }
+    packages.check_built(which, &programs)?;
     programs.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
     Ok(programs)
 }
@@ -179,6 +182,37 @@ struct Packages {
 }
 
 impl Packages {
+    /// Refuses names in `[package.metadata.suite]` that no target of the package has: its labs would run like unit tests.
+    fn check_names(package: &str, suite: &Suite, targets: &[Target]) -> Result<()> {
+        let beginning = |long: &String| long.split("::").next().unwrap_or_default().to_owned();
+        let named = suite.labs.iter().cloned().chain(suite.long.iter().map(beginning));
+        let known = |name: &String| targets.iter().any(|target| target.name == *name);
+        match named.into_iter().find(|name| !known(name)) {
+            None => Ok(()),
+            Some(found) => Err(Error::Output {
+                program: format!("[package.metadata.suite] of {package}"),
+                found,
+                expected: "the name of a target of the package",
+            }),
+        }
+    }
+
+    /// Refuses a build that lacks an integration test: what is not built is not run, and would not be missed.
+    fn check_built(&self, which: Which, programs: &[Program]) -> Result<()> {
+        let expected = match which {
+            Which::Labs => self.lab_tests(),
+            Which::All => self.integration_tests.clone(),
+        };
+        match expected.into_iter().find(|name| programs.iter().all(|program| program.target != *name)) {
+            None => Ok(()),
+            Some(found) => Err(Error::Output {
+                program: "cargo test --no-run".into(),
+                found: format!("no artifact for {found}"),
+                expected: "a program for every integration test",
+            }),
+        }
+    }
+
     /// Integration tests that hold labs.
     fn lab_tests(&self) -> Vec<String> {
         let holds_labs = |target: &&String| self.known.values().any(|(_, suite)| suite.labs.contains(target));
@@ -197,17 +231,26 @@ fn packages() -> Result<Packages> {
     })?;
     let mut packages = Packages::default();
     for package in metadata.packages {
+        let suite = package.metadata.unwrap_or_default().suite;
+        Packages::check_names(&package.name, &suite, &package.targets)?;
         let tests = package.targets.into_iter().filter(|target| target.kind == ["test"]);
         packages.integration_tests.extend(tests.map(|target| target.name));
         let name = package.name.trim_start_matches("testudo-").to_owned();
-        packages.known.insert(package.manifest_path, (name, package.metadata.unwrap_or_default().suite));
+        packages.known.insert(package.manifest_path, (name, suite));
     }
     Ok(packages)
 }
 
 fn program(line: &str, packages: &Packages) -> Result<Option<Program>> {
     // What a build script prints passes through, too.
-    let Ok(message) = serde_json::from_str::<Message>(line) else { return Ok(None) };
+    if !line.starts_with('{') {
+        return Ok(None);
+    }
+    let message = serde_json::from_str::<Message>(line).map_err(|error| Error::Output {
+        program: "cargo test --message-format=json".into(),
+        found: format!("{line} ({error})"),
+        expected: "a message of cargo",
+    })?;
     let (Some(target), Some(path), true) =
         (message.target, message.executable, message.profile.is_some_and(|profile| profile.test))
     else {
@@ -282,5 +325,22 @@ mod tests {
         assert_eq!(program(&artifact("testudod", false), &packages()).unwrap(), None);
         assert_eq!(program(r#"{"reason":"build-finished","success":true}"#, &packages()).unwrap(), None);
         assert_eq!(program("warning: something", &packages()).unwrap(), None);
+        assert!(program(r#"{"reason":7}"#, &packages()).is_err(), "a message that is not understood");
+    }
+
+    #[test]
+    fn names_that_no_target_has_and_tests_that_were_not_built_are_refused() {
+        let target = |name: &str| Target { name: name.into(), kind: vec!["test".into()] };
+        let suite = |labs: &str, long: &str| Suite { labs: vec![labs.into()], long: vec![long.into()] };
+        let check = |suite| Packages::check_names("testudo-gateway", &suite, &[target("peers")]);
+        assert!(check(suite("peers", "peers::rekeying::")).is_ok());
+        assert!(check(suite("pears", "peers::")).is_err());
+        assert!(check(suite("peers", "pears::rekeying::")).is_err());
+        let built: Vec<Program> = ["peers"]
+            .iter()
+            .filter_map(|name| program(&artifact(name, true), &packages()).unwrap())
+            .collect();
+        assert!(packages().check_built(Which::Labs, &built).is_ok());
+        assert!(packages().check_built(Which::All, &built).is_err(), "`it` is missing");
     }
 }

@@ -17,9 +17,13 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    /// What tests are told of it: how many worlds the simulator makes, see `sim/tests/seeds.rs`.
-    pub(crate) fn environment(self) -> Option<(&'static str, &'static str)> {
-        (self == Self::All).then_some(("TESTUDO_SEEDS", "2000"))
+    /// What tests are told of it: how many worlds the simulator makes (`sim/tests/seeds.rs`), and how many random sizes Scapy
+    /// tries (`ipsec/tests/pipeline/scapy.rs`).
+    pub(crate) fn environment(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Test => &[],
+            Self::All => &[("TESTUDO_SEEDS", "2000"), ("TESTUDO_RANDOM_SIZES", "10")],
+        }
     }
 }
 
@@ -71,6 +75,25 @@ impl Inventory {
             }));
         }
         Ok(Self { tests })
+    }
+
+    /// Refuses a program that lacks the tests that `[package.metadata.suite]` speaks of: it would not be missed.
+    pub(crate) fn check(&self, programs: &[Program]) -> Result<()> {
+        for program in programs {
+            let names = || self.tests.iter().filter(|test| test.program.path == program.path);
+            let lacks = |beginning: &&String| !names().any(|test| test.name.starts_with(beginning.as_str()));
+            let missing = match program.long.iter().find(lacks) {
+                Some(beginning) => format!("no test {beginning}..."),
+                None if program.labs && names().next().is_none() => "no test".to_owned(),
+                None => continue,
+            };
+            return Err(Error::Output {
+                program: program.path.display().to_string(),
+                found: missing,
+                expected: "the tests that [package.metadata.suite] speaks of",
+            });
+        }
+        Ok(())
     }
 
     /// The tests that are wanted.

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Tests of one process. Few enough that two processors have something to do until the end.
 const TESTS_PER_PROCESS: usize = 40;
+/// The job that builds what has no labs.
+pub(crate) const BUILD: &str = "build of the other tests";
 /// What a lab says when it had to wait for others: see `Lab` of testudo-lab.
 const WAITED: &str = "lab: its turn came after ";
 
@@ -40,7 +42,7 @@ enum Work {
     /// Tests of one program.
     Tests { program: Arc<Program>, names: Vec<String>, tier: Tier },
     /// A command beside the tests.
-    Command { name: &'static str, arguments: &'static [&'static str] },
+    Command { name: &'static str, program: &'static str },
     /// The test programs without labs are to be built, and their tests to be run.
     Build { wanted: Wanted },
 }
@@ -63,7 +65,7 @@ pub(crate) struct Plan {
     pub(crate) jobs: Vec<Job>,
     /// Tests that they run.
     pub(crate) tests: usize,
-    /// Tests that nobody wants.
+    /// Tests that are not wanted.
     pub(crate) left: usize,
 }
 
@@ -71,6 +73,7 @@ impl Plan {
     /// For the programs.
     pub(crate) fn of(programs: &[Program], wanted: &Wanted) -> Result<Self> {
         let inventory = Inventory::take(programs)?;
+        inventory.check(programs)?;
         let tests = inventory.wanted(wanted);
         let left = inventory.tests.len() - tests.len();
         Ok(Self { jobs: Job::for_tests(&tests, wanted.tier), tests: tests.len(), left })
@@ -78,9 +81,9 @@ impl Plan {
 }
 
 impl Job {
-    /// A command beside the tests; tests that it runs are counted.
-    pub(crate) fn command(name: &'static str, arguments: &'static [&'static str]) -> Self {
-        Self { lane: Lane::Cargo, work: Work::Command { name, arguments } }
+    /// A command beside the tests.
+    pub(crate) fn command(name: &'static str, program: &'static str) -> Self {
+        Self { lane: Lane::Cargo, work: Work::Command { name, program } }
     }
 
     /// Builds the test programs that [`Which::Labs`] leaves out, and has their tests run.
@@ -112,7 +115,7 @@ impl Job {
     pub(crate) fn name(&self) -> String {
         match &self.work {
             Work::Command { name, .. } => (*name).to_owned(),
-            Work::Build { .. } => "build of the other tests".to_owned(),
+            Work::Build { .. } => BUILD.to_owned(),
             Work::Tests { program, names, .. } => match names.as_slice() {
                 [name] => format!("{} {} {name}", program.package, program.target),
                 _ => format!("{} {}", program.package, program.target),
@@ -122,12 +125,26 @@ impl Job {
 
     /// Does it, and tells what happens. Its log bears the number.
     pub(crate) fn run(&self, number: usize, tell: &dyn Fn(Event)) {
+        // The schedule hears that the job is over even if it panics.
+        let _over = Over(tell);
         let log = log_path(number, &self.name());
         let begun = Instant::now();
         let ended = &mut |outcome| tell(Event::Ended(outcome));
         let done = match &self.work {
-            Work::Build { wanted } => more(wanted).map(|plan| tell(Event::More(plan))),
-            Work::Command { name, arguments } => command(name, arguments, &log).map(ended),
+            Work::Build { wanted } => more(wanted).map(|plan| {
+                tell(Event::More(plan));
+                let (name, took) = (self.name(), begun.elapsed());
+                let log = cargo::log(Which::All);
+                ended(Outcome {
+                    name,
+                    verdict: Verdict::Passed,
+                    took,
+                    said: String::new(),
+                    log,
+                    tests: (0, 0),
+                });
+            }),
+            Work::Command { name, program } => command(name, program, &log).map(ended),
             Work::Tests { program, names, tier } => {
                 let output = Output::start(self.harness(program, names, *tier), &log);
                 output.and_then(|output| Tests::new(program, names, &log).follow(output, ended))
@@ -137,14 +154,13 @@ impl Job {
             let (name, took, said) = (self.name(), begun.elapsed(), error.to_string());
             tell(Event::Ended(Outcome { name, verdict: Verdict::Failed, took, said, log, tests: (0, 1) }));
         }
-        tell(Event::Over);
     }
 
     /// Runs tests of a program one after another.
     fn harness(&self, program: &Program, names: &[String], tier: Tier) -> Command {
         let is_lab = self.lane == Lane::Lab;
         let mut command = if is_lab { Command::new(&program.path) } else { nice(&program.path) };
-        command.current_dir(&program.directory).envs(tier.environment());
+        command.current_dir(&program.directory).envs(tier.environment().iter().copied());
         command.args(["--exact", "--include-ignored", "--test-threads=1"]);
         // What a lab has said is in the log even if it hangs.
         command.args(is_lab.then_some("--nocapture")).args(names);
@@ -159,17 +175,25 @@ fn more(wanted: &Wanted) -> Result<Plan> {
     Plan::of(&programs, wanted)
 }
 
-fn command(name: &str, arguments: &[&str], log: &Path) -> Result<Outcome> {
+fn command(name: &str, program: &str, log: &Path) -> Result<Outcome> {
     let begun = Instant::now();
-    let mut process = nice(Path::new(arguments[0]));
-    process.args(&arguments[1..]);
-    let mut output = Output::start(process, log)?;
+    let mut output = Output::start(nice(Path::new(program)), log)?;
     let success = output.lines(&mut |_| ())?.success();
-    let text = output.text();
-    let (verdict, said) =
-        if success { (Verdict::Passed, String::new()) } else { (Verdict::Failed, tail(&text)) };
+    let (verdict, said) = match success {
+        true => (Verdict::Passed, String::new()),
+        false => (Verdict::Failed, tail(&output.text())),
+    };
     let (name, took, log) = (name.to_owned(), begun.elapsed(), log.to_owned());
-    Ok(Outcome { name, verdict, took, said, log, tests: libtest::totals(&text) })
+    Ok(Outcome { name, verdict, took, said, log, tests: (0, 0) })
+}
+
+/// Tells that a job is over when it is dropped.
+struct Over<'a>(&'a dyn Fn(Event));
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        (self.0)(Event::Over);
+    }
 }
 
 /// What is left of a process that runs tests.
@@ -193,7 +217,8 @@ impl<'a> Tests<'a> {
             // The harness leaves its own line open.
             if let Some((_, wait)) = line.split_once(WAITED) {
                 let seconds = wait.split(' ').next().and_then(|number| number.parse().ok());
-                waited += Duration::from_secs_f64(seconds.unwrap_or(0.0));
+                waited +=
+                    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default();
             }
             let Some((name, verdict)) = follower.line(line) else { return };
             let took = self.begun.elapsed().saturating_sub(std::mem::take(&mut waited));
@@ -207,10 +232,15 @@ impl<'a> Tests<'a> {
             }
         })?;
         let text = output.text();
+        // A program that dies behind its last test, or whose output was taken for a verdict.
+        if !end.success() && failed.is_empty() && self.left.is_empty() {
+            let said = format!("no test has failed, but the program ended: {end}\n{}", tail(&text));
+            ended(self.outcome("(all its tests)", Verdict::Failed, self.begun.elapsed(), said));
+        }
         for (name, outcome) in failed {
             ended(Outcome { said: libtest::said(&text, &name), ..outcome });
         }
-        // A program that ends before its tests do has failed in the one that ran, and nobody knows of the others.
+        // A program that ends before its tests do has failed in the one that ran; the others are unknown.
         for name in &self.left {
             let running = follower.current() == Some(name);
             let said = if running {

@@ -48,16 +48,6 @@ impl Follower {
     }
 }
 
-/// Tests that the harness says have passed and failed, summed over all programs in the text.
-pub(crate) fn totals(text: &str) -> (u64, u64) {
-    let results = text.lines().filter_map(|line| line.strip_prefix("test result: "));
-    let sum = |kind: &str| {
-        let each = results.clone().flat_map(|result| result.split([';', '.']));
-        each.filter_map(|part| part.trim().strip_suffix(kind)?.trim().parse::<u64>().ok()).sum()
-    };
-    (sum(" passed"), sum(" failed"))
-}
-
 /// Lines of a panic that are shown: the place, what was expected and found, and some of the context.
 const PANIC_LINES: usize = 14;
 
@@ -104,16 +94,9 @@ mod tests {
         let expected = [("a::b", Verdict::Passed), ("c", Verdict::Passed), ("d", Verdict::Failed)]
             .map(|(name, v)| (name.to_owned(), v));
         assert_eq!(found, expected);
-        assert_eq!(follower.line("ok"), None, "a word of nobody's");
+        assert_eq!(follower.line("ok"), None, "no test is open");
         assert_eq!(follower.line("test e ... "), None);
         assert_eq!(follower.current(), Some("e"));
-    }
-
-    #[test]
-    fn totals_are_summed_over_programs() {
-        let text = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured\n\
-            test result: FAILED. 2 passed; 1 failed; 0 ignored\n7 passed in a sentence";
-        assert_eq!(totals(text), (5, 1));
     }
 
     #[test]

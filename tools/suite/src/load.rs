@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, available_parallelism, spawn};
 
-/// A thread for each processor that never rests, until it is dropped.
+/// Threads that never rest, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
@@ -12,10 +12,10 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Begins now, at the usual priority.
-    pub(crate) fn start() -> Self {
+    /// Begins now, at the usual priority: so many threads, or one for each processor.
+    pub(crate) fn start(threads: Option<usize>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let processors = available_parallelism().map_or(1, usize::from);
+        let threads = threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
         let burn = |_| {
             let stop = Arc::clone(&stop);
             spawn(move || {
@@ -25,7 +25,7 @@ impl Load {
                 }
             })
         };
-        let threads = (0..processors).map(burn).collect();
+        let threads = (0..threads).map(burn).collect();
         Self { stop, threads }
     }
 

@@ -54,8 +54,11 @@ enum Command {
     /// Repeats the labs of `make test` while other processes load all processors, and tells which fail
     Steady {
         /// How often
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         times: u32,
+        /// Threads that never rest [default: one for each processor]; 0 where other work fills the processors
+        #[arg(long, value_name = "THREADS")]
+        load: Option<usize>,
         /// Only labs whose name contains one of these
         #[arg(value_name = "TEXT")]
         only: Vec<String>,
@@ -68,7 +71,7 @@ fn main() -> ExitCode {
             run::suite(Wanted { tier: if all { Tier::All } else { Tier::Test }, only })
         }
         Command::List { labs } => list(labs).map(|()| true),
-        Command::Steady { times, only } => steady::repeat(times, &only),
+        Command::Steady { times, load, only } => steady::repeat(times, load, &only),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -82,7 +85,7 @@ fn main() -> ExitCode {
 }
 
 fn list(labs: bool) -> Result<()> {
-    let inventory = Inventory::take(&cargo::build(cargo::Which::All, &mut |_| ())?)?;
+    let inventory = Inventory::take(&run::build_all()?)?;
     let mut out = std::io::stdout().lock();
     for test in inventory.tests.iter().filter(|test| test.lab || !labs) {
         let tier = if test.only_in_all { "test-all" } else { "test" };

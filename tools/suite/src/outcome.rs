@@ -17,11 +17,21 @@ pub(crate) struct Outcome {
     pub(crate) said: String,
     /// All that it has printed.
     pub(crate) log: PathBuf,
-    /// How many tests it stands for, passed and failed: a command may have run several, or none.
+    /// How many tests it stands for, passed and failed: a command has run none.
     pub(crate) tests: (u64, u64),
 }
 
 impl Outcome {
+    /// Whether it is a command or a build instead of a test.
+    pub(crate) fn is_phase(&self) -> bool {
+        self.tests == (0, 0)
+    }
+
+    /// Tests that failed. A command that failed without a test that did counts as one.
+    pub(crate) fn failures(&self) -> u64 {
+        self.tests.1.max(u64::from(self.failed()))
+    }
+
     /// Whether it failed.
     pub(crate) fn failed(&self) -> bool {
         self.verdict == Verdict::Failed

@@ -9,9 +9,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A process that has said nothing for that long hangs. The longest test takes two minutes on an idle machine; a lab may have to wait
-/// for others first.
+/// A process that has said nothing for that long hangs. The longest test takes two minutes on an idle machine; a lab that waits for
+/// its turn says so each minute.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20 * 60);
+/// Nothing runs longer, whatever it says meanwhile.
+const LIMIT: Duration = Duration::from_secs(60 * 60);
 const POLL: Duration = Duration::from_millis(20);
 
 /// A process whose output goes to a file, read as it grows. A pipe would stay open as long as a daemon that outlives its test.
@@ -36,7 +38,8 @@ impl Output {
 
     /// Calls `line` with each whole line until the process has ended, or has hung for too long and was killed.
     pub(crate) fn lines(&mut self, line: &mut dyn FnMut(&str)) -> Result<ExitStatus> {
-        let mut heard = Instant::now();
+        let begun = Instant::now();
+        let mut heard = begun;
         loop {
             let end = self.child.try_wait().map_err(Error::io("wait for a test"))?;
             let before = self.text.len();
@@ -54,7 +57,7 @@ impl Output {
             if let Some(end) = end {
                 return Ok(end);
             }
-            if heard.elapsed() > SILENCE_LIMIT {
+            if heard.elapsed() > SILENCE_LIMIT || begun.elapsed() > LIMIT {
                 self.child.kill().map_err(Error::io("kill a test that hangs"))?;
             }
             sleep(POLL);

@@ -1,6 +1,6 @@
 //! What the user sees while tests run: one line that changes on a terminal, else a line now and then.
 
-use crate::job::Plan;
+use crate::job::{BUILD, Plan};
 use crate::outcome::Outcome;
 use crate::schedule::Running;
 use std::io::{self, IsTerminal, Write};
@@ -44,7 +44,7 @@ impl Progress {
     /// A test has ended; one that has failed is told at once.
     pub(crate) fn ended(&mut self, outcome: &Outcome) {
         self.passed += outcome.tests.0;
-        self.failed += outcome.tests.1;
+        self.failed += outcome.failures();
         if outcome.failed() {
             self.line(&format!(
                 "FAILED {} after {:.1} s: {}",
@@ -90,10 +90,12 @@ impl Progress {
 
     fn text(&self, running: &[Running]) -> String {
         let mut text = format!(
-            "[{}] {} of {} tests, {} failed",
+            "[{}] {} of {}{} tests, {} failed",
             self.clock(),
             self.passed + self.failed,
             self.total,
+            // Those of programs that are not built yet are not known.
+            if running.iter().any(|running| running.name == BUILD) { " and more" } else { "" },
             self.failed
         );
         let mut oldest: Vec<&Running> = running.iter().collect();

@@ -1,6 +1,6 @@
 //! `testudo-suite run`: lints, the build, the tests.
 
-use crate::cargo::{self, Which};
+use crate::cargo::{self, Program, Which};
 use crate::error::{Error, Result};
 use crate::inventory::Wanted;
 use crate::job::{self, Job, Plan};
@@ -10,16 +10,6 @@ use crate::schedule::Schedule;
 use std::fs;
 use std::io::{self, Write};
 
-/// What runs beside the tests.
-fn beside() -> [Job; 2] {
-    let plants = &["cargo", "test", "--package", "testudo-sim", "--features", "plants", "--test", "planted"];
-    [
-        // A build of its own: nothing that is used may have bugs compiled in, and the gateway refuses to.
-        Job::command("planted bugs", plants),
-        Job::command("lints", &["scripts/lint.sh"]),
-    ]
-}
-
 /// Runs everything of a tier, or only tests of that name. True if nothing has failed.
 ///
 /// Labs begin as soon as they are built: while they wait for their daemons the rest is built.
@@ -27,22 +17,20 @@ pub(crate) fn suite(wanted: Wanted) -> Result<bool> {
     let mut report = Report::start();
     clear_logs()?;
     say("Building the labs and what runs in them")?;
-    let mut progress = Progress::start();
-    let programs = cargo::build(Which::Labs, &mut |units| progress.building(units));
-    progress.end();
-    let labs = Plan::of(&programs?, &wanted)?;
+    let labs = Plan::of(&build(Which::Labs)?, &wanted)?;
     report.phase("build of the labs");
+    let mut progress = Progress::start();
     say("Running the labs; beside them building and running all else")?;
     progress.more(&labs);
     let everything = wanted.only.is_empty();
     let mut jobs = vec![Job::build(wanted.clone())];
     if everything {
-        jobs.extend(beside());
+        jobs.push(Job::command("lints", "scripts/lint.sh"));
     }
     jobs.extend(labs.jobs);
     let outcomes = Schedule::new(jobs).run(&mut progress);
     progress.end();
-    report.phase("tests, lints, and the build of the other tests");
+    report.phase("tests, and what runs beside them:");
     if outcomes.is_empty() {
         return Err(Error::NoTest { wanted: wanted.only });
     }
@@ -50,6 +38,19 @@ pub(crate) fn suite(wanted: Wanted) -> Result<bool> {
         say(&format!("{} tests of the whole matrix are left to make test-all", progress.left()))?;
     }
     report.print(&outcomes)
+}
+
+/// Builds every test program, and shows how far that is.
+pub(crate) fn build_all() -> Result<Vec<Program>> {
+    say("Building all tests")?;
+    build(Which::All)
+}
+
+fn build(which: Which) -> Result<Vec<Program>> {
+    let mut progress = Progress::start();
+    let programs = cargo::build(which, &mut |units| progress.building(units));
+    progress.end();
+    programs
 }
 
 /// Removes logs of the last run.

@@ -22,7 +22,8 @@ pub(crate) struct Schedule {
     cargo: VecDeque<Job>,
     others: VecDeque<Job>,
     running: Vec<Running>,
-    started: usize,
+    /// The number of the last job that was started: its log bears it.
+    number: usize,
     processors: usize,
 }
 
@@ -42,11 +43,16 @@ impl Schedule {
     pub(crate) fn new(jobs: impl IntoIterator<Item = Job>) -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
         let (labs, cargo, others) = Default::default();
-        let mut schedule = Self { labs, cargo, others, running: Vec::new(), started: 0, processors };
+        let mut schedule = Self { labs, cargo, others, running: Vec::new(), number: 0, processors };
         for job in jobs {
             schedule.queue(job.lane).push_back(job);
         }
         schedule
+    }
+
+    /// Jobs are numbered from behind that, so that their logs lie beside those of an earlier schedule.
+    pub(crate) fn numbered_behind(self, number: usize) -> Self {
+        Self { number, ..self }
     }
 
     /// Runs all jobs, and those that come of them. What the tests came to, in the order of their ends.
@@ -73,7 +79,7 @@ impl Schedule {
                         plan.jobs.into_iter().for_each(|job| self.queue(job.lane).push_back(job));
                     }
                     Ok((number, Event::Over)) => self.running.retain(|running| running.number != number),
-                    // The other end is here.
+                    // Disconnected cannot be: this thread keeps a sender.
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
                 }
                 progress.show(&self.running);
@@ -99,8 +105,8 @@ impl Schedule {
     }
 
     fn start(&mut self, job: &Job) -> usize {
-        self.started += 1;
-        let (number, lane, name, since) = (self.started, job.lane, job.name(), Instant::now());
+        self.number += 1;
+        let (number, lane, name, since) = (self.number, job.lane, job.name(), Instant::now());
         self.running.push(Running { number, lane, name, since });
         number
     }

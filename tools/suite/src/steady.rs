@@ -1,31 +1,45 @@
 //! `testudo-suite steady`: the labs of `make test` again and again, on processors that are full.
 
-use crate::cargo::{self, Which};
 use crate::error::{Error, Result};
 use crate::inventory::{Inventory, Test, Tier, Wanted};
 use crate::job::{Job, Plan};
 use crate::load::Load;
+use crate::outcome::Outcome;
 use crate::progress::Progress;
-use crate::run::{clear_logs, say};
+use crate::report::sum;
+use crate::run::{build_all, clear_logs, say};
 use crate::schedule::Schedule;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+/// Log numbers that a round has: `7003` is the third job of round 7.
+const LOGS_PER_ROUND: usize = 1000;
+
 /// Runs the labs so many times. True if none has ever failed.
-pub(crate) fn repeat(times: u32, only: &[String]) -> Result<bool> {
-    let inventory = Inventory::take(&cargo::build(Which::All, &mut |_| ())?)?;
+pub(crate) fn repeat(times: u32, load: Option<usize>, only: &[String]) -> Result<bool> {
+    let inventory = Inventory::take(&build_all()?)?;
     let mut labs = inventory.wanted(&Wanted { tier: Tier::Test, only: only.to_vec() });
     labs.retain(|test| test.lab);
     if labs.is_empty() {
         return Err(Error::NoTest { wanted: only.to_vec() });
     }
-    let load = Load::start();
+    let load = Load::start(load);
     say(&format!("{} labs, {times} times, beside {} threads that never rest", labs.len(), load.threads()))?;
+    clear_logs()?;
+    let (mut passed, mut failed) = (0, 0);
     let mut failures: BTreeMap<String, u32> = BTreeMap::new();
     let mut longest: BTreeMap<String, Duration> = BTreeMap::new();
     for round in 1..=times {
-        let failed = one(round, times, &labs, &mut longest)?;
-        failed.into_iter().for_each(|name| *failures.entry(name).or_default() += 1);
+        let outcomes = one(round, times, &labs)?;
+        let (round_passed, round_failed) = sum(&outcomes);
+        (passed, failed) = (passed + round_passed, failed + round_failed);
+        for outcome in outcomes {
+            let most = longest.entry(outcome.name.clone()).or_default();
+            *most = outcome.took.max(*most);
+            if outcome.failed() {
+                *failures.entry(outcome.name).or_default() += 1;
+            }
+        }
     }
     let mut slow: Vec<(&String, &Duration)> = longest.iter().collect();
     slow.sort_by_key(|(_, took)| std::cmp::Reverse(**took));
@@ -36,38 +50,25 @@ pub(crate) fn repeat(times: u32, only: &[String]) -> Result<bool> {
     for (name, count) in &failures {
         say(&format!("failed in {count} of {times}: {name}"))?;
     }
-    let total = u64::from(times) * labs.len() as u64;
-    let failed: u64 = failures.values().map(|count| u64::from(*count)).sum();
-    say(&format!("{} passed, {failed} failed", total - failed))?;
-    Ok(failures.is_empty())
+    say(&format!("{passed} passed, {failed} failed"))?;
+    Ok(failed == 0)
 }
 
-/// One round: the labs that failed.
-fn one(
-    round: u32,
-    times: u32,
-    labs: &[Test],
-    longest: &mut BTreeMap<String, Duration>,
-) -> Result<Vec<String>> {
-    // What failed in an earlier round has said so; its logs are kept until the end.
-    if round == 1 {
-        clear_logs()?;
-    }
+/// One round.
+fn one(round: u32, times: u32, labs: &[Test]) -> Result<Vec<Outcome>> {
     let begun = Instant::now();
     let plan = Plan { jobs: Job::for_tests(labs, Tier::Test), tests: labs.len(), left: 0 };
     let mut progress = Progress::start();
     progress.more(&plan);
-    let outcomes = Schedule::new(plan.jobs).run(&mut progress);
+    // The logs of each round are kept.
+    let schedule = Schedule::new(plan.jobs).numbered_behind(round as usize * LOGS_PER_ROUND);
+    let outcomes = schedule.run(&mut progress);
     progress.end();
-    for outcome in &outcomes {
-        let most = longest.entry(outcome.name.clone()).or_default();
-        *most = outcome.took.max(*most);
-    }
     let failed: Vec<_> = outcomes.iter().filter(|outcome| outcome.failed()).collect();
     for outcome in &failed {
         say(&format!("{}\n{}", outcome.name, outcome.said))?;
     }
     let seconds = begun.elapsed().as_secs();
     say(&format!("round {round} of {times}: {} labs, {} failed, {seconds} s", outcomes.len(), failed.len()))?;
-    Ok(failed.into_iter().map(|outcome| outcome.name.clone()).collect())
+    Ok(outcomes)
 }
