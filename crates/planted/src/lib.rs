@@ -1,12 +1,12 @@
 //! Bugs on purpose. Checks that never fail prove nothing, so the simulator plants one bug after the other and must find each.
 //!
-//! A place that can be planted asks [`planted`]. In what is built for use the answer is a constant `false` and the place
-//! vanishes; with the feature `compiled`, which only the simulator's test turns on, a switch of the thread decides. The gateway
-//! refuses to compile with it.
+//! A place that can be planted asks [`planted`]. In a build for use the answer is a constant `false` and the place vanishes. With
+//! debug assertions a switch of the thread decides, which only the simulator sets: so that the tests need no build of their own.
+//! A gateway without debug assertions refuses to compile with a switch.
 #![forbid(unsafe_code)]
 
 /// True if bugs are compiled in.
-pub const COMPILED: bool = cfg!(feature = "compiled");
+pub const COMPILED: bool = cfg!(debug_assertions);
 
 macro_rules! plants {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
@@ -79,7 +79,7 @@ pub fn planted(plant: Plant) -> bool {
     switch::is_on(plant)
 }
 
-#[cfg(feature = "compiled")]
+#[cfg(debug_assertions)]
 mod switch {
     use super::Plant;
     use std::cell::Cell;
@@ -98,10 +98,10 @@ mod switch {
     }
 }
 
-#[cfg(feature = "compiled")]
+#[cfg(debug_assertions)]
 pub use switch::plant;
 
-#[cfg(not(feature = "compiled"))]
+#[cfg(not(debug_assertions))]
 mod switch {
     #[inline(always)]
     pub(super) fn is_on(_plant: super::Plant) -> bool {

@@ -2,8 +2,9 @@
 #![allow(clippy::print_stdout, reason = "a command line tool speaks on its terminal")]
 
 use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
-#[cfg(feature = "plants")]
+#[cfg(debug_assertions)]
 use testudo_planted::Plant;
 use testudo_sim::faults::Kind;
 use testudo_sim::runner;
@@ -29,12 +30,12 @@ struct Arguments {
     #[arg(long, value_name = "FAULT", value_parser = fault)]
     only: Vec<Kind>,
     /// Plants a bug, and stops at the first seed that finds it.
-    #[cfg(feature = "plants")]
+    #[cfg(debug_assertions)]
     #[arg(long, value_name = "BUG", value_parser = bug)]
     plant: Option<Plant>,
 }
 
-#[cfg(feature = "plants")]
+#[cfg(debug_assertions)]
 fn bug(name: &str) -> Result<Plant, String> {
     let names = || Plant::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ");
     Plant::ALL.iter().copied().find(|bug| bug.name() == name).ok_or_else(|| format!("there are: {}", names()))
@@ -45,15 +46,24 @@ fn fault(name: &str) -> Result<Kind, String> {
     Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| format!("there are: {}", names()))
 }
 
-#[cfg(feature = "plants")]
+#[cfg(debug_assertions)]
 fn plant(arguments: &Arguments) -> bool {
     testudo_planted::plant(arguments.plant);
     arguments.plant.is_some()
 }
 
-#[cfg(not(feature = "plants"))]
+#[cfg(not(debug_assertions))]
 fn plant(_arguments: &Arguments) -> bool {
     false
+}
+
+/// A line on standard error, if that is a terminal.
+fn progress(seeds: u64) -> ProgressBar {
+    let bar = ProgressBar::new(seeds);
+    match ProgressStyle::with_template("{pos} of {len} seeds, {elapsed}, {eta} left") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
 }
 
 fn main() -> ExitCode {
@@ -62,11 +72,15 @@ fn main() -> ExitCode {
     let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     let seeds = from..from.saturating_add(seeds);
     let only = &arguments.only;
+    let progress = progress(seeds.end - seeds.start);
     let totals = runner::run(seeds, threads.unwrap_or(1), plant(&arguments), &|seed| {
         // Each thread for itself.
         plant(&arguments);
-        testudo_sim::cluster(Scenario { lines, only: only.clone(), ..Scenario::random(seed) })
+        let outcome = testudo_sim::cluster(Scenario { lines, only: only.clone(), ..Scenario::random(seed) });
+        progress.inc(1);
+        outcome
     });
+    progress.finish_and_clear();
     totals.failed.iter().for_each(|outcome| println!("{outcome}"));
     println!("{totals}");
     if totals.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
