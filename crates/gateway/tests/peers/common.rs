@@ -20,6 +20,9 @@ use testudo_lab::{Lab, Namespace, Topology, wait_until};
 pub(crate) const UP_LIMIT: Duration = Duration::from_secs(60);
 /// Long enough for whatever should come at once, on a machine that has much else to do.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
+/// For `ping -W`, where replies are expected: seconds until a missing one is given up. A packet may wait 3 s for a neighbour whose answer
+/// to the first question was lost or late.
+pub(crate) const ANSWERED: &str = "20";
 const IMPATIENT: &str = "\n[ike]\nretransmit_timeout_ms = 250\nretransmit_tries = 2\n";
 
 const MIB: u64 = 1 << 20;

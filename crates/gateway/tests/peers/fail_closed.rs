@@ -1,7 +1,7 @@
 //! Clear text never leaves a protected path: not before the tunnel is there, not while the daemon dies under traffic, not
 //! after its death, not while a new one takes over. And the instruments do see clear text where there is some.
 
-use crate::common::{Pair, SOON, Scenario, Watch, nothing_is_left};
+use crate::common::{ANSWERED, Pair, SOON, Scenario, Watch, nothing_is_left};
 use std::time::Duration;
 use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
@@ -135,7 +135,7 @@ fn a_restart_remembers_which_side_is_ours() {
     pair.t.gw1.route("10.1.7.0/24", "10.1.0.2").unwrap();
     let watch = Watch::start(&pair.t);
     let ping = |pair: &Pair| {
-        let args = ["-n", "-c", "5", "-i", "0.05", "-W", "2", "-I", "10.1.7.7", "10.2.0.2"];
+        let args = ["-n", "-c", "5", "-i", "0.05", "-W", ANSWERED, "-I", "10.1.7.7", "10.2.0.2"];
         let done = pair.t.client.cmd("ping").args(args).run_any().unwrap();
         assert!(done.stdout.contains(" 5 received"), "{}; drops {:?}", done.stdout, pair.drops(Side::One));
     };

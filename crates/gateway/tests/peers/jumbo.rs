@@ -6,6 +6,7 @@ use testudo_lab::gateway::Kind;
 use testudo_lab::topology::{Family, Side};
 
 const MTU: u16 = 9000;
+const SIDES: [Side; 2] = [Side::One, Side::Two];
 
 /// The largest packet that fits into one ESP packet of that size; see [`crate::mtu`].
 fn largest(outer: Family, mtu: u16) -> u32 {
@@ -18,7 +19,11 @@ fn largest(outer: Family, mtu: u16) -> u32 {
 
 fn passes(pair: &Pair, from: Side, inner: Family, packet: u32) {
     let said = ping(pair, from, inner, packet - headers(inner), "do", 3);
-    assert!(said.contains("3 packets transmitted, 3 received"), "{inner} of {packet} from {from:?}: {said}");
+    assert!(
+        said.contains("3 packets transmitted, 3 received"),
+        "{inner} of {packet} from {from:?}: {said}{:?}",
+        SIDES.map(|side| pair.drops(side))
+    );
 }
 
 /// Nothing was lost in the ports, and all packets are accounted for.
@@ -38,7 +43,7 @@ fn everywhere(outer: Family) {
     pair.up(Side::One);
     let watch = Watch::start(&pair.t);
     let fitting = largest(outer, MTU);
-    for from in [Side::One, Side::Two] {
+    for from in SIDES {
         for inner in [Family::V4, Family::V6] {
             // Around the ends of chunks, and of the path.
             for packet in [1500, 3600, 3700, 3712, 4000, 7400, 8192, 8900, fitting] {

@@ -1,7 +1,7 @@
 //! Sizes: an untrusted network that takes less than the protected ones. What must not be fragmented is answered with the
 //! size that would have fitted; the rest is fragmented; TCP never gets that far.
 
-use crate::common::{Arrivals, Pair, SOON, Scenario, Watch};
+use crate::common::{ANSWERED, Arrivals, Pair, SOON, Scenario, Watch};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
@@ -50,7 +50,7 @@ pub(crate) fn ping(
     count: u32,
 ) -> String {
     let to = from.other().host(inner).to_string();
-    let args = ["-n", "-i", "0.05", "-W", "2", "-M", fragmentation];
+    let args = ["-n", "-i", "0.05", "-W", ANSWERED, "-M", fragmentation];
     let counted = ["-c".into(), count.to_string(), "-s".into(), size.to_string(), to];
     let done = pair.t.host(from).cmd("ping").args(args).args(counted).run_any().unwrap();
     format!("{}{}", done.stdout, done.stderr)

@@ -1,6 +1,6 @@
 //! Transport mode between the gateways themselves: the IP header that is on the wire is the host's own.
 
-use crate::common::{Pair, SOON, Scenario, Watch};
+use crate::common::{ANSWERED, Pair, SOON, Scenario, Watch};
 use crate::mtu::headers;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -155,7 +155,8 @@ fn hosts_talk_in_transport_mode_through_many_workers() {
 /// `ping` from one gateway to the other.
 fn ping_of(pair: &Pair, from: Side, outer: Family, size: u32, fragmentation: &str) -> String {
     let to = from.other().outer(outer).to_string();
-    let args = ["-n", "-c", "3", "-i", "0.05", "-W", "2", "-M", fragmentation, "-s", &size.to_string(), &to];
+    let args =
+        ["-n", "-c", "3", "-i", "0.05", "-W", ANSWERED, "-M", fragmentation, "-s", &size.to_string(), &to];
     let done = pair.t.gateway(from).cmd("ping").args(args).run_any().unwrap();
     format!("{}{}", done.stdout, done.stderr)
 }

@@ -1,6 +1,7 @@
 //! What a node has learned of a path is not forgotten with it.
 
 use super::{LIMIT, Trial, behind};
+use crate::common::ANSWERED;
 use std::time::Duration;
 use testudo_lab::bed::{BedOptions, Failure};
 use testudo_lab::cluster::Cluster;
@@ -51,7 +52,7 @@ fn a_path_mtu_outlives_the_node_that_learned_it() {
 
     // Who has forgotten what it was told hears it from the cluster, with the first packet.
     client.ip("route flush cache").unwrap();
-    let args = ["-n", "-M", "do", "-W", "2", "-c", "1", "-s", "1372"];
+    let args = ["-n", "-M", "do", "-W", ANSWERED, "-c", "1", "-s", "1372"];
     let said = client.cmd("ping").args(args).arg(behind(1).to_string()).run_any().unwrap().stdout;
     // Outer IPv4 and UDP, and what ESP adds.
     let mtu = (PATH - 20 - 8 - 32) / 4 * 4 - 2;
