@@ -13,13 +13,13 @@ fetch() {
     local version=$1 archive suite
     read -r archive suite < <(origin) || true
     [[ -n ${suite:-} ]] || fail "apt knows no archive of libdpdk-dev $version; apt-get update, or upgrade it"
-    mkdir -p apt/sources apt/lists/partial
+    mkdir -p apt/sources apt/lists/partial || return
     echo "deb-src $archive ${suite%%/*} ${suite#*/}" >apt/sources/debian.list
     local options=(Dir::Etc::SourceList=/dev/null "Dir::Etc::SourceParts=$PWD/apt/sources" "Dir::State::Lists=$PWD/apt/lists"
         Dir::Cache::pkgcache= Dir::Cache::srcpkgcache= APT::Sandbox::User=root)
     local apt=(apt-get --quiet=2 "${options[@]/#/--option=}")
-    "${apt[@]}" update
-    "${apt[@]}" source --download-only "dpdk=$version"
+    "${apt[@]}" update &&
+        "${apt[@]}" source --download-only "dpdk=$version"
 }
 
 # The example insists on a port that checks checksums, which no virtual one does, and never looks at what the port found: the wish goes.
@@ -31,15 +31,21 @@ soften() {
 
 version=$(dpkg-query --show --showformat='${source:Version}' libdpdk-dev 2>/dev/null) ||
     fail "needs Debian's packages gcc, make, pkg-config, libdpdk-dev and dpdk-dev"
+compile() {
+    mkdir source &&
+        tar --extract --file dpdk_*.orig.tar.xz --directory source --strip-components=1 --wildcards \
+            '*/examples/common/*' '*/examples/ipsec-secgw/*' &&
+        soften source/examples/ipsec-secgw/ipsec-secgw.c &&
+        make --silent --directory source/examples/ipsec-secgw shared &&
+        cp source/examples/ipsec-secgw/build/ipsec-secgw-shared ipsec-secgw
+}
+
+export PHASES="source compile"
 mkdir -p target/secgw
+[[ $LOG_DIR == /* ]] || LOG_DIR=$PWD/$LOG_DIR
 cd target/secgw
 rm -rf apt source dpdk_*
-fetch "$version"
-mkdir source
-tar --extract --file dpdk_*.orig.tar.xz --directory source --strip-components=1 --wildcards \
-    '*/examples/common/*' '*/examples/ipsec-secgw/*'
-soften source/examples/ipsec-secgw/ipsec-secgw.c
-make --silent --directory source/examples/ipsec-secgw shared
-cp source/examples/ipsec-secgw/build/ipsec-secgw-shared ipsec-secgw
+phase "source: DPDK $version" fetch "$version"
+phase compile compile
 rm -rf apt source dpdk_*
 echo "$PWD/ipsec-secgw"

@@ -37,8 +37,11 @@ impl Lab {
     /// Where the environment names a number of places in `TESTUDO_LAB_PLACES` it takes those, and bears others beside it: that is
     /// for tests of what measures, which look at everything but the figures.
     pub fn new(name: &str) -> Result<Self> {
-        let places = std::env::var(PLACES).ok().and_then(|places| places.parse().ok());
-        Self::start(name, places.map_or(Company::Alone, Company::Places))
+        let company = match places_beside_others()? {
+            None => Company::Alone,
+            Some(places) => Company::Places(places),
+        };
+        Self::start(name, company)
     }
 
     /// A lab that bears others beside it: two gateways that mostly wait.
@@ -127,6 +130,16 @@ impl Drop for Lab {
         if std::thread::panicking() && Arc::strong_count(&self.inner) == 1 {
             self.show_logs();
         }
+    }
+}
+
+/// The places that the environment names in `TESTUDO_LAB_PLACES` for labs that would be alone: figures that are taken in them mean
+/// nothing.
+pub fn places_beside_others() -> Result<Option<u8>> {
+    let Some(found) = std::env::var_os(PLACES) else { return Ok(None) };
+    match found.to_str().and_then(|places| places.parse().ok()).filter(|places| *places > 0) {
+        Some(places) => Ok(Some(places)),
+        None => Err(Error::unexpected(PLACES, "a number of places from 1 to 255", found.to_string_lossy())),
     }
 }
 

@@ -54,7 +54,7 @@ pub mod witness;
 mod worker;
 
 pub use error::{Error, Result};
-pub use lab::Lab;
+pub use lab::{Lab, places_beside_others};
 pub use namespace::Namespace;
 pub use topology::Topology;
 pub use wait::wait_until;

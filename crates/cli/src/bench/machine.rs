@@ -15,6 +15,9 @@ pub(crate) struct Machine {
     library: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     library_version: Option<&'static str>,
+    /// Other labs ran beside: the figures mean nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    beside_others: bool,
 }
 
 impl Machine {
@@ -28,6 +31,8 @@ impl Machine {
             pinned_to,
             library: library.name(),
             library_version: library.version(),
+            // A value that is no number keeps the lab from starting.
+            beside_others: testudo_lab::places_beside_others().is_ok_and(|places| places.is_some()),
         }
     }
 }
@@ -37,7 +42,8 @@ impl std::fmt::Display for Machine {
         let version = self.library_version.map(|version| format!(" {version}")).unwrap_or_default();
         let pinned = self.pinned_to.map(|cpu| format!(", pinned to {cpu}")).unwrap_or_default();
         let Self { cpu, cpus, kernel, library, .. } = self;
-        write!(f, "{cpu} ({cpus} CPUs{pinned}), Linux {kernel}, {library}{version}")
+        let beside = if self.beside_others { ", beside other labs: the figures mean nothing" } else { "" };
+        write!(f, "{cpu} ({cpus} CPUs{pinned}), Linux {kernel}, {library}{version}{beside}")
     }
 }
 
