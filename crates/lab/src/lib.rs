@@ -23,6 +23,7 @@ mod error;
 pub mod files;
 pub mod gateway;
 pub mod guest;
+pub mod hold;
 pub mod inject;
 pub mod interrupt;
 pub mod iperf;

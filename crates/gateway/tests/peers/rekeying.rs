@@ -2,8 +2,9 @@
 
 use crate::common::{Pair, Scenario, Watch};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use testudo_lab::gateway::{Gateway, Kind};
+use testudo_lab::hold::HeldIke;
 use testudo_lab::ping::{Ping, Pong};
 use testudo_lab::swanctl::IkeSa;
 use testudo_lab::swanctl_conf::Connection;
@@ -18,7 +19,7 @@ const AROUND: Duration = Duration::from_millis(500);
 
 /// Pings from that side's host, a second's worth at a time, until a whole one has gone behind the end of the work.
 fn traffic(pair: &Pair, from: Side, ended: &AtomicBool) -> Vec<Pong> {
-    let ping = Ping { interval: INTERVAL, ..Ping::new(from.other().host(Family::V4)).count(200) };
+    let ping = Ping { interval: INTERVAL, ..Ping::new(from.other().host(Family::V4)).count(200).patient() };
     let mut pongs = Vec::new();
     loop {
         let last = ended.load(Ordering::SeqCst);
@@ -213,56 +214,76 @@ fn by_octets_of_a_moment() {
     by_limits(limited(), Side::One, &[], &["rekey_bytes = 20000", "life_bytes = 30000"], 10);
 }
 
-/// What the side that loses says where both have renewed the same Child SA, and the same IKE SA: ours, and charon's, which
-/// also says when it wins.
-const CROSSED: [&[&str]; 2] = [
-    &["the peer has renewed it too, and its new one stays", "CHILD_SA rekey collision"],
-    &["the peer renews the IKE_SA too: its new one stays", "IKE_SA rekey collision"],
-];
-
-/// Both sides have the same limits and no spread, so that they begin at once again and again (RFC 7296 §2.8.1, §2.8.2).
-/// True if, by the logs, both have renewed the same of each kind within that time behind the third renewal of the Child SA.
-fn both_at_once(peer: Kind, patience: Duration) -> bool {
-    let pair = Scenario::new("both-rekey", peer).start_with(|_, connection| {
-        let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
-        connection.more = lines(&["rekey_time = 6s", "rand_time = 0s", "over_time = 60s"]);
-        connection.more_child = lines(&["rekey_time = 3s", "rand_time = 0s", "life_time = 60s"]);
-    });
-    let watch = Watch::start(&pair.t);
-    pair.up(Side::One);
-    under_traffic(&pair, || {
-        await_generation(&pair, 4);
-        let begun = Instant::now();
-        while !have_crossed(&pair) && begun.elapsed() < patience {
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    });
-    pair.ping_both_ways();
-    watch.saw_nothing();
-    have_crossed(&pair)
+/// What is renewed by both sides at once, and what the side that loses says then: ours, and charon's, which also says when it wins.
+struct Crossing {
+    what: [&'static str; 2],
+    said: [&'static str; 2],
 }
 
-fn have_crossed(pair: &Pair) -> bool {
-    let two = match &pair.two {
+const CROSSINGS: [Crossing; 2] = [
+    Crossing {
+        what: ["--child", "lab"],
+        said: ["the peer has renewed it too, and its new one stays", "CHILD_SA rekey collision"],
+    },
+    Crossing {
+        what: ["--ike", "lab"],
+        said: ["the peer renews the IKE_SA too: its new one stays", "IKE_SA rekey collision"],
+    },
+];
+
+/// Both sides renew the same SA at once (RFC 7296 §2.8.1, §2.8.2): each hears the other's request while its own is not answered.
+fn both_at_once(peer: Kind) {
+    let pair = Scenario::new("both-rekey", peer).start();
+    let watch = Watch::start(&pair.t);
+    pair.up(Side::One);
+    under_traffic(&pair, || CROSSINGS.iter().for_each(|crossing| cross(&pair, crossing)));
+    pair.ping_both_ways();
+    watch.saw_nothing();
+}
+
+fn cross(pair: &Pair, crossing: &Crossing) {
+    let held = HeldIke::start(&pair.t.wire).unwrap();
+    let await_more = |what: &str, count: &dyn Fn() -> testudo_lab::Result<u64>, before: u64| {
+        wait_until(what, SETTLED, || {
+            let found = count()?;
+            Ok(if found > before { Ok(()) } else { Err(format!("{found}")) })
+        })
+        .unwrap();
+    };
+    for side in [Side::One, Side::Two] {
+        pair.swanctl(side).run([&["--rekey"][..], &crossing.what].concat()).unwrap();
+        await_more("a request under way", &|| held.dropped(side), 0);
+    }
+    // Side two hears of the other's request, but its answer is lost like its own request.
+    held.release(Side::One).unwrap();
+    await_more("a request that arrives", &|| held.passed(Side::One), 0);
+    await_more("an answer that is lost", &|| held.dropped(Side::Two), held.dropped(Side::Two).unwrap());
+    drop(held);
+    wait_until("requests that have crossed", SETTLED, || {
+        let logs = [pair.one.log()?, log_of_two(pair)?];
+        let is_said = crossing.said.iter().any(|line| logs.iter().any(|log| log.contains(line)));
+        Ok(if is_said { Ok(()) } else { Err(format!("nobody said one of {:?}", crossing.said)) })
+    })
+    .unwrap();
+    // One SA of each kind is left, whoever has won.
+    await_fresh(pair, |_| true);
+}
+
+fn log_of_two(pair: &Pair) -> testudo_lab::Result<String> {
+    match &pair.two {
         Gateway::Strongswan(charon) => charon.log(),
         Gateway::Testudo(testudod) => testudod.log(),
         Gateway::Guest(_) => panic!("no guests here"),
-    };
-    let logs = [pair.one.log().unwrap(), two.unwrap()];
-    CROSSED.iter().all(|lines| lines.iter().any(|line| logs.iter().any(|log| log.contains(line))))
+    }
 }
 
 #[test]
 fn both_at_once_with_strongswan() {
-    // Where their requests did not cross, it is tried again.
-    let crossed = (0..4).any(|_| both_at_once(Kind::Strongswan, Duration::from_secs(20)));
-    assert!(crossed, "no request of one side has crossed one of the other");
+    both_at_once(Kind::Strongswan);
 }
 
 #[test]
 #[ignore = "make test-all: the other peer"]
 fn both_at_once_with_testudo() {
-    // A millisecond lies between the two, so that they seldom cross: that is for the scenarios of testudo-ike to show.
-    // The second renewal of the IKE SA comes three seconds behind the third of the Child SA.
-    both_at_once(Kind::Testudo, Duration::from_secs(4));
+    both_at_once(Kind::Testudo);
 }
