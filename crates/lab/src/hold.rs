@@ -30,10 +30,17 @@ impl HeldIke {
 
     /// From now on what that side's gateway sends arrives.
     pub fn release(&self, side: Side) -> Result<()> {
-        let port = WIRE_PORTS[side.index()];
-        let chain = format!("netdev {TABLE} from_{port}");
-        let rules = rules(&format!("counter name passed_{port} accept"));
-        let added: String = rules.iter().map(|rule| format!("add rule {chain} {rule}\n")).collect();
+        self.judge(side, &format!("counter name passed_{} accept", WIRE_PORTS[side.index()]))
+    }
+
+    /// From now on it is dropped again.
+    pub fn hold(&self, side: Side) -> Result<()> {
+        self.judge(side, &format!("counter name held_{} drop", WIRE_PORTS[side.index()]))
+    }
+
+    fn judge(&self, side: Side, verdict: &str) -> Result<()> {
+        let chain = format!("netdev {TABLE} from_{}", WIRE_PORTS[side.index()]);
+        let added: String = rules(verdict).iter().map(|rule| format!("add rule {chain} {rule}\n")).collect();
         nft(&self.wire, &format!("flush chain {chain}\n{added}"))
     }
 

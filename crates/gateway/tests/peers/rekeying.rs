@@ -214,7 +214,7 @@ fn by_octets_of_a_moment() {
     by_limits(limited(), Side::One, &[], &["rekey_bytes = 20000", "life_bytes = 30000"], 10);
 }
 
-/// What is renewed by both sides at once, and what the side that loses says then: ours, and charon's, which also says when it wins.
+/// What is renewed by both sides at once, and what is said then: by the loser of ours, and by charon in any case.
 struct Crossing {
     what: [&'static str; 2],
     said: [&'static str; 2],
@@ -223,17 +223,24 @@ struct Crossing {
 const CROSSINGS: [Crossing; 2] = [
     Crossing {
         what: ["--child", "lab"],
-        said: ["the peer has renewed it too, and its new one stays", "CHILD_SA rekey collision"],
+        said: [
+            "the peer has renewed it too, and its new one stays",
+            "detected CHILD_REKEY collision with CHILD_REKEY",
+        ],
     },
     Crossing {
         what: ["--ike", "lab"],
-        said: ["the peer renews the IKE_SA too: its new one stays", "IKE_SA rekey collision"],
+        said: [
+            "the peer renews the IKE_SA too: its new one stays",
+            "detected IKE_REKEY collision with IKE_REKEY",
+        ],
     },
 ];
 
 /// Both sides renew the same SA at once (RFC 7296 §2.8.1, §2.8.2): each hears the other's request while its own is not answered.
 fn both_at_once(peer: Kind) {
-    let pair = Scenario::new("both-rekey", peer).start();
+    let scenario = Scenario::new("both-rekey", peer);
+    let pair = scenario.settings("\n[ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 8\n").start();
     let watch = Watch::start(&pair.t);
     pair.up(Side::One);
     under_traffic(&pair, || CROSSINGS.iter().for_each(|crossing| cross(&pair, crossing)));
@@ -254,10 +261,14 @@ fn cross(pair: &Pair, crossing: &Crossing) {
         pair.swanctl(side).run([&["--rekey"][..], &crossing.what].concat()).unwrap();
         await_more("a request under way", &|| held.dropped(side), 0);
     }
-    // Side two hears of the other's request, but its answer is lost like its own request.
-    held.release(Side::One).unwrap();
-    await_more("a request that arrives", &|| held.passed(Side::One), 0);
-    await_more("an answer that is lost", &|| held.dropped(Side::Two), held.dropped(Side::Two).unwrap());
+    // Each side hears the other's request, and its answer is lost.
+    for (from, to) in [(Side::One, Side::Two), (Side::Two, Side::One)] {
+        let before = held.dropped(to).unwrap();
+        held.release(from).unwrap();
+        await_more("a request that arrives", &|| held.passed(from), 0);
+        await_more("an answer that is lost", &|| held.dropped(to), before);
+        held.hold(from).unwrap();
+    }
     drop(held);
     wait_until("requests that have crossed", SETTLED, || {
         let logs = [pair.one.log()?, log_of_two(pair)?];
