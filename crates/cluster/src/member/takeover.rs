@@ -76,7 +76,7 @@ impl Member {
             self.void(now, start.reset);
         }
         self.version = start.version;
-        self.endpoint.export_for_older(!self.has_control_plane());
+        self.endpoint.export_as(crate::update::states(self.version));
         self.by_grace = start.view.members.len() * 2 <= self.config.group.nodes.len();
         self.unheard_of = None;
         let held_before = !start.reset && !start.fresh.contains(&self.node);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::delta::Delta;
-use testudo_ike::endpoint::{Contact, Outline};
+use testudo_ike::endpoint::{Contact, Outline, SnapshotVersion};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{CommitId, Path};
 use testudo_ipsec::sa::ChildSaParams;
@@ -23,11 +23,22 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// The versions of everything here that this build speaks: in a view all speak the highest that all of its members do, so that nodes
 /// can be upgraded one by one. 15 ends with [`Op::Resynced`]. With 17 came no new operation: who speaks it hears what it is brought up
-/// to date with beside the engine.
+/// to date with beside the engine. 18 says more in the states of IKE SAs: see [`states`].
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 17;
+pub(crate) const NEWEST: u8 = 18;
 /// With this version came [`Op::Configure`] and all behind it, and RFC 6311 in the states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
+/// With this version came where a peer was that has moved, in the states of IKE SAs.
+const FIRST_ENDS: u8 = 18;
+
+/// In what form nodes that all speak that version tell each other of IKE SAs.
+pub(crate) fn states(version: u8) -> SnapshotVersion {
+    match version {
+        ..CONTROL_PLANE => SnapshotVersion::V26,
+        CONTROL_PLANE..FIRST_ENDS => SnapshotVersion::V27,
+        FIRST_ENDS.. => SnapshotVersion::V28,
+    }
+}
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

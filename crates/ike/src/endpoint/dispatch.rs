@@ -12,6 +12,7 @@ use crate::message::{
 use crate::output::{Path, Reason, Time};
 use crate::sa::{FirstDatagram, IkeSa, InitKey, Phase, RequestKind, digest};
 use crate::suite::{IntAuth, Opened, Role, SkOpener};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// No message of ours or of an honest peer is larger.
@@ -149,6 +150,16 @@ impl Endpoint {
             self.unprotected(datagram, sa, message);
             return Ok(());
         };
+        if !may_come_from(sa, path) {
+            self.discard(now, Discard::Elsewhere, || {
+                let first = sa.path.remote.ip();
+                format!(
+                    "ignored {} from {}: IKE_SA_INIT came from {first}, and there is no NAT",
+                    header.exchange, path.remote
+                )
+            });
+            return Ok(());
+        }
         let seen = digest(bytes);
         let is_old = header.message_id < sa.incoming.expected
             && (place != Place::BesideWindow || encrypted.fragment.is_some());
@@ -313,6 +324,16 @@ impl Endpoint {
             format!("ignored an unprotected message from {} that tells {kind}", path.remote)
         });
     }
+}
+
+/// False while an initiator is not authenticated, if its message takes another way than IKE_SA_INIT
+/// did and no NAT can have changed that: the tunnels would end where nobody has shown to be. Its
+/// port may be another (RFC 7296 §2.23).
+fn may_come_from(sa: &IkeSa, path: Path) -> bool {
+    let moved = |changeable: bool, from: IpAddr, to: IpAddr| !changeable && from != to;
+    !matches!(sa.phase, Phase::HalfOpen(_))
+        || !moved(sa.nat.local, sa.path.local.ip(), path.local.ip())
+            && !moved(sa.nat.remote, sa.path.remote.ip(), path.remote.ip())
 }
 
 /// True for a delete of the IKE SA.

@@ -4,22 +4,31 @@ use super::Endpoint;
 use super::report::ORDINARY;
 use crate::exchange::float;
 use crate::output::{ChildSaId, Path, Reason, Time};
-use crate::sa::{ChildSa, IkeSa};
+use crate::sa::{ChildSa, Ends, IkeSa};
 use crate::suite::Role;
 use std::net::SocketAddr;
 
 impl Endpoint {
-    /// Follows a peer behind a NAT to where its authentic messages come from. Not if we are behind one ourselves and began:
-    /// then an attacker on the way could lead us anywhere by changing addresses (RFC 7296 §2.23). Who is behind a NAT and
-    /// was found all the same has an address there that does not change.
+    /// Follows a peer behind a NAT to where its authentic messages come from. Not if we are behind
+    /// one ourselves and began: then an attacker on the way could lead us anywhere by changing
+    /// addresses (RFC 7296 §2.23). Who is behind a NAT and was found all the same has an address
+    /// there that does not change. Nor to where its connection takes no peer.
     pub(crate) fn follow(&mut self, sa: &mut IkeSa, path: Path) {
         let fixed = !sa.nat.local || sa.role == Role::Responder;
-        if sa.is_established() && sa.nat.remote && fixed && path != sa.path {
+        if sa.is_established() && sa.nat.remote && fixed && path != sa.path && self.takes_at(sa, path) {
             let (from, to) = (sa.path.remote, path.remote);
-            sa.path = path;
+            sa.move_to(path);
             self.log(sa, ORDINARY, format!("the peer moved from {from} to {to}"));
             self.move_children(sa);
         }
+    }
+
+    /// True if the connection of an IKE SA has room for that path, or only a port is another.
+    fn takes_at(&self, sa: &IkeSa, path: Path) -> bool {
+        let connection =
+            || self.connections.find(&sa.connection).or(self.former.get(&sa.connection).map(|c| &**c));
+        Ends::from(path) == Ends::from(sa.path)
+            || connection().is_some_and(|c| c.address_fit(path.local.ip(), path.remote.ip()).is_some())
     }
 
     /// See [`Endpoint::esp_source`].

@@ -49,7 +49,8 @@ use crate::alloc::Allocator;
 use crate::cert::Credentials;
 use crate::config::{Connection, SharedSecret};
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Path, Time, UnixTime};
-use crate::sa::{NEWEST, OLDEST, encode, translated};
+pub use crate::sa::SnapshotVersion;
+use crate::sa::{encode, translated};
 use computing::Jobs;
 use connections::Connections;
 use dispatch::Datagram;
@@ -90,7 +91,7 @@ pub struct Endpoint {
     commit: CommitId,
     last_ike: u64,
     /// The version of what is exported.
-    snapshot: u16,
+    snapshot: SnapshotVersion,
     last_child: u64,
     /// By connection, then by child, in order: most have one, for which a tree would take room for eleven.
     reqids: BTreeMap<String, Vec<(String, u32)>>,
@@ -154,7 +155,7 @@ impl Endpoint {
             answer_limit: AnswerLimit::default(),
             commit: CommitId(0),
             last_ike: 0,
-            snapshot: NEWEST,
+            snapshot: SnapshotVersion::NEWEST,
             last_child: 0,
             reqids: BTreeMap::new(),
             last_reqid: 0,
@@ -446,9 +447,10 @@ impl Endpoint {
         self.table.get(id).and_then(|sa| encode(sa, now, self.snapshot))
     }
 
-    /// From now on [`Endpoint::export_sa`] gives what builds of before read too (true), or all that there is.
-    pub fn export_for_older(&mut self, older: bool) {
-        self.snapshot = if older { OLDEST } else { NEWEST };
+    /// From now on [`Endpoint::export_sa`] gives what builds of before read too, or all that there
+    /// is.
+    pub fn export_as(&mut self, version: SnapshotVersion) {
+        self.snapshot = version;
     }
 
     /// Octets from an [`Endpoint::export_sa`] as one would give them now: for the same moment. `None`: they are as they should be, or

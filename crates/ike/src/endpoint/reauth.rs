@@ -4,7 +4,7 @@
 use super::report::{IMPORTANT, ORDINARY};
 use super::{Endpoint, EndpointConfig, InitiateError};
 use crate::alloc::Home;
-use crate::config::Connection;
+use crate::config::{Connection, Identity};
 use crate::output::{ChildSaId, Event, IkeSaId, Reason, Time};
 use crate::sa::{ChildSa, IkeSa, Outbound, Reauth, Task, Times, What};
 use crate::suite::Role;
@@ -258,16 +258,30 @@ impl Endpoint {
         }
     }
 
-    /// The newest IKE SAs between the same identities, and those of the same connection with a peer at the same place, whose
-    /// identity may have changed, or ours.
+    /// The newest IKE SAs between the same identities; and those of the same connection at the same
+    /// place with the same peer, to whom we may have had another name, or whose own name the
+    /// configuration has changed. The place alone says nothing: a peer behind a NAT, or one that
+    /// says so, has the place that it likes.
     fn twins_of<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = &'a IkeSa> {
         let named =
             sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity).rev().take(TWINS));
         let named = named.filter(|other| other.local_id == sa.local_id);
         let placed = self.table.by_addr(sa.path.remote.ip()).rev().take(TWINS);
-        let placed =
-            placed.filter(|other| other.connection == sa.connection && other.path.remote == sa.path.remote);
+        let name = sa.remote_id.as_ref().map(Identity::canonical);
+        let placed = placed.filter(move |other| {
+            other.connection == sa.connection
+                && other.path.remote == sa.path.remote
+                && (other.remote_id.as_ref().map(Identity::canonical) == name
+                    || self.is_renamed(other)
+                    || self.is_renamed(sa))
+        });
         named.chain(placed).filter(|other| other.id != sa.id)
+    }
+
+    /// True if the peer could not have the name any more that it has in this IKE SA.
+    fn is_renamed(&self, sa: &IkeSa) -> bool {
+        let expected = self.connections.find(&sa.connection).and_then(|found| found.remote.id.as_ref());
+        sa.remote_id.as_ref().zip(expected).is_some_and(|(had, expected)| !expected.covers(had))
     }
 
     /// The peer has shown that it has the whole new IKE SA: what goes out goes through the new Child SAs.

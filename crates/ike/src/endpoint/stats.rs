@@ -15,6 +15,9 @@ pub enum Discard {
     UnknownSpi,
     /// Not from the IKE SA's peer: the wrong half of the conversation, or the wrong direction.
     WrongRole,
+    /// From another address than IKE_SA_INIT came from, although there is no NAT that could have
+    /// changed it.
+    Elsewhere,
     /// The exchange type does not fit the state or the Message ID.
     WrongExchange,
     /// The integrity check failed.
@@ -61,12 +64,13 @@ pub enum Discard {
 
 impl Discard {
     /// Every reason.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Version,
         Self::UnknownSpi,
         Self::WrongRole,
+        Self::Elsewhere,
         Self::WrongExchange,
         Self::Integrity,
         Self::MessageId,
@@ -98,6 +102,7 @@ impl Discard {
             Self::Version => "version",
             Self::UnknownSpi => "unknown_spi",
             Self::WrongRole => "wrong_role",
+            Self::Elsewhere => "elsewhere",
             Self::WrongExchange => "wrong_exchange",
             Self::Integrity => "integrity",
             Self::MessageId => "message_id",

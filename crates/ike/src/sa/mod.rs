@@ -5,6 +5,7 @@
 mod child;
 mod creating;
 mod deadline;
+mod ends;
 mod lifetime;
 mod outdated;
 mod phase;
@@ -17,6 +18,7 @@ mod window;
 
 pub(crate) use child::{ChildPhase, ChildSa, Outbound};
 pub(crate) use creating::{Creating, Offered, Rival, RivalSa, WantedIke, What, lowest};
+pub(crate) use ends::Ends;
 pub(crate) use lifetime::{ChildLimits, Times, Wear, draw_reauth};
 pub(crate) use outdated::{MAX_TRIES, Outdated, OutdatedIke};
 pub(crate) use phase::{
@@ -26,7 +28,8 @@ pub(crate) use phase::{
 pub(crate) use reassembly::{Collected, FirstDatagram, MessageKind, Reassembly};
 pub(crate) use reauth::Reauth;
 pub(crate) use series::{AgreedChild, AgreedIke, Followup, FollowupSa, KeyExchanges, Series};
-pub(crate) use snapshot::{NEWEST, OLDEST, decode, encode, translated};
+pub use snapshot::SnapshotVersion;
+pub(crate) use snapshot::{decode, encode, translated};
 pub(crate) use virtual_ips::{Lease, VirtualIps};
 pub(crate) use window::{Answered, Incoming, Outgoing, Pending, RequestKind, Synced, Task, digest};
 
@@ -52,6 +55,10 @@ pub(crate) struct IkeSa {
     /// `connections.<name>`; for a responder that of the proposal choice until IKE_AUTH names the peer.
     pub(crate) connection: String,
     pub(crate) path: Path,
+    /// Where the two ends were in IKE_SA_INIT, if they are elsewhere now. Behind the rest in a
+    /// snapshot.
+    #[serde(skip)]
+    pub(crate) began_at: Option<Box<Ends>>,
     pub(crate) nat: NatStatus,
     pub(crate) extensions: Extensions,
     pub(crate) local_id: Option<Identity>,
@@ -191,6 +198,7 @@ impl IkeSa {
             spis,
             connection,
             path,
+            began_at: None,
             nat: NatStatus::default(),
             extensions: Extensions::default(),
             local_id: None,
@@ -293,6 +301,7 @@ impl IkeSa {
             spis: _,
             connection: _,
             path: _,
+            began_at: _,
             nat: _,
             extensions: _,
             local_id: _,

@@ -23,14 +23,16 @@ pub(crate) struct Lease {
 }
 
 impl IkeSa {
-    /// What `dynamic` means on our side: our virtual addresses, or else our outer address.
+    /// What `dynamic` means on our side: our virtual addresses, or else our outer address in
+    /// IKE_SA_INIT. No message changes it: else a peer could have the traffic of any address by
+    /// sending from there.
     pub(crate) fn dynamic_local(&self) -> Vec<AddrRange> {
-        or_outer(self.virtual_ips.local.iter().copied(), self.path.local.ip())
+        or_outer(self.virtual_ips.local.iter().copied(), self.first_ends().local)
     }
 
-    /// What `dynamic` means on the peer's side.
+    /// What `dynamic` means on the peer's side, likewise.
     pub(crate) fn dynamic_remote(&self) -> Vec<AddrRange> {
-        or_outer(self.virtual_ips.remote.iter().map(|lease| lease.addr), self.path.remote.ip())
+        or_outer(self.virtual_ips.remote.iter().map(|lease| lease.addr), self.first_ends().remote)
     }
 }
 

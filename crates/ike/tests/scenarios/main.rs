@@ -22,6 +22,7 @@ mod followup_checks;
 mod followup_collisions;
 mod followup_hostile;
 mod followup_ke;
+mod forged_sources;
 mod foul_weather;
 mod fragments;
 mod greedy;

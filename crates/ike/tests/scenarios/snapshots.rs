@@ -4,7 +4,7 @@ use crate::common::allocator::Watched;
 use crate::common::wire::sent;
 use crate::common::{Weather, World};
 use std::time::Duration;
-use testudo_ike::endpoint::{Endpoint, EndpointConfig, SnapshotError, Target};
+use testudo_ike::endpoint::{Endpoint, EndpointConfig, SnapshotError, SnapshotVersion, Target};
 use testudo_ike::message::ExchangeType;
 use testudo_ike::output::{Event, IkeSaId, Output, Reason, Time};
 use testudo_ipsec::spi::SenderId;
@@ -187,14 +187,19 @@ fn a_state_for_older_builds_says_less_and_is_read_by_all() {
     let (mut world, id) = established(1);
     let endpoint = &mut world.hosts[0].endpoint;
     let whole = endpoint.export_sa(world.now, id).unwrap();
-    endpoint.export_for_older(true);
-    let older = endpoint.export_sa(world.now, id).unwrap();
-    assert_eq!((&whole[..2], &older[..2]), (&[0, 27][..], &[0, 26][..]));
-    assert_eq!(whole[2..older.len()], older[2..], "what is new stands behind it");
-    assert!(whole.len() > older.len());
-    assert_eq!(endpoint.exported_again(&whole), Some(older.clone()));
-    assert_eq!(endpoint.exported_again(&older), None);
-    for state in [&whole, &older] {
+    let [older, oldest] = [SnapshotVersion::V27, SnapshotVersion::V26].map(|version| {
+        endpoint.export_as(version);
+        let state = endpoint.export_sa(world.now, id).unwrap();
+        assert_eq!(endpoint.exported_again(&whole), Some(state.clone()));
+        assert_eq!(endpoint.exported_again(&state), None);
+        state
+    });
+    assert_eq!([&whole, &older, &oldest].map(|state| [state[0], state[1]]), [[0, 28], [0, 27], [0, 26]]);
+    for (more, less) in [(&whole, &older), (&older, &oldest)] {
+        assert_eq!(more[2..less.len()], less[2..], "what is new stands behind it");
+        assert!(more.len() > less.len());
+    }
+    for state in [&whole, &older, &oldest] {
         successor().import_sa(world.now, state).unwrap();
         let (cut, longer) = (&state[..state.len() - 1], [&state[..], &[0]].concat());
         for damaged in [cut, &longer] {

@@ -17,6 +17,14 @@ pub(super) struct Candidates {
     pub(super) connections: Vec<Arc<Connection>>,
 }
 
+/// The ways that the messages of a peer have taken. Behind a NAT they may differ.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paths {
+    pub(super) init: Path,
+    /// Where the tunnels will end.
+    pub(super) auth: Path,
+}
+
 /// How well a connection's `remote.id` fits: a name beats a pattern, and this beats anybody.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
@@ -26,20 +34,23 @@ enum Fit {
 }
 
 impl Endpoint {
-    /// The connections for a peer that says it is `remote`, may have asked for us as `asked`, and proves itself by `method`:
-    /// the best first. One after the other is tried, because which CA vouches for the peer shows only then.
+    /// The connections for a peer that says it is `remote`, may have asked for us as `asked`, and
+    /// proves itself by `method`, and may be wherever its messages came from: the best first. One
+    /// after the other is tried, because which CA vouches for the peer shows only then.
     pub(super) fn candidates(
         &self,
-        path: Path,
+        paths: Paths,
         suite: IkeSuite,
         remote: &Identity,
         asked: Option<&Identity>,
         method: AuthMethodId,
     ) -> Vec<Candidates> {
+        let (path, tunnels) = (paths.init, paths.auth);
         let usable =
             self.connections.between(path.local.ip(), path.remote.ip()).into_iter().filter(|connection| {
                 let is_ours = asked.is_none_or(|id| id.matches(&local_identity(connection, path)));
-                fit(connection, remote).is_some() && is_ours && allows(connection, suite)
+                let has_room = connection.address_fit(tunnels.local.ip(), tunnels.remote.ip()).is_some();
+                fit(connection, remote).is_some() && is_ours && has_room && allows(connection, suite)
             });
         // A method that fits beats one that does not; a connection for just this peer one for anybody; then comes the one for
         // just these addresses.

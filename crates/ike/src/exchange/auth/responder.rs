@@ -1,6 +1,6 @@
 //! The responder's side of IKE_AUTH.
 
-use super::choose::Candidates;
+use super::choose::{Candidates, Paths};
 use super::ppk::PeerPpk;
 use super::prove::{Proof, Prover};
 use super::verify::{Check, Claim, Evidence, Judge};
@@ -120,7 +120,7 @@ impl Endpoint {
                 self.judge_initiator(now, sa, request, payloads)
             }
             Ok(authenticated) => {
-                sa.path = request.path;
+                sa.move_to(request.path);
                 self.accept_initiator(now, sa, request, &half, &payloads, authenticated)
             }
             Err(why) => self.refuse_initiator(now, sa, request, Refusal::authentication(why)),
@@ -158,7 +158,8 @@ impl Endpoint {
         };
         let int_auth = half.int_auth.octets(request.id);
         let mut list = Vec::new();
-        for candidates in self.candidates(sa.path, keys.ike.suite(), &remote, asked.as_ref(), auth.method) {
+        let paths = Paths { init: sa.path, auth: request.path };
+        for candidates in self.candidates(paths, keys.ike.suite(), &remote, asked.as_ref(), auth.method) {
             let Some(connection) = candidates.connections.first() else { continue };
             let ppk = match self.peer_ppk(sa, connection, payloads, auth) {
                 Ok(ppk) => ppk,

@@ -339,6 +339,7 @@ impl Endpoint {
             times,
             reauth_at: sa.reauth_at,
             creations_until: sa.creations_until,
+            began_at: sa.began_at.clone(),
             nat: sa.nat,
             // Of rekeying RFC 6311 says nothing; but what both sides can counts "during the lifetime of the SA" (§5), there
             // is no IKE_AUTH to say it again, and charon sees it that way too.
