@@ -50,7 +50,9 @@ impl Member {
         // A peer that had an answer only now would take it for what it is not.
         self.commits.withhold(&dead);
         self.turn(now);
-        self.replicas.contacted(contact, begun);
+        let endpoint = &self.endpoint;
+        let concerns = |connection: &str| endpoint.are_alike(connection, &contact.connection);
+        self.replicas.contacted(contact, begun, concerns);
     }
 }
 
@@ -72,7 +74,7 @@ impl Replicas {
     }
 
     /// Those that the peer had, and that are in no endpoint here, may be read by this node yet.
-    fn contacted(&mut self, contact: &Contact, begun: Position) {
+    fn contacted(&mut self, contact: &Contact, begun: Position, concerns: impl Fn(&str) -> bool) {
         // It is younger than all that was heard of before.
         if let Some(new) = self.ikes.get_mut(&contact.spi) {
             new.contact = None;
@@ -81,7 +83,7 @@ impl Replicas {
             let Some(older) = self.is_older(spi, begun).filter(|_| spi != contact.spi) else { continue };
             if let Some(old) = self.ikes.get_mut(&spi)
                 && old.here.is_none()
-                && old.outline.connection == contact.connection
+                && concerns(&old.outline.connection)
             {
                 old.contact = Some(Box::new((contact.clone(), older)));
             }

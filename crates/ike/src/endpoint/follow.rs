@@ -2,6 +2,7 @@
 
 use super::Endpoint;
 use super::report::ORDINARY;
+use crate::config::Connection;
 use crate::exchange::float;
 use crate::output::{ChildSaId, Path, Reason, Time};
 use crate::sa::{ChildSa, Ends, IkeSa};
@@ -25,10 +26,9 @@ impl Endpoint {
 
     /// True if the connection of an IKE SA has room for that path, or only a port is another.
     fn takes_at(&self, sa: &IkeSa, path: Path) -> bool {
-        let connection =
-            || self.connections.find(&sa.connection).or(self.former.get(&sa.connection).map(|c| &**c));
+        let fit = |connection: &Connection| connection.address_fit(path.local.ip(), path.remote.ip());
         Ends::from(path) == Ends::from(sa.path)
-            || connection().is_some_and(|c| c.address_fit(path.local.ip(), path.remote.ip()).is_some())
+            || self.known_connection(&sa.connection).and_then(fit).is_some()
     }
 
     /// See [`Endpoint::esp_source`].

@@ -115,8 +115,7 @@ impl Endpoint {
     /// came up while the new one did: the peer may have spoken before it knew of them.
     pub(crate) fn supersede(&mut self, now: Time, sa: &IkeSa) {
         let older = |other: &&IkeSa| other.is_established() && other.established < Some(sa.created);
-        let dead: Vec<IkeSaId> =
-            self.table.between_the_same(sa).filter(older).map(|other| other.id).collect();
+        let dead: Vec<IkeSaId> = self.between_the_same(sa).filter(older).map(|other| other.id).collect();
         for id in dead {
             self.with_sa(now, id, |_, _| Err(Reason::Replaced));
         }

@@ -51,6 +51,12 @@ impl Endpoint {
         true
     }
 
+    /// The connection of that name: as it is, or as it was, if it was unloaded and there are SAs
+    /// that it made.
+    pub(super) fn known_connection(&self, name: &str) -> Option<&Connection> {
+        self.connections.find(name).or_else(|| self.former.get(name).map(|former| &**former))
+    }
+
     fn has_made_sas(&self, connection: &str) -> bool {
         self.table.of_connection(connection).next().is_some()
     }

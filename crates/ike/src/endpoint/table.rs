@@ -134,15 +134,6 @@ impl Table {
         found.filter(move |sa| sa.connection == connection)
     }
 
-    /// The IKE SAs between the same identities, of the same connection. Elsewhere another CA may vouch, for whom it likes:
-    /// who is trusted for one connection must not touch the SAs of another.
-    pub(crate) fn between_the_same<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = &'a IkeSa> {
-        let others = sa.remote_id.iter().flat_map(|identity| self.by_identity(identity));
-        others.filter(|other| {
-            other.connection == sa.connection && other.local_id == sa.local_id && other.id != sa.id
-        })
-    }
-
     /// The IKE SAs whose peer is authenticated as that identity, however it is spelt and of whatever connection.
     pub(crate) fn by_identity(&self, identity: &Identity) -> impl DoubleEndedIterator<Item = &IkeSa> {
         let identity = identity.canonical();

@@ -48,21 +48,6 @@ enum End {
     Replaced,
 }
 
-impl Contact {
-    /// What becomes of that IKE SA.
-    fn end_of(&self, other: &IkeSa, older: Older) -> Option<End> {
-        let twin = other.connection == self.connection
-            && other.local_id.as_ref() == Some(&self.local)
-            && other.remote_id.as_ref().map(Identity::canonical) == Some(self.remote.canonical())
-            && other.our_spi() != self.spi
-            && other.is_established();
-        if twin && self.anew && older == Older::Known {
-            return Some(End::Dead);
-        }
-        (twin && self.alone && other.closing.is_none()).then_some(End::Replaced)
-    }
-}
-
 impl Endpoint {
     /// What peers' new IKE SAs mean for those that other nodes have, since this was last called. Only with
     /// [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
@@ -79,7 +64,7 @@ impl Endpoint {
         contact: &Contact,
         older: impl Fn(IkeSpi) -> Option<Older>,
     ) -> Vec<IkeSaId> {
-        let end = |other: &IkeSa| Some((other.id, contact.end_of(other, older(other.our_spi())?)?));
+        let end = |other: &IkeSa| Some((other.id, self.end_by(contact, other, older(other.our_spi())?)?));
         let ends: Vec<(IkeSaId, End)> = self.table.by_identity(&contact.remote).filter_map(end).collect();
         let dead = ends.iter().filter(|(_, end)| matches!(end, End::Dead)).map(|(id, _)| *id).collect();
         for (id, end) in ends {
@@ -90,9 +75,22 @@ impl Endpoint {
 
     /// The same for one IKE SA, which has come here only since.
     pub fn contacted_before(&mut self, now: Time, id: IkeSaId, contact: &Contact, older: Older) {
-        if let Some(end) = self.table.get(id).and_then(|other| contact.end_of(other, older)) {
+        if let Some(end) = self.table.get(id).and_then(|other| self.end_by(contact, other, older)) {
             self.end_older(now, id, contact, end);
         }
+    }
+
+    /// What becomes of that IKE SA.
+    fn end_by(&self, contact: &Contact, other: &IkeSa, older: Older) -> Option<End> {
+        let twin = other.is_established()
+            && other.our_spi() != contact.spi
+            && other.local_id.as_ref() == Some(&contact.local)
+            && other.remote_id.as_ref().map(Identity::canonical) == Some(contact.remote.canonical())
+            && self.are_alike(&other.connection, &contact.connection);
+        if twin && contact.anew && older == Older::Known {
+            return Some(End::Dead);
+        }
+        (twin && contact.alone && other.closing.is_none()).then_some(End::Replaced)
     }
 
     fn end_older(&mut self, now: Time, id: IkeSaId, contact: &Contact, end: End) {
@@ -178,6 +176,25 @@ impl Endpoint {
     /// Other IKE SAs between the same identities that are there to stay.
     fn twins<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = IkeSaId> + 'a {
         let stays = |other: &&IkeSa| other.is_established() && other.closing.is_none();
-        self.table.between_the_same(sa).filter(stays).map(|other| other.id)
+        self.between_the_same(sa).filter(stays).map(|other| other.id)
+    }
+
+    /// The other IKE SAs between the same identities, of the same connection or of one that is
+    /// alike: by what it asks for the peer chooses among these.
+    pub(crate) fn between_the_same<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = &'a IkeSa> {
+        let others = sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity));
+        others.filter(|other| {
+            other.id != sa.id
+                && other.local_id == sa.local_id
+                && self.are_alike(&other.connection, &sa.connection)
+        })
+    }
+
+    /// True if a peer proves itself in the same way for two connections, by name. Elsewhere another
+    /// CA may vouch, for whom it likes: who is trusted for one connection must not touch the SAs of
+    /// another.
+    pub fn are_alike(&self, one: &str, other: &str) -> bool {
+        let alike = || Some(self.known_connection(one)?.proves_alike(self.known_connection(other)?));
+        one == other || alike().unwrap_or(false)
     }
 }

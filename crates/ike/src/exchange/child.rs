@@ -42,6 +42,12 @@ impl NoChild {
     pub(crate) fn new(kind: NotifyType, why: impl Into<String>) -> Self {
         Self(Notify::new(kind, Vec::new()), why.into())
     }
+
+    /// None carries what the peer asks for.
+    pub(crate) fn without_child(asked: &Selectors) -> Self {
+        let (local, remote) = (describe::selectors(&asked.local), describe::selectors(&asked.remote));
+        Self::new(NotifyType::TsUnacceptable, format!("no child carries {local} === {remote}"))
+    }
 }
 
 impl Endpoint {
@@ -66,17 +72,18 @@ impl Endpoint {
         self.install(now, sa, child, &origin, agreed).map_err(|error| error.to_string())
     }
 
-    /// The responder's choice among the children of `connections`, and the payloads that answer. Where nothing fits
-    /// they are the notify that says why, and the IKE SA goes on without a child for a while (RFC 7296 §1.2).
+    /// The responder's choice among the children of the connection, and the payloads that answer.
+    /// Where nothing fits they are the notify that says why, and the IKE SA goes on without a child
+    /// for a while (RFC 7296 §1.2).
     pub(crate) fn answer_child(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        connections: &[Arc<Connection>],
+        connection: &Connection,
         nonces: &Nonces,
         request: &Payloads,
     ) -> Vec<Payload> {
-        match self.choose_child(now, sa, connections, nonces, request) {
+        match self.choose_child(now, sa, connection, nonces, request) {
             Ok(payloads) => payloads,
             Err(NoChild(notify, why)) => vec![self.refuse_child(sa, notify.kind, &why)],
         }
@@ -93,22 +100,15 @@ impl Endpoint {
         &mut self,
         now: Time,
         sa: &mut IkeSa,
-        connections: &[Arc<Connection>],
+        connection: &Connection,
         nonces: &Nonces,
         request: &Payloads,
     ) -> Result<Vec<Payload>, NoChild> {
-        let (Some(offered), Some(ts_i), Some(ts_r)) =
-            (request.sa(), request.ts_initiator(), request.ts_responder())
-        else {
+        let (Some(offered), Some(asked)) = (request.sa(), Selectors::asked(request)) else {
             return Err(NoChild::new(NotifyType::InvalidSyntax, "SA, TSi or TSr is missing"));
         };
-        let asked = Selectors { local: ts_r.selectors.clone(), remote: ts_i.selectors.clone() };
-        let (connection, child, selectors) = matching_child(connections, sa, &asked).ok_or_else(|| {
-            let (local, remote) = (describe::selectors(&asked.local), describe::selectors(&asked.remote));
-            NoChild::new(NotifyType::TsUnacceptable, format!("no child carries {local} === {remote}"))
-        })?;
-        sa.connection = connection.name.clone();
-        sa.dpd_delay = connection.dpd_delay;
+        let Match { child, selectors, .. } =
+            matching_child(connection, sa, &asked).ok_or_else(|| NoChild::without_child(&asked))?;
         let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
         let mode = mode::to_answer(sa, child, &selectors, request);
         let (agreed, answer) = self.agree_child(now, sa, &choice, (selectors, mode))?;
@@ -389,23 +389,47 @@ pub(crate) fn choose_suite(
     })
 }
 
+/// A child that carries what is asked for, or some of it.
+pub(crate) struct Match<'a> {
+    pub(crate) child: &'a Child,
+    /// What both sides have in common.
+    pub(crate) selectors: Selectors,
+    /// That is all that the child is configured for.
+    whole: bool,
+}
+
 /// The child that fits best: one whose selectors are wanted as they stand beats one that must be narrowed.
 pub(crate) fn matching_child<'a>(
-    connections: &'a [Arc<Connection>],
+    connection: &'a Connection,
     sa: &IkeSa,
     asked: &Selectors,
-) -> Option<(&'a Connection, &'a Child, Selectors)> {
+) -> Option<Match<'a>> {
     let (local, remote) = (sa.dynamic_local(), sa.dynamic_remote());
     let mut narrowed = None;
-    for connection in connections {
-        for child in connection.children.iter().filter(|child| child.mode.is_negotiated()) {
-            let ours = Selectors::configured(child, &local, &remote);
-            let Some(common) = ours.narrow(asked) else { continue };
-            if common == ours {
-                return Some((connection, child, common));
-            }
-            narrowed.get_or_insert((&**connection, child, common));
+    for child in connection.children.iter().filter(|child| child.mode.is_negotiated()) {
+        let ours = Selectors::configured(child, &local, &remote);
+        let Some(selectors) = ours.narrow(asked) else { continue };
+        if selectors == ours {
+            return Some(Match { child, selectors, whole: true });
         }
+        narrowed.get_or_insert(Match { child, selectors, whole: false });
     }
     narrowed
+}
+
+/// Of connections that fit equally well, the one whose child fits best what the peer asks for;
+/// where none has any, the first.
+pub(crate) fn wanted_connection<'a>(
+    connections: &'a [Arc<Connection>],
+    sa: &IkeSa,
+    request: &Payloads,
+) -> Option<&'a Arc<Connection>> {
+    let asked = Selectors::asked(request);
+    let carries_whole = |connection: &Connection| -> Option<bool> {
+        matching_child(connection, sa, asked.as_ref()?).map(|found| found.whole)
+    };
+    let whole = connections.iter().find(|connection| carries_whole(connection) == Some(true));
+    whole
+        .or_else(|| connections.iter().find(|connection| carries_whole(connection).is_some()))
+        .or(connections.first())
 }

@@ -1,6 +1,7 @@
 //! Traffic selectors: what the configuration means, and what two sides have in common (RFC 7296 §2.9).
 
 use crate::config::{Child, TsSpec};
+use crate::message::Payloads;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
@@ -18,6 +19,13 @@ impl Selectors {
     /// What a child is configured for; `dynamic` means these addresses.
     pub(crate) fn configured(child: &Child, local: &[AddrRange], remote: &[AddrRange]) -> Self {
         Self { local: resolve(&child.local_ts, local), remote: resolve(&child.remote_ts, remote) }
+    }
+
+    /// What an initiator asks for, from the responder's point of view. `None`: TSi or TSr is
+    /// missing.
+    pub(crate) fn asked(request: &Payloads) -> Option<Self> {
+        let (initiator, responder) = (request.ts_initiator()?, request.ts_responder()?);
+        Some(Self { local: responder.selectors.clone(), remote: initiator.selectors.clone() })
     }
 
     /// Those of an SA that is there.

@@ -2,6 +2,7 @@
 
 mod actions;
 mod ah;
+mod alike;
 mod answers;
 mod bad_auth;
 mod certificates;

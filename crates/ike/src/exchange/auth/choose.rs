@@ -1,7 +1,7 @@
 //! Which connection an authenticated peer gets: by addresses and algorithms, then by the identities.
 
 use super::local_identity;
-use crate::config::{Connection, Identity};
+use crate::config::{Connection, Identity, LocalAuth, RemoteAuth};
 use crate::endpoint::Endpoint;
 use crate::message::AuthMethodId;
 use crate::output::Path;
@@ -67,7 +67,7 @@ impl Endpoint {
             let alike = found.iter_mut().find(|(other_rank, other)| {
                 *other_rank == rank
                     && other.local == local
-                    && other.connections.first().is_some_and(|other| proves_alike(other, &connection))
+                    && other.connections.first().is_some_and(|other| other.proves_alike(&connection))
             });
             match alike {
                 Some((_, alike)) => alike.connections.push(connection),
@@ -91,18 +91,18 @@ fn fit(connection: &Connection, remote: &Identity) -> Option<Fit> {
     }
 }
 
-/// True if both sides prove who they are in the same way.
-fn proves_alike(one: &Connection, other: &Connection) -> bool {
-    let remote = |connection: &Connection| {
-        let mut remote = connection.remote.clone();
-        remote.id = None;
-        remote
-    };
-    let local = |connection: &Connection| (connection.local.method, connection.send_cert);
-    one.ppk == other.ppk
-        && remote(one) == remote(other)
-        && local(one) == local(other)
-        && one.local.certs == other.local.certs
+impl Connection {
+    /// True if both sides prove who they are in the same way: a peer that may be one's may be the
+    /// other's, if it has the name.
+    pub(crate) fn proves_alike(&self, other: &Self) -> bool {
+        let LocalAuth { id: _, method: local, certs: ours } = &self.local;
+        let RemoteAuth { id: _, method: remote, certs: theirs, cacerts, revocation } = &self.remote;
+        self.ppk == other.ppk
+            && self.send_cert == other.send_cert
+            && (*local, *remote) == (other.local.method, other.remote.method)
+            && (ours, theirs) == (&other.local.certs, &other.remote.certs)
+            && (cacerts, revocation) == (&other.remote.cacerts, &other.remote.revocation)
+    }
 }
 
 /// True if a proposal of the connection has all the algorithms that IKE_SA_INIT agreed on.

@@ -8,6 +8,7 @@ use crate::config::{Connection, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::send::Request;
+use crate::exchange::child::wanted_connection;
 use crate::exchange::refusal::Refusal;
 use crate::exchange::{configuration, counter_sync};
 use crate::message::{CertEncoding, Notify, NotifyType, ParseError, Payload, Payloads};
@@ -238,7 +239,7 @@ impl Endpoint {
         }
         let Candidates { local: _, remote, connections } = candidates;
         let no_connection = || Reason::Refused("no connection".into());
-        let connection = connections.first().ok_or_else(no_connection)?;
+        let connection = wanted_connection(&connections, sa, payloads).ok_or_else(no_connection)?;
         sa.connection = connection.name.clone();
         sa.remote_id = Some(remote);
         let Proof { local, id, certificates, auth, line } = match proof {
@@ -280,7 +281,7 @@ impl Endpoint {
         match self.answer_configuration(sa, connection, payloads) {
             Ok(reply) => {
                 answer.extend(reply);
-                answer.extend(self.answer_child(now, sa, &connections, &half.nonces, payloads));
+                answer.extend(self.answer_child(now, sa, connection, &half.nonces, payloads));
             }
             Err(notify) => answer.push(self.refuse_child(sa, notify, &notify.to_string())),
         }

@@ -4,8 +4,8 @@ use super::offers_ike;
 use crate::config::Child;
 use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::{NoChild, Origin, choose_suite, matching_child};
+use crate::exchange::mode;
 use crate::exchange::narrow::Selectors;
-use crate::exchange::{describe, mode};
 use crate::message::{Notify, NotifySa, NotifyType, Payload, Payloads, SaSpi};
 use crate::output::{ChildSaId, Time};
 use crate::sa::{
@@ -137,10 +137,7 @@ impl Endpoint {
         replaces: Option<ChildSaId>,
         payloads: &Payloads,
     ) -> Result<(Child, Selectors), NoChild> {
-        let (Some(ts_i), Some(ts_r)) = (payloads.ts_initiator(), payloads.ts_responder()) else {
-            return Err(missing("TSi or TSr"));
-        };
-        let asked = Selectors { local: ts_r.selectors.clone(), remote: ts_i.selectors.clone() };
+        let asked = Selectors::asked(payloads).ok_or_else(|| missing("TSi or TSr"))?;
         let connection = self.connections.get(&sa.connection);
         let connection = connection.ok_or_else(not_configured)?;
         let found = match replaces.and_then(|old| sa.child(old)) {
@@ -152,13 +149,11 @@ impl Endpoint {
             None if !connection.pools.is_empty() && sa.virtual_ips.remote.is_empty() => {
                 return Err(NoChild::new(NotifyType::FailedCpRequired, "the peer has no virtual IP"));
             }
-            None => matching_child(std::slice::from_ref(&connection), sa, &asked)
-                .map(|(_, child, common)| (child.clone(), common)),
+            None => {
+                matching_child(&connection, sa, &asked).map(|found| (found.child.clone(), found.selectors))
+            }
         };
-        found.ok_or_else(|| {
-            let (local, remote) = (describe::selectors(&asked.local), describe::selectors(&asked.remote));
-            NoChild::new(NotifyType::TsUnacceptable, format!("no child carries {local} === {remote}"))
-        })
+        found.ok_or_else(|| NoChild::without_child(&asked))
     }
 
     /// The old one serves on until the peer deletes it or uses the new one. If we are renewing it too, the nonces will tell
