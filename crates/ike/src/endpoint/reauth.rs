@@ -74,9 +74,11 @@ impl Endpoint {
         connection: &Arc<Connection>,
         child: &str,
     ) -> Result<IkeSaId, InitiateError> {
-        // A peer that began is where it is now, whatever stands in the configuration.
+        // A peer that began is where it is now, whatever stands in the configuration. Roles change
+        // with every renewal, so a peer without a configured address is where it is too.
         let path = match sa.role {
             Role::Responder if !sa.is_outdated() => sa.path,
+            _ if connection.peer_address().is_none() => sa.path,
             _ => self.initial_path(connection)?,
         };
         let home = Home::Renewing(sa.our_spi().share());

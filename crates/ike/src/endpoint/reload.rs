@@ -12,7 +12,7 @@ use crate::config::{ChildChange, Connection, Difference, IkeChange, Lifetime};
 use crate::output::{ChildSaId, IkeSaId, Reason, Time};
 use crate::sa::{
     Attempt, ChildPhase, FollowupSa, IkeSa, MAX_TRIES, Outdated, OutdatedIke, Phase, Reauth, Task, Times,
-    What, draw_reauth,
+    What, draw_reauth, earlier,
 };
 use crate::suite::Role;
 use std::sync::Arc;
@@ -248,11 +248,17 @@ impl Endpoint {
         };
         let drawn = draw_reauth(lifetime, due(lifetime.reauth), &mut *self.alloc);
         // New keys do not prove anew who the peer is: what was to come earlier does.
-        sa.reauth_at = drawn.map(|drawn| sa.reauth_at.map_or(drawn, |before| before.min(drawn)));
+        let drawn = drawn.map(|drawn| sa.reauth_at.map_or(drawn, |before| before.min(drawn)));
+        let (reauth_before, end_before) = (sa.reauth_at, sa.times.end);
+        sa.reauth_at = drawn;
         let renewing = matches!(sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)))
             || sa.outgoing.is_waiting(|task| *task == Task::RekeyIke);
         let times = Times::of_ike(lifetime, sa.reauth_at, due(lifetime.rekey), &mut *self.alloc);
         sa.times = Times { rekey: times.rekey.filter(|_| !renewing), end: times.end };
+        if sa.keeps_its_end() {
+            sa.reauth_at = earlier(sa.reauth_at, reauth_before);
+            sa.times.end = earlier(sa.times.end, end_before);
+        }
     }
 
     /// Does what the change of a configuration asks for, where its time has come.
@@ -339,11 +345,14 @@ impl Endpoint {
         self.settle_for_old(now, sa);
     }
 
-    /// The IKE SA stays, with its times. Its children change on it, as far as they have to.
+    /// The IKE SA stays, with its times; before they are over another is tried once more. Its
+    /// children change on it, as far as they have to.
     fn settle_for_old(&mut self, now: Time, sa: &mut IkeSa) {
         sa.outdated.iter_mut().for_each(|outdated| outdated.turn.give_up());
         if let Some(connection) = self.connections.get(&sa.connection) {
             self.retime_ike(now, sa, &connection);
+            let over = Duration::from_secs(connection.lifetime.over);
+            sa.reauth_at = sa.reauth_at.or(sa.times.end.map(|end| Time(end.since(Time(over)))));
         }
         for outdated in sa.children.iter_mut().filter_map(|child| child.outdated.as_mut()) {
             if !outdated.is_given_up() {

@@ -47,7 +47,7 @@ impl Times {
     ) -> Self {
         let IkeLifetime { rekey, reauth: _, over, rand } = *lifetime;
         let rekey = draw_ike(rekey, rand, now, entropy);
-        let first = [rekey, reauth].into_iter().flatten().min();
+        let first = earlier(rekey, reauth);
         Self { rekey, end: first.map(|at| at.plus(Duration::from_secs(over))) }
     }
 
@@ -68,13 +68,18 @@ impl Times {
 
     /// What comes first.
     pub(super) fn first(&self) -> Option<Time> {
-        [self.rekey, self.end].into_iter().flatten().min()
+        earlier(self.rekey, self.end)
     }
 
     /// Every moment in it.
     pub(super) fn for_each(&mut self, visit: impl FnMut(&mut Time)) {
         self.rekey.iter_mut().chain(&mut self.end).for_each(visit);
     }
+}
+
+/// What comes first. `None`: never.
+pub(crate) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    one.into_iter().chain(other).min()
 }
 
 /// When an IKE SA whose peer is authenticated now is reauthenticated.

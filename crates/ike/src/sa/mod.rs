@@ -19,7 +19,7 @@ mod window;
 pub(crate) use child::{ChildPhase, ChildSa, Outbound};
 pub(crate) use creating::{Creating, Offered, Rival, RivalSa, WantedIke, What, lowest};
 pub(crate) use ends::Ends;
-pub(crate) use lifetime::{ChildLimits, Times, Wear, draw_reauth};
+pub(crate) use lifetime::{ChildLimits, Times, Wear, draw_reauth, earlier};
 pub(crate) use outdated::{MAX_TRIES, Outdated, OutdatedIke};
 pub(crate) use phase::{
     Attempt, AuthSent, HalfOpen, HalfOpenSource, InitSent, IntermediateSent, OfferedPpk, Opening, Phase,

@@ -31,6 +31,12 @@ impl IkeSa {
         let anew = self.outdated.as_ref().filter(|outdated| outdated.change == IkeChange::Reauthenticate);
         anew.is_some_and(|outdated| !outdated.turn.is_given_up())
     }
+
+    /// It was set up by what is not configured any more, whether another is still to take its place
+    /// or that has been given up: by new keys it does not live longer.
+    pub(crate) fn keeps_its_end(&self) -> bool {
+        self.outdated.as_ref().is_some_and(|outdated| outdated.change == IkeChange::Reauthenticate)
+    }
 }
 
 impl OutdatedIke {

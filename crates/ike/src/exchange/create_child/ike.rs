@@ -12,7 +12,7 @@ use crate::message::{ExchangeType, IkeSpi, NotifyType, Payload, Payloads, SaPayl
 use crate::output::{Event, Reason, Time};
 use crate::sa::{
     AgreedIke, ChildPhase, Closing, Creating, FollowupSa, IkeSa, KeyExchanges, Keys, Offered, Phase,
-    RequestKind, Rival, RivalSa, Series, Task, Times, WantedIke, What, lowest,
+    RequestKind, Rival, RivalSa, Series, Task, Times, WantedIke, What, earlier, lowest,
 };
 use crate::suite::{IkeKeys, IkeSpis, Nonces, Role, SuiteError, accept, offer, select};
 use std::sync::Arc;
@@ -330,7 +330,10 @@ impl Endpoint {
         let id = self.new_ike_id();
         let lifetime = self.connections.get(&sa.connection).map(|connection| connection.lifetime);
         // New keys do not prove again who the peer is.
-        let times = Times::of_ike(&lifetime.unwrap_or_default(), sa.reauth_at, now, self.entropy());
+        let mut times = Times::of_ike(&lifetime.unwrap_or_default(), sa.reauth_at, now, self.entropy());
+        if sa.keeps_its_end() {
+            times.end = earlier(times.end, sa.times.end);
+        }
         let blank = IkeSa::new(id, role, spis, sa.connection.clone(), sa.path, now);
         let mut new = IkeSa {
             phase: Phase::Established,

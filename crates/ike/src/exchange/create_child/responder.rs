@@ -10,7 +10,7 @@ use crate::message::{Notify, NotifySa, NotifyType, Payload, Payloads, SaSpi};
 use crate::output::{ChildSaId, Time};
 use crate::sa::{
     AgreedChild, ChildPhase, ChildSa, Creating, FollowupSa, IkeSa, KeyExchanges, Reauth, Rival, RivalSa,
-    lowest,
+    Times, earlier, lowest,
 };
 use crate::suite::{Nonces, Role, offer};
 
@@ -130,7 +130,8 @@ impl Endpoint {
         Err(NoChild::new(kind, format!("the CHILD_SAs of the IKE_SA have {held} traffic selectors already")))
     }
 
-    /// The child that the peer means, and its selectors. A renewed SA keeps those that it has (RFC 7296 §2.9.2).
+    /// The child that the peer means, and its selectors. A renewed SA keeps those that it has (RFC
+    /// 7296 §2.9.2), but for what is not configured any more.
     fn asked_child(
         &self,
         sa: &IkeSa,
@@ -141,9 +142,13 @@ impl Endpoint {
         let connection = self.connections.get(&sa.connection);
         let connection = connection.ok_or_else(not_configured)?;
         let found = match replaces.and_then(|old| sa.child(old)) {
+            Some(old) if old.outdated.is_some() && old.is_missed() => {
+                return Err(NoChild::new(NotifyType::TemporaryFailure, "the one to renew is made anew"));
+            }
             Some(old) => {
-                let child = connection.child(&old.name).ok_or_else(not_configured)?;
-                Selectors::of(&old.params).narrow(&asked).map(|common| (child.clone(), common))
+                let child = self.configured_child(sa, &old.name).ok_or_else(not_configured)?;
+                let kept = Selectors::of(&old.params).narrow(&asked);
+                kept.and_then(|kept| still_configured(sa, &child, kept)).map(|kept| (child, kept))
             }
             // Otherwise `dynamic` would mean its outer address (RFC 7296 §2.19).
             None if !connection.pools.is_empty() && sa.virtual_ips.remote.is_empty() => {
@@ -167,8 +172,10 @@ impl Endpoint {
     ) {
         if let Some(child) = sa.child_mut(old) {
             child.phase = ChildPhase::Rekeyed;
+            let times = child.limits.times;
             if child.outdated.is_some() {
                 self.note_outdated(now, sa, new);
+                keep_times(sa, new, times);
             }
         }
         let rekeys = |creating: &&mut Box<Creating>| creating.renews() == Some(old) && !creating.anew;
@@ -176,6 +183,21 @@ impl Endpoint {
             creating.rival = Some(Rival { lowest: lowest(nonces).clone(), sa: RivalSa::Child(new) });
         }
         self.count(sa, ExchangeCounter::ChildRekey);
+    }
+}
+
+/// What of these selectors the child is configured for now.
+fn still_configured(sa: &IkeSa, child: &Child, selectors: Selectors) -> Option<Selectors> {
+    let configured = Selectors::configured(child, &sa.dynamic_local(), &sa.dynamic_remote());
+    if selectors.within(&configured) { Some(selectors) } else { configured.narrow(&selectors) }
+}
+
+/// The renewal of an outdated Child SA has the times of that: a peer that refuses what is
+/// configured now cannot put its end off.
+fn keep_times(sa: &mut IkeSa, new: ChildSaId, old: Times) {
+    if let Some(new) = sa.child_mut(new) {
+        let drawn = new.limits.times;
+        new.limits.times = Times { rekey: old.rekey, end: earlier(old.end, drawn.end) };
     }
 }
 
