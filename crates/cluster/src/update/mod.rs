@@ -28,15 +28,16 @@ pub(crate) const OLDEST: u8 = 15;
 pub(crate) const NEWEST: u8 = 18;
 /// With this version came [`Op::Configure`] and all behind it, and RFC 6311 in the states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
-/// With this version came where a peer was that has moved, in the states of IKE SAs.
-const FIRST_ENDS: u8 = 18;
+/// With this version came where a peer was that has moved, and what vouched for it, in the states
+/// of IKE SAs.
+const ORIGINS: u8 = 18;
 
 /// In what form nodes that all speak that version tell each other of IKE SAs.
 pub(crate) fn states(version: u8) -> SnapshotVersion {
     match version {
         ..CONTROL_PLANE => SnapshotVersion::V26,
-        CONTROL_PLANE..FIRST_ENDS => SnapshotVersion::V27,
-        FIRST_ENDS.. => SnapshotVersion::V28,
+        CONTROL_PLANE..ORIGINS => SnapshotVersion::V27,
+        ORIGINS.. => SnapshotVersion::V28,
     }
 }
 

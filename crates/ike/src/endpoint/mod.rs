@@ -8,6 +8,7 @@ mod computing;
 mod config;
 mod connections;
 pub(crate) mod dispatch;
+mod distrust;
 mod error;
 pub(crate) mod exchanges;
 mod follow;
@@ -238,9 +239,10 @@ impl Endpoint {
         self.connections.find(name)
     }
 
-    /// Takes a shared key in the place of one of the same name.
+    /// Takes a shared key in the place of one of the same name. IKE SAs by another key of that name
+    /// have to prove themselves by the new one before they end.
     pub fn load_secret(&mut self, secret: SharedSecret) {
-        self.secrets.load(secret);
+        self.take_secret(secret);
     }
 
     /// False if there is none of that name.

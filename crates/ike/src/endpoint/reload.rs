@@ -351,9 +351,8 @@ impl Endpoint {
         sa.outdated.iter_mut().for_each(|outdated| outdated.turn.give_up());
         if let Some(connection) = self.connections.get(&sa.connection) {
             self.retime_ike(now, sa, &connection);
-            let over = Duration::from_secs(connection.lifetime.over);
-            sa.reauth_at = sa.reauth_at.or(sa.times.end.map(|end| Time(end.since(Time(over)))));
         }
+        self.reauthenticate_before_end(sa);
         for outdated in sa.children.iter_mut().filter_map(|child| child.outdated.as_mut()) {
             if !outdated.is_given_up() {
                 outdated.at = Some(now);

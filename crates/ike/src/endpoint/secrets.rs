@@ -25,22 +25,29 @@ pub(crate) struct Secrets {
 type Names<T> = BTreeMap<T, BTreeSet<String>>;
 
 impl Secrets {
-    /// Adds a secret, in the place of one of the same name.
-    pub(crate) fn load(&mut self, secret: SharedSecret) {
-        self.unload(&secret.name);
+    /// Adds a secret, in the place of one of the same name. True if that was another pre-shared key
+    /// of IKE.
+    pub(crate) fn load(&mut self, secret: SharedSecret) -> bool {
+        let before = self.take(&secret.name).filter(|before| before.kind == SecretKind::Ike);
         self.index(&secret, |names, name| {
             names.insert(name.to_owned());
         });
+        let changed = before.is_some_and(|before| before.secret != secret.secret);
         self.by_name.insert(secret.name.clone(), secret);
+        changed
     }
 
     /// False if there is none of that name.
     pub(crate) fn unload(&mut self, name: &str) -> bool {
-        let Some(secret) = self.by_name.remove(name) else { return false };
+        self.take(name).is_some()
+    }
+
+    fn take(&mut self, name: &str) -> Option<SharedSecret> {
+        let secret = self.by_name.remove(name)?;
         self.index(&secret, |names, name| {
             names.remove(name);
         });
-        true
+        Some(secret)
     }
 
     pub(crate) fn clear(&mut self) {

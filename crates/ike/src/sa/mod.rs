@@ -2,6 +2,7 @@
 //!
 //! Nothing here sends, decides or knows the configuration; `exchange` does that with these types.
 
+mod anchor;
 mod child;
 mod creating;
 mod deadline;
@@ -16,6 +17,7 @@ mod snapshot;
 mod virtual_ips;
 mod window;
 
+pub(crate) use anchor::Anchor;
 pub(crate) use child::{ChildPhase, ChildSa, Outbound};
 pub(crate) use creating::{Creating, Offered, Rival, RivalSa, WantedIke, What, lowest};
 pub(crate) use ends::Ends;
@@ -63,6 +65,9 @@ pub(crate) struct IkeSa {
     pub(crate) extensions: Extensions,
     pub(crate) local_id: Option<Identity>,
     pub(crate) remote_id: Option<Identity>,
+    /// What vouched for the peer, if it has a certificate. Behind the rest in a snapshot.
+    #[serde(skip)]
+    pub(crate) anchor: Option<Box<Anchor>>,
     /// Its keys depend on a PPK (RFC 8784).
     pub(crate) ppk: bool,
     pub(crate) phase: Phase,
@@ -203,6 +208,7 @@ impl IkeSa {
             extensions: Extensions::default(),
             local_id: None,
             remote_id: None,
+            anchor: None,
             ppk: false,
             phase: Phase::Gone { until: now, source: None },
             keys: None,
@@ -306,6 +312,7 @@ impl IkeSa {
             extensions: _,
             local_id: _,
             remote_id: _,
+            anchor: _,
             ppk: _,
             phase,
             keys: _,

@@ -40,6 +40,13 @@ impl IkeSa {
 }
 
 impl OutdatedIke {
+    /// It could not be set up as it is any more, and nothing is tried until shortly before its end.
+    pub(crate) fn given_up() -> Self {
+        let mut turn = Outdated::new(None);
+        turn.give_up();
+        Self { change: IkeChange::Reauthenticate, turn }
+    }
+
     /// It is to have new keys, and that has not been given up.
     pub(crate) fn is_rekey(&self) -> bool {
         self.change == IkeChange::Rekey && !self.turn.is_given_up()

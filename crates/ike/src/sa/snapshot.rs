@@ -3,7 +3,7 @@
 //! No two nodes have the same clock. The times in a snapshot are on a clock of its own, which stood at [`TAKEN`] when the
 //! snapshot was made.
 
-use super::{CounterSync, Ends, IkeSa, Synced};
+use super::{Anchor, CounterSync, Ends, IkeSa, Synced};
 use crate::endpoint::SnapshotError;
 use crate::output::Time;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub enum SnapshotVersion {
     V26,
     /// Behind that stands what synchronizes counters (RFC 6311).
     V27,
-    /// Behind that stands where a peer was that has moved.
+    /// Behind that stands where a peer was that has moved, and what vouched for it.
     V28,
 }
 
@@ -48,14 +48,14 @@ const LIMIT: usize = 1 << 20;
 /// What [`SnapshotVersion::V27`] has behind the IKE SA.
 type Counters = (CounterSync, Option<Box<Synced>>);
 /// What [`SnapshotVersion::V28`] has behind that.
-type Moved = Option<Box<Ends>>;
+type Origin = (Option<Box<Ends>>, Option<Box<Anchor>>);
 
 /// The SA as octets of that version, keys included, `now` being the time. `None` if it is larger than an SA can be.
 pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<Zeroizing<Vec<u8>>> {
     let mut sa = sa.clone();
     sa.for_each_time(|time| *time = moved(*time, now, TAKEN));
     let counters: Counters = (sa.extensions.counter_sync, sa.incoming.sync.take());
-    let first: Moved = sa.began_at.take();
+    let origin: Origin = (sa.began_at.take(), sa.anchor.take());
     let mut size = FIRST_GUESS;
     while size <= LIMIT {
         // A fresh buffer each time, so that nothing is reallocated and left behind with keys in it.
@@ -66,7 +66,7 @@ pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<
             SnapshotVersion::V26 => postcard::to_slice(&sa, body).map(|used| used.len()),
             SnapshotVersion::V27 => postcard::to_slice(&(&sa, &counters), body).map(|used| used.len()),
             SnapshotVersion::V28 => {
-                postcard::to_slice(&(&sa, &counters, &first), body).map(|used| used.len())
+                postcard::to_slice(&(&sa, &counters, &origin), body).map(|used| used.len())
             }
         };
         match written {
@@ -96,8 +96,8 @@ pub(crate) fn decode(bytes: &[u8], taken: Time) -> Result<IkeSa, SnapshotError> 
         rest = behind;
     }
     if version >= SnapshotVersion::V28 {
-        let Ok((first, behind)) = postcard::take_from_bytes::<Moved>(rest) else { return Err(damaged) };
-        sa.began_at = first;
+        let Ok((origin, behind)) = postcard::take_from_bytes::<Origin>(rest) else { return Err(damaged) };
+        (sa.began_at, sa.anchor) = origin;
         rest = behind;
     }
     if rest.is_empty() { Ok(timed(sa, taken)) } else { Err(damaged) }

@@ -4,7 +4,9 @@ use crate::common::build::fqdn;
 use crate::common::{Weather, World};
 use crate::pki::{NOVEMBER_2026, cert, crl, key};
 use testudo_ike::cert::{Hash, Hashes, Schemes, SignatureScheme};
-use testudo_ike::config::{AuthMethod, Connection, Identity, LocalAuth, Revocation, SendCert, Unique};
+use testudo_ike::config::{
+    AuthMethod, Connection, Identity, IkeLifetime, LocalAuth, Revocation, SendCert, Unique,
+};
 use testudo_ike::endpoint::{InitiateError, Target};
 use testudo_ike::message::{Message, NotifyType, Payload};
 use testudo_ike::output::UnixTime;
@@ -460,4 +462,24 @@ fn a_successor_goes_on_with_what_it_is_given() {
     world.hosts[1].take_over(now);
     world.run_secs(2);
     world.assert_tunnel();
+}
+
+/// A CA that is trusted no more: new keys do not put off the end of what it has vouched for.
+#[test]
+fn an_ike_sa_does_not_outlive_its_ca_by_new_keys() {
+    for trusted in [false, true] {
+        let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
+            let rekey = if index == 0 { 200 } else { 1000 };
+            connection.lifetime = IkeLifetime::new(rekey, Some(100), Some(0));
+        });
+        comes_up(&mut world);
+        if !trusted {
+            world.hosts[1].endpoint.credentials_mut().unload_certificate(&cert("root"));
+        }
+        world.run_secs(950);
+        world.assert_tunnel();
+        world.run_secs(350);
+        let left = [0, 1].map(|host| world.hosts[host].sas().len());
+        assert_eq!(left, if trusted { [1, 1] } else { [0, 0] }, "{:#?}", world.hosts[1].log());
+    }
 }

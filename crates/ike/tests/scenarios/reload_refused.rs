@@ -135,7 +135,8 @@ fn refusing(world: &mut World, peer: &mut Peer, seconds: u64) {
     for _ in 0..seconds / 5 {
         let before = world.hosts[0].sent.len();
         world.run_secs(5);
-        for (_, bytes) in world.hosts[0].sent[before..].to_vec() {
+        let said: Vec<_> = world.hosts[0].sent[before..].iter().map(|(_, bytes)| bytes.clone()).collect();
+        for bytes in said {
             let header = Message::parse(&bytes).unwrap().header;
             if header.response {
                 continue;
@@ -228,5 +229,34 @@ fn a_road_warrior_is_set_up_anew_before_the_end() {
         run_lossless(&mut world, Duration::from_secs(1000));
         assert_settled(&world);
         assert!(world.hosts[1].sas()[0].nat.fake, "{renewing}: {:#?}", world.hosts[1].log());
+    }
+}
+
+/// A key that has changed, or is gone, on one side alone, or on both.
+#[test]
+fn an_ike_sa_does_not_outlive_its_key_by_new_keys() {
+    let changed = |world: &mut World, host: usize| {
+        let key = crate::common::secret("psk", b"another shared key", &["moon", "sun"]);
+        world.hosts[host].load_secret(key);
+    };
+    for case in ["changed", "gone", "changed on both sides"] {
+        let mut world = two_children(7, Weather::FAIR, |index, connection| {
+            let rekey = if index == 0 { 200 } else { 1000 };
+            connection.lifetime = IkeLifetime::new(rekey, Some(100), Some(0));
+        });
+        match case {
+            "gone" => assert!(world.hosts[1].endpoint.unload_secret("psk")),
+            "changed" => changed(&mut world, 1),
+            _ => (0..2).for_each(|host| changed(&mut world, host)),
+        }
+        run_lossless(&mut world, Duration::from_secs(900));
+        assert_settled(&world);
+        world.run_secs(300);
+        if case == "changed on both sides" {
+            assert_settled(&world);
+        } else {
+            let left = world.hosts.iter().map(|host| host.sas().len()).sum::<usize>();
+            assert_eq!(left, 0, "{case}: {:#?}", world.hosts[1].log());
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::local_identity;
 use super::prove::{Proof, Prover};
-use super::verify::{Check, Claim, Evidence};
+use super::verify::{Check, Claim, Evidence, Proven};
 use crate::config::{Connection, Identity, SharedSecret, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
@@ -196,7 +196,7 @@ impl Endpoint {
         sa: &mut IkeSa,
         payloads: Arc<Payloads>,
         (judged_by, responder): (Arc<Connection>, Responder),
-        verdict: Result<String, String>,
+        verdict: Result<Proven, String>,
     ) -> Result<(), Reason> {
         let Phase::AuthSent(sent) = sa.phase.clone() else { return Ok(()) };
         let Some(connection) = self.connections.get(&sa.connection) else {
@@ -206,12 +206,13 @@ impl Endpoint {
         if connection != judged_by {
             return self.judge_responder(now, sa, connection, payloads);
         }
-        let mut line = match verdict {
-            Ok(line) => line,
+        let Proven { mut line, anchor } = match verdict {
+            Ok(proven) => proven,
             Err(why) => return self.reject(now, sa, why),
         };
         sa.outgoing.pending = None;
         sa.remote_id = Some(responder.identity);
+        sa.anchor = anchor.map(Box::new);
         if let (Some(ppk), Some(keys)) = (sent.ppk.as_ref().filter(|_| responder.uses_ppk), &mut sa.keys) {
             keys.ike = ppk.keys.clone();
             sa.ppk = true;

@@ -3,7 +3,7 @@
 use super::choose::{Candidates, Paths};
 use super::ppk::PeerPpk;
 use super::prove::{Proof, Prover};
-use super::verify::{Check, Claim, Evidence, Judge};
+use super::verify::{Check, Claim, Evidence, Judge, Proven};
 use crate::config::{Connection, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
@@ -39,8 +39,7 @@ struct Tries {
 struct Authenticated {
     candidates: Candidates,
     ppk: PeerPpk,
-    /// For the log.
-    line: String,
+    proven: Proven,
     /// Of who we are.
     proof: Result<Proof, Reason>,
 }
@@ -59,9 +58,9 @@ impl Tries {
         let mut failure = None;
         for one in list {
             let checked = one.and_then(|Try { candidates, ppk, check, prover }| {
-                let line = check.decide(&judge, &evidence)?;
+                let proven = check.decide(&judge, &evidence)?;
                 let proof = prover.prove(ppk.keys.as_ref().unwrap_or(&keys));
-                Ok(Authenticated { candidates, ppk, line, proof })
+                Ok(Authenticated { candidates, ppk, proven, proof })
             });
             match checked {
                 Ok(authenticated) => return Ok(authenticated),
@@ -228,8 +227,9 @@ impl Endpoint {
         payloads: &Payloads,
         authenticated: Authenticated,
     ) -> Result<(), Reason> {
-        let Authenticated { candidates, ppk, line, proof } = authenticated;
-        self.log(sa, ORDINARY, line);
+        let Authenticated { candidates, ppk, proven, proof } = authenticated;
+        self.log(sa, ORDINARY, proven.line);
+        sa.anchor = proven.anchor.map(Box::new);
         // A tunnel that was meant to have a PPK and has none must not look like any other.
         let level = if ppk.keys.is_some() { ORDINARY } else { IMPORTANT };
         ppk.line.into_iter().for_each(|line| self.log(sa, level, line));

@@ -5,7 +5,7 @@ use crate::config::{AuthMethod, Connection, Identity};
 use crate::endpoint::Endpoint;
 use crate::message::{AuthMethodId, AuthPayload, CertEncoding, Nonce, Payloads};
 use crate::output::{Time, UnixTime};
-use crate::sa::IkeSa;
+use crate::sa::{Anchor, IkeSa};
 use crate::suite::{IkeKeys, Role, SignedOctets};
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
@@ -29,6 +29,14 @@ pub(super) struct Claim<'a> {
     pub(super) auth: &'a AuthPayload,
     /// Who we are to the peer.
     pub(super) local: &'a Identity,
+}
+
+/// A claim that is true.
+pub(super) struct Proven {
+    /// For the log.
+    pub(super) line: String,
+    /// What vouches for the peer, if it has a certificate.
+    pub(super) anchor: Option<Anchor>,
 }
 
 /// How it turns out whether a claim is true: a line for the log, or, for the log too, what was found and what was expected.
@@ -174,16 +182,16 @@ impl Check {
     }
 
     /// How it turns out.
-    pub(super) fn decide(self, judge: &Judge, evidence: &Evidence) -> Result<String, String> {
+    pub(super) fn decide(self, judge: &Judge, evidence: &Evidence) -> Result<Proven, String> {
         match self {
-            Self::Known(verdict) => verdict,
+            Self::Known(verdict) => verdict.map(|line| Proven { line, anchor: None }),
             Self::Signature(signed) => judge.verify(&signed, evidence),
         }
     }
 }
 
 impl Judge {
-    fn verify(&self, signed: &Signed, evidence: &Evidence) -> Result<String, String> {
+    fn verify(&self, signed: &Signed, evidence: &Evidence) -> Result<Proven, String> {
         let Signed { connection, identity, auth, octets, schemes, chain, anchors } = signed;
         let signature = Signature::read(identity, auth)?;
         let scheme = signature.scheme;
@@ -216,11 +224,12 @@ impl Judge {
             return Err(format!("certificate '{}' is none that the connection allows", end.subject()));
         }
         let anchor = trust.verify_within(&end, &evidence.spent)?;
-        Ok(format!(
+        let line = format!(
             "authentication of '{identity}' with {scheme} successful, by certificate '{}' of CA '{}'",
             end.subject(),
             anchor.subject()
-        ))
+        );
+        Ok(Proven { line, anchor: Some(Anchor::of(&anchor)) })
     }
 
     /// The certificate whose key has signed: what the peer sent, or, if it sent none, one of its that is loaded.

@@ -11,8 +11,8 @@ use crate::exchange::describe;
 use crate::message::{ExchangeType, IkeSpi, NotifyType, Payload, Payloads, SaPayload};
 use crate::output::{Event, Reason, Time};
 use crate::sa::{
-    AgreedIke, ChildPhase, Closing, Creating, FollowupSa, IkeSa, KeyExchanges, Keys, Offered, Phase,
-    RequestKind, Rival, RivalSa, Series, Task, Times, WantedIke, What, earlier, lowest,
+    AgreedIke, ChildPhase, Closing, Creating, FollowupSa, IkeSa, KeyExchanges, Keys, Offered, OutdatedIke,
+    Phase, RequestKind, Rival, RivalSa, Series, Task, Times, WantedIke, What, earlier, lowest,
 };
 use crate::suite::{IkeKeys, IkeSpis, Nonces, Role, SuiteError, accept, offer, select};
 use std::sync::Arc;
@@ -331,7 +331,11 @@ impl Endpoint {
         let lifetime = self.connections.get(&sa.connection).map(|connection| connection.lifetime);
         // New keys do not prove again who the peer is.
         let mut times = Times::of_ike(&lifetime.unwrap_or_default(), sa.reauth_at, now, self.entropy());
-        if sa.keeps_its_end() {
+        // New keys are by the connection as it is now; the rest is as it was.
+        let outdated = sa.outdated.clone().filter(|_| sa.keeps_its_end());
+        let outdated =
+            outdated.or_else(|| self.has_lost_its_proof(sa).then(|| Box::new(OutdatedIke::given_up())));
+        if outdated.is_some() {
             times.end = earlier(times.end, sa.times.end);
         }
         let blank = IkeSa::new(id, role, spis, sa.connection.clone(), sa.path, now);
@@ -349,13 +353,16 @@ impl Endpoint {
             extensions: sa.extensions,
             local_id: sa.local_id.clone(),
             remote_id: sa.remote_id.clone(),
+            anchor: sa.anchor.clone(),
             // SK_d came from it, and so do the new keys.
             ppk: sa.ppk,
             dpd_delay: sa.dpd_delay,
-            // New keys are by the connection as it is now; the rest is as it was.
-            outdated: sa.outdated.clone().filter(|outdated| outdated.change == IkeChange::Reauthenticate),
+            outdated,
             ..blank
         };
+        if new.keeps_its_end() && !sa.keeps_its_end() {
+            self.reauthenticate_before_end(&mut new);
+        }
         self.commit(&mut new);
         new
     }

@@ -1,0 +1,87 @@
+//! What has proved who a peer is, and does not any more.
+
+use super::Endpoint;
+use crate::config::{Connection, Identity, SharedSecret};
+use crate::output::{IkeSaId, Time};
+use crate::sa::{Anchor, IkeSa, OutdatedIke};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Endpoint {
+    /// See [`Endpoint::load_secret`].
+    pub(super) fn take_secret(&mut self, secret: SharedSecret) {
+        let (name, owners) = (secret.name.clone(), secret.owners.clone());
+        if !self.secrets.load(secret) {
+            return;
+        }
+        for id in self.proven_by(&name, &owners) {
+            if let Some(mut sa) = self.table.take(id) {
+                self.distrust(&mut sa);
+                self.put(sa);
+            }
+        }
+    }
+
+    /// The IKE SAs for which that is the shared key. Those of its owners are found without a walk
+    /// through all.
+    fn proven_by(&self, name: &str, owners: &[Identity]) -> Vec<IkeSaId> {
+        let is_by_it = |sa: &&IkeSa| {
+            let found = self.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref());
+            sa.is_established() && self.is_by_key(sa) && found.is_some_and(|found| found.name == name)
+        };
+        let all = || self.table.iter().filter(is_by_it).map(|sa| sa.id).collect();
+        match owners {
+            [] => all(),
+            [owner] if self.may_be_us(owner) => all(),
+            owners => {
+                let of_owners = owners.iter().flat_map(|owner| self.table.by_identity(owner));
+                of_owners.filter(is_by_it).map(|sa| sa.id).collect()
+            }
+        }
+    }
+
+    fn may_be_us(&self, identity: &Identity) -> bool {
+        let named = |connection: &Arc<Connection>| {
+            connection.local.id.as_ref().is_some_and(|id| id.matches(identity))
+        };
+        let has = |addr: &IpAddr| *identity == Identity::Addr(*addr);
+        self.local_addrs.iter().any(has) || self.connections.iter().any(named)
+    }
+
+    fn is_by_key(&self, sa: &IkeSa) -> bool {
+        let connection = self.known_connection(&sa.connection);
+        connection.is_some_and(|connection| !connection.remote.method.is_pubkey())
+    }
+
+    /// True if what has proved who the peer is proves nothing any more: the shared key or the CA is
+    /// gone.
+    pub(crate) fn has_lost_its_proof(&self, sa: &IkeSa) -> bool {
+        let Some(connection) = self.known_connection(&sa.connection) else { return false };
+        if !connection.remote.method.is_pubkey() {
+            return self.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref()).is_none();
+        }
+        let trusted = self.anchors(connection).into_iter().chain(&connection.remote.certs);
+        let mut trusted = trusted.chain(self.credentials.certificates());
+        sa.anchor
+            .as_ref()
+            .is_some_and(|anchor| !trusted.any(|certificate| Anchor::of(certificate) == **anchor))
+    }
+
+    /// Both sides have to prove again who they are before the IKE SA ends, and new keys do not put
+    /// that off.
+    fn distrust(&mut self, sa: &mut IkeSa) {
+        self.commit(sa);
+        if !sa.keeps_its_end() {
+            sa.outdated = Some(Box::new(OutdatedIke::given_up()));
+        }
+        self.reauthenticate_before_end(sa);
+    }
+
+    /// Another IKE SA is tried before that one ends, where it is.
+    pub(crate) fn reauthenticate_before_end(&self, sa: &mut IkeSa) {
+        let over = self.known_connection(&sa.connection).map_or(0, |connection| connection.lifetime.over);
+        let before = |end: Time| Time(end.since(Time(Duration::from_secs(over))));
+        sa.reauth_at = sa.reauth_at.or(sa.times.end.map(before));
+    }
+}

@@ -1,0 +1,15 @@
+//! The certificate that a peer's authentication rests on.
+
+use super::digest;
+use crate::cert::Certificate;
+use serde::{Deserialize, Serialize};
+
+/// A CA, or a certificate that is trusted by itself: the SHA-256 digest of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Anchor([u8; 32]);
+
+impl Anchor {
+    pub(crate) fn of(certificate: &Certificate) -> Self {
+        Self(digest(certificate.to_der()))
+    }
+}
