@@ -103,6 +103,8 @@ pub(crate) struct IkeSettings {
     pub(crate) half_open_limit: u32,
     /// Half-open IKE SAs at most, from one address.
     pub(crate) half_open_per_source: u32,
+    /// Half-open IKE SAs at most, from one network.
+    pub(crate) half_open_per_network: u32,
     /// IKE SAs at most of one identity, on one connection.
     pub(crate) ike_sas_per_peer: u32,
     /// How long a replaced Child SA still takes packets in.
@@ -279,7 +281,8 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
         fragment_size: 1280,
         cookie_threshold: 30,
         half_open_limit: 10_000,
-        half_open_per_source: 1000,
+        half_open_per_source: 32,
+        half_open_per_network: 256,
         ike_sas_per_peer: 256,
         rekeyed_linger: Duration::from_secs(5),
     };
@@ -306,6 +309,7 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
     set("cookie_threshold", 0, 1 << 20, &mut settings.cookie_threshold)?;
     set("half_open_limit", 1, 1 << 20, &mut settings.half_open_limit)?;
     set("half_open_per_source", 1, 1 << 20, &mut settings.half_open_per_source)?;
+    set("half_open_per_network", 1, 1 << 20, &mut settings.half_open_per_network)?;
     set("ike_sas_per_peer", 0, 1 << 20, &mut settings.ike_sas_per_peer)?;
     ike.finish()?;
     Ok(settings)

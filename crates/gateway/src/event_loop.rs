@@ -340,6 +340,7 @@ fn endpoint_config(config: &Config) -> EndpointConfig {
         half_open_limit: config.ike.half_open_limit as usize,
         fragment_size: config.ike.fragment_size as usize,
         source_half_open_limit: config.ike.half_open_per_source as usize,
+        network_half_open_limit: config.ike.half_open_per_network as usize,
         twin_limit: NonZeroUsize::new(config.ike.ike_sas_per_peer as usize),
         rekeyed_linger: config.ike.rekeyed_linger,
         hand_out_jobs: true,

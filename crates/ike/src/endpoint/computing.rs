@@ -9,9 +9,10 @@
 //! and does not take the message again. If the job is lost, with the node that had it or because there are too many, the
 //! message comes again: nobody has answered it.
 
+use super::half_open::{Claimant, of_strangers};
 use super::{Discard, Endpoint};
 use crate::output::{IkeSaId, Reason, Time};
-use crate::sa::{HalfOpenSource, IkeSa, InitKey};
+use crate::sa::{IkeSa, InitKey};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
@@ -62,7 +63,7 @@ pub(crate) struct Jobs {
 struct Out {
     number: u64,
     /// Whom it counts against, as a half-open IKE SA would.
-    source: Option<HalfOpenSource>,
+    claimant: Option<Claimant>,
 }
 
 impl Job {
@@ -96,11 +97,11 @@ impl fmt::Debug for Done {
 }
 
 impl Jobs {
-    fn begin(&mut self, place: Place, source: Option<HalfOpenSource>) -> JobId {
+    fn begin(&mut self, place: Place, claimant: Option<Claimant>) -> JobId {
         self.last = self.last.saturating_add(1);
         let number = self.last;
-        self.strangers = self.strangers.saturating_add(usize::from(source.is_some()));
-        self.out.insert(place, Out { number, source });
+        self.strangers = self.strangers.saturating_add(usize::from(claimant.is_some()));
+        self.out.insert(place, Out { number, claimant });
         JobId { number, place }
     }
 
@@ -111,7 +112,7 @@ impl Jobs {
 
     fn remove(&mut self, place: Place) -> Option<Out> {
         let out = self.out.remove(&place)?;
-        self.strangers = self.strangers.saturating_sub(usize::from(out.source.is_some()));
+        self.strangers = self.strangers.saturating_sub(usize::from(out.claimant.is_some()));
         Some(out)
     }
 
@@ -119,10 +120,11 @@ impl Jobs {
         self.out.get(&id.place).is_some_and(|out| out.number == id.number)
     }
 
-    fn is_full(&self, place: Place, limit: usize) -> bool {
-        match place {
-            Place::Stranger(_) => self.strangers >= limit,
-            Place::Sa { .. } => self.out.len().saturating_sub(self.strangers) >= limit,
+    fn is_full(&self, claimant: Option<Claimant>, limit: usize) -> bool {
+        match claimant {
+            Some(claimant) if claimant.is_named() => self.strangers >= limit,
+            Some(_) => self.strangers >= of_strangers(limit),
+            None => self.out.len().saturating_sub(self.strangers) >= limit,
         }
     }
 
@@ -152,7 +154,7 @@ impl Endpoint {
     /// A job came to nothing: its handshake fails, unless the peer's or our own repetition brings it to another.
     pub fn job_failed(&mut self, now: Time, id: JobId, why: &str) {
         if let Some(out) = self.jobs.end(id) {
-            out.source.into_iter().for_each(|source| self.half_opens.leave(source));
+            out.claimant.into_iter().for_each(|claimant| self.half_opens.end(claimant));
             self.discard(now, Discard::Computation, || format!("a computation of a handshake failed: {why}"));
         }
     }
@@ -173,7 +175,7 @@ impl Endpoint {
 
     fn finish(&mut self, now: Time, Done { id, then }: Done) {
         if let Some(out) = self.jobs.end(id) {
-            out.source.into_iter().for_each(|source| self.half_opens.leave(source));
+            out.claimant.into_iter().for_each(|claimant| self.half_opens.end(claimant));
             then(self, now);
         }
     }
@@ -213,34 +215,39 @@ impl Endpoint {
         &mut self,
         takes_long: bool,
         now: Time,
-        (key, source): (InitKey, HalfOpenSource),
+        (key, claimant): (InitKey, Claimant),
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, T) + Send + 'static,
     ) {
-        self.hand_out(now, (Place::Stranger(key), takes_long), Some(source), work, then);
+        self.hand_out(now, (Place::Stranger(key), takes_long), Some(claimant), work, then);
     }
 
     fn hand_out<T: Send + 'static>(
         &mut self,
         now: Time,
         (place, takes_long): (Place, bool),
-        source: Option<HalfOpenSource>,
+        claimant: Option<Claimant>,
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, T) + Send + 'static,
     ) {
-        if self.jobs.is_full(place, self.config.job_limit) {
+        if self.jobs.is_full(claimant, self.config.job_limit) {
             let out = self.jobs.out.len();
             return self.discard(now, Discard::Overload, || {
                 format!("ignored a message of a handshake: {out} are being computed")
             });
         }
-        source.into_iter().for_each(|source| self.half_opens.enter(source));
-        let id = self.jobs.begin(place, source);
+        if let Some(claimant) = claimant {
+            if !self.make_room(now, claimant) {
+                return self.stats.discard(Discard::HalfOpenLimit);
+            }
+            self.half_opens.begin(claimant);
+        }
+        let id = self.jobs.begin(place, claimant);
         let work = move || -> Then {
             let result = work();
             Box::new(move |endpoint, now| then(endpoint, now, result))
         };
-        let queue = if source.is_some() { &mut self.jobs.of_strangers } else { &mut self.jobs.of_sas };
+        let queue = if claimant.is_some() { &mut self.jobs.of_strangers } else { &mut self.jobs.of_sas };
         queue.push_back(Job { id, takes_long, work: Box::new(work) });
     }
 

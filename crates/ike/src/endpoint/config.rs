@@ -22,11 +22,15 @@ pub struct EndpointConfig {
     pub half_open_timeout: Duration,
     /// Half-open IKE SAs from which on a cookie is demanded of everybody (RFC 7296 §2.6).
     pub cookie_threshold: usize,
-    /// Half-open IKE SAs of one source (an IPv4 address, an IPv6 /64) from which on it must return a cookie.
+    /// Half-open IKE SAs of one source (an IPv4 address, an IPv6 /56) from which on it must return a cookie.
     pub source_cookie_threshold: usize,
-    /// Half-open IKE SAs of one source that did return a cookie; more are dropped.
+    /// Half-open IKE SAs of one source that did return a cookie; more are dropped. An address that connections name may have
+    /// one for each of them.
     pub source_half_open_limit: usize,
-    /// Half-open IKE SAs altogether; more are dropped.
+    /// The same for one network (an IPv4 /24, an IPv6 /48), unless connections name the address.
+    pub network_half_open_limit: usize,
+    /// Half-open IKE SAs altogether; a quarter is kept for addresses that connections name. One more takes the place of the
+    /// oldest of the network that has the most.
     pub half_open_limit: usize,
     /// The host runs the jobs of [`super::Endpoint::take_job`]. Else the endpoint runs them itself, within the call that led to
     /// them.
@@ -83,7 +87,8 @@ impl Default for EndpointConfig {
             half_open_timeout: Duration::from_secs(30),
             cookie_threshold: 30,
             source_cookie_threshold: 10,
-            source_half_open_limit: 1000,
+            source_half_open_limit: 32,
+            network_half_open_limit: 256,
             half_open_limit: 10_000,
             hand_out_jobs: false,
             job_limit: 1000,

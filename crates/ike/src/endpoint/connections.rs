@@ -97,6 +97,11 @@ impl Connections {
         }
     }
 
+    /// How many connections name this very address of a peer.
+    pub(crate) fn naming(&self, remote: IpAddr) -> usize {
+        self.remotes.naming(remote)
+    }
+
     /// The connections that accept a peer between these addresses, the most specific first.
     pub(crate) fn between(&self, local: IpAddr, remote: IpAddr) -> Vec<Arc<Connection>> {
         let possible = self.remotes.with(remote).into_iter().filter_map(|name| self.by_name.get(name));

@@ -1,19 +1,28 @@
-//! How many half-open IKE SAs there are, altogether and by source, and what that means for a new one. One that failed in
-//! IKE_AUTH counts until it is forgotten: it takes up as much room.
+//! How many half-open IKE SAs there are, altogether, by source and by network, and what that means for a new one. One
+//! that failed in IKE_AUTH counts until it is forgotten: it takes up as much room.
+//!
+//! A source that is full is refused, which also bounds the key exchanges that it makes us compute. Where everything is full,
+//! a newcomer takes the place of the oldest IKE SA of the largest network: an honest peer leaves within a round trip, so
+//! the oldest are those that never meant to. Peers whose address a connection names are counted apart, and strangers
+//! leave room for them.
 
+use super::Endpoint;
 use super::config::EndpointConfig;
 use super::stats::Discard;
-use crate::output::Time;
+use crate::output::{IkeSaId, Time};
 use crate::sa::HalfOpenSource;
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Counts of half-open IKE SAs.
+/// Counts of half-open IKE SAs, and of the computations that lead to one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HalfOpens {
-    total: usize,
-    /// By IPv4 address or IPv6 /64.
-    sources: BTreeMap<IpAddr, Source>,
+    strangers: Group,
+    /// Peers whose address a connection names.
+    named: Group,
+    /// What each IKE SA was counted as: connections may change before it leaves.
+    claimants: BTreeMap<IkeSaId, Claimant>,
     refused: Refused,
 }
 
@@ -36,11 +45,155 @@ impl Refused {
     }
 }
 
+/// The peer that a half-open IKE SA counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claimant {
+    pub(crate) source: HalfOpenSource,
+    /// Connections whose `remote_addrs` name this very address.
+    pub(crate) connections: usize,
+}
+
+impl Claimant {
+    /// True for a peer that a connection names. An address that may be forged is nobody's.
+    pub(crate) fn is_named(self) -> bool {
+        self.source.proven && self.connections > 0
+    }
+
+    fn keys(self) -> Keys {
+        let addr = self.source.addr;
+        if self.is_named() { Keys::of_named(addr) } else { Keys::of_stranger(addr) }
+    }
+}
+
+/// What an address is counted by.
+#[derive(Clone, Copy)]
+struct Keys {
+    source: IpAddr,
+    network: IpAddr,
+}
+
+impl Keys {
+    fn of_named(addr: IpAddr) -> Self {
+        Self { source: addr, network: addr }
+    }
+
+    /// A host can take any address of its IPv6 /64, and most sites have a /56, some a /48, for the asking.
+    fn of_stranger(addr: IpAddr) -> Self {
+        match addr {
+            IpAddr::V4(v4) => {
+                Self { source: addr, network: IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & !0 << 8)) }
+            }
+            IpAddr::V6(v6) => {
+                let prefix = |length: u32| Ipv6Addr::from_bits(v6.to_bits() & !0 << (128 - length));
+                Self { source: IpAddr::V6(prefix(56)), network: IpAddr::V6(prefix(48)) }
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
-struct Source {
+struct Counts {
     all: usize,
     /// Those that returned a cookie.
     proven: usize,
+}
+
+impl Counts {
+    fn add(&mut self, proven: bool) {
+        self.all = self.all.saturating_add(1);
+        self.proven = self.proven.saturating_add(usize::from(proven));
+    }
+
+    fn subtract(&mut self, proven: bool) {
+        self.all = self.all.saturating_sub(1);
+        self.proven = self.proven.saturating_sub(usize::from(proven));
+    }
+}
+
+/// Half-open IKE SAs that compete with one another for room.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    total: usize,
+    sources: BTreeMap<IpAddr, Counts>,
+    networks: BTreeMap<IpAddr, Network>,
+    /// A rank for each network that has an IKE SA.
+    ranks: BTreeSet<Rank>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Network {
+    counts: Counts,
+    /// By age: numbers grow. Computations that lead to an IKE SA have none.
+    sas: BTreeSet<IkeSaId>,
+}
+
+/// Orders networks by size, among equals by the age of the oldest IKE SA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    size: usize,
+    oldest: Reverse<IkeSaId>,
+}
+
+impl Network {
+    fn rank(&self) -> Option<Rank> {
+        self.sas.first().map(|oldest| Rank { size: self.sas.len(), oldest: Reverse(*oldest) })
+    }
+}
+
+impl Group {
+    fn source(&self, keys: Keys) -> Counts {
+        self.sources.get(&keys.source).copied().unwrap_or_default()
+    }
+
+    fn network(&self, keys: Keys) -> Counts {
+        self.networks.get(&keys.network).map(|network| network.counts).unwrap_or_default()
+    }
+
+    fn enter(&mut self, claimant: Claimant, id: Option<IkeSaId>) {
+        let (keys, proven) = (claimant.keys(), claimant.source.proven);
+        self.total = self.total.saturating_add(1);
+        self.sources.entry(keys.source).or_default().add(proven);
+        let network = self.networks.entry(keys.network).or_default();
+        let before = network.rank();
+        network.counts.add(proven);
+        network.sas.extend(id);
+        let after = network.rank();
+        self.rerank(before, after);
+    }
+
+    fn leave(&mut self, claimant: Claimant, id: Option<IkeSaId>) {
+        let (keys, proven) = (claimant.keys(), claimant.source.proven);
+        self.total = self.total.saturating_sub(1);
+        if let Some(counts) = self.sources.get_mut(&keys.source) {
+            counts.subtract(proven);
+            if counts.all == 0 {
+                self.sources.remove(&keys.source);
+            }
+        }
+        let Some(network) = self.networks.get_mut(&keys.network) else { return };
+        let before = network.rank();
+        network.counts.subtract(proven);
+        if let Some(id) = id {
+            network.sas.remove(&id);
+        }
+        let after = network.rank();
+        if network.counts.all == 0 {
+            self.networks.remove(&keys.network);
+        }
+        self.rerank(before, after);
+    }
+
+    fn rerank(&mut self, before: Option<Rank>, after: Option<Rank>) {
+        if let Some(rank) = before {
+            self.ranks.remove(&rank);
+        }
+        self.ranks.extend(after);
+    }
+
+    /// The oldest IKE SA of the largest network.
+    fn first_to_go(&self) -> Option<IkeSaId> {
+        self.ranks.last().map(|rank| rank.oldest.0)
+    }
 }
 
 /// What to do with a request for a new IKE SA.
@@ -51,25 +204,55 @@ pub(crate) enum Admission {
     Refuse(Discard),
 }
 
+/// Whether one more can be half open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Free,
+    InPlaceOf(IkeSaId),
+    None,
+}
+
+/// How much of a limit strangers may take up. The rest is for peers that connections name.
+pub(super) fn of_strangers(limit: usize) -> usize {
+    limit.saturating_sub(limit / 4)
+}
+
 impl HalfOpens {
-    /// Decides about a request from `addr`, which `proven` says has returned a good cookie.
+    /// Decides about a request.
     ///
     /// Requests without a cookie may be forged. They count towards the demand for cookies only, so that nobody can
-    /// use up another's share of the limit.
-    pub(crate) fn admit(&self, config: &EndpointConfig, now: Time, addr: IpAddr, proven: bool) -> Admission {
-        let load = self.total.saturating_add(self.refused.at(now));
-        let source = self.sources.get(&key(addr)).copied().unwrap_or_default();
-        if proven {
-            if self.total >= config.half_open_limit {
-                return Admission::Refuse(Discard::HalfOpenLimit);
-            }
-            if source.proven >= config.source_half_open_limit {
-                return Admission::Refuse(Discard::SourceLimit);
-            }
-        } else if load >= config.cookie_threshold || source.all >= config.source_cookie_threshold {
-            return Admission::DemandCookie;
+    /// use up another's share of the limit, and they take nobody's place.
+    pub(crate) fn admit(&self, config: &EndpointConfig, now: Time, claimant: Claimant) -> Admission {
+        let (keys, limit) = (claimant.keys(), config.source_half_open_limit);
+        let room = self.room(config, claimant);
+        if !claimant.source.proven {
+            let load = self.total().saturating_add(self.refused.at(now));
+            let named = self.named.source(Keys::of_named(claimant.source.addr)).all;
+            let of_source = self.strangers.source(keys).all.saturating_add(named);
+            let crowded = load >= config.cookie_threshold || of_source >= config.source_cookie_threshold;
+            return if crowded || room != Room::Free { Admission::DemandCookie } else { Admission::Admit };
         }
-        Admission::Admit
+        let crowded = if claimant.is_named() {
+            self.named.source(keys).proven >= limit.max(claimant.connections)
+        } else {
+            self.strangers.source(keys).proven >= limit
+                || self.strangers.network(keys).proven >= config.network_half_open_limit
+        };
+        match room {
+            _ if crowded => Admission::Refuse(Discard::SourceLimit),
+            Room::None => Admission::Refuse(Discard::HalfOpenLimit),
+            Room::Free | Room::InPlaceOf(_) => Admission::Admit,
+        }
+    }
+
+    fn room(&self, config: &EndpointConfig, claimant: Claimant) -> Room {
+        let is_full = self.total() >= config.half_open_limit;
+        let waits = !claimant.is_named() && self.strangers.total >= of_strangers(config.half_open_limit);
+        if !is_full && !waits {
+            return Room::Free;
+        }
+        let named = || self.named.first_to_go().filter(|_| claimant.is_named());
+        self.strangers.first_to_go().or_else(named).map_or(Room::None, Room::InPlaceOf)
     }
 
     /// A request was answered without an IKE SA, and not with the demand for a cookie.
@@ -78,114 +261,66 @@ impl HalfOpens {
     }
 
     pub(crate) fn total(&self) -> usize {
-        self.total
+        self.strangers.total.saturating_add(self.named.total)
     }
 
-    pub(crate) fn enter(&mut self, source: HalfOpenSource) {
-        self.total = self.total.saturating_add(1);
-        let counts = self.sources.entry(key(source.addr)).or_default();
-        counts.all = counts.all.saturating_add(1);
-        counts.proven = counts.proven.saturating_add(usize::from(source.proven));
+    /// An IKE SA is half open.
+    pub(crate) fn enter(&mut self, id: IkeSaId, claimant: Claimant) {
+        self.leave(id);
+        self.claimants.insert(id, claimant);
+        self.group(claimant).enter(claimant, Some(id));
     }
 
-    pub(crate) fn leave(&mut self, source: HalfOpenSource) {
-        self.total = self.total.saturating_sub(1);
-        let key = key(source.addr);
-        if let Some(counts) = self.sources.get_mut(&key) {
-            counts.all = counts.all.saturating_sub(1);
-            counts.proven = counts.proven.saturating_sub(usize::from(source.proven));
-            if counts.all == 0 {
-                self.sources.remove(&key);
-            }
+    /// An IKE SA is no longer half open, if it was.
+    pub(crate) fn leave(&mut self, id: IkeSaId) {
+        if let Some(claimant) = self.claimants.remove(&id) {
+            self.group(claimant).leave(claimant, Some(id));
         }
+    }
+
+    /// What leads to an IKE SA is being computed.
+    pub(super) fn begin(&mut self, claimant: Claimant) {
+        self.group(claimant).enter(claimant, None);
+    }
+
+    /// It is no longer being computed.
+    pub(super) fn end(&mut self, claimant: Claimant) {
+        self.group(claimant).leave(claimant, None);
+    }
+
+    fn group(&mut self, claimant: Claimant) -> &mut Group {
+        if claimant.is_named() { &mut self.named } else { &mut self.strangers }
     }
 }
 
-/// A host can take any address of its IPv6 /64.
-fn key(addr: IpAddr) -> IpAddr {
-    match addr {
-        IpAddr::V4(_) => addr,
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !0 << 64)),
+impl Endpoint {
+    pub(crate) fn claimant(&self, source: HalfOpenSource) -> Claimant {
+        Claimant { source, connections: self.connections.naming(source.addr) }
+    }
+
+    /// Sees to it that one more can be half open. False: it cannot.
+    pub(super) fn make_room(&mut self, now: Time, claimant: Claimant) -> bool {
+        match self.half_opens.room(&self.config, claimant) {
+            Room::Free => true,
+            Room::InPlaceOf(id) => {
+                self.evict_half_open(now, id);
+                true
+            }
+            Room::None => false,
+        }
+    }
+
+    fn evict_half_open(&mut self, now: Time, id: IkeSaId) {
+        self.with_sa(now, id, |endpoint, sa| {
+            let (remote, open) = (sa.path.remote, endpoint.half_opens.total());
+            endpoint.discard(now, Discard::HalfOpenEvicted, || {
+                format!("deleted a half-open IKE_SA of {remote} for a newcomer: {open} are half open")
+            });
+            endpoint.end_half_open(now, sa, "a newcomer took its place");
+            Ok(())
+        });
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config() -> EndpointConfig {
-        EndpointConfig {
-            cookie_threshold: 6,
-            source_cookie_threshold: 3,
-            source_half_open_limit: 2,
-            half_open_limit: 8,
-            ..EndpointConfig::default()
-        }
-    }
-
-    #[test]
-    fn forged_requests_do_not_use_up_the_share_of_their_source() {
-        let victim: IpAddr = "192.0.2.1".parse().unwrap();
-        let mut counts = HalfOpens::default();
-        for _ in 0..3 {
-            assert_eq!(counts.admit(&config(), Time::default(), victim, false), Admission::Admit);
-            counts.enter(HalfOpenSource { addr: victim, proven: false });
-        }
-        assert_eq!(counts.admit(&config(), Time::default(), victim, false), Admission::DemandCookie);
-        for _ in 0..2 {
-            assert_eq!(counts.admit(&config(), Time::default(), victim, true), Admission::Admit);
-            counts.enter(HalfOpenSource { addr: victim, proven: true });
-        }
-        assert_eq!(
-            counts.admit(&config(), Time::default(), victim, true),
-            Admission::Refuse(Discard::SourceLimit)
-        );
-    }
-
-    #[test]
-    fn everybody_needs_a_cookie_from_the_threshold_on_and_nobody_enters_above_the_limit() {
-        let mut counts = HalfOpens::default();
-        for i in 0..8_u128 {
-            let addr = IpAddr::V6(Ipv6Addr::from_bits(i << 64));
-            let proven = i >= 6;
-            assert_eq!(counts.admit(&config(), Time::default(), addr, proven), Admission::Admit);
-            counts.enter(HalfOpenSource { addr, proven });
-        }
-        let other: IpAddr = "192.0.2.1".parse().unwrap();
-        assert_eq!(counts.admit(&config(), Time::default(), other, false), Admission::DemandCookie);
-        assert_eq!(
-            counts.admit(&config(), Time::default(), other, true),
-            Admission::Refuse(Discard::HalfOpenLimit)
-        );
-        counts.leave(HalfOpenSource { addr: IpAddr::V6(Ipv6Addr::from_bits(7 << 64)), proven: true });
-        assert_eq!(counts.admit(&config(), Time::default(), other, true), Admission::Admit);
-    }
-
-    #[test]
-    fn an_ipv6_host_is_its_64() {
-        let mut counts = HalfOpens::default();
-        for i in 0..3_u128 {
-            counts
-                .enter(HalfOpenSource { addr: IpAddr::V6(Ipv6Addr::from_bits(1 << 64 | i)), proven: false });
-        }
-        let next = IpAddr::V6(Ipv6Addr::from_bits(1 << 64 | 99));
-        assert_eq!(counts.admit(&config(), Time::default(), next, false), Admission::DemandCookie);
-        let other = IpAddr::V6(Ipv6Addr::from_bits(2 << 64));
-        assert_eq!(counts.admit(&config(), Time::default(), other, false), Admission::Admit);
-    }
-
-    #[test]
-    fn requests_that_are_refused_lead_to_cookies_too_and_are_forgotten() {
-        let other: IpAddr = "192.0.2.1".parse().unwrap();
-        let at = |seconds| Time(std::time::Duration::from_secs(seconds));
-        let mut counts = HalfOpens::default();
-        for _ in 0..6 {
-            assert_eq!(counts.admit(&config(), at(10), other, false), Admission::Admit);
-            counts.refused(at(10));
-        }
-        assert_eq!(counts.admit(&config(), at(10), other, false), Admission::DemandCookie);
-        assert_eq!(counts.admit(&config(), at(10), other, true), Admission::Admit);
-        assert_eq!(counts.admit(&config(), at(11), other, false), Admission::Admit);
-        assert_eq!(counts.admit(&config(), at(1_000), other, false), Admission::Admit);
-    }
-}
+mod tests;

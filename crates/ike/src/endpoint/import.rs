@@ -38,9 +38,7 @@ impl Endpoint {
         let replaced = here.and_then(|id| self.table.take(id));
         // What was computed for the state that goes need not be right for the one that comes.
         here.into_iter().for_each(|id| self.forget_jobs(id));
-        if let Some(source) = replaced.as_ref().and_then(|sa| sa.phase.half_open_source()) {
-            self.half_opens.leave(source);
-        }
+        here.into_iter().for_each(|id| self.half_opens.leave(id));
         self.number(&mut sa, replaced.as_deref(), known);
         self.claim(&sa);
         self.claim_addresses(&mut sa, replaced.as_deref());
@@ -84,7 +82,8 @@ impl Endpoint {
         self.last_ike = self.last_ike.max(sa.id.0);
         self.commit = self.commit.max(sa.commit);
         if let Some(source) = sa.phase.half_open_source() {
-            self.half_opens.enter(source);
+            let claimant = self.claimant(source);
+            self.half_opens.enter(sa.id, claimant);
         }
         for spi in pending_spis(sa) {
             self.alloc.claim_esp_spi(spi);

@@ -19,9 +19,9 @@ impl Endpoint {
             self.retire(now, &mut sa, reason);
         }
         match sa.phase {
-            Phase::Gone { until, source } if until <= now => {
+            Phase::Gone { until, source: _ } if until <= now => {
                 self.changed(id);
-                source.into_iter().for_each(|source| self.half_opens.leave(source));
+                self.half_opens.leave(id);
                 self.forget_former(&sa.connection);
             }
             _ => self.put(sa),
@@ -72,6 +72,12 @@ impl Endpoint {
         sa.incoming.fragments = None;
         sa.closing = None;
         sa.keys = None;
+    }
+
+    /// The end of a half-open IKE SA whose peer needs no answer of ours any more: it is forgotten at once.
+    pub(super) fn end_half_open(&mut self, now: Time, sa: &mut IkeSa, why: &str) {
+        self.retire(now, sa, Reason::Refused(why.into()));
+        sa.phase = Phase::Gone { until: now, source: sa.phase.half_open_source() };
     }
 
     /// What we have asked for, or were about to, does not come.

@@ -13,6 +13,8 @@ pub(crate) struct Remotes {
     lengths: BTreeMap<(Family, u8), usize>,
     /// Those that any address fits, or that have a range which is no prefix: few, or the same for everybody.
     others: BTreeSet<String>,
+    /// How many name each single address.
+    singles: BTreeMap<IpAddr, usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +33,9 @@ struct Prefix {
 
 impl Remotes {
     pub(crate) fn add(&mut self, name: &str, addrs: &[AddrRange]) {
+        for addr in singles(addrs) {
+            *self.singles.entry(addr).or_default() += 1;
+        }
         let Some(prefixes) = all_prefixes(addrs) else {
             self.others.insert(name.to_owned());
             return;
@@ -46,6 +51,13 @@ impl Remotes {
 
     /// Takes out what [`Self::add`] has put in.
     pub(crate) fn remove(&mut self, name: &str, addrs: &[AddrRange]) {
+        for addr in singles(addrs) {
+            let Some(count) = self.singles.get_mut(&addr) else { continue };
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.singles.remove(&addr);
+            }
+        }
         let Some(prefixes) = all_prefixes(addrs) else {
             self.others.remove(name);
             return;
@@ -70,6 +82,11 @@ impl Remotes {
         }
     }
 
+    /// How many name this very address.
+    pub(crate) fn naming(&self, addr: IpAddr) -> usize {
+        self.singles.get(&addr).copied().unwrap_or_default()
+    }
+
     /// All that may fit a peer at this address, in the order of names.
     pub(crate) fn with(&self, addr: IpAddr) -> BTreeSet<&str> {
         let (family, bits) = of(addr);
@@ -82,6 +99,11 @@ impl Remotes {
         let named = prefixes.filter_map(|prefix| self.prefixes.get(&prefix)).flatten();
         named.chain(&self.others).map(String::as_str).collect()
     }
+}
+
+/// The single addresses among the ranges, each once.
+fn singles(addrs: &[AddrRange]) -> BTreeSet<IpAddr> {
+    addrs.iter().filter(|range| range.start() == range.end()).map(AddrRange::start).collect()
 }
 
 /// The ranges as prefixes; `None` if there is none or one is no prefix.
@@ -171,6 +193,9 @@ mod tests {
             if model.is_empty() {
                 prop_assert!(remotes.prefixes.is_empty() && remotes.lengths.is_empty());
             }
+            let is_peer = |range: &AddrRange| (range.start(), range.end()) == (peer, peer);
+            let naming = model.values().filter(|addrs| addrs.iter().any(is_peer)).count();
+            prop_assert_eq!(remotes.naming(peer), naming);
         }
     }
 

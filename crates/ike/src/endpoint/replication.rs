@@ -136,9 +136,7 @@ impl Endpoint {
         let Some(sa) = self.table.take(id) else { return false };
         self.forget_jobs(id);
         self.changed.remove(&id);
-        if let Some(source) = sa.phase.half_open_source() {
-            self.half_opens.leave(source);
-        }
+        self.half_opens.leave(id);
         // What was asked for under these SPIs is for the other node to make. Nobody would say here that it came to nothing, so
         // they only rest; once there is a Child SA of theirs, they are claimed again.
         for spi in pending_spis(&sa) {

@@ -28,9 +28,9 @@ pub enum Discard {
     UnexpectedResponse,
     /// A cookie that we did not make, or too old.
     BadCookie,
-    /// Too many half-open IKE SAs altogether.
+    /// Too many half-open IKE SAs altogether, and none that could go.
     HalfOpenLimit,
-    /// Too many half-open IKE SAs of the source.
+    /// Too many half-open IKE SAs of the source or its network.
     SourceLimit,
     /// No connection is configured between these addresses.
     NoConnection,
@@ -40,6 +40,8 @@ pub enum Discard {
     Unprotected,
     /// IKE_AUTH did not come in time.
     HalfOpenExpired,
+    /// A newcomer took the place of a half-open IKE SA.
+    HalfOpenEvicted,
     /// IKE_AUTH came, and was refused.
     Refused,
     /// A response without what it must hold, or whose contents cannot be accepted.
@@ -82,6 +84,7 @@ impl Discard {
         Self::NoProposal,
         Self::Unprotected,
         Self::HalfOpenExpired,
+        Self::HalfOpenEvicted,
         Self::Refused,
         Self::Unacceptable,
         Self::Exhausted,
@@ -114,6 +117,7 @@ impl Discard {
             Self::NoProposal => "no_proposal",
             Self::Unprotected => "unprotected",
             Self::HalfOpenExpired => "half_open_expired",
+            Self::HalfOpenEvicted => "half_open_evicted",
             Self::Refused => "refused",
             Self::Unacceptable => "unacceptable",
             Self::Exhausted => "exhausted",

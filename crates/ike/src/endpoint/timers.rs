@@ -25,9 +25,7 @@ impl Endpoint {
                 self.discard(now, Discard::HalfOpenExpired, || {
                     format!("deleted a half open IKE_SA: no valid IKE_AUTH came from {remote}")
                 });
-                self.retire(now, sa, Reason::Refused("IKE_AUTH did not come".into()));
-                // There is no answer that the peer could still need.
-                sa.phase = Phase::Gone { until: now, source: sa.phase.half_open_source() };
+                self.end_half_open(now, sa, "IKE_AUTH did not come");
                 return Ok(());
             }
             Phase::InitSent(init) => {

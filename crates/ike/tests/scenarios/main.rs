@@ -27,6 +27,7 @@ mod forged_sources;
 mod foul_weather;
 mod fragments;
 mod greedy;
+mod half_open_flood;
 mod initiator_checks;
 mod intermediate;
 mod key_exchange;

@@ -97,9 +97,10 @@ impl Found {
 
 /// For `testudo.toml`: handshakes in any number are what is wanted, not a flood to be fended off.
 pub(in crate::bench) fn limits() -> String {
+    let many = 1 << 20;
     format!(
-        "\n[ike]\ncookie_threshold = {0}\nhalf_open_limit = {0}\nhalf_open_per_source = {0}\nike_sas_per_peer = 0\n",
-        1 << 20
+        "\n[ike]\ncookie_threshold = {many}\nhalf_open_limit = {many}\nhalf_open_per_source = {many}\n\
+         half_open_per_network = {many}\nike_sas_per_peer = 0\n"
     )
 }
 

@@ -266,7 +266,7 @@ impl Endpoint {
             self.doubt_twins(now, sa);
             return refused;
         }
-        self.half_opens.leave(half.source);
+        self.half_opens.leave(sa.id);
         sa.extensions.counter_sync = counter_sync::agreed(&self.config, payloads);
         self.establish(now, sa, connection);
         self.enforce_uniqueness(now, sa, connection);

@@ -5,7 +5,7 @@ use super::{certificate_request, extensions, nonce_fits};
 use crate::alloc::Home;
 use crate::config::{Connection, KeyExchange};
 use crate::endpoint::ExchangeCounter;
-use crate::endpoint::half_open::Admission;
+use crate::endpoint::half_open::{Admission, Claimant};
 use crate::endpoint::{Discard, Endpoint, NatStatus};
 use crate::exchange::{describe, nat};
 use crate::message::{
@@ -44,7 +44,7 @@ struct Opening {
     began: Time,
     path: Path,
     key: InitKey,
-    source: HalfOpenSource,
+    claimant: Claimant,
     connection: String,
     request: Vec<u8>,
     response: Response,
@@ -73,26 +73,27 @@ impl Endpoint {
             return;
         };
         let offer = Offer { sa, ke, nonce };
-        let Some(source) = self.admit(request, nonce) else { return };
+        let Some(claimant) = self.admit(request, nonce) else { return };
         self.stats.exchanges.count(None, ExchangeCounter::IkeInitInReq);
         let Some((connection, choice)) = self.choose(request, &offer) else { return };
         if ke.method != choice.suite.ke.into() {
             self.refuse(request, Notify::invalid_ke(choice.suite.ke.into()));
             return;
         }
-        if let Err(error) = self.open(request, &offer, source, &connection, &choice) {
+        if let Err(error) = self.open(request, &offer, claimant, &connection, &choice) {
             self.unacceptable(request.now, request.path, &error);
         }
     }
 
     /// Decides by load whether to look at the request at all. `None`: it was refused, or a cookie demanded.
-    fn admit(&mut self, request: &InitRequest<'_>, nonce: &Nonce) -> Option<HalfOpenSource> {
+    fn admit(&mut self, request: &InitRequest<'_>, nonce: &Nonce) -> Option<Claimant> {
         let (now, addr) = (request.now, request.path.remote.ip());
         let claim = Claim { spi: request.message.header.initiator_spi, addr, nonce };
         let returned = request.message.payloads.notify(NotifyType::Cookie);
         let proven = returned.is_some_and(|notify| self.proves(now, &claim, &notify.data));
-        match self.half_opens.admit(&self.config, now, addr, proven) {
-            Admission::Admit => Some(HalfOpenSource { addr, proven }),
+        let claimant = self.claimant(HalfOpenSource { addr, proven });
+        match self.half_opens.admit(&self.config, now, claimant) {
+            Admission::Admit => Some(claimant),
             Admission::DemandCookie => {
                 if returned.is_some() {
                     self.discard(now, Discard::BadCookie, || format!("wrong or old cookie from {addr}"));
@@ -167,7 +168,7 @@ impl Endpoint {
         &mut self,
         request: &InitRequest<'_>,
         offer: &Offer<'_>,
-        source: HalfOpenSource,
+        claimant: Claimant,
         connection: &Connection,
         choice: &IkeChoice,
     ) -> Result<(), Reason> {
@@ -195,7 +196,7 @@ impl Endpoint {
             began: now,
             path,
             key,
-            source,
+            claimant,
             connection: connection.name.clone(),
             request: bytes.to_vec(),
             response: response(request, connection, choice, (&nonces, spis), said),
@@ -210,11 +211,17 @@ impl Endpoint {
             Ok((ours, IkeKeys::derive(suite, &shared, &nonces, spis)?))
         };
         let takes_long = !matches!(suite.ke, KeyExchange::X25519 | KeyExchange::Ecp256);
-        self.compute_for_stranger(takes_long, now, (key, source), compute, move |endpoint, now, computed| {
-            if let Err(error) = endpoint.opened(now, opening, computed) {
-                endpoint.unacceptable(now, path, &error);
-            }
-        });
+        self.compute_for_stranger(
+            takes_long,
+            now,
+            (key, claimant),
+            compute,
+            move |endpoint, now, computed| {
+                if let Err(error) = endpoint.opened(now, opening, computed) {
+                    endpoint.unacceptable(now, path, &error);
+                }
+            },
+        );
         Ok(())
     }
 
@@ -226,7 +233,7 @@ impl Endpoint {
         computed: Result<(KePayload, IkeKeys), SuiteError>,
     ) -> Result<(), Reason> {
         let (ke, keys) = computed?;
-        let Opening { began, path, key, source, connection, spis, nonces, nat, extensions, .. } = opening;
+        let Opening { began, path, key, claimant, connection, spis, nonces, nat, extensions, .. } = opening;
         if self.table.by_spi(spis.responder).is_some() {
             self.stats.discard(Discard::Exhausted);
             return Ok(());
@@ -243,7 +250,7 @@ impl Endpoint {
             int_auth: IntAuth::default(),
             place: 0,
             last_opener: None,
-            source,
+            source: claimant.source,
             until: began.plus(self.config.half_open_timeout),
         };
         let id = self.new_ike_id();
@@ -261,7 +268,7 @@ impl Endpoint {
             repeated_until: now,
         };
         sa.incoming = Incoming { expected: MessageId(1), last: Some(answered), ..Incoming::default() };
-        self.half_opens.enter(source);
+        self.half_opens.enter(id, claimant);
         self.stats.exchanges.count(None, ExchangeCounter::IkeInitOutResp);
         self.commit(&mut sa);
         self.send(now, &mut sa, path, response);
