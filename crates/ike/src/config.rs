@@ -141,6 +141,8 @@ pub struct RemoteAuth {
     pub cacerts: Vec<Certificate>,
     /// `revocation`.
     pub revocation: Revocation,
+    /// `eku`.
+    pub eku: Eku,
 }
 
 impl LocalAuth {
@@ -153,8 +155,14 @@ impl LocalAuth {
 impl RemoteAuth {
     /// With a shared key.
     pub fn psk(id: Option<Identity>) -> Self {
-        let (certs, cacerts) = (Vec::new(), Vec::new());
-        Self { id, method: AuthMethod::Psk, certs, cacerts, revocation: Revocation::default() }
+        Self {
+            id,
+            method: AuthMethod::Psk,
+            certs: Vec::new(),
+            cacerts: Vec::new(),
+            revocation: Revocation::default(),
+            eku: Eku::default(),
+        }
     }
 }
 
@@ -192,6 +200,16 @@ pub enum Revocation {
     /// `relaxed`: it is refused only if it is known to be revoked.
     #[default]
     Relaxed,
+}
+
+/// What an extended key usage in the peer's certificate must allow. One that is critical must allow IKE in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Eku {
+    /// `any`: whatever it likes.
+    #[default]
+    Any,
+    /// `ike`: IKE, where there is one.
+    Ike,
 }
 
 /// A `children.<name>` section.

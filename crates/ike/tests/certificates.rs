@@ -8,7 +8,7 @@ use testudo_ike::cert::{
     CertError, Certificate, Credentials, Crl, Hash, Hashes, PrivateKey, Schemes, SignatureScheme, Spent,
     Trust,
 };
-use testudo_ike::config::{Identity, Revocation};
+use testudo_ike::config::{Eku, Identity, Revocation};
 use testudo_ike::output::UnixTime;
 
 /// Whether `end` leads to one of `anchors` by way of `intermediates`; `adjust` changes what it is judged by.
@@ -28,6 +28,7 @@ fn judge_with(
         intermediates: intermediates.iter().collect(),
         crls,
         revocation: Revocation::Relaxed,
+        eku: Eku::Any,
         hashes: Hashes::ALL,
     };
     adjust(&mut trust);
@@ -121,6 +122,26 @@ fn what_we_cannot_obey_is_refused() {
 }
 
 #[test]
+fn an_extended_key_usage_is_kept() {
+    let judge = |end: &str, issuers: [&[&str]; 2], eku| {
+        judge_with(end, issuers[0], issuers[1], &[], |trust| trust.eku = eku)
+    };
+    let end = |name: &str, eku| judge(name, [&["purpose"], &[]], eku);
+    let other =
+        "extended key usage of 'C=CH, O=Testudo, CN=sun' is 1.3.6.1.5.5.7.3.3, expected id-kp-ipsecIKE";
+    for eku in [Eku::Any, Eku::Ike] {
+        assert_refused(end("sun-code-critical", eku), other);
+        assert!(end("sun-ike-critical", eku).is_ok(), "{eku:?}");
+        assert!(end("sun-any-critical", eku).is_ok(), "{eku:?}");
+        assert!(judge("sun-P-256", [&["root"], &[]], eku).is_ok(), "without one all is allowed");
+        let by_ca = judge("sun-by-purpose-code", [&["purpose"], &["purpose-code"]], eku);
+        assert_refused(by_ca, "extended key usage of 'C=CH, O=Testudo, CN=Code' is 1.3.6.1.5.5.7.3.3");
+    }
+    assert!(end("sun-code", Eku::Any).is_ok(), "it is not critical");
+    assert_refused(end("sun-code", Eku::Ike), other);
+}
+
+#[test]
 fn cas_that_vouch_for_each_other_lead_nowhere() {
     assert_refused(judge("sun-by-loop-a", &["root"], &["loop-a", "loop-b"]), "leads in circles");
     assert!(judge("sun-by-loop-a", &["loop-b"], &["loop-a"]).is_ok());
@@ -140,6 +161,7 @@ fn a_signature_that_does_not_fit_is_seen() {
         intermediates: vec![],
         crls: &[],
         revocation: Revocation::Relaxed,
+        eku: Eku::Any,
         hashes: Hashes::ALL,
     };
     let why = trust.verify(&changed).unwrap_err();
@@ -165,6 +187,7 @@ fn a_self_signed_certificate_is_trusted_where_it_is_known() {
         intermediates: vec![],
         crls: &[],
         revocation: Revocation::Strict,
+        eku: Eku::Any,
         hashes: Hashes::ALL,
     };
     assert!(trust.verify(&end).is_err());
@@ -261,6 +284,7 @@ fn signatures_of_one_message_are_limited() {
         intermediates: vec![],
         crls: &[],
         revocation: Revocation::Relaxed,
+        eku: Eku::Any,
         hashes: Hashes::ALL,
     };
     let spent = Spent::default();

@@ -1,7 +1,7 @@
 //! What `swanctl` and peers send of certificates: X.509, lists of revoked ones, keys, names, algorithms.
 
 use testudo_ike::cert::{Certificate, Crl, DistinguishedName, Hashes, PrivateKey, SignatureScheme, Trust};
-use testudo_ike::config::{Identity, Revocation};
+use testudo_ike::config::{Eku, Identity, Revocation};
 use testudo_ike::output::UnixTime;
 
 /// The first octet says what the others are.
@@ -31,6 +31,7 @@ fn certificate(der: &[u8]) {
         intermediates: vec![&certificate],
         crls: &[],
         revocation: Revocation::IfUri,
+        eku: Eku::Ike,
         hashes: Hashes::ALL,
     };
     assert!(trust.verify(&certificate).is_err(), "nobody is trusted");

@@ -3,7 +3,7 @@
 use super::certificate::Certificate;
 use super::crl::{self, Crl, Status};
 use super::scheme::{Hash, Hashes};
-use crate::config::Revocation;
+use crate::config::{Eku, Revocation};
 use crate::output::UnixTime;
 use std::cell::Cell;
 
@@ -43,6 +43,8 @@ pub struct Trust<'a> {
     pub crls: &'a [Crl],
     /// What happens where they say nothing.
     pub revocation: Revocation,
+    /// What an extended key usage of the end must allow.
+    pub eku: Eku,
     /// Hash algorithms that may stand in the chain's signatures.
     pub hashes: Hashes,
 }
@@ -67,6 +69,9 @@ impl Trust<'_> {
         {
             // RFC 4945 §5.1.3.2.
             return Err(format!("key usage of '{}' does not allow signatures", end.subject()));
+        }
+        if self.eku == Eku::Ike {
+            allows_ike(end)?;
         }
         if self.pinned.contains(&end) && end.is_self_issued() && end.is_signed_by(end.key()) {
             check(end, self.now)?;
@@ -218,7 +223,23 @@ fn check(certificate: &Certificate, now: UnixTime) -> Result<(), String> {
     if let Some(what) = &certificate.extensions().unknown_critical {
         return Err(format!("certificate '{subject}' has {what}, which is not supported"));
     }
+    // What is critical binds everybody who uses the key (RFC 5280 §4.2.1.12).
+    if certificate.extensions().purposes.as_ref().is_some_and(|purposes| purposes.is_critical) {
+        allows_ike(certificate)?;
+    }
     Ok(())
+}
+
+/// RFC 4945 §5.1.3.12: without an extended key usage every purpose is allowed.
+fn allows_ike(certificate: &Certificate) -> Result<(), String> {
+    match &certificate.extensions().purposes {
+        Some(purposes) if !purposes.allow_ike => Err(format!(
+            "extended key usage of '{}' is {}, expected id-kp-ipsecIKE (1.3.6.1.5.5.7.3.17) or anyExtendedKeyUsage",
+            certificate.subject(),
+            purposes.named
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// By name, and by key identifiers where both have them: whether it is worth to check the signature.

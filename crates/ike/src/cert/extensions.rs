@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
 use x509_cert::ext::pkix::{
-    AuthorityKeyIdentifier, BasicConstraints, CrlDistributionPoints, KeyUsage, SubjectAltName,
-    SubjectKeyIdentifier,
+    AuthorityKeyIdentifier, BasicConstraints, CrlDistributionPoints, ExtendedKeyUsage, KeyUsage,
+    SubjectAltName, SubjectKeyIdentifier,
 };
 
 const SUBJECT_KEY_ID: &str = "2.5.29.14";
@@ -23,6 +23,11 @@ const CERTIFICATE_POLICIES: &str = "2.5.29.32";
 const AUTHORITY_KEY_ID: &str = "2.5.29.35";
 const EXTENDED_KEY_USAGE: &str = "2.5.29.37";
 
+/// Purposes that allow IKE (RFC 4945 §5.1.3.12): id-kp-ipsecIKE and anyExtendedKeyUsage.
+const ALLOWING_IKE: [&str; 2] = ["1.3.6.1.5.5.7.3.17", "2.5.29.37.0"];
+
+/// Purposes that are read: they go into the log where none of them is IKE.
+const MAX_PURPOSES: usize = 32;
 /// Alternative names that are read: each is compared with what a peer says it is.
 const MAX_NAMES: usize = 64;
 
@@ -42,12 +47,23 @@ pub(super) struct Usage {
     pub(super) crls: bool,
 }
 
+/// An extended key usage (RFC 5280 §4.2.1.12).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Purposes {
+    pub(super) is_critical: bool,
+    pub(super) allow_ike: bool,
+    /// For the log.
+    pub(super) named: String,
+}
+
 /// The extensions that we look at.
 #[derive(Debug, Default)]
 pub(super) struct Extensions {
     pub(super) ca: Option<Ca>,
     /// Without the extension everything is allowed.
     pub(super) usage: Option<Usage>,
+    /// Without the extension every purpose is allowed.
+    pub(super) purposes: Option<Purposes>,
     /// Alternative names of the subject, of the kinds that IKE has.
     pub(super) names: Vec<Identity>,
     pub(super) subject_key: Option<Vec<u8>>,
@@ -105,8 +121,9 @@ impl Extensions {
                             if names.iter().any(|n| matches!(n, GeneralName::UniformResourceIdentifier(_))))
                     });
                 }
-                // IKE asks for no purpose (RFC 4945 §5.1.3.12), and we ask for no policy, so neither takes anything away.
-                CERTIFICATE_POLICIES | EXTENDED_KEY_USAGE => {}
+                EXTENDED_KEY_USAGE => found.purposes = Some(purposes(extension)?),
+                // We ask for no policy, so it takes nothing away.
+                CERTIFICATE_POLICIES => {}
                 // It limits whom the CA may name. To pass it over would give the CA more than it was given, critical or not.
                 NAME_CONSTRAINTS => found.unknown_critical = Some("name constraints".into()),
                 _ if extension.critical => {
@@ -117,6 +134,20 @@ impl Extensions {
         }
         Ok(found)
     }
+}
+
+fn purposes(extension: &Extension) -> Result<Purposes, CertError> {
+    let usage: ExtendedKeyUsage = decode("extended key usage", extension.extn_value.as_bytes())?;
+    let (found, limit) = (usage.0.len(), MAX_PURPOSES);
+    if found > limit {
+        return Err(CertError::TooMany { what: "purposes in a certificate", found, limit });
+    }
+    let named: Vec<String> = usage.0.iter().map(ToString::to_string).collect();
+    Ok(Purposes {
+        is_critical: extension.critical,
+        allow_ike: named.iter().any(|oid| ALLOWING_IKE.contains(&oid.as_str())),
+        named: named.join(", "),
+    })
 }
 
 fn decode<'a, T: Decode<'a>>(what: &'static str, body: &'a [u8]) -> Result<T, CertError>
@@ -147,6 +178,22 @@ fn identity(name: &GeneralName) -> Option<Identity> {
 mod tests {
     use super::*;
     use der::asn1::{Ia5String, ObjectIdentifier, OctetString};
+
+    #[test]
+    fn more_purposes_than_anybody_has_are_refused() {
+        let read = |count: usize| {
+            let purpose = ObjectIdentifier::new("1.3.6.1.5.5.7.3.3").unwrap();
+            let body = ExtendedKeyUsage(vec![purpose; count]).to_der().unwrap();
+            Extensions::read(&[Extension {
+                extn_id: ObjectIdentifier::new(EXTENDED_KEY_USAGE).unwrap(),
+                critical: false,
+                extn_value: OctetString::new(body).unwrap(),
+            }])
+        };
+        assert!(read(MAX_PURPOSES).is_ok());
+        let error = read(MAX_PURPOSES + 1).unwrap_err().to_string();
+        assert_eq!(error, "found 33 purposes in a certificate, at most 32 are read");
+    }
 
     #[test]
     fn more_names_than_anybody_has_are_refused() {

@@ -66,7 +66,7 @@ pub enum Discard {
 
 impl Discard {
     /// Every reason.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Version,

@@ -5,7 +5,7 @@ use crate::common::{Weather, World};
 use crate::pki::{NOVEMBER_2026, cert, crl, key};
 use testudo_ike::cert::{Hash, Hashes, Schemes, SignatureScheme};
 use testudo_ike::config::{
-    AuthMethod, Connection, Identity, IkeLifetime, LocalAuth, Revocation, SendCert, Unique,
+    AuthMethod, Connection, Eku, Identity, IkeLifetime, LocalAuth, Revocation, SendCert, Unique,
 };
 use testudo_ike::endpoint::{InitiateError, Target};
 use testudo_ike::message::{Message, NotifyType, Payload};
@@ -177,6 +177,30 @@ fn chains_are_sent_and_followed() {
     // Without the intermediate there is no way from one to the other.
     let mut world = pair(["moon-rsa", "sun-by-inter"], |_, _| {});
     initiator_refuses(&mut world, "no issuer certificate is loaded for 'C=CH, O=Testudo, CN=sun'");
+}
+
+#[test]
+fn a_certificate_for_another_purpose() {
+    for (file, eku, is_refused) in [
+        ("sun-code", Eku::Any, false),
+        ("sun-code", Eku::Ike, true),
+        ("sun-code-critical", Eku::Any, true),
+        ("sun-ike-critical", Eku::Ike, false),
+    ] {
+        let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| match index {
+            0 => connection.remote.eku = eku,
+            _ => connection.local.certs = vec![cert(file)],
+        });
+        world.hosts[0].endpoint.credentials_mut().load_certificate(cert("purpose"), true).unwrap();
+        if is_refused {
+            initiator_refuses(
+                &mut world,
+                "extended key usage of 'C=CH, O=Testudo, CN=sun' is 1.3.6.1.5.5.7.3.3",
+            );
+        } else {
+            comes_up(&mut world);
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::keys::AUTH;
 use super::refusal::{Refusal, Why, because, expected};
 use super::{credential, identity, value};
 use testudo_ike::cert::{Hash, Hashes, Schemes, SignatureScheme};
-use testudo_ike::config::{AuthMethod, LocalAuth, RemoteAuth, Revocation};
+use testudo_ike::config::{AuthMethod, Eku, LocalAuth, RemoteAuth, Revocation};
 
 /// Takes `local<suffix>`.
 pub(super) fn local(conn: &mut Fields<'_>) -> Result<LocalAuth, Refusal> {
@@ -15,6 +15,11 @@ pub(super) fn local(conn: &mut Fields<'_>) -> Result<LocalAuth, Refusal> {
     if !section.blobs("cacerts", credential::certificate)?.is_empty() {
         let (path, found) = (section.path("cacerts"), "a certificate".to_owned());
         let what = "a CA for our own certificate: it belongs into remote, or into x509ca/";
+        return Err(Refusal::Unsupported { path, found, what, expected: "" });
+    }
+    if section.parsed("eku", eku)?.is_some() {
+        let (path, found) = (section.path("eku"), "a purpose".to_owned());
+        let what = "a purpose of our own certificate: it belongs into remote";
         return Err(Refusal::Unsupported { path, found, what, expected: "" });
     }
     let local = LocalAuth {
@@ -35,6 +40,7 @@ pub(super) fn remote(conn: &mut Fields<'_>) -> Result<RemoteAuth, Refusal> {
         certs: section.blobs("certs", credential::certificate)?,
         cacerts: section.blobs("cacerts", credential::ca)?,
         revocation: section.parsed("revocation", revocation)?.unwrap_or_default(),
+        eku: section.parsed("eku", eku)?.unwrap_or_default(),
     };
     finish(section)?;
     Ok(remote)
@@ -70,6 +76,14 @@ fn revocation(text: &str) -> Result<Revocation, Why> {
         "ifuri" => Ok(Revocation::IfUri),
         "relaxed" => Ok(Revocation::Relaxed),
         _ => Err(expected("strict, ifuri or relaxed")),
+    }
+}
+
+fn eku(text: &str) -> Result<Eku, Why> {
+    match text.to_ascii_lowercase().as_str() {
+        "any" => Ok(Eku::Any),
+        "ike" => Ok(Eku::Ike),
+        _ => Err(expected("any or ike")),
     }
 }
 

@@ -111,6 +111,7 @@ pub(super) const AUTH: &[Key] = &[
     only("eap_id", Empty, "EAP"),
     only("xauth_id", Empty, "XAuth (IKEv1)"),
     decoded("revocation"),
+    decoded("eku"),
     only("groups", Empty, "group membership"),
     only("cert_policy", Empty, "a certificate policy"),
     decoded("certs"),

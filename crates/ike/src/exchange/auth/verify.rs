@@ -217,6 +217,7 @@ impl Judge {
             intermediates: sent.iter().skip(1).chain(self.credentials.cas()).chain(&remote.certs).collect(),
             crls: self.credentials.crls(),
             revocation: remote.revocation,
+            eku: remote.eku,
             hashes: chain.with(Hash::Identity),
         };
         // Before the chain, or connections for single peers of a CA would use up what may be spent on it.

@@ -1,7 +1,7 @@
 //! Who the two sides are, and how they prove it.
 
 use super::*;
-use testudo_ike::config::Identity;
+use testudo_ike::config::{Eku, Identity};
 
 #[test]
 fn identities() {
@@ -97,4 +97,26 @@ fn authentication_is_one_round() {
         let message = Message::new().with_section("gw", content);
         assert_eq!(connection(&message, Policy::Modern).unwrap_err().to_string(), why);
     }
+}
+
+#[test]
+fn an_extended_key_usage_is_demanded_of_the_peer() {
+    let remote = |content: Message| {
+        let content = Message::new().with_section("local", psk()).with_section("remote", content);
+        let loaded = connection(&Message::new().with_section("gw", content), Policy::Modern);
+        loaded.map(|conn| conn.remote.eku).map_err(|refusal| refusal.to_string())
+    };
+    for (text, eku) in [("any", Eku::Any), ("ike", Eku::Ike), ("IKE", Eku::Ike)] {
+        assert_eq!(remote(psk().with("eku", text)), Ok(eku));
+    }
+    assert_eq!(remote(psk()), Ok(Eku::Any));
+    assert_eq!(
+        remote(psk().with("eku", "serverAuth")).unwrap_err(),
+        "connections.gw.remote.eku: found \"serverAuth\", expected any or ike"
+    );
+    assert_eq!(
+        local(psk().with("eku", "ike")).unwrap_err(),
+        "connections.gw.local.eku: found a purpose, but a purpose of our own certificate: it belongs into remote \
+         is not supported; leave the key out"
+    );
 }
