@@ -74,6 +74,7 @@ mod ipsec_mb;
 mod library;
 pub mod mac;
 mod prefetch;
+pub mod rsa_sha1;
 pub mod separate;
 
 pub use aead::{AeadAlgorithm, AeadKey, IV_LEN, MAX_TEXT_LEN, NONCE_LEN, SALT_LEN, TAG_LEN};

@@ -343,6 +343,7 @@ fn endpoint_config(config: &Config) -> EndpointConfig {
         network_half_open_limit: config.ike.half_open_per_network as usize,
         twin_limit: NonZeroUsize::new(config.ike.ike_sas_per_peer as usize),
         rekeyed_linger: config.ike.rekeyed_linger,
+        legacy_signatures: config.legacy,
         hand_out_jobs: true,
         ..defaults
     }

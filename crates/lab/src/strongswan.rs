@@ -40,7 +40,7 @@ impl Strongswan {
         let dir = namespace.lab().subdir(&format!("{}-charon", namespace.role()))?;
         let socket = dir.join("vici.sock");
         let settings = dir.join("strongswan.conf");
-        write_private(&settings, &settings_text(&socket, ""))?;
+        write_private(&settings, &settings_text(&socket, "", ""))?;
         let charon = unconfined(CHARON, &dir)?;
         // The path of charon's pid file is compiled in: each instance gets a /run of its own.
         let script = "mount -t tmpfs tmpfs /run && exec \"$0\"";
@@ -63,7 +63,16 @@ impl Strongswan {
 
     /// From now on it logs the keys of all SAs that it makes.
     pub fn log_keys(&self) -> Result<()> {
-        write_private(&self.settings, &settings_text(&self.socket, KEYS))?;
+        self.set(&settings_text(&self.socket, "", KEYS))
+    }
+
+    /// From now on it is a peer without digital signatures (RFC 7427).
+    pub fn forget_digital_signatures(&self) -> Result<()> {
+        self.set(&settings_text(&self.socket, "    signature_authentication = no\n", ""))
+    }
+
+    fn set(&self, text: &str) -> Result<()> {
+        write_private(&self.settings, text)?;
         self.swanctl.run(["--reload-settings"]).map(drop)
     }
 
@@ -93,11 +102,11 @@ impl Strongswan {
     }
 }
 
-fn settings_text(socket: &Path, levels: &str) -> String {
+fn settings_text(socket: &Path, more: &str, levels: &str) -> String {
     format!(
         "charon {{
     load = {PLUGINS}
-    # A request is repeated soon, and given up after 48 s: a cluster may be busy with a takeover for a while, and the machine with
+{more}    # A request is repeated soon, and given up after 48 s: a cluster may be busy with a takeover for a while, and the machine with
     # other labs.
     retransmit_timeout = 1.0
     retransmit_base = 1.2

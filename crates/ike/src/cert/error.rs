@@ -58,6 +58,9 @@ pub enum CertError {
     /// The library did not make a signature.
     #[error("the library could not sign by {0}")]
     Sign(super::SignatureScheme),
+    /// Nor one with SHA-1.
+    #[error("the library could not sign by RSA with SHA-1")]
+    SignSha1,
 }
 
 impl CertError {

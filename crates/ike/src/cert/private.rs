@@ -4,10 +4,14 @@ use super::error::CertError;
 use super::pem;
 use super::public::{KeyKind, PublicKey, rsa_kind, sha1};
 use super::scheme::{Hashes, Schemes, SignatureScheme};
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair};
+use der::asn1::UintRef;
+use der::{Decode, Reader, SliceReader};
 use std::fmt;
 use std::sync::Arc;
+use testudo_crypto::rsa_sha1;
 
 /// A private key. The library wipes it when the last clone is dropped.
 #[derive(Clone)]
@@ -100,6 +104,42 @@ impl PrivateKey {
             _ => Err(failed()),
         }
     }
+
+    /// Signs by ECDSA as RFC 4754 has it, where the curve says what is hashed with, and r and s stand one after the other.
+    pub fn sign_fixed(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CertError> {
+        let length = match self.kind {
+            KeyKind::P256 => 32,
+            KeyKind::P384 => 48,
+            KeyKind::P521 => 66,
+            KeyKind::Rsa(_) | KeyKind::Ed25519 => return Err(CertError::Sign(scheme)),
+        };
+        r_and_s(&self.sign(scheme, message)?, length).map_err(|_| CertError::Sign(scheme))
+    }
+
+    /// Signs by RSASSA-PKCS1-v1_5 with SHA-1, for peers without RFC 7427 (RFC 7296 §3.8). `None`: it is no RSA key, or the
+    /// library did not sign.
+    pub fn sign_sha1(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let Pair::Rsa(pair) = &*self.key else { return None };
+        let pkcs8: Pkcs8V1Der<'_> = pair.as_der().ok()?;
+        rsa_sha1::sign(pkcs8.as_ref(), message)
+    }
+}
+
+/// The numbers of an ECDSA signature in DER, each in that many octets.
+fn r_and_s(der: &[u8], length: usize) -> der::Result<Vec<u8>> {
+    let mut reader = SliceReader::new(der)?;
+    let both = reader.sequence(|reader| {
+        let mut both = Vec::with_capacity(2 * length);
+        for _ in 0..2 {
+            let number = UintRef::decode(reader)?;
+            let padding = length.checked_sub(number.as_bytes().len()).ok_or(der::ErrorKind::Overlength)?;
+            both.resize(both.len() + padding, 0);
+            both.extend_from_slice(number.as_bytes());
+        }
+        Ok::<_, der::Error>(both)
+    })?;
+    reader.finish()?;
+    Ok(both)
 }
 
 fn rsa(der: &[u8]) -> Option<PrivateKey> {

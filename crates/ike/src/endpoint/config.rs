@@ -42,6 +42,8 @@ pub struct EndpointConfig {
     pub track_changes: bool,
     /// Synchronize counters with a cluster, or as one, after a failover (RFC 6311).
     pub counter_sync: bool,
+    /// RSA with SHA-1 in AUTH, where the peer has no digital signatures (RFC 7427) and the connection names no hash.
+    pub legacy_signatures: bool,
     /// How long a responder waits for the next IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
     pub followup_timeout: Duration,
     /// How long an initiator goes on after an error notify that nobody authenticated (RFC 7296 §2.21.1).
@@ -94,6 +96,7 @@ impl Default for EndpointConfig {
             job_limit: 1000,
             track_changes: false,
             counter_sync: true,
+            legacy_signatures: false,
             followup_timeout: Duration::from_secs(20),
             unauthenticated_error_wait: Duration::from_secs(2),
             rekey_retry: Duration::from_secs(15),

@@ -55,3 +55,4 @@ mod strangers;
 mod takeover;
 mod transport;
 mod unreachable;
+mod without_rfc_7427;

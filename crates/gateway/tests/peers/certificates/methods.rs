@@ -1,9 +1,9 @@
 //! Every kind of key and signature, both ways at once and each its own way, and chains.
 
-use super::{ECDSA, come_and_go, equip, load, start, start_at};
+use super::{ECDSA, come_and_go, equip, load, start, start_at, trust_one_root};
 use crate::common::Scenario;
 use testudo_lab::capture::Capture;
-use testudo_lab::gateway::Kind;
+use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::pki::KeyKind;
 use testudo_lab::topology::Side;
 
@@ -36,6 +36,34 @@ fn every_method_in_both_roles() {
         assert!(log.contains(&theirs), "{theirs}: {log}");
         let log = pair.two.process().log().unwrap();
         assert!(log.contains(&ours), "{ours}: {log}");
+    }
+}
+
+/// Without digital signatures charon has ECDSA as in RFC 4754, and RSA with SHA-1.
+#[test]
+fn a_peer_without_digital_signatures() {
+    let mut pair = Scenario::new("old-auth", Kind::Strongswan).settings("legacy = true").start_empty();
+    let pki = trust_one_root(&pair);
+    let Gateway::Strongswan(charon) = &pair.two else { panic!("strongSwan is asked for") };
+    charon.forget_digital_signatures().unwrap();
+    for (kind, method) in [
+        (KeyKind::Ecdsa("P-256"), "ECDSA-256 signature"),
+        (KeyKind::Ecdsa("P-384"), "ECDSA-384 signature"),
+        (KeyKind::Ecdsa("P-521"), "ECDSA-521 signature"),
+        (KeyKind::Rsa, "RSA_EMSA_PKCS1_SHA1 (weak, allowed by legacy = true)"),
+    ] {
+        for side in [Side::One, Side::Two] {
+            equip(&pair, &pki, side, kind, "root");
+        }
+        load(&pair, |_, _| {});
+        come_and_go(&pair);
+        let log = pair.one.process().log().unwrap();
+        for line in [
+            format!("'C=CH, O=Testudo Lab, CN=gw2' with {method} successful"),
+            format!("'C=CH, O=Testudo Lab, CN=gw1' (myself) with {method}"),
+        ] {
+            assert!(log.contains(&line), "{line}: {log}");
+        }
     }
 }
 

@@ -51,12 +51,17 @@ fn start(name: &'static str) -> (Pair, Pki) {
 
 fn start_at(scenario: Scenario) -> (Pair, Pki) {
     let pair = scenario.impatient().start_empty();
+    let pki = trust_one_root(&pair);
+    (pair, pki)
+}
+
+fn trust_one_root(pair: &Pair) -> Pki {
     let pki = Pki::new(pair.t.gw1.lab()).unwrap();
     pki.ca("root", ECDSA, "/C=CH/O=Testudo Lab/CN=Root", None).unwrap();
     for side in [Side::One, Side::Two] {
         pki.give(pair.swanctl(side), "root.pem", "x509ca").unwrap();
     }
-    (pair, pki)
+    pki
 }
 
 /// Makes that side's certificate and key, and puts them where swanctl finds them.

@@ -72,6 +72,7 @@ impl Endpoint {
             credentials: Arc::clone(&self.credentials),
             role: sa.role,
             hashes: extensions.hashes,
+            sha1: self.config.legacy_signatures,
             message: opening.init_request.clone(),
             peer_nonce: opening.nonces.responder.clone(),
             int_auth: opening.int_auth.octets(sa.outgoing.next),

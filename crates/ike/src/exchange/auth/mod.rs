@@ -1,6 +1,7 @@
 //! IKE_AUTH (RFC 7296 §1.2): who the sides are, and the first Child SA.
 
 mod choose;
+mod form;
 mod initiator;
 mod ppk;
 mod prove;

@@ -1,5 +1,6 @@
 //! Our side of authentication: AUTH, and the certificates that go with it.
 
+use super::form::{Allowed, Form};
 use super::shown;
 use crate::cert::{Credentials, Hashes, Own, Schemes};
 use crate::config::{AuthMethod, Connection, Identity, SendCert, SharedSecret};
@@ -20,6 +21,8 @@ pub(super) struct Prover {
     pub(super) role: Role,
     /// With what the peer can hash for signatures of ours.
     pub(super) hashes: Hashes,
+    /// RSA with SHA-1 is allowed where the peer can do no better.
+    pub(super) sha1: bool,
     /// Our IKE_SA_INIT message.
     pub(super) message: Vec<u8>,
     pub(super) peer_nonce: Nonce,
@@ -73,16 +76,12 @@ impl Prover {
     }
 
     fn prove_by_signature(&self, keys: &IkeKeys, schemes: Schemes) -> Result<Proof, Reason> {
-        let Self { connection, role, hashes, message, peer_nonce, int_auth, local, asked, .. } = self;
+        let Self { connection, role, message, peer_nonce, int_auth, local, asked, .. } = self;
         let Own { chain, key } = self.credentials.own(&connection.local, local).ok_or_else(|| {
             Reason::Refused(format!("no certificate with its private key is loaded for '{local}'"))
         })?;
-        let scheme = key.choose(schemes, *hashes).ok_or_else(|| {
-            let why = if hashes.is_empty() {
-                "the peer knows no digital signatures (RFC 7427), and SHA-1 is not used"
-            } else {
-                "no hash algorithm that is allowed here is also the peer's"
-            };
+        let allowed = Allowed { schemes, hashes: self.hashes, sha1: self.sha1 };
+        let form = Form::choose(&key, allowed).map_err(|why| {
             Reason::Refused(format!("cannot sign with the {} key of '{local}': {why}", key.kind()))
         })?;
         // Peers compare names octet by octet now and then: what the certificate says is right in any case.
@@ -93,11 +92,7 @@ impl Prover {
         };
         let id = IdPayload::from(&local);
         let octets = keys.signed_octets(*role, &SignedOctets { message, peer_nonce, id: &id, int_auth })?;
-        let refused = |error: crate::cert::CertError| Reason::Refused(error.to_string());
-        let signature = key.sign(scheme, &octets).map_err(refused)?;
-        let algorithm = scheme.algorithm_identifier().map_err(refused)?;
-        let auth = AuthPayload::signature(&algorithm, &signature)
-            .ok_or_else(|| Reason::Refused(format!("the name of {scheme} is too long")))?;
+        let auth = form.sign(&key, &octets).map_err(|error| Reason::Refused(error.to_string()))?;
         let sends = match connection.send_cert {
             SendCert::Always => true,
             SendCert::IfAsked => *asked,
@@ -108,7 +103,7 @@ impl Prover {
             .iter()
             .map(|certificate| Payload::Certificate(CertPayload::x509(certificate.to_der().to_vec())))
             .collect();
-        let line = format!("authentication of '{local}' (myself) with {scheme}");
+        let line = format!("authentication of '{local}' (myself) with {form}");
         Ok(Proof { local, id, certificates, auth, line })
     }
 }

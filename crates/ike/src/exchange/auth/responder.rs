@@ -206,6 +206,7 @@ impl Endpoint {
             credentials: Arc::clone(&self.credentials),
             role: sa.role,
             hashes: sa.extensions.hashes,
+            sha1: self.config.legacy_signatures,
             message: half.init_response.clone(),
             peer_nonce: half.nonces.initiator.clone(),
             int_auth,

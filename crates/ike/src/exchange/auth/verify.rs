@@ -1,5 +1,6 @@
 //! The peer's side of authentication: whether AUTH is right, and who vouches for the key.
 
+use super::form::Form;
 use crate::cert::{Certificate, Credentials, Hash, Hashes, Schemes, SignatureScheme, Spent, Trust};
 use crate::config::{AuthMethod, Connection, Identity};
 use crate::endpoint::Endpoint;
@@ -57,6 +58,8 @@ pub(super) struct Signed {
     /// The schemes that are allowed, and the hashes of certificates.
     schemes: Schemes,
     chain: Hashes,
+    /// RSA with SHA-1 is allowed (RFC 7296 §3.8).
+    sha1: bool,
     /// The CAs that the connection trusts.
     anchors: Vec<Certificate>,
 }
@@ -130,6 +133,7 @@ impl Endpoint {
                         octets,
                         schemes,
                         chain,
+                        sha1: self.config.legacy_signatures && schemes.is_rsa_with_any_hash(),
                         anchors: self.anchors(connection).into_iter().cloned().collect(),
                     })),
                     Err(error) => Check::Known(Err(error.to_string())),
@@ -192,11 +196,20 @@ impl Check {
 
 impl Judge {
     fn verify(&self, signed: &Signed, evidence: &Evidence) -> Result<Proven, String> {
-        let Signed { connection, identity, auth, octets, schemes, chain, anchors } = signed;
+        let Signed { connection, identity, auth, octets, schemes, chain, sha1, anchors } = signed;
         let signature = Signature::read(identity, auth)?;
-        let scheme = signature.scheme;
-        if !schemes.contains(scheme) {
-            return Err(format!("{identity} signs by {scheme}, which is not allowed here"));
+        let form = signature.form;
+        match form {
+            Form::Digital(scheme) | Form::Fixed(scheme) if !schemes.contains(scheme) => {
+                return Err(format!("{identity} signs by {scheme}, which is not allowed here"));
+            }
+            Form::RsaSha1 if !sha1 => {
+                return Err(format!(
+                    "{identity} authenticates by RSA with SHA-1, which is too weak; expected a digital signature \
+                     (RFC 7427), or, where no hash is named in auth, legacy = true in testudo.toml"
+                ));
+            }
+            _ => {}
         }
         let sent = evidence.certificates.get_or_init(|| certificates(&self.payloads));
         let sent = sent.as_ref().map_err(String::clone)?;
@@ -226,7 +239,7 @@ impl Judge {
         }
         let anchor = trust.verify_within(&end, &evidence.spent)?;
         let line = format!(
-            "authentication of '{identity}' with {scheme} successful, by certificate '{}' of CA '{}'",
+            "authentication of '{identity}' with {form} successful, by certificate '{}' of CA '{}'",
             end.subject(),
             anchor.subject()
         );
@@ -267,37 +280,34 @@ impl Judge {
 
 /// AUTH as a signature.
 struct Signature<'a> {
-    scheme: SignatureScheme,
+    form: Form,
     octets: &'a [u8],
-    /// As in RFC 4754, not RFC 7427.
-    fixed: bool,
 }
 
 impl<'a> Signature<'a> {
     fn read(identity: &Identity, auth: &'a AuthPayload) -> Result<Self, String> {
-        let fixed = |scheme| Ok(Self { scheme, octets: &auth.data, fixed: true });
+        let bare = |form| Ok(Self { form, octets: &auth.data });
         match auth.method {
             AuthMethodId::DigitalSignature => {
                 let (algorithm, octets) =
                     auth.signature_parts().ok_or_else(|| format!("AUTH of {identity} is too short"))?;
                 let scheme = SignatureScheme::from_der(algorithm)
                     .map_err(|error| format!("AUTH of {identity} is not acceptable: {error}"))?;
-                Ok(Self { scheme, octets, fixed: false })
+                Ok(Self { form: Form::Digital(scheme), octets })
             }
-            AuthMethodId::EcdsaSha256 => fixed(SignatureScheme::EcdsaSha256),
-            AuthMethodId::EcdsaSha384 => fixed(SignatureScheme::EcdsaSha384),
-            AuthMethodId::EcdsaSha512 => fixed(SignatureScheme::EcdsaSha512),
-            AuthMethodId::RsaSignature => Err(format!(
-                "{identity} authenticates by RSA with SHA-1, which is too weak; expected a digital signature (RFC 7427)"
-            )),
+            AuthMethodId::EcdsaSha256 => bare(Form::Fixed(SignatureScheme::EcdsaSha256)),
+            AuthMethodId::EcdsaSha384 => bare(Form::Fixed(SignatureScheme::EcdsaSha384)),
+            AuthMethodId::EcdsaSha512 => bare(Form::Fixed(SignatureScheme::EcdsaSha512)),
+            AuthMethodId::RsaSignature => bare(Form::RsaSha1),
             other => Err(format!("{identity} authenticates by {other}, expected a signature")),
         }
     }
 
     fn is_by(&self, certificate: &Certificate, octets: &[u8]) -> bool {
-        match self.fixed {
-            true => certificate.key().verify_fixed(self.scheme, octets, self.octets),
-            false => certificate.key().verify(self.scheme, octets, self.octets),
+        match self.form {
+            Form::Digital(scheme) => certificate.key().verify(scheme, octets, self.octets),
+            Form::Fixed(scheme) => certificate.key().verify_fixed(scheme, octets, self.octets),
+            Form::RsaSha1 => certificate.key().verify_sha1(octets, self.octets),
         }
     }
 }

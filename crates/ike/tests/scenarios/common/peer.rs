@@ -22,6 +22,7 @@ pub(crate) struct Peer {
     pub(crate) opener: SkOpener,
     pub(crate) nonces: Nonces,
     init_request: Vec<u8>,
+    init_response: Vec<u8>,
     /// What IKE_INTERMEDIATE has said.
     pub(crate) int_auth: IntAuth,
     /// Message ID of the next request.
@@ -121,6 +122,7 @@ impl Peer {
             keys,
             nonces,
             init_request: request,
+            init_response: answers[0].clone(),
             int_auth: IntAuth::default(),
             next: 1,
             last: Vec::new(),
@@ -150,6 +152,17 @@ impl Peer {
             int_auth: &[],
         };
         self.keys.signed_octets(Role::Initiator, &octets).unwrap()
+    }
+
+    /// What AUTH of the host covers.
+    pub(crate) fn octets_of_host(&self, id: &IdPayload) -> Vec<u8> {
+        let octets = SignedOctets {
+            message: &self.init_response,
+            peer_nonce: &self.nonces.initiator,
+            id,
+            int_auth: &[],
+        };
+        self.keys.signed_octets(Role::Responder, &octets).unwrap()
     }
 
     pub(crate) fn auth_as(&self, identity: &Identity, psk: &[u8]) -> Vec<Payload> {
