@@ -12,6 +12,7 @@ use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
 use crate::lineup::Lineup;
 use crate::log;
+use crate::reserved::reserved;
 use crate::vici_notes::pass_on;
 use crate::vici_socket::ViciSocket;
 use mio::net::UnixStream;
@@ -168,6 +169,7 @@ impl Loop {
             }
         };
         ike.set_local_addresses(data.local_addresses());
+        ike.set_reserved_addresses(reserved(data.fib()));
         let join = |(prepared, settings): (Prepared, _)| prepared.join(settings, data.fib());
         let node = prepared.zip(config.cluster.as_ref()).map(join).transpose()?;
         if let Some(node) = &node {

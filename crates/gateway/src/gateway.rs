@@ -19,6 +19,7 @@ use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
 use crate::policies::{Change, NewSa, Policies};
+use crate::reserved::reserved;
 use crate::retreat::apply_what_can_be;
 use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
@@ -265,6 +266,7 @@ impl Gateway {
             self.log(None, None, 0, format!("cannot follow the routes: {error}"));
         }
         self.endpoint.set_local_addresses(self.data.local_addresses());
+        self.endpoint.set_reserved_addresses(reserved(self.data.fib()));
         let carriers = self.node.as_ref().map(|node| node.carriers(self.data.fib())).unwrap_or_default();
         for (link, up) in carriers {
             self.in_cluster(|member, now| member.set_link(now, link, up));

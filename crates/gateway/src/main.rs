@@ -25,6 +25,7 @@ mod prefix;
 mod prefix_map;
 mod privileges;
 mod reader;
+mod reserved;
 mod retreat;
 mod vici_control;
 mod vici_notes;

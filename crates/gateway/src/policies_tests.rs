@@ -51,6 +51,7 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
         keyingtries: 1,
         unique: Default::default(),
         vips: vec![],
+        vips_within: vec![],
         pools: vec![],
         lifetime: IkeLifetime::default(),
         send_cert: SendCert::IfAsked,

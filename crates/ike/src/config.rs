@@ -56,6 +56,8 @@ pub struct Connection {
     pub unique: Unique,
     /// `vips`: virtual addresses to ask the peer for; an unspecified one for any of its family.
     pub vips: Vec<IpAddr>,
+    /// `vips_within`: what of virtual addresses the peer may give. Empty: what belongs to nobody that we know of.
+    pub vips_within: Vec<AddrRange>,
     /// `pools`: names of the pools whose addresses the peer may get.
     pub pools: Vec<String>,
     /// `rekey_time`, `over_time`, `rand_time`.

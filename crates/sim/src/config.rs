@@ -174,6 +174,7 @@ pub fn connection(peer: usize, gateway: bool, manners: &Manners) -> Connection {
         keyingtries: 0,
         unique: manners.unique[side],
         vips: vec![],
+        vips_within: vec![],
         pools: vec![],
         lifetime: IkeLifetime::new(manners.ike_rekey[side], Some(600), Some(manners.ike_rekey[side] / 4)),
         send_cert: SendCert::default(),

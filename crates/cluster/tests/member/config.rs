@@ -70,6 +70,7 @@ fn connection(name: String, ends: [(IpAddr, String); 2], child: Child) -> Connec
         keyingtries: 0,
         unique: Default::default(),
         vips: vec![],
+        vips_within: vec![],
         pools: vec![],
         lifetime: IkeLifetime::default(),
         send_cert: SendCert::default(),

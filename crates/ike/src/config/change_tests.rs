@@ -66,6 +66,7 @@ fn connection() -> Connection {
         keyingtries: 1,
         unique: Unique::default(),
         vips: vec![],
+        vips_within: vec![],
         pools: vec![],
         lifetime: IkeLifetime::default(),
         local: LocalAuth::psk(None),
@@ -89,7 +90,7 @@ fn of_child(edit: impl FnOnce(&mut Child)) -> ChildChange {
 
 #[test]
 fn what_ike_sa_init_and_ike_auth_agree_on_needs_another_ike_sa() {
-    let edits: [(&str, Edit); 12] = [
+    let edits: [(&str, Edit); 13] = [
         ("local_addrs", |c| c.local_addrs.clear()),
         ("remote_addrs", |c| c.remote_addrs.push(range("192.0.2.3"))),
         ("local_port", |c| c.local_port = 4500),
@@ -98,6 +99,7 @@ fn what_ike_sa_init_and_ike_auth_agree_on_needs_another_ike_sa() {
         ("fragmentation", |c| c.fragmentation = Fragmentation::No),
         ("ppk_id, ppk_required", |c| c.ppk.required = true),
         ("vips", |c| c.vips.push("0.0.0.0".parse().unwrap())),
+        ("vips_within", |c| c.vips_within.push(range("10.3.0.1"))),
         ("pools", |c| c.pools.push("pool".into())),
         ("local", |c| c.local.id = Some(Identity::Fqdn("moon".into()))),
         ("remote", |c| c.remote.method = AuthMethod::PUBKEY),

@@ -65,6 +65,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
+use testudo_ipsec::selector::AddrRange;
 use zeroize::Zeroizing;
 
 /// All of IKE on one node.
@@ -72,6 +73,8 @@ pub struct Endpoint {
     pub(crate) config: EndpointConfig,
     pub(crate) alloc: Box<dyn Allocator + Send>,
     pub(crate) local_addrs: Vec<IpAddr>,
+    /// See [`Endpoint::set_reserved_addresses`].
+    pub(crate) reserved: Vec<AddrRange>,
     pub(crate) connections: Connections,
     pub(crate) secrets: Secrets,
     /// Jobs share it: a handshake is judged by what was loaded when it came to that.
@@ -140,6 +143,7 @@ impl Endpoint {
             config,
             alloc,
             local_addrs: Vec::new(),
+            reserved: Vec::new(),
             connections: Connections::default(),
             secrets: Secrets::default(),
             credentials: Arc::default(),
@@ -170,6 +174,12 @@ impl Endpoint {
     /// leaves from the first that fits.
     pub fn set_local_addresses(&mut self, addrs: Vec<IpAddr>) {
         self.local_addrs = addrs;
+    }
+
+    /// Addresses of others around the host, such as its neighbours, routers and name servers: no peer may give them to us as
+    /// virtual ones, unless a connection's `vips_within` says so.
+    pub fn set_reserved_addresses(&mut self, ranges: Vec<AddrRange>) {
+        self.reserved = ranges;
     }
 
     /// Tells what time of day it is: certificates are valid by it, and before this is told none is. It may be told as often

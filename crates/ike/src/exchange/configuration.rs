@@ -161,11 +161,20 @@ impl Endpoint {
         if !connection.vips.iter().any(|vip| vip.is_ipv4() == addr.is_ipv4()) {
             return Some("none of its family was asked for");
         }
+        let within = &connection.vips_within;
+        if !within.is_empty() && !within.iter().any(|range| range.contains(addr)) {
+            return Some("it lies outside of vips_within");
+        }
         // A second IKE SA with the same peer brings the same address.
         let mut with_peer = sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity));
         let brought = with_peer.any(|other| other.virtual_ips.local.contains(&addr));
         if addr == sa.path.local.ip() || self.local_addrs.contains(&addr) && !brought {
             return Some("this host has it already");
+        }
+        if within.is_empty() && !brought && self.reserved.iter().any(|range| range.contains(addr)) {
+            return Some(
+                "it lies in a network of this host, or is a name server's; vips_within can allow it",
+            );
         }
         let named = |other: &Arc<Connection>| other.peer_address() == Some(addr);
         if addr == sa.path.remote.ip()

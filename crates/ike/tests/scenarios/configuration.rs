@@ -224,6 +224,51 @@ fn an_address_of_others_is_refused() {
     }
 }
 
+/// Moon's neighbours, routers and name servers keep their addresses, unless its operator says from where addresses come.
+#[test]
+fn addresses_come_from_where_the_connection_says() {
+    let lan = "10.3.0.0-10.3.0.255";
+    for (given, within, accepted) in [
+        ("10.3.0.7", "", false),
+        ("10.4.0.53", "", false),
+        ("10.5.0.7", "", true),
+        ("10.3.0.7", lan, true),
+        ("10.4.0.53", "10.4.0.0-10.4.0.255", true),
+        ("10.5.0.7", lan, false),
+        ("192.0.2.1", "192.0.2.0-192.0.2.255", false),
+    ] {
+        let mut world = road(12, &["0.0.0.0"]);
+        world.hosts[1].endpoint.unload_pool("v4").unwrap();
+        world.hosts[1].load_pool(pool("v4", given));
+        let (now, host) = (world.now, &mut world.hosts[0]);
+        host.endpoint.set_reserved_addresses(vec![range(lan), range("10.4.0.53")]);
+        let mut connection = host.endpoint.connections().next().unwrap().clone();
+        connection.vips_within =
+            Some(within).filter(|text| !text.is_empty()).map(range).into_iter().collect();
+        host.load(now, connection);
+        world.initiate(0);
+        world.run_secs(1);
+        let host = &world.hosts[0];
+        assert_eq!(!host.virtual_ips.is_empty(), accepted, "{given} within {within:?}: {:#?}", host.log());
+        assert_eq!(host.logged(&format!("refused virtual IP {given}")), !accepted, "{given}");
+    }
+}
+
+/// An IKE SA that takes the place of another brings the address that this host has by now.
+#[test]
+fn an_address_that_is_ours_already_is_kept() {
+    let mut world = road(13, &["0.0.0.0"]);
+    world.establish();
+    // On the TUN it makes a network of its own.
+    world.hosts[0].endpoint.set_reserved_addresses(vec![range("10.3.0.1")]);
+    let (now, id) = (world.now, world.hosts[0].sas()[0].id);
+    assert!(world.hosts[0].endpoint.reauthenticate_ike(now, id));
+    world.settle(0);
+    world.run_secs(30);
+    assert_eq!(world.hosts[0].addresses(), [addr("10.3.0.1")], "{:#?}", world.hosts[0].log());
+    assert!(!world.hosts[0].logged("refused virtual IP"));
+}
+
 /// A state that comes takes the place of one with another address: that one is free again.
 #[test]
 fn a_state_that_is_replaced_lets_its_lease_go() {

@@ -8,6 +8,7 @@ use super::{addr, auth, child, identity, lifetime, proposal, value};
 use crate::message::{Element, Message};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, PpkPolicy, SendCert, Unique};
+use testudo_ipsec::selector::AddrRange;
 
 /// The port of IKE, where NAT detection may move on to 4500.
 const IKE_PORT: u16 = 500;
@@ -46,6 +47,7 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
         send_certreq: conn.parsed("send_certreq", value::boolean)?.unwrap_or(true),
         unique: conn.parsed("unique", unique)?.unwrap_or_default(),
         vips: virtual_ips(&mut conn)?,
+        vips_within: conn.parsed("vips_within", ranges)?.unwrap_or_default(),
         pools: conn.list("pools", |name| Ok(name.to_owned()))?.unwrap_or_default(),
         ppk: PpkPolicy {
             id: conn.parsed("ppk_id", identity::parse)?.flatten(),
@@ -96,6 +98,12 @@ fn virtual_ip(text: &str) -> Result<IpAddr, Why> {
         "%config6" => Ok(Ipv6Addr::UNSPECIFIED.into()),
         text => text.parse().map_err(|_| expected("an address, or 0.0.0.0 or :: for any")),
     }
+}
+
+/// `swanctl` knows no list of this name, and sends the text as it stands.
+fn ranges(text: &str) -> Result<Vec<AddrRange>, Why> {
+    let why = || expected("addresses, subnets or ranges such as 10.3.0.0/24, separated by commas");
+    text.split(',').map(|item| addr::range(item.trim()).ok_or_else(why)).collect()
 }
 
 fn fragmentation(text: &str) -> Result<Fragmentation, Why> {

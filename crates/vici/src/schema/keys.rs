@@ -91,6 +91,7 @@ pub(super) const CONNECTION: &[Key] = &[
     decoded("send_cert"),
     words("ocsp", &["no", "never"], "never", "OCSP"),
     decoded("vips"),
+    decoded("vips_within"),
     decoded("pools"),
     decoded("ppk_id"),
     decoded("ppk_required"),

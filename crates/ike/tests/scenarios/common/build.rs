@@ -93,6 +93,7 @@ pub(crate) fn connection(local: (&str, &str), remote: (&str, &str)) -> Connectio
         keyingtries: 1,
         unique: Default::default(),
         vips: vec![],
+        vips_within: vec![],
         pools: vec![],
         lifetime: IkeLifetime::default(),
         send_cert: SendCert::default(),

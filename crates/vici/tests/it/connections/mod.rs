@@ -171,6 +171,21 @@ fn virtual_addresses_are_one_of_each_family() {
     }
 }
 
+#[test]
+fn virtual_addresses_have_bounds() {
+    let within = with("vips_within", "10.3.0.0/24, 10.4.0.1-10.4.0.9,fd00:3::1").unwrap().vips_within;
+    assert_eq!(
+        within,
+        [range("10.3.0.0", "10.3.0.255"), range("10.4.0.1", "10.4.0.9"), range("fd00:3::1", "fd00:3::1")]
+    );
+    assert!(with("encap", "no").unwrap().vips_within.is_empty());
+    for text in ["", "10.3.0.0/24,", "%any", "10.3.0.0/33", "here"] {
+        let why = with("vips_within", text).unwrap_err();
+        let expected = "addresses, subnets or ranges such as 10.3.0.0/24, separated by commas";
+        assert_eq!(why, format!("connections.gw.vips_within: found {text:?}, expected {expected}"));
+    }
+}
+
 /// strongSwan's words, units and defaults.
 #[test]
 fn lifetimes() {
