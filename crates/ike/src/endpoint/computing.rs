@@ -10,11 +10,13 @@
 //! message comes again: nobody has answered it.
 
 use super::half_open::{Claimant, of_strangers};
+use super::table::hash;
 use super::{Discard, Endpoint};
 use crate::output::{IkeSaId, Reason, Time};
 use crate::sa::{IkeSa, InitKey};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::net::IpAddr;
 
 /// A computation: owned, and bound to no thread. What it holds of keys is wiped with it.
 pub struct Job {
@@ -36,6 +38,9 @@ pub struct JobId {
     place: Place,
 }
 
+/// Of the jobs of IKE SAs one peer may have this part out, over all of its IKE SAs.
+const PEER_PART: usize = 4;
+
 /// How it goes on.
 type Then = Box<dyn FnOnce(&mut Endpoint, Time) + Send>;
 
@@ -54,16 +59,73 @@ pub(crate) struct Jobs {
     last: u64,
     out: BTreeMap<Place, Out>,
     strangers: usize,
+    /// Of peers that have an identity.
+    peers: BTreeMap<Peer, usize>,
     /// Of those, the ones that the host has not fetched. Strangers have to wait for peers that have come further.
-    of_sas: VecDeque<Job>,
+    of_sas: Turns,
     of_strangers: VecDeque<Job>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Out {
     number: u64,
-    /// Whom it counts against, as a half-open IKE SA would.
-    claimant: Option<Claimant>,
+    owner: Owner,
+}
+
+/// Whom a job counts against.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    /// One that asks for a new IKE SA, as if it were half open.
+    Stranger(Claimant),
+    /// The peer of an IKE SA.
+    Peer(Peer),
+}
+
+/// The peer of IKE SAs: an identity, or, before there is one, an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Peer {
+    /// By the hash of its canonical form.
+    Identity(u64),
+    Address(IpAddr),
+}
+
+impl Peer {
+    fn of(sa: &IkeSa) -> Self {
+        match &sa.remote_id {
+            Some(identity) => Self::Identity(hash(&identity.canonical())),
+            None => Self::Address(sa.path.remote.ip()),
+        }
+    }
+}
+
+/// Jobs whose peers take turns: however many one has, another waits for one of them at a time.
+#[derive(Debug, Default)]
+struct Turns {
+    queues: BTreeMap<Peer, VecDeque<Job>>,
+    /// The peers that have jobs, each once.
+    order: VecDeque<Peer>,
+}
+
+impl Turns {
+    fn push(&mut self, peer: Peer, job: Job) {
+        let queue = self.queues.entry(peer).or_default();
+        if queue.is_empty() {
+            self.order.push_back(peer);
+        }
+        queue.push_back(job);
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        let peer = self.order.pop_front()?;
+        let queue = self.queues.get_mut(&peer)?;
+        let job = queue.pop_front();
+        if queue.is_empty() {
+            self.queues.remove(&peer);
+        } else {
+            self.order.push_back(peer);
+        }
+        job
+    }
 }
 
 impl Job {
@@ -97,11 +159,15 @@ impl fmt::Debug for Done {
 }
 
 impl Jobs {
-    fn begin(&mut self, place: Place, claimant: Option<Claimant>) -> JobId {
+    fn begin(&mut self, place: Place, owner: Owner) -> JobId {
         self.last = self.last.saturating_add(1);
         let number = self.last;
-        self.strangers = self.strangers.saturating_add(usize::from(claimant.is_some()));
-        self.out.insert(place, Out { number, claimant });
+        match owner {
+            Owner::Stranger(_) => self.strangers = self.strangers.saturating_add(1),
+            Owner::Peer(peer @ Peer::Identity(_)) => *self.peers.entry(peer).or_default() += 1,
+            Owner::Peer(Peer::Address(_)) => {}
+        }
+        self.out.insert(place, Out { number, owner });
         JobId { number, place }
     }
 
@@ -112,7 +178,15 @@ impl Jobs {
 
     fn remove(&mut self, place: Place) -> Option<Out> {
         let out = self.out.remove(&place)?;
-        self.strangers = self.strangers.saturating_sub(usize::from(out.claimant.is_some()));
+        match out.owner {
+            Owner::Stranger(_) => self.strangers = self.strangers.saturating_sub(1),
+            Owner::Peer(peer) => {
+                let count = self.peers.remove(&peer).unwrap_or_default().saturating_sub(1);
+                if count > 0 {
+                    self.peers.insert(peer, count);
+                }
+            }
+        }
         Some(out)
     }
 
@@ -120,16 +194,21 @@ impl Jobs {
         self.out.get(&id.place).is_some_and(|out| out.number == id.number)
     }
 
-    fn is_full(&self, claimant: Option<Claimant>, limit: usize) -> bool {
-        match claimant {
-            Some(claimant) if claimant.is_named() => self.strangers >= limit,
-            Some(_) => self.strangers >= of_strangers(limit),
-            None => self.out.len().saturating_sub(self.strangers) >= limit,
+    fn is_full(&self, owner: Owner, limit: usize) -> bool {
+        match owner {
+            Owner::Stranger(claimant) if claimant.is_named() => self.strangers >= limit,
+            Owner::Stranger(_) => self.strangers >= of_strangers(limit),
+            Owner::Peer(peer) => {
+                // Before there is an identity, the limits of half-open IKE SAs hold.
+                let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
+                let all = self.out.len().saturating_sub(self.strangers);
+                of_peer >= (limit / PEER_PART).max(1) || all >= limit
+            }
         }
     }
 
     fn take(&mut self) -> Option<Job> {
-        while let Some(job) = self.of_sas.pop_front().or_else(|| self.of_strangers.pop_front()) {
+        while let Some(job) = self.of_sas.pop().or_else(|| self.of_strangers.pop_front()) {
             if self.is_wanted(job.id) {
                 return Some(job);
             }
@@ -154,7 +233,7 @@ impl Endpoint {
     /// A job came to nothing: its handshake fails, unless the peer's or our own repetition brings it to another.
     pub fn job_failed(&mut self, now: Time, id: JobId, why: &str) {
         if let Some(out) = self.jobs.end(id) {
-            out.claimant.into_iter().for_each(|claimant| self.half_opens.end(claimant));
+            self.no_longer_computing(out.owner);
             self.discard(now, Discard::Computation, || format!("a computation of a handshake failed: {why}"));
         }
     }
@@ -173,9 +252,15 @@ impl Endpoint {
         }
     }
 
+    fn no_longer_computing(&mut self, owner: Owner) {
+        if let Owner::Stranger(claimant) = owner {
+            self.half_opens.end(claimant);
+        }
+    }
+
     fn finish(&mut self, now: Time, Done { id, then }: Done) {
         if let Some(out) = self.jobs.end(id) {
-            out.claimant.into_iter().for_each(|claimant| self.half_opens.end(claimant));
+            self.no_longer_computing(out.owner);
             then(self, now);
         }
     }
@@ -185,11 +270,12 @@ impl Endpoint {
     pub(crate) fn compute<T: Send + 'static>(
         &mut self,
         now: Time,
-        (ike, response): (IkeSaId, bool),
+        (sa, response): (&IkeSa, bool),
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, &mut IkeSa, T) -> Result<(), Reason> + Send + 'static,
     ) {
-        self.hand_out(now, (Place::Sa { ike, response }, true), None, work, move |endpoint, now, result| {
+        let (ike, owner) = (sa.id, Owner::Peer(Peer::of(sa)));
+        self.hand_out(now, (Place::Sa { ike, response }, true), owner, work, move |endpoint, now, result| {
             endpoint.with_sa(now, ike, |endpoint, sa| then(endpoint, now, sa, result));
         });
     }
@@ -204,7 +290,7 @@ impl Endpoint {
         then: impl FnOnce(&mut Self, Time, &mut IkeSa, T) -> Result<(), Reason> + Send + 'static,
     ) -> Result<(), Reason> {
         if takes_long {
-            self.compute(now, (sa.id, response), work, then);
+            self.compute(now, (sa, response), work, then);
             return Ok(());
         }
         then(self, now, sa, work())
@@ -219,36 +305,39 @@ impl Endpoint {
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, T) + Send + 'static,
     ) {
-        self.hand_out(now, (Place::Stranger(key), takes_long), Some(claimant), work, then);
+        self.hand_out(now, (Place::Stranger(key), takes_long), Owner::Stranger(claimant), work, then);
     }
 
     fn hand_out<T: Send + 'static>(
         &mut self,
         now: Time,
         (place, takes_long): (Place, bool),
-        claimant: Option<Claimant>,
+        owner: Owner,
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, T) + Send + 'static,
     ) {
-        if self.jobs.is_full(claimant, self.config.job_limit) {
+        if self.jobs.is_full(owner, self.config.job_limit) {
             let out = self.jobs.out.len();
             return self.discard(now, Discard::Overload, || {
                 format!("ignored a message of a handshake: {out} are being computed")
             });
         }
-        if let Some(claimant) = claimant {
+        if let Owner::Stranger(claimant) = owner {
             if !self.make_room(now, claimant) {
                 return self.stats.discard(Discard::HalfOpenLimit);
             }
             self.half_opens.begin(claimant);
         }
-        let id = self.jobs.begin(place, claimant);
+        let id = self.jobs.begin(place, owner);
         let work = move || -> Then {
             let result = work();
             Box::new(move |endpoint, now| then(endpoint, now, result))
         };
-        let queue = if claimant.is_some() { &mut self.jobs.of_strangers } else { &mut self.jobs.of_sas };
-        queue.push_back(Job { id, takes_long, work: Box::new(work) });
+        let job = Job { id, takes_long, work: Box::new(work) };
+        match owner {
+            Owner::Stranger(_) => self.jobs.of_strangers.push_back(job),
+            Owner::Peer(peer) => self.jobs.of_sas.push(peer, job),
+        }
     }
 
     /// True while a computation for a request, or a response, of the IKE SA is out.
@@ -268,3 +357,6 @@ impl Endpoint {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

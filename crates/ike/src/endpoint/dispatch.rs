@@ -249,7 +249,7 @@ impl Endpoint {
         match (payloads, request.exchange) {
             (Err(error), _) => self.unreadable_request(now, sa, request, &error),
             (Ok(payloads), ExchangeType::CreateChildSa | ExchangeType::IkeFollowupKe) => {
-                self.create_child_request(now, sa, request, &payloads)
+                self.create_child_request(now, sa, request, payloads)
             }
             (Ok(payloads), _) => self.informational_request(now, sa, request, &payloads),
         }
@@ -265,13 +265,14 @@ impl Endpoint {
         if header.exchange == ExchangeType::IkeAuth {
             return self.auth_response(now, sa, payloads);
         }
-        let Some(pending) = sa.outgoing.answered(header.exchange, header.message_id) else { return Ok(()) };
+        let Some(kind) = sa.outgoing.asked(header.exchange, header.message_id) else { return Ok(()) };
         let payloads = payloads
             .map_err(|error| Reason::Refused(format!("the peer sent a malformed response: {error}")))?;
-        match pending.kind {
-            RequestKind::CreateChild => self.create_child_response(now, sa, &payloads),
-            kind => self.informational_response(now, sa, kind, &payloads),
+        if kind == RequestKind::CreateChild {
+            return self.create_child_response(now, sa, header, payloads);
         }
+        sa.outgoing.answered(header.exchange, header.message_id);
+        self.informational_response(now, sa, kind, &payloads)
     }
 
     /// An answered request comes again: the answer goes out again, octet for octet. To where the request comes from, for a

@@ -94,6 +94,13 @@ pub(crate) struct Delayed {
 }
 
 impl Outgoing {
+    /// What a response answers; the request is still under way.
+    pub(crate) fn asked(&self, exchange: ExchangeType, id: MessageId) -> Option<RequestKind> {
+        let pending =
+            self.pending.as_ref().filter(|pending| (pending.id, pending.exchange) == (id, exchange));
+        pending.map(|pending| pending.kind)
+    }
+
     /// The request that a response answers.
     pub(crate) fn answered(&mut self, exchange: ExchangeType, id: MessageId) -> Option<Box<Pending>> {
         self.pending.take_if(|pending| pending.id == id && pending.exchange == exchange)

@@ -10,6 +10,7 @@ mod certificates_hostile;
 mod collisions;
 mod common;
 mod computing;
+mod computing_children;
 mod configuration;
 mod cookies;
 mod counter_sync;

@@ -1,5 +1,6 @@
 //! New keys for the IKE SA (RFC 7296 §1.3.2, §2.18): a new IKE SA, to which the children move, and the old one goes.
 
+use super::agreement::{Exchanged, KeyedAnswer};
 use super::followup::next_link;
 use super::keys::{agreed_keys, other_method};
 use crate::alloc::Home;
@@ -75,8 +76,9 @@ impl Endpoint {
         sa: &mut IkeSa,
         mut creating: Creating,
         spi: IkeSpi,
-        payloads: &Payloads,
+        answer: KeyedAnswer<'_>,
     ) -> Result<(), Reason> {
+        let payloads = answer.payloads;
         if payloads.sa().is_none()
             && let Some(error) = payloads.error()
         {
@@ -91,7 +93,7 @@ impl Endpoint {
             self.ike_refused(now, sa, &creating, &format!("the peer answered {}", error.kind));
             return Ok(());
         }
-        let judged = judge_ike(sa, &creating, spi, payloads).and_then(|series| {
+        let judged = judge_ike(sa, &creating, spi, answer).and_then(|series| {
             let next = next_link(&series.exchanges, payloads)?;
             Ok((series, next))
         });
@@ -189,6 +191,7 @@ impl Endpoint {
         now: Time,
         sa: &mut IkeSa,
         payloads: &Payloads,
+        exchanged: Option<Exchanged>,
     ) -> Result<Vec<Payload>, NoChild> {
         if let Some(why) = busy(sa) {
             return Err(NoChild::new(NotifyType::TemporaryFailure, why));
@@ -200,7 +203,7 @@ impl Endpoint {
         let choice =
             select::ike(offered, &connection.proposals).map_err(|_| no_proposal(offered, &connection))?;
         let initiator = choice.spi.ok_or_else(|| no_proposal(offered, &connection))?;
-        let (nonces, keys) = self.answer_keys(sa, Some(choice.suite.ke), payloads)?;
+        let (nonces, keys) = self.answer_keys(sa, Some(choice.suite.ke), payloads, exchanged)?;
         let (ke, shared) = keys.unzip();
         let nonce = nonces.responder.clone();
         let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
@@ -428,15 +431,15 @@ fn judge_ike(
     sa: &IkeSa,
     creating: &Creating,
     spi: IkeSpi,
-    payloads: &Payloads,
+    answer: KeyedAnswer<'_>,
 ) -> Result<Series<AgreedIke>, String> {
-    let answer = payloads.sa().ok_or("the answer has no SA")?;
+    let chosen = answer.payloads.sa().ok_or("the answer has no SA")?;
     let offered = offer::ike(creating.offered.ike(), Some(spi));
     let text = |error: SuiteError| error.to_string();
-    let (suite, theirs) = accept::ike(&offered, creating.offered.ike(), answer).map_err(text)?;
+    let (suite, theirs) = accept::ike(&offered, creating.offered.ike(), chosen).map_err(text)?;
     let responder = theirs.ok_or("the answer has no SPI")?;
     let agreed = AgreedIke { suite, spis: IkeSpis { initiator: spi, responder } };
-    let exchanges = agreed_keys(sa, creating, Some(suite.ke), suite.additional, payloads)?;
+    let exchanges = agreed_keys(sa, creating, Some(suite.ke), suite.additional, answer)?;
     Ok(Series { agreed, exchanges })
 }
 

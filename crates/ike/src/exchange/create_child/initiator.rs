@@ -1,5 +1,6 @@
 //! The initiator's side: we want another Child SA, or new keys for one.
 
+use super::agreement::KeyedAnswer;
 use super::followup::next_link;
 use super::keys::{agreed_keys, first_method, other_method};
 use crate::config::{Child, KeyExchange};
@@ -8,7 +9,7 @@ use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::{Origin, judge};
 use crate::exchange::narrow::Selectors;
 use crate::exchange::{describe, mode};
-use crate::message::{ExchangeType, Notify, NotifySa, NotifyType, Payload, Payloads, SaSpi, TsPayload};
+use crate::message::{ExchangeType, Notify, NotifySa, NotifyType, Payload, SaSpi, TsPayload};
 use crate::output::{ChildSaId, Reason, Time};
 use crate::sa::{
     AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Offered, Outbound, Outdated,
@@ -157,8 +158,9 @@ impl Endpoint {
         sa: &mut IkeSa,
         creating: Creating,
         asked: &Asked,
-        payloads: &Payloads,
+        answer: KeyedAnswer<'_>,
     ) -> Result<(), Reason> {
+        let payloads = answer.payloads;
         let Some(child) = self.configured_child(sa, &asked.name).filter(|_| sa.closing.is_none()) else {
             let why = "the child was unloaded, or the IKE_SA is on its way out";
             self.unwanted_child(now, sa, asked, payloads.sa().is_some(), why);
@@ -174,7 +176,7 @@ impl Endpoint {
             self.alloc.release_esp_spi(now, asked.spi_in);
             return self.child_refused(now, sa, asked, &error);
         }
-        let judged = judged(sa, &creating, asked, payloads).and_then(|series| {
+        let judged = judged(sa, &creating, asked, answer).and_then(|series| {
             let next = next_link(&series.exchanges, payloads)?;
             Ok((series, next))
         });
@@ -462,12 +464,13 @@ fn judged(
     sa: &IkeSa,
     creating: &Creating,
     asked: &Asked,
-    payloads: &Payloads,
+    answer: KeyedAnswer<'_>,
 ) -> Result<Series<AgreedChild>, String> {
     let child = creating.offered.child().ok_or("no child was asked for")?;
     let wanted = wanted(sa, child, asked.replaces.filter(|_| !asked.anew));
     let mode = asked_mode(sa, child, &wanted, asked.replaces.filter(|_| !asked.anew));
-    let agreed = judge(child, asked.spi_in, payloads, offer::ChildExchange::CreateChildSa, (&wanted, mode))?;
-    let exchanges = agreed_keys(sa, creating, agreed.suite.ke, agreed.suite.additional, payloads)?;
+    let exchange = offer::ChildExchange::CreateChildSa;
+    let agreed = judge(child, asked.spi_in, answer.payloads, exchange, (&wanted, mode))?;
+    let exchanges = agreed_keys(sa, creating, agreed.suite.ke, agreed.suite.additional, answer)?;
     Ok(Series { agreed, exchanges })
 }

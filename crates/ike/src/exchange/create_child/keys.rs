@@ -1,32 +1,31 @@
 //! What makes new keys new: nonces and, where it is configured, a key exchange (perfect forward secrecy).
 
 use super::NoChild;
+use super::agreement::{Exchanged, KeyedAnswer};
 use crate::config::{ADDITIONAL_KE, Child, KeyExchange};
 use crate::endpoint::Endpoint;
 use crate::exchange::nonce_fits;
 use crate::message::{KePayload, Nonce, Notify, NotifyType, Payloads};
 use crate::output::Reason;
 use crate::sa::{Creating, IkeSa, KeyExchanges};
-use crate::suite::{self, KePrivate, Nonces, Secret, SuiteError};
+use crate::suite::{KePrivate, Nonces, Secret, SuiteError};
 
 impl Endpoint {
-    /// The responder's part. `method`: the key exchange that was chosen, if any.
+    /// The responder's part. `method`: the key exchange that was chosen, if any; `exchanged`: that of the KE payload.
     pub(super) fn answer_keys(
         &mut self,
         sa: &IkeSa,
         method: Option<KeyExchange>,
         payloads: &Payloads,
+        exchanged: Option<Exchanged>,
     ) -> Result<(Nonces, Option<(KePayload, Secret)>), NoChild> {
         let nonces = self.answer_nonce(sa, payloads)?;
         let Some(method) = method else { return Ok((nonces, None)) };
-        let offered = payloads.ke().filter(|ke| ke.method == method.into());
-        let Some(offered) = offered else {
+        if payloads.ke().is_none_or(|ke| ke.method != method.into()) {
             let notify = Notify::invalid_ke(method.into());
             return Err(NoChild(notify, format!("the key exchange must be {}", notify_name(method))));
-        };
-        let failed = |error: SuiteError| NoChild::new(NotifyType::InvalidSyntax, error.to_string());
-        let agreed = suite::respond(method, offered, self.entropy()).map_err(failed)?;
-        Ok((nonces, Some(agreed)))
+        }
+        Ok((nonces, Some(done(exchanged)?)))
     }
 
     fn answer_nonce(&mut self, sa: &IkeSa, payloads: &Payloads) -> Result<Nonces, NoChild> {
@@ -45,6 +44,14 @@ impl Endpoint {
     }
 }
 
+/// What a request's key exchange has come to.
+pub(super) fn done(exchanged: Option<Exchanged>) -> Result<(KePayload, Secret), NoChild> {
+    // When the request came it was none that is configured.
+    let changed = || NoChild::new(NotifyType::TemporaryFailure, "the configuration has changed meanwhile");
+    let failed = |error: SuiteError| NoChild::new(NotifyType::InvalidSyntax, error.to_string());
+    exchanged.ok_or_else(changed)?.map_err(failed)
+}
+
 fn notify_name(method: KeyExchange) -> String {
     crate::message::KeMethod::from(method).to_string()
 }
@@ -59,17 +66,16 @@ pub(super) fn agreed_keys(
     creating: &Creating,
     method: Option<KeyExchange>,
     additional: [Option<KeyExchange>; ADDITIONAL_KE],
-    payloads: &Payloads,
+    answer: KeyedAnswer<'_>,
 ) -> Result<KeyExchanges, String> {
+    let KeyedAnswer { payloads, shared } = answer;
     let theirs = payloads.nonce().filter(|nonce| is_long_enough(sa, nonce));
     let responder = theirs.cloned().ok_or("its nonce is missing, or too short for the PRF")?;
     let nonces = Nonces { initiator: creating.nonce.clone(), responder };
     let Some(method) = method else { return Ok(KeyExchanges::new(nonces, None, additional)) };
-    let ours = creating.ke.as_ref().filter(|ke| ke.method() == method);
-    let (Some(ours), Some(theirs)) = (ours, payloads.ke()) else {
-        return Err("its key exchange is not the one that it chose".into());
-    };
-    let shared = ours.agree(theirs).map_err(|error| error.to_string())?;
+    let is_chosen = creating.ke.as_ref().is_some_and(|ke| ke.method() == method);
+    let shared = shared.filter(|_| is_chosen).ok_or("its key exchange is not the one that it chose")?;
+    let shared = shared.map_err(|error| error.to_string())?;
     Ok(KeyExchanges::new(nonces, Some(shared), additional))
 }
 

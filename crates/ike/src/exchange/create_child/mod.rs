@@ -4,6 +4,7 @@
 //! Both sides may begin, also both at once. What each does then is §2.8.1 and §2.8.2 (who wins) and §2.25 (what is refused
 //! meanwhile); the tests in `tests/scenarios` carry the names of the cases.
 
+mod agreement;
 mod anew;
 mod followup;
 mod ike;
@@ -16,27 +17,35 @@ use super::child::NoChild;
 use crate::endpoint::report::IMPORTANT;
 use crate::endpoint::send::Request;
 use crate::endpoint::{Endpoint, EndpointConfig};
-use crate::message::{ExchangeType, NotifyType, Payload, Payloads, Protocol};
+use crate::message::{ExchangeType, Payload, Payloads, Protocol};
 use crate::output::{Reason, Time};
 use crate::sa::{IkeSa, WantedIke, What};
+use agreement::{Exchanged, KeyedAnswer};
 
 impl Endpoint {
-    /// A request of the peer, which may be the first of a series or one of the others.
-    pub(crate) fn create_child_request(
+    /// A request of the peer whose key exchange, if it has one, is computed.
+    fn judge_creation(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         request: &Request,
         payloads: &Payloads,
+        exchanged: Option<Exchanged>,
     ) -> Result<(), Reason> {
         let judged = match request.exchange {
-            ExchangeType::IkeFollowupKe => self.answer_followup(now, sa, payloads),
-            _ if self.takes_too_many(now, sa) => Err(NoChild::new(
-                NotifyType::TemporaryFailure,
-                "the peer makes SAs faster than they are let go",
-            )),
-            _ => self.answer_child_request(now, sa, payloads),
+            ExchangeType::IkeFollowupKe => self.answer_followup(now, sa, payloads, exchanged),
+            _ => self.answer_child_request(now, sa, payloads, exchanged),
         };
+        self.answer_creation(now, sa, request, judged)
+    }
+
+    fn answer_creation(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request,
+        judged: Result<Vec<Payload>, NoChild>,
+    ) -> Result<(), Reason> {
         let answer = judged.unwrap_or_else(|NoChild(notify, why)| {
             self.stats.failed += 1;
             self.log(sa, IMPORTANT, format!("no CHILD_SA: {why}; refused with {}", notify.kind));
@@ -58,30 +67,25 @@ impl Endpoint {
         too_many
     }
 
-    /// The answer to our request.
-    pub(crate) fn create_child_response(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        payloads: &Payloads,
-    ) -> Result<(), Reason> {
+    /// The answer to our request, once its key exchange is computed.
+    fn judge_answer(&mut self, now: Time, sa: &mut IkeSa, answer: KeyedAnswer<'_>) -> Result<(), Reason> {
         if let Some(creating) = sa.creating.take() {
             match creating.what.clone() {
                 What::Child { name, spi_in, replaces, tries, series } => {
                     let anew = creating.anew;
                     let asked = initiator::Asked { name, spi_in, replaces, tries, anew };
                     match series {
-                        None => self.child_response(now, sa, *creating, &asked, payloads)?,
+                        None => self.child_response(now, sa, *creating, &asked, answer)?,
                         Some(series) => {
-                            self.child_followup_response(now, sa, *creating, &asked, series, payloads)?;
+                            self.child_followup_response(now, sa, *creating, &asked, series, answer)?;
                         }
                     }
                 }
                 What::Ike(WantedIke { spi, series: None }) => {
-                    self.ike_response(now, sa, *creating, spi, payloads)?;
+                    self.ike_response(now, sa, *creating, spi, answer)?;
                 }
                 What::Ike(WantedIke { spi, series: Some(series) }) => {
-                    self.ike_followup_response(now, sa, *creating, spi, series, payloads)?;
+                    self.ike_followup_response(now, sa, *creating, spi, series, answer)?;
                 }
             }
         }

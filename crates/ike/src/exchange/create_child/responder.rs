@@ -1,5 +1,6 @@
 //! The responder's side: the peer wants another Child SA, or new keys.
 
+use super::agreement::Exchanged;
 use super::offers_ike;
 use crate::config::Child;
 use crate::endpoint::{Endpoint, ExchangeCounter};
@@ -21,9 +22,10 @@ impl Endpoint {
         now: Time,
         sa: &mut IkeSa,
         payloads: &Payloads,
+        exchanged: Option<Exchanged>,
     ) -> Result<Vec<Payload>, NoChild> {
         if offers_ike(payloads) {
-            return self.answer_ike_request(now, sa, payloads);
+            return self.answer_ike_request(now, sa, payloads, exchanged);
         }
         let renewing = sa.creating.as_ref().is_some_and(|creating| creating.is_ike())
             || sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike());
@@ -36,7 +38,7 @@ impl Endpoint {
         self.room_for(sa, replaces, &selectors)?;
         let offered = payloads.sa().ok_or_else(|| missing("SA"))?;
         let choice = choose_suite(&child, offered, offer::ChildExchange::CreateChildSa)?;
-        let (nonces, keys) = self.answer_keys(sa, choice.suite.ke, payloads)?;
+        let (nonces, keys) = self.answer_keys(sa, choice.suite.ke, payloads, exchanged)?;
         let (ke, shared) = keys.unzip();
         let nonce = nonces.responder.clone();
         let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);

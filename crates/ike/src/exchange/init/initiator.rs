@@ -189,7 +189,7 @@ impl Endpoint {
             let made = draft.map(|draft| draft.make(&keys)).transpose();
             Ok((keys, made))
         };
-        self.compute(now, (sa.id, true), work, |endpoint, now, sa, computed| {
+        self.compute(now, (sa, true), work, |endpoint, now, sa, computed| {
             endpoint.init_done(now, sa, agreed, computed)
         });
         Ok(Judged::Handled)

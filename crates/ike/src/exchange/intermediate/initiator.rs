@@ -86,7 +86,7 @@ impl Endpoint {
             Ok((keys, made))
         };
         type Computed = Result<(IkeKeys, Option<Made>), Reason>;
-        self.compute(now, (sa.id, true), work, move |endpoint, now, sa, computed: Computed| {
+        self.compute(now, (sa, true), work, move |endpoint, now, sa, computed: Computed| {
             if !matches!(sa.phase, Phase::Intermediate(_)) {
                 return Ok(());
             }

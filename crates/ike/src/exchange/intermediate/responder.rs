@@ -39,7 +39,7 @@ impl Endpoint {
             let (ours, shared) = draw.respond(&theirs)?;
             Ok((ours, keys.derive_additional(&shared, &nonces, spis)?))
         };
-        self.compute(now, (sa.id, false), work, move |endpoint, now, sa, computed| {
+        self.compute(now, (sa, false), work, move |endpoint, now, sa, computed| {
             endpoint.intermediate_done(now, sa, &request, (place, covered), computed)
         });
         Ok(())

@@ -1,5 +1,6 @@
 //! The initiator's side of IKE_FOLLOWUP_KE.
 
+use super::super::agreement::KeyedAnswer;
 use super::super::initiator::Asked;
 use super::super::replace::serve_on;
 use super::{Next, next_link};
@@ -82,9 +83,9 @@ impl Endpoint {
         creating: Creating,
         asked: &Asked,
         mut series: Series<AgreedChild>,
-        payloads: &Payloads,
+        answer: KeyedAnswer<'_>,
     ) -> Result<(), Reason> {
-        if let Some(error) = refusal(payloads).cloned() {
+        if let Some(error) = refusal(answer.payloads).cloned() {
             self.alloc.release_esp_spi(now, asked.spi_in);
             self.child_refused(now, sa, asked, &error)?;
             return self.series_refused(now, sa, &error);
@@ -94,7 +95,7 @@ impl Endpoint {
             self.unwanted_child(now, sa, asked, true, why);
             return Ok(());
         };
-        match exchange(&creating, &mut series.exchanges, payloads) {
+        match exchange(&mut series.exchanges, answer) {
             Ok(None) => {
                 sa.forgotten = 0;
                 self.child_agreed(now, sa, &creating, asked, &child, series);
@@ -141,13 +142,13 @@ impl Endpoint {
         mut creating: Creating,
         spi: IkeSpi,
         mut series: Series<AgreedIke>,
-        payloads: &Payloads,
+        answer: KeyedAnswer<'_>,
     ) -> Result<(), Reason> {
-        if let Some(error) = refusal(payloads) {
+        if let Some(error) = refusal(answer.payloads) {
             self.ike_refused(now, sa, &creating, &format!("the peer answered {}", error.kind));
             return self.series_refused(now, sa, error);
         }
-        match exchange(&creating, &mut series.exchanges, payloads) {
+        match exchange(&mut series.exchanges, answer) {
             Ok(None) => {
                 sa.forgotten = 0;
                 return self.ike_agreed(now, sa, &creating, &series);
@@ -203,14 +204,8 @@ fn refusal(payloads: &Payloads) -> Option<&Notify> {
 }
 
 /// The key exchange that is due takes place; gives what follows. The error is for the log.
-fn exchange(
-    creating: &Creating,
-    exchanges: &mut KeyExchanges,
-    payloads: &Payloads,
-) -> Result<Option<Next>, String> {
-    let (Some(ours), Some(theirs)) = (&creating.ke, payloads.ke()) else {
-        return Err("the answer has no KE".into());
-    };
-    exchanges.took_place(ours.agree(theirs).map_err(|error| error.to_string())?);
-    next_link(exchanges, payloads)
+fn exchange(exchanges: &mut KeyExchanges, answer: KeyedAnswer<'_>) -> Result<Option<Next>, String> {
+    let shared = answer.shared.ok_or("the answer has no KE")?;
+    exchanges.took_place(shared.map_err(|error| error.to_string())?);
+    next_link(exchanges, answer.payloads)
 }

@@ -4,6 +4,8 @@
 mod initiator;
 mod responder;
 
+pub(super) use responder::is_awaited;
+
 use crate::config::KeyExchange;
 use crate::message::{NotifyType, Payloads};
 use crate::sa::KeyExchanges;

@@ -1,13 +1,16 @@
 //! The responder's side of IKE_FOLLOWUP_KE. What it must remember is bounded: one series for each IKE SA, and not for long.
 
+use super::super::agreement::Exchanged;
 use super::super::ike::obstacle;
+use super::super::keys::done;
 use super::super::responder::{is_ending, not_configured};
+use crate::config::KeyExchange;
 use crate::endpoint::Endpoint;
 use crate::exchange::child::NoChild;
 use crate::message::{Notify, NotifyType, Payload, Payloads};
 use crate::output::Time;
 use crate::sa::{Followup, FollowupSa, IkeSa, KeyExchanges, Rival, RivalSa, lowest};
-use crate::suite::{self, SuiteError};
+use crate::suite::SuiteError;
 use testudo_ipsec::spi::Spi;
 
 impl Endpoint {
@@ -64,14 +67,16 @@ impl Endpoint {
         now: Time,
         sa: &mut IkeSa,
         payloads: &Payloads,
+        exchanged: Option<Exchanged>,
     ) -> Result<Vec<Payload>, NoChild> {
-        let link = payloads.notify(NotifyType::AdditionalKeyExchange).map(|notify| notify.data.as_slice());
-        let named =
-            |followup: &mut Box<Followup>| Some(followup.link.as_slice()) == link && followup.until > now;
-        let followup = sa.followup.take_if(named).ok_or_else(|| {
-            NoChild::new(NotifyType::StateNotFound, "nothing is known that IKE_FOLLOWUP_KE could belong to")
-        })?;
-        let answer = self.go_on_with(now, sa, *followup, payloads);
+        let followup =
+            sa.followup.take_if(|followup| is_named(now, followup, payloads)).ok_or_else(|| {
+                NoChild::new(
+                    NotifyType::StateNotFound,
+                    "nothing is known that IKE_FOLLOWUP_KE could belong to",
+                )
+            })?;
+        let answer = self.go_on_with(now, sa, *followup, payloads, exchanged);
         if answer.is_err() {
             forget_rival(sa);
         }
@@ -84,11 +89,12 @@ impl Endpoint {
         sa: &mut IkeSa,
         followup: Followup,
         payloads: &Payloads,
+        exchanged: Option<Exchanged>,
     ) -> Result<Vec<Payload>, NoChild> {
         let Followup { sa: awaited, mut exchanges, .. } = followup;
-        let exchanged = self.exchange_followup(sa, &awaited, &mut exchanges, payloads);
+        let answered = self.exchange_followup(sa, &awaited, &mut exchanges, (payloads, exchanged));
         // What is wrong with one is the end of them all.
-        let answer = exchanged.inspect_err(|_| {
+        let answer = answered.inspect_err(|_| {
             awaited.spi_in().into_iter().for_each(|spi| self.alloc.release_esp_spi(now, spi));
         })?;
         if exchanges.due().is_some() {
@@ -106,18 +112,21 @@ impl Endpoint {
 
     /// Our part of the key exchange that is due.
     fn exchange_followup(
-        &mut self,
+        &self,
         sa: &IkeSa,
         awaited: &FollowupSa,
         exchanges: &mut KeyExchanges,
-        payloads: &Payloads,
+        (payloads, exchanged): (&Payloads, Option<Exchanged>),
     ) -> Result<Payload, NoChild> {
         self.check_followup(sa, awaited)?;
         let syntax = |why: &str| NoChild::new(NotifyType::InvalidSyntax, why);
         let (_, method) = exchanges.due().ok_or_else(|| syntax("no additional key exchange is due"))?;
         let offered = payloads.ke().ok_or_else(|| syntax("KE is missing"))?;
-        let failed = |error: SuiteError| syntax(&error.to_string());
-        let (answer, shared) = suite::respond(method, offered, self.entropy()).map_err(failed)?;
+        if offered.method != method.into() {
+            let error = SuiteError::KeMethod { found: offered.method, expected: method.into() };
+            return Err(syntax(&error.to_string()));
+        }
+        let (answer, shared) = done(exchanged)?;
         exchanges.took_place(shared);
         Ok(Payload::Ke(answer))
     }
@@ -156,6 +165,20 @@ impl Endpoint {
             self.forget_followup(now, sa);
         }
     }
+}
+
+/// True if a request belongs to the series, and is not too late.
+fn is_named(now: Time, followup: &Followup, payloads: &Payloads) -> bool {
+    let link = payloads.notify(NotifyType::AdditionalKeyExchange).map(|notify| notify.data.as_slice());
+    Some(followup.link.as_slice()) == link && followup.until > now
+}
+
+/// True if a request belongs to the series of the peer, and that key exchange is due in it.
+pub(in super::super) fn is_awaited(now: Time, sa: &IkeSa, payloads: &Payloads, method: KeyExchange) -> bool {
+    sa.followup.as_ref().is_some_and(|followup| {
+        let is_due = followup.exchanges.due().is_some_and(|(_, due)| due == method);
+        is_due && is_named(now, followup, payloads)
+    })
 }
 
 /// What the peer was making beside us never comes: what we make of it counts, whatever the nonces.
