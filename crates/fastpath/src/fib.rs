@@ -121,6 +121,8 @@ pub struct PortLink {
 struct Paths {
     route: Route,
     behind: PortSet,
+    /// It is the default route: whatever no other route is about takes it.
+    is_default: bool,
 }
 
 /// What does not change when only neighbours do.
@@ -135,7 +137,7 @@ struct Routing {
 }
 
 /// For what no prefix holds.
-const NO_PATHS: Paths = Paths { route: Route::NoRoute, behind: PortSet(0) };
+const NO_PATHS: Paths = Paths { route: Route::NoRoute, behind: PortSet(0), is_default: false };
 
 /// The forwarding table.
 #[derive(Debug)]
@@ -181,6 +183,11 @@ impl Fib {
     /// path forwarding asks of the source of a packet that came in there (RFC 3704 §2.2).
     pub fn leads_through(&self, port: PortIndex, addr: IpAddr) -> bool {
         self.paths(addr).behind.contains(port)
+    }
+
+    /// True if nothing but the default route leads to an address.
+    pub fn is_by_default(&self, addr: IpAddr) -> bool {
+        self.paths(addr).is_default
     }
 
     #[inline]

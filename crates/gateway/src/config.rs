@@ -45,6 +45,9 @@ pub(crate) struct PortConfig {
     pub(crate) mode: XdpMode,
     /// Protect only what comes from where the route to its source leads (RFC 3704 §2.2).
     pub(crate) source_check: bool,
+    /// Decrypted packets may leave in clear by the default route of this port, though their peer is
+    /// reached by it too.
+    pub(crate) clear_by_default: bool,
     /// File, line and key that name the interface, for complaints about it.
     pub(crate) place: String,
 }
@@ -187,12 +190,13 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
             })?
             .unwrap_or(XdpMode::Native);
         let source_check = section.boolean("source_check")?.unwrap_or(true);
+        let clear_by_default = section.boolean("clear_by_default")?.unwrap_or(false);
         let missing = section.missing("interface", expected);
         let place = section.place("interface");
         // A misspelt key is named before the one that it should have been is missed.
         section.finish()?;
         let interface = interface.ok_or(missing)?;
-        ports.push(PortConfig { interface, mode, source_check, place });
+        ports.push(PortConfig { interface, mode, source_check, clear_by_default, place });
     }
     Ok(ports)
 }

@@ -14,7 +14,7 @@ fn a_full_file_is_read() {
     let config = parse(
         "instance = \"gw1\"\nlegacy = true\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\n\
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
-         source_check = false\n\
+         source_check = false\nclear_by_default = true\n\
          [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\npriority = 10\nbusy_poll = 200\n[tun]\nname = \"tun9\"\n\
          [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\nkeepalive_interval = 0\n\
          ike_sas_per_peer = 9\nrekeyed_linger_ms = 700\nhalf_open_per_source = 5\nhalf_open_per_network = 6\n",
@@ -27,6 +27,7 @@ fn a_full_file_is_read() {
     assert_eq!(config.ports[1].interface, "inner0");
     assert_eq!(config.ports[1].mode, XdpMode::Generic);
     assert_eq!([0, 1].map(|n: usize| config.ports[n].source_check), [true, false]);
+    assert_eq!([0, 1].map(|n: usize| config.ports[n].clear_by_default), [false, true]);
     assert_eq!(
         config.worker,
         WorkerSettings {
@@ -104,11 +105,15 @@ fn complaints_name_file_line_key_found_and_expected() {
         ),
         (
             "[[port]]\ninterface = \"a\"\nmtu = 9\n",
-            "t.toml:3: port[0].mtu: found an unknown key holding an integer, expected one of interface, xdp, source_check",
+            "t.toml:3: port[0].mtu: found an unknown key holding an integer, expected one of interface, xdp, source_check, clear_by_default",
         ),
         (
             "[[port]]\ninterface = \"a\"\nsource_check = 0\n",
             "t.toml:3: port[0].source_check: found 0, expected true or false",
+        ),
+        (
+            "[[port]]\ninterface = \"a\"\nclear_by_default = \"yes\"\n",
+            "t.toml:3: port[0].clear_by_default: found \"yes\", expected true or false",
         ),
         ("[worker]\ncpu = -1\n", "t.toml:2: worker.cpu: found -1, expected an integer from 0 to 1023"),
         ("[log]\nlevel = \"loud\"\n", "t.toml:2: log.level: found \"loud\", expected \"error\", \"warn\""),

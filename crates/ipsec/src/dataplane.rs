@@ -32,14 +32,16 @@ pub use turn::Turn;
 
 use crate::flow::FlowCache;
 use crate::number::{IvAllocator, WorkerId};
+use crate::sa::OutboundSa;
 use crate::sad::Sad;
 use crate::share::ShareSet;
 use crate::siphash::HashKey;
-use crate::spd::Spd;
+use crate::spd::{PolicyId, Spd};
 use crate::spi::SenderId;
 use event::Events;
 use identification::Identifications;
 use limit::TokenBucket;
+use std::net::IpAddr;
 use std::sync::Arc;
 use table::OutboundTable;
 use testudo_planted::{Plant, planted};
@@ -148,6 +150,12 @@ impl Dataplane {
     /// The policies in force, for packets that arrive in clear: see [`Spd::inbound_clear`].
     pub fn spd(&self) -> &Spd {
         &self.spd
+    }
+
+    /// The outer address of the peer whom packets of that policy go to. `None` while the policy has
+    /// no SA.
+    pub fn peer(&self, policy: PolicyId) -> Option<IpAddr> {
+        self.outbound.sa(policy).map(OutboundSa::remote)
     }
 
     /// The counters, to be read by anybody.

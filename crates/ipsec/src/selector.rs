@@ -239,6 +239,23 @@ impl SelectorPair {
         width(self.remote(), packet.remote, packet.is_ipv6())
     }
 
+    /// True if the ranges of our side leave out no address of the family.
+    pub(crate) fn is_local_everything(&self, v6: bool) -> bool {
+        let last = if v6 { u128::MAX } else { u32::MAX.into() };
+        let family = self.local().iter().filter(|side| side.v6 == v6);
+        let mut ranges: Vec<(u128, u128)> = family.map(|side| (side.start, side.end)).collect();
+        ranges.sort_unstable();
+        // The first address that no range so far has.
+        let mut next = 0;
+        for (start, end) in ranges {
+            if start > next || end == last {
+                return start <= next;
+            }
+            next = next.max(end + 1);
+        }
+        false
+    }
+
     /// True if they take nothing but ESP.
     pub fn take_esp_alone(&self) -> bool {
         self.sides.iter().all(|side| side.protocol == Protocol::ESP.0)

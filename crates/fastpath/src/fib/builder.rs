@@ -56,13 +56,13 @@ impl FibBuilder {
             _ => None,
         };
         let behind: PortSet = first.into_iter().chain(others).collect();
-        self.entry(Tier::Main, prefix, Paths { route, behind })
+        self.entry(Tier::Main, prefix, Paths { route, behind, is_default: prefix.length() == 0 })
     }
 
     /// Adds a route of the local table.
     #[must_use]
     pub fn local(self, prefix: Prefix, route: Route) -> Self {
-        self.entry(Tier::Local, prefix, Paths { route, behind: PortSet::default() })
+        self.entry(Tier::Local, prefix, Paths { route, behind: PortSet::default(), is_default: false })
     }
 
     fn entry(mut self, tier: Tier, prefix: Prefix, paths: Paths) -> Self {

@@ -21,13 +21,25 @@ pub struct WorkerConfig {
     pub tun_interval: u32,
     /// Ports with asymmetric routes: what comes in there to be protected may come from anywhere.
     pub unchecked: PortSet,
+    /// Ports by whose default route decrypted packets may leave in clear, though their peers are
+    /// reached by it too.
+    pub clear_by_default: PortSet,
 }
 
 impl WorkerConfig {
     /// The usual settings.
     pub fn new(id: u8) -> Self {
-        let unchecked = PortSet::default();
+        let (unchecked, clear_by_default) = (PortSet::default(), PortSet::default());
         let busy_poll = Duration::ZERO;
-        Self { id, cpu: None, priority: 0, busy_poll, idle_turns: 16, tun_interval: 8, unchecked }
+        Self {
+            id,
+            cpu: None,
+            priority: 0,
+            busy_poll,
+            idle_turns: 16,
+            tun_interval: 8,
+            unchecked,
+            clear_by_default,
+        }
     }
 }

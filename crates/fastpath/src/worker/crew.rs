@@ -19,7 +19,7 @@ use super::channel::Channel;
 use super::classify::Direction;
 use super::drops::WorkerDrop;
 use super::order::{Order, Place};
-use super::origin::{Kept, Source};
+use super::origin::{Context, Kept, Source};
 use crate::fib::PortIndex;
 use crate::frame::Frame;
 use crate::port::{BURST, FrameBurst};
@@ -114,7 +114,7 @@ pub(super) enum Fate {
     /// The pipeline did not get it.
     Lost(WorkerDrop),
     /// It did.
-    Decided { verdict: Verdict, source: Source, direction: Direction, clear: bool },
+    Decided { verdict: Verdict, context: Context },
 }
 
 impl Errand {

@@ -4,6 +4,7 @@ mod waiting;
 
 use super::channel::{Channel, WorkerEvent};
 use super::classify::Direction;
+use super::config::WorkerConfig;
 use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
 use super::early::EarlyQueue;
@@ -14,10 +15,11 @@ use super::host::HostPort;
 use super::join::Joining;
 use super::origin::{Context, Source};
 use super::outbox::Outbox;
+use super::pipeline::Pipeline;
 use super::route::{Hop, Router, SendHop};
 use super::split::{Identifications, split};
 use super::transit::TransitQueue;
-use crate::fib::{Fib, PortIndex};
+use crate::fib::{Fib, PortIndex, PortSet};
 use crate::frame::{Frame, FramePool};
 use crate::port::{BURST, FrameBurst, Port};
 use std::collections::VecDeque;
@@ -49,6 +51,7 @@ pub(super) struct Delivery<P, H> {
     pub(super) channel: Arc<Channel>,
     outbox: Outbox,
     router: Router,
+    pub(super) clear_by_default: PortSet,
     hold: HoldQueue,
     early: EarlyQueue,
     joining: Joining,
@@ -68,7 +71,7 @@ pub(super) struct Delivery<P, H> {
 
 impl<P: Port, H: HostPort> Delivery<P, H> {
     pub(super) fn new(
-        worker: u8,
+        config: &WorkerConfig,
         ports: Vec<P>,
         host: Option<H>,
         pool: FramePool,
@@ -90,12 +93,13 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             channel,
             outbox: Outbox::default(),
             router,
+            clear_by_default: config.clear_by_default,
             hold,
             early,
             given_up: 0,
             again: VecDeque::with_capacity(AGAIN),
             onward: FrameBurst::new(),
-            ids: Identifications::new(worker),
+            ids: Identifications::new(config.id),
             answers_left: ANSWERS,
             told_too_big: false,
             split_at: None,
@@ -125,12 +129,18 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// Carries out a verdict.
+    /// Carries out a verdict of the pipeline.
     #[inline]
-    pub(super) fn deliver(&mut self, frame: Frame, verdict: Verdict, context: Context) {
+    pub(super) fn deliver(
+        &mut self,
+        frame: Frame,
+        verdict: Verdict,
+        context: Context,
+        pipeline: &impl Pipeline,
+    ) {
         match verdict {
-            Verdict::Forward => self.forward(frame, context),
-            Verdict::ForwardInPieces { mtu } => self.forward_in_pieces(frame, mtu, context),
+            Verdict::Forward => self.forward(frame, context, pipeline),
+            Verdict::ForwardInPieces { mtu } => self.forward_in_pieces(frame, mtu, context, pipeline),
             Verdict::ToHost => self.give_to_host(frame, context),
             Verdict::Reply => {
                 // The packet ended in the pipeline; the answer is a new one.
@@ -166,14 +176,47 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     }
 
     #[inline]
-    fn forward(&mut self, frame: Frame, context: Context) {
+    fn forward(&mut self, frame: Frame, context: Context, pipeline: &impl Pipeline) {
+        match self.router.hop_of(frame.data()) {
+            Some(hop) if context.inside.is_some() && hop.is_by_default() => {
+                match self.is_route_lost(&frame, context, pipeline) {
+                    true => self.discard(frame, WorkerDrop::InnerRouteLost),
+                    false => self.send_on(frame, context),
+                }
+            }
+            Some(Hop::Send(hop)) if frame.len() <= hop.mtu => {
+                self.egress.send(frame, hop, &mut self.pool, &self.counters);
+            }
+            _ => self.send_on(frame, context),
+        }
+    }
+
+    /// True if a decrypted packet, for which nothing but a default route is left, would leave in
+    /// clear by the port that its peer is reached by, or that it came by. A peer that is not known
+    /// may be reached by any.
+    #[cold]
+    fn is_route_lost(&mut self, frame: &Frame, context: Context, pipeline: &impl Pipeline) -> bool {
+        let (Some(policy), Some(port)) = (context.inside, self.router.default_port(frame.data())) else {
+            return false;
+        };
+        let came_by = match context.source {
+            Source::Port { place, .. } => self.router.port(place.into()),
+            _ => None,
+        };
+        let is_towards = |peer| self.router.leads_through(port, peer);
+        !self.clear_by_default.contains(port)
+            && (came_by == Some(port) || pipeline.peer(policy).is_none_or(is_towards))
+    }
+
+    /// To where the route leads.
+    fn send_on(&mut self, frame: Frame, context: Context) {
         match self.router.hop_of(frame.data()) {
             Some(Hop::Send(hop)) if frame.len() <= hop.mtu => {
                 self.egress.send(frame, hop, &mut self.pool, &self.counters);
             }
             Some(&Hop::Send(hop)) => self.too_big(frame, &hop, context),
             Some(Hop::Host) => self.give_to_host(frame, context),
-            Some(&Hop::Wait { port, neighbour }) => self.wait(Waiter { frame, context }, port, neighbour),
+            Some(&Hop::Wait { port, neighbour, .. }) => self.wait(Waiter { frame, context }, port, neighbour),
             Some(&Hop::Discard(reason)) => self.discard(frame, reason),
             None => self.discard(frame, WorkerDrop::BadEthernet),
         }
@@ -181,7 +224,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     /// A packet of our own that is larger than the path takes, or one that came in fragments and must go on in such.
     #[cold]
-    fn forward_in_pieces(&mut self, frame: Frame, path: u16, context: Context) {
+    fn forward_in_pieces(&mut self, frame: Frame, path: u16, context: Context, pipeline: &impl Pipeline) {
         let mtu = match self.router.hop_of(frame.data()) {
             Some(Hop::Send(hop)) => path.min(hop.mtu),
             // What must wait for a neighbour fits any link then.
@@ -189,12 +232,12 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             _ => path,
         };
         if usize::from(frame.len()) <= usize::from(mtu) {
-            return self.forward(frame, context);
+            return self.forward(frame, context, pipeline);
         }
         if mtu < path && !context.clear {
             self.tell_too_big(&frame, mtu);
         }
-        self.in_pieces(frame, mtu, |this, piece| this.forward(piece, context));
+        self.in_pieces(frame, mtu, |this, piece| this.forward(piece, context, pipeline));
     }
 
     fn give_to_host(&mut self, frame: Frame, context: Context) {
@@ -232,7 +275,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         match (context.source, context.direction) {
             (Source::Again, _) => self.discard(frame, WorkerDrop::Resubmitted),
             (_, Direction::Inbound) | (Source::Tunnel | Source::TunnelJoined, _) => self.submit_again(frame),
-            (Source::Port { .. }, Direction::Outbound) => self.forward(frame, own),
+            (Source::Port { .. }, Direction::Outbound) => self.send_on(frame, own),
             (Source::Tun | Source::TunJoined, Direction::Outbound) => self.give_to_host(frame, own),
         }
     }
@@ -343,14 +386,16 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     }
 
     /// Takes a new forwarding table, and sends what has waited for a neighbour that it knows. Returns the former one.
-    pub(super) fn set_fib(&mut self, fib: Arc<Fib>) -> Arc<Fib> {
+    pub(super) fn set_fib(&mut self, fib: Arc<Fib>, pipeline: &impl Pipeline) -> Arc<Fib> {
         let former = self.router.replace(fib);
         loop {
             let router = &self.router;
             let Some(waiters) = self.hold.release(|port, neighbour| router.knows(port, neighbour)) else {
                 break;
             };
-            waiters.into_iter().for_each(|Waiter { frame, context }| self.forward(frame, context));
+            for Waiter { frame, context } in waiters {
+                self.forward(frame, context, pipeline);
+            }
         }
         self.count_held();
         former

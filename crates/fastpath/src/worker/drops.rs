@@ -35,6 +35,9 @@ reasons! {
     SpoofedSource = "spoofed_source",
     /// To be routed, and no route matches.
     NoRoute = "no_route",
+    /// Decrypted, and nothing but the default route is left for it, out of the port that its peer
+    /// is reached by: on from there it would go in clear over the way that it came by protected.
+    InnerRouteLost = "inner_route_lost",
     /// The route says unreachable.
     Unreachable = "unreachable",
     /// The route says prohibit.

@@ -57,6 +57,7 @@ use origin::{Context, Kept, Source};
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
 use testudo_ipsec::share::ShareSet;
+use testudo_ipsec::spd::PolicyId;
 
 /// Ports that a worker may have: queues of interfaces, each with its place in one octet.
 const MOST_PORTS: usize = 256;
@@ -100,13 +101,15 @@ struct Outcome {
     start: u16,
     len: u16,
     verdict: Verdict,
+    inside: Option<PolicyId>,
 }
 
 impl Outcome {
     #[inline]
     fn of(item: &Item<'_>) -> Self {
         // A frame has at most 16384 octets, so that both numbers fit.
-        Self { start: item.buf.start() as u16, len: item.buf.len() as u16, verdict: item.verdict }
+        let (start, len) = (item.buf.start() as u16, item.buf.len() as u16);
+        Self { start, len, verdict: item.verdict, inside: item.inside }
     }
 }
 
@@ -127,7 +130,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
         let channel = Arc::new(Channel::new()?);
         let inbox = Inbox::new(host.is_some());
-        let delivery = Delivery::new(config.id, ports, host, pool, (fib, channel));
+        let delivery = Delivery::new(&config, ports, host, pool, (fib, channel));
         let mut worker = Self {
             config,
             pipeline,
@@ -268,7 +271,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             }
             let garbage = match command {
                 WorkerCommand::Ipsec(command) => self.apply(command).map(WorkerGarbage::Ipsec),
-                WorkerCommand::Fib(fib) => Some(WorkerGarbage::Fib(self.delivery.set_fib(fib))),
+                WorkerCommand::Fib(fib) => {
+                    Some(WorkerGarbage::Fib(self.delivery.set_fib(fib, &self.pipeline)))
+                }
             };
             if let Some(seat) = &mut self.seat {
                 seat.count_command();
@@ -435,7 +440,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             let fits = frame.set_extent(outcome.start.into(), outcome.len.into());
             debug_assert!(fits, "the pipeline works inside the frame");
             let clear = direction == Direction::Inbound || unmoved;
-            self.delivery.deliver(frame, outcome.verdict, Context { source, direction, clear });
+            let context = Context { source, direction, clear, inside: outcome.inside };
+            self.delivery.deliver(frame, outcome.verdict, context, &self.pipeline);
         }
     }
 

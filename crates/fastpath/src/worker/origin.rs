@@ -3,6 +3,7 @@
 use super::classify::Direction;
 use crate::frame::Frame;
 use testudo_ipsec::dataplane::Ingress;
+use testudo_ipsec::spd::PolicyId;
 
 /// Where a packet comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,4 +63,9 @@ pub(super) struct Context {
     pub(super) direction: Direction,
     /// Not encrypted: it was decrypted, or bypassed.
     pub(super) clear: bool,
+    /// It was decrypted, and must not leave towards the peer of this policy by default
+    /// ([`Item::inside`]).
+    ///
+    /// [`Item::inside`]: testudo_ipsec::dataplane::Item::inside
+    pub(super) inside: Option<PolicyId>,
 }

@@ -1,6 +1,8 @@
 //! The IPsec pipeline as the worker sees it.
 
+use std::net::IpAddr;
 use testudo_ipsec::dataplane::{Command, Dataplane, Event, Garbage, Item, Sources, Turn};
+use testudo_ipsec::spd::PolicyId;
 
 /// Gives each packet of a burst its verdict. [`Dataplane`] is the one there is; tests of the worker use simpler ones.
 pub trait Pipeline {
@@ -29,6 +31,11 @@ pub trait Pipeline {
 
     /// So many packets that `inbound` gave back as early do not wait for their SA any longer.
     fn give_up_early(&mut self, packets: u64);
+
+    /// The outer address of the peer whom packets of that policy go to, as far as it is known.
+    fn peer(&self, _policy: PolicyId) -> Option<IpAddr> {
+        None
+    }
 
     /// Tells the time, in milliseconds since any origin.
     fn set_now(&mut self, milliseconds: u64);
@@ -70,6 +77,10 @@ impl Pipeline for Dataplane {
 
     fn give_up_early(&mut self, packets: u64) {
         Dataplane::give_up_early(self, packets);
+    }
+
+    fn peer(&self, policy: PolicyId) -> Option<IpAddr> {
+        Dataplane::peer(self, policy)
     }
 
     #[inline]

@@ -19,7 +19,7 @@ pub(super) enum Hop {
     /// To the kernel.
     Host,
     /// To a neighbour whose MAC address is not known yet.
-    Wait { port: PortIndex, neighbour: IpAddr },
+    Wait { port: PortIndex, neighbour: IpAddr, by_default: bool },
     /// Nowhere.
     Discard(WorkerDrop),
 }
@@ -31,8 +31,18 @@ pub(super) struct SendHop {
     pub(super) slot: u8,
     /// Largest IP packet that may go there.
     pub(super) mtu: u16,
+    /// Nothing but the default route leads there.
+    pub(super) by_default: bool,
     /// Destination, source and EtherType.
     pub(super) header: [u8; HEADER],
+}
+
+impl Hop {
+    /// True for what leaves by the default route of a port.
+    #[inline]
+    pub(super) fn is_by_default(&self) -> bool {
+        matches!(self, Self::Send(SendHop { by_default: true, .. }) | Self::Wait { by_default: true, .. })
+    }
 }
 
 /// Entries of a cache, a power of two.
@@ -165,6 +175,21 @@ impl Router {
         self.sources.knows(self.epoch, key, port) || self.sources.learn(self.epoch, key, port, &self.fib)
     }
 
+    /// The port that a packet leaves by, if the default route leads it out of one.
+    #[cold]
+    pub(super) fn default_port(&mut self, packet: &[u8]) -> Option<PortIndex> {
+        match *self.hop_of(packet)? {
+            Hop::Send(SendHop { slot, by_default: true, .. }) => self.port(slot.into()),
+            Hop::Wait { port, by_default: true, .. } => Some(port),
+            _ => None,
+        }
+    }
+
+    /// True if a port is one that the route to an address leads out of.
+    pub(super) fn leads_through(&self, port: PortIndex, addr: IpAddr) -> bool {
+        self.fib.leads_through(port, addr)
+    }
+
     /// True if the MAC address of a neighbour is known now.
     pub(super) fn knows(&self, port: PortIndex, neighbour: IpAddr) -> bool {
         self.fib.neighbour(port, neighbour).is_some()
@@ -215,13 +240,15 @@ impl Router {
         let (Some(slot), Some(link)) = (slot, self.fib.port(port)) else {
             return Hop::Discard(WorkerDrop::NoPort);
         };
+        let by_default = self.fib.is_by_default(destination);
         let Some(mac) = self.fib.neighbour(port, neighbour) else {
-            return Hop::Wait { port, neighbour };
+            return Hop::Wait { port, neighbour, by_default };
         };
         let ethertype = if destination.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let header = Ethernet { dst: mac, src: link.mac, ethertype }.to_bytes();
         // A worker has at most `MOST_PORTS`.
-        Hop::Send(SendHop { slot: slot as u8, mtu: mtu.min(link.mtu).min(self.limits[slot]), header })
+        let mtu = mtu.min(link.mtu).min(self.limits[slot]);
+        Hop::Send(SendHop { slot: slot as u8, mtu, by_default, header })
     }
 }
 

@@ -141,8 +141,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             match fate {
                 Fate::Lost(reason) => self.delivery.discard(frame, reason),
                 Fate::Decided { verdict: Verdict::Early(_), .. } if *foreign => early.push(frame),
-                Fate::Decided { verdict, source, direction, clear } => {
-                    self.delivery.deliver(frame, verdict, Context { source, direction, clear });
+                Fate::Decided { verdict, context } => {
+                    self.delivery.deliver(frame, verdict, context, &self.pipeline);
                 }
             }
         }
@@ -221,11 +221,12 @@ pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
     for (frame, fate) in frames.iter_mut().zip(fates.iter()) {
         match fate {
             Fate::Lost(_) => {}
-            Fate::Decided { source, direction: Direction::Outbound, .. } => {
-                outbound.push(Item::new(frame.packet(), source.ingress()));
-            }
-            Fate::Decided { source, direction: Direction::Inbound, .. } => {
-                inbound.push(Item::new(frame.packet(), source.ingress()));
+            Fate::Decided { context: Context { source, direction, .. }, .. } => {
+                let item = Item::new(frame.packet(), source.ingress());
+                match direction {
+                    Direction::Outbound => outbound.push(item),
+                    Direction::Inbound => inbound.push(item),
+                }
             }
         }
     }
@@ -244,13 +245,14 @@ pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
     let [outbound, inbound] = [outbound, inbound].map(outcomes);
     let (mut outbound, mut inbound) = (outbound.into_iter(), inbound.into_iter());
     for (frame, fate) in frames.iter_mut().zip(fates) {
-        let Fate::Decided { verdict, direction, clear, .. } = fate else { continue };
-        let outcome = match direction {
+        let Fate::Decided { verdict, context } = fate else { continue };
+        let outcome = match context.direction {
             Direction::Outbound => outbound.next(),
             Direction::Inbound => inbound.next(),
         };
         let Some(outcome) = outcome else { continue };
-        *clear = *direction == Direction::Inbound || frame.start() == outcome.start;
+        context.clear = context.direction == Direction::Inbound || frame.start() == outcome.start;
+        context.inside = outcome.inside;
         *verdict = outcome.verdict;
         let fits = frame.set_extent(outcome.start.into(), outcome.len.into());
         debug_assert!(fits, "the pipeline works inside the frame");
@@ -266,8 +268,10 @@ fn outcomes(items: Burst<Item<'_>>) -> Burst<Outcome> {
 /// Which way each frame goes.
 fn sort<P: Port, H: HostPort>(errand: &mut Errand, delivery: &mut Delivery<P, H>) {
     let Errand { frames, task, fates, .. } = errand;
-    let pending =
-        |source, direction| Fate::Decided { verdict: Verdict::Pending, source, direction, clear: false };
+    let pending = |source, direction| {
+        let context = Context { source, direction, clear: false, inside: None };
+        Fate::Decided { verdict: Verdict::Pending, context }
+    };
     *fates = match *task {
         Task::Packets { source, direction } => frames.iter().map(|_| pending(source, direction)).collect(),
         Task::Received { place, checked } => {

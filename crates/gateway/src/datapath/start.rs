@@ -253,12 +253,15 @@ impl Barracks<'_> {
         for (port, (_, queue)) in ports.iter().zip(&post.queues) {
             guard.set_socket(*queue, port)?;
         }
-        let unchecked = numbered(self.config).filter(|(_, port)| !port.source_check);
+        let ports_with = |has: fn(&PortConfig) -> bool| {
+            numbered(self.config).filter(move |(_, port)| has(port)).map(|(index, _)| index).collect()
+        };
         let settings = WorkerConfig {
             cpu: post.cpu,
             priority: self.config.worker.priority,
             busy_poll: self.config.worker.busy_poll,
-            unchecked: unchecked.map(|(index, _)| index).collect(),
+            unchecked: ports_with(|port| !port.source_check),
+            clear_by_default: ports_with(|port| port.clear_by_default),
             ..WorkerConfig::new(id)
         };
         let pipeline = dataplane((id, self.workers), self.sender)?;

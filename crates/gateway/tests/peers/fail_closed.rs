@@ -10,7 +10,7 @@ use testudo_lab::iperf::IperfServer;
 use testudo_lab::ping::Ping;
 use testudo_lab::process::Process;
 use testudo_lab::swanctl_conf::Connection;
-use testudo_lab::topology::{Family, OUTER, Side};
+use testudo_lab::topology::{Family, INNER, OUTER, Side};
 use testudo_lab::wait_until;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
@@ -180,6 +180,30 @@ fn rules_and_routes_that_are_deleted_come_back() {
         let own = Ping::new(Side::Two.host(family)).run(&pair.t.gw1).unwrap();
         assert_eq!(own.received, own.sent, "{family}");
     }
+    watch.saw_nothing();
+}
+
+/// The link inside goes down, and with it the route: what the tunnel brings must not follow the
+/// default route back out in clear.
+#[test]
+fn nothing_is_turned_round_when_the_link_inside_goes_down() {
+    let pair = Scenario::new("turned-round", Kind::Testudo).start();
+    for family in FAMILIES {
+        pair.t.gw1.route("default", &Side::Two.outer(family).to_string()).unwrap();
+    }
+    pair.up(Side::One);
+    pair.ping_both_ways();
+    let watch = Watch::start(&pair.t);
+    pair.t.gw1.ip(&format!("link set {INNER} down")).unwrap();
+    let mut sent = 0;
+    for family in FAMILIES {
+        let pong = Ping::new(Side::One.host(family)).count(10).run(&pair.t.server).unwrap();
+        assert_eq!(pong.received, 0);
+        sent += u64::from(pong.sent);
+    }
+    // Those that came before the routes were gone had no neighbour.
+    let drops = pair.drops(Side::One);
+    assert!(drops["inner_route_lost"] > 0 && drops["inner_route_lost"] <= sent, "{drops:?}");
     watch.saw_nothing();
 }
 

@@ -2,6 +2,7 @@
 
 use super::counters::DirectionCounters;
 use crate::drops::DropReason;
+use crate::spd::PolicyId;
 use crate::spi::Spi;
 use testudo_wire::packet::PacketBuf;
 
@@ -100,12 +101,16 @@ pub struct Item<'a> {
     pub ingress: Ingress,
     /// The result.
     pub verdict: Verdict,
+    /// Set for a decrypted packet that is to be routed and whose SA has a local side that is not
+    /// everything: the SA's policy. Such a packet must not go back towards the peer in clear
+    /// ([`Dataplane::peer`](super::Dataplane::peer)).
+    pub inside: Option<PolicyId>,
 }
 
 impl<'a> Item<'a> {
     /// A packet that waits for its verdict.
     pub fn new(buf: PacketBuf<'a>, ingress: Ingress) -> Self {
-        Self { buf, ingress, verdict: Verdict::Pending }
+        Self { buf, ingress, verdict: Verdict::Pending, inside: None }
     }
 
     /// Drops the packet, counted.

@@ -26,6 +26,8 @@ pub struct InboundSa {
     pub(crate) mode: Mode,
     /// By far the most are.
     pub(crate) is_esp_tunnel: bool,
+    /// Our side is every IPv4 address, or every IPv6 address.
+    is_everything: [bool; 2],
     pub(crate) around: Around,
     /// The largest packet that fits the way back, for the MSS.
     inner_mtu: AtomicU16,
@@ -62,6 +64,7 @@ impl InboundSa {
         library: Library,
     ) -> Result<Self, Error> {
         let overhead = Outer::new(params)?.overhead();
+        let selectors = params.selectors()?;
         Ok(Self {
             spi: params.spi_in,
             encapsulation: params.encapsulation,
@@ -70,11 +73,12 @@ impl InboundSa {
             mode: params.mode,
             around: params.algorithm.sizes(params.local.is_ipv6()).around(),
             is_esp_tunnel: params.mode == Mode::Tunnel && !params.algorithm.is_ah(),
+            is_everything: [false, true].map(|v6| selectors.is_local_everything(v6)),
             inner_mtu: AtomicU16::new(overhead.inner_mtu(path_mtu)?),
             window: ReplayWindow::new(params.replay_window, params.esn)?,
             told_edge: AtomicU64::new(0),
             key: SaKey::take(params.algorithm, &params.key_in, library)?,
-            selectors: params.selectors()?,
+            selectors,
             counters: SaCounters::new(Direction::In),
             known_source: AtomicU64::new(digest(params.remote)),
             source_told: AtomicU32::new(0),
@@ -117,6 +121,13 @@ impl InboundSa {
     /// The policy that the SA serves.
     pub fn policy(&self) -> PolicyId {
         self.policy
+    }
+
+    /// True if our side leaves out some addresses of the family: what is routed on has arrived only
+    /// where our own routes lead further inside.
+    #[inline]
+    pub(crate) fn has_inside(&self, v6: bool) -> bool {
+        !self.is_everything[usize::from(v6)]
     }
 
     /// The largest packet that fits the way back.

@@ -12,6 +12,7 @@ mod harness;
 mod hostile;
 mod hub;
 mod icmp;
+mod inside;
 mod packets;
 mod round_trip;
 mod scapy;

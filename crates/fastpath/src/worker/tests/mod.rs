@@ -9,6 +9,7 @@ mod handing_over;
 mod holding;
 mod host;
 mod in_step;
+mod inner_route;
 mod joining;
 mod queues;
 mod replay;
@@ -54,6 +55,8 @@ struct Scripted {
     events: Vec<Event>,
     /// Packets that do not wait for their SA any longer.
     given_up: u64,
+    /// Whom packets of any policy go to.
+    peer: Option<IpAddr>,
     /// Of the ICMP errors about each burst of clear packets.
     sources: Vec<Sources>,
     now: u64,
@@ -78,6 +81,10 @@ impl Pipeline for Scripted {
 
     fn give_up_early(&mut self, packets: u64) {
         self.given_up += packets;
+    }
+
+    fn peer(&self, _policy: PolicyId) -> Option<IpAddr> {
+        self.peer
     }
 
     fn set_now(&mut self, milliseconds: u64) {

@@ -27,6 +27,8 @@ enum Way {
     Host,
     Onward,
     Forward,
+    /// The same, and not towards the peer by default.
+    Inside,
 }
 
 /// A packet that an SA's selectors take, and where it goes. Packets come in trains: for the next of the same flow this is known, and of
@@ -165,6 +167,8 @@ impl Receiver<'_> {
             Way::Host
         } else if self.goes_onward(sa, inner) {
             Way::Onward
+        } else if sa.has_inside(inner.is_ipv6()) {
+            Way::Inside
         } else {
             Way::Forward
         }
@@ -195,6 +199,7 @@ impl Receiver<'_> {
             item.verdict = Verdict::Onward;
             return;
         }
+        item.inside = matches!(way, Way::Inside).then(|| plan.sa.policy());
         counters.forwarded.add(1);
         counters.forwarded_bytes.add(u64::from(inner.len));
         let is_large = inner.is_ipv6() && inner.len > MIN_MTU;

@@ -1,0 +1,64 @@
+//! Which decrypted packets must not go back towards their peer in clear: those of an SA whose local
+//! side is not everything.
+
+use crate::harness::{Gateway, HEADROOM, POLICY, TAILROOM, Tunnel, forwarded, net, pair};
+use crate::packets::sized;
+use testudo_ipsec::dataplane::{Ingress, Item, Verdict};
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::selector::TrafficSelector;
+use testudo_ipsec::spd::PolicyId;
+use testudo_wire::packet::PacketBuf;
+
+/// What the far gateway says of packets from the near one's network, if its own side of the SA is
+/// this.
+fn inside_of(local_ts: Vec<TrafficSelector>, packets: &[Vec<u8>]) -> Vec<Option<PolicyId>> {
+    let tunnel = Tunnel::default();
+    let params = ChildSaParams { remote_ts: local_ts, ..tunnel.params() };
+    let mut near = Gateway::new(&params, tunnel.library);
+    let mut far = Gateway::new(&params.mirrored(), tunnel.library);
+    let outer = forwarded(near.outbound(packets));
+    let mut frames: Vec<Vec<u8>> =
+        outer.iter().map(|packet| [&[0; HEADROOM][..], packet, &[0; TAILROOM]].concat()).collect();
+    let frames = frames.iter_mut().zip(&outer);
+    let buffers = frames.map(|(frame, packet)| PacketBuf::new(frame, HEADROOM, packet.len()).unwrap());
+    let mut items: Vec<Item<'_>> = buffers.map(|buf| Item::new(buf, Ingress::Port)).collect();
+    far.plane.inbound(&mut items);
+    assert!(items.iter().all(|item| item.verdict == Verdict::Forward));
+    items.iter().map(|item| item.inside).collect()
+}
+
+#[test]
+fn packets_for_a_certain_local_side_are_told_from_those_for_everything() {
+    // In a train each, of which the pipeline reads all but the first packets by comparing them.
+    let train = |v6: bool| vec![sized(v6, 100), sized(v6, 100), sized(v6, 100), sized(v6, 120)];
+    let certain = vec![Some(POLICY); 4];
+    let v4 = net("0.0.0.0", "255.255.255.255");
+    let v6 = net("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
+    let halves = vec![net("128.0.0.0", "255.255.255.255"), net("0.0.0.0", "127.255.255.255")];
+    let with_gap = vec![net("0.0.0.0", "127.255.255.255"), net("128.0.0.1", "255.255.255.255")];
+    let without_last = vec![net("0.0.0.0", "255.255.255.254")];
+    for (local_ts, is_v6, expected) in [
+        (Tunnel::default().params().remote_ts, false, certain.clone()),
+        (Tunnel::default().params().remote_ts, true, certain.clone()),
+        (vec![v4, v6], false, vec![None; 4]),
+        (vec![v4, v6], true, vec![None; 4]),
+        (vec![v4, net("2001:db8:2::", "2001:db8:2:ffff::")], false, vec![None; 4]),
+        (vec![v4, net("2001:db8:2::", "2001:db8:2:ffff::")], true, certain.clone()),
+        (halves, false, vec![None; 4]),
+        (with_gap, false, certain.clone()),
+        (without_last, false, certain.clone()),
+    ] {
+        assert_eq!(inside_of(local_ts.clone(), &train(is_v6)), expected, "{local_ts:?}, IPv6: {is_v6}");
+    }
+}
+
+#[test]
+fn the_peer_of_a_policy_is_where_its_packets_go() {
+    let tunnel = Tunnel::default();
+    let (near, far) = pair(&tunnel);
+    assert_eq!(
+        (near.plane.peer(POLICY), far.plane.peer(POLICY)),
+        (Some(tunnel.outer(2)), Some(tunnel.outer(1)))
+    );
+    assert_eq!(near.plane.peer(PolicyId(POLICY.0 + 1)), None);
+}
