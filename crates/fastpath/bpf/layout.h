@@ -8,7 +8,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 5
+#define LAYOUT_VERSION 6
 
 #define MAX_PORTS 64
 #define MAX_QUEUES 64
@@ -32,6 +32,7 @@ struct layout {
 #define CLASS_ESP 2
 #define CLASS_ESP_IN_UDP 3
 #define CLASS_PROTECT_SHARED 4
+#define CLASS_CLEAR 5
 
 struct stamp {
 	__u8 magic;
@@ -58,6 +59,8 @@ struct port {
 #define PREFIX_WITHIN 4
 /* One share carries all of its packets: the one in the second octet. Else every node's worker gets them. */
 #define PREFIX_HOMED 8
+/* Clear packets from here go to a worker, which asks the policies about both addresses and the ports. */
+#define PREFIX_JUDGE_FROM 16
 #define PREFIX_SHARE_SHIFT 8
 
 /* Kinds of local addresses: any, and one that all nodes have. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * Packets between others, and ordinary ones to us, by their addresses alone: no header further in can change the
- * verdict, so nothing can hide in extension headers or fragments.
+ * verdict, so nothing can hide in extension headers or fragments. Where policies say more than a prefix can, a worker
+ * asks them.
  */
 #ifndef TESTUDO_POLICY_H
 #define TESTUDO_POLICY_H
@@ -28,19 +29,28 @@ static __always_inline __u32 flags6(const struct address6 *addr)
 
 /*
  * `from` are the flags of the source, `to` those of the destination. What comes in clear from a prefix whose traffic
- * must be protected is discarded (RFC 4301 5.2): it is forged, or took the wrong way.
+ * must be protected is discarded (RFC 4301 5.2): it is forged, or took the wrong way. From a prefix that is not refused
+ * something may be on its way into a tunnel: there the outbound policies decide.
  */
 static __always_inline int classify_transit(const struct port *port, __u32 from, __u32 to)
 {
-	if ((port->flags & PORT_CHECK_SOURCE) && (from & PREFIX_REFUSE_FROM))
-		return DROP_CLEAR_INBOUND;
+	if (port->flags & PORT_CHECK_SOURCE) {
+		if ((from & PREFIX_JUDGE_FROM) && ((from & PREFIX_REFUSE_FROM) || !(to & PREFIX_PROTECT_TO)))
+			return WORKER_CLEAR;
+		if (from & PREFIX_REFUSE_FROM)
+			return DROP_CLEAR_INBOUND;
+	}
 	return to & PREFIX_PROTECT_TO ? WORKER_PROTECT : PASS_OTHER;
 }
 
 static __always_inline int classify_ordinary(const struct port *port, __u32 from)
 {
-	if ((port->flags & PORT_CHECK_SOURCE) && (from & PREFIX_REFUSE_FROM))
-		return DROP_CLEAR_INBOUND;
+	if (port->flags & PORT_CHECK_SOURCE) {
+		if (from & PREFIX_JUDGE_FROM)
+			return WORKER_CLEAR;
+		if (from & PREFIX_REFUSE_FROM)
+			return DROP_CLEAR_INBOUND;
+	}
 	return PASS_LOCAL;
 }
 

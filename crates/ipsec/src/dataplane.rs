@@ -5,6 +5,7 @@
 //! inside the SAs, at any time.
 
 mod burst;
+mod clear;
 mod command;
 mod counters;
 mod event;
@@ -147,7 +148,7 @@ impl Dataplane {
         self.open = open || planted(Plant::NoFence);
     }
 
-    /// The policies in force, for packets that arrive in clear: see [`Spd::inbound_clear`].
+    /// The policies in force.
     pub fn spd(&self) -> &Spd {
         &self.spd
     }

@@ -73,7 +73,7 @@ pub enum InboundClear {
     Bypass,
     /// It must be dropped: it should have been protected, or should not have come at all.
     Drop(DropReason),
-    /// No policy knows it. A gateway leaves it to the host's own rules.
+    /// No policy knows it.
     NoPolicy,
 }
 
@@ -222,6 +222,13 @@ impl Spd {
         self.index.held_back(packet)
     }
 
+    /// True if policies hold back what goes to the packet's remote address, and all of these are
+    /// for whatever address: they name no network, so that this host itself, where none of them
+    /// selects what it sends, is left to its own rules.
+    pub(crate) fn leaves_host_alone(&self, packet: &PacketSelector) -> bool {
+        is_everything(packet, self.held_back(packet))
+    }
+
     /// Judges a packet that came in clear; `packet` is seen from our side ([`Direction::In`]).
     ///
     /// [`Direction::In`]: crate::packet_selector::Direction::In
@@ -233,6 +240,11 @@ impl Spd {
             Decision::NoPolicy => InboundClear::NoPolicy,
         }
     }
+}
+
+/// True if that many bits are all that an address of the packet's family has.
+pub(crate) fn is_everything(packet: &PacketSelector, width: Option<u8>) -> bool {
+    width == Some(if packet.is_ipv6() { 128 } else { 32 })
 }
 
 /// Checks a policy's number and selectors.

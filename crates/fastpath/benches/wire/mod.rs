@@ -15,6 +15,10 @@ impl Pipeline for Wire {
         self.outbound(burst, &Sources::default());
     }
 
+    fn judge(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
+        self.outbound(burst, sources);
+    }
+
     fn give_up_early(&mut self, _packets: u64) {}
 
     fn set_now(&mut self, _milliseconds: u64) {}

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_ipsec::spi::Share;
 
 /// Grows with every change of a map or of what a value means.
-pub(super) const LAYOUT_VERSION: u32 = 5;
+pub(super) const LAYOUT_VERSION: u32 = 6;
 /// Ports of an instance.
 pub const MAX_PORTS: u16 = 64;
 /// Receive queues of a port.
@@ -19,6 +19,7 @@ const PREFIX_PROTECT_TO: u32 = 1;
 const PREFIX_REFUSE_FROM: u32 = 2;
 const PREFIX_WITHIN: u32 = 4;
 const PREFIX_HOMED: u32 = 8;
+const PREFIX_JUDGE_FROM: u32 = 16;
 const PREFIX_SHARE_SHIFT: u32 = 8;
 const PORT_FLOODED: u16 = 2;
 /// Any of our addresses.
@@ -45,6 +46,8 @@ pub enum Class {
     EspInUdp = 3,
     /// To a protected prefix of several homes: all nodes of the cluster have it.
     ProtectShared = 4,
+    /// In clear, from where the policies must be asked whether it may come.
+    Clear = 5,
 }
 
 /// The four octets that the filter writes directly before a packet for a worker.
@@ -66,19 +69,25 @@ impl Stamp {
             2 => Class::Esp,
             3 => Class::EspInUdp,
             4 => Class::ProtectShared,
+            5 => Class::Clear,
             _ => return None,
         };
         Some(Self { class, port: PortIndex(u16::from_ne_bytes([port_0, port_1])) })
     }
 }
 
-/// What the filter does with the packets of a prefix. Both false is an exception inside a larger prefix.
+/// What the filter does with the packets of a prefix. All false is an exception inside a larger
+/// prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PrefixUse {
     /// Packets to the prefix go to a worker.
     pub protect_to: bool,
     /// Packets from the prefix that arrive in clear are discarded (RFC 4301 §5.2).
     pub refuse_from: bool,
+    /// Packets from the prefix that arrive in clear go to a worker, which asks the policies (RFC
+    /// 4301 §5.2). Where they are not refused besides, packets to a prefix that is protected go to
+    /// a worker as any others do.
+    pub judge_from: bool,
     /// The prefix is here only because a larger one around it is. The filter does not care; whoever takes the pinned
     /// maps over must know it from a prefix that has to be protected whatever becomes of those around it.
     pub within: bool,
@@ -89,16 +98,19 @@ pub struct PrefixUse {
 
 impl PrefixUse {
     /// The remote side of a policy that protects.
-    pub const PROTECT: Self = Self { protect_to: true, refuse_from: true, within: false, home: None };
+    pub const PROTECT: Self =
+        Self { protect_to: true, refuse_from: true, judge_from: false, within: false, home: None };
     /// An exception: bypassed, or directly connected.
-    pub const PASS: Self = Self { protect_to: false, refuse_from: false, within: true, home: None };
+    pub const PASS: Self =
+        Self { protect_to: false, refuse_from: false, judge_from: false, within: true, home: None };
 
     pub(super) fn encode(self) -> [u8; 4] {
         let to = if self.protect_to { PREFIX_PROTECT_TO } else { 0 };
         let from = if self.refuse_from { PREFIX_REFUSE_FROM } else { 0 };
+        let judge = if self.judge_from { PREFIX_JUDGE_FROM } else { 0 };
         let within = if self.within { PREFIX_WITHIN } else { 0 };
         let home = self.home.map_or(0, |share| PREFIX_HOMED | u32::from(share.0) << PREFIX_SHARE_SHIFT);
-        (to | from | within | home).to_ne_bytes()
+        (to | from | judge | within | home).to_ne_bytes()
     }
 
     pub(super) fn decode(value: [u8; 4]) -> Self {
@@ -107,6 +119,7 @@ impl PrefixUse {
         Self {
             protect_to: has(PREFIX_PROTECT_TO),
             refuse_from: has(PREFIX_REFUSE_FROM),
+            judge_from: has(PREFIX_JUDGE_FROM),
             within: has(PREFIX_WITHIN),
             home: has(PREFIX_HOMED).then_some(Share((flags >> PREFIX_SHARE_SHIFT) as u8)),
         }
@@ -238,11 +251,13 @@ mod tests {
         assert_eq!(defined("CLASS_ESP"), Class::Esp as u32);
         assert_eq!(defined("CLASS_ESP_IN_UDP"), Class::EspInUdp as u32);
         assert_eq!(defined("CLASS_PROTECT_SHARED"), Class::ProtectShared as u32);
+        assert_eq!(defined("CLASS_CLEAR"), Class::Clear as u32);
         assert_eq!(defined("PORT_CHECK_SOURCE"), PORT_CHECK_SOURCE.into());
         assert_eq!(defined("PREFIX_PROTECT_TO"), PREFIX_PROTECT_TO);
         assert_eq!(defined("PREFIX_REFUSE_FROM"), PREFIX_REFUSE_FROM);
         assert_eq!(defined("PREFIX_WITHIN"), PREFIX_WITHIN);
         assert_eq!(defined("PREFIX_HOMED"), PREFIX_HOMED);
+        assert_eq!(defined("PREFIX_JUDGE_FROM"), PREFIX_JUDGE_FROM);
         assert_eq!(defined("PREFIX_SHARE_SHIFT"), PREFIX_SHARE_SHIFT);
         assert_eq!(defined("PORT_FLOODED"), PORT_FLOODED.into());
         assert_eq!(defined("LOCAL_ADDRESS"), ADDRESS);
@@ -264,7 +279,7 @@ mod tests {
 
     #[test]
     fn uses_can_be_read_back() {
-        for flags in [0u32, 1, 2, 3, 4, 5, 6, 7, 8 | 1, 0xff08 | 1, 0x2a08 | 4] {
+        for flags in [0u32, 1, 2, 3, 4, 5, 6, 7, 8 | 1, 0xff08 | 1, 0x2a08 | 4, 16, 16 | 2] {
             let value = flags.to_ne_bytes();
             assert_eq!(PrefixUse::decode(value).encode(), value);
         }
@@ -275,7 +290,7 @@ mod tests {
         let [low, high] = 513u16.to_ne_bytes();
         let stamp = Stamp { class: Class::EspInUdp, port: PortIndex(513) };
         assert_eq!(Stamp::read([STAMP_MAGIC, 3, low, high]), Some(stamp));
-        assert_eq!(Stamp::read([STAMP_MAGIC, 5, low, high]), None);
+        assert_eq!(Stamp::read([STAMP_MAGIC, 6, low, high]), None);
         assert_eq!(Stamp::read([STAMP_MAGIC, 0, low, high]), None);
         assert_eq!(Stamp::read([0, 1, low, high]), None);
     }

@@ -70,6 +70,9 @@ reasons! {
     WorkerAh = "ah", Worker;
     /// A fragment of ESP or AH, or of a datagram to port 4500 that is not IKE, to one of our addresses.
     WorkerFragment = "fragment", Worker;
+    /// In clear, from a prefix of which the policies say more than the filter knows: a worker asks
+    /// them.
+    WorkerClear = "clear", Worker;
     /// For a worker, but no worker listens on the queue.
     DropNoSocket = "drop_no_socket", Drop;
     /// For a worker, but on a queue with too high a number.

@@ -7,21 +7,24 @@ use crate::filter::{Class, STAMP_LEN, Stamp};
 use crate::frame::Frame;
 use testudo_wire::ethernet::{EtherType, Ethernet, HEADER};
 
-/// The two halves of the pipeline.
+/// The two halves of the pipeline, and what stands before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// Towards the peer: to be protected.
     Outbound,
     /// From the peer: to be verified and opened.
     Inbound,
+    /// In clear, from where a peer's packets come protected: to be judged.
+    Clear,
 }
 
-/// Which half a frame is for, and, if it is to be protected, whether all nodes of the cluster have it.
+/// What a frame is for, and, if it is to be protected, whether all nodes of the cluster have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
     Outbound,
     OutboundShared,
     Inbound,
+    Clear,
 }
 
 /// Says where the frame goes and strips its Ethernet header. On an error the frame is as it was.
@@ -31,6 +34,7 @@ pub(super) fn classify(frame: &mut Frame) -> Result<Arrived, WorkerDrop> {
         Class::Protect => Arrived::Outbound,
         Class::ProtectShared => Arrived::OutboundShared,
         Class::Esp | Class::EspInUdp => Arrived::Inbound,
+        Class::Clear => Arrived::Clear,
     };
     let (ethernet, packet) = Ethernet::parse(frame.data()).map_err(|_| WorkerDrop::BadEthernet)?;
     let len = packet.len();

@@ -275,8 +275,10 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         match (context.source, context.direction) {
             (Source::Again, _) => self.discard(frame, WorkerDrop::Resubmitted),
             (_, Direction::Inbound) | (Source::Tunnel | Source::TunnelJoined, _) => self.submit_again(frame),
-            (Source::Port { .. }, Direction::Outbound) => self.send_on(frame, own),
-            (Source::Tun | Source::TunJoined, Direction::Outbound) => self.give_to_host(frame, own),
+            (Source::Port { .. }, Direction::Outbound | Direction::Clear) => self.send_on(frame, own),
+            (Source::Tun | Source::TunJoined, Direction::Outbound | Direction::Clear) => {
+                self.give_to_host(frame, own)
+            }
         }
     }
 
@@ -355,7 +357,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
         self.answers_left -= 1;
         let sources = match context.direction {
-            Direction::Outbound => self.error_sources(context.source),
+            Direction::Outbound | Direction::Clear => self.error_sources(context.source),
             Direction::Inbound => &NO_SOURCES,
         };
         let mut packet = frame.packet();

@@ -153,6 +153,8 @@ fn way(context: Context) -> u32 {
         (Direction::Outbound, Source::Tun | Source::TunJoined) => 2 << 16,
         (Direction::Outbound, Source::Tunnel | Source::TunnelJoined) => 3 << 16,
         (Direction::Outbound, Source::Again) => 4 << 16,
+        (Direction::Clear, Source::Port { place, .. }) => (5 << 16) | u32::from(place),
+        (Direction::Clear, _) => 6 << 16,
     }
 }
 

@@ -322,10 +322,11 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
         let checked = self.checked(place);
         let (mut outbound, mut inbound) = (FrameBurst::new(), FrameBurst::new());
-        let mut shared = FrameBurst::new();
+        let (mut shared, mut clear) = (FrameBurst::new(), FrameBurst::new());
         for mut frame in received.drain(..) {
             match classify(&mut frame) {
                 Ok(Arrived::Inbound) => inbound.push(frame),
+                Ok(Arrived::Clear) => clear.push(frame),
                 Ok(_) if checked.is_some_and(|port| !self.delivery.leads_back(frame.data(), port)) => {
                     self.delivery.discard(frame, WorkerDrop::SpoofedSource);
                 }
@@ -339,6 +340,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.run_here(&mut outbound, Direction::Outbound, from(false));
         self.run_here(&mut shared, Direction::Outbound, from(true));
         self.run_here(&mut inbound, Direction::Inbound, from(false));
+        self.run_here(&mut clear, Direction::Clear, from(false));
         self.run_again();
         true
     }
@@ -432,6 +434,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         match direction {
             Direction::Outbound => self.pipeline.outbound(&mut items, self.delivery.error_sources(source)),
             Direction::Inbound => self.pipeline.inbound(&mut items),
+            Direction::Clear => self.pipeline.judge(&mut items, self.delivery.error_sources(source)),
         }
         let outcomes: ArrayVec<Outcome, BURST> = items.iter().map(Outcome::of).collect();
         drop(items);
@@ -439,7 +442,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             let unmoved = frame.start() == outcome.start;
             let fits = frame.set_extent(outcome.start.into(), outcome.len.into());
             debug_assert!(fits, "the pipeline works inside the frame");
-            let clear = direction == Direction::Inbound || unmoved;
+            let clear = direction != Direction::Outbound || unmoved;
             let context = Context { source, direction, clear, inside: outcome.inside };
             self.delivery.deliver(frame, outcome.verdict, context, &self.pipeline);
         }

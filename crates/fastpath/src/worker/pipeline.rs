@@ -29,6 +29,10 @@ pub trait Pipeline {
     /// So many packets that `inbound` gave back as early, of so many octets, go to another worker's pipeline.
     fn pass_early(&mut self, _packets: u64, _octets: u64) {}
 
+    /// Packets that came in clear from where they should be protected: whether they may pass. ICMP
+    /// errors about them come from these addresses.
+    fn judge(&mut self, burst: &mut [Item<'_>], sources: &Sources);
+
     /// So many packets that `inbound` gave back as early do not wait for their SA any longer.
     fn give_up_early(&mut self, packets: u64);
 
@@ -73,6 +77,10 @@ impl Pipeline for Dataplane {
     #[inline]
     fn inbound(&mut self, burst: &mut [Item<'_>]) {
         Dataplane::inbound(self, burst);
+    }
+
+    fn judge(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
+        Dataplane::judge(self, burst, sources);
     }
 
     fn give_up_early(&mut self, packets: u64) {

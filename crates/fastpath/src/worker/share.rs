@@ -217,7 +217,7 @@ pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
     sort(errand, delivery);
     let [mut numbering, mut accepting] = seat.turns(place, errand.number);
     let Errand { frames, fates, sources, .. } = errand;
-    let (mut outbound, mut inbound) = (Burst::new(), Burst::new());
+    let (mut outbound, mut inbound, mut clear) = (Burst::new(), Burst::new(), Burst::new());
     for (frame, fate) in frames.iter_mut().zip(fates.iter()) {
         match fate {
             Fate::Lost(_) => {}
@@ -226,6 +226,7 @@ pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
                 match direction {
                     Direction::Outbound => outbound.push(item),
                     Direction::Inbound => inbound.push(item),
+                    Direction::Clear => clear.push(item),
                 }
             }
         }
@@ -242,16 +243,20 @@ pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
         pipeline.inbound_in_turn(&mut inbound, &mut accepting);
     }
     accepting.end();
-    let [outbound, inbound] = [outbound, inbound].map(outcomes);
-    let (mut outbound, mut inbound) = (outbound.into_iter(), inbound.into_iter());
+    if !clear.is_empty() {
+        pipeline.judge(&mut clear, sources);
+    }
+    let [mut outbound, mut inbound, mut clear] =
+        [outbound, inbound, clear].map(|burst| outcomes(burst).into_iter());
     for (frame, fate) in frames.iter_mut().zip(fates) {
         let Fate::Decided { verdict, context } = fate else { continue };
         let outcome = match context.direction {
             Direction::Outbound => outbound.next(),
             Direction::Inbound => inbound.next(),
+            Direction::Clear => clear.next(),
         };
         let Some(outcome) = outcome else { continue };
-        context.clear = context.direction == Direction::Inbound || frame.start() == outcome.start;
+        context.clear = context.direction != Direction::Outbound || frame.start() == outcome.start;
         context.inside = outcome.inside;
         *verdict = outcome.verdict;
         let fits = frame.set_extent(outcome.start.into(), outcome.len.into());
@@ -278,6 +283,7 @@ fn sort<P: Port, H: HostPort>(errand: &mut Errand, delivery: &mut Delivery<P, H>
             let from = |shared| Source::Port { place, shared, joined: false };
             let fate = |frame: &mut Frame| match classify(frame) {
                 Ok(Arrived::Inbound) => pending(from(false), Direction::Inbound),
+                Ok(Arrived::Clear) => pending(from(false), Direction::Clear),
                 Ok(_) if checked.is_some_and(|port| !delivery.leads_back(frame.data(), port)) => {
                     Fate::Lost(WorkerDrop::SpoofedSource)
                 }

@@ -61,8 +61,8 @@ impl Barrier {
                 // Filter and routes do not ask who holds a prefix back.
                 Group::Held => continue,
                 Group::Protected => &mut self.stale.around,
-                Group::Passed => &mut self.stale.throughout,
-                Group::Local | Group::Both | Group::PassedInPart => &mut self.stale.at,
+                Group::Passed | Group::PassedInPart => &mut self.stale.throughout,
+                Group::Local | Group::Both => &mut self.stale.at,
             };
             stale.insert(prefix);
             self.stale.sources |= part == Group::Local;

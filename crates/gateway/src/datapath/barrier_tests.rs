@@ -11,7 +11,8 @@ use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::netlink::GuardUse;
 use testudo_ipsec::spi::Share;
 
-const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, refuse_from: false, within: false, home: None };
+const TO_ALONE: PrefixUse =
+    PrefixUse { protect_to: true, refuse_from: false, judge_from: false, within: false, home: None };
 
 fn prefix(text: &str) -> Prefix {
     text.parse().expect(text)
@@ -34,7 +35,11 @@ impl Model {
     fn plan(&self) -> Plan {
         let Self { wanted, host, .. } = self;
         let mut outlines = self.shut.clone();
-        let usage = |p: &Prefix| if wanted.both.contains_key(p) { TO_ALONE } else { PrefixUse::PROTECT };
+        let in_part = |prefix: &Prefix| wanted.passed_in_part.keys().any(|around| covers(around, prefix));
+        let usage = |prefix: &Prefix| match wanted.both.contains_key(prefix) {
+            true => TO_ALONE,
+            false => PrefixUse { judge_from: prefix.is_default() || in_part(prefix), ..PrefixUse::PROTECT },
+        };
         outlines.extend(wanted.protected.keys().map(|prefix| (*prefix, usage(prefix))));
         let meets = |a: &Prefix, b: &Prefix| covers(a, b) || covers(b, a);
         let free = |passed: &&Prefix| !self.shut.keys().any(|left| meets(left, passed));
@@ -49,7 +54,10 @@ impl Model {
         let connected: PrefixSet = host.connected.keys().filter(lies_within).copied().collect();
         let answering = wanted.passed_in_part.keys().chain(wanted.local.keys()).filter(lies_within);
         let mut uses = self.within.clone();
-        uses.extend(answering.map(|prefix| (*prefix, PrefixUse { within: true, ..TO_ALONE })));
+        uses.extend(answering.map(|prefix| {
+            let judge_from = !wanted.local.contains_key(prefix);
+            (*prefix, PrefixUse { within: true, judge_from, ..TO_ALONE })
+        }));
         uses.extend(connected.keys().map(|prefix| (*prefix, PrefixUse::PASS)));
         uses.extend(&outlines);
         let around: Vec<_> = self.homes.keys().filter(|prefix| !uses.contains_key(prefix)).collect();
@@ -144,7 +152,7 @@ proptest! {
     #[test]
     fn it_is_as_if_planned_anew_and_nothing_opens_on_the_way(
         left in prop::collection::btree_map(arb_prefix(), prop_oneof![
-            Just(PrefixUse::PROTECT), Just(TO_ALONE), Just(PrefixUse { within: true, ..TO_ALONE }), Just(PrefixUse::PASS),
+            Just(PrefixUse::PROTECT), Just(PrefixUse { judge_from: true, ..PrefixUse::PROTECT }), Just(TO_ALONE), Just(PrefixUse { within: true, ..TO_ALONE }), Just(PrefixUse::PASS),
             Just(PrefixUse { within: true, home: Some(Share(1)), ..PrefixUse::PROTECT }),
         ], 0..4),
         events in prop::collection::vec(arb_event(), 1..40),
@@ -184,6 +192,12 @@ proptest! {
                         let [then, now, later] = [&before, &between, &after].map(|plan| at(&plan.uses, host).unwrap_or_default());
                         prop_assert_eq!(now.protect_to, then.protect_to || later.protect_to);
                         prop_assert_eq!(now.refuse_from, then.refuse_from || later.refuse_from);
+                        // From no address less is refused than both plans refuse, nor passes
+                        // unseen.
+                        let passes = |to: PrefixUse| !to.refuse_from && !to.judge_from;
+                        let is_dropped = |to: PrefixUse| to.refuse_from && !to.judge_from;
+                        prop_assert_eq!(passes(now), passes(then) && passes(later));
+                        prop_assert_eq!(is_dropped(now), is_dropped(then) || is_dropped(later));
                         prop_assert_eq!(now.home, later.home.filter(|home| then.home == Some(*home)));
                         let [then, now, later] = [&before, &between, &after]
                             .map(|plan| matches!(at(&plan.routes, host), Some(GuardUse::Protect { .. })));

@@ -13,8 +13,9 @@ use testudo_fastpath::netlink::GuardUse;
 use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::spi::Share;
 
-/// What goes to a worker, but may come in clear: the worker or the kernel judges it.
-const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, refuse_from: false, within: false, home: None };
+/// What goes to a worker, but may come in clear.
+const TO_ALONE: PrefixUse =
+    PrefixUse { protect_to: true, refuse_from: false, judge_from: false, within: false, home: None };
 
 /// What of this machine's own matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -182,11 +183,11 @@ impl Demand<'_> {
     fn inside(&self, prefix: &Prefix, is_shut: bool) -> Planned {
         let Self { wanted, inherited, host, .. } = self;
         let is_connected = is_shut && host.connected.contains_key(prefix);
-        let answers = || wanted.passed_in_part.contains_key(prefix) || wanted.local.contains_key(prefix);
+        let is_local = wanted.local.contains_key(prefix);
         let usage = if is_connected {
             Some(PrefixUse::PASS)
-        } else if is_shut && answers() {
-            Some(PrefixUse { within: true, ..TO_ALONE })
+        } else if is_shut && (is_local || wanted.passed_in_part.contains_key(prefix)) {
+            Some(PrefixUse { within: true, judge_from: !is_local, ..TO_ALONE })
         } else {
             inherited.within.get(prefix).copied()
         };
@@ -222,15 +223,35 @@ impl Demand<'_> {
     /// A prefix that is shut whatever lies around it.
     fn shut(&self, prefix: &Prefix) -> Option<PrefixUse> {
         // A prefix on both sides of a policy (any to any) says nothing about where a packet comes from.
-        let usage = || if self.wanted.both.contains_key(prefix) { TO_ALONE } else { PrefixUse::PROTECT };
+        let usage = || match self.wanted.both.contains_key(prefix) {
+            true => TO_ALONE,
+            false => PrefixUse { judge_from: self.is_judged(prefix), ..PrefixUse::PROTECT },
+        };
         let wanted = self.wanted.protected.contains_key(prefix).then(usage);
         wanted.or_else(|| self.inherited.shut.get(prefix).copied())
+    }
+
+    /// Whether the policies themselves are asked about what comes in clear from a prefix that is
+    /// held back. A tunnel for everything selects what is its own, not what this host has to do
+    /// with others; and of what is passed in part some comes in clear, and some does not.
+    fn is_judged(&self, prefix: &Prefix) -> bool {
+        prefix.is_default() || self.wanted.passed_in_part.around(prefix).next().is_some()
     }
 
     /// Whether policies open a prefix. What an earlier run has left stands first: its policies may have been others.
     fn is_passed(&self, prefix: &Prefix) -> bool {
         self.wanted.passed.contains_key(prefix) && self.inherited.shut.meeting(prefix).next().is_none()
     }
+}
+
+/// The one that lets less come in clear.
+fn stricter(one: PrefixUse, other: PrefixUse) -> PrefixUse {
+    let rank = |usage: &PrefixUse| match (usage.judge_from, usage.refuse_from) {
+        (false, false) => 0,
+        (true, _) => 1,
+        (false, true) => 2,
+    };
+    std::cmp::max_by_key(one, other, rank)
 }
 
 /// What filter and routes go through on the way from one plan to another.
@@ -280,6 +301,7 @@ impl Way {
         let usage = named.iter().any(Option::is_some).then(|| PrefixUse {
             protect_to: new_use.protect_to || old_use.protect_to,
             refuse_from: new_use.refuse_from || old_use.refuse_from,
+            judge_from: stricter(new_use, old_use).judge_from,
             within: named.into_iter().flatten().all(|usage| usage.within),
             // Where the two differ every node's worker looks.
             home: new_use.home.filter(|home| old_use.home == Some(*home)),

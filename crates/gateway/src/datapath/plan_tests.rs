@@ -90,13 +90,41 @@ fn what_is_passed_opens_inside_what_is_protected() {
     let expected = [
         (prefix("10.0.0.0/8"), PrefixUse::PROTECT),
         (prefix("10.5.0.0/16"), PrefixUse::PASS),
-        (prefix("10.6.0.0/16"), OURS),
+        (prefix("10.6.0.0/16"), PrefixUse { judge_from: true, ..OURS }),
     ];
     assert_eq!(plan.uses, expected.into());
     let protect = GuardUse::Protect { mtu: None, source: None };
     let expected = [(prefix("10.0.0.0/8"), protect), (prefix("10.5.0.0/16"), GuardUse::Exempt)];
     assert_eq!(plan.routes, expected.into());
     assert_eq!(plan.connected, set(&[]));
+}
+
+/// A tunnel for everything does not select what the gateway has to do with others, and of what is
+/// passed in part some comes in clear: only the policies know which.
+#[test]
+fn what_comes_in_clear_is_judged_where_prefixes_do_not_say_enough() {
+    let judged = PrefixUse { judge_from: true, ..PrefixUse::PROTECT };
+    let everything = tunnel(&["10.1.0.0/16"], &["0.0.0.0/0", "192.0.2.0/24"]);
+    let plan = Plan::new(&everything, &Inherited::default(), &connected_to(&[]));
+    let expected = [
+        (prefix("0.0.0.0/0"), judged),
+        (prefix("10.1.0.0/16"), OURS),
+        (prefix("192.0.2.0/24"), PrefixUse::PROTECT),
+    ];
+    assert_eq!(plan.uses, expected.into());
+
+    let in_part = Protection {
+        passed_in_part: set(&["10.0.0.0/8", "10.6.0.0/16"]),
+        ..tunnel(&["10.6.0.0/16"], &["10.0.0.0/8", "10.5.0.0/16", "172.16.0.0/12"])
+    };
+    let plan = Plan::new(&in_part, &Inherited::default(), &connected_to(&[]));
+    let expected = [
+        (prefix("10.0.0.0/8"), judged),
+        (prefix("10.5.0.0/16"), judged),
+        (prefix("10.6.0.0/16"), OURS),
+        (prefix("172.16.0.0/12"), PrefixUse::PROTECT),
+    ];
+    assert_eq!(plan.uses, expected.into());
 }
 
 /// The connection that makes the bypass harmless may be the one that is not loaded yet.

@@ -24,6 +24,7 @@ struct Scripted {
 impl Pipeline for Scripted {
     fn outbound(&mut self, _: &mut [Item<'_>], _: &Sources) {}
     fn inbound(&mut self, _: &mut [Item<'_>]) {}
+    fn judge(&mut self, _: &mut [Item<'_>], _: &Sources) {}
     fn give_up_early(&mut self, _: u64) {}
     fn set_now(&mut self, _: u64) {}
     fn set_open(&mut self, _: bool) {}

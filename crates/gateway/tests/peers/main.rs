@@ -14,6 +14,7 @@ mod fail_closed;
 mod failover;
 mod fragments;
 mod fragments_shared;
+mod full_tunnel;
 mod host;
 mod hostile;
 mod hub;

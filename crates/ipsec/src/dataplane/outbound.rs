@@ -62,6 +62,7 @@ impl Dataplane {
         fetch(&parsed.trains, &self.outbound);
         let mut planner = Planner {
             table: &self.outbound,
+            local: &self.local,
             bundles: self.spd.has_around().then_some(&*self.spd),
             shares: &self.shares,
             transit: (!self.transit.is_idle(self.now)).then_some(&mut self.transit),

@@ -188,6 +188,7 @@ pub(crate) fn set_spd(plane: &mut Dataplane, policies: Vec<Policy>) {
 pub(crate) enum Way {
     Outbound,
     Inbound,
+    Clear,
 }
 
 /// Runs packets through as one call; returns each verdict with what is then in the buffer.
@@ -218,6 +219,7 @@ pub(crate) fn run_at(
     match way {
         Way::Outbound => plane.outbound(&mut items, sources),
         Way::Inbound => plane.inbound(&mut items),
+        Way::Clear => plane.judge(&mut items, sources),
     }
     items.iter().map(|item| (item.verdict, item.buf.data().to_vec())).collect()
 }

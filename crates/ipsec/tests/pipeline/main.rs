@@ -3,6 +3,7 @@
 mod accounting;
 mod ah;
 mod bundle;
+mod clear;
 mod clear_fragments;
 mod cluster;
 mod cluster_models;

@@ -141,6 +141,47 @@ fn a_default_route_into_the_tunnel_leaves_the_link_working() {
     }
 }
 
+/// Where prefixes do not say enough a worker asks the policies.
+#[test]
+fn clear_packets_from_a_prefix_that_is_judged_go_to_a_worker() {
+    let bench = Bench::new().with_socket();
+    let judged = PrefixUse { judge_from: true, ..PrefixUse::PROTECT };
+    let in_part = PrefixUse { refuse_from: false, ..judged };
+    bench.set_prefix("0.0.0.0/0", judged);
+    bench.set_prefix("::/0", judged);
+    bench.set_prefix("10.7.0.0/16", in_part);
+    bench.set_prefix("10.1.0.0/16", PrefixUse::PASS);
+    bench.set_prefix("2001:db8:1::/48", PrefixUse::PASS);
+    let far6 = "2001:db8:99::7";
+    for (name, frame, reason) in [
+        ("SSH to us", ipv4("198.51.100.7", US4, TCP).frame(&[0; 20]), Reason::WorkerClear),
+        ("SSH to us, IPv6", ipv6(far6, US6, TCP, &[0; 20]), Reason::WorkerClear),
+        ("IKE", ipv4("198.51.100.7", US4, UDP).frame(&udp(500, 500, &ike())), Reason::PassIke),
+        ("ESP", ipv4("198.51.100.7", US4, ESP).frame(&esp()), Reason::WorkerEsp),
+        ("to a host", ipv4("198.51.100.7", "10.1.0.9", TCP).frame(&[0; 20]), Reason::WorkerClear),
+        ("to a host, IPv6", ipv6(far6, "2001:db8:1::9", TCP, &[0; 20]), Reason::WorkerClear),
+        ("to what is protected", ipv4("198.51.100.7", REMOTE4, TCP).frame(&[0; 20]), Reason::WorkerClear),
+        ("from a network that is named", ipv4(REMOTE4, US4, TCP).frame(&[0; 20]), Reason::DropClearInbound),
+        ("passed in part", ipv4("10.7.0.1", US4, TCP).frame(&[0; 20]), Reason::WorkerClear),
+        ("passed in part, to a host", ipv4("10.7.0.1", "10.1.0.9", TCP).frame(&[0; 20]), Reason::WorkerClear),
+        ("perhaps into a tunnel", ipv4("10.7.0.1", REMOTE4, TCP).frame(&[0; 20]), Reason::WorkerProtect),
+        ("from a connected network", ipv4("10.1.0.9", US4, TCP).frame(&[0; 20]), Reason::PassLocal),
+    ] {
+        let outcome = bench.run(&frame);
+        assert_eq!(outcome.reason, reason, "{name}");
+        let class = (reason == Reason::WorkerClear).then_some(Class::Clear);
+        assert_eq!(outcome.stamp.map(|stamp| stamp.class).filter(|class| *class == Class::Clear), class);
+    }
+    // Without a daemon nobody can be asked.
+    let alone = Bench::new();
+    alone.set_prefix("0.0.0.0/0", judged);
+    let outcome = alone.run(&ipv4("198.51.100.7", US4, TCP).frame(&[0; 20]));
+    assert_eq!((outcome.action, outcome.reason), (XDP_DROP, Reason::DropNoSocket));
+    alone.set_port(false);
+    let outcome = alone.run(&ipv4("198.51.100.7", US4, TCP).frame(&[0; 20]));
+    assert_eq!(outcome.reason, Reason::PassLocal);
+}
+
 #[test]
 fn a_frame_in_several_buffers_is_read_by_its_headers() {
     let bench = Bench::new().with_socket();

@@ -54,6 +54,29 @@ fn each_class_goes_its_way_through_the_pipeline() {
     check_and_close(worker);
 }
 
+/// What comes in clear is judged; what may pass is the kernel's, or is routed on, and fragments
+/// wait for the rest of them.
+#[test]
+fn clear_packets_go_where_the_pipeline_says() {
+    let mut worker = worker(full_fib());
+    worker.pipeline_mut().inbound = Some(|_| panic!("not protected"));
+    worker.pipeline_mut().outbound = Some(|_| panic!("not to be protected"));
+    worker.pipeline_mut().judged = Some(|item| match item.buf.len() {
+        60 => Verdict::ToHost,
+        61 => Verdict::Forward,
+        _ => Verdict::Drop(DropReason::ClearButProtected),
+    });
+    for len in [60, 61, 62, 60] {
+        // From where no route leads back to: this is asked of what is to be protected alone.
+        arrive(&mut worker, WAN, &ipv4("10.0.0.8", CLIENT, len, true), Class::Clear);
+    }
+    worker.turn(1);
+    assert_eq!(worker.host_mut().unwrap().written.len(), 2);
+    assert_eq!(sent(&mut worker, LAN).iter().map(|(_, packet)| packet.len()).collect::<Vec<_>>(), [61]);
+    assert_eq!(worker.counters().totals().dropped_by_pipeline, 1);
+    check_and_close(worker);
+}
+
 #[test]
 fn what_the_pipeline_puts_before_and_cuts_off_is_sent_so() {
     let mut worker = worker(full_fib());
@@ -158,7 +181,7 @@ fn bad_frames_are_dropped_by_name() {
     };
     let at = |counts: [u64; WorkerDrop::COUNT], reason| counts[reason as usize];
     assert_eq!(at(deliver(&packet, 0, |_| ()), WorkerDrop::NoStamp), 1);
-    assert_eq!(at(deliver(&packet, 5, |_| ()), WorkerDrop::NoStamp), 2);
+    assert_eq!(at(deliver(&packet, 6, |_| ()), WorkerDrop::NoStamp), 2);
     let unstamped = deliver(&packet, 1, |frame| {
         let start = usize::from(frame.start());
         frame.bytes_mut()[start - 4] = 0;

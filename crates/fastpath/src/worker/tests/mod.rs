@@ -50,6 +50,7 @@ const ROUTER: &str = "192.0.2.254";
 struct Scripted {
     outbound: Option<fn(&mut Item<'_>) -> Verdict>,
     inbound: Option<fn(&mut Item<'_>) -> Verdict>,
+    judged: Option<fn(&mut Item<'_>) -> Verdict>,
     /// From when no share is its own any more.
     shareless: Option<fn(&mut Item<'_>) -> Verdict>,
     events: Vec<Event>,
@@ -76,6 +77,11 @@ impl Pipeline for Scripted {
 
     fn inbound(&mut self, burst: &mut [Item<'_>]) {
         let script = if self.shut { refuse } else { self.inbound.unwrap_or(|_| Verdict::Forward) };
+        burst.iter_mut().for_each(|item| item.verdict = script(item));
+    }
+
+    fn judge(&mut self, burst: &mut [Item<'_>], _: &Sources) {
+        let script = if self.shut { refuse } else { self.judged.unwrap_or(|_| Verdict::ToHost) };
         burst.iter_mut().for_each(|item| item.verdict = script(item));
     }
 

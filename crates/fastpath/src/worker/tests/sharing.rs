@@ -67,6 +67,11 @@ impl Pipeline for Numbering {
         burst.iter_mut().for_each(|item| item.verdict = verdict);
     }
 
+    fn judge(&mut self, burst: &mut [Item<'_>], _: &Sources) {
+        let refused = Verdict::Drop(DropReason::ClearButProtected);
+        burst.iter_mut().for_each(|item| item.verdict = refused);
+    }
+
     fn outbound_in_turn(&mut self, burst: &mut [Item<'_>], _: &Sources, turn: &mut dyn Turn) {
         turn.begin();
         self.number(burst);
@@ -249,9 +254,13 @@ fn what_the_pipeline_does_not_get_is_dropped_by_the_owner() {
     let mut helper = member(1, Vec::new(), &crew);
     helper.turn(1);
     for number in 0..BURST {
-        // No stamp, a source that is behind the other port, or as it should be.
-        let (class, source) =
-            [(0xff, CLIENT), (Class::Protect as u8, PEER), (Class::Protect as u8, CLIENT)][number % 3];
+        // No stamp, a source that is behind the other port, in clear, or as it should be.
+        let (class, source) = [
+            (0xff, CLIENT),
+            (Class::Protect as u8, PEER),
+            (Class::Clear as u8, PEER),
+            (Class::Protect as u8, CLIENT),
+        ][number % 4];
         let frame = stamped(owner.pool_mut(), &ipv4(source, PEER, OCTETS, false), class);
         owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
     }
@@ -259,10 +268,11 @@ fn what_the_pipeline_does_not_get_is_dropped_by_the_owner() {
     assert!(owner.is_sharing() && helper.help());
     owner.turn(1);
     let dropped = |reason| owner.counters().dropped(reason);
-    assert_eq!((dropped(WorkerDrop::NoStamp), dropped(WorkerDrop::SpoofedSource)), (22, 21));
+    assert_eq!((dropped(WorkerDrop::NoStamp), dropped(WorkerDrop::SpoofedSource)), (16, 16));
+    assert_eq!(owner.counters().totals().dropped_by_pipeline, 16);
     let mut numbers = Vec::new();
     drain(&mut owner, &mut numbers);
-    assert_eq!(numbers.len(), 21);
+    assert_eq!(numbers.len(), 16);
     assert!(owner.counters().totals().is_balanced());
     assert_eq!((owner.close(), helper.close()), (0, 0));
 }

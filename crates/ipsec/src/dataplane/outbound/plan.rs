@@ -5,6 +5,7 @@ use super::train::{Member, Train};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::Counters;
 use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL};
+use crate::dataplane::local::LocalAddrs;
 use crate::dataplane::reply::Replier;
 use crate::dataplane::shares::is_carried;
 use crate::dataplane::table::{OutboundTable, Place};
@@ -17,7 +18,7 @@ use crate::packet_selector::PacketSelector;
 use crate::sa::OutboundSa;
 use crate::share::ShareSet;
 use crate::siphash::HashKey;
-use crate::spd::{PolicyId, Spd};
+use crate::spd::{PolicyId, Spd, is_everything};
 use testudo_wire::icmp::Kind;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv6;
@@ -59,6 +60,8 @@ pub(super) struct Room<'s> {
 /// Decides what becomes of each packet, and prepares those that will be encrypted.
 pub(super) struct Planner<'s, 'd> {
     pub(super) table: &'s OutboundTable,
+    /// Addresses of this host.
+    pub(super) local: &'d LocalAddrs,
     /// If there are bundles.
     pub(super) bundles: Option<&'d Spd>,
     pub(super) shares: &'d ShareSet,
@@ -149,6 +152,10 @@ impl<'s> Planner<'s, '_> {
                 item.verdict = Verdict::Reassemble;
                 return None;
             }
+            Path::NoPolicy(held) if self.is_hosts_own(item, inner, held) => {
+                self.bypass(item, inner);
+                return None;
+            }
             Path::NoPolicy(_) => DropReason::NoPolicy,
         };
         item.refuse(reason, &self.counters.outbound);
@@ -182,6 +189,13 @@ impl<'s> Planner<'s, '_> {
     fn keeps_pair(&self, item: &Item<'_>, inner: &Inner) -> bool {
         let share = || self.pairs.pair(inner.flow.local(), inner.flow.remote());
         !item.ingress.is_shared() || is_carried(share(), self.shares)
+    }
+
+    /// True for what this host itself sends, where policies for whatever address alone hold it back
+    /// and none of them selects it: a tunnel for everything must not cut the gateway off.
+    #[cold]
+    fn is_hosts_own(&self, item: &Item<'_>, inner: &Inner, held: Option<u8>) -> bool {
+        item.ingress.is_host() && is_everything(&inner.flow, held) && self.local.contains(inner.flow.local())
     }
 
     /// One node alone asks for the SA that is missing: several would set up several.
