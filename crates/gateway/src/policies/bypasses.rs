@@ -22,16 +22,25 @@ pub(super) struct Bypasses {
 #[derive(Debug)]
 struct Bypass {
     priority: u32,
-    /// Whom of our side it lets pass.
+    /// Whom of our side it lets pass, whatever they send.
     local: AddrSet,
     opened: Vec<Opened>,
 }
 
-/// A remote range, and how many policies there that hold back go beyond what the bypass lets pass.
+/// A remote range that the bypass opens.
 #[derive(Debug)]
 struct Opened {
     range: AddrRange,
+    /// Not for every protocol and port: it is opened in part, whatever others hold back.
+    is_limited: bool,
+    /// How many policies there that hold back go beyond what the bypass lets pass.
     spoilers: usize,
+}
+
+impl Opened {
+    fn is_whole(&self) -> bool {
+        !self.is_limited && self.spoilers == 0
+    }
 }
 
 impl Default for Bypasses {
@@ -46,13 +55,15 @@ impl Default for Bypasses {
 }
 
 impl Bypass {
-    /// What the policy limits to a protocol or to ports stays held back: prefixes cannot say that much.
     fn of(entry: &Entry) -> Self {
         let unlimited = |ts: &TrafficSelector| ts.protocol == 0 && ts.is_any_port();
-        let local = entry.selectors.local_selectors().filter(unlimited).map(|ts| ts.addrs).collect();
-        let remote = entry.selectors.remote_selectors().filter(unlimited);
-        let opened = remote.map(|ts| Opened { range: ts.addrs, spoilers: 0 }).collect();
-        Self { priority: entry.rank.priority, local, opened }
+        let local: AddrSet = entry.selectors.local_selectors().filter(unlimited).map(|ts| ts.addrs).collect();
+        let opened = entry.selectors.remote_selectors().map(|ts| Opened {
+            range: ts.addrs,
+            is_limited: local.is_empty() || !unlimited(&ts),
+            spoilers: 0,
+        });
+        Self { priority: entry.rank.priority, opened: opened.collect(), local }
     }
 
     /// True if the rival holds back something in the range that the bypass does not let pass before.
@@ -75,14 +86,12 @@ impl Bypasses {
         changes: &mut Changes<Group>,
     ) {
         let mut bypass = Bypass::of(entry);
-        if bypass.local.is_empty() {
-            return;
-        }
         let mut opened = std::mem::take(&mut bypass.opened);
-        for Opened { range, spoilers } in &mut opened {
-            *spoilers = rivals(range).filter(|rival| bypass.is_spoiled(range, rival)).count();
-            let tally = if *spoilers == 0 { &mut self.passed } else { &mut self.passed_in_part };
-            for prefix in cover(range) {
+        for open in &mut opened {
+            let range = &open.range;
+            open.spoilers = rivals(range).filter(|rival| bypass.is_spoiled(range, rival)).count();
+            let tally = if open.is_whole() { &mut self.passed } else { &mut self.passed_in_part };
+            for prefix in cover(&open.range) {
                 tally.add(prefix, changes);
                 match self.by_prefix.get_mut(&prefix) {
                     Some(ids) => drop(ids.insert(id)),
@@ -96,9 +105,9 @@ impl Bypasses {
     /// A bypass policy is gone.
     pub(super) fn remove(&mut self, id: PolicyId, changes: &mut Changes<Group>) {
         let Some(bypass) = self.each.remove(&id) else { return };
-        for Opened { range, spoilers } in &bypass.opened {
-            let tally = if *spoilers == 0 { &mut self.passed } else { &mut self.passed_in_part };
-            for prefix in cover(range) {
+        for open in &bypass.opened {
+            let tally = if open.is_whole() { &mut self.passed } else { &mut self.passed_in_part };
+            for prefix in cover(&open.range) {
                 tally.subtract(prefix, changes);
                 if self.by_prefix.get_mut(&prefix).is_some_and(|ids| ids.remove(&id) && ids.is_empty()) {
                     self.by_prefix.remove(&prefix);
@@ -129,17 +138,18 @@ impl Bypasses {
         for id in met.collect::<BTreeSet<_>>() {
             let Some(bypass) = self.each.get_mut(&id) else { continue };
             let mut opened = std::mem::take(&mut bypass.opened);
-            for Opened { range, spoilers } in &mut opened {
-                if !bypass.is_spoiled(range, rival) {
+            for open in &mut opened {
+                if !bypass.is_spoiled(&open.range, rival) {
                     continue;
                 }
-                let before = std::mem::replace(spoilers, change(*spoilers));
-                let (from, to) = match (before, *spoilers) {
-                    (0, _) => (&mut self.passed, &mut self.passed_in_part),
-                    (_, 0) => (&mut self.passed_in_part, &mut self.passed),
+                let was_whole = open.is_whole();
+                open.spoilers = change(open.spoilers);
+                let (from, to) = match (was_whole, open.is_whole()) {
+                    (true, false) => (&mut self.passed, &mut self.passed_in_part),
+                    (false, true) => (&mut self.passed_in_part, &mut self.passed),
                     _ => continue,
                 };
-                for prefix in cover(range) {
+                for prefix in cover(&open.range) {
                     to.add(prefix, changes);
                     from.subtract(prefix, changes);
                 }

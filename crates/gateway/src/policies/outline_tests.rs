@@ -45,7 +45,7 @@ fn worked_out(policies: &Policies) -> Protection {
         let unlimited = |ts: &TrafficSelector| ts.protocol == 0 && ts.is_any_port();
         let local: AddrSet =
             bypass.selectors.local_selectors().filter(unlimited).map(|ts| ts.addrs).collect();
-        for ts in bypass.selectors.remote_selectors().filter(unlimited) {
+        for ts in bypass.selectors.remote_selectors() {
             let sides = |entry: &Entry| {
                 let v4 = ts.addrs.start().is_ipv4();
                 entry.local_ranges().filter(|own| own.start().is_ipv4() == v4).all(|own| local.holds(&own))
@@ -53,10 +53,12 @@ fn worked_out(policies: &Policies) -> Protection {
             let concerned = |entry: &&&Entry| entry.remote_ranges().any(|remote| overlap(&remote, &ts.addrs));
             let mut rivals = all.iter().filter(|entry| entry.holds_back()).filter(concerned);
             let wholly = rivals.all(|entry| bypass.rank.priority < entry.rank.priority && sides(entry));
-            if !local.is_empty() {
-                let set = if wholly { &mut protection.passed } else { &mut protection.passed_in_part };
-                add(set, &ts.addrs);
-            }
+            let is_limited = local.is_empty() || !unlimited(&ts);
+            let set = match wholly && !is_limited {
+                true => &mut protection.passed,
+                false => &mut protection.passed_in_part,
+            };
+            add(set, &ts.addrs);
         }
     }
     protection

@@ -17,7 +17,8 @@ pub(crate) struct Protection {
     pub(crate) both: PrefixSet,
     /// Remote prefixes that a policy lets pass, whoever of our side sends and whatever is sent.
     pub(crate) passed: PrefixSet,
-    /// Remote prefixes that a policy lets pass for some of our side: they answer in clear.
+    /// Remote prefixes that a policy lets pass for some of our side, or for some protocols or
+    /// ports: they answer in clear.
     pub(crate) passed_in_part: PrefixSet,
 }
 

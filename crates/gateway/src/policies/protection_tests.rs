@@ -140,9 +140,12 @@ fn a_bypass_counts_wholly_if_no_policy_about_its_prefix_goes_beyond_it() {
     // Another policy comes first.
     let mut first = child("first", ChildMode::Drop, "10.1.0.0/16", "10.5.6.7/32");
     first.priority = 7;
-    assert_eq!(passed(vec![tunnel.clone(), pass("10.1.0.0/16"), first]), [none.clone(), wholly]);
-    // A filter of prefixes cannot tell ports.
+    assert_eq!(passed(vec![tunnel.clone(), pass("10.1.0.0/16"), first]), [none.clone(), wholly.clone()]);
+    // Prefixes cannot tell ports: the policies are asked.
     let mut web = pass("10.1.0.0/16");
     web.remote_ts = vec![TsSpec::Fixed(TrafficSelector { protocol: 6, ..ts("10.5.0.0/16") })];
-    assert_eq!(passed(vec![tunnel, web]), [none.clone(), none]);
+    assert_eq!(passed(vec![tunnel.clone(), web]), [none.clone(), wholly.clone()]);
+    let mut from_web = pass("10.1.0.0/16");
+    from_web.local_ts = vec![TsSpec::Fixed(TrafficSelector { protocol: 6, ..ts("10.1.0.0/16") })];
+    assert_eq!(passed(vec![tunnel, from_web]), [none, wholly]);
 }
