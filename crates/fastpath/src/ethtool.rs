@@ -26,6 +26,24 @@ struct Value {
     data: u32,
 }
 
+/// `struct ethtool_cmd`, as far as the speed goes.
+#[repr(C)]
+#[derive(Default)]
+struct Settings {
+    cmd: u32,
+    supported: u32,
+    advertising: u32,
+    speed: u16,
+    duplex_and_port: [u8; 2],
+    addresses: [u8; 4],
+    most_packets: [u32; 2],
+    speed_high: u16,
+    crossing: [u8; 2],
+    partner_advertising: u32,
+    reserved: [u32; 2],
+}
+
+const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_GLINK: u32 = 0x0a;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
@@ -54,11 +72,23 @@ pub(crate) fn has_link(interface: &str) -> io::Result<bool> {
     Ok(ask(&datagram_socket()?, interface, &mut value)? && value.data != 0)
 }
 
+/// Mb/s of an interface. `None` while it has no link, or if the driver does not tell.
+pub(crate) fn speed(socket: &OwnedFd, interface: &str) -> io::Result<Option<u32>> {
+    let mut settings = Settings { cmd: ETHTOOL_GSET, ..Settings::default() };
+    if !ask(socket, interface, &mut settings)? {
+        return Ok(None);
+    }
+    let speed = u32::from(settings.speed_high) << 16 | u32::from(settings.speed);
+    // SPEED_UNKNOWN is -1, of which old drivers set the lower half alone.
+    Ok(Some(speed).filter(|speed| ![0, 0xffff, u32::MAX].contains(speed)))
+}
+
 /// False if the driver does not know the question.
 fn ask<T>(socket: &OwnedFd, interface: &str, question: &mut T) -> io::Result<bool> {
     let mut request = named(interface)?;
     request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
-    // SAFETY: the request reads the name, and the command where `ifru_data` points; both questions above are laid out as the kernel
+    // SAFETY: the request reads the name, and the command where `ifru_data` points; all questions
+    // above are laid out as the kernel
     // has them, so that it writes its answer inside of what is alive there.
     let result =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };

@@ -9,7 +9,7 @@ use support::{in_namespace, ip, veth};
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::frame::{ChunkSize, Frame, FramePool, HEADROOM};
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
-use testudo_fastpath::port::{FrameBurst, Port, Queues, queues_of};
+use testudo_fastpath::port::{FrameBurst, Port, Queues, queues_of, speed_of};
 
 const STAMP: [u8; 4] = [0x54, 1, 7, 0];
 
@@ -78,6 +78,9 @@ fn each_queue_of_an_interface_is_a_port() {
         }
         assert_eq!(queues_of("ttxq0").unwrap(), Queues { receive: 2, send: 2 });
         assert_eq!(queues_of("ttxq1").unwrap(), Queues { receive: 2, send: 1 });
+        // What the driver of virtual links says; that of the loopback says nothing.
+        assert_eq!(["ttxq0", "lo"].map(|name| speed_of(name).unwrap()), [Some(10_000), None]);
+        assert!(speed_of("nowhere").is_err());
         assert_eq!(queues_of("lo").unwrap(), Queues { receive: 1, send: 1 });
         let mut pool = FramePool::new(4096, ChunkSize::K2).unwrap();
         let of_queue = |queue| XdpConfig { queue, ..config("ttxq0", 0) };

@@ -170,6 +170,9 @@ impl Loop {
         };
         ike.set_local_addresses(data.local_addresses());
         ike.set_reserved_addresses(reserved(data.fib()));
+        if let Some(member) = ike.member() {
+            member.set_line_rate(data.line_rate());
+        }
         let join = |(prepared, settings): (Prepared, _)| prepared.join(settings, data.fib());
         let node = prepared.zip(config.cluster.as_ref()).map(join).transpose()?;
         if let Some(node) = &node {

@@ -267,6 +267,8 @@ impl Gateway {
         }
         self.endpoint.set_local_addresses(self.data.local_addresses());
         self.endpoint.set_reserved_addresses(reserved(self.data.fib()));
+        let line_rate = self.data.line_rate();
+        self.in_cluster(|member, _| member.set_line_rate(line_rate));
         let carriers = self.node.as_ref().map(|node| node.carriers(self.data.fib())).unwrap_or_default();
         for (link, up) in carriers {
             self.in_cluster(|member, now| member.set_link(now, link, up));

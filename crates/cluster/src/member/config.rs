@@ -11,7 +11,9 @@ pub struct MemberConfig {
     pub group: GroupConfig,
     /// IKE. That changes are tracked is seen to.
     pub endpoint: EndpointConfig,
-    /// Packets a second that a node can take in on one SA at most: how far a former owner can have got since it last told.
+    /// Packets a second that the ports of a node can bring it at most, until it is told which ports
+    /// it has ([`super::Member::set_line_rate`]): so many a former owner can have taken in on one
+    /// SA since it last told.
     pub line_rate: u64,
     /// How long the loss of a node may go unnoticed.
     pub detection: Duration,
@@ -30,7 +32,8 @@ impl MemberConfig {
         Self {
             group,
             endpoint: EndpointConfig::default(),
-            line_rate: 2_000_000,
+            // 100 Gb/s of the smallest frames.
+            line_rate: 148_809_523,
             detection: Duration::from_millis(500),
             replicate_configuration: true,
             message_id_sync: false,

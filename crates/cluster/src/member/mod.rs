@@ -395,6 +395,11 @@ impl Member {
         self.hear_group(now);
     }
 
+    /// Packets a second that the ports of this node can bring it at most.
+    pub fn set_line_rate(&mut self, rate: u64) {
+        self.config.line_rate = rate;
+    }
+
     /// How much of one processor the host takes, in thousandths: for the other nodes to show.
     pub fn set_load(&mut self, load: u16) {
         self.load = load;

@@ -1,13 +1,10 @@
 //! What a node that takes over counts as seen, and how a share changes hands without a pause.
 
-use crate::world::{LAN, Node, Syncs, World};
+use crate::world::{LAN, LINE_RATE, Node, Syncs, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use testudo_cluster::share::ShareSet;
 use testudo_ipsec::spi::Spi;
-
-/// Packets a second that one SA can carry at most.
-const LINE_RATE: u64 = 2_000_000;
 
 /// Every owner tells that this is how far its peers' SAs have moved.
 fn tell_now(world: &mut World, edge: u64) {
@@ -52,6 +49,39 @@ fn an_edge_that_has_waited_is_as_old_as_it_is() {
     world.seen.insert(spi, 8_000_000);
     let taker = lose_owner(&mut world);
     assert_eq!(world.nodes[taker].floors[&spi], 8_000_000, "so far the peer can have got");
+}
+
+/// The owner's ports are faster than the taker's: what an SA has carried shows it, and what it can
+/// have carried since is not accepted again.
+#[test]
+fn an_sa_faster_than_the_ports_of_the_taker_reaches_as_far_as_its_rate_explains() {
+    let mut world = World::established(3, 6, 807);
+    let spi = world.spi_of(0);
+    let second = 3 * LINE_RATE;
+    for told in 1..=4 {
+        tell(&mut world, 1, told * second);
+    }
+    let seen = 4 * second + 2 * second;
+    world.seen.insert(spi, u32::try_from(seen).unwrap());
+    let taker = lose_owner(&mut world);
+    assert_eq!(world.nodes[taker].floors[&spi], seen);
+    world.run(Duration::from_secs(12));
+    assert_eq!(world.spi_of(0), spi, "nobody doubts it");
+}
+
+/// A number that was forged reaches as far as the ports can carry, and no further.
+#[test]
+fn the_ports_of_a_node_bound_what_can_have_come() {
+    let mut world = World::established(3, 6, 808);
+    let spi = world.spi_of(0);
+    for node in &mut world.nodes {
+        node.member.as_mut().unwrap().set_line_rate(1000);
+    }
+    tell(&mut world, 1, 100);
+    world.seen.insert(spi, u32::MAX / 2);
+    let taker = lose_owner(&mut world);
+    let floor = world.nodes[taker].floors[&spi];
+    assert!(floor > 100 && floor - 100 < 4000, "{floor}");
 }
 
 /// A cluster whose peers leave no numbers out.

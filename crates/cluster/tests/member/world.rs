@@ -23,6 +23,8 @@ use testudo_ipsec::spi::{SenderId, Spi};
 
 /// From one node, or the engine, to another.
 pub(crate) const LAN: Duration = Duration::from_micros(300);
+/// Packets a second that the ports of a node can bring it.
+pub(crate) const LINE_RATE: u64 = 2_000_000;
 /// Between the cluster and its peers.
 pub(crate) const WAN: Duration = Duration::from_millis(5);
 
@@ -125,7 +127,12 @@ fn member(
     group.suspicion.floor = pulse * 5 / 2;
     group.suspicion.ceiling = pulse * 20;
     // Few, so that some are left over.
-    let config = MemberConfig { message_id_sync: syncs.asked, blocks_at_once: 2, ..MemberConfig::new(group) };
+    let config = MemberConfig {
+        message_id_sync: syncs.asked,
+        blocks_at_once: 2,
+        line_rate: LINE_RATE,
+        ..MemberConfig::new(group)
+    };
     let mut member =
         Member::new(config, disk, [Box::new(Random(seed)), Box::new(Random(seed ^ 0x5555_aaaa))], now);
     member.set_unix_time(now, UnixTime(1_700_000_000));

@@ -1,7 +1,7 @@
 //! What the kernel knows about an interface that a port needs: index, Ethernet address, MTU.
 
 use crate::error::{Error, Result};
-use crate::ethtool::{Queues, datagram_socket, named, queues};
+use crate::ethtool::{Queues, datagram_socket, named, queues, speed};
 use crate::mac::MacAddr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -40,6 +40,14 @@ pub fn queues_of(interface: &str) -> Result<Queues> {
     let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
     let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
     queues(&socket, interface).map_err(failed("ioctl(ETHTOOL_GCHANNELS)"))
+}
+
+/// The speed of an interface in Mb/s, in the current network namespace. `None` while it has no
+/// link, or if the driver does not tell.
+pub fn speed_of(interface: &str) -> Result<Option<u32>> {
+    let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
+    let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
+    speed(&socket, interface).map_err(failed("ioctl(ETHTOOL_GSET)"))
 }
 
 fn ioctl(socket: &OwnedFd, request: libc::Ioctl, interface: &str) -> io::Result<libc::ifreq> {

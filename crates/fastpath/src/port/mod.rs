@@ -9,7 +9,7 @@ mod link;
 pub mod xdp;
 
 pub use crate::ethtool::Queues;
-pub use link::queues_of;
+pub use link::{queues_of, speed_of};
 
 use crate::fib::PortIndex;
 use crate::frame::{Frame, FramePool};

@@ -9,6 +9,7 @@ mod cluster;
 mod counters;
 mod guard;
 mod inherited;
+mod line_rate;
 mod opened;
 mod plan;
 mod sas;
@@ -84,6 +85,8 @@ pub(crate) struct DataPath {
     learned: PathMtus,
     /// For [`DataPath::is_idle`].
     packets_seen: std::cell::Cell<u64>,
+    /// Packets a second that the ports can bring in at most.
+    line_rate: u64,
     /// Generation of the table that the workers were sent last.
     fib_sent: Option<u64>,
     /// Generation of the table that filter, routes and SAs have followed.
@@ -356,6 +359,9 @@ impl DataPath {
         if self.followed == Some(fib.generation()) {
             return Ok(());
         }
+        if fib.ports() != self.fib.ports() {
+            self.line_rate = line_rate::of(fib.ports());
+        }
         let guarded = self.guard.follow(&fib);
         self.followed = guarded.is_ok().then(|| fib.generation());
         self.fib = Arc::clone(&fib);
@@ -369,6 +375,11 @@ impl DataPath {
         }
         // The worker needs the routes all the same: what it sends by them is encrypted, or may go.
         guarded
+    }
+
+    /// Packets a second that the ports can bring in at most.
+    pub(crate) fn line_rate(&self) -> u64 {
+        self.line_rate
     }
 
     /// The TUN takes as long a packet as the largest port does, and can send.

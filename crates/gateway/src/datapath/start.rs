@@ -4,7 +4,7 @@
 use super::guard::Guard;
 use super::sas::Sas;
 use super::workers::{Running, Workers};
-use super::{ClusterPlan, DataPath};
+use super::{ClusterPlan, DataPath, line_rate};
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
 use crate::lineup::{Lineup, Post};
 use std::collections::BTreeSet;
@@ -118,6 +118,7 @@ impl DataPath {
             places: 0,
             next_reassertion: Instant::now(),
             packets_seen: std::cell::Cell::new(0),
+            line_rate: line_rate::of(fib.ports()),
             fib,
         };
         let addresses: LocalAddrs = this.fib.addresses().iter().copied().collect();
