@@ -73,10 +73,15 @@ impl Process {
 
     /// Waits until a line of its log contains `text`.
     pub fn wait_log(&mut self, text: &str, limit: Duration) -> Result<()> {
+        self.wait_log_times(text, 1, limit)
+    }
+
+    /// Waits until so many lines of its log contain `text`.
+    pub fn wait_log_times(&mut self, text: &str, times: usize, limit: Duration) -> Result<()> {
         let log = self.log.clone();
         self.wait_ready(limit, || {
-            let found = read_log(&log)?.contains(text);
-            Ok(if found { Ok(()) } else { Err(format!("no \"{text}\" in the log")) })
+            let found = read_log(&log)?.lines().filter(|line| line.contains(text)).count();
+            Ok(if found >= times { Ok(()) } else { Err(format!("\"{text}\" {found} times in the log")) })
         })
     }
 
@@ -144,6 +149,8 @@ mod tests {
         let cmd = Cmd::new("sh").args(["-c", "echo up; exec sleep 60"]);
         let mut sleeper = cmd.start("sleeper", &dir.path().join("sleeper.log")).unwrap();
         sleeper.wait_log("up", Duration::from_secs(30)).unwrap();
+        let error = sleeper.wait_log_times("up", 2, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("\"up\" 1 times in the log"), "{error}");
         let proc = PathBuf::from(format!("/proc/{}", sleeper.pid()));
         assert!(proc.exists());
         drop(sleeper);

@@ -221,7 +221,12 @@ impl Pair {
 
     /// Waits until our log has a line with this text.
     pub(crate) fn await_log(&mut self, text: &str) {
-        self.one.process().wait_log(text, SOON).unwrap();
+        self.await_log_times(text, 1);
+    }
+
+    /// Waits until our log has so many lines with this text.
+    pub(crate) fn await_log_times(&mut self, text: &str, times: usize) {
+        self.one.process().wait_log_times(text, times, SOON).unwrap();
     }
 }
 
