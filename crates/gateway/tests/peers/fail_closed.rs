@@ -2,7 +2,6 @@
 //! after its death, not while a new one takes over. And the instruments do see clear text where there is some.
 
 use crate::common::{ANSWERED, Pair, SOON, Scenario, Watch, nothing_is_left};
-use std::time::Duration;
 use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
 use testudo_lab::gateway::{Gateway, Kind};
@@ -68,7 +67,14 @@ fn nothing_leaves_when_the_daemon_is_killed_under_traffic() {
     let load = load(&pair);
     let before = watch.esp_packets();
     pair.one.process().kill();
-    std::thread::sleep(Duration::from_secs(2));
+    // The load goes on: ping sends a hundred a second that nobody answers.
+    let came = || pair.t.gw1.statistic(INNER, "rx_packets");
+    let begin = came().unwrap();
+    wait_until("clear packets at the dead gateway", SOON, || {
+        let more = came()? - begin;
+        Ok(if more > 200 { Ok(()) } else { Err(format!("{more} packets")) })
+    })
+    .unwrap();
     nobody_gets_through(&pair);
     assert!(watch.esp_packets() > before, "there was no traffic to protect");
 

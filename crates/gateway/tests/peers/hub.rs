@@ -112,7 +112,13 @@ fn hub_and_spokes(kind: Kind) {
     // One goes under traffic.
     let flood = star.t.client.cmd("ping").args(["-n", "-q", "-i", "0.002", "10.2.0.2"]);
     let _flood = star.t.client.start("flood", flood).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let carried = || star.hub_ns.statistic(OUTER, "tx_packets");
+    let begin = carried().unwrap();
+    wait_until("the traffic to flow", SOON, || {
+        let flown = carried()? - begin;
+        Ok(if flown > 100 { Ok(()) } else { Err(format!("{flown} packets")) })
+    })
+    .unwrap();
     star.spokes[1].swanctl().terminate("lab").unwrap();
     let before = no_sa();
     wait_until("packets without an SA", SOON, || {
