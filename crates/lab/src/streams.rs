@@ -6,6 +6,7 @@ use crate::iperf::Direction;
 use crate::{Error, Namespace, Result, wait_until};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// For a connection, and for each step of a stream: TCP may have to send something again several times.
@@ -33,6 +34,17 @@ impl Streams {
 
     /// Connects `client` to `address` of `server` and carries all octets. An octet that is missing or wrong is an error.
     pub fn carry(self, client: &Namespace, server: &Namespace, address: IpAddr) -> Result<()> {
+        self.carry_counted(client, server, address, &AtomicU64::new(0))
+    }
+
+    /// The same; `received` counts the octets of all streams that have arrived so far.
+    pub fn carry_counted(
+        self,
+        client: &Namespace,
+        server: &Namespace,
+        address: IpAddr,
+        received: &AtomicU64,
+    ) -> Result<()> {
         let what = format!("{self:?} between {} and {address}", client.role());
         let failed = || Error::io(&what);
         let listener = server.enter(|| TcpListener::bind((address, 0)))?.map_err(failed())?;
@@ -56,15 +68,15 @@ impl Streams {
                 Direction::Down => (far, near),
             });
         }
-        self.exchange(&pairs).map_err(failed())
+        self.exchange(&pairs, received).map_err(failed())
     }
 
     /// All streams at once; the first error of any.
-    fn exchange(self, pairs: &[(TcpStream, TcpStream)]) -> io::Result<()> {
+    fn exchange(self, pairs: &[(TcpStream, TcpStream)], received: &AtomicU64) -> io::Result<()> {
         std::thread::scope(|scope| {
             let streams = (0..).zip(pairs).flat_map(|(number, (from, to))| {
                 let sending = scope.spawn(move || send(from, number, self.octets));
-                [sending, scope.spawn(move || receive(to, number, self.octets))]
+                [sending, scope.spawn(move || receive(to, number, self.octets, received))]
             });
             let threads: Vec<_> = streams.collect();
             let ends = threads.into_iter().map(|thread| match thread.join() {
@@ -92,7 +104,7 @@ fn send(mut stream: &TcpStream, number: u8, octets: u64) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)
 }
 
-fn receive(mut stream: &TcpStream, number: u8, octets: u64) -> io::Result<()> {
+fn receive(mut stream: &TcpStream, number: u8, octets: u64, all: &AtomicU64) -> io::Result<()> {
     let mut received = 0;
     let mut chunk = vec![0; CHUNK];
     loop {
@@ -109,6 +121,7 @@ fn receive(mut stream: &TcpStream, number: u8, octets: u64) -> io::Result<()> {
             return Err(io::Error::other(format!("a wrong octet behind {received} of {octets}")));
         }
         received += length as u64;
+        all.fetch_add(length as u64, Ordering::Relaxed);
     }
 }
 
@@ -125,17 +138,20 @@ mod tests {
     #[test]
     fn all_octets_arrive() {
         let streams = Streams { direction: Direction::Up, count: 3, octets: 300_001 };
-        streams.exchange(&[connected(), connected(), connected()]).unwrap();
+        let received = AtomicU64::new(0);
+        streams.exchange(&[connected(), connected(), connected()], &received).unwrap();
+        assert_eq!(received.into_inner(), 3 * 300_001);
     }
 
     #[test]
     fn a_stream_that_ends_early_or_differs_is_an_error() {
         let pair = connected();
         send(&pair.0, 1, 1000).unwrap();
-        let error = receive(&pair.1, 1, 1001).unwrap_err().to_string();
+        let received = AtomicU64::new(0);
+        let error = receive(&pair.1, 1, 1001, &received).unwrap_err().to_string();
         assert_eq!(error, "ended after 1000 of 1001 octets");
         let pair = connected();
         send(&pair.0, 1, 1000).unwrap();
-        assert!(receive(&pair.1, 2, 1000).unwrap_err().to_string().starts_with("a wrong octet"));
+        assert!(receive(&pair.1, 2, 1000, &received).unwrap_err().to_string().starts_with("a wrong octet"));
     }
 }

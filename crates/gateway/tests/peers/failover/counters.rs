@@ -3,8 +3,6 @@
 use super::{LIMIT, OUTAGE_LIMIT, Trial, within};
 use crate::failover::others;
 use std::net::{IpAddr, Ipv4Addr};
-use std::thread::sleep;
-use std::time::Duration;
 use testudo_lab::bed::{BedOptions, Failure};
 use testudo_lab::cluster::{Cluster, Net};
 use testudo_lab::gateway::{Gateway, Kind};
@@ -74,12 +72,15 @@ fn strongswan_synchronizes_message_ids_after_each_takeover() {
         trial.cluster_renews(taker);
         trial.all_is_well(&what);
         // Without traffic each asks whether the other lives. Who found no answer would connect anew.
-        let asked = |trial: &Trial| {
-            [trial.peer_logged("sending DPD request"), trial.logged(taker, "sending a liveness check")]
-        };
-        let before = asked(&trial);
-        sleep(Duration::from_secs(u64::from(4 * DPD)));
-        assert!(asked(&trial).iter().sum::<usize>() > before.iter().sum(), "{before:?}");
+        // And who asks once more has had its answer: a window has room for one request.
+        let asked =
+            || trial.peer_logged("sending DPD request") + trial.logged(taker, "sending a liveness check");
+        let enough = asked() + 4;
+        wait_until("liveness checks", LIMIT, || {
+            let now = asked();
+            Ok(if now >= enough { Ok(()) } else { Err(format!("{now} of {enough}")) })
+        })
+        .unwrap();
         trial.bed.mend(owner, Failure::Testudod).unwrap();
         trial.whole();
         trial.all_is_well("the return of the node");

@@ -1,6 +1,6 @@
 //! The node that carries the tunnel is cut off from the other nodes, or from everybody.
 
-use super::{LIMIT, OUTAGE_LIMIT, Seen, Trial, hardly_doubled, not_doubled, others, within};
+use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Seen, Trial, hardly_doubled, not_doubled, others, within};
 use testudo_lab::bed::{BedOptions, Failure};
 use testudo_lab::cluster::{Cut, Net};
 use testudo_lab::topology::Family;
@@ -44,7 +44,8 @@ fn the_cluster_link_is_cut() {
 
 #[test]
 fn all_links_are_cut() {
-    cut_off("cut-all", Failure::AllLinks, not_doubled);
+    let doubled = |what: &str, seen: &Seen| not_doubled(what, FormerOwner::PassedOver, seen);
+    cut_off("cut-all", Failure::AllLinks, doubled);
 }
 
 /// A port alone: the other nodes hear the node on its other links, so it is no suspect, and nothing comes through it. It hands its
@@ -56,7 +57,7 @@ fn port_cut(name: &str, options: &BedOptions, cuts: &[(Net, Cut)]) {
         let failure = Failure::Link(*net, *how);
         let what = format!("{failure:?} of node {owner}");
         let seen = trial.under_traffic(&what, |bed| bed.strike(owner, failure).unwrap());
-        not_doubled(&what, &seen);
+        not_doubled(&what, FormerOwner::HandsOver, &seen);
         within(&what, OUTAGE_LIMIT, &seen);
         assert_ne!(trial.bed.owner(1).unwrap(), owner, "{what}");
         trial.all_is_well(&what);
@@ -70,7 +71,7 @@ fn port_cut(name: &str, options: &BedOptions, cuts: &[(Net, Cut)]) {
             })
             .unwrap();
         });
-        not_doubled(&what, &seen);
+        not_doubled(&what, FormerOwner::HandsOver, &seen);
         within(&what, OUTAGE_LIMIT, &seen);
         trial.all_is_well(&what);
     }

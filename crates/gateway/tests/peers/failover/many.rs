@@ -1,6 +1,6 @@
 //! Two failures at once, and one after another, in five nodes; and what is left without a quorum.
 
-use super::{LIMIT, OUTAGE_LIMIT, Trial, behind, not_doubled, within};
+use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Trial, behind, not_doubled, within};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use testudo_lab::bed::{BedOptions, Failure};
@@ -35,7 +35,7 @@ fn two_and_another(mode: &str) {
         bed.strike(first, CUT).unwrap();
         bed.strike(second, CUT).unwrap();
     });
-    not_doubled(what, &seen);
+    not_doubled(what, FormerOwner::PassedOver, &seen);
     within(what, OUTAGE_LIMIT, &seen);
     trial.all_is_well(what);
 
@@ -90,7 +90,7 @@ fn one_daemon_after_another() {
         left.retain(|node| *node != owner);
         let what = format!("{} of five daemons dead", 5 - left.len());
         let seen = trial.under_traffic(&what, |bed| bed.strike(owner, Failure::Testudod).unwrap());
-        not_doubled(&what, &seen);
+        not_doubled(&what, FormerOwner::Silent, &seen);
         within(&what, OUTAGE_LIMIT, &seen);
         trial.bed.await_members(&left).unwrap();
     }

@@ -15,6 +15,7 @@ mod planned;
 mod two;
 
 use crate::failover::clear::ClearText;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::thread::sleep;
 use std::time::Duration;
@@ -31,8 +32,11 @@ mod clear;
 
 /// For whatever takes a view, and retransmissions of the peer.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Within which somebody else carries on. A cluster needs a tenth of a second as a rule, and one whose witness has to miss a node first
-/// three seconds; `testudo bench failover` measures it.
+/// Within which another node carries on, at worst. A takeover usually needs a tenth of a second, or
+/// three seconds where a witness has to miss the node first. On a machine that other labs share,
+/// time proves nothing: the bound only tells a takeover from none. That takeovers are quick is
+/// proven in virtual time (`cluster/tests/member/suspicion.rs`, the simulator) and measured by
+/// `testudo bench failover`.
 const OUTAGE_LIMIT: Duration = Duration::from_secs(30);
 /// Traffic before a failure, and after all is well again.
 const AROUND: Duration = Duration::from_millis(300);
@@ -49,9 +53,10 @@ pub(crate) struct Trial {
 pub(crate) struct Seen {
     /// By the probes, from the client to the host behind the peer, and back.
     probes: [Summary; 2],
-    /// A node was suspected, and lived: its packets were carried by two nodes for a moment. That is the price of going on at once, and
-    /// a machine with much else to do makes such suspects.
-    false_alarm: bool,
+    /// Nodes that were suspected meanwhile, and heard again: their packets were carried by two
+    /// nodes for a moment. That is the price of going on at once, and a machine with much else to
+    /// do makes such suspects.
+    false_alarms: BTreeSet<u8>,
 }
 
 impl Trial {
@@ -81,7 +86,7 @@ impl Trial {
     pub(crate) fn under_traffic(&mut self, what: &str, happen: impl FnOnce(&mut Bed)) -> Seen {
         let probes = self.bed.probes().unwrap();
         sleep(AROUND);
-        let alarms = self.false_alarms();
+        let before = self.logs();
         happen(&mut self.bed);
         self.await_traffic(1, what);
         sleep(AROUND);
@@ -92,13 +97,16 @@ impl Trial {
             let line = format!("of {sent} datagrams {lost} lost, {duplicates} doubled; outage {length:?}");
             writeln!(stderr, "{what}: {line}").unwrap();
         }
-        Seen { probes, false_alarm: self.false_alarms() > alarms }
+        let since = self.logs().into_iter().zip(&before).map(|(now, before)| {
+            // A daemon that was started anew has a log of its own.
+            now.strip_prefix(before.as_str()).map(str::to_owned).unwrap_or(now)
+        });
+        Seen { probes, false_alarms: since.flat_map(|log| false_alarms(&log)).collect() }
     }
 
-    /// How many suspects have turned out to live, as the nodes' logs tell.
-    fn false_alarms(&self) -> usize {
-        let logs = self.bed.nodes.iter().map(|node| node.log().unwrap());
-        logs.map(|log| log.lines().filter(|line| line.ends_with(" is heard again")).count()).sum()
+    /// What each node has logged so far.
+    fn logs(&self) -> Vec<String> {
+        self.bed.nodes.iter().map(|node| node.log().unwrap()).collect()
     }
 
     /// Waits until all pings through a peer's tunnel are answered, in both directions.
@@ -168,14 +176,60 @@ impl Trial {
     }
 }
 
-/// Datagrams of a probe that both nodes may have carried: so many milliseconds may pass on a busy machine until a node that lives hears
-/// that it was passed over. That nothing else comes twice is proven in virtual time, by the simulator.
-const HEARD_LATE: u64 = 20;
+/// Nodes that a log calls suspects and, later, heard again. One that was cut off before the log
+/// begins, and comes back, is none: its silence was no mistake.
+fn false_alarms(log: &str) -> BTreeSet<u8> {
+    let named =
+        |line: &str, end: &str| -> Option<u8> { line.strip_suffix(end)?.rsplit(' ').next()?.parse().ok() };
+    let (mut suspects, mut alarms) = (BTreeSet::new(), BTreeSet::new());
+    for line in log.lines() {
+        suspects.extend(named(line, " is suspected: nothing is heard of it"));
+        alarms.extend(named(line, " is heard again").filter(|node| suspects.contains(node)));
+    }
+    alarms
+}
 
-/// Nothing came twice but for that, unless somebody was suspected by mistake.
-pub(crate) fn not_doubled(what: &str, seen: &Seen) {
+#[test]
+fn a_suspect_that_is_heard_again_is_a_false_alarm() {
+    let log = "node 1 is heard again\nINFO node 2 is suspected: nothing is heard of it\n\
+               node 3 is suspected: nothing is heard of it\nINFO node 2 is heard again\n";
+    assert_eq!(false_alarms(log), BTreeSet::from([2]));
+}
+
+/// What the former owner of the tunnel does while another node takes it over. It decides how many
+/// datagrams may come twice in each direction; a probe sends one each millisecond.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FormerOwner {
+    /// It is dead and cannot send, or one node carries the tunnel all the time: nothing comes
+    /// twice.
+    Silent,
+    /// It lives, and gives its shares away. It goes on for 10 ms after all nodes know of its offer
+    /// (`cluster/src/member/handover.rs`), and the next owner leaves out what the former one names.
+    /// On a machine under load 1 datagram of 1199 was seen twice: at most what comes in those 10 ms
+    /// is allowed.
+    HandsOver,
+    /// It lives, and was passed over. It stops at the first pulse that says so, and on a busy
+    /// machine it may be some milliseconds until it has a processor to hear that. That nothing
+    /// comes twice otherwise is proven in virtual time, by the simulator.
+    PassedOver,
+}
+
+impl FormerOwner {
+    fn most_doubled(self) -> u64 {
+        match self {
+            Self::Silent => 0,
+            Self::HandsOver => 10,
+            Self::PassedOver => 20,
+        }
+    }
+}
+
+/// No more came twice than what the former owner may have carried too, unless a node was suspected
+/// by mistake.
+pub(crate) fn not_doubled(what: &str, former: FormerOwner, seen: &Seen) {
     let doubled = seen.probes.each_ref().map(|summary| summary.duplicates);
-    assert!(doubled.iter().all(|count| *count <= HEARD_LATE) || seen.false_alarm, "{what}: {doubled:?}");
+    let few = doubled.iter().all(|count| *count <= former.most_doubled());
+    assert!(few || !seen.false_alarms.is_empty(), "{what}, {former:?}: {doubled:?}");
 }
 
 /// No more than that came twice, in either direction.

@@ -1,6 +1,6 @@
 //! A cluster falls into two parts, 2|1, on all networks.
 
-use super::{Trial, hardly_doubled, not_doubled, others};
+use super::{FormerOwner, Trial, hardly_doubled, not_doubled, others};
 use testudo_lab::bed::BedOptions;
 
 fn forwarding() -> BedOptions {
@@ -14,14 +14,14 @@ fn the_owner_is_parted_from_the_majority_and_the_peers() {
     let owner = trial.bed.owner(1).unwrap();
     let what = "a partition 2|1 with the owner alone";
     let seen = trial.under_traffic(what, |bed| bed.split(&[owner]).unwrap());
-    not_doubled(what, &seen);
+    not_doubled(what, FormerOwner::PassedOver, &seen);
     trial.all_is_well(what);
     let what = "its end";
     let seen = trial.under_traffic(what, |bed| {
         bed.cluster.heal().unwrap();
         bed.await_all().unwrap();
     });
-    not_doubled(what, &seen);
+    not_doubled(what, FormerOwner::PassedOver, &seen);
     trial.all_is_well(what);
 }
 
@@ -34,7 +34,7 @@ fn the_majority_is_parted_from_the_owner_and_the_peers() {
     let owner = trial.bed.owner(1).unwrap();
     let what = "a partition 1|2 with the peers at the owner's side";
     let seen = trial.under_traffic(what, |bed| bed.split(&others(owner)).unwrap());
-    not_doubled(what, &seen);
+    not_doubled(what, FormerOwner::PassedOver, &seen);
     let what = "its end";
     let seen = trial.under_traffic(what, |bed| {
         bed.cluster.heal().unwrap();
