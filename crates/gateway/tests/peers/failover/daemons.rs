@@ -11,7 +11,8 @@ use testudo_lab::streams::Streams;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
-/// While it happens and behind it no more is doubled than the former owner allows, traffic goes on, and the tunnels are what they were.
+/// While it happens and behind it no more is doubled than the former owner allows, traffic goes on,
+/// and the tunnels are what they were.
 fn carried_on(trial: &mut Trial, what: &str, former: FormerOwner, happen: impl FnOnce(&mut Bed)) {
     let seen = trial.under_traffic(what, happen);
     not_doubled(what, former, &seen);
@@ -50,15 +51,14 @@ fn testudod_is_killed_with_testudo_as_the_peer() {
 
 /// Each node has three workers, one of them without a queue: what is given up, and taken over, waits for all of them.
 #[test]
-#[ignore = "make test-all: a combination of what others prove"]
 fn testudod_is_killed_and_its_workers_come_back() {
     let settings = "[worker]\ncount = 3\n".into();
     killed_and_back("kill-workers", &BedOptions { queues: 2, settings, ..BedOptions::default() });
 }
 
-/// Four TCP streams each way, between the client and a host behind the peer, outlive the node that carries them.
+/// Four TCP streams each way, between the client and a host behind the peer, outlive the node that
+/// carries them.
 #[test]
-#[ignore = "make test-all: a combination of what others prove"]
 fn tcp_streams_outlive_their_node() {
     const STREAMS: u8 = 4;
     const OCTETS: u64 = 16 << 20;
@@ -103,7 +103,8 @@ fn corosync_is_killed_and_comes_back() {
     });
 }
 
-/// A process that stands still until others have taken over, and goes on, sends nothing before it has looked at the world.
+/// A process that stands still until others have taken over, and goes on, sends nothing before it
+/// has looked at the world.
 #[test]
 fn testudod_stands_still_and_goes_on() {
     let mut trial = Trial::start("pause-testudod", &BedOptions::default());
@@ -111,7 +112,8 @@ fn testudod_stands_still_and_goes_on() {
     let what = "SIGSTOP of testudod until others have taken over";
     let mut seen = trial.under_traffic(what, |bed| {
         bed.strike(owner, Failure::Pause).unwrap();
-        // The tunnel does not wait for its owner: another node carries packets, and speaks IKE once the owner is put out.
+        // The tunnel does not wait for its owner: another node carries packets, and speaks IKE once
+        // the owner is put out.
         wait_until("traffic while the owner stands still", LIMIT, || {
             Ok(if bed.carries(1)? { Ok(()) } else { Err("no replies".to_owned()) })
         })

@@ -74,7 +74,6 @@ fn two_at_once_and_another_with_forward() {
 }
 
 #[test]
-#[ignore = "make test-all: a long failover"]
 fn two_at_once_and_another_with_stop() {
     two_and_another("stop");
 }

@@ -12,8 +12,9 @@ use testudo_lab::wait_until;
 /// As in the documentation.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(2);
 const CUT: Failure = Failure::AllLinks(Cut::Silent);
-/// How long it is watched that nobody takes over: as long as a takeover with a witness needs, which has to miss a node for
-/// [`DEVICE_TIMEOUT`] first. That nobody does later is proven in virtual time, by the simulator.
+/// How long it is watched that nobody takes over: as long as a takeover with a witness needs, which
+/// has to miss a node for [`DEVICE_TIMEOUT`] first. That nobody does later is proven in virtual
+/// time, by the simulator.
 const HELD: Duration = Duration::from_secs(3);
 
 fn two(votes: Votes) -> BedOptions {
@@ -286,7 +287,6 @@ fn a_node_that_may_not_forward_without_a_quorum_stops() {
 }
 
 #[test]
-#[ignore = "make test-all: a combination of what others prove"]
 fn a_node_is_cut_off_with_two_node() {
     without_a_witness("two-node", Votes::TwoNode);
 }
@@ -310,7 +310,6 @@ fn corosync_is_killed_without_a_witness() {
 
 /// As long as both daemons of corosync live no witness is needed: they are the quorum.
 #[test]
-#[ignore = "make test-all: a combination of what others prove"]
 fn testudod_is_killed_without_a_witness() {
     let mut trial = Trial::start("two-daemons", &two(Votes::Nodes));
     let owner = trial.bed.owner(1).unwrap();
