@@ -26,7 +26,8 @@ const NOBODYS: Protocol = Protocol(253);
 const PATH: u16 = 9200;
 /// The IP packet of them.
 const LARGEST: usize = 9000;
-/// Of each kind of SA, each way, besides the smallest and the largest.
+/// Of each kind of SA, each way, besides the smallest and the largest, unless
+/// `TESTUDO_RANDOM_SIZES` asks for another number.
 const RANDOM_SIZES: usize = 4;
 
 /// scapy in a process of its own.
@@ -151,9 +152,14 @@ fn address(runner: &mut TestRunner, side: &[testudo_ipsec::selector::TrafficSele
     }
 }
 
+fn random_sizes() -> usize {
+    let asked = std::env::var("TESTUDO_RANDOM_SIZES").ok();
+    asked.map_or(RANDOM_SIZES, |sizes| sizes.parse().expect("TESTUDO_RANDOM_SIZES is a number of packets"))
+}
+
 fn sizes(runner: &mut TestRunner, v6: bool) -> Vec<usize> {
     let least = if v6 { ipv6::HEADER } else { ipv4::HEADER };
-    let random = prop::collection::vec(least..=LARGEST, RANDOM_SIZES).new_tree(runner).unwrap().current();
+    let random = prop::collection::vec(least..=LARGEST, random_sizes()).new_tree(runner).unwrap().current();
     [least, least + 1, 1500, LARGEST].into_iter().chain(random).collect()
 }
 
