@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 use support::ip;
 use support::tunnel::{Options, SERVER, Tunnel};
 
+/// Turns a second. A worker that sleeps while it has nothing to do makes some tens, and one that
+/// does not some hundred thousands.
+const MANY: f64 = 20_000.0;
+
 #[test]
 fn a_worker_outlives_its_interface() {
     let tunnel = Tunnel::new(Options::default());
@@ -25,7 +29,7 @@ fn a_worker_outlives_its_interface() {
     let (begun, before) = (Instant::now(), turns());
     std::thread::sleep(Duration::from_secs(1));
     let (made, took) = (turns() - before, begun.elapsed());
-    assert!(made as f64 / took.as_secs_f64() < 200.0, "{made} turns in {took:?} with nothing to do");
+    assert!(made as f64 / took.as_secs_f64() < MANY, "{made} turns in {took:?} with nothing to do");
     left.namespace.run(|| ip("link set wan1 up"));
     eventually("the tunnel carries again", ping);
     left.namespace.run(|| ip("link delete wan1"));

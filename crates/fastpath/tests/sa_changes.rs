@@ -1,10 +1,9 @@
-//! SAs that are renewed as often as a thousand times a second and more, under load, by several workers on real interfaces: no packet
+//! SAs that are renewed all the time, under load, by several workers on real interfaces: no packet
 //! is lost.
 #![allow(clippy::print_stdout)]
 
 mod support;
 
-use nix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,8 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// SAs that are renewed, and how many a second are tried.
 const RENEWALS: u32 = 6000;
 const TRIED: u32 = 2000;
-/// How many a second control could renew if it had a processor for itself.
-const WANTED: u32 = 1000;
 /// Rounds of a tunnel's conversation after which nothing is under way that was sent before them by an SA whose place another has
 /// taken: the packets of one may meet the workers before they look at their commands, those of the next find these carried out.
 const OVERLAP: u64 = 3;
@@ -69,15 +66,10 @@ fn echo(socket: &UdpSocket, over: &AtomicBool) {
     }
 }
 
-/// How long this thread has had a processor.
-fn processor_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the thread's clock").into()
-}
-
 /// Renews the SAs of all tunnels in turn, and goes on until all that they took the place of are gone and the load was one. Ends early
-/// where a conversation does. Returns how much of a processor that took.
-fn renew_all(line: &mut Line, rounds: &Rounds, has_ended: impl Fn() -> bool) -> Duration {
-    let (begun, spent, mut old) = (Instant::now(), processor_time(), VecDeque::new());
+/// where a conversation does.
+fn renew_all(line: &mut Line, rounds: &Rounds, has_ended: impl Fn() -> bool) {
+    let (begun, mut old) = (Instant::now(), VecDeque::new());
     let round = |tunnel: u16| rounds[usize::from(tunnel)].load(Ordering::Acquire);
     let mut number = 0;
     while (number < RENEWALS || !old.is_empty() || heard(rounds) <= RENEWALS.into()) && !has_ended() {
@@ -96,7 +88,6 @@ fn renew_all(line: &mut Line, rounds: &Rounds, has_ended: impl Fn() -> bool) -> 
         line.left.attend();
         line.right.attend();
     }
-    processor_time() - spent
 }
 
 /// Datagrams that have come back so far.
@@ -124,27 +115,25 @@ fn lose_nothing(queues: u16) {
     }
     let (sent, all) = (AtomicBool::new(false), AtomicBool::new(false));
     let rounds = Rounds::default();
-    let (took, talked) = std::thread::scope(|scope| {
+    let talked = std::thread::scope(|scope| {
         servers.iter().for_each(|socket| drop(scope.spawn(|| echo(socket, &all))));
         let each = clients.iter().zip(&rounds);
         let talks: Vec<_> =
             each.map(|(sockets, rounds)| scope.spawn(|| converse(sockets, rounds, &sent))).collect();
-        let took = renew_all(&mut line, &rounds, || talks.iter().any(|talk| talk.is_finished()));
+        renew_all(&mut line, &rounds, || talks.iter().any(|talk| talk.is_finished()));
         sent.store(true, Ordering::Relaxed);
         // All of them, before those end that echo: one that failed is no reason for the others to.
         let ended: Vec<_> = talks.into_iter().map(|talk| talk.join()).collect();
         all.store(true, Ordering::Relaxed);
-        (took, ended.into_iter().collect::<Result<(), _>>())
+        ended.into_iter().collect::<Result<(), _>>()
     });
     let Line { left, right, .. } = line;
     let states = [balance(left), balance(right)];
     talked.unwrap_or_else(|_| panic!("a conversation ended: {states:#?}"));
-    let rate = f64::from(RENEWALS) / took.as_secs_f64();
-    let packets = heard(&rounds);
     println!(
-        "{queues} workers: {packets} datagrams there and back, {rate:.0} SAs renewed in a second of a processor"
+        "{queues} workers: {} datagrams there and back while {RENEWALS} SAs were renewed",
+        heard(&rounds)
     );
-    assert!(rate > f64::from(WANTED), "{rate:.0} SAs renewed in a second of a processor");
     for (drops, received) in states {
         assert!(drops.is_empty(), "{drops:?}");
         assert!(received.iter().all(|packets| *packets > 100), "a worker without work: {received:?}");
