@@ -34,6 +34,12 @@ pub enum FilterError {
         /// Where the BPF file system should be.
         path: PathBuf,
     },
+    /// The kernel does not run a frame through the filter.
+    #[error("cannot run a frame through the filter: {source}")]
+    Run {
+        /// The kernel's answer.
+        source: libbpf_rs::Error,
+    },
     /// Another process works with the instance.
     #[error("instance {instance} is in use by another process; stop it first")]
     Busy {

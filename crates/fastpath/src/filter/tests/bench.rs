@@ -96,19 +96,6 @@ impl Bench {
         Some(u32::from_ne_bytes(*value.first_chunk().unwrap()))
     }
 
-    /// Nanoseconds that the filter takes for a frame, without the driver's part.
-    pub(super) fn cost(&self, frame: &[u8]) -> u32 {
-        let mut output = vec![0; frame.len() + 256];
-        let input = ProgramInput {
-            data_in: Some(frame),
-            data_out: Some(&mut output),
-            repeat: 1_000_000,
-            ..Default::default()
-        };
-        let result = self.loaded.program().unwrap().test_run(input).expect("BPF_PROG_TEST_RUN");
-        result.duration.as_nanos() as u32
-    }
-
     pub(super) fn remove_port(&self) {
         self.loaded.ports.remove(&LOOPBACK.to_ne_bytes(), &"lo").unwrap();
     }

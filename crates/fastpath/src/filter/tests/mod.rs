@@ -5,7 +5,6 @@
 
 mod bench;
 mod cluster;
-mod cost;
 mod dispatch;
 mod escape;
 mod fixtures;

@@ -1,0 +1,102 @@
+//! What the filter takes for a frame, as the kernel tells: alone, and at a node of a cluster that
+//! keeps no share, and all of them.
+//!
+//! `cargo bench -p testudo-fastpath --bench filter`, as root
+#![allow(clippy::print_stdout)]
+
+#[path = "../src/filter/tests/frames.rs"]
+#[allow(dead_code)]
+mod frames;
+
+use frames::*;
+use std::collections::BTreeSet;
+use testudo_fastpath::fib::PortIndex;
+use testudo_fastpath::filter::{self, ClusterFilter, Filter, FilterPort, Instance, PrefixUse};
+use testudo_fastpath::mac::MacAddr;
+
+/// A test run comes from the loopback interface.
+const LOOPBACK: u32 = 1;
+const RUNS: u32 = 1_000_000;
+/// Of so many times the best is told.
+const REPEATS: u32 = 5;
+/// Of [`esp`].
+const SPI: u32 = 0xc000_0001;
+
+fn main() {
+    let instances = ["bench-alone", "bench-others", "bench-mine"].map(|n| Instance::new(n).expect(n));
+    {
+        let [alone, others, mine] = instances.each_ref().map(open);
+        measure(&[alone, in_cluster(others, [0; 4]), in_cluster(mine, [u64::MAX; 4])]);
+    }
+    for instance in &instances {
+        filter::cleanup(instance).expect("remove the pins");
+    }
+}
+
+/// A gateway with two addresses, a protected prefix of each family, and an exception inside each.
+fn open(instance: &Instance) -> Filter {
+    let mut filter = Filter::open(instance).expect("load the filter");
+    filter
+        .set_port(&FilterPort {
+            index: PortIndex(5),
+            name: "lo".to_owned(),
+            ifindex: LOOPBACK,
+            mac: MacAddr(PORT_MAC),
+            cluster_mac: Some(MacAddr(CLUSTER_MAC)),
+            check_source: true,
+            allow_generic: false,
+        })
+        .expect("the port");
+    filter.set_addresses(&addresses()).expect("addresses");
+    let prefixes = [
+        ("10.2.0.0/16", PrefixUse::PROTECT),
+        ("10.2.9.0/24", PrefixUse::PASS),
+        ("2001:db8:2::/48", PrefixUse::PROTECT),
+        ("2001:db8:2:9::/64", PrefixUse::PASS),
+    ];
+    let prefixes = prefixes.map(|(prefix, to)| (prefix.parse().expect(prefix), to)).into();
+    filter.set_prefixes(&prefixes).expect("prefixes");
+    filter
+}
+
+fn addresses() -> BTreeSet<std::net::IpAddr> {
+    [US4, US6].iter().map(|addr| addr.parse().expect(addr)).collect()
+}
+
+/// The two addresses are the cluster's, and the node keeps those shares.
+fn in_cluster(mut filter: Filter, shares: [u64; 4]) -> Filter {
+    let cluster = ClusterFilter { vips: addresses(), key: [1, 2] };
+    filter.set_cluster(Some(&cluster)).expect("a cluster");
+    filter.set_shares([shares, shares, [0; 4]], shares != [0; 4]).expect("shares");
+    filter.set_fence(u64::MAX).expect("a fence");
+    filter.track(SPI, 1).expect("an SA");
+    filter
+}
+
+fn measure(filters: &[Filter; 3]) {
+    let marked = udp(4500, 4500, &esp());
+    // The kernel's own part of a test run is in all of them; "mine" goes on as a frame to the port,
+    // where it goes up.
+    let frames = [
+        ("neither", ethernet(0x88cc, &[0; 46])),
+        ("ESP", ipv4(PEER4, US4, ESP).frame(&esp())),
+        ("ESP, IPv6", ipv6(PEER6, US6, ESP, &esp())),
+        ("ESP in UDP", ipv4(PEER4, US4, UDP).frame(&marked)),
+        ("IKE_SA_INIT", ipv4(PEER4, US4, UDP).frame(&udp(500, 500, &ike()))),
+        ("to protect", ipv4(CLIENT4, REMOTE4, TCP).frame(&[0; 20])),
+        ("to protect, IPv6", ipv6(CLIENT6, REMOTE6, TCP, &[0; 20])),
+        ("bypassed", ipv4(CLIENT4, PEER4, TCP).frame(&[0; 20])),
+        ("bypassed, IPv6", ipv6(CLIENT6, PEER6, TCP, &[0; 20])),
+    ];
+    println!("{:20} {:>8} {:>8} {:>8}  ns", "", "alone", "other's", "mine");
+    for (name, frame) in frames {
+        let mut flooded = frame.clone();
+        flooded[..6].copy_from_slice(&CLUSTER_MAC);
+        let [alone, others, mine] = filters;
+        let [a, o, m] = [(alone, &frame), (others, &flooded), (mine, &flooded)].map(|(filter, frame)| {
+            let runs = (0..REPEATS).map(|_| filter.cost(frame, RUNS).expect("a test run"));
+            runs.min().unwrap_or_default().as_nanos()
+        });
+        println!("{name:20} {a:8} {o:8} {m:8}");
+    }
+}
