@@ -68,9 +68,15 @@ pub(crate) fn dir_prefix(slot: u8) -> String {
     format!("testudo-lab{slot}-")
 }
 
-/// Instances of daemons in it. Short, because an interface's name may come from it.
+/// Instances of daemons in it. Short, because an interface's name may come from it. The separator
+/// keeps slot 1 from being taken for slots 10 to 15.
 pub(crate) fn instance_prefix(slot: u8) -> String {
-    format!("lt{slot}")
+    format!("lt{slot}-")
+}
+
+/// Where their objects are pinned, in the file system for them.
+fn pin_prefix(slot: u8) -> String {
+    format!("testudo-{}", instance_prefix(slot))
 }
 
 /// Removes everything that bears the name of a slot that the lock holds.
@@ -90,8 +96,7 @@ fn sweep_slot(slot: u8, swept: &mut Swept) -> Result<()> {
         swept.processes += delete_namespace(name)?;
         swept.namespaces.push(name.to_owned());
     }
-    let pins = format!("testudo-{}", instance_prefix(slot));
-    let mut directories = entries(Path::new(BPFFS), &pins)?;
+    let mut directories = entries(Path::new(BPFFS), &pin_prefix(slot))?;
     directories.extend(entries(&std::env::temp_dir(), &dir_prefix(slot))?);
     for dir in directories {
         remove_dir(&dir)?;
@@ -183,11 +188,34 @@ mod tests {
         // Nobody else may sweep meanwhile.
         let lab = crate::Lab::new("slots").unwrap();
         let namespace = lab.namespace("ours").unwrap();
-        let other = std::env::temp_dir().join(format!("{}left", dir_prefix(1)));
-        fs::create_dir(&other).unwrap();
+        let directory = |slot| std::env::temp_dir().join(format!("{}left", dir_prefix(slot)));
+        let pins = |slot| Path::new(BPFFS).join(format!("{}gw1", pin_prefix(slot)));
+        for left in [pins(1), pins(10), directory(1), directory(10)] {
+            fs::create_dir(left).unwrap();
+        }
         let mut swept = Swept::default();
         sweep_slot(1, &mut swept).unwrap();
-        assert_eq!(swept, Swept { directories: vec![other.clone()], ..Swept::default() });
-        assert!(!other.exists() && lab.dir().exists() && namespace.path().exists());
+        assert_eq!(swept, Swept { directories: vec![pins(1), directory(1)], ..Swept::default() });
+        assert!(!pins(1).exists() && !directory(1).exists());
+        assert!(pins(10).exists() && directory(10).exists());
+        assert!(lab.dir().exists() && namespace.path().exists());
+        sweep_slot(10, &mut swept).unwrap();
+        assert!(!pins(10).exists() && !directory(10).exists());
+    }
+
+    #[test]
+    fn no_slot_bears_the_name_of_another() {
+        for of in [namespace_prefix, dir_prefix, pin_prefix] {
+            for (one, other) in [(1, 10), (1, 15), (10, 1), (0, 10)] {
+                assert!(!format!("{}gw1", of(other)).starts_with(&of(one)), "{} and {}", of(one), of(other));
+            }
+        }
+    }
+
+    /// As testudod demands of an instance's name.
+    #[test]
+    fn an_instance_in_the_last_slot_has_a_name_that_fits() {
+        let longest = format!("{}witness", instance_prefix(crate::lock::SLOTS - 1));
+        assert!(longest.len() <= 12, "{longest}");
     }
 }
