@@ -3,6 +3,7 @@
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch};
 use crate::rekeying::under_traffic;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 use testudo_lab::gateway::Kind;
@@ -113,6 +114,30 @@ fn two_workers_share_tunnels_with_strongswan() {
     all_have_worked(&pair, 2, 2);
 }
 
+/// The SPIs of both tunnels in use, by which a side takes packets in.
+fn spis(pair: &Pair, side: Side) -> testudo_lab::Result<BTreeSet<String>> {
+    let sas = pair.swanctl(side).list_sas()?;
+    let used = sas.iter().flat_map(|sa| &sa.children).filter(|child| child.state == "INSTALLED");
+    Ok(used.filter_map(|child| child.get("spi-in").map(str::to_owned)).collect())
+}
+
+/// New keys for both tunnels, by that side.
+fn renew_both(pair: &Pair, side: Side) {
+    let sides = [Side::One, Side::Two];
+    let before = sides.map(|side| spis(pair, side).unwrap());
+    for child in ["lab", "six"] {
+        pair.swanctl(side).run(["--rekey", "--child", child]).unwrap();
+    }
+    for (side, before) in sides.iter().zip(&before) {
+        wait_until(&format!("new keys at side {side:?}"), SOON, || {
+            let now = spis(pair, *side)?;
+            let renewed = now.len() == 2 && now.is_disjoint(before);
+            Ok(if renewed { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) })
+        })
+        .unwrap();
+    }
+}
+
 #[test]
 fn four_workers_share_tunnels_with_four() {
     let pair = start("workers", Kind::Testudo, "\n[worker]\ncount = 4\n");
@@ -121,10 +146,7 @@ fn four_workers_share_tunnels_with_four() {
     // What all workers on both sides number and take in is renewed, while no more is on its way than a window spans.
     under_traffic(&pair, || {
         for side in [Side::One, Side::Two, Side::One] {
-            for child in ["lab", "six"] {
-                pair.swanctl(side).run(["--rekey", "--child", child]).unwrap();
-            }
-            std::thread::sleep(Duration::from_millis(300));
+            renew_both(&pair, side);
         }
     });
     all_have_worked(&pair, 4, 4);
