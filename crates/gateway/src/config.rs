@@ -8,6 +8,7 @@ pub(crate) use cluster::ClusterSettings;
 #[cfg(test)]
 pub(crate) use cluster::{ClusterMac, NodeSettings, Timers};
 
+use crate::log::{LogFormat, LogSettings};
 use crate::reader::{ConfigError, Section, Source};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,8 +23,8 @@ pub(crate) struct Config {
     pub(crate) legacy: bool,
     /// Where `swanctl` and `testudo status` connect.
     pub(crate) vici_socket: PathBuf,
-    /// Most verbose level that is logged.
-    pub(crate) log_level: tracing::Level,
+    /// What is logged, and how.
+    pub(crate) log: LogSettings,
     /// Interfaces that carry packets to and from workers.
     pub(crate) ports: Vec<PortConfig>,
     /// The worker threads.
@@ -133,7 +134,7 @@ impl Config {
         let config = Self {
             legacy: root.boolean("legacy")?.unwrap_or(false),
             vici_socket: parse_vici(&root)?,
-            log_level: parse_log(&root)?,
+            log: parse_log(&root)?,
             worker: parse_worker(&root)?,
             tun: parse_tun(&root, &instance)?,
             ike: parse_ike(&root)?,
@@ -168,12 +169,23 @@ fn parse_vici(root: &Section<'_>) -> Result<PathBuf, ConfigError> {
     Ok(socket)
 }
 
-fn parse_log(root: &Section<'_>) -> Result<tracing::Level, ConfigError> {
-    let Some(log) = root.section("log")? else { return Ok(tracing::Level::INFO) };
-    let expected = "\"error\", \"warn\", \"info\", \"debug\" or \"trace\"";
-    let level = log.string("level", expected, |s| s.parse().ok())?.unwrap_or(tracing::Level::INFO);
+fn parse_log(root: &Section<'_>) -> Result<LogSettings, ConfigError> {
+    let mut settings = LogSettings { level: tracing::Level::INFO, format: LogFormat::Text };
+    let Some(log) = root.section("log")? else { return Ok(settings) };
+    let levels = "\"error\", \"warn\", \"info\", \"debug\" or \"trace\"";
+    if let Some(level) = log.string("level", levels, |s| s.parse().ok())? {
+        settings.level = level;
+    }
+    let format = |s: &str| match s {
+        "text" => Some(LogFormat::Text),
+        "json" => Some(LogFormat::Json),
+        _ => None,
+    };
+    if let Some(format) = log.string("format", "\"text\" or \"json\"", format)? {
+        settings.format = format;
+    }
     log.finish()?;
-    Ok(level)
+    Ok(settings)
 }
 
 fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {

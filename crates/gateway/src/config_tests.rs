@@ -12,7 +12,7 @@ const PORTS: &str = "[[port]]\ninterface = \"eth0\"\n";
 #[test]
 fn a_full_file_is_read() {
     let config = parse(
-        "instance = \"gw1\"\nlegacy = true\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\n\
+        "instance = \"gw1\"\nlegacy = true\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\nformat = \"json\"\n\
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
          source_check = false\nclear_by_default = true\n\
          [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\npriority = 10\nbusy_poll = 200\n[tun]\nname = \"tun9\"\n\
@@ -23,7 +23,7 @@ fn a_full_file_is_read() {
     assert_eq!(config.instance, "gw1");
     assert!(config.legacy);
     assert_eq!(config.vici_socket, Path::new("/tmp/v"));
-    assert_eq!(config.log_level, tracing::Level::DEBUG);
+    assert_eq!(config.log, LogSettings { level: tracing::Level::DEBUG, format: LogFormat::Json });
     assert_eq!(config.ports[1].interface, "inner0");
     assert_eq!(config.ports[1].mode, XdpMode::Generic);
     assert_eq!([0, 1].map(|n: usize| config.ports[n].source_check), [true, false]);
@@ -81,6 +81,7 @@ fn defaults_need_only_a_port() {
     let config = parse(PORTS).unwrap();
     assert_eq!(config.instance, "default");
     assert!(!config.legacy);
+    assert_eq!(config.log, LogSettings { level: tracing::Level::INFO, format: LogFormat::Text });
     assert_eq!(config.tun, "testudo0");
     assert_eq!(config.worker.cipher, Cipher::Auto);
 }
@@ -117,6 +118,7 @@ fn complaints_name_file_line_key_found_and_expected() {
         ),
         ("[worker]\ncpu = -1\n", "t.toml:2: worker.cpu: found -1, expected an integer from 0 to 1023"),
         ("[log]\nlevel = \"loud\"\n", "t.toml:2: log.level: found \"loud\", expected \"error\", \"warn\""),
+        ("[log]\nformat = \"xml\"\n", "t.toml:2: log.format: found \"xml\", expected \"text\" or \"json\""),
         ("port = 5\n", "t.toml:1: port: found 5, expected an array of tables, [[port]]"),
         ("\nvici = \"x\"\n", "t.toml:2: vici: found \"x\", expected a table, [vici]"),
         ("instance = \"a b\"\n", "t.toml:1: instance: found \"a b\", expected a name of 1 to 12"),

@@ -1,45 +1,76 @@
 //! The log on stderr.
 //!
-//! A handshake leads to some lines, and whoever reads them (journald) is woken by each write. So the control thread's lines
-//! wait for the end of its turn, and go together. What tells of trouble does not wait, nor does anything that another thread
-//! says; whatever came before goes before.
+//! No thread waits for the reader of the log but the one that writes it: a reader that stalls (a full pipe, a stopped journald)
+//! costs lines, which are counted, and never holds up control.
+//!
+//! A handshake leads to some lines, and each write wakes the reader. So the control thread's lines wait for the end of its turn,
+//! and go together. What tells of trouble does not wait, nor does anything that another thread says; whatever came before goes
+//! before.
 
+mod format;
+mod queue;
+
+pub(crate) use format::LogFormat;
+
+use format::Style;
+use queue::Queue;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
-use std::fmt::{self, Write as _};
-use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::panic::PanicHookInfo;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tracing::{Level, Metadata};
-use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::format::debug_fn;
 
-/// More does not wait, however long a turn is.
-const MOST: usize = 64 << 10;
+/// Octets that wait for a slow reader: some 10 000 lines.
+const CAPACITY: usize = 1 << 20;
+/// More does not wait for the end of a turn, however long it is.
+const BATCH: usize = 64 << 10;
+static QUEUE: Queue = Queue::new(CAPACITY, BATCH);
 
-/// Lines that wait.
-static HELD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// Whether the writer runs.
+static STARTED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Whether this thread's lines wait.
     static HOLDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Starts the log.
-pub(crate) fn start(level: Level) {
-    let fields = debug_fn(|out, field, value| {
-        let mut out = Escaping(out);
-        if field.name() != "message" {
-            write!(out, "{field}=")?;
-        }
-        write!(out, "{value:?}")
-    });
-    tracing_subscriber::fmt()
-        .fmt_fields(fields.delimited(" "))
-        .with_max_level(level)
-        .with_writer(Stderr)
-        .with_target(false)
-        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
-        .init();
+/// What testudo.toml says of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogSettings {
+    /// Most verbose level that is logged.
+    pub(crate) level: Level,
+    pub(crate) format: LogFormat,
+}
+
+/// Starts the log, and the thread that writes it.
+pub(crate) fn start(settings: LogSettings) -> io::Result<()> {
+    // Not by `std::io`: its lock would be held for as long as the reader stalls.
+    let mut stderr = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    let style = Style {
+        format: settings.format,
+        journal: is_journal(&stderr, std::env::var("JOURNAL_STREAM").ok().as_deref()),
+        colour: stderr.is_terminal(),
+    };
+    std::thread::Builder::new()
+        .name("log".into())
+        .spawn(move || QUEUE.write_to(&mut stderr, |lost| style.loss(lost)))?;
+    STARTED.store(true, Ordering::Relaxed);
+    tracing_subscriber::fmt().event_format(style).with_max_level(settings.level).with_writer(Stderr).init();
+    Ok(())
+}
+
+/// systemd names device and inode of the journal's stream (systemd.exec(5)); what was redirected since is another.
+fn is_journal(stderr: &impl AsFd, stream: Option<&str>) -> bool {
+    let Some((device, inode)) = stream.and_then(|stream| stream.split_once(':')) else { return false };
+    let found = nix::sys::stat::fstat(stderr);
+    found.is_ok_and(|found| {
+        device.parse::<u64>().ok() == Some(found.st_dev) && inode.parse::<u64>().ok() == Some(found.st_ino)
+    })
 }
 
 /// From now on this thread's lines wait for [`flush`], for as long as the value lives.
@@ -58,20 +89,35 @@ impl Drop for Holding {
     }
 }
 
-/// Writes what waits.
+/// Has what waits written.
 pub(crate) fn flush() {
-    write_out(&mut held(), &mut io::stderr().lock());
+    QUEUE.flush();
 }
 
-fn held() -> MutexGuard<'static, Vec<u8>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+/// At the end: waits until the reader has all lines, but not longer than that.
+pub(crate) fn finish(patience: Duration) {
+    if STARTED.load(Ordering::Relaxed) {
+        QUEUE.finish(patience);
+    }
 }
 
-fn write_out(held: &mut Vec<u8>, out: &mut impl Write) {
-    if !held.is_empty() {
-        // Nobody can be told that the log is gone.
-        let _ = out.write_all(held);
-        held.clear();
+/// A text for stderr that is no line of the log: an operator sits at the terminal.
+pub(crate) fn say(text: &str) {
+    if STARTED.load(Ordering::Relaxed) {
+        QUEUE.push(text.as_bytes(), true);
+    } else {
+        // Nothing is left to be done if even stderr is gone.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+}
+
+/// What the standard library would write to stderr itself, and wait for its reader.
+pub(crate) fn panicked(panic: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    tracing::error!("thread '{}' {panic}", thread.name().unwrap_or("?"));
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        say(&format!("{trace}\n"));
     }
 }
 
@@ -80,33 +126,25 @@ struct Stderr;
 
 /// A line on its way.
 struct Line {
-    waits: bool,
+    queue: &'static Queue,
+    urgent: bool,
 }
 
 impl<'a> MakeWriter<'a> for Stderr {
     type Writer = Line;
 
     fn make_writer(&'a self) -> Line {
-        Line { waits: false }
+        Line { queue: &QUEUE, urgent: true }
     }
 
     fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Line {
-        Line { waits: *meta.level() >= Level::INFO && HOLDS.get() }
-    }
-}
-
-impl Line {
-    fn put(&self, held: &mut Vec<u8>, line: &[u8], out: &mut impl Write) {
-        held.extend_from_slice(line);
-        if !self.waits || held.len() >= MOST {
-            write_out(held, out);
-        }
+        Line { queue: &QUEUE, urgent: *meta.level() < Level::INFO || !HOLDS.get() }
     }
 }
 
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.put(&mut held(), line, &mut io::stderr().lock());
+        self.queue.push(line, self.urgent);
         Ok(line.len())
     }
 
@@ -115,59 +153,9 @@ impl Write for Line {
     }
 }
 
-/// Shows what could drive a terminal: text of peers gets into lines. The library does so too, but octet by octet, which costs
-/// as much as all the rest of a line.
-struct Escaping<W>(W);
-
-impl<W: fmt::Write> fmt::Write for Escaping<W> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for piece in text.split_inclusive(drives_terminals) {
-            let mut plain = piece.chars();
-            match plain.next_back().filter(|last| drives_terminals(*last)) {
-                Some(last) => write!(self.0, "{}{}", plain.as_str(), last.escape_default())?,
-                None => self.0.write_str(piece)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-fn drives_terminals(c: char) -> bool {
-    c.is_control() && c != '\n' && c != '\t'
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_a_peer_says_does_not_drive_a_terminal() {
-        let mut out = String::new();
-        for piece in ["a \u{1b}[2J", "\r\u{7f}b", "\tü\u{9b}\n"] {
-            Escaping(&mut out).write_str(piece).unwrap();
-        }
-        assert_eq!(out, "a \\u{1b}[2J\\r\\u{7f}b\tü\\u{9b}\n");
-    }
-
-    #[test]
-    fn ordinary_lines_go_together_and_before_what_is_urgent() {
-        let (mut held, mut out) = (Vec::new(), Vec::new());
-        Line { waits: true }.put(&mut held, b"one\n", &mut out);
-        Line { waits: true }.put(&mut held, b"two\n", &mut out);
-        assert_eq!(out, b"", "they wait");
-        Line { waits: false }.put(&mut held, b"trouble\n", &mut out);
-        assert_eq!((held.as_slice(), out.as_slice()), (&b""[..], &b"one\ntwo\ntrouble\n"[..]));
-    }
-
-    #[test]
-    fn no_more_waits_than_there_is_room_for() {
-        let (mut held, mut out) = (Vec::new(), Vec::new());
-        let line = [b'x'; 1000];
-        (0..100).for_each(|_| Line { waits: true }.put(&mut held, &line, &mut out));
-        assert!(held.len() < MOST && out.len() >= MOST);
-        write_out(&mut held, &mut out);
-        assert_eq!((held.len(), out.len()), (0, 100_000));
-    }
 
     #[test]
     fn lines_wait_only_while_they_are_held_and_only_those_of_that_thread() {
@@ -177,5 +165,18 @@ mod tests {
         assert!(!std::thread::spawn(|| HOLDS.get()).join().unwrap());
         drop(holding);
         assert!(!HOLDS.get());
+    }
+
+    #[test]
+    fn the_journal_is_known_by_device_and_inode() {
+        let (_, stderr) = io::pipe().unwrap();
+        let found = nix::sys::stat::fstat(&stderr).unwrap();
+        let stream = format!("{}:{}", found.st_dev, found.st_ino);
+        assert!(is_journal(&stderr, Some(&stream)));
+        // systemd's variable is inherited by what redirects stderr elsewhere.
+        let elsewhere = format!("{}:{}", found.st_dev, found.st_ino + 1);
+        for other in [Some(elsewhere.as_str()), Some("journal"), Some(""), None] {
+            assert!(!is_journal(&stderr, other), "{other:?}");
+        }
     }
 }

@@ -36,6 +36,7 @@ use clap::Parser;
 use config::Config;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// What the simulator plants must be in no gateway that is built for use.
 const _: () =
@@ -43,6 +44,11 @@ const _: () =
 
 const SIGNALS: &str = "Signals: SIGTERM and SIGINT delete all SAs at the peers and end; a node of a cluster leaves them to \
                        the others. SIGHUP changes nothing: connections and secrets are loaded by swanctl --load-all.";
+
+/// How long the end waits for the reader of the log.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a panic does: workers go on meanwhile.
+const PANIC_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The Testudo IPsec gateway.
 #[derive(Parser)]
@@ -66,29 +72,28 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(error) => return fail(&error.to_string()),
     };
-    log::start(config.log_level);
-    end_on_panic();
     if arguments.check {
         return ExitCode::SUCCESS;
     }
+    if let Err(error) = log::start(config.log) {
+        return fail(&format!("cannot start the log: {error}"));
+    }
+    end_on_panic();
     let result = check_rights().and_then(|()| {
         if arguments.cleanup { datapath::DataPath::cleanup(&config) } else { event_loop::run(&config) }
     });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
-    }
+    let code = result.map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS);
+    log::finish(END_PATIENCE);
+    code
 }
 
 /// A panic is a bug. In a crypto thread only its handshake suffers; anywhere else the state may be half changed, so the process
 /// ends at once and fails closed.
 fn end_on_panic() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        // What led to it comes first.
-        log::flush();
-        report(panic);
+    std::panic::set_hook(Box::new(|panic| {
+        log::panicked(panic);
         if !std::thread::current().name().is_some_and(|name| name.starts_with(crypto::THREADS)) {
+            log::finish(PANIC_PATIENCE);
             std::process::abort();
         }
     }));
@@ -105,11 +110,6 @@ fn check_rights() -> Result<(), String> {
 
 /// Before there is a log, or where the operator sits at the terminal, errors go to stderr as they are.
 fn fail(error: &str) -> ExitCode {
-    use std::io::Write;
-    let mut stderr = std::io::stderr().lock();
-    for line in error.lines() {
-        // Nothing is left to be done if even stderr is gone.
-        let _ = writeln!(stderr, "testudod: {line}");
-    }
+    error.lines().for_each(|line| log::say(&format!("testudod: {line}\n")));
     ExitCode::FAILURE
 }

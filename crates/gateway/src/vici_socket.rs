@@ -186,7 +186,7 @@ fn remove_stale(path: &Path) -> Result<(), String> {
 }
 
 /// Binds a socket that is root's alone from its first moment: restricted only afterwards, it would let others connect in
-/// between. The mask is the process's: no other thread runs yet when this is called.
+/// between. The mask is the process's: no thread that makes files runs yet when this is called.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let before = umask(Mode::S_IXUSR | Mode::S_IRWXG | Mode::S_IRWXO);
     let bound = UnixListener::bind(path);
