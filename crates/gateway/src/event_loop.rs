@@ -60,6 +60,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 /// Everything with a descriptor.
 struct Loop {
     poll: Poll,
+    /// Wakes the poller; what came is in [`Gateway::called`] and in `hangup`.
     signals: UnixStream,
     /// SIGHUP came.
     hangup: Arc<AtomicBool>,
@@ -132,9 +133,11 @@ impl Loop {
         let poll = Poll::new().map_err(|e| format!("cannot make a poller: {e}"))?;
         let registry = poll.registry();
         let signals = signal_stream(registry)?;
-        let hangup = Arc::default();
-        signal_hook::flag::register(SIGHUP, Arc::clone(&hangup))
-            .map_err(|e| format!("cannot listen for SIGHUP: {e}"))?;
+        let (hangup, called) = (Arc::default(), Arc::default());
+        for (signal, flag) in [(SIGHUP, &hangup), (SIGTERM, &called), (SIGINT, &called)] {
+            signal_hook::flag::register(signal, Arc::clone(flag))
+                .map_err(|e| format!("cannot listen for signals: {e}"))?;
+        }
         // What can fail and changes nothing comes first. What an earlier run protects is shut all the time.
         let sockets = IkeSockets::open(DataPath::MARK)?;
         let icmp = IcmpSockets::open()?;
@@ -181,12 +184,14 @@ impl Loop {
             node.speaker_fds().try_for_each(|fd| watch(registry, fd, VIPS))?;
         }
         let policy = if config.legacy { Policy::Legacy } else { Policy::Modern };
+        let mut gateway = Gateway::new((ike, node), crypto, data, sockets, policy);
+        gateway.called = called;
         Ok(Self {
             signals,
             hangup,
             vici,
             server: Server::new(),
-            gateway: Gateway::new((ike, node), crypto, data, sockets, policy),
+            gateway,
             icmp,
             next_housekeeping: Instant::now() + HOUSEKEEPING,
             ike_waits: false,
@@ -229,12 +234,11 @@ impl Loop {
             self.engine_waits = self.gateway.engine_events();
             self.pulses_wait = self.gateway.datagrams();
         }
-        let mut ended = false;
         let mut ike = std::mem::take(&mut self.ike_waits);
         let mut icmp = std::mem::take(&mut self.icmp_waits);
         for event in events {
             match event.token() {
-                SIGNALS => ended |= self.drain_signals(),
+                SIGNALS => self.drain_signals(),
                 NETLINK => self.gateway.routes_changed(),
                 WORKERS => self.gateway.worker_events(),
                 // It has woken us; the results are looked for at every turn.
@@ -256,12 +260,15 @@ impl Loop {
         }
         self.deadlines()?;
         pass_on(&mut self.gateway, &mut self.server, NOTES_BURST);
-        self.vici_waits = self.vici.pump(&mut self.server, self.gateway.now, &mut self.gateway);
+        // A command may take long: one that has come waits until the end has begun.
+        if !self.gateway.is_called_to_end() {
+            self.vici_waits = self.vici.pump(&mut self.server, self.gateway.now, &mut self.gateway);
+        }
         if self.gateway.node.is_some() {
             // Whatever this turn has changed goes to the others.
             self.gateway.settle();
         }
-        self.gateway.failure().map(|()| ended)
+        self.gateway.failure().map(|()| self.gateway.is_called_to_end())
     }
 
     fn deadlines(&mut self) -> Result<(), String> {
@@ -304,13 +311,9 @@ impl Loop {
         protocol.into_iter().chain(instants).min().unwrap_or(HOUSEKEEPING)
     }
 
-    fn drain_signals(&mut self) -> bool {
+    fn drain_signals(&mut self) {
         let mut buffer = [0; 64];
-        let mut any = false;
-        while matches!(self.signals.read(&mut buffer), Ok(n) if n > 0) {
-            any = true;
-        }
-        any
+        while matches!(self.signals.read(&mut buffer), Ok(n) if n > 0) {}
     }
 }
 

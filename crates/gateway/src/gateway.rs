@@ -23,6 +23,8 @@ use crate::reserved::reserved;
 use crate::retreat::apply_what_can_be;
 use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use testudo_cluster::member::MemberOutput;
 use testudo_ike::endpoint::{IkeSaStatus, Target};
@@ -53,6 +55,8 @@ pub(crate) struct Gateway {
     policies_failed: bool,
     /// Children installed since the policies were applied last.
     fresh: Vec<Fresh>,
+    /// A signal asks for the end.
+    pub(crate) called: Arc<AtomicBool>,
     /// The end has begun: nothing new comes up.
     closing: bool,
     /// Whether the machine has been set back.
@@ -120,6 +124,7 @@ impl Gateway {
             protection_changed: false,
             policies_failed: false,
             fresh: Vec::new(),
+            called: Arc::default(),
             closing: false,
             rollback: Rollback::new(),
             leaves_at_once: false,
@@ -155,14 +160,20 @@ impl Gateway {
     /// asked for all of them together.
     pub(crate) fn receive(&mut self, limit: usize) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let more = (0..limit).all(|_| {
-            let Some((path, len)) = self.sockets.receive(&mut buffer) else { return false };
+        let mut more = true;
+        for _ in 0..limit {
+            if self.is_called_to_end() {
+                break;
+            }
+            let Some((path, len)) = self.sockets.receive(&mut buffer) else {
+                more = false;
+                break;
+            };
             let bytes = buffer.get(len).unwrap_or_default();
             self.look_at_clock();
             self.endpoint.handle_datagram(self.now, path, bytes);
             self.perform_all();
-            true
-        });
+        }
         self.buffer = buffer;
         self.settle();
         more
@@ -360,6 +371,16 @@ impl Gateway {
         self.policies.take_abandoned();
         change(&mut self.policies);
         self.data.keep_shut(&self.policies.take_abandoned());
+    }
+
+    /// True once the end has begun.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// True from a signal that asks for the end until the end has begun: whatever takes long leaves the rest for later.
+    pub(crate) fn is_called_to_end(&self) -> bool {
+        !self.closing && self.called.load(Ordering::Relaxed)
     }
 
     /// Begins the end: nothing new comes up, and every SA goes within that time. Those of a cluster stay: the other nodes carry

@@ -88,6 +88,9 @@ impl Control for Gateway {
     }
 
     fn load_connection(&mut self, connection: Connection) -> Result<(), String> {
+        if self.is_closing() {
+            return Err("testudod is ending".into());
+        }
         if ![IKE_PORT, NAT_PORT].contains(&connection.local_port) {
             return Err(format!(
                 "{}.local_port: found {}, expected {IKE_PORT} or {NAT_PORT}, where testudod listens",

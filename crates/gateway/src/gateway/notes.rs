@@ -156,9 +156,9 @@ impl Gateway {
         self.notes.push_back(Note::Log { ike, connection, level, message, jobs });
     }
 
-    /// What the VICI server should hear about, at most `limit` of it.
-    pub(crate) fn take_notes(&mut self, limit: usize) -> Vec<Note> {
-        self.notes.drain(..limit.min(self.notes.len())).collect()
+    /// The next thing that the VICI server should hear about.
+    pub(crate) fn take_note(&mut self) -> Option<Note> {
+        self.notes.pop_front()
     }
 
     /// Whether there is more of it.

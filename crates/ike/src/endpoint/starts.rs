@@ -10,6 +10,9 @@ use testudo_ipsec::spi::Share;
 /// nothing else otherwise.
 const MOST_AT_ONCE: u32 = 3;
 
+/// Tries begun in one go. Each takes a key exchange's first half, and with thousands everything else would wait for all of them.
+const MAX_IN_ONE_GO: usize = 64;
+
 /// The children to bring up, by connection and child.
 #[derive(Debug, Default)]
 pub(crate) struct Starts {
@@ -152,14 +155,11 @@ impl Starts {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes the children whose time has come.
+    /// Takes children whose time has come: those that do not fit into one go are still due.
     pub(crate) fn due(&mut self, now: Time) -> Vec<Name> {
         let mut taken = Vec::new();
-        while let Some((at, name)) = self.due.pop_first() {
-            if at > now {
-                self.due.insert((at, name));
-                break;
-            }
+        while taken.len() < MAX_IN_ONE_GO && self.due.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, name)) = self.due.pop_first() else { break };
             self.wanted.insert(name.clone(), None);
             taken.push(name);
         }
@@ -206,6 +206,19 @@ mod tests {
             [name("a", "net")],
             "what failed is tried again, what nobody wanted is not"
         );
+    }
+
+    #[test]
+    fn thousands_are_begun_in_several_goes() {
+        let mut starts = Starts::default();
+        (0..1000).for_each(|n| starts.schedule(&format!("c{n}"), "net", at(10)));
+        let mut begun = BTreeSet::new();
+        while starts.next() == Some(at(10)) {
+            let go = starts.due(at(10));
+            assert!((1..=MAX_IN_ONE_GO).contains(&go.len()));
+            begun.extend(go);
+        }
+        assert_eq!(begun.len(), 1000);
     }
 
     #[test]
