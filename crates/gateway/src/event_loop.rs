@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, RetransmitPolicy};
+use testudo_ike::output::LogLevel;
 use testudo_vici::schema::Policy;
 use testudo_vici::server::Server;
 
@@ -277,7 +278,10 @@ impl Loop {
             self.gateway.endpoint.handle_timeout(now);
             self.gateway.settle();
         }
-        self.server.handle_deadline(now);
+        for failure in self.server.handle_deadline(now) {
+            let line = format!("{failure}; nobody waits for it any more, and it goes on");
+            self.gateway.log(None, None, LogLevel::Warning, line);
+        }
         self.gateway.look_at_traffic();
         if self.next_housekeeping <= Instant::now() {
             self.next_housekeeping = Instant::now() + HOUSEKEEPING;

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use testudo_cluster::member::MemberOutput;
 use testudo_ike::endpoint::{IkeSaStatus, Target};
-use testudo_ike::output::{ChildSaId, IkeSaId, Path, Time, UnixTime};
+use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Path, Time, UnixTime};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_vici::schema::Policy;
@@ -191,7 +191,7 @@ impl Gateway {
             this.perform_all();
         };
         if let Err(error) = apply_what_can_be(self, |this| &mut this.fresh, Self::apply_policies, give_up) {
-            self.log(None, None, 0, format!("cannot change the policies: {error}"));
+            self.log(None, None, LogLevel::Error, format!("cannot change the policies: {error}"));
         }
         for departure in std::mem::take(&mut self.held) {
             self.depart(departure);
@@ -236,7 +236,7 @@ impl Gateway {
                 if let Err(error) = self.sockets.send_keepalive(path) {
                     let Path { local, remote } = path;
                     let message = format!("cannot send a NAT keepalive from {local} to {remote}: {error}");
-                    self.log(None, None, 1, message);
+                    self.log(None, None, LogLevel::Warning, message);
                 }
             }
         }
@@ -265,7 +265,7 @@ impl Gateway {
     fn give_up(&mut self, Fresh { ike, connection, child, name }: Fresh, error: &str) {
         self.data.remove(child);
         self.policies.remove(child);
-        self.log(ike, Some(connection), 0, format!("cannot install child {name}: {error}"));
+        self.log(ike, Some(connection), LogLevel::Error, format!("cannot install child {name}: {error}"));
         // The peer believes in it: tell it otherwise.
         let _ = self.endpoint.terminate(self.now, &Target::Child(child), false);
     }
@@ -274,7 +274,7 @@ impl Gateway {
     pub(crate) fn routes_changed(&mut self) {
         if let Err(error) = self.data.routes_changed() {
             // Everything stays as shut as it was; housekeeping tries again.
-            self.log(None, None, 0, format!("cannot follow the routes: {error}"));
+            self.log(None, None, LogLevel::Error, format!("cannot follow the routes: {error}"));
         }
         self.endpoint.set_local_addresses(self.data.local_addresses());
         self.endpoint.set_reserved_addresses(reserved(self.data.fib()));
@@ -306,7 +306,12 @@ impl Gateway {
             }
             MemberOutput::UpdateChild { child, path, .. } => {
                 if let Err(error) = self.data.update(child, path) {
-                    self.log(None, None, 0, format!("cannot move Child SA #{}: {error}", child.0));
+                    self.log(
+                        None,
+                        None,
+                        LogLevel::Error,
+                        format!("cannot move Child SA #{}: {error}", child.0),
+                    );
                 }
             }
             MemberOutput::AdvanceSequence { child, by } => {
@@ -321,14 +326,14 @@ impl Gateway {
                 if self.virtual_ips.add(addr, ike)
                     && let Err(error) = self.data.add_address(addr)
                 {
-                    self.log(Some(ike), None, 0, error);
+                    self.log(Some(ike), None, LogLevel::Error, error);
                 }
             }
             MemberOutput::RemoveAddress { ike, addr } => {
                 if self.virtual_ips.remove(addr, ike)
                     && let Err(error) = self.data.remove_address(addr)
                 {
-                    self.log(Some(ike), None, 0, error);
+                    self.log(Some(ike), None, LogLevel::Error, error);
                 }
             }
             MemberOutput::Event(event) => self.event(event),
@@ -392,7 +397,12 @@ impl Gateway {
                 let drained = if possible { member.leave(self.now) } else { Ok(()) };
                 self.leaves_at_once = !possible || drained.is_err();
                 if let Err(error) = drained {
-                    self.log(None, None, 0, format!("leaves the cluster with what it has: {error}"));
+                    self.log(
+                        None,
+                        None,
+                        LogLevel::Warning,
+                        format!("leaves the cluster with what it has: {error}"),
+                    );
                 }
             }
             Ike::Alone(_) => self.endpoint.shut_down(self.now, within),

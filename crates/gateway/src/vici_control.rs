@@ -14,7 +14,7 @@ use testudo_ike::config::{ChildChange, ChildMode, Connection, Difference, Pool, 
 use testudo_ike::endpoint::{
     Endpoint, Exchanges, IkeSaState, IkeSaStatus, LeaseStatus, PoolStatus, SaNames, Target, Terminating,
 };
-use testudo_ike::output::{ChildSaId, IkeSaId};
+use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel};
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
     Change, Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version,
@@ -83,6 +83,13 @@ impl Gateway {
 }
 
 impl Control for Gateway {
+    fn command_refused(&mut self, command: &str, why: &str) {
+        // Who goes on loading while the gateway ends is refused each time, and must not fill the end of the log.
+        if !self.is_closing() {
+            self.log(None, None, LogLevel::Warning, format!("refused {command}: {why}"));
+        }
+    }
+
     fn policy(&self) -> Policy {
         self.policy
     }
@@ -101,7 +108,8 @@ impl Control for Gateway {
         Endpoint::check_connection(&connection).map_err(|e| e.to_string())?;
         let name = connection.name.clone();
         if self.endpoint.connection(&name) == Some(&connection) {
-            self.log(None, Some(name), 1, "loaded the connection again, which has not changed".into());
+            let line = "loaded the connection again, which has not changed".into();
+            self.log(None, Some(name.clone()), LogLevel::Info, line);
             return Ok(());
         }
         let replaced = self.to_be_replaced(&connection);
@@ -115,7 +123,7 @@ impl Control for Gateway {
             .and_then(|()| self.endpoint.load_connection(self.now, connection).map_err(|e| e.to_string()));
         if loaded.is_ok() {
             self.protection_changed |= self.data.claim_inherited();
-            self.log(None, Some(name), 1, "loaded the connection".into());
+            self.log(None, Some(name.clone()), LogLevel::Info, "loaded the connection".into());
         } else {
             match self.endpoint.connection(&name) {
                 Some(before) => {
@@ -135,7 +143,7 @@ impl Control for Gateway {
             return Err(format!("no connection is named {name}"));
         }
         self.change_policies(|policies| policies.unload(name));
-        self.log(None, Some(name.to_owned()), 1, "unloaded the connection; its SAs stay".into());
+        self.log(None, Some(name.to_owned()), LogLevel::Info, "unloaded the connection; its SAs stay".into());
         self.settle();
         Ok(())
     }
@@ -246,7 +254,9 @@ impl Control for Gateway {
             0 => {}
             _ => match self.ask(NOBODY, Ask::Rekey { sas, reauth: request.reauth }) {
                 Ok(()) => begun += asked,
-                Err(why) => self.log(None, None, 0, format!("cannot rekey SAs of other nodes: {why}")),
+                Err(why) => {
+                    self.log(None, None, LogLevel::Warning, format!("cannot rekey SAs of other nodes: {why}"))
+                }
             },
         }
         self.settle();

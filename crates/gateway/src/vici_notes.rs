@@ -2,6 +2,7 @@
 
 use crate::gateway::{Gateway, Note};
 use testudo_cluster::member::Effect;
+use testudo_ike::output::LogLevel;
 use testudo_vici::server::{LogLine, Server, carry_out, take_back};
 
 /// Tells the server what the gateway has noted, at most `limit` of it: its clients read in between.
@@ -32,16 +33,20 @@ pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) 
                     };
                     let line =
                         format!("{what}, as the cluster has it by node {from}, is refused here: {why}");
-                    gateway.log(None, None, 0, line);
+                    gateway.log(None, None, LogLevel::Warning, line);
                     gateway.refused(&effect, why);
                 }
             }
             Note::Unconfigure(name, octets) => {
-                let line = match take_back(&octets, gateway) {
-                    Ok(()) => format!("{} is gone: the cluster has none", name.name),
-                    Err(why) => format!("{} should go, as the cluster has none, and stays: {why}", name.name),
+                let name = name.name;
+                let (level, line) = match take_back(&octets, gateway) {
+                    Ok(()) => (LogLevel::Notice, format!("{name} is gone: the cluster has none")),
+                    Err(why) => (
+                        LogLevel::Warning,
+                        format!("{name} should go, as the cluster has none, and stays: {why}"),
+                    ),
                 };
-                gateway.log(None, None, 0, line);
+                gateway.log(None, None, level, line);
             }
             Note::Ike(up, sa) => server.ike_updown(up, &sa, gateway.now),
             Note::IkeRekeyed(both) => server.ike_rekey(&both.0, &both.1, gateway.now),

@@ -133,6 +133,8 @@ fn a_fast_reader_of_a_long_answer_leaves_others_their_turn() {
 }
 
 impl Control for Crowd {
+    fn command_refused(&mut self, _: &str, _: &str) {}
+
     fn policy(&self) -> Policy {
         Policy::Modern
     }

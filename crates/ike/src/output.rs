@@ -160,8 +160,8 @@ pub enum Event {
         ike: Option<IkeSaId>,
         /// `connections.<name>`, if known.
         connection: Option<String>,
-        /// 0 for what an operator must see, 1 for the ordinary course, 2 for detail.
-        level: u8,
+        /// How much it matters.
+        level: LogLevel,
         /// The line.
         message: String,
     },
@@ -195,6 +195,32 @@ pub enum Event {
         /// The Child SA, or why there is none.
         result: Result<ChildSaId, Reason>,
     },
+}
+
+/// How much a line of the log matters, the most first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum LogLevel {
+    /// This gateway cannot do what it must do.
+    Error,
+    /// Something did not come about that was asked for, a tunnel as a rule, or is about to fail.
+    Warning,
+    /// SAs that come up, and what an operator has changed.
+    Notice,
+    /// The ordinary course.
+    Info,
+    /// What was offered, what was chosen, and why.
+    Detail,
+}
+
+impl LogLevel {
+    /// The level that charon gives such lines, by which clients of VICI ask for them. Failures stand among the first.
+    pub fn charon(self) -> u8 {
+        match self {
+            Self::Error | Self::Warning | Self::Notice => 0,
+            Self::Info => 1,
+            Self::Detail => 2,
+        }
+    }
 }
 
 /// Why something ended; the text is for operators.
@@ -244,4 +270,22 @@ pub enum Reason {
     /// The same peer set up a new IKE SA and said that it knows of no other (INITIAL_CONTACT).
     #[error("replaced: the peer began anew")]
     Replaced,
+}
+
+impl Reason {
+    /// True if it ended for no good reason: an operator should know.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Self::Timeout { .. }
+            | Self::Unsent { .. }
+            | Self::Notify(_)
+            | Self::Refused(_)
+            | Self::Expired => true,
+            Self::Requested
+            | Self::DeletedByPeer
+            | Self::Rekeyed
+            | Self::Reauthenticated
+            | Self::Replaced => false,
+        }
+    }
 }

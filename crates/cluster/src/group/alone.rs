@@ -10,6 +10,7 @@
 
 use super::Group;
 use crate::engine::View;
+use testudo_ike::output::LogLevel;
 
 impl Group {
     /// The view as this node believes it.
@@ -19,7 +20,7 @@ impl Group {
             return view;
         }
         let line = "quorate alone, but the other node may have gone on without this one: waiting for it";
-        self.log(0, line.to_owned());
+        self.log(LogLevel::Warning, line.to_owned());
         View { quorate: false, ..view }
     }
 

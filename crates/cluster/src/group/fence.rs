@@ -14,7 +14,7 @@ use super::view::Stage;
 use super::{Group, GroupOutput, NoQuorum};
 use crate::node::NodeId;
 use std::time::Duration;
-use testudo_ike::output::Time;
+use testudo_ike::output::{LogLevel, Time};
 
 impl Group {
     /// How many members, this node included, must have heard it. Any quorate view without this node has one of them: a majority
@@ -56,7 +56,7 @@ impl Group {
             self.fence = now;
             self.outputs.push_back(GroupOutput::Fence(now));
             self.log(
-                1,
+                LogLevel::Warning,
                 format!(
                     "node {from} is in a view without this one: nothing leaves here until there is another"
                 ),

@@ -43,7 +43,7 @@ use lease::Leases;
 use outbox::Outbox;
 use peers::Peers;
 use std::collections::VecDeque;
-use testudo_ike::output::Time;
+use testudo_ike::output::{LogLevel, Time};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::spi::SenderId;
 use view::Stage;
@@ -165,7 +165,7 @@ impl Group {
             EngineEvent::Message { from, bytes } => self.in_turn(now, from, bytes),
             EngineEvent::PutOut => self.put_out(now),
             EngineEvent::Down { reason } => self.down(now, &reason),
-            EngineEvent::Notice(line) => self.log(0, line),
+            EngineEvent::Notice(line) => self.log(LogLevel::Warning, line),
         }
         self.settle();
     }
@@ -267,7 +267,10 @@ impl Group {
         (self.doubtful, self.unbroken, self.waits_since) = (true, false, None);
         self.outbox.clear();
         self.leases.void();
-        self.log(0, "the machine has gone back to an earlier state: joining the cluster anew".to_owned());
+        self.log(
+            LogLevel::Warning,
+            "the machine has gone back to an earlier state: joining the cluster anew".to_owned(),
+        );
         self.leave(now);
         fence::forget(&mut self.peers, now, self.config.fence);
         self.fence = now;

@@ -5,7 +5,7 @@ use super::stability::Position;
 use crate::engine::View;
 use crate::node::NodeId;
 use crate::share::ShareSet;
-use testudo_ike::output::Time;
+use testudo_ike::output::{LogLevel, Time};
 use testudo_ipsec::spi::SenderId;
 use zeroize::Zeroizing;
 
@@ -92,8 +92,8 @@ pub enum GroupOutput {
     Rejoin,
     /// A line for the log.
     Log {
-        /// 0 for what an operator must see, 1 for the ordinary course, 2 for detail.
-        level: u8,
+        /// How much it matters.
+        level: LogLevel,
         /// The line.
         message: String,
     },
@@ -124,7 +124,7 @@ impl std::fmt::Debug for GroupOutput {
             Self::Persist(durable) => write!(f, "Persist({durable:?})"),
             Self::Sender(sender) => write!(f, "Sender({:04x})", sender.0),
             Self::Rejoin => f.write_str("Rejoin"),
-            Self::Log { level, message } => write!(f, "Log({level}: {message})"),
+            Self::Log { level, message } => write!(f, "Log({level:?}: {message})"),
         }
     }
 }

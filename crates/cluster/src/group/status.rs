@@ -6,7 +6,7 @@ use crate::engine::View;
 use crate::node::NodeId;
 use crate::share::ShareSet;
 use std::time::Duration;
-use testudo_ike::output::Time;
+use testudo_ike::output::{LogLevel, Time};
 use testudo_ipsec::spi::SenderId;
 
 /// Where a node stands.
@@ -195,14 +195,14 @@ impl Group {
             .collect()
     }
 
-    pub(super) fn log(&mut self, level: u8, message: String) {
+    pub(super) fn log(&mut self, level: LogLevel, message: String) {
         self.outputs.push_back(GroupOutput::Log { level, message });
     }
 
     /// A line that others can cause: one a second for each topic.
     pub(super) fn log_limited(&mut self, now: Time, topic: Topic, message: String) {
         if self.logs.admit(now, topic) {
-            self.log(0, message);
+            self.log(LogLevel::Warning, message);
         }
     }
 }

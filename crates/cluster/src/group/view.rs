@@ -16,7 +16,7 @@ use crate::node::{NodeId, names};
 use aws_lc_rs::aead::LessSafeKey;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use testudo_ike::output::Time;
+use testudo_ike::output::{LogLevel, Time};
 use testudo_planted::{Plant, planted};
 use zeroize::Zeroizing;
 
@@ -145,7 +145,7 @@ impl Group {
 
     /// The engine is gone.
     pub(super) fn down(&mut self, now: Time, reason: &str) {
-        self.log(0, format!("the cluster's engine is gone: {reason}"));
+        self.log(LogLevel::Error, format!("the cluster's engine is gone: {reason}"));
         self.interrupted();
         self.leave(now);
         self.peers.ring(now, &[], &[]);
@@ -153,7 +153,10 @@ impl Group {
 
     /// The others have gone on without this node. Whether what it holds still counts, the next view's exchange tells.
     pub(super) fn put_out(&mut self, now: Time) {
-        self.log(0, "this node stood still, and the others have gone on without it".to_owned());
+        self.log(
+            LogLevel::Warning,
+            "this node stood still, and the others have gone on without it".to_owned(),
+        );
         self.interrupted();
         self.leave(now);
         self.peers.ring(now, &[], &[]);
@@ -196,7 +199,7 @@ impl Group {
             promises: self.promises(now),
         };
         let Ok(plain) = postcard::to_allocvec(&(&status, self.config.speaks)).map(Zeroizing::new) else {
-            return self.log(0, "a STATUS cannot be written".to_owned());
+            return self.log(LogLevel::Error, "a STATUS cannot be written".to_owned());
         };
         let sealed = frame::seal_status(&self.config.key, self.config.node, ring, &salt, &plain);
         self.outgoing.push_front(sealed);
@@ -357,7 +360,7 @@ impl Group {
             Some(Ask::Exhausted) => {
                 let line =
                     "no sender ID is left for this node: nothing can be sent until all SAs have new keys";
-                self.log(0, line.to_owned());
+                self.log(LogLevel::Error, line.to_owned());
                 return false;
             }
             Some(Ask::New(incarnation)) => (incarnation, true),

@@ -7,7 +7,7 @@ use crate::group::Position;
 use crate::node::NodeId;
 use crate::update::{ChildState, Grant, IkeState, Op, decode};
 use testudo_ike::message::IkeSpi;
-use testudo_ike::output::{Path, Time};
+use testudo_ike::output::{LogLevel, Path, Time};
 use testudo_ipsec::spi::{Share, Spi};
 
 impl Member {
@@ -15,8 +15,10 @@ impl Member {
     pub(super) fn delivered(&mut self, now: Time, from: NodeId, at: Position, update: &[u8]) {
         let Some(ops) = decode(update) else {
             self.counters.unread += 1;
-            return self
-                .log(0, format!("an update of node {from} cannot be read: another version of Testudo?"));
+            return self.log(
+                LogLevel::Error,
+                format!("an update of node {from} cannot be read: another version of Testudo?"),
+            );
         };
         for op in ops {
             // What an owner has said of its share before it lost it, and what came only now, is void: another has gone on
@@ -126,7 +128,10 @@ impl Member {
         }
         for (pool, addr) in &outline.leases {
             if !self.endpoint.hold_lease(id, &outline, pool, *addr) {
-                self.log(0, format!("virtual IP {addr} has been leased to two peers, by two nodes"));
+                self.log(
+                    LogLevel::Error,
+                    format!("virtual IP {addr} has been leased to two peers, by two nodes"),
+                );
             }
         }
         let came = Time(now.0.saturating_sub(age));

@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 use testudo_ike::endpoint::{Homes, Target};
 use testudo_ike::message::IkeSpi;
-use testudo_ike::output::{Event, IkeSaId, Time};
+use testudo_ike::output::{Event, IkeSaId, LogLevel, Time};
 use testudo_ipsec::spi::Share;
 
 /// An owner that cannot speak yet for what it has been given tries again, for so long.
@@ -210,10 +210,10 @@ impl Member {
     pub(super) fn tell_who_asked(&mut self, event: &Event, ops: &mut Vec<Op>) {
         let initiations = &mut self.asks.initiations;
         match event {
-            Event::Log { ike: Some(ike), connection, level, message } if *level <= 1 => {
+            Event::Log { ike: Some(ike), connection, level, message } if *level <= LogLevel::Info => {
                 let waits = initiations.iter().filter(|initiation| initiation.ike == *ike);
                 ops.extend(waits.map(|Initiation { from, job, .. }| {
-                    let (level, message, connection) = (*level, message.clone(), connection.clone());
+                    let (level, message, connection) = (level.charon(), message.clone(), connection.clone());
                     let what = Answered::Line { connection, level, message };
                     Op::Answer(Answer { to: *from, job: *job, what })
                 }));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use testudo_ike::delta::Delta;
 use testudo_ike::endpoint::Outline;
 use testudo_ike::message::IkeSpi;
-use testudo_ike::output::{IkeSaId, Time};
+use testudo_ike::output::{IkeSaId, LogLevel, Time};
 
 /// How often this node has told of IKE SAs, and in how many octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,7 +108,10 @@ impl Member {
             return;
         }
         self.counters.unfit += 1;
-        self.log(0, format!("what has changed in IKE_SA {spi} does not fit what this node has of it"));
+        self.log(
+            LogLevel::Error,
+            format!("what has changed in IKE_SA {spi} does not fit what this node has of it"),
+        );
         // A survivor that goes on from an older state would encrypt answered exchanges again.
         self.ike_gone(spi);
         self.wanted.insert(spi);

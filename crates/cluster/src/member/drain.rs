@@ -8,7 +8,7 @@ use crate::node::{NodeId, names};
 use crate::update::Op;
 use std::fmt;
 use std::time::Duration;
-use testudo_ike::output::Time;
+use testudo_ike::output::{LogLevel, Time};
 
 /// Whoever gets the last share needs this node's word that it knows: an acknowledgement, and once more, should it be lost.
 const LINGER: Duration = Duration::from_millis(300);
@@ -91,7 +91,7 @@ impl Member {
             return;
         }
         let what = if drained { "gives its shares away" } else { "may own shares again" };
-        self.log(0, format!("node {node} {what}: node {from} was told so"));
+        self.log(LogLevel::Notice, format!("node {node} {what}: node {from} was told so"));
         let changes = self.table.set_drained(node, drained);
         self.ranks_changed(now, changes);
         self.hand_over(now);

@@ -11,7 +11,7 @@ use crate::share::ShareSet;
 use crate::update::Op;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use testudo_ike::output::{IkeSaId, Time};
+use testudo_ike::output::{IkeSaId, LogLevel, Time};
 use testudo_ipsec::spi::{Share, Spi};
 
 /// Edges of one update: what is about a batch.
@@ -223,7 +223,7 @@ impl Member {
             }
             self.edges.doubtful.remove(&spi);
             let why = format!("a packet far ahead was seen on Child SA {spi} before it was taken over");
-            self.log(1, format!("{why}: the peer is to go on above {floor}"));
+            self.log(LogLevel::Info, format!("{why}: the peer is to go on above {floor}"));
         }
         left
     }
@@ -260,7 +260,7 @@ impl Member {
             self.edges.doubtful.remove(&spi);
             let line =
                 format!("a packet far ahead was seen on Child SA {spi} before it was taken over: new keys");
-            self.log(1, line);
+            self.log(LogLevel::Info, line);
         }
     }
 }

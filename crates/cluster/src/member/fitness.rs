@@ -8,7 +8,7 @@ use super::Member;
 use super::ownership::Changes;
 use crate::node::NodeId;
 use crate::update::Op;
-use testudo_ike::output::Time;
+use testudo_ike::output::{LogLevel, Time};
 
 /// How this node is.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +28,14 @@ impl Member {
     /// All ports of this node work, or one does not.
     pub(super) fn ports(&mut self, well: bool) {
         self.fitness.fit = well;
-        let line = match well {
-            true => "all ports work: this node's shares may come back",
-            false => "a port does not work: this node gives its shares up to those whose ports do",
+        let (level, line) = match well {
+            true => (LogLevel::Notice, "all ports work: this node's shares may come back"),
+            false => (
+                LogLevel::Warning,
+                "a port does not work: this node gives its shares up to those whose ports do",
+            ),
         };
-        self.log(0, line.to_owned());
+        self.log(level, line.to_owned());
         self.tell_fitness();
     }
 

@@ -66,7 +66,7 @@ use syncs::Syncs;
 use takeover::Take;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::message::{Header, IkeSpi};
-use testudo_ike::output::{Event, Path, Time, UnixTime};
+use testudo_ike::output::{Event, LogLevel, Path, Time, UnixTime};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::pmtu::PathMtus;
 use testudo_ipsec::spi::{SenderId, Share};
@@ -470,12 +470,12 @@ impl Member {
                     self.take_what_is_due(now);
                 }
                 GroupOutput::Suspected(node) => {
-                    self.log(1, format!("node {node} is suspected: nothing is heard of it"));
+                    self.log(LogLevel::Warning, format!("node {node} is suspected: nothing is heard of it"));
                     self.suspects.insert(node);
                     self.provide(now);
                 }
                 GroupOutput::Trusted(node) => {
-                    self.log(1, format!("node {node} is heard again"));
+                    self.log(LogLevel::Info, format!("node {node} is heard again"));
                     self.suspects.remove(&node);
                     self.yielded = self.yielded.without(self.table.owned_by(node));
                     self.provide(now);
@@ -500,7 +500,7 @@ impl Member {
         self.turn(now);
     }
 
-    fn log(&mut self, level: u8, message: String) {
+    fn log(&mut self, level: LogLevel, message: String) {
         let event = Event::Log { ike: None, connection: None, level, message };
         self.outputs.push_back(MemberOutput::Event(event));
     }

@@ -201,7 +201,7 @@ pub enum MemberOutput {
         job: u64,
         /// `connections.<name>`, if known.
         connection: Option<String>,
-        /// See [`Event::Log`].
+        /// See [`testudo_ike::output::LogLevel::charon`].
         level: u8,
         /// The line.
         message: String,

@@ -8,7 +8,7 @@ use crate::update::{IkeState, Op, PieceName, Secret};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use testudo_ike::message::IkeSpi;
-use testudo_ike::output::Time;
+use testudo_ike::output::{LogLevel, Time};
 use testudo_ipsec::spi::{Share, Spi};
 
 /// Octets that are told in one go, about.
@@ -309,7 +309,7 @@ impl Member {
         if fresh.contains(&self.node) {
             self.forget_stale(now);
             self.group.synced();
-            self.log(1, "this node holds all that the cluster knows".to_owned());
+            self.log(LogLevel::Info, "this node holds all that the cluster knows".to_owned());
         }
         let changes = self.table.synced_too(&fresh);
         self.became_heir(changes.heir);

@@ -14,7 +14,7 @@ use crate::share::ShareSet;
 use crate::update::{Left, Op};
 use std::time::Duration;
 use testudo_ike::message::IkeSpi;
-use testudo_ike::output::{ChildSaId, IkeSaId, Time};
+use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Time};
 use testudo_ipsec::spi::{Share, Spi};
 use testudo_planted::{Plant, planted};
 
@@ -218,7 +218,7 @@ impl Member {
         self.use_blocks_of(taken.iter().fold(ShareSet::EMPTY, |all, take| all.union(take.shares)));
         for Take { shares, when } in taken {
             if let When::At(_) = when {
-                self.log(1, format!("takes over {} shares", shares.len()));
+                self.log(LogLevel::Info, format!("takes over {} shares", shares.len()));
                 if self.config.message_id_sync {
                     self.syncs.departed(shares);
                 }
@@ -280,7 +280,7 @@ impl Member {
                 }
             }
             Err(error) => {
-                self.log(0, format!("cannot go on with IKE_SA {spi}: {error}"));
+                self.log(LogLevel::Error, format!("cannot go on with IKE_SA {spi}: {error}"));
                 self.ike_gone(spi);
                 self.publish(vec![Op::IkeDelete { spi }]);
             }
@@ -333,11 +333,11 @@ impl Member {
     fn log_view(&mut self, start: &ViewStart, before: &[NodeId]) {
         let ViewStart { view, epoch, fresh, .. } = start;
         for gone in before.iter().filter(|node| !view.members.contains(node)) {
-            self.log(1, format!("node {gone} has left the view"));
+            self.log(LogLevel::Warning, format!("node {gone} has left the view"));
         }
         let members = names(&view.members);
         self.log(
-            1,
+            if view.quorate { LogLevel::Info } else { LogLevel::Warning },
             match view.quorate {
                 false => format!("no quorum: nodes {members} are alone"),
                 true if fresh.is_empty() => format!("view {epoch} begins: nodes {members}"),
@@ -355,10 +355,10 @@ impl Member {
         // Those that it has taken for good are told of where it takes them.
         let back = went.without(self.active).len();
         if !came.is_empty() {
-            self.log(1, format!("carries {} shares of suspects provisionally", came.len()));
+            self.log(LogLevel::Info, format!("carries {} shares of suspects provisionally", came.len()));
         }
         if back > 0 {
-            self.log(1, format!("gives {back} shares of former suspects back"));
+            self.log(LogLevel::Info, format!("gives {back} shares of former suspects back"));
         }
     }
 

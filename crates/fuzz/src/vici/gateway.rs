@@ -25,6 +25,8 @@ pub(super) struct Gateway {
 }
 
 impl Control for Gateway {
+    fn command_refused(&mut self, _: &str, _: &str) {}
+
     fn policy(&self) -> Policy {
         Policy::Modern
     }

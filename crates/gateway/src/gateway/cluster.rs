@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use testudo_cluster::group::Durable;
 use testudo_cluster::member::{Member, MemberOutput};
 use testudo_fastpath::worker::boottime;
-use testudo_ike::output::Time;
+use testudo_ike::output::{LogLevel, Time};
 use testudo_ipsec::pmtu::TooBig;
 
 /// How long the engine is heard before others get their turn.
@@ -26,7 +26,12 @@ impl Gateway {
         match *sign {
             Sign::Generation(before, now) => {
                 let line = format!("its generation was {before:016x} and is {now:016x}");
-                self.log(None, None, 0, format!("this machine was set back to an earlier state: {line}"));
+                self.log(
+                    None,
+                    None,
+                    LogLevel::Warning,
+                    format!("this machine was set back to an earlier state: {line}"),
+                );
                 // What this node holds it may have used since.
                 self.in_cluster(|member, now| member.rolled_back(now));
                 self.perform_all();
@@ -37,7 +42,7 @@ impl Gateway {
                 let line = format!("the time of day has jumped ahead by {} seconds", jump.as_secs());
                 let what =
                     "this machine may have been set back to an earlier state, and asks for another sender ID";
-                self.log(None, None, 0, format!("{what}: {line}"));
+                self.log(None, None, LogLevel::Warning, format!("{what}: {line}"));
                 self.in_cluster(|member, now| member.doubts_itself(now));
                 self.perform_all();
             }
@@ -99,7 +104,12 @@ impl Gateway {
         }
         let TooBig { remote, mtu, .. } = *told;
         if self.data.learn_path_mtu(boottime(), remote, mtu) {
-            self.log(None, None, 1, format!("the path to {remote} takes packets of {mtu} octets"));
+            self.log(
+                None,
+                None,
+                LogLevel::Info,
+                format!("the path to {remote} takes packets of {mtu} octets"),
+            );
         }
         // Also what is no news: the others would forget it earlier.
         self.in_cluster(|member, now| member.learned_path_mtu(now, remote, mtu));
@@ -193,7 +203,12 @@ impl Gateway {
             }
         };
         if let Err(error) = done {
-            self.log(None, None, 0, format!("the data path does not do what the cluster asks for: {error}"));
+            self.log(
+                None,
+                None,
+                LogLevel::Error,
+                format!("the data path does not do what the cluster asks for: {error}"),
+            );
         }
     }
 }

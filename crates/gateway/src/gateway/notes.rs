@@ -4,7 +4,7 @@ use super::Gateway;
 use testudo_cluster::member::{Effect, MemberOutput, PieceName};
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
-use testudo_ike::output::{ChildSaId, Event, IkeSaId, Reason};
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, LogLevel, Reason};
 use testudo_vici::control::JobId;
 use zeroize::Zeroizing;
 
@@ -143,15 +143,19 @@ impl Gateway {
         &mut self,
         ike: Option<IkeSaId>,
         connection: Option<String>,
-        level: u8,
+        level: LogLevel,
         message: String,
     ) {
-        let name = connection.as_deref().unwrap_or("-");
-        let number = ike.map_or(0, |ike| ike.0);
+        let (name, number) = (connection.as_deref(), ike.map(|ike| ike.0));
         match level {
-            0 | 1 => tracing::info!("<{name}|{number}> {message}"),
-            _ => tracing::debug!("<{name}|{number}> {message}"),
+            LogLevel::Error => tracing::error!(connection = name, ike_sa = number, "{message}"),
+            LogLevel::Warning => tracing::warn!(connection = name, ike_sa = number, "{message}"),
+            LogLevel::Notice | LogLevel::Info => {
+                tracing::info!(connection = name, ike_sa = number, "{message}")
+            }
+            LogLevel::Detail => tracing::debug!(connection = name, ike_sa = number, "{message}"),
         }
+        let level = level.charon();
         let jobs = ike.map(|ike| self.jobs.listeners(ike)).unwrap_or_default();
         self.notes.push_back(Note::Log { ike, connection, level, message, jobs });
     }

@@ -3,7 +3,7 @@
 use super::Gateway;
 use crate::datapath::WorkerEvent;
 use testudo_cluster::member::Member;
-use testudo_ike::output::ChildSaId;
+use testudo_ike::output::{ChildSaId, LogLevel};
 use testudo_ipsec::spd::PolicyId;
 
 /// Child SAs that are looked at in one go: with very many others would wait for too long.
@@ -16,7 +16,7 @@ impl Gateway {
             match event {
                 WorkerEvent::NoSa(policy) => self.acquire(policy),
                 WorkerEvent::Source(child, remote) => self.endpoint.esp_source(self.now, child, remote),
-                WorkerEvent::Warning(message) => self.log(None, None, 0, message),
+                WorkerEvent::Warning(message) => self.log(None, None, LogLevel::Error, message),
                 WorkerEvent::Exhausting(child) => self.renew_exhausted(child),
                 WorkerEvent::Carried(child) => self.note_use(child),
                 WorkerEvent::NumbersLow(spi, rate) => {
@@ -43,7 +43,7 @@ impl Gateway {
             self.log(
                 None,
                 Some(name.connection),
-                0,
+                LogLevel::Warning,
                 format!("traffic asks for child {}: {error}", name.child),
             );
         }
@@ -69,7 +69,7 @@ impl Gateway {
         if self.endpoint.rekey_child(self.now, child) {
             let message =
                 format!("half of the sequence numbers of CHILD_SA #{} are used: it is renewed", child.0);
-            self.log(None, None, 0, message);
+            self.log(None, None, LogLevel::Notice, message);
         }
     }
 
@@ -77,7 +77,7 @@ impl Gateway {
     pub(super) fn skip_numbers(&mut self, child: ChildSaId, by: u64) {
         if !self.data.skip_numbers(child, by) && self.endpoint.rekey_child(self.now, child) {
             let message = format!("CHILD_SA #{} has not {by} sequence numbers left: it is renewed", child.0);
-            self.log(None, None, 0, message);
+            self.log(None, None, LogLevel::Notice, message);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::pools::Owner;
 use super::replication::pending_spis;
-use super::report::IMPORTANT;
+use super::report::FAILURE;
 use super::{Endpoint, SnapshotError};
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, decode};
@@ -109,7 +109,7 @@ impl Endpoint {
                 let claimed = self.pools.claim(lease, &owner, sa.id);
                 if !claimed {
                     let line = format!("virtual IP {} of {identity} is another's by now", lease.addr);
-                    self.log(sa, IMPORTANT, line);
+                    self.log(sa, FAILURE, line);
                 }
                 claimed
             });

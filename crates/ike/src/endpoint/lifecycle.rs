@@ -1,7 +1,7 @@
 //! IKE SAs come, are worked on, and go.
 
 use super::Endpoint;
-use super::report::{IMPORTANT, ORDINARY};
+use super::report::{FAILURE, level_of_end};
 use crate::output::{ChildSaId, Event, IkeSaId, Reason, Time};
 use crate::sa::{Attempt, IkeSa, Phase, What};
 use crate::suite::Role;
@@ -60,7 +60,7 @@ impl Endpoint {
         self.release_addresses(sa);
         if sa.established.is_some() {
             let line = format!("IKE_SA {}[{}] closed: {reason}", sa.connection, sa.id.0);
-            self.log(sa, ORDINARY, line);
+            self.log(sa, level_of_end(&reason), line);
         }
         // Strangers who never got further are no event.
         if sa.established.is_some() || sa.role == Role::Initiator || reason == Reason::Requested {
@@ -99,7 +99,7 @@ impl Endpoint {
         let Some(attempt) = self.end_attempt(now, sa) else { return };
         self.stats.failed += 1;
         let line = format!("establishing CHILD_SA {} of {} failed: {reason}", attempt.child, sa.connection);
-        self.log(sa, IMPORTANT, line);
+        self.log(sa, FAILURE, line);
         let connection = sa.connection.clone();
         self.initiate_done(now, &connection, sa.id, &attempt.child, Err(reason.clone()));
     }

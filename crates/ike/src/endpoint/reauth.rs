@@ -1,7 +1,7 @@
 //! Reauthentication (RFC 7296 §2.8.3), make-before-break: a new IKE SA is set up from scratch beside the old one, with Child
 //! SAs for all of its children, each of which takes over what goes out as soon as it is there. Then the old one goes.
 
-use super::report::{IMPORTANT, ORDINARY};
+use super::report::{FAILURE, IMPORTANT, ORDINARY};
 use super::{Endpoint, EndpointConfig, InitiateError};
 use crate::alloc::Home;
 use crate::config::{Connection, Identity};
@@ -52,11 +52,11 @@ impl Endpoint {
             Some((connection, name))
         });
         let Some((connection, child)) = found else {
-            return self.log(sa, IMPORTANT, "not reauthenticated: it has no CHILD_SA that is configured");
+            return self.log(sa, FAILURE, "not reauthenticated: it has no CHILD_SA that is configured");
         };
         if sa.role == Role::Responder && !sa.virtual_ips.remote.is_empty() {
             // A client with a virtual address has to begin itself (RFC 4478).
-            return self.log(sa, IMPORTANT, "not reauthenticated: that is for the initiator to begin");
+            return self.log(sa, FAILURE, "not reauthenticated: that is for the initiator to begin");
         }
         self.log(sa, ORDINARY, format!("reauthenticating IKE_SA {}[{}]", sa.connection, sa.id.0));
         match self.set_up_anew(now, sa, &connection, &child) {
@@ -176,7 +176,7 @@ impl Endpoint {
 
     /// No other IKE SA has come of it: tried again, as often as that makes sense.
     fn reauth_failed(&mut self, now: Time, sa: &mut IkeSa, why: &str) {
-        self.log(sa, IMPORTANT, format!("not reauthenticated: {why}"));
+        self.log(sa, FAILURE, format!("not reauthenticated: {why}"));
         if sa.is_outdated() {
             self.change_failed(now, sa);
         } else {

@@ -5,7 +5,7 @@
 //! Nothing is computed while the connection is loaded, and one with many peers has its turn with each after the other.
 //! A peer that refuses what is new is asked a few times; then the old SA stays until its end.
 
-use super::report::{IMPORTANT, ORDINARY};
+use super::report::{FAILURE, IMPORTANT, ORDINARY};
 use super::{Endpoint, LoadError};
 use crate::alloc::Home;
 use crate::config::{ChildChange, Connection, Difference, IkeChange, Lifetime};
@@ -299,7 +299,7 @@ impl Endpoint {
                 "IKE_SA {}[{}] stays as it was set up until the peer sets it up anew: {why}",
                 sa.connection, sa.id.0
             );
-            self.log(sa, IMPORTANT, line);
+            self.log(sa, FAILURE, line);
             self.settle_for_old(now, sa);
             return Ok(());
         }
@@ -341,7 +341,7 @@ impl Endpoint {
             "IKE_SA {}[{}] stays as it was made until its time is over: the peer does not take its new configuration",
             sa.connection, sa.id.0
         );
-        self.log(sa, IMPORTANT, line);
+        self.log(sa, FAILURE, line);
         self.settle_for_old(now, sa);
     }
 

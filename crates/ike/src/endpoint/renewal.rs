@@ -1,7 +1,7 @@
 //! When SAs are renewed and when they end: by time, by use, and by word of the operator.
 
 use super::Endpoint;
-use super::report::IMPORTANT;
+use super::report::{FAILURE, ORDINARY};
 use crate::output::{ChildSaId, IkeSaId, Output, Reason, Time};
 use crate::sa::{ChildLimits, ChildPhase, IkeSa, Outbound, Reauth, Task, Times, Wear, What};
 
@@ -78,7 +78,7 @@ impl Endpoint {
         child.outbound = Outbound::Expired;
         child.limits = ChildLimits::default();
         let line = format!("CHILD_SA {}{{{}}} carries nothing any more: {what} is over", child.name, id.0);
-        self.log(sa, IMPORTANT, line);
+        self.log(sa, if needed { FAILURE } else { ORDINARY }, line);
         self.outputs.push_back(Output::RemoveChild { child: id, spi_in });
         match phase {
             ChildPhase::Deleting | ChildPhase::Deleted(_) => Ok(()),

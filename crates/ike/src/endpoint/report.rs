@@ -2,15 +2,22 @@
 
 use super::Endpoint;
 use super::stats::Discard;
-use crate::output::{ChildSaId, Event, IkeSaId, Output, Reason, Time};
+use crate::output::{ChildSaId, Event, IkeSaId, LogLevel, Output, Reason, Time};
 use crate::sa::IkeSa;
 
+/// A tunnel that does not come up, or does not stay.
+pub(crate) const FAILURE: LogLevel = LogLevel::Warning;
 /// What an operator must see.
-pub(crate) const IMPORTANT: u8 = 0;
+pub(crate) const IMPORTANT: LogLevel = LogLevel::Notice;
 /// The ordinary course.
-pub(crate) const ORDINARY: u8 = 1;
+pub(crate) const ORDINARY: LogLevel = LogLevel::Info;
 /// For who looks into a problem.
-pub(crate) const DETAIL: u8 = 2;
+pub(crate) const DETAIL: LogLevel = LogLevel::Detail;
+
+/// The level of a line about an end.
+pub(crate) fn level_of_end(reason: &Reason) -> LogLevel {
+    if reason.is_failure() { FAILURE } else { ORDINARY }
+}
 
 impl Endpoint {
     pub(crate) fn event(&mut self, event: Event) {
@@ -18,13 +25,13 @@ impl Endpoint {
     }
 
     /// A line about an IKE SA.
-    pub(crate) fn log(&mut self, sa: &IkeSa, level: u8, message: impl Into<String>) {
+    pub(crate) fn log(&mut self, sa: &IkeSa, level: LogLevel, message: impl Into<String>) {
         let connection = (!sa.connection.is_empty()).then(|| sa.connection.clone());
         self.event(Event::Log { ike: Some(sa.id), connection, level, message: message.into() });
     }
 
     /// A line about a connection.
-    pub(crate) fn log_connection(&mut self, connection: &str, level: u8, message: impl Into<String>) {
+    pub(crate) fn log_connection(&mut self, connection: &str, level: LogLevel, message: impl Into<String>) {
         let connection = Some(connection.to_owned());
         self.event(Event::Log { ike: None, connection, level, message: message.into() });
     }
@@ -42,7 +49,7 @@ impl Endpoint {
     pub(crate) fn discard_initiator(&mut self, now: Time, sa: &IkeSa, from: &str, why: &str) {
         self.stats.discard(Discard::Refused);
         if let Some(left_out) = self.log_limit.admit_refusal(now, why) {
-            self.log(sa, IMPORTANT, limited(format!("refused {from}: {why}"), left_out));
+            self.log(sa, FAILURE, limited(format!("refused {from}: {why}"), left_out));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The ways in which messages leave: requests that are repeated, responses that are kept, answers to strangers.
 
 use super::exchanges::Counted;
-use super::report::ORDINARY;
+use super::report::FAILURE;
 use super::{Discard, Endpoint};
 use crate::message::{ExchangeType, MessageBuilder, MessageId, Payload};
 use crate::output::{CommitId, IkeSaId, Output, Path, Reason, Time};
@@ -48,7 +48,7 @@ impl Endpoint {
             if let Some(pending) = &mut sa.outgoing.pending {
                 pending.unsent = Some(error);
             }
-            endpoint.log(sa, ORDINARY, line);
+            endpoint.log(sa, FAILURE, line);
             Ok(())
         });
     }

@@ -1,6 +1,6 @@
 //! What time brings: repetitions, giving up, liveness checks, keepalives, expiry, and initiations that are due.
 
-use super::report::{DETAIL, IMPORTANT, ORDINARY};
+use super::report::{DETAIL, FAILURE, ORDINARY};
 use super::{Discard, Endpoint};
 use crate::alloc::Home;
 use crate::output::{Output, Reason, Time};
@@ -76,7 +76,9 @@ impl Endpoint {
         pending.transmissions = pending.transmissions.saturating_add(1);
         pending.next = now.plus(policy.wait_after(pending.transmissions));
         let number = pending.transmissions.saturating_sub(1);
-        let line = format!("retransmit {number} of request with message ID {}", pending.id);
+        let (id, remote) = (pending.id, sa.path.remote);
+        let line =
+            format!("no answer from {remote} yet: retransmit {number} of request with message ID {id}");
         let datagrams = pending.datagrams.clone();
         self.commit(sa);
         self.log(sa, ORDINARY, line);
@@ -114,7 +116,7 @@ impl Endpoint {
         let next = Attempt { child, number: number.saturating_add(1), outdated: false };
         let of =
             if connection.keyingtries == 0 { String::new() } else { format!("/{}", connection.keyingtries) };
-        self.log(sa, IMPORTANT, format!("{silent}, trying again ({}{of})", next.number));
+        self.log(sa, FAILURE, format!("{silent}, trying again ({}{of})", next.number));
         let home = Home::Renewing(sa.our_spi().share());
         self.begin_attempt(now, sa, &connection, next, path, home)
     }
@@ -127,7 +129,7 @@ impl Endpoint {
                 continue;
             }
             if let Err(error) = self.initiate(now, Some(&connection), &child) {
-                self.log_connection(&connection, IMPORTANT, format!("cannot initiate {child}: {error}"));
+                self.log_connection(&connection, FAILURE, format!("cannot initiate {child}: {error}"));
                 self.starts.schedule(&connection, &child, now.plus(self.config.start_retry));
             } else {
                 self.log_connection(&connection, DETAIL, format!("initiated {child} by itself"));

@@ -4,7 +4,7 @@ use super::narrow::Selectors;
 use super::{describe, mode};
 use crate::config::{Child, ChildMode, Connection};
 use crate::endpoint::Endpoint;
-use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::endpoint::report::{FAILURE, IMPORTANT, level_of_end};
 use crate::message::{Notify, NotifyType, Payload, Payloads, SaPayload, TsPayload};
 use crate::output::{ChildSaId, Event, Output, Path, Reason, Time};
 use crate::sa::{AgreedChild, ChildLimits, ChildPhase, ChildSa, IkeSa, Outbound};
@@ -92,7 +92,7 @@ impl Endpoint {
     /// What stands in the place of a child.
     pub(crate) fn refuse_child(&mut self, sa: &IkeSa, notify: NotifyType, why: &str) -> Payload {
         self.stats.failed += 1;
-        self.log(sa, IMPORTANT, format!("no CHILD_SA: {why}; the IKE_SA stays for now"));
+        self.log(sa, FAILURE, format!("no CHILD_SA: {why}; the IKE_SA stays for now"));
         Payload::Notify(Notify::new(notify, Vec::new()))
     }
 
@@ -307,7 +307,7 @@ impl Endpoint {
             reinstate(sa, old);
         }
         let reason = if matches!(child.phase, ChildPhase::Deleted(_)) { &Reason::Rekeyed } else { reason };
-        self.log(sa, ORDINARY, format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
+        self.log(sa, level_of_end(reason), format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
         self.event(Event::ChildDown(sa.id, id, reason.clone()));
     }
 

@@ -3,7 +3,7 @@
 use crate::config::{Connection, TsSpec};
 use crate::endpoint::Endpoint;
 use crate::endpoint::pools::Owner;
-use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::message::{CfgAttribute, CfgAttributeType, CfgType, Configuration, NotifyType, Payload, Payloads};
 use crate::output::Output;
 use crate::sa::IkeSa;
@@ -132,7 +132,7 @@ impl Endpoint {
         given.retain(|addr| {
             let refused = self.refusal_of_address(sa, connection, *addr);
             if let Some(why) = refused {
-                self.log(sa, IMPORTANT, format!("refused virtual IP {addr}: {why}"));
+                self.log(sa, FAILURE, format!("refused virtual IP {addr}: {why}"));
             }
             refused.is_none()
         });

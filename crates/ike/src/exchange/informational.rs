@@ -2,7 +2,7 @@
 
 use crate::config::EspProposal;
 use crate::endpoint::Endpoint;
-use crate::endpoint::report::{DETAIL, ORDINARY};
+use crate::endpoint::report::{DETAIL, FAILURE, ORDINARY};
 use crate::endpoint::send::Request;
 use crate::message::{Delete, ExchangeType, Notify, NotifyType, Payload, Payloads, Protocol};
 use crate::output::{Reason, Time};
@@ -214,7 +214,7 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         if let crate::message::ParseError::Critical(payload) = error {
             let notify = Payload::Notify(Notify::unsupported_critical(*payload));
-            self.log(sa, ORDINARY, format!("refused a request of the peer: {error}"));
+            self.log(sa, FAILURE, format!("refused a request of the peer: {error}"));
             self.respond(now, sa, request, vec![notify])?;
             return Ok(());
         }

@@ -57,7 +57,9 @@ fn important(world: &World) -> Vec<&str> {
 
 fn important_of(world: &World, host: usize) -> Vec<&str> {
     let lines = world.hosts[host].events.iter().filter_map(|event| match event {
-        Event::Log { level: 0, message, .. } if message.contains("PPK") => Some(message.as_str()),
+        Event::Log { level, message, .. } if level.charon() == 0 && message.contains("PPK") => {
+            Some(message.as_str())
+        }
         _ => None,
     });
     lines.collect()

@@ -1,6 +1,6 @@
 //! Commands that take time: who waits for which, until when, and how they are answered.
 
-use super::{ClientId, commands, sharing};
+use super::{ClientId, LogLine, commands, sharing};
 use crate::control::JobId;
 use crate::message::Message;
 use crate::session::RequestId;
@@ -30,6 +30,8 @@ struct Job {
     request: RequestId,
     pending: Pending,
     deadline: Option<Time>,
+    /// The last line about it.
+    last: String,
 }
 
 /// An answer that is due.
@@ -56,12 +58,19 @@ impl Jobs {
         now: Time,
     ) {
         let deadline = pending.timeout.and_then(|timeout| now.0.checked_add(timeout)).map(Time);
-        self.jobs.insert(id, Job { client, request, pending, deadline });
+        self.jobs.insert(id, Job { client, request, pending, deadline, last: String::new() });
     }
 
     /// The client is gone.
     pub(super) fn forget(&mut self, client: ClientId) {
         self.jobs.retain(|_, job| job.client != client);
+    }
+
+    /// A line about a job: the last one says how far it has come when its time is over.
+    pub(super) fn said(&mut self, id: JobId, line: LogLine<'_>) {
+        if let Some(job) = self.jobs.get_mut(&id).filter(|_| line.level <= 1) {
+            line.message.clone_into(&mut job.last);
+        }
     }
 
     /// Who wants to hear about a job.
@@ -91,17 +100,21 @@ impl Jobs {
         self.jobs.values().filter_map(|job| job.deadline).min()
     }
 
-    /// A job whose time is over.
-    pub(super) fn expire(&mut self, now: Time) -> Option<Done> {
+    /// A job whose time is over, and why an initiation has not come to an end.
+    pub(super) fn expire(&mut self, now: Time) -> Option<(Done, Option<String>)> {
         let due = |job: &Job| job.deadline.is_some_and(|deadline| deadline <= now);
         let (&id, job) = self.jobs.iter().find(|(_, job)| due(job))?;
         let after = job.pending.timeout.unwrap_or_default().as_millis();
-        let message = match &job.pending.kind {
-            Kind::Initiate { what } => commands::failed(format!("{what} not established after {after}ms")),
-            Kind::Terminate { matches } => commands::terminated(*matches, 0),
-            Kind::Told { .. } => sharing::untold(),
+        let (message, failure) = match &job.pending.kind {
+            Kind::Initiate { what } => {
+                let last = if job.last.is_empty() { String::new() } else { format!(": {}", job.last) };
+                let failure = format!("{what} not established after {after}ms{last}");
+                (commands::failed(failure.clone()), Some(failure))
+            }
+            Kind::Terminate { matches } => (commands::terminated(*matches, 0), None),
+            Kind::Told { .. } => (sharing::untold(), None),
         };
-        self.take(id, message)
+        self.take(id, message).map(|done| (done, failure))
     }
 
     fn take(&mut self, id: JobId, message: Message) -> Option<Done> {

@@ -185,6 +185,7 @@ impl Server {
     ) -> Result<(), Error> {
         let job = self.jobs.next_id();
         let answer = commands::process(&request, job, control);
+        note_refusal(&request.name, &answer, control);
         let answer = sharing::tell(&request, job, answer, control);
         let client = self.clients.get_mut(&id).ok_or(Error::Closed)?;
         match answer {
@@ -228,11 +229,14 @@ impl Server {
         self.jobs.next_deadline()
     }
 
-    /// Answers the jobs whose time is over.
-    pub fn handle_deadline(&mut self, now: Time) {
-        while let Some(done) = self.jobs.expire(now) {
+    /// Answers the jobs whose time is over. Gives what the initiations among them came to, for the log.
+    pub fn handle_deadline(&mut self, now: Time) -> Vec<String> {
+        let mut failures = Vec::new();
+        while let Some((done, failure)) = self.jobs.expire(now) {
+            failures.extend(failure);
             self.answer_job(done);
         }
+        failures
     }
 
     fn answer_job(&mut self, (client, request, message): (ClientId, RequestId, Message)) {
@@ -244,6 +248,7 @@ impl Server {
 
     /// A line about a running job, for the client that waits for it.
     pub fn control_log(&mut self, job: JobId, line: LogLine<'_>) {
+        self.jobs.said(job, line);
         if let Some(client) = self.jobs.listener(job, line.level)
             && let Some(client) = self.clients.get_mut(&client)
         {
@@ -307,6 +312,16 @@ impl Server {
                 client.attempt(|session| session.send_event(event, message()));
             }
         }
+    }
+}
+
+/// What fails to load or to come up is an event of the gateway, whoever asked for it.
+fn note_refusal(command: &str, answer: &Answer, control: &mut dyn Control) {
+    if let Answer::Now(message) = answer
+        && message.text("success") == Some("no")
+        && (command.starts_with("load-") || command == "initiate")
+    {
+        control.command_refused(command, message.text("errmsg").unwrap_or("no reason given"));
     }
 }
 

@@ -113,6 +113,39 @@ fn timeouts_end_jobs() {
     assert_eq!((answer.text("success"), answer.text("terminated")), (Some("yes"), Some("1")));
 }
 
+/// What fails to load or to come up is an event of the gateway, whoever asked for it.
+#[test]
+fn refused_loads_and_initiations_are_told_to_the_gateway() {
+    let mut rig = Rig::new();
+    let bad = Message::new().with_section("gw", Message::new().with("no_such_key", "x"));
+    let answer = rig.request("load-conn", bad);
+    let why = answer.text("errmsg").unwrap().to_owned();
+    assert_eq!(rig.gateway.refusals, [format!("load-conn: {why}")]);
+    let answer = rig.request("initiate", message(&[("child", "absent")]));
+    let why = answer.text("errmsg").unwrap().to_owned();
+    assert_eq!(rig.gateway.refusals[1..], [format!("initiate: {why}")]);
+    rig.request("unload-conn", message(&[("name", "absent")]));
+    assert_eq!(rig.gateway.refusals.len(), 2, "that nothing is there to go is no event");
+}
+
+/// Nobody waits for it any more, and the log says how far it has come.
+#[test]
+fn an_initiation_whose_time_is_over_says_what_was_last_heard_of_it() {
+    let mut rig = Rig::new();
+    rig.send(&command("initiate", &[("child", "net"), ("timeout", "1000")])).unwrap();
+    let (job, _) = rig.gateway.initiations[0];
+    let line = |level, message| LogLine { level, ike: None, connection: None, message };
+    rig.server.control_log(job, line(1, "no answer from 192.0.2.2:500 yet"));
+    rig.server.control_log(job, line(2, "a detail"));
+    rig.receive();
+    let expected = "CHILD_SA 'net' not established after 1000ms: no answer from 192.0.2.2:500 yet";
+    assert_eq!(rig.server.handle_deadline(at(1)), [expected]);
+    let packets = rig.receive();
+    let [Packet::CmdResponse(answer)] = packets.as_slice() else { panic!("{packets:?}") };
+    assert_eq!(answer.text("errmsg"), Some(expected));
+    assert!(rig.server.handle_deadline(at(2)).is_empty());
+}
+
 #[test]
 fn a_job_outlives_its_client() {
     let mut rig = Rig::new();

@@ -419,7 +419,10 @@ fn initiate_gives_up_when_its_time_is_over() {
     let server = server_with(CONFIG);
     let output = swanctl(&server, &["--initiate", "--child", "slow", "--timeout", "1"]);
     assert_eq!(code(&output), 1);
-    assert_eq!(stderr(&output), "initiate failed: CHILD_SA 'slow' not established after 1000ms\n");
+    assert_eq!(
+        stderr(&output),
+        "initiate failed: CHILD_SA 'slow' not established after 1000ms: initiating IKE_SA gw[1] to 192.0.2.2\n"
+    );
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::update::{Class, Configure, Effect, Op, PieceName, Secret};
 use differences::Told;
 use std::collections::{BTreeMap, BTreeSet};
 use telling::Hearing;
-use testudo_ike::output::Time;
+use testudo_ike::output::{LogLevel, Time};
 use testudo_planted::{Plant, planted};
 use zeroize::Zeroizing;
 
@@ -224,7 +224,10 @@ impl Member {
         }
         if self.configuration.pieces.get(&name).is_some_and(|piece| piece.is_untold) {
             let what = &name.name;
-            self.log(0, format!("{what} was loaded here otherwise than the cluster has it, whose stays"));
+            self.log(
+                LogLevel::Warning,
+                format!("{what} was loaded here otherwise than the cluster has it, whose stays"),
+            );
         }
         let copy = Zeroizing::new(octets.octets().to_vec());
         let effect = Effect::Set(name.clone());

@@ -5,7 +5,7 @@ use super::prove::{Proof, Prover};
 use super::verify::{Check, Claim, Evidence, Proven};
 use crate::config::{Connection, Identity, SharedSecret, Unique};
 use crate::endpoint::Endpoint;
-use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::exchange::child::Answer;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::{configuration, counter_sync, describe, mode};
@@ -305,7 +305,7 @@ impl Endpoint {
         }
         if let Err(reason) = &result {
             self.stats.failed += 1;
-            self.log(sa, IMPORTANT, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
+            self.log(sa, FAILURE, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
             self.alloc.release_esp_spi(now, sent.spi_in);
         }
         // An address comes in IKE_AUTH or never: without it the IKE SA is of no use.

@@ -4,7 +4,7 @@
 
 use crate::config::{Child, IkeChange, TsSpec};
 use crate::endpoint::Endpoint;
-use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::endpoint::report::{FAILURE, ORDINARY};
 use crate::exchange::narrow::Selectors;
 use crate::message::Nonce;
 use crate::output::{ChildSaId, Reason, Time};
@@ -78,7 +78,7 @@ impl Endpoint {
         };
         let line =
             format!("CHILD_SA {name}{{{}}} cannot be made as it is configured now: {why}; {then}", id.0);
-        self.log(sa, IMPORTANT, line);
+        self.log(sa, FAILURE, line);
         if missed {
             // The peer would go on sending into what we do not have any more, and nothing would bring the child back.
             self.make_anew(sa, id, name);

@@ -5,7 +5,7 @@ use super::followup::next_link;
 use super::keys::{agreed_keys, other_method};
 use crate::alloc::Home;
 use crate::config::{Connection, IkeChange};
-use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::NoChild;
 use crate::exchange::describe;
@@ -176,7 +176,7 @@ impl Endpoint {
     /// `outdated`: what failed is not what we would ask for now.
     fn ike_rekey_failed(&mut self, now: Time, sa: &mut IkeSa, outdated: bool, why: &str) {
         self.stats.failed += 1;
-        self.log(sa, IMPORTANT, format!("no new keys for IKE_SA {}[{}]: {why}", sa.connection, sa.id.0));
+        self.log(sa, FAILURE, format!("no new keys for IKE_SA {}[{}]: {why}", sa.connection, sa.id.0));
         let by_change = sa.outdated.as_ref().is_some_and(|outdated| outdated.is_rekey());
         if sa.closing.is_none() && by_change && !outdated {
             self.rekey_is_not_enough(now, sa);

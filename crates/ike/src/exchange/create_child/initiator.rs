@@ -4,7 +4,7 @@ use super::agreement::KeyedAnswer;
 use super::followup::next_link;
 use super::keys::{agreed_keys, first_method, other_method};
 use crate::config::{Child, KeyExchange};
-use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::endpoint::report::{FAILURE, ORDINARY};
 use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::{Origin, judge};
 use crate::exchange::narrow::Selectors;
@@ -342,7 +342,7 @@ impl Endpoint {
                 if sa.child(old).is_some_and(|child| child.is_installed()) {
                     self.log(
                         sa,
-                        IMPORTANT,
+                        FAILURE,
                         format!("the peer does not know CHILD_SA {}{{{}}}", asked.name, old.0),
                     );
                     self.remove_child(now, sa, old, &Reason::DeletedByPeer);
@@ -376,11 +376,7 @@ impl Endpoint {
     /// A further child does not come.
     pub(crate) fn child_failed(&mut self, now: Time, sa: &IkeSa, name: &str, reason: Reason) {
         self.stats.failed += 1;
-        self.log(
-            sa,
-            IMPORTANT,
-            format!("establishing CHILD_SA {name} of {} failed: {reason}", sa.connection),
-        );
+        self.log(sa, FAILURE, format!("establishing CHILD_SA {name} of {} failed: {reason}", sa.connection));
         let connection = sa.connection.clone();
         self.initiate_done(now, &connection, sa.id, name, Err(reason));
     }
@@ -392,7 +388,7 @@ impl Endpoint {
             return self.replacement_failed(now, sa, old, why);
         }
         let (name, needed, missed) = (child.name.clone(), child.is_installed(), child.is_missed());
-        let level = if needed { IMPORTANT } else { ORDINARY };
+        let level = if needed { FAILURE } else { ORDINARY };
         self.log(sa, level, format!("no new keys for CHILD_SA {name}{{{}}}: {why}", old.0));
         if !needed {
             return;

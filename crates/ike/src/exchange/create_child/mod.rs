@@ -14,7 +14,7 @@ mod replace;
 mod responder;
 
 use super::child::NoChild;
-use crate::endpoint::report::IMPORTANT;
+use crate::endpoint::report::FAILURE;
 use crate::endpoint::send::Request;
 use crate::endpoint::{Endpoint, EndpointConfig};
 use crate::message::{ExchangeType, Payload, Payloads, Protocol};
@@ -48,7 +48,7 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let answer = judged.unwrap_or_else(|NoChild(notify, why)| {
             self.stats.failed += 1;
-            self.log(sa, IMPORTANT, format!("no CHILD_SA: {why}; refused with {}", notify.kind));
+            self.log(sa, FAILURE, format!("no CHILD_SA: {why}; refused with {}", notify.kind));
             vec![Payload::Notify(notify)]
         });
         self.respond(now, sa, request, answer)

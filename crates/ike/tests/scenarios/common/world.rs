@@ -10,7 +10,7 @@ use std::time::Duration;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::delta::Delta;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, IkeSaStatus, Job};
-use testudo_ike::output::{ChildSaId, CommitId, Event, IkeSaId, Output, Path, Reason, Time};
+use testudo_ike::output::{ChildSaId, CommitId, Event, IkeSaId, LogLevel, Output, Path, Reason, Time};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::SenderId;
 
@@ -181,6 +181,14 @@ impl Host {
 
     pub(crate) fn logged(&self, part: &str) -> bool {
         self.log().iter().any(|line| line.contains(part))
+    }
+
+    /// The same of lines that wake an operator up.
+    pub(crate) fn warned(&self, part: &str) -> bool {
+        self.events.iter().any(|event| match event {
+            Event::Log { level, message, .. } => *level <= LogLevel::Warning && message.contains(part),
+            _ => false,
+        })
     }
 
     /// Results of initiations so far.

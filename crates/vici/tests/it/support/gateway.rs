@@ -42,6 +42,8 @@ pub(crate) struct Gateway {
     pub(crate) exchanges: Exchanges,
     /// If it does not stand alone.
     pub(crate) cluster: Option<ClusterReport>,
+    /// What was refused.
+    pub(crate) refusals: Vec<String>,
     /// How often somebody asked for all that is known of an IKE SA.
     pub(crate) asked: Cell<usize>,
 }
@@ -58,6 +60,10 @@ impl Gateway {
 }
 
 impl Control for Gateway {
+    fn command_refused(&mut self, command: &str, why: &str) {
+        self.refusals.push(format!("{command}: {why}"));
+    }
+
     fn policy(&self) -> Policy {
         Policy::Modern
     }
