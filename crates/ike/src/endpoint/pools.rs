@@ -154,6 +154,17 @@ impl Pools {
         None
     }
 
+    /// Why these pools have no address to give, for the log.
+    pub(crate) fn shortage(&self, names: &[String], wanted: &[IpAddr]) -> String {
+        let each = names.iter().filter_map(|name| {
+            let Some(leases) = self.0.get(name) else { return Some(format!("pool {name} is not loaded")) };
+            let PoolStatus { base, size, online, .. } = leases.status();
+            let of_family = wanted.iter().any(|addr| addr.is_ipv4() == base.is_ipv4());
+            of_family.then(|| format!("{online} of the {size} addresses of pool {name} are in use"))
+        });
+        each.collect::<Vec<_>>().join("; ")
+    }
+
     /// An IKE SA has an address from before: nobody else is to get it. False: somebody else has got it.
     pub(crate) fn claim(&mut self, lease: &Lease, owner: &Owner, ike: IkeSaId) -> bool {
         // The pool may come later.

@@ -280,3 +280,19 @@ fn a_node_leases_what_is_its_own_and_knows_again_who_comes_back() {
     pools.begin_again();
     assert_eq!(lease(&mut pools, 3, &anything), Some(addr("10.3.0.1")));
 }
+
+#[test]
+fn a_shortage_names_the_pools_of_the_family_that_was_asked_for() {
+    let mut pools = loaded([pool("a", "10.3.0.1", "10.3.0.2"), pool("six", "fd00::1", "fd00::2")]);
+    let names = ["a", "six", "gone"].map(str::to_owned);
+    take(&mut pools, &["a"], 1, 1).unwrap();
+    take(&mut pools, &["a"], 2, 2).unwrap();
+    assert_eq!(
+        pools.shortage(&names, &[addr("0.0.0.0")]),
+        "2 of the 2 addresses of pool a are in use; pool gone is not loaded"
+    );
+    assert_eq!(
+        pools.shortage(&names, &[addr("::")]),
+        "0 of the 2 addresses of pool six are in use; pool gone is not loaded"
+    );
+}

@@ -95,7 +95,7 @@ impl Endpoint {
             return if expected { Err(NotifyType::FailedCpRequired) } else { Ok(None) };
         };
         let owner = Owner::new(&sa.connection, &identity);
-        for addr in wanted {
+        for &addr in &wanted {
             let homes = self.homes.as_deref();
             let may_lease = |addr| homes.is_none_or(|homes| homes.leases(addr));
             let lease = self.pools.lease(&connection.pools, addr, &owner, sa.id, &may_lease);
@@ -105,6 +105,8 @@ impl Endpoint {
             sa.virtual_ips.remote.push(lease);
         }
         if sa.virtual_ips.remote.is_empty() {
+            let pools = self.pools.shortage(&connection.pools, &wanted);
+            self.log(sa, FAILURE, format!("no virtual IP is left for {identity}: {pools}"));
             return Err(NotifyType::InternalAddressFailure);
         }
         let leased = sa.virtual_ips.remote.iter().map(|lease| CfgAttribute::inner_address(lease.addr));

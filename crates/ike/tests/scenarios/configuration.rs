@@ -162,6 +162,11 @@ fn an_empty_pool_makes_an_ike_sa_without_a_child() {
     assert!(world.hosts.iter().all(|host| host.installed.is_empty()));
     let result = world.hosts[0].results().pop().unwrap().unwrap_err().to_string();
     assert!(result.contains("INTERNAL_ADDRESS_FAILURE"), "{result}");
+    assert!(
+        world.hosts[1].warned("no virtual IP is left for moon: pool v4 is not loaded"),
+        "{:?}",
+        world.hosts[1].log()
+    );
     world.run_secs(30);
     world.assert_nothing_left();
 }
