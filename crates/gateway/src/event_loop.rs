@@ -288,6 +288,7 @@ impl Loop {
             self.gateway.data.housekeeping()?;
             self.gateway.routes_changed();
             self.gateway.report_traffic();
+            self.gateway.remind_of_lacks();
             self.icmp.refill();
             self.icmp_waits = true;
         }

@@ -81,7 +81,12 @@ pub(crate) struct Gateway {
     /// How busy this node is.
     load: Load,
     virtual_ips: VirtualIps,
+    /// When all connections are looked at for what they lack.
+    next_look: Instant,
 }
+
+/// How often an operator is reminded of what connections lack.
+const REMINDER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A new Child SA whose policy does not stand yet.
 struct Fresh {
@@ -139,6 +144,7 @@ impl Gateway {
             looked_at: None,
             load: Load::new(),
             virtual_ips: VirtualIps::default(),
+            next_look: Instant::now() + REMINDER,
         }
     }
 
@@ -240,6 +246,23 @@ impl Gateway {
                 }
             }
         }
+    }
+
+    /// Warns of what a connection lacks, or will soon.
+    pub(crate) fn warn_of_lacks(&mut self, connection: &str) {
+        for lack in self.endpoint.lacks(self.now, connection) {
+            self.log(None, Some(connection.to_owned()), LogLevel::Warning, lack);
+        }
+    }
+
+    /// The same of all connections, once a day: certificates end while nobody loads anything.
+    pub(crate) fn remind_of_lacks(&mut self) {
+        if Instant::now() < self.next_look {
+            return;
+        }
+        self.next_look = Instant::now() + REMINDER;
+        let names: Vec<String> = self.endpoint.connections().map(|c| c.name.clone()).collect();
+        names.iter().for_each(|name| self.warn_of_lacks(name));
     }
 
     /// Makes filter, routes and worker follow the policies, if they have changed.

@@ -110,6 +110,7 @@ impl Control for Gateway {
         if self.endpoint.connection(&name) == Some(&connection) {
             let line = "loaded the connection again, which has not changed".into();
             self.log(None, Some(name.clone()), LogLevel::Info, line);
+            self.warn_of_lacks(&name);
             return Ok(());
         }
         let replaced = self.to_be_replaced(&connection);
@@ -124,6 +125,7 @@ impl Control for Gateway {
         if loaded.is_ok() {
             self.protection_changed |= self.data.claim_inherited();
             self.log(None, Some(name.clone()), LogLevel::Info, "loaded the connection".into());
+            self.warn_of_lacks(&name);
         } else {
             match self.endpoint.connection(&name) {
                 Some(before) => {

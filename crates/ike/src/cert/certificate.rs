@@ -201,8 +201,13 @@ impl Certificate {
         self.0.subject == self.0.issuer
     }
 
+    /// When it ends.
+    pub(crate) fn not_after(&self) -> UnixTime {
+        self.0.not_after
+    }
+
     /// Why it does not count at that time, if so.
-    pub(super) fn expired(&self, now: UnixTime) -> Option<String> {
+    pub(crate) fn expired(&self, now: UnixTime) -> Option<String> {
         let Parsed { not_before, not_after, .. } = &*self.0;
         if now < *not_before {
             Some(format!("not valid before {not_before}, now it is {now}"))

@@ -16,6 +16,7 @@ mod fragments;
 pub(crate) mod half_open;
 mod import;
 mod initiate;
+mod lacks;
 mod lifecycle;
 mod log_limit;
 pub(crate) mod pools;

@@ -81,6 +81,11 @@ impl Secrets {
         }
     }
 
+    /// True if there is any pre-shared key of IKE.
+    pub(crate) fn has_ike(&self) -> bool {
+        !self.owned.is_empty() || !self.anybodys.is_empty()
+    }
+
     /// True if there is any post-quantum pre-shared key.
     pub(crate) fn has_ppk(&self) -> bool {
         !self.ppks.is_empty() || !self.anybodys_ppks.is_empty()

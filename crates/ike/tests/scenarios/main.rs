@@ -32,6 +32,7 @@ mod half_open_flood;
 mod initiator_checks;
 mod intermediate;
 mod key_exchange;
+mod lacks;
 mod liveness;
 mod memory;
 mod multiple_ke;

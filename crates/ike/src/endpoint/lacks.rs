@@ -1,0 +1,88 @@
+//! What keeps a loaded connection from working, or soon will: secrets, private keys, certificates of our own.
+
+use super::Endpoint;
+use crate::cert::Certificate;
+use crate::config::{AuthMethod, Connection, Identity};
+use crate::output::{Time, UnixTime};
+use std::net::IpAddr;
+
+/// How long before its end our own certificate is warned of, in seconds: 30 days.
+const NEAR_END: u64 = 30 * DAY;
+const DAY: u64 = 24 * 60 * 60;
+
+impl Endpoint {
+    /// What a loaded connection lacks to prove who we are and to check who the peer is, and what it will lack within 30 days:
+    /// a line for each. Nothing where only the peer's message will tell which secret it takes.
+    pub fn lacks(&self, now: Time, connection: &str) -> Vec<String> {
+        let Some(connection) = self.connections.get(connection) else { return Vec::new() };
+        if !connection.children.iter().any(|child| child.mode.is_negotiated()) {
+            return Vec::new();
+        }
+        let by_psk = [connection.local.method, connection.remote.method].contains(&AuthMethod::Psk);
+        let secret = by_psk.then(|| self.lack_of_secret(&connection)).flatten();
+        let by_certificate = connection.local.method.is_pubkey();
+        let certificate = by_certificate.then(|| self.lack_of_certificate(now, &connection)).flatten();
+        let ppk = connection.ppk.id.as_ref().filter(|_| connection.ppk.required);
+        let ppk = ppk.filter(|_| !self.has_ppk_for(&connection));
+        let ppk = ppk.map(|id| format!("PPK '{id}', which ppk_required asks for, is not loaded"));
+        [secret, certificate, ppk].into_iter().flatten().collect()
+    }
+
+    fn lack_of_secret(&self, connection: &Connection) -> Option<String> {
+        let named = connection.remote.id.as_ref().filter(|id| !id.has_wildcards());
+        let remote = named.cloned().or_else(|| connection.peer_address().map(Identity::Addr));
+        let locals = self.local_identities(connection);
+        // Which secret it takes is known when both ends are.
+        let (false, Some(remote)) = (locals.is_empty(), remote) else {
+            let none = !self.secrets.has_ike();
+            return none.then(|| "no secret is loaded: load one of type ike".to_owned());
+        };
+        let fits = |local: &Identity| {
+            let find = |remote| self.secrets.find(Some(local), remote).is_some();
+            find(Some(&remote)) || named.is_none() && find(None)
+        };
+        let local = locals.first().filter(|_| !locals.iter().any(fits))?;
+        Some(format!("no secret fits {local} and {remote}: load one of type ike with their identities"))
+    }
+
+    fn lack_of_certificate(&self, now: Time, connection: &Connection) -> Option<String> {
+        let local = &connection.local;
+        let identities = self.local_identities(connection);
+        let found = identities.iter().find_map(|id| self.credentials.own_key(local, id));
+        if let Some((certificate, _)) = found {
+            return trouble_with(certificate, self.unix_time(now));
+        }
+        Some(match (local.certs.first(), identities.first()) {
+            (Some(certificate), _) => {
+                format!("the private key of our certificate '{}' is not loaded", certificate.subject())
+            }
+            (None, Some(id)) => format!("no certificate of {id} is loaded together with its private key"),
+            (None, None) => return None,
+        })
+    }
+
+    /// Who we may say that we are.
+    fn local_identities(&self, connection: &Connection) -> Vec<Identity> {
+        let local = &connection.local;
+        let subject = local.certs.first().filter(|_| local.method.is_pubkey());
+        let subject = subject.map(|certificate| Identity::Dn(certificate.subject().clone()));
+        if let Some(id) = local.id.clone().or(subject) {
+            return vec![id];
+        }
+        let named = |addr: &IpAddr| connection.local_addrs.iter().any(|range| range.contains(*addr));
+        let single = connection.local_addrs.iter().filter(|range| range.start() == range.end());
+        let ours =
+            self.local_addrs.iter().copied().filter(|addr| connection.local_addrs.is_empty() || named(addr));
+        single.map(|range| range.start()).chain(ours).map(Identity::Addr).collect()
+    }
+}
+
+/// Why our own certificate is of no use to a peer, or will soon be of none.
+fn trouble_with(certificate: &Certificate, now: UnixTime) -> Option<String> {
+    let subject = certificate.subject();
+    if let Some(why) = certificate.expired(now) {
+        return Some(format!("our certificate '{subject}' counts nowhere: {why}"));
+    }
+    let (end, left) = (certificate.not_after(), certificate.not_after().0.saturating_sub(now.0));
+    (left < NEAR_END).then(|| format!("our certificate '{subject}' ends in {} days, at {end}", left / DAY))
+}
