@@ -358,6 +358,7 @@ fn endpoint_config(config: &Config) -> EndpointConfig {
         rekeyed_linger: config.ike.rekeyed_linger,
         legacy_signatures: config.legacy,
         hand_out_jobs: true,
+        details: config.log.level >= tracing::Level::DEBUG,
         ..defaults
     }
 }

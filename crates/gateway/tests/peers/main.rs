@@ -23,6 +23,7 @@ mod jumbo;
 #[cfg(target_arch = "x86_64")]
 mod kernel;
 mod lifecycle;
+mod log;
 mod mtu;
 mod nat;
 mod ports;

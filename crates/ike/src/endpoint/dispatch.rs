@@ -2,6 +2,7 @@
 
 use super::exchanges::Counted;
 use super::fragments::{is_fragment, wants_fragment};
+use super::report::Way;
 use super::send::Request;
 use super::{Discard, Endpoint};
 use crate::exchange::{InitRequest, Place, Reply, place};
@@ -144,6 +145,7 @@ impl Endpoint {
             return Ok(());
         }
         if header.exchange == ExchangeType::IkeSaInit {
+            self.show(sa, Way::Received, &header, message.payloads.iter().as_slice());
             return self.init_response(now, sa, Reply { path, message, bytes });
         }
         let Some(encrypted) = &message.encrypted else {
@@ -191,6 +193,11 @@ impl Endpoint {
         let Some((opened, first)) = whole else { return Ok(()) };
         let counted = if header.response { Counted::InResponse } else { Counted::InRequest };
         self.count_message(sa, header.exchange, counted);
+        if self.config.details
+            && let Ok(payloads) = opened.payloads()
+        {
+            self.show(sa, Way::Received, &header, payloads.iter().as_slice());
+        }
         let digest = first.digest;
         let request = Request { exchange: header.exchange, id: header.message_id, path, digest };
         match (header.exchange, header.response) {

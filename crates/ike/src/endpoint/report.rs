@@ -2,6 +2,8 @@
 
 use super::Endpoint;
 use super::stats::Discard;
+use crate::exchange::describe;
+use crate::message::{Header, Message, Payload};
 use crate::output::{ChildSaId, Event, IkeSaId, LogLevel, Output, Reason, Time};
 use crate::sa::IkeSa;
 
@@ -13,6 +15,22 @@ pub(crate) const IMPORTANT: LogLevel = LogLevel::Notice;
 pub(crate) const ORDINARY: LogLevel = LogLevel::Info;
 /// For who looks into a problem.
 pub(crate) const DETAIL: LogLevel = LogLevel::Detail;
+
+/// Which way a message goes.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    Sent,
+    Received,
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Sent => "sending",
+            Self::Received => "received",
+        })
+    }
+}
 
 /// The level of a line about an end.
 pub(crate) fn level_of_end(reason: &Reason) -> LogLevel {
@@ -34,6 +52,32 @@ impl Endpoint {
     pub(crate) fn log_connection(&mut self, connection: &str, level: LogLevel, message: impl Into<String>) {
         let connection = Some(connection.to_owned());
         self.event(Event::Log { ike: None, connection, level, message: message.into() });
+    }
+
+    /// Why something was chosen: a line that takes time to make, and is made for those who read it.
+    pub(crate) fn explain(&mut self, sa: &IkeSa, line: impl FnOnce() -> String) {
+        if self.config.details {
+            self.log(sa, DETAIL, line());
+        }
+    }
+
+    /// What a message holds, for the log: nothing secret.
+    pub(crate) fn show(&mut self, sa: &IkeSa, way: Way, header: &Header, payloads: &[Payload]) {
+        if self.config.details {
+            let kind = if header.response { "response" } else { "request" };
+            let (exchange, id) = (header.exchange, header.message_id);
+            let held = describe::payloads(payloads);
+            self.log(sa, DETAIL, format!("{way} {exchange} {kind} {id} [{held}]"));
+        }
+    }
+
+    /// The same of a message in clear.
+    pub(crate) fn show_clear(&mut self, sa: &IkeSa, way: Way, bytes: &[u8]) {
+        if self.config.details
+            && let Ok(message) = Message::parse(bytes)
+        {
+            self.show(sa, way, &message.header, message.payloads.iter().as_slice());
+        }
     }
 
     /// Counts what is refused, and says so at most once a second for each reason.

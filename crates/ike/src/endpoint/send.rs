@@ -1,7 +1,7 @@
 //! The ways in which messages leave: requests that are repeated, responses that are kept, answers to strangers.
 
 use super::exchanges::Counted;
-use super::report::FAILURE;
+use super::report::{FAILURE, Way};
 use super::{Discard, Endpoint};
 use crate::message::{ExchangeType, MessageBuilder, MessageId, Payload};
 use crate::output::{CommitId, IkeSaId, Output, Path, Reason, Time};
@@ -72,6 +72,7 @@ impl Endpoint {
         message: &MessageBuilder,
     ) -> Result<Vec<Vec<u8>>, SuiteError> {
         self.commit(sa);
+        self.show(sa, Way::Sent, message.header(), message.payloads());
         let limit = self.datagram_limit(path);
         let keys = sa.keys.as_mut().ok_or(SuiteError::Seal)?;
         if sa.extensions.fragment {
@@ -147,6 +148,9 @@ impl Endpoint {
         datagrams: Vec<Vec<u8>>,
     ) {
         self.count_message(sa, exchange, Counted::OutRequest);
+        if exchange == ExchangeType::IkeSaInit {
+            datagrams.iter().for_each(|bytes| self.show_clear(sa, Way::Sent, bytes));
+        }
         let next = now.plus(self.config.retransmit.wait_after(1));
         let stored = datagrams.clone();
         let pending = Pending {

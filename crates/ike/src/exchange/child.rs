@@ -109,6 +109,17 @@ impl Endpoint {
         };
         let Match { child, selectors, .. } =
             matching_child(connection, sa, &asked).ok_or_else(|| NoChild::without_child(&asked))?;
+        self.explain(sa, || {
+            let text = |selectors: &Selectors| {
+                format!(
+                    "{} === {}",
+                    describe::selectors(&selectors.local),
+                    describe::selectors(&selectors.remote)
+                )
+            };
+            let (wanted, agreed) = (text(&asked), text(&selectors));
+            format!("child {} of {} is for {wanted}: narrowed to {agreed}", child.name, connection.name)
+        });
         let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
         let mode = mode::to_answer(sa, child, &selectors, request);
         let (agreed, answer) = self.agree_child(now, sa, &choice, (selectors, mode))?;

@@ -1,7 +1,10 @@
-//! Proposals and selectors in words, for logs.
+//! Messages, proposals and selectors in words, for logs. Keys, nonces and what proves an identity have none.
 
 use crate::config::{AuthMethod, EspProposal, IkeProposal};
-use crate::message::{Attribute, KeMethod, NotifyType, SaPayload, Transform, TransformType};
+use crate::message::{
+    Attribute, Configuration, Delete, IdPayload, KeMethod, NotifyType, Payload, SaPayload, Transform,
+    TransformType, TsPayload,
+};
 use crate::suite::offer;
 use std::fmt::Write;
 use testudo_ipsec::selector::TrafficSelector;
@@ -9,6 +12,60 @@ use testudo_ipsec::spi::Spi;
 
 /// A stranger's offer is cut behind so many words.
 const MAX_WORDS: usize = 48;
+
+/// The most of a message's payloads and selectors that are shown.
+const MAX_SHOWN: usize = 32;
+
+/// What a message holds, such as `SA(ESP:AES_GCM_16_128/NO_EXT_SEQ) TSi(10.1.0.0/16) TSr(10.2.0.0/16)`.
+pub(crate) fn payloads(list: &[Payload]) -> String {
+    let cut = if list.len() > MAX_SHOWN { &[" ..."][..] } else { &[] };
+    let shown: Vec<String> = list.iter().take(MAX_SHOWN).map(payload).collect();
+    format!("{}{}", shown.join(" "), cut.concat())
+}
+
+fn payload(payload: &Payload) -> String {
+    let kind = payload.kind();
+    match payload {
+        Payload::Sa(offer) => format!("{kind}({})", sa(offer)),
+        Payload::Ke(ke) => format!("{kind}({})", ke.method),
+        Payload::IdInitiator(id) | Payload::IdResponder(id) => format!("{kind}({})", identity(id)),
+        Payload::Auth(auth) => format!("{kind}({})", auth.method),
+        Payload::Notify(notify) => format!("{kind}({})", notify.kind),
+        Payload::Delete(delete) => format!("{kind}({})", deleted(delete)),
+        Payload::TsInitiator(ts) | Payload::TsResponder(ts) => format!("{kind}({})", some_selectors(ts)),
+        Payload::Configuration(configuration) => format!("{kind}({})", attributes(configuration)),
+        Payload::Certificate(_)
+        | Payload::CertificateRequest(_)
+        | Payload::Nonce(_)
+        | Payload::VendorId(_)
+        | Payload::Unknown(_) => kind.to_string(),
+    }
+}
+
+fn identity(id: &IdPayload) -> String {
+    id.identity().map_or_else(|| id.kind().to_string(), |identity| identity.to_string())
+}
+
+fn deleted(delete: &Delete) -> String {
+    match delete {
+        Delete::IkeSa => "IKE".to_owned(),
+        Delete::Esp(spis) => format!("{} of ESP", spis.len()),
+        Delete::Ah(spis) => format!("{} of AH", spis.len()),
+    }
+}
+
+fn some_selectors(ts: &TsPayload) -> String {
+    let cut = if ts.selectors.len() > MAX_SHOWN { " ..." } else { "" };
+    let shown = ts.selectors.get(..MAX_SHOWN).unwrap_or(&ts.selectors);
+    format!("{}{cut}", selectors(shown))
+}
+
+/// Without their values: an attribute may be anything.
+fn attributes(configuration: &Configuration) -> String {
+    let kinds =
+        configuration.attributes.iter().take(MAX_SHOWN).map(|attribute| format!(" {}", attribute.kind));
+    format!("{}{}", configuration.kind, kinds.collect::<String>())
+}
 
 /// An offer or answer as charon writes it, such as `IKE:AES_GCM_16_128/PRF_HMAC_SHA2_256/CURVE_25519`.
 pub(crate) fn sa(payload: &SaPayload) -> String {
@@ -152,8 +209,10 @@ pub(crate) fn hint(kind: NotifyType, method: AuthMethod) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{IkeEncryption, KeyExchange, Prf};
-    use crate::message::{Proposal, Protocol, SaSpi, TransformId};
+    use crate::config::{Identity, IkeEncryption, KeyExchange, Prf};
+    use crate::message::{
+        AuthMethodId, AuthPayload, KePayload, Nonce, Notify, Proposal, Protocol, SaSpi, TransformId,
+    };
     use testudo_ipsec::selector::AddrRange;
 
     #[test]
@@ -165,6 +224,32 @@ mod tests {
             ..IkeProposal::default()
         };
         assert_eq!(ike_proposals(&[ours]), "IKE:AES_GCM_16_256/PRF_HMAC_SHA2_384/CURVE_25519/ECP_256");
+    }
+
+    #[test]
+    fn a_message_is_shown_without_what_is_secret_or_proves_an_identity() {
+        let addr = "10.1.0.1".parse().unwrap();
+        let ts = TrafficSelector::all(AddrRange::new(addr, addr).unwrap());
+        let list = [
+            Payload::Sa(offer::ike(
+                &[IkeProposal { prf: vec![Prf::HmacSha256], ..IkeProposal::default() }],
+                None,
+            )),
+            Payload::Ke(KePayload { method: KeMethod::from(31), data: b"a key".to_vec() }),
+            Payload::Nonce(Nonce::new(vec![0x61; 32]).unwrap()),
+            Payload::IdInitiator(IdPayload::from(&Identity::Fqdn("moon".into()))),
+            Payload::Auth(AuthPayload { method: AuthMethodId::SharedKeyMic, data: b"a proof".to_vec() }),
+            Payload::Notify(Notify::new(NotifyType::Cookie, b"a cookie".to_vec())),
+            Payload::Delete(Delete::Esp(vec![Spi(7), Spi(8)])),
+            Payload::TsInitiator(TsPayload::new(vec![ts])),
+        ];
+        assert_eq!(
+            payloads(&list),
+            "SA(IKE:PRF_HMAC_SHA2_256) KE(CURVE_25519) Nonce IDi(moon) AUTH(Shared Key Message Integrity Code) \
+             N(COOKIE) D(2 of ESP) TSi(10.1.0.1/32)"
+        );
+        let text = payloads(&vec![Payload::Delete(Delete::IkeSa); 100]);
+        assert!(text.ends_with("D(IKE) ...") && text.len() < 300, "{text}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod child;
 mod configuration;
 mod counter_sync;
 mod create_child;
-mod describe;
+pub(crate) mod describe;
 mod informational;
 mod init;
 mod intermediate;

@@ -43,6 +43,16 @@ impl MessageBuilder {
         self
     }
 
+    /// What stands in front of the payloads.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The payloads so far.
+    pub fn payloads(&self) -> &[Payload] {
+        &self.payloads
+    }
+
     /// The message in clear: for IKE_SA_INIT, and for answers where there is no IKE SA.
     pub fn finish(&self) -> Result<Vec<u8>, EncodeError> {
         let mut message = self.header.to_bytes(self.first(), 0).to_vec();

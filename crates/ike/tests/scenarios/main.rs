@@ -18,6 +18,7 @@ mod counter_sync_model;
 mod counter_sync_peer;
 mod counters;
 mod deletion;
+mod details;
 mod establishment;
 mod farewell;
 mod followup_checks;

@@ -6,6 +6,7 @@ use crate::alloc::Home;
 use crate::config::{Connection, KeyExchange};
 use crate::endpoint::ExchangeCounter;
 use crate::endpoint::half_open::{Admission, Claimant};
+use crate::endpoint::report::Way;
 use crate::endpoint::{Discard, Endpoint, NatStatus};
 use crate::exchange::{describe, nat};
 use crate::message::{
@@ -271,6 +272,10 @@ impl Endpoint {
         self.half_opens.enter(id, claimant);
         self.stats.exchanges.count(None, ExchangeCounter::IkeInitOutResp);
         self.commit(&mut sa);
+        if let Phase::HalfOpen(half) = &sa.phase {
+            self.show_clear(&sa, Way::Received, &half.init_request);
+            self.show_clear(&sa, Way::Sent, &half.init_response);
+        }
         self.send(now, &mut sa, path, response);
         self.put(sa);
         Ok(())

@@ -1,0 +1,128 @@
+//! The log: nobody waits for its reader, and the end is heard whatever else goes on.
+
+use crate::common::{SOON, Scenario};
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use testudo_lab::gateway::Kind;
+use testudo_lab::process::Process;
+use testudo_lab::testudo::binary;
+use testudo_lab::topology::{INNER, OUTER, Options};
+use testudo_lab::{Lab, Namespace, Topology, wait_until};
+use testudo_vici::client::Client;
+use testudo_vici::message::Message;
+
+/// The least that a pipe holds: a page.
+const PIPE: i32 = 4096;
+
+/// A pipe that is open at both ends, and that nobody reads.
+struct Unread {
+    path: PathBuf,
+    _ends: OwnedFd,
+}
+
+impl Unread {
+    fn new(path: PathBuf) -> Self {
+        mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let ends = open(&path, OFlag::O_RDWR, Mode::empty()).unwrap();
+        fcntl(&ends, FcntlArg::F_SETPIPE_SZ(PIPE)).unwrap();
+        Self { path, _ends: ends }
+    }
+}
+
+/// Starts testudod with that file as its stderr.
+fn start(gateway: &Namespace, dir: &Path, stderr: &Path) -> (Process, PathBuf) {
+    let (config, socket) = (dir.join("testudo.toml"), dir.join("vici.sock"));
+    let text = format!(
+        "instance = \"{}\"\n[vici]\nsocket = \"{}\"\n[[port]]\ninterface = \"{OUTER}\"\n[[port]]\ninterface = \
+         \"{INNER}\"\n",
+        gateway.lab().instance("log"),
+        socket.display()
+    );
+    fs::write(&config, text).unwrap();
+    let shell = gateway.cmd("sh").args(["-c", "exec \"$0\" --config \"$1\" 2> \"$2\""]);
+    let process = gateway.start("testudod", shell.arg(binary("testudod").unwrap()).arg(config).arg(stderr));
+    (process.unwrap(), socket)
+}
+
+/// Once it listens.
+fn connect(socket: &Path) -> Client {
+    wait_until("testudod to listen", SOON, || {
+        Ok(Client::connect(socket).map(drop).map_err(|error| error.to_string()))
+    })
+    .unwrap();
+    let mut client = Client::connect(socket).unwrap();
+    client.set_timeout(Some(SOON)).unwrap();
+    client
+}
+
+/// A connection with a child of its own.
+fn load(client: &mut Client, number: usize) -> Result<(), testudo_vici::Error> {
+    let psk = || Message::new().with("auth", "psk");
+    let [high, low] = [number >> 8, number & 0xff];
+    let child = Message::new()
+        .with_list("local_ts", ["10.1.0.0/16"])
+        .with_list("remote_ts", [format!("10.{}.{low}.0/24", 100 + high)]);
+    let content = Message::new()
+        .with_list("remote_addrs", [format!("198.51.{high}.{low}")])
+        .with_section("local", psk())
+        .with_section("remote", psk())
+        .with_section("children", Message::new().with_section("net", child));
+    client.command("load-conn", Message::new().with_section(&format!("c{number}"), content)).map(drop)
+}
+
+/// A pipe that nobody reads holds up neither commands nor the end.
+#[test]
+fn a_stalled_reader_of_stderr_holds_up_neither_commands_nor_the_end() {
+    let t = Topology::build(&Lab::shared("stalled").unwrap(), &Options::default()).unwrap();
+    let dir = t.gw1.lab().subdir("stalled").unwrap();
+    let unread = Unread::new(dir.join("stderr"));
+    let (mut process, socket) = start(&t.gw1, &dir, &unread.path);
+    let mut client = connect(&socket);
+    // Each is good for a line of more than 50 octets.
+    let lines = 3 * PIPE as usize / 50;
+    (0..lines).for_each(|_| load(&mut client, 0).unwrap());
+    let stats = client.request("stats", Message::new()).unwrap();
+    assert!(stats.section("ikesas").is_some(), "{stats:?}");
+    assert!(process.stop(SOON).unwrap().success());
+    let cleanup = t.gw1.cmd(binary("testudod").unwrap()).arg("--config").arg(dir.join("testudo.toml"));
+    cleanup.arg("--cleanup").run().unwrap();
+}
+
+/// SIGTERM in the middle of a long load is heard, and ends the load.
+#[test]
+fn the_end_is_heard_while_thousands_of_connections_are_loaded() {
+    let mut pair = Scenario::new("busy-end", Kind::Testudo).start_empty();
+    let mut client = Client::connect(pair.one.socket()).unwrap();
+    client.set_timeout(Some(SOON)).unwrap();
+    let loaded = &AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let loading = scope.spawn(|| {
+            // Far more than are loaded before the signal.
+            for number in 0..30_000 {
+                if load(&mut client, number).is_err() {
+                    return;
+                }
+                loaded.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        wait_until("a thousand connections", SOON, || {
+            let loaded = loaded.load(Ordering::Relaxed);
+            Ok(if loaded >= 1000 { Ok(()) } else { Err(format!("{loaded} connections")) })
+        })
+        .unwrap();
+        assert!(!loading.is_finished());
+        pair.one.process().signal(Signal::SIGTERM).unwrap();
+        pair.one.process().wait_log("ending: ", SOON).unwrap();
+        // The answer to the last one may still be on its way.
+        let most = loaded.load(Ordering::Relaxed) + 1;
+        assert!(pair.one.process().wait(SOON).unwrap().success());
+        loading.join().unwrap();
+        assert!(loaded.load(Ordering::Relaxed) <= most, "the load goes on after the end has begun");
+    });
+}
