@@ -111,8 +111,6 @@ fn settings_text(socket: &Path, more: &str, levels: &str) -> String {
     retransmit_timeout = 1.0
     retransmit_base = 1.2
     retransmit_tries = 12
-    # Replaced Child SAs are gone within the time of a test.
-    delete_rekeyed_delay = 1
     # A NAT is reminded within the time of a test.
     keep_alive = 2s
     # It would take the tunnel down before it reauthenticates.

@@ -189,10 +189,6 @@ fn launch(namespace: &Namespace, config: &Path) -> Result<Process> {
 /// Keys without a table stand at the top of a TOML file.
 fn config_text(instance: &str, socket: &Path, more: &str) -> String {
     let (top, more) = more.split_at(more.find('[').unwrap_or(more.len()));
-    // A test waits until replaced Child SAs are gone.
-    let linger = "[ike]\nrekeyed_linger_ms = 500\n";
-    let more =
-        if more.contains("[ike]\n") { more.replace("[ike]\n", linger) } else { format!("{more}\n{linger}") };
     format!(
         "instance = \"{instance}\"
 {top}

@@ -2,13 +2,13 @@
 
 use crate::common::{Pair, SOON, Scenario};
 use crate::esp_suites::{INNER_MTU, sizes_are_answered};
+use crate::rekeying::renew;
 use crate::transport::between_hosts;
 use testudo_lab::capture::Capture;
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::ping::Ping;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
-use testudo_lab::wait_until;
 
 const SIDES: [Side; 2] = [Side::One, Side::Two];
 
@@ -83,17 +83,9 @@ fn has_states(pair: &Pair, mode: &str, (proposal, _, kernels): (&str, &str, &str
 }
 
 /// New keys, asked for by either side.
-fn renew(pair: &Pair) {
+fn renew_by_both(pair: &Pair) {
     for side in SIDES {
-        let before = pair.sas(Side::One)[0].children[0].get("spi-in").map(str::to_owned);
-        pair.swanctl(side).run(["--rekey", "--child", "lab"]).unwrap();
-        wait_until("one other Child SA", SOON, || {
-            let children = pair.swanctl(Side::One).list_sas()?.remove(0).children;
-            let installed: Vec<_> = children.iter().filter(|child| child.state == "INSTALLED").collect();
-            let renewed = installed.len() == 1 && installed[0].get("spi-in") != before.as_deref();
-            Ok(if renewed { Ok(()) } else { Err(format!("{children:?}")) })
-        })
-        .unwrap();
+        renew(pair, side, &["--child", "lab"]);
     }
 }
 
@@ -112,7 +104,7 @@ fn a_linux_kernel_takes_tunnels_of_ah() {
         for family in [Family::V4, Family::V6] {
             sizes_are_answered(&pair, family);
         }
-        renew(&pair);
+        renew_by_both(&pair);
         pair.ping_both_ways();
         assert_eq!(pair.dropped("auth_failed"), 0, "{suite:?}");
         pair.swanctl(initiator).terminate("lab").unwrap();
@@ -133,7 +125,7 @@ fn a_linux_kernel_talks(outer: Family) {
     has_states(&pair, "transport", suite);
     for renewed in [false, true] {
         if renewed {
-            renew(&pair);
+            renew_by_both(&pair);
         }
         let to = Side::Two.outer(outer);
         for size in [1, 2, 3, 56, 1200, 1300, 4000] {

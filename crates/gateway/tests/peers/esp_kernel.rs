@@ -2,6 +2,7 @@
 
 use crate::common::{Pair, Scenario, Watch};
 use crate::esp_suites::{INNER_MTU, Suite, connect, is_agreed, sizes_are_answered};
+use crate::rekeying::renew;
 use std::time::Duration;
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::iperf::Direction;
@@ -46,24 +47,6 @@ fn streams(pair: &Pair, family: Family) {
     }
 }
 
-/// Waits until that side's rekey has given us another Child SA, and nothing beside it sends. Unlike [`crate::rekeying::renew`] not until the
-/// old one is gone at both sides, which takes five seconds each time.
-fn renew(pair: &Pair, side: Side) {
-    let installed = || -> testudo_lab::Result<Vec<String>> {
-        let sas = pair.swanctl(Side::One).list_sas()?;
-        let children = sas.iter().flat_map(|sa| &sa.children).filter(|child| child.state == "INSTALLED");
-        Ok(children.filter_map(|child| child.get("spi-in").map(str::to_owned)).collect())
-    };
-    let before = installed().unwrap();
-    pair.swanctl(side).run(["--rekey", "--child", "lab"]).unwrap();
-    wait_until("one Child SA with new keys", SOON, || {
-        let now = installed()?;
-        let settled = now.len() == 1 && now != before;
-        Ok(if settled { Ok(()) } else { Err(format!("{now:?}, before {before:?}")) })
-    })
-    .unwrap();
-}
-
 #[test]
 #[ignore = "make test-all: each cipher"]
 fn a_linux_kernel_takes_every_suite() {
@@ -83,7 +66,7 @@ fn a_linux_kernel_takes_every_suite() {
         }
         // New keys, from either side.
         for side in [Side::One, Side::Two] {
-            renew(&pair, side);
+            renew(&pair, side, &["--child", "lab"]);
             for family in [Family::V4, Family::V6] {
                 sizes_are_answered(&pair, family);
             }

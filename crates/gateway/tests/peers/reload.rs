@@ -6,11 +6,12 @@ use crate::rekeying::under_traffic;
 use std::time::Duration;
 use testudo_lab::gateway::Kind;
 use testudo_lab::ping::Ping;
+use testudo_lab::swanctl::ChildSa;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
-/// Both sides have let the old SAs go by then.
+/// Both sides have changed over by then.
 const SETTLED: Duration = Duration::from_secs(180);
 
 /// A connection with two children: `lab` for IPv4, which `edit` changes, and `six` for IPv6.
@@ -46,9 +47,9 @@ fn spis(pair: &Pair, side: Side) -> Result<[String; 3], String> {
     let sas = pair.sas(side);
     let [sa] = sas.as_slice() else { return Err(format!("{sas:?}")) };
     let of = |name: &str| -> Result<String, String> {
-        let children: Vec<_> = sa.children.iter().filter(|child| child.name == name).collect();
-        match children.as_slice() {
-            [child] if child.state == "INSTALLED" => Ok(child.get("spi-in").unwrap_or_default().to_owned()),
+        let used = sa.children.iter().filter(|child| child.name == name && child.state == "INSTALLED");
+        match used.collect::<Vec<_>>().as_slice() {
+            [child] => Ok(child.get("spi-in").unwrap_or_default().to_owned()),
             _ => Err(format!("{name}: {sas:?}")),
         }
     };
@@ -96,7 +97,8 @@ fn negotiated(pair: &Pair, key: &str) -> String {
 
 fn negotiated_at(pair: &Pair, side: Side, key: &str) -> String {
     let sas = pair.sas(side);
-    let child = sas[0].children.iter().find(|child| child.name == "lab").unwrap();
+    let used = |child: &&ChildSa| child.name == "lab" && child.state == "INSTALLED";
+    let child = sas[0].children.iter().find(used).unwrap();
     child.get(key).unwrap_or_default().to_owned()
 }
 
