@@ -30,6 +30,60 @@ const PROTOCOLS: [(&str, u8); 18] = [
     ("udplite", 136),
 ];
 
+/// Ports by the names of their services, of those that both TCP and UDP have or that are used in
+/// selectors: the list that every system has in /etc/services is longer, and this crate reads no
+/// file.
+const SERVICES: [(&str, u16); 48] = [
+    ("bgp", 179),
+    ("bootpc", 68),
+    ("bootps", 67),
+    ("domain", 53),
+    ("echo", 7),
+    ("ftp", 21),
+    ("ftp-data", 20),
+    ("http", 80),
+    ("http-alt", 8080),
+    ("https", 443),
+    ("imap", 143),
+    ("imap2", 143),
+    ("imaps", 993),
+    ("ipsec-nat-t", 4500),
+    ("isakmp", 500),
+    ("kerberos", 88),
+    ("l2tp", 1701),
+    ("l2f", 1701),
+    ("ldap", 389),
+    ("ldaps", 636),
+    ("microsoft-ds", 445),
+    ("ms-sql-s", 1433),
+    ("mysql", 3306),
+    ("netbios-dgm", 138),
+    ("netbios-ns", 137),
+    ("netbios-ssn", 139),
+    ("nfs", 2049),
+    ("ntp", 123),
+    ("pop3", 110),
+    ("pop3s", 995),
+    ("postgresql", 5432),
+    ("radius", 1812),
+    ("radius-acct", 1813),
+    ("rsync", 873),
+    ("sip", 5060),
+    ("sip-tls", 5061),
+    ("smtp", 25),
+    ("snmp", 161),
+    ("snmp-trap", 162),
+    ("snmptrap", 162),
+    ("ssh", 22),
+    ("submission", 587),
+    ("submissions", 465),
+    ("sunrpc", 111),
+    ("syslog", 514),
+    ("telnet", 23),
+    ("tftp", 69),
+    ("www", 80),
+];
+
 /// Name of a protocol, for display.
 pub(crate) fn protocol_name(protocol: u8) -> Option<&'static str> {
     PROTOCOLS.iter().find(|(_, number)| *number == protocol).map(|(name, _)| *name)
@@ -69,7 +123,7 @@ fn protocol_and_ports(limit: &str) -> Result<(u8, (u16, u16)), Why> {
     let protocol =
         number.ok_or_else(|| expected("the protocol as a number of at most 255, or a name such as tcp"))?;
     let why =
-        || expected("the port as a number, a range n-m, opaque or any (service names are not looked up)");
+        || expected("the port as a number, the name of a service such as http, a range n-m, opaque or any");
     let (start, end) = ports(port).ok_or_else(why)?;
     // RFC 4301 §4.4.1.1: for ICMP the port is type and code; a number below 256 is a type alone, as in strongSwan.
     let icmp = |port: u16| if matches!(protocol, ICMP | ICMPV6) && port < 256 { port << 8 } else { port };
@@ -90,6 +144,10 @@ fn ports(text: &str) -> Option<(u16, u16)> {
         // RFC 7296 §3.13.1: start above end stands for OPAQUE.
         "opaque" => Some((u16::MAX, 0)),
         _ => {
+            // Names have hyphens, too.
+            if let Some((_, port)) = SERVICES.iter().find(|(name, _)| *name == text) {
+                return Some((*port, *port));
+            }
             let (start, end) = text.split_once('-').unwrap_or((text, text));
             Some((port(start)?, port(end)?)).filter(|(start, end)| start <= end)
         }

@@ -13,6 +13,8 @@ fn traffic_selectors() {
     assert_eq!(ts("10.1.7.7/16").unwrap(), fixed(net, 0, 0, 65535));
     assert_eq!(ts("10.1.0.0/16[tcp]").unwrap(), fixed(net, 6, 0, 65535));
     assert_eq!(ts("10.1.0.0/16[tcp/80]").unwrap(), fixed(net, 6, 80, 80));
+    assert_eq!(ts("10.1.0.0/16[tcp/ssh]").unwrap(), fixed(net, 6, 22, 22));
+    assert_eq!(ts("10.1.0.0/16[tcp/ftp-data]").unwrap(), fixed(net, 6, 20, 20));
     assert_eq!(ts("10.1.0.0/16[udp/1000-2000]").unwrap(), fixed(net, 17, 1000, 2000));
     assert_eq!(ts("10.1.0.0/16[89]").unwrap(), fixed(net, 89, 0, 65535));
     assert_eq!(ts("10.1.0.0/16[/53]").unwrap(), fixed(net, 0, 53, 53));
@@ -32,11 +34,12 @@ fn traffic_selectors() {
     );
     assert_eq!(ts("dynamic").unwrap(), TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: 65535 });
     assert_eq!(ts("dynamic[gre]").unwrap(), TsSpec::Dynamic { protocol: 47, port_start: 0, port_end: 65535 });
-    let ports = "the port as a number, a range n-m, opaque or any (service names are not looked up)";
+    let ports = "the port as a number, the name of a service such as http, a range n-m, opaque or any";
     let protocols = "the protocol as a number of at most 255, or a name such as tcp";
     let addresses = "a subnet, an address, a range or dynamic, with [protocol/port] if wanted";
     for (text, expected) in [
-        ("10.1.0.0/16[tcp/http]", ports),
+        ("10.1.0.0/16[tcp/httpx]", ports),
+        ("10.1.0.0/16[tcp/http-https]", ports),
         ("10.1.0.0/16[tcp/70000]", ports),
         ("10.1.0.0/16[tcp/9-1]", ports),
         ("10.1.0.0/16[tcp/1-2-3]", ports),
