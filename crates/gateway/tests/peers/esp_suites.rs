@@ -160,3 +160,23 @@ fn the_responders_order_decides() {
         }
     }
 }
+
+/// Nobody has to write down what a peer without AES-GCM needs, whichever side begins.
+#[test]
+fn the_default_has_something_for_a_peer_without_gcm() {
+    let pair = Scenario::new("espdefault", Kind::Strongswan).start_with(|side, connection| {
+        connection.esp_proposals = if side == Side::One { "default" } else { "aes256-sha384" }.into();
+    });
+    for first in [Side::One, Side::Two] {
+        pair.up(first);
+        pair.ping_from(Side::One, Family::V4, 56);
+        let sas = pair.sas(Side::One);
+        let child = &sas[0].children[0];
+        assert_eq!(child.get("encr-alg"), Some("AES_CBC"));
+        assert_eq!(child.get("integ-alg"), Some("HMAC_SHA2_384_192"));
+        pair.swanctl(first).terminate("lab").unwrap();
+        for side in [Side::One, Side::Two] {
+            pair.await_sas(side, 0, SOON);
+        }
+    }
+}

@@ -97,10 +97,10 @@ fn selectors(section: &mut Fields<'_>, name: &str, mode: ChildMode) -> Result<Ve
 }
 
 fn proposals(section: &mut Fields<'_>, mode: ChildMode, policy: Policy) -> Result<Vec<EspProposal>, Refusal> {
-    let ah = section.list("ah_proposals", |text| proposal::ah(text, policy))?;
-    let esp = section.list("esp_proposals", |text| proposal::esp(text, policy))?;
-    let named = ah.into_iter().chain(esp).flatten().collect();
-    let proposals = or_default(Some(named), proposal::default_esp);
+    let ah = section.list("ah_proposals", |text| proposal::ah(text, policy))?.unwrap_or_default();
+    let esp = section.list("esp_proposals", |text| proposal::esp(text, policy))?.unwrap_or_default();
+    let named: Vec<EspProposal> = ah.into_iter().chain(esp.into_iter().flatten()).collect();
+    let proposals = if named.is_empty() { proposal::default_esp() } else { named };
     // Without a negotiation there is nothing to propose; templates for all children may still say so.
     Ok(if mode.is_negotiated() { proposals } else { Vec::new() })
 }

@@ -7,7 +7,7 @@ use testudo_ike::config::{
 };
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{offer, select};
-use testudo_ipsec::sa::Mac;
+use testudo_ipsec::sa::{Cipher, Mac};
 use testudo_ipsec::spi::Spi;
 
 /// What a proposal names, each kind in order and without repetitions.
@@ -116,8 +116,8 @@ fn same_hash(integrity: Integrity) -> Prf {
     }
 }
 
-/// One item of `connections.<conn>.children.<child>.esp_proposals`.
-pub(super) fn esp(text: &str, policy: Policy) -> Result<EspProposal, Why> {
+/// One item of `connections.<conn>.children.<child>.esp_proposals`; `default` stands for two.
+pub(super) fn esp(text: &str, policy: Policy) -> Result<Vec<EspProposal>, Why> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(default_esp());
     }
@@ -130,7 +130,7 @@ pub(super) fn esp(text: &str, policy: Policy) -> Result<EspProposal, Why> {
         named.esp_integrity.clear();
     }
     let encryption = std::mem::take(&mut named.esp_encryption);
-    child(named, encryption)
+    Ok(vec![child(named, encryption)?])
 }
 
 /// What ESP and AH have in common.
@@ -198,13 +198,27 @@ pub(super) fn default_ike() -> Vec<IkeProposal> {
     ]
 }
 
-/// `esp_proposals = default`.
-pub(super) fn default_esp() -> EspProposal {
-    EspProposal {
-        encryption: vec![EspEncryption::Aes128Gcm16, EspEncryption::Aes256Gcm16],
-        esn: vec![false],
-        ..EspProposal::default()
-    }
+/// `esp_proposals = default`: charon's, AEADs first, without HMAC-SHA1, which RFC 8221 §6 is about
+/// to let go (MUST-), and without AES-XCBC, which it has for small devices.
+pub(super) fn default_esp() -> Vec<EspProposal> {
+    let cbc = [Cipher::Aes128Cbc, Cipher::Aes192Cbc, Cipher::Aes256Cbc];
+    vec![
+        EspProposal {
+            encryption: vec![
+                EspEncryption::Aes128Gcm16,
+                EspEncryption::Aes192Gcm16,
+                EspEncryption::Aes256Gcm16,
+            ],
+            esn: vec![false],
+            ..EspProposal::default()
+        },
+        EspProposal {
+            encryption: cbc.map(EspEncryption::Separate).to_vec(),
+            integrity: vec![Mac::HmacSha256_128, Mac::HmacSha384_192, Mac::HmacSha512_256],
+            esn: vec![false],
+            ..EspProposal::default()
+        },
+    ]
 }
 
 /// `ah_proposals = default`.

@@ -81,8 +81,9 @@ fn defaults_are_filled_in() {
     assert_eq!((net.local_ts.as_slice(), net.remote_ts.as_slice()), (&dynamic[..], &dynamic[..]));
     assert_eq!((net.mode, net.start_action), (ChildMode::Tunnel, StartAction::None));
     assert_eq!((net.replay_window, net.priority, net.copy), (1024, 0, HeaderCopy::default()));
-    let [esp] = net.proposals.as_slice() else { panic!("one default proposal") };
-    assert_eq!(esp.encryption, [EspEncryption::Aes128Gcm16, EspEncryption::Aes256Gcm16]);
+    let [esp, _] = net.proposals.as_slice() else { panic!("two default proposals") };
+    let gcm = [EspEncryption::Aes128Gcm16, EspEncryption::Aes192Gcm16, EspEncryption::Aes256Gcm16];
+    assert_eq!(esp.encryption, gcm);
     assert_eq!((esp.ke.len(), esp.esn.as_slice()), (0, &[false][..]));
 }
 

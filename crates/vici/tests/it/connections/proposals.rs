@@ -128,7 +128,14 @@ fn esp_proposals() {
     assert_eq!(esp.encryption, [EspEncryption::Aes192Gcm16, EspEncryption::ChaCha20Poly1305]);
     let esp = one("aes128gcm-x25519-esn-noesn").unwrap();
     assert_eq!((esp.ke.as_slice(), esp.esn.as_slice()), (&[KeyExchange::X25519][..], &[true, false][..]));
-    assert_eq!(one("default").unwrap().encryption.len(), 2);
+    let default = child(Message::new().with_list("esp_proposals", ["default"])).unwrap().proposals;
+    let [aeads, cbc] = default.as_slice() else { panic!("charon's two: {default:?}") };
+    assert_eq!((aeads.encryption.len(), aeads.integrity.len(), &aeads.esn[..]), (3, 0, &[false][..]));
+    assert_eq!(cbc.encryption[0], EspEncryption::Separate(Cipher::Aes128Cbc));
+    assert_eq!(cbc.integrity, [Mac::HmacSha256_128, Mac::HmacSha384_192, Mac::HmacSha512_256]);
+    let first =
+        child(Message::new().with_list("esp_proposals", ["aes256-sha256", "default"])).unwrap().proposals;
+    assert_eq!(first[1..], default[..], "it may stand behind others");
     assert_eq!(one("aes128gcm16-sha256").unwrap().integrity, [], "it means nothing beside an AEAD");
     for (text, expected) in [
         (
