@@ -70,6 +70,14 @@ pub struct Connection {
     pub children: Vec<Child>,
 }
 
+impl Connection {
+    /// False for one that has `pass` and `drop` children alone: it makes no IKE SA and answers none, and need not say how
+    /// anybody authenticates.
+    pub fn has_peers(&self) -> bool {
+        self.children.is_empty() || self.children.iter().any(|child| child.mode.is_negotiated())
+    }
+}
+
 /// Fragmentation of IKE messages (RFC 7383).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fragmentation {

@@ -45,7 +45,9 @@ impl Connections {
         check(&connection)?;
         let before = self.unload(&connection.name);
         self.cas.add(&connection);
-        self.remotes.add(&connection.name, &connection.remote_addrs);
+        if connection.has_peers() {
+            self.remotes.add(&connection.name, &connection.remote_addrs);
+        }
         self.by_name.insert(connection.name.clone(), Arc::new(connection));
         Ok(before)
     }
@@ -53,7 +55,9 @@ impl Connections {
     /// Takes the connection of that name out.
     pub(crate) fn unload(&mut self, name: &str) -> Option<Arc<Connection>> {
         let connection = self.by_name.remove(name)?;
-        self.remotes.remove(name, &connection.remote_addrs);
+        if connection.has_peers() {
+            self.remotes.remove(name, &connection.remote_addrs);
+        }
         self.cas.remove(&connection);
         Some(connection)
     }

@@ -2,7 +2,7 @@
 
 use crate::common::build::{esp_proposal, fqdn, ike_proposal, ts};
 use crate::common::{Weather, World, secret};
-use testudo_ike::config::{Identity, IkeEncryption, KeyExchange, TsSpec};
+use testudo_ike::config::{ChildMode, Identity, IkeEncryption, KeyExchange, TsSpec};
 use testudo_ike::endpoint::{IkeSaState, Target};
 use testudo_ike::output::{Event, Reason};
 use testudo_ipsec::sa::EspAlgorithm;
@@ -62,6 +62,18 @@ fn a_responder_that_is_not_who_it_should_be() {
     assert_logged(&world, 1, &["closed", "AUTHENTICATION_FAILED"]);
     world.run_secs(60);
     world.assert_nothing_left();
+}
+
+/// Nobody has said how a peer of such a connection authenticates: there is none.
+#[test]
+fn a_connection_of_bypasses_alone_answers_nobody() {
+    let mut world = World::pair_with(4, Weather::FAIR, |index, connection| {
+        if index == 1 {
+            connection.children[0].mode = ChildMode::Pass;
+        }
+    });
+    assert_said(&failure(&mut world), &["NO_PROPOSAL_CHOSEN"]);
+    assert!(world.hosts[1].sas().is_empty(), "not even half open");
 }
 
 #[test]

@@ -37,6 +37,9 @@ fn head(connection: &Connection) -> Message {
     if !connection.dpd_delay.is_zero() {
         message.add_text("dpd_delay", connection.dpd_delay.as_secs());
     }
+    if !connection.has_peers() {
+        return message;
+    }
     message
         .with_section("local-1", local(&connection.local))
         .with_section("remote-1", remote(&connection.remote))

@@ -7,9 +7,9 @@ use super::{credential, identity, value};
 use testudo_ike::cert::{Hash, Hashes, Schemes, SignatureScheme};
 use testudo_ike::config::{AuthMethod, Eku, LocalAuth, RemoteAuth, Revocation};
 
-/// Takes `local<suffix>`.
-pub(super) fn local(conn: &mut Fields<'_>) -> Result<LocalAuth, Refusal> {
-    let mut section = only_section(conn, "local")?;
+/// Takes `local<suffix>`. `peers`: whether the connection ever has any.
+pub(super) fn local(conn: &mut Fields<'_>, peers: bool) -> Result<LocalAuth, Refusal> {
+    let Some(mut section) = only_section(conn, "local", peers)? else { return Ok(LocalAuth::psk(None)) };
     // Of the peer's certificates, and without effect here in strongSwan too.
     section.parsed("revocation", revocation)?;
     if !section.blobs("cacerts", credential::certificate)?.is_empty() {
@@ -32,8 +32,8 @@ pub(super) fn local(conn: &mut Fields<'_>) -> Result<LocalAuth, Refusal> {
 }
 
 /// Takes `remote<suffix>`.
-pub(super) fn remote(conn: &mut Fields<'_>) -> Result<RemoteAuth, Refusal> {
-    let mut section = only_section(conn, "remote")?;
+pub(super) fn remote(conn: &mut Fields<'_>, peers: bool) -> Result<RemoteAuth, Refusal> {
+    let Some(mut section) = only_section(conn, "remote", peers)? else { return Ok(RemoteAuth::psk(None)) };
     let remote = RemoteAuth {
         id: section.parsed("id", identity::pattern)?.flatten(),
         method: auth(&mut section)?,
@@ -46,18 +46,23 @@ pub(super) fn remote(conn: &mut Fields<'_>) -> Result<RemoteAuth, Refusal> {
     Ok(remote)
 }
 
-/// The one section whose name begins with `side`.
-fn only_section<'a>(conn: &mut Fields<'a>, side: &'static str) -> Result<Fields<'a>, Refusal> {
+/// The one section whose name begins with `side`; none only where there are no peers.
+fn only_section<'a>(
+    conn: &mut Fields<'a>,
+    side: &'static str,
+    peers: bool,
+) -> Result<Option<Fields<'a>>, Refusal> {
     let mut rounds = conn.sections(side)?.into_iter();
     let Some((_, first)) = rounds.next() else {
-        return Err(Refusal::Missing { path: conn.path(side), expected: "a section" });
+        let missing = Refusal::Missing { path: conn.path(side), expected: "a section" };
+        return if peers { Err(missing) } else { Ok(None) };
     };
     if let Some((name, _)) = rounds.next() {
         let path = conn.path(name);
         let what = "a second round of authentication (RFC 4739)";
         return Err(Refusal::Unsupported { path, found: "a second section".to_owned(), what, expected: "" });
     }
-    first.known(AUTH)
+    first.known(AUTH).map(Some)
 }
 
 fn auth(section: &mut Fields<'_>) -> Result<AuthMethod, Refusal> {

@@ -28,9 +28,11 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
     let remote_addrs = addr::endpoints(conn.list("remote_addrs", addr::endpoint)?);
     let local_port = conn.parsed("local_port", local_port)?.unwrap_or(IKE_PORT);
     let remote_port = conn.parsed("remote_port", value::udp_port)?.unwrap_or(IKE_PORT);
+    let children = children(&mut conn, policy)?;
+    let peers = children.is_empty() || children.iter().any(|child| child.mode.is_negotiated());
     // These take whatever else begins with their names.
-    let local = auth::local(&mut conn)?;
-    let remote = auth::remote(&mut conn)?;
+    let local = auth::local(&mut conn, peers)?;
+    let remote = auth::remote(&mut conn, peers)?;
     let connection = Connection {
         name: name.clone(),
         local_addrs,
@@ -55,7 +57,7 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
         },
         local,
         remote,
-        children: children(&mut conn, policy)?,
+        children,
     };
     conn.finish_with(CONNECTION)?;
     Ok(connection)
