@@ -149,6 +149,8 @@ pub struct RemoteAuth {
     pub certs: Vec<Certificate>,
     /// `cacerts`: its certificate leads to one of these; empty allows all CAs.
     pub cacerts: Vec<Certificate>,
+    /// `ca_id`: a CA between its certificate and a trusted CA, or that CA, has this identity.
+    pub ca_id: Option<Identity>,
     /// `revocation`.
     pub revocation: Revocation,
     /// `eku`.
@@ -170,6 +172,7 @@ impl RemoteAuth {
             method: AuthMethod::Psk,
             certs: Vec::new(),
             cacerts: Vec::new(),
+            ca_id: None,
             revocation: Revocation::default(),
             eku: Eku::default(),
         }

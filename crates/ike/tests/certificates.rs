@@ -26,6 +26,7 @@ fn judge_with(
         anchors: anchors.iter().collect(),
         pinned: Vec::new(),
         intermediates: intermediates.iter().collect(),
+        ca: None,
         crls,
         revocation: Revocation::Relaxed,
         eku: Eku::Any,
@@ -148,6 +149,20 @@ fn cas_that_vouch_for_each_other_lead_nowhere() {
 }
 
 #[test]
+fn a_ca_of_the_chain_may_be_demanded_by_its_identity() {
+    let by = |name: &str| {
+        let name: &'static Identity = Box::leak(Box::new(Identity::Dn(name.parse().unwrap())));
+        judge_with("sun-by-inter", &["root"], &["inter"], &[], |trust| trust.ca = Some(name))
+    };
+    for ca in ["C=CH, O=Testudo, CN=Intermediate", ROOT] {
+        assert_eq!(by(ca), Ok(ROOT.to_owned()), "{ca}");
+    }
+    for other in ["C=CH, O=Testudo, CN=sun", "C=CH, O=Testudo, CN=Other"] {
+        assert_refused(by(other), "no CA up to 'C=CH, O=Testudo, CN=Root' has the identity");
+    }
+}
+
+#[test]
 fn a_signature_that_does_not_fit_is_seen() {
     let mut der = cert("sun-P-256").to_der().to_vec();
     let at = der.windows(3).position(|window| window == b"sun").unwrap();
@@ -159,6 +174,7 @@ fn a_signature_that_does_not_fit_is_seen() {
         anchors: vec![&root],
         pinned: vec![&pinned],
         intermediates: vec![],
+        ca: None,
         crls: &[],
         revocation: Revocation::Relaxed,
         eku: Eku::Any,
@@ -185,6 +201,7 @@ fn a_self_signed_certificate_is_trusted_where_it_is_known() {
         anchors: vec![],
         pinned: vec![],
         intermediates: vec![],
+        ca: None,
         crls: &[],
         revocation: Revocation::Strict,
         eku: Eku::Any,
@@ -282,6 +299,7 @@ fn signatures_of_one_message_are_limited() {
         anchors: vec![&root],
         pinned: vec![],
         intermediates: vec![],
+        ca: None,
         crls: &[],
         revocation: Revocation::Relaxed,
         eku: Eku::Any,

@@ -29,6 +29,7 @@ fn certificate(der: &[u8]) {
         anchors: Vec::new(),
         pinned: Vec::new(),
         intermediates: vec![&certificate],
+        ca: None,
         crls: &[],
         revocation: Revocation::IfUri,
         eku: Eku::Ike,

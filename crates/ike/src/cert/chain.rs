@@ -3,7 +3,7 @@
 use super::certificate::Certificate;
 use super::crl::{self, Crl, Status};
 use super::scheme::{Hash, Hashes};
-use crate::config::{Eku, Revocation};
+use crate::config::{Eku, Identity, Revocation};
 use crate::output::UnixTime;
 use std::cell::Cell;
 
@@ -39,6 +39,8 @@ pub struct Trust<'a> {
     pub pinned: Vec<&'a Certificate>,
     /// Certificates that may stand in between.
     pub intermediates: Vec<&'a Certificate>,
+    /// The identity that a CA of the chain has, by its subject or a subjectAltName.
+    pub ca: Option<&'a Identity>,
     /// The lists of revoked certificates.
     pub crls: &'a [Crl],
     /// What happens where they say nothing.
@@ -110,6 +112,7 @@ impl<'a> Search<'a, '_> {
             let judged = self
                 .link(path, current, anchor)
                 .and_then(|()| check(anchor, self.trust.now))
+                .and_then(|()| self.has_named_ca(path, anchor))
                 .and_then(|()| self.not_revoked(path, anchor));
             match judged {
                 Ok(()) => return Some(anchor.clone()),
@@ -170,6 +173,16 @@ impl<'a> Search<'a, '_> {
             return Err(format!("signature of certificate '{subject}' by '{name}' is wrong"));
         }
         Ok(())
+    }
+
+    /// Whether the CA that is demanded is among those of the way.
+    fn has_named_ca(&self, path: &[&Certificate], anchor: &Certificate) -> Result<(), String> {
+        let Some(wanted) = self.trust.ca else { return Ok(()) };
+        let mut cas = path.iter().skip(1).copied().chain([anchor]);
+        if cas.any(|ca| ca.confirms(wanted)) {
+            return Ok(());
+        }
+        Err(format!("no CA up to '{}' has the identity {wanted}", anchor.subject()))
     }
 
     /// Whether nothing on a way that leads to a trusted CA is revoked: from there on down, so that no list is looked at for

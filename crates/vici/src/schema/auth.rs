@@ -22,6 +22,11 @@ pub(super) fn local(conn: &mut Fields<'_>, peers: bool) -> Result<LocalAuth, Ref
         let what = "a purpose of our own certificate: it belongs into remote";
         return Err(Refusal::Unsupported { path, found, what, expected: "" });
     }
+    if let Some(found) = section.text("ca_id")?.filter(|text| !text.is_empty()) {
+        let found = super::refusal::quote(found.as_bytes());
+        let what = "a CA for our own certificate: it belongs into remote";
+        return Err(Refusal::Unsupported { path: section.path("ca_id"), found, what, expected: "" });
+    }
     let local = LocalAuth {
         id: section.parsed("id", identity::parse)?.flatten(),
         method: auth(&mut section)?,
@@ -39,6 +44,7 @@ pub(super) fn remote(conn: &mut Fields<'_>, peers: bool) -> Result<RemoteAuth, R
         method: auth(&mut section)?,
         certs: section.blobs("certs", credential::certificate)?,
         cacerts: section.blobs("cacerts", credential::ca)?,
+        ca_id: section.parsed("ca_id", identity::parse)?.flatten(),
         revocation: section.parsed("revocation", revocation)?.unwrap_or_default(),
         eku: section.parsed("eku", eku)?.unwrap_or_default(),
     };

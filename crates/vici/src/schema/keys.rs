@@ -107,7 +107,7 @@ pub(super) const AUTH: &[Key] = &[
     decoded("auth"),
     decoded("id"),
     decoded("round"),
-    only("ca_id", Empty, "a CA by its name"),
+    decoded("ca_id"),
     only("aaa_id", Empty, "EAP"),
     only("eap_id", Empty, "EAP"),
     only("xauth_id", Empty, "XAuth (IKEv1)"),

@@ -228,6 +228,7 @@ impl Judge {
             anchors: anchors.iter().collect(),
             pinned: self.pinned(connection, &end),
             intermediates: sent.iter().skip(1).chain(self.credentials.cas()).chain(&remote.certs).collect(),
+            ca: remote.ca_id.as_ref(),
             crls: self.credentials.crls(),
             revocation: remote.revocation,
             eku: remote.eku,
@@ -271,10 +272,11 @@ impl Judge {
 
     /// Loaded certificates that need no CA, if such a one is in question. Where a connection names CAs they do not count.
     fn pinned<'a>(&'a self, connection: &'a Connection, end: &Certificate) -> Vec<&'a Certificate> {
-        if !end.is_self_issued() || !connection.remote.cacerts.is_empty() {
+        let remote = &connection.remote;
+        if !end.is_self_issued() || !remote.cacerts.is_empty() || remote.ca_id.is_some() {
             return Vec::new();
         }
-        self.credentials.certificates().chain(&connection.remote.certs).collect()
+        self.credentials.certificates().chain(&remote.certs).collect()
     }
 }
 
