@@ -140,6 +140,10 @@ impl Control for Gateway {
         loaded
     }
 
+    fn warn(&mut self, connection: &str, message: String) {
+        self.log(None, Some(connection.to_owned()), 0, message);
+    }
+
     fn unload_connection(&mut self, name: &str) -> Result<(), String> {
         if !self.endpoint.unload_connection(name) {
             return Err(format!("no connection is named {name}"));

@@ -178,6 +178,10 @@ impl Control for Crowd {
         unreachable!("nobody asks for this")
     }
 
+    fn warn(&mut self, _: &str, _: String) {
+        unreachable!("nobody asks for this")
+    }
+
     fn unload_connection(&mut self, _: &str) -> Result<(), String> {
         unreachable!("nobody asks for this")
     }

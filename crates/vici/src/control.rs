@@ -102,6 +102,8 @@ pub trait Control {
     fn policy(&self) -> Policy;
     /// Adds a connection, or replaces the one of the same name.
     fn load_connection(&mut self, connection: Connection) -> Result<(), String>;
+    /// Warns operators of something about a connection that was loaded all the same.
+    fn warn(&mut self, connection: &str, message: String);
     /// Removes a connection.
     fn unload_connection(&mut self, name: &str) -> Result<(), String>;
     /// Names of all connections.

@@ -37,6 +37,8 @@ impl Control for Gateway {
         Ok(())
     }
 
+    fn warn(&mut self, _: &str, _: String) {}
+
     fn unload_connection(&mut self, name: &str) -> Result<(), String> {
         self.connections.retain(|other| other.name != name);
         Ok(())

@@ -188,8 +188,8 @@ fn a_connection_is_refused_by_key_and_changes_nothing() {
     let cases = [
         (with(&|c| c.more = vec!["colour = blue".into()]), "connections.lab.colour: unknown key"),
         (
-            with(&|c| c.more_child = vec!["updown = /bin/sh".into()]),
-            "connections.lab.children.lab.updown: found \"/bin/sh\", but an updown script is not supported",
+            with(&|c| c.more_child = vec!["interface = eth0".into()]),
+            "connections.lab.children.lab.interface: found \"eth0\", but binding a policy to an interface is not supported",
         ),
         (
             with(&|c| c.esp_proposals = "aes128gcm16-aes128-sha256".into()),

@@ -2,7 +2,7 @@
 
 use super::algorithm::Policy;
 use super::fields::Fields;
-use super::keys::CONNECTION;
+use super::keys::{self, CONNECTION};
 use super::refusal::{Refusal, Why, expected};
 use super::{addr, auth, child, identity, lifetime, proposal, value};
 use crate::message::{Element, Message};
@@ -61,6 +61,17 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
     };
     conn.finish_with(CONNECTION)?;
     Ok(connection)
+}
+
+/// What a connection that is accepted asks for without effect, for the log: each line begins with
+/// the path of a key.
+pub fn without_effect(message: &Message) -> Vec<String> {
+    let connections = message.sections();
+    let children = connections.flat_map(|(connection, content)| {
+        let children = content.section("children").into_iter().flat_map(Message::sections);
+        children.map(move |(child, content)| (format!("connections.{connection}.children.{child}"), content))
+    });
+    children.flat_map(|(path, content)| keys::without_effect(&path, content)).collect()
 }
 
 /// The gateway listens on no other port than these two (RFC 7296 §2).

@@ -3,7 +3,7 @@
 
 use super::refusal::{Refusal, quote};
 use super::value;
-use crate::message::Element;
+use crate::message::{Element, Message};
 
 /// A key of one kind of section.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,8 @@ pub(crate) enum Rule {
     Decoded,
     /// Accepted with these values only; the text names what any other value would ask for.
     Only(Accepted, &'static str),
+    /// A boolean, or another word that means yes; yes has no effect here, and the log says so: the text tells why.
+    NoEffect(Accepted, &'static str),
 }
 
 /// Values that ask for nothing that the gateway does not do.
@@ -28,6 +30,10 @@ pub(crate) enum Rule {
 pub(crate) enum Accepted {
     /// Any time: without effect with IKEv2, in strongSwan too.
     AnyTime,
+    /// Either.
+    Boolean,
+    /// Either, or `encap`.
+    OrEncap,
     /// False.
     No,
     /// True.
@@ -50,6 +56,10 @@ const fn only(name: &'static str, accepted: Accepted, what: &'static str) -> Key
     Key { name, rule: Rule::Only(accepted, what) }
 }
 
+const fn no_effect(name: &'static str, why: &'static str) -> Key {
+    Key { name, rule: Rule::NoEffect(Boolean, why) }
+}
+
 const fn words(
     name: &'static str,
     words: &'static [&'static str],
@@ -59,7 +69,7 @@ const fn words(
     only(name, Accepted::Words(words, expected), what)
 }
 
-use Accepted::{AnyTime, Empty, Never, No, Yes, Zero};
+use Accepted::{AnyTime, Boolean, Empty, Never, No, OrEncap, Yes, Zero};
 
 /// `connections.<conn>`.
 pub(super) const CONNECTION: &[Key] = &[
@@ -150,8 +160,9 @@ pub(super) const CHILD: &[Key] = &[
     only("updown", Empty, "an updown script"),
     only("hostaccess", No, "an updown script"),
     only("policies", Yes, "an SA without a policy"),
-    only("policies_fwd_out", No, "a forward policy"),
-    only("ipcomp", No, "compression (IPComp)"),
+    no_effect("policies_fwd_out", "there are no forward policies here that could be missing"),
+    no_effect("icmp", "ICMP errors from addresses outside of the selectors are dropped"),
+    no_effect("ipcomp", "compression (IPComp) is not offered, and a peer that offers it is not answered"),
     only("inactivity", Zero, "closing after inactivity"),
     only("reqid", Zero, "a fixed reqid"),
     only("mark_in", Zero, "a mark"),
@@ -166,7 +177,10 @@ pub(super) const CHILD: &[Key] = &[
     only("if_id_out", Zero, "an XFRM interface"),
     only("label", Empty, "a security label"),
     words("label_mode", &["system"], "system", "a security label"),
-    only("per_cpu_sas", No, "an SA per processor (RFC 9611)"),
+    Key {
+        name: "per_cpu_sas",
+        rule: Rule::NoEffect(OrEncap, "all workers carry one SA, so no processor needs its own"),
+    },
 ];
 
 /// `pools.<pool>`; attributes may also be named by their numbers in strongSwan.
@@ -182,6 +196,17 @@ pub(super) const POOL: &[Key] = &[
     only("split_exclude", Empty, "an excluded subnet"),
 ];
 
+/// What the keys of a child ask for that this gateway does not do, although it accepts them; for the log.
+pub(super) fn without_effect(path: &str, child: &Message) -> Vec<String> {
+    let rows = CHILD.iter().filter_map(|key| match key.rule {
+        Rule::NoEffect(_, why) => Some((key.name, why)),
+        Rule::Decoded | Rule::Only(..) => None,
+    });
+    let asked = rows.filter_map(|(name, why)| Some((name, child.text(name)?, why)));
+    let asked = asked.filter(|(_, text, _)| value::boolean(text) != Ok(false));
+    asked.map(|(name, text, why)| format!("{path}.{name}: {text} has no effect: {why}")).collect()
+}
+
 impl Key {
     /// True if this row is about `name`.
     pub(super) fn is(&self, name: &str) -> bool {
@@ -193,10 +218,12 @@ impl Key {
 
     /// Accepts what is left of a section, or says why not.
     pub(super) fn check(&self, path: String, element: &Element) -> Result<(), Refusal> {
-        let Rule::Only(accepted, what) = self.rule else {
+        let (accepted, what) = match self.rule {
+            Rule::Only(accepted, what) => (accepted, what),
+            Rule::NoEffect(accepted, _) => (accepted, ""),
             // Decoded keys are taken before; only sections are taken by prefix, and this is none. What merely begins like
             // one is a misspelt key.
-            return Err(Refusal::Unknown { path });
+            Rule::Decoded => return Err(Refusal::Unknown { path }),
         };
         let found = match element {
             Element::Value(_, value) if value.text().is_some_and(|text| accepted.accepts(text)) => {
@@ -212,7 +239,7 @@ impl Key {
         };
         let expected = accepted.expected();
         Err(match accepted {
-            AnyTime => Refusal::Bad { path, found, why: format!("expected {expected}") },
+            AnyTime | Boolean | OrEncap => Refusal::Bad { path, found, why: format!("expected {expected}") },
             _ => Refusal::Unsupported { path, found, what, expected },
         })
     }
@@ -222,6 +249,8 @@ impl Accepted {
     fn accepts(self, text: &str) -> bool {
         match self {
             Self::AnyTime => value::seconds(text).is_ok(),
+            Self::Boolean => value::boolean(text).is_ok(),
+            Self::OrEncap => value::boolean(text).is_ok() || text.eq_ignore_ascii_case("encap"),
             Self::No => value::boolean(text) == Ok(false),
             Self::Yes => value::boolean(text) == Ok(true),
             Self::Zero => value::is_zero(text),
@@ -235,6 +264,8 @@ impl Accepted {
     fn expected(self) -> &'static str {
         match self {
             Self::AnyTime => "a time",
+            Self::Boolean => "yes or no",
+            Self::OrEncap => "yes, no or encap",
             Self::No => "no",
             Self::Yes => "yes",
             Self::Zero => "0",

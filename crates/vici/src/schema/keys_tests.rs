@@ -65,9 +65,15 @@ fn decoded_keys_are_decoded() {
 #[test]
 fn other_keys_are_accepted_with_harmless_values_only() {
     for (section, key) in rows() {
-        let Rule::Only(accepted, what) = key.rule else { continue };
+        let (accepted, what) = match key.rule {
+            Rule::Only(accepted, what) => (accepted, what),
+            Rule::NoEffect(accepted, _) => (accepted, "expected yes"),
+            Rule::Decoded => continue,
+        };
         let good: Vec<&str> = match accepted {
             Accepted::AnyTime => vec!["0", "30s", "1h"],
+            Accepted::Boolean => vec!["yes", "no"],
+            Accepted::OrEncap => vec!["yes", "no", "encap"],
             Accepted::No => vec!["no", "0", "False"],
             Accepted::Yes => vec!["yes", "1", "True"],
             Accepted::Zero => vec!["0", "0s", "0x0", "00", "0/0x00000000", "0 m"],
@@ -113,6 +119,49 @@ fn the_documentation_has_the_same_keys() {
         let extra: Vec<_> = table.iter().filter(|name| !names.contains(name)).collect();
         assert!(extra.is_empty(), "only in docs/swanctl.md: {extra:?}");
     }
+}
+
+/// What the table says of a key that is accepted with some values only.
+#[test]
+fn the_documentation_has_the_same_values() {
+    let mut section = "";
+    let mut seen = 0;
+    for line in DOC.lines() {
+        section = line.strip_prefix("## ").unwrap_or(section);
+        let cells: Vec<&str> = line.split(" | ").map(str::trim).collect();
+        let Some(name) = cells[0].strip_prefix("| `").and_then(|cell| cell.strip_suffix('`')) else {
+            continue;
+        };
+        let keys = match section {
+            "`connections.<conn>`" => CONNECTION,
+            "`connections.<conn>.local<suffix>`, `connections.<conn>.remote<suffix>`" => AUTH,
+            "`connections.<conn>.children.<child>`" => CHILD,
+            "`pools.<pool>`" => POOL,
+            _ => continue,
+        };
+        let Some(key) = keys.iter().find(|key| key.name == name) else { continue };
+        let shown = cells[1];
+        let fits = match key.rule {
+            Rule::Decoded => !shown.is_empty() && shown != "empty" && shown != "nothing",
+            Rule::NoEffect(Accepted::OrEncap, why) => shown == "a boolean, `encap`" && line.contains(why),
+            Rule::NoEffect(_, why) => shown == "a boolean" && line.contains(why),
+            Rule::Only(accepted, _) => match accepted {
+                Accepted::AnyTime => shown == "any time",
+                Accepted::Boolean | Accepted::OrEncap => false,
+                Accepted::No => shown == "`no`",
+                Accepted::Yes => shown == "`yes`",
+                Accepted::Zero => shown == "`0`",
+                Accepted::Empty => shown == "empty",
+                Accepted::Never => shown == "nothing",
+                Accepted::Words(words, _) => {
+                    shown.split(", ").all(|word| words.contains(&word.trim_matches('`')))
+                }
+            },
+        };
+        assert!(fits, "{section}: {name} is documented as {shown:?}, and is {:?}", key.rule);
+        seen += 1;
+    }
+    assert_eq!(seen, CONNECTION.len() + AUTH.len() + CHILD.len() + POOL.len());
 }
 
 /// Texts that mean something somewhere, and some that mean nothing.

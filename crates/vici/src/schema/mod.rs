@@ -24,7 +24,7 @@ mod selector;
 pub(crate) mod value;
 
 pub use algorithm::Policy;
-pub use connection::connection;
+pub use connection::{connection, without_effect};
 pub use credential::{Loaded, load_authority, load_cert, load_key};
 pub(crate) use credential::{distinguished_name, key_id};
 pub(crate) use fields::Fields;

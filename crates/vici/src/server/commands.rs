@@ -49,8 +49,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "get-counters" => counters::get(request, control),
         "reset-counters" => counters::reset(request, control),
         "get-algorithms" => query(request, || render::algorithms(control.policy())),
-        "load-conn" => schema::connection(arguments, control.policy())
-            .map(|connection| Answer::Now(done(control.load_connection(connection)))),
+        "load-conn" => load_conn(arguments, control),
         "unload-conn" => unload_conn(request, control),
         "load-shared" => {
             schema::shared_secret(arguments).map(|secret| Answer::Now(done(control.load_secret(secret))))
@@ -171,6 +170,18 @@ fn unload_pool(request: &Request, control: &mut dyn Control) -> Result<Answer, R
     let name = fields.required("name", "the name of a pool")?;
     fields.finish()?;
     Ok(Answer::Now(done(control.unload_pool(name))))
+}
+
+fn load_conn(arguments: &Message, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let connection = schema::connection(arguments, control.policy())?;
+    let name = connection.name.clone();
+    let loaded = control.load_connection(connection);
+    if loaded.is_ok() {
+        for line in schema::without_effect(arguments) {
+            control.warn(&name, line);
+        }
+    }
+    Ok(Answer::Now(done(loaded)))
 }
 
 fn unload_conn(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {

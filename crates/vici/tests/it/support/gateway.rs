@@ -25,6 +25,8 @@ use zeroize::Zeroizing;
 #[derive(Default)]
 pub(crate) struct Gateway {
     pub(crate) connections: Vec<Connection>,
+    /// Connections, and what there was to say about them.
+    pub(crate) warnings: Vec<(String, String)>,
     pub(crate) secrets: Vec<SharedSecret>,
     pub(crate) credentials: Credentials,
     pub(crate) pools: Vec<Pool>,
@@ -75,6 +77,10 @@ impl Control for Gateway {
         self.connections.retain(|other| other.name != connection.name);
         self.connections.push(connection);
         Ok(())
+    }
+
+    fn warn(&mut self, connection: &str, message: String) {
+        self.warnings.push((connection.to_owned(), message));
     }
 
     fn unload_connection(&mut self, name: &str) -> Result<(), String> {
