@@ -3,6 +3,7 @@
 use crate::pool::Pool;
 use mio::Waker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use testudo_ike::endpoint::{Done, Endpoint, Job, JobId};
 
@@ -38,7 +39,7 @@ impl Crypto {
     pub(crate) fn start(
         workers: usize,
         pinned: Vec<usize>,
-        waker: Waker,
+        waker: Arc<Waker>,
     ) -> std::result::Result<Self, String> {
         let processors = available_parallelism().map_or(1, usize::from);
         let begin = move || {

@@ -13,6 +13,7 @@ use crate::ike_sockets::IkeSockets;
 use crate::lineup::Lineup;
 use crate::log;
 use crate::reserved::reserved;
+use crate::updown::Updown;
 use crate::vici_notes::pass_on;
 use crate::vici_socket::ViciSocket;
 use mio::net::UnixStream;
@@ -120,6 +121,7 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
         }
         let over = |farewell: &mut Farewell| farewell.until <= Instant::now() || this.gateway.is_gone();
         if let Some(mut farewell) = farewell.take_if(over) {
+            this.gateway.end_scripts();
             if let Err(error) = this.gateway.data.stop() {
                 farewell.failed(error);
             }
@@ -144,8 +146,9 @@ impl Loop {
         let icmp = IcmpSockets::open()?;
         let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
         let waker = Waker::new(registry, CRYPTO).map_err(|e| format!("cannot make a waker: {e}"))?;
+        let waker = Arc::new(waker);
         let lineup = Lineup::of(config)?;
-        let crypto = Crypto::start(lineup.0.len(), lineup.cpus(), waker)?;
+        let crypto = Crypto::start(lineup.0.len(), lineup.cpus(), Arc::clone(&waker))?;
         let prepared =
             config.cluster.as_ref().map(|settings| Prepared::open(config, settings, DataPath::MARK));
         let prepared = prepared.transpose()?;
@@ -185,7 +188,8 @@ impl Loop {
             node.speaker_fds().try_for_each(|fd| watch(registry, fd, VIPS))?;
         }
         let policy = if config.legacy { Policy::Legacy } else { Policy::Modern };
-        let mut gateway = Gateway::new((ike, node), crypto, data, sockets, policy);
+        let updown = Updown::new(waker);
+        let mut gateway = Gateway::new((ike, node), crypto, data, sockets, policy, updown);
         gateway.called = called;
         Ok(Self {
             signals,
@@ -252,6 +256,7 @@ impl Loop {
             }
         }
         self.gateway.jobs_done();
+        self.gateway.scripts_done();
         self.gateway.look_at_disk();
         if ike {
             self.ike_waits = self.gateway.receive(IKE_BURST);

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod notes;
+mod scripts;
 mod traffic;
 
 pub(crate) use notes::Note;
@@ -21,6 +22,7 @@ use crate::jobs::Jobs;
 use crate::policies::{Change, NewSa, Policies};
 use crate::reserved::reserved;
 use crate::retreat::apply_what_can_be;
+use crate::updown::Updown;
 use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -83,6 +85,7 @@ pub(crate) struct Gateway {
     virtual_ips: VirtualIps,
     /// When all connections are looked at for what they lack.
     next_look: Instant,
+    pub(crate) updown: Updown,
 }
 
 /// How often an operator is reminded of what connections lack.
@@ -110,6 +113,7 @@ impl Gateway {
         data: DataPath,
         sockets: IkeSockets,
         policy: Policy,
+        updown: Updown,
     ) -> Self {
         let policies = match &endpoint {
             Ike::Member(member) => Policies::of_node(member.hash_key()),
@@ -145,6 +149,7 @@ impl Gateway {
             load: Load::new(),
             virtual_ips: VirtualIps::default(),
             next_look: Instant::now() + REMINDER,
+            updown,
         }
     }
 
@@ -359,7 +364,10 @@ impl Gateway {
                     self.log(Some(ike), None, LogLevel::Error, error);
                 }
             }
-            MemberOutput::Event(event) => self.event(event),
+            MemberOutput::Event(event) => {
+                self.scripts_for(&event);
+                self.event(event);
+            }
             of_cluster => self.perform_in_cluster(of_cluster),
         }
     }

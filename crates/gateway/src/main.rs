@@ -27,6 +27,7 @@ mod privileges;
 mod reader;
 mod reserved;
 mod retreat;
+mod updown;
 mod vici_control;
 mod vici_notes;
 mod vici_socket;

@@ -34,6 +34,8 @@ pub(super) fn child(name: &str, mode: ChildMode, local: &str, remote: &str) -> C
         replay_window: 128,
         copy: HeaderCopy::default(),
         priority: 0,
+        reqid: None,
+        updown: None,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::gateway::Gateway;
 use crate::ike::Ike;
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use crate::policies::Policies;
+use crate::updown;
 use std::time::{Duration, SystemTime};
 use testudo_cluster::member::Ask;
 use testudo_cluster::node::NodeId;
@@ -106,6 +107,7 @@ impl Control for Gateway {
         }
         // A connection that is refused must have touched nothing: its policies would take the place of those that stand.
         Endpoint::check_connection(&connection).map_err(|e| e.to_string())?;
+        updown::check(&connection)?;
         let name = connection.name.clone();
         if self.endpoint.connection(&name) == Some(&connection) {
             let line = "loaded the connection again, which has not changed".into();
@@ -113,7 +115,7 @@ impl Control for Gateway {
             self.warn_of_lacks(&name);
             return Ok(());
         }
-        let replaced = self.to_be_replaced(&connection);
+        let (replaced, copy) = (self.to_be_replaced(&connection), connection.clone());
         self.change_policies(|policies| {
             policies.load(&connection);
             policies.stand_in(&connection.name, &replaced);
@@ -124,6 +126,7 @@ impl Control for Gateway {
             .and_then(|()| self.endpoint.load_connection(self.now, connection).map_err(|e| e.to_string()));
         if loaded.is_ok() {
             self.protection_changed |= self.data.claim_inherited();
+            self.updown.load(&copy);
             self.log(None, Some(name.clone()), LogLevel::Info, "loaded the connection".into());
             self.warn_of_lacks(&name);
         } else {
@@ -149,6 +152,7 @@ impl Control for Gateway {
             return Err(format!("no connection is named {name}"));
         }
         self.change_policies(|policies| policies.unload(name));
+        self.updown.unload(name);
         self.log(None, Some(name.to_owned()), LogLevel::Info, "unloaded the connection; its SAs stay".into());
         self.settle();
         Ok(())

@@ -19,6 +19,7 @@ pub use secret::{SecretKind, SharedSecret};
 use crate::cert::{Certificate, Hashes, Schemes};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::time::Duration;
 use testudo_ipsec::sa::HeaderCopy;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -71,8 +72,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// False for one that has `pass` and `drop` children alone: it makes no IKE SA and answers none, and need not say how
-    /// anybody authenticates.
+    /// False for one that has `pass` and `drop` children alone: it makes no IKE SA and answers
+    /// none, and need not say how anybody authenticates.
     pub fn has_peers(&self) -> bool {
         self.children.is_empty() || self.children.iter().any(|child| child.mode.is_negotiated())
     }
@@ -252,6 +253,21 @@ pub struct Child {
     pub copy: HeaderCopy,
     /// `priority`: lower is looked at first; 0 means computed from the selectors.
     pub priority: u32,
+    /// `reqid`: the number that its SAs are shown with; by default the next free one.
+    pub reqid: Option<NonZeroU32>,
+    /// `updown`.
+    pub updown: Option<UpdownScript>,
+}
+
+/// `updown` and `hostaccess`: what the host runs when a Child SA comes up, and when it goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdownScript {
+    /// The program, by its absolute path.
+    pub program: String,
+    /// What stands behind it.
+    pub arguments: Vec<String>,
+    /// `hostaccess`: the script is to open the way to the host itself.
+    pub host_access: bool,
 }
 
 /// What a child does with matching traffic.

@@ -209,5 +209,7 @@ fn child(local: TrafficSelector, remote: TrafficSelector, gateway: bool, manners
         replay_window: 128,
         copy: HeaderCopy::default(),
         priority: 0,
+        reqid: None,
+        updown: None,
     }
 }

@@ -46,6 +46,8 @@ fn child(local: TrafficSelector, remote: TrafficSelector) -> Child {
         replay_window: 64,
         copy: HeaderCopy::default(),
         priority: 0,
+        reqid: None,
+        updown: None,
     }
 }
 

@@ -145,6 +145,7 @@ impl Gateway {
                 self.in_cluster(|member, now| member.taken_in(now, &floors));
             }),
             MemberOutput::Shares(shown) => {
+                self.updown.owners_change(Instant::now());
                 if let Some(node) = &mut self.node {
                     node.set_default_host(shown.default_host);
                 }

@@ -111,6 +111,7 @@ impl Gateway {
     pub(crate) fn report_traffic(&mut self) {
         self.looked_at.get_or_insert(None);
         self.protection_changed |= self.policies_failed;
+        self.scripts_follow_owners();
         if let Some(member) = self.endpoint.member() {
             member.report_edges(self.now, &self.data.moved_edges());
             member.set_load(self.load.measure());

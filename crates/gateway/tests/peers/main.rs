@@ -41,4 +41,5 @@ mod suites;
 mod swanctl;
 mod testudo;
 mod transport;
+mod updown;
 mod workers;

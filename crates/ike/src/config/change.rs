@@ -168,6 +168,9 @@ fn between(old: &Child, new: &Child) -> ChildChange {
         replay_window,
         copy,
         priority,
+        // Of SAs that are made later. What a script has set up the same script takes down.
+        reqid: _,
+        updown: _,
     } = old;
     let agreed = *local_ts == new.local_ts
         && *remote_ts == new.remote_ts

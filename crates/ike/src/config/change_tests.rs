@@ -4,8 +4,9 @@ use super::*;
 use crate::config::{
     AuthMethod, ChildMode, EspEncryption, EspProposal, Fragmentation, Identity, IkeEncryption, IkeLifetime,
     IkeProposal, KeyExchange, Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth, Revocation, SendCert,
-    StartAction, TsSpec, Unique,
+    StartAction, TsSpec, Unique, UpdownScript,
 };
+use std::num::NonZeroU32;
 use std::time::Duration;
 use testudo_ipsec::sa::HeaderCopy;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
@@ -41,6 +42,8 @@ fn child(name: &str) -> Child {
         replay_window: 64,
         copy: HeaderCopy::default(),
         priority: 0,
+        reqid: None,
+        updown: None,
     }
 }
 
@@ -130,7 +133,7 @@ fn other_proposals_need_new_keys_only() {
 
 #[test]
 fn what_only_matters_later_touches_no_sa() {
-    let edits: [Edit; 8] = [
+    let edits: [Edit; 10] = [
         |c| c.dpd_delay = Duration::from_secs(30),
         |c| c.send_cert = SendCert::Always,
         |c| c.send_certreq = false,
@@ -139,6 +142,11 @@ fn what_only_matters_later_touches_no_sa() {
         |c| c.children[0].start_action = StartAction::Trap,
         |c| c.children[0].dpd_action = StartAction::Start,
         |c| c.children[0].close_action = StartAction::Start,
+        |c| c.children[0].reqid = NonZeroU32::new(7),
+        |c| {
+            let (program, arguments) = ("/etc/updown".into(), vec![]);
+            c.children[0].updown = Some(UpdownScript { program, arguments, host_access: false });
+        },
     ];
     let nothing = difference(|_| {});
     for edit in edits {

@@ -91,7 +91,10 @@ impl Endpoint {
         for child in &sa.children {
             self.last_child = self.last_child.max(child.id.0);
             self.alloc.claim_esp_spi(child.params.spi_in);
-            self.keep_reqid(&sa.connection, &child.name, child.reqid);
+            let config = self.connections.find(&sa.connection).and_then(|c| c.child(&child.name));
+            if config.is_none_or(|config| config.reqid.is_none()) {
+                self.keep_reqid(&sa.connection, &child.name, child.reqid);
+            }
         }
     }
 

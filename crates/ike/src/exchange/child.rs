@@ -9,6 +9,7 @@ use crate::message::{Notify, NotifyType, Payload, Payloads, SaPayload, TsPayload
 use crate::output::{ChildSaId, Event, Output, Path, Reason, Time};
 use crate::sa::{AgreedChild, ChildLimits, ChildPhase, ChildSa, IkeSa, Outbound};
 use crate::suite::{EspChoice, EspSuite, Nonces, Role, Secret, SuiteError, accept, offer, select};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, Mode};
 use testudo_ipsec::spi::Spi;
@@ -186,7 +187,8 @@ impl Endpoint {
         let params = self.params(sa, child, origin, agreed)?;
         sa.childless = None;
         let id = self.new_child_id();
-        let reqid = self.reqid(&sa.connection, &child.name);
+        let reqid = child.reqid.map(NonZeroU32::get);
+        let reqid = reqid.unwrap_or_else(|| self.reqid(&sa.connection, &child.name));
         // In another IKE SA, or one that the peer made beside it: then it is a Child SA of its own for everybody but the data
         // plane.
         let beside = self.sibling(sa, &child.name, &params).filter(|_| origin.role == Role::Responder);

@@ -5,7 +5,8 @@ use super::connection::or_default;
 use super::fields::Fields;
 use super::keys::CHILD;
 use super::refusal::{Refusal, Why, because, expected};
-use super::{lifetime, proposal, selector, value};
+use super::{lifetime, proposal, selector, updown, value};
+use std::num::NonZeroU32;
 use testudo_ike::config::{Child, ChildMode, EspEncryption, EspProposal, StartAction, TsSpec};
 use testudo_ipsec::sa::{Cipher, HeaderCopy};
 
@@ -33,6 +34,8 @@ pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<C
         replay_window: section.parsed("replay_window", replay_window)?.unwrap_or(REPLAY_WINDOW),
         copy: header_copy(&mut section)?,
         priority: section.parsed("priority", value::number32)?.unwrap_or(0),
+        reqid: section.parsed("reqid", value::number32)?.and_then(NonZeroU32::new),
+        updown: updown::script(&mut section)?.filter(|_| mode.is_negotiated()),
     };
     section.finish_with(CHILD)?;
     Ok(child)

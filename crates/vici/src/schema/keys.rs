@@ -21,7 +21,8 @@ pub(crate) enum Rule {
     Decoded,
     /// Accepted with these values only; the text names what any other value would ask for.
     Only(Accepted, &'static str),
-    /// A boolean, or another word that means yes; yes has no effect here, and the log says so: the text tells why.
+    /// A boolean, or another word that means yes; yes has no effect here, and the log says so: the
+    /// text tells why.
     NoEffect(Accepted, &'static str),
 }
 
@@ -157,14 +158,14 @@ pub(super) const CHILD: &[Key] = &[
     decoded("rekey_packets"),
     decoded("life_packets"),
     decoded("rand_packets"),
-    only("updown", Empty, "an updown script"),
-    only("hostaccess", No, "an updown script"),
+    decoded("updown"),
+    decoded("hostaccess"),
     only("policies", Yes, "an SA without a policy"),
     no_effect("policies_fwd_out", "there are no forward policies here that could be missing"),
     no_effect("icmp", "ICMP errors from addresses outside of the selectors are dropped"),
     no_effect("ipcomp", "compression (IPComp) is not offered, and a peer that offers it is not answered"),
     only("inactivity", Zero, "closing after inactivity"),
-    only("reqid", Zero, "a fixed reqid"),
+    decoded("reqid"),
     only("mark_in", Zero, "a mark"),
     only("mark_in_sa", No, "a mark"),
     only("mark_out", Zero, "a mark"),
@@ -196,7 +197,8 @@ pub(super) const POOL: &[Key] = &[
     only("split_exclude", Empty, "an excluded subnet"),
 ];
 
-/// What the keys of a child ask for that this gateway does not do, although it accepts them; for the log.
+/// What the keys of a child ask for that this gateway does not do, although it accepts them; for
+/// the log.
 pub(super) fn without_effect(path: &str, child: &Message) -> Vec<String> {
     let rows = CHILD.iter().filter_map(|key| match key.rule {
         Rule::NoEffect(_, why) => Some((key.name, why)),

@@ -21,6 +21,7 @@ mod proposal;
 mod refusal;
 mod secret;
 mod selector;
+mod updown;
 pub(crate) mod value;
 
 pub use algorithm::Policy;

@@ -12,6 +12,7 @@ mod operator;
 mod parts;
 mod paths;
 mod planned;
+mod scripts;
 mod two;
 
 use crate::failover::clear::ClearText;

@@ -66,6 +66,8 @@ pub(crate) fn child(name: &str, local: &str, remote: &str) -> Child {
         replay_window: 64,
         copy: HeaderCopy::default(),
         priority: 0,
+        reqid: None,
+        updown: None,
     }
 }
 

@@ -131,3 +131,50 @@ fn pass_and_drop_policies_say_what_and_when() {
         assert_eq!(child(content).unwrap_err(), format!("{path}{why}"));
     }
 }
+
+#[test]
+fn what_needs_no_peer_needs_no_authentication() {
+    let nets = |mode: &str| {
+        let child = Message::new().with("mode", mode).with("start_action", "trap");
+        child.with_list("local_ts", ["10.1.0.0/16"]).with_list("remote_ts", ["10.1.0.0/16"])
+    };
+    let load = |children: Message| {
+        let content = Message::new().with_section("children", children);
+        connection(&Message::new().with_section("gw", content), Policy::Modern).map_err(|why| why.to_string())
+    };
+    let both = Message::new().with_section("lan", nets("pass")).with_section("rest", nets("drop"));
+    let loaded = load(both.clone()).unwrap();
+    assert!(!loaded.has_peers());
+    let shown = testudo_vici::render::list_conn(&loaded).remove(0);
+    assert!(shown.section("gw").unwrap().section("local-1").is_none(), "{shown:?}");
+    for children in [Message::new(), both.with_section("net", Message::new())] {
+        assert_eq!(load(children).unwrap_err(), "connections.gw.local: missing, expected a section");
+    }
+}
+
+#[test]
+fn a_script_and_a_number_for_a_child() {
+    let script = |host| {
+        let keys = Message::new().with("updown", "/usr/lib/ipsec/_updown iptables").with("hostaccess", host);
+        child(keys).unwrap().updown.unwrap()
+    };
+    let found = script("yes");
+    assert_eq!(
+        (found.program.as_str(), found.arguments.as_slice()),
+        ("/usr/lib/ipsec/_updown", &["iptables".to_owned()][..])
+    );
+    assert!(found.host_access && !script("no").host_access);
+    assert_eq!(child_with("updown", "").unwrap().updown, None);
+    assert_eq!(child_with("hostaccess", "yes").unwrap().updown, None, "nobody is there to be told");
+    let path = "connections.gw.children.net.updown";
+    assert_eq!(
+        child_with("updown", "_updown").unwrap_err(),
+        format!("{path}: found \"_updown\", expected an absolute path to a program")
+    );
+    assert!(
+        child_with("updown", "/bin/a; b").unwrap_err().contains("without quotes or anything else of a shell")
+    );
+    assert_eq!(child_with("reqid", "7").unwrap().reqid.map(u32::from), Some(7));
+    assert_eq!(child_with("reqid", "0").unwrap().reqid, None);
+    assert!(child_with("reqid", "4294967296").is_err());
+}

@@ -1,0 +1,270 @@
+//! One run of a script: whether it may be run, its time, its output.
+
+use super::Line;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::io::{self, PipeReader, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use testudo_ike::config::UpdownScript;
+
+/// Where scripts find programs.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Octets of a run's output that go to the log.
+const MAX_OUTPUT: usize = 8192;
+/// How often a script is looked at that has ended its output, or whose children go on with it.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Something to run.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    pub(super) connection: String,
+    pub(super) child: String,
+    pub(super) script: UpdownScript,
+    /// PLUTO_VERB.
+    pub(super) verb: String,
+    /// All other variables.
+    pub(super) variables: Vec<(String, String)>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    connection: String,
+    /// What it said, standard error included.
+    output: Vec<u8>,
+    /// True if it said more.
+    cut: bool,
+    /// What went wrong.
+    failure: Option<String>,
+}
+
+impl Outcome {
+    /// For the log.
+    pub(super) fn into_lines(self) -> Vec<Line> {
+        let Self { connection, output, cut, failure } = self;
+        let output = String::from_utf8_lossy(&output);
+        let said = output.lines().map(|line| (1, format!("updown: {line}")));
+        let cut = cut.then(|| (1, format!("updown: output beyond {MAX_OUTPUT} octets is left out")));
+        let failed = failure.map(|failure| (0, failure));
+        let line = |(level, text)| Line { connection: connection.clone(), level, text };
+        said.chain(cut).chain(failed).map(line).collect()
+    }
+}
+
+/// Why a script is not run: whoever else can change it would be root.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Untrusted {
+    /// It is not there, or cannot be looked at.
+    #[error("{}: {error}", .path.display())]
+    Unreadable {
+        /// What cannot be looked at.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A directory, or another thing that is no program.
+    #[error("{}: found something else, expected a file", .0.display())]
+    NoFile(PathBuf),
+    /// No execute permission.
+    #[error("{}: found mode {mode:o}, expected an executable file", .path.display())]
+    NotExecutable {
+        /// The script.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The script, or a directory above it.
+    #[error("{}: found owner with UID {uid}, expected root", .path.display())]
+    Owner {
+        /// Of what.
+        path: PathBuf,
+        /// Who owns it.
+        uid: u32,
+    },
+    /// The script, or a directory above it.
+    #[error("{}: found mode {mode:o}, expected no write permission for group and others", .path.display())]
+    Writable {
+        /// Of what.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+}
+
+/// Checks that nobody but root can change the script, or put another in its place.
+pub(super) fn check(program: &Path) -> Result<(), Untrusted> {
+    let unreadable = |path: &Path| {
+        let path = path.to_owned();
+        move |error| Untrusted::Unreadable { path, error }
+    };
+    let metadata = program.metadata().map_err(unreadable(program))?;
+    if !metadata.is_file() {
+        return Err(Untrusted::NoFile(program.to_owned()));
+    }
+    if metadata.mode() & 0o111 == 0 {
+        return Err(Untrusted::NotExecutable { path: program.to_owned(), mode: metadata.mode() & 0o7777 });
+    }
+    // Of a symbolic link both ways count: that to the link, and that to what it names.
+    let target = program.canonicalize().map_err(unreadable(program))?;
+    for path in program.ancestors().chain(target.ancestors()) {
+        let metadata = path.metadata().map_err(unreadable(path))?;
+        if metadata.uid() != 0 {
+            return Err(Untrusted::Owner { path: path.to_owned(), uid: metadata.uid() });
+        }
+        // In a directory such as /tmp nobody can replace what root owns.
+        let sticky = metadata.is_dir() && metadata.mode() & 0o1000 != 0;
+        if metadata.mode() & 0o022 != 0 && !sticky {
+            return Err(Untrusted::Writable { path: path.to_owned(), mode: metadata.mode() & 0o7777 });
+        }
+    }
+    Ok(())
+}
+
+/// Why a run has no status.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it ran for more than {} seconds and was killed", .0.as_secs())]
+    TooLong(Duration),
+    #[error("it was killed because testudod ends")]
+    Ending,
+}
+
+/// Runs it, for `limit` at most, or until `ending`.
+pub(super) fn run(task: &Task, limit: Duration, ending: &AtomicBool) -> Outcome {
+    let mut output = Output::default();
+    let failure = match attempt(task, limit, ending, &mut output) {
+        Ok(status) if status.success() => None,
+        Ok(status) => Some(status.to_string()),
+        Err(failure) => Some(failure.to_string()),
+    };
+    let Task { connection, child, script, verb, .. } = task;
+    let named = |why| format!("updown script {} {verb} of child {child} failed: {why}", script.program);
+    let connection = connection.clone();
+    Outcome { connection, output: output.octets, cut: output.cut, failure: failure.map(named) }
+}
+
+fn attempt(
+    task: &Task,
+    limit: Duration,
+    ending: &AtomicBool,
+    output: &mut Output,
+) -> Result<ExitStatus, Failure> {
+    let program = Path::new(&task.script.program);
+    // Again: what was root's when it was loaded may not be by now.
+    check(program)?;
+    let (mut reader, writer) = io::pipe()?;
+    fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(io::Error::from)?;
+    let mut command = Command::new(program);
+    command
+        .args(&task.script.arguments)
+        .env_clear()
+        .env("PATH", PATH)
+        .env("PLUTO_VERB", &task.verb)
+        .envs(task.variables.iter().map(|(name, value)| (name, value)))
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        .process_group(0);
+    let mut child = command.spawn()?;
+    // Else the pipe would never end.
+    drop(command);
+    let ended = wait(&mut child, &mut reader, output, limit, ending);
+    if ended.is_err() {
+        kill(&mut child);
+    }
+    ended
+}
+
+/// Reads what it says until it has ended. Processes that it leaves behind may keep its output: they
+/// are not waited for.
+fn wait(
+    child: &mut Child,
+    reader: &mut PipeReader,
+    output: &mut Output,
+    limit: Duration,
+    ending: &AtomicBool,
+) -> Result<ExitStatus, Failure> {
+    let until = Instant::now() + limit;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let open = output.read(reader, left.min(LOOK))?;
+        if let Some(status) = child.try_wait()? {
+            output.read(reader, Duration::ZERO)?;
+            return Ok(status);
+        }
+        if left.is_zero() {
+            return Err(Failure::TooLong(limit));
+        }
+        if ending.load(Ordering::Relaxed) {
+            return Err(Failure::Ending);
+        }
+        if !open {
+            // As a rule it ends at the same moment.
+            thread::sleep(pause.min(left));
+            pause = (pause * 2).min(LOOK);
+        }
+    }
+}
+
+/// With all that it has started.
+fn kill(child: &mut Child) {
+    if let Ok(group) = i32::try_from(child.id()) {
+        // It may be gone already.
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
+    let _ = child.wait();
+}
+
+#[derive(Default)]
+struct Output {
+    octets: Vec<u8>,
+    cut: bool,
+}
+
+impl Output {
+    /// Takes what there is, and waits for more for so long. False at its end.
+    fn read(&mut self, reader: &mut PipeReader, wait: Duration) -> io::Result<bool> {
+        let timeout = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(reader.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(true),
+            result => result.map_err(io::Error::from)?,
+        };
+        let mut buffer = [0; 4096];
+        // A script that never stops talking is looked at in between.
+        for _ in 0..16 {
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok(false),
+                Ok(len) => self.keep(buffer.get(..len).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn keep(&mut self, octets: &[u8]) {
+        let room = MAX_OUTPUT.saturating_sub(self.octets.len()).min(octets.len());
+        self.octets.extend_from_slice(octets.get(..room).unwrap_or_default());
+        self.cut |= room < octets.len();
+    }
+}
+
+#[cfg(test)]
+#[path = "script_tests.rs"]
+pub(super) mod tests;

@@ -1,0 +1,54 @@
+//! `updown` and `hostaccess`: a program and its arguments. strongSwan hands the line to a shell;
+//! here the program is run itself, so that no word of it can mean more than it says.
+
+use super::fields::Fields;
+use super::refusal::{Refusal, Why, expected};
+use super::value;
+use testudo_ike::config::UpdownScript;
+
+/// What a shell would read otherwise than we do.
+const OF_SHELLS: &str = "|&;<>()$`\\\"'*?[]{}~#!";
+
+/// Takes both keys; `hostaccess` says something to a script only.
+pub(super) fn script(section: &mut Fields<'_>) -> Result<Option<UpdownScript>, Refusal> {
+    let host_access = section.parsed("hostaccess", value::boolean)?.unwrap_or(false);
+    let words = section.parsed("updown", words)?.unwrap_or_default();
+    let mut words = words.into_iter();
+    Ok(words.next().map(|program| UpdownScript { program, arguments: words.collect(), host_access }))
+}
+
+fn words(text: &str) -> Result<Vec<String>, Why> {
+    if text.chars().any(|c| c.is_control() || OF_SHELLS.contains(c)) {
+        return Err(expected(
+            "a program and its arguments without quotes or anything else of a shell: none runs it",
+        ));
+    }
+    let words: Vec<String> = text.split_ascii_whitespace().map(str::to_owned).collect();
+    match words.first() {
+        Some(program) if !program.starts_with('/') => Err(expected("an absolute path to a program")),
+        _ => Ok(words),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_has_arguments() {
+        assert_eq!(
+            words("/usr/lib/ipsec/_updown iptables"),
+            Ok(vec!["/usr/lib/ipsec/_updown".into(), "iptables".into()])
+        );
+        assert_eq!(words(" "), Ok(vec![]));
+    }
+
+    #[test]
+    fn nothing_is_left_to_a_shell() {
+        for text in
+            ["_updown", "./updown", "/etc/up; reboot", "/etc/up $HOME", "/etc/up 'a b'", "A=1 /etc/up"]
+        {
+            assert!(words(text).is_err(), "{text}");
+        }
+    }
+}
