@@ -33,6 +33,7 @@ use testudo_ike::endpoint::{IkeSaStatus, Target};
 use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Path, Time, UnixTime};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::SelectorPair;
+use testudo_vici::overlap::SelectorIndex;
 use testudo_vici::schema::Policy;
 
 /// All state of the control thread but its descriptors.
@@ -86,6 +87,8 @@ pub(crate) struct Gateway {
     /// When all connections are looked at for what they lack.
     next_look: Instant,
     pub(crate) updown: Updown,
+    /// What loaded connections protect.
+    pub(crate) twins: SelectorIndex,
 }
 
 /// How often an operator is reminded of what connections lack.
@@ -150,6 +153,7 @@ impl Gateway {
             virtual_ips: VirtualIps::default(),
             next_look: Instant::now() + REMINDER,
             updown,
+            twins: SelectorIndex::default(),
         }
     }
 

@@ -21,6 +21,7 @@ use testudo_vici::control::{
     Change, Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version,
 };
 use testudo_vici::counters::Counters;
+use testudo_vici::overlap::Twin;
 use testudo_vici::schema::Policy;
 use testudo_vici::view::ChildUsage;
 use zeroize::Zeroizing;
@@ -129,6 +130,9 @@ impl Control for Gateway {
             self.updown.load(&copy);
             self.log(None, Some(name.clone()), LogLevel::Info, "loaded the connection".into());
             self.warn_of_lacks(&name);
+            for Twin { child, others } in self.twins.load(&copy) {
+                self.warn(&name, format!("child {child} {}", Twin::describe(&others)));
+            }
         } else {
             match self.endpoint.connection(&name) {
                 Some(before) => {
@@ -144,7 +148,7 @@ impl Control for Gateway {
     }
 
     fn warn(&mut self, connection: &str, message: String) {
-        self.log(None, Some(connection.to_owned()), 0, message);
+        self.log(None, Some(connection.to_owned()), LogLevel::Warn, message);
     }
 
     fn unload_connection(&mut self, name: &str) -> Result<(), String> {
@@ -153,6 +157,7 @@ impl Control for Gateway {
         }
         self.change_policies(|policies| policies.unload(name));
         self.updown.unload(name);
+        self.twins.unload(name);
         self.log(None, Some(name.to_owned()), LogLevel::Info, "unloaded the connection; its SAs stay".into());
         self.settle();
         Ok(())

@@ -16,6 +16,7 @@ pub mod control;
 pub mod counters;
 mod error;
 pub mod message;
+pub mod overlap;
 pub mod render;
 pub mod schema;
 mod selection;

@@ -38,7 +38,7 @@ pub fn selector(ts: &TrafficSelector) -> String {
 }
 
 /// A configured selector.
-pub(super) fn spec(spec: &TsSpec) -> String {
+pub(crate) fn spec(spec: &TsSpec) -> String {
     match spec {
         TsSpec::Dynamic { protocol, port_start, port_end } => {
             format!("dynamic{}", limit(*protocol, *port_start, *port_end))

@@ -1,0 +1,121 @@
+//! Children of different connections that protect the same: only one of them can have the traffic.
+
+use crate::render;
+use std::collections::{BTreeMap, BTreeSet};
+use testudo_ike::config::{Child, Connection, TsSpec};
+
+/// The negotiated children of connections, by their selectors.
+#[derive(Debug, Default)]
+pub struct SelectorIndex {
+    by_selectors: BTreeMap<String, BTreeSet<(String, String)>>,
+    /// What is indexed of a connection.
+    keys: BTreeMap<String, Vec<(String, String)>>,
+}
+
+/// A child that protects the same as others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Twin {
+    /// `children.<name>`.
+    pub child: String,
+    /// Those of other connections, as `connection.child`.
+    pub others: Vec<String>,
+}
+
+impl Twin {
+    /// For the log.
+    pub fn describe(others: &[String]) -> String {
+        const SHOWN: usize = 3;
+        let named = others.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = if others.len() > SHOWN { " and more" } else { "" };
+        format!("has the same selectors as {named}{more}: what goes out can take one of them only")
+    }
+}
+
+impl SelectorIndex {
+    /// A connection is loaded, perhaps in the place of one of the same name. Its children that
+    /// others are like.
+    pub fn load(&mut self, connection: &Connection) -> Vec<Twin> {
+        self.unload(&connection.name);
+        let keyed = connection.children.iter().filter_map(|child| Some((child.name.clone(), key(child)?)));
+        let keyed: Vec<(String, String)> = keyed.collect();
+        let mut twins = Vec::new();
+        for (child, key) in &keyed {
+            let same = self.by_selectors.entry(key.clone()).or_default();
+            let others = same.iter().filter(|(other, _)| *other != connection.name);
+            let others: Vec<String> = others.map(|(other, child)| format!("{other}.{child}")).collect();
+            if !others.is_empty() {
+                twins.push(Twin { child: child.clone(), others });
+            }
+            same.insert((connection.name.clone(), child.clone()));
+        }
+        self.keys.insert(connection.name.clone(), keyed);
+        twins
+    }
+
+    /// It is unloaded.
+    pub fn unload(&mut self, connection: &str) {
+        for (child, key) in self.keys.remove(connection).unwrap_or_default() {
+            if let Some(same) = self.by_selectors.get_mut(&key) {
+                same.remove(&(connection.to_owned(), child));
+                if same.is_empty() {
+                    self.by_selectors.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+/// None where addresses are not known before there is an SA, or none is ever made.
+fn key(child: &Child) -> Option<String> {
+    let dynamic = |spec: &TsSpec| matches!(spec, TsSpec::Dynamic { .. });
+    if !child.mode.is_negotiated() || child.local_ts.iter().chain(&child.remote_ts).any(dynamic) {
+        return None;
+    }
+    let side = |specs: &[TsSpec]| {
+        let mut specs: Vec<String> = specs.iter().map(render::spec).collect();
+        specs.sort();
+        specs.join(",")
+    };
+    Some(format!("{}={}", side(&child.local_ts), side(&child.remote_ts)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Message;
+    use crate::schema::{self, Policy};
+
+    fn connection(name: &str, local: &[&str], remote: &[&str]) -> Connection {
+        let psk = || Message::new().with("auth", "psk");
+        let child = Message::new()
+            .with_list("local_ts", local.iter().copied())
+            .with_list("remote_ts", remote.iter().copied());
+        let content = Message::new()
+            .with_section("local", psk())
+            .with_section("remote", psk())
+            .with_section("children", Message::new().with_section("net", child));
+        schema::connection(&Message::new().with_section(name, content), Policy::Modern).unwrap()
+    }
+
+    #[test]
+    fn the_same_selectors_in_any_order_are_the_same() {
+        let mut index = SelectorIndex::default();
+        let nets = ["10.1.0.0/16", "10.3.0.0/16"];
+        assert_eq!(index.load(&connection("a", &nets, &["10.2.0.0/16"])), []);
+        let swapped = ["10.3.0.0/16", "10.1.0.0/16"];
+        let twin = Twin { child: "net".into(), others: vec!["a.net".into()] };
+        assert_eq!(index.load(&connection("b", &swapped, &["10.2.0.0/16"])), [twin]);
+        assert_eq!(index.load(&connection("b", &nets, &["10.2.0.0/17"])), [], "it is another now");
+        assert_eq!(index.load(&connection("c", &["10.2.0.0/16"], &nets)), [], "the other way round");
+        index.unload("a");
+        assert_eq!(index.load(&connection("b", &nets, &["10.2.0.0/16"])), [], "that is gone");
+    }
+
+    #[test]
+    fn what_becomes_known_with_an_sa_is_compared_with_nothing() {
+        let mut index = SelectorIndex::default();
+        for name in ["a", "b"] {
+            assert_eq!(index.load(&connection(name, &["10.1.0.0/16"], &["dynamic"])), []);
+        }
+    }
+}
