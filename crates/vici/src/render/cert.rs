@@ -1,5 +1,6 @@
 //! Certificates and authorities: `list-cert` and `list-authority`.
 
+use super::text;
 use crate::message::Message;
 use crate::view::ListedCert;
 use testudo_ike::cert::Certificate;
@@ -22,7 +23,7 @@ pub fn list_cert(listed: &ListedCert) -> Message {
 /// The event for an authority.
 pub fn list_authority(name: &str, ca: &Certificate) -> Message {
     let body = Message::new()
-        .with("cacert", ca.subject().to_string())
+        .with("cacert", text::distinguished_name(ca.subject()))
         .with_list("crl_uris", [] as [&str; 0])
         .with_list("ocsp_uris", [] as [&str; 0]);
     Message::new().with_section(name, body)

@@ -74,7 +74,10 @@ fn auth(
         message.add_list(list, [] as [&str; 0]);
     }
     for (list, certificates) in [("certs", certs), ("cacerts", cacerts)] {
-        message.add_list(list, certificates.iter().map(|certificate| certificate.subject().to_string()));
+        message.add_list(
+            list,
+            certificates.iter().map(|certificate| text::distinguished_name(certificate.subject())),
+        );
     }
     message
 }

@@ -108,7 +108,8 @@ pub fn log_line(line: &LogLine<'_>) -> Message {
     if let Some(ike) = line.ike {
         message.add("ikesa-uniqueid", ike.0.to_string());
     }
-    let (text, _) = line.message.split_at(line.message.floor_char_boundary(u16::MAX.into()));
+    let mut text = super::sentence(line.message);
+    text.truncate(u16::MAX.into());
     message.with("msg", text)
 }
 

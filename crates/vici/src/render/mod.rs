@@ -14,7 +14,7 @@ pub use daemon::{algorithms, log_line, stats, version};
 pub use pool::pools;
 pub use rekey::{child_rekey, ike_rekey};
 pub use sa::{child_updown, ike_updown, list_sa};
-pub(crate) use text::spec;
+pub(crate) use text::{exact_identity, sentence, spec};
 pub use text::{identity, selector};
 
 use crate::codec::{MAX_PACKET, encoded_len};

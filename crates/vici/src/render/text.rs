@@ -3,33 +3,57 @@
 use crate::schema::protocol_name;
 use std::fmt::Write;
 use std::net::IpAddr;
+use testudo_ike::cert::DistinguishedName;
 use testudo_ike::config::{Identity, TsSpec};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 /// Longest identity shown: peers choose theirs, and a key ID of 64 KiB is nobody's name.
 const MAX_IDENTITY: usize = 512;
 
-/// An identity as strongSwan's `%Y`.
+/// An identity as strongSwan's `%Y`: each octet that is not printable ASCII is a `?`.
 pub fn identity(identity: &Identity) -> String {
-    let mut text = match identity {
-        Identity::Addr(address) => address.to_string(),
-        Identity::Fqdn(name) | Identity::Email(name) => printable(name),
-        Identity::Dn(name) => name.to_string(),
-        Identity::KeyId(octets) => match std::str::from_utf8(octets) {
-            // 20 octets may be a hash that happens to be printable.
-            Ok(text) if octets.len() != 20 && !text.contains(|c: char| c.is_control()) => text.to_owned(),
-            _ => octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":"),
-        },
-    };
+    let mut text = ascii(&exact_identity(identity));
     if text.len() > MAX_IDENTITY {
-        text.truncate(text.floor_char_boundary(MAX_IDENTITY));
-        text.push('…');
+        text.truncate(MAX_IDENTITY);
+        text.push_str("...");
     }
     text
 }
 
-fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+/// The same, which two identities never have in common: for names that nobody sees as a rule.
+pub(crate) fn exact_identity(identity: &Identity) -> String {
+    match identity {
+        Identity::Addr(address) => address.to_string(),
+        Identity::Fqdn(name) | Identity::Email(name) => name.clone(),
+        Identity::Dn(name) => name.to_string(),
+        Identity::KeyId(octets) => match std::str::from_utf8(octets) {
+            // 20 octets may be a hash that happens to be printable.
+            Ok(text) if octets.len() != 20 && text.bytes().all(is_printable) => text.to_owned(),
+            _ => octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":"),
+        },
+    }
+}
+
+/// A name of a certificate.
+pub(super) fn distinguished_name(name: &DistinguishedName) -> String {
+    ascii(&name.to_string())
+}
+
+/// What swanctl shows of a value: of one that is not printable ASCII it shows `(null)`, so charon
+/// sends none.
+pub(super) fn ascii(text: &str) -> String {
+    text.bytes().map(|octet| if is_printable(octet) { char::from(octet) } else { '?' }).collect()
+}
+
+/// Text of our own in printable ASCII, its signs in words.
+pub(crate) fn sentence(text: &str) -> String {
+    let text = text.replace('§', "section ").replace('…', "...");
+    let visible = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
+    text.chars().map(visible).collect()
+}
+
+fn is_printable(octet: u8) -> bool {
+    octet == b' ' || octet.is_ascii_graphic()
 }
 
 /// A selector as strongSwan's `%R`, with ports in numbers.
@@ -105,5 +129,29 @@ fn port(protocol: u8, port: u16) -> String {
         (1 | 58, 0) => kind.to_string(),
         (1 | 58, _) => format!("{kind}({code})"),
         _ => port.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As charon 5.9.8 has it: `chunk_printable`, octet by octet.
+    #[test]
+    fn what_is_not_ascii_is_shown_as_charon_does() {
+        let dn = Identity::Dn("C=CH, O=Kölner Dom, CN=Zürich".parse().unwrap());
+        assert_eq!(identity(&dn), "C=CH, O=K??lner Dom, CN=Z??rich");
+        assert_eq!(identity(&Identity::Email("jürg@example.org".into())), "j??rg@example.org");
+        assert_eq!(identity(&Identity::Fqdn("a\nb".into())), "a?b");
+        assert_eq!(identity(&Identity::KeyId("moon".into())), "moon");
+        assert_eq!(identity(&Identity::KeyId("ö".into())), "c3:b6");
+        assert_eq!(identity(&Identity::Fqdn("x".repeat(600))).len(), MAX_IDENTITY + 3);
+        let twins = ["ä", "ö"].map(|name| exact_identity(&Identity::Fqdn(name.into())));
+        assert_ne!(twins[0], twins[1], "secrets are named so");
+    }
+
+    #[test]
+    fn our_own_signs_are_words() {
+        assert_eq!(sentence("RFC 7296 §2.8: 'Kölner\nTor'…"), "RFC 7296 section 2.8: 'K?lner?Tor'...");
     }
 }

@@ -47,6 +47,6 @@ fn name_of_owners(kind: SecretKind, owners: &[Identity]) -> String {
     if owners.is_empty() {
         return format!("{kind}-of-anybody");
     }
-    let owners: Vec<_> = owners.iter().map(crate::render::identity).collect();
+    let owners: Vec<_> = owners.iter().map(crate::render::exact_identity).collect();
     format!("{kind}-of-{}", owners.join(","))
 }

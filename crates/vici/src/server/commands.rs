@@ -82,16 +82,9 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
 
 /// `success = no` with the reason, cut to what a value can hold.
 pub(super) fn failed(errmsg: String) -> Message {
-    let mut errmsg = printable(&errmsg);
+    let mut errmsg = render::sentence(&errmsg);
     errmsg.truncate(u16::MAX.into());
     Message::new().with("success", "no").with("errmsg", errmsg)
-}
-
-/// The text in printable ASCII: of any other swanctl shows nothing at all.
-fn printable(text: &str) -> String {
-    let ascii = text.replace('§', "section ").replace('…', "...");
-    let visible = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
-    ascii.chars().map(visible).collect()
 }
 
 /// The answer, or why there is none: no client of VICI takes a longer packet (libvici closes the connection).

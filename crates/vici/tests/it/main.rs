@@ -6,6 +6,7 @@ mod codec;
 mod connections;
 mod counters;
 mod monitor;
+mod names;
 mod post_quantum;
 mod ppk;
 mod secrets;
