@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its terminal")]
 
 mod bench;
+mod check;
 mod cluster;
 mod configured;
 mod daemon;
@@ -33,6 +34,9 @@ enum Command {
     Drain(drain::DrainArgs),
     /// Tells whether a node has its configuration from the cluster, so that its own files need not be loaded.
     Configured(configured::ConfiguredArgs),
+    /// Tells what the gateway would refuse of a swanctl.conf, by file and line, and changes
+    /// nothing.
+    Check(check::CheckArgs),
     /// Measures the packet path and the handshakes of this machine, without a network.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
         Command::Cluster(args) => cluster::run(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Configured(args) => configured::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Bench(bench) => bench::run(&bench),
     }
 }

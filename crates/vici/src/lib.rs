@@ -11,6 +11,7 @@ mod answer;
 pub mod client;
 pub mod cluster;
 pub mod codec;
+pub mod conf;
 mod configuration;
 pub mod control;
 pub mod counters;

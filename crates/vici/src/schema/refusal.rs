@@ -47,6 +47,19 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// The key that is wrong, or missing.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Unknown { path }
+            | Self::Unsupported { path, .. }
+            | Self::Bad { path, .. }
+            | Self::Missing { path, .. }
+            | Self::Duplicate { path } => path,
+        }
+    }
+}
+
 fn expectation(expected: &str) -> String {
     if expected.is_empty() { "; leave the key out".to_owned() } else { format!("; expected {expected}") }
 }

@@ -1,0 +1,94 @@
+//! `testudo check`: what the gateway would say to a `swanctl.conf`, without a gateway.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use testudo_vici::conf::{Check, Files, Report, Severity};
+use testudo_vici::schema::Policy;
+
+/// Some connection, secret, pool or authority would be refused.
+const REFUSED: u8 = 1;
+/// Loading it would unload every connection: it cannot be read to its end, or has none.
+const NOTHING: u8 = 2;
+
+/// What to look at.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 all of it would be loaded; 1 some would be refused; 2 loading it would unload every \
+                        connection, because a file cannot be read to its end or names none."
+)]
+pub(crate) struct CheckArgs {
+    /// The files, each with all that it includes; relative names in them are looked for where it
+    /// lies.
+    #[arg(value_name = "FILE", default_value = "/etc/swanctl/swanctl.conf")]
+    files: Vec<PathBuf>,
+    /// Weak algorithms are allowed, as with legacy = true in testudo.toml.
+    #[arg(long)]
+    legacy: bool,
+    /// Does not read the certificates that are named: on a machine that has none.
+    #[arg(long)]
+    no_certificates: bool,
+    /// A configuration without connections is what is wanted.
+    #[arg(long)]
+    empty: bool,
+    /// Says nothing about what would be loaded.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// The files of this machine.
+struct Disk;
+
+impl Files for Disk {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let names =
+            std::fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect()
+    }
+}
+
+/// Prints what is wrong, and nothing is changed.
+pub(crate) fn run(args: &CheckArgs) -> ExitCode {
+    let policy = if args.legacy { Policy::Legacy } else { Policy::Modern };
+    let check = Check { files: &Disk, policy, reads_files: !args.no_certificates };
+    let reports: Vec<Report> = args.files.iter().map(|file| check.run(file)).collect();
+    let mut code = 0;
+    for (file, report) in args.files.iter().zip(&reports) {
+        code = code.max(judge(file, report, args));
+    }
+    if let [_, _, ..] = reports.as_slice()
+        && !args.quiet
+    {
+        let load = reports.iter().filter(|report| report.loads()).count();
+        println!("{load} of {} files would load.", reports.len());
+    }
+    ExitCode::from(code)
+}
+
+/// Prints one report and returns its exit code.
+fn judge(file: &Path, report: &Report, args: &CheckArgs) -> u8 {
+    for finding in &report.findings {
+        let severity = if finding.severity == Severity::Warning { "warning: " } else { "" };
+        eprintln!("{}:{}: {severity}{}", finding.file.display(), finding.line, finding.text);
+    }
+    let file = file.display();
+    let named = report.connections + report.refused;
+    if !report.complete {
+        eprintln!("{file}: cannot be read to its end: loading it would unload what is missing");
+        return NOTHING;
+    }
+    if named == 0 && !args.empty {
+        eprintln!(
+            "{file}: names no connection: loading it would unload all (--empty says that this is wanted)"
+        );
+        return NOTHING;
+    }
+    if !args.quiet {
+        println!("{file}: {} of {named} connections would load.", report.connections);
+    }
+    if report.loads() { 0 } else { REFUSED }
+}

@@ -1,0 +1,326 @@
+//! What would be wrong with a configuration if swanctl loaded it.
+
+use super::messages::Maker;
+use super::parse::{self, Parsed};
+use super::tree::{self, Section, Tree};
+use super::{At, Files, Sources};
+use crate::message::{Element, Message};
+use crate::overlap::{SelectorIndex, Twin};
+use crate::schema::{self, Policy, Refusal};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use testudo_ike::config::Connection;
+use testudo_ike::endpoint::Endpoint;
+
+/// The sections that swanctl looks at.
+const LOADED: [&str; 4] = ["connections", "secrets", "pools", "authorities"];
+/// Faults of one connection, secret, pool or authority: enough to mend it.
+const MAX_FAULTS: usize = 100;
+
+/// How a configuration is checked.
+pub struct Check<'a> {
+    /// Where files come from.
+    pub files: &'a dyn Files,
+    /// Which algorithms may be named.
+    pub policy: Policy,
+    /// Whether certificates that are named are read too.
+    pub reads_files: bool,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It would be refused, or not be read.
+    Fault,
+    /// It would be loaded, and may not be what was meant.
+    Warning,
+}
+
+/// Something that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// In which file.
+    pub file: PathBuf,
+    /// In which line; 0 for the file as such.
+    pub line: u32,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was found, and what was expected.
+    pub text: String,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// By file and line.
+    pub findings: Vec<Finding>,
+    /// Connections that would be loaded.
+    pub connections: usize,
+    /// Connections that would be refused.
+    pub refused: usize,
+    /// False if not all of it could be read: then swanctl would unload what is missing.
+    pub complete: bool,
+}
+
+impl Report {
+    /// True without faults.
+    pub fn loads(&self) -> bool {
+        self.findings.iter().all(|finding| finding.severity == Severity::Warning)
+    }
+}
+
+impl Check<'_> {
+    /// Reads a `swanctl.conf` and all that it includes, and applies nothing.
+    pub fn run(&self, path: &Path) -> Report {
+        let Parsed { tree, sources, troubles } = parse::read(path, self.files);
+        let mut run = Run {
+            policy: self.policy,
+            sources: &sources,
+            maker: Maker {
+                tree: &tree,
+                files: self.files,
+                directory: path.parent().unwrap_or(Path::new("")).to_owned(),
+                reads_files: self.reads_files,
+                places: BTreeMap::new(),
+                left_out: BTreeSet::new(),
+                troubles: Vec::new(),
+            },
+            twins: SelectorIndex::default(),
+            report: Report { complete: !troubles.iter().any(|trouble| trouble.fatal), ..Report::default() },
+            findings: Vec::new(),
+        };
+        for trouble in troubles {
+            let severity = if trouble.fatal { Severity::Fault } else { Severity::Warning };
+            run.find(trouble.at, severity, trouble.text);
+        }
+        run.all(&tree);
+        run.finish()
+    }
+}
+
+struct Run<'a> {
+    policy: Policy,
+    sources: &'a Sources,
+    maker: Maker<'a>,
+    /// The children so far, by their selectors.
+    twins: SelectorIndex,
+    report: Report,
+    findings: Vec<(At, Severity, String)>,
+}
+
+impl Run<'_> {
+    fn find(&mut self, at: At, severity: Severity, text: String) {
+        self.findings.push((at, severity, text));
+    }
+
+    fn all(&mut self, tree: &Tree) {
+        self.outside(tree);
+        let named = |kind: &str| -> Vec<String> {
+            tree::sections(&tree.views(&[kind])).iter().map(|section| section.name.clone()).collect()
+        };
+        for name in named("connections") {
+            self.connection(&name);
+        }
+        for name in named("secrets") {
+            if let Some(message) = self.maker.secret(&name) {
+                self.decoded(message, &format!("secrets.{name}."), schema::shared_secret);
+            }
+        }
+        for name in named("pools") {
+            let message = self.maker.pool(&name);
+            self.decoded(message, "pools.", schema::pool);
+        }
+        for name in named("authorities") {
+            let message = self.maker.authority(&name);
+            self.decoded(message, "authorities.", schema::load_authority);
+        }
+        self.twice(&tree.root, "");
+        self.references(tree, &tree.root);
+    }
+
+    fn finish(mut self) -> Report {
+        for (key, why) in std::mem::take(&mut self.maker.troubles) {
+            self.find(self.place_of(&key), Severity::Fault, format!("{key}: {why}"));
+        }
+        self.findings.sort();
+        self.findings.dedup();
+        let finding = |(at, severity, text): (At, Severity, String)| Finding {
+            file: self.sources.path(at),
+            line: at.line,
+            severity,
+            text,
+        };
+        let findings = self.findings.into_iter().map(finding).collect();
+        Report { findings, ..self.report }
+    }
+
+    /// Where the key stands, or else the section that it would belong to.
+    fn place_of(&self, key: &str) -> At {
+        let mut key = key;
+        loop {
+            if let Some(at) = self.maker.places.get(key) {
+                return *at;
+            }
+            match key.rsplit_once('.') {
+                Some((section, _)) => key = section,
+                None => return At::default(),
+            }
+        }
+    }
+
+    fn connection(&mut self, name: &str) {
+        let (policy, before) = (self.policy, self.maker.troubles.len());
+        let message = self.maker.connection(name);
+        let without_effect = schema::without_effect(&message);
+        let (connection, faults) =
+            self.decoded(message, "connections.", |message| schema::connection(message, policy));
+        if faults || self.maker.troubles.len() > before || !connection.is_some_and(|found| self.loads(&found))
+        {
+            self.report.refused += 1;
+            return;
+        }
+        self.report.connections += 1;
+        for line in without_effect {
+            let key = line.split(':').next().unwrap_or_default();
+            self.find(self.place_of(key), Severity::Warning, line);
+        }
+    }
+
+    /// What is wrong with a connection whose keys are right, each by itself.
+    fn loads(&mut self, connection: &Connection) -> bool {
+        let path = |child: &str| format!("connections.{}.children.{child}", connection.name);
+        for Twin { child, others } in self.twins.load(connection) {
+            let text = format!("{}: {}", path(&child), Twin::describe(&others));
+            self.find(self.place_of(&path(&child)), Severity::Warning, text);
+        }
+        let checked = Endpoint::check_connection(connection);
+        if let Err(why) = &checked {
+            let key = format!("connections.{}", connection.name);
+            self.find(self.place_of(&key), Severity::Fault, format!("{key}: {why}"));
+        }
+        checked.is_ok()
+    }
+
+    /// Decodes a message, and what is left of it without each key that is wrong, so that all are
+    /// named. `above`: what stands before the message's own names in a path. With what was decoded,
+    /// true if anything is wrong.
+    fn decoded<T>(
+        &mut self,
+        mut message: Message,
+        above: &str,
+        decode: impl Fn(&Message) -> Result<T, Refusal>,
+    ) -> (Option<T>, bool) {
+        let mut told = BTreeSet::new();
+        let mut faults = false;
+        for _ in 0..MAX_FAULTS {
+            let refusal = match decode(&message) {
+                Ok(decoded) => return (Some(decoded), faults),
+                Err(refusal) => refusal,
+            };
+            let path = refusal.path().to_owned();
+            if self.maker.left_out.contains(&path) {
+                return (None, faults);
+            }
+            // What was taken out is missed, or wrong as it is by default.
+            if !told.insert(path.clone()) {
+                break;
+            }
+            faults = true;
+            self.find(self.place_of(&path), Severity::Fault, refusal.to_string());
+            let key = path.strip_prefix(above).unwrap_or_default();
+            match without(&message, &key.split('.').collect::<Vec<_>>()) {
+                Some(rest) => message = rest,
+                None => break,
+            }
+        }
+        (None, faults)
+    }
+
+    /// What swanctl does not look at.
+    fn outside(&mut self, tree: &Tree) {
+        for value in &tree.root.values {
+            let text = format!("{}: a key outside of all sections, which nothing reads", value.name);
+            self.find(value.at, Severity::Fault, text);
+        }
+        let mut referred = BTreeSet::new();
+        collect_references(&tree.root, &mut referred);
+        for section in &tree.root.sections {
+            let name = section.name.as_str();
+            if !LOADED.contains(&name) && !referred.contains(name) {
+                let text = format!(
+                    "{name}: found a section that nothing reads or refers to, expected connections, secrets, pools or \
+                     authorities"
+                );
+                self.find(section.places.first().copied().unwrap_or_default(), Severity::Fault, text);
+            }
+        }
+    }
+
+    /// Sections and keys that stand there twice: strongSwan makes one of them, without a word.
+    fn twice(&mut self, section: &Section, path: &str) {
+        let full = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        for value in &section.values {
+            if let Some(before) = value.before {
+                let text = format!(
+                    "{}: the value of {} is without effect",
+                    full(&value.name),
+                    self.sources.show(before)
+                );
+                self.find(value.at, Severity::Warning, text);
+            }
+        }
+        for inner in &section.sections {
+            let full = full(&inner.name);
+            // Those at the top are spread over files as a rule.
+            if let [first, again, ..] = inner.places.as_slice()
+                && !path.is_empty()
+            {
+                let first = self.sources.show(*first);
+                let text = format!("{full}: stands here again, and is one with that of {first}");
+                self.find(*again, Severity::Warning, text);
+            }
+            self.twice(inner, &full);
+        }
+    }
+
+    fn references(&mut self, tree: &Tree, section: &Section) {
+        for (reference, at) in &section.references {
+            if tree.views(&reference.split('.').collect::<Vec<_>>()).is_empty() {
+                let text = format!("{}: refers to {reference}, which is not there", section.name);
+                self.find(*at, Severity::Fault, text);
+            }
+        }
+        for inner in &section.sections {
+            self.references(tree, inner);
+        }
+    }
+}
+
+/// The first parts of all that sections refer to.
+fn collect_references<'a>(section: &'a Section, into: &mut BTreeSet<&'a str>) {
+    let names = section.references.iter().map(|(name, _)| name.split('.').next().unwrap_or_default());
+    into.extend(names);
+    section.sections.iter().for_each(|inner| collect_references(inner, into));
+}
+
+/// The message without the key or section of that path, if it has it.
+fn without(message: &Message, path: &[&str]) -> Option<Message> {
+    let (name, within) = path.split_first()?;
+    let mut found = false;
+    let mut rest = Message::new();
+    for element in message.elements() {
+        match element {
+            Element::Section(section, content) if section == name && !within.is_empty() => {
+                found = true;
+                rest.add_section(section, without(content, within)?);
+            }
+            other if other.name() == *name && within.is_empty() => found = true,
+            other => rest.push(other.clone()),
+        }
+    }
+    found.then_some(rest)
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

@@ -1,0 +1,173 @@
+use super::*;
+use std::io;
+
+/// Files by their paths.
+struct Fake(BTreeMap<PathBuf, Vec<u8>>);
+
+impl Files for Fake {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.0.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let within = self.0.keys().filter(|path| path.parent() == Some(directory));
+        Ok(within.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect())
+    }
+}
+
+fn check(files: &[(&str, &str)]) -> Report {
+    let files =
+        files.iter().map(|(path, text)| (Path::new("/etc/swanctl").join(path), text.as_bytes().to_vec()));
+    let files = Fake(files.collect());
+    Check { files: &files, policy: Policy::Modern, reads_files: true }
+        .run(Path::new("/etc/swanctl/swanctl.conf"))
+}
+
+/// What is found, without the directory.
+fn said(report: &Report) -> Vec<String> {
+    let line = |finding: &Finding| {
+        let file = finding.file.strip_prefix("/etc/swanctl").unwrap().display();
+        let text = finding.text.replace("/etc/swanctl/", "");
+        format!("{:?} {file}:{}: {text}", finding.severity, finding.line)
+    };
+    report.findings.iter().map(line).collect()
+}
+
+/// A connection of that name and with those lines in its child.
+fn connection(name: &str, child: &str) -> String {
+    format!(
+        "connections {{\n{name} {{\nremote_addrs = 192.0.2.2\nlocal {{\nauth = psk\n}}\nremote {{\nauth = psk\n}}\n\
+         children {{\nnet {{\n{child}\n}}\n}}\n}}\n}}\n"
+    )
+}
+
+#[test]
+fn what_swanctl_would_load_loads() {
+    let report = check(&[("swanctl.conf", &connection("gw", "local_ts = 10.1.0.0/16, 10.3.0.0/16"))]);
+    assert_eq!(said(&report), [] as [&str; 0]);
+    assert_eq!((report.connections, report.refused, report.complete), (1, 0, true));
+}
+
+#[test]
+fn every_fault_is_named_with_file_and_line() {
+    let faults = "local_ts = here\nesp_proposal = aes128\nmode = beet\nrekey_time = 010";
+    let report =
+        check(&[("swanctl.conf", "include conf.d/*.conf\n"), ("conf.d/a.conf", &connection("gw", faults))]);
+    let path = "connections.gw.children.net";
+    let addresses = "a subnet, an address, a range or dynamic, with [protocol/port] if wanted";
+    let expected = [
+        format!("Fault conf.d/a.conf:12: {path}.local_ts: found \"here\", expected {addresses}"),
+        format!("Fault conf.d/a.conf:13: {path}.esp_proposal: unknown key"),
+        format!(
+            "Fault conf.d/a.conf:14: {path}.mode: found \"beet\", but this mode is not supported; expected tunnel, \
+             transport, pass or drop"
+        ),
+        format!(
+            "Fault conf.d/a.conf:15: {path}.rekey_time: found \"010\", expected a time such as 30s, 5m, 1h or 1d"
+        ),
+    ];
+    assert_eq!(said(&report), expected);
+    assert_eq!((report.connections, report.refused, report.complete), (0, 1, true));
+}
+
+#[test]
+fn a_missing_brace_is_no_empty_configuration() {
+    let text = connection("gw", "");
+    let report = check(&[("swanctl.conf", text.strip_suffix("}\n").unwrap())]);
+    assert!(!report.complete && !report.loads());
+    assert_eq!(
+        said(&report)[0],
+        "Fault swanctl.conf:16: found the end of the file, expected } of section connections of line 1"
+    );
+    let report = check(&[("swanctl.conf", &(text + "}\n"))]);
+    assert_eq!(said(&report), ["Fault swanctl.conf:17: found }, which closes no section"]);
+}
+
+#[test]
+fn templates_are_followed() {
+    let text = "base {\nremote_addrs = 192.0.2.2\nlocal {\nauth = psk\n}\nremote {\nauth = psk\n}\nchildren {\nnet {\n\
+                esp_proposals = nothing\n}\n}\n}\nconnections {\ngw : base {\nchildren {\nnet {\nesp_proposals = aes128gcm16\n}\n}\n}\n\
+                other : base {\n}\nthird : bass {\n}\n}\n";
+    let report = check(&[("swanctl.conf", text)]);
+    let said = said(&report);
+    assert!(
+        said[0].starts_with("Fault swanctl.conf:11: connections.other.children.net.esp_proposals: found"),
+        "{said:?}"
+    );
+    assert!(
+        said.contains(&"Fault swanctl.conf:25: third: refers to bass, which is not there".to_owned()),
+        "{said:?}"
+    );
+    assert_eq!((report.connections, report.refused), (1, 2));
+}
+
+#[test]
+fn what_nothing_reads_is_a_fault() {
+    let report = check(&[("swanctl.conf", "conections {\ngw {\n}\n}\nmode = tunnel\n")]);
+    let said = said(&report);
+    assert!(
+        said[0].starts_with("Fault swanctl.conf:1: conections: found a section that nothing reads"),
+        "{said:?}"
+    );
+    assert_eq!(said[1], "Fault swanctl.conf:5: mode: a key outside of all sections, which nothing reads");
+}
+
+#[test]
+fn what_stands_twice_is_warned_of() {
+    let one = connection("gw", "local_ts = 10.1.0.0/16\nremote_ts = 10.2.0.0/16");
+    let more = "connections {\ngw {\nremote_addrs = 192.0.2.9\n}\n}\n";
+    let other = connection("other", "local_ts = 10.1.0.0/16\nremote_ts = 10.2.0.0/16\nicmp = yes");
+    let files = [("swanctl.conf", "include *.inc\n"), ("1.inc", &one), ("2.inc", more), ("3.inc", &other)];
+    let report = check(&files);
+    assert_eq!(
+        said(&report),
+        [
+            "Warning 2.inc:2: connections.gw: stands here again, and is one with that of 1.inc:2",
+            "Warning 2.inc:3: connections.gw.remote_addrs: the value of 1.inc:3 is without effect",
+            "Warning 3.inc:11: connections.other.children.net: has the same selectors as gw.net: what goes out can take \
+             one of them only",
+            "Warning 3.inc:14: connections.other.children.net.icmp: yes has no effect: ICMP errors from addresses \
+             outside of the selectors are dropped",
+        ]
+    );
+    assert!(report.loads() && report.connections == 2);
+}
+
+#[test]
+fn secrets_pools_and_authorities_are_checked_too() {
+    let text = "secrets {\nike-1 {\nid = moon\nsecert = abc\n}\neap-2 {\nid = carol\nsecret = x\n}\nother {\n}\n}\n\
+                pools {\nrw {\naddrs = 10.3.0.0\nsubnets = 10.0.0.0/8\n}\n}\nauthorities {\nca {\ncacert = ca.pem\n}\n}\n";
+    let report = check(&[("swanctl.conf", text)]);
+    let said = said(&report);
+    for expected in [
+        "Fault swanctl.conf:4: secrets.ike-1.secert: unknown key",
+        "Fault swanctl.conf:2: secrets.ike-1.data: missing, expected the key",
+        "Fault swanctl.conf:6: secrets.eap-2.type: found \"eap\", but secrets of this type are not supported; expected ike or ppk",
+        "Fault swanctl.conf:10: secrets.other: swanctl knows no secret of this name; expected one that begins with ike, ppk or private",
+        "Fault swanctl.conf:16: pools.rw.subnets: unknown key",
+        "Fault swanctl.conf:21: authorities.ca.cacert: /etc/swanctl/x509ca/ca.pem: entity not found",
+    ] {
+        let expected = expected.replace("/etc/swanctl/", "");
+        assert!(said.contains(&expected), "{expected:?} is not in {said:#?}");
+    }
+}
+
+#[test]
+fn files_that_are_named_are_read_or_left_out() {
+    let text = connection("gw", "").replace("local {\nauth = psk", "local {\ncerts = gw.pem");
+    let files = [("swanctl.conf", text.as_str())];
+    let report = check(&files);
+    assert_eq!(
+        said(&report),
+        ["Fault swanctl.conf:5: connections.gw.local.certs: x509/gw.pem: entity not found"]
+    );
+    let report = check(&[files[0], ("x509/gw.pem", "nothing")]);
+    assert!(
+        said(&report)[0]
+            .starts_with("Fault swanctl.conf:5: connections.gw.local.certs: found entry 1 of 7 octets")
+    );
+    let fake = Fake([(PathBuf::from("/swanctl.conf"), text.into_bytes())].into());
+    let report =
+        Check { files: &fake, policy: Policy::Modern, reads_files: false }.run(Path::new("/swanctl.conf"));
+    assert_eq!((report.findings.len(), report.connections), (0, 1));
+}

@@ -1,0 +1,207 @@
+//! What swanctl makes of sections: a message for each connection, secret, pool and authority.
+
+use super::tree::{self, Tree, Value};
+use super::{At, Files};
+use crate::message::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// Keys whose values are lists.
+const LISTS: [&str; 11] = [
+    "local_addrs",
+    "remote_addrs",
+    "proposals",
+    "esp_proposals",
+    "ah_proposals",
+    "local_ts",
+    "remote_ts",
+    "vips",
+    "pools",
+    "groups",
+    "cert_policy",
+];
+
+/// Keys whose values name files, and the directories that these lie in.
+const FILES: [(&str, &str); 3] = [("certs", "x509"), ("cacerts", "x509ca"), ("pubkeys", "pubkey")];
+
+/// What the secrets' names begin with, by which swanctl knows their types.
+const SECRETS: [&str; 5] = ["eap", "xauth", "ntlm", "ike", "ppk"];
+/// The same of what it does not send as it stands: keys of files, and what is decrypted.
+const KEYS: [&str; 6] = ["private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token"];
+
+/// Makes messages, and notes where each key stands.
+pub(super) struct Maker<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) files: &'a dyn Files,
+    /// Of swanctl.conf.
+    pub(super) directory: PathBuf,
+    /// False: what files hold is left out.
+    pub(super) reads_files: bool,
+    /// Where a key or section stands, by its path.
+    pub(super) places: BTreeMap<String, At>,
+    /// Keys that are left out because what they name is not read.
+    pub(super) left_out: BTreeSet<String>,
+    /// What is wrong with a key, by its path.
+    pub(super) troubles: Vec<(String, String)>,
+}
+
+impl Maker<'_> {
+    /// The argument of `load-conn`.
+    pub(super) fn connection(&mut self, name: &str) -> Message {
+        self.enter(&["connections", name]);
+        Message::new().with_section(name, self.section(&["connections", name]))
+    }
+
+    /// Notes where a section begins.
+    fn enter(&mut self, path: &[&str]) {
+        let first = self.tree.views(path).first().and_then(|section| section.places.first().copied());
+        self.places.insert(path.join("."), first.unwrap_or_default());
+    }
+
+    fn section(&mut self, path: &[&str]) -> Message {
+        let tree = self.tree;
+        let views = tree.views(path);
+        let mut message = Message::new();
+        for (value, text) in tree::values(&views) {
+            self.note(path, value);
+            let file = FILES.iter().find(|(key, _)| value.name.eq_ignore_ascii_case(key));
+            if LISTS.iter().any(|key| value.name.eq_ignore_ascii_case(key)) {
+                message.add_list(&value.name, list(text));
+            } else if let Some((_, directory)) = file {
+                self.add_files(&mut message, &full(path, &value.name), directory, text);
+            } else {
+                message.add(&value.name, text);
+            }
+        }
+        for section in tree::sections(&views) {
+            let inner: Vec<&str> = path.iter().copied().chain([section.name.as_str()]).collect();
+            self.enter(&inner);
+            let content = self.section(&inner);
+            message.add_section(&section.name, content);
+        }
+        message
+    }
+
+    fn note(&mut self, path: &[&str], value: &Value) {
+        self.places.insert(full(path, &value.name), value.at);
+    }
+
+    fn add_files(&mut self, message: &mut Message, key: &str, directory: &str, text: &str) {
+        let name = key.rsplit('.').next().unwrap_or(key);
+        let mut contents = Vec::new();
+        for item in list(text) {
+            match self.file(directory, item) {
+                Some(Ok(content)) => contents.push(content),
+                Some(Err(why)) => self.troubles.push((key.to_owned(), why)),
+                None => {
+                    self.left_out.insert(key.to_owned());
+                }
+            }
+        }
+        if !contents.is_empty() {
+            message.add_list(name, contents);
+        }
+    }
+
+    /// None: it is not to be read, or cannot be told from its text.
+    fn file(&self, directory: &str, name: &str) -> Option<Result<Vec<u8>, String>> {
+        if !self.reads_files || name.starts_with("0x") || name.starts_with("0s") {
+            return None;
+        }
+        let path = self.directory.join(directory).join(name);
+        Some(self.files.read(&path).map_err(|error| format!("{}: {error}", path.display())))
+    }
+
+    /// The argument of `load-pool`.
+    pub(super) fn pool(&mut self, name: &str) -> Message {
+        let tree = self.tree;
+        let path = ["pools", name];
+        self.enter(&path);
+        let mut message = Message::new();
+        for (value, text) in tree::values(&tree.views(&path)) {
+            self.note(&path, value);
+            match value.name.as_str() {
+                "addrs" => message.add("addrs", text),
+                name => message.add_list(name, list(text)),
+            }
+        }
+        Message::new().with_section(name, message)
+    }
+
+    /// The argument of `load-authority`.
+    pub(super) fn authority(&mut self, name: &str) -> Message {
+        let tree = self.tree;
+        let path = ["authorities", name];
+        self.enter(&path);
+        let mut message = Message::new();
+        for (value, text) in tree::values(&tree.views(&path)) {
+            self.note(&path, value);
+            let key = full(&path, &value.name);
+            match value.name.as_str() {
+                "cacert" => match self.file("x509ca", text) {
+                    Some(Ok(content)) => message.add("cacert", content),
+                    Some(Err(why)) => {
+                        self.left_out.insert(key.clone());
+                        self.troubles.push((key, why));
+                    }
+                    None => {
+                        self.left_out.insert(key);
+                    }
+                },
+                name @ ("crl_uris" | "ocsp_uris") => message.add_list(name, list(text)),
+                name => message.add(name, text),
+            }
+        }
+        Message::new().with_section(name, message)
+    }
+
+    /// The argument of `load-shared`; none for a key in a file, and for what swanctl does not know.
+    pub(super) fn secret(&mut self, name: &str) -> Option<Message> {
+        let tree = self.tree;
+        let path = ["secrets", name];
+        self.enter(&path);
+        let Some(kind) = SECRETS.iter().find(|kind| name.starts_with(**kind)) else {
+            self.other_secret(name);
+            return None;
+        };
+        let mut message = Message::new().with("id", name).with("type", *kind);
+        let mut owners = Vec::new();
+        for (value, text) in tree::values(&tree.views(&path)) {
+            match value.name.as_str() {
+                "secret" => {
+                    self.places.insert(full(&path, "data"), value.at);
+                    message.add("data", text);
+                }
+                id if id.starts_with("id") => {
+                    self.places.insert(full(&path, "owners"), value.at);
+                    owners.push(text);
+                }
+                other => {
+                    self.note(&path, value);
+                    self.troubles.push((full(&path, other), "unknown key".to_owned()));
+                }
+            }
+        }
+        message.add_list("owners", owners);
+        Some(message)
+    }
+
+    fn other_secret(&mut self, name: &str) {
+        let why = match KEYS.iter().find(|kind| name.starts_with(**kind)) {
+            Some(kind @ (&"pkcs12" | &"token")) => format!("secrets of type {kind} are not supported"),
+            Some(_) => return,
+            None => "swanctl knows no secret of this name; expected one that begins with ike, ppk or private"
+                .to_owned(),
+        };
+        self.troubles.push((full(&["secrets"], name), why));
+    }
+}
+
+fn full(path: &[&str], name: &str) -> String {
+    path.iter().copied().chain([name]).collect::<Vec<_>>().join(".")
+}
+
+/// Between commas, without the space around.
+fn list(text: &str) -> Vec<&str> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()
+}

@@ -1,0 +1,332 @@
+//! The grammar of strongSwan's settings.
+
+use super::include;
+use super::tree::{Section, Tree};
+use super::{At, Files, Sources};
+use std::path::{Path, PathBuf};
+
+/// Files within files, as in strongSwan.
+const MAX_INCLUDES: usize = 10;
+/// Sections within sections: more would be no configuration.
+const MAX_NESTING: usize = 32;
+
+/// Something that cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Trouble {
+    pub(super) at: At,
+    pub(super) text: String,
+    /// False if the rest is read as it stands.
+    pub(super) fatal: bool,
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(super) struct Parsed {
+    pub(super) tree: Tree,
+    pub(super) sources: Sources,
+    pub(super) troubles: Vec<Trouble>,
+}
+
+/// Reads a file and all that it includes.
+pub(super) fn read(path: &Path, files: &dyn Files) -> Parsed {
+    let mut parsed = Parsed::default();
+    let mut reader = Reader { files, sources: Sources::default(), troubles: Vec::new() };
+    match files.read(path) {
+        Ok(octets) => reader.file(path, &octets, &mut parsed.tree.root, 0),
+        Err(error) => {
+            let file = reader.sources.add(path.to_owned());
+            reader.trouble(At { file, line: 0 }, error.to_string(), true);
+        }
+    }
+    Parsed { sources: reader.sources, troubles: reader.troubles, ..parsed }
+}
+
+struct Reader<'a> {
+    files: &'a dyn Files,
+    sources: Sources,
+    troubles: Vec<Trouble>,
+}
+
+impl Reader<'_> {
+    fn trouble(&mut self, at: At, text: String, fatal: bool) {
+        self.troubles.push(Trouble { at, text, fatal });
+    }
+
+    fn file(&mut self, path: &Path, octets: &[u8], into: &mut Section, depth: usize) {
+        let file = self.sources.add(path.to_owned());
+        let text = String::from_utf8_lossy(octets);
+        let mut text = Text { rest: &text, at: At { file, line: 1 } };
+        let mut place =
+            Place { directory: path.parent().unwrap_or(Path::new("")).to_owned(), depth, nesting: 0 };
+        if let Err(trouble) = self.statements(&mut text, into, &mut place) {
+            self.troubles.push(trouble);
+        }
+    }
+
+    /// Up to the end of the section or file.
+    fn statements(
+        &mut self,
+        text: &mut Text<'_>,
+        into: &mut Section,
+        place: &mut Place,
+    ) -> Result<(), Trouble> {
+        loop {
+            text.skip_space();
+            let at = text.at;
+            match text.peek() {
+                None if place.nesting == 0 => return Ok(()),
+                None => {
+                    let opened = into.places.last().copied().unwrap_or_default().line;
+                    let name = &into.name;
+                    return text.fail(format!(
+                        "found the end of the file, expected }} of section {name} of line {opened}"
+                    ));
+                }
+                Some('}') if place.nesting == 0 => {
+                    return text.fail("found }, which closes no section".to_owned());
+                }
+                Some('}') => {
+                    text.advance();
+                    return Ok(());
+                }
+                Some(c) if !is_of_name(c) => {
+                    return text.fail(format!("found {c:?}, expected the name of a key or section"));
+                }
+                Some(_) => {}
+            }
+            let name = text.name();
+            if name == "include" && text.begins_include() {
+                let pattern = text.include_pattern()?;
+                self.include(at, &pattern, into, place);
+                continue;
+            }
+            self.statement(text, name, at, into, place)?;
+        }
+    }
+
+    fn statement(
+        &mut self,
+        text: &mut Text<'_>,
+        name: String,
+        at: At,
+        into: &mut Section,
+        place: &mut Place,
+    ) -> Result<(), Trouble> {
+        text.skip_space();
+        match text.peek() {
+            Some('=') => {
+                text.advance();
+                let value = text.value()?;
+                into.set(name, value, at);
+                Ok(())
+            }
+            Some('{' | ':') => {
+                let references = text.references()?;
+                if place.nesting >= MAX_NESTING {
+                    return text.fail(format!(
+                        "found section {name}, expected no more than {MAX_NESTING} within each other"
+                    ));
+                }
+                let section = into.enter(name, at);
+                section.references.extend(references);
+                place.nesting += 1;
+                self.statements(text, section, place)?;
+                place.nesting -= 1;
+                Ok(())
+            }
+            Some(c) => text.fail(format!("found {c:?} behind {name}, expected =, {{ or :")),
+            None => text.fail(format!("found the end of the file behind {name}, expected =, {{ or :")),
+        }
+    }
+
+    /// What the files hold belongs to the section that includes them.
+    fn include(&mut self, at: At, pattern: &str, into: &mut Section, place: &Place) {
+        if place.depth >= MAX_INCLUDES {
+            return self.trouble(
+                at,
+                format!("include {pattern}: more than {MAX_INCLUDES} files within each other"),
+                true,
+            );
+        }
+        let found = include::find(&place.directory, pattern, self.files);
+        if found.is_empty() && !include::is_pattern(pattern) {
+            return self.trouble(at, format!("include {pattern}: there is no such file"), false);
+        }
+        for path in found {
+            match self.files.read(&path) {
+                Ok(octets) => self.file(&path, &octets, into, place.depth + 1),
+                Err(error) => self.trouble(at, format!("include {}: {error}", path.display()), false),
+            }
+        }
+    }
+}
+
+/// Where a statement stands.
+struct Place {
+    /// Of the file: includes are relative to it.
+    directory: PathBuf,
+    /// How many files include it.
+    depth: usize,
+    /// How many sections of the file it stands in.
+    nesting: usize,
+}
+
+fn is_of_name(c: char) -> bool {
+    !matches!(c, '#' | '{' | '}' | ':' | '.' | ',' | '=' | '"' | '\r' | '\n' | '\t' | ' ')
+}
+
+/// What is not read yet.
+struct Text<'a> {
+    rest: &'a str,
+    at: At,
+}
+
+impl Text<'_> {
+    fn fail<T>(&self, text: String) -> Result<T, Trouble> {
+        Err(Trouble { at: self.at, text, fatal: true })
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest.chars().next()
+    }
+
+    fn advance(&mut self) -> Option<char> {
+        let mut chars = self.rest.chars();
+        let next = chars.next()?;
+        self.rest = chars.as_str();
+        if next == '\n' {
+            self.at.line = self.at.line.saturating_add(1);
+        }
+        Some(next)
+    }
+
+    /// Takes as long as it fits.
+    fn take(&mut self, fits: impl Fn(char) -> bool) -> String {
+        let mut taken = String::new();
+        while let Some(c) = self.peek().filter(|c| fits(*c)) {
+            taken.push(c);
+            self.advance();
+        }
+        taken
+    }
+
+    fn name(&mut self) -> String {
+        self.take(is_of_name)
+    }
+
+    /// Space, ends of lines, comments.
+    fn skip_space(&mut self) {
+        while let Some(c) = self.peek() {
+            match c {
+                '#' => drop(self.take(|c| c != '\n')),
+                ' ' | '\t' | '\r' | '\n' => {
+                    self.advance();
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Behind the word: whether a file follows, and not the value of a key of that name.
+    fn begins_include(&self) -> bool {
+        let behind = self.rest.trim_start_matches([' ', '\t']);
+        behind.len() < self.rest.len() && !behind.starts_with('=')
+    }
+
+    fn include_pattern(&mut self) -> Result<String, Trouble> {
+        self.take(|c| matches!(c, ' ' | '\t'));
+        if self.peek() == Some('"') {
+            return self.string();
+        }
+        let mut pattern = String::new();
+        while let Some(c) = self.peek().filter(|c| !matches!(c, '#' | '}' | '\n' | '\t' | ' ' | '\r')) {
+            self.advance();
+            let escaped = self.peek().filter(|next| c == '\\' && matches!(next, '"' | '#' | '}' | ' '));
+            pattern.push(escaped.unwrap_or(c));
+            if escaped.is_some() {
+                self.advance();
+            }
+        }
+        Ok(pattern)
+    }
+
+    /// Up to the end of the line or section: words and strings, with one space between them.
+    fn value(&mut self) -> Result<Option<String>, Trouble> {
+        let mut parts = Vec::new();
+        loop {
+            match self.peek() {
+                None | Some('#' | '}' | '\n') => break,
+                Some(' ' | '\t' | '\r') => {
+                    self.advance();
+                }
+                Some('"') => parts.push(self.string()?),
+                Some(_) => {
+                    parts.push(self.take(|c| !matches!(c, '#' | '}' | '"' | '\r' | '\n' | '\t' | ' ')));
+                }
+            }
+        }
+        Ok(if parts.is_empty() { None } else { Some(parts.join(" ")) })
+    }
+
+    /// Between quotes, with escapes.
+    fn string(&mut self) -> Result<String, Trouble> {
+        let begin = self.at;
+        self.advance();
+        let mut string = String::new();
+        loop {
+            match self.advance() {
+                None => {
+                    let text = "found the end of the file, expected a closing \"".to_owned();
+                    return Err(Trouble { at: begin, text, fatal: true });
+                }
+                Some('"') => return Ok(string),
+                Some('\r') => {}
+                Some('\\') => match self.advance() {
+                    Some('n') => string.push('\n'),
+                    Some('r') => string.push('\r'),
+                    Some('t') => string.push('\t'),
+                    // Lines are joined.
+                    Some('\n') | None => {}
+                    Some('\r') => {
+                        self.peek().filter(|c| *c == '\n').and_then(|_| self.advance());
+                    }
+                    Some(c) => string.push(c),
+                },
+                Some(c) => string.push(c),
+            }
+        }
+    }
+
+    /// `: name, name {` or `{` alone.
+    fn references(&mut self) -> Result<Vec<(String, At)>, Trouble> {
+        let mut references = Vec::new();
+        if self.peek() == Some(':') {
+            loop {
+                self.advance();
+                self.skip_space();
+                let at = self.at;
+                let reference = self.take(|c| c == '.' || is_of_name(c));
+                if reference.is_empty() {
+                    return self.fail("found no name of a section to refer to behind : or ,".to_owned());
+                }
+                references.push((reference, at));
+                self.skip_space();
+                if self.peek() != Some(',') {
+                    break;
+                }
+            }
+        }
+        match self.peek() {
+            Some('{') => {
+                self.advance();
+                Ok(references)
+            }
+            Some(c) => self.fail(format!("found {c:?}, expected {{")),
+            None => self.fail("found the end of the file, expected {".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "parse_tests.rs"]
+mod tests;
