@@ -148,7 +148,7 @@ impl Control for Gateway {
     }
 
     fn warn(&mut self, connection: &str, message: String) {
-        self.log(None, Some(connection.to_owned()), LogLevel::Warn, message);
+        self.log(None, Some(connection.to_owned()), LogLevel::Warning, message);
     }
 
     fn unload_connection(&mut self, name: &str) -> Result<(), String> {

@@ -96,12 +96,14 @@ impl Connection {
     /// other's, if it has the name.
     pub(crate) fn proves_alike(&self, other: &Self) -> bool {
         let LocalAuth { id: _, method: local, certs: ours } = &self.local;
-        let RemoteAuth { id: _, method: remote, certs: theirs, cacerts, revocation, eku } = &self.remote;
+        let RemoteAuth { id: _, method: remote, certs: theirs, cacerts, ca_id, revocation, eku } =
+            &self.remote;
         self.ppk == other.ppk
             && self.send_cert == other.send_cert
             && (*local, *remote) == (other.local.method, other.remote.method)
             && (ours, theirs) == (&other.local.certs, &other.remote.certs)
-            && (cacerts, revocation) == (&other.remote.cacerts, &other.remote.revocation)
+            && (cacerts, ca_id) == (&other.remote.cacerts, &other.remote.ca_id)
+            && *revocation == other.remote.revocation
             && *eku == other.remote.eku
     }
 }
