@@ -1,5 +1,5 @@
-//! Signatures by RSASSA-PKCS1-v1_5 with SHA-1, for IKE with peers that have nothing better. aws-lc-rs verifies them but makes
-//! none, so AWS-LC is called.
+//! Signatures by RSASSA-PKCS1-v1_5 with SHA-1, for IKE with peers that have nothing better.
+//! aws-lc-rs verifies them but makes none, so AWS-LC is called.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use aws_lc_sys::{
@@ -13,7 +13,8 @@ struct Key(NonNull<EVP_PKEY>);
 impl Key {
     fn parse(pkcs8: &[u8]) -> Option<Self> {
         let mut input = CBS { data: pkcs8.as_ptr(), len: pkcs8.len() };
-        // SAFETY: `input` names octets that live until the call returns; the key that it gives is ours.
+        // SAFETY: `input` names octets that live until the call returns; the key that it gives is
+        // ours.
         let key = unsafe { EVP_parse_private_key(&raw mut input) };
         NonNull::new(key).map(Self)
     }
@@ -26,7 +27,8 @@ impl Drop for Key {
     }
 }
 
-/// Signs a message with an RSA key in PKCS #8. `None`: it is no such key, or the library did not sign.
+/// Signs a message with an RSA key in PKCS #8. `None`: it is no such key, or the library did not
+/// sign.
 pub fn sign(pkcs8: &[u8], message: &[u8]) -> Option<Vec<u8>> {
     let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, message);
     let key = Key::parse(pkcs8)?;
@@ -36,7 +38,8 @@ pub fn sign(pkcs8: &[u8], message: &[u8]) -> Option<Vec<u8>> {
     let size = usize::try_from(unsafe { RSA_size(rsa.as_ptr()) }).ok()?;
     let (mut signature, mut length) = (vec![0; size], 0);
     let hash = digest.as_ref();
-    // SAFETY: `hash` is as long as is said, `signature` has the room of RSA_size that is demanded, and `rsa` is valid.
+    // SAFETY: `hash` is as long as is said, `signature` has the room of RSA_size that is demanded,
+    // and `rsa` is valid.
     let signed = unsafe {
         RSA_sign(NID_sha1, hash.as_ptr(), hash.len(), signature.as_mut_ptr(), &raw mut length, rsa.as_ptr())
     };

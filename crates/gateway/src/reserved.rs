@@ -1,15 +1,18 @@
-//! Addresses that belong to others around this host: no peer may give them to us as virtual ones, unless the connection says
-//! so, or it would have the traffic of our neighbours, our routers and our name servers.
+//! Addresses that belong to others around this host: no peer may give them to us as virtual ones,
+//! unless the connection says so, or it would have the traffic of our neighbours, our routers and
+//! our name servers.
 
 use crate::prefix::last_address;
 use std::net::IpAddr;
 use testudo_fastpath::fib::Fib;
 use testudo_ipsec::selector::AddrRange;
 
-/// Where name servers stand: the file that programs read, and behind systemd-resolved, which names itself there, its own.
+/// Where name servers stand: the file that programs read, and behind systemd-resolved, which names
+/// itself there, its own.
 const RESOLVER_FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 
-/// The networks on our links, the neighbours in those that are handed out, and the name servers of this host.
+/// The networks on our links, the neighbours in those that are handed out, and the name servers of
+/// this host.
 pub(crate) fn reserved(fib: &Fib) -> Vec<AddrRange> {
     let networks = fib.connected().iter().filter_map(|p| AddrRange::new(p.addr(), last_address(p)));
     let neighbours = fib.neighbours().map(|(_, addr)| addr);

@@ -57,7 +57,8 @@ pub struct Connection {
     pub unique: Unique,
     /// `vips`: virtual addresses to ask the peer for; an unspecified one for any of its family.
     pub vips: Vec<IpAddr>,
-    /// `vips_within`: what of virtual addresses the peer may give. Empty: what belongs to nobody that we know of.
+    /// `vips_within`: what of virtual addresses the peer may give. Empty: what belongs to nobody
+    /// that we know of.
     pub vips_within: Vec<AddrRange>,
     /// `pools`: names of the pools whose addresses the peer may get.
     pub pools: Vec<String>,
@@ -216,7 +217,8 @@ pub enum Revocation {
     Relaxed,
 }
 
-/// What an extended key usage in the peer's certificate must allow. One that is critical must allow IKE in any case.
+/// What an extended key usage in the peer's certificate must allow. One that is critical must allow
+/// IKE in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Eku {
     /// `any`: whatever it likes.

@@ -105,7 +105,8 @@ impl PrivateKey {
         }
     }
 
-    /// Signs by ECDSA as RFC 4754 has it, where the curve says what is hashed with, and r and s stand one after the other.
+    /// Signs by ECDSA as RFC 4754 has it, where the curve says what is hashed with, and r and s
+    /// stand one after the other.
     pub fn sign_fixed(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CertError> {
         let length = match self.kind {
             KeyKind::P256 => 32,
@@ -116,8 +117,8 @@ impl PrivateKey {
         r_and_s(&self.sign(scheme, message)?, length).map_err(|_| CertError::Sign(scheme))
     }
 
-    /// Signs by RSASSA-PKCS1-v1_5 with SHA-1, for peers without RFC 7427 (RFC 7296 §3.8). `None`: it is no RSA key, or the
-    /// library did not sign.
+    /// Signs by RSASSA-PKCS1-v1_5 with SHA-1, for peers without RFC 7427 (RFC 7296 §3.8). `None`:
+    /// it is no RSA key, or the library did not sign.
     pub fn sign_sha1(&self, message: &[u8]) -> Option<Vec<u8>> {
         let Pair::Rsa(pair) = &*self.key else { return None };
         let pkcs8: Pkcs8V1Der<'_> = pair.as_der().ok()?;

@@ -118,7 +118,8 @@ impl PublicKey {
         UnparsedPublicKey::new(algorithm, &self.key).verify(message, signature).is_ok()
     }
 
-    /// The same for RSASSA-PKCS1-v1_5 with SHA-1, which only peers without RFC 7427 may use (RFC 7296 §3.8).
+    /// The same for RSASSA-PKCS1-v1_5 with SHA-1, which only peers without RFC 7427 may use (RFC
+    /// 7296 §3.8).
     pub fn verify_sha1(&self, message: &[u8], signature: &[u8]) -> bool {
         let algorithm = &signature::RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY;
         self.kind.is_rsa() && UnparsedPublicKey::new(algorithm, &self.key).verify(message, signature).is_ok()

@@ -317,7 +317,8 @@ impl Schemes {
         self.0 == 0
     }
 
-    /// True where RSA is allowed and no hash is named: then the SHA-1 of peers without RFC 7427 is ruled out by nothing here.
+    /// True where RSA is allowed and no hash is named: then the SHA-1 of peers without RFC 7427 is
+    /// ruled out by nothing here.
     pub(crate) fn is_rsa_with_any_hash(self) -> bool {
         use SignatureScheme::{RsaPkcs1Sha256, RsaPkcs1Sha384, RsaPkcs1Sha512};
         [RsaPkcs1Sha256, RsaPkcs1Sha384, RsaPkcs1Sha512].into_iter().all(|scheme| self.contains(scheme))

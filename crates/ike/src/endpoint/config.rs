@@ -22,15 +22,16 @@ pub struct EndpointConfig {
     pub half_open_timeout: Duration,
     /// Half-open IKE SAs from which on a cookie is demanded of everybody (RFC 7296 §2.6).
     pub cookie_threshold: usize,
-    /// Half-open IKE SAs of one source (an IPv4 address, an IPv6 /56) from which on it must return a cookie.
+    /// Half-open IKE SAs of one source (an IPv4 address, an IPv6 /56) from which on it must return
+    /// a cookie.
     pub source_cookie_threshold: usize,
-    /// Half-open IKE SAs of one source that did return a cookie; more are dropped. An address that connections name may have
-    /// one for each of them.
+    /// Half-open IKE SAs of one source that did return a cookie; more are dropped. An address that
+    /// connections name may have one for each of them.
     pub source_half_open_limit: usize,
     /// The same for one network (an IPv4 /24, an IPv6 /48), unless connections name the address.
     pub network_half_open_limit: usize,
-    /// Half-open IKE SAs altogether; a quarter is kept for addresses that connections name. One more takes the place of the
-    /// oldest of the network that has the most.
+    /// Half-open IKE SAs altogether; a quarter is kept for addresses that connections name. One
+    /// more takes the place of the oldest of the network that has the most.
     pub half_open_limit: usize,
     /// The host runs the jobs of [`super::Endpoint::take_job`]. Else the endpoint runs them itself, within the call that led to
     /// them.
@@ -42,7 +43,8 @@ pub struct EndpointConfig {
     pub track_changes: bool,
     /// Synchronize counters with a cluster, or as one, after a failover (RFC 6311).
     pub counter_sync: bool,
-    /// RSA with SHA-1 in AUTH, where the peer has no digital signatures (RFC 7427) and the connection names no hash.
+    /// RSA with SHA-1 in AUTH, where the peer has no digital signatures (RFC 7427) and the
+    /// connection names no hash.
     pub legacy_signatures: bool,
     /// How long a responder waits for the next IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
     pub followup_timeout: Duration,

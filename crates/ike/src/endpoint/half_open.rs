@@ -1,10 +1,11 @@
-//! How many half-open IKE SAs there are, altogether, by source and by network, and what that means for a new one. One
-//! that failed in IKE_AUTH counts until it is forgotten: it takes up as much room.
+//! How many half-open IKE SAs there are, altogether, by source and by network, and what that means
+//! for a new one. One that failed in IKE_AUTH counts until it is forgotten: it takes up as much
+//! room.
 //!
-//! A source that is full is refused, which also bounds the key exchanges that it makes us compute. Where everything is full,
-//! a newcomer takes the place of the oldest IKE SA of the largest network: an honest peer leaves within a round trip, so
-//! the oldest are those that never meant to. Peers whose address a connection names are counted apart, and strangers
-//! leave room for them.
+//! A source that is full is refused, which also bounds the key exchanges that it makes us compute.
+//! Where everything is full, a newcomer takes the place of the oldest IKE SA of the largest
+//! network: an honest peer leaves within a round trip, so the oldest are those that never meant to.
+//! Peers whose address a connection names are counted apart, and strangers leave room for them.
 
 use super::Endpoint;
 use super::config::EndpointConfig;
@@ -77,7 +78,8 @@ impl Keys {
         Self { source: addr, network: addr }
     }
 
-    /// A host can take any address of its IPv6 /64, and most sites have a /56, some a /48, for the asking.
+    /// A host can take any address of its IPv6 /64, and most sites have a /56, some a /48, for the
+    /// asking.
     fn of_stranger(addr: IpAddr) -> Self {
         match addr {
             IpAddr::V4(v4) => {

@@ -74,7 +74,8 @@ impl Endpoint {
         sa.keys = None;
     }
 
-    /// The end of a half-open IKE SA whose peer needs no answer of ours any more: it is forgotten at once.
+    /// The end of a half-open IKE SA whose peer needs no answer of ours any more: it is forgotten
+    /// at once.
     pub(super) fn end_half_open(&mut self, now: Time, sa: &mut IkeSa, why: &str) {
         self.retire(now, sa, Reason::Refused(why.into()));
         sa.phase = Phase::Gone { until: now, source: sa.phase.half_open_source() };

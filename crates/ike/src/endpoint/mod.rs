@@ -177,8 +177,8 @@ impl Endpoint {
         self.local_addrs = addrs;
     }
 
-    /// Addresses of others around the host, such as its neighbours, routers and name servers: no peer may give them to us as
-    /// virtual ones, unless a connection's `vips_within` says so.
+    /// Addresses of others around the host, such as its neighbours, routers and name servers: no
+    /// peer may give them to us as virtual ones, unless a connection's `vips_within` says so.
     pub fn set_reserved_addresses(&mut self, ranges: Vec<AddrRange>) {
         self.reserved = ranges;
     }

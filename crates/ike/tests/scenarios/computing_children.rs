@@ -1,4 +1,5 @@
-//! Key exchanges of CREATE_CHILD_SA and IKE_FOLLOWUP_KE that the host computes, while other things happen.
+//! Key exchanges of CREATE_CHILD_SA and IKE_FOLLOWUP_KE that the host computes, while other things
+//! happen.
 
 use crate::common::tunnels::{assert_one_tunnel, assert_weathered};
 use crate::common::wire::{assert_ivs_never_repeat, sent};
@@ -39,7 +40,8 @@ fn finish(world: &mut World, host: usize, job: Job) {
     world.settle(host);
 }
 
-/// Host 0 renews, and job number `lost`, if there is one, is lost in that way. Gives the number of jobs.
+/// Host 0 renews, and job number `lost`, if there is one, is lost in that way. Gives the number of
+/// jobs.
 fn renewal(what: What, lost: Option<u64>, lose: impl Fn(&mut World, usize, Job)) -> u64 {
     let mut world = tunnel(&[MlKem768]);
     assert!(renew(&mut world, 0, what));
@@ -156,7 +158,8 @@ fn both_sides_renew_and_either_computes_first() {
                 }
             }
             world.hold_jobs = false;
-            // A delete may come before the answer is computed: then the redundant IKE SA goes by its time (RFC 7296 §2.25.2).
+            // A delete may come before the answer is computed: then the redundant IKE SA goes by
+            // its time (RFC 7296 §2.25.2).
             world.run_secs(200);
             assert_one_tunnel(&world);
         }

@@ -229,7 +229,8 @@ fn an_address_of_others_is_refused() {
     }
 }
 
-/// Moon's neighbours, routers and name servers keep their addresses, unless its operator says from where addresses come.
+/// Moon's neighbours, routers and name servers keep their addresses, unless its operator says from
+/// where addresses come.
 #[test]
 fn addresses_come_from_where_the_connection_says() {
     let lan = "10.3.0.0-10.3.0.255";

@@ -1,4 +1,5 @@
-//! Hosts without any right to a tunnel return their cookies, and leave IKE SAs half open, as many as they can.
+//! Hosts without any right to a tunnel return their cookies, and leave IKE SAs half open, as many
+//! as they can.
 
 use crate::common::peer::{self, Peer};
 use crate::common::{Random, Weather, World};
@@ -63,7 +64,8 @@ fn establish(world: &mut World, mut peer: Peer) {
     assert!(answer.iter().any(|payload| matches!(payload, Payload::Sa(_))), "{answer:?}");
 }
 
-/// The flood comes from as many networks as there are places, and does not end while the peer's handshake goes on.
+/// The flood comes from as many networks as there are places, and does not end while the peer's
+/// handshake goes on.
 #[test]
 fn a_peer_gets_through_from_anywhere() {
     for fixed in [false, true] {

@@ -1,4 +1,5 @@
-//! Peers that know no digital signatures (RFC 7427): ECDSA as RFC 4754 has it, RSA with SHA-1 where the operator allows that.
+//! Peers that know no digital signatures (RFC 7427): ECDSA as RFC 4754 has it, RSA with SHA-1 where
+//! the operator allows that.
 
 use crate::certificates_hostile::{asked, hashes, refused, said, sun_by, sun_by_certificate};
 use crate::common::World;

@@ -98,7 +98,8 @@ fn a_site_is_its_56_and_a_network_its_48_or_24() {
     }
 }
 
-/// Somebody has a network for every place: whoever comes gets in, and stays longer than the flood's oldest.
+/// Somebody has a network for every place: whoever comes gets in, and stays longer than the flood's
+/// oldest.
 #[test]
 fn a_newcomer_takes_the_place_of_the_oldest_of_the_largest_network() {
     let mut table = Table::new();

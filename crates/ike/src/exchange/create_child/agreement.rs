@@ -1,6 +1,6 @@
-//! The key exchanges of CREATE_CHILD_SA and IKE_FOLLOWUP_KE are computed like those of the first exchanges: wherever the host likes.
-//! A message with a KE payload waits for that, and is judged as if it had come when the result is there: much may have
-//! changed meanwhile.
+//! The key exchanges of CREATE_CHILD_SA and IKE_FOLLOWUP_KE are computed like those of the first
+//! exchanges: wherever the host likes. A message with a KE payload waits for that, and is judged as
+//! if it had come when the result is there: much may have changed meanwhile.
 
 use super::NoChild;
 use super::followup::is_awaited;
@@ -60,7 +60,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The key exchange that a request wants, if we may come to agree to it: nobody computes what is refused anyway.
+    /// The key exchange that a request wants, if we may come to agree to it: nobody computes what
+    /// is refused anyway.
     fn exchange_asked(
         &mut self,
         now: Time,

@@ -11,7 +11,8 @@ use crate::sa::{Creating, IkeSa, KeyExchanges};
 use crate::suite::{KePrivate, Nonces, Secret, SuiteError};
 
 impl Endpoint {
-    /// The responder's part. `method`: the key exchange that was chosen, if any; `exchanged`: that of the KE payload.
+    /// The responder's part. `method`: the key exchange that was chosen, if any; `exchanged`: that
+    /// of the KE payload.
     pub(super) fn answer_keys(
         &mut self,
         sa: &IkeSa,
