@@ -418,7 +418,8 @@ impl Gateway {
         self.closing
     }
 
-    /// True from a signal that asks for the end until the end has begun: whatever takes long leaves the rest for later.
+    /// True from a signal that asks for the end until the end has begun: whatever takes long leaves
+    /// the rest for later.
     pub(crate) fn is_called_to_end(&self) -> bool {
         !self.closing && self.called.load(Ordering::Relaxed)
     }

@@ -1,11 +1,11 @@
 //! The log on stderr.
 //!
-//! No thread waits for the reader of the log but the one that writes it: a reader that stalls (a full pipe, a stopped journald)
-//! costs lines, which are counted, and never holds up control.
+//! No thread waits for the reader of the log but the one that writes it: a reader that stalls (a
+//! full pipe, a stopped journald) costs lines, which are counted, and never holds up control.
 //!
-//! A handshake leads to some lines, and each write wakes the reader. So the control thread's lines wait for the end of its turn,
-//! and go together. What tells of trouble does not wait, nor does anything that another thread says; whatever came before goes
-//! before.
+//! A handshake leads to some lines, and each write wakes the reader. So the control thread's lines
+//! wait for the end of its turn, and go together. What tells of trouble does not wait, nor does
+//! anything that another thread says; whatever came before goes before.
 
 mod format;
 mod queue;
@@ -64,7 +64,8 @@ pub(crate) fn start(settings: LogSettings) -> io::Result<()> {
     Ok(())
 }
 
-/// systemd names device and inode of the journal's stream (systemd.exec(5)); what was redirected since is another.
+/// systemd names device and inode of the journal's stream (systemd.exec(5)); what was redirected
+/// since is another.
 fn is_journal(stderr: &impl AsFd, stream: Option<&str>) -> bool {
     let Some((device, inode)) = stream.and_then(|stream| stream.split_once(':')) else { return false };
     let found = nix::sys::stat::fstat(stderr);

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use testudo_ike::config::{Connection, UpdownScript};
 use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
 use testudo_ike::output::ChildSaId;
+use testudo_ike::output::LogLevel;
 
 /// Threads that run scripts. As a rule scripts wait for one another anyway: iptables has one lock.
 const LANES: usize = 4;
@@ -42,7 +43,7 @@ pub(crate) struct Line {
     /// `connections.<name>`.
     pub(crate) connection: String,
     /// As in [`testudo_ike::output::Event::Log`].
-    pub(crate) level: u8,
+    pub(crate) level: LogLevel,
     /// The line.
     pub(crate) text: String,
 }
@@ -174,7 +175,11 @@ impl Updown {
                 risen.child.name,
                 runs.len()
             );
-            self.refused.push(Line { connection: risen.connection.to_owned(), level: 0, text });
+            self.refused.push(Line {
+                connection: risen.connection.to_owned(),
+                level: LogLevel::Warning,
+                text,
+            });
             runs.truncate(MAX_PAIRS);
         }
         let tunnel = Tunnel {
@@ -301,7 +306,7 @@ fn lane_of(connection: &str, lanes: usize) -> usize {
 fn refusal(tunnel: &Tunnel, direction: &str, why: &str) -> Line {
     let Tunnel { connection, child, script, .. } = tunnel;
     let text = format!("updown script {} {direction} of child {child} is not run: {why}", script.program);
-    Line { connection: connection.clone(), level: 0, text }
+    Line { connection: connection.clone(), level: LogLevel::Warning, text }
 }
 
 #[cfg(test)]

@@ -86,7 +86,8 @@ impl Gateway {
 
 impl Control for Gateway {
     fn command_refused(&mut self, command: &str, why: &str) {
-        // Who goes on loading while the gateway ends is refused each time, and must not fill the end of the log.
+        // Who goes on loading while the gateway ends is refused each time, and must not fill the
+        // end of the log.
         if !self.is_closing() {
             self.log(None, None, LogLevel::Warning, format!("refused {command}: {why}"));
         }

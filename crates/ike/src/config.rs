@@ -255,14 +255,17 @@ pub struct Child {
     pub copy: HeaderCopy,
     /// `priority`: lower is looked at first; 0 means computed from the selectors.
     pub priority: u32,
-    /// `reqid`: the number that its SAs are shown with; by default the next free one.
+    /// `reqid`: the number that its SAs are shown with; by default the next free one. It is not in
+    /// the state of an IKE SA, which nodes of older builds read.
+    #[serde(skip)]
     pub reqid: Option<NonZeroU32>,
-    /// `updown`.
+    /// `updown`; not in that state either.
+    #[serde(skip)]
     pub updown: Option<UpdownScript>,
 }
 
 /// `updown` and `hostaccess`: what the host runs when a Child SA comes up, and when it goes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpdownScript {
     /// The program, by its absolute path.
     pub program: String,

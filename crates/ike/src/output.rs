@@ -213,7 +213,8 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// The level that charon gives such lines, by which clients of VICI ask for them. Failures stand among the first.
+    /// The level that charon gives such lines, by which clients of VICI ask for them. Failures
+    /// stand among the first.
     pub fn charon(self) -> u8 {
         match self {
             Self::Error | Self::Warning | Self::Notice => 0,

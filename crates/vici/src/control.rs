@@ -95,7 +95,8 @@ pub struct Stats {
 
 /// The gateway, as the server sees it. Errors are texts for operators and must not hold secrets.
 pub trait Control {
-    /// A command of a client that loads or initiates something came to nothing: for the log. The client is told likewise.
+    /// A command of a client that loads or initiates something came to nothing: for the log. The
+    /// client is told likewise.
     fn command_refused(&mut self, command: &str, why: &str);
 
     /// Which algorithms connections may name.

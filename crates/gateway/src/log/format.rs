@@ -1,4 +1,5 @@
-//! How a line of the log looks: as text, as JSON, and with the priority that journald reads (sd-daemon(3)).
+//! How a line of the log looks: as text, as JSON, and with the priority that journald reads
+//! (sd-daemon(3)).
 
 use std::fmt::{self, Write as _};
 use tracing::field::{Field, Visit};
@@ -184,8 +185,8 @@ impl Visit for Record {
     }
 }
 
-/// Shows what could drive a terminal: text of peers gets into lines. One line of ours stays one line: what comes behind a line
-/// feed would look like a line of its own, and have no priority.
+/// Shows what could drive a terminal: text of peers gets into lines. One line of ours stays one
+/// line: what comes behind a line feed would look like a line of its own, and have no priority.
 struct Escaping<W>(W);
 
 impl<W: fmt::Write> fmt::Write for Escaping<W> {

@@ -1,7 +1,8 @@
 //! Lines on their way to stderr, and the thread that writes them.
 //!
-//! That thread alone waits for the reader of the log. Everybody else leaves a line in a buffer of fixed size and goes on; a
-//! line without room is counted instead, and the log says how many were lost as soon as the reader goes on.
+//! That thread alone waits for the reader of the log. Everybody else leaves a line in a buffer of
+//! fixed size and goes on; a line without room is counted instead, and the log says how many were
+//! lost as soon as the reader goes on.
 
 use std::io::{ErrorKind, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,7 +37,8 @@ impl Queue {
         Self { state: Mutex::new(state), wake: Condvar::new(), idle: Condvar::new(), capacity, batch }
     }
 
-    /// Leaves one line, whole. `urgent`: it is written now, with all that came before; else at the next [`Queue::flush`].
+    /// Leaves one line, whole. `urgent`: it is written now, with all that came before; else at the
+    /// next [`Queue::flush`].
     pub(super) fn push(&self, line: &[u8], urgent: bool) {
         let mut state = self.lock();
         if state.waiting.len() + line.len() > self.capacity {
@@ -110,8 +112,8 @@ impl State {
     }
 }
 
-/// Nobody can be told that the log is gone, so an error ends the attempt. A reader may have made the descriptor non-blocking for
-/// all who share it: then the lines wait here.
+/// Nobody can be told that the log is gone, so an error ends the attempt. A reader may have made
+/// the descriptor non-blocking for all who share it: then the lines wait here.
 fn write_all(out: &mut impl Write, mut lines: &[u8]) {
     while !lines.is_empty() {
         match out.write(lines) {

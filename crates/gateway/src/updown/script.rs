@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use testudo_ike::config::UpdownScript;
+use testudo_ike::output::LogLevel;
 
 /// Where scripts find programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -52,9 +53,10 @@ impl Outcome {
     pub(super) fn into_lines(self) -> Vec<Line> {
         let Self { connection, output, cut, failure } = self;
         let output = String::from_utf8_lossy(&output);
-        let said = output.lines().map(|line| (1, format!("updown: {line}")));
-        let cut = cut.then(|| (1, format!("updown: output beyond {MAX_OUTPUT} octets is left out")));
-        let failed = failure.map(|failure| (0, failure));
+        let said = output.lines().map(|line| (LogLevel::Info, format!("updown: {line}")));
+        let cut = cut
+            .then(|| (LogLevel::Warning, format!("updown: output beyond {MAX_OUTPUT} octets is left out")));
+        let failed = failure.map(|failure| (LogLevel::Warning, failure));
         let line = |(level, text)| Line { connection: connection.clone(), level, text };
         said.chain(cut).chain(failed).map(line).collect()
     }

@@ -35,12 +35,12 @@ impl Unread {
     }
 }
 
-/// Starts testudod with that file as its stderr.
-fn start(gateway: &Namespace, dir: &Path, stderr: &Path) -> (Process, PathBuf) {
+/// Starts testudod with those settings of the log, and that file as its stderr.
+fn start(gateway: &Namespace, dir: &Path, log: &str, stderr: &Path) -> (Process, PathBuf) {
     let (config, socket) = (dir.join("testudo.toml"), dir.join("vici.sock"));
     let text = format!(
         "instance = \"{}\"\n[vici]\nsocket = \"{}\"\n[[port]]\ninterface = \"{OUTER}\"\n[[port]]\ninterface = \
-         \"{INNER}\"\n",
+         \"{INNER}\"\n[log]\n{log}",
         gateway.lab().instance("log"),
         socket.display()
     );
@@ -82,7 +82,7 @@ fn a_stalled_reader_of_stderr_holds_up_neither_commands_nor_the_end() {
     let t = Topology::build(&Lab::shared("stalled").unwrap(), &Options::default()).unwrap();
     let dir = t.gw1.lab().subdir("stalled").unwrap();
     let unread = Unread::new(dir.join("stderr"));
-    let (mut process, socket) = start(&t.gw1, &dir, &unread.path);
+    let (mut process, socket) = start(&t.gw1, &dir, "", &unread.path);
     let mut client = connect(&socket);
     // Each is good for a line of more than 50 octets.
     let lines = 3 * PIPE as usize / 50;
@@ -92,6 +92,40 @@ fn a_stalled_reader_of_stderr_holds_up_neither_commands_nor_the_end() {
     assert!(process.stop(SOON).unwrap().success());
     let cleanup = t.gw1.cmd(binary("testudod").unwrap()).arg("--config").arg(dir.join("testudo.toml"));
     cleanup.arg("--cleanup").run().unwrap();
+}
+
+/// What swanctl was refused stands in the log as a warning, with what it is about in keys of its
+/// own.
+#[test]
+fn refusals_are_warnings_and_json_is_an_object_a_line() {
+    let t = Topology::build(&Lab::shared("json").unwrap(), &Options::default()).unwrap();
+    let dir = t.gw1.lab().subdir("json").unwrap();
+    let written = dir.join("stderr");
+    let (mut process, socket) = start(&t.gw1, &dir, "format = \"json\"\n", &written);
+    let mut client = connect(&socket);
+    load(&mut client, 7).unwrap();
+    let bad = Message::new().with_section("bad", Message::new().with("no_such_key", "x"));
+    client.command("load-conn", bad).unwrap_err();
+    client.command("initiate", Message::new().with("child", "absent")).unwrap_err();
+    assert!(process.stop(SOON).unwrap().success());
+    let cleanup = t.gw1.cmd(binary("testudod").unwrap()).arg("--config").arg(dir.join("testudo.toml"));
+    cleanup.arg("--cleanup").run().unwrap();
+    let text = fs::read_to_string(&written).unwrap();
+    let lines: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect();
+    let find = |level: &str, part: &str| {
+        let fits = |line: &&serde_json::Value| {
+            line["level"] == level && line["message"].as_str().is_some_and(|message| message.contains(part))
+        };
+        lines.iter().find(fits).unwrap_or_else(|| panic!("no {level} {part}: {text}"))
+    };
+    assert_eq!(find("INFO", "loaded the connection")["connection"], "c7");
+    assert_eq!(find("WARN", "no secret fits 192.0.2.1 and 198.51.0.7")["connection"], "c7");
+    find("WARN", "refused load-conn: ");
+    find("WARN", "refused initiate: establishing CHILD_SA 'absent' failed: ");
+    find("INFO", "ended; ");
 }
 
 /// SIGTERM in the middle of a long load is heard, and ends the load.

@@ -75,7 +75,8 @@ pub struct EndpointConfig {
     pub linger: Duration,
     /// Silence after which a peer behind our NAT gets a keepalive (RFC 3948 §4).
     pub keepalive_interval: Duration,
-    /// The payloads of every message go to the log. It takes time, so nobody should ask for it who does not read them.
+    /// The payloads of every message go to the log. It takes time, so nobody should ask for it who
+    /// does not read them.
     pub details: bool,
     /// How long after a failed initiation a child with `start_action = start` is tried again.
     pub start_retry: Duration,

@@ -1,4 +1,5 @@
-//! What keeps a loaded connection from working, or soon will: secrets, private keys, certificates of our own.
+//! What keeps a loaded connection from working, or soon will: secrets, private keys, certificates
+//! of our own.
 
 use super::Endpoint;
 use crate::cert::Certificate;
@@ -11,8 +12,9 @@ const NEAR_END: u64 = 30 * DAY;
 const DAY: u64 = 24 * 60 * 60;
 
 impl Endpoint {
-    /// What a loaded connection lacks to prove who we are and to check who the peer is, and what it will lack within 30 days:
-    /// a line for each. Nothing where only the peer's message will tell which secret it takes.
+    /// What a loaded connection lacks to prove who we are and to check who the peer is, and what it
+    /// will lack within 30 days: a line for each. Nothing where only the peer's message will tell
+    /// which secret it takes.
     pub fn lacks(&self, now: Time, connection: &str) -> Vec<String> {
         let Some(connection) = self.connections.get(connection) else { return Vec::new() };
         if !connection.children.iter().any(|child| child.mode.is_negotiated()) {

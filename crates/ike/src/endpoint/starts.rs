@@ -10,7 +10,8 @@ use testudo_ipsec::spi::Share;
 /// nothing else otherwise.
 const MOST_AT_ONCE: u32 = 3;
 
-/// Tries begun in one go. Each takes a key exchange's first half, and with thousands everything else would wait for all of them.
+/// Tries begun in one go. Each takes a key exchange's first half, and with thousands everything
+/// else would wait for all of them.
 const MAX_IN_ONE_GO: usize = 64;
 
 /// The children to bring up, by connection and child.

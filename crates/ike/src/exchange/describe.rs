@@ -1,4 +1,5 @@
-//! Messages, proposals and selectors in words, for logs. Keys, nonces and what proves an identity have none.
+//! Messages, proposals and selectors in words, for logs. Keys, nonces and what proves an identity
+//! have none.
 
 use crate::config::{AuthMethod, EspProposal, IkeProposal};
 use crate::message::{
@@ -16,7 +17,8 @@ const MAX_WORDS: usize = 48;
 /// The most of a message's payloads and selectors that are shown.
 const MAX_SHOWN: usize = 32;
 
-/// What a message holds, such as `SA(ESP:AES_GCM_16_128/NO_EXT_SEQ) TSi(10.1.0.0/16) TSr(10.2.0.0/16)`.
+/// What a message holds, such as `SA(ESP:AES_GCM_16_128/NO_EXT_SEQ) TSi(10.1.0.0/16)
+/// TSr(10.2.0.0/16)`.
 pub(crate) fn payloads(list: &[Payload]) -> String {
     let cut = if list.len() > MAX_SHOWN { &[" ..."][..] } else { &[] };
     let shown: Vec<String> = list.iter().take(MAX_SHOWN).map(payload).collect();

@@ -10,7 +10,8 @@ use testudo_ike::output::UnixTime;
 const END: u64 = 4_102_444_800;
 const DAY: u64 = 24 * 60 * 60;
 
-/// A host with that connection and no secret, private key or certificate but those that `edit` names.
+/// A host with that connection and no secret, private key or certificate but those that `edit`
+/// names.
 fn host(edit: impl Fn(&mut Connection)) -> World {
     let mut world = World::pair_with(1, Weather::FAIR, |_, connection| edit(connection));
     world.hosts[0].endpoint.clear_secrets();

@@ -229,7 +229,8 @@ impl Server {
         self.jobs.next_deadline()
     }
 
-    /// Answers the jobs whose time is over. Gives what the initiations among them came to, for the log.
+    /// Answers the jobs whose time is over. Gives what the initiations among them came to, for the
+    /// log.
     pub fn handle_deadline(&mut self, now: Time) -> Vec<String> {
         let mut failures = Vec::new();
         while let Some((done, failure)) = self.jobs.expire(now) {
