@@ -294,8 +294,16 @@ fn cross(pair: &Pair, crossing: &Crossing) {
         Ok(if is_said { Ok(()) } else { Err(format!("nobody said one of {:?}", crossing.said)) })
     })
     .unwrap();
-    // One SA of each kind is left, whoever has won.
-    await_fresh(pair, |_| true);
+    // One Child SA is in use, whoever has won. A redundant IKE SA without one may stay for as long as a request is repeated.
+    for side in [Side::One, Side::Two] {
+        wait_until("one Child SA", SETTLED, || {
+            let sas = pair.sas(side);
+            let children = sas.iter().flat_map(|sa| &sa.children);
+            let used = children.filter(|child| child.state == "INSTALLED").count();
+            Ok(if used == 1 { Ok(()) } else { Err(format!("{sas:?}")) })
+        })
+        .unwrap();
+    }
 }
 
 fn log_of_two(pair: &Pair) -> testudo_lab::Result<String> {
