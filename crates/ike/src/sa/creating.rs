@@ -103,6 +103,11 @@ impl Offered {
 }
 
 impl Creating {
+    /// A Child SA comes of it.
+    pub(crate) fn makes_child(&self) -> bool {
+        matches!(self.what, What::Child { .. })
+    }
+
     /// The Child SA that is being renewed.
     pub(crate) fn renews(&self) -> Option<ChildSaId> {
         match self.what {

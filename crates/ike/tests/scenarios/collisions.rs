@@ -193,6 +193,23 @@ fn an_unknown_child_is_not_found() {
     assert_eq!(world.hosts[0].installed.len(), 1);
 }
 
+/// §2.25: what the peer has made by an answer that we have not heard exists for the peer. It tries again later, when we know it.
+#[test]
+fn a_child_whose_answer_is_lost_is_not_unknown() {
+    let mut world = sun();
+    let mut peer = Peer::establish(&mut world, 39);
+    assert!(renew(&mut world, 0, What::Child));
+    let asked = world.hosts[0].sent.last().unwrap().clone();
+    let theirs = Spi(0x3333_3333);
+    let request = rekey_request(theirs, Spi(0x4444_4444));
+    let answer = peer.request(&mut world, ExchangeType::CreateChildSa, request.clone());
+    assert_eq!(only_notify(answer), NotifyType::TemporaryFailure);
+    world.hosts[0].sent.push(asked);
+    peer.answer_child(&mut world, 0, (theirs, [0xff; 32]));
+    let answer = peer.request(&mut world, ExchangeType::CreateChildSa, request).unwrap();
+    assert!(answer.iter().any(|payload| matches!(payload, Payload::Sa(_))), "{answer:?}");
+}
+
 /// §2.8: both sides delete what was replaced, each by itself; what is under way through it comes in all the same.
 #[test]
 fn what_both_sides_delete_lingers() {
