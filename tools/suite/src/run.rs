@@ -17,9 +17,9 @@ pub(crate) fn suite(wanted: Wanted) -> Result<bool> {
     let mut report = Report::start();
     clear_logs()?;
     say("Building the labs and what runs in them")?;
-    let labs = Plan::of(&build(Which::Labs)?, &wanted)?;
-    report.phase("build of the labs");
     let mut progress = Progress::start();
+    let labs = Plan::of(&build(Which::Labs, &mut progress)?, &wanted)?;
+    report.phase("build of the labs");
     say("Running the labs; beside them building and running all else")?;
     progress.more(&labs);
     let everything = wanted.only.is_empty();
@@ -43,11 +43,10 @@ pub(crate) fn suite(wanted: Wanted) -> Result<bool> {
 /// Builds every test program, and shows how far that is.
 pub(crate) fn build_all() -> Result<Vec<Program>> {
     say("Building all tests")?;
-    build(Which::All)
+    build(Which::All, &mut Progress::start())
 }
 
-fn build(which: Which) -> Result<Vec<Program>> {
-    let mut progress = Progress::start();
+fn build(which: Which, progress: &mut Progress) -> Result<Vec<Program>> {
     let programs = cargo::build(which, &mut |units| progress.building(units));
     progress.end();
     programs
