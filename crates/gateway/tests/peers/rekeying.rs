@@ -267,6 +267,7 @@ fn both_at_once(peer: Kind) {
 }
 
 fn cross(pair: &Pair, crossing: &Crossing) {
+    let before = marks(pair);
     let held = HeldIke::start(&pair.t.wire).unwrap();
     let await_more = |what: &str, count: &dyn Fn() -> testudo_lab::Result<u64>, before: u64| {
         wait_until(what, SETTLED, || {
@@ -294,13 +295,21 @@ fn cross(pair: &Pair, crossing: &Crossing) {
         Ok(if is_said { Ok(()) } else { Err(format!("nobody said one of {:?}", crossing.said)) })
     })
     .unwrap();
-    // One Child SA is in use, whoever has won. A redundant IKE SA without one may stay for as long as a request is repeated.
+    // A new one is in use, whoever has won. A redundant IKE SA without a Child SA may stay for as long as a request is repeated.
     for side in [Side::One, Side::Two] {
-        wait_until("one Child SA", SETTLED, || {
+        wait_until("one Child SA, and new keys", SETTLED, || {
             let sas = pair.sas(side);
-            let children = sas.iter().flat_map(|sa| &sa.children);
-            let used = children.filter(|child| child.state == "INSTALLED").count();
-            Ok(if used == 1 { Ok(()) } else { Err(format!("{sas:?}")) })
+            let of = |sa: &IkeSa| {
+                let used = sa.children.iter().filter(|child| child.state == "INSTALLED");
+                let ike = sa.get("initiator-spi").map(str::to_owned);
+                used.map(|child| (ike.clone(), child.get("spi-in").map(str::to_owned))).collect::<Vec<_>>()
+            };
+            let is_new = |(ike, child): &(Option<String>, Option<String>)| match crossing.what[0] {
+                "--ike" => before.iter().all(|(old, _)| Some(old) != ike.as_ref()),
+                _ => before.iter().all(|(_, old)| Some(old) != child.as_ref()),
+            };
+            let done = matches!(&sas.iter().flat_map(of).collect::<Vec<_>>()[..], [mark] if is_new(mark));
+            Ok(if done { Ok(()) } else { Err(format!("{sas:?}")) })
         })
         .unwrap();
     }

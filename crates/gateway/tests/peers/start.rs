@@ -128,7 +128,7 @@ fn a_second_daemon_does_not_disturb_the_first() {
     fails(&beside, "(is another IKE daemon running here?)");
 
     // Elsewhere, with the instance or the socket of the first.
-    let mut elsewhere = Trial::new(&pair.t.server, "elsewhere");
+    let mut elsewhere = Trial::new(&pair.t.server, "away");
     let own = elsewhere.instance.clone();
     elsewhere.instance = pair.t.gw1.lab().instance("gw1");
     elsewhere.write(&elsewhere.text("eth0").replace(INNER, "lo"));
