@@ -295,24 +295,37 @@ fn cross(pair: &Pair, crossing: &Crossing) {
         Ok(if is_said { Ok(()) } else { Err(format!("nobody said one of {:?}", crossing.said)) })
     })
     .unwrap();
-    // A new one is in use, whoever has won. A redundant IKE SA without a Child SA may stay for as long as a request is repeated.
-    for side in [Side::One, Side::Two] {
-        wait_until("one Child SA, and new keys", SETTLED, || {
-            let sas = pair.sas(side);
-            let of = |sa: &IkeSa| {
-                let used = sa.children.iter().filter(|child| child.state == "INSTALLED");
-                let ike = sa.get("initiator-spi").map(str::to_owned);
-                used.map(|child| (ike.clone(), child.get("spi-in").map(str::to_owned))).collect::<Vec<_>>()
-            };
-            let is_new = |(ike, child): &(Option<String>, Option<String>)| match crossing.what[0] {
-                "--ike" => before.iter().all(|(old, _)| Some(old) != ike.as_ref()),
-                _ => before.iter().all(|(_, old)| Some(old) != child.as_ref()),
-            };
-            let done = matches!(&sas.iter().flat_map(of).collect::<Vec<_>>()[..], [mark] if is_new(mark));
-            Ok(if done { Ok(()) } else { Err(format!("{sas:?}")) })
-        })
-        .unwrap();
-    }
+    // Both sides use the same new one, whoever has won. A redundant IKE SA without a Child SA may stay for as long as a request is
+    // repeated.
+    wait_until("one SA that both sides use, with new keys", SETTLED, || {
+        let used = [Side::One, Side::Two].map(|side| in_use(pair, side));
+        let done = matches!(&used, [Some(one), Some(two)]
+        if one.ike == two.ike && (&one.spi_in, &one.spi_out) == (&two.spi_out, &two.spi_in)
+            && before.iter().all(|(ike, child)| match crossing.what[0] {
+                "--ike" => *ike != one.ike,
+                _ => *child != one.spi_in && *child != one.spi_out,
+            }));
+        Ok(if done { Ok(()) } else { Err(format!("{used:?}")) })
+    })
+    .unwrap();
+}
+
+/// The only Child SA in use, and its IKE SA.
+#[derive(Debug)]
+struct InUse {
+    ike: String,
+    spi_in: String,
+    spi_out: String,
+}
+
+fn in_use(pair: &Pair, side: Side) -> Option<InUse> {
+    let sas = pair.sas(side);
+    let all = sas.iter().flat_map(|sa| sa.children.iter().map(move |child| (sa, child)));
+    let mut used = all.filter(|(_, child)| child.state == "INSTALLED");
+    let (sa, child) = used.next().filter(|_| used.next().is_none())?;
+    let text = |value: Option<&str>| value.map(str::to_owned);
+    let (spi_in, spi_out) = (text(child.get("spi-in"))?, text(child.get("spi-out"))?);
+    Some(InUse { ike: text(sa.get("initiator-spi"))?, spi_in, spi_out })
 }
 
 fn log_of_two(pair: &Pair) -> testudo_lab::Result<String> {
