@@ -189,9 +189,11 @@ impl Updown {
             runs,
             members: BTreeSet::from([id]),
         };
-        self.submit(&tunnel, "up");
-        self.tunnels.insert(id, tunnel);
-        self.tunnel_of.insert(id, id);
+        // Without its `up` it has no `down` either; the next Child SA tries again.
+        if self.submit(&tunnel, "up", MAX_WAITING) {
+            self.tunnels.insert(id, tunnel);
+            self.tunnel_of.insert(id, id);
+        }
     }
 
     /// A Child SA has taken the place of another. False if no script was run for that one.
@@ -212,7 +214,8 @@ impl Updown {
         if tunnel.members.is_empty()
             && let Some(tunnel) = self.tunnels.remove(&first)
         {
-            self.submit(&tunnel, "down");
+            // What `up` has opened must be shut again. There are no more of these than `up` was let in for.
+            self.submit(&tunnel, "down", usize::MAX);
         }
     }
 
@@ -227,17 +230,18 @@ impl Updown {
         self.owner_changes_until.is_some() && !(self.is_unused() && self.tunnels.is_empty())
     }
 
-    fn submit(&mut self, tunnel: &Tunnel, direction: &'static str) {
+    /// False if there is no room for more than `limit` runs.
+    fn submit(&mut self, tunnel: &Tunnel, direction: &'static str, limit: usize) -> bool {
         if let Err(why) = self.start_lanes() {
             self.refused.push(refusal(tunnel, direction, &why));
-            return;
+            return false;
         }
         let lane = lane_of(&tunnel.connection, self.lanes.len());
-        let Some(lane) = self.lanes.get_mut(lane) else { return };
-        if lane.waiting + tunnel.runs.len() > MAX_WAITING {
-            let why = format!("{} wait already, and more than {MAX_WAITING} may not", lane.waiting);
+        let Some(lane) = self.lanes.get_mut(lane) else { return false };
+        if lane.waiting + tunnel.runs.len() > limit {
+            let why = format!("{} wait already, and more than {limit} may not", lane.waiting);
             self.refused.push(refusal(tunnel, direction, &why));
-            return;
+            return false;
         }
         lane.waiting += tunnel.runs.len();
         lane.pool.submit(tunnel.runs.iter().map(|run| Task {
@@ -247,6 +251,7 @@ impl Updown {
             verb: format!("{direction}-{}", run.verb),
             variables: run.variables.clone(),
         }));
+        true
     }
 
     /// No thread where no script is ever run.
@@ -291,6 +296,11 @@ impl Updown {
             lines.extend(self.take_lines());
         }
         self.ending.store(true, Ordering::Relaxed);
+        let left: usize = self.lanes.iter().map(|lane| lane.waiting).sum();
+        if left > 0 {
+            let text = format!("testudod ends: {left} runs of updown scripts have not come to their end");
+            lines.push(Line { connection: "-".into(), level: LogLevel::Warning, text });
+        }
         lines
     }
 }

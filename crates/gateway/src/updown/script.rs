@@ -102,8 +102,9 @@ pub(super) enum Untrusted {
     },
 }
 
-/// Checks that nobody but root can change the script, or put another in its place.
-pub(super) fn check(program: &Path) -> Result<(), Untrusted> {
+/// Checks that nobody but root can change the script, or put another in its place. Returns what is to be run: the
+/// script itself, whatever symbolic links lead to it.
+pub(super) fn check(program: &Path) -> Result<PathBuf, Untrusted> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();
         move |error| Untrusted::Unreadable { path, error }
@@ -128,7 +129,7 @@ pub(super) fn check(program: &Path) -> Result<(), Untrusted> {
             return Err(Untrusted::Writable { path: path.to_owned(), mode: metadata.mode() & 0o7777 });
         }
     }
-    Ok(())
+    Ok(target)
 }
 
 /// Why a run has no status.
@@ -164,13 +165,18 @@ fn attempt(
     ending: &AtomicBool,
     output: &mut Output,
 ) -> Result<ExitStatus, Failure> {
+    // One that would be killed at once is not begun.
+    if ending.load(Ordering::Relaxed) {
+        return Err(Failure::Ending);
+    }
     let program = Path::new(&task.script.program);
     // Again: what was root's when it was loaded may not be by now.
-    check(program)?;
+    let target = check(program)?;
     let (mut reader, writer) = io::pipe()?;
     fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(io::Error::from)?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(target);
     command
+        .arg0(program)
         .args(&task.script.arguments)
         .env_clear()
         .env("PATH", PATH)
