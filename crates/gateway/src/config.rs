@@ -325,6 +325,8 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
     set("cookie_threshold", 0, 1 << 20, &mut settings.cookie_threshold)?;
     set("half_open_limit", 1, 1 << 20, &mut settings.half_open_limit)?;
     set("half_open_per_source", 1, 1 << 20, &mut settings.half_open_per_source)?;
+    // Who sets the limit of an address alone has the network in mind that the address stands for.
+    settings.half_open_per_network = settings.half_open_per_network.max(settings.half_open_per_source);
     set("half_open_per_network", 1, 1 << 20, &mut settings.half_open_per_network)?;
     set("ike_sas_per_peer", 0, 1 << 20, &mut settings.ike_sas_per_peer)?;
     ike.finish()?;
