@@ -222,13 +222,6 @@ impl Spd {
         self.index.held_back(packet)
     }
 
-    /// True if policies hold back what goes to the packet's remote address, and all of these are
-    /// for whatever address: they name no network, so that this host itself, where none of them
-    /// selects what it sends, is left to its own rules.
-    pub(crate) fn leaves_host_alone(&self, packet: &PacketSelector) -> bool {
-        is_everything(packet, self.held_back(packet))
-    }
-
     /// Judges a packet that came in clear; `packet` is seen from our side ([`Direction::In`]).
     ///
     /// [`Direction::In`]: crate::packet_selector::Direction::In
