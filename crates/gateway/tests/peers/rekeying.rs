@@ -255,15 +255,18 @@ const CROSSINGS: [Crossing; 2] = [
     },
 ];
 
-/// Both sides renew the same SA at once (RFC 7296 §2.8.1, §2.8.2): each hears the other's request while its own is not answered.
+/// Both sides renew the same SA at once (RFC 7296 §2.8.1, §2.8.2): each hears the other's request while its own is not answered. Each
+/// kind has gateways of its own: by their SAs one cannot tell when the last answer of an earlier crossing has been heard.
 fn both_at_once(peer: Kind) {
-    let scenario = Scenario::new("both-rekey", peer);
-    let pair = scenario.settings("\n[ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 8\n").start();
-    let watch = Watch::start(&pair.t);
-    pair.up(Side::One);
-    under_traffic(&pair, || CROSSINGS.iter().for_each(|crossing| cross(&pair, crossing)));
-    pair.ping_both_ways();
-    watch.saw_nothing();
+    for crossing in &CROSSINGS {
+        let scenario = Scenario::new("both-rekey", peer);
+        let pair = scenario.settings("\n[ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 8\n").start();
+        let watch = Watch::start(&pair.t);
+        pair.up(Side::One);
+        under_traffic(&pair, || cross(&pair, crossing));
+        pair.ping_both_ways();
+        watch.saw_nothing();
+    }
 }
 
 fn cross(pair: &Pair, crossing: &Crossing) {
