@@ -3,18 +3,24 @@
 pub use testudo_ipsec::share::{SHARES, ShareSet};
 
 use crate::node::NodeId;
+use std::cmp::Reverse;
 use testudo_ipsec::spi::Share;
 
 /// Who would own each share among some nodes, by rank: rendezvous hashing, so that when a node leaves only its own shares
 /// change hands, and each goes to whom every node knew before as its heir.
 pub fn ranks(share: Share, nodes: &[NodeId]) -> Vec<NodeId> {
     let mut ranked: Vec<NodeId> = nodes.to_vec();
-    ranked.sort_unstable_by_key(|node| (std::cmp::Reverse(weight(share, *node)), *node));
+    ranked.sort_unstable_by_key(|node| rank(share, *node));
     ranked
 }
 
+/// What nodes are ranked by for a share: the least is the first.
+pub(crate) fn rank(share: Share, node: NodeId) -> (Reverse<u64>, NodeId) {
+    (Reverse(weight(share, node)), node)
+}
+
 /// The finaliser of MurmurHash3 over both numbers: it spreads well, and is the same everywhere.
-pub(crate) fn weight(share: Share, node: NodeId) -> u64 {
+fn weight(share: Share, node: NodeId) -> u64 {
     let mut x = u64::from(share.0) << 8 | u64::from(node.get());
     for factor in [0xff51_afd7_ed55_8ccd_u64, 0xc4ce_b9fe_1a85_ec53] {
         x ^= x >> 33;

@@ -104,32 +104,44 @@ impl Sub for Sent {
 
 /// What the gateway of that side has sent since the network was made.
 fn read(wire: &Namespace, side: Side) -> Result<Sent> {
-    let shown = wire.run("nft", ["-j", "list", "counters"])?.stdout;
-    let listing: Listing = serde_json::from_str(&shown)
-        .map_err(|e| Error::unexpected("nft -j list counters", "JSON", e.to_string()))?;
-    let port = WIRE_PORTS[side.index()];
-    let tally = |kind: &str| {
-        let name = format!("{kind}_{port}");
-        let found = listing.nftables.iter().filter_map(|o| o.counter.as_ref()).find(|c| c.name == name);
-        found
-            .map(|c| Tally { packets: c.packets, bytes: c.bytes })
-            .ok_or_else(|| Error::unexpected("nft -j list counters", format!("counter {name}"), &shown))
-    };
-    let [esp, ike, neighbour, clear] = KINDS.map(tally);
+    let (listing, port) = (Listing::of(wire)?, WIRE_PORTS[side.index()]);
+    let [esp, ike, neighbour, clear] = KINDS.map(|kind| listing.tally(&format!("{kind}_{port}")));
     Ok(Sent { esp: esp?, ike: ike?, neighbour: neighbour?, clear: clear? })
 }
 
-#[derive(Deserialize)]
-struct Listing {
+/// All named counters of a namespace.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Listing {
     nftables: Vec<Object>,
 }
 
-#[derive(Deserialize)]
+impl Listing {
+    /// As they are now.
+    pub(crate) fn of(namespace: &Namespace) -> Result<Self> {
+        let shown = namespace.run("nft", ["-j", "list", "counters"])?.stdout;
+        serde_json::from_str(&shown)
+            .map_err(|e| Error::unexpected("nft -j list counters", "JSON", e.to_string()))
+    }
+
+    /// The counter of that name.
+    pub(crate) fn tally(&self, name: &str) -> Result<Tally> {
+        let found = self.nftables.iter().filter_map(|o| o.counter.as_ref()).find(|c| c.name == name);
+        found.map(|c| Tally { packets: c.packets, bytes: c.bytes }).ok_or_else(|| {
+            Error::unexpected(
+                "nft -j list counters",
+                format!("counter {name}"),
+                format!("{:?}", self.nftables),
+            )
+        })
+    }
+}
+
+#[derive(Debug, Deserialize)]
 struct Object {
     counter: Option<Counter>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Counter {
     name: String,
     packets: u64,

@@ -2,8 +2,7 @@
 //! place in it. What a node suspects has no say here.
 
 use crate::node::NodeId;
-use crate::share::{SHARES, ShareSet, weight};
-use std::cmp::Reverse;
+use crate::share::{SHARES, ShareSet, rank};
 use std::collections::BTreeSet;
 use testudo_ipsec::spi::Share;
 
@@ -200,7 +199,7 @@ impl Ownership {
 /// The first rank of a share, leaving one node out.
 fn best(share: Share, candidates: &[Candidate], without: Option<NodeId>) -> Option<NodeId> {
     let rest = candidates.iter().filter(|candidate| Some(candidate.node) != without);
-    rest.min_by_key(|of| (of.last, Reverse(weight(share, of.node)), of.node)).map(|of| of.node)
+    rest.min_by_key(|of| (of.last, rank(share, of.node))).map(|of| of.node)
 }
 
 fn all() -> impl Iterator<Item = Share> {

@@ -16,7 +16,7 @@ use testudo_ike::output::Path;
 
 const ADDRS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 /// Longer than a message is under way, shorter than anybody waits to repeat one.
-const MOMENT: Duration = Duration::from_millis(100);
+pub(crate) const MOMENT: Duration = Duration::from_millis(100);
 
 /// Two hosts whose jobs the test runs.
 fn pair_with(config: EndpointConfig, edit: impl Fn(usize, &mut Connection)) -> World {
@@ -52,13 +52,14 @@ fn hybrid(seed: u64, weather: Weather) -> World {
 }
 
 /// The only job of a host.
-fn job(world: &mut World, host: usize) -> Job {
+pub(crate) fn job(world: &mut World, host: usize) -> Job {
     let job = world.hosts[host].endpoint.take_job().expect("there is a job");
     assert!(world.hosts[host].endpoint.take_job().is_none(), "and no other");
     job
 }
 
-fn finish(world: &mut World, host: usize, job: Job) {
+/// Runs it, and gives the host what came of it.
+pub(crate) fn finish(world: &mut World, host: usize, job: Job) {
     let now = world.now;
     world.hosts[host].endpoint.job_done(now, job.run());
     world.settle(host);

@@ -5,6 +5,7 @@ use crate::common::tunnels::{assert_one_tunnel, assert_weathered};
 use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::world::handing_out;
 use crate::common::{Weather, World};
+use crate::computing::{MOMENT, finish, job};
 use crate::followup_ke::{BOTH, FOLLOWUP, What, renew, renewals, with};
 use std::time::Duration;
 use testudo_ike::config::KeyExchange::{self, MlKem512, MlKem768};
@@ -12,8 +13,6 @@ use testudo_ike::endpoint::{Discard, Job, Target};
 use testudo_ike::message::ExchangeType;
 
 const ADDRS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
-/// Longer than a message is under way, shorter than anybody waits to repeat one.
-const MOMENT: Duration = Duration::from_millis(100);
 
 /// A tunnel whose SAs are renewed with X25519 and these; from now on the test runs the jobs.
 fn tunnel(methods: &[KeyExchange]) -> World {
@@ -25,19 +24,6 @@ fn tunnel(methods: &[KeyExchange]) -> World {
     // A restored SA has no jobs.
     (world.hold_jobs, world.restore) = (true, false);
     world
-}
-
-/// The only job of a host.
-fn job(world: &mut World, host: usize) -> Job {
-    let job = world.hosts[host].endpoint.take_job().expect("there is a job");
-    assert!(world.hosts[host].endpoint.take_job().is_none(), "and no other");
-    job
-}
-
-fn finish(world: &mut World, host: usize, job: Job) {
-    let now = world.now;
-    world.hosts[host].endpoint.job_done(now, job.run());
-    world.settle(host);
 }
 
 /// Host 0 renews, and job number `lost`, if there is one, is lost in that way. Gives the number of

@@ -3,9 +3,9 @@
 
 use crate::common::peer::{self, Peer};
 use crate::common::{Random, Weather, World};
+use crate::strangers;
 use testudo_ike::endpoint::{Discard, EndpointConfig};
-use testudo_ike::message::{ExchangeType, Header, IkeSpi, Message, MessageId, NotifyType, Payload};
-use testudo_ike::output::Path;
+use testudo_ike::message::{ExchangeType, Message, NotifyType, Payload};
 
 const LIMIT: usize = 40;
 
@@ -36,15 +36,8 @@ fn small(fixed: bool) -> World {
 fn begin(world: &mut World, seed: u64, from: &str) -> bool {
     let mut random = Random::new(seed);
     let (mut payloads, _, _) = peer::init_payloads(&mut random);
-    let header = Header {
-        initiator_spi: IkeSpi(random.next()),
-        responder_spi: IkeSpi::ZERO,
-        exchange: ExchangeType::IkeSaInit,
-        from_initiator: true,
-        response: false,
-        message_id: MessageId(0),
-    };
-    let path = Path { local: from.parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() };
+    let header = peer::init_header(&mut random);
+    let path = strangers::from(from);
     let mut request = |payloads| {
         let bytes = peer::message(header, payloads).finish().unwrap();
         peer::exchange(world, path, &bytes).first().cloned()

@@ -13,21 +13,13 @@ use testudo_ike::message::{
 use testudo_ike::output::{Event, Path};
 use testudo_ike::suite::Entropy;
 
-fn from(addr: &str) -> Path {
+pub(crate) fn from(addr: &str) -> Path {
     Path { local: addr.parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() }
 }
 
 pub(crate) fn init_request(random: &mut Random) -> Vec<u8> {
     let (payloads, _, _) = peer::init_payloads(random);
-    let header = Header {
-        initiator_spi: IkeSpi(random.next()),
-        responder_spi: IkeSpi::ZERO,
-        exchange: ExchangeType::IkeSaInit,
-        from_initiator: true,
-        response: false,
-        message_id: MessageId(0),
-    };
-    peer::message(header, payloads).finish().unwrap()
+    peer::message(peer::init_header(random), payloads).finish().unwrap()
 }
 
 #[test]

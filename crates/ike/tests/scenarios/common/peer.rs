@@ -34,6 +34,18 @@ pub(crate) struct Peer {
 /// SPI of the child that the peer offers.
 pub(crate) const SPI: Spi = Spi(0x1234_5678);
 
+/// The header of an IKE_SA_INIT request, with an SPI of its own.
+pub(crate) fn init_header(random: &mut Random) -> Header {
+    Header {
+        initiator_spi: IkeSpi(random.next()),
+        responder_spi: IkeSpi::ZERO,
+        exchange: ExchangeType::IkeSaInit,
+        from_initiator: true,
+        response: false,
+        message_id: MessageId(0),
+    }
+}
+
 /// The payloads of an IKE_SA_INIT request, and what stays secret.
 pub(crate) fn init_payloads(random: &mut Random) -> (Vec<Payload>, KePrivate, Nonce) {
     init_payloads_for(random, &[super::build::ike_proposal(&[KeyExchange::X25519])])
@@ -89,15 +101,8 @@ impl Peer {
         let mut random = Random::new(seed);
         let (mut payloads, ke, nonce) = init_payloads_for(&mut random, proposals);
         payloads.extend(extra);
-        let initiator = IkeSpi(random.next());
-        let header = Header {
-            initiator_spi: initiator,
-            responder_spi: IkeSpi::ZERO,
-            exchange: ExchangeType::IkeSaInit,
-            from_initiator: true,
-            response: false,
-            message_id: MessageId(0),
-        };
+        let header = init_header(&mut random);
+        let initiator = header.initiator_spi;
         let mut request = message(header, payloads.clone()).finish().unwrap();
         let mut answers = exchange(world, path, &request);
         let demand = Message::parse(answers.first()?).unwrap();
