@@ -214,7 +214,8 @@ impl Updown {
         if tunnel.members.is_empty()
             && let Some(tunnel) = self.tunnels.remove(&first)
         {
-            // What `up` has opened must be shut again. There are no more of these than `up` was let in for.
+            // What `up` has opened must be shut again. There are no more of these than `up` was let
+            // in for.
             self.submit(&tunnel, "down", usize::MAX);
         }
     }

@@ -141,8 +141,8 @@ fn neighbour_discovery() -> &'static str {
      (ip6[48] >= 130 and ip6[48] <= 132)))"
 }
 
-/// Whole packets in a file that tcpdump still writes: 24 octets, then for each packet 16, of which the third four are its length in
-/// the host's order (pcap-savefile(5)).
+/// Whole packets in a file that tcpdump still writes: 24 octets, then for each packet 16, of which
+/// the third four are its length in the host's order (pcap-savefile(5)).
 fn written(file: &[u8]) -> usize {
     let mut rest = file.get(24..).unwrap_or_default();
     let mut packets = 0;

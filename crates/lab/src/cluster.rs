@@ -225,8 +225,9 @@ impl Cluster {
         self.everywhere(&words.collect::<Vec<_>>().join("\n"))
     }
 
-    /// `ip` with these lines at all switches, with no more time between them than a few system calls take: a node that has lost one
-    /// network and not yet the next gives its shares to the others while it reaches them.
+    /// `ip` with these lines at all switches, with no more time between them than a few system
+    /// calls take: a node that has lost one network and not yet the next gives its shares to the
+    /// others while it reaches them.
     fn everywhere(&self, lines: &str) -> Result<()> {
         let switches = Net::ALL.map(|net| self.switch(net));
         let batches: Vec<Batch> =

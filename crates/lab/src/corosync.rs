@@ -69,8 +69,9 @@ impl Ring {
         self
     }
 
-    /// Beside other labs: at its usual priority, above all ordinary processes, the daemons of several labs leave the rest of a small
-    /// machine nothing for seconds; below that, they need more time before a silent one counts as gone.
+    /// Beside other labs: at its usual priority, above all ordinary processes, the daemons of
+    /// several labs leave the rest of a small machine nothing for seconds; below that, they need
+    /// more time before a silent one counts as gone.
     fn config_text(&self, company: Company) -> String {
         let Timers { token, consensus } = self.timers;
         let (token, consensus, scheduling) = match company {

@@ -1,4 +1,5 @@
-//! IKE that does not get through for a while, though ESP does: so that both gateways have a request open when the other's comes.
+//! IKE that does not get through for a while, though ESP does: so that both gateways have a request
+//! open when the other's comes.
 
 use crate::count::Listing;
 use crate::topology::{Side, WIRE_PORTS};
@@ -6,7 +7,8 @@ use crate::{Namespace, Result};
 
 const TABLE: &str = "testudo_lab_hold";
 
-/// IKE of both gateways is dropped on the untrusted network, until [`HeldIke::release`] or until this is dropped.
+/// IKE of both gateways is dropped on the untrusted network, until [`HeldIke::release`] or until
+/// this is dropped.
 #[derive(Debug)]
 pub struct HeldIke {
     wire: Namespace,
@@ -68,7 +70,8 @@ impl Drop for HeldIke {
     }
 }
 
-/// On port 4500 IKE has four octets of zero behind the UDP header (RFC 3948 §2.2); what else comes there is ESP, or a keepalive.
+/// On port 4500 IKE has four octets of zero behind the UDP header (RFC 3948 §2.2); what else comes
+/// there is ESP, or a keepalive.
 fn rules(verdict: &str) -> [String; 2] {
     ["udp dport 500", "udp dport 4500 udp length > 12 @th,64,32 0"].map(|ike| format!("{ike} {verdict}"))
 }

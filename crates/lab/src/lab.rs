@@ -34,8 +34,9 @@ struct Inner {
 impl Lab {
     /// A lab that is the only one on this machine: for what measures time, needs all processors, or uses what exists only once.
     ///
-    /// Where the environment names a number of places in `TESTUDO_LAB_PLACES` it takes those, and bears others beside it: that is
-    /// for tests of what measures, which look at everything but the figures.
+    /// Where the environment names a number of places in `TESTUDO_LAB_PLACES` it takes those, and
+    /// bears others beside it: that is for tests of what measures, which look at everything but the
+    /// figures.
     pub fn new(name: &str) -> Result<Self> {
         let company = match places_beside_others()? {
             None => Company::Alone,
@@ -133,8 +134,8 @@ impl Drop for Lab {
     }
 }
 
-/// The places that the environment names in `TESTUDO_LAB_PLACES` for labs that would be alone: figures that are taken in them mean
-/// nothing.
+/// The places that the environment names in `TESTUDO_LAB_PLACES` for labs that would be alone:
+/// figures that are taken in them mean nothing.
 pub fn places_beside_others() -> Result<Option<u8>> {
     let Some(found) = std::env::var_os(PLACES) else { return Ok(None) };
     match found.to_str().and_then(|places| places.parse().ok()).filter(|places| *places > 0) {

@@ -1,13 +1,15 @@
 //! Who may have a lab on this machine, in the order in which they came.
 //!
-//! The machine has [`PLACES_PER_PROCESSOR`] places for each of its processors, and each lab says how many it takes. A lab takes a
-//! ticket with the next number. A lab that wants to be [alone](Company::Alone) waits until all labs before it are gone. A lab that
-//! [shares](Company::Places) waits until no lone lab is before it, and the labs before it leave as many places as it takes. No lab
-//! overtakes another, so that none starves.
+//! The machine has [`PLACES_PER_PROCESSOR`] places for each of its processors, and each lab says
+//! how many it takes. A lab takes a ticket with the next number. A lab that wants to be
+//! [alone](Company::Alone) waits until all labs before it are gone. A lab that
+//! [shares](Company::Places) waits until no lone lab is before it, and the labs before it leave as
+//! many places as it takes. No lab overtakes another, so that none starves.
 //!
-//! A ticket is a lock on some octets of a file, of the kind that belongs to an open file (F_OFD_SETLK, fcntl(2)): the kernel frees it
-//! when its owner dies, and threads of one process queue like strangers. The ticket of a lone lab is a write lock, that of a lab that
-//! shares a read lock; it is as many octets long as the lab takes places. The octets:
+//! A ticket is a lock on some octets of a file, of the kind that belongs to an open file
+//! (F_OFD_SETLK, fcntl(2)): the kernel frees it when its owner dies, and threads of one process
+//! queue like strangers. The ticket of a lone lab is a write lock, that of a lab that shares a read
+//! lock; it is as many octets long as the lab takes places. The octets:
 //!
 //! ```text
 //! 0            the door: held while a ticket is taken, so that numbers only grow
@@ -156,7 +158,8 @@ impl Lock {
         Ok(None)
     }
 
-    /// The tickets of others with those numbers. Some may go while it looks; none comes to a range that ends with its own.
+    /// The tickets of others with those numbers. Some may go while it looks; none comes to a range
+    /// that ends with its own.
     fn tickets(&self, numbers: Range<i64>) -> Result<Vec<Ticket>> {
         let mut found = Vec::new();
         let all = FIRST + numbers.start * STRIDE..FIRST + numbers.end * STRIDE;

@@ -111,7 +111,8 @@ fn a_lab_takes_as_many_places_as_it_says() {
     enter(4).unwrap();
 }
 
-/// Small labs that come later do not keep a large one out, though there is a place for them before it may enter.
+/// Small labs that come later do not keep a large one out, though there is a place for them before
+/// it may enter.
 #[test]
 fn a_large_lab_is_not_overtaken_by_small_ones() {
     let queue = Queue::new();

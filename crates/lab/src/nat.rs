@@ -84,8 +84,9 @@ impl Nat {
         self.namespace.route(&other.network(Family::V4), &other.outer(Family::V4).to_string())
     }
 
-    /// What comes for a port without a mapping finds silence. Rules that were there before are replaced in one transaction: between
-    /// two of them a packet would cross with the hidden address.
+    /// What comes for a port without a mapping finds silence. Rules that were there before are
+    /// replaced in one transaction: between two of them a packet would cross with the hidden
+    /// address.
     fn translate(&self, ports: RangeInclusive<u16>) -> Result<()> {
         let (first, last) = ports.into_inner();
         let rules = format!(

@@ -1,6 +1,7 @@
 //! TCP streams of a given length from one host to another, checked octet by octet.
 //!
-//! Unlike [`crate::iperf`] it measures nothing: it ends with the last octet, however long that takes on a busy machine.
+//! Unlike [`crate::iperf`] it measures nothing: it ends with the last octet, however long that
+//! takes on a busy machine.
 
 use crate::iperf::Direction;
 use crate::{Error, Namespace, Result, wait_until};
@@ -9,10 +10,12 @@ use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// For a connection, and for each step of a stream: TCP may have to send something again several times.
+/// For a connection, and for each step of a stream: TCP may have to send something again several
+/// times.
 const LIMIT: Duration = Duration::from_secs(60);
 const CHUNK: usize = 64 << 10;
-/// What a stream carries comes again after so many octets, which divide no power of two: no lost piece goes unseen.
+/// What a stream carries comes again after so many octets, which divide no power of two: no lost
+/// piece goes unseen.
 const PERIOD: u64 = 251;
 
 /// What is carried.
@@ -32,7 +35,8 @@ impl Streams {
         Self { direction, count: 1, octets }
     }
 
-    /// Connects `client` to `address` of `server` and carries all octets. An octet that is missing or wrong is an error.
+    /// Connects `client` to `address` of `server` and carries all octets. An octet that is missing
+    /// or wrong is an error.
     pub fn carry(self, client: &Namespace, server: &Namespace, address: IpAddr) -> Result<()> {
         self.carry_counted(client, server, address, &AtomicU64::new(0))
     }

@@ -1,8 +1,9 @@
 //! Bugs on purpose. Checks that never fail prove nothing, so the simulator plants one bug after the other and must find each.
 //!
-//! A place that can be planted asks [`planted`]. In a build for use the answer is a constant `false` and the place vanishes. With
-//! debug assertions a switch of the thread decides, which only the simulator sets: so that the tests need no build of their own.
-//! A gateway without debug assertions refuses to compile with a switch.
+//! A place that can be planted asks [`planted`]. In a build for use the answer is a constant
+//! `false` and the place vanishes. With debug assertions a switch of the thread decides, which only
+//! the simulator sets: so that the tests need no build of their own. A gateway without debug
+//! assertions refuses to compile with a switch.
 #![forbid(unsafe_code)]
 
 /// True if bugs are compiled in.

@@ -1,4 +1,5 @@
-//! The checks bite: each bug that can be planted is found within 1000 worlds. A build without debug assertions has none.
+//! The checks bite: each bug that can be planted is found within 1000 worlds. A build without debug
+//! assertions has none.
 #![cfg(debug_assertions)]
 
 use std::io::Write;

@@ -82,7 +82,8 @@ struct Suite {
     long: Vec<String>,
 }
 
-/// The cargo that rust-toolchain.toml asks for. Labs may run beside the build of what has none: they have priority.
+/// The cargo that rust-toolchain.toml asks for. Labs may run beside the build of what has none:
+/// they have priority.
 fn cargo(which: Which) -> Command {
     match which {
         Which::Labs => Command::new("cargo"),
@@ -116,15 +117,16 @@ pub(crate) fn log(which: Which) -> PathBuf {
     target_dir().join(if which == Which::Labs { "log/build-labs.log" } else { "log/build-tests.log" })
 }
 
-/// Builds test programs, and the programs that they start. What cargo says goes to a log; errors of the compiler are shown. `step` hears
-/// how far it is, as cargo tells it: so many units of all.
+/// Builds test programs, and the programs that they start. What cargo says goes to a log; errors of
+/// the compiler are shown. `step` hears how far it is, as cargo tells it: so many units of all.
 pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Vec<Program>> {
     let packages = packages()?;
     let targets = if which == Which::Labs { packages.lab_tests() } else { Vec::new() };
     let log = log(which);
     let log_file = create(&log)?;
     let mut cargo = cargo(which);
-    // Always of the whole workspace: a part of it alone has other features, and would be built twice.
+    // Always of the whole workspace: a part of it alone has other features, and would be built
+    // twice.
     cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
     cargo.args(targets.iter().flat_map(|target| ["--test", target.as_str()]));
     // It says how far it is to terminals alone, unless it is told to.
@@ -182,7 +184,8 @@ struct Packages {
 }
 
 impl Packages {
-    /// Refuses names in `[package.metadata.suite]` that no target of the package has: its labs would run like unit tests.
+    /// Refuses names in `[package.metadata.suite]` that no target of the package has: its labs
+    /// would run like unit tests.
     fn check_names(package: &str, suite: &Suite, targets: &[Target]) -> Result<()> {
         let beginning = |long: &String| long.split("::").next().unwrap_or_default().to_owned();
         let named = suite.labs.iter().cloned().chain(suite.long.iter().map(beginning));
@@ -197,7 +200,8 @@ impl Packages {
         }
     }
 
-    /// Refuses a build that lacks an integration test: what is not built is not run, and would not be missed.
+    /// Refuses a build that lacks an integration test: what is not built is not run, and would not
+    /// be missed.
     fn check_built(&self, which: Which, programs: &[Program]) -> Result<()> {
         let expected = match which {
             Which::Labs => self.lab_tests(),

@@ -17,8 +17,8 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    /// What tests are told of it: how many worlds the simulator makes (`sim/tests/seeds.rs`), and how many random sizes Scapy
-    /// tries (`ipsec/tests/pipeline/scapy.rs`).
+    /// What tests are told of it: how many worlds the simulator makes (`sim/tests/seeds.rs`), and
+    /// how many random sizes Scapy tries (`ipsec/tests/pipeline/scapy.rs`).
     pub(crate) fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Test => &[],
@@ -77,7 +77,8 @@ impl Inventory {
         Ok(Self { tests })
     }
 
-    /// Refuses a program that lacks the tests that `[package.metadata.suite]` speaks of: it would not be missed.
+    /// Refuses a program that lacks the tests that `[package.metadata.suite]` speaks of: it would
+    /// not be missed.
     pub(crate) fn check(&self, programs: &[Program]) -> Result<()> {
         for program in programs {
             let names = || self.tests.iter().filter(|test| test.program.path == program.path);

@@ -1,4 +1,5 @@
-//! What is to be done: a process for each lab, one for some dozens of small tests, and what runs beside them.
+//! What is to be done: a process for each lab, one for some dozens of small tests, and what runs
+//! beside them.
 
 use crate::cargo::{self, Program, Which, nice};
 use crate::error::Result;
@@ -168,7 +169,8 @@ impl Job {
     }
 }
 
-/// Builds what is left, and plans its tests. Those of the programs that were built first have been planned.
+/// Builds what is left, and plans its tests. Those of the programs that were built first have been
+/// planned.
 fn more(wanted: &Wanted) -> Result<Plan> {
     let mut programs = cargo::build(Which::All, &mut |_| ())?;
     programs.retain(|program| !program.first);
@@ -240,7 +242,8 @@ impl<'a> Tests<'a> {
         for (name, outcome) in failed {
             ended(Outcome { said: libtest::said(&text, &name), ..outcome });
         }
-        // A program that ends before its tests do has failed in the one that ran; the others are unknown.
+        // A program that ends before its tests do has failed in the one that ran; the others are
+        // unknown.
         for name in &self.left {
             let running = follower.current() == Some(name);
             let said = if running {

@@ -7,7 +7,8 @@ pub(crate) enum Verdict {
     Failed,
 }
 
-/// The test's name in a line of `--list --format terse`. A helper is no test: another test starts it in a process of its own.
+/// The test's name in a line of `--list --format terse`. A helper is no test: another test starts
+/// it in a process of its own.
 pub(crate) fn listed(line: &str) -> Option<&str> {
     let name = line.strip_suffix(": test")?;
     let last = name.rsplit("::").next().unwrap_or(name);
@@ -23,7 +24,8 @@ pub(crate) struct Follower {
 impl Follower {
     /// The next whole line. A test that has ended with it, and how.
     ///
-    /// What a test prints past the harness stands between its name and its verdict, which is on a line of its own then.
+    /// What a test prints past the harness stands between its name and its verdict, which is on a
+    /// line of its own then.
     pub(crate) fn line(&mut self, line: &str) -> Option<(String, Verdict)> {
         let rest = match line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
             Some((name, rest)) => {
@@ -48,7 +50,8 @@ impl Follower {
     }
 }
 
-/// Lines of a panic that are shown: the place, what was expected and found, and some of the context.
+/// Lines of a panic that are shown: the place, what was expected and found, and some of the
+/// context.
 const PANIC_LINES: usize = 14;
 
 /// What the test said when it panicked, from the program's output.

@@ -1,10 +1,11 @@
 //! Runs the tests of the workspace: `make test`, `make test-all`, `make steady`.
 //!
-//! Cargo builds every test program; this program runs their tests. Labs (network namespaces, real daemons) mostly wait, so
-//! several are there at a time, and what needs a processor runs beside them at the lowest priority: unit tests, the
-//! simulator, lints, the planted bugs. It knows nothing of what the tests prove: a package says in its Cargo.toml, under
-//! `[package.metadata.suite]`, which of its test programs hold labs, and a test that only `make test-all` runs says so by
-//! `#[ignore = "make test-all: ..."]`.
+//! Cargo builds every test program; this program runs their tests. Labs (network namespaces, real
+//! daemons) mostly wait, so several are there at a time, and what needs a processor runs beside
+//! them at the lowest priority: unit tests, the simulator, lints, the planted bugs. It knows
+//! nothing of what the tests prove: a package says in its Cargo.toml, under
+//! `[package.metadata.suite]`, which of its test programs hold labs, and a test that only `make
+//! test-all` runs says so by `#[ignore = "make test-all: ..."]`.
 #![forbid(unsafe_code)]
 
 mod cargo;
@@ -51,12 +52,14 @@ enum Command {
         #[arg(long)]
         labs: bool,
     },
-    /// Repeats the labs of `make test` while other processes load all processors, and tells which fail
+    /// Repeats the labs of `make test` while other processes load all processors, and tells which
+    /// fail
     Steady {
         /// How often
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         times: u32,
-        /// Threads that never rest [default: one for each processor]; 0 where other work fills the processors
+        /// Threads that never rest [default: one for each processor]; 0 where other work fills the
+        /// processors
         #[arg(long, value_name = "THREADS")]
         load: Option<usize>,
         /// Only labs whose name contains one of these

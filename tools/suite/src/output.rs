@@ -9,14 +9,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A process that has said nothing for that long hangs. The longest test takes two minutes on an idle machine; a lab that waits for
-/// its turn says so each minute.
+/// A process that has said nothing for that long hangs. The longest test takes two minutes on an
+/// idle machine; a lab that waits for its turn says so each minute.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20 * 60);
 /// Nothing runs longer, whatever it says meanwhile.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 const POLL: Duration = Duration::from_millis(20);
 
-/// A process whose output goes to a file, read as it grows. A pipe would stay open as long as a daemon that outlives its test.
+/// A process whose output goes to a file, read as it grows. A pipe would stay open as long as a
+/// daemon that outlives its test.
 pub(crate) struct Output {
     child: Child,
     file: File,
@@ -36,7 +37,8 @@ impl Output {
         Ok(Self { child, file, log: log.to_owned(), text: Vec::new(), seen: 0 })
     }
 
-    /// Calls `line` with each whole line until the process has ended, or has hung for too long and was killed.
+    /// Calls `line` with each whole line until the process has ended, or has hung for too long and
+    /// was killed.
     pub(crate) fn lines(&mut self, line: &mut dyn FnMut(&str)) -> Result<ExitStatus> {
         let begun = Instant::now();
         let mut heard = begun;

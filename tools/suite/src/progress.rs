@@ -1,4 +1,5 @@
-//! What the user sees while tests run: one line that changes on a terminal, else a line now and then.
+//! What the user sees while tests run: one line that changes on a terminal, else a line now and
+//! then.
 
 use crate::job::{BUILD, Plan};
 use crate::outcome::Outcome;

@@ -1,4 +1,5 @@
-//! The end of a run: what failed and what it said, what took longest, the seconds of each phase, the closing line.
+//! The end of a run: what failed and what it said, what took longest, the seconds of each phase,
+//! the closing line.
 
 use crate::error::{Error, Result};
 use crate::job::BUILD;

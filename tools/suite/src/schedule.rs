@@ -1,7 +1,8 @@
 //! What runs beside what.
 //!
-//! Labs have priority: a process for each, as many as there are places on the machine and one more, which waits in the labs' own queue.
-//! Beside them as many processes as there are processors work at the lowest priority, one of which may be cargo.
+//! Labs have priority: a process for each, as many as there are places on the machine and one more,
+//! which waits in the labs' own queue. Beside them as many processes as there are processors work
+//! at the lowest priority, one of which may be cargo.
 
 use crate::job::{Event, Job, Lane};
 use crate::outcome::Outcome;
@@ -50,12 +51,14 @@ impl Schedule {
         schedule
     }
 
-    /// Jobs are numbered from behind that, so that their logs lie beside those of an earlier schedule.
+    /// Jobs are numbered from behind that, so that their logs lie beside those of an earlier
+    /// schedule.
     pub(crate) fn numbered_behind(self, number: usize) -> Self {
         Self { number, ..self }
     }
 
-    /// Runs all jobs, and those that come of them. What the tests came to, in the order of their ends.
+    /// Runs all jobs, and those that come of them. What the tests came to, in the order of their
+    /// ends.
     pub(crate) fn run(mut self, progress: &mut Progress) -> Vec<Outcome> {
         let (sender, events) = channel();
         let mut outcomes = Vec::new();

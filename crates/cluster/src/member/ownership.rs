@@ -119,7 +119,8 @@ impl Ownership {
         &self.unfit
     }
 
-    /// The nodes that may own shares. A node that has lost a port, or is drained, ranks behind all others.
+    /// The nodes that may own shares. A node that has lost a port, or is drained, ranks behind all
+    /// others.
     fn candidates(&self) -> Vec<Candidate> {
         self.synced.iter().map(|node| Candidate { node: *node, last: self.is_last(*node) }).collect()
     }

@@ -102,8 +102,8 @@ pub(super) enum Untrusted {
     },
 }
 
-/// Checks that nobody but root can change the script, or put another in its place. Returns what is to be run: the
-/// script itself, whatever symbolic links lead to it.
+/// Checks that nobody but root can change the script, or put another in its place. Returns what is
+/// to be run: the script itself, whatever symbolic links lead to it.
 pub(super) fn check(program: &Path) -> Result<PathBuf, Untrusted> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();

@@ -20,8 +20,8 @@ use testudo_lab::{Lab, Namespace, Topology, wait_until};
 pub(crate) const UP_LIMIT: Duration = Duration::from_secs(60);
 /// Long enough for whatever should come at once, on a machine that has much else to do.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// For `ping -W`, where replies are expected: seconds until a missing one is given up. A packet may wait 3 s for a neighbour whose answer
-/// to the first question was lost or late.
+/// For `ping -W`, where replies are expected: seconds until a missing one is given up. A packet may
+/// wait 3 s for a neighbour whose answer to the first question was lost or late.
 pub(crate) const ANSWERED: &str = "20";
 const IMPATIENT: &str = "\n[ike]\nretransmit_timeout_ms = 250\nretransmit_tries = 2\n";
 
@@ -45,8 +45,8 @@ pub(crate) struct Pair {
 }
 
 impl Scenario {
-    /// Over IPv4, with a connection that both sides agree on. A guest takes more places than other peers: its emulator takes a
-    /// processor.
+    /// Over IPv4, with a connection that both sides agree on. A guest takes more places than other
+    /// peers: its emulator takes a processor.
     pub(crate) fn new(name: &'static str, peer: Kind) -> Self {
         let places = if peer == Kind::Guest { 2 } else { 1 };
         Self { name, peer, outer: Family::V4, options: Options::default(), settings: "", places }

@@ -112,7 +112,8 @@ fn talk(pair: &Pair, lines: &[&Line]) {
     });
 }
 
-/// So many packets in which a worker had a part show that it has one. On a busy machine the other seldom rests, and helps little.
+/// So many packets in which a worker had a part show that it has one. On a busy machine the other
+/// seldom rests, and helps little.
 const ENOUGH: u64 = 20;
 
 /// One flow of each family in each direction, for which one worker has the packets and the other helps.

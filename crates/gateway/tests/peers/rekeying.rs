@@ -11,8 +11,8 @@ use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
-/// A charon whose request meets one of ours asks again after fifteen to twenty seconds (TEMPORARY_FAILURE, RFC 7296 §2.25), and may
-/// meet another then.
+/// A charon whose request meets one of ours asks again after fifteen to twenty seconds
+/// (TEMPORARY_FAILURE, RFC 7296 §2.25), and may meet another then.
 const SETTLED: Duration = Duration::from_secs(180);
 const INTERVAL: Duration = Duration::from_millis(5);
 const AROUND: Duration = Duration::from_millis(500);
@@ -243,8 +243,9 @@ const CROSSINGS: [Crossing; 2] = [
     Crossing { what: ["--ike", "lab"], noticed: "detected IKE_REKEY collision with IKE_REKEY" },
 ];
 
-/// Both sides renew the same SA at once (RFC 7296 §2.8.1, §2.8.2): each hears the other's request while its own is not answered. Each
-/// kind has gateways of its own: by their SAs one cannot tell when the last answer of an earlier crossing has been heard.
+/// Both sides renew the same SA at once (RFC 7296 §2.8.1, §2.8.2): each hears the other's request
+/// while its own is not answered. Each kind has gateways of its own: by their SAs one cannot tell
+/// when the last answer of an earlier crossing has been heard.
 fn both_at_once(peer: Kind) {
     for crossing in &CROSSINGS {
         let scenario = Scenario::new("both-rekey", peer);
@@ -287,8 +288,8 @@ fn cross(pair: &Pair, crossing: &Crossing) {
         })
         .unwrap();
     }
-    // Both sides use the same new one, whoever has won. A redundant IKE SA without a Child SA may stay for as long as a request is
-    // repeated.
+    // Both sides use the same new one, whoever has won. A redundant IKE SA without a Child SA may
+    // stay for as long as a request is repeated.
     wait_until("one SA that both sides use, with new keys", SETTLED, || {
         let used = [Side::One, Side::Two].map(|side| in_use(pair, side));
         let done = matches!(&used, [Some(one), Some(two)]

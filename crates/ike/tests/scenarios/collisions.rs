@@ -193,7 +193,8 @@ fn an_unknown_child_is_not_found() {
     assert_eq!(world.hosts[0].installed.len(), 1);
 }
 
-/// §2.25: what the peer has made by an answer that we have not heard exists for the peer. It tries again later, when we know it.
+/// §2.25: what the peer has made by an answer that we have not heard exists for the peer. It tries
+/// again later, when we know it.
 #[test]
 fn a_child_whose_answer_is_lost_is_not_unknown() {
     let mut world = sun();

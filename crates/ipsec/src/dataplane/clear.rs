@@ -70,8 +70,8 @@ fn judge(inner: &Inner, spd: &Spd, local: &LocalAddrs) -> Judgement {
         InboundClear::Bypass if !is_for_us => Judgement::Forward,
         InboundClear::Bypass => Judgement::ToHost,
         InboundClear::Drop(reason) => Judgement::Drop(reason),
-        // Not to this host either: it would come to the kernel by the TUN, as if it had been protected, and a
-        // firewall that trusts what comes by tunnels would let it in.
+        // Not to this host either: it would come to the kernel by the TUN, as if it had been
+        // protected, and a firewall that trusts what comes by tunnels would let it in.
         InboundClear::NoPolicy => Judgement::Drop(DropReason::NoPolicy),
     }
 }

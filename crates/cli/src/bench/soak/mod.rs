@@ -185,8 +185,9 @@ fn load(args: &SoakArgs, site: &Site, progress: &Progress) -> Result<(Vec<f64>, 
 
 /// Waits until nothing is on its way any more, and no SA is left that another has replaced; as long as that may take.
 ///
-/// Counters that rest do not say that nothing is on its way: a worker that gets no processor for a while leaves what has come in
-/// its ring. So the books must also add up since `before`. What is really lost never does, and is told after [`CALM`].
+/// Counters that rest do not say that nothing is on its way: a worker that gets no processor for a
+/// while leaves what has come in its ring. So the books must also add up since `before`. What is
+/// really lost never does, and is told after [`CALM`].
 fn settle(site: &Site, tunnels: u8, before: Option<&Books>) -> Result<Books, SoakError> {
     let begun = Instant::now();
     loop {

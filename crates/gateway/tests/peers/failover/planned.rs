@@ -7,8 +7,9 @@ use testudo_lab::bed::{Bed, BedOptions, Failure};
 use testudo_lab::gateway::Kind;
 use testudo_lab::testudo::Testudo;
 
-/// Where processors are few a packet that the former owner has sent may reach the peer behind the first of the next one, whose numbers
-/// are far ahead: it falls out of the peer's window. `testudo bench failover --only planned` tells of each.
+/// Where processors are few a packet that the former owner has sent may reach the peer behind the
+/// first of the next one, whose numbers are far ahead: it falls out of the peer's window. `testudo
+/// bench failover --only planned` tells of each.
 const LATE: u64 = 2;
 
 /// Nothing is lost while it happens, and no more comes twice than what a handover allows.
@@ -127,8 +128,8 @@ fn two_nodes_of_five_are_stopped_at_once() {
         }
     });
     not_doubled(what, FormerOwner::HandsOver, &seen);
-    // A view that begins between two steps of a share's way may cost what came meanwhile, a datagram
-    // each millisecond. What a busy machine only delays is not lost.
+    // A view that begins between two steps of a share's way may cost what came meanwhile, a
+    // datagram each millisecond. What a busy machine only delays is not lost.
     let few = seen.probes.iter().all(|summary| summary.lost <= 100);
     assert!(few || !seen.false_alarms.is_empty(), "{what}: {:?}", seen.probes);
     trial.all_is_well(what);

@@ -227,8 +227,9 @@ fn replaced(sa: &IkeSa, notify: &Notify) -> Result<ChildSaId, NoChild> {
         let notify = Notify { sa: notify.sa.clone(), ..Notify::new(NotifyType::ChildSaNotFound, Vec::new()) };
         NoChild(notify, "the one to renew is unknown".into())
     };
-    // It may be the one that the peer's answer to our own request makes, which was lost or comes yet. The peer would let it go if it
-    // heard that it does not exist, and we would send through it ever after.
+    // It may be the one that the peer's answer to our own request makes, which was lost or comes
+    // yet. The peer would let it go if it heard that it does not exist, and we would send through
+    // it ever after.
     let is_awaited = found.is_none() && sa.creating.as_deref().is_some_and(Creating::makes_child);
     if is_awaited {
         return Err(NoChild::new(NotifyType::TemporaryFailure, "the one to renew may be under way"));
