@@ -13,8 +13,8 @@ pub(crate) struct Remotes {
     lengths: BTreeMap<(Family, u8), usize>,
     /// Those that any address fits, or that have a range which is no prefix: few, or the same for everybody.
     others: BTreeSet<String>,
-    /// How many name each single address.
-    singles: BTreeMap<IpAddr, usize>,
+    /// By single address: names, not a count, so that a second removal changes nothing.
+    singles: BTreeMap<IpAddr, BTreeSet<String>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ struct Prefix {
 impl Remotes {
     pub(crate) fn add(&mut self, name: &str, addrs: &[AddrRange]) {
         for addr in singles(addrs) {
-            *self.singles.entry(addr).or_default() += 1;
+            self.singles.entry(addr).or_default().insert(name.to_owned());
         }
         let Some(prefixes) = all_prefixes(addrs) else {
             self.others.insert(name.to_owned());
@@ -49,12 +49,12 @@ impl Remotes {
         }
     }
 
-    /// Takes out what [`Self::add`] has put in.
+    /// Removes what [`Self::add`] has added; does nothing if it is removed already.
     pub(crate) fn remove(&mut self, name: &str, addrs: &[AddrRange]) {
         for addr in singles(addrs) {
-            let Some(count) = self.singles.get_mut(&addr) else { continue };
-            *count = count.saturating_sub(1);
-            if *count == 0 {
+            let Some(names) = self.singles.get_mut(&addr) else { continue };
+            names.remove(name);
+            if names.is_empty() {
                 self.singles.remove(&addr);
             }
         }
@@ -84,7 +84,7 @@ impl Remotes {
 
     /// How many name this very address.
     pub(crate) fn naming(&self, addr: IpAddr) -> usize {
-        self.singles.get(&addr).copied().unwrap_or_default()
+        self.singles.get(&addr).map_or(0, BTreeSet::len)
     }
 
     /// All that may fit a peer at this address, in the order of names.
@@ -192,11 +192,25 @@ mod tests {
             prop_assert!(found.iter().all(|name| model.contains_key(*name)), "{found:?} holds one that is gone");
             if model.is_empty() {
                 prop_assert!(remotes.prefixes.is_empty() && remotes.lengths.is_empty());
+                prop_assert!(remotes.singles.is_empty() && remotes.others.is_empty());
             }
             let is_peer = |range: &AddrRange| (range.start(), range.end()) == (peer, peer);
             let naming = model.values().filter(|addrs| addrs.iter().any(is_peer)).count();
             prop_assert_eq!(remotes.naming(peer), naming);
         }
+    }
+
+    /// Both name the address; the removal of one, however often, leaves the other counted.
+    #[test]
+    fn a_second_removal_changes_nothing() {
+        let addr = IpAddr::V4(0.into());
+        let single = AddrRange::new(addr, addr).unwrap();
+        let mut remotes = Remotes::default();
+        remotes.add("a", &[single]);
+        remotes.add("b", &[single]);
+        remotes.remove("a", &[single]);
+        remotes.remove("a", &[single]);
+        assert_eq!(remotes.naming(addr), 1);
     }
 
     #[test]
