@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -36,6 +36,13 @@ struct Message {
     target: Option<Target>,
     profile: Option<Profile>,
     executable: Option<PathBuf>,
+    message: Option<Diagnostic>,
+}
+
+/// What the compiler has to say of a place in the source.
+#[derive(Deserialize)]
+struct Diagnostic {
+    rendered: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -117,26 +124,52 @@ pub(crate) fn log(which: Which) -> PathBuf {
     target_dir().join(if which == Which::Labs { "log/build-labs.log" } else { "log/build-tests.log" })
 }
 
-/// Builds test programs, and the programs that they start. What cargo says goes to a log; errors of
+/// What a build has come to.
+#[derive(Debug, Default)]
+pub(crate) struct Built {
+    /// The test programs.
+    pub(crate) programs: Vec<Program>,
+    /// What lints have found, each once: a library is compiled for itself and for its own tests.
+    pub(crate) findings: BTreeSet<String>,
+}
+
+/// Clippy compiles the workspace in the place of rustc, which it is built on: lints cost 2 % more
+/// time then, where a check of their own takes another build of everything without the code. A
+/// finding does not keep the tests from being built: the suite shows it as a failure of its own.
+const LINTS: [(&str, &str); 2] = [
+    ("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"),
+    // Clippy's own way to hand over arguments, each with this end.
+    ("CLIPPY_ARGS", "--cap-lints__CLIPPY_HACKERY__warn__CLIPPY_HACKERY__"),
+];
+
+/// Builds test programs and the programs that they start, with lints. What cargo says goes to a log; errors of
 /// the compiler are shown. `step` hears how far it is, as cargo tells it: so many units of all.
-pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Vec<Program>> {
+pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Built> {
     let packages = packages()?;
     let targets = if which == Which::Labs { packages.lab_tests() } else { Vec::new() };
     let log = log(which);
-    let log_file = create(&log)?;
+    let mut log_file = create(&log)?;
     let mut cargo = cargo(which);
     // Always of the whole workspace: a part of it alone has other features, and would be built
     // twice.
-    cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    cargo.args(["test", "--workspace", "--no-run", "--message-format=json"]).envs(LINTS);
     cargo.args(targets.iter().flat_map(|target| ["--test", target.as_str()]));
+    // Benchmarks too, for their lints.
+    cargo.args((which == Which::All).then_some("--all-targets"));
     // It says how far it is to terminals alone, unless it is told to.
     cargo.envs([("CARGO_TERM_PROGRESS_WHEN", "always"), ("CARGO_TERM_PROGRESS_WIDTH", "80")]);
     let failed = || Error::io("run cargo");
-    let mut child = cargo.stdout(Stdio::piped()).stderr(log_file).spawn().map_err(Error::io("run cargo"))?;
-    let mut programs = Vec::new();
+    let stderr = log_file.try_clone().map_err(failed())?;
+    let mut child = cargo.stdout(Stdio::piped()).stderr(stderr).spawn().map_err(Error::io("run cargo"))?;
+    let mut built = Built::default();
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines() {
-            programs.extend(program(&line.map_err(failed())?, &packages)?);
+            let Some(message) = message(&line.map_err(failed())?)? else { continue };
+            if let Some(said) = finding(&message) {
+                log_file.write_all(said.as_bytes()).map_err(failed())?;
+                built.findings.insert(said.to_owned());
+            }
+            built.programs.extend(program(message, &packages)?);
             step(units(&fs::read_to_string(&log).unwrap_or_default()).unwrap_or_default());
         }
     }
@@ -148,9 +181,9 @@ pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Vec<Prog
         }
         return Err(Error::Build { log });
     }
-    packages.check_built(which, &programs)?;
-    programs.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
-    Ok(programs)
+    packages.check_built(which, &built.programs)?;
+    built.programs.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
+    Ok(built)
 }
 
 /// How far a build is: `212/380` of the last `Building [===>   ] 212/380: ...`.
@@ -245,22 +278,31 @@ fn packages() -> Result<Packages> {
     Ok(packages)
 }
 
-fn program(line: &str, packages: &Packages) -> Result<Option<Program>> {
-    // What a build script prints passes through, too.
+/// What a line says; `None` if it is no message of cargo: what a build script prints passes through.
+fn message(line: &str) -> Result<Option<Message>> {
     if !line.starts_with('{') {
         return Ok(None);
     }
-    let message = serde_json::from_str::<Message>(line).map_err(|error| Error::Output {
+    serde_json::from_str(line).map(Some).map_err(|error| Error::Output {
         program: "cargo test --message-format=json".into(),
         found: format!("{line} ({error})"),
         expected: "a message of cargo",
-    })?;
+    })
+}
+
+/// What the compiler or a lint has found, as a user reads it.
+fn finding(message: &Message) -> Option<&str> {
+    message.message.as_ref()?.rendered.as_deref()
+}
+
+fn program(message: Message, packages: &Packages) -> Result<Option<Program>> {
     let (Some(target), Some(path), true) =
         (message.target, message.executable, message.profile.is_some_and(|profile| profile.test))
     else {
         return Ok(None);
     };
-    if message.reason != "compiler-artifact" {
+    // Benchmarks are no tests.
+    if message.reason != "compiler-artifact" || target.kind == ["bench"] {
         return Ok(None);
     }
     let Some((package, suite)) = packages.known.get(&message.manifest_path) else {
@@ -302,6 +344,28 @@ mod tests {
             r#"{{"reason":"compiler-artifact","manifest_path":"/w/gateway/Cargo.toml",
                 "target":{{"name":"{target}","kind":["test"]}},"profile":{{"test":{test}}},"executable":"/w/target/x"}}"#
         )
+    }
+
+    /// Of a line, as [`build`] reads it.
+    fn program(line: &str, packages: &Packages) -> Result<Option<Program>> {
+        message(line)?.map_or(Ok(None), |message| super::program(message, packages))
+    }
+
+    #[test]
+    fn what_a_lint_finds_is_told_as_it_is_rendered() {
+        let line = r#"{"reason":"compiler-message","manifest_path":"/w/gateway/Cargo.toml","message":
+            {"rendered":"warning: needless\n","level":"warning"},"target":{"name":"x","kind":["lib"]}}"#;
+        let message = message(line).unwrap().unwrap();
+        assert_eq!(finding(&message), Some("warning: needless\n"));
+        assert_eq!(super::program(message, &packages()).unwrap(), None);
+        let artifact = super::message(&artifact("it", true)).unwrap().unwrap();
+        assert_eq!(finding(&artifact), None);
+    }
+
+    #[test]
+    fn a_benchmark_is_no_test() {
+        let bench = artifact("filter", true).replace(r#"["test"]"#, r#"["bench"]"#);
+        assert_eq!(program(&bench, &packages()).unwrap(), None);
     }
 
     #[test]

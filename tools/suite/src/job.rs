@@ -1,12 +1,13 @@
 //! What is to be done: a process for each lab, one for some dozens of small tests, and what runs
 //! beside them.
 
-use crate::cargo::{self, Program, Which, nice};
+use crate::cargo::{self, Built, Program, Which, nice};
 use crate::error::Result;
 use crate::inventory::{Inventory, Test, Tier, Wanted};
 use crate::libtest::{self, Follower, Verdict};
 use crate::outcome::Outcome;
 use crate::output::{Output, tail};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 const TESTS_PER_PROCESS: usize = 40;
 /// The job that builds what has no labs.
 pub(crate) const BUILD: &str = "build of the other tests";
+/// What that build also does.
+const LINTS: &str = "lints";
 /// What a lab says when it had to wait for others: see `Lab` of testudo-lab.
 const WAITED: &str = "lab: its turn came after ";
 
@@ -43,7 +46,7 @@ enum Work {
     /// Tests of one program.
     Tests { program: Arc<Program>, names: Vec<String>, tier: Tier },
     /// A command beside the tests.
-    Command { name: &'static str, program: &'static str },
+    Command { name: &'static str, words: &'static [&'static str] },
     /// The test programs without labs are to be built, and their tests to be run.
     Build { wanted: Wanted },
 }
@@ -82,9 +85,9 @@ impl Plan {
 }
 
 impl Job {
-    /// A command beside the tests.
-    pub(crate) fn command(name: &'static str, program: &'static str) -> Self {
-        Self { lane: Lane::Cargo, work: Work::Command { name, program } }
+    /// A command beside the tests: its name, and its words.
+    pub(crate) fn command(name: &'static str, words: &'static [&'static str]) -> Self {
+        Self { lane: Lane::Processor, work: Work::Command { name, words } }
     }
 
     /// Builds the test programs that [`Which::Labs`] leaves out, and has their tests run.
@@ -132,20 +135,13 @@ impl Job {
         let begun = Instant::now();
         let ended = &mut |outcome| tell(Event::Ended(outcome));
         let done = match &self.work {
-            Work::Build { wanted } => more(wanted).map(|plan| {
+            Work::Build { wanted } => more(wanted).map(|(plan, findings)| {
                 tell(Event::More(plan));
-                let (name, took) = (self.name(), begun.elapsed());
-                let log = cargo::log(Which::All);
-                ended(Outcome {
-                    name,
-                    verdict: Verdict::Passed,
-                    took,
-                    said: String::new(),
-                    log,
-                    tests: (0, 0),
-                });
+                ended(phase(BUILD, begun.elapsed(), cargo::log(Which::All), None));
+                let said = (!findings.is_empty()).then(|| findings.into_iter().collect());
+                ended(phase(LINTS, Duration::ZERO, cargo::log(Which::All), said));
             }),
-            Work::Command { name, program } => command(name, program, &log).map(ended),
+            Work::Command { name, words } => command(name, words, &log).map(ended),
             Work::Tests { program, names, tier } => {
                 let output = Output::start(self.harness(program, names, *tier), &log);
                 output.and_then(|output| Tests::new(program, names, &log).follow(output, ended))
@@ -170,23 +166,28 @@ impl Job {
 }
 
 /// Builds what is left, and plans its tests. Those of the programs that were built first have been
-/// planned.
-fn more(wanted: &Wanted) -> Result<Plan> {
-    let mut programs = cargo::build(Which::All, &mut |_| ())?;
+/// planned. Beside the plan stands what lints have found, also in what was built first.
+fn more(wanted: &Wanted) -> Result<(Plan, BTreeSet<String>)> {
+    let Built { mut programs, findings } = cargo::build(Which::All, &mut |_| ())?;
     programs.retain(|program| !program.first);
-    Plan::of(&programs, wanted)
+    Ok((Plan::of(&programs, wanted)?, findings))
 }
 
-fn command(name: &str, program: &str, log: &Path) -> Result<Outcome> {
+fn command(name: &str, words: &[&str], log: &Path) -> Result<Outcome> {
     let begun = Instant::now();
-    let mut output = Output::start(nice(Path::new(program)), log)?;
+    let (program, args) = words.split_first().unwrap_or((&"true", &[]));
+    let mut command = nice(Path::new(program));
+    command.args(args);
+    let mut output = Output::start(command, log)?;
     let success = output.lines(&mut |_| ())?.success();
-    let (verdict, said) = match success {
-        true => (Verdict::Passed, String::new()),
-        false => (Verdict::Failed, tail(&output.text())),
-    };
-    let (name, took, log) = (name.to_owned(), begun.elapsed(), log.to_owned());
-    Ok(Outcome { name, verdict, took, said, log, tests: (0, 0) })
+    let said = (!success).then(|| tail(&output.text()));
+    Ok(phase(name, begun.elapsed(), log.to_owned(), said))
+}
+
+/// What stands beside the tests; it has failed if it said something.
+fn phase(name: &str, took: Duration, log: PathBuf, said: Option<String>) -> Outcome {
+    let verdict = if said.is_some() { Verdict::Failed } else { Verdict::Passed };
+    Outcome { name: name.to_owned(), verdict, took, said: said.unwrap_or_default(), log, tests: (0, 0) }
 }
 
 /// Tells that a job is over when it is dropped.

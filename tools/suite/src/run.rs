@@ -1,4 +1,4 @@
-//! `testudo-suite run`: lints, the build, the tests.
+//! `testudo-suite run`: the build with its lints, the tests.
 
 use crate::cargo::{self, Program, Which};
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ pub(crate) fn suite(wanted: Wanted) -> Result<bool> {
     let everything = wanted.only.is_empty();
     let mut jobs = vec![Job::build(wanted.clone())];
     if everything {
-        jobs.push(Job::command("lints", "scripts/lint.sh"));
+        jobs.push(Job::command("format", &["cargo", "fmt", "--all", "--check"]));
     }
     jobs.extend(labs.jobs);
     let outcomes = Schedule::new(jobs).run(&mut progress);
@@ -47,9 +47,9 @@ pub(crate) fn build_all() -> Result<Vec<Program>> {
 }
 
 fn build(which: Which, progress: &mut Progress) -> Result<Vec<Program>> {
-    let programs = cargo::build(which, &mut |units| progress.building(units));
+    let built = cargo::build(which, &mut |units| progress.building(units));
     progress.end();
-    programs
+    Ok(built?.programs)
 }
 
 /// Removes logs of the last run.
