@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use testudo_vici::conf::{Check, Files, Report, Severity};
 use testudo_vici::schema::Policy;
+use testudo_vici::trust;
 
 /// Some connection, secret, pool or authority would be refused.
 const REFUSED: u8 = 1;
@@ -25,7 +26,7 @@ pub(crate) struct CheckArgs {
     /// Weak algorithms are allowed, as with legacy = true in testudo.toml.
     #[arg(long)]
     legacy: bool,
-    /// Does not read the certificates that are named: on a machine that has none.
+    /// Looks at neither certificates nor scripts that are named: on a machine that has none.
     #[arg(long)]
     no_certificates: bool,
     /// A configuration without connections is what is wanted.
@@ -48,6 +49,10 @@ impl Files for Disk {
         let names =
             std::fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         names.collect()
+    }
+
+    fn runs(&self, program: &Path) -> Result<(), String> {
+        trust::check(program).map(drop).map_err(|why| why.to_string())
     }
 }
 

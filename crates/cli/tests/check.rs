@@ -46,3 +46,20 @@ fn it_names_faults_by_file_and_line_and_tells_how_bad_they_are() {
     let (code, _, why) = of(&["gone.conf"]);
     assert!(code == Some(2) && why.starts_with("gone.conf:0: No such file"), "{why}");
 }
+
+/// What would be loaded and not run is a warning.
+#[test]
+fn it_names_scripts_that_would_not_be_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("updown");
+    let child = format!(
+        "gw {{\n        children {{\n            net {{\n                updown = {}\n            }}\n        }}",
+        script.display()
+    );
+    std::fs::write(dir.path().join("gw.conf"), GW.replace("gw {", &child)).unwrap();
+    let (code, _, why) = said(&check(dir.path(), &["-q", "gw.conf"]));
+    let expected =
+        format!("gw.conf:5: warning: connections.gw.children.net.updown: {}: No such file", script.display());
+    assert!(code == Some(0) && why.starts_with(&expected), "{why}");
+    assert_eq!(said(&check(dir.path(), &["-q", "--no-certificates", "gw.conf"])).2, "");
+}

@@ -23,6 +23,8 @@ use testudo_ike::config::{Connection, UpdownScript};
 use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
 use testudo_ike::output::ChildSaId;
 use testudo_ike::output::LogLevel;
+use testudo_vici::schema::scripts_not_run;
+use testudo_vici::trust;
 
 /// Threads that run scripts. As a rule scripts wait for one another anyway: iptables has one lock.
 const LANES: usize = 4;
@@ -101,16 +103,10 @@ pub(crate) struct Updown {
     refused: Vec<Line>,
 }
 
-/// Checks every script of a connection, so that one that will not be run is refused when it is
-/// loaded.
-pub(crate) fn check(connection: &Connection) -> Result<(), String> {
-    for child in &connection.children {
-        let Some(script) = &child.updown else { continue };
-        script::check(Path::new(&script.program)).map_err(|why| {
-            format!("connections.{}.children.{}.updown: {why}", connection.name, child.name)
-        })?;
-    }
-    Ok(())
+/// What is to be said of a connection's scripts that will not be run.
+pub(crate) fn refused(connection: &Connection) -> Vec<String> {
+    let check = |program: &str| trust::check(Path::new(program)).map(drop).map_err(|why| why.to_string());
+    scripts_not_run(connection, check)
 }
 
 impl Updown {

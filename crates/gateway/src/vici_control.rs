@@ -72,6 +72,14 @@ impl Gateway {
 }
 
 impl Gateway {
+    /// A script that is not run does not keep its connection out: its policies would be missing, and what they protect
+    /// would pass in clear.
+    fn warn_of_scripts(&mut self, connection: &Connection) {
+        for line in updown::refused(connection) {
+            self.warn(&connection.name, line);
+        }
+    }
+
     /// The Child SAs that will be replaced once the connection is loaded in the place of the one that is.
     fn to_be_replaced(&self, connection: &Connection) -> Vec<ChildSaId> {
         let mut found = self.endpoint.outdated_children(&connection.name);
@@ -109,11 +117,11 @@ impl Control for Gateway {
         }
         // A connection that is refused must have touched nothing: its policies would take the place of those that stand.
         Endpoint::check_connection(&connection).map_err(|e| e.to_string())?;
-        updown::check(&connection)?;
         let name = connection.name.clone();
         if self.endpoint.connection(&name) == Some(&connection) {
             let line = "loaded the connection again, which has not changed".into();
             self.log(None, Some(name.clone()), LogLevel::Info, line);
+            self.warn_of_scripts(&connection);
             self.warn_of_lacks(&name);
             return Ok(());
         }
@@ -130,6 +138,7 @@ impl Control for Gateway {
             self.protection_changed |= self.data.claim_inherited();
             self.updown.load(&copy);
             self.log(None, Some(name.clone()), LogLevel::Info, "loaded the connection".into());
+            self.warn_of_scripts(&copy);
             self.warn_of_lacks(&name);
             for Twin { child, others } in self.twins.load(&copy) {
                 self.warn(&name, format!("child {child} {}", Twin::describe(&others)));

@@ -21,6 +21,8 @@ pub trait Files {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// The names of what lies in a directory, in any order.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
+    /// Whether the gateway would run that program, or why not: see [`crate::trust::check`].
+    fn runs(&self, program: &Path) -> Result<(), String>;
 }
 
 /// A line of a file, by the file's number in [`Sources`].

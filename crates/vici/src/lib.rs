@@ -2,7 +2,7 @@
 //!
 //! [`server::Server`] keeps the clients' [`session::Session`]s, decodes what they ask for strictly, calls the gateway
 //! through [`control::Control`], and encodes what comes back. It knows no socket, clock or thread: bytes and `now` in,
-//! bytes and deadlines out. [`client::Client`] is the other end, small and blocking, for tools and tests.
+//! bytes and deadlines out. [`client::Client`] is the other end, small and blocking, for tools and tests; [`trust`] looks at files.
 //!
 //! What this crate may not do: decide anything about IKE or packets, or ignore a word of the configuration.
 #![forbid(unsafe_code)]
@@ -23,6 +23,7 @@ pub mod schema;
 mod selection;
 pub mod server;
 pub mod session;
+pub mod trust;
 pub mod view;
 
 pub use error::Error;

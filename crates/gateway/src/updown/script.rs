@@ -7,15 +7,15 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use testudo_ike::config::UpdownScript;
 use testudo_ike::output::LogLevel;
+use testudo_vici::trust::{self, Untrusted};
 
 /// Where scripts find programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -62,76 +62,6 @@ impl Outcome {
     }
 }
 
-/// Why a script is not run: whoever else can change it would be root.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Untrusted {
-    /// It is not there, or cannot be looked at.
-    #[error("{}: {error}", .path.display())]
-    Unreadable {
-        /// What cannot be looked at.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// A directory, or another thing that is no program.
-    #[error("{}: found something else, expected a file", .0.display())]
-    NoFile(PathBuf),
-    /// No execute permission.
-    #[error("{}: found mode {mode:o}, expected an executable file", .path.display())]
-    NotExecutable {
-        /// The script.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// The script, or a directory above it.
-    #[error("{}: found owner with UID {uid}, expected root", .path.display())]
-    Owner {
-        /// Of what.
-        path: PathBuf,
-        /// Who owns it.
-        uid: u32,
-    },
-    /// The script, or a directory above it.
-    #[error("{}: found mode {mode:o}, expected no write permission for group and others", .path.display())]
-    Writable {
-        /// Of what.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-}
-
-/// Checks that nobody but root can change the script, or put another in its place. Returns what is
-/// to be run: the script itself, whatever symbolic links lead to it.
-pub(super) fn check(program: &Path) -> Result<PathBuf, Untrusted> {
-    let unreadable = |path: &Path| {
-        let path = path.to_owned();
-        move |error| Untrusted::Unreadable { path, error }
-    };
-    let metadata = program.metadata().map_err(unreadable(program))?;
-    if !metadata.is_file() {
-        return Err(Untrusted::NoFile(program.to_owned()));
-    }
-    if metadata.mode() & 0o111 == 0 {
-        return Err(Untrusted::NotExecutable { path: program.to_owned(), mode: metadata.mode() & 0o7777 });
-    }
-    // Of a symbolic link both ways count: that to the link, and that to what it names.
-    let target = program.canonicalize().map_err(unreadable(program))?;
-    for path in program.ancestors().chain(target.ancestors()) {
-        let metadata = path.metadata().map_err(unreadable(path))?;
-        if metadata.uid() != 0 {
-            return Err(Untrusted::Owner { path: path.to_owned(), uid: metadata.uid() });
-        }
-        // In a directory such as /tmp nobody can replace what root owns.
-        let sticky = metadata.is_dir() && metadata.mode() & 0o1000 != 0;
-        if metadata.mode() & 0o022 != 0 && !sticky {
-            return Err(Untrusted::Writable { path: path.to_owned(), mode: metadata.mode() & 0o7777 });
-        }
-    }
-    Ok(target)
-}
-
 /// Why a run has no status.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -171,7 +101,7 @@ fn attempt(
     }
     let program = Path::new(&task.script.program);
     // Again: what was root's when it was loaded may not be by now.
-    let target = check(program)?;
+    let target = trust::check(program)?;
     let (mut reader, writer) = io::pipe()?;
     fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(io::Error::from)?;
     let mut command = Command::new(target);

@@ -1,10 +1,11 @@
 //! `updown` scripts: the same script on both sides, and what each is told.
 
-use crate::common::{SOON, Scenario};
+use crate::common::{SOON, Scenario, Watch};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use testudo_lab::gateway::Kind;
+use testudo_lab::ping::Ping;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, OUTER, Side};
 use testudo_lab::wait_until;
@@ -132,20 +133,45 @@ fn the_daemons_end_runs_scripts_down() {
     assert_eq!(script.verbs(), [UP[0], UP[1], "down-client", "down-client-v6"]);
 }
 
+/// A script that is not run keeps no connection out: its policies stand, and the tunnel comes up.
 #[test]
-fn a_script_that_others_can_change_is_refused() {
+fn a_script_that_others_can_change_is_not_run() {
     let dir = tempfile::tempdir().unwrap();
     let script = Script::new(dir.path(), Side::One);
-    let pair = Scenario::new("updownno", Kind::Testudo).start_empty();
-    let mut connection = Connection::of(Side::One, Family::V4);
-    connection.more_child = vec![format!("updown = {}", script.program.display())];
     set_mode(&script.program, 0o777);
-    let said = pair.swanctl(Side::One).load(&connection.to_string()).unwrap_err().to_string();
-    let expected = format!(
-        "connections.lab.children.lab.updown: {}: found mode 777, expected no write permission for group and others",
-        script.program.display()
-    );
-    assert!(said.contains(&expected), "{said}");
+    let mut pair = Scenario::new("updownno", Kind::Testudo).start_with(|side, connection| {
+        if side == Side::One {
+            connection.more_child = vec![format!("updown = {}", script.program.display())];
+        }
+    });
+    let watch = Watch::start(&pair.t);
+    let program = script.program.display();
+    let why = format!("{program}: found mode 777, expected no write permission for group and others");
+    pair.await_log(&format!("connections.lab.children.lab.updown: {why}; the script is not run"));
+    // Without the policies this would cross the untrusted network in clear.
+    let before = pair.dropped("no_sa");
+    let pong = Ping::new(Side::Two.host(Family::V4)).count(5).run(&pair.t.client).unwrap();
+    assert_eq!((pong.received, pair.dropped("no_sa") - before), (0, 5));
+    pair.up(Side::One);
+    pair.await_log(&format!("up-client-v6 of child lab failed: {why}"));
+    pair.ping_from(Side::One, Family::V4, 56);
+    pair.swanctl(Side::One).terminate("lab").unwrap();
+    pair.await_log("down-client-v6 of child lab failed: ");
+    assert_eq!(script.verbs(), [""; 0]);
+    // Once it is mended the next tunnel has it.
     set_mode(&script.program, 0o755);
-    pair.swanctl(Side::One).load(&connection.to_string()).unwrap();
+    pair.up(Side::One);
+    script.await_verbs(&UP);
+    watch.saw_nothing();
+}
+
+/// What strongSwan would hand to a shell loads too, and is named.
+#[test]
+fn a_line_for_a_shell_is_not_run() {
+    let mut pair = Scenario::new("updownsh", Kind::Testudo).start_with(|_, connection| {
+        connection.more_child = vec!["updown = ipsec _updown iptables".into()];
+    });
+    pair.await_log("found \"ipsec _updown iptables\", expected an absolute path to a program");
+    pair.up(Side::One);
+    pair.ping_from(Side::One, Family::V4, 56);
 }

@@ -23,7 +23,7 @@ pub struct Check<'a> {
     pub files: &'a dyn Files,
     /// Which algorithms may be named.
     pub policy: Policy,
-    /// Whether certificates that are named are read too.
+    /// Whether certificates and scripts that are named are looked at too.
     pub reads_files: bool,
 }
 
@@ -171,16 +171,20 @@ impl Run<'_> {
     fn connection(&mut self, name: &str) {
         let (policy, before) = (self.policy, self.maker.troubles.len());
         let message = self.maker.connection(name);
-        let without_effect = schema::without_effect(&message);
+        let mut warnings = schema::without_effect(&message);
         let (connection, faults) =
             self.decoded(message, "connections.", |message| schema::connection(message, policy));
-        if faults || self.maker.troubles.len() > before || !connection.is_some_and(|found| self.loads(&found))
-        {
+        let loads = connection.filter(|found| self.loads(found));
+        let Some(connection) = loads.filter(|_| !faults && self.maker.troubles.len() == before) else {
             self.report.refused += 1;
             return;
+        };
+        if self.maker.reads_files {
+            let files = self.maker.files;
+            warnings.extend(schema::scripts_not_run(&connection, |program| files.runs(Path::new(program))));
         }
         self.report.connections += 1;
-        for line in without_effect {
+        for line in warnings {
             let key = line.split(':').next().unwrap_or_default();
             self.find(self.place_of(key), Severity::Warning, line);
         }

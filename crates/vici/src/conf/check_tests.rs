@@ -13,6 +13,13 @@ impl Files for Fake {
         let within = self.0.keys().filter(|path| path.parent() == Some(directory));
         Ok(within.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect())
     }
+
+    fn runs(&self, program: &Path) -> Result<(), String> {
+        match self.0.contains_key(program) {
+            true => Ok(()),
+            false => Err(format!("{}: not there", program.display())),
+        }
+    }
 }
 
 fn check(files: &[(&str, &str)]) -> Report {
@@ -170,4 +177,23 @@ fn files_that_are_named_are_read_or_left_out() {
     let report =
         Check { files: &fake, policy: Policy::Modern, reads_files: false }.run(Path::new("/swanctl.conf"));
     assert_eq!((report.findings.len(), report.connections), (0, 1));
+}
+
+/// What would be loaded, and not run.
+#[test]
+fn scripts_that_are_not_run_are_warned_of() {
+    let path = "connections.gw.children.net.updown";
+    let told = |updown: &str| said(&check(&[("swanctl.conf", &connection("gw", updown)), ("up", "")]));
+    assert_eq!(told("updown = /etc/swanctl/up now"), [] as [&str; 0]);
+    let end = "the script is not run, and the tunnel comes up without it";
+    let missing = format!("Warning swanctl.conf:12: {path}: gone: not there; {end}");
+    assert_eq!(told("updown = /etc/swanctl/gone"), [missing]);
+    let relative = "found \"ipsec _updown\", expected an absolute path to a program";
+    assert_eq!(
+        told("updown = ipsec _updown"),
+        [format!("Warning swanctl.conf:12: {path}: {relative}; {end}")]
+    );
+    let files = Fake([("/a".into(), connection("gw", "updown = /gone").into_bytes())].into());
+    let check = Check { files: &files, policy: Policy::Modern, reads_files: false };
+    assert!(check.run(Path::new("/a")).findings.is_empty(), "nothing is looked at");
 }

@@ -15,6 +15,13 @@ impl Files for Fake {
             self.0.iter().map(|(name, _)| Path::new(name)).filter(|path| path.parent() == Some(directory));
         Ok(within.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
+
+    fn runs(&self, program: &Path) -> Result<(), String> {
+        match self.0.contains_key(program) {
+            true => Ok(()),
+            false => Err(format!("{}: not there", program.display())),
+        }
+    }
 }
 
 fn values(parsed: &Parsed, path: &[&str]) -> Vec<(String, String)> {

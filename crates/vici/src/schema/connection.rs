@@ -4,7 +4,7 @@ use super::algorithm::Policy;
 use super::fields::Fields;
 use super::keys::{self, CONNECTION};
 use super::refusal::{Refusal, Why, expected};
-use super::{addr, auth, child, identity, lifetime, proposal, value};
+use super::{addr, auth, child, identity, lifetime, proposal, updown, value};
 use crate::message::{Element, Message};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, PpkPolicy, SendCert, Unique};
@@ -71,7 +71,20 @@ pub fn without_effect(message: &Message) -> Vec<String> {
         let children = content.section("children").into_iter().flat_map(Message::sections);
         children.map(move |(child, content)| (format!("connections.{connection}.children.{child}"), content))
     });
-    children.flat_map(|(path, content)| keys::without_effect(&path, content)).collect()
+    let of_child = |(path, content): (String, &Message)| {
+        keys::without_effect(&path, content).into_iter().chain(updown::not_run(&path, content))
+    };
+    children.flat_map(of_child).collect()
+}
+
+/// What is to be said of a connection's scripts that are not run, by what `check` finds wrong with a program.
+pub fn scripts_not_run(connection: &Connection, check: impl Fn(&str) -> Result<(), String>) -> Vec<String> {
+    let scripts = connection.children.iter().filter_map(|child| Some((child, child.updown.as_ref()?)));
+    let refused = scripts.filter_map(|(child, script)| {
+        let path = format!("connections.{}.children.{}", connection.name, child.name);
+        Some(updown::warning(&path, &check(&script.program).err()?))
+    });
+    refused.collect()
 }
 
 /// The gateway listens on no other port than these two (RFC 7296 §2).

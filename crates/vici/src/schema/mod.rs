@@ -25,7 +25,7 @@ mod updown;
 pub(crate) mod value;
 
 pub use algorithm::Policy;
-pub use connection::{connection, without_effect};
+pub use connection::{connection, scripts_not_run, without_effect};
 pub use credential::{Loaded, load_authority, load_cert, load_key};
 pub(crate) use credential::{distinguished_name, key_id};
 pub(crate) use fields::Fields;

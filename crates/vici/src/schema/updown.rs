@@ -1,20 +1,36 @@
 //! `updown` and `hostaccess`: a program and its arguments. strongSwan hands the line to a shell;
 //! here the program is run itself, so that no word of it can mean more than it says.
+//!
+//! A line that is not run does not refuse its connection: without its policies what they protect would
+//! pass in clear.
 
 use super::fields::Fields;
-use super::refusal::{Refusal, Why, expected};
+use super::refusal::{Refusal, Why, expected, quote};
 use super::value;
+use crate::message::Message;
 use testudo_ike::config::UpdownScript;
 
 /// What a shell would read otherwise than we do.
 const OF_SHELLS: &str = "|&;<>()$`\\\"'*?[]{}~#!";
 
-/// Takes both keys; `hostaccess` says something to a script only.
+/// Takes both keys; `hostaccess` says something to a script only. What [`not_run`] tells of is left out.
 pub(super) fn script(section: &mut Fields<'_>) -> Result<Option<UpdownScript>, Refusal> {
     let host_access = section.parsed("hostaccess", value::boolean)?.unwrap_or(false);
-    let words = section.parsed("updown", words)?.unwrap_or_default();
+    let words = section.text("updown")?.and_then(|text| words(text).ok()).unwrap_or_default();
     let mut words = words.into_iter();
     Ok(words.next().map(|program| UpdownScript { program, arguments: words.collect(), host_access }))
+}
+
+/// Why the script of a child is never run, for the log.
+pub(super) fn not_run(path: &str, child: &Message) -> Option<String> {
+    let text = child.text("updown")?;
+    let Why(why) = words(text).err()?;
+    Some(warning(path, &format!("found {}, {why}", quote(text.as_bytes()))))
+}
+
+/// What is said of a child at that path whose script is not run.
+pub(super) fn warning(path: &str, why: &str) -> String {
+    format!("{path}.updown: {why}; the script is not run, and the tunnel comes up without it")
 }
 
 fn words(text: &str) -> Result<Vec<String>, Why> {
@@ -41,6 +57,17 @@ mod tests {
             Ok(vec!["/usr/lib/ipsec/_updown".into(), "iptables".into()])
         );
         assert_eq!(words(" "), Ok(vec![]));
+    }
+
+    #[test]
+    fn what_is_not_run_is_named() {
+        let child = |text: &str| Message::new().with("updown", text);
+        let path = "connections.gw.children.net";
+        assert_eq!(not_run(path, &child("/usr/lib/ipsec/_updown iptables")), None);
+        assert_eq!(not_run(path, &child("")), None);
+        let said = not_run(path, &child("ipsec _updown")).unwrap();
+        let why = "found \"ipsec _updown\", expected an absolute path to a program";
+        assert!(said.starts_with(&format!("{path}.updown: {why}; the script is not run")), "{said}");
     }
 
     #[test]

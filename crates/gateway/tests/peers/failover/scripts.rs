@@ -49,3 +49,28 @@ fn scripts_follow_the_owner() {
     .unwrap();
     trial.all_is_well("a drain");
 }
+
+/// What one node is told all have, also nodes that do not have the script: they warn, and carry the tunnel without it.
+#[test]
+fn a_node_without_the_script_has_the_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("updown");
+    let options = BedOptions { loads_one: true, ..BedOptions::default() };
+    let mut trial = Trial::start_with("noscript", &options, |from_peer, connection| {
+        if !from_peer {
+            connection.more_child.push(format!("updown = {}", missing.display()));
+        }
+    });
+    let warned = format!("{}: No such file or directory", missing.display());
+    for node in 1..=3 {
+        trial.bed.node(node).process().wait_log(&warned, LIMIT).unwrap();
+    }
+    let owner = trial.bed.owner(1).unwrap();
+    trial.bed.node(owner % 3 + 1).drain(&[&owner.to_string()]).unwrap();
+    wait_until("another owner", LIMIT, || {
+        let now = trial.bed.owner_among(1, &[1, 2, 3])?;
+        Ok(if now.is_some_and(|now| now != owner) { Ok(()) } else { Err(format!("{now:?}")) })
+    })
+    .unwrap();
+    trial.all_is_well("a drain");
+}
