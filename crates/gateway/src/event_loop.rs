@@ -217,6 +217,8 @@ impl Loop {
             None => tracing::info!("ending: deleting all SAs at the peers"),
             Some(_) => tracing::info!("ending: giving all SAs to the other nodes"),
         }
+        // What follows takes its time where there are very many SAs.
+        log::flush();
         self.gateway.look_at_clock();
         let within = if self.gateway.node.is_some() { DRAIN } else { FAREWELL };
         self.gateway.shut_down(within, result.is_ok());
@@ -266,10 +268,7 @@ impl Loop {
         }
         self.deadlines()?;
         pass_on(&mut self.gateway, &mut self.server, NOTES_BURST);
-        // A command may take long: one that has come waits until the end has begun.
-        if !self.gateway.is_called_to_end() {
-            self.vici_waits = self.vici.pump(&mut self.server, self.gateway.now, &mut self.gateway);
-        }
+        self.vici_waits = self.vici.pump(&mut self.server, self.gateway.now, &mut self.gateway);
         if self.gateway.node.is_some() {
             // Whatever this turn has changed goes to the others.
             self.gateway.settle();

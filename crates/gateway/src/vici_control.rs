@@ -93,6 +93,10 @@ impl Gateway {
 }
 
 impl Control for Gateway {
+    fn takes_commands(&self) -> bool {
+        !self.is_called_to_end()
+    }
+
     fn command_refused(&mut self, command: &str, why: &str) {
         // Who goes on loading while the gateway ends is refused each time, and must not fill the
         // end of the log.

@@ -36,10 +36,13 @@ fn the_socket_is_for_its_owner_alone() {
     assert_eq!(file_mode("after"), before);
 }
 
-/// A gateway that has very many connections, all alike, and counts how often it is asked for one.
+/// A gateway that has very many connections, all alike, and counts how often it is asked for one, and what it is.
 struct Crowd {
     connection: Connection,
     asked: Cell<usize>,
+    versions: Cell<usize>,
+    /// It is called to its end when it has been asked so often what it is.
+    called_after: usize,
     exchanges: Exchanges,
     credentials: Credentials,
 }
@@ -55,6 +58,8 @@ impl Crowd {
         Self {
             connection,
             asked: Cell::default(),
+            versions: Cell::default(),
+            called_after: usize::MAX,
             exchanges: Exchanges::default(),
             credentials: Credentials::default(),
         }
@@ -132,6 +137,46 @@ fn a_fast_reader_of_a_long_answer_leaves_others_their_turn() {
     assert!(made_before.is_some_and(|made| made <= 512), "the other one had to wait: {made_before:?}");
 }
 
+/// SIGTERM comes while clients have said many commands each: those that have not begun wait until the end has begun.
+#[test]
+fn commands_wait_as_soon_as_the_end_is_called_for() {
+    const CLIENTS: usize = 3;
+    const EACH: usize = 10;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vici.sock");
+    let mut poll = Poll::new().unwrap();
+    let mut socket = ViciSocket::open(&path, poll.registry(), 0).unwrap();
+    let commands: Vec<Packet> = (0..EACH).map(|_| command("version")).collect();
+    let _clients: Vec<Stream> = (0..CLIENTS).map(|_| client(&path, &commands)).collect();
+    let (mut server, mut crowd) = (Server::new(), Crowd::new());
+    crowd.called_after = EACH + 2;
+    let mut events = Events::with_capacity(8);
+    let mut turn = |server: &mut Server, crowd: &mut Crowd| {
+        match poll.poll(&mut events, Some(Duration::ZERO)) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            polled => polled.unwrap(),
+        }
+        for event in &events {
+            match event.token() {
+                Token(0) => socket.accept(server, poll.registry()),
+                token => socket.ready(token),
+            }
+        }
+        socket.pump(server, Time::default(), crowd)
+    };
+    while crowd.takes_commands() {
+        turn(&mut server, &mut crowd);
+    }
+    for _ in 0..3 {
+        assert!(turn(&mut server, &mut crowd), "there is more to be done");
+        assert_eq!(crowd.versions.get(), EACH + 2, "in the middle of what the second client has said");
+    }
+    crowd.called_after = usize::MAX;
+    while crowd.versions.get() < CLIENTS * EACH {
+        turn(&mut server, &mut crowd);
+    }
+}
+
 impl Control for Crowd {
     fn command_refused(&mut self, _: &str, _: &str) {}
 
@@ -148,7 +193,12 @@ impl Control for Crowd {
         Some(&self.connection)
     }
 
+    fn takes_commands(&self) -> bool {
+        self.versions.get() < self.called_after
+    }
+
     fn version(&self) -> Version {
+        self.versions.set(self.versions.get() + 1);
         Version {
             daemon: "testudod".into(),
             version: String::new(),

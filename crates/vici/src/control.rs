@@ -95,6 +95,11 @@ pub struct Stats {
 
 /// The gateway, as the server sees it. Errors are texts for operators and must not hold secrets.
 pub trait Control {
+    /// False while the gateway is about to end: commands wait then, since one may take long.
+    fn takes_commands(&self) -> bool {
+        true
+    }
+
     /// A command of a client that loads or initiates something came to nothing: for the log. The
     /// client is told likewise.
     fn command_refused(&mut self, command: &str, why: &str);

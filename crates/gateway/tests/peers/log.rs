@@ -1,20 +1,25 @@
 //! The log: nobody waits for its reader, and the end is heard whatever else goes on.
 
-use crate::common::{SOON, Scenario};
+use crate::common::{Pair, SOON, Scenario};
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use std::fs;
+use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
 use testudo_lab::gateway::Kind;
 use testudo_lab::process::Process;
 use testudo_lab::testudo::binary;
 use testudo_lab::topology::{INNER, OUTER, Options};
 use testudo_lab::{Lab, Namespace, Topology, wait_until};
 use testudo_vici::client::Client;
+use testudo_vici::codec::Packet;
 use testudo_vici::message::Message;
 
 /// The least that a pipe holds: a page.
@@ -62,7 +67,7 @@ fn connect(socket: &Path) -> Client {
 }
 
 /// A connection with a child of its own.
-fn load(client: &mut Client, number: usize) -> Result<(), testudo_vici::Error> {
+fn connection(number: usize) -> Message {
     let psk = || Message::new().with("auth", "psk");
     let [high, low] = [number >> 8, number & 0xff];
     let child = Message::new()
@@ -73,7 +78,11 @@ fn load(client: &mut Client, number: usize) -> Result<(), testudo_vici::Error> {
         .with_section("local", psk())
         .with_section("remote", psk())
         .with_section("children", Message::new().with_section("net", child));
-    client.command("load-conn", Message::new().with_section(&format!("c{number}"), content)).map(drop)
+    Message::new().with_section(&format!("c{number}"), content)
+}
+
+fn load(client: &mut Client, number: usize) -> Result<(), testudo_vici::Error> {
+    client.command("load-conn", connection(number)).map(drop)
 }
 
 /// A pipe that nobody reads holds up neither commands nor the end.
@@ -158,5 +167,66 @@ fn the_end_is_heard_while_thousands_of_connections_are_loaded() {
         assert!(pair.one.process().wait(SOON).unwrap().success());
         loading.join().unwrap();
         assert!(loaded.load(Ordering::Relaxed) <= most, "the load goes on after the end has begun");
+    });
+}
+
+/// Writes packets to the daemon's socket until it ends, and reads nothing.
+fn talk(socket: &Path, packets: impl Iterator<Item = Packet>) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    for packet in packets {
+        let mut octets = Vec::new();
+        packet.encode(&mut octets).unwrap();
+        if stream.write_all(&octets).is_err() {
+            return;
+        }
+    }
+}
+
+/// When a line of the log was made, on the clock of the day.
+fn time_of(line: &str) -> SystemTime {
+    let time = line.split_whitespace().next().unwrap();
+    let shown = Command::new("date").args(["-d", time, "+%s.%N"]).output().unwrap();
+    let seconds = String::from_utf8(shown.stdout).unwrap();
+    SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds.trim().parse().unwrap())
+}
+
+/// Many clients have said thousands of commands each and read no answer, and one reads nothing of a list that it has asked
+/// for: SIGTERM waits for none of them.
+#[test]
+fn the_end_is_heard_whatever_clients_have_said() {
+    const CLIENTS: usize = 16;
+    const EACH: usize = 1500;
+    let mut pair = Scenario::new("said-end", Kind::Testudo).start_empty();
+    let socket = pair.one.socket().to_owned();
+    let loaded = |pair: &Pair| pair.one.log().unwrap().matches("loaded the connection").count();
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let socket = &socket;
+            let numbers = client * EACH..(client + 1) * EACH;
+            let load = |number| Packet::CmdRequest("load-conn".into(), connection(number));
+            scope.spawn(move || talk(socket, numbers.map(load)));
+        }
+        wait_until("a thousand connections", SOON, || {
+            let found = loaded(&pair);
+            Ok(if found >= 1000 { Ok(()) } else { Err(format!("{found} connections")) })
+        })
+        .unwrap();
+        let list = || Packet::CmdRequest("list-conns".into(), Message::new());
+        let asked =
+            [Packet::EventRegister("list-conn".into())].into_iter().chain((0..100).map(move |_| list()));
+        let socket = &socket;
+        scope.spawn(move || talk(socket, asked));
+        let called = SystemTime::now();
+        pair.one.process().signal(Signal::SIGTERM).unwrap();
+        pair.one.process().wait_log("ending: ", SOON).unwrap();
+        assert!(pair.one.process().wait(SOON).unwrap().success());
+        let log = pair.one.log().unwrap();
+        let (before, ending) = log.split_once("ending: ").unwrap();
+        let heard = time_of(before.lines().next_back().unwrap()).duration_since(called).unwrap_or_default();
+        let [before, after] = [before, ending].map(|part| part.matches("loaded the connection").count());
+        let line =
+            format!("SIGTERM heard after {heard:?}, with {before} connections loaded, {after} after it");
+        writeln!(std::io::stderr(), "{line}").unwrap();
+        assert!(before < CLIENTS * EACH && after == 0, "{line}");
     });
 }

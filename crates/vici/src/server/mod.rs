@@ -168,6 +168,7 @@ impl Server {
                     client.work = None;
                     client.session.respond(request, Message::new())?;
                 }
+                None if !control.takes_commands() => return Ok(()),
                 None => {
                     let Some(request) = client.session.next_request()? else { return Ok(()) };
                     self.begin(id, request, now, control)?;
