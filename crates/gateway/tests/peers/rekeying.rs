@@ -289,7 +289,7 @@ fn cross(pair: &Pair, crossing: &Crossing) {
         .unwrap();
     }
     // Both sides use the same new one, whoever has won. A redundant IKE SA without a Child SA may
-    // stay for as long as a request is repeated.
+    // stay for as long as the end of the old one takes at most.
     wait_until("one SA that both sides use, with new keys", SETTLED, || {
         let used = [Side::One, Side::Two].map(|side| in_use(pair, side));
         let done = matches!(&used, [Some(one), Some(two)]

@@ -74,6 +74,29 @@ fn both_renew_the_ike_sa_at_once() {
     }
 }
 
+/// Both renew the IKE SA at once, both answers are lost, and what is repeated comes in any order: the winner's delete of the
+/// old IKE SA may come before its answer. Then the loser has forgotten its request (§2.25.2), and only the winner has what
+/// came of it.
+#[test]
+fn what_the_loser_never_heard_of_does_not_stay() {
+    let mut redundant = 0;
+    for seed in 0..60 {
+        let mut world = World::established(seed, |_, _| {});
+        assert!(renew(&mut world, 0, What::Ike) && renew(&mut world, 1, What::Ike));
+        world.network.up = false;
+        run_lossless(&mut world, Duration::from_secs(1));
+        world.network.up = true;
+        world.network.weather = Weather { jitter: Duration::from_secs(3), ..Weather::FAIR };
+        // Requests are repeated after four seconds; what follows takes no more than five messages.
+        run_lossless(&mut world, Duration::from_secs(20));
+        let sas = |world: &World, host: usize| world.hosts[host].sas().len();
+        redundant += usize::from(sas(&world, 0) + sas(&world, 1) > 2);
+        run_lossless(&mut world, EndpointConfig::default().delete_timeout + Duration::from_secs(10));
+        assert_one_tunnel(&world);
+    }
+    assert!(redundant > 0, "it has come to that");
+}
+
 /// §2.25.1 and §2.25.2: whoever comes second is told to wait, and tries again.
 #[test]
 fn one_renews_the_child_and_the_other_the_ike_sa() {

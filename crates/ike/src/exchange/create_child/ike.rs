@@ -310,22 +310,22 @@ impl Endpoint {
         }
     }
 
-    /// What the peer made at the same time as we did, and for nothing, it deletes itself; unless our delete of the old one came
-    /// before our answer, and made it forget (RFC 7296 §2.25.2).
+    /// What the peer made at the same time as we did, and for nothing, it deletes itself (RFC 7296 §2.8.2). A peer that our
+    /// delete of the old IKE SA reaches before our answer has forgotten its request, and will never know what we made of it
+    /// (§2.25.2). It can hear our answer for as long as the old IKE SA waits for its end, and no longer.
     fn outlive(&mut self, now: Time, rival: IkeSpi) {
         let rival = self.table.by_spi(rival).filter(|sa| !sa.is_gone()).map(|sa| sa.id);
         if let Some(mut sa) = rival.and_then(|id| self.table.take(id)) {
             self.commit(&mut sa);
             sa.rival_of = None;
-            self.await_delete(now, &mut sa);
+            await_delete_until(&mut sa, now.plus(self.config.delete_timeout));
             self.put(sa);
         }
     }
 
     /// The peer deletes the IKE SA that it has renewed. Until then it repeats the answer that says so.
-    fn await_delete(&mut self, now: Time, sa: &mut IkeSa) {
-        let deadline = now.plus(self.config.retransmit.patience());
-        sa.closing = Some(Box::new(Closing { reason: Reason::Rekeyed, deadline }));
+    fn await_delete(&self, now: Time, sa: &mut IkeSa) {
+        await_delete_until(sa, now.plus(self.config.retransmit.patience()));
     }
 
     /// A new IKE SA between the same two, with counters that begin at 0 (RFC 7296 §2.18).
@@ -398,6 +398,10 @@ impl Endpoint {
         let tasks = std::mem::take(&mut new.outgoing.tasks);
         tasks.into_iter().for_each(|task| new.outgoing.delay(now, task));
     }
+}
+
+fn await_delete_until(sa: &mut IkeSa, deadline: Time) {
+    sa.closing = Some(Box::new(Closing { reason: Reason::Rekeyed, deadline }));
 }
 
 /// Why no new IKE SA can be made now (RFC 7296 §2.25.2). Its children would not know where they belong.
