@@ -8,7 +8,7 @@ use testudo_crypto::prefetch;
 use testudo_wire::ip::Protocol;
 
 /// An inclusive range of addresses of one family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AddrRange {
     start: IpAddr,
     end: IpAddr,

@@ -63,6 +63,7 @@ impl Member {
             Op::Ask { job, ask } => return self.asked(now, from, job, ask),
             Op::Answer(answer) => return self.answered(answer),
             Op::Happened(happening) => return self.happened(from, happening),
+            Op::LineRate { rate } => return self.told_line_rate(from, rate),
             _ => {}
         }
         if from == self.node {
@@ -112,7 +113,8 @@ impl Member {
             | Op::Manifest(_)
             | Op::Ask { .. }
             | Op::Answer(_)
-            | Op::Happened(_) => {}
+            | Op::Happened(_)
+            | Op::LineRate { .. } => {}
         }
     }
 

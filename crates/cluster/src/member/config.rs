@@ -1,5 +1,6 @@
 //! What a member is told at its start.
 
+use super::line_rates::ASSUMED;
 use crate::group::GroupConfig;
 use std::time::Duration;
 use testudo_ike::endpoint::EndpointConfig;
@@ -11,9 +12,9 @@ pub struct MemberConfig {
     pub group: GroupConfig,
     /// IKE. That changes are tracked is seen to.
     pub endpoint: EndpointConfig,
-    /// Packets a second that the ports of a node can bring it at most, until it is told which ports
-    /// it has ([`super::Member::set_line_rate`]): so many a former owner can have taken in on one
-    /// SA since it last told.
+    /// Packets a second that the ports of this node can bring it at most, until it is told which
+    /// ports it has ([`super::Member::set_line_rate`]): so many it can take in on one SA, and does
+    /// not tell the others of before it dies.
     pub line_rate: u64,
     /// How long the loss of a node may go unnoticed.
     pub detection: Duration,
@@ -32,8 +33,7 @@ impl MemberConfig {
         Self {
             group,
             endpoint: EndpointConfig::default(),
-            // 100 Gb/s of the smallest frames.
-            line_rate: 148_809_523,
+            line_rate: ASSUMED,
             detection: Duration::from_millis(500),
             replicate_configuration: true,
             message_id_sync: false,

@@ -171,13 +171,12 @@ impl Member {
         self.edges.told_all(now, theirs.iter());
     }
 
-    /// How far the owner of a share can have got since it told the edge of a Child SA: as far as
-    /// ports like this node's can carry. An SA that has been faster than that shows that the
-    /// owner's ports are faster.
+    /// How far the owner of a share can have got since it told the edge of a Child SA: as far as the
+    /// ports of the fastest node can carry, or an SA that has been faster than that.
     pub(super) fn reach(&self, now: Time, share: Share, child: &ChildReplica) -> u64 {
         let passed = now.since(self.edges.known_at(share, child)).saturating_add(self.config.detection);
         let carried = self.edges.rate(share, child).saturating_mul(FASTER);
-        let reach = u128::from(self.config.line_rate.max(carried)) * passed.as_millis() / 1000;
+        let reach = u128::from(self.line_rates.fastest().max(carried)) * passed.as_millis() / 1000;
         u64::try_from(reach).unwrap_or(u64::MAX)
     }
 

@@ -19,6 +19,7 @@ mod fitness;
 mod handover;
 mod happenings;
 mod inspect;
+mod line_rates;
 mod listing;
 mod numbers;
 mod output;
@@ -54,6 +55,7 @@ use configuration::Configuration;
 use edges::Edges;
 use fitness::Fitness;
 use handover::{Arrivals, Handover};
+use line_rates::LineRates;
 use numbers::{HeirBlocks, OwnBlocks};
 use ownership::Ownership;
 use replicas::Replicas;
@@ -113,6 +115,7 @@ pub struct Member {
     handover: Handover,
     arrivals: Arrivals,
     edges: Edges,
+    line_rates: LineRates,
     fitness: Fitness,
     syncs: Syncs,
     /// Since when nothing is left that this node, being drained, could give away.
@@ -185,6 +188,7 @@ impl Member {
         let shared = Arc::<Shared>::default();
         let alloc = ClusterAllocator::new(for_ike, cluster_key, key, Arc::clone(&shared));
         let configuration = Configuration::new(cluster_key, config.replicate_configuration);
+        let line_rates = LineRates::new(config.line_rate);
         let endpoint_config = EndpointConfig { track_changes: true, ..config.endpoint.clone() };
         let mut member = Self {
             node: config.group.node,
@@ -207,6 +211,7 @@ impl Member {
             handover: Handover::default(),
             arrivals: Arrivals::default(),
             edges: Edges::default(),
+            line_rates,
             fitness: Fitness::default(),
             syncs: Syncs::default(),
             empty_since: None,
@@ -393,11 +398,6 @@ impl Member {
     pub fn set_link(&mut self, now: Time, link: u8, up: bool) {
         self.group.set_link(now, link, up);
         self.hear_group(now);
-    }
-
-    /// Packets a second that the ports of this node can bring it at most.
-    pub fn set_line_rate(&mut self, rate: u64) {
-        self.config.line_rate = rate;
     }
 
     /// How much of one processor the host takes, in thousandths: for the other nodes to show.

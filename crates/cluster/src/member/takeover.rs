@@ -99,6 +99,7 @@ impl Member {
             self.takes.push(Take { when: When::At(start.wait_until), shares: gained });
         }
         self.begin_configuration(now, start.fresh.contains(&self.node), start.reset);
+        self.begin_line_rates(&start);
         self.begin_resync(now, &start);
         self.tell_fitness_anew();
         self.tell_untold_paths(now);

@@ -23,14 +23,18 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// The versions of everything here that this build speaks: in a view all speak the highest that all of its members do, so that nodes
 /// can be upgraded one by one. 15 ends with [`Op::Resynced`]. With 17 came no new operation: who speaks it hears what it is brought up
-/// to date with beside the engine. 18 says more in the states of IKE SAs: see [`states`].
+/// to date with beside the engine. 18 says more in the states of IKE SAs: see [`states`]. With 19
+/// came [`Op::LineRate`].
 pub(crate) const OLDEST: u8 = 15;
-pub(crate) const NEWEST: u8 = 18;
+pub(crate) const NEWEST: u8 = 19;
 /// With this version came [`Op::Configure`] and all behind it, and RFC 6311 in the states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
 /// With this version came where a peer was that has moved, and what vouched for it, in the states
 /// of IKE SAs.
 const ORIGINS: u8 = 18;
+
+/// With this version came [`Op::LineRate`].
+pub(crate) const LINE_RATES: u8 = 19;
 
 /// In what form nodes that all speak that version tell each other of IKE SAs.
 pub(crate) fn states(version: u8) -> SnapshotVersion {
@@ -103,6 +107,8 @@ pub(crate) enum Op {
     Answer(Answer),
     /// Something has happened to an SA of the sender.
     Happened(Happening),
+    /// Packets a second that the sender's ports can bring it at most.
+    LineRate { rate: u64 },
 }
 
 /// An IKE SA.
@@ -241,7 +247,8 @@ impl Op {
             | Self::Manifest(_)
             | Self::Ask { .. }
             | Self::Answer(_)
-            | Self::Happened(_) => {
+            | Self::Happened(_)
+            | Self::LineRate { .. } => {
                 return None;
             }
         })

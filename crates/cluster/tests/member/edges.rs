@@ -84,6 +84,39 @@ fn the_ports_of_a_node_bound_what_can_have_come() {
     assert!(floor > 100 && floor - 100 < 4000, "{floor}");
 }
 
+/// The taker's ports are slower than the owner's: what the owner's can have carried is not accepted again.
+#[test]
+fn the_ports_of_the_owner_bound_what_it_can_have_taken_in() {
+    const FAST: u64 = 500_000;
+    let mut world = World::established(3, 6, 809);
+    let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
+    for (node, state) in world.nodes.iter_mut().enumerate() {
+        let rate = if node == owner { FAST } else { 1000 };
+        state.member.as_mut().unwrap().set_line_rate(rate);
+    }
+    tell(&mut world, 1, 100);
+    world.seen.insert(spi, u32::MAX / 2);
+    let taker = lose_owner(&mut world);
+    let floor = world.nodes[taker].floors[&spi];
+    assert!(floor > 100 + FAST && floor - 100 < 4 * FAST, "{floor}");
+}
+
+/// Who comes has not told yet, and nodes of an older build never do: the fastest ports that a host could follow are assumed.
+#[test]
+fn of_ports_that_nobody_has_told_of_the_fastest_are_assumed() {
+    const ASSUMED: u64 = 148_809_523;
+    for older in [true, false] {
+        let mut world = World::established_with(3, 6, 810, Syncs { older, ..Syncs::default() });
+        let spi = world.spi_of(0);
+        tell(&mut world, 1, 100);
+        world.seen.insert(spi, u32::MAX / 2);
+        let taker = lose_owner(&mut world);
+        let reach = world.nodes[taker].floors[&spi] - 100;
+        assert_eq!(reach > ASSUMED / 2, older, "{reach}");
+        assert!(reach < 4 * ASSUMED);
+    }
+}
+
 /// A cluster whose peers leave no numbers out.
 fn without_syncs(seed: u64) -> World {
     World::established_with(3, 6, seed, Syncs { unknown: true, ..Syncs::default() })

@@ -59,9 +59,11 @@ pub(crate) struct Peer {
     pub(crate) skipped: Vec<(ChildSaId, u64)>,
 }
 
-/// Who sets counters right after a failover.
+/// Who sets counters right after a failover, and what nodes tell each other.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Syncs {
+    /// Nodes speak the version before [`GroupConfig::NEWEST`].
+    pub(crate) older: bool,
     /// Nodes ask for it, of Message IDs.
     pub(crate) asked: bool,
     /// Peers know nothing of it.
@@ -123,6 +125,7 @@ fn member(
     let mut group = GroupConfig::new(id(node), all, ClusterKey::new([7; 32]));
     group.pulse = pulse;
     group.links = 2;
+    group.speaks = GroupConfig::NEWEST - u8::from(syncs.older);
     group.fence = pulse * 5;
     group.suspicion.floor = pulse * 5 / 2;
     group.suspicion.ceiling = pulse * 20;

@@ -4,7 +4,7 @@
 use super::IkeSa;
 use crate::output::Path;
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The outer addresses of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,26 @@ impl From<Path> for Ends {
     }
 }
 
+impl Ends {
+    /// The peer was somewhere else in IKE_SA_INIT, perhaps: nobody knows where.
+    fn forgotten(path: Path) -> Self {
+        let nowhere = match path.remote.ip() {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Self { local: path.local.ip(), remote: nowhere }
+    }
+}
+
 impl IkeSa {
+    /// For a state that says nothing of where it began. Only a peer behind a NAT moves, and is believed that without proof:
+    /// so where it is now is not where it began, for all that is known.
+    pub(crate) fn forget_first_ends(&mut self) {
+        if self.is_established() && self.nat.remote {
+            self.began_at = Some(Box::new(Ends::forgotten(self.path)));
+        }
+    }
+
     /// The ends in IKE_SA_INIT. Whoever has the keys has received what was sent to its address
     /// there: the keys come from it. A later message shows nothing of the address that it comes
     /// from, which its sender can forge.

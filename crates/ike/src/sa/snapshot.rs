@@ -99,6 +99,8 @@ pub(crate) fn decode(bytes: &[u8], taken: Time) -> Result<IkeSa, SnapshotError> 
         let Ok((origin, behind)) = postcard::take_from_bytes::<Origin>(rest) else { return Err(damaged) };
         (sa.began_at, sa.anchor) = origin;
         rest = behind;
+    } else {
+        sa.forget_first_ends();
     }
     if rest.is_empty() { Ok(timed(sa, taken)) } else { Err(damaged) }
 }

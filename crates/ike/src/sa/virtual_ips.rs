@@ -2,6 +2,7 @@
 
 use super::IkeSa;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use testudo_ipsec::selector::AddrRange;
 
@@ -30,9 +31,16 @@ impl IkeSa {
         or_outer(self.virtual_ips.local.iter().copied(), self.first_ends().local)
     }
 
-    /// What `dynamic` means on the peer's side, likewise.
+    /// What `dynamic` means on the peer's side, likewise. Where its address in IKE_SA_INIT is not known: the single addresses
+    /// that it has Child SAs for, so that it gets nothing but what it has.
     pub(crate) fn dynamic_remote(&self) -> Vec<AddrRange> {
-        or_outer(self.virtual_ips.remote.iter().map(|lease| lease.addr), self.first_ends().remote)
+        let first = self.first_ends().remote;
+        if self.virtual_ips.remote.is_empty() && first.is_unspecified() {
+            let carried = self.children.iter().flat_map(|child| &child.params.remote_ts);
+            let ranges: BTreeSet<AddrRange> = carried.map(|selector| selector.addrs).collect();
+            return ranges.into_iter().filter(|range| range.start() == range.end()).collect();
+        }
+        or_outer(self.virtual_ips.remote.iter().map(|lease| lease.addr), first)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::common::network::Nat;
 use crate::common::peer::{self, Peer, only_notify};
 use crate::common::{Weather, World};
 use testudo_ike::config::{Connection, TsSpec};
-use testudo_ike::endpoint::{Discard, EndpointConfig, Target};
+use testudo_ike::endpoint::{Discard, EndpointConfig, SnapshotVersion, Target};
 use testudo_ike::message::{ExchangeType, Nonce, Notify, NotifyType, Payload, TsPayload};
 use testudo_ike::output::Path;
 use testudo_ike::suite::offer;
@@ -112,6 +112,37 @@ fn dynamic_stays_where_ike_sa_init_was_answered() {
     world.hosts[0].take_over(now);
     assert_eq!(only_notify(ask(&mut world, &mut peer, OTHERS)), NotifyType::TsUnacceptable);
     assert!(ask(&mut world, &mut peer, OWN).unwrap().iter().any(|p| matches!(p, Payload::Sa(_))));
+}
+
+/// A state in the form of an older build says nothing of where the peer began: it may have moved, so where it is now proves
+/// nothing, and it gets no other address than those that it has.
+#[test]
+fn dynamic_is_nothing_new_where_it_is_not_known_where_the_peer_began() {
+    for version in [SnapshotVersion::V26, SnapshotVersion::V27] {
+        let mut world = sun(|_| {});
+        let mut peer = Peer::init(&mut world, 69, lie());
+        let bytes = auth_for(&mut peer, OWN);
+        peer.request_bytes(&mut world, bytes).unwrap();
+        peer.path = from("10.2.0.53:4500");
+        peer.request(&mut world, ExchangeType::Informational, vec![]).expect("answered");
+        let (now, endpoint) = (world.now, &mut world.hosts[0].endpoint);
+        let id = endpoint.sas().next().unwrap().id;
+        assert_eq!(endpoint.sa(id).unwrap().remote.to_string(), "10.2.0.53:4500", "it is followed");
+        endpoint.export_as(version);
+        let state = endpoint.export_sa(now, id).unwrap();
+        endpoint.export_as(SnapshotVersion::NEWEST);
+        endpoint.import_sa(now, &state).unwrap();
+        let mut spi = Spi(0x3000_0000);
+        let mut ask = |world: &mut World, peer: &mut Peer, addr: &str| {
+            spi = Spi(spi.0 + 1);
+            peer.request(world, ExchangeType::CreateChildSa, further_child(spi, addr))
+        };
+        assert_eq!(only_notify(ask(&mut world, &mut peer, OTHERS)), NotifyType::TsUnacceptable);
+        // Nor does the newest form, made of that one, say more.
+        world.hosts[0].take_over(now);
+        assert_eq!(only_notify(ask(&mut world, &mut peer, OTHERS)), NotifyType::TsUnacceptable);
+        assert!(ask(&mut world, &mut peer, OWN).unwrap().iter().any(|p| matches!(p, Payload::Sa(_))));
+    }
 }
 
 /// New keys of the IKE SA do not change what it is.
