@@ -9,11 +9,13 @@ mod homes;
 mod outline;
 mod protection;
 mod scope;
+mod senders;
 mod succession;
 mod table;
 
 pub(crate) use homes::NewHome;
 pub(crate) use protection::{Difference, Group, Protection};
+pub(crate) use senders::SenderDifference;
 
 use crate::prefix::{self, cover};
 use homes::{Claim, Homes};
@@ -345,6 +347,11 @@ impl Policies {
     /// How what filter and routes hold back differs from what it was at the last call.
     pub(crate) fn take_differences(&mut self) -> Vec<Difference> {
         self.outline.take_differences()
+    }
+
+    /// How the addresses of ours that are carried to prefixes differ from what they were at the last call.
+    pub(crate) fn take_senders(&mut self) -> Vec<SenderDifference> {
+        self.outline.take_senders()
     }
 
     /// The prefixes whose home is another than it was at the last call. None without a cluster.

@@ -168,6 +168,7 @@ fn loading_the_same_again_changes_nothing() {
     policies.load(&same);
     assert_eq!(policies.take_change(), Change::Protection);
     policies.take_differences();
+    policies.take_senders();
     policies.load(&same);
     // What filter, routes and SPD do not depend on.
     policies.load(&Connection { dpd_delay: Duration::from_secs(7), ..same.clone() });

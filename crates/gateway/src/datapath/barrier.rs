@@ -3,8 +3,9 @@
 //! Work for a change depends on what it concerns, not on how much is protected.
 
 use super::inherited::Inherited;
-use super::plan::{Demand, Host, Plan, Sources, Way};
-use crate::policies::{Difference, Group, NewHome, Protection};
+use super::plan::{Demand, Host, Plan, Way};
+use super::sources::Sources;
+use crate::policies::{Difference, Group, NewHome, Protection, SenderDifference};
 use crate::prefix_map::PrefixMap;
 use std::collections::BTreeSet;
 use testudo_cluster::dispatch::PrefixHome;
@@ -30,10 +31,10 @@ pub(super) struct Barrier {
 struct Stale {
     /// Anywhere.
     everywhere: bool,
-    /// Sources of routes, too.
-    sources: bool,
     /// At these prefixes.
     at: BTreeSet<Prefix>,
+    /// At these, and where anything shut lies inside: what the gateway itself sends there has another source.
+    sources: BTreeSet<Prefix>,
     /// At these, and where an exception of any kind lies inside.
     around: BTreeSet<Prefix>,
     /// At these, and wherever anything lies inside.
@@ -65,7 +66,15 @@ impl Barrier {
                 Group::Local | Group::Both => &mut self.stale.at,
             };
             stale.insert(prefix);
-            self.stale.sources |= part == Group::Local;
+        }
+    }
+
+    /// Follows which of our addresses the policies carry, and where to.
+    pub(super) fn carry(&mut self, differences: &[SenderDifference]) {
+        for difference in differences {
+            if self.sources.apply(difference, &self.host.addresses) {
+                self.stale.sources.insert(difference.prefix);
+            }
         }
     }
 
@@ -84,6 +93,7 @@ impl Barrier {
     pub(super) fn follow(&mut self, host: Host) -> bool {
         let is_new = host != self.host;
         if is_new {
+            self.sources.follow(&host.addresses);
             (self.host, self.stale.everywhere) = (host, true);
         }
         is_new
@@ -115,18 +125,13 @@ impl Barrier {
 
     /// The way from what is applied to what is wanted.
     pub(super) fn way(&mut self) -> Way {
-        if self.stale.sources || self.stale.everywhere {
-            let sources = Sources::of(&self.host, &self.wanted);
-            self.stale.everywhere |= sources != self.sources;
-            (self.sources, self.stale.sources) = (sources, false);
-        }
         let prefixes = self.stale_prefixes();
         let demand = Demand {
             wanted: &self.wanted,
             homes: &self.homes,
             inherited: &self.inherited,
             host: &self.host,
-            sources: self.sources,
+            sources: &self.sources,
         };
         Way::new(&self.applied, demand, &prefixes)
     }
@@ -154,6 +159,10 @@ impl Barrier {
         for prefix in stale.at.iter().chain(&stale.around).chain(&stale.throughout) {
             // They are treated as what is around them.
             prefixes.extend(homes.inside(prefix).map(|(inside, _)| *inside));
+        }
+        for prefix in &stale.sources {
+            prefixes.extend(wanted.protected.inside(prefix).map(|(inside, ())| *inside));
+            prefixes.extend(inherited.shut.inside(prefix).map(|(inside, _)| *inside));
         }
         for prefix in &stale.homes {
             prefixes.insert(*prefix);

@@ -5,10 +5,12 @@ use super::*;
 use crate::prefix::covers;
 use crate::prefix_map::{PrefixMap, PrefixSet, meter};
 use proptest::prelude::*;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::netlink::GuardUse;
+use testudo_ipsec::selector::AddrRange;
 use testudo_ipsec::spi::Share;
 
 const TO_ALONE: PrefixUse =
@@ -25,6 +27,8 @@ struct Model {
     shut: BTreeMap<Prefix, PrefixUse>,
     within: BTreeMap<Prefix, PrefixUse>,
     host: Host,
+    /// Which of our ranges are carried to which prefixes.
+    senders: BTreeSet<(Prefix, AddrRange)>,
 }
 
 fn longest<V: Copy>(map: &BTreeMap<Prefix, V>, prefix: &Prefix) -> Option<V> {
@@ -71,11 +75,15 @@ impl Model {
             };
         }
         exempt.extend(connected.keys());
-        let covered = |addr: &IpAddr| {
-            wanted.local.keys().filter(|local| !local.is_default()).any(|local| local.contains(*addr))
+        let source = |prefix: &Prefix| {
+            let owned = |range: &AddrRange| host.addresses.iter().copied().find(|addr| range.contains(*addr));
+            let around = self.senders.iter().filter(|(to, _)| covers(to, prefix));
+            let found = around.filter_map(|(to, range)| Some((to.length(), range, owned(range)?)));
+            // Of the closest prefix the narrowest range: here all of them begin at its end.
+            found
+                .min_by_key(|(length, range, _)| (Reverse(*length), width(range), **range))
+                .map(|(.., addr)| addr)
         };
-        let own: Vec<IpAddr> = host.addresses.iter().copied().filter(covered).collect();
-        let source = |prefix: &Prefix| own.iter().copied().find(|addr| addr.is_ipv4() == prefix.is_ipv4());
         let shut = outlines.iter().filter(|(_, usage)| usage.protect_to).map(|(prefix, _)| *prefix);
         let mut routes: PrefixMap<GuardUse> =
             shut.map(|p| (p, GuardUse::Protect { mtu: None, source: source(&p) })).collect();
@@ -107,6 +115,7 @@ impl Model {
 enum Event {
     Name(Prefix, Option<PrefixHome>),
     Want(Group, Prefix, bool),
+    Carry(Prefix, AddrRange, bool),
     Keep(Vec<Prefix>),
     Claim,
     Follow(Vec<Prefix>, Vec<IpAddr>),
@@ -123,6 +132,20 @@ fn arb_home() -> impl Strategy<Value = PrefixHome> {
     prop_oneof![1 => Just(PrefixHome::Ambiguous), 3 => (0u8..3).prop_map(|share| PrefixHome::Share(Share(share)))]
 }
 
+fn width(range: &AddrRange) -> u32 {
+    let [IpAddr::V4(start), IpAddr::V4(end)] = [range.start(), range.end()] else { panic!("{range:?}") };
+    end.to_bits() - start.to_bits()
+}
+
+/// Ranges of one address, two, or four, that do not overlap unless they nest.
+fn arb_range() -> impl Strategy<Value = AddrRange> {
+    (0u8..4, 0u8..3).prop_map(|(at, bits)| {
+        let first = (at << 2) & !((1 << bits) - 1);
+        let [start, end] = [first, first + (1 << bits) - 1].map(|host| [10, 0, 0, host].into());
+        AddrRange::new(start, end).expect("in order")
+    })
+}
+
 fn arb_event() -> impl Strategy<Value = Event> {
     let part = prop::sample::select(vec![
         Group::Protected,
@@ -136,6 +159,7 @@ fn arb_event() -> impl Strategy<Value = Event> {
     let address = (0u8..16).prop_map(|host| IpAddr::from([10, 0, 0, host]));
     prop_oneof![
         10 => (part, arb_prefix(), any::<bool>()).prop_map(|(part, prefix, there)| Event::Want(part, prefix, there)),
+        4 => (arb_prefix(), arb_range(), any::<bool>()).prop_map(|(to, range, there)| Event::Carry(to, range, there)),
         4 => (arb_prefix(), prop::option::of(arb_home())).prop_map(|(prefix, home)| Event::Name(prefix, home)),
         1 => few().prop_map(Event::Keep),
         2 => Just(Event::Claim),
@@ -158,7 +182,7 @@ proptest! {
         events in prop::collection::vec(arb_event(), 1..40),
     ) {
         let (within, shut) = left.clone().into_iter().filter(|(_, to)| to.protect_to).partition(|(_, to)| to.within);
-        let mut model = Model { wanted: Protection::default(), homes: BTreeMap::new(), shut, within, host: Host::default() };
+        let mut model = Model { wanted: Protection::default(), homes: BTreeMap::new(), shut, within, host: Host::default(), senders: BTreeSet::new() };
         let mut barrier = Barrier::new(left);
         for event in events {
             match event {
@@ -166,6 +190,11 @@ proptest! {
                     let difference = Difference { part, prefix, is_there };
                     model.wanted.apply(difference);
                     barrier.want([difference]);
+                }
+                Event::Carry(prefix, range, is_there) => {
+                    let pair = (prefix, range);
+                    if is_there { model.senders.insert(pair); } else { model.senders.remove(&pair); }
+                    barrier.carry(&[SenderDifference { prefix, range, is_there }]);
                 }
                 Event::Name(prefix, home) => {
                     match home {
@@ -331,4 +360,41 @@ fn what_is_left_is_taken_over_as_it_is() {
     barrier.arrived(&way);
     assert_eq!(*barrier.applied().uses, left);
     assert_eq!(Inherited::new(left).prefixes().count(), 1);
+}
+
+/// Ten thousand tunnels, each with a prefix of its own, and one more sender.
+#[test]
+fn another_source_of_a_prefix_concerns_what_lies_inside_it() {
+    let addresses = vec![[10, 1, 0, 1].into(), [10, 11, 0, 1].into()];
+    let mut barrier = Barrier::default();
+    barrier.follow(Host { addresses, ..Host::default() });
+    barrier.want((0..10_000).flat_map(|n| site(n, true)));
+    let range = |first: [u8; 4], last: [u8; 4]| AddrRange::new(first.into(), last.into()).expect("in order");
+    let carry = |barrier: &mut Barrier, prefix, range, is_there| {
+        barrier.carry(&[SenderDifference { prefix, range, is_there }]);
+        let way = barrier.way();
+        let changed = way.steps().count();
+        barrier.arrived(&way);
+        changed
+    };
+    let (one, two) = (range([10, 1, 0, 0], [10, 1, 255, 255]), range([10, 11, 0, 0], [10, 11, 255, 255]));
+    let way = barrier.way();
+    barrier.arrived(&way);
+    let net = site(7, true)[0].prefix;
+    meter::take();
+    assert_eq!(carry(&mut barrier, net, one, true), 1);
+    assert_eq!(carry(&mut barrier, net, two, true), 0, "the first one serves");
+    assert_eq!(carry(&mut barrier, net, one, false), 1);
+    assert!(meter::take() < 100, "whatever else there is");
+    let source = |barrier: &Barrier, prefix| match barrier.applied().routes.get(&prefix) {
+        Some(GuardUse::Protect { source, .. }) => *source,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(source(&barrier, net), Some([10, 11, 0, 1].into()));
+    assert_eq!(
+        carry(&mut barrier, prefix("10.0.0.0/8"), one, true),
+        9_999,
+        "all but the one that has its own"
+    );
+    assert_eq!(source(&barrier, site(8, true)[0].prefix), Some([10, 1, 0, 1].into()));
 }

@@ -6,7 +6,7 @@
 use super::barrier::Barrier;
 use super::opened::Opened;
 use super::plan::{Host, Planned, Step, Way};
-use crate::policies::{Difference, NewHome};
+use crate::policies::{Difference, NewHome, SenderDifference};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use testudo_fastpath::fib::Fib;
@@ -110,8 +110,14 @@ impl Guard {
 
     /// Holds back what the policies want held back from now on. What else is held back stays so until
     /// [`Guard::release`]; until then what gets another home has none.
-    pub(super) fn hold(&mut self, differences: Vec<Difference>, homes: Vec<NewHome>) -> Result<(), String> {
+    pub(super) fn hold(
+        &mut self,
+        differences: Vec<Difference>,
+        senders: &[SenderDifference],
+        homes: Vec<NewHome>,
+    ) -> Result<(), String> {
         self.barrier.want(differences);
+        self.barrier.carry(senders);
         self.barrier.name(homes);
         self.begin()
     }

@@ -13,6 +13,7 @@ mod line_rate;
 mod opened;
 mod plan;
 mod sas;
+mod sources;
 mod start;
 mod workers;
 
@@ -224,7 +225,8 @@ impl DataPath {
     pub(crate) fn set_policies(&mut self, policies: &mut Policies, change: Change) -> Result<(), String> {
         let spd = Arc::new(policies.spd().map_err(|e| e.to_string())?.clone());
         if change == Change::Protection {
-            self.guard.hold(policies.take_differences(), policies.take_new_homes())?;
+            let differences = policies.take_differences();
+            self.guard.hold(differences, &policies.take_senders(), policies.take_new_homes())?;
         }
         self.make_places(policies.numbers());
         let homes = policies.take_policy_homes().into_iter();

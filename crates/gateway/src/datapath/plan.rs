@@ -2,6 +2,7 @@
 //! kernel's tables: for all prefixes, or for one. Nothing here touches either.
 
 use super::inherited::Inherited;
+use super::sources::Sources;
 use crate::policies::Protection;
 use crate::prefix_map::{PrefixMap, PrefixSet};
 use std::collections::BTreeSet;
@@ -28,33 +29,6 @@ pub(super) struct Host {
 impl From<&Fib> for Host {
     fn from(fib: &Fib) -> Self {
         Self { connected: fib.connected().iter().copied().collect(), addresses: fib.addresses().to_vec() }
-    }
-}
-
-/// Source addresses for what the gateway itself sends, by family.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sources {
-    v4: Option<IpAddr>,
-    v6: Option<IpAddr>,
-}
-
-impl Sources {
-    /// What the gateway itself sends takes an address that the policies cover, if it has one.
-    pub(super) fn of(host: &Host, wanted: &Protection) -> Self {
-        // A side that is everything says nothing about which.
-        let is_covered = |addr: &IpAddr| {
-            let mut sides = wanted.local.around(&Prefix::host(*addr));
-            sides.any(|(local, ())| !local.is_default())
-        };
-        let first = |v4: bool| {
-            let alike = host.addresses.iter().copied().filter(|addr| addr.is_ipv4() == v4);
-            alike.into_iter().find(is_covered)
-        };
-        Self { v4: first(true), v6: first(false) }
-    }
-
-    fn towards(self, prefix: &Prefix) -> Option<IpAddr> {
-        if prefix.is_ipv4() { self.v4 } else { self.v6 }
     }
 }
 
@@ -113,7 +87,7 @@ pub(super) struct Demand<'a> {
     pub(super) homes: &'a PrefixMap<PrefixHome>,
     pub(super) inherited: &'a Inherited,
     pub(super) host: &'a Host,
-    pub(super) sources: Sources,
+    pub(super) sources: &'a Sources,
 }
 
 /// What is shut whatever lies around it, and what is opened in that.

@@ -6,13 +6,8 @@ use testudo_fastpath::filter::PrefixUses;
 impl Plan {
     /// Everything that `wanted` and `inherited` ask for.
     fn new(wanted: &Protection, inherited: &Inherited, host: &Host) -> Self {
-        let demand = Demand {
-            wanted,
-            homes: &PrefixMap::default(),
-            inherited,
-            host,
-            sources: Sources::of(host, wanted),
-        };
+        let demand =
+            Demand { wanted, homes: &PrefixMap::default(), inherited, host, sources: &Sources::default() };
         let sets =
             [&wanted.protected, &wanted.local, &wanted.passed, &wanted.passed_in_part, &host.connected];
         let left = [&inherited.shut, &inherited.within];
@@ -182,8 +177,8 @@ fn on_the_way_from_one_plan_to_another_nothing_opens_that_either_holds_back() {
     let after = plan(&tunnel(&["10.2.0.0/16"], &["10.0.0.0/8", "192.0.2.0/24"]));
     let (wanted, host) = (tunnel(&["10.2.0.0/16"], &["10.0.0.0/8", "192.0.2.0/24"]), &fib);
     let (homes, inherited) = (PrefixMap::default(), Inherited::default());
-    let demand =
-        Demand { wanted: &wanted, homes: &homes, inherited: &inherited, host, sources: Sources::default() };
+    let sources = Sources::default();
+    let demand = Demand { wanted: &wanted, homes: &homes, inherited: &inherited, host, sources: &sources };
     let way = Way::new(&before, demand, &before.prefixes().chain(after.prefixes()).copied().collect());
     let mut between = before.clone();
     way.steps().for_each(|(prefix, step)| between.set(*prefix, step.between));

@@ -3,6 +3,7 @@
 
 use super::bypasses::Bypasses;
 use super::protection::{Changes, Difference, Group, Tally};
+use super::senders::{SenderDifference, Senders};
 use super::table::{Entry, Table};
 use crate::prefix::{cover, cover_within, following, last_address};
 use crate::prefix_map::PrefixMap;
@@ -27,6 +28,7 @@ pub(super) struct Outline {
     local: Tally,
     both: Tally,
     bypasses: Bypasses,
+    senders: Senders,
     changes: Changes<Group>,
     /// Of `held` alone.
     held_changes: Changes<()>,
@@ -58,6 +60,7 @@ impl Default for Outline {
             local: Tally::of(Group::Local),
             both: Tally::of(Group::Both),
             bypasses: Bypasses::default(),
+            senders: Senders::default(),
             changes: Changes::default(),
             held_changes: Changes::default(),
         }
@@ -87,6 +90,8 @@ impl Outline {
         for (prefix, id) in before.difference(&after) {
             self.let_go(*prefix, *id, table);
         }
+        new.iter().for_each(|(_, entry)| self.senders.add(entry));
+        old.values().for_each(|entry| self.senders.subtract(entry));
         for (_, entry) in new.iter().filter(|(_, entry)| entry.holds_back()) {
             sides(entry, |tally, prefix, changes| tally.add(prefix, changes), self);
         }
@@ -174,6 +179,7 @@ impl Outline {
     pub(super) fn install(&mut self, id: PolicyId, table: &Table) {
         let Some(entry) = table.get(id).filter(|entry| entry.holds_back()) else { return };
         self.enter(id, &self.footing(entry));
+        self.senders.add(entry);
         self.bypasses.rival_comes(entry, &mut self.changes);
     }
 
@@ -182,6 +188,7 @@ impl Outline {
         let is_in = |entry: &&Entry| entry.is_of_sa() && entry.holds_back();
         let Some(entry) = table.get(id).filter(is_in) else { return };
         self.leave(id, &self.footing(entry));
+        self.senders.subtract(entry);
         self.bypasses.rival_goes(entry, &mut self.changes);
     }
 
@@ -248,9 +255,14 @@ impl Outline {
 
 /// What has changed.
 impl Outline {
-    /// True if [`Outline::take_differences`] has anything to tell.
+    /// True if [`Outline::take_differences`] or [`Outline::take_senders`] has anything to tell.
     pub(super) fn is_changed(&self) -> bool {
-        self.differences().next().is_some()
+        self.differences().next().is_some() || self.senders.is_changed()
+    }
+
+    /// How the senders differ from what they were at the last call.
+    pub(super) fn take_senders(&mut self) -> Vec<SenderDifference> {
+        self.senders.take_differences()
     }
 
     /// How everything differs from what it was at the last call.

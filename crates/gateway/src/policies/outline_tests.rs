@@ -64,6 +64,22 @@ fn worked_out(policies: &Policies) -> Protection {
     protection
 }
 
+/// Our ranges and the prefixes that they are carried to, from all policies that stand.
+fn all_senders(policies: &Policies) -> BTreeSet<(AddrRange, Prefix)> {
+    let standing = policies.table.iter().filter(|(id, _)| !policies.resting.contains(id));
+    let of = |(_, entry): (PolicyId, &Entry)| -> Vec<(AddrRange, Prefix)> {
+        let everything = [prefix::whole(false), prefix::whole(true)];
+        let local = entry.senders().filter(|range| !everything.contains(range));
+        let pairs = local.flat_map(|range| {
+            let remote = entry.remote_ranges().flat_map(|remote| cover(&remote));
+            let alike = move |to: &Prefix| to.is_ipv4() == range.start().is_ipv4();
+            remote.filter(alike).map(move |to| (range, to)).collect::<Vec<_>>()
+        });
+        pairs.collect()
+    };
+    standing.flat_map(of).collect()
+}
+
 /// What may happen to policies.
 #[derive(Clone, Debug)]
 enum Event {
@@ -130,6 +146,7 @@ proptest! {
     fn it_is_as_if_worked_out_anew(events in prop::collection::vec(arb_event(), 1..40)) {
         let mut policies = Policies::default();
         let mut followed = Protection::default();
+        let mut senders = BTreeSet::new();
         let mut loaded = BTreeMap::new();
         let mut installed: BTreeMap<u64, (ChildSaId, SelectorPair)> = BTreeMap::new();
         // No two SAs ever have one number.
@@ -190,6 +207,11 @@ proptest! {
                 Event::Look => {
                     policies.take_differences().into_iter().for_each(|difference| followed.apply(difference));
                     prop_assert_eq!(&followed, &policies.protection());
+                    for SenderDifference { prefix, range, is_there } in policies.take_senders() {
+                        prop_assert_eq!(senders.replace((range, prefix)).is_none(), is_there);
+                        if !is_there { senders.remove(&(range, prefix)); }
+                    }
+                    prop_assert_eq!(&senders, &all_senders(&policies));
                 }
                 Event::Install(..) | Event::Renew(..) => {}
             }

@@ -7,6 +7,9 @@ use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank};
 use testudo_ipsec::spi::Share;
 
+/// The most ranges of our side that count of one SA: the peer has a say in its selectors.
+const SA_RANGES: usize = 16;
+
 /// All policies, and the numbers that are free. Workers index tables by these numbers, so they stay small.
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -29,6 +32,8 @@ pub(super) struct Entry {
     pub(super) seen: u64,
     /// Of an SA: the share whose owner carries it.
     pub(super) home: Share,
+    /// Of an SA: what of our side it carries that its configured child does not name, such as a virtual IP.
+    unnamed: Box<[AddrRange]>,
     child: Option<Box<Configured>>,
 }
 
@@ -98,16 +103,20 @@ fn is_around(child: &Child, selectors: &SelectorPair) -> bool {
 impl Entry {
     /// The policy of a Child SA.
     pub(super) fn of_sa(rank: Rank, sa: &NewSa<'_>, seen: u64) -> Self {
-        let NewSa { selectors, home, is_around, .. } = *sa;
-        let selectors = selectors.clone();
-        Self { selectors, rank, mode: ChildMode::Tunnel, is_around, sas: 1, seen, home, child: None }
+        let NewSa { child, selectors, home, is_around, .. } = *sa;
+        let named = child.map(super::named).unwrap_or_default();
+        let local = selectors.local_selectors().map(|ts| ts.addrs);
+        let unnamed = local.filter(|range| !named.contains(range)).take(SA_RANGES).collect();
+        let (selectors, mode) = (selectors.clone(), ChildMode::Tunnel);
+        Self { selectors, rank, mode, is_around, sas: 1, seen, home, unnamed, child: None }
     }
 
     /// The policy of a configured child.
     pub(super) fn of_child(config: &Child, rank: Rank, selectors: SelectorPair, child: Configured) -> Self {
         let is_around = is_around(config, &selectors);
         let (mode, child) = (config.mode, Some(Box::new(child)));
-        Self { selectors, rank, mode, is_around, sas: 0, seen: 0, home: Share(0), child }
+        let (home, unnamed) = (Share(0), Box::default());
+        Self { selectors, rank, mode, is_around, sas: 0, seen: 0, home, unnamed, child }
     }
 
     /// The configured child whose policy it is.
@@ -161,6 +170,16 @@ impl Entry {
     /// The address ranges of the peer's side.
     pub(super) fn remote_ranges(&self) -> impl Iterator<Item = AddrRange> + '_ {
         self.selectors.remote_selectors().map(|TrafficSelector { addrs, .. }| addrs)
+    }
+
+    /// The address ranges of our side from which the gateway itself may send through it, as far as that is news.
+    pub(super) fn senders(&self) -> Box<dyn Iterator<Item = AddrRange> + '_> {
+        let is_protected = matches!(self.mode, ChildMode::Tunnel | ChildMode::Transport) && !self.is_around;
+        match self.is_of_sa() {
+            _ if !is_protected => Box::new(std::iter::empty()),
+            true => Box::new(self.unnamed.iter().copied()),
+            false => Box::new(self.local_ranges()),
+        }
     }
 
     /// The address ranges of our side.

@@ -1,15 +1,16 @@
 //! Traffic of the gateways themselves: their own stacks talk through the tunnel.
 
-use crate::common::{Pair, SOON, Scenario, Watch};
-use std::net::UdpSocket;
+use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch};
+use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 use testudo_lab::gateway::Kind;
 use testudo_lab::iperf::Direction;
 use testudo_lab::nginx::Nginx;
 use testudo_lab::ping::Ping;
 use testudo_lab::streams::Streams;
-use testudo_lab::topology::{Family, Side};
+use testudo_lab::topology::{Family, HOST, INNER, Side};
 use testudo_lab::transfer::Transfer;
+use testudo_lab::wait_until;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 const LIMIT: Duration = Duration::from_secs(60);
@@ -132,4 +133,82 @@ fn a_host_talks_to_strongswan() {
     let pair = Scenario::new("host", Kind::Strongswan).start();
     talk(&pair);
     check(&pair, Side::One);
+}
+
+/// The networks of the second child on that side.
+fn further_networks(side: Side) -> [String; 2] {
+    let number = 11 + side.index();
+    [format!("10.{number}.0.0/24"), format!("fd00:{number}::/64")]
+}
+
+/// An address in one of these networks.
+fn further(network: &str, host: u8) -> String {
+    let (start, _) = network.split_once('/').unwrap();
+    if start.contains(':') { format!("{start}{host}") } else { start.replace(".0.0", &format!(".0.{host}")) }
+}
+
+/// Waits until what the gateway itself sends to that network has that source.
+fn await_source(pair: &Pair, network: &str, source: &str) {
+    let family = if network.contains(':') { "-6" } else { "-4" };
+    let expected = format!("src {source} ");
+    wait_until(&format!("{network} from {source}"), SOON, || {
+        let routes = pair.t.gw1.ip(&format!("{family} route show table 220 {network}"))?.stdout;
+        let fits = routes.lines().any(|route| format!("{route} ").contains(&expected));
+        Ok(if fits { Ok(()) } else { Err(routes) })
+    })
+    .unwrap();
+}
+
+/// Pings from the gateway itself, with the source that its kernel chooses, to the hosts of both children's networks.
+fn both_networks_answer(pair: &Pair) {
+    let hosts: [IpAddr; 2] = further_networks(Side::Two).map(|network| further(&network, 2).parse().unwrap());
+    for to in FAMILIES.map(|family| Side::Two.host(family)).into_iter().chain(hosts) {
+        let pong = Ping::new(to).patient().run(&pair.t.gw1).unwrap();
+        assert_eq!(pong.received, pong.sent, "{to}: {:?}", pair.drops(Side::One));
+    }
+}
+
+/// Two children between networks of their own: what the gateway itself sends to either has a source that this one carries,
+/// and follows the addresses as they come and go.
+#[test]
+fn a_host_sends_from_an_address_that_the_child_carries() {
+    let pair = Scenario::new("sources", Kind::Strongswan).start_with(|side, connection| {
+        let [local, remote] = [side, side.other()].map(|side| further_networks(side).join(","));
+        let lines = [
+            format!("local_ts = {local}"),
+            format!("remote_ts = {remote}"),
+            format!("esp_proposals = {}", connection.esp_proposals),
+        ];
+        connection.children = vec![("second".into(), lines.into())];
+    });
+    let watch = Watch::start(&pair.t);
+    for (network, other) in further_networks(Side::Two).iter().zip(further_networks(Side::One)) {
+        let length = network.split_once('/').unwrap().1;
+        let family = if network.contains(':') { Family::V6 } else { Family::V4 };
+        let address = |host| format!("{}/{length}", further(network, host));
+        pair.t.gw2.address(INNER, &address(1)).unwrap();
+        pair.t.server.address(HOST, &address(2)).unwrap();
+        // Without the tunnel these packets would cross the untrusted network in clear.
+        pair.t.gw1.route(network, &Side::Two.outer(family).to_string()).unwrap();
+        pair.t.gw2.route(&other, &Side::One.outer(family).to_string()).unwrap();
+    }
+    pair.up(Side::One);
+    pair.swanctl(Side::One).initiate("second", UP_LIMIT).unwrap();
+    for (host, before) in [(1, None), (7, Some(1))] {
+        for (network, remote) in further_networks(Side::One).iter().zip(further_networks(Side::Two)) {
+            let (_, length) = network.split_once('/').unwrap();
+            let address = |host| format!("{}/{length}", further(network, host));
+            if let Some(before) = before {
+                pair.t.gw1.ip(&format!("address del {} dev {INNER}", address(before))).unwrap();
+            }
+            pair.t.gw1.address(INNER, &address(host)).unwrap();
+            await_source(&pair, &remote, &further(network, host));
+        }
+        for family in FAMILIES {
+            let own = Side::One.inner(family).to_string();
+            await_source(&pair, &Side::Two.network(family), &own);
+        }
+        both_networks_answer(&pair);
+    }
+    watch.saw_nothing();
 }
