@@ -135,21 +135,10 @@ fn cover_v4(ip: &Ipv4<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result
 /// Types of options that no router changes (RFC 4302, appendix A1): no operation, security, extended security, commercial security,
 /// router alert, sender directed multi-destination delivery.
 const IMMUTABLE: [u8; 6] = [1, 130, 133, 134, 148, 149];
-const LOOSE_SOURCE_ROUTE: u8 = 131;
-const STRICT_SOURCE_ROUTE: u8 = 137;
 
 /// The last destination: a source route names others until it is used up.
 fn destination_v4(ip: &Ipv4<'_>) -> Result<Ipv4Addr, Error> {
-    let mut options = ip.options();
-    while let Some((option, rest)) = ipv4::split_option(options) {
-        if let [LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE, len, pointer, ..] = option
-            && pointer <= len
-        {
-            return Err(Error::Options);
-        }
-        options = rest;
-    }
-    Ok(ip.dst())
+    if ipv4::is_routed_on(ip.options()) { Err(Error::Options) } else { Ok(ip.dst()) }
 }
 
 fn cover_v6(ip: &Ipv6<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result<(), Error> {

@@ -6,7 +6,7 @@ mod options;
 
 pub use fragment::{Fragments, fragment};
 pub use likeness::Likeness;
-pub(crate) use options::split as split_option;
+pub(crate) use options::{is_routed_on, split as split_option};
 
 use crate::checksum::{Sum, update_u16};
 use crate::ip::Protocol;

@@ -1,8 +1,9 @@
-//! TCP cut into segments: each is a packet with right checksums, and all of them have what the large one had.
+//! TCP cut into segments: each is a packet with right checksums, and all of them have what the large one had. Open checksums are
+//! filled in, and nothing else is touched.
 
 use crate::input::Input;
 use testudo_wire::checksum::Sum;
-use testudo_wire::offload::{Cutter, HEADER, Look, Offload, Train, complete, look};
+use testudo_wire::offload::{Cutter, HEADER, Look, Offload, Train, complete, fill_open, look};
 use testudo_wire::{Error, ip, ipv4::Ipv4, ipv6::Ipv6};
 
 /// `header:10 | flags:8 | size:16 | packet`.
@@ -21,8 +22,35 @@ pub fn target(data: &[u8]) {
             assert_eq!(completed.len(), packet.len());
         }
     }
+    fill(&packet);
+    fill(&opened(&packet));
     let segments = cut(&packet, size);
     merge(&segments);
+}
+
+/// The packet with its checksum left open, if it is TCP.
+fn opened(packet: &[u8]) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    if let Some(Parts { at, open, .. }) = parts(&packet)
+        && let Some(field) = packet.get_mut(at + 16..at + 18)
+    {
+        field.copy_from_slice(&open.to_be_bytes());
+    }
+    packet
+}
+
+/// What is filled in is right, and stays.
+fn fill(packet: &[u8]) {
+    let mut filled = packet.to_vec();
+    let changed = fill_open(&mut filled);
+    let differ = packet.iter().zip(&filled).filter(|(before, after)| before != after).count();
+    assert!(differ <= 2 && filled.len() == packet.len());
+    assert_eq!(changed, differ > 0);
+    let is_tcp = |packet: &[u8]| Ipv4::parse(packet).is_ok_and(|ip| ip.protocol().0 == 6);
+    if changed && is_tcp(&filled) {
+        assert!(parts(&filled).is_none_or(|parts| parts.tcp_sum_is_right));
+    }
+    assert!(!fill_open(&mut filled));
 }
 
 /// All segments of a packet, if it can be cut.
@@ -50,25 +78,34 @@ fn cut(packet: &[u8], size: u16) -> Vec<Vec<u8>> {
 }
 
 struct Parts<'a> {
+    /// Where TCP begins.
+    at: usize,
     seq: u32,
     payload: &'a [u8],
+    /// The sum of the pseudo-header.
+    open: u16,
+    tcp_sum_is_right: bool,
     sums_are_right: bool,
 }
 
 fn parts(packet: &[u8]) -> Option<Parts<'_>> {
-    let (segment, pseudo, header_is_right) = if ip::version(packet) == Some(6) {
+    let (total, segment, pseudo, header_is_right) = if ip::version(packet) == Some(6) {
         let ip = Ipv6::parse(packet).ok()?;
         let segment = ip.upper().ok()?.payload;
-        (segment, Sum::new().pseudo_v6(ip.src(), ip.dst(), 6, segment.len() as u32), true)
+        let pseudo = Sum::new().pseudo_v6(ip.src(), ip.dst(), 6, segment.len() as u32);
+        (ip.total_len(), segment, pseudo, true)
     } else {
         let ip = Ipv4::parse(packet).ok()?;
         let segment = ip.payload();
-        (segment, Sum::new().pseudo_v4(ip.src(), ip.dst(), 6, segment.len() as u16), ip.has_valid_checksum())
+        let pseudo = Sum::new().pseudo_v4(ip.src(), ip.dst(), 6, segment.len() as u16);
+        (ip.total_len(), segment, pseudo, ip.has_valid_checksum())
     };
     let header = usize::from(segment.get(12)? >> 4) * 4;
     let seq = u32::from_be_bytes(*segment.get(4..)?.first_chunk()?);
-    let sums_are_right = header_is_right && pseudo.bytes(segment).is_valid();
-    Some(Parts { seq, payload: segment.get(header..)?, sums_are_right })
+    let tcp_sum_is_right = pseudo.bytes(segment).is_valid();
+    let sums_are_right = header_is_right && tcp_sum_is_right;
+    let (at, open) = (total - segment.len(), !pseudo.finish());
+    Some(Parts { at, seq, payload: segment.get(header..)?, open, tcp_sum_is_right, sums_are_right })
 }
 
 /// Segments that are merged follow each other, and none of their octets is lost.

@@ -4,6 +4,8 @@ use crate::Error;
 
 const END: u8 = 0;
 const NOP: u8 = 1;
+const LOOSE_SOURCE_ROUTE: u8 = 131;
+const STRICT_SOURCE_ROUTE: u8 = 137;
 /// The bit of an option's type that puts it into every fragment (RFC 791 §3.1).
 const COPIED: u8 = 0x80;
 
@@ -27,6 +29,20 @@ fn next(options: &[u8]) -> Result<Option<Split<'_>>, Error> {
 /// The first of options that have been checked, and the others. `None` at the end of the list.
 pub(crate) fn split(options: &[u8]) -> Option<Split<'_>> {
     next(options).ok().flatten()
+}
+
+/// True if a source route names hops that are still to come: the packet's destination is not its
+/// last (RFC 791 §3.1). The options have been checked.
+pub(crate) fn is_routed_on(mut options: &[u8]) -> bool {
+    while let Some((option, rest)) = split(options) {
+        if let [LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE, len, pointer, ..] = option
+            && pointer <= len
+        {
+            return true;
+        }
+        options = rest;
+    }
+    false
 }
 
 /// Checks that each option ends inside the header.

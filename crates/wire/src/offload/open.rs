@@ -1,0 +1,155 @@
+//! Checksums that a sender's kernel has left open, known by the packet's octets alone.
+//!
+//! A kernel leaves the checksum of TCP and UDP to a device that has offered to compute it
+//! (CHECKSUM_PARTIAL). Until then the field holds the sum of the pseudo-header, folded and not
+//! complemented. A virtual device hands such a packet to its neighbour as it is, and says beside it
+//! that the checksum is open. A reader that gets the octets alone (AF_XDP) compares the field with
+//! that sum.
+//!
+//! One finished checksum in 65535 equals the sum too. Completing it gives the octets that were there.
+
+use super::{TCP_CHECKSUM, complete};
+use crate::checksum::Sum;
+use crate::ip::{self, Protocol};
+use crate::ipv4::{self, Ipv4};
+use crate::ipv6::Ipv6;
+use crate::{tcp, udp};
+
+/// Where the checksum stands in a UDP header.
+const UDP_CHECKSUM: u16 = 6;
+/// The destination option with a mobile node's own address (RFC 6275 §6.3).
+const HOME_ADDRESS: u8 = 0xc9;
+const PAD1: u8 = 0;
+
+/// A TCP segment or UDP datagram in its packet.
+struct Segment {
+    start: usize,
+    end: usize,
+    protocol: Protocol,
+    pseudo: Sum,
+}
+
+/// Fills in the checksum of TCP or UDP where it was left open. True if the packet has changed.
+///
+/// Untouched are:
+/// - protocols other than TCP and UDP;
+/// - fragments: a kernel fills in the checksum before it makes them;
+/// - UDP without a checksum, or with a length that is not that of what its packet carries;
+/// - packets whose pseudo-header has other addresses than their IP header: a source route goes on from
+///   here, or an option has the source's home address.
+#[inline]
+pub fn fill_open(packet: &mut [u8]) -> bool {
+    find(packet).is_some_and(|(segment, offset)| fill(packet, &segment, offset))
+}
+
+/// The segment whose checksum may be open, and where the checksum stands in it.
+#[inline]
+fn find(packet: &[u8]) -> Option<(Segment, u16)> {
+    let found = match ip::version(packet)? {
+        4 => over_v4(packet)?,
+        6 => over_v6(packet)?,
+        _ => return None,
+    };
+    let segment = packet.get(found.start..found.end)?;
+    let offset = checksum_offset(found.protocol, segment)?;
+    let field: &[u8; 2] = segment.get(usize::from(offset)..)?.first_chunk()?;
+    // The sum is not zero, because the protocol's number is not: UDP without a checksum never equals it.
+    (u16::from_be_bytes(*field) == !found.pseudo.finish()).then_some((found, offset))
+}
+
+#[cold]
+fn fill(packet: &mut [u8], segment: &Segment, offset: u16) -> bool {
+    let Some(octets) = packet.get_mut(segment.start..segment.end) else { return false };
+    let field = |octets: &[u8]| octets.get(usize::from(offset)..).and_then(<[u8]>::first_chunk::<2>).copied();
+    let before = field(octets);
+    complete(octets, 0, offset).is_ok() && field(octets) != before
+}
+
+/// Where the checksum stands, if there is room for the protocol's header.
+#[inline]
+fn checksum_offset(protocol: Protocol, segment: &[u8]) -> Option<u16> {
+    match protocol {
+        Protocol::TCP => (segment.len() >= tcp::HEADER).then_some(TCP_CHECKSUM),
+        Protocol::UDP => {
+            let &[_, _, _, _, high, low, ..] = segment.first_chunk::<{ udp::HEADER }>()?;
+            (usize::from(u16::from_be_bytes([high, low])) == segment.len()).then_some(UDP_CHECKSUM)
+        }
+        _ => None,
+    }
+}
+
+#[inline]
+fn over_v4(packet: &[u8]) -> Option<Segment> {
+    let ip = Ipv4::parse(packet).ok()?;
+    let protocol = ip.protocol();
+    if !has_checksum(protocol) || ip.is_fragment() || ipv4::is_routed_on(ip.options()) {
+        return None;
+    }
+    // Below 65536, as the header's own field says.
+    let pseudo = Sum::new().pseudo_v4(ip.src(), ip.dst(), protocol.0, ip.payload().len() as u16);
+    Some(Segment { start: ip.header_len(), end: ip.total_len(), protocol, pseudo })
+}
+
+#[inline]
+fn over_v6(packet: &[u8]) -> Option<Segment> {
+    let ip = Ipv6::parse(packet).ok()?;
+    let upper = ip.upper().ok()?;
+    let protocol = upper.protocol;
+    if !has_checksum(protocol) || upper.fragment.is_some() || !is_addressed_plainly(&ip) {
+        return None;
+    }
+    let len = upper.payload.len();
+    let pseudo = Sum::new().pseudo_v6(ip.src(), ip.dst(), protocol.0, len as u32);
+    Some(Segment { start: ip.total_len() - len, end: ip.total_len(), protocol, pseudo })
+}
+
+/// True for what this module knows the checksum of.
+#[inline]
+fn has_checksum(protocol: Protocol) -> bool {
+    matches!(protocol, Protocol::TCP | Protocol::UDP)
+}
+
+/// True if the pseudo-header has the addresses of the IPv6 header: no extension header before the
+/// upper protocol names others (RFC 8200 §8.1, RFC 6275 §11.3.1).
+#[inline]
+fn is_addressed_plainly(ip: &Ipv6<'_>) -> bool {
+    let (mut protocol, mut rest) = (ip.next_header(), ip.payload());
+    while protocol.is_extension() {
+        let Some(&[next, words, _, segments_left]) = rest.first_chunk() else { return false };
+        let Some((header, behind)) = rest.split_at_checked((usize::from(words) + 1) * 8) else {
+            return false;
+        };
+        let is_plain = match protocol {
+            Protocol::HOP_BY_HOP => true,
+            Protocol::ROUTING => segments_left == 0,
+            Protocol::DEST_OPTIONS => !may_have_home_address(header),
+            _ => false,
+        };
+        if !is_plain {
+            return false;
+        }
+        (protocol, rest) = (Protocol(next), behind);
+    }
+    true
+}
+
+/// True if destination options name a home address, or cannot be read.
+fn may_have_home_address(header: &[u8]) -> bool {
+    let mut options = header.get(2..).unwrap_or_default();
+    loop {
+        options = match options {
+            [] => return false,
+            [HOME_ADDRESS, ..] => return true,
+            [PAD1, rest @ ..] => rest,
+            [_, len, rest @ ..] => match rest.get(usize::from(*len)..) {
+                Some(behind) => behind,
+                None => return true,
+            },
+            [_] => return true,
+        };
+    }
+}
+
+#[cfg(test)]
+#[path = "open_tests.rs"]
+mod tests;
