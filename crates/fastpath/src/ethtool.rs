@@ -43,7 +43,16 @@ struct Settings {
     reserved: [u32; 2],
 }
 
+/// `struct ethtool_drvinfo`, of which only the driver's name is read.
+#[repr(C)]
+struct DriverInfo {
+    cmd: u32,
+    driver: [u8; 32],
+    versions_and_counts: [u32; 40],
+}
+
 const ETHTOOL_GSET: u32 = 0x01;
+const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GLINK: u32 = 0x0a;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
@@ -81,6 +90,16 @@ pub(crate) fn speed(socket: &OwnedFd, interface: &str) -> io::Result<Option<u32>
     let speed = u32::from(settings.speed_high) << 16 | u32::from(settings.speed);
     // SPEED_UNKNOWN is -1, of which old drivers set the lower half alone.
     Ok(Some(speed).filter(|speed| ![0, 0xffff, u32::MAX].contains(speed)))
+}
+
+/// The name of an interface's driver. `None` if the kernel does not tell.
+pub(crate) fn driver(socket: &OwnedFd, interface: &str) -> io::Result<Option<String>> {
+    let mut info = DriverInfo { cmd: ETHTOOL_GDRVINFO, driver: [0; 32], versions_and_counts: [0; 40] };
+    if !ask(socket, interface, &mut info)? {
+        return Ok(None);
+    }
+    let name = info.driver.split(|octet| *octet == 0).next().unwrap_or_default();
+    Ok(Some(String::from_utf8_lossy(name).into_owned()).filter(|name| !name.is_empty()))
 }
 
 /// False if the driver does not know the question.

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::net::{TcpStream, UdpSocket};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::redirect::Redirect;
@@ -9,7 +11,12 @@ use support::{in_namespace, ip, veth};
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::frame::{ChunkSize, Frame, FramePool, HEADROOM};
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
-use testudo_fastpath::port::{FrameBurst, Port, Queues, queues_of, speed_of};
+use testudo_fastpath::port::{
+    FrameBurst, Port, Queues, driver_of, leaves_checksums_open, queues_of, speed_of,
+};
+use testudo_wire::checksum::Sum;
+use testudo_wire::ipv4::Ipv4;
+use testudo_wire::offload::fill_open;
 
 const STAMP: [u8; 4] = [0x54, 1, 7, 0];
 
@@ -333,4 +340,52 @@ fn losses_below_the_port_are_counted() {
         let statistics = other.statistics();
         assert_eq!((statistics.fill_ring_empty, statistics.rx_ring_full, statistics.stray), (20, 0, 0));
     });
+}
+
+/// The kernel leaves the checksum to a veth, and AF_XDP does not say so beside the packet.
+#[test]
+fn a_veth_hands_over_checksums_that_are_open() {
+    in_namespace(|| {
+        veth("ttxda0", "ttxda1");
+        assert_eq!(driver_of("ttxda1").unwrap().as_deref(), Some("veth"));
+        assert!(leaves_checksums_open("veth").is_some());
+        ip("address add 10.9.0.1/24 dev ttxda0");
+        ip("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev ttxda0 nud permanent");
+        let mut pool = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let (mut port, _redirect) = open("ttxda1", 0, &pool);
+        port.refill(&mut pool);
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        let send_udp = || socket.send_to(b"a datagram", "10.9.0.2:9").map(drop).unwrap();
+        let send_tcp = || {
+            // Nobody answers.
+            let refused =
+                TcpStream::connect_timeout(&"10.9.0.2:9".parse().unwrap(), Duration::from_millis(1));
+            assert!(refused.is_err());
+        };
+        send_udp();
+        assert_eq!(fill_next(&mut port, &mut pool), [false, true, true]);
+        send_tcp();
+        assert_eq!(fill_next(&mut port, &mut pool), [false, true, true]);
+        let status = Command::new("ethtool").args(["-K", "ttxda0", "tx", "off"]).status().unwrap();
+        assert!(status.success());
+        send_udp();
+        // A SYN that is sent again may come before.
+        while fill_next(&mut port, &mut pool) != [true, false, true] {}
+        close_all(vec![port], pool);
+    });
+}
+
+/// Whether the checksum of the next packet is right, whether it is filled in, and whether it is right then.
+fn fill_next(port: &mut XdpPort, pool: &mut FramePool) -> [bool; 3] {
+    let mut frame = receive(port, pool, 1).remove(0);
+    let packet = &mut frame.data_mut()[14..];
+    let is_right = |packet: &[u8]| {
+        let ip = Ipv4::parse(packet).unwrap();
+        let len = ip.payload().len() as u16;
+        let pseudo = Sum::new().pseudo_v4(ip.src(), ip.dst(), ip.protocol().0, len);
+        pseudo.bytes(ip.payload()).is_valid()
+    };
+    let found = [is_right(packet), fill_open(packet), is_right(packet)];
+    pool.give(frame);
+    found
 }

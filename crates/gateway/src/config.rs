@@ -46,6 +46,8 @@ pub(crate) struct PortConfig {
     pub(crate) mode: XdpMode,
     /// Protect only what comes from where the route to its source leads (RFC 3704 §2.2).
     pub(crate) source_check: bool,
+    /// What is done about checksums that a neighbour has left open.
+    pub(crate) checksum: Checksum,
     /// Decrypted packets may leave in clear by the default route of this port, though their peer is
     /// reached by it too.
     pub(crate) clear_by_default: bool,
@@ -60,6 +62,17 @@ pub(crate) enum XdpMode {
     Native,
     /// In the stack, for drivers without XDP; slower.
     Generic,
+}
+
+/// What is done about checksums that a neighbour has left to a virtual device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checksum {
+    /// Filled in where the port's driver may hand such packets over.
+    Auto,
+    /// Filled in.
+    Fill,
+    /// Nothing.
+    Trust,
 }
 
 /// `[worker]`
@@ -202,13 +215,21 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
             })?
             .unwrap_or(XdpMode::Native);
         let source_check = section.boolean("source_check")?.unwrap_or(true);
+        let checksum = section
+            .string("checksum", "\"auto\", \"fill\" or \"trust\"", |s| match s {
+                "auto" => Some(Checksum::Auto),
+                "fill" => Some(Checksum::Fill),
+                "trust" => Some(Checksum::Trust),
+                _ => None,
+            })?
+            .unwrap_or(Checksum::Auto);
         let clear_by_default = section.boolean("clear_by_default")?.unwrap_or(false);
         let missing = section.missing("interface", expected);
         let place = section.place("interface");
         // A misspelt key is named before the one that it should have been is missed.
         section.finish()?;
         let interface = interface.ok_or(missing)?;
-        ports.push(PortConfig { interface, mode, source_check, clear_by_default, place });
+        ports.push(PortConfig { interface, mode, source_check, checksum, clear_by_default, place });
     }
     Ok(ports)
 }

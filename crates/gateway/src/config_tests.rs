@@ -14,7 +14,7 @@ fn a_full_file_is_read() {
     let config = parse(
         "instance = \"gw1\"\nlegacy = true\n[vici]\nsocket = \"/tmp/v\"\n[log]\nlevel = \"debug\"\nformat = \"json\"\n\
          [[port]]\ninterface = \"outer0\"\n[[port]]\ninterface = \"inner0\"\nxdp = \"generic\"\n\
-         source_check = false\nclear_by_default = true\n\
+         source_check = false\nchecksum = \"trust\"\nclear_by_default = true\n\
          [worker]\ncount = 2\ncpus = [1, 0]\ncipher = \"aws-lc\"\nframes = 8_192\npriority = 10\nbusy_poll = 200\n[tun]\nname = \"tun9\"\n\
          [ike]\nretransmit_timeout_ms = 500\nretransmit_tries = 3\ncookie_threshold = 7\nkeepalive_interval = 0\n\
          ike_sas_per_peer = 9\nrekeyed_linger_ms = 700\nhalf_open_per_source = 5\nhalf_open_per_network = 6\n",
@@ -28,6 +28,7 @@ fn a_full_file_is_read() {
     assert_eq!(config.ports[1].mode, XdpMode::Generic);
     assert_eq!([0, 1].map(|n: usize| config.ports[n].source_check), [true, false]);
     assert_eq!([0, 1].map(|n: usize| config.ports[n].clear_by_default), [false, true]);
+    assert_eq!([0, 1].map(|n: usize| config.ports[n].checksum), [Checksum::Auto, Checksum::Trust]);
     assert_eq!(
         config.worker,
         WorkerSettings {
@@ -106,11 +107,19 @@ fn complaints_name_file_line_key_found_and_expected() {
         ),
         (
             "[[port]]\ninterface = \"a\"\nmtu = 9\n",
-            "t.toml:3: port[0].mtu: found an unknown key holding an integer, expected one of interface, xdp, source_check, clear_by_default",
+            "t.toml:3: port[0].mtu: found an unknown key holding an integer, expected one of interface, xdp, source_check, checksum, clear_by_default",
         ),
         (
             "[[port]]\ninterface = \"a\"\nsource_check = 0\n",
             "t.toml:3: port[0].source_check: found 0, expected true or false",
+        ),
+        (
+            "[[port]]\ninterface = \"a\"\nchecksum = \"off\"\n",
+            "t.toml:3: port[0].checksum: found \"off\", expected \"auto\", \"fill\" or \"trust\"",
+        ),
+        (
+            "[[port]]\ninterface = \"a\"\nchecksum = false\n",
+            "t.toml:3: port[0].checksum: found false, expected \"auto\", \"fill\" or \"trust\"",
         ),
         (
             "[[port]]\ninterface = \"a\"\nclear_by_default = \"yes\"\n",

@@ -1,7 +1,7 @@
 //! What the kernel knows about an interface that a port needs: index, Ethernet address, MTU.
 
 use crate::error::{Error, Result};
-use crate::ethtool::{Queues, datagram_socket, named, queues, speed};
+use crate::ethtool::{Queues, datagram_socket, driver, named, queues, speed};
 use crate::mac::MacAddr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -48,6 +48,14 @@ pub fn speed_of(interface: &str) -> Result<Option<u32>> {
     let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
     let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
     speed(&socket, interface).map_err(failed("ioctl(ETHTOOL_GSET)"))
+}
+
+/// The name of an interface's driver, in the current network namespace. `None` if the kernel does
+/// not tell.
+pub fn driver_of(interface: &str) -> Result<Option<String>> {
+    let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
+    let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
+    driver(&socket, interface).map_err(failed("ioctl(ETHTOOL_GDRVINFO)"))
 }
 
 fn ioctl(socket: &OwnedFd, request: libc::Ioctl, interface: &str) -> io::Result<libc::ifreq> {

@@ -6,10 +6,12 @@
 pub mod fake;
 mod join;
 mod link;
+mod open_checksums;
 pub mod xdp;
 
 pub use crate::ethtool::Queues;
-pub use link::{queues_of, speed_of};
+pub use link::{driver_of, queues_of, speed_of};
+pub use open_checksums::leaves_checksums_open;
 
 use crate::fib::PortIndex;
 use crate::frame::{Frame, FramePool};

@@ -3,6 +3,7 @@
 //! The stamp is a hint. The pipeline parses strictly again, and a frame with a wrong stamp is dropped there.
 
 use super::drops::WorkerDrop;
+use crate::fib::PortIndex;
 use crate::filter::{Class, STAMP_LEN, Stamp};
 use crate::frame::Frame;
 use testudo_wire::ethernet::{EtherType, Ethernet, HEADER};
@@ -25,6 +26,15 @@ pub(super) enum Arrived {
     OutboundShared,
     Inbound,
     Clear,
+}
+
+/// What a port's settings ask of clear packets that come in by it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Routes to the sources of what is to be protected must lead back to this port.
+    pub(super) checked: Option<PortIndex>,
+    /// Checksums that were left open are filled in.
+    pub(super) fills: bool,
 }
 
 /// Says where the frame goes and strips its Ethernet header. On an error the frame is as it was.

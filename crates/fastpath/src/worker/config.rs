@@ -21,6 +21,8 @@ pub struct WorkerConfig {
     pub tun_interval: u32,
     /// Ports with asymmetric routes: what comes in there to be protected may come from anywhere.
     pub unchecked: PortSet,
+    /// Ports whose neighbours may leave checksums open: they are filled in.
+    pub fills: PortSet,
     /// Ports by whose default route decrypted packets may leave in clear, though their peers are
     /// reached by it too.
     pub clear_by_default: PortSet,
@@ -29,7 +31,6 @@ pub struct WorkerConfig {
 impl WorkerConfig {
     /// The usual settings.
     pub fn new(id: u8) -> Self {
-        let (unchecked, clear_by_default) = (PortSet::default(), PortSet::default());
         let busy_poll = Duration::ZERO;
         Self {
             id,
@@ -38,8 +39,9 @@ impl WorkerConfig {
             busy_poll,
             idle_turns: 16,
             tun_interval: 8,
-            unchecked,
-            clear_by_default,
+            unchecked: PortSet::default(),
+            fills: PortSet::default(),
+            clear_by_default: PortSet::default(),
         }
     }
 }

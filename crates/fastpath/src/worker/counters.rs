@@ -112,6 +112,7 @@ pub struct WorkerCounters {
     pub(super) split: Counter,
     pub(super) joined: Counter,
     pub(super) merged: Counter,
+    pub(super) checksum_filled: Counter,
     pub(super) dropped_by_pipeline: Counter,
     pub(super) held: Counter,
     pub(super) away: Counter,
@@ -157,6 +158,8 @@ pub struct WorkerTotals {
     pub merged: u64,
     /// Fragments that putting them together left over.
     pub joined: u64,
+    /// Clear packets that came in by a port with a checksum left open, which was filled in.
+    pub checksum_filled: u64,
     /// Packets that wait now: for their neighbour, for their SA, or for the rest of them.
     pub held: u64,
     /// Packets that are being worked on, here or by other workers, and have not ended.
@@ -204,6 +207,7 @@ impl WorkerCounters {
             split: Counter::default(),
             joined: Counter::default(),
             merged: Counter::default(),
+            checksum_filled: Counter::default(),
             dropped_by_pipeline: Counter::default(),
             held: Counter::default(),
             away: Counter::default(),
@@ -236,6 +240,7 @@ impl WorkerCounters {
             split: self.split.get(),
             joined: self.joined.get(),
             merged: self.merged.get(),
+            checksum_filled: self.checksum_filled.get(),
             held: self.held.get(),
             away: self.away.get(),
             helped_by_others: self.helped_by_others.get(),

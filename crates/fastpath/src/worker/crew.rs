@@ -16,11 +16,10 @@
 //! nothing is allocated, and a desk holds so many.
 
 use super::channel::Channel;
-use super::classify::Direction;
+use super::classify::{Direction, Rules};
 use super::drops::WorkerDrop;
 use super::order::{Order, Place};
 use super::origin::{Context, Kept, Source};
-use crate::fib::PortIndex;
 use crate::frame::Frame;
 use crate::port::{BURST, FrameBurst};
 use arrayvec::ArrayVec;
@@ -92,8 +91,8 @@ pub(super) struct Errand {
 /// What an errand's frames are.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Task {
-    /// As they came by the port at this place. If it is named, routes must lead back to it.
-    Received { place: u8, checked: Option<PortIndex> },
+    /// As they came by the port at this place of their owner's.
+    Received { place: u8, rules: Rules },
     /// IP packets.
     Packets { source: Source, direction: Direction },
 }

@@ -1,5 +1,6 @@
 //! Carrying out verdicts: out of a port, to the kernel, back to the sender, in pieces, or nowhere.
 
+mod arriving;
 mod waiting;
 
 use super::channel::{Channel, WorkerEvent};
@@ -111,12 +112,6 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     /// The port at a place among the worker's ports.
     pub(super) fn port(&self, place: usize) -> Option<PortIndex> {
         self.router.port(place)
-    }
-
-    /// True if an IP packet may have come in by that port: the route to its source leads out of it.
-    #[inline]
-    pub(super) fn leads_back(&mut self, packet: &[u8], port: PortIndex) -> bool {
-        self.router.leads_back(packet, port)
     }
 
     /// Where ICMP errors about clear packets come from: addresses of the port that those came in by (RFC 1812 §4.3.2.4).

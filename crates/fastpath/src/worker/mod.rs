@@ -44,12 +44,12 @@ pub use host::HostPort;
 pub use pipeline::Pipeline;
 
 use crate::error::{Error, Result};
-use crate::fib::{Fib, PortIndex};
+use crate::fib::Fib;
 use crate::frame::FramePool;
 use crate::port::{BURST, FrameBurst, Port};
 use arrayvec::ArrayVec;
 use channel::Channel;
-use classify::{Arrived, Direction, classify};
+use classify::{Arrived, Direction, Rules};
 use crew::Seat;
 use deliver::Delivery;
 use inbox::Inbox;
@@ -320,16 +320,13 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if self.shares(&mut received, place) {
             return true;
         }
-        let checked = self.checked(place);
+        let rules = self.rules(place);
         let (mut outbound, mut inbound) = (FrameBurst::new(), FrameBurst::new());
         let (mut shared, mut clear) = (FrameBurst::new(), FrameBurst::new());
         for mut frame in received.drain(..) {
-            match classify(&mut frame) {
+            match self.delivery.admit(&mut frame, rules) {
                 Ok(Arrived::Inbound) => inbound.push(frame),
                 Ok(Arrived::Clear) => clear.push(frame),
-                Ok(_) if checked.is_some_and(|port| !self.delivery.leads_back(frame.data(), port)) => {
-                    self.delivery.discard(frame, WorkerDrop::SpoofedSource);
-                }
                 Ok(Arrived::Outbound) => outbound.push(frame),
                 Ok(Arrived::OutboundShared) => shared.push(frame),
                 Err(reason) => self.delivery.discard(frame, reason),
@@ -345,10 +342,14 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         true
     }
 
-    /// The port at a place, if routes must lead back to it.
+    /// What is asked of packets that come in by the port at a place.
     #[inline]
-    fn checked(&self, place: usize) -> Option<PortIndex> {
-        self.delivery.port(place).filter(|port| !self.config.unchecked.contains(*port))
+    fn rules(&self, place: usize) -> Rules {
+        let port = self.delivery.port(place);
+        Rules {
+            checked: port.filter(|port| !self.config.unchecked.contains(*port)),
+            fills: port.is_some_and(|port| self.config.fills.contains(port)),
+        }
     }
 
     /// A burst from the kernel through the pipeline, as large as a port's. While there is more, the next turn looks again; each time

@@ -1,6 +1,6 @@
 //! What a worker of a crew does: lays bursts out, works on them, sends them in order, and helps others.
 
-use super::classify::{Arrived, Direction, classify};
+use super::classify::{Arrived, Direction};
 use super::crew::{Crew, Errand, Fate, Seat, Task};
 use super::deliver::Delivery;
 use super::drops::WorkerDrop;
@@ -55,8 +55,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             return false;
         }
         // There are at most `MOST_PORTS`.
-        let (place, checked) = (place as u8, self.checked(place));
-        self.lay_out(received, Task::Received { place, checked })
+        let (place, rules) = (place as u8, self.rules(place));
+        self.lay_out(received, Task::Received { place, rules })
     }
 
     /// Lays out what belongs behind all that is out already. Room for it is kept, except where most of what comes has to go twice: then it
@@ -279,14 +279,11 @@ fn sort<P: Port, H: HostPort>(errand: &mut Errand, delivery: &mut Delivery<P, H>
     };
     *fates = match *task {
         Task::Packets { source, direction } => frames.iter().map(|_| pending(source, direction)).collect(),
-        Task::Received { place, checked } => {
+        Task::Received { place, rules } => {
             let from = |shared| Source::Port { place, shared, joined: false };
-            let fate = |frame: &mut Frame| match classify(frame) {
+            let fate = |frame: &mut Frame| match delivery.admit(frame, rules) {
                 Ok(Arrived::Inbound) => pending(from(false), Direction::Inbound),
                 Ok(Arrived::Clear) => pending(from(false), Direction::Clear),
-                Ok(_) if checked.is_some_and(|port| !delivery.leads_back(frame.data(), port)) => {
-                    Fate::Lost(WorkerDrop::SpoofedSource)
-                }
                 Ok(Arrived::Outbound) => pending(from(false), Direction::Outbound),
                 Ok(Arrived::OutboundShared) => pending(from(true), Direction::Outbound),
                 Err(reason) => Fate::Lost(reason),

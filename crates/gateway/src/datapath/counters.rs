@@ -96,6 +96,7 @@ impl DataPath {
             ("mss_clamped", pipelines(|pipeline| pipeline.mss_clamped)),
             ("inbound_sas", sas(|pipeline| pipeline.inbound_sas)),
             ("outbound_sas", sas(|pipeline| pipeline.outbound_sas)),
+            ("checksum_filled", workers(|worker| worker.checksum_filled)),
             ("split", workers(|worker| worker.split)),
             ("joined", workers(|worker| worker.joined)),
             ("merged", workers(|worker| worker.merged)),

@@ -5,6 +5,7 @@
 //! reaches the filter and the routes before any worker hears of it, and leaves them after.
 
 mod barrier;
+mod checksums;
 mod cluster;
 mod counters;
 mod guard;

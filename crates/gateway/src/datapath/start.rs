@@ -4,14 +4,14 @@
 use super::guard::Guard;
 use super::sas::Sas;
 use super::workers::{Running, Workers};
-use super::{ClusterPlan, DataPath, line_rate};
+use super::{ClusterPlan, DataPath, checksums, line_rate};
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
 use crate::lineup::{Lineup, Post};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 use testudo_crypto::Library;
-use testudo_fastpath::fib::{Fib, PortIndex};
+use testudo_fastpath::fib::{Fib, PortIndex, PortSet};
 use testudo_fastpath::filter::{Filter, FilterPort, Instance, cleanup};
 use testudo_fastpath::frame::{FramePool, JUMBO_MTU};
 use testudo_fastpath::netlink::{
@@ -89,6 +89,7 @@ impl DataPath {
 
         let barracks = Barracks {
             config,
+            fills: filled_ports(config)?,
             fib: &fib,
             sender: clustered.is_none().then_some(FIRST_SENDER),
             fence: clustered.as_ref().map(|clustered| &clustered.fence),
@@ -207,9 +208,18 @@ fn filter_ports(config: &Config, fib: &Fib) -> Result<Vec<FilterPort>, String> {
     numbered(config).map(one).collect()
 }
 
+/// The ports on which open checksums are filled in.
+fn filled_ports(config: &Config) -> Result<PortSet, String> {
+    let one = |(index, port): (PortIndex, &PortConfig)| -> Result<Option<PortIndex>, String> {
+        Ok(checksums::are_filled(port)?.then_some(index))
+    };
+    numbered(config).filter_map(|port| one(port).transpose()).collect()
+}
+
 /// What all workers are made from.
 struct Barracks<'a> {
     config: &'a Config,
+    fills: PortSet,
     fib: &'a Arc<Fib>,
     sender: Option<SenderId>,
     fence: Option<&'a Arc<Fence>>,
@@ -262,6 +272,7 @@ impl Barracks<'_> {
             priority: self.config.worker.priority,
             busy_poll: self.config.worker.busy_poll,
             unchecked: ports_with(|port| !port.source_check),
+            fills: self.fills,
             clear_by_default: ports_with(|port| port.clear_by_default),
             ..WorkerConfig::new(id)
         };

@@ -1,0 +1,71 @@
+//! On which ports workers fill in checksums that neighbours have left open.
+
+use crate::config::{Checksum, PortConfig};
+use testudo_fastpath::port::{driver_of, leaves_checksums_open};
+
+/// What is decided about a port, and why.
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    /// The configuration says so.
+    Configured { fills: bool },
+    /// The driver hands over what this sender has left open.
+    Virtual { driver: String, sender: &'static str },
+    /// The driver does not, as far as we know.
+    Wire,
+}
+
+/// True if checksums that come open by this port are filled in. Says so in the log where the driver
+/// has decided it.
+pub(super) fn are_filled(port: &PortConfig) -> Result<bool, String> {
+    let decision =
+        decide(port.checksum, || driver_of(&port.interface).map_err(|e| format!("{}: {e}", port.place)))?;
+    if let Decision::Virtual { driver, sender } = &decision {
+        tracing::info!(
+            "port {}: fills in checksums that its neighbours leave open (driver {driver}: {sender})",
+            port.interface
+        );
+    }
+    Ok(!matches!(decision, Decision::Configured { fills: false } | Decision::Wire))
+}
+
+fn decide(
+    wanted: Checksum,
+    driver: impl FnOnce() -> Result<Option<String>, String>,
+) -> Result<Decision, String> {
+    let driver = match wanted {
+        Checksum::Fill => return Ok(Decision::Configured { fills: true }),
+        Checksum::Trust => return Ok(Decision::Configured { fills: false }),
+        Checksum::Auto => driver()?.unwrap_or_default(),
+    };
+    Ok(match leaves_checksums_open(&driver) {
+        Some(sender) => Decision::Virtual { driver, sender },
+        None => Decision::Wire,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decided(wanted: Checksum, driver: Option<&str>) -> Decision {
+        decide(wanted, || Ok(driver.map(str::to_owned))).unwrap()
+    }
+
+    #[test]
+    fn the_driver_decides_where_nobody_has() {
+        let decision = decided(Checksum::Auto, Some("veth"));
+        assert!(matches!(decision, Decision::Virtual { driver, .. } if driver == "veth"));
+        for driver in [Some("ixgbe"), None] {
+            assert_eq!(decided(Checksum::Auto, driver), Decision::Wire, "{driver:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_has_decided_is_not_asked_for_the_driver() {
+        for (wanted, fills) in [(Checksum::Fill, true), (Checksum::Trust, false)] {
+            let decision = decide(wanted, || Err("asked".into()));
+            assert_eq!(decision, Ok(Decision::Configured { fills }));
+        }
+        assert_eq!(decide(Checksum::Auto, || Err("asked".into())), Err("asked".into()));
+    }
+}
