@@ -8,6 +8,7 @@ use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::iperf::Direction;
+use testudo_lab::namespace::Offloads;
 use testudo_lab::nat::Nat;
 use testudo_lab::ping::Ping;
 use testudo_lab::streams::Streams;
@@ -35,6 +36,7 @@ pub(crate) struct Scenario {
     options: Options,
     settings: &'static str,
     places: u8,
+    leave_open: bool,
 }
 
 /// The lab with both gateways running.
@@ -49,7 +51,14 @@ impl Scenario {
     /// peers: its emulator takes a processor.
     pub(crate) fn new(name: &'static str, peer: Kind) -> Self {
         let places = if peer == Kind::Guest { 2 } else { 1 };
-        Self { name, peer, outer: Family::V4, options: Options::default(), settings: "", places }
+        let options = Options::default();
+        Self { name, peer, outer: Family::V4, options, settings: "", places, leave_open: false }
+    }
+
+    /// What sends to our side leaves checksums to its virtual device, as kernels do by default.
+    pub(crate) fn neighbours_leave_checksums_open(mut self) -> Self {
+        self.leave_open = true;
+        self
     }
 
     /// With workers that leave no other lab their processors.
@@ -121,7 +130,8 @@ impl Scenario {
 
     /// Starts both gateways, without a connection.
     pub(crate) fn start_empty(mut self) -> Pair {
-        self.options.towards = [Kind::Testudo.offloads_towards(), self.peer.offloads_towards()];
+        let towards_us = if self.leave_open { Offloads::Default } else { Kind::Testudo.offloads_towards() };
+        self.options.towards = [towards_us, self.peer.offloads_towards()];
         let t = Topology::build(&Lab::large(self.name, self.places).unwrap(), &self.options).unwrap();
         let one = Testudo::start_with(t.gateway(Side::One), self.settings).unwrap();
         let two = match self.peer {

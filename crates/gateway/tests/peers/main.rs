@@ -4,6 +4,7 @@
 mod ah;
 mod bundle;
 mod certificates;
+mod checksums;
 mod cluster;
 mod cluster_secrets;
 mod common;
@@ -42,4 +43,7 @@ mod swanctl;
 mod testudo;
 mod transport;
 mod updown;
+// As the guest that is a peer.
+#[cfg(target_arch = "x86_64")]
+mod virtual_machine;
 mod workers;

@@ -41,14 +41,9 @@ impl Link {
             routes.extend(parse_routes(&shown));
         }
         let mac = guest_mac(namespace.mac(interface)?);
-        let link = Self { name: name.into(), tap: format!("tap-{interface}"), mac, mtu, addresses, routes };
+        let link = Self { name: name.into(), tap: format!("tap-{name}"), mac, mtu, addresses, routes };
         link.connect(namespace, interface)?;
         Ok(link)
-    }
-
-    /// The tap.
-    pub(crate) fn tap(&self) -> &str {
-        &self.tap
     }
 
     /// The script that gives the guest what the namespace had.
@@ -60,7 +55,8 @@ impl Link {
             script.push_str(&format!("ip address add {address} dev {name}{nodad}\n"));
         }
         for route in &self.routes {
-            script.push_str(&format!("ip route add {route} dev {name}\n"));
+            let family = if route.contains(':') { "-6" } else { "-4" };
+            script.push_str(&format!("ip {family} route add {route} dev {name}\n"));
         }
         script
     }

@@ -24,9 +24,24 @@ const STATE: &str = "GUEST_STATE";
 pub(super) struct Machine<'a> {
     pub(super) namespace: &'a Namespace,
     pub(super) image: Image,
-    /// The ends of its links, in the order of `eth0`, `eth1`.
-    pub(super) taps: [&'a str; 2],
 }
+
+/// A network card of the guest.
+struct Card {
+    /// Its end in the namespace, which the emulator makes if nobody else has.
+    tap: &'static str,
+    mac: &'static str,
+    /// `on`: the guest may leave checksums and the cutting of TCP to whoever gets its packets.
+    vnet_hdr: &'static str,
+}
+
+/// In the order of `eth0`, `eth1`, .... A saved state brings the MAC addresses along; each lab gives its own.
+const CARDS: [Card; 4] = [
+    Card { tap: "tap-eth0", mac: "52:54:00:00:00:02", vnet_hdr: "off" },
+    Card { tap: "tap-eth1", mac: "52:54:00:00:00:03", vnet_hdr: "off" },
+    Card { tap: CONTROL, mac: CONTROL_MAC, vnet_hdr: "off" },
+    Card { tap: "tap-eth3", mac: "52:54:00:00:00:05", vnet_hdr: "on" },
+];
 
 impl Machine<'_> {
     /// Everything that a saved state depends on but the content of the image.
@@ -41,10 +56,9 @@ impl Machine<'_> {
         words.extend(
             ["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"].map(str::to_owned),
         );
-        // A saved state brings the MAC addresses along; each lab gives its own.
-        let macs = ["52:54:00:00:00:02", "52:54:00:00:00:03", CONTROL_MAC];
-        for (tap, mac) in self.taps.into_iter().chain([CONTROL]).zip(macs) {
-            let backend = format!("tap,id={tap},ifname={tap},script=no,downscript=no,vhost=off,vnet_hdr=off");
+        for Card { tap, mac, vnet_hdr } in CARDS {
+            let backend =
+                format!("tap,id={tap},ifname={tap},script=no,downscript=no,vhost=off,vnet_hdr={vnet_hdr}");
             let device = format!("virtio-net-pci,netdev={tap},mac={mac},romfile=");
             words.extend(["-netdev".to_owned(), backend, "-device".to_owned(), device]);
         }

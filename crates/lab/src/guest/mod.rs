@@ -5,7 +5,9 @@
 //! sequence numbers. The processor is emulated (no /dev/kvm needed): it boots in seconds and
 //! carries tens of megabits.
 //!
-//! A third link, which only the lab knows, carries VICI and a shell.
+//! A third link, which only the lab knows, carries VICI and a shell. A fourth is that of a
+//! [`VirtualMachine`], a host of the lab: its virtio-net leaves checksums and the cutting of TCP to
+//! whoever gets its packets. That of a gateway does not, so that they are as on a wire.
 //!
 //! A guest boots once on a machine. Its state is saved where its kernel is up and has loaded and
 //! tested all ciphers, before charon starts: every guest goes on from there, and needs a second and
@@ -26,6 +28,9 @@ mod qmp;
 mod shell;
 mod state;
 mod store;
+mod vm;
+
+pub use vm::VirtualMachine;
 
 use crate::cpu::CpuTime;
 use crate::process::Process;
@@ -70,7 +75,7 @@ impl Guest {
         let dir = namespace.lab().subdir(&format!("{}-guest", namespace.role()))?;
         let links = [Link::take(namespace, OUTER, "eth0")?, Link::take(namespace, INNER, "eth1")?];
         control_link(namespace)?;
-        let process = power_on(namespace, links.each_ref().map(Link::tap))?;
+        let process = power_on(namespace)?;
         let swanctl = Swanctl::at(namespace, &dir, &format!("tcp://{VICI}"))?;
         let mut guest = Self { namespace: namespace.clone(), process, swanctl };
         guest.run(&format!("{}{}{}", links[0].configuration(), links[1].configuration(), wake()?))?;
@@ -124,10 +129,10 @@ impl Guest {
 }
 
 /// Goes on from the saved state, or boots if there is none to go on from.
-fn power_on(namespace: &Namespace, taps: [&str; 2]) -> Result<Process> {
+fn power_on(namespace: &Namespace) -> Result<Process> {
     let (machine, state) = {
         let store = Store::lock()?;
-        let machine = Machine { namespace, image: Image::get(&store, namespace.lab())?, taps };
+        let machine = Machine { namespace, image: Image::get(&store, namespace.lab())? };
         let state = State::get(&store, &machine);
         (machine, state)
     };

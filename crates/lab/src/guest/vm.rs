@@ -1,0 +1,34 @@
+//! A virtual machine as a host of the lab.
+
+use super::links::Link;
+use super::{control_link, power_on, shell};
+use crate::process::Process;
+use crate::topology::HOST;
+use crate::{Namespace, Result};
+
+/// Its only link of its own, by which it sends as virtual machines do by default.
+const CARD: &str = "eth3";
+
+/// A running one. It stands where a host stood, behind a switch that the host's namespace becomes.
+#[derive(Debug)]
+pub struct VirtualMachine {
+    namespace: Namespace,
+    /// It ends with this.
+    _process: Process,
+}
+
+impl VirtualMachine {
+    /// Starts it in place of a host's namespace.
+    pub fn start(namespace: &Namespace) -> Result<Self> {
+        let link = Link::take(namespace, HOST, CARD)?;
+        control_link(namespace)?;
+        let machine = Self { namespace: namespace.clone(), _process: power_on(namespace)? };
+        machine.run(&link.configuration())?;
+        Ok(machine)
+    }
+
+    /// Runs a script in its shell, demands success, and returns what it wrote.
+    pub fn run(&self, script: &str) -> Result<String> {
+        shell::run(&self.namespace, script)
+    }
+}
