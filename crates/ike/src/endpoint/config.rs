@@ -28,7 +28,8 @@ pub struct EndpointConfig {
     /// Half-open IKE SAs of one source that did return a cookie; more are dropped. An address that
     /// connections name may have one for each of them.
     pub source_half_open_limit: usize,
-    /// The same for one network (an IPv4 /24, an IPv6 /48), unless connections name the address.
+    /// The same for one network (an IPv4 /24, an IPv6 /48), unless connections name the address. It
+    /// counts only where there is no room for one more ([`Self::half_open_limit`]).
     pub network_half_open_limit: usize,
     /// Half-open IKE SAs altogether; a quarter is kept for addresses that connections name. One
     /// more takes the place of the oldest of the network that has the most.

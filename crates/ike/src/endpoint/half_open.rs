@@ -3,9 +3,10 @@
 //! room.
 //!
 //! A source that is full is refused, which also bounds the key exchanges that it makes us compute.
-//! Where everything is full, a newcomer takes the place of the oldest IKE SA of the largest
-//! network: an honest peer leaves within a round trip, so the oldest are those that never meant to.
-//! Peers whose address a connection names are counted apart, and strangers leave room for them.
+//! Where everything is full, a network that has more than its part is refused too, and any other
+//! newcomer takes the place of the oldest IKE SA of the largest network: an honest peer leaves
+//! within a round trip, so the oldest are those that never meant to. Peers whose address a
+//! connection names are counted apart, and strangers leave room for them.
 
 use super::Endpoint;
 use super::config::EndpointConfig;
@@ -237,8 +238,10 @@ impl HalfOpens {
         let crowded = if claimant.is_named() {
             self.named.source(keys).proven >= limit.max(claimant.connections)
         } else {
-            self.strangers.source(keys).proven >= limit
-                || self.strangers.network(keys).proven >= config.network_half_open_limit
+            // Behind one network there may be many honest peers (carrier NAT): while there is room, its
+            // size is no reason to refuse one more.
+            let network_is_full = || self.strangers.network(keys).proven >= config.network_half_open_limit;
+            self.strangers.source(keys).proven >= limit || room != Room::Free && network_is_full()
         };
         match room {
             _ if crowded => Admission::Refuse(Discard::SourceLimit),

@@ -96,16 +96,32 @@ fn what_strangers_leave_half_open_never_takes_the_place_of_a_configured_peer() {
     establish(&mut world, peer);
 }
 
+/// While there is room a network is served, however many peers it has (carrier NAT). What there is room for it may
+/// take up; then it is refused, and whoever comes from elsewhere takes the place of its oldest.
 #[test]
 fn neighbouring_prefixes_are_one_network() {
     let mut world = small(false);
     let admitted = |world: &mut World, nets: &mut dyn Iterator<Item = u64>| {
         nets.filter(|net| begin(world, 1 + net, &format!("[2001:db8:0:{net:x}::1]:500"))).count()
     };
-    let forgeable = 4;
+    let (forgeable, of_strangers) = (4, LIMIT - LIMIT / 4);
     assert_eq!(admitted(&mut world, &mut (0..100)), forgeable + 4, "the /64s of one /56");
-    assert_eq!(admitted(&mut world, &mut (1..100).map(|net| net << 8)), 4, "the /56s of one /48");
-    assert_eq!(world.hosts[0].endpoint.half_open(), forgeable + 8);
-    assert!(world.hosts[0].endpoint.stats().discarded(Discard::SourceLimit) > 0);
-    assert!(begin(&mut world, 100_000, "[2001:db8:1::1]:500"));
+    let sites = admitted(&mut world, &mut (1..100).map(|net| net << 8));
+    assert_eq!(forgeable + 4 + sites, of_strangers, "the /56s of one /48");
+    assert_eq!(world.hosts[0].endpoint.half_open(), of_strangers);
+    let discarded = |world: &World, what| world.hosts[0].endpoint.stats().discarded(what);
+    assert!(discarded(&world, Discard::SourceLimit) > 0);
+    assert_eq!(discarded(&world, Discard::HalfOpenEvicted), 0);
+    for site in 1..20 {
+        assert!(begin(&mut world, 100_000 + site, &format!("[2001:db8:{site:x}::1]:500")));
+        assert_eq!(discarded(&world, Discard::HalfOpenEvicted), site);
+    }
+    assert_eq!(
+        admitted(&mut world, &mut (100..150).map(|net| net << 8)),
+        0,
+        "it still has more than its part"
+    );
+    assert_eq!(discarded(&world, Discard::HalfOpenEvicted), 19);
+    let peer = Peer::init(&mut world, 200_000, vec![]);
+    establish(&mut world, peer);
 }

@@ -42,6 +42,13 @@ impl Table {
         self.counts.admit(&config(), Time::default(), claimant)
     }
 
+    /// Takes what room there is for strangers, each from a network of its own.
+    fn fill(&mut self) {
+        for site in 0x100..0x100 + (of_strangers(config().half_open_limit) - self.counts.strangers.total) {
+            assert_eq!(self.enter(stranger(&format!("2001:db8:{site:x}::1"))), Admission::Admit);
+        }
+    }
+
     fn enter(&mut self, claimant: Claimant) -> Admission {
         let admission = self.admit(claimant);
         if admission == Admission::Admit {
@@ -93,8 +100,55 @@ fn a_site_is_its_56_and_a_network_its_48_or_24() {
             assert_eq!(table.enter(stranger(&neighbour.replace("NN", number))), Admission::Admit);
         }
         let full = stranger(&neighbour.replace("NN", "40"));
+        assert_eq!(table.admit(full), Admission::Admit, "{first}: there is room");
+        table.fill();
         assert_eq!(table.admit(full), Admission::Refuse(Discard::SourceLimit), "{first}");
         assert_eq!(table.admit(stranger(elsewhere)), Admission::Admit);
+    }
+}
+
+/// All customers of a carrier come from a few addresses, one network: as many as there is room for are served.
+#[test]
+fn a_network_is_served_while_there_is_room() {
+    for carrier in ["192.0.2.", "2001:db8:1:N00::"] {
+        let address = |host: usize| match carrier.split_once('N') {
+            Some((front, back)) => format!("{front}{host:x}{back}1"),
+            None => format!("{carrier}{host}"),
+        };
+        let mut table = Table::new();
+        for host in 0..12 {
+            assert_eq!(table.enter(stranger(&address(host))), Admission::Admit, "{carrier}{host}");
+        }
+        assert_eq!((table.counts.total(), table.evicted.len()), (12, 0), "a quarter is not theirs");
+        // From here on it competes with others, and has more than its part.
+        assert_eq!(table.admit(stranger(&address(12))), Admission::Refuse(Discard::SourceLimit));
+        assert_eq!(table.enter(stranger("198.51.100.1")), Admission::Admit);
+        assert_eq!(table.evicted, [1], "another one takes the place of its oldest");
+    }
+}
+
+/// Ten /64s of one site, or a whole /32 of networks, flood: whoever comes from elsewhere gets in, and stays while its
+/// handshake goes on.
+#[test]
+fn a_flood_from_few_prefixes_or_many_shuts_nobody_else_out() {
+    let sites: fn(u32) -> String = |n| format!("2001:db8:1:{:x}::1", n % 10);
+    let networks: fn(u32) -> String = |n| format!("2001:db8:{:x}::1", n % 0x1_0000);
+    for (flood, most) in [(sites, 2), (networks, 12)] {
+        let mut table = Table::new();
+        for n in 0..1000 {
+            table.enter(stranger(&flood(n)));
+        }
+        assert_eq!(table.counts.total(), most);
+        for round in 0..100 {
+            let honest = table.next;
+            assert_eq!(table.enter(stranger(VICTIM)), Admission::Admit);
+            for n in 0..4 {
+                table.enter(stranger(&flood(1000 + 4 * round + n)));
+            }
+            assert!(!table.evicted.contains(&honest), "{round}");
+            table.counts.leave(IkeSaId(honest));
+            assert_eq!(table.admit(named("198.51.100.1", 1)), Admission::Admit);
+        }
     }
 }
 
