@@ -158,3 +158,32 @@ fn what_was_not_agreed_on_is_not_done() {
     assert_eq!(peer.request(&mut world, ExchangeType::Informational, vec![skip]), Some(vec![]));
     assert_eq!((dropped(&world), world.hosts[0].skipped.len()), (2, 0));
 }
+
+/// An answer to another request may say what would fit: its nonce alone tells them apart.
+#[test]
+fn an_answer_with_another_nonce_is_dropped_though_it_would_fit() {
+    let (mut world, mut peer) = both(7);
+    let (now, ike) = (world.now, world.hosts[0].sas()[0].id);
+    assert!(world.hosts[0].endpoint.sync_message_ids(now, ike));
+    world.settle(0);
+    let asked = peer.open(&world.hosts[0].sent.last().unwrap().1.clone());
+    let [Payload::Notify(notify)] = &asked[..] else { panic!("{asked:?}") };
+    let MessageIdSync { nonce, send, receive } = MessageIdSync::read(notify).unwrap();
+    let mut answer = |world: &mut World, nonce| {
+        // The peer has seen more requests than this node knows of.
+        let sync = MessageIdSync { nonce, send: receive, receive: MessageId(send.0 + 3) };
+        let header = peer.header(ExchangeType::Informational, true, 0);
+        let content = message(header, vec![Payload::Notify(sync.notify())]);
+        let bytes = peer.sealer.seal(&content, &mut Random::new(1)).unwrap();
+        assert!(exchange(world, peer.path, &bytes).is_empty());
+        world.hosts[0].endpoint.message_ids(ike).unwrap()
+    };
+    for octet in 0..nonce.len() {
+        let mut another = nonce;
+        another[octet] ^= 1;
+        assert_eq!(answer(&mut world, another), (send, receive), "octet {octet}");
+        assert_eq!(dropped(&world), octet as u64 + 1);
+    }
+    assert_eq!(answer(&mut world, nonce), (MessageId(send.0 + 3), receive));
+    assert_eq!(dropped(&world), nonce.len() as u64);
+}
