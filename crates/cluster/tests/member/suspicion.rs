@@ -1,8 +1,9 @@
 //! Packets of a suspect are carried by its heir, and IKE is not.
 
-use crate::world::World;
+use crate::world::{LAN, World};
 use std::time::Duration;
 use testudo_cluster::share::ShareSet;
+use testudo_ike::output::Time;
 
 fn packets(world: &World, node: usize) -> ShareSet {
     world.nodes[node].shares.0
@@ -168,4 +169,39 @@ fn an_owner_begins_behind_an_heir_that_has_told_nobody() {
         assert_eq!(world.owner_of(0), Some(owner));
         assert!(world.next_number(owner, spi) > carried, "its numbers lie behind the heir's");
     }
+}
+
+/// What the owner has told is under way for so long that its fence shuts. Then all acknowledge it, before any pulse has opened the fence: another
+/// may speak for the share by now. The answer that waited does not leave (the world checks that of every message), and the peer asks again.
+#[test]
+fn what_becomes_stable_behind_the_fence_does_not_leave() {
+    const LATE: Duration = Duration::from_millis(800);
+    for seed in 1000..1004 {
+        let mut world = World::established(3, 1, seed);
+        let owner = world.owner_of(0).unwrap();
+        let held = |world: &World| world.nodes[owner].member.as_ref().unwrap().status().held;
+        let is_fenced = |world: &World| world.fence_of(owner) <= world.now;
+        world.slow = Some((owner, LATE));
+        let (now, peer) = (world.now, &mut world.peers[0].endpoint);
+        let child = peer.sas().next().unwrap().children[0].id;
+        assert!(peer.rekey_child(now, child));
+        while held(&world) == 0 {
+            assert!(world.step(now.plus(LATE)));
+        }
+        let arrives = world.now.plus(LATE);
+        world.mute = Some(owner);
+        run_until(&mut world, Time(arrives.0 - Duration::from_nanos(1)));
+        assert!(is_fenced(&world) && held(&world) > 0);
+
+        (world.mute, world.slow) = (None, None);
+        run_until(&mut world, arrives.plus(LAN));
+        assert!(is_fenced(&world), "an acknowledgement takes one way, a proof two");
+        assert_eq!(held(&world), 0, "and so it is not kept for later either");
+        world.run(Duration::from_secs(10));
+        world.assert_tunnel(0);
+    }
+}
+
+fn run_until(world: &mut World, end: Time) {
+    world.run(end.since(world.now));
 }

@@ -315,6 +315,7 @@ impl World {
         match output {
             MemberOutput::Send { path, bytes, .. } => {
                 assert!(!state.shares.1.is_empty(), "who speaks owns something");
+                assert!(self.now < self.fence_of(node), "node {node} speaks behind its fence");
                 self.check_message(&bytes);
                 let peer = (0..self.peers.len()).find(|peer| peer_addr(*peer) == path.remote.ip());
                 let back = Path { local: path.remote, remote: path.local };

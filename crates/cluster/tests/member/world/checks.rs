@@ -5,6 +5,7 @@ use crate::config::peer_addr;
 use std::net::IpAddr;
 use testudo_cluster::share::ShareSet;
 use testudo_ike::message::{ExchangeType, Message, MessageId};
+use testudo_ike::output::Time;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::Spi;
@@ -57,6 +58,11 @@ impl World {
             assert!(apart || same, "{spi}: node {node} has {block:?}, and node {owner} {next}..{end}");
         }
         blocks.insert(block.next, (block.end, node));
+    }
+
+    /// Until when a node may speak.
+    pub(crate) fn fence_of(&self, node: usize) -> Time {
+        self.nodes[node].member.as_ref().unwrap().status().group.fence
     }
 
     /// The owner's own SPI of a peer's tunnel.
