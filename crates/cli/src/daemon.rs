@@ -52,11 +52,22 @@ pub(crate) fn show<T: Serialize>(
         Ok(()) => ExitCode::SUCCESS,
         // The reader has seen enough: `testudo status | head`.
         Err(ShowError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("testudo {command}: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(command, &error),
     }
+}
+
+/// Asks, and prints nothing but why there is no answer.
+pub(crate) fn ask<T>(
+    command: &str,
+    args: &DaemonArgs,
+    ask: impl FnOnce(&mut Client, &Progress) -> Result<T, Error>,
+) -> Result<T, ExitCode> {
+    answer(args, ask).map_err(|error| failed(command, &error))
+}
+
+fn failed(command: &str, error: &ShowError) -> ExitCode {
+    eprintln!("testudo {command}: {error}");
+    ExitCode::FAILURE
 }
 
 fn try_show<T: Serialize>(
@@ -64,15 +75,20 @@ fn try_show<T: Serialize>(
     ask: impl FnOnce(&mut Client, &Progress) -> Result<T, Error>,
     format: impl FnOnce(&T) -> String,
 ) -> Result<(), ShowError> {
-    let socket = &args.socket;
-    let mut client = connect(socket).map_err(|error| ShowError::Connect { socket: socket.clone(), error })?;
-    let answer = {
-        let progress = Progress::of_waiting();
-        progress.begin("waiting for testudod to answer", 0);
-        ask(&mut client, &progress).map_err(|error| answer_error(socket, error))?
-    };
+    let answer = answer(args, ask)?;
     let shown = if args.json { serde_json::to_string_pretty(&answer)? + "\n" } else { format(&answer) };
     Ok(io::stdout().lock().write_all(shown.as_bytes())?)
+}
+
+fn answer<T>(
+    args: &DaemonArgs,
+    ask: impl FnOnce(&mut Client, &Progress) -> Result<T, Error>,
+) -> Result<T, ShowError> {
+    let socket = &args.socket;
+    let mut client = connect(socket).map_err(|error| ShowError::Connect { socket: socket.clone(), error })?;
+    let progress = Progress::of_waiting();
+    progress.begin("waiting for testudod to answer", 0);
+    ask(&mut client, &progress).map_err(|error| answer_error(socket, error))
 }
 
 fn connect(socket: &Path) -> io::Result<Client> {

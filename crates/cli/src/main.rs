@@ -9,6 +9,8 @@ mod configured;
 mod daemon;
 mod drain;
 mod progress;
+mod release;
+mod shut;
 mod status;
 mod table;
 mod units;
@@ -32,6 +34,10 @@ enum Command {
     Cluster(daemon::DaemonArgs),
     /// Has a node of the cluster give its shares to the others, so that it can be stopped without a lost packet.
     Drain(drain::DrainArgs),
+    /// Lists the prefixes whose clear traffic is held back although no loaded connection asks for it.
+    Shut(daemon::DaemonArgs),
+    /// Lets the clear traffic of one of these prefixes pass, after asking.
+    Release(release::ReleaseArgs),
     /// Tells whether a node has its configuration from the cluster, so that its own files need not be loaded.
     Configured(configured::ConfiguredArgs),
     /// Tells what the gateway would refuse of a swanctl.conf, by file and line, and changes
@@ -47,6 +53,8 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Drain(args) => drain::run(&args),
+        Command::Shut(args) => shut::run(&args),
+        Command::Release(args) => release::run(&args),
         Command::Configured(args) => configured::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Bench(bench) => bench::run(&bench),

@@ -165,7 +165,7 @@ Key exchange
 Dropped
   no_sa  12
 
-Left by an earlier process or an unloaded connection, dropped until a connection claims them:
+Left by an earlier process or an unloaded connection, dropped until a connection claims them (`testudo shut`):
   10.9.0.0/16
 "
     );

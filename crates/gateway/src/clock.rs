@@ -1,8 +1,8 @@
-//! The clock of a node of a cluster.
+//! The clock of a node of a cluster, and that of the day.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use testudo_fastpath::worker::boottime;
-use testudo_ike::output::Time;
+use testudo_ike::output::{Time, UnixTime};
 
 /// What other nodes tell of the past may be older than this machine is up, and there is no time before the first: the clock begins
 /// that much later, which is longer than any SA lives.
@@ -16,6 +16,12 @@ pub(crate) fn cluster_time() -> Time {
 /// A time of that clock on the one of [`boottime`]; what lies before the machine's start is its start.
 pub(crate) fn on_boottime(time: Time) -> Duration {
     time.0.saturating_sub(BEGINNING)
+}
+
+/// What the clock of the day says. It may be set while the daemon runs.
+pub(crate) fn time_of_day() -> UnixTime {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    UnixTime(since_1970.as_secs())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod cluster;
 mod notes;
 mod scripts;
+mod shut;
 mod traffic;
 
 pub(crate) use notes::Note;
@@ -35,6 +36,7 @@ use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_vici::overlap::SelectorIndex;
 use testudo_vici::schema::Policy;
+use testudo_vici::shut::Cause;
 
 /// All state of the control thread but its descriptors.
 pub(crate) struct Gateway {
@@ -405,12 +407,12 @@ impl Gateway {
         }
     }
 
-    /// Changes what is configured. Prefixes that nobody protects any more stay shut.
-    pub(crate) fn change_policies(&mut self, change: impl FnOnce(&mut Policies)) {
+    /// Changes what is configured. Prefixes that nobody protects any more stay shut; `cause` says why.
+    pub(crate) fn change_policies(&mut self, cause: Cause, change: impl FnOnce(&mut Policies)) {
         // What a connection has given up that was refused in the end does not count.
         self.policies.take_abandoned();
         change(&mut self.policies);
-        self.data.keep_shut(&self.policies.take_abandoned());
+        self.data.keep_shut(&self.policies.take_abandoned(), cause);
     }
 
     /// True once the end has begun.

@@ -369,6 +369,23 @@ impl Policies {
         self.outline.take_abandoned()
     }
 
+    /// The connections whose children hold back all of a prefix, once for each child.
+    pub(crate) fn connections_holding(&self, prefix: &Prefix) -> impl Iterator<Item = &str> {
+        let children = self.outline.children_holding(prefix);
+        children.filter_map(|id| Some(self.child_of(id)?.connection.as_str()))
+    }
+
+    /// True if a Child SA does, where no configured child does.
+    pub(crate) fn is_held_by_sas(&self, prefix: &Prefix) -> bool {
+        self.outline.sas_holding(prefix).next().is_some()
+    }
+
+    /// One of these. Walks through all Child SAs.
+    pub(crate) fn sa_holding(&self, prefix: &Prefix) -> Option<ChildSaId> {
+        let policy = self.outline.sas_holding(prefix).next()?;
+        self.installed.iter().find(|(_, id)| **id == policy).map(|(sa, _)| *sa)
+    }
+
     /// The configured child that a policy came from.
     pub(crate) fn child_of(&self, id: PolicyId) -> Option<&ChildName> {
         self.table.get(id)?.name()

@@ -5,8 +5,10 @@ use std::time::Duration;
 use testudo_ike::config::{
     ChildLifetime, Fragmentation, IkeLifetime, LocalAuth, RemoteAuth, SendCert, StartAction,
 };
+use testudo_ipsec::packet_selector::PacketSelector;
 use testudo_ipsec::sa::HeaderCopy;
-use testudo_ipsec::spd::Action;
+use testudo_ipsec::spd::{Action, Decision};
+use testudo_wire::ip::Protocol;
 
 /// Of SAs whose home does not matter.
 pub(super) const HOME: Share = Share(7);
@@ -114,6 +116,46 @@ fn an_explicit_priority_comes_before_computed_ones() {
     first.priority = 7;
     policies.load(&connection(vec![child("pass", ChildMode::Pass, "10.1.0.0/16", "10.2.0.0/16"), first]));
     assert_eq!(order(&policies), [Action::Discard, Action::Bypass]);
+}
+
+/// The table of docs/swanctl.md, "How pass, protect and drop rank": what happens to packets from 10.1.0.1.
+#[test]
+fn how_pass_protect_and_drop_rank() {
+    let prioritized =
+        |name, mode, remote, priority| Child { priority, ..child(name, mode, "10.1.0.0/16", remote) };
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![
+        child("wide", ChildMode::Tunnel, "10.1.0.0/16", "10.0.0.0/8"),
+        child("narrow", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16"),
+        child("hole", ChildMode::Pass, "10.1.0.0/16", "10.2.3.0/24"),
+        child("late", ChildMode::Drop, "10.1.0.0/16", "10.4.0.0/16"),
+        child("rest", ChildMode::Drop, "10.1.0.0/16", "0.0.0.0/0"),
+        prioritized("ban", ChildMode::Drop, "10.5.0.0/16", 10),
+        prioritized("but", ChildMode::Pass, "10.5.6.0/24", 5),
+        prioritized("vain", ChildMode::Pass, "10.5.7.0/24", 20),
+    ]));
+    let spd = policies.spd().unwrap();
+    let decided = |remote: &str| {
+        let (local, remote) = ("10.1.0.1".parse().unwrap(), remote.parse().unwrap());
+        spd.lookup(&PacketSelector::new(local, remote, Protocol(6), None).unwrap())
+    };
+    let protect = |child| Decision::Act(Action::Protect(id_of(&policies, child)));
+    let (pass, drop) = (Decision::Act(Action::Bypass), Decision::Act(Action::Discard));
+    for (remote, expected) in [
+        // The narrower of two tunnels, and any pass before them.
+        ("10.9.0.1", protect("wide")),
+        ("10.2.0.1", protect("narrow")),
+        ("10.2.3.1", pass),
+        // A drop without a priority has what no tunnel and no pass takes, however narrow it is.
+        ("10.4.0.1", protect("wide")),
+        ("192.0.2.1", drop),
+        // By a priority, which comes before all that have none, and the lower one first.
+        ("10.5.0.1", drop),
+        ("10.5.6.1", pass),
+        ("10.5.7.1", drop),
+    ] {
+        assert_eq!(decided(remote), expected, "{remote}");
+    }
 }
 
 #[test]

@@ -21,6 +21,14 @@ pub(crate) fn cover(range: &AddrRange) -> Vec<Prefix> {
     }
 }
 
+/// The prefix that holds the range's addresses and no others, if it is one.
+pub(crate) fn exact(range: &AddrRange) -> Option<Prefix> {
+    match cover(range)[..] {
+        [prefix] => Some(prefix),
+        _ => None,
+    }
+}
+
 /// Prefixes that hold all of the range's addresses: at most `limit` of them, which is never less than two. Where the fewest
 /// that hold no others are more, these hold others too, next to both ends.
 pub(crate) fn cover_within(range: &AddrRange, limit: usize) -> Vec<Prefix> {
@@ -133,6 +141,17 @@ mod tests {
         let odd = ["1111", "eeee"].map(|group| [group; 8].join(":"));
         let odd = within(&odd[0], &odd[1], 64);
         assert!((32..=64).contains(&odd.split(' ').count()), "{odd}");
+    }
+
+    #[test]
+    fn a_range_may_be_one_prefix() {
+        let exact = |start: &str, end: &str| {
+            exact(&AddrRange::new(start.parse().unwrap(), end.parse().unwrap()).unwrap())
+        };
+        assert_eq!(exact("10.2.0.0", "10.2.255.255"), Some("10.2.0.0/16".parse().unwrap()));
+        assert_eq!(exact("fd00::1", "fd00::1"), Some("fd00::1/128".parse().unwrap()));
+        assert_eq!(exact("10.2.0.0", "10.2.255.254"), None);
+        assert_eq!(exact("10.2.0.1", "10.2.0.2"), None);
     }
 
     #[test]

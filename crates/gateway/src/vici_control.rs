@@ -16,6 +16,7 @@ use testudo_ike::endpoint::{
     Endpoint, Exchanges, IkeSaState, IkeSaStatus, LeaseStatus, PoolStatus, SaNames, Target, Terminating,
 };
 use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel};
+use testudo_ipsec::selector::AddrRange;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
     Change, Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version,
@@ -23,6 +24,7 @@ use testudo_vici::control::{
 use testudo_vici::counters::Counters;
 use testudo_vici::overlap::Twin;
 use testudo_vici::schema::Policy;
+use testudo_vici::shut::{Cause, Release, Released, ShutPage};
 use testudo_vici::view::ChildUsage;
 use zeroize::Zeroizing;
 
@@ -59,7 +61,7 @@ impl Gateway {
         let users: Vec<Connection> = self.endpoint.connections().filter(uses).cloned().collect();
         let outdated: Vec<Vec<ChildSaId>> =
             users.iter().map(|connection| self.endpoint.outdated_children(&connection.name)).collect();
-        self.change_policies(|policies| {
+        self.change_policies(Cause::PoolChanged(name.to_owned()), |policies| {
             change(policies);
             for (connection, outdated) in users.iter().zip(&outdated) {
                 policies.load(connection);
@@ -130,7 +132,7 @@ impl Control for Gateway {
             return Ok(());
         }
         let (replaced, copy) = (self.to_be_replaced(&connection), connection.clone());
-        self.change_policies(|policies| {
+        self.change_policies(Cause::ConnectionChanged(name.clone()), |policies| {
             policies.load(&connection);
             policies.stand_in(&connection.name, &replaced);
         });
@@ -169,7 +171,8 @@ impl Control for Gateway {
         if !self.endpoint.unload_connection(name) {
             return Err(format!("no connection is named {name}"));
         }
-        self.change_policies(|policies| policies.unload(name));
+        let cause = Cause::ConnectionUnloaded(name.to_owned());
+        self.change_policies(cause, |policies| policies.unload(name));
         self.updown.unload(name);
         self.twins.unload(name);
         self.log(None, Some(name.to_owned()), LogLevel::Info, "unloaded the connection; its SAs stay".into());
@@ -387,6 +390,14 @@ impl Control for Gateway {
         member.drain(self.now, node, request.drained).map_err(|e| e.to_string())?;
         self.settle();
         Ok(())
+    }
+
+    fn shut(&self, behind: Option<AddrRange>) -> ShutPage {
+        self.shut_page(behind)
+    }
+
+    fn release(&mut self, request: &Release) -> Result<Released, String> {
+        self.release_prefix(request)
     }
 
     fn exchanges(&self) -> &Exchanges {

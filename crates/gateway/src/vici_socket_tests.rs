@@ -10,12 +10,14 @@ use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
+use testudo_ipsec::selector::AddrRange;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::codec::{Deframer, Packet};
 use testudo_vici::control::{Change, Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
 use testudo_vici::schema::{self, Policy};
+use testudo_vici::shut::{Release, Released, ShutPage};
 use testudo_vici::view::ChildUsage;
 use zeroize::Zeroizing;
 
@@ -214,6 +216,14 @@ impl Control for Crowd {
 
     fn credentials_mut(&mut self) -> &mut Credentials {
         &mut self.credentials
+    }
+
+    fn shut(&self, _: Option<AddrRange>) -> ShutPage {
+        unreachable!("nobody asks for this")
+    }
+
+    fn release(&mut self, _: &Release) -> Result<Released, String> {
+        unreachable!("nobody asks for this")
     }
 
     fn exchanges(&self) -> &Exchanges {

@@ -85,6 +85,16 @@ impl Testudo {
         self.shown_with("drain", arguments)
     }
 
+    /// What `testudo shut --json` says.
+    pub fn shut(&self) -> Result<serde_json::Value> {
+        self.shown("shut")
+    }
+
+    /// What `testudo release --yes --json` says.
+    pub fn release(&self, prefix: &str) -> Result<serde_json::Value> {
+        self.shown_with("release", &[prefix, "--yes"])
+    }
+
     /// What `testudo configured --json` says within so many seconds.
     pub fn configured(&self, seconds: u32) -> Result<serde_json::Value> {
         self.shown_with("configured", &["--wait", &seconds.to_string()])

@@ -41,6 +41,18 @@ pub(crate) fn number(message: &Message, name: &str) -> Result<u64, Error> {
     text.parse().map_err(|_| answer_error(name, text, "a number"))
 }
 
+pub(crate) fn boolean(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+pub(crate) fn read_boolean(message: &Message, key: &str) -> Result<bool, Error> {
+    match text(message, key)? {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        other => Err(answer_error(key, other, "yes or no")),
+    }
+}
+
 pub(crate) fn answer_error(key: &str, found: &str, expected: &'static str) -> Error {
     Error::Answer { key: key.to_owned(), found: found.to_owned(), expected }
 }

@@ -35,7 +35,9 @@
 //! ```
 
 use crate::Error;
-use crate::answer::{Named, answer_error, as_map, named, number, read_named, section, text};
+use crate::answer::{
+    Named, answer_error, as_map, boolean, named, number, read_boolean, read_named, section, text,
+};
 use crate::message::Message;
 use serde::Serialize;
 
@@ -341,18 +343,6 @@ impl NodeState {
         let found = text(message, "state")?;
         let known = Self::ALL.into_iter().find(|state| state.name() == found);
         known.ok_or_else(|| answer_error("state", found, "owner, drained, no-port, fresh, suspect or absent"))
-    }
-}
-
-fn boolean(value: bool) -> &'static str {
-    if value { "yes" } else { "no" }
-}
-
-fn read_boolean(message: &Message, key: &str) -> Result<bool, Error> {
-    match text(message, key)? {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        other => Err(answer_error(key, other, "yes or no")),
     }
 }
 

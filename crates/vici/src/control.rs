@@ -9,12 +9,14 @@ pub use crate::configuration::{Change, Piece, PieceKind};
 use crate::counters::Counters;
 use crate::schema::Policy;
 pub use crate::selection::Selection;
+use crate::shut::{Release, Released, ShutPage};
 use crate::view::ChildUsage;
 use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
+use testudo_ipsec::selector::AddrRange;
 use zeroize::Zeroizing;
 
 /// Names a command that completes later. Never used twice by one server.
@@ -174,6 +176,11 @@ pub trait Control {
     /// Has a node of the cluster give its shares away, or lets it own some again. It is done when all have heard of it, and takes its
     /// time.
     fn drain(&mut self, request: &Drain) -> Result<(), String>;
+    /// Prefixes whose clear traffic is held back although no connection asks for it, in order: the first ones, or those behind
+    /// this one.
+    fn shut(&self, behind: Option<AddrRange>) -> ShutPage;
+    /// Lets clear traffic of one of them pass.
+    fn release(&mut self, request: &Release) -> Result<Released, String>;
     /// Counters of the key exchange: messages by exchange.
     fn exchanges(&self) -> &Exchanges;
     /// The same, to be reset.

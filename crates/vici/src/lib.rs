@@ -23,6 +23,7 @@ pub mod schema;
 mod selection;
 pub mod server;
 pub mod session;
+pub mod shut;
 pub mod trust;
 pub mod view;
 

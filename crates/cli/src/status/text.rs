@@ -83,7 +83,7 @@ fn counters(counters: &Counters, out: &mut String) {
     named("Key exchange", &counters.ike, out);
     named("Dropped", &counters.drops, out);
     if !counters.inherited.is_empty() {
-        out.push_str("\nLeft by an earlier process or an unloaded connection, dropped until a connection claims them:\n");
+        out.push_str("\nLeft by an earlier process or an unloaded connection, dropped until a connection claims them (`testudo shut`):\n");
         for prefix in &counters.inherited {
             out.push_str(&format!("  {prefix}\n"));
         }

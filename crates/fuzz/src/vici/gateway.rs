@@ -5,10 +5,12 @@ use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Identity, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
+use testudo_ipsec::selector::AddrRange;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{Change, Control, Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
+use testudo_vici::shut::{Release, Released, ShutPage};
 use testudo_vici::view::ChildUsage;
 use zeroize::Zeroizing;
 
@@ -177,6 +179,14 @@ impl Control for Gateway {
 
     fn drain(&mut self, _: &Drain) -> Result<(), String> {
         Err("it stands alone".into())
+    }
+
+    fn shut(&self, _: Option<AddrRange>) -> ShutPage {
+        ShutPage::default()
+    }
+
+    fn release(&mut self, _: &Release) -> Result<Released, String> {
+        Ok(Released::default())
     }
 
     fn exchanges(&self) -> &Exchanges {

@@ -2,15 +2,17 @@
 //!
 //! Work for a change depends on what it concerns, not on how much is protected.
 
-use super::inherited::Inherited;
+use super::inherited::{Inherited, LetGo, Origin};
 use super::plan::{Demand, Host, Plan, Way};
 use super::sources::Sources;
 use crate::policies::{Difference, Group, NewHome, Protection, SenderDifference};
 use crate::prefix_map::PrefixMap;
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use testudo_cluster::dispatch::PrefixHome;
-use testudo_fastpath::filter::PrefixUses;
+use testudo_fastpath::filter::{PrefixUse, PrefixUses};
 use testudo_fastpath::prefix::Prefix;
+use testudo_ike::output::UnixTime;
 
 /// The state of filter and routes, and what is wanted of them.
 #[derive(Debug, Default)]
@@ -45,9 +47,9 @@ struct Stale {
 
 impl Barrier {
     /// Takes over what an earlier run has left in the filter.
-    pub(super) fn new(left: PrefixUses) -> Self {
+    pub(super) fn new(left: PrefixUses, since: UnixTime) -> Self {
         let stale = Stale { everywhere: true, ..Stale::default() };
-        Self { inherited: Inherited::new(left), stale, ..Self::default() }
+        Self { inherited: Inherited::new(left, since), stale, ..Self::default() }
     }
 
     /// Follows what the policies want.
@@ -100,9 +102,9 @@ impl Barrier {
     }
 
     /// Keeps prefixes shut that no connection wants held back any more.
-    pub(super) fn keep(&mut self, abandoned: &[Prefix]) {
+    pub(super) fn keep(&mut self, abandoned: &[Prefix], origin: &Origin) {
         for prefix in abandoned {
-            let inside = self.inherited.keep(*prefix, &self.applied.uses);
+            let inside = self.inherited.keep(*prefix, &self.applied.uses, origin.clone());
             self.stale.at.extend(inside);
             self.inherited_changed(*prefix);
         }
@@ -114,6 +116,21 @@ impl Barrier {
         self.stale.at.extend(claimed.within);
         claimed.shut.iter().for_each(|prefix| self.inherited_changed(*prefix));
         !claimed.shut.is_empty()
+    }
+
+    /// Lets a prefix go that stays shut. `None`: it does not.
+    pub(super) fn let_go(&mut self, prefix: &Prefix) -> Option<LetGo> {
+        let gone = self.inherited.let_go(prefix)?;
+        self.stale.at.extend(gone.within.iter().map(|(inside, _)| *inside));
+        self.inherited_changed(*prefix);
+        Some(gone)
+    }
+
+    /// Takes back what was let go.
+    pub(super) fn take_back(&mut self, gone: LetGo) {
+        self.stale.at.extend(gone.within.iter().map(|(inside, _)| *inside));
+        self.inherited_changed(gone.prefix);
+        self.inherited.take_back(gone);
     }
 
     /// What is inherited keeps policies from opening it.
@@ -192,6 +209,34 @@ impl Barrier {
     /// Prefixes that stay shut for their own sake, until a connection claims them.
     pub(super) fn inherited(&self) -> impl Iterator<Item = &Prefix> {
         self.inherited.prefixes()
+    }
+
+    /// Those behind a prefix, with how each is used, and why it is shut.
+    pub(super) fn shut(
+        &self,
+        behind: Option<Prefix>,
+    ) -> impl Iterator<Item = (&Prefix, &PrefixUse, &Origin)> {
+        let first = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        let shut = self.inherited.shut.range((first, Bound::Unbounded));
+        shut.filter_map(|(prefix, usage)| Some((prefix, usage, self.inherited.origin(prefix)?)))
+    }
+
+    /// True if a prefix stays shut for its own sake.
+    pub(super) fn is_shut(&self, prefix: &Prefix) -> bool {
+        self.inherited.origin(prefix).is_some()
+    }
+
+    /// The widest prefix around this one, itself aside, that stays shut for its own sake.
+    pub(super) fn shut_around(&self, prefix: &Prefix) -> Option<Prefix> {
+        let mut around = self.inherited.shut.around(prefix).map(|(around, _)| *around);
+        around.find(|around| around != prefix)
+    }
+
+    /// How many prefixes inside this one, itself aside, are held back for their own sake.
+    pub(super) fn shut_inside(&self, prefix: &Prefix) -> usize {
+        let shut = self.inherited.shut.inside(prefix).map(|(inside, _)| inside);
+        let wanted = self.wanted.protected.inside(prefix).map(|(inside, ())| inside);
+        shut.chain(wanted).filter(|inside| *inside != prefix).collect::<BTreeSet<_>>().len()
     }
 }
 

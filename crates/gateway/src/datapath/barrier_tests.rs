@@ -1,6 +1,6 @@
 //! What is followed step by step is what the whole comes to; nothing opens on the way; and what it costs.
 
-use super::super::inherited::Inherited;
+use super::super::inherited::{Inherited, Origin};
 use super::*;
 use crate::prefix::covers;
 use crate::prefix_map::{PrefixMap, PrefixSet, meter};
@@ -10,11 +10,21 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::netlink::GuardUse;
+use testudo_ike::output::UnixTime;
 use testudo_ipsec::selector::AddrRange;
 use testudo_ipsec::spi::Share;
+use testudo_vici::shut::Cause;
 
 const TO_ALONE: PrefixUse =
     PrefixUse { protect_to: true, refuse_from: false, judge_from: false, within: false, home: None };
+
+/// What an earlier run has left.
+const EARLIER: Origin = Origin { since: UnixTime(1), cause: Cause::EarlierRun };
+
+/// What a connection has given up.
+fn unloaded() -> Origin {
+    Origin { since: UnixTime(2), cause: Cause::ConnectionUnloaded("hub".into()) }
+}
 
 fn prefix(text: &str) -> Prefix {
     text.parse().expect(text)
@@ -101,6 +111,15 @@ impl Model {
         self.within.extend(within.map(|(prefix, usage)| (*prefix, *usage)));
     }
 
+    fn let_go(&mut self, prefix: &Prefix) -> bool {
+        let was_shut = self.shut.remove(prefix).is_some();
+        let shut = &self.shut;
+        self.within.retain(|inside, _| {
+            !(was_shut && covers(prefix, inside)) || shut.keys().any(|around| covers(around, inside))
+        });
+        was_shut
+    }
+
     fn claim(&mut self) -> bool {
         let (before, wanted) = (self.shut.len(), &self.wanted);
         let passed = |prefix: &Prefix| wanted.passed.keys().any(|around| covers(around, prefix));
@@ -118,6 +137,8 @@ enum Event {
     Carry(Prefix, AddrRange, bool),
     Keep(Vec<Prefix>),
     Claim,
+    /// An operator lets it go; and it is taken back, if filter and routes cannot follow.
+    LetGo(Prefix, bool),
     Follow(Vec<Prefix>, Vec<IpAddr>),
     /// Filter and routes follow; or fail to, in the middle.
     Apply(bool),
@@ -163,6 +184,7 @@ fn arb_event() -> impl Strategy<Value = Event> {
         4 => (arb_prefix(), prop::option::of(arb_home())).prop_map(|(prefix, home)| Event::Name(prefix, home)),
         1 => few().prop_map(Event::Keep),
         2 => Just(Event::Claim),
+        2 => (arb_prefix(), prop::bool::weighted(0.2)).prop_map(|(prefix, back)| Event::LetGo(prefix, back)),
         1 => (few(), prop::collection::vec(address, 0..2)).prop_map(|(p, a)| Event::Follow(p, a)),
         4 => prop::bool::weighted(0.8).prop_map(Event::Apply),
     ]
@@ -183,7 +205,7 @@ proptest! {
     ) {
         let (within, shut) = left.clone().into_iter().filter(|(_, to)| to.protect_to).partition(|(_, to)| to.within);
         let mut model = Model { wanted: Protection::default(), homes: BTreeMap::new(), shut, within, host: Host::default(), senders: BTreeSet::new() };
-        let mut barrier = Barrier::new(left);
+        let mut barrier = Barrier::new(left, EARLIER.since);
         for event in events {
             match event {
                 Event::Want(part, prefix, is_there) => {
@@ -205,9 +227,16 @@ proptest! {
                 }
                 Event::Keep(abandoned) => {
                     model.keep(&abandoned, &barrier.applied().uses);
-                    barrier.keep(&abandoned);
+                    barrier.keep(&abandoned, &unloaded());
                 }
                 Event::Claim => prop_assert_eq!(barrier.claim(), model.claim()),
+                Event::LetGo(prefix, back) => {
+                    let gone = barrier.let_go(&prefix);
+                    match gone {
+                        Some(gone) if back => barrier.take_back(gone),
+                        gone => prop_assert_eq!(gone.is_some(), model.let_go(&prefix)),
+                    }
+                }
                 Event::Follow(connected, addresses) => {
                     model.host = Host { connected: connected.into_iter().collect(), addresses };
                     barrier.follow(model.host.clone());
@@ -242,6 +271,8 @@ proptest! {
             prop_assert_eq!(
                 (&*barrier.inherited.shut, &*barrier.inherited.within), (&model.shut, &model.within)
             );
+            let listed: Vec<&Prefix> = barrier.shut(None).map(|(prefix, ..)| prefix).collect();
+            prop_assert_eq!(listed, model.shut.keys().collect::<Vec<_>>());
         }
     }
 }
@@ -256,7 +287,7 @@ fn site(n: u16, is_there: bool) -> [Difference; 2] {
 #[test]
 fn what_a_change_costs_does_not_grow_with_what_is_there() {
     let inherited = (0..5000).map(|n| (site(n, true)[0].prefix, PrefixUse::PROTECT)).collect();
-    let mut barrier = Barrier::new(inherited);
+    let mut barrier = Barrier::new(inherited, EARLIER.since);
     let local = Difference { part: Group::Local, prefix: prefix("192.168.0.0/16"), is_there: true };
     let lan = Difference { part: Group::Passed, prefix: prefix("192.168.0.0/16"), is_there: true };
     barrier.want([local, lan]);
@@ -273,7 +304,7 @@ fn what_a_change_costs_does_not_grow_with_what_is_there() {
         let way = barrier.way();
         barrier.arrived(&way);
         let load = meter::take();
-        barrier.keep(&[site(n, true)[0].prefix]);
+        barrier.keep(&[site(n, true)[0].prefix], &unloaded());
         barrier.want(site(n, false));
         let way = barrier.way();
         barrier.arrived(&way);
@@ -341,7 +372,7 @@ fn an_sa_does_not_claim_what_no_child_holds_back_any_more() {
     barrier.want([difference(Group::Protected, true), difference(Group::Held, true)]);
     let way = barrier.way();
     barrier.arrived(&way);
-    barrier.keep(&[wide]);
+    barrier.keep(&[wide], &unloaded());
     barrier.want([difference(Group::Held, false)]);
     assert!(!barrier.claim(), "the SA is there still");
     barrier.want([difference(Group::Protected, false)]);
@@ -355,11 +386,61 @@ fn an_sa_does_not_claim_what_no_child_holds_back_any_more() {
 #[test]
 fn what_is_left_is_taken_over_as_it_is() {
     let left = PrefixUses::from([(prefix("10.0.0.0/8"), PrefixUse::PROTECT)]);
-    let mut barrier = Barrier::new(left.clone());
+    let mut barrier = Barrier::new(left.clone(), EARLIER.since);
     let way = barrier.way();
     barrier.arrived(&way);
     assert_eq!(*barrier.applied().uses, left);
-    assert_eq!(Inherited::new(left).prefixes().count(), 1);
+    assert_eq!(Inherited::new(left, EARLIER.since).prefixes().count(), 1);
+}
+
+/// Filter and routes as they stand once they follow.
+fn follow(barrier: &mut Barrier) -> BTreeMap<Prefix, PrefixUse> {
+    let way = barrier.way();
+    barrier.arrived(&way);
+    (*barrier.applied().uses).clone()
+}
+
+#[test]
+fn what_is_let_go_opens_and_nothing_else_does() {
+    let [site, neighbour, wide, inside] =
+        ["10.2.0.0/16", "10.3.0.0/16", "172.16.0.0/12", "172.16.1.0/24"].map(prefix);
+    let mut barrier = Barrier::new([site, wide].map(|left| (left, PrefixUse::PROTECT)).into(), EARLIER.since);
+    let protect =
+        |prefix, is_there| [Group::Protected, Group::Held].map(|part| Difference { part, prefix, is_there });
+    barrier.want([protect(neighbour, true), protect(inside, true)].into_iter().flatten());
+    follow(&mut barrier);
+    barrier.keep(&[neighbour], &unloaded());
+    barrier.want(protect(neighbour, false));
+    let before = follow(&mut barrier);
+    assert_eq!(before.keys().collect::<Vec<_>>(), [&site, &neighbour, &wide, &inside]);
+    let listed = |barrier: &Barrier, behind: Option<Prefix>| -> Vec<(Prefix, Origin)> {
+        barrier.shut(behind).map(|(prefix, _, origin)| (*prefix, origin.clone())).collect()
+    };
+    let all = [(site, EARLIER), (neighbour, unloaded()), (wide, EARLIER)];
+    assert_eq!(listed(&barrier, None), all);
+    assert_eq!(listed(&barrier, Some(site)), all[1..]);
+
+    for not_shut in ["10.2.0.0/17", "10.0.0.0/8", "172.16.1.0/24", "::/0"].map(prefix) {
+        assert!(!barrier.is_shut(&not_shut) && barrier.let_go(&not_shut).is_none());
+    }
+    assert_eq!(barrier.shut_around(&prefix("172.16.7.0/24")), Some(wide));
+    assert_eq!((barrier.shut_around(&wide), barrier.shut_inside(&wide)), (None, 1));
+    assert_eq!(follow(&mut barrier), before);
+
+    // What does not open in the end is as it was.
+    let gone = barrier.let_go(&wide).unwrap();
+    assert_eq!(gone.origin, EARLIER);
+    barrier.take_back(gone);
+    assert_eq!((follow(&mut barrier), listed(&barrier, None)), (before, all.into()));
+
+    barrier.let_go(&wide).unwrap();
+    assert_eq!(follow(&mut barrier).keys().collect::<Vec<_>>(), [&site, &neighbour, &inside]);
+    barrier.let_go(&neighbour).unwrap();
+    let left = follow(&mut barrier);
+    assert_eq!(left.keys().collect::<Vec<_>>(), [&site, &inside]);
+    // The next run finds what is left in the filter, and no more.
+    let next = Barrier::new(left, UnixTime(3));
+    assert_eq!(next.inherited().collect::<Vec<_>>(), [&site, &inside]);
 }
 
 /// Ten thousand tunnels, each with a prefix of its own, and one more sender.

@@ -1,9 +1,10 @@
 //! What keeps clear text in: the prefixes in the filter, the routes into the TUN.
 //!
 //! Both survive the daemon. A prefix that an earlier run left is *inherited*, and so is one whose connection was
-//! unloaded: it stays shut until a connection claims it.
+//! unloaded: it stays shut until a connection claims it, or an operator lets it go.
 
 use super::barrier::Barrier;
+use super::inherited::{LetGo, Origin};
 use super::opened::Opened;
 use super::plan::{Host, Planned, Step, Way};
 use crate::policies::{Difference, NewHome, SenderDifference};
@@ -15,6 +16,7 @@ use testudo_fastpath::netlink::{Guard as RouteGuard, GuardRoutes};
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::XdpPort;
 use testudo_fastpath::prefix::Prefix;
+use testudo_ike::output::UnixTime;
 use testudo_ipsec::spi::Spi;
 
 /// The filter and the routes of one gateway.
@@ -32,9 +34,14 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Takes over what an earlier run protected.
-    pub(super) fn new(filter: Filter, routes: RouteGuard, ports: Vec<FilterPort>) -> Result<Self, String> {
+    pub(super) fn new(
+        filter: Filter,
+        routes: RouteGuard,
+        ports: Vec<FilterPort>,
+        since: UnixTime,
+    ) -> Result<Self, String> {
         let left = filter.prefixes().map_err(|e| e.to_string())?;
-        let barrier = Barrier::new(left);
+        let barrier = Barrier::new(left, since);
         Ok(Self {
             filter,
             routes,
@@ -98,6 +105,11 @@ impl Guard {
         self.barrier.inherited()
     }
 
+    /// What is known of filter and routes, and what they ought to have.
+    pub(super) fn barrier(&self) -> &Barrier {
+        &self.barrier
+    }
+
     /// What the filter has counted on a port.
     pub(super) fn counters(&self, port: &FilterPort) -> Result<Counters, String> {
         self.filter.counters(CounterSet::Port(port.index)).map_err(|e| e.to_string())
@@ -158,8 +170,19 @@ impl Guard {
     }
 
     /// Keeps prefixes shut that no connection wants held back any more. To be called before [`Guard::hold`].
-    pub(super) fn keep(&mut self, abandoned: &[Prefix]) {
-        self.barrier.keep(abandoned);
+    pub(super) fn keep(&mut self, abandoned: &[Prefix], origin: &Origin) {
+        self.barrier.keep(abandoned, origin);
+    }
+
+    /// Lets a prefix go that stays shut. It opens with the next [`Guard::hold`] and [`Guard::release`]. `None`: it does not stay
+    /// shut.
+    pub(super) fn let_go(&mut self, prefix: &Prefix) -> Option<LetGo> {
+        self.barrier.let_go(prefix)
+    }
+
+    /// Takes back what was let go.
+    pub(super) fn take_back(&mut self, gone: LetGo) {
+        self.barrier.take_back(gone);
     }
 
     /// Addresses, links or connected prefixes may have changed.

@@ -2,19 +2,30 @@
 
 use crate::policies::Protection;
 use crate::prefix_map::PrefixMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use testudo_fastpath::filter::{PrefixUse, PrefixUses};
 use testudo_fastpath::prefix::Prefix;
+use testudo_ike::output::UnixTime;
+use testudo_vici::shut::Cause;
 
-/// Prefixes that stay as they are until a connection claims them.
+/// Prefixes that stay as they are until a connection claims them, or an operator lets them go.
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     /// Prefixes that stay shut.
     pub(super) shut: PrefixMap<PrefixUse>,
     /// Prefixes that mattered only inside of those.
     pub(super) within: PrefixMap<PrefixUse>,
+    /// Of all that stay shut.
+    origins: BTreeMap<Prefix, Origin>,
     /// Where the next claim has to look.
     unclaimed: BTreeSet<Prefix>,
+}
+
+/// Since when a prefix stays shut, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) since: UnixTime,
+    pub(crate) cause: Cause,
 }
 
 /// What a claim takes out.
@@ -26,13 +37,27 @@ pub(super) struct Claimed {
     pub(super) within: Vec<Prefix>,
 }
 
+/// A prefix that was let go, as it was.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LetGo {
+    pub(super) prefix: Prefix,
+    pub(super) usage: PrefixUse,
+    pub(crate) origin: Origin,
+    /// Prefixes that mattered only inside of it.
+    pub(super) within: Vec<(Prefix, PrefixUse)>,
+}
+
 impl Inherited {
     /// Takes over the filter's prefixes, each used as it was.
-    pub(super) fn new(left: PrefixUses) -> Self {
+    pub(super) fn new(left: PrefixUses, since: UnixTime) -> Self {
         let mut this = Self { unclaimed: left.keys().copied().collect(), ..Self::default() };
         for (prefix, usage) in left.into_iter().filter(|(_, usage)| usage.protect_to) {
-            let map = if usage.within { &mut this.within } else { &mut this.shut };
-            map.insert(prefix, usage);
+            if usage.within {
+                this.within.insert(prefix, usage);
+            } else {
+                this.shut.insert(prefix, usage);
+                this.origins.insert(prefix, Origin { since, cause: Cause::EarlierRun });
+            }
         }
         this
     }
@@ -42,10 +67,21 @@ impl Inherited {
         self.shut.keys()
     }
 
+    /// Since when a prefix stays shut, and why; `None` if it does not.
+    pub(super) fn origin(&self, prefix: &Prefix) -> Option<&Origin> {
+        self.origins.get(prefix)
+    }
+
     /// Takes over a prefix that no connection wants held back any more, used as it is now. Answers what it has taken over
     /// inside of it.
-    pub(super) fn keep(&mut self, abandoned: Prefix, now: &PrefixMap<PrefixUse>) -> Vec<Prefix> {
+    pub(super) fn keep(
+        &mut self,
+        abandoned: Prefix,
+        now: &PrefixMap<PrefixUse>,
+        origin: Origin,
+    ) -> Vec<Prefix> {
         self.shut.insert(abandoned, now.get(&abandoned).copied().unwrap_or(PrefixUse::PROTECT));
+        self.origins.insert(abandoned, origin);
         self.unclaimed.insert(abandoned);
         let inside = now.inside(&abandoned).filter(|(_, usage)| usage.within);
         let mut kept = Vec::new();
@@ -74,17 +110,44 @@ impl Inherited {
             if wanted.passed.contains_key(&prefix) {
                 shut.extend(self.shut.inside(&prefix).map(|(inside, _)| *inside));
             }
-            shut.retain(|prefix| self.shut.remove(prefix).is_some());
+            shut.retain(|prefix| self.take(prefix).is_some());
             let mut within: Vec<Prefix> = vec![prefix];
             for gone in &shut {
                 within.extend(self.within.inside(gone).map(|(inside, _)| *inside));
             }
-            within.retain(|prefix| {
-                self.shut.around(prefix).next().is_none() && self.within.remove(prefix).is_some()
-            });
+            within.retain(|prefix| self.take_within(prefix).is_some());
             claimed.shut.extend(shut);
             claimed.within.extend(within);
         }
         claimed
+    }
+
+    /// Lets a prefix go that stays shut. `None`: it does not.
+    pub(super) fn let_go(&mut self, prefix: &Prefix) -> Option<LetGo> {
+        let (usage, origin) = self.take(prefix)?;
+        let inside: Vec<Prefix> = self.within.inside(prefix).map(|(inside, _)| *inside).collect();
+        let taken = |inside: Prefix| Some((inside, self.take_within(&inside)?));
+        let within = inside.into_iter().filter_map(taken).collect();
+        Some(LetGo { prefix: *prefix, usage, origin, within })
+    }
+
+    /// Takes back what was let go.
+    pub(super) fn take_back(&mut self, LetGo { prefix, usage, origin, within }: LetGo) {
+        self.shut.insert(prefix, usage);
+        self.origins.insert(prefix, origin);
+        self.unclaimed.insert(prefix);
+        for (inside, usage) in within {
+            self.within.insert(inside, usage);
+        }
+    }
+
+    /// Takes out what stays shut.
+    fn take(&mut self, prefix: &Prefix) -> Option<(PrefixUse, Origin)> {
+        self.shut.remove(prefix).zip(self.origins.remove(prefix))
+    }
+
+    /// Takes out what matters no more because nothing around it stays shut.
+    fn take_within(&mut self, prefix: &Prefix) -> Option<PrefixUse> {
+        if self.shut.around(prefix).next().is_some() { None } else { self.within.remove(prefix) }
     }
 }

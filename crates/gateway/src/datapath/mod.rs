@@ -1,7 +1,8 @@
 //! The data path as the control thread drives it: filter, ports, TUN, routes, workers.
 //!
 //! Order is everything here. At the start the gate is shut before anything else happens: prefixes that an earlier run
-//! protected stay in the filter and in the routes until a connection claims them or `--cleanup` takes them. A policy
+//! protected stay in the filter and in the routes until a connection claims them, an operator lets them go, or `--cleanup`
+//! takes them. A policy
 //! reaches the filter and the routes before any worker hears of it, and leaves them after.
 
 mod barrier;
@@ -14,6 +15,7 @@ mod line_rate;
 mod opened;
 mod plan;
 mod sas;
+mod shut;
 mod sources;
 mod start;
 mod workers;
@@ -32,7 +34,6 @@ use testudo_cluster::member::Flushed;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, Out, Route};
 use testudo_fastpath::netlink::{Addresses, FibHandle, Follower, Guard as RouteGuard};
-use testudo_fastpath::prefix::Prefix;
 use testudo_fastpath::tun;
 use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, boottime};
 use testudo_ike::output::{ChildSaId, Path};
@@ -252,18 +253,6 @@ impl DataPath {
     /// True if filter and routes have to follow.
     pub(crate) fn claim_inherited(&mut self) -> bool {
         self.guard.claim_inherited()
-    }
-
-    /// Keeps shut what no connection wants held back any more, until another one claims it. What an operator takes away by
-    /// mistake must not open the gate.
-    pub(crate) fn keep_shut(&mut self, abandoned: &[Prefix]) {
-        for prefix in abandoned {
-            tracing::warn!(
-                "{prefix} is protected by no connection any more: it stays shut until one protects it again, or lets it \
-                 pass (mode = pass)"
-            );
-        }
-        self.guard.keep(abandoned);
     }
 
     fn queue(&mut self, commands: impl IntoIterator<Item = Command>) {

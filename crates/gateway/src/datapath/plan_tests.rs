@@ -1,7 +1,10 @@
 //! What filter and routes hold, in the cases that matter.
 
+use super::super::inherited::Origin;
 use super::*;
 use testudo_fastpath::filter::PrefixUses;
+use testudo_ike::output::UnixTime;
+use testudo_vici::shut::Cause;
 
 impl Plan {
     /// Everything that `wanted` and `inherited` ask for.
@@ -128,7 +131,7 @@ fn what_is_passed_stays_shut_while_it_is_inherited() {
     let fib = connected_to(&[]);
     let before = Plan::new(&tunnel(&[], &["10.0.0.0/8"]), &Inherited::default(), &fib);
     let bypass = Protection { passed: set(&["10.5.0.0/16"]), ..Protection::default() };
-    let mut inherited = Inherited::new(left_by(&before));
+    let mut inherited = Inherited::new(left_by(&before), UnixTime(0));
     claim(&mut inherited, &bypass);
     assert_eq!(Plan::new(&bypass, &inherited, &fib), before);
 }
@@ -142,7 +145,7 @@ fn what_an_earlier_run_left_stands_as_it_was_until_it_is_claimed() {
     let mut left = left_by(&Plan::new(&wanted, &Inherited::default(), &fib));
     left.extend(left_by(&Plan::new(&any, &Inherited::default(), &fib)));
 
-    let mut inherited = Inherited::new(left.clone());
+    let mut inherited = Inherited::new(left.clone(), UnixTime(0));
     assert_eq!(left_by(&Plan::new(&Protection::default(), &inherited, &fib)), left);
     let shut = |inherited: &Inherited| inherited.prefixes().copied().collect::<PrefixSet>();
     assert_eq!(shut(&inherited), set(&["10.0.0.0/8", "192.0.2.0/24", "::/0"]));
@@ -164,7 +167,7 @@ fn what_was_shut_for_its_own_sake_stays_so_inside_another_connection() {
         ..Protection::default()
     };
     let fib = connected_to(&[]);
-    let mut inherited = Inherited::new(left_by(&Plan::new(&hub, &Inherited::default(), &fib)));
+    let mut inherited = Inherited::new(left_by(&Plan::new(&hub, &Inherited::default(), &fib)), UnixTime(0));
     claim(&mut inherited, &tunnel(&["10.1.0.0/16"], &["10.0.0.0/8"]));
     assert_eq!(inherited.prefixes().collect::<Vec<_>>(), [&prefix("10.1.0.0/16")]);
 }
@@ -199,7 +202,10 @@ fn what_is_abandoned_stays_as_it_is_until_it_is_claimed() {
     let wanted = tunnel(&["10.1.0.0/16"], &["10.0.0.0/8", "172.16.0.0/12"]);
     let before = Plan::new(&wanted, &Inherited::default(), &connected_to(&[]));
     let mut inherited = Inherited::default();
-    wanted.protected.keys().for_each(|prefix| drop(inherited.keep(*prefix, &before.uses)));
+    let origin = Origin { since: UnixTime(7), cause: Cause::ConnectionUnloaded("hub".into()) };
+    for prefix in wanted.protected.keys() {
+        inherited.keep(*prefix, &before.uses, origin.clone());
+    }
     let after = Plan::new(&Protection::default(), &inherited, &connected_to(&[]));
     assert_eq!(after.uses, before.uses);
 

@@ -5,6 +5,7 @@ use super::guard::Guard;
 use super::sas::Sas;
 use super::workers::{Running, Workers};
 use super::{ClusterPlan, DataPath, checksums, line_rate};
+use crate::clock::time_of_day;
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
 use crate::lineup::{Lineup, Post};
 use std::collections::BTreeSet;
@@ -83,7 +84,7 @@ impl DataPath {
         tun::set_mtu(&config.tun, mtu).map_err(|e| e.to_string())?;
         let ports = filter_ports(config, &fib)?;
         let routes = RouteGuard::open(GUARD, tun.ifindex()).map_err(|e| e.to_string())?;
-        let mut guard = Guard::new(filter, routes, ports)?;
+        let mut guard = Guard::new(filter, routes, ports, time_of_day())?;
         guard.follow(&fib)?;
         guard.attach()?;
 

@@ -237,6 +237,19 @@ impl Outline {
         footing
     }
 
+    /// The policies of configured children that hold all of a prefix back.
+    pub(super) fn children_holding(&self, prefix: &Prefix) -> impl Iterator<Item = PolicyId> {
+        let range = AddrRange::new(prefix.addr(), last_address(prefix));
+        let holders = range.and_then(|range| self.holders(&range)).unwrap_or_default();
+        let held = holders.into_iter().filter_map(|holder| self.held.get(&holder));
+        held.flat_map(|holder| holder.children.iter().copied())
+    }
+
+    /// Those of SAs that do so where no configured child does.
+    pub(super) fn sas_holding(&self, prefix: &Prefix) -> impl Iterator<Item = PolicyId> {
+        self.added.around(prefix).flat_map(|(_, ids)| ids.iter().copied())
+    }
+
     /// The widest prefixes that together hold all of the range back.
     fn holders(&self, range: &AddrRange) -> Option<Vec<Prefix>> {
         let mut holders = Vec::new();

@@ -120,6 +120,40 @@ fn an_sa_with_a_peer_that_was_not_known_before_is_held_back() {
     assert_eq!(policies.protection().protected, prefixes(&["10.2.0.0/16", "198.51.100.7/32"]));
 }
 
+/// All of it, and by whomever: by a child, by two that share it, and by an SA whose connection is gone.
+#[test]
+fn who_protects_a_prefix_is_named() {
+    let mut policies = Policies::default();
+    let net = child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16");
+    policies.load(&connection(vec![
+        net.clone(),
+        child("low", ChildMode::Drop, "10.1.0.0/16", "10.3.0.0/17"),
+        child("high", ChildMode::Tunnel, "10.1.0.0/16", "10.3.128.0/17"),
+        child("open", ChildMode::Pass, "10.1.0.0/16", "10.4.0.0/16"),
+    ]));
+    let by = |policies: &Policies, prefix: &str| {
+        let prefix = prefix.parse().unwrap();
+        let connections: Vec<String> = policies.connections_holding(&prefix).map(str::to_owned).collect();
+        assert_eq!(policies.is_held_by_sas(&prefix), policies.sa_holding(&prefix).is_some());
+        (connections.join(" "), policies.sa_holding(&prefix))
+    };
+    let (gw, both, nobody) = (("gw".to_owned(), None), ("gw gw".to_owned(), None), (String::new(), None));
+    for prefix in ["10.2.0.0/16", "10.2.3.0/24", "10.3.1.0/24"] {
+        assert_eq!(by(&policies, prefix), gw, "{prefix}");
+    }
+    assert_eq!(by(&policies, "10.3.0.0/16"), both);
+    for prefix in ["10.0.0.0/8", "10.4.0.0/16", "10.4.1.0/24", "fd00::/8"] {
+        assert_eq!(by(&policies, prefix), nobody, "{prefix}");
+    }
+    let sides = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.2.0.0/16")]);
+    policies.install(ChildSaId(7), Some(&net), &sides, HOME);
+    assert_eq!(by(&policies, "10.2.3.0/24"), gw);
+    policies.unload("gw");
+    assert_eq!(by(&policies, "10.2.3.0/24"), (String::new(), Some(ChildSaId(7))));
+    policies.remove(ChildSaId(7));
+    assert_eq!(by(&policies, "10.2.3.0/24"), nobody);
+}
+
 /// Wholly passed, and passed in part.
 fn passed(children: Vec<Child>) -> [PrefixSet; 2] {
     let mut policies = Policies::default();

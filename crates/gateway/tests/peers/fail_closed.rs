@@ -288,6 +288,78 @@ fn an_unloaded_connection_opens_nothing() {
     pair.ping_both_ways();
 }
 
+/// What `testudo shut` lists: prefixes with the reason, and the name that it has.
+fn shut(pair: &Pair) -> Vec<(String, String, String)> {
+    let shown = pair.one.shut().unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let each = shown["prefixes"].as_array().unwrap().iter().map(|shut| {
+        let since = text(&shut["since"]);
+        assert!(since.len() == 20 && since.ends_with('Z') && since.contains('T'), "{since:?} is no RFC 3339");
+        (text(&shut["prefix"]), text(&shut["reason"]), text(&shut["name"]))
+    });
+    each.collect()
+}
+
+/// Whether clear traffic of the client gets through to that network, and comes back.
+fn passes(pair: &Pair, family: Family) -> bool {
+    let pong = Ping::new(Side::Two.host(family)).count(5).run(&pair.t.client).unwrap();
+    assert!([0, pong.sent].contains(&pong.received), "{} of {}", pong.received, pong.sent);
+    pong.received > 0
+}
+
+/// A connection is unloaded for good. What it protected stays shut, and is listed; an operator lets one prefix after the other
+/// go, while the daemon runs, and they stay open after it.
+#[test]
+fn what_stays_shut_is_listed_and_let_go_in_service() {
+    let mut pair = Scenario::new("released", Kind::Strongswan).start();
+    pair.up(Side::One);
+    let [v4, v6] = FAMILIES.map(|family| Side::Two.network(family));
+    let refused = |pair: &Pair, prefix: &str, why: &str| {
+        let said = pair.one.release(prefix).unwrap_err().to_string();
+        assert!(said.contains(why), "{said}");
+    };
+    let watch = Watch::start(&pair.t);
+    assert_eq!(shut(&pair), []);
+    refused(&pair, &v4, "is protected by connection lab: ");
+    for side in [Side::One, Side::Two] {
+        let said = pair.swanctl(side).load("connection {\n}\n").unwrap().stdout;
+        assert!(said.contains("1 unloaded"), "{said}");
+    }
+    let unloaded = |prefix: &String| (prefix.clone(), "connection-unloaded".to_owned(), "lab".to_owned());
+    assert_eq!(shut(&pair), [&v4, &v6].map(unloaded));
+    refused(&pair, &v4, "is protected by a Child SA of connection lab: ");
+    pair.swanctl(Side::One).terminate("lab").unwrap();
+    pair.await_sas(Side::Two, 0, SOON);
+    nobody_gets_through(&pair);
+    refused(&pair, "10.2.0.0/25", &format!("lies in {v4}, which stays shut"));
+    refused(&pair, "10.0.0.0/8", "is not shut");
+    refused(&pair, "10.2.0.1/24", "expected 10.2.0.0/24");
+    watch.saw_nothing();
+
+    let released = pair.one.release(&v4).unwrap();
+    assert_eq!((&released["prefix"], &released["inside"]), (&v4.as_str().into(), &0.into()), "{released}");
+    pair.await_log(&format!("{v4} is released: its clear traffic passes from now on"));
+    assert_eq!(FAMILIES.map(|family| passes(&pair, family)), [true, false]);
+    assert_eq!(shut(&pair), [unloaded(&v6)]);
+
+    // The filter knows nothing of it any more, whoever runs.
+    pair.one.process().kill();
+    assert_eq!(FAMILIES.map(|family| passes(&pair, family)), [true, false]);
+    pair.one.restart().unwrap();
+    assert_eq!(shut(&pair), [(v6.clone(), "earlier-run".to_owned(), String::new())]);
+    assert_eq!(FAMILIES.map(|family| passes(&pair, family)), [true, false]);
+    pair.one.release(&v6).unwrap();
+    assert_eq!(FAMILIES.map(|family| passes(&pair, family)), [true, true]);
+    assert_eq!((shut(&pair), inherited(&pair)), (vec![], "[]".to_owned()));
+    refused(&pair, &v6, "is not shut");
+
+    // And what is protected again is shut again.
+    pair.swanctl(Side::One).load(&Connection::of(Side::One, Family::V4).to_string()).unwrap();
+    let watch = Watch::start(&pair.t);
+    nobody_gets_through(&pair);
+    watch.saw_nothing();
+}
+
 /// The control: what all other tests would see if something went wrong.
 #[test]
 fn after_a_cleanup_everything_passes_in_clear_and_is_seen() {

@@ -63,6 +63,15 @@ pub(super) fn range(text: &str) -> Option<AddrRange> {
     subnet(address.parse().ok()?, length.parse().ok()?)
 }
 
+/// A subnet or an address that a command is about. Bits behind the length are refused: who writes some may mean another
+/// subnet.
+pub(crate) fn prefix(text: &str) -> Result<AddrRange, Why> {
+    let address = text.split('/').next().and_then(|address| address.parse::<IpAddr>().ok());
+    let found = range(text).filter(|range| Some(range.start()) == address);
+    found
+        .ok_or_else(|| expected("an address or a subnet such as 10.2.0.0/16, with no bits behind its length"))
+}
+
 fn subnet(address: IpAddr, length: u32) -> Option<AddrRange> {
     match address {
         IpAddr::V4(address) => {

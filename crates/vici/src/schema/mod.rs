@@ -24,6 +24,7 @@ mod selector;
 mod updown;
 pub(crate) mod value;
 
+pub(crate) use addr::prefix;
 pub use algorithm::Policy;
 pub use connection::{connection, scripts_not_run, without_effect};
 pub use credential::{Loaded, load_authority, load_cert, load_key};

@@ -10,6 +10,7 @@ use crate::message::Message;
 use crate::render;
 use crate::schema::{self, Fields, Refusal, value};
 use crate::session::Request;
+use crate::shut::{Release, Released};
 use std::time::Duration;
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
@@ -33,6 +34,8 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "testudo-cluster" => query(request, || ClusterReport::answer(control.cluster().as_ref())),
         "testudo-drain" => drain(request, control),
         "testudo-counters" => query(request, || control.counters().to_message()),
+        "testudo-shut" => shut(request, control),
+        "testudo-release" => release(request, control),
         "get-conns" => query(request, || Message::new().with_list("conns", control.connection_names())),
         "get-shared" => query(request, || Message::new().with_list("keys", control.secret_names())),
         "get-keys" => query(request, || credentials::keys(control)),
@@ -262,6 +265,24 @@ fn drain(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal
     // What is larger is no node's number either.
     let node = node.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
     Ok(Answer::Now(done(control.drain(&Drain { node, drained }))))
+}
+
+fn shut(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let behind = fields.parsed("behind", schema::prefix)?;
+    fields.finish()?;
+    Ok(Answer::Now(control.shut(behind).to_message()))
+}
+
+fn release(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let missing = Refusal::Missing { path: fields.path("prefix"), expected: "a prefix that is shut" };
+    let prefix = fields.parsed("prefix", schema::prefix)?.ok_or(missing)?;
+    let check = fields.parsed("check", value::boolean)?.unwrap_or(false);
+    let by = fields.parsed("by", value::user)?.map(str::to_owned);
+    fields.finish()?;
+    let released = control.release(&Release { prefix, check, by });
+    Ok(Answer::Now(released.map_or_else(failed, Released::to_message)))
 }
 
 fn rekey(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {

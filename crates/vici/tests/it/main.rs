@@ -13,5 +13,6 @@ mod secrets;
 mod server;
 mod server_bounds;
 mod sharing;
+mod shut;
 mod support;
 mod swanctl;

@@ -1,4 +1,5 @@
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use testudo_ike::cert::Credentials;
@@ -18,6 +19,7 @@ use testudo_vici::control::{
 };
 use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
 use testudo_vici::schema::Policy;
+use testudo_vici::shut::{Release, Released, ShutPage};
 use testudo_vici::view::{ChildUsage, Usage};
 use zeroize::Zeroizing;
 
@@ -36,6 +38,10 @@ pub(crate) struct Gateway {
     pub(crate) terminations: Vec<(JobId, Terminate)>,
     pub(crate) rekeyings: Vec<Rekey>,
     pub(crate) drains: Vec<Drain>,
+    /// What is shut, behind what somebody has asked for it, and what was let go.
+    pub(crate) shut: ShutPage,
+    pub(crate) pages: RefCell<Vec<Option<AddrRange>>>,
+    pub(crate) releases: Vec<Release>,
     /// Commands that other nodes were to be told of, and whether there are any.
     pub(crate) told: Vec<(JobId, Change, Vec<u8>)>,
     pub(crate) tells: bool,
@@ -267,6 +273,19 @@ impl Control for Gateway {
         }
         self.drains.push(request.clone());
         Ok(())
+    }
+
+    fn shut(&self, behind: Option<AddrRange>) -> ShutPage {
+        self.pages.borrow_mut().push(behind);
+        self.shut.clone()
+    }
+
+    fn release(&mut self, request: &Release) -> Result<Released, String> {
+        if request.prefix.start() == IpAddr::from([10, 9, 0, 0]) {
+            return Err("10.9.0.0/16 is not shut".into());
+        }
+        self.releases.push(request.clone());
+        Ok(Released { clustered: true, inside: 2 })
     }
 
     fn exchanges(&self) -> &Exchanges {

@@ -1,0 +1,175 @@
+//! `testudo release`: lets the clear traffic of a prefix pass that stays shut.
+
+use crate::daemon::{self, DaemonArgs};
+use serde::Serialize;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::net::IpAddr;
+use std::process::ExitCode;
+use testudo_fastpath::prefix::{Prefix, PrefixError};
+use testudo_vici::Error;
+use testudo_vici::client::Client;
+use testudo_vici::message::Message;
+use testudo_vici::shut::Released;
+
+/// Which one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReleaseArgs {
+    /// The prefix, as `testudo shut` lists it.
+    #[arg(value_parser = prefix)]
+    prefix: Prefix,
+    /// Does it without asking.
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+/// What has come of it.
+#[derive(Debug, Serialize)]
+struct Opened {
+    prefix: String,
+    #[serde(flatten)]
+    released: Released,
+}
+
+/// Bits behind the length are refused: who writes some may mean another prefix.
+fn prefix(text: &str) -> Result<Prefix, String> {
+    let prefix: Prefix = text.parse().map_err(|error: PrefixError| error.to_string())?;
+    let address = text.split('/').next().and_then(|address| address.parse::<IpAddr>().ok());
+    if address != Some(prefix.addr()) {
+        return Err(format!("{text} has bits behind its length, expected {prefix}"));
+    }
+    Ok(prefix)
+}
+
+/// Asks the operator, then the daemon; failures go to standard error.
+pub(crate) fn run(args: &ReleaseArgs) -> ExitCode {
+    let goes_on = if args.yes { Ok(true) } else { confirmed(args) };
+    match goes_on {
+        Ok(true) => daemon::show("release", &args.daemon, |client, _| release(client, args), format),
+        Ok(false) => refused(&format!("{} stays shut", args.prefix)),
+        Err(failed) => failed,
+    }
+}
+
+fn refused(why: &str) -> ExitCode {
+    eprintln!("testudo release: {why}");
+    ExitCode::FAILURE
+}
+
+/// What the daemon refuses it refuses before anybody is asked.
+fn confirmed(args: &ReleaseArgs) -> Result<bool, ExitCode> {
+    if !io::stdin().is_terminal() {
+        return Err(refused("standard input is no terminal, so nobody can be asked: --yes does it without"));
+    }
+    let check = |client: &mut Client| request(client, args, |message| message.add("check", "yes"));
+    let released = daemon::ask("release", &args.daemon, |client, _| check(client))?;
+    let question = question(args.prefix, released);
+    agreed(&question, io::stdin().lock(), io::stderr().lock()).map_err(|error| refused(&error.to_string()))
+}
+
+fn question(prefix: Prefix, Released { clustered, inside }: Released) -> String {
+    let except = match inside {
+        0 => String::new(),
+        inside => format!(", but for {}", stay_shut(inside)),
+    };
+    let node = if clustered { " on this node" } else { "" };
+    format!("clear traffic of {prefix} will pass{node}{except}; go on? [y/N] ")
+}
+
+fn stay_shut(inside: u64) -> String {
+    match inside {
+        1 => "a prefix inside it that stays shut".to_owned(),
+        inside => format!("{inside} prefixes inside it that stay shut"),
+    }
+}
+
+fn agreed(question: &str, mut answers: impl BufRead, mut to: impl Write) -> io::Result<bool> {
+    write!(to, "{question}")?;
+    to.flush()?;
+    let mut answer = String::new();
+    answers.read_line(&mut answer)?;
+    let answer = answer.trim();
+    Ok(answer.eq_ignore_ascii_case("y") || answer.eq_ignore_ascii_case("yes"))
+}
+
+fn release(client: &mut Client, args: &ReleaseArgs) -> Result<Opened, Error> {
+    let released = request(client, args, |message| {
+        if let Some(user) = user() {
+            message.add("by", user);
+        }
+    })?;
+    Ok(Opened { prefix: args.prefix.to_string(), released })
+}
+
+fn request(
+    client: &mut Client,
+    args: &ReleaseArgs,
+    more: impl FnOnce(&mut Message),
+) -> Result<Released, Error> {
+    let mut message = Message::new().with("prefix", args.prefix.to_string());
+    more(&mut message);
+    Released::from_message(&client.command("testudo-release", message)?)
+}
+
+/// Who asks, for the daemon's log: whoever has become root by sudo, or else the user.
+fn user() -> Option<String> {
+    let named = |variable| std::env::var(variable).ok().filter(|name: &String| !name.is_empty());
+    named("SUDO_USER").or_else(|| named("USER"))
+}
+
+fn format(opened: &Opened) -> String {
+    let Opened { prefix, released: Released { clustered, inside } } = opened;
+    let mut out = match inside {
+        0 => format!("Clear traffic of {prefix} passes.\n"),
+        inside => format!("Clear traffic of {prefix} passes, but for {}.\n", stay_shut(*inside)),
+    };
+    if *clustered {
+        out.push_str("On this node alone: `testudo shut` at the others tells where it is shut too.\n");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_meant_as_it_is_written() {
+        assert_eq!(prefix("10.2.0.0/16").unwrap().to_string(), "10.2.0.0/16");
+        assert_eq!(prefix("fd00::1").unwrap().to_string(), "fd00::1/128");
+        assert_eq!(
+            prefix("10.2.0.1/16").unwrap_err(),
+            "10.2.0.1/16 has bits behind its length, expected 10.2.0.0/16"
+        );
+        assert!(prefix("10.2/16").unwrap_err().contains("expected ADDRESS/LENGTH"));
+    }
+
+    #[test]
+    fn nothing_but_a_yes_is_one() {
+        for (said, expected) in [
+            ("y\n", true),
+            ("Y\n", true),
+            (" yes \n", true),
+            ("\n", false),
+            ("n\n", false),
+            ("yup\n", false),
+            ("", false),
+        ] {
+            let mut shown = Vec::new();
+            assert_eq!(agreed("go on? ", said.as_bytes(), &mut shown).unwrap(), expected, "{said:?}");
+            assert_eq!(shown, b"go on? ");
+        }
+    }
+
+    #[test]
+    fn the_question_tells_what_passes_and_what_does_not() {
+        let site = prefix("10.2.0.0/16").unwrap();
+        let ask = |clustered, inside| question(site, Released { clustered, inside });
+        assert_eq!(ask(false, 0), "clear traffic of 10.2.0.0/16 will pass; go on? [y/N] ");
+        assert_eq!(
+            ask(true, 2),
+            "clear traffic of 10.2.0.0/16 will pass on this node, but for 2 prefixes inside it that stay shut; go on? [y/N] "
+        );
+    }
+}

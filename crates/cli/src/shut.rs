@@ -1,0 +1,70 @@
+//! `testudo shut`: the prefixes whose clear traffic is held back although no loaded connection asks for it.
+
+use crate::daemon::{self, DaemonArgs};
+use crate::table::Align::Left;
+use crate::table::Table;
+use serde::Serialize;
+use std::process::ExitCode;
+use testudo_vici::Error;
+use testudo_vici::client::Client;
+use testudo_vici::message::Message;
+use testudo_vici::shut::{ShutPage, ShutPrefix};
+
+/// All of them.
+#[derive(Debug, Default, Serialize)]
+struct Shut {
+    /// Each node of a cluster has its own.
+    clustered: bool,
+    prefixes: Vec<ShutPrefix>,
+}
+
+/// Lists them; failures go to standard error.
+pub(crate) fn run(args: &DaemonArgs) -> ExitCode {
+    daemon::show("shut", args, |client, _| ask(client), format)
+}
+
+/// A page at a time.
+fn ask(client: &mut Client) -> Result<Shut, Error> {
+    let mut all = Shut::default();
+    loop {
+        let last = all.prefixes.last().map(|last| last.prefix.as_str());
+        let request = last.map_or_else(Message::new, |last| Message::new().with("behind", last));
+        let page = ShutPage::from_message(&client.request("testudo-shut", request)?)?;
+        let goes_on = page.more && !page.prefixes.is_empty();
+        all.clustered = page.clustered;
+        all.prefixes.extend(page.prefixes);
+        if !goes_on {
+            return Ok(all);
+        }
+    }
+}
+
+fn format(shut: &Shut) -> String {
+    let Shut { clustered, prefixes } = shut;
+    let mut out = String::new();
+    if prefixes.is_empty() {
+        out.push_str("Nothing is held back but what loaded connections ask for.\n");
+    } else {
+        out.push_str(
+            "Clear packets to these prefixes are dropped, although no loaded connection asks for it:\n\n",
+        );
+        let columns = ["PREFIX", "SINCE", "BECAUSE", "CLEAR FROM THERE", "PROTECTED BY"];
+        let mut table = Table::new(&columns.map(|name| (name, Left)));
+        for shut in prefixes {
+            table.row(row(shut));
+        }
+        table.write(&mut out, "");
+        out.push_str("\n`testudo release PREFIX` lets one pass that nothing protects.\n");
+    }
+    if *clustered {
+        out.push_str(
+            "This is what is shut on the node that was asked: each node of the cluster has its own.\n",
+        );
+    }
+    out
+}
+
+fn row(shut: &ShutPrefix) -> Vec<String> {
+    let by = if shut.protected_by.is_empty() { "-".to_owned() } else { shut.protected_by.join(", ") };
+    vec![shut.prefix.clone(), shut.since.clone(), shut.cause.to_string(), shut.from.name().to_owned(), by]
+}

@@ -1,0 +1,55 @@
+//! Prefixes that stay shut although no connection wants them held back.
+
+use super::DataPath;
+use super::inherited::{LetGo, Origin};
+use crate::clock::time_of_day;
+use testudo_fastpath::filter::PrefixUse;
+use testudo_fastpath::prefix::Prefix;
+use testudo_vici::shut::Cause;
+
+impl DataPath {
+    /// Keeps shut what no connection wants held back any more, until another one claims it, or an operator lets it go. What an
+    /// operator takes away by mistake must not open the gate.
+    pub(crate) fn keep_shut(&mut self, abandoned: &[Prefix], cause: Cause) {
+        for prefix in abandoned {
+            tracing::warn!(
+                "{prefix} is protected by no connection any more: it stays shut until one protects it again, or lets it \
+                 pass (mode = pass), or until `testudo release {prefix}`"
+            );
+        }
+        self.guard.keep(abandoned, &Origin { since: time_of_day(), cause });
+    }
+
+    /// The prefixes that stay shut, behind this one, with how each is used, and why it is shut.
+    pub(crate) fn shut(
+        &self,
+        behind: Option<Prefix>,
+    ) -> impl Iterator<Item = (&Prefix, &PrefixUse, &Origin)> {
+        self.guard.barrier().shut(behind)
+    }
+
+    /// True if a prefix stays shut.
+    pub(crate) fn is_shut(&self, prefix: &Prefix) -> bool {
+        self.guard.barrier().is_shut(prefix)
+    }
+
+    /// The widest prefix around this one that stays shut, and opens for nothing inside it.
+    pub(crate) fn shut_around(&self, prefix: &Prefix) -> Option<Prefix> {
+        self.guard.barrier().shut_around(prefix)
+    }
+
+    /// How many prefixes inside this one are held back whether or not it is.
+    pub(crate) fn shut_inside(&self, prefix: &Prefix) -> usize {
+        self.guard.barrier().shut_inside(prefix)
+    }
+
+    /// Lets a prefix go that stays shut. It opens with the policies that are applied next. `None`: it does not stay shut.
+    pub(crate) fn let_go(&mut self, prefix: &Prefix) -> Option<LetGo> {
+        self.guard.let_go(prefix)
+    }
+
+    /// Takes back what was let go and has not opened.
+    pub(crate) fn take_back(&mut self, gone: LetGo) {
+        self.guard.take_back(gone);
+    }
+}

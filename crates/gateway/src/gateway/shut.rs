@@ -1,0 +1,112 @@
+//! Prefixes that stay shut although no connection asks for it: which they are, and letting one go.
+
+use super::Gateway;
+use crate::prefix::exact;
+use std::collections::BTreeSet;
+use testudo_fastpath::filter::PrefixUse;
+use testudo_fastpath::prefix::Prefix;
+use testudo_ike::output::{ChildSaId, LogLevel};
+use testudo_ipsec::selector::AddrRange;
+use testudo_vici::shut::{ClearFrom, MOST_PREFIXES, Release, Released, ShutPage, ShutPrefix};
+
+/// So many connections that protect a prefix are looked at: all may protect the same one.
+const MOST_NAMED: usize = 4;
+
+impl Gateway {
+    /// The first of those behind a prefix.
+    pub(crate) fn shut_page(&self, behind: Option<AddrRange>) -> ShutPage {
+        let mut shut = self.data.shut(behind.and_then(|range| exact(&range)));
+        let listed = shut.by_ref().take(MOST_PREFIXES).map(|(prefix, usage, origin)| ShutPrefix {
+            prefix: prefix.to_string(),
+            cause: origin.cause.clone(),
+            since: origin.since.to_string(),
+            from: clear_from(usage),
+            protected_by: self.protectors(prefix),
+        });
+        let prefixes = listed.collect();
+        ShutPage { clustered: self.node.is_some(), more: shut.next().is_some(), prefixes }
+    }
+
+    /// Lets clear traffic of a prefix pass that stays shut, and of nothing else. On this node alone: each node of a cluster has
+    /// prefixes of its own that stay shut.
+    pub(crate) fn release_prefix(&mut self, request: &Release) -> Result<Released, String> {
+        let (first, last) = (request.prefix.start(), request.prefix.end());
+        let prefix = exact(&request.prefix)
+            .ok_or_else(|| format!("found {first} to {last}, expected the addresses of one prefix"))?;
+        self.may_be_released(&prefix)?;
+        let inside = self.data.shut_inside(&prefix) as u64;
+        if !request.check {
+            self.open(prefix, request.by.as_deref())?;
+        }
+        Ok(Released { clustered: self.node.is_some(), inside })
+    }
+
+    fn may_be_released(&self, prefix: &Prefix) -> Result<(), String> {
+        let mut protectors = self.connections_holding(prefix);
+        protectors.extend(self.policies.sa_holding(prefix).map(|child| self.described(child)));
+        if !protectors.is_empty() {
+            return Err(format!(
+                "{prefix} is protected by {}: unload that first, and terminate its SAs, or let the prefix pass by a child with \
+                 mode = pass",
+                protectors.join(", ")
+            ));
+        }
+        let around = self.data.shut_around(prefix);
+        match (self.data.is_shut(prefix), around) {
+            (true, None) => Ok(()),
+            (_, Some(around)) => {
+                Err(format!("{prefix} lies in {around}, which stays shut: release that prefix first"))
+            }
+            (false, None) => Err(format!("{prefix} is not shut: `testudo shut` lists the prefixes that are")),
+        }
+    }
+
+    fn open(&mut self, prefix: Prefix, by: Option<&str>) -> Result<(), String> {
+        let Some(gone) = self.data.let_go(&prefix) else { return Err(format!("{prefix} is not shut")) };
+        let origin = gone.origin.clone();
+        self.protection_changed = true;
+        let opened = self.apply_policies();
+        if let Err(error) = opened {
+            self.data.take_back(gone);
+            self.protection_changed = true;
+            self.settle();
+            return Err(format!("cannot open {prefix}: {error}; it stays shut"));
+        }
+        let who = by.map_or_else(|| "an operator".to_owned(), |user| format!("user {user}"));
+        let line = format!(
+            "{prefix} is released: its clear traffic passes from now on, as {who} has asked for. It had been shut since {}: {}",
+            origin.since, origin.cause
+        );
+        self.log(None, None, LogLevel::Warning, line);
+        self.settle();
+        Ok(())
+    }
+
+    /// What protects all of a prefix nevertheless.
+    fn protectors(&self, prefix: &Prefix) -> Vec<String> {
+        let mut protectors = self.connections_holding(prefix);
+        protectors.extend(self.policies.is_held_by_sas(prefix).then(|| "a Child SA".to_owned()));
+        protectors
+    }
+
+    fn connections_holding(&self, prefix: &Prefix) -> Vec<String> {
+        let names: BTreeSet<&str> = self.policies.connections_holding(prefix).take(MOST_NAMED).collect();
+        names.into_iter().map(|name| format!("connection {name}")).collect()
+    }
+
+    fn described(&self, child: ChildSaId) -> String {
+        let ike = self.endpoint.ike_of(child).and_then(|ike| self.endpoint.names_of(ike));
+        match ike.as_ref().and_then(|names| names.connection()) {
+            Some(name) => format!("a Child SA of connection {name}"),
+            None => "a Child SA of another node".to_owned(),
+        }
+    }
+}
+
+fn clear_from(usage: &PrefixUse) -> ClearFrom {
+    match (usage.judge_from, usage.refuse_from) {
+        (true, _) => ClearFrom::Judged,
+        (false, true) => ClearFrom::Dropped,
+        (false, false) => ClearFrom::Passed,
+    }
+}
