@@ -28,8 +28,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Shows tunnels, ports, workers and why packets were dropped.
-    Status(daemon::DaemonArgs),
+    /// Shows which children are up and which are not, tunnels, ports, workers and why packets were
+    /// dropped.
+    Status(status::StatusArgs),
     /// Shows the nodes of the cluster, and what this one has of their shares and state.
     Cluster(daemon::DaemonArgs),
     /// Has a node of the cluster give its shares to the others, so that it can be stopped without a lost packet.

@@ -1,9 +1,11 @@
 //! `testudo status` against a daemon that answers from a script.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output};
+use testudo_vici::children::{ChildError, ChildReport, ChildState};
 use testudo_vici::codec::{Deframer, Packet};
 use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
 use testudo_vici::message::Message;
@@ -85,6 +87,31 @@ fn counters() -> Counters {
     }
 }
 
+/// What is to be up and is not stands in the middle.
+fn children() -> Vec<ChildReport> {
+    let child = |name: &str, state, expected, sas| ChildReport {
+        connection: "gw".to_owned(),
+        name: name.to_owned(),
+        state,
+        expected,
+        since: Some(603),
+        sas,
+        ..ChildReport::default()
+    };
+    vec![
+        ChildReport { silent: Some(2), ..child("net", ChildState::Up, true, 1) },
+        ChildReport {
+            last_error: Some(ChildError {
+                reason: "no answer from 192.0.2.2:500 after 6 transmissions".to_owned(),
+                ago: 12,
+            }),
+            next_try: Some(18),
+            ..child("lost", ChildState::Waiting, true, 0)
+        },
+        child("road", ChildState::Passive, false, 0),
+    ]
+}
+
 fn answer(packet: &Packet) -> Vec<Packet> {
     let Packet::CmdRequest(name, _) = packet else { return vec![Packet::EventConfirm] };
     match name.as_str() {
@@ -99,6 +126,11 @@ fn answer(packet: &Packet) -> Vec<Packet> {
         )],
         "list-sas" => {
             vec![Packet::Event("list-sa".to_owned(), list_sa()), Packet::CmdResponse(Message::new())]
+        }
+        "testudo-children" => {
+            let events = ChildReport::events("gw", &children()).into_iter();
+            let events = events.map(|event| Packet::Event("testudo-child".to_owned(), event));
+            events.chain([Packet::CmdResponse(Message::new())]).collect()
         }
         "testudo-counters" => vec![Packet::CmdResponse(counters().to_message())],
         other => panic!("unexpected command {other}"),
@@ -126,14 +158,19 @@ fn status(socket: &Path, args: &[&str]) -> Output {
 }
 
 fn status_of_the_script(args: &[&str]) -> String {
+    let output = output_of_the_script(args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn output_of_the_script(args: &[&str]) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("vici.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     let daemon = std::thread::spawn(move || serve(listener.accept().unwrap().0));
     let output = status(&socket, args);
     daemon.join().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    output
 }
 
 #[test]
@@ -142,6 +179,12 @@ fn people_get_aligned_text() {
         status_of_the_script(&[]),
         "\
 testudod 0.1.0, up 10 minutes (since Nov 21 20:35:00 UTC 2026), 1 IKE SA, 0 half-open
+
+3 children: 1 is to be up and is not; 1 up, 1 waiting, 1 passive
+CHILD    STATE    EXPECTED   SINCE  SAS  SILENT  NEXT TRY  LAST ERROR
+gw/lost  waiting  up        10m 3s    -       -    in 18s  no answer from 192.0.2.2:500 after 6 transmissions (12s ago)
+gw/net   up       up        10m 3s    1      2s         -  -
+gw/road  passive  -         10m 3s    -       -         -  -
 
 gw #1  ESTABLISHED 10m 4s  initiator  AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768
   [2001:db8::1]:4500 (moon) === 192.0.2.2:4500 (sun)
@@ -176,6 +219,9 @@ fn programs_get_json() {
     let json: serde_json::Value = serde_json::from_str(&status_of_the_script(&["--json"])).unwrap();
     let at = |pointer: &str| json.pointer(pointer).unwrap_or_else(|| panic!("{pointer} in {json}")).clone();
     assert_eq!(at("/daemon/version"), "0.1.0");
+    assert_eq!((at("/version"), at("/children/0/name")), (1.into(), "lost".into()));
+    assert_eq!((at("/children/0/next_try"), at("/children/0/last_error/ago")), (18.into(), 12.into()));
+    assert_eq!(at("/children/1/silent"), 2);
     assert_eq!(at("/ike_sas/0/connection"), "gw");
     assert_eq!(at("/ike_sas/0/children/0/inbound/bytes"), 1_234_567);
     assert_eq!(at("/ike_sas/0/children/0/outbound/idle"), serde_json::Value::Null);
@@ -183,6 +229,61 @@ fn programs_get_json() {
     assert_eq!(at("/counters/drops/no_sa"), 12);
     assert_eq!(at("/counters/workers/0/cpu"), 1);
     assert_eq!(at("/counters/inherited/0"), "10.9.0.0/16");
+}
+
+#[test]
+fn what_is_to_be_up_and_is_not_has_an_exit_code() {
+    let output = output_of_the_script(&["--expect-up"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("gw/lost"), "it is shown all the same");
+}
+
+/// The keys in the table of docs/status.md.
+fn documented() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/status.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, json) = text.split_once("\n## JSON\n").expect("a chapter about JSON");
+    let rows = json.lines().filter_map(|line| line.strip_prefix("| `"));
+    let cells = rows.map(|row| row.split(" | ").next().unwrap());
+    let keys = cells.flat_map(|cell| cell.split('`').step_by(2));
+    keys.filter(|key| !key.is_empty()).map(str::to_owned).collect()
+}
+
+/// Adds the keys of a value to those that were seen, as the table writes them.
+fn collect(value: &serde_json::Value, key: &str, documented: &BTreeSet<String>, seen: &mut BTreeSet<String>) {
+    let any = format!("{key}.*");
+    let has_parts = documented.iter().any(|other| other.starts_with(&format!("{key}.")));
+    match value {
+        serde_json::Value::Object(_) if documented.contains(&any) => {
+            seen.insert(any);
+        }
+        serde_json::Value::Object(parts) => {
+            for (name, part) in parts {
+                let inner = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                collect(part, &inner, documented, seen);
+            }
+        }
+        serde_json::Value::Array(elements) => {
+            let inner = format!("{key}[]");
+            elements.iter().for_each(|element| collect(element, &inner, documented, seen));
+        }
+        // An object that is not there.
+        serde_json::Value::Null if has_parts => {}
+        _ => {
+            seen.insert(key.to_owned());
+        }
+    }
+}
+
+#[test]
+fn the_keys_of_the_json_are_documented() {
+    let json: serde_json::Value = serde_json::from_str(&status_of_the_script(&["--json"])).unwrap();
+    let documented = documented();
+    let mut seen = BTreeSet::new();
+    collect(&json, "", &documented, &mut seen);
+    let missing: Vec<_> = seen.difference(&documented).collect();
+    let gone: Vec<_> = documented.difference(&seen).collect();
+    assert!(missing.is_empty() && gone.is_empty(), "docs/status.md lacks {missing:?}, and has {gone:?}");
 }
 
 #[test]

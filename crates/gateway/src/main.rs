@@ -4,6 +4,7 @@
 //! below; this one owns the sockets, the threads and the order of things.
 #![forbid(unsafe_code)]
 
+mod children;
 mod clock;
 mod cluster;
 mod config;

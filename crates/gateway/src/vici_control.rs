@@ -1,5 +1,6 @@
 //! The gateway as VICI sees it: commands in, answers out.
 
+use crate::children;
 use crate::cluster::{Node, report};
 use crate::elsewhere::effect;
 use crate::gateway::Gateway;
@@ -15,8 +16,9 @@ use testudo_ike::config::{ChildChange, ChildMode, Connection, Difference, Pool, 
 use testudo_ike::endpoint::{
     Endpoint, Exchanges, IkeSaState, IkeSaStatus, LeaseStatus, PoolStatus, SaNames, Target, Terminating,
 };
-use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel};
+use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Time};
 use testudo_ipsec::selector::AddrRange;
+use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
     Change, Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version,
@@ -318,6 +320,10 @@ impl Control for Gateway {
 
     fn child_usage(&self, id: ChildSaId) -> ChildUsage {
         self.data.usage(id)
+    }
+
+    fn children(&self, connection: &str, now: Time) -> Vec<ChildReport> {
+        children::reports(&self.endpoint, connection, now)
     }
 
     fn version(&self) -> Version {

@@ -11,6 +11,7 @@ use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_ipsec::selector::AddrRange;
+use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::codec::{Deframer, Packet};
 use testudo_vici::control::{Change, Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
@@ -291,6 +292,10 @@ impl Control for Crowd {
     }
 
     fn tell_all(&mut self, _: JobId, _: Change, _: Zeroizing<Vec<u8>>) -> bool {
+        unreachable!("nobody asks for this")
+    }
+
+    fn children(&self, _: &str, _: Time) -> Vec<ChildReport> {
         unreachable!("nobody asks for this")
     }
 

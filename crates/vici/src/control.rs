@@ -4,6 +4,7 @@
 //! ([`Control::initiate`], [`Control::terminate`]) is only begun here and reported later with the [`JobId`] to
 //! [`crate::server::Server::finish_initiate`] and [`crate::server::Server::finish_terminate`].
 
+use crate::children::ChildReport;
 use crate::cluster::ClusterReport;
 pub use crate::configuration::{Change, Piece, PieceKind};
 use crate::counters::Counters;
@@ -15,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
-use testudo_ike::output::{ChildSaId, IkeSaId};
+use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::selector::AddrRange;
 use zeroize::Zeroizing;
 
@@ -164,6 +165,9 @@ pub trait Control {
     fn node_of(&self, id: IkeSaId) -> Option<u32>;
     /// What a Child SA has carried.
     fn child_usage(&self, id: ChildSaId) -> ChildUsage;
+
+    /// The configured children of a connection, and whether each is up.
+    fn children(&self, connection: &str, now: Time) -> Vec<ChildReport>;
 
     /// Who we are.
     fn version(&self) -> Version;

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+pub mod children;
 pub mod client;
 pub mod cluster;
 pub mod codec;

@@ -24,6 +24,8 @@ pub enum Event {
     ListCert,
     /// A certification authority, streamed by `list-authorities`.
     ListAuthority,
+    /// The children of a connection, streamed by `testudo-children`.
+    TestudoChild,
     /// A line about a running `initiate` or `terminate`, for the client that gave it.
     ControlLog,
     /// Any line of the log.
@@ -39,12 +41,13 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::ListSa,
         Self::ListConn,
         Self::ListPolicy,
         Self::ListCert,
         Self::ListAuthority,
+        Self::TestudoChild,
         Self::ControlLog,
         Self::Log,
         Self::IkeUpdown,
@@ -61,6 +64,7 @@ impl Event {
             Self::ListPolicy => "list-policy",
             Self::ListCert => "list-cert",
             Self::ListAuthority => "list-authority",
+            Self::TestudoChild => "testudo-child",
             Self::ControlLog => "control-log",
             Self::Log => "log",
             Self::IkeUpdown => "ike-updown",

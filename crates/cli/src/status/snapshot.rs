@@ -1,16 +1,23 @@
 //! Everything that is shown, taken from the daemon once.
 
+use super::children;
 use super::sa::{self, IkeSa};
 use serde::Serialize;
 use testudo_vici::Error;
+use testudo_vici::children::ChildReport;
 use testudo_vici::client::Client;
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
 
-/// What the daemon said.
+/// The version of the JSON: within one, keys are only added (docs/status.md).
+const VERSION: u32 = 1;
+
+/// What the daemon said. Its keys in JSON are those of docs/status.md.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Snapshot {
+    pub(super) version: u32,
     pub(super) daemon: Daemon,
+    pub(super) children: Vec<ChildReport>,
     pub(super) ike_sas: Vec<IkeSa>,
     pub(super) counters: Counters,
 }
@@ -30,9 +37,14 @@ impl Snapshot {
     pub(super) fn take(client: &mut Client) -> Result<Self, Error> {
         let version = client.request("version", Message::new())?;
         let stats = client.request("stats", Message::new())?;
+        let configured = client.stream("testudo-children", "testudo-child", Message::new())?;
+        let mut children = ChildReport::read_all(&configured)?;
+        children::sort(&mut children);
         let events = client.stream("list-sas", "list-sa", Message::new())?;
         let counters = client.request("testudo-counters", Message::new())?;
         Ok(Self {
+            version: VERSION,
+            children,
             daemon: Daemon::read(&version, &stats)?,
             ike_sas: sa::read_all(&events)?,
             counters: Counters::from_message(&counters)?,

@@ -1,5 +1,6 @@
 //! The status for people.
 
+use super::children;
 use super::sa::{ChildSa, Direction, Endpoint, IkeSa};
 use super::snapshot::{Daemon, Snapshot};
 use crate::table::Align::{Left, Right};
@@ -10,6 +11,7 @@ use testudo_vici::counters::{Counters, Named};
 /// The whole status.
 pub(super) fn format(snapshot: &Snapshot) -> String {
     let mut out = daemon(&snapshot.daemon, snapshot.ike_sas.len());
+    children::format(&snapshot.children, &mut out);
     for sa in &snapshot.ike_sas {
         out.push('\n');
         ike_sa(sa, &mut out);

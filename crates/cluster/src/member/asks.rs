@@ -129,8 +129,12 @@ impl Member {
             outline.established && outline.connection == connection
         };
         let found = self.replicas.ikes.iter().find(|(_, ike)| carries(&ike.outline));
-        let home = || OwnedHomes { key: self.key, owned: ShareSet::EMPTY }.share_of(connection);
-        found.map_or_else(home, |(spi, _)| spi.share())
+        found.map_or_else(|| self.home_share(connection), |(spi, _)| spi.share())
+    }
+
+    /// The home of a connection that nobody has initiated yet.
+    pub(super) fn home_share(&self, connection: &str) -> Share {
+        OwnedHomes { key: self.key, owned: ShareSet::EMPTY }.share_of(connection)
     }
 
     /// Does what this node speaks for by now.

@@ -4,9 +4,19 @@ use super::Member;
 use super::replicas::IkeReplica;
 use crate::node::NodeId;
 use crate::update::Sa;
+use std::collections::{BTreeMap, BTreeSet};
 use testudo_ike::endpoint::{Endpoint, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_ipsec::spi::Spi;
+
+/// What other nodes have of a child.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// IKE SAs with a Child SA of it.
+    pub sas: usize,
+    /// A node that speaks for one of them.
+    pub node: Option<NodeId>,
+}
 
 impl Member {
     /// The numbers of all IKE SAs, those of other nodes too.
@@ -48,6 +58,27 @@ impl Member {
             let ike = self.replicas.ikes.get(&child.ike).filter(|ike| ike.here.is_none())?;
             Some((ike.id, &*child.connection, child.id, &*child.name, Sa::Child(*spi)))
         })
+    }
+
+    /// What other nodes have of each child of a connection, by name.
+    pub fn others_have(&self, connection: &str) -> BTreeMap<&str, Elsewhere> {
+        let mut found: BTreeMap<&str, Elsewhere> = BTreeMap::new();
+        let mut ikes = BTreeSet::new();
+        for (spi, child) in self.replicas.children_of_connection(connection) {
+            let there = self.replicas.ikes.get(&child.ike).is_some_and(|ike| ike.here.is_none());
+            // A renewed one may be there twice.
+            if there && ikes.insert((&*child.name, child.ike)) {
+                let of = found.entry(&child.name).or_default();
+                of.sas += 1;
+                of.node = of.node.or(self.table.owner(spi.share()));
+            }
+        }
+        found
+    }
+
+    /// The node that brings a connection up by itself, if there is one now.
+    pub fn home_of(&self, connection: &str) -> Option<NodeId> {
+        self.table.owner(self.home_share(connection))
     }
 
     /// Whether another node has an IKE SA of the connection, or is its home.

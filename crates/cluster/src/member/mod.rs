@@ -38,6 +38,7 @@ pub use config::MemberConfig;
 pub use configuration::{ConfigurationStatus, Difference, Found};
 pub use drain::DrainError;
 pub use handover::HandoverStage;
+pub use listing::Elsewhere;
 pub use output::{Flushed, MemberOutput, TakenIn};
 pub use status::{ClusterStatus, MemberCounters};
 

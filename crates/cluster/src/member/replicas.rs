@@ -80,6 +80,8 @@ pub(crate) struct Replicas {
     by_peer: BTreeSet<(u64, IkeSpi)>,
     children: BTreeMap<Spi, ChildReplica>,
     by_child: BTreeMap<ChildSaId, Spi>,
+    /// By what is hashed of the connection.
+    by_connection: BTreeSet<(u64, Spi)>,
     last_order: u64,
     /// The number in the highest place that any had.
     last_place: u64,
@@ -105,7 +107,7 @@ impl Replicas {
             (ike.begun, ike.up, ike.contact) = (old.begun, old.up, old.contact);
         }
         self.by_ike.insert(ike.id, spi);
-        self.by_peer.extend(ike.outline.identity.as_ref().map(|peer| (hash(peer), spi)));
+        self.by_peer.extend(ike.outline.identity.as_ref().map(|peer| (hash_peer(peer), spi)));
         self.ikes.insert(spi, ike);
     }
 
@@ -113,7 +115,7 @@ impl Replicas {
         let ike = self.ikes.remove(&spi)?;
         self.by_ike.remove(&ike.id);
         if let Some(peer) = &ike.outline.identity {
-            self.by_peer.remove(&(hash(peer), spi));
+            self.by_peer.remove(&(hash_peer(peer), spi));
         }
         Some(ike)
     }
@@ -124,7 +126,7 @@ impl Replicas {
 
     /// The IKE SAs with a peer, and those of others whose names are hashed alike.
     pub(super) fn of_peer(&self, peer: &Identity) -> Vec<IkeSpi> {
-        let peer = hash(peer);
+        let peer = hash_peer(peer);
         let found = self.by_peer.range((peer, IkeSpi(0))..=(peer, IkeSpi(u64::MAX)));
         found.map(|(_, spi)| *spi).collect()
     }
@@ -153,7 +155,11 @@ impl Replicas {
         self.last_place = self.last_place.max(child.place >> 32);
         child.order = self.last_order;
         self.by_child.insert(child.id, spi);
-        self.children.insert(spi, child);
+        let place = (hash(&child.connection), spi);
+        if let Some(before) = self.children.insert(spi, child) {
+            self.by_connection.remove(&(hash(&before.connection), spi));
+        }
+        self.by_connection.insert(place);
     }
 
     /// Where a new Child SA stands: before all that are known, or where the one stands that it renews.
@@ -174,7 +180,19 @@ impl Replicas {
     pub(crate) fn remove_child(&mut self, spi: Spi) -> Option<ChildReplica> {
         let child = self.children.remove(&spi)?;
         self.by_child.remove(&child.id);
+        self.by_connection.remove(&(hash(&child.connection), spi));
         Some(child)
+    }
+
+    /// The Child SAs of a connection.
+    pub(super) fn children_of_connection(
+        &self,
+        connection: &str,
+    ) -> impl Iterator<Item = (&Spi, &ChildReplica)> {
+        let hash = hash(&connection);
+        let named = self.by_connection.range((hash, Spi(0))..=(hash, Spi(u32::MAX)));
+        let found = named.filter_map(|(_, spi)| self.children.get_key_value(spi));
+        found.filter(move |(_, child)| child.connection == connection)
     }
 
     pub(crate) fn spi_of_child(&self, id: ChildSaId) -> Option<Spi> {
@@ -243,10 +261,14 @@ impl ChildReplica {
     }
 }
 
-/// Two that are hashed alike are told apart by who reads their IKE SAs.
-fn hash(peer: &Identity) -> u64 {
+/// Two peers that are hashed alike are told apart by who reads their IKE SAs.
+fn hash_peer(peer: &Identity) -> u64 {
+    hash(&peer.canonical())
+}
+
+fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    peer.canonical().hash(&mut hasher);
+    value.hash(&mut hasher);
     hasher.finish()
 }
 

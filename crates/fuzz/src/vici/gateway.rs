@@ -4,8 +4,9 @@ use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Identity, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
-use testudo_ike::output::{ChildSaId, IkeSaId};
+use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::selector::AddrRange;
+use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{Change, Control, Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
@@ -131,6 +132,10 @@ impl Control for Gateway {
 
     fn tell_all(&mut self, _: JobId, _: Change, _: Zeroizing<Vec<u8>>) -> bool {
         false
+    }
+
+    fn children(&self, _: &str, _: Time) -> Vec<ChildReport> {
+        Vec::new()
     }
 
     fn node_of(&self, _: IkeSaId) -> Option<u32> {

@@ -1,9 +1,11 @@
 //! The loaded connections: checked before they are taken, found by name, by addresses and by child.
 
 use super::error::{InitiateError, LoadError};
+use super::record::ChildRecord;
 use super::remotes::Remotes;
 use crate::cert::Certificate;
 use crate::config::{Child, ChildMode, Connection, EspProposal, IkeProposal, StartAction};
+use crate::output::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,10 +13,35 @@ use std::sync::Arc;
 /// All connections.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    by_name: BTreeMap<String, Arc<Connection>>,
+    by_name: BTreeMap<String, Loaded>,
     remotes: Remotes,
     /// The CAs that they name.
     cas: NamedCas,
+}
+
+/// A connection, and what is remembered of its children.
+#[derive(Debug)]
+struct Loaded {
+    connection: Arc<Connection>,
+    /// In the order of its children.
+    records: Box<[ChildRecord]>,
+}
+
+impl Loaded {
+    /// Of what was loaded before, children of the same names keep their records.
+    fn new(now: Time, connection: Connection, before: Option<&Self>) -> Self {
+        let known: BTreeMap<&str, &ChildRecord> = before.into_iter().flat_map(Self::children).collect();
+        let record = |child: &Child| match known.get(child.name.as_str()) {
+            Some(record) => (*record).clone(),
+            None => ChildRecord::new(now),
+        };
+        let records = connection.children.iter().map(record).collect();
+        Self { connection: Arc::new(connection), records }
+    }
+
+    fn children(&self) -> impl Iterator<Item = (&str, &ChildRecord)> {
+        self.connection.children.iter().map(|child| child.name.as_str()).zip(&self.records)
+    }
 }
 
 /// CAs by their DER, with how many connections name each: many connections name few.
@@ -41,25 +68,47 @@ impl NamedCas {
 
 impl Connections {
     /// Adds a connection in the place of one of the same name, which is returned.
-    pub(crate) fn load(&mut self, connection: Connection) -> Result<Option<Arc<Connection>>, LoadError> {
+    pub(crate) fn load(
+        &mut self,
+        now: Time,
+        connection: Connection,
+    ) -> Result<Option<Arc<Connection>>, LoadError> {
         check(&connection)?;
-        let before = self.unload(&connection.name);
+        let before = self.take(&connection.name);
         self.cas.add(&connection);
         if connection.has_peers() {
             self.remotes.add(&connection.name, &connection.remote_addrs);
         }
-        self.by_name.insert(connection.name.clone(), Arc::new(connection));
-        Ok(before)
+        let name = connection.name.clone();
+        self.by_name.insert(name, Loaded::new(now, connection, before.as_ref()));
+        Ok(before.map(|before| before.connection))
     }
 
     /// Takes the connection of that name out.
     pub(crate) fn unload(&mut self, name: &str) -> Option<Arc<Connection>> {
-        let connection = self.by_name.remove(name)?;
-        if connection.has_peers() {
-            self.remotes.remove(name, &connection.remote_addrs);
+        self.take(name).map(|loaded| loaded.connection)
+    }
+
+    fn take(&mut self, name: &str) -> Option<Loaded> {
+        let loaded = self.by_name.remove(name)?;
+        if loaded.connection.has_peers() {
+            self.remotes.remove(name, &loaded.connection.remote_addrs);
         }
-        self.cas.remove(&connection);
-        Some(connection)
+        self.cas.remove(&loaded.connection);
+        Some(loaded)
+    }
+
+    /// What is remembered of the children of a connection, in the order of the configuration.
+    pub(crate) fn records(&self, connection: &str) -> impl Iterator<Item = (&Child, &ChildRecord)> {
+        let loaded = self.by_name.get(connection).into_iter();
+        loaded.flat_map(|loaded| loaded.connection.children.iter().zip(&loaded.records))
+    }
+
+    /// What is remembered of a child, if it is configured.
+    pub(crate) fn record_mut(&mut self, connection: &str, child: &str) -> Option<&mut ChildRecord> {
+        let Loaded { connection, records } = self.by_name.get_mut(connection)?;
+        let place = connection.children.iter().position(|configured| configured.name == child)?;
+        records.get_mut(place)
     }
 
     /// The CAs that connections name.
@@ -68,15 +117,15 @@ impl Connections {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Connection>> {
-        self.by_name.get(name).cloned()
+        self.by_name.get(name).map(|loaded| loaded.connection.clone())
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Connection> {
-        self.by_name.get(name).map(|connection| &**connection)
+        self.by_name.get(name).map(|loaded| &*loaded.connection)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Connection>> {
-        self.by_name.values()
+        self.by_name.values().map(|loaded| &loaded.connection)
     }
 
     /// The connection of a child to negotiate; without a connection's name the first that has such a child.
@@ -109,6 +158,7 @@ impl Connections {
     /// The connections that accept a peer between these addresses, the most specific first.
     pub(crate) fn between(&self, local: IpAddr, remote: IpAddr) -> Vec<Arc<Connection>> {
         let possible = self.remotes.with(remote).into_iter().filter_map(|name| self.by_name.get(name));
+        let possible = possible.map(|loaded| &loaded.connection);
         let mut found: Vec<_> = possible.filter_map(|c| Some((c.address_fit(local, remote)?, c))).collect();
         // Stable: among equals the order of names stands.
         found.sort_by_key(|(fit, _)| std::cmp::Reverse(*fit));

@@ -101,6 +101,7 @@ impl Endpoint {
         self.stats.failed += 1;
         let line = format!("establishing CHILD_SA {} of {} failed: {reason}", attempt.child, sa.connection);
         self.log(sa, FAILURE, line);
+        self.note_failure(now, &sa.connection, &attempt.child, reason.to_string());
         let connection = sa.connection.clone();
         self.initiate_done(now, &connection, sa.id, &attempt.child, Err(reason.clone()));
     }

@@ -4,6 +4,7 @@
 //! deterministic: the same calls with the same allocator give the same outputs.
 
 mod actions;
+mod children;
 mod computing;
 mod config;
 mod connections;
@@ -21,6 +22,7 @@ mod lifecycle;
 mod log_limit;
 pub(crate) mod pools;
 pub(crate) mod reauth;
+mod record;
 mod reload;
 mod remotes;
 mod renewal;
@@ -37,11 +39,13 @@ mod terminate;
 mod timers;
 mod unique;
 
+pub use children::{ChildState, ChildStatus};
 pub use computing::{Done, Job, JobId};
 pub use config::{EndpointConfig, RetransmitPolicy};
 pub use error::{InitiateError, LoadError, PoolError, SnapshotError, TerminateError};
 pub use exchanges::{ExchangeCounter, ExchangeCounters, Exchanges};
 pub use pools::{LeaseStatus, PoolStatus};
+pub use record::ChildFailure;
 pub use replication::{Homes, Outline};
 pub use stats::{Discard, Stats};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus, SaNames};

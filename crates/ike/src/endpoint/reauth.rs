@@ -384,7 +384,7 @@ impl Endpoint {
     }
 
     /// True if another Child SA carries what this one did, or is about to.
-    pub(super) fn has_heir(&self, sa: &IkeSa, child: &ChildSa) -> bool {
+    pub(crate) fn has_heir(&self, sa: &IkeSa, child: &ChildSa) -> bool {
         child.outbound == Outbound::Retired || self.heir(sa, child.params.spi_in).is_some()
     }
 }

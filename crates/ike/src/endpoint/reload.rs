@@ -22,7 +22,7 @@ impl Endpoint {
     /// See [`Endpoint::load_connection`].
     pub(super) fn load(&mut self, now: Time, connection: Connection) -> Result<(), LoadError> {
         let name = connection.name.clone();
-        let before = self.connections.load(connection)?;
+        let before = self.connections.load(now, connection)?;
         let made_by = before.clone().or(self.former.remove(&name));
         let Some(loaded) = self.connections.get(&name).filter(|loaded| before.as_ref() != Some(loaded))
         else {

@@ -78,7 +78,11 @@ impl Endpoint {
         child.outbound = Outbound::Expired;
         child.limits = ChildLimits::default();
         let line = format!("CHILD_SA {}{{{}}} carries nothing any more: {what} is over", child.name, id.0);
+        let name = child.name.clone();
         self.log(sa, if needed { FAILURE } else { ORDINARY }, line);
+        if needed {
+            self.note_child_down(now, &sa.connection, &name, &Reason::Expired);
+        }
         self.outputs.push_back(Output::RemoveChild { child: id, spi_in });
         match phase {
             ChildPhase::Deleting | ChildPhase::Deleted(_) => Ok(()),

@@ -146,19 +146,14 @@ impl Endpoint {
             self.outputs.push_back(Output::RemoveAddress { ike: id, addr: *addr });
         }
         self.end_waiting(now, &sa);
+        self.note_children_elsewhere(now, &sa);
         self.forget_former(&sa.connection);
         true
     }
 
     /// Who waits for an initiation gets no result from here any more.
     fn end_waiting(&mut self, now: Time, sa: &IkeSa) {
-        let attempt = match &sa.phase {
-            Phase::InitSent(init) => Some(&init.attempt),
-            Phase::Intermediate(sent) => Some(&sent.opening.attempt),
-            Phase::AuthSent(sent) => Some(&sent.attempt),
-            _ => None,
-        };
-        if let Some(attempt) = attempt {
+        if let Some(attempt) = sa.phase.attempt() {
             let elsewhere = Reason::Refused("another node goes on with the IKE_SA".into());
             self.initiate_done(now, &sa.connection, sa.id, &attempt.child, Err(elsewhere));
         }

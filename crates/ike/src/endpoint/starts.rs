@@ -86,6 +86,16 @@ impl Starts {
         self.wanted.keys().map(|(connection, child)| (connection.as_str(), child.as_str()))
     }
 
+    /// True if the child is wanted, whether a try is due or not.
+    pub(crate) fn is_wanted(&self, connection: &str, child: &str) -> bool {
+        self.wanted.contains_key(&(connection.to_owned(), child.to_owned()))
+    }
+
+    /// When the child is tried next, if it is not being tried.
+    pub(crate) fn due_at(&self, connection: &str, child: &str) -> Option<Time> {
+        self.wanted.get(&(connection.to_owned(), child.to_owned())).copied().flatten()
+    }
+
     /// The child comes up with the next packet for it.
     pub(crate) fn trap(&mut self, connection: &str, child: &str) {
         self.trapped.insert((connection.to_owned(), child.to_owned()));

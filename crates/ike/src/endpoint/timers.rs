@@ -102,12 +102,8 @@ impl Endpoint {
             return Err(silent);
         }
         let Some(connection) = self.connections.get(&sa.connection) else { return Err(silent) };
-        let number = match &sa.phase {
-            Phase::InitSent(init) => init.attempt.number,
-            Phase::Intermediate(sent) => sent.opening.attempt.number,
-            Phase::AuthSent(sent) => sent.attempt.number,
-            _ => return Err(silent),
-        };
+        let Some(Attempt { number, .. }) = sa.phase.attempt() else { return Err(silent) };
+        let number = *number;
         if connection.keyingtries != 0 && number >= connection.keyingtries {
             return Err(silent);
         }
@@ -117,6 +113,7 @@ impl Endpoint {
         let of =
             if connection.keyingtries == 0 { String::new() } else { format!("/{}", connection.keyingtries) };
         self.log(sa, FAILURE, format!("{silent}, trying again ({}{of})", next.number));
+        self.note_failure(now, &sa.connection, &next.child, silent.to_string());
         let home = Home::Renewing(sa.our_spi().share());
         self.begin_attempt(now, sa, &connection, next, path, home)
     }
@@ -130,6 +127,7 @@ impl Endpoint {
             }
             if let Err(error) = self.initiate(now, Some(&connection), &child) {
                 self.log_connection(&connection, FAILURE, format!("cannot initiate {child}: {error}"));
+                self.note_failure(now, &connection, &child, error.to_string());
                 self.starts.schedule(&connection, &child, now.plus(self.config.start_retry));
             } else {
                 self.log_connection(&connection, DETAIL, format!("initiated {child} by itself"));

@@ -248,6 +248,7 @@ impl Endpoint {
             None => self.event(Event::ChildUp(sa.id, id)),
             Some(old) => self.event(Event::ChildRekeyed(sa.id, old, id)),
         }
+        self.note_child_up(now, &sa.connection, &child.name);
         if missed {
             // Whoever asked for it meanwhile has it now.
             let connection = sa.connection.clone();
@@ -321,6 +322,9 @@ impl Endpoint {
         }
         let reason = if matches!(child.phase, ChildPhase::Deleted(_)) { &Reason::Rekeyed } else { reason };
         self.log(sa, level_of_end(reason), format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
+        if !self.has_heir(sa, &child) {
+            self.note_child_down(now, &sa.connection, &child.name, reason);
+        }
         self.event(Event::ChildDown(sa.id, id, reason.clone()));
     }
 

@@ -134,9 +134,17 @@ impl Creating {
         matches!(self.what, What::Ike(_))
     }
 
-    /// True if it is for another Child SA of that name, not for the renewal of one.
+    /// The name of the child that it is for, if it is for another Child SA, not for the renewal of one.
+    pub(crate) fn new_child(&self) -> Option<&str> {
+        match &self.what {
+            What::Child { name, replaces: None, .. } => Some(name),
+            What::Child { .. } | What::Ike(_) => None,
+        }
+    }
+
+    /// True if it is for another Child SA of that name.
     pub(crate) fn is_new_child(&self, wanted: &str) -> bool {
-        matches!(&self.what, What::Child { name, replaces: None, .. } if name == wanted)
+        self.new_child() == Some(wanted)
     }
 
     /// True if it is for one of that name in the place of one whose configuration has changed.

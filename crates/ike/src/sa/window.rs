@@ -86,6 +86,16 @@ pub(crate) enum Task {
     SyncReplayCounters(u64),
 }
 
+impl Task {
+    /// The name of the child, if it asks for a further Child SA.
+    pub(crate) fn new_child(&self) -> Option<&str> {
+        match self {
+            Self::NewChild { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+}
+
 /// A task that the peer could not take: its turn comes again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Delayed {

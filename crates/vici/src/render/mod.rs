@@ -25,7 +25,7 @@ const CHILDREN_MOST: usize = MAX_PACKET / 2;
 
 /// Wraps sections of children into as many events as the length of a packet demands, each with the same head; one at
 /// least.
-fn split_events(
+pub(crate) fn split_events(
     children: impl IntoIterator<Item = (String, Message)>,
     wrap: impl Fn(Message) -> Message,
 ) -> Vec<Message> {

@@ -75,6 +75,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
         "rekey" => rekey(request, control),
         "list-sas" => list_sas(request, control),
         "list-conns" => list_conns(request, control),
+        "testudo-children" => list_children(request, control),
         "list-policies" => list_policies(request, control),
         "list-certs" => credentials::list_certs(request, control),
         "list-authorities" => credentials::list_authorities(request, control),
@@ -323,6 +324,11 @@ fn list_conns(request: &Request, control: &dyn Control) -> Result<Answer, Refusa
     let ike = fields.text("ike")?;
     fields.finish()?;
     Ok(Answer::Stream(Stream::new(Source::Conns(connections(control, ike)))))
+}
+
+fn list_children(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {
+    fields(request)?.finish()?;
+    Ok(Answer::Stream(Stream::new(Source::Children(connections(control, None)))))
 }
 
 fn list_policies(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {

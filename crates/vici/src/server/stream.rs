@@ -1,6 +1,7 @@
 //! Answers that come as a series of events, made as fast as the client reads and no faster.
 
 use crate::Error;
+use crate::children::ChildReport;
 use crate::codec::MAX_PACKET;
 use crate::control::{Control, Selection};
 use crate::message::Message;
@@ -24,6 +25,8 @@ pub(super) enum Source {
     Sas(VecDeque<IkeSaId>, Selection),
     /// `list-conns`.
     Conns(VecDeque<String>),
+    /// `testudo-children`.
+    Children(VecDeque<String>),
     /// `list-policies`.
     Policies(VecDeque<String>, PolicyFilter),
     /// `list-certs`.
@@ -95,6 +98,7 @@ impl Source {
         match self {
             Self::Sas(..) => Event::ListSa,
             Self::Conns(_) => Event::ListConn,
+            Self::Children(_) => Event::TestudoChild,
             Self::Policies(..) => Event::ListPolicy,
             Self::Certs(_) => Event::ListCert,
             Self::Authorities(_) => Event::ListAuthority,
@@ -111,6 +115,10 @@ impl Source {
             Self::Conns(names) => {
                 let Some(name) = names.pop_front() else { return false };
                 out.extend(control.connection(&name).into_iter().flat_map(render::list_conn));
+            }
+            Self::Children(names) => {
+                let Some(name) = names.pop_front() else { return false };
+                out.extend(ChildReport::events(&name, &control.children(&name, now)));
             }
             Self::Policies(names, filter) => {
                 let Some(name) = names.pop_front() else { return false };

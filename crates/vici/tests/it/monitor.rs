@@ -20,6 +20,7 @@ fn every_streamed_command_ends_with_a_confirmed_unregistration() {
         ("list-policies", "list-policy", 0),
         ("list-certs", "list-cert", 0),
         ("list-authorities", "list-authority", 0),
+        ("testudo-children", "testudo-child", 0),
     ] {
         let events = client.stream(command, event, Message::new()).unwrap();
         assert_eq!(events.len(), items, "{command}");

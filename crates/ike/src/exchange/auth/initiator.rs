@@ -306,6 +306,7 @@ impl Endpoint {
         if let Err(reason) = &result {
             self.stats.failed += 1;
             self.log(sa, FAILURE, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
+            self.note_failure(now, &connection.name, name, reason.to_string());
             self.alloc.release_esp_spi(now, sent.spi_in);
         }
         // An address comes in IKE_AUTH or never: without it the IKE SA is of no use.

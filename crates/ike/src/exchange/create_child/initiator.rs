@@ -377,6 +377,7 @@ impl Endpoint {
     pub(crate) fn child_failed(&mut self, now: Time, sa: &IkeSa, name: &str, reason: Reason) {
         self.stats.failed += 1;
         self.log(sa, FAILURE, format!("establishing CHILD_SA {name} of {} failed: {reason}", sa.connection));
+        self.note_failure(now, &sa.connection, name, reason.to_string());
         let connection = sa.connection.clone();
         self.initiate_done(now, &connection, sa.id, name, Err(reason));
     }
@@ -393,6 +394,7 @@ impl Endpoint {
         if !needed {
             return;
         }
+        self.note_failure(now, &sa.connection, &name, format!("no new keys: {why}"));
         self.stats.failed += 1;
         if missed {
             self.make_anew(sa, old, name);

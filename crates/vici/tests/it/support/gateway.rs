@@ -13,6 +13,7 @@ use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
 use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
+use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
     Change, Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version,
@@ -34,6 +35,8 @@ pub(crate) struct Gateway {
     pub(crate) pools: Vec<Pool>,
     /// By number.
     pub(crate) sas: Vec<IkeSaStatus>,
+    /// Of connections.
+    pub(crate) children: Vec<ChildReport>,
     pub(crate) initiations: Vec<(JobId, Initiate)>,
     pub(crate) terminations: Vec<(JobId, Terminate)>,
     pub(crate) rekeyings: Vec<Rekey>,
@@ -190,6 +193,10 @@ impl Control for Gateway {
     fn tell_all(&mut self, job: JobId, change: Change, command: Zeroizing<Vec<u8>>) -> bool {
         self.told.push((job, change, command.to_vec()));
         self.tells
+    }
+
+    fn children(&self, connection: &str, _: Time) -> Vec<ChildReport> {
+        self.children.iter().filter(|child| child.connection == connection).cloned().collect()
     }
 
     fn node_of(&self, _: IkeSaId) -> Option<u32> {

@@ -1,0 +1,232 @@
+//! What operators see of the configured children: which of them are up, and why the others are not.
+
+use super::Endpoint;
+use super::record::{ChildFailure, ChildRecord, is_loss};
+use crate::config::{Child, ChildMode};
+use crate::output::{Reason, Time};
+use crate::sa::{IkeSa, Reauth, Task};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How a configured child stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChildState {
+    /// It has a Child SA.
+    Up,
+    /// The peer is being asked for one.
+    Establishing,
+    /// The last attempt failed, and the next one has its time.
+    Waiting,
+    /// It is to be up, and nothing is done for that here.
+    #[default]
+    Down,
+    /// The next packet for it brings it up.
+    Trapped,
+    /// It is for the peer or an operator to bring it up.
+    Passive,
+    /// It has no SA: its traffic passes in clear.
+    Pass,
+    /// It has no SA: its traffic is discarded.
+    Drop,
+}
+
+impl ChildState {
+    /// All states.
+    pub const ALL: [Self; 8] = [
+        Self::Up,
+        Self::Establishing,
+        Self::Waiting,
+        Self::Down,
+        Self::Trapped,
+        Self::Passive,
+        Self::Pass,
+        Self::Drop,
+    ];
+
+    /// For operators and programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Establishing => "establishing",
+            Self::Waiting => "waiting",
+            Self::Down => "down",
+            Self::Trapped => "trapped",
+            Self::Passive => "passive",
+            Self::Pass => "pass",
+            Self::Drop => "drop",
+        }
+    }
+}
+
+/// A configured child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildStatus {
+    /// `children.<name>`.
+    pub name: String,
+    /// How it stands.
+    pub state: ChildState,
+    /// It is to be up without anybody asking: by its `start_action`, or because it was lost and is
+    /// started again.
+    pub expected: bool,
+    /// Since when it is up, or not up. `None`: unknown, because it is about to change.
+    pub since: Option<Time>,
+    /// What failed last.
+    pub failure: Option<ChildFailure>,
+    /// When the peer is asked again, while it is waited for that.
+    pub next_try: Option<Time>,
+    /// When its peer last proved that it lives; of several peers the one that was heard last.
+    pub heard: Option<Time>,
+    /// Child SAs of it that are up: one for each peer.
+    pub sas: usize,
+}
+
+/// What the IKE SAs of a connection have of one child.
+#[derive(Debug, Default)]
+struct Found {
+    sas: usize,
+    installed: Option<Time>,
+    heard: Option<Time>,
+    asked: bool,
+    /// When the peer of an IKE SA that is up is asked again.
+    retry: Option<Time>,
+}
+
+impl Endpoint {
+    /// The children of a connection, in the order of the configuration: as far as this node knows.
+    /// Costs as much as the connection has children and IKE SAs.
+    pub fn children(&self, connection: &str) -> Vec<ChildStatus> {
+        let found = self.found(connection);
+        let none = Found::default();
+        let records = self.connections.records(connection);
+        let status = |(child, record): (&Child, &ChildRecord)| {
+            self.child_status(connection, child, record, found.get(child.name.as_str()).unwrap_or(&none))
+        };
+        records.map(status).collect()
+    }
+
+    fn child_status(
+        &self,
+        connection: &str,
+        child: &Child,
+        record: &ChildRecord,
+        found: &Found,
+    ) -> ChildStatus {
+        let start = self.starts.due_at(connection, &child.name);
+        let next_try = found.retry.into_iter().chain(start).min();
+        let state = self.child_state(connection, child, found, next_try.is_some());
+        let wanted = self.starts.is_wanted(connection, &child.name);
+        let tried = matches!(state, ChildState::Up | ChildState::Establishing | ChildState::Waiting);
+        let starts = child.mode.is_negotiated() && child.start_action.starts();
+        let up = state == ChildState::Up;
+        ChildStatus {
+            name: child.name.clone(),
+            state,
+            expected: starts || wanted && tried,
+            since: record.since(up).or(found.installed),
+            failure: record.failure().cloned(),
+            next_try: next_try.filter(|_| state == ChildState::Waiting),
+            heard: found.heard,
+            sas: found.sas,
+        }
+    }
+
+    fn child_state(&self, connection: &str, child: &Child, found: &Found, waits: bool) -> ChildState {
+        match child.mode {
+            ChildMode::Pass => return ChildState::Pass,
+            ChildMode::Drop => return ChildState::Drop,
+            ChildMode::Tunnel | ChildMode::Transport => {}
+        }
+        if found.sas > 0 {
+            ChildState::Up
+        } else if found.asked {
+            ChildState::Establishing
+        } else if waits {
+            ChildState::Waiting
+        } else if self.is_trapped(connection, &child.name) {
+            ChildState::Trapped
+        } else if child.start_action.starts() {
+            ChildState::Down
+        } else {
+            ChildState::Passive
+        }
+    }
+
+    /// By child.
+    fn found<'a>(&'a self, connection: &'a str) -> BTreeMap<&'a str, Found> {
+        let mut found = BTreeMap::new();
+        let live = |sa: &&IkeSa| sa.closing.is_none() && sa.reauth != Some(Reauth::Done);
+        for sa in self.table.of_connection(connection).filter(live) {
+            if let Some(attempt) = sa.phase.attempt() {
+                of(&mut found, &attempt.child).asked = true;
+            } else if sa.is_established() {
+                look_at(sa, &mut found);
+            }
+        }
+        found
+    }
+
+    /// A child has a Child SA.
+    pub(crate) fn note_child_up(&mut self, now: Time, connection: &str, child: &str) {
+        if let Some(record) = self.connections.record_mut(connection, child) {
+            record.came_up(now);
+        }
+    }
+
+    /// A child has lost a Child SA.
+    pub(crate) fn note_child_down(&mut self, now: Time, connection: &str, child: &str, reason: &Reason) {
+        let Some(record) = self.connections.record_mut(connection, child).filter(|_| is_loss(reason)) else {
+            return;
+        };
+        record.went_down(now);
+        // The peer that began anew is up again with its new IKE SA.
+        if *reason != Reason::Replaced {
+            record.failed(now, reason.to_string());
+        }
+    }
+
+    /// Another node goes on with the children of an IKE SA.
+    pub(crate) fn note_children_elsewhere(&mut self, now: Time, sa: &IkeSa) {
+        for child in &sa.children {
+            if let Some(record) = self.connections.record_mut(&sa.connection, &child.name) {
+                record.went_down(now);
+            }
+        }
+    }
+
+    /// Something that was tried for a child came to nothing.
+    pub(crate) fn note_failure(&mut self, now: Time, connection: &str, child: &str, why: String) {
+        if let Some(record) = self.connections.record_mut(connection, child) {
+            record.failed(now, why);
+        }
+    }
+}
+
+fn look_at<'a>(sa: &'a IkeSa, found: &mut BTreeMap<&'a str, Found>) {
+    for child in sa.children.iter().filter(|child| child.is_installed()) {
+        let of_child = of(found, &child.name);
+        if child.is_missed() {
+            // Its renewal brings it back.
+            of_child.asked |= sa.is_renewing(child.id);
+            continue;
+        }
+        of_child.sas += 1;
+        of_child.heard = of_child.heard.max(Some(sa.last_heard));
+        of_child.installed = of_child.installed.into_iter().chain([child.installed]).min();
+    }
+    let asked = sa.creating.as_ref().and_then(|creating| creating.new_child());
+    let waiting = sa.outgoing.tasks.iter().filter_map(Task::new_child);
+    for name in asked.into_iter().chain(waiting) {
+        of(found, name).asked = true;
+    }
+    for delayed in &sa.outgoing.later {
+        if let Some(name) = delayed.task.new_child() {
+            let retry = &mut of(found, name).retry;
+            *retry = retry.iter().copied().chain([delayed.at]).min();
+        }
+    }
+}
+
+fn of<'a, 'f>(found: &'f mut BTreeMap<&'a str, Found>, child: &'a str) -> &'f mut Found {
+    found.entry(child).or_default()
+}

@@ -1,0 +1,137 @@
+//! `testudo-children`, a command of our own: every configured child, and whether it is up. It is
+//! answered by `testudo-child` events, one for each connection, or several where its children do
+//! not fit into one.
+//!
+//! ```text
+//! testudo-child = {
+//!     <connection> = {
+//!         <child> = {
+//!             state = <up, establishing, waiting, down, trapped, passive, pass or drop>
+//!             expected = <yes or no>      # it is to be up without anybody asking
+//!             since = <seconds since it is up, or not up, if known>
+//!             error = <what failed last, if anything has>
+//!             error-ago = <seconds since then>
+//!             next-try = <seconds until the peer is asked again, if that is waited for>
+//!             silent = <seconds since the peer last proved that it lives, if it is up on this node>
+//!             sas = <Child SAs of it that are up>
+//!             node = <the node of a cluster that has it, or is to bring it up>
+//!         }
+//!     }
+//! }
+//! ```
+
+use crate::Error;
+use crate::answer::{answer_error, number, text};
+use crate::message::Message;
+use crate::render::{sentence, split_events};
+use serde::Serialize;
+pub use testudo_ike::endpoint::ChildState;
+
+/// Longest reason told, in octets.
+const MAX_REASON: usize = 500;
+
+/// A configured child.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ChildReport {
+    /// `connections.<name>`.
+    pub connection: String,
+    /// `children.<name>`.
+    pub name: String,
+    /// How it stands.
+    pub state: ChildState,
+    /// It is to be up without anybody asking.
+    pub expected: bool,
+    /// Seconds since it is up, or not up.
+    pub since: Option<u64>,
+    /// What failed last.
+    pub last_error: Option<ChildError>,
+    /// Seconds until the peer is asked again.
+    pub next_try: Option<u64>,
+    /// Seconds since the peer last proved that it lives.
+    pub silent: Option<u64>,
+    /// Child SAs of it that are up.
+    pub sas: u64,
+    /// The node of a cluster that has it, or is to bring it up.
+    pub node: Option<u64>,
+}
+
+/// What failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ChildError {
+    /// Why.
+    pub reason: String,
+    /// Seconds since then.
+    pub ago: u64,
+}
+
+impl ChildReport {
+    /// True if it is to be up, and is not.
+    pub fn is_missed(&self) -> bool {
+        self.expected && self.state != ChildState::Up
+    }
+
+    /// The events for one connection: none without children.
+    pub fn events(connection: &str, children: &[Self]) -> Vec<Message> {
+        if children.is_empty() {
+            return Vec::new();
+        }
+        let children = children.iter().map(|child| (child.name.clone(), child.to_message()));
+        split_events(children, |children| Message::new().with_section(connection, children))
+    }
+
+    /// Reads all events.
+    pub fn read_all(events: &[Message]) -> Result<Vec<Self>, Error> {
+        let connections = events.iter().flat_map(Message::sections);
+        let children = connections.flat_map(|(connection, content)| {
+            content.sections().map(move |(name, child)| Self::from_message(connection, name, child))
+        });
+        children.collect()
+    }
+
+    fn to_message(&self) -> Message {
+        let mut message = Message::new().with("state", self.state.as_str());
+        message.add("expected", if self.expected { "yes" } else { "no" });
+        if let Some(error) = &self.last_error {
+            let mut reason = sentence(&error.reason);
+            reason.truncate(MAX_REASON);
+            message.add("error", reason);
+            message.add_text("error-ago", error.ago);
+        }
+        for (key, value) in [
+            ("since", self.since),
+            ("next-try", self.next_try),
+            ("silent", self.silent),
+            ("sas", Some(self.sas)),
+            ("node", self.node),
+        ] {
+            if let Some(value) = value {
+                message.add_text(key, value);
+            }
+        }
+        message
+    }
+
+    fn from_message(connection: &str, name: &str, message: &Message) -> Result<Self, Error> {
+        let optional = |key: &str| message.text(key).map(|_| number(message, key)).transpose();
+        let found = text(message, "state")?;
+        let state = ChildState::ALL.into_iter().find(|state| state.as_str() == found);
+        let last_error = match message.text("error") {
+            Some(reason) => {
+                Some(ChildError { reason: reason.to_owned(), ago: number(message, "error-ago")? })
+            }
+            None => None,
+        };
+        Ok(Self {
+            connection: connection.to_owned(),
+            name: name.to_owned(),
+            state: state.ok_or_else(|| answer_error("state", found, "the state of a child"))?,
+            expected: text(message, "expected")? == "yes",
+            since: optional("since")?,
+            last_error,
+            next_try: optional("next-try")?,
+            silent: optional("silent")?,
+            sas: number(message, "sas")?,
+            node: optional("node")?,
+        })
+    }
+}
