@@ -7,6 +7,7 @@ mod answers;
 mod bad_auth;
 mod certificates;
 mod certificates_hostile;
+mod children;
 mod collisions;
 mod common;
 mod computing;
