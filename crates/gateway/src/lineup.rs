@@ -33,7 +33,7 @@ impl Lineup {
     }
 
     /// As many as are wanted; else one, whose packets of one SA never overtake each other.
-    fn with(ports: &[Queues], wanted: Option<usize>, cpus: &[usize]) -> Self {
+    pub(crate) fn with(ports: &[Queues], wanted: Option<usize>, cpus: &[usize]) -> Self {
         let count = wanted.unwrap_or(1);
         let own = usable(ports).min(count);
         let post = |worker: usize| {
@@ -80,14 +80,20 @@ fn ask(port: &PortConfig) -> Result<Queues, String> {
         || format!("{}: found \"{}\", expected an interface of this host", port.place, port.interface);
     nix::net::if_::if_nametoindex(port.interface.as_str()).map_err(|_| missing())?;
     let found = queues_of(&port.interface).map_err(|e| format!("{}: {e}", port.place))?;
-    if found.receive > MAX_QUEUES.into() {
-        return Err(format!(
-            "{}: \"{}\" has {} receive queues, expected at most {MAX_QUEUES}: ethtool -L {3} combined {MAX_QUEUES}, or rx \
-             {MAX_QUEUES} where the driver counts them apart",
-            port.place, port.interface, found.receive, port.interface
-        ));
-    }
+    check_queues(port, found)?;
     Ok(found)
+}
+
+/// Whether the filter can tell the queues of a port apart.
+pub(crate) fn check_queues(port: &PortConfig, found: Queues) -> Result<(), String> {
+    if found.receive <= MAX_QUEUES.into() {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: \"{}\" has {} receive queues, expected at most {MAX_QUEUES}: ethtool -L {3} combined {MAX_QUEUES}, or rx \
+         {MAX_QUEUES} where the driver counts them apart",
+        port.place, port.interface, found.receive, port.interface
+    ))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! below; this one owns the sockets, the threads and the order of things.
 #![forbid(unsafe_code)]
 
+mod check;
 mod children;
 mod clock;
 mod cluster;
@@ -59,9 +60,13 @@ struct Arguments {
     /// Configuration file.
     #[arg(long, value_name = "FILE", default_value = "/etc/testudo/testudo.toml")]
     config: PathBuf,
-    /// Check testudo.toml, and leave: not swanctl.conf, nor whether the interfaces are there.
+    /// Check testudo.toml and this host, say what the gateway would do, and leave. Changes nothing. Exit code 1:
+    /// testudod would not start.
     #[arg(long, conflicts_with = "cleanup")]
     check: bool,
+    /// With --check: what swanctl is to load.
+    #[arg(long, value_name = "FILE", default_value = "/etc/swanctl/swanctl.conf", requires = "check")]
+    swanctl: PathBuf,
     /// Take away the XDP filter, its maps, the TUN and the routes that a gateway left behind, and leave. Protected
     /// traffic is no longer held back after this.
     #[arg(long)]
@@ -75,7 +80,7 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     if arguments.check {
-        return ExitCode::SUCCESS;
+        return check::run(&config, &arguments.swanctl);
     }
     if let Err(error) = log::start(config.log) {
         return fail(&format!("cannot start the log: {error}"));

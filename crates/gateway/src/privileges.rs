@@ -20,12 +20,25 @@ const NEEDS: [Need; 5] = [
 /// CAP_SYS_ADMIN stands in for CAP_BPF and CAP_PERFMON (capabilities(7)).
 const SYS_ADMIN: u32 = 21;
 
+/// CAP_IPC_LOCK, and CAP_SYS_RESOURCE, by which the limit is raised.
+const MEMORY: [u32; 2] = [14, 24];
+
 /// One line for each missing right.
 pub(crate) fn missing() -> Result<Vec<String>, String> {
     let status =
         std::fs::read_to_string("/proc/self/status").map_err(|e| format!("/proc/self/status: {e}"))?;
-    let effective = effective(&status).ok_or("/proc/self/status: found no CapEff line, expected one")?;
+    missing_in(&status)
+}
+
+/// The same by the text of /proc/self/status.
+pub(crate) fn missing_in(status: &str) -> Result<Vec<String>, String> {
+    let effective = effective(status).ok_or("/proc/self/status: found no CapEff line, expected one")?;
     Ok(missing_of(effective))
+}
+
+/// True if a process may lock as much memory as it likes, or let itself.
+pub(crate) fn locks_memory(status: &str) -> bool {
+    effective(status).is_some_and(|effective| MEMORY.iter().any(|bit| effective & (1 << bit) != 0))
 }
 
 fn effective(status: &str) -> Option<u64> {
@@ -75,6 +88,13 @@ mod tests {
         let missing = missing_of(1 << SYS_ADMIN);
         assert_eq!(missing.len(), 3);
         assert!(missing.iter().all(|m| !m.contains("CAP_BPF") && !m.contains("CAP_PERFMON")), "{missing:?}");
+    }
+
+    #[test]
+    fn memory_is_locked_by_either_of_two_rights() {
+        let status = |bits: u64| format!("CapEff:\t{bits:016x}\n");
+        assert!(locks_memory(&status(1 << 14)) && locks_memory(&status(1 << 24)));
+        assert!(!locks_memory(&status(!(1 << 14 | 1 << 24))));
     }
 
     #[test]

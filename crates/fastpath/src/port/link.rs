@@ -20,7 +20,7 @@ pub(super) struct Link {
 pub(super) fn query(interface: &str) -> Result<Link> {
     let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
     let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
-    let ask = |call, request| ioctl(&socket, request, interface).map_err(failed(call));
+    let ask = |call, request| ask_kernel(&socket, request, interface).map_err(failed(call));
     let index = ask("ioctl(SIOCGIFINDEX)", libc::SIOCGIFINDEX)?;
     let address = ask("ioctl(SIOCGIFHWADDR)", libc::SIOCGIFHWADDR)?;
     let mtu = ask("ioctl(SIOCGIFMTU)", libc::SIOCGIFMTU)?;
@@ -58,7 +58,8 @@ pub fn driver_of(interface: &str) -> Result<Option<String>> {
     driver(&socket, interface).map_err(failed("ioctl(ETHTOOL_GDRVINFO)"))
 }
 
-fn ioctl(socket: &OwnedFd, request: libc::Ioctl, interface: &str) -> io::Result<libc::ifreq> {
+/// The answer to a request that reads the name of an interface and nothing else.
+pub(super) fn ask_kernel(socket: &OwnedFd, request: libc::Ioctl, interface: &str) -> io::Result<libc::ifreq> {
     let mut ask = named(interface)?;
     // SAFETY: these requests read the name of and write to a live `ifreq`.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut ask) };

@@ -3,6 +3,7 @@
 //! A port moves frames and knows nothing of what is in them. [`xdp::XdpPort`] is AF_XDP; [`fake::FakePort`] is
 //! memory, for tests and for measuring the pipeline without a network.
 
+mod facts;
 pub mod fake;
 mod join;
 mod link;
@@ -10,6 +11,7 @@ mod open_checksums;
 pub mod xdp;
 
 pub use crate::ethtool::Queues;
+pub use facts::{Facts, facts_of};
 pub use link::{driver_of, queues_of, speed_of};
 pub use open_checksums::leaves_checksums_open;
 

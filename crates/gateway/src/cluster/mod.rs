@@ -2,7 +2,7 @@
 
 mod differences;
 mod disk;
-mod key;
+pub(crate) mod key;
 mod load;
 mod node;
 mod pulses;

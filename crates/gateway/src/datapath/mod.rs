@@ -26,6 +26,7 @@ use cluster::Clustered;
 use guard::Guard;
 use sas::Sas;
 pub(crate) use sas::Turn;
+pub(crate) use start::library;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;

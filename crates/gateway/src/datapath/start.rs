@@ -168,7 +168,8 @@ pub(super) fn tun_mtu(fib: &Fib) -> u16 {
     largest.clamp(TUN_MTU, JUMBO_MTU as u16)
 }
 
-fn library(cipher: Cipher) -> Result<Library, String> {
+/// The cipher library that is asked for, if this machine has it.
+pub(crate) fn library(cipher: Cipher) -> Result<Library, String> {
     let library = match cipher {
         Cipher::Auto => Library::detect(),
         Cipher::IpsecMb => Library::IpsecMb,

@@ -58,6 +58,8 @@ pub struct Report {
     pub connections: usize,
     /// Connections that would be refused.
     pub refused: usize,
+    /// Children that would be initiated as soon as they are loaded.
+    pub starts: usize,
     /// False if not all of it could be read: then swanctl would unload what is missing.
     pub complete: bool,
 }
@@ -201,6 +203,9 @@ impl Run<'_> {
         if let Err(why) = &checked {
             let key = format!("connections.{}", connection.name);
             self.find(self.place_of(&key), Severity::Fault, format!("{key}: {why}"));
+        } else {
+            let starts = connection.children.iter().filter(|child| child.start_action.starts());
+            self.report.starts += starts.filter(|child| child.mode.is_negotiated()).count();
         }
         checked.is_ok()
     }

@@ -56,6 +56,17 @@ fn what_swanctl_would_load_loads() {
 }
 
 #[test]
+fn children_that_start_are_counted_where_they_would_be_loaded() {
+    let [start, trap, pass] = ["start", "trap", "start\nmode = pass"];
+    let files: String = [("a", start), ("b", trap), ("c", pass)]
+        .map(|(name, action)| connection(name, &format!("start_action = {action}\nlocal_ts = 10.1.0.0/16")))
+        .concat();
+    let refused = connection("d", "start_action = start\nmode = beet");
+    let report = check(&[("swanctl.conf", &(files + &refused))]);
+    assert_eq!((report.connections, report.refused, report.starts), (3, 1, 1), "{:?}", said(&report));
+}
+
+#[test]
 fn every_fault_is_named_with_file_and_line() {
     let faults = "local_ts = here\nesp_proposal = aes128\nmode = beet\nrekey_time = 010";
     let report =

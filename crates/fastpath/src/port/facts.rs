@@ -1,0 +1,67 @@
+//! What the kernel and the driver tell of an interface to those who only look.
+
+use super::link::ask_kernel;
+use crate::error::{Error, Result};
+use crate::ethtool::{self, Queues, datagram_socket};
+use std::io;
+
+/// An interface of this host, in the current network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// It carries Ethernet frames.
+    pub ethernet: bool,
+    /// Largest IP packet that it takes.
+    pub mtu: u32,
+    /// Queues in use.
+    pub queues: Queues,
+    /// It is set up.
+    pub up: bool,
+    /// It has a carrier.
+    pub link: bool,
+    /// The driver, if it says its name.
+    pub driver: Option<String>,
+}
+
+/// What there is to know of an interface. `None`: there is no interface of that name.
+pub fn facts_of(interface: &str) -> Result<Option<Facts>> {
+    let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
+    let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
+    let ask = |call, request| ask_kernel(&socket, request, interface).map_err(failed(call));
+    match ask_kernel(&socket, libc::SIOCGIFINDEX, interface) {
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+        answer => answer.map_err(failed("ioctl(SIOCGIFINDEX)"))?,
+    };
+    let flags = ask("ioctl(SIOCGIFFLAGS)", libc::SIOCGIFFLAGS)?;
+    let address = ask("ioctl(SIOCGIFHWADDR)", libc::SIOCGIFHWADDR)?;
+    let mtu = ask("ioctl(SIOCGIFMTU)", libc::SIOCGIFMTU)?;
+    // SAFETY: the kernel has filled the member that each of the three requests names; all are plain
+    // numbers.
+    let (flags, address, mtu) =
+        unsafe { (flags.ifr_ifru.ifru_flags, address.ifr_ifru.ifru_hwaddr, mtu.ifr_ifru.ifru_mtu) };
+    let unknown = |result: io::Result<bool>| result.unwrap_or(false);
+    Ok(Some(Facts {
+        ethernet: address.sa_family == libc::ARPHRD_ETHER,
+        mtu: mtu as u32,
+        queues: ethtool::queues(&socket, interface).map_err(failed("ioctl(ETHTOOL_GCHANNELS)"))?,
+        up: libc::c_int::from(flags) & libc::IFF_UP != 0,
+        link: unknown(ethtool::has_link(interface)),
+        driver: ethtool::driver(&socket, interface).unwrap_or_default(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_no_ethernet() {
+        let facts = facts_of("lo").unwrap().expect("every host has one");
+        assert!(!facts.ethernet && facts.mtu >= 1280, "{facts:?}");
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_no_error() {
+        assert_eq!(facts_of("nosuch0").unwrap(), None);
+        assert!(facts_of("a-name-of-17-octets").is_err());
+    }
+}

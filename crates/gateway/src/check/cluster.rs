@@ -1,0 +1,71 @@
+//! What a node of a cluster needs beside the rest.
+
+use super::{Host, Report};
+use crate::cluster::key;
+use crate::config::{ClusterSettings, Config};
+use std::io::ErrorKind;
+
+/// The socket of corosync's CPG service.
+const CPG: &str = "cpg";
+
+pub(super) fn look(config: &Config, host: &dyn Host, report: &mut Report) {
+    let Some(settings) = &config.cluster else { return };
+    look_at_key(settings, host, report);
+    if !host.read("/proc/net/unix").is_some_and(|sockets| has_socket(&sockets, CPG)) {
+        report.warn(
+            "corosync is not there: found no socket of its service cpg. testudod waits for it, and takes no part in the \
+             cluster until then",
+        );
+    }
+    let vips: Vec<String> = settings.vips.iter().map(ToString::to_string).collect();
+    report.would(format!(
+        "join the cluster \"{}\" by corosync as node {} of {}, and own the addresses {} with the others",
+        settings.group,
+        settings.node,
+        settings.nodes.len(),
+        vips.join(" ")
+    ));
+}
+
+/// The key is for its owner alone: another user who checks may not read it.
+fn look_at_key(settings: &ClusterSettings, host: &dyn Host, report: &mut Report) {
+    match host.open(&settings.key) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => report.warn(format!(
+            "{}: {}: the user who runs this check may not read it",
+            settings.key_place,
+            settings.key.display()
+        )),
+        _ => {
+            if let Err(why) = key::load(&settings.key_place, &settings.key) {
+                report.fault(why);
+            }
+        }
+    }
+}
+
+/// Whether a socket of that name is in the text of /proc/net/unix: in the kernel's own name space,
+/// where the kernel writes `@` for NUL, or in the file system.
+fn has_socket(sockets: &str, name: &str) -> bool {
+    let named = |path: &str| match path.strip_prefix('@') {
+        Some(path) => path.trim_end_matches('@') == name,
+        None => path.rsplit_once('/').is_some_and(|(_, last)| last == name),
+    };
+    sockets.lines().filter_map(|line| line.split_ascii_whitespace().nth(7)).any(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_found_by_its_name() {
+        let line =
+            |path: &str| format!("0000000000000000: 00000002 00000000 00010000 0001 01 31337 {path}\n");
+        for path in ["@cpg", "@cpg@@@@@@@@", "/run/cpg"] {
+            assert!(has_socket(&format!("Num RefCount ...\n{}{}", line("@cfg"), line(path)), CPG), "{path}");
+        }
+        for path in ["", "@cpgx", "/run/cpg/other", "@quorum@@"] {
+            assert!(!has_socket(&line(path), CPG), "{path}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The machine that is looked at: the real one, or one that a test has made up.
+
+use std::io;
+use std::path::Path;
+use testudo_fastpath::port::{Facts, facts_of};
+use testudo_vici::conf::Files;
+
+/// What is asked of a machine.
+pub(super) trait Host {
+    /// The text of a file below /proc or /sys. `None`: it is not there, or says nothing.
+    fn read(&self, path: &str) -> Option<String>;
+
+    /// What is known of an interface. `None`: there is none of that name.
+    fn interface(&self, name: &str) -> Result<Option<Facts>, String>;
+
+    /// The files of a swanctl.conf.
+    fn files(&self) -> &dyn Files;
+
+    /// Whether a file can be opened.
+    fn open(&self, path: &Path) -> io::Result<()>;
+}
+
+/// This machine.
+pub(super) struct System;
+
+impl Host for System {
+    fn read(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(path).ok()
+    }
+
+    fn interface(&self, name: &str) -> Result<Option<Facts>, String> {
+        facts_of(name).map_err(|error| error.to_string())
+    }
+
+    fn files(&self) -> &dyn Files {
+        self
+    }
+
+    fn open(&self, path: &Path) -> io::Result<()> {
+        std::fs::File::open(path).map(drop)
+    }
+}
+
+impl Files for System {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let names =
+            std::fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect()
+    }
+}

@@ -1,0 +1,56 @@
+//! The interfaces that are to be ports.
+
+use super::{Host, Report};
+use crate::config::{Config, PortConfig, XdpMode};
+use crate::lineup::check_queues;
+use testudo_fastpath::port::Facts;
+
+/// What is known of each port, in their order; `None` of those that are not there or are no port.
+pub(super) fn look(config: &Config, host: &dyn Host, report: &mut Report) -> Vec<Option<Facts>> {
+    config.ports.iter().map(|port| look_at(port, host, report)).collect()
+}
+
+fn look_at(port: &PortConfig, host: &dyn Host, report: &mut Report) -> Option<Facts> {
+    let PortConfig { interface, place, .. } = port;
+    let facts = match host.interface(interface) {
+        Ok(Some(facts)) => facts,
+        Ok(None) => {
+            report.warn(format!(
+                "{place}: found \"{interface}\", expected an interface of this host: there is none of that name now"
+            ));
+            return None;
+        }
+        Err(why) => {
+            report.fault(format!("{place}: {why}"));
+            return None;
+        }
+    };
+    if !facts.ethernet {
+        report.fault(format!("{place}: found \"{interface}\", expected an Ethernet interface"));
+        return None;
+    }
+    if let Err(why) = check_queues(port, facts.queues) {
+        report.fault(why);
+        return None;
+    }
+    match (facts.up, facts.link) {
+        (false, _) => report.warn(format!("{interface} is down: ip link set {interface} up")),
+        (true, false) => report.warn(format!("{interface} is up and has no link")),
+        (true, true) => {}
+    }
+    report.would(attach(port, &facts));
+    Some(facts)
+}
+
+fn attach(port: &PortConfig, facts: &Facts) -> String {
+    let mode = match port.mode {
+        XdpMode::Native => "native",
+        XdpMode::Generic => "generic",
+    };
+    let driver = facts.driver.as_deref().unwrap_or("unknown");
+    let queues = match facts.queues.receive {
+        1 => "1 queue".to_owned(),
+        queues => format!("{queues} queues"),
+    };
+    format!("attach the filter to {} ({mode}; driver {driver}, MTU {}, {queues})", port.interface, facts.mtu)
+}

@@ -1,0 +1,284 @@
+//! What is said of machines that are made up.
+
+use super::*;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use testudo_fastpath::port::{Facts, Queues};
+use testudo_vici::conf::Files;
+
+const CONNECTION: &str = "connections {\n gw {\n  remote_addrs = 192.0.2.2\n  local {\n   auth = psk\n  }\n  remote {\n   \
+                          auth = psk\n  }\n  children {\n   net {\n    start_action = start\n    local_ts = \
+                          10.1.0.0/16\n   }\n  }\n }\n}\n";
+const SWANCTL: &str = "/etc/swanctl/swanctl.conf";
+
+/// A machine of four processors on two NUMA nodes, with two ports, that lacks nothing.
+struct Fake {
+    files: BTreeMap<PathBuf, String>,
+    interfaces: BTreeMap<&'static str, Facts>,
+    /// Files that may not be opened.
+    closed: Vec<PathBuf>,
+}
+
+impl Fake {
+    fn new() -> Self {
+        let facts = || Facts {
+            ethernet: true,
+            mtu: 1500,
+            queues: Queues { receive: 2, send: 2 },
+            up: true,
+            link: true,
+            driver: Some("ixgbe".to_owned()),
+        };
+        let mut fake = Self {
+            files: BTreeMap::new(),
+            interfaces: [("eth0", facts()), ("eth1", facts())].into(),
+            closed: Vec::new(),
+        };
+        for (path, text) in [
+            ("/proc/self/status", "Name:\ttestudod\nCapEff:\t000001ffffffffff\nCpus_allowed_list:\t0-3\n"),
+            ("/proc/sys/net/ipv4/conf/all/rp_filter", "0\n"),
+            ("/proc/sys/net/ipv4/conf/eth0/rp_filter", "0\n"),
+            ("/proc/sys/net/ipv4/conf/eth1/rp_filter", "2\n"),
+            ("/proc/sys/net/ipv4/ip_forward", "1\n"),
+            ("/proc/sys/net/ipv6/conf/all/forwarding", "1\n"),
+            ("/sys/devices/system/cpu/present", "0-3\n"),
+            ("/sys/devices/system/cpu/online", "0-3\n"),
+            ("/sys/devices/system/cpu/isolated", "1\n"),
+            ("/sys/devices/system/node/online", "0-1\n"),
+            ("/sys/devices/system/node/node0/cpulist", "0-1\n"),
+            ("/sys/devices/system/node/node1/cpulist", "2-3\n"),
+            ("/sys/class/net/eth0/device/numa_node", "0\n"),
+            ("/sys/class/net/eth1/device/numa_node", "-1\n"),
+            (SWANCTL, CONNECTION),
+        ] {
+            fake.set(path, text);
+        }
+        fake
+    }
+
+    fn set(&mut self, path: &str, text: &str) {
+        self.files.insert(path.into(), text.to_owned());
+    }
+
+    fn with(mut self, path: &str, text: &str) -> Self {
+        self.set(path, text);
+        self
+    }
+
+    fn port(&mut self, name: &str) -> &mut Facts {
+        self.interfaces.get_mut(name).unwrap()
+    }
+}
+
+impl Host for Fake {
+    fn read(&self, path: &str) -> Option<String> {
+        self.files.get(Path::new(path)).cloned()
+    }
+
+    fn interface(&self, name: &str) -> Result<Option<Facts>, String> {
+        Ok(self.interfaces.get(name).cloned())
+    }
+
+    fn files(&self) -> &dyn Files {
+        self
+    }
+
+    fn open(&self, path: &Path) -> io::Result<()> {
+        if self.closed.iter().any(|closed| closed == path) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Files::read(self, path).map(drop)
+    }
+}
+
+impl Files for Fake {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let text = self.files.get(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(text.clone().into_bytes())
+    }
+
+    fn list(&self, _: &Path) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+fn config(more: &str) -> Config {
+    let text = format!("[[port]]\ninterface = \"eth0\"\n[[port]]\ninterface = \"eth1\"\n{more}");
+    Config::parse(Path::new("t.toml"), &text).unwrap()
+}
+
+fn report(more: &str, host: &Fake) -> Report {
+    look(&config(more), Path::new(SWANCTL), host)
+}
+
+/// The one warning of a machine that is well otherwise.
+fn warning(more: &str, host: &Fake) -> String {
+    let report = report(more, host);
+    let [warning] = report.warnings.as_slice() else { panic!("{report:?}") };
+    assert!(report.faults.is_empty(), "{report:?}");
+    warning.clone()
+}
+
+fn fault(more: &str, host: &Fake) -> String {
+    let report = report(more, host);
+    let [fault] = report.faults.as_slice() else { panic!("{report:?}") };
+    fault.clone()
+}
+
+#[test]
+fn a_machine_that_is_well_is_told_what_would_be_done() {
+    let report = report("[worker]\ncpus = [1, 0]\ncipher = \"aws-lc\"\n", &Fake::new());
+    assert_eq!((report.faults.as_slice(), report.warnings.as_slice()), (&[][..], &[][..]));
+    assert_eq!(
+        report.plan,
+        [
+            "leave clear IPv4 and IPv6 to the kernel, which forwards it",
+            "attach the filter to eth0 (native; driver ixgbe, MTU 1500, 2 queues)",
+            "attach the filter to eth1 (native; driver ixgbe, MTU 1500, 2 queues)",
+            "run worker 0 on processor 1 (isolated), with 2 AF_XDP sockets: queues 0 of eth0, 0 of eth1",
+            "run worker 1 on processor 0, with 2 AF_XDP sockets: queues 1 of eth0, 1 of eth1",
+            "lock 80 MiB of memory for frames at least",
+            "protect packets with aws-lc",
+            "answer swanctl and testudo at /run/testudo/vici.sock",
+            "get 1 connections when swanctl loads /etc/swanctl/swanctl.conf, and initiate 1 children",
+        ]
+    );
+}
+
+#[test]
+fn what_is_said_stands_where_it_is_looked_for() {
+    let mut out = Vec::new();
+    let mut report = Report::default();
+    report.would("do this");
+    show(&report, &mut out).unwrap();
+    report.fault("not here");
+    show(&report, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let expected =
+        "testudod would:\n  do this\ntestudod would not start; with that mended it would:\n  do this\n";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn a_port_is_looked_at() {
+    let mut host = Fake::new();
+    host.interfaces.remove("eth1");
+    let text = warning("", &host);
+    assert!(text.starts_with("t.toml:4: port[1].interface: found \"eth1\", expected an interface"), "{text}");
+
+    let mut host = Fake::new();
+    host.port("eth0").up = false;
+    assert_eq!(warning("", &host), "eth0 is down: ip link set eth0 up");
+    host.port("eth0").up = true;
+    host.port("eth0").link = false;
+    assert_eq!(warning("", &host), "eth0 is up and has no link");
+    host.port("eth0").link = true;
+    host.port("eth0").queues.receive = 65;
+    assert!(fault("", &host).contains("65 receive queues, expected at most 64: ethtool -L eth0"));
+    host.port("eth0").ethernet = false;
+    assert!(fault("", &host).ends_with("found \"eth0\", expected an Ethernet interface"));
+}
+
+#[test]
+fn reverse_path_filtering_is_looked_at() {
+    let host = Fake::new().with("/proc/sys/net/ipv4/conf/all/rp_filter", "2\n");
+    let text = fault("", &host);
+    assert!(text.starts_with("net.ipv4.conf.all.rp_filter is 2, expected 0"), "{text}");
+    let host = Fake::new().with("/proc/sys/net/ipv4/conf/eth1/rp_filter", "1\n");
+    let text = warning("", &host);
+    assert!(text.starts_with("net.ipv4.conf.eth1.rp_filter is 1 (strict)"), "{text}");
+    assert!(text.contains("leads into testudo0"), "{text}");
+}
+
+#[test]
+fn forwarding_is_looked_at() {
+    let host = Fake::new().with("/proc/sys/net/ipv6/conf/all/forwarding", "0\n");
+    let plan = report("", &host).plan;
+    assert_eq!(plan[0], "leave clear IPv4 to the kernel, which forwards it");
+    let host = host.with("/proc/sys/net/ipv4/ip_forward", "0\n");
+    let text = warning("", &host);
+    assert!(text.starts_with("net.ipv4.ip_forward and net.ipv6.conf.all.forwarding are 0"), "{text}");
+}
+
+#[test]
+fn processors_are_looked_at() {
+    let of = |more: &str| warning(more, &Fake::new());
+    assert_eq!(
+        of("[worker]\ncpu = 9\n"),
+        "worker.cpus: worker 0 cannot keep to processor 9: this machine has no such processor"
+    );
+    let text = of("[worker]\ncpu = 2\n");
+    assert!(text.contains("processor 2 of worker 0 is of NUMA node 1, and eth0 is at node 0"), "{text}");
+    let text = of("[worker]\ncount = 5\n");
+    assert!(text.starts_with("worker.count: 5 workers for 4 processors that are online"), "{text}");
+    let text = of("[worker]\nbusy_poll = 50\n");
+    assert!(text.starts_with("worker.busy_poll: ") && text.ends_with("set worker.cpus"), "{text}");
+    let host = Fake::new().with("/sys/devices/system/cpu/online", "0,2-3\n");
+    assert!(warning("[worker]\ncpu = 1\n", &host).ends_with("that processor is offline"));
+    let status = "CapEff:\t000001ffffffffff\nCpus_allowed_list:\t0,2-3\n";
+    let host = Fake::new().with("/proc/self/status", status);
+    assert!(warning("[worker]\ncpu = 1\n", &host).contains("may not run there"));
+}
+
+/// A machine that says nothing of its processors has what is asked for.
+#[test]
+fn what_the_machine_does_not_tell_is_no_fault() {
+    let mut host = Fake::new();
+    host.files.retain(|path, _| !path.starts_with("/sys"));
+    let report = report("[worker]\ncpus = [7]\n", &host);
+    assert_eq!((report.faults, report.warnings), (vec![], vec![]));
+}
+
+#[test]
+fn workers_beyond_the_queues_help() {
+    let plan = report("[worker]\ncount = 3\n", &Fake::new()).plan;
+    let wanted = "run worker 2 wherever there is a processor, without queues: it helps the others";
+    assert!(plan.iter().any(|line| line == wanted), "{plan:?}");
+}
+
+#[test]
+fn rights_and_memory_are_those_of_the_user_who_asks() {
+    let limits =
+        |limit: &str| format!("Limit Soft Hard Units\nMax locked memory         65536 {limit} bytes\n");
+    let host = Fake::new()
+        .with("/proc/self/status", "CapEff:\t0000000000000000\nCpus_allowed_list:\t0-3\n")
+        .with("/proc/self/limits", &limits("8388608"));
+    let found = report("", &host);
+    assert!(found.faults.is_empty(), "{found:?}");
+    assert_eq!(found.warnings.len(), 6, "{found:?}");
+    let text = "CAP_BPF is missing: testudod needs it to load the XDP filter and its maps; the user who runs this check does \
+                not have it";
+    assert!(found.warnings.iter().any(|warning| warning == text), "{found:?}");
+    assert!(found.warnings[5].starts_with("this user may lock 8 MiB of memory"), "{found:?}");
+    let host = host.with("/proc/self/limits", &limits("unlimited"));
+    assert_eq!(report("", &host).warnings.len(), 5);
+}
+
+#[test]
+fn connections_are_counted() {
+    let mut host = Fake::new().with(SWANCTL, &CONNECTION.replace("  local {", "  mobike = yes\n  local {"));
+    let text = warning("", &host);
+    assert!(text.contains("1 of 1 connections would be refused"), "{text}");
+    host.set(SWANCTL, CONNECTION.strip_suffix("}\n").unwrap());
+    assert!(warning("", &host).contains("cannot be read to its end"));
+    host.files.remove(Path::new(SWANCTL));
+    let plan = report("", &host).plan;
+    assert_eq!(plan.last().unwrap(), "begin without connections: /etc/swanctl/swanctl.conf is not there");
+}
+
+#[test]
+fn a_node_of_a_cluster_needs_corosync_and_a_key() {
+    let more = "[cluster]\nnode = 2\nkey = \"/nonexistent/key\"\nvips = [\"192.0.2.9\"]\n[[cluster.nodes]]\nid = \
+                1\naddresses = [\"10.0.0.1\"]\n[[cluster.nodes]]\nid = 2\naddresses = [\"10.0.0.2\"]\n";
+    let mut host = Fake::new();
+    let found = report(more, &host);
+    assert!(found.faults[0].starts_with("t.toml:7: cluster.key: /nonexistent/key: found"), "{found:?}");
+    assert!(found.warnings[0].starts_with("corosync is not there"), "{found:?}");
+    let plan = "join the cluster \"testudo\" by corosync as node 2 of 2, and own the addresses 192.0.2.9 with the others";
+    assert!(found.plan.iter().any(|line| line == plan), "{found:?}");
+
+    host.set("/proc/net/unix", "0000000000000000: 00000002 00000000 00010000 0001 01 31337 @cpg@@@@\n");
+    host.closed.push("/nonexistent/key".into());
+    let text = warning(more, &host);
+    assert!(text.ends_with("the user who runs this check may not read it"), "{text}");
+}
