@@ -5,6 +5,7 @@ mod ah;
 mod bundle;
 mod certificates;
 mod checksums;
+mod children;
 mod cluster;
 mod cluster_secrets;
 mod common;

@@ -54,6 +54,29 @@ impl<'a> Trial<'a> {
     }
 }
 
+/// A connection whose child starts, for `--check`.
+const CONNECTION: &str = "connections {\n gw {\n  remote_addrs = 192.0.2.99\n  local {\n   auth = psk\n  }\n  remote \
+                          {\n   auth = psk\n  }\n  children {\n   net {\n    local_ts = 10.1.0.0/16\n    start_action \
+                          = start\n   }\n  }\n }\n}\n";
+
+impl Trial<'_> {
+    /// Runs `--check` behind the words of `wrapper`: it ends with that code, and changes nothing. Gives what it says would be
+    /// done, and what is wrong.
+    fn checks(&self, wrapper: &[&str], code: i32) -> (String, String) {
+        let connections = self.config.with_file_name("swanctl.conf");
+        fs::write(&connections, CONNECTION).unwrap();
+        let mut words: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
+        words.push(binary("testudod").unwrap().display().to_string());
+        words.extend(["--config".into(), self.config.display().to_string(), "--check".into()]);
+        words.extend(["--swanctl".into(), connections.display().to_string()]);
+        let done = self.namespace.cmd(&words[0]).args(&words[1..]).run_any().unwrap();
+        assert_eq!(done.status.code(), Some(code), "{}{}", done.stdout, done.stderr);
+        assert!(!self.socket.exists());
+        nothing_is_left(self.namespace, &self.instance);
+        (done.stdout, done.stderr)
+    }
+}
+
 /// An ordinary lab without a daemon.
 fn topology() -> Topology {
     Topology::build(&Lab::shared("start").unwrap(), &Options::default()).unwrap()
@@ -139,4 +162,47 @@ fn a_second_daemon_does_not_disturb_the_first() {
     fails(&elsewhere, "is in use: another testudod runs here");
     nothing_is_left(&pair.t.server, &elsewhere.instance);
     assert!(pair.sas(Side::One)[0].is_up());
+}
+
+/// Where nothing is wrong, where the gateway would not start, and what lies between.
+#[test]
+fn a_check_looks_at_the_host_and_tells_what_would_be_done() {
+    let t = topology();
+    let trial = Trial::new(&t.gw1, "check");
+    let (plan, wrong) = trial.checks(&[], 0);
+    for line in [
+        "testudod would:\n",
+        &format!("\n  attach the filter to {OUTER} (native; driver veth, MTU "),
+        &format!("\n  attach the filter to {INNER} (native; driver veth, MTU "),
+        &format!("with 2 AF_XDP sockets: queues 0 of {OUTER}, 0 of {INNER}\n"),
+        &format!("\n  answer swanctl and testudo at {}\n", trial.socket.display()),
+        "\n  get 1 connections when swanctl loads ",
+        "swanctl.conf, and initiate 1 children\n",
+    ] {
+        assert!(plan.contains(line), "no {line:?} in {plan:?}, {wrong:?}");
+    }
+    assert_eq!(wrong, "");
+
+    t.gw1.sysctl(&[(&format!("net.ipv4.conf.{OUTER}.rp_filter"), "1")]).unwrap();
+    let (_, wrong) = trial.checks(&[], 0);
+    let warning = format!("testudod: warning: net.ipv4.conf.{OUTER}.rp_filter is 1 (strict)");
+    assert!(wrong.starts_with(&warning), "{wrong}");
+    t.gw1.sysctl(&[("net.ipv4.conf.all.rp_filter", "2")]).unwrap();
+    let (plan, wrong) = trial.checks(&[], 1);
+    assert!(wrong.contains("testudod: net.ipv4.conf.all.rp_filter is 2, expected 0"), "{wrong}");
+    assert!(plan.starts_with("testudod would not start; with that mended it would:\n"), "{plan}");
+    trial.fails(&[], &["net.ipv4.conf.all.rp_filter is 2, expected 0"]);
+    t.gw1.sysctl(&[("net.ipv4.conf.all.rp_filter", "0")]).unwrap();
+
+    let (_, wrong) = trial.checks(&["setpriv", "--inh-caps", "-all", "--bounding-set", "-all"], 0);
+    assert!(
+        wrong.contains("warning: CAP_BPF is missing: testudod needs it to load the XDP filter"),
+        "{wrong}"
+    );
+    t.gw1.ip(&format!("link set {INNER} down")).unwrap();
+    assert!(trial.checks(&[], 0).1.contains(&format!("warning: {INNER} is down")));
+    trial.write(&trial.text("nosuch0"));
+    let (plan, wrong) = trial.checks(&[], 0);
+    assert!(wrong.contains("port[0].interface: found \"nosuch0\", expected an interface"), "{wrong}");
+    assert!(!plan.contains("attach the filter to nosuch0"), "{plan}");
 }
