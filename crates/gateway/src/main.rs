@@ -60,8 +60,8 @@ struct Arguments {
     /// Configuration file.
     #[arg(long, value_name = "FILE", default_value = "/etc/testudo/testudo.toml")]
     config: PathBuf,
-    /// Check testudo.toml and this host, say what the gateway would do, and leave. Changes nothing. Exit code 1:
-    /// testudod would not start.
+    /// Check testudo.toml and this host, say what the gateway would do, and leave. Changes
+    /// nothing. Exit code 1: testudod would not start.
     #[arg(long, conflicts_with = "cleanup")]
     check: bool,
     /// With --check: what swanctl is to load.

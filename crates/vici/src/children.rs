@@ -12,7 +12,7 @@
 //!             error = <what failed last, if anything has>
 //!             error-ago = <seconds since then>
 //!             next-try = <seconds until the peer is asked again, if that is waited for>
-//!             silent = <seconds since the peer last proved that it lives, if it is up on this node>
+//!             silent = <seconds since the peer last proved that it lives, if it is up here>
 //!             sas = <Child SAs of it that are up>
 //!             node = <the node of a cluster that has it, or is to bring it up>
 //!         }

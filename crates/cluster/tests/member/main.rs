@@ -6,6 +6,7 @@ mod crash;
 mod edges;
 mod fitness;
 mod leave;
+mod listing;
 mod paths;
 mod random;
 mod suspicion;

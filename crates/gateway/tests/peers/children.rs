@@ -1,4 +1,5 @@
-//! What `testudo status` tells of a child that is to be up: why it is not, when it is tried again, and what monitoring gets.
+//! What `testudo status` tells of a child that is to be up: why it is not, when it is tried again,
+//! and what monitoring gets.
 
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT};
 use testudo_lab::gateway::Kind;

@@ -60,8 +60,8 @@ const CONNECTION: &str = "connections {\n gw {\n  remote_addrs = 192.0.2.99\n  l
                           = start\n   }\n  }\n }\n}\n";
 
 impl Trial<'_> {
-    /// Runs `--check` behind the words of `wrapper`: it ends with that code, and changes nothing. Gives what it says would be
-    /// done, and what is wrong.
+    /// Runs `--check` behind the words of `wrapper`: it ends with that code, and changes nothing.
+    /// Gives what it says would be done, and what is wrong.
     fn checks(&self, wrapper: &[&str], code: i32) -> (String, String) {
         let connections = self.config.with_file_name("swanctl.conf");
         fs::write(&connections, CONNECTION).unwrap();

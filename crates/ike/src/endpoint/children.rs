@@ -185,6 +185,13 @@ impl Endpoint {
         }
     }
 
+    /// This node goes on with the children of an IKE SA.
+    pub(crate) fn note_children_here(&mut self, sa: &IkeSa) {
+        for child in sa.children.iter().filter(|child| child.is_installed() && !child.is_missed()) {
+            self.note_child_up(child.installed, &sa.connection, &child.name);
+        }
+    }
+
     /// Another node goes on with the children of an IKE SA.
     pub(crate) fn note_children_elsewhere(&mut self, now: Time, sa: &IkeSa) {
         for child in &sa.children {

@@ -42,6 +42,9 @@ impl Endpoint {
         self.number(&mut sa, replaced.as_deref(), known);
         self.claim(&sa);
         self.claim_addresses(&mut sa, replaced.as_deref());
+        if replaced.is_none() {
+            self.note_children_here(&sa);
+        }
         if let Some(keys) = &mut sa.keys {
             // From now on this node makes the IVs.
             keys.sealer.set_sender(self.alloc.sender_id());

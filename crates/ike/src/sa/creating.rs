@@ -134,7 +134,7 @@ impl Creating {
         matches!(self.what, What::Ike(_))
     }
 
-    /// The name of the child that it is for, if it is for another Child SA, not for the renewal of one.
+    /// The name of the child, if it is for another Child SA, not for the renewal of one.
     pub(crate) fn new_child(&self) -> Option<&str> {
         match &self.what {
             What::Child { name, replaces: None, .. } => Some(name),

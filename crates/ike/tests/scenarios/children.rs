@@ -257,7 +257,10 @@ fn what_another_node_has_is_not_up_here() {
     let id = world.establish();
     world.run_secs(5);
     let now = world.now;
+    let (up, state) = (net(&world), world.hosts[0].endpoint.export_sa(now, id).unwrap());
     assert!(world.hosts[0].endpoint.evict(now, id));
     let status = net(&world);
     assert_eq!((status.state, status.since, status.failure), (ChildState::Passive, Some(now), None));
+    world.hosts[0].endpoint.import_sa(now, &state).unwrap();
+    assert_eq!(net(&world), up, "it comes back as it was");
 }
