@@ -174,15 +174,19 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     fn forward(&mut self, frame: Frame, context: Context, pipeline: &impl Pipeline) {
         match self.router.hop_of(frame.data()) {
             Some(hop) if context.inside.is_some() && hop.is_by_default() => {
-                match self.is_route_lost(&frame, context, pipeline) {
+                let hop = *hop;
+                match self.is_route_lost(&hop, context, pipeline) {
                     true => self.discard(frame, WorkerDrop::InnerRouteLost),
-                    false => self.send_on(frame, context),
+                    false => self.send_by(frame, Some(hop), context),
                 }
             }
             Some(Hop::Send(hop)) if frame.len() <= hop.mtu => {
                 self.egress.send(frame, hop, &mut self.pool, &self.counters);
             }
-            _ => self.send_on(frame, context),
+            hop => {
+                let hop = hop.copied();
+                self.send_by(frame, hop, context);
+            }
         }
     }
 
@@ -190,8 +194,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     /// clear by the port that its peer is reached by, or that it came by. A peer that is not known
     /// may be reached by any.
     #[cold]
-    fn is_route_lost(&mut self, frame: &Frame, context: Context, pipeline: &impl Pipeline) -> bool {
-        let (Some(policy), Some(port)) = (context.inside, self.router.default_port(frame.data())) else {
+    fn is_route_lost(&self, hop: &Hop, context: Context, pipeline: &impl Pipeline) -> bool {
+        let (Some(policy), Some(port)) = (context.inside, self.router.default_port(hop)) else {
             return false;
         };
         let came_by = match context.source {
@@ -205,14 +209,20 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     /// To where the route leads.
     fn send_on(&mut self, frame: Frame, context: Context) {
-        match self.router.hop_of(frame.data()) {
+        let hop = self.router.hop_of(frame.data()).copied();
+        self.send_by(frame, hop, context);
+    }
+
+    /// To that next hop, if the frame holds an IP packet.
+    fn send_by(&mut self, frame: Frame, hop: Option<Hop>, context: Context) {
+        match hop {
             Some(Hop::Send(hop)) if frame.len() <= hop.mtu => {
-                self.egress.send(frame, hop, &mut self.pool, &self.counters);
+                self.egress.send(frame, &hop, &mut self.pool, &self.counters);
             }
-            Some(&Hop::Send(hop)) => self.too_big(frame, &hop, context),
+            Some(Hop::Send(hop)) => self.too_big(frame, &hop, context),
             Some(Hop::Host) => self.give_to_host(frame, context),
-            Some(&Hop::Wait { port, neighbour, .. }) => self.wait(Waiter { frame, context }, port, neighbour),
-            Some(&Hop::Discard(reason)) => self.discard(frame, reason),
+            Some(Hop::Wait { port, neighbour, .. }) => self.wait(Waiter { frame, context }, port, neighbour),
+            Some(Hop::Discard(reason)) => self.discard(frame, reason),
             None => self.discard(frame, WorkerDrop::BadEthernet),
         }
     }

@@ -175,10 +175,9 @@ impl Router {
         self.sources.knows(self.epoch, key, port) || self.sources.learn(self.epoch, key, port, &self.fib)
     }
 
-    /// The port that a packet leaves by, if the default route leads it out of one.
-    #[cold]
-    pub(super) fn default_port(&mut self, packet: &[u8]) -> Option<PortIndex> {
-        match *self.hop_of(packet)? {
+    /// The port that a next hop lies behind, if the default route leads there.
+    pub(super) fn default_port(&self, hop: &Hop) -> Option<PortIndex> {
+        match *hop {
             Hop::Send(SendHop { slot, by_default: true, .. }) => self.port(slot.into()),
             Hop::Wait { port, by_default: true, .. } => Some(port),
             _ => None,
