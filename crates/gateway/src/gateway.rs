@@ -16,11 +16,11 @@ use crate::clock::{cluster_time, on_boottime};
 use crate::cluster::rollback::Rollback;
 use crate::cluster::{Load, Node};
 use crate::crypto::{Crypto, Failed};
-use crate::datapath::{DataPath, Turn};
+use crate::datapath::{Agreed, DataPath, Turn};
 use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
-use crate::policies::{Change, NewSa, Policies};
+use crate::policies::{Change, NewSa, Policies, named_selectors};
 use crate::reserved::reserved;
 use crate::retreat::apply_what_can_be;
 use crate::updown::Updown;
@@ -388,6 +388,7 @@ impl Gateway {
         let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
         let loaded = self.endpoint.connection(&fresh.connection);
         let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
+        let configured = config.map(named_selectors);
         let child = fresh.child;
         let sa = NewSa::of((place, child), config, (params, &selectors));
         let inherited = replaces.and_then(|old| self.policies.inherit(&sa, old));
@@ -398,7 +399,8 @@ impl Gateway {
             (None, Some(old)) => Turn::After(old),
             (None, None) => Turn::First,
         };
-        let installed = self.data.install(child, policy, (params, &selectors), turn);
+        let agreed = Agreed { params, selectors: &selectors, configured: configured.as_ref() };
+        let installed = self.data.install(child, policy, agreed, turn);
         self.mark(child, 0, 0);
         match installed {
             Ok(()) if inherited.is_none() => self.fresh.push(fresh),

@@ -467,6 +467,19 @@ fn local_side(child: &Child) -> Vec<TrafficSelector> {
     child.local_ts.iter().flat_map(|spec| resolve(spec, &everything)).collect()
 }
 
+/// The selectors that a child's configuration names itself. `dynamic` may be any address, and names
+/// none.
+pub(crate) fn named_selectors(child: &Child) -> SelectorPair {
+    let fixed = |specs: &[TsSpec]| -> Vec<TrafficSelector> {
+        let fixed = specs.iter().filter_map(|spec| match spec {
+            TsSpec::Fixed(ts) => Some(*ts),
+            TsSpec::Dynamic { .. } => None,
+        });
+        fixed.collect()
+    };
+    SelectorPair::new(&fixed(&child.local_ts), &fixed(&child.remote_ts))
+}
+
 /// What of our side the configuration names itself.
 fn named(child: &Child) -> Box<[AddrRange]> {
     let fixed = |spec: &TsSpec| match spec {

@@ -26,6 +26,7 @@ use cluster::Clustered;
 use guard::Guard;
 use sas::Sas;
 pub(crate) use sas::Turn;
+pub(crate) use sas::{Agreed, Turn};
 pub(crate) use start::library;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
@@ -40,8 +41,6 @@ use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, boottime
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{Command, Event, LocalAddrs, PolicyBlock};
 use testudo_ipsec::pmtu::{PathMtus, TooBig};
-use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
 use testudo_ipsec::spi::{SenderId, Spi};
 use workers::{Told, Workers};
@@ -161,14 +160,14 @@ impl DataPath {
         &mut self,
         child: ChildSaId,
         policy: PolicyId,
-        (params, selectors): (&ChildSaParams, &SelectorPair),
+        agreed: Agreed<'_>,
         turn: Turn,
     ) -> Result<(), String> {
-        let path = (self.path_mtu(params.remote.ip()), self.library);
-        let commands = self.sas.install(child, policy, (params, selectors), turn, path)?;
+        let path = (self.path_mtu(agreed.params.remote.ip()), self.library);
+        let commands = self.sas.install(child, policy, agreed, turn, path)?;
         if self.cluster.is_some() {
             // What passes is recorded from before the first packet, for whoever takes the SA over.
-            self.guard.track(params.spi_in)?;
+            self.guard.track(agreed.params.spi_in)?;
         }
         if turn == Turn::Shared {
             self.send_all(commands);

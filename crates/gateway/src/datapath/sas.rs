@@ -37,6 +37,16 @@ pub(super) struct Sas {
     waiting: Vec<(PolicyId, ChildSaId)>,
 }
 
+/// What a Child SA is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct Agreed<'a> {
+    pub(crate) params: &'a ChildSaParams,
+    /// As they were negotiated.
+    pub(crate) selectors: &'a SelectorPair,
+    /// As its child is configured, if that is still there.
+    pub(crate) configured: Option<&'a SelectorPair>,
+}
+
 /// When what goes out goes through a new Child SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -67,11 +77,15 @@ impl Sas {
         &mut self,
         child: ChildSaId,
         policy: PolicyId,
-        (params, selectors): (&ChildSaParams, &SelectorPair),
+        Agreed { params, selectors, configured }: Agreed<'_>,
         turn: Turn,
         (path_mtu, library): (u16, Library),
     ) -> Result<Vec<Command>, String> {
         let inbound = InboundSa::new(params, policy, path_mtu, library).map_err(|e| e.to_string())?;
+        let inbound = match configured {
+            Some(child) => inbound.configured(child),
+            None => inbound,
+        };
         let numbers = if self.granted { SequenceBlock::EMPTY } else { SequenceBlock::whole(params.esn) };
         let outbound =
             OutboundSa::new(params, policy, numbers, path_mtu, library).map_err(|e| e.to_string())?;

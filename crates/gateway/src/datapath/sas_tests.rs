@@ -36,7 +36,8 @@ fn params(number: u32) -> ChildSaParams {
 fn install(sas: &mut Sas, policy: PolicyId, number: u32, turn: Turn) -> ChildSaId {
     let (child, params) = (ChildSaId(number.into()), params(number));
     let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
-    sas.install(child, policy, (&params, &selectors), turn, (MTU, Library::AwsLc)).unwrap();
+    let agreed = Agreed { params: &params, selectors: &selectors, configured: None };
+    sas.install(child, policy, agreed, turn, (MTU, Library::AwsLc)).unwrap();
     child
 }
 

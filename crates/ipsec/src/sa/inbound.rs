@@ -26,7 +26,8 @@ pub struct InboundSa {
     pub(crate) mode: Mode,
     /// By far the most are.
     pub(crate) is_esp_tunnel: bool,
-    /// Our side is every IPv4 address, or every IPv6 address.
+    /// Our side is every IPv4 address, or every IPv6 address, as it was negotiated or as it is
+    /// configured.
     is_everything: [bool; 2],
     pub(crate) around: Around,
     /// The largest packet that fits the way back, for the MSS.
@@ -96,6 +97,17 @@ impl InboundSa {
     #[must_use]
     pub fn sharing(mut self, selectors: &SelectorPair) -> Self {
         self.selectors.share(selectors);
+        self
+    }
+
+    /// The SA of a child that is configured with these selectors. Where our side of them is
+    /// everything, what the SA brings goes on by the default route, however little of it the peer
+    /// has asked for.
+    #[must_use]
+    pub fn configured(mut self, child: &SelectorPair) -> Self {
+        for (is_everything, v6) in self.is_everything.iter_mut().zip([false, true]) {
+            *is_everything |= child.is_local_everything(v6);
+        }
         self
     }
 

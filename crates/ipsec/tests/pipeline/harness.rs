@@ -12,7 +12,7 @@ use testudo_ipsec::sa::{
     ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, Mode, OutboundSa,
 };
 use testudo_ipsec::sad::SlotBlock;
-use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 use testudo_ipsec::spi::{SenderId, Spi};
 use testudo_wire::packet::PacketBuf;
@@ -125,8 +125,23 @@ impl Gateway {
 
     /// Before any packet has come: the keys have no schedules.
     pub(crate) fn unused(params: &ChildSaParams, library: Library, numbers: SequenceBlock) -> Self {
-        let inbound = Arc::new(InboundSa::new(params, POLICY, PATH_MTU, library).unwrap());
-        let outbound = Arc::new(OutboundSa::new(params, POLICY, numbers, PATH_MTU, library).unwrap());
+        let inbound = InboundSa::new(params, POLICY, PATH_MTU, library).unwrap();
+        let outbound = OutboundSa::new(params, POLICY, numbers, PATH_MTU, library).unwrap();
+        Self::of(params, inbound, outbound)
+    }
+
+    /// The SA of a child that is configured with these selectors.
+    pub(crate) fn configured(params: &ChildSaParams, library: Library, child: &SelectorPair) -> Self {
+        let inbound = InboundSa::new(params, POLICY, PATH_MTU, library).unwrap();
+        let numbers = SequenceBlock::whole(params.esn);
+        let outbound = OutboundSa::new(params, POLICY, numbers, PATH_MTU, library).unwrap();
+        let gateway = Self::of(params, inbound.configured(child), outbound);
+        gateway.expand_keys();
+        gateway
+    }
+
+    fn of(params: &ChildSaParams, inbound: InboundSa, outbound: OutboundSa) -> Self {
+        let (inbound, outbound) = (Arc::new(inbound), Arc::new(outbound));
         Self { plane: Self::worker(params, 5, &inbound, &outbound), inbound, outbound }
     }
 

@@ -5,17 +5,22 @@ use crate::harness::{Gateway, HEADROOM, POLICY, TAILROOM, Tunnel, forwarded, net
 use crate::packets::sized;
 use testudo_ipsec::dataplane::{Ingress, Item, Verdict};
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::selector::TrafficSelector;
+use testudo_ipsec::selector::{SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::PolicyId;
 use testudo_wire::packet::PacketBuf;
 
 /// What the far gateway says of packets from the near one's network, if its own side of the SA is
-/// this.
-fn inside_of(local_ts: Vec<TrafficSelector>, packets: &[Vec<u8>]) -> Vec<Option<PolicyId>> {
+/// this, and of the child for which the SA was made that.
+fn inside_of(
+    local_ts: Vec<TrafficSelector>,
+    configured: &[TrafficSelector],
+    packets: &[Vec<u8>],
+) -> Vec<Option<PolicyId>> {
     let tunnel = Tunnel::default();
     let params = ChildSaParams { remote_ts: local_ts, ..tunnel.params() };
     let mut near = Gateway::new(&params, tunnel.library);
-    let mut far = Gateway::new(&params.mirrored(), tunnel.library);
+    let child = SelectorPair::new(configured, &params.local_ts);
+    let mut far = Gateway::configured(&params.mirrored(), tunnel.library, &child);
     let outer = forwarded(near.outbound(packets));
     let mut frames: Vec<Vec<u8>> =
         outer.iter().map(|packet| [&[0; HEADROOM][..], packet, &[0; TAILROOM]].concat()).collect();
@@ -48,7 +53,27 @@ fn packets_for_a_certain_local_side_are_told_from_those_for_everything() {
         (with_gap, false, certain.clone()),
         (without_last, false, certain.clone()),
     ] {
-        assert_eq!(inside_of(local_ts.clone(), &train(is_v6)), expected, "{local_ts:?}, IPv6: {is_v6}");
+        let inside = inside_of(local_ts.clone(), &[], &train(is_v6));
+        assert_eq!(inside, expected, "{local_ts:?}, IPv6: {is_v6}");
+    }
+}
+
+/// A peer may ask a full tunnel for less than everything: what that brings goes out here all the
+/// same.
+#[test]
+fn the_configured_side_counts_where_a_peer_has_narrowed_it() {
+    let narrowed = Tunnel::default().params().remote_ts;
+    let v4 = net("0.0.0.0", "255.255.255.255");
+    let v6 = net("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
+    for (configured, expected) in [
+        (vec![v4], [None, Some(POLICY)]),
+        (vec![v6], [Some(POLICY), None]),
+        (vec![v4, v6], [None, None]),
+        (narrowed.clone(), [Some(POLICY), Some(POLICY)]),
+    ] {
+        let inside =
+            [false, true].map(|is_v6| inside_of(narrowed.clone(), &configured, &[sized(is_v6, 100)]));
+        assert_eq!(inside, expected.map(|one| vec![one]), "{configured:?}");
     }
 }
 
